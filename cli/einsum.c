@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
-#include "options.h"
+#include "cli/base/commands.h"
+#include "cli/base/options.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 #include "testing/text/nearest.h"

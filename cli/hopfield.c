@@ -11,9 +11,9 @@
 
 #include "attn/io.h"
 #include "attn/linear.h"
-#include "commands.h"
-#include "file.h"
-#include "options.h"
+#include "cli/base/commands.h"
+#include "cli/base/file.h"
+#include "cli/base/options.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 

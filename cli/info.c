@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "commands.h"
-#include "options.h"
+#include "cli/base/commands.h"
+#include "cli/base/options.h"
 #include "testing/text/json.h"
 
 static const command_usage usage = {
@@ -14,17 +14,6 @@ static const command_usage usage = {
     .summary = "Prints what this CPU offers, which kernels it can run, and what was built in.\n",
     .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512) caps what is used.\n",
 };
-
-const char *built_with(void)
-{
-#if defined(__clang__)
-    return "clang " __clang_version__ ATTN_CLI_FEATURES;
-#elif defined(__GNUC__)
-    return "gcc " __VERSION__ ATTN_CLI_FEATURES;
-#else
-    return "an unknown compiler" ATTN_CLI_FEATURES;
-#endif
-}
 
 static void print_json(const attn_cpu_description *cpu)
 {

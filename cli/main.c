@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "commands.h"
-#include "file.h"
+#include "cli/base/commands.h"
+#include "cli/base/file.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 #include "testing/text/nearest.h"

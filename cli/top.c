@@ -7,16 +7,16 @@
 #include <string.h>
 #include <strings.h>
 
-#include "commands.h"
-#include "input.h"
-#include "labels.h"
-#include "options.h"
-#include "progress.h"
+#include "cli/base/commands.h"
+#include "cli/base/options.h"
+#include "cli/base/progress.h"
+#include "cli/compute/weights.h"
+#include "cli/input/input.h"
+#include "cli/input/labels.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 #include "testing/text/nearest.h"
 #include "testing/text/shown.h"
-#include "weights.h"
 
 static const command_usage usage = {
     .name = "top",

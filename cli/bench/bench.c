@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../commands.h"
-#include "../file.h"
-#include "../options.h"
+#include "cli/base/commands.h"
+#include "cli/base/file.h"
+#include "cli/base/options.h"
 #include "clock.h"
 #include "linear.h"
 #include "list.h"

@@ -5,7 +5,7 @@
 #ifndef ATTN_CLI_BENCH_CONTENDER_H
 #define ATTN_CLI_BENCH_CONTENDER_H
 
-#include "../options.h"
+#include "cli/base/options.h"
 #include "data.h"
 #include "statistics.h"
 

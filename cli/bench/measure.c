@@ -2,7 +2,7 @@
  * measure.c - interleaves the contenders with each other and with the ceilings. */
 #include "measure.h"
 
-#include "../progress.h"
+#include "cli/base/progress.h"
 #include "clock.h"
 
 static contender *least_measured(contender *contenders, int count)

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "../commands.h"
+#include "cli/base/commands.h"
 
 void *fresh_memory(size_t bytes)
 {

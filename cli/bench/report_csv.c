@@ -2,8 +2,8 @@
  * report_csv.c - one row a problem, with the machine in each, so that files of several runs can be put together. */
 #include <math.h>
 
-#include "../commands.h"
-#include "../file.h"
+#include "cli/base/commands.h"
+#include "cli/base/file.h"
 #include "clock.h"
 #include "report.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "../commands.h"
+#include "cli/base/commands.h"
 #include "clock.h"
 #include "report.h"
 #include "testing/text/json.h"

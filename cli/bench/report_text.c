@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../commands.h"
+#include "cli/base/commands.h"
 #include "clock.h"
 #include "report.h"
 

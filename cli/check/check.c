@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../commands.h"
-#include "../options.h"
-#include "../progress.h"
+#include "cli/base/commands.h"
+#include "cli/base/options.h"
+#include "cli/base/progress.h"
 #include "foreign.h"
 #include "testing/case/sweep.h"
 #include "testing/problem/tensors.h"

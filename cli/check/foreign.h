@@ -3,7 +3,7 @@
 #ifndef ATTN_CLI_CHECK_FOREIGN_H
 #define ATTN_CLI_CHECK_FOREIGN_H
 
-#include "../options.h"
+#include "cli/base/options.h"
 
 /* Becomes the program, which stands beside this one where it was built; an installed command has none.  Returns only with
  * ATTN_ERR_UNSUPPORTED: there is no such program. */

@@ -4,7 +4,7 @@
 #ifndef ATTN_CLI_PLOT_COLOR_H
 #define ATTN_CLI_PLOT_COLOR_H
 
-#include "../text_buffer.h"
+#include "cli/base/text_buffer.h"
 
 /* Steps of a ramp: classes h0 .. h64 (sequential: 0 is the paper) and d0 .. d64 (diverging: 32 is 0); c0 .. c64 are lines in
  * the colours of h. */

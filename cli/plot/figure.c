@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../file.h"
+#include "cli/base/file.h"
 #include "color.h"
 #include "testing/text/failure.h"
 #include "testing/text/shown.h"

@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-#include "../text_buffer.h"
 #include "attn/attn.h"
+#include "cli/base/text_buffer.h"
 
 typedef struct figure {
     text_buffer out;      /* what is drawn so far */

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../commands.h"
-#include "../file.h"
-#include "../options.h"
+#include "cli/base/commands.h"
+#include "cli/base/file.h"
+#include "cli/base/options.h"
 #include "kinds.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"

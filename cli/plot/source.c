@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../text_buffer.h"
+#include "cli/base/text_buffer.h"
 #include "testing/text/failure.h"
 
 enum { MOST_TEXT = 1 << 28 };

@@ -8,9 +8,9 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-#include "../input.h"
-#include "../labels.h"
 #include "attn/io.h"
+#include "cli/input/input.h"
+#include "cli/input/labels.h"
 
 /* One file: tensors or JSON, never both.  A .csv is JSON with one object for each row under "results". */
 typedef struct source {

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "text_buffer.h"
+#include "cli/base/text_buffer.h"
 
 /* Writes `text` as a JSON string, or null for NULL.  Only ASCII comes out, and none of < > &, so that no text can end the
  * element or open a comment.  Every byte that is not part of valid UTF-8 becomes \ufffd. */

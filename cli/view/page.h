@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "text_buffer.h"
+#include "cli/base/text_buffer.h"
 
 /* Up to VIEW_EXACT_WEIGHTS the page holds every weight as f32.  Above, as 16-bit steps between the smallest and the largest
  * weight of its head, which is off by at most 1/131068 of that range, so three decimals stay.  Above VIEW_MAX_WEIGHTS

@@ -133,10 +133,3 @@ const char *problem_op_name(const problem_spec *spec)
 {
     return problem_rules[0].choices[spec->op]; /* the first row is the operation */
 }
-
-attn_dtype problem_dtype(const problem_spec *spec)
-{
-    static const attn_dtype dtype[] = {
-        [SPEC_F32] = ATTN_F32, [SPEC_F64] = ATTN_F64, [SPEC_F16] = ATTN_F16, [SPEC_BF16] = ATTN_BF16, [SPEC_INT8] = ATTN_F32};
-    return spec->dtype >= 0 && spec->dtype < (int)(sizeof dtype / sizeof *dtype) ? dtype[spec->dtype] : ATTN_DTYPE_DEFAULT;
-}

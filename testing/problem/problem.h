@@ -169,6 +169,11 @@ int64_t problem_relative_rows(const problem_spec *spec);
 /* The number of "general/48"; 0 where there is none. */
 int64_t problem_after_slash(const char *word);
 
+/* "fwd", "linear-bwd". */
+const char *problem_op_name(const problem_spec *spec);
+
+/* ---- problem_sizes.c ---- */
+
 int64_t problem_dim_k(const attn_problem *problem);    /* channels of a key */
 int64_t problem_buckets(const attn_bias_table *table); /* numbers of a head */
 /* Rows and columns of score_matrix; no rows where the score has none. */
@@ -176,9 +181,6 @@ void problem_matrix_size(const attn_problem *problem, int64_t size[2]);
 
 /* How many entries of a block mask speak for `length` queries or keys. */
 int64_t problem_blocks(int64_t length, int64_t block);
-
-/* "fwd", "linear-bwd". */
-const char *problem_op_name(const problem_spec *spec);
 
 /* The storage type of the tensors; f32 beside keys and values of int8. */
 attn_dtype problem_dtype(const problem_spec *spec);

@@ -76,8 +76,6 @@ static attn_op op_of(const problem_spec *spec)
                                               : ATTN_FORWARD; /* of few queries too: the plan sees the sizes */
 }
 
-int64_t problem_blocks(int64_t length, int64_t block) { return block > 0 ? length / block + (length % block != 0) : 0; }
-
 /* Which tensors there are, beside those of a score and by distance; what an operation needs is always there. */
 static void ask(const problem_spec *spec, const attn_problem *p, attn_tensors *all)
 {

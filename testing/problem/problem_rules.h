@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * problem_rules.h - the language of problem strings as a table; private to problem*.c.
+ * problem_rules.h - the language of problem strings as a table; private to this folder.
  *
  * A new word is one line in problem_rules.c: its name and help, how its value is read and written, and the field it lives in.
  */

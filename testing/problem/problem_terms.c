@@ -34,19 +34,6 @@ int64_t problem_after_slash(const char *word)
     return slash ? strtoll(slash + 1, NULL, 10) : 0;
 }
 
-int64_t problem_dim_k(const attn_problem *problem) { return problem->score.dim_k ? problem->score.dim_k : problem->shape.dim_qk; }
-
-void problem_matrix_size(const attn_problem *problem, int64_t size[2])
-{
-    const attn_score *s = &problem->score;
-    const int64_t dim = problem->shape.dim_qk;
-    size[0] = s->kind == ATTN_SCORE_GENERAL    ? dim
-              : s->kind == ATTN_SCORE_METRIC   ? (s->dim_metric ? s->dim_metric : dim)
-              : s->kind == ATTN_SCORE_ADDITIVE ? 1 + s->additive_bias
-                                               : 0;
-    size[1] = problem_dim_k(problem);
-}
-
 static int is_shaw(const problem_spec *spec) { return strncmp(spec->rel, "shaw", 4) == 0; }
 int problem_has_relative_values(const problem_spec *spec) { return strncmp(spec->rel, "shaw-values", 11) == 0; }
 
@@ -54,12 +41,6 @@ int64_t problem_relative_rows(const problem_spec *spec)
 {
     const int64_t rows = is_shaw(spec) ? 2 * problem_after_slash(spec->rel) + 1 : spec->shape.len_q + spec->shape.len_kv - 1;
     return rows > 1 ? rows : 1;
-}
-
-int64_t problem_buckets(const attn_bias_table *table)
-{
-    if (table->kind == ATTN_DISTANCE_CLIPPED) return 2 * table->max_distance + 1;
-    return table->buckets ? table->buckets : 32;
 }
 
 attn_status problem_check_terms(problem_spec *spec, attn_error *error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * problem_terms.h - score kinds and terms by distance, from their words to the library's groups; private to problem*.c. */
+ * problem_terms.h - score kinds and terms by distance, from their words to the library's groups; private to this folder. */
 #ifndef ATTN_TESTING_PROBLEM_PROBLEM_TERMS_H
 #define ATTN_TESTING_PROBLEM_PROBLEM_TERMS_H
 

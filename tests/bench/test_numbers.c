@@ -5,10 +5,10 @@
 #include <math.h>
 
 #include "attn/attn.h"
-#include "bench/loops.h"
-#include "bench/memory.h"
-#include "bench/statistics.h"
-#include "bench/work.h"
+#include "cli/bench/loops.h"
+#include "cli/bench/memory.h"
+#include "cli/bench/statistics.h"
+#include "cli/bench/work.h"
 #include "testing/problem/problem.h"
 
 static void quantiles_lie_between_neighbours(void **state)

@@ -2,7 +2,7 @@
  * test_problem.c - problem strings: what they mean, how they are printed, and the exact words when they are wrong. */
 #include "test.h"
 
-#include "options.h"
+#include "cli/base/options.h"
 #include "testing/problem/problem.h"
 #include "testing/problem/tensors.h"
 #include "testing/text/nearest.h"

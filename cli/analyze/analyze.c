@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * analyze.c - `attn analyze`: how concentrated and how diverse the heads of a file are, and the norms of all gradients; what needs
+ * the scores themselves is in states.c. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn/analysis.h"
+#include "cli/base/commands.h"
+#include "cli/base/file.h"
+#include "cli/base/options.h"
+#include "cli/base/progress.h"
+#include "cli/compute/weights.h"
+#include "cli/input/input.h"
+#include "cli/input/labels.h"
+#include "states.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+
+static const command_usage usage = {
+    .name = "analyze",
+    .synopsis = "IN [options]",
+    .summary = "Prints, for each layer and head, how concentrated the weights are: entropy, effective\n"
+               "number of keys, largest weight, mutual information of queries and keys; and for each\n"
+               "layer how much its heads differ. The weights are computed from q and k of IN.\n",
+    .notes = "Means are over the queries that see a key. Entropies are natural; `normalized` is the\n"
+             "entropy over the logarithm of the number of keys. --temperature shows what another\n"
+             "temperature would do.\n"
+             "\n"
+             "--states takes the scores of a query as a Gibbs distribution at the temperature T of\n"
+             "its softmax, energies being -scores: log partition log Z, free energy -T log Z, mean\n"
+             "energy, entropy, heat capacity; the divergence of its weights from uniform ones; and\n"
+             "its response, the trace of the Jacobian of weights by scores. Means over queries.\n"
+             "--gradients adds the norms of every gradient of |o|^2/2 on the\n"
+             "way to q, k and v, and holds some of them against differences. These four compute in\n"
+             "f64 and need memory for queries x keys.\n"
+             "\n"
+             "Examples:\n"
+             "  attn analyze sentence.safetensors\n"
+             "  attn analyze sentence.safetensors --temperature=0.5 --json\n"
+             "  attn analyze sentence.safetensors --states --sweep=0.25,0.5,1,2,4\n"
+             "  attn analyze sentence.safetensors --steps=steps.safetensors\n"
+             "  attn analyze layer.safetensors --gradients --causal\n",
+};
+
+typedef struct analyze_settings {
+    int gradients;
+    states_settings states;
+} analyze_settings;
+
+static attn_status set_gradients(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    ((analyze_settings *)target)->gradients = 1;
+    return ATTN_OK;
+}
+
+static attn_status set_states(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)value, (void)error;
+    ((analyze_settings *)target)->states.states = 1;
+    return ATTN_OK;
+}
+
+static attn_status set_sweep(void *target, const char *name, const char *value, attn_error *error)
+{
+    return states_set_temperatures(&((analyze_settings *)target)->states, name, value, error);
+}
+
+static attn_status set_steps(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)error;
+    ((analyze_settings *)target)->states.steps = value;
+    return ATTN_OK;
+}
+
+static const option_row analyze_options[] = {
+    {"states", 0, NULL, "log partition, energies, heat capacity ... of each head", set_states},
+    {"sweep", 0, "T,T,...", "the entropy of each head at these temperatures", set_sweep},
+    {"steps", 0, "FILE", "write raw scores, scores, weights, partition and o", set_steps},
+    {"gradients", 0, NULL, "the norms of all gradients, and some of them checked", set_gradients},
+    {0},
+};
+
+/* ---- heads ---- */
+
+typedef struct head_numbers {
+    double entropy, normalized, effective_keys, largest, mutual_information;
+} head_numbers;
+
+/* Sums over the rows of one layer and entry. */
+typedef struct sums {
+    int64_t heads, len_kv;
+    int64_t *rows;                         /* [heads] that see a key */
+    double *entropy, *effective, *largest; /* [heads] */
+    double *mean;                          /* [heads][len_kv] */
+    double *dots;                          /* [heads][heads] between weights */
+    double *row;                           /* [len_kv] */
+} sums;
+
+static sums sums_make(int64_t heads, int64_t len_kv)
+{
+    sums s = {heads,
+              len_kv,
+              need_memory(heads, sizeof *s.rows),
+              need_memory(heads, sizeof *s.entropy),
+              need_memory(heads, sizeof *s.effective),
+              need_memory(heads, sizeof *s.largest),
+              need_memory(heads * len_kv, sizeof *s.mean),
+              need_memory(heads * heads, sizeof *s.dots),
+              need_memory(len_kv, sizeof *s.row)};
+    return s;
+}
+
+static void sums_free(sums *s)
+{
+    free(s->rows), free(s->entropy), free(s->effective), free(s->largest), free(s->mean), free(s->dots), free(s->row);
+}
+
+static void sums_clear(sums *s)
+{
+    for (int64_t h = 0; h < s->heads; h++) s->rows[h] = 0, s->entropy[h] = s->effective[h] = s->largest[h] = 0;
+    for (int64_t n = 0; n < s->heads * s->len_kv; n++) s->mean[n] = 0;
+    for (int64_t n = 0; n < s->heads * s->heads; n++) s->dots[n] = 0;
+}
+
+/* The weights of one query, [heads][len_kv]. */
+static void sums_add(sums *s, const float *weights)
+{
+    for (int64_t h = 0; h < s->heads; h++) {
+        const float *w = weights + h * s->len_kv;
+        double largest = 0;
+        for (int64_t j = 0; j < s->len_kv; j++) {
+            s->row[j] = (double)w[j];
+            s->mean[h * s->len_kv + j] += (double)w[j];
+            if ((double)w[j] > largest) largest = (double)w[j];
+        }
+        for (int64_t g = 0; g <= h; g++)
+            for (int64_t j = 0; j < s->len_kv; j++) s->dots[h * s->heads + g] += (double)w[j] * (double)weights[g * s->len_kv + j];
+        if (!(largest > 0)) continue; /* sees nothing */
+        s->rows[h]++;
+        s->entropy[h] += attn_entropy(s->len_kv, s->row);
+        s->effective[h] += attn_effective_states(s->len_kv, s->row);
+        s->largest[h] += largest;
+    }
+}
+
+static head_numbers numbers_of(sums *s, int64_t h)
+{
+    head_numbers n = {0};
+    const double rows = (double)s->rows[h];
+    if (s->rows[h] == 0) return n;
+    for (int64_t j = 0; j < s->len_kv; j++) s->row[j] = s->mean[h * s->len_kv + j] / rows;
+    n.entropy = s->entropy[h] / rows;
+    n.normalized = s->len_kv > 1 ? n.entropy / attn_max_entropy(s->len_kv) : 0;
+    n.effective_keys = s->effective[h] / rows;
+    n.largest = s->largest[h] / rows;
+    n.mutual_information = fmax(0, attn_entropy(s->len_kv, s->row) - n.entropy);
+    return n;
+}
+
+/* As attn_head_diversity, from the products of the heads. */
+static double diversity_of(const sums *s)
+{
+    double cosines = 0;
+    for (int64_t h = 0; h < s->heads; h++)
+        for (int64_t g = 0; g < h; g++) {
+            double size = sqrt(s->dots[h * s->heads + h] * s->dots[g * s->heads + g]);
+            if (size > 0) cosines += s->dots[h * s->heads + g] / size;
+        }
+    return s->heads > 1 ? 1 - cosines / ((double)s->heads * (double)(s->heads - 1) / 2) : 0;
+}
+
+typedef struct printer {
+    cJSON *heads, *layers; /* NULL: a table */
+} printer;
+
+static void print_layer(const printer *out, const labels *l, int64_t layer, int64_t entry, sums *s)
+{
+    const double diversity = diversity_of(s);
+    for (int64_t h = 0; h < s->heads; h++) {
+        const head_numbers n = numbers_of(s, h);
+        if (out->heads) {
+            cJSON *item = json_item(out->heads);
+            if (l->entries > 1) json_whole(item, "entry", entry);
+            json_whole(item, "layer", l->layer_number[layer]);
+            json_whole(item, "head", h);
+            json_number(item, "entropy", n.entropy);
+            json_number(item, "normalized_entropy", n.normalized);
+            json_number(item, "effective_keys", n.effective_keys);
+            json_number(item, "largest_weight", n.largest);
+            json_number(item, "mutual_information", n.mutual_information);
+        } else {
+            if (l->entries > 1) printf("%5" PRId64 "  ", entry);
+            printf("%5" PRId64 "  %4" PRId64 "  %7.3f  %10.3f  %14.2f  %7.3f  %11.3f\n", l->layer_number[layer], h, n.entropy,
+                   n.normalized, n.effective_keys, n.largest, n.mutual_information);
+        }
+    }
+    if (out->layers) {
+        cJSON *item = json_item(out->layers);
+        if (l->entries > 1) json_whole(item, "entry", entry);
+        json_whole(item, "layer", l->layer_number[layer]);
+        json_number(item, "head_diversity", diversity);
+    } else {
+        printf("%s%5" PRId64 "   all  head diversity %.3f\n", l->entries > 1 ? "       " : "", l->layer_number[layer], diversity);
+    }
+}
+
+static attn_status analyze_heads(const attention_input *input, const labels *l, const printer *out, const common_settings *common,
+                                 attn_error *error)
+{
+    const attn_shape *shape = &input->problem.shape;
+    sums s = sums_make(shape->heads_q, shape->len_kv);
+    float *weights = need_memory(shape->heads_q * shape->len_kv, sizeof *weights);
+    weight_reader reader;
+    progress bar;
+    int64_t done = 0;
+    attention_input no_values = *input; /* weights do not need them */
+    no_values.problem.shape.dim_v = 0;
+    attn_status status = weights_begin(&reader, &no_values, 1, common, error);
+    progress_begin(&bar, "weights", common->quiet);
+    if (status == ATTN_OK && !out->heads)
+        printf("%slayer  head  entropy  normalized  effective keys  largest  information\n", l->entries > 1 ? "entry  " : "");
+    for (int64_t e = 0; e < l->entries && status == ATTN_OK; e++)
+        for (int64_t y = 0; y < l->layers && status == ATTN_OK; y++) {
+            sums_clear(&s);
+            for (int64_t i = 0; i < shape->len_q && status == ATTN_OK; i++) {
+                status = weights_read(&reader, labels_batch(l, y, e), i, weights, error);
+                if (status == ATTN_OK) sums_add(&s, weights);
+            }
+            if (status == ATTN_OK) print_layer(out, l, y, e, &s);
+            progress_show(&bar, ++done, l->entries * l->layers);
+        }
+    progress_end(&bar);
+    weights_end(&reader);
+    free(weights);
+    sums_free(&s);
+    return status;
+}
+
+/* ---- gradients ---- */
+
+static attn_status analyze_gradients(const attention_input *input, cJSON *object, attn_error *error)
+{
+    enum { CHECKED = 32 };
+    attn_problem problem = input->problem;
+    attn_tensors tensors = tensors_of_op(&input->tensors, ATTN_BACKWARD);
+    const attn_shape *s = &problem.shape;
+    attn_flow f = {.struct_size = sizeof f};
+    attn_verification v = {.struct_size = sizeof v};
+    double *o = need_memory(s->batch * s->heads_q * s->len_q * s->dim_v, sizeof *o);
+    problem.op = ATTN_FORWARD;
+    problem.dropout.probability = 0;
+    tensors.o = (attn_output){o, ATTN_F64, {0, 0, 0, 0}};
+    attn_status status = attn_gradient_flow(&problem, &tensors, &f, NULL, error);
+    if (status == ATTN_OK) status = attn_verify_gradients(&problem, 0, CHECKED, &tensors, &v, NULL, error);
+    const struct {
+        const char *name;
+        double norm;
+    } norms[] = {{"do", f.norm_grad_o},           {"dweights", f.norm_grad_weights},
+                 {"dscores", f.norm_grad_scores}, {"dq", f.norm_grad_q},
+                 {"dk", f.norm_grad_k},           {"dv", f.norm_grad_v}};
+    if (status == ATTN_OK && object) {
+        cJSON *list = json_object(object, "gradient_norms"), *check = json_object(object, "verification");
+        for (size_t k = 0; k < sizeof norms / sizeof *norms; k++) json_number(list, norms[k].name, norms[k].norm);
+        json_whole(check, "checked", v.checked);
+        json_number(check, "max_error", v.max_error);
+        json_number(check, "relative_error", v.relative_error);
+        json_number(check, "limit", v.limit);
+        json_flag(check, "correct", v.correct);
+    } else if (status == ATTN_OK) {
+        printf("gradients of |o|^2 / 2\n");
+        for (size_t k = 0; k < sizeof norms / sizeof *norms; k++)
+            printf("  |%s|%*s%.6g\n", norms[k].name, 10 - (int)strlen(norms[k].name), "", norms[k].norm);
+        printf("  %" PRId64 " elements against differences: largest error %.2g, limit %.2g: %s\n", v.checked, v.max_error, v.limit,
+               v.correct ? "right" : "WRONG");
+    }
+    if (status == ATTN_OK && !v.correct)
+        status = failure(error, ATTN_ERR_ARGUMENT, "gradients differ from differences by %g", v.max_error);
+    free(o);
+    return status;
+}
+
+/* ---- the command ---- */
+
+static attn_status analyze(const char *path, const analyze_settings *settings, const input_settings *in,
+                           const common_settings *common, attn_error *error)
+{
+    attention_input input;
+    labels l = {0};
+    printer out = {NULL, NULL};
+    cJSON *object = NULL;
+    attn_archive *steps = NULL;
+    const int values = settings->gradients || settings->states.steps;
+    attn_status status = input_load(&input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
+    if (status == ATTN_OK) status = input_check_output(&input, settings->states.steps, error);
+    if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
+    if (status == ATTN_OK && common->json) {
+        object = json_begin();
+        out.heads = json_list(object, "heads");
+        out.layers = json_list(object, "layers");
+    }
+    if (status == ATTN_OK) status = analyze_heads(&input, &l, &out, common, error);
+    if (status == ATTN_OK && states_wanted(&settings->states))
+        status = analyze_states(&input, &l, &settings->states, object, &steps, error);
+    if (status == ATTN_OK && settings->gradients) status = analyze_gradients(&input, object, error);
+    char *json = status == ATTN_OK && object ? json_compose(object) : NULL;
+    if (status != ATTN_OK) cJSON_Delete(object);
+    if (status == ATTN_OK && steps) status = file_write_archive(steps, settings->states.steps, error);
+    if (status == ATTN_OK) json_print(json);
+    else free(json);
+    attn_archive_destroy(steps);
+    labels_free(&l);
+    input_free(&input);
+    return status;
+}
+
+int attn_cmd_analyze(int argc, char **argv)
+{
+    static const char example[] = "attn analyze IN.safetensors";
+    common_settings common = {0};
+    input_settings in;
+    analyze_settings settings = {0};
+    const option_group own[] = {{"Analysis", analyze_options, &settings}, {0}};
+    const char *path;
+    attn_error error;
+    int exit = input_begin(&usage, own, FLAG_INPUT, example, argc, argv, &in, &common, &path);
+    if (settings.gradients || states_wanted(&settings.states)) in.has_dtype = 1, in.spec.dtype = SPEC_F64;
+    if (exit < 0)
+        exit = analyze(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    input_settings_free(&in);
+    return exit;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * commands.h - the commands of the attn program and what they return to the shell.
+ *
+ * Each gets its own words only (argv[0] is the command's name, such as "run"), prints results on standard output and at most
+ * one line on standard error, and returns one of the exit statuses.
+ */
+#ifndef ATTN_CLI_BASE_COMMANDS_H
+#define ATTN_CLI_BASE_COMMANDS_H
+
+#include "attn/attn.h"
+#include "testing/text/failure.h" /* the exit statuses */
+
+int attn_cmd_run(int argc, char **argv);
+int attn_cmd_top(int argc, char **argv);
+int attn_cmd_view(int argc, char **argv);
+int attn_cmd_plot(int argc, char **argv);
+int attn_cmd_layer(int argc, char **argv);
+int attn_cmd_analyze(int argc, char **argv);
+int attn_cmd_mask(int argc, char **argv);
+int attn_cmd_hopfield(int argc, char **argv);
+int attn_cmd_einsum(int argc, char **argv);
+int attn_cmd_check(int argc, char **argv);
+int attn_cmd_bench(int argc, char **argv);
+int attn_cmd_info(int argc, char **argv);
+int attn_cmd_explain(int argc, char **argv);
+
+/* Prints "attn COMMAND: [SUBJECT: ]MESSAGE" on standard error and returns the exit status of the error.  subject (a file, a
+ * problem string) may be NULL. */
+int command_fail(const char *command, const char *subject, const attn_error *error);
+
+/* The same for an operand too many, and for one that is missing; example shows it. */
+int command_fail_operand(const char *command, const char *operand);
+int command_fail_missing(const char *command, const char *what, const char *example);
+
+/* The compiler and what was built in: "gcc 12.2.0, sanitizers address". */
+const char *built_with(void);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * text_buffer.h - text of any length, composed in memory before it becomes a file.
+ *
+ * A part that found no memory is never lost in silence: from then on nothing is added, and text_status says so.  (What
+ * open_memstream gives may lack bytes although no call of stdio reports it.)  */
+#ifndef ATTN_CLI_BASE_TEXT_BUFFER_H
+#define ATTN_CLI_BASE_TEXT_BUFFER_H
+
+#include <stddef.h>
+
+#include "attn/attn.h"
+
+/* Starts as zeros. */
+typedef struct text_buffer {
+    char *bytes; /* NULL while count is 0 */
+    size_t count, capacity;
+    int failed; /* 1: out of memory; the text is not whole */
+} text_buffer;
+
+void text_add(text_buffer *text, const void *bytes, size_t count);
+void text_letter(text_buffer *text, char letter);
+void text_string(text_buffer *text, const char *string);
+__attribute__((format(printf, 2, 3))) void text_print(text_buffer *text, const char *format, ...);
+
+/* ATTN_OK if all that was added is there; else ATTN_ERR_MEMORY, "out of memory for WHAT". */
+attn_status text_status(const text_buffer *text, const char *what, attn_error *error);
+
+void text_free(text_buffer *text);
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * explain.c - `attn explain`: which kernel, tiles and memory a problem gets, and why. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attn/cost.h"
+#include "cli/base/commands.h"
+#include "cli/base/options.h"
+#include "options.h"
+#include "testing/problem/linear_problem.h"
+#include "testing/problem/problem.h"
+#include "testing/text/json.h"
+
+/* The words of problem strings, from their table. */
+static void print_words(void)
+{
+    printf("\nWords of a problem string, in any order, with a colon between them (needed: sq and d):\n");
+    for (int w = 0; problem_word_at(w); w++) {
+        const problem_word *word = problem_word_at(w);
+        const char *argument = word->argument ? word->argument : "";
+        const char *between = word->form == WORD_OPTION && argument[0] && argument[0] != '[' ? "=" : "";
+        int wide = printf("  %s%s%s", word->name, between, argument);
+        printf("%*s%s\n", wide < 28 ? 28 - wide : 1, "", word->help);
+    }
+}
+
+static const command_usage usage = {
+    .name = "explain",
+    .synopsis = "PROBLEM [options]",
+    .summary = "Prints which kernel, tiles, threads and memory a problem gets, and why.\n"
+               "PROBLEM is a problem string, such as fwd:bf16:b2:hq32:hkv8:sq1024:d128:causal.\n",
+    .notes = "For each option of the problem a line says what it costs, and whether it is done inside\n"
+             "the fused walk over the tiles (all are, but for the gradient of a bias that broadcasts).\n",
+    .more = print_words,
+};
+
+static int64_t tiles(int64_t length, int64_t tile) { return tile > 0 ? (length + tile - 1) / tile : 0; }
+
+/* What is counted: the walk over tiles with the level 2 cache as fast memory, beside a matrix of all scores. */
+static int costs_of(const attn_problem *problem, attn_dtype stored, const attn_plan_description *d, attn_cost *tiled,
+                    attn_cost *matrix)
+{
+    const attn_shape *s = &problem->shape;
+    const double width = 2.0 * (double)(s->dim_qk + s->dim_v);
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    attn_cost_problem p = {.struct_size = sizeof p, .shape = *s, .dtype = stored, .pairs = width > 0 ? d->flops / width : 0};
+    attn_cpu_describe(&cpu, NULL);
+    const double pairs = (double)s->batch * (double)s->heads_q * (double)s->len_q * (double)s->len_kv;
+    if (!(p.pairs <= pairs)) p.pairs = pairs; /* counted from a sample of rows */
+    p.fast_elements = (int64_t)(cpu.cache_l2 / attn_dtype_size(d->compute));
+    if (attn_cost_estimate(&p, tiled, NULL) != ATTN_OK) return 0;
+    p.method = ATTN_COST_METHOD_MATRIX;
+    return attn_cost_estimate(&p, matrix, NULL) == ATTN_OK;
+}
+
+static void json_cost(cJSON *object, const attn_problem *problem, attn_dtype stored, const attn_plan_description *d)
+{
+    attn_cost tiled = {.struct_size = sizeof tiled}, matrix = {.struct_size = sizeof matrix};
+    if (!costs_of(problem, stored, d, &tiled, &matrix)) return;
+    cJSON *cost = json_object(object, "cost");
+    json_number(cost, "pairs", tiled.pairs);
+    json_number(cost, "traffic_bytes", tiled.traffic_bytes);
+    json_number(cost, "intensity", tiled.intensity);
+    json_number(cost, "matrix_bytes", matrix.matrix_bytes);
+    json_number(cost, "matrix_traffic_bytes", matrix.traffic_bytes);
+    json_number(cost, "matrix_intensity", matrix.intensity);
+}
+
+static void print_cost(const attn_problem *problem, attn_dtype stored, const attn_plan_description *d)
+{
+    attn_cost tiled = {.struct_size = sizeof tiled}, matrix = {.struct_size = sizeof matrix};
+    if (!costs_of(problem, stored, d, &tiled, &matrix)) return;
+    printf(
+        "traffic    %.4g MiB between memory and cache, %.3g flop a byte; with a matrix of %.4g MiB it would be %.4g MiB and %.3g\n",
+        tiled.traffic_bytes / 1048576, tiled.intensity, matrix.matrix_bytes / 1048576, matrix.traffic_bytes / 1048576,
+        matrix.intensity);
+}
+
+static void json_options(cJSON *object, const option_cost *costs, int count)
+{
+    cJSON *list = json_list(object, "options");
+    for (int k = 0; k < count; k++) {
+        cJSON *item = json_item(list);
+        json_text(item, "name", costs[k].name);
+        json_text(item, "cost", costs[k].cost);
+        json_whole(item, "bytes", costs[k].bytes);
+        cJSON_AddBoolToObject(item, "fused", costs[k].fused);
+    }
+}
+
+static void print_options(const option_cost *costs, int count)
+{
+    int apart = 0;
+    for (int k = 0; k < count; k++) {
+        printf("%-10s %-11s %s", k ? "" : "options", costs[k].name, costs[k].cost);
+        if (costs[k].bytes >= 1024) printf(" (%.1f KiB)", (double)costs[k].bytes / 1024);
+        else if (costs[k].bytes) printf(" (%" PRId64 " bytes)", costs[k].bytes);
+        putchar('\n');
+        apart += !costs[k].fused;
+    }
+    printf("fused      %s\n", apart   ? "all but the gradient of the bias, which has a walk of its own"
+                              : count ? "all options are done inside one walk over the tiles"
+                                      : "one walk over the tiles");
+}
+
+/* A problem, and what was found out about it. */
+typedef struct explanation {
+    attn_problem problem;
+    attn_tensors tensors;
+    attn_plan_description description;
+    option_cost costs[MOST_COSTS];
+    int count;
+} explanation;
+
+static void print_json(const char *text, const explanation *x)
+{
+    const attn_shape *shape = &x->problem.shape;
+    const attn_plan_description *d = &x->description;
+    cJSON *object = json_begin();
+    json_text(object, "problem", text);
+    json_text(object, "kernel", d->kernel);
+    json_text(object, "why", d->why);
+    json_text(object, "compute", attn_dtype_name(d->compute));
+    cJSON *tile = json_object(object, "tile");
+    json_whole(tile, "queries", d->tile_q);
+    json_whole(tile, "keys", d->block_kv);
+    cJSON *blocks = json_object(object, "blocks");
+    json_whole(blocks, "queries", tiles(shape->len_q, d->tile_q));
+    json_whole(blocks, "keys", tiles(shape->len_kv, d->block_kv));
+    json_whole(object, "threads", d->threads);
+    json_whole(object, "workspace_bytes", (int64_t)d->workspace_bytes);
+    json_whole(object, "tiles_total", d->tiles_total);
+    json_whole(object, "tiles_visited", d->tiles_visited);
+    json_whole(object, "tiles_modified", d->tiles_modified);
+    json_number(object, "flops", d->flops);
+    if (x->problem.op == ATTN_FORWARD) json_cost(object, &x->problem, x->tensors.q.dtype, d);
+    json_options(object, x->costs, x->count);
+    json_end(object);
+}
+
+static double percent(int64_t part, int64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
+
+static void print_text(const char *text, const explanation *x)
+{
+    const attn_shape *shape = &x->problem.shape;
+    const attn_plan_description *d = &x->description;
+    printf("problem    %s\n", text);
+    printf("kernel     %s (computes in %s)\n", d->kernel, attn_dtype_name(d->compute));
+    printf("why        %s\n", d->why);
+    printf("tile       %" PRId64 " queries x %" PRId64 " keys\n", d->tile_q, d->block_kv);
+    printf("blocks     %" PRId64 " x %" PRId64 " for each head\n", tiles(shape->len_q, d->tile_q),
+           tiles(shape->len_kv, d->block_kv));
+    printf("tiles      %" PRId64 " in all; %" PRId64 " visited (%.1f %%), %" PRId64 " of them through a mask or bias (%.1f %%)\n",
+           d->tiles_total, d->tiles_visited, percent(d->tiles_visited, d->tiles_total), d->tiles_modified,
+           percent(d->tiles_modified, d->tiles_total));
+    printf("threads    %d\n", d->threads);
+    printf("workspace  %.1f KiB\n", (double)d->workspace_bytes / 1024);
+    printf("work       %.4g Gflop\n", d->flops / 1e9);
+    if (x->problem.op == ATTN_FORWARD) print_cost(&x->problem, x->tensors.q.dtype, d);
+    print_options(x->costs, x->count);
+}
+
+/* ---- linear attention ---- */
+
+static const char *const forms[] = {"", "chunked", "recurrent", "quadratic"};
+
+static void json_linear(const char *text, const attn_linear_plan_description *d)
+{
+    cJSON *object = json_begin();
+    json_text(object, "problem", text);
+    json_text(object, "kernel", d->kernel);
+    json_text(object, "why", d->why);
+    json_text(object, "compute", attn_dtype_name(d->compute));
+    json_text(object, "form", forms[d->form]);
+    json_whole(object, "chunk", d->chunk);
+    json_whole(object, "features", d->dim_features);
+    json_whole(object, "threads", d->threads);
+    json_whole(object, "workspace_bytes", (int64_t)d->workspace_bytes);
+    json_number(object, "flops", d->flops);
+    json_end(object);
+}
+
+static void print_linear(const char *text, const attn_linear_problem *p, const attn_linear_plan_description *d)
+{
+    const double state = (double)d->dim_features * (double)p->shape.dim_v * (double)attn_dtype_size(d->compute);
+    printf("problem    %s\n", text);
+    printf("kernel     %s (computes in %s)\n", d->kernel, attn_dtype_name(d->compute));
+    printf("why        %s\n", d->why);
+    if (d->form == ATTN_LINEAR_FORM_RECURRENT) printf("form       recurrent: token by token through the state\n");
+    else printf("form       %s: %" PRId64 " tokens at a time, as matrix products\n", forms[d->form], d->chunk);
+    printf("state      %" PRId64 " features x %" PRId64 " channels for each head (%.1f KiB)\n", d->dim_features, p->shape.dim_v,
+           state / 1024);
+    printf("threads    %d\n", d->threads);
+    printf("workspace  %.1f KiB\n", (double)d->workspace_bytes / 1024);
+    printf("work       %.4g Gflop, which grows with the tokens\n", d->flops / 1e9);
+}
+
+static int explain_linear(const char *text, const problem_spec *spec, const common_settings *common)
+{
+    char canonical[512];
+    attn_linear_problem problem;
+    attn_linear_tensors tensors;
+    attn_linear_plan *plan = NULL;
+    attn_linear_plan_description description = {.struct_size = sizeof description};
+    attn_options options = options_for_library(common);
+    attn_error error;
+    attn_status status = linear_problem_build(spec, &problem, &tensors, &error);
+    tensors = linear_of_op(&problem, &tensors);
+    if (status == ATTN_OK) status = attn_linear_plan_create(&plan, &problem, &tensors, &options, &error);
+    if (status == ATTN_OK) status = attn_linear_plan_describe(plan, &description, &error);
+    problem_print(spec, canonical, sizeof canonical);
+    if (status == ATTN_OK && common->json) json_linear(canonical, &description);
+    if (status == ATTN_OK && !common->json) print_linear(canonical, &problem, &description);
+    attn_linear_plan_destroy(plan);
+    return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
+}
+
+int attn_cmd_explain(int argc, char **argv)
+{
+    common_settings common = {0};
+    const option_group groups[] = {{"Plan", bits_options, &common}, {"Options", common_options, &common}, {0}};
+    attn_error error;
+    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
+    if (exit >= 0) return exit;
+    if (operands == argc) return command_fail_missing(usage.name, "problem", "attn explain fwd:f32:hq8:sq1024:d64:causal");
+
+    const char *text = argv[operands];
+    char canonical[512];
+    problem_spec spec;
+    explanation x = {.description.struct_size = sizeof x.description};
+    attn_plan *plan = NULL;
+    const attn_options options = options_for_library(&common);
+    if (problem_parse(text, &spec, &error) != ATTN_OK || options_check_bits(&common, &spec, &error) != ATTN_OK)
+        return command_fail(usage.name, text, &error);
+    if (linear_problem_is(&spec)) return explain_linear(text, &spec, &common);
+    if (problem_build(&spec, &x.problem, &x.tensors, &error) != ATTN_OK ||
+        attn_plan_create(&plan, &x.problem, &x.tensors, &options, &error) != ATTN_OK)
+        return command_fail(usage.name, text, &error);
+    attn_status status = attn_plan_describe(plan, &x.description, &error);
+    x.count = option_costs(&x.problem, &x.tensors, plan, x.costs);
+    problem_print(&spec, canonical, sizeof canonical);
+    if (status == ATTN_OK && common.json) print_json(canonical, &x);
+    if (status == ATTN_OK && !common.json) print_text(canonical, &x);
+    attn_plan_destroy(plan);
+    return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * find.c - which tensors of which files play which role. */
+#include "find.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/base/file.h"
+#include "testing/text/failure.h"
+#include "testing/text/nearest.h"
+
+static int is_among(const char *const *list, const char *name)
+{
+    while (*list && strcmp(*list, name) != 0) list++;
+    return *list != NULL;
+}
+
+const attn_archive_tensor *input_named(const attn_archive *file, const char *const *ignored, const char *name, const char *slot)
+{
+    const attn_archive_tensor *t = is_among(ignored, name) ? NULL : attn_archive_find(file, name);
+    return t || is_among(ignored, slot) ? t : attn_archive_find(file, slot);
+}
+
+/* A tensor that a flag gives another role is not taken for the role of its name: --bias=mask adds the mask. */
+static int is_chosen(const input_settings *settings, const char *name)
+{
+    for (int r = 0; r < ROLES; r++)
+        if (settings->chosen[r] && strcmp(settings->chosen[r], name) == 0) return 1;
+    return 0;
+}
+
+static int ends_in_npy(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 4 && strcmp(name + length - 4, ".npy") == 0;
+}
+
+void input_list(const attn_archive *file, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int64_t k = 0; k < attn_archive_count(file); k++) {
+        int wrote = snprintf(text + used, size - used, "%s%s", k ? ", " : "", attn_archive_at(file, k)->name);
+        if (wrote < 0 || (size_t)wrote >= size - used) {
+            snprintf(text + (used < size - 6 ? used : size - 6), 6, ", ...");
+            return;
+        }
+        used += (size_t)wrote;
+    }
+}
+
+static attn_status no_such_tensor(const attention_input *input, const char *name, attn_error *error)
+{
+    char hint[120];
+    nearest near;
+    nearest_init(&near, name);
+    for (int64_t k = 0; k < attn_archive_count(input->file); k++) nearest_offer(&near, attn_archive_at(input->file, k)->name);
+    nearest_print(&near, "", hint, sizeof hint);
+    return failure(error, ATTN_ERR_ARGUMENT, "%.100s: no tensor '%.40s'%.80s", input->path, name, hint);
+}
+
+static attn_status no_default_tensor(const attention_input *input, int r, attn_error *error)
+{
+    if (!input->file)
+        return failure(error, ATTN_ERR_ARGUMENT, "no input file for '%s'; give one, or --%s=FILE.npy", role_name(r), role_flag(r));
+    char names[100];
+    input_list(input->file, names, sizeof names);
+    return failure(error, ATTN_ERR_ARGUMENT, "%.80s: no tensor '%s'; --%s=NAME chooses another (there are: %s)", input->path,
+                   role_name(r), role_flag(r), names);
+}
+
+static attn_status find_chosen(attention_input *input, int r, const char *name, attn_error *error)
+{
+    if (ends_in_npy(name) && !(input->file && attn_archive_find(input->file, name))) {
+        attn_status status = attn_archive_read(&input->single[r], name, error);
+        if (status != ATTN_OK) return status;
+        if (attn_archive_count(input->single[r]) != 1)
+            return failure(error, ATTN_ERR_FORMAT, "%.150s: a .npy file with one tensor was expected", name);
+        input->used[r] = (input_tensor){name, attn_archive_at(input->single[r], 0)};
+        return ATTN_OK;
+    }
+    if (!input->file)
+        return failure(error, ATTN_ERR_ARGUMENT, "no input file has '%.80s'; give the file, or --%s=FILE.npy", name, role_flag(r));
+    input->used[r] = (input_tensor){input->path, attn_archive_find(input->file, name)};
+    return input->used[r].tensor ? ATTN_OK : no_such_tensor(input, name, error);
+}
+
+/* By a name that no flag gives another role. */
+static const attn_archive_tensor *find_named(const attention_input *input, const input_settings *settings, int r)
+{
+    const char *name = role_name(r), *slot = r < TENSORS ? tensors_about(r)->name : name;
+    if (is_chosen(settings, name)) name = slot;
+    if (is_chosen(settings, slot)) slot = name;
+    return is_chosen(settings, name) ? NULL : input_named(input->file, settings->ignored, name, slot);
+}
+
+attn_status input_find(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)
+{
+    attn_status status = ATTN_OK;
+    input->path = path ? path : settings->chosen[TENSOR(q)] ? settings->chosen[TENSOR(q)] : "input";
+    if (path) status = attn_archive_read(&input->file, path, error);
+    const int op = settings->spec.op, gradients = role_used_by(TENSOR(grad_o), op);
+    const int has_w = problem_has_w(&settings->spec);
+    for (int r = 0; r < ROLES && status == ATTN_OK; r++) {
+        const char *name = settings->chosen[r];
+        const int gradient = r == TENSOR(grad_o) || r == TENSOR(grad_lse);
+        if (!role_flag(r)) continue;
+        if ((r == TENSOR(v) || r == TENSOR(relative_values)) && !value) continue;
+        if (r == TENSOR(offset_q) && settings->spec.offset_kind == SPEC_OFFSET_VALUE && !name) continue; /* --offset=N is said */
+        if (r == TENSOR(scale) && settings->spec.has_scale && !name) continue;                           /* --scale=X is said */
+        if (r == TENSOR(score_matrix) && !has_w && !name) continue;
+        if (r == TENSOR(score_matrix) && !has_w)
+            return failure(error, ATTN_ERR_ARGUMENT, "--w is for --score=general, metric and additive: it names their weights");
+        if (name && !role_used_by(r, op))
+            return failure(error, ATTN_ERR_ARGUMENT, "--%s is a %s, which is for attn run --%s and --double-backward", role_flag(r),
+                           gradient ? "gradient" : "tangent", gradient ? "backward" : "jvp");
+        if (name) {
+            status = find_chosen(input, r, name, error);
+        } else {
+            if (input->file && role_used_by(r, op)) input->used[r] = (input_tensor){input->path, find_named(input, settings, r)};
+            if ((r <= TENSOR(v) || r == TENSOR(score_matrix) || (r == TENSOR(grad_o) && gradients)) && !input->used[r].tensor)
+                status = no_default_tensor(input, r, error);
+        }
+    }
+    return status;
+}
+
+attn_status input_check_output(const attention_input *input, const char *output, attn_error *error)
+{
+    attn_status status = input->file ? file_check_apart(output, input->path, error) : ATTN_OK;
+    for (int r = 0; r < ROLES && status == ATTN_OK; r++)
+        if (input->used[r].tensor) status = file_check_apart(output, input->used[r].path, error);
+    return status;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * labels.h - what the axes of a file mean: layers, batch entries, tokens. */
+#ifndef ATTN_CLI_INPUT_LABELS_H
+#define ATTN_CLI_INPUT_LABELS_H
+
+#include "input.h"
+
+typedef struct token_list {
+    int64_t count;
+    char **word;
+} token_list;
+
+/*
+ * The leading axes of the input as layers and entries (sentences).  The metadata's `layout` says which axis is the layer, as in
+ * "q k v o: [layer, head, token, head_dim]".  Without it the first leading axis is the layer, unless the tokens are
+ * a list of lists, one for each entry of a single leading axis.  Packed sequences are entries; a plain list has the tokens of all.
+ */
+typedef struct labels {
+    int64_t layers, entries;
+    int64_t inner;         /* batch entries between two layers */
+    int has_layers;        /* 1: an axis is the layer */
+    int64_t *layer_number; /* as the metadata's `layers` or `layer` says; 0, 1, ... otherwise */
+    int64_t lists;         /* 0: no tokens; 1: the same for all entries; else one for each entry */
+    token_list *list;
+} labels;
+
+/* tokens_path: a file with one token a line; NULL: the metadata's `tokens`, a JSON list of words or of lists of words. */
+attn_status labels_read(labels *l, const attention_input *input, const char *tokens_path, attn_error *error);
+void labels_free(labels *l);
+
+/* The batch entry of the problem that is this layer of this entry. */
+int64_t labels_batch(const labels *l, int64_t layer, int64_t entry);
+
+/* The token at query i or key j; NULL where there is none.  With unequal lengths tokens are those of the keys and queries stand
+ * where causal and window put them; where nothing says where they stand, tokens belong to the side that has as many. */
+const char *labels_query(const labels *l, const attention_input *input, int64_t entry, int64_t i);
+const char *labels_key(const labels *l, const attention_input *input, int64_t entry, int64_t j);
+
+/* A token's number as a label: "#9". */
+enum { LABEL_NUMBER = 24 };
+const char *label_or_number(const char *label, int64_t number, char text[LABEL_NUMBER]);
+
+/* 1 for [CLS], <s>, <|endoftext|> and the like, and for tokens that are only punctuation. */
+int label_is_special(const char *label);
+
+/* Numbers from a list such as "0,3-5" of which `known` has `count` (NULL: 0 .. count-1): *chosen has their indices, in memory from
+ * need_memory, in the order of known.  text NULL is all of them. */
+attn_status labels_choose(const char *option, const char *text, const int64_t *known, int64_t count, int64_t **chosen,
+                          int64_t *chosen_count, attn_error *error);
+
+#endif

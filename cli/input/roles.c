@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * roles.c - what a tensor is for: its name in files, and the flag that chooses another. */
+#include "roles.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/base/commands.h"
+#include "testing/problem/linear_tensors.h"
+#include "testing/text/failure.h"
+#include "testing/text/nearest.h"
+
+/* What a flag says, in the order of --help. */
+static const struct {
+    int role;
+    const char *help;
+} table[] = {
+    {TENSOR(q), "the queries (default q)"},
+    {TENSOR(k), "the keys (default k)"},
+    {TENSOR(v), "the values (default v)"},
+    {TENSOR(mask), "a boolean mask, 1 = keep (default mask)"},
+    {TENSOR(bias), "an additive bias (default bias)"},
+    {TENSOR(lengths_q), "real queries of each batch entry"},
+    {TENSOR(lengths_kv), "real keys of each batch entry"},
+    {TENSOR(offset_q), "where query 0 stands among the keys; or a number"},
+    {TENSOR(alibi_slopes), "ALiBi slopes of each head, or batch entry and head"},
+    {TENSOR(bias_table), "numbers of a bias by distance, for --t5 or --clipped"},
+    {TENSOR(relative_keys), "rows by distance, for --rel"},
+    {TENSOR(relative_values), "the same for values, for --rel=shaw-values/N"},
+    {TENSOR(relative_u), "a vector of each head, for --rel=xl"},
+    {TENSOR(relative_v), "the same for positions, for --rel=xl"},
+    {TENSOR(sink), "a number of each head that joins the denominator"},
+    {TENSOR(scale), "the scale of each head; or a number (1/sqrt(width))"},
+    {TENSOR(score_matrix), "weights of --score=general, metric, additive (default w)"},
+    {TENSOR(block_mask), "a block mask, 1 = keep; needs --block"},
+    {TENSOR(dropout_given), "a dropout mask, 1 = keep, instead of drawing one"},
+    {TENSOR(cu_seqlens_q), "where packed sequences begin; [sequences + 1]"},
+    {TENSOR(cu_seqlens_kv), "the same for their keys"},
+    {TENSOR(grad_o), "the gradient of o, for --backward (default do)"},
+    {TENSOR(grad_lse), "the gradient of lse, for --backward"},
+    {TENSOR(tan_q), "the tangent of q, for --jvp"},
+    {TENSOR(tan_k), "the tangent of k, for --jvp"},
+    {TENSOR(tan_v), "the tangent of v, for --jvp"},
+    {TENSOR(tan_bias), "the tangent of the bias, for --jvp"},
+    {ROLE_POSITIONS_Q, "where queries stand, for --rope"},
+    {ROLE_POSITIONS_KV, "the same for keys"},
+    {TENSOR(k_scale), "of keys that are i8, a number for each row"},
+    {TENSOR(v_scale), "the same for values"},
+};
+enum { FLAGS = sizeof table / sizeof *table };
+
+/* Flags with the name of their slot, since that of files is an output's too or says less; the latter is read, and not in --help. */
+static const struct {
+    int role;
+    const char *flag, *file_flag, *argument;
+} slots[] = {
+    {TENSOR(block_mask), "block-mask", "blocks", "NAME"},
+    {TENSOR(dropout_given), "dropout-given", "dropout-keep",
+     "NAME, a mask to drop by, as --dropout-given; --dropout-mask writes what is drawn"},
+};
+enum { SLOTS = sizeof slots / sizeof *slots };
+
+const char *role_name(int role)
+{
+    return role == ROLE_POSITIONS_Q ? "positions_q" : role == ROLE_POSITIONS_KV ? "positions_kv" : tensors_file_name(role);
+}
+
+const char *role_flag(int role)
+{
+    static char flags[ROLES][32];
+    int row = 0;
+    while (row < FLAGS && table[row].role != role) row++;
+    if (row == FLAGS) return NULL;
+    if (role <= TENSOR(v)) return role == TENSOR(q) ? "query" : role == TENSOR(k) ? "key" : "value";
+    for (int k = 0; k < SLOTS; k++)
+        if (slots[k].role == role) return slots[k].flag;
+    snprintf(flags[role], sizeof flags[role], "%s", role_name(role));
+    for (char *at = flags[role]; *at; at++)
+        if (*at == '_') *at = '-';
+    return flags[role];
+}
+
+int role_used_by(int role, int op)
+{
+    static const attn_op ops[] = {
+        [SPEC_BACKWARD] = ATTN_BACKWARD, [SPEC_JVP] = ATTN_JVP, [SPEC_DOUBLE_BACKWARD] = ATTN_DOUBLE_BACKWARD};
+    if (role >= TENSORS || tensors_about(role)->role[ATTN_FORWARD] == ATTN_ROLE_INPUT) return 1;
+    return op > SPEC_FORWARD && op <= SPEC_DOUBLE_BACKWARD && tensors_about(role)->role[ops[op]] == ATTN_ROLE_INPUT;
+}
+
+/* "inf" and "nan" too, so that they are refused as numbers and not missed as tensors. */
+static int is_number(const char *text)
+{
+    char *end;
+    strtod(text, &end);
+    return *text && !*end;
+}
+
+static attn_status set_role(void *target, const char *flag, const char *value, attn_error *error)
+{
+    input_settings *settings = target;
+    const char *name = flag;
+    int64_t number;
+    for (int k = 0; k < SLOTS; k++) {
+        const int by_file = strcmp(flag, slots[k].file_flag) == 0;
+        if (!by_file && strcmp(flag, slots[k].flag) != 0) continue;
+        if (settings->chosen[slots[k].role] && settings->by_file[slots[k].role] != by_file)
+            return failure(error, ATTN_ERR_ARGUMENT, "%s: --%s has said which tensor already; give --%s alone", flag,
+                           by_file ? slots[k].flag : slots[k].file_flag, slots[k].flag);
+        settings->by_file[slots[k].role] = by_file;
+        name = slots[k].flag;
+    }
+    for (int n = 0; n < FLAGS; n++) {
+        const int r = table[n].role;
+        if (strcmp(name, role_flag(r)) != 0) continue;
+        if (r == TENSOR(offset_q) && option_whole(name, value, INT64_MIN, INT64_MAX, &number, NULL) == ATTN_OK)
+            return problem_set(&settings->spec, name, value, error);
+        if (r == TENSOR(scale) && is_number(value)) return problem_set(&settings->spec, name, value, error);
+        settings->chosen[r] = value;
+    }
+    return ATTN_OK;
+}
+
+/* By its name in files or its slot's, of either kind of attention. */
+static int is_role(const char *name)
+{
+    for (int r = 0; r < ROLES; r++)
+        if (role_flag(r) && (strcmp(name, role_name(r)) == 0 || (r < TENSORS && strcmp(name, tensors_about(r)->name) == 0)))
+            return 1;
+    for (int t = 0; t < LINEARS; t++)
+        if (strcmp(name, linear_file_name(t)) == 0 || strcmp(name, linear_about(t)->name) == 0)
+            return linear_about(t)->role[ATTN_FORWARD] == ATTN_ROLE_INPUT ||
+                   linear_about(t)->role[ATTN_BACKWARD] == ATTN_ROLE_INPUT;
+    return 0;
+}
+
+/* Nothing has that name: those that have one, nearest first. */
+static attn_status refuse_ignored(const char *value, attn_error *error)
+{
+    char hint[100], names[140] = "";
+    nearest near;
+    nearest_init(&near, value);
+    for (int n = 0; n < FLAGS; n++) nearest_offer(&near, role_name(table[n].role));
+    for (int t = LINEAR(feature_matrix); t <= LINEAR(initial_sum); t++) nearest_offer(&near, linear_file_name(t));
+    nearest_print(&near, "", hint, sizeof hint);
+    for (int n = 3; n < FLAGS && strlen(names) + 24 < sizeof names; n++) /* after q, k and v */
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", n > 3 ? ", " : "", role_name(table[n].role));
+    return failure(error, ATTN_ERR_ARGUMENT, "ignore: no role is named '%.30s'%s; there are %s, ...", value, hint, names);
+}
+
+static attn_status set_ignore(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name;
+    input_settings *settings = target;
+    if (!is_role(value)) return refuse_ignored(value, error);
+    settings->ignored[settings->ignored_count++] = value;
+    settings->ignored[settings->ignored_count] = NULL;
+    return ATTN_OK;
+}
+
+static attn_status set_dtype(void *target, const char *name, const char *value, attn_error *error)
+{
+    input_settings *settings = target;
+    settings->has_dtype = 1;
+    return problem_set(&settings->spec, name, value, error);
+}
+
+static attn_status set_block(void *target, const char *name, const char *value, attn_error *error)
+{
+    if (strchr(value, '/')) /* a share to drop is for problems that are drawn */
+        return failure(error, ATTN_ERR_ARGUMENT, "block: '%.40s' is not Q,K (two whole numbers above 0)", value);
+    return problem_set(&((input_settings *)target)->spec, name, value, error);
+}
+
+static attn_status set_alibi(void *target, const char *name, const char *value, attn_error *error)
+{
+    return problem_set(&((input_settings *)target)->spec, name, value, error);
+}
+
+static attn_status set_rope(void *target, const char *name, const char *value, attn_error *error)
+{
+    input_settings *settings = target;
+    attn_rope *rope = &settings->rope;
+    const int halves = strcmp(value, "halves") == 0;
+    char *end;
+    rope->struct_size = sizeof *rope;
+    settings->rope_word = name + strlen("rope-");
+    if (strcmp(name, "rope-channels") == 0) return option_whole(name, value, 2, INT64_MAX, &rope->dim_rotary, error);
+    if (strcmp(name, "rope-pairs") == 0) {
+        if (!halves && strcmp(value, "interleaved") != 0)
+            return failure(error, ATTN_ERR_ARGUMENT, "rope-pairs: '%.40s' is not interleaved or halves", value);
+        rope->pairs = halves ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED;
+        return ATTN_OK;
+    }
+    rope->base = strtod(value, &end);
+    if (*value && !*end && rope->base > 0 && rope->base < HUGE_VAL) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "rope-base: '%.40s' is not a number above 0", value);
+}
+
+/* "yarn/4/2048": the kind, the factor, and the tokens that the model was trained on. */
+static attn_status set_scaling(void *target, const char *name, const char *value, attn_error *error)
+{
+    static const char *const kinds[] = {"linear", "ntk", "ntk-dynamic", "yarn", "llama3"};
+    input_settings *settings = target;
+    attn_rope_scaling *s = &settings->stretched;
+    const char *slash = strchr(value, '/');
+    const size_t length = strcspn(value, "/");
+    char *end = NULL;
+    int kind = 0;
+    settings->rope_word = name + strlen("rope-");
+    while (kind < 5 && (strlen(kinds[kind]) != length || strncmp(kinds[kind], value, length) != 0)) kind++;
+    *s = (attn_rope_scaling){.struct_size = sizeof *s, .kind = (attn_rope_scaling_kind)kind};
+    if (slash) s->factor = strtod(slash + 1, &end);
+    const int needs_length = kind >= ATTN_ROPE_SCALING_NTK_DYNAMIC, has_length = slash && *end == '/';
+    if (has_length) s->original_length = strtoll(end + 1, &end, 10);
+    if (kind < 5 && slash && !*end && s->factor >= 1 && s->factor < HUGE_VAL && has_length == needs_length &&
+        (!has_length || s->original_length > 0))
+        return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT,
+                   "%s: '%.40s' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or "
+                   "llama3/FACTOR/LENGTH",
+                   name, value);
+}
+
+static attn_status set_tokens(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)name, (void)error;
+    ((input_settings *)target)->tokens = value;
+    return ATTN_OK;
+}
+
+/* --query NAME and its like, --ignore, --dtype, --tokens; the target is an input_settings.  A static table. */
+static const option_row *role_options(void)
+{
+    static option_row rows[FLAGS + SLOTS + 10];
+    for (int n = 0; n < FLAGS; n++) rows[n] = (option_row){role_flag(table[n].role), 0, "NAME", table[n].help, set_role};
+    rows[FLAGS] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
+    rows[FLAGS + 1] = (option_row){"block", 0, "Q,K", "queries and keys that an entry of blocks is for", set_block};
+    rows[FLAGS + 2] = (option_row){"alibi", 0, NULL, "ALiBi; without slopes: the published ones", set_alibi};
+    rows[FLAGS + 3] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16, int8", set_dtype};
+    rows[FLAGS + 4] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};
+    rows[FLAGS + 5] = (option_row){"rope-pairs", 0, "KIND", "of --rope: interleaved (default) or halves", set_rope};
+    rows[FLAGS + 6] = (option_row){"rope-channels", 0, "N", "the first N channels are rotated (default: all)", set_rope};
+    rows[FLAGS + 7] = (option_row){"rope-base", 0, "B", "how fast rotations slow down (default: 10000)", set_rope};
+    rows[FLAGS + 8] = (option_row){"rope-scaling", 0, "HOW", "linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L, llama3/F/L", set_scaling};
+    for (int k = 0; k < SLOTS; k++) rows[FLAGS + 9 + k] = (option_row){slots[k].file_flag, 0, slots[k].argument, NULL, set_role};
+    rows[FLAGS + 9 + SLOTS] = (option_row){0};
+    return rows;
+}
+
+enum { OWN_GROUPS = 3 };
+
+int input_begin(const command_usage *usage, const option_group *own, problem_word_flag words, const char *example, int argc,
+                char **argv, input_settings *settings, common_settings *common, const char **path)
+{
+    option_group groups[OWN_GROUPS + 4] = {{0}};
+    int n = 0, operand;
+    *settings = (input_settings){.ignored = need_memory(argc + 1, sizeof *settings->ignored)};
+    settings->ignored[0] = NULL;
+    problem_init(&settings->spec);
+    for (; n < OWN_GROUPS && own[n].rows; n++) groups[n] = own[n];
+    groups[n++] = (option_group){"Input", role_options(), settings};
+    groups[n++] = (option_group){"Mechanism, in the words of problem strings", problem_options(words), &settings->spec};
+    groups[n] = (option_group){"All commands", common_options, common};
+    const int exit = options_begin(usage, groups, argc, argv, 1, &operand);
+    settings->spec.seed = common->seed;
+    if (exit < 0 && operand == argc && !settings->chosen[TENSOR(q)])
+        return command_fail_missing(usage->name, "input file", example);
+    *path = exit < 0 ? argv[operand] : NULL;
+    return exit;
+}
+
+void input_settings_free(input_settings *settings) { free(settings->ignored); }

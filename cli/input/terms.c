@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * terms.c - weights of scores, and tables of terms by distance. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "parts.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
+
+/* ---- weights of scores ---- */
+
+/* What rows and columns w must have; rows 0: any number from 1. */
+static attn_status misfit_of_weights(const attention_input *input, int64_t rows, int64_t columns, attn_error *error)
+{
+    const input_tensor *used = &input->used[TENSOR(score_matrix)];
+    const int64_t heads = input->spec.shape.heads_q;
+    char shape[SHAPE_TEXT], wanted[100];
+    const attn_score_kind kind = problem_score_kind(&input->spec);
+    shape_text(shape, used->tensor->rank, used->tensor->shape);
+    if (kind == ATTN_SCORE_ADDITIVE)
+        return failure(error, ATTN_ERR_SHAPE,
+                       "%.60s: tensor '%.30s' %.50s: expected weights [%" PRId64 "], with biases [2, %" PRId64
+                       "], or for each head [%" PRId64 ", 1 or 2, %" PRId64 "]",
+                       used->path, used->tensor->name, shape, columns, columns, heads, columns);
+    if (rows) snprintf(wanted, sizeof wanted, "%" PRId64 ", %" PRId64, rows, columns);
+    else snprintf(wanted, sizeof wanted, "rows, %" PRId64, columns);
+    return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.50s: expected [%s]%s, or for each head [%" PRId64 ", %s]",
+                   used->path, used->tensor->name, shape, wanted, kind == ATTN_SCORE_GENERAL ? " of widths of q and k" : "", heads,
+                   wanted);
+}
+
+/* What the words and the keys say of the weights' size, and the weights of the words. */
+static attn_status read_weights(attention_input *input, attn_error *error)
+{
+    const input_tensor *used = &input->used[TENSOR(score_matrix)], *k = &input->used[TENSOR(k)], *q = &input->used[TENSOR(q)];
+    const attn_archive_tensor *t = used->tensor;
+    problem_spec *spec = &input->spec;
+    const attn_score_kind kind = problem_score_kind(spec);
+    const int64_t heads = spec->shape.heads_q, dim = spec->shape.dim_qk, of_k = k->tensor->shape[k->tensor->rank - 1];
+    const int64_t said = problem_after_slash(spec->score);
+    if (kind == ATTN_SCORE_GENERAL && said && said != of_k)
+        return input_misfit(k, q, error, "score=general/%" PRId64 " says the width of a key, which is %" PRId64, said, of_k);
+    if (!t) return ATTN_OK;
+    attn_status status = input_check_float(used, error);
+    if (status != ATTN_OK) return status;
+    const int64_t rows = t->rank > 1 ? t->shape[t->rank - 2] : 1, of_heads = t->rank > 2 ? t->shape[0] : 1;
+    const int64_t columns = kind == ATTN_SCORE_GENERAL ? of_k : dim;
+    const int64_t wanted = kind == ATTN_SCORE_GENERAL ? dim : kind == ATTN_SCORE_METRIC ? said : 0;
+    const int64_t most = kind == ATTN_SCORE_ADDITIVE ? 2 : INT64_MAX;
+    const int least_rank = kind == ATTN_SCORE_ADDITIVE ? 1 : 2;
+    if (t->rank < least_rank || t->rank > 3 || t->shape[t->rank - 1] != columns || (of_heads != 1 && of_heads != heads) ||
+        (wanted || kind == ATTN_SCORE_GENERAL ? rows != wanted : rows < 1 || rows > most))
+        return misfit_of_weights(input, kind == ATTN_SCORE_GENERAL ? dim : wanted, columns, error);
+    spec->w = (of_heads > 1 ? SPEC_W_HEADS : 0) | (kind == ATTN_SCORE_ADDITIVE && rows == 2 ? SPEC_W_BIAS : 0);
+    if (kind == ATTN_SCORE_GENERAL && of_k != dim) snprintf(spec->score, sizeof spec->score, "general/%" PRId64, of_k);
+    if (kind == ATTN_SCORE_METRIC && rows != dim) snprintf(spec->score, sizeof spec->score, "metric/%" PRId64, rows);
+    input_give(input, TENSOR(score_matrix), t->data, t->dtype);
+    return ATTN_OK;
+}
+
+/* ---- terms by distance ---- */
+
+/* [head, bucket], or [bucket] for all heads, as --t5 or --clipped says. */
+static attn_status read_bias_table(attention_input *input, attn_error *error)
+{
+    const input_tensor *used = &input->used[TENSOR(bias_table)];
+    const attn_archive_tensor *t = used->tensor;
+    problem_spec *spec = &input->spec;
+    const int64_t heads = spec->shape.heads_q, numbers = spec->clipped      ? 2 * spec->clipped + 1
+                                                         : spec->t5_buckets ? spec->t5_buckets
+                                                                            : 32;
+    char shape[SHAPE_TEXT];
+    if (!t && !spec->t5 && !spec->clipped) return ATTN_OK;
+    if (!t)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.80s: no table of the bias by distance: bias_table; --bias-table=NAME chooses another", input->path);
+    if (!spec->t5 && !spec->clipped)
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.60s: tensor '%.30s' is a bias by distance; --t5 or --clipped=N says of which kind", used->path, t->name);
+    const int of_heads = t->rank == 2 && t->shape[0] == heads, of_all = t->rank == 1 || (t->rank == 2 && t->shape[0] == 1);
+    if ((!of_heads && !of_all) || t->shape[t->rank - 1] != numbers)
+        return failure(error, ATTN_ERR_SHAPE,
+                       "%.60s: tensor '%.30s' %.60s: expected [%" PRId64 ", %" PRId64
+                       "], a number for each head and %s%s, or [%" PRId64 "] for all heads",
+                       used->path, t->name, shape_text(shape, t->rank, t->shape), heads, numbers,
+                       spec->clipped ? "distance" : "bucket", spec->clipped ? "" : " (--t5=both/N takes N)", numbers);
+    if (!of_heads) spec->shared |= SPEC_SHARED_TABLE;
+    attn_status status = input_check_float(used, error);
+    if (status == ATTN_OK) input_give_as(input, TENSOR(bias_table), input_compute_dtype(input));
+    return status;
+}
+
+/* [head, row, channel], or [row, channel] for all heads. */
+static attn_status check_table(const attention_input *input, const input_tensor *used, int64_t rows, int64_t width, int *shared,
+                               attn_error *error)
+{
+    const attn_archive_tensor *t = used->tensor;
+    const int64_t want[3] = {input->spec.shape.heads_q, rows, width};
+    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT], all[SHAPE_TEXT];
+    const int fits = t->rank >= 2 && t->rank <= 3 && memcmp(t->shape + t->rank - 2, want + 1, 2 * sizeof *want) == 0;
+    *shared = t->rank == 2 || t->shape[0] != want[0];
+    if (fits && (t->rank == 2 || t->shape[0] == 1 || t->shape[0] == want[0])) return input_check_float(used, error);
+    return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.50s: expected %.50s, or for all heads %.50s", used->path,
+                   t->name, shape_text(mine, t->rank, t->shape), shape_text(theirs, 3, want), shape_text(all, 2, want + 1));
+}
+
+/* What --rel says there is. */
+static attn_status check_is_there(const attention_input *input, int role, int needed, attn_error *error)
+{
+    const input_tensor *used = &input->used[role];
+    if (!used->tensor == !needed) return ATTN_OK;
+    if (needed)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.80s: --rel=%s needs %s; --%s=NAME chooses another", input->path,
+                       input->spec.rel, role_name(role), role_flag(role));
+    return failure(error, ATTN_ERR_ARGUMENT, "%.60s: tensor '%.30s' is of relative terms; --rel=KIND says of which", used->path,
+                   used->tensor->name);
+}
+
+static attn_status read_relative(attention_input *input, attn_error *error)
+{
+    problem_spec *spec = &input->spec;
+    const attn_shape *s = &spec->shape;
+    const int xl = strcmp(spec->rel, "xl") == 0, values = problem_has_relative_values(spec) && input->used[TENSOR(v)].tensor;
+    const struct {
+        int role;
+        int needed, table;
+        int64_t width;
+    } tensors[] = {
+        {TENSOR(relative_keys), spec->rel[0] != 0, 1, s->dim_qk},
+        {TENSOR(relative_values), values, 1, s->dim_v},
+        {TENSOR(relative_u), xl, 0, s->dim_qk},
+        {TENSOR(relative_v), xl, 0, s->dim_qk},
+    };
+    int shared[2] = {0, 0};
+    for (size_t k = 0; k < sizeof tensors / sizeof *tensors; k++) {
+        const input_tensor *used = &input->used[tensors[k].role];
+        const int64_t vectors[2] = {s->heads_q, tensors[k].width};
+        attn_status status = check_is_there(input, tensors[k].role, tensors[k].needed, error);
+        if (status == ATTN_OK && !used->tensor) continue;
+        if (status == ATTN_OK)
+            status = tensors[k].table ? check_table(input, used, problem_relative_rows(spec), tensors[k].width, &shared[k], error)
+                                      : input_check_shape(used, 2, vectors, error);
+        if (status != ATTN_OK) return status;
+        input_give_as(input, tensors[k].role, input_compute_dtype(input));
+    }
+    if (values && shared[0] != shared[1])
+        return input_misfit(&input->used[TENSOR(relative_values)], &input->used[TENSOR(relative_keys)], error,
+                            "one table for all heads beside one for each of %" PRId64, s->heads_q, 0);
+    if (shared[0]) spec->shared |= SPEC_SHARED_REL;
+    return ATTN_OK;
+}
+
+attn_status input_read_terms(attention_input *input, attn_error *error)
+{
+    attn_status status = read_weights(input, error);
+    if (status == ATTN_OK) status = read_relative(input, error);
+    return status == ATTN_OK ? read_bias_table(input, error) : status;
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * layer.c - `attn layer`: an attention layer with the weights of a file, forward, backward and token by token. */
+#include "layer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/base/commands.h"
+#include "cli/base/file.h"
+#include "cli/base/options.h"
+#include "cli/base/progress.h"
+#include "cli/input/difference.h"
+#include "cli/input/listed.h"
+#include "testing/problem/tensors.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+#include "testing/text/shown.h"
+
+static const command_usage usage = {
+    .name = "layer",
+    .synopsis = "IN -o OUT --heads=N [options]",
+    .summary = "Runs an attention layer: the input x of IN ([token, channel] or [batch, token, channel])\n"
+               "through query, key and value projections, attention, and an output projection; writes y\n"
+               "to OUT. With a tensor context in IN, keys and values come from there.\n",
+    .notes = "Weights are [out, in], in IN or in the file of --weights-file. Their names tell the kind:\n"
+             "  multi-head  in_proj_weight or q_proj_weight, k_proj_weight, v_proj_weight; in_proj_bias;\n"
+             "              out_proj.weight, out_proj.bias (PyTorch); or q_proj.weight ..., or wq wk wv wo\n"
+             "              and bq bk bv bo; bias_k and bias_v: a learned key and value that all see\n"
+             "  latent      q_proj.weight (or q_a_proj.weight, q_b_proj.weight), kv_a_proj_with_mqa.weight,\n"
+             "              kv_b_proj.weight, o_proj.weight, q_a_layernorm.weight, kv_a_layernorm.weight\n"
+             "              (DeepSeek); their shapes and --heads say all sizes\n"
+             "  additive    w, state.weight, memory.weight, bias, combine.weight; x has the states of a\n"
+             "              decoder and context what they look at; general has w and combine.weight,\n"
+             "              dot at most combine.weight\n"
+             "Used where they are in IN: lengths_q, lengths_kv (how many tokens of each entry are real),\n"
+             "cu_seqlens_q, cu_seqlens_kv (sequences end to end in x [token, channel]), mask (1 = keep) and\n"
+             "bias (to be added to the scores); slopes, sink and scale of each head; with a flag, w\n"
+             "(--score=general, metric, additive), bias_table (--t5, --clipped), relative_keys,\n"
+             "relative_values, relative_u and relative_v (--rel).\n"
+             "--backward reads dy, and writes dx (and dcontext), dwq dwk dwv dwo, dbq dbk dbv dbo,\n"
+             "dbias_k dbias_v, or of other kinds d and the name of the weight; of options likewise.\n"
+             "--decode appends N tokens a time to a cache and gives the same but for rounding; with\n"
+             "--compare, it is held against all tokens at once.\n"
+             "\n"
+             "Examples:\n"
+             "  attn layer layer.safetensors -o out.safetensors --heads=12 --weights --compare\n"
+             "  attn layer x.safetensors -o y.safetensors --heads=32 --heads-kv=8 --causal --decode \\\n"
+             "       --weights-file=model.safetensors --prefix=layers.3.self_attn. --rope --compare\n",
+};
+
+static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
+{
+    layer_settings *s = target;
+    if (strcmp(name, "kind") == 0 && !layer_kind_named(value))
+        return failure(error, ATTN_ERR_ARGUMENT, "kind: '%.40s' is not %s", value, layer_kind_names);
+    *(strcmp(name, "output") == 0   ? &s->output
+      : strcmp(name, "prefix") == 0 ? &s->prefix
+      : strcmp(name, "kind") == 0   ? &s->kind
+                                    : &s->weights_file) = value;
+    return ATTN_OK;
+}
+
+static attn_status set_number(void *target, const char *name, const char *value, attn_error *error)
+{
+    layer_settings *s = target;
+    int64_t *field = strcmp(name, "heads") == 0       ? &s->heads
+                     : strcmp(name, "heads-kv") == 0  ? &s->heads_kv
+                     : strcmp(name, "head-dim") == 0  ? &s->head_dim
+                     : strcmp(name, "decode") == 0    ? &s->decode
+                     : strcmp(name, "page-size") == 0 ? &s->page_size
+                                                      : &s->head_dim_v;
+    return option_whole(name, value ? value : "1", 1, INT32_MAX, field, error);
+}
+
+static attn_status set_flag(void *target, const char *name, const char *value, attn_error *error)
+{
+    layer_settings *s = target;
+    (void)value, (void)error;
+    *(strcmp(name, "weights") == 0        ? &s->weights
+      : strcmp(name, "weights-mean") == 0 ? &s->weights_mean
+      : strcmp(name, "backward") == 0     ? &s->backward
+                                          : &s->compare) = 1;
+    return ATTN_OK;
+}
+
+static attn_status set_pairs(void *target, const char *name, const char *value, attn_error *error)
+{
+    layer_settings *s = target;
+    const int halves = strcmp(value, "halves") == 0;
+    s->rope_pairs = halves ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED;
+    if (halves || strcmp(value, "interleaved") == 0) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not interleaved or halves", name, value);
+}
+
+static attn_status set_base(void *target, const char *name, const char *value, attn_error *error)
+{
+    char *end;
+    const double base = strtod(value, &end);
+    ((layer_settings *)target)->rope_base = base;
+    if (*value && !*end && isfinite(base) && base > 0) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number above 0", name, value);
+}
+
+/* What a layer's attention may have of a file; a layer has its queries, keys and values itself. */
+static int is_option(int t)
+{
+    return t == TENSOR(mask) || t == TENSOR(bias) || t == TENSOR(alibi_slopes) || t == TENSOR(sink) || t == TENSOR(scale) ||
+           t == TENSOR(score_matrix) || t == TENSOR(bias_table) || (t >= TENSOR(relative_keys) && t <= TENSOR(relative_v));
+}
+
+static attn_status set_ignored(void *target, const char *name, const char *value, attn_error *error)
+{
+    layer_settings *s = target;
+    char names[160] = "";
+    int known = 0;
+    for (int t = 0; t < TENSORS; t++) {
+        if (!is_option(t)) continue;
+        known |= strcmp(value, tensors_file_name(t)) == 0 || strcmp(value, tensors_about(t)->name) == 0;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", tensors_file_name(t));
+    }
+    if (!known) return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.30s' is none of %s", name, value, names);
+    if (s->ignored_count + 1 == LAYER_IGNORED)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: at most %d tensors", name, LAYER_IGNORED - 1);
+    s->ignored[s->ignored_count++] = value;
+    return ATTN_OK;
+}
+
+static const option_row layer_options[] = {
+    {"output", 'o', "FILE", "where to write: .safetensors or .npz (needed)", set_text},
+    {"kind", 0, "KIND", "multi-head, latent, additive, general or dot (default: as weights are named)", set_text},
+    {"heads", 0, "N", "query heads (needed for multi-head and latent)", set_number},
+    {"heads-kv", 0, "N", "key and value heads (default: as many)", set_number},
+    {"head-dim", 0, "N", "channels of a head (default: the width of x / heads)", set_number},
+    {"head-dim-v", 0, "N", "channels of a head's values (default: the same)", set_number},
+    {"rope-pairs", 0, "KIND", "which channels are rotated together: interleaved (default) or halves", set_pairs},
+    {"rope-base", 0, "B", "how fast the rotations slow down from pair to pair (default: 10000)", set_base},
+    {"weights-file", 0, "FILE", "the file that has the weights (default: IN)", set_text},
+    {"prefix", 0, "TEXT", "what stands before the names of weights", set_text},
+    {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink, scale, ... (may be repeated)", set_ignored},
+    {"weights", 0, NULL, "write the attention weights of every head", set_flag},
+    {"weights-mean", 0, NULL, "write them averaged over the heads", set_flag},
+    {"backward", 0, NULL, "write gradients too; needs dy", set_flag},
+    {"decode", 0, "[=N]", "N tokens at a time (default 1), over a cache of those before", set_number},
+    {"page-size", 0, "N", "keep the cache of --decode in pages of N tokens", set_number},
+    {"compare", 0, NULL, "tell how far the results are from those in IN", set_flag},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+/* The words of problem strings; a layer has its own rotation. */
+static const option_row *attention_options(void)
+{
+    static option_row rows[64];
+    const option_row *from = problem_options(FLAG_INPUT);
+    for (int n = 0; n + 1 < (int)(sizeof rows / sizeof *rows) && from[n].name; n++) {
+        rows[n] = from[n];
+        if (strcmp(from[n].name, "rope") == 0) rows[n].help = "rotate queries and keys of a multi-head layer by their positions";
+    }
+    return rows;
+}
+
+/* ---- the command ---- */
+
+static attn_status choose_kind(layer_work *w, attn_error *error)
+{
+    const layer_settings *s = w->settings;
+    w->kind = s->kind ? layer_kind_named(s->kind) : layer_kind_of(w);
+    w->heads = w->kind->has_heads ? s->heads : 1;
+    if (w->kind->has_heads && !s->heads) return failure(error, ATTN_ERR_ARGUMENT, "a %s layer needs --heads=N", w->kind->name);
+    if (w->kind->needs_context && !w->context)
+        return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named context, which x, of kind %s, looks at", w->kind->name);
+    if (s->page_size && !s->decode) return failure(error, ATTN_ERR_ARGUMENT, "--page-size is for the cache of --decode");
+    return ATTN_OK;
+}
+
+static attn_status prepare(layer_work *w, const char *path, const problem_spec *spec, attn_error *error)
+{
+    const layer_settings *s = w->settings;
+    attn_status status = attn_archive_read(&w->file, path, error);
+    if (status == ATTN_OK && s->weights_file) status = attn_archive_read(&w->weights_file, s->weights_file, error);
+    if (status == ATTN_OK) status = file_check_apart(s->output, path, error);
+    if (status == ATTN_OK) status = file_check_apart(s->output, s->weights_file, error);
+    if (status != ATTN_OK) return status;
+    status = layer_find_sequences(w, error);
+    if (status == ATTN_OK) status = choose_kind(w, error);
+    if (status == ATTN_OK) status = layer_find_options(w, spec, error);
+    if (status == ATTN_OK && s->decode) status = layer_check_decode(w, error);
+    w->rope = (attn_rope){.struct_size = sizeof w->rope, .pairs = s->rope_pairs, .base = s->rope_base};
+    if (status == ATTN_OK) status = w->kind->load(w, spec->rope, error);
+    const int packed = w->tensors.cu_seqlens_q.data != NULL; /* all of their tokens */
+    w->counts = (attn_layer_counts){.struct_size = sizeof w->counts};
+    if (status == ATTN_OK)
+        status = w->kind->count(w, packed ? 1 : w->batch, packed ? w->x->shape[0] : w->len_q,
+                                packed ? (w->context ? w->context : w->x)->shape[0] : w->len_kv, error);
+    if (status == ATTN_OK) {
+        w->args = (attn_layer_tensors){.struct_size = sizeof w->args,
+                                       .call = &w->call,
+                                       .batch = w->batch,
+                                       .len_q = w->len_q,
+                                       .len_kv = w->len_kv,
+                                       .query = {w->x->data ? w->x->data : ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}},
+                                       .attention = &w->tensors,
+                                       .options = &w->options};
+        if (w->context) w->args.key.data = w->context->data ? w->context->data : ATTN_EMPTY;
+        status = layer_add_outputs(w, error);
+    }
+    if (status == ATTN_OK && s->backward) w->args.saved = w->saved = need_memory(w->counts.saved_bytes, 1);
+    return status == ATTN_OK ? ATTN_OK : failure_about(error, path);
+}
+
+/* With --decode, once more with all tokens at once, into tensors of their own. */
+static attn_status compare(layer_work *w, difference *list, int *count, attn_error *error)
+{
+    if (!w->settings->decode) return differences_find(w->out, w->file, list, count, error);
+    attn_archive *const decoded = w->out;
+    attn_status status = layer_add_outputs(w, error);
+    if (status == ATTN_OK) status = w->kind->forward(w, error);
+    if (status == ATTN_OK) status = differences_find(decoded, w->out, list, count, error);
+    attn_archive_destroy(w->out);
+    w->out = decoded;
+    return status;
+}
+
+/* 1 if slots of `count` of them point into the tensor. */
+static int slots_have(const attn_input *slots, int count, const attn_archive_tensor *t)
+{
+    for (int n = 0; n < count; n++) {
+        const uintptr_t at = (uintptr_t)slots[n].data, from = (uintptr_t)t->data;
+        if (slots[n].data && at >= from && at < from + t->bytes) return 1;
+    }
+    return 0;
+}
+
+/* A tensor that something of the call points into, or is a copy of. */
+static int is_used(const void *work, const attn_archive_tensor *t)
+{
+    const layer_work *w = work;
+    const struct {
+        const void *first;
+        size_t bytes;
+    } all[] = {{&w->tensors.q, sizeof w->tensors - offsetof(attn_tensors, q)},
+               {&w->args.query, sizeof w->args - offsetof(attn_layer_tensors, query)},
+               {&w->weights.query, sizeof w->weights - offsetof(attn_layer_weights, query)},
+               {&w->latent_weights.query_down, sizeof w->latent_weights - offsetof(attn_latent_weights, query_down)},
+               {&w->module_weights.w, sizeof w->module_weights - offsetof(attn_seq2seq_weights, w)}};
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++)
+        if (slots_have(all[n].first, (int)(all[n].bytes / sizeof(attn_input)), t)) return 1;
+    for (int i = 0; i < LAYER_INDICES; i++)
+        if (w->index[i] && strcmp(t->name, layer_index_name(i)) == 0) return 1;
+    return 0;
+}
+
+static char *compose_json(const layer_work *w, const char *path, double seconds, const difference *list, int count)
+{
+    cJSON *object = json_begin(), *written, *differences;
+    const attn_archive *const of[2] = {w->file, w->weights_file};
+    json_text(object, "input", path);
+    json_text(object, "output", w->settings->output);
+    json_text(object, "kind", w->kind->name);
+    json_whole(object, "parameters", w->counts.parameters);
+    json_number(object, "flops", w->counts.flops);
+    json_whole(object, "cache_per_token", w->counts.cache_per_token);
+    json_number(object, "seconds", seconds);
+    cJSON *used = json_list(object, "used");
+    for (int f = 0; f < 2; f++)
+        for (int64_t k = 0; of[f] && k < attn_archive_count(of[f]); k++)
+            if (is_used(w, attn_archive_at(of[f], k))) listed_json(used, NULL, attn_archive_at(of[f], k));
+    listed_unused_json(json_list(object, "unused"), w->file, is_used, w);
+    written = json_list(object, "written");
+    for (int64_t k = 0; k < attn_archive_count(w->out); k++)
+        cJSON_AddItemToArray(written, cJSON_CreateString(attn_archive_at(w->out, k)->name));
+    differences = count ? json_list(object, "differences") : NULL;
+    for (int d = 0; d < count; d++) {
+        cJSON *item = json_item(differences);
+        json_text(item, "name", list[d].name);
+        json_number(item, "largest", list[d].largest);
+    }
+    return json_compose(object);
+}
+
+static void print(const layer_work *w, const char *path, double seconds, const difference *list, int count,
+                  const common_settings *common)
+{
+    if (!common->quiet && isatty(STDOUT_FILENO)) {
+        for (int64_t k = 0; k < attn_archive_count(w->file); k++)
+            if (is_used(w, attn_archive_at(w->file, k))) listed_print("used", NULL, attn_archive_at(w->file, k), path);
+        for (int64_t k = 0; w->weights_file && k < attn_archive_count(w->weights_file); k++)
+            if (is_used(w, attn_archive_at(w->weights_file, k)))
+                listed_print("used", NULL, attn_archive_at(w->weights_file, k), w->settings->weights_file);
+        listed_unused_print(w->file, is_used, w);
+        printf("wrote ");
+        put_shown(stdout, w->settings->output);
+        printf(" in %.3g ms\n", 1e3 * seconds);
+    }
+    for (int d = 0; d < count; d++) printf("compare %-11s largest difference %.2g\n", list[d].name, list[d].largest);
+}
+
+static attn_status run(layer_work *w, const char *path, const problem_spec *spec, const common_settings *common, attn_error *error)
+{
+    difference list[40];
+    int count = 0;
+    attn_status status = prepare(w, path, spec, error);
+    const double begin = seconds_now();
+    double seconds = 0;
+    if (status == ATTN_OK) {
+        status = w->settings->decode ? layer_decode(w, error) : w->kind->forward(w, error);
+        if (status == ATTN_OK && w->settings->backward) status = w->kind->backward(w, error);
+        seconds = seconds_now() - begin;
+        if (status == ATTN_OK && w->settings->compare) status = compare(w, list, &count, error);
+        if (status != ATTN_OK) failure_about(error, path);
+    }
+    for (int64_t k = 0; status == ATTN_OK && k < attn_archive_metadata_count(w->file); k++) {
+        const attn_metadata *from = attn_archive_metadata_at(w->file, k);
+        status = attn_archive_set_metadata(w->out, from->key, from->value, error);
+    }
+    if (status == ATTN_OK) status = attn_archive_set_metadata(w->out, "attn_version", attn_version(), error);
+    char *json = status == ATTN_OK && common->json ? compose_json(w, path, seconds, list, count) : NULL;
+    if (status == ATTN_OK) status = file_write_archive(w->out, w->settings->output, error);
+    if (status == ATTN_OK && common->json) json_print(json), json = NULL;
+    else if (status == ATTN_OK) print(w, path, seconds, list, count, common);
+    free(json);
+    return status;
+}
+
+static int check_settings(const layer_settings *s, attn_error *error)
+{
+    const char *dot = strrchr(s->output, '.');
+    if (dot && (strcmp(dot, ".safetensors") == 0 || (strcmp(dot, ".npz") == 0))) return 1;
+    failure(error, ATTN_ERR_ARGUMENT, "%.150s: expected a name that ends in .safetensors or .npz", s->output);
+    return 0;
+}
+
+int attn_cmd_layer(int argc, char **argv)
+{
+    static const char example[] = "attn layer IN.safetensors -o OUT.safetensors --heads=12";
+    common_settings common = {0};
+    layer_settings settings = {0};
+    problem_spec spec;
+    problem_init(&spec);
+    const option_group groups[] = {{"Layer", layer_options, &settings},
+                                   {"Attention, in the words of problem strings", attention_options(), &spec},
+                                   {"All commands", common_options, &common},
+                                   {0}};
+    attn_error error;
+    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
+    if (exit >= 0) return exit;
+    spec.seed = common.seed;
+    if (operands == argc) return command_fail_missing(usage.name, "input file", example);
+    if (!settings.output) return command_fail_missing(usage.name, "output file", example);
+    if (!check_settings(&settings, &error)) return command_fail(usage.name, NULL, &error);
+
+    layer_work w = {.settings = &settings, .options = options_for_library(&common)};
+    attn_status status = run(&w, argv[operands], &spec, &common, &error);
+    attn_archive_destroy(w.out);
+    attn_archive_destroy(w.weights_file);
+    attn_archive_destroy(w.file);
+    for (int i = 0; i < LAYER_INDICES; i++) free(w.index[i]);
+    free(w.saved);
+    return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+}

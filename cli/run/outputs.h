@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * outputs.h - the tensors that `attn run` writes: which are wanted, their names and shapes. */
+#ifndef ATTN_CLI_RUN_OUTPUTS_H
+#define ATTN_CLI_RUN_OUTPUTS_H
+
+#include "cli/base/options.h"
+#include "cli/input/input.h"
+
+/* What the flags ask for beside o, lse and weights. */
+typedef struct output_settings {
+    int scores, row_max, entropy, effective_keys, column_sum, dropout_mask, after_dropout;
+    attn_stage scores_stage;
+    attn_columns column_heads;
+    int64_t column_queries, topk;
+} output_settings;
+
+/* --scores --row-max --entropy --effective-keys --column-sum --column-queries --topk --dropout-mask --after-dropout; the target is
+ * an output_settings. */
+extern const option_row output_options[];
+
+/* ATTN_ERR_ARGUMENT if a flag has no effect without another. */
+attn_status output_settings_check(const output_settings *settings, const problem_spec *spec, attn_error *error);
+
+/* The flag of an output beside o that is wanted, such as "lse"; NULL where there is none. */
+const char *output_beside(const output_settings *settings, const problem_spec *spec);
+
+/* Asks for them in input->problem and input->tensors; lse and weights are asked for already. */
+void outputs_want(const output_settings *settings, attention_input *input);
+
+/* Adds to `out`, under its name in files, every tensor that the plan writes and `tensors` does not have yet, and points tensors at
+ * its memory.  Shapes are those of what they are the gradients of, or follow that of q; statistics of queries and keys are
+ * [head, token] in both layouts.  What the plan writes and nobody asked for (lse, for what follows) is left out. */
+attn_status outputs_add(attn_archive *out, const attention_input *input, const attn_plan *plan, attn_tensors *tensors,
+                        attn_error *error);
+
+#endif

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * view.c - `attn view`: all weights of a file as one page for a browser (view/page.h writes it). */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/base/commands.h"
+#include "cli/base/file.h"
+#include "cli/base/options.h"
+#include "cli/base/progress.h"
+#include "cli/compute/weights.h"
+#include "cli/input/input.h"
+#include "cli/input/labels.h"
+#include "page.h"
+#include "testing/memory/element.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+#include "testing/text/shown.h"
+
+static const command_usage usage = {
+    .name = "view",
+    .synopsis = "IN -o PAGE.html [options]",
+    .summary = "Writes one page that shows the weights of all layers and heads, computed from q and k\n"
+               "of IN, or those that `attn run --weights` or `attn layer --weights` left there. It needs\n"
+               "no network and no other file: open it in a browser.\n",
+    .notes = "Example:\n"
+             "  attn view sentence.safetensors -o attention.html --layer 0-2\n",
+};
+
+typedef struct view_settings {
+    const char *output, *title;
+    const char *layers, *heads, *entries, *queries;
+} view_settings;
+
+static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
+{
+    (void)error;
+    view_settings *s = target;
+    const char **field = strcmp(name, "output") == 0  ? &s->output
+                         : strcmp(name, "title") == 0 ? &s->title
+                         : strcmp(name, "layer") == 0 ? &s->layers
+                         : strcmp(name, "head") == 0  ? &s->heads
+                         : strcmp(name, "entry") == 0 ? &s->entries
+                                                      : &s->queries;
+    *field = value;
+    return ATTN_OK;
+}
+
+static const option_row view_options[] = {
+    {"output", 'o', "FILE", "where to write the page (needed)", set_text},
+    {"title", 0, "TEXT", "its title (default: the metadata's sentence)", set_text},
+    {"layer", 0, "LIST", "only these layers, such as 0,3-5", set_text},
+    {"head", 0, "LIST", "only these heads", set_text},
+    {"entry", 0, "LIST", "only these batch entries", set_text},
+    {"queries", 0, "A-B", "only these queries", set_text},
+    {NULL, 0, NULL, NULL, NULL},
+};
+
+/* Everything that the page borrows. */
+typedef struct page {
+    attention_input input;
+    const attn_archive_tensor *found; /* the weights of a file without q; NULL: they are computed */
+    labels labels;
+    int64_t *layer, *head, *entry, *query; /* indices of what was chosen */
+    int64_t layers, heads, entries, rows;
+    float *weights; /* [entry][layer][head][row][key] */
+    view_sequence *sequence;
+    const char **names; /* of queries and keys */
+    int64_t *layer_number;
+    view_fact *facts;
+    int64_t facts_count;
+    char source[400], attribution[400];
+} page;
+
+static attn_status choose(page *g, const view_settings *settings, attn_error *error)
+{
+    const labels *l = &g->labels;
+    const attn_shape *s = &g->input.problem.shape;
+    attn_status status = labels_choose("layer", settings->layers, l->layer_number, l->layers, &g->layer, &g->layers, error);
+    if (status == ATTN_OK) status = labels_choose("head", settings->heads, NULL, s->heads_q, &g->head, &g->heads, error);
+    if (status == ATTN_OK) status = labels_choose("entry", settings->entries, NULL, l->entries, &g->entry, &g->entries, error);
+    if (status == ATTN_OK) status = labels_choose("queries", settings->queries, NULL, s->len_q, &g->query, &g->rows, error);
+    if (status == ATTN_OK && g->rows && g->query[g->rows - 1] - g->query[0] != g->rows - 1)
+        return failure(error, ATTN_ERR_ARGUMENT, "--queries: '%.40s' is not one range, such as 100-199", settings->queries);
+    g->layer_number = need_memory(g->layers, sizeof *g->layer_number);
+    for (int64_t y = 0; y < g->layers; y++) g->layer_number[y] = l->layer_number[g->layer[y]];
+    return status;
+}
+
+/* A file that has weights and no q, as `attn run` and `attn layer` write them: [query, key] behind the heads and what leads. */
+static attn_status take_weights(page *g, const input_settings *in, attn_error *error)
+{
+    attention_input *input = &g->input;
+    const attn_archive_tensor *t = attn_archive_find(input->file, "weights");
+    problem_spec plain;
+    char said[400], nothing[400];
+    problem_init(&plain);
+    plain.seed = in->spec.seed;
+    problem_print(&in->spec, said, sizeof said);
+    problem_print(&plain, nothing, sizeof nothing);
+    if (strcmp(said, nothing) != 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.100s has weights and no q: the flags of a mechanism would change nothing",
+                       input->path);
+    if (t->rank < 2 || t->dtype < ATTN_F32 || t->dtype > ATTN_BF16)
+        return failure(error, ATTN_ERR_SHAPE, "%.100s: tensor 'weights' is %s with %d axes; expected floats, [head, query, key]",
+                       input->path, attn_dtype_name(t->dtype), t->rank);
+    attn_shape *s = &input->problem.shape;
+    input->problem = (attn_problem){.struct_size = sizeof input->problem};
+    input->used[TENSOR(q)] = (input_tensor){input->path, t};
+    *s = (attn_shape){.batch = 1, .len_q = t->shape[t->rank - 2], .len_kv = t->shape[t->rank - 1]};
+    s->heads_q = s->heads_kv = t->rank > 2 ? t->shape[t->rank - 3] : 1;
+    input->leading = t->rank > 3 ? t->rank - 3 : 0;
+    for (int a = 0; a < input->leading; a++) s->batch *= input->lead[a] = t->shape[a];
+    input->spec.shape = *s;
+    input->total_q = s->len_q;
+    input->total_kv = s->len_kv;
+    g->found = t;
+    return ATTN_OK;
+}
+
+static attn_status load(page *g, const char *path, const input_settings *in, attn_error *error)
+{
+    const attn_status status = input_load(&g->input, path, in, INPUT_NO_VALUE, error);
+    const attn_archive *file = g->input.file;
+    if (status == ATTN_OK || !file || in->chosen[TENSOR(q)] || attn_archive_find(file, "q") || !attn_archive_find(file, "weights"))
+        return status;
+    return take_weights(g, in, error);
+}
+
+/* Before anything of that size is allocated. */
+static attn_status check_size(const page *g, attn_error *error)
+{
+    const int64_t sizes[] = {g->entries, g->layers, g->heads, g->rows, g->input.problem.shape.len_kv};
+    int64_t count = 1;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        if (sizes[k] == 0) return failure(error, ATTN_ERR_SHAPE, "%.100s: nothing to show, a size is 0", g->input.path);
+        if (!__builtin_mul_overflow(count, sizes[k], &count) && count <= VIEW_MAX_WEIGHTS) continue;
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "%.60s: %" PRId64 " entries x %" PRId64 " layers x %" PRId64 " heads x %" PRId64 " x %" PRId64
+                       " weights are too many for a page (at most %" PRId64 "); --layer, --head, --entry, --queries choose fewer",
+                       g->input.path, sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], VIEW_MAX_WEIGHTS);
+    }
+    return ATTN_OK;
+}
+
+static void copy_weights(page *g)
+{
+    const attn_shape *s = &g->input.problem.shape;
+    const size_t size = attn_dtype_size(g->found->dtype);
+    const int64_t head_size = g->rows * s->len_kv;
+    float *out = g->weights = need_memory(g->entries * g->layers * g->heads * head_size, sizeof *g->weights);
+    for (int64_t e = 0; e < g->entries; e++)
+        for (int64_t y = 0; y < g->layers; y++)
+            for (int64_t h = 0; h < g->heads; h++, out += head_size) {
+                const int64_t head = labels_batch(&g->labels, g->layer[y], g->entry[e]) * s->heads_q + g->head[h];
+                const char *from = (const char *)g->found->data + (size_t)((head * s->len_q + g->query[0]) * s->len_kv) * size;
+                for (int64_t k = 0; k < head_size; k++) out[k] = (float)element_read(g->found->dtype, from + (size_t)k * size);
+            }
+}
+
+static attn_status compute(page *g, const common_settings *common, attn_error *error)
+{
+    const attn_shape *s = &g->input.problem.shape;
+    const int64_t head_size = g->rows * s->len_kv;
+    progress bar;
+    weight_reader reader;
+    if (g->found) return copy_weights(g), ATTN_OK;
+    float *all_heads = need_memory(s->heads_q * head_size, sizeof *all_heads), *out;
+    out = g->weights = need_memory(g->entries * g->layers * g->heads * head_size, sizeof *g->weights);
+    attn_status status = weights_begin(&reader, &g->input, g->rows, common, error);
+    progress_begin(&bar, "weights", common->quiet);
+    for (int64_t e = 0; e < g->entries; e++) {
+        for (int64_t y = 0; y < g->layers && status == ATTN_OK; y++) {
+            status = weights_read(&reader, labels_batch(&g->labels, g->layer[y], g->entry[e]), g->query[0], all_heads, error);
+            for (int64_t h = 0; h < g->heads; h++, out += head_size)
+                memcpy(out, all_heads + g->head[h] * head_size, (size_t)head_size * sizeof *out);
+            progress_show(&bar, e * g->layers + y + 1, g->entries * g->layers);
+        }
+    }
+    progress_end(&bar);
+    weights_end(&reader);
+    free(all_heads);
+    return status == ATTN_OK ? status : failure_about(error, g->input.path);
+}
+
+/* ---- words on the page ---- */
+
+/* Labels of all queries or keys, or NULL where none has one; the rest get their numbers. */
+static const char *const *names_of(page *g, int64_t entry, int64_t first, int64_t count, int keys, const char **names,
+                                   char *numbers)
+{
+    int any = 0;
+    for (int64_t k = 0; k < count; k++) {
+        const char *label =
+            keys ? labels_key(&g->labels, &g->input, entry, first + k) : labels_query(&g->labels, &g->input, entry, first + k);
+        any |= label != NULL;
+        names[k] = label_or_number(label, first + k, numbers + k * LABEL_NUMBER);
+    }
+    return any ? names : NULL;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* numbers: memory for the labels of tokens that have none. */
+static void add_sequences(page *g, char **numbers)
+{
+    const attn_shape *s = &g->input.problem.shape;
+    const int64_t *lengths_q = g->input.tensors.lengths_q.data, *lengths_kv = g->input.tensors.lengths_kv.data,
+                  each = g->rows + s->len_kv;
+    g->sequence = need_memory(g->entries, sizeof *g->sequence);
+    g->names = need_memory(g->entries * each, sizeof *g->names);
+    *numbers = need_memory(g->entries * each, LABEL_NUMBER);
+    for (int64_t e = 0; e < g->entries; e++) {
+        int64_t entry = g->entry[e], b = labels_batch(&g->labels, g->layer[0], entry), first = g->query[0];
+        const char **names = g->names + e * each;
+        char *mine = *numbers + e * each * LABEL_NUMBER;
+        int64_t len_q = lengths_q ? lengths_q[b] - first : g->rows;
+        g->sequence[e] = (view_sequence){
+            .len_q = len_q < 0 ? 0 : least(len_q, g->rows),
+            .len_k = lengths_kv ? lengths_kv[b] : s->len_kv,
+            .first_query = first,
+            .queries = names_of(g, entry, first, g->rows, 0, names, mine),
+            .keys = names_of(g, entry, 0, s->len_kv, 1, names + g->rows, mine + g->rows * LABEL_NUMBER),
+        };
+    }
+}
+
+static const char *metadata(const page *g, const char *key)
+{
+    return g->input.file ? attn_archive_get_metadata(g->input.file, key) : NULL;
+}
+
+static void add_facts(page *g)
+{
+    int64_t count = g->input.file ? attn_archive_metadata_count(g->input.file) : 0;
+    g->facts = need_memory(count, sizeof *g->facts);
+    for (int64_t k = 0; k < count; k++) {
+        const attn_metadata *m = attn_archive_metadata_at(g->input.file, k);
+        if (strcmp(m->key, "tokens") != 0) g->facts[g->facts_count++] = (view_fact){m->key, m->value};
+    }
+    const char *model = metadata(g, "model"), *licence = metadata(g, "licence") ? metadata(g, "licence") : metadata(g, "license");
+    if (model)
+        snprintf(g->attribution, sizeof g->attribution, "Recorded from %.200s%s%.100s", model, licence ? ", " : "",
+                 licence ? licence : "");
+    if (g->found) {
+        snprintf(g->source, sizeof g->source, "%.200s: the weights that are in it", g->input.path);
+        return;
+    }
+    const attn_problem *p = &g->input.problem;
+    static const char *const scores[] = {[ATTN_SCORE_DOT] = "q k\xe1\xb5\x80",
+                                         [ATTN_SCORE_GENERAL] = "q w k\xe1\xb5\x80",
+                                         [ATTN_SCORE_METRIC] = "(w q) (w k)\xe1\xb5\x80",
+                                         [ATTN_SCORE_COSINE] = "cos(q, k)",
+                                         [ATTN_SCORE_DISTANCE] = "-|q - k|\xc2\xb2",
+                                         [ATTN_SCORE_ADDITIVE] = "w tanh(q + k)"};
+    double scale = p->score.scale_kind == ATTN_SCALE_VALUE                  ? p->score.scale
+                   : p->score.kind == ATTN_SCORE_DOT && p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk)
+                                                                            : 1;
+    snprintf(g->source, sizeof g->source, "%.200s: softmax(%.4g %s)%s, computed by attn %s", g->input.path, scale,
+             scores[p->score.kind], p->mask.causal ? ", causal" : "", attn_version());
+}
+
+/* ---- the command ---- */
+
+static char *compose_json(const page *g, const view_settings *settings, size_t bytes)
+{
+    cJSON *object = json_begin();
+    json_text(object, "output", settings->output);
+    json_whole(object, "bytes", (int64_t)bytes);
+    json_whole(object, "entries", g->entries);
+    json_whole(object, "layers", g->layers);
+    json_whole(object, "heads", g->heads);
+    json_whole(object, "queries", g->rows);
+    json_whole(object, "keys", g->input.problem.shape.len_kv);
+    return json_compose(object);
+}
+
+/* *json: what is to be printed, if the command is asked for it. */
+static attn_status write_page(page *g, const view_settings *settings, int wants_json, size_t *bytes, char **json, attn_error *error)
+{
+    char *numbers = NULL;
+    text_buffer text = {0};
+    add_sequences(g, &numbers);
+    add_facts(g);
+    const char *title = settings->title ? settings->title : metadata(g, "sentence");
+    const view_data data = {
+        .title = title ? title : g->input.path,
+        .source = g->source,
+        .attribution = g->attribution[0] ? g->attribution : NULL,
+        .sequences = g->entries,
+        .layers = g->layers,
+        .heads = g->heads,
+        .len_q = g->rows,
+        .len_k = g->input.problem.shape.len_kv,
+        .weights = g->weights,
+        .sequence = g->sequence,
+        .layer_numbers = g->layer_number,
+        .head_numbers = g->head,
+        .facts = g->facts,
+        .facts_count = g->facts_count,
+    };
+    attn_status status = view_write(&text, &data, error);
+    *bytes = text.count;
+    if (status == ATTN_OK && wants_json) *json = compose_json(g, settings, text.count);
+    if (status == ATTN_OK) status = file_write_text(&text, settings->output, error);
+    else failure_about(error, g->input.path);
+    text_free(&text);
+    free(numbers);
+    return status;
+}
+
+static attn_status view(const char *path, const view_settings *settings, const input_settings *in, const common_settings *common,
+                        attn_error *error)
+{
+    page g = {0};
+    size_t bytes = 0;
+    char *json = NULL;
+    attn_status status = load(&g, path, in, error);
+    if (status == ATTN_OK) status = labels_read(&g.labels, &g.input, in->tokens, error);
+    if (status == ATTN_OK) status = input_check_output(&g.input, settings->output, error);
+    if (status == ATTN_OK) status = choose(&g, settings, error);
+    if (status == ATTN_OK) status = check_size(&g, error);
+    if (status == ATTN_OK) status = compute(&g, common, error);
+    if (status == ATTN_OK) status = write_page(&g, settings, common->json, &bytes, &json, error);
+    if (status == ATTN_OK) json_print(json);
+    else free(json);
+    if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO)) {
+        printf("wrote ");
+        put_shown(stdout, settings->output);
+        printf(" (%.1f MB): %" PRId64 " layers x %" PRId64 " heads; open it in a browser\n", (double)bytes / 1e6, g.layers,
+               g.heads);
+    }
+    void *const owned[] = {g.layer, g.head, g.entry, g.query, g.weights, g.sequence, g.names, g.layer_number, g.facts};
+    for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);
+    labels_free(&g.labels);
+    input_free(&g.input);
+    return status;
+}
+
+int attn_cmd_view(int argc, char **argv)
+{
+    static const char example[] = "attn view IN.safetensors -o attention.html";
+    common_settings common = {0};
+    input_settings in;
+    view_settings settings = {0};
+    const option_group own[] = {{"Page", view_options, &settings}, {0}};
+    const char *path;
+    attn_error error;
+    int exit = input_begin(&usage, own, FLAG_INPUT, example, argc, argv, &in, &common, &path);
+    if (exit < 0 && !settings.output) exit = command_fail_missing(usage.name, "output file", example);
+    if (exit < 0)
+        exit = view(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    input_settings_free(&in);
+    return exit;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * problem_sizes.c - sizes and types that follow from a problem. */
+#include "problem.h"
+
+int64_t problem_dim_k(const attn_problem *problem) { return problem->score.dim_k ? problem->score.dim_k : problem->shape.dim_qk; }
+
+void problem_matrix_size(const attn_problem *problem, int64_t size[2])
+{
+    const attn_score *s = &problem->score;
+    const int64_t dim = problem->shape.dim_qk;
+    size[0] = s->kind == ATTN_SCORE_GENERAL    ? dim
+              : s->kind == ATTN_SCORE_METRIC   ? (s->dim_metric ? s->dim_metric : dim)
+              : s->kind == ATTN_SCORE_ADDITIVE ? 1 + s->additive_bias
+                                               : 0;
+    size[1] = problem_dim_k(problem);
+}
+
+int64_t problem_buckets(const attn_bias_table *table)
+{
+    if (table->kind == ATTN_DISTANCE_CLIPPED) return 2 * table->max_distance + 1;
+    return table->buckets ? table->buckets : 32;
+}
+
+int64_t problem_blocks(int64_t length, int64_t block) { return block > 0 ? length / block + (length % block != 0) : 0; }
+
+attn_dtype problem_dtype(const problem_spec *spec)
+{
+    static const attn_dtype dtype[] = {
+        [SPEC_F32] = ATTN_F32, [SPEC_F64] = ATTN_F64, [SPEC_F16] = ATTN_F16, [SPEC_BF16] = ATTN_BF16, [SPEC_INT8] = ATTN_F32};
+    return spec->dtype >= 0 && spec->dtype < (int)(sizeof dtype / sizeof *dtype) ? dtype[spec->dtype] : ATTN_DTYPE_DEFAULT;
+}
