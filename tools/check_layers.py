@@ -1,38 +1,74 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Includes point down only.
+"""Includes and calls point down only, and files go in no circles.
 
 In src/core: api -> plan -> walk -> prepare -> gradient -> tile -> task -> visible -> threads -> kernels -> base; all of src may
-include src/common.  In testing: conformance -> verdict -> case -> bound -> problem -> memory -> text -> random.  Everything else sees the public
-headers and its own folder; the command, the harness and the tests also see ref/, the command and the tests see testing, and the
-tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/ and
-tests/combination.  ref/ sees nothing of ours.
+include src/common.  In testing: conformance -> verdict -> case -> bound -> problem -> memory -> text -> random.  In cli: a command
+(a file of cli/, or a folder) -> compute -> input -> base, and no command to another; they see problem, memory, text and random of
+testing, and `attn check` alone sees all of it, and ref/.
 
-Nothing includes a walk of attention, which is known by its type alone (walk/walks.h), but what is in its own folder, and rows, which
-is tiles of another problem.
+Everything else sees the public headers and its own folder; the harness and the tests also see ref/, the tests see testing and cli, and
+the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/
+and tests/combination.  ref/ sees nothing of ours.
 
-Usage: tools/check_layers.py [FOLDER]        (the tree to check; default: the one this script is in)
+Nothing includes or calls a walk of attention, which is known by its type alone (walk/walks.h), but what is in its own folder, and
+rows, which is tiles of another problem.
+
+Usage: tools/check_layers.py [--build BUILD] [FOLDER]        (the tree to check; default: the one this script is in)
+
+With --build, the objects of a build (compile_commands.json says which) are asked by nm what each file calls: the same rules hold,
+also where no header says so, and no file calls another that comes back to it.
 """
+import argparse
+import collections
+import json
 import pathlib
 import re
+import shlex
+import subprocess
 import sys
 
 # Each may include itself and what stands before it.
 CORE = ["base", "kernels", "threads", "visible", "task", "tile", "gradient", "prepare", "walk", "plan", "api"]
 TESTING = ["random", "text", "memory", "problem", "bound", "case", "verdict", "conformance"]
+FOR_COMMANDS = TESTING[:4]
+CLI = ["base", "input", "compute"]  # what commands share
+CHECKS = "cli/check"
 KNOWN_WALKS = ["linear", "merge", "product"]  # whose problems are their own
 WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
 INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
 SHARED_BY_TESTS = ["tests", "tests/combination"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
+PUBLIC = re.compile(r"\bATTN_API\b[^;{]*?\b(attn_\w+)\s*\(")
 
 
 def area(path):
-    """The folder that a rule speaks of: src/core/plan, src/core/walk/tiles, src/io, cli, ref, tests/unit ..."""
-    depth = 2 if path.parts[0] in ("src", "tests", "testing") else 1
+    """The folder that a rule speaks of: src/core/plan, src/core/walk/tiles, src/io, cli/run, cli/top, ref, tests/unit ..."""
+    if path.parts[0] == "cli" and len(path.parts) == 2:
+        return f"cli/{path.stem}"
+    depth = 2 if path.parts[0] in ("src", "tests", "testing", "cli") else 1
     if path.parts[:2] == ("src", "core"):
         depth = 4 if path.parts[2] == "walk" else 3
     return "/".join(path.parts[: min(depth, len(path.parts) - 1)])
+
+
+def points_down(order, source, target):
+    return order.index(target) <= order.index(source)
+
+
+def knows_walk(source, target):
+    """Of core areas: whether target is no walk of attention, or one that the source may know."""
+    walk = target.split("/")[3:]
+    return source == target or not walk or walk[0] in KNOWN_WALKS or (source, target) in WALKS_OVER_WALKS
+
+
+def allowed_in_cli(source, target):
+    folder, kind = target.split("/")[0], target.split("/")[-1]
+    if folder == "cli":
+        return kind in CLI and (source.split("/")[1] not in CLI or points_down(CLI, source.split("/")[1], kind))
+    if folder == "testing":
+        return kind in FOR_COMMANDS or (source == CHECKS and kind != TESTING[-1])
+    return target == "ref" and source == CHECKS
 
 
 def allowed(source, target):
@@ -43,26 +79,26 @@ def allowed(source, target):
     if source in ("include", "ref"):
         return False
     if source.startswith("src/core/"):
-        if not target.startswith("src/core/"):
+        if not target.startswith("src/core/") or not knows_walk(source, target):
             return False
-        walk = target.split("/")[3:]
-        if walk and walk[0] not in KNOWN_WALKS and (source, target) not in WALKS_OVER_WALKS:
-            return False
-        return CORE.index(target.split("/")[2]) <= CORE.index(source.split("/")[2])
+        return points_down(CORE, source.split("/")[2], target.split("/")[2])
     if source.startswith(("tests", "fuzz")):
         if target.startswith("src/core/"):
             return source in INTERNALS_TESTED
         return target == "ref" or target in SHARED_BY_TESTS or target.split("/")[0] in ("cli", "src", "testing")
-    if source.startswith("testing/") and target.startswith("testing/"):
-        return TESTING.index(target.split("/")[1]) <= TESTING.index(source.split("/")[1])
-    if source.split("/")[0] in ("cli", "testing"):
-        return target == "ref" or (source == "cli" and target.startswith("testing/"))
-    return False
+    if source.startswith("testing/"):
+        if target.startswith("testing/"):
+            return points_down(TESTING, source.split("/")[1], target.split("/")[1])
+        return target == "ref"
+    return source.startswith("cli/") and allowed_in_cli(source, target)
+
+
+# ---- includes ----
 
 
 def resolve(root, file, name, quoted):
     """The file of ours that an include means, or None."""
-    folders = [root / "include", root / "src/core", root / "ref", root / "tests", root / "cli", root / "src/io", root]
+    folders = [root / "include", root / "src/core", root / "ref", root / "tests", root / "src/io", root]
     for folder in ([file.parent] if quoted else []) + folders:
         found = (folder / name).resolve()
         if found.is_file() and root in found.parents:
@@ -70,8 +106,7 @@ def resolve(root, file, name, quoted):
     return None
 
 
-def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+def check_includes(root):
     files = faults = 0
     for folder in ("include", "ref", "src", "testing", "cli", "tests", "examples", "bench", "fuzz"):
         for file in sorted((root / folder).rglob("*")):
@@ -88,6 +123,120 @@ def main():
         faults = 1
         print(f"{root}: no sources here")
     print(f"{files} files, {faults} includes that do not point down")
+    return faults
+
+
+# ---- calls ----
+
+
+def objects_of(root, build):
+    """{object: source} of what the rules of calls are about."""
+    found = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        source = pathlib.Path(entry["directory"], entry["file"]).resolve()
+        if root not in source.parents or build in source.parents:
+            continue
+        source = source.relative_to(root)
+        words = entry.get("arguments") or shlex.split(entry["command"])
+        made = pathlib.Path(entry["directory"], words[words.index("-o") + 1])
+        if source.parts[0] in ("src", "ref", "testing", "cli") and made.exists():
+            found[made] = source
+    return found
+
+
+def symbols_of(objects):
+    """What each source defines, {symbol: is it a function}, and what it uses."""
+    defined, used = collections.defaultdict(dict), collections.defaultdict(set)
+    said = subprocess.run(["nm", "-A", "-P", *map(str, objects)], capture_output=True, text=True, check=True).stdout
+    for line in said.splitlines():
+        name, _, rest = line.partition(": ")
+        symbol, kind = rest.split()[:2]
+        source = objects[pathlib.Path(name)]
+        if kind == "U":
+            used[source].add(symbol)
+        elif kind in "TWVDRBC":
+            defined[source][symbol] = kind in "TW"
+    return defined, used
+
+
+def circles(calls):
+    """The strongly connected components of more than one file (Tarjan 1972)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(file):
+        index[file] = low[file] = len(index)
+        stack.append(file)
+        for other in calls.get(file, {}):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[file] = min(low[file], low[other])
+        if low[file] == index[file]:
+            at = stack.index(file)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for file in sorted(calls):
+        if file not in index:
+            visit(file)
+    return found
+
+
+def allowed_call(source, target, symbol, function, public):
+    """A public function may be called by all that see its header; in the core, by what stands above it."""
+    core = source.startswith("src/core/") and target.startswith("src/core/")
+    if symbol in public and not core:
+        return source != "ref"
+    if core and not function:  # the type of a walk
+        return points_down(CORE, source.split("/")[2], target.split("/")[2])
+    if source == "cli/main" and symbol.startswith("attn_cmd_"):
+        return True
+    return allowed(source, target)
+
+
+def check_calls(root, build):
+    objects = objects_of(root, build)
+    defined, used = symbols_of(objects) if objects else ({}, {})
+    public = set()
+    for header in (root / "include").rglob("*.h"):
+        public.update(PUBLIC.findall(header.read_text()))
+    owners = collections.defaultdict(set)
+    for source, symbols in defined.items():
+        for symbol in symbols:
+            owners[symbol].add(source)
+    faults, calls = 0, collections.defaultdict(lambda: collections.defaultdict(list))
+    for source in sorted(used):
+        for symbol in sorted(used[source]):
+            for target in sorted(owners[symbol] - {source}):
+                calls[source][target].append(symbol)
+                if not allowed_call(area(source), area(target), symbol, defined[target][symbol], public):
+                    faults += 1
+                    print(f"{source}: {area(source)} may not call {symbol} of {target}")
+    if not calls or not public:
+        faults += 1
+        print(f"{build}: no objects here; build first")
+    for circle in circles(calls):
+        faults += 1
+        print("a circle:")
+        for source in circle:
+            for target in circle:
+                if target in calls[source]:
+                    print(f"    {source} calls {', '.join(calls[source][target])} of {target}")
+    count = sum(len(targets) for targets in calls.values())
+    print(f"{len(set(objects.values()))} files, {count} pairs that call, {faults} that do not point down or go in a circle")
+    return faults
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", nargs="?", default=pathlib.Path(__file__).parent.parent, type=pathlib.Path)
+    parser.add_argument("--build", type=pathlib.Path)
+    words = parser.parse_args()
+    root = words.folder.resolve()
+    faults = check_includes(root)
+    if words.build:
+        faults += check_calls(root, words.build.resolve())
     return 1 if faults else 0
 
 
