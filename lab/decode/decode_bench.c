@@ -88,7 +88,7 @@ static void add_values(const problem *p, int64_t j, int64_t n, const char *V, in
 
 /* What lies at `next`, as the scheduler asks for it.  Not __builtin_prefetch: gcc takes a function with nothing else for one
  * without effects, and drops its calls. */
-static void ask_pages(const problem *p, const char *next)
+static void prefetch_pages(const problem *p, const char *next)
 {
     for (int64_t at = 0; p->pages && at < p->piece * p->dim * p->size; at += ATTN_PAGE)
         __asm__ volatile("prefetcht0 %0" : : "m"(next[at]));
@@ -105,7 +105,7 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         if (p->mode == 3) fetch = V + j * row - (K + j * row);
         if (p->mode == 4) fetch = beside(p, K, V, K + j * row, j / p->piece, n);
         if (p->mode >= 16) fetch = p->mode * 64;
-        if (p->mode == 1) ask_pages(p, K + j * row + fetch);
+        if (p->mode == 1) prefetch_pages(p, K + j * row + fetch);
         dots(p, j, count, K + j * row, fetch);
     }
     for (int64_t r = 0; r < p->rows; r++) p->kernel->weigh_row(n, p->S + r * p->lds, p->m + r, p->l + r);
@@ -122,7 +122,7 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         if (p->mode == 3) fetch = K + (n + j) * row - (V + j * row);
         if (p->mode == 4) fetch = beside(p, K, V, V + j * row, n / p->piece + j / p->piece, n);
         if (p->mode >= 16) fetch = p->mode * 64;
-        if (p->mode == 1) ask_pages(p, V + j * row + fetch);
+        if (p->mode == 1) prefetch_pages(p, V + j * row + fetch);
         add_values(p, j, count, V + j * row, fetch);
     }
     for (int64_t r = 0; p->digits && r < p->rows; r++)

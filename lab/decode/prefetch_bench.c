@@ -90,7 +90,7 @@ static double chase(size_t span, int chains)
 }
 
 /* Asks for n lines, `pause` multiplications of 3 cycles after each; returns the ns a line took. */
-static double ask(char *const *lines, int n, int into_l1, int pause)
+static double prefetch(char *const *lines, int n, int into_l1, int pause)
 {
     uint64_t x = 3;
     double begin = stamp();
@@ -115,7 +115,7 @@ static void came(const char *what, int n, int in_order, int into_l1, int pause)
         for (int i = 0; i < n; i++) _mm_clflush(lines[i]); /* the translation stays */
         _mm_mfence();
         wait(2000);
-        pace += ask(lines, n, into_l1, pause);
+        pace += prefetch(lines, n, into_l1, pause);
         wait(2000);
         shuffle(order, (size_t)n);
         for (int i = 0; i < n; i++) {

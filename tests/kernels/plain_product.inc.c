@@ -57,7 +57,7 @@ static void NAME(score_seen_in_order)(int width, int64_t n, int64_t dim, const v
 }
 
 static void NAME(score_beside_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
-                                        void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+                                        void *block_max, const void *next, int64_t next_ld, const attn_prefetch_hint *beside)
 {
     (void)next, (void)next_ld, (void)beside;
     NAME(score_chains)(NAME(chains)(), width, n, dim, Qt, K, ldk, S, block_max, NULL, NULL);
@@ -70,7 +70,7 @@ static void NAME(score)(int width, int64_t n, int64_t dim, const void *Qt, const
 }
 
 static void NAME(score_beside)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
-                               void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+                               void *block_max, const void *next, int64_t next_ld, const attn_prefetch_hint *beside)
 {
     (void)beside;
     NAME(score_seen)(width, n, dim, Qt, K, ldk, S, block_max, NULL, NULL, next, next_ld);

@@ -43,7 +43,7 @@ static void score_tile(const sample *s, int64_t i, int64_t low, int64_t high, vo
     const int width = 1 + (int)(i + n) % it.vectors;
     const char *q = (const char *)s->q + i * s->dim * size_of(type_of_queries(s));
     void *Qt = zeros((s->dim + 1) * it.tile), *K = zeros(n * s->dim + 1);
-    const attn_coming nothing = {0};
+    const attn_prefetch_hint nothing = {0};
     if (in_pairs(s)) {
         it.kernel.pairs->pack_query(width, 1, s->dim, q, s->dim, Qt);
         it.kernel.pairs->load_rows(n, s->dim, key(s, low), s->ldk, K);

@@ -238,7 +238,7 @@ void test_score_pairs(void **state)
 {
     static const double scales[] = {0.125, 1, -0.3};
     const attn_pairs_part *bf16 = it.kernel.pairs;
-    const attn_coming nothing = {0};
+    const attn_prefetch_hint nothing = {0};
     (void)state;
     for (int width = 1; width <= it.vectors; width++)
         for (int d = 0; d < DIMS; d++)
@@ -272,7 +272,7 @@ void test_score_pairs(void **state)
 void test_pairs_seen(void **state)
 {
     const attn_pairs_part *bf16 = it.kernel.pairs;
-    const attn_coming nothing = {0};
+    const attn_prefetch_hint nothing = {0};
     (void)state;
     for (int width = 1; width <= it.vectors; width++)
         for (int k = 0; k < LENGTHS; k++)

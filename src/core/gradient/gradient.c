@@ -179,7 +179,7 @@ static void score_values(const attn_task *task, const attn_gradient_tile *t, con
     const attn_walk *w = task->walk;
     const attn_kernel *k = &w->kernel;
     const int64_t n = keys->high - keys->low, Dv = w->problem.shape.dim_v;
-    const attn_coming nothing = {0};
+    const attn_prefetch_hint nothing = {0};
     void *most = attn_part(task, attn_tiles_of(w)->scratch.block_max);
     if (k->pairs) k->pairs->score(t->tile.width, n, Dv, t->dOt, keys->V, 1, dP, most, keys->K_wide, keys->ldk_wide, &nothing);
     else k->product->score(t->tile.width, n, Dv, t->dOt, keys->V, keys->ldv, dP, most, keys->K_wide, keys->ldk_wide);

@@ -23,7 +23,7 @@ typedef struct attn_gradient_tile {
 typedef struct attn_gradient_group {
     int64_t count;
     attn_gradient_tile tiles[ATTN_MOST_TILES];
-    attn_soon soon; /* what a product may ask for on its way */
+    attn_prefetch prefetch; /* what a product may prefetch on its way */
 } attn_gradient_group;
 
 /*

@@ -31,20 +31,20 @@ static inline int attn_outer_next(attn_outer *o)
 
 /* What the chain adds to C; A and panels are the tile's (attn_outer_part). */
 static inline void attn_outer_add(const attn_outer *o, int64_t n, int64_t dim, const void *A, const void *panels, void *C,
-                                  int64_t ldc, attn_soon *soon)
+                                  int64_t ldc, attn_prefetch *prefetch)
 {
     const attn_walk *w = o->walk;
     const attn_outer_part *k = w->kernel.outer;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
     (o->careful ? k->add_outer_careful : k->add_outer)(n, o->count, dim, (const char *)A + o->from * size,
-                                                       (const char *)panels + o->from * w->tile_q * size, C, ldc, soon);
+                                                       (const char *)panels + o->from * w->tile_q * size, C, ldc, prefetch);
 }
 
 /* What all chains add, one after the other. */
 static inline void attn_outer_add_all(attn_outer outer, int64_t n, int64_t dim, const void *A, const void *panels, void *C,
-                                      int64_t ldc, attn_soon *soon)
+                                      int64_t ldc, attn_prefetch *prefetch)
 {
-    while (attn_outer_next(&outer)) attn_outer_add(&outer, n, dim, A, panels, C, ldc, soon);
+    while (attn_outer_next(&outer)) attn_outer_add(&outer, n, dim, A, panels, C, ldc, prefetch);
 }
 
 #endif

@@ -25,7 +25,7 @@ typedef struct summed {
 static void sum(const attn_band *v, int64_t row, int64_t count, void *context)
 {
     const summed *to = context;
-    attn_soon none = {0};
+    attn_prefetch none = {0};
     *to->low = attn_min(*to->low, row);
     *to->high = attn_max(*to->high, row + count);
     (to->careful ? v->w->kernel.outer->add_outer_careful : v->w->kernel.outer->add_outer)(

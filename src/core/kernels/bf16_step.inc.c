@@ -33,7 +33,7 @@ static void step_load_pairs(int64_t n, int64_t dim, const void *src, int64_t str
 }
 
 static void step_score_pairs(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
-                             void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+                             void *block_max, const void *next, int64_t next_ld, const attn_prefetch_hint *beside)
 {
     const int64_t pairs = attn_bf16_pairs(dim);
     score_beside(0, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, next, next_ld, beside);
@@ -47,7 +47,7 @@ static void step_score_pairs_seen(int width, int64_t n, int64_t dim, const void 
 }
 
 static void step_score_pairs_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
-                                      void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+                                      void *block_max, const void *next, int64_t next_ld, const attn_prefetch_hint *beside)
 {
     const int64_t pairs = attn_bf16_pairs(dim);
     score_beside(1, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, next, next_ld, beside);

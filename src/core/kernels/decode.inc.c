@@ -13,7 +13,7 @@
 
 #pragma GCC diagnostic pop
 
-#include "decode_ask_step.inc.c"
+#include "decode_prefetch_step.inc.c"
 #include "decode_step.inc.c"
 
 #include "decode_order_step.inc.c"

@@ -45,9 +45,9 @@ VF_INLINE hf chain_ends(const hf *x)
     return sum;
 }
 
-/* As dot_tile and, of pairs, pair_tile: what is asked for and when, too. */
+/* As dot_tile and, of pairs, pair_tile: what is prefetched and when, too. */
 VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim,
-                          const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, const ask_order *next)
+                          const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, const prefetch_order *next)
 {
     const int n = VF_DOT_SUMS / rows, step = pairs ? VF_LANES : PAIR, at_once = step / VF_CHAINS;
     const int64_t stride = ldk * bytes_of(dtype), size = pairs ? 4 : bytes_of(dtype), numbers = pairs ? attn_bf16_pairs(dim) : dim;
@@ -61,7 +61,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
     for (int k = 0; k < n; k++) {
         VF_ROLLED
         for (u = 0; u + step <= there; u += step) {
-            ask_step(next, KEY(k), u * size, 1, (int)(step * size), 0, 1);
+            prefetch_in_step(next, KEY(k), u * size, 1, (int)(step * size), 0, 1);
             VF_UNROLL
             for (int h = 0; h < at_once; h++) {
                 const int64_t at = u + h * VF_CHAINS;
@@ -71,7 +71,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
     }
     if (rows > 1) VF_ROLLED
     for (; u + step <= there; u += step) {
-        if (pairs || rows < 4) ask_step(next, K, u * size, n, (int)(step * size), 0, 1);
+        if (pairs || rows < 4) prefetch_in_step(next, K, u * size, n, (int)(step * size), 0, 1);
         VF_UNROLL
         for (int h = 0; h < at_once; h++) {
             const int64_t at = u + h * VF_CHAINS;
@@ -87,7 +87,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
                 VF_PIN(y);
                 VF_UNROLL
                 for (int k = 0; k < n; k++) acc[r * n + k] = chains_add(pairs, x[k], y, acc[r * n + k]);
-                if (!pairs && rows == 4) ask_step(next, K, u * size, n, (int)(step * size), h * rows + r, at_once * rows);
+                if (!pairs && rows == 4) prefetch_in_step(next, K, u * size, n, (int)(step * size), h * rows + r, at_once * rows);
             }
         }
     }
@@ -114,7 +114,7 @@ VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const
 {
     const int64_t each = VF_DOT_SUMS / rows, size = bytes_of(dtype);
     const int twice = far && (pairs ? rows <= 2 : few_between(dtype, rows));
-    const ask_order next = ask_order_of(pairs ? far : bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
+    const prefetch_order next = prefetch_order_of(pairs ? far : bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
     Q += first * ldq;
     S += first * lds;
     int64_t j = 0;

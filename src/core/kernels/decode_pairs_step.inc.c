@@ -13,13 +13,13 @@ static void step_pack_pair_rows(int64_t rows, int64_t dim, const void *q, int64_
             vf_store((real *)Q + i * ldq + p, load_pairs((const char *)q + 2 * i * stride, dim, p));
 }
 
-/* As dot_tile.  Keys that come from memory are asked for in two pages at a time, and twice for few rows: so few instructions lie
+/* As dot_tile.  Keys that come from memory are prefetched in two pages at a time, and twice for few rows: so few instructions lie
  * between two lines that the arithmetic of that is worth its time, which it is not where keys come from a cache. */
 VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t dim, const real *Q, int64_t ldq, const char *K,
                          int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
 {
     const int n = VF_DOT_SUMS / rows;
-    const ask_order next = ask_order_of(far, fetch, far && rows <= 2, ldk == dim, 2 * ldk);
+    const prefetch_order next = prefetch_order_of(far, fetch, far && rows <= 2, ldk == dim, 2 * ldk);
     vf acc[VF_DOT_SUMS];
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = vf_zero();
@@ -39,7 +39,7 @@ VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t 
     int64_t p = 0;
     VF_ROLLED
     for (; 2 * (p + VF_LANES) <= dim; p += VF_LANES) {
-        ask_step(&next, K, 4 * p, n, 4 * VF_LANES, 0, 1);
+        prefetch_in_step(&next, K, 4 * p, n, 4 * VF_LANES, 0, 1);
         ADD(p, vf_load_as(ATTN_F32, KEY(k), p));
     }
     if (2 * p < dim) ADD(p, load_pairs(KEY(k), dim, p));

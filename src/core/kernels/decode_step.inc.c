@@ -124,7 +124,7 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
     const int n = VF_DOT_SUMS / rows;
     const int64_t size = bytes_of(dtype);
     const int twice = far && few_between(dtype, rows);
-    const ask_order next = ask_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
+    const prefetch_order next = prefetch_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
     vf acc[VF_DOT_SUMS];
     int64_t c = 0;
     VF_UNROLL
@@ -135,7 +135,7 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
         VF_ROLLED
         for (c = 0; c + PAIR <= dim; c += PAIR) {
             vf x[2];
-            ask_step(&next, KEY(k), c * size, 1, (int)(PAIR * size), 0, 1);
+            prefetch_in_step(&next, KEY(k), c * size, 1, (int)(PAIR * size), 0, 1);
             vf_load_two(dtype, KEY(k), c, x);
             VF_UNROLL
             for (int h = 0; h < 2; h++) acc[k] = vf_fma(x[h], vf_load(Q + c + h * VF_LANES), acc[k]);
@@ -155,11 +155,11 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
                     VF_PIN(y);
                     VF_UNROLL
                     for (int k = 0; k < n; k++) acc[r * n + k] = vf_fma(x[k][h], y, acc[r * n + k]);
-                    ask_step(&next, K, c * size, n, (int)(PAIR * size), h * rows + r, 2 * rows);
+                    prefetch_in_step(&next, K, c * size, n, (int)(PAIR * size), h * rows + r, 2 * rows);
                 }
             }
         } else {
-            ask_step(&next, K, c * size, n, (int)(PAIR * size), 0, 1);
+            prefetch_in_step(&next, K, c * size, n, (int)(PAIR * size), 0, 1);
             vf y[2][2], x[2];
             VF_UNROLL
             for (int r = 0; r < rows; r++) {
@@ -341,21 +341,21 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
         for (int w = 0; w < width; w++) acc[r][w] = vf_load(O + r * ldo + c + w * VF_LANES);
     }
     const int twice = far && few_between(dtype, rows);
-    const ask_order next = ask_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldv == dim_v, ldv * size);
+    const prefetch_order next = prefetch_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldv == dim_v, ldv * size);
     const uintptr_t first = (uintptr_t)V + (uintptr_t)(c * size * (next.dense ? n : 1));
     const uintptr_t step = (uintptr_t)(next.dense ? bytes : ldv * size);
-    const int asked = !next.dense && c * size % LINE != 0; /* another strip has asked for its lines */
+    const int prefetched = !next.dense && c * size % LINE != 0; /* another strip has prefetched its lines */
     VF_ROLLED
     for (int64_t j = 0; j < n; j++) {
         vf x[MOST_STRIP];
-        const int asks = bytes >= LINE || (next.dense ? j * bytes % LINE == 0 : !asked);
+        const int prefetches = bytes >= LINE || (next.dense ? j * bytes % LINE == 0 : !prefetched);
         load_strip(dtype, width, V + j * ldv * size, c, count, x);
         VF_UNROLL
         for (int r = 0; r < rows; r++) {
             vf p = vf_set(P[r * ldp + j]);
             VF_UNROLL
             for (int w = 0; w < width; w++) acc[r][w] = vf_fma(p, x[w], acc[r][w]);
-            if (asks) ask_share(&next, first + (uintptr_t)j * step, bytes, r, rows);
+            if (prefetches) prefetch_share(&next, first + (uintptr_t)j * step, bytes, r, rows);
         }
     }
     VF_UNROLL

@@ -68,7 +68,7 @@ VF_INLINE void digit_dot_tile(const int rows, const int whole, int64_t keys, int
                               const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
 {
     const int dense = ldk == dim;
-    const ask_order next = {.distance = fetch};
+    const prefetch_order next = {.distance = fetch};
     vi acc[4][DIGITS];
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
@@ -82,10 +82,11 @@ VF_INLINE void digit_dot_tile(const int rows, const int whole, int64_t keys, int
         if (whole && dim - c >= DIGIT_CHANNELS) load_keys(1, K + c, ldk, keys, DIGIT_CHANNELS, x);
         else load_keys(0, K + c, ldk, keys, least(dim - c, DIGIT_CHANNELS), x);
         if (dense) {
-            ask(&next, (uintptr_t)(K + c * DIGIT_KEYS), DIGIT_KEYS * DIGIT_CHANNELS);
+            prefetch(&next, (uintptr_t)(K + c * DIGIT_KEYS), DIGIT_KEYS * DIGIT_CHANNELS);
         } else { /* a line of four keys, the same line for four steps */
             VF_UNROLL
-            for (int k = 0; k < 4; k++) ask(&next, (uintptr_t)(K + (c / DIGIT_CHANNELS % 4 * 4 + k) * ldk + c / LINE * LINE), LINE);
+            for (int k = 0; k < 4; k++)
+                prefetch(&next, (uintptr_t)(K + (c / DIGIT_CHANNELS % 4 * 4 + k) * ldk + c / LINE * LINE), LINE);
         }
         VF_UNROLL
         for (int i = 0; i < 4; i++) {
@@ -140,8 +141,8 @@ static int step_weight_digits(int64_t n, const void *P, void *digits, int64_t ld
 }
 
 VF_INLINE void digit_value_strip(const int rows, const int whole, int64_t n, int64_t channels, const char *digits, int64_t ldd,
-                                 const char *V, int64_t ldv, int32_t *sums, int64_t lds, const ask_order *next, uintptr_t coming_at,
-                                 int lines)
+                                 const char *V, int64_t ldv, int32_t *sums, int64_t lds, const prefetch_order *next,
+                                 uintptr_t next_at, int lines)
 {
     const int64_t plane = plane_of(ldd);
     vi acc[2][DIGITS][4];
@@ -159,7 +160,7 @@ VF_INLINE void digit_value_strip(const int rows, const int whole, int64_t n, int
         if (whole && n - j >= 4) load_values(1, V + j * ldv, ldv, 4, DIGIT_STRIP, x);
         else load_values(0, V + j * ldv, ldv, n - j, channels, x);
         VF_UNROLL
-        for (int k = 0; k < lines; k++) ask(next, coming_at + (uintptr_t)((j * lines / 4 + k) * next->ld), LINE);
+        for (int k = 0; k < lines; k++) prefetch(next, next_at + (uintptr_t)((j * lines / 4 + k) * next->ld), LINE);
         VF_UNROLL
         for (int r = 0; r < rows; r++) {
             VF_UNROLL
@@ -185,17 +186,17 @@ static void step_digit_values(int64_t rows, int64_t n, int64_t dim_v, const void
 {
     const int64_t lds = (dim_v + DIGIT_STRIP - 1) / DIGIT_STRIP * DIGIT_STRIP;
     const int dense = ldv == dim_v;
-    const ask_order next = {.distance = (uintptr_t)fetch, .ld = dense ? LINE : ldv};
+    const prefetch_order next = {.distance = (uintptr_t)fetch, .ld = dense ? LINE : ldv};
     const int64_t passes = (rows + 1) / 2;
     for (int64_t c = 0; c < dim_v; c += DIGIT_STRIP)
         for (int64_t pass = 0; pass < passes; pass++) {
             const int64_t r = 2 * pass;
             const char *at = (const char *)digits + ATTN_DIGIT_HEAD + r * ldd + first, *v = (const char *)V + c;
             int32_t *s = (int32_t *)sums + r * DIGITS * lds + c;
-            /* The passes over a strip share what is to be asked for: so many lines for each four keys. */
+            /* The passes over a strip share what is to be prefetched: so many lines for each four keys. */
             const int lines = passes == 1 ? 4 : passes == 2 ? 2 : pass < 4;
-            const uintptr_t coming_at = (uintptr_t)V + (uintptr_t)(dense ? c * n : c) + (uintptr_t)(pass * n * lines / 4 * next.ld);
-#define STRIP(rows, whole, lines) digit_value_strip(rows, whole, n, dim_v - c, at, ldd, v, ldv, s, lds, &next, coming_at, lines)
+            const uintptr_t next_at = (uintptr_t)V + (uintptr_t)(dense ? c * n : c) + (uintptr_t)(pass * n * lines / 4 * next.ld);
+#define STRIP(rows, whole, lines) digit_value_strip(rows, whole, n, dim_v - c, at, ldd, v, ldv, s, lds, &next, next_at, lines)
             if (rows - r == 1) STRIP(1, 0, lines);
             else if (dim_v - c < DIGIT_STRIP) STRIP(2, 0, lines);
             else if (passes == 2) STRIP(2, 1, 2);

@@ -26,7 +26,7 @@
 
 #include "stairs_step.inc.c"
 
-#include "soon_step.inc.c"
+#include "prefetch_step.inc.c"
 
 #include "product_step.inc.c"
 

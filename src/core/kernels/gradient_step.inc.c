@@ -97,7 +97,7 @@ static void step_multiply(int width, int64_t n, void *X, const void *Y)
 VF_INLINE void outer_rows(const int rows, const int width, int64_t queries, const real *A, const real *B, real *C, int64_t ldc)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    ahead none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
+    read_ahead none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         VF_UNROLL
@@ -115,12 +115,12 @@ VF_INLINE void outer_rows(const int rows, const int width, int64_t queries, cons
 }
 
 VF_INLINE void outer_panel(const int width, int64_t n, int64_t queries, const real *A, const real *B, real *C, int64_t ldc,
-                           attn_soon *soon)
+                           attn_prefetch *prefetch)
 {
     int64_t j = 0;
 #define OUTER_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
-        ask_lines(soon, queries / 2);                                                                                              \
+        prefetch_lines(prefetch, queries / 2);                                                                                     \
         outer_rows(rows, width, queries, A + j * TILE, B, C + j * ldc, ldc);                                                       \
         j += (rows);                                                                                                               \
     } while (0)
@@ -133,21 +133,21 @@ VF_INLINE void outer_panel(const int width, int64_t n, int64_t queries, const re
 }
 
 static void step_add_outer(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
-                           attn_soon *soon)
+                           attn_prefetch *prefetch)
 {
-    ask_pages(soon);
+    prefetch_pages(prefetch);
     for (int64_t p = 0; p < panels_of(dim); p++) {
         int64_t left = dim - p * TILE;
         int width = (int)least((left + VF_LANES - 1) / VF_LANES, VF_VECTORS);
-        VF_EACH_WIDTH(outer_panel, width, n, rows, A, (const real *)panels + p * TILE * TILE, (real *)C + p * TILE, ldc, soon);
+        VF_EACH_WIDTH(outer_panel, width, n, rows, A, (const real *)panels + p * TILE * TILE, (real *)C + p * TILE, ldc, prefetch);
     }
 }
 
 /* The same chains without the queries that A has 0 for, and so with the same bits where these are finite. */
 static void step_add_outer_careful(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
-                                   attn_soon *soon)
+                                   attn_prefetch *prefetch)
 {
-    (void)soon;
+    (void)prefetch;
     for (int64_t j = 0; j < n; j++)
         for (int64_t c = 0; c < dim; c += VF_LANES) {
             const real *b = (const real *)panels + c / TILE * TILE * TILE + c % TILE;

@@ -84,11 +84,11 @@ static void step_weigh_triangle(int width, int64_t n, void *S, int64_t first, in
 
 /* C[i][lane] = (add: plus) sum_k A[i*row + k*step] Xt[k][lane] in a register tile. */
 VF_INLINE void rows_times(const int rows, const int width, const int add, int64_t steps, const real *A, int64_t row, int64_t step,
-                          const real *Xt, real *C, int64_t ldc, attn_soon *soon)
+                          const real *Xt, real *C, int64_t ldc, attn_prefetch *prefetch)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    ahead none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
-    ask_while(soon, rows * width, steps);
+    read_ahead none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
+    prefetch_during(prefetch, rows * width, steps);
     product(rows, width, steps, A, row, step, Xt, &none, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -101,29 +101,30 @@ VF_INLINE void rows_times(const int rows, const int width, const int add, int64_
 }
 
 VF_INLINE void pairs_block(const int width, int64_t n, int64_t dim, const real *Xt, const real *K, int64_t ldk, real *S,
-                           attn_soon *soon)
+                           attn_prefetch *prefetch)
 {
-    EACH_ROWS(width, n, rows_times, width, 0, dim, K + at * ldk, ldk, 1, Xt, S + at * TILE, TILE, soon);
+    EACH_ROWS(width, n, rows_times, width, 0, dim, K + at * ldk, ldk, 1, Xt, S + at * TILE, TILE, prefetch);
 }
 
-static void step_pairs(int width, int64_t n, int64_t dim, const void *Xt, const void *K, int64_t ldk, void *S, attn_soon *soon)
+static void step_pairs(int width, int64_t n, int64_t dim, const void *Xt, const void *K, int64_t ldk, void *S,
+                       attn_prefetch *prefetch)
 {
-    ask_pages(soon);
-    VF_EACH_WIDTH(pairs_block, width, n, dim, Xt, K, ldk, S, soon);
+    prefetch_pages(prefetch);
+    VF_EACH_WIDTH(pairs_block, width, n, dim, Xt, K, ldk, S, prefetch);
 }
 
 VF_INLINE void read_block(const int width, const int add, int64_t n, int64_t dim, const real *Xt, const real *V, int64_t ldv,
-                          real *Ot, attn_soon *soon)
+                          real *Ot, attn_prefetch *prefetch)
 {
-    EACH_ROWS(width, dim, rows_times, width, add, n, V + at, 1, ldv, Xt, Ot + at * TILE, TILE, soon);
+    EACH_ROWS(width, dim, rows_times, width, add, n, V + at, 1, ldv, Xt, Ot + at * TILE, TILE, prefetch);
 }
 
 static void step_read(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, int add, void *Ot,
-                      attn_soon *soon)
+                      attn_prefetch *prefetch)
 {
-    ask_pages(soon);
-    if (add) VF_EACH_WIDTH(read_block, width, 1, n, dim, Xt, V, ldv, Ot, soon);
-    else VF_EACH_WIDTH(read_block, width, 0, n, dim, Xt, V, ldv, Ot, soon);
+    prefetch_pages(prefetch);
+    if (add) VF_EACH_WIDTH(read_block, width, 1, n, dim, Xt, V, ldv, Ot, prefetch);
+    else VF_EACH_WIDTH(read_block, width, 0, n, dim, Xt, V, ldv, Ot, prefetch);
 }
 
 static void step_read_careful(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, void *Ot)
@@ -175,19 +176,19 @@ static void step_pack_panels(int64_t n, int64_t dim, const void *X, int64_t ld, 
 }
 
 VF_INLINE void update_panel(const int width, int64_t n, int64_t dim, const real *K, int64_t ldk, const real *panel, real *St,
-                            int64_t ld, attn_soon *soon)
+                            int64_t ld, attn_prefetch *prefetch)
 {
-    EACH_ROWS(width, dim, rows_times, width, 1, n, K + at, 1, ldk, panel, St + at * ld, ld, soon);
+    EACH_ROWS(width, dim, rows_times, width, 1, n, K + at, 1, ldk, panel, St + at * ld, ld, prefetch);
 }
 
 static void step_update_state(int64_t n, int64_t dim_k, int64_t dim_v, const void *K, int64_t ldk, const void *panels, void *St,
-                              int64_t ld, attn_soon *soon)
+                              int64_t ld, attn_prefetch *prefetch)
 {
     const real *panel = panels;
-    ask_pages(soon);
+    prefetch_pages(prefetch);
     for (int64_t first = 0; first < dim_v; first += TILE, panel += n * TILE) {
         int width = (int)least((dim_v - first + VF_LANES - 1) / VF_LANES, VF_VECTORS);
-        VF_EACH_WIDTH(update_panel, width, n, dim_k, K, ldk, panel, (real *)St + first, ld, soon);
+        VF_EACH_WIDTH(update_panel, width, n, dim_k, K, ldk, panel, (real *)St + first, ld, prefetch);
     }
 }
 

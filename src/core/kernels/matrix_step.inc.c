@@ -81,7 +81,7 @@ VF_INLINE void put_tile(const int rows, const int width, vf (*acc)[VF_VECTORS], 
 }
 
 VF_INLINE void multiply_rows(const int rows, const int width, int64_t steps, const real *A, const real *B, int64_t part, int add,
-                             real *C, int64_t ldc, ahead *next)
+                             real *C, int64_t ldc, read_ahead *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     VF_UNROLL
@@ -100,7 +100,7 @@ VF_INLINE void multiply_panel(const int width, int64_t part, int64_t rows, int64
     for (int64_t first = 0; first < rows; first += GROUP) {
         const real *group = A + first * steps;
         const int64_t n = least(GROUP, rows - first);
-        ahead next = {.at = (uintptr_t)(group + GROUP * steps), .hop = 64};
+        read_ahead next = {.at = (uintptr_t)(group + GROUP * steps), .hop = 64};
         int64_t i = 0;
 #define MULTIPLY_ROWS(count)                                                                                                       \
     do {                                                                                                                           \

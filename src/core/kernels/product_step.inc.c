@@ -15,26 +15,26 @@ enum { TILE = VF_LANES * VF_VECTORS }; /* lanes of a full tile: the row length o
  * without wide gaps, the product itself walks through them, a line or less every few steps, to be through when it is; else they are
  * asked for row by row between its tiles.
  */
-typedef struct ahead {
+typedef struct read_ahead {
     uintptr_t at; /* an integer, since it may run past the array */
     int64_t hop;  /* bytes from one to the next, or 0 */
     uintptr_t rows;
     int64_t ld, dim;
     /* And a block of something else, from memory (step_score_beside). */
-    attn_coming beside;
-    int64_t keys, lines, due; /* lines are asked for evenly over the keys; due counts in units of a line a key */
+    attn_prefetch_hint beside;
+    int64_t keys, lines, due; /* lines are prefetched evenly over the keys; due counts in units of a line a key */
     int64_t row, byte;        /* the next line */
-} ahead;
+} read_ahead;
 
-VF_INLINE ahead ahead_of(const void *next, int64_t ld, int64_t dim)
+VF_INLINE read_ahead read_ahead_of(const void *next, int64_t ld, int64_t dim)
 {
-    ahead p = {.at = (uintptr_t)next, .rows = (uintptr_t)next, .ld = ld, .dim = dim};
+    read_ahead p = {.at = (uintptr_t)next, .rows = (uintptr_t)next, .ld = ld, .dim = dim};
     if (ld == dim) p.hop = 64;
     else if (ld > dim && ld < 2 * dim) p.hop = 64 * ld / dim;
     return p;
 }
 
-VF_INLINE void ahead_beside(ahead *p, int64_t count)
+VF_INLINE void read_ahead_beside(read_ahead *p, int64_t count)
 {
     if (!p->lines) return;
     for (p->due += count * p->lines; p->due >= p->keys; p->due -= p->keys) {
@@ -44,7 +44,7 @@ VF_INLINE void ahead_beside(ahead *p, int64_t count)
     }
 }
 
-VF_INLINE void ahead_rows(const ahead *p, int64_t from, int64_t to)
+VF_INLINE void read_ahead_rows(const read_ahead *p, int64_t from, int64_t to)
 {
     if (p->hop) return;
     for (int64_t j = from; j < to; j++)
@@ -65,7 +65,7 @@ VF_INLINE vf multiply_add(const int pairs, vf a, vf b, vf c)
 /* acc[i][v] += sum_k A[i*row + k*step] * B[k*ldb + lanes of v] for first <= v < last: one chain each, k ascending.  Constants but
  * for steps and the strides. */
 VF_INLINE void product_chains(const int pairs, const int rows, const int first, const int last, int64_t steps, const real *A,
-                              int64_t row, int64_t step, const real *B, const int64_t ldb, ahead *next, vf (*acc)[VF_VECTORS])
+                              int64_t row, int64_t step, const real *B, const int64_t ldb, read_ahead *next, vf (*acc)[VF_VECTORS])
 {
     enum { TURN = 4 };
     const int lines = (rows * TURN * (int)sizeof(real) + 63) / 64; /* a tile of `rows` rows covers as many of the coming block */
@@ -107,7 +107,7 @@ VF_INLINE void product_chains(const int pairs, const int rows, const int first, 
 }
 
 VF_INLINE void product_more(const int rows, const int first, const int last, int64_t steps, const real *A, int64_t row,
-                            int64_t step, const real *B, const int64_t ldb, ahead *next, vf (*acc)[VF_VECTORS])
+                            int64_t step, const real *B, const int64_t ldb, read_ahead *next, vf (*acc)[VF_VECTORS])
 {
     product_chains(0, rows, first, last, steps, A, row, step, B, ldb, next, acc);
 }
@@ -126,7 +126,7 @@ VF_INLINE void product_zero(const int rows, const int width, vf (*acc)[VF_VECTOR
  * ascending. One of row and step is 1.
  */
 VF_INLINE void product(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
-                       ahead *next, vf (*acc)[VF_VECTORS])
+                       read_ahead *next, vf (*acc)[VF_VECTORS])
 {
 #ifdef VF_ASM_PRODUCT
     if (VF_ASM_PRODUCT(rows, width, steps, A, row, step, B, &next->at, next->hop, acc)) return;
@@ -142,7 +142,7 @@ VF_INLINE void product_rows(const int rows, const int width, int64_t steps, cons
 #ifdef VF_ASM_PRODUCT_ROWS
     if (VF_ASM_PRODUCT_ROWS(rows, width, steps, A, row, step, B, ldb, acc)) return;
 #endif
-    ahead none = {.at = (uintptr_t)A};
+    read_ahead none = {.at = (uintptr_t)A};
     product_zero(rows, width, acc);
     product_more(rows, 0, width, steps, A, row, step, B, ldb, &none, acc);
 }
@@ -157,7 +157,7 @@ VF_INLINE void product_rows(const int rows, const int width, int64_t steps, cons
 #define ORDERED_ROWS(width) (VF_CHAINS == 1 ? VF_ROWS(width) : (width) == 3 ? 4 : (width) == 2 ? 6 : 12)
 
 VF_INLINE void product_in_order(const int pairs, const int rows, const int width, int64_t dim, const real *A, int64_t row,
-                                const real *B, ahead *next, vf (*sum)[VF_VECTORS])
+                                const real *B, read_ahead *next, vf (*sum)[VF_VECTORS])
 {
     product_zero(rows, width, sum);
     VF_ROLLED
@@ -180,7 +180,7 @@ VF_INLINE void product_in_order(const int pairs, const int rows, const int width
 
 /* pairs: dim counts pairs of bf16, and the queries are not scaled yet. */
 VF_INLINE void score_rows(const int in_order, const int pairs, const int rows, const int width, int64_t dim, const real *Qt,
-                          const real *K, int64_t ldk, real scale, real *S, real *block_max, ahead *next)
+                          const real *K, int64_t ldk, real scale, real *S, real *block_max, read_ahead *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     if (in_order) {
@@ -206,14 +206,14 @@ VF_INLINE void score_rows(const int in_order, const int pairs, const int rows, c
 
 /* block_max, which is there already, grows. */
 VF_INLINE void score_block(const int width, const int in_order, const int pairs, int64_t n, int64_t dim, const real *Qt,
-                           const real *K, int64_t ldk, real scale, real *S, real *block_max, ahead *next)
+                           const real *K, int64_t ldk, real scale, real *S, real *block_max, read_ahead *next)
 {
     const int most = in_order ? ORDERED_ROWS(width) : VF_ROWS(width);
     int64_t j = 0;
 #define SCORE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
-        ahead_rows(next, j, j + (rows));                                                                                           \
-        ahead_beside(next, rows);                                                                                                  \
+        read_ahead_rows(next, j, j + (rows));                                                                                      \
+        read_ahead_beside(next, rows);                                                                                             \
         score_rows(in_order, pairs, rows, width, dim, Qt, K + j * ldk, ldk, scale, S + j * TILE, block_max, next);                 \
         j += (rows);                                                                                                               \
     } while (0)
@@ -227,7 +227,7 @@ VF_INLINE void score_block(const int width, const int in_order, const int pairs,
 
 #define SCORE_KEYS(name, in_order, pairs)                                                                                          \
     static void name(int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real scale, real *S,           \
-                     real *block_max, ahead *next)                                                                                 \
+                     real *block_max, read_ahead *next)                                                                            \
     {                                                                                                                              \
         VF_EACH_WIDTH(score_block, width, in_order, pairs, n, dim, Qt, K, ldk, scale, S, block_max, next);                         \
     }
@@ -240,7 +240,7 @@ SCORE_KEYS(score_pairs_in_order, 1, 1)
 #undef SCORE_KEYS
 
 VF_INLINE void score_either(const int in_order, const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K,
-                            int64_t ldk, double scale, void *S, void *block_max, ahead *next)
+                            int64_t ldk, double scale, void *S, void *block_max, read_ahead *next)
 {
 #ifdef VF_PAIRS
     if (pairs) {
@@ -262,31 +262,31 @@ static void start_max(int width, real *block_max)
 static void step_score(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                        const void *next, int64_t next_ld)
 {
-    ahead coming = ahead_of(next, next_ld, dim);
+    read_ahead next_rows = read_ahead_of(next, next_ld, dim);
     start_max(width, block_max);
-    score_keys(width, n, dim, Qt, K, ldk, 1, S, block_max, &coming);
+    score_keys(width, n, dim, Qt, K, ldk, 1, S, block_max, &next_rows);
 }
 
 VF_INLINE void score_beside(const int in_order, const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K,
                             int64_t ldk, double scale, void *S, void *block_max, const void *next, int64_t next_ld,
-                            const attn_coming *beside)
+                            const attn_prefetch_hint *beside)
 {
-    ahead coming = ahead_of(next, next_ld, pairs ? next_ld : dim);
-    coming.beside = *beside;
-    coming.keys = n;
-    coming.lines = beside->rows * ((beside->bytes + 63) / 64);
+    read_ahead next_rows = read_ahead_of(next, next_ld, pairs ? next_ld : dim);
+    next_rows.beside = *beside;
+    next_rows.keys = n;
+    next_rows.lines = beside->rows * ((beside->bytes + 63) / 64);
     start_max(width, block_max);
-    score_either(in_order, pairs, width, n, dim, Qt, K, ldk, scale, S, block_max, &coming);
+    score_either(in_order, pairs, width, n, dim, Qt, K, ldk, scale, S, block_max, &next_rows);
 }
 
 static void step_score_beside(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
-                              void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+                              void *block_max, const void *next, int64_t next_ld, const attn_prefetch_hint *beside)
 {
     score_beside(0, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, next, next_ld, beside);
 }
 
 static void step_score_beside_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
-                                       void *block_max, const void *next, int64_t next_ld, const attn_coming *beside)
+                                       void *block_max, const void *next, int64_t next_ld, const attn_prefetch_hint *beside)
 {
     score_beside(1, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, next, next_ld, beside);
 }
@@ -328,7 +328,7 @@ VF_INLINE void score_stairs(const int in_order, const int pairs, int width, int6
                             int64_t ldk, double scale, void *S, void *block_max, const int32_t *low, const int32_t *high,
                             const void *next, int64_t next_ld)
 {
-    ahead coming = ahead_of(next, next_ld, pairs ? next_ld : dim);
+    read_ahead next_rows = read_ahead_of(next, next_ld, pairs ? next_ld : dim);
     stair stairs[MOST_STAIRS];
     const int count = stairs_of(width, n, low, high, stairs);
     start_max(width, block_max);
@@ -339,7 +339,7 @@ VF_INLINE void score_stairs(const int in_order, const int pairs, int width, int6
         for (int v = first; v < last; v++) before[v] = vf_load((real *)block_max + v * VF_LANES);
         if (first < last)
             score_either(in_order, pairs, last - first, end - j, dim, (const real *)Qt + lane, (const real *)K + j * ldk, ldk,
-                         scale, (real *)S + j * TILE + lane, (real *)block_max + lane, &coming);
+                         scale, (real *)S + j * TILE + lane, (real *)block_max + lane, &next_rows);
         keep_stair(width, &stairs[s], j, low, high, before, S, block_max);
     }
 }

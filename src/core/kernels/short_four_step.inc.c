@@ -12,7 +12,7 @@ enum { FOUR = ATTN_SHORT_FOUR, FOUR_VECTORS = 4 }; /* as many sums at a time as 
 
 /* Scores of four keys for each vector, and the largest of each lane.  at: where the rows of four keys begin, in elements. */
 VF_INLINE vf four_scores(const int vectors, int64_t dim, const real *Qt, const real *K, int64_t ldk, const int64_t *at, real *S,
-                         vf most, ahead *next)
+                         vf most, read_ahead *next)
 {
     vf acc[FOUR_VECTORS];
     VF_UNROLL
@@ -45,7 +45,7 @@ VF_INLINE vf four_scores(const int vectors, int64_t dim, const real *Qt, const r
 
 /* The same in order. */
 VF_INLINE vf four_scores_in_order(const int vectors, int64_t dim, const real *Qt, const real *K, int64_t ldk, const int64_t *at,
-                                  real *S, vf most, ahead *next)
+                                  real *S, vf most, read_ahead *next)
 {
     vf acc[FOUR_VECTORS][VF_CHAINS];
     VF_UNROLL
@@ -88,7 +88,7 @@ VF_INLINE vf four_scores_in_order(const int vectors, int64_t dim, const real *Qt
 /* `vectors` vectors at a time; behind the last key the last one again. */
 #define FOUR_SCORES(scores, vectors)                                                                                               \
     do {                                                                                                                           \
-        ahead coming = ahead_of(next, next_ld, dim);                                                                               \
+        read_ahead next_rows = read_ahead_of(next, next_ld, dim);                                                                  \
         vf most = vf_set(-(real)INFINITY), all = most;                                                                             \
         real lanes[VF_LANES];                                                                                                      \
         int64_t j = 0;                                                                                                             \
@@ -102,8 +102,8 @@ VF_INLINE vf four_scores_in_order(const int vectors, int64_t dim, const real *Qt
 #define FOUR_KEYS(scores, vectors)                                                                                                 \
     do {                                                                                                                           \
         const int64_t last = n - 1 - j, at[FOUR] = {0, least(1, last) * ldk, least(2, last) * ldk, least(3, last) * ldk};          \
-        ahead_rows(&coming, j, least(j + (vectors)*FOUR, n));                                                                      \
-        most = scores(vectors, dim, Qt, (const real *)K + j * ldk, ldk, at, (real *)S + j * FOUR, most, &coming);                  \
+        read_ahead_rows(&next_rows, j, least(j + (vectors)*FOUR, n));                                                              \
+        most = scores(vectors, dim, Qt, (const real *)K + j * ldk, ldk, at, (real *)S + j * FOUR, most, &next_rows);               \
     } while (0)
 
 static void step_four_score(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
@@ -148,11 +148,11 @@ VF_INLINE void four_value_strip(const int width, int64_t rows, int64_t n, const 
 }
 
 static void step_four_values(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors,
-                             void *O, int64_t ldo, attn_soon *soon)
+                             void *O, int64_t ldo, attn_prefetch *prefetch)
 {
     for (int64_t c = 0; c < dim;) {
         const int width = strip_width(dim - c);
-        ask_while(soon, 2 * FOUR * width, n);
+        prefetch_during(prefetch, 2 * FOUR * width, n);
         VF_EACH_WIDTH(four_value_strip, width, rows, n, P, (const real *)V + c, ldv, factors, (real *)O + c, ldo);
         c += width * VF_LANES;
     }

@@ -45,7 +45,7 @@ VF_INLINE void short_scores(const int in_order, const int rows, const int width,
                             const real *Kt, real *S, int64_t ld)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    ahead none = {.at = (uintptr_t)X};
+    read_ahead none = {.at = (uintptr_t)X};
     if (in_order) product_in_order(0, rows, width, dim, X, ldx, Kt, &none, acc);
     else product(rows, width, dim, X, ldx, 1, Kt, &none, acc);
     VF_UNROLL
@@ -56,13 +56,13 @@ VF_INLINE void short_scores(const int in_order, const int rows, const int width,
 }
 
 VF_INLINE void short_score_block(const int width, const int in_order, int64_t n, int64_t dim, const real *X, int64_t ldx,
-                                 const real *Kt, real *S, int64_t ld, attn_soon *soon)
+                                 const real *Kt, real *S, int64_t ld, attn_prefetch *prefetch)
 {
     const int most = in_order ? ORDERED_ROWS(width) : VF_ROWS(width);
     int64_t i = 0;
 #define SCORE(rows)                                                                                                                \
     do {                                                                                                                           \
-        ask_while(soon, (rows)*width, dim);                                                                                        \
+        prefetch_during(prefetch, (rows)*width, dim);                                                                              \
         short_scores(in_order, rows, width, dim, X + i * ldx, ldx, Kt, S + i * ld, ld);                                            \
         i += (rows);                                                                                                               \
     } while (0)
@@ -72,36 +72,37 @@ VF_INLINE void short_score_block(const int width, const int in_order, int64_t n,
 
 #define SHORT_SCORE(width)                                                                                                         \
     static VF_APART void short_score_##width(int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S,          \
-                                             int64_t ld, attn_soon *soon)                                                          \
+                                             int64_t ld, attn_prefetch *prefetch)                                                  \
     {                                                                                                                              \
-        short_score_block(width, 0, n, dim, X, ldx, Kt, S, ld, soon);                                                              \
+        short_score_block(width, 0, n, dim, X, ldx, Kt, S, ld, prefetch);                                                          \
     }                                                                                                                              \
     static VF_APART void short_score_in_order_##width(int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S, \
-                                                      int64_t ld, attn_soon *soon)                                                 \
+                                                      int64_t ld, attn_prefetch *prefetch)                                         \
     {                                                                                                                              \
-        short_score_block(width, 1, n, dim, X, ldx, Kt, S, ld, soon);                                                              \
+        short_score_block(width, 1, n, dim, X, ldx, Kt, S, ld, prefetch);                                                          \
     }
 VF_WIDTHS(SHORT_SCORE)
 
 /* Of w vectors of keys, rows first .. end-1: the first row that sees lane l is l - sees + 1. */
 #define SHORT_SCORES(score)                                                                                                        \
     do {                                                                                                                           \
-        ask_pages(soon);                                                                                                           \
+        prefetch_pages(prefetch);                                                                                                  \
         for (int w = 1; w <= width; w++) {                                                                                         \
             const int64_t first = clamped((w - 1) * VF_LANES - sees + 1, rows);                                                    \
             const int64_t end = w < width ? clamped(w * VF_LANES - sees + 1, rows) : rows;                                         \
-            VF_CALL_WIDTH(score, w, end - first, dim, (const real *)X + first * ldx, ldx, Kt, (real *)S + first * ld, ld, soon);   \
+            VF_CALL_WIDTH(score, w, end - first, dim, (const real *)X + first * ldx, ldx, Kt, (real *)S + first * ld, ld,          \
+                          prefetch);                                                                                               \
         }                                                                                                                          \
     } while (0)
 
 static void step_short_score(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees,
-                             void *S, int64_t ld, attn_soon *soon)
+                             void *S, int64_t ld, attn_prefetch *prefetch)
 {
     SHORT_SCORES(short_score);
 }
 
 static void step_short_score_in_order(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt,
-                                      int64_t sees, void *S, int64_t ld, attn_soon *soon)
+                                      int64_t sees, void *S, int64_t ld, attn_prefetch *prefetch)
 {
     SHORT_SCORES(short_score_in_order);
 }
@@ -277,14 +278,14 @@ static int step_short_settle(int64_t rows, const void *most, void *sums, void *l
 VF_INLINE vf times_factor(vf x, vf factor) { return vf_fma(x, factor, vf_zero()); }
 
 VF_INLINE void short_product_rows(const int rows, const int width, const attn_short_product *p, int64_t m, int64_t c,
-                                  attn_soon *soon, vf *bad)
+                                  attn_prefetch *prefetch, vf *bad)
 {
     const int64_t from = clamped(m + p->from, p->steps), to = clamped(m + rows - 1 + p->to, p->steps);
     const int64_t steps = to > from ? to - from : 0;
     const real *factor = (const real *)p->factors + m * p->factor_step;
     real *C = (real *)p->C + m * p->ldc + c;
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    ask_while(soon, rows * width, steps);
+    prefetch_during(prefetch, rows * width, steps);
     product_rows(rows, width, steps, (const real *)p->A + m * p->row + from * p->step, p->row, p->step,
                  (const real *)p->B + from * p->ldb + c, p->ldb, acc);
     VF_UNROLL
@@ -299,7 +300,7 @@ VF_INLINE void short_product_rows(const int rows, const int width, const attn_sh
 }
 
 /* Channels of a strip from c on; returns 1 if one is not finite. */
-VF_INLINE int short_product_strip(const int width, const attn_short_product *product, int64_t c, attn_soon *soon)
+VF_INLINE int short_product_strip(const int width, const attn_short_product *product, int64_t c, attn_prefetch *prefetch)
 {
     const attn_short_product p = *product; /* which no store can change */
     int64_t m = 0;
@@ -308,7 +309,7 @@ VF_INLINE int short_product_strip(const int width, const attn_short_product *pro
     for (int v = 0; v < width; v++) bad[v] = vf_zero();
 #define PRODUCT(rows)                                                                                                              \
     do {                                                                                                                           \
-        short_product_rows(rows, width, &p, m, c, soon, bad);                                                                      \
+        short_product_rows(rows, width, &p, m, c, prefetch, bad);                                                                  \
         m += (rows);                                                                                                               \
     } while (0)
     SHORT_TILES(VF_ROWS(width), p.rows, m, PRODUCT);
@@ -319,9 +320,9 @@ VF_INLINE int short_product_strip(const int width, const attn_short_product *pro
 }
 
 #define SHORT_PRODUCT(width)                                                                                                       \
-    static VF_APART int short_product_##width(const attn_short_product *p, int64_t c, attn_soon *soon)                             \
+    static VF_APART int short_product_##width(const attn_short_product *p, int64_t c, attn_prefetch *prefetch)                     \
     {                                                                                                                              \
-        return short_product_strip(width, p, c, soon);                                                                             \
+        return short_product_strip(width, p, c, prefetch);                                                                         \
     }
 VF_WIDTHS(SHORT_PRODUCT)
 
@@ -332,12 +333,12 @@ static int strip_width(int64_t left)
     return (int)(vectors == VF_VECTORS + 1 ? (VF_VECTORS + 1) / 2 : least(vectors, VF_VECTORS));
 }
 
-static int step_short_product(const attn_short_product *p, attn_soon *soon)
+static int step_short_product(const attn_short_product *p, attn_prefetch *prefetch)
 {
     int bad = 0;
     for (int64_t c = 0; c < p->dim;) {
         const int width = strip_width(p->dim - c);
-        VF_CALL_WIDTH(bad |= short_product, width, p, c, soon);
+        VF_CALL_WIDTH(bad |= short_product, width, p, c, prefetch);
         c += width * VF_LANES;
     }
     return bad;
@@ -392,7 +393,7 @@ VF_INLINE void weigh_lanes_block(const int width, int64_t n, real *S, real *m, r
 static void step_lanes_score_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
                                       void *block_max, const void *next, int64_t next_ld)
 {
-    const attn_coming nothing = {0};
+    const attn_prefetch_hint nothing = {0};
     step_score_beside_in_order(width, n, dim, Qt, K, ldk, S, block_max, next, next_ld, &nothing);
 }
 
@@ -416,12 +417,12 @@ VF_INLINE void short_value_rows(const int rows, const int width, int64_t n, cons
 }
 
 VF_INLINE void short_value_strip(const int width, int64_t n_rows, int64_t n, const real *P, const real *V, int64_t ldv,
-                                 const real *factors, real *O, int64_t ldo, attn_soon *soon)
+                                 const real *factors, real *O, int64_t ldo, attn_prefetch *prefetch)
 {
     int64_t m = 0;
 #define VALUES(rows)                                                                                                               \
     do {                                                                                                                           \
-        ask_while(soon, 2 * (rows)*width, n); /* in half of the time */                                                            \
+        prefetch_during(prefetch, 2 * (rows)*width, n); /* in half of the time */                                                  \
         short_value_rows(rows, width, n, P + m, V, ldv, factors + m, O + m * ldo, ldo);                                            \
         m += (rows);                                                                                                               \
     } while (0)
@@ -431,19 +432,19 @@ VF_INLINE void short_value_strip(const int width, int64_t n_rows, int64_t n, con
 
 #define SHORT_VALUES(width)                                                                                                        \
     static VF_APART void short_values_##width(int64_t rows, int64_t n, const real *P, const real *V, int64_t ldv,                  \
-                                              const real *factors, real *O, int64_t ldo, attn_soon *soon)                          \
+                                              const real *factors, real *O, int64_t ldo, attn_prefetch *prefetch)                  \
     {                                                                                                                              \
-        short_value_strip(width, rows, n, P, V, ldv, factors, O, ldo, soon);                                                       \
+        short_value_strip(width, rows, n, P, V, ldv, factors, O, ldo, prefetch);                                                   \
     }
 VF_WIDTHS(SHORT_VALUES)
 
 static void step_short_values(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors,
-                              void *O, int64_t ldo, attn_soon *soon)
+                              void *O, int64_t ldo, attn_prefetch *prefetch)
 {
-    ask_pages(soon);
+    prefetch_pages(prefetch);
     for (int64_t c = 0; c < dim;) {
         const int width = strip_width(dim - c);
-        VF_CALL_WIDTH(short_values, width, rows, n, P, (const real *)V + c, ldv, factors, (real *)O + c, ldo, soon);
+        VF_CALL_WIDTH(short_values, width, rows, n, P, (const real *)V + c, ldv, factors, (real *)O + c, ldo, prefetch);
         c += width * VF_LANES;
     }
 }

@@ -7,7 +7,7 @@
 
 /* The product over stairs: beside them P is 0, so the wider form is right where there is no narrower one. */
 VF_INLINE void value_stairs(const int rows, const int width, const stair *stairs, int count, const real *P, const real *V,
-                            int64_t ldv, ahead *next, vf (*acc)[VF_VECTORS])
+                            int64_t ldv, read_ahead *next, vf (*acc)[VF_VECTORS])
 {
     int64_t j = stairs[0].last - stairs[0].first == width ? stairs[0].end : 0;
     product(rows, width, j, V, 1, ldv, P, next, acc);
@@ -28,7 +28,7 @@ VF_INLINE void value_stairs(const int rows, const int width, const stair *stairs
 
 /* stairs: NULL, or where P is not 0. */
 VF_INLINE void value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv, real *Ot,
-                          const vf *factor, const stair *stairs, int count, ahead *next)
+                          const vf *factor, const stair *stairs, int count, read_ahead *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     if (stairs && rows == VF_ROWS(width) && width > 1) value_stairs(rows, width, stairs, count, P, V, ldv, next, acc);
@@ -44,12 +44,12 @@ VF_INLINE void value_rows(const int rows, const int width, int64_t n, const real
 }
 
 VF_INLINE void value_block(const int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot,
-                           const vf *factor, const stair *stairs, int count, ahead *next)
+                           const vf *factor, const stair *stairs, int count, read_ahead *next)
 {
     int64_t c = 0;
 #define VALUE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
-        ahead_rows(next, c *n / dim_v, (c + (rows)) * n / dim_v);                                                                  \
+        read_ahead_rows(next, c *n / dim_v, (c + (rows)) * n / dim_v);                                                             \
         value_rows(rows, width, n, P, V + c, ldv, Ot + c * TILE, factor, stairs, count, next);                                     \
         c += (rows);                                                                                                               \
     } while (0)
@@ -64,12 +64,12 @@ VF_INLINE void value_block(const int width, int64_t n, int64_t dim_v, const real
 /* Ot = factor Ot + V^T P over n keys, of which stairs (or NULL) say where P is not 0.  One function for all who absorb values: with
  * every register tile of every width it is long. */
 static void absorb_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot,
-                          const vf *factor, const stair *stairs, int count, ahead *next)
+                          const vf *factor, const stair *stairs, int count, read_ahead *next)
 {
     VF_EACH_WIDTH(value_block, width, n, dim_v, P, V, ldv, Ot, factor, stairs, count, next);
 }
 
-static void add_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot, ahead *next)
+static void add_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot, read_ahead *next)
 {
     vf one[VF_VECTORS];
     for (int v = 0; v < VF_VECTORS; v++) one[v] = vf_set(1);
@@ -79,21 +79,21 @@ static void add_values(int width, int64_t n, int64_t dim_v, const real *P, const
 static void step_values(int width, int64_t n, int64_t dim_v, const void *P, const void *V, int64_t ldv, const void *factor,
                         void *Ot, const void *next, int64_t next_ld)
 {
-    ahead coming = ahead_of(next, next_ld, dim_v);
-    if (factor) absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, NULL, 0, &coming);
-    else add_values(width, n, dim_v, P, V, ldv, Ot, &coming);
+    read_ahead next_rows = read_ahead_of(next, next_ld, dim_v);
+    if (factor) absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, NULL, 0, &next_rows);
+    else add_values(width, n, dim_v, P, V, ldv, Ot, &next_rows);
 }
 
 static void step_values_seen(int width, int64_t n, int64_t dim_v, const void *P, const void *V, int64_t ldv, const void *factor,
                              void *Ot, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
-    ahead coming = ahead_of(next, next_ld, dim_v);
+    read_ahead next_rows = read_ahead_of(next, next_ld, dim_v);
     stair stairs[MOST_STAIRS];
     int count = stairs_of(width, n, low, high, stairs);
 #ifdef VF_ASM_PRODUCT /* begins chains and does not go on with them */
     count = level_stairs(width, count, stairs);
 #endif
-    absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, stairs, count, &coming);
+    absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, stairs, count, &next_rows);
 }
 
 static void step_values_careful(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,
@@ -119,7 +119,7 @@ static void step_values_careful(int width, int64_t n, int64_t dim_v, const void 
 
 static void step_add_values(int width, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, void *Ot)
 {
-    ahead none = {.at = (uintptr_t)V, .rows = (uintptr_t)V, .ld = dim, .dim = dim};
+    read_ahead none = {.at = (uintptr_t)V, .rows = (uintptr_t)V, .ld = dim, .dim = dim};
     add_values(width, n, dim, P, V, ldv, Ot, &none);
 }
 

@@ -16,7 +16,7 @@ static attn_task task_of(const attn_walk *walk, const attn_args *args, char *mem
     task.h = h;
     task.g = g;
     attn_sight_of(&walk->problem, args, b, h, &task.sight);
-    task.ahead = NULL;
+    task.next_task = NULL;
     return task;
 }
 

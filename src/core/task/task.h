@@ -4,7 +4,7 @@
 #define ATTN_TASK_TASK_H
 
 #include "../visible/visible.h"
-#include "ahead.h"
+#include "next_task.h"
 #include "tile.h"
 #include "walk.h"
 
@@ -14,7 +14,7 @@ typedef struct attn_task {
     char *memory; /* of the worker */
     int64_t b, h, g;
     attn_sight sight;
-    attn_ahead *ahead; /* NULL, or what the worker's next task will need */
+    attn_next_task *next_task; /* NULL, or what the worker's next task will need */
 } attn_task;
 
 /* Batch entry and head of number `head`, 0 .. batch * heads_q - 1. */
@@ -36,7 +36,7 @@ char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *l
 /* Where the next task is known, what to prefetch while a product runs over n keys; else leaves *next and *ld alone. */
 static inline void attn_task_look_ahead(const attn_task *task, int64_t n, const void **next, int64_t *ld)
 {
-    if (task->ahead) attn_ahead_take(task->ahead, n, next, ld);
+    if (task->next_task) attn_next_task_rows(task->next_task, n, next, ld);
 }
 
 /* Numbers of head h: the scale over the temperature; additive scores: w as their kernel takes it. */

@@ -156,22 +156,22 @@ static int add_bias_table(const attn_task *task, const attn_tile *tile, const at
 }
 
 /* The caller's block that a tile of scores needs next, if it lies in rows along the keys: it is read once, so it comes from far. */
-static attn_coming caller_block(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+static attn_prefetch_hint caller_block(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_resolved *p = &task->walk->problem;
-    attn_coming coming = {0};
+    attn_prefetch_hint hint = {0};
     const int bias = p->has.bias;
-    if (!bias && !p->has.mask) return coming;
+    if (!bias && !p->has.mask) return hint;
     const attn_block block = bias ? block_at(task, task->args->bias, &p->at.bias, tile->first, keys->low)
                                   : block_at(task, task->args->mask, &p->at.mask, tile->first, keys->low);
-    if (block.stride_k != 1 || block.stride_q == 0) return coming;
+    if (block.stride_k != 1 || block.stride_q == 0) return hint;
     const int64_t size = (int64_t)attn_dtype_bytes(block.dtype);
-    return (attn_coming){block.base, tile->rows, (keys->high - keys->low) * size, block.stride_q * size};
+    return (attn_prefetch_hint){block.base, tile->rows, (keys->high - keys->low) * size, block.stride_q * size};
 }
 
 /* By the kind of score.  stairs: of scratch.low and high only; beside: as score_beside has it. */
 static void score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, int stairs, const void *next,
-                  int64_t next_ld, const attn_coming *beside)
+                  int64_t next_ld, const attn_prefetch_hint *beside)
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
@@ -205,7 +205,7 @@ static void score(const attn_task *task, const attn_tile *tile, const void *Qt, 
 
 void attn_task_score_raw(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys)
 {
-    const attn_coming nothing = {0};
+    const attn_prefetch_hint nothing = {0};
     score(task, tile, Qt, keys, 0, keys->K, keys->ldk, &nothing);
 }
 
@@ -224,7 +224,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     attn_task_look_ahead(task, n, &next, &next_ld);
     const int edge = !attn_view_covers(&task->sight, &tile->view, keys->low, keys->high), stairs = edge && has_stairs(task, tile);
     if (stairs) find_stairs(task, tile, keys);
-    const attn_coming beside = caller_block(task, tile, keys);
+    const attn_prefetch_hint beside = caller_block(task, tile, keys);
     score(task, tile, Qt, keys, stairs, next, next_ld, &beside);
 
     if (p->has.relative_keys)

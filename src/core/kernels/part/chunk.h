@@ -14,15 +14,16 @@
 typedef struct attn_chunk_part {
     attn_tile_shape shape;
 
-    /* The products; `soon` is asked for meanwhile.  S[j][lane] = sum_c K[j][c] Xt[c][lane]. */
-    void (*pairs)(int width, int64_t n, int64_t dim, const void *Xt, const void *K, int64_t ldk, void *S, attn_soon *soon);
+    /* The products; `prefetch` is brought meanwhile.  S[j][lane] = sum_c K[j][c] Xt[c][lane]. */
+    void (*pairs)(int width, int64_t n, int64_t dim, const void *Xt, const void *K, int64_t ldk, void *S, attn_prefetch *prefetch);
     /* Ot[d][lane] = (add: +=) sum_j V[j][d] Xt[j][lane] for d < dim, j < n. */
-    void (*read)(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, int add, void *Ot, attn_soon *soon);
+    void (*read)(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, int add, void *Ot,
+                 attn_prefetch *prefetch);
     /* Goes on with the sums in Ot, in the order of `read`; what Xt has 0 for is not read. */
     void (*read_careful)(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, void *Ot);
     /* St[c][d] += sum_j K[j][c] V[j][d], V in column panels. */
     void (*update_state)(int64_t n, int64_t dim_k, int64_t dim_v, const void *K, int64_t ldk, const void *panels, void *St,
-                         int64_t ld, attn_soon *soon);
+                         int64_t ld, attn_prefetch *prefetch);
 
     /*
      * S[r][lane] = (S[r][lane] + add_lanes[lane] + add_rows[r]) exp(lane_log[lane] - row_log[r]) where r <= first + lane, else 0;

@@ -22,9 +22,9 @@ typedef struct attn_outer_part {
     /* C[j][c] += sum_i A[j][i] B[i][c] over `rows` queries, for n keys: A like S, B in column panels, C with rows of ldc, a
      * multiple of lanes and at least dim rounded up to lanes.  careful: what A has 0 for is not read. */
     void (*add_outer)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
-                      attn_soon *soon);
+                      attn_prefetch *prefetch);
     void (*add_outer_careful)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
-                              attn_soon *soon);
+                              attn_prefetch *prefetch);
 
     /* dst[j][c] = factor * src[j][c], src with rows of ld as in add_outer. */
     void (*store_rows)(int64_t n, int64_t dim, double factor, const void *src, int64_t ld, void *dst, attn_dtype dtype,

@@ -25,12 +25,12 @@ typedef struct attn_pairs_part {
     /* S[j][lane] = (T)scale * sum_c K[j][c] Qt[c][lane], rounded once more; the rest as in score_beside and score_seen of
      * attn_product_part. */
     void (*score)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
-                  const void *next, int64_t next_ld, const attn_coming *beside);
+                  const void *next, int64_t next_ld, const attn_prefetch_hint *beside);
     void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
                        const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
     /* Both in order: chains of the pairs p, as tile.h has them of channels. */
     void (*score_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
-                           const void *next, int64_t next_ld, const attn_coming *beside);
+                           const void *next, int64_t next_ld, const attn_prefetch_hint *beside);
     void (*score_seen_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
                                 void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
 } attn_pairs_part;

@@ -21,7 +21,7 @@ typedef struct attn_product_part {
 
     /* The same, and what lies beside it in the coming steps (a bias, a mask), which is read once and comes from far: a hint too. */
     void (*score_beside)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
-                         const void *next, int64_t next_ld, const attn_coming *beside);
+                         const void *next, int64_t next_ld, const attn_prefetch_hint *beside);
 
     /* The same as score where each lane keeps the keys low[lane] <= j < high[lane] only, 0 <= low <= high <= n, both of which stay
      * or move forward from lane to lane: S is -infinity outside, which block_max does not count, and what no lane of a vector keeps
@@ -31,7 +31,7 @@ typedef struct attn_product_part {
 
     /* Both in the order that decode can have too (tile.h). */
     void (*score_beside_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
-                                  void *block_max, const void *next, int64_t next_ld, const attn_coming *beside);
+                                  void *block_max, const void *next, int64_t next_ld, const attn_prefetch_hint *beside);
     void (*score_seen_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
                                 void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
 

@@ -43,7 +43,7 @@ typedef struct attn_short_lanes {
     int (*weigh)(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse, int64_t lse_stride);
     /* O[i][c] = factors[i] sum_j P[j][lane i] V[j][c]. */
     void (*values)(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors, void *O,
-                   int64_t ldo, attn_soon *soon);
+                   int64_t ldo, attn_prefetch *prefetch);
 } attn_short_lanes;
 
 enum { ATTN_SHORT_FOUR = 4 };
@@ -53,9 +53,9 @@ typedef struct attn_small_part {
 
     /* S[i][lane] = sum_c X[i][c] Kt[c][lane], but in vectors of which row i sees nothing. */
     void (*score)(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees, void *S,
-                  int64_t ld, attn_soon *soon);
+                  int64_t ld, attn_prefetch *prefetch);
     void (*score_in_order)(int width, int64_t rows, int64_t dim, const void *X, int64_t ldx, const void *Kt, int64_t sees, void *S,
-                           int64_t ld, attn_soon *soon); /* a sum as tile.h has those in order */
+                           int64_t ld, attn_prefetch *prefetch); /* a sum as tile.h has those in order */
     /* Rows of n scores become exp(S - m), m being the largest that the row sees, and 0 behind these for as many keys as a product
      * may take with them; l is their sum, lane by lane.  m, l and factors have rows up to a multiple of lanes. */
     void (*weigh)(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l);
@@ -68,7 +68,7 @@ typedef struct attn_small_part {
     /* C[m][c] = factor_m sum_k A[m][k] B[k][c].  May take more steps than row m has, where A is 0, the same for all rows of a few.
      * Returns 1 if some of C is not finite; then `careful` repeats it, slowly and with the same bits where it was, but without
      * those. */
-    int (*product)(const attn_short_product *p, attn_soon *soon);
+    int (*product)(const attn_short_product *p, attn_prefetch *prefetch);
     void (*careful)(const attn_short_product *p);
     /* C[i][c] = C[i][c] factors[i] + X[i][c], and all of it times inverse[i] unless that is NULL. */
     void (*join)(int64_t rows, int64_t dim, const void *factors, const void *inverse, const void *X, int64_t ldx, void *C,

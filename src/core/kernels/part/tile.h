@@ -53,10 +53,10 @@ typedef struct attn_block {
 } attn_block;
 
 /* What will be read soon: rows of `bytes` bytes, `stride` bytes apart. */
-typedef struct attn_coming {
+typedef struct attn_prefetch_hint {
     const void *base;
     int64_t rows, bytes, stride;
-} attn_coming;
+} attn_prefetch_hint;
 
 /* Which weights dropout drops: those whose word of Philox4x32-10 with key = seed and counter = (offset, head, query, key/4) is
  * below the threshold; or those where the caller's mask has 0. */
@@ -72,18 +72,18 @@ typedef struct attn_drop {
 } attn_drop;
 
 /*
- * Memory that the caller will use soon, in rows: a product that runs long asks for a few lines of it now and then.  Addresses are
+ * Memory that the caller will use soon, in rows: a product that runs long prefetches a few lines of it now and then.  Addresses are
  * integers, since they are hints that may lie past an array.
  */
-enum { ATTN_MOST_SOON = 8 };
-typedef struct attn_soon {
-    struct attn_soon_rows {
+enum { ATTN_MOST_PREFETCH = 8 };
+typedef struct attn_prefetch {
+    struct attn_prefetch_rows {
         uintptr_t at;
         int64_t rows, bytes, stride; /* stride in bytes */
-    } list[ATTN_MOST_SOON];
+    } list[ATTN_MOST_PREFETCH];
     int count, next; /* of the list */
     int begun;
     int64_t byte; /* of the row at hand */
-} attn_soon;
+} attn_prefetch;
 
 #endif

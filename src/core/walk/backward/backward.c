@@ -51,7 +51,7 @@ static double *weights_of_tile(const attn_gradient_tile *t, const attn_walk *w, 
 
 /* dS and W = P after dropout of one block, into every gradient. */
 static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_shares *to,
-                       attn_soon *soon)
+                       attn_prefetch *prefetch)
 {
     const attn_walk *w = task->walk;
     const attn_sum_walk *plan = attn_sums_of(w);
@@ -70,13 +70,13 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     if (p->has.grad_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, dS);
     derive_scores(task, t, keys, 0);
 
-    attn_outer_add_all(outer, n, p->shape.dim_v, W, t->dO_panels, dV, plan->ld_dV, soon);
+    attn_outer_add_all(outer, n, p->shape.dim_v, W, t->dO_panels, dV, plan->ld_dV, prefetch);
     if (attn_is_additive(p)) {
         k->additive_gradient->add(t->tile.width, rows, n, p->shape.dim_qk, t->Qt, keys->K, keys->ldk, attn_task_weights(task),
                                   attn_task_scale(task), dS, t->dQt, dK, plan->ld_dK, weights_of_tile(t, w, to));
         return;
     }
-    attn_outer_add_all(outer, n, p->shape.dim_qk, dS, t->Q_panels, dK, plan->ld_dK, soon);
+    attn_outer_add_all(outer, n, p->shape.dim_qk, dS, t->Q_panels, dK, plan->ld_dK, prefetch);
     k->product->add_values(t->tile.width, n, p->shape.dim_qk, dS, keys->K_wide, keys->ldk_wide, t->dQt);
     if (p->has.relative_keys)
         attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + attn_tiles_of(w)->relative.Qrt);
@@ -103,7 +103,8 @@ static void accumulate_queries(const attn_task *task, const attn_gradient_tile *
 }
 
 /* What a tile sees of these keys, in parts that the same vectors see.  `to` NULL: once more, for dQ. */
-static void add_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *block, const attn_shares *to, attn_soon *soon)
+static void add_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *block, const attn_shares *to,
+                      attn_prefetch *prefetch)
 {
     const int64_t high = attn_min(block->high, t->keys.high);
     attn_gradient_tile part;
@@ -112,7 +113,7 @@ static void add_block(const attn_task *task, attn_gradient_tile *t, const attn_k
         if (part.tile.rows == 0) continue;
         attn_keys keys = attn_keys_within(task, block, j, end);
         attn_gradient_block(task, &part, &keys);
-        if (to) accumulate(task, &part, &keys, to, soon);
+        if (to) accumulate(task, &part, &keys, to, prefetch);
         else accumulate_queries(task, &part, &keys);
         t->dropped |= part.dropped;
     }
@@ -208,7 +209,7 @@ static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_in
             for (attn_interval run = {j, j}; attn_gradient_run(task, &tiles[k], end, &run);) {
                 if (!block.high) block = attn_task_keys(task, j, end);
                 attn_keys keys = attn_keys_within(task, &block, run.low, run.high);
-                add_block(task, &tiles[k], &keys, to, &group->soon);
+                add_block(task, &tiles[k], &keys, to, &group->prefetch);
             }
     }
 }
@@ -237,13 +238,13 @@ static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn
     if (p->has.grad_sink) to->sums[t->tile.place].sink += sink_gradient(task, t);
 }
 
-static void ask_for(attn_soon *soon, const void *at, int64_t rows, int64_t dim, const attn_layout *layout)
+static void add_rows(attn_prefetch *prefetch, const void *at, int64_t rows, int64_t dim, const attn_layout *layout)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
     /* The stride of a single row can be any number. */
     const int64_t step = (int64_t)((uint64_t)layout->stride[2] * (uint64_t)size);
-    struct attn_soon_rows one = {(uintptr_t)at, rows, dim * size, step};
-    if (rows > 0 && dim > 0) soon->list[soon->count++] = one;
+    struct attn_prefetch_rows one = {(uintptr_t)at, rows, dim * size, step};
+    if (rows > 0 && dim > 0) prefetch->list[prefetch->count++] = one;
 }
 
 /*
@@ -251,7 +252,7 @@ static void ask_for(attn_soon *soon, const void *at, int64_t rows, int64_t dim, 
  * this worker takes next.  Where all keys are one block, and so a head is done soon, also a share of the keys and values of the
  * next key head, and of the room for dK and dV.
  */
-static attn_soon look_ahead(const attn_task *task, int64_t number)
+static attn_prefetch look_ahead(const attn_task *task, int64_t number)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
@@ -263,25 +264,25 @@ static attn_soon look_ahead(const attn_task *task, int64_t number)
     const int last_tile = number + 1 >= w->tiles, last_head = (head + 1) % heads == 0;
     const int64_t next_key_head = (head / heads + w->workers) * heads; /* its first head */
     const int64_t next = !last_tile ? head : last_head ? next_key_head : head + 1;
-    attn_soon soon = {0};
+    attn_prefetch prefetch = {0};
 
-    ask_for(&soon, attn_query_row(task, a->grad_q, &g->at.grad_q, here.first), here.rows, shape->dim_qk, &g->at.grad_q);
-    if (next >= shape->batch * shape->heads_q) return soon;
-    const attn_task coming = attn_task_of_head(w, a, task->memory, next);
-    const attn_tile there = attn_tile_of(w, &coming.sight, last_tile ? 0 : number + 1);
-    ask_for(&soon, attn_query_row(&coming, a->q, &p->at.q, there.first), there.rows, shape->dim_qk, &p->at.q);
-    ask_for(&soon, attn_query_row(&coming, a->o, &p->at.o, there.first), there.rows, shape->dim_v, &p->at.o);
-    ask_for(&soon, attn_query_row(&coming, a->grad_o, &g->at.grad_o, there.first), there.rows, shape->dim_v, &g->at.grad_o);
+    add_rows(&prefetch, attn_query_row(task, a->grad_q, &g->at.grad_q, here.first), here.rows, shape->dim_qk, &g->at.grad_q);
+    if (next >= shape->batch * shape->heads_q) return prefetch;
+    const attn_task following = attn_task_of_head(w, a, task->memory, next);
+    const attn_tile there = attn_tile_of(w, &following.sight, last_tile ? 0 : number + 1);
+    add_rows(&prefetch, attn_query_row(&following, a->q, &p->at.q, there.first), there.rows, shape->dim_qk, &p->at.q);
+    add_rows(&prefetch, attn_query_row(&following, a->o, &p->at.o, there.first), there.rows, shape->dim_v, &p->at.o);
+    add_rows(&prefetch, attn_query_row(&following, a->grad_o, &g->at.grad_o, there.first), there.rows, shape->dim_v, &g->at.grad_o);
 
     const int64_t first = number * shape->len_kv / w->tiles, rows = (number + 1) * shape->len_kv / w->tiles - first;
-    if (shape->len_kv > w->block_kv || !last_head || next_key_head >= shape->batch * shape->heads_q) return soon;
+    if (shape->len_kv > w->block_kv || !last_head || next_key_head >= shape->batch * shape->heads_q) return prefetch;
     const attn_task keys = attn_task_of_head(w, a, task->memory, next_key_head);
-    ask_for(&soon, attn_key_row(&keys, a->k, &p->at.k, first), rows, shape->dim_qk, &p->at.k);
-    ask_for(&soon, attn_key_row(&keys, a->v, &p->at.v, first), rows, shape->dim_v, &p->at.v);
-    if (attn_sums_of(w)->sums_in_place) return soon;
-    ask_for(&soon, attn_key_row(task, a->grad_k, &g->at.grad_k, first), rows, shape->dim_qk, &g->at.grad_k);
-    ask_for(&soon, attn_key_row(task, a->grad_v, &g->at.grad_v, first), rows, shape->dim_v, &g->at.grad_v);
-    return soon;
+    add_rows(&prefetch, attn_key_row(&keys, a->k, &p->at.k, first), rows, shape->dim_qk, &p->at.k);
+    add_rows(&prefetch, attn_key_row(&keys, a->v, &p->at.v, first), rows, shape->dim_v, &p->at.v);
+    if (attn_sums_of(w)->sums_in_place) return prefetch;
+    add_rows(&prefetch, attn_key_row(task, a->grad_k, &g->at.grad_k, first), rows, shape->dim_qk, &g->at.grad_k);
+    add_rows(&prefetch, attn_key_row(task, a->grad_v, &g->at.grad_v, first), rows, shape->dim_v, &g->at.grad_v);
+    return prefetch;
 }
 
 static void open_group(const attn_task *task, int64_t number, int64_t count, int alone, attn_gradient_group *group,
@@ -291,7 +292,7 @@ static void open_group(const attn_task *task, int64_t number, int64_t count, int
     const attn_resolved *p = &w->problem;
     (void)to;
     group->count = 0;
-    group->soon = (attn_soon){0};
+    group->prefetch = (attn_prefetch){0};
     for (int64_t k = 0; k < count; k++) {
         attn_gradient_tile *tile = &group->tiles[group->count];
         if (p->has.grad_bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number + k);
@@ -299,7 +300,7 @@ static void open_group(const attn_task *task, int64_t number, int64_t count, int
         clear_queries(w, tile);
         group->count++;
     }
-    if (alone) group->soon = look_ahead(task, number + count - 1);
+    if (alone) group->prefetch = look_ahead(task, number + count - 1);
 }
 
 static void finish_group(const attn_task *task, attn_gradient_group *group, const attn_shares *to)

@@ -114,7 +114,7 @@ static const float *factors_of(const attn_decode_group *g, const attn_decode_blo
 }
 
 /* They are needed after all products with the keys: memory has time until then. */
-static void ask_factors(const attn_decode_group *g, const attn_decode_block *b, int values)
+static void prefetch_factors(const attn_decode_group *g, const attn_decode_block *b, int values)
 {
     enum { FLOATS = 64 / sizeof(float) }; /* of a line */
     const attn_resolved *p = &g->call->walk->problem;
@@ -161,8 +161,8 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, const ch
     unsigned dropped = 0; /* a bit for each row */
     const float *factors;
 
-    ask_factors(g, b, 0);
-    ask_factors(g, b, 1);
+    prefetch_factors(g, b, 0);
+    prefetch_factors(g, b, 1);
     attn_decode_pieces(g, &g->keys, b->low, b->high, attn_decode_row(g, &g->values, b->low), score_piece, b);
     factors = factors_of(g, b, 0);
     for (int64_t k = 0; k < g->heads; k++) {

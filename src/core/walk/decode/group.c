@@ -4,7 +4,7 @@
 
 #include "../../base/names.h"
 
-/* Keys of a piece take about so many bytes: the piece after the one at hand is asked for while that is in the works, so memory has
+/* Keys of a piece take about so many bytes: the piece after the one at hand is prefetched while that is in the works, so memory has
  * as long as a piece takes, and the one at hand lies in the L1 cache (lab/decode/README.md). */
 enum { PIECE_BYTES = 16384, LEAST_PIECE = 16 };
 
@@ -63,10 +63,10 @@ const char *attn_decode_row(const attn_decode_group *g, const attn_decode_source
     return run_at(g, s, j, &one);
 }
 
-/* A line of each page of a piece, before the kernels ask for all of them: so the translations of its pages are on their way
+/* A line of each page of a piece, before the kernels prefetch all of them: so the translations of its pages are on their way
  * (3 to 6 ns a key of f32, lab/decode/README.md).  Inlined without fail: gcc takes a function that only prefetches for one without
  * effects, and at -O2 drops its calls. */
-static inline __attribute__((always_inline)) void ask_pages_of_piece(const attn_decode_source *s, const char *rows)
+static inline __attribute__((always_inline)) void prefetch_pages_of_piece(const attn_decode_source *s, const char *rows)
 {
     if (s->stride != s->row) return; /* each row may have a page of its own */
     for (int64_t at = 0; at < s->piece * s->row; at += ATTN_PAGE) __builtin_prefetch(rows + at, 0, 3);
@@ -89,7 +89,7 @@ void attn_decode_pieces(const attn_decode_group *g, const attn_decode_source *s,
             left = high - j - n;
             next = run_at(g, s, j + n, &left);
         }
-        if (next != rows) ask_pages_of_piece(s, next);
+        if (next != rows) prefetch_pages_of_piece(s, next);
         run(g, s, j, n, rows, (int64_t)((uintptr_t)next - (uintptr_t)rows), context);
         rows = next;
     }

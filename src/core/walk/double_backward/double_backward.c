@@ -130,7 +130,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     char *second_K = (char *)to->dK + keys->low * plan->sums.ld_dK * size,
          *second_V = (char *)to->dV + keys->low * plan->sums.ld_dV * size;
     attn_outer outer = {.walk = w, .first = t->tile.first, .rows = t->tile.rows, .careful = t->careful_queries};
-    attn_soon none = {0};
+    attn_prefetch none = {0};
 
     if (p->has.second_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, X);
     if (p->score.softcap > 0)

@@ -37,7 +37,7 @@ static void note_decay(const attn_linear_head *head, int64_t first, int64_t rows
 
 /* df(q) of one tile. */
 static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group, const attn_linear_chunk *chunk, int64_t first,
-                       int64_t at, int64_t rows, attn_soon *soon)
+                       int64_t at, int64_t rows, attn_prefetch *prefetch)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
@@ -47,7 +47,7 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
     void *G = part(head, w->scratch.G, 0), *F = part(head, w->scratch.Qf, at * w->ld_f), *terms = NULL;
 
     w->kernel.storage->pack_query(width, rows, dv, part(head, w->scratch.A, at * w->ld_v), w->compute, w->ld_v, 1, At);
-    w->kernel.chunk->pairs(width, w->dim_f, dv, At, part(head, w->scratch.state, 0), w->ld_v, Gt, soon);
+    w->kernel.chunk->pairs(width, w->dim_f, dv, At, part(head, w->scratch.state, 0), w->ld_v, Gt, prefetch);
     if (w->normalised) {
         terms = attn_linear_lanes(head, LANES_TERM);
         attn_linear_spread(w, part(head, w->scratch.terms, in_group * w->chunk), at, rows, width, terms, 0, 1, 0);
@@ -60,9 +60,9 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
             attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
             w->kernel.chunk->scale_lanes(width, w->dim_f, factors, Gt);
         }
-        w->kernel.chunk->pairs(width, seen, dv, At, chunk->V, w->ld_v, S, soon);
+        w->kernel.chunk->pairs(width, seen, dv, At, chunk->V, w->ld_v, S, prefetch);
         w->kernel.chunk->weigh(width, seen, S, at, 0, terms, NULL, logs, chunk->logs, NULL);
-        w->kernel.chunk->read(width, seen, w->dim_f, S, chunk->Kf, w->ld_f, 1, Gt, soon);
+        w->kernel.chunk->read(width, seen, w->dim_f, S, chunk->Kf, w->ld_f, 1, Gt, prefetch);
     }
     if (p->has.decay) {
         void *Qt = part(head, w->scratch.Qt, 0);
@@ -74,15 +74,17 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
 }
 
 /* Asks for the queries of the chunk at `first`, and for what their scaled gradients are made of. */
-static void ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon)
+static void prefetch_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_prefetch *prefetch)
 {
     const attn_linear_resolved *p = &head->walk->problem;
-    attn_linear_ask(head, head->args->q, &p->at.q, h, first, head->len_q, p->shape.dim_qk, soon);
-    attn_linear_ask(head, head->args->grad_o, &p->at.grad_o, h, first, head->len_q, p->shape.dim_v, soon);
-    if (head->walk->normalised) attn_linear_ask(head, head->args->o, &p->at.o, h, first, head->len_q, p->shape.dim_v, soon);
+    attn_linear_prefetch(head, head->args->q, &p->at.q, h, first, head->len_q, p->shape.dim_qk, prefetch);
+    attn_linear_prefetch(head, head->args->grad_o, &p->at.grad_o, h, first, head->len_q, p->shape.dim_v, prefetch);
+    if (head->walk->normalised)
+        attn_linear_prefetch(head, head->args->o, &p->at.o, h, first, head->len_q, p->shape.dim_v, prefetch);
 }
 
-static void query_gradients(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n, attn_soon *soon)
+static void query_gradients(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n,
+                            attn_prefetch *prefetch)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
@@ -90,19 +92,20 @@ static void query_gradients(const attn_linear_head *head, const attn_linear_chun
         const int64_t h = head->g * w->group + k;
         const int last = k + 1 == w->group;
         const int64_t next = last ? first + w->chunk : first, next_head = last ? head->g * w->group : h + 1;
-        *soon = (attn_soon){0};
-        if (chunk && last) attn_linear_ask_keys(head, next, soon);
-        ask_queries(head, next_head, next, soon);
-        attn_linear_ask(head, head->args->grad_q, &p->at.grad_q, next_head, next, head->len_q, p->shape.dim_qk, soon);
+        *prefetch = (attn_prefetch){0};
+        if (chunk && last) attn_linear_prefetch_keys(head, next, prefetch);
+        prefetch_queries(head, next_head, next, prefetch);
+        attn_linear_prefetch(head, head->args->grad_q, &p->at.grad_q, next_head, next, head->len_q, p->shape.dim_qk, prefetch);
         attn_linear_query_features(head, h, first, n, part(head, w->scratch.Qf, 0));
         attn_linear_scaled_gradient(head, h, k, first, n, part(head, w->scratch.A, 0));
-        for (int64_t at = 0; at < n; at += w->tile_q) query_tile(head, h, k, chunk, first, at, attn_min(w->tile_q, n - at), soon);
+        for (int64_t at = 0; at < n; at += w->tile_q)
+            query_tile(head, h, k, chunk, first, at, attn_min(w->tile_q, n - at), prefetch);
     }
 }
 
 /* What the queries of `chunk`, from token `at` on, add to df(k) and dv of a tile of keys there. */
 static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int width, const void *Kt,
-                      const void *Vt, void *Gt, void *Ot, attn_soon *soon)
+                      const void *Vt, void *Gt, void *Ot, attn_prefetch *prefetch)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
@@ -114,17 +117,18 @@ static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chu
         const void *F = part(head, w->scratch.Qf, (k * w->chunk + at) * w->ld_f);
         const void *A = part(head, w->scratch.A, (k * w->chunk + at) * w->ld_v);
         const void *terms = w->normalised ? part(head, w->scratch.terms, k * w->chunk + at) : NULL;
-        w->kernel.chunk->pairs(width, n, w->dim_f, Kt, F, w->ld_f, S, soon);
-        w->kernel.chunk->pairs(width, n, dv, Vt, A, w->ld_v, dS, soon);
+        w->kernel.chunk->pairs(width, n, w->dim_f, Kt, F, w->ld_f, S, prefetch);
+        w->kernel.chunk->pairs(width, n, dv, Vt, A, w->ld_v, dS, prefetch);
         w->kernel.chunk->weigh(width, n, S, 0, 1, NULL, NULL, logs, row_logs, NULL);
         w->kernel.chunk->weigh(width, n, dS, 0, 1, NULL, terms, logs, row_logs, NULL);
-        w->kernel.chunk->read(width, n, dv, S, A, w->ld_v, 1, Ot, soon);
-        w->kernel.chunk->read(width, n, w->dim_f, dS, F, w->ld_f, 1, Gt, soon);
+        w->kernel.chunk->read(width, n, dv, S, A, w->ld_v, 1, Ot, prefetch);
+        w->kernel.chunk->read(width, n, w->dim_f, dS, F, w->ld_f, 1, Gt, prefetch);
     }
 }
 
 /* df(k) and dv of one tile. */
-static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int64_t rows, attn_soon *soon)
+static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int64_t rows,
+                     attn_prefetch *prefetch)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
@@ -136,8 +140,8 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
 
     w->kernel.storage->pack_query(width, rows, w->dim_f, F, w->compute, w->ld_f, 1, Kt);
     w->kernel.storage->pack_query(width, rows, dv, (const char *)chunk->V + at * w->ld_v * size, w->compute, w->ld_v, 1, Vt);
-    w->kernel.chunk->read(width, w->dim_f, dv, Kt, R, w->ld_v, 0, Ot, soon);
-    w->kernel.chunk->pairs(width, w->dim_f, dv, Vt, R, w->ld_v, Gt, soon);
+    w->kernel.chunk->read(width, w->dim_f, dv, Kt, R, w->ld_v, 0, Ot, prefetch);
+    w->kernel.chunk->pairs(width, w->dim_f, dv, Vt, R, w->ld_v, Gt, prefetch);
     if (w->normalised) w->kernel.chunk->add_lanes(width, w->dim_f, part(head, w->scratch.grad_sum, 0), NULL, Gt);
     if (chunk->logs) {
         void *factors = attn_linear_lanes(head, LANES_FACTOR);
@@ -146,7 +150,7 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
         w->kernel.chunk->scale_lanes(width, w->dim_f, factors, Gt);
         attn_linear_spread(w, chunk->logs, at, rows, width, attn_linear_lanes(head, LANES_LOG), 0, 1, 0);
     }
-    if (p->causal) add_pairs(head, chunk, at, width, Kt, Vt, Gt, Ot, soon);
+    if (p->causal) add_pairs(head, chunk, at, width, Kt, Vt, Gt, Ot, prefetch);
     if (p->has.decay) note_decay(head, chunk->first + at, rows, width, Kt, Gt, -1);
     w->kernel.storage->store_columns(width, rows, dv, 1, Ot,
                                      attn_linear_row_out(head, head->args->grad_v, &p->at.grad_v, head->g, chunk->first + at),
@@ -156,7 +160,8 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
 }
 
 /* The n queries of head k of the group that are loaded enter R and r, with the chunk's decay (NULL: none). */
-static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t n, const attn_linear_chunk *chunk, attn_soon *soon)
+static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t n, const attn_linear_chunk *chunk,
+                           attn_prefetch *prefetch)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
@@ -166,7 +171,7 @@ static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t n, c
     const void *weights = decayed ? attn_linear_weights(head, chunk, 0) : NULL;
     w->kernel.chunk->pack_panels(n, p->shape.dim_v, A, w->ld_v, weights, panels);
     w->kernel.chunk->update_state(n, w->dim_f, p->shape.dim_v, F, w->ld_f, panels, part(head, w->scratch.grad_state, 0), w->ld_v,
-                                  soon);
+                                  prefetch);
     if (!w->normalised) return;
     const void *terms = part(head, w->scratch.terms, k * w->chunk);
     if (decayed) {
@@ -191,17 +196,17 @@ static void load_queries(const attn_linear_head *head, int64_t first, int64_t n)
 }
 
 /* What the chunk of keys at `first` reads and writes; of the queries as many heads as there is room for. */
-static attn_soon ahead_of_keys(const attn_linear_head *head, int64_t first)
+static attn_prefetch ahead_of_keys(const attn_linear_head *head, int64_t first)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
-    attn_soon soon = {0};
-    attn_linear_ask_keys(head, first, &soon);
-    for (int64_t k = 0; p->causal && k < w->group && soon.count + 5 <= ATTN_MOST_SOON; k++)
-        ask_queries(head, head->g * w->group + k, first, &soon);
-    attn_linear_ask(head, head->args->grad_k, &p->at.grad_k, head->g, first, head->len_kv, p->shape.dim_qk, &soon);
-    attn_linear_ask(head, head->args->grad_v, &p->at.grad_v, head->g, first, head->len_kv, p->shape.dim_v, &soon);
-    return soon;
+    attn_prefetch prefetch = {0};
+    attn_linear_prefetch_keys(head, first, &prefetch);
+    for (int64_t k = 0; p->causal && k < w->group && prefetch.count + 5 <= ATTN_MOST_PREFETCH; k++)
+        prefetch_queries(head, head->g * w->group + k, first, &prefetch);
+    attn_linear_prefetch(head, head->args->grad_k, &p->at.grad_k, head->g, first, head->len_kv, p->shape.dim_qk, &prefetch);
+    attn_linear_prefetch(head, head->args->grad_v, &p->at.grad_v, head->g, first, head->len_kv, p->shape.dim_v, &prefetch);
+    return prefetch;
 }
 
 static void keys_in_reverse(const attn_linear_head *head)
@@ -209,13 +214,14 @@ static void keys_in_reverse(const attn_linear_head *head)
     const attn_linear_walk *w = head->walk;
     for (int64_t number = attn_ceil_div(head->len_kv, w->chunk); number-- > 0;) {
         const int64_t first = number * w->chunk;
-        attn_soon soon = ahead_of_keys(head, first - w->chunk);
+        attn_prefetch prefetch = ahead_of_keys(head, first - w->chunk);
         attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
         if (w->problem.causal) load_queries(head, first, chunk.n);
-        for (int64_t at = 0; at < chunk.n; at += w->tile_q) key_tile(head, &chunk, at, attn_min(w->tile_q, chunk.n - at), &soon);
+        for (int64_t at = 0; at < chunk.n; at += w->tile_q)
+            key_tile(head, &chunk, at, attn_min(w->tile_q, chunk.n - at), &prefetch);
         if (!w->problem.causal) continue;
         attn_linear_decay_state(head, &chunk, part(head, w->scratch.grad_state, 0), part(head, w->scratch.grad_sum, 0));
-        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, chunk.n, &chunk, &soon);
+        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, chunk.n, &chunk, &prefetch);
     }
 }
 
@@ -249,14 +255,14 @@ void attn_linear_backward_decay(const attn_linear_head *head, const double *quer
 static void queries_in_order(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
-    attn_soon soon = {0};
+    attn_prefetch prefetch = {0};
     if (!w->problem.causal) attn_linear_absorb_all(head);
     for (int64_t first = 0; first < head->len_q; first += w->chunk) {
         const int64_t n = attn_min(w->chunk, head->len_q - first);
         attn_linear_chunk chunk;
         if (w->problem.causal) chunk = attn_linear_chunk_at(head, first, n);
-        query_gradients(head, w->problem.causal ? &chunk : NULL, first, n, &soon);
-        if (w->problem.causal) attn_linear_absorb(head, &chunk, &soon);
+        query_gradients(head, w->problem.causal ? &chunk : NULL, first, n, &prefetch);
+        if (w->problem.causal) attn_linear_absorb(head, &chunk, &prefetch);
     }
 }
 
@@ -277,11 +283,11 @@ void attn_linear_backward_chunks(const attn_linear_head *head)
     if (head->part == LINEAR_QUERIES) return;
     for (int64_t first = 0; !p->causal && first < head->len_q; first += w->chunk) {
         const int64_t n = attn_min(w->chunk, head->len_q - first);
-        attn_soon soon = {0};
-        for (int64_t k = 0; k < w->group && soon.count + 3 <= ATTN_MOST_SOON; k++)
-            ask_queries(head, head->g * w->group + k, first + w->chunk, &soon);
+        attn_prefetch prefetch = {0};
+        for (int64_t k = 0; k < w->group && prefetch.count + 3 <= ATTN_MOST_PREFETCH; k++)
+            prefetch_queries(head, head->g * w->group + k, first + w->chunk, &prefetch);
         load_queries(head, first, n);
-        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, n, NULL, &soon);
+        for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, n, NULL, &prefetch);
     }
     keys_in_reverse(head);
     attn_linear_store_state(head, R, w->ld_v, r, LINEAR_GRAD_INITIAL);

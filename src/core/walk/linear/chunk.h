@@ -25,7 +25,7 @@ const void *attn_linear_weights(const attn_linear_head *head, const attn_linear_
 void attn_linear_decay_state(const attn_linear_head *head, const attn_linear_chunk *chunk, void *state, void *sum);
 
 /* The chunk's keys enter the state; all chunks', one after the other. */
-void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk, attn_soon *soon);
+void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk, attn_prefetch *prefetch);
 void attn_linear_absorb_all(const attn_linear_head *head);
 
 /* O / l of a tile of queries, from scratch.Ot and the lanes LANES_L, and n. */

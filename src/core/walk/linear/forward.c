@@ -61,7 +61,7 @@ void attn_linear_decay_state(const attn_linear_head *head, const attn_linear_chu
     if (w->normalised) w->kernel.outer->store_rows(1, w->dim_f, factor, sum, w->dim_f, sum, w->compute, w->dim_f);
 }
 
-void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk, attn_soon *soon)
+void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *chunk, attn_prefetch *prefetch)
 {
     const attn_linear_walk *w = head->walk;
     const int64_t dv = w->problem.shape.dim_v;
@@ -70,7 +70,7 @@ void attn_linear_absorb(const attn_linear_head *head, const attn_linear_chunk *c
     const void *weights = chunk->logs ? attn_linear_weights(head, chunk, 1) : NULL;
     attn_linear_decay_state(head, chunk, state, sum);
     w->kernel.chunk->pack_panels(chunk->n, dv, chunk->V, w->ld_v, weights, panels);
-    w->kernel.chunk->update_state(chunk->n, w->dim_f, dv, chunk->Kf, w->ld_f, panels, state, w->ld_v, soon);
+    w->kernel.chunk->update_state(chunk->n, w->dim_f, dv, chunk->Kf, w->ld_f, panels, state, w->ld_v, prefetch);
     if (w->normalised) w->kernel.chunk->add_columns(chunk->n, w->dim_f, chunk->Kf, w->ld_f, weights, sum);
 }
 
@@ -79,9 +79,9 @@ void attn_linear_absorb_all(const attn_linear_head *head)
     const attn_linear_walk *w = head->walk;
     for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
         attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
-        attn_soon soon = {0};
-        attn_linear_ask_keys(head, first + w->chunk, &soon);
-        attn_linear_absorb(head, &chunk, &soon);
+        attn_prefetch prefetch = {0};
+        attn_linear_prefetch_keys(head, first + w->chunk, &prefetch);
+        attn_linear_absorb(head, &chunk, &prefetch);
     }
 }
 
@@ -116,7 +116,7 @@ void attn_linear_finish(const attn_linear_head *head, int64_t h, int64_t first, 
  * already.  The state is a block of keys like any other, whose scores are the features themselves: in scratch its rows and the
  * chunk's values follow each other, and so do features and scores, and one product goes over both. */
 static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear_chunk *chunk, int64_t first, int64_t at,
-                      int64_t rows, attn_soon *soon)
+                      int64_t rows, attn_prefetch *prefetch)
 {
     const attn_linear_walk *w = head->walk;
     const int64_t dv = w->problem.shape.dim_v, seen = chunk ? at + rows : 0;
@@ -129,7 +129,7 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
     if (chunk) {
         void *logs = attn_linear_lanes(head, LANES_LOG), *factors = attn_linear_lanes(head, LANES_FACTOR);
         if (chunk->logs) attn_linear_spread(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
-        w->kernel.chunk->pairs(width, seen, w->dim_f, Qt, chunk->Kf, w->ld_f, S, soon);
+        w->kernel.chunk->pairs(width, seen, w->dim_f, Qt, chunk->Kf, w->ld_f, S, prefetch);
         w->kernel.chunk->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
         if (chunk->logs) {
             attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
@@ -138,25 +138,25 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
     }
     if (w->normalised) w->kernel.chunk->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
     w->kernel.chunk->read(width, w->dim_f + (careful ? 0 : seen), dv, Qt, attn_linear_part(head, w->scratch.state), w->ld_v, 0, Ot,
-                          soon);
+                          prefetch);
     /* Pairs of weight 0 add nothing, even where the value is NaN or infinite: it may come after the query. */
     if (careful) w->kernel.chunk->read_careful(width, seen, dv, S, chunk->V, w->ld_v, Ot);
 }
 
-/* Every query head's queries of first .. first+n-1.  Meanwhile rows of what comes next are asked for: of the next head, or after
+/* Every query head's queries of first .. first+n-1.  Meanwhile rows of what comes next are prefetched: of the next head, or after
  * the last one of the next chunk; `soon` ends with those of the chunk that are left. */
-static void queries(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n, attn_soon *soon)
+static void queries(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n, attn_prefetch *prefetch)
 {
     const attn_linear_walk *w = head->walk;
     const int64_t end = (head->g + 1) * w->group;
     for (int64_t h = head->g * w->group; h < end; h++) {
         const int last = h + 1 == end;
-        *soon = (attn_soon){0};
-        if (chunk && last) attn_linear_ask_keys(head, first + w->chunk, soon);
-        attn_linear_ask_queries(head, last ? head->g * w->group : h + 1, last ? first + w->chunk : first, soon);
+        *prefetch = (attn_prefetch){0};
+        if (chunk && last) attn_linear_prefetch_keys(head, first + w->chunk, prefetch);
+        attn_linear_prefetch_queries(head, last ? head->g * w->group : h + 1, last ? first + w->chunk : first, prefetch);
         for (int64_t at = 0; at < n; at += w->tile_q) {
             const int64_t rows = attn_min(w->tile_q, n - at);
-            read_tile(head, h, chunk, first, at, rows, soon);
+            read_tile(head, h, chunk, first, at, rows, prefetch);
             attn_linear_finish(head, h, first + at, rows, (int)attn_ceil_div(rows, w->kernel.lanes));
         }
     }
@@ -167,18 +167,18 @@ void attn_linear_forward_chunks(const attn_linear_head *head)
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
     void *state = attn_linear_part(head, w->scratch.state), *sum = attn_linear_part(head, w->scratch.sum);
-    attn_soon soon = {0};
+    attn_prefetch prefetch = {0};
     attn_linear_load_own_state(head, LINEAR_INITIAL, state, sum);
     if (p->causal) {
         for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
             attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
-            queries(head, &chunk, first, chunk.n, &soon);
-            attn_linear_absorb(head, &chunk, &soon);
+            queries(head, &chunk, first, chunk.n, &prefetch);
+            attn_linear_absorb(head, &chunk, &prefetch);
         }
     } else {
         attn_linear_absorb_all(head);
         for (int64_t first = 0; first < head->len_q; first += w->chunk)
-            queries(head, NULL, first, attn_min(w->chunk, head->len_q - first), &soon);
+            queries(head, NULL, first, attn_min(w->chunk, head->len_q - first), &prefetch);
     }
     attn_linear_store_state(head, state, w->ld_v, sum, LINEAR_FINAL);
 }

@@ -65,7 +65,7 @@ static void read_tile(const attn_linear_head *head, const attn_linear_gated *g, 
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
     const int width = (int)attn_ceil_div(rows, w->kernel.lanes);
     void *Xt = part(head, w->scratch.Qt, 0), *Ot = part(head, w->scratch.Ot, 0), *S = part(head, w->scratch.S, 0);
-    attn_soon none = {0};
+    attn_prefetch none = {0};
     w->kernel.storage->pack_query(width, rows, w->dim_f, (const char *)F + at * w->ld_f * size, w->compute, w->ld_f, 1, Xt);
     if (g->gates) {
         w->kernel.gate->score_gated(width, seen, w->dim_f, Xt, g->chunk.Kf, g->gates, w->ld_f, at, strict, 0, S);
@@ -111,7 +111,7 @@ void attn_linear_gated_absorb(const attn_linear_head *head, const attn_linear_ga
     const attn_linear_walk *w = head->walk;
     const void *K = g->chunk.Kf, *weights = NULL;
     void *panels = part(head, w->scratch.panels, 0);
-    attn_soon none = {0};
+    attn_prefetch none = {0};
     if (g->gates) {
         void *decayed = part(head, w->scratch.decayed, 0);
         w->kernel.gate->decay_rows(g->chunk.n, w->dim_f, K, g->gates, w->ld_f, 1, decayed, part(head, w->scratch.total, 0));

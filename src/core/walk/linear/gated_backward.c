@@ -95,7 +95,7 @@ static void write_gradient(const attn_linear_head *head, const attn_linear_gated
     const int width = width_of(w, rows);
     void *Kt = part(head, w->scratch.Qt, 0), *Ot = part(head, w->scratch.Ot, 0), *S = part(head, w->scratch.S, 0);
     void *dU = part(head, w->scratch.dU, at * w->ld_v);
-    attn_soon none = {0};
+    attn_prefetch none = {0};
     for (int64_t k = 0; k < readers_of(w); k++) {
         const reader r = reader_at(head, g, k);
         const int64_t known = r.strict ? rows : 0; /* keys of this tile are not yet */
@@ -120,7 +120,7 @@ static void read_gradient(const attn_linear_head *head, const attn_linear_gated 
     const attn_linear_walk *w = head->walk;
     const int64_t seen = at + rows;
     const int width = width_of(w, rows);
-    attn_soon none = {0};
+    attn_prefetch none = {0};
     void *At = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
     w->kernel.storage->pack_query(width, rows, w->dim_u, row(w, r->A, at, w->ld_v), w->compute, w->ld_v, 1, At);
     w->kernel.chunk->pairs(width, w->dim_f, w->dim_u, At, state, w->ld_v, Gt, &none);
@@ -138,7 +138,7 @@ static void key_gradient(const attn_linear_head *head, const attn_linear_gated *
     const attn_linear_walk *w = head->walk;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), n = g->chunk.n - at, tile = w->dim_f * w->tile_q;
     const int width = width_of(w, rows);
-    attn_soon none = {0};
+    attn_prefetch none = {0};
     void *Ut = part(head, w->scratch.Vt, 0), *Gt = part(head, w->scratch.Gt, 0), *S = part(head, w->scratch.S, 0);
     void *one = part(head, w->scratch.Qt, 0); /* of one reader */
     w->kernel.storage->pack_query(width, rows, w->dim_u, row(w, g->U, at, w->ld_v), w->compute, w->ld_v, 1, Ut);
@@ -229,7 +229,7 @@ static void absorb_readers(const attn_linear_head *head, const attn_linear_gated
     void *R = part(head, w->scratch.grad_state, 0), *panels = part(head, w->scratch.panels, 0);
     void *decayed = part(head, w->scratch.decayed, 0);
     const void *weights = NULL;
-    attn_soon none = {0};
+    attn_prefetch none = {0};
     for (int64_t k = 0; k < readers_of(w); k++) {
         const reader r = reader_at(head, g, k);
         if (g->gates)

@@ -112,10 +112,10 @@ void attn_linear_store_key_gradient(const attn_linear_head *head, int64_t first,
 
 /* Adds to `soon` the rows of a tensor of `len` tokens that the chunk at token `first` has, if there is one: of any, of its keys and
  * values, of its queries and outputs. */
-void attn_linear_ask(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first,
-                     int64_t len, int64_t dim, attn_soon *soon);
-void attn_linear_ask_keys(const attn_linear_head *head, int64_t first, attn_soon *soon);
-void attn_linear_ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon);
+void attn_linear_prefetch(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first,
+                          int64_t len, int64_t dim, attn_prefetch *prefetch);
+void attn_linear_prefetch_keys(const attn_linear_head *head, int64_t first, attn_prefetch *prefetch);
+void attn_linear_prefetch_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_prefetch *prefetch);
 
 /* Rows of the compute type and their distance: in place where the caller's are that, else copied to `buffer` with ld_v. */
 const void *attn_linear_values(const attn_linear_head *head, int64_t first, int64_t n, void *buffer, int64_t *ld);

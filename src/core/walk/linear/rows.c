@@ -137,27 +137,27 @@ void attn_linear_store_key_gradient(const attn_linear_head *head, int64_t first,
                    attn_linear_row_out(head, head->args->grad_k, &p->at.grad_k, head->g, first), &p->at.grad_k);
 }
 
-void attn_linear_ask(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first,
-                     int64_t len, int64_t dim, attn_soon *soon)
+void attn_linear_prefetch(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first,
+                          int64_t len, int64_t dim, attn_prefetch *prefetch)
 {
     const int64_t n = attn_min(head->walk->chunk, len - first), size = (int64_t)attn_dtype_bytes(layout->dtype);
     if (first < 0 || n <= 0 || dim == 0) return;
-    soon->list[soon->count++] =
-        (struct attn_soon_rows){(uintptr_t)attn_linear_row(head, base, layout, h, first), n, dim * size, layout->stride[2] * size};
+    prefetch->list[prefetch->count++] = (struct attn_prefetch_rows){(uintptr_t)attn_linear_row(head, base, layout, h, first), n,
+                                                                    dim * size, layout->stride[2] * size};
 }
 
-void attn_linear_ask_keys(const attn_linear_head *head, int64_t first, attn_soon *soon)
+void attn_linear_prefetch_keys(const attn_linear_head *head, int64_t first, attn_prefetch *prefetch)
 {
     const attn_linear_resolved *p = &head->walk->problem;
-    attn_linear_ask(head, head->args->k, &p->at.k, head->g, first, head->len_kv, p->shape.dim_qk, soon);
-    attn_linear_ask(head, head->args->v, &p->at.v, head->g, first, head->len_kv, p->shape.dim_v, soon);
+    attn_linear_prefetch(head, head->args->k, &p->at.k, head->g, first, head->len_kv, p->shape.dim_qk, prefetch);
+    attn_linear_prefetch(head, head->args->v, &p->at.v, head->g, first, head->len_kv, p->shape.dim_v, prefetch);
 }
 
-void attn_linear_ask_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_soon *soon)
+void attn_linear_prefetch_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_prefetch *prefetch)
 {
     const attn_linear_resolved *p = &head->walk->problem;
-    attn_linear_ask(head, head->args->q, &p->at.q, h, first, head->len_q, p->shape.dim_qk, soon);
-    attn_linear_ask(head, head->args->o, &p->at.o, h, first, head->len_q, p->shape.dim_v, soon);
+    attn_linear_prefetch(head, head->args->q, &p->at.q, h, first, head->len_q, p->shape.dim_qk, prefetch);
+    attn_linear_prefetch(head, head->args->o, &p->at.o, h, first, head->len_q, p->shape.dim_v, prefetch);
 }
 
 const void *attn_linear_values(const attn_linear_head *head, int64_t first, int64_t n, void *buffer, int64_t *ld)

@@ -58,7 +58,7 @@ typedef struct gradient_head {
 } gradient_head;
 
 /* P and dS of a tile of keys, and their dV and dK. */
-static void run_keys(const gradient_head *h, const attn_key_tile *tile, attn_soon *soon)
+static void run_keys(const gradient_head *h, const attn_key_tile *tile, attn_prefetch *prefetch)
 {
     const attn_task *task = h->task;
     const attn_walk *w = task->walk;
@@ -71,8 +71,8 @@ static void run_keys(const gradient_head *h, const attn_key_tile *tile, attn_soo
                                   p->at.k.dtype, p->at.k.stride[2], attn_task_scale(task), h->Kt);
     w->kernel.storage->pack_query(tile->width, tile->rows, shape->dim_v, attn_key_row(task, task->args->v, &p->at.v, tile->first),
                                   p->at.v.dtype, p->at.v.stride[2], 1, h->Vt);
-    k->score(tile->width, len_q, shape->dim_qk, h->Q, p->at.q.stride[2], h->Kt, seen, h->P, w->tile_q, soon);
-    k->score(tile->width, len_q, shape->dim_v, h->dO, p->at.grad_o.stride[2], h->Vt, seen, dS, h->plan->ld_scores, soon);
+    k->score(tile->width, len_q, shape->dim_qk, h->Q, p->at.q.stride[2], h->Kt, seen, h->P, w->tile_q, prefetch);
+    k->score(tile->width, len_q, shape->dim_v, h->dO, p->at.grad_o.stride[2], h->Vt, seen, dS, h->plan->ld_scores, prefetch);
     w->kernel.small_gradient->gradient(tile->width, len_q, seen, h->P, w->tile_q, dS, h->plan->ld_scores, h->lse, h->delta);
 
     attn_short_product dV = {.rows = tile->rows,
@@ -88,7 +88,7 @@ static void run_keys(const gradient_head *h, const attn_key_tile *tile, attn_soo
                              .factors = h->one,
                              .C = attn_key_row(task, task->args->grad_v, &p->at.grad_v, tile->first),
                              .ldc = p->at.grad_v.stride[2]};
-    (void)attn_small_multiply(w, &dV, soon);
+    (void)attn_small_multiply(w, &dV, prefetch);
     attn_short_product dK = dV;
     dK.dim = shape->dim_qk;
     dK.A = dS;
@@ -98,7 +98,7 @@ static void run_keys(const gradient_head *h, const attn_key_tile *tile, attn_soo
     dK.factors = h->scale;
     dK.C = attn_key_row(task, task->args->grad_k, &p->at.grad_k, tile->first);
     dK.ldc = p->at.grad_k.stride[2];
-    (void)attn_small_multiply(w, &dK, soon);
+    (void)attn_small_multiply(w, &dK, prefetch);
 }
 
 static void run_task(void *context, int64_t worker, int64_t head)
@@ -128,7 +128,7 @@ static void run_task(void *context, int64_t worker, int64_t head)
                              attn_seen_by_first(&task)};
     attn_real_put(&scale, w->compute, 0, attn_task_scale(&task));
     attn_real_put(&one, w->compute, 0, 1);
-    attn_soon soon = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_soon){0};
+    attn_prefetch prefetch = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_prefetch){0};
     const attn_layout *lse = &p->at.lse;
     w->kernel.small_gradient->delta(len_q, shape->dim_v, h.dO, p->at.grad_o.stride[2], attn_query_row(&task, a->o, &p->at.o, 0),
                                     p->at.o.stride[2], attn_query_row(&task, a->lse, lse, 0), lse->stride[2],
@@ -136,7 +136,7 @@ static void run_task(void *context, int64_t worker, int64_t head)
                                     p->at.grad_lse.stride[2], h.delta, h.lse);
     for (int64_t t = 0; t < attn_key_tiles(w, len_kv); t++) {
         const attn_key_tile tile = attn_key_tile_at(w, len_kv, t);
-        run_keys(&h, &tile, &soon);
+        run_keys(&h, &tile, &prefetch);
     }
     const attn_short_product dQ = {.rows = len_q,
                                    .steps = len_kv,
@@ -151,7 +151,7 @@ static void run_task(void *context, int64_t worker, int64_t head)
                                    .factors = &scale,
                                    .C = attn_query_row(&task, a->grad_q, &p->at.grad_q, 0),
                                    .ldc = p->at.grad_q.stride[2]};
-    (void)attn_small_multiply(w, &dQ, &soon);
+    (void)attn_small_multiply(w, &dQ, &prefetch);
 }
 
 static void run(const attn_walk *walk, const attn_args *args, char *workspace)

@@ -91,18 +91,18 @@ typedef struct scored {
 } scored;
 
 /* Weights of all keys at once, and O. */
-static void sum_once(const attn_small_rows *plan, const scored *s, attn_soon *soon)
+static void sum_once(const attn_small_rows *plan, const scored *s, attn_prefetch *prefetch)
 {
     const attn_walk *w = &plan->walk;
     const attn_small_part *k = w->kernel.small;
     void *m = attn_part(s->task, plan->m), *l = attn_part(s->task, plan->l);
     k->weigh(s->rows, s->out.steps, s->seen, attn_part(s->task, plan->S), plan->ld_scores, m, l);
     k->settle(s->rows, m, l, s->lse, w->problem.at.lse.stride[2]);
-    if (attn_small_multiply(w, &s->out, soon)) attn_small_clear_empty(w, s->rows, l, s->out.C);
+    if (attn_small_multiply(w, &s->out, prefetch)) attn_small_clear_empty(w, s->rows, l, s->out.C);
 }
 
 /* As tiles do: block by block, each of which m, l and O absorb. */
-static void sum_in_order(const attn_small_rows *plan, const scored *s, attn_soon *soon)
+static void sum_in_order(const attn_small_rows *plan, const scored *s, attn_prefetch *prefetch)
 {
     const attn_walk *w = &plan->walk;
     const attn_small_part *k = w->kernel.small;
@@ -131,7 +131,7 @@ static void sum_in_order(const attn_small_rows *plan, const scored *s, attn_soon
             of_block.C = attn_part(s->task, plan->O);
             of_block.ldc = s->out.dim;
         }
-        bad |= attn_small_multiply(w, &of_block, soon);
+        bad |= attn_small_multiply(w, &of_block, prefetch);
         if (!is_first) k->join(s->rows, s->out.dim, factors, is_last ? l : NULL, of_block.C, of_block.ldc, s->out.C, s->out.ldc);
     }
     if (bad) attn_small_clear_empty(w, s->rows, l, s->out.C);
@@ -151,12 +151,12 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const int64_t len_q = task.sight.len_q, len_kv = task.sight.len_kv, dim_qk = p->shape.dim_qk;
     const int64_t rows = attn_min(plan->task_q, len_q - first), seen = attn_seen_by_first(&task) + first;
     if (task.sight.of_others || rows <= 0) return;
-    attn_soon soon = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_soon){0};
+    attn_prefetch prefetch = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_prefetch){0};
     void *Kt = attn_part(&task, plan->Kt), *S = attn_part(&task, plan->S);
     const attn_small_sources from = attn_small_sources_of(&task, plan->K, plan->V);
     const queries of = queries_of(plan, &task, first, rows);
 
-    void (*score)(int, int64_t, int64_t, const void *, int64_t, const void *, int64_t, void *, int64_t, attn_soon *) =
+    void (*score)(int, int64_t, int64_t, const void *, int64_t, const void *, int64_t, void *, int64_t, attn_prefetch *) =
         p->invariant ? w->kernel.small->score_in_order : w->kernel.small->score;
 
     for (int64_t t = 0; t < attn_key_tiles(w, len_kv); t++) {
@@ -165,7 +165,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
         const char *K = (const char *)from.K + tile.first * from.ldk * (int64_t)attn_dtype_bytes(w->compute);
         w->kernel.storage->pack_query(tile.width, tile.rows, dim_qk, K, p->at.k.dtype, from.ldk, of.key_scale, Kt);
         score(tile.width, rows, dim_qk, of.X, of.ld, Kt, seen - tile.first, attn_small_element(w, S, tile.first), plan->ld_scores,
-              &soon);
+              &prefetch);
     }
     const scored s = {.task = &task,
                       .rows = rows,
@@ -185,8 +185,8 @@ static void run_task(void *context, int64_t worker, int64_t number)
                               .factor_step = 1,
                               .C = attn_query_row(&task, c->args->o, &p->at.o, first),
                               .ldc = p->at.o.stride[2]}};
-    if (attn_in_order(p)) sum_in_order(plan, &s, &soon);
-    else sum_once(plan, &s, &soon);
+    if (attn_in_order(p)) sum_in_order(plan, &s, &prefetch);
+    else sum_once(plan, &s, &prefetch);
 }
 
 static void run(const attn_walk *walk, const attn_args *args, char *workspace)

@@ -98,41 +98,42 @@ attn_small_sources attn_small_sources_of(const attn_task *task, int64_t K, int64
                                 gather(task, a->v, &p->at.v, p->shape.dim_v, attn_part(task, V)), p->shape.dim_qk, p->shape.dim_v};
 }
 
-static void ask_for(attn_soon *soon, const attn_walk *w, const void *at, int64_t rows, int64_t dim, const attn_layout *layout)
+static void add_rows(attn_prefetch *prefetch, const attn_walk *w, const void *at, int64_t rows, int64_t dim,
+                     const attn_layout *layout)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
-    soon->list[soon->count++] = (struct attn_soon_rows){(uintptr_t)at, rows, dim * size, layout->stride[2] * size};
+    prefetch->list[prefetch->count++] = (struct attn_prefetch_rows){(uintptr_t)at, rows, dim * size, layout->stride[2] * size};
 }
 
-attn_soon attn_small_look_ahead(const attn_task *task, int64_t head)
+attn_prefetch attn_small_look_ahead(const attn_task *task, int64_t head)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
     const attn_args *a = task->args;
     const attn_shape *s = &p->shape;
-    attn_soon soon = {0};
-    if (head >= s->batch * s->heads_q) return soon;
+    attn_prefetch prefetch = {0};
+    if (head >= s->batch * s->heads_q) return prefetch;
     const attn_task next = attn_task_of_head(w, a, task->memory, head);
     const int same_keys = attn_is_paged(p) || (next.b == task->b && next.g == task->g);
     const int64_t len_q = next.sight.len_q, len_kv = next.sight.len_kv;
-    if (next.sight.of_others) return soon;
-    ask_for(&soon, w, attn_query_row(&next, a->o, &p->at.o, 0), len_q, s->dim_v, &p->at.o);
+    if (next.sight.of_others) return prefetch;
+    add_rows(&prefetch, w, attn_query_row(&next, a->o, &p->at.o, 0), len_q, s->dim_v, &p->at.o);
     if (!same_keys) {
-        ask_for(&soon, w, attn_key_row(&next, a->v, &p->at.v, 0), len_kv, s->dim_v, &p->at.v);
-        ask_for(&soon, w, attn_key_row(&next, a->k, &p->at.k, 0), len_kv, s->dim_qk, &p->at.k);
+        add_rows(&prefetch, w, attn_key_row(&next, a->v, &p->at.v, 0), len_kv, s->dim_v, &p->at.v);
+        add_rows(&prefetch, w, attn_key_row(&next, a->k, &p->at.k, 0), len_kv, s->dim_qk, &p->at.k);
     }
-    ask_for(&soon, w, attn_query_row(&next, a->q, &p->at.q, 0), len_q, s->dim_qk, &p->at.q);
-    if (p->op == ATTN_FORWARD) return soon;
-    ask_for(&soon, w, attn_query_row(&next, a->grad_o, &p->at.grad_o, 0), len_q, s->dim_v, &p->at.grad_o);
-    ask_for(&soon, w, attn_key_row(&next, a->grad_v, &p->at.grad_v, 0), len_kv, s->dim_v, &p->at.grad_v);
-    ask_for(&soon, w, attn_key_row(&next, a->grad_k, &p->at.grad_k, 0), len_kv, s->dim_qk, &p->at.grad_k);
-    ask_for(&soon, w, attn_query_row(&next, a->grad_q, &p->at.grad_q, 0), len_q, s->dim_qk, &p->at.grad_q);
-    return soon;
+    add_rows(&prefetch, w, attn_query_row(&next, a->q, &p->at.q, 0), len_q, s->dim_qk, &p->at.q);
+    if (p->op == ATTN_FORWARD) return prefetch;
+    add_rows(&prefetch, w, attn_query_row(&next, a->grad_o, &p->at.grad_o, 0), len_q, s->dim_v, &p->at.grad_o);
+    add_rows(&prefetch, w, attn_key_row(&next, a->grad_v, &p->at.grad_v, 0), len_kv, s->dim_v, &p->at.grad_v);
+    add_rows(&prefetch, w, attn_key_row(&next, a->grad_k, &p->at.grad_k, 0), len_kv, s->dim_qk, &p->at.grad_k);
+    add_rows(&prefetch, w, attn_query_row(&next, a->grad_q, &p->at.grad_q, 0), len_q, s->dim_qk, &p->at.grad_q);
+    return prefetch;
 }
 
-int attn_small_multiply(const attn_walk *w, const attn_short_product *p, attn_soon *soon)
+int attn_small_multiply(const attn_walk *w, const attn_short_product *p, attn_prefetch *prefetch)
 {
-    if (!w->kernel.small->product(p, soon)) return 0;
+    if (!w->kernel.small->product(p, prefetch)) return 0;
     w->kernel.small->careful(p);
     return 1;
 }

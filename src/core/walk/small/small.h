@@ -63,10 +63,10 @@ static inline void *attn_small_element(const attn_walk *walk, const void *base, 
 }
 
 /* What head number `head`, which this worker most likely takes next, reads and writes. */
-attn_soon attn_small_look_ahead(const attn_task *task, int64_t head);
+attn_prefetch attn_small_look_ahead(const attn_task *task, int64_t head);
 
 /* NaN times a weight of 0 is NaN: what came out not finite is done once more from what each row sees alone.  Returns 1 if so. */
-int attn_small_multiply(const attn_walk *walk, const attn_short_product *product, attn_soon *soon);
+int attn_small_multiply(const attn_walk *walk, const attn_short_product *product, attn_prefetch *prefetch);
 
 /* Rows whose every score is -infinity are 0, even where a value is NaN. */
 void attn_small_clear_empty(const attn_walk *walk, int64_t rows, const void *factors, char *o);

@@ -66,15 +66,15 @@ typedef struct call {
 
 /* From the end of what comes soon, as many rows as a product of scores walks through on its way.  Where none are left *next and *ld
  * stay as they are; the products with values begin at the other end. */
-static void take_rows(attn_soon *soon, int64_t rows, int64_t size, const void **next, int64_t *ld)
+static void take_rows(attn_prefetch *prefetch, int64_t rows, int64_t size, const void **next, int64_t *ld)
 {
-    if (soon->next >= soon->count - 1) return;
-    struct attn_soon_rows *last = &soon->list[soon->count - 1];
+    if (prefetch->next >= prefetch->count - 1) return;
+    struct attn_prefetch_rows *last = &prefetch->list[prefetch->count - 1];
     *next = (const void *)last->at;
     *ld = last->stride / size;
     last->at += (uintptr_t)(rows * last->stride);
     last->rows -= rows;
-    if (last->rows <= 0) soon->count--;
+    if (last->rows <= 0) prefetch->count--;
 }
 
 /* O of some tiles of queries of a head.  Keys and values are read in place, and O is written once. */
@@ -96,7 +96,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const int64_t end = group == groups - 1 ? tiles : attn_min(first + plan->tiles_of_task, tiles);
     const int four = leaves_four(w, len_q);
     if (first >= end) return;
-    attn_soon soon = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_soon){0};
+    attn_prefetch prefetch = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_prefetch){0};
     void *Qt = attn_part(&task, plan->Qt), *S = attn_part(&task, plan->S), *factors = attn_part(&task, plan->factors);
     void *most = attn_part(&task, plan->most);
     const attn_small_sources from = attn_small_sources_of(&task, plan->K, plan->V);
@@ -109,13 +109,13 @@ static void run_task(void *context, int64_t worker, int64_t number)
                                       p->at.q.dtype, p->at.q.stride[2], attn_task_scale(&task), Qt);
         const void *next = from.V;
         int64_t next_ld = from.ldv;
-        take_rows(&soon, len_kv, (int64_t)attn_dtype_bytes(w->compute), &next, &next_ld);
+        take_rows(&prefetch, len_kv, (int64_t)attn_dtype_bytes(w->compute), &next, &next_ld);
         (p->invariant ? step->score_in_order : step->score)(tile.width, len_kv, dim_qk, Qt, from.K, from.ldk, S, most, next,
                                                             next_ld);
         char *o = attn_query_row(&task, c->args->o, &p->at.o, tile.first);
         const int empty = step->weigh(tile.width, tile.rows, len_kv, S, most, factors,
                                       p->has.lse ? attn_query_row(&task, c->args->lse, lse, tile.first) : NULL, lse->stride[2]);
-        step->values(tile.rows, len_kv, p->shape.dim_v, S, from.V, from.ldv, factors, o, p->at.o.stride[2], &soon);
+        step->values(tile.rows, len_kv, p->shape.dim_v, S, from.V, from.ldv, factors, o, p->at.o.stride[2], &prefetch);
         if (empty) attn_small_clear_empty(w, tile.rows, factors, o);
     }
 }

@@ -77,12 +77,12 @@ static void run_slots(const call *c, attn_slot *slots, int64_t count)
 }
 
 /* What head number `head` reads and writes, as far as the worker does not have it already from the head before. */
-static attn_ahead ahead_of_head(const call *c, const attn_task *before, int64_t head)
+static attn_next_task ahead_of_head(const call *c, const attn_task *before, int64_t head)
 {
     const attn_walk *w = c->walk;
     const attn_resolved *p = &w->problem;
-    attn_ahead ahead = {.size = (int64_t)attn_dtype_bytes(w->compute)};
-    if (head >= p->shape.batch * p->shape.heads_q || p->shape.dim_qk != p->shape.dim_v) return ahead;
+    attn_next_task next_task = {.size = (int64_t)attn_dtype_bytes(w->compute)};
+    if (head >= p->shape.batch * p->shape.heads_q || p->shape.dim_qk != p->shape.dim_v) return next_task;
     const attn_task task = attn_task_of_head(w, c->args, before->memory, head);
     const int same_keys = task.b == before->b && task.g == before->g;
     const struct {
@@ -97,11 +97,11 @@ static attn_ahead ahead_of_head(const call *c, const attn_task *before, int64_t 
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         if (tensors[i].layout->dtype != w->compute) continue;
-        ahead.part[ahead.parts].at = (uintptr_t)tensors[i].rows;
-        ahead.part[ahead.parts].left = tensors[i].count;
-        ahead.part[ahead.parts++].ld = tensors[i].layout->stride[2];
+        next_task.part[next_task.parts].at = (uintptr_t)tensors[i].rows;
+        next_task.part[next_task.parts].left = tensors[i].count;
+        next_task.part[next_task.parts++].ld = tensors[i].layout->stride[2];
     }
-    return ahead;
+    return next_task;
 }
 
 /* A whole head, whose worker will most likely go on with the head that is `workers` further. */
@@ -111,8 +111,8 @@ static void run_head(void *context, int64_t worker, int64_t number)
     const attn_walk *w = c->walk;
     attn_slot slots[ATTN_MOST_TILES];
     attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, number);
-    attn_ahead ahead = ahead_of_head(c, &task, number + w->workers);
-    task.ahead = &ahead;
+    attn_next_task next_task = ahead_of_head(c, &task, number + w->workers);
+    task.next_task = &next_task;
     for (int64_t group = 0; group * attn_tiles_of(w)->group < w->tiles; group++)
         run_slots(c, slots, open_tiles(&task, group, slots));
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * soon_step.inc.c - rows of the caller's that come soon are asked for while products run.  Included by forward.inc.c.
+ * prefetch_step.inc.c - rows of the caller's that come next are prefetched while products run.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
-/* Asks for a line of each page first, all in a row: while the processor looks up where a page lies, nothing behind that can
+/* Prefetches a line of each page first, all in a row: while the processor looks up where a page lies, nothing behind that can
  * finish, but several are looked up at the same time. */
-VF_INLINE void ask_pages(attn_soon *a)
+VF_INLINE void prefetch_pages(attn_prefetch *a)
 {
     for (int k = 0; k < a->count && !a->begun; k++) {
-        const struct attn_soon_rows *rows = &a->list[k];
+        const struct attn_prefetch_rows *rows = &a->list[k];
         const uintptr_t end = rows->at + (uintptr_t)((rows->rows - 1) * rows->stride + rows->bytes);
         for (uintptr_t at = rows->at; at < end;) {
             __builtin_prefetch((const void *)at, 0, 2);
@@ -20,11 +20,11 @@ VF_INLINE void ask_pages(attn_soon *a)
     a->begun = 1;
 }
 
-/* Asks for the next `lines` lines.  Into the second level: the first one is full of the products' own. */
-VF_INLINE void ask_lines(attn_soon *a, int64_t lines)
+/* Prefetches the next `lines` lines.  Into the second level: the first one is full of the products' own. */
+VF_INLINE void prefetch_lines(attn_prefetch *a, int64_t lines)
 {
     for (; lines > 0 && a->next < a->count; lines--) {
-        struct attn_soon_rows *rows = &a->list[a->next];
+        struct attn_prefetch_rows *rows = &a->list[a->next];
         __builtin_prefetch((const void *)(rows->at + (uintptr_t)a->byte), 0, 2);
         a->byte += 64;
         if (a->byte < rows->bytes) continue;
@@ -35,10 +35,10 @@ VF_INLINE void ask_lines(attn_soon *a, int64_t lines)
 }
 
 /* The same while a register tile of `sums` vectors runs over `steps` steps: as many lines as come from memory meanwhile. */
-VF_INLINE void ask_while(attn_soon *a, int sums, int64_t steps)
+VF_INLINE void prefetch_during(attn_prefetch *a, int sums, int64_t steps)
 {
     enum { BYTES_A_LINE = 1600 }; /* of sums, a step each */
-    ask_lines(a, steps * sums * (int64_t)sizeof(vf) / BYTES_A_LINE);
+    prefetch_lines(a, steps * sums * (int64_t)sizeof(vf) / BYTES_A_LINE);
 }
 
 #endif
