@@ -110,7 +110,7 @@ void test_keep_range(void **state)
                 int32_t low[MOST_LANES], high[MOST_LANES];
                 double before[MOST_KEYS * MOST_LANES];
                 void *S = random_tile(width, n, 7), *rest = random_tile(width, n, 7), *most = random_tile(width, 1, 8);
-                for (int i = 0; i < used; i++) { /* any; a causal staircase; all; none */
+                for (int i = 0; i < used; i++) { /* any; a causal band; all; none */
                     int a = (int)(fabs(uniform()) * (double)(n + 1)), b = (int)(fabs(uniform()) * (double)(n + 1));
                     low[i] = kind == 0 ? a : 0;
                     high[i] = kind == 0 ? b : kind == 1 ? (i + 1 < n ? i + 1 : (int)n) : kind == 2 ? (int)n : 0;
@@ -141,9 +141,9 @@ void test_keep_range(void **state)
             }
 }
 
-/* What each lane keeps, moving forward from lane to lane: a causal staircase, a window, chunks, one vector apart, nothing. */
+/* What each lane keeps, moving forward from lane to lane: a causal band, a window, chunks, one vector apart, nothing. */
 enum { STAIRS = 5 };
-static void stairs(int which, int used, int64_t n, int32_t *low, int32_t *high)
+static void segments(int which, int used, int64_t n, int32_t *low, int32_t *high)
 {
     for (int i = 0; i < used; i++) {
         const int chunk = (i + 3) / 7 * 7 - 3;
@@ -165,7 +165,7 @@ void test_seen(void **state)
                 void *Qt = random_tile(width, dim, 1), *K = random_input(it.compute, n * dim, 1);
                 void *all = output(n * it.tile * size), *all_max = output(it.tile * size);
                 void *seen = output(n * it.tile * size), *seen_max = output(it.tile * size);
-                stairs(which, (int)used, n, low, high);
+                segments(which, (int)used, n, low, high);
                 it.kernel.product->score(width, n, dim, Qt, K, dim, all, all_max, K, dim);
                 it.kernel.modify->keep_range(width, n, all, low, high);
                 it.kernel.modify->block_max(width, n, all, all_max);
@@ -284,7 +284,7 @@ void test_pairs_seen(void **state)
                 void *all = output(n * it.tile * 4), *all_max = output(it.tile * 4);
                 void *seen = output(n * it.tile * 4), *seen_max = output(it.tile * 4);
                 put(ATTN_BF16, K, 3, (double)NAN); /* of the first key, which not all see */
-                stairs(which, (int)used, n, low, high);
+                segments(which, (int)used, n, low, high);
                 bf16->pack_query(width, used, dim, Q, dim, Qt);
                 bf16->load_rows(n, dim, K, dim, Kp);
                 bf16->score(width, n, dim, Qt, Kp, 0.5, all, all_max, Kp, pairs, &nothing);

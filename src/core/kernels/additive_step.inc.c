@@ -175,8 +175,8 @@ VF_INLINE int additive_has_far(int width, const real *near)
     return vm_any(vf_eq(all, vf_zero()));
 }
 
-static void additive_stair(int width, int64_t n, int64_t hidden, const real *Qt, const real *K, int64_t ldk, const real *w,
-                           double scale, real *S, real *block_max)
+static void additive_segment(int width, int64_t n, int64_t hidden, const real *Qt, const real *K, int64_t ldk, const real *w,
+                             double scale, real *S, real *block_max)
 {
     const double sum = (double)w[2 * hidden], factor = scale * (double)w[2 * hidden + 1];
     additive_strip s = {.hidden = hidden, .w = w, .Qt = Qt, .near = Qt + 3 * hidden * TILE, .K = K, .ldk = ldk};
@@ -188,25 +188,25 @@ static void step_additive_score(int width, int64_t n, int64_t hidden, const void
                                 double scale, void *S, void *block_max)
 {
     start_max(width, block_max);
-    additive_stair(width, n, hidden, Qt, K, ldk, w, scale, S, block_max);
+    additive_segment(width, n, hidden, Qt, K, ldk, w, scale, S, block_max);
 }
 
 /* What no vector sees is left out; lanes that see less are cut by the caller. */
 static void step_additive_score_seen(int width, int64_t n, int64_t hidden, const void *Qt, const void *K, int64_t ldk,
                                      const void *w, double scale, void *S, void *block_max, const int32_t *low, const int32_t *high)
 {
-    stair stairs[MOST_STAIRS];
-    const int count = stairs_of(width, n, low, high, stairs);
+    segment segments[MOST_SEGMENTS];
+    const int count = segments_of(width, n, low, high, segments);
     start_max(width, block_max);
-    for (int64_t k = 0, j = 0; k < count; j = stairs[k++].end) {
-        const int first = stairs[k].first, last = stairs[k].last;
-        const int64_t end = stairs[k].end, lane = first * VF_LANES;
+    for (int64_t k = 0, j = 0; k < count; j = segments[k++].end) {
+        const int first = segments[k].first, last = segments[k].last;
+        const int64_t end = segments[k].end, lane = first * VF_LANES;
         vf before[VF_VECTORS];
         for (int v = first; v < last; v++) before[v] = vf_load((real *)block_max + v * VF_LANES);
         if (first < last)
-            additive_stair(last - first, end - j, hidden, (const real *)Qt + lane, (const real *)K + j * ldk, ldk, w, scale,
-                           (real *)S + j * TILE + lane, (real *)block_max + lane);
-        keep_stair(width, &stairs[k], j, low, high, before, S, block_max);
+            additive_segment(last - first, end - j, hidden, (const real *)Qt + lane, (const real *)K + j * ldk, ldk, w, scale,
+                             (real *)S + j * TILE + lane, (real *)block_max + lane);
+        keep_segment(width, &segments[k], j, low, high, before, S, block_max);
     }
 }
 

@@ -43,7 +43,7 @@ static void step_score_pairs_seen(int width, int64_t n, int64_t dim, const void 
                                   void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
     const int64_t pairs = attn_bf16_pairs(dim);
-    score_stairs(0, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, low, high, next, next_ld);
+    score_band(0, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, low, high, next, next_ld);
 }
 
 static void step_score_pairs_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
@@ -58,7 +58,7 @@ static void step_score_pairs_seen_in_order(int width, int64_t n, int64_t dim, co
                                            int64_t next_ld)
 {
     const int64_t pairs = attn_bf16_pairs(dim);
-    score_stairs(1, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, low, high, next, next_ld);
+    score_band(1, 1, width, n, pairs, Qt, K, pairs, scale, S, block_max, low, high, next, next_ld);
 }
 
 #define ATTN_PAIRS_PART                                                                                                            \

@@ -24,7 +24,7 @@
         else f##_1(__VA_ARGS__);                                                                                                   \
     } while (0)
 
-#include "stairs_step.inc.c"
+#include "band_step.inc.c"
 
 #include "prefetch_step.inc.c"
 

@@ -309,10 +309,10 @@ static void drop_keys(int64_t from, int64_t end, real *S)
     for (int64_t j = from; j < end; j++) vf_store(S + j * TILE, vf_set(-(real)INFINITY));
 }
 
-/* Keys from j to the end of a stair, scored in the vectors that see it: cuts the lanes that see less.  before: the largest scores
+/* Keys from j to the end of a segment, scored in the vectors that see it: cuts the lanes that see less.  before: the largest scores
  * of the keys before j. */
-static void keep_stair(int width, const stair *at, int64_t j, const int32_t *low, const int32_t *high, const vf *before, real *S,
-                       real *block_max)
+static void keep_segment(int width, const segment *at, int64_t j, const int32_t *low, const int32_t *high, const vf *before,
+                         real *S, real *block_max)
 {
     for (int v = 0; v < width; v++) {
         const int32_t *from = low + v * VF_LANES, *to = high + v * VF_LANES;
@@ -323,37 +323,37 @@ static void keep_stair(int width, const stair *at, int64_t j, const int32_t *low
     }
 }
 
-/* Each stair is scored in the vectors that see it; those that are cut by an edge get their maximum anew. */
-VF_INLINE void score_stairs(const int in_order, const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K,
-                            int64_t ldk, double scale, void *S, void *block_max, const int32_t *low, const int32_t *high,
-                            const void *next, int64_t next_ld)
+/* Each segment is scored in the vectors that see it; those that are cut by an edge get their maximum anew. */
+VF_INLINE void score_band(const int in_order, const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K,
+                          int64_t ldk, double scale, void *S, void *block_max, const int32_t *low, const int32_t *high,
+                          const void *next, int64_t next_ld)
 {
     read_ahead next_rows = read_ahead_of(next, next_ld, pairs ? next_ld : dim);
-    stair stairs[MOST_STAIRS];
-    const int count = stairs_of(width, n, low, high, stairs);
+    segment segments[MOST_SEGMENTS];
+    const int count = segments_of(width, n, low, high, segments);
     start_max(width, block_max);
-    for (int64_t s = 0, j = 0; s < count; j = stairs[s++].end) {
-        const int first = stairs[s].first, last = stairs[s].last;
-        const int64_t end = stairs[s].end, lane = first * VF_LANES;
+    for (int64_t s = 0, j = 0; s < count; j = segments[s++].end) {
+        const int first = segments[s].first, last = segments[s].last;
+        const int64_t end = segments[s].end, lane = first * VF_LANES;
         vf before[VF_VECTORS];
         for (int v = first; v < last; v++) before[v] = vf_load((real *)block_max + v * VF_LANES);
         if (first < last)
             score_either(in_order, pairs, last - first, end - j, dim, (const real *)Qt + lane, (const real *)K + j * ldk, ldk,
                          scale, (real *)S + j * TILE + lane, (real *)block_max + lane, &next_rows);
-        keep_stair(width, &stairs[s], j, low, high, before, S, block_max);
+        keep_segment(width, &segments[s], j, low, high, before, S, block_max);
     }
 }
 
 static void step_score_seen(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                             const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
-    score_stairs(0, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, low, high, next, next_ld);
+    score_band(0, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, low, high, next, next_ld);
 }
 
 static void step_score_seen_in_order(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
                                      void *block_max, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
-    score_stairs(1, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, low, high, next, next_ld);
+    score_band(1, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, low, high, next, next_ld);
 }
 
 #endif

@@ -5,15 +5,15 @@
  */
 #ifdef VF_LANES
 
-/* The product over stairs: beside them P is 0, so the wider form is right where there is no narrower one. */
-VF_INLINE void value_stairs(const int rows, const int width, const stair *stairs, int count, const real *P, const real *V,
-                            int64_t ldv, read_ahead *next, vf (*acc)[VF_VECTORS])
+/* The product over segments: beside them P is 0, so the wider form is right where there is no narrower one. */
+VF_INLINE void value_band(const int rows, const int width, const segment *segments, int count, const real *P, const real *V,
+                          int64_t ldv, read_ahead *next, vf (*acc)[VF_VECTORS])
 {
-    int64_t j = stairs[0].last - stairs[0].first == width ? stairs[0].end : 0;
+    int64_t j = segments[0].last - segments[0].first == width ? segments[0].end : 0;
     product(rows, width, j, V, 1, ldv, P, next, acc);
-    for (int s = j > 0; s < count; j = stairs[s++].end) {
-        const int64_t n = stairs[s].end - j;
-        const int first = stairs[s].first, last = stairs[s].last;
+    for (int s = j > 0; s < count; j = segments[s++].end) {
+        const int64_t n = segments[s].end - j;
+        const int first = segments[s].first, last = segments[s].last;
         const real *B = P + j * TILE, *A = V + j * ldv;
 #define STAIR(from, to) product_more(rows, from, to, n, A, 1, ldv, B, TILE, next, acc)
         if (first == last) continue;
@@ -26,12 +26,12 @@ VF_INLINE void value_stairs(const int rows, const int width, const stair *stairs
     }
 }
 
-/* stairs: NULL, or where P is not 0. */
+/* segments: NULL, or where P is not 0. */
 VF_INLINE void value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv, real *Ot,
-                          const vf *factor, const stair *stairs, int count, read_ahead *next)
+                          const vf *factor, const segment *segments, int count, read_ahead *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    if (stairs && rows == VF_ROWS(width) && width > 1) value_stairs(rows, width, stairs, count, P, V, ldv, next, acc);
+    if (segments && rows == VF_ROWS(width) && width > 1) value_band(rows, width, segments, count, P, V, ldv, next, acc);
     else product(rows, width, n, V, 1, ldv, P, next, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -44,13 +44,13 @@ VF_INLINE void value_rows(const int rows, const int width, int64_t n, const real
 }
 
 VF_INLINE void value_block(const int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot,
-                           const vf *factor, const stair *stairs, int count, read_ahead *next)
+                           const vf *factor, const segment *segments, int count, read_ahead *next)
 {
     int64_t c = 0;
 #define VALUE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
         read_ahead_rows(next, c *n / dim_v, (c + (rows)) * n / dim_v);                                                             \
-        value_rows(rows, width, n, P, V + c, ldv, Ot + c * TILE, factor, stairs, count, next);                                     \
+        value_rows(rows, width, n, P, V + c, ldv, Ot + c * TILE, factor, segments, count, next);                                   \
         c += (rows);                                                                                                               \
     } while (0)
     while (c + VF_ROWS(width) <= dim_v) VALUE_ROWS(VF_ROWS(width));
@@ -61,12 +61,12 @@ VF_INLINE void value_block(const int width, int64_t n, int64_t dim_v, const real
 #undef VALUE_ROWS
 }
 
-/* Ot = factor Ot + V^T P over n keys, of which stairs (or NULL) say where P is not 0.  One function for all who absorb values: with
- * every register tile of every width it is long. */
+/* Ot = factor Ot + V^T P over n keys, of which segments (or NULL) say where P is not 0.  One function for all who absorb values:
+ * with every register tile of every width it is long. */
 static void absorb_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot,
-                          const vf *factor, const stair *stairs, int count, read_ahead *next)
+                          const vf *factor, const segment *segments, int count, read_ahead *next)
 {
-    VF_EACH_WIDTH(value_block, width, n, dim_v, P, V, ldv, Ot, factor, stairs, count, next);
+    VF_EACH_WIDTH(value_block, width, n, dim_v, P, V, ldv, Ot, factor, segments, count, next);
 }
 
 static void add_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot, read_ahead *next)
@@ -88,12 +88,12 @@ static void step_values_seen(int width, int64_t n, int64_t dim_v, const void *P,
                              void *Ot, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
     read_ahead next_rows = read_ahead_of(next, next_ld, dim_v);
-    stair stairs[MOST_STAIRS];
-    int count = stairs_of(width, n, low, high, stairs);
+    segment segments[MOST_SEGMENTS];
+    int count = segments_of(width, n, low, high, segments);
 #ifdef VF_ASM_PRODUCT /* begins chains and does not go on with them */
-    count = level_stairs(width, count, stairs);
+    count = join_full_segments(width, count, segments);
 #endif
-    absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, stairs, count, &next_rows);
+    absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, segments, count, &next_rows);
 }
 
 static void step_values_careful(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,

@@ -72,16 +72,16 @@ static void keep_visible(const attn_task *task, const attn_tile *tile, const att
     w->kernel.modify->block_max(tile->width, keys->high - keys->low, S, attn_part(task, at->block_max));
 }
 
-/* 1 if the tile's intervals move forward with the query: then they are stairs, and what lies beside them need not be computed. */
-static int has_stairs(const attn_task *task, const attn_tile *tile)
+/* 1 if the tile's intervals move forward with the query: then they are segments, and what lies beside them need not be computed. */
+static int has_band(const attn_task *task, const attn_tile *tile)
 {
     const attn_sight *sight = &task->sight;
     return !sight->ranges && !sight->global_q && !sight->global_kv && sight->dilation == 1 &&
            tile->first + tile->rows <= sight->len_q;
 }
 
-/* As find_intervals, for stairs: each lane stands one key further than the one before. */
-static void find_stairs(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+/* As find_intervals, for segments: each lane stands one key further than the one before. */
+static void find_band(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     const attn_sight *sight = &task->sight;
@@ -169,9 +169,9 @@ static attn_prefetch_hint caller_block(const attn_task *task, const attn_tile *t
     return (attn_prefetch_hint){block.base, tile->rows, (keys->high - keys->low) * size, block.stride_q * size};
 }
 
-/* By the kind of score.  stairs: of scratch.low and high only; beside: as score_beside has it. */
-static void score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, int stairs, const void *next,
-                  int64_t next_ld, const attn_prefetch_hint *beside)
+/* By the kind of score.  segments: of scratch.low and high only; beside: as score_beside has it. */
+static void score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, int segments,
+                  const void *next, int64_t next_ld, const attn_prefetch_hint *beside)
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
@@ -183,18 +183,18 @@ static void score(const attn_task *task, const attn_tile *tile, const void *Qt, 
     if (attn_is_additive(&w->problem)) {
         const void *weights = attn_task_weights(task);
         const double scale = attn_task_scale(task);
-        if (stairs) k->additive->score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most, low, high);
+        if (segments) k->additive->score_seen(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most, low, high);
         else k->additive->score(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most);
     } else if (k->pairs) {
         const double scale = attn_task_scale(task);
         const attn_pairs_part *of = k->pairs;
-        if (stairs)
+        if (segments)
             (in_order ? of->score_seen_in_order : of->score_seen)(tile->width, n, D, Qt, keys->K, scale, S, most, low, high, next,
                                                                   next_ld);
         else (in_order ? of->score_in_order : of->score)(tile->width, n, D, Qt, keys->K, scale, S, most, next, next_ld, beside);
     } else {
         const attn_product_part *of = k->product;
-        if (stairs)
+        if (segments)
             (in_order ? of->score_seen_in_order : of->score_seen)(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, low, high,
                                                                   next, next_ld);
         else
@@ -222,10 +222,10 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     const void *next = keys->V;
     int64_t next_ld = keys->ldv;
     attn_task_look_ahead(task, n, &next, &next_ld);
-    const int edge = !attn_view_covers(&task->sight, &tile->view, keys->low, keys->high), stairs = edge && has_stairs(task, tile);
-    if (stairs) find_stairs(task, tile, keys);
+    const int edge = !attn_view_covers(&task->sight, &tile->view, keys->low, keys->high), segments = edge && has_band(task, tile);
+    if (segments) find_band(task, tile, keys);
     const attn_prefetch_hint beside = caller_block(task, tile, keys);
-    score(task, tile, Qt, keys, stairs, next, next_ld, &beside);
+    score(task, tile, Qt, keys, segments, next, next_ld, &beside);
 
     if (p->has.relative_keys)
         attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + attn_tiles_of(w)->relative.Qrt, S);
@@ -250,11 +250,11 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     if (p->mask.least_distance > 0) cut |= drop_near(task, tile, keys);
     const int revived = p->has.alibi_slopes || p->score.softcap > 0 || p->has.modifier ||
                         p->has.relative_keys; /* of -infinity they make something else */
-    if (edge && (!stairs || revived)) {
+    if (edge && (!segments || revived)) {
         keep_visible(task, tile, keys);
         cut = 1;
     }
-    return (cut || stairs || p->has.bias || p->has.modifier ? ATTN_SCORE_DROPPED : 0) | (stairs ? ATTN_SCORE_STAIRS : 0);
+    return (cut || segments || p->has.bias || p->has.modifier ? ATTN_SCORE_DROPPED : 0) | (segments ? ATTN_SCORE_STAIRS : 0);
 }
 
 void attn_task_weigh(const attn_task *task, int width, int64_t n, const void *m, const void *l)
