@@ -8,7 +8,7 @@
 __extension__ typedef __int128 wide;
 
 /* attn.h, attn_mask: the position of a query saturates at the ends of int64_t. */
-static int sees(const attn_sight *s, int64_t i, int64_t j)
+static int sees(const attn_visibility *s, int64_t i, int64_t j)
 {
     wide position = (wide)i + s->offset;
     if (position > INT64_MAX) position = INT64_MAX;
@@ -63,10 +63,10 @@ enum { QUERIES = 11, KEYS = 11 };
 
 /* Queries first .. last against the rule, for every block of keys.  `exact`: what is seen is known to the key; otherwise a block
  * may be visited in vain, or passed through the mask in vain, but never the other way round. */
-static void compare_tile(const attn_sight *s, int64_t first, int64_t rows, int exact)
+static void compare_tile(const attn_visibility *s, int64_t first, int64_t rows, int exact)
 {
-    attn_view view = attn_view_of_tile(s, first, rows);
-    attn_interval tile = attn_keys_of_view(&view);
+    attn_tile_visibility view = attn_visibility_of_tile(s, first, rows);
+    attn_interval tile = attn_keys_of_tile(&view);
     int64_t low = KEYS, high = -1;
     for (int64_t i = first; i < first + rows; i++)
         for (int64_t j = 0; j < KEYS; j++) {
@@ -83,7 +83,7 @@ static void compare_tile(const attn_sight *s, int64_t first, int64_t rows, int e
             int all = 1, any = 0;
             for (int64_t i = first; i < first + rows; i++)
                 for (int64_t j = from; j < to; j++) all &= sees(s, i, j), any |= sees(s, i, j);
-            int covers = attn_view_covers(s, &view, from, to), misses = attn_view_misses(s, &view, first, rows, from, to);
+            int covers = attn_tile_sees_all(s, &view, from, to), misses = attn_tile_sees_none(s, &view, first, rows, from, to);
             if (exact) assert_int_equal(covers, all);
             if (covers) assert_true(all);
             if (misses) assert_false(any);
@@ -91,10 +91,10 @@ static void compare_tile(const attn_sight *s, int64_t first, int64_t rows, int e
         }
 }
 
-static void compare(const attn_sight *s, int exact)
+static void compare(const attn_visibility *s, int exact)
 {
     for (int64_t i = 0; i < QUERIES; i++) {
-        attn_seen seen = attn_keys_of_query(s, i);
+        attn_visible_keys seen = attn_keys_of_query(s, i);
         int64_t count = 0;
         assert_true(0 <= seen.near.low && seen.near.low <= seen.near.high && seen.near.high <= s->len_kv);
         assert_true(seen.far.high == 0 || (seen.far.low < seen.far.high && seen.far.high < seen.near.low));
@@ -114,12 +114,12 @@ static void test_intervals(void **state)
     for (int n = 0; n < LENGTHS * LENGTHS; n++)
         for (int at = 0; at < OFFSETS; at++)
             for (int w = 0; w < BOUNDS * BOUNDS; w++) {
-                attn_sight s = {.len_q = lengths[n / LENGTHS],
-                                .len_kv = lengths[n % LENGTHS],
-                                .offset = offsets[at],
-                                .left = bounds[w / BOUNDS],
-                                .right = bounds[w % BOUNDS],
-                                .dilation = 1};
+                attn_visibility s = {.len_q = lengths[n / LENGTHS],
+                                     .len_kv = lengths[n % LENGTHS],
+                                     .offset = offsets[at],
+                                     .left = bounds[w / BOUNDS],
+                                     .right = bounds[w % BOUNDS],
+                                     .dilation = 1};
                 compare(&s, 1);
                 s.chunk = 1 + w % 4;
                 compare(&s, 1);
@@ -135,7 +135,7 @@ static void test_gaps(void **state)
         int64_t ranges[QUERIES * 2];
         for (int i = 0; i < QUERIES * 2; i++)
             ranges[i] = random_below(&draw, 5) ? random_below(&draw, KEYS + 1) : (random_below(&draw, 2) ? INT64_MAX : INT64_MIN);
-        attn_sight s = {.dilation = 1};
+        attn_visibility s = {.dilation = 1};
         s.len_q = 8 + random_below(&draw, 4);
         s.len_kv = 8 + random_below(&draw, 4);
         s.offset = offsets[random_below(&draw, OFFSETS)];
@@ -156,69 +156,69 @@ static void test_gaps(void **state)
 static void test_misses(void **state)
 {
     (void)state;
-    attn_sight s = {.len_q = 1000, .len_kv = 1000, .left = 10, .right = 10, .dilation = 1, .global_kv = 5};
-    attn_view view = attn_view_of_tile(&s, 500, 20);
-    assert_true(attn_view_misses(&s, &view, 500, 20, 5, 490));
-    assert_false(attn_view_misses(&s, &view, 500, 20, 4, 6));
-    assert_false(attn_view_misses(&s, &view, 500, 20, 489, 491));
-    assert_true(attn_view_misses(&s, &view, 500, 20, 530, 1000));
-    assert_true(attn_view_covers(&s, &view, 0, 5));
-    assert_true(attn_view_covers(&s, &view, 509, 511));
-    assert_false(attn_view_covers(&s, &view, 508, 511));
+    attn_visibility s = {.len_q = 1000, .len_kv = 1000, .left = 10, .right = 10, .dilation = 1, .global_kv = 5};
+    attn_tile_visibility view = attn_visibility_of_tile(&s, 500, 20);
+    assert_true(attn_tile_sees_none(&s, &view, 500, 20, 5, 490));
+    assert_false(attn_tile_sees_none(&s, &view, 500, 20, 4, 6));
+    assert_false(attn_tile_sees_none(&s, &view, 500, 20, 489, 491));
+    assert_true(attn_tile_sees_none(&s, &view, 500, 20, 530, 1000));
+    assert_true(attn_tile_sees_all(&s, &view, 0, 5));
+    assert_true(attn_tile_sees_all(&s, &view, 509, 511));
+    assert_false(attn_tile_sees_all(&s, &view, 508, 511));
 
-    attn_sight far_apart = {.len_q = 1000, .len_kv = 1000, .left = INT64_MAX, .right = INT64_MAX, .dilation = 100};
-    view = attn_view_of_tile(&far_apart, 500, 20);
-    assert_true(attn_view_misses(&far_apart, &view, 500, 20, 220, 300));
-    assert_false(attn_view_misses(&far_apart, &view, 500, 20, 219, 300));
-    assert_false(attn_view_misses(&far_apart, &view, 500, 20, 220, 301));
+    attn_visibility far_apart = {.len_q = 1000, .len_kv = 1000, .left = INT64_MAX, .right = INT64_MAX, .dilation = 100};
+    view = attn_visibility_of_tile(&far_apart, 500, 20);
+    assert_true(attn_tile_sees_none(&far_apart, &view, 500, 20, 220, 300));
+    assert_false(attn_tile_sees_none(&far_apart, &view, 500, 20, 219, 300));
+    assert_false(attn_tile_sees_none(&far_apart, &view, 500, 20, 220, 301));
 }
 
-/* How a problem's words become a sight. */
-static void test_sight_of(void **state)
+/* How a problem's words become a visibility. */
+static void test_visibility_of(void **state)
 {
     const int64_t length_q[] = {7, 2}, length_kv[] = {9, 1}, offset[] = {3, -4};
     const int32_t offset32[] = {5, -6};
     attn_args args = {.lengths_q = length_q, .lengths_kv = length_kv, .offset_q = offset};
     attn_resolved p = {.shape = {.batch = 2, .len_q = 8, .len_kv = 10}};
-    attn_sight s;
+    attn_visibility s;
     (void)state;
     p.at.lengths_q.dtype = p.at.lengths_kv.dtype = p.at.offset_q.dtype = ATTN_I64;
 
-    attn_sight_of(&p, NULL, 1, 0, &s);
+    attn_visibility_of(&p, NULL, 1, 0, &s);
     assert_true(s.len_q == 8 && s.len_kv == 10 && s.offset == 0 && s.left == INT64_MAX && s.right == INT64_MAX);
 
     p.mask.window = 1, p.mask.window_left = 4, p.mask.window_right = 2;
-    attn_sight_of(&p, &args, 0, 0, &s);
+    attn_visibility_of(&p, &args, 0, 0, &s);
     assert_true(s.left == 4 && s.right == 2);
     p.mask.window_left = -1;
-    attn_sight_of(&p, &args, 0, 0, &s);
+    attn_visibility_of(&p, &args, 0, 0, &s);
     assert_true(s.left == INT64_MAX && s.right == 2);
     p.mask.causal = 1;
-    attn_sight_of(&p, &args, 0, 0, &s);
+    attn_visibility_of(&p, &args, 0, 0, &s);
     assert_true(s.right == 0);
 
     p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-    attn_sight_of(&p, &args, 1, 0, &s);
+    attn_visibility_of(&p, &args, 1, 0, &s);
     assert_true(s.offset == 2); /* lengths are not in use */
     p.has.lengths_q = p.has.lengths_kv = 1;
-    attn_sight_of(&p, &args, 1, 0, &s);
+    attn_visibility_of(&p, &args, 1, 0, &s);
     assert_true(s.len_q == 2 && s.len_kv == 1 && s.offset == -1);
-    attn_sight_of(&p, NULL, 1, 0, &s);
+    attn_visibility_of(&p, NULL, 1, 0, &s);
     assert_true(s.len_q == 8 && s.len_kv == 10 && s.offset == 2);
 
     p.mask.align = ATTN_ALIGN_TOP_LEFT;
     p.has.offset_q = 1;
-    attn_sight_of(&p, &args, 1, 0, &s);
+    attn_visibility_of(&p, &args, 1, 0, &s);
     assert_true(s.offset == -4);
     p.has.lengths_q = p.has.lengths_kv = 0;
     p.at.offset_q.dtype = ATTN_I32, args.offset_q = offset32;
-    attn_sight_of(&p, &args, 1, 0, &s);
+    attn_visibility_of(&p, &args, 1, 0, &s);
     assert_true(s.offset == -6);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_intervals), cmocka_unit_test(test_gaps), cmocka_unit_test(test_misses),
-                                       cmocka_unit_test(test_sight_of)};
+                                       cmocka_unit_test(test_visibility_of)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,7 +166,7 @@ class Browser:
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def middle(self, selector):
-        """The middle of an element, which is first scrolled into sight."""
+        """The middle of an element, which is first scrolled into visibility."""
         place = self.evaluate(f"""(() => {{ const node = document.querySelector({json.dumps(selector)}); if (!node) return null;
             node.scrollIntoView({{block: 'nearest', inline: 'nearest'}}); const r = node.getBoundingClientRect();
             return [r.left + r.width / 2, r.top + r.height / 2]; }})()""")

@@ -110,7 +110,7 @@ static attn_shares shares_of(const call *c, const attn_task *task, int64_t place
 static attn_interval rows_of(const call *c, const attn_task *task, int64_t span)
 {
     const attn_walk *w = c->walk;
-    const int64_t rows = w->problem.has.cu_seqlens_q ? task->sight.len_kv : w->problem.shape.len_kv;
+    const int64_t rows = w->problem.has.cu_seqlens_q ? task->visibility.len_kv : w->problem.shape.len_kv;
     const int64_t blocks = attn_ceil_div(w->problem.shape.len_kv, w->block_kv);
     const int64_t low = span * blocks / c->spans * w->block_kv, high = (span + 1) * blocks / c->spans * w->block_kv;
     return (attn_interval){attn_min(low, rows), attn_min(high, rows)};

@@ -21,12 +21,12 @@ static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *
     const attn_gradient_scratch *own = &attn_gradient_of(w)->scratch;
     const attn_resolved *p = &w->problem;
     int32_t *empty = (int32_t *)attn_part(task, own->empty) + slot * w->tile_q;
-    int64_t all = p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv;
+    int64_t all = p->has.cu_seqlens_q ? task->visibility.len_kv : p->shape.len_kv;
     int any = 0;
     for (int64_t i = 0; i < t->tile.width * w->kernel.lanes; i++) {
         int64_t row = t->tile.first + attn_min(i, t->tile.rows - 1);
         const void *lse = attn_query_row(task, task->args->lse, &p->at.lse, row);
-        empty[i] = row < task->sight.len_q && attn_real_at(lse, w->compute, 0) == -INFINITY;
+        empty[i] = row < task->visibility.len_q && attn_real_at(lse, w->compute, 0) == -INFINITY;
         if (!empty[i]) continue;
         any = 1;
         put_real(t->lse, w->compute, i, log((double)all));
@@ -44,8 +44,9 @@ static void find_seen(const attn_task *task, attn_gradient_tile *t)
     for (int v = 0; v < t->tile.width; v++) {
         t->seen[v] = t->keys;
         if (lanes < 8 || t->empty || task->walk->problem.reproducible) continue; /* parts of a tile are sums of their own */
-        attn_view view = attn_view_of_tile(&task->sight, t->tile.first + v * lanes, attn_clamp(rows - v * lanes, 0, lanes));
-        t->seen[v] = attn_keys_of_view(&view);
+        attn_tile_visibility visible =
+            attn_visibility_of_tile(&task->visibility, t->tile.first + v * lanes, attn_clamp(rows - v * lanes, 0, lanes));
+        t->seen[v] = attn_keys_of_tile(&visible);
     }
 }
 
@@ -57,11 +58,11 @@ static int open_rows(const attn_task *task, int64_t number, int64_t slot, attn_g
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_gradient_scratch *own = &attn_gradient_of(w)->scratch;
     const attn_layout *o = &p->at.o;
-    t->tile = attn_tile_of(w, &task->sight, number);
+    t->tile = attn_tile_of(w, &task->visibility, number);
     t->tile.place = slot;
-    if (p->has.cu_seqlens_q) t->tile.rows = attn_clamp(task->sight.len_q - t->tile.first, 0, t->tile.rows);
+    if (p->has.cu_seqlens_q) t->tile.rows = attn_clamp(task->visibility.len_q - t->tile.first, 0, t->tile.rows);
     if (t->tile.rows == 0) return 0;
-    t->keys = attn_tile_look(&task->sight, &t->tile);
+    t->keys = attn_tile_look(&task->visibility, &t->tile);
     t->dropped = 0;
     t->empty = NULL;
     t->Qt = (char *)attn_part(task, at->Qt) + slot * at->Qt_bytes;
@@ -83,7 +84,7 @@ int attn_gradient_tile_open_rows(const attn_task *task, int64_t number, int64_t 
     const void *O = attn_part(task, attn_gradient_of(w)->scratch.O);
     const int64_t first = t->tile.first;
     w->kernel.gradient->delta(t->tile.width, t->tile.rows, 0, O, O, attn_query_row(task, task->args->lse, lse, first),
-                              lse->stride[2], NULL, 0, task->sight.len_q - first, t->delta, t->lse);
+                              lse->stride[2], NULL, 0, task->visibility.len_q - first, t->delta, t->lse);
     if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
     return 1;
 }
@@ -117,7 +118,7 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     t->careful_queries |= !w->kernel.outer->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
     w->kernel.gradient->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
                               p->has.grad_lse ? attn_query_row(task, a->grad_lse, grad_lse, first) : NULL, grad_lse->stride[2],
-                              task->sight.len_q - first, t->delta, t->lse);
+                              task->visibility.len_q - first, t->delta, t->lse);
     if (w->kernel.pairs) w->kernel.pairs->pack_query(width, rows, Dv, grad_o, dO->stride[2], t->dOt); /* delta has had its own */
     if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
     find_seen(task, t);
@@ -132,7 +133,7 @@ static void narrow(const attn_task *task, int first, int width, attn_gradient_ti
     t->tile.first += lanes;
     t->tile.rows = attn_clamp(t->tile.rows - lanes, 0, width * w->kernel.lanes);
     t->tile.width = width;
-    attn_tile_look(&task->sight, &t->tile);
+    attn_tile_look(&task->visibility, &t->tile);
     char **buffers[] = {&t->Qt, &t->dOt, &t->lse, &t->delta, &t->dQt};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) *buffers[i] += lanes * size;
     t->Q_panels += lanes * w->tile_q * size;

@@ -21,7 +21,7 @@ void attn_table_sums_clear(const attn_task *task, int64_t place)
 void attn_table_sums_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS)
 {
     const attn_walk *w = task->walk;
-    const int64_t n = keys->high - keys->low, first = attn_add_saturate(tile->first, task->sight.offset);
+    const int64_t n = keys->high - keys->low, first = attn_add_saturate(tile->first, task->visibility.offset);
     double *sums = sums_of_tile(task, tile->place);
     sums += attn_place_in_strip(&attn_tiles_of(w)->tables, first, keys->high - 1, n + tile->width * w->kernel.lanes - 1);
     w->kernel.gradient->sum_strip(tile->width, tile->rows, n, dS, attn_part(task, attn_sums_of(w)->strips), sums);

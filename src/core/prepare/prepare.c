@@ -152,7 +152,7 @@ static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_
 static int tile_of(const attn_task *task, int64_t number, attn_tile *tile)
 {
     *tile = attn_tile_at(task->walk, number);
-    if (task->walk->problem.has.cu_seqlens_q) tile->rows = attn_clamp(task->sight.len_q - tile->first, 0, tile->rows);
+    if (task->walk->problem.has.cu_seqlens_q) tile->rows = attn_clamp(task->visibility.len_q - tile->first, 0, tile->rows);
     return tile->rows > 0;
 }
 
@@ -289,7 +289,7 @@ static int open_keys(const call *c, int64_t worker, int64_t number, attn_task *t
     const int64_t blocks = blocks_of_keys(w), first = number % blocks * w->block_kv;
     *task = attn_task_of_key_head(c->walk, c->args, NULL, number / blocks);
     keys->low = first;
-    keys->high = attn_min(first + w->block_kv, p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv);
+    keys->high = attn_min(first + w->block_kv, p->has.cu_seqlens_q ? task->visibility.len_kv : p->shape.len_kv);
     if (keys->low >= keys->high) return 0;
     w->kernel.storage->load_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k, &p->at.k, first),
                                  p->at.k.dtype, p->at.k.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);

@@ -102,7 +102,7 @@ static const void *of_head(const call *c, const void *array, int64_t h)
 static int64_t rows_of(const attn_task *task)
 {
     const attn_resolved *p = &task->walk->problem;
-    return p->has.cu_seqlens_q ? task->sight.len_q : p->shape.len_q;
+    return p->has.cu_seqlens_q ? task->visibility.len_q : p->shape.len_q;
 }
 
 /* q + array (NULL: q alone) of one head into the walk's own rows. */

@@ -40,47 +40,48 @@ static int64_t whole_blocks(const attn_walk *walk, const attn_interval *keys, co
 enum { MOST_ASKED = 1 << 12 };
 
 /* Blocks that a tile visits, and those of them that it sees whole.  Global keys and the others may share a block. */
-static void count_tile(const attn_walk *walk, const attn_sight *sight, attn_tile *tile, double *visited, double *whole)
+static void count_tile(const attn_walk *walk, const attn_visibility *visibility, attn_tile *tile, double *visited, double *whole)
 {
-    attn_interval keys = attn_tile_look(sight, tile);
-    const attn_seen *any = &tile->view.any, *all = &tile->view.all;
+    attn_interval keys = attn_tile_look(visibility, tile);
+    const attn_visible_keys *any = &tile->visible.any, *all = &tile->visible.all;
     if (any->far.low >= any->far.high || any->near.low / walk->block_kv <= (any->far.high - 1) / walk->block_kv) {
-        if (sight->dilation >= tile->rows + walk->block_kv && blocks_of(walk, keys.low, keys.high) < MOST_ASKED) {
+        if (visibility->dilation >= tile->rows + walk->block_kv && blocks_of(walk, keys.low, keys.high) < MOST_ASKED) {
             for (int64_t j = keys.low; j < keys.high; j = attn_block_end(walk, j, keys.high))
-                *visited += !attn_view_misses(sight, &tile->view, tile->first, tile->rows, j, attn_block_end(walk, j, keys.high));
+                *visited += !attn_tile_sees_none(visibility, &tile->visible, tile->first, tile->rows, j,
+                                                 attn_block_end(walk, j, keys.high));
             return;
         }
         *visited += (double)blocks_of(walk, keys.low, keys.high);
-        if (sight->dilation == 1) *whole += (double)whole_blocks(walk, &keys, &all->near);
+        if (visibility->dilation == 1) *whole += (double)whole_blocks(walk, &keys, &all->near);
         return;
     }
     *visited += (double)blocks_of(walk, any->far.low, any->far.high) + (double)blocks_of(walk, any->near.low, any->near.high);
-    *whole += sight->dilation > 1
+    *whole += visibility->dilation > 1
                   ? 0
                   : (double)whole_blocks(walk, &any->far, &all->far) + (double)whole_blocks(walk, &any->near, &all->near);
 }
 
 /* How many keys query i sees. */
-static double count_keys(const attn_sight *sight, int64_t i)
+static double count_keys(const attn_visibility *visibility, int64_t i)
 {
-    attn_seen seen = attn_keys_of_query(sight, i);
-    return (double)(seen.far.high - seen.far.low) + (double)attn_count_near(sight, &seen, i);
+    attn_visible_keys seen = attn_keys_of_query(visibility, i);
+    return (double)(seen.far.high - seen.far.low) + (double)attn_count_near(visibility, &seen, i);
 }
 
 void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
 {
     enum { MOST = 1 << 18 }; /* tiles that are looked at */
     const attn_resolved *p = &walk->problem;
-    attn_sight sight;
-    attn_sight_of(p, NULL, 0, 0, &sight);
+    attn_visibility visibility;
+    attn_visibility_of(p, NULL, 0, 0, &visibility);
     double visited = 0, whole = 0, pairs = 0;
     int64_t looked = attn_min(walk->tiles, MOST);
 
     for (int64_t n = 0; n < looked; n++) {
         int64_t t = walk->tiles <= MOST ? n : (int64_t)((double)n * ((double)walk->tiles / (double)MOST));
         attn_tile tile = attn_tile_at(walk, t);
-        for (int64_t i = tile.first; i < tile.first + tile.rows; i++) pairs += count_keys(&sight, i);
-        count_tile(walk, &sight, &tile, &visited, &whole);
+        for (int64_t i = tile.first; i < tile.first + tile.rows; i++) pairs += count_keys(&visibility, i);
+        count_tile(walk, &visibility, &tile, &visited, &whole);
     }
     if (attn_features_of(p) & ~LEAVE_WHOLE) whole = 0;
     double heads = (double)p->shape.batch * (double)p->shape.heads_q;

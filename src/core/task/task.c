@@ -15,7 +15,7 @@ static attn_task task_of(const attn_walk *walk, const attn_args *args, char *mem
     task.b = b;
     task.h = h;
     task.g = g;
-    attn_sight_of(&walk->problem, args, b, h, &task.sight);
+    attn_visibility_of(&walk->problem, args, b, h, &task.visibility);
     task.next_task = NULL;
     return task;
 }
@@ -45,14 +45,15 @@ char *attn_query_row(const attn_task *task, const void *base, const attn_layout 
     const int64_t *stride = layout->stride;
     const attn_resolved *p = &task->walk->problem;
     if (attn_is_packed(p) && !p->rows_of_query)
-        return at(base, layout, task->h * stride[1] + (task->sight.first_q + t) * stride[2]);
+        return at(base, layout, task->h * stride[1] + (task->visibility.first_q + t) * stride[2]);
     return at(base, layout, task->b * stride[0] + task->h * stride[1] + t * stride[2]);
 }
 
 char *attn_key_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t)
 {
     const int64_t *stride = layout->stride;
-    if (task->walk->problem.has.cu_seqlens_q) return at(base, layout, task->g * stride[1] + (task->sight.first_kv + t) * stride[2]);
+    if (task->walk->problem.has.cu_seqlens_q)
+        return at(base, layout, task->g * stride[1] + (task->visibility.first_kv + t) * stride[2]);
     return at(base, layout, task->b * stride[0] + task->g * stride[1] + t * stride[2]);
 }
 

@@ -13,7 +13,7 @@ typedef struct attn_task {
     const attn_args *args;
     char *memory; /* of the worker */
     int64_t b, h, g;
-    attn_sight sight;
+    attn_visibility visibility;
     attn_next_task *next_task; /* NULL, or what the worker's next task will need */
 } attn_task;
 

@@ -8,10 +8,10 @@
 #include "walk.h"
 
 typedef struct attn_tile {
-    int64_t first, rows; /* queries first .. first+rows-1 */
-    int width;           /* vectors in use */
-    int64_t place;       /* in the worker's memory, 0 .. walk->group-1 */
-    attn_view view;      /* the keys that they see: set by attn_tile_look */
+    int64_t first, rows;          /* queries first .. first+rows-1 */
+    int width;                    /* vectors in use */
+    int64_t place;                /* in the worker's memory, 0 .. walk->group-1 */
+    attn_tile_visibility visible; /* the keys that they see: set by attn_tile_look */
 } attn_tile;
 
 /* Tile t of `tiles` that `vectors` of queries are dealt to evenly, so that none is left with a single one where it can be helped: a
@@ -55,10 +55,10 @@ static inline int64_t attn_tiles_of_sums(const attn_walk *walk)
 }
 
 /* The same of a sequence: there its queries are even among themselves, and what follows them comes last. */
-static inline attn_tile attn_tile_of(const attn_walk *walk, const attn_sight *sight, int64_t t)
+static inline attn_tile attn_tile_of(const attn_walk *walk, const attn_visibility *visibility, int64_t t)
 {
     if (walk->tiling != ATTN_TILING_SEQUENCE) return attn_tile_at(walk, t);
-    const int64_t lanes = walk->kernel.lanes, len_q = walk->problem.shape.len_q, len = attn_clamp(sight->len_q, 0, len_q);
+    const int64_t lanes = walk->kernel.lanes, len_q = walk->problem.shape.len_q, len = attn_clamp(visibility->len_q, 0, len_q);
     const int64_t vectors = attn_ceil_div(len, lanes), tiles = attn_ceil_div(vectors, walk->kernel.vectors);
     if (t < tiles) return attn_tile_dealt(walk, t, tiles, vectors, 0, walk->problem.has.cu_seqlens_q ? len : len_q);
     if (!walk->problem.has.lengths_q) return (attn_tile){0};
@@ -67,10 +67,10 @@ static inline attn_tile attn_tile_of(const attn_walk *walk, const attn_sight *si
 }
 
 /* Finds out what the tile's queries see; returns from the first to after the last key that one of them does. */
-static inline attn_interval attn_tile_look(const attn_sight *sight, attn_tile *tile)
+static inline attn_interval attn_tile_look(const attn_visibility *visibility, attn_tile *tile)
 {
-    tile->view = attn_view_of_tile(sight, tile->first, tile->rows);
-    return attn_keys_of_view(&tile->view);
+    tile->visible = attn_visibility_of_tile(visibility, tile->first, tile->rows);
+    return attn_keys_of_tile(&tile->visible);
 }
 
 /* The end of the block that holds key j, no further than `high`. */

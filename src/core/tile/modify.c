@@ -19,7 +19,7 @@ static attn_score_tile tile_of(const attn_task *task, const attn_tile *tile, con
                              .queries = tile->rows,
                              .first_kv = keys->low + origin->kv,
                              .keys = keys->high - keys->low,
-                             .position = attn_add_saturate(attn_add_saturate(tile->first, task->sight.offset), origin->kv),
+                             .position = attn_add_saturate(attn_add_saturate(tile->first, task->visibility.offset), origin->kv),
                              .dtype = task->walk->compute,
                              .stride = task->walk->tile_q,
                              .scores = scores};

@@ -44,7 +44,7 @@ attn_band attn_band_of(const attn_task *task, const attn_tile *tile, const attn_
                    .lanes = tile->width * w->kernel.lanes,
                    .n = keys->high - keys->low};
     v.dim = side == ATTN_RELATIVE_KEYS ? w->problem.shape.dim_qk : w->problem.shape.dim_v;
-    v.base = attn_add_saturate(attn_add_saturate(tile->first, task->sight.offset), -keys->low);
+    v.base = attn_add_saturate(attn_add_saturate(tile->first, task->visibility.offset), -keys->low);
     v.base = attn_clamp(v.base, -much, much);
     v.near = attn_clamp(v.base - (r->first + r->rows - 1) + 1, 0, v.n);
     /* As for a full tile: how many of its vectors are in use changes no sum. */

@@ -89,9 +89,9 @@ int attn_blocks_spread(const attn_task *task, const attn_tile *tile, int64_t low
 /* ---- intervals ---- */
 
 /* Narrows low .. high-1 to the keys of one interval, or of both where they meet; returns 0 if there is none. */
-static int run_of_view(const attn_view *view, attn_interval *run)
+static int run_of_tile(const attn_tile_visibility *visible, attn_interval *run)
 {
-    const attn_interval *near = &view->any.near, *far = &view->any.far;
+    const attn_interval *near = &visible->any.near, *far = &visible->any.far;
     const int64_t high = run->high;
     if (run->low < far->high && far->low < high) {
         run->low = attn_max(run->low, far->low);
@@ -109,9 +109,9 @@ int attn_task_run(const attn_task *task, const attn_tile *tile, int64_t low, int
     while (low < high) {
         run->low = low;
         run->high = high;
-        if (!run_of_view(&tile->view, run)) return 0;
+        if (!run_of_tile(&tile->visible, run)) return 0;
         low = run->high;
-        if (attn_view_misses(&task->sight, &tile->view, tile->first, tile->rows, run->low, run->high)) continue;
+        if (attn_tile_sees_none(&task->visibility, &tile->visible, tile->first, tile->rows, run->low, run->high)) continue;
         if (!attn_has_blocks(task) || run_of_blocks(task, tile, run)) return 1;
     }
     return 0;
@@ -120,7 +120,7 @@ int attn_task_run(const attn_task *task, const attn_tile *tile, int64_t low, int
 int attn_task_next(const attn_task *task, const attn_tile *tile, int all, int64_t high, attn_interval *run)
 {
     for (int64_t j = run->high, end; j < high; j = end) {
-        if (!all) j = attn_beyond_gap(&tile->view, j);
+        if (!all) j = attn_beyond_gap(&tile->visible, j);
         if (j >= high) break;
         end = attn_block_end(task->walk, j, high);
         if (all) {

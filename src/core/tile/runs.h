@@ -15,9 +15,9 @@ static inline int attn_has_blocks(const attn_task *task)
 int attn_task_run(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high, attn_interval *run);
 
 /* The first key from `key` on that is not in the gap between a tile's two intervals. */
-static inline int64_t attn_beyond_gap(const attn_view *view, int64_t key)
+static inline int64_t attn_beyond_gap(const attn_tile_visibility *visible, int64_t key)
 {
-    return key >= view->any.far.high && key < view->any.near.low ? view->any.near.low : key;
+    return key >= visible->any.far.high && key < visible->any.near.low ? visible->any.near.low : key;
 }
 
 /*

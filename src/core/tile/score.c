@@ -35,9 +35,9 @@ static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_
     unsigned char *bytes = attn_part(task, at->expanded);
     int64_t n = keys->high - keys->low;
     for (int64_t i = 0; i < tile->rows; i++) {
-        attn_seen seen = attn_keys_of_query(&task->sight, tile->first + i);
+        attn_visible_keys seen = attn_keys_of_query(&task->visibility, tile->first + i);
         for (int64_t j = 0; j < n; j++)
-            bytes[i * n + j] = (unsigned char)attn_query_sees(&task->sight, &seen, tile->first + i, keys->low + j);
+            bytes[i * n + j] = (unsigned char)attn_query_sees(&task->visibility, &seen, tile->first + i, keys->low + j);
     }
     keep_bytes(task, tile, n);
 }
@@ -49,7 +49,7 @@ static int find_intervals(const attn_task *task, const attn_tile *tile, const at
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
     for (int64_t i = 0; i < tile->width * w->kernel.lanes; i++) {
-        attn_seen seen = attn_keys_of_query(&task->sight, tile->first + attn_min(i, tile->rows - 1));
+        attn_visible_keys seen = attn_keys_of_query(&task->visibility, tile->first + attn_min(i, tile->rows - 1));
         int near = seen.near.low<keys->high, far = seen.far.high> keys->low; /* as far as they are not empty */
         const attn_interval *part = far ? &seen.far : &seen.near;
         low[i] = (int32_t)(attn_clamp(part->low, keys->low, keys->high) - keys->low);
@@ -63,7 +63,7 @@ static void keep_visible(const attn_task *task, const attn_tile *tile, const att
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
-    if (task->sight.dilation > 1 || !find_intervals(task, tile, keys)) {
+    if (task->visibility.dilation > 1 || !find_intervals(task, tile, keys)) {
         keep_pairs(task, tile, keys);
         return;
     }
@@ -75,28 +75,28 @@ static void keep_visible(const attn_task *task, const attn_tile *tile, const att
 /* 1 if the tile's intervals move forward with the query: then they are segments, and what lies beside them need not be computed. */
 static int has_band(const attn_task *task, const attn_tile *tile)
 {
-    const attn_sight *sight = &task->sight;
-    return !sight->ranges && !sight->global_q && !sight->global_kv && sight->dilation == 1 &&
-           tile->first + tile->rows <= sight->len_q;
+    const attn_visibility *visibility = &task->visibility;
+    return !visibility->ranges && !visibility->global_q && !visibility->global_kv && visibility->dilation == 1 &&
+           tile->first + tile->rows <= visibility->len_q;
 }
 
 /* As find_intervals, for segments: each lane stands one key further than the one before. */
 static void find_band(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
-    const attn_sight *sight = &task->sight;
+    const attn_visibility *visibility = &task->visibility;
     const int64_t far = 1 << 20, n = keys->high - keys->low; /* more than any block or tile has */
-    if (sight->chunk || sight->rows_of_query > 1) {
+    if (visibility->chunk || visibility->rows_of_query > 1) {
         (void)find_intervals(task, tile, keys);
         return;
     }
     int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
-    int64_t position = attn_add_saturate(tile->first, sight->offset), from = attn_add_saturate(position, -sight->left);
-    int64_t to = attn_add_saturate(attn_add_saturate(position, sight->right), 1);
-    from = sight->left == INT64_MAX ? -far : attn_clamp(attn_add_saturate(from, -keys->low), -far, far);
-    to = sight->right == INT64_MAX ? far : attn_clamp(attn_add_saturate(to, -keys->low), -far, far);
+    int64_t position = attn_add_saturate(tile->first, visibility->offset), from = attn_add_saturate(position, -visibility->left);
+    int64_t to = attn_add_saturate(attn_add_saturate(position, visibility->right), 1);
+    from = visibility->left == INT64_MAX ? -far : attn_clamp(attn_add_saturate(from, -keys->low), -far, far);
+    to = visibility->right == INT64_MAX ? far : attn_clamp(attn_add_saturate(to, -keys->low), -far, far);
     /* Where empty rows are uniform, blocks after the sequence's end are visited too. */
-    const int32_t most = (int32_t)attn_clamp(sight->len_kv - keys->low, 0, n);
+    const int32_t most = (int32_t)attn_clamp(visibility->len_kv - keys->low, 0, n);
     const int32_t first = (int32_t)from, last = (int32_t)to, rows = (int32_t)tile->rows;
     for (int32_t i = 0; i < tile->width * task->walk->kernel.lanes; i++) {
         const int32_t lane = i < rows ? i : rows - 1, begin = first + lane, end = last + lane;
@@ -126,7 +126,7 @@ static int drop_near(const attn_task *task, const attn_tile *tile, const attn_ke
     int any = 0;
     for (int64_t i = 0; i < tile->width * w->kernel.lanes; i++) {
         const int64_t query = tile->first + attn_min(i, tile->rows - 1) - keys->low;
-        const int64_t position = attn_add_saturate(query, task->sight.offset);
+        const int64_t position = attn_add_saturate(query, task->visibility.offset);
         low[i] = (int32_t)attn_clamp(attn_add_saturate(position, -nearest), 0, n);
         high[i] = (int32_t)attn_clamp(attn_add_saturate(attn_add_saturate(position, nearest), 1), 0, n);
         any |= low[i] < high[i];
@@ -141,7 +141,7 @@ static int add_bias_table(const attn_task *task, const attn_tile *tile, const at
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const int64_t n = keys->high - keys->low, size = (int64_t)attn_dtype_bytes(w->compute);
-    const int64_t first = attn_add_saturate(tile->first, task->sight.offset);
+    const int64_t first = attn_add_saturate(tile->first, task->visibility.offset);
     const void *strip =
         attn_strip_at(&attn_tiles_of(w)->tables, task, first, keys->high - 1, n + tile->width * w->kernel.lanes - 1);
     void *S = attn_part(task, at->S);
@@ -222,7 +222,8 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     const void *next = keys->V;
     int64_t next_ld = keys->ldv;
     attn_task_look_ahead(task, n, &next, &next_ld);
-    const int edge = !attn_view_covers(&task->sight, &tile->view, keys->low, keys->high), segments = edge && has_band(task, tile);
+    const int edge = !attn_tile_sees_all(&task->visibility, &tile->visible, keys->low, keys->high),
+              segments = edge && has_band(task, tile);
     if (segments) find_band(task, tile, keys);
     const attn_prefetch_hint beside = caller_block(task, tile, keys);
     score(task, tile, Qt, keys, segments, next, next_ld, &beside);
@@ -236,7 +237,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         kernel->modify->add_bias(tile->width, tile->rows, n, S, block_max, &bias, room);
     }
     if (p->has.alibi_slopes) {
-        double first = (double)tile->first + (double)task->sight.offset - (double)keys->low;
+        double first = (double)tile->first + (double)task->visibility.offset - (double)keys->low;
         kernel->modify->add_alibi(tile->width, tile->rows, n, S, block_max, attn_task_slope(task), first);
     }
     int cut = 0;

@@ -11,7 +11,7 @@
 #include "attn/attn.h"
 
 /* One head of one batch entry. */
-typedef struct attn_sight {
+typedef struct attn_visibility {
     int64_t len_q, len_kv;
     int of_others;             /* the sequence is another walk's, and not written: len_q is 0 */
     int64_t rows_of_query;     /* rows that stand at the same place: row i is of query i / rows_of_query */
@@ -27,7 +27,7 @@ typedef struct attn_sight {
     const void *ranges;        /* of query 0; NULL is none */
     attn_dtype ranges_dtype;
     int64_t ranges_stride, ranges_step; /* elements from query to query, and from a range's start to its end */
-} attn_sight;
+} attn_visibility;
 
 typedef struct attn_interval {
     int64_t low, high; /* keys low <= j < high; low == high where there is none */
@@ -35,19 +35,19 @@ typedef struct attn_interval {
 
 /* Keys of a query: `far` lies before `near`, with a gap between, and is not empty unless there are global keys.  A dilation leaves
  * only some of the keys of `near`. */
-typedef struct attn_seen {
+typedef struct attn_visible_keys {
     attn_interval near, far;
-} attn_seen;
+} attn_visible_keys;
 
 /* Keys of a tile: what one of its queries sees, and what all of them see. */
-typedef struct attn_view {
-    attn_seen any, all;
+typedef struct attn_tile_visibility {
+    attn_visible_keys any, all;
     int64_t global_rows;  /* the first ones, which are global */
     attn_interval others; /* from the first to after the last key that a row after these sees */
-} attn_view;
+} attn_tile_visibility;
 
 /* args may be NULL: then lengths are full, an explicit offset is 0 and ranges have all keys. */
-void attn_sight_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h, attn_sight *sight);
+void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h, attn_visibility *visibility);
 
 /* 1 if a sequence of so many tokens is the walk's: all are, unless a plan has several parts. */
 int attn_is_of_walk(const attn_resolved *problem, int64_t len_q, int64_t len_kv);
@@ -57,24 +57,25 @@ int attn_is_small(const attn_small *small, int64_t len_q, int64_t len_kv);
 int attn_has_entry(const attn_resolved *problem, const attn_args *args, int64_t b);
 
 /* The keys that query i sees. */
-attn_seen attn_keys_of_query(const attn_sight *sight, int64_t i);
+attn_visible_keys attn_keys_of_query(const attn_visibility *visibility, int64_t i);
 
 /* 1 if query i, which sees the keys `seen`, sees key j: what is left of them after the dilation. */
-int attn_query_sees(const attn_sight *sight, const attn_seen *seen, int64_t i, int64_t j);
+int attn_query_sees(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i, int64_t j);
 
 /* How many of the keys of seen->near query i sees. */
-int64_t attn_count_near(const attn_sight *sight, const attn_seen *seen, int64_t i);
+int64_t attn_count_near(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i);
 
 /* The keys that the queries first .. first+rows-1 see. */
-attn_view attn_view_of_tile(const attn_sight *sight, int64_t first, int64_t rows);
+attn_tile_visibility attn_visibility_of_tile(const attn_visibility *visibility, int64_t first, int64_t rows);
 
 /* From the first to after the last key that one of them sees. */
-attn_interval attn_keys_of_view(const attn_view *view);
+attn_interval attn_keys_of_tile(const attn_tile_visibility *visible);
 
 /* 1 if none of these queries sees any of the keys low .. high-1. */
-int attn_view_misses(const attn_sight *sight, const attn_view *view, int64_t first, int64_t rows, int64_t low, int64_t high);
+int attn_tile_sees_none(const attn_visibility *visibility, const attn_tile_visibility *visible, int64_t first, int64_t rows,
+                        int64_t low, int64_t high);
 
 /* 1 if each of these queries sees all of the keys low .. high-1. */
-int attn_view_covers(const attn_sight *sight, const attn_view *view, int64_t low, int64_t high);
+int attn_tile_sees_all(const attn_visibility *visibility, const attn_tile_visibility *visible, int64_t low, int64_t high);
 
 #endif

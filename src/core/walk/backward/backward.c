@@ -63,7 +63,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     char *dK = (char *)to->dK + keys->low * plan->ld_dK * size, *dV = (char *)to->dV + keys->low * plan->ld_dV * size;
 
     if (p->has.grad_alibi_slopes) {
-        double first = (double)t->tile.first + (double)task->sight.offset - (double)keys->low;
+        double first = (double)t->tile.first + (double)task->visibility.offset - (double)keys->low;
         to->sums[t->tile.place].slope -= k->gradient->sum_distances(rows, n, dS, first);
     }
     if (p->has.grad_bias_table) attn_table_sums_add(task, &t->tile, keys, dS);
@@ -125,7 +125,7 @@ static double sink_gradient(const attn_task *task, const attn_gradient_tile *t)
     const attn_walk *w = task->walk;
     const double sink = attn_task_sink(task);
     double sum = 0;
-    for (int64_t i = 0; i < attn_min(t->tile.rows, task->sight.len_q - t->tile.first); i++) {
+    for (int64_t i = 0; i < attn_min(t->tile.rows, task->visibility.len_q - t->tile.first); i++) {
         double lse = attn_real_at(t->lse, w->compute, i);
         sum -= exp(sink - lse) * attn_real_at(t->delta, w->compute, i);
     }
@@ -188,7 +188,7 @@ static int64_t next_key(const attn_gradient_tile *tiles, int64_t count, int64_t 
     for (int64_t k = 0; k < count; k++) {
         const attn_gradient_tile *t = &tiles[k];
         int64_t from = attn_max(j, t->keys.low);
-        if (!t->empty) from = attn_beyond_gap(&t->tile.view, from);
+        if (!t->empty) from = attn_beyond_gap(&t->tile.visible, from);
         if (from < t->keys.high) high = attn_min(high, from);
     }
     return high;
@@ -259,7 +259,7 @@ static attn_prefetch look_ahead(const attn_task *task, int64_t number)
     const attn_resolved *g = p;
     const attn_args *a = task->args;
     const attn_shape *shape = &p->shape;
-    const attn_tile here = attn_tile_of(w, &task->sight, number);
+    const attn_tile here = attn_tile_of(w, &task->visibility, number);
     const int64_t heads = shape->heads_q / shape->heads_kv, head = task->b * shape->heads_q + task->h;
     const int last_tile = number + 1 >= w->tiles, last_head = (head + 1) % heads == 0;
     const int64_t next_key_head = (head / heads + w->workers) * heads; /* its first head */
@@ -269,7 +269,7 @@ static attn_prefetch look_ahead(const attn_task *task, int64_t number)
     add_rows(&prefetch, attn_query_row(task, a->grad_q, &g->at.grad_q, here.first), here.rows, shape->dim_qk, &g->at.grad_q);
     if (next >= shape->batch * shape->heads_q) return prefetch;
     const attn_task following = attn_task_of_head(w, a, task->memory, next);
-    const attn_tile there = attn_tile_of(w, &following.sight, last_tile ? 0 : number + 1);
+    const attn_tile there = attn_tile_of(w, &following.visibility, last_tile ? 0 : number + 1);
     add_rows(&prefetch, attn_query_row(&following, a->q, &p->at.q, there.first), there.rows, shape->dim_qk, &p->at.q);
     add_rows(&prefetch, attn_query_row(&following, a->o, &p->at.o, there.first), there.rows, shape->dim_v, &p->at.o);
     add_rows(&prefetch, attn_query_row(&following, a->grad_o, &g->at.grad_o, there.first), there.rows, shape->dim_v, &g->at.grad_o);

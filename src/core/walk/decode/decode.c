@@ -216,7 +216,7 @@ static attn_interval keys_of_group(const attn_decode_group *g)
     attn_interval all = {INT64_MAX, 0};
     for (int64_t k = 0; k < g->heads; k++) {
         for (int64_t i = 0; i < g->queries; i++) {
-            attn_interval seen = attn_keys_of_query(&g->task[k].sight, i).near;
+            attn_interval seen = attn_keys_of_query(&g->task[k].visibility, i).near;
             if (seen.low == seen.high) continue;
             all.low = attn_min(all.low, seen.low);
             all.high = attn_max(all.high, seen.high);
@@ -245,7 +245,7 @@ static void finish_group(const attn_decode_group *g)
     const attn_layout *lse = &p->at.lse;
     for (int64_t k = 0; k < g->heads; k++) {
         const attn_task *task = &g->task[k];
-        const int64_t rows = attn_is_packed(p) || task->sight.of_others ? g->queries : p->shape.len_q;
+        const int64_t rows = attn_is_packed(p) || task->visibility.of_others ? g->queries : p->shape.len_q;
         for (int64_t i = 0; i < rows; i++) {
             /* A row after its sequence's end has no blocks and no sink. */
             const int is_there = i < g->queries;

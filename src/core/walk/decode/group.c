@@ -26,7 +26,7 @@ void attn_decode_group_at(attn_decode_group *g, const attn_decode_call *c, char 
     g->number = number;
     g->heads = s->heads_q / s->heads_kv;
     for (int64_t k = 0; k < g->heads; k++) g->task[k] = attn_task_of_head(c->walk, c->args, memory, number * g->heads + k);
-    g->queries = attn_clamp(g->task->sight.len_q, 0, s->len_q);
+    g->queries = attn_clamp(g->task->visibility.len_q, 0, s->len_q);
     g->rows = g->heads * g->queries;
     g->most_rows = g->heads * s->len_q;
     g->ldq = c->plan->ldq;
@@ -114,9 +114,9 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
         cut = 1;
     }
     if (p->has.alibi_slopes)
-        kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->sight.offset - (double)b->low);
+        kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->visibility.offset - (double)b->low);
     if (p->has.bias_table) {
-        const int64_t position = attn_add_saturate(i, task->sight.offset);
+        const int64_t position = attn_add_saturate(i, task->visibility.offset);
         const char *strip = attn_strip_at(&g->call->plan->tables, task, position, b->high - 1, n);
         const void *last = strip + (n - 1) * (int64_t)attn_dtype_bytes(w->compute);
         if (g->call->plan->tile_kv && !attn_tables_special(task)) kernel->order.add_strip_row(n, S, last);
@@ -128,7 +128,7 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
         kernel->keep_row(n, S, attn_pair_at(task, task->args->mask, mask, i, b->low), mask->stride[3]);
         cut = 1;
     }
-    attn_interval seen = attn_keys_of_query(&task->sight, i).near;
+    attn_interval seen = attn_keys_of_query(&task->visibility, i).near;
     if (seen.low > b->low || seen.high < b->high) {
         int64_t low = attn_clamp(seen.low, b->low, b->high), high = attn_clamp(seen.high, low, b->high);
         kernel->drop_outside(n, S, low - b->low, high - b->low);

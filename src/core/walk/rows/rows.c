@@ -61,13 +61,13 @@ typedef struct call {
 static char *row_of_caller(const call *c, const attn_task *task, const void *base, const attn_layout *layout, int64_t h, int64_t i)
 {
     const int64_t *stride = layout->stride,
-                  entry = attn_is_packed(c->problem) ? task->sight.first_q * stride[2] : task->b * stride[0];
+                  entry = attn_is_packed(c->problem) ? task->visibility.first_q * stride[2] : task->b * stride[0];
     const int64_t at = entry + (task->g * c->rows->heads + h) * stride[1] + i * stride[2];
     return (char *)(uintptr_t)base + at * (int64_t)attn_dtype_bytes(layout->dtype);
 }
 
 /* The queries that are there of a key head's task. */
-static int64_t queries_of(const call *c, const attn_task *task) { return task->sight.len_q / c->rows->heads; }
+static int64_t queries_of(const call *c, const attn_task *task) { return task->visibility.len_q / c->rows->heads; }
 
 static void gather(void *context, int64_t worker, int64_t number)
 {
@@ -98,7 +98,7 @@ static void scatter(void *context, int64_t worker, int64_t number)
     const attn_resolved *own = &c->walk->problem;
     const attn_task task = attn_task_of_head(c->walk, c->prepared, NULL, number);
     const int64_t all = own->shape.len_q / c->rows->heads;
-    const int64_t queries = task.sight.of_others || attn_is_packed(c->problem) ? queries_of(c, &task) : all;
+    const int64_t queries = task.visibility.of_others || attn_is_packed(c->problem) ? queries_of(c, &task) : all;
     (void)worker;
     scatter_one(c, &task, queries, c->prepared->o, &own->at.o, c->args->o, &c->problem->at.o, own->shape.dim_v);
     if (own->has.lse) scatter_one(c, &task, queries, c->prepared->lse, &own->at.lse, c->args->lse, &c->problem->at.lse, 1);

@@ -65,7 +65,7 @@ static void run_keys(const gradient_head *h, const attn_key_tile *tile, attn_pre
     const attn_resolved *p = &w->problem;
     const attn_shape *shape = &p->shape;
     const attn_small_part *k = w->kernel.small;
-    const int64_t seen = h->seen - tile->first, len_q = task->sight.len_q;
+    const int64_t seen = h->seen - tile->first, len_q = task->visibility.len_q;
     void *dS = attn_small_element(w, h->dS, tile->first);
     w->kernel.storage->pack_query(tile->width, tile->rows, shape->dim_qk, attn_key_row(task, task->args->k, &p->at.k, tile->first),
                                   p->at.k.dtype, p->at.k.stride[2], attn_task_scale(task), h->Kt);
@@ -110,9 +110,9 @@ static void run_task(void *context, int64_t worker, int64_t head)
     const attn_args *a = c->args;
     const attn_shape *shape = &p->shape;
     const attn_task task = attn_task_of_head(w, a, c->workspace + worker * w->worker_bytes, head);
-    const int64_t len_q = task.sight.len_q, len_kv = task.sight.len_kv;
+    const int64_t len_q = task.visibility.len_q, len_kv = task.visibility.len_kv;
     double scale, one; /* of the compute type */
-    if (task.sight.of_others) return;
+    if (task.visibility.of_others) return;
     const gradient_head h = {plan,
                              &task,
                              attn_query_row(&task, a->q, &p->at.q, 0),

@@ -148,9 +148,9 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const int64_t parts = attn_ceil_div(attn_small_queries(w), plan->task_q), head = number / parts,
                   first = number % parts * plan->task_q;
     const attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
-    const int64_t len_q = task.sight.len_q, len_kv = task.sight.len_kv, dim_qk = p->shape.dim_qk;
+    const int64_t len_q = task.visibility.len_q, len_kv = task.visibility.len_kv, dim_qk = p->shape.dim_qk;
     const int64_t rows = attn_min(plan->task_q, len_q - first), seen = attn_seen_by_first(&task) + first;
-    if (task.sight.of_others || rows <= 0) return;
+    if (task.visibility.of_others || rows <= 0) return;
     attn_prefetch prefetch = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_prefetch){0};
     void *Kt = attn_part(&task, plan->Kt), *S = attn_part(&task, plan->S);
     const attn_small_sources from = attn_small_sources_of(&task, plan->K, plan->V);

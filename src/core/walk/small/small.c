@@ -69,7 +69,7 @@ attn_key_tile attn_key_tile_at(const attn_walk *w, int64_t len, int64_t t)
 
 int64_t attn_seen_by_first(const attn_task *task)
 {
-    const attn_sight *s = &task->sight;
+    const attn_visibility *s = &task->visibility;
     if (!s->causal) return s->len_q + s->len_kv;
     return attn_clamp(attn_add_saturate(s->offset, 1), -s->len_q, s->len_kv);
 }
@@ -77,8 +77,8 @@ int64_t attn_seen_by_first(const attn_task *task)
 static const void *gather(const attn_task *task, const void *base, const attn_layout *layout, int64_t dim, char *to)
 {
     const attn_walk *w = task->walk;
-    for (int64_t j = 0, n; j < task->sight.len_kv; j += n) {
-        n = task->sight.len_kv - j;
+    for (int64_t j = 0, n; j < task->visibility.len_kv; j += n) {
+        n = task->visibility.len_kv - j;
         const void *run = attn_key_run(task, base, layout, j, &n);
         w->kernel.storage->load_rows(n, dim, run, layout->dtype, layout->stride[2],
                                      to + j * dim * (int64_t)attn_dtype_bytes(w->compute), dim);
@@ -115,8 +115,8 @@ attn_prefetch attn_small_look_ahead(const attn_task *task, int64_t head)
     if (head >= s->batch * s->heads_q) return prefetch;
     const attn_task next = attn_task_of_head(w, a, task->memory, head);
     const int same_keys = attn_is_paged(p) || (next.b == task->b && next.g == task->g);
-    const int64_t len_q = next.sight.len_q, len_kv = next.sight.len_kv;
-    if (next.sight.of_others) return prefetch;
+    const int64_t len_q = next.visibility.len_q, len_kv = next.visibility.len_kv;
+    if (next.visibility.of_others) return prefetch;
     add_rows(&prefetch, w, attn_query_row(&next, a->o, &p->at.o, 0), len_q, s->dim_v, &p->at.o);
     if (!same_keys) {
         add_rows(&prefetch, w, attn_key_row(&next, a->v, &p->at.v, 0), len_kv, s->dim_v, &p->at.v);

@@ -91,8 +91,8 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const int64_t head = groups == 1 ? number : number / groups, group = number - head * groups,
                   first = group * plan->tiles_of_task;
     const attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
-    if (task.sight.of_others) return;
-    const int64_t len_q = task.sight.len_q, len_kv = task.sight.len_kv, tiles = tiles_of_queries(w, len_q);
+    if (task.visibility.of_others) return;
+    const int64_t len_q = task.visibility.len_q, len_kv = task.visibility.len_kv, tiles = tiles_of_queries(w, len_q);
     const int64_t end = group == groups - 1 ? tiles : attn_min(first + plan->tiles_of_task, tiles);
     const int four = leaves_four(w, len_q);
     if (first >= end) return;

@@ -45,13 +45,13 @@ typedef struct call {
 } call;
 
 /* Sums of keys low .. high-1 (NULL: all 0) to where the caller wants them. */
-static void write_sums(const call *c, const attn_sight *sight, int64_t b, int64_t head, int64_t low, int64_t high,
+static void write_sums(const call *c, const attn_visibility *visibility, int64_t b, int64_t head, int64_t low, int64_t high,
                        const double *sums)
 {
     const attn_resolved *p = &c->walk->problem;
     const int64_t *stride = p->at.column_sum.stride;
-    int64_t at = head * stride[1] + (p->has.cu_seqlens_q ? sight->first_kv * stride[2] : b * stride[0]);
-    if (p->has.cu_seqlens_q) high = attn_min(high, sight->len_kv);
+    int64_t at = head * stride[1] + (p->has.cu_seqlens_q ? visibility->first_kv * stride[2] : b * stride[0]);
+    if (p->has.cu_seqlens_q) high = attn_min(high, visibility->len_kv);
     for (int64_t j = low; j < high; j++)
         attn_real_put(c->args->column_sum, c->walk->compute, at + j * stride[2], sums ? sums[j - low] : 0);
 }
@@ -99,10 +99,10 @@ static void add_head(const call *c, const attn_task *task, int64_t low, int64_t 
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *p = &w->problem;
     const char *shared = c->workspace + w->workers * w->worker_bytes;
-    const int64_t len_q = task->sight.len_q, last = p->outputs.column_queries;
+    const int64_t len_q = task->visibility.len_q, last = p->outputs.column_queries;
     const int64_t from = last ? attn_max(0, len_q - last) : 0; /* query */
     int all = p->mask.empty == ATTN_EMPTY_UNIFORM && !p->has.cu_seqlens_q;
-    high = attn_min(high, all ? p->shape.len_kv : task->sight.len_kv);
+    high = attn_min(high, all ? p->shape.len_kv : task->visibility.len_kv);
     if (low >= high) return;
 
     attn_keys keys = attn_task_keys_alone(task, low, high);
@@ -111,7 +111,7 @@ static void add_head(const call *c, const attn_task *task, int64_t low, int64_t 
         tile.rows = attn_clamp(len_q - tile.first, 0, tile.rows);
         if (tile.rows == 0 || tile.first + tile.rows <= from) continue;
         const int32_t *alike = alike_in(task, &tile, shared);
-        attn_tile_look(&task->sight, &tile);
+        attn_tile_look(&task->visibility, &tile);
         attn_interval run = {low, low};
         for (int open = 0; attn_task_next(task, &tile, alike != NULL, high, &run); open = 1) {
             if (!open) open_rows(task, &tile, shared);
@@ -133,15 +133,15 @@ static void run_block(void *context, int64_t worker, int64_t number)
     const int64_t low = block * w->block_kv, high = attn_min(low + w->block_kv, shape->len_kv), share = shape->heads_q / c->heads;
     char *memory = c->workspace + worker * w->worker_bytes;
     double *sums = (double *)(void *)(memory + plan->scratch.columns);
-    attn_sight sight;
-    attn_sight_of(&w->problem, c->args, b, 0, &sight);
+    attn_visibility visibility;
+    attn_visibility_of(&w->problem, c->args, b, 0, &visibility);
 
     for (int64_t j = 0; j < high - low; j++) sums[j] = 0;
     for (int64_t h = head * share; h < (head + 1) * share; h++) {
         attn_task task = attn_task_of_head(w, c->args, memory, b * shape->heads_q + h);
         add_head(c, &task, low, high, sums);
     }
-    write_sums(c, &sight, b, head, low, high, sums);
+    write_sums(c, &visibility, b, head, low, high, sums);
 }
 
 void attn_sum_columns(const attn_walk *walk, const attn_args *args, void *workspace)
@@ -154,8 +154,8 @@ void attn_sum_columns(const attn_walk *walk, const attn_args *args, void *worksp
         return;
     }
     for (int64_t b = 0; b < shape->batch; b++) { /* no queries, and no workspace */
-        attn_sight sight;
-        attn_sight_of(&walk->problem, args, b, 0, &sight);
-        for (int64_t head = 0; head < c.heads; head++) write_sums(&c, &sight, b, head, 0, shape->len_kv, NULL);
+        attn_visibility visibility;
+        attn_visibility_of(&walk->problem, args, b, 0, &visibility);
+        for (int64_t head = 0; head < c.heads; head++) write_sums(&c, &visibility, b, head, 0, shape->len_kv, NULL);
     }
 }

@@ -90,10 +90,12 @@ static attn_next_task ahead_of_head(const call *c, const attn_task *before, int6
         const char *rows;
         int64_t count;
     } tensors[] = {
-        {&p->at.q, attn_query_row(&task, c->args->q, &p->at.q, 0), task.sight.len_q},
-        {&p->at.k, attn_key_row(&task, c->args->k, &p->at.k, 0), same_keys || attn_tiles_of(w)->compact_k ? 0 : task.sight.len_kv},
-        {&p->at.v, attn_key_row(&task, c->args->v, &p->at.v, 0), same_keys || attn_tiles_of(w)->compact_v ? 0 : task.sight.len_kv},
-        {&p->at.o, attn_query_row(&task, c->args->o, &p->at.o, 0), task.sight.len_q},
+        {&p->at.q, attn_query_row(&task, c->args->q, &p->at.q, 0), task.visibility.len_q},
+        {&p->at.k, attn_key_row(&task, c->args->k, &p->at.k, 0),
+         same_keys || attn_tiles_of(w)->compact_k ? 0 : task.visibility.len_kv},
+        {&p->at.v, attn_key_row(&task, c->args->v, &p->at.v, 0),
+         same_keys || attn_tiles_of(w)->compact_v ? 0 : task.visibility.len_kv},
+        {&p->at.o, attn_query_row(&task, c->args->o, &p->at.o, 0), task.visibility.len_q},
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         if (tensors[i].layout->dtype != w->compute) continue;

@@ -78,7 +78,7 @@ static void store_undropped(const attn_task *task, const attn_finished *f, const
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *p = &w->problem;
-    int64_t all = p->has.cu_seqlens_q || p->has.page_table ? task->sight.len_kv : p->shape.len_kv;
+    int64_t all = p->has.cu_seqlens_q || p->has.page_table ? task->visibility.len_kv : p->shape.len_kv;
     void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
     if (f->keys.low == f->keys.high) attn_task_pack(task, f->tile, f->Qt);
     for (int64_t j = 0; j < all;) {
@@ -223,9 +223,9 @@ void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *s
     }
     if (wants_rows(want)) finish_rows(task, f);
     if (want->has.rows) {
-        const attn_pairs *view = &pairs[count - 1];
-        attn_rows rows = {task->b,    task->h,     f->tile->first, f->tile->rows, w->problem.shape.len_kv,
-                          view->base, view->dtype, view->stride};
+        const attn_pairs *visible = &pairs[count - 1];
+        attn_rows rows = {task->b,       task->h,        f->tile->first, f->tile->rows, w->problem.shape.len_kv,
+                          visible->base, visible->dtype, visible->stride};
         task->args->call.visit_rows(task->args->call.visit_context, &rows);
     }
     if (want->has.column_sum) attn_columns_keep(task, f, shared);

@@ -38,7 +38,7 @@ static void run_tile(void *context, int64_t worker, int64_t number)
     if (!w->problem.has.cu_seqlens_q) return;
 
     attn_pairs pairs[ATTN_MOST_PAIRS];
-    int64_t first = attn_max(tile.first, task.sight.len_q), rows = tile.first + tile.rows - first;
+    int64_t first = attn_max(tile.first, task.visibility.len_q), rows = tile.first + tile.rows - first;
     int count = attn_pairs_wanted(&task, first, pairs);
     for (int k = 0; k < count; k++) attn_pairs_clear(&task, &pairs[k], rows);
 }

@@ -22,13 +22,13 @@ attn_slot attn_slot_at(const attn_task *task, int64_t t, int64_t number)
     s.tile = attn_tile_at(task->walk, t);
     s.tile.place = number;
     /* Packed sequences end where they end; padded ones have rows after them, which see no key. */
-    if (attn_is_packed(&task->walk->problem) || task->sight.of_others)
-        s.tile.rows = attn_clamp(task->sight.len_q - s.tile.first, 0, s.tile.rows);
+    if (attn_is_packed(&task->walk->problem) || task->visibility.of_others)
+        s.tile.rows = attn_clamp(task->visibility.len_q - s.tile.first, 0, s.tile.rows);
     s.Qt = attn_part(task, at->Qt + number * at->Qt_bytes);
     s.Ot = attn_part(task, plan->scratch.O + number * plan->scratch.O_bytes);
     s.m = attn_part(task, plan->scratch.m + number * at->lane_bytes);
     s.l = attn_part(task, plan->scratch.l + number * at->lane_bytes);
-    s.keys = attn_tile_look(&task->sight, &s.tile);
+    s.keys = attn_tile_look(&task->visibility, &s.tile);
     s.dropped = 0;
     s.empty = NULL;
     s.begun = 0;
@@ -100,11 +100,11 @@ static int next_run(const attn_slot *s, int64_t high, attn_interval *run)
 /* Where only the first queries of a tile see a run, being global: the slot without the other vectors, in *room. */
 static const attn_slot *slot_of_run(const attn_slot *s, const attn_interval *run, attn_slot *room)
 {
-    const attn_view *view = &s->tile.view;
-    if (view->global_rows == 0 || (run->low < view->others.high && view->others.low < run->high)) return s;
+    const attn_tile_visibility *visible = &s->tile.visible;
+    if (visible->global_rows == 0 || (run->low < visible->others.high && visible->others.low < run->high)) return s;
     const int64_t lanes = s->task->walk->kernel.lanes;
     *room = *s;
-    room->tile.width = (int)attn_ceil_div(view->global_rows, lanes);
+    room->tile.width = (int)attn_ceil_div(visible->global_rows, lanes);
     room->tile.rows = attn_min(room->tile.rows, room->tile.width * lanes);
     return room;
 }
@@ -125,7 +125,7 @@ static void fold_block(attn_slot *s, const attn_keys *block, attn_interval run)
 /* ---- parts of the keys ---- */
 
 /* The first key from j on that a slot may see. */
-static int64_t beyond_gap(const attn_slot *s, int64_t j) { return attn_beyond_gap(&s->tile.view, attn_max(j, s->keys.low)); }
+static int64_t beyond_gap(const attn_slot *s, int64_t j) { return attn_beyond_gap(&s->tile.visible, attn_max(j, s->keys.low)); }
 
 int attn_slot_open_part(const attn_slot *s, int64_t part, attn_slot *own)
 {
@@ -195,7 +195,7 @@ static void mark_empty(const attn_task *task, const attn_slot *s)
     const attn_resolved *p = &task->walk->problem;
     for (int64_t i = 0; p->has.lse && i < s->tile.rows; i++) {
         void *lse = attn_query_row(task, task->args->lse, &p->at.lse, s->tile.first + i);
-        if (!(s->empty && s->empty[i]) && s->tile.first + i < task->sight.len_q) continue;
+        if (!(s->empty && s->empty[i]) && s->tile.first + i < task->visibility.len_q) continue;
         if (task->walk->compute == ATTN_F32) *(float *)lse = -(float)INFINITY;
         else *(double *)lse = -(double)INFINITY;
     }
@@ -207,7 +207,7 @@ static int find_empty(const attn_task *task, const attn_slot *s, int32_t *empty)
     int any = 0;
     if (!task->walk->kernel.softmax->find_empty(s->tile.width, s->tile.rows, s->l, empty)) return 0;
     for (int64_t i = 0; i < s->tile.width * task->walk->kernel.lanes; i++) {
-        empty[i] = empty[i] && s->tile.first + i < task->sight.len_q;
+        empty[i] = empty[i] && s->tile.first + i < task->visibility.len_q;
         any |= empty[i];
     }
     return any;
@@ -227,7 +227,7 @@ void attn_slot_finish(attn_slot *s, char *shared)
     if (p->mask.empty == ATTN_EMPTY_UNIFORM && find_empty(task, s, empty)) {
         s->empty = empty;
         s->keys.low = 0;
-        s->keys.high = p->has.cu_seqlens_q ? task->sight.len_kv : p->shape.len_kv;
+        s->keys.high = p->has.cu_seqlens_q ? task->visibility.len_kv : p->shape.len_kv;
         attn_task_pack(task, &s->tile, s->Qt);
         repeat = 1;
     }
