@@ -173,15 +173,15 @@ void release_all(void)
 }
 
 void fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, void *m, void *l, void *Ot,
-          const int32_t *low, const int32_t *high, int careful)
+          const int32_t *low, const int32_t *high, int nan_safe)
 {
     const attn_product_part *product = it.kernel.product;
     const int64_t size = size_of(it.compute);
-    void *factor = output(it.tile * size), *scores = careful ? output(n * it.tile * size) : NULL;
-    if (careful) memcpy(scores, S, (size_t)(n * it.tile * size));
+    void *factor = output(it.tile * size), *scores = nan_safe ? output(n * it.tile * size) : NULL;
+    if (nan_safe) memcpy(scores, S, (size_t)(n * it.tile * size));
     it.kernel.softmax->weigh(width, n, S, block_max, NULL, m, l, factor);
     assert_true(untouched((char *)factor + width * it.lanes * size, (it.tile - width * it.lanes) * size));
-    if (careful) product->values_careful(width, n, dim_v, S, scores, 0, V, dim_v, factor, Ot);
+    if (nan_safe) product->values_nan_safe(width, n, dim_v, S, scores, 0, V, dim_v, factor, Ot);
     else if (low) product->values_seen(width, n, dim_v, S, V, dim_v, factor, Ot, low, high, V, dim_v);
     else product->values(width, n, dim_v, S, V, dim_v, factor, Ot, V, dim_v);
 }

@@ -50,7 +50,7 @@ int untouched(const void *p, int64_t bytes);
 /* S, with block_max, are absorbed into m, l and Ot, as the walk does it.  low: NULL, or what is seen; careful: as repeated where O
  * came out not finite. */
 void fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, void *m, void *l, void *Ot,
-          const int32_t *low, const int32_t *high, int careful);
+          const int32_t *low, const int32_t *high, int nan_safe);
 
 /* Uniform in [-1, 1); the sequence starts anew with seed(). */
 void seed(uint64_t value);
@@ -83,7 +83,7 @@ void test_fold(void **state);
 void test_fold_maximum(void **state);
 void test_fold_same_bits(void **state);
 void test_fold_hostile(void **state);
-void test_fold_careful(void **state);
+void test_fold_nan_safe(void **state);
 void test_not_finite(void **state);
 void test_dots(void **state);
 void test_dots_same_bits(void **state);
@@ -93,7 +93,7 @@ void test_pair_dots(void **state);
 void test_digit_dots(void **state);
 void test_digit_values(void **state);
 void test_digit_rows(void **state);
-void test_careful_row(void **state);
+void test_nan_safe_row(void **state);
 void test_modify_row(void **state);
 void test_finish_row(void **state);
 void test_order(void **state);

@@ -77,8 +77,8 @@ static void NAME(score_beside)(int width, int64_t n, int64_t dim, const void *Qt
 }
 
 /* scores: NULL, or -infinity where a key is dropped; drops: and where P is 0. */
-static void NAME(values_careful)(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,
-                                 int64_t ldv, const void *factor, void *Ot)
+static void NAME(values_nan_safe)(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,
+                                  int64_t ldv, const void *factor, void *Ot)
 {
     on.values++;
     for (int64_t i = 0; i < NAME(lanes)(width); i++)
@@ -98,24 +98,24 @@ static void NAME(values)(int width, int64_t n, int64_t dim_v, const void *P, con
                          void *Ot, const void *next, int64_t next_ld)
 {
     (void)next, (void)next_ld;
-    NAME(values_careful)(width, n, dim_v, P, NULL, 0, V, ldv, factor, Ot);
+    NAME(values_nan_safe)(width, n, dim_v, P, NULL, 0, V, ldv, factor, Ot);
 }
 
 static void NAME(values_seen)(int width, int64_t n, int64_t dim_v, const void *P, const void *V, int64_t ldv, const void *factor,
                               void *Ot, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
     (void)low, (void)high, (void)next, (void)next_ld;
-    NAME(values_careful)(width, n, dim_v, P, NULL, 0, V, ldv, factor, Ot);
+    NAME(values_nan_safe)(width, n, dim_v, P, NULL, 0, V, ldv, factor, Ot);
 }
 
 static void NAME(add_values)(int width, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, void *Ot)
 {
-    NAME(values_careful)(width, n, dim, P, NULL, 0, V, ldv, NULL, Ot);
+    NAME(values_nan_safe)(width, n, dim, P, NULL, 0, V, ldv, NULL, Ot);
 }
 
-static void NAME(add_values_careful)(int width, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, void *Ot)
+static void NAME(add_values_nan_safe)(int width, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, void *Ot)
 {
-    NAME(values_careful)(width, n, dim, P, NULL, 1, V, ldv, NULL, Ot);
+    NAME(values_nan_safe)(width, n, dim, P, NULL, 1, V, ldv, NULL, Ot);
 }
 
 static attn_product_part NAME(part)(const attn_product_part *of)
@@ -129,7 +129,7 @@ static attn_product_part NAME(part)(const attn_product_part *of)
                                .score_seen_in_order = NAME(score_seen_in_order),
                                .values = NAME(values),
                                .values_seen = NAME(values_seen),
-                               .values_careful = NAME(values_careful),
+                               .values_nan_safe = NAME(values_nan_safe),
                                .add_values = NAME(add_values),
-                               .add_values_careful = NAME(add_values_careful)};
+                               .add_values_nan_safe = NAME(add_values_nan_safe)};
 }

@@ -157,7 +157,7 @@ void test_add_values(void **state)
                 assert_memory_equal(O, again, (size_t)(rows * ldo * size()));
                 /* And where no key is dropped, carefully too. */
                 memset(again, 0, (size_t)(ldo * size()));
-                it.decode->add_values_careful(n, dim, P, P, V, list[t], ldv, again);
+                it.decode->add_values_nan_safe(n, dim, P, P, V, list[t], ldv, again);
                 assert_memory_equal(O, again, (size_t)(ldo * size()));
                 release_all();
             }
@@ -322,7 +322,7 @@ void test_digit_rows(void **state)
         }
 }
 
-void test_careful_row(void **state)
+void test_nan_safe_row(void **state)
 {
     enum { N = 5, DIM = 19 };
     (void)state;
@@ -332,7 +332,7 @@ void test_careful_row(void **state)
         put(it.compute, P, j, j == 2 ? 0 : 1);
         for (int64_t c = 0; c < DIM; c++) put(it.compute, V, j * DIM + c, j == 2 ? (c % 2 ? (double)NAN : (double)INFINITY) : 2);
     }
-    it.decode->add_values_careful(N, DIM, S, P, V, it.compute, DIM, O);
+    it.decode->add_values_nan_safe(N, DIM, S, P, V, it.compute, DIM, O);
     for (int64_t c = 0; c < DIM; c++) assert_true(get(it.compute, O, c) == 8);
     assert_false(it.decode->row_not_finite(DIM, O));
     put(it.compute, O, DIM - 1, NAN);

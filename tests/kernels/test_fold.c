@@ -26,12 +26,12 @@ static running fresh(int width, int64_t n, int64_t dim_v)
 }
 
 /* Absorbs n keys whose scores are scores[j][lane]. */
-static void absorb(const running *r, int width, int64_t n, int64_t dim_v, const double *scores, const void *V, int careful)
+static void absorb(const running *r, int width, int64_t n, int64_t dim_v, const double *scores, const void *V, int nan_safe)
 {
     for (int64_t j = 0; j < n; j++)
         for (int i = 0; i < width * it.lanes; i++) put(it.compute, r->S, j * it.tile + i, scores[j * it.tile + i]);
     it.kernel.modify->block_max(width, n, r->S, r->block_max);
-    fold(width, n, dim_v, r->S, r->block_max, V, r->m, r->l, r->Ot, NULL, NULL, careful);
+    fold(width, n, dim_v, r->S, r->block_max, V, r->m, r->l, r->Ot, NULL, NULL, nan_safe);
 }
 
 static void *value_at(void *V, int64_t j, int64_t dim_v) { return (char *)V + j * dim_v * size_of(it.compute); }
@@ -185,14 +185,14 @@ void test_fold_same_bits(void **state)
             for (int at = 0; at < n * it.tile; at++) scores[b][at] = real(uniform() * 3);
         for (int b = 0; b < 3; b++) absorb(&all, it.vectors, n, dim_v, scores[b], value_at(V, b * n, dim_v), 0);
         for (int width = 1; width <= it.vectors; width++)
-            for (int careful = 0; careful < 2; careful++) {
+            for (int nan_safe = 0; nan_safe < 2; nan_safe++) {
                 running one = fresh(width, n, dim_v);
                 for (int b = 0; b < 3; b++) {
                     double own[40 * MOST_LANES];
                     memcpy(own, scores[b], sizeof own);
                     for (int64_t j = 0; j < n; j++) /* every lane but 0 grows in each block */
                         for (int i = 1; i < width * it.lanes; i++) own[j * it.tile + i] = real(own[j * it.tile + i] + 30 * b);
-                    absorb(&one, width, n, dim_v, own, value_at(V, b * n, dim_v), careful);
+                    absorb(&one, width, n, dim_v, own, value_at(V, b * n, dim_v), nan_safe);
                 }
                 assert_memory_equal(one.m, all.m, (size_t)size);
                 assert_memory_equal(one.l, all.l, (size_t)size);
@@ -268,7 +268,7 @@ void test_fold_hostile(void **state)
 }
 
 /* What is dropped may be anything; what is kept counts, a NaN too, even with a weight that underflows. */
-void test_fold_careful(void **state)
+void test_fold_nan_safe(void **state)
 {
     (void)state;
     for (int width = 1; width <= it.vectors; width++) {

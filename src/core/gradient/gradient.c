@@ -109,13 +109,13 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     void *Ot = attn_part(task, attn_gradient_of(w)->scratch.O);
     const void *grad_o = attn_query_row(task, a->grad_o, dO, first);
     w->kernel.storage->pack_query(width, rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dOt);
-    t->careful_queries = !attn_is_additive(p) && !w->kernel.outer->pack_rows(rows, D, q, p->at.q.dtype, p->at.q.stride[2],
-                                                                             attn_task_scale(task), t->Q_panels);
+    t->nan_safe_queries = !attn_is_additive(p) && !w->kernel.outer->pack_rows(rows, D, q, p->at.q.dtype, p->at.q.stride[2],
+                                                                              attn_task_scale(task), t->Q_panels);
     if (attn_tiles_of(w)->relative.two)
-        t->careful_queries |=
+        t->nan_safe_queries |=
             !w->kernel.outer->pack_rows(rows, D, attn_query_row(task, a->relative_v, &p->at.q, first), p->at.q.dtype,
                                         p->at.q.stride[2], attn_task_scale(task), t->Q_panels + plan->relative.Q_panels);
-    t->careful_queries |= !w->kernel.outer->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
+    t->nan_safe_queries |= !w->kernel.outer->pack_rows(rows, Dv, grad_o, dO->dtype, dO->stride[2], 1, t->dO_panels);
     w->kernel.gradient->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
                               p->has.grad_lse ? attn_query_row(task, a->grad_lse, grad_lse, first) : NULL, grad_lse->stride[2],
                               task->visibility.len_q - first, t->delta, t->lse);

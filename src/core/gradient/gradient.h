@@ -13,7 +13,7 @@ typedef struct attn_gradient_tile {
     attn_interval keys;                    /* that it visits */
     attn_interval seen[ATTN_MOST_VECTORS]; /* of these, what each vector of its queries sees */
     int dropped;                           /* a key was dropped inside the last block */
-    int careful_queries;                   /* a row of Q or dO is not finite */
+    int nan_safe_queries;                  /* a row of Q or dO is not finite */
     const int32_t *empty;                  /* NULL, or the lanes that weigh all keys alike since they see none */
     char *Qt, *dOt, *lse, *delta, *dQt;    /* tile buffers; Qt and dOt are pairs where attn_scores_bf16 */
     char *Q_panels, *dO_panels;            /* the rows of Q, scaled, and of dO */

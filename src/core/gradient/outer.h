@@ -12,7 +12,7 @@
 typedef struct attn_outer {
     const attn_walk *walk;
     int64_t first, rows;
-    int careful;
+    int nan_safe;
     int64_t from, count; /* the chain at hand: rows from .. from+count-1 */
 } attn_outer;
 
@@ -36,8 +36,8 @@ static inline void attn_outer_add(const attn_outer *o, int64_t n, int64_t dim, c
     const attn_walk *w = o->walk;
     const attn_outer_part *k = w->kernel.outer;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
-    (o->careful ? k->add_outer_careful : k->add_outer)(n, o->count, dim, (const char *)A + o->from * size,
-                                                       (const char *)panels + o->from * w->tile_q * size, C, ldc, prefetch);
+    (o->nan_safe ? k->add_outer_nan_safe : k->add_outer)(n, o->count, dim, (const char *)A + o->from * size,
+                                                         (const char *)panels + o->from * w->tile_q * size, C, ldc, prefetch);
 }
 
 /* What all chains add, one after the other. */

@@ -15,7 +15,7 @@ typedef struct met {
 _Static_assert(sizeof(met) <= ATTN_SUMS_HEAD, "before the sums");
 
 typedef struct summed {
-    int careful;
+    int nan_safe;
     int64_t rows, ld;
     const void *panels;
     char *sums;
@@ -28,19 +28,19 @@ static void sum(const attn_band *v, int64_t row, int64_t count, void *context)
     attn_prefetch none = {0};
     *to->low = attn_min(*to->low, row);
     *to->high = attn_max(*to->high, row + count);
-    (to->careful ? v->w->kernel.outer->add_outer_careful : v->w->kernel.outer->add_outer)(
+    (to->nan_safe ? v->w->kernel.outer->add_outer_nan_safe : v->w->kernel.outer->add_outer)(
         count, to->rows, v->dim, v->band, to->panels, to->sums + row * to->ld * (int64_t)attn_dtype_bytes(v->w->compute), to->ld,
         &none);
 }
 
 void attn_relative_sum(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *X,
-                       int careful, const void *panels, void *sums)
+                       int nan_safe, const void *panels, void *sums)
 {
     const attn_band v = attn_band_of(task, tile, keys, side);
     const attn_relative_sums *r = &attn_sums_of(v.w)->relative;
     const int values = side == ATTN_RELATIVE_VALUES;
     met *rows = sums;
-    summed to = {careful,
+    summed to = {nan_safe,
                  tile->rows,
                  values ? r->ld_values : r->ld_keys,
                  panels,

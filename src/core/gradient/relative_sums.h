@@ -14,7 +14,7 @@ int attn_relative_sums_init(attn_sum_walk *plan);
 /* Backward: sums[row] += sum of X[j][i] times row i of `panels` over the pairs at its distance.  sums: for one table, with a head
  * of ATTN_SUMS_HEAD bytes that says which rows were met. */
 void attn_relative_sum(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *X,
-                       int careful, const void *panels, void *sums);
+                       int nan_safe, const void *panels, void *sums);
 
 /* Backward: sums are 0 at first; a group's join those of their key head, and are 0 again. */
 void attn_relative_sums_begin(const attn_walk *walk, void *sums);

@@ -92,9 +92,9 @@ static void add_values(const attn_tangents *plan, const attn_task *task, const a
 {
     const attn_walk *w = task->walk;
     const int64_t Dv = w->problem.shape.dim_v;
-    int careful = (t->dropped || attn_drops_weights(&w->problem)) && w->kernel.outer->rows_not_finite(n, Dv, V, ldv);
-    (careful ? w->kernel.product->add_values_careful : w->kernel.product->add_values)(t->tile.width, n, Dv, X, V, ldv,
-                                                                                      attn_part(task, plan->O));
+    int nan_safe = (t->dropped || attn_drops_weights(&w->problem)) && w->kernel.outer->rows_not_finite(n, Dv, V, ldv);
+    (nan_safe ? w->kernel.product->add_values_nan_safe : w->kernel.product->add_values)(t->tile.width, n, Dv, X, V, ldv,
+                                                                                        attn_part(task, plan->O));
 }
 
 static void add_block(const attn_tangents *plan, const attn_task *task, attn_gradient_tile *t, const attn_keys *keys,

@@ -22,14 +22,14 @@ typedef struct additive_gradient {
 } additive_gradient;
 
 /* r of a far query or key, where there is one; 0 where dS is, so that NaN stays out. */
-VF_INLINE vf additive_careful(vf r, vf dS, vf near, real near_key, vf x, real y)
+VF_INLINE vf additive_nan_safe(vf r, vf dS, vf near, real near_key, vf x, real y)
 {
     vf close = vf_mul(near, vf_set(near_key)), any = vf_select(vf_gt(close, vf_zero()), r, additive_far(x, vf_set(y)));
     return vf_select(vf_eq(dS, vf_zero()), vf_zero(), any);
 }
 
 /* Hidden units unit .. unit+units-1 of those at hand, for all keys at hand: into dx [units][TILE] and, across the lanes, dw. */
-VF_INLINE void additive_gradient_units(const int units, const int width, const int careful, const additive_gradient *g,
+VF_INLINE void additive_gradient_units(const int units, const int width, const int nan_safe, const additive_gradient *g,
                                        int64_t unit, real *dx, double *dw)
 {
     const int64_t at = unit * TILE, near_at = 2 * g->hidden;
@@ -59,9 +59,9 @@ VF_INLINE void additive_gradient_units(const int units, const int width, const i
             }
             VF_UNROLL
             for (int u = 0; u < units; u++) {
-                if (careful)
-                    r[u] = additive_careful(r[u], dS, vf_load(g->near + lane), g->K[j * g->ldk + near_at],
-                                            vf_load(g->x + at + u * TILE + lane), y[u]);
+                if (nan_safe)
+                    r[u] = additive_nan_safe(r[u], dS, vf_load(g->near + lane), g->K[j * g->ldk + near_at],
+                                             vf_load(g->x + at + u * TILE + lane), y[u]);
                 vf w = vf_mul(r[u], dS), more = vf_fma(vf_sub(vf_zero(), w), r[u], w);
                 of_weight[u] = vf_add(of_weight[u], w);
                 of_query[u][v] = vf_add(of_query[u][v], more);
@@ -84,16 +84,16 @@ VF_INLINE void additive_gradient_units(const int units, const int width, const i
     }
 }
 
-VF_INLINE void additive_gradient_block(const int width, const int careful, const additive_gradient *g, real *dx, double *dw)
+VF_INLINE void additive_gradient_block(const int width, const int nan_safe, const additive_gradient *g, real *dx, double *dw)
 {
     int64_t unit = 0;
-    for (; unit + 2 <= g->count; unit += 2) additive_gradient_units(2, width, careful, g, unit, dx, dw);
-    for (; unit < g->count; unit++) additive_gradient_units(1, width, careful, g, unit, dx, dw);
+    for (; unit + 2 <= g->count; unit += 2) additive_gradient_units(2, width, nan_safe, g, unit, dx, dw);
+    for (; unit < g->count; unit++) additive_gradient_units(1, width, nan_safe, g, unit, dx, dw);
 }
 
-static void additive_gradient_any(int width, int careful, const additive_gradient *g, real *dx, double *dw)
+static void additive_gradient_any(int width, int nan_safe, const additive_gradient *g, real *dx, double *dw)
 {
-    if (careful) VF_EACH_WIDTH(additive_gradient_block, width, 1, g, dx, dw);
+    if (nan_safe) VF_EACH_WIDTH(additive_gradient_block, width, 1, g, dx, dw);
     else VF_EACH_WIDTH(additive_gradient_block, width, 0, g, dx, dw);
 }
 
@@ -135,15 +135,15 @@ static void step_additive_gradient(int width, int64_t rows, int64_t n, int64_t h
     for (int64_t a = 0; dw && a < hidden; a++) dw[a] += sum;
     for (int64_t j = 0; j < n; j += ADDITIVE_KEYS) {
         additive_gradient g = {.hidden = hidden, .near = near, .ldk = ldk, .n = least(ADDITIVE_KEYS, n - j), .keys = keys};
-        int careful = far_queries;
+        int nan_safe = far_queries;
         g.K = (const real *)K + j * ldk;
         g.dS = (const real *)dS + j * TILE;
-        for (int64_t k = 0; k < g.n; k++) careful |= g.K[k * ldk + 2 * hidden] == 0;
+        for (int64_t k = 0; k < g.n; k++) nan_safe |= g.K[k * ldk + 2 * hidden] == 0;
         for (; g.first < hidden; g.first += ADDITIVE_UNITS) {
             g.x = (const real *)Qt + g.first * TILE;
             g.E = g.x + hidden * TILE;
             g.count = least(ADDITIVE_UNITS, hidden - g.first);
-            additive_gradient_any(width, careful, &g, (real *)dQt + g.first * TILE, dw ? dw + g.first : NULL);
+            additive_gradient_any(width, nan_safe, &g, (real *)dQt + g.first * TILE, dw ? dw + g.first : NULL);
             additive_add_keys(&g, factor, w, (real *)dK + j * lddk, lddk);
         }
     }

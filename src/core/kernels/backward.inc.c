@@ -27,7 +27,7 @@
                   .pack_rows = step_pack_rows,                                                                                     \
                   .rows_not_finite = step_rows_not_finite,                                                                         \
                   .add_outer = step_add_outer,                                                                                     \
-                  .add_outer_careful = step_add_outer_careful,                                                                     \
+                  .add_outer_nan_safe = step_add_outer_nan_safe,                                                                   \
                   .store_rows = step_store_rows,                                                                                   \
                   .add = step_add},                                                                                                \
         .gradient = {.shape = ATTN_TILE_SHAPE,                                                                                     \

@@ -399,8 +399,8 @@ static void step_decode_values(int64_t rows, int64_t n, int64_t dim_v, const voi
 }
 
 /* The same for one row, without the keys whose scores are -infinity, whatever stands in their values. */
-static void step_decode_values_careful(int64_t n, int64_t dim_v, const void *S, const void *P, const void *V, attn_dtype dtype,
-                                       int64_t ldv, void *O)
+static void step_decode_values_nan_safe(int64_t n, int64_t dim_v, const void *S, const void *P, const void *V, attn_dtype dtype,
+                                        int64_t ldv, void *O)
 {
     for (int64_t j = 0; j < n; j++) {
         if (((const real *)S)[j] == -(real)INFINITY) continue;

@@ -76,9 +76,9 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
                     .score_seen_in_order = step_score_seen_in_order,                                                               \
                     .values = step_values,                                                                                         \
                     .values_seen = step_values_seen,                                                                               \
-                    .values_careful = step_values_careful,                                                                         \
+                    .values_nan_safe = step_values_nan_safe,                                                                       \
                     .add_values = step_add_values,                                                                                 \
-                    .add_values_careful = step_add_values_careful},                                                                \
+                    .add_values_nan_safe = step_add_values_nan_safe},                                                              \
         .softmax = {.shape = ATTN_TILE_SHAPE,                                                                                      \
                     .start = step_start,                                                                                           \
                     .weigh = step_weigh_block,                                                                                     \

@@ -144,8 +144,8 @@ static void step_add_outer(int64_t n, int64_t rows, int64_t dim, const void *A, 
 }
 
 /* The same chains without the queries that A has 0 for, and so with the same bits where these are finite. */
-static void step_add_outer_careful(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
-                                   attn_prefetch *prefetch)
+static void step_add_outer_nan_safe(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
+                                    attn_prefetch *prefetch)
 {
     (void)prefetch;
     for (int64_t j = 0; j < n; j++)

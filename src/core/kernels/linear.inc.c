@@ -28,7 +28,7 @@
         .chunk = {.shape = ATTN_TILE_SHAPE,                                                                                        \
                   .pairs = step_pairs,                                                                                             \
                   .read = step_read,                                                                                               \
-                  .read_careful = step_read_careful,                                                                               \
+                  .read_nan_safe = step_read_nan_safe,                                                                             \
                   .update_state = step_update_state,                                                                               \
                   .weigh = step_weigh_triangle,                                                                                    \
                   .take_rows = step_take_rows,                                                                                     \

@@ -127,7 +127,7 @@ static void step_read(int width, int64_t n, int64_t dim, const void *Xt, const v
     else VF_EACH_WIDTH(read_block, width, 0, n, dim, Xt, V, ldv, Ot, prefetch);
 }
 
-static void step_read_careful(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, void *Ot)
+static void step_read_nan_safe(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, void *Ot)
 {
     for (int64_t c = 0; c < dim; c++)
         for (int v = 0; v < width; v++) {

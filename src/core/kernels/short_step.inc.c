@@ -344,7 +344,7 @@ static int step_short_product(const attn_short_product *p, attn_prefetch *prefet
     return bad;
 }
 
-static void step_short_product_careful(const attn_short_product *p)
+static void step_short_product_nan_safe(const attn_short_product *p)
 {
     for (int64_t m = 0; m < p->rows; m++) {
         const int64_t from = clamped(m + p->from, p->steps), to = clamped(m + p->to, p->steps);
@@ -455,7 +455,7 @@ static void step_short_values(int64_t rows, int64_t n, int64_t dim, const void *
     {                                                                                                                              \
         .shape = ATTN_TILE_SHAPE, .score = step_short_score, .score_in_order = step_short_score_in_order,                          \
         .weigh = step_short_weigh, .begin = step_short_begin, .absorb = step_short_absorb, .settle = step_short_settle,            \
-        .product = step_short_product, .careful = step_short_product_careful, .join = step_short_join,                             \
+        .product = step_short_product, .nan_safe = step_short_product_nan_safe, .join = step_short_join,                           \
         .tile = {step_score, step_lanes_score_in_order, step_short_weigh_lanes, step_short_values}, .four = ATTN_FOUR_STEPS        \
     }
 

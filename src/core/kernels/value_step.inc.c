@@ -96,8 +96,8 @@ static void step_values_seen(int width, int64_t n, int64_t dim_v, const void *P,
     absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, segments, count, &next_rows);
 }
 
-static void step_values_careful(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,
-                                int64_t ldv, const void *factor, void *Ot)
+static void step_values_nan_safe(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,
+                                 int64_t ldv, const void *factor, void *Ot)
 {
     const vf dropped = vf_set(-(real)INFINITY);
     for (int64_t c = 0; c < dim_v; c++)
@@ -123,7 +123,7 @@ static void step_add_values(int width, int64_t n, int64_t dim, const void *P, co
     add_values(width, n, dim, P, V, ldv, Ot, &none);
 }
 
-static void step_add_values_careful(int width, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, void *Ot)
+static void step_add_values_nan_safe(int width, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, void *Ot)
 {
     for (int64_t c = 0; c < dim; c++)
         for (int v = 0; v < width; v++) {

@@ -345,7 +345,7 @@ static void add_product(const call *c, int64_t worker, const attn_tile *tile, in
     void *panels = of_worker(c, worker, c->prepare->panels);
     attn_prefetch nothing = {0};
     int finite = k->outer->pack_rows(tile->rows, B.dim, B.first, B.dtype, B.stride, 1, panels);
-    const attn_outer outer = {.walk = c->walk, .first = tile->first, .rows = tile->rows, .careful = !finite};
+    const attn_outer outer = {.walk = c->walk, .first = tile->first, .rows = tile->rows, .nan_safe = !finite};
     attn_outer_add_all(outer, n, B.dim, A, panels, sum, ld, &nothing);
 }
 

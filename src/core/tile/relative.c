@@ -138,21 +138,21 @@ void attn_each_band(const attn_band *v, const void *X, attn_use_band *use, void 
 }
 
 typedef struct absorbed {
-    int careful;
+    int nan_safe;
     void *Yt;
 } absorbed;
 
 static void absorb(const attn_band *v, int64_t row, int64_t count, void *context)
 {
     const absorbed *to = context;
-    (to->careful ? v->w->kernel.product->add_values_careful : v->w->kernel.product->add_values)(v->width, count, v->dim, v->band,
-                                                                                                row_at(v, row), v->dim, to->Yt);
+    (to->nan_safe ? v->w->kernel.product->add_values_nan_safe : v->w->kernel.product->add_values)(v->width, count, v->dim, v->band,
+                                                                                                  row_at(v, row), v->dim, to->Yt);
 }
 
 void attn_relative_absorb(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side,
-                          const void *X, int careful, void *Yt)
+                          const void *X, int nan_safe, void *Yt)
 {
     const attn_band v = attn_band_of(task, tile, keys, side);
-    absorbed to = {careful, Yt};
+    absorbed to = {nan_safe, Yt};
     attn_each_band(&v, X, absorb, &to);
 }

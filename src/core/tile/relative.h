@@ -41,6 +41,6 @@ void attn_each_band(const attn_band *v, const void *X, attn_use_band *use, void 
 
 /* Yt[c][i] += sum_j X[j][i] row(distance)[c].  careful: what X has 0 for is not read. */
 void attn_relative_absorb(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side,
-                          const void *X, int careful, void *Yt);
+                          const void *X, int nan_safe, void *Yt);
 
 #endif

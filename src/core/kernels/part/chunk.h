@@ -20,7 +20,7 @@ typedef struct attn_chunk_part {
     void (*read)(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, int add, void *Ot,
                  attn_prefetch *prefetch);
     /* Goes on with the sums in Ot, in the order of `read`; what Xt has 0 for is not read. */
-    void (*read_careful)(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, void *Ot);
+    void (*read_nan_safe)(int width, int64_t n, int64_t dim, const void *Xt, const void *V, int64_t ldv, void *Ot);
     /* St[c][d] += sum_j K[j][c] V[j][d], V in column panels. */
     void (*update_state)(int64_t n, int64_t dim_k, int64_t dim_v, const void *K, int64_t ldk, const void *panels, void *St,
                          int64_t ld, attn_prefetch *prefetch);

@@ -72,8 +72,8 @@ typedef struct attn_decode_part {
     void (*add_values)(int64_t rows, int64_t n, int64_t dim_v, const void *P, int64_t ldp, const void *V, attn_dtype dtype,
                        int64_t ldv, void *O, int64_t ldo, int64_t fetch, int far);
     /* The same for one row, but a key whose score S is -infinity contributes nothing, even where its value is NaN or infinite. */
-    void (*add_values_careful)(int64_t n, int64_t dim_v, const void *S, const void *P, const void *V, attn_dtype dtype, int64_t ldv,
-                               void *O);
+    void (*add_values_nan_safe)(int64_t n, int64_t dim_v, const void *S, const void *P, const void *V, attn_dtype dtype,
+                                int64_t ldv, void *O);
     /* 1 if O, one row, has NaN or an infinity. */
     int (*row_not_finite)(int64_t dim_v, const void *O);
 

@@ -23,8 +23,8 @@ typedef struct attn_outer_part {
      * multiple of lanes and at least dim rounded up to lanes.  careful: what A has 0 for is not read. */
     void (*add_outer)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
                       attn_prefetch *prefetch);
-    void (*add_outer_careful)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
-                              attn_prefetch *prefetch);
+    void (*add_outer_nan_safe)(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
+                               attn_prefetch *prefetch);
 
     /* dst[j][c] = factor * src[j][c], src with rows of ld as in add_outer. */
     void (*store_rows)(int64_t n, int64_t dim, double factor, const void *src, int64_t ld, void *dst, attn_dtype dtype,

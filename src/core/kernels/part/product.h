@@ -47,12 +47,12 @@ typedef struct attn_product_part {
     /* As values, with the same bits where it is finite, but a key that is dropped contributes nothing even where its value is NaN
      * or infinite (0 * NaN in values): one whose score, as it was before it became P, is -infinity, or, with drops, whose P is 0.
      * Slow; the scheduler repeats a tile with it when Ot came out not finite and keys were dropped inside visited blocks. */
-    void (*values_careful)(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,
-                           int64_t ldv, const void *factor, void *Ot);
+    void (*values_nan_safe)(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,
+                            int64_t ldv, const void *factor, void *Ot);
 
     /* Ot[c][lane] += sum_j S[j][lane] V[j][c].  careful: what S has 0 for is not read. */
     void (*add_values)(int width, int64_t n, int64_t dim, const void *S, const void *V, int64_t ldv, void *Ot);
-    void (*add_values_careful)(int width, int64_t n, int64_t dim, const void *S, const void *V, int64_t ldv, void *Ot);
+    void (*add_values_nan_safe)(int width, int64_t n, int64_t dim, const void *S, const void *V, int64_t ldv, void *Ot);
 } attn_product_part;
 
 #endif

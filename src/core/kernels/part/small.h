@@ -69,7 +69,7 @@ typedef struct attn_small_part {
      * Returns 1 if some of C is not finite; then `careful` repeats it, slowly and with the same bits where it was, but without
      * those. */
     int (*product)(const attn_short_product *p, attn_prefetch *prefetch);
-    void (*careful)(const attn_short_product *p);
+    void (*nan_safe)(const attn_short_product *p);
     /* C[i][c] = C[i][c] factors[i] + X[i][c], and all of it times inverse[i] unless that is NULL. */
     void (*join)(int64_t rows, int64_t dim, const void *factors, const void *inverse, const void *X, int64_t ldx, void *C,
                  int64_t ldc);

@@ -59,7 +59,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     const attn_kernel *k = &w->kernel;
     const int64_t n = keys->high - keys->low, rows = t->tile.rows, size = (int64_t)attn_dtype_bytes(w->compute);
     void *W = attn_part(task, attn_tiles_of(w)->scratch.S), *dS = attn_part(task, plan->dP);
-    const attn_outer outer = {.walk = w, .first = t->tile.first, .rows = rows, .careful = t->careful_queries};
+    const attn_outer outer = {.walk = w, .first = t->tile.first, .rows = rows, .nan_safe = t->nan_safe_queries};
     char *dK = (char *)to->dK + keys->low * plan->ld_dK * size, *dV = (char *)to->dV + keys->low * plan->ld_dV * size;
 
     if (p->has.grad_alibi_slopes) {
@@ -82,10 +82,10 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
         attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 0, t->dQt + attn_tiles_of(w)->relative.Qrt);
     if (!attn_grads_relative(p)) return;
     if (p->has.relative_keys)
-        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, t->careful_queries, t->Q_panels + plan->relative.Q_panels,
+        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, t->nan_safe_queries, t->Q_panels + plan->relative.Q_panels,
                           to->relative);
     if (p->has.relative_values)
-        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_VALUES, W, t->careful_queries, t->dO_panels, to->relative);
+        attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_VALUES, W, t->nan_safe_queries, t->dO_panels, to->relative);
 }
 
 /* dS of one block into dQ alone; a dropped key adds nothing even where it is NaN or infinite. */
@@ -96,8 +96,8 @@ static void accumulate_queries(const attn_task *task, const attn_gradient_tile *
     const int64_t n = keys->high - keys->low;
     void *dS = attn_part(task, attn_sums_of(w)->dP);
     derive_scores(task, t, keys, 1);
-    (t->dropped ? k->product->add_values_careful : k->product->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS,
-                                                                           keys->K_wide, keys->ldk_wide, t->dQt);
+    (t->dropped ? k->product->add_values_nan_safe : k->product->add_values)(t->tile.width, n, w->problem.shape.dim_qk, dS,
+                                                                            keys->K_wide, keys->ldk_wide, t->dQt);
     if (w->problem.has.relative_keys)
         attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 1, t->dQt + attn_tiles_of(w)->relative.Qrt);
 }
@@ -172,7 +172,7 @@ static void clear_queries(const attn_walk *w, const attn_gradient_tile *t)
 }
 
 /* dQ of one tile again.  For one whose dQ is not finite although keys were dropped, since 0 * NaN must not leak. */
-static void repeat_carefully(const attn_task *task, attn_gradient_tile *t)
+static void repeat_nan_safe(const attn_task *task, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
     clear_queries(w, t);
@@ -226,7 +226,7 @@ static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn
     if (!attn_is_additive(p) && (t->dropped || p->has.relative_keys) &&
         (w->kernel.softmax->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt) ||
          w->kernel.softmax->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt + attn_tiles_of(w)->relative.Qrt)))
-        repeat_carefully(task, t);
+        repeat_nan_safe(task, t);
     if (attn_tiles_of(w)->relative.two)
         w->kernel.storage->store_columns(
             t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_scale(task), t->dQt + attn_tiles_of(w)->relative.Qrt,

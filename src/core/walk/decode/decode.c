@@ -129,18 +129,18 @@ static void prefetch_factors(const attn_decode_group *g, const attn_decode_block
     }
 }
 
-static void value_carefully(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *rows,
-                            int64_t fetch, void *context)
+static void value_nan_safe(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *rows,
+                           int64_t fetch, void *context)
 {
     const attn_walk *w = g->call->walk;
     const attn_decode_block *b = context; /* its S, kept and O are those of one row */
     (void)fetch;
-    w->kernel.decode->add_values_careful(n, s->dim, attn_decode_at(g, b->kept, j - b->base), attn_decode_at(g, b->S, j - b->base),
-                                         rows, s->layout->dtype, s->layout->stride[2], b->O);
+    w->kernel.decode->add_values_nan_safe(n, s->dim, attn_decode_at(g, b->kept, j - b->base), attn_decode_at(g, b->S, j - b->base),
+                                          rows, s->layout->dtype, s->layout->stride[2], b->O);
 }
 
 /* A row again whose O is not finite although keys were dropped, since 0 * NaN must not leak. */
-static void repeat_carefully(const attn_decode_group *g, const attn_decode_block *b, int64_t row)
+static void repeat_nan_safe(const attn_decode_group *g, const attn_decode_block *b, int64_t row)
 {
     const attn_walk *w = g->call->walk;
     attn_decode_block one = *b;
@@ -149,7 +149,7 @@ static void repeat_carefully(const attn_decode_group *g, const attn_decode_block
     one.O = attn_decode_at(g, b->O, row * g->ldo);
     if (!w->kernel.decode->row_not_finite(g->ldo, one.O)) return;
     memset(one.O, 0, (size_t)(g->ldo * g->size));
-    attn_decode_pieces(g, &g->values, b->low, b->high, NULL, value_carefully, &one);
+    attn_decode_pieces(g, &g->values, b->low, b->high, NULL, value_nan_safe, &one);
 }
 
 /* then: what this worker will read after the block. */
@@ -184,7 +184,7 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, const ch
     attn_decode_pieces(g, &g->values, b->low, b->high, then, value_piece, b);
     if (plan->integer_values) join_digits(g, b);
     for (int64_t row = 0; row < g->rows; row++)
-        if (dropped >> row & 1) repeat_carefully(g, b, row);
+        if (dropped >> row & 1) repeat_nan_safe(g, b, row);
 }
 
 /* ---- tasks ---- */

@@ -65,17 +65,17 @@ static void value_piece(const attn_decode_group *g, const attn_decode_source *s,
     w->kernel.decode->add_values(g->rows, n, s->dim, P, g->lds, V.at, V.dtype, V.ld, b->O, g->ldo, V.fetch, plan->streams);
 }
 
-static void value_carefully(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
-                            int64_t fetch, void *context)
+static void value_nan_safe(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
+                           int64_t fetch, void *context)
 {
     const attn_decode_block *b = context; /* its S, kept and O are those of one row */
     const rows V = usable(g, s, j, n, at, fetch);
-    g->call->walk->kernel.decode->add_values_careful(n, s->dim, attn_decode_at(g, b->kept, j - b->base),
-                                                     attn_decode_at(g, b->S, j - b->base), V.at, V.dtype, V.ld, b->O);
+    g->call->walk->kernel.decode->add_values_nan_safe(n, s->dim, attn_decode_at(g, b->kept, j - b->base),
+                                                      attn_decode_at(g, b->S, j - b->base), V.at, V.dtype, V.ld, b->O);
 }
 
 /* A row again whose O is not finite although keys were dropped, since 0 * NaN must not leak. */
-static void repeat_carefully(const attn_decode_group *g, const attn_decode_block *b, int64_t row)
+static void repeat_nan_safe(const attn_decode_group *g, const attn_decode_block *b, int64_t row)
 {
     attn_decode_block one = *b;
     one.S = attn_decode_at(g, b->S, row * g->lds);
@@ -83,7 +83,7 @@ static void repeat_carefully(const attn_decode_group *g, const attn_decode_block
     one.O = attn_decode_at(g, b->O, row * g->ldo);
     if (!g->call->walk->kernel.decode->row_not_finite(g->ldo, one.O)) return;
     memset(one.O, 0, (size_t)(g->ldo * g->size));
-    attn_decode_pieces(g, &g->values, b->low, b->high, NULL, value_carefully, &one);
+    attn_decode_pieces(g, &g->values, b->low, b->high, NULL, value_nan_safe, &one);
 }
 
 /* One block of tiles, which m, l and O of the part absorb.  then: what this worker will read after it. */
@@ -111,7 +111,7 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O,
     memset(b->O, 0, (size_t)(attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
     attn_decode_pieces(g, &g->values, b->low, b->high, then, value_piece, b);
     for (int64_t row = 0; row < g->rows; row++) {
-        if (dropped >> row & 1) repeat_carefully(g, b, row);
+        if (dropped >> row & 1) repeat_nan_safe(g, b, row);
         order->join_row(w->problem.shape.dim_v, attn_decode_at(g, factors, row), attn_decode_at(g, b->O, row * g->ldo),
                         attn_decode_at(g, O, row * g->ldo));
     }

@@ -64,7 +64,7 @@ static int open_tile(const attn_task *task, int64_t number, attn_gradient_tile *
     if (!attn_gradient_tile_open(task, number, 0, t)) return 0;
     attn_tangent_open(&plan_of(task)->tangents, task, t);
     if (!p->has.tan_q) return 1;
-    t->careful_queries |=
+    t->nan_safe_queries |=
         !w->kernel.outer->pack_rows(t->tile.rows, p->shape.dim_qk, attn_query_row(task, task->args->tan_q, q, t->tile.first),
                                     q->dtype, q->stride[2], attn_task_scale(task), panels);
     return 1;
@@ -129,7 +129,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     void *second_Qt = attn_part(task, plan->sums.dQt);
     char *second_K = (char *)to->dK + keys->low * plan->sums.ld_dK * size,
          *second_V = (char *)to->dV + keys->low * plan->sums.ld_dV * size;
-    attn_outer outer = {.walk = w, .first = t->tile.first, .rows = t->tile.rows, .careful = t->careful_queries};
+    attn_outer outer = {.walk = w, .first = t->tile.first, .rows = t->tile.rows, .nan_safe = t->nan_safe_queries};
     attn_prefetch none = {0};
 
     if (p->has.second_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, X);
@@ -143,12 +143,12 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
         if (p->has.tan_q) attn_outer_add(&outer, n, D, Y, attn_part(task, plan->Q_panels), second_K, plan->sums.ld_dK, &none);
     }
 
-    int careful = t->dropped && k->outer->rows_not_finite(n, D, keys->K, keys->ldk);
-    (careful ? k->product->add_values_careful : k->product->add_values)(t->tile.width, n, D, X, keys->K, keys->ldk, second_Qt);
+    int nan_safe = t->dropped && k->outer->rows_not_finite(n, D, keys->K, keys->ldk);
+    (nan_safe ? k->product->add_values_nan_safe : k->product->add_values)(t->tile.width, n, D, X, keys->K, keys->ldk, second_Qt);
     if (!p->has.tan_k) return;
-    careful = t->dropped && k->outer->rows_not_finite(n, D, tangents->K, tangents->ldk);
-    (careful ? k->product->add_values_careful : k->product->add_values)(t->tile.width, n, D, Y, tangents->K, tangents->ldk,
-                                                                        second_Qt);
+    nan_safe = t->dropped && k->outer->rows_not_finite(n, D, tangents->K, tangents->ldk);
+    (nan_safe ? k->product->add_values_nan_safe : k->product->add_values)(t->tile.width, n, D, Y, tangents->K, tangents->ldk,
+                                                                          second_Qt);
 }
 
 /* Up to the second walk. */

@@ -120,7 +120,7 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
 {
     const attn_linear_walk *w = head->walk;
     const int64_t dv = w->problem.shape.dim_v, seen = chunk ? at + rows : 0;
-    const int width = (int)attn_ceil_div(rows, w->kernel.lanes), careful = chunk && !chunk->finite;
+    const int width = (int)attn_ceil_div(rows, w->kernel.lanes), nan_safe = chunk && !chunk->finite;
     void *Qt = attn_linear_part(head, w->scratch.Qt), *S = attn_linear_part(head, w->scratch.S);
     void *Ot = attn_linear_part(head, w->scratch.Ot), *l = attn_linear_lanes(head, LANES_L);
 
@@ -137,10 +137,10 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
         }
     }
     if (w->normalised) w->kernel.chunk->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
-    w->kernel.chunk->read(width, w->dim_f + (careful ? 0 : seen), dv, Qt, attn_linear_part(head, w->scratch.state), w->ld_v, 0, Ot,
+    w->kernel.chunk->read(width, w->dim_f + (nan_safe ? 0 : seen), dv, Qt, attn_linear_part(head, w->scratch.state), w->ld_v, 0, Ot,
                           prefetch);
     /* Pairs of weight 0 add nothing, even where the value is NaN or infinite: it may come after the query. */
-    if (careful) w->kernel.chunk->read_careful(width, seen, dv, S, chunk->V, w->ld_v, Ot);
+    if (nan_safe) w->kernel.chunk->read_nan_safe(width, seen, dv, S, chunk->V, w->ld_v, Ot);
 }
 
 /* Every query head's queries of first .. first+n-1.  Meanwhile rows of what comes next are prefetched: of the next head, or after

@@ -59,7 +59,7 @@ void attn_linear_gated_lanes(const attn_linear_head *head, const attn_linear_gat
 /* What a tile of readers gets, of the state and of the first `keys` keys, in scratch.Ot; P^T stays in scratch.S.  careful:
  * pairs of weight 0 add nothing, even where the value is NaN or infinite. */
 static void read_tile(const attn_linear_head *head, const attn_linear_gated *g, const void *state, const void *F, int64_t at,
-                      int64_t rows, int strict, int64_t keys, int careful)
+                      int64_t rows, int strict, int64_t keys, int nan_safe)
 {
     const attn_linear_walk *w = head->walk;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), seen = at + rows;
@@ -78,7 +78,8 @@ static void read_tile(const attn_linear_head *head, const attn_linear_gated *g, 
     }
     w->kernel.chunk->read(width, w->dim_f, w->dim_u, Xt, state, w->ld_v, 0, Ot, &none);
     attn_linear_gated_lanes(head, g, at, rows, 0, 1, w->dim_u, Ot);
-    (careful ? w->kernel.product->add_values_careful : w->kernel.product->add_values)(width, keys, w->dim_u, S, g->U, w->ld_v, Ot);
+    (nan_safe ? w->kernel.product->add_values_nan_safe : w->kernel.product->add_values)(width, keys, w->dim_u, S, g->U, w->ld_v,
+                                                                                        Ot);
 }
 
 void attn_linear_gated_solve(const attn_linear_head *head, attn_linear_gated *g, const void *state)

@@ -134,7 +134,7 @@ attn_prefetch attn_small_look_ahead(const attn_task *task, int64_t head)
 int attn_small_multiply(const attn_walk *w, const attn_short_product *p, attn_prefetch *prefetch)
 {
     if (!w->kernel.small->product(p, prefetch)) return 0;
-    w->kernel.small->careful(p);
+    w->kernel.small->nan_safe(p);
     return 1;
 }
 

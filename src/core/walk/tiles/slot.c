@@ -58,7 +58,7 @@ static int score(const attn_task *task, const attn_slot *s, const attn_keys *key
 }
 
 /* found: what score returned. */
-static void fold(const attn_task *task, const attn_slot *s, const attn_keys *keys, int found, int careful)
+static void fold(const attn_task *task, const attn_slot *s, const attn_keys *keys, int found, int nan_safe)
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
@@ -74,7 +74,7 @@ static void fold(const attn_task *task, const attn_slot *s, const attn_keys *key
     /* What comes next is the block of keys after this one; an address past the end is only a hint. */
     const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
     int64_t next_ld = keys->ldk;
-    if (!careful) attn_task_look_ahead(task, n, &next, &next_ld);
+    if (!nan_safe) attn_task_look_ahead(task, n, &next, &next_ld);
     else memcpy(scratch, S, (size_t)(n * w->tile_q) * attn_dtype_bytes(w->compute)); /* they tell which keys are dropped */
 
     if (attn_weighs_alone(&w->problem)) {
@@ -83,12 +83,12 @@ static void fold(const attn_task *task, const attn_slot *s, const attn_keys *key
         factor = room_of_factor;
         k->softmax->weigh(width, n, S, attn_part(task, at->block_max), drop, s->m, s->l, factor);
     }
-    if (careful) k->product->values_careful(width, n, dim_v, S, scratch, drop != NULL, keys->V, ldv, factor, s->Ot);
+    if (nan_safe) k->product->values_nan_safe(width, n, dim_v, S, scratch, drop != NULL, keys->V, ldv, factor, s->Ot);
     else if (factor && found & ATTN_SCORE_STAIRS)
         k->product->values_seen(width, n, dim_v, S, keys->V, ldv, factor, s->Ot, attn_part(task, at->low),
                                 attn_part(task, at->high), next, next_ld);
     else k->product->values(width, n, dim_v, S, keys->V, ldv, factor, s->Ot, next, next_ld);
-    if (w->problem.has.relative_values) attn_relative_absorb(task, &s->tile, keys, ATTN_RELATIVE_VALUES, S, careful, s->Ot);
+    if (w->problem.has.relative_values) attn_relative_absorb(task, &s->tile, keys, ATTN_RELATIVE_VALUES, S, nan_safe, s->Ot);
 }
 
 /* The slot's next run of keys from run->high on, below `high`. */
@@ -158,7 +158,7 @@ void attn_slot_close_part(attn_slot *s, const attn_slot *own)
 /* All of one tile's blocks again.  For a tile whose O is not finite although keys were dropped, since 0 * NaN must not leak; and
  * for one with lanes that see no key and are to weigh all alike.  In the same parts as before, so that rows that were right keep
  * their bits. */
-static void repeat_carefully(const attn_task *task, attn_slot *s)
+static void repeat_nan_safe(const attn_task *task, attn_slot *s)
 {
     const attn_walk *w = task->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
@@ -231,7 +231,7 @@ void attn_slot_finish(attn_slot *s, char *shared)
         attn_task_pack(task, &s->tile, s->Qt);
         repeat = 1;
     }
-    if (repeat) repeat_carefully(task, s);
+    if (repeat) repeat_nan_safe(task, s);
     if (p->score.normaliser == ATTN_NORMALISER_SIGMOID) w->kernel.alone->settle(s->tile.width, s->l);
     finish(task, s);
     if (s->empty || attn_has_sink(p)) mark_empty(task, s);
