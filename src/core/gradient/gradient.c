@@ -202,9 +202,9 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
     score_values(task, t, keys, dP);
     if (p->has.relative_values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
     const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &room);
-    if (attn_weighs_alone(p))
-        w->kernel.alone->gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,
-                                  attn_part(task, at->modifiers));
+    if (attn_is_elementwise(p))
+        w->kernel.elementwise->gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,
+                                        attn_part(task, at->modifiers));
     else w->kernel.gradient->gradient(t->tile.width, n, S, dP, t->lse, t->delta, drop, keep, attn_part(task, at->modifiers));
     if (t->empty) w->kernel.modify->revive(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */
 }

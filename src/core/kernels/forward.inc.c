@@ -98,7 +98,8 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
                    .block_max = step_block_max},                                                                                   \
         .relative = {ATTN_TILE_SHAPE, step_add_skewed, step_skew, step_add_to_lanes, step_sum_keys}, .outputs = ATTN_OUTPUTS_PART, \
         .additive = {ATTN_TILE_SHAPE, step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},     \
-        .alone = {ATTN_TILE_SHAPE, step_weigh_alone, step_settle, step_weigh_alone_over, step_gradient_alone},                     \
+        .elementwise = {ATTN_TILE_SHAPE, step_elementwise_weights, step_clamp_denominator, step_elementwise_weights_over,          \
+                        step_elementwise_gradient},                                                                                \
         .small = ATTN_SMALL_PART, .merge = {step_part_weights, step_add_parts, step_part_inner},                                   \
     }
 

@@ -13,10 +13,10 @@
 #define ATTN_KERNELS_KERNEL_H
 
 #include "part/additive.h"
-#include "part/alone.h"
 #include "part/chunk.h"
 #include "part/decode.h"
 #include "part/digits.h"
+#include "part/elementwise.h"
 #include "part/features.h"
 #include "part/gate.h"
 #include "part/gradient.h"
@@ -44,7 +44,7 @@ typedef struct attn_forward_parts { /* fwd_<type>.c */
     attn_relative_part relative;
     attn_outputs_part outputs;
     attn_additive_part additive;
-    attn_alone_part alone;
+    attn_elementwise_part elementwise;
     attn_small_part small;
     attn_merge_part merge;
 } attn_forward_parts;

@@ -21,7 +21,7 @@ VF_INLINE void weight_alone(const attn_normaliser kind, vf s, vf shift, vf *weig
     *slope = vf_select(none, vf_zero(), vf_mul(vf_mul(e, w), w));
 }
 
-VF_INLINE void weigh_alone_block(const attn_normaliser kind, int width, int64_t n, vf shift, real *S, real *l)
+VF_INLINE void elementwise_weights_block(const attn_normaliser kind, int width, int64_t n, vf shift, real *S, real *l)
 {
     const vf dropped = vf_set(-(real)INFINITY);
     for (int v = 0; v < width; v++) {
@@ -38,19 +38,20 @@ VF_INLINE void weigh_alone_block(const attn_normaliser kind, int width, int64_t 
 }
 
 /* S becomes weights before they are divided, l counts keys. */
-static void weigh_alone(attn_normaliser kind, double shift, int width, int64_t n, real *S, real *l)
+static void elementwise_weights(attn_normaliser kind, double shift, int width, int64_t n, real *S, real *l)
 {
-    if (kind == ATTN_NORMALISER_RELU) weigh_alone_block(ATTN_NORMALISER_RELU, width, n, vf_zero(), S, l);
-    else weigh_alone_block(ATTN_NORMALISER_SIGMOID, width, n, vf_set((real)shift), S, l);
+    if (kind == ATTN_NORMALISER_RELU) elementwise_weights_block(ATTN_NORMALISER_RELU, width, n, vf_zero(), S, l);
+    else elementwise_weights_block(ATTN_NORMALISER_SIGMOID, width, n, vf_set((real)shift), S, l);
 }
 
-static void step_weigh_alone(attn_normaliser kind, double shift, int width, int64_t n, void *S, const attn_drop *drop, void *l)
+static void step_elementwise_weights(attn_normaliser kind, double shift, int width, int64_t n, void *S, const attn_drop *drop,
+                                     void *l)
 {
-    weigh_alone(kind, shift, width, n, S, l);
+    elementwise_weights(kind, shift, width, n, S, l);
     if (drop) step_drop(width, n, S, drop);
 }
 
-static void step_settle(int width, void *l)
+static void step_clamp_denominator(int width, void *l)
 {
     for (int v = 0; v < width; v++) {
         real *at = (real *)l + v * VF_LANES;
@@ -58,10 +59,10 @@ static void step_settle(int width, void *l)
     }
 }
 
-static void step_weigh_alone_over(attn_normaliser kind, double shift, int width, int64_t n, void *S, const void *l)
+static void step_elementwise_weights_over(attn_normaliser kind, double shift, int width, int64_t n, void *S, const void *l)
 {
     real ignored[TILE] = {0};
-    weigh_alone(kind, shift, width, n, S, ignored);
+    elementwise_weights(kind, shift, width, n, S, ignored);
     for (int v = 0; v < width; v++) {
         vf sum = vf_load((const real *)l + v * VF_LANES), inverse = vf_div(vf_set(1), sum);
         vm empty = vf_eq(sum, vf_zero());
@@ -72,8 +73,8 @@ static void step_weigh_alone_over(attn_normaliser kind, double shift, int width,
     }
 }
 
-VF_INLINE void gradient_alone_block(const attn_normaliser kind, vf shift, int width, int64_t n, real *S, real *dP, const real *lse,
-                                    const attn_drop *drop, double keep, real *after)
+VF_INLINE void elementwise_gradient_block(const attn_normaliser kind, vf shift, int width, int64_t n, real *S, real *dP,
+                                          const real *lse, const attn_drop *drop, double keep, real *after)
 {
     const vf kept = vf_set((real)keep);
     for (int v = 0; v < width; v++) { /* after: what is left of 1 */
@@ -93,12 +94,12 @@ VF_INLINE void gradient_alone_block(const attn_normaliser kind, vf shift, int wi
     }
 }
 
-static void step_gradient_alone(attn_normaliser kind, double shift, int width, int64_t n, void *S, void *dP, const void *lse,
-                                const attn_drop *drop, double keep, void *scratch)
+static void step_elementwise_gradient(attn_normaliser kind, double shift, int width, int64_t n, void *S, void *dP, const void *lse,
+                                      const attn_drop *drop, double keep, void *scratch)
 {
     if (kind == ATTN_NORMALISER_RELU)
-        gradient_alone_block(ATTN_NORMALISER_RELU, vf_zero(), width, n, S, dP, lse, drop, keep, scratch);
-    else gradient_alone_block(ATTN_NORMALISER_SIGMOID, vf_set((real)shift), width, n, S, dP, lse, drop, keep, scratch);
+        elementwise_gradient_block(ATTN_NORMALISER_RELU, vf_zero(), width, n, S, dP, lse, drop, keep, scratch);
+    else elementwise_gradient_block(ATTN_NORMALISER_SIGMOID, vf_set((real)shift), width, n, S, dP, lse, drop, keep, scratch);
 }
 
 #endif

@@ -47,8 +47,8 @@ static const attn_kernel given[SETS][TYPES] = {
 #define PART(name, symbol)                    .name = &(symbol),
 #define FORWARD(symbol)                                                                                                            \
     .storage = &(symbol).storage, .product = &(symbol).product, .softmax = &(symbol).softmax, .modify = &(symbol).modify,          \
-    .relative = &(symbol).relative, .outputs = &(symbol).outputs, .additive = &(symbol).additive, .alone = &(symbol).alone,        \
-    .small = &(symbol).small, .merge = &(symbol).merge,
+    .relative = &(symbol).relative, .outputs = &(symbol).outputs, .additive = &(symbol).additive,                                  \
+    .elementwise = &(symbol).elementwise, .small = &(symbol).small, .merge = &(symbol).merge,
 #define BACKWARD(symbol)                                                                                                           \
     .outer = &(symbol).outer, .gradient = &(symbol).gradient, .additive_gradient = &(symbol).additive,                             \
     .small_gradient = &(symbol).small,

@@ -186,7 +186,7 @@ static attn_status check_normaliser(const attn_resolved *p, attn_error *error)
                  "sink is there and score.normaliser is %s; a sink joins the denominator of softmax", normaliser_text(kind));
     CHECK(kind != ATTN_NORMALISER_SOFTMAX_ONE || p->mask.empty == ATTN_EMPTY_ZERO, ATTN_ERR_ARGUMENT,
           "mask.empty is uniform and score.normaliser is softmax one; with a sink an empty row has all its weight on the sink");
-    if (!attn_weighs_alone(p)) return ATTN_OK;
+    if (!attn_is_elementwise(p)) return ATTN_OK;
     CHECK(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_UNSUPPORTED,
           "score.normaliser is %s and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are there for softmax",
           normaliser_text(kind));

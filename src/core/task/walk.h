@@ -64,7 +64,7 @@ static inline int attn_is_additive(const attn_resolved *p) { return p->score.kin
 static inline int attn_scores_bf16(const attn_walk *walk) { return walk->kernel.pairs != NULL; }
 
 /* 1 if a weight is a function of its own score alone. */
-static inline int attn_weighs_alone(const attn_resolved *p) { return p->score.normaliser >= ATTN_NORMALISER_SIGMOID; }
+static inline int attn_is_elementwise(const attn_resolved *p) { return p->score.normaliser >= ATTN_NORMALISER_SIGMOID; }
 
 static inline int attn_has_sink(const attn_resolved *p)
 {

@@ -264,7 +264,7 @@ void attn_task_weigh(const attn_task *task, int width, int64_t n, const void *m,
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_score *how = &w->problem.score;
     void *S = attn_part(task, at->S);
-    if (attn_weighs_alone(&w->problem)) w->kernel.alone->weigh_over(how->normaliser, how->shift, width, n, S, l);
+    if (attn_is_elementwise(&w->problem)) w->kernel.elementwise->weights_over(how->normaliser, how->shift, width, n, S, l);
     else w->kernel.outputs->weigh(width, n, S, m, l);
 }
 

@@ -39,7 +39,7 @@ void attn_slot_start_with(const attn_task *task, const attn_slot *s, double sink
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     task->walk->kernel.softmax->start(s->tile.width, task->walk->problem.shape.dim_v, sink, s->m, s->l, s->Ot);
-    if (attn_weighs_alone(&task->walk->problem)) memset(s->m, 0, (size_t)at->lane_bytes); /* and stays */
+    if (attn_is_elementwise(&task->walk->problem)) memset(s->m, 0, (size_t)at->lane_bytes); /* and stays */
 }
 
 void attn_slot_start(const attn_task *task, const attn_slot *s) { attn_slot_start_with(task, s, attn_task_sink(task)); }
@@ -77,8 +77,8 @@ static void fold(const attn_task *task, const attn_slot *s, const attn_keys *key
     if (!nan_safe) attn_task_look_ahead(task, n, &next, &next_ld);
     else memcpy(scratch, S, (size_t)(n * w->tile_q) * attn_dtype_bytes(w->compute)); /* they tell which keys are dropped */
 
-    if (attn_weighs_alone(&w->problem)) {
-        k->alone->weigh(how->normaliser, how->shift, width, n, S, drop, s->l);
+    if (attn_is_elementwise(&w->problem)) {
+        k->elementwise->weights(how->normaliser, how->shift, width, n, S, drop, s->l);
     } else {
         factor = room_of_factor;
         k->softmax->weigh(width, n, S, attn_part(task, at->block_max), drop, s->m, s->l, factor);
@@ -232,7 +232,7 @@ void attn_slot_finish(attn_slot *s, char *shared)
         repeat = 1;
     }
     if (repeat) repeat_nan_safe(task, s);
-    if (p->score.normaliser == ATTN_NORMALISER_SIGMOID) w->kernel.alone->settle(s->tile.width, s->l);
+    if (p->score.normaliser == ATTN_NORMALISER_SIGMOID) w->kernel.elementwise->clamp_denominator(s->tile.width, s->l);
     finish(task, s);
     if (s->empty || attn_has_sink(p)) mark_empty(task, s);
     if (!plan->outputs) return;
