@@ -137,8 +137,8 @@ static void try_sample(const sample *s, double sink)
         it.kernel.softmax->finish(1, 1, s->dim_v, 1, tile.m, tile.l, tile.O, wanted, it.compute, s->dim_v, wanted_lse, 1);
         order->merge_row(s->dim_v, at(other.m, 2 * i), at(other.l, 2 * i), at(other.O, i * s->ldo), at(rows.m, 2 * i),
                          at(rows.l, 2 * i), at(rows.O, i * s->ldo));
-        order->settle_row(s->dim_v, at(rows.m, 2 * i), at(rows.l, 2 * i), at(rows.O, i * s->ldo), s->dtype, room, o, it.compute,
-                          lse);
+        order->normalise_row(s->dim_v, at(rows.m, 2 * i), at(rows.l, 2 * i), at(rows.O, i * s->ldo), s->dtype, room, o, it.compute,
+                             lse);
         assert_memory_equal(at(rows.m, 2 * i), tile.m, (size_t)size());
         assert_memory_equal(at(rows.l, 2 * i), tile.l, (size_t)size());
         assert_memory_equal(o, wanted, (size_t)(s->dim_v * size()));
@@ -177,7 +177,7 @@ void test_order_edges(void **state)
     (void)state;
     put(it.compute, m, 0, it.lowest);
     for (int64_t c = 0; c < ldo; c++) put(it.compute, O, c, NAN);
-    it.decode->order.settle_row(DIM, m, l, O, it.compute, room, o, it.compute, lse);
+    it.decode->order.normalise_row(DIM, m, l, O, it.compute, room, o, it.compute, lse);
     for (int64_t c = 0; c < DIM; c++) assert_true(get(it.compute, o, c) == 0);
     assert_true(get(it.compute, lse, 0) == -INFINITY);
     for (int64_t j = 0; j < N; j++) put(it.compute, S, j, (double)j);

@@ -198,7 +198,7 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
     attn_drop room;
 
     t->dropped = attn_task_score(task, &t->tile, t->Qt, keys, slope, NULL);
-    if (t->empty) w->kernel.modify->revive(t->tile.width, n, S, t->empty);
+    if (t->empty) w->kernel.modify->unmask_empty(t->tile.width, n, S, t->empty);
     score_values(task, t, keys, dP);
     if (p->has.relative_values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
     const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &room);
@@ -206,5 +206,5 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
         w->kernel.elementwise->gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,
                                         attn_part(task, at->modifiers));
     else w->kernel.gradient->gradient(t->tile.width, n, S, dP, t->lse, t->delta, drop, keep, attn_part(task, at->modifiers));
-    if (t->empty) w->kernel.modify->revive(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */
+    if (t->empty) w->kernel.modify->unmask_empty(t->tile.width, n, dP, t->empty); /* their weights depend on nothing */
 }

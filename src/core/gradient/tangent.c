@@ -83,7 +83,7 @@ void attn_tangent_scores(const attn_tangents *plan, const attn_task *task, const
                            p->at.tan_bias.dtype, p->at.tan_bias.stride[2], p->at.tan_bias.stride[3]};
         w->kernel.modify->add_bias(t->tile.width, t->tile.rows, n, Sd, stale, &bias, attn_part(task, at->modifiers));
     }
-    if (t->empty) w->kernel.modify->revive(t->tile.width, n, Sd, t->empty); /* their weights depend on nothing */
+    if (t->empty) w->kernel.modify->unmask_empty(t->tile.width, n, Sd, t->empty); /* their weights depend on nothing */
 }
 
 /* At += X^T (rows of V), reading no row that X has 0 for where such a row may be poisoned. */
@@ -111,7 +111,7 @@ static void add_block(const attn_tangents *plan, const attn_task *task, attn_gra
 
     t->dropped = attn_task_score(task, &t->tile, attn_part(task, at->Qt), keys,
                                  p->score.softcap > 0 ? attn_part(task, own->slope) : NULL, NULL);
-    if (t->empty) w->kernel.modify->revive(t->tile.width, n, S, t->empty);
+    if (t->empty) w->kernel.modify->unmask_empty(t->tile.width, n, S, t->empty);
     attn_tangent_scores(plan, task, t, keys, tangents, NULL);
     w->kernel.tangent->tangent(t->tile.width, n, S, Sd, attn_part(task, own->lse), attn_task_drop(task, &t->tile, keys->low, &room),
                                keep, attn_part(task, plan->mu));

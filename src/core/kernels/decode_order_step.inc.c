@@ -232,8 +232,8 @@ static void step_merge_row(int64_t dim_v, const void *m_other, const void *l_oth
 }
 
 /* As step_finish, which stores 0 for 0 too, whatever the factor is. */
-static void step_settle_row(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *room, void *o,
-                            attn_dtype dtype, void *lse)
+static void step_normalise_row(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *room, void *o,
+                               attn_dtype dtype, void *lse)
 {
     const real most = *(const real *)m, total = *(const real *)l;
     const vf factor = vf_div(vf_set(1), vf_set(total)), none = vf_zero();
@@ -250,7 +250,7 @@ static void step_settle_row(int64_t dim_v, const void *m, const void *l, const v
 #define ATTN_DECODE_ORDER                                                                                                          \
     {                                                                                                                              \
         .scores = step_ordered_scores, .add_strip_row = step_add_strip_row, .absorb_rows = step_absorb_rows,                       \
-        .join_row = step_join_row, .merge_row = step_merge_row, .settle_row = step_settle_row                                      \
+        .join_row = step_join_row, .merge_row = step_merge_row, .normalise_row = step_normalise_row                                \
     }
 
 #endif

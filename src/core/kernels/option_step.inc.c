@@ -104,7 +104,7 @@ static int step_find_empty(int width, int64_t rows, const void *l, int32_t *empt
     return any;
 }
 
-static void step_revive(int width, int64_t n, void *S, const int32_t *empty)
+static void step_unmask_empty(int width, int64_t n, void *S, const int32_t *empty)
 {
     for (int v = 0; v < width; v++) {
         vm dead = vf_gt(vf_of_i32(empty + v * VF_LANES), vf_zero());

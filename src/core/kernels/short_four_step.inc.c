@@ -131,7 +131,7 @@ static int step_four_weigh(int width, int64_t rows, int64_t n, void *S, void *bl
     for (int64_t j = 0; j < n; j++) sum = vf_add(sum, vf_load_four(P + j * FOUR));
     vf_store(block_max, at);
     vf_store(factors, sum);
-    return step_short_settle(rows, block_max, factors, lse, lse_stride);
+    return step_short_finish(rows, block_max, factors, lse, lse_stride);
 }
 
 VF_INLINE void four_value_strip(const int width, int64_t rows, int64_t n, const real *P, const real *V, int64_t ldv,

@@ -256,7 +256,7 @@ static void step_short_begin(int64_t rows, void *m, void *l)
 }
 
 /* Returns 1 if some l is 0. */
-static int step_short_settle(int64_t rows, const void *most, void *sums, void *lse, int64_t lse_stride)
+static int step_short_finish(int64_t rows, const void *most, void *sums, void *lse, int64_t lse_stride)
 {
     int empty = 0;
     const real *m = most;
@@ -401,7 +401,7 @@ static int step_short_weigh_lanes(int width, int64_t rows, int64_t n, void *S, v
                                   int64_t lse_stride)
 {
     VF_EACH_WIDTH(weigh_lanes_block, width, n, S, block_max, factors);
-    return step_short_settle(rows, block_max, factors, lse, lse_stride);
+    return step_short_finish(rows, block_max, factors, lse, lse_stride);
 }
 
 VF_INLINE void short_value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv,
@@ -454,7 +454,7 @@ static void step_short_values(int64_t rows, int64_t n, int64_t dim, const void *
 #define ATTN_SMALL_PART                                                                                                            \
     {                                                                                                                              \
         .shape = ATTN_TILE_SHAPE, .score = step_short_score, .score_in_order = step_short_score_in_order,                          \
-        .weigh = step_short_weigh, .begin = step_short_begin, .absorb = step_short_absorb, .settle = step_short_settle,            \
+        .weigh = step_short_weigh, .begin = step_short_begin, .absorb = step_short_absorb, .finish = step_short_finish,            \
         .product = step_short_product, .nan_safe = step_short_product_nan_safe, .join = step_short_join,                           \
         .tile = {step_score, step_lanes_score_in_order, step_short_weigh_lanes, step_short_values}, .four = ATTN_FOUR_STEPS        \
     }

@@ -26,8 +26,8 @@ typedef struct attn_decode_order {
     /* One row: m, l and O absorb the state of other keys. */
     void (*merge_row)(int64_t dim_v, const void *m_other, const void *l_other, const void *O_other, void *m, void *l, void *O);
     /* One row: o and lse (NULL: skipped) from m, l and O.  room: T[2 * (dim_v rounded up to lanes)]. */
-    void (*settle_row)(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *room, void *o,
-                       attn_dtype dtype, void *lse);
+    void (*normalise_row)(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *room, void *o,
+                          attn_dtype dtype, void *lse);
 } attn_decode_order;
 
 /*

@@ -31,7 +31,7 @@ typedef struct attn_modify_part {
     void (*add_strip)(int width, int64_t n, void *S, const void *strip, void *block_max);
 
     /* S = 0 in the lanes where empty is 1. */
-    void (*revive)(int width, int64_t n, void *S, const int32_t *empty);
+    void (*unmask_empty)(int width, int64_t n, void *S, const int32_t *empty);
     /* block_max[lane] = max_j S[j][lane]. */
     void (*block_max)(int width, int64_t n, const void *S, void *block_max);
 } attn_modify_part;

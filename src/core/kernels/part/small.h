@@ -39,7 +39,7 @@ typedef struct attn_short_lanes {
     /* In order, as score_beside_in_order has it. */
     void (*score_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                            const void *next, int64_t next_ld);
-    /* S becomes weights, block_max m, and factors what `settle` below makes of l.  Returns 1 if some l is 0. */
+    /* S becomes weights, block_max m, and factors what `finish` below makes of l.  Returns 1 if some l is 0. */
     int (*weigh)(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse, int64_t lse_stride);
     /* O[i][c] = factors[i] sum_j P[j][lane i] V[j][c]. */
     void (*values)(int64_t rows, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, const void *factors, void *O,
@@ -64,7 +64,7 @@ typedef struct attn_small_part {
     void (*begin)(int64_t rows, void *m, void *l);
     void (*absorb)(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l, void *factors);
     /* lse[i*lse_stride] = m + log(l) (NULL: skipped), and l becomes 1 / l, or 0 where it is 0; returns 1 if it is somewhere. */
-    int (*settle)(int64_t rows, const void *m, void *l, void *lse, int64_t lse_stride);
+    int (*finish)(int64_t rows, const void *m, void *l, void *lse, int64_t lse_stride);
     /* C[m][c] = factor_m sum_k A[m][k] B[k][c].  May take more steps than row m has, where A is 0, the same for all rows of a few.
      * Returns 1 if some of C is not finite; then `careful` repeats it, slowly and with the same bits where it was, but without
      * those. */

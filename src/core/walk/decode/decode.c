@@ -250,7 +250,7 @@ static void finish_group(const attn_decode_group *g)
             /* A row after its sequence's end has no blocks and no sink. */
             const int is_there = i < g->queries;
             if (plan->tile_kv) {
-                attn_decode_settle(g, task, is_there ? k * g->queries + i : -1, i);
+                attn_decode_finish(g, task, is_there ? k * g->queries + i : -1, i);
                 continue;
             }
             const int64_t row = is_there ? k * g->queries + i : 0;

@@ -77,6 +77,6 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
  * and the results of all parts, of row i of a task or of a row number -1, which is after its sequence's end. */
 void attn_decode_part_run(const attn_decode_group *g, attn_decode_block *b, const char *then);
 void attn_decode_part_unseen(const attn_decode_group *g, int64_t number);
-void attn_decode_settle(const attn_decode_group *g, const attn_task *task, int64_t row, int64_t i);
+void attn_decode_finish(const attn_decode_group *g, const attn_task *task, int64_t row, int64_t i);
 
 #endif

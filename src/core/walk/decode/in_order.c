@@ -147,7 +147,7 @@ void attn_decode_part_run(const attn_decode_group *g, attn_decode_block *part, c
 }
 
 /* Row number `row` of the group, or -1 for one after its sequence's end, which has no keys and no sink. */
-void attn_decode_settle(const attn_decode_group *g, const attn_task *task, int64_t row, int64_t i)
+void attn_decode_finish(const attn_decode_group *g, const attn_task *task, int64_t row, int64_t i)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
@@ -164,7 +164,7 @@ void attn_decode_settle(const attn_decode_group *g, const attn_task *task, int64
                                                   attn_decode_at(g, attn_decode_state(g, part), row * g->ldo), most, sum, all);
         m = most, l = sum, O = all;
     }
-    w->kernel.decode->order.settle_row(dim_v, m, l, O, p->at.v.dtype, attn_part(g->task, plan->scratch.O),
-                                       attn_query_row(task, task->args->o, &p->at.o, i), p->at.o.dtype,
-                                       p->has.lse ? attn_query_row(task, task->args->lse, &p->at.lse, i) : NULL);
+    w->kernel.decode->order.normalise_row(dim_v, m, l, O, p->at.v.dtype, attn_part(g->task, plan->scratch.O),
+                                          attn_query_row(task, task->args->o, &p->at.o, i), p->at.o.dtype,
+                                          p->has.lse ? attn_query_row(task, task->args->lse, &p->at.lse, i) : NULL);
 }

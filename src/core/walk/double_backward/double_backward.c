@@ -101,7 +101,7 @@ static void derive(const attn_task *task, attn_gradient_tile *t, const attn_keys
     t->dropped = attn_task_score(task, &t->tile, attn_part(task, at->Qt), keys,
                                  capped ? attn_part(task, plan->sums.gradient.scratch.slope) : NULL,
                                  capped ? attn_part(task, plan->bend) : NULL);
-    if (t->empty) w->kernel.modify->revive(width, n, S, t->empty);
+    if (t->empty) w->kernel.modify->unmask_empty(width, n, S, t->empty);
     attn_tangent_scores(&plan_of(task)->tangents, task, t, keys, tangents, capped ? attn_part(task, plan->before) : NULL);
     w->kernel.product->score(width, n, Dv, dOt, keys->V, keys->ldv, dP, stale, keys->K, keys->ldk);
     if (h) w->kernel.product->score(width, n, Dv, dOt, tangents->V, tangents->ldv, h, stale, keys->K, keys->ldk);
@@ -110,8 +110,8 @@ static void derive(const attn_task *task, attn_gradient_tile *t, const attn_keys
                              attn_part(task, plan->kappa), attn_task_drop(task, &t->tile, keys->low, &room), keep,
                              attn_part(task, at->modifiers));
     if (!t->empty) return;
-    w->kernel.modify->revive(width, n, dP, t->empty); /* their weights depend on nothing */
-    w->kernel.modify->revive(width, n, Sd, t->empty);
+    w->kernel.modify->unmask_empty(width, n, dP, t->empty); /* their weights depend on nothing */
+    w->kernel.modify->unmask_empty(width, n, Sd, t->empty);
 }
 
 /* T, dS and R of one block, into every derivative. */

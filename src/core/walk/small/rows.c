@@ -97,7 +97,7 @@ static void sum_once(const attn_small_rows *plan, const scored *s, attn_prefetch
     const attn_small_part *k = w->kernel.small;
     void *m = attn_part(s->task, plan->m), *l = attn_part(s->task, plan->l);
     k->weigh(s->rows, s->out.steps, s->seen, attn_part(s->task, plan->S), plan->ld_scores, m, l);
-    k->settle(s->rows, m, l, s->lse, w->problem.at.lse.stride[2]);
+    k->finish(s->rows, m, l, s->lse, w->problem.at.lse.stride[2]);
     if (attn_small_multiply(w, &s->out, prefetch)) attn_small_clear_empty(w, s->rows, l, s->out.C);
 }
 
@@ -118,7 +118,7 @@ static void sum_in_order(const attn_small_rows *plan, const scored *s, attn_pref
         void *S = attn_small_element(w, attn_part(s->task, plan->S), low);
         attn_short_product of_block = s->out;
         k->absorb(s->rows, high - low, s->seen - low, S, plan->ld_scores, m, l, factors);
-        if (is_last) k->settle(s->rows, m, l, s->lse, w->problem.at.lse.stride[2]);
+        if (is_last) k->finish(s->rows, m, l, s->lse, w->problem.at.lse.stride[2]);
         of_block.A = S;
         of_block.steps = high - low;
         of_block.to = s->seen - low;

@@ -88,7 +88,7 @@ static void weigh(const attn_task *task, const attn_tile *tile, const attn_keys 
     const int64_t n = keys->high - keys->low;
     void *S = attn_part(task, at->S);
     attn_task_score(task, tile, attn_part(task, at->Qt), keys, NULL, NULL);
-    if (alike) w->kernel.modify->revive(tile->width, n, S, alike);
+    if (alike) w->kernel.modify->unmask_empty(tile->width, n, S, alike);
     attn_task_weigh(task, tile->width, n, attn_part(task, plan->scratch.m), attn_part(task, plan->scratch.l));
 }
 

@@ -185,7 +185,7 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
         if (pairs[k].stage == ATTN_STAGE_BIASED) store(task, f, &pairs[k], keys->low, n);
         weights |= pairs[k].stage == ATTN_STAGE_WEIGHTS;
     }
-    if (f->empty) w->kernel.modify->revive(width, n, S, f->empty);
+    if (f->empty) w->kernel.modify->unmask_empty(width, n, S, f->empty);
     if (want->has.entropy || want->has.effective_keys)
         kernel->add_entropy(width, n, S, f->m, attn_part(task, plan->scratch.row_sums));
     if (attn_topk_kept(want) > 0)

@@ -51,7 +51,7 @@ static int score(const attn_task *task, const attn_slot *s, const attn_keys *key
     int found = attn_task_score(task, &s->tile, s->Qt, keys, NULL, NULL);
     if (s->empty) {
         int64_t n = keys->high - keys->low;
-        w->kernel.modify->revive(s->tile.width, n, attn_part(task, at->S), s->empty);
+        w->kernel.modify->unmask_empty(s->tile.width, n, attn_part(task, at->S), s->empty);
         w->kernel.modify->block_max(s->tile.width, n, attn_part(task, at->S), attn_part(task, at->block_max));
     }
     return found;
