@@ -181,7 +181,7 @@ void test_order_edges(void **state)
     for (int64_t c = 0; c < DIM; c++) assert_true(get(it.compute, o, c) == 0);
     assert_true(get(it.compute, lse, 0) == -INFINITY);
     for (int64_t j = 0; j < N; j++) put(it.compute, S, j, (double)j);
-    it.decode->order.add_strip_row(N, S, at(strip, N - 1));
+    it.decode->order.add_diagonals_row(N, S, at(strip, N - 1));
     for (int64_t j = 0; j < N; j++) assert_true(get(it.compute, S, j) == real((double)j + get(it.compute, strip, N - 1 - j)));
     release_all();
 }

@@ -58,18 +58,18 @@ typedef struct attn_sum_walk {
     int64_t ld_dK, ld_dV; /* row lengths of their sums */
     attn_relative_sums relative;
     /* One worker's memory, as in attn_tile_scratch. */
-    int64_t dOt, dOt_bytes;      /* dO of each place, transposed */
-    int64_t dQt;                 /* as Qt */
-    int64_t Q_panels, dO_panels; /* rows of Q and dO of each place in column panels */
-    int64_t panel_bytes;         /* step from one place to the next */
-    int64_t dP;                  /* of the block at hand */
-    int64_t pairs;               /* sums of dS for the gradient of a bias */
-    int64_t dK, dV;              /* sums over a key head's queries, where one task has them all */
-    int64_t strips, strip_sums;  /* with a bias by distance: room of sum_strip, and its sums of each place */
-    int64_t group;               /* attn_gradient_group */
-    int64_t sums;                /* of each place, attn_head_sums */
-    int64_t dw;                  /* of each place, double[2 * dim_qk], for additive scores */
-    int64_t relative_sums;       /* of the group */
+    int64_t dOt, dOt_bytes;           /* dO of each place, transposed */
+    int64_t dQt;                      /* as Qt */
+    int64_t Q_panels, dO_panels;      /* rows of Q and dO of each place in column panels */
+    int64_t panel_bytes;              /* step from one place to the next */
+    int64_t dP;                       /* of the block at hand */
+    int64_t pairs;                    /* sums of dS for the gradient of a bias */
+    int64_t dK, dV;                   /* sums over a key head's queries, where one task has them all */
+    int64_t diagonals, diagonal_sums; /* with a bias by distance: room of sum_diagonals, and its sums of each place */
+    int64_t group;                    /* attn_gradient_group */
+    int64_t sums;                     /* of each place, attn_head_sums */
+    int64_t dw;                       /* of each place, double[2 * dim_qk], for additive scores */
+    int64_t relative_sums;            /* of the group */
     attn_sum_shared shared;
 } attn_sum_walk;
 

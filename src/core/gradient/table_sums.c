@@ -9,7 +9,7 @@
 static double *sums_of_tile(const attn_task *task, int64_t place)
 {
     const attn_walk *w = task->walk;
-    return (double *)attn_part(task, attn_sums_of(w)->strip_sums) + place * attn_tiles_of(w)->tables.length;
+    return (double *)attn_part(task, attn_sums_of(w)->diagonal_sums) + place * attn_tiles_of(w)->tables.length;
 }
 
 void attn_table_sums_clear(const attn_task *task, int64_t place)
@@ -23,8 +23,8 @@ void attn_table_sums_add(const attn_task *task, const attn_tile *tile, const att
     const attn_walk *w = task->walk;
     const int64_t n = keys->high - keys->low, first = attn_add_saturate(tile->first, task->visibility.offset);
     double *sums = sums_of_tile(task, tile->place);
-    sums += attn_place_in_strip(&attn_tiles_of(w)->tables, first, keys->high - 1, n + tile->width * w->kernel.lanes - 1);
-    w->kernel.gradient->sum_strip(tile->width, tile->rows, n, dS, attn_part(task, attn_sums_of(w)->strips), sums);
+    sums += attn_place_on_diagonals(&attn_tiles_of(w)->tables, first, keys->high - 1, n + tile->width * w->kernel.lanes - 1);
+    w->kernel.gradient->sum_diagonals(tile->width, tile->rows, n, dS, attn_part(task, attn_sums_of(w)->diagonals), sums);
 }
 
 static double *sums_of_head(const attn_walk *w, const char *shared, int64_t head)

@@ -36,7 +36,7 @@
                      .multiply = step_multiply,                                                                                    \
                      .inner = step_inner,                                                                                          \
                      .sum_distances = step_sum_distances,                                                                          \
-                     .sum_strip = step_sum_strip,                                                                                  \
+                     .sum_diagonals = step_sum_diagonals,                                                                          \
                      .reduce_pairs = step_reduce_pairs},                                                                           \
         .additive = {ATTN_TILE_SHAPE, step_additive_gradient, step_additive_finish},                                               \
         .small = {ATTN_TILE_SHAPE, step_short_delta, step_short_gradient},                                                         \

@@ -137,8 +137,8 @@ static void step_ordered_scores(int64_t rows, int64_t n, int64_t dim, const void
     EACH_KEYS(ordered_scores_as, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, far);
 }
 
-/* As add_strip_rows: a bias by distance, which falls with the keys. */
-static void step_add_strip_row(int64_t n, void *S, const void *last)
+/* As add_diagonals_rows: a bias by distance, which falls with the keys. */
+static void step_add_diagonals_row(int64_t n, void *S, const void *last)
 {
     for (int64_t j = 0; j < n; j++) ((real *)S)[j] += ((const real *)last)[-j];
 }
@@ -249,7 +249,7 @@ static void step_normalise_row(int64_t dim_v, const void *m, const void *l, cons
 
 #define ATTN_DECODE_ORDER                                                                                                          \
     {                                                                                                                              \
-        .scores = step_ordered_scores, .add_strip_row = step_add_strip_row, .absorb_rows = step_absorb_rows,                       \
+        .scores = step_ordered_scores, .add_diagonals_row = step_add_diagonals_row, .absorb_rows = step_absorb_rows,               \
         .join_row = step_join_row, .merge_row = step_merge_row, .normalise_row = step_normalise_row                                \
     }
 

@@ -6,7 +6,7 @@
  */
 #ifdef VF_LANES
 
-VF_INLINE void add_strip_rows(const int width, int64_t n, real *S, const real *strip, real *block_max)
+VF_INLINE void add_diagonals_rows(const int width, int64_t n, real *S, const real *strip, real *block_max)
 {
     vf most[VF_VECTORS];
     VF_UNROLL
@@ -24,9 +24,9 @@ VF_INLINE void add_strip_rows(const int width, int64_t n, real *S, const real *s
     for (int v = 0; v < width; v++) vf_store(block_max + v * VF_LANES, most[v]);
 }
 
-static void step_add_strip(int width, int64_t n, void *S, const void *strip, void *block_max)
+static void step_add_diagonals(int width, int64_t n, void *S, const void *strip, void *block_max)
 {
-    VF_EACH_WIDTH(add_strip_rows, width, n, S, strip, block_max);
+    VF_EACH_WIDTH(add_diagonals_rows, width, n, S, strip, block_max);
 }
 
 /* ---- bands: products with a table by distance, whose row i + n-1 - j is what lane i has of key j ---- */
@@ -72,7 +72,7 @@ VF_INLINE vf add_diagonal(diagonal *d, const int r, const real *g, real *s, vf m
     return vf_max(sum, most);
 }
 
-static void step_add_skewed(int width, int64_t n, const void *G, void *S, void *block_max)
+static void step_add_relative_shift(int width, int64_t n, const void *G, void *S, void *block_max)
 {
     for (int v = 0; v < width; v++) {
         const real *g = (const real *)G + (n - 1 + (v + 1) * VF_LANES - 1) * TILE + v * VF_LANES;
@@ -94,7 +94,7 @@ static void step_add_skewed(int width, int64_t n, const void *G, void *S, void *
     }
 }
 
-static void step_skew(int width, int64_t n, const void *S, void *G)
+static void step_relative_shift(int width, int64_t n, const void *S, void *G)
 {
     const int64_t rows = n + (int64_t)width * VF_LANES - 1;
     for (int v = 0; v < width; v++) {

@@ -93,10 +93,11 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
                    .add_bias = step_add_bias,                                                                                      \
                    .softcap = step_softcap,                                                                                        \
                    .add_alibi = step_add_alibi,                                                                                    \
-                   .add_strip = step_add_strip,                                                                                    \
+                   .add_diagonals = step_add_diagonals,                                                                            \
                    .unmask_empty = step_unmask_empty,                                                                              \
                    .block_max = step_block_max},                                                                                   \
-        .relative = {ATTN_TILE_SHAPE, step_add_skewed, step_skew, step_add_to_lanes, step_sum_keys}, .outputs = ATTN_OUTPUTS_PART, \
+        .relative = {ATTN_TILE_SHAPE, step_add_relative_shift, step_relative_shift, step_add_to_lanes, step_sum_keys},             \
+        .outputs = ATTN_OUTPUTS_PART,                                                                                              \
         .additive = {ATTN_TILE_SHAPE, step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},     \
         .elementwise = {ATTN_TILE_SHAPE, step_elementwise_weights, step_clamp_denominator, step_elementwise_weights_over,          \
                         step_elementwise_gradient},                                                                                \

@@ -206,7 +206,7 @@ static double step_sum_distances(int64_t rows, int64_t n, const void *dS, double
 
 /* A strip of its own for every VF_LANES-th key: rows that follow each other there touch the same vectors or others, never half of
  * one that was just written, which a processor would have to wait for. */
-static void step_sum_strip(int width, int64_t rows, int64_t n, const void *dS, void *scratch, double *sums)
+static void step_sum_diagonals(int width, int64_t rows, int64_t n, const void *dS, void *scratch, double *sums)
 {
     const int64_t length = n + (int64_t)width * VF_LANES - 1, ld = length + VF_LANES;
     real *strips = scratch;

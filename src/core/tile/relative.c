@@ -112,7 +112,7 @@ void attn_relative_add(const attn_task *task, const attn_tile *tile, const attn_
     }
     for (int64_t j = v.near, n; (n = next_keys(&v, j)) > 0; j += n) {
         make_band(&v, Xt, band_row(&v, j, n), n, tile, kept_of(task, tile, side));
-        k->relative->add_skewed(v.width, n, v.band, key_at(&v, S, j), block_max);
+        k->relative->add_relative_shift(v.width, n, v.band, key_at(&v, S, j), block_max);
     }
     if (v.far < v.n) {
         multiply(&v, Xt, end_row(&v, 0), 1);
@@ -128,7 +128,7 @@ void attn_each_band(const attn_band *v, const void *X, attn_use_band *use, void 
         use(v, end_row(v, 1), 1, context);
     }
     for (int64_t j = v->near, n; (n = next_keys(v, j)) > 0; j += n) {
-        k->relative->skew(v->width, n, key_at(v, X, j), v->band);
+        k->relative->relative_shift(v->width, n, key_at(v, X, j), v->band);
         use(v, band_row(v, j, n), n + v->lanes - 1, context);
     }
     if (v->far < v->n) {

@@ -143,10 +143,10 @@ static int add_bias_table(const attn_task *task, const attn_tile *tile, const at
     const int64_t n = keys->high - keys->low, size = (int64_t)attn_dtype_bytes(w->compute);
     const int64_t first = attn_add_saturate(tile->first, task->visibility.offset);
     const void *strip =
-        attn_strip_at(&attn_tiles_of(w)->tables, task, first, keys->high - 1, n + tile->width * w->kernel.lanes - 1);
+        attn_diagonals_at(&attn_tiles_of(w)->tables, task, first, keys->high - 1, n + tile->width * w->kernel.lanes - 1);
     void *S = attn_part(task, at->S);
     if (!attn_tables_special(task)) {
-        w->kernel.modify->add_strip(tile->width, n, S, strip, attn_part(task, at->block_max));
+        w->kernel.modify->add_diagonals(tile->width, n, S, strip, attn_part(task, at->block_max));
         return 0;
     }
     const attn_block bias = {(const char *)strip + (n - 1) * size, w->compute, 1, -1};

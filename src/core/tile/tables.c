@@ -49,9 +49,9 @@ void attn_tables_begin(const attn_tables *t, const attn_walk *walk, const attn_a
     prepared->bias_table = memory;
 }
 
-const void *attn_strip_at(const attn_tables *t, const attn_task *task, int64_t first, int64_t last, int64_t count)
+const void *attn_diagonals_at(const attn_tables *t, const attn_task *task, int64_t first, int64_t last, int64_t count)
 {
-    const int64_t at = (t->count > 1 ? task->h : 0) * t->length + attn_place_in_strip(t, first, last, count);
+    const int64_t at = (t->count > 1 ? task->h : 0) * t->length + attn_place_on_diagonals(t, first, last, count);
     return (const char *)task->args->bias_table + HEAD_BYTES + at * (int64_t)attn_dtype_bytes(task->walk->compute);
 }
 

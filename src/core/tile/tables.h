@@ -19,7 +19,7 @@ typedef struct attn_tables {
 } attn_tables;
 
 /* Where in a strip a run of `count` distances begins: where it would pass an end, all are alike. */
-static inline int64_t attn_place_in_strip(const attn_tables *t, int64_t first, int64_t last, int64_t count)
+static inline int64_t attn_place_on_diagonals(const attn_tables *t, int64_t first, int64_t last, int64_t count)
 {
     const int64_t distance = attn_add_saturate(first, -last);
     return attn_clamp(attn_add_saturate(distance, -t->first), 0, t->length - count);
@@ -34,7 +34,7 @@ void attn_tables_begin(const attn_tables *tables, const attn_walk *walk, const a
 
 /* The head's strip from the tile's smallest distance on, for `count` distances (at most a tile and a block together): `first` is
  * the position of the first query, `last` the last key. */
-const void *attn_strip_at(const attn_tables *tables, const attn_task *task, int64_t first, int64_t last, int64_t count);
+const void *attn_diagonals_at(const attn_tables *tables, const attn_task *task, int64_t first, int64_t last, int64_t count);
 
 /* 1 if a table holds an infinity or NaN, which must not meet a dropped score. */
 int attn_tables_special(const attn_task *task);

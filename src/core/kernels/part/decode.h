@@ -17,7 +17,7 @@ typedef struct attn_decode_order {
     void (*scores)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype, int64_t ldk,
                    void *S, int64_t lds, int64_t fetch, int far);
     /* One row: S[j] += last[-j]. */
-    void (*add_strip_row)(int64_t n, void *S, const void *last);
+    void (*add_diagonals_row)(int64_t n, void *S, const void *last);
     /* m and l of each row, ld numbers apart, absorb n scores, which become weights up to a multiple of lanes; factors[i] is what O
      * of before is to be multiplied by. */
     void (*absorb_rows)(int64_t rows, int64_t n, void *S, int64_t lds, void *m, void *l, int64_t ld, void *factors);

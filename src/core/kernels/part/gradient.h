@@ -35,7 +35,7 @@ typedef struct attn_gradient_part {
     /* sum_ij dS_ij |first + i - j|. */
     double (*sum_distances)(int64_t rows, int64_t n, const void *dS, double first);
     /* sums[i + n-1 - j] += dS[j][i] for i < rows, n + width*lanes - 1 sums.  scratch: T[lanes * (n + (width + 1) * lanes)]. */
-    void (*sum_strip)(int width, int64_t rows, int64_t n, const void *dS, void *scratch, double *sums);
+    void (*sum_diagonals)(int width, int64_t rows, int64_t n, const void *dS, void *scratch, double *sums);
     /* sums[j or 0][i or 0] += dS[j][i]: sums is like S; over_queries adds all into column 0, over_keys into row 0. */
     void (*reduce_pairs)(int64_t rows, int64_t n, const void *dS, int over_queries, int over_keys, void *sums);
 } attn_gradient_part;

@@ -28,7 +28,7 @@ typedef struct attn_modify_part {
     void (*add_alibi)(int width, int64_t rows, int64_t n, void *S, void *block_max, double slope, double first);
     /* S[j][lane] += strip[lane + n-1 - j], a table by distance, with n + width*lanes - 1 elements;  block_max[lane] = max_j
      * S[j][lane]. The strip goes on where lanes past rows read it. */
-    void (*add_strip)(int width, int64_t n, void *S, const void *strip, void *block_max);
+    void (*add_diagonals)(int width, int64_t n, void *S, const void *strip, void *block_max);
 
     /* S = 0 in the lanes where empty is 1. */
     void (*unmask_empty)(int width, int64_t n, void *S, const int32_t *empty);

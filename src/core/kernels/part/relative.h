@@ -14,9 +14,9 @@ typedef struct attn_relative_part {
      * raise block_max, which has no part of these n rows before. */
 
     /* S[j][i] += G[i + n-1 - j][i]. */
-    void (*add_skewed)(int width, int64_t n, const void *G, void *S, void *block_max);
+    void (*add_relative_shift)(int width, int64_t n, const void *G, void *S, void *block_max);
     /* G[i + n-1 - j][i] = S[j][i], and 0 elsewhere. */
-    void (*skew)(int width, int64_t n, const void *S, void *G);
+    void (*relative_shift)(int width, int64_t n, const void *S, void *G);
     /* S[j][i] += lanes[i]. */
     void (*add_to_lanes)(int width, int64_t n, void *S, const void *lanes, void *block_max);
     /* sums[i] = sum_j S[j][i]. */

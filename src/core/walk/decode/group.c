@@ -117,9 +117,9 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
         kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->visibility.offset - (double)b->low);
     if (p->has.bias_table) {
         const int64_t position = attn_add_saturate(i, task->visibility.offset);
-        const char *strip = attn_strip_at(&g->call->plan->tables, task, position, b->high - 1, n);
+        const char *strip = attn_diagonals_at(&g->call->plan->tables, task, position, b->high - 1, n);
         const void *last = strip + (n - 1) * (int64_t)attn_dtype_bytes(w->compute);
-        if (g->call->plan->tile_kv && !attn_tables_special(task)) kernel->order.add_strip_row(n, S, last);
+        if (g->call->plan->tile_kv && !attn_tables_special(task)) kernel->order.add_diagonals_row(n, S, last);
         else kernel->bias_row(n, S, last, w->compute, -1);
         cut |= attn_tables_special(task);
     }
