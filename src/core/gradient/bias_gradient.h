@@ -4,7 +4,7 @@
 #define ATTN_GRADIENT_BIAS_GRADIENT_H
 
 #include "gradient.h"
-#include "shares.h"
+#include "split_sums.h"
 
 /* 1 if several scores share an element of the bias. */
 int attn_bias_is_broadcast(const attn_resolved *problem);

@@ -19,7 +19,7 @@ typedef struct call {
     const attn_args *args;
     char *workers, *shared;
     const attn_chain_steps *steps;
-    const attn_shares_target *target;
+    const attn_split_sums_target *target;
     int64_t key_heads;
     int64_t groups;         /* of all heads of a key head */
     int64_t spans;          /* that the keys are cut into */
@@ -35,12 +35,12 @@ static void clear_numbers(const attn_walk *w, attn_head_sums *sums, double *dw)
     for (int64_t k = 0; dw && k < 2 * w->problem.shape.dim_qk; k++) dw[k] = 0;
 }
 
-static double *weights_of_tile(const attn_walk *w, const attn_shares *to, int64_t place)
+static double *weights_of_tile(const attn_walk *w, const attn_split_sums *to, int64_t place)
 {
     return to->dw ? to->dw + place * 2 * w->problem.shape.dim_qk : NULL;
 }
 
-static void clear_tiles(const attn_task *task, const attn_shares *to)
+static void clear_tiles(const attn_task *task, const attn_split_sums *to)
 {
     const attn_walk *w = task->walk;
     for (int64_t place = 0; place < attn_tiles_of(w)->group; place++) {
@@ -61,12 +61,12 @@ static int sums_tables_directly(const call *c)
     const attn_shape *s = &c->walk->problem.shape;
     if (c->plan->at_once > 1 || c->groups == 0) return 0;
     const int64_t heads = s->heads_q / s->heads_kv;
-    return (heads == 1 || !attn_relative_shares(c->walk)) && c->groups / heads <= c->plan->joined;
+    return (heads == 1 || !attn_relative_split_sums(c->walk)) && c->groups / heads <= c->plan->joined;
 }
 
 /* What the group's tiles have of their own joins their head, tile by tile: groups end in order.  number: of the head's groups. */
-static void join_head(const call *c, const attn_task *task, const attn_gradient_group *group, const attn_shares *to, int64_t number,
-                      int64_t place)
+static void join_head(const call *c, const attn_task *task, const attn_gradient_group *group, const attn_split_sums *to,
+                      int64_t number, int64_t place)
 {
     const attn_walk *w = task->walk;
     const int64_t heads = w->problem.shape.heads_q, head = task->b * heads + task->h;
@@ -88,11 +88,11 @@ static void join_head(const call *c, const attn_task *task, const attn_gradient_
 
 /* ---- dK and dV ---- */
 
-static attn_shares shares_of(const call *c, const attn_task *task, int64_t place)
+static attn_split_sums split_sums_of(const call *c, const attn_task *task, int64_t place)
 {
     const attn_walk *w = c->walk;
-    const attn_shares_target *t = c->target;
-    attn_shares to = {.sums = attn_part(task, c->plan->sums), .shared = c->shared};
+    const attn_split_sums_target *t = c->target;
+    attn_split_sums to = {.sums = attn_part(task, c->plan->sums), .shared = c->shared};
     if (c->plan->sums_in_place) {
         to.dK = attn_key_row(task, t->k, t->k_layout, 0);
         to.dV = attn_key_row(task, t->v, t->v_layout, 0);
@@ -121,7 +121,7 @@ static char *row_of(const attn_walk *w, const void *sums, int64_t j, int64_t ld)
     return (char *)(uintptr_t)sums + j * ld * (int64_t)attn_dtype_bytes(w->compute);
 }
 
-static void clear_rows(const attn_walk *w, const attn_shares *to, attn_interval rows)
+static void clear_rows(const attn_walk *w, const attn_split_sums *to, attn_interval rows)
 {
     const size_t count = (size_t)(rows.high - rows.low), size = attn_dtype_bytes(w->compute);
     if (count == 0) return;
@@ -129,7 +129,7 @@ static void clear_rows(const attn_walk *w, const attn_shares *to, attn_interval 
     memset(row_of(w, to->dV, rows.low, attn_sums_of(w)->ld_dV), 0, count * (size_t)attn_sums_of(w)->ld_dV * size);
 }
 
-static void store_rows(const call *c, const attn_task *task, const attn_shares *to, attn_interval rows)
+static void store_rows(const call *c, const attn_task *task, const attn_split_sums *to, attn_interval rows)
 {
     const attn_walk *w = c->walk;
     const attn_shape *s = &w->problem.shape;
@@ -150,7 +150,7 @@ static void run_step(const call *c, char *memory, int64_t key_head, int64_t numb
     const attn_walk *w = c->walk;
     const int64_t heads = w->problem.shape.heads_q / w->problem.shape.heads_kv, of_head = c->groups / heads;
     const attn_task task = attn_task_of_head(w, c->args, memory, key_head * heads + number / of_head);
-    const attn_shares to = shares_of(c, &task, place);
+    const attn_split_sums to = split_sums_of(c, &task, place);
     attn_gradient_group *group = attn_part(&task, c->plan->group);
     if (step == 0) {
         const int64_t tile = number % of_head * attn_tiles_of(w)->group;
@@ -184,7 +184,7 @@ static void clear_key_head(void *context, int64_t worker, int64_t key_head)
 {
     const call *c = context;
     const attn_task task = attn_task_of_key_head(c->walk, c->args, c->workers + worker * c->walk->worker_bytes, key_head);
-    const attn_shares to = shares_of(c, &task, 0);
+    const attn_split_sums to = split_sums_of(c, &task, 0);
     const attn_interval rows = rows_of(c, &task, 0);
     clear_rows(c->walk, &to, rows);
     store_rows(c, &task, &to, rows);
@@ -291,7 +291,7 @@ static void clear_totals(const call *c)
 }
 
 void attn_chain_run(const attn_walk *walk, const attn_args *args, void *workspace, const attn_chain_steps *steps,
-                    const attn_shares_target *target)
+                    const attn_split_sums_target *target)
 {
     enum { SPANS = 8 }; /* for each place: at the begin and the end of a head, and under a causal mask, one waits for another */
     const attn_shape *shape = &walk->problem.shape;

@@ -12,19 +12,19 @@
 #define ATTN_GRADIENT_CHAIN_H
 
 #include "gradient.h"
-#include "shares.h"
+#include "split_sums.h"
 
 /* What happens to a group of tiles: `count` of them are opened from `number` on, taken over all keys in order, and closed.  alone:
  * the task has the key head for itself, and goes on with the next tiles, or the next key head. */
 typedef struct attn_chain_steps {
     void (*open)(const attn_task *task, int64_t number, int64_t count, int alone, attn_gradient_group *group,
-                 const attn_shares *to);
-    void (*walk)(const attn_task *task, attn_gradient_group *group, attn_interval keys, const attn_shares *to);
-    void (*finish)(const attn_task *task, attn_gradient_group *group, const attn_shares *to);
+                 const attn_split_sums *to);
+    void (*walk)(const attn_task *task, attn_gradient_group *group, attn_interval keys, const attn_split_sums *to);
+    void (*finish)(const attn_task *task, attn_gradient_group *group, const attn_split_sums *to);
 } attn_chain_steps;
 
 /* Runs every query tile of every head; stores what each key head's queries add up to. */
 void attn_chain_run(const attn_walk *walk, const attn_args *args, void *workspace, const attn_chain_steps *steps,
-                    const attn_shares_target *target);
+                    const attn_split_sums_target *target);
 
 #endif

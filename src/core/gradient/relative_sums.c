@@ -83,7 +83,7 @@ void attn_relative_join(const attn_walk *w, void *sums, void *to)
     *rows = no_rows;
 }
 
-int attn_relative_shares(const attn_walk *w) { return tables_of_key_head(w) == 1; }
+int attn_relative_split_sums(const attn_walk *w) { return tables_of_key_head(w) == 1; }
 
 void *attn_relative_sums_at(const attn_walk *w, char *shared, int64_t place, int64_t k)
 {

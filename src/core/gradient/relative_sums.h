@@ -21,7 +21,7 @@ void attn_relative_sums_begin(const attn_walk *walk, void *sums);
 void attn_relative_join(const attn_walk *walk, void *sums, void *to);
 
 /* 1 if the tables of a key head are one for all its query heads. */
-int attn_relative_shares(const attn_walk *walk);
+int attn_relative_split_sums(const attn_walk *walk);
 
 /* Backward: sums of a key head's tables (of the head k of its group, or all of them), at place `place`. */
 void *attn_relative_sums_at(const attn_walk *walk, char *shared, int64_t place, int64_t k);

@@ -6,7 +6,7 @@
 
 #include "../base/element.h"
 #include "../base/names.h"
-#include "../gradient/shares.h"
+#include "../gradient/split_sums.h"
 
 int attn_additive_problem(attn_resolved *prepared, attn_dtype compute)
 {

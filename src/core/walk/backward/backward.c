@@ -44,13 +44,13 @@ static void derive_scores(const attn_task *task, const attn_gradient_tile *t, co
 }
 
 /* What a tile adds to w and its biases. */
-static double *weights_of_tile(const attn_gradient_tile *t, const attn_walk *w, const attn_shares *to)
+static double *weights_of_tile(const attn_gradient_tile *t, const attn_walk *w, const attn_split_sums *to)
 {
     return to->dw ? to->dw + t->tile.place * 2 * w->problem.shape.dim_qk : NULL;
 }
 
 /* dS and W = P after dropout of one block, into every gradient. */
-static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_shares *to,
+static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_split_sums *to,
                        attn_prefetch *prefetch)
 {
     const attn_walk *w = task->walk;
@@ -103,7 +103,7 @@ static void accumulate_queries(const attn_task *task, const attn_gradient_tile *
 }
 
 /* What a tile sees of these keys, in parts that the same vectors see.  `to` NULL: once more, for dQ. */
-static void add_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *block, const attn_shares *to,
+static void add_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *block, const attn_split_sums *to,
                       attn_prefetch *prefetch)
 {
     const int64_t high = attn_min(block->high, t->keys.high);
@@ -195,7 +195,7 @@ static int64_t next_key(const attn_gradient_tile *tiles, int64_t count, int64_t 
 }
 
 /* All tiles against each block of these keys that one of them sees: it is copied once where it must be, and stays in the cache. */
-static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_interval within, const attn_shares *to)
+static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_interval within, const attn_split_sums *to)
 {
     attn_gradient_tile *tiles = group->tiles;
     const int64_t count = group->count;
@@ -214,7 +214,7 @@ static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_in
     }
 }
 
-static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn_shares *to)
+static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn_split_sums *to)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
@@ -286,7 +286,7 @@ static attn_prefetch look_ahead(const attn_task *task, int64_t number)
 }
 
 static void open_group(const attn_task *task, int64_t number, int64_t count, int alone, attn_gradient_group *group,
-                       const attn_shares *to)
+                       const attn_split_sums *to)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
@@ -303,7 +303,7 @@ static void open_group(const attn_task *task, int64_t number, int64_t count, int
     if (alone) group->prefetch = look_ahead(task, number + count - 1);
 }
 
-static void finish_group(const attn_task *task, attn_gradient_group *group, const attn_shares *to)
+static void finish_group(const attn_task *task, attn_gradient_group *group, const attn_split_sums *to)
 {
     for (int64_t k = 0; k < group->count; k++) finish_tile(task, &group->tiles[k], to);
 }
@@ -366,7 +366,7 @@ static const void *derive_block(const attn_task *task, attn_gradient_tile *tile,
 static void walk_tiles(const attn_walk *walk, const attn_args *args, char *workspace)
 {
     const attn_resolved *p = &walk->problem;
-    const attn_shares_target target = {&p->at.grad_k, &p->at.grad_v, args->grad_k, args->grad_v};
+    const attn_split_sums_target target = {&p->at.grad_k, &p->at.grad_v, args->grad_k, args->grad_v};
     const attn_chain_steps steps = {open_group, walk_keys, finish_group};
     const attn_bias_steps of_bias = {open_tile, derive_block};
     char *shared = attn_shared_of(walk, workspace);

@@ -116,7 +116,7 @@ static void derive(const attn_task *task, attn_gradient_tile *t, const attn_keys
 
 /* T, dS and R of one block, into every derivative. */
 static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_keys *tangents,
-                       const attn_shares *to)
+                       const attn_split_sums *to)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
@@ -153,7 +153,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
 
 /* Up to the second walk. */
 static void open_group(const attn_task *task, int64_t number, int64_t count, int alone, attn_gradient_group *group,
-                       const attn_shares *to)
+                       const attn_split_sums *to)
 {
     (void)count, (void)alone; /* 1: its groups are single tiles */
     const attn_walk *w = task->walk;
@@ -173,7 +173,7 @@ static void open_group(const attn_task *task, int64_t number, int64_t count, int
     memset(attn_part(task, plan->sums.dQt), 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
 }
 
-static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_interval within, const attn_shares *to)
+static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_interval within, const attn_split_sums *to)
 {
     attn_gradient_tile *t = &group->tiles[0];
     if (group->count == 0) return;
@@ -186,7 +186,7 @@ static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_in
     }
 }
 
-static void finish_group(const attn_task *task, attn_gradient_group *group, const attn_shares *to)
+static void finish_group(const attn_task *task, attn_gradient_group *group, const attn_split_sums *to)
 {
     (void)to;
     const attn_walk *w = task->walk;
@@ -240,7 +240,7 @@ static void run(const attn_walk *walk, const attn_args *args, char *workspace)
 {
     const attn_resolved *p = &walk->problem;
     const attn_tables *tables = &attn_tiles_of(walk)->tables;
-    const attn_shares_target target = {&p->at.second_k, &p->at.second_v, args->second_k, args->second_v};
+    const attn_split_sums_target target = {&p->at.second_k, &p->at.second_v, args->second_k, args->second_v};
     const attn_chain_steps steps = {open_group, walk_keys, finish_group};
     const attn_bias_steps of_bias = {reopen_tile, derive_block};
     attn_args prepared = *args;

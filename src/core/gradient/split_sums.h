@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT
- * shares.h - what queries add up to, and where it is kept until all have. */
-#ifndef ATTN_GRADIENT_SHARES_H
-#define ATTN_GRADIENT_SHARES_H
+ * split_sums.h - what queries add up to, and where it is kept until all have. */
+#ifndef ATTN_GRADIENT_SPLIT_SUMS_H
+#define ATTN_GRADIENT_SPLIT_SUMS_H
 
 #include "../task/task.h"
 #include "plan.h"
 
 /* What a group of query tiles adds to. */
-typedef struct attn_shares {
+typedef struct attn_split_sums {
     void *dK, *dV;        /* [len_kv][ld_dK], [len_kv][ld_dV]: of the key head */
     attn_head_sums *sums; /* [group]: of each tile, by its place */
     double *dw;           /* additive scores, likewise, each [2 * dim_qk]: for w and its biases; NULL where nobody asks */
     void *relative;       /* of the group (relative.h) */
     char *shared;         /* the memory that follows the workers' */
-} attn_shares;
+} attn_split_sums;
 
 /* Where the sums over all queries go: like k and v. */
-typedef struct attn_shares_target {
+typedef struct attn_split_sums_target {
     const attn_layout *k_layout, *v_layout;
     void *k, *v;
-} attn_shares_target;
+} attn_split_sums_target;
 
 /* What follows the workers' memory. */
 static inline char *attn_shared_of(const attn_walk *walk, void *workspace)
