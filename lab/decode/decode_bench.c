@@ -58,7 +58,7 @@ typedef struct problem {
     char *K, *V;
     float *Q, *S, *O, *m, *l;
     const attn_decode_pairs_part *pairs;
-    const attn_digits_part *digits; /* NULL: i8 goes like all else */
+    const attn_fixed_point_part *digits; /* NULL: i8 goes like all else */
     char *query_digits, *weight_digits;
     int32_t *sums;
 } problem;
@@ -73,7 +73,7 @@ static int64_t beside(const problem *p, const char *K, const char *V, const char
 static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t fetch)
 {
     if (p->digits)
-        p->digits->dots(p->rows, n, p->dim, p->query_digits, ATTN_DIGIT_BYTES(p->dim), K, p->dim, p->S + j, p->lds, fetch);
+        p->fixed_point->dots(p->rows, n, p->dim, p->query_digits, ATTN_DIGIT_BYTES(p->dim), K, p->dim, p->S + j, p->lds, fetch);
     else if (p->dtype == ATTN_BF16 && p->pairs)
         p->pairs->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dim, p->S + j, p->lds, fetch, p->far);
     else p->kernel->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dtype, p->dim, p->S + j, p->lds, fetch, p->far);
@@ -82,7 +82,7 @@ static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t 
 static void add_values(const problem *p, int64_t j, int64_t n, const char *V, int64_t fetch)
 {
     if (p->digits)
-        p->digits->add_values(p->rows, n, p->dim, p->weight_digits, ATTN_DIGIT_BYTES(p->block), j, V, p->dim, p->sums, fetch);
+        p->fixed_point->add_values(p->rows, n, p->dim, p->weight_digits, ATTN_DIGIT_BYTES(p->block), j, V, p->dim, p->sums, fetch);
     else p->kernel->add_values(p->rows, n, p->dim, p->S + j, p->lds, V, p->dtype, p->dim, p->O, p->dim, fetch, p->far);
 }
 
@@ -112,7 +112,8 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
     memset(p->O, 0, (size_t)(p->rows * p->dim) * 4);
     if (p->digits) {
         const int64_t bytes = ATTN_DIGIT_BYTES(p->block);
-        for (int64_t r = 0; r < p->rows; r++) p->digits->weight_digits(n, p->S + r * p->lds, p->weight_digits + r * bytes, bytes);
+        for (int64_t r = 0; r < p->rows; r++)
+            p->fixed_point->weight_digits(n, p->S + r * p->lds, p->weight_digits + r * bytes, bytes);
         memset(p->sums, 0, (size_t)(p->rows * ATTN_DIGIT_SUMS(p->dim)) * 4);
     }
     for (int64_t j = 0; j < n && p->phases & 2; j += p->piece) {
@@ -126,8 +127,8 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         add_values(p, j, count, V + j * row, fetch);
     }
     for (int64_t r = 0; p->digits && r < p->rows; r++)
-        p->digits->output(p->dim, p->weight_digits + r * ATTN_DIGIT_BYTES(p->block), p->sums + r * ATTN_DIGIT_SUMS(p->dim),
-                          p->O + r * p->dim, p->dim);
+        p->fixed_point->output(p->dim, p->weight_digits + r * ATTN_DIGIT_BYTES(p->block), p->sums + r * ATTN_DIGIT_SUMS(p->dim),
+                               p->O + r * p->dim, p->dim);
 }
 
 int main(int argc, char **argv)
@@ -147,7 +148,7 @@ int main(int argc, char **argv)
         if (argc > 2 && strcmp(argv[2], types[t]) == 0) p.dtype = (attn_dtype)t;
     if (!p.dtype) p.dtype = ATTN_F32;
     p.size = p.dtype == ATTN_F32 ? 4 : p.dtype == ATTN_I8 ? 1 : 2;
-    p.digits = p.dtype == ATTN_I8 ? kernel.digits : NULL;
+    p.digits = p.dtype == ATTN_I8 ? kernel.fixed_point : NULL;
     p.block = number("BLOCK", 512), p.piece = number("PIECE", 16384 / (p.dim * p.size)), p.mode = number("FETCH", 1);
     p.lds = p.block + 16, p.phases = number("PHASES", 3);
     p.pages = (int)number("PAGES", 1), p.far = (int)number("FAR", 1);
@@ -168,7 +169,7 @@ int main(int argc, char **argv)
             ((uint16_t *)p.K)[i] = (uint16_t)(0x3000 + (i * 7919) % 1000), ((uint16_t *)p.V)[i] = 0x3c00;
     for (int64_t i = 0; i < padded * p.dim; i++) p.Q[i] = 0.001f;
     for (int64_t r = 0; p.digits && r < padded; r++)
-        p.digits->query_digits(p.dim, p.Q + r * p.dim, p.query_digits + r * ATTN_DIGIT_BYTES(p.dim));
+        p.fixed_point->query_digits(p.dim, p.Q + r * p.dim, p.query_digits + r * ATTN_DIGIT_BYTES(p.dim));
 
     enum { MOST = 4096 };
     static double share[MOST], took[MOST], rate[MOST];

@@ -227,7 +227,7 @@ static void *bytes_at(void *p, int64_t i) { return (char *)p + i; }
 /* Scores of keys that are whole numbers: within what cutting the queries may lose, and the same bits in any tile. */
 void test_digit_dots(void **state)
 {
-    const attn_digits_part *digits = it.kernel.digits;
+    const attn_fixed_point_part *digits = it.kernel.fixed_point;
     (void)state;
     for (int r = 0; digits && r < COUNTS; r++)
         for (int d = 0; d < DIMS; d++) {
@@ -258,7 +258,7 @@ void test_digit_dots(void **state)
 
 void test_digit_values(void **state)
 {
-    const attn_digits_part *digits = it.kernel.digits;
+    const attn_fixed_point_part *digits = it.kernel.fixed_point;
     (void)state;
     for (int r = 0; digits && r < COUNTS; r++)
         for (int d = 0; d < DIMS; d++) {
@@ -310,7 +310,7 @@ void test_digit_rows(void **state)
                 {-(double)INFINITY, 0, 0},
                 {0x1p-149, 0, 0}};
     enum { N = 21 };
-    const attn_digits_part *digits = it.kernel.digits;
+    const attn_fixed_point_part *digits = it.kernel.fixed_point;
     (void)state;
     for (size_t k = 0; digits && k < sizeof rows / sizeof *rows; k++)
         for (int64_t place = 0; place < N; place += 10) {

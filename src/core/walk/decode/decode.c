@@ -46,8 +46,8 @@ static void score_piece(const attn_decode_group *g, const attn_decode_source *s,
                                g->lds, fetch, plan->streams);
         return;
     }
-    w->kernel.digits->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk, attn_decode_at(g, b->S, first),
-                           g->lds, fetch);
+    w->kernel.fixed_point->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk,
+                                attn_decode_at(g, b->S, first), g->lds, fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_queries >> row & 1)
             w->kernel.decode->dots(1, n, s->dim, attn_decode_at(g, b->Q, row * g->ldq), g->ldq, rows, s->layout->dtype, ldk,
@@ -66,8 +66,8 @@ static void value_piece(const attn_decode_group *g, const attn_decode_source *s,
                                      g->ldo, fetch, plan->streams);
         return;
     }
-    w->kernel.digits->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv, b->sums,
-                                 fetch);
+    w->kernel.fixed_point->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv,
+                                      b->sums, fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_weights >> row & 1)
             w->kernel.decode->add_values(1, n, s->dim, attn_decode_at(g, b->S, row * g->lds + first), g->lds, rows,
@@ -82,7 +82,7 @@ static void cut_weights(const attn_decode_group *g, attn_decode_block *b, int64_
     const int64_t bytes = ATTN_DIGIT_BYTES(w->block_kv), sums = ATTN_DIGIT_SUMS(w->problem.shape.dim_v);
     b->odd_weights = 0;
     for (int64_t row = 0; row < g->rows; row++)
-        if (!w->kernel.digits->weight_digits(n, attn_decode_at(g, b->S, row * g->lds), b->weight_digits + row * bytes, bytes))
+        if (!w->kernel.fixed_point->weight_digits(n, attn_decode_at(g, b->S, row * g->lds), b->weight_digits + row * bytes, bytes))
             b->odd_weights |= 1u << row;
     memset(b->sums, 0, (size_t)(g->rows * sums) * sizeof *b->sums);
 }
@@ -93,8 +93,8 @@ static void join_digits(const attn_decode_group *g, const attn_decode_block *b)
     const int64_t dim_v = w->problem.shape.dim_v;
     for (int64_t row = 0; row < g->rows; row++)
         if (!(b->odd_weights >> row & 1))
-            w->kernel.digits->output(dim_v, b->weight_digits + row * ATTN_DIGIT_BYTES(w->block_kv),
-                                     b->sums + row * ATTN_DIGIT_SUMS(dim_v), attn_decode_at(g, b->O, row * g->ldo), g->ldo);
+            w->kernel.fixed_point->output(dim_v, b->weight_digits + row * ATTN_DIGIT_BYTES(w->block_kv),
+                                          b->sums + row * ATTN_DIGIT_SUMS(dim_v), attn_decode_at(g, b->O, row * g->ldo), g->ldo);
 }
 
 /* What the block's keys (values) are to be multiplied by, one number after the other; NULL where they are what they are. */
@@ -205,8 +205,8 @@ static void pack_queries(const attn_decode_group *g, attn_decode_block *b)
                                         plan->tile_kv ? w->compute : p->at.k.dtype, Q, g->ldq);
     }
     for (int64_t row = 0; plan->integer_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
-        if (!w->kernel.digits->query_digits(p->shape.dim_qk, attn_decode_at(g, b->Q, row * g->ldq),
-                                            b->query_digits + row * ATTN_DIGIT_BYTES(p->shape.dim_qk)))
+        if (!w->kernel.fixed_point->query_digits(p->shape.dim_qk, attn_decode_at(g, b->Q, row * g->ldq),
+                                                 b->query_digits + row * ATTN_DIGIT_BYTES(p->shape.dim_qk)))
             b->odd_queries |= 1u << row;
 }
 

@@ -82,8 +82,10 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
     walk->block_kv = in_order ? attn_keys_of_part(plan->tile_kv) : kernel->block_kv(shape->dim_qk, shape->dim_v);
     plan->ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
     plan->ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
-    plan->integer_keys = !in_order && walk->kernel.digits && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
-    plan->integer_values = !in_order && walk->kernel.digits && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
+    plan->integer_keys =
+        !in_order && walk->kernel.fixed_point && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
+    plan->integer_values =
+        !in_order && walk->kernel.fixed_point && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
     plan->streams = come_from_memory(p);
     plan->blocks = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * digits.h - a part of a kernel that few instruction sets have: decode over keys and values of i8 as whole numbers.
+ * fixed_point.h - a part of a kernel that few instruction sets have: decode over keys and values of i8 as whole numbers.
  */
-#ifndef ATTN_KERNELS_PART_DIGITS_H
-#define ATTN_KERNELS_PART_DIGITS_H
+#ifndef ATTN_KERNELS_PART_FIXED_POINT_H
+#define ATTN_KERNELS_PART_FIXED_POINT_H
 
 #include "tile.h"
 
@@ -16,7 +16,7 @@ enum { ATTN_DIGIT_HEAD = 64, ATTN_MOST_DIGIT_CHANNELS = 1 << 15 };
 #define ATTN_DIGIT_BYTES(n)    (ATTN_DIGIT_HEAD + 3 * (((int64_t)(n) + 3 + 63) / 64 * 64))
 #define ATTN_DIGIT_SUMS(dim_v) (3 * (((int64_t)(dim_v) + 63) / 64 * 64))
 
-typedef struct attn_digits_part {
+typedef struct attn_fixed_point_part {
     attn_tile_shape shape;
 
     /* One row of scaled queries or of weights; 0 if it cannot be: NaN, infinite, next to 0 throughout, or a weight below 0. */
@@ -30,6 +30,6 @@ typedef struct attn_digits_part {
                        int64_t ldv, void *sums, int64_t fetch);
     /* One row of O, ldo elements, from its sums. */
     void (*output)(int64_t dim_v, const void *digits, const void *sums, void *O, int64_t ldo);
-} attn_digits_part;
+} attn_fixed_point_part;
 
 #endif

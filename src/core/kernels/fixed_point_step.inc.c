@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * digit_step.inc.c - keys and values of i8 as the whole numbers they are: queries and weights become whole numbers too, of 24 bits
- * relative to their row's largest, cut into three digits of 8 bits, so that every product and every sum is exact.  Included by
- * <isa>/dec_f32.c behind decode.inc.c, where the CPU sums products of bytes (vec/avx512_digits.h).
+ * fixed_point_step.inc.c - keys and values of i8 as the whole numbers they are: queries and weights become whole numbers too, of 24
+ * bits relative to their row's largest, cut into three digits of 8 bits, so that every product and every sum is exact.  Included by
+ * <isa>/dec_f32.c behind decode.inc.c, where the CPU sums products of bytes (vec/avx512_fixed_point.h).
  *
  * Three digits for each byte are 3/4 of the instructions that products in f32 would be, and nothing is converted
  * (lab/decode/README.md).  How far the results are from the exact ones: docs/numerics.md.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * digits_f32.c - attn_digits_f32_avx512_vnni: decode over keys and values of i8 as whole numbers, with AVX512_VNNI. */
+ * fixed_point_f32.c - attn_fixed_point_f32_avx512_vnni: decode over keys and values of i8 as whole numbers, with AVX512_VNNI. */
 #if defined(__x86_64__)
 #define REAL_BITS 32
 #include "../vec/avx512.h"
@@ -14,11 +14,11 @@
 
 #include "../vec/end.h"
 
-#include "../vec/avx512_digits.h"
+#include "../vec/avx512_fixed_point.h"
 
-#include "../digit_step.inc.c"
+#include "../fixed_point_step.inc.c"
 
-const attn_digits_part attn_digits_f32_avx512_vnni = ATTN_DIGITS_PART;
+const attn_fixed_point_part attn_fixed_point_f32_avx512_vnni = ATTN_DIGITS_PART;
 
 #include "../vec/end.h"
 #endif
