@@ -27,7 +27,7 @@ static int64_t tasks_at_once(const attn_walk *walk, const attn_setting *setting,
 {
     const int threads = setting->threads;
     const int64_t rounds = attn_ceil_div(key_heads, threads), blocks = attn_ceil_div(walk->problem.shape.len_kv, walk->block_kv);
-    if (attn_is_brief(&walk->problem) || tiles == 0) return 1;
+    if (attn_is_serial(&walk->problem) || tiles == 0) return 1;
     if ((double)key_heads >= 0.9 * (double)rounds * threads && !setting->saves_memory) return 1;
     return attn_clamp(attn_min(threads, blocks), 1, tiles);
 }
@@ -65,7 +65,7 @@ int attn_sums_deal(attn_sum_walk *plan, const attn_setting *setting, const attn_
         of_tiles->group = 1;
     }
     walk->tasks = plan->at_once > 1 ? plan->at_once : key_heads;
-    walk->workers = attn_is_brief(p) ? 1 : (int)attn_clamp(walk->tasks, 1, setting->threads);
+    walk->workers = attn_is_serial(p) ? 1 : (int)attn_clamp(walk->tasks, 1, setting->threads);
     return 1;
 }
 

@@ -15,7 +15,7 @@ void attn_walk_begin(attn_walk *walk, const attn_setting *setting)
 }
 
 /* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
-int attn_is_brief(const attn_resolved *problem)
+int attn_is_serial(const attn_resolved *problem)
 {
     const attn_shape *s = &problem->shape;
     double pairs = (double)s->batch * (double)s->heads_q * (double)s->len_q * (double)s->len_kv;

@@ -78,7 +78,7 @@ static inline int attn_has_relative(const attn_resolved *p) { return p->has.rela
 /* What every walk begins with: *walk is zeros but for what the setting says. */
 void attn_walk_begin(attn_walk *walk, const attn_setting *setting);
 /* 1 if the work is so little that it is done sooner than threads are awake. */
-int attn_is_brief(const attn_resolved *problem);
+int attn_is_serial(const attn_resolved *problem);
 /* Sets walk->bytes: `before`, all workers and what they share; 0 where there are no tasks, unless it has work without them. Returns
  * 0 if that overflows. */
 int attn_walk_add_bytes(attn_walk *walk, int64_t before, int works_without);

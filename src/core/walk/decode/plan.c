@@ -95,7 +95,7 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
            (double)key_heads * (double)plan->blocks > 16.0 * setting->threads * (double)plan->blocks_of_task)
         plan->blocks_of_task *= 2;
     if (!attn_mul(key_heads, attn_ceil_div(plan->blocks, plan->blocks_of_task), &walk->tasks)) return 0;
-    walk->workers = attn_is_brief(p) ? 1 : (int)attn_clamp(walk->tasks, 1, setting->threads);
+    walk->workers = attn_is_serial(p) ? 1 : (int)attn_clamp(walk->tasks, 1, setting->threads);
     if (!attn_tables_init(&plan->tables, walk, walk->kernel.lanes * walk->kernel.vectors + walk->block_kv) || !lay_out(plan))
         return 0;
     return attn_walk_add_bytes(walk, plan->tables.bytes, 0);

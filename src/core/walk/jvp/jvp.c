@@ -31,7 +31,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     attn_tangents_begin(&plan->tangents, walk);
     tiles->group = 1;
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(heads, walk->tiles, &walk->tasks)) return 0;
-    walk->workers = attn_is_brief(p) ? 1 : (int)attn_clamp(walk->tasks, 1, setting->threads);
+    walk->workers = attn_is_serial(p) ? 1 : (int)attn_clamp(walk->tasks, 1, setting->threads);
     return attn_tables_init(&tiles->tables, walk, walk->tile_q + walk->block_kv) && attn_tiles_measure(tiles) &&
            attn_gradient_lay_out(&plan->gradient, p->shape.dim_v, NULL, 0) && attn_tangents_lay_out(&plan->tangents, walk) &&
            attn_walk_add_bytes(walk, tiles->tables.bytes, 0);

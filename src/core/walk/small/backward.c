@@ -22,7 +22,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     const attn_shape *shape = &walk->problem.shape;
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t lanes = walk->kernel.lanes, rows = attn_ceil_div(attn_small_queries(walk), lanes) * lanes;
-    plan->looks_ahead = !attn_is_brief(&walk->problem);
+    plan->looks_ahead = !attn_is_serial(&walk->problem);
     plan->ld_scores = attn_small_row(walk);
     walk->tile_q = lanes * walk->kernel.vectors;
     walk->block_kv = attn_small_keys(walk);

@@ -31,7 +31,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     const int64_t in_order = attn_in_order(&walk->problem) ? rows : 0;
     int64_t heads;
     if (!attn_mul(shape->batch, shape->heads_q, &heads)) return 0;
-    plan->looks_ahead = !attn_is_brief(&walk->problem);
+    plan->looks_ahead = !attn_is_serial(&walk->problem);
     plan->task_q = attn_small_queries_of_task(walk, heads, setting->threads);
     plan->ld_scores = attn_small_row(walk);
     walk->tile_q = lanes * walk->kernel.vectors;

@@ -36,7 +36,7 @@ int64_t attn_small_keys(const attn_walk *walk) { return attn_min(walk->problem.s
 int64_t attn_small_queries_of_task(const attn_walk *walk, int64_t heads, int threads)
 {
     const int64_t len_q = attn_small_queries(walk), least = 32;
-    if (walk->problem.op == ATTN_BACKWARD || attn_is_brief(&walk->problem) || heads == 0 || heads >= 2 * threads) return len_q;
+    if (walk->problem.op == ATTN_BACKWARD || attn_is_serial(&walk->problem) || heads == 0 || heads >= 2 * threads) return len_q;
     const int64_t parts = attn_clamp(attn_ceil_div(2 * threads, heads), 1, attn_ceil_div(len_q, least));
     return attn_ceil_div(len_q, parts);
 }
@@ -50,7 +50,7 @@ int64_t attn_small_row(const attn_walk *walk)
 
 int attn_small_finish(attn_walk *walk, int threads)
 {
-    walk->workers = attn_is_brief(&walk->problem) ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
+    walk->workers = attn_is_serial(&walk->problem) ? 1 : (int)attn_clamp(walk->tasks, 1, threads);
     return attn_walk_add_bytes(walk, 0, 0);
 }
 

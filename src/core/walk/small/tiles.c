@@ -40,7 +40,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     int64_t heads;
     if (!attn_mul(shape->batch, shape->heads_q, &heads)) return 0;
     const int64_t task_q = attn_small_queries_of_task(walk, heads, setting->threads);
-    plan->looks_ahead = !attn_is_brief(&walk->problem);
+    plan->looks_ahead = !attn_is_serial(&walk->problem);
     walk->tile_q = lanes * walk->kernel.vectors;
     walk->block_kv = len_kv;
     walk->tiles = tiles_of_queries(walk, len_q);

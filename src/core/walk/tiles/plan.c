@@ -36,7 +36,7 @@ static int cut_keys(attn_forward_walk *plan, int threads)
     const int64_t most = 16;
     plan->part_kv = attn_keys_of_part(walk->block_kv);
     plan->parts = attn_max(1, attn_ceil_div(walk->problem.shape.len_kv, plan->part_kv));
-    if (walk->tiles == 1 && threads > 1 && !attn_is_brief(&walk->problem) && walk->tasks < 4 * (int64_t)threads)
+    if (walk->tiles == 1 && threads > 1 && !attn_is_serial(&walk->problem) && walk->tasks < 4 * (int64_t)threads)
         plan->at_once = attn_min(plan->parts, most);
     return attn_mul(walk->tasks, plan->at_once, &walk->tasks);
 }
@@ -54,14 +54,14 @@ static int deal(attn_forward_walk *plan, int threads)
     plan->tiles.group = plan->by_heads ? attn_min(of_group, ATTN_MOST_TILES) : tiles_of_task(plan, heads, threads);
     if (plan->by_heads && !attn_mul(key_heads, attn_ceil_div(of_group, plan->tiles.group), &walk->tasks)) return 0;
     if (!plan->by_heads && !attn_mul(heads, attn_ceil_div(walk->tiles, plan->tiles.group), &walk->tasks)) return 0;
-    plan->whole_heads = !attn_is_brief(p) && walk->tasks > 0 && takes_whole_heads(plan, heads, threads);
+    plan->whole_heads = !attn_is_serial(p) && walk->tasks > 0 && takes_whole_heads(plan, heads, threads);
     if (plan->whole_heads) walk->tasks = heads;
     if (!cut_keys(plan, threads)) return 0;
     if (p->has.column_sum) { /* their walk has tasks of its own */
         const int64_t blocks = attn_ceil_div(p->shape.len_kv, walk->block_kv);
         if (!attn_mul(p->shape.batch, attn_column_heads(p), &columns) || !attn_mul(columns, blocks, &columns)) return 0;
     }
-    walk->workers = attn_is_brief(p) ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
+    walk->workers = attn_is_serial(p) ? 1 : (int)attn_clamp(attn_max(walk->tasks, columns), 1, threads);
     return 1;
 }
 
