@@ -248,7 +248,7 @@ def spread(values):
     return {"median": float(np.median(ordered)), "95 %": ordered[math.ceil(0.95 * len(ordered)) - 1], "worst": ordered[-1]}
 
 
-def contenders(against):
+def candidates(against):
     return ("libattn", "torch") if against == "torch" else ("libattn",)
 
 
@@ -262,7 +262,7 @@ def summary(rows, against):
     lines = []
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
         for name in TENSORS:
-            found = {who: [row[f"{who}_errors"][name] for row in rows if row["dtype"] == dtype] for who in contenders(against)}
+            found = {who: [row[f"{who}_errors"][name] for row in rows if row["dtype"] == dtype] for who in candidates(against)}
             for measure in ("largest", "rms"):
                 line = {"dtype": dtype, "tensor": name, "measure": measure}
                 kept = {who: [error[measure] for error in all_of if error[measure] is not None] for who, all_of in found.items()}

@@ -31,7 +31,7 @@ PACKAGES = {
 
 
 class Skip(Exception):
-    """This contender does not do this case; the text says why."""
+    """This candidate does not do this case; the text says why."""
 
 
 class Case:
@@ -140,7 +140,7 @@ class Tensors:
         self.by_token = {name: np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for name, x in self.by_head.items()}
 
 
-# ---- contenders: each takes a case and its tensors, and returns what to call and what it computed ----
+# ---- candidates: each takes a case and its tensors, and returns what to call and what it computed ----
 
 
 def libattn_on(by_token):
@@ -324,7 +324,7 @@ def difference(ours, theirs):
 
 
 def prepare(case, tensors, threads, missing):
-    """Contenders that do the case and agree, by name, and why the others do not run."""
+    """Candidates that do the case and agree, by name, and why the others do not run."""
     ready, skipped, reference = {}, {}, None
     bound = {"f32": 1e-4, "f16": 4e-3, "bf16": 3e-2}[case.dtype]
     for name, (package, make) in CONTENDERS.items():
@@ -409,7 +409,7 @@ def arguments():
     parser = argparse.ArgumentParser(description="Time libattn beside PyTorch, ONNX Runtime and JAX.", epilog="Cases: " + ", ".join(case.name for case in CASES))
     parser.add_argument("case", nargs="*", help="which cases (default: all)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each contender and case (default 1)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each candidate and case (default 1)")
     parser.add_argument("--library", default=find_library(), help="libattn.so (default: the newest in build/*/lib)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args()

@@ -200,7 +200,7 @@ static int chosen_threads(const common_settings *settings)
 }
 
 static int bench(const common_settings *common, const bench_settings *settings, const problem_list *list, const problem_spec *spec,
-                 contender *contenders)
+                 candidate *candidates)
 {
     attn_error error;
     ceilings all;
@@ -210,17 +210,17 @@ static int bench(const common_settings *common, const bench_settings *settings, 
     result *results = need_memory(count, sizeof *results);
     int exit = EXIT_DONE;
     for (int k = 0; k < count && exit == EXIT_DONE; k++) {
-        if (contender_create(&contenders[k], &spec[k], common, &error) != ATTN_OK) {
+        if (candidate_create(&candidates[k], &spec[k], common, &error) != ATTN_OK) {
             failure_about(&error, list->text[k]);
             exit = command_fail(usage.name, list->from[k], &error);
         }
-        isa[k] = contenders[k].plan_says.isa;
+        isa[k] = candidates[k].plan_says.isa;
     }
     if (exit == EXIT_DONE) {
         ceilings_create(&all, threads, chosen_isa(common), isa, count);
-        for (int k = 0; k < count; k++) against[k] = rivals_of(&all, &contenders[k]);
-        measure(contenders, against, count, &all, settings->seconds, common->quiet);
-        for (int k = 0; k < count; k++) results[k] = result_of(&contenders[k], &against[k]);
+        for (int k = 0; k < count; k++) against[k] = rivals_of(&all, &candidates[k]);
+        measure(candidates, against, count, &all, settings->seconds, common->quiet);
+        for (int k = 0; k < count; k++) results[k] = result_of(&candidates[k], &against[k]);
         const report whole = {&all, settings->seconds, results, count, settings->samples};
         if (common->json) report_json(&whole);
         else report_text(&whole);
@@ -262,13 +262,13 @@ int attn_cmd_bench(int argc, char **argv)
         for (size_t k = 0; k < sizeof usual / sizeof *usual; k++) list_add(&list, usual[k], strlen(usual[k]), NULL, 0);
 
     problem_spec *spec = need_memory(list.count, sizeof *spec);
-    contender *contenders = need_memory(list.count, sizeof *contenders);
+    candidate *candidates = need_memory(list.count, sizeof *candidates);
     exit = parse_all(&list, &common, spec);
     if (exit < 0 && list.count == 0) exit = command_fail_missing(usage.name, "problem", "attn bench fwd:f32:hq8:sq1024:d64:causal");
     if (exit < 0 && settings.csv && file_check(settings.csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
-    if (exit < 0) exit = bench(&common, &settings, &list, spec, contenders);
-    for (int k = 0; k < list.count; k++) contender_destroy(&contenders[k]);
-    free(contenders);
+    if (exit < 0) exit = bench(&common, &settings, &list, spec, candidates);
+    for (int k = 0; k < list.count; k++) candidate_destroy(&candidates[k]);
+    free(candidates);
     free(spec);
     list_free(&list);
     return exit;

@@ -10,7 +10,7 @@
 #include "testing/random/random.h"
 #include "testing/text/failure.h"
 
-struct linear_contender {
+struct linear_candidate {
     attn_linear_problem problem;
     attn_linear_tensors tensors; /* of forward and of backward, */
     attn_linear_tensors called;  /* and of the operation */
@@ -35,7 +35,7 @@ static void fill(const attn_linear_problem *p, int t, attn_dtype dtype, char *me
 }
 
 typedef struct drawing {
-    struct linear_contender *l;
+    struct linear_candidate *l;
     random_state random;
     uint64_t seed;
 } drawing;
@@ -44,7 +44,7 @@ typedef struct drawing {
 static void *take(void *context, int t, const attn_tensor_plan *about)
 {
     drawing *d = context;
-    struct linear_contender *l = d->l;
+    struct linear_candidate *l = d->l;
     const int state = t == LINEAR(initial_state) || t == LINEAR(initial_sum);
     if (t == LINEAR(final_state)) return (void *)(uintptr_t)l->tensors.initial_state.data;
     if (t == LINEAR(final_sum)) return (void *)(uintptr_t)l->tensors.initial_sum.data;
@@ -69,7 +69,7 @@ static attn_status run(const attn_linear_plan *plan, const attn_linear_tensors *
 }
 
 /* What backward reads. */
-static attn_status run_forward(struct linear_contender *l, drawing *d, const attn_options *options, attn_error *error)
+static attn_status run_forward(struct linear_candidate *l, drawing *d, const attn_options *options, attn_error *error)
 {
     attn_linear_problem forward = l->problem;
     attn_linear_plan *plan = NULL;
@@ -81,9 +81,9 @@ static attn_status run_forward(struct linear_contender *l, drawing *d, const att
     return status;
 }
 
-attn_status linear_contender_create(contender *c, const problem_spec *spec, const attn_options *options, attn_error *error)
+attn_status linear_candidate_create(candidate *c, const problem_spec *spec, const attn_options *options, attn_error *error)
 {
-    struct linear_contender *l = need_memory(1, sizeof *l);
+    struct linear_candidate *l = need_memory(1, sizeof *l);
     attn_linear_plan_description says = {.struct_size = sizeof says};
     drawing d = {l, {spec->seed}, spec->seed};
     c->linear = l;
@@ -107,12 +107,12 @@ attn_status linear_contender_create(contender *c, const problem_spec *spec, cons
     return ATTN_OK;
 }
 
-attn_status linear_contender_execute(contender *c, attn_error *error)
+attn_status linear_candidate_execute(candidate *c, attn_error *error)
 {
     return attn_linear_execute(c->linear->plan, &c->linear->called, c->workspace, c->plan_says.workspace_bytes, error);
 }
 
-void linear_contender_destroy(contender *c)
+void linear_candidate_destroy(candidate *c)
 {
     if (!c->linear) return;
     for (int k = 0; k < c->linear->blocks; k++) fresh_release(c->linear->block[k], c->linear->bytes[k]);

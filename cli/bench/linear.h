@@ -3,13 +3,13 @@
 #ifndef ATTN_CLI_BENCH_LINEAR_H
 #define ATTN_CLI_BENCH_LINEAR_H
 
-#include "contender.h"
+#include "candidate.h"
 #include "testing/problem/linear_problem.h"
 
 /* Draws the tensors and plans; backward reads what a forward of its own left.  Fills in shape, kernel, bytes, tokens and flops. */
-attn_status linear_contender_create(contender *c, const problem_spec *spec, const attn_options *options, attn_error *error);
+attn_status linear_candidate_create(candidate *c, const problem_spec *spec, const attn_options *options, attn_error *error);
 /* One call. */
-attn_status linear_contender_execute(contender *c, attn_error *error);
-void linear_contender_destroy(contender *c);
+attn_status linear_candidate_execute(candidate *c, attn_error *error);
+void linear_candidate_destroy(candidate *c);
 
 #endif

@@ -7,8 +7,8 @@
 
 #include "result.h"
 
-/* Until every contender has `seconds` of samples.  The next sample is always of the one that had the least time so far, and right
+/* Until every candidate has `seconds` of samples.  The next sample is always of the one that had the least time so far, and right
  * before it are those of the ceilings that it is held against; so problems of any length share all of the machine's moods. */
-void measure(contender *contenders, const rivals *against, int count, ceilings *all, double seconds, int quiet);
+void measure(candidate *candidates, const rivals *against, int count, ceilings *all, double seconds, int quiet);
 
 #endif

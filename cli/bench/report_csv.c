@@ -26,7 +26,7 @@ static void put_number(text_buffer *file, double value)
 
 static void put_row(text_buffer *file, const report *r, const result *x, const char *cpu)
 {
-    const contender *c = x->contender;
+    const candidate *c = x->candidate;
     put_text(file, c->text);
     text_print(file, ",%s,%s,%d,%s,", c->plan_says.kernel, attn_isa_name(c->plan_says.isa), r->ceilings->threads, clock_name());
     put_text(file, cpu);

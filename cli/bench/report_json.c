@@ -61,14 +61,14 @@ static void add_histogram(cJSON *row, const result *x)
     cJSON *histogram = json_object(row, "histogram");
     json_number(histogram, "low", x->least);
     json_number(histogram, "high", x->most);
-    series_histogram(&x->contender->seconds, PARTS, counts);
+    series_histogram(&x->candidate->seconds, PARTS, counts);
     cJSON *list = json_list(histogram, "counts");
     for (int k = 0; k < PARTS; k++) cJSON_AddItemToArray(list, cJSON_CreateNumber((double)counts[k]));
 }
 
 static void add_result(cJSON *row, const result *x, const result *first, int samples)
 {
-    const contender *c = x->contender;
+    const candidate *c = x->candidate;
     json_text(row, "problem", c->text);
     json_text(row, "kernel", c->plan_says.kernel);
     json_text(row, "isa", attn_isa_name(c->plan_says.isa));

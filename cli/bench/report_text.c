@@ -58,7 +58,7 @@ static int widest_problem(const report *r)
 {
     size_t wide = strlen("problem");
     for (int k = 0; k < r->count; k++)
-        if (strlen(r->results[k].contender->text) > wide) wide = strlen(r->results[k].contender->text);
+        if (strlen(r->results[k].candidate->text) > wide) wide = strlen(r->results[k].candidate->text);
     return (int)wide;
 }
 
@@ -69,7 +69,7 @@ static void print_speed(const report *r, int wide)
            "GB/s", "of stream, best", "tokens/s");
     for (int k = 0; k < r->count; k++) {
         const result *x = &r->results[k];
-        printf("%-*s %9s %9s %9s %8.1f", wide, x->contender->text, seconds_text(x->median, a), seconds_text(x->p10, b),
+        printf("%-*s %9s %9s %9s %8.1f", wide, x->candidate->text, seconds_text(x->median, a), seconds_text(x->p10, b),
                seconds_text(x->p99, c), x->gflops.median);
         printf(" %8s %8s %8.2f", percent_text(x->share_of_ceiling.median, a), percent_text(x->share_of_ceiling.best, b),
                x->gbs.median);
@@ -87,7 +87,7 @@ static void print_memory(const report *r, int wide)
            "of all scores");
     for (int k = 0; k < r->count; k++) {
         const result *x = &r->results[k];
-        const contender *c = x->contender;
+        const candidate *c = x->candidate;
         printf("%-*s %11s %11s %11s %14s %11s %14s\n", wide, c->text, bytes_text(c->data.bytes, text[0]),
                bytes_text((double)c->plan_says.workspace_bytes, text[1]), bytes_text(x->estimate_bytes, text[2]),
                bytes_text((double)c->extra_bytes, text[3]), bytes_text((double)c->peak_bytes, text[4]),

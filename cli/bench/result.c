@@ -7,7 +7,7 @@
 
 #include "testing/text/failure.h"
 
-rivals rivals_of(ceilings *all, const contender *c)
+rivals rivals_of(ceilings *all, const candidate *c)
 {
     rivals r = {.fma = ceiling_of_fma(all, c->plan_says.isa, c->plan_says.compute),
                 .stream = ceiling_of_read(all, ceiling_level(all, c->data.bytes))};
@@ -18,7 +18,7 @@ rivals rivals_of(ceilings *all, const contender *c)
 }
 
 /* Quantiles of amount / seconds / ceiling, each with the ceiling of its own moment; *against is the middle one of these. */
-static typical share(const contender *c, double amount, const ceiling *against_what, double *against)
+static typical share(const candidate *c, double amount, const ceiling *against_what, double *against)
 {
     const series *s = &c->seconds;
     if (!against_what || !s->count) {
@@ -38,7 +38,7 @@ static typical share(const contender *c, double amount, const ceiling *against_w
 }
 
 /* Quantiles against the same quantiles: what neighbours take of the machine's memory changes from one millisecond to the next. */
-static typical share_of_reads(const contender *c, double *against)
+static typical share_of_reads(const candidate *c, double *against)
 {
     const series *s = &c->seconds, *r = &c->stream;
     const double middle = quantile(r->value, r->count, 0.5);
@@ -47,11 +47,11 @@ static typical share_of_reads(const contender *c, double *against)
                      c->data.bytes / quantile(s->value, s->count, 0.1) / quantile(r->value, r->count, 0.9)};
 }
 
-result result_of(const contender *c, const rivals *r)
+result result_of(const candidate *c, const rivals *r)
 {
     const series *s = &c->seconds;
     const attn_shape *shape = &c->problem.shape;
-    result x = {.contender = c, .stream = r->stream->kind, .stream_bound = r->stream_bound};
+    result x = {.candidate = c, .stream = r->stream->kind, .stream_bound = r->stream_bound};
     x.p10 = quantile(s->value, s->count, 0.1);
     x.median = quantile(s->value, s->count, 0.5);
     x.p90 = quantile(s->value, s->count, 0.9);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * result.h - what a contender's samples and the ceilings around them come to.  docs/benchmarks.md explains each number.
+ * result.h - what a candidate's samples and the ceilings around them come to.  docs/benchmarks.md explains each number.
  */
 #ifndef ATTN_CLI_BENCH_RESULT_H
 #define ATTN_CLI_BENCH_RESULT_H
 
+#include "candidate.h"
 #include "ceiling.h"
-#include "contender.h"
 
 /* Something at the median of time, and at its best decile (the p10 of time). */
 typedef struct typical {
@@ -14,7 +14,7 @@ typedef struct typical {
 } typical;
 
 typedef struct result {
-    const contender *contender;
+    const candidate *candidate;
     double p10, median, p90, p95, p99, p999; /* seconds of one call */
     double least, most, mean, deviation;     /* deviation: the root of the mean square from the mean */
     typical gflops, gbs;                     /* 1e9 a second */
@@ -28,15 +28,15 @@ typedef struct result {
     double scores_bytes;   /* what a matrix of all scores would take in the compute type */
 } result;
 
-/* The ceilings that a contender is held against; fma may be NULL. */
+/* The ceilings that a candidate is held against; fma may be NULL. */
 typedef struct rivals {
     ceiling *fma, *stream;
     int stream_bound;
     int reads; /* 1: reading is so much of it, a quarter of the time of computing or more, that each sample comes with one of reads
                 */
 } rivals;
-rivals rivals_of(ceilings *all, const contender *c);
+rivals rivals_of(ceilings *all, const candidate *c);
 
-result result_of(const contender *c, const rivals *r);
+result result_of(const candidate *c, const rivals *r);
 
 #endif

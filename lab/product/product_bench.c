@@ -54,9 +54,9 @@ static void blas(const product *p, const void *a, const void *b, void *c)
     else cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, 0, c, n);
 }
 
-typedef void contender(const product *, const void *, const void *, void *);
+typedef void candidate(const product *, const void *, const void *, void *);
 
-static double turn(contender *f, const product *p, const void *a, const void *b, void *c, int reps, int gap)
+static double turn(candidate *f, const product *p, const void *a, const void *b, void *c, int reps, int gap)
 {
     if (gap) nanosleep(&(struct timespec){0, 30000000}, NULL);
     f(p, a, b, c);
@@ -98,7 +98,7 @@ static void measure(const product *p, int64_t dim, int64_t tokens, int threads, 
 {
     enum { MOST = 4000 };
     static double t[2][MOST];
-    contender *const f[2] = {ours, blas};
+    candidate *const f[2] = {ours, blas};
     void *a = matrix(p->m * p->k), *b = matrix(p->n * p->k), *c = matrix(p->m * p->n), *d = matrix(p->m * p->n);
     ours(p, a, b, c), blas(p, a, b, d);
     const double off = largest_difference(c, d, p->m * p->n);

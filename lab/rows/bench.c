@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * bench.c - few queries of many heads: decode, rows of several heads, and tiles beside each other, and a ragged batch against its
- * two halves.  Contenders take turns; CPU time of the process, best decile.
+ * two halves.  Candidates take turns; CPU time of the process, best decile.
  *
  *      cc -O2 -Iinclude lab/rows/bench.c build/release/lib/libattn.a -lpthread -lm && ./a.out [few|ragged|order|short]
  */
@@ -33,16 +33,16 @@ static void *numbers(int64_t count, attn_dtype dtype)
     return to;
 }
 
-typedef struct contender {
+typedef struct candidate {
     attn_plan *plan;
     attn_tensors tensors;
     void *workspace;
     size_t size;
     double times[MOST_ROUNDS], best;
     char why[256];
-} contender;
+} candidate;
 
-static void prepare(contender *c, const attn_problem *p, const attn_tensors *t, int invariant)
+static void prepare(candidate *c, const attn_problem *p, const attn_tensors *t, int invariant)
 {
     const attn_options how = {.struct_size = sizeof how, .threads = 1, .invariant = invariant};
     attn_plan_description d = {.struct_size = sizeof d};
@@ -61,7 +61,7 @@ static int by_size(const void *a, const void *b)
 }
 
 /* In turns for so many milliseconds. */
-static void race(contender *c, int count, double budget)
+static void race(candidate *c, int count, double budget)
 {
     int rounds = 0;
     for (const double begin = now(); rounds < MOST_ROUNDS && (rounds < 5 || now() - begin < budget); rounds++)
@@ -92,7 +92,7 @@ static void few(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t dim, int64
          *v = numbers(heads_kv * len * dim_v, dtype);
     void *o = malloc((size_t)(heads_q * n * dim_v) * 8);
     const attn_tensors t = {.struct_size = sizeof t, .q = {q, dtype, {0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
-    static contender c[MOST_CONTENDERS];
+    static candidate c[MOST_CONTENDERS];
     prepare(&c[0], &p, &t, 0);
     prepare(&c[1], &p, &t, 1);
     p.mask.empty = ATTN_EMPTY_UNIFORM;
@@ -116,7 +116,7 @@ static void order(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t len, int
          *v = numbers(heads_kv * len * dim, dtype);
     void *o = malloc((size_t)(heads_q * n * dim) * 8);
     const attn_tensors t = {.struct_size = sizeof t, .q = {q, dtype, {0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
-    static contender c[MOST_CONTENDERS];
+    static candidate c[MOST_CONTENDERS];
     prepare(&c[0], &p, &t, 0);
     prepare(&c[1], &p, &t, 1);
     race(c, 2, 400);
@@ -143,7 +143,7 @@ static void ragged(int64_t heads_q, int64_t heads_kv, int64_t dim, attn_dtype dt
     for (int n = 0; n < B * LEN / PAGE; n++) table[n] = n;
     char *q = numbers(rows_q * heads_q * dim, dtype), *k = numbers((int64_t)B * LEN * heads_kv * dim, dtype),
          *v = numbers((int64_t)B * LEN * heads_kv * dim, dtype), *o = malloc((size_t)(rows_q * heads_q * dim * size));
-    static contender c[3];
+    static candidate c[3];
     for (int n = 0; n < 3; n++) { /* all, those that decode, the chunk */
         const int64_t first = n == 2 ? B - 1 : 0,
                       count = n == 0   ? B

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * contender.h - one problem, planned, with its data and a workspace, ready to be timed again and again.
+ * candidate.h - one problem, planned, with its data and a workspace, ready to be timed again and again.
  */
 #ifndef ATTN_CLI_BENCH_CONTENDER_H
 #define ATTN_CLI_BENCH_CONTENDER_H
@@ -9,12 +9,12 @@
 #include "data.h"
 #include "statistics.h"
 
-typedef struct contender {
+typedef struct candidate {
     char text[512]; /* the problem string, in its shortest form */
     attn_problem problem;
     data data;
     attn_plan *plan;
-    struct linear_contender *linear; /* instead of plan, for linear attention; NULL: none */
+    struct linear_candidate *linear; /* instead of plan, for linear attention; NULL: none */
     attn_plan_description plan_says;
     void *workspace;
     double flops;
@@ -29,13 +29,13 @@ typedef struct contender {
     size_t plan_bytes;
     int64_t extra_bytes; /* memory that the first call took beside the tensors, as the operating system counts it; -1: unknown */
     int64_t peak_bytes;  /* of the whole process, tensors and program included; -1: unknown */
-} contender;
+} candidate;
 
 /* Draws the data, plans, runs once to measure memory, and finds how many calls make a sample. */
-attn_status contender_create(contender *c, const problem_spec *spec, const common_settings *settings, attn_error *error);
-void contender_destroy(contender *c);
+attn_status candidate_create(candidate *c, const problem_spec *spec, const common_settings *settings, attn_error *error);
+void candidate_destroy(candidate *c);
 
 /* Takes one sample. */
-void contender_sample(contender *c);
+void candidate_sample(candidate *c);
 
 #endif

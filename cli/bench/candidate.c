@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * contender.c - plans and times one problem. */
-#include "contender.h"
+ * candidate.c - plans and times one problem. */
+#include "candidate.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,13 +29,13 @@ static void count_release(void *context, void *memory)
     free(memory);
 }
 
-static attn_status execute(contender *c, attn_error *error)
+static attn_status execute(candidate *c, attn_error *error)
 {
-    if (c->linear) return linear_contender_execute(c, error);
+    if (c->linear) return linear_candidate_execute(c, error);
     return attn_execute(c->plan, &c->data.tensors, c->workspace, c->plan_says.workspace_bytes, error);
 }
 
-static double time_calls(contender *c, int64_t calls)
+static double time_calls(candidate *c, int64_t calls)
 {
     const double begin = clock_seconds();
     for (int64_t n = 0; n < calls; n++) execute(c, NULL);
@@ -43,7 +43,7 @@ static double time_calls(contender *c, int64_t calls)
 }
 
 /* The first call: how long, and what it takes of memory. */
-static attn_status run_first(contender *c, const attn_options *given, double *seconds, attn_error *error)
+static attn_status run_first(candidate *c, const attn_options *given, double *seconds, attn_error *error)
 {
     attn_options options = *given;
     options.allocator = (attn_allocator){count_allocate, count_release, &c->plan_bytes};
@@ -61,7 +61,7 @@ static attn_status run_first(contender *c, const attn_options *given, double *se
     return status;
 }
 
-static void calibrate(contender *c, double first)
+static void calibrate(candidate *c, double first)
 {
     c->calls = 1;
     if (first > 10 * warm_below) return; /* long, whatever a second call would say */
@@ -78,16 +78,16 @@ static void calibrate(contender *c, double first)
     c->warm = each < warm_below;
 }
 
-attn_status contender_create(contender *c, const problem_spec *spec, const common_settings *settings, attn_error *error)
+attn_status candidate_create(candidate *c, const problem_spec *spec, const common_settings *settings, attn_error *error)
 {
     const attn_options options = options_for_library(settings);
-    *c = (contender){.plan_says.struct_size = sizeof c->plan_says};
+    *c = (candidate){.plan_says.struct_size = sizeof c->plan_says};
     problem_spec seeded = *spec;
     if (!seeded.seed) seeded.seed = settings->seed;
     problem_print(&seeded, c->text, sizeof c->text);
     double first = 0;
     if (linear_problem_is(&seeded)) {
-        attn_status done = linear_contender_create(c, &seeded, &options, error);
+        attn_status done = linear_candidate_create(c, &seeded, &options, error);
         if (done == ATTN_OK) done = run_first(c, &options, &first, error);
         if (done == ATTN_OK) calibrate(c, first);
         return done;
@@ -108,18 +108,18 @@ attn_status contender_create(contender *c, const problem_spec *spec, const commo
     return status;
 }
 
-void contender_destroy(contender *c)
+void candidate_destroy(candidate *c)
 {
     fresh_release(c->workspace, c->plan_says.workspace_bytes);
     attn_plan_destroy(c->plan);
-    linear_contender_destroy(c);
+    linear_candidate_destroy(c);
     data_destroy(&c->data);
     series_free(&c->seconds);
     series_free(&c->stream);
-    *c = (contender){0};
+    *c = (candidate){0};
 }
 
-void contender_sample(contender *c)
+void candidate_sample(candidate *c)
 {
     if (c->warm) time_calls(c, c->calls);
     const double begin = clock_seconds(), seconds = time_calls(c, c->calls);
