@@ -292,7 +292,7 @@ int outcome_run(combination *c, outcome *out, attn_isa isa, int threads)
     return ran;
 }
 
-void outcome_compare_bits(combination *c, outcome *out, const int *crews, int count)
+void outcome_compare_bits(combination *c, outcome *out, const int *thread_counts, int count)
 {
     void *one[OUTCOME_MOST];
     size_t bytes[OUTCOME_MOST];
@@ -303,20 +303,20 @@ void outcome_compare_bits(combination *c, outcome *out, const int *crews, int co
         memcpy(one[i], got->memory, bytes[i]);
     }
     for (int n = 0; n < count; n++) {
-        assert_true(outcome_run(c, out, ATTN_ISA_DEFAULT, crews[n]));
+        assert_true(outcome_run(c, out, ATTN_ISA_DEFAULT, thread_counts[n]));
         for (int i = 0; i < out->count; i++)
             if (memcmp(one[i], out->of[i].got.memory, bytes[i]) != 0)
                 fail_msg("%s, score %d, normaliser %d: %s has other bits with %d threads", c->text, (int)c->problem.score.kind,
-                         (int)c->problem.score.normaliser, out->of[i].name, crews[n]);
+                         (int)c->problem.score.normaliser, out->of[i].name, thread_counts[n]);
     }
     for (int i = 0; i < out->count; i++) free(one[i]);
 }
 
-void outcome_same_bits(combination *c, attn_op op, const int *crews, int count)
+void outcome_same_bits(combination *c, attn_op op, const int *thread_counts, int count)
 {
     outcome out = outcome_make_bare(c, op);
     assert_true(outcome_run(c, &out, ATTN_ISA_DEFAULT, 1));
-    outcome_compare_bits(c, &out, crews, count);
+    outcome_compare_bits(c, &out, thread_counts, count);
     outcome_free(c, &out);
 }
 

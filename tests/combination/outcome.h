@@ -41,10 +41,10 @@ void outcome_want_statistics(combination *c, outcome *out, const double *S, cons
 /* Forward, where `op` needs its results, and `op`.  Returns 0 where this CPU lacks the instruction set. */
 int outcome_run(combination *c, outcome *out, attn_isa isa, int threads);
 
-/* Runs it again with each number of `crews`, and fails the test where an output has other bits than now. */
-void outcome_compare_bits(combination *c, outcome *out, const int *crews, int count);
-/* Runs `op` with one thread and with each number of `crews`, and fails the test where an output has other bits. */
-void outcome_same_bits(combination *c, attn_op op, const int *crews, int count);
+/* Runs it again with each number of `thread_counts`, and fails the test where an output has other bits than now. */
+void outcome_compare_bits(combination *c, outcome *out, const int *thread_counts, int count);
+/* Runs `op` with one thread and with each number of `thread_counts`, and fails the test where an output has other bits. */
+void outcome_same_bits(combination *c, attn_op op, const int *thread_counts, int count);
 
 /* NULL if there is none of this name. */
 const output *outcome_find(const outcome *out, const char *name);

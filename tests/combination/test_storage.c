@@ -57,7 +57,7 @@ static int is_refused(attn_op op, const char *type, const char *layout)
 
 static double check(attn_op op, int type, int layout, int wanted, int size)
 {
-    static const int crews[] = {3};
+    static const int thread_counts[] = {3};
     const feature_way ways[] = {{0, 0, types[type].words, NULL},
                                 {0, 0, layouts[layout], NULL},
                                 {0, 0, outputs[op][wanted], NULL},
@@ -73,7 +73,7 @@ static double check(attn_op op, int type, int layout, int wanted, int size)
     assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 1));
     const double fraction = outcome_worst(&out, &name);
     if (!(fraction < 1)) fail_msg("%s, operation %d: %s is %g of the bound", c.text, (int)op, name, fraction);
-    outcome_compare_bits(&c, &out, crews, 1);
+    outcome_compare_bits(&c, &out, thread_counts, 1);
     outcome_free(&c, &out);
     combination_free(&c);
     return fraction;

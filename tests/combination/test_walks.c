@@ -158,7 +158,7 @@ static int check_walks(const task *t, const combination *c, const attn_plan *pla
 
 static void compare(const task *t, combination *c, attn_op op)
 {
-    static const int crews[] = {3};
+    static const int thread_counts[] = {3};
     outcome out = outcome_make(c, op);
     const char *name;
     if (!outcome_run(c, &out, ATTN_ISA_DEFAULT, 1)) fail_msg("%s: this CPU cannot", c->text);
@@ -166,7 +166,7 @@ static void compare(const task *t, combination *c, attn_op op)
     if (!(fraction < 1)) fail_msg("%s, operation %d: %s is %g of the bound", c->text, (int)op, name, fraction);
     t->all->ran++;
     t->all->worst = fmax(t->all->worst, fraction);
-    outcome_compare_bits(c, &out, crews, 1);
+    outcome_compare_bits(c, &out, thread_counts, 1);
     outcome_free(c, &out);
 }
 

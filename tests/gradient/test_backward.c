@@ -34,12 +34,12 @@ static void test_types(void **state)
 static void test_same_bits(void **state)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
-    static const int crews[] = {2, 3, 5, 8};
+    static const int thread_counts[] = {2, 3, 5, 8};
     (void)state;
     for (int seed = FIRST; seed < FIRST + SEEDS; seed += 3) {
         combination c;
         combination_draw(&c, (uint64_t)seed, types[seed % 4], 0);
-        outcome_same_bits(&c, ATTN_BACKWARD, crews, sizeof crews / sizeof *crews);
+        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, sizeof thread_counts / sizeof *thread_counts);
         combination_free(&c);
     }
 }

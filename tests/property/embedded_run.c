@@ -156,7 +156,7 @@ void embedded_compare(const embedded *x, const embedded *y, attn_op op, const ch
 
 void each_place(int option, attn_dtype dtype, const sizes *of)
 {
-    static const int crews[] = {1, 2, 3, 8};
+    static const int thread_counts[] = {1, 2, 3, 8};
     embedded *x = embed(EXACT, dtype, of);
     options[option].set(x);
     int supported[4];
@@ -168,9 +168,9 @@ void each_place(int option, attn_dtype dtype, const sizes *of)
             for (int n = 0; n < 4 && supported[op]; n++) {
                 if (of->mixed % 4 && op >= ATTN_JVP) continue;
                 if ((where != PLAIN || of->mixed) && n != (where + option + op) % 4) continue;
-                const int runs = embedded_run(y, (attn_op)op, crews[n]);
+                const int runs = embedded_run(y, (attn_op)op, thread_counts[n]);
                 assert_true(runs || where == PAGED);
-                if (runs) embedded_compare(x, y, (attn_op)op, options[option].name, crews[n]);
+                if (runs) embedded_compare(x, y, (attn_op)op, options[option].name, thread_counts[n]);
             }
         destroy(y);
     }

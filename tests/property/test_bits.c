@@ -12,16 +12,16 @@
 
 /* ---- a thread pool of the test's own ---- */
 
-typedef struct crew {
+typedef struct shared_tasks {
     pthread_mutex_t lock;
     int64_t next, n;
     void (*body)(void *context, int64_t i);
     void *context;
-} crew;
+} shared_tasks;
 
-static void *crew_member(void *argument)
+static void *worker_of_pool(void *argument)
 {
-    crew *c = argument;
+    shared_tasks *c = argument;
     for (;;) {
         pthread_mutex_lock(&c->lock);
         const int64_t i = c->next++;
@@ -35,10 +35,10 @@ static void pool_for(void *context, int64_t n, void (*body)(void *body_context, 
 {
     const int threads = *(const int *)context;
     pthread_t thread[16];
-    crew c = {.n = n, .body = body, .context = body_context};
+    shared_tasks c = {.n = n, .body = body, .context = body_context};
     pthread_mutex_init(&c.lock, NULL);
     for (int t = 0; t < threads; t++)
-        if (pthread_create(&thread[t], NULL, crew_member, &c) != 0) abort();
+        if (pthread_create(&thread[t], NULL, worker_of_pool, &c) != 0) abort();
     for (int t = 0; t < threads; t++) pthread_join(thread[t], NULL);
     pthread_mutex_destroy(&c.lock);
 }

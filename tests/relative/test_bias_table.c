@@ -78,12 +78,12 @@ static void test_differences(void **state)
 
 static void test_same_bits(void **state)
 {
-    static const int crews[] = {2, 3, 8};
+    static const int thread_counts[] = {2, 3, 8};
     (void)state;
     for (int n = 0; n < SEEDS; n += 10) {
         combination c;
         draw(&c, (uint64_t)(FIRST + 10000 + n), types[n % 4], MORE);
-        outcome_same_bits(&c, ATTN_BACKWARD, crews, sizeof crews / sizeof *crews);
+        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, sizeof thread_counts / sizeof *thread_counts);
         combination_free(&c);
     }
 }

@@ -63,13 +63,13 @@ static void test_differences(void **state)
 
 static void test_same_bits(void **state)
 {
-    static const int crews[] = {2, 3, 8};
-    enum { CREWS = sizeof crews / sizeof *crews };
+    static const int thread_counts[] = {2, 3, 8};
+    enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts };
     (void)state;
     for (int n = 0; n < SEEDS; n += 12) {
         combination c;
         draw(&c, (uint64_t)(FIRST + 10000 + n), types[n % 4], MORE);
-        outcome_same_bits(&c, ATTN_BACKWARD, crews, CREWS);
+        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, THREAD_COUNTS);
         combination_free(&c);
     }
     for (int n = 0; n < 4; n++) { /* more key heads than splits would be tasks for, and than workers */
@@ -79,7 +79,7 @@ static void test_same_bits(void **state)
         assert_int_equal(problem_parse("fwd:f32:b5:hq8:hkv4:sq70:skv90:d20:dv12:causal:bias", &spec, &error), ATTN_OK);
         spec.seed = (uint64_t)n;
         combination_of(&c, &spec, RELATIVE);
-        outcome_same_bits(&c, ATTN_BACKWARD, crews, CREWS);
+        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, THREAD_COUNTS);
         outcome out = outcome_make(&c, ATTN_BACKWARD);
         const char *name;
         assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 3));
@@ -101,7 +101,7 @@ static void relative_of(combination *c, const char *text, int seed)
 /* Many tiles of queries: of one key head, whose groups of tiles one thread takes one after the other and several take in turn. */
 static void test_same_bits_of_many_tiles(void **state)
 {
-    static const int crews[] = {2, 3, 8};
+    static const int thread_counts[] = {2, 3, 8};
     static const char *const texts[] = {"fwd:f32:hq2:hkv1:sq700:skv60:d9:dv5", "fwd:f32:sq700:skv60:d9:dv5",
                                         "fwd:f32:hq2:hkv1:sq700:skv300:d9:dv5:causal=bottom-right", "fwd:f32:sq700:skv300:d9:dv5"};
     enum { DRAWS = CASES(3) > 0 ? CASES(3) : 1 };
@@ -109,7 +109,7 @@ static void test_same_bits_of_many_tiles(void **state)
     for (int n = 0; n < DRAWS * (int)(sizeof texts / sizeof *texts); n++) {
         combination c;
         relative_of(&c, texts[n / DRAWS], FIRST + n);
-        outcome_same_bits(&c, ATTN_BACKWARD, crews, sizeof crews / sizeof *crews);
+        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, sizeof thread_counts / sizeof *thread_counts);
         combination_free(&c);
     }
 }

@@ -63,12 +63,12 @@ static inline void drawn_check_differences(const drawn_kinds *d, int count)
     }
 }
 
-static inline void drawn_check_bits(const drawn_kinds *d, int step, const int *crews, int count)
+static inline void drawn_check_bits(const drawn_kinds *d, int step, const int *thread_counts, int count)
 {
     for (int n = 0; n < d->seeds; n += step) {
         combination c;
         d->draw(&c, d->first + 10000 + (uint64_t)n, drawn_types[n % 4], MORE);
-        outcome_same_bits(&c, ATTN_BACKWARD, crews, count);
+        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, count);
         combination_free(&c);
     }
 }

@@ -49,7 +49,7 @@ static void test_reference(void **state)
 
 static void test_same_bits(void **state)
 {
-    static const int crews[] = {2, 3, 7};
+    static const int thread_counts[] = {2, 3, 7};
     (void)state;
     for (int n = 0; n < 3; n++) {
         combination c;
@@ -57,12 +57,12 @@ static void test_same_bits(void **state)
         outcome one = outcome_make(&c, ATTN_BACKWARD);
         assert_true(outcome_run(&c, &one, ATTN_ISA_DEFAULT, 1));
         outcome more = outcome_make(&c, ATTN_BACKWARD);
-        for (size_t k = 0; k < sizeof crews / sizeof *crews; k++) {
-            (void)outcome_run(&c, &more, ATTN_ISA_DEFAULT, crews[k]);
+        for (size_t k = 0; k < sizeof thread_counts / sizeof *thread_counts; k++) {
+            (void)outcome_run(&c, &more, ATTN_ISA_DEFAULT, thread_counts[k]);
             for (int i = 0; i < one.count; i++)
                 if (memcmp(one.of[i].got.memory, more.of[i].got.memory,
                            (size_t)one.of[i].got.count * attn_dtype_size(one.of[i].got.layout.dtype)) != 0)
-                    fail_msg("%s: %s has other bits with %d threads", texts[n], one.of[i].name, crews[k]);
+                    fail_msg("%s: %s has other bits with %d threads", texts[n], one.of[i].name, thread_counts[k]);
         }
         outcome_free(&c, &one);
         outcome_free(&c, &more);

@@ -102,12 +102,12 @@ static void test_regressions(void **state)
 
 static void same_bits(const char *line, int number, void *context)
 {
-    static const int crews[] = {2, 3, 8};
+    static const int thread_counts[] = {2, 3, 8};
     combination c;
     (void)context;
     if (number % 6) return;
     combination_parse(&c, line, 0);
-    outcome_same_bits(&c, number % 12 ? ATTN_FORWARD : ATTN_BACKWARD, crews, sizeof crews / sizeof *crews);
+    outcome_same_bits(&c, number % 12 ? ATTN_FORWARD : ATTN_BACKWARD, thread_counts, sizeof thread_counts / sizeof *thread_counts);
     combination_free(&c);
 }
 

@@ -34,9 +34,9 @@ static void test_differences(void **state)
 
 static void test_same_bits(void **state)
 {
-    static const int crews[] = {2, 3, 8};
+    static const int thread_counts[] = {2, 3, 8};
     (void)state;
-    drawn_check_bits(&all, 7, crews, sizeof crews / sizeof *crews);
+    drawn_check_bits(&all, 7, thread_counts, sizeof thread_counts / sizeof *thread_counts);
 }
 
 int main(void)

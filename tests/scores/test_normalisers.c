@@ -39,9 +39,9 @@ static void test_differences(void **state)
 
 static void test_same_bits(void **state)
 {
-    static const int crews[] = {2, 8};
+    static const int thread_counts[] = {2, 8};
     (void)state;
-    drawn_check_bits(&all, 4, crews, sizeof crews / sizeof *crews);
+    drawn_check_bits(&all, 4, thread_counts, sizeof thread_counts / sizeof *thread_counts);
 }
 
 /* Weights, their column sums and the stages before them, dense and by rows of the definition. */

@@ -165,12 +165,12 @@ static void test_f64(void **state)
 
 static void test_same_bits(void **state)
 {
-    static const int crews[] = {2, 3, 5};
+    static const int thread_counts[] = {2, 3, 5};
     (void)state;
     for (int seed = 0; seed < SEEDS; seed += 2) {
         combination c;
         combination_draw(&c, (uint64_t)seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0);
-        outcome_same_bits(&c, ATTN_DOUBLE_BACKWARD, crews, sizeof crews / sizeof *crews);
+        outcome_same_bits(&c, ATTN_DOUBLE_BACKWARD, thread_counts, sizeof thread_counts / sizeof *thread_counts);
         combination_free(&c);
     }
 }

@@ -6,16 +6,16 @@
 
 #include "pool.h"
 
-typedef struct crew {
+typedef struct shared_tasks {
     atomic_llong next;
     int64_t tasks;
     void (*run)(void *context, int64_t worker, int64_t task);
     void *context;
-} crew;
+} shared_tasks;
 
 static void work(void *body_context, int64_t worker)
 {
-    crew *c = body_context;
+    shared_tasks *c = body_context;
     for (;;) {
         int64_t task = atomic_fetch_add_explicit(&c->next, 1, memory_order_relaxed);
         if (task >= c->tasks) return;
@@ -26,7 +26,7 @@ static void work(void *body_context, int64_t worker)
 void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, int workers, int64_t tasks,
                       void (*run)(void *context, int64_t worker, int64_t task), void *context)
 {
-    crew c;
+    shared_tasks c;
     if (workers <= 1) { /* without the counter, which takes as long as a task of a small call */
         for (int64_t task = 0; task < tasks; task++) run(context, 0, task);
         return;
