@@ -15,8 +15,9 @@
 
 #include <cmocka.h>
 
-/* How many of n random cases are drawn: without a sanitizer all of them, and as much fewer as each takes longer under one.  (What the
- * thread sanitizer looks for depends on the walk and its options, of which combination/walks leaves none out, and not on numbers.) */
+/* How many of n random cases are drawn: without a sanitizer all of them, and as much fewer as each takes longer under one.  (What
+ * the thread sanitizer looks for depends on the walk and its options, of which combination/walks leaves none out, and not on
+ * numbers.) */
 #if defined(__SANITIZE_THREAD__)
 #define CASES(n) ((n) / 12)
 #define EVERY(n) (19 * (n)) /* the step through a table of cases, likewise */
