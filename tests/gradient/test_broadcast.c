@@ -201,9 +201,66 @@ static void test_one_shared_of_no_heads(void **state)
     }
 }
 
+/* Where one of the sizes is 0, each gradient is a sum of nothing, also of an axis that has no elements and is shared: it has one.
+ */
+static void check_nothing(const table *t, int axes, int nothing)
+{
+    static const double numbers[MOST];
+    static double grad[MOST];
+    attn_problem p = {.struct_size = sizeof p, .op = ATTN_BACKWARD, .shape = {B, H, H, SQ, SKV, D, D}, .score.kind = t->kind};
+    int64_t *const sizes[] = {&p.shape.batch, &p.shape.heads_q, &p.shape.len_q, &p.shape.len_kv, &p.shape.dim_qk};
+    *sizes[nothing] = 0;
+    if (nothing == 1) p.shape.heads_kv = 0;
+    if (nothing == 4) p.shape.dim_v = 0;
+    if (!strncmp(t->name, "relative", 8)) p.relative = (attn_relative){.first = -2, .rows = ROWS};
+    if (!strcmp(t->name, "bias_table")) p.bias_table = (attn_bias_table){.kind = ATTN_DISTANCE_CLIPPED, .max_distance = 2};
+    p.score.additive_bias = t->kind == ATTN_SCORE_ADDITIVE;
+    attn_tensors all = {
+        .struct_size = sizeof all, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o), .lse = attn_out(lse)};
+    attn_input slot = attn_in(numbers);
+    const attn_output to = attn_out(grad);
+    attn_tensor_plan shape = {.struct_size = sizeof shape};
+    attn_plan *plan;
+    attn_error error;
+    for (int axis = 3, step = 1; axis >= 0; step *= (int)t->shape[axis--])
+        slot.stride[axis] = axes >> axis & 1 ? ATTN_BROADCAST : step;
+    all.grad_o = attn_in(grad_o);
+    all.grad_q = attn_out(grad_q), all.grad_k = attn_out(grad_k), all.grad_v = attn_out(grad_v);
+    memcpy((char *)&all + t->slot, &slot, sizeof slot);
+    memcpy((char *)&all + t->grad, &to, sizeof to);
+    all.q.dtype = ATTN_F64;
+    for (int i = 0; i < MOST; i++) grad[i] = 1e9;
+    const attn_status made = attn_plan_create(&plan, &p, &all, NULL, &error);
+    if (made == ATTN_ERR_STRIDE) return; /* channels of relative tables are contiguous */
+    if (made != ATTN_OK) fail_msg("%s without %d, axes %d: %s", t->name, nothing, axes, error.message);
+    for (int n = 0;; n++) {
+        attn_tensor_description about = {.struct_size = sizeof about};
+        assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, n, &about, NULL), ATTN_OK);
+        if (strncmp(about.name, "grad_", 5) != 0 || strcmp(about.name + 5, t->name) != 0) continue;
+        assert_int_equal(attn_plan_tensor(plan, n, &shape, NULL), ATTN_OK);
+        break;
+    }
+    attn_plan_destroy(plan);
+    if (attn_compute(&p, &all, &error) != ATTN_OK) fail_msg("%s without %d, axes %d: %s", t->name, nothing, axes, error.message);
+    const int64_t total = shape.shape[0] * shape.shape[1] * shape.shape[2] * shape.shape[3];
+    for (int64_t i = 0; i < MOST; i++)
+        if (grad[i] != (i < total ? 0 : 1e9))
+            fail_msg("%s without %d, axes %d: gradient %d of %d is %g", t->name, nothing, axes, (int)i, (int)total, grad[i]);
+}
+
+static void test_sums_of_nothing(void **state)
+{
+    static const table bias = TABLE(bias, ATTN_SCORE_DOT, B, H, SQ, SKV);
+    const size_t count = sizeof tables / sizeof *tables;
+    (void)state;
+    for (size_t i = 0; i <= count; i++)
+        for (int axes = 0; axes < 16; axes++)
+            for (int nothing = 0; nothing < 5; nothing++) check_nothing(i < count ? &tables[i] : &bias, axes, nothing);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_tables), cmocka_unit_test(test_no_heads),
-                                       cmocka_unit_test(test_one_shared_of_no_heads)};
+                                       cmocka_unit_test(test_one_shared_of_no_heads), cmocka_unit_test(test_sums_of_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

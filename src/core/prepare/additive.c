@@ -2,6 +2,8 @@
  * additive.c - w of additive scores before the walk, and its gradient after it. */
 #include "additive.h"
 
+#include "broadcast_sum.h"
+
 #include <math.h>
 
 #include "../base/element.h"
@@ -63,23 +65,25 @@ static double sum_of_head(const attn_walk *walk, char *shared, int64_t h, int64_
     return sum;
 }
 
+typedef struct weights_of_heads {
+    const attn_walk *walk;
+    const attn_args *args;
+    char *shared;
+} weights_of_heads;
+
+static double gradient_of_weight(const void *context, int64_t h, int64_t r, int64_t k)
+{
+    const weights_of_heads *c = context;
+    return attn_head_scale(c->walk, c->args, h) * sum_of_head(c->walk, c->shared, h, r * c->walk->problem.shape.dim_qk + k);
+}
+
 static void store_weights(const attn_walk *walk, const attn_args *args, char *shared)
 {
     const attn_resolved *p = &walk->problem;
-    const attn_layout *layout = &p->at.grad_score_matrix;
-    const int64_t *stride = layout->stride, hidden = p->shape.dim_qk, Hq = p->shape.heads_q;
-    const int64_t own = attn_matrix_per_head(p), all_rows = p->score.additive_bias ? 2 : 1;
-    const int64_t rows = stride[2] ? 1 : all_rows, columns = stride[3] ? 1 : hidden; /* in one sum: what shares elements of w */
-    for (int64_t n = 0; n < (own ? Hq : 1); n++)
-        for (int64_t r = 0; r < all_rows; r += rows)
-            for (int64_t a = 0; a < hidden; a += columns) {
-                double sum = 0;
-                for (int64_t h = n; h < (own ? n + 1 : Hq); h++)
-                    for (int64_t i = r; i < r + rows; i++)
-                        for (int64_t k = a; k < a + columns; k++)
-                            sum += attn_head_scale(walk, args, h) * sum_of_head(walk, shared, h, i * hidden + k);
-                attn_element_put(args->grad_score_matrix, layout->dtype, n * stride[1] + r * stride[2] + a * stride[3], sum);
-            }
+    const weights_of_heads context = {walk, args, shared};
+    const int64_t size[3] = {p->shape.heads_q, p->score.additive_bias ? 2 : 1, p->shape.dim_qk};
+    attn_broadcast_sum(&p->at.grad_score_matrix, args->grad_score_matrix, attn_matrix_per_head(p), size, gradient_of_weight,
+                       &context);
 }
 
 /* x is sum_a w_a t_a, so its gradient's product with it is that of w with w. */

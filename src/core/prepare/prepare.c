@@ -17,6 +17,7 @@
 #include "../task/task.h"
 #include "../threads/threads.h"
 #include "additive.h"
+#include "broadcast_sum.h"
 
 int attn_prepares_keys(const attn_resolved *problem)
 {
@@ -393,9 +394,10 @@ static void sum_w(void *context, int64_t worker, int64_t h)
     }
 }
 
-/* One element, of one head's sums. */
-static double summed(const call *c, int64_t h, int64_t r, int64_t k)
+/* Of one head's sums. */
+static double gradient_of_w(const void *context, int64_t h, int64_t r, int64_t k)
 {
+    const call *c = context;
     const attn_prepare *p = c->prepare;
     double x = attn_real_at(part(c, p->sums + h * p->sum_bytes), c->walk->compute, k * p->ld_sum + r);
     if (p->problem.score.kind == ATTN_SCORE_METRIC)
@@ -403,23 +405,11 @@ static double summed(const call *c, int64_t h, int64_t r, int64_t k)
     return x;
 }
 
-/* Heads, rows and columns that share elements of w are added in order. */
 static void store_w(const call *c)
 {
-    const attn_prepare *p = c->prepare;
-    const attn_layout *layout = &p->problem.at.grad_score_matrix;
-    const int64_t *stride = layout->stride;
-    const int64_t Hq = p->problem.shape.heads_q, own = attn_matrix_per_head(&p->problem), heads = own ? 1 : Hq;
-    const int64_t high = stride[2] ? 1 : p->rows, wide = stride[3] ? 1 : p->columns; /* of what is in one sum */
-    for (int64_t n = 0; n < (own ? Hq : 1); n++)
-        for (int64_t r = 0; r < p->rows; r += high)
-            for (int64_t k = 0; k < p->columns; k += wide) {
-                double x = 0;
-                for (int64_t h = n; h < n + heads; h++)
-                    for (int64_t i = r; i < r + high; i++)
-                        for (int64_t j = k; j < k + wide; j++) x += summed(c, h, i, j);
-                attn_element_put(c->args->grad_score_matrix, layout->dtype, n * stride[1] + r * stride[2] + k * stride[3], x);
-            }
+    const attn_resolved *p = &c->prepare->problem;
+    const int64_t size[3] = {p->shape.heads_q, c->prepare->rows, c->prepare->columns};
+    attn_broadcast_sum(&p->at.grad_score_matrix, c->args->grad_score_matrix, attn_matrix_per_head(p), size, gradient_of_w, c);
 }
 
 /* ---- the two calls ---- */
