@@ -138,7 +138,10 @@ attn_status attn_analysis_check_dense(const attn_tensors *t, attn_error *error)
     return ATTN_OK;
 }
 
-double *attn_analysis_take(const attn_options *options, int64_t n) { return options_take(options, (size_t)n * sizeof(double)); }
+double *attn_analysis_acquire(const attn_options *options, int64_t n)
+{
+    return options_acquire(options, (size_t)n * sizeof(double));
+}
 
 static double norm(const double *x, int64_t n)
 {
@@ -243,7 +246,7 @@ attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *
     TRY(slot_aligned(&t.grad_o, "grad_o", sizeof(double), error));
     attn_status status = ATTN_OK;
     for (int i = 0; i < ARRAYS; i++) {
-        x[i] = arrays[i].data ? arrays[i].data : attn_analysis_take(&o, arrays[i].count);
+        x[i] = arrays[i].data ? arrays[i].data : attn_analysis_acquire(&o, arrays[i].count);
         if (!x[i]) status = fail(error, ATTN_ERR_MEMORY, "no memory for %" PRId64 " weights and their gradients", n.pairs);
     }
     if (status == ATTN_OK) status = attn_analysis_begin(&passes, &p, &t, x[LSE], x[WEIGHTS], &o, error);
@@ -253,6 +256,6 @@ attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *
     if (status == ATTN_OK) struct_fill(given, &flow, sizeof flow);
     attn_analysis_end(&passes, &o);
     for (int i = 0; i < ARRAYS; i++)
-        if (!arrays[i].data) options_give(&o, x[i]);
+        if (!arrays[i].data) options_release(&o, x[i]);
     return status;
 }

@@ -17,7 +17,7 @@ attn_status attn_analysis_check(const attn_problem *problem, const attn_tensors 
 attn_status attn_analysis_check_dense(const attn_tensors *tensors, attn_error *error);
 
 /* Memory of n numbers, one at least; NULL where there is none. */
-double *attn_analysis_take(const attn_options *options, int64_t n);
+double *attn_analysis_acquire(const attn_options *options, int64_t n);
 
 /* Forward into tensors->o and lse, and on request weights; backward of tensors->grad_o (not there: o) into three gradients.  Both
  * are planned, and all that they can refuse is known, before one of them runs. */

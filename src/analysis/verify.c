@@ -83,7 +83,7 @@ attn_status attn_verify_gradients(const attn_problem *problem, double step, int6
     analysis_passes passes = {.run_forward = {.plan = NULL}};
     attn_status status = ATTN_OK;
     for (int i = 0; i < ARRAYS; i++)
-        if (!(x[i] = attn_analysis_take(&o, sizes[i]))) status = fail(error, ATTN_ERR_MEMORY, "no memory for the gradients");
+        if (!(x[i] = attn_analysis_acquire(&o, sizes[i]))) status = fail(error, ATTN_ERR_MEMORY, "no memory for the gradients");
     if (status == ATTN_OK) status = attn_analysis_begin(&passes, &plain, &t, x[LSE], NULL, &o, error);
     if (status == ATTN_OK) status = attn_analysis_begin_backward(&passes, &t, x[GRAD_Q], x[GRAD_K], x[GRAD_V], &o, error);
     if (status == ATTN_OK) status = execution_run(&passes.run_forward, &passes.forward, error);
@@ -98,6 +98,6 @@ attn_status attn_verify_gradients(const attn_problem *problem, double step, int6
         struct_fill(out, &result, sizeof result);
     }
     attn_analysis_end(&passes, &o);
-    for (int i = 0; i < ARRAYS; i++) options_give(&o, x[i]);
+    for (int i = 0; i < ARRAYS; i++) options_release(&o, x[i]);
     return status;
 }

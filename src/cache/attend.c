@@ -7,22 +7,22 @@
 #include "cache.h"
 
 /* What one call allocates: lengths, queries rotated where there is a rotation, a plan and its workspace. */
-typedef struct room {
+typedef struct scratch {
     attn_options options; /* read */
     int64_t *lengths_q, *lengths_kv, *positions;
     void *q;
     execution run;
-} room;
+} scratch;
 
-static void *take(const room *r, size_t bytes) { return options_take(&r->options, bytes); }
+static void *take(const scratch *r, size_t bytes) { return options_acquire(&r->options, bytes); }
 
-static void free_room(room *r)
+static void free_scratch(scratch *r)
 {
     execution_end(&r->run, &r->options);
-    options_give(&r->options, r->positions);
-    options_give(&r->options, r->q);
-    options_give(&r->options, r->lengths_kv);
-    options_give(&r->options, r->lengths_q);
+    options_release(&r->options, r->positions);
+    options_release(&r->options, r->q);
+    options_release(&r->options, r->lengths_kv);
+    options_release(&r->options, r->lengths_q);
 }
 
 /* The problem over the cache as it will be. */
@@ -55,7 +55,7 @@ static attn_input read_from(const attn_output *slot)
 }
 
 static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t,
-                                room *r, attn_error *error)
+                                scratch *r, attn_error *error)
 {
     const size_t entries = (size_t)cache->batch + 1;
     r->lengths_q = take(r, entries * sizeof *r->lengths_q);
@@ -113,8 +113,8 @@ static attn_status check_apart(const attn_cache *cache, const attn_cache_tokens 
     return places_check(&p, "cache", error);
 }
 
-static attn_status attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t, room *r,
-                          attn_error *error)
+static attn_status attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t,
+                          scratch *r, attn_error *error)
 {
     const attn_input q = t->q;
     TRY(fill_tensors(cache, tokens, p, t, r, error));
@@ -177,7 +177,7 @@ attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *
     attn_cache_tokens new_tokens;
     attn_problem p;
     attn_tensors t;
-    room r = {.q = NULL};
+    scratch r = {.q = NULL};
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(struct_read(&p, sizeof p, sizeof p, problem, "attn_problem", error));
@@ -187,6 +187,6 @@ attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *
     TRY(check_filled(c.heads_kv, &p, &t, error));
     describe(&c, &new_tokens, &p);
     attn_status status = attend(&c, &new_tokens, &p, &t, &r, error);
-    free_room(&r);
+    free_scratch(&r);
     return status;
 }

@@ -80,9 +80,9 @@ static attn_status resolve_index(attn_input *slot, const char *name, int64_t bat
     return ATTN_OK;
 }
 
-static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t room, attn_error *error)
+static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t tokens, attn_error *error)
 {
-    const int64_t shape[4] = {entries, cache->heads_kv, room, 1};
+    const int64_t shape[4] = {entries, cache->heads_kv, tokens, 1};
     const struct {
         const char *name, *label, *of;
         attn_dtype dtype;
@@ -107,7 +107,7 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t room
 }
 
 /* Every entry has room, and its pages exist. */
-static attn_status check_room(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
+static attn_status check_scratch(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
 {
     for (int64_t b = 0; b < cache->batch; b++) {
         int64_t held = attn_cache_lengths(cache)[b], more = attn_cache_new_tokens(tokens, b);
@@ -173,9 +173,9 @@ static attn_status check_itself(const char *name, const attn_output *slot, const
 /* What appending writes shares elements with nothing. */
 static attn_status check_apart(const attn_cache *c, const attn_cache_tokens *tokens, attn_error *error)
 {
-    const int64_t entries = is_paged(c) ? c->pages : c->batch, room = is_paged(c) ? c->page_size : c->capacity;
-    const int64_t k[4] = {entries, c->heads_kv, room, c->dim_qk}, v[4] = {entries, c->heads_kv, room, c->dim_v},
-                  scale[4] = {entries, c->heads_kv, room, 1};
+    const int64_t entries = is_paged(c) ? c->pages : c->batch, tokens = is_paged(c) ? c->page_size : c->capacity;
+    const int64_t k[4] = {entries, c->heads_kv, tokens, c->dim_qk}, v[4] = {entries, c->heads_kv, tokens, c->dim_v},
+                  scale[4] = {entries, c->heads_kv, tokens, 1};
     places p;
     TRY(check_itself("k", &c->k, k, error));
     TRY(check_itself("v", &c->v, v, error));
@@ -209,15 +209,15 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
     TRY(check_sizes(cache, error));
     CHECK(tokens->len >= 0, ATTN_ERR_SHAPE, "cache: len (%" PRId64 ") is negative", tokens->len);
 
-    int64_t entries = is_paged(cache) ? cache->pages : cache->batch, room = is_paged(cache) ? cache->page_size : cache->capacity;
-    const int64_t k_shape[4] = {entries, cache->heads_kv, room, cache->dim_qk},
-                  v_shape[4] = {entries, cache->heads_kv, room, cache->dim_v},
+    int64_t entries = is_paged(cache) ? cache->pages : cache->batch, tokens = is_paged(cache) ? cache->page_size : cache->capacity;
+    const int64_t k_shape[4] = {entries, cache->heads_kv, tokens, cache->dim_qk},
+                  v_shape[4] = {entries, cache->heads_kv, tokens, cache->dim_v},
                   new_k[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_qk},
                   new_v[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_v};
     TRY(resolve_own(&cache->k, "cache: k", k_shape, ATTN_F32, 1, error));
     TRY(resolve_own(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, error));
     TRY(check_lengths(cache, error));
-    TRY(check_scales(cache, entries, room, error));
+    TRY(check_scales(cache, entries, tokens, error));
     const attn_dtype natural = cache->k.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     TRY(resolve_rows(&tokens->k, "cache: tokens.k", new_k, natural, 0, error));
     TRY(resolve_rows(&tokens->v, "cache: tokens.v", new_v, natural, 0, error));
@@ -226,7 +226,7 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
     int some = cache->batch > 0 && cache->heads_kv > 0 && tokens->len > 0;
     CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
     CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
-    TRY(check_room(cache, tokens, error));
+    TRY(check_scratch(cache, tokens, error));
     if (cache->rope) { /* its own rules, before anything is written */
         const int64_t none[4] = {0, 0, 0, cache->dim_qk};
         const attn_output to = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};

@@ -41,10 +41,10 @@ static inline void places_add_rope(places *p, const attn_rope *rope, int64_t cha
 static inline void places_add_cache(places *p, const char *of, const attn_cache *c, int written)
 {
     const int paged = c->page_table.data != NULL, whole = paged && c->page_size > 0;
-    const int64_t entries = paged ? c->pages : c->batch, room = paged ? c->page_size : c->capacity,
+    const int64_t entries = paged ? c->pages : c->batch, tokens = paged ? c->page_size : c->capacity,
                   columns = whole ? c->capacity / c->page_size + (c->capacity % c->page_size != 0) : 0;
-    const int64_t k[4] = {entries, c->heads_kv, room, c->dim_qk}, v[4] = {entries, c->heads_kv, room, c->dim_v},
-                  rows[4] = {entries, c->heads_kv, room, 1}, each[4] = {c->batch, 1, 1, 1}, table[4] = {c->batch, 1, 1, columns};
+    const int64_t k[4] = {entries, c->heads_kv, tokens, c->dim_qk}, v[4] = {entries, c->heads_kv, tokens, c->dim_v},
+                  rows[4] = {entries, c->heads_kv, tokens, 1}, each[4] = {c->batch, 1, 1, 1}, table[4] = {c->batch, 1, 1, columns};
     const attn_input slots[] = {slot_of(&c->k), slot_of(&c->v), slot_of(&c->lengths), slot_of(&c->k_scale), slot_of(&c->v_scale)};
     const attn_dtype type = slots[0].dtype ? slots[0].dtype : ATTN_F32;
     const int shared = slots[0].data == slots[1].data && (!slots[1].dtype || slots[1].dtype == type) &&

@@ -20,14 +20,14 @@ static inline attn_status options_read(attn_options *ours, const attn_options *t
 }
 
 /* Aligned to 64, a byte at least; NULL: there is none.  Of options that were read. */
-static inline void *options_take(const attn_options *options, size_t bytes)
+static inline void *options_acquire(const attn_options *options, size_t bytes)
 {
     if (bytes > SIZE_MAX - 64) return NULL;
     const size_t size = bytes / 64 * 64 + 64;
     return options->allocator.allocate ? options->allocator.allocate(options->allocator.context, size) : aligned_alloc(64, size);
 }
 
-static inline void options_give(const attn_options *options, void *memory)
+static inline void options_release(const attn_options *options, void *memory)
 {
     if (!options->allocator.allocate) free(memory);
     else if (memory) options->allocator.release(options->allocator.context, memory);
@@ -49,14 +49,14 @@ static inline attn_status execution_begin(execution *p, const attn_problem *prob
     *p = (execution){.plan = NULL};
     TRY(attn_plan_create(&p->plan, problem, tensors, options, error));
     p->size = attn_plan_workspace_size(p->plan);
-    p->workspace = options_take(options, p->size);
+    p->workspace = options_acquire(options, p->size);
     CHECK(p->workspace, ATTN_ERR_MEMORY, "cannot allocate a workspace of %zu bytes", p->size);
     return ATTN_OK;
 }
 
 static inline void execution_end(execution *p, const attn_options *options)
 {
-    options_give(options, p->workspace);
+    options_release(options, p->workspace);
     attn_plan_destroy(p->plan);
 }
 

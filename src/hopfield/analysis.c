@@ -54,7 +54,7 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
     all.size = attn_dtype_size(m.dtype);
     places_add_numbers(&all, "patterns", m.data, 1, m.patterns, m.dim, 0);
     TRY(places_check(&all, "hopfield", error));
-    void *states = hopfield_take(&m, points * m.dim), *found = hopfield_take(&m, points);
+    void *states = hopfield_acquire(&m, points * m.dim), *found = hopfield_acquire(&m, points);
     attn_status status;
     if (states) memset(states, 0, (size_t)(points * m.dim) * attn_dtype_size(m.dtype));
     for (int64_t i = 0; states && i < points; i++)
@@ -65,8 +65,8 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
         x[i] = low + (double)i * (high - low) / (double)(points - 1);
         energy[i] = number_at(m.dtype, found, i);
     }
-    hopfield_give(&m, states);
-    hopfield_give(&m, found);
+    hopfield_release(&m, states);
+    hopfield_release(&m, found);
     return status;
 }
 
@@ -92,7 +92,7 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
     CHECK(noise >= 0 && isfinite(noise), ATTN_ERR_ARGUMENT, "hopfield: noise is %g; it must be at least 0 and finite", noise);
     CHECK(share, ATTN_ERR_ARGUMENT, "hopfield: share is NULL");
     TRY(hopfield_check_most(most, error));
-    void *probes = hopfield_take(&m, samples * m.dim), *found = hopfield_take(&m, samples * m.dim);
+    void *probes = hopfield_acquire(&m, samples * m.dim), *found = hopfield_acquire(&m, samples * m.dim);
     const hopfield_arrays arrays = {.states = probes, .updated = found};
     attn_status status = probes && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
     const attn_output drawn = {probes, m.dtype, {0, 0, 0, 0}};
@@ -104,7 +104,7 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
     int64_t back = 0;
     for (int64_t i = 0; status == ATTN_OK && i < samples; i++) back += nearest(&m, found, i) == index;
     if (status == ATTN_OK) *share = (double)back / (double)samples;
-    hopfield_give(&m, probes);
-    hopfield_give(&m, found);
+    hopfield_release(&m, probes);
+    hopfield_release(&m, found);
     return status;
 }

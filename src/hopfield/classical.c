@@ -35,7 +35,7 @@ attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_o
     CHECK(order == ATTN_HOPFIELD_ORDER_SYNCHRONOUS || order == ATTN_HOPFIELD_ORDER_ASYNCHRONOUS, ATTN_ERR_ARGUMENT,
           "hopfield: order is %d; known: 0 (synchronous), 1 (asynchronous)", (int)order);
     TRY(hopfield_bind(&m, count, 0, HOPFIELD_CLASSICAL, tensors, &a, error));
-    double *x = options_take(&m.options, (size_t)(m.dim + m.patterns) * sizeof *x), *overlaps = x ? x + m.dim : NULL;
+    double *x = options_acquire(&m.options, (size_t)(m.dim + m.patterns) * sizeof *x), *overlaps = x ? x + m.dim : NULL;
     CHECK(x, ATTN_ERR_MEMORY, "hopfield: out of memory");
     for (int64_t i = 0; i < count; i++) {
         double sum = 0;
@@ -49,6 +49,6 @@ attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_o
                        order == ATTN_HOPFIELD_ORDER_ASYNCHRONOUS ? x[c] : sign_of_field(&m, overlaps, c));
         }
     }
-    hopfield_give(&m, x);
+    hopfield_release(&m, x);
     return succeed(error);
 }

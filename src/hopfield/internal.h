@@ -44,11 +44,11 @@ attn_status hopfield_retrieve(const hopfield *memory, int64_t count, int64_t mos
                               attn_error *error);
 
 /* Memory for so many numbers; NULL: there is none. */
-static inline void *hopfield_take(const hopfield *m, int64_t count)
+static inline void *hopfield_acquire(const hopfield *m, int64_t count)
 {
-    return options_take(&m->options, (size_t)count * attn_dtype_size(m->dtype));
+    return options_acquire(&m->options, (size_t)count * attn_dtype_size(m->dtype));
 }
-static inline void hopfield_give(const hopfield *m, void *memory) { options_give(&m->options, memory); }
+static inline void hopfield_release(const hopfield *m, void *memory) { options_release(&m->options, memory); }
 
 static inline double number_at(attn_dtype dtype, const void *array, int64_t i)
 {

@@ -55,7 +55,7 @@ typedef struct update {
 static attn_status update_begin(update *u, const hopfield *m, int64_t count, int has_updated, attn_error *error)
 {
     const attn_problem problem = problem_of(m, count);
-    *u = (update){.lse = hopfield_take(m, count), .spare = has_updated ? NULL : hopfield_take(m, count * m->dim)};
+    *u = (update){.lse = hopfield_acquire(m, count), .spare = has_updated ? NULL : hopfield_acquire(m, count * m->dim)};
     CHECK(u->lse && (has_updated || u->spare), ATTN_ERR_MEMORY, "hopfield: out of memory");
     const attn_tensors tensors = tensors_of(m, ATTN_LATER, ATTN_LATER, u->lse);
     return execution_begin(&u->run, &problem, &tensors, &m->options, error);
@@ -73,8 +73,8 @@ static attn_status update_run(const update *u, const hopfield *m, int64_t count,
 static void update_end(update *u, const hopfield *m)
 {
     execution_end(&u->run, &m->options);
-    hopfield_give(m, u->spare);
-    hopfield_give(m, u->lse);
+    hopfield_release(m, u->spare);
+    hopfield_release(m, u->lse);
 }
 
 attn_status hopfield_update(const hopfield *m, int64_t count, const void *states, void *updated, void *energy, attn_error *error)
@@ -136,10 +136,10 @@ attn_status attn_hopfield_update_backward(const attn_hopfield *memory, int64_t c
     void *parts[6];
     attn_status status = ATTN_OK;
     for (int k = 0; k < 6; k++)
-        if (!(parts[k] = hopfield_take(&m, sizes[k]))) status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
+        if (!(parts[k] = hopfield_acquire(&m, sizes[k]))) status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
     if (status == ATTN_OK)
         status = backward(&m, count, a.states, a.grad_updated, a.grad_energy, parts, a.grad_states, a.grad_patterns, error);
-    for (int k = 0; k < 6; k++) hopfield_give(&m, parts[k]);
+    for (int k = 0; k < 6; k++) hopfield_release(&m, parts[k]);
     return status;
 }
 
@@ -193,8 +193,9 @@ attn_status hopfield_retrieve(const hopfield *m, int64_t count, int64_t most, do
 {
     CHECK(tolerance >= 0, ATTN_ERR_ARGUMENT, "hopfield: tolerance is %g; it must be at least 0", tolerance);
     const size_t bytes = (size_t)(count * m->dim) * attn_dtype_size(m->dtype);
-    void *now = hopfield_take(m, count * m->dim), *next = hopfield_take(m, count * m->dim), *energy = hopfield_take(m, count);
-    int64_t *taken = options_take(&m->options, (size_t)count * sizeof *taken);
+    void *now = hopfield_acquire(m, count * m->dim), *next = hopfield_acquire(m, count * m->dim),
+         *energy = hopfield_acquire(m, count);
+    int64_t *taken = options_acquire(&m->options, (size_t)count * sizeof *taken);
     update u;
     attn_status status = update_begin(&u, m, count, 1, error);
     if (status == ATTN_OK && !(now && next && energy && taken)) status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
@@ -209,10 +210,10 @@ attn_status hopfield_retrieve(const hopfield *m, int64_t count, int64_t most, do
         status = succeed(error);
     }
     update_end(&u, m);
-    hopfield_give(m, now);
-    hopfield_give(m, next);
-    hopfield_give(m, energy);
-    hopfield_give(m, taken);
+    hopfield_release(m, now);
+    hopfield_release(m, next);
+    hopfield_release(m, energy);
+    hopfield_release(m, taken);
     return status;
 }
 

@@ -34,7 +34,7 @@ static attn_status fill_positions(call *c, attn_error *error)
     c->positions_q = given_q;
     c->positions_kv = given_kv;
     if (!e->packed) return ATTN_OK;
-    TRY(memory_take(c->args->options, (e->tokens_q + e->tokens_kv) * (int64_t)sizeof(int64_t), &c->positions, error));
+    TRY(memory_acquire(c->args->options, (e->tokens_q + e->tokens_kv) * (int64_t)sizeof(int64_t), &c->positions, error));
     int64_t *const q = (int64_t *)c->positions, *const kv = q + e->tokens_q;
     for (int64_t b = 0, t = 0; t < e->tokens_q; t++) {
         while (b + 1 < e->batch && t >= index_at(e->begin_q, b + 1)) b++;
@@ -156,7 +156,7 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
         const int64_t wide = p->heads * p->dim > p->model ? p->heads * p->dim : p->model;
         if (!p->none && wide > widest) widest = wide;
     }
-    return room_measure(&c->l, c->args->options, call_rows(c), widest, error);
+    return scratch_measure(&c->l, c->args->options, call_rows(c), widest, error);
 }
 
 void call_place(call *c, const weight_slot *weights, int count, int64_t saved_bytes, int forward)
@@ -190,9 +190,9 @@ attn_status call_place_outputs(call *c, const char *module, attn_error *error)
     return places_check(&c->places, module, error);
 }
 
-attn_status call_room(call *c, int64_t widest, attn_error *error)
+attn_status call_scratch(call *c, int64_t widest, attn_error *error)
 {
-    return room_take(&c->l, c->args->options, call_rows(c), widest, error);
+    return scratch_acquire(&c->l, c->args->options, call_rows(c), widest, error);
 }
 
 attn_status call_refuse_cached(const call *c, attn_error *error)
@@ -206,7 +206,7 @@ attn_status call_save(call *c, attn_error *error)
 {
     const extent *e = &c->extent;
     TRY(saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, NULL, &c->saved, error));
-    TRY(memory_take(c->args->options, c->saved.bytes, &c->taken, error));
+    TRY(memory_acquire(c->args->options, c->saved.bytes, &c->taken, error));
     return saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, c->taken, &c->saved, error);
 }
 
@@ -223,13 +223,13 @@ attn_status call_choose(call *c, const attn_problem *problem, const attn_tensors
 
 attn_status call_take(call *c, int64_t bytes, char **more, attn_error *error)
 {
-    const int64_t most = INT64_MAX / 4, room = c->l.room.bytes, workspace = (int64_t)c->workspace_size; /* none is beyond */
-    const int64_t at[] = {room, workspace, bytes};
+    const int64_t most = INT64_MAX / 4, scratch = c->l.scratch.bytes, workspace = (int64_t)c->workspace_size; /* none is beyond */
+    const int64_t at[] = {scratch, workspace, bytes};
     int64_t all = 0;
     for (int i = 0; i < 3; i++) all += at[i] < most ? (at[i] + 63) / 64 * 64 : most;
-    TRY(memory_take(c->args->options, all, &c->memory, error));
-    c->workspace = c->memory + (room + 63) / 64 * 64;
-    c->l.room.memory = c->memory;
+    TRY(memory_acquire(c->args->options, all, &c->memory, error));
+    c->workspace = c->memory + (scratch + 63) / 64 * 64;
+    c->l.scratch.memory = c->memory;
     if (more) *more = c->workspace + (workspace + 63) / 64 * 64;
     return ATTN_OK;
 }
@@ -237,7 +237,7 @@ attn_status call_take(call *c, int64_t bytes, char **more, attn_error *error)
 attn_status call_plan(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
     TRY(call_choose(c, problem, core, error));
-    return memory_take(c->args->options, (int64_t)c->workspace_size, &c->workspace, error);
+    return memory_acquire(c->args->options, (int64_t)c->workspace_size, &c->workspace, error);
 }
 
 attn_status call_execute(call *c, const attn_tensors *core, attn_error *error)
@@ -248,13 +248,13 @@ attn_status call_execute(call *c, const attn_tensors *core, attn_error *error)
 void call_end(call *c)
 {
     if (!c->args) return;
-    if (c->memory) memory_give(c->args->options, c->memory);
+    if (c->memory) memory_release(c->args->options, c->memory);
     else {
-        memory_give(c->args->options, c->workspace);
-        room_give(&c->l);
+        memory_release(c->args->options, c->workspace);
+        scratch_release(&c->l);
     }
-    memory_give(c->args->options, c->taken);
-    memory_give(c->args->options, c->positions);
+    memory_release(c->args->options, c->taken);
+    memory_release(c->args->options, c->positions);
     attn_plan_destroy(c->plan);
 }
 

@@ -41,7 +41,7 @@ void call_place(call *c, const weight_slot *weights, int count, int64_t saved_by
 /* Adds what forward writes, and checks; call_choose adds the tensors of the attention. */
 attn_status call_place_outputs(call *c, const char *module, attn_error *error);
 /* Takes c->l.room for products with matrices that are at most `widest` wide. */
-attn_status call_room(call *c, int64_t widest, attn_error *error);
+attn_status call_scratch(call *c, int64_t widest, attn_error *error);
 /* What only decoding has. */
 attn_status call_refuse_cached(const call *c, attn_error *error);
 /* Takes memory for `saved`. */

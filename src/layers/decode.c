@@ -19,8 +19,8 @@ static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t 
               sizes[i].name, sizes[i].has, sizes[i].needs);
     /* Of float numbers, at most 8 bytes each; what is dense is laid out before attn_cache_append looks at it. */
     const int paged = cache->page_table.data != NULL;
-    const int64_t entries = paged ? cache->pages : batch, room = paged ? cache->page_size : cache->capacity;
-    const int64_t numbers[4] = {entries, cache->heads_kv, room, cache->dim_qk > cache->dim_v ? cache->dim_qk : cache->dim_v};
+    const int64_t entries = paged ? cache->pages : batch, scratch = paged ? cache->page_size : cache->capacity;
+    const int64_t numbers[4] = {entries, cache->heads_kv, scratch, cache->dim_qk > cache->dim_v ? cache->dim_qk : cache->dim_v};
     CHECK(cache->capacity >= 0 && cache->page_size >= 0 && cache->pages >= 0, ATTN_ERR_SHAPE,
           "layer: the cache's capacity (%" PRId64 "), page_size (%" PRId64 ") or pages (%" PRId64 ") is negative", cache->capacity,
           cache->page_size, cache->pages);
@@ -66,7 +66,7 @@ attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, 
     TRY(check_cache(&c->l, &d->cache, batch, error));
     TRY(check_options(c->l.attention, args->attention, error));
     const int64_t *const lengths = d->cache.lengths.data;
-    TRY(memory_take(args->options, (q + kv + batch) * (int64_t)sizeof(int64_t), &d->memory, error));
+    TRY(memory_acquire(args->options, (q + kv + batch) * (int64_t)sizeof(int64_t), &d->memory, error));
     d->appended = (int64_t *)d->memory;
     d->positions[0] = d->appended + batch;
     d->positions[1] = d->positions[0] + q;
@@ -84,11 +84,12 @@ attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, 
 /* A cache's keys or values as the core reads them: its dense would be that of the longest entry. */
 static attn_input cached(const attn_cache *cache, const attn_output *slot, attn_dtype natural, int64_t dim)
 {
-    const int64_t room = cache->page_table.data ? cache->page_size : cache->capacity;
+    const int64_t scratch = cache->page_table.data ? cache->page_size : cache->capacity;
     attn_input s = slot_of(slot);
     if (!s.data) s.data = ATTN_EMPTY;
     if (!s.dtype) s.dtype = natural;
-    if (slot_is_dense(&s)) s.stride[3] = 1, s.stride[2] = dim, s.stride[1] = room * dim, s.stride[0] = cache->heads_kv * room * dim;
+    if (slot_is_dense(&s))
+        s.stride[3] = 1, s.stride[2] = dim, s.stride[1] = scratch * dim, s.stride[0] = cache->heads_kv * scratch * dim;
     return s;
 }
 
@@ -134,7 +135,7 @@ attn_status decoding_attend(decoding *d, call *c, const attn_problem *problem, c
 
 void decoding_end(decoding *d, const call *c)
 {
-    if (d->memory) memory_give(c->args->options, d->memory);
+    if (d->memory) memory_release(c->args->options, d->memory);
 }
 
 static attn_status append(const decoding *d, const call *c, attn_error *error)
@@ -183,7 +184,7 @@ attn_status attn_layer_decode(const attn_layer *given, const attn_layer_weights 
     plain.saved = NULL; /* memory of ours */
     attn_status status = call_begin(&c, given, weights, &plain, error);
     if (status == ATTN_OK) status = decoding_begin(&d, &c, cache, error);
-    if (status == ATTN_OK) status = memory_take(c.args->options, c.l.room.bytes, &c.l.room.memory, error);
+    if (status == ATTN_OK) status = memory_acquire(c.args->options, c.l.scratch.bytes, &c.l.scratch.memory, error);
     if (status == ATTN_OK && plain.len_q)
         status = layer_rows_out(c.l.dtype, &plain.output, "output", plain.batch, plain.len_q, c.l.dim_output, 1, &c.output, error);
     if (status == ATTN_OK) {

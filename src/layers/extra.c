@@ -87,7 +87,7 @@ attn_status extra_weigh(const layer *l, const attn_layer_tensors *args, const ex
     const int64_t rows = e->entries * l->heads_q * e->tokens_q;
     *x = (extra){0};
     if (!l->extra_key) return ATTN_OK;
-    TRY(memory_take(args->options, 3 * rows * (int64_t)sizeof(double), &x->memory, error));
+    TRY(memory_acquire(args->options, 3 * rows * (int64_t)sizeof(double), &x->memory, error));
     x->factor = (double *)x->memory;
     x->weight = x->factor + rows;
     x->lse = x->weight + rows;
@@ -173,7 +173,7 @@ attn_status extra_backward(const layer *l, const attn_layer_tensors *args, const
     const int64_t keys = l->heads_kv * l->head_dim, values = l->heads_kv * l->head_dim_v;
     char *memory;
     if (!l->extra_key) return ATTN_OK;
-    TRY(memory_take(args->options, (keys + values + l->heads_q) * (int64_t)sizeof(double), &memory, error));
+    TRY(memory_acquire(args->options, (keys + values + l->heads_q) * (int64_t)sizeof(double), &memory, error));
     double *const dk = (double *)memory, *const dv = dk + keys, *const dscale = dv + values;
     memset(memory, 0, (size_t)(keys + values + l->heads_q) * sizeof(double));
     for (int64_t b = 0; b < e->batch; b++)
@@ -202,6 +202,6 @@ attn_status extra_backward(const layer *l, const attn_layer_tensors *args, const
     for (int64_t c = 0; grad_value && c < values; c++) number_put(l, grad_value, c, dv[c]);
     for (int64_t h = 0; core->grad_scale.data && h < l->heads_q; h++)
         number_put(l, core->grad_scale.data, h, number_get(l, core->grad_scale.data, h) + dscale[h]);
-    memory_give(args->options, memory);
+    memory_release(args->options, memory);
     return ATTN_OK;
 }

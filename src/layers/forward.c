@@ -56,11 +56,11 @@ static attn_status weights_average(const call *c, const attn_problem *problem, c
     attn_status status = attn_plan_create(&plan, &only_rows, &a, &one, error);
     if (status == ATTN_OK) {
         size_t size = attn_plan_workspace_size(plan);
-        status = memory_take(c->args->options, (int64_t)size, &workspace, error);
+        status = memory_acquire(c->args->options, (int64_t)size, &workspace, error);
         if (status == ATTN_OK) memset(m.sum, 0, (size_t)(e->batch * m.len_q * m.columns * c->l.size));
         if (status == ATTN_OK) status = attn_execute(plan, &a, workspace, size, error);
     }
-    memory_give(c->args->options, workspace);
+    memory_release(c->args->options, workspace);
     attn_plan_destroy(plan);
     return status;
 }
@@ -95,7 +95,7 @@ attn_status attend_with_extra(call *c, const attn_problem *problem, const attn_t
     TRY(extra_weigh(l, args, &c->extent, problem, core, &c->saved, &x, error));
     attn_status status = c->weights_mean ? weights_average(c, problem, core, &x, error) : ATTN_OK;
     if (status == ATTN_OK && l->extra_key) extra_merge(l, &c->extent, core, &c->saved, &x);
-    memory_give(args->options, x.memory);
+    memory_release(args->options, x.memory);
     if (status == ATTN_OK && args->attention && args->attention->lse.data)
         memcpy(args->attention->lse.data, c->saved.lse, (size_t)(c->extent.entries * l->heads_q * c->extent.tokens_q * l->size));
     return status;

@@ -48,7 +48,7 @@ attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_l
         if (rows > widest) widest = rows;
         if (columns > widest) widest = columns;
     }
-    return call_room(c, widest, error);
+    return call_scratch(c, widest, error);
 }
 
 void latent_place(latent_call *lc, int64_t saved_bytes, int forward)
@@ -127,7 +127,7 @@ static attn_status expand(latent_call *lc, attn_error *error)
     const extent *e = &c->extent;
     const int64_t rows = e->entries * e->tokens_kv, both = m->dim + m->dim_v, size = m->l.size;
     char *memory;
-    TRY(memory_take(c->args->options, rows * m->heads * both * size, &memory, error));
+    TRY(memory_acquire(c->args->options, rows * m->heads * both * size, &memory, error));
     const projection up = latent_matrix(m, UP);
     const sequence low = dense_rows(lc->at.normed, e->entries, e->tokens_kv, m->rank),
                    heads = dense_rows(memory, e->entries, e->tokens_kv, m->heads * both);
@@ -140,7 +140,7 @@ static attn_status expand(latent_call *lc, attn_error *error)
             memcpy(k + m->dim * size, lc->at.kv + (r * (m->rank + m->rotary) + m->rank) * size, (size_t)(m->rotary * size));
             memcpy(c->saved.v + (r * m->heads + h) * m->dim_v * size, from + m->dim * size, (size_t)(m->dim_v * size));
         }
-    memory_give(c->args->options, memory);
+    memory_release(c->args->options, memory);
     return ATTN_OK;
 }
 
@@ -177,7 +177,7 @@ attn_status attn_latent_forward(const attn_latent *given, const attn_latent_weig
         latent_place(&lc, lc.at.bytes, 1);
         status = call_place_outputs(c, "latent", error);
     }
-    if (status == ATTN_OK && !c->args->saved) status = memory_take(c->args->options, lc.at.bytes, &c->taken, error);
+    if (status == ATTN_OK && !c->args->saved) status = memory_acquire(c->args->options, lc.at.bytes, &c->taken, error);
     if (status == ATTN_OK && !c->args->saved) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
     if (status == ATTN_OK) status = run(&lc, error);
     call_end(c);

@@ -47,7 +47,7 @@ static attn_status take(const latent_call *lc, gradient *g, attn_error *error)
     int64_t heads;
     TRY(layer_bytes(m->l.size, e->entries * e->tokens_kv, m->heads, m->dim + m->dim_v, &heads, error));
     const int64_t most = m->rank > m->rank_query ? m->rank : m->rank_query, sums = (lc->at.bytes + heads + 7) / 8 * 8;
-    TRY(memory_take(lc->c.args->options, sums + most * (int64_t)sizeof(double), &g->memory, error));
+    TRY(memory_acquire(lc->c.args->options, sums + most * (int64_t)sizeof(double), &g->memory, error));
     g->heads = g->memory + lc->at.bytes;
     g->sums = (double *)(void *)(g->memory + sums);
     return latents_layout(m, e, g->memory, &g->s, &g->at, error);
@@ -180,7 +180,7 @@ attn_status attn_latent_backward(const attn_latent *given, const attn_latent_wei
     if (status == ATTN_OK) status = check(&lc, gradients, &g, error);
     if (status == ATTN_OK) status = take(&lc, &g, error);
     if (status == ATTN_OK) status = run(&lc, &g, error);
-    if (g.memory) memory_give(lc.c.args->options, g.memory);
+    if (g.memory) memory_release(lc.c.args->options, g.memory);
     call_end(&lc.c);
     return status == ATTN_OK ? succeed(error) : status;
 }

@@ -37,13 +37,13 @@ static attn_status absorbed_begin(const latent_call *lc, absorbed *a, const attn
     CHECK(given, ATTN_ERR_ARGUMENT, "cache is NULL");
     TRY(slots_read(&cache, sizeof cache, sizeof cache, given, "attn_cache", error));
     CHECK(!cache.v.data, ATTN_ERR_ARGUMENT, "latent: the cache has v; its values are the first channels of k, leave it NULL");
-    const int64_t room = cache.page_table.data ? cache.page_size : cache.capacity, width = m->rank + m->rotary;
-    const int64_t *s = cache.k.stride, numbers[2] = {room, width};
-    CHECK(room >= 0 && sizes_fit(8, numbers, 2), ATTN_ERR_SHAPE,
-          "latent: the cache has room for %" PRId64 " tokens; none may be negative, nor more than 64 bits count bytes", room);
+    const int64_t scratch = cache.page_table.data ? cache.page_size : cache.capacity, width = m->rank + m->rotary;
+    const int64_t *s = cache.k.stride, numbers[2] = {scratch, width};
+    CHECK(scratch >= 0 && sizes_fit(8, numbers, 2), ATTN_ERR_SHAPE,
+          "latent: the cache has room for %" PRId64 " tokens; none may be negative, nor more than 64 bits count bytes", scratch);
     if (!cache.k.dtype) cache.k.dtype = ATTN_F32;
     if (!s[0] && !s[1] && !s[2] && !s[3])
-        cache.k = (attn_output){cache.k.data, cache.k.dtype, {room * width, room * width, width, 1}};
+        cache.k = (attn_output){cache.k.data, cache.k.dtype, {scratch * width, scratch * width, width, 1}};
     cache.v = cache.k;
 
     a->options = m->l.attention ? *m->l.attention : (attn_problem){.struct_size = sizeof a->options};
@@ -52,7 +52,7 @@ static attn_status absorbed_begin(const latent_call *lc, absorbed *a, const attn
         a->options.score.scale = 1 / sqrt((double)(m->dim + m->rotary));
     }
     a->c = lc->c;
-    a->c.taken = a->c.positions = a->c.l.room.memory = NULL; /* the other call's */
+    a->c.taken = a->c.positions = a->c.l.scratch.memory = NULL; /* the other call's */
     a->c.l.heads_kv = 1;
     a->c.l.head_dim = a->c.l.head_dim_k = width;
     a->c.l.head_dim_v = m->rank;
@@ -126,7 +126,7 @@ attn_status attn_latent_decode(const attn_latent *given, const attn_latent_weigh
         place_cache(c, cache);
         status = call_place_outputs(c, "latent", error);
     }
-    if (status == ATTN_OK) status = memory_take(c->args->options, lc.at.bytes, &c->taken, error);
+    if (status == ATTN_OK) status = memory_acquire(c->args->options, lc.at.bytes, &c->taken, error);
     if (status == ATTN_OK) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
     if (status == ATTN_OK) status = absorbed_begin(&lc, &a, cache, error);
     if (status == ATTN_OK) status = run(&lc, &a, error);

@@ -36,11 +36,11 @@ enum {
 }; /* after the projections their biases */
 
 /* What the products of a call work with: the caller's options, resolved once, and memory that is enough for any of them. */
-typedef struct product_room {
+typedef struct product_scratch {
     attn_options options;
     char *memory;
     int64_t bytes;
-} product_room;
+} product_scratch;
 
 /* attn_layer with every default filled in. */
 typedef struct layer {
@@ -53,7 +53,7 @@ typedef struct layer {
     const attn_problem *attention;       /* NULL, or `options` */
     projection projections[PROJECTIONS]; /* without pointers until layer_bind */
     char *extra_key, *extra_value;       /* likewise */
-    product_room room;                   /* none until room_measure */
+    product_scratch scratch;             /* none until scratch_measure */
     weight_slot weights[LAYER_WEIGHTS];  /* in the order of attn_layer_weights; none until layer_bind */
     attn_problem options;                /* none where there are none */
 } layer;
@@ -83,10 +83,10 @@ attn_status layer_bytes(int64_t size, int64_t a, int64_t b, int64_t c, int64_t *
 /* ---- project.c: the products; both sides have the same entries and tokens, and the heads' side heads * dim channels ---- */
 
 /* Measures the room of products of matrices no side of which is longer than `rows` and `widest`, and resolves the options. */
-attn_status room_measure(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error);
-/* And takes the memory; room_give gives it back. */
-attn_status room_take(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error);
-void room_give(const layer *l);
+attn_status scratch_measure(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error);
+/* And takes the memory; scratch_release gives it back. */
+attn_status scratch_acquire(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error);
+void scratch_release(const layer *l);
 
 attn_status project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side, attn_error *error);
 /* add: to what is there. */
@@ -169,8 +169,8 @@ static inline void number_put(const layer *l, void *to, int64_t at, double x)
 /* ---- memory.c ---- */
 
 /* Memory for a call: all of it or an error. */
-attn_status memory_take(const attn_options *options, int64_t bytes, char **memory, attn_error *error);
-void memory_give(const attn_options *options, char *memory);
+attn_status memory_acquire(const attn_options *options, int64_t bytes, char **memory, attn_error *error);
+void memory_release(const attn_options *options, char *memory);
 
 /* Element i of an array of i32 or i64. */
 int64_t index_at(const attn_input *array, int64_t i);

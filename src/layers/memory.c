@@ -7,15 +7,15 @@
 
 static const attn_options defaults;
 
-attn_status memory_take(const attn_options *options, int64_t bytes, char **memory, attn_error *error)
+attn_status memory_acquire(const attn_options *options, int64_t bytes, char **memory, attn_error *error)
 {
     const size_t size = bytes > 0 ? (size_t)bytes : 0;
-    *memory = options_take(options ? options : &defaults, size);
+    *memory = options_acquire(options ? options : &defaults, size);
     CHECK(*memory, ATTN_ERR_MEMORY, "layer: cannot allocate %zu bytes", size);
     return ATTN_OK;
 }
 
-void memory_give(const attn_options *options, char *memory) { options_give(options ? options : &defaults, memory); }
+void memory_release(const attn_options *options, char *memory) { options_release(options ? options : &defaults, memory); }
 
 int64_t index_at(const attn_input *array, int64_t i)
 {

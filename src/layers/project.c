@@ -31,29 +31,29 @@ static attn_status multiply(const layer *l, int64_t m, int64_t n, int64_t k, mat
                                     .a = slot_of_matrix(m && k ? a : nowhere),
                                     .b = slot_of_matrix(k && n ? b : nowhere),
                                     .c = {m && n ? c : ATTN_EMPTY, ATTN_DTYPE_DEFAULT, {0, 0, ldc > n ? ldc : n, 1}}};
-    return attn_product_in(&p, &t, l->room.memory, (size_t)l->room.bytes, &l->room.options, error);
+    return attn_product_in(&p, &t, l->scratch.memory, (size_t)l->scratch.bytes, &l->scratch.options, error);
 }
 
-attn_status room_measure(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
+attn_status scratch_measure(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
 {
     const int64_t most = rows > widest ? rows : widest;
     const attn_product_problem p = {.struct_size = sizeof p, .dtype = l->dtype, .rows = most, .columns = most, .inner = most};
-    attn_options *const resolved = &l->room.options;
+    attn_options *const resolved = &l->scratch.options;
     size_t bytes;
     resolved->struct_size = sizeof *resolved;
     TRY(attn_options_resolve(options, resolved, error));
     TRY(attn_product_workspace_size(&p, &bytes, resolved, error));
-    l->room.bytes = (int64_t)bytes;
+    l->scratch.bytes = (int64_t)bytes;
     return ATTN_OK;
 }
 
-attn_status room_take(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
+attn_status scratch_acquire(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
 {
-    TRY(room_measure(l, options, rows, widest, error));
-    return memory_take(options, l->room.bytes, &l->room.memory, error);
+    TRY(scratch_measure(l, options, rows, widest, error));
+    return memory_acquire(options, l->scratch.bytes, &l->scratch.memory, error);
 }
 
-void room_give(const layer *l) { memory_give(&l->room.options, l->room.memory); }
+void scratch_release(const layer *l) { memory_release(&l->scratch.options, l->scratch.memory); }
 
 /* How many heads one product may take: all where their channels follow each other at one distance. */
 static int64_t heads_at_once(const projection *p)

@@ -72,7 +72,7 @@ static attn_status reading_place(reading *r, char *keep, int forward, attn_error
     const module *m = &r->m;
     int64_t joined, y;
     TRY(module_bytes(m, r->args.batch, r->args.len_q, &joined, &y, error));
-    if (!keep) TRY(memory_take(r->args.options, r->layer_bytes + joined + y, &r->memory, error));
+    if (!keep) TRY(memory_acquire(r->args.options, r->layer_bytes + joined + y, &r->memory, error));
     if (!keep) keep = r->memory;
     places_add_bytes(&r->places, "saved", r->memory ? NULL : keep, r->layer_bytes + joined + y, forward);
     r->joined = dense_rows(keep + r->layer_bytes, r->args.batch, r->args.len_q, m->memory + m->state);
@@ -83,10 +83,10 @@ static attn_status reading_place(reading *r, char *keep, int forward, attn_error
 static layer type_of(const module *m) { return (layer){.dtype = m->dtype, .size = (int64_t)attn_dtype_size(m->dtype)}; }
 
 /* Memory for the products with the matrix after the layer. */
-static attn_status combine_room(const reading *r, layer *l, attn_error *error)
+static attn_status combine_scratch(const reading *r, layer *l, attn_error *error)
 {
     const int64_t wide = r->m.memory + r->m.state;
-    return room_take(l, r->args.options, r->args.batch * r->args.len_q, wide > r->m.output ? wide : r->m.output, error);
+    return scratch_acquire(l, r->args.options, r->args.batch * r->args.len_q, wide > r->m.output ? wide : r->m.output, error);
 }
 
 static projection combine_of(const module *m)
@@ -96,11 +96,11 @@ static projection combine_of(const module *m)
 }
 
 /* y = tanh(combine [context; state]), to the caller too. */
-static attn_status combine(const reading *r, const layer *room, attn_error *error)
+static attn_status combine(const reading *r, const layer *scratch, attn_error *error)
 {
     const module *m = &r->m;
     const projection p = combine_of(m);
-    const layer l = *room;
+    const layer l = *scratch;
     sequence behind = r->joined;
     behind.data += m->memory * l.size;
     behind.channels = m->state;
@@ -136,13 +136,13 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
         status = fail(error, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
     if (status == ATTN_OK) status = reading_place(&r, args->saved, 1, error);
     if (status == ATTN_OK) status = aim(&r, args, error);
-    layer room = {0}; /* taken before the first output is written */
-    if (status == ATTN_OK && r.m.output) room = type_of(&r.m), status = combine_room(&r, &room, error);
+    layer scratch = {0}; /* taken before the first output is written */
+    if (status == ATTN_OK && r.m.output) scratch = type_of(&r.m), status = combine_scratch(&r, &scratch, error);
     const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_forward(&r.m.between, &between, &r.args, error);
-    if (status == ATTN_OK && r.m.output) status = combine(&r, &room, error);
-    room_give(&room);
-    if (r.memory) memory_give(r.args.options, r.memory);
+    if (status == ATTN_OK && r.m.output) status = combine(&r, &scratch, error);
+    scratch_release(&scratch);
+    if (r.memory) memory_release(r.args.options, r.memory);
     return status;
 }
 
@@ -176,7 +176,7 @@ static attn_status check_backward(reading *r, const attn_layer_tensors *args, co
     TRY(places_check(&r->places, "seq2seq", error));
     if (!m->output) return ATTN_OK;
     TRY(module_bytes(m, args->batch, args->len_q, &joined, &y, error));
-    TRY(memory_take(r->args.options, joined + y, &g->memory, error));
+    TRY(memory_acquire(r->args.options, joined + y, &g->memory, error));
     g->joined = dense_rows(g->memory, args->batch, args->len_q, m->memory + m->state);
     g->y = dense_rows(g->memory + joined, args->batch, args->len_q, m->output);
     return ATTN_OK;
@@ -210,7 +210,7 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
         module *m = &r.m;
         layer l = type_of(m);
         if (m->output) { /* memory is taken before the first gradient is written */
-            status = combine_room(&r, &l, error);
+            status = combine_scratch(&r, &l, error);
             if (status == ATTN_OK) status = uncombine(&r, &l, &g, error);
             r.args.grad_output = (attn_input){g.joined.data, m->dtype, {g.joined.stride_batch, 0, g.joined.stride_token, 1}};
         }
@@ -226,9 +226,9 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
             behind.channels = m->state;
             move_rows(&l, &behind, &g.query, 1);
         }
-        room_give(&l);
+        scratch_release(&l);
     }
-    if (g.memory) memory_give(r.args.options, g.memory);
+    if (g.memory) memory_release(r.args.options, g.memory);
     return status == ATTN_OK ? succeed(error) : status;
 }
 
@@ -273,12 +273,12 @@ attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weig
     if (status == ATTN_OK) status = reading_place(&r, NULL, 1, error);
     if (status == ATTN_OK) place_cache(&r, cache, 0);
     if (status == ATTN_OK) status = aim(&r, &states_alone, error);
-    layer room = {0}; /* taken before the first output is written */
-    if (status == ATTN_OK && r.m.output) room = type_of(&r.m), status = combine_room(&r, &room, error);
+    layer scratch = {0}; /* taken before the first output is written */
+    if (status == ATTN_OK && r.m.output) scratch = type_of(&r.m), status = combine_scratch(&r, &scratch, error);
     const attn_layer_weights between = module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_decode(&r.m.between, &between, cache, &r.args, error);
-    if (status == ATTN_OK && r.m.output) status = combine(&r, &room, error);
-    room_give(&room);
-    if (r.memory) memory_give(r.args.options, r.memory);
+    if (status == ATTN_OK && r.m.output) status = combine(&r, &scratch, error);
+    scratch_release(&scratch);
+    if (r.memory) memory_release(r.args.options, r.memory);
     return status;
 }

@@ -86,10 +86,10 @@ static attn_status compute(const attn_linear_problem *problem, const attn_linear
     attn_linear_plan *plan;
     TRY(attn_linear_plan_create(&plan, problem, tensors, options, error));
     const size_t size = attn_linear_plan_workspace_size(plan);
-    void *workspace = options_take(options, size);
+    void *workspace = options_acquire(options, size);
     attn_status status = workspace ? attn_linear_execute(plan, tensors, workspace, size, error)
                                    : fail(error, ATTN_ERR_MEMORY, "linformer: cannot allocate a workspace of %zu bytes", size);
-    options_give(options, workspace);
+    options_release(options, workspace);
     attn_linear_plan_destroy(plan);
     return status;
 }
@@ -189,7 +189,7 @@ attn_status attn_linformer_backward(const attn_linformer_problem *problem, const
               "linformer: grad_projection.stride[%d] is 0; an output cannot broadcast", axis);
     TRY(check_apart(&l, &total, shape, error));
     const size_t bytes = (size_t)(n->batch * n->heads * n->len * n->rank) * attn_dtype_size(l.compute);
-    void *each = options_take(&o, bytes);
+    void *each = options_acquire(&o, bytes);
     CHECK(each, ATTN_ERR_MEMORY, "linformer: cannot allocate %zu bytes", bytes);
     attn_linear_problem p = problem_of(n);
     attn_linear_tensors t = tensors_of(&l);
@@ -201,6 +201,6 @@ attn_status attn_linformer_backward(const attn_linformer_problem *problem, const
     t.grad_v = l.t.grad_x;
     const attn_status status = compute(&p, &t, &o, error);
     if (status == ATTN_OK) sum_projections(&l, each, &total);
-    options_give(&o, each);
+    options_release(&o, each);
     return status;
 }

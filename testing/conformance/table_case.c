@@ -54,7 +54,7 @@ int64_t *case_wholes(table_case *c, const view *v)
 
 void *case_give(table_case *c, const double *x, int64_t count)
 {
-    void *to = case_room(c, count);
+    void *to = case_scratch(c, count);
     (void)attn_convert(count, x, ATTN_F64, to, c->dtype, NULL);
     return to;
 }
@@ -66,10 +66,10 @@ double *case_read(table_case *c, const void *x, int64_t count)
     return to;
 }
 
-void *case_room(table_case *c, int64_t count) { return pool_take(&c->pool, count, attn_dtype_size(c->dtype)); }
+void *case_scratch(table_case *c, int64_t count) { return pool_take(&c->pool, count, attn_dtype_size(c->dtype)); }
 
 attn_input case_slot(table_case *c, const double *x, int64_t count) { return (attn_input){case_give(c, x, count), c->dtype, {0}}; }
-attn_output case_output(table_case *c, int64_t count) { return (attn_output){case_room(c, count), c->dtype, {0}}; }
+attn_output case_output(table_case *c, int64_t count) { return (attn_output){case_scratch(c, count), c->dtype, {0}}; }
 double *case_taken(table_case *c, const attn_output *slot, int64_t count) { return case_read(c, slot->data, count); }
 
 void case_turn(table_case *c, const attn_rope *rope, const int64_t shape[4], const int64_t stride[4], double *x,

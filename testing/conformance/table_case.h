@@ -50,7 +50,7 @@ double *case_doubles(table_case *c, const view *v);
 int64_t *case_wholes(table_case *c, const view *v);
 void *case_give(table_case *c, const double *x, int64_t count);
 double *case_read(table_case *c, const void *x, int64_t count);
-void *case_room(table_case *c, int64_t count);
+void *case_scratch(table_case *c, int64_t count);
 
 /* y[row][j] = x[row] . w[:, j] + b[j], w [dim][columns] within rows of `stride` numbers; b may be NULL. */
 double *case_project(table_case *c, const double *x, int64_t rows, int64_t dim, const double *w, int64_t stride, const double *b,

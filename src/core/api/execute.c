@@ -38,9 +38,9 @@ attn_status attn_compute(const attn_problem *problem, const attn_tensors *tensor
     TRY(attn_plan_create(&plan, problem, tensors, NULL, error));
     const size_t need = attn_plan_workspace_size(plan);
     void *workspace;
-    attn_status status = attn_workspace_take(&plan->allocator, need, &workspace, error);
+    attn_status status = attn_workspace_acquire(&plan->allocator, need, &workspace, error);
     if (status == ATTN_OK) status = attn_execute(plan, tensors, workspace, need, error);
-    attn_workspace_give(&plan->allocator, workspace);
+    attn_workspace_release(&plan->allocator, workspace);
     attn_plan_destroy(plan);
     return status;
 }

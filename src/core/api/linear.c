@@ -88,9 +88,9 @@ attn_status attn_linear_compute(const attn_linear_problem *problem, const attn_l
     TRY(attn_linear_plan_create(&plan, problem, tensors, NULL, error));
     const size_t need = attn_linear_plan_workspace_size(plan);
     void *workspace;
-    attn_status status = attn_workspace_take(&plan->allocator, need, &workspace, error);
+    attn_status status = attn_workspace_acquire(&plan->allocator, need, &workspace, error);
     if (status == ATTN_OK) status = attn_linear_execute(plan, tensors, workspace, need, error);
-    attn_workspace_give(&plan->allocator, workspace);
+    attn_workspace_release(&plan->allocator, workspace);
     attn_linear_plan_destroy(plan);
     return status;
 }

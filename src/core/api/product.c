@@ -57,9 +57,9 @@ attn_status attn_product(const attn_product_problem *problem, const attn_product
     void *workspace;
     TRY(make(&m, problem, tensors, 0, options, error));
     const attn_allocator allocator = attn_allocator_or_default(&m.options.allocator);
-    TRY(attn_workspace_take(&allocator, m.need, &workspace, error));
+    TRY(attn_workspace_acquire(&allocator, m.need, &workspace, error));
     execute(&m, workspace);
-    attn_workspace_give(&allocator, workspace);
+    attn_workspace_release(&allocator, workspace);
     return attn_succeed(error);
 }
 

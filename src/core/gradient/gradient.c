@@ -195,13 +195,13 @@ void attn_gradient_block(const attn_task *task, attn_gradient_tile *t, const att
     void *S = attn_part(task, at->S), *dP = attn_part(task, attn_sums_of(w)->dP);
     void *slope = p->score.softcap > 0 ? attn_part(task, attn_gradient_of(w)->scratch.slope) : NULL;
     double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
-    attn_drop room;
+    attn_drop storage;
 
     t->dropped = attn_task_score(task, &t->tile, t->Qt, keys, slope, NULL);
     if (t->empty) w->kernel.modify->unmask_empty(t->tile.width, n, S, t->empty);
     score_values(task, t, keys, dP);
     if (p->has.relative_values) attn_relative_add(task, &t->tile, keys, ATTN_RELATIVE_VALUES, t->dOt, dP);
-    const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &room);
+    const attn_drop *drop = attn_task_drop(task, &t->tile, keys->low, &storage);
     if (attn_is_elementwise(p))
         w->kernel.elementwise->gradient(p->score.normaliser, p->score.shift, t->tile.width, n, S, dP, t->lse, drop, keep,
                                         attn_part(task, at->modifiers));

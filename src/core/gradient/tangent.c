@@ -107,14 +107,14 @@ static void add_block(const attn_tangents *plan, const attn_task *task, attn_gra
     const int64_t n = keys->high - keys->low;
     void *S = attn_part(task, at->S), *Sd = attn_part(task, plan->S);
     double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
-    attn_drop room;
+    attn_drop storage;
 
     t->dropped = attn_task_score(task, &t->tile, attn_part(task, at->Qt), keys,
                                  p->score.softcap > 0 ? attn_part(task, own->slope) : NULL, NULL);
     if (t->empty) w->kernel.modify->unmask_empty(t->tile.width, n, S, t->empty);
     attn_tangent_scores(plan, task, t, keys, tangents, NULL);
-    w->kernel.tangent->tangent(t->tile.width, n, S, Sd, attn_part(task, own->lse), attn_task_drop(task, &t->tile, keys->low, &room),
-                               keep, attn_part(task, plan->mu));
+    w->kernel.tangent->tangent(t->tile.width, n, S, Sd, attn_part(task, own->lse),
+                               attn_task_drop(task, &t->tile, keys->low, &storage), keep, attn_part(task, plan->mu));
     add_values(plan, task, t, n, Sd, keys->V, keys->ldv);
     if (tangents->V) add_values(plan, task, t, n, S, tangents->V, tangents->ldv);
 }

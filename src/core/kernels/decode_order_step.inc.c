@@ -232,12 +232,12 @@ static void step_merge_row(int64_t dim_v, const void *m_other, const void *l_oth
 }
 
 /* As step_finish, which stores 0 for 0 too, whatever the factor is. */
-static void step_normalise_row(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *room, void *o,
+static void step_normalise_row(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *scratch, void *o,
                                attn_dtype dtype, void *lse)
 {
     const real most = *(const real *)m, total = *(const real *)l;
     const vf factor = vf_div(vf_set(1), vf_set(total)), none = vf_zero();
-    real *sum = room, *natural = sum + (dim_v + VF_LANES - 1) / VF_LANES * VF_LANES;
+    real *sum = scratch, *natural = sum + (dim_v + VF_LANES - 1) / VF_LANES * VF_LANES;
     for (int64_t c = 0; c < dim_v; c += VF_LANES) {
         const vf x = vf_load((const real *)O + c);
         vf_store(sum + c, total == 0 ? none : vf_select(vf_eq(x, none), none, vf_fma(x, factor, none)));

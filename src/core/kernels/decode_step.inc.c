@@ -427,10 +427,10 @@ VF_INLINE void store_row(const attn_dtype dtype, int64_t dim, const real *x, voi
 }
 
 static void step_finish_row(int64_t parts, int64_t dim_v, void *m, const void *l, const void *O, int64_t ldo, attn_dtype order,
-                            double sink, void *room, void *o, attn_dtype dtype, void *lse)
+                            double sink, void *scratch, void *o, attn_dtype dtype, void *lse)
 {
     const real *sums = l;
-    real *factor = m, *sum = room, *natural = sum + (dim_v + VF_LANES - 1) / VF_LANES * VF_LANES;
+    real *factor = m, *sum = scratch, *natural = sum + (dim_v + VF_LANES - 1) / VF_LANES * VF_LANES;
     const int joins = sink > -(double)INFINITY || sink != sink;
     real most = joins ? (real)sink : REAL_LOWEST, total = 0;
     for (int64_t part = 0; part < parts; part++)

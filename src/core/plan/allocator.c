@@ -23,14 +23,14 @@ attn_allocator attn_allocator_or_default(const attn_allocator *given)
     return given->allocate ? *given : ours;
 }
 
-attn_status attn_workspace_take(const attn_allocator *allocator, size_t need, void **workspace, attn_error *error)
+attn_status attn_workspace_acquire(const attn_allocator *allocator, size_t need, void **workspace, attn_error *error)
 {
     *workspace = need ? allocator->allocate(allocator->context, need) : NULL;
     CHECK(!need || *workspace, ATTN_ERR_MEMORY, "cannot allocate a workspace of %zu bytes", need);
     return ATTN_OK;
 }
 
-void attn_workspace_give(const attn_allocator *allocator, void *workspace)
+void attn_workspace_release(const attn_allocator *allocator, void *workspace)
 {
     if (workspace) allocator->release(allocator->context, workspace);
 }

@@ -53,8 +53,8 @@ attn_status attn_threads_choose(int given, int *threads, attn_error *error);
 attn_allocator attn_allocator_or_default(const attn_allocator *given);
 
 /* A workspace for one call; NULL where it needs none. */
-attn_status attn_workspace_take(const attn_allocator *allocator, size_t need, void **workspace, attn_error *error);
-void attn_workspace_give(const attn_allocator *allocator, void *workspace);
+attn_status attn_workspace_acquire(const attn_allocator *allocator, size_t need, void **workspace, attn_error *error);
+void attn_workspace_release(const attn_allocator *allocator, void *workspace);
 /* Its first multiple of 64.  Where there is none, since none is needed, a place that offsets of 0 may be counted from. */
 void *attn_workspace_align(void *workspace);
 

@@ -217,7 +217,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     const attn_kernel *kernel = &w->kernel;
     int64_t n = keys->high - keys->low;
     void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
-    void *room = attn_part(task, at->modifiers);
+    void *scratch = attn_part(task, at->modifiers);
 
     const void *next = keys->V;
     int64_t next_ld = keys->ldv;
@@ -234,7 +234,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     if (p->has.modifier) attn_task_modify(task, tile, keys);
     if (p->has.bias) {
         attn_block bias = block_at(task, task->args->bias, &p->at.bias, tile->first, keys->low);
-        kernel->modify->add_bias(tile->width, tile->rows, n, S, block_max, &bias, room);
+        kernel->modify->add_bias(tile->width, tile->rows, n, S, block_max, &bias, scratch);
     }
     if (p->has.alibi_slopes) {
         double first = (double)tile->first + (double)task->visibility.offset - (double)keys->low;
@@ -244,7 +244,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     if (p->has.bias_table) cut = add_bias_table(task, tile, keys);
     if (p->has.mask) {
         attn_block mask = block_at(task, task->args->mask, &p->at.mask, tile->first, keys->low);
-        kernel->modify->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, room);
+        kernel->modify->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, scratch);
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);

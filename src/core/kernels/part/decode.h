@@ -25,8 +25,8 @@ typedef struct attn_decode_order {
     void (*join_row)(int64_t dim_v, const void *factor, const void *sum, void *O);
     /* One row: m, l and O absorb the state of other keys. */
     void (*merge_row)(int64_t dim_v, const void *m_other, const void *l_other, const void *O_other, void *m, void *l, void *O);
-    /* One row: o and lse (NULL: skipped) from m, l and O.  room: T[2 * (dim_v rounded up to lanes)]. */
-    void (*normalise_row)(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *room, void *o,
+    /* One row: o and lse (NULL: skipped) from m, l and O.  scratch: T[2 * (dim_v rounded up to lanes)]. */
+    void (*normalise_row)(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *scratch, void *o,
                           attn_dtype dtype, void *lse);
 } attn_decode_order;
 
@@ -83,10 +83,10 @@ typedef struct attn_decode_part {
      *
      *      o = (sum_p f_p O_p) / L, rounded once to dtype, or 0 where L is 0      lse = M + log L, or -infinity     (NULL: skipped)
      *
-     * with each sum in ascending order.  m is overwritten.  room: T[2 * (dim_v rounded up to lanes)].
+     * with each sum in ascending order.  m is overwritten.  scratch: T[2 * (dim_v rounded up to lanes)].
      */
     void (*finish_row)(int64_t parts, int64_t dim_v, void *m, const void *l, const void *O, int64_t ldo, attn_dtype order,
-                       double sink, void *room, void *o, attn_dtype dtype, void *lse);
+                       double sink, void *scratch, void *o, attn_dtype dtype, void *lse);
 
     attn_decode_order order;
 } attn_decode_part;

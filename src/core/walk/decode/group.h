@@ -36,7 +36,7 @@ typedef struct attn_decode_group {
 typedef struct attn_decode_block {
     int64_t number, base;               /* key `base` has the first score of a row */
     int64_t low, high;                  /* keys that one of the rows sees */
-    void *Q, *S, *kept, *room, *O;      /* kept: the scores, where keys were dropped */
+    void *Q, *S, *kept, *scratch, *O;   /* kept: the scores, where keys were dropped */
     float *factors;                     /* of keys that are whole numbers, or of values */
     char *query_digits, *weight_digits; /* rows of digits, of which some are no such numbers: a bit for each */
     unsigned odd_queries, odd_weights;

@@ -96,7 +96,7 @@ static void derive(const attn_task *task, attn_gradient_tile *t, const attn_keys
     void *h = tangents->V ? attn_part(task, plan->tangents.other) : NULL, *stale = attn_part(task, at->block_max);
     const void *dOt = attn_part(task, plan->sums.dOt);
     double keep = p->dropout.probability < 1 ? 1 / (1 - p->dropout.probability) : 0;
-    attn_drop room;
+    attn_drop storage;
 
     t->dropped = attn_task_score(task, &t->tile, attn_part(task, at->Qt), keys,
                                  capped ? attn_part(task, plan->sums.gradient.scratch.slope) : NULL,
@@ -107,7 +107,7 @@ static void derive(const attn_task *task, attn_gradient_tile *t, const attn_keys
     if (h) w->kernel.product->score(width, n, Dv, dOt, tangents->V, tangents->ldv, h, stale, keys->K, keys->ldk);
     w->kernel.second->second(width, n, S, dP, Sd, h, attn_part(task, plan->sums.gradient.scratch.lse),
                              attn_part(task, plan->sums.gradient.scratch.delta), attn_part(task, plan->tangents.mu),
-                             attn_part(task, plan->kappa), attn_task_drop(task, &t->tile, keys->low, &room), keep,
+                             attn_part(task, plan->kappa), attn_task_drop(task, &t->tile, keys->low, &storage), keep,
                              attn_part(task, at->modifiers));
     if (!t->empty) return;
     w->kernel.modify->unmask_empty(width, n, dP, t->empty); /* their weights depend on nothing */

@@ -67,10 +67,10 @@ static void fold(const attn_task *task, const attn_slot *s, const attn_keys *key
     void *S = attn_part(task, at->S), *scratch = attn_part(task, at->modifiers);
     const int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v, ldv = keys->ldv;
     const int width = s->tile.width;
-    _Alignas(64) char room_of_factor[ATTN_MOST_LANES * sizeof(double)];
+    _Alignas(64) char scratch_of_factor[ATTN_MOST_LANES * sizeof(double)];
     void *factor = NULL;
-    attn_drop room;
-    const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &room);
+    attn_drop storage;
+    const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &storage);
     /* What comes next is the block of keys after this one; an address past the end is only a hint. */
     const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
     int64_t next_ld = keys->ldk;
@@ -80,7 +80,7 @@ static void fold(const attn_task *task, const attn_slot *s, const attn_keys *key
     if (attn_is_elementwise(&w->problem)) {
         k->elementwise->weights(how->normaliser, how->shift, width, n, S, drop, s->l);
     } else {
-        factor = room_of_factor;
+        factor = scratch_of_factor;
         k->softmax->weigh(width, n, S, attn_part(task, at->block_max), drop, s->m, s->l, factor);
     }
     if (nan_safe) k->product->values_nan_safe(width, n, dim_v, S, scratch, drop != NULL, keys->V, ldv, factor, s->Ot);
@@ -98,24 +98,24 @@ static int next_run(const attn_slot *s, int64_t high, attn_interval *run)
 }
 
 /* Where only the first queries of a tile see a run, being global: the slot without the other vectors, in *room. */
-static const attn_slot *slot_of_run(const attn_slot *s, const attn_interval *run, attn_slot *room)
+static const attn_slot *slot_of_run(const attn_slot *s, const attn_interval *run, attn_slot *storage)
 {
     const attn_tile_visibility *visible = &s->tile.visible;
     if (visible->global_rows == 0 || (run->low < visible->others.high && visible->others.low < run->high)) return s;
     const int64_t lanes = s->task->walk->kernel.lanes;
-    *room = *s;
-    room->tile.width = (int)attn_ceil_div(visible->global_rows, lanes);
-    room->tile.rows = attn_min(room->tile.rows, room->tile.width * lanes);
-    return room;
+    *storage = *s;
+    storage->tile.width = (int)attn_ceil_div(visible->global_rows, lanes);
+    storage->tile.rows = attn_min(storage->tile.rows, storage->tile.width * lanes);
+    return storage;
 }
 
 /* What the slot sees of a block, which begins with `run`. */
 static void fold_block(attn_slot *s, const attn_keys *block, attn_interval run)
 {
-    attn_slot room;
+    attn_slot storage;
     do {
         attn_keys keys = attn_keys_within(s->task, block, run.low, run.high);
-        const attn_slot *part = slot_of_run(s, &run, &room);
+        const attn_slot *part = slot_of_run(s, &run, &storage);
         const int found = score(s->task, part, &keys);
         s->dropped |= found != 0;
         fold(s->task, part, &keys, found, 0);
