@@ -173,9 +173,9 @@ static attn_status check_itself(const char *name, const attn_output *slot, const
 /* What appending writes shares elements with nothing. */
 static attn_status check_apart(const attn_cache *c, const attn_cache_tokens *tokens, attn_error *error)
 {
-    const int64_t entries = is_paged(c) ? c->pages : c->batch, tokens = is_paged(c) ? c->page_size : c->capacity;
-    const int64_t k[4] = {entries, c->heads_kv, tokens, c->dim_qk}, v[4] = {entries, c->heads_kv, tokens, c->dim_v},
-                  scale[4] = {entries, c->heads_kv, tokens, 1};
+    const int64_t entries = is_paged(c) ? c->pages : c->batch, capacity = is_paged(c) ? c->page_size : c->capacity;
+    const int64_t k[4] = {entries, c->heads_kv, capacity, c->dim_qk}, v[4] = {entries, c->heads_kv, capacity, c->dim_v},
+                  scale[4] = {entries, c->heads_kv, capacity, 1};
     places p;
     TRY(check_itself("k", &c->k, k, error));
     TRY(check_itself("v", &c->v, v, error));
@@ -209,15 +209,16 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
     TRY(check_sizes(cache, error));
     CHECK(tokens->len >= 0, ATTN_ERR_SHAPE, "cache: len (%" PRId64 ") is negative", tokens->len);
 
-    int64_t entries = is_paged(cache) ? cache->pages : cache->batch, tokens = is_paged(cache) ? cache->page_size : cache->capacity;
-    const int64_t k_shape[4] = {entries, cache->heads_kv, tokens, cache->dim_qk},
-                  v_shape[4] = {entries, cache->heads_kv, tokens, cache->dim_v},
+    int64_t entries = is_paged(cache) ? cache->pages : cache->batch,
+            capacity = is_paged(cache) ? cache->page_size : cache->capacity;
+    const int64_t k_shape[4] = {entries, cache->heads_kv, capacity, cache->dim_qk},
+                  v_shape[4] = {entries, cache->heads_kv, capacity, cache->dim_v},
                   new_k[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_qk},
                   new_v[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_v};
     TRY(resolve_own(&cache->k, "cache: k", k_shape, ATTN_F32, 1, error));
     TRY(resolve_own(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, error));
     TRY(check_lengths(cache, error));
-    TRY(check_scales(cache, entries, tokens, error));
+    TRY(check_scales(cache, entries, capacity, error));
     const attn_dtype natural = cache->k.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     TRY(resolve_rows(&tokens->k, "cache: tokens.k", new_k, natural, 0, error));
     TRY(resolve_rows(&tokens->v, "cache: tokens.v", new_v, natural, 0, error));

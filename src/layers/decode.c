@@ -19,8 +19,8 @@ static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t 
               sizes[i].name, sizes[i].has, sizes[i].needs);
     /* Of float numbers, at most 8 bytes each; what is dense is laid out before attn_cache_append looks at it. */
     const int paged = cache->page_table.data != NULL;
-    const int64_t entries = paged ? cache->pages : batch, scratch = paged ? cache->page_size : cache->capacity;
-    const int64_t numbers[4] = {entries, cache->heads_kv, scratch, cache->dim_qk > cache->dim_v ? cache->dim_qk : cache->dim_v};
+    const int64_t entries = paged ? cache->pages : batch, capacity = paged ? cache->page_size : cache->capacity;
+    const int64_t numbers[4] = {entries, cache->heads_kv, capacity, cache->dim_qk > cache->dim_v ? cache->dim_qk : cache->dim_v};
     CHECK(cache->capacity >= 0 && cache->page_size >= 0 && cache->pages >= 0, ATTN_ERR_SHAPE,
           "layer: the cache's capacity (%" PRId64 "), page_size (%" PRId64 ") or pages (%" PRId64 ") is negative", cache->capacity,
           cache->page_size, cache->pages);
@@ -84,12 +84,12 @@ attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, 
 /* A cache's keys or values as the core reads them: its dense would be that of the longest entry. */
 static attn_input cached(const attn_cache *cache, const attn_output *slot, attn_dtype natural, int64_t dim)
 {
-    const int64_t scratch = cache->page_table.data ? cache->page_size : cache->capacity;
+    const int64_t capacity = cache->page_table.data ? cache->page_size : cache->capacity;
     attn_input s = slot_of(slot);
     if (!s.data) s.data = ATTN_EMPTY;
     if (!s.dtype) s.dtype = natural;
     if (slot_is_dense(&s))
-        s.stride[3] = 1, s.stride[2] = dim, s.stride[1] = scratch * dim, s.stride[0] = cache->heads_kv * scratch * dim;
+        s.stride[3] = 1, s.stride[2] = dim, s.stride[1] = capacity * dim, s.stride[0] = cache->heads_kv * capacity * dim;
     return s;
 }
 

@@ -232,7 +232,8 @@ static void test_kernels(void **state)
     int count = 0;
     (void)state;
     while (attn_kernel_describe(count, &kernel, NULL) == ATTN_OK) {
-        static const char *const names[] = {"attn_fwd_", "attn_bwd_", "attn_jvp_", "attn_second_", "attn_linear_", "attn_product_"};
+        static const char *const names[] = {"attn_fwd_",    "attn_bwd_",    "attn_jvp_", "attn_double_backward_",
+                                            "attn_linear_", "attn_product_"};
         assert_in_range(kernel.op, ATTN_FORWARD, ATTN_PRODUCT);
         const char *name = kernel.decode ? "attn_dec_" : names[kernel.op];
         assert_true(strncmp(kernel.name, name, strlen(name)) == 0);

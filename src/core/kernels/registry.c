@@ -98,7 +98,7 @@ enum { COMPUTE_f32 = ATTN_F32, COMPUTE_f64 = ATTN_F64 };
     DECODING(type, set)                                                                                                            \
     ROW(ATTN_BACKWARD, bwd, type, set, .pairs = 0)                                                                                 \
     ROW(ATTN_JVP, jvp, type, set, .pairs = 0)                                                                                      \
-    ROW(ATTN_DOUBLE_BACKWARD, second, type, set, .pairs = 0)                                                                       \
+    ROW(ATTN_DOUBLE_BACKWARD, double_backward, type, set, .pairs = 0)                                                              \
     ROW(ATTN_LINEAR, linear, type, set, .pairs = 0)                                                                                \
     ROW(ATTN_PRODUCT, product, type, set, .pairs = 0)
 

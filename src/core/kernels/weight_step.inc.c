@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * weight_step.inc.c - the weights of a block that backward and the second order compute again from scores and lse.  Included by
- * backward.inc.c and second.inc.c.
+ * backward.inc.c and double_backward.inc.c.
  */
 #ifdef VF_LANES
 

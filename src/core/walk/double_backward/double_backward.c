@@ -105,10 +105,10 @@ static void derive(const attn_task *task, attn_gradient_tile *t, const attn_keys
     attn_tangent_scores(&plan_of(task)->tangents, task, t, keys, tangents, capped ? attn_part(task, plan->before) : NULL);
     w->kernel.product->score(width, n, Dv, dOt, keys->V, keys->ldv, dP, stale, keys->K, keys->ldk);
     if (h) w->kernel.product->score(width, n, Dv, dOt, tangents->V, tangents->ldv, h, stale, keys->K, keys->ldk);
-    w->kernel.second->second(width, n, S, dP, Sd, h, attn_part(task, plan->sums.gradient.scratch.lse),
-                             attn_part(task, plan->sums.gradient.scratch.delta), attn_part(task, plan->tangents.mu),
-                             attn_part(task, plan->kappa), attn_task_drop(task, &t->tile, keys->low, &storage), keep,
-                             attn_part(task, at->modifiers));
+    w->kernel.double_backward->second(width, n, S, dP, Sd, h, attn_part(task, plan->sums.gradient.scratch.lse),
+                                      attn_part(task, plan->sums.gradient.scratch.delta), attn_part(task, plan->tangents.mu),
+                                      attn_part(task, plan->kappa), attn_task_drop(task, &t->tile, keys->low, &storage), keep,
+                                      attn_part(task, at->modifiers));
     if (!t->empty) return;
     w->kernel.modify->unmask_empty(width, n, dP, t->empty); /* their weights depend on nothing */
     w->kernel.modify->unmask_empty(width, n, Sd, t->empty);
@@ -134,8 +134,8 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
 
     if (p->has.second_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, X);
     if (p->score.softcap > 0)
-        w->kernel.second->through_softcap(t->tile.width, n, X, Y, attn_part(task, plan->sums.gradient.scratch.slope),
-                                          attn_part(task, plan->bend), attn_part(task, plan->before));
+        w->kernel.double_backward->through_softcap(t->tile.width, n, X, Y, attn_part(task, plan->sums.gradient.scratch.slope),
+                                                   attn_part(task, plan->bend), attn_part(task, plan->before));
 
     while (attn_outer_next(&outer)) {
         attn_outer_add(&outer, n, p->shape.dim_v, T, attn_part(task, plan->sums.dO_panels), second_V, plan->sums.ld_dV, &none);
@@ -167,8 +167,8 @@ static void open_group(const attn_task *task, int64_t number, int64_t count, int
     attn_tangent_walk(&plan_of(task)->tangents, task, t);
     attn_tangent_store(&plan_of(task)->tangents, task, t, &p->at.second_grad_o, task->args->second_grad_o, &p->at.second_grad_lse,
                        p->has.second_grad_lse ? task->args->second_grad_lse : NULL);
-    w->kernel.second->dot(t->tile.width, p->shape.dim_v, attn_part(task, plan->sums.dOt), attn_part(task, plan->tangents.O),
-                          attn_part(task, plan->kappa));
+    w->kernel.double_backward->dot(t->tile.width, p->shape.dim_v, attn_part(task, plan->sums.dOt),
+                                   attn_part(task, plan->tangents.O), attn_part(task, plan->kappa));
     if (p->has.second_bias) keep_rows(task, number, to->shared);
     memset(attn_part(task, plan->sums.dQt), 0, (size_t)(p->shape.dim_qk * w->tile_q) * attn_dtype_bytes(w->compute));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * second_step.inc.c - the steps of the second order that are no product: what the gradient of the gradient makes of a block of
- * weights. Included by second.inc.c.
+ * double_backward_step.inc.c - the steps of the second order that are no product: what the gradient of the gradient makes of a
+ * block of weights. Included by double_backward.inc.c.
  */
 #ifdef VF_LANES
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * second.h - a part of a kernel: the steps of the second order.
+ * double_backward.h - a part of a kernel: the steps of the second order.
  */
-#ifndef ATTN_KERNELS_PART_SECOND_H
-#define ATTN_KERNELS_PART_SECOND_H
+#ifndef ATTN_KERNELS_PART_DOUBLE_BACKWARD_H
+#define ATTN_KERNELS_PART_DOUBLE_BACKWARD_H
 
 #include "tile.h"
 
-typedef struct attn_second_part {
+typedef struct attn_double_backward_part {
     attn_tile_shape shape;
 
     /* sums[lane] = sum_c Xt[c][lane] Yt[c][lane]. */
@@ -29,6 +29,6 @@ typedef struct attn_second_part {
     /* R = R slope + dS bend before, then dS *= slope: through the softcap.  before: the tangents of the scores ahead of it.  What
      * is 0 in R or dS adds nothing, whatever stands in the others. */
     void (*through_softcap)(int width, int64_t n, void *R, void *dS, const void *slope, const void *bend, const void *before);
-} attn_second_part;
+} attn_double_backward_part;
 
 #endif

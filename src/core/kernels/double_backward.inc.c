@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * second.inc.c - the second-order kernel, written once.  An instantiation (<isa>/second_<type>.c) says REAL_BITS, includes the
- * vocabulary of its instruction set and then this file, and defines its part as ATTN_SECOND_PART.
+ * double_backward.inc.c - the second-order kernel, written once.  An instantiation (<isa>/second_<type>.c) says REAL_BITS, includes
+ * the vocabulary of its instruction set and then this file, and defines its part as ATTN_SECOND_PART.
  */
 #ifdef VF_LANES
 
@@ -15,7 +15,7 @@
 
 #include "weight_step.inc.c"
 
-#include "second_step.inc.c"
+#include "double_backward_step.inc.c"
 
 #define ATTN_SECOND_PART                                                                                                           \
     {                                                                                                                              \

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * double_backward_f32.c - attn_double_backward_f32_avx512: the second-order kernel in f32, with AVX-512 F, BW, DQ and VL. */
+#if defined(__x86_64__)
+#define REAL_BITS 32
+#include "../vec/avx512.h"
+
+#include "../double_backward.inc.c"
+
+const attn_double_backward_part attn_double_backward_f32_avx512 = ATTN_SECOND_PART;
+
+#include "../vec/end.h"
+#endif
