@@ -7,7 +7,7 @@ for name in clang-format-14 clang-format; do
     if command -v "$name" >/dev/null && "$name" --version | grep -q 'version 14\.'; then tool=$name && break; fi
 done
 [ -n "$tool" ] || { echo "skipped: no clang-format 14"; exit 77; }
-files=$(find bench cli examples fuzz include ref src tests -name '*.[ch]' 2>/dev/null | sort)
+files=$(find bench cli examples fuzz include ref src testing tests -name '*.[ch]' 2>/dev/null | sort)
 # shellcheck disable=SC2086
 "$tool" --dry-run -Werror --ferror-limit=1 $files
 echo "$(echo "$files" | wc -l) files"
