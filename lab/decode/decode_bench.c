@@ -73,7 +73,7 @@ static int64_t beside(const problem *p, const char *K, const char *V, const char
 static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t fetch)
 {
     if (p->digits)
-        p->fixed_point->dots(p->rows, n, p->dim, p->query_digits, ATTN_DIGIT_BYTES(p->dim), K, p->dim, p->S + j, p->lds, fetch);
+        p->digits->dots(p->rows, n, p->dim, p->query_digits, ATTN_DIGIT_BYTES(p->dim), K, p->dim, p->S + j, p->lds, fetch);
     else if (p->dtype == ATTN_BF16 && p->pairs)
         p->pairs->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dim, p->S + j, p->lds, fetch, p->far);
     else p->kernel->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dtype, p->dim, p->S + j, p->lds, fetch, p->far);
@@ -82,7 +82,7 @@ static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t 
 static void add_values(const problem *p, int64_t j, int64_t n, const char *V, int64_t fetch)
 {
     if (p->digits)
-        p->fixed_point->add_values(p->rows, n, p->dim, p->weight_digits, ATTN_DIGIT_BYTES(p->block), j, V, p->dim, p->sums, fetch);
+        p->digits->add_values(p->rows, n, p->dim, p->weight_digits, ATTN_DIGIT_BYTES(p->block), j, V, p->dim, p->sums, fetch);
     else p->kernel->add_values(p->rows, n, p->dim, p->S + j, p->lds, V, p->dtype, p->dim, p->O, p->dim, fetch, p->far);
 }
 
@@ -112,8 +112,7 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
     memset(p->O, 0, (size_t)(p->rows * p->dim) * 4);
     if (p->digits) {
         const int64_t bytes = ATTN_DIGIT_BYTES(p->block);
-        for (int64_t r = 0; r < p->rows; r++)
-            p->fixed_point->weight_digits(n, p->S + r * p->lds, p->weight_digits + r * bytes, bytes);
+        for (int64_t r = 0; r < p->rows; r++) p->digits->weight_digits(n, p->S + r * p->lds, p->weight_digits + r * bytes, bytes);
         memset(p->sums, 0, (size_t)(p->rows * ATTN_DIGIT_SUMS(p->dim)) * 4);
     }
     for (int64_t j = 0; j < n && p->phases & 2; j += p->piece) {
@@ -127,8 +126,8 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         add_values(p, j, count, V + j * row, fetch);
     }
     for (int64_t r = 0; p->digits && r < p->rows; r++)
-        p->fixed_point->output(p->dim, p->weight_digits + r * ATTN_DIGIT_BYTES(p->block), p->sums + r * ATTN_DIGIT_SUMS(p->dim),
-                               p->O + r * p->dim, p->dim);
+        p->digits->output(p->dim, p->weight_digits + r * ATTN_DIGIT_BYTES(p->block), p->sums + r * ATTN_DIGIT_SUMS(p->dim),
+                          p->O + r * p->dim, p->dim);
 }
 
 int main(int argc, char **argv)
@@ -169,7 +168,7 @@ int main(int argc, char **argv)
             ((uint16_t *)p.K)[i] = (uint16_t)(0x3000 + (i * 7919) % 1000), ((uint16_t *)p.V)[i] = 0x3c00;
     for (int64_t i = 0; i < padded * p.dim; i++) p.Q[i] = 0.001f;
     for (int64_t r = 0; p.digits && r < padded; r++)
-        p.fixed_point->query_digits(p.dim, p.Q + r * p.dim, p.query_digits + r * ATTN_DIGIT_BYTES(p.dim));
+        p.digits->query_digits(p.dim, p.Q + r * p.dim, p.query_digits + r * ATTN_DIGIT_BYTES(p.dim));
 
     enum { MOST = 4096 };
     static double share[MOST], took[MOST], rate[MOST];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * decode.inc.c - the decode kernel, written once.  An instantiation (<isa>/dec_<type>.c) says REAL_BITS, includes the vocabulary of
+ * decode.inc.c - the decode kernel, written once.  An instantiation (<isa>/dec_<type>.c) says REAL_BITS, includes the SIMD layer of
  * its instruction set and then this file, and defines its part as ATTN_DECODE_PART.
  */
 #ifdef VF_LANES

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * double_backward.inc.c - the second-order kernel, written once.  An instantiation (<isa>/second_<type>.c) says REAL_BITS, includes
- * the vocabulary of its instruction set and then this file, and defines its part as ATTN_SECOND_PART.
+ * the SIMD layer of its instruction set and then this file, and defines its part as ATTN_DOUBLE_BACKWARD_PART.
  */
 #ifdef VF_LANES
 
@@ -17,7 +17,7 @@
 
 #include "double_backward_step.inc.c"
 
-#define ATTN_SECOND_PART                                                                                                           \
+#define ATTN_DOUBLE_BACKWARD_PART                                                                                                  \
     {                                                                                                                              \
         .shape = ATTN_TILE_SHAPE, .dot = step_dot, .second = step_second, .through_softcap = step_through_softcap,                 \
     }

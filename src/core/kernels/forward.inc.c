@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * forward.inc.c - the forward kernel, written once.  An instantiation (<isa>/fwd_<type>.c) says REAL_BITS, includes the vocabulary
+ * forward.inc.c - the forward kernel, written once.  An instantiation (<isa>/fwd_<type>.c) says REAL_BITS, includes the SIMD layer
  * of its instruction set and then this file, and defines its parts as ATTN_FORWARD_PARTS.
  */
 #ifdef VF_LANES

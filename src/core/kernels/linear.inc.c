@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * linear.inc.c - the kernel of linear attention, written once.  An instantiation (<isa>/linear_<type>.c) says REAL_BITS, includes
- * the vocabulary of its instruction set and then this file, and defines its parts as ATTN_LINEAR_PARTS.
+ * the SIMD layer of its instruction set and then this file, and defines its parts as ATTN_LINEAR_PARTS.
  */
 #ifdef VF_LANES
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * product.inc.c - the kernel of matrix products, written once.  An instantiation (<isa>/product_<type>.c) says REAL_BITS, includes
- * the vocabulary of its instruction set and then this file, and defines its part as ATTN_MATRIX_PART.
+ * the SIMD layer of its instruction set and then this file, and defines its part as ATTN_MATRIX_PART.
  */
 #ifdef VF_LANES
 

@@ -6,7 +6,7 @@
 
 #include "../double_backward.inc.c"
 
-const attn_double_backward_part attn_double_backward_f32_avx2 = ATTN_SECOND_PART;
+const attn_double_backward_part attn_double_backward_f32_avx2 = ATTN_DOUBLE_BACKWARD_PART;
 
 #include "../vec/end.h"
 #endif

@@ -5,4 +5,4 @@
 
 #include "../double_backward.inc.c"
 
-const attn_double_backward_part attn_double_backward_f32_scalar = ATTN_SECOND_PART;
+const attn_double_backward_part attn_double_backward_f32_scalar = ATTN_DOUBLE_BACKWARD_PART;

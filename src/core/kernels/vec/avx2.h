@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * avx2.h - the vocabulary (see common.h) for AVX2 with FMA and F16C.  Opens a target pragma, which end.h closes, so that no
+ * avx2.h - the SIMD layer (see common.h) for AVX2 with FMA and F16C.  Opens a target pragma, which end.h closes, so that no
  * compiler flag is needed.
  */
 #ifndef ATTN_KERNELS_VEC_AVX2_H

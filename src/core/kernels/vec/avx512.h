@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * avx512.h - the vocabulary (see common.h) for AVX-512 F, BW, DQ and VL.  Opens a target pragma, which end.h closes, so that no
+ * avx512.h - the SIMD layer (see common.h) for AVX-512 F, BW, DQ and VL.  Opens a target pragma, which end.h closes, so that no
  * compiler flag is needed.  With ATTN_EMULATE_AVX512 the intrinsics are SIMDe's, which run on any CPU: a build for tests.
  */
 #ifndef ATTN_KERNELS_VEC_AVX512_H

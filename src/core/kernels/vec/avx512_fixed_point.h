@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * avx512_fixed_point.h - the vocabulary of fixed_point_step.inc.c, beside that of avx512.h, for AVX-512 VNNI: whole numbers of 8
+ * avx512_fixed_point.h - the SIMD layer of fixed_point_step.inc.c, beside that of avx512.h, for AVX-512 VNNI: whole numbers of 8
  * bits, whose products are summed exactly in 32 bits.  Opens a target pragma, which end.h closes.
  */
 #ifndef ATTN_KERNELS_VEC_AVX512_DIGITS_H

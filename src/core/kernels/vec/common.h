@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * common.h - what every vocabulary header begins with.
+ * common.h - what every SIMD layer header begins with.
  *
- * A vocabulary names about 30 operations on `vf`, a vector of VF_LANES elements of type `real`.  They mean the same in every
+ * A SIMD layer names about 30 operations on `vf`, a vector of VF_LANES elements of type `real`.  They mean the same in every
  * header; kernels are written over them once.  The includer says REAL_BITS 32 or 64.
  *
  *      vf_zero vf_set vf_load vf_store            pointers need the alignment of an element only

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * scalar.h - the vocabulary (see common.h) in plain C: a vector is one element.  Runs everywhere.
+ * scalar.h - the SIMD layer (see common.h) in plain C: a vector is one element.  Runs everywhere.
  */
 #ifndef ATTN_KERNELS_VEC_SCALAR_H
 #define ATTN_KERNELS_VEC_SCALAR_H
