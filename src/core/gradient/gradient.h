@@ -6,8 +6,6 @@
 #include "../tile/steps.h"
 #include "plan.h"
 
-enum { ATTN_MOST_VECTORS = 4 };
-
 typedef struct attn_gradient_tile {
     attn_tile tile;
     attn_interval keys;                    /* that it visits */

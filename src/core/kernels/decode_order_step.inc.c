@@ -9,6 +9,13 @@
  */
 #ifdef VF_LANES
 
+#ifndef VF_CHAIN_SUMS
+#define VF_CHAIN_SUMS VF_DOT_SUMS
+#endif
+#ifndef HF_PIN
+#define HF_PIN VF_PIN
+#endif
+
 /* Numbers u .. u+VF_CHAINS-1 of a key, all there.  pairs: a number is two neighbouring channels of bf16, as they lie in memory. */
 VF_INLINE hf load_chains(const int pairs, const attn_dtype dtype, const char *key, int64_t u)
 {
@@ -49,13 +56,13 @@ VF_INLINE hf chain_ends(const hf *x)
 VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim,
                           const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, const prefetch_order *next)
 {
-    const int n = VF_DOT_SUMS / rows, step = pairs ? VF_LANES : PAIR, at_once = step / VF_CHAINS;
+    const int n = VF_CHAIN_SUMS / rows, step = pairs ? VF_LANES : PAIR, at_once = step / VF_CHAINS;
     const int64_t stride = ldk * bytes_of(dtype), size = pairs ? 4 : bytes_of(dtype), numbers = pairs ? attn_bf16_pairs(dim) : dim;
     const int64_t there = pairs ? dim / 2 : dim; /* numbers of which all is */
-    hf acc[VF_DOT_SUMS];
+    hf acc[VF_CHAIN_SUMS];
     int64_t u = 0;
     VF_UNROLL
-    for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = hf_zero();
+    for (int i = 0; i < VF_CHAIN_SUMS; i++) acc[i] = hf_zero();
 #define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * stride)
     if (rows == 1) VF_UNROLL
     for (int k = 0; k < n; k++) {
@@ -75,16 +82,16 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
         VF_UNROLL
         for (int h = 0; h < at_once; h++) {
             const int64_t at = u + h * VF_CHAINS;
-            hf x[VF_DOT_SUMS];
+            hf x[VF_CHAIN_SUMS];
             VF_UNROLL
             for (int k = 0; k < n; k++) {
                 x[k] = load_chains(pairs, dtype, KEY(k), at);
-                VF_PIN(x[k]);
+                HF_PIN(x[k]);
             }
             VF_UNROLL
             for (int r = 0; r < rows; r++) {
                 hf y = hf_load(Q + r * ldq + at);
-                VF_PIN(y);
+                HF_PIN(y);
                 VF_UNROLL
                 for (int k = 0; k < n; k++) acc[r * n + k] = chains_add(pairs, x[k], y, acc[r * n + k]);
                 if (!pairs && rows == 4) prefetch_in_step(next, K, u * size, n, (int)(step * size), h * rows + r, at_once * rows);
@@ -102,17 +109,17 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
         }
     }
 #undef KEY
-    real sums[VF_DOT_SUMS];
+    real sums[VF_CHAIN_SUMS];
     VF_UNROLL
-    for (int i = 0; i < VF_DOT_SUMS; i += VF_CHAINS) hf_store(sums + i, chain_ends(acc + i));
-    STORE_SUMS(rows, whole, keys, sums, S, lds);
+    for (int i = 0; i < VF_CHAIN_SUMS; i += VF_CHAINS) hf_store(sums + i, chain_ends(acc + i));
+    STORE_SUMS(VF_CHAIN_SUMS, rows, whole, keys, sums, S, lds);
 }
 
 VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const attn_dtype dtype, int64_t n, int64_t dim,
                            const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch,
                            const int far)
 {
-    const int64_t each = VF_DOT_SUMS / rows, size = bytes_of(dtype);
+    const int64_t each = VF_CHAIN_SUMS / rows, size = bytes_of(dtype);
     const int twice = far && (pairs ? rows <= 2 : few_between(dtype, rows));
     const prefetch_order next = prefetch_order_of(pairs ? far : bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
     Q += first * ldq;

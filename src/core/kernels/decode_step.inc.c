@@ -96,9 +96,9 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
 
 /* What a register tile has summed up are its scores.  A macro: as a function with an array of the caller's, gcc 12 stores the sums
  * twice, 3 to 5 % of decode from a level 2 cache. */
-#define STORE_SUMS(rows, whole, keys, sums, S, lds)                                                                                \
+#define STORE_SUMS(most, rows, whole, keys, sums, S, lds)                                                                          \
     do {                                                                                                                           \
-        const int each = VF_DOT_SUMS / (rows);                                                                                     \
+        const int each = (most) / (rows);                                                                                          \
         if (whole) {                                                                                                               \
             VF_UNROLL                                                                                                              \
             for (int r = 0; r < (rows); r++) memcpy((S) + r * (lds), (sums) + r * each, (size_t)each * sizeof(real));              \
@@ -114,7 +114,7 @@ VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const v
     real sums[VF_DOT_SUMS];
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i += VF_LANES) vf_store(sums + i, vf_sums(acc + i));
-    STORE_SUMS(rows, whole, keys, sums, S, lds);
+    STORE_SUMS(VF_DOT_SUMS, rows, whole, keys, sums, S, lds);
 }
 
 /* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` are there. */

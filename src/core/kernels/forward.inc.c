@@ -6,6 +6,7 @@
 #ifdef VF_LANES
 
 /* Calls f with the width as a constant, so that register tiles are unrolled. */
+#if VF_VECTORS <= 4
 #define VF_EACH_WIDTH(f, width, ...)                                                                                               \
     do {                                                                                                                           \
         if ((width) == VF_VECTORS) f(VF_VECTORS, __VA_ARGS__);                                                                     \
@@ -13,9 +14,23 @@
         else if ((width) == 2) f(2, __VA_ARGS__);                                                                                  \
         else if (VF_VECTORS > 3) f(3, __VA_ARGS__);                                                                                \
     } while (0)
+#elif VF_VECTORS == 6
+#define VF_EACH_WIDTH(f, width, ...)                                                                                               \
+    do {                                                                                                                           \
+        if ((width) == 6) f(6, __VA_ARGS__);                                                                                       \
+        else if ((width) == 5) f(5, __VA_ARGS__);                                                                                  \
+        else if ((width) == 4) f(4, __VA_ARGS__);                                                                                  \
+        else if ((width) == 3) f(3, __VA_ARGS__);                                                                                  \
+        else if ((width) == 2) f(2, __VA_ARGS__);                                                                                  \
+        else f(1, __VA_ARGS__);                                                                                                    \
+    } while (0)
+#else
+#error "say what VF_EACH_WIDTH is for so many vectors"
+#endif
 
-/* The same by functions f_1, f_2, f_3, which VF_WIDTHS(DEFINE) makes by DEFINE(1) and so on: in a single function the addresses of
- * all widths would be found before any of them is needed.  Vocabularies with lanes have three. */
+/* The same by functions f_1, f_2, f_3, ..., which VF_WIDTHS(DEFINE) makes by DEFINE(1) and so on: in a single function the
+ * addresses of all widths would be found before any of them is needed.  For the SIMD layers that have short heads. */
+#if VF_VECTORS == 3
 #define VF_WIDTHS(DEFINE) DEFINE(1) DEFINE(2) DEFINE(3)
 #define VF_CALL_WIDTH(f, width, ...)                                                                                               \
     do {                                                                                                                           \
@@ -23,6 +38,18 @@
         else if ((width) == 2) f##_2(__VA_ARGS__);                                                                                 \
         else f##_1(__VA_ARGS__);                                                                                                   \
     } while (0)
+#elif VF_VECTORS == 6
+#define VF_WIDTHS(DEFINE) DEFINE(1) DEFINE(2) DEFINE(3) DEFINE(4) DEFINE(5) DEFINE(6)
+#define VF_CALL_WIDTH(f, width, ...)                                                                                               \
+    do {                                                                                                                           \
+        if ((width) == 6) f##_6(__VA_ARGS__);                                                                                      \
+        else if ((width) == 5) f##_5(__VA_ARGS__);                                                                                 \
+        else if ((width) == 4) f##_4(__VA_ARGS__);                                                                                 \
+        else if ((width) == 3) f##_3(__VA_ARGS__);                                                                                 \
+        else if ((width) == 2) f##_2(__VA_ARGS__);                                                                                 \
+        else f##_1(__VA_ARGS__);                                                                                                   \
+    } while (0)
+#endif
 
 #include "band_step.inc.c"
 

@@ -104,29 +104,53 @@ static void step_take_top(int width, int64_t rows, int64_t n, const void *S, con
     }
 }
 
-/* Each vector of queries is summed on its own and then added in double, so that a sum does not depend on how tiles are cut. */
-/* Queries that are summed before their sum joins the others, the same for every instruction set of 256 bits or more. */
-enum { QUERIES_AT_ONCE = VF_LANES < 256 / REAL_BITS ? VF_LANES : 256 / REAL_BITS };
+/* Queries that are summed on their own before their sum is added in double, so that it does not depend on how tiles are cut: those
+ * of 256 bits, the same for every instruction set that has lanes, be they half of a vector or two of them. */
+enum {
+    QUERIES_AT_ONCE = VF_LANES == 1 ? 1 : 256 / REAL_BITS,
+    VECTORS_AT_ONCE = QUERIES_AT_ONCE > VF_LANES ? QUERIES_AT_ONCE / VF_LANES : 1,
+    LANES_AT_ONCE = QUERIES_AT_ONCE / VECTORS_AT_ONCE
+};
+
+/* The keys j .. j+count-1 of vector v, turned: r[i] has them for the query of lane i, 0 where `keep` leaves it out. */
+VF_INLINE void turn_weights(const real *W, int v, int64_t j, int64_t count, vm keep, vf *r)
+{
+    const real *w = W + j * TILE + v * VF_LANES;
+    for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_select(keep, vf_load(w + i * TILE), vf_zero()) : vf_zero();
+    vf_transpose(r);
+}
+
+VF_INLINE void add_lanes(vf sum, int64_t count, double *sums)
+{
+    real lanes[VF_LANES];
+    vf_store(lanes, sum);
+    for (int64_t i = 0; i < count; i++) sums[i] += (double)lanes[i];
+}
 
 static void step_sum_columns(int width, int64_t first, int64_t end, int64_t n, const void *W, double *sums)
 {
-    for (int v = 0; v < width; v++) {
-        int32_t inside[VF_LANES];
-        for (int i = 0; i < VF_LANES; i++) inside[i] = v * VF_LANES + i >= first && v * VF_LANES + i < end;
-        vm keep = vf_gt(vf_of_i32(inside), vf_zero());
+    for (int v = 0; v < width; v += VECTORS_AT_ONCE) {
+        const int vectors = (int)least(width - v, VECTORS_AT_ONCE);
+        vm keep[VECTORS_AT_ONCE];
+        for (int u = 0; u < vectors; u++) {
+            int32_t inside[VF_LANES];
+            for (int i = 0; i < VF_LANES; i++) inside[i] = (v + u) * VF_LANES + i >= first && (v + u) * VF_LANES + i < end;
+            keep[u] = vf_gt(vf_of_i32(inside), vf_zero());
+        }
         for (int64_t j = 0; j < n; j += VF_LANES) {
-            int64_t count = least(n - j, VF_LANES);
-            const real *w = (const real *)W + j * TILE + v * VF_LANES;
-            real lanes[VF_LANES];
-            vf r[VF_LANES];
-            for (int i = 0; i < VF_LANES; i++) r[i] = i < count ? vf_select(keep, vf_load(w + i * TILE), vf_zero()) : vf_zero();
-            vf_transpose(r);
-            for (int from = 0; from < VF_LANES; from += QUERIES_AT_ONCE) {
-                vf sum = vf_zero();
-                for (int i = from; i < from + QUERIES_AT_ONCE; i++) sum = vf_add(sum, r[i]);
-                vf_store(lanes, sum);
-                for (int64_t i = 0; i < count; i++) sums[j + i] += (double)lanes[i];
+            const int64_t count = least(n - j, VF_LANES);
+            vf sum = vf_zero();
+            for (int u = 0; u < vectors; u++) {
+                vf r[VF_LANES];
+                turn_weights(W, v + u, j, count, keep[u], r);
+                for (int from = 0; from < VF_LANES; from += LANES_AT_ONCE) {
+                    for (int i = from; i < from + LANES_AT_ONCE; i++) sum = vf_add(sum, r[i]);
+                    if (VECTORS_AT_ONCE > 1) continue;
+                    add_lanes(sum, count, sums + j);
+                    sum = vf_zero();
+                }
             }
+            if (VECTORS_AT_ONCE > 1) add_lanes(sum, count, sums + j);
         }
     }
 }

@@ -70,6 +70,9 @@ VF_INLINE void product_chains(const int pairs, const int rows, const int first, 
     enum { TURN = 4 };
     const int lines = (rows * TURN * (int)sizeof(real) + 63) / 64; /* a tile of `rows` rows covers as many of the coming block */
     int64_t k = 0;
+#ifdef VF_ASM_PRODUCT_MORE
+    if (!pairs && VF_ASM_PRODUCT_MORE(rows, first, last, steps, A, row, step, B, ldb, &next->at, next->hop, acc)) return;
+#endif
     VF_ROLLED
     for (; k + TURN <= steps; k += TURN) {
         VF_UNROLL
@@ -154,7 +157,9 @@ VF_INLINE void product_rows(const int rows, const int width, int64_t steps, cons
  * are added to 0 in ascending order (so that no -0 is left, which would tell what is behind the last channel): chains that decode
  * has in its lanes, at the price of a few sums here.  Sums and chains together are to fit the registers.
  */
-#define ORDERED_ROWS(width) (VF_CHAINS == 1 ? VF_ROWS(width) : (width) == 3 ? 4 : (width) == 2 ? 6 : 12)
+#ifndef VF_ORDERED_ROWS
+#define VF_ORDERED_ROWS(width) (VF_CHAINS == 1 ? VF_ROWS(width) : (width) == 3 ? 4 : (width) == 2 ? 6 : 12)
+#endif
 
 VF_INLINE void product_in_order(const int pairs, const int rows, const int width, int64_t dim, const real *A, int64_t row,
                                 const real *B, read_ahead *next, vf (*sum)[VF_VECTORS])
@@ -208,7 +213,7 @@ VF_INLINE void score_rows(const int in_order, const int pairs, const int rows, c
 VF_INLINE void score_block(const int width, const int in_order, const int pairs, int64_t n, int64_t dim, const real *Qt,
                            const real *K, int64_t ldk, real scale, real *S, real *block_max, read_ahead *next)
 {
-    const int most = in_order ? ORDERED_ROWS(width) : VF_ROWS(width);
+    const int most = in_order ? VF_ORDERED_ROWS(width) : VF_ROWS(width);
     int64_t j = 0;
 #define SCORE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \

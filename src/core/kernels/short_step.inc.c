@@ -9,8 +9,9 @@ VF_INLINE int all_zero(vf x) { return !vm_any(vf_bits(x)); }
 
 VF_INLINE int64_t clamped(int64_t x, int64_t most) { return x < 0 ? 0 : least(x, most); }
 
-/* Where there are no lanes short heads are left to tiles. */
-#if VF_LANES == 1
+/* Where there are fewer lanes than rows are weighed at a time (SHORT_FOUR) short heads are left to tiles, and no plan asks for
+ * them. */
+#if VF_LANES < 4
 #define ATTN_SMALL_PART                                                                                                            \
     {                                                                                                                              \
         .shape = ATTN_TILE_SHAPE,                                                                                                  \
@@ -58,7 +59,7 @@ VF_INLINE void short_scores(const int in_order, const int rows, const int width,
 VF_INLINE void short_score_block(const int width, const int in_order, int64_t n, int64_t dim, const real *X, int64_t ldx,
                                  const real *Kt, real *S, int64_t ld, attn_prefetch *prefetch)
 {
-    const int most = in_order ? ORDERED_ROWS(width) : VF_ROWS(width);
+    const int most = in_order ? VF_ORDERED_ROWS(width) : VF_ROWS(width);
     int64_t i = 0;
 #define SCORE(rows)                                                                                                                \
     do {                                                                                                                           \

@@ -17,6 +17,13 @@ VF_INLINE void value_band(const int rows, const int width, const segment *segmen
         const real *B = P + j * TILE, *A = V + j * ldv;
 #define STAIR(from, to) product_more(rows, from, to, n, A, 1, ldv, B, TILE, next, acc)
         if (first == last) continue;
+#if VF_VECTORS > 4
+        if (width > 3 && (first >= 3 || last == 3)) {
+            if (first >= 3) STAIR(width > 3 ? 3 : 0, width);
+            else STAIR(0, width > 3 ? 3 : 1);
+            continue;
+        }
+#endif
         if (width > 2 && first == 2) STAIR(width > 2 ? 2 : 0, width);
         else if (width > 1 && first == 1) STAIR(width > 1 ? 1 : 0, width);
         else if (width > 1 && last == 1) STAIR(0, 1);
@@ -90,7 +97,7 @@ static void step_values_seen(int width, int64_t n, int64_t dim_v, const void *P,
     read_ahead next_rows = read_ahead_of(next, next_ld, dim_v);
     segment segments[MOST_SEGMENTS];
     int count = segments_of(width, n, low, high, segments);
-#ifdef VF_ASM_PRODUCT /* begins chains and does not go on with them */
+#if defined(VF_ASM_PRODUCT) && !defined(VF_ASM_PRODUCT_MORE) /* begins chains and does not go on with them */
     count = join_full_segments(width, count, segments);
 #endif
     absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, segments, count, &next_rows);

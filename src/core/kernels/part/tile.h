@@ -40,7 +40,7 @@ typedef struct attn_tile_shape {
     int fused;   /* 1: what is multiplied and added is rounded once, as by fma(); 0: twice */
 } attn_tile_shape;
 
-enum { ATTN_MOST_LANES = 64 }; /* of a tile */
+enum { ATTN_MOST_LANES = 64, ATTN_MOST_VECTORS = 6 }; /* of a tile */
 
 enum { ATTN_LINE = 64, ATTN_PAGE = 4096 }; /* bytes that come at once, and that lie together, as far as prefetching goes */
 

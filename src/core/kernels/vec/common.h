@@ -27,16 +27,18 @@
  *      vf_at_least(p, t)                          mask: which of VF_LANES integers without a sign are at least t
  *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]
  *      hf_zero hf_load hf_store hf_add hf_fma hf_fma_pairs hf_load_as hf_transpose
- *                                                 the same of `hf`, a vector of VF_CHAINS elements, which is vf or half of it:
- *                                                 the chains of a score in order (product_step.inc.c)
+ *                                                 the same of `hf`, VF_CHAINS elements, which are vf, half of it or two of it: the
+ *                                                 chains of a score in order (product_step.inc.c)
  *      VF_ELEMENT(p)                              the element at p in all lanes
- *      VF_PIN(v)                                  keeps v in a register: else gcc folds one load into every use of it
+ *      VF_PIN(v) HF_PIN(v)                        keeps v in a register: else gcc folds one load into every use of it; HF_PIN is
+ *                                                 VF_PIN, where a header has none
  *      vu_set vu_load vu_xor vu_multiply vu_upper vu_store_lower
  *                                                 VU_LANES words of 32 bits, each the lower half of 64, for random numbers; where a
  *                                                 header has none, those of dropout_step.inc.c
  *
  * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width;
- * for decode VF_DOT_SUMS, the sums of a register tile of scores, and VF_STRIP, the vectors of a strip of values.
+ * for decode VF_DOT_SUMS, the sums of a register tile of scores, and VF_STRIP, the vectors of a strip of values.  Where a header
+ * says so: VF_ORDERED_ROWS(width), the rows of a register tile of scores in order, and VF_CHAIN_SUMS, VF_DOT_SUMS in order.
  */
 #ifndef ATTN_KERNELS_VEC_COMMON_H
 #define ATTN_KERNELS_VEC_COMMON_H
