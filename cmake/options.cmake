@@ -2,6 +2,8 @@
 # Compile options that every target of the project shares: link attn_options (never installed).
 add_library(attn_options INTERFACE)
 target_compile_options(attn_options INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wdate-time -fno-math-errno)
+# A product is fused with a sum where the code says fma, and nowhere else: so bits do not depend on compiler and CPU.
+target_compile_options(attn_options INTERFACE -ffp-contract=off)
 if(ATTN_WERROR)
   target_compile_options(attn_options INTERFACE -Werror)
 endif()
