@@ -12,7 +12,7 @@ static const command_usage usage = {
     .name = "info",
     .synopsis = "[--json]",
     .summary = "Prints what this CPU offers, which kernels it can run, and what was built in.\n",
-    .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512) caps what is used.\n",
+    .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512, neon) caps what is used.\n",
 };
 
 static void print_json(const attn_cpu_description *cpu)

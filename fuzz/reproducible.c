@@ -92,7 +92,7 @@ static int try_case(uint64_t number, attn_isa best, attn_op *op, uint64_t *sum)
     if (!c.hostile && !c.special && case_allocate(&c, plan) && run(&c, best, sum) && *sum != nothing) {
         result = 1;
         *op = c.problem.op;
-        for (attn_isa isa = ATTN_ISA_AVX2; isa < best; isa = (attn_isa)(isa + 1)) {
+        for (attn_isa isa = ATTN_ISA_AVX2; isa < best && best != ATTN_ISA_NEON; isa = (attn_isa)(isa + 1)) {
             uint64_t other = 0;
             if (run(&c, isa, &other) && other == *sum) continue;
             fprintf(stderr, "case %" PRIu64 " of operation %d: %s gives %016" PRIx64 ", %s %016" PRIx64 "\n", number, (int)*op,
@@ -115,7 +115,7 @@ int main(int count, char **arguments)
         return 2;
     }
     if (attn_cpu_describe(&cpu, NULL) != ATTN_OK || cpu.isa < ATTN_ISA_AVX2) {
-        puts("skipped: no instruction set of this CPU can reproduce another's bits (avx2, avx512)");
+        puts("skipped: no instruction set of this CPU can reproduce another's bits (avx2, avx512, neon)");
         return 77;
     }
     FILE *file = fopen(arguments[count - 1], writes ? "w" : "r");

@@ -29,4 +29,21 @@
 #define EVERY(n) (n)
 #endif
 
+/* 1 if attn_isa `isa` (the default and plain C are everywhere) is of another architecture than this one. */
+static inline int isa_is_foreign(int isa)
+{
+    enum { SCALAR = 1, NEON = 4 };
+#if defined(__aarch64__)
+    return isa > SCALAR && isa != NEON;
+#else
+    return isa == NEON;
+#endif
+}
+
+/* 1 if that is why the library has refused it, or since this CPU lacks what it needs. */
+static inline int isa_is_elsewhere(int isa, const char *message)
+{
+    return strncmp(message, "this CPU cannot", 15) == 0 || (isa_is_foreign(isa) && strncmp(message, "this build has no", 17) == 0);
+}
+
 #endif

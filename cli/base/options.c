@@ -188,7 +188,7 @@ static attn_status set_threads(void *target, const char *name, const char *value
 
 static attn_status set_isa(void *target, const char *name, const char *value, attn_error *error)
 {
-    static const attn_isa known[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
+    static const attn_isa known[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_NEON};
     char hint[120];
     nearest near;
     nearest_init(&near, value);
@@ -226,7 +226,7 @@ static attn_status set_json(void *target, const char *name, const char *value, a
 
 const option_row common_options[] = {
     {"threads", 0, "N", "how many threads may work (default: all)", set_threads},
-    {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512", set_isa},
+    {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512, neon", set_isa},
     {"seed", 0, "N", "what random numbers are drawn from (default 0)", set_seed},
     {"json", 0, NULL, "print one JSON object and nothing else", set_json},
     {"quiet", 'q', NULL, "print no progress and no summary", set_quiet},
@@ -245,7 +245,7 @@ static attn_status set_bits(void *target, const char *name, const char *value, a
 
 const option_row bits_options[] = {
     {"invariant", 0, NULL, "forward: a query has the same bits in any chunk of queries", set_bits},
-    {"reproducible", 0, NULL, "the same bits with avx2 and avx512; scalar is refused", set_bits},
+    {"reproducible", 0, NULL, "the same bits with avx2, avx512 and neon; scalar is refused", set_bits},
     {NULL, 0, NULL, NULL, NULL},
 };
 

@@ -108,12 +108,60 @@ static volatile double kept;
 PLAIN_LOOP(plain_f32, float)
 PLAIN_LOOP(plain_f64, double)
 
-static const fma_loop loops[] = {{ATTN_ISA_SCALAR, ATTN_F32, 48 * 2, plain_f32}, {ATTN_ISA_SCALAR, ATTN_F64, 48 * 2, plain_f64}};
+#if defined(__aarch64__)
+
+/* One text for each of 24 registers: four pipes of up to six cycles. */
+#define EIGHT(text, tens)                                                                                                          \
+    text(tens "0") text(tens "1") text(tens "2") text(tens "3") text(tens "4") text(tens "5") text(tens "6") text(tens "7")
+#define ALL_24(text)                                                                                                               \
+    EIGHT(text, "") text("8") text("9") EIGHT(text, "1") text("18") text("19") text("20") text("21") text("22") text("23")
+#define CLEAR(r)   "movi v" r ".2d, #0\n\t"
+#define FMA_F32(r) "fmla v" r ".4s, v24.4s, v25.s[0]\n\t"
+#define FMA_F64(r) "fmla v" r ".2d, v24.2d, v25.d[0]\n\t"
+
+#define NEON_LOOP(function, FMA)                                                                                                   \
+    static void function(int64_t rounds)                                                                                           \
+    {                                                                                                                              \
+        if (rounds <= 0) return;                                                                                                   \
+        __asm__ volatile(ALL_24(CLEAR) CLEAR("24") CLEAR("25") "1:\n\t" ALL_24(FMA) "subs %0, %0, #1\n\tb.ne 1b"                   \
+                         : "+r"(rounds)                                                                                            \
+                         :                                                                                                         \
+                         : "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",    \
+                           "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25");                           \
+    }
+NEON_LOOP(fma_f32_neon, FMA_F32)
+NEON_LOOP(fma_f64_neon, FMA_F64)
+#define NEON_LOOPS {ATTN_ISA_NEON, ATTN_F32, 24 * 4 * 2, fma_f32_neon}, {ATTN_ISA_NEON, ATTN_F64, 24 * 2 * 2, fma_f64_neon},
+
+static void read_neon(const void *memory, size_t bytes)
+{
+    const char *at = memory, *end = at + bytes;
+    if (!bytes) return;
+    __asm__ volatile("1: ldp q0, q1, [%0]\n\tldp q2, q3, [%0, #32]\n\tldp q4, q5, [%0, #64]\n\tldp q6, q7, [%0, #96]\n\t"
+                     "ldp q0, q1, [%0, #128]\n\tldp q2, q3, [%0, #160]\n\tldp q4, q5, [%0, #192]\n\tldp q6, q7, [%0, #224]\n\t"
+                     "add %0, %0, #256\n\tcmp %0, %1\n\tb.lo 1b"
+                     : "+r"(at)
+                     : "r"(end)
+                     : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7");
+}
+
+#else
+#define NEON_LOOPS
+#endif
+
+static const fma_loop loops[] = {
+    {ATTN_ISA_SCALAR, ATTN_F32, 48 * 2, plain_f32}, {ATTN_ISA_SCALAR, ATTN_F64, 48 * 2, plain_f64}, NEON_LOOPS};
 
 void read_loop(attn_isa isa, const void *memory, size_t bytes)
 {
     const uint64_t *word = memory;
     uint64_t all = 0;
+#if defined(__aarch64__)
+    if (isa == ATTN_ISA_NEON) {
+        read_neon(memory, bytes);
+        return;
+    }
+#endif
     (void)isa;
     for (size_t k = 0; k < bytes / sizeof *word; k++) all ^= word[k];
     kept = (double)(all & 1);

@@ -439,15 +439,16 @@ typedef struct attn_tensors {
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */
 
-/* Instruction sets, worst to best. */
+/* Instruction sets, worst to best; a CPU has those of x86-64 or that of AArch64, and a set of the other is capped to scalar. */
 typedef enum attn_isa {
-    ATTN_ISA_DEFAULT = 0, /* the best that the CPU has, capped by the environment variable ATTN_ISA (scalar, avx2, avx512) */
+    ATTN_ISA_DEFAULT = 0, /* the best that the CPU has, capped by the environment variable ATTN_ISA (scalar, avx2, avx512, neon) */
     ATTN_ISA_SCALAR = 1,
-    ATTN_ISA_AVX2 = 2,  /* with FMA and F16C */
-    ATTN_ISA_AVX512 = 3 /* F, BW, DQ, VL */
+    ATTN_ISA_AVX2 = 2,   /* with FMA and F16C */
+    ATTN_ISA_AVX512 = 3, /* F, BW, DQ, VL */
+    ATTN_ISA_NEON = 4    /* Advanced SIMD, which every AArch64 has */
 } attn_isa;
 
-/* "scalar", "avx2", "avx512"; "default" for 0, "unknown" otherwise. */
+/* "scalar", "avx2", "avx512", "neon"; "default" for 0, "unknown" otherwise. */
 ATTN_API const char *attn_isa_name(attn_isa isa);
 
 /* Both or none.  allocate returns at least `bytes` bytes aligned to 64, or NULL; release accepts what allocate returned. */
@@ -477,8 +478,9 @@ typedef struct attn_options {
      * Column sums are of a call's queries.  Refused with relative terms, global tokens and block masks, whose sums depend on which
      * queries share a tile. */
     int invariant;
-    /* 1: the same bits with AVX2 and AVX-512, of finite numbers (docs/numerics.md: cost, limits).  Refused with what invariant is,
-     * gradients of additive scores, tables, broadcast biases and heads' numbers, merge's gradient, scalar kernels, linear.h. */
+    /* 1: the same bits with AVX2, AVX-512 and NEON, of finite numbers (docs/numerics.md: cost, limits).  Refused with what
+     * invariant is, gradients of additive scores, tables, broadcast biases and heads' numbers, merge's gradient, scalar kernels,
+     * linear.h. */
     int reproducible;
     attn_allocator allocator;
     /* NULL: the library's own threads, one pool for the process, made when first used.  A thread that cannot be made, or comes

@@ -11,8 +11,8 @@
  * exception: an element of C is a sum of its own row of A and column of B, in an order that depends on `inner` alone; but where the
  * rows of A and the columns of B lie along the sums, products of at most 4 rows have an order of their own (there is no time to
  * turn B: transposing it in registers takes twice as long as reading it).  With options.invariant or reproducible these few rows
- * have the order of many.  AVX2 and AVX-512 have the same bits then, and without the exception always; other instruction sets and
- * compilers may round differently.
+ * have the order of many.  AVX2, AVX-512 and NEON have the same bits then, and without the exception always; plain C may round
+ * differently.
  */
 #ifndef ATTN_PRODUCT_H
 #define ATTN_PRODUCT_H

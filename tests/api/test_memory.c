@@ -270,7 +270,7 @@ static void test_refused(void **state)
         options = (attn_options){.struct_size = sizeof options, .isa = (attn_isa)9};
         if (rows[r].call != hopfield_separation && rows[r].call != hopfield_classical) { /* these two make no plan */
             assert_int_equal(rows[r].call(&error), ATTN_ERR_ARGUMENT);
-            assert_string_equal(error.message, "options.isa is 9; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512)");
+            assert_string_equal(error.message, "options.isa is 9; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
         }
         assert_int_equal(money.left, 1000);
         assert_true(!is_touched());

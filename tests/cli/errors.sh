@@ -326,12 +326,12 @@ refused 2 "attn run: --invariant is for fwd and decode, and means nothing for li
     run a.safetensors -o out.npz --linear --backward --invariant
 refused 3 "attn run: a.safetensors: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     run a.safetensors -o out.npz --linear --reproducible
-refused 3 "attn run: a.safetensors: options.reproducible is set and the instruction set is scalar; it needs avx2 or avx512" \
+refused 3 "attn run: a.safetensors: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
     run a.safetensors -o out.npz --reproducible --isa=scalar
 refused 2 "attn bench: bwd:sq9:d8: --invariant is for fwd and decode, and means nothing for bwd" bench sq9:d8 bwd:sq9:d8 --invariant
 refused 3 "attn bench: linear:sq9:d8: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     bench linear:sq9:d8 --reproducible
-refused 3 "attn explain: sq50:d16: options.reproducible is set and the instruction set is scalar; it needs avx2 or avx512" \
+refused 3 "attn explain: sq50:d16: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
     explain sq50:d16 --reproducible --isa=scalar
 refused 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 refused 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual

@@ -464,7 +464,7 @@ int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
     attn_plan *plan;
     const attn_status status = combination_plan(c, op, isa, threads, NULL, &plan, &error);
     const attn_tensors tensors = tensors_for(c, op, NULL);
-    if (status == ATTN_ERR_UNSUPPORTED && strncmp(error.message, "this CPU cannot", 15) == 0) return 0;
+    if (status == ATTN_ERR_UNSUPPORTED && isa_is_elsewhere((int)isa, error.message)) return 0;
     if (status != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     const size_t size = attn_plan_workspace_size(plan), shift = (size_t)threads - 1; /* of any alignment */
     unsigned char *memory = malloc(shift + size + TAIL), *workspace = memory + shift;

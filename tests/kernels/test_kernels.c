@@ -59,6 +59,9 @@ static void test_cpu(void **state)
     assert_int_equal(!!(attn_cpu_features() & ATTN_CPU_AVX512VL), !!__builtin_cpu_supports("avx512vl"));
 #endif
 #endif
+#if defined(__aarch64__)
+    assert_int_equal(attn_cpu_features(), ATTN_CPU_NEON);
+#endif
 }
 
 int main(void)

@@ -176,14 +176,14 @@ static void test_types(void **state)
     double worst = 0;
     int runs = 0;
     (void)state;
-    for (int isa = ATTN_ISA_DEFAULT; isa <= ATTN_ISA_AVX512; isa++)
+    for (int isa = ATTN_ISA_DEFAULT; isa <= ATTN_ISA_NEON; isa++)
         for (int p = 0; p < 6; p++)
             for (int d = 0; d < 7; d++)
                 for (int t = 0; t < 4; t++) {
                     const attn_options options = {.struct_size = sizeof options, .isa = (attn_isa)isa, .threads = 1};
                     attn_cpu_description cpu = {.struct_size = sizeof cpu};
                     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
-                    if (isa > (int)cpu.isa) continue;
+                    if (isa > (int)cpu.isa || isa_is_foreign(isa)) continue;
                     case_of c = open_case(parts[p], 2, 37, dims[d], types[t]);
                     run(&c, &options);
                     const double error = worst_error(&c);
@@ -225,7 +225,7 @@ static void test_everywhere(void **state)
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     (void)state;
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
-    for (int i = 0; i < 4 * 3 && cpu.isa > ATTN_ISA_AVX2; i++) {
+    for (int i = 0; i < 4 * 3 && cpu.isa == ATTN_ISA_AVX512; i++) {
         static const int64_t parts[] = {2, 5, 40};
         case_of c = open_case(parts[i / 4], 2, 37, 33, types[i % 4]);
         const size_t rows = (size_t)(c.heads * c.len), bytes = rows * (size_t)c.dim * attn_dtype_size(c.dtype),

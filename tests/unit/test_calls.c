@@ -266,7 +266,7 @@ static void test_names(void **state)
         size_t size;
     } dtypes[] = {{"default", 0}, {"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2}, {"bool", 1}, {"i8", 1},
                   {"u8", 1},      {"i16", 2}, {"u16", 2}, {"i32", 4}, {"u32", 4},  {"i64", 8},  {"u64", 8}};
-    static const char *const isas[] = {"default", "scalar", "avx2", "avx512"};
+    static const char *const isas[] = {"default", "scalar", "avx2", "avx512", "neon"};
     char version[32];
     (void)state;
     for (int i = 0; i < 8; i++) assert_string_equal(attn_status_string((attn_status)i), statuses[i]);
@@ -278,8 +278,8 @@ static void test_names(void **state)
     }
     assert_string_equal(attn_dtype_name((attn_dtype)14), "unknown");
     assert_int_equal(attn_dtype_size((attn_dtype)-1), 0);
-    for (int i = 0; i < 4; i++) assert_string_equal(attn_isa_name((attn_isa)i), isas[i]);
-    assert_string_equal(attn_isa_name((attn_isa)4), "unknown");
+    for (int i = 0; i < 5; i++) assert_string_equal(attn_isa_name((attn_isa)i), isas[i]);
+    assert_string_equal(attn_isa_name((attn_isa)5), "unknown");
     (void)snprintf(version, sizeof version, "%d.%d.%d", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     assert_string_equal(attn_version(), version);
 }

@@ -57,7 +57,8 @@ static const choice choices[] = {
     {AVX512, 0, "scalar", ATTN_ISA_SCALAR, ATTN_F16, ATTN_OK, "attn_fwd_f32_scalar", "requested by options.isa"},
     {0, 1u << ATTN_ISA_AVX2, NULL, ATTN_ISA_AVX2, ATTN_F32, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f32 on avx2", 0},
     {0, ~0u, NULL, 0, ATTN_F64, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f64 on default", 0},
-    {0, 0, "sse9", 0, ATTN_F32, ATTN_ERR_ARGUMENT, "the environment variable ATTN_ISA is 'sse9'; known: scalar, avx2, avx512", 0},
+    {0, 0, "sse9", 0, ATTN_F32, ATTN_ERR_ARGUMENT, "the environment variable ATTN_ISA is 'sse9'; known: scalar, avx2, avx512, neon",
+     0},
 #if defined(__x86_64__)
     {AVX512, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx512", "best of 3 usable on this CPU"},
     {AVX512, 0, NULL, 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_avx512", "best of 3 usable on this CPU"},
@@ -74,6 +75,16 @@ static const choice choices[] = {
     {AVX2, 0, "avx512", 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx2", "best of 2 usable on this CPU"},
     {AVX512, 0, "scalar", ATTN_ISA_AVX512, ATTN_F32, ATTN_OK, "attn_fwd_f32_avx512", "requested by options.isa"},
     {AVX2, 0, NULL, ATTN_ISA_AVX512, ATTN_F64, ATTN_ERR_UNSUPPORTED, "this CPU cannot run the kernel for f64 on avx512", 0},
+    {AVX512, 0, "neon", 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_scalar", "capped by ATTN_ISA=neon"},
+    {AVX512, 0, NULL, ATTN_ISA_NEON, ATTN_F32, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f32 on neon", 0},
+#elif defined(__aarch64__)
+    {ATTN_CPU_NEON, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_neon", "best of 2 usable on this CPU"},
+    {ATTN_CPU_NEON, 0, NULL, 0, ATTN_F64, ATTN_OK, "attn_fwd_f64_neon", "best of 2 usable on this CPU"},
+    {ATTN_CPU_NEON, 0, "neon", 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_neon", "best of 2 usable on this CPU"},
+    {ATTN_CPU_NEON, 0, "scalar", 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_scalar", "capped by ATTN_ISA=scalar"},
+    {ATTN_CPU_NEON, 0, "avx512", 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_scalar", "capped by ATTN_ISA=avx512"},
+    {ATTN_CPU_NEON, 0, "scalar", ATTN_ISA_NEON, ATTN_F32, ATTN_OK, "attn_fwd_f32_neon", "requested by options.isa"},
+    {ATTN_CPU_NEON, 0, NULL, ATTN_ISA_AVX2, ATTN_F32, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f32 on avx2", 0},
 #endif
 };
 
@@ -373,6 +384,7 @@ static void test_described(void **state)
         const int vnni = strcmp(kernel.name, "attn_dec_f32_avx512_vnni") == 0, pairs = strstr(kernel.name, "_bf16") != NULL;
         const char *needs = kernel.isa == ATTN_ISA_SCALAR ? ""
                             : kernel.isa == ATTN_ISA_AVX2 ? "avx2 fma f16c"
+                            : kernel.isa == ATTN_ISA_NEON ? "neon"
                             : vnni                        ? "avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni"
                             : pairs                       ? "avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_bf16"
                                                           : "avx2 fma f16c avx512f avx512bw avx512dq avx512vl";
@@ -385,7 +397,15 @@ static void test_described(void **state)
     assert_int_equal(3 * usable, 2 * forward); /* every kernel is there for three instruction sets, and two are left */
 #else
     assert_int_equal(cpu.isa, ATTN_ISA_SCALAR);
+#if !defined(__aarch64__)
     assert_int_equal(usable, forward);
+#else
+    assert_int_equal(2 * usable, forward); /* NEON is left out as well */
+    features = ATTN_CPU_NEON;
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    assert_string_equal(cpu.features, "neon");
+    assert_int_equal(cpu.isa, ATTN_ISA_NEON);
+#endif
 #endif
 }
 

@@ -252,8 +252,8 @@ static void test_options(void **state)
     REFUSED(s.options.reproducible = -1, ATTN_ERR_ARGUMENT, "options.reproducible is -1; it is 0 or 1");
     REFUSED(s.options.invariant = 2, ATTN_ERR_ARGUMENT, "options.invariant is 2; it is 0 or 1");
     REFUSED(s.options.threads = -1, ATTN_ERR_ARGUMENT, "options.threads is -1; it is at least 1, or 0 for the default");
-    REFUSED(s.options.isa = (attn_isa)4, ATTN_ERR_ARGUMENT,
-            "options.isa is 4; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512)");
+    REFUSED(s.options.isa = (attn_isa)5, ATTN_ERR_ARGUMENT,
+            "options.isa is 5; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
     REFUSED(s.options.allocator.allocate = never_allocate, ATTN_ERR_ARGUMENT,
             "options.allocator has allocate and no release; give both or none");
     REFUSED(s.options.allocator.release = never_release, ATTN_ERR_ARGUMENT,

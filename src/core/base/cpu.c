@@ -39,6 +39,7 @@ static const struct {
     {ATTN_CPU_AMX_TILE, "amx_tile"},
     {ATTN_CPU_AMX_BF16, "amx_bf16"},
     {ATTN_CPU_AMX_INT8, "amx_int8"},
+    {ATTN_CPU_NEON, "neon"},
 };
 
 #if X86
@@ -97,6 +98,8 @@ static uint32_t detect(void)
     if ((features & amx) && !amx_permitted()) features &= ~amx;
     return features;
 }
+#elif defined(__aarch64__)
+static uint32_t detect(void) { return ATTN_CPU_NEON; } /* there is none without, and compilers use it unasked */
 #else
 static uint32_t detect(void) { return 0; }
 #endif

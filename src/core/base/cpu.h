@@ -19,7 +19,8 @@ enum {
     ATTN_CPU_AVX512_VNNI = 1u << 9,
     ATTN_CPU_AMX_TILE = 1u << 10,
     ATTN_CPU_AMX_BF16 = 1u << 11,
-    ATTN_CPU_AMX_INT8 = 1u << 12
+    ATTN_CPU_AMX_INT8 = 1u << 12,
+    ATTN_CPU_NEON = 1u << 13
 };
 
 /* The ATTN_CPU_ bits that are usable: CPUID says so, and XCR0 (for AMX also the kernel's permission) agrees. */

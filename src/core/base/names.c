@@ -22,7 +22,7 @@ static const struct {
     [ATTN_U64] = {"u64", 8},
 };
 
-static const char *const isas[] = {"default", "scalar", "avx2", "avx512"};
+static const char *const isas[] = {"default", "scalar", "avx2", "avx512", "neon"};
 
 size_t attn_dtype_bytes(attn_dtype dtype) { return (unsigned)dtype < sizeof dtypes / sizeof *dtypes ? dtypes[dtype].bytes : 0; }
 

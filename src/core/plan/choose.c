@@ -15,10 +15,17 @@ static attn_status isa_from_environment(attn_isa *cap, attn_error *error)
     const char *text = getenv("ATTN_ISA");
     *cap = ATTN_ISA_DEFAULT;
     if (!text || !*text) return ATTN_OK;
-    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_AVX512; isa++)
+    for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++)
         if (strcmp(text, attn_isa_text((attn_isa)isa)) == 0) *cap = (attn_isa)isa;
-    CHECK(*cap, ATTN_ERR_ARGUMENT, "the environment variable ATTN_ISA is '%s'; known: scalar, avx2, avx512", text);
+    CHECK(*cap, ATTN_ERR_ARGUMENT, "the environment variable ATTN_ISA is '%s'; known: scalar, avx2, avx512, neon", text);
     return ATTN_OK;
+}
+
+/* 1 if ATTN_ISA leaves out what a row needs: a better set, or one of another architecture. */
+static int is_above(attn_isa isa, attn_isa cap)
+{
+    if (isa == ATTN_ISA_SCALAR) return 0;
+    return isa > cap || (isa == ATTN_ISA_NEON) != (cap == ATTN_ISA_NEON);
 }
 
 /* 1 if scores, and in backward products of dO and V, can be computed of bf16 as it is stored: nothing changes queries and keys
@@ -55,7 +62,7 @@ static attn_status find(search *s, const attn_options *options, attn_error *erro
         if (options->isa && r->isa != options->isa) continue;
         built = 1;
         if (r->needs & ~features) continue;
-        if (cap && r->isa > cap) {
+        if (cap && is_above(r->isa, cap)) {
             s->cap = cap;
             continue;
         }
@@ -73,7 +80,7 @@ static attn_status find(search *s, const attn_options *options, attn_error *erro
 static attn_status check_reproducible(const attn_options *options, const attn_kernel_row *row, attn_error *error)
 {
     CHECK(!options->reproducible || row->isa != ATTN_ISA_SCALAR, ATTN_ERR_UNSUPPORTED,
-          "options.reproducible is set and the instruction set is scalar; it needs avx2 or avx512");
+          "options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon");
     return ATTN_OK;
 }
 

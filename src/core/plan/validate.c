@@ -415,8 +415,8 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
 attn_status attn_options_validate(const attn_options *o, attn_error *error)
 {
     CHECK(o->threads >= 0, ATTN_ERR_ARGUMENT, "options.threads is %d; it is at least 1, or 0 for the default", o->threads);
-    CHECK(o->isa >= ATTN_ISA_DEFAULT && o->isa <= ATTN_ISA_AVX512, ATTN_ERR_ARGUMENT,
-          "options.isa is %d; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512)", (int)o->isa);
+    CHECK(o->isa >= ATTN_ISA_DEFAULT && o->isa <= ATTN_ISA_NEON, ATTN_ERR_ARGUMENT,
+          "options.isa is %d; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)", (int)o->isa);
     CHECK(o->reproducible == 0 || o->reproducible == 1, ATTN_ERR_ARGUMENT, "options.reproducible is %d; it is 0 or 1",
           o->reproducible);
     CHECK(o->invariant == 0 || o->invariant == 1, ATTN_ERR_ARGUMENT, "options.invariant is %d; it is 0 or 1", o->invariant);

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT
+ * double_backward_f32.c - attn_double_backward_f32_neon: the second-order kernel in f32, with NEON. */
+#if defined(__aarch64__)
+#define REAL_BITS 32
+#include "../vec/neon.h"
+
+#include "../double_backward.inc.c"
+
+const attn_double_backward_part attn_double_backward_f32_neon = ATTN_DOUBLE_BACKWARD_PART;
+#endif

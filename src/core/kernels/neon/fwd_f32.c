@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT
+ * fwd_f32.c - attn_fwd_f32_neon: the forward kernel in f32, with NEON. */
+#if defined(__aarch64__)
+#define REAL_BITS 32
+#include "../vec/neon.h"
+
+#include "../forward.inc.c"
+
+const attn_forward_parts attn_fwd_f32_neon = ATTN_FORWARD_PARTS;
+#endif

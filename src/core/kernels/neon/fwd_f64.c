@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT
+ * fwd_f64.c - attn_fwd_f64_neon: the forward kernel in f64, with NEON. */
+#if defined(__aarch64__)
+#define REAL_BITS 64
+#include "../vec/neon.h"
+
+#include "../forward.inc.c"
+
+const attn_forward_parts attn_fwd_f64_neon = ATTN_FORWARD_PARTS;
+#endif

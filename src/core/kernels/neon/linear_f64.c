@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT
+ * linear_f64.c - attn_linear_f64_neon: the kernel of linear attention in f64, with NEON. */
+#if defined(__aarch64__)
+#define REAL_BITS 64
+#include "../vec/neon.h"
+
+#include "../linear.inc.c"
+
+const attn_linear_parts attn_linear_f64_neon = ATTN_LINEAR_PARTS;
+#endif
