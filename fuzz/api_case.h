@@ -39,7 +39,7 @@ typedef struct api_case {
 } api_case;
 
 /* ---- api_draw.c ---- */
-/* Draws a problem, its slots (ATTN_LATER), strides and options.  Returns the plan, or NULL where it was refused. */
+/* Draws a problem, its slots (ATTN_LATER), strides and options.  Returns the plan, or NULL where it was rejected. */
 attn_plan *case_draw(api_case *c);
 attn_output *case_slot(attn_tensors *tensors, const api_case *c, int t);
 int case_find(const api_case *c, const char *name);

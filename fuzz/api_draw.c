@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * api_draw.c - random problems that mostly make sense: what a plan refuses is mended by what its error says of it. */
+ * api_draw.c - random problems that mostly make sense: what a plan rejects is mended by what its error says of it. */
 #include "api_case.h"
 
 #include <string.h>
@@ -417,7 +417,7 @@ attn_plan *case_draw(api_case *c)
     for (int outputs = 0; outputs < 2; outputs++) { /* the shapes of gradients follow the strides of what they are gradients of */
         for (int t = 0; t < c->count; t++) {
             attn_tensor_plan about = {.struct_size = sizeof about};
-            if (attn_plan_tensor(plan, t, &about, NULL)) case_fail(c, "attn_plan_tensor(%d) refuses", t);
+            if (attn_plan_tensor(plan, t, &about, NULL)) case_fail(c, "attn_plan_tensor(%d) rejects", t);
             if (about.role != (outputs ? ATTN_ROLE_OUTPUT : ATTN_ROLE_INPUT) || draw_below(d, 2)) continue;
             draw_strides(c, t, &about);
         }

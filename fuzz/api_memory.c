@@ -168,7 +168,7 @@ static int one(api_case *c, const attn_plan *plan, int t)
     buffer *b = &c->of[t];
     attn_output *slot = case_slot(&c->tensors, c, t);
     attn_tensor_plan about = {.struct_size = sizeof about};
-    if (attn_plan_tensor(plan, t, &about, NULL)) case_fail(c, "attn_plan_tensor(%d) refuses", t);
+    if (attn_plan_tensor(plan, t, &about, NULL)) case_fail(c, "attn_plan_tensor(%d) rejects", t);
     b->role = about.role;
     if (about.role == ATTN_ROLE_NONE) return 1;
     b->dtype = about.dtype;

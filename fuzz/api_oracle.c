@@ -19,7 +19,7 @@ static void results_free(results *r)
     for (int t = 0; t < TENSORS_MOST; t++) free(r->of[t]), free(r->element[t]);
 }
 
-static char message[sizeof((attn_error *)0)->message]; /* of the last call that was refused */
+static char message[sizeof((attn_error *)0)->message]; /* of the last call that was rejected */
 
 /* 1 where it ran; errors are checked to have touched nothing. */
 static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, unsigned char workspace_byte, size_t off,
@@ -94,8 +94,8 @@ static void run_again(api_case *c, const results *r, const attn_options *options
                       unsigned char canary, size_t ahead, const char *what)
 {
     attn_plan *plan = case_plan(c, options);
-    if (!plan) case_fail(c, "%s: a plan that was made is refused", what);
-    if (!run(c, plan, &c->tensors, byte, off, canary)) case_fail(c, "%s: a call that ran is refused: %s", what, message);
+    if (!plan) case_fail(c, "%s: a plan that was made is rejected", what);
+    if (!run(c, plan, &c->tensors, byte, off, canary)) case_fail(c, "%s: a call that ran is rejected: %s", what, message);
     attn_plan_destroy(plan);
     compare(c, r, canary, ahead, what);
 }
@@ -188,8 +188,8 @@ static void alone(api_case *c, const results *r, int64_t e)
     attn_plan *plan = NULL;
     const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
     case_error(c, status, &error);
-    if (status != ATTN_OK) case_fail(c, "alone: refused: %s", error.message);
-    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "alone: a call that ran is refused: %s", message);
+    if (status != ATTN_OK) case_fail(c, "alone: rejected: %s", error.message);
+    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "alone: a call that ran is rejected: %s", message);
     attn_plan_destroy(plan);
     for (int t = 0; t < c->count; t++) {
         const buffer *b = &c->of[t];
@@ -244,8 +244,8 @@ static void chunk(api_case *c, const results *r, int64_t begin, int64_t end)
     attn_plan *plan = NULL;
     const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
     case_error(c, status, &error);
-    if (status != ATTN_OK) case_fail(c, "chunk: refused: %s", error.message);
-    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "chunk: a call that ran is refused: %s", message);
+    if (status != ATTN_OK) case_fail(c, "chunk: rejected: %s", error.message);
+    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "chunk: a call that ran is rejected: %s", message);
     attn_plan_destroy(plan);
     for (int t = 0; t < c->count; t++) {
         const buffer *b = &c->of[t];
@@ -370,7 +370,7 @@ int case_judge(api_case *c, attn_plan *plan)
         const attn_status status = attn_plan_create(&small, &c->problem, &c->tensors, &other, &error);
         case_error(c, status, &error);
         if (small && attn_plan_workspace_size(small) > other.workspace_limit) case_fail(c, "workspace_limit is not kept");
-        if (small && !run(c, small, &c->tensors, 0xFF, 1, 0x77)) case_fail(c, "refused under a workspace_limit: %s", message);
+        if (small && !run(c, small, &c->tensors, 0xFF, 1, 0x77)) case_fail(c, "rejected under a workspace_limit: %s", message);
         if (small) compare(c, &first, 0x77, 0, "workspace_limit");
         attn_plan_destroy(small);
         other = c->options;

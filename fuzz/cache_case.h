@@ -46,7 +46,7 @@ void cache_draw(cache_case *c);
 void cache_draw_step(cache_case *c);
 /* Slots of the step's tokens from token `first` on, `count` of them. */
 void cache_place(cache_case *c, int64_t first, int64_t count, const int64_t *added);
-/* Makes something wrong, and says what must be refused (`attend`: by attn_cache_attend alone); NULL: nothing found to spoil. */
+/* Makes something wrong, and says what must be rejected (`attend`: by attn_cache_attend alone); NULL: nothing found to spoil. */
 const char *cache_spoil(cache_case *c, int *attend);
 
 /* Where token j of entry b lies: its entry or page, and the token in it. */

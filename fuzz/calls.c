@@ -43,14 +43,14 @@ int calls_run(const calls *c, unsigned char canary)
 
 void calls_first(const calls *c)
 {
-    if (!calls_run(c, 0xA5)) finding("what keeps the rules is refused: %s", calls_last.message);
+    if (!calls_run(c, 0xA5)) finding("what keeps the rules is rejected: %s", calls_last.message);
     target_ran++;
     blocks_keep(c->of, c->count);
 }
 
 void calls_again(const calls *c, unsigned char canary, const char *what)
 {
-    if (!calls_run(c, canary)) finding("%s: a call that ran is refused: %s", what, calls_last.message);
+    if (!calls_run(c, canary)) finding("%s: a call that ran is rejected: %s", what, calls_last.message);
     blocks_compare(c->of, c->count, canary, what);
 }
 
@@ -61,12 +61,12 @@ void calls_elsewhere(const calls *c, draws *d)
     calls_again(c, 0x99, "other addresses");
 }
 
-void calls_refused(const calls *c, const char *must)
+void calls_rejected(const calls *c, const char *must)
 {
     if (calls_run(c, 0x77)) {
         if (must) finding("%s, and the call runs", must);
     } else {
-        target_refused++;
+        target_rejected++;
     }
     c->place();
 }
@@ -96,12 +96,12 @@ void calls_without_memory(const calls *c, attn_options *options)
     *options = was;
 }
 
-void calls_vary(const calls *c, draws *d, attn_options *options, int allocates, void (*refuse)(void))
+void calls_vary(const calls *c, draws *d, attn_options *options, int allocates, void (*reject)(void))
 {
     if (options) calls_threads(c, options);
     if (options && allocates && draw_one_in(d, 8)) calls_without_memory(c, options);
     if (draw_one_in(d, 3)) calls_elsewhere(c, d);
-    if (draw_one_in(d, 2)) refuse();
+    if (draw_one_in(d, 2)) reject();
 }
 
 attn_options calls_options(draws *d)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * calls.h - what targets of small functions share: a drawn call with its blocks, run again and again.  Each run checks that no
- * input is written, and that a refusal touches no output. */
+ * input is written, and that a rejection touches no output. */
 #ifndef ATTN_FUZZ_CALLS_H
 #define ATTN_FUZZ_CALLS_H
 
@@ -29,20 +29,20 @@ void calls_again(const calls *c, unsigned char canary, const char *what);
 /* The same, with all blocks elsewhere; of 1, 2 ... 15 elements. */
 void calls_elsewhere(const calls *c, draws *d);
 /* What was spoiled does not run; NULL: whatever comes, outputs are whole or untouched.  Places all again. */
-void calls_refused(const calls *c, const char *must);
+void calls_rejected(const calls *c, const char *must);
 /* With 1 to 3 threads. */
 void calls_threads(const calls *c, attn_options *options);
-/* With memory for 0, 1 ... allocations: refused without a touch and a leak, until there is enough. */
+/* With memory for 0, 1 ... allocations: rejected without a touch and a leak, until there is enough. */
 void calls_without_memory(const calls *c, attn_options *options);
 /* What a case that ran meets besides: other threads and short memory (options NULL: it has none; allocates 0: it takes none), other
- * addresses, and what has to be refused. */
-void calls_vary(const calls *c, draws *d, attn_options *options, int allocates, void (*refuse)(void));
+ * addresses, and what has to be rejected. */
+void calls_vary(const calls *c, draws *d, attn_options *options, int allocates, void (*reject)(void));
 
 /* Threads and an instruction set that this CPU has. */
 attn_options calls_options(draws *d);
 
 /* Makes something of a slot that no function takes, and says what; `b` is its block.  `needed`: it has to be there; `shared`: an
- * input that it must not be, or NULL.  NULL: nothing that must be refused. */
+ * input that it must not be, or NULL.  NULL: nothing that must be rejected. */
 const char *calls_spoil(attn_output *slot, const block *b, draws *d, int needed, const block *shared);
 /* The same of an input, through its slot's bytes. */
 const char *calls_spoil_input(attn_input *slot, const block *b, draws *d, int needed);

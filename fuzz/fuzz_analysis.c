@@ -429,7 +429,7 @@ static const char *spoil_softmax(void)
     }
 }
 
-/* What takes weights that are there already; NULL is refused where something is read or written. */
+/* What takes weights that are there already; NULL is rejected where something is read or written. */
 static const char *spoil_given(void)
 {
     static const double bad[] = {0, -1, NAN, INFINITY, -INFINITY};
@@ -471,10 +471,10 @@ static const char *spoil_attention(void)
     }
 }
 
-static void refuse(void)
+static void reject(void)
 {
     if (c.kind == NUMBERS) return;
-    calls_refused(&all, c.kind <= SWEEP ? spoil_softmax() : c.kind <= HEAD_ENTROPY ? spoil_given() : spoil_attention());
+    calls_rejected(&all, c.kind <= SWEEP ? spoil_softmax() : c.kind <= HEAD_ENTROPY ? spoil_given() : spoil_attention());
 }
 
 void target_run(draws *from)
@@ -485,6 +485,6 @@ void target_run(draws *from)
     target_drawn();
     calls_first(&all);
     by_definition();
-    calls_vary(&all, from, c.kind >= DECOMPOSE ? &c.options : NULL, 1, refuse);
+    calls_vary(&all, from, c.kind >= DECOMPOSE ? &c.options : NULL, 1, reject);
     blocks_free(c.of, BLOCKS);
 }

@@ -93,7 +93,7 @@ void target_run(draws *from)
     c->from = *from;
     attn_plan *plan = case_draw(c);
     if (!plan) {
-        target_refused++;
+        target_rejected++;
         return;
     }
     const int fits = case_allocate(c, plan);

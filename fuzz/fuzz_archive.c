@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_archive.c - fuzzes containers of tensors (target.h): tensors and texts are added, refused and found again, beside a list
+ * fuzz_archive.c - fuzzes containers of tensors (target.h): tensors and texts are added, rejected and found again, beside a list
  * that says what there must be; written to files of each format, read and mapped again. */
 #define _POSIX_C_SOURCE 200809L
 
@@ -141,10 +141,10 @@ static void add_tensor(void)
                                    : attn_archive_add(c.archive, name, dtype, rank, shape, lent, &last);
     check_error(status, &last);
     if (must && status == ATTN_OK) finding("%s, and it is added", must);
-    if (!must && status != ATTN_OK) finding("what keeps the rules is refused: %s", last.message);
+    if (!must && status != ATTN_OK) finding("what keeps the rules is rejected: %s", last.message);
     if (attn_archive_count(c.archive) != before + (status == ATTN_OK)) finding("another number of tensors");
     if (status != ATTN_OK) {
-        target_refused++;
+        target_rejected++;
         block_free(&e->lent);
         return;
     }
@@ -177,7 +177,7 @@ static void set_text(void)
     memset(&last, 0x55, sizeof last);
     const attn_status status = attn_archive_set_metadata(c.archive, key, t.value, &last);
     check_error(status, &last);
-    if (good && key && status != ATTN_OK) finding("a text is refused: %s", last.message);
+    if (good && key && status != ATTN_OK) finding("a text is rejected: %s", last.message);
     if ((!good || !key) && status == ATTN_OK) finding("a text that is no UTF-8 is taken");
     if (status != ATTN_OK) return;
     int at = 0;

@@ -72,12 +72,12 @@ static void ask_for(size_t whole)
     memcpy(before, to, fits ? size : sizeof given);
     const attn_status status = ask(to, &error);
     check_error(status, &error);
-    if (status != ATTN_OK && memcmp(before, to, fits ? size : sizeof given) != 0) finding("refused, and filled in");
+    if (status != ATTN_OK && memcmp(before, to, fits ? size : sizeof given) != 0) finding("rejected, and filled in");
     if (status == ATTN_OK && given != size) finding("a struct of %zu bytes is filled in", given);
     for (size_t i = whole; status == ATTN_OK && i < size; i++)
         if (to[i] != 0) finding("byte %zu, which nobody knows, is %d", i, to[i]);
     if (status == ATTN_OK) target_ran++;
-    else target_refused++;
+    else target_rejected++;
     free(to), free(before);
 }
 

@@ -353,7 +353,7 @@ static void by_general_score(void)
     p.score.kind = ATTN_SCORE_GENERAL;
     t.score_matrix = (attn_input){c.p[IN_4], ATTN_F64, {0, 0, 0, 0}};
     blocks_canary(c.of, BLOCKS, 0x5A);
-    if (attn_compute(&p, &t, &calls_last)) finding("a general score is refused: %s", calls_last.message);
+    if (attn_compute(&p, &t, &calls_last)) finding("a general score is rejected: %s", calls_last.message);
     if (c.options.isa == ATTN_ISA_DEFAULT) blocks_compare(c.of, BLOCKS, 0x5A, "a general score");
 }
 
@@ -370,7 +370,7 @@ static void by_definition(void)
 
 /* ---- what is wrong ---- */
 
-static void refuse(void)
+static void reject(void)
 {
     draws *d = c.from;
     const double scale = c.scale, tolerance = c.tolerance;
@@ -404,7 +404,7 @@ static void refuse(void)
             block_put(&c.of[IN_1], 0, 0, 0, a, c.dim > 1 ? block_get(&c.of[IN_1], 0, 0, c.dim - 1, a) : 0),
                 must = "a matrix that is singular";
     }
-    calls_refused(&all, must);
+    calls_rejected(&all, must);
     c.scale = scale, c.tolerance = tolerance, c.metric = metric, c.problem.score.kind = ATTN_SCORE_DOT;
 }
 
@@ -416,6 +416,6 @@ void target_run(draws *from)
     target_drawn();
     calls_first(&all);
     by_definition();
-    calls_vary(&all, from, c.kind == ATTENTION ? &c.options : NULL, 1, refuse);
+    calls_vary(&all, from, c.kind == ATTENTION ? &c.options : NULL, 1, reject);
     blocks_free(c.of, BLOCKS);
 }

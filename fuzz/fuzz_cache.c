@@ -227,10 +227,10 @@ static void check_entry(int64_t e)
     if (copies[C_K_SCALE]) t.k_scale = attn_in(copies[C_K_SCALE]);
     if (copies[C_V_SCALE]) t.v_scale = attn_in(copies[C_V_SCALE]);
     attn_plan *plan = NULL;
-    if (attn_plan_create(&plan, &p, &t, &c.options, &last)) finding("over a dense copy: refused: %s", last.message);
+    if (attn_plan_create(&plan, &p, &t, &c.options, &last)) finding("over a dense copy: rejected: %s", last.message);
     const size_t need = attn_plan_workspace_size(plan);
     void *workspace = malloc(need + 1);
-    if (!workspace || attn_execute(plan, &t, workspace, need, &last)) finding("over a dense copy: refused: %s", last.message);
+    if (!workspace || attn_execute(plan, &t, workspace, need, &last)) finding("over a dense copy: rejected: %s", last.message);
     const unsigned char *was = got;
     for (int64_t h = 0; h < heads; h++)
         for (int64_t i = 0; i < count; i++)
@@ -253,9 +253,9 @@ static void in_two(void)
     take_back();
     blocks_canary(c.of + C_OWN, C_BLOCKS - C_OWN, 0x42);
     cache_place(&c, 0, first, now);
-    if (!attend(&c.options, 0)) finding("the first %d tokens are refused: %s", (int)first, last.message);
+    if (!attend(&c.options, 0)) finding("the first %d tokens are rejected: %s", (int)first, last.message);
     cache_place(&c, first, len - first, then);
-    if (!attend(&c.options, 0)) finding("the tokens behind %d are refused: %s", (int)first, last.message);
+    if (!attend(&c.options, 0)) finding("the tokens behind %d are rejected: %s", (int)first, last.message);
     cache_place(&c, 0, len, c.added);
     check_cache("in two steps");
     blocks_compare(c.of + C_OWN, C_BLOCKS - C_OWN, 0x42, "in two steps");
@@ -278,7 +278,7 @@ static void spoiled(void)
     memcpy(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes);
     if (what && !only_attend && append()) finding("%s, and attn_cache_append runs", what);
     if (what && attend(&c.options, 0x21)) finding("%s, and attn_cache_attend runs (heads %d)", what, (int)heads);
-    if (memcmp(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes) != 0) finding("%s: refused, and lengths are changed", what);
+    if (memcmp(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes) != 0) finding("%s: rejected, and lengths are changed", what);
     c.cache = cache, c.tokens = tokens, c.problem = problem, c.tensors = tensors;
     memcpy(c.of[C_LENGTHS].memory, lengths, c.of[C_LENGTHS].bytes);
     if (c.of[C_TABLE].memory) memcpy(c.of[C_TABLE].memory, table, c.of[C_TABLE].bytes);
@@ -296,17 +296,17 @@ static void step(void)
         if (append()) finding("a token behind the rope's tables is appended");
         if (attend(&c.options, 0x13)) finding("a token behind the rope's tables attends");
         check_cache("behind the rope's tables");
-        target_refused++;
+        target_rejected++;
         return;
     }
     if (draw_one_in(d, 4)) spoiled();
     cache_expect(&c);
     if (draw_one_in(d, 3)) {
-        if (!append()) finding("append: what keeps the rules is refused: %s", last.message);
+        if (!append()) finding("append: what keeps the rules is rejected: %s", last.message);
         check_cache("append");
         return;
     }
-    if (!attend(&c.options, 0xA5)) finding("attend: what keeps the rules is refused: %s", last.message);
+    if (!attend(&c.options, 0xA5)) finding("attend: what keeps the rules is rejected: %s", last.message);
     target_ran++;
     check_cache("attend");
     blocks_keep(c.of + C_OWN, C_BLOCKS - C_OWN);
@@ -314,7 +314,7 @@ static void step(void)
     attn_options other = c.options;
     other.threads = c.options.threads % 3 + 1;
     take_back();
-    if (!attend(&other, 0x5A)) finding("other threads: refused: %s", last.message);
+    if (!attend(&other, 0x5A)) finding("other threads: rejected: %s", last.message);
     check_cache("other threads");
     blocks_compare(c.of + C_OWN, C_BLOCKS - C_OWN, 0x5A, "other threads");
     if (c.options.invariant) in_two();
@@ -336,7 +336,7 @@ static void quantise(void)
     const attn_output to = block_out(&whole), to_scales = block_out(&scales);
     const attn_status status = attn_quantise(rows, dim, &src, &to, &to_scales, &last);
     check_error(status, &last);
-    if (status != ATTN_OK) finding("attn_quantise refuses: %s", last.message);
+    if (status != ATTN_OK) finding("attn_quantise rejects: %s", last.message);
     for (int64_t i = 0; i < rows && dim > 0; i++) {
         for (int64_t k = 0; k < dim; k++) x[k] = block_get(&from, 0, 0, i, k);
         const double scale = ref_quantise(dim, x, exact), got = block_get(&scales, 0, 0, i, 0);

@@ -97,5 +97,5 @@ void target_run(draws *from)
     by_counting();
     const double peak = draw_real(from, 0, 9), bandwidth = draw_real(from, 0, 9), rate = attn_attainable_rate(peak, bandwidth, 1);
     if (rate != fmin(peak, bandwidth)) finding("a rate of %g under %g and %g", rate, peak, bandwidth);
-    if (draw_one_in(from, 2)) calls_refused(&all, spoil_cost());
+    if (draw_one_in(from, 2)) calls_rejected(&all, spoil_cost());
 }

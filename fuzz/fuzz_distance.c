@@ -300,7 +300,7 @@ static const char *spoil_gate(void)
     }
 }
 
-static void refuse(void)
+static void reject(void)
 {
     draws *d = c.from;
     const char *must = NULL;
@@ -320,7 +320,7 @@ static void refuse(void)
     } else {
         must = calls_spoil(&c.written, &c.of[TO], d, 1, c.of[FROM].name ? &c.of[FROM] : NULL);
     }
-    calls_refused(&all, must);
+    calls_rejected(&all, must);
 }
 
 void target_run(draws *from)
@@ -333,6 +333,6 @@ void target_run(draws *from)
     if (c.kind == SLOPES) by_slopes();
     else if (c.kind <= FILL_BACKWARD) by_distance();
     else if (!c.special) by_gate();
-    calls_vary(&all, from, NULL, 0, refuse);
+    calls_vary(&all, from, NULL, 0, reject);
     blocks_free(c.of, BLOCKS);
 }

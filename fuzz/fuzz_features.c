@@ -100,7 +100,7 @@ static void draw_linformer(void)
     *p = (attn_linformer_problem){.struct_size = sizeof *p};
     p->batch = draw_below(d, 4), p->heads = draw_below(d, 4), p->len = draw_below(d, draw_one_in(d, 4) ? 200 : 20);
     p->rank = draw_below(d, draw_one_in(d, 4) ? 40 : 9), p->dim = draw_below(d, draw_one_in(d, 4) ? 40 : 9);
-    if (p->batch + p->heads + p->len + p->rank + p->dim == 0) p->dim = 1; /* sizes that nobody set are refused */
+    if (p->batch + p->heads + p->len + p->rank + p->dim == 0) p->dim = 1; /* sizes that nobody set are rejected */
     make(X, "x", x, p->batch, p->heads, p->len, p->dim);
     block b = block_of("projection", narrow, 0, 1, p->heads, p->len, p->rank);
     if (p->heads > 1 && draw_one_in(d, 2)) b.stride[1] = 0;
@@ -289,7 +289,7 @@ static const char *spoil_problem(void)
     }
 }
 
-static void refuse(void)
+static void reject(void)
 {
     draws *d = c.from;
     const attn_random_rows rows = c.rows;
@@ -318,7 +318,7 @@ static void refuse(void)
     } else if (c.kind == RANDOM && at == 1) c.rows = (attn_random_rows)2, must = "rows that are none";
     else if (c.kind == QUANTISE && at == 1) must = calls_spoil_input(&c.x, &c.of[X], d, 1);
     else must = calls_spoil(&c.y, &c.of[Y], d, 1, c.kind == QUANTISE ? &c.of[X] : NULL);
-    calls_refused(&all, must);
+    calls_rejected(&all, must);
     c.rows = rows;
 }
 
@@ -333,6 +333,6 @@ void target_run(draws *from)
     if (c.kind == RANDOM) by_themselves();
     if (c.kind == QUANTISE) by_rows();
     if (c.kind == CONVERT) by_types();
-    calls_vary(&all, from, c.kind <= BACKWARD ? &c.options : NULL, 1, refuse);
+    calls_vary(&all, from, c.kind <= BACKWARD ? &c.options : NULL, 1, reject);
     blocks_free(c.of, BLOCKS);
 }

@@ -206,7 +206,7 @@ static void retrieve(block *now, int64_t count, int64_t most, double tolerance, 
         attn_hopfield_tensors t = {
             .struct_size = sizeof t, .states = block_in(now), .updated = block_out(&next), .energy = block_out(&energy)};
         if (attn_hopfield_update(&c.memory, count, &t, &calls_last))
-            finding("%s: an update is refused: %s", what, calls_last.message);
+            finding("%s: an update is rejected: %s", what, calls_last.message);
         for (int64_t i = 0; i < count; i++) {
             double move = 0;
             if (c.of[ENERGIES].name && c.kind == RETRIEVE) {
@@ -399,7 +399,7 @@ static const char *spoil_numbers(void)
     }
 }
 
-static void refuse(void)
+static void reject(void)
 {
     draws *d = c.from;
     const attn_options options = c.options;
@@ -417,7 +417,7 @@ static void refuse(void)
         *slot_of(at) = (attn_output){c.of[PATTERNS].memory, c.memory.dtype, {0, 0, 0, 0}};
         must = "a tensor that it has no use for";
     }
-    calls_refused(&all, must);
+    calls_rejected(&all, must);
     c.options = options, c.order = order;
 }
 
@@ -429,6 +429,6 @@ void target_run(draws *from)
     target_drawn();
     calls_first(&all);
     by_definition();
-    calls_vary(&all, from, c.memory.options ? &c.options : NULL, c.kind != SEPARATION, refuse);
+    calls_vary(&all, from, c.memory.options ? &c.options : NULL, c.kind != SEPARATION, reject);
     blocks_free(c.of, BLOCKS);
 }

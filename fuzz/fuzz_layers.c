@@ -65,8 +65,8 @@ static void run(unsigned char canary, const char *what)
 {
     blocks_canary(c.of, Y_BLOCKS, canary);
     c.tensors.saved = c.saved;
-    if (layers_forward(&c, &last)) finding("%s: forward of what keeps the rules is refused: %s", what, last.message);
-    if (layers_backward(&c, &last)) finding("%s: backward of what keeps the rules is refused: %s", what, last.message);
+    if (layers_forward(&c, &last)) finding("%s: forward of what keeps the rules is rejected: %s", what, last.message);
+    if (layers_backward(&c, &last)) finding("%s: backward of what keeps the rules is rejected: %s", what, last.message);
 }
 
 static void allocate_saved(void)
@@ -123,7 +123,7 @@ static void alone(int64_t e)
     if (c.len_q < 5 || (c.len_kv && c.len_kv < 5) || c.attention.dropout.probability > 0) return;
     layers_place(&c, e, 1);
     blocks_canary(c.of, Y_BLOCKS, 0x3C);
-    if (layers_forward(&c, &last)) finding("alone: refused: %s", last.message);
+    if (layers_forward(&c, &last)) finding("alone: rejected: %s", last.message);
     layers_place(&c, 0, c.batch);
     c.tensors.saved = c.saved;
     for (int t = Y_Y; t <= Y_MEAN; t++) {
@@ -147,7 +147,7 @@ static void unseen(void)
             for (int64_t x = 0; x < c.dim_q; x++) block_put(&c.of[Y_X], e, 0, j, x, NAN);
     blocks_canary(c.of, Y_BLOCKS, 0x44);
     c.tensors.saved = NULL;
-    if (layers_forward(&c, &last)) finding("NaN in what is not seen: refused: %s", last.message);
+    if (layers_forward(&c, &last)) finding("NaN in what is not seen: rejected: %s", last.message);
     for (int t = Y_Y; t <= Y_MEAN; t++) {
         const int64_t begin[4] = {0, 0, 0, 0}, end[4] = {c.batch, 1, first, c.of[t].shape[3]};
         if (c.of[t].name) block_compare_part(&c.of[t], begin, end, 0, "NaN in what is not seen");

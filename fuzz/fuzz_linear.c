@@ -56,8 +56,8 @@ static int run(const attn_linear_plan *plan, const attn_linear_tensors *tensors,
 static void run_again(const attn_options *options, unsigned char byte, size_t off, unsigned char canary, const char *what)
 {
     attn_linear_plan *plan = linear_plan(&c, &c.problem, &c.tensors, options, &last);
-    if (!plan) finding("%s: a plan that was made is refused: %s", what, last.message);
-    if (!run(plan, &c.tensors, byte, off, canary)) finding("%s: a call that ran is refused: %s", what, last.message);
+    if (!plan) finding("%s: a plan that was made is rejected: %s", what, last.message);
+    if (!run(plan, &c.tensors, byte, off, canary)) finding("%s: a call that ran is rejected: %s", what, last.message);
     attn_linear_plan_destroy(plan);
     blocks_compare(c.of, L_TENSORS, canary, what);
 }
@@ -77,11 +77,11 @@ static void save_forward(void)
     if (!c.saved) return;
     const attn_status status = attn_linear_compute(&p, &tensors, &error);
     check_error(status, &error);
-    if (status != ATTN_OK) finding("forward of what backward takes is refused: %s", error.message);
+    if (status != ATTN_OK) finding("forward of what backward takes is rejected: %s", error.message);
 }
 
-/* What must be refused with outputs untouched, or do no harm. */
-static void refuse(const attn_linear_plan *plan)
+/* What must be rejected with outputs untouched, or do no harm. */
+static void reject(const attn_linear_plan *plan)
 {
     draws *d = c.from;
     attn_linear_tensors tensors = c.tensors;
@@ -152,8 +152,8 @@ static void alone(int64_t e)
         linear_slot(&tensors, &c, t)->data = block_at(b, e, 0, 0, 0);
     }
     attn_linear_plan *plan = linear_plan(&c, &p, &tensors, &c.options, &last);
-    if (!plan) finding("alone: refused: %s", last.message);
-    if (!run(plan, &tensors, 0xFF, 0, 0x3C)) finding("alone: a call that ran is refused: %s", last.message);
+    if (!plan) finding("alone: rejected: %s", last.message);
+    if (!run(plan, &tensors, 0xFF, 0, 0x3C)) finding("alone: a call that ran is rejected: %s", last.message);
     attn_linear_plan_destroy(plan);
     for (int t = 0; t < L_TENSORS; t++) {
         const block *b = &c.of[t];
@@ -190,7 +190,7 @@ static void unseen(void)
     for (int64_t e = 0; e < s->batch; e++)
         for (int64_t t = first; t < s->len_q; t++) (void)poison_token(e, t);
     attn_linear_plan *plan = linear_plan(&c, &c.problem, &c.tensors, &c.options, &last);
-    if (!plan || !run(plan, &c.tensors, 0xFF, 1, 0x44)) finding("NaN from a token on: refused: %s", last.message);
+    if (!plan || !run(plan, &c.tensors, 0xFF, 1, 0x44)) finding("NaN from a token on: rejected: %s", last.message);
     attn_linear_plan_destroy(plan);
     for (int t = L_O; t <= L_N; t++) {
         const int64_t begin[4] = {0, 0, 0, 0}, end[4] = {s->batch, s->heads_q, first, c.of[t].shape[3]};
@@ -207,8 +207,8 @@ static void in_place(void)
     tensors.final_state = block_out(s0);
     if (linear_has(&c, L_Z0)) tensors.final_sum = block_out(z0);
     attn_linear_plan *plan = linear_plan(&c, &c.problem, &tensors, &c.options, &last);
-    if (!plan) finding("states in place: refused: %s", last.message);
-    if (!run(plan, &tensors, 0xFF, 0, 0x88)) finding("states in place: a call that ran is refused: %s", last.message);
+    if (!plan) finding("states in place: rejected: %s", last.message);
+    if (!run(plan, &tensors, 0xFF, 0, 0x88)) finding("states in place: a call that ran is rejected: %s", last.message);
     attn_linear_plan_destroy(plan);
     const attn_shape *s = &c.problem.shape;
     for (int64_t e = 0; s0->bytes && e < s->batch; e++)
@@ -242,7 +242,7 @@ static int judge(const attn_linear_plan *plan)
     if (attn_linear_plan_workspace_size(plan) > WORKSPACE_MOST) return 0;
     save_forward();
     if (!run(plan, &c.tensors, 0xFF, (size_t)draw_below(d, 64), 0xA5)) {
-        if (!c.hostile) finding("a plan's own tensors are refused: %s", last.message);
+        if (!c.hostile) finding("a plan's own tensors are rejected: %s", last.message);
         return 0;
     }
     blocks_keep(c.of, L_TENSORS);
@@ -252,7 +252,7 @@ static int judge(const attn_linear_plan *plan)
         if (other.threads != c.options.threads)
             run_again(&other, 0, (size_t)other.threads, 0x5A, "other threads, workspace of zeros");
     if (draw_one_in(d, 8)) without_memory();
-    if (draw_one_in(d, 3)) refuse(plan);
+    if (draw_one_in(d, 3)) reject(plan);
     if (c.hostile) return 1;
     if (c.problem.shape.batch > 1) alone(draw_below(d, c.problem.shape.batch));
     if (draw_one_in(d, 3)) {
@@ -274,7 +274,7 @@ void target_run(draws *from)
     attn_linear_plan *plan = linear_draw(&c);
     target_drawn();
     if (plan) target_ran += judge(plan);
-    else target_refused++;
+    else target_rejected++;
     attn_linear_plan_destroy(plan);
     blocks_free(c.of, L_TENSORS);
 }

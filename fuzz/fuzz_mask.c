@@ -263,7 +263,7 @@ static void judge_matrix(const attn_pattern_set *set, unsigned char *keep)
         else c.matrix_at = NULL;
         must = "NULL";
     }
-    calls_refused(&fills, must);
+    calls_rejected(&fills, must);
     const int64_t far = draw_hostile(c.from);
     if ((far < 0 || far >= c.len_q) && attn_pattern_set_sees(set, far, 0)) finding("query %lld sees key 0", (long long)far);
     if ((far < 0 || far >= c.len_kv) && attn_pattern_set_sees(set, 0, far)) finding("query 0 sees key %lld", (long long)far);
@@ -274,7 +274,7 @@ static void judge_count(const attn_pattern_set *set, const unsigned char *keep)
     const int64_t sizes[2] = {1 + draw_below(c.from, 9), draw_one_in(c.from, 4) ? INT64_MAX : 1 + draw_below(c.from, 9)};
     attn_pattern_set_counts count = {.struct_size = sizeof count};
     int64_t pairs = 0, tiles = 0, empty = 0, queries = 0;
-    if (attn_pattern_set_count(set, sizes[0], sizes[1], &count, &last)) finding("count is refused: %s", last.message);
+    if (attn_pattern_set_count(set, sizes[0], sizes[1], &count, &last)) finding("count is rejected: %s", last.message);
     for (int64_t i = 0; i < c.len_q; i++) {
         int64_t row = 0;
         for (int64_t j = 0; j < c.len_kv; j++) row += keep[i * c.len_kv + j];
@@ -319,7 +319,7 @@ static void judge_fields(const attn_pattern_set *set, const unsigned char *keep)
     attn_status status = attn_pattern_set_apply(set, &p, &t, &last);
     check_error(status, &last);
     if (used <= 2 && status == ATTN_OK) finding("what is used already is set again");
-    if (status != ATTN_OK && (memcmp(&was, &p, sizeof p) || memcmp(&before, &t, sizeof t))) finding("refused, and changed");
+    if (status != ATTN_OK && (memcmp(&was, &p, sizeof p) || memcmp(&before, &t, sizeof t))) finding("rejected, and changed");
     if (used <= 2) return;
     if (status == ATTN_ERR_UNSUPPORTED) return;
     if (status != ATTN_OK) finding("apply: %s", last.message);
@@ -331,7 +331,7 @@ static void judge_fields(const attn_pattern_set *set, const unsigned char *keep)
         if (!(fabs(o[0][i] - o[1][i]) <= 1e-13)) finding("o[%lld] is %.17g, with a mask %.17g", (long long)i, o[0][i], o[1][i]);
 }
 
-static void judge_refused(void)
+static void judge_rejected(void)
 {
     draws *d = c.from;
     attn_pattern *p = &c.patterns[0];
@@ -366,21 +366,21 @@ static void judge_refused(void)
     }
     attn_pattern_set *set = create(count, len_q, len_kv);
     if (set) finding("%s, and there is a set", must);
-    target_refused++;
+    target_rejected++;
 }
 
 static void judge_set(void)
 {
     static unsigned char keep[LENGTH_MOST * LENGTH_MOST];
     attn_pattern_set *set = create(c.count, c.len_q, c.len_kv);
-    if (!set) finding("what keeps the rules is refused: %s", last.message);
+    if (!set) finding("what keeps the rules is rejected: %s", last.message);
     target_ran++;
     judge_matrix(set, keep);
     judge_count(set, keep);
     judge_fields(set, keep);
     attn_pattern_set_destroy(set);
     attn_pattern_set_destroy(NULL);
-    if (draw_one_in(c.from, 2)) judge_refused();
+    if (draw_one_in(c.from, 2)) judge_rejected();
 }
 
 /* ---- other forms of a mask ---- */
@@ -452,7 +452,7 @@ static void judge_forms(void)
         must = calls_spoil(&c.form, to, d, 1, same ? NULL : from);
     }
     }
-    calls_refused(&forms, must);
+    calls_rejected(&forms, must);
 }
 
 void target_run(draws *from)

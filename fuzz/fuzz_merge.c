@@ -85,7 +85,7 @@ static int run(const attn_merge_problem *p, const attn_options *options, unsigne
 
 static void run_again(const attn_options *options, unsigned char canary, const char *what)
 {
-    if (!run(&c.problem, options, canary)) finding("%s: a call that ran is refused: %s", what, last.message);
+    if (!run(&c.problem, options, canary)) finding("%s: a call that ran is rejected: %s", what, last.message);
     blocks_compare(c.of, BLOCKS, canary, what);
 }
 
@@ -143,7 +143,7 @@ static void draw_case(void)
 
 /* ---- what is wrong ---- */
 
-static void refuse(void)
+static void reject(void)
 {
     draws *d = c.from;
     attn_merge_problem p = c.problem;
@@ -265,7 +265,7 @@ static void judge(void)
 {
     draws *d = c.from;
     const attn_merge_problem *p = &c.problem;
-    if (!run(p, &c.options, 0xA5)) finding("what keeps the rules is refused: %s", last.message);
+    if (!run(p, &c.options, 0xA5)) finding("what keeps the rules is rejected: %s", last.message);
     target_ran++;
     blocks_keep(c.of, BLOCKS);
     for (int64_t e = 0; !c.special && e < p->batch; e++)
@@ -274,13 +274,13 @@ static void judge(void)
     attn_options other = c.options;
     for (other.threads = 1; other.threads <= 3; other.threads++)
         if (other.threads != c.options.threads) run_again(&other, 0x5A, "other threads");
-    if (draw_one_in(d, 2)) refuse();
+    if (draw_one_in(d, 2)) reject();
     if (p->batch > 1) {
         const int64_t e = draw_below(d, p->batch);
         attn_merge_problem one = *p;
         one.batch = 1;
         place(e);
-        if (!run(&one, &c.options, 0x3C)) finding("alone: a call that ran is refused: %s", last.message);
+        if (!run(&one, &c.options, 0x3C)) finding("alone: a call that ran is rejected: %s", last.message);
         place(0);
         for (int t = 0; t < BLOCKS; t++) {
             const int64_t begin[4] = {e, 0, 0, 0}, end[4] = {e + 1, p->heads, p->len_q, c.of[t].shape[3]};
@@ -296,7 +296,7 @@ static void judge(void)
     const int part = (int)draw_below(d, p->parts);
     if (c.backward || block_crowded(&c.of[part]) || block_crowded(&c.of[LSE_PARTS + part])) return;
     c.tensors.o = block_out(&c.of[part]), c.tensors.lse = block_out(&c.of[LSE_PARTS + part]);
-    if (!run(p, &c.options, 0x11)) finding("in place: a call that ran is refused: %s", last.message);
+    if (!run(p, &c.options, 0x11)) finding("in place: a call that ran is rejected: %s", last.message);
     for (int64_t e = 0; e < p->batch; e++)
         for (int64_t h = 0; h < p->heads; h++)
             for (int64_t i = 0; i < p->len_q; i++)

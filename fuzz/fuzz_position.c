@@ -377,7 +377,7 @@ static const char *spoil_scaling(void)
     }
 }
 
-/* Sizes that the memory does not have may be taken, so those that are refused, or nothing is there to do. */
+/* Sizes that the memory does not have may be taken, so those that are rejected, or nothing is there to do. */
 static const char *spoil_size(void)
 {
     draws *d = c.from;
@@ -408,7 +408,7 @@ static const char *spoil_pointer(void)
     return "NULL";
 }
 
-static void refuse(void)
+static void reject(void)
 {
     draws *d = c.from;
     const attn_rope rope = c.rope;
@@ -445,7 +445,7 @@ static void refuse(void)
         must = calls_spoil(&c.y, &c.of[Y], d, needed(Y), x->name && !same ? x : &c.of[POSITIONS]);
     }
     }
-    calls_refused(&all, must);
+    calls_rejected(&all, must);
     c.rope = rope, c.scaling = scaling;
     place();
 }
@@ -458,6 +458,6 @@ void target_run(draws *from)
     target_drawn();
     calls_first(&all);
     by_definition();
-    calls_vary(&all, from, NULL, 0, refuse);
+    calls_vary(&all, from, NULL, 0, reject);
     blocks_free(c.of, BLOCKS);
 }

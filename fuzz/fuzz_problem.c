@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_problem.c - fuzz target of problem strings and of planning: what parses must print and parse again to the same, and whatever
- * it asks for the library must plan or refuse with one line.
+ * it asks for the library must plan or reject with one line.
  *
  * Problems of more than 2^20 queries are not planned: describing a plan takes time in proportion to the tiles of a column. */
 #include <stdint.h>

@@ -86,7 +86,7 @@ static void check(const ref_matrices *p, attn_dtype dtype, const matrix *a, cons
 
 static int64_t draw_size(draws *d) { return draw_one_in(d, 5) ? draw_below(d, 700) : draw_below(d, 40); }
 
-/* Sizes and strides that nothing holds: refused, or nothing to do. */
+/* Sizes and strides that nothing holds: rejected, or nothing to do. */
 static void run_hostile(draws *d, ref_matrices m, attn_dtype dtype, const attn_options *options)
 {
     size_t bytes;
@@ -112,7 +112,7 @@ void target_run(draws *d)
     m.a_turned = draw_one_in(d, 2), m.b_turned = draw_one_in(d, 2), m.add = draw_one_in(d, 3);
     if (draw_one_in(d, 10)) {
         run_hostile(d, m, dtype, &options);
-        target_refused++;
+        target_rejected++;
         return;
     }
     matrix a = make(d, dtype, m.a_turned ? m.inner : m.rows, matrices_row_a(&m), &m.stride_a);
@@ -131,7 +131,7 @@ void target_run(draws *d)
         options.isa = ATTN_ISA_DEFAULT;
         status = attn_product(&p, &t, &options, &error);
     }
-    if (status) fail(&m, dtype, "refused", &error);
+    if (status) fail(&m, dtype, "rejected", &error);
     check(&m, dtype, &a, &b, &c, &before);
     attn_product_problem larger = p;
     larger.rows += draw_below(d, 50), larger.columns += draw_below(d, 50), larger.inner += draw_below(d, 50);
@@ -143,7 +143,7 @@ void target_run(draws *d)
     memset(workspace, 0xFF, bytes + off);
     t.c.data = again.memory;
     if (attn_product_in(&p, &t, workspace + off, bytes, &options, &error))
-        fail(&m, dtype, "refused in the workspace of a larger one", &error);
+        fail(&m, dtype, "rejected in the workspace of a larger one", &error);
     if (memcmp(again.memory, c.memory, c.bytes) != 0) fail(&m, dtype, "other bits with other threads", NULL);
     free(workspace), free(a.memory), free(b.memory), free(c.memory), free(before.memory), free(again.memory);
 }

@@ -58,7 +58,7 @@ typedef struct layers_case {
 void layers_draw(layers_case *c);
 /* Slots of all blocks, from entry e on. */
 void layers_place(layers_case *c, int64_t e, int64_t batch);
-/* Makes something wrong that must be refused, and says what; NULL: nothing found to spoil. */
+/* Makes something wrong that must be rejected, and says what; NULL: nothing found to spoil. */
 const char *layers_spoil(layers_case *c, int backward);
 
 /* ---- fuzz_layers.c ---- */

@@ -157,7 +157,7 @@ void layers_by_f64(layers_case *c)
     static layers_case wide;
     attn_error error;
     copy(&wide, c, ATTN_F64);
-    if (layers_forward(&wide, &error) || layers_backward(&wide, &error)) finding("in f64: refused: %s", error.message);
+    if (layers_forward(&wide, &error) || layers_backward(&wide, &error)) finding("in f64: rejected: %s", error.message);
     for (int t = 0; t < Y_BLOCKS; t++)
         if (c->of[t].output) near(&c->of[t], &wide.of[t], 8 * allowed(ATTN_F32), "f64");
     drop(&wide);
@@ -169,7 +169,7 @@ static double loss(const layers_case *c)
 {
     attn_error error;
     double sum = 0;
-    if (layers_forward(c, &error)) finding("differences: refused: %s", error.message);
+    if (layers_forward(c, &error)) finding("differences: rejected: %s", error.message);
     for (int64_t e = 0; e < c->batch; e++)
         for (int64_t i = 0; i < c->len_q; i++)
             for (int64_t m = 0; m < c->dim_out; m++)
@@ -260,7 +260,7 @@ void layers_by_steps(layers_case *c)
         const attn_status status =
             attn_seq2seq_remember(&again.module, (const void *)&again.weights, &cache, &again.tensors, &error);
         check_error(status, &error);
-        if (status != ATTN_OK) finding("remember: refused: %s", error.message);
+        if (status != ATTN_OK) finding("remember: rejected: %s", error.message);
         for (int64_t e = 0; c->masked && e < c->batch; e++) lengths[e] = c->lengths[e];
     }
     for (int64_t first = 0, count; first < c->len_q; first += count) {
@@ -272,7 +272,7 @@ void layers_by_steps(layers_case *c)
                                    : latent ? attn_latent_decode(&again.latent, w, &cache, &again.tensors, &error)
                                             : attn_layer_decode(&again.layer, w, &cache, &again.tensors, &error);
         check_error(status, &error);
-        if (status != ATTN_OK) finding("decode: refused: %s", error.message);
+        if (status != ATTN_OK) finding("decode: rejected: %s", error.message);
     }
     near(&again.of[Y_Y], &c->of[Y_Y], (c->dtype == ATTN_F64 ? 1 : 8) * allowed(c->dtype), "decode");
     block_free(&k), block_free(&v);

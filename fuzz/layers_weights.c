@@ -63,7 +63,7 @@ static void by_files(const layers_case *c)
     loaded.struct_size = c->weights.struct_size, before = loaded;
     if (attn_archive_create(&file, &last)) abort();
     if (load(c, file, prefix, &loaded) == ATTN_OK) finding("weights out of nothing");
-    if (memcmp(&loaded, &before, sizeof loaded) != 0) finding("refused, and weights are written");
+    if (memcmp(&loaded, &before, sizeof loaded) != 0) finding("rejected, and weights are written");
     if (store(c, file, prefix)) finding("weights are not stored: %s", last.message);
     if (store(c, file, prefix) == ATTN_OK) finding("weights are stored twice");
     if (load(c, file, prefix, &loaded)) finding("what was stored is not loaded: %s", last.message);

@@ -47,7 +47,7 @@ static inline int linear_has(const linear_case *c, int t) { return c->of[t].name
 /* Tokens of entry e. */
 int64_t linear_length(const linear_case *c, int64_t e);
 
-/* Draws all of it, and memory with numbers; returns the plan, or NULL where it was refused or is too large. */
+/* Draws all of it, and memory with numbers; returns the plan, or NULL where it was rejected or is too large. */
 attn_linear_plan *linear_draw(linear_case *c);
 attn_linear_plan *linear_plan(const linear_case *c, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
                               const attn_options *options, attn_error *error);

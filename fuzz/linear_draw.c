@@ -166,7 +166,7 @@ attn_linear_plan *linear_plan(const linear_case *c, const attn_linear_problem *p
     check_error(status, error);
     if ((status == ATTN_OK) != (plan != NULL)) finding("status %d with plan %p", (int)status, (void *)plan);
     if (error->tensor < -1 || error->tensor >= L_TENSORS) finding("error names tensor %d", error->tensor);
-    if (status != ATTN_OK && !c->hostile) finding("a problem that keeps the rules is refused: %s", error->message);
+    if (status != ATTN_OK && !c->hostile) finding("a problem that keeps the rules is rejected: %s", error->message);
     return plan;
 }
 
@@ -176,7 +176,7 @@ static int make_blocks(linear_case *c, const attn_linear_plan *plan)
     draws *d = c->from;
     for (int t = 0; t < L_TENSORS; t++) {
         attn_tensor_plan about = {.struct_size = sizeof about};
-        if (attn_linear_plan_tensor(plan, t, &about, NULL)) finding("attn_linear_plan_tensor(%d) refuses", t);
+        if (attn_linear_plan_tensor(plan, t, &about, NULL)) finding("attn_linear_plan_tensor(%d) rejects", t);
         if (about.role == ATTN_ROLE_NONE) continue;
         block *b = &c->of[t];
         *b = block_of(c->about[t].name, about.dtype, about.role == ATTN_ROLE_OUTPUT, about.shape[0], about.shape[1], about.shape[2],

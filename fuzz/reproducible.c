@@ -59,7 +59,7 @@ static uint64_t checksum(const api_case *c)
     return sum;
 }
 
-/* The case on one instruction set.  Returns 0 where the library refuses it. */
+/* The case on one instruction set.  Returns 0 where the library rejects it. */
 static int run(api_case *c, attn_isa isa, uint64_t *sum)
 {
     attn_options options = c->options;

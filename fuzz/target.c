@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-long target_ran, target_refused;
+long target_ran, target_rejected;
 
 static numbered run; /* where the program draws its cases */
 
@@ -58,8 +58,8 @@ int main(int count, char **arguments)
         if (getenv("FUZZ_TRACE")) fprintf(stderr, "--seed=%" PRIu64 " --first=%" PRIu64 " --cases=1\n", run.seed, run.number);
         LLVMFuzzerTestOneInput((const uint8_t *)bytes, sizeof bytes);
     }
-    printf("seed %" PRIu64 ": %" PRIu64 " %s, %ld ran, %ld refused\n", run.seed, run.done, target_cases, target_ran,
-           target_refused);
+    printf("seed %" PRIu64 ": %" PRIu64 " %s, %ld ran, %ld rejected\n", run.seed, run.done, target_cases, target_ran,
+           target_rejected);
     return 0;
 }
 #endif

@@ -17,7 +17,7 @@ void target_print(void);               /* the case that runs */
 extern const char *const target_cases; /* what they are called */
 
 /* ---- target.c ---- */
-extern long target_ran, target_refused;
+extern long target_ran, target_rejected;
 _Noreturn void finding(const char *what, ...);
 /* The error fits the status: one line of text where it is none, nothing where it is ATTN_OK. */
 void check_error(attn_status status, const attn_error *error);

@@ -9,7 +9,7 @@
 
 enum { SMALL_B = 2, SMALL_HQ = 4, SMALL_HKV = 2, SMALL_SQ = 3, SMALL_SKV = 5, SMALL_D = 4, SMALL_DV = 6 };
 
-/* What outputs hold before a call; a refused call leaves it. */
+/* What outputs hold before a call; a rejected call leaves it. */
 enum { UNTOUCHED = 0xa5 };
 
 typedef struct small {

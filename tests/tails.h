@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * tails.h - what every struct with struct_size keeps: sizes that are none are refused, what a newer program has beyond it is 0 or
- * refused, and the padding in slots is nobody's. */
+ * tails.h - what every struct with struct_size keeps: sizes that are none are rejected, what a newer program has beyond it is 0 or
+ * rejected, and the padding in slots is nobody's. */
 #ifndef ATTN_TESTS_TAILS_H
 #define ATTN_TESTS_TAILS_H
 
@@ -12,8 +12,8 @@ typedef attn_status tails_run(const void *given, attn_error *error);
 
 enum { TAILS_ROOM = 8192, TAILS_PADDING = offsetof(attn_input, dtype) + sizeof(attn_dtype) };
 
-static inline void tails_refused(const char *name, tails_run *run, const void *given, attn_status expected, const char *what,
-                                 size_t n)
+static inline void tails_rejected(const char *name, tails_run *run, const void *given, attn_status expected, const char *what,
+                                  size_t n)
 {
     attn_error error;
     memset(&error, 0xa5, sizeof error);
@@ -34,7 +34,7 @@ static inline void expect_tails(const char *name, const void *sound, size_t size
         memset(bytes, 0, sizeof bytes);
         memcpy(bytes, sound, size);
         memcpy(bytes, &wrong[i], sizeof wrong[i]);
-        tails_refused(name, run, bytes, ATTN_ERR_ARGUMENT, "struct_size", wrong[i]);
+        tails_rejected(name, run, bytes, ATTN_ERR_ARGUMENT, "struct_size", wrong[i]);
     }
     for (size_t at = size; at <= longer; at++) {
         const size_t in_slot = at - size;
@@ -43,7 +43,7 @@ static inline void expect_tails(const char *name, const void *sound, size_t size
         memcpy(bytes, sound, size);
         memcpy(bytes, &longer, sizeof longer);
         bytes[at] = 1;
-        if (at < longer && !padding) tails_refused(name, run, bytes, ATTN_ERR_UNSUPPORTED, "a tail at byte", at);
+        if (at < longer && !padding) tails_rejected(name, run, bytes, ATTN_ERR_UNSUPPORTED, "a tail at byte", at);
         else if (run(bytes, &error) != ATTN_OK) fail_msg("%s, byte %zu: %s", name, at, error.message);
     }
 }
@@ -57,7 +57,7 @@ static inline void expect_filled(const char *name, const void *sound, size_t siz
         memset(bytes, 0x5a, sizeof bytes);
         memcpy(bytes, sound, size);
         memcpy(bytes, &wrong[i], sizeof wrong[i]);
-        tails_refused(name, run, bytes, ATTN_ERR_ARGUMENT, "struct_size", wrong[i]);
+        tails_rejected(name, run, bytes, ATTN_ERR_ARGUMENT, "struct_size", wrong[i]);
         assert_memory_equal(bytes + sizeof wrong[i], (const char *)sound + sizeof wrong[i], size - sizeof wrong[i]);
     }
     for (size_t given = size; given < size + 24; given += 8) {

@@ -40,7 +40,7 @@ static inline int isa_is_foreign(int isa)
 #endif
 }
 
-/* 1 if that is why the library has refused it, or since this CPU lacks what it needs. */
+/* 1 if that is why the library has rejected it, or since this CPU lacks what it needs. */
 static inline int isa_is_elsewhere(int isa, const char *message)
 {
     return strncmp(message, "this CPU cannot", 15) == 0 || (isa_is_foreign(isa) && strncmp(message, "this build has no", 17) == 0);

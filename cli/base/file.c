@@ -40,7 +40,7 @@ void file_guard(void)
     for (int number = 1; number <= SIGRTMAX; number++) {
         struct sigaction now;
         if (is_harmless(number) || sigaction(number, NULL, &now) != 0 || now.sa_handler != SIG_DFL) continue;
-        (void)sigaction(number, &action, NULL); /* SIGKILL and SIGSTOP are refused */
+        (void)sigaction(number, &action, NULL); /* SIGKILL and SIGSTOP are rejected */
     }
     (void)signal(SIGXFSZ, SIG_IGN);
     (void)atexit(remove_unfinished);

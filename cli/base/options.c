@@ -100,7 +100,7 @@ static int index_of(const flat_options *flat, int id)
 }
 
 /* getopt_long says '?' for unknown options and for a value where none belongs, and ':' where one is missing. */
-static attn_status refuse(const flat_options *flat, int said, const char *word, attn_error *error)
+static attn_status reject(const flat_options *flat, int said, const char *word, attn_error *error)
 {
     int k = index_of(flat, optopt);
     if (said == ':' && k >= 0)
@@ -132,7 +132,7 @@ options_result options_parse(const command_usage *usage, const option_group *gro
         }
         if (id == '?' || id == ':') {
             /* a cluster of letters leaves optind at its word until it is done */
-            refuse(&flat, id, argv[optind > before ? optind - 1 : optind], error);
+            reject(&flat, id, argv[optind > before ? optind - 1 : optind], error);
             return OPTIONS_WRONG;
         }
         int k = index_of(&flat, id);
@@ -245,7 +245,7 @@ static attn_status set_bits(void *target, const char *name, const char *value, a
 
 const option_row bits_options[] = {
     {"invariant", 0, NULL, "forward: a query has the same bits in any chunk of queries", set_bits},
-    {"reproducible", 0, NULL, "the same bits with avx2, avx512 and neon; scalar is refused", set_bits},
+    {"reproducible", 0, NULL, "the same bits with avx2, avx512 and neon; scalar is rejected", set_bits},
     {NULL, 0, NULL, NULL, NULL},
 };
 

@@ -46,7 +46,7 @@ typedef enum options_result { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_WRONG } options
 options_result options_parse(const command_usage *usage, const option_group *groups, int argc, char **argv, int *operands,
                              attn_error *error);
 
-/* options_parse as a command begins: prints what is wrong, refuses more than `most` operands.  Returns -1 where the command goes
+/* options_parse as a command begins: prints what is wrong, rejects more than `most` operands.  Returns -1 where the command goes
  * on, else its exit status. */
 int options_begin(const command_usage *usage, const option_group *groups, int argc, char **argv, int most, int *operands);
 

@@ -95,7 +95,7 @@ attn_status candidate_create(candidate *c, const problem_spec *spec, const commo
     attn_tensors tensors;
     attn_status status = problem_build(&seeded, &c->problem, &tensors, error);
     if (status != ATTN_OK) return status;
-    attn_plan *trial; /* whatever the library refuses is refused before gigabytes are filled */
+    attn_plan *trial; /* whatever the library rejects is rejected before gigabytes are filled */
     if ((status = attn_plan_create(&trial, &c->problem, &tensors, &options, error)) != ATTN_OK) return status;
     attn_plan_destroy(trial);
 

@@ -13,7 +13,7 @@ const attn_archive_tensor *input_named(const attn_archive *file, const char *con
 /* The names of a file's tensors, "a, b, c", cut where the text is full. */
 void input_list(const attn_archive *file, char *text, size_t size);
 
-/* Opens the files and fills input->path, file, used and single; refuses what is missing or what this version cannot use. */
+/* Opens the files and fills input->path, file, used and single; rejects what is missing or what this version cannot use. */
 attn_status input_find(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
 
 #endif

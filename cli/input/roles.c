@@ -91,7 +91,7 @@ int role_used_by(int role, int op)
     return op > SPEC_FORWARD && op <= SPEC_DOUBLE_BACKWARD && tensors_about(role)->role[ops[op]] == ATTN_ROLE_INPUT;
 }
 
-/* "inf" and "nan" too, so that they are refused as numbers and not missed as tensors. */
+/* "inf" and "nan" too, so that they are rejected as numbers and not missed as tensors. */
 static int is_number(const char *text)
 {
     char *end;
@@ -138,7 +138,7 @@ static int is_role(const char *name)
 }
 
 /* Nothing has that name: those that have one, nearest first. */
-static attn_status refuse_ignored(const char *value, attn_error *error)
+static attn_status reject_ignored(const char *value, attn_error *error)
 {
     char hint[100], names[140] = "";
     nearest near;
@@ -155,7 +155,7 @@ static attn_status set_ignore(void *target, const char *name, const char *value,
 {
     (void)name;
     input_settings *settings = target;
-    if (!is_role(value)) return refuse_ignored(value, error);
+    if (!is_role(value)) return reject_ignored(value, error);
     settings->ignored[settings->ignored_count++] = value;
     settings->ignored[settings->ignored_count] = NULL;
     return ATTN_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * source.h - the files that a picture is made from: what `attn` wrote as tensors, as JSON or as .csv.  Every message names the file
- * and what is missing or wrong in it; numbers that are none are refused. */
+ * and what is missing or wrong in it; numbers that are none are rejected. */
 #ifndef ATTN_CLI_PLOT_SOURCE_H
 #define ATTN_CLI_PLOT_SOURCE_H
 
@@ -28,7 +28,7 @@ void source_close(source *s);
 attn_status source_find(const source *s, const char *name, const char *command, const attn_archive_tensor **tensor,
                         attn_error *error);
 
-/* Numbers first .. first+count-1 of a tensor as double.  NaN is refused with its place; infinities too, but -infinity where
+/* Numbers first .. first+count-1 of a tensor as double.  NaN is rejected with its place; infinities too, but -infinity where
  * `masked` is 1. */
 attn_status source_numbers(const source *s, const attn_archive_tensor *tensor, int64_t first, int64_t count, int masked,
                            double *numbers, attn_error *error);

@@ -16,7 +16,7 @@
 
 /* Up to VIEW_EXACT_WEIGHTS the page holds every weight as f32.  Above, as 16-bit steps between the smallest and the largest
  * weight of its head, which is off by at most 1/131068 of that range, so three decimals stay.  Above VIEW_MAX_WEIGHTS
- * (a page of 128 MiB) it is refused: browsers open such a page, but not gladly. */
+ * (a page of 128 MiB) it is rejected: browsers open such a page, but not gladly. */
 #define VIEW_EXACT_WEIGHTS (INT64_C(2) << 20)
 #define VIEW_MAX_WEIGHTS   (INT64_C(48) << 20)
 #define VIEW_MAX_HEADS     (INT64_C(16) << 10)

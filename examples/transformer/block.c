@@ -110,7 +110,7 @@ typedef struct trace {
 
 static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Bytes of all traces; names that of part n where memory is given.  -1 where the layer refuses the sizes. */
+/* Bytes of all traces; names that of part n where memory is given.  -1 where the layer rejects the sizes. */
 static int64_t name_trace(const block *b, const block_data *d, char *memory, int n, trace *t)
 {
     const int64_t rows = d->batch * d->len, stream = rounded(rows * b->width * (int64_t)sizeof(real)),

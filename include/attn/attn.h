@@ -27,7 +27,7 @@
  *  - Functions that can fail return an attn_status and fill an optional attn_error (NULL is allowed).
  *  - Sizes and strides are int64_t; strides count elements, not bytes.
  *  - struct_size is sizeof the struct, as the caller was compiled.  A newer library takes what it does not find as zeros; an older
- *    one refuses a field that it does not know, unless it is zero.  Reserved words must be 0.
+ *    one rejects a field that it does not know, unless it is zero.  Reserved words must be 0.
  *  - The library never aborts, exits or prints (but one line a plan to stderr, where the environment has ATTN_VERBOSE=1), and holds
  *    no mutable global state but its pool of threads and what it found of the CPU.  Planning reads ATTN_ISA, ATTN_THREADS and
  *    OMP_NUM_THREADS (attn_options).
@@ -305,7 +305,7 @@ typedef struct attn_problem {
  * query i, key j, head h and batch entry b of the part are query q + i, key kv + j, head head + h, entry batch + b of the whole
  * in every rule of attn_mask, in distances and slopes, in dropout's counters and in attn_score_tile.  `heads` is the whole's
  * heads_q, for those counters.  Tensors are those of the part (a block mask has whole blocks, from its first query and key
- * on), and lengths: ATTN_ALIGN_BOTTOM_RIGHT is refused, and offset_q takes its place; numbers in `ranges` are keys of the whole.
+ * on), and lengths: ATTN_ALIGN_BOTTOM_RIGHT is rejected, and offset_q takes its place; numbers in `ranges` are keys of the whole.
  */
 typedef struct attn_origin {
     int64_t batch;
@@ -475,10 +475,10 @@ typedef struct attn_options {
     attn_isa isa; /* exactly this one, or an error */
     /* 1: in ATTN_FORWARD a query's bits, of finite numbers, do not depend on chunks of queries either, so prefill equals decode;
      * products of few rows have the order of many.  Takes longer: decode 1.3 times, the rest 1.15 at most (lab/rows/README.md).
-     * Column sums are of a call's queries.  Refused with relative terms, global tokens and block masks, whose sums depend on which
+     * Column sums are of a call's queries.  Rejected with relative terms, global tokens and block masks, whose sums depend on which
      * queries share a tile. */
     int invariant;
-    /* 1: the same bits with AVX2, AVX-512 and NEON, of finite numbers (docs/numerics.md: cost, limits).  Refused with what
+    /* 1: the same bits with AVX2, AVX-512 and NEON, of finite numbers (docs/numerics.md: cost, limits).  Rejected with what
      * invariant is, gradients of additive scores, tables, broadcast biases and heads' numbers, merge's gradient, scalar kernels,
      * linear.h. */
     int reproducible;
@@ -489,7 +489,7 @@ typedef struct attn_options {
     attn_parallel_for *parallel_for;
     void *parallel_context;
     /* 0, or the bytes that a workspace may have: what needs more takes less of them and more time, by sums that threads share and
-     * then by fewer threads, or is refused.  No result depends on it.  Of plans; a product needs less than 1 MiB a thread. */
+     * then by fewer threads, or is rejected.  No result depends on it.  Of plans; a product needs less than 1 MiB a thread. */
     size_t workspace_limit;
 } attn_options;
 
@@ -676,7 +676,7 @@ typedef struct attn_cpu_description {
 } attn_cpu_description;
 
 /* Fills in *description, which has its struct_size.  ATTN_ERR_ARGUMENT: NULL, a struct_size that cannot be, or an ATTN_THREADS that
- * attn_options refuses. */
+ * attn_options rejects. */
 ATTN_API attn_status attn_cpu_describe(attn_cpu_description *description, attn_error *error);
 
 typedef struct attn_kernel_description {

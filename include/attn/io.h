@@ -70,7 +70,7 @@ ATTN_API void attn_archive_destroy(attn_archive *archive);
  * error, never a crash; a change in place is noticed by its size and its time of change.
  *
  * Returns
- *      ATTN_ERR_IO           the operating system refused to open or read, or the file was changed while it was read
+ *      ATTN_ERR_IO           the operating system rejected to open or read, or the file was changed while it was read
  *      ATTN_ERR_FORMAT       the file is not what it claims to be
  *      ATTN_ERR_UNSUPPORTED  well formed, with an element type, a rank or a compression that no attn_archive_tensor has
  *      ATTN_ERR_MEMORY       out of memory, or an .npz that unpacks to more than this machine has
@@ -103,7 +103,7 @@ ATTN_API attn_status attn_archive_read_memory(attn_archive **archive, const char
  *      ATTN_ERR_ARGUMENT     NULL, or an extension that is none of the three
  *      ATTN_ERR_SHAPE        more or less than one tensor for .npy
  *      ATTN_ERR_UNSUPPORTED  bf16 in .npz or .npy: NumPy has no such type; in .npz a name that is too long, or has control
- * characters ATTN_ERR_IO           the operating system refused, or `path` is something other than a file ATTN_ERR_MEMORY
+ * characters ATTN_ERR_IO           the operating system rejected, or `path` is something other than a file ATTN_ERR_MEMORY
  */
 ATTN_API attn_status attn_archive_write(const attn_archive *archive, const char *path, attn_error *error);
 

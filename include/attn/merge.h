@@ -62,7 +62,7 @@ ATTN_API attn_status attn_merge(const attn_merge_problem *problem, const attn_me
  *
  *      w_p = exp(lse_p - lse)      grad_o_p = w_p grad_o      grad_lse_p = w_p (grad_o . (o_p - o) + grad_lse)
  *
- * from o_parts, lse_parts, grad_o and grad_lse; o and lse are not read, and may not be there.  options.reproducible is refused
+ * from o_parts, lse_parts, grad_o and grad_lse; o and lse are not read, and may not be there.  options.reproducible is rejected
  * (ATTN_ERR_UNSUPPORTED): the inner products are summed in lanes.  (attn_merge has the same bits with AVX2, AVX-512 and NEON.)
  */
 ATTN_API attn_status attn_merge_backward(const attn_merge_problem *problem, const attn_merge_tensors *tensors,

@@ -38,7 +38,7 @@ typedef enum attn_status {
     ATTN_ERR_STRIDE = 3,   /* strides that cannot be: last axis not contiguous, an output that overlaps itself or another tensor */
     ATTN_ERR_UNSUPPORTED = 4, /* well formed, and this build or this CPU has no kernel for it */
     ATTN_ERR_MEMORY = 5,      /* the allocator returned NULL, or the workspace is too small */
-    ATTN_ERR_IO = 6,          /* libattn_io: the operating system refused (open, read, write, rename) */
+    ATTN_ERR_IO = 6,          /* libattn_io: the operating system rejected (open, read, write, rename) */
     ATTN_ERR_FORMAT = 7       /* libattn_io: a file that is not what it claims to be */
 } attn_status;
 
@@ -121,10 +121,10 @@ typedef struct attn_output {
 #define ATTN_EMPTY ((void *)2)
 /* In place of a pointer: a tensor whose memory is not known while a plan is made.  An error where the plan is executed. */
 #define ATTN_LATER ((void *)4)
-/* What attn_in, attn_out and attn_saved make of NULL; refused everywhere. */
+/* What attn_in, attn_out and attn_saved make of NULL; rejected everywhere. */
 #define ATTN_MISSING ((void *)6)
 
-/* Slots of dense tensors of the natural type.  NULL is refused by the call that gets the slot. */
+/* Slots of dense tensors of the natural type.  NULL is rejected by the call that gets the slot. */
 static inline attn_input attn_in(const void *data)
 {
     attn_input slot = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};

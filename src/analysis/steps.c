@@ -69,7 +69,7 @@ static attn_status check_apart(const attn_plan *plan, const attn_tensors *t, con
     return places_check(&all, "analysis", error);
 }
 
-/* Plans, and asks for everything that an execution can refuse. */
+/* Plans, and asks for everything that an execution can reject. */
 static attn_status begin(execution *run, const attn_problem *p, const attn_tensors *t, const attn_options *options,
                          attn_error *error)
 {

@@ -20,7 +20,7 @@ attn_status attn_analysis_check_dense(const attn_tensors *tensors, attn_error *e
 double *attn_analysis_acquire(const attn_options *options, int64_t n);
 
 /* Forward into tensors->o and lse, and on request weights; backward of tensors->grad_o (not there: o) into three gradients.  Both
- * are planned, and all that they can refuse is known, before one of them runs. */
+ * are planned, and all that they can reject is known, before one of them runs. */
 typedef struct analysis_passes {
     attn_problem forward_problem;
     attn_tensors forward, backward;

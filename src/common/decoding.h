@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * decoding.h - the tensors of an attention, of a cache and of a rope among those of a call that has more: nothing that the call
- * writes shares elements with another one.  What cannot be is passed over, since another one refuses it in its own words.
+ * writes shares elements with another one.  What cannot be is passed over, since another one rejects it in its own words.
  */
 #ifndef ATTN_COMMON_DECODING_H
 #define ATTN_COMMON_DECODING_H

@@ -60,14 +60,14 @@ static inline void execution_end(execution *p, const attn_options *options)
     attn_plan_destroy(p->plan);
 }
 
-/* Everything that an execution can refuse, before anything is written.  It looks at its workspace last, and one of no bytes is the
+/* Everything that an execution can reject, before anything is written.  It looks at its workspace last, and one of no bytes is the
  * one thing that is wrong here; a plan that needs none writes nothing. */
 static inline attn_status execution_try(const execution *p, const attn_tensors *tensors, attn_error *error)
 {
-    attn_error refused;
-    const attn_status status = p->size ? attn_execute(p->plan, tensors, p->workspace, 0, &refused) : ATTN_OK;
+    attn_error rejected;
+    const attn_status status = p->size ? attn_execute(p->plan, tensors, p->workspace, 0, &rejected) : ATTN_OK;
     if (status == ATTN_OK || status == ATTN_ERR_MEMORY) return ATTN_OK;
-    if (error) *error = refused;
+    if (error) *error = rejected;
     return status;
 }
 

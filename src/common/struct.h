@@ -52,7 +52,7 @@ static inline attn_status struct_check(struct_tail tail, const void *theirs, siz
 }
 
 /* Copies a struct of the caller's into ours of `size` bytes: one that is shorter, and so older, is extended by zeros; what a longer
- * one has beyond is zero, or refused. */
+ * one has beyond is zero, or rejected. */
 static inline attn_status struct_read_as(struct_tail tail, void *ours, size_t size, size_t least, const void *theirs,
                                          const char *name, attn_error *error)
 {

@@ -31,7 +31,7 @@ attn_status attn_io_append(const attn_io_context *context, attn_archive *tensors
 
 attn_status attn_io_append_metadata(const attn_io_context *context, attn_archive *tensors, const char *key, const char *value);
 
-/* Ends a series of appends: sorts, and refuses names and keys that occur twice. */
+/* Ends a series of appends: sorts, and rejects names and keys that occur twice. */
 attn_status attn_io_sort(const attn_io_context *context, attn_archive *tensors);
 
 /* Whether a pointer is aligned to an element of this type. */

@@ -15,7 +15,7 @@ typedef struct attn_io_format {
     bool (*recognize)(const unsigned char *bytes, size_t size);
     /* Appends what is in the bytes; they outlive the container.  The caller sorts, and destroys the container on failure. */
     attn_status (*read)(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors);
-    /* Refuses, before a file is made, what the format cannot hold. */
+    /* Rejects, before a file is made, what the format cannot hold. */
     attn_status (*check)(const attn_io_context *context, const attn_archive *tensors);
     attn_status (*write)(const attn_io_context *context, const attn_archive *tensors, attn_io_output *output);
 } attn_io_format;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * json.h - JSON that is trusted in nothing, over cJSON: what cJSON lets pass is refused here before it sees the text.
+ * json.h - JSON that is trusted in nothing, over cJSON: what cJSON lets pass is rejected here before it sees the text.
  */
 #ifndef ATTN_IO_JSON_H
 #define ATTN_IO_JSON_H
@@ -11,7 +11,7 @@
 #include "context.h"
 
 /*
- * Parses one object that is followed by nothing but spaces.  Refuses, beside what is no JSON: broken UTF-8, NUL and control
+ * Parses one object that is followed by nothing but spaces.  Rejects, beside what is no JSON: broken UTF-8, NUL and control
  * characters in strings (written out or as \u0000), numbers that are not written as integers, and nesting deeper than
  * `depth`.  Messages begin with `what`.  The result is freed by cJSON_Delete.
  */

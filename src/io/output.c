@@ -17,7 +17,7 @@
 
 enum { NAME_ROOM = 80, ATTEMPTS = 1000 };
 
-/* The path to rename to, to be freed: follows a link, refuses what is no file. */
+/* The path to rename to, to be freed: follows a link, rejects what is no file. */
 static attn_status find_target(const attn_io_context *context, char **target)
 {
     struct stat description;

@@ -105,7 +105,7 @@ attn_status attn_layer_backward(const attn_layer *given, const attn_layer_weight
     call c;
     middle m;
     attn_status status = call_begin(&c, given, weights, args, error);
-    if (status == ATTN_OK) status = call_refuse_cached(&c, error);
+    if (status == ATTN_OK) status = call_reject_cached(&c, error);
     if (status == ATTN_OK) status = check(&c, gradients, &m, error);
     if (status == ATTN_OK) status = plan(&c, &m, error);
     if (status == ATTN_OK) status = run(&c, &m, error);

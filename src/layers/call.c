@@ -195,7 +195,7 @@ attn_status call_scratch(call *c, int64_t widest, attn_error *error)
     return scratch_acquire(&c->l, c->args->options, call_rows(c), widest, error);
 }
 
-attn_status call_refuse_cached(const call *c, attn_error *error)
+attn_status call_reject_cached(const call *c, attn_error *error)
 {
     CHECK(!c->args->only_cached && !c->lengths_q, ATTN_ERR_ARGUMENT, "layer: tensors.%s is set; it is attn_layer_decode's",
           c->args->only_cached ? "only_cached" : "lengths_q");

@@ -43,7 +43,7 @@ attn_status call_place_outputs(call *c, const char *module, attn_error *error);
 /* Takes c->l.room for products with matrices that are at most `widest` wide. */
 attn_status call_scratch(call *c, int64_t widest, attn_error *error);
 /* What only decoding has. */
-attn_status call_refuse_cached(const call *c, attn_error *error);
+attn_status call_reject_cached(const call *c, attn_error *error);
 /* Takes memory for `saved`. */
 attn_status call_save(call *c, attn_error *error);
 /* Makes the plan of the attention; call_plan takes its workspace too. */

@@ -133,7 +133,7 @@ attn_status attn_layer_forward(const attn_layer *given, const attn_layer_weights
 {
     call c;
     attn_status status = call_begin(&c, given, weights, args, error);
-    if (status == ATTN_OK) status = call_refuse_cached(&c, error);
+    if (status == ATTN_OK) status = call_reject_cached(&c, error);
     if (status == ATTN_OK)
         status = layer_rows_out(c.l.dtype, &c.args->output, "output", c.extent.entries, c.extent.tokens_q, c.l.dim_output, 1,
                                 &c.output, error);

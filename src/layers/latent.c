@@ -169,7 +169,7 @@ attn_status attn_latent_forward(const attn_latent *given, const attn_latent_weig
     latent_call lc;
     call *c = &lc.c;
     attn_status status = latent_begin(&lc, given, weights, args, error);
-    if (status == ATTN_OK) status = call_refuse_cached(c, error);
+    if (status == ATTN_OK) status = call_reject_cached(c, error);
     if (status == ATTN_OK)
         status = layer_rows_out(lc.m.l.dtype, &c->args->output, "output", c->extent.entries, c->extent.tokens_q, lc.m.out, 1,
                                 &c->output, error);

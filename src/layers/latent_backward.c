@@ -176,7 +176,7 @@ attn_status attn_latent_backward(const attn_latent *given, const attn_latent_wei
     gradient g;
     memset(&g, 0, sizeof g);
     attn_status status = latent_begin(&lc, given, weights, args, error);
-    if (status == ATTN_OK) status = call_refuse_cached(&lc.c, error);
+    if (status == ATTN_OK) status = call_reject_cached(&lc.c, error);
     if (status == ATTN_OK) status = check(&lc, gradients, &g, error);
     if (status == ATTN_OK) status = take(&lc, &g, error);
     if (status == ATTN_OK) status = run(&lc, &g, error);

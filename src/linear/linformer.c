@@ -117,7 +117,7 @@ attn_status attn_linformer_project(const attn_linformer_problem *problem, const 
     return compute(&p, &t, &o, error);
 }
 
-/* A slot that cannot be is refused by attn_linear_compute, in its words. */
+/* A slot that cannot be is rejected by attn_linear_compute, in its words. */
 static void add_place(places *p, const char *name, const attn_input *slot, const int64_t shape[4], attn_dtype natural, int output)
 {
     attn_input s = *slot;

@@ -152,7 +152,7 @@ static attn_status place_outputs(const attn_plan *plan, attn_tensors *tensors, v
     return status;
 }
 
-/* Plans and executes; 0 if the library refuses. */
+/* Plans and executes; 0 if the library rejects. */
 static int call_library(evaluation *e, const run *r, const attn_problem *problem, attn_tensors *tensors, view_pool *pool,
                         const attn_options *options, attn_plan_description *about)
 {

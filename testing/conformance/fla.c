@@ -56,7 +56,7 @@ static void *typed(fla_case *c, const double *x, int64_t count)
     return to;
 }
 
-static void refuse(fla_case *c, attn_status status, const attn_error *error)
+static void reject(fla_case *c, attn_status status, const attn_error *error)
 {
     end_if_out_of_memory(error);
     conclude(c->result, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error->message);
@@ -111,7 +111,7 @@ static void attend(fla_case *c, attn_mask mask, const double *bias, const unsign
         status = attn_execute(plan, &a, pool_take(&c->pool, (int64_t)size, 1), size, &error);
         attn_plan_destroy(plan);
     }
-    if (status != ATTN_OK) refuse(c, status, &error);
+    if (status != ATTN_OK) reject(c, status, &error);
     (void)attn_convert(rows * c->Dv, a.o.data, c->dtype, o, ATTN_F64, NULL);
     (void)attn_convert(rows, a.row_max.data, c->dtype, most, ATTN_F64, NULL);
 }
@@ -221,7 +221,7 @@ static void linear(fla_case *c, int64_t heads_q, int64_t features, int64_t dim_v
         status = attn_linear_execute(plan, &a, pool_take(&c->pool, (int64_t)size, 1), size, &error);
         attn_linear_plan_destroy(plan);
     }
-    if (status != ATTN_OK) refuse(c, status, &error);
+    if (status != ATTN_OK) reject(c, status, &error);
     (void)attn_convert(rows_q * dim_v, a.o.data, c->dtype, o, ATTN_F64, NULL);
 }
 

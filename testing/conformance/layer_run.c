@@ -29,7 +29,7 @@ typedef struct layer_run {
     void *grad[GRADIENTS];
 } layer_run;
 
-static void refuse(layer_case *c, const char *type, const attn_error *error)
+static void reject(layer_case *c, const char *type, const attn_error *error)
 {
     end_if_out_of_memory(error);
     conclude(c->result, CHECK_FAILED, "%s%s%s", type, *type ? ": " : "", error->message);
@@ -89,7 +89,7 @@ static int set_weights(layer_run *r)
                 status = attn_archive_add(r->renamed, t->name, r->dtype, t->rank, t->shape, array(r, &v), &error);
         }
         if (status == ATTN_OK) status = attn_layer_load(&r->layer, r->renamed, c->prefix, &r->weights, &error);
-        if (status != ATTN_OK) refuse(c, "", &error);
+        if (status != ATTN_OK) reject(c, "", &error);
         return status == ATTN_OK;
     }
     for (int i = 0; i < PROJECTIONS - r->layer.no_output; i++) {
@@ -192,7 +192,7 @@ static int execute(layer_run *r)
     if (status == ATTN_OK && c->gradients) r->args.saved = pool_take(&c->pool, counts.saved_bytes, 1);
     if (status == ATTN_OK) status = c->decode ? decode(r, &error) : attn_layer_forward(&r->layer, &r->weights, &r->args, &error);
     if (status == ATTN_OK && c->gradients) status = backward(r, &error);
-    if (status != ATTN_OK) refuse(c, attn_dtype_name(r->dtype), &error);
+    if (status != ATTN_OK) reject(c, attn_dtype_name(r->dtype), &error);
     return status == ATTN_OK;
 }
 
@@ -342,7 +342,7 @@ static void judge_projected(layer_run *r, int i)
                                      .options = &c->options};
     attn_error error;
     if (attn_layer_decode(&layer, &weights, &cache, &args, &error) != ATTN_OK) {
-        refuse(c, attn_dtype_name(r->dtype), &error);
+        reject(c, attn_dtype_name(r->dtype), &error);
         return;
     }
     double *exact = pool_take(&c->pool, count, sizeof *exact), *bound = pool_take(&c->pool, count, sizeof *bound);

@@ -105,7 +105,7 @@ void case_take(table_case *c, attn_status status, const attn_error *error)
 {
     if (status == ATTN_OK) return;
     end_if_out_of_memory(error);
-    conclude(c->result, CHECK_FAILED, "refused: %.200s", error->message);
+    conclude(c->result, CHECK_FAILED, "rejected: %.200s", error->message);
 }
 
 void case_compare(table_case *c, const char *name, const double *got, int64_t count)

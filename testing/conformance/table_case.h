@@ -67,7 +67,7 @@ double *case_taken(table_case *c, const attn_output *slot, int64_t count);
 void case_turn(table_case *c, const attn_rope *rope, const int64_t shape[4], const int64_t stride[4], double *x,
                const int64_t *positions);
 
-/* The case fails where the library refuses. */
+/* The case fails where the library rejects. */
 void case_take(table_case *c, attn_status status, const attn_error *error);
 
 /* What the library made against tensor `name`, in the order of its elements. */
@@ -83,7 +83,7 @@ typedef struct case_attention {
 
 /* From p.shape (and p.score.dim_k); v may be NULL: ones. */
 void case_attention_begin(table_case *c, case_attention *x, const double *q, const double *k, const double *v);
-/* Runs forward.  0 where the library refuses, and the case has failed. */
+/* Runs forward.  0 where the library rejects, and the case has failed. */
 int case_attend(table_case *c, case_attention *x);
 
 #endif

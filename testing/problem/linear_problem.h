@@ -11,7 +11,7 @@
 int linear_problem_is(const problem_spec *spec);
 
 /* The library's problem and its tensors, of forward and backward together, each ATTN_LATER; words that mean nothing here are
- * refused. */
+ * rejected. */
 attn_status linear_problem_build(const problem_spec *spec, attn_linear_problem *problem, attn_linear_tensors *tensors,
                                  attn_error *error);
 

@@ -103,7 +103,7 @@ typedef struct problem_spec {
     char rel[SPEC_NAME]; /* "shaw/64", "shaw-values/64", "full", "xl" */
     int drel;            /* the gradients of its tables */
 
-    int rope;               /* of a command's input, which it rotates; problem_build refuses it */
+    int rope;               /* of a command's input, which it rotates; problem_build rejects it */
     char sparse[SPEC_NAME]; /* "longformer/256/16" */
 } problem_spec;
 

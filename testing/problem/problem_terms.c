@@ -107,7 +107,7 @@ static void build_bias_table(const problem_spec *spec, attn_problem *p, attn_ten
     if (spec->shared & SPEC_SHARED_TABLE) share(all, TENSOR(bias_table), 1, 1);
 }
 
-/* The least distance that there is: a full table begins there.  Offsets of each batch entry count as 0; the library refuses those
+/* The least distance that there is: a full table begins there.  Offsets of each batch entry count as 0; the library rejects those
  * that are cut here. */
 static int64_t least_distance(const problem_spec *spec)
 {

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Reads one code point from NUL-terminated UTF-8 and moves on; a byte that begins no valid sequence counts alone, as U+FFFD.
- * Refuses overlong forms, surrogates and what lies beyond U+10FFFF. */
+ * Rejects overlong forms, surrogates and what lies beyond U+10FFFF. */
 uint32_t next_code_point(const char **text);
 
 /* 0 for control characters, format characters (direction marks, joiners, tags, ...), separators of lines and paragraphs, U+FFFD and

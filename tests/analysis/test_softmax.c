@@ -173,7 +173,7 @@ static void test_distances(void **state)
     assert_true(fabs(g.entropy - log(2)) < 1e-15 && g.mean_energy == -5 && g.free_energy == -5 && g.heat_capacity == 0);
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
     double s[2] = {1, 2}, w[2] = {-1, -1};
@@ -196,31 +196,31 @@ static void test_refused(void **state)
 }
 
 /* What takes weights that are there already. */
-static void test_given_refused(void **state)
+static void test_given_rejected(void **state)
 {
     (void)state;
     const double p[2] = {.5, .5};
     double out[4] = {-1, -1, -1, -1};
     attn_error error;
-#define REFUSED(call, status, text)                                                                                                \
+#define REJECTED(call, status, text)                                                                                               \
     do {                                                                                                                           \
         assert_int_equal(call, status);                                                                                            \
         assert_string_equal(error.message, text);                                                                                  \
     } while (0)
-    REFUSED(attn_softmax_jacobian(-1, 1, p, out, &error), ATTN_ERR_SHAPE, "n (-1) is negative");
-    REFUSED(attn_softmax_jacobian(2, 0, p, out, &error), ATTN_ERR_ARGUMENT, "temperature is 0; it must be above 0 and finite");
-    REFUSED(attn_softmax_jacobian(2, 1, NULL, out, &error), ATTN_ERR_ARGUMENT, "p is NULL");
-    REFUSED(attn_softmax_jacobian(2, 1, p, NULL, &error), ATTN_ERR_ARGUMENT, "jacobian is NULL");
-    REFUSED(attn_softmax_jvp(-1, 1, p, p, out, &error), ATTN_ERR_SHAPE, "n (-1) is negative");
-    REFUSED(attn_softmax_jvp(2, NAN, p, p, out, &error), ATTN_ERR_ARGUMENT, "temperature is nan; it must be above 0 and finite");
-    REFUSED(attn_softmax_jvp(2, 1, NULL, p, out, &error), ATTN_ERR_ARGUMENT, "p is NULL");
-    REFUSED(attn_softmax_jvp(2, 1, p, NULL, out, &error), ATTN_ERR_ARGUMENT, "x is NULL");
-    REFUSED(attn_softmax_jvp(2, 1, p, p, NULL, &error), ATTN_ERR_ARGUMENT, "out is NULL");
-    REFUSED(attn_head_entropy(-1, 1, 2, p, out, &error), ATTN_ERR_SHAPE, "heads (-1) is negative");
-    REFUSED(attn_head_entropy(1, -2, 2, p, out, &error), ATTN_ERR_SHAPE, "rows (-2) is negative");
-    REFUSED(attn_head_entropy(1, 1, -3, p, out, &error), ATTN_ERR_SHAPE, "n (-3) is negative");
-    REFUSED(attn_head_entropy(1, 1, 2, NULL, out, &error), ATTN_ERR_ARGUMENT, "weights is NULL");
-    REFUSED(attn_head_entropy(1, 1, 2, p, NULL, &error), ATTN_ERR_ARGUMENT, "entropy is NULL");
+    REJECTED(attn_softmax_jacobian(-1, 1, p, out, &error), ATTN_ERR_SHAPE, "n (-1) is negative");
+    REJECTED(attn_softmax_jacobian(2, 0, p, out, &error), ATTN_ERR_ARGUMENT, "temperature is 0; it must be above 0 and finite");
+    REJECTED(attn_softmax_jacobian(2, 1, NULL, out, &error), ATTN_ERR_ARGUMENT, "p is NULL");
+    REJECTED(attn_softmax_jacobian(2, 1, p, NULL, &error), ATTN_ERR_ARGUMENT, "jacobian is NULL");
+    REJECTED(attn_softmax_jvp(-1, 1, p, p, out, &error), ATTN_ERR_SHAPE, "n (-1) is negative");
+    REJECTED(attn_softmax_jvp(2, NAN, p, p, out, &error), ATTN_ERR_ARGUMENT, "temperature is nan; it must be above 0 and finite");
+    REJECTED(attn_softmax_jvp(2, 1, NULL, p, out, &error), ATTN_ERR_ARGUMENT, "p is NULL");
+    REJECTED(attn_softmax_jvp(2, 1, p, NULL, out, &error), ATTN_ERR_ARGUMENT, "x is NULL");
+    REJECTED(attn_softmax_jvp(2, 1, p, p, NULL, &error), ATTN_ERR_ARGUMENT, "out is NULL");
+    REJECTED(attn_head_entropy(-1, 1, 2, p, out, &error), ATTN_ERR_SHAPE, "heads (-1) is negative");
+    REJECTED(attn_head_entropy(1, -2, 2, p, out, &error), ATTN_ERR_SHAPE, "rows (-2) is negative");
+    REJECTED(attn_head_entropy(1, 1, -3, p, out, &error), ATTN_ERR_SHAPE, "n (-3) is negative");
+    REJECTED(attn_head_entropy(1, 1, 2, NULL, out, &error), ATTN_ERR_ARGUMENT, "weights is NULL");
+    REJECTED(attn_head_entropy(1, 1, 2, p, NULL, &error), ATTN_ERR_ARGUMENT, "entropy is NULL");
     for (int k = 0; k < 4; k++) assert_true(out[k] == -1);
     /* without keys there is nothing to do, however many rows there are */
     assert_true(attn_head_diversity(INT64_MAX, 0, p) == 1);
@@ -233,7 +233,7 @@ static void test_given_refused(void **state)
     assert_true(out[0] == 0 && out[1] == -1 && error.status == ATTN_OK);
 }
 
-/* An output beside what it is computed from: refused where the numbers would be wrong, and right where it may be its input. */
+/* An output beside what it is computed from: rejected where the numbers would be wrong, and right where it may be its input. */
 static void test_overlap(void **state)
 {
     (void)state;
@@ -241,7 +241,7 @@ static void test_overlap(void **state)
     double x[8], y[8];
     attn_error error;
     memcpy(x, fresh, sizeof x);
-#define MEETS(call, both) REFUSED(call, ATTN_ERR_STRIDE, "analysis: " both " share elements; an output overlaps nothing")
+#define MEETS(call, both) REJECTED(call, ATTN_ERR_STRIDE, "analysis: " both " share elements; an output overlaps nothing")
     MEETS(attn_softmax(3, 1, x, NULL, x + 1, NULL, &error), "weights and scores");
     MEETS(attn_softmax(3, 1, y, (const unsigned char *)x + 23, x, NULL, &error), "weights and keep");
     MEETS(attn_log_softmax(3, 1, x + 2, NULL, x, &error), "logs and scores");
@@ -271,9 +271,9 @@ static void test_overlap(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),        cmocka_unit_test(test_temperature),
-                                       cmocka_unit_test(test_jacobian),      cmocka_unit_test(test_edges),
-                                       cmocka_unit_test(test_distances),     cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_given_refused), cmocka_unit_test(test_overlap)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),         cmocka_unit_test(test_temperature),
+                                       cmocka_unit_test(test_jacobian),       cmocka_unit_test(test_edges),
+                                       cmocka_unit_test(test_distances),      cmocka_unit_test(test_rejected),
+                                       cmocka_unit_test(test_given_rejected), cmocka_unit_test(test_overlap)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,7 +162,7 @@ static void test_verification(void **state)
     assert_true(result.max_error > 1e-9);
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
     const int64_t offset[B] = {0, 0};
@@ -172,39 +172,39 @@ static void test_refused(void **state)
     attn_verification result = {.struct_size = sizeof result};
     attn_flow flow = {.struct_size = sizeof flow};
     attn_steps steps = {.struct_size = sizeof steps};
-#define REFUSED(call, status, text)                                                                                                \
+#define REJECTED(call, status, text)                                                                                               \
     do {                                                                                                                           \
         assert_int_equal(call, status);                                                                                            \
         assert_string_equal(error.message, text);                                                                                  \
     } while (0)
-    REFUSED(attn_decompose(NULL, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
-    REFUSED(attn_decompose(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "steps is NULL");
-    REFUSED(attn_gradient_flow(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "flow is NULL");
-    REFUSED(attn_verify_gradients(&p, 0, 0, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "result is NULL");
-    REFUSED(attn_verify_gradients(&p, 2, 0, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
-            "step is 2; it is above 0 and below 1 (0 for 1e-5)");
-    REFUSED(attn_verify_gradients(&p, 0, -1, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
-            "most is -1; it is at least 1, or 0 for all elements");
+    REJECTED(attn_decompose(NULL, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
+    REJECTED(attn_decompose(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "steps is NULL");
+    REJECTED(attn_gradient_flow(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "flow is NULL");
+    REJECTED(attn_verify_gradients(&p, 0, 0, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "result is NULL");
+    REJECTED(attn_verify_gradients(&p, 2, 0, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
+             "step is 2; it is above 0 and below 1 (0 for 1e-5)");
+    REJECTED(attn_verify_gradients(&p, 0, -1, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
+             "most is -1; it is at least 1, or 0 for all elements");
     a.q.dtype = ATTN_F32;
-    REFUSED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED, "q is f32; the analysis is in f64");
+    REJECTED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED, "q is f32; the analysis is in f64");
     p = drawn(&a, offset), a.cu_seqlens_q = attn_in(offset);
-    REFUSED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED,
-            "cu_seqlens_q is there; the analysis takes padded sequences");
+    REJECTED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED,
+             "cu_seqlens_q is there; the analysis takes padded sequences");
     p = drawn(&a, offset), p.op = ATTN_BACKWARD;
-    REFUSED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT,
-            "op is not ATTN_FORWARD; the analysis makes the other passes itself");
+    REJECTED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT,
+             "op is not ATTN_FORWARD; the analysis makes the other passes itself");
     p = drawn(&a, offset), p.dropout.probability = 0.5;
-    REFUSED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
-            "dropout.probability is 0.5; the flow is that without dropout");
+    REJECTED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
+             "dropout.probability is 0.5; the flow is that without dropout");
     p = drawn(&a, offset), a.k.stride[0] = HKV * K * D, a.k.stride[1] = K * D, a.k.stride[2] = D, a.k.stride[3] = 1;
-    REFUSED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
-            "k has strides; gradient analysis takes dense tensors (all 0)");
+    REJECTED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
+             "k has strides; gradient analysis takes dense tensors (all 0)");
     p = drawn(&a, offset), p.mask.chunk = -1; /* a rule of the core */
-    REFUSED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_ARGUMENT,
-            "mask.chunk is -1; it is at least 1, or 0 for none");
+    REJECTED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_ARGUMENT,
+             "mask.chunk is -1; it is at least 1, or 0 for none");
 }
 
-/* Refused is refused before o or an array is written. */
+/* Rejected is rejected before o or an array is written. */
 static void test_apart(void **state)
 {
     enum { PAIRS = B * HQ * Q * K };
@@ -250,7 +250,7 @@ static void test_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_reference),
-                                       cmocka_unit_test(test_verification), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_verification), cmocka_unit_test(test_rejected),
                                        cmocka_unit_test(test_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

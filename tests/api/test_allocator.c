@@ -56,8 +56,8 @@ static void test_balance(void **state)
     assert_null(l.memory);
 }
 
-/* A refused problem leaves nothing behind. */
-static void test_refusal(void **state)
+/* A rejected problem leaves nothing behind. */
+static void test_rejection(void **state)
 {
     ledger l = {0, 0, 0, NULL};
     attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 3, 2, 1, 1, 1, 1}};
@@ -73,6 +73,6 @@ static void test_refusal(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_balance), cmocka_unit_test(test_refusal)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_balance), cmocka_unit_test(test_rejection)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

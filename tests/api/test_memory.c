@@ -251,7 +251,7 @@ static void test_same_bits(void **state)
 }
 
 /* Options are read before anything is taken: half an allocator, an unknown instruction set, a size that is none. */
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
     for (int r = 0; r < ROWS; r++) {
@@ -280,6 +280,6 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_block_fails), cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

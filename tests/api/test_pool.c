@@ -25,7 +25,7 @@ enum { SANITIZED = 0, FORKS = 1 };
 
 enum { THREADS = 4, DEADLINE = 60 };
 
-static int made, refused, left = -1; /* threads, those that could not be; how many more can be, or -1 for all */
+static int made, rejected, left = -1; /* threads, those that could not be; how many more can be, or -1 for all */
 
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *context);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *context);
@@ -34,7 +34,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
     const int result = left == 0 ? EAGAIN : __real_pthread_create(thread, attributes, start, context);
     if (left > 0) left--;
     if (result == 0) made++;
-    else refused++;
+    else rejected++;
     return result;
 }
 
@@ -121,7 +121,7 @@ static int runs_in_little(void)
         for (int n = 0; n < 3; n++)
             if (attn_execute(plan, &slots, workspace, size, NULL) != ATTN_OK || !same(ATTN_FORWARD, out, expected)) return 1;
     }
-    return refused > 0 ? 0 : 2;
+    return rejected > 0 ? 0 : 2;
 }
 
 static void test_little_memory(void **state)

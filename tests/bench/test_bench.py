@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The program `attn bench` and bench/compare.py: fields, order, refusals.  No number is held against a clock."""
+"""The program `attn bench` and bench/compare.py: fields, order, rejections.  No number is held against a clock."""
 import csv
 import json
 import math
@@ -190,42 +190,42 @@ class Text(unittest.TestCase):
                 self.assertEqual(explained.returncode, 0, row["problem"])
 
 
-class Refusals(unittest.TestCase):
-    def refused(self, status, message, *words):
+class Rejections(unittest.TestCase):
+    def rejected(self, status, message, *words):
         done = attn(*words)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (status, "", f"attn bench: {message}\n"))
 
     def test_bad_arguments(self):
         problem = "fwd:sq8:d8"
-        self.refused(2, "--seconds: '0' is not a number above 0 and up to 86400", problem, "--seconds", "0")
-        self.refused(2, "--seconds: 'x' is not a number above 0 and up to 86400", problem, "--seconds=x")
-        self.refused(2, "--seconds: '1e9' is not a number above 0 and up to 86400", problem, "--seconds=1e9")
-        self.refused(2, "--threads (-1) is not within 0 and 65536", problem, "--threads=-1")
-        self.refused(2, "unknown option '--secnods' (nearest: --seconds)", problem, "--secnods=1")
-        self.refused(2, "--clock: unknown clock 'sun' (known: wall, cpu)", problem, "--clock=sun")
-        self.refused(2, "--clock=cpu counts one thread; use it with --threads=1", problem, "--clock=cpu", "--threads=2")
-        self.refused(2, "--csv: the name of the file is empty", problem, "--csv=")
-        self.refused(2, "unexpected argument 'fwd:sq8:d8'", "--list", problem)
+        self.rejected(2, "--seconds: '0' is not a number above 0 and up to 86400", problem, "--seconds", "0")
+        self.rejected(2, "--seconds: 'x' is not a number above 0 and up to 86400", problem, "--seconds=x")
+        self.rejected(2, "--seconds: '1e9' is not a number above 0 and up to 86400", problem, "--seconds=1e9")
+        self.rejected(2, "--threads (-1) is not within 0 and 65536", problem, "--threads=-1")
+        self.rejected(2, "unknown option '--secnods' (nearest: --seconds)", problem, "--secnods=1")
+        self.rejected(2, "--clock: unknown clock 'sun' (known: wall, cpu)", problem, "--clock=sun")
+        self.rejected(2, "--clock=cpu counts one thread; use it with --threads=1", problem, "--clock=cpu", "--threads=2")
+        self.rejected(2, "--csv: the name of the file is empty", problem, "--csv=")
+        self.rejected(2, "unexpected argument 'fwd:sq8:d8'", "--list", problem)
 
     def test_bad_problems(self):
-        self.refused(2, "fwd:d8: sq is missing (the number of queries, as in sq1024)", "fwd:sq8:d8", "fwd:d8")
-        self.refused(3, "sq1:d8:rope: rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope",
+        self.rejected(2, "fwd:d8: sq is missing (the number of queries, as in sq1024)", "fwd:sq8:d8", "fwd:d8")
+        self.rejected(3, "sq1:d8:rope: rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope",
                      "sq1:d8:rope")
-        self.refused(2, "sq8:d8:hq3:hkv2: heads_q (3) is not a multiple of heads_kv (2)", "sq8:d8:hq3:hkv2", *QUICK)
+        self.rejected(2, "sq8:d8:hq3:hkv2: heads_q (3) is not a multiple of heads_kv (2)", "sq8:d8:hq3:hkv2", *QUICK)
 
     def test_files(self):
         with tempfile.TemporaryDirectory() as folder:
             path, out = os.path.join(folder, "problems.txt"), os.path.join(folder, "out.csv")
-            self.refused(2, f"{path}: No such file or directory", "--problems", path)
+            self.rejected(2, f"{path}: No such file or directory", "--problems", path)
             with open(path, "w", encoding="utf-8") as file:
                 file.write("# nothing yet\n\n   \n")
-            self.refused(2, "no problem; for example: attn bench fwd:f32:hq8:sq1024:d64:causal", "--problems", path)
+            self.rejected(2, "no problem; for example: attn bench fwd:f32:hq8:sq1024:d64:causal", "--problems", path)
             with open(path, "a", encoding="utf-8") as file:
                 file.write("fwd:sq8:d8  # fine\nfwd:sq8\n")
-            self.refused(2, f"{path}:5: fwd:sq8: d is missing (the width of a query, as in d64)", "--problems", path, "--csv", out)
+            self.rejected(2, f"{path}:5: fwd:sq8: d is missing (the width of a query, as in d64)", "--problems", path, "--csv", out)
             self.assertEqual(os.listdir(folder), ["problems.txt"])
             missing = os.path.join(folder, "no", "out.csv")
-            self.refused(2, f"{missing}: cannot be written: No such file or directory", "fwd:sq8:d8", *QUICK, "--csv", missing)
+            self.rejected(2, f"{missing}: cannot be written: No such file or directory", "fwd:sq8:d8", *QUICK, "--csv", missing)
 
 
 class Files(unittest.TestCase):

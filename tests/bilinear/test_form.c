@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_form.c - bilinear forms against their definition and, for gradients, differences; property P22; attention in a metric beside
- * the core's own scores; what is refused, with the exact message. */
+ * the core's own scores; what is rejected, with the exact message. */
 #include "test.h"
 
 #include <float.h>
@@ -234,36 +234,36 @@ static void test_attention(void **state)
     for (int i = 0; i < D * D; i++) assert_near(dg[i], want_dg[i], 64 * bound);
 }
 
-static void refused(attn_status got, attn_status want, const attn_error *error, const char *message)
+static void rejected(attn_status got, attn_status want, const attn_error *error, const char *message)
 {
     assert_int_equal(got, want);
     assert_string_equal(error->message, message);
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     double out[N * M] = {7};
     attn_problem p = problem;
     attn_tensors a = tensors_of(ATTN_F64, q, k, v, out);
     attn_error e;
     (void)state;
-    refused(attn_inner_product(1, D, q, k, "manhattan", out, &e), ATTN_ERR_ARGUMENT, &e,
-            "metric is manhattan; it must be euclidean or scaled");
-    refused(attn_bilinear_form(1, D, q, NULL, g, out, &e), ATTN_ERR_ARGUMENT, &e, "v is NULL");
-    refused(attn_bilinear_form(-2, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "count (-2) is negative");
-    refused(attn_bilinear_form_batch(N, -1, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "len_kv (-1) is negative");
-    refused(attn_bilinear_form_batch(INT64_C(1) << 40, INT64_C(1) << 40, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e,
-            "len_q 1099511627776 times len_kv 1099511627776 is more than memory holds");
-    refused(attn_index_backward(1, D, q, g, NULL, out, out, &e), ATTN_ERR_ARGUMENT, &e, "grad is NULL");
-    refused(attn_bilinear_attention(&p, &a, NULL, NULL, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
+    rejected(attn_inner_product(1, D, q, k, "manhattan", out, &e), ATTN_ERR_ARGUMENT, &e,
+             "metric is manhattan; it must be euclidean or scaled");
+    rejected(attn_bilinear_form(1, D, q, NULL, g, out, &e), ATTN_ERR_ARGUMENT, &e, "v is NULL");
+    rejected(attn_bilinear_form(-2, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "count (-2) is negative");
+    rejected(attn_bilinear_form_batch(N, -1, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "len_kv (-1) is negative");
+    rejected(attn_bilinear_form_batch(INT64_C(1) << 40, INT64_C(1) << 40, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e,
+             "len_q 1099511627776 times len_kv 1099511627776 is more than memory holds");
+    rejected(attn_index_backward(1, D, q, g, NULL, out, out, &e), ATTN_ERR_ARGUMENT, &e, "grad is NULL");
+    rejected(attn_bilinear_attention(&p, &a, NULL, NULL, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
     p.score.kind = ATTN_SCORE_COSINE;
-    refused(attn_bilinear_attention(&p, &a, g, NULL, &e), ATTN_ERR_ARGUMENT, &e,
-            "score has a kind or dim_k of its own; bilinear attention sets them");
+    rejected(attn_bilinear_attention(&p, &a, g, NULL, &e), ATTN_ERR_ARGUMENT, &e,
+             "score has a kind or dim_k of its own; bilinear attention sets them");
     p.score.kind = ATTN_SCORE_DOT;
     attn_tensors with = a;
     with.score_matrix = attn_in(g);
-    refused(attn_bilinear_attention(&p, &with, g, NULL, &e), ATTN_ERR_ARGUMENT, &e,
-            "score_matrix is there; bilinear attention has no such tensor of the caller's");
+    rejected(attn_bilinear_attention(&p, &with, g, NULL, &e), ATTN_ERR_ARGUMENT, &e,
+             "score_matrix is there; bilinear attention has no such tensor of the caller's");
     p.struct_size = 8;
     assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL, &e), ATTN_ERR_ARGUMENT);
     assert_true(out[0] == 7);
@@ -278,7 +278,7 @@ static void test_overlap(void **state)
     draw(x, 64, 6);
     draw(y, 64, 7);
     memcpy(fresh, x, sizeof x);
-#define MEETS(call, both) refused(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output overlaps nothing")
+#define MEETS(call, both) rejected(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output overlaps nothing")
     MEETS(attn_index_lower(2, 2, x, y, x, &e), "lowered and v");
     MEETS(attn_index_lower(2, 2, y, x, x + 3, &e), "lowered and g");
     MEETS(attn_index_raise(2, 2, x, y, x, &e), "raised and v");
@@ -310,7 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_definition), cmocka_unit_test(p22_bilinear),   cmocka_unit_test(test_gradients),
-        cmocka_unit_test(p22_attention),   cmocka_unit_test(test_attention), cmocka_unit_test(test_refused),
+        cmocka_unit_test(p22_attention),   cmocka_unit_test(test_attention), cmocka_unit_test(test_rejected),
         cmocka_unit_test(test_overlap),
     };
     return cmocka_run_group_tests(tests, start, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_metric.c - metrics: made, inverted and judged; the ruling of section 16.27 (a singular metric is an error, positive definite
- * means positive definite); gradients against differences; what is refused, with the exact message. */
+ * means positive definite); gradients against differences; what is rejected, with the exact message. */
 #include "test.h"
 
 #include <float.h>
@@ -160,32 +160,32 @@ static void test_eigenvalues(void **state)
     }
 }
 
-static void refused(attn_status got, attn_status want, const attn_error *error, const char *message)
+static void rejected(attn_status got, attn_status want, const attn_error *error, const char *message)
 {
     assert_int_equal(got, want);
     assert_string_equal(error->message, message);
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     const double half[4] = {1, 1, 1, 1}, near[4] = {1, 1, 1, 1 + 1e-15}, nan[4] = {1, 0, NAN, 1}, fine[4] = {1, 0, 0, 1};
     double out[4] = {7, 7, 7, 7};
     attn_error e;
     attn_metric_properties p = {.struct_size = sizeof p};
     (void)state;
-    refused(attn_metric_inverse(2, half, out, &e), ATTN_ERR_ARGUMENT, &e, "metric is singular: no pivot for column 1");
-    refused(attn_metric_inverse(2, near, out, &e), ATTN_ERR_ARGUMENT, &e,
-            "metric is singular within rounding: its condition is 3.6e+15");
-    refused(attn_metric_inverse(2, nan, out, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
-    refused(attn_metric_check(2, 0, nan, &p, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
-    refused(attn_metric_check(2, -1, fine, &p, &e), ATTN_ERR_ARGUMENT, &e, "tolerance is -1; it must be 0 or more");
-    refused(attn_metric_check(2, 0, fine, NULL, &e), ATTN_ERR_ARGUMENT, &e, "properties is NULL");
-    refused(attn_metric_inverse(0, fine, out, &e), ATTN_ERR_SHAPE, &e, "dim (0) is not at least 1");
-    refused(attn_metric_inverse(2, NULL, out, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
-    refused(attn_metric_scaled(2, INFINITY, out, &e), ATTN_ERR_ARGUMENT, &e, "scale is inf; it must be finite");
-    refused(attn_metric_learned(-1, 2, fine, out, &e), ATTN_ERR_SHAPE, &e, "count (-1) is negative");
-    refused(attn_metric_diagonal(INT64_C(1) << 40, fine, out, &e), ATTN_ERR_SHAPE, &e,
-            "count 0 and dim 1099511627776 are more than memory holds");
+    rejected(attn_metric_inverse(2, half, out, &e), ATTN_ERR_ARGUMENT, &e, "metric is singular: no pivot for column 1");
+    rejected(attn_metric_inverse(2, near, out, &e), ATTN_ERR_ARGUMENT, &e,
+             "metric is singular within rounding: its condition is 3.6e+15");
+    rejected(attn_metric_inverse(2, nan, out, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
+    rejected(attn_metric_check(2, 0, nan, &p, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
+    rejected(attn_metric_check(2, -1, fine, &p, &e), ATTN_ERR_ARGUMENT, &e, "tolerance is -1; it must be 0 or more");
+    rejected(attn_metric_check(2, 0, fine, NULL, &e), ATTN_ERR_ARGUMENT, &e, "properties is NULL");
+    rejected(attn_metric_inverse(0, fine, out, &e), ATTN_ERR_SHAPE, &e, "dim (0) is not at least 1");
+    rejected(attn_metric_inverse(2, NULL, out, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
+    rejected(attn_metric_scaled(2, INFINITY, out, &e), ATTN_ERR_ARGUMENT, &e, "scale is inf; it must be finite");
+    rejected(attn_metric_learned(-1, 2, fine, out, &e), ATTN_ERR_SHAPE, &e, "count (-1) is negative");
+    rejected(attn_metric_diagonal(INT64_C(1) << 40, fine, out, &e), ATTN_ERR_SHAPE, &e,
+             "count 0 and dim 1099511627776 are more than memory holds");
     for (int i = 0; i < 4; i++) assert_true(out[i] == 7);
 }
 
@@ -198,7 +198,7 @@ static void test_overlap(void **state)
     draw(x, 64, 6);
     draw(y, 64, 7);
     memcpy(fresh, x, sizeof x);
-#define MEETS(call, both) refused(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output overlaps nothing")
+#define MEETS(call, both) rejected(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output overlaps nothing")
     MEETS(attn_metric_diagonal(2, x, x, &e), "g and diagonal");
     MEETS(attn_metric_learned(3, 2, x, x + 5, &e), "g and w");
     MEETS(attn_metric_learned_backward(3, 2, x, y, x, &e), "grad_w and w");
@@ -212,8 +212,8 @@ static void test_overlap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_made),        cmocka_unit_test(test_inverse), cmocka_unit_test(test_properties),
-        cmocka_unit_test(test_eigenvalues), cmocka_unit_test(test_refused), cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_made),        cmocka_unit_test(test_inverse),  cmocka_unit_test(test_properties),
+        cmocka_unit_test(test_eigenvalues), cmocka_unit_test(test_rejected), cmocka_unit_test(test_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

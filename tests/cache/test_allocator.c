@@ -76,7 +76,7 @@ static void test_each_fails(void **state)
     }
 }
 
-/* Half an allocator is refused, and not asked. */
+/* Half an allocator is rejected, and not asked. */
 static void test_half(void **state)
 {
     ledger l = {0, 0, -1};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_quantise.c - attn_quantise against its definition in ref/, to the bit, and what it refuses. */
+ * test_quantise.c - attn_quantise against its definition in ref/, to the bit, and what it rejects. */
 #include "test.h"
 
 #include <math.h>
@@ -78,13 +78,13 @@ static void test_strides(void **state)
     assert_true(scales[0] == 2 && scales[1] == 7 && scales[2] == 1 && scales[3] == 7);
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     float x[4] = {0}, scales[2] = {7, 7};
     int8_t whole[4] = {7, 7, 7, 7};
     attn_error error;
     (void)state;
-#define REFUSED(call, status, text)                                                                                                \
+#define REJECTED(call, status, text)                                                                                               \
     do {                                                                                                                           \
         assert_int_equal(call, status);                                                                                            \
         assert_string_equal(error.message, text);                                                                                  \
@@ -96,28 +96,28 @@ static void test_refused(void **state)
     const attn_output to = attn_out(whole), to_scales = attn_out(scales), over = attn_out(x),
                       wide = {scales, ATTN_F64, {0, 0, 0, 0}}, one = {whole, ATTN_I8, {0, 0, 1, 1}},
                       unsigned_to = {whole, ATTN_U8, {0, 0, 0, 0}}, missing = attn_out(NULL);
-    REFUSED(QUANTISE(-1, 2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: rows (-1) is negative");
-    REFUSED(QUANTISE(2, -2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: dim (-2) is negative");
-    REFUSED(QUANTISE(INT64_MAX, 2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: src has more bytes than 64 bits count");
-    REFUSED(QUANTISE(2, 2, &far, &to, &to_scales), ATTN_ERR_SHAPE,
-            "quantise: src.stride[2] (9223372036854775807) times its size (2) overflows 64-bit addresses");
-    REFUSED(QUANTISE(2, 2, &integers, &to, &to_scales), ATTN_ERR_UNSUPPORTED,
-            "quantise: src is i8; it must be f32, f64, f16 or bf16");
-    REFUSED(QUANTISE(2, 2, &in, &unsigned_to, &to_scales), ATTN_ERR_UNSUPPORTED, "quantise: whole is u8; it must be i8");
-    REFUSED(QUANTISE(2, 2, &in, &to, &wide), ATTN_ERR_UNSUPPORTED, "quantise: scales is f64; it must be f32");
-    REFUSED(QUANTISE(2, 2, &apart, &to, &to_scales), ATTN_ERR_STRIDE,
-            "quantise: src.stride[3] is 2; the last axis must be contiguous (1)");
-    REFUSED(QUANTISE(2, 2, &in, &one, &to_scales), ATTN_ERR_STRIDE,
-            "quantise: whole overlaps itself: stride[3] is 1 and the axes with smaller strides span 2 elements");
-    REFUSED(QUANTISE(2, 2, &in, &over, &to_scales), ATTN_ERR_STRIDE,
-            "quantise: whole and src share elements; an output overlaps nothing");
-    REFUSED(QUANTISE(2, 2, NULL, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is NULL");
-    REFUSED(QUANTISE(2, 2, &none, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is missing");
-    REFUSED(QUANTISE(2, 2, &in, NULL, &to_scales), ATTN_ERR_ARGUMENT, "quantise: whole is NULL");
-    REFUSED(QUANTISE(2, 2, &in, &to, &missing), ATTN_ERR_ARGUMENT, "quantise: scales is NULL");
+    REJECTED(QUANTISE(-1, 2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: rows (-1) is negative");
+    REJECTED(QUANTISE(2, -2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: dim (-2) is negative");
+    REJECTED(QUANTISE(INT64_MAX, 2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: src has more bytes than 64 bits count");
+    REJECTED(QUANTISE(2, 2, &far, &to, &to_scales), ATTN_ERR_SHAPE,
+             "quantise: src.stride[2] (9223372036854775807) times its size (2) overflows 64-bit addresses");
+    REJECTED(QUANTISE(2, 2, &integers, &to, &to_scales), ATTN_ERR_UNSUPPORTED,
+             "quantise: src is i8; it must be f32, f64, f16 or bf16");
+    REJECTED(QUANTISE(2, 2, &in, &unsigned_to, &to_scales), ATTN_ERR_UNSUPPORTED, "quantise: whole is u8; it must be i8");
+    REJECTED(QUANTISE(2, 2, &in, &to, &wide), ATTN_ERR_UNSUPPORTED, "quantise: scales is f64; it must be f32");
+    REJECTED(QUANTISE(2, 2, &apart, &to, &to_scales), ATTN_ERR_STRIDE,
+             "quantise: src.stride[3] is 2; the last axis must be contiguous (1)");
+    REJECTED(QUANTISE(2, 2, &in, &one, &to_scales), ATTN_ERR_STRIDE,
+             "quantise: whole overlaps itself: stride[3] is 1 and the axes with smaller strides span 2 elements");
+    REJECTED(QUANTISE(2, 2, &in, &over, &to_scales), ATTN_ERR_STRIDE,
+             "quantise: whole and src share elements; an output overlaps nothing");
+    REJECTED(QUANTISE(2, 2, NULL, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is NULL");
+    REJECTED(QUANTISE(2, 2, &none, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is missing");
+    REJECTED(QUANTISE(2, 2, &in, NULL, &to_scales), ATTN_ERR_ARGUMENT, "quantise: whole is NULL");
+    REJECTED(QUANTISE(2, 2, &in, &to, &missing), ATTN_ERR_ARGUMENT, "quantise: scales is NULL");
     const attn_input nothing = attn_in(ATTN_EMPTY);
     const attn_output nowhere = attn_out(ATTN_EMPTY);
-    REFUSED(QUANTISE(2, 2, &nothing, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is ATTN_EMPTY and has elements");
+    REJECTED(QUANTISE(2, 2, &nothing, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is ATTN_EMPTY and has elements");
     assert_int_equal(attn_quantise(2, 0, &nothing, &nowhere, &to_scales, NULL), ATTN_OK); /* rows without numbers have a scale */
     assert_true(scales[0] == 0 && scales[1] == 0);
 }
@@ -125,6 +125,6 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_equals_ref), cmocka_unit_test(test_too_large),
-                                       cmocka_unit_test(test_strides), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_strides), cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_rope.c - rotary embedding: known vectors, property P21 of docs/coverage.md, and what it refuses. */
+ * test_rope.c - rotary embedding: known vectors, property P21 of docs/coverage.md, and what it rejects. */
 #include "test.h"
 
 #include <math.h>
@@ -62,7 +62,7 @@ static void test_properties(void **state)
         }
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     const int64_t shape[4] = {1, 1, 1, 4};
     double x[4] = {0}, y[4];
@@ -70,7 +70,7 @@ static void test_refused(void **state)
     const attn_output to = {y, ATTN_F64, {0, 0, 0, 0}};
     attn_error error;
     (void)state;
-#define REFUSED(change, text)                                                                                                      \
+#define REJECTED(change, text)                                                                                                     \
     do {                                                                                                                           \
         attn_rope rope = {.struct_size = sizeof rope};                                                                             \
         attn_input from = {x, ATTN_F64, {0, 0, 0, 0}};                                                                             \
@@ -78,16 +78,16 @@ static void test_refused(void **state)
         assert_int_not_equal(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_OK);                                    \
         assert_string_equal(error.message, text);                                                                                  \
     } while (0)
-    REFUSED(rope.struct_size = 1, "attn_rope.struct_size is 1; set it to sizeof(attn_rope)");
-    REFUSED(rope.pairs = (attn_rope_pairs)2, "rope.pairs is 2; known: 0 (interleaved), 1 (halves)");
-    REFUSED(rope.dim_rotary = 6, "rope.dim_rotary is 6; it is within 0..4, the channels");
-    REFUSED(rope.dim_rotary = 3, "rope rotates 3 channels; pairs need an even number");
-    REFUSED(rope.base = -1, "rope.base is -1; it must be above 0 and finite (0 for 10000)");
-    REFUSED(rope.stretch = INFINITY, "rope.stretch is inf; it must be above 0 and finite (0 for 1)");
-    REFUSED(rope.inverse = 2, "rope.inverse is 2; it is 0 or 1");
-    REFUSED(rope.reserved[1] = 5, "rope.reserved[1] is 5; it must be 0");
-    REFUSED(from.dtype = ATTN_U8, "rope: x is u8; it must be f32, f64, f16 or bf16");
-    REFUSED(from.stride[3] = 2, "rope: x.stride[3] is 2; the last axis must be contiguous (1)");
+    REJECTED(rope.struct_size = 1, "attn_rope.struct_size is 1; set it to sizeof(attn_rope)");
+    REJECTED(rope.pairs = (attn_rope_pairs)2, "rope.pairs is 2; known: 0 (interleaved), 1 (halves)");
+    REJECTED(rope.dim_rotary = 6, "rope.dim_rotary is 6; it is within 0..4, the channels");
+    REJECTED(rope.dim_rotary = 3, "rope rotates 3 channels; pairs need an even number");
+    REJECTED(rope.base = -1, "rope.base is -1; it must be above 0 and finite (0 for 10000)");
+    REJECTED(rope.stretch = INFINITY, "rope.stretch is inf; it must be above 0 and finite (0 for 1)");
+    REJECTED(rope.inverse = 2, "rope.inverse is 2; it is 0 or 1");
+    REJECTED(rope.reserved[1] = 5, "rope.reserved[1] is 5; it must be 0");
+    REJECTED(from.dtype = ATTN_U8, "rope: x is u8; it must be f32, f64, f16 or bf16");
+    REJECTED(from.stride[3] = 2, "rope: x.stride[3] is 2; the last axis must be contiguous (1)");
     assert_int_equal(attn_rope_apply(NULL, shape, &good, NULL, &to, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "rope is NULL");
 }
@@ -95,6 +95,6 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_properties),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

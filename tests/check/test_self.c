@@ -340,7 +340,7 @@ static void cases_print_and_parse(void **state)
     sweep_destroy(&again);
 }
 
-static void wrong_words_are_refused(void **state)
+static void wrong_words_are_rejected(void **state)
 {
     (void)state;
     static const char *const rows[][2] = {
@@ -371,7 +371,7 @@ int main(void)
         cmocka_unit_test(bound_is_tight_for_wrong_scores),
         cmocka_unit_test(bound_knows_what_is_exact),
         cmocka_unit_test(cases_print_and_parse),
-        cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(wrong_words_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

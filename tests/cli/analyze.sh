@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# analyze.sh - attn analyze: numbers that are known, JSON, gradients, and what it refuses.
+# analyze.sh - attn analyze: numbers that are known, JSON, gradients, and what it rejects.
 . tests/cli/tap.sh
 
 printed "a table" '^layer  head  entropy  normalized  effective keys  largest  information$' analyze "$STREET"
@@ -59,9 +59,9 @@ assert all(abs(math.log(a) - b) < 1e-12 for a, b in zip(z, logs))
 assert all(abs(sum(map(math.exp, scores[14 * i:14 * i + 14])) / a - 1) < 1e-12 for i, a in enumerate(z))
 PYTHON
 
-refused 2 "attn analyze: --sweep (1,,2) is not a list of numbers above 0" analyze "$STREET" --sweep=1,,2
-refused 2 "attn analyze: --sweep (0) is not a list of numbers above 0" analyze "$STREET" --sweep=0
-refused 2 "attn analyze: --sweep has more than 16 numbers" analyze "$STREET" --sweep=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
-refused 2 "attn analyze: no input file; for example: attn analyze IN.safetensors" analyze
+rejected 2 "attn analyze: --sweep (1,,2) is not a list of numbers above 0" analyze "$STREET" --sweep=1,,2
+rejected 2 "attn analyze: --sweep (0) is not a list of numbers above 0" analyze "$STREET" --sweep=0
+rejected 2 "attn analyze: --sweep has more than 16 numbers" analyze "$STREET" --sweep=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
+rejected 2 "attn analyze: no input file; for example: attn analyze IN.safetensors" analyze
 
 tap_done

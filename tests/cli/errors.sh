@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# errors.sh - every way to be refused: the exact line, the exit status, and no output file.
+# errors.sh - every way to be rejected: the exact line, the exit status, and no output file.
 . tests/cli/tap.sh
 
 make() { "$MAKE" "$@" || exit 1; }
@@ -62,169 +62,169 @@ printf 'not a tensor file' >junk.npz
 printf 'a\nb\nc\nd\ne\nf\n' >six.txt
 
 # The program
-refused 2 "attn: no command; \`attn --help\` lists them"
-refused 2 "attn: unknown command 'runn' (nearest: run)" runn
-refused 2 "attn: unknown command 'runn' (nearest: run)" help runn
-refused 2 "attn: unknown option '--quiet' before a command; \`attn --help\` lists the commands" --quiet
+rejected 2 "attn: no command; \`attn --help\` lists them"
+rejected 2 "attn: unknown command 'runn' (nearest: run)" runn
+rejected 2 "attn: unknown command 'runn' (nearest: run)" help runn
+rejected 2 "attn: unknown option '--quiet' before a command; \`attn --help\` lists the commands" --quiet
 
 # Flags, which all commands parse alike
-refused 2 "attn run: unknown option '--casual' (nearest: --causal)" run a.safetensors -o out.npz --casual
-refused 2 "attn top: unknown option '--tokn' (nearest: --token, --tokens)" top a.safetensors --tokn=it
-refused 2 "attn run: unknown option '-x'" run a.safetensors -o out.npz -x
-refused 2 "attn run: option --window needs a value: --window=L,R" run a.safetensors -o out.npz --window
-refused 2 "attn run: option --output needs a value: --output=FILE" run a.safetensors -o
-refused 2 "attn info: option --json takes no value" info --json=1
-refused 2 "attn run: --threads (-1) is not within 0 and 65536" run a.safetensors -o out.npz --threads=-1
-refused 2 "attn run: --threads: 'many' is not a whole number" run a.safetensors -o out.npz --threads many
-refused 2 "attn run: --isa: unknown instruction set 'avx3' (nearest: avx2)" run a.safetensors -o out.npz --isa=avx3
-refused 2 "attn run: --seed: 'x' is not a whole number of 64 bits" run a.safetensors -o out.npz --seed=x
-refused 2 "attn info: unexpected argument 'now'" info now
-refused 2 "attn run: unexpected argument 'b'" run a b
+rejected 2 "attn run: unknown option '--casual' (nearest: --causal)" run a.safetensors -o out.npz --casual
+rejected 2 "attn top: unknown option '--tokn' (nearest: --token, --tokens)" top a.safetensors --tokn=it
+rejected 2 "attn run: unknown option '-x'" run a.safetensors -o out.npz -x
+rejected 2 "attn run: option --window needs a value: --window=L,R" run a.safetensors -o out.npz --window
+rejected 2 "attn run: option --output needs a value: --output=FILE" run a.safetensors -o
+rejected 2 "attn info: option --json takes no value" info --json=1
+rejected 2 "attn run: --threads (-1) is not within 0 and 65536" run a.safetensors -o out.npz --threads=-1
+rejected 2 "attn run: --threads: 'many' is not a whole number" run a.safetensors -o out.npz --threads many
+rejected 2 "attn run: --isa: unknown instruction set 'avx3' (nearest: avx2)" run a.safetensors -o out.npz --isa=avx3
+rejected 2 "attn run: --seed: 'x' is not a whole number of 64 bits" run a.safetensors -o out.npz --seed=x
+rejected 2 "attn info: unexpected argument 'now'" info now
+rejected 2 "attn run: unexpected argument 'b'" run a b
 
 # run: what is to be done
-refused 2 "attn run: no input file; for example: attn run IN.safetensors -o OUT.safetensors" run -o out.npz
-refused 2 "attn run: no output file; for example: attn run IN.safetensors -o OUT.safetensors" run a.safetensors
-refused 2 "attn run: out.txt: expected a name that ends in .safetensors, .npz or .npy" run a.safetensors -o out.txt
-refused 2 "attn run: out.npy: a .npy file holds one tensor, and --lse asks for another" run a.safetensors -o out.npy --lse
-refused 2 "attn run: out.npy: a .npy file holds one tensor, and --weights asks for another" run a.safetensors -o out.npy --weights
-refused 2 "attn run: out.npy: a .npy file holds one tensor, and --topk asks for another" run a.safetensors -o out.npy --topk=2
-refused 2 "attn run: --topk (0) is not within 1 and 2147483647" run a.safetensors -o out.npz --topk=0
-refused 2 "attn run: --scores: 'cooked' is not one of raw, capped, biased, weights" run a.safetensors -o out.npz --scores=cooked
-refused 2 "attn run: --column-sum: 'none' is not one of each, group, all" run a.safetensors -o out.npz --column-sum=none
-refused 2 "attn run: --column-queries says which queries count in --column-sum, which is not given" run a.safetensors -o out.npz --column-queries=2
-refused 3 "attn run: out.npz: NumPy files cannot hold bf16; write .safetensors, or use --dtype" run a.safetensors -o out.npz --dtype bf16
-refused 2 "attn run: nowhere/out.npz: cannot create a file beside it: No such file or directory" run a.safetensors -o nowhere/out.npz
-refused 2 "attn run: --window: '3' is not L,R (two whole numbers; -1 is no bound)" run a.safetensors -o out.npz --window=3
-refused 2 "attn run: --causal: unknown value 'top' (nearest: top-left)" run a.safetensors -o out.npz --causal=top
-refused 2 "attn run: --dtype: unknown value 'bf17' (nearest: bf16, f16)" run a.safetensors -o out.npz --dtype=bf17
-refused 2 "attn run: --scale: 'inf' is not a number" run a.safetensors -o out.npz --scale=inf
-refused 2 "attn run: a.safetensors: causal=offset needs an offset" run a.safetensors -o out.npz --causal=offset
-refused 2 "attn run: a.safetensors: causal and align both say where queries stand; use causal=KIND alone" \
+rejected 2 "attn run: no input file; for example: attn run IN.safetensors -o OUT.safetensors" run -o out.npz
+rejected 2 "attn run: no output file; for example: attn run IN.safetensors -o OUT.safetensors" run a.safetensors
+rejected 2 "attn run: out.txt: expected a name that ends in .safetensors, .npz or .npy" run a.safetensors -o out.txt
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --lse asks for another" run a.safetensors -o out.npy --lse
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --weights asks for another" run a.safetensors -o out.npy --weights
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --topk asks for another" run a.safetensors -o out.npy --topk=2
+rejected 2 "attn run: --topk (0) is not within 1 and 2147483647" run a.safetensors -o out.npz --topk=0
+rejected 2 "attn run: --scores: 'cooked' is not one of raw, capped, biased, weights" run a.safetensors -o out.npz --scores=cooked
+rejected 2 "attn run: --column-sum: 'none' is not one of each, group, all" run a.safetensors -o out.npz --column-sum=none
+rejected 2 "attn run: --column-queries says which queries count in --column-sum, which is not given" run a.safetensors -o out.npz --column-queries=2
+rejected 3 "attn run: out.npz: NumPy files cannot hold bf16; write .safetensors, or use --dtype" run a.safetensors -o out.npz --dtype bf16
+rejected 2 "attn run: nowhere/out.npz: cannot create a file beside it: No such file or directory" run a.safetensors -o nowhere/out.npz
+rejected 2 "attn run: --window: '3' is not L,R (two whole numbers; -1 is no bound)" run a.safetensors -o out.npz --window=3
+rejected 2 "attn run: --causal: unknown value 'top' (nearest: top-left)" run a.safetensors -o out.npz --causal=top
+rejected 2 "attn run: --dtype: unknown value 'bf17' (nearest: bf16, f16)" run a.safetensors -o out.npz --dtype=bf17
+rejected 2 "attn run: --scale: 'inf' is not a number" run a.safetensors -o out.npz --scale=inf
+rejected 2 "attn run: a.safetensors: causal=offset needs an offset" run a.safetensors -o out.npz --causal=offset
+rejected 2 "attn run: a.safetensors: causal and align both say where queries stand; use causal=KIND alone" \
     run a.safetensors -o out.npz --causal --align=bottom-right
-refused 2 "attn run: offset.safetensors: offset and causal=bottom-right both say where queries stand" \
+rejected 2 "attn run: offset.safetensors: offset and causal=bottom-right both say where queries stand" \
     run offset.safetensors -o out.npz --causal=bottom-right
 
 # run: numbers of options
-refused 2 "attn run: --temperature (0) is not above 0" run a.safetensors -o out.npz --temperature=0
-refused 2 "attn run: --temperature (-1) is not above 0" run a.safetensors -o out.npz --temperature=-1
-refused 2 "attn run: --temperature: 'nan' is not a number" run a.safetensors -o out.npz --temperature=nan
-refused 2 "attn run: --softcap (-2) is not 0 or more" run a.safetensors -o out.npz --softcap=-2
-refused 2 "attn run: --dropout (1.5) is not within 0 and 1" run a.safetensors -o out.npz --dropout=1.5
-refused 2 "attn run: --dropout (-0.1) is not within 0 and 1" run a.safetensors -o out.npz --dropout=-0.1
-refused 2 "attn run: --dropout: 'nan' is not a number" run a.safetensors -o out.npz --dropout=nan
-refused 2 "attn run: --chunk: '-1' is not a number of keys (a whole number; 0 is off)" run a.safetensors -o out.npz --chunk=-1
-refused 2 "attn run: --block: '0,2' is not Q,K (two whole numbers above 0)" run a.safetensors -o out.npz --block=0,2
-refused 2 "attn run: --block: '2,2/0.5' is not Q,K (two whole numbers above 0)" run a.safetensors -o out.npz --block=2,2/0.5
-refused 2 "attn run: --empty: unknown value 'mean' (nearest: zero)" run a.safetensors -o out.npz --empty=mean
+rejected 2 "attn run: --temperature (0) is not above 0" run a.safetensors -o out.npz --temperature=0
+rejected 2 "attn run: --temperature (-1) is not above 0" run a.safetensors -o out.npz --temperature=-1
+rejected 2 "attn run: --temperature: 'nan' is not a number" run a.safetensors -o out.npz --temperature=nan
+rejected 2 "attn run: --softcap (-2) is not 0 or more" run a.safetensors -o out.npz --softcap=-2
+rejected 2 "attn run: --dropout (1.5) is not within 0 and 1" run a.safetensors -o out.npz --dropout=1.5
+rejected 2 "attn run: --dropout (-0.1) is not within 0 and 1" run a.safetensors -o out.npz --dropout=-0.1
+rejected 2 "attn run: --dropout: 'nan' is not a number" run a.safetensors -o out.npz --dropout=nan
+rejected 2 "attn run: --chunk: '-1' is not a number of keys (a whole number; 0 is off)" run a.safetensors -o out.npz --chunk=-1
+rejected 2 "attn run: --block: '0,2' is not Q,K (two whole numbers above 0)" run a.safetensors -o out.npz --block=0,2
+rejected 2 "attn run: --block: '2,2/0.5' is not Q,K (two whole numbers above 0)" run a.safetensors -o out.npz --block=2,2/0.5
+rejected 2 "attn run: --empty: unknown value 'mean' (nearest: zero)" run a.safetensors -o out.npz --empty=mean
 
 # run: flags have the names of slots; those of names in files are read too, and not both
-refused 2 "attn run: option --dropout-keep needs a value: --dropout-keep=NAME, a mask to drop by, as --dropout-given; --dropout-mask writes what is drawn" \
+rejected 2 "attn run: option --dropout-keep needs a value: --dropout-keep=NAME, a mask to drop by, as --dropout-given; --dropout-mask writes what is drawn" \
     run a.safetensors -o out.npz --dropout-keep
-refused 2 "attn run: --dropout-given: --dropout-keep has said which tensor already; give --dropout-given alone" \
+rejected 2 "attn run: --dropout-given: --dropout-keep has said which tensor already; give --dropout-given alone" \
     run a.safetensors -o out.npz --dropout-keep=a --dropout-given=b
-refused 2 "attn run: --blocks: --block-mask has said which tensor already; give --block-mask alone" \
+rejected 2 "attn run: --blocks: --block-mask has said which tensor already; give --block-mask alone" \
     run a.safetensors -o out.npz --block-mask=a --blocks=b
 
 # run: tensors of options, and gradients
-refused 2 "attn run: a.safetensors: --block needs a tensor 'blocks' (1 = keep); --block-mask=NAME chooses another" \
+rejected 2 "attn run: a.safetensors: --block needs a tensor 'blocks' (1 = keep); --block-mask=NAME chooses another" \
     run a.safetensors -o out.npz --block=2,2
-refused 2 "attn run: blocks.safetensors: tensor 'blocks': --block=Q,K says how many queries and keys each entry is for; --ignore=blocks leaves it out" \
+rejected 2 "attn run: blocks.safetensors: tensor 'blocks': --block=Q,K says how many queries and keys each entry is for; --ignore=blocks leaves it out" \
     run blocks.safetensors -o out.npz
-refused 2 "attn run: blocks.safetensors: tensor 'blocks' [2, 3] does not broadcast to [1, 1, 2, 2] (batch, head, query block, key block)" \
+rejected 2 "attn run: blocks.safetensors: tensor 'blocks' [2, 3] does not broadcast to [1, 1, 2, 2] (batch, head, query block, key block)" \
     run blocks.safetensors -o out.npz --block=2,2
-refused 2 "attn run: sink.safetensors: tensor 'sink' [2]: expected a number for each head [1]" run sink.safetensors -o out.npz
-refused 2 "attn run: scale.safetensors: tensor 'scale' [2]: expected a number for each head [1]" run scale.safetensors -o out.npz
-refused 2 "attn run: slopes.safetensors: tensor 'slopes' [3]: expected a number for each head [4], or for each batch entry and head [2, 4]" \
+rejected 2 "attn run: sink.safetensors: tensor 'sink' [2]: expected a number for each head [1]" run sink.safetensors -o out.npz
+rejected 2 "attn run: scale.safetensors: tensor 'scale' [2]: expected a number for each head [1]" run scale.safetensors -o out.npz
+rejected 2 "attn run: slopes.safetensors: tensor 'slopes' [3]: expected a number for each head [4], or for each batch entry and head [2, 4]" \
     run slopes.safetensors -o out.npz
-refused 2 "attn run: slopesi.safetensors: tensor 'slopes' is i32; expected f32, f64, f16 or bf16" run slopesi.safetensors -o out.npz
-refused 2 "attn run: sinks.safetensors: mask.empty is uniform and sink is there; with a sink an empty row has all its weight on the sink" \
+rejected 2 "attn run: slopesi.safetensors: tensor 'slopes' is i32; expected f32, f64, f16 or bf16" run slopesi.safetensors -o out.npz
+rejected 2 "attn run: sinks.safetensors: mask.empty is uniform and sink is there; with a sink an empty row has all its weight on the sink" \
     run sinks.safetensors -o out.npz --empty=uniform
-refused 2 "attn run: a.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --backward
-refused 2 "attn run: do.safetensors: tensor 'do' [4, 7]: expected [4, 8]" run do.safetensors -o out.npz --backward
-refused 2 "attn run: dlse.safetensors: tensor 'dlse' [3]: expected [4]" run dlse.safetensors -o out.npz --backward
-refused 2 "attn run: --do is a gradient, which is for attn run --backward and --double-backward" run do.safetensors -o out.npz --do=do
-refused 2 "attn run: out.npy: a .npy file holds one tensor, and --backward asks for another" run dlse.safetensors -o out.npy --backward --ignore=dlse
+rejected 2 "attn run: a.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --backward
+rejected 2 "attn run: do.safetensors: tensor 'do' [4, 7]: expected [4, 8]" run do.safetensors -o out.npz --backward
+rejected 2 "attn run: dlse.safetensors: tensor 'dlse' [3]: expected [4]" run dlse.safetensors -o out.npz --backward
+rejected 2 "attn run: --do is a gradient, which is for attn run --backward and --double-backward" run do.safetensors -o out.npz --do=do
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --backward asks for another" run dlse.safetensors -o out.npy --backward --ignore=dlse
 
-refused 2 "attn run: --ignore: no role is named 'slpoes' (nearest: slopes); there are mask, bias, lengths_q, lengths_kv, offset, slopes, bias_table, relative_keys, relative_values, relative_u, relative_v, ..." \
+rejected 2 "attn run: --ignore: no role is named 'slpoes' (nearest: slopes); there are mask, bias, lengths_q, lengths_kv, offset, slopes, bias_table, relative_keys, relative_values, relative_u, relative_v, ..." \
     run a.safetensors -o out.npz --ignore=slpoes
 cp a.safetensors same.safetensors && ln same.safetensors other.safetensors
-refused 2 "attn run: same.safetensors: this output is an input, which would be replaced" run same.safetensors -o same.safetensors
-refused 2 "attn run: other.safetensors: this output is an input, which would be replaced" run same.safetensors -o other.safetensors
-refused 2 "attn analyze: other.safetensors: this output is an input, which would be replaced" analyze same.safetensors --steps=other.safetensors
+rejected 2 "attn run: same.safetensors: this output is an input, which would be replaced" run same.safetensors -o same.safetensors
+rejected 2 "attn run: other.safetensors: this output is an input, which would be replaced" run same.safetensors -o other.safetensors
+rejected 2 "attn analyze: other.safetensors: this output is an input, which would be replaced" analyze same.safetensors --steps=other.safetensors
 ok "what would have been replaced is as it was" cmp a.safetensors other.safetensors
 rm same.safetensors other.safetensors
 
 # run: packed sequences
-refused 2 "attn run: packq.safetensors: packed sequences need cu_seqlens_q and cu_seqlens_kv; --cu-seqlens-q=cu_seqlens_q --cu-seqlens-kv=cu_seqlens_q takes one for both" \
+rejected 2 "attn run: packq.safetensors: packed sequences need cu_seqlens_q and cu_seqlens_kv; --cu-seqlens-q=cu_seqlens_q --cu-seqlens-kv=cu_seqlens_q takes one for both" \
     run packq.safetensors -o out.npz
-refused 2 "attn run: pack9.safetensors: tensor 'cu_seqlens_q': number 0 (9) is not within 0 and 0" run pack9.safetensors -o out.npz
-refused 2 "attn run: pack2.safetensors: tensor 'cu_seqlens_kv' [3] does not fit 'cu_seqlens_q' [2]: 2 and 1 sequences" run pack2.safetensors -o out.npz
-refused 2 "attn run: packf.safetensors: tensor 'cu_seqlens_q' is f32; expected whole numbers, such as i32" run packf.safetensors -o out.npz
-refused 2 "attn run: packr.safetensors: tensor 'cu_seqlens_q' [1, 2]: expected [sequences + 1] numbers" run packr.safetensors -o out.npz
-refused 2 "attn run: pack4.safetensors: tensor 'q' has 4 axes; packed sequences are [head, token, channel], or with --layout=bshd [token, head, channel]" \
+rejected 2 "attn run: pack9.safetensors: tensor 'cu_seqlens_q': number 0 (9) is not within 0 and 0" run pack9.safetensors -o out.npz
+rejected 2 "attn run: pack2.safetensors: tensor 'cu_seqlens_kv' [3] does not fit 'cu_seqlens_q' [2]: 2 and 1 sequences" run pack2.safetensors -o out.npz
+rejected 2 "attn run: packf.safetensors: tensor 'cu_seqlens_q' is f32; expected whole numbers, such as i32" run packf.safetensors -o out.npz
+rejected 2 "attn run: packr.safetensors: tensor 'cu_seqlens_q' [1, 2]: expected [sequences + 1] numbers" run packr.safetensors -o out.npz
+rejected 2 "attn run: pack4.safetensors: tensor 'q' has 4 axes; packed sequences are [head, token, channel], or with --layout=bshd [token, head, channel]" \
     run pack4.safetensors -o out.npz
-refused 2 "attn run: packl.safetensors: cu_seqlens_q and lengths_q are both there; they exclude each other" \
+rejected 2 "attn run: packl.safetensors: cu_seqlens_q and lengths_q are both there; they exclude each other" \
     run packl.safetensors -o out.npz
 
 # run: keys and values of i8
-refused 2 "attn run: whole.safetensors: tensor 'k' is i8 and has no scale: no tensor 'k_scale'; --k-scale=NAME chooses another" run whole.safetensors -o out.npz
-refused 2 "attn run: wholes.safetensors: tensor 'k_scale' [3]: expected a number for each row of 'k', [4]" run wholes.safetensors -o out.npz
-refused 2 "attn run: wholei.safetensors: tensor 'k_scale' is i32; expected f32, f64, f16 or bf16" run wholei.safetensors -o out.npz
-refused 2 "attn run: wholed.safetensors: tensor 'k' is i8 and 'q' is f64; --dtype=f64 or f32 makes them one" run wholed.safetensors -o out.npz
-refused 2 "attn run: wholef.safetensors: tensor 'v_scale' is the scale of 'v', which is f32 and not i8" run wholef.safetensors -o out.npz
+rejected 2 "attn run: whole.safetensors: tensor 'k' is i8 and has no scale: no tensor 'k_scale'; --k-scale=NAME chooses another" run whole.safetensors -o out.npz
+rejected 2 "attn run: wholes.safetensors: tensor 'k_scale' [3]: expected a number for each row of 'k', [4]" run wholes.safetensors -o out.npz
+rejected 2 "attn run: wholei.safetensors: tensor 'k_scale' is i32; expected f32, f64, f16 or bf16" run wholei.safetensors -o out.npz
+rejected 2 "attn run: wholed.safetensors: tensor 'k' is i8 and 'q' is f64; --dtype=f64 or f32 makes them one" run wholed.safetensors -o out.npz
+rejected 2 "attn run: wholef.safetensors: tensor 'v_scale' is the scale of 'v', which is f32 and not i8" run wholef.safetensors -o out.npz
 
 make packi8.safetensors q:f32:4x8 k:i8:4x8:1 k_scale:f32:4 cu_seqlens_q:i32:2:0 cu_seqlens_kv:i64:2:0
-refused 3 "attn top: packi8.safetensors: tensor 'k': packed keys of i8 are for attn run only" top packi8.safetensors --token '#0'
+rejected 3 "attn top: packi8.safetensors: tensor 'k': packed keys of i8 are for attn run only" top packi8.safetensors --token '#0'
 
 # run: what this version cannot do
-refused 2 "attn run: a.safetensors: no table of the bias by distance: bias_table; --bias-table=NAME chooses another" run a.safetensors -o out.npz --t5
-refused 2 "attn run: table.safetensors: tensor 'bias_table' is a bias by distance; --t5 or --clipped=N says of which kind" run table.safetensors -o out.npz
-refused 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 7], a number for each head and distance, or [7] for all heads" \
+rejected 2 "attn run: a.safetensors: no table of the bias by distance: bias_table; --bias-table=NAME chooses another" run a.safetensors -o out.npz --t5
+rejected 2 "attn run: table.safetensors: tensor 'bias_table' is a bias by distance; --t5 or --clipped=N says of which kind" run table.safetensors -o out.npz
+rejected 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 7], a number for each head and distance, or [7] for all heads" \
     run table.safetensors -o out.npz --clipped=3
-refused 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 32], a number for each head and bucket (--t5=both/N takes N), or [32] for all heads" \
+rejected 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 32], a number for each head and bucket (--t5=both/N takes N), or [32] for all heads" \
     run table.safetensors -o out.npz --t5
-refused 2 "attn run: table.safetensors: distance bias: buckets is 5; it is even and at least 4" run table.safetensors -o out.npz --t5=both/5
-refused 2 "attn run: a.safetensors: --rel=shaw/64 needs relative_keys; --relative-keys=NAME chooses another" run a.safetensors -o out.npz --rel=shaw/64
-refused 2 "attn run: rel.safetensors: tensor 'relative_keys' is of relative terms; --rel=KIND says of which" run rel.safetensors -o out.npz
-refused 2 "attn run: rel.safetensors: tensor 'relative_keys' [1, 3, 8]: expected [1, 5, 8], or for all heads [5, 8]" run rel.safetensors -o out.npz --rel=shaw/2
+rejected 2 "attn run: table.safetensors: distance bias: buckets is 5; it is even and at least 4" run table.safetensors -o out.npz --t5=both/5
+rejected 2 "attn run: a.safetensors: --rel=shaw/64 needs relative_keys; --relative-keys=NAME chooses another" run a.safetensors -o out.npz --rel=shaw/64
+rejected 2 "attn run: rel.safetensors: tensor 'relative_keys' is of relative terms; --rel=KIND says of which" run rel.safetensors -o out.npz
+rejected 2 "attn run: rel.safetensors: tensor 'relative_keys' [1, 3, 8]: expected [1, 5, 8], or for all heads [5, 8]" run rel.safetensors -o out.npz --rel=shaw/2
 make relv.safetensors q:f32:2x4x8 k:f32:2x4x8 v:f32:2x4x6 relative_keys:f32:3x8 relative_values:f32:2x3x6
-refused 2 "attn run: relv.safetensors: tensor 'relative_values' [2, 3, 6] does not fit 'relative_keys' [3, 8]: one table for all heads beside one for each of 2" \
+rejected 2 "attn run: relv.safetensors: tensor 'relative_values' [2, 3, 6] does not fit 'relative_keys' [3, 8]: one table for all heads beside one for each of 2" \
     run relv.safetensors -o out.npz --rel=shaw-values/1
 make general.safetensors q:f32:2x4x8 k:f32:2x4x6 v:f32:2x4x6 w:f32:6x8
-refused 2 "attn run: general.safetensors: tensor 'w' [6, 8]: expected [8, 6] of widths of q and k, or for each head [2, 8, 6]" run general.safetensors -o out.npz --score=general
-refused 2 "attn run: general.safetensors: tensor 'k' [2, 4, 6] does not fit 'q' [2, 4, 8]: score=general/5 says the width of a key, which is 6" \
+rejected 2 "attn run: general.safetensors: tensor 'w' [6, 8]: expected [8, 6] of widths of q and k, or for each head [2, 8, 6]" run general.safetensors -o out.npz --score=general
+rejected 2 "attn run: general.safetensors: tensor 'k' [2, 4, 6] does not fit 'q' [2, 4, 8]: score=general/5 says the width of a key, which is 6" \
     run general.safetensors -o out.npz --score=general/5
-refused 2 "attn run: general.safetensors: tensor 'k' [2, 4, 6] does not fit 'q' [2, 4, 8]: widths of 6 and 8; --score=general takes both" run general.safetensors -o out.npz --score=metric
+rejected 2 "attn run: general.safetensors: tensor 'k' [2, 4, 6] does not fit 'q' [2, 4, 8]: widths of 6 and 8; --score=general takes both" run general.safetensors -o out.npz --score=metric
 make metric.safetensors q:f32:2x4x8 k:f32:2x4x8 v:f32:2x4x6 w:f32:3x3x8
-refused 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [rows, 8], or for each head [2, rows, 8]" run metric.safetensors -o out.npz --score=metric
-refused 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [4, 8], or for each head [2, 4, 8]" run metric.safetensors -o out.npz --score=metric/4
-refused 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected weights [8], with biases [2, 8], or for each head [2, 1 or 2, 8]" run metric.safetensors -o out.npz --score=additive
-refused 2 "attn run: a.safetensors: no tensor 'w'; --w=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --score=general
-refused 2 "attn run: --w is for --score=general, metric and additive: it names their weights" run metric.safetensors -o out.npz --w=w
-refused 3 "attn run: rel.safetensors: relative_keys is there and score.kind is cosine; relative terms are there for dot products" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
-refused 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients" run wholeb.safetensors -o out.npz --backward
+rejected 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [rows, 8], or for each head [2, rows, 8]" run metric.safetensors -o out.npz --score=metric
+rejected 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [4, 8], or for each head [2, 4, 8]" run metric.safetensors -o out.npz --score=metric/4
+rejected 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected weights [8], with biases [2, 8], or for each head [2, 1 or 2, 8]" run metric.safetensors -o out.npz --score=additive
+rejected 2 "attn run: a.safetensors: no tensor 'w'; --w=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --score=general
+rejected 2 "attn run: --w is for --score=general, metric and additive: it names their weights" run metric.safetensors -o out.npz --w=w
+rejected 3 "attn run: rel.safetensors: relative_keys is there and score.kind is cosine; relative terms are there for dot products" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
+rejected 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients" run wholeb.safetensors -o out.npz --backward
 
 # run: linear attention
-refused 2 "attn run: --phi: unknown value 'elu3' (nearest: elu1, relu)" run a.safetensors -o out.npz --phi=elu3
-refused 3 "attn run: linear attention writes o and weights, not --lse" run a.safetensors -o out.npz --phi=elu1 --lse
-refused 3 "attn run: linear attention has forward and --backward only" run a.safetensors -o out.npz --linear --jvp
-refused 3 "attn run: a.safetensors: linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word" run a.safetensors -o out.npz --phi=elu1 --window=2,0
-refused 2 "attn top: unknown option '--phi' (nearest: --key, --w, --do)" top a.safetensors --token=it --phi=elu1
+rejected 2 "attn run: --phi: unknown value 'elu3' (nearest: elu1, relu)" run a.safetensors -o out.npz --phi=elu3
+rejected 3 "attn run: linear attention writes o and weights, not --lse" run a.safetensors -o out.npz --phi=elu1 --lse
+rejected 3 "attn run: linear attention has forward and --backward only" run a.safetensors -o out.npz --linear --jvp
+rejected 3 "attn run: a.safetensors: linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word" run a.safetensors -o out.npz --phi=elu1 --window=2,0
+rejected 2 "attn top: unknown option '--phi' (nearest: --key, --w, --do)" top a.safetensors --token=it --phi=elu1
 
 # run: beyond forward
-refused 2 "attn run: dropout_keep.safetensors: tensor 'dropout_keep' [3, 4] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" \
+rejected 2 "attn run: dropout_keep.safetensors: tensor 'dropout_keep' [3, 4] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" \
     run dropout_keep.safetensors -o out.npz
-refused 2 "attn run: a.safetensors: no tangent: tan_q, tan_k, tan_v or tan_bias; --tan-q=NAME chooses another" run a.safetensors -o out.npz --jvp
-refused 2 "attn run: tan.safetensors: tensor 'tan_k' [4, 7]: expected [4, 8]" run tan.safetensors -o out.npz --jvp
-refused 2 "attn run: tan.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, tan_k, v)" run tan.safetensors -o out.npz --double-backward
-refused 2 "attn run: --tan-k is a tangent, which is for attn run --jvp and --double-backward" run tan.safetensors -o out.npz --tan-k=tan_k
-refused 2 "attn run: --jvp: only one of --backward, --jvp and --double-backward at a time" run a.safetensors -o out.npz --backward --jvp
-refused 2 "attn run: out.npy: a .npy file holds one tensor, and --jvp asks for another" run tanq.safetensors -o out.npy --jvp
-refused 2 "attn run: tanb.safetensors: tensor 'tan_bias' is the tangent of a bias, and there is no bias" run tanb.safetensors -o out.npz --jvp
-refused 2 "attn run: --after-dropout says which weights are written, and none are: --weights" run a.safetensors -o out.npz --after-dropout
+rejected 2 "attn run: a.safetensors: no tangent: tan_q, tan_k, tan_v or tan_bias; --tan-q=NAME chooses another" run a.safetensors -o out.npz --jvp
+rejected 2 "attn run: tan.safetensors: tensor 'tan_k' [4, 7]: expected [4, 8]" run tan.safetensors -o out.npz --jvp
+rejected 2 "attn run: tan.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, tan_k, v)" run tan.safetensors -o out.npz --double-backward
+rejected 2 "attn run: --tan-k is a tangent, which is for attn run --jvp and --double-backward" run tan.safetensors -o out.npz --tan-k=tan_k
+rejected 2 "attn run: --jvp: only one of --backward, --jvp and --double-backward at a time" run a.safetensors -o out.npz --backward --jvp
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --jvp asks for another" run tanq.safetensors -o out.npy --jvp
+rejected 2 "attn run: tanb.safetensors: tensor 'tan_bias' is the tangent of a bias, and there is no bias" run tanb.safetensors -o out.npz --jvp
+rejected 2 "attn run: --after-dropout says which weights are written, and none are: --weights" run a.safetensors -o out.npz --after-dropout
 
 # run: files and tensors
-refused 2 "attn run: missing.npz: cannot open: No such file or directory" run missing.npz -o out.npz
+rejected 2 "attn run: missing.npz: cannot open: No such file or directory" run missing.npz -o out.npz
 "$ATTN" run broken.safetensors -o out.npz >out.txt 2>err.txt
 ok "a truncated file: status 2" same $? 2
 ok "  one line that names it" grep -q '^attn run: broken.safetensors: ' err.txt
@@ -232,34 +232,34 @@ ok "  and no more" same "$(wc -l <err.txt) $(wc -c <out.txt) $(ls | grep -c '^ou
 "$ATTN" run junk.npz -o out.npz >out.txt 2>err.txt
 ok "a file of another kind: status 2" same $? 2
 ok "  one line that names it" grep -q '^attn run: junk.npz: ' err.txt
-refused 2 "attn run: missing.npy: cannot open: No such file or directory" run --query=missing.npy -o out.npz
-refused 2 "attn run: no input file has 'q'; give the file, or --query=FILE.npy" run --query=q -o out.npz
-refused 2 "attn run: a.safetensors: no tensor 'qq' (nearest: q, k, v)" run a.safetensors --query=qq -o out.npz
-refused 2 "attn run: nokey.safetensors: no tensor 'k'; --key=NAME chooses another (there are: kk, q, v)" run nokey.safetensors -o out.npz
-refused 2 "attn run: noquery.safetensors: no tensor 'q'; --query=NAME chooses another (there are: x)" run noquery.safetensors -o out.npz
-refused 2 "attn run: a.safetensors: no tensor 'v'; --value=NAME chooses another (there are: k, q, v)" run a.safetensors --ignore=v -o out.npz
-refused 2 "attn run: a.safetensors: no tensor 'near' (nearest: k, q, v)" run a.safetensors --offset=near -o out.npz
+rejected 2 "attn run: missing.npy: cannot open: No such file or directory" run --query=missing.npy -o out.npz
+rejected 2 "attn run: no input file has 'q'; give the file, or --query=FILE.npy" run --query=q -o out.npz
+rejected 2 "attn run: a.safetensors: no tensor 'qq' (nearest: q, k, v)" run a.safetensors --query=qq -o out.npz
+rejected 2 "attn run: nokey.safetensors: no tensor 'k'; --key=NAME chooses another (there are: kk, q, v)" run nokey.safetensors -o out.npz
+rejected 2 "attn run: noquery.safetensors: no tensor 'q'; --query=NAME chooses another (there are: x)" run noquery.safetensors -o out.npz
+rejected 2 "attn run: a.safetensors: no tensor 'v'; --value=NAME chooses another (there are: k, q, v)" run a.safetensors --ignore=v -o out.npz
+rejected 2 "attn run: a.safetensors: no tensor 'near' (nearest: k, q, v)" run a.safetensors --offset=near -o out.npz
 
 # run: shapes
-refused 2 "attn run: rank1.safetensors: tensor 'q' [8]: expected [token, channel] or more axes" run rank1.safetensors -o out.npz
-refused 2 "attn run: rank.safetensors: tensor 'k' [5, 8] does not fit 'q' [6, 4, 8]: ranks 2 and 3" run rank.safetensors -o out.npz
-refused 2 "attn run: batch.safetensors: tensor 'k' [3, 6, 5, 8] does not fit 'q' [2, 6, 4, 8]: batches of 3 and 2" run batch.safetensors -o out.npz
-refused 2 "attn run: width.safetensors: tensor 'k' [6, 5, 7] does not fit 'q' [6, 4, 8]: widths of 7 and 8; --score=general takes both" run width.safetensors -o out.npz
-refused 2 "attn run: gqa.safetensors: tensor 'k' [4, 5, 8] does not fit 'q' [6, 4, 8]: heads_q (6) is not a multiple of heads_kv (4)" run gqa.safetensors -o out.npz
-refused 2 "attn run: vheads.safetensors: tensor 'v' [3, 5, 6] does not fit 'k' [6, 5, 8]: 3 and 6 heads" run vheads.safetensors -o out.npz
-refused 2 "attn run: vtokens.safetensors: tensor 'v' [6, 4, 6] does not fit 'k' [6, 5, 8]: 4 and 5 tokens" run vtokens.safetensors -o out.npz
-refused 2 "attn run: mask.safetensors: tensor 'mask' [4, 5] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" run mask.safetensors -o out.npz
-refused 2 "attn run: mask1.safetensors: tensor 'mask' [4] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" run mask1.safetensors -o out.npz
-refused 2 "attn run: lengths3.safetensors: tensor 'lengths_kv' [3]: expected one number for each batch entry [2]" run lengths3.safetensors -o out.npz
+rejected 2 "attn run: rank1.safetensors: tensor 'q' [8]: expected [token, channel] or more axes" run rank1.safetensors -o out.npz
+rejected 2 "attn run: rank.safetensors: tensor 'k' [5, 8] does not fit 'q' [6, 4, 8]: ranks 2 and 3" run rank.safetensors -o out.npz
+rejected 2 "attn run: batch.safetensors: tensor 'k' [3, 6, 5, 8] does not fit 'q' [2, 6, 4, 8]: batches of 3 and 2" run batch.safetensors -o out.npz
+rejected 2 "attn run: width.safetensors: tensor 'k' [6, 5, 7] does not fit 'q' [6, 4, 8]: widths of 7 and 8; --score=general takes both" run width.safetensors -o out.npz
+rejected 2 "attn run: gqa.safetensors: tensor 'k' [4, 5, 8] does not fit 'q' [6, 4, 8]: heads_q (6) is not a multiple of heads_kv (4)" run gqa.safetensors -o out.npz
+rejected 2 "attn run: vheads.safetensors: tensor 'v' [3, 5, 6] does not fit 'k' [6, 5, 8]: 3 and 6 heads" run vheads.safetensors -o out.npz
+rejected 2 "attn run: vtokens.safetensors: tensor 'v' [6, 4, 6] does not fit 'k' [6, 5, 8]: 4 and 5 tokens" run vtokens.safetensors -o out.npz
+rejected 2 "attn run: mask.safetensors: tensor 'mask' [4, 5] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" run mask.safetensors -o out.npz
+rejected 2 "attn run: mask1.safetensors: tensor 'mask' [4] does not broadcast to [1, 1, 4, 4] (batch, head, query, key)" run mask1.safetensors -o out.npz
+rejected 2 "attn run: lengths3.safetensors: tensor 'lengths_kv' [3]: expected one number for each batch entry [2]" run lengths3.safetensors -o out.npz
 
 # run: types and values
-refused 2 "attn run: int.safetensors: tensor 'q' is i32; expected f32, f64, f16 or bf16" run int.safetensors -o out.npz
-refused 2 "attn run: mixed.safetensors: tensor 'k' is f64 and 'q' is f32; --dtype=f64 or f32 makes them one" run mixed.safetensors -o out.npz
-refused 2 "attn run: maskf.safetensors: tensor 'mask' is f32; expected bool or u8 (1 = keep); --bias=NAME adds it" run maskf.safetensors -o out.npz
-refused 2 "attn run: biasi.safetensors: tensor 'bias' is i32; expected f32, f64, f16 or bf16" run biasi.safetensors -o out.npz
-refused 2 "attn run: lengthsf.safetensors: tensor 'lengths_kv' is f32; expected whole numbers, such as i64" run lengthsf.safetensors -o out.npz
-refused 2 "attn run: lengths.safetensors: lengths_kv[0] (9) is not within 0..4" run lengths.safetensors -o out.npz
-refused 2 "attn run: lengthsq.safetensors: lengths_q[0] (-1) is not within 0..4" run lengthsq.safetensors -o out.npz
+rejected 2 "attn run: int.safetensors: tensor 'q' is i32; expected f32, f64, f16 or bf16" run int.safetensors -o out.npz
+rejected 2 "attn run: mixed.safetensors: tensor 'k' is f64 and 'q' is f32; --dtype=f64 or f32 makes them one" run mixed.safetensors -o out.npz
+rejected 2 "attn run: maskf.safetensors: tensor 'mask' is f32; expected bool or u8 (1 = keep); --bias=NAME adds it" run maskf.safetensors -o out.npz
+rejected 2 "attn run: biasi.safetensors: tensor 'bias' is i32; expected f32, f64, f16 or bf16" run biasi.safetensors -o out.npz
+rejected 2 "attn run: lengthsf.safetensors: tensor 'lengths_kv' is f32; expected whole numbers, such as i64" run lengthsf.safetensors -o out.npz
+rejected 2 "attn run: lengths.safetensors: lengths_kv[0] (9) is not within 0..4" run lengths.safetensors -o out.npz
+rejected 2 "attn run: lengthsq.safetensors: lengths_q[0] (-1) is not within 0..4" run lengthsq.safetensors -o out.npz
 
 # What was there before stays when a run fails.
 printf 'precious' >out.npz
@@ -273,70 +273,70 @@ lines" -o out.npz 2>err.txt
 ok "messages stay one line" same "$(cat err.txt)" "attn run: two?lines: cannot open: No such file or directory"
 
 # top
-refused 2 "attn top: no input file; for example: attn top IN.safetensors --token it" top --token it
-refused 2 "attn top: no token; for example: attn top IN.safetensors --token it" top "$STREET"
-refused 2 "attn top: $STREET: no query is the token 'ti' (nearest: it, tired, the)" top "$STREET" --token ti
-refused 2 "attn top: a.safetensors: queries have no tokens; --tokens=FILE names them, --token='#N' chooses one by position" top a.safetensors --token it
-refused 2 "attn top: a.safetensors: no query #4; there are 4" top a.safetensors --token '#4'
-refused 2 "attn top: --layer: there is no 6, only 0 to 5" top "$STREET" --token it --layer 6
-refused 2 "attn top: --head: '1-' is not a list of numbers, such as 0,3-5" top "$STREET" --token it --head 1-
-refused 2 "attn top: --head: there is no 12, only 0 to 11" top "$STREET" --token it --head 3,10-12
-refused 2 "attn top: --count (-1) is not 0 or more" top "$STREET" --token it --count=-1
-refused 2 "attn top: missing.txt: No such file or directory" top a.safetensors --token it --tokens missing.txt
-refused 2 "attn top: six.txt: 6 tokens for 4 queries and 5 keys" top a.safetensors --token a --tokens six.txt
-refused 2 "attn top: two.safetensors: 3 lists of tokens for 2 batch entries" top two.safetensors --token a
-refused 2 "attn top: long.safetensors: 5 tokens for 4 queries and 4 keys" top long.safetensors --token a
+rejected 2 "attn top: no input file; for example: attn top IN.safetensors --token it" top --token it
+rejected 2 "attn top: no token; for example: attn top IN.safetensors --token it" top "$STREET"
+rejected 2 "attn top: $STREET: no query is the token 'ti' (nearest: it, tired, the)" top "$STREET" --token ti
+rejected 2 "attn top: a.safetensors: queries have no tokens; --tokens=FILE names them, --token='#N' chooses one by position" top a.safetensors --token it
+rejected 2 "attn top: a.safetensors: no query #4; there are 4" top a.safetensors --token '#4'
+rejected 2 "attn top: --layer: there is no 6, only 0 to 5" top "$STREET" --token it --layer 6
+rejected 2 "attn top: --head: '1-' is not a list of numbers, such as 0,3-5" top "$STREET" --token it --head 1-
+rejected 2 "attn top: --head: there is no 12, only 0 to 11" top "$STREET" --token it --head 3,10-12
+rejected 2 "attn top: --count (-1) is not 0 or more" top "$STREET" --token it --count=-1
+rejected 2 "attn top: missing.txt: No such file or directory" top a.safetensors --token it --tokens missing.txt
+rejected 2 "attn top: six.txt: 6 tokens for 4 queries and 5 keys" top a.safetensors --token a --tokens six.txt
+rejected 2 "attn top: two.safetensors: 3 lists of tokens for 2 batch entries" top two.safetensors --token a
+rejected 2 "attn top: long.safetensors: 5 tokens for 4 queries and 4 keys" top long.safetensors --token a
 for name in words text; do
-    refused 2 "attn top: $name.safetensors: metadata 'tokens' is not a JSON list of words, or of lists of words" top $name.safetensors --token cat
+    rejected 2 "attn top: $name.safetensors: metadata 'tokens' is not a JSON list of words, or of lists of words" top $name.safetensors --token cat
 done
-refused 2 "attn top: --rope-pairs needs --rope" top "$STREET" --token it --rope-pairs=halves
-refused 2 "attn run: --rope-base: '-1' is not a number above 0" run a.safetensors -o out.npz --rope --rope-base=-1
-refused 2 "attn run: --rope-scaling: 'yarn/4' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or llama3/FACTOR/LENGTH" \
+rejected 2 "attn top: --rope-pairs needs --rope" top "$STREET" --token it --rope-pairs=halves
+rejected 2 "attn run: --rope-base: '-1' is not a number above 0" run a.safetensors -o out.npz --rope --rope-base=-1
+rejected 2 "attn run: --rope-scaling: 'yarn/4' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or llama3/FACTOR/LENGTH" \
     run a.safetensors -o out.npz --rope --rope-scaling=yarn/4
-refused 2 "attn run: a.safetensors: rope rotates 3 channels; pairs need an even number" run a.safetensors -o out.npz --rope --rope-channels=3
-refused 3 "attn run: --rope goes with forward and --backward; it does not rotate tangents" run tanq.safetensors -o out.npz --rope --jvp
-refused 3 "attn run: --rope does not rotate keys of i8; rotate them before they are quantised" run wholeb.safetensors -o out.npz --rope
+rejected 2 "attn run: a.safetensors: rope rotates 3 channels; pairs need an even number" run a.safetensors -o out.npz --rope --rope-channels=3
+rejected 3 "attn run: --rope goes with forward and --backward; it does not rotate tangents" run tanq.safetensors -o out.npz --rope --jvp
+rejected 3 "attn run: --rope does not rotate keys of i8; rotate them before they are quantised" run wholeb.safetensors -o out.npz --rope
 make positions.safetensors $flat positions_q:i64:3:1
-refused 2 "attn run: positions.safetensors: tensor 'positions_q' is of rotary positions, which are for --rope" run positions.safetensors -o out.npz
-refused 2 "attn run: positions.safetensors: tensor 'positions_q' [3]: expected a position for each token [4], or of each batch entry [.., 4]" \
+rejected 2 "attn run: positions.safetensors: tensor 'positions_q' is of rotary positions, which are for --rope" run positions.safetensors -o out.npz
+rejected 2 "attn run: positions.safetensors: tensor 'positions_q' [3]: expected a position for each token [4], or of each batch entry [.., 4]" \
     run positions.safetensors -o out.npz --rope
 
 # view
-refused 2 "attn view: no input file; for example: attn view IN.safetensors -o attention.html" view -o out.html
-refused 2 "attn view: no output file; for example: attn view IN.safetensors -o attention.html" view "$STREET"
-refused 2 "attn view: --queries: '1,3' is not one range, such as 100-199" view "$STREET" -o out.html --queries 1,3
-refused 2 "attn view: empty.safetensors: nothing to show, a size is 0" view empty.safetensors -o out.html
-refused 2 "attn view: nowhere/out.html: cannot create a file beside it: No such file or directory" view "$STREET" -o nowhere/out.html
+rejected 2 "attn view: no input file; for example: attn view IN.safetensors -o attention.html" view -o out.html
+rejected 2 "attn view: no output file; for example: attn view IN.safetensors -o attention.html" view "$STREET"
+rejected 2 "attn view: --queries: '1,3' is not one range, such as 100-199" view "$STREET" -o out.html --queries 1,3
+rejected 2 "attn view: empty.safetensors: nothing to show, a size is 0" view empty.safetensors -o out.html
+rejected 2 "attn view: nowhere/out.html: cannot create a file beside it: No such file or directory" view "$STREET" -o nowhere/out.html
 make huge.safetensors q:f32:8000x1:0 k:f32:8000x1:0
-refused 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x 8000 weights are too many for a page (at most 50331648); --layer, --head, --entry, --queries choose fewer" \
+rejected 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x 8000 weights are too many for a page (at most 50331648); --layer, --head, --entry, --queries choose fewer" \
     view huge.safetensors -o out.html
 
 # check
-refused 2 "attn check: --quick and --thorough are different numbers of cases; give one" check --quick --thorough
+rejected 2 "attn check: --quick and --thorough are different numbers of cases; give one" check --quick --thorough
 
 # explain
-refused 3 "attn explain: linear:sq50:d16: options.reproducible is set; the bits of linear attention depend on the instruction set" \
+rejected 3 "attn explain: linear:sq50:d16: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     explain linear:sq50:d16 --reproducible
 for op in bwd jvp bwd2 linear linear-bwd; do
-    refused 2 "attn explain: $op:sq50:d16: --invariant is for fwd and decode, and means nothing for $op" explain $op:sq50:d16 --invariant
+    rejected 2 "attn explain: $op:sq50:d16: --invariant is for fwd and decode, and means nothing for $op" explain $op:sq50:d16 --invariant
 done
-refused 2 "attn run: --invariant is for fwd and decode, and means nothing for bwd" run a.safetensors -o out.npz --backward --invariant
-refused 2 "attn run: --invariant is for fwd and decode, and means nothing for linear" run a.safetensors -o out.npz --linear --invariant
-refused 2 "attn run: --invariant is for fwd and decode, and means nothing for linear-bwd" \
+rejected 2 "attn run: --invariant is for fwd and decode, and means nothing for bwd" run a.safetensors -o out.npz --backward --invariant
+rejected 2 "attn run: --invariant is for fwd and decode, and means nothing for linear" run a.safetensors -o out.npz --linear --invariant
+rejected 2 "attn run: --invariant is for fwd and decode, and means nothing for linear-bwd" \
     run a.safetensors -o out.npz --linear --backward --invariant
-refused 3 "attn run: a.safetensors: options.reproducible is set; the bits of linear attention depend on the instruction set" \
+rejected 3 "attn run: a.safetensors: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     run a.safetensors -o out.npz --linear --reproducible
-refused 3 "attn run: a.safetensors: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
+rejected 3 "attn run: a.safetensors: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
     run a.safetensors -o out.npz --reproducible --isa=scalar
-refused 2 "attn bench: bwd:sq9:d8: --invariant is for fwd and decode, and means nothing for bwd" bench sq9:d8 bwd:sq9:d8 --invariant
-refused 3 "attn bench: linear:sq9:d8: options.reproducible is set; the bits of linear attention depend on the instruction set" \
+rejected 2 "attn bench: bwd:sq9:d8: --invariant is for fwd and decode, and means nothing for bwd" bench sq9:d8 bwd:sq9:d8 --invariant
+rejected 3 "attn bench: linear:sq9:d8: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     bench linear:sq9:d8 --reproducible
-refused 3 "attn explain: sq50:d16: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
+rejected 3 "attn explain: sq50:d16: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
     explain sq50:d16 --reproducible --isa=scalar
-refused 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
-refused 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
-refused 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8
-refused 3 "attn explain: sq9:d8:rope: rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope" explain sq9:d8:rope
+rejected 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
+rejected 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
+rejected 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8
+rejected 3 "attn explain: sq9:d8:rope: rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope" explain sq9:d8:rope
 
 # Output that cannot be written is an error too.
 if [ -c /dev/full ]; then

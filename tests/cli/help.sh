@@ -32,7 +32,7 @@ for command in run bench explain; do
     done
 done
 for command in run bench explain; do
-    ok "attn $command says where --reproducible holds" grep -q -e "--reproducible  *the same bits with avx2, avx512 and neon; scalar is refused" $command.txt
+    ok "attn $command says where --reproducible holds" grep -q -e "--reproducible  *the same bits with avx2, avx512 and neon; scalar is rejected" $command.txt
 done
 "$ATTN" explain --invariant fwd:f32:hq8:hkv2:sq1:skv4096:d64 >invariant.txt
 ok "explain --invariant has the cost" grep -q "decode in the order of tiles; options.invariant: .* 1.15 times their time (decode 1.3)" invariant.txt

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# layer.sh - a layer with its weights: a real one, small ones, and what is refused.
+# layer.sh - a layer with its weights: a real one, small ones, and what is rejected.
 . tests/cli/tap.sh
 "$ATTN" layer --help >/dev/null 2>&1 || {
     echo "skipped: built without libattn_layers"
@@ -53,144 +53,144 @@ ok "what is used is told" grep -q '"used":\[.*{"name":"wk","dtype":"f32","shape"
 ok "  and what is left" grep -q '"unused":\["dy","other"\]' y.json
 rm -f y.safetensors
 
-refused 2 "attn layer: --ignore: 'x' is none of mask, bias, scale, w, slopes, sink, bias_table, relative_keys, relative_values, relative_u, relative_v" \
+rejected 2 "attn layer: --ignore: 'x' is none of mask, bias, scale, w, slopes, sink, bias_table, relative_keys, relative_values, relative_u, relative_v" \
     layer small.safetensors -o out.npz --heads=4 --ignore=x
 cp small.safetensors same.safetensors
-refused 2 "attn layer: same.safetensors: this output is an input, which would be replaced" \
+rejected 2 "attn layer: same.safetensors: this output is an input, which would be replaced" \
     layer same.safetensors -o same.safetensors --heads=4 --heads-kv=2
-refused 2 "attn layer: no input file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer
-refused 2 "attn layer: no output file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer small.safetensors
-refused 2 "attn layer: small.safetensors: a multi-head layer needs --heads=N" layer small.safetensors -o out.npz
-refused 2 "attn layer: out.npy: expected a name that ends in .safetensors or .npz" layer small.safetensors -o out.npy --heads=4
-refused 2 "attn layer: small.safetensors: the width of x (8) is not a multiple of --heads (3); set --head-dim" \
+rejected 2 "attn layer: no input file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer
+rejected 2 "attn layer: no output file; for example: attn layer IN.safetensors -o OUT.safetensors --heads=12" layer small.safetensors
+rejected 2 "attn layer: small.safetensors: a multi-head layer needs --heads=N" layer small.safetensors -o out.npz
+rejected 2 "attn layer: out.npy: expected a name that ends in .safetensors or .npz" layer small.safetensors -o out.npy --heads=4
+rejected 2 "attn layer: small.safetensors: the width of x (8) is not a multiple of --heads (3); set --head-dim" \
     layer small.safetensors -o out.npz --heads=3
-refused 2 "attn layer: small.safetensors: layer: tensor 'wk' has shape [4, 8]; the layer has [8, 8]" layer small.safetensors -o out.npz --heads=4
-refused 2 "attn layer: x.safetensors: layer: no tensor is named q_proj_weight, q_proj.weight or wq" layer x.safetensors -o out.npz --heads=4
-refused 2 "attn layer: x.safetensors: no tensor is named dy (there are: x)" \
+rejected 2 "attn layer: small.safetensors: layer: tensor 'wk' has shape [4, 8]; the layer has [8, 8]" layer small.safetensors -o out.npz --heads=4
+rejected 2 "attn layer: x.safetensors: layer: no tensor is named q_proj_weight, q_proj.weight or wq" layer x.safetensors -o out.npz --heads=4
+rejected 2 "attn layer: x.safetensors: no tensor is named dy (there are: x)" \
     layer x.safetensors -o out.npz --heads=2 --weights-file=weights.safetensors --prefix=a. --backward
-refused 3 "attn layer: small.safetensors: a layer takes no layout; x is [batch, token, channel]" \
+rejected 3 "attn layer: small.safetensors: a layer takes no layout; x is [batch, token, channel]" \
     layer small.safetensors -o out.npz --heads=4 --layout=bshd
 "$MAKE" flat.safetensors x:f32:8
-refused 2 "attn layer: flat.safetensors: tensor 'x' has shape [8]; expected [token, channel] or [batch, token, channel]" \
+rejected 2 "attn layer: flat.safetensors: tensor 'x' has shape [8]; expected [token, channel] or [batch, token, channel]" \
     layer flat.safetensors -o out.npz --heads=4
 "$MAKE" half.safetensors x:f16:5x8
-refused 3 "attn layer: half.safetensors: tensor 'x' is f16; a layer computes in f32 or f64" layer half.safetensors -o out.npz --heads=4
+rejected 3 "attn layer: half.safetensors: tensor 'x' is f16; a layer computes in f32 or f64" layer half.safetensors -o out.npz --heads=4
 
 # Bad weights of every kind of layer: one line that names the tensor, and no file.
-# refused_weights MESSAGE KIND-FLAGS WEIGHT... : a file of x, context and these weights.
-refused_weights() {
+# rejected_weights MESSAGE KIND-FLAGS WEIGHT... : a file of x, context and these weights.
+rejected_weights() {
     tap_says=$1
     tap_flags=$2
     tap_code=$3
     shift 3
     "$MAKE" bad.safetensors x:f32:5x8 context:f32:7x6 "$@"
     # shellcheck disable=SC2086
-    refused "$tap_code" "attn layer: bad.safetensors: $tap_says" layer bad.safetensors -o out.npz $tap_flags
+    rejected "$tap_code" "attn layer: bad.safetensors: $tap_says" layer bad.safetensors -o out.npz $tap_flags
 }
 good='wq:f32:8x8 wk:f32:8x6 wv:f32:8x6'
 # shellcheck disable=SC2086
 {
-    refused_weights "layer: no tensor is named out_proj.weight, o_proj.weight or wo" --heads=2 2 $good
-    refused_weights "layer: tensor 'wo' has shape [8, 9]; the layer has [8, 8]" --heads=2 2 $good wo:f32:8x9
-    refused_weights "layer: tensor 'wo' is f64; the layer is f32" --heads=2 3 $good wo:f64:8x8
-    refused_weights "layer: tensor 'wo' has a NaN at element 0" --heads=2 2 $good wo:f32:8x8:nan
-    refused_weights "layer: tensor 'bq' has shape [7]; the layer has [8]" --heads=2 2 $good wo:f32:8x8 bq:f32:7
+    rejected_weights "layer: no tensor is named out_proj.weight, o_proj.weight or wo" --heads=2 2 $good
+    rejected_weights "layer: tensor 'wo' has shape [8, 9]; the layer has [8, 8]" --heads=2 2 $good wo:f32:8x9
+    rejected_weights "layer: tensor 'wo' is f64; the layer is f32" --heads=2 3 $good wo:f64:8x8
+    rejected_weights "layer: tensor 'wo' has a NaN at element 0" --heads=2 2 $good wo:f32:8x8:nan
+    rejected_weights "layer: tensor 'bq' has shape [7]; the layer has [8]" --heads=2 2 $good wo:f32:8x8 bq:f32:7
 }
 good='q_proj.weight:f32:10x8 kv_a_proj_with_mqa.weight:f32:6x8'
 # shellcheck disable=SC2086
 {
     good="$good kv_b_proj.weight:f32:14x4"
-    refused_weights "no tensor is named o_proj.weight" --heads=2 2 $good
-    refused_weights "layer: tensor 'o_proj.weight' has shape [8, 9]; the layer has [8, 8]" --heads=2 2 $good o_proj.weight:f32:8x9
-    refused_weights "layer: tensor 'o_proj.weight' is f64; the layer is f32" --heads=2 3 $good o_proj.weight:f64:8x8
-    refused_weights "layer: tensor 'o_proj.weight' has a NaN at element 0" --heads=2 2 $good o_proj.weight:f32:8x8:nan
-    refused_weights "tensor 'o_proj.weight' has shape [8]; expected [out, in]" --heads=2 2 $good o_proj.weight:f32:8
-    refused_weights "q_proj.weight has 10 rows and kv_b_proj.weight 14; both must be multiples of --heads (4)" --heads=4 2 $good o_proj.weight:f32:8x8
-    refused_weights "q_proj.weight has 10 rows, kv_a_proj_with_mqa.weight 6 and kv_b_proj.weight is [4, 4]: of 2 heads, no channels are left for the values" \
+    rejected_weights "no tensor is named o_proj.weight" --heads=2 2 $good
+    rejected_weights "layer: tensor 'o_proj.weight' has shape [8, 9]; the layer has [8, 8]" --heads=2 2 $good o_proj.weight:f32:8x9
+    rejected_weights "layer: tensor 'o_proj.weight' is f64; the layer is f32" --heads=2 3 $good o_proj.weight:f64:8x8
+    rejected_weights "layer: tensor 'o_proj.weight' has a NaN at element 0" --heads=2 2 $good o_proj.weight:f32:8x8:nan
+    rejected_weights "tensor 'o_proj.weight' has shape [8]; expected [out, in]" --heads=2 2 $good o_proj.weight:f32:8
+    rejected_weights "q_proj.weight has 10 rows and kv_b_proj.weight 14; both must be multiples of --heads (4)" --heads=4 2 $good o_proj.weight:f32:8x8
+    rejected_weights "q_proj.weight has 10 rows, kv_a_proj_with_mqa.weight 6 and kv_b_proj.weight is [4, 4]: of 2 heads, no channels are left for the values" \
         --heads=2 2 q_proj.weight:f32:10x8 kv_a_proj_with_mqa.weight:f32:6x8 kv_b_proj.weight:f32:4x4 o_proj.weight:f32:8x8
-    refused_weights "--rope is for multi-head layers; the weights of a latent layer say what is rotated" "--heads=2 --rope" 2 $good o_proj.weight:f32:8x8
-    refused_weights "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; the weights of a latent layer say them" \
+    rejected_weights "--rope is for multi-head layers; the weights of a latent layer say what is rotated" "--heads=2 --rope" 2 $good o_proj.weight:f32:8x8
+    rejected_weights "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; the weights of a latent layer say them" \
         "--heads=2 --heads-kv=1" 2 $good o_proj.weight:f32:8x8
-    refused_weights "--rel is for multi-head layers" "--heads=2 --rel=full" 2 $good o_proj.weight:f32:8x8
-    refused_weights "a latent layer needs --heads=N" "" 2 $good o_proj.weight:f32:8x8
+    rejected_weights "--rel is for multi-head layers" "--heads=2 --rel=full" 2 $good o_proj.weight:f32:8x8
+    rejected_weights "a latent layer needs --heads=N" "" 2 $good o_proj.weight:f32:8x8
 }
 good='w:f32:4 state.weight:f32:4x8'
 # shellcheck disable=SC2086
 {
-    refused_weights "layer: no tensor is named memory.weight" "" 2 $good
-    refused_weights "layer: tensor 'memory.weight' has shape [6, 4]; the layer has [4, 6]" "" 2 $good memory.weight:f32:6x4
-    refused_weights "layer: tensor 'memory.weight' is f64; the layer is f32" "" 3 $good memory.weight:f64:4x6
-    refused_weights "layer: tensor 'memory.weight' has a NaN at element 0" "" 2 $good memory.weight:f32:4x6:nan
-    refused_weights "--heads, --heads-kv, --head-dim, --head-dim-v and --rope are not for layers of kind additive" --heads=2 2 $good memory.weight:f32:4x6
-    refused_weights "layer: tensor 'w' has shape [8, 5]; the layer has [8, 6]" "" 2 w:f32:8x5
-    refused_weights "seq2seq: dim_state (8) is not dim_memory (6), which a dot product needs" --kind=dot 2 w:f32:8x5
+    rejected_weights "layer: no tensor is named memory.weight" "" 2 $good
+    rejected_weights "layer: tensor 'memory.weight' has shape [6, 4]; the layer has [4, 6]" "" 2 $good memory.weight:f32:6x4
+    rejected_weights "layer: tensor 'memory.weight' is f64; the layer is f32" "" 3 $good memory.weight:f64:4x6
+    rejected_weights "layer: tensor 'memory.weight' has a NaN at element 0" "" 2 $good memory.weight:f32:4x6:nan
+    rejected_weights "--heads, --heads-kv, --head-dim, --head-dim-v and --rope are not for layers of kind additive" --heads=2 2 $good memory.weight:f32:4x6
+    rejected_weights "layer: tensor 'w' has shape [8, 5]; the layer has [8, 6]" "" 2 w:f32:8x5
+    rejected_weights "seq2seq: dim_state (8) is not dim_memory (6), which a dot product needs" --kind=dot 2 w:f32:8x5
 }
 "$MAKE" alone.safetensors x:f32:5x8 w:f32:8x6
-refused 2 "attn layer: alone.safetensors: no tensor is named context, which x, of kind general, looks at" layer alone.safetensors -o out.npz
-refused 2 "attn layer: --kind: 'mla' is not multi-head, latent, additive, general or dot" layer small.safetensors -o out.npz --kind=mla
-refused 2 "attn layer: --rope-pairs: 'half' is not interleaved or halves" layer small.safetensors -o out.npz --heads=4 --rope-pairs=half
-refused 2 "attn layer: --rope-base: '0' is not a number above 0" layer small.safetensors -o out.npz --heads=4 --rope-base=0
-refused 2 "attn layer: --decode (0) is not within 1 and 2147483647" layer small.safetensors -o out.npz --heads=4 --decode=0
+rejected 2 "attn layer: alone.safetensors: no tensor is named context, which x, of kind general, looks at" layer alone.safetensors -o out.npz
+rejected 2 "attn layer: --kind: 'mla' is not multi-head, latent, additive, general or dot" layer small.safetensors -o out.npz --kind=mla
+rejected 2 "attn layer: --rope-pairs: 'half' is not interleaved or halves" layer small.safetensors -o out.npz --heads=4 --rope-pairs=half
+rejected 2 "attn layer: --rope-base: '0' is not a number above 0" layer small.safetensors -o out.npz --heads=4 --rope-base=0
+rejected 2 "attn layer: --decode (0) is not within 1 and 2147483647" layer small.safetensors -o out.npz --heads=4 --decode=0
 
 # What decoding does not take, and lengths, offsets and masks that do not fit.
 heads='--heads=4 --heads-kv=2'
 # shellcheck disable=SC2086
 {
-    refused 2 "attn layer: small.safetensors: --decode reads no token before it has come; add --causal, which says so" \
+    rejected 2 "attn layer: small.safetensors: --decode reads no token before it has come; add --causal, which says so" \
         layer small.safetensors -o out.npz $heads --decode
-    refused 2 "attn layer: small.safetensors: --decode reads no gradients; --backward needs all tokens at once" \
+    rejected 2 "attn layer: small.safetensors: --decode reads no gradients; --backward needs all tokens at once" \
         layer small.safetensors -o out.npz $heads --causal --decode --backward
-    refused 2 "attn layer: small.safetensors: --decode reads no dropout, which is for training" \
+    rejected 2 "attn layer: small.safetensors: --decode reads no dropout, which is for training" \
         layer small.safetensors -o out.npz $heads --causal --decode --dropout=0.1
-    refused 2 "attn layer: cross.safetensors: --decode reads no --causal with a context, which is there as a whole" \
+    rejected 2 "attn layer: cross.safetensors: --decode reads no --causal with a context, which is there as a whole" \
         layer cross.safetensors -o out.npz $heads --causal --decode
     for flag in --window=1,1 --chunk=2 --sparse=longformer/2/1; do
-        refused 2 "attn layer: cross.safetensors: --decode reads no window, chunk or term by distance with a context, in which a token has no place of its own" \
+        rejected 2 "attn layer: cross.safetensors: --decode reads no window, chunk or term by distance with a context, in which a token has no place of its own" \
             layer cross.safetensors -o out.npz $heads --decode $flag
     done
-    refused 2 "attn layer: small.safetensors: --page-size is for the cache of --decode" layer small.safetensors -o out.npz $heads --page-size=4
+    rejected 2 "attn layer: small.safetensors: --page-size is for the cache of --decode" layer small.safetensors -o out.npz $heads --page-size=4
     "$MAKE" odd.safetensors $small mask:bool:4x5
-    refused 2 "attn layer: odd.safetensors: tensor 'mask' [4, 5] does not broadcast to [2, 4, 5, 5] (batch, head, query, key); --ignore=mask leaves it out" \
+    rejected 2 "attn layer: odd.safetensors: tensor 'mask' [4, 5] does not broadcast to [2, 4, 5, 5] (batch, head, query, key); --ignore=mask leaves it out" \
         layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small mask:f32:5x5
-    refused 3 "attn layer: odd.safetensors: tensor 'mask' is f32; expected bool or u8 (1 = keep)" layer odd.safetensors -o out.npz $heads
+    rejected 3 "attn layer: odd.safetensors: tensor 'mask' is f32; expected bool or u8 (1 = keep)" layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small bias:f64:5x5
-    refused 3 "attn layer: odd.safetensors: tensor 'bias' is f64; expected f32" layer odd.safetensors -o out.npz $heads
+    rejected 3 "attn layer: odd.safetensors: tensor 'bias' is f64; expected f32" layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small mask:bool:5x5:1
-    refused 2 "attn layer: odd.safetensors: --decode reads no tensor 'mask'; --ignore=mask leaves it out" \
+    rejected 2 "attn layer: odd.safetensors: --decode reads no tensor 'mask'; --ignore=mask leaves it out" \
         layer odd.safetensors -o out.npz $heads --causal --decode
     "$MAKE" odd.safetensors $small sink:f32:2
-    refused 2 "attn layer: odd.safetensors: tensor 'sink' is f32 [2]; expected f32 [4]" layer odd.safetensors -o out.npz $heads
-    refused 2 "attn layer: small.safetensors: --t5 needs a tensor 'bias_table' [4, 32]" layer small.safetensors -o out.npz $heads --t5
-    refused 2 "attn layer: small.safetensors: --rel needs a tensor 'relative_keys' [4, 7, 2]" layer small.safetensors -o out.npz $heads --rel=shaw/3
+    rejected 2 "attn layer: odd.safetensors: tensor 'sink' is f32 [2]; expected f32 [4]" layer odd.safetensors -o out.npz $heads
+    rejected 2 "attn layer: small.safetensors: --t5 needs a tensor 'bias_table' [4, 32]" layer small.safetensors -o out.npz $heads --t5
+    rejected 2 "attn layer: small.safetensors: --rel needs a tensor 'relative_keys' [4, 7, 2]" layer small.safetensors -o out.npz $heads --rel=shaw/3
     "$MAKE" odd.safetensors $small bias_table:f32:4x7
-    refused 2 "attn layer: odd.safetensors: tensor 'bias_table' is f32 [4, 7]; expected f32 [4, 5]" layer odd.safetensors -o out.npz $heads --clipped=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'bias_table' is f32 [4, 7]; expected f32 [4, 5]" layer odd.safetensors -o out.npz $heads --clipped=2
     "$MAKE" odd.safetensors $small lengths_kv:i32:3:3
-    refused 2 "attn layer: odd.safetensors: tensor 'lengths_kv' has 3 numbers; x has a batch of 2" layer odd.safetensors -o out.npz $heads
+    rejected 2 "attn layer: odd.safetensors: tensor 'lengths_kv' has 3 numbers; x has a batch of 2" layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small lengths_kv:i32:2:6
-    refused 2 "attn layer: odd.safetensors: tensor 'lengths_kv': number 0 (6) is not within 0 and 5" layer odd.safetensors -o out.npz $heads
+    rejected 2 "attn layer: odd.safetensors: tensor 'lengths_kv': number 0 (6) is not within 0 and 5" layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small lengths_q:f32:2
-    refused 2 "attn layer: odd.safetensors: tensor 'lengths_q' is f32 [2]; expected whole numbers, one for each batch entry" \
+    rejected 2 "attn layer: odd.safetensors: tensor 'lengths_q' is f32 [2]; expected whole numbers, one for each batch entry" \
         layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small cu_seqlens_q:i32:2:0
-    refused 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': packed sequences are [token, channel], and x has 3 axes" \
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': packed sequences are [token, channel], and x has 3 axes" \
         layer odd.safetensors -o out.npz $heads
 }
 packed='x:f32:5x8 wq:f32:8x8 wk:f32:8x8 wv:f32:8x8 wo:f32:8x8'
 # shellcheck disable=SC2086
 {
     "$MAKE" odd.safetensors $packed cu_seqlens_q:i32:2:0
-    refused 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': number 1 (0) is not within 5 and 5" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': number 1 (0) is not within 5 and 5" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed cu_seqlens_q:i32:3:1
-    refused 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': number 0 (1) is not within 0 and 0" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': number 0 (1) is not within 0 and 0" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed cu_seqlens_q:i32:0
-    refused 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' is empty; it begins with 0" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' is empty; it begins with 0" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed cu_seqlens_q:i32:1:0
-    refused 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' has no end; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' has no end; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed cu_seqlens_kv:i32:1:0
-    refused 2 "attn layer: odd.safetensors: no tensor is named cu_seqlens_q, and x is packed" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: no tensor is named cu_seqlens_q, and x is packed" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed context:f32:5x8 cu_seqlens_q:i32:1:0
-    refused 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' has no end; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' has no end; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
 }
 
 tap_done

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """attn run --linear against the recurrence stated here once more, on freshly seeded numbers; its gradients against differences of
-attn run itself; attn explain and attn check of linear problems; what is refused.
+attn run itself; attn explain and attn check of linear problems; what is rejected.
 
 usage: linear.py ATTN [SEED]
 """

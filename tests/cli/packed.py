@@ -79,7 +79,7 @@ def main():
         check("view: an entry for each sequence", done.returncode == 0 and json.loads(done.stdout)["entries"] == len(LENGTHS), done.stderr)
     save("both.safetensors", TOKENS, **parts, lengths_q=([4], list(LENGTHS)))
     done = run("top", "both.safetensors", "--token=w1", "--layout=bshd")
-    check("lengths beside cu_seqlens are refused", done.returncode == 2 and
+    check("lengths beside cu_seqlens are rejected", done.returncode == 2 and
           done.stderr == "attn top: both.safetensors: tensor 'lengths_q': packed sequences have their lengths from cu_seqlens\n", done.stderr)
     print(f"1..{count}")
     return failed > 0

@@ -32,8 +32,8 @@ same() {
     }
 }
 
-# refused STATUS MESSAGE ARGUMENT...: the command fails with exactly this line, prints nothing else and leaves no output file.
-refused() {
+# rejected STATUS MESSAGE ARGUMENT...: the command fails with exactly this line, prints nothing else and leaves no output file.
+rejected() {
     tap_status=$1
     tap_message=$2
     shift 2

@@ -105,7 +105,7 @@ def main():
     for words in (["run", "no\x9b\u202e"], ["ru\u202e"], ["top", "--tok\x9b"], ["explain", "fwd:\u2066sq"], ["mask", "\u202ecausal", "-n3"],
                   ["einsum", "b\x9b,b->b"], ["check", "fwd:\u202ef32"], ["plot", "wei\u202e", "x"], ["hopfield", "no\x9b"]):
         _, err = run(*words, status=2)
-        clean(f"{words[0]!a} refuses", err)
+        clean(f"{words[0]!a} rejects", err)
     check("broken UTF-8", b"zz??'" in subprocess.run([ATTN, b"zz\x9b\xff"], capture_output=True, check=False).stderr)
 
     os.makedirs("suite")

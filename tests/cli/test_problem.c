@@ -70,7 +70,7 @@ static void defaults_and_order(void **state)
     prints("sq09223372036854775807:d0", "fwd:f32:sq9223372036854775807:d0");
 }
 
-static void refuses(void **state)
+static void rejects(void **state)
 {
     (void)state;
     static const struct {
@@ -152,7 +152,7 @@ static void refuses(void **state)
     }
 }
 
-static void refuses_long_words(void **state)
+static void rejects_long_words(void **state)
 {
     (void)state;
     char text[300];
@@ -350,7 +350,7 @@ static void builds_what_the_library_has(void **state)
     assert_int_equal(problem_build(&spec, &problem, &tensors, &error), ATTN_ERR_UNSUPPORTED);
 }
 
-static void refuses_sizes_that_overflow(void **state)
+static void rejects_sizes_that_overflow(void **state)
 {
     (void)state;
     problem_spec spec;
@@ -408,13 +408,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(canonical_strings),
         cmocka_unit_test(defaults_and_order),
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(refuses_long_words),
+        cmocka_unit_test(rejects),
+        cmocka_unit_test(rejects_long_words),
         cmocka_unit_test(names_what_is_missing),
         cmocka_unit_test(names_words_of_linear_attention),
         cmocka_unit_test(builds_problems),
         cmocka_unit_test(builds_what_the_library_has),
-        cmocka_unit_test(refuses_sizes_that_overflow),
+        cmocka_unit_test(rejects_sizes_that_overflow),
         cmocka_unit_test(prints_into_small_memory),
         cmocka_unit_test(edit_distances),
         cmocka_unit_test(the_table_is_whole),

@@ -46,8 +46,8 @@ block rows.html 0 | head -c 112 | cmp - expected_rows.bin
 ok "  two queries of one head" same "$?" 0
 "$MAKE" odd.safetensors weights:f64:3x5:0.2
 printed "one head, in f64" '"keys":[^0-9]*5' view odd.safetensors -o odd.html --json
-refused 2 "attn view: made.safetensors has weights and no q: the flags of a mechanism would change nothing" view made.safetensors -o out.svg --causal
+rejected 2 "attn view: made.safetensors has weights and no q: the flags of a mechanism would change nothing" view made.safetensors -o out.svg --causal
 "$MAKE" odd.safetensors weights:i32:3x5
-refused 2 "attn view: odd.safetensors: tensor 'weights' is i32 with 2 axes; expected floats, [head, query, key]" view odd.safetensors -o out.svg
+rejected 2 "attn view: odd.safetensors: tensor 'weights' is i32 with 2 axes; expected floats, [head, query, key]" view odd.safetensors -o out.svg
 
 tap_done

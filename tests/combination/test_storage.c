@@ -50,7 +50,7 @@ static const feature_sizes sizes[2][4] = {
 
 #define COUNT(array) (int)(sizeof(array) / sizeof *(array))
 
-static int is_refused(attn_op op, const char *type, const char *layout)
+static int is_rejected(attn_op op, const char *type, const char *layout)
 {
     return op == ATTN_BACKWARD && (strstr(type, "+integers") || strstr(layout, "+pages")); /* tests/unit has the messages */
 }
@@ -85,7 +85,7 @@ static void check_all(attn_op op)
     int count = 0;
     for (int type = 0; type < COUNT(types); type++)
         for (int layout = 0; layout < COUNT(layouts); layout++)
-            for (int n = 0; n < 8 * 4 && !is_refused(op, types[type].words, layouts[layout]); n += EVERY(1), count++)
+            for (int n = 0; n < 8 * 4 && !is_rejected(op, types[type].words, layouts[layout]); n += EVERY(1), count++)
                 worst = fmax(worst, check(op, type, layout, n / 4, n % 4));
     print_message("operation %d: %d problems, at most %.3f of the bound\n", (int)op, count, worst);
 }

@@ -62,7 +62,7 @@ static const struct {
 
 typedef struct tally {
     int singles[ATTN_FEATURES]; /* problems with this bit that the walk has run */
-    int ran, refused;
+    int ran, rejected;
     double worst;
 } tally;
 
@@ -70,7 +70,7 @@ typedef struct task {
     int walk; /* of sizes */
     attn_dtype dtype;
     int available; /* the walk takes a problem without features */
-    int threes;    /* of three bits two may be refused by a rule of theirs before the third, which no walk has, is looked at */
+    int threes;    /* of three bits two may be rejected by a rule of theirs before the third, which no walk has, is looked at */
     tally *all;
 } task;
 
@@ -123,8 +123,8 @@ static int is_of_others(const combination *c, attn_op op, const attn_error *erro
     return error->tensor >= 0 && c->wanted[error->tensor] && tensors_about(error->tensor)->role[op] == ATTN_ROLE_NONE;
 }
 
-static void check_refusal(const task *t, const combination *c, attn_op op, attn_feature_set used, const feature_way *const *ways,
-                          int count, const attn_error *error)
+static void check_rejection(const task *t, const combination *c, attn_op op, attn_feature_set used, const feature_way *const *ways,
+                            int count, const attn_error *error)
 {
     attn_feature_set least = ~(attn_feature_set)0; /* some of these no walk has */
     const attn_walk_type *type;
@@ -132,10 +132,10 @@ static void check_refusal(const task *t, const combination *c, attn_op op, attn_
         if (type->op == op) least &= ~type->supported;
     for (int n = 0; n < count; n++)
         if (names(error, ways[n], t->threes ? used : used & least) || is_apart(op, used) || is_of_others(c, op, error)) {
-            t->all->refused++;
+            t->all->rejected++;
             return;
         }
-    fail_msg("%s, operation %d: refused by '%s'", c->text, (int)op, error->message);
+    fail_msg("%s, operation %d: rejected by '%s'", c->text, (int)op, error->message);
 }
 
 /* Which walks the plan has, held against what they support. */
@@ -188,7 +188,7 @@ static int is_available(const task *t, const feature_way *base, attn_error *erro
     return taken;
 }
 
-/* RAN: or refused as it should be.  APART: a rule says so.  FAILED: the error says why not. */
+/* RAN: or rejected as it should be.  APART: a rule says so.  FAILED: the error says why not. */
 typedef enum fate { RAN, APART, FAILED } fate;
 
 static fate check_ways(const task *t, const feature_way *const *ways, int count, uint64_t seed, attn_error *error)
@@ -212,7 +212,7 @@ static fate check_ways(const task *t, const feature_way *const *ways, int count,
         for (int bit = 0; bit < ATTN_FEATURES && taken; bit++) t->all->singles[bit] += (int)(used >> bit & 1);
     } else if (is_supported(op, used)) {
         is = is_of_others(&c, op, error) || is_apart(op, used) ? APART : FAILED;
-    } else check_refusal(t, &c, op, used, ways, count, error);
+    } else check_rejection(t, &c, op, used, ways, count, error);
     combination_free(&c);
     return is;
 }
@@ -306,8 +306,8 @@ static void check_walk(int walk, attn_dtype dtype)
             fail_msg("%s has never run %s", row->name, feature_name(bit));
     }
     if (count < sizes[walk].least) fail_msg("%s supports %d features; it had %d", row->name, count, sizes[walk].least);
-    print_message("%s in %s: %d features, %d problems ran, at most %.3f of the bound, %d were refused\n", row->name,
-                  attn_dtype_name(dtype), count, all.ran, all.worst, all.refused);
+    print_message("%s in %s: %d features, %d problems ran, at most %.3f of the bound, %d were rejected\n", row->name,
+                  attn_dtype_name(dtype), count, all.ran, all.worst, all.rejected);
 }
 
 static void test_rows(void **state)
@@ -360,8 +360,8 @@ static void test_triples(void **state)
             fail_msg("%s in %s, %s, %s and %s: %s", sizes[walk].type->name, attn_dtype_name(t.dtype), feature_name(bits[0]),
                      feature_name(bits[1]), feature_name(bits[2]), error.message);
     }
-    print_message("%d problems of three ran, at most %.3f of the bound, %d were refused, %d kept apart\n", all.ran, all.worst,
-                  all.refused, apart_ones);
+    print_message("%d problems of three ran, at most %.3f of the bound, %d were rejected, %d kept apart\n", all.ran, all.worst,
+                  all.rejected, apart_ones);
     assert_true(all.ran >= CASES(700));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_counts.c - the numbers of section 14 of the specification, with its rulings where a source is wrong; the estimates of
- * section 13; what the scale does to the variance of scores (1.15); what is refused, with the exact message. */
+ * section 13; what the scale does to the variance of scores (1.15); what is rejected, with the exact message. */
 #include "test.h"
 
 #include <math.h>
@@ -164,13 +164,13 @@ static void test_variance_of_scores(void **state)
     }
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
     attn_cost c = {.struct_size = sizeof c, .scores = 7};
     attn_error e;
     attn_cost_problem p = heads_of(ATTN_COST_METHOD_TILED, 1, 4, 8, 8, ATTN_F32);
-#define REFUSED(change, want, text)                                                                                                \
+#define REJECTED(change, want, text)                                                                                               \
     do {                                                                                                                           \
         attn_cost_problem was = p;                                                                                                 \
         change;                                                                                                                    \
@@ -178,16 +178,16 @@ static void test_refused(void **state)
         assert_string_equal(e.message, text);                                                                                      \
         p = was;                                                                                                                   \
     } while (0)
-    REFUSED(p.struct_size = 4, ATTN_ERR_ARGUMENT, "attn_cost_problem.struct_size is 4; set it to sizeof(attn_cost_problem)");
-    REFUSED(p.struct_size = sizeof p + 1, ATTN_ERR_ARGUMENT,
-            "attn_cost_problem.struct_size is 145; set it to sizeof(attn_cost_problem)");
-    REFUSED(p.reserved[2] = 7, ATTN_ERR_ARGUMENT, "cost: reserved[2] is 7; it must be 0");
-    REFUSED(p.method = (attn_cost_method)9, ATTN_ERR_ARGUMENT, "cost: method is 9; known: 0 (tiled), 1 (matrix), 2 (linear)");
-    REFUSED(p.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cost: dtype is i8; it must be f32, f64, f16 or bf16");
-    REFUSED(p.shape.len_q = -1, ATTN_ERR_SHAPE, "cost: len_q (-1) is negative");
-    REFUSED(p.shape.heads_kv = 3, ATTN_ERR_SHAPE, "cost: heads_q (4) is not a multiple of heads_kv (3)");
-    REFUSED(p.pairs = -1, ATTN_ERR_ARGUMENT, "cost: pairs is -1; it must be 0 or more");
-    REFUSED(p.pairs = 257, ATTN_ERR_ARGUMENT, "cost: pairs (257) are more than there are (256)");
+    REJECTED(p.struct_size = 4, ATTN_ERR_ARGUMENT, "attn_cost_problem.struct_size is 4; set it to sizeof(attn_cost_problem)");
+    REJECTED(p.struct_size = sizeof p + 1, ATTN_ERR_ARGUMENT,
+             "attn_cost_problem.struct_size is 145; set it to sizeof(attn_cost_problem)");
+    REJECTED(p.reserved[2] = 7, ATTN_ERR_ARGUMENT, "cost: reserved[2] is 7; it must be 0");
+    REJECTED(p.method = (attn_cost_method)9, ATTN_ERR_ARGUMENT, "cost: method is 9; known: 0 (tiled), 1 (matrix), 2 (linear)");
+    REJECTED(p.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cost: dtype is i8; it must be f32, f64, f16 or bf16");
+    REJECTED(p.shape.len_q = -1, ATTN_ERR_SHAPE, "cost: len_q (-1) is negative");
+    REJECTED(p.shape.heads_kv = 3, ATTN_ERR_SHAPE, "cost: heads_q (4) is not a multiple of heads_kv (3)");
+    REJECTED(p.pairs = -1, ATTN_ERR_ARGUMENT, "cost: pairs is -1; it must be 0 or more");
+    REJECTED(p.pairs = 257, ATTN_ERR_ARGUMENT, "cost: pairs (257) are more than there are (256)");
     assert_int_equal(attn_cost_estimate(NULL, &c, &e), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_cost_estimate(&p, NULL, &e), ATTN_ERR_ARGUMENT);
     assert_true(c.scores == 7);
@@ -203,7 +203,7 @@ int main(void)
         cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_variance_of_scores),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

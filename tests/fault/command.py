@@ -158,7 +158,7 @@ class Bench:
         if not re.match(r"attn\b.*: ", said.split("\n")[-1]):
             return name, f"no sentence: {said[-200:]!r}"
         if self.output and written != before.get(self.output):
-            return name, f"refused, and the file was touched: {said[-200:]}"
+            return name, f"rejected, and the file was touched: {said[-200:]}"
         return None
 
 

@@ -9,7 +9,7 @@
 static void test_each_allocation(void **state)
 {
     (void)state;
-    int failed = 1, refused = 0;
+    int failed = 1, rejected = 0;
     for (int n = 1; failed; n++) {
         sweep cases;
         const long before = fault_live();
@@ -17,11 +17,11 @@ static void test_each_allocation(void **state)
         const int made = sweep_create(&cases, (sweep_tile){12, 64}, 1, 0);
         failed = fault_disarm();
         assert_int_equal(made, !failed);
-        refused += failed;
+        rejected += failed;
         sweep_destroy(&cases);
         assert_int_equal(fault_live(), before);
     }
-    assert_true(refused > 1); /* it grows */
+    assert_true(rejected > 1); /* it grows */
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_hopfield.c - associative memory: against ref/, known numbers and finite differences; energies that never rise; what is
- * refused, with the exact message. */
+ * rejected, with the exact message. */
 #include "test.h"
 
 #include <math.h>
@@ -237,7 +237,7 @@ static void test_is_attention(void **state)
     assert_memory_equal(o, updated, sizeof o);
 }
 
-#define REFUSED(change, call, status, text)                                                                                        \
+#define REJECTED(change, call, status, text)                                                                                       \
     do {                                                                                                                           \
         attn_hopfield m = memory;                                                                                                  \
         change;                                                                                                                    \
@@ -247,38 +247,38 @@ static void test_is_attention(void **state)
     } while (0)
 #define UPDATE update(&m, COUNT, x, out, NULL, &error)
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     double out[COUNT][N], share;
     attn_error error;
     (void)state;
     for (int i = 0; i < COUNT * N; i++) out[i / N][i % N] = 5;
     const attn_options unknown = {.struct_size = sizeof unknown, .isa = (attn_isa)99};
-    REFUSED(m.options = &unknown, attn_hopfield_separation(&m, &share, &error), ATTN_ERR_ARGUMENT,
-            "options.isa is 99; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
-    REFUSED(m.struct_size = 3, UPDATE, ATTN_ERR_ARGUMENT, "attn_hopfield.struct_size is 3; set it to sizeof(attn_hopfield)");
-    REFUSED(m.dtype = ATTN_F16, UPDATE, ATTN_ERR_UNSUPPORTED, "hopfield: dtype is f16; it must be f32 or f64");
-    REFUSED(m.stored = 0, UPDATE, ATTN_ERR_SHAPE, "hopfield: stored (0) is not at least 1");
-    REFUSED(m.dim = -2, UPDATE, ATTN_ERR_SHAPE, "hopfield: dim (-2) is not at least 1");
-    REFUSED(m.dim = INT64_MAX / 2, UPDATE, ATTN_ERR_SHAPE, "hopfield: the arrays have more bytes than 64 bits count");
-    REFUSED(m.beta = -1, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: beta is -1; it must be above 0 and finite (0 for 1)");
-    REFUSED(m.patterns.data = NULL, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: patterns is missing");
-    REFUSED(m.reserved[1] = 4, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: reserved[1] is 4; it must be 0");
-    REFUSED((void)m, update(NULL, COUNT, x, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: memory is NULL");
-    REFUSED((void)m, update(&m, -1, x, out, NULL, &error), ATTN_ERR_SHAPE, "hopfield: count (-1) is negative");
-    REFUSED((void)m, update(&m, 1, NULL, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: states is missing");
-    REFUSED((void)m, update(&m, 1, out, out, NULL, &error), ATTN_ERR_STRIDE,
-            "hopfield: updated and states share elements; an output overlaps nothing");
-    REFUSED((void)m, retrieve(&m, 1, x, -1, 0, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: most (-1) is negative");
-    REFUSED((void)m, retrieve(&m, 1, x, 1, -0.5, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
-            "hopfield: tolerance is -0.5; it must be at least 0");
-    REFUSED((void)m, retrieve(&m, 1, x, 1, 0, NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: updated is missing");
-    REFUSED((void)m, retrieve(&m, 1, out, 1, 0, out, NULL, NULL, &error), ATTN_ERR_STRIDE,
-            "hopfield: updated and states share elements; an output overlaps nothing");
-    REFUSED((void)m, classical(&m, (attn_hopfield_order)2, 1, x, out, NULL, &error), ATTN_ERR_ARGUMENT,
-            "hopfield: order is 2; known: 0 (synchronous), 1 (asynchronous)");
+    REJECTED(m.options = &unknown, attn_hopfield_separation(&m, &share, &error), ATTN_ERR_ARGUMENT,
+             "options.isa is 99; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
+    REJECTED(m.struct_size = 3, UPDATE, ATTN_ERR_ARGUMENT, "attn_hopfield.struct_size is 3; set it to sizeof(attn_hopfield)");
+    REJECTED(m.dtype = ATTN_F16, UPDATE, ATTN_ERR_UNSUPPORTED, "hopfield: dtype is f16; it must be f32 or f64");
+    REJECTED(m.stored = 0, UPDATE, ATTN_ERR_SHAPE, "hopfield: stored (0) is not at least 1");
+    REJECTED(m.dim = -2, UPDATE, ATTN_ERR_SHAPE, "hopfield: dim (-2) is not at least 1");
+    REJECTED(m.dim = INT64_MAX / 2, UPDATE, ATTN_ERR_SHAPE, "hopfield: the arrays have more bytes than 64 bits count");
+    REJECTED(m.beta = -1, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: beta is -1; it must be above 0 and finite (0 for 1)");
+    REJECTED(m.patterns.data = NULL, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: patterns is missing");
+    REJECTED(m.reserved[1] = 4, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: reserved[1] is 4; it must be 0");
+    REJECTED((void)m, update(NULL, COUNT, x, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: memory is NULL");
+    REJECTED((void)m, update(&m, -1, x, out, NULL, &error), ATTN_ERR_SHAPE, "hopfield: count (-1) is negative");
+    REJECTED((void)m, update(&m, 1, NULL, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: states is missing");
+    REJECTED((void)m, update(&m, 1, out, out, NULL, &error), ATTN_ERR_STRIDE,
+             "hopfield: updated and states share elements; an output overlaps nothing");
+    REJECTED((void)m, retrieve(&m, 1, x, -1, 0, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: most (-1) is negative");
+    REJECTED((void)m, retrieve(&m, 1, x, 1, -0.5, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
+             "hopfield: tolerance is -0.5; it must be at least 0");
+    REJECTED((void)m, retrieve(&m, 1, x, 1, 0, NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: updated is missing");
+    REJECTED((void)m, retrieve(&m, 1, out, 1, 0, out, NULL, NULL, &error), ATTN_ERR_STRIDE,
+             "hopfield: updated and states share elements; an output overlaps nothing");
+    REJECTED((void)m, classical(&m, (attn_hopfield_order)2, 1, x, out, NULL, &error), ATTN_ERR_ARGUMENT,
+             "hopfield: order is 2; known: 0 (synchronous), 1 (asynchronous)");
     attn_hopfield_tensors t = {.struct_size = sizeof t, .states = attn_in(x), .updated = attn_out(out)};
-#define WITH(change, status, text) REFUSED(change, attn_hopfield_update(&m, COUNT, &t, &error), status, text)
+#define WITH(change, status, text) REJECTED(change, attn_hopfield_update(&m, COUNT, &t, &error), status, text)
     WITH(t.energy = attn_out(NULL), ATTN_ERR_ARGUMENT, "hopfield: energy is NULL");
     WITH((t.energy = (attn_output){0}, t.iterations = attn_out(out)), ATTN_ERR_ARGUMENT,
          "hopfield: iterations is there; attn_hopfield_update has no use for it");
@@ -294,26 +294,26 @@ static void test_refused(void **state)
     WITH((t.states = attn_in(ATTN_LATER)), ATTN_ERR_ARGUMENT, "hopfield: states is ATTN_LATER, and this call computes");
     WITH((t.states = attn_in(x), t.call = (const attn_call *)(const void *)x), ATTN_ERR_ARGUMENT,
          "hopfield: call is there; a memory has nothing else that changes from call to call");
-    REFUSED((void)m, attn_hopfield_update(&m, COUNT, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: tensors is NULL");
-    REFUSED((void)m, attn_hopfield_separation(&m, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: separation is NULL");
-    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 1, 0, 1, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
-            "hopfield: points (1) is not at least 2");
-    REFUSED((void)m, attn_hopfield_landscape(&m, N, 2, 0, 1, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
-            "hopfield: axis (10) is not within 0..9");
-    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, INFINITY, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
-            "hopfield: low and high are 0 and inf; they must be finite");
-    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, out[0], out[0] + 1, &error), ATTN_ERR_STRIDE,
-            "hopfield: x and energy share elements; an output overlaps nothing");
-    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, out[0], (double *)(void *)X, &error), ATTN_ERR_STRIDE,
-            "hopfield: energy and patterns share elements; an output overlaps nothing");
-    REFUSED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, NULL, out[0], &error), ATTN_ERR_ARGUMENT, "hopfield: x is NULL");
-    REFUSED((void)m, attn_hopfield_basin(&m, 0, 0, 1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
-            "hopfield: samples (0) is not at least 1");
-    REFUSED((void)m, attn_hopfield_basin(&m, M, 1, 1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
-            "hopfield: index (7) is not within 0..6");
-    REFUSED((void)m, attn_hopfield_basin(&m, 0, 1, -1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
-            "hopfield: noise is -1; it must be at least 0 and finite");
-    REFUSED((void)m, attn_hopfield_basin(&m, 0, 1, 1, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: share is NULL");
+    REJECTED((void)m, attn_hopfield_update(&m, COUNT, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: tensors is NULL");
+    REJECTED((void)m, attn_hopfield_separation(&m, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: separation is NULL");
+    REJECTED((void)m, attn_hopfield_landscape(&m, 0, 1, 0, 1, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
+             "hopfield: points (1) is not at least 2");
+    REJECTED((void)m, attn_hopfield_landscape(&m, N, 2, 0, 1, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
+             "hopfield: axis (10) is not within 0..9");
+    REJECTED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, INFINITY, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
+             "hopfield: low and high are 0 and inf; they must be finite");
+    REJECTED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, out[0], out[0] + 1, &error), ATTN_ERR_STRIDE,
+             "hopfield: x and energy share elements; an output overlaps nothing");
+    REJECTED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, out[0], (double *)(void *)X, &error), ATTN_ERR_STRIDE,
+             "hopfield: energy and patterns share elements; an output overlaps nothing");
+    REJECTED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, NULL, out[0], &error), ATTN_ERR_ARGUMENT, "hopfield: x is NULL");
+    REJECTED((void)m, attn_hopfield_basin(&m, 0, 0, 1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
+             "hopfield: samples (0) is not at least 1");
+    REJECTED((void)m, attn_hopfield_basin(&m, M, 1, 1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
+             "hopfield: index (7) is not within 0..6");
+    REJECTED((void)m, attn_hopfield_basin(&m, 0, 1, -1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
+             "hopfield: noise is -1; it must be at least 0 and finite");
+    REJECTED((void)m, attn_hopfield_basin(&m, 0, 1, 1, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: share is NULL");
 }
 
 int main(void)
@@ -325,6 +325,6 @@ int main(void)
                                        cmocka_unit_test(test_basin_and_landscape),
                                        cmocka_unit_test(test_classical),
                                        cmocka_unit_test(test_is_attention),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, draw, NULL);
 }

@@ -47,8 +47,8 @@ attn_status sound_compute(const sound *s, attn_error *error);
 /* 1 if no tensor's memory has changed. */
 int sound_untouched(const sound *s);
 
-/* Fails unless planning is refused, naming tensor n, and nothing was written; or unless planning succeeds and executing is
- * refused. `what` is for the message. */
+/* Fails unless planning is rejected, naming tensor n, and nothing was written; or unless planning succeeds and executing is
+ * rejected. `what` is for the message. */
 void expect_no_plan(const sound *s, attn_status status, int n, const char *what);
 void expect_no_execute(const sound *s, attn_status status, int n, const char *what);
 

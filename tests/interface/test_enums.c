@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_enums.c - every enum and switch of a problem and of options, at values that are none: refused, and named. */
+ * test_enums.c - every enum and switch of a problem and of options, at values that are none: rejected, and named. */
 #include "sound.h"
 
 #include <limits.h>

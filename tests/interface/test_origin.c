@@ -101,7 +101,7 @@ static void test_entries(void **state)
     }
 }
 
-/* Of chunks of queries, forward with options.invariant where it is not refused. */
+/* Of chunks of queries, forward with options.invariant where it is not rejected. */
 static void test_chunks(void **state)
 {
     static whole w;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_overlap.c - outputs share elements with no input and no other output, which is decided element by element: tensors that are
- * interleaved in one buffer are fine and computed as if they were apart; one shared element is refused, and both tensors named. */
+ * interleaved in one buffer are fine and computed as if they were apart; one shared element is rejected, and both tensors named. */
 #include "sound.h"
 
 #include "testing/random/random.h"
@@ -64,8 +64,8 @@ static void strides(int64_t stride[4], int64_t b, int64_t h, int64_t t, int64_t 
     stride[0] = b, stride[1] = h, stride[2] = t, stride[3] = c;
 }
 
-/* Refused when it is executed, with outputs untouched; the error names x and y. */
-static void refused_bytes(attn_op op, const attn_tensors *t, int x, int y, void *memory, size_t bytes, int line)
+/* Rejected when it is executed, with outputs untouched; the error names x and y. */
+static void rejected_bytes(attn_op op, const attn_tensors *t, int x, int y, void *memory, size_t bytes, int line)
 {
     attn_error error;
     attn_plan *plan;
@@ -89,7 +89,7 @@ static void refused_bytes(attn_op op, const attn_tensors *t, int x, int y, void 
     }
     free(before);
 }
-#define REFUSED(op, t, x, y, memory) refused_bytes(op, t, x, y, memory, sizeof(memory), __LINE__)
+#define REJECTED(op, t, x, y, memory) rejected_bytes(op, t, x, y, memory, sizeof(memory), __LINE__)
 
 /* Element i of dense [B, H, S, D]. */
 #define FOR_EACH_ELEMENT(i)                                                                                                        \
@@ -120,11 +120,11 @@ static void test_interleaved(void **state)
     for (size_t g = 3 * ALL * sizeof *out; g < sizeof out; g++) assert_int_equal(((unsigned char *)out)[g], SOUND_PATTERN);
 
     t.grad_k.data = out + H * D - 1; /* one element of each row of dQ */
-    REFUSED(ATTN_BACKWARD, &t, grad_q, grad_k, out);
+    REJECTED(ATTN_BACKWARD, &t, grad_q, grad_k, out);
     t.grad_k.data = out + H * D + 1; /* and of dV */
-    REFUSED(ATTN_BACKWARD, &t, grad_k, grad_v, out);
+    REJECTED(ATTN_BACKWARD, &t, grad_k, grad_v, out);
     t.grad_k.data = out + H * D, t.grad_v.data = out + H * D;
-    REFUSED(ATTN_BACKWARD, &t, grad_k, grad_v, out);
+    REJECTED(ATTN_BACKWARD, &t, grad_k, grad_v, out);
     t.grad_v.data = out + 2 * H * D;
     run(ATTN_BACKWARD, &t);
 }
@@ -147,9 +147,9 @@ static void test_output_among_inputs(void **state)
     FOR_EACH_ELEMENT(i) assert_true(memory[(((b * S + j) * 4 + 3) * H + h) * D + c] == all.o[i]);
     assert_memory_equal(own_lse, all.lse, sizeof own_lse);
     t.o.data = memory + 3 * H * D - 1;
-    REFUSED(ATTN_FORWARD, &t, o, v, memory);
+    REJECTED(ATTN_FORWARD, &t, o, v, memory);
     t.o.data = memory; /* in place of q: read after it is written, by other tasks */
-    REFUSED(ATTN_FORWARD, &t, o, q, memory);
+    REJECTED(ATTN_FORWARD, &t, o, q, memory);
 }
 
 /* K and V in one cache, [B, S, 2, H, D], head by head or token by token; inputs may share anything. */
@@ -193,16 +193,16 @@ static void test_dense(void **state)
     run(ATTN_FORWARD, &t);
     assert_memory_equal(memory + ALL, all.o, sizeof all.o);
     t.o.data = memory + ALL / 2; /* half of v */
-    REFUSED(ATTN_FORWARD, &t, o, v, memory);
+    REJECTED(ATTN_FORWARD, &t, o, v, memory);
     t.o.data = memory + ALL - 1; /* the last element */
-    REFUSED(ATTN_FORWARD, &t, o, v, memory);
+    REJECTED(ATTN_FORWARD, &t, o, v, memory);
     t.o.data = memory;
-    REFUSED(ATTN_FORWARD, &t, o, v, memory);
+    REJECTED(ATTN_FORWARD, &t, o, v, memory);
     t.v.data = memory + ALL, t.o.data = memory + 1;
-    REFUSED(ATTN_FORWARD, &t, o, v, memory);
+    REJECTED(ATTN_FORWARD, &t, o, v, memory);
     t.o.data = memory, t.v.data = all.v;
     t.lse.data = memory + 7; /* inside o */
-    REFUSED(ATTN_FORWARD, &t, lse, o, memory);
+    REJECTED(ATTN_FORWARD, &t, lse, o, memory);
     t.lse.data = memory + ALL;
     run(ATTN_FORWARD, &t);
     t.weights = attn_out(memory + ALL / 3); /* over o and lse */
@@ -220,9 +220,9 @@ static void test_dense(void **state)
     assert_memory_equal(memory + ALL, apart.lse, sizeof apart.lse);
     t = backward_of(&all);
     t.grad_q.data = memory, t.grad_k.data = memory + D; /* a row apart */
-    REFUSED(ATTN_BACKWARD, &t, grad_q, grad_k, memory);
+    REJECTED(ATTN_BACKWARD, &t, grad_q, grad_k, memory);
     t.grad_k.data = memory + ALL, t.grad_o.data = memory + 2 * ALL, t.grad_v.data = memory + 3 * ALL - 1; /* an input's last */
-    REFUSED(ATTN_BACKWARD, &t, grad_v, grad_o, memory);
+    REJECTED(ATTN_BACKWARD, &t, grad_v, grad_o, memory);
 }
 
 /* lse in the last column of rows of D + 1, o in the others; and a column inside o. */
@@ -238,9 +238,9 @@ static void test_columns(void **state)
     FOR_EACH_ELEMENT(i) assert_true(memory[i / D * ROW + c] == all.o[i]);
     for (int i = 0; i < B * H * S; i++) assert_true(memory[i * ROW + D] == all.lse[i]);
     t.lse.data = memory + D - 1;
-    REFUSED(ATTN_FORWARD, &t, lse, o, memory);
+    REJECTED(ATTN_FORWARD, &t, lse, o, memory);
     t.lse.data = memory + ROW; /* column 0 of the next row, and past the end for the last one */
-    REFUSED(ATTN_FORWARD, &t, lse, o, memory);
+    REJECTED(ATTN_FORWARD, &t, lse, o, memory);
 }
 
 /* Tensors of different element sizes: a mask of bytes in the gaps of o, and in o. */
@@ -259,9 +259,9 @@ static void test_bytes(void **state)
     FOR_EACH_ELEMENT(i) assert_true(memory[i / D * ROW + c] == all.o[i]);
     memset(memory, 1, sizeof memory);
     t.mask.data = bytes + D * sizeof(float) - 1; /* the last byte of a row of o */
-    REFUSED(ATTN_FORWARD, &t, o, mask, memory);
+    REJECTED(ATTN_FORWARD, &t, o, mask, memory);
     t.mask.data = bytes, t.mask.stride[3] = 2; /* every second byte: in each element of o */
-    REFUSED(ATTN_FORWARD, &t, o, mask, memory);
+    REJECTED(ATTN_FORWARD, &t, o, mask, memory);
 }
 
 /* Inputs that broadcast or run backwards. */
@@ -278,20 +278,20 @@ static void test_inputs_of_any_stride(void **state)
     run(ATTN_FORWARD, &t);
     assert_memory_equal(memory + ALL, all.o, sizeof all.o);
     t.o.data = memory + ALL - D; /* the first key of the last head lies there */
-    REFUSED(ATTN_FORWARD, &t, o, k, memory);
+    REJECTED(ATTN_FORWARD, &t, o, k, memory);
     t.k.data = memory + ALL + (S - 1) * D, t.o.data = memory; /* behind o: keys before their pointer */
     run(ATTN_FORWARD, &t);
     t.o.data = memory + 1;
-    REFUSED(ATTN_FORWARD, &t, o, k, memory);
+    REJECTED(ATTN_FORWARD, &t, o, k, memory);
     /* A row that broadcasts, before o and in it. */
     t = forward_of(&all);
     t.k.data = memory, strides(t.k.stride, ATTN_BROADCAST, 0, 0, 1);
     t.o.data = memory + D;
     run(ATTN_FORWARD, &t);
     t.o.data = memory + D - 1;
-    REFUSED(ATTN_FORWARD, &t, o, k, memory);
+    REJECTED(ATTN_FORWARD, &t, o, k, memory);
     t.k.data = memory + ALL + D - 1, t.o.data = memory + D;
-    REFUSED(ATTN_FORWARD, &t, o, k, memory);
+    REJECTED(ATTN_FORWARD, &t, o, k, memory);
     /* One number as a bias, between two outputs. */
     t = forward_of(&all);
     t.o.data = memory, t.bias.data = memory + ALL, t.lse.data = memory + ALL + 1;
@@ -299,9 +299,9 @@ static void test_inputs_of_any_stride(void **state)
     for (int axis = 0; axis < 4; axis++) t.bias.stride[axis] = ATTN_BROADCAST;
     run(ATTN_FORWARD, &t);
     t.bias.data = memory + ALL - 1;
-    REFUSED(ATTN_FORWARD, &t, o, bias, memory);
+    REJECTED(ATTN_FORWARD, &t, o, bias, memory);
     t.bias.data = memory + ALL + 1;
-    REFUSED(ATTN_FORWARD, &t, lse, bias, memory);
+    REJECTED(ATTN_FORWARD, &t, lse, bias, memory);
 }
 
 /* Packed tensors are as long as cu_seqlens says, and not as len_q: what lies behind is free. */
@@ -316,13 +316,13 @@ static void test_packed(void **state)
     t.o = attn_out(memory + TOKENS * H * D);
     run(ATTN_FORWARD, &t);
     t.o = attn_out(memory + TOKENS * H * D - 1);
-    REFUSED(ATTN_FORWARD, &t, o, v, memory);
+    REJECTED(ATTN_FORWARD, &t, o, v, memory);
     t.o = attn_out(room);
     run(ATTN_FORWARD, &t);
 }
 
 /* At random against counting bytes: two tensors with any strides that an output may have, at any distance; never a wrong yes, and
- * refused wrongly only with the sentence that it cannot be decided. */
+ * rejected wrongly only with the sentence that it cannot be decided. */
 static void test_random(void **state)
 {
     enum { PLACES = 4096 };
@@ -375,7 +375,7 @@ static void test_random(void **state)
         if (status == ATTN_OK && expected) fail_msg("number %d: an overlap is accepted", n);
         if (status != ATTN_OK) assert_int_equal(status, ATTN_ERR_STRIDE);
         if (status != ATTN_OK && !expected) {
-            if (!strstr(error.message, "decide")) fail_msg("number %d: wrongly refused: %s", n, error.message);
+            if (!strstr(error.message, "decide")) fail_msg("number %d: wrongly rejected: %s", n, error.message);
             undecided++;
         }
         met += expected, apart += !expected, close += !expected && status == ATTN_OK;
@@ -384,7 +384,7 @@ static void test_random(void **state)
     assert_true(met > 500 && apart > 500 && close > 400 && undecided * 50 < apart);
 }
 
-/* Strides so intricate that the search gives up: refused, and said so. */
+/* Strides so intricate that the search gives up: rejected, and said so. */
 static void test_undecided(void **state)
 {
     enum { N = 40 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_strides.c - the normal form of types and strides: dense is one with the same strides spelled out, strides of axes of size 1
- * do not count, and a tensor executed otherwise than planned is refused by name. */
+ * do not count, and a tensor executed otherwise than planned is rejected by name. */
 #include "sound.h"
 
 static sound s, other;
@@ -90,7 +90,7 @@ static void test_absent(void **state)
     }
 }
 
-static void refused(const attn_plan *plan, attn_status status, int n, const char *what)
+static void rejected(const attn_plan *plan, attn_status status, int n, const char *what)
 {
     attn_error error;
     memcpy(s.before, s.memory, sizeof s.memory);
@@ -133,7 +133,7 @@ static void test_other_strides(void **state)
                 }
                 continue;
             }
-            refused(plan, ATTN_ERR_STRIDE, n, "another stride");
+            rejected(plan, ATTN_ERR_STRIDE, n, "another stride");
             strides++;
         }
         for (int dtype = ATTN_F32; dtype <= ATTN_U64; dtype++) {
@@ -141,13 +141,13 @@ static void test_other_strides(void **state)
             slot.dtype = (attn_dtype)dtype;
             slot_set(&s.tensors, n, slot);
             if (slot.dtype == info.dtype) execute(plan, &s, n, "the default type by its name");
-            else refused(plan, ATTN_ERR_ARGUMENT, n, "another type");
+            else rejected(plan, ATTN_ERR_ARGUMENT, n, "another type");
             types++;
         }
         for (int dtype = -1; dtype <= ATTN_U64 + 100; dtype += ATTN_U64 + 2) { /* no type at all */
             attn_input slot = sound_slot;
             slot.dtype = (attn_dtype)dtype;
-            if (dtype == -1 || dtype > ATTN_U64) slot_set(&s.tensors, n, slot), refused(plan, ATTN_ERR_ARGUMENT, n, "no type");
+            if (dtype == -1 || dtype > ATTN_U64) slot_set(&s.tensors, n, slot), rejected(plan, ATTN_ERR_ARGUMENT, n, "no type");
         }
         attn_plan_destroy(plan);
     }

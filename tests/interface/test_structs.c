@@ -60,7 +60,7 @@ static void fill(copy *c, int which)
     memcpy(c, from[which], subjects[which].size);
 }
 
-static void expect_refused(int which, const copy *c, attn_status expected, const char *what, size_t number)
+static void expect_rejected(int which, const copy *c, attn_status expected, const char *what, size_t number)
 {
     attn_error error;
     memset(&error, 0xa5, sizeof error);
@@ -97,7 +97,7 @@ static void test_sizes(void **state)
             if (wrong[i] == size) continue;
             fill(&c, which);
             c.struct_size = wrong[i];
-            expect_refused(which, &c, ATTN_ERR_ARGUMENT, "struct_size", wrong[i]);
+            expect_rejected(which, &c, ATTN_ERR_ARGUMENT, "struct_size", wrong[i]);
         }
     }
 }
@@ -123,7 +123,7 @@ static void test_tails(void **state)
             const int padding = which == 0 && at - size >= offsetof(attn_input, dtype) + sizeof(attn_dtype) &&
                                 at - size < offsetof(attn_input, stride);
             if (padding) assert_int_equal(subjects[which].run(&c, &error), ATTN_OK);
-            else expect_refused(which, &c, ATTN_ERR_UNSUPPORTED, "a tail at byte", at);
+            else expect_rejected(which, &c, ATTN_ERR_UNSUPPORTED, "a tail at byte", at);
         }
     }
 }
@@ -148,7 +148,7 @@ static void test_dirty_padding(void **state)
     }
 }
 
-/* Descriptions: a size that is none is refused, and nothing behind the size of the caller is written. */
+/* Descriptions: a size that is none is rejected, and nothing behind the size of the caller is written. */
 static attn_status describe(int which, void *to, attn_error *error)
 {
     static attn_plan *plan;

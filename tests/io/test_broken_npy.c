@@ -95,7 +95,7 @@ static void says_what_is_wrong(void **state)
         }
 }
 
-static void broken_beginnings_are_refused(void **state)
+static void broken_beginnings_are_rejected(void **state)
 {
     (void)state;
     const char *good = HEADER("'<f4'", "False", "()");
@@ -137,7 +137,7 @@ static void unusual_files_are_read(void **state)
     }
 }
 
-static void files_that_are_none_are_refused(void **state)
+static void files_that_are_none_are_rejected(void **state)
 {
     (void)state;
     attn_error error;
@@ -157,9 +157,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_what_is_wrong),
-        cmocka_unit_test(broken_beginnings_are_refused),
+        cmocka_unit_test(broken_beginnings_are_rejected),
         cmocka_unit_test(unusual_files_are_read),
-        cmocka_unit_test(files_that_are_none_are_refused),
+        cmocka_unit_test(files_that_are_none_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,7 +190,7 @@ static void says_what_is_wrong(void **state)
 }
 
 /* A member whose data is another member: bytes that count twice make better bombs (Fifield 2019, "A better zip bomb"). */
-static void overlapping_members_are_refused(void **state)
+static void overlapping_members_are_rejected(void **state)
 {
     (void)state;
     char header[80];
@@ -215,7 +215,7 @@ static void overlapping_members_are_refused(void **state)
                     "bad.npz: member 'inner.npy': 1068 packed bytes are more than the file has left");
 }
 
-static void archives_without_an_end_are_refused(void **state)
+static void archives_without_an_end_are_rejected(void **state)
 {
     (void)state;
     attn_archive *tensors;
@@ -230,8 +230,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_what_is_wrong),
-        cmocka_unit_test(overlapping_members_are_refused),
-        cmocka_unit_test(archives_without_an_end_are_refused),
+        cmocka_unit_test(overlapping_members_are_rejected),
+        cmocka_unit_test(archives_without_an_end_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,7 +134,7 @@ static void says_what_is_wrong(void **state)
     }
 }
 
-static void lying_header_lengths_are_refused(void **state)
+static void lying_header_lengths_are_rejected(void **state)
 {
     (void)state;
     attn_archive *tensors;
@@ -196,7 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_what_is_wrong),
-        cmocka_unit_test(lying_header_lengths_are_refused),
+        cmocka_unit_test(lying_header_lengths_are_rejected),
         cmocka_unit_test(unusual_files_are_read),
         cmocka_unit_test(many_tensors_are_read_in_time),
     };

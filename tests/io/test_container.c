@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_container.c - the container: what is put in comes out in order, and every refusal has its message.
+ * test_container.c - the container: what is put in comes out in order, and every rejection has its message.
  */
 #include "io_test.h"
 
@@ -104,7 +104,7 @@ static const struct {
     int64_t shape[3];
     attn_status status;
     const char *message;
-} refused[] = {
+} rejected[] = {
     {NULL, ATTN_F32, 1, {1}, ATTN_ERR_ARGUMENT, "name is NULL"},
     {"", ATTN_F32, 1, {1}, ATTN_ERR_ARGUMENT, "a tensor has an empty name"},
     {"caf\xE9\n", ATTN_F32, 1, {1}, ATTN_ERR_ARGUMENT, "tensor name 'caf?\?' is not UTF-8"},
@@ -129,7 +129,7 @@ static const struct {
      "tensor 'q': no tensor of f64 can have the shape [0, 9223372036854775807, 2]"},
 };
 
-static void refuses_what_is_no_tensor(void **state)
+static void rejects_what_is_no_tensor(void **state)
 {
     (void)state;
     attn_archive *tensors = io_create();
@@ -137,13 +137,13 @@ static void refuses_what_is_no_tensor(void **state)
     double data[4] = {0};
     void *owned;
     io_add_counting(tensors, "taken", ATTN_F32, 1, &(int64_t){1});
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        attn_dtype dtype = (attn_dtype)refused[i].dtype;
-        attn_status status = attn_archive_add(tensors, refused[i].name, dtype, refused[i].rank, refused[i].shape, data, &error);
-        io_assert_error(status, &error, refused[i].status, refused[i].message);
+    for (size_t i = 0; i < sizeof rejected / sizeof rejected[0]; i++) {
+        attn_dtype dtype = (attn_dtype)rejected[i].dtype;
+        attn_status status = attn_archive_add(tensors, rejected[i].name, dtype, rejected[i].rank, rejected[i].shape, data, &error);
+        io_assert_error(status, &error, rejected[i].status, rejected[i].message);
         owned = data;
-        status = attn_archive_allocate(tensors, refused[i].name, dtype, refused[i].rank, refused[i].shape, &owned, &error);
-        io_assert_error(status, &error, refused[i].status, refused[i].message);
+        status = attn_archive_allocate(tensors, rejected[i].name, dtype, rejected[i].rank, rejected[i].shape, &owned, &error);
+        io_assert_error(status, &error, rejected[i].status, rejected[i].message);
         assert_null(owned);
     }
     const int64_t one = 1;
@@ -162,7 +162,7 @@ static void refuses_what_is_no_tensor(void **state)
     attn_archive_destroy(tensors);
 }
 
-static void refuses_what_is_no_text(void **state)
+static void rejects_what_is_no_text(void **state)
 {
     (void)state;
     attn_archive *tensors = io_create();
@@ -226,8 +226,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_what_was_added),    cmocka_unit_test(keeps_pointers_while_it_grows),
         cmocka_unit_test(allocates_zeros),         cmocka_unit_test(removes),
-        cmocka_unit_test(keeps_metadata),          cmocka_unit_test(refuses_what_is_no_tensor),
-        cmocka_unit_test(refuses_what_is_no_text), cmocka_unit_test(is_nothing_where_there_is_no_container),
+        cmocka_unit_test(keeps_metadata),          cmocka_unit_test(rejects_what_is_no_tensor),
+        cmocka_unit_test(rejects_what_is_no_text), cmocka_unit_test(is_nothing_where_there_is_no_container),
         cmocka_unit_test(shortens_long_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_damage.c - files cut off at every byte are refused; files with any bit of the header turned are refused or read, and nothing
- * else.  Under sanitizers this says that no reader leaves its bytes.
+ * test_damage.c - files cut off at every byte are rejected; files with any bit of the header turned are rejected or read, and
+ * nothing else.  Under sanitizers this says that no reader leaves its bytes.
  */
 #include "io_test.h"
 
@@ -46,7 +46,7 @@ static attn_status read_and_use(const char *path, const unsigned char *bytes, si
     return status;
 }
 
-static void cut_off_files_are_refused(void **state)
+static void cut_off_files_are_rejected(void **state)
 {
     (void)state;
     write_samples();
@@ -69,7 +69,7 @@ static void cut_off_files_are_refused(void **state)
     }
 }
 
-static void longer_files_are_refused(void **state)
+static void longer_files_are_rejected(void **state)
 {
     (void)state;
     write_samples();
@@ -88,20 +88,20 @@ static void turned_bits_harm_nothing(void **state)
     write_samples();
     for (int i = 0; i < 3; i++) {
         size_t size;
-        int refused = 0;
+        int rejected = 0;
         unsigned char *bytes = io_load(paths[i], &size);
         for (size_t bit = 0; bit < size * 8; bit++) {
             bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-            refused += read_and_use(paths[i], bytes, size) != ATTN_OK;
+            rejected += read_and_use(paths[i], bytes, size) != ATTN_OK;
             bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
         }
-        assert_true(refused > (int)size); /* the headers are more than an eighth of each file */
+        assert_true(rejected > (int)size); /* the headers are more than an eighth of each file */
         free(bytes);
     }
 }
 
 /* Every byte of an .npz is under a CRC or in a directory, so data cannot change unseen. */
-static void turned_data_of_npz_is_refused(void **state)
+static void turned_data_of_npz_is_rejected(void **state)
 {
     (void)state;
     attn_archive *tensors = io_create();
@@ -125,10 +125,10 @@ static void turned_data_of_npz_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cut_off_files_are_refused),
-        cmocka_unit_test(longer_files_are_refused),
+        cmocka_unit_test(cut_off_files_are_rejected),
+        cmocka_unit_test(longer_files_are_rejected),
         cmocka_unit_test(turned_bits_harm_nothing),
-        cmocka_unit_test(turned_data_of_npz_is_refused),
+        cmocka_unit_test(turned_data_of_npz_is_rejected),
     };
     return cmocka_run_group_tests(tests, io_enter_folder, io_leave_folder);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_fault.c - every allocation fails once, alone and with all after it: what was asked for is then refused for want of memory,
+ * test_fault.c - every allocation fails once, alone and with all after it: what was asked for is then rejected for want of memory,
  * nothing leaks (LeakSanitizer), no file is left behind and an old one is as it was.
  *
  * Without sanitizers malloc is replaced for the whole process, libzip and cJSON included.  Sanitizers have their own malloc, so
@@ -86,7 +86,7 @@ static void fail_every_allocation(bool (*attempt)(const char *path, attn_error *
                                   void (*check)(const char *path, bool succeeded), const char *path)
 {
     for (int after = 0; after < 2; after++) {
-        long n = 0, refusals = 0;
+        long n = 0, rejections = 0;
         do {
             attn_error error = {.status = ATTN_OK};
             all_after = after;
@@ -101,7 +101,7 @@ static void fail_every_allocation(bool (*attempt)(const char *path, attn_error *
             if (COUNTED && !libzip && held != before) fail_msg("allocation %ld: %ld are not freed", n - 1, held - before);
             if (!failed) assert_true(succeeded);
             if (succeeded) continue; /* libzip can do without some */
-            refusals++;
+            rejections++;
             /* Neither cJSON nor libzip tells a want of memory from a want of JSON or zip everywhere. */
             bool untold = error.status == ATTN_ERR_FORMAT &&
                           (strstr(error.message, ": not valid JSON") || strstr(error.message, ": not a valid zip"));
@@ -109,7 +109,7 @@ static void fail_every_allocation(bool (*attempt)(const char *path, attn_error *
                 fail_msg("allocation %ld: status %d: %s", n - 1, error.status, error.message);
             if (error.status == ATTN_ERR_MEMORY) assert_non_null(strstr(error.message, "out of memory"));
         } while (failed);
-        assert_true(refusals > 0);
+        assert_true(rejections > 0);
     }
 }
 

@@ -77,7 +77,7 @@ static void reads_npy_of_numpy(void **state)
     }
 }
 
-static void refuses_what_a_tensor_cannot_be(void **state)
+static void rejects_what_a_tensor_cannot_be(void **state)
 {
     (void)state;
     attn_archive *tensors;
@@ -153,7 +153,7 @@ int main(void)
         cmocka_unit_test(reads_safetensors_of_its_package),
         cmocka_unit_test(reads_npz_of_numpy),
         cmocka_unit_test(reads_npy_of_numpy),
-        cmocka_unit_test(refuses_what_a_tensor_cannot_be),
+        cmocka_unit_test(rejects_what_a_tensor_cannot_be),
         cmocka_unit_test(writes_npy_like_numpy),
         cmocka_unit_test(reads_a_real_file),
     };

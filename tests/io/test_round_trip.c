@@ -110,7 +110,7 @@ static void empty_containers_are_files(void **state)
         }
 }
 
-/* From 1e15 on a JSON printer of doubles would use an exponent, which other readers refuse. */
+/* From 1e15 on a JSON printer of doubles would use an exponent, which other readers reject. */
 static void huge_sizes_stay_integers(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_write.c - writing: a file appears whole or not at all, whatever the operating system refuses.
+ * test_write.c - writing: a file appears whole or not at all, whatever the operating system rejects.
  */
 #include "io_test.h"
 
@@ -27,7 +27,7 @@ static attn_archive *sample(void)
     return tensors;
 }
 
-static void unwritable_tensors_are_refused(void **state)
+static void unwritable_tensors_are_rejected(void **state)
 {
     (void)state;
     attn_archive *tensors = sample();
@@ -71,7 +71,7 @@ static void unwritable_tensors_are_refused(void **state)
     assert_int_equal(io_count_files(), 1);
 }
 
-static void refusals_of_the_system_are_said(void **state)
+static void rejections_of_the_system_are_said(void **state)
 {
     (void)state;
     attn_archive *tensors = sample(), *read;
@@ -304,8 +304,8 @@ static void any_file_is_written_the_same_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_EMPTY_FOLDER(unwritable_tensors_are_refused),
-        IN_EMPTY_FOLDER(refusals_of_the_system_are_said),
+        IN_EMPTY_FOLDER(unwritable_tensors_are_rejected),
+        IN_EMPTY_FOLDER(rejections_of_the_system_are_said),
         IN_EMPTY_FOLDER(a_full_disk_leaves_nothing_behind),
         IN_EMPTY_FOLDER(a_full_disk_leaves_the_old_file),
         IN_EMPTY_FOLDER(a_signal_handler_can_remove_the_temporary_file),

@@ -106,7 +106,7 @@ static void check_bits(combination *c, attn_op op, const attn_kernel_row *below)
     outcome_free(c, &out);
 }
 
-/* With options.invariant, unless the combination has what that refuses. */
+/* With options.invariant, unless the combination has what that rejects. */
 static void make_invariant(combination *c, attn_isa isa)
 {
     attn_plan *plan;

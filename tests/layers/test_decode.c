@@ -255,9 +255,9 @@ static void test_narrow_cache(void **state)
     assert_true(largest > 0);
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
-    static const setting plain = {"refused", 0, 0, 0, 1, 0, 0, 0};
+    static const setting plain = {"rejected", 0, 0, 0, 1, 0, 0, 0};
     static const attn_rope rope = {.struct_size = sizeof rope};
     static const int64_t too_many[B] = {1, 3};
     static numbers n;
@@ -324,6 +324,6 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces), cmocka_unit_test(test_lengths), cmocka_unit_test(test_cross),
-                                       cmocka_unit_test(test_narrow_cache), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_narrow_cache), cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_linformer.c - projections along the tokens and their gradients, against ref/; attention over them; what is refused. */
+ * test_linformer.c - projections along the tokens and their gradients, against ref/; attention over them; what is rejected. */
 #include "test.h"
 
 #include <math.h>
@@ -127,14 +127,14 @@ static const attn_linformer_problem good = {.struct_size = sizeof good, .batch =
 static const attn_linformer_tensors good_tensors = {
     .struct_size = sizeof good_tensors, .x = {.data = x}, .projection = {.data = e}, .y = {.data = y}};
 
-static void refused(attn_linformer_problem l, attn_linformer_tensors t, attn_status status, const char *message)
+static void rejected(attn_linformer_problem l, attn_linformer_tensors t, attn_status status, const char *message)
 {
     attn_error error;
     assert_int_equal(attn_linformer_project(&l, &t, NULL, &error), status);
     assert_string_equal(error.message, message);
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     attn_error error;
     attn_linformer_problem l;
@@ -146,21 +146,21 @@ static void test_refused(void **state)
     assert_int_equal(attn_linformer_project(&good, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "linformer: tensors is NULL");
     l = good, l.struct_size = 8;
-    refused(l, t, ATTN_ERR_ARGUMENT, "attn_linformer_problem.struct_size is 8; set it to sizeof(attn_linformer_problem)");
+    rejected(l, t, ATTN_ERR_ARGUMENT, "attn_linformer_problem.struct_size is 8; set it to sizeof(attn_linformer_problem)");
     l = good, l.rank = -1;
-    refused(l, t, ATTN_ERR_SHAPE, "linformer: rank (-1) is negative");
+    rejected(l, t, ATTN_ERR_SHAPE, "linformer: rank (-1) is negative");
     l = good, l.len = INT64_MAX / 2;
-    refused(l, t, ATTN_ERR_SHAPE, "linformer: the arrays have more bytes than 64 bits count");
+    rejected(l, t, ATTN_ERR_SHAPE, "linformer: the arrays have more bytes than 64 bits count");
     l = good, l.reserved[3] = 1;
-    refused(l, t, ATTN_ERR_ARGUMENT, "linformer: reserved[3] is 1; it must be 0");
+    rejected(l, t, ATTN_ERR_ARGUMENT, "linformer: reserved[3] is 1; it must be 0");
     t.struct_size = 8;
-    refused(good, t, ATTN_ERR_ARGUMENT, "attn_linformer_tensors.struct_size is 8; set it to sizeof(attn_linformer_tensors)");
+    rejected(good, t, ATTN_ERR_ARGUMENT, "attn_linformer_tensors.struct_size is 8; set it to sizeof(attn_linformer_tensors)");
     t = good_tensors, t.y.dtype = ATTN_BF16;
-    refused(good, t, ATTN_ERR_UNSUPPORTED, "linformer: y is bf16; it must be f32");
+    rejected(good, t, ATTN_ERR_UNSUPPORTED, "linformer: y is bf16; it must be f32");
     t = good_tensors, t.projection = attn_in(NULL);
-    refused(good, t, ATTN_ERR_ARGUMENT, "linformer: projection is NULL");
+    rejected(good, t, ATTN_ERR_ARGUMENT, "linformer: projection is NULL");
     t = good_tensors, t.grad_x = attn_out(x);
-    refused(good, t, ATTN_ERR_ARGUMENT, "linformer: grad_x is there; attn_linformer_project has no such tensor of the caller's");
+    rejected(good, t, ATTN_ERR_ARGUMENT, "linformer: grad_x is there; attn_linformer_project has no such tensor of the caller's");
     t = good_tensors, t.y = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}, t.grad_y = attn_in(y), t.grad_x = attn_out(y);
     assert_int_equal(attn_linformer_backward(&good, &t, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "linformer: grad_projection is NULL");
@@ -203,7 +203,7 @@ static void test_overlap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_strides),
-                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_rejected),
                                        cmocka_unit_test(test_overlap)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

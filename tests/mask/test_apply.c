@@ -124,7 +124,7 @@ static void test_what_is_skipped(void **state)
     }
 }
 
-static void refused(const attn_pattern *patterns, int64_t count, int field, attn_status status, const char *message)
+static void rejected(const attn_pattern *patterns, int64_t count, int field, attn_status status, const char *message)
 {
     attn_pattern_set *set;
     attn_error error;
@@ -153,7 +153,7 @@ static void refused(const attn_pattern *patterns, int64_t count, int field, attn
     attn_pattern_set_destroy(set);
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
     const attn_pattern causal = attn_pattern_causal(), columns = attn_pattern_columns(2),
@@ -175,22 +175,22 @@ static void test_refused(void **state)
         char message[200];
         if (!used[field]) continue;
         (void)snprintf(message, sizeof message, "%s is in use already; give it as a pattern of the set", used[field]);
-        refused(&columns, 1, field, ATTN_ERR_ARGUMENT, message);
+        rejected(&columns, 1, field, ATTN_ERR_ARGUMENT, message);
     }
-    refused(&bottom_right, 1, 14, ATTN_ERR_ARGUMENT, "mask.causal is in use already; give it as a pattern of the set");
-    refused(&causal, 1, 15, ATTN_ERR_ARGUMENT, "ranges is in use already; give it as a pattern of the set");
-    refused(&causal, 1, 16, ATTN_ERR_ARGUMENT, "mask.chunk is in use already; give it as a pattern of the set");
-    refused(&causal, 1, 17, ATTN_ERR_ARGUMENT, "call.origin is at query 4 and key 2; a set of patterns begins at 0");
-    refused(&columns, 1, 13, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 8; set it to sizeof(attn_tensors)");
-    refused(&bottom_right, 1, 7, ATTN_ERR_ARGUMENT,
-            "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
-    refused(&causal, 1, 11, ATTN_ERR_ARGUMENT, "the patterns are for 8 x 9 and the problem has 7 queries and 9 keys");
+    rejected(&bottom_right, 1, 14, ATTN_ERR_ARGUMENT, "mask.causal is in use already; give it as a pattern of the set");
+    rejected(&causal, 1, 15, ATTN_ERR_ARGUMENT, "ranges is in use already; give it as a pattern of the set");
+    rejected(&causal, 1, 16, ATTN_ERR_ARGUMENT, "mask.chunk is in use already; give it as a pattern of the set");
+    rejected(&causal, 1, 17, ATTN_ERR_ARGUMENT, "call.origin is at query 4 and key 2; a set of patterns begins at 0");
+    rejected(&columns, 1, 13, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 8; set it to sizeof(attn_tensors)");
+    rejected(&bottom_right, 1, 7, ATTN_ERR_ARGUMENT,
+             "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
+    rejected(&causal, 1, 11, ATTN_ERR_ARGUMENT, "the patterns are for 8 x 9 and the problem has 7 queries and 9 keys");
     const attn_pattern fixed[] = {attn_pattern_causal(), attn_pattern_fixed(3, 1)};
-    refused(
+    rejected(
         fixed, 2, -1, ATTN_ERR_UNSUPPORTED,
         "pattern 2 (fixed) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for the tensor mask");
     const attn_pattern lifted[] = {attn_pattern_global_local(3, 1), attn_pattern_radius(1)};
-    refused(
+    rejected(
         lifted, 2, -1, ATTN_ERR_UNSUPPORTED,
         "pattern 2 (radius) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for the tensor mask");
     attn_error error;
@@ -201,6 +201,6 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_seen), cmocka_unit_test(test_what_is_skipped),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

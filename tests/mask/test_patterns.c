@@ -260,7 +260,7 @@ static void test_fill(void **state)
     attn_pattern_set_destroy(set);
 }
 
-static void refused(attn_pattern pattern, int64_t len_q, int64_t len_kv, const char *message)
+static void rejected(attn_pattern pattern, int64_t len_q, int64_t len_kv, const char *message)
 {
     attn_pattern_set *set = (attn_pattern_set *)&pattern;
     attn_error error;
@@ -289,32 +289,32 @@ static void test_nothing(void **state)
     }
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
     const int64_t lengths[] = {3, -1, 9};
     attn_pattern odd = attn_pattern_causal(), bare = attn_pattern_documents(-1, lengths, NULL);
     attn_error error;
     odd.kind = (attn_pattern_kind)99;
-    refused(odd, 4, 4, "pattern kind is 99; known: 1 (causal) .. 17 (block map)");
-    refused(attn_pattern_window(-2, 0), 4, 4, "window: left is -2; it is within -1..2^60");
-    refused(attn_pattern_sliding_window(0), 4, 4, "sliding window: keys is 0; it is within 1..2^60");
-    refused(attn_pattern_local(0), 4, 4, "local: width is 0; it is within 1..2^60");
-    refused(attn_pattern_radius(INT64_MAX), 4, 4, "radius: radius is 9223372036854775807; it is within 0..2^60");
-    refused(attn_pattern_strided(0), 4, 4, "strided: stride is 0; it is within 1..2^60");
-    refused(attn_pattern_dilated(1ll << 40, 1ll << 40), 4, 4,
-            "dilated: radius is 1099511627776; times 1099511627776 it is above 2^60");
-    refused(attn_pattern_fixed(3, 4), 4, 4, "fixed: columns is 4; it is at most the stride, 3");
-    refused(attn_pattern_bigbird(0, 3, 1, 1, 0), 4, 4, "bigbird: block is 0; it is within 1..2^60");
-    refused(attn_pattern_block_map(2, 2, NULL), 4, 4, "block map: blocks is NULL");
-    refused(bare, 4, 4, "documents: count is -1; it is at least 0");
-    refused(attn_pattern_documents(1, NULL, NULL), 4, 4, "documents: lengths_q is NULL");
-    refused(attn_pattern_documents(2, lengths, NULL), 4, 4,
-            "documents: lengths_q[1] is -1; it is within 0..1, what its predecessors leave");
-    refused(attn_pattern_documents(1, lengths, lengths + 2), 4, 4,
-            "documents: lengths_kv[0] is 9; it is within 0..4, what its predecessors leave");
-    refused(attn_pattern_causal(), -1, 4, "len_q (-1) is not within 0..2^56");
-    refused(attn_pattern_causal(), 4, -2, "len_kv (-2) is not within 0..2^56");
+    rejected(odd, 4, 4, "pattern kind is 99; known: 1 (causal) .. 17 (block map)");
+    rejected(attn_pattern_window(-2, 0), 4, 4, "window: left is -2; it is within -1..2^60");
+    rejected(attn_pattern_sliding_window(0), 4, 4, "sliding window: keys is 0; it is within 1..2^60");
+    rejected(attn_pattern_local(0), 4, 4, "local: width is 0; it is within 1..2^60");
+    rejected(attn_pattern_radius(INT64_MAX), 4, 4, "radius: radius is 9223372036854775807; it is within 0..2^60");
+    rejected(attn_pattern_strided(0), 4, 4, "strided: stride is 0; it is within 1..2^60");
+    rejected(attn_pattern_dilated(1ll << 40, 1ll << 40), 4, 4,
+             "dilated: radius is 1099511627776; times 1099511627776 it is above 2^60");
+    rejected(attn_pattern_fixed(3, 4), 4, 4, "fixed: columns is 4; it is at most the stride, 3");
+    rejected(attn_pattern_bigbird(0, 3, 1, 1, 0), 4, 4, "bigbird: block is 0; it is within 1..2^60");
+    rejected(attn_pattern_block_map(2, 2, NULL), 4, 4, "block map: blocks is NULL");
+    rejected(bare, 4, 4, "documents: count is -1; it is at least 0");
+    rejected(attn_pattern_documents(1, NULL, NULL), 4, 4, "documents: lengths_q is NULL");
+    rejected(attn_pattern_documents(2, lengths, NULL), 4, 4,
+             "documents: lengths_q[1] is -1; it is within 0..1, what its predecessors leave");
+    rejected(attn_pattern_documents(1, lengths, lengths + 2), 4, 4,
+             "documents: lengths_kv[0] is 9; it is within 0..4, what its predecessors leave");
+    rejected(attn_pattern_causal(), -1, 4, "len_q (-1) is not within 0..2^56");
+    rejected(attn_pattern_causal(), 4, -2, "len_kv (-2) is not within 0..2^56");
     assert_int_equal(attn_pattern_set_create(NULL, 1, 1, 0, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "set is NULL");
     attn_pattern_set *set;
@@ -337,7 +337,7 @@ int main(void)
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

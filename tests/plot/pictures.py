@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`attn plot`: a number of the file stands at the right place of the picture, in the right colour; bad input is refused in a line.
+"""`attn plot`: a number of the file stands at the right place of the picture, in the right colour; bad input is rejected in a line.
 
 Places are read back through the ticks of the axes, as a person reads them.
 """
@@ -349,13 +349,13 @@ def check_bench(words):
     tap.check("latency: the histogram of a plain --json", [round(y(top)) for _, top, _ in panel.bars("samples")] == real["histogram"]["counts"])
 
 
-def refused(status, message, *words):
+def rejected(status, message, *words):
     done = subprocess.run([ATTN, "plot", *words], capture_output=True, text=True)
-    tap.check(f"refused: {message}", (done.returncode, done.stdout, done.stderr) == (status, "", f"attn plot: {message}\n") and not os.path.exists("out.svg"),
+    tap.check(f"rejected: {message}", (done.returncode, done.stdout, done.stderr) == (status, "", f"attn plot: {message}\n") and not os.path.exists("out.svg"),
               f"{done.returncode} {done.stderr}")
 
 
-def check_refusals():
+def check_rejections():
     def poisoned(path, name, value, shape=(1, 2, 2)):
         numbers = [0.5] * math.prod(shape)
         numbers[3] = value
@@ -386,42 +386,42 @@ def check_refusals():
     with open("junk", "w") as file:
         file.write("{ not JSON")
 
-    refused(2, "no kind of picture; for example: attn plot weights OUT.safetensors -o weights.svg")
-    refused(2, "unknown kind 'weight' (nearest: weights); `attn plot --help` lists them", "weight", "good.safetensors", *out)
-    refused(2, "no input file; for example: attn plot weights OUT.safetensors -o weights.svg", "weights", *out)
-    refused(2, "no output file; for example: attn plot weights OUT.safetensors -o weights.svg", "weights", "good.safetensors")
-    refused(2, "out.png: expected a name that ends in .svg or .html", "weights", "good.safetensors", "-o", "out.png")
-    refused(2, "weights takes 1 file, not 2", "weights", "good.safetensors", "good.safetensors", *out)
-    refused(2, "none.safetensors: cannot open: No such file or directory", "weights", "none.safetensors", *out)
-    refused(2, "nil: is empty", "weights", "nil", *out)
-    refused(2, "junk: is not whole JSON", "weights", "junk", *out)
-    refused(2, "broken.json: is not whole JSON", "runtime", "broken.json", *out)
-    refused(2, "nan.safetensors: tensor 'weights': number 3 is nan", "weights", "nan.safetensors", *out)
-    refused(2, "inf.safetensors: tensor 'scores': number 3 is inf", "temperature", "inf.safetensors", *out)
-    refused(2, "negative.safetensors: tensor 'weights' is no weights: -0.25 is below 0", "weights", "negative.safetensors", *out)
-    refused(2, "good.safetensors: no tensor 'scores' (there are: weights); `attn run --scores=biased` writes it", "temperature", "good.safetensors", *out)
-    refused(2, "bench.json: holds no tensors; `attn run --weights` writes 'weights'", "weights", "bench.json", *out)
-    refused(2, "empty.safetensors: tensor 'weights' has an axis of size 0: nothing to draw", "weights", "empty.safetensors", *out)
-    refused(2, "one.safetensors: tensor 'weights' has 1 axes; at least 2 are needed", "weights", "one.safetensors", *out)
-    refused(2, "compare needs two files at least", "compare", "good.safetensors", *out)
-    refused(2, "other.safetensors: [1, 2, 3] weights do not fit those of good.safetensors, [1, 2, 2]", "compare", "good.safetensors", "other.safetensors", *out)
-    refused(2, "--layer: there is no 9, only 0 to 5", "weights", "out.safetensors", "--layer=9", *out)
-    refused(2, "--head: there is no 12, only 0 to 11", "weights", "out.safetensors", "--head=12", *out)
-    refused(2, "--layer and --head name 12 matrices; this picture shows one", "weights", "out.safetensors", "--head=0-11", *out)
-    refused(2, "--entry: there is no 1, only 0 to 0", "weights", "out.safetensors", "--entry=1", *out)
-    refused(2, "--query: there is no 14, only 0 to 13", "temperature", "out.safetensors", "--query=14", *out)
-    refused(2, "--high: '0' is not a number above 0, or max", "weights", "out.safetensors", "--high=0", *out)
-    refused(2, "good.safetensors: no tensor 'dq' (there are: weights); `attn run --backward` writes it", "gradients", "good.safetensors", *out)
-    refused(2, "nothing.json: no 'gradient_norms'; `attn analyze --gradients --json` writes them", "gradients", "nothing.json", *out)
-    refused(2, "nothing.json: no 'states'; `attn hopfield --json` writes them", "hopfield", "nothing.json", *out)
-    refused(2, "ways_nan.safetensors: tensor 'path': number 3 is nan", "hopfield", "ways_nan.safetensors", *out)
-    refused(2, "good.safetensors: no tensor 'path' (there are: weights); `attn hopfield -o` writes it", "hopfield", "good.safetensors", *out)
-    refused(2, "nothing.json: no 'results'; `attn bench --json` or --csv writes them", "runtime", "nothing.json", *out)
-    refused(2, "null.json: fwd:f32:sq8:d8: 'seconds.median' is not a number", "runtime", "null.json", *out)
-    refused(2, "one.json: no two problems differ only in their length (sq or skv)", "runtime", "one.json", *out)
-    refused(2, "one.json: fwd:f32:sq8:d8 has no 'seconds_all' and no 'histogram'; `attn bench --json --samples` writes both", "latency", "one.json", *out)
-    refused(2, "ragged.csv: line 2 has not as many fields as the first (2)", "runtime", "ragged.csv", *out)
-    refused(2, "nowhere/out.svg: cannot create a file beside it: No such file or directory", "weights", "good.safetensors", "-o", "nowhere/out.svg")
+    rejected(2, "no kind of picture; for example: attn plot weights OUT.safetensors -o weights.svg")
+    rejected(2, "unknown kind 'weight' (nearest: weights); `attn plot --help` lists them", "weight", "good.safetensors", *out)
+    rejected(2, "no input file; for example: attn plot weights OUT.safetensors -o weights.svg", "weights", *out)
+    rejected(2, "no output file; for example: attn plot weights OUT.safetensors -o weights.svg", "weights", "good.safetensors")
+    rejected(2, "out.png: expected a name that ends in .svg or .html", "weights", "good.safetensors", "-o", "out.png")
+    rejected(2, "weights takes 1 file, not 2", "weights", "good.safetensors", "good.safetensors", *out)
+    rejected(2, "none.safetensors: cannot open: No such file or directory", "weights", "none.safetensors", *out)
+    rejected(2, "nil: is empty", "weights", "nil", *out)
+    rejected(2, "junk: is not whole JSON", "weights", "junk", *out)
+    rejected(2, "broken.json: is not whole JSON", "runtime", "broken.json", *out)
+    rejected(2, "nan.safetensors: tensor 'weights': number 3 is nan", "weights", "nan.safetensors", *out)
+    rejected(2, "inf.safetensors: tensor 'scores': number 3 is inf", "temperature", "inf.safetensors", *out)
+    rejected(2, "negative.safetensors: tensor 'weights' is no weights: -0.25 is below 0", "weights", "negative.safetensors", *out)
+    rejected(2, "good.safetensors: no tensor 'scores' (there are: weights); `attn run --scores=biased` writes it", "temperature", "good.safetensors", *out)
+    rejected(2, "bench.json: holds no tensors; `attn run --weights` writes 'weights'", "weights", "bench.json", *out)
+    rejected(2, "empty.safetensors: tensor 'weights' has an axis of size 0: nothing to draw", "weights", "empty.safetensors", *out)
+    rejected(2, "one.safetensors: tensor 'weights' has 1 axes; at least 2 are needed", "weights", "one.safetensors", *out)
+    rejected(2, "compare needs two files at least", "compare", "good.safetensors", *out)
+    rejected(2, "other.safetensors: [1, 2, 3] weights do not fit those of good.safetensors, [1, 2, 2]", "compare", "good.safetensors", "other.safetensors", *out)
+    rejected(2, "--layer: there is no 9, only 0 to 5", "weights", "out.safetensors", "--layer=9", *out)
+    rejected(2, "--head: there is no 12, only 0 to 11", "weights", "out.safetensors", "--head=12", *out)
+    rejected(2, "--layer and --head name 12 matrices; this picture shows one", "weights", "out.safetensors", "--head=0-11", *out)
+    rejected(2, "--entry: there is no 1, only 0 to 0", "weights", "out.safetensors", "--entry=1", *out)
+    rejected(2, "--query: there is no 14, only 0 to 13", "temperature", "out.safetensors", "--query=14", *out)
+    rejected(2, "--high: '0' is not a number above 0, or max", "weights", "out.safetensors", "--high=0", *out)
+    rejected(2, "good.safetensors: no tensor 'dq' (there are: weights); `attn run --backward` writes it", "gradients", "good.safetensors", *out)
+    rejected(2, "nothing.json: no 'gradient_norms'; `attn analyze --gradients --json` writes them", "gradients", "nothing.json", *out)
+    rejected(2, "nothing.json: no 'states'; `attn hopfield --json` writes them", "hopfield", "nothing.json", *out)
+    rejected(2, "ways_nan.safetensors: tensor 'path': number 3 is nan", "hopfield", "ways_nan.safetensors", *out)
+    rejected(2, "good.safetensors: no tensor 'path' (there are: weights); `attn hopfield -o` writes it", "hopfield", "good.safetensors", *out)
+    rejected(2, "nothing.json: no 'results'; `attn bench --json` or --csv writes them", "runtime", "nothing.json", *out)
+    rejected(2, "null.json: fwd:f32:sq8:d8: 'seconds.median' is not a number", "runtime", "null.json", *out)
+    rejected(2, "one.json: no two problems differ only in their length (sq or skv)", "runtime", "one.json", *out)
+    rejected(2, "one.json: fwd:f32:sq8:d8 has no 'seconds_all' and no 'histogram'; `attn bench --json --samples` writes both", "latency", "one.json", *out)
+    rejected(2, "ragged.csv: line 2 has not as many fields as the first (2)", "runtime", "ragged.csv", *out)
+    rejected(2, "nowhere/out.svg: cannot create a file beside it: No such file or directory", "weights", "good.safetensors", "-o", "nowhere/out.svg")
 
 
 def main():
@@ -439,7 +439,7 @@ def main():
         check_mask(words)
         check_hopfield(words)
         check_bench(words)
-        check_refusals()
+        check_rejections()
         os.chdir("/")
     tap.done()
 

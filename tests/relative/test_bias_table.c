@@ -125,7 +125,7 @@ static void test_as_a_bias(void **state)
                     for (int64_t i = 0; i < Sq; i++)
                         for (int c = 0; c < D; c++) assert_true(fabsf(o[0][h][i][c] - o[1][h][i][c]) < 2e-6F);
             }
-    const int64_t ends[] = {(int64_t)1 << 60, -((int64_t)1 << 60)}; /* what is further is refused */
+    const int64_t ends[] = {(int64_t)1 << 60, -((int64_t)1 << 60)}; /* what is further is rejected */
     for (int e = 0; e < 2; e++) {                                   /* one number for all keys changes nothing */
         attn_problem p = {.struct_size = sizeof p, .shape = {1, H, H, 40, KEYS, D, D}};
         attn_tensors a = {.struct_size = sizeof a,

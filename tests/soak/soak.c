@@ -128,8 +128,8 @@ int main(int words_count, char **words)
     }
     atomic_store(&stopping, 1);
     for (int i = 0; i < running; i++) pthread_join(thread[i], NULL), soak_worker_free(worker[i]);
-    printf("%.0f s, %d threads: %lld plans (%lld problems refused), %lld tokens, %lld evictions, %lld layers\n", now() - start,
-           threads, (long long)totals.plans, (long long)totals.refused, (long long)totals.tokens, (long long)totals.evictions,
+    printf("%.0f s, %d threads: %lld plans (%lld problems rejected), %lld tokens, %lld evictions, %lld layers\n", now() - start,
+           threads, (long long)totals.plans, (long long)totals.rejected, (long long)totals.tokens, (long long)totals.evictions,
            (long long)totals.layers);
     printf("%lld calls without memory, %lld too large, %lld compared with the start\n", (long long)totals.short_of_memory,
            (long long)totals.too_large, (long long)totals.compared);

@@ -12,11 +12,11 @@ enum { REMEMBERED = 64 };
 
 /* Shared by all threads. */
 typedef struct soak_totals {
-    atomic_llong plans, refused, tokens, evictions, layers, short_of_memory, too_large, compared;
+    atomic_llong plans, rejected, tokens, evictions, layers, short_of_memory, too_large, compared;
     atomic_llong blocks;             /* that the allocator has given and not got back */
     uint64_t first_bits[REMEMBERED]; /* of the problems 0, 1, ...: as they were at the start */
     uint64_t first_layer;            /* of the layer */
-    int limited;                     /* address space has a limit: what is larger must be refused */
+    int limited;                     /* address space has a limit: what is larger must be rejected */
     uint64_t seed;
 } soak_totals;
 
@@ -29,7 +29,7 @@ void soak_worker_free(soak_worker *w);
 /* Computes what is remembered. */
 void soak_remember(soak_totals *totals);
 
-/* Runs one problem, and returns its bits; 0 where it was refused. */
+/* Runs one problem, and returns its bits; 0 where it was rejected. */
 uint64_t soak_problem(soak_totals *totals, uint64_t number);
 
 #endif

@@ -134,7 +134,7 @@ static int is_endless(const attn_shape *s)
     return rows > 1e6 || pairs > 1e8;
 }
 
-/* Draws problem `number`, runs it with so many threads, and returns its bits, or 0 where it was refused. */
+/* Draws problem `number`, runs it with so many threads, and returns its bits, or 0 where it was rejected. */
 static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int failing)
 {
     const uint64_t name[2] = {w->totals->seed, number};
@@ -146,7 +146,7 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
     c->from.left = 0;
     attn_plan *drawn = case_draw(c), *plan = NULL;
     if (!drawn) {
-        atomic_fetch_add(&w->totals->refused, 1);
+        atomic_fetch_add(&w->totals->rejected, 1);
         return 0;
     }
     atomic_fetch_add(&w->totals->plans, 1);
@@ -182,7 +182,7 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
     return bits;
 }
 
-/* Prepared queries and keys beyond the address space: refused, and nothing is touched, since there is nothing. */
+/* Prepared queries and keys beyond the address space: rejected, and nothing is touched, since there is nothing. */
 static void ask_too_much(soak_worker *w)
 {
     attn_problem problem = {

@@ -284,7 +284,7 @@ static void test_names(void **state)
     assert_string_equal(attn_version(), version);
 }
 
-/* Rows of numbers from type to type: what cannot be is refused, and nothing is written. */
+/* Rows of numbers from type to type: what cannot be is rejected, and nothing is written. */
 static void test_convert(void **state)
 {
     double from[2] = {1, -2.5};

@@ -2,27 +2,27 @@
  *
  * test_validate_args.c - the rules of arguments: pointers, lengths, packed sequences, pages and lists of blocks. */
 #include "fails.h"
-#include "refused.h"
+#include "rejected.h"
 
 static void test_pointers(void **state)
 {
     (void)state;
-    REFUSED(s.tensors.q.data = NULL, ATTN_ERR_ARGUMENT, "q is missing; ATTN_FORWARD needs it");
-    REFUSED(s.tensors.k.data = NULL, ATTN_ERR_ARGUMENT, "k is missing; ATTN_FORWARD needs it");
-    REFUSED(s.tensors.v.data = NULL, ATTN_ERR_ARGUMENT, "v is missing; ATTN_FORWARD needs it");
-    REFUSED(s.tensors.o.data = NULL, ATTN_ERR_ARGUMENT, "o is missing; ATTN_FORWARD needs it");
-    REFUSED(s.tensors.mask.data = ATTN_LATER, ATTN_ERR_ARGUMENT, "mask is ATTN_LATER; an execution needs its pointer");
-    REFUSED(s.tensors.lse.data = ATTN_LATER, ATTN_ERR_ARGUMENT, "lse is ATTN_LATER; an execution needs its pointer");
-    REFUSED(s.tensors.weights.data = ATTN_MISSING, ATTN_ERR_ARGUMENT, "weights is NULL");
-    REFUSED(s.tensors.lengths_q.data = ATTN_MISSING, ATTN_ERR_ARGUMENT, "lengths_q is NULL");
-    REFUSED(s.tensors.lengths_kv.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "lengths_kv is ATTN_EMPTY and has elements");
-    REFUSED(s.tensors.offset_q.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "offset_q is ATTN_EMPTY and has elements");
-    REFUSED(s.tensors.k.data = (char *)s.k + 2, ATTN_ERR_ARGUMENT, "k is not aligned to its elements of 4 bytes");
-    REFUSED(s.tensors.offset_q.data = (char *)s.offset + 4, ATTN_ERR_ARGUMENT,
-            "offset_q is not aligned to its elements of 8 bytes");
-    REFUSED(s.tensors.o.data = s.v, ATTN_ERR_STRIDE, "o and v share elements; an output overlaps nothing");
-    REFUSED(s.tensors.lse.data = s.weights, ATTN_ERR_STRIDE, "lse and weights share elements; an output overlaps nothing");
-    REFUSED(s.tensors.weights.data = s.bias, ATTN_ERR_STRIDE, "weights and bias share elements; an output overlaps nothing");
+    REJECTED(s.tensors.q.data = NULL, ATTN_ERR_ARGUMENT, "q is missing; ATTN_FORWARD needs it");
+    REJECTED(s.tensors.k.data = NULL, ATTN_ERR_ARGUMENT, "k is missing; ATTN_FORWARD needs it");
+    REJECTED(s.tensors.v.data = NULL, ATTN_ERR_ARGUMENT, "v is missing; ATTN_FORWARD needs it");
+    REJECTED(s.tensors.o.data = NULL, ATTN_ERR_ARGUMENT, "o is missing; ATTN_FORWARD needs it");
+    REJECTED(s.tensors.mask.data = ATTN_LATER, ATTN_ERR_ARGUMENT, "mask is ATTN_LATER; an execution needs its pointer");
+    REJECTED(s.tensors.lse.data = ATTN_LATER, ATTN_ERR_ARGUMENT, "lse is ATTN_LATER; an execution needs its pointer");
+    REJECTED(s.tensors.weights.data = ATTN_MISSING, ATTN_ERR_ARGUMENT, "weights is NULL");
+    REJECTED(s.tensors.lengths_q.data = ATTN_MISSING, ATTN_ERR_ARGUMENT, "lengths_q is NULL");
+    REJECTED(s.tensors.lengths_kv.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "lengths_kv is ATTN_EMPTY and has elements");
+    REJECTED(s.tensors.offset_q.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "offset_q is ATTN_EMPTY and has elements");
+    REJECTED(s.tensors.k.data = (char *)s.k + 2, ATTN_ERR_ARGUMENT, "k is not aligned to its elements of 4 bytes");
+    REJECTED(s.tensors.offset_q.data = (char *)s.offset + 4, ATTN_ERR_ARGUMENT,
+             "offset_q is not aligned to its elements of 8 bytes");
+    REJECTED(s.tensors.o.data = s.v, ATTN_ERR_STRIDE, "o and v share elements; an output overlaps nothing");
+    REJECTED(s.tensors.lse.data = s.weights, ATTN_ERR_STRIDE, "lse and weights share elements; an output overlaps nothing");
+    REJECTED(s.tensors.weights.data = s.bias, ATTN_ERR_STRIDE, "weights and bias share elements; an output overlaps nothing");
     ACCEPTED(s.tensors.k.data = s.q); /* inputs may be one another */
 }
 
@@ -74,34 +74,35 @@ static void test_origin(void **state)
 #define ORIGIN(...) (origin = (attn_origin){__VA_ARGS__}, s.call.origin = &origin, s.tensors.call = &s.call)
     ACCEPTED(ORIGIN(0));
     ACCEPTED(ORIGIN(.batch = 3, .head = 8, .heads = 12, .q = 70, .kv = 35));
-    REFUSED(ORIGIN(.q = -1), ATTN_ERR_ARGUMENT, "origin.q is -1; it is within 0..2^60");
-    REFUSED(ORIGIN(.kv = INT64_MAX), ATTN_ERR_ARGUMENT, "origin.kv is 9223372036854775807; it is within 0..2^60");
-    REFUSED(ORIGIN(.batch = INT64_MIN), ATTN_ERR_ARGUMENT, "origin.batch is -9223372036854775808; it is within 0..2^60");
-    REFUSED(ORIGIN(.head = 9, .heads = 12), ATTN_ERR_ARGUMENT, "origin.head is 9 and heads_q 4; origin.heads (12) has less");
-    REFUSED(ORIGIN(.reserved = {0, 0, 5}), ATTN_ERR_ARGUMENT, "origin.reserved[2] is 5; it must be 0");
-    REFUSED(ORIGIN(.head = 4), ATTN_ERR_ARGUMENT, "origin.head is 4 and origin.heads 0; it is the whole's heads_q");
-    REFUSED((ORIGIN(.q = 3), s.tensors.block_mask = attn_in(s.mask), s.problem.mask.block_q = s.problem.mask.block_kv = 2),
-            ATTN_ERR_ARGUMENT, "origin.q (3) is not a multiple of mask.block_q (2)");
-    REFUSED((ORIGIN(.q = 4, .kv = 5), s.tensors.block_mask = attn_in(s.mask), s.problem.mask.block_q = s.problem.mask.block_kv = 2),
-            ATTN_ERR_ARGUMENT, "origin.kv (5) is not a multiple of mask.block_kv (2)");
-    REFUSED((ORIGIN(0), s.tensors.offset_q = (attn_input){0}, s.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT), ATTN_ERR_ARGUMENT,
-            "mask.align is bottom-right and the call has an origin, whose lengths are those of a part; give offset_q");
+    REJECTED(ORIGIN(.q = -1), ATTN_ERR_ARGUMENT, "origin.q is -1; it is within 0..2^60");
+    REJECTED(ORIGIN(.kv = INT64_MAX), ATTN_ERR_ARGUMENT, "origin.kv is 9223372036854775807; it is within 0..2^60");
+    REJECTED(ORIGIN(.batch = INT64_MIN), ATTN_ERR_ARGUMENT, "origin.batch is -9223372036854775808; it is within 0..2^60");
+    REJECTED(ORIGIN(.head = 9, .heads = 12), ATTN_ERR_ARGUMENT, "origin.head is 9 and heads_q 4; origin.heads (12) has less");
+    REJECTED(ORIGIN(.reserved = {0, 0, 5}), ATTN_ERR_ARGUMENT, "origin.reserved[2] is 5; it must be 0");
+    REJECTED(ORIGIN(.head = 4), ATTN_ERR_ARGUMENT, "origin.head is 4 and origin.heads 0; it is the whole's heads_q");
+    REJECTED((ORIGIN(.q = 3), s.tensors.block_mask = attn_in(s.mask), s.problem.mask.block_q = s.problem.mask.block_kv = 2),
+             ATTN_ERR_ARGUMENT, "origin.q (3) is not a multiple of mask.block_q (2)");
+    REJECTED(
+        (ORIGIN(.q = 4, .kv = 5), s.tensors.block_mask = attn_in(s.mask), s.problem.mask.block_q = s.problem.mask.block_kv = 2),
+        ATTN_ERR_ARGUMENT, "origin.kv (5) is not a multiple of mask.block_kv (2)");
+    REJECTED((ORIGIN(0), s.tensors.offset_q = (attn_input){0}, s.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT), ATTN_ERR_ARGUMENT,
+             "mask.align is bottom-right and the call has an origin, whose lengths are those of a part; give offset_q");
 }
 
 static void test_lengths(void **state)
 {
     (void)state;
-    REFUSED(s.lengths_q[0] = 4, ATTN_ERR_ARGUMENT, "lengths_q[0] (4) is not within 0..3");
-    REFUSED(s.lengths_q[1] = -1, ATTN_ERR_ARGUMENT, "lengths_q[1] (-1) is not within 0..3");
-    REFUSED(s.lengths_kv[1] = 6, ATTN_ERR_ARGUMENT, "lengths_kv[1] (6) is not within 0..5");
-    REFUSED((s.tensors.lengths_q.dtype = s.tensors.lengths_kv.dtype = ATTN_I32,
-             s.tensors.lengths_kv.data = memcpy(s.lengths_kv, (int32_t[]){5, -7}, 8),
-             s.tensors.lengths_q.data = memcpy(s.lengths_q, (int32_t[]){3, 0}, 8)),
-            ATTN_ERR_ARGUMENT, "lengths_kv[1] (-7) is not within 0..5");
+    REJECTED(s.lengths_q[0] = 4, ATTN_ERR_ARGUMENT, "lengths_q[0] (4) is not within 0..3");
+    REJECTED(s.lengths_q[1] = -1, ATTN_ERR_ARGUMENT, "lengths_q[1] (-1) is not within 0..3");
+    REJECTED(s.lengths_kv[1] = 6, ATTN_ERR_ARGUMENT, "lengths_kv[1] (6) is not within 0..5");
+    REJECTED((s.tensors.lengths_q.dtype = s.tensors.lengths_kv.dtype = ATTN_I32,
+              s.tensors.lengths_kv.data = memcpy(s.lengths_kv, (int32_t[]){5, -7}, 8),
+              s.tensors.lengths_q.data = memcpy(s.lengths_q, (int32_t[]){3, 0}, 8)),
+             ATTN_ERR_ARGUMENT, "lengths_kv[1] (-7) is not within 0..5");
     ACCEPTED((s.lengths_q[0] = 0, s.lengths_kv[1] = 0, s.offset[0] = -(INT64_C(1) << 60), s.offset[1] = INT64_C(1) << 60));
-    REFUSED(s.offset[0] = -(INT64_C(1) << 60) - 1, ATTN_ERR_ARGUMENT,
-            "offset_q[0] (-1152921504606846977) is not within -2^60..2^60");
-    REFUSED(s.offset[1] = INT64_MAX, ATTN_ERR_ARGUMENT, "offset_q[1] (9223372036854775807) is not within -2^60..2^60");
+    REJECTED(s.offset[0] = -(INT64_C(1) << 60) - 1, ATTN_ERR_ARGUMENT,
+             "offset_q[0] (-1152921504606846977) is not within -2^60..2^60");
+    REJECTED(s.offset[1] = INT64_MAX, ATTN_ERR_ARGUMENT, "offset_q[1] (9223372036854775807) is not within -2^60..2^60");
 }
 
 static void test_packed(void **state)
@@ -112,27 +113,27 @@ static void test_packed(void **state)
 #define PACKED(q, kv)                                                                                                              \
     (s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}, s.tensors.cu_seqlens_q = attn_in(q),                            \
      s.tensors.cu_seqlens_kv = attn_in(kv))
-    REFUSED(PACKED(late, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[0] (1) is not 0");
-    REFUSED(PACKED(sound, falling), ATTN_ERR_ARGUMENT, "cu_seqlens_kv[2] (1) is not 0..5 (len_kv) more than cu_seqlens_kv[1] (2)");
-    REFUSED(PACKED(far, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[2] (99) is not 0..3 (len_q) more than cu_seqlens_q[1] (1)");
-    REFUSED(PACKED(NULL, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q is NULL");
-    REFUSED((PACKED(sound, sound), s.problem.shape.heads_q = INT64_C(1) << 32, s.problem.shape.heads_kv = 1,
-             s.problem.shape.dim_qk = INT64_C(1) << 31, s.problem.shape.len_q = 0),
-            ATTN_ERR_SHAPE, "q has the shape [1, 4294967296, 0, 2147483648]: more elements than 64 bits count");
+    REJECTED(PACKED(late, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[0] (1) is not 0");
+    REJECTED(PACKED(sound, falling), ATTN_ERR_ARGUMENT, "cu_seqlens_kv[2] (1) is not 0..5 (len_kv) more than cu_seqlens_kv[1] (2)");
+    REJECTED(PACKED(far, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[2] (99) is not 0..3 (len_q) more than cu_seqlens_q[1] (1)");
+    REJECTED(PACKED(NULL, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q is NULL");
+    REJECTED((PACKED(sound, sound), s.problem.shape.heads_q = INT64_C(1) << 32, s.problem.shape.heads_kv = 1,
+              s.problem.shape.dim_qk = INT64_C(1) << 31, s.problem.shape.len_q = 0),
+             ATTN_ERR_SHAPE, "q has the shape [1, 4294967296, 0, 2147483648]: more elements than 64 bits count");
     ACCEPTED(PACKED(sound, sound));
     /* One token of a sequence is followed by those of the others, so its stride counts. */
-    REFUSED((PACKED(sound, sound), s.problem.shape.len_q = 1, sets(s.tensors.q.stride, 0, SMALL_D, INT64_C(1) << 56, 1)),
-            ATTN_ERR_SHAPE, "q.stride[2] (72057594037927936) times its size (1) overflows 64-bit addresses");
+    REJECTED((PACKED(sound, sound), s.problem.shape.len_q = 1, sets(s.tensors.q.stride, 0, SMALL_D, INT64_C(1) << 56, 1)),
+             ATTN_ERR_SHAPE, "q.stride[2] (72057594037927936) times its size (1) overflows 64-bit addresses");
     /* So does whether a tensor has elements. */
-    REFUSED((PACKED(sound, sound), s.tensors.v.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "v is ATTN_EMPTY and has elements");
-    REFUSED((PACKED(sound, sound), s.tensors.o.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "o is ATTN_EMPTY and has elements");
+    REJECTED((PACKED(sound, sound), s.tensors.v.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "v is ATTN_EMPTY and has elements");
+    REJECTED((PACKED(sound, sound), s.tensors.o.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "o is ATTN_EMPTY and has elements");
     ACCEPTED((PACKED(sound, none), s.tensors.k.data = s.tensors.v.data = ATTN_EMPTY));
     /* Whether [head, token, channel] overlaps depends on the tokens that there are, 2, and not on len_q, 3. */
     ACCEPTED((PACKED(sound, sound), sets(s.tensors.o.stride, 0, 2 * SMALL_DV, SMALL_DV, 1)));
-    REFUSED((PACKED(sound, sound), sets(s.tensors.o.stride, 0, 2 * SMALL_DV - 1, SMALL_DV, 1)), ATTN_ERR_STRIDE,
-            "o overlaps itself: stride[1] is 11 and the axes with smaller strides span 12 elements");
-    REFUSED((PACKED(full, sound), sets(s.tensors.q.stride, 0, 1, INT64_MAX / 12, 1)), ATTN_ERR_SHAPE,
-            "q.stride[2] (768614336404564650) times its size (6) overflows 64-bit addresses");
+    REJECTED((PACKED(sound, sound), sets(s.tensors.o.stride, 0, 2 * SMALL_DV - 1, SMALL_DV, 1)), ATTN_ERR_STRIDE,
+             "o overlaps itself: stride[1] is 11 and the axes with smaller strides span 12 elements");
+    REJECTED((PACKED(full, sound), sets(s.tensors.q.stride, 0, 1, INT64_MAX / 12, 1)), ATTN_ERR_SHAPE,
+             "q.stride[2] (768614336404564650) times its size (6) overflows 64-bit addresses");
     ACCEPTED((PACKED(none, none), sets(s.tensors.o.stride, 0, 0, SMALL_DV, 1), s.tensors.o.data = ATTN_EMPTY));
     ACCEPTED((PACKED(none, none), s.problem.shape.batch = 0, s.tensors.o.data = s.tensors.lse.data = ATTN_EMPTY));
 }
@@ -143,22 +144,22 @@ static void test_paged(void **state)
     (void)state;
 #define PAGED(size, count)                                                                                                         \
     (s.problem.paging.page_size = (size), s.problem.paging.pages = (count), s.tensors.page_table = attn_in(table))
-    REFUSED(s.problem.paging.page_size = 2, ATTN_ERR_ARGUMENT,
-            "paging.page_size is 2 and paging.pages 0 but page_table is not there");
-    REFUSED(s.problem.paging.reserved[2] = 1, ATTN_ERR_ARGUMENT, "paging.reserved[2] is 1; it must be 0");
-    REFUSED((small_backward(&s), PAGED(3, 3)), ATTN_ERR_UNSUPPORTED,
-            "page_table is there and op is not ATTN_FORWARD; gradients of pages are not there");
-    REFUSED((PAGED(3, 3), s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(table),
-             s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}),
-            ATTN_ERR_ARGUMENT, "cu_seqlens_q and page_table are both there; they exclude each other");
-    REFUSED(PAGED(0, 3), ATTN_ERR_ARGUMENT, "paging.page_size is 0; it is at least 1");
-    REFUSED(PAGED(3, -1), ATTN_ERR_ARGUMENT, "paging.pages is -1; it is at least 0");
-    REFUSED((PAGED(3, 3), sets(s.tensors.page_table.stride, 1, 0, 0, 2)), ATTN_ERR_STRIDE,
-            "page_table.stride[3] is 2; the last axis must be contiguous (1)");
+    REJECTED(s.problem.paging.page_size = 2, ATTN_ERR_ARGUMENT,
+             "paging.page_size is 2 and paging.pages 0 but page_table is not there");
+    REJECTED(s.problem.paging.reserved[2] = 1, ATTN_ERR_ARGUMENT, "paging.reserved[2] is 1; it must be 0");
+    REJECTED((small_backward(&s), PAGED(3, 3)), ATTN_ERR_UNSUPPORTED,
+             "page_table is there and op is not ATTN_FORWARD; gradients of pages are not there");
+    REJECTED((PAGED(3, 3), s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(table),
+              s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}),
+             ATTN_ERR_ARGUMENT, "cu_seqlens_q and page_table are both there; they exclude each other");
+    REJECTED(PAGED(0, 3), ATTN_ERR_ARGUMENT, "paging.page_size is 0; it is at least 1");
+    REJECTED(PAGED(3, -1), ATTN_ERR_ARGUMENT, "paging.pages is -1; it is at least 0");
+    REJECTED((PAGED(3, 3), sets(s.tensors.page_table.stride, 1, 0, 0, 2)), ATTN_ERR_STRIDE,
+             "page_table.stride[3] is 2; the last axis must be contiguous (1)");
     ACCEPTED((PAGED(3, 3), sets(s.tensors.page_table.stride, 1, 0, 0, 1))); /* rows may overlap: they are read */
-    REFUSED((PAGED(3, 2), s.tensors.lengths_kv = (attn_input){0}), ATTN_ERR_ARGUMENT,
-            "page 0 of batch entry 1 is 2 in page_table; there are 2 pages");
-    REFUSED((PAGED(3, 3), s.tensors.page_table = attn_in(NULL)), ATTN_ERR_ARGUMENT, "page_table is NULL");
+    REJECTED((PAGED(3, 2), s.tensors.lengths_kv = (attn_input){0}), ATTN_ERR_ARGUMENT,
+             "page 0 of batch entry 1 is 2 in page_table; there are 2 pages");
+    REJECTED((PAGED(3, 3), s.tensors.page_table = attn_in(NULL)), ATTN_ERR_ARGUMENT, "page_table is NULL");
 }
 
 /* Blocks of two queries and two keys: lists for queries 0, 1 and for query 2, of the blocks 0, 1 and 2. */
@@ -171,22 +172,22 @@ static void test_block_lists(void **state)
     (s.problem.mask.block_q = s.problem.mask.block_kv = 2, s.problem.mask.block_entries = 3, s.tensors.block_starts = attn_in(r),  \
      s.tensors.block_index = attn_in(c))
     ACCEPTED(LISTS(rows, columns));
-    REFUSED(LISTS(late, columns), ATTN_ERR_ARGUMENT, "block_starts[0] (1) is not 0");
-    REFUSED(LISTS(falling, columns), ATTN_ERR_ARGUMENT,
-            "block_starts[2] (1) is not within its predecessor (2) and block_entries (3)");
-    REFUSED(LISTS(far, columns), ATTN_ERR_ARGUMENT, "block_starts[2] (4) is not within its predecessor (2) and block_entries (3)");
-    REFUSED(LISTS(rows, again), ATTN_ERR_ARGUMENT,
-            "block_index[1] (0) is not above its predecessor in the list and below 3, the blocks of keys");
-    REFUSED(LISTS(rows, beyond), ATTN_ERR_ARGUMENT,
-            "block_index[1] (3) is not above its predecessor in the list and below 3, the blocks of keys");
-    REFUSED(LISTS(rows, below), ATTN_ERR_ARGUMENT,
-            "block_index[0] (-1) is not above its predecessor in the list and below 3, the blocks of keys");
-    REFUSED(LISTS(NULL, columns), ATTN_ERR_ARGUMENT, "block_starts is NULL");
-    REFUSED(LISTS(rows, NULL), ATTN_ERR_ARGUMENT, "block_index is NULL");
-    REFUSED(s.tensors.ranges = attn_in(NULL), ATTN_ERR_ARGUMENT, "ranges is NULL");
-    REFUSED(s.problem.mask.block_entries = 2, ATTN_ERR_ARGUMENT, "mask.block_entries is 2 and block_index is not there");
-    REFUSED(s.problem.mask.block_q = 2, ATTN_ERR_ARGUMENT,
-            "mask.block_q is 2 and mask.block_kv 0 but neither block_mask nor block_starts is there");
+    REJECTED(LISTS(late, columns), ATTN_ERR_ARGUMENT, "block_starts[0] (1) is not 0");
+    REJECTED(LISTS(falling, columns), ATTN_ERR_ARGUMENT,
+             "block_starts[2] (1) is not within its predecessor (2) and block_entries (3)");
+    REJECTED(LISTS(far, columns), ATTN_ERR_ARGUMENT, "block_starts[2] (4) is not within its predecessor (2) and block_entries (3)");
+    REJECTED(LISTS(rows, again), ATTN_ERR_ARGUMENT,
+             "block_index[1] (0) is not above its predecessor in the list and below 3, the blocks of keys");
+    REJECTED(LISTS(rows, beyond), ATTN_ERR_ARGUMENT,
+             "block_index[1] (3) is not above its predecessor in the list and below 3, the blocks of keys");
+    REJECTED(LISTS(rows, below), ATTN_ERR_ARGUMENT,
+             "block_index[0] (-1) is not above its predecessor in the list and below 3, the blocks of keys");
+    REJECTED(LISTS(NULL, columns), ATTN_ERR_ARGUMENT, "block_starts is NULL");
+    REJECTED(LISTS(rows, NULL), ATTN_ERR_ARGUMENT, "block_index is NULL");
+    REJECTED(s.tensors.ranges = attn_in(NULL), ATTN_ERR_ARGUMENT, "ranges is NULL");
+    REJECTED(s.problem.mask.block_entries = 2, ATTN_ERR_ARGUMENT, "mask.block_entries is 2 and block_index is not there");
+    REJECTED(s.problem.mask.block_q = 2, ATTN_ERR_ARGUMENT,
+             "mask.block_q is 2 and mask.block_kv 0 but neither block_mask nor block_starts is there");
 }
 
 int main(void)

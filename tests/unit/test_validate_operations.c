@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_validate_operations.c - the rules of gradients, tangents and second gradients, and of what forward is asked for. */
-#include "refused.h"
+#include "rejected.h"
 
 #define GONE(slot) memset(&s.tensors.slot, 0, sizeof s.tensors.slot)
 
@@ -9,19 +9,19 @@ static void test_gradients(void **state)
 {
     (void)state;
     ACCEPTED(small_backward(&s));
-    REFUSED(s.tensors.grad_scale = attn_out(s.grad_q), ATTN_ERR_ARGUMENT, "grad_scale is there; ATTN_FORWARD has no use for it");
-    REFUSED((small_backward(&s), s.tensors.weights = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-            "weights is there; ATTN_BACKWARD has no use for it");
-    REFUSED((small_backward(&s), GONE(bias), s.tensors.grad_bias = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-            "grad_bias is there and bias is not");
-    REFUSED((small_backward(&s), s.tensors.grad_alibi_slopes = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-            "grad_alibi_slopes is there and alibi_slopes is not");
-    REFUSED((small_backward(&s), s.tensors.grad_sink = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-            "grad_sink is there and sink is not");
-    REFUSED((small_backward(&s), GONE(grad_o)), ATTN_ERR_ARGUMENT, "grad_o is missing; ATTN_BACKWARD needs it");
-    REFUSED((small_backward(&s), GONE(grad_k)), ATTN_ERR_ARGUMENT, "grad_k is missing; ATTN_BACKWARD needs it");
-    REFUSED((small_backward(&s), s.tensors.grad_q.dtype = ATTN_F64), ATTN_ERR_UNSUPPORTED,
-            "grad_q.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
+    REJECTED(s.tensors.grad_scale = attn_out(s.grad_q), ATTN_ERR_ARGUMENT, "grad_scale is there; ATTN_FORWARD has no use for it");
+    REJECTED((small_backward(&s), s.tensors.weights = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "weights is there; ATTN_BACKWARD has no use for it");
+    REJECTED((small_backward(&s), GONE(bias), s.tensors.grad_bias = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "grad_bias is there and bias is not");
+    REJECTED((small_backward(&s), s.tensors.grad_alibi_slopes = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "grad_alibi_slopes is there and alibi_slopes is not");
+    REJECTED((small_backward(&s), s.tensors.grad_sink = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "grad_sink is there and sink is not");
+    REJECTED((small_backward(&s), GONE(grad_o)), ATTN_ERR_ARGUMENT, "grad_o is missing; ATTN_BACKWARD needs it");
+    REJECTED((small_backward(&s), GONE(grad_k)), ATTN_ERR_ARGUMENT, "grad_k is missing; ATTN_BACKWARD needs it");
+    REJECTED((small_backward(&s), s.tensors.grad_q.dtype = ATTN_F64), ATTN_ERR_UNSUPPORTED,
+             "grad_q.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
     ACCEPTED((small_backward(&s), s.tensors.grad_scale = attn_out(s.weights))); /* of the scale of each head, whatever its kind */
     ACCEPTED((small_backward(&s), s.tensors.grad_lse = attn_in(s.v)));
 }
@@ -45,21 +45,21 @@ static void test_tangents(void **state)
     ACCEPTED(jvp(&s));
     ACCEPTED((jvp(&s), GONE(tan_q)));
     ACCEPTED((jvp(&s), GONE(tan_lse)));
-    REFUSED(s.tensors.tan_v = attn_in(s.v), ATTN_ERR_ARGUMENT, "tan_v is there; ATTN_FORWARD has no use for it");
-    REFUSED((small_backward(&s), s.tensors.tan_lse = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-            "tan_lse is there; ATTN_BACKWARD has no use for it");
-    REFUSED((jvp(&s), s.tensors.tan_bias = s.tensors.bias, GONE(bias)), ATTN_ERR_ARGUMENT, "tan_bias is there and bias is not");
-    REFUSED((jvp(&s), s.tensors.weights = attn_out(s.weights)), ATTN_ERR_ARGUMENT, "weights is there; ATTN_JVP has no use for it");
-    REFUSED((jvp(&s), s.tensors.grad_scale = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-            "grad_scale is there; ATTN_JVP has no use for it");
-    REFUSED((jvp(&s), s.tensors.grad_lse = attn_in(s.q)), ATTN_ERR_ARGUMENT, "grad_lse is there; ATTN_JVP has no use for it");
-    REFUSED((jvp(&s), s.tensors.tan_q = attn_in(NULL)), ATTN_ERR_ARGUMENT, "tan_q is NULL");
-    REFUSED((jvp(&s), s.tensors.tan_bias = attn_in(NULL)), ATTN_ERR_ARGUMENT, "tan_bias is NULL");
-    REFUSED((jvp(&s), GONE(tan_o)), ATTN_ERR_ARGUMENT, "tan_o is missing; ATTN_JVP needs it");
-    REFUSED((jvp(&s), s.tensors.tan_lse = attn_out(NULL)), ATTN_ERR_ARGUMENT, "tan_lse is NULL");
-    REFUSED((jvp(&s), s.tensors.tan_o.data = s.k), ATTN_ERR_STRIDE, "tan_o and k share elements; an output overlaps nothing");
-    REFUSED((jvp(&s), s.tensors.tan_k = (attn_input){s.k, ATTN_F64, {0}}), ATTN_ERR_UNSUPPORTED,
-            "tan_k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
+    REJECTED(s.tensors.tan_v = attn_in(s.v), ATTN_ERR_ARGUMENT, "tan_v is there; ATTN_FORWARD has no use for it");
+    REJECTED((small_backward(&s), s.tensors.tan_lse = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "tan_lse is there; ATTN_BACKWARD has no use for it");
+    REJECTED((jvp(&s), s.tensors.tan_bias = s.tensors.bias, GONE(bias)), ATTN_ERR_ARGUMENT, "tan_bias is there and bias is not");
+    REJECTED((jvp(&s), s.tensors.weights = attn_out(s.weights)), ATTN_ERR_ARGUMENT, "weights is there; ATTN_JVP has no use for it");
+    REJECTED((jvp(&s), s.tensors.grad_scale = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "grad_scale is there; ATTN_JVP has no use for it");
+    REJECTED((jvp(&s), s.tensors.grad_lse = attn_in(s.q)), ATTN_ERR_ARGUMENT, "grad_lse is there; ATTN_JVP has no use for it");
+    REJECTED((jvp(&s), s.tensors.tan_q = attn_in(NULL)), ATTN_ERR_ARGUMENT, "tan_q is NULL");
+    REJECTED((jvp(&s), s.tensors.tan_bias = attn_in(NULL)), ATTN_ERR_ARGUMENT, "tan_bias is NULL");
+    REJECTED((jvp(&s), GONE(tan_o)), ATTN_ERR_ARGUMENT, "tan_o is missing; ATTN_JVP needs it");
+    REJECTED((jvp(&s), s.tensors.tan_lse = attn_out(NULL)), ATTN_ERR_ARGUMENT, "tan_lse is NULL");
+    REJECTED((jvp(&s), s.tensors.tan_o.data = s.k), ATTN_ERR_STRIDE, "tan_o and k share elements; an output overlaps nothing");
+    REJECTED((jvp(&s), s.tensors.tan_k = (attn_input){s.k, ATTN_F64, {0}}), ATTN_ERR_UNSUPPORTED,
+             "tan_k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
 }
 
 /* A sound call of the second order, along a tangent of q: inputs are k and v in their own shape, outputs lie where forward's do. */
@@ -92,11 +92,11 @@ static void test_heads(void **state)
     static const char message[] = "the sizes are too large: a workspace or task count overflows 64 bits";
     (void)state;
     for (int heads_q = 0; heads_q < 2; heads_q++) {
-        REFUSED(without_elements(&s, heads_q), ATTN_ERR_SHAPE, message);
-        REFUSED((small_backward(&s), without_elements(&s, heads_q)), ATTN_ERR_SHAPE, message);
-        REFUSED((double_backward(&s), without_elements(&s, heads_q)), ATTN_ERR_SHAPE, message);
+        REJECTED(without_elements(&s, heads_q), ATTN_ERR_SHAPE, message);
+        REJECTED((small_backward(&s), without_elements(&s, heads_q)), ATTN_ERR_SHAPE, message);
+        REJECTED((double_backward(&s), without_elements(&s, heads_q)), ATTN_ERR_SHAPE, message);
     }
-    REFUSED((jvp(&s), without_elements(&s, 1)), ATTN_ERR_SHAPE, message);
+    REJECTED((jvp(&s), without_elements(&s, 1)), ATTN_ERR_SHAPE, message);
 }
 
 static void test_second(void **state)
@@ -105,26 +105,26 @@ static void test_second(void **state)
     ACCEPTED(double_backward(&s));
     ACCEPTED((double_backward(&s), s.tensors.grad_lse = attn_in(s.q)));
     ACCEPTED((double_backward(&s), GONE(second_bias), GONE(second_grad_lse)));
-    REFUSED((jvp(&s), s.tensors.second_bias = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-            "second_bias is there; ATTN_JVP has no use for it");
-    REFUSED((small_backward(&s), s.tensors.second_grad_lse = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-            "second_grad_lse is there; ATTN_BACKWARD has no use for it");
-    REFUSED((double_backward(&s), GONE(bias)), ATTN_ERR_ARGUMENT, "second_bias is there and bias is not");
-    REFUSED((double_backward(&s), s.tensors.tan_lse = attn_out(s.grad_q)), ATTN_ERR_ARGUMENT,
-            "tan_lse is there; ATTN_DOUBLE_BACKWARD has no use for it");
-    REFUSED((double_backward(&s), s.tensors.grad_lse = attn_in(NULL)), ATTN_ERR_ARGUMENT, "grad_lse is NULL");
-    REFUSED((double_backward(&s), GONE(grad_o)), ATTN_ERR_ARGUMENT, "grad_o is missing; ATTN_DOUBLE_BACKWARD needs it");
-    REFUSED((double_backward(&s), GONE(second_grad_o)), ATTN_ERR_ARGUMENT,
-            "second_grad_o is missing; ATTN_DOUBLE_BACKWARD needs it");
-    REFUSED((double_backward(&s), s.tensors.second_grad_lse = attn_out(NULL)), ATTN_ERR_ARGUMENT, "second_grad_lse is NULL");
-    REFUSED((double_backward(&s), GONE(second_q)), ATTN_ERR_ARGUMENT, "second_q is missing; ATTN_DOUBLE_BACKWARD needs it");
-    REFUSED((double_backward(&s), GONE(second_k)), ATTN_ERR_ARGUMENT, "second_k is missing; ATTN_DOUBLE_BACKWARD needs it");
-    REFUSED((double_backward(&s), GONE(second_v)), ATTN_ERR_ARGUMENT, "second_v is missing; ATTN_DOUBLE_BACKWARD needs it");
-    REFUSED((double_backward(&s), s.tensors.second_bias = attn_out(NULL)), ATTN_ERR_ARGUMENT, "second_bias is NULL");
-    REFUSED((double_backward(&s), s.tensors.second_v.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
-            "second_v.dtype is i8; it must be f32, f16 or bf16, as q is not f64");
-    REFUSED((double_backward(&s), sets(s.tensors.second_bias.stride, 0, 0, 0, 2)), ATTN_ERR_STRIDE,
-            "second_bias.stride[3] is 2; the last axis must be contiguous (1)");
+    REJECTED((jvp(&s), s.tensors.second_bias = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "second_bias is there; ATTN_JVP has no use for it");
+    REJECTED((small_backward(&s), s.tensors.second_grad_lse = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "second_grad_lse is there; ATTN_BACKWARD has no use for it");
+    REJECTED((double_backward(&s), GONE(bias)), ATTN_ERR_ARGUMENT, "second_bias is there and bias is not");
+    REJECTED((double_backward(&s), s.tensors.tan_lse = attn_out(s.grad_q)), ATTN_ERR_ARGUMENT,
+             "tan_lse is there; ATTN_DOUBLE_BACKWARD has no use for it");
+    REJECTED((double_backward(&s), s.tensors.grad_lse = attn_in(NULL)), ATTN_ERR_ARGUMENT, "grad_lse is NULL");
+    REJECTED((double_backward(&s), GONE(grad_o)), ATTN_ERR_ARGUMENT, "grad_o is missing; ATTN_DOUBLE_BACKWARD needs it");
+    REJECTED((double_backward(&s), GONE(second_grad_o)), ATTN_ERR_ARGUMENT,
+             "second_grad_o is missing; ATTN_DOUBLE_BACKWARD needs it");
+    REJECTED((double_backward(&s), s.tensors.second_grad_lse = attn_out(NULL)), ATTN_ERR_ARGUMENT, "second_grad_lse is NULL");
+    REJECTED((double_backward(&s), GONE(second_q)), ATTN_ERR_ARGUMENT, "second_q is missing; ATTN_DOUBLE_BACKWARD needs it");
+    REJECTED((double_backward(&s), GONE(second_k)), ATTN_ERR_ARGUMENT, "second_k is missing; ATTN_DOUBLE_BACKWARD needs it");
+    REJECTED((double_backward(&s), GONE(second_v)), ATTN_ERR_ARGUMENT, "second_v is missing; ATTN_DOUBLE_BACKWARD needs it");
+    REJECTED((double_backward(&s), s.tensors.second_bias = attn_out(NULL)), ATTN_ERR_ARGUMENT, "second_bias is NULL");
+    REJECTED((double_backward(&s), s.tensors.second_v.dtype = ATTN_I8), ATTN_ERR_UNSUPPORTED,
+             "second_v.dtype is i8; it must be f32, f16 or bf16, as q is not f64");
+    REJECTED((double_backward(&s), sets(s.tensors.second_bias.stride, 0, 0, 0, 2)), ATTN_ERR_STRIDE,
+             "second_bias.stride[3] is 2; the last axis must be contiguous (1)");
 }
 
 static void no_visit(void *context, const attn_rows *rows) { (void)context, (void)rows; }
@@ -133,40 +133,40 @@ static void test_outputs(void **state)
 {
     (void)state;
 #define TOP(most) (s.problem.outputs.topk = (most), s.tensors.topk_index = attn_out(s.weights), GONE(weights))
-    REFUSED((small_backward(&s), s.problem.outputs.topk = 1, s.tensors.topk_index = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-            "topk_index is there; ATTN_BACKWARD has no use for it");
-    REFUSED((small_backward(&s), s.call.visit_rows = no_visit, s.tensors.call = &s.call), ATTN_ERR_ARGUMENT,
-            "visit_rows is there; only ATTN_FORWARD has rows to visit");
-    REFUSED(s.problem.outputs.scores_stage = (attn_stage)4, ATTN_ERR_ARGUMENT,
-            "outputs.scores_stage is 4; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)");
-    REFUSED(s.problem.outputs.rows_stage = (attn_stage)-1, ATTN_ERR_ARGUMENT,
-            "outputs.rows_stage is -1; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)");
-    REFUSED(s.problem.outputs.column_heads = (attn_columns)3, ATTN_ERR_ARGUMENT,
-            "outputs.column_heads is 3; known: 0 (each), 1 (group), 2 (all)");
-    REFUSED(s.problem.outputs.column_queries = -1, ATTN_ERR_ARGUMENT,
-            "outputs.column_queries is -1; it is at least 1, or 0 for all");
-    REFUSED(s.problem.outputs.topk = -2, ATTN_ERR_ARGUMENT, "outputs.topk is -2; it is at least 1, or 0 for none");
-    REFUSED(s.problem.outputs.topk = 3, ATTN_ERR_ARGUMENT, "outputs.topk is 3 but neither topk_index nor topk_weight is there");
-    REFUSED(TOP(0), ATTN_ERR_ARGUMENT, "topk_index is there and outputs.topk is 0; set it to the number of keys");
-    REFUSED((TOP(1), s.problem.shape.len_kv = INT64_C(1) << 31, s.tensors.topk_index.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
-            "topk_index.dtype is i32 and len_kv (2147483648) is more than it holds");
-    REFUSED((TOP(1), s.tensors.topk_index.dtype = ATTN_U8), ATTN_ERR_UNSUPPORTED, "topk_index.dtype is u8; it must be i32 or i64");
-    REFUSED(s.tensors.entropy = ((attn_output){s.grad_q, ATTN_BF16, {0}}), ATTN_ERR_UNSUPPORTED,
-            "entropy.dtype is bf16; it must be f32, the compute type");
-    REFUSED(s.tensors.dropout_keep = ((attn_output){s.grad_q, ATTN_F32, {0}}), ATTN_ERR_UNSUPPORTED,
-            "dropout_keep.dtype is f32; it must be bool or u8");
-    REFUSED(s.tensors.topk_weight = attn_out(NULL), ATTN_ERR_ARGUMENT, "topk_weight is NULL");
-    REFUSED(s.tensors.column_sum = attn_out(s.lse), ATTN_ERR_STRIDE,
-            "lse and column_sum share elements; an output overlaps nothing");
-    REFUSED((TOP(INT64_MAX / 64), s.problem.shape.len_kv = INT64_MAX / 64, s.problem.shape.dim_qk = s.problem.shape.dim_v = 0,
-             GONE(mask), GONE(bias)),
-            ATTN_ERR_SHAPE, "topk_index.stride[0] (1729382256910270452) times its size (2) overflows 64-bit addresses");
-    REFUSED(
+    REJECTED((small_backward(&s), s.problem.outputs.topk = 1, s.tensors.topk_index = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
+             "topk_index is there; ATTN_BACKWARD has no use for it");
+    REJECTED((small_backward(&s), s.call.visit_rows = no_visit, s.tensors.call = &s.call), ATTN_ERR_ARGUMENT,
+             "visit_rows is there; only ATTN_FORWARD has rows to visit");
+    REJECTED(s.problem.outputs.scores_stage = (attn_stage)4, ATTN_ERR_ARGUMENT,
+             "outputs.scores_stage is 4; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)");
+    REJECTED(s.problem.outputs.rows_stage = (attn_stage)-1, ATTN_ERR_ARGUMENT,
+             "outputs.rows_stage is -1; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)");
+    REJECTED(s.problem.outputs.column_heads = (attn_columns)3, ATTN_ERR_ARGUMENT,
+             "outputs.column_heads is 3; known: 0 (each), 1 (group), 2 (all)");
+    REJECTED(s.problem.outputs.column_queries = -1, ATTN_ERR_ARGUMENT,
+             "outputs.column_queries is -1; it is at least 1, or 0 for all");
+    REJECTED(s.problem.outputs.topk = -2, ATTN_ERR_ARGUMENT, "outputs.topk is -2; it is at least 1, or 0 for none");
+    REJECTED(s.problem.outputs.topk = 3, ATTN_ERR_ARGUMENT, "outputs.topk is 3 but neither topk_index nor topk_weight is there");
+    REJECTED(TOP(0), ATTN_ERR_ARGUMENT, "topk_index is there and outputs.topk is 0; set it to the number of keys");
+    REJECTED((TOP(1), s.problem.shape.len_kv = INT64_C(1) << 31, s.tensors.topk_index.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
+             "topk_index.dtype is i32 and len_kv (2147483648) is more than it holds");
+    REJECTED((TOP(1), s.tensors.topk_index.dtype = ATTN_U8), ATTN_ERR_UNSUPPORTED, "topk_index.dtype is u8; it must be i32 or i64");
+    REJECTED(s.tensors.entropy = ((attn_output){s.grad_q, ATTN_BF16, {0}}), ATTN_ERR_UNSUPPORTED,
+             "entropy.dtype is bf16; it must be f32, the compute type");
+    REJECTED(s.tensors.dropout_keep = ((attn_output){s.grad_q, ATTN_F32, {0}}), ATTN_ERR_UNSUPPORTED,
+             "dropout_keep.dtype is f32; it must be bool or u8");
+    REJECTED(s.tensors.topk_weight = attn_out(NULL), ATTN_ERR_ARGUMENT, "topk_weight is NULL");
+    REJECTED(s.tensors.column_sum = attn_out(s.lse), ATTN_ERR_STRIDE,
+             "lse and column_sum share elements; an output overlaps nothing");
+    REJECTED((TOP(INT64_MAX / 64), s.problem.shape.len_kv = INT64_MAX / 64, s.problem.shape.dim_qk = s.problem.shape.dim_v = 0,
+              GONE(mask), GONE(bias)),
+             ATTN_ERR_SHAPE, "topk_index.stride[0] (1729382256910270452) times its size (2) overflows 64-bit addresses");
+    REJECTED(
         (s.problem.paging.page_size = 4, s.tensors.page_table = attn_in(s.lengths_q), s.problem.mask.empty = ATTN_EMPTY_UNIFORM),
         ATTN_ERR_ARGUMENT, "mask.empty is uniform and the keys are in pages; those after lengths_kv have no page to weigh");
 }
 
-/* What depends on which rows share a tile is refused where bits are not to depend on it. */
+/* What depends on which rows share a tile is rejected where bits are not to depend on it. */
 static void test_invariant(void **state)
 {
     small s;
@@ -182,7 +182,7 @@ static void test_invariant(void **state)
     assert_string_equal(error.message, "options.invariant is set and tokens are global; their bits depend on the chunk");
 }
 
-/* What depends on how many queries a tile has is refused where bits are to be those of every instruction set. */
+/* What depends on how many queries a tile has is rejected where bits are to be those of every instruction set. */
 static void test_reproducible(void **state)
 {
     small s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_view_write.c - view_write without a browser: what it refuses and how it says so, what it escapes, what it repeats.
+ * test_view_write.c - view_write without a browser: what it rejects and how it says so, what it escapes, what it repeats.
  */
 #include "test.h"
 
@@ -16,7 +16,7 @@ static view_data small(void)
     return (view_data){.sequences = 1, .layers = 1, .heads = 1, .len_q = 4, .len_k = 4, .weights = ones};
 }
 
-static void refuses(view_data data, attn_status expected, const char *message)
+static void rejects(view_data data, attn_status expected, const char *message)
 {
     attn_error error = {.status = ATTN_OK};
     text_buffer text = {0};
@@ -28,38 +28,38 @@ static void refuses(view_data data, attn_status expected, const char *message)
     assert_null(text.bytes);
 }
 
-static void refuses_with_reason(void **state)
+static void rejects_with_reason(void **state)
 {
     (void)state;
     view_data data = small();
     data.weights = NULL;
-    refuses(data, ATTN_ERR_ARGUMENT, "out, data or weights is NULL");
+    rejects(data, ATTN_ERR_ARGUMENT, "out, data or weights is NULL");
     assert_int_equal(view_write(NULL, &data, NULL), ATTN_ERR_ARGUMENT);
 
     data = small(), data.len_q = 0;
-    refuses(data, ATTN_ERR_SHAPE, "queries (0) is below 1: there is nothing to show");
+    rejects(data, ATTN_ERR_SHAPE, "queries (0) is below 1: there is nothing to show");
     data = small(), data.layers = -3;
-    refuses(data, ATTN_ERR_SHAPE, "layers (-3) is below 1: there is nothing to show");
+    rejects(data, ATTN_ERR_SHAPE, "layers (-3) is below 1: there is nothing to show");
     data = small(), data.sequence = too_long;
-    refuses(data, ATTN_ERR_SHAPE, "length 5 of sequence 0 is not within 0 and 4 keys");
+    rejects(data, ATTN_ERR_SHAPE, "length 5 of sequence 0 is not within 0 and 4 keys");
     data = small(), data.sequence = negative;
-    refuses(data, ATTN_ERR_SHAPE, "length -1 of sequence 0 is not within 0 and 4 queries");
+    rejects(data, ATTN_ERR_SHAPE, "length -1 of sequence 0 is not within 0 and 4 queries");
 }
 
-static void refuses_too_much(void **state)
+static void rejects_too_much(void **state)
 {
     (void)state;
     view_data data = small();
     data.layers = 12, data.heads = 12, data.len_q = data.len_k = 4096;
-    refuses(data, ATTN_ERR_UNSUPPORTED,
+    rejects(data, ATTN_ERR_UNSUPPORTED,
             "1 x 12 x 12 x 4096 x 4096 weights (sequences x layers x heads x queries x keys) are too many for a page "
             "(at most 50331648): choose fewer of them");
     data = small(), data.len_q = data.len_k = INT64_MAX;
-    refuses(data, ATTN_ERR_UNSUPPORTED,
+    rejects(data, ATTN_ERR_UNSUPPORTED,
             "1 x 1 x 1 x 9223372036854775807 x 9223372036854775807 weights (sequences x layers x heads x queries x keys) are too "
             "many for a page (at most 50331648): choose fewer of them");
     data = small(), data.layers = INT64_MAX, data.heads = 2;
-    refuses(
+    rejects(
         data, ATTN_ERR_UNSUPPORTED,
         "9223372036854775807 layers x 2 heads are too many for a page (at most 16384 heads in all): choose fewer layers or heads");
 }
@@ -179,8 +179,8 @@ static void encodes_little_endian(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_with_reason),
-        cmocka_unit_test(refuses_too_much),
+        cmocka_unit_test(rejects_with_reason),
+        cmocka_unit_test(rejects_too_much),
         cmocka_unit_test(escapes_text),
         cmocka_unit_test(says_that_memory_is_out),
         cmocka_unit_test(grows),

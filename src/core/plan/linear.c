@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * linear.c - every rule that a problem of linear attention and its tensors must keep.  Each has a row with its exact message in
- * tests/unit/test_linear_refused.c. */
+ * tests/unit/test_linear_rejected.c. */
 #include "linear.h"
 
 #include <inttypes.h>

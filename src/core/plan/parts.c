@@ -34,23 +34,23 @@ static int may_take(const attn_resolved *p, const attn_walk_limits *limits, int6
     return limits->small.most_q == 0 || may_be_small(p, &limits->small);
 }
 
-/* The parts in rising order of queries, each with those that the ones before it leave.  *refusal: NULL, or what keeps the first
+/* The parts in rising order of queries, each with those that the ones before it leave.  *rejection: NULL, or what keeps the first
  * walk from a problem that is within its limits. */
-static int deal(const attn_resolved *p, const attn_kernel_row *tiles, attn_plan_part *parts, const char **refusal)
+static int deal(const attn_resolved *p, const attn_kernel_row *tiles, attn_plan_part *parts, const char **rejection)
 {
     const int64_t n = p->shape.len_q;
     const attn_feature_set used = attn_features_of(p);
     const attn_walk_type *type;
     attn_plan_part rest = {0};
     int count = 0, seen = 0;
-    *refusal = NULL;
+    *rejection = NULL;
     for (int index = 0; (type = attn_walk_at(index)); index++) {
         attn_walk_limits limits = {INT64_MAX, {0}};
         if (type->op != p->op) continue;
         const int is_first = seen++ == 0, is_last = !type->limits;
         if (!is_last && !type->limits(p, tiles, &limits)) continue;
         const char *missing = attn_feature_missing(used, type->supported);
-        if (missing && is_first && limits.most_q < INT64_MAX && n > 0 && n <= limits.most_q) *refusal = missing;
+        if (missing && is_first && limits.most_q < INT64_MAX && n > 0 && n <= limits.most_q) *rejection = missing;
         if (missing || (!is_last && !may_take(p, &limits, rest.least))) continue;
         attn_plan_part *part = &parts[count++];
         *part = rest;
@@ -135,10 +135,10 @@ attn_status attn_plan_parts_choose(const attn_resolved *problem, const attn_opti
 {
     const attn_kernel_row *tiles;
     static const char *const numbers[] = {[2] = "2 walks", [3] = "3 walks", [4] = "4 walks"};
-    const char *refusal;
+    const char *rejection;
     char other[ATTN_WHY_SIZE];
     TRY(attn_kernel_choose(problem, o, 0, &tiles, why, why_size, error));
-    *count = deal(problem, tiles, parts, &refusal);
+    *count = deal(problem, tiles, parts, &rejection);
     for (int n = 0; n < *count; n++) {
         parts[n].row = tiles;
         if (parts[n].type->decodes)
@@ -146,7 +146,7 @@ attn_status attn_plan_parts_choose(const attn_resolved *problem, const attn_opti
     }
     if (*count > 1) tell(why, why_size, "; each sequence by its length, in ", numbers[*count]);
     else if (parts->type->why) tell(why, why_size, "; ", parts->type->why);
-    else if (refusal && !attn_in_order(problem)) tell(why, why_size, "; tiles, since ", refusal);
+    else if (rejection && !attn_in_order(problem)) tell(why, why_size, "; tiles, since ", rejection);
     if (problem->reproducible) tell(why, why_size, "; options.reproducible: the blocks and chains of every instruction set", "");
     if (problem->invariant && problem->op == ATTN_FORWARD)
         tell(why, why_size, "; options.invariant: walks in the order of tiles, at most 1.15 times their time (decode 1.3)", "");

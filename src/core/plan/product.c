@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * product.c - every rule that a product of matrices must keep.  Each has a row with its exact message in
- * tests/unit/test_product_refused.c.  A small product takes as long as its rules, so they are in the order in which they cost
+ * tests/unit/test_product_rejected.c.  A small product takes as long as its rules, so they are in the order in which they cost
  * least.
  */
 #include "product.h"
@@ -61,7 +61,7 @@ typedef struct matrix {
 
 static int has_elements(const matrix *m) { return m->rows > 0 && m->columns > 0; }
 
-static attn_status refuse_data(const matrix *m, attn_error *error)
+static attn_status reject_data(const matrix *m, attn_error *error)
 {
     const attn_input *s = m->slot;
     CHECK(s->data || (!s->dtype && !s->stride[0] && !s->stride[1] && !s->stride[2] && !s->stride[3]), ATTN_ERR_ARGUMENT,
@@ -97,7 +97,7 @@ static attn_status lie(matrix *m, const char *name, const attn_input *s, int64_t
     m->rows = rows;
     m->columns = columns;
     m->size = p->dtype == ATTN_F64 ? 8 : 4;
-    if ((uintptr_t)s->data <= (uintptr_t)ATTN_MISSING || ((uintptr_t)s->data & (m->size - 1))) TRY(refuse_data(m, error));
+    if ((uintptr_t)s->data <= (uintptr_t)ATTN_MISSING || ((uintptr_t)s->data & (m->size - 1))) TRY(reject_data(m, error));
     CHECK(!s->dtype || s->dtype == p->dtype, ATTN_ERR_UNSUPPORTED, "product: %s is %s; the product is of %s", m->name,
           attn_dtype_text(s->dtype), attn_dtype_text(p->dtype));
     m->row = m->columns;
@@ -116,7 +116,7 @@ static attn_status lie(matrix *m, const char *name, const attn_input *s, int64_t
     return ATTN_OK;
 }
 
-static attn_status refuse_strides(const matrix *m, const char *why, attn_error *error)
+static attn_status reject_strides(const matrix *m, const char *why, attn_error *error)
 {
     return attn_fail(error, ATTN_ERR_STRIDE, "product: %s.stride[2] is %" PRId64 " and stride[3] %" PRId64 "; %s", m->name,
                      m->slot->stride[2], m->slot->stride[3], why);
@@ -144,10 +144,10 @@ attn_status attn_product_lie(const attn_product_tensors *t, attn_product_matrice
     TRY(lie(&a, "a", &t->a, p->rows, p->inner, p, error));
     TRY(lie(&b, "b", &t->b, p->inner, p->columns, p, error));
     TRY(lie(&c, "c", &written, p->rows, p->columns, p, error));
-    if (!a.by_rows && !a.by_columns) return refuse_strides(&a, "one of them must be 1", error);
-    if (!b.by_rows && !b.by_columns) return refuse_strides(&b, "one of them must be 1", error);
-    if (!c.by_rows) return refuse_strides(&c, "the last axis must be contiguous (1)", error);
-    if (c.rows > 1 && llabs(c.row) < c.columns) return refuse_strides(&c, "rows of an output do not overlap", error);
+    if (!a.by_rows && !a.by_columns) return reject_strides(&a, "one of them must be 1", error);
+    if (!b.by_rows && !b.by_columns) return reject_strides(&b, "one of them must be 1", error);
+    if (!c.by_rows) return reject_strides(&c, "the last axis must be contiguous (1)", error);
+    if (c.rows > 1 && llabs(c.row) < c.columns) return reject_strides(&c, "rows of an output do not overlap", error);
     reach(&a);
     reach(&b);
     reach(&c);

@@ -44,7 +44,7 @@ static int any_set(const int64_t *words, int count)
     return any != 0;
 }
 
-static attn_status refuse_flags(const attn_resolved *p, attn_error *error)
+static attn_status reject_flags(const attn_resolved *p, attn_error *error)
 {
     const struct {
         const char *name;
@@ -88,7 +88,7 @@ static attn_status check_flags(const attn_resolved *p, attn_error *error)
                            (unsigned)p->score.additive_bias | (unsigned)p->bias_table.causal;
     const int reserved = SET(score) | SET(mask) | SET(dropout) | SET(outputs) | SET(paging) | SET(bias_table) | SET(relative);
 #undef SET
-    return flags > 1 || reserved ? refuse_flags(p, error) : ATTN_OK;
+    return flags > 1 || reserved ? reject_flags(p, error) : ATTN_OK;
 }
 
 attn_status attn_shape_validate(const attn_shape *s, attn_error *error)
@@ -404,8 +404,8 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
                                     ATTN_USES(RELATIVE_GRADIENT);
     const char *differs = p->reproducible ? attn_feature_missing(attn_features_of(p) & (of_tiles | summed), 0) : NULL;
     CHECK(!differs, ATTN_ERR_UNSUPPORTED, "options.reproducible is set and %s; their bits depend on the instruction set", differs);
-    const char *refusal = attn_walks_refusal(p);
-    CHECK(!refusal, ATTN_ERR_UNSUPPORTED, "no walk of %s has this: %s", attn_attention_family.operations[p->op], refusal);
+    const char *rejection = attn_walks_rejection(p);
+    CHECK(!rejection, ATTN_ERR_UNSUPPORTED, "no walk of %s has this: %s", attn_attention_family.operations[p->op], rejection);
     if (p->score.scale_kind == ATTN_SCALE_DEFAULT)
         p->score.scale = p->score.kind == ATTN_SCORE_DOT && p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk) : 1;
     if (p->score.temperature == 0) p->score.temperature = 1;

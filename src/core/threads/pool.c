@@ -29,7 +29,7 @@ enum {
     SPIN = 50000,            /* nanoseconds that a thread looks out before it sleeps: about what waking one costs */
     BRIEF_SPIN = 2000,       /* the same where looking out does not pay, or takes a CPU from those at work */
     IDLE_SECONDS = 5,        /* after which a worker ends */
-    CALLS_REFUSED = 100      /* that make no threads, after one could not be made */
+    CALLS_REJECTED = 100     /* that make no threads, after one could not be made */
 };
 
 /* Values of worker.at; all others are the call that is offered. */
@@ -65,7 +65,7 @@ static struct pool {
     int count;           /* workers that are idle or in a call */
     int active;          /* callers and workers in calls */
     int cpus;            /* 0: not known yet */
-    int refused;         /* calls left that make no thread */
+    int rejected;        /* calls left that make no thread */
     int survives_a_fork; /* else no thread is made */
     int is_over;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -215,7 +215,7 @@ static int may_make(int missing, int workers)
 {
     const int most = workers > pool.cpus ? workers : pool.cpus, left = most - 1 - pool.count;
     if (!pool.survives_a_fork || pool.is_over || missing <= 0 || left <= 0) return 0;
-    if (pool.refused > 0) return pool.refused--, 0;
+    if (pool.rejected > 0) return pool.rejected--, 0;
     return missing < left ? missing : left;
 }
 
@@ -262,7 +262,7 @@ static void give(worker *list, worker *failed)
     }
     pool.count -= failures;
     pool.active -= count + failures + 1;
-    if (failures) pool.refused = CALLS_REFUSED;
+    if (failures) pool.rejected = CALLS_REJECTED;
     (void)pthread_mutex_unlock(&pool.lock);
 }
 
@@ -314,7 +314,7 @@ static void begin_anew(void)
     (void)pthread_mutex_init(&pool.lock, NULL);
     for (int n = 0; n < pool.used; n++) pool.workers[n].has_thread = 0;
     pool.idle = pool.spare = NULL;
-    pool.used = pool.count = pool.active = pool.cpus = pool.refused = 0;
+    pool.used = pool.count = pool.active = pool.cpus = pool.rejected = 0;
 }
 
 __attribute__((constructor)) static void begin(void) { pool.survives_a_fork = pthread_atfork(NULL, NULL, begin_anew) == 0; }

@@ -10,7 +10,7 @@ static const attn_walk_type *const walks[] = {
 
 const attn_walk_type *attn_walk_at(int index) { return walks[index]; }
 
-const char *attn_walks_refusal(const attn_resolved *p)
+const char *attn_walks_rejection(const attn_resolved *p)
 {
     const attn_feature_set used = attn_features_of(p);
     const char *sentence = "there is no walk";

@@ -31,7 +31,7 @@ typedef struct attn_walk_type {
     const char *name;
     attn_op op;
     attn_feature_set
-        supported;   /* what is not listed it never gets, so a new feature is refused by every walk that does not list it */
+        supported;   /* what is not listed it never gets, so a new feature is rejected by every walk that does not list it */
     int decodes;     /* its row of kernels.def is one of decode */
     const char *why; /* of attn_plan_description.why, where it has all sequences; NULL: nothing */
     /* By head sizes, types and options alone, not by the batch around a sequence, nor by threads; `tiles` is the row of kernels.def
@@ -53,12 +53,12 @@ typedef struct attn_walk_type {
 const attn_walk_type *attn_walk_at(int index);
 
 /* NULL, or the sentence of what keeps the problem from a walk of its operation. */
-static inline const char *attn_walk_refusal(const attn_walk_type *type, const attn_resolved *p)
+static inline const char *attn_walk_rejection(const attn_walk_type *type, const attn_resolved *p)
 {
     return attn_feature_missing(attn_features_of(p), type->supported);
 }
 
 /* NULL where some walk of its operation has all that the problem uses; else the sentence of what the last and widest one lacks. */
-const char *attn_walks_refusal(const attn_resolved *p);
+const char *attn_walks_rejection(const attn_resolved *p);
 
 #endif

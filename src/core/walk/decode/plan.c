@@ -115,7 +115,7 @@ static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_wal
     (void)tiles;
     if (s->batch == 0 || s->heads_q == 0) return 0;
     const int wide = attn_dtype_bytes(p->at.k.dtype) >= 4,
-              joined = s->heads_q == s->heads_kv || !attn_walk_refusal(&attn_walk_rows, p);
+              joined = s->heads_q == s->heads_kv || !attn_walk_rejection(&attn_walk_rows, p);
     to->most_q = (wide && joined ? MOST_ROWS_OF_WIDE_KEYS : ATTN_MOST_DECODE_ROWS) / (s->heads_q / s->heads_kv);
     return to->most_q > 0;
 }

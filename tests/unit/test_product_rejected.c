@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_product_refused.c - every rule of a product of matrices: what breaks it, the status, the exact message; and that nothing was
- * written then. */
+ * test_product_rejected.c - every rule of a product of matrices: what breaks it, the status, the exact message; and that nothing
+ * was written then. */
 #include "test.h"
 
 #include "attn/product.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_linear_refused.c - every rule of linear attention: what breaks it, the status, the exact message; and that nothing was
+ * test_linear_rejected.c - every rule of linear attention: what breaks it, the status, the exact message; and that nothing was
  * written then. */
 #include "test.h"
 
@@ -76,15 +76,15 @@ static void expect(fixture *f, attn_status status, const char *message, int line
     for (size_t i = 0; status != ATTN_OK && i < sizeof f->o; i++) assert_int_equal(((unsigned char *)f->o)[i], UNTOUCHED);
 }
 
-#define REFUSED(change, status, message)                                                                                           \
+#define REJECTED(change, status, message)                                                                                          \
     do {                                                                                                                           \
         fixture f;                                                                                                                 \
         init(&f);                                                                                                                  \
         change;                                                                                                                    \
         expect(&f, status, message, __LINE__);                                                                                     \
     } while (0)
-#define ARGUMENT(change, message)    REFUSED(change, ATTN_ERR_ARGUMENT, message)
-#define UNSUPPORTED(change, message) REFUSED(change, ATTN_ERR_UNSUPPORTED, message)
+#define ARGUMENT(change, message)    REJECTED(change, ATTN_ERR_ARGUMENT, message)
+#define UNSUPPORTED(change, message) REJECTED(change, ATTN_ERR_UNSUPPORTED, message)
 
 /* A workspace is within the limit, or there is no plan. */
 static void test_limit(void **state)
@@ -106,7 +106,7 @@ static void test_limit(void **state)
 static void test_enums(void **state)
 {
     (void)state;
-    REFUSED((void)0, ATTN_OK, "");
+    REJECTED((void)0, ATTN_OK, "");
     ARGUMENT(f.problem.op = ATTN_JVP, "op is 2; known: 0 (forward), 1 (backward)");
     ARGUMENT(f.problem.features = (attn_features)7,
              "features is 7; known: 0 (elu1), 1 (identity), 2 (relu), 3 (softmax), 4 (favor), 5 (fourier), 6 (trigonometric)");
@@ -121,8 +121,8 @@ static void test_enums(void **state)
     ARGUMENT(f.problem.struct_size = 0, "attn_linear_problem.struct_size is 0; set it to sizeof(attn_linear_problem)");
     ARGUMENT(f.tensors.struct_size = 0, "attn_linear_tensors.struct_size is 0; set it to sizeof(attn_linear_tensors)");
     ARGUMENT(f.tensors.struct_size -= 8, "attn_linear_tensors.struct_size is 1304; set it to sizeof(attn_linear_tensors)");
-    REFUSED(f.options.reproducible = 1, ATTN_ERR_UNSUPPORTED,
-            "options.reproducible is set; the bits of linear attention depend on the instruction set");
+    REJECTED(f.options.reproducible = 1, ATTN_ERR_UNSUPPORTED,
+             "options.reproducible is set; the bits of linear attention depend on the instruction set");
     ARGUMENT(f.options.threads = -1, "options.threads is -1; it is at least 1, or 0 for the default");
 }
 
@@ -131,26 +131,26 @@ static void test_numbers(void **state)
     (void)state;
     ARGUMENT(f.problem.features = ATTN_FEATURES_FAVOR, "random_features is 0; this map needs at least 1");
     ARGUMENT(f.problem.random_features = 8, "random_features is 8; only the random maps have them");
-    REFUSED((f.problem.features = ATTN_FEATURES_FAVOR, f.problem.random_features = INT64_MAX), ATTN_ERR_SHAPE,
-            "random_features (9223372036854775807) is too large");
+    REJECTED((f.problem.features = ATTN_FEATURES_FAVOR, f.problem.random_features = INT64_MAX), ATTN_ERR_SHAPE,
+             "random_features (9223372036854775807) is too large");
     ARGUMENT(f.problem.feature_scale = INFINITY, "feature_scale is inf; it must be finite");
     ARGUMENT(f.problem.feature_scale = 2, "feature_scale is 2; only the random maps have it");
     ARGUMENT(f.problem.scale = NAN, "scale is nan; it must be finite");
     ARGUMENT(f.problem.scale = 0.5, "scale is 0.5 but scale_kind is not ATTN_SCALE_VALUE");
     ARGUMENT(f.problem.epsilon = -1, "epsilon is -1; it must be at least 0 and finite (0 for the default, 1e-6)");
     ARGUMENT(f.problem.chunk = -3, "chunk is -3; it is at least 1, or 0 for the default");
-    REFUSED(f.problem.shape.dim_v = -1, ATTN_ERR_SHAPE, "dim_v (-1) is negative");
-    REFUSED(f.problem.shape.heads_kv = 3, ATTN_ERR_SHAPE, "heads_q (2) is not a multiple of heads_kv (3)");
+    REJECTED(f.problem.shape.dim_v = -1, ATTN_ERR_SHAPE, "dim_v (-1) is negative");
+    REJECTED(f.problem.shape.heads_kv = 3, ATTN_ERR_SHAPE, "heads_q (2) is not a multiple of heads_kv (3)");
     /* Tensors that 64 bits count, and scores of so many tokens that they do not: of the 4 queries of the smallest tile too. */
-    REFUSED((f.problem.shape.len_q = f.problem.shape.len_kv = INT64_MAX / 64, f.problem.shape.batch = 1,
-             f.problem.form = ATTN_LINEAR_FORM_QUADRATIC),
-            ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
+    REJECTED((f.problem.shape.len_q = f.problem.shape.len_kv = INT64_MAX / 64, f.problem.shape.batch = 1,
+              f.problem.form = ATTN_LINEAR_FORM_QUADRATIC),
+             ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
 }
 
 static void test_fit(void **state)
 {
     (void)state;
-    REFUSED(f.problem.shape.len_q = 2, ATTN_ERR_SHAPE, "causal needs len_q (2) equal to len_kv (3)");
+    REJECTED(f.problem.shape.len_q = 2, ATTN_ERR_SHAPE, "causal needs len_q (2) equal to len_kv (3)");
     UNSUPPORTED((f.problem.causal = 0, f.problem.rule = ATTN_LINEAR_RULE_DELTA), "the delta rule is causal; set causal");
     UNSUPPORTED((f.problem.causal = 0, f.tensors.decay = attn_in(f.decay)), "a decay is causal; set causal");
     UNSUPPORTED((f.problem.causal = 0, f.problem.form = ATTN_LINEAR_FORM_RECURRENT), "the recurrent form is causal; set causal");
@@ -171,8 +171,8 @@ static void test_tensors(void **state)
     (void)state;
     UNSUPPORTED(f.tensors.k.dtype = ATTN_F64, "k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
     UNSUPPORTED(f.tensors.final_state.dtype = ATTN_BF16, "final_state.dtype is bf16; it must be f32, the compute type");
-    REFUSED((f.tensors.v.stride[2] = 10, f.tensors.v.stride[3] = 2), ATTN_ERR_STRIDE,
-            "v.stride[3] is 2; the last axis must be contiguous (1)");
+    REJECTED((f.tensors.v.stride[2] = 10, f.tensors.v.stride[3] = 2), ATTN_ERR_STRIDE,
+             "v.stride[3] is 2; the last axis must be contiguous (1)");
     ARGUMENT(f.tensors.k = none, "k is missing; ATTN_FORWARD needs it");
     ARGUMENT(f.tensors.k = attn_in(NULL), "k is NULL");
     ARGUMENT((f.tensors.k = none, f.tensors.k.dtype = ATTN_F32),
@@ -193,17 +193,17 @@ static void test_tensors(void **state)
         (f.problem.rule = ATTN_LINEAR_RULE_DELTA, f.problem.denominator = ATTN_DENOMINATOR_NONE, f.tensors.final_sum = nothing),
         "beta is missing; it is needed with the delta rule");
     ARGUMENT(f.tensors.grad_o = attn_in(f.v), "grad_o is there; ATTN_FORWARD has no use for it");
-    REFUSED(f.tensors.o = attn_out(f.q), ATTN_ERR_STRIDE, "o and q share elements; an output overlaps nothing");
-    REFUSED((f.tensors.initial_state = attn_in(f.extra), f.tensors.initial_sum = attn_in(f.sum)), ATTN_OK, "");
+    REJECTED(f.tensors.o = attn_out(f.q), ATTN_ERR_STRIDE, "o and q share elements; an output overlaps nothing");
+    REJECTED((f.tensors.initial_state = attn_in(f.extra), f.tensors.initial_sum = attn_in(f.sum)), ATTN_OK, "");
     ARGUMENT((f.tensors.initial_state = attn_in(f.state), f.tensors.initial_sum = attn_in(f.n)),
              "final_state is initial_state, so final_sum must be initial_sum");
-    REFUSED((f.tensors.initial_state = attn_in(f.state[0][0][1]), f.tensors.initial_sum = attn_in(f.n)), ATTN_ERR_STRIDE,
-            "final_state and initial_state share elements; an output overlaps nothing");
-    REFUSED((f.tensors.initial_state = attn_in(f.state), f.tensors.initial_sum = attn_in(f.sum)), ATTN_OK, "");
+    REJECTED((f.tensors.initial_state = attn_in(f.state[0][0][1]), f.tensors.initial_sum = attn_in(f.n)), ATTN_ERR_STRIDE,
+             "final_state and initial_state share elements; an output overlaps nothing");
+    REJECTED((f.tensors.initial_state = attn_in(f.state), f.tensors.initial_sum = attn_in(f.sum)), ATTN_OK, "");
     ARGUMENT((f.tensors.lengths = attn_in(f.lengths), f.lengths[1] = 4), "lengths[1] is 4; it must be within 0 and 3");
     UNSUPPORTED((f.tensors.lengths = attn_in(f.lengths), f.tensors.lengths.dtype = ATTN_F32),
                 "lengths.dtype is f32; it must be i32 or i64");
-    REFUSED(turn(&f), ATTN_OK, "");
+    REJECTED(turn(&f), ATTN_OK, "");
     ARGUMENT((turn(&f), f.tensors.denominators = nothing), "denominators is missing; it is needed with a denominator");
     ARGUMENT((turn(&f), f.tensors.o = nothing), "o is missing; it is needed with a denominator");
     ARGUMENT((turn(&f), f.problem.denominator = ATTN_DENOMINATOR_NONE, f.tensors.denominators = nothing),

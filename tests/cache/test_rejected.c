@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_refused.c - what the cache refuses, with the exact message, and that nothing was written then. */
+ * test_rejected.c - what the cache rejects, with the exact message, and that nothing was written then. */
 #include "test.h"
 
 #include "attn/cache.h"
@@ -42,7 +42,7 @@ static void init(fixture *f)
     f->tensors = (attn_tensors){.struct_size = sizeof f->tensors, .q = attn_in(f->q), .o = attn_out(f->o)};
 }
 
-static void refuse(fixture *f, attn_status status, const char *message, int line)
+static void reject(fixture *f, attn_status status, const char *message, int line)
 {
     fixture before = *f;
     attn_error error;
@@ -56,75 +56,76 @@ static void refuse(fixture *f, attn_status status, const char *message, int line
     }
 }
 
-#define REFUSED(change, status, message)                                                                                           \
+#define REJECTED(change, status, message)                                                                                          \
     do {                                                                                                                           \
         fixture f;                                                                                                                 \
         init(&f);                                                                                                                  \
         change;                                                                                                                    \
-        refuse(&f, status, message, __LINE__);                                                                                     \
+        reject(&f, status, message, __LINE__);                                                                                     \
     } while (0)
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
-    REFUSED(f.cache.struct_size = 8, ATTN_ERR_ARGUMENT, "attn_cache.struct_size is 8; set it to sizeof(attn_cache)");
-    REFUSED(f.tokens.struct_size = 8, ATTN_ERR_ARGUMENT, "attn_cache_tokens.struct_size is 8; set it to sizeof(attn_cache_tokens)");
-    REFUSED(f.cache.batch = -1, ATTN_ERR_SHAPE, "cache: batch (-1) is negative");
-    REFUSED(f.cache.dim_v = -2, ATTN_ERR_SHAPE, "cache: dim_v (-2) is negative");
-    REFUSED(f.tokens.len = -1, ATTN_ERR_SHAPE, "cache: len (-1) is negative");
-    REFUSED(f.cache.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: v is NULL");
-    REFUSED(f.cache.lengths.data = NULL, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
-    REFUSED(f.tokens.k.data = NULL, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
-    REFUSED(f.tokens.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
-    REFUSED(f.cache.k.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16, bf16 or i8");
-    REFUSED(f.tokens.k.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cache: tokens.k is i8; it must be f32, f64, f16 or bf16");
-    REFUSED(f.tokens.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and tokens.v is f64; all are f64, or none");
-    REFUSED(f.cache.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and v is f64; all are f64, or none");
-    REFUSED((f.cache.dim_qk = f.cache.dim_v = f.rope.dim_rotary = 0, f.cache.heads_kv = 1,
-             f.cache.k.dtype = f.cache.v.dtype = ATTN_F64, f.tokens.k.dtype = ATTN_F32),
-            ATTN_ERR_UNSUPPORTED, "cache: k is f64 and tokens.k is f32; all are f64, or none");
-    REFUSED(f.cache.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: k is i8 and k_scale is NULL");
-    REFUSED(f.cache.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: v is i8 and v_scale is NULL");
-    REFUSED((f.cache.v.dtype = ATTN_I8, f.cache.v_scale = (attn_output){f.v, ATTN_F16, {0, 0, 0, 0}}), ATTN_ERR_UNSUPPORTED,
-            "cache: v_scale is f16; it must be f32");
-    REFUSED(
+    REJECTED(f.cache.struct_size = 8, ATTN_ERR_ARGUMENT, "attn_cache.struct_size is 8; set it to sizeof(attn_cache)");
+    REJECTED(f.tokens.struct_size = 8, ATTN_ERR_ARGUMENT,
+             "attn_cache_tokens.struct_size is 8; set it to sizeof(attn_cache_tokens)");
+    REJECTED(f.cache.batch = -1, ATTN_ERR_SHAPE, "cache: batch (-1) is negative");
+    REJECTED(f.cache.dim_v = -2, ATTN_ERR_SHAPE, "cache: dim_v (-2) is negative");
+    REJECTED(f.tokens.len = -1, ATTN_ERR_SHAPE, "cache: len (-1) is negative");
+    REJECTED(f.cache.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: v is NULL");
+    REJECTED(f.cache.lengths.data = NULL, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
+    REJECTED(f.tokens.k.data = NULL, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
+    REJECTED(f.tokens.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
+    REJECTED(f.cache.k.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16, bf16 or i8");
+    REJECTED(f.tokens.k.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cache: tokens.k is i8; it must be f32, f64, f16 or bf16");
+    REJECTED(f.tokens.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and tokens.v is f64; all are f64, or none");
+    REJECTED(f.cache.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and v is f64; all are f64, or none");
+    REJECTED((f.cache.dim_qk = f.cache.dim_v = f.rope.dim_rotary = 0, f.cache.heads_kv = 1,
+              f.cache.k.dtype = f.cache.v.dtype = ATTN_F64, f.tokens.k.dtype = ATTN_F32),
+             ATTN_ERR_UNSUPPORTED, "cache: k is f64 and tokens.k is f32; all are f64, or none");
+    REJECTED(f.cache.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: k is i8 and k_scale is NULL");
+    REJECTED(f.cache.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: v is i8 and v_scale is NULL");
+    REJECTED((f.cache.v.dtype = ATTN_I8, f.cache.v_scale = (attn_output){f.v, ATTN_F16, {0, 0, 0, 0}}), ATTN_ERR_UNSUPPORTED,
+             "cache: v_scale is f16; it must be f32");
+    REJECTED(
         (f.cache.k.dtype = ATTN_I8, f.cache.v.dtype = ATTN_F32, f.cache.k_scale = attn_out(f.k[0][0][0]), f.cache.dim_qk = 4098),
         ATTN_ERR_UNSUPPORTED, "cache: k is i8 and rotated, and dim_qk is 4098; it must be at most 4096");
-    REFUSED(f.tokens.v.stride[3] = 2, ATTN_ERR_STRIDE, "cache: tokens.v.stride[3] is 2; the last axis must be contiguous (1)");
-    REFUSED(f.cache.capacity = INT64_MAX, ATTN_ERR_SHAPE, "cache: k has more bytes than 64 bits count");
-    REFUSED(f.new_tokens[1] = 4, ATTN_ERR_ARGUMENT, "cache: tokens.lengths[1] (4) is not within 0..3");
-    REFUSED(f.lengths[1] = 7, ATTN_ERR_ARGUMENT, "cache: lengths[1] (7) is not within 0..6");
-    REFUSED(f.tokens.lengths.data = NULL, ATTN_ERR_SHAPE, "cache: entry 0 holds 4 of 6 tokens; 3 more do not fit");
-    REFUSED((f.cache.page_size = 3, f.cache.pages = 2), ATTN_ERR_ARGUMENT, "cache: page_table is NULL and page_size is 3");
-    REFUSED((f.cache.page_size = 3, f.cache.pages = 1, f.cache.page_table = attn_in(f.table)), ATTN_ERR_ARGUMENT,
-            "cache: page 1 of entry 0 is 1; there are 1 pages");
-    REFUSED(f.cache.page_table = attn_in(f.table), ATTN_ERR_ARGUMENT, "cache: page_table is there and page_size is 0");
-    REFUSED(f.cache.reserved[1] = 4, ATTN_ERR_ARGUMENT, "cache: reserved[1] is 4; it must be 0");
-    REFUSED(f.cache.lengths.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: lengths is i32; it must be i64");
-    REFUSED(f.cache.k_scale = attn_out(f.v), ATTN_ERR_ARGUMENT, "cache: k_scale is there and k is f32; scales are those of i8");
-    REFUSED((f.cache.k.stride[2] = 4, f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
-            "cache: k.stride[0] is 0; a cache is written, and cannot broadcast");
-    REFUSED(f.cache.v = attn_out(NULL), ATTN_ERR_ARGUMENT, "cache: v is NULL");
-    REFUSED(f.tokens.v = attn_in(ATTN_LATER), ATTN_ERR_ARGUMENT, "cache: tokens.v is ATTN_LATER, and this call computes");
-    REFUSED((f.tokens.lengths.data = NULL, f.tokens.lengths.dtype = ATTN_I64), ATTN_ERR_ARGUMENT,
-            "cache: tokens.lengths is NULL and has a type or a stride; a tensor that is not there is a slot of zeros");
-    REFUSED(f.cache.v.data = f.k, ATTN_ERR_STRIDE, "cache: k and v share elements; an output overlaps nothing");
-    REFUSED(f.cache.k.data = f.lengths, ATTN_ERR_STRIDE, "cache: k and lengths share elements; an output overlaps nothing");
-    REFUSED(f.tokens.k.data = f.k, ATTN_ERR_STRIDE, "cache: k and tokens.k share elements; an output overlaps nothing");
-    REFUSED((f.cache.page_size = 3, f.cache.pages = 4, f.cache.page_table = attn_in(f.table), f.cache.v.data = f.table),
-            ATTN_ERR_STRIDE, "cache: v and page_table share elements; an output overlaps nothing");
-    REFUSED(f.tokens.v.data = (char *)f.new_v + 2, ATTN_ERR_ARGUMENT, "cache: tokens.v is not aligned to its elements of 4 bytes");
+    REJECTED(f.tokens.v.stride[3] = 2, ATTN_ERR_STRIDE, "cache: tokens.v.stride[3] is 2; the last axis must be contiguous (1)");
+    REJECTED(f.cache.capacity = INT64_MAX, ATTN_ERR_SHAPE, "cache: k has more bytes than 64 bits count");
+    REJECTED(f.new_tokens[1] = 4, ATTN_ERR_ARGUMENT, "cache: tokens.lengths[1] (4) is not within 0..3");
+    REJECTED(f.lengths[1] = 7, ATTN_ERR_ARGUMENT, "cache: lengths[1] (7) is not within 0..6");
+    REJECTED(f.tokens.lengths.data = NULL, ATTN_ERR_SHAPE, "cache: entry 0 holds 4 of 6 tokens; 3 more do not fit");
+    REJECTED((f.cache.page_size = 3, f.cache.pages = 2), ATTN_ERR_ARGUMENT, "cache: page_table is NULL and page_size is 3");
+    REJECTED((f.cache.page_size = 3, f.cache.pages = 1, f.cache.page_table = attn_in(f.table)), ATTN_ERR_ARGUMENT,
+             "cache: page 1 of entry 0 is 1; there are 1 pages");
+    REJECTED(f.cache.page_table = attn_in(f.table), ATTN_ERR_ARGUMENT, "cache: page_table is there and page_size is 0");
+    REJECTED(f.cache.reserved[1] = 4, ATTN_ERR_ARGUMENT, "cache: reserved[1] is 4; it must be 0");
+    REJECTED(f.cache.lengths.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: lengths is i32; it must be i64");
+    REJECTED(f.cache.k_scale = attn_out(f.v), ATTN_ERR_ARGUMENT, "cache: k_scale is there and k is f32; scales are those of i8");
+    REJECTED((f.cache.k.stride[2] = 4, f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
+             "cache: k.stride[0] is 0; a cache is written, and cannot broadcast");
+    REJECTED(f.cache.v = attn_out(NULL), ATTN_ERR_ARGUMENT, "cache: v is NULL");
+    REJECTED(f.tokens.v = attn_in(ATTN_LATER), ATTN_ERR_ARGUMENT, "cache: tokens.v is ATTN_LATER, and this call computes");
+    REJECTED((f.tokens.lengths.data = NULL, f.tokens.lengths.dtype = ATTN_I64), ATTN_ERR_ARGUMENT,
+             "cache: tokens.lengths is NULL and has a type or a stride; a tensor that is not there is a slot of zeros");
+    REJECTED(f.cache.v.data = f.k, ATTN_ERR_STRIDE, "cache: k and v share elements; an output overlaps nothing");
+    REJECTED(f.cache.k.data = f.lengths, ATTN_ERR_STRIDE, "cache: k and lengths share elements; an output overlaps nothing");
+    REJECTED(f.tokens.k.data = f.k, ATTN_ERR_STRIDE, "cache: k and tokens.k share elements; an output overlaps nothing");
+    REJECTED((f.cache.page_size = 3, f.cache.pages = 4, f.cache.page_table = attn_in(f.table), f.cache.v.data = f.table),
+             ATTN_ERR_STRIDE, "cache: v and page_table share elements; an output overlaps nothing");
+    REJECTED(f.tokens.v.data = (char *)f.new_v + 2, ATTN_ERR_ARGUMENT, "cache: tokens.v is not aligned to its elements of 4 bytes");
     static const double table[5 * 2];
-    REFUSED((f.rope.cosines = f.rope.sines = table, f.rope.table_rows = 5), ATTN_ERR_ARGUMENT,
-            "cache: the last token of entry 0 stands at 5; the tables of the rope have 5 rows");
-    REFUSED((f.lengths[0] = 1, f.tokens.lengths = attn_in(f.lengths)), ATTN_ERR_STRIDE,
-            "cache: lengths and tokens.lengths share elements; an output overlaps nothing");
-    REFUSED((f.cache.k.stride[0] = 48, f.cache.k.stride[1] = 24, f.cache.k.stride[2] = f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
-            "cache: k.stride[3] is 1; its elements overlap");
-    REFUSED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
+    REJECTED((f.rope.cosines = f.rope.sines = table, f.rope.table_rows = 5), ATTN_ERR_ARGUMENT,
+             "cache: the last token of entry 0 stands at 5; the tables of the rope have 5 rows");
+    REJECTED((f.lengths[0] = 1, f.tokens.lengths = attn_in(f.lengths)), ATTN_ERR_STRIDE,
+             "cache: lengths and tokens.lengths share elements; an output overlaps nothing");
+    REJECTED((f.cache.k.stride[0] = 48, f.cache.k.stride[1] = 24, f.cache.k.stride[2] = f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
+             "cache: k.stride[3] is 1; its elements overlap");
+    REJECTED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
 }
 
-/* What only attention can refuse is refused before anything is appended: not a byte of the cache is written. */
+/* What only attention can reject is rejected before anything is appended: not a byte of the cache is written. */
 static void test_attend_writes_nothing(void **state)
 {
     attn_error error;
@@ -184,7 +185,7 @@ static void test_attend_only(void **state)
     fixture f;
     attn_error error;
     (void)state;
-#define ATTEND_REFUSED(change, text)                                                                                               \
+#define ATTEND_REJECTED(change, text)                                                                                              \
     do {                                                                                                                           \
         init(&f);                                                                                                                  \
         change;                                                                                                                    \
@@ -192,24 +193,24 @@ static void test_attend_only(void **state)
         assert_string_equal(error.message, text);                                                                                  \
         assert_int_equal(f.lengths[0], 4);                                                                                         \
     } while (0)
-    ATTEND_REFUSED(f.problem.shape.heads_q = 3, "heads_q (3) is not a multiple of heads_kv (2)");
-    ATTEND_REFUSED(f.problem.op = ATTN_BACKWARD, "cache: op is 1; it must be 0 (forward)");
-    ATTEND_REFUSED(f.tensors.cu_seqlens_q = attn_in(f.lengths),
-                   "cu_seqlens_q is there; attn_cache_attend has no such tensor of the caller's");
-    ATTEND_REFUSED(f.tensors.k = attn_in(f.k), "k is there; attn_cache_attend has no such tensor of the caller's");
+    ATTEND_REJECTED(f.problem.shape.heads_q = 3, "heads_q (3) is not a multiple of heads_kv (2)");
+    ATTEND_REJECTED(f.problem.op = ATTN_BACKWARD, "cache: op is 1; it must be 0 (forward)");
+    ATTEND_REJECTED(f.tensors.cu_seqlens_q = attn_in(f.lengths),
+                    "cu_seqlens_q is there; attn_cache_attend has no such tensor of the caller's");
+    ATTEND_REJECTED(f.tensors.k = attn_in(f.k), "k is there; attn_cache_attend has no such tensor of the caller's");
     attn_tensor_description about = {.struct_size = sizeof about};
     assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, error.tensor, &about, NULL), ATTN_OK);
     assert_string_equal(about.name, "k");
-    ATTEND_REFUSED(f.problem.shape.dim_qk = 4, "cache: shape.dim_qk is 4; it follows from the cache and the tokens, leave it 0");
-    ATTEND_REFUSED(f.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT,
-                   "cache: mask.align is 1; it follows from the cache and the tokens, leave it 0");
-    ATTEND_REFUSED(f.problem.paging.pages = 2, "cache: paging.pages is 2; it follows from the cache and the tokens, leave it 0");
-    ATTEND_REFUSED(f.problem.shape.heads_q = 0, "cache: shape.heads_q is 0; it is the caller's to set");
-    ATTEND_REFUSED(f.tensors.o = attn_out(f.k[1]), "o and k share elements; an output overlaps nothing");
+    ATTEND_REJECTED(f.problem.shape.dim_qk = 4, "cache: shape.dim_qk is 4; it follows from the cache and the tokens, leave it 0");
+    ATTEND_REJECTED(f.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT,
+                    "cache: mask.align is 1; it follows from the cache and the tokens, leave it 0");
+    ATTEND_REJECTED(f.problem.paging.pages = 2, "cache: paging.pages is 2; it follows from the cache and the tokens, leave it 0");
+    ATTEND_REJECTED(f.problem.shape.heads_q = 0, "cache: shape.heads_q is 0; it is the caller's to set");
+    ATTEND_REJECTED(f.tensors.o = attn_out(f.k[1]), "o and k share elements; an output overlaps nothing");
     for (int i = 0; i < (int)(sizeof f.k / sizeof(float)); i++) assert_int_equal(((const int *)f.k)[i], 0x55555555);
-    ATTEND_REFUSED(f.tensors.o.data = NULL, "o is missing; ATTN_FORWARD needs it");
-    ATTEND_REFUSED(f.problem.struct_size = 0, "attn_problem.struct_size is 0; set it to sizeof(attn_problem)");
-    ATTEND_REFUSED(f.tensors.struct_size = 0, "attn_tensors.struct_size is 0; set it to sizeof(attn_tensors)");
+    ATTEND_REJECTED(f.tensors.o.data = NULL, "o is missing; ATTN_FORWARD needs it");
+    ATTEND_REJECTED(f.problem.struct_size = 0, "attn_problem.struct_size is 0; set it to sizeof(attn_problem)");
+    ATTEND_REJECTED(f.tensors.struct_size = 0, "attn_tensors.struct_size is 0; set it to sizeof(attn_tensors)");
     init(&f);
     assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, NULL, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
@@ -295,7 +296,7 @@ static void test_no_channels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused),      cmocka_unit_test(test_attend_only),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rejected),     cmocka_unit_test(test_attend_only),
                                        cmocka_unit_test(test_padding),      cmocka_unit_test(test_no_channels),
                                        cmocka_unit_test(test_rope_rows),    cmocka_unit_test(test_attend_writes_nothing),
                                        cmocka_unit_test(test_default_types)};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_refused.c - every sentence that a layer says no with; outputs are left as they were. */
+ * test_rejected.c - every sentence that a layer says no with; outputs are left as they were. */
 #include "fails.h"
 
 #include <limits.h>

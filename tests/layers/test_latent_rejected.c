@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_latent_refused.c - what multi-head latent attention refuses: the message, and nothing written. */
+ * test_latent_rejected.c - what multi-head latent attention rejects: the message, and nothing written. */
 #include "fails.h"
 
 #include <math.h>
@@ -135,7 +135,7 @@ static const struct {
     {cached, "layer: tensors.only_cached is set; it is attn_layer_decode's"},
 };
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -159,7 +159,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_refused_by_some(void **state)
+static void test_rejected_by_some(void **state)
 {
     good g;
     attn_layer_counts counts = {.struct_size = 3};
@@ -226,8 +226,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_by_some),
+        cmocka_unit_test(test_rejected),
+        cmocka_unit_test(test_rejected_by_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * refused.h - a sound call, spoiled in one place: its status, its exact message, and outputs that nobody has touched. */
-#ifndef ATTN_TESTS_UNIT_REFUSED_H
-#define ATTN_TESTS_UNIT_REFUSED_H
+ * rejected.h - a sound call, spoiled in one place: its status, its exact message, and outputs that nobody has touched. */
+#ifndef ATTN_TESTS_UNIT_REJECTED_H
+#define ATTN_TESTS_UNIT_REJECTED_H
 
 #include "small.h"
 
-/* Plans and executes; the first that refuses tells why. */
+/* Plans and executes; the first that rejects tells why. */
 static inline attn_status attempt(small *s, attn_error *error)
 {
     attn_plan *plan = (attn_plan *)s; /* must become NULL on failure */
@@ -57,8 +57,8 @@ static inline void expect(small *s, attn_status status, const char *message, int
     if (status != ATTN_OK && !small_outputs_untouched(s)) fail_msg("line %d: an output was written", line);
 }
 
-/* One row of the table: after `change`, a sound call is refused. */
-#define REFUSED(change, status, message)                                                                                           \
+/* One row of the table: after `change`, a sound call is rejected. */
+#define REJECTED(change, status, message)                                                                                          \
     do {                                                                                                                           \
         small s;                                                                                                                   \
         small_init(&s);                                                                                                            \
@@ -67,7 +67,7 @@ static inline void expect(small *s, attn_status status, const char *message, int
     } while (0)
 
 /* Rows that a rule must let pass. */
-#define ACCEPTED(change) REFUSED(change, ATTN_OK, "")
+#define ACCEPTED(change) REJECTED(change, ATTN_OK, "")
 
 static inline void sets(int64_t stride[4], int64_t b, int64_t h, int64_t t, int64_t c)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_seq2seq_refused.c - what modules that read a memory refuse: the message, and nothing written. */
+ * test_seq2seq_rejected.c - what modules that read a memory reject: the message, and nothing written. */
 #include "fails.h"
 
 #include <math.h>
@@ -153,7 +153,7 @@ static const struct {
     {no_memory, "seq2seq: key.data is NULL; it is the memory"},
 };
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -176,7 +176,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_refused_by_some(void **state)
+static void test_rejected_by_some(void **state)
 {
     good g;
     const attn_cache cache = {.struct_size = sizeof cache};
@@ -228,8 +228,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_by_some),
+        cmocka_unit_test(test_rejected),
+        cmocka_unit_test(test_rejected_by_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

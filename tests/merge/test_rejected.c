@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_refused.c - what merging and its gradient refuse, with the exact message, and strides that do not count. */
+ * test_rejected.c - what merging and its gradient reject, with the exact message, and strides that do not count. */
 #include "test.h"
 
 #include "attn/merge.h"
@@ -9,14 +9,14 @@ static const attn_merge_problem one = {.struct_size = sizeof one, .parts = 1, .b
 static attn_input f64(const void *data) { return (attn_input){data, ATTN_F64, {0, 0, 0, 0}}; }
 static attn_output f64_out(void *data) { return (attn_output){data, ATTN_F64, {0, 0, 0, 0}}; }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     static double o[2], lse[2], out[2];
     static const attn_input nothing;
     const attn_call call = {.struct_size = sizeof call};
     attn_error error;
     (void)state;
-#define REFUSED(change, text)                                                                                                      \
+#define REJECTED(change, text)                                                                                                     \
     do {                                                                                                                           \
         attn_merge_problem p = one;                                                                                                \
         attn_input os[2] = {f64(o), f64(o)}, lses[2] = {f64(lse), f64(lse)};                                                       \
@@ -25,32 +25,32 @@ static void test_refused(void **state)
         assert_int_not_equal(attn_merge(&p, &t, NULL, &error), ATTN_OK);                                                           \
         assert_string_equal(error.message, text);                                                                                  \
     } while (0)
-    REFUSED(p.struct_size = 0, "attn_merge_problem.struct_size is 0; set it to sizeof(attn_merge_problem)");
-    REFUSED(t.struct_size = 0, "attn_merge_tensors.struct_size is 0; set it to sizeof(attn_merge_tensors)");
-    REFUSED(p.parts = 0, "merge: parts is 0; it is at least 1");
-    REFUSED(p.heads = -1, "merge: heads (-1) is negative");
-    REFUSED(p.reserved[2] = 1, "merge: reserved[2] is 1; it must be 0");
-    REFUSED(t.call = &call, "merge: call is there; it must be NULL");
-    REFUSED(os[0].dtype = ATTN_I8, "merge: o_parts[0].dtype is i8; it must be f32, f64, f16 or bf16");
-    REFUSED((p.parts = 2, os[1].dtype = ATTN_F32), "merge: o_parts[1].dtype is f32; it must be f64");
-    REFUSED(t.o.dtype = ATTN_F32, "merge: o.dtype is f32; it must be f64");
-    REFUSED(lses[0].dtype = ATTN_F32, "merge: lse_parts[0].dtype is f32; it must be f64");
-    REFUSED((p.dim_v = 2, os[0].stride[3] = 2), "merge: o_parts[0].stride[3] is 2; the last axis must be contiguous (1)");
-    REFUSED((p.len_q = 2, t.o.stride[3] = 1),
-            "merge: o overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
-    REFUSED(t.o_parts = NULL, "merge: o_parts is NULL");
-    REFUSED(t.lse_parts = NULL, "merge: lse_parts is NULL");
-    REFUSED(lses[0] = nothing, "merge: lse_parts[0] is missing");
-    REFUSED(lses[0] = attn_in(NULL), "merge: lse_parts[0] is NULL");
-    REFUSED(lses[0].data = NULL,
-            "merge: lse_parts[0] is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
-    REFUSED(os[0].data = ATTN_LATER, "merge: o_parts[0] is ATTN_LATER, and this call computes");
-    REFUSED(os[0].data = ATTN_EMPTY, "merge: o_parts[0] is ATTN_EMPTY and has elements");
-    REFUSED(t.o = attn_out(NULL), "merge: o is NULL");
-    REFUSED(os[0].data = (const char *)o + 1, "merge: o_parts[0] is not aligned to its elements of 8 bytes");
-    REFUSED(t.lse = f64_out(out), "merge: lse and o share elements; an output overlaps nothing");
-    REFUSED(t.grad_o = f64(o), "merge: grad_o is there; attn_merge has no use for it");
-    REFUSED(t.grad_lse.stride[2] = 1, "merge: grad_lse is there; attn_merge has no use for it");
+    REJECTED(p.struct_size = 0, "attn_merge_problem.struct_size is 0; set it to sizeof(attn_merge_problem)");
+    REJECTED(t.struct_size = 0, "attn_merge_tensors.struct_size is 0; set it to sizeof(attn_merge_tensors)");
+    REJECTED(p.parts = 0, "merge: parts is 0; it is at least 1");
+    REJECTED(p.heads = -1, "merge: heads (-1) is negative");
+    REJECTED(p.reserved[2] = 1, "merge: reserved[2] is 1; it must be 0");
+    REJECTED(t.call = &call, "merge: call is there; it must be NULL");
+    REJECTED(os[0].dtype = ATTN_I8, "merge: o_parts[0].dtype is i8; it must be f32, f64, f16 or bf16");
+    REJECTED((p.parts = 2, os[1].dtype = ATTN_F32), "merge: o_parts[1].dtype is f32; it must be f64");
+    REJECTED(t.o.dtype = ATTN_F32, "merge: o.dtype is f32; it must be f64");
+    REJECTED(lses[0].dtype = ATTN_F32, "merge: lse_parts[0].dtype is f32; it must be f64");
+    REJECTED((p.dim_v = 2, os[0].stride[3] = 2), "merge: o_parts[0].stride[3] is 2; the last axis must be contiguous (1)");
+    REJECTED((p.len_q = 2, t.o.stride[3] = 1),
+             "merge: o overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
+    REJECTED(t.o_parts = NULL, "merge: o_parts is NULL");
+    REJECTED(t.lse_parts = NULL, "merge: lse_parts is NULL");
+    REJECTED(lses[0] = nothing, "merge: lse_parts[0] is missing");
+    REJECTED(lses[0] = attn_in(NULL), "merge: lse_parts[0] is NULL");
+    REJECTED(lses[0].data = NULL,
+             "merge: lse_parts[0] is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
+    REJECTED(os[0].data = ATTN_LATER, "merge: o_parts[0] is ATTN_LATER, and this call computes");
+    REJECTED(os[0].data = ATTN_EMPTY, "merge: o_parts[0] is ATTN_EMPTY and has elements");
+    REJECTED(t.o = attn_out(NULL), "merge: o is NULL");
+    REJECTED(os[0].data = (const char *)o + 1, "merge: o_parts[0] is not aligned to its elements of 8 bytes");
+    REJECTED(t.lse = f64_out(out), "merge: lse and o share elements; an output overlaps nothing");
+    REJECTED(t.grad_o = f64(o), "merge: grad_o is there; attn_merge has no use for it");
+    REJECTED(t.grad_lse.stride[2] = 1, "merge: grad_lse is there; attn_merge has no use for it");
     const attn_merge_tensors none = {.struct_size = sizeof none};
     assert_int_equal(attn_merge(NULL, &none, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "problem is NULL");
@@ -77,7 +77,7 @@ static void test_undecided(void **state)
     free(memory), free(lse);
 }
 
-static void test_gradient_refused(void **state)
+static void test_gradient_rejected(void **state)
 {
     static double o[1], lse[1], go[1], glse[1];
     const attn_input os[] = {f64(o)}, lses[] = {f64(lse)};
@@ -122,7 +122,7 @@ static void test_unused_strides(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_undecided),
-                                       cmocka_unit_test(test_gradient_refused), cmocka_unit_test(test_unused_strides)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rejected), cmocka_unit_test(test_undecided),
+                                       cmocka_unit_test(test_gradient_rejected), cmocka_unit_test(test_unused_strides)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
