@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""No test goes away unseen: the names that ctest knows in a build of everything are those of tests/names.txt.
+
+    tools/test_names.py BUILD            compares (the test api/test_names)
+    tools/test_names.py BUILD --write    writes the file anew
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+FILE = pathlib.Path(__file__).resolve().parent.parent / "tests/names.txt"
+
+
+def main():
+    listed = json.loads(subprocess.check_output(["ctest", "--test-dir", sys.argv[1], "--show-only=json-v1"], text=True))
+    names = sorted(test["name"] for test in listed["tests"])
+    if sys.argv[2:] == ["--write"]:
+        FILE.write_text("".join(name + "\n" for name in names))
+        return 0
+    kept = FILE.read_text().split()
+    for name in sorted(set(kept) - set(names)):
+        print(f"{name} is gone; if that is meant, tools/test_names.py {sys.argv[1]} --write")
+    for name in sorted(set(names) - set(kept)):
+        print(f"{name} is new; tools/test_names.py {sys.argv[1]} --write")
+    return 1 if kept != names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
