@@ -141,5 +141,5 @@ int can_run(attn_isa isa)
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
-    return isa <= cpu.isa;
+    return isa <= cpu.isa && !isa_is_foreign((int)isa);
 }

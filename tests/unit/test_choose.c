@@ -53,7 +53,7 @@ typedef struct choice {
 static const choice choices[] = {
     {0, 0, NULL, 0, ATTN_F32, ATTN_OK, "attn_fwd_f32_scalar", "best of 1 usable on this CPU"},
     {0, 0, "", 0, ATTN_F64, ATTN_OK, "attn_fwd_f64_scalar", "best of 1 usable on this CPU"},
-    {AVX512, 0, "scalar", 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_scalar", "capped by ATTN_ISA=scalar"},
+    {AVX512 | ATTN_CPU_NEON, 0, "scalar", 0, ATTN_BF16, ATTN_OK, "attn_fwd_f32_scalar", "capped by ATTN_ISA=scalar"},
     {AVX512, 0, "scalar", ATTN_ISA_SCALAR, ATTN_F16, ATTN_OK, "attn_fwd_f32_scalar", "requested by options.isa"},
     {0, 1u << ATTN_ISA_AVX2, NULL, ATTN_ISA_AVX2, ATTN_F32, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f32 on avx2", 0},
     {0, ~0u, NULL, 0, ATTN_F64, ATTN_ERR_UNSUPPORTED, "this build has no kernel for f64 on default", 0},
