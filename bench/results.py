@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The measured figures of the documentation: bench/results/*.json are the source, the tables of docs/benchmarks.md and the chart
-docs/pictures/peers.svg are made of them and never edited by hand.
+"""The measured figures of the documentation: bench/results/*.json are the source, and the tables of docs/benchmarks.md are
+made of them and never edited by hand.  (The chart is: `attn plot peers`, by tools/pictures.py.)
 
-    bench/results.py write                           makes the tables and the chart
+    bench/results.py write                           makes the tables
     bench/results.py check                           says what is not as `write` would make it (the test bench/results)
     bench/results.py take OUT.json IN.json COLUMN    a result file of what `attn bench --json` or `bench/peers.py --json` printed;
                                                      --cpu, --machine, --date, --gcc and --command say what these do not
@@ -20,7 +20,7 @@ import textwrap
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = TOP / "bench/results"
-PAGE, CHART = TOP / "docs/benchmarks.md", TOP / "docs/pictures/peers.svg"
+PAGE = TOP / "docs/benchmarks.md"
 FORMATS = {"%": ("{:d}", " %"), "times": ("{:.2f}", ""), "us": ("{:.1f}", " us"), "cycles": ("{:.1f}", "")}
 PEERS = ("PyTorch", "ONNX Runtime", "JAX")
 
@@ -108,41 +108,9 @@ def filled(text):
     return text
 
 
-# ---- the chart ----
-
-STYLE = """text{font:13px system-ui,sans-serif;fill:#222}.t{font-size:15px;font-weight:600}.s{fill:#666;font-size:12px}.v{font-size:11px}
-.g{stroke:#8884}.one{stroke:#222;stroke-width:1.5}.c0{fill:#c2571a}.c1{fill:#2c6fbb}.c2{fill:#3f8f5b}.paper{fill:#fff}
-@media(prefers-color-scheme:dark){text{fill:#ddd}.s{fill:#999}.one{stroke:#ddd}.paper{fill:#14161a}}"""
-LEFT, WIDE, BAR = 290, 480, 11
-
-
-def chart(result):
-    """Bars from 0: how many times longer a peer takes; the longest are cut, with their number."""
-    names, most, y, out = [n for n in PEERS if n in result["versions"]], 6, 74, []
-    at = lambda ratio: LEFT + WIDE * min(ratio, most) / most  # noqa: E731
-    for row in result["rows"]:
-        bars = [(k, row["ratios"][name]) for k, name in enumerate(names) if name in row["ratios"]]
-        out.append(f'<text x="{LEFT - 10}" y="{y + BAR * len(bars) / 2 + 4.5:g}" text-anchor="end">{row["words"].replace("`", "")}</text>')
-        for k, ratio in bars:
-            out.append(f'<rect class="c{k}" x="{LEFT}" y="{y}" width="{at(ratio) - LEFT:.1f}" height="{BAR - 1}"/>')
-            out.append(f'<text class="v" x="{at(ratio) + 4:.1f}" y="{y + 9}">{ratio:g}{" (cut)" if ratio > most else ""}</text>')
-            y += BAR
-        y += 9
-    grid = "".join(f'<line class="{"one" if n == 1 else "g"}" x1="{at(n):g}" x2="{at(n):g}" y1="66" y2="{y}"/>'
-                   f'<text class="s" x="{at(n):g}" y="{y + 15}" text-anchor="middle">{"libattn = 1" if n == 1 else n}</text>' for n in range(1, most + 1))
-    key = "".join(f'<rect class="c{k}" x="{LEFT + 170 * k}" y="44" width="12" height="12"/><text x="{LEFT + 170 * k + 18}" y="55">{n} '
-                  f'{result["versions"][n]}</text>' for k, n in enumerate(names))
-    about = f'{result["cpu"]}, {result["isa"]}, {result["threads"]} threads, {result["date"]}: {result["command"]}'
-    title = "How many times longer the same call takes than in libattn, at the median"
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="860" height="{y + 42}" viewBox="0 0 860 {y + 42}" role="img">\n<title>{title}</title>\n'
-            f'<style>{STYLE}</style>\n<rect class="paper" width="860" height="{y + 42}"/>\n<text class="t" x="14" y="24">{title}</text>\n{key}\n{grid}\n'
-            + "\n".join(out) + f'\n<text class="s" x="14" y="{y + 34}">{about}</text>\n</svg>\n')
-
-
 def wanted():
     """What each file should have."""
-    newest = max(load()[1]["peers"], key=lambda result: result["date"])
-    return {PAGE: filled(PAGE.read_text(encoding="utf-8")), CHART: chart(newest)}
+    return {PAGE: filled(PAGE.read_text(encoding="utf-8"))}
 
 
 # ---- result files of runs ----

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The lines of each page of docs/mechanisms (its blocks of `sh`) run, and the picture that they write is the one on the page.
+"""The lines of each page of docs/mechanisms (its blocks of `sh`) run, and the picture that they write is the one on the page; the chart
+of README.md, docs/pictures/peers.svg, is what `attn plot peers` makes of the newest such file in bench/results.
 
     tools/pictures.py ATTN              runs them all and says what failed, or what differs from docs/pictures (the test docs/lines)
     tools/pictures.py ATTN --write      puts the pictures there
@@ -9,6 +10,7 @@
 Lines run in an empty folder beside a link to examples/, and by plain C (ATTN_ISA=scalar), whose numbers every CPU has.
 """
 import base64
+import json
 import os
 import pathlib
 import re
@@ -40,6 +42,22 @@ def run_page(page, folder, attn):
     return [f"its picture has {made.stat().st_size} bytes, more than {LARGEST}"] if made.stat().st_size > LARGEST else []
 
 
+def draw_peers(attn, to):
+    """The chart of README.md."""
+    newest = max((ROOT / "bench/results").glob("*-peers.json"), key=lambda path: json.loads(path.read_text(encoding="utf-8"))["date"])
+    subprocess.run([attn, "plot", "peers", str(newest.relative_to(ROOT)), "-o", str(to)], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+
+
+def keep(made, name, write):
+    """The fault, if any, of docs/pictures/NAME, which is to be as it was made; with `write` it becomes so."""
+    kept = PICTURES / name
+    if write:
+        kept.write_bytes(made.read_bytes())
+    elif not kept.exists() or kept.read_bytes() != made.read_bytes():
+        return [f"its picture is another one than {kept.relative_to(ROOT)}; tools/pictures.py --write puts it there"]
+    return []
+
+
 def take_page(attn, folder):
     """The picture of README.md."""
     sys.path.insert(0, str(ROOT / "tests/view"))
@@ -64,14 +82,15 @@ def main():
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             found = run_page(page, folder, attn)
-            made, kept = folder / f"{page.stem}.svg", PICTURES / f"{page.stem}.svg"
-            if not found and write:
-                kept.write_bytes(made.read_bytes())
-            elif not found and (not kept.exists() or kept.read_bytes() != made.read_bytes()):
-                found = [f"its picture is another one than {kept.relative_to(ROOT)}; tools/pictures.py --write puts it there"]
+            found = found or keep(folder / f"{page.stem}.svg", f"{page.stem}.svg", write)
         count += len(re.findall(r"^attn ", page.read_text(encoding="utf-8"), re.M))
         for fault in found:
             print(f"{page.relative_to(ROOT)}: {fault}")
+            faults += 1
+    with tempfile.TemporaryDirectory() as name:
+        draw_peers(attn, pathlib.Path(name) / "peers.svg")
+        for fault in keep(pathlib.Path(name) / "peers.svg", "peers.svg", write):
+            print(f"README.md: {fault}")
             faults += 1
     for picture in PICTURES.glob("*.svg"):
         if picture.stem not in [page.stem for page in pages] and f"pictures/{picture.name}" not in (ROOT / "README.md").read_text(encoding="utf-8"):

@@ -65,6 +65,10 @@ def make_all():
     with open("bench.json", "w") as file:
         json.dump(bench([256, 512, 1024, 2048], {"fwd": lambda n: 1e-8 * n * n, "linear": lambda n: 2e-6 * n},
                         seconds_all=[0.001 * k for k in range(1, 11)]), file)
+    with open("peers.json", "w") as file:
+        json.dump({"cpu": "Some <CPU>", "isa": "avx2", "threads": 2, "date": "2026-01-02", "command": "bench/peers.py", "versions": {"One": "1.2"},
+                   "rows": [{"words": "forward `sq8`", "ratios": {"One": 2, "Other & more": 12.5}},
+                            {"words": "one query", "ratios": {"Other & more": 0.5}}]}, file)
     return {"weights": ("weights", "out.safetensors", "--layer=3", "--head=1"),
             "heads": ("heads", "out.safetensors"),
             "steps": ("steps", "out.safetensors", STREET, "--layer=3", "--head=1"),
@@ -79,7 +83,8 @@ def make_all():
             "close": ("hopfield", "close.safetensors"),
             "energies": ("hopfield", "ways.json"),
             "runtime": ("runtime", "bench.json"),
-            "latency": ("latency", "bench.json")}
+            "latency": ("latency", "bench.json"),
+            "peers": ("peers", "peers.json")}
 
 
 class Tap:

@@ -348,6 +348,14 @@ def check_bench(words):
     y = panel.axis("y")[0]
     tap.check("latency: the histogram of a plain --json", [round(y(top)) for _, top, _ in panel.bars("samples")] == real["histogram"]["counts"])
 
+    picture = Picture("peers", "peers.json")
+    bars = [(r.get("class"), number(r, "width"), r.find(SVG + "title").text) for r in picture.root.iter(SVG + "rect") if r.find(SVG + "title") is not None]
+    grid = [float(line.get("d")[1:].split()[0]) for line in picture.root.iter(SVG + "path") if line.get("class") in ("grid", "mark")]
+    one = (grid[-1] - grid[0]) / 6  # a time as long as libattn's: the axis ends at 6, and what is longer is cut
+    tap.check("peers: bars are as long as their times", [(c, round(w / one, 2)) for c, w, _ in bars] == [("f0", 2), ("f1", 6), ("f1", 0.5)], bars)
+    tap.check("peers: numbers, versions, where it was measured", {"2", "12.5 (cut)", "0.5", "One 1.2", "Other & more", "forward sq8", "libattn = 1",
+              "Some <CPU>, avx2, 2 threads, 2026-01-02: bench/peers.py"} <= set(picture.words()), picture.words())
+
 
 def rejected(status, message, *words):
     done = subprocess.run([ATTN, "plot", *words], capture_output=True, text=True)
@@ -420,6 +428,14 @@ def check_rejections():
     rejected(2, "null.json: fwd:f32:sq8:d8: 'seconds.median' is not a number", "runtime", "null.json", *out)
     rejected(2, "one.json: no two problems differ only in their length (sq or skv)", "runtime", "one.json", *out)
     rejected(2, "one.json: fwd:f32:sq8:d8 has no 'seconds_all' and no 'histogram'; `attn bench --json --samples` writes both", "latency", "one.json", *out)
+    for name, content, why in (
+            ("norows.json", {"rows": []}, "no 'rows', 1 to 64 of them; such files are in bench/results"),
+            ("nowords.json", {"rows": [{"ratios": {"One": 1}}]}, "a row has no 'words' or no 'ratios'"),
+            ("zero.json", {"rows": [{"words": "fwd", "ratios": {"One": 0}}]}, "fwd: 'One' is no number above 0"),
+            ("many.json", {"rows": [{"words": "fwd", "ratios": {str(n): 1 for n in range(9)}}]}, "more than 8 names in 'ratios'")):
+        with open(name, "w") as file:
+            json.dump(content, file)
+        rejected(3 if name == "many.json" else 2, f"{name}: {why}", "peers", name, *out)
     rejected(2, "ragged.csv: line 2 has not as many fields as the first (2)", "runtime", "ragged.csv", *out)
     rejected(2, "nowhere/out.svg: cannot create a file beside it: No such file or directory", "weights", "good.safetensors", "-o", "nowhere/out.svg")
 
