@@ -3,29 +3,11 @@
  * test_jvp.c - forward mode against ref/, on random combinations of all options: within the bound, the same bits for any number of
  * threads, and the transpose of backward.
  */
-#include "test.h"
-
-#include "combination/bound.h"
-#include "combination/combination.h"
-#include "combination/outcome.h"
-
-#include <float.h>
-#include <math.h>
-
-enum { SEEDS = CASES(250), ISAS = 3 };
-
-static double unit(attn_dtype dtype) { return dtype == ATTN_F32 ? FLT_EPSILON / 2 : DBL_EPSILON / 2; }
+#include "operation.h"
 
 typedef struct tangents {
     tensor o, lse;
 } tangents;
-
-static attn_output slot_of(const tensor *t)
-{
-    attn_output slot = {t->memory, t->layout.dtype, {0, 0, 0, 0}};
-    memcpy(slot.stride, t->layout.stride, sizeof slot.stride);
-    return slot;
-}
 
 static tangents outputs(combination *c)
 {
@@ -69,7 +51,7 @@ static double compare(attn_dtype dtype)
         ref_jvp(&c.ref, &t);
         ref_second sizes = {.Qd = t.Qd, .Kd = t.Kd, .Vd = t.Vd, .biasd = t.biasd};
         bounds_make(&bound, &c.ref, &sizes);
-        for (int isa = ATTN_ISA_SCALAR; isa <= ISAS; isa++) {
+        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
             if (!combination_forward(&c, (attn_isa)isa) || !run(&c, &out, (attn_isa)isa, 1)) continue;
             int64_t rows = c.ref.B * c.ref.Hq * c.ref.Sq;
             double o = bound_fraction(out.o.value, exact.o.value, bound.tan_o, rows * c.ref.Dv, unit(dtype));
@@ -86,28 +68,10 @@ static double compare(attn_dtype dtype)
     return worst;
 }
 
-static void test_f32(void **state)
-{
-    (void)state;
-    assert_true(compare(ATTN_F32) > 0.01); /* a bound that is never approached tells nothing */
-}
-
-static void test_f64(void **state)
-{
-    (void)state;
-    assert_true(compare(ATTN_F64) > 0.01);
-}
-
 static void test_same_bits(void **state)
 {
-    static const int thread_counts[] = {2, 3, 5};
     (void)state;
-    for (int seed = 0; seed < SEEDS; seed += 2) {
-        combination c;
-        combination_draw(&c, (uint64_t)seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0);
-        outcome_same_bits(&c, ATTN_JVP, thread_counts, sizeof thread_counts / sizeof *thread_counts);
-        combination_free(&c);
-    }
+    same_bits(ATTN_JVP);
 }
 
 /* Adds x.y, and |x|.|y| to *size; where y is 0 x may be poisoned. */

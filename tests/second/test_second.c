@@ -3,18 +3,7 @@
  * test_second.c - the gradient of the gradient on random combinations of all options: against ref/ within the bound, the same bits
  * for any number of threads, and against differences of the library's own first gradients.
  */
-#include "test.h"
-
-#include "combination/bound.h"
-#include "combination/combination.h"
-#include "combination/outcome.h"
-
-#include <float.h>
-#include <math.h>
-
-enum { SEEDS = CASES(250), ISAS = 3 };
-
-static double unit(attn_dtype dtype) { return dtype == ATTN_F32 ? FLT_EPSILON / 2 : DBL_EPSILON / 2; }
+#include "operation.h"
 
 /* Outputs of the operation, or what ref/ says of them. */
 enum { GRAD_O, GRAD_LSE, Q, K, V, BIAS, OUTPUTS };
@@ -30,13 +19,6 @@ static tensor like_bias(const combination *c)
     for (int axis = 0; axis < 4; axis++)
         shape[axis] = c->of[TENSOR(bias)].layout.stride[axis] == ATTN_BROADCAST ? 1 : c->of[TENSOR(bias)].shape[axis];
     return tensor_make(c->of[TENSOR(bias)].layout.dtype, shape, BY_HEAD, 0, NULL);
-}
-
-static attn_output slot_of(const tensor *t)
-{
-    attn_output slot = {t->memory, t->layout.dtype, {0, 0, 0, 0}};
-    memcpy(slot.stride, t->layout.stride, sizeof slot.stride);
-    return slot;
 }
 
 /* Room for all outputs, which the slots point to.  grad_lse is there on request. */
@@ -134,7 +116,7 @@ static double compare(attn_dtype dtype)
         combination_draw(&c, (uint64_t)seed, dtype, 0);
         derivatives out = outputs(&c, seed % 3 > 0);
         expectation e = expect(&c, &out);
-        for (int isa = ATTN_ISA_SCALAR; isa <= ISAS; isa++) {
+        for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
             if (!combination_forward(&c, (attn_isa)isa) || !run(&c, &out, (attn_isa)isa, 1)) continue;
             for (int x = 0; x < OUTPUTS; x++) {
                 if (!out.of[x].memory) continue;
@@ -151,28 +133,10 @@ static double compare(attn_dtype dtype)
     return worst;
 }
 
-static void test_f32(void **state)
-{
-    (void)state;
-    assert_true(compare(ATTN_F32) > 0.01); /* a bound that is never approached tells nothing */
-}
-
-static void test_f64(void **state)
-{
-    (void)state;
-    assert_true(compare(ATTN_F64) > 0.01);
-}
-
 static void test_same_bits(void **state)
 {
-    static const int thread_counts[] = {2, 3, 5};
     (void)state;
-    for (int seed = 0; seed < SEEDS; seed += 2) {
-        combination c;
-        combination_draw(&c, (uint64_t)seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0);
-        outcome_same_bits(&c, ATTN_DOUBLE_BACKWARD, thread_counts, sizeof thread_counts / sizeof *thread_counts);
-        combination_free(&c);
-    }
+    same_bits(ATTN_DOUBLE_BACKWARD);
 }
 
 /* ---- differences of first gradients ---- */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * operation.h - what forward mode and double backward are held to alike: each type within the bound, and the same bits for any
+ * number of threads.  A test includes this, defines compare() and hands run_operation its own tests too. */
+#ifndef ATTN_TESTS_SECOND_OPERATION_H
+#define ATTN_TESTS_SECOND_OPERATION_H
+
+#include "test.h"
+
+#include "combination/bound.h"
+#include "combination/combination.h"
+#include "combination/outcome.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { SEEDS = CASES(250) };
+
+static inline double unit(attn_dtype dtype) { return dtype == ATTN_F32 ? FLT_EPSILON / 2 : DBL_EPSILON / 2; }
+
+static inline attn_output slot_of(const tensor *t)
+{
+    attn_output slot = {t->memory, t->layout.dtype, {0, 0, 0, 0}};
+    memcpy(slot.stride, t->layout.stride, sizeof slot.stride);
+    return slot;
+}
+
+/* The largest fraction of the bound, of random combinations with every instruction set. */
+static double compare(attn_dtype dtype);
+
+static void test_f32(void **state)
+{
+    (void)state;
+    assert_true(compare(ATTN_F32) > 0.01); /* a bound that is never approached tells nothing */
+}
+
+static void test_f64(void **state)
+{
+    (void)state;
+    assert_true(compare(ATTN_F64) > 0.01);
+}
+
+static inline void same_bits(attn_op op)
+{
+    static const int thread_counts[] = {2, 3, 5};
+    for (int seed = 0; seed < SEEDS; seed += 2) {
+        combination c;
+        combination_draw(&c, (uint64_t)seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0);
+        outcome_same_bits(&c, op, thread_counts, sizeof thread_counts / sizeof *thread_counts);
+        combination_free(&c);
+    }
+}
+
+#endif
