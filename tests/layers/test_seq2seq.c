@@ -209,24 +209,7 @@ static void test_differences(void **state)
     }
 }
 
-static void test_f32_and_threads(void **state)
-{
-    (void)state;
-    for (int n = 0; n < VARIANTS; n++) {
-        sample s;
-        held wide, narrow, threads;
-        make(&s, &variants[n]);
-        run(&s, &wide, ATTN_F64, 1);
-        run(&s, &narrow, ATTN_F32, 1);
-        run(&s, &threads, ATTN_F32, 5);
-        assert_memory_equal(narrow.y, threads.y, sizeof narrow.y);
-        assert_memory_equal(narrow.grad, threads.grad, sizeof narrow.grad);
-        for (int t = 0; t < TENSORS; t++)
-            for (int64_t i = 0; i < s.count[t]; i++)
-                assert_true(fabs(get(ATTN_F32, narrow.grad[t], i) - wide.grad[t][i]) <= 8 * allowed(ATTN_F32));
-        free(wide.saved), free(narrow.saved), free(threads.saved);
-    }
-}
+#include "types_and_threads.inc.c"
 
 /* One state at a time over a memory that was prepared once. */
 static void test_steps(void **state)
