@@ -69,6 +69,9 @@ static void *queries(const sample *s)
     void *Q = zeros(rounded_up(s->rows, 4) * s->ldq);
     if (in_pairs(s)) it.kernel.decode_pairs->pack_rows(s->rows, s->dim, s->q, s->dim, Q, s->ldq);
     else it.decode->pack_rows(s->rows, s->dim, s->q, it.compute, s->dim, 0.3, it.compute, Q, s->ldq);
+    /* Behind the vectors that a row fills stands what no score may see. */
+    for (int64_t row = 0; row < s->rows && !in_pairs(s); row++)
+        for (int64_t c = rounded_up(s->dim, it.lanes); c < s->ldq; c++) put(it.compute, Q, row * s->ldq + c, NAN);
     return Q;
 }
 

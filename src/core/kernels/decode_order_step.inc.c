@@ -31,6 +31,21 @@ VF_INLINE hf load_last_chains(const int pairs, const attn_dtype dtype, const cha
     return load_chains(pairs, dtype, (const char *)part, 0);
 }
 
+/* The next chains of a query that has so many numbers left, and 0 behind the last vector of its row: where there are more chains
+ * than lanes, what follows is another query's. */
+VF_INLINE hf load_query_chains(const real *Q, int64_t numbers)
+{
+#if VF_CHAINS > VF_LANES
+    if (numbers <= VF_LANES) {
+        real part[VF_CHAINS] = {0};
+        vf_store(part, vf_load(Q));
+        return hf_load(part);
+    }
+#endif
+    (void)numbers;
+    return hf_load(Q);
+}
+
 VF_INLINE hf chains_add(const int pairs, hf a, hf b, hf c)
 {
 #ifdef VF_PAIRS
@@ -105,7 +120,8 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
             const hf x =
                 u + VF_CHAINS <= there ? load_chains(pairs, dtype, KEY(k), u) : load_last_chains(pairs, dtype, KEY(k), dim, u);
             VF_UNROLL
-            for (int r = 0; r < rows; r++) acc[r * n + k] = chains_add(pairs, x, hf_load(Q + r * ldq + u), acc[r * n + k]);
+            for (int r = 0; r < rows; r++)
+                acc[r * n + k] = chains_add(pairs, x, load_query_chains(Q + r * ldq + u, numbers - u), acc[r * n + k]);
         }
     }
 #undef KEY
