@@ -179,8 +179,10 @@ static int is_available(const task *t, const feature_way *base, attn_error *erro
     if (!feature_combination(&c, &sizes[t->walk].of, t->dtype, &base, base != NULL, 0, error)) fail_msg("%s", error->message);
     outcome out = outcome_make_bare(&c, op);
     if (plan_all(&c, op, &plan, error) != ATTN_OK) fail_msg("%s: %s", c.text, error->message);
-    const int taken = plan->part[0].type == sizes[t->walk].type, scalar = plan->part[0].row->isa == ATTN_ISA_SCALAR;
-    if (!taken && !scalar && !(sizes[t->walk].exact && t->dtype != ATTN_F32 && t->dtype != ATTN_F64))
+    const attn_kernel_row *row = plan->part[0].row;
+    const int taken = plan->part[0].type == sizes[t->walk].type, scalar = row->isa == ATTN_ISA_SCALAR;
+    const int narrow = attn_kernel_product(row)->shape.lanes < 4; /* short heads are for four at a time */
+    if (!taken && !scalar && !(sizes[t->walk].exact && (narrow || (t->dtype != ATTN_F32 && t->dtype != ATTN_F64))))
         fail_msg("%s: not taken by %s", c.text, sizes[t->walk].type->name);
     attn_plan_destroy(plan);
     outcome_free(&c, &out);
