@@ -46,7 +46,10 @@ int main(int argc, char **argv)
         return fail(argv[0], "usage: attn-conformance DIR [--json] [--threads=N] [--isa=NAME], a folder of suites, or a suite");
     json_need_memory();
     report_begin(&results, json);
-    if (conformance_run(argv[optind], &options, &results, &error) != ATTN_OK) return fail(argv[0], error.message);
+    if (conformance_run(argv[optind], &options, &results, &error) != ATTN_OK) {
+        report_drop(&results);
+        return fail(argv[0], error.message);
+    }
     const int status = report_end(&results);
     return fflush(stdout) == 0 && !ferror(stdout) ? status : fail(argv[0], "standard output cannot be written");
 }

@@ -62,3 +62,9 @@ int report_end(report *r)
     }
     return r->failed ? EXIT_CHECK : EXIT_DONE;
 }
+
+void report_drop(report *r)
+{
+    cJSON_Delete(r->object);
+    r->object = r->cases = NULL;
+}

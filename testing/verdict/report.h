@@ -27,5 +27,7 @@ void report_begin(report *r, int json);
 void report_add(report *r, const report_entry *entry);
 /* Prints the object or the last line; returns the exit status. */
 int report_end(report *r);
+/* Frees it unprinted. */
+void report_drop(report *r);
 
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Each combination of the options of the build configures and builds, and builds what it says.  All share one folder, so that only what
-# an option changes is compiled again.  Usage: tests/install/combinations.sh CC [all]     (without all, one in six is built)
+# an option changes is compiled again.  Usage: tests/install/combinations.sh CC [all]     (without all, one in eight is built)
 . tests/install/library.sh
 cc=$1 all=${2:-}
 build=$dir/build
@@ -32,7 +32,7 @@ try() { # IO LAYERS CLI SHARED STATIC OPTION...
     else
         [ $4 = OFF ] || fail "$*: ATTN_BUILD_SHARED is not defined"
     fi
-    if [ -n "$all" ] || [ $((number % 6)) = 1 ]; then
+    if [ -n "$all" ] || [ $((number % 8)) = 1 ]; then
         quietly ninja -C "$build"
         if [ $3 = ON ]; then "$build/attn" info >"$dir/info" || fail "$*: attn does not run"; fi
         echo "builds: IO $1, LAYERS $2, CLI $3, SHARED $4, STATIC $5 ${*:6}"
