@@ -6,8 +6,8 @@
     attn bench --problems bench/problems.txt --json > after.json
     bench/compare.py before.json after.json
 
-Two runs are two moods of a machine: compare the shares, each of which is measured against the ceilings of its own run.  The
-ratio of the times is printed too, next to the ratio of the ceilings that it has to be read with.
+The speed of a machine varies from run to run: compare the shares, each of which is measured against the ceilings of its own run.
+The ratio of the times is printed too, next to the ratio of the ceilings, without which it cannot be interpreted.
 """
 import argparse
 import csv
@@ -26,7 +26,7 @@ class BadInput(Exception):
 
 
 def number(value):
-    """A float; NaN for what is missing."""
+    """A float; NaN if it is missing."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -34,14 +34,14 @@ def number(value):
 
 
 def stream_bound(row):
-    """Whether reading takes longer than computing, at the speed of the ceilings."""
+    """Whether reading takes longer than computing, at the rates of the ceilings."""
     if row.get("bound"):
         return row["bound"] == "stream"
     return row["gbs"] / row["stream_gbs"] > row["gflops"] / row["ceiling_gflops"]
 
 
 def from_json(text, name):
-    """Rows by problem, and the machine in words."""
+    """Rows by problem, and a description of the machine."""
     try:
         whole = json.loads(text)
         machine = whole["machine"]
@@ -69,7 +69,7 @@ def from_csv(text, name):
 
 
 def load(name):
-    """Rows by problem, with numbers, and the machine in words."""
+    """Rows by problem, with numbers, and a description of the machine."""
     try:
         with open(name, encoding="utf-8") as file:
             text = file.read()
@@ -91,7 +91,7 @@ def ratio(after, before):
 
 
 def compare(before, after):
-    """One row for each problem of both: its shares before and after, and what changed."""
+    """One row for each problem in both results: its shares before and after, and the ratios."""
     table = []
     for problem, old in before.items():
         new = after.get(problem)
@@ -135,7 +135,7 @@ def print_markdown(table):
 def main():
     parser = argparse.ArgumentParser(description="Compare two results of attn bench.", epilog="JSON and CSV may be mixed.")
     parser.add_argument("before", help="result of attn bench, JSON or CSV")
-    parser.add_argument("after", help="another one")
+    parser.add_argument("after", help="another result")
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
     arguments = parser.parse_args()
     try:
@@ -151,7 +151,7 @@ def main():
     print(f"before: {machine_before}")
     print(f"after:  {machine_after}")
     if machine_before != machine_after:
-        print("these are not the same machine, threads and version: read the shares alone")
+        print("machine, threads or version differ: compare only the shares")
     print()
     (print_markdown if arguments.markdown else print_plain)(table)
     for problem in sorted(set(before) ^ set(after)):

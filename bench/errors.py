@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""How far libattn and PyTorch are from attention in double, on the same numbers: forward and backward, f32, f16 and bf16, on this CPU.
+"""Compares libattn and PyTorch with attention in double, on the same numbers: forward and backward, f32, f16 and bf16, on this CPU.
 
     bench/errors.py                                       300 problems, a table
     bench/errors.py --problems 50 --types bf16 --json     fewer, as JSON
-    bench/errors.py --against definition                  libattn alone against loops in double; needs numpy and nothing else
+    bench/errors.py --against definition                  libattn alone against loops in double; needs only numpy
 
 Problems are drawn from seeds.  Each is computed by libattn, by PyTorch's scaled_dot_product_attention in the storage type, and in
-double from the same stored numbers.  An error is the largest difference from double in a tensor, or the root of the mean of its
-squares, in units of the last place of the storage type at the tensor's largest number: 0.5 is what one rounding leaves.  It ends with
-1 where the median of libattn's errors over PyTorch's is above 1, by more than chance (a sign test at 5 %), or a result of libattn is
-off by more than the bound of docs/numerics.md.  The packages are installed into build/errors, unless --here.
+double from the same stored numbers.  An error is the largest difference from double in a tensor, or the root mean square, in units in
+the last place of the storage type at the tensor's largest number: one rounding leaves at most 0.5.  The status is 1 if the median ratio
+of libattn's errors to PyTorch's is significantly above 1 (a sign test at 5 %), or a result of libattn exceeds the bound of
+docs/numerics.md.  The packages are installed into build/errors, unless --here.
 """
 import argparse
 import importlib
@@ -51,7 +51,7 @@ class Problem:
         for name, shape, by in (("q", query, size), ("k", keys, size), ("v", keys, 1), ("grad_o", query, 1)):
             self.stored[name] = peers.rounded(draw.standard_normal(shape, dtype=np.float32) * np.float32(by), dtype)
         shape = ((self.batch, self.heads), (self.batch, 1), (1, 1))[draw.integers(3)] + (self.len_q, self.len_kv)
-        if self.kind == "mask":  # every query sees the first key, since PyTorch has NaN where it sees none
+        if self.kind == "mask":  # every query sees the first key, since PyTorch returns NaN for a fully masked row
             self.stored["mask"] = (draw.random(shape) < draw.choice([0.1, 0.5, 0.9])) | (np.arange(self.len_kv) == 0)
         if self.kind == "bias":
             self.stored["bias"] = peers.rounded(draw.standard_normal(shape, dtype=np.float32), dtype)
@@ -65,12 +65,12 @@ class Problem:
         return 1 / math.sqrt(self.dim) if self.scale is None else self.scale
 
     def wide(self, name):
-        """What is stored, in double, with key heads as often as query heads read them."""
+        """The stored numbers, in double, with key heads repeated for their query heads."""
         array = self.stored[name].astype(bool) if name == "mask" else peers.widened(self.stored[name]).astype(np.float64)
         return np.repeat(array, self.group, axis=1) if name in ("k", "v") else array
 
     def unseen(self):
-        """Of each pair, whether the query does not see the key; None where all are seen."""
+        """For each pair, whether the key is masked; None if all are visible."""
         if self.kind == "causal":
             return np.arange(self.len_kv) > np.arange(self.len_q)[:, None]
         return ~self.wide("mask") if self.kind == "mask" else None
@@ -80,7 +80,7 @@ class Problem:
         return array.reshape(self.batch, self.heads_kv, self.group, *array.shape[2:]).sum(2)
 
 
-# ---- who computes ----
+# ---- implementations ----
 
 
 def by_libattn(problem, library, threads):
@@ -111,7 +111,7 @@ def by_libattn(problem, library, threads):
 
 
 def by_torch(problem, double):
-    """The same by scaled_dot_product_attention, in the storage type or in double, and whether a flash kernel took it."""
+    """The same by scaled_dot_product_attention, in the storage type or in double, and whether a flash kernel ran."""
     torch = importlib.import_module("torch")
 
     def tensor(name):
@@ -132,7 +132,7 @@ def by_torch(problem, double):
 
 
 def by_definition(problem):
-    """In double, straight from the formulas, and what the bound is made of."""
+    """The results in double, straight from the formulas, and the terms of the bound."""
     q, k, v, grad_o = (problem.wide(name) for name in ("q", "k", "v", "grad_o"))
     score = problem.factor() * (q @ k.swapaxes(2, 3))
     if problem.kind == "bias":
@@ -165,7 +165,7 @@ def gamma(n):
 
 
 def bounds(problem, exact):
-    """docs/numerics.md for dot products, from what by_definition returns, a little coarser: |v - O| counts as |v| + |O|."""
+    """The bound of docs/numerics.md for dot products, from the terms of by_definition, a little coarser: |v - O| counts as |v| + |O|."""
     q, k, v, grad_o = (np.abs(problem.wide(name)) for name in ("q", "k", "v", "grad_o"))
     dim, seen, weights, below, o = problem.dim, problem.len_kv, exact["weights"], exact["below"], np.abs(exact["o"])
     reach = abs(problem.factor()) * (q @ k.swapaxes(2, 3))
@@ -187,8 +187,8 @@ def bounds(problem, exact):
     chains = 8 + dim + seen + problem.len_q * problem.group + np.abs(exact["lse"])
     chains = 2 * U * (chains + ((dim + 2) * reach + extra).max(-1, keepdims=True))
     digits = DIGITS[problem.dtype]
-    kept = 0 if digits == 24 else (grad_o * (2.0**-digits * o + of["o"])).sum(-1, keepdims=True)  # what O lost when it was stored
-    lost = weights * chains + np.minimum(weights, NORMAL)  # a weight below the smallest normal number may be lost whole
+    kept = 0 if digits == 24 else (grad_o * (2.0**-digits * o + of["o"])).sum(-1, keepdims=True)  # the storage error of O
+    lost = weights * chains + np.minimum(weights, NORMAL)  # a weight below the smallest normal number may be lost completely
     slope = lost * (grad_o @ v.swapaxes(2, 3) + (grad_o * o).sum(-1, keepdims=True)) + weights * kept
     of["grad_q"] = abs(problem.factor()) * (slope @ k)
     of["grad_k"] = problem.by_key_head(abs(problem.factor()) * (slope.swapaxes(2, 3) @ q))
@@ -197,7 +197,7 @@ def bounds(problem, exact):
 
 
 def rounding(dtype, stored):
-    """What storing may have lost of each number: half a unit in its last place."""
+    """The possible storage error of each number: half a unit in its last place."""
     exponent = np.maximum(np.frexp(stored)[1] - 1, SMALLEST[dtype])
     return np.exp2(exponent - DIGITS[dtype])
 
@@ -210,14 +210,14 @@ def last_place(dtype, array):
 
 
 def errors(problem, results, exact, bound):
-    """For each tensor, the largest error and the root mean square, in units, and of the bound the largest fraction, less what storing
-    lost.  A tensor that is nothing but sums that cancel (gradients of the scores of a single key) has no unit, and the fraction alone."""
+    """For each tensor, the largest error and the root mean square, in units, and the largest fraction of the bound, without the storage
+    error.  A tensor whose sums all cancel (gradients of the scores of a single key) has no unit, and only the fraction."""
     found = {}
     for name in TENSORS:
         stored = peers.widened(results[name]).astype(np.float64)
         away, unit = np.abs(stored - exact[name]), last_place(problem.dtype, exact[name])
         beyond = np.maximum(away - rounding(problem.dtype, stored), 0)
-        with np.errstate(divide="ignore", invalid="ignore"):  # what has no bound, such as the gradient of a key that nobody sees, is exact
+        with np.errstate(divide="ignore", invalid="ignore"):  # a number with bound 0, such as the gradient of a key that no query sees, is exact
             fraction = float(np.where(beyond == 0, 0, beyond / bound[name]).max())
         found[name] = {"largest": None, "rms": None, "fraction": fraction}
         if np.max(np.abs(exact[name])) > 1e-6 * np.max(bound[name]):
@@ -226,12 +226,12 @@ def errors(problem, results, exact, bound):
 
 
 def judge(problem, chosen, library):
-    """One row: errors of libattn, and of PyTorch where it is asked."""
+    """One row: errors of libattn, and of PyTorch if requested."""
     definition = by_definition(problem)
     row, exact, bound = {"problem": str(problem), "dtype": problem.dtype}, definition, bounds(problem, definition)
     if chosen.against == "torch":
         exact = by_torch(problem, True)[0]
-        for name in TENSORS:  # the two doubles: that all were asked the same
+        for name in TENSORS:  # both in double: checks that all computed the same problem
             if not np.all(np.abs(exact[name] - definition[name]) <= 1e-6 * bound[name]):
                 raise SystemExit(f"errors.py: {name} of PyTorch in double is not the definition's: {problem}")
         results, row["flash"] = by_torch(problem, False)
@@ -253,7 +253,7 @@ def candidates(against):
 
 
 def over(ours, theirs):
-    """A ratio.  What is right to a thousandth of a unit is right."""
+    """A ratio.  Errors below a thousandth of a unit count as 0."""
     return max(ours, 1e-3) / max(theirs, 1e-3)
 
 
@@ -291,7 +291,7 @@ def print_table(lines, against):
 
 
 def faults(rows, lines):
-    """What ends the program with 1, in words."""
+    """The reasons for exit status 1."""
     said = []
     for row in rows:
         for name, found in row["libattn_errors"].items():
@@ -305,7 +305,7 @@ def faults(rows, lines):
 
 
 def cpu():
-    """What the CPU calls itself."""
+    """The name of the CPU."""
     try:
         text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -322,7 +322,7 @@ def arguments():
     parser.add_argument("--against", choices=("torch", "definition"), default="torch")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--library", default=peers.find_library(), help="libattn.so (default: the newest in build/*/lib)")
-    parser.add_argument("--here", action="store_true", help="install nothing: this Python has the packages")
+    parser.add_argument("--here", action="store_true", help="install nothing: use the packages of this Python")
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args()
     unknown = set(chosen.types.split(",")) - set(DIGITS)
@@ -358,9 +358,9 @@ def main():
         print(json.dumps({"versions": versions, "cpu": cpu(), "summary": lines, "faults": said, "problems": rows}, indent=1))
     else:
         print(f"{', '.join(f'{name} {version}' for name, version in versions.items())}; {cpu()}")
-        print(f"{chosen.problems} problems of each type, seeds from {chosen.seed}: median / 95 % / worst, in units of the last place")
+        print(f"{chosen.problems} problems of each type, seeds from {chosen.seed}: median / 95 % / worst, in units in the last place")
         if chosen.against == "torch":
-            print(f"PyTorch took its flash kernels in {sum(row['flash'] for row in rows)} of {len(rows)}.")
+            print(f"PyTorch used its flash kernels in {sum(row['flash'] for row in rows)} of {len(rows)}.")
         print()
         print_table(lines, chosen.against)
         print("".join(f"\nerrors.py: {line}" for line in said), end="\n" if said else "")

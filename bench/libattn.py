@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""libattn from Python, by ctypes: the structs are read from attn.h, so that they are written down once.
+"""libattn from Python, with ctypes: the structs are read from attn.h, so that they are declared only once.
 
     attn = Library("build/release/lib/libattn.so", "include/attn/attn.h")
     problem = attn.new("attn_problem"); problem.shape.batch = 1; ...
@@ -12,7 +12,7 @@ import re
 
 
 class LibraryError(Exception):
-    """What attn_error said."""
+    """The message of an attn_error."""
 
 
 WORDS = {
@@ -28,7 +28,7 @@ WORDS = {
 
 
 def read_text(path, seen):
-    """A header without comments, behind those of ours that it includes."""
+    """A header without comments, after those of our headers that it includes."""
     if path in seen:
         return ""
     seen.add(path)
@@ -37,7 +37,7 @@ def read_text(path, seen):
 
 
 def read_header(path):
-    """The types of a header by name, as ctypes knows them, and its enumerators by name."""
+    """The types of a header by name, as ctypes types, and its enumerators by name."""
     text = read_text(pathlib.Path(path), set())
     types, values = dict(WORDS), {}
     for body, name in re.findall(r"typedef enum \w+ \{(.*?)\} (\w+);", text, flags=re.S):
@@ -78,7 +78,7 @@ class Library:
         self.version = self.calls.attn_version().decode()
 
     def new(self, name):
-        """A struct of zeros, with its struct_size."""
+        """A zeroed struct with its struct_size set."""
         made = self.types[name]()
         if hasattr(made, "struct_size"):
             made.struct_size = ctypes.sizeof(made)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Times libattn beside what a user would take instead: PyTorch, ONNX Runtime and JAX, on this CPU.
+"""Times libattn against the alternatives that a user has: PyTorch, ONNX Runtime and JAX, on this CPU.
 
     bench/peers.py                       all cases, two threads, a table of ratios
     bench/peers.py --threads 1 --json fwd-d64 bwd-d64
 
-All run in one process, in turn, on the same numbers and with the same threads (the process is bound to as many cores).  PyTorch
-gets [batch, head, token, channel], ONNX Runtime and JAX [batch, token, head, channel], as they like it; libattn is timed on both.
-Results are compared before anything is timed, and who computes something else gets no time.  The packages are installed into
-an environment of the script's own, build/peers, in the versions below.
+All run in one process, alternately, on the same numbers and with the same number of threads (the process is bound to as many cores).
+PyTorch gets [batch, head, token, channel], ONNX Runtime and JAX [batch, token, head, channel], their preferred layouts; libattn is
+timed on both.  Results are compared before anything is timed, and a candidate with different results is not timed.  The packages are
+installed into an environment of the script's own, build/peers, in the versions below.
 """
 import argparse
 import importlib
@@ -31,7 +31,7 @@ PACKAGES = {
 
 
 class Skip(Exception):
-    """This candidate does not do this case; the text says why."""
+    """This candidate does not support this case; the text says why."""
 
 
 class Case:
@@ -74,7 +74,7 @@ CASES = [
 
 
 def install(home, packages):
-    """Makes the environment; what cannot be had is left out, and why is remembered."""
+    """Creates the environment; packages that cannot be installed are left out, and the reasons recorded."""
     python, notes = home / "bin" / "python", home / "notes.json"
     done = json.loads(notes.read_text()) if notes.exists() else {}
     if done.get("packages") == packages and not done["missing"]:
@@ -92,7 +92,7 @@ def install(home, packages):
 
 
 def enter(home, packages, script):
-    """Goes on in the environment, as the same script with the same words.  Returns what is missing there."""
+    """Restarts this script with the same arguments in the environment.  Returns the packages missing there."""
     python, missing = install(home, packages)
     if pathlib.Path(sys.prefix) != home:
         os.execv(python, [str(python), script, *sys.argv[1:]])
@@ -100,7 +100,7 @@ def enter(home, packages, script):
 
 
 def bind(threads):
-    """As many cores as threads, for everybody: not every peer can be told otherwise."""
+    """Binds the process to as many cores as threads: not every peer has a setting for this."""
     cores = sorted(os.sched_getaffinity(0))[:threads]
     os.sched_setaffinity(0, cores)
     os.environ["OMP_NUM_THREADS"] = str(threads)
@@ -140,7 +140,7 @@ class Tensors:
         self.by_token = {name: np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for name, x in self.by_head.items()}
 
 
-# ---- candidates: each takes a case and its tensors, and returns what to call and what it computed ----
+# ---- candidates: each takes a case and its tensors, and returns a function to call and one that reads the results ----
 
 
 def libattn_on(by_token):
@@ -181,7 +181,7 @@ def libattn_on(by_token):
 
 
 def pytorch(case, tensors, threads):
-    """scaled_dot_product_attention; backward is what autograd does behind a forward that was kept."""
+    """scaled_dot_product_attention; backward is autograd's backward of a forward that was kept."""
     torch = importlib.import_module("torch")
     torch.set_num_threads(threads)
 
@@ -259,7 +259,7 @@ def onnx_mha(case, tensors, threads):
 
 
 def onnx_gqa(case, tensors, threads):
-    """com.microsoft.GroupQueryAttention: causal by its nature.  In decoding the last key is the new one, and the cache is its own."""
+    """com.microsoft.GroupQueryAttention: always causal.  In decoding the last key is the new one, and the cache is its own."""
     onnx_type(case)
     if not case.causal and case.len_q != 1:
         raise Skip("is always causal")
@@ -284,8 +284,8 @@ def onnx_gqa(case, tensors, threads):
 
 
 def jax_attention(case, tensors, threads):
-    """jax.nn.dot_product_attention, compiled; backward is the compiled transpose behind a forward that was kept."""
-    del threads  # XLA takes the cores that the process has
+    """jax.nn.dot_product_attention, compiled; backward is the compiled transpose of a forward that was kept."""
+    del threads  # XLA uses the cores of the process
     jax = importlib.import_module("jax")
     jnp = jax.numpy
 
@@ -313,18 +313,18 @@ CONTENDERS = {
     "ORT GQA": ("onnxruntime", onnx_gqa),
     "JAX": ("jax", jax_attention),
 }
-BY_TOKEN = ("ORT MHA", "JAX")  # the others are held against libattn on tensors by head
+BY_TOKEN = ("ORT MHA", "JAX")  # the others are compared with libattn on tensors by head
 
 # ---- measuring ----
 
 
 def difference(ours, theirs):
-    """The largest difference over the largest number, of the outputs that differs most."""
+    """The largest difference over the largest number, for the output that differs most."""
     return max(float(np.max(np.abs(a - b)) / np.max(np.abs(a))) for a, b in zip(ours, theirs, strict=True))
 
 
 def prepare(case, tensors, threads, missing):
-    """Candidates that do the case and agree, by name, and why the others do not run."""
+    """The candidates that support the case and agree, by name, and the reasons why the others do not run."""
     ready, skipped, reference = {}, {}, None
     bound = {"f32": 1e-4, "f16": 4e-3, "bf16": 3e-2}[case.dtype]
     for name, (package, make) in CONTENDERS.items():
@@ -338,7 +338,7 @@ def prepare(case, tensors, threads, missing):
             away = difference(reference, results)
             if not away <= bound:
                 raise Skip(f"computes something else: {away:.1e} away")
-            ready[name] = call, read  # both, since one may own what the other uses
+            ready[name] = call, read  # both, since one may own data that the other uses
         except Skip as skip:
             skipped[name] = str(skip)
         except Exception as error:  # pylint: disable=broad-except
@@ -347,7 +347,7 @@ def prepare(case, tensors, threads, missing):
 
 
 def sample(call):
-    """Seconds of one call: as many in a row as take 2 ms, after an untimed one, and a pause in which the threads of others fall asleep."""
+    """Seconds of one call: as many in a row as take 2 ms, after an untimed one and a pause in which the threads of others go to sleep."""
     time.sleep(0.003)
     call()
     calls, start = 0, time.perf_counter()
@@ -360,7 +360,7 @@ def sample(call):
 
 
 def measure(ready, seconds):
-    """Samples of each, in turn, until each has had its time or 5 of them."""
+    """Samples of each, alternately, until each has used its time or has 5 of them."""
     samples, spent = {name: [] for name in ready}, dict.fromkeys(ready, 0.0)
     while True:
         waiting = [name for name in ready if spent[name] < seconds or len(samples[name]) < 5]
@@ -407,7 +407,7 @@ def find_library():
 
 def arguments():
     parser = argparse.ArgumentParser(description="Time libattn beside PyTorch, ONNX Runtime and JAX.", epilog="Cases: " + ", ".join(case.name for case in CASES))
-    parser.add_argument("case", nargs="*", help="which cases (default: all)")
+    parser.add_argument("case", nargs="*", help="the cases to run (default: all)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each candidate and case (default 1)")
     parser.add_argument("--library", default=find_library(), help="libattn.so (default: the newest in build/*/lib)")

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The measured figures of the documentation: bench/results/*.json are the source, and the tables of docs/benchmarks.md are
-made of them and never edited by hand.  (The chart is: `attn plot peers`, by tools/pictures.py.)
+"""The measured figures of the documentation: bench/results/*.json are the source from which the tables of docs/benchmarks.md are
+generated; these are never edited by hand.  (The chart is made by `attn plot peers`, through tools/pictures.py.)
 
-    bench/results.py write                           makes the tables
-    bench/results.py check                           says what is not as `write` would make it (the test bench/results)
-    bench/results.py take OUT.json IN.json COLUMN    a result file of what `attn bench --json` or `bench/peers.py --json` printed;
-                                                     --cpu, --machine, --date, --gcc and --command say what these do not
+    bench/results.py write                           generates the tables
+    bench/results.py check                           reports differences from the output of `write` (the test bench/results)
+    bench/results.py take OUT.json IN.json COLUMN    makes a result file from the output of `attn bench --json` or `bench/peers.py
+                                                     --json`; --cpu, --machine, --date, --gcc and --command add what these lack
 
-Kinds of result files: shares (of a ceiling, by `attn bench`; rows.json has the rows of the table, in its order, and the aims),
-peers (times of others over those of libattn, by bench/peers.py) and figures (what else is said, with its command).
+Kinds of result files: shares (of a ceiling, by `attn bench`; rows.json has the rows of the table, in order, and the aims), peers (times
+of others over those of libattn, by bench/peers.py) and figures (all other figures, with their commands).
 """
 import argparse
 import datetime
@@ -52,7 +52,7 @@ def versions(result):
 
 
 def columns(results):
-    """What each column is."""
+    """The description of each column."""
     head = ["column", "CPU", "threads", "date", "versions", "command", "file"]
     return table(head, [[r["column"], f"{r['cpu']}, {r['machine']}", str(r["threads"]), r["date"], versions(r),
                          f"`{r['command']}`" if "command" in r else "in the table",
@@ -87,7 +87,7 @@ def figures(results):
 
 
 def tables():
-    """What stands between the markers of the page, by name."""
+    """The text between the markers of the page, by name."""
     rows, found = load()
     return {
         "columns": columns(found["shares"] + found["peers"] + found["figures"]),
@@ -98,7 +98,7 @@ def tables():
 
 
 def filled(text):
-    """The page with its tables as they should be."""
+    """The page with up-to-date tables."""
     for name, body in tables().items():
         begin, end = f"<!-- bench/results.py: {name} -->", "<!-- end -->"
         before, found, rest = text.partition(begin + "\n")
@@ -109,7 +109,7 @@ def filled(text):
 
 
 def wanted():
-    """What each file should have."""
+    """The expected content of each file."""
     return {PAGE: filled(PAGE.read_text(encoding="utf-8"))}
 
 
@@ -117,7 +117,7 @@ def wanted():
 
 
 def take_shares(run, rows):
-    """Rows of rows.json, as far as the run has their problems."""
+    """The rows of rows.json whose problems are in the run."""
     by_name, taken = {result["problem"]: result for result in run["results"]}, []
     for row in rows:
         result = by_name.get(row.get("problem", row["row"]))

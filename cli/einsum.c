@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * einsum.c - `attn einsum`: what a contraction in Einstein's notation computes: its free and summed indices, shapes and cost. */
+ * einsum.c - `attn einsum`: what a contraction in Einstein notation computes: its free and summed indices, shapes and cost. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ typedef struct example {
 /* The contractions of attention, by name. */
 static const example examples[] = {
     {"dot_product", "a,a->", "inner product of two vectors"},
-    {"outer_product", "a,b->ab", "every product of two vectors' numbers"},
+    {"outer_product", "a,b->ab", "all products of elements of two vectors"},
     {"matrix_transpose", "ij->ji", "rows become columns"},
     {"trace", "ii->", "sum of the diagonal"},
     {"diagonal", "ii->i", "the diagonal as a vector"},
@@ -30,23 +30,23 @@ static const example examples[] = {
     {"matrix_vector", "ij,j->i", "matrix times vector"},
     {"matrix_multiply", "ij,jk->ik", "matrix times matrix"},
     {"batch_matrix_multiply", "bik,bkj->bij", "a matrix product for each entry of a batch"},
-    {"frobenius_norm_squared", "ij,ij->", "sum of products, number by number"},
-    {"hadamard_product", "ij,ij->ij", "product number by number"},
+    {"frobenius_norm_squared", "ij,ij->", "sum of elementwise products"},
+    {"hadamard_product", "ij,ij->ij", "elementwise product"},
     {"bilinear_form", "a,ab,b->", "u^T g v for one pair of vectors"},
     {"batch_bilinear_form", "ia,ab,jb->ij", "scores of queries and keys under a metric g"},
     {"attention_scores", "ia,ja->ij", "query i with key j"},
-    {"attention_output", "ij,jc->ic", "mean of values by weights"},
+    {"attention_output", "ij,jc->ic", "mean of values under the weights"},
     {"batched_attention_scores", "bia,bja->bij", "scores for each entry of a batch"},
     {"batched_attention_output", "bij,bjc->bic", "outputs for each entry of a batch"},
     {"multihead_project", "id,hda->hia", "queries, keys or values of every head"},
     {"multihead_scores", "hia,hja->hij", "scores of every head"},
     {"multihead_output", "hij,hjc->hic", "outputs of every head"},
-    {"multihead_combine", "hic,hcd->id", "heads added up into the model's channels"},
+    {"multihead_combine", "hic,hcd->id", "heads summed into the model's channels"},
     {"batched_multihead_project", "bid,hda->bhia", "projections of every head and batch entry"},
     {"batched_multihead_scores", "bhia,bhja->bhij", "scores of every head and batch entry"},
     {"batched_multihead_output", "bhij,bhjc->bhic", "outputs of every head and batch entry"},
     {"linear_attention_state", "jf,jc->fc", "the state of linear attention: features times values"},
-    {"linear_attention_output", "if,fc->ic", "what queries' features read from that state"},
+    {"linear_attention_output", "if,fc->ic", "what the features of a query read from that state"},
 };
 enum { EXAMPLES = sizeof examples / sizeof *examples };
 
@@ -60,13 +60,15 @@ static void print_examples(void)
 static const command_usage usage = {
     .name = "einsum",
     .synopsis = "CONTRACTION|NAME [options]",
-    .summary = "Explains a contraction such as \"bhid,bhjd->bhij\": which indices stay and which are summed\n"
-               "over, what shapes go in and come out, and what it costs. Without ->, the letters that\n"
-               "occur once stay, in the order of the alphabet.\n",
+    .summary = "Explains a contraction such as \"bhid,bhjd->bhij\": its free and summed indices, the shapes\n"
+               "of its inputs and output, and its cost. Without ->, the indices that occur once are free,\n"
+               "in alphabetical order.\n",
     .notes = "Examples:\n"
              "  attn einsum \"bhid,bhjd->bhij\" --sizes=b=2,h=8,i=1024,j=1024,d=64\n"
              "  attn einsum multihead_scores --json\n",
     .more = print_examples,
+    .operands = {"contraction"},
+    .example = "attn einsum \"bhid,bhjd->bhij\"",
 };
 
 typedef struct contraction {
@@ -75,7 +77,7 @@ typedef struct contraction {
     int count;
     char output[TERM];
     char free_indices[LETTERS], summed[LETTERS]; /* in order of appearance */
-    int64_t size[LETTERS];                       /* 0: not said */
+    int64_t size[LETTERS];                       /* 0: not given */
 } contraction;
 
 /* ---- reading ---- */
@@ -83,7 +85,8 @@ typedef struct contraction {
 static attn_status add_letter(char *term, char letter, attn_error *error)
 {
     const size_t at = strlen(term);
-    if (!isalpha((unsigned char)letter)) return failure(error, ATTN_ERR_ARGUMENT, "'%c' is no index; indices are letters", letter);
+    if (!isalpha((unsigned char)letter))
+        return failure(error, ATTN_ERR_ARGUMENT, "'%c' is not an index; indices are letters", letter);
     if (at + 1 == TERM) return failure(error, ATTN_ERR_ARGUMENT, "more than %d indices on one tensor", TERM - 1);
     term[at] = letter;
     return ATTN_OK;
@@ -125,11 +128,11 @@ static attn_status read_output(contraction *c, const char *arrow, attn_error *er
     }
     for (const char *at = arrow ? arrow + 2 : ""; *at; at++) {
         if (*at == ' ') continue;
-        if (strchr(c->output, *at)) return failure(error, ATTN_ERR_ARGUMENT, "index %c stands twice behind the arrow", *at);
+        if (strchr(c->output, *at)) return failure(error, ATTN_ERR_ARGUMENT, "index %c appears twice after the arrow", *at);
         const attn_status status = add_letter(c->output, *at, error);
         if (status != ATTN_OK) return status;
         if (!occurrences(c, *at))
-            return failure(error, ATTN_ERR_ARGUMENT, "index %c behind the arrow is on no tensor before it", *at);
+            return failure(error, ATTN_ERR_ARGUMENT, "index %c after the arrow is on no tensor before it", *at);
     }
     return ATTN_OK;
 }
@@ -166,11 +169,11 @@ static attn_status read_sizes(contraction *c, const char *text, attn_error *erro
         const char letter = *text;
         const long long size = text[1] == '=' ? strtoll(text + 2, &end, 10) : 0;
         if (text[1] != '=' || end == text + 2 || (*end && *end != ','))
-            return failure(error, ATTN_ERR_ARGUMENT, "sizes (%.40s) are not like b=2,h=8", text);
+            return failure(error, ATTN_ERR_ARGUMENT, "sizes (%.40s) are not a list such as b=2,h=8", text);
         if (!isalpha((unsigned char)letter) || !occurrences(c, letter))
-            return failure(error, ATTN_ERR_ARGUMENT, "sizes name %c, which is no index of %.100s", letter, c->text);
+            return failure(error, ATTN_ERR_ARGUMENT, "sizes name %c, which is not an index of %.100s", letter, c->text);
         if (size < 1 || size > 1 << 30)
-            return failure(error, ATTN_ERR_ARGUMENT, "the size of %c (%.*s) is not within 1 and %d", letter, (int)(end - text - 2),
+            return failure(error, ATTN_ERR_ARGUMENT, "the size of %c (%.*s) is not between 1 and %d", letter, (int)(end - text - 2),
                            text + 2, 1 << 30);
         if (c->size[(unsigned char)letter]) return failure(error, ATTN_ERR_ARGUMENT, "sizes name %c twice", letter);
         c->size[(unsigned char)letter] = size;
@@ -182,7 +185,7 @@ static attn_status read_sizes(contraction *c, const char *text, attn_error *erro
     return ATTN_OK;
 }
 
-/* ---- telling ---- */
+/* ---- printing ---- */
 
 static double elements(const contraction *c, const char *indices)
 {
@@ -192,16 +195,16 @@ static double elements(const contraction *c, const char *indices)
 }
 
 /* "[b, h, i, d]", with sizes where they are known. */
-static const char *shape_of(const contraction *c, const char *indices, char *text, size_t room)
+static const char *shape_of(const contraction *c, const char *indices, char *text, size_t capacity)
 {
-    size_t used = (size_t)snprintf(text, room, "[");
+    size_t used = (size_t)snprintf(text, capacity, "[");
     for (const char *at = indices; *at; at++) {
         const int64_t size = c->size[(unsigned char)*at];
         const char *gap = at == indices ? "" : ", ";
-        if (size) used += (size_t)snprintf(text + used, room - used, "%s%c=%" PRId64, gap, *at, size);
-        else used += (size_t)snprintf(text + used, room - used, "%s%c", gap, *at);
+        if (size) used += (size_t)snprintf(text + used, capacity - used, "%s%c=%" PRId64, gap, *at, size);
+        else used += (size_t)snprintf(text + used, capacity - used, "%s%c", gap, *at);
     }
-    (void)snprintf(text + used, room - used, "]");
+    (void)snprintf(text + used, capacity - used, "]");
     return text;
 }
 
@@ -266,19 +269,12 @@ typedef struct einsum_settings {
     common_settings common;
 } einsum_settings;
 
-static attn_status set_sizes(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)error;
-    ((einsum_settings *)target)->sizes = value;
-    return ATTN_OK;
-}
-
 static const option_row einsum_options[] = {
-    {"sizes", 0, "LIST", "how long each index is: b=2,h=8,...", set_sizes},
-    {NULL, 0, NULL, NULL, NULL},
+    {"sizes", 0, "LIST", "size of each index: b=2,h=8,...", TEXT(einsum_settings, sizes)},
+    {0},
 };
 
-/* A word without comma and arrow and with more than one letter of a name is a name. */
+/* A word with an underscore is a name, and so are `trace` and `diagonal`; anything else is a contraction. */
 static attn_status find_example(const char *word, const example **found, attn_error *error)
 {
     char hint[120];
@@ -292,7 +288,7 @@ static attn_status find_example(const char *word, const example **found, attn_er
     }
     if (*found) return ATTN_OK;
     nearest_print(&near, "", hint, sizeof hint);
-    return failure(error, ATTN_ERR_ARGUMENT, "no contraction is named so%s", hint);
+    return failure(error, ATTN_ERR_ARGUMENT, "unknown contraction%s", hint);
 }
 
 int attn_cmd_einsum(int argc, char **argv)
@@ -306,7 +302,6 @@ int attn_cmd_einsum(int argc, char **argv)
     int operand;
     const int early = options_begin(&usage, groups, argc, argv, 1, &operand);
     if (early >= 0) return early;
-    if (operand == argc) return command_fail_missing(usage.name, "contraction", "attn einsum \"bhid,bhjd->bhij\"");
     attn_status status = find_example(argv[operand], &named, &error);
     if (status == ATTN_OK) status = read_contraction(&c, named ? named->contraction : argv[operand], &error);
     if (status == ATTN_OK && settings.sizes) status = read_sizes(&c, settings.sizes, &error);

@@ -20,17 +20,19 @@
 static const command_usage usage = {
     .name = "hopfield",
     .synopsis = "IN [-o OUT] [options]",
-    .summary = "Stores the rows of the tensor patterns [pattern, channel] of IN, and retrieves from the\n"
-               "rows of states [state, channel]; without states, from each pattern with noise added.\n"
-               "Prints the pattern that each state came to and its energy before every update and\n"
-               "after the last.\n",
-    .notes = "OUT gets found [state, channel], iterations [state], energies [state, update], the way\n"
-             "of each state as path [state, update, channel], patterns and beta; `attn plot hopfield`\n"
-             "draws them.\n"
+    .summary = "Stores the rows of the tensor patterns [pattern, channel] of IN and retrieves them from\n"
+               "the rows of states [state, channel], or, without states, from each pattern plus noise.\n"
+               "Prints the pattern nearest to each final state, and the energy of the state before\n"
+               "every update and after the last.\n",
+    .notes = "OUT receives found [state, channel], iterations [state], energies [state, update], the\n"
+             "trajectory of each state as path [state, update, channel], patterns and beta;\n"
+             "`attn plot hopfield` draws them.\n"
              "\n"
              "Examples:\n"
              "  attn hopfield patterns.safetensors --beta=8 --noise=0.3 --seed=1\n"
              "  attn hopfield memory.safetensors -o found.safetensors --beta=4 --json\n",
+    .operands = {"input file"},
+    .example = "attn hopfield patterns.safetensors --beta=8",
 };
 
 typedef struct hopfield_settings {
@@ -40,37 +42,13 @@ typedef struct hopfield_settings {
     common_settings common;
 } hopfield_settings;
 
-static attn_status set_output(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)error;
-    ((hopfield_settings *)target)->output = value;
-    return ATTN_OK;
-}
-
-static attn_status set_number(void *target, const char *name, const char *value, attn_error *error)
-{
-    hopfield_settings *s = target;
-    char *end;
-    const double x = strtod(value, &end);
-    if (end == value || *end || !isfinite(x) || x < 0 || (x == 0 && strcmp(name, "beta") == 0))
-        return failure(error, ATTN_ERR_ARGUMENT, "%s (%.40s) is not a number %s", name, value,
-                       strcmp(name, "beta") == 0 ? "above 0" : "of at least 0");
-    *(strcmp(name, "beta") == 0 ? &s->beta : strcmp(name, "noise") == 0 ? &s->noise : &s->tolerance) = x;
-    return ATTN_OK;
-}
-
-static attn_status set_iterations(void *target, const char *name, const char *value, attn_error *error)
-{
-    return option_whole(name, value, 1, 1000000, &((hopfield_settings *)target)->iterations, error);
-}
-
 static const option_row hopfield_options[] = {
-    {"output", 'o', "FILE", "where to write: .safetensors or .npz", set_output},
-    {"beta", 0, "B", "how sharp: attention's scale (default: 1)", set_number},
-    {"noise", 0, "S", "deviation of the noise, without states (default: 0.1)", set_number},
-    {"iterations", 0, "N", "at most so many updates (default: 10)", set_iterations},
-    {"tolerance", 0, "T", "done when no number moves as much (default: 1e-6)", set_number},
-    {NULL, 0, NULL, NULL, NULL},
+    {"output", 'o', "FILE", "output file: .safetensors or .npz", OUTPUT(hopfield_settings, output, ".safetensors or .npz")},
+    {"beta", 0, "B", "inverse temperature: the scale of attention (default: 1)", ABOVE_0(hopfield_settings, beta, 0)},
+    {"noise", 0, "S", "standard deviation of the noise, without states (default: 0.1)", FROM_0(hopfield_settings, noise)},
+    {"iterations", 0, "N", "at most N updates (default: 10)", WHOLE(hopfield_settings, iterations, 1, 1000000)},
+    {"tolerance", 0, "T", "stop when no element changes by as much as T (default: 1e-6)", FROM_0(hopfield_settings, tolerance)},
+    {0},
 };
 
 typedef struct work {
@@ -95,7 +73,7 @@ static attn_status find_rows(const work *w, const char *name, const attn_archive
     if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; it must be f32 or f64", name, attn_dtype_name((*t)->dtype));
     if ((*t)->rank != 2 || (*t)->shape[0] < 1 || (*t)->shape[1] < 1)
-        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is not [row, channel] with a row and a channel at least", name);
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is not [row, channel] with at least one row and one channel", name);
     for (int64_t i = 0; i < (*t)->shape[0] * (*t)->shape[1]; i++)
         if (!isfinite(number_of((*t)->data, (*t)->dtype, i)))
             return failure(error, ATTN_ERR_ARGUMENT, "tensor '%s' has %g at row %" PRId64 ", channel %" PRId64, name,
@@ -105,7 +83,7 @@ static attn_status find_rows(const work *w, const char *name, const attn_archive
 
 static double number_at(const work *w, const void *array, int64_t i) { return number_of(array, w->memory.dtype, i); }
 
-/* Each pattern with noise. */
+/* States: each pattern plus noise. */
 static attn_status add_noise(work *w, attn_error *error)
 {
     const attn_hopfield *m = &w->memory;
@@ -145,7 +123,7 @@ static attn_status prepare(work *w, attn_error *error)
     return ATTN_OK;
 }
 
-/* Where each state was before each update and after the last, with what it moved among. */
+/* The trajectory of each state, before each update and after the last, with the patterns and beta. */
 static attn_status add_path(work *w, attn_error *error)
 {
     const attn_hopfield *m = &w->memory;
@@ -206,7 +184,7 @@ static int64_t nearest_pattern(const work *w, int64_t state, double *distance)
     return best;
 }
 
-/* Prints, or returns what is to be printed once the file is there. */
+/* Prints the states; with --json, returns them as JSON. */
 static char *show(const work *w)
 {
     const int64_t most = w->settings->iterations;
@@ -217,10 +195,10 @@ static char *show(const work *w)
         const int64_t pattern = nearest_pattern(w, i, &distance);
         if (object) {
             cJSON *row = json_item(list);
-            json_whole(row, "state", i);
-            json_whole(row, "pattern", pattern);
+            json_int(row, "state", i);
+            json_int(row, "pattern", pattern);
             json_number(row, "distance", distance);
-            json_whole(row, "iterations", w->iterations[i]);
+            json_int(row, "iterations", w->iterations[i]);
             cJSON *numbers = json_list(row, "energies");
             for (int64_t k = 0; k <= w->iterations[i]; k++) cJSON_AddItemToArray(numbers, cJSON_CreateNumber(energies[k]));
             continue;
@@ -243,17 +221,15 @@ int attn_cmd_hopfield(int argc, char **argv)
     int operand;
     const int early = options_begin(&usage, groups, argc, argv, 1, &operand);
     if (early >= 0) return early;
-    if (operand == argc) return command_fail_missing("hopfield", "input file", "attn hopfield patterns.safetensors --beta=8");
     attn_status status = attn_archive_read(&w.file, argv[operand], &error);
-    if (status != ATTN_OK) return command_fail("hopfield", NULL, &error); /* which names the file */
-    status = file_check_apart(settings.output, argv[operand], &error);
+    if (status != ATTN_OK) return command_fail("hopfield", NULL, &error); /* the message names the file */
+    status = file_check_distinct(settings.output, argv[operand], &error);
     if (status != ATTN_OK) return attn_archive_destroy(w.file), command_fail("hopfield", NULL, &error);
     status = prepare(&w, &error);
     if (status == ATTN_OK) status = retrieve(&w, &error);
-    char *json = status == ATTN_OK ? show(&w) : NULL;
-    if (status == ATTN_OK && settings.output) status = file_write_archive(w.out, settings.output, &error);
-    if (status == ATTN_OK) json_print(json);
-    else free(json);
+    char *json = status == ATTN_OK && settings.common.json ? show(&w) : NULL;
+    status = file_finish(status, w.out, settings.output, json, &error);
+    if (status == ATTN_OK && !settings.common.json) (void)show(&w);
     const int result = status == ATTN_OK ? EXIT_DONE : command_fail("hopfield", argv[operand], &error);
     attn_archive_destroy(w.out);
     attn_archive_destroy(w.file);

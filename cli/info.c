@@ -11,8 +11,8 @@
 static const command_usage usage = {
     .name = "info",
     .synopsis = "[--json]",
-    .summary = "Prints what this CPU offers, which kernels it can run, and what was built in.\n",
-    .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512, neon) caps what is used.\n",
+    .summary = "Prints the features of this CPU, the kernels it can run, and how attn was built.\n",
+    .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512, neon) caps the instruction set.\n",
 };
 
 static void print_json(const attn_cpu_description *cpu)
@@ -22,10 +22,10 @@ static void print_json(const attn_cpu_description *cpu)
     json_text(object, "cpu", cpu->name);
     json_words(object, "features", cpu->features);
     json_text(object, "isa", attn_isa_name(cpu->isa));
-    json_whole(object, "threads", cpu->threads);
-    json_whole(object, "cache_l1d", (int64_t)cpu->cache_l1d);
-    json_whole(object, "cache_l2", (int64_t)cpu->cache_l2);
-    json_whole(object, "cache_l3", (int64_t)cpu->cache_l3);
+    json_int(object, "threads", cpu->threads);
+    json_int(object, "cache_l1d", (int64_t)cpu->cache_l1d);
+    json_int(object, "cache_l2", (int64_t)cpu->cache_l2);
+    json_int(object, "cache_l3", (int64_t)cpu->cache_l3);
     cJSON *kernels = json_list(object, "kernels");
     attn_kernel_description kernel = {.struct_size = sizeof kernel};
     for (int k = 0; attn_kernel_describe(k, &kernel, NULL) == ATTN_OK; k++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * main.c - attn: hands the command line to one of the commands. */
+ * main.c - attn: passes the command line to one of the commands. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,14 +23,14 @@ static const command commands[] = {
     {"view", "IN -o PAGE.html", "write one page that shows all weights in a browser", attn_cmd_view},
     {"plot", "KIND IN... -o OUT.svg", "draw what the other commands wrote", attn_cmd_plot},
 #if ATTN_CLI_LAYERS
-    {"layer", "IN -o OUT", "run an attention layer with the weights of a file", attn_cmd_layer},
+    {"layer", "IN -o OUT", "run an attention layer with weights from a file", attn_cmd_layer},
 #endif
     {"analyze", "IN", "print entropy and diversity of heads, and norms of gradients", attn_cmd_analyze},
     {"mask", "NAME... -n N", "print a mask as text or a picture, and what it saves", attn_cmd_mask},
     {"hopfield", "IN [-o OUT]", "store patterns and retrieve them from noisy ones", attn_cmd_hopfield},
     {"einsum", "CONTRACTION", "explain a contraction: indices, shapes, cost", attn_cmd_einsum},
-    {"check", "[PROBLEM...]", "hold every kernel of this CPU against the reference", attn_cmd_check},
-    {"bench", "[PROBLEM...]", "measure speed, as a share of what this CPU can do", attn_cmd_bench},
+    {"check", "[PROBLEM...]", "check every kernel of this CPU against the reference", attn_cmd_check},
+    {"bench", "[PROBLEM...]", "measure speed as a share of what this CPU can do", attn_cmd_bench},
     {"info", "", "print what this CPU and this build can do", attn_cmd_info},
     {"explain", "PROBLEM", "print which kernel, tiles and memory a problem gets, and why", attn_cmd_explain},
 };
@@ -39,10 +39,10 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static void print_help(void)
 {
     printf(
-        "usage: attn COMMAND [options]\n\nAttention over tensors in files, exact but for rounding, in memory that grows with the "
-        "sequence.\n\n");
+        "usage: attn COMMAND [options]\n\nAttention over tensors in files, exact up to rounding, in memory linear in the sequence "
+        "length.\n\n");
     for (int k = 0; k < COMMANDS; k++) printf("  attn %-8s %-21s %s\n", commands[k].name, commands[k].synopsis, commands[k].help);
-    printf("\n`attn COMMAND --help` has the options of one; `man attn` has everything.\n");
+    printf("\n`attn COMMAND --help` lists the options of a command; `man attn` documents everything.\n");
 }
 
 static int unknown_command(const char *name)

@@ -21,15 +21,17 @@
 static const command_usage usage = {
     .name = "top",
     .synopsis = "IN --token WORD [options]",
-    .summary = "Lists what a token attends to: the strongest links from every place where WORD\n"
-               "stands to any key, by layer and head. The weights are computed from q and k of IN.\n",
+    .summary = "Lists what a token attends to: the strongest links from every occurrence of WORD to\n"
+               "any key, by layer and head. The weights are computed from q and k of IN.\n",
     .notes = "WORD is a token of the metadata's `tokens`, or #N for the token at position N.\n"
-             "Transformers park much weight on tokens such as [CLS], [SEP] and '.': --content leaves\n"
-             "links to these out. Keys that a query does not see are no links.\n"
+             "Transformers put much weight on tokens such as [CLS], [SEP] and '.'; --content omits\n"
+             "links to these. Keys that a query cannot see are never listed.\n"
              "\n"
              "Examples:\n"
              "  attn top sentence.safetensors --token it --content\n"
              "  attn top sentence.safetensors --token it --layer 3 --head 1 --json\n",
+    .operands = {"input file"},
+    .example = "attn top IN.safetensors --token it",
 };
 
 enum { TABLE_COUNT = 20 };
@@ -37,42 +39,18 @@ enum { TABLE_COUNT = 20 };
 typedef struct top_settings {
     const char *token;
     const char *layers, *heads, *entries;
-    int64_t count; /* -1: not said */
+    int64_t count; /* -1: not given */
     int content;
 } top_settings;
 
-static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)error;
-    top_settings *s = target;
-    const char **field = strcmp(name, "token") == 0   ? &s->token
-                         : strcmp(name, "layer") == 0 ? &s->layers
-                         : strcmp(name, "head") == 0  ? &s->heads
-                                                      : &s->entries;
-    *field = value;
-    return ATTN_OK;
-}
-
-static attn_status set_count(void *target, const char *name, const char *value, attn_error *error)
-{
-    return option_whole(name, value, 0, INT64_MAX, &((top_settings *)target)->count, error);
-}
-
-static attn_status set_content(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)value, (void)error;
-    ((top_settings *)target)->content = 1;
-    return ATTN_OK;
-}
-
 static const option_row top_options[] = {
-    {"token", 't', "WORD", "the token that attends (needed); #N: by position", set_text},
-    {"layer", 0, "LIST", "only these layers, such as 0,3-5", set_text},
-    {"head", 0, "LIST", "only these heads", set_text},
-    {"entry", 0, "LIST", "only these batch entries", set_text},
-    {"count", 'n', "N", "at most N links (default 20; with --json: all)", set_count},
-    {"content", 0, NULL, "no links to special tokens and punctuation", set_content},
-    {NULL, 0, NULL, NULL, NULL},
+    {"token", 't', "WORD", "the token that attends (required); #N: by position", TEXT(top_settings, token), .needed = "token"},
+    {"layer", 0, "LIST", "only these layers, such as 0,3-5", TEXT(top_settings, layers)},
+    {"head", 0, "LIST", "only these heads", TEXT(top_settings, heads)},
+    {"entry", 0, "LIST", "only these batch entries", TEXT(top_settings, entries)},
+    {"count", 'n', "N", "at most N links (default 20; with --json: all)", WHOLE(top_settings, count, 0, INT64_MAX)},
+    {"content", 0, NULL, "omit links to special tokens and punctuation", FLAG(top_settings, content)},
+    {0},
 };
 
 /* ---- links ---- */
@@ -84,8 +62,8 @@ typedef struct token_link {
 
 typedef struct link_list {
     token_link *list;
-    int64_t count, room;
-    int64_t keep; /* no more than the strongest so many are wanted */
+    int64_t count, capacity;
+    int64_t keep; /* only this many, the strongest, are kept */
     int64_t seen; /* how many there were in all */
 } link_list;
 
@@ -109,19 +87,19 @@ static void sort_links(link_list *l)
     if (l->count > l->keep) l->count = l->keep;
 }
 
-/* Memory stays within a few times of what is kept. */
+/* Memory stays within a small multiple of what is kept. */
 static void add_link(link_list *l, token_link new)
 {
     l->seen++;
-    if (l->count == l->room) {
+    if (l->count == l->capacity) {
         if (l->count / 2 > l->keep) sort_links(l);
-        if (l->count == l->room) {
-            int64_t room = l->room ? 2 * l->room : 1024;
-            token_link *more = need_memory(room, sizeof *more);
+        if (l->count == l->capacity) {
+            int64_t capacity = l->capacity ? 2 * l->capacity : 1024;
+            token_link *more = need_memory(capacity, sizeof *more);
             if (l->count) memcpy(more, l->list, (size_t)l->count * sizeof *more);
             free(l->list);
             l->list = more;
-            l->room = room;
+            l->capacity = capacity;
         }
     }
     l->list[l->count++] = new;
@@ -138,55 +116,55 @@ static const char *without_mark(const char *token)
     return token;
 }
 
-/* How well a label is what was asked for: 3 exactly, 2 but for a tokenizer's mark, 1 but for capital letters too, 0 not. */
-static int match(const char *label, const char *wanted)
+/* How well a label matches: 3 exactly, 2 without a tokenizer's mark, 1 also ignoring case, 0 not at all. */
+static int match(const char *label, const char *pattern)
 {
     if (!label) return 0;
-    if (strcmp(label, wanted) == 0) return 3;
-    if (strcmp(without_mark(label), wanted) == 0) return 2;
-    return strcasecmp(without_mark(label), wanted) == 0;
+    if (strcmp(label, pattern) == 0) return 3;
+    if (strcmp(without_mark(label), pattern) == 0) return 2;
+    return strcasecmp(without_mark(label), pattern) == 0;
 }
 
 /* "#9": the position; -1 otherwise. */
-static int64_t position_of(const char *wanted)
+static int64_t position_of(const char *pattern)
 {
     int64_t position = 0;
-    return wanted[0] == '#' && option_whole("", wanted + 1, 0, INT64_MAX, &position, NULL) == ATTN_OK ? position : -1;
+    return pattern[0] == '#' && option_int("", pattern + 1, 0, INT64_MAX, &position, NULL) == ATTN_OK ? position : -1;
 }
 
 /* The best match of any query of the chosen entries. */
 static attn_status find_token(const attention_input *input, const labels *l, const int64_t *entry, int64_t entries,
-                              const char *wanted, int *best, attn_error *error)
+                              const char *pattern, int *best, attn_error *error)
 {
     const int64_t len_q = input->problem.shape.len_q;
     char hint[140];
     nearest near;
-    nearest_init(&near, wanted);
+    nearest_init(&near, pattern);
     *best = 0;
     for (int64_t e = 0; e < entries; e++) {
         for (int64_t i = 0; i < len_q; i++) {
             const char *label = labels_query(l, input, entry[e], i);
-            int found = match(label, wanted);
+            int found = match(label, pattern);
             if (found > *best) *best = found;
             if (label) nearest_offer(&near, label);
         }
     }
     if (*best) return ATTN_OK;
-    int64_t position = position_of(wanted);
+    int64_t position = position_of(pattern);
     if (position >= 0 && position < len_q) return ATTN_OK;
     if (position >= 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.100s: no query %.40s; there are %" PRId64, input->path, wanted, len_q);
+        return failure(error, ATTN_ERR_ARGUMENT, "%.100s: no query %.40s; there are %" PRId64, input->path, pattern, len_q);
     if (!near.found[0])
         return failure(error, ATTN_ERR_ARGUMENT,
                        "%.100s: queries have no tokens; --tokens=FILE names them, --token='#N' chooses one by position",
                        input->path);
     nearest_print(&near, "", hint, sizeof hint);
-    return failure(error, ATTN_ERR_ARGUMENT, "%.80s: no query is the token '%.40s'%.100s", input->path, wanted, hint);
+    return failure(error, ATTN_ERR_ARGUMENT, "%.80s: no query is the token '%.40s'%.100s", input->path, pattern, hint);
 }
 
 /* ---- the search ---- */
 
-/* Indices of what was chosen. */
+/* Indices of the chosen layers, heads and entries. */
 typedef struct chosen {
     int64_t *layer, *head, *entry;
     int64_t layers, heads, entries;
@@ -264,11 +242,11 @@ static void print_json(const link_list *found, const attention_input *input, con
     for (int64_t k = 0; k < found->count; k++) {
         const token_link *a = &found->list[k];
         cJSON *item = json_item(list);
-        if (l->entries > 1) json_whole(item, "entry", a->entry);
-        json_whole(item, "layer", a->layer);
-        json_whole(item, "head", a->head);
-        json_whole(item, "query", a->query);
-        json_whole(item, "key", a->key);
+        if (l->entries > 1) json_int(item, "entry", a->entry);
+        json_int(item, "layer", a->layer);
+        json_int(item, "head", a->head);
+        json_int(item, "query", a->query);
+        json_int(item, "key", a->key);
         json_label(item, "query_token", labels_query(l, input, a->entry, a->query));
         json_label(item, "key_token", labels_key(l, input, a->entry, a->key));
         json_number(item, "weight", a->weight);
@@ -349,15 +327,13 @@ static attn_status top(const char *path, const top_settings *settings, const inp
 
 int attn_cmd_top(int argc, char **argv)
 {
-    static const char example[] = "attn top IN.safetensors --token it";
     common_settings common = {0};
     input_settings in;
     top_settings settings = {.count = -1};
     const option_group own[] = {{"Links", top_options, &settings}, {0}};
     const char *path;
     attn_error error;
-    int exit = input_begin(&usage, own, FLAG_INPUT, example, argc, argv, &in, &common, &path);
-    if (exit < 0 && !settings.token) exit = command_fail_missing(usage.name, "token", example);
+    int exit = input_begin(&usage, own, FLAG_INPUT, argc, argv, &in, &common, &path);
     if (exit < 0) exit = top(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
     input_settings_free(&in);
     return exit;

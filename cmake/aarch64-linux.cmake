@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# A toolchain for CMAKE_TOOLCHAIN_FILE: Linux on AArch64, built elsewhere by Debian's cross compiler (or by clang, with
+# A toolchain for CMAKE_TOOLCHAIN_FILE: Linux on AArch64, cross-compiled by Debian's cross compiler (or by clang, with
 # -DCMAKE_C_COMPILER=clang), with headers and libraries in ATTN_SYSROOT, and tests run by qemu-aarch64.  script/arm fills that folder.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
@@ -8,7 +8,7 @@ list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ATTN_SYSROOT)
 if(NOT CMAKE_C_COMPILER)
   set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 endif()
-set(CMAKE_C_COMPILER_TARGET aarch64-linux-gnu) # which clang is told
+set(CMAKE_C_COMPILER_TARGET aarch64-linux-gnu) # for clang
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${ATTN_SYSROOT})
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-# What the libraries are built on, found once, so that whoever links a static library finds the targets behind it.
+# The dependencies of the libraries, found once, so that programs that link a static library find their targets.
 
-# Threads of our own: what to link to build with them (ATTN_THREADS), and what a program that links libattn.a needs, by name, so
-# that the program's own compiler finds it (ATTN_THREADS_INSTALLED).
+# Threads: the target to link when building (ATTN_THREADS), and the flag for programs that link libattn.a, by name, so that the
+# program's own compiler resolves it (ATTN_THREADS_INSTALLED).
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 set(ATTN_THREADS Threads::Threads)
 set(ATTN_THREADS_INSTALLED -pthread)
 
-# Modules of pkg-config: PkgConfig::NAME, by the name that pkg-config knows.
+# pkg-config modules: PkgConfig::NAME, with pkg-config's own names.
 if(ATTN_IO)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(libcjson REQUIRED IMPORTED_TARGET libcjson)

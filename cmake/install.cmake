@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# What `cmake --install` leaves behind as a whole: the CMake package.  (Each library, its headers and its pkg-config file:
-# cmake/library.cmake; the command and its man page: cli/CMakeLists.txt.)  Everything is found relative to where it lies, so a prefix
-# can be moved.  Components, for `cmake --install --component`: runtime, development, command.
+# The CMake package that `cmake --install` installs.  (Each library, its headers and its pkg-config file: cmake/library.cmake; the
+# command and its man page: cli/CMakeLists.txt.)  All paths are relative, so a prefix can be moved.  Components, for
+# `cmake --install --component`: runtime, development, command.
 include(CMakePackageConfigHelpers)
 
 get_property(package_libraries GLOBAL PROPERTY ATTN_LIBRARIES)

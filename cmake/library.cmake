@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT
-# attn_library(NAME ...): one of our libraries, of objects that are compiled once, shared and static, as they are asked for:
+# attn_library(NAME ...): one of our libraries, shared, static or both, from objects that are compiled once:
 #
 #   SOURCES        the C files
-#   HEADERS        its public headers, without include/attn/; here and nowhere else
+#   HEADERS        its public headers, without include/attn/; listed only here
 #   DESCRIPTION    for pkg-config
 #   NEEDS          those of our libraries that its headers include
-#   MODULES        what it is built on, by the name that pkg-config knows; found in cmake/dependencies.cmake
-#   LIBS           other libraries of the system, such as m
-#   THREADS        it has to do with threads
+#   MODULES        its dependencies, by their pkg-config names; found in cmake/dependencies.cmake
+#   LIBS           other system libraries, such as m
+#   THREADS        it uses threads
 #   DEFINITIONS    for its own files
 #
 # The core is libattn and attn::attn, all others are libattn_NAME and attn::NAME; attn::NAME is the shared library, or the static one
-# if there is no other, and attn::NAME_static the static one, both in the tree and in the installed package.  Here they are also
-# attn_NAME_objects, attn_NAME_shared and attn_NAME_static (attn_shared and attn_static for the core).
+# if there is no other, and attn::NAME_static the static one, both in the tree and in the installed package.  In the tree they are
+# also attn_NAME_objects, attn_NAME_shared and attn_NAME_static (attn_shared and attn_static for the core).
 
 # Before 1.0 any minor version may break the interface.
 set(ATTN_ABI ${PROJECT_VERSION_MAJOR})
@@ -24,20 +24,20 @@ set(ATTN_VERSION_SCRIPT ${PROJECT_BINARY_DIR}/libattn.map)
 configure_file(cmake/libattn.map.in ${ATTN_VERSION_SCRIPT} @ONLY)
 check_linker_flag(C "LINKER:--version-script=${ATTN_VERSION_SCRIPT}" ATTN_HAVE_VERSION_SCRIPT)
 
-# Programs of ours take the static libraries where there are any.
+# Our programs link the static libraries if they are built.
 set(ATTN_KIND shared)
 if(ATTN_STATIC)
   set(ATTN_KIND static)
 endif()
 
 set(ATTN_PACKAGE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/libattn)
-define_property(GLOBAL PROPERTY ATTN_LIBRARIES BRIEF_DOCS "The names of all libraries" FULL_DOCS "In the order in which they need each other")
+define_property(GLOBAL PROPERTY ATTN_LIBRARIES BRIEF_DOCS "The names of all libraries" FULL_DOCS "In order of dependence")
 set_property(GLOBAL PROPERTY ATTN_LIBRARIES "")
 
 function(attn_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "THREADS" "DESCRIPTION" "SOURCES;HEADERS;NEEDS;MODULES;LIBS;DEFINITIONS")
   if(arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "attn_library(${name}): nobody knows ${arg_UNPARSED_ARGUMENTS}")
+    message(FATAL_ERROR "attn_library(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
   endif()
   if(name STREQUAL "core")
     set(file attn)
@@ -58,7 +58,7 @@ function(attn_library name)
     list(APPEND build_libs $<BUILD_INTERFACE:${ATTN_THREADS}>)
   endif()
 
-  # Where a DLL has to say what it exports, its objects are not those of the static library.
+  # A DLL must declare its exports, so it cannot share objects with the static library.
   attn_objects(attn_${name}_objects)
   set(shared_objects attn_${name}_objects)
   if(WIN32 AND ATTN_SHARED AND ATTN_STATIC)
@@ -98,7 +98,7 @@ function(attn_library name)
   endif()
 endfunction()
 
-# NAMES and all that they need, in OUT.
+# Sets OUT to the names and all libraries that they need.
 function(attn_all_needs out)
   set(all "")
   foreach(name ${ARGN})
@@ -109,7 +109,7 @@ function(attn_all_needs out)
   set(${out} ${all} PARENT_SCOPE)
 endfunction()
 
-# What follows are steps of attn_library and read its variables.
+# The functions below are steps of attn_library and read its variables.
 
 function(attn_objects target)
   add_library(${target} OBJECT ${arg_SOURCES})
@@ -120,7 +120,7 @@ function(attn_objects target)
 endfunction()
 
 # The library of a KIND, shared or static, and its installation.  Each has an export of its own: the package leaves out a static
-# library of which it does not find what it is built on.
+# library whose dependencies it does not find.
 function(attn_link kind KIND objects)
   set(target ${file}_${kind})
   add_library(${target} ${KIND} $<TARGET_OBJECTS:${objects}>)
@@ -141,8 +141,8 @@ function(attn_link kind KIND objects)
   endif()
 endfunction()
 
-# pkg-config: paths relative to the .pc file, unless the installer gave absolute folders.  Without a shared library, what the static
-# one is built on is for everybody to link.
+# pkg-config: paths relative to the .pc file, unless the installer specified absolute folders.  Without a shared library, every
+# program links the dependencies of the static one.
 function(attn_install_pkgconfig)
   cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE pc_libdir)
   cmake_path(RELATIVE_PATH CMAKE_INSTALL_FULL_INCLUDEDIR BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE pc_includedir)

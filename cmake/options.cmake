@@ -2,7 +2,7 @@
 # Compile options that every target of the project shares: link attn_options (never installed).
 add_library(attn_options INTERFACE)
 target_compile_options(attn_options INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wdate-time -fno-math-errno)
-# A product is fused with a sum where the code says fma, and nowhere else: so bits do not depend on compiler and CPU.
+# Only an explicit fma in the code fuses a product with a sum, so that bits do not depend on compiler and CPU.
 target_compile_options(attn_options INTERFACE -ffp-contract=off)
 if(ATTN_WERROR)
   target_compile_options(attn_options INTERFACE -Werror)
@@ -11,21 +11,19 @@ if(ATTN_SANITIZE)
   target_compile_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE})
 endif()
-# The memory sanitizer does not see what assembly writes (the products of AVX2), nor what masked loads and stores leave alone, so it
-# gets the kernels in plain C: they are the same *.inc.c, and all around them is the same.  valgrind, which sees instructions, has the
-# others.  It shows where memory was made, too.
+# The memory sanitizer sees neither the writes of assembly (the products of AVX2) nor what masked loads and stores leave unchanged, so
+# it gets the kernels in plain C: they are the same *.inc.c, and everything around them is the same.  valgrind, which sees
+# instructions, covers the others.  (The preset msan also tracks where memory was allocated, which doubles the time to compile.)
 if(ATTN_SANITIZE MATCHES "memory")
   target_compile_definitions(attn_options INTERFACE ATTN_SCALAR_ONLY)
-  target_compile_options(attn_options INTERFACE -fsanitize-memory-track-origins)
-  target_link_options(attn_options INTERFACE -fsanitize-memory-track-origins)
 endif()
 
 if(ATTN_COVERAGE)
   target_link_options(attn_options INTERFACE --coverage)
 endif()
 
-# The same bytes wherever it is built: no folder of the build in debugging information or __FILE__.  (-ffile-prefix-map would move
-# the files of gcov too; while debugging, and in reports of sanitizers, whole names are of more use.)
+# The same bytes wherever it is built: no build folders in debugging information or __FILE__.  (-ffile-prefix-map would move the files
+# of gcov too; for debugging, and in reports of sanitizers, full names are more useful.)
 include(CheckCCompilerFlag)
 foreach(flag -fdebug-prefix-map -fmacro-prefix-map)
   string(MAKE_C_IDENTIFIER "ATTN_HAVE${flag}" have)
@@ -37,8 +35,8 @@ foreach(flag -fdebug-prefix-map -fmacro-prefix-map)
   endif()
 endforeach()
 
-# What makes a mistake of ours harder to exploit, for all that is installed: link attn_harden.  (It is apart from attn_options so that
-# a program of somebody else's that takes the static library from the build tree keeps its own flags.)
+# Hardening, for everything that is installed: link attn_harden.  (It is separate from attn_options so that another project's program
+# that links the static library from the build tree keeps its own flags.)
 include(CheckLinkerFlag)
 add_library(attn_harden INTERFACE)
 if(ATTN_HARDEN)

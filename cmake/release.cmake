@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-# What a release says of itself: linked.json, which tools/sbom.py reads, and CPack's packages (cpack -G TGZ, cpack -G DEB), one of
-# Debian's for each component.  (Debian's own way is packaging/debian.)
+# Release metadata: linked.json, which tools/sbom.py reads, and CPack's packages (cpack -G TGZ, cpack -G DEB), one Debian package for
+# each component.  (Packages in Debian's own style: packaging/debian.)
 set(facts "{}")
-# Members that are empty lists too.
+# Sets a member to a list, which may be empty.
 function(fact_list path)
   list(TRANSFORM ARGN REPLACE "(.+)" "\"\\1\"")
   list(JOIN ARGN ", " items)
@@ -51,7 +51,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libattn${ATTN_ABI})
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libattn-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-# pkg-config wants the files of what is linked privately too.
+# pkg-config also needs the .pc files of private dependencies.
 set(development_needs "libattn${ATTN_ABI} (= ${PROJECT_VERSION})")
 if(ATTN_IO)
   list(APPEND development_needs libcjson-dev libzip-dev)

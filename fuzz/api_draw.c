@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * api_draw.c - random problems that mostly make sense: what a plan rejects is mended by what its error says of it. */
+ * api_draw.c - random problems, mostly valid: a rejected one is repaired as its error indicates. */
 #include "api_case.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ int case_has(const api_case *c, const char *name)
     return case_slot(&open->tensors, c, case_find(c, name))->data != NULL;
 }
 
-/* Lies with its tokens one sequence after the other, where sequences are packed. */
+/* Whether the tensor's sequences are concatenated along the tokens if sequences are packed. */
 int case_packs(const api_case *c, int t)
 {
     const attn_axis *axes = c->about[t].axes;
@@ -107,7 +107,7 @@ static void draw_mask(api_case *c)
     else if (draw_one_in(d, 9)) give(c, "block_starts"), give(c, "block_index");
     if (case_has(c, "block_mask") || case_has(c, "block_starts"))
         m->block_q = 1 + draw_below(d, 20), m->block_kv = 1 + draw_below(d, 40);
-    if (case_has(c, "block_index") && m->block_q > 0) { /* every second block of each row of blocks, from its number on */
+    if (case_has(c, "block_index") && m->block_q > 0) { /* every second block of row r of blocks, starting at block r % 3 */
         const attn_shape *s = &c->problem.shape;
         const int64_t rows = (s->len_q + m->block_q - 1) / m->block_q, columns = (s->len_kv + m->block_kv - 1) / m->block_kv;
         for (int64_t r = 0; r < rows; r++) m->block_entries += columns > r % 3 ? (columns - r % 3 + 1) / 2 : 0;
@@ -161,7 +161,7 @@ static void draw_results(api_case *c)
         if (a->role[op] == ATTN_ROLE_OUTPUT && draw_one_in(d, op == ATTN_FORWARD ? 5 : 2)) slot->data = ATTN_LATER;
         if (a->role[op] == ATTN_ROLE_INPUT && (!strncmp(a->name, "tan_", 4) || !strcmp(a->name, "grad_lse")) && !draw_one_in(d, 3))
             slot->data = ATTN_LATER;
-        /* a gradient of what is not there */
+        /* no gradient of an absent tensor, mostly */
         if (a->gradient_of >= 0 && !case_slot(&c->tensors, c, a->gradient_of)->data && !draw_one_in(d, 30)) slot->data = NULL;
     }
     if (op != ATTN_FORWARD) return;
@@ -193,7 +193,7 @@ static void draw_types(api_case *c)
     if (c->tensors.v.dtype == ATTN_I8) give(c, "v_scale");
 }
 
-/* Dense strides of the plan in another order of the axes, with gaps, backwards, or broadcast. */
+/* The plan's dense strides with permuted axes, gaps, negative strides or broadcast axes. */
 static void draw_strides(api_case *c, int t, const attn_tensor_plan *plan)
 {
     draws *d = &c->from;
@@ -239,8 +239,8 @@ attn_plan *case_plan(const api_case *c, const attn_options *options)
     return plan;
 }
 
-/* Plans, and gives way where the error says what is in the way. */
-static attn_plan *mended(api_case *c)
+/* Plans, and repairs what the error rejects. */
+static attn_plan *plan_repaired(api_case *c)
 {
     for (int round = 0; round < 24; round++) {
         attn_plan *plan = NULL;
@@ -305,7 +305,7 @@ static void slopes(void *context, const attn_score_tile *tile)
         }
 }
 
-/* Reads all that it may. */
+/* Reads everything it may. */
 static void visit(void *context, const attn_rows *rows)
 {
     volatile double last;
@@ -412,9 +412,9 @@ attn_plan *case_draw(api_case *c)
     draw_types(c);
     draw_options(c);
     if (draw_one_in(d, 25)) make_hostile(c);
-    attn_plan *plan = mended(c);
+    attn_plan *plan = plan_repaired(c);
     if (!plan || c->hostile) return plan;
-    for (int outputs = 0; outputs < 2; outputs++) { /* the shapes of gradients follow the strides of what they are gradients of */
+    for (int outputs = 0; outputs < 2; outputs++) { /* the shape of a gradient depends on the strides of its tensor */
         for (int t = 0; t < c->count; t++) {
             attn_tensor_plan about = {.struct_size = sizeof about};
             if (attn_plan_tensor(plan, t, &about, NULL)) case_fail(c, "attn_plan_tensor(%d) rejects", t);
@@ -422,7 +422,7 @@ attn_plan *case_draw(api_case *c)
             draw_strides(c, t, &about);
         }
         attn_plan_destroy(plan);
-        plan = mended(c);
+        plan = plan_repaired(c);
         if (!plan) return NULL;
     }
     return plan;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * api_memory.c - tensors in blocks of exactly their bytes, with numbers and indices that fit their problem. */
+ * api_memory.c - tensors in blocks of exactly their bytes, filled with numbers and indices that fit the problem. */
 #include "api_case.h"
 
 #include <math.h>
@@ -76,7 +76,7 @@ static void fill_indices(api_case *c, const char *name, buffer *b)
     const attn_problem *p = &c->problem;
     const attn_shape *s = &p->shape;
     const int64_t count = (int64_t)(b->bytes / b->element);
-    const int64_t before = b->first / (int64_t)b->element; /* where strides are negative */
+    const int64_t before = b->first / (int64_t)b->element; /* elements before (0,0,0,0), from negative strides */
     const int bad = draw_one_in(&c->from, 40);
     int64_t sum = 0;
     if (!strcmp(name, "block_index")) {
@@ -215,20 +215,20 @@ void case_free(api_case *c)
     for (int t = 0; t < c->count; t++) release(&c->of[t]);
 }
 
-void case_move(api_case *c, size_t elements_ahead)
+void case_move(api_case *c, size_t elements_before)
 {
     for (int t = 0; t < c->count; t++) {
         buffer *b = &c->of[t];
         if (!b->block || b->bytes == 0) continue;
-        const size_t ahead = elements_ahead * b->element;
-        unsigned char *moved = malloc(b->bytes + ahead);
+        const size_t before_first = elements_before * b->element;
+        unsigned char *moved = malloc(b->bytes + before_first);
         if (!moved) continue;
-        memset(moved, 0xEE, ahead);
-        memcpy(moved + ahead, b->block, b->bytes);
+        memset(moved, 0xEE, before_first);
+        memcpy(moved + before_first, b->block, b->bytes);
         free(b->block);
         b->block = moved;
-        b->bytes += ahead;
-        b->first += (ptrdiff_t)ahead;
+        b->bytes += before_first;
+        b->first += (ptrdiff_t)before_first;
         case_slot(&c->tensors, c, t)->data = b->block + b->first;
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * api_oracle.c - what must hold whatever was drawn: outputs whole or untouched, and bits that depend on the numbers alone. */
+ * api_oracle.c - invariants of every drawn case: outputs complete or untouched, bits that depend on the inputs alone. */
 #include "api_case.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 enum { WORKSPACE_MOST = 1 << 27 };
 
-/* A copy of all outputs, and which of their bytes belong to elements. */
+/* A copy of all outputs, and a map of the bytes that belong to elements. */
 typedef struct results {
     unsigned char *of[TENSORS_MOST];
     unsigned char *element[TENSORS_MOST];
@@ -19,9 +19,9 @@ static void results_free(results *r)
     for (int t = 0; t < TENSORS_MOST; t++) free(r->of[t]), free(r->element[t]);
 }
 
-static char message[sizeof((attn_error *)0)->message]; /* of the last call that was rejected */
+static char message[sizeof((attn_error *)0)->message]; /* of the last rejected call */
 
-/* 1 where it ran; errors are checked to have touched nothing. */
+/* Returns 1 if it ran; checks that a failed call wrote nothing. */
 static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, unsigned char workspace_byte, size_t off,
                unsigned char canary)
 {
@@ -40,7 +40,7 @@ static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, 
     for (int t = 0; t < c->count; t++)
         for (size_t i = 0; c->of[t].role == ATTN_ROLE_OUTPUT && i < c->of[t].bytes; i++)
             if (c->of[t].block[i] != canary)
-                case_fail(c, "%s is touched at byte %zu, and the call failed: %s", c->about[t].name, i, error.message);
+                case_fail(c, "%s is written at byte %zu, but the call failed: %s", c->about[t].name, i, error.message);
     return 0;
 }
 
@@ -69,18 +69,18 @@ static int same(const void *x, const void *y, const buffer *b)
     return isnan(get_number(x, b->dtype)) && isnan(get_number(y, b->dtype));
 }
 
-/* Every element as it was, every other byte as the canary.  `ahead`: elements that case_move put before. */
-static void compare(const api_case *c, const results *r, unsigned char canary, size_t elements_ahead, const char *what)
+/* Every element must be unchanged, every other byte the canary.  `elements_before`: elements that case_move put before. */
+static void compare(const api_case *c, const results *r, unsigned char canary, size_t elements_before, const char *what)
 {
     for (int t = 0; t < c->count; t++) {
         const buffer *b = &c->of[t];
         if (!r->of[t]) continue;
-        const size_t ahead = elements_ahead * b->element;
-        for (size_t i = 0; i < ahead; i++)
+        const size_t before_first = elements_before * b->element;
+        for (size_t i = 0; i < before_first; i++)
             if (b->block[i] != canary)
-                case_fail(c, "%s: %s: byte %zu before the tensor is written", what, c->about[t].name, ahead - i);
-        for (size_t i = 0; i + ahead < b->bytes; i += b->element) {
-            const unsigned char *now = b->block + ahead + i;
+                case_fail(c, "%s: %s: byte %zu before the tensor is written", what, c->about[t].name, before_first - i);
+        for (size_t i = 0; i + before_first < b->bytes; i += b->element) {
+            const unsigned char *now = b->block + before_first + i;
             if (r->element[t][i] && !same(r->of[t] + i, now, b))
                 case_fail(c, "%s: %s at element %zu of its memory is %.17g, was %.17g", what, c->about[t].name, i / b->element,
                           get_number(now, b->dtype), get_number(r->of[t] + i, b->dtype));
@@ -91,20 +91,20 @@ static void compare(const api_case *c, const results *r, unsigned char canary, s
 }
 
 static void run_again(api_case *c, const results *r, const attn_options *options, unsigned char byte, size_t off,
-                      unsigned char canary, size_t ahead, const char *what)
+                      unsigned char canary, size_t before_first, const char *what)
 {
     attn_plan *plan = case_plan(c, options);
-    if (!plan) case_fail(c, "%s: a plan that was made is rejected", what);
-    if (!run(c, plan, &c->tensors, byte, off, canary)) case_fail(c, "%s: a call that ran is rejected: %s", what, message);
+    if (!plan) case_fail(c, "%s: the same plan is now rejected", what);
+    if (!run(c, plan, &c->tensors, byte, off, canary)) case_fail(c, "%s: the same call is now rejected: %s", what, message);
     attn_plan_destroy(plan);
-    compare(c, r, canary, ahead, what);
+    compare(c, r, canary, before_first, what);
 }
 
-/* ---- what is not seen ---- */
+/* ---- masked keys ---- */
 
-static int crowded(const buffer *b)
+static int may_overlap(const buffer *b)
 {
-    /* elements that are shared, or may be */
+    /* whether elements may overlap */
     for (int i = 0; i < 4; i++) {
         if (b->shape[i] < 2) continue;
         if (b->stride[i] == 0) return 1;
@@ -134,7 +134,7 @@ static int poison(api_case *c)
         for (int64_t row = 0; seen && row < p->shape.heads_kv * count; row++)
             for (size_t n = 0; !seen[row] && n < sizeof names / sizeof *names; n++) {
                 buffer *b = &c->of[case_find(c, names[n])];
-                if (b->role != ATTN_ROLE_INPUT || b->dtype == ATTN_I8 || crowded(b)) continue;
+                if (b->role != ATTN_ROLE_INPUT || b->dtype == ATTN_I8 || may_overlap(b)) continue;
                 any = 1;
                 for (int64_t x = 0; x < b->shape[3]; x++)
                     put_number(case_at(b, packed ? 0 : e, row / count, first + row % count, x), b->dtype, NAN);
@@ -144,10 +144,10 @@ static int poison(api_case *c)
     return any;
 }
 
-/* ---- parts ---- */
+/* ---- subproblems ---- */
 
-/* Entry e of the batch by itself: the tensors from there on, written into the same memory. */
-static void alone(api_case *c, const results *r, int64_t e)
+/* Entry e of the batch as its own problem: slots point at the entry, outputs go to the same memory. */
+static void run_entry(api_case *c, const results *r, int64_t e)
 {
     attn_problem p = c->problem;
     attn_tensors tensors = c->tensors;
@@ -188,8 +188,8 @@ static void alone(api_case *c, const results *r, int64_t e)
     attn_plan *plan = NULL;
     const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
     case_error(c, status, &error);
-    if (status != ATTN_OK) case_fail(c, "alone: rejected: %s", error.message);
-    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "alone: a call that ran is rejected: %s", message);
+    if (status != ATTN_OK) case_fail(c, "one entry: rejected: %s", error.message);
+    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "one entry: the same call is now rejected: %s", message);
     attn_plan_destroy(plan);
     for (int t = 0; t < c->count; t++) {
         const buffer *b = &c->of[t];
@@ -202,13 +202,14 @@ static void alone(api_case *c, const results *r, int64_t e)
                 for (int64_t x = 0; x < b->shape[3]; x++) {
                     const unsigned char *now = case_at(b, entry, h, i, x), *was = r->of[t] + (now - b->block);
                     if (!same(now, was, b))
-                        case_fail(c, "alone: %s[%lld,%lld,%lld,%lld] is %.17g, in the batch %.17g", c->about[t].name, (long long)e,
-                                  (long long)h, (long long)i, (long long)x, get_number(now, b->dtype), get_number(was, b->dtype));
+                        case_fail(c, "one entry: %s[%lld,%lld,%lld,%lld] is %.17g, in the batch %.17g", c->about[t].name,
+                                  (long long)e, (long long)h, (long long)i, (long long)x, get_number(now, b->dtype),
+                                  get_number(was, b->dtype));
                 }
     }
 }
 
-/* Queries [begin, end) by themselves, which have the same bits where options.invariant says so. */
+/* Queries [begin, end) as their own problem, which options.invariant promises the same bits. */
 static void chunk(api_case *c, const results *r, int64_t begin, int64_t end)
 {
     attn_problem p = c->problem;
@@ -245,7 +246,7 @@ static void chunk(api_case *c, const results *r, int64_t begin, int64_t end)
     const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
     case_error(c, status, &error);
     if (status != ATTN_OK) case_fail(c, "chunk: rejected: %s", error.message);
-    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "chunk: a call that ran is rejected: %s", message);
+    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "chunk: the same call is now rejected: %s", message);
     attn_plan_destroy(plan);
     for (int t = 0; t < c->count; t++) {
         const buffer *b = &c->of[t];
@@ -263,8 +264,8 @@ static void chunk(api_case *c, const results *r, int64_t begin, int64_t end)
     }
 }
 
-/* An infinite key's weight of 0 beside an infinite value is left out where the tile has a mask and makes NaN where it has none, and
- * which queries share a tile depends on the chunk: options.invariant says "of finite numbers". */
+/* An infinite key's weight of 0 times an infinite value is skipped in a tile with a mask and is NaN in a tile without one, and
+ * which queries share a tile depends on the chunk: options.invariant promises its bits "of finite numbers" only. */
 static int infinite_scores(const api_case *c)
 {
     static const char *const names[] = {"q", "k", "k_scale"};
@@ -281,7 +282,7 @@ static void parts(api_case *c, const results *r)
 {
     const attn_problem *p = &c->problem;
     if (c->hostile) return;
-    if (p->shape.batch > 1 && draw_one_in(&c->from, 2)) alone(c, r, draw_below(&c->from, p->shape.batch));
+    if (p->shape.batch > 1 && draw_one_in(&c->from, 2)) run_entry(c, r, draw_below(&c->from, p->shape.batch));
     if (!c->options.invariant || p->op != ATTN_FORWARD || case_has(c, "cu_seqlens_q") || p->shape.len_q < 2 || p->shape.batch > 8)
         return;
     if (p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT || p->mask.block_q || case_has(c, "column_sum")) return;
@@ -290,8 +291,8 @@ static void parts(api_case *c, const results *r)
     chunk(c, r, begin, end);
 }
 
-/* o and lse of a forward, for the operations that read them: what is drawn would do, but for what is held against ref/.  Returns 0
- * where these slots cannot be written. */
+/* Computes o and lse by a forward, for the operations that read them: random ones would do, except for the check against ref/.
+ * Returns 0 if these slots cannot be written. */
 static int save_forward(api_case *c)
 {
     attn_problem p = c->problem;
@@ -311,32 +312,32 @@ static int save_forward(api_case *c)
     return status == ATTN_OK;
 }
 
-/* ---- memory that is not there ---- */
+/* ---- failing allocations ---- */
 
-typedef struct purse {
-    int left, held; /* allocations before one fails; blocks that were not released */
-} purse;
+typedef struct limited_allocator {
+    int left, held; /* allocations until one fails; blocks not yet released */
+} limited_allocator;
 
-static void *take(void *context, size_t bytes)
+static void *limited_acquire(void *context, size_t bytes)
 {
-    purse *p = context;
+    limited_allocator *p = context;
     if (p->left-- <= 0 || bytes > WORKSPACE_MOST) return NULL;
     p->held++;
     return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
 }
 
-static void give_back(void *context, void *memory)
+static void limited_release(void *context, void *memory)
 {
-    ((purse *)context)->held--;
+    ((limited_allocator *)context)->held--;
     free(memory);
 }
 
 static void without_memory(const api_case *c)
 {
     for (int left = 0; left < 4; left++) {
-        purse p = {left, 0};
+        limited_allocator p = {left, 0};
         attn_options options = c->options;
-        options.allocator = (attn_allocator){take, give_back, &p};
+        options.allocator = (attn_allocator){limited_acquire, limited_release, &p};
         attn_plan *plan = NULL;
         attn_error error;
         const attn_status status = attn_plan_create(&plan, &c->problem, &c->tensors, &options, &error);
@@ -352,7 +353,7 @@ int case_judge(api_case *c, attn_plan *plan)
     results first;
     const size_t need = attn_plan_workspace_size(plan);
     if (c->options.workspace_limit && need > c->options.workspace_limit)
-        case_fail(c, "%zu bytes of workspace where %zu are the limit", need, c->options.workspace_limit);
+        case_fail(c, "%zu bytes of workspace, but workspace_limit is %zu", need, c->options.workspace_limit);
     if (need > WORKSPACE_MOST) return 0;
     const int saved = save_forward(c);
     if (!run(c, plan, &c->tensors, 0xFF, (size_t)draw_below(&c->from, 64), 0xA5)) return 0;
@@ -369,7 +370,7 @@ int case_judge(api_case *c, attn_plan *plan)
         attn_error error;
         const attn_status status = attn_plan_create(&small, &c->problem, &c->tensors, &other, &error);
         case_error(c, status, &error);
-        if (small && attn_plan_workspace_size(small) > other.workspace_limit) case_fail(c, "workspace_limit is not kept");
+        if (small && attn_plan_workspace_size(small) > other.workspace_limit) case_fail(c, "workspace_limit is exceeded");
         if (small && !run(c, small, &c->tensors, 0xFF, 1, 0x77)) case_fail(c, "rejected under a workspace_limit: %s", message);
         if (small) compare(c, &first, 0x77, 0, "workspace_limit");
         attn_plan_destroy(small);
@@ -377,11 +378,11 @@ int case_judge(api_case *c, attn_plan *plan)
     }
     if (draw_one_in(&c->from, 8)) without_memory(c);
     parts(c, &first);
-    if (poison(c)) run_again(c, &first, &c->options, 0xFF, 3, 0x66, 0, "NaN in what is not seen");
+    if (poison(c)) run_again(c, &first, &c->options, 0xFF, 3, 0x66, 0, "NaN in masked keys");
     if (draw_one_in(&c->from, 3)) {
-        const size_t ahead = 1 + (size_t)draw_below(&c->from, 15);
-        case_move(c, ahead);
-        run_again(c, &first, &c->options, 0xFF, 5, 0x99, ahead, "other addresses");
+        const size_t before_first = 1 + (size_t)draw_below(&c->from, 15);
+        case_move(c, before_first);
+        run_again(c, &first, &c->options, 0xFF, 5, 0x99, before_first, "other addresses");
     }
     results_free(&first);
     return 1;

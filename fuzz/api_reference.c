@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * api_reference.c - one batch entry at a time as ref/ wants it: what its queries see, and what forward and backward should be. */
+ * api_reference.c - one batch entry at a time in the form of ref/: visibility, forward and backward. */
 #include "api_case.h"
 
 #include "attn_bound.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FAR = 1 << 30, ARRAYS = 48 };
+enum { LARGEST = 1 << 30, ARRAYS = 48 };
 
 typedef struct entry {
     ref_problem p;
@@ -32,7 +32,7 @@ static void entry_free(entry *x)
     while (x->count > 0) free(x->arrays[--x->count]);
 }
 
-static int64_t clamped(int64_t n) { return n > FAR ? FAR : n; }
+static int64_t clamped(int64_t n) { return n > LARGEST ? LARGEST : n; }
 
 static const buffer *tensor(const api_case *c, const char *name)
 {
@@ -40,7 +40,7 @@ static const buffer *tensor(const api_case *c, const char *name)
     return b->role != ATTN_ROLE_NONE ? b : NULL;
 }
 
-/* Heads x tokens x channels of the entry; packed ones from its first token on. */
+/* Heads x tokens x channels of the entry; packed tensors are read from the entry's first token on. */
 static double *read(const api_case *c, entry *x, const char *name, int64_t heads, int64_t tokens, int64_t channels)
 {
     const buffer *b = tensor(c, name), *pages = tensor(c, "page_table");
@@ -65,7 +65,7 @@ static double *read(const api_case *c, entry *x, const char *name, int64_t heads
     return to;
 }
 
-/* Lengths and visibility.  Returns 0 where it cannot be told. */
+/* Lengths and visibility.  Returns 0 if undecided. */
 static int entry_masks(const api_case *c, entry *x, int64_t e)
 {
     const attn_problem *p = &c->problem;
@@ -89,7 +89,7 @@ static int entry_masks(const api_case *c, entry *x, int64_t e)
     r->len_q = numbers, r->len_kv = numbers + 1, r->offset = numbers + 2;
     if (m->align == ATTN_ALIGN_BOTTOM_RIGHT) numbers[2] = x->length[1] - x->length[0];
     if (tensor(c, "offset_q")) numbers[2] = get_index(tensor(c, "offset_q"), e);
-    if (numbers[2] > FAR || numbers[2] < -FAR) return 0;
+    if (numbers[2] > LARGEST || numbers[2] < -LARGEST) return 0;
     if (c->call.origin) {
         x->q = c->origin.q, x->kv = c->origin.kv;
         numbers[2] += x->q - x->kv;
@@ -155,7 +155,7 @@ static double modified(void *context, int64_t b, int64_t h, int64_t i, int64_t j
     return 0.5 * s + (double)((i + x->q + j + x->kv) % 5) * 0.01;
 }
 
-/* What the stored keys and values stand for. */
+/* Multiplies stored keys or values by their scales, if any. */
 static void dequantise(const api_case *c, entry *x, const char *name, double *values, int64_t channels)
 {
     double *scale = read(c, x, name, x->p.Hkv, x->p.Skv, 1);
@@ -218,7 +218,7 @@ static int entry_scores(const api_case *c, entry *x)
     return 1;
 }
 
-/* ---- judging ---- */
+/* ---- checks ---- */
 
 static double unit_of(attn_dtype t)
 {
@@ -227,11 +227,11 @@ static double unit_of(attn_dtype t)
 
 static double largest_of(attn_dtype t) { return t == ATTN_F64 ? DBL_MAX : t == ATTN_F16 ? 65504 : (double)FLT_MAX; }
 
-/* What a number that is stored may lose however small it is. */
+/* The absolute rounding error of storing an arbitrarily small number. */
 static double smallest_of(attn_dtype t) { return t == ATTN_F16 ? 0x1p-24 : t == ATTN_F64 ? 0x1p-1020 : 0x1p-126; }
 
-static void hold(const api_case *c, const entry *x, const char *name, int64_t heads, int64_t tokens, int64_t channels,
-                 const double *exact, const double *bound)
+static void check_output(const api_case *c, const entry *x, const char *name, int64_t heads, int64_t tokens, int64_t channels,
+                         const double *exact, const double *bound)
 {
     const buffer *b = tensor(c, name);
     if (!b) return;
@@ -255,7 +255,7 @@ static void hold(const api_case *c, const entry *x, const char *name, int64_t he
     }
 }
 
-static void hold_forward(const api_case *c, entry *x, const ref_arithmetic *a)
+static void check_forward(const api_case *c, entry *x, const ref_arithmetic *a)
 {
     const ref_problem *r = &x->p;
     const int64_t rows = r->Hq * r->Sq;
@@ -264,13 +264,13 @@ static void hold_forward(const api_case *c, entry *x, const ref_arithmetic *a)
     ref_bounds bounds;
     ref_forward(r, o, lse, s, w);
     if (!ref_bound_forward(&bounds, r, a)) abort();
-    hold(c, x, "o", r->Hq, r->Sq, r->Dv, o, bounds.O);
-    hold(c, x, "lse", r->Hq, r->Sq, 1, lse, bounds.lse);
+    check_output(c, x, "o", r->Hq, r->Sq, r->Dv, o, bounds.O);
+    check_output(c, x, "lse", r->Hq, r->Sq, 1, lse, bounds.lse);
     ref_bounds_free(&bounds);
 }
 
-/* Of backward the gradients of q, k and v, which have no sums over the batch. */
-static void hold_backward(const api_case *c, entry *x, const ref_arithmetic *a)
+/* Only the gradients of q, k and v are checked: they have no sums over the batch. */
+static void check_backward(const api_case *c, entry *x, const ref_arithmetic *a)
 {
     const ref_problem *r = &x->p;
     const int64_t rows = r->Hq * r->Sq, keys = r->Hkv * r->Skv, dk = c->problem.score.dim_k ? c->problem.score.dim_k : r->D;
@@ -297,13 +297,13 @@ static void hold_backward(const api_case *c, entry *x, const ref_arithmetic *a)
         lost[i] = fabs(lost[i]) * unit_of(tensor(c, "o")->dtype) + smallest_of(tensor(c, "o")->dtype);
     ref_arithmetic with = *a;
     with.O_lost = lost;
-    const ref_second flows = {.dO = g.dO, .dlse = g.dlse};
+    const ref_gradgrad flows = {.dO = g.dO, .dlse = g.dlse};
     ref_bounds bounds;
     ref_backward(r, &g);
     if (!ref_bound_backward(&bounds, r, &flows, &with)) abort();
-    hold(c, x, "grad_q", r->Hq, r->Sq, r->D, g.dQ, bounds.Q);
-    hold(c, x, "grad_k", r->Hkv, r->Skv, dk, g.dK, bounds.K);
-    hold(c, x, "grad_v", r->Hkv, r->Skv, r->Dv, g.dV, bounds.V);
+    check_output(c, x, "grad_q", r->Hq, r->Sq, r->D, g.dQ, bounds.Q);
+    check_output(c, x, "grad_k", r->Hkv, r->Skv, dk, g.dK, bounds.K);
+    check_output(c, x, "grad_v", r->Hkv, r->Skv, r->Dv, g.dV, bounds.V);
     ref_bounds_free(&bounds);
 }
 
@@ -315,11 +315,12 @@ int case_reference(api_case *c)
                               .normal = wide ? DBL_MIN : (double)FLT_MIN,
                               .denormal = wide ? DBL_TRUE_MIN : (double)FLT_TRUE_MIN,
                               .flushed = wide ? DBL_MIN : (double)FLT_MIN,
-                              .modifier_bend = 1,
+                              .modifier_curvature = 1,
                               .modifier_shift = 1};
     for (int64_t e = 0; e < c->problem.shape.batch; e++) {
         entry x;
-        if (entry_masks(c, &x, e) && entry_scores(c, &x)) (c->problem.op == ATTN_FORWARD ? hold_forward : hold_backward)(c, &x, &a);
+        if (entry_masks(c, &x, e) && entry_scores(c, &x))
+            (c->problem.op == ATTN_FORWARD ? check_forward : check_backward)(c, &x, &a);
         entry_free(&x);
     }
     return 1;

@@ -36,7 +36,7 @@ static void release(const block *b)
 {
     for (int i = 0; b->memory && i < GUARD; i++)
         if (b->memory[i - GUARD] != GUARD_BYTE || b->memory[b->bytes + (size_t)i] != GUARD_BYTE)
-            finding("%s: written outside of its memory", b->name);
+            finding("%s: written outside its memory", b->name);
     if (b->memory) free(b->memory - GUARD);
 }
 
@@ -74,7 +74,7 @@ void block_draw_strides(block *b, draws *d, int last)
         if (b->shape[axis] == 1 && draw_one_in(d, 4)) b->stride[axis] = draw_hostile(d);
 }
 
-/* A stride that counts. */
+/* The effective stride: 0 for axes of size 1 and broadcast axes. */
 static int64_t step(const block *b, int axis)
 {
     return b->shape[axis] > 1 && b->stride[axis] != ATTN_BROADCAST ? b->stride[axis] : 0;
@@ -103,27 +103,28 @@ int block_allocate(block *b)
 void block_free(block *b)
 {
     release(b);
-    free(b->kept), free(b->mine);
+    free(b->copy), free(b->is_element);
     *b = (block){0};
 }
 
 void block_move(block *b, size_t elements)
 {
-    const size_t ahead = elements * b->element;
+    const size_t before_first = elements * b->element;
     if (!b->memory || b->bytes == 0) return;
-    unsigned char *moved = take(b->bytes + ahead), *kept = b->kept ? calloc(b->bytes + ahead, 1) : NULL,
-                  *mine = b->mine ? calloc(b->bytes + ahead, 1) : NULL;
-    memset(moved, 0xEE, ahead);
-    memcpy(moved + ahead, b->memory, b->bytes);
-    if (kept && mine) memcpy(kept + ahead, b->kept, b->bytes), memcpy(mine + ahead, b->mine, b->bytes);
+    unsigned char *moved = take(b->bytes + before_first), *copy = b->copy ? calloc(b->bytes + before_first, 1) : NULL,
+                  *is_element = b->is_element ? calloc(b->bytes + before_first, 1) : NULL;
+    memset(moved, 0xEE, before_first);
+    memcpy(moved + before_first, b->memory, b->bytes);
+    if (copy && is_element)
+        memcpy(copy + before_first, b->copy, b->bytes), memcpy(is_element + before_first, b->is_element, b->bytes);
     release(b);
-    free(b->kept), free(b->mine);
-    b->memory = moved, b->kept = kept, b->mine = mine;
-    b->bytes += ahead;
-    b->first += (ptrdiff_t)ahead;
+    free(b->copy), free(b->is_element);
+    b->memory = moved, b->copy = copy, b->is_element = is_element;
+    b->bytes += before_first;
+    b->first += (ptrdiff_t)before_first;
 }
 
-int block_crowded(const block *b)
+int block_may_overlap(const block *b)
 {
     for (int i = 0; i < 4; i++) {
         if (b->shape[i] < 2) continue;
@@ -233,20 +234,20 @@ void block_fill(const block *b, draws *d, double low, double high, int special)
 
 double block_unit(attn_dtype t) { return t == ATTN_F64 ? 0x1p-53 : t == ATTN_F16 ? 0x1p-11 : t == ATTN_BF16 ? 0x1p-8 : 0x1p-24; }
 
-void block_hold(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double exact, double bound)
+void block_check(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double exact, double bound)
 {
     if (!b->name) return;
     const double got = block_get(b, i0, i1, i2, i3);
     const double most = bound + block_unit(b->dtype) * (fabs(exact) + bound) + (b->dtype == ATTN_F16 ? 0x1p-24 : 0x1p-126);
     const double largest = b->dtype == ATTN_F64 ? 0x1.fffffffffffffp1023 : b->dtype == ATTN_F16 ? 65520 : 0x1.fffffp127;
     if (got == exact || (isnan(got) && isnan(exact))) return;
-    if (isinf(got) && fabs(exact) + bound >= largest && (got > 0) == (exact > 0)) return; /* beyond what the type holds */
+    if (isinf(got) && fabs(exact) + bound >= largest && (got > 0) == (exact > 0)) return; /* beyond the range of the type */
     if (!(fabs(got - exact) <= most))
         finding("%s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %.17g, should be %.17g, off by %.3g, bound %.3g", b->name,
                 i0, i1, i2, i3, got, exact, fabs(got - exact), most);
 }
 
-/* ---- of all tensors of a case ---- */
+/* ---- all tensors of a case ---- */
 
 void blocks_free(block *of, int count)
 {
@@ -263,19 +264,20 @@ void blocks_untouched(const block *of, int count, unsigned char canary, const ch
 {
     for (int t = 0; t < count; t++)
         for (size_t i = 0; of[t].output && i < of[t].bytes; i++)
-            if (of[t].memory[i] != canary) finding("%s is touched at byte %zu, and the call failed: %s", of[t].name, i, message);
+            if (of[t].memory[i] != canary) finding("%s is written at byte %zu, but the call failed: %s", of[t].name, i, message);
 }
 
 static void keep(block *b)
 {
-    free(b->kept), free(b->mine);
-    b->kept = malloc(b->bytes + 1), b->mine = calloc(b->bytes + 1, 1);
-    if (!b->kept || !b->mine) abort();
-    memcpy(b->kept, b->memory, b->bytes);
+    free(b->copy), free(b->is_element);
+    b->copy = malloc(b->bytes + 1), b->is_element = calloc(b->bytes + 1, 1);
+    if (!b->copy || !b->is_element) abort();
+    memcpy(b->copy, b->memory, b->bytes);
     for (int64_t i = 0; b->bytes && i < b->shape[0]; i++)
         for (int64_t h = 0; h < b->shape[1]; h++)
             for (int64_t t = 0; t < b->shape[2]; t++)
-                for (int64_t c = 0; c < b->shape[3]; c++) memset(b->mine + (block_at(b, i, h, t, c) - b->memory), 1, b->element);
+                for (int64_t c = 0; c < b->shape[3]; c++)
+                    memset(b->is_element + (block_at(b, i, h, t, c) - b->memory), 1, b->element);
 }
 
 void blocks_keep(block *of, int count)
@@ -295,12 +297,12 @@ void blocks_compare(const block *of, int count, unsigned char canary, const char
 {
     for (int t = 0; t < count; t++) {
         const block *b = &of[t];
-        if (!b->output || !b->kept) continue;
+        if (!b->output || !b->copy) continue;
         for (size_t i = 0; i < b->bytes; i += b->element) {
-            if (b->mine[i] && !same(b->kept + i, b->memory + i, b))
+            if (b->is_element[i] && !same(b->copy + i, b->memory + i, b))
                 finding("%s: %s at element %zu of its memory is %.17g, was %.17g", what, b->name, i / b->element,
-                        number_at(b->memory + i, b->dtype), number_at(b->kept + i, b->dtype));
-            for (size_t k = 0; !b->mine[i] && k < b->element; k++)
+                        number_at(b->memory + i, b->dtype), number_at(b->copy + i, b->dtype));
+            for (size_t k = 0; !b->is_element[i] && k < b->element; k++)
                 if (b->memory[i + k] != canary) finding("%s: %s: byte %zu between elements is written", what, b->name, i + k);
         }
     }
@@ -312,7 +314,7 @@ void block_compare_part(const block *b, const int64_t begin[4], const int64_t en
         for (int64_t h = begin[1]; h < end[1]; h++)
             for (int64_t t = begin[2]; t < end[2]; t++)
                 for (int64_t c = begin[3]; c < end[3]; c++) {
-                    const unsigned char *now = block_at(b, i, h, t, c), *was = b->kept + (now - b->memory);
+                    const unsigned char *now = block_at(b, i, h, t, c), *was = b->copy + (now - b->memory);
                     if (zeros && number_at(now, b->dtype) == 0 && number_at(was, b->dtype) == 0) continue;
                     if (!same(now, was, b))
                         finding("%s: %s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %.17g, was %.17g", what, b->name, i, h,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cache_case.h - a cache with the tokens of one step, and what must be in it.  fuzz_cache.c judges, cache_draw.c draws. */
+ * cache_case.h - a cache, the tokens of one step, and the contents expected after it.  cache_draw.c draws, fuzz_cache.c checks. */
 #ifndef ATTN_FUZZ_CACHE_CASE_H
 #define ATTN_FUZZ_CACHE_CASE_H
 
@@ -7,7 +7,7 @@
 #include "block.h"
 #include "target.h"
 
-/* The blocks: those of the cache live through all steps, the others are those of one. */
+/* The blocks: those of the cache persist over all steps, the others belong to one step. */
 enum {
     C_K,
     C_V,
@@ -35,23 +35,23 @@ typedef struct cache_case {
     attn_tensors tensors;
     attn_options options;
     attn_rope rope;
-    double tables[2][CAPACITY_MOST * ROTARY_MOST / 2]; /* of the rope */
-    int64_t lengths[BATCH_MOST], added[BATCH_MOST];    /* before a step, and in it */
+    double tables[2][CAPACITY_MOST * ROTARY_MOST / 2]; /* cosines and sines of the rope */
+    int64_t lengths[BATCH_MOST], added[BATCH_MOST];    /* before the step; tokens that it adds */
     block of[C_BLOCKS];
-    unsigned char *shadow[C_OWN]; /* what must be in memory */
+    unsigned char *shadow[C_OWN]; /* the expected bytes */
 } cache_case;
 
 void cache_draw(cache_case *c);
-/* len tokens, of which each entry gets as many as it likes and has room for; and queries. */
+/* Draws len tokens, of which each entry appends a random number that fits its capacity, and queries. */
 void cache_draw_step(cache_case *c);
-/* Slots of the step's tokens from token `first` on, `count` of them. */
+/* Sets the slots to `count` of the step's tokens, beginning with token `first`. */
 void cache_place(cache_case *c, int64_t first, int64_t count, const int64_t *added);
-/* Makes something wrong, and says what must be rejected (`attend`: by attn_cache_attend alone); NULL: nothing found to spoil. */
-const char *cache_spoil(cache_case *c, int *attend);
+/* Makes the call invalid and returns a description (`attend`: only attn_cache_attend must reject it); NULL: nothing was changed. */
+const char *cache_corrupt(cache_case *c, int *attend);
 
-/* Where token j of entry b lies: its entry or page, and the token in it. */
+/* Where token j of entry b is stored: the entry or page, and the token within it. */
 void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2]);
-/* What a step adds to the shadow. */
+/* Adds the step to the shadow. */
 void cache_expect(cache_case *c);
 
 #endif

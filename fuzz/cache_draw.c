@@ -51,8 +51,8 @@ static void draw_pages(cache_case *c)
     if (draw_one_in(d, 2)) wider.stride[0] += draw_below(d, 5);
     make(c, C_TABLE, wider, 0);
     const block *table = &c->of[C_TABLE];
-    if (table->memory) memset(table->memory, 0xFF, table->bytes); /* what lies between rows is compared too */
-    /* A permutation: no page belongs to two. */
+    if (table->memory) memset(table->memory, 0xFF, table->bytes); /* bytes between rows are compared too */
+    /* A permutation: no page is used twice. */
     const int64_t step = 1 + 2 * draw_below(d, 4), first = draw_below(d, k->pages > 0 ? k->pages : 1);
     int64_t free_page = first;
     unsigned char *taken = calloc((size_t)k->pages + 1, 1);
@@ -79,13 +79,13 @@ void cache_draw(cache_case *c)
                      value = !wide && draw_one_in(d, 3) ? ATTN_I8 : draw_float(d, wide);
     if (draw_one_in(d, 3)) draw_rope(c);
     if (draw_one_in(d, 2)) draw_pages(c);
-    const int64_t entries = k->page_size ? k->pages : k->batch, room = k->page_size ? k->page_size : k->capacity;
-    make(c, C_K, block_of("k", key, 1, entries, k->heads_kv, room, k->dim_qk), 1);
-    make(c, C_V, block_of("v", value, 1, entries, k->heads_kv, room, k->dim_v), 1);
-    if (key == ATTN_I8) make(c, C_K_SCALE, block_of("k_scale", ATTN_F32, 1, entries, k->heads_kv, room, 1), 1);
-    if (value == ATTN_I8) make(c, C_V_SCALE, block_of("v_scale", ATTN_F32, 1, entries, k->heads_kv, room, 1), 1);
+    const int64_t entries = k->page_size ? k->pages : k->batch, space = k->page_size ? k->page_size : k->capacity;
+    make(c, C_K, block_of("k", key, 1, entries, k->heads_kv, space, k->dim_qk), 1);
+    make(c, C_V, block_of("v", value, 1, entries, k->heads_kv, space, k->dim_v), 1);
+    if (key == ATTN_I8) make(c, C_K_SCALE, block_of("k_scale", ATTN_F32, 1, entries, k->heads_kv, space, 1), 1);
+    if (value == ATTN_I8) make(c, C_V_SCALE, block_of("v_scale", ATTN_F32, 1, entries, k->heads_kv, space, 1), 1);
     make(c, C_LENGTHS, block_of("lengths", ATTN_I64, 1, k->batch, 1, 1, 1), 0);
-    blocks_canary(c->of, C_OWN, 0xFF); /* NaN wherever no token was written */
+    blocks_canary(c->of, C_OWN, 0xFF); /* NaN where no token has been written */
     memset(c->of[C_LENGTHS].memory, 0, c->of[C_LENGTHS].bytes);
     for (int t = 0; t < C_OWN; t++) {
         c->shadow[t] = malloc(c->of[t].bytes + 1);
@@ -136,9 +136,9 @@ void cache_draw_step(cache_case *c)
         c->lengths[b] = (int64_t)block_get(&c->of[C_LENGTHS], b, 0, 0, 0);
         c->added[b] = draw_one_in(d, 2) ? len : draw_below(d, len + 1);
         if (c->added[b] > k->capacity - c->lengths[b]) c->added[b] = k->capacity - c->lengths[b];
-        /* NaN in tokens that are not real. */
+        /* NaN in tokens past those added. */
         for (int which = C_NEW_K; which <= C_NEW_V; which++)
-            for (int64_t t = c->added[b]; t < len && !block_crowded(&c->of[which]); t++)
+            for (int64_t t = c->added[b]; t < len && !block_may_overlap(&c->of[which]); t++)
                 for (int64_t h = 0; h < k->heads_kv; h++)
                     for (int64_t x = 0; x < c->of[which].shape[3]; x++) block_put(&c->of[which], b, h, t, x, NAN);
     }
@@ -151,7 +151,7 @@ void cache_draw_step(cache_case *c)
     cache_place(c, 0, len, c->added);
 }
 
-const char *cache_spoil(cache_case *c, int *attend)
+const char *cache_corrupt(cache_case *c, int *attend)
 {
     draws *d = c->from;
     attn_cache *k = &c->cache;
@@ -182,7 +182,7 @@ const char *cache_spoil(cache_case *c, int *attend)
         return "ATTN_MISSING or ATTN_LATER";
     case 6:
         slot->dtype = ATTN_BOOL;
-        return "a type that no cache has";
+        return "a type that a cache cannot have";
     case 7:
         for (int axis = 0; axis < 3; axis++)
             if (c->of[C_K].shape[axis] > 1 && c->of[C_K].bytes > 0) {
@@ -193,7 +193,7 @@ const char *cache_spoil(cache_case *c, int *attend)
     case 8:
     case 9:
         block_put(&c->of[C_LENGTHS], b, 0, 0, 0, draw_one_in(d, 3) ? -1 : draw_one_in(d, 2) ? (double)(k->capacity + 1) : 0x1p62);
-        return "a length outside of the cache";
+        return "a length outside the cache";
     case 10:
         block_put(&c->of[C_NEW_LENGTHS], b, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)(t->len + 1));
         return "more tokens than there are";
@@ -204,7 +204,7 @@ const char *cache_spoil(cache_case *c, int *attend)
     case 12:
         if (c->lengths[b] + c->added[b] < 1) return NULL;
         k->capacity = c->lengths[b] + c->added[b] - 1;
-        return "no room";
+        return "tokens beyond the capacity";
     case 13:
         *attend = 1,
         c->problem.shape.heads_q = c->problem.shape.heads_q * k->heads_kv + (k->heads_kv > 1 ? 1 : -c->problem.shape.heads_q);
@@ -214,18 +214,18 @@ const char *cache_spoil(cache_case *c, int *attend)
         return "another operation";
     case 15:
         *attend = 1, c->tensors.lengths_kv = attn_in(c->lengths);
-        return "lengths of the caller's";
+        return "lengths_kv from the caller";
     case 16:
         *attend = 1, memset(draw_one_in(d, 2) ? (void *)&c->tensors.o : (void *)&c->tensors.q, 0, sizeof(attn_output));
         return "o or q is missing";
-    default: /* written where it is read */
+    default: /* an output that overlaps an input */
         if (c->of[C_K].bytes == 0 || c->of[C_O].bytes == 0 || c->of[C_O].element != c->of[C_K].element) return NULL;
         *attend = 1, c->tensors.o.data = k->k.data;
-        return "o is the cache";
+        return "o overlaps the cache";
     }
 }
 
-/* ---- what is expected ---- */
+/* ---- expected contents ---- */
 
 void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2])
 {
@@ -234,7 +234,7 @@ void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2])
     at[1] = size ? j % size : j;
 }
 
-/* A row of the shadow: numbers as the type of the cache has them. */
+/* Writes a row of the shadow, converted to the cache's type. */
 static void expect_row(cache_case *c, int which, const int64_t at[2], int64_t h, const double *x, int64_t dim)
 {
     const block *b = &c->of[which], *scales = &c->of[which + C_K_SCALE - C_K];
@@ -262,14 +262,15 @@ void cache_expect(cache_case *c)
                 for (int64_t i = 0; i < k->dim_v; i++) x[i] = block_get(&c->of[C_NEW_V], b, h, t, i);
                 expect_row(c, C_V, at, h, x, k->dim_v);
                 for (int64_t i = 0; i < k->dim_qk; i++) x[i] = block_get(&c->of[C_NEW_K], b, h, t, i);
-                if (k->rope && k->dim_qk > 0) { /* into the type that the cache has it rotated in, and exactly back */
+                if (k->rope && k->dim_qk > 0) { /* rotated into the type that the cache rotates to, then to f64, which is exact */
                     const attn_dtype type = c->of[C_K].dtype == ATTN_I8 ? ATTN_F32 : c->of[C_K].dtype;
                     const int64_t shape[4] = {1, 1, 1, k->dim_qk};
                     const attn_input from = {block_at(&c->of[C_NEW_K], b, h, t, 0), c->of[C_NEW_K].dtype, {0, 0, 0, 0}},
                                      position = attn_in(&place);
                     double rotated[ROTARY_MOST + 1];
                     const attn_output to = {rotated, type, {0, 0, 0, 0}};
-                    if (attn_rope_apply(k->rope, shape, &from, &position, &to, NULL)) finding("a key is not rotated, and appended");
+                    if (attn_rope_apply(k->rope, shape, &from, &position, &to, NULL))
+                        finding("attn_rope_apply rejects a key that was appended");
                     (void)attn_convert(k->dim_qk, rotated, type, x, ATTN_F64, NULL);
                 }
                 expect_row(c, C_K, at, h, x, k->dim_qk);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "../tests/purse.h"
+#include "../tests/limited_allocator.h"
 
 attn_error calls_last;
 
@@ -12,13 +12,13 @@ void calls_make(block *b, draws *d, block like, int strides)
 {
     *b = like;
     if (strides != CALLS_DENSE && draw_one_in(d, 2)) block_draw_strides(b, d, strides == CALLS_ROWS);
-    if (!block_allocate(b)) { /* gaps between axes can be what is too much */
+    if (!block_allocate(b)) { /* perhaps only the gaps between axes are too much */
         *b = block_of(like.name, like.dtype, like.output, like.shape[0], like.shape[1], like.shape[2], like.shape[3]);
         if (!block_allocate(b)) finding("%s is too large", like.name);
     }
 }
 
-/* Of all bytes that are read. */
+/* A hash of all input bytes. */
 static uint64_t sum_of_inputs(const calls *c)
 {
     uint64_t sum = 0xCBF29CE484222325u;
@@ -43,14 +43,14 @@ int calls_run(const calls *c, unsigned char canary)
 
 void calls_first(const calls *c)
 {
-    if (!calls_run(c, 0xA5)) finding("what keeps the rules is rejected: %s", calls_last.message);
+    if (!calls_run(c, 0xA5)) finding("a valid call is rejected: %s", calls_last.message);
     target_ran++;
     blocks_keep(c->of, c->count);
 }
 
 void calls_again(const calls *c, unsigned char canary, const char *what)
 {
-    if (!calls_run(c, canary)) finding("%s: a call that ran is rejected: %s", what, calls_last.message);
+    if (!calls_run(c, canary)) finding("%s: the same call is now rejected: %s", what, calls_last.message);
     blocks_compare(c->of, c->count, canary, what);
 }
 
@@ -64,7 +64,7 @@ void calls_elsewhere(const calls *c, draws *d)
 void calls_rejected(const calls *c, const char *must)
 {
     if (calls_run(c, 0x77)) {
-        if (must) finding("%s, and the call runs", must);
+        if (must) finding("%s, but the call succeeds", must);
     } else {
         target_rejected++;
     }
@@ -84,15 +84,15 @@ void calls_without_memory(const calls *c, attn_options *options)
     const attn_options was = *options;
     int ran = 0;
     for (int left = 0; left < 40 && !ran; left++) {
-        purse p = {left, 0};
-        options->allocator = (attn_allocator){purse_take, purse_give, &p};
+        limited_allocator p = {left, 0};
+        options->allocator = (attn_allocator){limited_acquire, limited_release, &p};
         ran = calls_run(c, 0x32);
         if (!ran && calls_last.status != ATTN_ERR_MEMORY)
             finding("allocation %d fails: status %d: %s", left, (int)calls_last.status, calls_last.message);
         if (p.held) finding("allocation %d fails: %d blocks are not released", left, p.held);
     }
     if (!ran) finding("40 allocations are not enough");
-    blocks_compare(c->of, c->count, 0x32, "an allocator of the caller's");
+    blocks_compare(c->of, c->count, 0x32, "the caller's allocator");
     *options = was;
 }
 
@@ -119,13 +119,13 @@ int64_t calls_bad_size(draws *d)
     return bad[draw_below(d, 7)];
 }
 
-const char *calls_spoil(attn_output *slot, const block *b, draws *d, int needed, const block *shared)
+const char *calls_corrupt(attn_output *slot, const block *b, draws *d, int needed, const block *shared)
 {
     const int axis = (int)draw_below(d, 4);
     if (!b->name) return NULL;
     switch (draw_below(d, 7)) {
     case 0:
-        slot->data = b->bytes && draw_one_in(d, 2) ? ATTN_LATER : ATTN_MISSING; /* what has no elements may come later */
+        slot->data = b->bytes && draw_one_in(d, 2) ? ATTN_LATER : ATTN_MISSING; /* a tensor without elements may be passed later */
         return "ATTN_MISSING or ATTN_LATER";
     case 1:
         slot->data = NULL;
@@ -135,11 +135,11 @@ const char *calls_spoil(attn_output *slot, const block *b, draws *d, int needed,
         return needed ? "a tensor is missing" : NULL;
     case 3:
         slot->dtype = (attn_dtype)(b->dtype > ATTN_BF16 ? ATTN_F16 : 5 + draw_below(d, 12));
-        return "a type that it cannot have";
+        return "an invalid type";
     case 4:
         if (b->bytes == 0 || b->element == 1) return NULL;
         slot->data = (unsigned char *)slot->data + 1;
-        return "an address that is no multiple of the elements' size";
+        return "a misaligned address";
     case 5:
         if (b->bytes == 0 || b->shape[axis] < 2 || (b->element == 1 && b->shape[axis] < 4)) return NULL;
         slot->stride[axis] = draw_one_in(d, 2) ? INT64_MAX / 2 : INT64_MIN + 1;
@@ -147,23 +147,23 @@ const char *calls_spoil(attn_output *slot, const block *b, draws *d, int needed,
     default:
         if (!b->output || b->bytes == 0) return NULL;
         if (shared && shared->bytes && draw_one_in(d, 2)) {
-            slot->data = shared->memory + shared->first; /* both have their first element there */
+            slot->data = shared->memory + shared->first; /* both have their first element at this address */
             return "an output over an input";
         }
         if (b->shape[axis] < 2) return NULL;
         slot->stride[axis] = draw_one_in(d, 2) ? 0 : ATTN_BROADCAST;
-        for (int k = 0; k < 4; k++) /* all four 0 are dense */
+        for (int k = 0; k < 4; k++) /* four strides of 0 mean dense */
             if (slot->stride[k] != 0) return "an output that broadcasts";
         slot->stride[axis] = ATTN_BROADCAST;
         return "an output that broadcasts";
     }
 }
 
-const char *calls_spoil_input(attn_input *slot, const block *b, draws *d, int needed)
+const char *calls_corrupt_input(attn_input *slot, const block *b, draws *d, int needed)
 {
     attn_output as;
     memcpy(&as, slot, sizeof as);
-    const char *must = b->output ? NULL : calls_spoil(&as, b, d, needed, NULL);
+    const char *must = b->output ? NULL : calls_corrupt(&as, b, d, needed, NULL);
     memcpy(slot, &as, sizeof as);
     return must;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * draws.c - choices from a fuzzer's bytes, and from a generator behind them. */
+ * draws.c - choices from a fuzzer's bytes, then from a generator. */
 #include "draws.h"
 
 draws draws_from(const uint8_t *bytes, size_t size)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * draws.h - choices of the fuzzers. */
+ * draws.h - random choices of the fuzzers. */
 #ifndef ATTN_FUZZ_DRAWS_H
 #define ATTN_FUZZ_DRAWS_H
 
@@ -8,7 +8,7 @@
 
 #include "testing/random/random.h"
 
-/* Where choices come from: the bytes that a fuzzer gives, and behind them a generator that they seed. */
+/* The source of choices: the fuzzer's bytes, then a generator seeded with them. */
 typedef struct draws {
     const uint8_t *bytes;
     size_t left;
@@ -16,9 +16,9 @@ typedef struct draws {
 } draws;
 
 draws draws_from(const uint8_t *bytes, size_t size);
-uint64_t draw_word(draws *d);            /* of the generator alone: for the numbers in tensors */
+uint64_t draw_word(draws *d);            /* from the generator only: for numbers in tensors */
 int64_t draw_below(draws *d, int64_t n); /* 0 .. n-1 */
 int draw_one_in(draws *d, int n);
-int64_t draw_hostile(draws *d); /* a number that sizes overflow with */
+int64_t draw_hostile(draws *d); /* a number that makes sizes overflow */
 
 #endif

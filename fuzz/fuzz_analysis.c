@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_analysis.c - fuzzes what a distribution of attention says (target.h; calls.h): the softmax with its temperature, entropies
- * and heads against loops in long double; an attention step by step, its gradients, and their check by differences. */
+ * fuzz_analysis.c - fuzzes the analysis functions (target.h; calls.h): softmax with temperature, entropies and statistics of heads
+ * against loops in long double; attention step by step, its gradients, and their check by differences. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ void target_print(void)
 
 static const unsigned char *kept(void) { return c.of[KEEP].name ? c.of[KEEP].memory + c.of[KEEP].first : NULL; }
 
-/* What returns no status, into OUT_1, an array each. */
+/* Functions that return no status: one number each, into OUT_1. */
 static void call_numbers(void)
 {
     double *const *p = c.p, *const to = p[OUT_1];
@@ -97,7 +97,7 @@ static void place(void)
     c.problem = c.drawn;
     for (int t = 0; t < BLOCKS; t++) p[t] = c.of[t].name ? (double *)(void *)(c.of[t].memory + c.of[t].first) : NULL;
     for (int t = 0; c.kind >= JACOBIAN && c.kind <= HEAD_ENTROPY && t < BLOCKS; t++)
-        if (c.of[t].bytes == 0) p[t] = NULL; /* where there is nothing to read or write */
+        if (c.of[t].bytes == 0) p[t] = NULL; /* nothing to read or write */
     if (c.gibbs_at) c.gibbs = (attn_gibbs){.struct_size = sizeof c.gibbs};
     c.steps = (attn_steps){sizeof c.steps, p[OUT_1], p[OUT_2], p[OUT_3], p[OUT_4], p[OUT_5]};
     c.flow = (attn_flow){.struct_size = sizeof c.flow,
@@ -113,7 +113,7 @@ static void place(void)
                                .v = block_in(&c.of[V]),
                                .o = block_out(&c.of[O]),
                                .grad_o = block_in(&c.of[GRAD_O])};
-    if (c.kind == FLOW || c.kind == VERIFY) { /* dense is four strides of 0 */
+    if (c.kind == FLOW || c.kind == VERIFY) { /* dense: four strides of 0 */
         memset(c.tensors.q.stride, 0, sizeof c.tensors.q.stride), memset(c.tensors.k.stride, 0, sizeof c.tensors.k.stride);
         memset(c.tensors.v.stride, 0, sizeof c.tensors.v.stride), memset(c.tensors.o.stride, 0, sizeof c.tensors.o.stride);
         memset(c.tensors.grad_o.stride, 0, sizeof c.tensors.grad_o.stride);
@@ -130,7 +130,7 @@ static void make(int at, const char *name, int64_t i0, int64_t i1, int64_t i2, i
     if (at < O) block_fill(&c.of[at], c.from, -1.5, 1.5, 0);
 }
 
-/* Scores of a softmax; many are far from 0, where only their differences count. */
+/* Scores of a softmax, often far from 0, where only their differences matter. */
 static void draw_scores(void)
 {
     static const double shifts[] = {0, 0, 100, -1000, 1e6, -1e10, 1e15}, temperatures[] = {1, 1, 0.1, 1e-3, 1e3, 1e-300, 1e300};
@@ -206,7 +206,7 @@ static void draw_case(void)
         if (!draw_one_in(d, 3)) make(OUT_2, "entropy", 1, 1, 1, c.drawn_rows, CALLS_DENSE);
     }
     if (c.kind >= NUMBERS && c.kind <= HEAD_ENTROPY) {
-        /* but for heads the first row is looked at by itself */
+        /* all but HEAD_ENTROPY need a first row */
         if (c.kind != HEAD_ENTROPY && c.drawn_heads * c.drawn_rows == 0) c.drawn_heads = c.drawn_rows = 1;
         draw_weights(IN_1, c.drawn_heads * c.drawn_rows), draw_weights(IN_2, 1);
         if (c.kind == NUMBERS) make(OUT_1, "numbers", 1, 1, 1, NUMBERS_OF, CALLS_DENSE);
@@ -218,13 +218,13 @@ static void draw_case(void)
     place();
 }
 
-/* ---- by definition ---- */
+/* ---- expected results ---- */
 
 typedef long double precise;
 
 static int counts(int64_t j) { return !c.of[KEEP].name || block_get(&c.of[KEEP], 0, 0, 0, j) != 0; }
 
-/* One softmax: weights in row `row` of OUT_1. */
+/* Checks one softmax; its weights are in row `row` of OUT_1. */
 static void one_softmax(int64_t row, double T, const attn_gibbs *g)
 {
     precise most = -INFINITY, sum = 0, mean = 0, entropy = 0, variance = 0;
@@ -237,13 +237,13 @@ static void one_softmax(int64_t row, double T, const attn_gibbs *g)
         const precise down = (s - most) / T, w = counts(j) ? expl(down) / sum : 0;
         const double loose = 64 * 0x1p-53 * (1 - (double)(down > -800 ? down : -800)) * (double)(c.n + 1);
         if (w > 0) mean += w * s, entropy -= w * logl(w);
-        if (c.kind != LOG_SOFTMAX) block_hold(&c.of[OUT_1], 0, 0, row, j, (double)w, loose * (double)w + 1e-300);
-        else if (!counts(j)) block_hold(&c.of[OUT_1], 0, 0, row, j, -INFINITY, 0);
+        if (c.kind != LOG_SOFTMAX) block_check(&c.of[OUT_1], 0, 0, row, j, (double)w, loose * (double)w + 1e-300);
+        else if (!counts(j)) block_check(&c.of[OUT_1], 0, 0, row, j, -INFINITY, 0);
         else
-            block_hold(&c.of[OUT_1], 0, 0, row, j, (double)(down - logl(sum)),
-                       64 * 0x1p-53 * (1 + fabs((double)down)) * (double)(c.n + 1));
+            block_check(&c.of[OUT_1], 0, 0, row, j, (double)(down - logl(sum)),
+                        64 * 0x1p-53 * (1 + fabs((double)down)) * (double)(c.n + 1));
     }
-    if (c.of[OUT_2].name) block_hold(&c.of[OUT_2], 0, 0, 0, row, (double)entropy, 1e-12);
+    if (c.of[OUT_2].name) block_check(&c.of[OUT_2], 0, 0, 0, row, (double)entropy, 1e-12);
     if (!g) return;
     for (int64_t j = 0; j < c.n; j++) {
         const double s = block_get(&c.of[IN_1], 0, 0, 0, j);
@@ -299,31 +299,31 @@ static void by_numbers(void)
                                                                                      kl,
                                                                                      entropy_of(mean, 1, c.n) - of_rows,
                                                                                      c.heads > 1 ? 1 - alike / pairs : 0};
-    for (int i = 0; i < NUMBERS_OF; i++) block_hold(&c.of[OUT_1], 0, 0, 0, i, exact[i], 1e-12 * (1 + fabs(exact[i])));
+    for (int i = 0; i < NUMBERS_OF; i++) block_check(&c.of[OUT_1], 0, 0, 0, i, exact[i], 1e-12 * (1 + fabs(exact[i])));
 }
 
-/* Of weights that are there already. */
-static void by_given(void)
+/* Checks the functions of given weights. */
+static void check_given(void)
 {
     const double *p = c.p[IN_1], *q = c.p[IN_2], T = c.temperature;
     double px = 0, size = 0, same[N_MOST];
     for (int64_t h = 0; c.kind == HEAD_ENTROPY && h < c.heads; h++) {
         double sum = 0;
         for (int64_t i = 0; i < c.rows && c.n > 0; i++) sum += entropy_of(p + (h * c.rows + i) * c.n, 1, c.n) / (double)c.rows;
-        block_hold(&c.of[OUT_2], 0, 0, 0, h, sum, 1e-12);
+        block_check(&c.of[OUT_2], 0, 0, 0, h, sum, 1e-12);
     }
     if (c.kind == HEAD_ENTROPY) return;
     for (int64_t j = 0; j < c.n; j++) px += p[j] * q[j], size += fabs(p[j] * q[j]), same[j] = q[j];
     for (int64_t j = 0; j < c.n; j++) {
-        block_hold(&c.of[OUT_4], 0, 0, 0, j, p[j] * (q[j] - px) / T, 1e-14 * p[j] * (fabs(q[j]) + size) / T);
-        for (int64_t k = 0; k < c.n; k++) block_hold(&c.of[OUT_3], 0, 0, j, k, p[j] * ((j == k) - p[k]) / T, 1e-15 * p[j] / T);
+        block_check(&c.of[OUT_4], 0, 0, 0, j, p[j] * (q[j] - px) / T, 1e-14 * p[j] * (fabs(q[j]) + size) / T);
+        for (int64_t k = 0; k < c.n; k++) block_check(&c.of[OUT_3], 0, 0, j, k, p[j] * ((j == k) - p[k]) / T, 1e-15 * p[j] / T);
     }
     if (c.kind == JVP && attn_softmax_jvp(c.n, T, p, same, same, &calls_last)) finding("in place: %s", calls_last.message);
     for (int64_t j = 0; c.kind == JVP && j < c.n; j++)
         if (same[j] != block_get(&c.of[OUT_4], 0, 0, 0, j)) finding("in place: number %lld differs", (long long)j);
 }
 
-/* One query: everything between q and o. */
+/* Checks every step of one query, from q to o. */
 static void one_query(int64_t b, int64_t h, int64_t i, double *dk_norm)
 {
     const attn_shape *s = &c.problem.shape;
@@ -339,20 +339,20 @@ static void one_query(int64_t b, int64_t h, int64_t i, double *dk_norm)
         w[j] = !seen ? -INFINITY : score->softcap > 0 ? score->softcap * t : scale * raw, slope[j] = scale * (1 - t * t);
         most = fmax(most, w[j]);
         if (c.kind == DECOMPOSE)
-            block_hold(&c.of[OUT_1], b, h, i, j, raw, 1e-13), block_hold(&c.of[OUT_2], b, h, i, j, w[j], 1e-13);
+            block_check(&c.of[OUT_1], b, h, i, j, raw, 1e-13), block_check(&c.of[OUT_2], b, h, i, j, w[j], 1e-13);
     }
     for (int64_t j = 0; j < s->len_kv; j++) sum += most > -INFINITY ? exp(w[j] - most) : 0;
     const double lse = sum > 0 ? most + log(sum) : -INFINITY;
     for (int64_t j = 0; j < s->len_kv; j++) w[j] = sum > 0 ? exp(w[j] - lse) : 0;
     if (c.kind == DECOMPOSE)
-        block_hold(&c.of[OUT_4], b, h, i, 0, lse, 1e-13), block_hold(&c.of[OUT_5], b, h, i, 0, exp(lse), 1e-12 * exp(lse));
+        block_check(&c.of[OUT_4], b, h, i, 0, lse, 1e-13), block_check(&c.of[OUT_5], b, h, i, 0, exp(lse), 1e-12 * exp(lse));
     for (int64_t x = 0; x < s->dim_v; x++) {
         double o = 0;
         for (int64_t j = 0; j < s->len_kv; j++) o += w[j] * block_get(&c.of[V], b, g, j, x);
-        block_hold(&c.of[O], b, h, i, x, o, 1e-13);
+        block_check(&c.of[O], b, h, i, x, o, 1e-13);
     }
     for (int64_t j = 0; j < s->len_kv; j++) {
-        if (c.kind == DECOMPOSE) block_hold(&c.of[OUT_3], b, h, i, j, w[j], 1e-13);
+        if (c.kind == DECOMPOSE) block_check(&c.of[OUT_3], b, h, i, j, w[j], 1e-13);
         dP[j] = 0;
         for (int64_t x = 0; x < s->dim_v; x++)
             dP[j] += block_get(&c.of[c.of[GRAD_O].name ? GRAD_O : O], b, h, i, x) * block_get(&c.of[V], b, g, j, x);
@@ -360,14 +360,14 @@ static void one_query(int64_t b, int64_t h, int64_t i, double *dk_norm)
     }
     for (int64_t j = 0; c.kind == FLOW && j < s->len_kv; j++) {
         const int seen = !c.problem.mask.causal || j <= i;
-        block_hold(&c.of[OUT_1], b, h, i, j, seen ? dP[j] : 0, 1e-12),
-            block_hold(&c.of[OUT_2], b, h, i, j, w[j] * (dP[j] - delta), 1e-12);
+        block_check(&c.of[OUT_1], b, h, i, j, seen ? dP[j] : 0, 1e-12),
+            block_check(&c.of[OUT_2], b, h, i, j, w[j] * (dP[j] - delta), 1e-12);
         *dk_norm += w[j] * w[j] * (dP[j] - delta) * (dP[j] - delta);
     }
     for (int64_t x = 0; c.kind == FLOW && x < s->dim_qk; x++) {
         double dq = 0;
         for (int64_t j = 0; j < s->len_kv; j++) dq += w[j] * (dP[j] - delta) * slope[j] * block_get(&c.of[K], b, g, j, x);
-        block_hold(&c.of[OUT_3], b, h, i, x, dq, 1e-12);
+        block_check(&c.of[OUT_3], b, h, i, x, dq, 1e-12);
     }
 }
 
@@ -398,14 +398,14 @@ static void by_definition(void)
     if (c.kind == SOFTMAX || c.kind == LOG_SOFTMAX) one_softmax(0, c.temperature, c.gibbs_at);
     for (int64_t t = 0; c.kind == SWEEP && t < c.rows; t++) one_softmax(t, block_get(&c.of[IN_2], 0, 0, 0, t), NULL);
     if (c.kind == NUMBERS) by_numbers();
-    if (c.kind >= JACOBIAN && c.kind <= HEAD_ENTROPY) by_given();
+    if (c.kind >= JACOBIAN && c.kind <= HEAD_ENTROPY) check_given();
     if (c.kind == DECOMPOSE || c.kind == FLOW) by_attention();
     if (c.kind == VERIFY) by_differences();
 }
 
-/* ---- what is wrong ---- */
+/* ---- invalid calls ---- */
 
-static const char *spoil_softmax(void)
+static const char *corrupt_softmax(void)
 {
     static const double bad[] = {0, -1, NAN, INFINITY};
     draws *d = c.from;
@@ -417,7 +417,7 @@ static const char *spoil_softmax(void)
         if (c.kind == SWEEP && c.rows == 0) return NULL;
         if (c.kind == SWEEP) block_put(&c.of[IN_2], 0, 0, 0, c.rows - 1, bad[draw_below(d, 4)]);
         else c.temperature = bad[draw_below(d, 4)];
-        return "a temperature that cannot be";
+        return "an invalid temperature";
     case 2:
         if (!c.gibbs_at) return NULL;
         c.gibbs.struct_size = (size_t)draw_hostile(d) | 1 << 22;
@@ -429,8 +429,8 @@ static const char *spoil_softmax(void)
     }
 }
 
-/* What takes weights that are there already; NULL is rejected where something is read or written. */
-static const char *spoil_given(void)
+/* For the functions of given weights; NULL is rejected if something is read or written there. */
+static const char *corrupt_given(void)
 {
     static const double bad[] = {0, -1, NAN, INFINITY, -INFINITY};
     draws *d = c.from;
@@ -438,14 +438,14 @@ static const char *spoil_given(void)
     const int heads = c.kind == HEAD_ENTROPY, at = (int)draw_below(d, 4);
     static const int out[] = {OUT_3, OUT_4, OUT_2};
     if (at == 0) return *sizes[draw_below(d, heads ? 3 : 1)] = -1 - draw_below(d, 9), "a negative size";
-    if (at == 1 && !heads) return c.temperature = bad[draw_below(d, 5)], "a temperature that cannot be";
+    if (at == 1 && !heads) return c.temperature = bad[draw_below(d, 5)], "an invalid temperature";
     const int no = at == 2 ? (c.kind == JVP && draw_one_in(d, 2) ? IN_2 : IN_1) : out[c.kind - JACOBIAN];
     if (!c.p[no]) return NULL;
     c.p[no] = NULL;
     return "NULL";
 }
 
-static const char *spoil_attention(void)
+static const char *corrupt_attention(void)
 {
     draws *d = c.from;
     size_t *const sizes[] = {&c.steps.struct_size, &c.flow.struct_size, &c.found.struct_size};
@@ -460,21 +460,21 @@ static const char *spoil_attention(void)
         c.tensors.q.dtype = ATTN_F32;
         return "another type";
     case 3:
-        if (c.kind == VERIFY) return c.step = draw_one_in(d, 2) ? -1 : NAN, "a step that cannot be";
+        if (c.kind == VERIFY) return c.step = draw_one_in(d, 2) ? -1 : NAN, "an invalid step";
         if (c.kind == FLOW) return c.problem.dropout.probability = 0.5, "dropout";
         return NULL;
     case 4:
-        if (c.kind == VERIFY) return c.most = -1 - draw_below(d, 9), "fewer than no elements";
-        return calls_spoil_input(&c.tensors.k, &c.of[K], d, 1);
+        if (c.kind == VERIFY) return c.most = -1 - draw_below(d, 9), "a negative number of elements";
+        return calls_corrupt_input(&c.tensors.k, &c.of[K], d, 1);
     default:
-        return calls_spoil(&c.tensors.o, &c.of[O], d, 1, &c.of[V]);
+        return calls_corrupt(&c.tensors.o, &c.of[O], d, 1, &c.of[V]);
     }
 }
 
 static void reject(void)
 {
     if (c.kind == NUMBERS) return;
-    calls_rejected(&all, c.kind <= SWEEP ? spoil_softmax() : c.kind <= HEAD_ENTROPY ? spoil_given() : spoil_attention());
+    calls_rejected(&all, c.kind <= SWEEP ? corrupt_softmax() : c.kind <= HEAD_ENTROPY ? corrupt_given() : corrupt_attention());
 }
 
 void target_run(draws *from)

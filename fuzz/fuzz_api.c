@@ -79,7 +79,7 @@ _Noreturn void case_fail(const api_case *x, const char *what, ...)
 {
     char text[512];
     va_list arguments;
-    (void)x; /* it is the one that is printed */
+    (void)x; /* target_print prints it */
     va_start(arguments, what);
     vsnprintf(text, sizeof text, what, arguments);
     va_end(arguments);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_archive.c - fuzzes containers of tensors (target.h): tensors and texts are added, rejected and found again, beside a list
- * that says what there must be; written to files of each format, read and mapped again. */
+ * fuzz_archive.c - fuzzes containers of tensors (target.h): tensors and texts are added, rejected, removed and looked up, and
+ * checked against a list of what should be there; containers are written to files of each format, read and mapped. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <inttypes.h>
@@ -24,8 +24,8 @@ typedef struct entry {
     int rank;
     int64_t shape[ATTN_MAX_RANK];
     size_t bytes;
-    unsigned char *data; /* as it must be */
-    block lent;          /* what the container borrows; a name where there is one */
+    unsigned char *data; /* the expected bytes */
+    block borrowed;      /* the memory lent to the container */
 } entry;
 
 typedef struct text {
@@ -52,7 +52,7 @@ void target_print(void)
 
 /* ---- names ---- */
 
-/* A few letters of 1 to 4 bytes, with what formats have a meaning for; good: legal as a name. */
+/* Draws a few characters of 1 to 4 bytes, some with a special meaning in a format; with `good`, the text is valid UTF-8. */
 static void draw_text(char *to, size_t most, int good)
 {
     static const char *const letters[] = {
@@ -96,41 +96,41 @@ static void add_tensor(void)
     draw_text(e->name, sizeof e->name, 1);
     for (int i = 0; i < e->rank; i++) shape[i] = draw_below(d, e->rank > 4 ? 3 : 6);
     e->bytes = (size_t)elements(e->rank, shape) * attn_dtype_size(e->dtype);
-    e->lent = block_of("data", e->dtype, 0, 1, 1, 1, elements(e->rank, shape));
-    if (!block_allocate(&e->lent)) abort();
-    for (size_t i = 0; i < e->bytes; i++) e->lent.memory[i] = (unsigned char)draw_word(d);
+    e->borrowed = block_of("data", e->dtype, 0, 1, 1, 1, elements(e->rank, shape));
+    if (!block_allocate(&e->borrowed)) abort();
+    for (size_t i = 0; i < e->bytes; i++) e->borrowed.memory[i] = (unsigned char)draw_word(d);
     memcpy(e->shape, shape, sizeof e->shape);
     attn_dtype dtype = e->dtype;
     int rank = e->rank;
-    const void *lent = e->lent.memory;
+    const void *borrowed = e->borrowed.memory;
     if (tensor_named(name) >= 0) must = "a name that is taken";
     switch (draw_below(d, 18)) {
     case 0:
-        draw_text(e->name, sizeof e->name, 0), must = "a name that is no UTF-8";
+        draw_text(e->name, sizeof e->name, 0), must = "a name that is not UTF-8";
         break;
     case 1:
-        name = draw_one_in(d, 3) ? "" : draw_one_in(d, 2) ? "__metadata__" : NULL, must = "a name that cannot be";
+        name = draw_one_in(d, 3) ? "" : draw_one_in(d, 2) ? "__metadata__" : NULL, must = "an invalid name";
         break;
     case 2:
-        dtype = (attn_dtype)(draw_one_in(d, 2) ? 0 : 14 + draw_below(d, 99)), must = "a type that is none";
+        dtype = (attn_dtype)(draw_one_in(d, 2) ? 0 : 14 + draw_below(d, 99)), must = "an invalid type";
         break;
     case 3:
-        rank = draw_one_in(d, 2) ? -1 : ATTN_MAX_RANK + 1 + (int)draw_below(d, 99), must = "a rank that cannot be";
+        rank = draw_one_in(d, 2) ? -1 : ATTN_MAX_RANK + 1 + (int)draw_below(d, 99), must = "an invalid rank";
         break;
     case 4:
         if (rank == 0) break;
         shape[draw_below(d, rank)] = draw_one_in(d, 2) ? -1 : INT64_MAX;
-        must = "a size that cannot be";
+        must = "an invalid size";
         for (int i = 0; i < rank; i++)
-            if (shape[i] == INT64_MAX && attn_dtype_size(dtype) == 1) { /* bytes that can be, and are not here */
-                block_free(&e->lent);
+            if (shape[i] == INT64_MAX && attn_dtype_size(dtype) == 1) { /* 2^63 - 1 bytes are legal, but not available here */
+                block_free(&e->borrowed);
                 return;
             }
         break;
     case 5:
         if (own || e->bytes == 0) break;
-        lent = draw_one_in(d, 2) && attn_dtype_size(dtype) > 1 ? (const unsigned char *)lent + 1 : NULL,
-        must = "data that cannot be";
+        borrowed = draw_one_in(d, 2) && attn_dtype_size(dtype) > 1 ? (const unsigned char *)borrowed + 1 : NULL,
+        must = "invalid data";
         break;
     default:
         break;
@@ -138,30 +138,31 @@ static void add_tensor(void)
     memset(&last, 0x55, sizeof last);
     const int64_t before = attn_archive_count(c.archive);
     const attn_status status = own ? attn_archive_allocate(c.archive, name, dtype, rank, shape, &data, &last)
-                                   : attn_archive_add(c.archive, name, dtype, rank, shape, lent, &last);
+                                   : attn_archive_add(c.archive, name, dtype, rank, shape, borrowed, &last);
     check_error(status, &last);
-    if (must && status == ATTN_OK) finding("%s, and it is added", must);
-    if (!must && status != ATTN_OK) finding("what keeps the rules is rejected: %s", last.message);
-    if (attn_archive_count(c.archive) != before + (status == ATTN_OK)) finding("another number of tensors");
+    if (must && status == ATTN_OK) finding("%s, but the tensor is added", must);
+    if (!must && status != ATTN_OK) finding("a valid tensor is rejected: %s", last.message);
+    if (attn_archive_count(c.archive) != before + (status == ATTN_OK)) finding("the number of tensors is wrong");
     if (status != ATTN_OK) {
         target_rejected++;
-        block_free(&e->lent);
+        block_free(&e->borrowed);
         return;
     }
-    if (draw_one_in(d, 8)) { /* out again, and in */
-        if (attn_archive_remove(c.archive, name, &last) != ATTN_OK) finding("what is there is not removed: %s", last.message);
-        if (attn_archive_remove(c.archive, name, NULL) == ATTN_OK) finding("what is not there is removed");
-        if (attn_archive_count(c.archive) != before || attn_archive_find(c.archive, name)) finding("what is removed is there");
+    if (draw_one_in(d, 8)) { /* removed, and added again */
+        if (attn_archive_remove(c.archive, name, &last) != ATTN_OK) finding("an existing tensor is not removed: %s", last.message);
+        if (attn_archive_remove(c.archive, name, NULL) == ATTN_OK) finding("a missing tensor is removed");
+        if (attn_archive_count(c.archive) != before || attn_archive_find(c.archive, name))
+            finding("a removed tensor is still there");
         if ((own ? attn_archive_allocate(c.archive, name, dtype, rank, shape, &data, &last)
-                 : attn_archive_add(c.archive, name, dtype, rank, shape, lent, &last)) != ATTN_OK)
-            finding("a name is not free again: %s", last.message);
+                 : attn_archive_add(c.archive, name, dtype, rank, shape, borrowed, &last)) != ATTN_OK)
+            finding("the name of a removed tensor is rejected: %s", last.message);
     }
     e->data = malloc(e->bytes + 1);
     if (!e->data) abort();
-    if (e->bytes) memcpy(e->data, e->lent.memory, e->bytes);
+    if (e->bytes) memcpy(e->data, e->borrowed.memory, e->bytes);
     for (size_t i = 0; own && i < e->bytes; i++)
-        if (((unsigned char *)data)[i] != 0) finding("memory that is not zeroed");
-    if (own && (!data || (uintptr_t)data % 64)) finding("memory at %p", data);
+        if (((unsigned char *)data)[i] != 0) finding("memory is not zeroed");
+    if (own && (!data || (uintptr_t)data % 64)) finding("memory is NULL or misaligned: %p", data);
     if (own && e->bytes) memcpy(data, e->data, e->bytes);
     c.count++;
 }
@@ -178,7 +179,7 @@ static void set_text(void)
     const attn_status status = attn_archive_set_metadata(c.archive, key, t.value, &last);
     check_error(status, &last);
     if (good && key && status != ATTN_OK) finding("a text is rejected: %s", last.message);
-    if ((!good || !key) && status == ATTN_OK) finding("a text that is no UTF-8 is taken");
+    if ((!good || !key) && status == ATTN_OK) finding("an invalid text is accepted");
     if (status != ATTN_OK) return;
     int at = 0;
     while (at < c.text_count && strcmp(c.texts[at].key, t.key) != 0) at++;
@@ -186,31 +187,32 @@ static void set_text(void)
     if (at == c.text_count) c.text_count++;
 }
 
-/* ---- what there must be ---- */
+/* ---- expected contents ---- */
 
-static void hold_tensors(const attn_archive *archive, const char *what)
+static void check_tensors(const attn_archive *archive, const char *what)
 {
     if (attn_archive_count(archive) != c.count)
         finding("%s: %lld tensors, not %d", what, (long long)attn_archive_count(archive), c.count);
     for (int64_t i = 0; i < c.count; i++) {
         const attn_archive_tensor *t = attn_archive_at(archive, i), *before = attn_archive_at(archive, i - 1);
         const int at = tensor_named(t->name);
-        if (at < 0) finding("%s: a tensor '%s'", what, t->name);
+        if (at < 0) finding("%s: an unexpected tensor '%s'", what, t->name);
         const entry *e = &c.tensors[at];
-        if (before && strcmp(before->name, t->name) >= 0) finding("%s: '%s' stands after '%s'", what, t->name, before->name);
+        if (before && strcmp(before->name, t->name) >= 0) finding("%s: '%s' is listed after '%s'", what, t->name, before->name);
         if (attn_archive_find(archive, t->name) != t) finding("%s: '%s' is not found", what, t->name);
         if (t->dtype != e->dtype || t->rank != e->rank || t->bytes != e->bytes ||
             memcmp(t->shape, e->shape, (size_t)e->rank * sizeof *e->shape) != 0)
-            finding("%s: '%s' has another shape", what, t->name);
+            finding("%s: '%s' has the wrong type, rank, shape or size", what, t->name);
         if (e->bytes && ((uintptr_t)t->data % attn_dtype_size(t->dtype) || memcmp(t->data, e->data, e->bytes) != 0))
-            finding("%s: '%s' has other numbers", what, t->name);
+            finding("%s: '%s' is misaligned or has the wrong bytes", what, t->name);
     }
-    const int64_t far = draw_hostile(c.from);
-    if ((far < 0 || far >= c.count) && attn_archive_at(archive, far)) finding("%s: a tensor number %lld", what, (long long)far);
-    if (attn_archive_find(archive, "nobody")) finding("%s: nobody is found", what);
+    const int64_t hostile = draw_hostile(c.from);
+    if ((hostile < 0 || hostile >= c.count) && attn_archive_at(archive, hostile))
+        finding("%s: there is a tensor %lld", what, (long long)hostile);
+    if (attn_archive_find(archive, "nobody")) finding("%s: a missing name is found", what);
 }
 
-static void hold_texts(const attn_archive *archive, const char *what)
+static void check_texts(const attn_archive *archive, const char *what)
 {
     if (attn_archive_metadata_count(archive) != c.text_count)
         finding("%s: %lld texts, not %d", what, (long long)attn_archive_metadata_count(archive), c.text_count);
@@ -219,13 +221,13 @@ static void hold_texts(const attn_archive *archive, const char *what)
         const attn_metadata *m = attn_archive_metadata_at(archive, i), *before = attn_archive_metadata_at(archive, i - 1);
         if (!value || strcmp(value, c.texts[i].value) != 0)
             finding("%s: '%s' is '%s'", what, c.texts[i].key, value ? value : "NULL");
-        if (before && strcmp(before->key, m->key) >= 0) finding("%s: '%s' stands after '%s'", what, m->key, before->key);
+        if (before && strcmp(before->key, m->key) >= 0) finding("%s: '%s' is listed after '%s'", what, m->key, before->key);
     }
 }
 
 /* ---- files ---- */
 
-/* What `bytes` of a file are; to be freed. */
+/* The contents of a file; free() them. */
 static unsigned char *slurp(const char *path, size_t *bytes)
 {
     unsigned char *all = malloc(1 << 20);
@@ -243,7 +245,7 @@ static void write_and_read(void)
     char folder[] = "/tmp/fuzz_archive_XXXXXX", path[64], nowhere[96];
     attn_unfinished unfinished = {.there = 0};
     attn_archive *read = NULL;
-    int narrow = 0; /* what NumPy has no type for, or zip no name */
+    int narrow = 0; /* a type that NumPy lacks, or a name that zip lacks */
     for (int i = 0; i < c.count; i++) narrow |= c.tensors[i].dtype == ATTN_BF16 || (format == 1 && strchr(c.tensors[i].name, 1));
     if (!mkdtemp(folder)) return;
     snprintf(path, sizeof path, "%s/x.%s", folder, formats[format]), snprintf(nowhere, sizeof nowhere, "%s/y/x.npz", folder);
@@ -251,41 +253,41 @@ static void write_and_read(void)
     const attn_status status =
         watched ? attn_archive_write_watched(c.archive, path, &unfinished, &last) : attn_archive_write(c.archive, path, &last);
     check_error(status, &last);
-    if (unfinished.there) finding("a file is left unfinished");
+    if (unfinished.there) finding("an unfinished file is left");
     attn_unfinished_remove(&unfinished), attn_unfinished_remove(NULL);
     const int must = format == 2 ? c.count == 1 && !narrow : format == 0 || !narrow;
-    if (must != (status == ATTN_OK)) finding("written to %s: status %d: %s", formats[format], (int)status, last.message);
-    if ((status == ATTN_OK) != !access(path, F_OK)) finding("status %d, and a file: %d", (int)status, !access(path, F_OK));
+    if (must != (status == ATTN_OK)) finding("writing %s: unexpected status %d: %s", formats[format], (int)status, last.message);
+    if ((status == ATTN_OK) != !access(path, F_OK)) finding("status %d, but file exists: %d", (int)status, !access(path, F_OK));
     if (status == ATTN_OK && format < 2) {
         const int mapped = draw_one_in(c.from, 2);
         if ((mapped ? attn_archive_map : attn_archive_read)(&read, path, &last))
-            finding("what was written is not read: %s", last.message);
-        hold_tensors(read, path), hold_texts(read, path);
+            finding("a written file is not read: %s", last.message);
+        check_tensors(read, path), check_texts(read, path);
         attn_archive_destroy(read);
         size_t bytes, copied;
         unsigned char *all = slurp(path, &bytes);
         if (attn_archive_read_memory(&read, "x", all, bytes, &last))
-            finding("what was written is not read from memory: %s", last.message);
-        hold_tensors(read, "memory"), hold_texts(read, "memory");
+            finding("a written file is not read from memory: %s", last.message);
+        check_tensors(read, "memory"), check_texts(read, "memory");
         attn_archive_destroy(read);
-        if (bytes && attn_archive_read_memory(&read, "x", all, bytes - 1, &last) == ATTN_OK) finding("a byte less is read too");
+        if (bytes && attn_archive_read_memory(&read, "x", all, bytes - 1, &last) == ATTN_OK) finding("a truncated file is read");
         if ((watched ? attn_file_write_watched(path, all, bytes / 2, &unfinished, &last)
                      : attn_file_write(path, all, bytes / 2, &last)))
-            finding("bytes are not written: %s", last.message);
+            finding("attn_file_write fails: %s", last.message);
         unsigned char *half = slurp(path, &copied);
-        if (copied != bytes / 2 || memcmp(half, all, copied) != 0) finding("other bytes are written");
+        if (copied != bytes / 2 || memcmp(half, all, copied) != 0) finding("the wrong bytes are written");
         free(all), free(half);
     } else if (status == ATTN_OK) {
-        if (attn_archive_read(&read, path, &last)) finding("what was written is not read: %s", last.message);
+        if (attn_archive_read(&read, path, &last)) finding("a written file is not read: %s", last.message);
         const attn_archive_tensor *t = attn_archive_find(read, "x");
         if (!t || t->bytes != c.tensors[0].bytes || (t->bytes && memcmp(t->data, c.tensors[0].data, t->bytes) != 0))
-            finding("%s has another tensor", path);
+            finding("%s has the wrong tensor", path);
         attn_archive_destroy(read);
     }
     if (attn_archive_write(c.archive, nowhere, &last) == ATTN_OK || attn_file_write(nowhere, "", 0, &last) == ATTN_OK)
-        finding("a file in no folder");
+        finding("a file is written in a folder that does not exist");
     read = (attn_archive *)(void *)&last;
-    if (attn_archive_read(&read, nowhere, &last) != ATTN_ERR_IO || read) finding("a file that there is not is read");
+    if (attn_archive_read(&read, nowhere, &last) != ATTN_ERR_IO || read) finding("a file that does not exist is read");
     (void)unlink(path);
     if (rmdir(folder)) finding("something is left in %s", folder);
 }
@@ -295,13 +297,13 @@ void target_run(draws *from)
     memset(&c, 0, sizeof c);
     c.from = from;
     if (attn_archive_create(&c.archive, &last)) finding("no container: %s", last.message);
-    if (attn_archive_create(NULL, &last) != ATTN_ERR_ARGUMENT) finding("a container in no place");
+    if (attn_archive_create(NULL, &last) != ATTN_ERR_ARGUMENT) finding("a container is created without a place for it");
     for (int64_t steps = draw_below(from, STEPS_MOST); steps > 0; steps--) (draw_one_in(from, 3) ? set_text : add_tensor)();
     target_drawn();
-    hold_tensors(c.archive, "as it was made"), hold_texts(c.archive, "as it was made");
+    check_tensors(c.archive, "after creation"), check_texts(c.archive, "after creation");
     if (draw_one_in(from, 6)) write_and_read();
     target_ran++;
     attn_archive_destroy(c.archive);
     attn_archive_destroy(NULL);
-    for (int i = 0; i < c.count; i++) free(c.tensors[i].data), block_free(&c.tensors[i].lent);
+    for (int i = 0; i < c.count; i++) free(c.tensors[i].data), block_free(&c.tensors[i].borrowed);
 }

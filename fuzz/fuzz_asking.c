@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_asking.c - fuzzes what can be asked (target.h): texts of values that are none, rows of tables past their end, structs of
- * other programs, shorter and longer than these, and options resolved. */
+ * fuzz_asking.c - fuzzes queries (target.h): names of invalid values, rows past the end of tables, structs of other versions,
+ * shorter and longer than these, and resolved options. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ void target_print(void)
 
 static void text(const char *s)
 {
-    if (!s || !memchr(s, 0, 256) || strchr(s, '\n')) finding("no line of text");
+    if (!s || !memchr(s, 0, 256) || strchr(s, '\n')) finding("not a line of text");
 }
 
 static attn_linear_plan *plan;
@@ -49,8 +49,8 @@ static attn_status ask(void *to, attn_error *error)
     }
 }
 
-/* What is filled in goes as far as the struct of the program does, and no further. */
-static void ask_for(size_t whole)
+/* A struct is filled up to the caller's struct_size and no further. */
+static void query_struct(size_t whole)
 {
     const size_t size = draw_one_in(c.from, 3)   ? whole + 8 * (size_t)draw_below(c.from, 9)
                         : draw_one_in(c.from, 2) ? whole
@@ -61,7 +61,7 @@ static void ask_for(size_t whole)
     memset(to, 0x5A, size), memset(&error, 0x55, sizeof error);
     const int fits = size >= sizeof size;
     size_t given = draw_one_in(c.from, 8) ? (size_t)draw_hostile(c.from) | 1 << 22 : size;
-    if (!fits) given = 0; /* not even its size */
+    if (!fits) given = 0; /* not even its struct_size fits */
     if (fits) memcpy(to, &given, sizeof given);
     else {
         free(to);
@@ -72,10 +72,10 @@ static void ask_for(size_t whole)
     memcpy(before, to, fits ? size : sizeof given);
     const attn_status status = ask(to, &error);
     check_error(status, &error);
-    if (status != ATTN_OK && memcmp(before, to, fits ? size : sizeof given) != 0) finding("rejected, and filled in");
+    if (status != ATTN_OK && memcmp(before, to, fits ? size : sizeof given) != 0) finding("rejected, but filled in");
     if (status == ATTN_OK && given != size) finding("a struct of %zu bytes is filled in", given);
     for (size_t i = whole; status == ATTN_OK && i < size; i++)
-        if (to[i] != 0) finding("byte %zu, which nobody knows, is %d", i, to[i]);
+        if (to[i] != 0) finding("byte %zu, past the known struct, is %d", i, to[i]);
     if (status == ATTN_OK) target_ran++;
     else target_rejected++;
     free(to), free(before);
@@ -112,9 +112,9 @@ void target_run(draws *from)
     text(attn_status_string((attn_status)none)), text(attn_dtype_name((attn_dtype)none)), text(attn_isa_name((attn_isa)none)),
         text(attn_version());
     if ((none <= 0 || none > ATTN_U64) && attn_dtype_size((attn_dtype)none) != 0) finding("type %d has a size", none);
-    if (attn_features_count((attn_features)none, 3, 5) < 0) finding("features that are none");
+    if (attn_features_count((attn_features)none, 3, 5) < 0) finding("invalid features have a negative count");
     if (c.kind == LINEAR_PLAN) draw_plan();
     if (c.kind == RESOLVE && draw_one_in(from, 4)) c.options.threads = none, c.options.isa = (attn_isa)draw_hostile(from);
-    ask_for(sizes[c.kind]);
+    query_struct(sizes[c.kind]);
     attn_linear_plan_destroy(plan);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_bilinear.c - fuzzes metrics and bilinear forms (target.h; calls.h) against loops in double; inverses and eigenvalues against
- * what they must satisfy; and attention with a metric against a general score. */
+ * fuzz_bilinear.c - fuzzes metrics and bilinear forms (target.h; calls.h) against loops in double, inverses and eigenvalues against
+ * their defining properties, and attention with a metric against a general score. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -157,7 +157,7 @@ static void draw_case(void)
         break;
     case CHECK:
         make(IN_1, "g", dim, dim);
-        for (int64_t a = 0; a < dim; a++) /* many are symmetric, and some definite */
+        for (int64_t a = 0; a < dim; a++) /* often symmetric, sometimes definite */
             for (int64_t b = 0; b <= a && !draw_one_in(d, 40); b++)
                 block_put(&c.of[IN_1], 0, 0, b, a, block_get(&c.of[IN_1], 0, 0, a, b) + (a == b) * (double)draw_below(d, 20));
         break;
@@ -203,9 +203,9 @@ static void draw_case(void)
     place();
 }
 
-/* ---- by definition ---- */
+/* ---- expected results ---- */
 
-/* Element [i][j] of a block; of a vector [j]. */
+/* Element [i][j] of a block; a vector is row 0. */
 static double in(int at, int64_t i, int64_t j) { return block_get(&c.of[at], 0, 0, i, j); }
 static double form(const double *u, const double *v, int g, double *size)
 {
@@ -215,10 +215,10 @@ static double form(const double *u, const double *v, int g, double *size)
     return sum;
 }
 
-/* What an output must be: sums over matrices, each a case of  to[x][y] = sum_st L[.][.] M[.][.] N[.][.], with what it may lose. */
-static void hold_sum(int at, int64_t x, int64_t y, double exact, double size)
+/* Every output is a sum  to[x][y] = sum_st L[.][.] M[.][.] N[.][.]; `size` is the sum of absolute terms, which bounds the error. */
+static void check_sum(int at, int64_t x, int64_t y, double exact, double size)
 {
-    block_hold(&c.of[at], 0, 0, x, y, exact, 64 * 0x1p-53 * (double)(c.dim + c.count + c.other + 4) * size);
+    block_check(&c.of[at], 0, 0, x, y, exact, 64 * 0x1p-53 * (double)(c.dim + c.count + c.other + 4) * size);
 }
 
 static void by_pairs(void)
@@ -234,7 +234,7 @@ static void by_pairs(void)
             for (int64_t a = 0; a < dim; a++) u[a] = in(IN_1, i, a), v[a] = in(IN_2, other, a);
             if (c.kind == FORM || c.kind == BATCH) {
                 const double exact = form(u, v, IN_3, &size);
-                hold_sum(OUT_1, batch ? i : 0, batch ? j : i, exact, size);
+                check_sum(OUT_1, batch ? i : 0, batch ? j : i, exact, size);
                 continue;
             }
             const double grad = batch ? in(IN_4, i, j) : in(IN_4, 0, i);
@@ -247,9 +247,9 @@ static void by_pairs(void)
         }
     if (c.kind == FORM || c.kind == BATCH) return;
     for (int64_t a = 0; a < dim; a++) {
-        for (int64_t i = 0; i < n; i++) hold_sum(OUT_1, i, a, gu[i][a], su[i][a]);
-        for (int64_t i = 0; i < (batch ? m : n); i++) hold_sum(OUT_2, i, a, gv[i][a], sv[i][a]);
-        for (int64_t b = 0; b < dim; b++) hold_sum(OUT_3, a, b, gg[a][b], sg[a][b]);
+        for (int64_t i = 0; i < n; i++) check_sum(OUT_1, i, a, gu[i][a], su[i][a]);
+        for (int64_t i = 0; i < (batch ? m : n); i++) check_sum(OUT_2, i, a, gv[i][a], sv[i][a]);
+        for (int64_t b = 0; b < dim; b++) check_sum(OUT_3, a, b, gg[a][b], sg[a][b]);
     }
 }
 
@@ -258,20 +258,20 @@ static void by_vectors(void)
     double v[DIM_MOST], size;
     for (int64_t i = 0; i < c.count; i++) {
         for (int64_t a = 0; a < c.dim; a++) v[a] = in(IN_1, i, a);
-        if (c.kind == QUADRATIC) size = 0, hold_sum(OUT_1, 0, i, form(v, v, IN_2, &size), size);
+        if (c.kind == QUADRATIC) size = 0, check_sum(OUT_1, 0, i, form(v, v, IN_2, &size), size);
         double sum = 0;
         size = 0;
         for (int64_t a = 0; a < c.dim; a++)
             sum += v[a] * in(IN_2, c.kind == INNER ? i : 0, a), size += fabs(v[a] * in(IN_2, c.kind == INNER ? i : 0, a));
         const double by = c.metric && strcmp(c.metric, "scaled") != 0 ? 1 : sqrt((double)c.dim);
-        if (c.kind == INNER) hold_sum(OUT_1, 0, i, sum / by, size / by);
+        if (c.kind == INNER) check_sum(OUT_1, 0, i, sum / by, size / by);
         for (int64_t a = 0; c.kind != INNER && c.kind != QUADRATIC && a < c.dim; a++) {
             double to = 0, reach = 0;
             for (int64_t b = 0; b < c.dim; b++) {
                 const double term = c.kind == INDEX_BACKWARD ? in(IN_2, b, a) * in(IN_3, i, b) : in(IN_2, a, b) * v[b];
                 to += term, reach += fabs(term);
             }
-            hold_sum(OUT_1, i, a, to, reach);
+            check_sum(OUT_1, i, a, to, reach);
         }
     }
     for (int64_t a = 0; c.kind == INDEX_BACKWARD && a < c.dim; a++)
@@ -279,7 +279,7 @@ static void by_vectors(void)
             double sum = 0, reach = 0;
             for (int64_t i = 0; i < c.count; i++)
                 sum += in(IN_3, i, a) * in(IN_1, i, b), reach += fabs(in(IN_3, i, a) * in(IN_1, i, b));
-            hold_sum(OUT_2, a, b, sum, reach);
+            check_sum(OUT_2, a, b, sum, reach);
         }
 }
 
@@ -302,11 +302,11 @@ static void by_matrices(void)
                     const double term = in(IN_1, x, a) * in(IN_2, x, y) * in(IN_1, b, y);
                     sum -= term, size += fabs(term);
                 }
-            hold_sum(OUT_1, a, b, sum, size);
+            check_sum(OUT_1, a, b, sum, size);
         }
 }
 
-/* g inverse = 1, as far as the condition allows. */
+/* g inverse = 1, within the condition number. */
 static void by_products(void)
 {
     double most = 0, most_inverse = 0;
@@ -323,17 +323,18 @@ static void by_products(void)
         }
 }
 
-/* Eigenvalues add up to the trace and their extremes hold all Rayleigh quotients. */
+/* The extreme eigenvalues bound the trace over dim and every Rayleigh quotient. */
 static void by_quotients(void)
 {
     const attn_metric_properties *p = &c.properties;
-    double most = 0, skew = 0, trace = 0;
+    double most = 0, asymmetry = 0, trace = 0;
     for (int64_t a = 0; a < c.dim; a++)
         for (int64_t b = 0; b < c.dim; b++)
-            most = fmax(most, fabs(in(IN_1, a, b))), skew = fmax(skew, fabs(in(IN_1, a, b) - in(IN_1, b, a)));
+            most = fmax(most, fabs(in(IN_1, a, b))), asymmetry = fmax(asymmetry, fabs(in(IN_1, a, b) - in(IN_1, b, a)));
     for (int64_t a = 0; a < c.dim; a++) trace += in(IN_1, a, a);
     const double off = 1e-13 * (double)(c.dim * c.dim) * most, limit = (c.tolerance > 0 ? c.tolerance : 1e-6) * most;
-    if (p->symmetric != (skew <= limit) && fabs(skew - limit) > off) finding("symmetric: %d, skew %g", p->symmetric, skew);
+    if (p->symmetric != (asymmetry <= limit) && fabs(asymmetry - limit) > off)
+        finding("symmetric: %d, skew %g", p->symmetric, asymmetry);
     if (p->valid != (p->symmetric && p->positive_definite)) finding("valid: %d", p->valid);
     if (trace < (double)c.dim * p->min_eigenvalue - off || trace > (double)c.dim * p->max_eigenvalue + off)
         finding("a trace of %g, eigenvalues %g to %g", trace, p->min_eigenvalue, p->max_eigenvalue);
@@ -368,7 +369,7 @@ static void by_definition(void)
     if (c.kind == LOWER || c.kind == RAISE || c.kind == INDEX_BACKWARD || c.kind == QUADRATIC || c.kind == INNER) by_vectors();
 }
 
-/* ---- what is wrong ---- */
+/* ---- invalid calls ---- */
 
 static void reject(void)
 {
@@ -380,8 +381,8 @@ static void reject(void)
     switch (draw_below(d, 4)) {
     case 0:
         if (c.kind == ATTENTION) break;
-        if (draw_one_in(d, 2) && counted) c.count = calls_bad_size(d), must = "a count that cannot be";
-        else c.dim = draw_one_in(d, 3) ? 0 : calls_bad_size(d), must = "a dim that cannot be";
+        if (draw_one_in(d, 2) && counted) c.count = calls_bad_size(d), must = "an invalid count";
+        else c.dim = draw_one_in(d, 3) ? 0 : calls_bad_size(d), must = "an invalid dim";
         break;
     case 1:
         if (!c.of[at].name || (at >= OUT_1 && (c.kind == INDEX_BACKWARD || c.kind == FORM_BACKWARD || c.kind == BATCH_BACKWARD)))
@@ -390,19 +391,19 @@ static void reject(void)
         c.p[at] = NULL, must = "NULL";
         break;
     case 2:
-        if (c.kind == SCALED) c.scale = NAN, must = "a scale that is no number";
-        if (c.kind == CHECK) c.tolerance = draw_one_in(d, 2) ? -1 : NAN, must = "a tolerance that cannot be";
-        if (c.kind == INNER) c.metric = draw_one_in(d, 2) ? "" : "scaled ", must = "a metric that is none";
+        if (c.kind == SCALED) c.scale = NAN, must = "a scale that is NaN";
+        if (c.kind == CHECK) c.tolerance = draw_one_in(d, 2) ? -1 : NAN, must = "an invalid tolerance";
+        if (c.kind == INNER) c.metric = draw_one_in(d, 2) ? "" : "scaled ", must = "an unknown metric";
         if (c.kind == INVERSE || c.kind == CHECK)
             block_put(&c.of[IN_1], 0, 0, c.dim - 1, 0, draw_one_in(d, 2) ? NAN : INFINITY), must = "a number that is not finite";
-        if (c.kind == ATTENTION) c.problem.score.kind = ATTN_SCORE_COSINE, must = "a kind of score of its own";
+        if (c.kind == ATTENTION) c.problem.score.kind = ATTN_SCORE_COSINE, must = "a score kind set by the caller";
         break;
     default:
         if (c.kind == CHECK) c.properties.struct_size = (size_t)draw_hostile(d) | 1 << 22, must = "a struct of megabytes";
-        if (c.kind == ATTENTION) c.tensors.score_matrix = block_in(&c.of[IN_4]), must = "a matrix of its own";
-        for (int64_t a = 0; c.kind == INVERSE && a < c.dim; a++) /* two rows alike, or one of zeros */
+        if (c.kind == ATTENTION) c.tensors.score_matrix = block_in(&c.of[IN_4]), must = "a score matrix set by the caller";
+        for (int64_t a = 0; c.kind == INVERSE && a < c.dim; a++) /* two equal rows, or a row of zeros */
             block_put(&c.of[IN_1], 0, 0, 0, a, c.dim > 1 ? block_get(&c.of[IN_1], 0, 0, c.dim - 1, a) : 0),
-                must = "a matrix that is singular";
+                must = "a singular matrix";
     }
     calls_rejected(&all, must);
     c.scale = scale, c.tolerance = tolerance, c.metric = metric, c.problem.score.kind = ATTN_SCORE_DOT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_cache.c - fuzzes attn_cache_append, attn_cache_attend and attn_quantise (target.h; cache_case.h): steps of tokens into a
- * cache whose every byte is known, which attention reads as a dense copy of it is read, whatever the threads, pages and entries
- * beside. */
+ * cache whose every byte is checked; attention over it equals attention over a dense copy, for any threads, pages and other batch
+ * entries. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -33,7 +33,7 @@ void target_print(void)
     blocks_print(c.of, C_BLOCKS);
 }
 
-/* The cache is, byte by byte, what it must be. */
+/* Checks every byte of the cache. */
 static void check_cache(const char *what)
 {
     for (int t = 0; t < C_OWN; t++)
@@ -60,7 +60,7 @@ static int attend(const attn_options *options, unsigned char canary)
     return status == ATTN_OK;
 }
 
-/* Tokens that are in the rope's tables. */
+/* Whether all tokens are within the rope's tables. */
 static int has_angles(void)
 {
     int all = 1;
@@ -69,7 +69,7 @@ static int has_angles(void)
     return all;
 }
 
-/* The lengths as before the step, so that it can be done again. */
+/* Restores the lengths from before the step, so that it can be repeated. */
 static void take_back(void) { memcpy(c.of[C_LENGTHS].memory, c.lengths, c.of[C_LENGTHS].bytes); }
 
 /* ---- the same attention over a dense copy ---- */
@@ -91,7 +91,7 @@ static double *of_rows(const block *b, const block *scale, int64_t entry, int64_
     return all;
 }
 
-/* Rows of the cache as they lie there, one after the other. */
+/* A dense copy of the cache's rows, in the cache's type. */
 static void *copy_rows(const block *b, int64_t entry, int64_t rows)
 {
     unsigned char *all = malloc((size_t)(b->shape[1] * rows * b->shape[3]) * b->element + 1), *to = all;
@@ -105,8 +105,8 @@ static void *copy_rows(const block *b, int64_t entry, int64_t rows)
     return all;
 }
 
-/* What decode may lose where i8 meets whole numbers (docs/numerics.md): of a score, and of channel x of O.  K and V as they are
- * meant. */
+/* Error bounds of decoding with integer products of i8 (docs/numerics.md): for a score, and for channel x of O.  K and V are
+ * dequantised. */
 static double lost_score(const double *q, const double *k, int64_t total)
 {
     const int64_t dim = c.cache.dim_qk;
@@ -136,8 +136,8 @@ static double lost_value(int64_t e, int64_t g, int64_t x, const double *w, const
     return 2 * score * size + 1.01 * 0x1p-24 * most * whole + 64 * (double)total * (double)FLT_TRUE_MIN;
 }
 
-/* Entry e by definition. */
-static void hold_entry(int64_t e, const double *q, int64_t count, int64_t total)
+/* Checks entry e against ref/. */
+static void compare_entry(int64_t e, const double *q, int64_t count, int64_t total)
 {
     const attn_cache *k = &c.cache;
     const int64_t heads = c.problem.shape.heads_q, offset = total - count;
@@ -176,15 +176,15 @@ static void hold_entry(int64_t e, const double *q, int64_t count, int64_t total)
         const int64_t h = at / count, g = h / (heads / k->heads_kv), row = at % count;
         const double *values = V + g * total * k->dim_v, lost = lost_score(q + at * k->dim_qk, K + g * total * k->dim_qk, total);
         for (int64_t x = 0; x < k->dim_v; x++)
-            block_hold(&c.of[C_O], e, h, row, x, o[at * k->dim_v + x],
-                       bounds.O[at * k->dim_v + x] + lost_value(e, g, x, w + at * total, values, total, lost));
-        if (c.of[C_LSE].name) block_hold(&c.of[C_LSE], e, h, row, 0, lse[at], bounds.lse[at] + lost);
+            block_check(&c.of[C_O], e, h, row, x, o[at * k->dim_v + x],
+                        bounds.O[at * k->dim_v + x] + lost_value(e, g, x, w + at * total, values, total, lost));
+        if (c.of[C_LSE].name) block_check(&c.of[C_LSE], e, h, row, 0, lse[at], bounds.lse[at] + lost);
     }
     ref_bounds_free(&bounds);
     free(K), free(V), free(o), free(lse), free(s), free(w);
 }
 
-/* Entry e by itself over dense keys: the same bits.  Rows that are not real are 0. */
+/* Entry e alone over a dense copy must have the same bits; rows past its tokens must be 0. */
 static void check_entry(int64_t e)
 {
     const attn_cache *k = &c.cache;
@@ -193,8 +193,7 @@ static void check_entry(int64_t e)
     for (int64_t h = 0; h < heads; h++)
         for (int64_t t = count; t < c.tokens.len; t++)
             for (int64_t x = 0; x < k->dim_v; x++)
-                if (block_get(o, e, h, t, x) != 0)
-                    finding("o[%d,%d,%d] of a token that is not real is not 0", (int)e, (int)h, (int)t);
+                if (block_get(o, e, h, t, x) != 0) finding("o[%d,%d,%d] past the entry's tokens is not 0", (int)e, (int)h, (int)t);
     if (count == 0) return;
     double *q = of_rows(&c.of[C_Q], NULL, e, heads, count, 0);
     unsigned char *queries = malloc((size_t)(heads * count * k->dim_qk) * 8 + 1),
@@ -209,7 +208,7 @@ static void check_entry(int64_t e)
         const attn_output to = {rotated, c.of[C_Q].dtype, {0, 0, 0, 0}};
         for (int64_t t = 0; t < count; t++) positions[t] = c.lengths[e] + t;
         if (!rotated || attn_rope_apply(k->rope, shape, &from, &places, &to, &last))
-            finding("queries are not rotated: %s", last.message);
+            finding("attn_rope_apply rejects queries: %s", last.message);
         (void)attn_convert(heads * count * k->dim_qk, rotated, c.of[C_Q].dtype, q, ATTN_F64, NULL);
         free(queries);
         queries = rotated;
@@ -236,16 +235,16 @@ static void check_entry(int64_t e)
         for (int64_t i = 0; i < count; i++)
             for (int64_t x = 0; x < k->dim_v; x++, was += o->element)
                 if (memcmp(block_at(o, e, h, i, x), was, o->element) != 0)
-                    finding("o[%d,%d,%d,%d] is %.17g, and has other bits over a dense copy", (int)e, (int)h, (int)i, (int)x,
+                    finding("o[%d,%d,%d,%d] is %.17g, with other bits over a dense copy", (int)e, (int)h, (int)i, (int)x,
                             block_get(o, e, h, i, x));
-    hold_entry(e, q, count, total);
+    compare_entry(e, q, count, total);
     attn_plan_destroy(plan);
     for (int i = C_K; i <= C_V_SCALE; i++) free(copies[i]);
     free(workspace), free(q), free(queries), free(got);
 }
 
-/* The step in two, which with options.invariant has the same bits. */
-static void in_two(void)
+/* The step in two parts, which must have the same bits under options.invariant. */
+static void run_in_two_parts(void)
 {
     const int64_t len = c.tokens.len, first = draw_below(c.from, len + 1);
     int64_t now[BATCH_MOST] = {0}, then[BATCH_MOST] = {0};
@@ -255,13 +254,13 @@ static void in_two(void)
     cache_place(&c, 0, first, now);
     if (!attend(&c.options, 0)) finding("the first %d tokens are rejected: %s", (int)first, last.message);
     cache_place(&c, first, len - first, then);
-    if (!attend(&c.options, 0)) finding("the tokens behind %d are rejected: %s", (int)first, last.message);
+    if (!attend(&c.options, 0)) finding("the tokens after the first %d are rejected: %s", (int)first, last.message);
     cache_place(&c, 0, len, c.added);
     check_cache("in two steps");
     blocks_compare(c.of + C_OWN, C_BLOCKS - C_OWN, 0x42, "in two steps");
 }
 
-static void spoiled(void)
+static void run_corrupted(void)
 {
     const attn_cache cache = c.cache;
     const attn_cache_tokens tokens = c.tokens;
@@ -272,13 +271,13 @@ static void spoiled(void)
     if (!table) abort();
     memcpy(lengths, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes);
     if (c.of[C_TABLE].memory) memcpy(table, c.of[C_TABLE].memory, c.of[C_TABLE].bytes);
-    const char *what = cache_spoil(&c, &only_attend);
+    const char *what = cache_corrupt(&c, &only_attend);
     const int64_t heads = c.problem.shape.heads_q;
     unsigned char wrong[8 * BATCH_MOST];
     memcpy(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes);
-    if (what && !only_attend && append()) finding("%s, and attn_cache_append runs", what);
-    if (what && attend(&c.options, 0x21)) finding("%s, and attn_cache_attend runs (heads %d)", what, (int)heads);
-    if (memcmp(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes) != 0) finding("%s: rejected, and lengths are changed", what);
+    if (what && !only_attend && append()) finding("%s, but attn_cache_append succeeds", what);
+    if (what && attend(&c.options, 0x21)) finding("%s, but attn_cache_attend succeeds (heads %d)", what, (int)heads);
+    if (memcmp(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes) != 0) finding("%s: rejected, but lengths are changed", what);
     c.cache = cache, c.tokens = tokens, c.problem = problem, c.tensors = tensors;
     memcpy(c.of[C_LENGTHS].memory, lengths, c.of[C_LENGTHS].bytes);
     if (c.of[C_TABLE].memory) memcpy(c.of[C_TABLE].memory, table, c.of[C_TABLE].bytes);
@@ -293,20 +292,20 @@ static void step(void)
     cache_draw_step(&c);
     target_drawn();
     if (!has_angles()) {
-        if (append()) finding("a token behind the rope's tables is appended");
-        if (attend(&c.options, 0x13)) finding("a token behind the rope's tables attends");
-        check_cache("behind the rope's tables");
+        if (append()) finding("a token past the rope's tables is appended");
+        if (attend(&c.options, 0x13)) finding("attn_cache_attend accepts a token past the rope's tables");
+        check_cache("past the rope's tables");
         target_rejected++;
         return;
     }
-    if (draw_one_in(d, 4)) spoiled();
+    if (draw_one_in(d, 4)) run_corrupted();
     cache_expect(&c);
     if (draw_one_in(d, 3)) {
-        if (!append()) finding("append: what keeps the rules is rejected: %s", last.message);
+        if (!append()) finding("append: a valid call is rejected: %s", last.message);
         check_cache("append");
         return;
     }
-    if (!attend(&c.options, 0xA5)) finding("attend: what keeps the rules is rejected: %s", last.message);
+    if (!attend(&c.options, 0xA5)) finding("attend: a valid call is rejected: %s", last.message);
     target_ran++;
     check_cache("attend");
     blocks_keep(c.of + C_OWN, C_BLOCKS - C_OWN);
@@ -317,10 +316,10 @@ static void step(void)
     if (!attend(&other, 0x5A)) finding("other threads: rejected: %s", last.message);
     check_cache("other threads");
     blocks_compare(c.of + C_OWN, C_BLOCKS - C_OWN, 0x5A, "other threads");
-    if (c.options.invariant) in_two();
+    if (c.options.invariant) run_in_two_parts();
 }
 
-/* Rows as whole numbers, with what is no number among them. */
+/* Checks attn_quantise on random rows, some with NaN and infinities. */
 static void quantise(void)
 {
     draws *d = c.from;
@@ -342,7 +341,7 @@ static void quantise(void)
         const double scale = ref_quantise(dim, x, exact), got = block_get(&scales, 0, 0, i, 0);
         if (got != scale && !(isnan(got) && isnan(scale))) finding("the scale of row %d is %g, not %g", (int)i, got, scale);
         for (int64_t k = 0; k < dim && !isnan(scale); k++)
-            if (block_get(&whole, 0, 0, i, k) != exact[k]) finding("number %d of row %d is quantised to another", (int)k, (int)i);
+            if (block_get(&whole, 0, 0, i, k) != exact[k]) finding("element %d of row %d is quantised wrongly", (int)k, (int)i);
     }
     block_free(&from), block_free(&whole), block_free(&scales);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * fuzz_cost.c - fuzzes what attention costs by counting (target.h; calls.h), with sizes up to 2^62, against the formulas. */
+ * fuzz_cost.c - fuzzes cost estimates (target.h; calls.h) with sizes up to 2^62, against the formulas. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -62,10 +62,10 @@ static void by_counting(void)
     for (int i = 0; i < 3; i++)
         if (!(fabs(got[i] - exact[i]) <= 1e-14 * exact[i])) finding("cost %d is %.17g, not %.17g", i, got[i], exact[i]);
     if (s->heads_q > 0 && !(c.cost.traffic_bytes >= qkv * (1 - 1e-12) && c.cost.intensity >= 0))
-        finding("%g bytes of traffic, q, k and v have %g", c.cost.traffic_bytes, qkv);
+        finding("%g bytes of traffic, but q, k and v have %g", c.cost.traffic_bytes, qkv);
 }
 
-static const char *spoil_cost(void)
+static const char *corrupt_cost(void)
 {
     draws *d = c.from;
     attn_cost_problem *p = &c.cost_problem;
@@ -80,10 +80,10 @@ static const char *spoil_cost(void)
         return "a reserved word";
     case 2:
         p->pairs = draw_one_in(d, 2) ? NAN : -1;
-        return "pairs that cannot be";
+        return "an invalid number of pairs";
     default:
         p->dtype = (attn_dtype)(5 + draw_below(d, 30));
-        return "a type that it cannot have";
+        return "an invalid type";
     }
 }
 
@@ -97,5 +97,5 @@ void target_run(draws *from)
     by_counting();
     const double peak = draw_real(from, 0, 9), bandwidth = draw_real(from, 0, 9), rate = attn_attainable_rate(peak, bandwidth, 1);
     if (rate != fmin(peak, bandwidth)) finding("a rate of %g under %g and %g", rate, peak, bandwidth);
-    if (draw_one_in(from, 2)) calls_rejected(&all, spoil_cost());
+    if (draw_one_in(from, 2)) calls_rejected(&all, corrupt_cost());
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_distance.c - fuzzes biases by distance (target.h; calls.h): ALiBi's slopes, buckets, biases from a table with its gradient,
- * and the gates that queries put on them with theirs; each against its definition in double. */
+ * fuzz_distance.c - fuzzes biases by distance (target.h; calls.h): ALiBi slopes, buckets, table biases and their gradient, gates of
+ * biases by queries and their gradients; each against its definition in double. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 const char *const target_cases = "calls with distances";
 
 enum { SLOPES, FILL, FILL_BACKWARD, GATE, GATE_BACKWARD, KINDS };
-/* Tables and biases are in the places of whatever is read and written; gates have their slots' order. */
+/* FROM and TO are the table or bias that is read and written; a gate's blocks are in the order of its slots. */
 enum { FROM, TO, Q, W, B, A, GATES, GRAD_GATES, GRAD_Q, GRAD_W, GRAD_B, GRAD_A, BLOCKS };
 enum { SLOTS = BLOCKS - Q, WIDE = 40 };
 
@@ -102,7 +102,7 @@ static void draw_distance(void)
         if (!r->buckets && r->max_distance && r->max_distance < 33) r->max_distance = 33;
     }
     const int64_t buckets = attn_distance_buckets(r);
-    if (buckets < 0) finding("what keeps the rules has no buckets");
+    if (buckets < 0) finding("a valid rule has no buckets");
     const int back = c.kind == FILL_BACKWARD;
     make(back ? TO : FROM, back ? "grad_table" : "table", back, 1, r->heads, buckets, 1);
     make(back ? FROM : TO, back ? "grad_bias" : "bias", !back, 1, r->heads, r->len_q, r->len_kv);
@@ -135,7 +135,7 @@ static void draw_case(void)
     place();
 }
 
-/* ---- by definition ---- */
+/* ---- expected results ---- */
 
 static int64_t bucket_of(int64_t d)
 {
@@ -146,11 +146,11 @@ static int64_t bucket_of(int64_t d)
     const int64_t own = r->causal ? buckets : buckets / 2, exact = own / 2, side = !r->causal && d < 0 ? own : 0;
     const int64_t n = r->causal ? (d > 0 ? d : 0) : llabs(d);
     if (n < exact) return side + n;
-    const double far = floor(log((double)n / (double)exact) / log((double)most / (double)exact) * (double)(own - exact));
-    return side + (far < (double)(own - 1 - exact) ? exact + (int64_t)far : own - 1);
+    const double bucket = floor(log((double)n / (double)exact) / log((double)most / (double)exact) * (double)(own - exact));
+    return side + (bucket < (double)(own - 1 - exact) ? exact + (int64_t)bucket : own - 1);
 }
 
-/* Where the logarithm falls on a whole number, its last bit decides. */
+/* Whether the logarithm is so near an integer that rounding decides the bucket. */
 static int near_a_step(int64_t d)
 {
     const attn_distance_bias *r = &c.rule;
@@ -172,8 +172,9 @@ static void by_distance(void)
         if (got != exact && !near_a_step(d))
             finding("distance %lld has bucket %lld, not %lld", (long long)d, (long long)got, (long long)exact);
     }
-    const int64_t far = attn_distance_bucket(r, draw_hostile(c.from));
-    if (far < 0 || far >= buckets) finding("a distance far away has bucket %lld of %lld", (long long)far, (long long)buckets);
+    const int64_t bucket = attn_distance_bucket(r, draw_hostile(c.from));
+    if (bucket < 0 || bucket >= buckets)
+        finding("an extreme distance has bucket %lld of %lld", (long long)bucket, (long long)buckets);
     for (int64_t h = 0; h < r->heads; h++) {
         double sums[256] = {0}, sizes[256] = {0};
         for (int64_t i = 0; i < r->len_q; i++)
@@ -181,14 +182,14 @@ static void by_distance(void)
                 const int64_t n = attn_distance_bucket(r, i + r->offset_q - j);
                 if (c.kind == FILL) {
                     const double x = block_get(&c.of[FROM], 0, h, n, 0);
-                    if (fabs(x) < 1e30) block_hold(&c.of[TO], 0, h, i, j, x, 0);
+                    if (fabs(x) < 1e30) block_check(&c.of[TO], 0, h, i, j, x, 0);
                 } else {
                     const double x = block_get(&c.of[FROM], 0, h, i, j);
                     sums[n] += x, sizes[n] += fabs(x);
                 }
             }
         for (int64_t n = 0; c.kind == FILL_BACKWARD && n < buckets; n++)
-            if (sizes[n] < 1e30) block_hold(&c.of[TO], 0, h, n, 0, sums[n], 1024 * 0x1p-53 * sizes[n]);
+            if (sizes[n] < 1e30) block_check(&c.of[TO], 0, h, n, 0, sums[n], 1024 * 0x1p-53 * sizes[n]);
     }
 }
 
@@ -198,11 +199,11 @@ static void by_slopes(void)
     while (power * 2 <= c.heads) power *= 2;
     for (int64_t h = 0; h < c.heads; h++) {
         const double step = h < power ? (double)(h + 1) / (double)power : ((double)(h - power) + 0.5) / (double)power;
-        block_hold(&c.of[TO], 0, h, 0, 0, pow(2, -8 * step), 0x1p-50);
+        block_check(&c.of[TO], 0, h, 0, 0, pow(2, -8 * step), 0x1p-50);
     }
 }
 
-/* Of one query: u and r with what z may be off by, then what goes to each gradient. */
+/* For each query: u and r with the error bound of z, then the contribution to each gradient. */
 static void by_gate(void)
 {
     const attn_bias_gate *g = &c.gate;
@@ -224,7 +225,7 @@ static void by_gate(void)
                     half[part] = 1 / (1 + exp(-z)), off[part] = many * size;
                 }
                 const double a = block_get(&c.of[A], 0, h, 0, 0), u = half[0], r = half[1], least = off[0] + off[1];
-                if (c.of[GATES].name) block_hold(&c.of[GATES], b, h, i, 0, u * (r * a - 1) + 2, least * (2 + fabs(a)));
+                if (c.of[GATES].name) block_check(&c.of[GATES], b, h, i, 0, u * (r * a - 1) + 2, least * (2 + fabs(a)));
                 if (!c.of[GRAD_GATES].name) continue;
                 const double grad = block_get(&c.of[GRAD_GATES], b, h, i, 0), size = fabs(grad) * (1 + fabs(a)) * (least + many);
                 dz[0] = grad * (r * a - 1) * u * (1 - u), dz[1] = grad * u * a * r * (1 - r);
@@ -236,35 +237,35 @@ static void by_gate(void)
                         const double w = block_get(&c.of[W], 0, 0, x, k);
                         dq += dz[k >= g->width] * w, size_q += size * fabs(w);
                     }
-                    if (c.of[GRAD_Q].name) block_hold(&c.of[GRAD_Q], b, h, i, x, dq, 4 * size_q);
+                    if (c.of[GRAD_Q].name) block_check(&c.of[GRAD_Q], b, h, i, x, dq, 4 * size_q);
                     for (int part = 0; part < 2; part++) dw[part][x] += dz[part] * q, size_w[part][x] += size * fabs(q);
                 }
                 for (int part = 0; part < 2; part++) db[part] += dz[part], size_b[part] += size;
             }
     for (int64_t k = 0; c.kind == GATE_BACKWARD && k < 2 * g->width; k++) {
         const int part = k >= g->width;
-        block_hold(&c.of[GRAD_B], 0, 0, 0, k, db[part], 4 * size_b[part]);
-        for (int64_t x = 0; x < g->dim; x++) block_hold(&c.of[GRAD_W], 0, 0, x, k, dw[part][x], 4 * size_w[part][x]);
+        block_check(&c.of[GRAD_B], 0, 0, 0, k, db[part], 4 * size_b[part]);
+        for (int64_t x = 0; x < g->dim; x++) block_check(&c.of[GRAD_W], 0, 0, x, k, dw[part][x], 4 * size_w[part][x]);
     }
-    for (int64_t h = 0; c.kind == GATE_BACKWARD && h < g->heads; h++) block_hold(&c.of[GRAD_A], 0, h, 0, 0, da[h], 4 * size_a[h]);
+    for (int64_t h = 0; c.kind == GATE_BACKWARD && h < g->heads; h++) block_check(&c.of[GRAD_A], 0, h, 0, 0, da[h], 4 * size_a[h]);
 }
 
-/* ---- what is wrong ---- */
+/* ---- invalid calls ---- */
 
-static const char *spoil_rule(void)
+static const char *corrupt_rule(void)
 {
     draws *d = c.from;
     attn_distance_bias *r = &c.rule;
     switch (draw_below(d, 5)) {
     case 0:
         r->kind = (attn_distance_kind)(2 + draw_below(d, 9));
-        return "a kind that is none";
+        return "an unknown kind";
     case 1:
         r->struct_size = (size_t)draw_hostile(d) | 1 << 22;
         return "a struct of megabytes";
     case 2:
         *(draw_one_in(d, 2) ? &r->buckets : &r->max_distance) = -1 - draw_below(d, 9);
-        return "fewer than no buckets, or a distance below 0";
+        return "a negative number of buckets or maximum distance";
     case 3:
         r->offset_q = draw_one_in(d, 2) ? INT64_MAX : INT64_MIN;
         return "an offset beyond 2^60";
@@ -273,13 +274,13 @@ static const char *spoil_rule(void)
         int64_t *const size = at == 0 ? &r->heads : at == 1 ? &r->len_q : &r->len_kv;
         *size = calls_bad_size(d);
         if (*size < 0) return "a negative size";
-        /* Where another size is 0 a bias has no elements; tables have some all the same. */
-        return at == 0 || (r->heads && (at == 1 ? r->len_kv : r->len_q)) ? "more bytes than 64 bits count" : NULL;
+        /* A bias with another size of 0 has no elements; a table still has some. */
+        return at == 0 || (r->heads && (at == 1 ? r->len_kv : r->len_q)) ? "bytes that overflow 64 bits" : NULL;
     }
     }
 }
 
-static const char *spoil_gate(void)
+static const char *corrupt_gate(void)
 {
     draws *d = c.from;
     attn_bias_gate *g = &c.gate;
@@ -295,8 +296,8 @@ static const char *spoil_gate(void)
         *sizes[draw_below(d, 5)] = calls_bad_size(d);
         for (int i = 0; i < 5; i++)
             if (*sizes[i] < 0) return "a negative size";
-        if (g->heads > 100 || g->dim > 100 || g->width > 100) return "more bytes than 64 bits count";
-        return g->batch && g->heads && g->len_q ? "more bytes than 64 bits count" : NULL;
+        if (g->heads > 100 || g->dim > 100 || g->width > 100) return "bytes that overflow 64 bits";
+        return g->batch && g->heads && g->len_q ? "bytes that overflow 64 bits" : NULL;
     }
 }
 
@@ -306,19 +307,19 @@ static void reject(void)
     const char *must = NULL;
     const int at = Q + (int)draw_below(d, SLOTS);
     if (c.kind >= GATE) {
-        must = draw_one_in(d, 3) ? spoil_gate() : calls_spoil(slot_of(at), &c.of[at], d, at < GRAD_Q, NULL);
+        must = draw_one_in(d, 3) ? corrupt_gate() : calls_corrupt(slot_of(at), &c.of[at], d, at < GRAD_Q, NULL);
         if (!must && !c.of[at].name && draw_one_in(d, 2)) {
             *slot_of(at) = (attn_output){c.of[Q].memory, ATTN_F64, {1, 1, 1, 1}};
-            if (at == GATES || at == GRAD_GATES || c.kind == GATE) must = "a tensor that it has no use for";
+            if (at == GATES || at == GRAD_GATES || c.kind == GATE) must = "an unused tensor";
             else memset(slot_of(at), 0, sizeof(attn_output));
         }
     } else if (c.kind != SLOPES && draw_one_in(d, 2)) {
-        must = draw_one_in(d, 2) ? spoil_rule() : calls_spoil_input(&c.read, &c.of[FROM], d, 1);
+        must = draw_one_in(d, 2) ? corrupt_rule() : calls_corrupt_input(&c.read, &c.of[FROM], d, 1);
     } else if (c.kind == SLOPES && draw_one_in(d, 3)) {
         c.heads = calls_bad_size(d);
-        must = "a number of heads that cannot be";
+        must = "an invalid number of heads";
     } else {
-        must = calls_spoil(&c.written, &c.of[TO], d, 1, c.of[FROM].name ? &c.of[FROM] : NULL);
+        must = calls_corrupt(&c.written, &c.of[TO], d, 1, c.of[FROM].name ? &c.of[FROM] : NULL);
     }
     calls_rejected(&all, must);
 }

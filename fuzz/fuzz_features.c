@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_features.c - fuzzes what keys and values are made into (target.h; calls.h): projections along the tokens (Linformer) and
- * their gradient against ref/, random features against themselves, whole numbers against ref/, and types against each other. */
+ * fuzz_features.c - fuzzes transformations of keys and values (target.h; calls.h): projections along the tokens (Linformer) and
+ * their gradient against ref/, random features against their properties, quantisation against ref/, conversions against rounding.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -84,7 +85,7 @@ static const calls all = {c.of, BLOCKS, call, place};
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 
-/* How near sums come depends on what goes in; NaN reaches what it multiplies. */
+/* Inputs are within 1.5, which bound_of relies on, except in special cases. */
 static void make(int at, const char *name, attn_dtype dtype, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
     calls_make(&c.of[at], c.from, block_of(name, dtype, at >= Y, i0, i1, i2, i3), CALLS_ROWS);
@@ -100,7 +101,7 @@ static void draw_linformer(void)
     *p = (attn_linformer_problem){.struct_size = sizeof *p};
     p->batch = draw_below(d, 4), p->heads = draw_below(d, 4), p->len = draw_below(d, draw_one_in(d, 4) ? 200 : 20);
     p->rank = draw_below(d, draw_one_in(d, 4) ? 40 : 9), p->dim = draw_below(d, draw_one_in(d, 4) ? 40 : 9);
-    if (p->batch + p->heads + p->len + p->rank + p->dim == 0) p->dim = 1; /* sizes that nobody set are rejected */
+    if (p->batch + p->heads + p->len + p->rank + p->dim == 0) p->dim = 1; /* all sizes 0 are rejected */
     make(X, "x", x, p->batch, p->heads, p->len, p->dim);
     block b = block_of("projection", narrow, 0, 1, p->heads, p->len, p->rank);
     if (p->heads > 1 && draw_one_in(d, 2)) b.stride[1] = 0;
@@ -135,7 +136,8 @@ static void draw_case(void)
     case CONVERT:
         calls_make(&c.of[X], d, block_of("src", one, 0, 1, 1, 1, c.drawn_count), CALLS_DENSE);
         calls_make(&c.of[Y], d, block_of("dst", other, 1, 1, 1, 1, c.drawn_count), CALLS_DENSE);
-        for (size_t i = 0; i < c.of[X].bytes; i++) c.of[X].memory[i] = (unsigned char)draw_word(d); /* all that a type can be */
+        for (size_t i = 0; i < c.of[X].bytes; i++)
+            c.of[X].memory[i] = (unsigned char)draw_word(d); /* every bit pattern of the type */
         break;
     default:
         draw_linformer();
@@ -143,10 +145,10 @@ static void draw_case(void)
     place();
 }
 
-/* ---- by definition ---- */
+/* ---- expected results ---- */
 
-/* Dense, in double. */
-static double *spread(int at, int64_t heads)
+/* A dense copy in double. */
+static double *expanded(int at, int64_t heads)
 {
     const block *b = &c.of[at];
     double *to = malloc((size_t)(b->shape[0] * heads * b->shape[2] * b->shape[3] + 1) * sizeof *to), *next = to;
@@ -158,16 +160,16 @@ static double *spread(int at, int64_t heads)
     return to;
 }
 
-static void hold_all(int at, const double *exact, double bound)
+static void check_all(int at, const double *exact, double bound)
 {
     const block *b = &c.of[at];
     for (int64_t i = 0; i < b->shape[0]; i++)
         for (int64_t h = 0; h < b->shape[1]; h++)
             for (int64_t t = 0; t < b->shape[2]; t++)
-                for (int64_t k = 0; k < b->shape[3]; k++) block_hold(b, i, h, t, k, *exact++, bound);
+                for (int64_t k = 0; k < b->shape[3]; k++) block_check(b, i, h, t, k, *exact++, bound);
 }
 
-/* Numbers are within 1.5, so that a sum of n products is within 2.25 n and loses n roundings of that. */
+/* Inputs are within 1.5, so a sum of n products is within 2.25 n and has n roundings of that size. */
 static double bound_of(int64_t terms)
 {
     const double u = c.of[X].dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24, n = (double)terms;
@@ -177,24 +179,24 @@ static double bound_of(int64_t terms)
 static void by_projection(void)
 {
     const attn_linformer_problem *p = &c.problem;
-    double *x = spread(X, p->heads), *E = spread(PROJECTION, c.shared ? 1 : p->heads);
+    double *x = expanded(X, p->heads), *E = expanded(PROJECTION, c.shared ? 1 : p->heads);
     if (c.kind == PROJECT) {
-        double *y = spread(Y, p->heads);
+        double *y = expanded(Y, p->heads);
         ref_linformer(p->batch, p->heads, p->len, p->rank, p->dim, c.shared, E, x, y);
-        hold_all(Y, y, bound_of(p->len));
+        check_all(Y, y, bound_of(p->len));
         free(y);
     } else {
-        double *dy = spread(GRAD_Y, p->heads), *dx = spread(GRAD_X, p->heads),
-               *dE = spread(GRAD_PROJECTION, c.shared ? 1 : p->heads);
+        double *dy = expanded(GRAD_Y, p->heads), *dx = expanded(GRAD_X, p->heads),
+               *dE = expanded(GRAD_PROJECTION, c.shared ? 1 : p->heads);
         ref_linformer_backward(p->batch, p->heads, p->len, p->rank, p->dim, c.shared, E, x, dy, dx, dE);
-        hold_all(GRAD_X, dx, bound_of(p->rank)),
-            hold_all(GRAD_PROJECTION, dE, bound_of(p->batch * p->dim * (c.shared ? p->heads : 1)));
+        check_all(GRAD_X, dx, bound_of(p->rank)),
+            check_all(GRAD_PROJECTION, dE, bound_of(p->batch * p->dim * (c.shared ? p->heads : 1)));
         free(dy), free(dx), free(dE);
     }
     free(x), free(E);
 }
 
-/* Orthogonal rows within a block, and the same rows of a matrix with fewer. */
+/* Orthogonal rows are so within a block, numbers are normal, and a matrix of fewer rows has the same ones. */
 static void by_themselves(void)
 {
     const block *b = &c.of[Y];
@@ -218,13 +220,13 @@ static void by_themselves(void)
         }
     if (c.count * c.width > 2000 && !(fabs(square / (double)(c.count * c.width) - 1) < 0.5))
         finding("a variance of %g", square / (double)(c.count * c.width));
-    block fewer = block_of("matrix", b->dtype, 1, 1, 1, c.count / 2, c.width);
-    if (!block_allocate(&fewer)) abort();
-    const attn_output slot = block_out(&fewer);
+    block fewer_rows = block_of("matrix", b->dtype, 1, 1, 1, c.count / 2, c.width);
+    if (!block_allocate(&fewer_rows)) abort();
+    const attn_output slot = block_out(&fewer_rows);
     if (attn_random_features(c.rows, c.count / 2, c.width, c.seed, c.draw, &slot, &calls_last)) finding("%s", calls_last.message);
     for (int64_t i = 0; i < c.count / 2; i++)
-        for (int64_t k = 0; k < c.width; k++) block_hold(&fewer, 0, 0, i, k, block_get(b, 0, 0, i, k), 0);
-    block_free(&fewer);
+        for (int64_t k = 0; k < c.width; k++) block_check(&fewer_rows, 0, 0, i, k, block_get(b, 0, 0, i, k), 0);
+    block_free(&fewer_rows);
 }
 
 static void by_rows(void)
@@ -236,11 +238,11 @@ static void by_rows(void)
         if (got != scale && !(isnan(got) && isnan(scale))) finding("the scale of row %lld is %g, not %g", (long long)i, got, scale);
         for (int64_t k = 0; k < c.width && !isnan(scale); k++)
             if (block_get(&c.of[Y], 0, 0, i, k) != exact[k])
-                finding("number %lld of row %lld is quantised to another", (long long)k, (long long)i);
+                finding("element %lld of row %lld is quantised wrongly", (long long)k, (long long)i);
     }
 }
 
-/* To a type that is as wide and back is the same; to a narrower one it is the nearest. */
+/* Conversion to a wider type is exact, to a narrower one it rounds to nearest. */
 static void by_types(void)
 {
     const int digits[] = {0, 24, 53, 11, 8}, least[] = {0, -149, -1074, -24, -133};
@@ -262,13 +264,13 @@ static void by_types(void)
     if (!same) abort();
     memcpy(same, c.src, (size_t)c.count * c.of[X].element);
     if (attn_convert(c.count, same, c.src_dtype, same, c.dst_dtype, &calls_last)) finding("in place: %s", calls_last.message);
-    if (memcmp(same, c.dst, (size_t)c.count * c.of[X].element) != 0) finding("in place: other numbers");
+    if (memcmp(same, c.dst, (size_t)c.count * c.of[X].element) != 0) finding("in place: the results differ");
     free(same);
 }
 
-/* ---- what is wrong ---- */
+/* ---- invalid calls ---- */
 
-static const char *spoil_problem(void)
+static const char *corrupt_problem(void)
 {
     draws *d = c.from;
     attn_linformer_problem *p = &c.problem;
@@ -285,7 +287,7 @@ static const char *spoil_problem(void)
     default:
         if (p->batch * p->heads * p->len * p->rank * p->dim == 0) return NULL;
         (&p->batch)[draw_below(d, 5)] = INT64_MAX - draw_below(d, 3);
-        return "more bytes than 64 bits count";
+        return "bytes that overflow 64 bits";
     }
 }
 
@@ -295,29 +297,30 @@ static void reject(void)
     const attn_random_rows rows = c.rows;
     const char *must = NULL;
     const int at = (int)draw_below(d, c.kind == CONVERT ? 4 : 3);
-    if (c.kind <= BACKWARD && draw_one_in(d, 2)) must = spoil_problem();
-    else if (c.kind == PROJECT && at == 2) must = calls_spoil(&c.tensors.y, &c.of[Y], d, 1, &c.of[X]);
-    else if (c.kind == BACKWARD && at == 2) must = calls_spoil(&c.tensors.grad_projection, &c.of[GRAD_PROJECTION], d, 1, &c.of[X]);
-    else if (c.kind == BACKWARD && draw_one_in(d, 2)) must = calls_spoil(&c.tensors.grad_x, &c.of[GRAD_X], d, 1, &c.of[GRAD_Y]);
+    if (c.kind <= BACKWARD && draw_one_in(d, 2)) must = corrupt_problem();
+    else if (c.kind == PROJECT && at == 2) must = calls_corrupt(&c.tensors.y, &c.of[Y], d, 1, &c.of[X]);
+    else if (c.kind == BACKWARD && at == 2)
+        must = calls_corrupt(&c.tensors.grad_projection, &c.of[GRAD_PROJECTION], d, 1, &c.of[X]);
+    else if (c.kind == BACKWARD && draw_one_in(d, 2)) must = calls_corrupt(&c.tensors.grad_x, &c.of[GRAD_X], d, 1, &c.of[GRAD_Y]);
     else if (c.kind <= BACKWARD)
-        must = calls_spoil_input(at ? &c.tensors.projection : &c.tensors.x, &c.of[at ? PROJECTION : X], d, 1);
+        must = calls_corrupt_input(at ? &c.tensors.projection : &c.tensors.x, &c.of[at ? PROJECTION : X], d, 1);
     else if (c.kind == CONVERT) {
         if (at == 0) c.count = -1 - draw_below(d, 9), must = "a negative count";
         if (at == 1)
             *(draw_one_in(d, 2) ? &c.src_dtype : &c.dst_dtype) = (attn_dtype)(draw_one_in(d, 2) ? 0 : 5 + draw_below(d, 99)),
-                                                 must = "a type that is no float";
+                                                 must = "a type that is not a float";
         if (at == 2 && c.count > 0) *(draw_one_in(d, 2) ? (void **)(void *)&c.src : &c.dst) = NULL, must = "NULL";
         if (at == 3 && c.count > 0) {
             if (draw_one_in(d, 2)) c.src = (const char *)c.src + 1;
             else c.dst = (char *)c.dst + 1;
-            must = "an address that is no multiple of the elements' size";
+            must = "a misaligned address";
         }
     } else if (at == 0) {
         *(draw_one_in(d, 2) ? &c.count : &c.width) = calls_bad_size(d);
-        if (c.count < 0 || c.width < 0 || c.kind == RANDOM || (c.count && c.width)) must = "a size that cannot be";
-    } else if (c.kind == RANDOM && at == 1) c.rows = (attn_random_rows)2, must = "rows that are none";
-    else if (c.kind == QUANTISE && at == 1) must = calls_spoil_input(&c.x, &c.of[X], d, 1);
-    else must = calls_spoil(&c.y, &c.of[Y], d, 1, c.kind == QUANTISE ? &c.of[X] : NULL);
+        if (c.count < 0 || c.width < 0 || c.kind == RANDOM || (c.count && c.width)) must = "an invalid size";
+    } else if (c.kind == RANDOM && at == 1) c.rows = (attn_random_rows)2, must = "an unknown kind of rows";
+    else if (c.kind == QUANTISE && at == 1) must = calls_corrupt_input(&c.x, &c.of[X], d, 1);
+    else must = calls_corrupt(&c.y, &c.of[Y], d, 1, c.kind == QUANTISE ? &c.of[X] : NULL);
     calls_rejected(&all, must);
     c.rows = rows;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_hopfield.c - fuzzes associative memory (target.h; calls.h): updates with their gradient, the classical network and the
- * energy along an axis against loops in double; retrieval and basins against updates, one after the other. */
+ * energy along an axis against loops in double; retrieval and basins against repeated updates. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 const char *const target_cases = "calls of memories";
 
 enum { UPDATE, BACKWARD, RETRIEVE, CLASSICAL, SEPARATION, LANDSCAPE, BASIN, KINDS };
-/* From STATES to ENERGIES in the order of the slots. */
+/* STATES to ENERGIES are in the order of the slots. */
 enum { STATES, UPDATED, ENERGY, GRAD_UPDATED, GRAD_ENERGY, GRAD_STATES, GRAD_PATTERNS, ITERATIONS, ENERGIES, SLOTS };
 enum { PATTERNS = SLOTS, AT, LEVEL, ONE, BLOCKS };
 enum { STORED_MOST = 20, DIM_MOST = 40, COUNT_MOST = 12 };
@@ -145,11 +145,11 @@ static void draw_case(void)
     place();
 }
 
-/* ---- by definition ---- */
+/* ---- expected results ---- */
 
 static double X[STORED_MOST * DIM_MOST];
 
-/* What a score may be off by, of state x, and of what is summed with such weights. */
+/* The error bound of a score of state x, and of sums with such weights. */
 static double unit(void) { return block_unit(c.memory.dtype) * (double)(c.memory.dim + c.memory.stored + 16); }
 static double beta(void) { return c.memory.beta > 0 ? c.memory.beta : 1; }
 
@@ -180,21 +180,21 @@ static void by_update(void)
         const double *const xi = x + i * N, off = lost_score(xi), energy = ref_hopfield_update(M, N, beta(), X, xi, p, updated);
         double square = 0;
         for (int64_t k = 0; k < N; k++) square += xi[k] * xi[k];
-        block_hold(&c.of[ENERGY], 0, 0, i, 0, energy, 2 * off / beta() + unit() * (square + 8 / beta()));
-        for (int64_t k = 0; k < N; k++) block_hold(&c.of[UPDATED], 0, 0, i, k, updated[k], 4 * off);
+        block_check(&c.of[ENERGY], 0, 0, i, 0, energy, 2 * off / beta() + unit() * (square + 8 / beta()));
+        for (int64_t k = 0; k < N; k++) block_check(&c.of[UPDATED], 0, 0, i, k, updated[k], 4 * off);
         if (c.kind != BACKWARD) continue;
         const double dE = c.of[GRAD_ENERGY].name ? block_get(&c.of[GRAD_ENERGY], 0, 0, i, 0) : 0;
         for (int64_t k = 0; k < N; k++) grad[k] = c.of[GRAD_UPDATED].name ? block_get(&c.of[GRAD_UPDATED], 0, 0, i, k) : 0;
         ref_hopfield_backward(M, N, beta(), X, xi, p, grad, dE, gx, dX);
         const double bound = 16 * off * (1 + beta()) * (double)(N + 1); /* patterns and gradients are within 1 */
         size_X += bound;
-        for (int64_t k = 0; k < N; k++) block_hold(&c.of[GRAD_STATES], 0, 0, i, k, gx[k], bound);
+        for (int64_t k = 0; k < N; k++) block_check(&c.of[GRAD_STATES], 0, 0, i, k, gx[k], bound);
     }
     for (int64_t m = 0; c.kind == BACKWARD && m < M; m++)
-        for (int64_t k = 0; k < N; k++) block_hold(&c.of[GRAD_PATTERNS], 0, 0, m, k, dX[m * N + k], size_X);
+        for (int64_t k = 0; k < N; k++) block_check(&c.of[GRAD_PATTERNS], 0, 0, m, k, dX[m * N + k], size_X);
 }
 
-/* States as attn_hopfield_update moves them, each until it stands. */
+/* Moves states by attn_hopfield_update, each until it moves less than the tolerance. */
 static void retrieve(block *now, int64_t count, int64_t most, double tolerance, const char *what)
 {
     const int64_t N = c.memory.dim;
@@ -226,7 +226,7 @@ static void retrieve(block *now, int64_t count, int64_t most, double tolerance, 
     for (int64_t i = 0; c.kind == RETRIEVE && i < count; i++) {
         if (c.of[ITERATIONS].name && block_get(&c.of[ITERATIONS], 0, 0, i, 0) != (double)taken[i])
             finding("state %lld takes %lld updates", (long long)i, (long long)taken[i]);
-        for (int64_t k = 0; k < N; k++) block_hold(&c.of[UPDATED], 0, 0, i, k, block_get(now, 0, 0, i, k), 0);
+        for (int64_t k = 0; k < N; k++) block_check(&c.of[UPDATED], 0, 0, i, k, block_get(now, 0, 0, i, k), 0);
     }
     block_free(&next), block_free(&energy);
 }
@@ -258,10 +258,10 @@ static void by_signs(void)
             if (!c.of[UPDATED].name) continue;
             x[a] = field > 0 ? 1 : field < 0 ? -1 : 0;
             const double got = block_get(&c.of[UPDATED], 0, 0, i, a);
-            if (!c.signs && fabs(field) < 1e-12 * (1 + most)) x[a] = got; /* rounding decides */
+            if (!c.signs && fabs(field) < 1e-12 * (1 + most)) x[a] = got; /* rounding decides the sign */
             if (got != x[a]) finding("unit %lld of state %lld is %g, not %g", (long long)a, (long long)i, got, x[a]);
         }
-        block_hold(&c.of[ENERGY], 0, 0, i, 0, energy, 1e-12 * (1 + size));
+        block_check(&c.of[ENERGY], 0, 0, i, 0, energy, 1e-12 * (1 + size));
     }
 }
 
@@ -282,7 +282,7 @@ static void by_distances(void)
         lengths += distance(X + a * N, zero);
     }
     const double exact = least / (lengths / (double)M);
-    block_hold(&c.of[ONE], 0, 0, 0, 0, exact, 1e-13 * exact);
+    block_check(&c.of[ONE], 0, 0, 0, 0, exact, 1e-13 * exact);
 }
 
 static void by_energies(void)
@@ -292,9 +292,9 @@ static void by_energies(void)
         memset(x, 0, sizeof x);
         const double at = c.low + (double)i * (c.high - c.low) / (double)(c.count - 1);
         x[c.axis] = c.memory.dtype == ATTN_F64 ? at : (double)(float)at;
-        block_hold(&c.of[AT], 0, 0, 0, i, at, 1e-14 * (fabs(c.low) + fabs(c.high)));
+        block_check(&c.of[AT], 0, 0, 0, i, at, 1e-14 * (fabs(c.low) + fabs(c.high)));
         const double energy = ref_hopfield_update(c.memory.stored, c.memory.dim, beta(), X, x, p, updated);
-        block_hold(&c.of[LEVEL], 0, 0, 0, i, energy, 2 * lost_score(x) / beta() + unit() * (at * at + 8 / beta()));
+        block_check(&c.of[LEVEL], 0, 0, 0, i, energy, 2 * lost_score(x) / beta() + unit() * (at * at + 8 / beta()));
     }
 }
 
@@ -321,17 +321,17 @@ static void by_probes(void)
         }
         back += best == c.index;
     }
-    block_hold(&c.of[ONE], 0, 0, 0, 0, (double)back / (double)c.count, 0);
+    block_check(&c.of[ONE], 0, 0, 0, 0, (double)back / (double)c.count, 0);
     block_free(&probes);
 }
 
 static void by_definition(void)
 {
     const int64_t dim = draw_hostile(c.from);
-    if (attn_hopfield_classical_capacity(c.memory.dim) != 0.14 * (double)c.memory.dim) finding("another classical capacity");
-    if (!(attn_hopfield_modern_capacity(dim) >= 0)) finding("a capacity below 0");
+    if (attn_hopfield_classical_capacity(c.memory.dim) != 0.14 * (double)c.memory.dim) finding("the classical capacity is wrong");
+    if (!(attn_hopfield_modern_capacity(dim) >= 0)) finding("a negative capacity");
     read_rows(X, PATTERNS, c.memory.stored);
-    if (c.kind == RETRIEVE) by_updates(); /* NaN and all */
+    if (c.kind == RETRIEVE) by_updates(); /* with NaN, too */
     if (c.kind == BASIN) by_probes();
     if (c.special) return;
     if (c.kind == UPDATE || c.kind == BACKWARD) by_update();
@@ -340,9 +340,9 @@ static void by_definition(void)
     if (c.kind == LANDSCAPE) by_energies();
 }
 
-/* ---- what is wrong ---- */
+/* ---- invalid calls ---- */
 
-static const char *spoil_memory(void)
+static const char *corrupt_memory(void)
 {
     static const double bad[] = {-1, NAN, INFINITY, -INFINITY};
     draws *d = c.from;
@@ -353,26 +353,26 @@ static const char *spoil_memory(void)
         return "a struct of megabytes";
     case 1:
         m->dtype = (attn_dtype)(3 + draw_below(d, 20));
-        return "a type that it cannot have";
+        return "an invalid type";
     case 2:
         *(draw_one_in(d, 2) ? &m->stored : &m->dim) = draw_one_in(d, 3) ? 0 : calls_bad_size(d);
-        return "a size that cannot be";
+        return "an invalid size";
     case 3:
         m->beta = bad[draw_below(d, 4)];
-        return "a beta that cannot be";
+        return "an invalid beta";
     case 4:
         m->reserved[draw_below(d, 4)] = 1;
         return "a reserved word";
     case 5:
         if (!m->options) return NULL;
         c.options.isa = (attn_isa)77;
-        return "instructions that are none";
+        return "an unknown instruction set";
     default:
-        return calls_spoil_input(&m->patterns, &c.of[PATTERNS], d, 1);
+        return calls_corrupt_input(&m->patterns, &c.of[PATTERNS], d, 1);
     }
 }
 
-static const char *spoil_numbers(void)
+static const char *corrupt_numbers(void)
 {
     static const double bad[] = {-1, NAN, -INFINITY};
     draws *d = c.from;
@@ -380,22 +380,22 @@ static const char *spoil_numbers(void)
     case 0:
         if (c.kind == SEPARATION) return NULL;
         c.count = calls_bad_size(d);
-        return "a count that cannot be";
+        return "an invalid count";
     case 1:
-        if (c.kind == LANDSCAPE) return c.axis = draw_one_in(d, 2) ? -1 : c.memory.dim, "an axis that there is not";
-        if (c.kind == BASIN) return c.index = draw_one_in(d, 2) ? -1 : c.memory.stored, "a pattern that there is not";
-        if (c.kind == CLASSICAL) return c.order = (attn_hopfield_order)2, "an order that is none";
+        if (c.kind == LANDSCAPE) return c.axis = draw_one_in(d, 2) ? -1 : c.memory.dim, "an axis that does not exist";
+        if (c.kind == BASIN) return c.index = draw_one_in(d, 2) ? -1 : c.memory.stored, "a pattern that does not exist";
+        if (c.kind == CLASSICAL) return c.order = (attn_hopfield_order)2, "an unknown order";
         return NULL;
     case 2:
         if (c.kind == LANDSCAPE)
-            return *(draw_one_in(d, 2) ? &c.low : &c.high) = bad[1 + draw_below(d, 2)], "an end that is no number";
-        if (c.kind == BASIN) return c.noise = bad[draw_below(d, 3)], "noise that cannot be";
+            return *(draw_one_in(d, 2) ? &c.low : &c.high) = bad[1 + draw_below(d, 2)], "an end that is not finite";
+        if (c.kind == BASIN) return c.noise = bad[draw_below(d, 3)], "invalid noise";
         return NULL;
     default:
         if (c.kind != RETRIEVE && c.kind != BASIN) return NULL;
-        if (draw_one_in(d, 2)) return c.tolerance = bad[draw_below(d, 3)], "a tolerance that cannot be";
+        if (draw_one_in(d, 2)) return c.tolerance = bad[draw_below(d, 3)], "an invalid tolerance";
         c.most = draw_one_in(d, 2) ? -1 - draw_below(d, 9) : INT64_MAX;
-        return "a number of updates that cannot be";
+        return "an invalid number of updates";
     }
 }
 
@@ -406,16 +406,16 @@ static void reject(void)
     const attn_hopfield_order order = c.order;
     const int at = (int)draw_below(d, SLOTS), which = (int)draw_below(d, 3);
     const char *must = NULL;
-    if (which == 0) must = spoil_memory();
-    else if (which == 1 || c.kind > CLASSICAL) must = spoil_numbers();
+    if (which == 0) must = corrupt_memory();
+    else if (which == 1 || c.kind > CLASSICAL) must = corrupt_numbers();
     else if (c.of[at].name)
-        must = calls_spoil(slot_of(at), &c.of[at], d, at == STATES || (at == UPDATED && c.kind == RETRIEVE),
-                           at == STATES ? NULL : &c.of[PATTERNS]);
+        must = calls_corrupt(slot_of(at), &c.of[at], d, at == STATES || (at == UPDATED && c.kind == RETRIEVE),
+                             at == STATES ? NULL : &c.of[PATTERNS]);
     else if (at == ITERATIONS || at == ENERGIES ? c.kind != RETRIEVE
              : at >= GRAD_UPDATED               ? c.kind != BACKWARD
                                                 : c.kind == BACKWARD || (at == ENERGY && c.kind == RETRIEVE)) {
         *slot_of(at) = (attn_output){c.of[PATTERNS].memory, c.memory.dtype, {0, 0, 0, 0}};
-        must = "a tensor that it has no use for";
+        must = "an unused tensor";
     }
     calls_rejected(&all, must);
     c.options = options, c.order = order;

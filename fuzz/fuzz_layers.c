@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_layers.c - fuzzes layers of heads, of latents and with a memory (target.h; layers_case.h): forward and backward with outputs
- * whole or untouched, the same bits for other threads, addresses and entries beside, NaN in what is not seen; loops and differences
- * in double; f32 against f64; and decoding against forward. */
+ * fuzz_layers.c - fuzzes multi-head, latent and sequence-to-sequence layers (target.h; layers_case.h): forward and backward with
+ * outputs complete or untouched, the same bits for other threads, addresses and batch entries, NaN in masked tokens; against loops
+ * and differences in double; f32 against f64; and decoding against forward. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../tests/purse.h"
+#include "../tests/limited_allocator.h"
 #include "layers_case.h"
 
 const char *const target_cases = "layers";
@@ -60,13 +60,13 @@ attn_status layers_backward(const layers_case *x, attn_error *error)
     return status;
 }
 
-/* Forward, which fills `saved`, and backward; all that they write. */
+/* Forward, which fills `saved`, then backward. */
 static void run(unsigned char canary, const char *what)
 {
     blocks_canary(c.of, Y_BLOCKS, canary);
     c.tensors.saved = c.saved;
-    if (layers_forward(&c, &last)) finding("%s: forward of what keeps the rules is rejected: %s", what, last.message);
-    if (layers_backward(&c, &last)) finding("%s: backward of what keeps the rules is rejected: %s", what, last.message);
+    if (layers_forward(&c, &last)) finding("%s: a valid forward is rejected: %s", what, last.message);
+    if (layers_backward(&c, &last)) finding("%s: a valid backward is rejected: %s", what, last.message);
 }
 
 static void allocate_saved(void)
@@ -78,21 +78,21 @@ static void allocate_saved(void)
         : c.kind == OF_LATENTS ? attn_latent_count(&c.latent, c.batch, c.len_q, c.len_kv ? c.len_kv : c.len_q, w, &counts, &last)
                                : attn_seq2seq_count(&c.module, c.batch, c.len_q, c.len_kv, w, &counts, &last);
     check_error(status, &last);
-    if (status != ATTN_OK) finding("what keeps the rules is not counted: %s", last.message);
+    if (status != ATTN_OK) finding("a valid layer is rejected by its count: %s", last.message);
     c.saved_bytes = (size_t)counts.saved_bytes;
     c.saved = malloc(c.saved_bytes + (c.saved_bytes == 0));
     if (!c.saved) abort();
     memset(c.saved, 0xFF, c.saved_bytes);
 }
 
-static void spoiled(void)
+static void run_corrupted(void)
 {
     const int backward = draw_one_in(c.from, 2);
     const layers_case was = c;
-    const char *what = layers_spoil(&c, backward);
+    const char *what = layers_corrupt(&c, backward);
     blocks_canary(c.of, Y_BLOCKS, 0x21);
     const attn_status status = what ? (backward ? layers_backward : layers_forward)(&c, &last) : ATTN_OK;
-    if (what && status == ATTN_OK) finding("%s, and %s runs", what, backward ? "backward" : "forward");
+    if (what && status == ATTN_OK) finding("%s, but %s succeeds", what, backward ? "backward" : "forward");
     blocks_untouched(c.of, Y_BLOCKS, 0x21, last.message);
     c = was;
     layers_place(&c, 0, c.batch);
@@ -103,8 +103,8 @@ static void without_memory(void)
 {
     const attn_options was = c.options;
     for (int left = 0; left < 8; left++) {
-        purse p = {left, 0};
-        c.options.allocator = (attn_allocator){purse_take, purse_give, &p};
+        limited_allocator p = {left, 0};
+        c.options.allocator = (attn_allocator){limited_acquire, limited_release, &p};
         for (int backward = 0; backward < 2; backward++) {
             p.left = left;
             blocks_canary(c.of, Y_BLOCKS, 0x32);
@@ -117,24 +117,24 @@ static void without_memory(void)
     c.options = was;
 }
 
-/* Entry e by itself. */
-static void alone(int64_t e)
+/* Entry e as a batch of its own. */
+static void run_entry(int64_t e)
 {
     if (c.len_q < 5 || (c.len_kv && c.len_kv < 5) || c.attention.dropout.probability > 0) return;
     layers_place(&c, e, 1);
     blocks_canary(c.of, Y_BLOCKS, 0x3C);
-    if (layers_forward(&c, &last)) finding("alone: rejected: %s", last.message);
+    if (layers_forward(&c, &last)) finding("one entry: rejected: %s", last.message);
     layers_place(&c, 0, c.batch);
     c.tensors.saved = c.saved;
     for (int t = Y_Y; t <= Y_MEAN; t++) {
         const block *b = &c.of[t];
         const int64_t begin[4] = {e, 0, 0, 0}, end[4] = {e + 1, 1, b->shape[2], b->shape[3]};
-        if (b->name) block_compare_part(b, begin, end, 0, "alone");
+        if (b->name) block_compare_part(b, begin, end, 0, "one entry");
     }
 }
 
-/* NaN in keys behind the lengths, and in tokens that come later. */
-static void unseen(void)
+/* NaN in keys past the lengths, and in later tokens under a causal mask. */
+static void run_masked(void)
 {
     const int own = c.of[Y_KEY].name != NULL;
     for (int64_t e = 0; c.masked && own && e < c.batch; e++)
@@ -147,10 +147,10 @@ static void unseen(void)
             for (int64_t x = 0; x < c.dim_q; x++) block_put(&c.of[Y_X], e, 0, j, x, NAN);
     blocks_canary(c.of, Y_BLOCKS, 0x44);
     c.tensors.saved = NULL;
-    if (layers_forward(&c, &last)) finding("NaN in what is not seen: rejected: %s", last.message);
+    if (layers_forward(&c, &last)) finding("NaN in masked tokens: rejected: %s", last.message);
     for (int t = Y_Y; t <= Y_MEAN; t++) {
         const int64_t begin[4] = {0, 0, 0, 0}, end[4] = {c.batch, 1, first, c.of[t].shape[3]};
-        if (c.of[t].name) block_compare_part(&c.of[t], begin, end, 0, "NaN in what is not seen");
+        if (c.of[t].name) block_compare_part(&c.of[t], begin, end, 0, "NaN in masked tokens");
     }
 }
 
@@ -174,10 +174,10 @@ static void judge(void)
         blocks_compare(c.of, Y_BLOCKS, 0x5A, "other threads");
     }
     c.options.threads = threads;
-    if (draw_one_in(d, 2)) spoiled();
+    if (draw_one_in(d, 2)) run_corrupted();
     if (draw_one_in(d, 12)) without_memory();
     if (draw_one_in(d, 4)) layers_by_weights(&c);
-    if (c.batch > 1) alone(draw_below(d, c.batch));
+    if (c.batch > 1) run_entry(draw_below(d, c.batch));
     if (draw_one_in(d, 3)) {
         for (int t = 0; t < Y_BLOCKS; t++)
             if (t != Y_MEAN) block_move(&c.of[t], 1 + (size_t)draw_below(d, 15));
@@ -185,7 +185,7 @@ static void judge(void)
         run(0x99, "other addresses");
         blocks_compare(c.of, Y_BLOCKS, 0x99, "other addresses");
     }
-    unseen();
+    run_masked();
 }
 
 void target_run(draws *from)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_linear.c - fuzzes attn_linear_plan_create and attn_linear_execute (target.h; linear_case.h): outputs whole or untouched, the
- * same bits for other threads, workspaces, addresses and batches, NaN in what is not seen, and ref/. */
+ * fuzz_linear.c - fuzzes attn_linear_plan_create and attn_linear_execute (target.h; linear_case.h): outputs complete or untouched,
+ * the same bits for other threads, workspaces, addresses and batches, NaN in masked tokens, and ref/. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../tests/purse.h"
+#include "../tests/limited_allocator.h"
 #include "linear_case.h"
 
 enum { WORKSPACE_MOST = 1 << 26 };
@@ -35,7 +35,7 @@ void target_print(void)
 
 static attn_error last; /* of the last call */
 
-/* 1 where it ran; errors are checked to have touched nothing. */
+/* Returns 1 if it ran; checks that a failed call wrote nothing. */
 static int run(const attn_linear_plan *plan, const attn_linear_tensors *tensors, unsigned char workspace_byte, size_t off,
                unsigned char canary)
 {
@@ -56,13 +56,13 @@ static int run(const attn_linear_plan *plan, const attn_linear_tensors *tensors,
 static void run_again(const attn_options *options, unsigned char byte, size_t off, unsigned char canary, const char *what)
 {
     attn_linear_plan *plan = linear_plan(&c, &c.problem, &c.tensors, options, &last);
-    if (!plan) finding("%s: a plan that was made is rejected: %s", what, last.message);
-    if (!run(plan, &c.tensors, byte, off, canary)) finding("%s: a call that ran is rejected: %s", what, last.message);
+    if (!plan) finding("%s: the same plan is now rejected: %s", what, last.message);
+    if (!run(plan, &c.tensors, byte, off, canary)) finding("%s: the same call is now rejected: %s", what, last.message);
     attn_linear_plan_destroy(plan);
     blocks_compare(c.of, L_TENSORS, canary, what);
 }
 
-/* o and denominators of a forward, which backward reads. */
+/* Computes o and denominators by a forward, for backward to read. */
 static void save_forward(void)
 {
     attn_linear_problem p = c.problem;
@@ -73,14 +73,14 @@ static void save_forward(void)
     p.op = ATTN_FORWARD;
     for (int t = 0; t < L_TENSORS; t++)
         if (c.about[t].role[ATTN_FORWARD] == ATTN_ROLE_NONE) memset(linear_slot(&tensors, &c, t), 0, sizeof(attn_output));
-    c.saved = !block_crowded(&c.of[L_O]) && !block_crowded(&c.of[L_N]);
+    c.saved = !block_may_overlap(&c.of[L_O]) && !block_may_overlap(&c.of[L_N]);
     if (!c.saved) return;
     const attn_status status = attn_linear_compute(&p, &tensors, &error);
     check_error(status, &error);
-    if (status != ATTN_OK) finding("forward of what backward takes is rejected: %s", error.message);
+    if (status != ATTN_OK) finding("the forward of a valid backward is rejected: %s", error.message);
 }
 
-/* What must be rejected with outputs untouched, or do no harm. */
+/* Invalid calls must be rejected with outputs untouched; others may run. */
 static void reject(const attn_linear_plan *plan)
 {
     draws *d = c.from;
@@ -105,7 +105,7 @@ static void reject(const attn_linear_plan *plan)
         if (!linear_has(&c, t) || !linear_has(&c, other) || t == other || !c.of[t].output) return;
         if (t == L_S1 || t == L_Z1 || c.of[t].bytes == 0 || c.of[other].bytes == 0) return;
         slot->data = linear_slot(&tensors, &c, other)->data;
-        if (((uintptr_t)slot->data & (c.of[t].element - 1)) == 0) must = "an output is another tensor";
+        if (((uintptr_t)slot->data & (c.of[t].element - 1)) == 0) must = "an output overlaps another tensor";
         break;
     case 3:
         if (!linear_has(&c, L_LENGTHS) || c.of[L_LENGTHS].bytes == 0) return;
@@ -115,7 +115,7 @@ static void reject(const attn_linear_plan *plan)
             int32_t narrow[8];
             for (int i = 0; i < 8; i++) narrow[i] = (int32_t)lengths[i];
             tensors.lengths.data = c.of[L_LENGTHS].dtype == ATTN_I32 ? (void *)narrow : (void *)lengths;
-            if (run(plan, &tensors, 0xFF, 0, 0x11)) finding("lengths outside of the sequence are taken");
+            if (run(plan, &tensors, 0xFF, 0, 0x11)) finding("lengths outside the sequence are accepted");
         }
         return;
     case 4:
@@ -137,11 +137,11 @@ static void reject(const attn_linear_plan *plan)
         break;
     }
     if (run(plan, &tensors, 0xFF, 0, 0x33) && must)
-        finding("%s (%s, %s), and the call runs", must, c.about[t].name, c.about[other].name);
+        finding("%s (%s, %s), but the call succeeds", must, c.about[t].name, c.about[other].name);
 }
 
-/* Entry e of the batch by itself: the tensors from there on, written into the same memory. */
-static void alone(int64_t e)
+/* Entry e of the batch as its own problem: slots point at the entry, outputs go to the same memory. */
+static void run_entry(int64_t e)
 {
     attn_linear_problem p = c.problem;
     attn_linear_tensors tensors = c.tensors;
@@ -152,24 +152,24 @@ static void alone(int64_t e)
         linear_slot(&tensors, &c, t)->data = block_at(b, e, 0, 0, 0);
     }
     attn_linear_plan *plan = linear_plan(&c, &p, &tensors, &c.options, &last);
-    if (!plan) finding("alone: rejected: %s", last.message);
-    if (!run(plan, &tensors, 0xFF, 0, 0x3C)) finding("alone: a call that ran is rejected: %s", last.message);
+    if (!plan) finding("one entry: rejected: %s", last.message);
+    if (!run(plan, &tensors, 0xFF, 0, 0x3C)) finding("one entry: the same call is now rejected: %s", last.message);
     attn_linear_plan_destroy(plan);
     for (int t = 0; t < L_TENSORS; t++) {
         const block *b = &c.of[t];
         const int64_t begin[4] = {e, 0, 0, 0}, end[4] = {e + 1, b->shape[1], b->shape[2], b->shape[3]};
-        if (b->output) block_compare_part(b, begin, end, 0, "alone");
+        if (b->output) block_compare_part(b, begin, end, 0, "one entry");
     }
 }
 
-/* NaN in row `token` of every tensor with tokens, where its elements are its own. */
+/* NaN in row `token` of every input with tokens whose elements do not overlap.  Returns 1 if any was written. */
 static int poison_token(int64_t e, int64_t token)
 {
     static const int of_tokens[] = {L_Q, L_K, L_V, L_DECAY, L_BETA, L_ERASE, L_WRITE, L_DO};
     int any = 0;
     for (size_t i = 0; i < sizeof of_tokens / sizeof *of_tokens; i++) {
         const block *b = &c.of[of_tokens[i]];
-        if (!linear_has(&c, of_tokens[i]) || b->output || block_crowded(b) || token >= b->shape[2]) continue;
+        if (!linear_has(&c, of_tokens[i]) || b->output || block_may_overlap(b) || token >= b->shape[2]) continue;
         if (!c.problem.causal && (of_tokens[i] == L_Q || of_tokens[i] == L_DO)) continue;
         for (int64_t h = 0; h < b->shape[1]; h++)
             for (int64_t x = 0; x < b->shape[3]; x++) block_put(b, e, h, token, x, NAN), any = 1;
@@ -177,15 +177,15 @@ static int poison_token(int64_t e, int64_t token)
     return any;
 }
 
-static void unseen(void)
+static void run_masked(void)
 {
     const attn_shape *s = &c.problem.shape;
     int any = 0;
     for (int64_t e = 0; linear_has(&c, L_LENGTHS) && e < s->batch; e++)
         for (int64_t t = linear_length(&c, e); t < s->len_kv; t++) any |= poison_token(e, t);
-    if (any) run_again(&c.options, 0xFF, 3, 0x66, "NaN behind the lengths");
+    if (any) run_again(&c.options, 0xFF, 3, 0x66, "NaN past the lengths");
     if (!c.problem.causal || c.problem.op != ATTN_FORWARD || s->len_q < 2) return;
-    /* NaN in a token reaches what comes after it alone.  (A zero times a value that comes later may have had its sign.) */
+    /* NaN in a token reaches only later tokens.  (The sign of a zero may differ: it may come from zero times a later value.) */
     const int64_t first = draw_below(c.from, s->len_q);
     for (int64_t e = 0; e < s->batch; e++)
         for (int64_t t = first; t < s->len_q; t++) (void)poison_token(e, t);
@@ -198,24 +198,25 @@ static void unseen(void)
     }
 }
 
-/* The states written where they were read. */
+/* The final state written over the initial one. */
 static void in_place(void)
 {
     block *s0 = &c.of[L_S0], *z0 = &c.of[L_Z0];
-    if (!linear_has(&c, L_S0) || !linear_has(&c, L_S1) || block_crowded(s0) || (linear_has(&c, L_Z0) && block_crowded(z0))) return;
+    if (!linear_has(&c, L_S0) || !linear_has(&c, L_S1) || block_may_overlap(s0) || (linear_has(&c, L_Z0) && block_may_overlap(z0)))
+        return;
     attn_linear_tensors tensors = c.tensors;
     tensors.final_state = block_out(s0);
     if (linear_has(&c, L_Z0)) tensors.final_sum = block_out(z0);
     attn_linear_plan *plan = linear_plan(&c, &c.problem, &tensors, &c.options, &last);
     if (!plan) finding("states in place: rejected: %s", last.message);
-    if (!run(plan, &tensors, 0xFF, 0, 0x88)) finding("states in place: a call that ran is rejected: %s", last.message);
+    if (!run(plan, &tensors, 0xFF, 0, 0x88)) finding("states in place: the same call is now rejected: %s", last.message);
     attn_linear_plan_destroy(plan);
     const attn_shape *s = &c.problem.shape;
     for (int64_t e = 0; s0->bytes && e < s->batch; e++)
         for (int64_t h = 0; h < s->heads_kv; h++)
             for (int64_t f = 0; f < s0->shape[2]; f++)
                 for (int64_t x = 0; x < s0->shape[3]; x++) {
-                    const unsigned char *was = c.of[L_S1].kept + (block_at(&c.of[L_S1], e, h, f, x) - c.of[L_S1].memory);
+                    const unsigned char *was = c.of[L_S1].copy + (block_at(&c.of[L_S1], e, h, f, x) - c.of[L_S1].memory);
                     if (memcmp(block_at(s0, e, h, f, x), was, s0->element) != 0 && !isnan(block_get(s0, e, h, f, x)))
                         finding("states in place: final_state differs");
                 }
@@ -224,9 +225,9 @@ static void in_place(void)
 static void without_memory(void)
 {
     for (int left = 0; left < 3; left++) {
-        purse p = {left, 0};
+        limited_allocator p = {left, 0};
         attn_options options = c.options;
-        options.allocator = (attn_allocator){purse_take, purse_give, &p};
+        options.allocator = (attn_allocator){limited_acquire, limited_release, &p};
         attn_linear_plan *plan = NULL;
         const attn_status status = attn_linear_plan_create(&plan, &c.problem, &c.tensors, &options, &last);
         check_error(status, &last);
@@ -254,7 +255,7 @@ static int judge(const attn_linear_plan *plan)
     if (draw_one_in(d, 8)) without_memory();
     if (draw_one_in(d, 3)) reject(plan);
     if (c.hostile) return 1;
-    if (c.problem.shape.batch > 1) alone(draw_below(d, c.problem.shape.batch));
+    if (c.problem.shape.batch > 1) run_entry(draw_below(d, c.problem.shape.batch));
     if (draw_one_in(d, 3)) {
         for (int t = 0; t < L_TENSORS; t++) {
             block_move(&c.of[t], 1 + (size_t)draw_below(d, 15));
@@ -263,7 +264,7 @@ static int judge(const attn_linear_plan *plan)
         run_again(&c.options, 0xFF, 5, 0x99, "other addresses");
     }
     in_place();
-    if (!(linear_has(&c, L_S0) && linear_has(&c, L_S1))) unseen(); /* else the state is no longer what it was */
+    if (!(linear_has(&c, L_S0) && linear_has(&c, L_S1))) run_masked(); /* otherwise in_place has overwritten the initial state */
     return 1;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_mask.c - fuzzes sets of patterns (target.h): asked pair by pair, as a matrix, counted, and handed to an attention, against
- * their definitions and the matrix as a mask; and masks from one form to another (calls.h). */
+ * fuzz_mask.c - fuzzes pattern sets (target.h): queried pair by pair, filled into a matrix, counted, and applied to attention,
+ * against their definitions and the matrix as a mask; and conversions of masks (calls.h). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ enum { LENGTHS_Q, LENGTHS_KV, MAP, LISTS = 3, MATRIX = LISTS * PATTERNS_MOST, GI
 
 static struct {
     draws *from;
-    int drop; /* GIVEN says what to drop, and FORM is a mask; else GIVEN is what to keep, and FORM a bias */
+    int drop; /* 1: GIVEN is a drop mask and FORM a keep mask; 0: GIVEN is a keep mask and FORM a bias */
     int64_t len_q, len_kv, count, given_count;
     double fill;
     attn_pattern patterns[PATTERNS_MOST];
@@ -42,7 +42,7 @@ void target_print(void)
     blocks_print(c.of, BLOCKS);
 }
 
-/* ---- by definition, in numbers that do not overflow ---- */
+/* ---- definitions, in integers that do not overflow ---- */
 
 typedef __int128 wide;
 
@@ -50,7 +50,7 @@ static wide floor_div(wide a, wide b) { return a / b - (a % b < 0); }
 static wide floor_mod(wide a, wide b) { return a - b * floor_div(a, b); }
 static wide size_of(wide x) { return x < 0 ? -x : x; }
 
-/* Number floor(word left / 2^32), word of Philox with counter (0, n, t, 0), asked of the reference's threshold. */
+/* floor(word left / 2^32), where word is Philox of counter (0, n, t, 0), found through the reference's dropout threshold. */
 static int64_t drawn_block(uint64_t seed, int64_t n, int64_t t, int64_t left)
 {
     int64_t number = 0;
@@ -75,7 +75,7 @@ static int bigbird_sees(const attn_pattern *p, wide row, wide column)
     return seen[k];
 }
 
-/* Of which document token i is; -1: none. */
+/* The document of token i; -1: none. */
 static int64_t document_of(const int64_t *lengths, int64_t count, int64_t i)
 {
     int64_t end = 0;
@@ -139,7 +139,7 @@ static int sees(int64_t i, int64_t j)
 
 /* ---- drawing ---- */
 
-/* Mostly of the order of the lengths, sometimes as large as may be. */
+/* Mostly about the lengths, sometimes as large as is valid. */
 static int64_t draw_size(int64_t least)
 {
     if (draw_one_in(c.from, 12)) return (int64_t)1 << draw_below(c.from, 60);
@@ -218,7 +218,7 @@ static void draw_case(void)
     for (int64_t k = 0; k < c.count; k++) c.patterns[k] = draw_pattern(k);
 }
 
-/* ---- judging a set ---- */
+/* ---- checks of a set ---- */
 
 static attn_error last;
 
@@ -257,16 +257,18 @@ static void judge_matrix(const attn_pattern_set *set, unsigned char *keep)
             keep[i * c.len_kv + j] = (unsigned char)exact;
         }
     if (draw_one_in(d, 3)) calls_elsewhere(&fills, d);
-    const char *must = calls_spoil(&c.matrix, b, d, 1, NULL);
+    const char *must = calls_corrupt(&c.matrix, b, d, 1, NULL);
     if (!must && draw_one_in(d, 2)) {
         if (draw_one_in(d, 2)) c.set = NULL;
         else c.matrix_at = NULL;
         must = "NULL";
     }
     calls_rejected(&fills, must);
-    const int64_t far = draw_hostile(c.from);
-    if ((far < 0 || far >= c.len_q) && attn_pattern_set_sees(set, far, 0)) finding("query %lld sees key 0", (long long)far);
-    if ((far < 0 || far >= c.len_kv) && attn_pattern_set_sees(set, 0, far)) finding("query 0 sees key %lld", (long long)far);
+    const int64_t hostile = draw_hostile(c.from);
+    if ((hostile < 0 || hostile >= c.len_q) && attn_pattern_set_sees(set, hostile, 0))
+        finding("query %lld sees key 0", (long long)hostile);
+    if ((hostile < 0 || hostile >= c.len_kv) && attn_pattern_set_sees(set, 0, hostile))
+        finding("query 0 sees key %lld", (long long)hostile);
 }
 
 static void judge_count(const attn_pattern_set *set, const unsigned char *keep)
@@ -294,15 +296,15 @@ static void judge_count(const attn_pattern_set *set, const unsigned char *keep)
     const double all = (double)(c.len_q * c.len_kv), sparsity = all > 0 ? 1 - (double)pairs / all : 0;
     if (fabs(count.sparsity - sparsity) > 1e-15) finding("sparsity %.17g, not %.17g", count.sparsity, sparsity);
     if (attn_pattern_set_count(set, draw_below(c.from, 2), 0, &count, &last) != ATTN_ERR_ARGUMENT)
-        finding("tiles of no keys are counted");
+        finding("tiles of 0 keys are accepted");
 }
 
-/* As fields of a problem, against the matrix as a mask. */
+/* Applied to the fields of a problem, against the matrix as a mask. */
 static void judge_fields(const attn_pattern_set *set, const unsigned char *keep)
 {
     static double numbers[4 * LENGTH_MOST * DIM], o[2][LENGTH_MOST * DIM];
     attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, c.len_q, c.len_kv, DIM, DIM}}, was;
-    if (c.len_q == 0 || c.len_kv == 0) return; /* nothing is seen, by nobody */
+    if (c.len_q == 0 || c.len_kv == 0) return; /* no pairs */
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) numbers[i] = draw_real(c.from, -2, 2);
     attn_tensors t = {.struct_size = sizeof t,
                       .q = {numbers, ATTN_F64, {0, 0, 0, 0}},
@@ -318,8 +320,8 @@ static void judge_fields(const attn_pattern_set *set, const unsigned char *keep)
     memcpy(&was, &p, sizeof p), memcpy(&before, &t, sizeof t);
     attn_status status = attn_pattern_set_apply(set, &p, &t, &last);
     check_error(status, &last);
-    if (used <= 2 && status == ATTN_OK) finding("what is used already is set again");
-    if (status != ATTN_OK && (memcmp(&was, &p, sizeof p) || memcmp(&before, &t, sizeof t))) finding("rejected, and changed");
+    if (used <= 2 && status == ATTN_OK) finding("a field in use is overwritten");
+    if (status != ATTN_OK && (memcmp(&was, &p, sizeof p) || memcmp(&before, &t, sizeof t))) finding("rejected, but changed");
     if (used <= 2) return;
     if (status == ATTN_ERR_UNSUPPORTED) return;
     if (status != ATTN_OK) finding("apply: %s", last.message);
@@ -343,11 +345,11 @@ static void judge_rejected(void)
     case 0:
         if (draw_one_in(d, 2)) len_q = calls_bad_size(d);
         else len_kv = calls_bad_size(d);
-        must = "lengths that cannot be";
+        must = "invalid lengths";
         break;
     case 1:
         count = draw_one_in(d, 2) ? -1 : INT64_MAX;
-        must = "a number of patterns that cannot be";
+        must = "an invalid number of patterns";
         break;
     case 2:
         if (count == 0) return;
@@ -357,15 +359,15 @@ static void judge_rejected(void)
     case 3:
         if (count == 0 || sizes[p->kind] == 0) return;
         p->size[draw_below(d, sizes[p->kind])] = draw_one_in(d, 2) ? INT64_MAX : -2;
-        must = "a size that cannot be";
+        must = "an invalid size";
         break;
     default:
         if (count == 0) return;
         p->kind = (attn_pattern_kind)(draw_one_in(d, 2) ? 0 : 18 + draw_below(d, 99));
-        must = "a kind that is none";
+        must = "an unknown kind";
     }
     attn_pattern_set *set = create(count, len_q, len_kv);
-    if (set) finding("%s, and there is a set", must);
+    if (set) finding("%s, but a set is created", must);
     target_rejected++;
 }
 
@@ -373,7 +375,7 @@ static void judge_set(void)
 {
     static unsigned char keep[LENGTH_MOST * LENGTH_MOST];
     attn_pattern_set *set = create(c.count, c.len_q, c.len_kv);
-    if (!set) finding("what keeps the rules is rejected: %s", last.message);
+    if (!set) finding("a valid set is rejected: %s", last.message);
     target_ran++;
     judge_matrix(set, keep);
     judge_count(set, keep);
@@ -383,7 +385,7 @@ static void judge_set(void)
     if (draw_one_in(c.from, 2)) judge_rejected();
 }
 
-/* ---- other forms of a mask ---- */
+/* ---- conversions of masks ---- */
 
 static attn_status call(attn_error *error)
 {
@@ -399,7 +401,7 @@ static void place(void)
 
 static const calls forms = {&c.of[GIVEN], 2, call, place};
 
-/* Keep in the memory of drop. */
+/* The keep mask written over the drop mask. */
 static void judge_in_place(void)
 {
     unsigned char same[70];
@@ -428,7 +430,7 @@ static void judge_forms(void)
     calls_first(&forms);
     for (int64_t i = 0; i < count; i++) {
         const int given = *block_at(from, 0, 0, 0, i) != 0;
-        block_hold(to, 0, 0, 0, i, c.drop ? !given : given ? 0 : c.fill, 0);
+        block_check(to, 0, 0, 0, i, c.drop ? !given : given ? 0 : c.fill, 0);
     }
     if (c.drop) judge_in_place();
     if (draw_one_in(d, 3)) calls_elsewhere(&forms, d);
@@ -436,7 +438,7 @@ static void judge_forms(void)
     switch (draw_below(d, 4)) {
     case 0:
         c.given_count = calls_bad_size(d);
-        if (c.given_count < 0 || count > 1) must = "a count that cannot be";
+        if (c.given_count < 0 || count > 1) must = "an invalid count";
         break;
     case 1:
         if (draw_one_in(d, 2)) c.given_at = NULL;
@@ -444,12 +446,12 @@ static void judge_forms(void)
         must = "NULL";
         break;
     case 2:
-        must = calls_spoil_input(&c.given, from, d, 1);
+        must = calls_corrupt_input(&c.given, from, d, 1);
         break;
     default: {
-        /* the same place with the same stride is what keep_from_drop may be given */
+        /* keep_from_drop accepts the same address with the same stride */
         const int same = c.drop && (count < 2 || from->stride[3] == to->stride[3]);
-        must = calls_spoil(&c.form, to, d, 1, same ? NULL : from);
+        must = calls_corrupt(&c.form, to, d, 1, same ? NULL : from);
     }
     }
     calls_rejected(&forms, must);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_merge.c - fuzzes attn_merge and attn_merge_backward (target.h): the formulas of attn/merge.h in double within the bound of
- * tests/merge/test_merge.c, the same bits for other threads, addresses and batches, and outputs that an error leaves untouched. */
+ * fuzz_merge.c - fuzzes attn_merge and attn_merge_backward (target.h): against the formulas of attn/merge.h in double, within the
+ * bound of tests/merge/test_merge.c; the same bits for other threads, addresses and batches; outputs untouched after an error. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "target.h"
 
 enum { PARTS_MOST = 40, BLOCKS = 4 * PARTS_MOST + 2 };
-/* Where the blocks of a case are: those of the parts, then o and lse, or their gradients; then the gradients of the parts. */
+/* The order of a case's blocks: the parts, then o and lse or their gradients, then the gradients of the parts. */
 enum { O_PARTS = 0, LSE_PARTS = PARTS_MOST, WHOLE = 2 * PARTS_MOST, WHOLE_LSE, GRAD_O, GRAD_LSE = GRAD_O + PARTS_MOST };
 
 const char *const target_cases = "merges";
@@ -43,7 +43,7 @@ void target_print(void)
 
 static attn_error last;
 
-/* Slots of the blocks, from batch entry e on. */
+/* Points the slots at the blocks, from batch entry e on. */
 static void place(int64_t e)
 {
     for (int64_t p = 0; p < c.problem.parts && p < PARTS_MOST; p++) {
@@ -71,7 +71,7 @@ static void place(int64_t e)
     c.tensors.grad_o_parts = c.grad_o_parts, c.tensors.grad_lse_parts = c.grad_lse_parts;
 }
 
-/* 1 where it ran; an error is checked to have touched nothing. */
+/* Returns 1 if it ran; checks that a failed call wrote nothing. */
 static int run(const attn_merge_problem *p, const attn_options *options, unsigned char canary)
 {
     memset(&last, 0x55, sizeof last);
@@ -85,7 +85,7 @@ static int run(const attn_merge_problem *p, const attn_options *options, unsigne
 
 static void run_again(const attn_options *options, unsigned char canary, const char *what)
 {
-    if (!run(&c.problem, options, canary)) finding("%s: a call that ran is rejected: %s", what, last.message);
+    if (!run(&c.problem, options, canary)) finding("%s: the same call is now rejected: %s", what, last.message);
     blocks_compare(c.of, BLOCKS, canary, what);
 }
 
@@ -119,7 +119,7 @@ static void draw_case(void)
     c.options =
         (attn_options){.struct_size = sizeof c.options, .threads = 1 + (int)draw_below(d, 3), .isa = (attn_isa)draw_below(d, 4)};
     if (c.options.isa > cpu.isa) c.options.isa = ATTN_ISA_DEFAULT;
-    const uint64_t empty = draw_word(d); /* rows that no part has keys for */
+    const uint64_t empty = draw_word(d); /* rows for which no part has keys */
     for (int i = 0; i < p->parts; i++) {
         make(O_PARTS + i, "o_parts", 1, 0), make(LSE_PARTS + i, "lse_parts", 0, 0);
         block_fill(&c.of[O_PARTS + i], d, -2, 2, c.special);
@@ -130,7 +130,7 @@ static void draw_case(void)
                 for (int64_t t = 0; t < p->len_q; t++)
                     if (draw_word(d) % 5 == 0 || (empty >> (b * 3 + h * 7 + t) % 61 & 7) == 0) {
                         block_put(lse, b, h, t, 0, -INFINITY);
-                        for (int64_t x = 0; !block_crowded(lse) && !block_crowded(o) && x < p->dim_v; x++)
+                        for (int64_t x = 0; !block_may_overlap(lse) && !block_may_overlap(o) && x < p->dim_v; x++)
                             block_put(o, b, h, t, x, NAN);
                     }
         if (c.backward) make(GRAD_O + i, "grad_o_parts", 1, 1), make(GRAD_LSE + i, "grad_lse_parts", 0, 1);
@@ -141,7 +141,7 @@ static void draw_case(void)
     place(0);
 }
 
-/* ---- what is wrong ---- */
+/* ---- invalid calls ---- */
 
 static void reject(void)
 {
@@ -153,7 +153,7 @@ static void reject(void)
     switch (draw_below(d, 9)) {
     case 0:
         (&p.batch)[draw_below(d, 4)] = draw_hostile(d);
-        for (int i = 0; i < 4; i++) /* sizes that would be read */
+        for (int i = 0; i < 4; i++) /* larger sizes would be read: none but invalid ones */
             if ((&p.batch)[i] > (&c.problem.batch)[i]) (&p.batch)[i] = draw_one_in(d, 2) ? INT64_MAX : -1;
         if (p.batch < 0 || p.heads < 0 || p.len_q < 0 || p.dim_v < 0) must = "a negative size";
         else if (p.batch && p.heads && p.len_q && p.dim_v) {
@@ -183,12 +183,12 @@ static void reject(void)
         slot->data = draw_one_in(d, 2) ? ATTN_MISSING : ATTN_LATER;
         must = "ATTN_MISSING or ATTN_LATER";
         break;
-    case 7: /* an output over a tensor of other strides, or backward over any */
+    case 7: /* o over a part of other strides, or a gradient over any part */
         if (c.of[O_PARTS].bytes == 0) return;
         slot->data = (void *)(uintptr_t)c.o_parts[part].data;
-        if (c.backward) must = "a gradient is a part";
+        if (c.backward) must = "a gradient overlaps a part";
         else if (memcmp(slot->stride, c.o_parts[part].stride, sizeof slot->stride) == 0) return;
-        else if (block_crowded(&c.of[O_PARTS + part])) must = "o is a part that broadcasts";
+        else if (block_may_overlap(&c.of[O_PARTS + part])) must = "o overlaps a part that broadcasts";
         else return;
         break;
     default:
@@ -197,43 +197,43 @@ static void reject(void)
         break;
     }
     c.hostile = 1;
-    /* Without channels the rows of lse are all that a size counts, and the library is told that they are there. */
+    /* Without channels only the rows of lse grow with a size, and the library would read them: no call. */
     for (int i = 0; i < 3; i++)
         if (p.dim_v == 0 && p.batch && p.heads && p.len_q && (&p.batch)[i] > (&c.problem.batch)[i]) {
             c.hostile = 0;
             place(0);
             return;
         }
-    /* Sizes that the memory does not have are taken by a library that is told so. */
+    /* The library cannot know that a size exceeds the memory, so such sizes must be beyond 64 bits. */
     for (int i = 0; i < 4; i++)
         if ((&p.batch)[i] > (&c.problem.batch)[i] && !must) {
             for (int k = 0; k < 4; k++)
                 if ((&p.batch)[k] == INT64_MAX) (&p.batch)[k] = INT64_MAX / 2;
             must = p.batch && p.heads && p.len_q && p.dim_v ? "sizes beyond 64 bits" : NULL;
         }
-    if (run(&p, &c.options, 0x77) && must) finding("%s, and the call runs", must);
+    if (run(&p, &c.options, 0x77) && must) finding("%s, but the call succeeds", must);
     c.hostile = 0;
     place(0);
 }
 
-/* ---- by definition ---- */
+/* ---- expected results ---- */
 
 static void row(int64_t e, int64_t h, int64_t i)
 {
     const int64_t parts = c.problem.parts, dim = c.problem.dim_v;
     const double unit =
-        c.compute == ATTN_F64 ? 2 * block_unit(ATTN_F64) : block_unit(ATTN_F32); /* what follows is in double as well */
+        c.compute == ATTN_F64 ? 2 * block_unit(ATTN_F64) : block_unit(ATTN_F32); /* this check computes in double, too */
     const double terms = (double)parts + 8;
     double most = -INFINITY, sum = 0, lse, w[PARTS_MOST], loose[PARTS_MOST];
     for (int64_t p = 0; p < parts; p++) most = fmax(most, w[p] = block_get(&c.of[LSE_PARTS + p], e, h, i, 0));
     for (int64_t p = 0; p < parts; p++) sum += w[p] == -INFINITY ? 0 : exp(w[p] - most);
     lse = sum > 0 ? most + log(sum) : -INFINITY;
-    /* A weight has the rounding of its exponent and of lse. */
+    /* A weight's error is the rounding of its exponent and of lse. */
     for (int64_t p = 0; p < parts; p++) {
         loose[p] = w[p] == -INFINITY ? 0 : terms + fabs(w[p] - lse) + fabs(lse);
         w[p] = w[p] == -INFINITY ? 0 : exp(w[p] - lse);
     }
-    if (!c.backward) block_hold(&c.of[WHOLE_LSE], e, h, i, 0, lse, unit * (terms + fabs(lse)));
+    if (!c.backward) block_check(&c.of[WHOLE_LSE], e, h, i, 0, lse, unit * (terms + fabs(lse)));
     double dot[PARTS_MOST] = {0}, size[PARTS_MOST] = {0};
     for (int64_t x = 0; x < dim; x++) {
         double o = 0, bound = 0;
@@ -242,7 +242,7 @@ static void row(int64_t e, int64_t h, int64_t i)
             o += w[p] * part, bound += unit * loose[p] * w[p] * fabs(part);
         }
         if (!c.backward) {
-            block_hold(&c.of[WHOLE], e, h, i, x, o, bound);
+            block_check(&c.of[WHOLE], e, h, i, x, o, bound);
             continue;
         }
         const double grad = block_get(&c.of[WHOLE], e, h, i, x);
@@ -250,22 +250,22 @@ static void row(int64_t e, int64_t h, int64_t i)
             const double part = w[p] == 0 ? 0 : block_get(&c.of[O_PARTS + p], e, h, i, x);
             dot[p] += grad * (part - o),
                 size[p] += fabs(grad) * (fabs(part) + fabs(o)) * unit * (terms + (double)dim) + fabs(grad) * bound;
-            block_hold(&c.of[GRAD_O + p], e, h, i, x, w[p] * grad, unit * loose[p] * w[p] * fabs(grad));
+            block_check(&c.of[GRAD_O + p], e, h, i, x, w[p] * grad, unit * loose[p] * w[p] * fabs(grad));
         }
     }
     const double grad_lse = c.backward && c.of[WHOLE_LSE].name ? block_get(&c.of[WHOLE_LSE], e, h, i, 0) : 0;
     for (int64_t p = 0; c.backward && p < parts; p++)
-        block_hold(&c.of[GRAD_LSE + p], e, h, i, 0, w[p] * (dot[p] + grad_lse),
-                   w[p] * (2 * size[p] + unit * loose[p] * (fabs(dot[p]) + fabs(grad_lse)) + 4 * unit * fabs(grad_lse)));
+        block_check(&c.of[GRAD_LSE + p], e, h, i, 0, w[p] * (dot[p] + grad_lse),
+                    w[p] * (2 * size[p] + unit * loose[p] * (fabs(dot[p]) + fabs(grad_lse)) + 4 * unit * fabs(grad_lse)));
 }
 
-/* ---- judging ---- */
+/* ---- checks ---- */
 
 static void judge(void)
 {
     draws *d = c.from;
     const attn_merge_problem *p = &c.problem;
-    if (!run(p, &c.options, 0xA5)) finding("what keeps the rules is rejected: %s", last.message);
+    if (!run(p, &c.options, 0xA5)) finding("a valid call is rejected: %s", last.message);
     target_ran++;
     blocks_keep(c.of, BLOCKS);
     for (int64_t e = 0; !c.special && e < p->batch; e++)
@@ -280,11 +280,11 @@ static void judge(void)
         attn_merge_problem one = *p;
         one.batch = 1;
         place(e);
-        if (!run(&one, &c.options, 0x3C)) finding("alone: a call that ran is rejected: %s", last.message);
+        if (!run(&one, &c.options, 0x3C)) finding("one entry: the same call is now rejected: %s", last.message);
         place(0);
         for (int t = 0; t < BLOCKS; t++) {
             const int64_t begin[4] = {e, 0, 0, 0}, end[4] = {e + 1, p->heads, p->len_q, c.of[t].shape[3]};
-            if (c.of[t].output) block_compare_part(&c.of[t], begin, end, 0, "alone");
+            if (c.of[t].output) block_compare_part(&c.of[t], begin, end, 0, "one entry");
         }
     }
     if (draw_one_in(d, 2)) {
@@ -292,16 +292,16 @@ static void judge(void)
         place(0);
         run_again(&c.options, 0x99, "other addresses");
     }
-    /* o and lse in place of a part. */
+    /* o and lse written over a part. */
     const int part = (int)draw_below(d, p->parts);
-    if (c.backward || block_crowded(&c.of[part]) || block_crowded(&c.of[LSE_PARTS + part])) return;
+    if (c.backward || block_may_overlap(&c.of[part]) || block_may_overlap(&c.of[LSE_PARTS + part])) return;
     c.tensors.o = block_out(&c.of[part]), c.tensors.lse = block_out(&c.of[LSE_PARTS + part]);
-    if (!run(p, &c.options, 0x11)) finding("in place: a call that ran is rejected: %s", last.message);
+    if (!run(p, &c.options, 0x11)) finding("in place: the same call is now rejected: %s", last.message);
     for (int64_t e = 0; e < p->batch; e++)
         for (int64_t h = 0; h < p->heads; h++)
             for (int64_t i = 0; i < p->len_q; i++)
                 for (int64_t x = 0; x < p->dim_v; x++) {
-                    const unsigned char *was = c.of[WHOLE].kept + (block_at(&c.of[WHOLE], e, h, i, x) - c.of[WHOLE].memory);
+                    const unsigned char *was = c.of[WHOLE].copy + (block_at(&c.of[WHOLE], e, h, i, x) - c.of[WHOLE].memory);
                     if (memcmp(block_at(&c.of[part], e, h, i, x), was, c.of[part].element) != 0 &&
                         !isnan(block_get(&c.of[part], e, h, i, x)))
                         finding("in place: o differs");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_position.c - fuzzes positions as plain functions (target.h; calls.h): rotations and their frequencies, sinusoids, learned
- * tables with their gradient, and tables brought to other sizes with theirs; each against its definition in double. */
+ * fuzz_position.c - fuzzes the functions of positions (target.h; calls.h): rotations and their frequencies, sinusoids, learned
+ * tables with their gradient, and resized tables with theirs; each against its definition in double. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,14 +17,14 @@ enum { X, Y, TABLE, POSITIONS, ANGLES, COSINES, SINES, MAGNITUDE, BLOCKS };
 
 static struct {
     draws *from;
-    int kind, no_slot; /* no_slot: NULL stands for positions that are not there */
+    int kind, no_slot; /* no_slot: absent positions are passed as NULL */
     int64_t shape[4], rows, rows_y;
     double base;
     attn_rope_pairs order;
     attn_rope rope;
     attn_rope_scaling scaling;
     block of[BLOCKS];
-    /* As the call gets them: x and table are inputs but in the gradient of a table. */
+    /* The call's arguments; in ADD_BACKWARD the table's block is the output grad_table. */
     attn_input x, table, positions;
     attn_output y, grad_table;
     const int64_t *shape_at;
@@ -88,7 +88,7 @@ static const calls all = {c.of, BLOCKS, call, place};
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 
-/* A table of rows, which lie one behind the other. */
+/* A table of rows, perhaps with gaps between them. */
 static void make_table(int at, const char *name, attn_dtype dtype, int output, int64_t rows)
 {
     block b = block_of(name, dtype, output, 1, 1, rows, c.shape[3]);
@@ -101,7 +101,7 @@ static void make_positions(int64_t low, int64_t most)
     block *b = &c.of[POSITIONS];
     const attn_dtype dtype = draw_one_in(c.from, 2) ? ATTN_I64 : ATTN_I32;
     calls_make(b, c.from, block_of("positions", dtype, 0, c.shape[0], 1, c.shape[2], 1), CALLS_ANY);
-    if (b->memory) memset(b->memory, 0x3C, b->bytes); /* between positions, too, since sums of all bytes are compared */
+    if (b->memory) memset(b->memory, 0x3C, b->bytes); /* gaps, too, since a hash of all bytes is compared */
     for (int64_t i = 0; i < c.shape[0]; i++)
         for (int64_t t = 0; t < c.shape[2]; t++)
             block_put(b, i, 0, t, 0, (double)(most > low ? low + draw_below(c.from, most - low) : low));
@@ -120,7 +120,7 @@ static void draw_rope(void)
     const int64_t dim = c.shape[3];
     *r = (attn_rope){.struct_size = sizeof *r, .pairs = (attn_rope_pairs)draw_below(d, 2), .inverse = draw_one_in(d, 3)};
     if (dim % 2 || draw_one_in(d, 3)) r->dim_rotary = dim / 2 ? 2 + 2 * draw_below(d, dim / 2) : 0;
-    if (dim % 2 && !r->dim_rotary) c.shape[3] = c.drawn[3] = 0; /* one channel has no pair */
+    if (dim % 2 && !r->dim_rotary) c.shape[3] = c.drawn[3] = 0; /* a single channel has no pair */
     if (draw_one_in(d, 3)) r->base = draw_real(d, 1.5, 1e6);
     if (draw_one_in(d, 3)) r->stretch = draw_real(d, 0.1, 8);
     if (draw_one_in(d, 3)) r->magnitude = draw_real(d, 0.1, 2);
@@ -199,14 +199,14 @@ static void draw_case(void)
     place();
 }
 
-/* ---- by definition ---- */
+/* ---- expected results ---- */
 
 static double position_of(int64_t b, int64_t t)
 {
     return c.of[POSITIONS].name ? block_get(&c.of[POSITIONS], b, 0, t, 0) : (double)t;
 }
 
-/* x, and y where it is rotated with it: numbers a c - b s of angles that are off by `off`. */
+/* One row of y: rotated pairs a c - b s, with an error bound of `off` for cosine and sine; the other channels are x. */
 static void rope_row(int64_t b, int64_t h, int64_t t)
 {
     const attn_rope *r = &c.rope;
@@ -216,7 +216,7 @@ static void rope_row(int64_t b, int64_t h, int64_t t)
         const int halves = r->pairs == ATTN_ROPE_PAIRS_HALVES;
         const double x = block_get(&c.of[X], b, h, t, k);
         if (k >= dim) {
-            block_hold(&c.of[Y], b, h, t, k, x, 0);
+            block_check(&c.of[Y], b, h, t, k, x, 0);
             continue;
         }
         const int64_t i = halves ? k % half : k / 2;
@@ -232,7 +232,7 @@ static void rope_row(int64_t b, int64_t h, int64_t t)
         }
         if (r->inverse) sine = -sine;
         const double exact = second ? pair * sine + x * cosine : x * cosine - pair * sine, size = fabs(x) + fabs(pair);
-        if (isfinite(size) && size < 1e30) block_hold(&c.of[Y], b, h, t, k, exact, off * size);
+        if (isfinite(size) && size < 1e30) block_check(&c.of[Y], b, h, t, k, exact, off * size);
     }
 }
 
@@ -262,9 +262,9 @@ static void by_scaling(void)
             const double keep = fmin(fmax((length * f / two_pi - slow) / (fast - slow), 0), 1);
             f = (1 - keep) * f / s->factor + keep * f;
         }
-        block_hold(&c.of[ANGLES], 0, 0, 0, i, f, 1e-12 * f * s->factor);
+        block_check(&c.of[ANGLES], 0, 0, 0, i, f, 1e-12 * f * s->factor);
     }
-    block_hold(&c.of[MAGNITUDE], 0, 0, 0, 0, s->kind == ATTN_ROPE_SCALING_YARN ? 0.1 * log(s->factor) + 1 : 1, 1e-14);
+    block_check(&c.of[MAGNITUDE], 0, 0, 0, 0, s->kind == ATTN_ROPE_SCALING_YARN ? 0.1 * log(s->factor) + 1 : 1, 1e-14);
 }
 
 static void by_resizing(void)
@@ -284,11 +284,11 @@ static void by_resizing(void)
                 sums[first] += (1 - part) * x, sums[second] += part * x;
                 sizes[first] += fabs(x), sizes[second] += fabs(x);
             } else if (fabs(x) < 1e30 && fabs(z) < 1e30) {
-                block_hold(&c.of[Y], 0, 0, t, k, (1 - part) * x + part * z, 64 * 0x1p-53 * (1 + at) * (fabs(x) + fabs(z)));
+                block_check(&c.of[Y], 0, 0, t, k, (1 - part) * x + part * z, 64 * 0x1p-53 * (1 + at) * (fabs(x) + fabs(z)));
             }
         }
         for (int64_t p = 0; back && !wild && p < c.rows; p++)
-            block_hold(&c.of[Y], 0, 0, p, k, sums[p], 64 * 0x1p-53 * (double)(c.rows_y + c.rows) * sizes[p]);
+            block_check(&c.of[Y], 0, 0, p, k, sums[p], 64 * 0x1p-53 * (double)(c.rows_y + c.rows) * sizes[p]);
     }
 }
 
@@ -309,10 +309,10 @@ static void by_definition(void)
                     const double angle = p * pow(c.base > 0 ? c.base : 10000, -2.0 * (double)i / (double)s[3]);
                     const int sine = c.order ? k < sines : k % 2 == 0;
                     if (c.kind == SINUSOIDAL)
-                        block_hold(&c.of[Y], b, h, t, k, sine ? sin(angle) : cos(angle), 8 * 0x1p-53 * (1 + fabs(angle)));
+                        block_check(&c.of[Y], b, h, t, k, sine ? sin(angle) : cos(angle), 8 * 0x1p-53 * (1 + fabs(angle)));
                     if (c.kind == ADD) {
                         const double x = block_get(&c.of[X], b, h, t, k), row = block_get(&c.of[TABLE], 0, 0, (int64_t)p, k);
-                        if (fabs(x) < 1e30 && fabs(row) < 1e30) block_hold(&c.of[Y], b, h, t, k, x + row, 0);
+                        if (fabs(x) < 1e30 && fabs(row) < 1e30) block_check(&c.of[Y], b, h, t, k, x + row, 0);
                     }
                     if (c.kind != ADD_BACKWARD) continue;
                     const double grad = block_get(&c.of[X], b, h, t, k);
@@ -322,12 +322,12 @@ static void by_definition(void)
     for (int64_t p = 0; c.kind == ADD_BACKWARD && p < c.rows; p++)
         for (int64_t k = 0; k < s[3]; k++)
             if (sizes[p * s[3] + k] < 1e30)
-                block_hold(&c.of[TABLE], 0, 0, p, k, sums[p * s[3] + k], 256 * 0x1p-53 * sizes[p * s[3] + k]);
+                block_check(&c.of[TABLE], 0, 0, p, k, sums[p * s[3] + k], 256 * 0x1p-53 * sizes[p * s[3] + k]);
 }
 
-/* ---- what is wrong ---- */
+/* ---- invalid calls ---- */
 
-static const char *spoil_rope(void)
+static const char *corrupt_rope(void)
 {
     static const double bad[] = {-1, NAN, INFINITY, -INFINITY, -1e-300};
     attn_rope *r = &c.rope;
@@ -335,10 +335,10 @@ static const char *spoil_rope(void)
     switch (draw_below(d, 5)) {
     case 0:
         *(draw_one_in(d, 3) ? &r->base : draw_one_in(d, 2) ? &r->stretch : &r->magnitude) = bad[draw_below(d, 5)];
-        return "a number that cannot be";
+        return "an invalid number";
     case 1:
         r->dim_rotary = draw_one_in(d, 2) ? c.shape[3] + 1 + draw_below(d, 5) : -1 - draw_below(d, 3);
-        return "more rotated channels than there are, or fewer than none";
+        return "more rotated channels than channels, or a negative number";
     case 2:
         r->reserved[draw_below(d, 4)] = draw_hostile(d) | 1;
         return "a reserved word";
@@ -352,7 +352,7 @@ static const char *spoil_rope(void)
     }
 }
 
-static const char *spoil_scaling(void)
+static const char *corrupt_scaling(void)
 {
     static const double bad[] = {-1, NAN, INFINITY, -INFINITY, 0.5};
     attn_rope_scaling *s = &c.scaling;
@@ -360,14 +360,14 @@ static const char *spoil_scaling(void)
     switch (draw_below(d, 5)) {
     case 0:
         *(draw_one_in(d, 2) ? &s->base : &s->factor) = bad[draw_below(d, 5)];
-        return "a number that cannot be";
+        return "an invalid number";
     case 1:
         s->dim = draw_one_in(d, 2) ? 2 * draw_below(d, 100) + 1 : calls_bad_size(d);
-        return "a dim that cannot be";
+        return "an invalid dim";
     case 2:
         s->fast = draw_one_in(d, 2) ? draw_real(d, 0.1, 0.9) : 0;
         s->slow = s->fast > 0 && draw_one_in(d, 2) ? 0 : 50;
-        return s->kind >= ATTN_ROPE_SCALING_YARN ? "fast turns that are not above the slow ones" : NULL;
+        return s->kind >= ATTN_ROPE_SCALING_YARN ? "fast turns not above the slow ones" : NULL;
     case 3:
         s->original_length = draw_one_in(d, 2) ? 0 : calls_bad_size(d);
         return s->original_length <= 0 && s->kind >= ATTN_ROPE_SCALING_NTK_DYNAMIC ? "no original length" : NULL;
@@ -377,8 +377,8 @@ static const char *spoil_scaling(void)
     }
 }
 
-/* Sizes that the memory does not have may be taken, so those that are rejected, or nothing is there to do. */
-static const char *spoil_size(void)
+/* The library cannot know that a size exceeds the memory, so only sizes that it must reject, unless there is nothing to do. */
+static const char *corrupt_size(void)
 {
     draws *d = c.from;
     const int at = (int)draw_below(d, 6);
@@ -388,15 +388,15 @@ static const char *spoil_size(void)
     *sizes[at] = calls_bad_size(d);
     if (*sizes[at] < 0) return "a negative size";
     for (int i = 0; i < 6; i++)
-        if (i != at && (read[c.kind] >> i & 1) && *sizes[i] == 0) return NULL; /* nothing of it lies in memory */
-    return "more bytes than 64 bits count";
+        if (i != at && (read[c.kind] >> i & 1) && *sizes[i] == 0) return NULL; /* no elements */
+    return "bytes that overflow 64 bits";
 }
 
-/* Where there is nothing to do, these functions do not ask for what it would be done with. */
+/* If there is nothing to do, these functions do not require the tensor. */
 static int needed(int at) { return c.of[at].bytes > 0 || c.kind >= RESIZE; }
 
-/* One of the pointers to what stands in memory. */
-static const char *spoil_pointer(void)
+/* Sets one of the pointer arguments to NULL. */
+static const char *corrupt_pointer(void)
 {
     const int64_t at = draw_below(c.from, 3);
     if (c.kind == FREQUENCIES) c.frequencies = NULL;
@@ -416,33 +416,33 @@ static void reject(void)
     const char *must = NULL;
     switch (draw_below(d, 7)) {
     case 0:
-        must = c.kind == ROPE ? spoil_rope() : c.kind == FREQUENCIES ? spoil_scaling() : spoil_size();
+        must = c.kind == ROPE ? corrupt_rope() : c.kind == FREQUENCIES ? corrupt_scaling() : corrupt_size();
         break;
     case 1:
-        must = spoil_size();
+        must = corrupt_size();
         break;
     case 2:
-        must = calls_spoil_input(&c.x, &c.of[X], d, needed(X));
+        must = calls_corrupt_input(&c.x, &c.of[X], d, needed(X));
         break;
     case 3:
-        if (c.kind == ADD) must = calls_spoil_input(&c.table, &c.of[TABLE], d, needed(TABLE));
-        if (c.kind == ADD_BACKWARD) must = calls_spoil(&c.grad_table, &c.of[TABLE], d, needed(TABLE), NULL);
+        if (c.kind == ADD) must = calls_corrupt_input(&c.table, &c.of[TABLE], d, needed(TABLE));
+        if (c.kind == ADD_BACKWARD) must = calls_corrupt(&c.grad_table, &c.of[TABLE], d, needed(TABLE), NULL);
         if (c.positions.data && c.kind >= ADD && c.of[X].bytes && draw_one_in(d, 2)) {
             block_put(&c.of[POSITIONS], 0, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)c.rows);
-            must = "a position outside of the table";
+            must = "a position outside the table";
         }
         break;
     case 4:
-        must = spoil_pointer();
+        must = corrupt_pointer();
         break;
     case 5:
-        must = calls_spoil_input(&c.positions, &c.of[POSITIONS], d, 0);
+        must = calls_corrupt_input(&c.positions, &c.of[POSITIONS], d, 0);
         break;
     default: {
         const block *x = &c.of[X], *y = &c.of[Y];
-        int same = x->dtype == y->dtype; /* y may be x, element for element */
+        int same = x->dtype == y->dtype; /* y may be x with the same strides */
         for (int k = 0; k < 4; k++) same &= y->shape[k] < 2 || x->stride[k] == y->stride[k];
-        must = calls_spoil(&c.y, &c.of[Y], d, needed(Y), x->name && !same ? x : &c.of[POSITIONS]);
+        must = calls_corrupt(&c.y, &c.of[Y], d, needed(Y), x->name && !same ? x : &c.of[POSITIONS]);
     }
     }
     calls_rejected(&all, must);

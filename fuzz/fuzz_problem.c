@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_problem.c - fuzz target of problem strings and of planning: what parses must print and parse again to the same, and whatever
- * it asks for the library must plan or reject with one line.
+ * fuzz_problem.c - fuzz target of problem strings and of planning: a string that parses must print and parse again to the same
+ * problem, and the library must plan that problem or reject it with one line.
  *
- * Problems of more than 2^20 queries are not planned: describing a plan takes time in proportion to the tiles of a column. */
+ * Problems of more than 2^20 queries are not planned: describing a plan takes time proportional to the tiles of a column. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void require_message(const attn_error *error, attn_status status)
     require(memchr(error->message, 0, sizeof error->message) != NULL);
 }
 
-/* A plan has the tensors that it was made with, of the shapes and types that the table says. */
+/* A plan has the tensors that it was created with, in the shapes and types of the table. */
 static void check_tensor(const attn_problem *problem, const attn_tensors *tensors, const attn_plan *plan, int t)
 {
     attn_tensor_plan about = {.struct_size = sizeof about};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_product.c - fuzzes attn_product and attn_product_in (target.h) on random matrices in memory of exactly their size: against
- * the sum in double within the bound of attn/product.h, rows kept apart, the same bits for other threads, and room for what is no
- * larger. */
+ * sums in double within the bound of attn/product.h, gaps between rows untouched, the same bits for other threads, and a workspace
+ * that also suffices for smaller products. */
 #include "testing/verdict/matrices.h"
 
 #include <float.h>
@@ -16,7 +16,7 @@
 
 const char *const target_cases = "products";
 
-static ref_matrices shown; /* the case that runs */
+static ref_matrices shown; /* the running case */
 static attn_dtype shown_dtype;
 
 void target_print(void)
@@ -25,7 +25,7 @@ void target_print(void)
     fprintf(stderr,
             "%s rows %" PRId64 " columns %" PRId64 " inner %" PRId64 " turned %d %d strides %" PRId64 " %" PRId64 " %" PRId64
             " add %d\n",
-            attn_dtype_name(shown_dtype), p->rows, p->columns, p->inner, p->a_turned, p->b_turned, p->stride_a, p->stride_b,
+            attn_dtype_name(shown_dtype), p->rows, p->columns, p->inner, p->a_transposed, p->b_transposed, p->stride_a, p->stride_b,
             p->stride_c, p->add);
 }
 
@@ -36,7 +36,7 @@ _Noreturn static void fail(const ref_matrices *p, attn_dtype dtype, const char *
 }
 
 typedef struct matrix {
-    int64_t rows, columns, stride; /* as it lies in memory */
+    int64_t rows, columns, stride; /* as stored */
     unsigned char *memory;
     size_t bytes;
 } matrix;
@@ -70,8 +70,8 @@ static void check(const ref_matrices *p, attn_dtype dtype, const matrix *a, cons
         for (int64_t j = 0; j < p->columns; j++) {
             double sum = p->add ? at(before, dtype, i, j) : 0, size = fabs(sum);
             for (int64_t k = 0; k < p->inner; k++) {
-                const double x = (p->a_turned ? at(a, dtype, k, i) : at(a, dtype, i, k)) *
-                                 (p->b_turned ? at(b, dtype, j, k) : at(b, dtype, k, j));
+                const double x = (p->a_transposed ? at(a, dtype, k, i) : at(a, dtype, i, k)) *
+                                 (p->b_transposed ? at(b, dtype, j, k) : at(b, dtype, k, j));
                 sum += x, size += fabs(x);
             }
             if (!(fabs(at(c, dtype, i, j) - sum) <= 2 * terms * u * size + FLT_MIN))
@@ -86,7 +86,7 @@ static void check(const ref_matrices *p, attn_dtype dtype, const matrix *a, cons
 
 static int64_t draw_size(draws *d) { return draw_one_in(d, 5) ? draw_below(d, 700) : draw_below(d, 40); }
 
-/* Sizes and strides that nothing holds: rejected, or nothing to do. */
+/* Extreme sizes and strides without memory: must be rejected, unless there is nothing to do. */
 static void run_hostile(draws *d, ref_matrices m, attn_dtype dtype, const attn_options *options)
 {
     size_t bytes;
@@ -98,7 +98,7 @@ static void run_hostile(draws *d, ref_matrices m, attn_dtype dtype, const attn_o
     const attn_product_tensors t = matrices_tensors(&m, NULL, NULL, NULL);
     (void)attn_product_workspace_size(&p, &bytes, options, &error);
     if (attn_product(&p, &t, options, &error) == ATTN_OK && m.rows && m.columns)
-        fail(&m, dtype, "what is not there is taken", NULL);
+        fail(&m, dtype, "a matrix without memory is accepted", NULL);
 }
 
 void target_run(draws *d)
@@ -109,14 +109,14 @@ void target_run(draws *d)
     attn_error error;
     m.rows = draw_size(d), m.columns = draw_size(d), m.inner = draw_size(d);
     while (m.rows * m.columns * m.inner > 3000000) m.rows /= 2, m.inner /= 2;
-    m.a_turned = draw_one_in(d, 2), m.b_turned = draw_one_in(d, 2), m.add = draw_one_in(d, 3);
+    m.a_transposed = draw_one_in(d, 2), m.b_transposed = draw_one_in(d, 2), m.add = draw_one_in(d, 3);
     if (draw_one_in(d, 10)) {
         run_hostile(d, m, dtype, &options);
         target_rejected++;
         return;
     }
-    matrix a = make(d, dtype, m.a_turned ? m.inner : m.rows, matrices_row_a(&m), &m.stride_a);
-    matrix b = make(d, dtype, m.b_turned ? m.columns : m.inner, matrices_row_b(&m), &m.stride_b);
+    matrix a = make(d, dtype, m.a_transposed ? m.inner : m.rows, matrices_row_a(&m), &m.stride_a);
+    matrix b = make(d, dtype, m.b_transposed ? m.columns : m.inner, matrices_row_b(&m), &m.stride_b);
     matrix c = make(d, dtype, m.rows, m.columns, &m.stride_c), before = c, again = c;
     before.memory = malloc(c.bytes + 1), again.memory = malloc(c.bytes + 1);
     memcpy(before.memory, c.memory, c.bytes), memcpy(again.memory, c.memory, c.bytes);
@@ -127,7 +127,7 @@ void target_run(draws *d)
     const attn_product_problem p = matrices_problem(&m, dtype);
     attn_product_tensors t = matrices_tensors(&m, a.memory, b.memory, c.memory);
     attn_status status = attn_product(&p, &t, &options, &error);
-    if (status == ATTN_ERR_UNSUPPORTED && options.isa != ATTN_ISA_DEFAULT) { /* no such instructions in this CPU, or build */
+    if (status == ATTN_ERR_UNSUPPORTED && options.isa != ATTN_ISA_DEFAULT) { /* not in this CPU or build */
         options.isa = ATTN_ISA_DEFAULT;
         status = attn_product(&p, &t, &options, &error);
     }
@@ -137,13 +137,14 @@ void target_run(draws *d)
     larger.rows += draw_below(d, 50), larger.columns += draw_below(d, 50), larger.inner += draw_below(d, 50);
     options.threads = 1 + (int)draw_below(d, 6);
     size_t bytes;
-    if (attn_product_workspace_size(&larger, &bytes, &options, &error)) fail(&m, dtype, "no size of a larger one", &error);
+    if (attn_product_workspace_size(&larger, &bytes, &options, &error))
+        fail(&m, dtype, "no workspace size of a larger product", &error);
     const size_t off = (size_t)draw_below(d, 64);
     unsigned char *workspace = malloc(bytes + off + 1);
     memset(workspace, 0xFF, bytes + off);
     t.c.data = again.memory;
     if (attn_product_in(&p, &t, workspace + off, bytes, &options, &error))
-        fail(&m, dtype, "rejected in the workspace of a larger one", &error);
+        fail(&m, dtype, "rejected in the workspace of a larger product", &error);
     if (memcmp(again.memory, c.memory, c.bytes) != 0) fail(&m, dtype, "other bits with other threads", NULL);
     free(workspace), free(a.memory), free(b.memory), free(c.memory), free(before.memory), free(again.memory);
 }

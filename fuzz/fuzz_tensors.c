@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_tensors.c - fuzz target of the file parsers: reads the input as a file, and holds what was read against what attn/io.h
- * promises.  Built once for each format; FUZZ_FILE is the name that the input pretends to have.  docs/io.md and CMakeLists.txt say
- * how to run it.
+ * fuzz_tensors.c - fuzz target of the file parsers: reads the input as a file and checks the result against the promises of
+ * attn/io.h.  Built once for each format; FUZZ_FILE is the file name passed with the input.  docs/io.md and CMakeLists.txt show how
+ * to run it.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void require(int condition)
     if (!condition) abort();
 }
 
-static volatile unsigned char sink; /* so that reading the data is not optimized away */
+static volatile unsigned char sink; /* keeps the reads from being optimised away */
 
 static void check_tensor(const attn_archive *tensors, int64_t index)
 {

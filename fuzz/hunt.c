@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * hunt.c - looks for the problems whose errors are the largest fractions of their bounds, by hill climbing.
+ * hunt.c - searches for the problems whose errors are the largest fractions of their bounds, by hill climbing.
  *
  *      hunt_bounds --seconds=S --seed=N
  *
- * It begins with cases of `attn check`, keeps the ten largest fractions, no two of one operation and type (forward: and kind of
- * numbers), and changes those: other numbers, sizes, scales, options.  Prints them, largest first, as tests/check/worst.txt has
- * them; ends with 1 where a check failed, which a fraction above 1 is. */
+ * It starts from cases of `attn check`, keeps the ten largest fractions, no two of the same operation and type (in forward: and
+ * kind of numbers), and changes their numbers, sizes, scales and options.  Prints them, largest first, in the form of
+ * tests/check/worst.txt; exits with 1 if a check failed, which includes any fraction above 1. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static int alike(const check_case *a, const check_case *b)
     return a->spec.op == b->spec.op && a->spec.dtype == b->spec.dtype && (a->fill == b->fill || a->spec.op != SPEC_FORWARD);
 }
 
-/* In the place of what is like it, or else of the smallest. */
+/* Replaces the kept case that is alike, or else the smallest, if the fraction is larger. */
 static void keep(const check_case *c, const check_result *r)
 {
     int at = 0;
@@ -53,9 +53,9 @@ static void judge(const check_case *c)
     check_case parsed;
     check_result r;
     const int narrow = c->spec.dtype == SPEC_F16 || c->k_dtype == ATTN_F16 || c->v_dtype == ATTN_F16 || c->o_dtype == ATTN_F16;
-    if (c->spec.shape.heads_q == 0) return; /* nothing can be off, and the reference does not know tables that no heads share */
-    if (narrow && c->fill == FILL_SPREAD) return; /* values that f16 cannot hold are infinite */
-    case_print(c, text, sizeof text);             /* what is reported is what ran */
+    if (c->spec.shape.heads_q == 0) return;       /* no results, and the reference has no tables of 0 heads */
+    if (narrow && c->fill == FILL_SPREAD) return; /* values beyond f16 become infinite */
+    case_print(c, text, sizeof text);             /* the reported case is the one that ran */
     if (case_parse(text, &parsed, NULL) != ATTN_OK) return;
     case_print(&parsed, again, sizeof again);
     if (getenv("FUZZ_TRACE")) fprintf(stderr, "%s\n", again);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * layers_case.h - one drawn layer of any kind with weights, inputs and gradients.  fuzz_layers.c judges, layers_draw.c draws,
- * layers_reference.c computes by loops and by differences. */
+ * layers_case.h - one drawn layer of any kind with weights, inputs and gradients.  fuzz_layers.c checks, layers_draw.c draws,
+ * layers_reference.c has references, layers_weights.c tests the weights. */
 #ifndef ATTN_FUZZ_LAYERS_CASE_H
 #define ATTN_FUZZ_LAYERS_CASE_H
 
@@ -12,7 +12,7 @@
 
 enum { OF_HEADS, OF_LATENTS, OF_A_MEMORY, LAYER_KINDS };
 enum { WEIGHTS_MOST = 10 };
-/* The blocks; gradients follow what they are of by the same order. */
+/* The blocks; gradients are in the order of their inputs and weights. */
 enum {
     Y_X,
     Y_KEY,
@@ -26,7 +26,7 @@ enum {
     Y_BLOCKS = Y_GRADIENTS + Y_INPUTS
 };
 
-/* All weights structs are this. */
+/* The layout of every weights struct. */
 typedef struct layer_weights {
     size_t struct_size;
     attn_output slot[WEIGHTS_MOST];
@@ -45,7 +45,7 @@ typedef struct layers_case {
     int weight_count;
     layer_weights weights, gradients;
     int64_t batch, len_q, len_kv, dim_q, dim_kv, dim_v, dim_out, lengths[4];
-    int extra, masked; /* there is an extra key; lengths_kv are there */
+    int extra, masked; /* there is an extra key; there are lengths_kv */
     attn_options options;
     attn_tensors core;
     attn_layer_tensors tensors;
@@ -56,27 +56,27 @@ typedef struct layers_case {
 
 /* ---- layers_draw.c ---- */
 void layers_draw(layers_case *c);
-/* Slots of all blocks, from entry e on. */
+/* Points the slots at all blocks, from entry e on. */
 void layers_place(layers_case *c, int64_t e, int64_t batch);
-/* Makes something wrong that must be rejected, and says what; NULL: nothing found to spoil. */
-const char *layers_spoil(layers_case *c, int backward);
+/* Makes the call invalid and returns a description; NULL: nothing was changed. */
+const char *layers_corrupt(layers_case *c, int backward);
 
 /* ---- fuzz_layers.c ---- */
 attn_status layers_forward(const layers_case *c, attn_error *error);
 attn_status layers_backward(const layers_case *c, attn_error *error);
 
 /* ---- layers_reference.c ---- */
-/* A layer of heads by loops in double. */
+/* Checks a multi-head layer against loops in double. */
 void layers_by_loops(const layers_case *c);
-/* f64: the gradients along a random direction, against a difference of the outputs. */
+/* f64: checks the gradients along a random direction against a difference of outputs. */
 void layers_by_differences(layers_case *c);
-/* f32: what the same layer in f64 gives. */
+/* f32: checks against the same layer in f64. */
 void layers_by_f64(layers_case *c);
-/* Token by token, or in pieces, over a cache. */
+/* Checks decoding over a cache, token by token or in pieces. */
 void layers_by_steps(layers_case *c);
 
 /* ---- layers_weights.c ---- */
-/* Weights stored and loaded, started from a seed, or of fewer heads. */
+/* Checks weights stored and loaded, initialised from a seed, or grouped to fewer heads. */
 void layers_by_weights(const layers_case *c);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * layers_draw.c - random layers that keep the rules, and what breaks one. */
+ * layers_draw.c - random valid layers, and ways to make one invalid. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static block rows_of(layers_case *c, const char *name, int64_t tokens, int64_t c
     return b;
 }
 
-/* A matrix [1, a, b, c]; `turn`: which axes may change places, 0 for what is dense. */
+/* A matrix [1, i1, i2, i3]; `turn`: which axes may be permuted, 0 for always dense. */
 static block matrix(layers_case *c, const char *name, int64_t i1, int64_t i2, int64_t i3, int turn)
 {
     block b = block_of(name, c->dtype, 0, 1, i1, i2, i3);
@@ -32,7 +32,7 @@ static block matrix(layers_case *c, const char *name, int64_t i1, int64_t i2, in
     return b;
 }
 
-/* A weight, and as often as not its gradient. */
+/* A weight and its gradient. */
 static void weight(layers_case *c, int at, const char *name, int64_t i1, int64_t i2, int64_t i3, int turn, int64_t in)
 {
     const double most = 1.7 / sqrt((double)(in > 0 ? in : 1));
@@ -84,7 +84,7 @@ static void draw_latents(layers_case *c)
     weight(c, 2, "down", 1, l->rank + l->dim_rotary, c->dim_q, 0, c->dim_q);
     weight(c, 3, "up", l->heads, l->head_dim + l->head_dim_v, l->rank, 0, l->rank);
     weight(c, 4, "output", c->dim_out, l->heads, l->head_dim_v, 0, l->heads * l->head_dim_v);
-    /* A norm of few channels divides by what may be near to nothing. */
+    /* A norm of few channels may divide by nearly 0. */
     if (l->rank_query > 3 && draw_one_in(d, 2)) weight(c, 5, "query_norm", 1, 1, l->rank_query, 0, 2);
     if (l->rank > 3 && draw_one_in(d, 2)) weight(c, 6, "norm", 1, 1, l->rank, 0, 2);
 }
@@ -138,7 +138,7 @@ void layers_place(layers_case *c, int64_t e, int64_t batch)
     c->weights.struct_size = c->gradients.struct_size = sizeof(size_t) + (size_t)c->weight_count * sizeof(attn_output);
     for (int i = 0; i < WEIGHTS_MOST; i++) {
         c->weights.slot[i] = slot[Y_WEIGHTS + i], c->gradients.slot[i] = slot[Y_GRADIENTS + Y_WEIGHTS + i];
-        /* Biases, and all of other kinds, are dense. */
+        /* Biases, and all weights of other kinds, are dense. */
         if (c->kind == OF_HEADS && i < 4) continue;
         memset(c->weights.slot[i].stride, 0, sizeof slot[0].stride), memset(c->gradients.slot[i].stride, 0, sizeof slot[0].stride);
     }
@@ -179,7 +179,7 @@ void layers_draw(layers_case *c)
     layers_place(c, 0, c->batch);
 }
 
-const char *layers_spoil(layers_case *c, int backward)
+const char *layers_corrupt(layers_case *c, int backward)
 {
     static const int64_t bad[] = {-1, INT64_MIN, INT64_MAX, (int64_t)1 << 32, (int64_t)1 << 60, INT64_MAX / 2};
     draws *d = c->from;
@@ -193,10 +193,10 @@ const char *layers_spoil(layers_case *c, int backward)
     case 0:
     case 1:
         dims[c->kind][draw_below(d, count)] = bad[draw_below(d, 6)];
-        return "a size that cannot be";
+        return "an invalid size";
     case 2:
         (&t->batch)[draw_below(d, 3)] = bad[draw_below(d, 6)];
-        return "a number of tokens that cannot be";
+        return "an invalid number of tokens";
     case 3:
         reserved[c->kind][draw_below(d, 4)] = 1;
         return "a reserved word";
@@ -226,7 +226,7 @@ const char *layers_spoil(layers_case *c, int backward)
     case 9:
         if (backward) t->grad_query.data = (void *)(uintptr_t)t->query.data;
         else t->output.data = (void *)(uintptr_t)t->query.data;
-        return "what is written is the query";
+        return "an output overlaps the query";
     case 10:
         if (backward) memset(&t->grad_output, 0, sizeof t->grad_output);
         else memset(&t->output, 0, sizeof t->output);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * layers_reference.c - layers by loops and by differences in double, in f64 for f32, and step by step. */
+ * layers_reference.c - checks layers against loops and differences in double, f32 against f64, and decoding against forward. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "attn_ref.h"
 #include "layers_case.h"
 
-/* What some thousand roundings of sums of numbers of about 1 leave, as tests/layers allow. */
+/* The error of some thousand roundings in sums of numbers of about 1, as in tests/layers. */
 static double allowed(attn_dtype dtype) { return 4e3 * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }
 
 static double weight_at(const layers_case *c, int w, int64_t i1, int64_t i2, int64_t i3)
@@ -15,7 +15,7 @@ static double weight_at(const layers_case *c, int w, int64_t i1, int64_t i2, int
     return c->of[Y_WEIGHTS + w].name ? block_get(&c->of[Y_WEIGHTS + w], 0, i1, i2, i3) : 0;
 }
 
-/* to [heads][tokens + 1][dim] = a projection of entry e's tokens; where there is an extra key, it stands behind. */
+/* Returns [heads][tokens + more][dim]: a projection of entry e's tokens, then the extra key if `more` is 1. */
 static double *project(const layers_case *c, int64_t e, int input, int w, int64_t heads, int64_t dim, int64_t tokens, int more)
 {
     const block *x = &c->of[input];
@@ -31,7 +31,7 @@ static double *project(const layers_case *c, int64_t e, int input, int w, int64_
     return to;
 }
 
-/* Rows [heads][tokens][dim] at positions 0, 1, ... */
+/* Rotates rows [heads][tokens][dim] at positions 0, 1, ...; `stride`: rows per head in memory. */
 static void rotate(const layers_case *c, double *rows, int64_t heads, int64_t tokens, int64_t stride, int64_t dim)
 {
     if (!c->layer.rope) return;
@@ -98,7 +98,7 @@ void layers_by_loops(const layers_case *c)
 
 /* ---- copies ---- */
 
-/* The same numbers in other memory; `dtype` of all. */
+/* Copies the case to new memory, all of it in `dtype`. */
 static void copy(layers_case *to, const layers_case *c, attn_dtype dtype)
 {
     *to = *c;
@@ -118,7 +118,7 @@ static void copy(layers_case *to, const layers_case *c, attn_dtype dtype)
                     for (int64_t x = 0; x < n[3]; x++) block_put(b, i, h, k, x, block_get(from, i, h, k, x));
     }
     layers_place(to, 0, to->batch);
-    to->saved = malloc(2 * c->saved_bytes + 64); /* of f64 where it was of f32 */
+    to->saved = malloc(2 * c->saved_bytes + 64); /* f64 may need twice the bytes of f32 */
     if (!to->saved) abort();
     to->tensors.saved = to->saved;
 }
@@ -139,7 +139,7 @@ static double largest(const block *b)
     return most;
 }
 
-/* Two blocks of one shape, as far as `tokens` of the first. */
+/* Compares two blocks of one shape within `bound` of the largest number. */
 static void near(const block *is, const block *should, double bound, const char *what)
 {
     bound *= 1 + largest(should);
@@ -177,7 +177,7 @@ static double loss(const layers_case *c)
     return sum;
 }
 
-/* All inputs and weights a step further in a direction that `seed` draws; the slope that the gradients of `of` have along it. */
+/* Moves all inputs and weights by `by` in a random direction of `seed`; returns the slope of `of`'s gradients along it. */
 static double step(layers_case *c, const layers_case *of, uint64_t seed, double by, double *size)
 {
     draws d = draws_from((const uint8_t *)&seed, sizeof seed);
@@ -217,7 +217,7 @@ void layers_by_differences(layers_case *c)
 
 /* ---- decoding ---- */
 
-/* Queries and keys from token `first` on. */
+/* Points the slots at `count` tokens from token `first` on. */
 static void piece(layers_case *c, int64_t first, int64_t count)
 {
     layers_place(c, 0, c->batch);
@@ -254,7 +254,7 @@ void layers_by_steps(layers_case *c)
     cache.k = block_out(&k), cache.lengths = attn_out(lengths);
     if (!latent) cache.v = block_out(&v);
     blocks_canary(again.of, Y_BLOCKS, 0xFF);
-    if (memory) { /* all of it, then the states piece by piece */
+    if (memory) { /* the whole memory first, then the states piece by piece */
         piece(&again, 0, c->len_q);
         again.tensors.len_kv = c->len_kv;
         const attn_status status =

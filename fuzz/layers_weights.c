@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * layers_weights.c - what is done with the weights of a drawn layer: stored and loaded, started from a seed, of fewer heads. */
+ * layers_weights.c - tests with the weights of a drawn layer: stored and loaded, initialised from a seed, grouped to fewer heads.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +44,8 @@ static attn_status initialise(const layers_case *c, layer_weights *to, attn_init
     return status;
 }
 
-/* A slot as a block that owns nothing. */
-static block lent(const block *like, const attn_output *slot)
+/* A slot as a block that does not own its memory. */
+static block loaded_block(const block *like, const attn_output *slot)
 {
     block b = block_of("loaded", like->dtype, 0, like->shape[0], like->shape[1], like->shape[2], like->shape[3]);
     for (int axis = 0; axis < 4; axis++)
@@ -62,26 +63,26 @@ static void by_files(const layers_case *c)
     memset(&loaded, 0x55, sizeof loaded);
     loaded.struct_size = c->weights.struct_size, before = loaded;
     if (attn_archive_create(&file, &last)) abort();
-    if (load(c, file, prefix, &loaded) == ATTN_OK) finding("weights out of nothing");
-    if (memcmp(&loaded, &before, sizeof loaded) != 0) finding("rejected, and weights are written");
+    if (load(c, file, prefix, &loaded) == ATTN_OK) finding("weights are loaded from an empty container");
+    if (memcmp(&loaded, &before, sizeof loaded) != 0) finding("rejected, but weights are written");
     if (store(c, file, prefix)) finding("weights are not stored: %s", last.message);
     if (store(c, file, prefix) == ATTN_OK) finding("weights are stored twice");
-    if (load(c, file, prefix, &loaded)) finding("what was stored is not loaded: %s", last.message);
+    if (load(c, file, prefix, &loaded)) finding("stored weights are not loaded: %s", last.message);
     for (int i = 0; i < c->weight_count; i++) {
         const block *was = &c->of[Y_WEIGHTS + i];
         if (was->name && !loaded.slot[i].data) finding("%s is not loaded", was->name);
         if (!was->name || was->bytes == 0) continue;
-        const block now = lent(was, &loaded.slot[i]);
+        const block now = loaded_block(was, &loaded.slot[i]);
         for (int64_t x = 0; x < was->shape[1]; x++)
             for (int64_t y = 0; y < was->shape[2]; y++)
                 for (int64_t z = 0; z < was->shape[3]; z++)
                     if (block_get(&now, 0, x, y, z) != block_get(was, 0, x, y, z))
-                        finding("%s [%lld][%lld][%lld] is another", was->name, (long long)x, (long long)y, (long long)z);
+                        finding("%s [%lld][%lld][%lld] differs", was->name, (long long)x, (long long)y, (long long)z);
     }
     attn_archive_destroy(file);
 }
 
-/* Weights like those of the case, empty; slots of them. */
+/* Uninitialised weights of the case's shapes and strides, and their slots. */
 static void make_like(const layers_case *c, block *of, layer_weights *slots)
 {
     *slots = c->weights;
@@ -103,27 +104,27 @@ static void by_seed(const layers_case *c)
     const attn_init init = (attn_init)draw_below(c->from, 4);
     make_like(c, of, &slots);
     blocks_canary(of, WEIGHTS_MOST, 0x5A);
-    if (initialise(c, &slots, (attn_init)(4 + draw_below(c->from, 9)), seed) == ATTN_OK) finding("a rule that is none begins");
+    if (initialise(c, &slots, (attn_init)(4 + draw_below(c->from, 9)), seed) == ATTN_OK) finding("an unknown rule is accepted");
     blocks_untouched(of, WEIGHTS_MOST, 0x5A, last.message);
-    if (initialise(c, &slots, init, seed)) finding("weights do not begin: %s", last.message);
+    if (initialise(c, &slots, init, seed)) finding("weights are not initialised: %s", last.message);
     blocks_keep(of, WEIGHTS_MOST);
     for (int i = 0; i < c->weight_count; i++)
         for (int64_t x = 0; x < of[i].shape[1]; x++)
             for (int64_t y = 0; y < of[i].shape[2]; y++)
                 for (int64_t z = 0; z < of[i].shape[3]; z++)
                     if (!(fabs(block_get(&of[i], 0, x, y, z)) < 20))
-                        finding("%s begins with %g", of[i].name, block_get(&of[i], 0, x, y, z));
+                        finding("%s is initialised with %g", of[i].name, block_get(&of[i], 0, x, y, z));
     again = slots;
     blocks_canary(of, WEIGHTS_MOST, 0xC3);
-    if (initialise(c, &again, init, seed)) finding("weights do not begin again: %s", last.message);
+    if (initialise(c, &again, init, seed)) finding("weights are not initialised again: %s", last.message);
     blocks_compare(of, WEIGHTS_MOST, 0xC3, "the same seed");
     blocks_free(of, WEIGHTS_MOST);
 }
 
-static void by_fewer_heads(const layers_case *c)
+static void check_grouped_heads(const layers_case *c)
 {
     const int64_t heads = c->layer.heads_kv, groups = draw_one_in(c->from, 2) ? 1 : heads;
-    static const int which[] = {1, 2, 5, 6, 8, 9}; /* key, value, their biases, and the extra ones */
+    static const int which[] = {1, 2, 5, 6, 8, 9}; /* key, value, their biases, extra key and value */
     block of[WEIGHTS_MOST] = {{0}};
     layer_weights slots = {.struct_size = c->weights.struct_size};
     for (int k = 0; k < 6; k++) {
@@ -138,7 +139,7 @@ static void by_fewer_heads(const layers_case *c)
     const void *from = &c->weights, *grouped = &slots;
     attn_status status = attn_layer_group_heads(&c->layer, heads + 1, from, grouped, &last);
     check_error(status, &last);
-    if (status == ATTN_OK) finding("more groups than heads");
+    if (status == ATTN_OK) finding("more groups than heads are accepted");
     blocks_untouched(of, WEIGHTS_MOST, 0x5A, last.message);
     memset(&last, 0x55, sizeof last);
     status = attn_layer_group_heads(&c->layer, groups, from, grouped, &last);
@@ -152,7 +153,7 @@ static void by_fewer_heads(const layers_case *c)
                     double sum = 0, size = 0;
                     for (int64_t h = g * (heads / groups); h < (g + 1) * (heads / groups); h++)
                         sum += block_get(b, 0, h, y, z), size += fabs(block_get(b, 0, h, y, z));
-                    block_hold(to, 0, g, y, z, sum * (double)groups / (double)heads, 0x1p-51 * size);
+                    block_check(to, 0, g, y, z, sum * (double)groups / (double)heads, 0x1p-51 * size);
                 }
     }
     blocks_free(of, WEIGHTS_MOST);
@@ -162,7 +163,7 @@ void layers_by_weights(const layers_case *c)
 {
     int some = 0;
     for (int i = 0; i < c->weight_count; i++) some |= c->of[Y_WEIGHTS + i].name != NULL;
-    if (!some) return; /* a score of products has none */
+    if (!some) return; /* dot-product scores without an output projection have none */
     switch (draw_below(c->from, 3)) {
     case 0:
         by_files(c);
@@ -171,6 +172,6 @@ void layers_by_weights(const layers_case *c)
         by_seed(c);
         break;
     default:
-        if (c->kind == OF_HEADS) by_fewer_heads(c);
+        if (c->kind == OF_HEADS) check_grouped_heads(c);
     }
 }

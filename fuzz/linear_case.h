@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linear_case.h - one drawn problem of linear attention with its tensors.  fuzz_linear.c judges, linear_draw.c draws,
- * linear_reference.c holds it against ref/. */
+ * linear_case.h - one drawn problem of linear attention with its tensors.  fuzz_linear.c checks, linear_draw.c draws,
+ * linear_reference.c compares with ref/. */
 #ifndef ATTN_FUZZ_LINEAR_CASE_H
 #define ATTN_FUZZ_LINEAR_CASE_H
 
@@ -9,7 +9,7 @@
 #include "draws.h"
 #include "target.h"
 
-/* As attn_tensor_describe counts them; linear_draw checks it. */
+/* The order of attn_tensor_describe, which linear_draw checks. */
 enum {
     L_Q,
     L_K,
@@ -36,18 +36,18 @@ typedef struct linear_case {
     attn_linear_problem problem;
     attn_linear_tensors tensors;
     attn_options options;
-    int gentle;  /* sizes and numbers whose sums do not grow without end: held against ref/ */
+    int gentle;  /* sizes and numbers whose sums stay bounded: compared with ref/ */
     int special; /* NaN, infinities and huge numbers are among the inputs */
-    int hostile; /* something was replaced by what is wrong or huge */
-    int saved;   /* backward: o and denominators are those of a forward */
+    int hostile; /* a field was replaced by an invalid or huge value */
+    int saved;   /* backward: o and denominators were computed by a forward */
 } linear_case;
 
 attn_output *linear_slot(attn_linear_tensors *tensors, const linear_case *c, int t);
 static inline int linear_has(const linear_case *c, int t) { return c->of[t].name != NULL; }
-/* Tokens of entry e. */
+/* The number of tokens of entry e. */
 int64_t linear_length(const linear_case *c, int64_t e);
 
-/* Draws all of it, and memory with numbers; returns the plan, or NULL where it was rejected or is too large. */
+/* Draws the case, allocates and fills its tensors; returns the plan, or NULL if it was rejected or is too large. */
 attn_linear_plan *linear_draw(linear_case *c);
 attn_linear_plan *linear_plan(const linear_case *c, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
                               const attn_options *options, attn_error *error);

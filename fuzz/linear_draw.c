@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_draw.c - random problems of linear attention that keep its rules, and now and then do not. */
+ * linear_draw.c - random problems of linear attention, mostly valid. */
 #include <string.h>
 
 #include "linear_case.h"
@@ -48,7 +48,7 @@ static void draw_problem(linear_case *c)
     if (draw_one_in(d, 3)) p->epsilon = (double)(1 + draw_below(d, 300)) / 10;
 }
 
-/* What tests/linear/test_random.c says of sizes that can be held to a bound. */
+/* Sizes whose results can be held to a bound, as in tests/linear/test_random.c. */
 static void make_gentle(linear_case *c, int decays)
 {
     attn_linear_problem *p = &c->problem;
@@ -67,34 +67,34 @@ static void make_gentle(linear_case *c, int decays)
     if (p->random_features > 9) p->random_features = 9;
 }
 
-/* Which tensors there are. */
+/* Chooses which tensors are present. */
 static void draw_presence(linear_case *c, int decays)
 {
     draws *d = c->from;
     const attn_linear_problem *p = &c->problem;
     const int sum = p->denominator != ATTN_DENOMINATOR_NONE, back = p->op == ATTN_BACKWARD;
-    int there[L_TENSORS] = {0};
-    there[L_Q] = there[L_K] = there[L_V] = 1;
-    there[L_O] = !back || sum;
-    there[L_N] = sum && (back || draw_one_in(d, 2));
-    there[L_OMEGA] = p->features >= ATTN_FEATURES_FAVOR;
-    there[L_DECAY] = decays;
-    there[L_BETA] = p->rule == ATTN_LINEAR_RULE_DELTA;
-    there[L_ERASE] = there[L_WRITE] = p->rule == ATTN_LINEAR_RULE_LOW_RANK;
-    there[L_LENGTHS] = draw_one_in(d, 3);
-    there[L_S0] = draw_one_in(d, 2);
-    there[L_S1] = !back && draw_one_in(d, 2);
+    int present[L_TENSORS] = {0};
+    present[L_Q] = present[L_K] = present[L_V] = 1;
+    present[L_O] = !back || sum;
+    present[L_N] = sum && (back || draw_one_in(d, 2));
+    present[L_OMEGA] = p->features >= ATTN_FEATURES_FAVOR;
+    present[L_DECAY] = decays;
+    present[L_BETA] = p->rule == ATTN_LINEAR_RULE_DELTA;
+    present[L_ERASE] = present[L_WRITE] = p->rule == ATTN_LINEAR_RULE_LOW_RANK;
+    present[L_LENGTHS] = draw_one_in(d, 3);
+    present[L_S0] = draw_one_in(d, 2);
+    present[L_S1] = !back && draw_one_in(d, 2);
     if (back) {
-        there[L_DO] = there[L_DQ] = there[L_DK] = there[L_DV] = 1;
-        there[L_DS1] = draw_one_in(d, 2);
-        there[L_DS0] = there[L_S0] && draw_one_in(d, 2);
-        there[L_DDECAY] = there[L_DECAY], there[L_DBETA] = there[L_BETA];
-        there[L_DERASE] = there[L_DWRITE] = there[L_ERASE];
+        present[L_DO] = present[L_DQ] = present[L_DK] = present[L_DV] = 1;
+        present[L_DS1] = draw_one_in(d, 2);
+        present[L_DS0] = present[L_S0] && draw_one_in(d, 2);
+        present[L_DDECAY] = present[L_DECAY], present[L_DBETA] = present[L_BETA];
+        present[L_DERASE] = present[L_DWRITE] = present[L_ERASE];
     }
-    there[L_Z0] = sum && there[L_S0], there[L_Z1] = sum && there[L_S1];
-    there[L_DZ1] = sum && there[L_DS1], there[L_DZ0] = sum && there[L_DS0];
+    present[L_Z0] = sum && present[L_S0], present[L_Z1] = sum && present[L_S1];
+    present[L_DZ1] = sum && present[L_DS1], present[L_DZ0] = sum && present[L_DS0];
     for (int t = 0; t < L_TENSORS; t++)
-        if (there[t]) linear_slot(&c->tensors, c, t)->data = ATTN_LATER;
+        if (present[t]) linear_slot(&c->tensors, c, t)->data = ATTN_LATER;
 }
 
 static void draw_types(linear_case *c)
@@ -106,7 +106,7 @@ static void draw_types(linear_case *c)
     for (size_t i = 0; i < sizeof free_types / sizeof *free_types; i++) {
         attn_output *slot = linear_slot(&c->tensors, c, free_types[i]);
         const attn_dtype type = queries[2 + draw_below(d, 3)];
-        /* decay, beta, erase and write may be of any float type beside any other */
+        /* decay, beta, erase and write may be of any float type, whatever q is */
         const int any = free_types[i] >= L_DECAY && free_types[i] <= L_WRITE;
         if (slot->data && draw_one_in(d, 4) && (any || (type == ATTN_F64) == (q == ATTN_F64))) slot->dtype = type;
     }
@@ -143,10 +143,10 @@ static void make_hostile(linear_case *c)
         p->reserved[draw_below(d, 8)] = draw_hostile(d);
         return;
     case 8:
-        memset(slot, 0, sizeof *slot); /* one that is missing, or was not there */
+        memset(slot, 0, sizeof *slot); /* a required tensor is missing, or nothing changes */
         return;
     case 9:
-        slot->data = draw_one_in(d, 2) ? ATTN_MISSING : ATTN_LATER; /* or that nobody asked for */
+        slot->data = draw_one_in(d, 2) ? ATTN_MISSING : ATTN_LATER; /* or an unused tensor is present */
         return;
     case 10:
         slot->dtype = (attn_dtype)draw_below(d, 16);
@@ -166,11 +166,11 @@ attn_linear_plan *linear_plan(const linear_case *c, const attn_linear_problem *p
     check_error(status, error);
     if ((status == ATTN_OK) != (plan != NULL)) finding("status %d with plan %p", (int)status, (void *)plan);
     if (error->tensor < -1 || error->tensor >= L_TENSORS) finding("error names tensor %d", error->tensor);
-    if (status != ATTN_OK && !c->hostile) finding("a problem that keeps the rules is rejected: %s", error->message);
+    if (status != ATTN_OK && !c->hostile) finding("a valid problem is rejected: %s", error->message);
     return plan;
 }
 
-/* Blocks of what the plan has, dense or with strides of their own. */
+/* Blocks of the plan's tensors, dense or with random strides. */
 static int make_blocks(linear_case *c, const attn_linear_plan *plan)
 {
     draws *d = c->from;
@@ -220,7 +220,7 @@ attn_linear_plan *linear_draw(linear_case *c)
         if (attn_tensor_describe(ATTN_FAMILY_LINEAR, t, &c->about[t], NULL)) finding("tensor %d is in no table", t);
     }
     if (strcmp(c->about[L_DO].name, "grad_o") != 0 || strcmp(c->about[L_DZ0].name, "grad_initial_sum") != 0)
-        finding("tensors are counted in another way");
+        finding("tensors are in another order");
     c->tensors.struct_size = sizeof c->tensors;
     c->options.struct_size = sizeof c->options;
     c->options.threads = 1 + (int)draw_below(d, 3);
@@ -237,9 +237,9 @@ attn_linear_plan *linear_draw(linear_case *c)
     attn_error error;
     attn_linear_plan *plan = linear_plan(c, &c->problem, &c->tensors, &c->options, &error);
     if (!plan) return NULL;
-    const int room = make_blocks(c, plan);
+    const int capacity = make_blocks(c, plan);
     attn_linear_plan_destroy(plan);
-    if (!room) return NULL;
+    if (!capacity) return NULL;
     fill(c);
     return linear_plan(c, &c->problem, &c->tensors, &c->options, &error);
 }

@@ -8,7 +8,7 @@
 
 typedef struct entry {
     const linear_case *c;
-    int64_t e, tokens[L_TENSORS]; /* of its sequence: what is behind is 0 */
+    int64_t e, tokens[L_TENSORS]; /* of its sequence; rows past them are 0 */
     double *of[L_TENSORS];
 } entry;
 
@@ -19,7 +19,7 @@ static int64_t features_of(const linear_case *c)
 
 static attn_dtype compute_of(const linear_case *c) { return c->of[L_Q].dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
 
-/* A dense array of the entry's part of a tensor, read where it is an input; NULL where there is none. */
+/* A dense array for the entry's part of a tensor, filled if it is an input; NULL if the tensor is absent. */
 static void open_tensor(entry *x, int t)
 {
     const block *b = &x->c->of[t];
@@ -32,7 +32,7 @@ static void open_tensor(entry *x, int t)
             for (int64_t k = 0; k < b->shape[3]; k++) *at++ = block_get(b, b->shape[0] > 1 ? x->e : 0, h, i, k);
 }
 
-static void hold(const entry *x, int t)
+static void check_output(const entry *x, int t)
 {
     const linear_case *c = x->c;
     const attn_linear_problem *p = &c->problem;
@@ -40,7 +40,7 @@ static void hold(const entry *x, int t)
     if (!x->of[t] || !b->output) return;
     const int64_t most = x->tokens[t] < b->shape[2] ? x->tokens[t] : b->shape[2];
     const double f = (double)features_of(c), dv = (double)p->shape.dim_v;
-    double terms = 16 + f + (double)p->shape.len_kv, largest = 1; /* sums of numbers of about 1 may cancel to nothing */
+    double terms = 16 + f + (double)p->shape.len_kv, largest = 1; /* sums of numbers of about 1 may cancel to 0 */
     if (t >= L_DQ) terms += dv;
     if (t == L_DBETA) terms += f * dv;
     if (t == L_DDECAY) terms += (p->decay_kind == ATTN_DECAY_HEAD ? f : 1) * dv;
@@ -76,7 +76,7 @@ static double *spare(double **slot, int64_t count)
     return *slot;
 }
 
-static void hold_entry(const linear_case *c, int64_t e)
+static void compare_entry(const linear_case *c, int64_t e)
 {
     const attn_linear_problem *p = &c->problem;
     const attn_shape *s = &p->shape;
@@ -136,7 +136,7 @@ static void hold_entry(const linear_case *c, int64_t e)
                                         .dz0 = x.of[L_DZ0]};
         if (!ref_linear_backward(&r, &g)) abort();
     }
-    for (int t = 0; t < L_TENSORS; t++) hold(&x, t);
+    for (int t = 0; t < L_TENSORS; t++) check_output(&x, t);
     for (int t = 0; t < L_TENSORS; t++) free(x.of[t]);
 }
 
@@ -145,5 +145,5 @@ void linear_reference(const linear_case *c)
     const attn_shape *s = &c->problem.shape;
     const double work = (double)(s->heads_q * (s->len_q + s->len_kv)) * (double)features_of(c) * (double)(s->dim_v + 1);
     if (work > 1e6 || s->heads_kv == 0) return;
-    for (int64_t e = 0; e < s->batch; e++) hold_entry(c, e);
+    for (int64_t e = 0; e < s->batch; e++) compare_entry(c, e);
 }

@@ -28,6 +28,6 @@ int numbered_next(numbered *n, draws *from)
     n->number = n->first + n->done++;
     const uint64_t name[2] = {n->seed, n->number};
     *from = draws_from((const uint8_t *)name, sizeof name);
-    from->left = 0; /* name is gone; the generator that it seeded stays */
+    from->left = 0; /* `name` goes out of scope; the generator seeded from it remains */
     return 1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * numbered.h - cases that a program draws itself, each from a seed and a number: --seed=N --first=I --cases=C --seconds=S. */
+ * numbered.h - numbered cases, each drawn from a seed and its number: --seed=N --first=I --cases=C --seconds=S. */
 #ifndef ATTN_FUZZ_NUMBERED_H
 #define ATTN_FUZZ_NUMBERED_H
 
@@ -8,14 +8,14 @@
 #include "draws.h"
 
 typedef struct numbered {
-    uint64_t seed, number; /* of the case that runs */
+    uint64_t seed, number; /* of the running case */
     uint64_t first, cases, seconds, done;
     time_t begin;
 } numbered;
 
-/* seconds: where the command line has none. */
+/* seconds: the default of --seconds. */
 void numbered_begin(numbered *n, uint64_t seconds, int count, char **arguments);
-/* 0 when all are done, or time is up; else *from is where the next case's choices come from. */
+/* Returns 0 when all cases are done or time is up; otherwise *from is the source of the next case's choices. */
 int numbered_next(numbered *n, draws *from);
 
 #endif

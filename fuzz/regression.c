@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * regression.c - runs a fuzz target over the files and folders of the command line, with any compiler: what a fuzzer once found
- * stays found.
+ * regression.c - runs a fuzz target over the files and folders of the command line, with any compiler, so that a fuzzer's findings
+ * are retested.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -18,7 +18,7 @@ static long inputs;
 static int run_file(const char *path, size_t size)
 {
     FILE *file = fopen(path, "rb");
-    uint8_t *bytes = malloc(size ? size : 1); /* of exactly this size: a sanitizer sees what leaves it */
+    uint8_t *bytes = malloc(size ? size : 1); /* of exactly this size, so that a sanitizer catches accesses outside */
     int complete = file && bytes && fread(bytes, 1, size, file) == size;
     if (complete) LLVMFuzzerTestOneInput(bytes, size), inputs++;
     if (!complete) fprintf(stderr, "%s: cannot read\n", path);

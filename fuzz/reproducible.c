@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * reproducible.c - options.reproducible, of 500 problems that api_draw.c draws: every instruction set that this CPU has gives the
- * checksums of all outputs that are written down.
+ * reproducible.c - options.reproducible on 500 problems of api_draw.c: every instruction set of this CPU must give the recorded
+ * checksums of all outputs.
  *
  *      test_fuzz_reproducible FILE             compares
- *      test_fuzz_reproducible --write FILE     writes them down, where all instruction sets agree
+ *      test_fuzz_reproducible --write FILE     records the checksums; fails if instruction sets differ
  *
- * A line is an operation, a case's number and the checksum.  The numbers that are drawn are finite and exact, so only log() of the
- * C library, which is in lse, could differ between machines.  Exits with 77 on a CPU that has none of the instruction sets. */
+ * A line has an operation, a case number and a checksum.  The drawn numbers are finite and exact, so only log() of the C library,
+ * which lse uses, could differ between machines.  Exits with 77 on a CPU with none of the instruction sets. */
 #include "api_case.h"
 
 #include <inttypes.h>
@@ -43,7 +43,7 @@ static uint64_t add_bytes(uint64_t sum, const void *bytes, size_t count)
     return sum;
 }
 
-/* Of all outputs; the bits of NaN are nobody's promise. */
+/* Of all outputs; every NaN counts as the same, since its bits are unspecified. */
 static uint64_t checksum(const api_case *c)
 {
     uint64_t sum = nothing;
@@ -59,7 +59,7 @@ static uint64_t checksum(const api_case *c)
     return sum;
 }
 
-/* The case on one instruction set.  Returns 0 where the library rejects it. */
+/* Runs the case on one instruction set.  Returns 0 if the library rejects it. */
 static int run(api_case *c, attn_isa isa, uint64_t *sum)
 {
     attn_options options = c->options;
@@ -77,15 +77,15 @@ static int run(api_case *c, attn_isa isa, uint64_t *sum)
     return ran;
 }
 
-/* Draws case `number` and runs it everywhere.  Returns 0 where it is none of ours (NaN and infinities spoil a tile's neighbours,
- * and how many they are differs), -1 where instruction sets differ. */
+/* Draws case `number` and runs it on every instruction set.  Returns 0 if it is skipped (with NaN and infinities, for one, which
+ * spoil their neighbours in a tile, and tiles differ), -1 if instruction sets differ. */
 static int try_case(uint64_t number, attn_isa best, attn_op *op, uint64_t *sum)
 {
     static api_case c;
     int result = 0;
     memset(&c, 0, sizeof c);
     c.from = draws_from((const uint8_t *)&number, sizeof number);
-    c.from.left = 0; /* the number is gone; the generator that it seeded stays */
+    c.from.left = 0; /* `number` goes out of scope; the generator seeded from it remains */
     c.everywhere = 1;
     attn_plan *plan = case_draw(&c);
     if (!plan) return 0;
@@ -138,8 +138,8 @@ int main(int count, char **arguments)
             fprintf(stderr, "line %d of %s is not of case %" PRIu64 ", operation %d\n", done, arguments[1], number, (int)op);
             return 1;
         } else if (expected != sum) {
-            fprintf(stderr, "case %" PRIu64 " of operation %d gives %016" PRIx64 "; written down is %016" PRIx64 "\n", number,
-                    (int)op, sum, expected);
+            fprintf(stderr, "case %" PRIu64 " of operation %d gives %016" PRIx64 ", recorded %016" PRIx64 "\n", number, (int)op,
+                    sum, expected);
             wrong++;
         }
     }

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 long target_ran, target_rejected;
 
-static numbered run; /* where the program draws its cases */
+static numbered run; /* the source of the program's cases */
 
 _Noreturn void finding(const char *what, ...)
 {
@@ -30,8 +30,8 @@ _Noreturn void finding(const char *what, ...)
 
 void check_error(attn_status status, const attn_error *error)
 {
-    if (error->status != status) finding("status %d, in the error %d", (int)status, (int)error->status);
-    if (!memchr(error->message, 0, sizeof error->message) || strchr(error->message, '\n')) finding("the message is no line");
+    if (error->status != status) finding("status %d, but error.status is %d", (int)status, (int)error->status);
+    if (!memchr(error->message, 0, sizeof error->message) || strchr(error->message, '\n')) finding("the message is not one line");
     if ((status != ATTN_OK) != (error->message[0] != 0)) finding("status %d with message '%s'", (int)status, error->message);
 }
 

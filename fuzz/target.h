@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT
- * target.h - what fuzz targets of the interface share: their main, which draws cases from a seed (numbered.h), and how they end.
+ * target.h - shared by fuzz targets of the interface: main, which draws cases from a seed (numbered.h), and the report of findings.
  *
  *      test_fuzz_NAME --seconds=S --seed=N [--first=I] [--cases=C]
  *
  * With FUZZ_ENGINE there is no main and the target is a libFuzzer program.  A finding is printed with its seed and number, and
- * aborts; what a sanitizer finds is named by FUZZ_TRACE=1, which prints each number before it runs, and shown by FUZZ_PRINT=1. */
+ * aborts.  To locate what a sanitizer finds, FUZZ_TRACE=1 prints each case's number before it runs, FUZZ_PRINT=1 the case. */
 #ifndef ATTN_FUZZ_TARGET_H
 #define ATTN_FUZZ_TARGET_H
 
 #include "attn/attn.h"
 #include "draws.h"
 
-/* ---- each target has ---- */
-void target_run(draws *from);          /* draws a case, runs it, judges it and frees it */
-void target_print(void);               /* the case that runs */
-extern const char *const target_cases; /* what they are called */
+/* ---- defined by each target ---- */
+void target_run(draws *from);          /* draws a case, runs, checks and frees it */
+void target_print(void);               /* prints the running case */
+extern const char *const target_cases; /* the plural noun for its cases */
 
 /* ---- target.c ---- */
 extern long target_ran, target_rejected;
 _Noreturn void finding(const char *what, ...);
-/* The error fits the status: one line of text where it is none, nothing where it is ATTN_OK. */
+/* Checks that the error fits the status: an empty message for ATTN_OK, otherwise one line. */
 void check_error(attn_status status, const attn_error *error);
-/* To be called when a case is drawn: prints it if FUZZ_PRINT asks. */
+/* Called when a case is drawn: prints it under FUZZ_PRINT=1. */
 void target_drawn(void);
 
 #endif

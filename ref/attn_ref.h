@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn_ref.h - attention by definition: loops in double over dense arrays, dependent on nothing.
+ * attn_ref.h - attention by definition: loops in double over dense arrays, without dependencies.
  *
- * This is the law: every kernel, option and gradient of libattn is held against it.  It is written to be read aloud, not to be
- * fast, and it stores whole score matrices.  Letters are those of docs/notation.md.
+ * This is the specification: every kernel, option and gradient of libattn is tested against it.  It is written to be read, not to
+ * be fast, and it stores whole score matrices.  Letters are those of docs/notation.md.
  */
 #ifndef ATTN_REF_H
 #define ATTN_REF_H
 
 #include <stdint.h>
 
-/* What a score is before the scale (row.h has the loops). */
+/* The score before the scale (score.c has the loops). */
 typedef enum ref_kind {
     REF_DOT,      /* q.k */
     REF_GENERAL,  /* q.(W k), W [D][Dk] */
     REF_METRIC,   /* (W q).(W k), W [R][D] */
-    REF_COSINE,   /* q.k / (|q| |k|); 0 where q or k is */
+    REF_COSINE,   /* q.k / (|q| |k|); 0 if q or k is 0 */
     REF_DISTANCE, /* -|q - k|^2 */
-    REF_ADDITIVE  /* sum_c w_c tanh(q_c + k_c + b_c), W [1 or 2][D]: w, and b where R is 2 */
+    REF_ADDITIVE  /* sum_c w_c tanh(q_c + k_c + b_c), W [1 or 2][D]: w, and b if R is 2 */
 } ref_kind;
 
-/* How a distance p_i - j becomes a row of a table. */
+/* How a distance p_i - j maps to a row of a table. */
 typedef enum ref_buckets {
     REF_CLIPPED,  /* clamp(d, -reach, reach) + reach */
-    REF_T5,       /* half of the buckets for each direction */
+    REF_T5,       /* half the buckets for each direction */
     REF_T5_CAUSAL /* all of them for keys before the query */
 } ref_buckets;
 
-/* What makes weights of the scores of the keys that a query sees. */
+/* How the scores of the keys that a query sees become weights. */
 typedef enum ref_normaliser {
     REF_BY_SOFTMAX,
     REF_BY_SOFTMAX_ONE, /* with 1 in the denominator */
@@ -35,22 +35,22 @@ typedef enum ref_normaliser {
     REF_BY_RELU         /* max(s, 0) over the number of these keys */
 } ref_normaliser;
 
-/* Arrays are dense: Q [B][Hq][Sq][D], K [B][Hkv][Skv][D], V [B][Hkv][Skv][Dv], keep, bias and Z [B][Hq][Sq][Skv].
- * A field that is 0 or NULL is an option that is not used. */
+/* Arrays are dense: Q [B][Hq][Sq][D], K [B][Hkv][Skv][D], V [B][Hkv][Skv][Dv], keep, bias and Z [B][Hq][Sq][Skv].  A field that is
+ * 0 or NULL means that the option is not used. */
 typedef struct ref_problem {
     int64_t B, Hq, Hkv, Sq, Skv, D, Dv;
     const double *Q, *K, *V;
     double scale;
 
     int causal;
-    int window; /* 1: window_left and window_right hold; -1 is no bound */
+    int window; /* 1: window_left and window_right apply; -1 means no bound */
     int64_t window_left, window_right;
-    int64_t chunk;               /* a query sees only keys of its own chunk of this many */
-    int64_t dilation;            /* only keys at a multiple of this distance */
+    int64_t chunk;               /* a query sees only keys of its own chunk of this size */
+    int64_t dilation;            /* only keys at multiples of this distance */
     int64_t least_distance;      /* no key nearer than this */
-    int64_t global_q, global_kv; /* the first queries and keys, which window and dilation do not bind */
-    const int64_t *ranges;       /* [B][Hq][Sq][2]: the first key, and the one behind the last */
-    const int64_t *offset;       /* [B]: query i stands at key i + offset[b] */
+    int64_t global_q, global_kv; /* how many first queries and keys are exempt from window and dilation */
+    const int64_t *ranges;       /* [B][Hq][Sq][2]: the first key, and one past the last */
+    const int64_t *offset;       /* [B]: query i has the position of key i + offset[b] */
     const int64_t *len_q;        /* [B] */
     const int64_t *len_kv;       /* [B] */
     const unsigned char *keep;   /* 1: this query may see this key */
@@ -62,17 +62,17 @@ typedef struct ref_problem {
     const double *slopes; /* [B][Hq]: ALiBi */
     const double *sink;   /* [Hq] */
     const double *Z;      /* dropout: 0 for a dropped weight, 1/(1-p) for a kept one */
-    int uniform;          /* a query that sees no key weighs all keys alike, instead of none: REF_UNIFORM_ */
+    int uniform;          /* a query that sees no key has uniform weights instead of none: REF_UNIFORM_ */
 
-    /* s becomes f(s), behind the softcap; *slope = f'(s).  NULL: none. */
+    /* s becomes f(s), after the softcap; *slope = f'(s).  NULL: none. */
     double (*modify)(void *context, int64_t b, int64_t h, int64_t i, int64_t j, double s, double *slope);
     void *modify_context;
 
     ref_normaliser normaliser;
     double shift;
     ref_kind kind;
-    int64_t Dk;         /* columns of K, where they are not D */
-    int64_t R;          /* rows of W, where they are not D (additive: 1) */
+    int64_t Dk;         /* columns of K; 0: D */
+    int64_t R;          /* rows of W; 0: D (additive: 1) */
     const double *W;    /* [Hq or 1][rows][columns] */
     int W_of_each_head; /* 1: Hq of them */
 
@@ -85,7 +85,7 @@ typedef struct ref_problem {
 
     const double *bias_table; /* [Hq or 1][buckets]: added to scores by distance */
     ref_buckets bucket_rule;
-    int64_t buckets, reach;      /* reach: the distance behind which nothing changes */
+    int64_t buckets, reach;      /* reach: the distance beyond which nothing changes */
     int bias_table_of_each_head; /* 1: Hq of them */
 } ref_problem;
 
@@ -102,18 +102,17 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
 void ref_forward(const ref_problem *p, double *O, double *lse, double *S, double *P);
 
 /*
- * A row as whole numbers within -127 .. 127 and a scale, which is returned: max |x_c| / 127, rounded to f32;
- * whole_c = x_c / scale to the nearest, ties to even; 0 where the scale is 0.  NaN or an infinity makes the scale NaN, and so all
- * of the row.
+ * Quantises a row to integers within -127 .. 127; returns the scale, max |x_c| / 127 rounded to f32; quantised_c = x_c / scale
+ * rounded to nearest, ties to even; 0 if the scale is 0.  NaN or an infinity makes the scale NaN, and so the whole row.
  */
-double ref_quantise(int64_t n, const double *x, double *whole);
+double ref_quantise(int64_t n, const double *x, double *quantised);
 
-/* x[j][:] = scale[j] whole[j][:], rows of n; x may be whole. */
-void ref_dequantise(int64_t rows, int64_t n, const double *whole, const double *scale, double *x);
+/* x[j][:] = scale[j] quantised[j][:], rows of n; x may be quantised. */
+void ref_dequantise(int64_t rows, int64_t n, const double *quantised, const double *scale, double *x);
 
-/* What else may be asked for; every array is written. */
+/* Further outputs; every array is written. */
 typedef struct ref_outputs {
-    double *raw, *capped; /* [B][Hq][Sq][Skv]: scores of every pair, seen or not, before and after the softcap */
+    double *raw, *capped; /* [B][Hq][Sq][Skv]: scores of every pair, visible or not, before and after the softcap */
     double *row_max, *entropy, *effective_keys; /* [B][Hq][Sq] */
     int64_t k;
     int64_t *topk_index; /* [B][Hq][Sq][k] */
@@ -123,38 +122,38 @@ typedef struct ref_outputs {
     double *column_sum; /* [B][Hq/share][Skv] */
 } ref_outputs;
 
-/* From S and P of ref_forward; P may also be what someone else says they are, to see what follows. */
+/* From S and P of ref_forward; P may also come from elsewhere, to derive outputs from given weights. */
 void ref_outputs_of(const ref_problem *p, const double *S, const double *P, const ref_outputs *out);
 
-/* What flows in: dO, and dlse (NULL: 0).  What flows out, each of the shape of its tensor; all of them are written. */
+/* In: dO, and dlse (NULL: 0).  Out: gradients, each of the shape of its tensor; all of them are written. */
 typedef struct ref_gradients {
     const double *dO, *dlse;
     double *dQ, *dK, *dV;
-    double *P;       /* [B][Hq][Sq][Skv]: the weights, on the way */
+    double *P;       /* [B][Hq][Sq][Skv]: the weights, as a by-product */
     double *dS;      /* [B][Hq][Sq][Skv]: also the gradient of a bias that is not broadcast */
     double *dscale;  /* [Hq]: of the scale */
     double *dslopes; /* [B][Hq]; may be NULL without slopes */
     double *dsink;   /* [Hq]; may be NULL without sinks */
     double *dW;      /* like W; may be NULL without W */
-    double *drelative_keys, *drelative_values, *drelative_u, *drelative_v; /* like these; may be NULL without them */
+    double *drelative_keys, *drelative_values, *drelative_u, *drelative_v; /* like their tensors; may be NULL without them */
     double *dbias_table;                                                   /* like bias_table; may be NULL without it */
 } ref_gradients;
 void ref_backward(const ref_problem *p, const ref_gradients *g);
 
-/* Forward mode: tangents of the inputs (NULL: 0) give tangents of the outputs.  Returns 0 where memory is out. */
+/* Forward mode: tangents of the inputs (NULL: 0) give tangents of the outputs.  Returns 0 if out of memory. */
 typedef struct ref_tangents {
     const double *Qd, *Kd, *Vd, *biasd;
     double *Od, *lsed;
 } ref_tangents;
 int ref_jvp(const ref_problem *p, const ref_tangents *t);
 
-/* The gradient of the gradient.  dO and dlse (NULL: 0) as in ref_backward; Qd, Kd, Vd, biasd (NULL: 0): what flows back into dQ,
- * dK, dV and dS.  What flows out has the shape of its tensor, S2 that of dS; all are written.  Returns 0 where memory is out. */
-typedef struct ref_second {
+/* The gradient of the gradient.  dO and dlse (NULL: 0) as in ref_backward; Qd, Kd, Vd, biasd (NULL: 0): the gradients with respect
+ * to dQ, dK, dV and dS.  Outputs have the shapes of their tensors, S2 that of dS; all are written.  Returns 0 if out of memory. */
+typedef struct ref_gradgrad {
     const double *dO, *dlse, *Qd, *Kd, *Vd, *biasd;
     double *dO2, *dlse2, *Q2, *K2, *V2, *S2;
-} ref_second;
-int ref_second_order(const ref_problem *p, const ref_second *s);
+} ref_gradgrad;
+int ref_double_backward(const ref_problem *p, const ref_gradgrad *s);
 
 /* Modern Hopfield network: a state x [N] and M patterns X [M][N]; p [M] are the weights, updated = X^T p; returns the energy,
  * |x|^2 / 2 - log(sum exp(beta X x)) / beta. */
@@ -166,7 +165,7 @@ void ref_hopfield_backward(int64_t M, int64_t N, double beta, const double *X, c
 
 /*
  * The dropout mask: 1 if weight (b, h, i, j) is kept at probability p of being dropped.  Philox4x32-10 (Salmon et al. 2011) with
- * key = seed and counter = (offset, b*Hq + h, i, j/4); word j%4 of the result, as a number of 32 bits, is at least p * 2^32.
+ * key = seed and counter = (offset, b*Hq + h, i, j/4); word j%4 of the result, as a 32-bit number, is at least p * 2^32.
  */
 int ref_dropout_keeps(uint64_t seed, uint32_t offset, int64_t head, int64_t i, int64_t j, double p);
 
@@ -176,7 +175,7 @@ int ref_dropout_keeps(uint64_t seed, uint32_t offset, int64_t head, int64_t i, i
  *      S = diag(exp(log_decay)) S + f(k) u^T      u = v, or beta (v - S^T f(k)) with the decayed S      z likewise, with 1 for u
  *      o = scale S^T f(q) / guarded(n)            n = scale f(q).z
  *
- * causal: query i reads the state after token i (Sq = Skv); else all read the last.
+ * causal: query i reads the state after token i (Sq = Skv); otherwise all queries read the last state.
  */
 typedef enum ref_map { REF_ELU1, REF_IDENTITY, REF_RELU, REF_SOFTMAX, REF_FAVOR, REF_FOURIER, REF_TRIGONOMETRIC } ref_map;
 typedef enum ref_denominator { REF_CLAMP, REF_ADD, REF_NONE } ref_denominator;
@@ -196,25 +195,25 @@ typedef struct ref_linear {
     const double *S0, *z0;       /* [B][Hkv][F][Dv] and [B][Hkv][F]: the initial state; NULL: 0 */
 } ref_linear;
 
-/* O [B][Hq][Sq][Dv], n [B][Hq][Sq], and the final state S1, z1; none NULL.  Both return 0 where memory is out. */
+/* O [B][Hq][Sq][Dv], n [B][Hq][Sq], and the final state S1, z1; none NULL.  Both functions return 0 if out of memory. */
 int ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, double *z1);
 
 /* In: dO, and dS1, dz1 (NULL: 0), and O as it was stored (NULL: as computed).  Out: dQ, dK, dV; dlog_decay, dbeta, derase and
- * dwrite where there are these; dS0, dz0 may be NULL. */
+ * dwrite if these are used; dS0, dz0 may be NULL. */
 typedef struct ref_linear_gradients {
     const double *dO, *dS1, *dz1, *O;
     double *dQ, *dK, *dV, *dlog_decay, *dbeta, *derase, *dwrite, *dS0, *dz0;
 } ref_linear_gradients;
 int ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g);
 
-/* C = A B, or added to what is there: a(i, k) = A[i*stride_a + k], or turned A[k*stride_a + i]; B likewise, C never turned. */
+/* C = A B, or C += A B: a(i, k) = A[i*stride_a + k], or transposed A[k*stride_a + i]; B likewise, C never transposed. */
 typedef struct ref_matrices {
     int64_t rows, columns, inner, stride_a, stride_b, stride_c;
-    int a_turned, b_turned, add;
+    int a_transposed, b_transposed, add;
 } ref_matrices;
 void ref_product(const ref_matrices *p, const double *A, const double *B, double *C);
 
-/* Projections along the tokens: E [H][n][R], or [n][R] where heads share it; X [B][H][n][D], Y [B][H][R][D]. */
+/* Projections along the tokens: E [H][n][R], or [n][R] if heads share it; X [B][H][n][D], Y [B][H][R][D]. */
 void ref_linformer(int64_t B, int64_t H, int64_t n, int64_t R, int64_t D, int shared, const double *E, const double *X, double *Y);
 void ref_linformer_backward(int64_t B, int64_t H, int64_t n, int64_t R, int64_t D, int shared, const double *E, const double *X,
                             const double *dY, double *dX, double *dE);

@@ -21,7 +21,7 @@ static void zero(double *x, int64_t n)
     for (int64_t c = 0; c < n; c++) x[c] = 0;
 }
 
-/* What one query adds to every gradient.  dS points at its row and serves as room for the scores at first; w for weights. */
+/* dO . value of key j. */
 static double dot_value(const ref_problem *p, const row *r, const double *dO, int64_t j)
 {
     double sum = 0;
@@ -29,7 +29,7 @@ static double dot_value(const ref_problem *p, const row *r, const double *dO, in
     return sum;
 }
 
-/* What weight w of key j adds to the gradient of its value. */
+/* Adds the contribution of weight w of key j to the gradient of its value. */
 static void value_gradient(const ref_problem *p, const ref_gradients *G, const row *r, int64_t j, double w, const double *dO)
 {
     double *dV = G->dV + ((r->b * p->Hkv + r->g) * p->Skv + j) * p->Dv;
@@ -39,6 +39,7 @@ static void value_gradient(const ref_problem *p, const ref_gradients *G, const r
     }
 }
 
+/* Adds one query's contribution to every gradient.  dS points at its row and first holds the scores; w receives the weights. */
 static void row_backward(const ref_problem *p, const ref_gradients *G, const row *r, double *dS, double *w)
 {
     const double *dO = G->dO + r->index * p->Dv;

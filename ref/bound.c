@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bound.c - forward, backward, forward mode and the second order over absolute values. */
+ * bound.c - error bounds: forward, backward, forward mode and double backward over absolute values. */
 #include "attn_bound.h"
 
 #include <math.h>
@@ -21,22 +21,22 @@ static double largest(const double *x, int64_t n, double most)
     return most;
 }
 
-/* One query on its way: what its bounds are made of. */
+/* One query and the terms of its bounds. */
 typedef struct line {
     row at;
-    const ref_problem *sizes; /* the problem in absolute values, */
-    row value;                /* and the row in it */
+    const ref_problem *sizes; /* the problem in absolute values */
+    row value;                /* the query's row in it */
     int64_t key_head;         /* times Skv gives its keys among all keys */
     double scale;             /* |scale| over the temperature */
-    double error, normal;     /* the relative error of a factor; the smallest weight that is sure to be kept */
-    double lse;               /* and its weights, of which [Skv] */
+    double error, normal;     /* the relative error of a factor; the smallest weight that is sure to survive */
+    double lse;               /* of the query */
     const double *weight;
-    double mean;  /* of the sizes of the tangents */
-    double lost;  /* of dO . O, as O was stored */
-    double floor; /* what any term may lose */
+    double mean;  /* mean of the sizes of the tangents */
+    double lost;  /* error of dO . O from storing O */
+    double floor; /* absolute error of any term */
 } line;
 
-/* What a product of two rows may lose where small numbers count as 0, in rounding units: a factor of a term, and each sum. */
+/* Error of a product of two rows from flushing small numbers to 0, in units of roundoff: a factor of each term, and each sum. */
 static double size_of_flushed(const ref_arithmetic *a, const double *x, const double *y, int64_t n)
 {
     double sum = 0;
@@ -51,7 +51,7 @@ static double size_of_score(const ref_problem *p, const line *r, const ref_arith
     double size = (double)(ref_score_roundings(p) + 2) * r->scale * size_of_raw(r, j);
     size += r->scale * size_of_flushed(a, r->at.q, r->at.K + j * dim_k(p), p->kind == REF_DOT ? p->D : 0);
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
-    if (p->modify) size = (1 + a->modifier_bend) * size + a->modifier_shift;
+    if (p->modify) size = (1 + a->modifier_curvature) * size + a->modifier_shift;
     if (p->bias) size += fabs(p->bias[r->at.index * p->Skv + j]);
     if (p->slopes) size += fabs(p->slopes[r->at.b * p->Hq + r->at.h] * (double)(r->at.position - j));
     if (p->bias_table) size += fabs(p->bias_table[bias_table_at(p, r->at.h, r->at.position - j)]);
@@ -66,8 +66,8 @@ static double size_of_product(const line *r, const ref_arithmetic *a, const doub
     return sum;
 }
 
-/* Of a tangent before softcap and bias. */
-static double size_before(const ref_problem *p, const ref_second *s, const line *r, int64_t j)
+/* Size of the tangent of a score before softcap and bias. */
+static double size_before(const ref_problem *p, const ref_gradgrad *s, const line *r, int64_t j)
 {
     double size = 0;
     if (s->Qd) size += r->scale * sum_abs(s->Qd + r->at.index * p->D, r->at.K + j * p->D, p->D);
@@ -75,7 +75,7 @@ static double size_before(const ref_problem *p, const ref_second *s, const line 
     return size;
 }
 
-static double size_of_tangent(const ref_problem *p, const ref_second *s, const line *r, int64_t j)
+static double size_of_tangent(const ref_problem *p, const ref_gradgrad *s, const line *r, int64_t j)
 {
     return size_before(p, s, r, j) + (s->biasd ? fabs(s->biasd[r->at.index * p->Skv + j]) : 0);
 }
@@ -83,7 +83,7 @@ static double size_of_tangent(const ref_problem *p, const ref_second *s, const l
 static int seen(const ref_problem *p, const line *r, int64_t j) { return ref_visible(p, r->at.b, r->at.h, r->at.i, j); }
 static double kept(const ref_problem *p, const line *r, int64_t j) { return p->Z ? p->Z[r->at.index * p->Skv + j] : 1; }
 
-/* What a term may be off whose weight is P_j and that has `factors` factors. */
+/* Error of a term with weight P_j and `factors` factors. */
 static double moved(const line *r, int64_t j, int factors) { return factors * r->error * r->weight[j] + r->normal; }
 
 /* Forward: a sum of products of weights and values. */
@@ -97,7 +97,7 @@ static void bound_forward(ref_bounds *b, const ref_problem *p, const line *r)
     b->lse[r->at.index] = 2 * r->error;
 }
 
-/* Of a gradient of a score, 0 or not as ReLU's score is above 0: which rounding may have decided. */
+/* Error of a score's gradient under ReLU if rounding may have decided whether the score is above 0. */
 static double undecided(const ref_problem *p, const line *r, const ref_arithmetic *a, int64_t j)
 {
     if (p->normaliser != REF_BY_RELU) return 0;
@@ -105,19 +105,19 @@ static double undecided(const ref_problem *p, const line *r, const ref_arithmeti
 }
 
 /* Backward: every term of its formula, in sizes. */
-static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second *s, const line *r, const ref_arithmetic *a)
+static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, const line *r, const ref_arithmetic *a)
 {
     const int64_t i = r->at.index;
     const double *dO = s->dO + i * p->Dv;
-    const int alone = p->normaliser >= REF_BY_SIGMOID; /* there is no mean of gradients to take off */
+    const int elementwise = p->normaliser >= REF_BY_SIGMOID; /* no mean of gradients is subtracted */
     const ref_gradients to = {.dQ = b->Q,
                               .dK = b->K,
                               .dW = b->W,
                               .drelative_keys = b->relative_keys,
                               .drelative_u = b->relative_u,
                               .drelative_v = b->relative_v};
-    double delta = alone ? 0 : r->lost / (2 * r->error) + (s->dlse ? fabs(s->dlse[i]) : 0);
-    for (int64_t j = 0; j < p->Skv && !alone; j++)
+    double delta = elementwise ? 0 : r->lost / (2 * r->error) + (s->dlse ? fabs(s->dlse[i]) : 0);
+    for (int64_t j = 0; j < p->Skv && !elementwise; j++)
         if (seen(p, r, j) && kept(p, r, j) != 0) delta += r->weight[j] * kept(p, r, j) * size_of_product(r, a, dO, j);
     if (p->sink && r->lse > -INFINITY) b->sink[r->at.h] += (2 * r->error * exp(p->sink[r->at.h] - r->lse) + r->normal) * delta;
     for (int64_t j = 0; j < p->Skv; j++) {
@@ -129,7 +129,7 @@ static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second
             b->V[key * p->Dv + c] += z * w * fabs(dO[c]) + r->floor;
             if (p->relative_values) b->relative_values[relative_row(p, &r->at, j) * p->Dv + c] += z * w * fabs(dO[c]) + r->floor;
         }
-        if (!sees) continue; /* an empty row weighs all keys alike */
+        if (!sees) continue; /* a fully masked row with uniform weights */
         const double g = z != 0 ? z * size_of_product(r, a, dO, j) : 0, dS = w * (g + delta) + undecided(p, r, a, j) * g;
         b->S[i * p->Skv + j] = dS + r->floor;
         b->slopes[r->at.b * p->Hq + r->at.h] += dS * fabs((double)distance) + r->floor;
@@ -139,7 +139,7 @@ static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_second
     }
 }
 
-static void bound_tangents(ref_bounds *b, const ref_problem *p, const ref_second *s, const line *r, const ref_arithmetic *a)
+static void bound_tangents(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, const line *r, const ref_arithmetic *a)
 {
     const int64_t i = r->at.index;
     for (int64_t j = 0; j < p->Skv; j++) {
@@ -156,8 +156,8 @@ static void bound_tangents(ref_bounds *b, const ref_problem *p, const ref_second
     for (int64_t c = 0; c < p->Dv && a->O_lost; c++) b->O[i * p->Dv + c] += r->mean * a->O_lost[i * p->Dv + c];
 }
 
-/* The second order: every term of its formula, in sizes. */
-static void bound_second(ref_bounds *b, const ref_problem *p, const ref_second *s, const line *r)
+/* Double backward: every term of its formula, in sizes. */
+static void bound_double_backward(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, const line *r)
 {
     const int64_t i = r->at.index;
     const double *dO = s->dO + i * p->Dv;
@@ -183,9 +183,9 @@ static void bound_second(ref_bounds *b, const ref_problem *p, const ref_second *
     }
 }
 
-typedef enum operation { FORWARD, BACKWARD, FORWARD_MODE, SECOND } operation;
+typedef enum operation { FORWARD, BACKWARD, FORWARD_MODE, DOUBLE_BACKWARD } operation;
 
-static void bound_row(ref_bounds *b, const ref_problem *p, const ref_second *s, line *r, const ref_arithmetic *a, operation op)
+static void bound_row(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, line *r, const ref_arithmetic *a, operation op)
 {
     const int64_t i = r->at.index;
     double most = 0;
@@ -197,7 +197,8 @@ static void bound_row(ref_bounds *b, const ref_problem *p, const ref_second *s, 
         if (op >= FORWARD_MODE) r->mean += r->weight[j] * size_of_tangent(p, s, r, j);
     }
     if (!any && !row_is_uniform(p, &r->at) && !(p->sink && op == BACKWARD)) return; /* nothing is computed */
-    /* Beside those of a score: of a gradient that goes back through a length; of weights and tables, which sum over all queries. */
+    /* Chains of roundings beside those of a score: gradients through a vector's length; weights and tables, which sum over all
+     * queries. */
     double chains = (double)(p->Dv + p->Skv + p->Hq / p->Hkv * p->Sq + ref_score_roundings(p) - p->D);
     if (p->W || p->relative_rows || p->bias_table) chains += (double)(p->B * p->Hq * p->Sq + p->relative_rows);
     r->error = (a->unit + 0x1p-53) * (8 + chains + most + (isfinite(r->lse) ? fabs(r->lse) : 0)); /* ref/ rounds too */
@@ -207,11 +208,11 @@ static void bound_row(ref_bounds *b, const ref_problem *p, const ref_second *s, 
     if (op == FORWARD) bound_forward(b, p, r);
     else if (op == BACKWARD) bound_backward(b, p, s, r, a);
     else bound_tangents(b, p, s, r, a);
-    if (op == SECOND && any && s->dO) bound_second(b, p, s, r);
+    if (op == DOUBLE_BACKWARD && any && s->dO) bound_double_backward(b, p, s, r);
 }
 
-/* What a term may lose to products below the smallest number: far less than anything else, unless all is tiny. */
-static double floor_of(const ref_problem *p, const ref_second *s, const ref_arithmetic *a)
+/* Absolute error of a term from products below the smallest number: negligible unless everything is tiny. */
+static double floor_of(const ref_problem *p, const ref_gradgrad *s, const ref_arithmetic *a)
 {
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     double most = 1;
@@ -224,19 +225,19 @@ static double floor_of(const ref_problem *p, const ref_second *s, const ref_arit
 
 static double *array(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
-/* ReLU has the error of the score itself, whatever is left of it. */
-static void spread_relu(const ref_problem *p, const double *S, double lse, double *P)
+/* ReLU has the error of the score itself, even if it is clipped. */
+static void relu_errors(const ref_problem *p, const double *S, double lse, double *P)
 {
     for (int64_t j = 0; j < p->Skv; j++) P[j] = S[j] > -INFINITY ? (1 + fabs(S[j])) * exp(-lse) : 0;
 }
 
-/* Those of distances come out negative. */
+/* Makes bounds positive (those of distances come out negative) and adds the floor. */
 static void lift(double *x, int64_t n, double floor)
 {
     for (int64_t i = 0; i < n; i++) x[i] = fabs(x[i]) + floor;
 }
 
-static int bound(ref_bounds *b, const ref_problem *p, const ref_second *s, const ref_arithmetic *a, operation op)
+static int bound(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, const ref_arithmetic *a, operation op)
 {
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv,
                   of_tables = (p->relative_of_each_head ? p->Hq : 1) * p->relative_rows;
@@ -267,7 +268,7 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_second *s, const
         r.key_head = r.at.b * p->Hkv + r.at.g;
         r.scale = fabs(r.at.scale);
         r.lse = row_weights(p, &r.at, S, P);
-        if (p->normaliser == REF_BY_RELU) spread_relu(p, S, r.lse, P);
+        if (p->normaliser == REF_BY_RELU) relu_errors(p, S, r.lse, P);
         r.weight = P;
         r.floor = floor;
         bound_row(b, p, s, &r, a, op);
@@ -289,23 +290,23 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_second *s, const
 
 int ref_bound_forward(ref_bounds *b, const ref_problem *p, const ref_arithmetic *a)
 {
-    const ref_second none = {0};
+    const ref_gradgrad none = {0};
     return bound(b, p, &none, a, FORWARD);
 }
 
-int ref_bound_backward(ref_bounds *b, const ref_problem *p, const ref_second *s, const ref_arithmetic *a)
+int ref_bound_backward(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, const ref_arithmetic *a)
 {
     return bound(b, p, s, a, BACKWARD);
 }
 
-int ref_bound_jvp(ref_bounds *b, const ref_problem *p, const ref_second *s, const ref_arithmetic *a)
+int ref_bound_jvp(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, const ref_arithmetic *a)
 {
     return bound(b, p, s, a, FORWARD_MODE);
 }
 
-int ref_bound_second(ref_bounds *b, const ref_problem *p, const ref_second *s, const ref_arithmetic *a)
+int ref_bound_double_backward(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, const ref_arithmetic *a)
 {
-    return bound(b, p, s, a, SECOND);
+    return bound(b, p, s, a, DOUBLE_BACKWARD);
 }
 
 void ref_bounds_free(ref_bounds *b)

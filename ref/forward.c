@@ -11,7 +11,7 @@ void ref_forward(const ref_problem *p, double *O, double *lse, double *S, double
                 double *w = P + r.index * p->Skv, *o = O + r.index * p->Dv;
                 lse[r.index] = row_weights(p, &r, S + r.index * p->Skv, w);
 
-                /* The output is the weighted mean of the values.  A value that has no weight is never read. */
+                /* The output is the weighted mean of the values.  A masked or dropped value is never read. */
                 for (int64_t c = 0; c < p->Dv; c++) o[c] = 0;
                 int all = row_is_uniform(p, &r);
                 for (int64_t j = 0; j < p->Skv; j++) {

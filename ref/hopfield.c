@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * hopfield.c - the modern Hopfield network by definition: one state x of N, M patterns X. */
+ * hopfield.c - the modern Hopfield network by definition: one state x of N numbers, M patterns X. */
 #include <math.h>
 
 #include "attn_ref.h"

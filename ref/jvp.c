@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * jvp.c - forward mode, by definition.  Dots mark tangents:
+ * jvp.c - forward mode, by definition.  Primes mark tangents:
  *
  *      x' = scale (Q'K^T + Q K'^T)      S' = f'(x) x' + bias'      lse'_i = sum_j P_ij S'_ij
  *      O'_i = sum_j Z_ij P_ij ((S'_ij - lse'_i) v_j + v'_j)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * linear.c - linear attention by definition: a state for each key head, token by token.  Its gradients are those of the same loop,
- * walked back with every state kept.
+ * run backwards with every state kept.
  */
 #include "attn_ref.h"
 
@@ -62,7 +62,7 @@ static double gate(const ref_linear *p, int64_t head, int64_t t, int64_t c)
     return exp(p->log_decay[(head * p->Skv + t) * count + (p->decay_channels ? c : 0)]);
 }
 
-/* The guarded denominator from n; its derivative in *slope. */
+/* The guarded denominator of n; *slope is its derivative. */
 static double guarded(const ref_linear *p, double n, double *slope)
 {
     *slope = 0;
@@ -72,7 +72,7 @@ static double guarded(const ref_linear *p, double n, double *slope)
     return p->denominator == REF_ADD ? n + p->epsilon : n;
 }
 
-/* What the state, decayed, returns for the key of token t. */
+/* What the decayed state returns for the key of token t. */
 static double recalled(const double *S, const double *k, const ref_linear *p, int64_t head, int64_t t, int64_t d)
 {
     double sum = 0;
@@ -80,7 +80,7 @@ static double recalled(const double *S, const double *k, const ref_linear *p, in
     return sum;
 }
 
-/* What the state, not yet decayed, returns for the erase vector of token t. */
+/* What the state before decay returns for the erase vector of token t. */
 static double erased(const double *S, const ref_linear *p, int64_t head, int64_t t, int64_t d)
 {
     const int64_t F = feature_count(p);
@@ -123,7 +123,7 @@ static void head_close(one_head *h)
     free(h->dz), free(h->dk), free(h->dv), free(h->dq);
 }
 
-/* 0 where memory is out. */
+/* Returns 0 if out of memory. */
 static int head_open(const ref_linear *p, one_head *h)
 {
     const size_t F = (size_t)feature_count(p) + 1, n = (size_t)p->Skv + 1, Dv = (size_t)p->Dv + 1;
@@ -163,7 +163,7 @@ int ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, do
     return 1;
 }
 
-/* One query: dQ, and what it adds to the gradients of the state and sum that it reads. */
+/* One query: dQ, and its contribution to the gradients of the state and sum that it reads. */
 static void query_backward(const ref_linear *p, const ref_linear_gradients *g, one_head *h, int64_t index, const double *S,
                            const double *z)
 {

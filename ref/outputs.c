@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * outputs.c - what may be asked for beside O and lse, by definition. */
+ * outputs.c - outputs other than O and lse, by definition. */
 #include "row.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static double entropy_of(const double *w, int64_t n)
     return sum;
 }
 
-/* The largest weight of those that are not taken yet, k times. */
+/* The largest weight among those not yet taken, k times. */
 static void row_top(const ref_problem *p, const row *r, const double *w, int64_t k, int64_t *index, double *weight)
 {
     int all = row_is_uniform(p, r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * philox.c - the dropout mask, stated independently of the kernels: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel
+ * philox.c - the dropout mask, implemented independently of the kernels: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel
  * random numbers: as easy as 1, 2, 3" (SC 2011), section 3.3.
  */
 #include "attn_ref.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * place.c - one query's place: where its rows lie, which keys it sees, which rows of tables it has for a key. */
+ * place.c - one query's rows, the keys it sees, and the table rows for a key. */
 #include "row.h"
 
 #include <math.h>
@@ -37,14 +37,14 @@ static int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y < 0); }
 int64_t ref_bucket(const ref_problem *p, int64_t d)
 {
     if (p->bucket_rule == REF_CLIPPED) return (d < -p->reach ? -p->reach : d > p->reach ? p->reach : d) + p->reach;
-    /* Of each direction's buckets the first half are for one distance each, the others for ranges that grow by a factor. */
+    /* In each direction the first half of the buckets have one distance each, the others ranges that grow by a factor. */
     int both = p->bucket_rule == REF_T5;
     int64_t each = both ? p->buckets / 2 : p->buckets, exact = each / 2, first = both && d < 0 ? each : 0;
     int64_t n = d >= 0 ? d : both ? -d : 0;
     if (n < exact) return first + n;
     double share = log((double)n / (double)exact) / log((double)p->reach / (double)exact);
     int64_t bucket =
-        exact + (int64_t)floor(share * (double)(each - exact) + 1e-9); /* a whole number may come out a rounding below */
+        exact + (int64_t)floor(share * (double)(each - exact) + 1e-9); /* rounding may bring an integer just below itself */
     return first + (bucket < each ? bucket : each - 1);
 }
 

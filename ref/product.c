@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * product.c - a product of matrices by definition. */
+ * product.c - a matrix product by definition. */
 #include "attn_ref.h"
 
 void ref_product(const ref_matrices *p, const double *A, const double *B, double *C)
@@ -8,8 +8,8 @@ void ref_product(const ref_matrices *p, const double *A, const double *B, double
         for (int64_t j = 0; j < p->columns; j++) {
             double sum = 0;
             for (int64_t k = 0; k < p->inner; k++)
-                sum += (p->a_turned ? A[k * p->stride_a + i] : A[i * p->stride_a + k]) *
-                       (p->b_turned ? B[j * p->stride_b + k] : B[k * p->stride_b + j]);
+                sum += (p->a_transposed ? A[k * p->stride_a + i] : A[i * p->stride_a + k]) *
+                       (p->b_transposed ? B[j * p->stride_b + k] : B[k * p->stride_b + j]);
             C[i * p->stride_c + j] = p->add ? C[i * p->stride_c + j] + sum : sum;
         }
 }

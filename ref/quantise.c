@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * quantise.c - rows of numbers as whole numbers of 8 bits, each row with its scale. */
+ * quantise.c - rows quantised to int8, each row with its scale. */
 #include <math.h>
 
 #include "attn_ref.h"
 
-double ref_quantise(int64_t n, const double *x, double *whole)
+double ref_quantise(int64_t n, const double *x, double *quantised)
 {
     double most = 0;
     int finite = 1;
@@ -15,13 +15,13 @@ double ref_quantise(int64_t n, const double *x, double *whole)
     const double scale = finite ? (double)(float)(most / 127) : NAN;
     for (int64_t c = 0; c < n; c++) {
         double steps = scale > 0 ? nearbyint(x[c] / scale) : 0;
-        whole[c] = steps > 127 ? 127 : steps < -127 ? -127 : steps;
+        quantised[c] = steps > 127 ? 127 : steps < -127 ? -127 : steps;
     }
     return scale;
 }
 
-void ref_dequantise(int64_t rows, int64_t n, const double *whole, const double *scale, double *x)
+void ref_dequantise(int64_t rows, int64_t n, const double *quantised, const double *scale, double *x)
 {
     for (int64_t j = 0; j < rows; j++)
-        for (int64_t c = 0; c < n; c++) x[j * n + c] = scale[j] * whole[j * n + c];
+        for (int64_t c = 0; c < n; c++) x[j * n + c] = scale[j] * quantised[j * n + c];
 }

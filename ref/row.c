@@ -33,8 +33,8 @@ static double sink_of(const ref_problem *p, const row *r)
     return p->sink ? p->sink[r->h] : -INFINITY;
 }
 
-/* Weights that are functions of their own score alone; returns the log of what they are divided by. */
-static double weights_alone(const ref_problem *p, const row *r, const double *s, double *w)
+/* Elementwise normalisers: each weight is a function of its own score; returns the log of the divisor. */
+static double elementwise_weights(const ref_problem *p, const row *r, const double *s, double *w)
 {
     double count = 0;
     for (int64_t j = 0; j < p->Skv; j++) count += ref_visible(p, r->b, r->h, r->i, j);
@@ -48,7 +48,7 @@ static double weights_alone(const ref_problem *p, const row *r, const double *s,
 
 double row_weights(const ref_problem *p, const row *r, double *s, double *w)
 {
-    /* 1. Scores.  A key that is not visible is never read. */
+    /* 1. Scores.  Invisible keys are never read. */
     int any = 0;
     const double sink = sink_of(p, r);
     double m = sink;
@@ -60,13 +60,13 @@ double row_weights(const ref_problem *p, const row *r, double *s, double *w)
         s[j] = row_score(p, r, j, 0);
         if (s[j] > m) m = s[j];
     }
-    if (!any) { /* A query that sees no key: weights 0, or all alike. */
+    if (!any) { /* A query that sees no key: weights 0, or uniform. */
         int64_t alike = p->uniform == REF_UNIFORM_OWN && p->len_kv ? p->len_kv[r->b] : p->Skv;
         if (row_is_uniform(p, r))
             for (int64_t j = 0; j < alike; j++) w[j] = 1 / (double)alike;
         return row_is_live(p, r) ? sink : -INFINITY;
     }
-    if (p->normaliser == REF_BY_SIGMOID || p->normaliser == REF_BY_RELU) return weights_alone(p, r, s, w);
+    if (p->normaliser == REF_BY_SIGMOID || p->normaliser == REF_BY_RELU) return elementwise_weights(p, r, s, w);
 
     /* 2. The sum of their exponentials, taken relative to the largest so that none overflows. */
     double l = 0;

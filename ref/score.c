@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * score.c - what a query and a key score, by kind, and the gradient of that.
+ * score.c - the score of a query and a key, by kind, and its gradient.
  *
  *      general    x = q.(W k)              dq = W k dx        dk = W^T q dx       dW = q k^T dx
  *      metric     x = (W q).(W k)          dq = W^T W k dx    dk = W^T W q dx     dW = (W q k^T + W k q^T) dx
@@ -21,13 +21,13 @@ static int64_t rows_of_W(const ref_problem *p)
 
 int64_t weights_of_head(const ref_problem *p) { return p->W ? rows_of_W(p) * dim_k(p) : 0; }
 
-/* Where the head's W starts, in numbers. */
+/* Offset of the head's W, in elements. */
 static int64_t weights_at(const ref_problem *p, const row *r) { return p->W_of_each_head ? r->h * weights_of_head(p) : 0; }
 
-/* The head's W, in kinds that have one. */
+/* The head's W, for kinds that have one. */
 static const double *weights_of(const ref_problem *p, const row *r) { return p->W + weights_at(p, r); }
 
-/* u.k + (q + v).row, as far as the problem has them. */
+/* u.k + (q + v).row, with the terms that the problem has. */
 static double relative_score(const ref_problem *p, const row *r, const double *k, int64_t j)
 {
     const int64_t D = p->D;
@@ -83,7 +83,7 @@ double row_raw_score(const ref_problem *p, const row *r, int64_t j)
     return x;
 }
 
-/* The cosine of x and y as x moves: a vector of length 0 has none, and no gradient. */
+/* The gradient of the cosine of x and y by x: a vector of length 0 has neither. */
 static void cosine_gradient(const double *x, const double *y, int64_t D, double dx, double *to)
 {
     double lx = sqrt(dot(x, x, D)), ly = sqrt(dot(y, y, D));

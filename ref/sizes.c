@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * sizes.c - a problem in absolute values: what its scores and gradients are made of. */
+ * sizes.c - a problem in absolute values, for the sizes of scores and gradients. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -61,12 +61,12 @@ double ref_score_size(const ref_problem *sizes, int64_t b, int64_t h, int64_t i,
     if (sizes->kind != REF_ADDITIVE) return fabs(row_raw_score(sizes, &r, j));
     const double *W = sizes->W + (sizes->W_of_each_head ? h * weights_of_head(sizes) : 0);
     double size = 0;
-    for (int64_t a = 0; a < sizes->D; a++) /* q + b is rounded once, where there is a b */
+    for (int64_t a = 0; a < sizes->D; a++) /* q + b is rounded once, if there is a b */
         size += W[a] * (sizes->R == 2 ? 1 + (r.q[a] + W[sizes->D + a]) / (double)(sizes->D + 18) : 1);
     return size;
 }
 
-/* The cosine of x and y as x moves: y/|y| and the part of it along x/|x|, over |x|. */
+/* The derivative of the cosine by x: y/|y| and its part along x/|x|, over |x|, in absolute values. */
 static void cosine_sizes(const double *x, const double *y, int64_t D, double dx, double *to)
 {
     const double lx = sqrt(dot(x, x, D)), ly = sqrt(dot(y, y, D));
@@ -75,7 +75,7 @@ static void cosine_sizes(const double *x, const double *y, int64_t D, double dx,
     for (int64_t a = 0; a < D; a++) to[a] += dx * (y[a] / ly + cosine * x[a] / lx) / lx;
 }
 
-/* The derivative of tanh, 4 r (1 - r), has an error that is small beside 1. */
+/* The derivative of tanh, 4 r (1 - r), has an error that is small relative to 1. */
 static void additive_sizes(const ref_problem *sizes, const ref_gradients *G, const row *r, int64_t key, double dx)
 {
     const int64_t D = sizes->D, from = sizes->W_of_each_head ? r->h * weights_of_head(sizes) : 0;

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT
-# What the scripts share.  They work from any folder, without a terminal, as root or with sudo.
+# Shared by the scripts, which work from any folder, without a terminal, as root or with sudo.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
@@ -15,9 +15,9 @@ MAN_PACKAGES="man-db"
 DOCS_PACKAGES="python3-venv" # Sphinx itself comes from PyPI
 CPPCHECK_PACKAGES="cppcheck"
 VALGRIND_PACKAGES="valgrind"
-MSAN_PACKAGES="libclang-rt-dev llvm" # what clang links for it, and names of functions in what it says
+MSAN_PACKAGES="libclang-rt-dev llvm" # its runtime for clang, and the symbolizer for its reports
 ARM_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" # for script/arm
-ARM_LIBRARIES="libc6-dev libcjson-dev libzip-dev libpng-dev libcmocka-dev" # of AArch64, which it unpacks
+ARM_LIBRARIES="libc6-dev libcjson-dev libzip-dev libpng-dev libcmocka-dev" # for AArch64, unpacked by script/arm
 TIDY_PACKAGES="clang-tidy" # for script/analyze alone
 ABI_PACKAGES="abigail-tools git" # for script/abi --since alone
 DEBIAN_PACKAGES="debhelper dpkg-dev fakeroot lintian" # for script/release --debian alone
@@ -35,12 +35,12 @@ as_root() {
 }
 
 apt_updated=
-# need PURPOSE PACKAGE...: installs what is missing.  Where that cannot be done, says what is missing and returns 1.
+# need PURPOSE PACKAGE...: installs missing packages.  If that fails, prints which are missing and returns 1.
 need() {
     local purpose=$1 package missing=()
     shift
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-        echo "$purpose: this is no Debian, so nothing is installed; it needs what Debian calls: $*"
+        echo "$purpose: this is not Debian, so nothing is installed; it needs these packages (Debian names): $*"
         return 0
     fi
     for package in "$@"; do installed "$package" || missing+=("$package"); done

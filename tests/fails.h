@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * fails.h - one row for a call that must fail: its status and its exact message.  `error` in the call is the row's own. */
+ * fails.h - FAILS: a call must fail with this status and exactly this message.  Pass &error in the call; the macro declares it. */
 #ifndef ATTN_TESTS_FAILS_H
 #define ATTN_TESTS_FAILS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * on_threads.h - a parallel_for on plain threads, in an order of its own, for tests. */
+ * on_threads.h - for tests: a parallel_for on plain threads, which starts iterations from the last to the first. */
 #ifndef ATTN_TESTS_ON_THREADS_H
 #define ATTN_TESTS_ON_THREADS_H
 
@@ -10,7 +10,7 @@
 
 enum { ON_THREADS = 6 };
 
-/* For threads: cmocka's assertions belong to the thread that runs the test. */
+/* An assertion for other threads: cmocka's work only in the thread that runs the test. */
 #define MUST(condition)                                                                                                            \
     do {                                                                                                                           \
         if (condition) break;                                                                                                      \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * small.h - one small attention with every tensor, length and offset in use, for tests that spoil one thing at a time. */
+ * small.h - a small valid attention with every tensor, length and offset in use, for tests that break one thing at a time. */
 #ifndef ATTN_TESTS_SMALL_H
 #define ATTN_TESTS_SMALL_H
 
@@ -9,13 +9,13 @@
 
 enum { SMALL_B = 2, SMALL_HQ = 4, SMALL_HKV = 2, SMALL_SQ = 3, SMALL_SKV = 5, SMALL_D = 4, SMALL_DV = 6 };
 
-/* What outputs hold before a call; a rejected call leaves it. */
+/* Byte that fills outputs before a call; a rejected call leaves it in place. */
 enum { UNTOUCHED = 0xa5 };
 
 typedef struct small {
     attn_problem problem;
     attn_tensors tensors;
-    attn_call call; /* tensors.call where a test needs one */
+    attn_call call; /* not set in tensors.call; a test that needs it does so */
     attn_options options;
 
     float q[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_D];
@@ -31,7 +31,7 @@ typedef struct small {
     float grad_q[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_D];
     float grad_k[SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_D];
     float grad_v[SMALL_B * SMALL_HKV * SMALL_SKV * SMALL_DV];
-    unsigned char guard[512]; /* behind the outputs: nothing writes it */
+    unsigned char guard[512]; /* after the outputs: nothing writes it */
 
     float grad_o[SMALL_B * SMALL_HQ * SMALL_SQ * SMALL_DV];
 } small;
@@ -70,7 +70,7 @@ static inline void small_init(small *s)
     memset(s->guard, UNTOUCHED, sizeof s->guard);
 }
 
-/* The same for backward: the outputs of forward are inputs, and there are no weights. */
+/* Turns it into backward: the outputs of forward become inputs, and there are no weights. */
 static inline void small_backward(small *s)
 {
     s->problem.op = ATTN_BACKWARD;

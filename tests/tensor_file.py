@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tensors in .safetensors files, by Python's own library: what the scripts that try the command share."""
+"""Reads and writes .safetensors files with the standard library only, for the Python tests of the command."""
 import json
 import struct
 
@@ -7,7 +7,7 @@ CODES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q", "BOOL": "?"}
 
 
 def write(path, tensors, **metadata):
-    """tensors: {name: (dtype, shape, numbers)}, a dtype as the format calls it; numbers may be their bytes already."""
+    """tensors: {name: (dtype, shape, numbers)}, with dtypes named as in the format; numbers may be raw bytes."""
     header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, (dtype, shape, numbers) in tensors.items():
         raw = numbers if isinstance(numbers, bytes) else struct.pack("<%d%s" % (len(numbers), CODES[dtype]), *numbers)

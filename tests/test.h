@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * test.h - what every C test includes first: cmocka with the headers that it wants before it. */
+ * test.h - included first by every C test: cmocka, and the headers that must come before it. */
 #ifndef ATTN_TEST_H
 #define ATTN_TEST_H
 
-#define _POSIX_C_SOURCE 200809L /* setenv, and threads */
+#define _POSIX_C_SOURCE 200809L /* setenv, threads */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,21 +15,20 @@
 
 #include <cmocka.h>
 
-/* How many of n random cases are drawn: without a sanitizer all of them, and as much fewer as each takes longer under one.  (What
- * the thread sanitizer looks for depends on the walk and its options, of which combination/walks leaves none out, and not on
- * numbers.) */
+/* Number of random cases to run of n: all without a sanitizer, fewer under one in proportion to its slowdown.  (Data races depend
+ * on the walk and its options, all of which combination/walks covers, and not on the numbers.) */
 #if defined(__SANITIZE_THREAD__)
 #define CASES(n) ((n) / 12)
-#define EVERY(n) (19 * (n)) /* the step through a table of cases, likewise */
+#define EVERY(n) (19 * (n)) /* stride through a table of cases, likewise */
 #elif defined(__SANITIZE_ADDRESS__)
-#define CASES(n) ((n) / 4)
-#define EVERY(n) (7 * (n))
+#define CASES(n) ((n) / 8)
+#define EVERY(n) (13 * (n))
 #else
 #define CASES(n) (n)
 #define EVERY(n) (n)
 #endif
 
-/* 1 if attn_isa `isa` (the default and plain C are everywhere) is of another architecture than this one. */
+/* 1 if attn_isa `isa` belongs to another architecture than this one (the default and plain C belong to all). */
 static inline int isa_is_foreign(int isa)
 {
     enum { SCALAR = 1, NEON = 4 };
@@ -40,7 +39,7 @@ static inline int isa_is_foreign(int isa)
 #endif
 }
 
-/* 1 if that is why the library has rejected it, or since this CPU lacks what it needs. */
+/* 1 if `message` rejects `isa` for that reason, or because this CPU lacks an instruction set that it needs. */
 static inline int isa_is_elsewhere(int isa, const char *message)
 {
     return strncmp(message, "this CPU cannot", 15) == 0 || (isa_is_foreign(isa) && strncmp(message, "this build has no", 17) == 0);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The binary interface of all public headers, as text: functions, constants, and where each field of each struct lies.
+"""The binary interface of all public headers, as text: functions, constants, and the offset of each field of each struct.
 
-Usage: tools/abi.py CC FILE            compares what CC makes of include/attn with FILE
+Usage: tools/abi.py CC FILE            compares the interface of include/attn, compiled by CC, with FILE
        tools/abi.py CC FILE --write    writes FILE (script/abi)
 
-What is declared is read from the preprocessed headers; sizes, offsets and values are what a program says that CC has compiled.  They
-are those of machines with 64-bit pointers; elsewhere there is nothing to compare.
+Declarations are read from the preprocessed headers; sizes, offsets and values are printed by a program that CC compiles.  They are
+those of machines with 64-bit pointers; on others there is nothing to compare.
 """
 import difflib
 import pathlib
@@ -20,7 +20,7 @@ INCLUDE = ROOT / "include"
 
 
 def declarations(cc, header):
-    """The text of each declaration that is in the header itself, not in what it includes."""
+    """The text of each declaration in the header itself, not in the headers that it includes."""
     run = subprocess.run([cc, "-std=c11", "-E", f"-I{INCLUDE}", str(header)], capture_output=True, text=True, check=True)
     here, lines = False, []
     for line in run.stdout.splitlines():
@@ -42,7 +42,7 @@ def declarations(cc, header):
 
 
 def split(text, separator):
-    """The parts of the text between separators that are in no bracket."""
+    """The parts of the text between separators outside brackets."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
         depth += (c in "({[") - (c in ")}]")
@@ -80,7 +80,7 @@ def fields(body, prefix=""):
 
 
 def parameters(text):
-    """What a function takes, without the names."""
+    """The parameter types of a function, without the names."""
     for parameter in split(text, ","):
         words = re.sub(r"\b(const|struct|enum|unsigned|long)\b", "", parameter)
         named = parameter.endswith("]") or "(" in parameter or len(re.findall(r"\w+", words)) > 1
@@ -93,7 +93,7 @@ def say(text, *values):
 
 
 def program(cc, headers):
-    """C that prints the interface."""
+    """A C program that prints the interface."""
     out = []
     for header in headers:
         out.append(say(f"\\n[attn/{header.name}]"))
@@ -134,7 +134,7 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     if sys.maxsize < 2**63 - 1:
-        print("skipped: pointers here are not of 64 bits")
+        print("skipped: pointers here do not have 64 bits")
         return 77
     file, now = pathlib.Path(sys.argv[2]), interface(sys.argv[1])
     if len(sys.argv) == 4:
@@ -142,7 +142,7 @@ def main():
         return 0
     before = file.read_text(encoding="utf-8")
     changes = list(difflib.unified_diff(before.splitlines(), now.splitlines(), "as written down", "as it is", lineterm="", n=2))
-    print("\n".join([*changes, "", "the interface has changed; if that is meant: script/abi writes it down again"]) if changes else "as written down")
+    print("\n".join([*changes, "", "the interface has changed; if this is intended, script/abi records it"]) if changes else "as written down")
     return 1 if changes else 0
 
 

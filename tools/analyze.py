@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""tools/analyze.py gcc|clang-tidy|cppcheck BUILD FOLDER...: what an analyser finds in the C files of these folders of the sources.
+"""tools/analyze.py gcc|clang-tidy|cppcheck BUILD FOLDER...: runs an analyser over the C files of these source folders.
 
-BUILD has a compile_commands.json.  Nothing may be found: the status is 1 if anything was, or where the analyser did not work.  77, with
-`skipped: REASON`, where it is not installed.  What is chosen away, and why, is here (gcc), in .clang-tidy and in tools/cppcheck.txt.
-The last line says how many files took how long.
+BUILD has a compile_commands.json.  The status is 1 if there is any finding or the analyser failed; 77, with `skipped: REASON`, if it is
+not installed.  Disabled checks, and the reasons, are here (gcc), in .clang-tidy and in tools/cppcheck.txt.  The last line is the number
+of findings and files, and the time.
 """
 import concurrent.futures
 import json
@@ -19,17 +19,17 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# gcc 12: no -O, at which paths are those of the sources, and so without _FORTIFY_SOURCE, which wants one.
+# gcc 12: -O0, at which paths match the sources, and so without _FORTIFY_SOURCE, which needs optimization.
 GCC = ["-fanalyzer", "-O0", "-U_FORTIFY_SOURCE", "-fdiagnostics-path-format=none", "-fdiagnostics-plain-output"]
-# It takes five minutes for the kernels, which neither allocate nor call what fails, and does not know that a loop over the vectors
-# of a tile runs: every vector then "may be uninitialized".  The memory sanitizer and valgrind run them.
-# clang-tidy takes the kernels in plain C: the same *.inc.c, which for AVX2 and AVX-512 are five minutes more.
+# gcc takes five minutes for the kernels, which neither allocate nor call anything that fails, and does not know that a loop over the
+# vectors of a tile runs at least once: every vector then "may be uninitialized".  The memory sanitizer and valgrind cover them.
+# clang-tidy checks the kernels in plain C: the same *.inc.c for AVX2 and AVX-512 would take five more minutes.
 NOT_FOR_CLANG_TIDY = re.compile(r"src/core/kernels/avx[a-z0-9]*/")
 NOT_FOR_GCC = re.compile(r"src/core/kernels/[a-z0-9]+/")
 
 
 def commands(build, folders):
-    """One command for each file (what is compiled twice differs in definitions of tests only)."""
+    """One command for each file (files compiled twice differ only in definitions for tests)."""
     seen = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(entry["directory"], entry["file"]).resolve()
@@ -69,7 +69,7 @@ def cppcheck_words(database, jobs):
 
 
 def write_suppressions(path):
-    """tools/cppcheck.txt as cppcheck 2 takes it: without comments, and with whole names."""
+    """tools/cppcheck.txt in the format of cppcheck 2: without comments, and with full paths."""
     lines = [line.split("#")[0].strip() for line in (ROOT / "tools/cppcheck.txt").read_text().splitlines()]
     path.write_text("".join(f"{line.replace(':', ':*', 1)}\n" for line in lines if line))
 
@@ -107,7 +107,7 @@ def main():
     print("".join(f"{line}\n" for line in found), end="")
     broken = [text for status, text in outcomes if status and not findings(text)]
     for text in broken:
-        print(f"{tool} did not work:\n{text}")
+        print(f"{tool} failed:\n{text}")
     print(f"{tool}: {len(found)} found in {len(entries)} files of {' '.join(folders)}, {time.monotonic() - begin:.0f} s")
     return 1 if found or broken else 0
 

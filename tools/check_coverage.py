@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""docs/coverage.md has a row for everything it must have, and every test that it names exists; so do those of docs/rulings.md.
+"""Checks that docs/coverage.md has every required row, and that every test named there and in docs/rulings.md exists.
 
 A row is `| ID | what | provided by | proved by |`.  The last cell names tests as `tests/FILE` or `tests/FILE: function`, in backticks.
-It may be empty only where the third cell says `not yet: issue N` or begins with `none:` and a reason.
+It may be empty only if the third cell is `not yet: issue N` or begins with `none:` and a reason.
 """
 import pathlib
 import re
@@ -65,8 +65,8 @@ def main():
             if problem := missing_test(name):
                 faults.append(f"{row}: `{name}`: {problem}")
     wanted = expected()
-    faults += [f"{row}: has no row" for row in wanted if row not in found]
-    faults += [f"{row}: is no row of the list" for row in found if row not in wanted]
+    faults += [f"{row}: the row is missing" for row in wanted if row not in found]
+    faults += [f"{row}: not in the list of rows" for row in found if row not in wanted]
     faults += [f"{row}: has two rows" for row in sorted({row for row in found if found.count(row) > 1})]
     for name in re.findall(r"`(tests/[^`]*)`", (ROOT / "docs/rulings.md").read_text(encoding="utf-8")):
         if problem := missing_test(name):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every public function is called by a fuzz target, but for those that are listed below with a reason.
+"""Checks that every public function is called by a fuzz target, except those listed below with a reason.
 
-Reads the functions of include/attn/*.h (ATTN_API) and what the targets of fuzz/ call: a target is fuzz/fuzz_NAME.c with the files that
-fuzz/CMakeLists.txt gives it.  A function that the library gets without a target fails, and so does an exception that is none.
+Reads the functions of include/attn/*.h (ATTN_API) and the calls of the targets of fuzz/: a target is fuzz/fuzz_NAME.c with its files in
+fuzz/CMakeLists.txt.  A new function without a target is an error, and so is an unnecessary exception.
 
 Usage: tools/check_fuzzed.py [--list] [FOLDER]     (--list: each function with its targets; FOLDER: the tree, default that of this script)
 """
@@ -16,7 +16,7 @@ EXCEPTIONS = {}
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 DECLARED = re.compile(r"\bATTN_API\b[^;(]*?\b(attn_\w+)\s*\(")
-# What a target is made of beside fuzz_NAME.c, in every one and by name.
+# The files of a target besides fuzz_NAME.c, for a list of targets and by name.
 TARGET = re.compile(r"attn_add_fuzz_target\((?!name)(\w+|\$\{name\})\s+\d+\s+\d+([^)]*)\)")
 EVERY = re.compile(r"foreach\(name ([\w ]+)\)\s*\n\s*attn_add_fuzz_target")
 PARSERS = {"problem": ["fuzz_problem.c"], "tensors": ["fuzz_tensors.c"]}
@@ -58,21 +58,21 @@ def main():
     root = pathlib.Path(folders[0]) if folders else pathlib.Path(__file__).resolve().parent.parent
     functions, calls = public_functions(root), callers(root)
     if len(functions) < 100 or len(targets(root)) < 10:
-        print(f"only {len(functions)} functions and {len(targets(root))} targets are found: the reading is at fault")
+        print(f"only {len(functions)} functions and {len(targets(root))} targets are found: this script misreads the sources")
         return 1
     wrong = 0
     for name, header in functions.items():
         if listed:
             print(f"{header:12} {name:40} {' '.join(sorted(calls.get(name, []))) or EXCEPTIONS.get(name, '-')}")
         if name in EXCEPTIONS and name in calls:
-            print(f"{name} is an exception of tools/check_fuzzed.py, and {sorted(calls[name])[0]} calls it")
+            print(f"{name} is an exception in tools/check_fuzzed.py, but {sorted(calls[name])[0]} calls it")
             wrong += 1
         elif name not in EXCEPTIONS and name not in calls:
             print(f"{header}: {name} is called by no fuzz target (fuzz/CMakeLists.txt)")
             wrong += 1
     for name in EXCEPTIONS:
         if name not in functions:
-            print(f"{name} is an exception of tools/check_fuzzed.py, and no public function")
+            print(f"{name} is an exception in tools/check_fuzzed.py, but not a public function")
             wrong += 1
     if not wrong:
         print(f"{len(functions)} functions, {len(targets(root))} targets, {len(EXCEPTIONS)} exceptions")

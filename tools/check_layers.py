@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Includes and calls point down only, and files go in no circles.
+"""Checks that includes and calls point down only, and that files do not call each other in cycles.
 
 In src/core: api -> plan -> walk -> prepare -> gradient -> tile -> task -> visible -> threads -> kernels -> base; all of src may
 include src/common.  In testing: conformance -> verdict -> case -> bound -> problem -> memory -> text -> random.  In cli: a command
@@ -9,15 +9,15 @@ testing, and `attn check` alone sees all of it, and ref/.
 
 Everything else sees the public headers and its own folder; the harness and the tests also see ref/, the tests see testing and cli, and
 the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/
-and tests/combination.  ref/ sees nothing of ours.
+and tests/combination.  ref/ sees none of our headers.
 
-Nothing includes or calls a walk of attention, which is known by its type alone (walk/walks.h), but what is in its own folder, and
-rows, which is tiles of another problem.
+A walk of attention is known only by its type (walk/walks.h): only files of its own folder include or call it, and rows, which runs
+tiles over another problem.
 
 Usage: tools/check_layers.py [--build BUILD] [FOLDER]        (the tree to check; default: the one this script is in)
 
-With --build, the objects of a build (compile_commands.json says which) are asked by nm what each file calls: the same rules hold,
-also where no header says so, and no file calls another that comes back to it.
+With --build, nm reads the calls of each file from the objects of a build (listed in compile_commands.json): the same rules apply to
+calls without an include, and calls must not form a cycle.
 """
 import argparse
 import collections
@@ -28,13 +28,13 @@ import shlex
 import subprocess
 import sys
 
-# Each may include itself and what stands before it.
+# Each may include itself and those before it.
 CORE = ["base", "kernels", "threads", "visible", "task", "tile", "gradient", "prepare", "walk", "plan", "api"]
 TESTING = ["random", "text", "memory", "problem", "bound", "case", "verdict", "conformance"]
 FOR_COMMANDS = TESTING[:4]
-CLI = ["base", "input", "compute"]  # what commands share
+CLI = ["base", "input", "compute"]  # shared by commands
 CHECKS = "cli/check"
-KNOWN_WALKS = ["linear", "merge", "product"]  # whose problems are their own
+KNOWN_WALKS = ["linear", "merge", "product"]  # these have problems of their own
 WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
 INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
 SHARED_BY_TESTS = ["tests", "tests/combination"]
@@ -43,7 +43,7 @@ PUBLIC = re.compile(r"\bATTN_API\b[^;{]*?\b(attn_\w+)\s*\(")
 
 
 def area(path):
-    """The folder that a rule speaks of: src/core/plan, src/core/walk/tiles, src/io, cli/run, cli/top, ref, tests/unit ..."""
+    """The folder that a rule refers to: src/core/plan, src/core/walk/tiles, src/io, cli/run, cli/top, ref, tests/unit ..."""
     if path.parts[0] == "cli" and len(path.parts) == 2:
         return f"cli/{path.stem}"
     depth = 2 if path.parts[0] in ("src", "tests", "testing", "cli") else 1
@@ -57,7 +57,7 @@ def points_down(order, source, target):
 
 
 def knows_walk(source, target):
-    """Of core areas: whether target is no walk of attention, or one that the source may know."""
+    """For core areas: whether target is not a walk of attention, or is one that the source may know."""
     walk = target.split("/")[3:]
     return source == target or not walk or walk[0] in KNOWN_WALKS or (source, target) in WALKS_OVER_WALKS
 
@@ -97,7 +97,7 @@ def allowed(source, target):
 
 
 def resolve(root, file, name, quoted):
-    """The file of ours that an include means, or None."""
+    """The file of ours that an include refers to, or None."""
     folders = [root / "include", root / "src/core", root / "ref", root / "tests", root / "src/io", root]
     for folder in ([file.parent] if quoted else []) + folders:
         found = (folder / name).resolve()
@@ -130,7 +130,7 @@ def check_includes(root):
 
 
 def objects_of(root, build):
-    """{object: source} of what the rules of calls are about."""
+    """{object: source} of the files to which the rules of calls apply."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["directory"], entry["file"]).resolve()
@@ -145,7 +145,7 @@ def objects_of(root, build):
 
 
 def symbols_of(objects):
-    """What each source defines, {symbol: is it a function}, and what it uses."""
+    """The symbols that each source defines, {symbol: is it a function}, and those that it uses."""
     defined, used = collections.defaultdict(dict), collections.defaultdict(set)
     said = subprocess.run(["nm", "-A", "-P", *map(str, objects)], capture_output=True, text=True, check=True).stdout
     for line in said.splitlines():
@@ -184,7 +184,7 @@ def circles(calls):
 
 
 def allowed_call(source, target, symbol, function, public):
-    """A public function may be called by all that see its header; in the core, by what stands above it."""
+    """A public function may be called by all files that see its header; in the core, by the layers above it."""
     core = source.startswith("src/core/") and target.startswith("src/core/")
     if symbol in public and not core:
         return source != "ref"

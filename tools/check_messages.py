@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every message that a rule of src/core/plan or src/core/api can give stands in a test of tests/unit, tests/interface, tests/fault,
+"""Checks that every message of a rule in src/core/plan or src/core/api occurs in a test of tests/unit, tests/interface, tests/fault,
 tests/gradient, tests/merge or tests/position.
 
-A message counts as tested when a string of a test equals its format, or is what the format can print.
+A message counts as tested when a string of a test equals its format, or is a possible output of the format.
 """
 import pathlib
 import re
@@ -16,7 +16,7 @@ CONVERSION = re.compile(r"%(?:zu|ld|d|s|g)")
 
 
 def joined(text):
-    """The value of adjacent string literals; PRId64 and its kin are literals too."""
+    """The value of adjacent string literals; PRId64 and the like are literals too."""
     return "".join("ld" if piece.group(0).startswith("PRI") else piece.group(1) for piece in PIECE.finditer(text))
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""coverage.py BUILD LEAST: the lines and branches of src/core that the tests of a build with ATTN_COVERAGE took, by folder, and the
-files with most branches that none took (-v: these branches, by line).  1 where fewer than LEAST percent of all branches were.
+"""coverage.py BUILD LEAST: the lines and branches of src/core taken by the tests of a build with ATTN_COVERAGE, by folder, and the
+files with the most untaken branches (-v: these branches, by line).  Status 1 if fewer than LEAST percent of all branches are taken.
 
 Kernels are written once and compiled for each type and instruction set, and macros make several functions of one line.  A branch of
-a line counts as taken if any function that the line is compiled into takes it.  Where these differ in how many branches the line has
-(a condition is a constant for one type), those with most say how many there are; emulated kernels say nothing of that.  (gcovr
-stopped on counts that lost updates had made negative, and how it merges functions of one name was not tried after that.)"""
+a line counts as taken if any function that the line is compiled into takes it.  If these functions differ in the number of branches of
+the line (a condition is a constant for one type), the largest number counts; emulated kernels do not contribute to it.  (gcovr stopped
+on counts that lost updates had made negative; how it merges functions of one name was not tested.)"""
 import collections, concurrent.futures, json, os, subprocess, sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -29,7 +29,7 @@ def read(path):
 
 
 def merge(objects):
-    """{(file, line): (taken, [whether each branch was])}"""
+    """{(file, line): (taken, [whether each branch was taken])}"""
     merged = {}
     for emulated, found in objects:
         functions = collections.defaultdict(lambda: [0, []])
@@ -58,7 +58,7 @@ def share(taken, all_):
 
 def main():
     build, least = os.path.abspath(sys.argv[1]), float(sys.argv[2])
-    # What never ran has notes and no counts; of the emulated kernels, which come last, counts alone.
+    # Files that never ran have notes and no counts; the emulated kernels, which come last, are included only if they have counts.
     data = sorted((("emulated" in at, os.path.join(at, f)) for at, _, files in os.walk(build) for f in files
                    if f.endswith(".gcno") and ("attn_core_objects" in at or f[:-4] + "gcda" in files)))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -74,7 +74,7 @@ def main():
     for folder in sorted(folders, key=lambda f: (f == "all", f)):
         s = folders[folder]
         print(f"{folder:<22}{share(s[0], s[1])}  {share(s[2], s[3])}")
-    print("\nbranches that none took, and all:")
+    print("\nuntaken branches, and all:")
     for name in sorted(files, key=lambda f: files[f][2] - files[f][3])[:10]:
         print(f"{files[name][3] - files[name][2]:6} {files[name][3]:6}  {name}")
     if "-v" in sys.argv:
@@ -82,7 +82,7 @@ def main():
             if not all(branches):
                 print(f"{name}:{line} {'' if taken else 'not run '}{sum(branches)} of {len(branches)}")
     taken, all_ = folders["all"][2:]
-    print(f"\n{100 * taken / all_:.2f} % of the branches of src/core, at least {least:g} asked")
+    print(f"\n{100 * taken / all_:.2f} % of the branches of src/core, at least {least:g} required")
     return 100 * taken < least * all_
 
 

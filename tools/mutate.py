@@ -1,28 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""mutate.py FOLDER COUNT SEED [MINUTES]: do the tests notice when the core is wrong?  COUNT mutations of src/core, drawn by SEED
-(tools/mutations.py), all in one build: a copy of the tree in FOLDER, where each mutated expression asks for its number at run time.
-The tests run once with no number, which tells which of them reach which mutation, and then, for each number, those that reach it,
-the likely killer first, until one fails.  What survives and is not in tests/mutation/survivors.txt is printed last.  After MINUTES
-(30 unless told) it stops, and goes on from there when it is run again.  0: at least 95 % of what can be killed was; 1: not;
-3: not all was asked.  script/mutate brings the parser and says more."""
+"""mutate.py FOLDER COUNT SEED [MINUTES]: do the tests notice when the core is wrong?  COUNT mutations of src/core, drawn from SEED
+(tools/mutations.py), all in one build: a copy of the tree in FOLDER, where each mutated expression checks at run time whether its number
+is active.  The tests run once with no mutation active, which shows the mutations that each test reaches, and then, for each mutation,
+the tests that reach it, the likely killer first, until one fails.  Survivors that are not in tests/mutation/survivors.txt are printed
+last.  After MINUTES (default 30) it stops; the next run continues from there.  Status 0: at least 95 % of the mutations that can be
+killed were; 1: fewer; 3: incomplete.  script/mutate installs the parser; docs/mutation.md says more."""
 import collections, concurrent.futures, hashlib, json, os, random, re, resource, shutil, signal, subprocess, sys, threading, time
 import mutations
 from mutations import FOLDERS, ROOT
+from survivors import KNOWN, known
 
 SUBJECTS = ("analysis api cache combination cost fuzz gradient interface kernels linear mask merge outputs product property "
             "relative scores second unit")
 PROGRAM = re.compile(rf"tests/test_(?:{SUBJECTS.replace(' ', '|')})_\w+")
 WITH_EACH_ISA = re.compile("combination|linear|gradient")
-KNOWN = "tests/mutation/survivors.txt"
 LEAST = 0.95
 WORKERS = 2
-QUICK = 3  # seconds of CPU: all mutations are asked with these tests before any is asked with the others
-PROBE = 10  # seconds of CPU, of such tests, for what has a reason: so that a reason that is wrong is found out
+QUICK = 3  # CPU seconds: all mutations are tested with tests this short before any is tested with the others
+PROBE = 10  # CPU seconds of such tests for a mutation that has a reason, so that a wrong reason is detected
 
 
 def put(path, data):
-    """Writes what is new, so that the rest is not built again."""
+    """Writes only changed files, so that the rest is not rebuilt."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     data = data.encode() if isinstance(data, str) else data
     if not os.path.exists(path) or open(path, "rb").read() != data:
@@ -61,7 +61,7 @@ static __attribute__((destructor)) void end(void)
 
 
 def build(folder, orders, count, clock):
-    """Draws mutants until as many as asked for compile together.  Returns them by number, from 1."""
+    """Draws mutants until the requested number compiles together.  Returns them by number, from 1."""
     tree, out = f"{folder}/tree", f"{folder}/build"
     listed = subprocess.check_output(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard"], text=True).split("\n")
     for path in filter(lambda p: p and os.path.isfile(f"{ROOT}/{p}"), listed):
@@ -109,11 +109,11 @@ def build(folder, orders, count, clock):
         for f in FOLDERS:
             keep = [m for m in taken[f] if m not in bad]
             taken[f] = keep + [orders[f].pop(0) for _ in range(min(len(taken[f]) - len(keep), len(orders[f])))]
-        print(f"{len(bad)} do not compile; others are drawn", flush=True)
+        print(f"{len(bad)} do not compile; drawing others", flush=True)
 
 
 def tests_of(folder):
-    """[Test] of what is asked.  As long as its program has the same bytes, a test's answers hold."""
+    """The tests.  The results of a test are valid as long as its program has the same bytes."""
     listed = json.loads(subprocess.check_output(["ctest", "--test-dir", f"{folder}/build", "--show-only=json-v1"], text=True))
     digests, out = {}, []
     for test in listed["tests"]:
@@ -134,7 +134,7 @@ class Test:
 
 
 class Clock:
-    """When to stop, and what runs then."""
+    """The time limit."""
 
     def __init__(self, minutes):
         self.begun, self.end = time.monotonic(), time.monotonic() + 60 * minutes
@@ -144,7 +144,7 @@ class Clock:
 
 
 class Kept:
-    """What is known, by name, in a file that is written anew now and then: whole or not at all."""
+    """Results by name, in a file that is rewritten from time to time, atomically."""
 
     def __init__(self, path):
         self.path, self.lock, self.written = path, threading.Lock(), time.monotonic()
@@ -163,7 +163,7 @@ class Kept:
 
 
 def run(folder, test, extra, seconds, clock):
-    """The status, or "time" where it takes more than so many seconds of CPU, or "stopped" where the clock has run down."""
+    """The status, or "time" if the test exceeds `seconds` of CPU, or "stopped" if the time is over."""
     def limits():
         for what, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 28), (resource.RLIMIT_AS, 12 << 30),
                            (resource.RLIMIT_CPU, seconds)):
@@ -172,7 +172,7 @@ def run(folder, test, extra, seconds, clock):
     process = subprocess.Popen(test.command, cwd=f"{folder}/tree", env={**os.environ, **test.environment, **extra},
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                start_new_session=True, preexec_fn=limits)
-    # What waits for ever uses no CPU.  Counted in seconds that this program runs: a machine that sleeps kills no mutation.
+    # A deadlocked test uses no CPU.  The loop counts seconds during which this program runs, so a suspended machine kills no mutation.
     for _ in range(60 + 10 * seconds):
         try:
             status = process.wait(1)
@@ -186,7 +186,7 @@ def run(folder, test, extra, seconds, clock):
 
 
 def baseline(folder, clock):
-    """The tests, each with its seconds of CPU and the mutations that it reaches with none on.  What was found holds for the program."""
+    """The tests, each with its CPU seconds and the mutations that it reaches when none is active.  Results are kept per program."""
     kept, tests = Kept(f"{folder}/baseline.json"), tests_of(folder)
 
     def ask(numbered):
@@ -220,12 +220,12 @@ def baseline(folder, clock):
 
 
 def unfinished(what):
-    print(f"the time is over, before {what} ended; run again, and it goes on from here")
+    print(f"the time was over before {what} ended; the next run continues from here")
     return 3
 
 
 def names_of(mutants):
-    """{number: name}, which holds for as long as what is mutated stands there."""
+    """{number: name}; a name is valid as long as the mutated code is unchanged."""
     seen, out = collections.Counter(), {}
     for number, m in mutants.items():
         name = f"{m.file}: {m.function}: {m.before}: {m.after or 'deleted'}"
@@ -235,7 +235,7 @@ def names_of(mutants):
 
 
 class Judge:
-    """Asks the tests about one mutation after the other."""
+    """Runs the tests on one mutation after the other."""
 
     def __init__(self, folder, mutants, tests, clock):
         self.folder, self.mutants, self.tests, self.clock = folder, mutants, {t.name: t for t in tests}, clock
@@ -249,12 +249,12 @@ class Judge:
         return self.kept.all.get(self.names[number], {"asked": {}})
 
     def killer(self, number):
-        """The test that killed it, as far as that is the same test."""
+        """The test that killed it, if that test is unchanged."""
         return next((name for name, (digest, status) in self.known(number)["asked"].items()
                      if status not in (0, 77) and name in self.tests and self.tests[name].digest == digest), None)
 
     def asked(self, number):
-        """Whether some test of today was asked about it."""
+        """Whether some current test has run on it."""
         return any(name in self.tests and self.tests[name].digest == digest
                    for name, (digest, _) in self.known(number)["asked"].items())
 
@@ -263,8 +263,8 @@ class Judge:
         test.killed[self.mutants[number].file.split("/")[2]] += 1
 
     def pending(self, number, most):
-        """The tests that have to be asked about it: first what killed it before the test or the core changed, then what takes little
-        time for what it has killed in this file and this folder."""
+        """The tests still to run on it: first those that killed it before the test or the core changed, then those with a low cost
+        per kill in this file and this folder."""
         asked, file = self.known(number)["asked"], self.mutants[number].file
         reaching = [t for t in self.tests.values() if number in t.met and t.seconds <= most]
         out = [t for t in reaching if asked.get(t.name, [None])[0] != t.digest]
@@ -276,7 +276,7 @@ class Judge:
         return sorted(out, key=rank)
 
     def ask(self, number, most, budget=float("inf")):
-        """Asks until one fails, or the time is over, or so many seconds of CPU are spent."""
+        """Runs tests until one fails, the time is over, or the budget of CPU seconds is spent."""
         while not self.killer(number) and self.clock.left() > 0:
             tests = self.pending(number, most)
             budget -= tests[0].seconds if tests else 0
@@ -302,17 +302,6 @@ class Judge:
         return f"survived {reach - left} of {reach} tests that reach it" if left else f"survived all {reach} tests that reach it"
 
 
-def known():
-    """{(file, function, before, after): reason} of survivors.txt."""
-    out = {}
-    blocks = re.sub(r"^#.*\n", "", open(f"{ROOT}/{KNOWN}").read(), flags=re.M)
-    for block in filter(None, (b.strip() for b in blocks.split("\n\n"))):
-        where, before, after, *reason = (line.strip() for line in block.split("\n"))
-        file, function = where.split(": ")
-        out[file, function, before, after] = " ".join(reason)
-    return out
-
-
 def main():
     folder, count, seed = os.path.abspath(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     clock = Clock(float(sys.argv[4]) if len(sys.argv) > 4 else 30)
@@ -322,8 +311,8 @@ def main():
     judge, reasons = Judge(folder, mutants, baseline(folder, clock), clock), known()
     equal = {n for n, m in mutants.items() if (m.file, m.function, m.before, m.after or "deleted") in reasons}
 
-    # The quick tests first for all, in an order of chance: what is stopped early has looked at all folders.  What has a reason is
-    # asked a little, in the end.
+    # The quick tests run first for all, in random order, so that a run that is stopped early has covered all folders.  Mutations with a
+    # reason get a few tests at the end.
     order = random.Random(seed).sample(sorted(mutants), len(mutants))
     judge.ask_all([n for n in order if n not in equal], QUICK)
     judge.ask_all([n for n in order if n not in equal], float("inf"))
@@ -335,7 +324,7 @@ def main():
         f"{', has a reason' if n in equal else ''}\n" for n, m in sorted(mutants.items())))
     killed = [n for n in mutants if judge.killer(n)]
     for n in sorted(equal.intersection(killed)):
-        print(f"has a reason in {KNOWN}, and yet: {n} {mutants[n].file}:{mutants[n].line} {judge.fate(n)}")
+        print(f"has a reason in {KNOWN}, but: {n} {mutants[n].file}:{mutants[n].line} {judge.fate(n)}")
     print(f"\nsurvivors without a reason in {KNOWN}:")
     for n, m in sorted(mutants.items()):
         if n not in equal and n not in killed:
@@ -343,9 +332,9 @@ def main():
     excused = len(equal.difference(killed))
     rate = len(killed) / max(len(mutants) - excused, 1)
     print(f"{len(mutants)} mutations: {len(killed)} killed, {excused} survive with a reason, "
-          f"{len(mutants) - len(killed) - excused} without ({len(open_)} of these are not asked to the end); {time.monotonic() - clock.begun:.0f} s\n"
+          f"{len(mutants) - len(killed) - excused} without ({len(open_)} of these not fully tested); {time.monotonic() - clock.begun:.0f} s\n"
           f"killed of those that can be: {'at least ' if open_ else ''}{rate:.1%}")
-    return unfinished("all was asked") if open_ else int(rate < LEAST)
+    return unfinished("all tests") if open_ else int(rate < LEAST)
 
 
 if __name__ == "__main__":

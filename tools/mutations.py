@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The mistakes that tools/mutate.py makes: what there is to mutate in the core, what a seed draws of it, and a source with all that
-was drawn, each asking for its number at run time (`ATTN_MUTANT(17) ? a <= b : a < b`)."""
+"""The mutations of tools/mutate.py: the candidates in the core, the draw from a seed, and sources with all drawn mutations, each
+switched on by its number at run time (`ATTN_MUTANT(17) ? a <= b : a < b`)."""
 import collections, math, os, random, re, subprocess
 import tree_sitter, tree_sitter_c
 
@@ -14,7 +14,7 @@ VECTOR = {"vf_add": "vf_sub", "vf_sub": "vf_add", "vf_max": "vf_min", "vf_min": 
           "vm_and": "vm_or", "vm_or": "vm_and", "vm_any": "vm_all", "vm_all": "vm_any", "attn_min": "attn_max", "attn_max": "attn_min",
           "vf_mul": "vf_add"}
 SWAPPED = {"vf_select": (1, 2), "vf_sub": (0, 1), "vf_div": (0, 1), "vf_gt": (0, 1), "vf_ge": (0, 1), "vf_fma": (1, 2)}
-# What asks for constants, is not run, or makes nothing but speed.
+# Nodes that need constants, do not run, or only affect speed.
 CONSTANT = {"array_declarator", "enumerator_list", "sizeof_expression", "alignof_expression", "subscript_designator", "preproc_def",
             "preproc_function_def", "preproc_call", "attribute_specifier", "bitfield_clause", "static_assert_declaration"}
 HINTS = {"__builtin_prefetch", "VF_PIN", "_Static_assert", "__asm__"}
@@ -30,8 +30,8 @@ def candidates(path):
     """All mutations of a file."""
     with open(os.path.join(ROOT, path), "rb") as f:
         source = f.read()
-    # Macros that are no C by themselves become blanks; offsets stay.
-    source = re.sub(rb"\b(VF_UNROLL|VF_ROLLED|VF_INLINE|VF_TARGET|VF_APART)\b", lambda m: b" " * len(m[0]), source)
+    # Macros that are not C by themselves become blanks; offsets stay.
+    source = re.sub(rb"\b(VF_UNROLL|VF_ROLLED|VF_INLINE|VF_TARGET|VF_NOINLINE)\b", lambda m: b" " * len(m[0]), source)
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_c.language()))
     found, function = [], [""]
 
@@ -66,7 +66,7 @@ def candidates(path):
     def constant(node, after):
         add(node, "constant", after)
         line = source.split(b"\n")[node.start_point.row].decode()
-        found[-1] = found[-1]._replace(before=f"{text(node)} in {flat(line)}")  # a number alone says nothing
+        found[-1] = found[-1]._replace(before=f"{text(node)} in {flat(line)}")  # a number alone is not informative
 
     def visit(node):
         kind = node.type
@@ -117,7 +117,7 @@ def candidates(path):
 
 
 def draw(seed):
-    """For each folder its mutations in the order in which they are taken: a kind by chance, then one of that kind."""
+    """For each folder its mutations in the order in which they are taken: a random kind, then one of that kind."""
     files = subprocess.check_output(["git", "-C", ROOT, "ls-files", "src/core"], text=True).split()
     orders = {}
     for folder in FOLDERS:
@@ -136,7 +136,7 @@ def draw(seed):
 
 
 def shares(orders, count):
-    """How many of each folder: as the roots of what there is, so that no folder is left out and none takes all."""
+    """The number for each folder: in proportion to the square root of its candidates, so that no folder is left out or dominates."""
     roots = {folder: math.sqrt(len(orders[folder])) for folder in orders}
     take = {folder: int(count * roots[folder] / sum(roots.values())) for folder in orders}
     for folder in sorted(orders, key=roots.get, reverse=True):
@@ -146,7 +146,7 @@ def shares(orders, count):
 
 
 def rewritten(source, mutants):
-    """The source with all its mutants, (number, Mutant); lines stay where they are."""
+    """The source with all its mutants, (number, Mutant); line numbers do not change."""
     spans = sorted({(m.start, -m.end) for _, m in mutants})
 
     def render(start, end, depth):

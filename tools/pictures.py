@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The lines of each page of docs/mechanisms (its blocks of `sh`) run, and the picture that they write is the one on the page; the chart
-of README.md, docs/pictures/peers.svg, is what `attn plot peers` makes of the newest such file in bench/results.
+"""Runs the commands of each page of docs/mechanisms (its `sh` blocks) and checks that they write the picture on the page, and that the
+chart of README.md, docs/pictures/peers.svg, is what `attn plot peers` makes of the newest such file in bench/results.
 
-    tools/pictures.py ATTN              runs them all and says what failed, or what differs from docs/pictures (the test docs/lines)
-    tools/pictures.py ATTN --write      puts the pictures there
+    tools/pictures.py ATTN              runs them all and reports failures and differences from docs/pictures (the test docs/lines)
+    tools/pictures.py ATTN --write      updates the pictures
     tools/pictures.py ATTN --page       takes a new docs/pictures/page.png, with Chromium: layer 3, head 1 of `attn view`
 
-Lines run in an empty folder beside a link to examples/, and by plain C (ATTN_ISA=scalar), whose numbers every CPU has.
+Commands run in an empty folder with a link to examples/, and in plain C (ATTN_ISA=scalar), which gives the same numbers on every CPU.
 """
 import base64
 import json
@@ -24,21 +24,21 @@ LARGEST = 250_000  # bytes
 
 
 def run_page(page, folder, attn):
-    """Faults of one page; its picture is left in the folder."""
+    """The faults of one page; its picture is left in the folder."""
     text, name = page.read_text(encoding="utf-8"), page.stem
     lines = "\n".join(re.findall(r"^```sh\n(.*?)^```$", text, re.S | re.M))
     if f"](../pictures/{name}.svg)" not in text or f"-o {name}.svg" not in lines:
-        return [f"the page has no picture ../pictures/{name}.svg, or no line in a block of sh that makes it"]
+        return [f"the page has no picture ../pictures/{name}.svg, or no command in an sh block that makes it"]
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "bin").mkdir()
     (folder / "bin/attn").symlink_to(attn)
     around = dict(os.environ, ATTN_ISA="scalar", PATH=f"{folder / 'bin'}:{os.environ['PATH']}")
     done = subprocess.run(["bash", "-euc", lines], cwd=folder, env=around, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
-        return [f"its lines fail: {done.stderr.strip()}"]
+        return [f"its commands fail: {done.stderr.strip()}"]
     made = folder / f"{name}.svg"
     if not made.exists():
-        return [f"its lines make no {name}.svg"]
+        return [f"its commands make no {name}.svg"]
     return [f"its picture has {made.stat().st_size} bytes, more than {LARGEST}"] if made.stat().st_size > LARGEST else []
 
 
@@ -49,12 +49,12 @@ def draw_peers(attn, to):
 
 
 def keep(made, name, write):
-    """The fault, if any, of docs/pictures/NAME, which is to be as it was made; with `write` it becomes so."""
+    """The fault, if any, of docs/pictures/NAME, which must equal `made`; with `write` it is replaced."""
     kept = PICTURES / name
     if write:
         kept.write_bytes(made.read_bytes())
     elif not kept.exists() or kept.read_bytes() != made.read_bytes():
-        return [f"its picture is another one than {kept.relative_to(ROOT)}; tools/pictures.py --write puts it there"]
+        return [f"its picture differs from {kept.relative_to(ROOT)}; tools/pictures.py --write updates it"]
     return []
 
 
@@ -94,7 +94,7 @@ def main():
             faults += 1
     for picture in PICTURES.glob("*.svg"):
         if picture.stem not in [page.stem for page in pages] and f"pictures/{picture.name}" not in (ROOT / "README.md").read_text(encoding="utf-8"):
-            print(f"{picture.relative_to(ROOT)}: no page has it")
+            print(f"{picture.relative_to(ROOT)}: no page uses it")
             faults += 1
     if (PICTURES / "page.png").stat().st_size > 300_000:
         print("docs/pictures/page.png is larger than 300 KB")

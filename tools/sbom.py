@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What a release is made of, as SPDX 2.3 JSON.
+"""The SBOM of a release, as SPDX 2.3 JSON.
 
 sbom.py LINKED TARBALL [URL]         prints it: LINKED is linked.json, which CMake writes into the build folder; the time is that of
                                      SOURCE_DATE_EPOCH
-sbom.py --check SBOM [BINARY...]     1 if it breaks a rule of SPDX 2.3, or does not name what a binary is linked with (readelf)
+sbom.py --check SBOM [BINARY...]     status 1 if the SBOM breaks a rule of SPDX 2.3, or lacks a library of a binary (readelf)
 """
 import datetime
 import hashlib
@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 
-# What pkg-config does not know.
+# Licenses, which pkg-config does not know.
 LICENSES = {"libcjson": "MIT", "libzip": "BSD-3-Clause", "libpng": "libpng-2.0", "glibc": "LGPL-2.1-or-later"}
 # The parts of libc are one package; their names differ from system to system.
 LIBC = ["c", "m", "pthread"]
@@ -44,13 +44,13 @@ def libc():
 
 def sbom(linked, tarball, url):
     version, digest = linked["version"], hashlib.sha256(tarball.read_bytes()).hexdigest()
-    # The tensors of the example are another's work; nothing that is installed has them.
+    # The example tensors are third-party work (Apache-2.0) and are not installed.
     source = package(linked["name"] + "-source", "SOURCE", versionInfo=version, packageFileName=tarball.name, downloadLocation=url,
                      licenseDeclared="MIT AND Apache-2.0", checksums=[{"algorithm": "SHA256", "checksumValue": digest}],
                      copyrightText=OURS, supplier="Organization: " + OURS)
     others = {name: dependency(name, found["version"], found["libraries"]) for name, found in linked["modules"].items()}
     others["libc"] = libc()
-    binaries = {}  # name: (package, on what it depends)
+    binaries = {}  # name: (package, its dependencies)
     for name, library in linked["libraries"].items():
         file = "libattn" if name == "core" else "libattn_" + name
         needs = [binaries[need][0] for need in library["needs"]]
@@ -66,7 +66,7 @@ def sbom(linked, tarball, url):
         relations += [(entry["SPDXID"], "DEPENDS_ON", need["SPDXID"]) for need in needs]
     content = {"packages": [source] + [entry for entry, _ in binaries.values()] + list(others.values()),
                "relationships": [dict(zip(("spdxElementId", "relationshipType", "relatedSpdxElement"), one)) for one in relations]}
-    # The same sources beside other libraries are another document.
+    # The same sources with other libraries are another document.
     identity = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     when = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"{linked['name']}-{version}",
@@ -76,7 +76,7 @@ def sbom(linked, tarball, url):
 
 
 def mistakes(document):
-    """The rules of SPDX 2.3 that concern what is written here."""
+    """Violations of the rules of SPDX 2.3 that apply to these documents."""
     def need(where, entry, **fields):
         for name, pattern in fields.items():
             if not re.fullmatch(pattern, str(entry.get(name, ""))):
@@ -112,7 +112,7 @@ def mistakes(document):
 
 
 def unnamed(document, binary):
-    """What a binary is linked with and its package does not depend on."""
+    """The libraries that a binary is linked with and its package does not depend on."""
     packages = {entry["SPDXID"]: entry for entry in document["packages"]}
     own = re.match(r"(libattn\w*|attn)(\.so.*)?$", binary.name).group(1)
     names = set()
@@ -124,10 +124,10 @@ def unnamed(document, binary):
     dynamic = subprocess.run(["readelf", "-dW", binary], capture_output=True, text=True, check=True).stdout
     needed = re.findall(r"\(NEEDED\).*\[(.*?)\]", dynamic)
     if not needed:
-        yield f"{binary}: readelf finds nothing that it is linked with"
+        yield f"{binary}: readelf finds no libraries that it is linked with"
     for file in needed:
         if not file.startswith("ld-") and file.split(".so")[0] not in names:
-            yield f"{own} is linked with {file}, and the SBOM does not say so"
+            yield f"{own} is linked with {file}, which the SBOM does not list"
 
 
 def main():

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Adds up the reports of script/test: ctest's JUnit files and the file `steps` (lines of failed|skipped NAME REASON) of a folder.
 
-Lists what failed and what was skipped with its reason; the last line is `N passed, N failed, N skipped`.  Status 1 if anything failed
-or nothing passed.  A test that ctest could not start has failed: only a test that says so itself (status 77) was skipped.
+Lists failed tests, and skipped tests with their reasons; the last line is `N passed, N failed, N skipped`.  Status 1 if anything failed
+or nothing passed.  A test that ctest could not start has failed: only a test that reports it (status 77) counts as skipped.
 """
 import pathlib
 import re

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""No test goes away unseen: the names that ctest knows in a build of everything are those of tests/names.txt.
+"""Checks that no test disappears unnoticed: the names that ctest lists in a full build are those of tests/names.txt.
 
     tools/test_names.py BUILD            compares (the test api/test_names)
-    tools/test_names.py BUILD --write    writes the file anew
+    tools/test_names.py BUILD --write    rewrites the file
 """
 import json
 import pathlib
@@ -21,9 +21,9 @@ def main():
         return 0
     kept = FILE.read_text().split()
     for name in sorted(set(kept) - set(names)):
-        print(f"{name} is gone; if that is meant, tools/test_names.py {sys.argv[1]} --write")
+        print(f"{name} is gone; if this is intended, run tools/test_names.py {sys.argv[1]} --write")
     for name in sorted(set(names) - set(kept)):
-        print(f"{name} is new; tools/test_names.py {sys.argv[1]} --write")
+        print(f"{name} is new; run tools/test_names.py {sys.argv[1]} --write")
     return 1 if kept != names else 0
 
 

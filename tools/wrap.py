@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Prose of Markdown is wrapped at 100 columns.  Tables and what cannot be broken (an address, a code span) may be longer, code up to
-the 132 of .clang-format behind an indent of four.
+"""Wraps Markdown prose at 100 columns.  Tables and unbreakable words (an address, a code span) may be longer; code may have the 132
+columns of .clang-format after an indent of four.
 
-    tools/wrap.py             says where a line is too long (the test docs/width)
+    tools/wrap.py             reports lines that are too long (the test docs/width)
     tools/wrap.py FILE...     wraps the paragraphs and items of these files that have such a line
 """
 import pathlib
@@ -60,7 +60,7 @@ def too_long(kind, line):
 
 
 def words(text):
-    """Words; a code span is one, and what would begin a list or a heading at the start of a line belongs to the word before it."""
+    """Words; a code span is one, and a word that would begin a list or a heading at the start of a line is joined to the previous one."""
     found = []
     for word in re.findall(r"(?:`[^`]*`|\S)+", text):
         if found and SPECIAL.match(word + " "):
@@ -92,7 +92,7 @@ def wrap(text):
 
 
 def pages():
-    """Every page but those of folders that are built."""
+    """Every page except those in build folders."""
     return [path for path in sorted(ROOT.rglob("*.md")) if not re.search(r"(^|/)(build|dist|\.[^/]*)/", str(path.relative_to(ROOT)))]
 
 

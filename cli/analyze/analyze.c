@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * analyze.c - `attn analyze`: how concentrated and how diverse the heads of a file are, and the norms of all gradients; what needs
- * the scores themselves is in states.c. */
+ * analyze.c - `attn analyze`: how concentrated and how diverse the heads of a file are, and the norms of all gradients; states.c
+ * has what needs the scores themselves. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,17 +26,17 @@ static const command_usage usage = {
     .summary = "Prints, for each layer and head, how concentrated the weights are: entropy, effective\n"
                "number of keys, largest weight, mutual information of queries and keys; and for each\n"
                "layer how much its heads differ. The weights are computed from q and k of IN.\n",
-    .notes = "Means are over the queries that see a key. Entropies are natural; `normalized` is the\n"
-             "entropy over the logarithm of the number of keys. --temperature shows what another\n"
-             "temperature would do.\n"
+    .notes = "Means are over the queries that see a key. Entropies are in nats; `normalized` is the\n"
+             "entropy over the logarithm of the number of keys. --temperature shows the effect of\n"
+             "another temperature.\n"
              "\n"
-             "--states takes the scores of a query as a Gibbs distribution at the temperature T of\n"
-             "its softmax, energies being -scores: log partition log Z, free energy -T log Z, mean\n"
-             "energy, entropy, heat capacity; the divergence of its weights from uniform ones; and\n"
-             "its response, the trace of the Jacobian of weights by scores. Means over queries.\n"
-             "--gradients adds the norms of every gradient of |o|^2/2 on the\n"
-             "way to q, k and v, and holds some of them against differences. These four compute in\n"
-             "f64 and need memory for queries x keys.\n"
+             "--states treats the weights of a query as a Gibbs distribution at the temperature T of\n"
+             "its softmax, with energies -scores: log partition log Z, free energy -T log Z, mean\n"
+             "energy, entropy, heat capacity; the divergence of the weights from uniform ones; and\n"
+             "the response, the trace of the Jacobian of weights by scores; means over the queries.\n"
+             "--gradients adds the norms of all gradients of |o|^2/2 on the way to q, k and v, and\n"
+             "checks some of them against finite differences. --states, --sweep, --steps and\n"
+             "--gradients compute in f64 and need memory for queries x keys.\n"
              "\n"
              "Examples:\n"
              "  attn analyze sentence.safetensors\n"
@@ -44,6 +44,8 @@ static const command_usage usage = {
              "  attn analyze sentence.safetensors --states --sweep=0.25,0.5,1,2,4\n"
              "  attn analyze sentence.safetensors --steps=steps.safetensors\n"
              "  attn analyze layer.safetensors --gradients --causal\n",
+    .operands = {"input file"},
+    .example = "attn analyze IN.safetensors",
 };
 
 typedef struct analyze_settings {
@@ -51,37 +53,13 @@ typedef struct analyze_settings {
     states_settings states;
 } analyze_settings;
 
-static attn_status set_gradients(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)value, (void)error;
-    ((analyze_settings *)target)->gradients = 1;
-    return ATTN_OK;
-}
-
-static attn_status set_states(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)value, (void)error;
-    ((analyze_settings *)target)->states.states = 1;
-    return ATTN_OK;
-}
-
-static attn_status set_sweep(void *target, const char *name, const char *value, attn_error *error)
-{
-    return states_set_temperatures(&((analyze_settings *)target)->states, name, value, error);
-}
-
-static attn_status set_steps(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)error;
-    ((analyze_settings *)target)->states.steps = value;
-    return ATTN_OK;
-}
-
 static const option_row analyze_options[] = {
-    {"states", 0, NULL, "log partition, energies, heat capacity ... of each head", set_states},
-    {"sweep", 0, "T,T,...", "the entropy of each head at these temperatures", set_sweep},
-    {"steps", 0, "FILE", "write raw scores, scores, weights, partition and o", set_steps},
-    {"gradients", 0, NULL, "the norms of all gradients, and some of them checked", set_gradients},
+    {"states", 0, NULL, "log partition, energies, heat capacity ... of each head", FLAG(analyze_settings, states.states)},
+    {"sweep", 0, "T,T,...", "the entropy of each head at these temperatures",
+     CALL_ON(states_set_temperatures, analyze_settings, states)},
+    {"steps", 0, "FILE", "write raw, scores, weights, partition, o: .safetensors or .npz",
+     OUTPUT(analyze_settings, states.steps, ".safetensors or .npz")},
+    {"gradients", 0, NULL, "norms of all gradients, some checked by finite differences", FLAG(analyze_settings, gradients)},
     {0},
 };
 
@@ -185,9 +163,9 @@ static void print_layer(const printer *out, const labels *l, int64_t layer, int6
         const head_numbers n = numbers_of(s, h);
         if (out->heads) {
             cJSON *item = json_item(out->heads);
-            if (l->entries > 1) json_whole(item, "entry", entry);
-            json_whole(item, "layer", l->layer_number[layer]);
-            json_whole(item, "head", h);
+            if (l->entries > 1) json_int(item, "entry", entry);
+            json_int(item, "layer", l->layer_number[layer]);
+            json_int(item, "head", h);
             json_number(item, "entropy", n.entropy);
             json_number(item, "normalized_entropy", n.normalized);
             json_number(item, "effective_keys", n.effective_keys);
@@ -201,8 +179,8 @@ static void print_layer(const printer *out, const labels *l, int64_t layer, int6
     }
     if (out->layers) {
         cJSON *item = json_item(out->layers);
-        if (l->entries > 1) json_whole(item, "entry", entry);
-        json_whole(item, "layer", l->layer_number[layer]);
+        if (l->entries > 1) json_int(item, "entry", entry);
+        json_int(item, "layer", l->layer_number[layer]);
         json_number(item, "head_diversity", diversity);
     } else {
         printf("%s%5" PRId64 "   all  head diversity %.3f\n", l->entries > 1 ? "       " : "", l->layer_number[layer], diversity);
@@ -266,7 +244,7 @@ static attn_status analyze_gradients(const attention_input *input, cJSON *object
     if (status == ATTN_OK && object) {
         cJSON *list = json_object(object, "gradient_norms"), *check = json_object(object, "verification");
         for (size_t k = 0; k < sizeof norms / sizeof *norms; k++) json_number(list, norms[k].name, norms[k].norm);
-        json_whole(check, "checked", v.checked);
+        json_int(check, "checked", v.checked);
         json_number(check, "max_error", v.max_error);
         json_number(check, "relative_error", v.relative_error);
         json_number(check, "limit", v.limit);
@@ -275,11 +253,11 @@ static attn_status analyze_gradients(const attention_input *input, cJSON *object
         printf("gradients of |o|^2 / 2\n");
         for (size_t k = 0; k < sizeof norms / sizeof *norms; k++)
             printf("  |%s|%*s%.6g\n", norms[k].name, 10 - (int)strlen(norms[k].name), "", norms[k].norm);
-        printf("  %" PRId64 " elements against differences: largest error %.2g, limit %.2g: %s\n", v.checked, v.max_error, v.limit,
-               v.correct ? "right" : "WRONG");
+        printf("  %" PRId64 " elements against finite differences: largest error %.2g, limit %.2g: %s\n", v.checked, v.max_error,
+               v.limit, v.correct ? "right" : "WRONG");
     }
     if (status == ATTN_OK && !v.correct)
-        status = failure(error, ATTN_ERR_ARGUMENT, "gradients differ from differences by %g", v.max_error);
+        status = failure(error, ATTN_ERR_ARGUMENT, "gradients differ from finite differences by %g", v.max_error);
     free(o);
     return status;
 }
@@ -304,14 +282,12 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
         out.layers = json_list(object, "layers");
     }
     if (status == ATTN_OK) status = analyze_heads(&input, &l, &out, common, error);
-    if (status == ATTN_OK && states_wanted(&settings->states))
+    if (status == ATTN_OK && states_requested(&settings->states))
         status = analyze_states(&input, &l, &settings->states, object, &steps, error);
     if (status == ATTN_OK && settings->gradients) status = analyze_gradients(&input, object, error);
     char *json = status == ATTN_OK && object ? json_compose(object) : NULL;
     if (status != ATTN_OK) cJSON_Delete(object);
-    if (status == ATTN_OK && steps) status = file_write_archive(steps, settings->states.steps, error);
-    if (status == ATTN_OK) json_print(json);
-    else free(json);
+    status = file_finish(status, steps, settings->states.steps, json, error);
     attn_archive_destroy(steps);
     labels_free(&l);
     input_free(&input);
@@ -320,15 +296,14 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
 
 int attn_cmd_analyze(int argc, char **argv)
 {
-    static const char example[] = "attn analyze IN.safetensors";
     common_settings common = {0};
     input_settings in;
     analyze_settings settings = {0};
     const option_group own[] = {{"Analysis", analyze_options, &settings}, {0}};
     const char *path;
     attn_error error;
-    int exit = input_begin(&usage, own, FLAG_INPUT, example, argc, argv, &in, &common, &path);
-    if (settings.gradients || states_wanted(&settings.states)) in.has_dtype = 1, in.spec.dtype = SPEC_F64;
+    int exit = input_begin(&usage, own, FLAG_INPUT, argc, argv, &in, &common, &path);
+    if (settings.gradients || states_requested(&settings.states)) in.has_dtype = 1, in.spec.dtype = SPEC_F64;
     if (exit < 0)
         exit = analyze(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
     input_settings_free(&in);

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
  * states.c - a query's scores as a Gibbs distribution at the temperature of its softmax: means over the queries of a head;
- * its entropy at other temperatures; and what lies between q, k, v and o, into a file. */
+ * its entropy at other temperatures; and the steps between q, k, v and o, into a file. */
 #include "states.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "attn/analysis.h"
 #include "attn/io.h"
 #include "testing/text/failure.h"
 
-attn_status states_set_temperatures(states_settings *s, const char *name, const char *value, attn_error *error)
+attn_status states_set_temperatures(void *target, const char *name, const char *value, attn_error *error)
 {
+    states_settings *s = target;
     s->count = 0;
     for (const char *at = value;; at++) {
         char *end;
         const double t = strtod(at, &end);
-        if (end == at || (*end && *end != ',') || !(t > 0) || !isfinite(t))
+        if (end == at || strspn(at, "+-.0123456789eE") < (size_t)(end - at) || (*end && *end != ',') || !(t > 0) || !isfinite(t))
             return failure(error, ATTN_ERR_ARGUMENT, "%s (%.60s) is not a list of numbers above 0", name, value);
         if (s->count == MOST_TEMPERATURES)
             return failure(error, ATTN_ERR_ARGUMENT, "%s has more than %d numbers", name, MOST_TEMPERATURES);
@@ -29,13 +31,13 @@ attn_status states_set_temperatures(states_settings *s, const char *name, const 
     }
 }
 
-/* What attn_decompose found, of all batch entries and heads. */
+/* The results of attn_decompose for all batch entries and heads. */
 typedef struct decomposed {
     attn_steps steps;
     double *o;
     int64_t len_q, len_kv, heads;
     double temperature;
-    double *row, *weights, *uniform, *sweep, *entropy; /* room for a query */
+    double *row, *weights, *uniform, *sweep, *entropy; /* scratch for a query */
 } decomposed;
 
 static attn_status decompose(const attention_input *input, int with_output, decomposed *d, attn_error *error)
@@ -74,7 +76,7 @@ static void release(decomposed *d)
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) free(all[k]);
 }
 
-/* The scores of the keys that a query sees, before the temperature; how many. */
+/* Copies the scores of the keys that a query sees, before the temperature; returns how many. */
 static int64_t seen_scores(const decomposed *d, int64_t head, int64_t i)
 {
     const double *scores = d->steps.scores + (head * d->len_q + i) * d->len_kv;
@@ -91,7 +93,7 @@ typedef struct head_states {
     int64_t rows;
 } head_states;
 
-/* How much weights move with scores: the sum of the Jacobian's diagonal. */
+/* How much the weights move with the scores: the trace of the Jacobian. */
 static double response_of(const double *p, int64_t n, double temperature)
 {
     double sum = 0;
@@ -122,9 +124,9 @@ static head_states states_of(const decomposed *d, int64_t head)
 static cJSON *item_of(cJSON *list, const labels *l, int64_t layer, int64_t entry, int64_t head)
 {
     cJSON *item = json_item(list);
-    if (l->entries > 1) json_whole(item, "entry", entry);
-    json_whole(item, "layer", l->layer_number[layer]);
-    json_whole(item, "head", head);
+    if (l->entries > 1) json_int(item, "entry", entry);
+    json_int(item, "layer", l->layer_number[layer]);
+    json_int(item, "head", head);
     return item;
 }
 

@@ -15,13 +15,13 @@ typedef struct states_settings {
     const char *steps; /* a file; NULL: none */
 } states_settings;
 
-static inline int states_wanted(const states_settings *s) { return s->states || s->count || s->steps; }
+static inline int states_requested(const states_settings *s) { return s->states || s->count || s->steps; }
 
-/* "0.5,1,2" */
-attn_status states_set_temperatures(states_settings *s, const char *name, const char *value, attn_error *error);
+/* Sets the temperatures of a states_settings: "0.5,1,2". */
+attn_status states_set_temperatures(void *target, const char *name, const char *value, attn_error *error);
 
 /* Prints them, or adds them to an object.  The input is in f64.  *steps: where settings->steps names a file, what is to be written
- * to it, to be destroyed also after a failure. */
+ * to it; destroy it also after a failure. */
 attn_status analyze_states(const attention_input *input, const labels *l, const states_settings *settings, cJSON *object,
                            attn_archive **steps, attn_error *error);
 

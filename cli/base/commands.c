@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * commands.c - what a command says when it fails, and what it returns to the shell then. */
+ * commands.c - error messages and exit statuses of the commands. */
 #include "commands.h"
 
 #include <stdio.h>

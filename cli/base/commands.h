@@ -2,7 +2,7 @@
  *
  * commands.h - the commands of the attn program and what they return to the shell.
  *
- * Each gets its own words only (argv[0] is the command's name, such as "run"), prints results on standard output and at most
+ * Each receives only its own arguments (argv[0] is its name, such as "run"), prints results on standard output and at most
  * one line on standard error, and returns one of the exit statuses.
  */
 #ifndef ATTN_CLI_BASE_COMMANDS_H
@@ -29,7 +29,7 @@ int attn_cmd_explain(int argc, char **argv);
  * problem string) may be NULL. */
 int command_fail(const char *command, const char *subject, const attn_error *error);
 
-/* The same for an operand too many, and for one that is missing; example shows it. */
+/* The same for a surplus operand, and for a missing one; example shows a correct call. */
 int command_fail_operand(const char *command, const char *operand);
 int command_fail_missing(const char *command, const char *what, const char *example);
 

@@ -11,19 +11,20 @@
 #include <unistd.h>
 
 #include "testing/text/failure.h"
+#include "testing/text/json.h"
 
 static attn_unfinished unfinished;
 
 static void remove_unfinished(void) { attn_unfinished_remove(&unfinished); }
 
-/* The signal's own action is back by now (SA_RESETHAND): it ends the program when this returns. */
+/* The default action is restored by now (SA_RESETHAND): it ends the program when this returns. */
 static void on_signal(int number)
 {
     remove_unfinished();
     (void)raise(number);
 }
 
-/* What does not end a program by default. */
+/* Signals that do not end a program by default. */
 static int is_harmless(int number)
 {
     return number == SIGCHLD || number == SIGCONT || number == SIGTSTP || number == SIGTTIN || number == SIGTTOU ||
@@ -57,21 +58,39 @@ attn_status file_write_text(const text_buffer *text, const char *path, attn_erro
     return status == ATTN_OK ? attn_file_write_watched(path, text->bytes, text->count, &unfinished, error) : status;
 }
 
+attn_status file_finish(attn_status status, const attn_archive *archive, const char *path, char *json, attn_error *error)
+{
+    if (status == ATTN_OK && path) status = file_write_archive(archive, path, error);
+    if (status == ATTN_OK) json_print(json);
+    else free(json);
+    return status;
+}
+
+attn_status file_check_name(const char *path, const char *ends, attn_error *error)
+{
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    const size_t length = dot ? strcspn(dot, ", ") : 0;
+    if (!*path) return failure(error, ATTN_ERR_ARGUMENT, "the name of the output file is empty");
+    for (const char *at = ends; length && !dot[length] && (at = strstr(at, dot)); at++)
+        if (!at[length] || strchr(", ", at[length])) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%.150s: expected a name that ends in %s", path, ends);
+}
+
 attn_status file_check(const char *path, attn_error *error)
 {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? need_text(path, (size_t)(slash + 1 - path)) : need_text(".", 1);
     struct stat about;
-    const int there = stat(path, &about) == 0;
-    const int reason = there && S_ISDIR(about.st_mode)    ? EISDIR
-                       : there && !S_ISREG(about.st_mode) ? EINVAL
-                       : access(folder, W_OK | X_OK) != 0 ? errno
-                                                          : 0;
+    const int exists = stat(path, &about) == 0;
+    const int reason = exists && S_ISDIR(about.st_mode)    ? EISDIR
+                       : exists && !S_ISREG(about.st_mode) ? EINVAL
+                       : access(folder, W_OK | X_OK) != 0  ? errno
+                                                           : 0;
     free(folder);
     return reason ? failure(error, ATTN_ERR_IO, "%.150s: cannot be written: %s", path, strerror(reason)) : ATTN_OK;
 }
 
-attn_status file_check_apart(const char *output, const char *input, attn_error *error)
+attn_status file_check_distinct(const char *output, const char *input, attn_error *error)
 {
     struct stat out, in;
     if (!output || !input || stat(output, &out) != 0 || stat(input, &in) != 0) return ATTN_OK;

@@ -1,25 +1,32 @@
 /* SPDX-License-Identifier: MIT
  *
- * file.h - the one place where the command writes files: each appears whole or not at all, and whatever ends the program but
- * SIGKILL leaves nothing beside it. */
+ * file.h - all file output of the command: a file appears whole or not at all, and nothing but SIGKILL can leave a partial one
+ * behind. */
 #ifndef ATTN_CLI_BASE_FILE_H
 #define ATTN_CLI_BASE_FILE_H
 
 #include "attn/io.h"
 #include "text_buffer.h"
 
-/* Once, before anything is written: every signal that would end the program removes the file that is being written first, and so
- * does exit; a limit on the size of files (SIGXFSZ) is an error of the write. */
+/* Call once, before anything is written: every signal that would end the program first removes the unfinished file, and so does
+ * exit; exceeding the file size limit (SIGXFSZ) is an error of the write. */
 void file_guard(void);
 
-/* attn_archive_write, and attn_file_write of a text, which has to be whole (text_status). */
+/* attn_archive_write; attn_file_write of a text, which must be complete (text_status). */
 attn_status file_write_archive(const attn_archive *archive, const char *path, attn_error *error);
 attn_status file_write_text(const text_buffer *text, const char *path, attn_error *error);
 
-/* Before work whose result is to be written: ATTN_ERR_IO where this user cannot write `path`.  Touches nothing. */
+/* The end of a command.  If status is ATTN_OK: writes the archive to `path` (NULL: there is no file, or it has been written), then
+ * prints the JSON of json_compose (NULL: none).  Frees the JSON in any case; returns the status. */
+attn_status file_finish(attn_status status, const attn_archive *archive, const char *path, char *json, attn_error *error);
+
+/* ATTN_ERR_ARGUMENT if the name of an output has another end than these: ".safetensors, .npz or .npy". */
+attn_status file_check_name(const char *path, const char *ends, attn_error *error);
+
+/* For a check before long work: ATTN_ERR_IO if this user cannot write `path`.  Touches nothing. */
 attn_status file_check(const char *path, attn_error *error);
 
-/* ATTN_ERR_ARGUMENT where both are one file, by whatever names: what is read would be replaced.  Either may be NULL. */
-attn_status file_check_apart(const char *output, const char *input, attn_error *error);
+/* ATTN_ERR_ARGUMENT if both are the same file, by whatever names: the input would be overwritten.  Either may be NULL. */
+attn_status file_check_distinct(const char *output, const char *input, attn_error *error);
 
 #endif

@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.c - the parser and the help that follow from tables of flags. */
+ * options.c - parsing and --help from tables of flags. */
 #include "options.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
+#include "file.h"
 #include "testing/text/failure.h"
 #include "testing/text/nearest.h"
 
 enum { MAX_OPTIONS = 128, FIRST_ID = 256 /* above every letter */, HELP_ID = FIRST_ID + MAX_OPTIONS };
 
-/* All rows of all groups, numbered. */
+/* All rows of all groups, numbered, and which of them the command line has. */
 typedef struct flat_options {
     const option_row *row[MAX_OPTIONS];
     void *target[MAX_OPTIONS];
+    int given[MAX_OPTIONS];
     int count;
-    struct option option[MAX_OPTIONS + 2]; /* and --help, and the end */
+    struct option option[MAX_OPTIONS + 2]; /* then --help and the terminator */
     char letters[2 * MAX_OPTIONS + 4];
 } flat_options;
 
@@ -34,7 +38,6 @@ static void flatten(const option_group *groups, flat_options *flat)
     char *letter = flat->letters;
     *letter++ = ':'; /* tell a missing value from an unknown option */
     *letter++ = 'h';
-    flat->count = 0;
     for (const option_group *g = groups; g->rows; g++) {
         for (const option_row *row = g->rows; row->name && flat->count < MAX_OPTIONS; row++) {
             int k = flat->count++;
@@ -99,7 +102,7 @@ static int index_of(const flat_options *flat, int id)
     return -1;
 }
 
-/* getopt_long says '?' for unknown options and for a value where none belongs, and ':' where one is missing. */
+/* getopt_long returns '?' for an unknown option and for an unexpected value, ':' for a missing value. */
 static attn_status reject(const flat_options *flat, int said, const char *word, attn_error *error)
 {
     int k = index_of(flat, optopt);
@@ -115,75 +118,121 @@ static attn_status reject(const flat_options *flat, int said, const char *word, 
     return unknown_option(flat, word, error);
 }
 
-options_result options_parse(const command_usage *usage, const option_group *groups, int argc, char **argv, int *operands,
-                             attn_error *error)
+static attn_status store(const option_row *row, void *target, const char *value, attn_error *error)
 {
-    flat_options flat;
-    flatten(groups, &flat);
+    void *const field = (char *)target + row->at;
+    attn_status status = ATTN_OK;
+    int64_t number = row->low;
+    switch (row->kind) {
+    case OPTION_CALL:
+        return row->set(field, row->name, value, error);
+    case OPTION_TEXT:
+        *(const char **)field = value;
+        break;
+    case OPTION_FLAG:
+        *(int *)field = 1;
+        break;
+    case OPTION_INT:
+    case OPTION_WHOLE:
+        if (value) status = option_int(row->name, value, row->low, row->high, &number, error);
+        if (status == ATTN_OK && row->kind == OPTION_INT) *(int *)field = (int)number;
+        if (status == ATTN_OK && row->kind == OPTION_WHOLE) *(int64_t *)field = number;
+        break;
+    case OPTION_REAL:
+        status = option_real(row->name, value, row->low > 0, row->high, field, error);
+    }
+    return status;
+}
+
+/* Returns -1 to go on, else the exit status. */
+static int parse(const command_usage *usage, const option_group *groups, flat_options *flat, int argc, char **argv)
+{
+    attn_error error, why;
     opterr = 0;
     optind = 1;
     for (;;) {
         int before = optind;
-        int id = getopt_long(argc, argv, flat.letters, flat.option, NULL);
+        int id = getopt_long(argc, argv, flat->letters, flat->option, NULL);
         if (id == -1) break;
         if (id == HELP_ID || id == 'h') {
             print_help(usage, groups);
-            return OPTIONS_HELP;
+            return EXIT_DONE;
         }
         if (id == '?' || id == ':') {
-            /* a cluster of letters leaves optind at its word until it is done */
-            reject(&flat, id, argv[optind > before ? optind - 1 : optind], error);
-            return OPTIONS_WRONG;
+            /* optind stays at a cluster of letters until its last letter */
+            reject(flat, id, argv[optind > before ? optind - 1 : optind], &error);
+            return command_fail(usage->name, NULL, &error);
         }
-        int k = index_of(&flat, id);
-        attn_error why;
-        if (k < 0) continue; /* getopt_long gives what it was given */
-        if (flat.row[k]->set(flat.target[k], flat.row[k]->name, optarg, &why) != ATTN_OK) {
-            failure(error, why.status, "--%.230s", why.message);
-            return OPTIONS_WRONG;
+        int k = index_of(flat, id);
+        if (k < 0) continue; /* cannot happen: getopt_long returns only ids of the table */
+        flat->given[k] = 1;
+        if (store(flat->row[k], flat->target[k], optarg, &why) != ATTN_OK) {
+            failure(&error, why.status, "--%.230s", why.message);
+            return command_fail(usage->name, NULL, &error);
         }
     }
-    *operands = optind;
-    return OPTIONS_RUN;
+    for (int k = 0; k < flat->count; k++) { /* of an option that was repeated, the last value counts */
+        const option_row *row = flat->row[k];
+        if (flat->given[k] && row->ends &&
+            file_check_name(*(const char *const *)((const char *)flat->target[k] + row->at), row->ends, &error) != ATTN_OK)
+            return command_fail(usage->name, NULL, &error);
+    }
+    return -1;
+}
+
+/* The first thing that is missing; NULL: nothing is. */
+static const char *missing(const command_usage *usage, const flat_options *flat, int operands)
+{
+    for (int k = 0; k < flat->count; k++) operands += flat->given[k] && flat->row[k]->stands_in;
+    for (int n = 0; usage->operands[n]; n++)
+        if (n >= operands) return usage->operands[n];
+    for (int k = 0; k < flat->count; k++)
+        if (!flat->given[k] && flat->row[k]->needed) return flat->row[k]->needed;
+    return NULL;
 }
 
 int options_begin(const command_usage *usage, const option_group *groups, int argc, char **argv, int most, int *operands)
 {
-    attn_error error;
-    switch (options_parse(usage, groups, argc, argv, operands, &error)) {
-    case OPTIONS_HELP:
-        return EXIT_DONE;
-    case OPTIONS_WRONG:
-        return command_fail(usage->name, NULL, &error);
-    case OPTIONS_RUN:
-        break;
-    }
-    return argc - *operands > most ? command_fail_operand(usage->name, argv[*operands + most]) : -1;
+    flat_options flat = {0};
+    flatten(groups, &flat);
+    const int exit = parse(usage, groups, &flat, argc, argv);
+    if (exit >= 0) return exit;
+    *operands = optind;
+    if (argc - optind > most) return command_fail_operand(usage->name, argv[optind + most]);
+    const char *what = missing(usage, &flat, argc - optind);
+    return what ? command_fail_missing(usage->name, what, usage->example) : -1;
 }
 
 /* ---- common options ---- */
 
-attn_status option_whole(const char *name, const char *value, int64_t low, int64_t high, int64_t *number, attn_error *error)
+attn_status option_int(const char *name, const char *value, int64_t low, int64_t high, int64_t *number, attn_error *error)
 {
     char *end;
     errno = 0;
     long long x = strtoll(value, &end, 10);
-    if (!*value || strspn(value, "-0123456789") != strlen(value) || *end || errno)
-        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a whole number", name, value);
+    if (!*value || strspn(value, "-0123456789") != strlen(value) || *end)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not an integer", name, value);
+    if (errno) return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' does not fit in 64 bits", name, value);
     if (x < low && high == INT64_MAX)
-        return failure(error, ATTN_ERR_ARGUMENT, "%s (%lld) is not %lld or more", name, x, (long long)low);
+        return failure(error, ATTN_ERR_ARGUMENT, "%s is %lld; it must be at least %lld", name, x, (long long)low);
     if (x < low || x > high)
-        return failure(error, ATTN_ERR_ARGUMENT, "%s (%lld) is not within %lld and %lld", name, x, (long long)low, (long long)high);
+        return failure(error, ATTN_ERR_ARGUMENT, "%s (%lld) is not between %lld and %lld", name, x, (long long)low,
+                       (long long)high);
     *number = x;
     return ATTN_OK;
 }
 
-static attn_status set_threads(void *target, const char *name, const char *value, attn_error *error)
+attn_status option_real(const char *name, const char *value, int open, int64_t most, double *number, attn_error *error)
 {
-    int64_t threads = 0;
-    attn_status status = option_whole(name, value, 0, 65536, &threads, error);
-    if (status == ATTN_OK) ((common_settings *)target)->threads = (int)threads;
-    return status;
+    char *end, limit[40] = "";
+    const double x = strtod(value, &end);
+    const int is_number = *value && strspn(value, "+-.0123456789eE") == strlen(value) && !*end && isfinite(x);
+    if (most) snprintf(limit, sizeof limit, " and up to %lld", (long long)most);
+    if (!is_number || x < 0 || (open && x == 0) || (most && x > (double)most))
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number %s%s", name, value,
+                       open ? "above 0" : "of at least 0", limit);
+    *number = x;
+    return ATTN_OK;
 }
 
 static attn_status set_isa(void *target, const char *name, const char *value, attn_error *error)
@@ -210,43 +259,23 @@ static attn_status set_seed(void *target, const char *name, const char *value, a
     return status;
 }
 
-static attn_status set_quiet(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)value, (void)error;
-    ((common_settings *)target)->quiet = 1;
-    return ATTN_OK;
-}
-
-static attn_status set_json(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)value, (void)error;
-    ((common_settings *)target)->json = 1;
-    return ATTN_OK;
-}
-
 const option_row common_options[] = {
-    {"threads", 0, "N", "how many threads may work (default: all)", set_threads},
-    {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512, neon", set_isa},
-    {"seed", 0, "N", "what random numbers are drawn from (default 0)", set_seed},
-    {"json", 0, NULL, "print one JSON object and nothing else", set_json},
-    {"quiet", 'q', NULL, "print no progress and no summary", set_quiet},
-    {NULL, 0, NULL, NULL, NULL},
+    {"threads", 0, "N", "number of threads (default: all)", WHOLE(common_settings, threads, 0, 65536)},
+    {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512, neon", CALL(set_isa)},
+    {"seed", 0, "N", "seed of the random numbers (default 0)", CALL(set_seed)},
+    {"json", 0, NULL, "print one JSON object and nothing else", FLAG(common_settings, json)},
+    {"quiet", 'q', NULL, "print no progress and no summary", FLAG(common_settings, quiet)},
+    {0},
 };
 
-/* ---- which bits are to be the same ---- */
+int options_tell(const common_settings *settings) { return !settings->quiet && !settings->json && isatty(STDOUT_FILENO); }
 
-static attn_status set_bits(void *target, const char *name, const char *value, attn_error *error)
-{
-    common_settings *settings = target;
-    (void)value, (void)error;
-    *(strcmp(name, "invariant") == 0 ? &settings->invariant : &settings->reproducible) = 1;
-    return ATTN_OK;
-}
+/* ---- bitwise equality ---- */
 
 const option_row bits_options[] = {
-    {"invariant", 0, NULL, "forward: a query has the same bits in any chunk of queries", set_bits},
-    {"reproducible", 0, NULL, "the same bits with avx2, avx512 and neon; scalar is rejected", set_bits},
-    {NULL, 0, NULL, NULL, NULL},
+    {"invariant", 0, NULL, "forward: a query has the same bits in any chunk of queries", FLAG(common_settings, invariant)},
+    {"reproducible", 0, NULL, "the same bits with avx2, avx512 and neon; scalar is rejected", FLAG(common_settings, reproducible)},
+    {0},
 };
 
 attn_status options_check_bits(const common_settings *settings, const problem_spec *spec, attn_error *error)
@@ -267,7 +296,7 @@ const option_row *problem_options(problem_word_flag most)
     for (int w = 0; problem_word_at(w) && count < MAX_OPTIONS - 1; w++) {
         const problem_word *word = problem_word_at(w);
         if (word->flag == FLAG_NONE || word->flag > most) continue;
-        rows[count++] = (option_row){word->name, 0, word->argument, word->help, set_problem_word};
+        rows[count++] = (option_row){word->name, 0, word->argument, word->help, CALL(set_problem_word)};
     }
     rows[count] = (option_row){0};
     return rows;

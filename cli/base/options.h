@@ -1,22 +1,51 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.h - flags as tables: from a row follow how it is parsed, what is said when it is wrong, and its line in --help. */
+ * options.h - flags as tables: a row defines how a flag is parsed, its error messages, and its line in --help. */
 #ifndef ATTN_CLI_BASE_OPTIONS_H
 #define ATTN_CLI_BASE_OPTIONS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "attn/attn.h"
 #include "testing/problem/problem.h"
 
+/* What becomes of a value: a function has it, or it is stored in a field of the target. */
+typedef enum option_kind { OPTION_CALL, OPTION_TEXT, OPTION_FLAG, OPTION_INT, OPTION_WHOLE, OPTION_REAL } option_kind;
+
 typedef struct option_row {
     const char *name;     /* "threads" is --threads */
     char letter;          /* 'o' is -o as well; 0: none */
     const char *argument; /* "N"; NULL: none; "[=KIND]": may be left out */
-    const char *help;     /* a phrase that fits beside the name; NULL: read, and not in --help */
-    /* value is NULL where there was none.  A message starts with the name: `threads (-1) is not 0 or more`. */
+    const char *help;     /* a phrase that fits beside the name; NULL: accepted, but not in --help */
+
+    /* Filled in by one of the macros below. */
+    option_kind kind;
+    size_t at;         /* of the field in the target */
+    int64_t low, high; /* of a number */
+    const char *ends;  /* of the name of an output file: ".svg or .html"; NULL: the text is no such name */
     attn_status (*set)(void *target, const char *name, const char *value, attn_error *error);
+
+    const char *needed; /* what is missing without it: "output file"; NULL: it may be left out */
+    int stands_in;      /* 1: it takes the place of an operand */
 } option_row;
+
+/* The end of a row.  CALL: the function gets the value, NULL if none was given; its message starts with the name: `isa: unknown
+ * instruction set 'x'`; CALL_ON: its target is a field, of any type.  The others store in a field of the target, and a field of
+ * another type does not compile: a text (const char *); the name of an output file that has one of these ends, ".svg or .html"; 1
+ * (int); an integer from least to most, or least if the value was left out (int or int64_t); a number above 0 and up to most (0:
+ * any), or from 0 (double). */
+#define CALL(function)                 .kind = OPTION_CALL, .set = (function)
+#define CALL_ON(function, type, field) .kind = OPTION_CALL, .set = (function), .at = offsetof(type, field)
+#define TEXT(type, field)              .kind = OPTION_TEXT, .at = OPTION_FIELD(type, field, const char *)
+#define OUTPUT(type, field, names)     TEXT(type, field), .ends = (names)
+#define FLAG(type, field)              .kind = OPTION_FLAG, .at = OPTION_FIELD(type, field, int)
+#define WHOLE(type, field, least, most)                                                                                            \
+    .kind = OPTION_WHOLE_KIND(type, field), .at = offsetof(type, field), .low = (least), .high = (most)
+#define ABOVE_0(type, field, most)     .kind = OPTION_REAL, .at = OPTION_FIELD(type, field, double), .low = 1, .high = (most)
+#define FROM_0(type, field)            .kind = OPTION_REAL, .at = OPTION_FIELD(type, field, double)
+#define OPTION_FIELD(type, field, of)  _Generic(((type *)0)->field, of : offsetof(type, field))
+#define OPTION_WHOLE_KIND(type, field) _Generic(((type *)0)->field, int : OPTION_INT, int64_t : OPTION_WHOLE)
 
 /* Rows that write into one target; a row with a NULL name ends them. */
 typedef struct option_group {
@@ -28,32 +57,27 @@ typedef struct option_group {
 typedef struct command_usage {
     const char *name;     /* "run" */
     const char *synopsis; /* "IN -o OUT [options]" */
-    const char *summary;  /* what it does, in lines of at most 80 letters, ends in a newline */
+    const char *summary;  /* what it does, in lines of at most 80 characters, ends in a newline */
     const char *notes;    /* after the options: examples and files; may be NULL */
     void (*more)(void);   /* prints more help; may be NULL */
+
+    const char *operands[3]; /* those that are needed, in order, such as "input file"; NULL ends them */
+    const char *example;     /* a correct call, for messages about what is missing */
 } command_usage;
 
-typedef enum options_result { OPTIONS_RUN, OPTIONS_HELP, OPTIONS_WRONG } options_result;
-
 /*
- * Parses argv[1] .. argv[argc-1].  Operands are moved to the end, as getopt_long does: *operands is their first index.
+ * Starts a command: parses argv[1] .. argv[argc-1], prints --help and errors, and rejects more than `most` operands and what is
+ * missing.  Returns -1 if the command is to go on, else its exit status.  Operands are moved to the end, as getopt_long does:
+ * *operands is their first index.
  *
- *  groups  [in]  ends with a group without rows
- *
- * OPTIONS_HELP: --help was asked for and has been printed: return EXIT_DONE.  OPTIONS_WRONG: error has the message.
- * At most 128 options in all.
+ *  groups  [in]  ends with a group without rows; at most 128 options in all
  */
-options_result options_parse(const command_usage *usage, const option_group *groups, int argc, char **argv, int *operands,
-                             attn_error *error);
-
-/* options_parse as a command begins: prints what is wrong, rejects more than `most` operands.  Returns -1 where the command goes
- * on, else its exit status. */
 int options_begin(const command_usage *usage, const option_group *groups, int argc, char **argv, int most, int *operands);
 
-/* ---- what all commands share ---- */
+/* ---- options of all commands ---- */
 
 typedef struct common_settings {
-    int threads; /* 0: what the library would use */
+    int threads; /* 0: the library's default */
     attn_isa isa;
     uint64_t seed;
     int quiet;
@@ -61,22 +85,26 @@ typedef struct common_settings {
     int invariant, reproducible; /* of attn_options; only bits_options sets them */
 } common_settings;
 
+/* 1 if a command tells what it did: on a terminal, without --quiet and --json. */
+int options_tell(const common_settings *settings);
+
 /* --threads --isa --seed --quiet --json; the target is a common_settings. */
 extern const option_row common_options[];
 
 /* --invariant --reproducible, for commands that plan; the target is a common_settings. */
 extern const option_row bits_options[];
 
-/* ATTN_ERR_ARGUMENT where --invariant would mean nothing: the library reads it in forward alone, and says nothing elsewhere. */
+/* ATTN_ERR_ARGUMENT if --invariant would have no effect: the library reads it in forward only and ignores it elsewhere. */
 attn_status options_check_bits(const common_settings *settings, const problem_spec *spec, attn_error *error);
 
 /* The flags of problem strings (problem_word.flag up to `most`) in a static table; the target is a problem_spec. */
 const option_row *problem_options(problem_word_flag most);
 
-/* ---- setters for the rows of a command ---- */
+/* Parses an integer from low to high. */
+attn_status option_int(const char *name, const char *value, int64_t low, int64_t high, int64_t *number, attn_error *error);
 
-/* Reads a whole number within low and high. */
-attn_status option_whole(const char *name, const char *value, int64_t low, int64_t high, int64_t *number, attn_error *error);
+/* Parses a number from 0, or with `open` above 0, up to `most` (0: any). */
+attn_status option_real(const char *name, const char *value, int open, int64_t most, double *number, attn_error *error);
 
 /* The library's options for these settings. */
 attn_options options_for_library(const common_settings *settings);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * progress.c - a bar on standard error for work of more than a second. */
+ * progress.c - a progress bar on standard error for work of more than a second. */
 #include "progress.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@
 
 #include "testing/text/failure.h"
 
-/* Makes space for `count` more bytes; 0 where there is none. */
+/* Makes space for `count` more bytes; 0 on failure. */
 static int reserve(text_buffer *text, size_t count)
 {
     if (text->failed || count <= text->capacity - text->count) return !text->failed;
@@ -44,7 +44,7 @@ void text_print(text_buffer *text, const char *format, ...)
         va_start(list, format);
         const int length = vsnprintf(text->bytes + text->count, space, format, list);
         va_end(list);
-        if (length < 0) text->failed = 1; /* vsnprintf itself found no memory */
+        if (length < 0) text->failed = 1; /* vsnprintf itself ran out of memory */
         else if ((size_t)length < space) text->count += (size_t)length;
         if (length < 0 || (size_t)length < space) return;
         space = (size_t)length + 1;

@@ -26,35 +26,10 @@ typedef struct bench_settings {
     bench_clock clock;
 } bench_settings;
 
-static attn_status set_seconds(void *target, const char *name, const char *value, attn_error *error)
-{
-    char *end;
-    const double seconds = strtod(value, &end);
-    if (!*value || strspn(value, "0123456789.") != strlen(value) || *end || !(seconds > 0 && seconds <= 86400))
-        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number above 0 and up to 86400", name, value);
-    ((bench_settings *)target)->seconds = seconds;
-    return ATTN_OK;
-}
-
-static attn_status set_problems(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)error;
-    ((bench_settings *)target)->problems = value;
-    return ATTN_OK;
-}
-
 static attn_status set_csv(void *target, const char *name, const char *value, attn_error *error)
 {
     if (!*value) return failure(error, ATTN_ERR_ARGUMENT, "%s: the name of the file is empty", name);
     ((bench_settings *)target)->csv = value;
-    return ATTN_OK;
-}
-
-static attn_status set_flag(void *target, const char *name, const char *value, attn_error *error)
-{
-    bench_settings *s = target;
-    (void)value, (void)error;
-    *(strcmp(name, "list") == 0 ? &s->list : &s->samples) = 1;
     return ATTN_OK;
 }
 
@@ -68,28 +43,29 @@ static attn_status set_clock(void *target, const char *name, const char *value, 
 }
 
 static const option_row bench_options[] = {
-    {"seconds", 0, "S", "time each problem for S seconds in all (default 3)", set_seconds},
-    {"problems", 0, "FILE", "measure the problems of FILE too, one a line, # for comments", set_problems},
-    {"clock", 0, "NAME", "wall (default), or cpu: on a busy machine, for one thread", set_clock},
-    {"csv", 0, "FILE", "write a row for each problem to FILE", set_csv},
-    {"samples", 0, NULL, "put the time of each sample into --json, for attn plot latency", set_flag},
-    {"list", 0, NULL, "list the kernels, and what other benchmarks call their problems", set_flag},
-    {NULL, 0, NULL, NULL, NULL},
+    {"seconds", 0, "S", "time each problem for S seconds in all (default 3)", ABOVE_0(bench_settings, seconds, 86400)},
+    {"problems", 0, "FILE", "also measure the problems of FILE, one per line, # for comments", TEXT(bench_settings, problems)},
+    {"clock", 0, "NAME", "wall (default) or cpu, for one thread on a busy machine", CALL(set_clock)},
+    {"csv", 0, "FILE", "write a row for each problem to FILE", CALL(set_csv)},
+    {"samples", 0, NULL, "put the time of each sample into --json, for attn plot latency", FLAG(bench_settings, samples)},
+    {"list", 0, NULL, "list the kernels, and problems by their names in other benchmarks", FLAG(bench_settings, list)},
+    {0},
 };
 
 static const command_usage usage = {
     .name = "bench",
     .synopsis = "[PROBLEM...] [options]",
-    .summary = "Times problems and, between their samples, what this machine can do at most: multiplications\n"
-               "and additions on registers, and plain reads, with the same threads.\n"
-               "PROBLEM is a problem string (attn explain --help); without one, a few usual ones are timed.\n",
+    .summary = "Times problems and, between their samples, the limits of this machine: multiplications and\n"
+               "additions on registers, and plain reads, with the same threads.\n"
+               "PROBLEM is a problem string (attn explain --help); by default a few common ones are timed.\n",
     .notes = "Linear attention: linear:f32:hq8:sq8192:d64:causal:phi=favor/256, and linear-bwd for its\n"
-             "backward; one token decodes. Its products are counted at the chunk that is used.\n"
-             "Compare numbers of one run only: a clock or a neighbour that changes moves all of them.\n"
-             "docs/benchmarks.md says how each is measured; bench/problems.txt is the standard list.\n",
+             "backward; sq1 decodes. Its flops are those of the chunk size in use.\n"
+             "Compare numbers within one run only: clock speed and other load affect all of them.\n"
+             "docs/benchmarks.md explains how each is measured; bench/problems.txt is the standard list.\n",
+    .example = "attn bench fwd:f32:hq8:sq1024:d64:causal",
 };
 
-/* What is timed where nothing is named: the first lines of bench/problems.txt, one of each kind. */
+/* Timed by default: the first lines of bench/problems.txt, one of each kind. */
 static const char *const usual[] = {
     "fwd:f32:hq8:sq2048:d64",  "fwd:f32:hq8:sq2048:d128:causal",      "fwd:f32:b32:hq8:sq100:d64",
     "fwd:bf16:hq8:sq2048:d64", "fwd:f32:hq32:hkv8:sq1:skv32768:d128",
@@ -99,15 +75,16 @@ static const char *const usual[] = {
 
 typedef struct problem_list {
     char **text;
-    char **from; /* "FILE:LINE"; NULL for words of the command line */
-    int count, room;
+    char **from; /* "FILE:LINE"; NULL: from the command line */
+    int count, capacity;
 } problem_list;
 
 static void list_add(problem_list *list, const char *text, size_t length, const char *file, int line)
 {
-    if (list->count == list->room) {
-        const int room = list->room ? 2 * list->room : 64;
-        problem_list larger = {need_memory(room, sizeof *larger.text), need_memory(room, sizeof *larger.from), list->count, room};
+    if (list->count == list->capacity) {
+        const int capacity = list->capacity ? 2 * list->capacity : 64;
+        problem_list larger = {need_memory(capacity, sizeof *larger.text), need_memory(capacity, sizeof *larger.from), list->count,
+                               capacity};
         for (int k = 0; k < list->count; k++) larger.text[k] = list->text[k], larger.from[k] = list->from[k];
         free(list->text);
         free(list->from);
@@ -140,7 +117,7 @@ static attn_status list_read(problem_list *list, const char *path, attn_error *e
     attn_status status = ATTN_OK;
     for (int number = 1; status == ATTN_OK && fgets(line, sizeof line, file); number++) {
         if (strlen(line) == sizeof line - 1)
-            status = failure(error, ATTN_ERR_FORMAT, "%s:%d: a line of more than %zu letters", path, number, sizeof line - 2);
+            status = failure(error, ATTN_ERR_FORMAT, "%s:%d: a line of more than %zu characters", path, number, sizeof line - 2);
         const char *begin = line + strspn(line, " \t\r\n");
         size_t length = strcspn(begin, "#\r\n");
         while (length && isspace((unsigned char)begin[length - 1])) length--;
@@ -153,7 +130,7 @@ static attn_status list_read(problem_list *list, const char *path, attn_error *e
 
 /* ---- the command ---- */
 
-/* Every string is read before the first problem takes memory and time.  Returns the exit status, or -1. */
+/* Parses every string before the first problem takes memory and time.  Returns the exit status, or -1 to go on. */
 static int parse_all(const problem_list *list, const common_settings *common, problem_spec *spec)
 {
     attn_problem problem;
@@ -206,7 +183,7 @@ static int bench(const common_settings *common, const bench_settings *settings, 
     ceilings all;
     const int count = list->count, threads = chosen_threads(common);
     attn_isa *isa = need_memory(count, sizeof *isa);
-    rivals *against = need_memory(count, sizeof *against);
+    own_ceilings *against = need_memory(count, sizeof *against);
     result *results = need_memory(count, sizeof *results);
     int exit = EXIT_DONE;
     for (int k = 0; k < count && exit == EXIT_DONE; k++) {
@@ -218,13 +195,14 @@ static int bench(const common_settings *common, const bench_settings *settings, 
     }
     if (exit == EXIT_DONE) {
         ceilings_create(&all, threads, chosen_isa(common), isa, count);
-        for (int k = 0; k < count; k++) against[k] = rivals_of(&all, &candidates[k]);
+        for (int k = 0; k < count; k++) against[k] = own_ceilings_of(&all, &candidates[k]);
         measure(candidates, against, count, &all, settings->seconds, common->quiet);
         for (int k = 0; k < count; k++) results[k] = result_of(&candidates[k], &against[k]);
-        const report whole = {&all, settings->seconds, results, count, settings->samples};
-        if (common->json) report_json(&whole);
-        else report_text(&whole);
-        if (settings->csv && report_csv(&whole, settings->csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
+        const report all_results = {&all, settings->seconds, results, count, settings->samples};
+        if (common->json) report_json(&all_results);
+        else report_text(&all_results);
+        if (settings->csv && report_csv(&all_results, settings->csv, &error) != ATTN_OK)
+            exit = command_fail(usage.name, NULL, &error);
         ceilings_destroy(&all);
     }
     free(isa);
@@ -264,7 +242,7 @@ int attn_cmd_bench(int argc, char **argv)
     problem_spec *spec = need_memory(list.count, sizeof *spec);
     candidate *candidates = need_memory(list.count, sizeof *candidates);
     exit = parse_all(&list, &common, spec);
-    if (exit < 0 && list.count == 0) exit = command_fail_missing(usage.name, "problem", "attn bench fwd:f32:hq8:sq1024:d64:causal");
+    if (exit < 0 && list.count == 0) exit = command_fail_missing(usage.name, "problem", usage.example);
     if (exit < 0 && settings.csv && file_check(settings.csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
     if (exit < 0) exit = bench(&common, &settings, &list, spec, candidates);
     for (int k = 0; k < list.count; k++) candidate_destroy(&candidates[k]);

@@ -10,9 +10,9 @@
 #include "memory.h"
 #include "work.h"
 
-/* A sample lasts at least this long, so that the clock and the start of the threads do not count. */
+/* A sample lasts at least this long, so that clock resolution and thread start are negligible. */
 static const double sample_seconds = 2e-3;
-/* Calls shorter than this are timed as they run in a row: caches, pages and branches as the call before left them. */
+/* Shorter calls are timed back to back: caches, pages and branch predictors as the previous call left them. */
 static const double warm_below = 20e-3;
 static const int64_t most_calls = 1000000;
 
@@ -42,7 +42,7 @@ static double time_calls(candidate *c, int64_t calls)
     return clock_seconds() - begin;
 }
 
-/* The first call: how long, and what it takes of memory. */
+/* The first call: its time and the memory it takes. */
 static attn_status run_first(candidate *c, const attn_options *given, double *seconds, attn_error *error)
 {
     attn_options options = *given;

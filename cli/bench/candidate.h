@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * candidate.h - one problem, planned, with its data and a workspace, ready to be timed again and again.
+ * candidate.h - one problem, planned, with its data and a workspace, ready to be timed repeatedly.
  */
-#ifndef ATTN_CLI_BENCH_CONTENDER_H
-#define ATTN_CLI_BENCH_CONTENDER_H
+#ifndef ATTN_CLI_BENCH_CANDIDATE_H
+#define ATTN_CLI_BENCH_CANDIDATE_H
 
 #include "cli/base/options.h"
 #include "data.h"
@@ -20,14 +20,14 @@ typedef struct candidate {
     double flops;
 
     int64_t calls;  /* in one sample */
-    int warm;       /* 1: a sample begins with as many that are not timed */
+    int warm;       /* 1: as many untimed calls precede each sample */
     series seconds; /* of one call, a mean over the calls of each sample */
     series
-        stream;   /* bytes a second of plain reads of the tensors, one before each sample, where memory is much of it; else empty */
+        stream; /* bytes per second of plain reads of the tensors, one before each sample, if memory traffic matters; else empty */
     double spent; /* seconds in all samples */
 
     size_t plan_bytes;
-    int64_t extra_bytes; /* memory that the first call took beside the tensors, as the operating system counts it; -1: unknown */
+    int64_t extra_bytes; /* memory that the first call took besides the tensors, as the operating system counts it; -1: unknown */
     int64_t peak_bytes;  /* of the whole process, tensors and program included; -1: unknown */
 } candidate;
 

@@ -11,7 +11,7 @@
 
 static const double fma_seconds = 0.5e-3; /* of one sample */
 static const double stale_after = 0.1;
-/* The memory stream runs through a buffer of this many last-level caches, so none of it is there from the last time. */
+/* The memory stream reads a buffer of this many last-level caches, so none of it is still cached. */
 enum { CACHES_OF_MEMORY = 4 };
 static const size_t least_memory = (size_t)256 << 20, most_memory = (size_t)2 << 30;
 static const size_t memory_sample = (size_t)32 << 20; /* bytes of one sample, all threads together */
@@ -19,7 +19,7 @@ static const size_t cache_sample = (size_t)32 << 20;
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
-static size_t whole_steps(size_t bytes) { return bytes / READ_STEP * READ_STEP; }
+static size_t full_steps(size_t bytes) { return bytes / READ_STEP * READ_STEP; }
 
 /* ---- sampling ---- */
 
@@ -60,7 +60,7 @@ static double read_rate(ceilings *all, const ceiling *c)
     }
     r.passes = c->passes;
     const team_time time = team_run(read_body, &r);
-    return (double)c->bytes * c->passes * all->threads / time.whole;
+    return (double)c->bytes * c->passes * all->threads / time.elapsed;
 }
 
 typedef struct tensors {
@@ -70,8 +70,8 @@ typedef struct tensors {
     const size_t *bytes;
 } tensors;
 
-/* What one thread reads of tensor k; ends that are no whole step stay out. */
-static size_t part_of(const tensors *t, int k) { return whole_steps(t->bytes[k] / (size_t)t->threads); }
+/* The bytes of tensor k that one thread reads, in whole steps. */
+static size_t part_of(const tensors *t, int k) { return full_steps(t->bytes[k] / (size_t)t->threads); }
 
 static void tensors_body(void *context, int thread)
 {
@@ -85,7 +85,7 @@ double ceiling_read_tensors(const ceilings *all, int count, void *const *memory,
     tensors t = {all->isa, all->threads, count, memory, bytes};
     double sum = 0;
     for (int k = 0; k < count; k++) sum += (double)part_of(&t, k) * t.threads;
-    return sum / team_run(tensors_body, &t).whole;
+    return sum / team_run(tensors_body, &t).elapsed;
 }
 
 void ceiling_sample(ceilings *all, ceiling *c)
@@ -126,16 +126,16 @@ static void add_fma(ceilings *all, attn_isa isa)
 
 static void add_read(ceilings *all, ceiling_kind kind, attn_isa isa, size_t bytes, int passes)
 {
-    all->list[all->count++] = (ceiling){.kind = kind, .isa = isa, .bytes = whole_steps(bytes), .passes = passes};
+    all->list[all->count++] = (ceiling){.kind = kind, .isa = isa, .bytes = full_steps(bytes), .passes = passes};
 }
 
-/* Each thread reads half its L2; half of its share of the L3, where that is more than its L2 holds; or memory. */
+/* Each thread reads half its L2; half of its share of the L3, if that is more than its L2 holds; or memory. */
 static void add_reads(ceilings *all, attn_isa isa)
 {
     const size_t threads = (size_t)all->threads;
     const size_t in_l2 = all->l2 / 2, in_l3 = all->l3 / threads / 2;
     const size_t memory = least(most(CACHES_OF_MEMORY * all->l3, least_memory), most_memory);
-    all->part = whole_steps(most(memory / threads, most(in_l2, in_l3)));
+    all->part = full_steps(most(memory / threads, most(in_l2, in_l3)));
     all->memory = fresh_memory(threads * all->part);
     reading all_of_it = {.memory = all->memory, .part = all->part};
     team_run(touch_body, &all_of_it);
@@ -165,7 +165,7 @@ void ceilings_destroy(ceilings *all)
     *all = (ceilings){0};
 }
 
-/* ---- asking ---- */
+/* ---- lookup ---- */
 
 ceiling *ceiling_of_fma(ceilings *all, attn_isa isa, attn_dtype compute)
 {

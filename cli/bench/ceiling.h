@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ceiling.h - what this machine can do at most, sampled while the problems are.
+ * ceiling.h - the limits of this machine, sampled along with the problems.
  */
 #ifndef ATTN_CLI_BENCH_CEILING_H
 #define ATTN_CLI_BENCH_CEILING_H
@@ -11,7 +11,7 @@
 
 typedef enum ceiling_kind { CEILING_FMA, CEILING_L2, CEILING_L3, CEILING_MEMORY, CEILING_KINDS } ceiling_kind;
 
-/* One loop on all threads at the same time.  Rates are flops or bytes a second, of all threads together. */
+/* One loop on all threads at the same time.  Rates are in flops or bytes per second, summed over all threads. */
 typedef struct ceiling {
     ceiling_kind kind;
     attn_isa isa;
@@ -30,33 +30,33 @@ typedef struct ceilings {
     int threads;
     attn_isa isa; /* the one that the library uses by default here */
     size_t l2, l3;
-    /* private: each thread's part of `memory` is `part` bytes, read from the thread's own `next` on */
+    /* private: each thread reads its own `part` bytes of `memory`, beginning at offset `next` within them */
     unsigned char *memory;
     size_t part;
     size_t next;
 } ceilings;
 
-/* Finds the loops of `isa`, of the best instruction set that the CPU has and of the `count` others that problems run on; makes the
- * memory to read; takes the first samples.  Levels of cache whose size is not known are left out. */
+/* Finds the loops of `isa`, of the best instruction set that the CPU has and of the `count` others that problems run on; allocates
+ * the memory to read; takes the first samples.  Cache levels of unknown size are left out. */
 void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *others, int count);
 void ceilings_destroy(ceilings *all);
 
-/* NULL where this machine or build has no such loop. */
+/* NULL if this machine or build has no such loop. */
 ceiling *ceiling_of_fma(ceilings *all, attn_isa isa, attn_dtype compute);
-/* The nearest level that exists, outwards. */
+/* The ceiling for reads from this cache level, or from the next outer one that exists. */
 ceiling *ceiling_of_read(ceilings *all, ceiling_kind level);
-/* Where `bytes` lie that all threads read again and again. */
+/* The innermost level that holds `bytes` bytes, which all threads read repeatedly. */
 ceiling_kind ceiling_level(const ceilings *all, double bytes);
 /* "FMA", "L2", "L3", "memory" */
 const char *ceiling_kind_name(ceiling_kind kind);
 
 void ceiling_sample(ceilings *all, ceiling *c);
-/* Bytes a second of a plain read of these tensors from first to last, of each an equal part by each thread. */
+/* Bytes per second of a plain read of these tensors from first to last, each split evenly among the threads. */
 double ceiling_read_tensors(const ceilings *all, int count, void *const *memory, const size_t *bytes);
-/* Those of which there is no sample within the last tenth of a second. */
+/* Samples the ceilings that have no sample within the last tenth of a second. */
 void ceilings_refresh(ceilings *all);
 
-/* The middle one of all samples; NaN for NULL. */
+/* The median of all samples; NaN for NULL. */
 double ceiling_median(const ceiling *c);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * clock.c - wall time, or the time that this thread had a core. */
+ * clock.c - wall time, or CPU time of this thread. */
 #include "clock.h"
 
 #include <time.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * data.c - draws the tensors that a problem reads and places those that it writes. */
+ * data.c - draws the tensors that a problem reads and allocates those that it writes. */
 #include "data.h"
 
 #include <math.h>
@@ -14,9 +14,9 @@
 #include "work.h"
 
 enum { NORMALS = 65521, LARGEST_ELEMENT = 8 };
-#define WHOLE_SCALE 0.03 /* of keys and values of i8 */
+#define INT8_SCALE 0.03 /* of i8 keys and values */
 
-/* Memory of tensor t, whose slot has it. */
+/* Allocates tensor t and sets its slot. */
 static void *keep(data *d, int t, size_t bytes)
 {
     void *memory = fresh_memory(bytes);
@@ -32,7 +32,7 @@ static void draw_normals(random_state *random, attn_dtype dtype, unsigned char *
     const size_t element = attn_dtype_size(dtype), whole = NORMALS * element;
     for (size_t k = 0; k < whole && k < bytes; k += element) {
         const double x = random_normal(random);
-        element_write(dtype, table + k, dtype == ATTN_I8 ? fmax(-127, fmin(127, nearbyint(x / WHOLE_SCALE))) : x);
+        element_write(dtype, table + k, dtype == ATTN_I8 ? fmax(-127, fmin(127, nearbyint(x / INT8_SCALE))) : x);
     }
     for (size_t at = 0; at < bytes; at += whole) memcpy(memory + at, table, bytes - at < whole ? bytes - at : whole);
 }
@@ -46,8 +46,8 @@ static const int64_t *draw_index(data *d, int t, int64_t count, int64_t low, int
     return index;
 }
 
-/* Where each of `batch` sequences begins, the first at 0, and the end of the last, which is returned; *length becomes how long each
- * is, and is the caller's to free. */
+/* Draws where each of `batch` sequences begins, the first at 0, and the end of the last, which is returned; *length gets their
+ * lengths, to be freed by the caller. */
 static int64_t draw_begins(data *d, int t, int64_t batch, int64_t longest, int64_t **length)
 {
     int64_t *begin = keep(d, t, (size_t)(batch + 1) * sizeof *begin);
@@ -83,7 +83,7 @@ static void draw_lengths(data *d, const problem_spec *spec, const attn_problem *
 
 /* ---- tensors ---- */
 
-/* From the first element to the last; the strides are those of problem_build, none of which is negative. */
+/* Bytes from the first element to the last; the strides are those of problem_build, none of which is negative. */
 static size_t bytes_of(const data *d, const attn_problem *p, int t, const int64_t total[2])
 {
     int64_t size[4], stride[4], last = 0;
@@ -97,7 +97,7 @@ static size_t bytes_of(const data *d, const attn_problem *p, int t, const int64_
     return (size_t)(last + 1) * attn_dtype_size(tensors_dtype(&d->tensors, t));
 }
 
-/* Matrices that leave scores of the size of those of a dot product. */
+/* Scales the matrix so that scores are about as large as those of a dot product. */
 static void shrink_matrix(const data *d, const attn_problem *p, attn_dtype dtype, unsigned char *memory, size_t bytes)
 {
     int64_t size[4];
@@ -117,7 +117,7 @@ static void draw(data *d, const problem_spec *spec, const attn_problem *p, int t
     if (dtype == ATTN_BOOL) {
         for (size_t k = 0; k < bytes; k++) memory[k] = random_unit(&d->random) >= drop;
     } else if (t == TENSOR(k_scale) || t == TENSOR(v_scale)) {
-        for (size_t at = 0; at < bytes; at += sizeof(float)) element_write(ATTN_F32, memory + at, WHOLE_SCALE);
+        for (size_t at = 0; at < bytes; at += sizeof(float)) element_write(ATTN_F32, memory + at, INT8_SCALE);
     } else if (t == TENSOR(alibi_slopes)) { /* of Press et al. 2022 */
         for (size_t at = 0; at < bytes; at += heads)
             (void)attn_alibi_slopes(p->shape.heads_q, &(attn_output){memory + at, dtype, {0, 0, 0, 0}}, NULL);
@@ -127,9 +127,9 @@ static void draw(data *d, const problem_spec *spec, const attn_problem *p, int t
     }
 }
 
-/* ---- the whole ---- */
+/* ---- all tensors ---- */
 
-/* All but forward read what forward wrote.  Its memory is freed again before anything is measured. */
+/* Runs forward, whose outputs the other operations read.  Its workspace is freed before anything is measured. */
 static attn_status run_forward(const data *d, const attn_problem *problem, const attn_options *options, attn_error *error)
 {
     attn_plan *plan;

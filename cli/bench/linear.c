@@ -12,15 +12,15 @@
 
 struct linear_candidate {
     attn_linear_problem problem;
-    attn_linear_tensors tensors; /* of forward and of backward, */
-    attn_linear_tensors called;  /* and of the operation */
+    attn_linear_tensors tensors; /* of forward and backward */
+    attn_linear_tensors called;  /* of the operation */
     attn_linear_plan *plan;
     void *block[LINEARS];
     size_t bytes[LINEARS];
     int blocks;
 };
 
-/* Normal numbers; decays below 0, betas within 0 and 1, and vectors of the low-rank rule that keep the state bounded. */
+/* Normal numbers; decays below 0, betas between 0 and 1, and vectors of the low-rank rule that keep the state bounded. */
 static void fill(const attn_linear_problem *p, int t, attn_dtype dtype, char *memory, size_t bytes, random_state *random)
 {
     const size_t size = attn_dtype_size(dtype);
@@ -40,7 +40,7 @@ typedef struct drawing {
     uint64_t seed;
 } drawing;
 
-/* Fresh memory; final states lie where the initial ones do. */
+/* Fresh memory; final states share the memory of the initial ones. */
 static void *take(void *context, int t, const attn_tensor_plan *about)
 {
     drawing *d = context;
@@ -68,7 +68,7 @@ static attn_status run(const attn_linear_plan *plan, const attn_linear_tensors *
     return status;
 }
 
-/* What backward reads. */
+/* Computes what backward reads. */
 static attn_status run_forward(struct linear_candidate *l, drawing *d, const attn_options *options, attn_error *error)
 {
     attn_linear_problem forward = l->problem;

@@ -6,7 +6,7 @@
 #include "candidate.h"
 #include "testing/problem/linear_problem.h"
 
-/* Draws the tensors and plans; backward reads what a forward of its own left.  Fills in shape, kernel, bytes, tokens and flops. */
+/* Draws the tensors and plans; for backward, runs forward first.  Fills in shape, kernel, bytes, tokens and flops. */
 attn_status linear_candidate_create(candidate *c, const problem_spec *spec, const attn_options *options, attn_error *error);
 /* One call. */
 attn_status linear_candidate_execute(candidate *c, attn_error *error);

@@ -59,7 +59,7 @@ static void list_json(void)
 static void list_text(void)
 {
     attn_kernel_description kernel = {.struct_size = sizeof kernel};
-    printf("kernels; --isa NAME chooses among them, the storage type of a problem does the rest\n");
+    printf("kernels, chosen by --isa NAME and by the storage type of a problem\n");
     for (int k = 0; attn_kernel_describe(k, &kernel, NULL) == ATTN_OK; k++)
         printf("  %-22s --isa=%-7s computes in %s%s%s\n", kernel.name, attn_isa_name(kernel.isa), attn_dtype_name(kernel.compute),
                kernel.usable ? "" : "; this CPU lacks some of: ", kernel.usable ? "" : kernel.needs);

@@ -6,7 +6,7 @@
 
 #define REGISTERS "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13"
 
-/* One text for each of the registers 0 to 11. */
+/* `text` for each of the registers 0 to 11. */
 #define LOWER(text)  text("0") text("1") text("2") text("3") text("4") text("5")
 #define UPPER(text)  text("6") text("7") text("8") text("9") text("10") text("11")
 #define TWELVE(text) LOWER(text) UPPER(text)
@@ -92,7 +92,7 @@ void read_loop(attn_isa isa, const void *memory, size_t bytes)
 
 #else
 
-/* Elsewhere the compiler chooses the instructions; what the loops leave behind keeps it from dropping them. */
+/* Elsewhere the compiler chooses the instructions; storing a result keeps it from dropping the loops. */
 static volatile double kept;
 
 #define PLAIN_LOOP(function, type)                                                                                                 \
@@ -110,7 +110,7 @@ PLAIN_LOOP(plain_f64, double)
 
 #if defined(__aarch64__)
 
-/* One text for each of 24 registers: four pipes of up to six cycles. */
+/* `text` for each of 24 registers: enough for four pipes of up to six cycles. */
 #define EIGHT(text, tens)                                                                                                          \
     text(tens "0") text(tens "1") text(tens "2") text(tens "3") text(tens "4") text(tens "5") text(tens "6") text(tens "7")
 #define ALL_24(text)                                                                                                               \

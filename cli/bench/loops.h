@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * loops.h - what a core can do at most: loops of multiplications and additions on registers, and loops that only read.
+ * loops.h - the limits of a core: loops of multiplications and additions on registers, and loops that only read.
  *
- * They are written in assembly, so that a compiler neither removes nor improves them, and so that this file needs no flags: a loop
- * must only be called where the CPU has its instruction set.
+ * They are written in assembly, so that a compiler neither removes nor improves them, and so that this file needs no flags: call a
+ * loop only if the CPU has its instruction set.
  */
 #ifndef ATTN_CLI_BENCH_LOOPS_H
 #define ATTN_CLI_BENCH_LOOPS_H

@@ -22,8 +22,8 @@ static void show(progress *bar, const candidate *candidates, int count, double s
     progress_show(bar, (int64_t)(1000 * done), (int64_t)(1000 * seconds * count));
 }
 
-/* Memory is read as the problem has it: the same pages, and for as long.  What lies in a cache is alike everywhere. */
-static void sample_stream(candidate *c, const rivals *r, ceilings *all)
+/* Memory is read as the problem reads it: the same pages, for as long.  Cached data is alike everywhere. */
+static void sample_stream(candidate *c, const own_ceilings *r, ceilings *all)
 {
     const data *d = &c->data;
     if (!r->reads) return;
@@ -32,21 +32,21 @@ static void sample_stream(candidate *c, const rivals *r, ceilings *all)
     else ceiling_sample(all, r->stream);
 }
 
-void measure(candidate *candidates, const rivals *against, int count, ceilings *all, double seconds, int quiet)
+void measure(candidate *candidates, const own_ceilings *against, int count, ceilings *all, double seconds, int quiet)
 {
     progress bar;
     progress_begin(&bar, "measuring", quiet);
     for (;;) {
         candidate *c = least_measured(candidates, count);
         if (c->seconds.count && c->spent >= seconds) break;
-        const rivals *r = &against[c - candidates];
+        const own_ceilings *r = &against[c - candidates];
         if (r->fma) ceiling_sample(all, r->fma);
         sample_stream(c, r, all);
         candidate_sample(c);
         ceilings_refresh(all);
         show(&bar, candidates, count, seconds);
     }
-    /* what the last samples are compared with */
+    /* ceilings for the last samples to be compared with */
     for (int n = 0; n < NEARBY; n++)
         for (int k = 0; k < all->count; k++) ceiling_sample(all, &all->list[k]);
     progress_end(&bar);

@@ -7,8 +7,8 @@
 
 #include "result.h"
 
-/* Until every candidate has `seconds` of samples.  The next sample is always of the one that had the least time so far, and right
- * before it are those of the ceilings that it is held against; so problems of any length share all of the machine's moods. */
-void measure(candidate *candidates, const rivals *against, int count, ceilings *all, double seconds, int quiet);
+/* Samples until every candidate has `seconds`.  The next sample is always of the candidate with the least time so far, right after
+ * samples of the ceilings that it is compared with; so problems of any length share all states of the machine. */
+void measure(candidate *candidates, const own_ceilings *against, int count, ceilings *all, double seconds, int quiet);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * memory.c - what /proc/self/status says (Linux), else getrusage. */
+ * memory.c - from /proc/self/status (Linux), else from getrusage. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 
 #include "memory.h"
@@ -27,7 +27,7 @@ void fresh_release(void *memory, size_t bytes)
     if (memory) munmap(memory, bytes ? bytes : 1);
 }
 
-/* The line "NAME:  123 kB"; -1 where there is none. */
+/* The line "NAME:  123 kB"; -1 if there is none. */
 static int64_t status_bytes(const char *name)
 {
     char line[256];

@@ -9,7 +9,7 @@
 
 typedef struct report {
     ceilings *ceilings;
-    double seconds; /* of samples for each problem, as asked for */
+    double seconds; /* of samples for each problem, as requested */
     const result *results;
     int count;
     int samples; /* 1: the JSON has the time of each sample */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * report_csv.c - one row a problem, with the machine in each, so that files of several runs can be put together. */
+ * report_csv.c - one row per problem, with the machine in each, so that files of several runs can be combined. */
 #include <math.h>
 
 #include "cli/base/commands.h"

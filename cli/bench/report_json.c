@@ -10,7 +10,7 @@
 
 static double giga(const ceiling *c) { return ceiling_median(c) / 1e9; }
 
-/* The three that everybody asks for stand in `machine` itself too. */
+/* The three most important ones are repeated in `machine` itself. */
 static void add_ceilings(cJSON *machine, ceilings *all)
 {
     json_number(machine, "fma_f32_gflops", giga(ceiling_of_fma(all, all->isa, ATTN_F32)));
@@ -39,19 +39,19 @@ static void add_machine(cJSON *object, ceilings *all)
     json_text(machine, "cpu", cpu.name);
     json_words(machine, "features", cpu.features);
     json_text(machine, "isa", attn_isa_name(all->isa));
-    json_whole(machine, "threads", all->threads);
+    json_int(machine, "threads", all->threads);
     json_text(machine, "clock", clock_name());
-    json_whole(machine, "cache_l1d", (int64_t)cpu.cache_l1d);
-    json_whole(machine, "cache_l2", (int64_t)cpu.cache_l2);
-    json_whole(machine, "cache_l3", (int64_t)cpu.cache_l3);
+    json_int(machine, "cache_l1d", (int64_t)cpu.cache_l1d);
+    json_int(machine, "cache_l2", (int64_t)cpu.cache_l2);
+    json_int(machine, "cache_l3", (int64_t)cpu.cache_l3);
     add_ceilings(machine, all);
 }
 
-/* JSON's null where the system does not tell. */
+/* null if the system does not tell. */
 static void add_bytes(cJSON *object, const char *name, int64_t bytes)
 {
     if (bytes < 0) cJSON_AddNullToObject(object, name);
-    else json_whole(object, name, bytes);
+    else json_int(object, name, bytes);
 }
 
 static void add_histogram(cJSON *row, const result *x)
@@ -73,7 +73,7 @@ static void add_result(cJSON *row, const result *x, const result *first, int sam
     json_text(row, "kernel", c->plan_says.kernel);
     json_text(row, "isa", attn_isa_name(c->plan_says.isa));
     json_text(row, "compute", attn_dtype_name(c->plan_says.compute));
-    json_whole(row, "threads", c->plan_says.threads);
+    json_int(row, "threads", c->plan_says.threads);
     cJSON *seconds = json_object(row, "seconds");
     json_number(seconds, "p10", x->p10);
     json_number(seconds, "median", x->median);
@@ -87,10 +87,10 @@ static void add_result(cJSON *row, const result *x, const result *first, int sam
     json_number(seconds, "std", x->deviation);
     add_histogram(row, x);
     json_number(row, "speedup", first->median / x->median);
-    json_whole(row, "samples", c->seconds.count);
+    json_int(row, "samples", c->seconds.count);
     cJSON *all = samples ? json_list(row, "seconds_all") : NULL;
     for (int64_t k = 0; samples && k < c->seconds.count; k++) cJSON_AddItemToArray(all, cJSON_CreateNumber(c->seconds.value[k]));
-    json_whole(row, "calls_per_sample", c->calls);
+    json_int(row, "calls_per_sample", c->calls);
     json_number(row, "flops", c->flops);
     json_number(row, "gflops", x->gflops.median);
     json_number(row, "gflops_best", x->gflops.best);
@@ -106,8 +106,8 @@ static void add_result(cJSON *row, const result *x, const result *first, int sam
     json_text(row, "bound", x->stream_bound ? "stream" : "fma");
     json_number(row, "tokens_per_second", x->tokens_per_second);
     json_number(row, "tensor_bytes", c->data.bytes);
-    json_whole(row, "workspace_bytes", (int64_t)c->plan_says.workspace_bytes);
-    json_whole(row, "plan_bytes", (int64_t)c->plan_bytes);
+    json_int(row, "workspace_bytes", (int64_t)c->plan_says.workspace_bytes);
+    json_int(row, "plan_bytes", (int64_t)c->plan_bytes);
     json_number(row, "memory_estimate_bytes", x->estimate_bytes);
     add_bytes(row, "extra_bytes", c->extra_bytes);
     add_bytes(row, "peak_bytes", c->peak_bytes);

@@ -73,7 +73,7 @@ static void print_speed(const report *r, int wide)
                seconds_text(x->p99, c), x->gflops.median);
         printf(" %8s %8s %8.2f", percent_text(x->share_of_ceiling.median, a), percent_text(x->share_of_ceiling.best, b),
                x->gbs.median);
-        /* of a problem that has to compute, the share of the stream says nothing */
+        /* for a compute-bound problem the share of the stream is meaningless */
         snprintf(c, sizeof c, "%.1f, %.1f %% %s", 100 * x->share_of_stream.median, 100 * x->share_of_stream.best,
                  x->stream == CEILING_MEMORY ? "mem" : ceiling_kind_name(x->stream));
         printf(" %17s %10.3g\n", x->stream_bound ? c : "-", x->tokens_per_second);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * result.c - holds each sample against the ceilings sampled around it. */
+ * result.c - compares each sample with the ceilings sampled around it. */
 #include "result.h"
 
 #include <math.h>
@@ -7,17 +7,17 @@
 
 #include "testing/text/failure.h"
 
-rivals rivals_of(ceilings *all, const candidate *c)
+own_ceilings own_ceilings_of(ceilings *all, const candidate *c)
 {
-    rivals r = {.fma = ceiling_of_fma(all, c->plan_says.isa, c->plan_says.compute),
-                .stream = ceiling_of_read(all, ceiling_level(all, c->data.bytes))};
+    own_ceilings r = {.fma = ceiling_of_fma(all, c->plan_says.isa, c->plan_says.compute),
+                      .stream = ceiling_of_read(all, ceiling_level(all, c->data.bytes))};
     const double compute = ceiling_median(r.fma), read = ceiling_median(r.stream);
     r.stream_bound = c->data.bytes / read > c->flops / compute;
     r.reads = c->data.bytes / read > c->flops / compute / 4;
     return r;
 }
 
-/* Quantiles of amount / seconds / ceiling, each with the ceiling of its own moment; *against is the middle one of these. */
+/* Quantiles of amount / seconds / ceiling, each with the ceiling of its own moment; *against: the median of these ceilings. */
 static typical share(const candidate *c, double amount, const ceiling *against_what, double *against)
 {
     const series *s = &c->seconds;
@@ -37,7 +37,7 @@ static typical share(const candidate *c, double amount, const ceiling *against_w
     return found;
 }
 
-/* Quantiles against the same quantiles: what neighbours take of the machine's memory changes from one millisecond to the next. */
+/* Quantiles against the same quantiles: other load on the memory changes from one millisecond to the next. */
 static typical share_of_reads(const candidate *c, double *against)
 {
     const series *s = &c->seconds, *r = &c->stream;
@@ -47,7 +47,7 @@ static typical share_of_reads(const candidate *c, double *against)
                      c->data.bytes / quantile(s->value, s->count, 0.1) / quantile(r->value, r->count, 0.9)};
 }
 
-result result_of(const candidate *c, const rivals *r)
+result result_of(const candidate *c, const own_ceilings *r)
 {
     const series *s = &c->seconds;
     const attn_shape *shape = &c->problem.shape;

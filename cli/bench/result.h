@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * result.h - what a candidate's samples and the ceilings around them come to.  docs/benchmarks.md explains each number.
+ * result.h - the results of a candidate's samples and the ceilings around them.  docs/benchmarks.md explains each number.
  */
 #ifndef ATTN_CLI_BENCH_RESULT_H
 #define ATTN_CLI_BENCH_RESULT_H
@@ -8,7 +8,7 @@
 #include "candidate.h"
 #include "ceiling.h"
 
-/* Something at the median of time, and at its best decile (the p10 of time). */
+/* A figure at the median time and at the best decile (the p10 of time). */
 typedef struct typical {
     double median, best;
 } typical;
@@ -16,8 +16,8 @@ typedef struct typical {
 typedef struct result {
     const candidate *candidate;
     double p10, median, p90, p95, p99, p999; /* seconds of one call */
-    double least, most, mean, deviation;     /* deviation: the root of the mean square from the mean */
-    typical gflops, gbs;                     /* 1e9 a second */
+    double least, most, mean, deviation;     /* deviation: the standard deviation */
+    typical gflops, gbs;                     /* 1e9 per second */
     typical share_of_ceiling;                /* of the FMA loop of the same instruction set and compute type; NaN without one */
     typical share_of_stream;                 /* of plain reads from where the tensors lie */
     double ceiling_gflops, stream_gbs;       /* medians of what the samples were compared with */
@@ -28,15 +28,14 @@ typedef struct result {
     double scores_bytes;   /* what a matrix of all scores would take in the compute type */
 } result;
 
-/* The ceilings that a candidate is held against; fma may be NULL. */
-typedef struct rivals {
+/* The ceilings that a candidate is compared with; fma may be NULL. */
+typedef struct own_ceilings {
     ceiling *fma, *stream;
     int stream_bound;
-    int reads; /* 1: reading is so much of it, a quarter of the time of computing or more, that each sample comes with one of reads
-                */
-} rivals;
-rivals rivals_of(ceilings *all, const candidate *c);
+    int reads; /* 1: reading takes a quarter of the time of computing or more, so each sample comes with one of reads */
+} own_ceilings;
+own_ceilings own_ceilings_of(ceilings *all, const candidate *c);
 
-result result_of(const candidate *c, const rivals *r);
+result result_of(const candidate *c, const own_ceilings *r);
 
 #endif

@@ -8,9 +8,9 @@
 
 #include "testing/text/failure.h"
 
-static double *grow(double *values, int64_t count, int64_t room)
+static double *grow(double *values, int64_t count, int64_t capacity)
 {
-    double *larger = need_memory(room, sizeof *larger);
+    double *larger = need_memory(capacity, sizeof *larger);
     if (count) memcpy(larger, values, (size_t)count * sizeof *larger);
     free(values);
     return larger;
@@ -18,10 +18,10 @@ static double *grow(double *values, int64_t count, int64_t room)
 
 void series_add(series *s, double when, double value)
 {
-    if (s->count == s->room) {
-        s->room = s->room ? 2 * s->room : 256;
-        s->when = grow(s->when, s->count, s->room);
-        s->value = grow(s->value, s->count, s->room);
+    if (s->count == s->capacity) {
+        s->capacity = s->capacity ? 2 * s->capacity : 256;
+        s->when = grow(s->when, s->count, s->capacity);
+        s->value = grow(s->value, s->count, s->capacity);
     }
     s->when[s->count] = when;
     s->value[s->count++] = value;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * team.c - one function on every thread, timed on each. */
+ * team.c - runs one function on every thread, timed on each. */
 #include "team.h"
 
 #include <pthread.h>
@@ -65,7 +65,7 @@ int team_create(int threads)
 
 team_time team_run(void (*work)(void *context, int thread), void *context)
 {
-    member alone = {0}, *members = team.members ? team.members : &alone;
+    member single = {0}, *members = team.members ? team.members : &single;
     (void)pthread_mutex_lock(&team.mutex);
     team.work = work;
     team.context = context;
@@ -84,7 +84,7 @@ team_time team_run(void (*work)(void *context, int thread), void *context)
         if (m->end > last) last = m->end;
         if (m->end > m->begin) time.rate_sum += 1 / (m->end - m->begin);
     }
-    time.whole = last - first;
+    time.elapsed = last - first;
     return time;
 }
 

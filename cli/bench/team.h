@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * team.h - threads for the loops that are not attention. They are made once, so that a thread finds what it left in its caches.
+ * team.h - threads for the ceiling loops.  They are started once, so that each finds in its caches what it left there.
  */
 #ifndef ATTN_CLI_BENCH_TEAM_H
 #define ATTN_CLI_BENCH_TEAM_H
@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 typedef struct team_time {
-    double whole;    /* seconds from the first begin to the last end */
+    double elapsed;  /* seconds from the first begin to the last end */
     double rate_sum; /* sum over the threads of 1 / (seconds of its own work) */
 } team_time;
 
-/* Makes the team; before any run, once.  Returns how many threads it really has, the calling one among them: at most so many. */
+/* Starts the team; call once, before any run.  Returns its number of threads, the calling one included: at most `threads`. */
 int team_create(int threads);
 
 /* Calls work(context, thread) for thread = 0 .. team's size - 1, each on its own thread, all beginning at the same moment.  Without

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * work.h - how much a problem has to compute, with the lengths and offsets that it is run with.
+ * work.h - how much a problem has to compute with the lengths and offsets of its run.
  */
 #ifndef ATTN_CLI_BENCH_WORK_H
 #define ATTN_CLI_BENCH_WORK_H
@@ -10,11 +10,11 @@
 #include "attn/attn.h"
 
 /* The (query, key) pairs of the whole problem that causal masks, windows, global tokens, chunks and lengths leave; boolean masks
- * and biases are not counted out.  lengths and offsets have one i64 for each batch entry; NULL: full, 0. */
+ * and biases are not subtracted.  lengths and offsets have one i64 for each batch entry; NULL: full, 0. */
 double visible_pairs(const attn_problem *problem, const int64_t *lengths_q, const int64_t *lengths_kv, const int64_t *offsets);
 
-/* Floating-point operations: forward 2 (dim_qk + dim_v) a pair, for the two products; backward 2.5 times that, for its five;
- * forward mode and the second order likewise, for the products that work.c names. */
+/* Floating-point operations: forward 2 (dim_qk + dim_v) per pair, for the two products; backward 2.5 times that, for its five;
+ * forward mode and the second order likewise, for the products that work.c lists. */
 double problem_flops(const attn_problem *problem, double pairs);
 
 #endif

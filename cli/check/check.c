@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * check.c - `attn check`: every kernel of this CPU against the reference, or other people's cases. */
+ * check.c - `attn check`: every kernel of this CPU against the reference, or the cases of a conformance suite. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,56 +21,35 @@ typedef struct check_options {
     int thorough, quick;
 } check_options;
 
-static attn_status set_conformance(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)error;
-    ((check_options *)target)->conformance = value;
-    return ATTN_OK;
-}
-
-static attn_status set_thorough(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)value, (void)error;
-    ((check_options *)target)->thorough = 1;
-    return ATTN_OK;
-}
-
-static attn_status set_quick(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)value, (void)error;
-    ((check_options *)target)->quick = 1;
-    return ATTN_OK;
-}
-
 static const option_row rows[] = {
-    {"conformance", 0, "DIR", "run a folder of suites, or one suite (where attn was built)", set_conformance},
-    {"thorough", 0, NULL, "ten times as many cases", set_thorough},
-    {"quick", 0, NULL, "every fourth case", set_quick},
+    {"conformance", 0, "DIR", "run a directory of suites, or one suite (in a build tree only)", TEXT(check_options, conformance)},
+    {"thorough", 0, NULL, "ten times as many cases", FLAG(check_options, thorough)},
+    {"quick", 0, NULL, "every fourth case", FLAG(check_options, quick)},
     {0},
 };
 
 static const command_usage usage = {
     .name = "check",
     .synopsis = "[PROBLEM...] [options]",
-    .summary = "Runs every kernel that this CPU can run over the problems, and holds each number\n"
-               "against the reference in double and a derived bound of its rounding error.\n"
-               "Without a PROBLEM: over some thousand cases that cover every tile remainder, head\n"
-               "size, option, storage type and hostile number, forward, backward, in forward mode\n"
-               "and in the second order; linear attention and products of matrices besides.\n",
-    .notes = "A problem string may have the words of every problem and these:\n"
+    .summary = "Runs every kernel of this CPU on the problems, and compares each number with the\n"
+               "reference in double precision under a derived bound of its rounding error. Without\n"
+               "a PROBLEM: on several thousand cases that cover every tile remainder, head size,\n"
+               "option, storage type and hostile number, forward, backward, in forward mode and in\n"
+               "second order, and linear attention and products of matrices.\n",
+    .notes = "A problem string may also have these words:\n"
              "  fill=KIND     numbers: normal, uniform, huge, equal, onehot, zero, denormal, rising,\n"
              "                falling, spread\n"
-             "  poison=KIND   what lies where no query looks: nan, inf, ones, signal\n"
-             "  plant=TENSOR  a few NaN in kept places of q, k, v, bias; they must arrive\n"
+             "  poison=KIND   values where no query looks: nan, inf, ones, signal\n"
+             "  plant=TENSOR  a few NaN in visible places of q, k, v, bias; they must propagate\n"
              "  memory=KIND   strides: dense, padded, backward, broadcast, mixed\n"
              "  ktype= vtype= otype= biastype=TYPE   storage that differs from that of q\n"
              "  index=i32     lengths and offsets in 32 bits\n"
-             "Linear attention has none of these; it is checked in every form that it has.\n"
+             "Linear attention takes none of these; it is checked in each of its forms.\n"
              "Example: attn check fwd:f32:sq33:skv65:d64:causal:fill=huge:poison=nan\n"
-             "A failure prints such a line: pasted behind `attn check`, it fails again.\n",
+             "A failure prints such a problem: `attn check PROBLEM` reproduces it.\n",
 };
 
-/* A row of kernels.def, and what happened to it. */
+/* A row of kernels.def and its results. */
 typedef struct kernel_row {
     attn_kernel_description about;
     int64_t cases, failed;
@@ -135,7 +114,7 @@ static void check_on_row(checker *k, kernel_row *row, check_call *call, const ch
                                            .bound_fraction = result.numbers.fraction});
 }
 
-/* One case on every kernel of its compute type.  Wrong sizes and unsupported options are told by *error. */
+/* One case on every kernel of its compute type.  *error reports wrong sizes and unsupported options. */
 static attn_status check_case_on_all(checker *k, const check_case *c, attn_error *error)
 {
     check_call call;
@@ -172,7 +151,7 @@ static sweep_tile largest_tile(const checker *k)
     return tile;
 }
 
-/* all: kernels that nothing ran on too, which a sweep should have none of; problems that are given are for a few. */
+/* all: also kernels without a case, of which a sweep should leave none; given problems run on a few kernels. */
 static void print_rows(const checker *k, int all)
 {
     double worst = 0;
@@ -242,7 +221,7 @@ static attn_status check_products_on_all(checker *k, int step, attn_error *error
             report_add(&k->report, &(report_entry){.suite = "kernels",
                                                    .name = row->about.name,
                                                    .problem = v.name,
-                                                   .reason = passed ? "" : "an element is further off than its bound",
+                                                   .reason = passed ? "" : "an element is off by more than its bound",
                                                    .status = passed ? CHECK_PASSED : CHECK_FAILED,
                                                    .max_error = v.max_error,
                                                    .bound_fraction = v.bound_fraction});
@@ -251,7 +230,7 @@ static attn_status check_products_on_all(checker *k, int step, attn_error *error
     return ATTN_OK;
 }
 
-/* 1 if the text is a problem of linear attention, which has none of the words that are of checks alone. */
+/* 1 if the text is a problem of linear attention, which takes none of the words of checks. */
 static int is_linear(const char *text, problem_spec *spec)
 {
     return problem_parse(text, spec, NULL) == ATTN_OK && (spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD);
@@ -300,17 +279,17 @@ static int check_problems(checker *k, int count, char **texts)
 
 int attn_cmd_check(int argc, char **argv)
 {
-    static checker k;                /* large, for a stack */
+    static checker k;                /* too large for a stack */
     static common_settings settings; /* k keeps its address */
     check_options own = {0};
     attn_error error;
     int first;
     const option_group groups[] = {{"Checks", rows, &own}, {"Common", common_options, &settings}, {0}};
-    const options_result parsed = options_parse(&usage, groups, argc, argv, &first, &error);
-    if (parsed == OPTIONS_HELP) return EXIT_DONE;
-    if (parsed == OPTIONS_WRONG) return command_fail("check", NULL, &error);
+    const int early = options_begin(&usage, groups, argc, argv, argc, &first);
+    if (early >= 0) return early;
     if (own.conformance && first < argc) {
-        failure(&error, ATTN_ERR_ARGUMENT, "--conformance runs the cases of a folder, and takes no problem (%.60s)", argv[first]);
+        failure(&error, ATTN_ERR_ARGUMENT, "--conformance runs the cases of a directory, and takes no problem (%.60s)",
+                argv[first]);
         return command_fail("check", NULL, &error);
     }
 
@@ -320,7 +299,7 @@ int attn_cmd_check(int argc, char **argv)
     }
 
     if (own.conformance) {
-        foreign_run(own.conformance, &settings, &error); /* comes back only where it cannot */
+        foreign_run(own.conformance, &settings, &error); /* returns only on failure */
         return command_fail("check", NULL, &error);
     }
     report_begin(&k.report, settings.json);

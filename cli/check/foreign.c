@@ -9,7 +9,7 @@
 
 #include "testing/text/failure.h"
 
-/* Beside this program; where the system does not say where that is, wherever programs are. */
+/* The program beside this one; if the system does not tell the path of this one, the program in PATH. */
 static void find_program(char *path, size_t size)
 {
     static const char name[] = "attn-conformance";
@@ -37,6 +37,5 @@ attn_status foreign_run(const char *folder, const common_settings *settings, att
     words[count] = place;
     execvp(path, words);
     free(place);
-    return failure(error, ATTN_ERR_UNSUPPORTED,
-                   "--conformance: there is no %.150s, which the build makes beside attn and which is not installed", path);
+    return failure(error, ATTN_ERR_UNSUPPORTED, "--conformance needs %.150s, which is built beside attn and not installed", path);
 }

@@ -5,7 +5,7 @@
 
 #include "cli/base/options.h"
 
-/* Becomes the program, which stands beside this one where it was built; an installed command has none.  Returns only with
+/* Becomes the program, which lies beside this one in a build tree; an installed command has none.  Returns only with
  * ATTN_ERR_UNSUPPORTED: there is no such program. */
 attn_status foreign_run(const char *folder, const common_settings *settings, attn_error *error);
 

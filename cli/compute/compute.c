@@ -33,7 +33,7 @@ void computation_end(computation *c)
     attn_plan_destroy(c->plan);
 }
 
-/* Less work than this is done within a second on any CPU. */
+/* Flops that any CPU does within a second. */
 static const double short_work = 2e9;
 
 static int is_short(const computation *c, const progress *bar) { return c->description.flops < short_work && !bar->eager; }
@@ -41,7 +41,7 @@ static int is_short(const computation *c, const progress *bar) { return c->descr
 /* Slices of each batch entry: enough for a bar that moves, few enough that each keeps all threads busy. */
 enum { SLICES = 50, SLICE_ROWS = 512 };
 
-/* A slice is rows of queries: what sums over queries, or counts them from the first, runs as a whole. */
+/* A slice is rows of queries: problems with outputs that sum over queries, or count them from the first, run as a whole. */
 static int can_slice(const attn_problem *p, const attn_tensors *all)
 {
     for (int t = 0; t < TENSORS; t++)
@@ -69,8 +69,8 @@ static attn_status run_slices(const slicer *s, int64_t rows, int64_t first, int6
     return status;
 }
 
-attn_status compute_whole(const computation *c, const attn_problem *problem, const attn_tensors *tensors,
-                          const common_settings *common, const char *label, attn_error *error)
+attn_status compute_all(const computation *c, const attn_problem *problem, const attn_tensors *tensors,
+                        const common_settings *common, const char *label, attn_error *error)
 {
     progress bar;
     progress_begin(&bar, label, common->quiet);
@@ -81,7 +81,7 @@ attn_status compute_whole(const computation *c, const attn_problem *problem, con
     int64_t len_q = problem->shape.len_q, rows = (len_q / SLICES / SLICE_ROWS + 1) * SLICE_ROWS;
     if (rows > len_q) rows = len_q;
     int64_t even = len_q / rows * rows;
-    if (even < len_q) even -= rows; /* few queries would get a kernel of their own, and other bits than in the whole */
+    if (even < len_q) even -= rows; /* a short rest would get another kernel, and other bits than in the whole */
     attn_status status = run_slices(&s, rows, 0, even, common, &bar, error);
     if (status == ATTN_OK && even < len_q) status = run_slices(&s, len_q - even, even, len_q, common, &bar, error);
     progress_end(&bar);

@@ -40,7 +40,7 @@ static attn_tensors cut(const attn_problem *whole, const attn_tensors *all, cons
         for (int axis = 0; axis < 4; axis++) elements += start_of(at, d->axes[axis]) * stride[axis];
         slot->dtype = tensors_dtype(all, t);
         memcpy(slot->stride, stride, sizeof stride);
-        /* One element for all: the library would read "dense". */
+        /* One element for all: strides of 0 would mean "dense" to the library. */
         if (!stride[0] && !stride[1] && !stride[2] && !stride[3]) slot->stride[3] = ATTN_BROADCAST;
         if (slot->data == ATTN_LATER || slot->data == ATTN_EMPTY) continue;
         slot->data = (char *)slot->data + elements * (int64_t)attn_dtype_size(slot->dtype);
@@ -59,7 +59,7 @@ int slicer_can(const attn_problem *whole, const attn_tensors *all)
 
 void slicer_init(slicer *s, const attn_problem *whole, const attn_tensors *all) { *s = (slicer){*whole, *all}; }
 
-/* Lengths and offset are numbers of the slice. */
+/* Points the lengths and the offset to the numbers of the slice. */
 static void point(attn_tensors *part, const void *lengths_q, const void *lengths_kv, const void *offset)
 {
     part->lengths_q = attn_in(lengths_q);
@@ -88,11 +88,13 @@ void slicer_take(const slicer *s, int64_t b, int64_t first, int64_t rows, slice 
     const place at = {.batch = b, .query = first};
     const int64_t len_q = lengths_q ? lengths_q[b] : whole->shape.len_q;
     part->tensors = cut(whole, &s->all, &at);
-    part->lengths_q = len_q < 0 || len_q > whole->shape.len_q ? len_q : clamp(len_q - first, 0, rows); /* a bad one stays bad */
+    part->lengths_q =
+        len_q < 0 || len_q > whole->shape.len_q ? len_q : clamp(len_q - first, 0, rows); /* an invalid one stays invalid */
     part->lengths_kv = lengths_kv ? lengths_kv[b] : whole->shape.len_kv;
     part->offset = first;
     if (whole->mask.align == ATTN_ALIGN_BOTTOM_RIGHT) part->offset += part->lengths_kv - len_q;
-    if (offset) part->offset += clamp(offset[b], INT64_MIN / 4, INT64_MAX / 4); /* far is far */
+    if (offset)
+        part->offset += clamp(offset[b], INT64_MIN / 4, INT64_MAX / 4); /* no overflow; beyond all keys it makes no difference */
     point(&part->tensors, &part->lengths_q, &part->lengths_kv, &part->offset);
 }
 

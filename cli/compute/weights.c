@@ -13,7 +13,7 @@ attn_status weights_begin(weight_reader *reader, const attention_input *input, i
     *reader = (weight_reader){.rows = rows};
     attn_problem whole = input->problem;
     whole.outputs = (attn_outputs){0};
-    whole.dropout.probability = 0; /* weights are those before dropout */
+    whole.dropout.probability = 0; /* the weights are taken before dropout */
     attn_tensors all = input->tensors, tensors;
     for (int t = 0; t < TENSORS; t++)
         if (t != TENSOR(o) && tensors_writes(&all, whole.op, t)) *tensors_slot(&all, t) = (attn_output){0};

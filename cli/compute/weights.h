@@ -12,10 +12,10 @@ typedef struct weight_reader {
     slicer slicer;
     int64_t rows;
     computation computation;
-    double *wide; /* where the compute type is f64 */
+    double *wide; /* if the compute type is f64 */
 } weight_reader;
 
-/* `rows` queries at a time.  Ends in weights_end, also after a failure. */
+/* `rows` queries at a time.  Release with weights_end, also after a failure. */
 attn_status weights_begin(weight_reader *reader, const attention_input *input, int64_t rows, const common_settings *common,
                           attn_error *error);
 /* weights: [heads_q][rows][len_kv] of batch entry b for the queries first .. first+rows-1, as f32. */

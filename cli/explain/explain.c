@@ -16,7 +16,7 @@
 /* The words of problem strings, from their table. */
 static void print_words(void)
 {
-    printf("\nWords of a problem string, in any order, with a colon between them (needed: sq and d):\n");
+    printf("\nWords of a problem string, in any order, separated by colons (required: sq and d):\n");
     for (int w = 0; problem_word_at(w); w++) {
         const problem_word *word = problem_word_at(w);
         const char *argument = word->argument ? word->argument : "";
@@ -31,14 +31,16 @@ static const command_usage usage = {
     .synopsis = "PROBLEM [options]",
     .summary = "Prints which kernel, tiles, threads and memory a problem gets, and why.\n"
                "PROBLEM is a problem string, such as fwd:bf16:b2:hq32:hkv8:sq1024:d128:causal.\n",
-    .notes = "For each option of the problem a line says what it costs, and whether it is done inside\n"
-             "the fused walk over the tiles (all are, but for the gradient of a bias that broadcasts).\n",
+    .notes = "Each option of the problem has a line with its cost; `fused` tells whether all options are\n"
+             "done inside one walk over the tiles (all but the gradient of a bias that broadcasts).\n",
     .more = print_words,
+    .operands = {"problem"},
+    .example = "attn explain fwd:f32:hq8:sq1024:d64:causal",
 };
 
 static int64_t tiles(int64_t length, int64_t tile) { return tile > 0 ? (length + tile - 1) / tile : 0; }
 
-/* What is counted: the walk over tiles with the level 2 cache as fast memory, beside a matrix of all scores. */
+/* The costs of the walk over tiles, with the L2 cache as fast memory, and of a matrix of all scores. */
 static int costs_of(const attn_problem *problem, attn_dtype stored, const attn_plan_description *d, attn_cost *tiled,
                     attn_cost *matrix)
 {
@@ -85,27 +87,27 @@ static void json_options(cJSON *object, const option_cost *costs, int count)
         cJSON *item = json_item(list);
         json_text(item, "name", costs[k].name);
         json_text(item, "cost", costs[k].cost);
-        json_whole(item, "bytes", costs[k].bytes);
+        json_int(item, "bytes", costs[k].bytes);
         cJSON_AddBoolToObject(item, "fused", costs[k].fused);
     }
 }
 
 static void print_options(const option_cost *costs, int count)
 {
-    int apart = 0;
+    int separate = 0;
     for (int k = 0; k < count; k++) {
         printf("%-10s %-11s %s", k ? "" : "options", costs[k].name, costs[k].cost);
         if (costs[k].bytes >= 1024) printf(" (%.1f KiB)", (double)costs[k].bytes / 1024);
         else if (costs[k].bytes) printf(" (%" PRId64 " bytes)", costs[k].bytes);
         putchar('\n');
-        apart += !costs[k].fused;
+        separate += !costs[k].fused;
     }
-    printf("fused      %s\n", apart   ? "all but the gradient of the bias, which has a walk of its own"
-                              : count ? "all options are done inside one walk over the tiles"
-                                      : "one walk over the tiles");
+    printf("fused      %s\n", separate ? "all but the gradient of the bias, which has a walk of its own"
+                              : count  ? "all options are done inside one walk over the tiles"
+                                       : "one walk over the tiles");
 }
 
-/* A problem, and what was found out about it. */
+/* A problem, its plan and its costs. */
 typedef struct explanation {
     attn_problem problem;
     attn_tensors tensors;
@@ -124,16 +126,16 @@ static void print_json(const char *text, const explanation *x)
     json_text(object, "why", d->why);
     json_text(object, "compute", attn_dtype_name(d->compute));
     cJSON *tile = json_object(object, "tile");
-    json_whole(tile, "queries", d->tile_q);
-    json_whole(tile, "keys", d->block_kv);
+    json_int(tile, "queries", d->tile_q);
+    json_int(tile, "keys", d->block_kv);
     cJSON *blocks = json_object(object, "blocks");
-    json_whole(blocks, "queries", tiles(shape->len_q, d->tile_q));
-    json_whole(blocks, "keys", tiles(shape->len_kv, d->block_kv));
-    json_whole(object, "threads", d->threads);
-    json_whole(object, "workspace_bytes", (int64_t)d->workspace_bytes);
-    json_whole(object, "tiles_total", d->tiles_total);
-    json_whole(object, "tiles_visited", d->tiles_visited);
-    json_whole(object, "tiles_modified", d->tiles_modified);
+    json_int(blocks, "queries", tiles(shape->len_q, d->tile_q));
+    json_int(blocks, "keys", tiles(shape->len_kv, d->block_kv));
+    json_int(object, "threads", d->threads);
+    json_int(object, "workspace_bytes", (int64_t)d->workspace_bytes);
+    json_int(object, "tiles_total", d->tiles_total);
+    json_int(object, "tiles_visited", d->tiles_visited);
+    json_int(object, "tiles_modified", d->tiles_modified);
     json_number(object, "flops", d->flops);
     if (x->problem.op == ATTN_FORWARD) json_cost(object, &x->problem, x->tensors.q.dtype, d);
     json_options(object, x->costs, x->count);
@@ -174,10 +176,10 @@ static void json_linear(const char *text, const attn_linear_plan_description *d)
     json_text(object, "why", d->why);
     json_text(object, "compute", attn_dtype_name(d->compute));
     json_text(object, "form", forms[d->form]);
-    json_whole(object, "chunk", d->chunk);
-    json_whole(object, "features", d->dim_features);
-    json_whole(object, "threads", d->threads);
-    json_whole(object, "workspace_bytes", (int64_t)d->workspace_bytes);
+    json_int(object, "chunk", d->chunk);
+    json_int(object, "features", d->dim_features);
+    json_int(object, "threads", d->threads);
+    json_int(object, "workspace_bytes", (int64_t)d->workspace_bytes);
     json_number(object, "flops", d->flops);
     json_end(object);
 }
@@ -224,7 +226,6 @@ int attn_cmd_explain(int argc, char **argv)
     attn_error error;
     int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
     if (exit >= 0) return exit;
-    if (operands == argc) return command_fail_missing(usage.name, "problem", "attn explain fwd:f32:hq8:sq1024:d64:causal");
 
     const char *text = argv[operands];
     char canonical[512];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.c - what each option of a problem costs: a table, one row an option. */
+ * options.c - what each option of a problem costs: a table, one row per option. */
 #include "options.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "testing/problem/problem.h"
 #include "testing/problem/tensors.h"
 
-/* ---- which options there are, beside those that are tensors ---- */
+/* ---- which options a problem has, besides those that are tensors ---- */
 
 typedef int has_option(const attn_problem *p, const attn_tensors *all);
 
@@ -24,7 +24,7 @@ HAS(cosine, p->score.kind == ATTN_SCORE_COSINE)
 HAS(distance, p->score.kind == ATTN_SCORE_DISTANCE)
 HAS(additive, p->score.kind == ATTN_SCORE_ADDITIVE)
 HAS(softmax_one, p->score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE)
-HAS(alone, p->score.normaliser >= ATTN_NORMALISER_SIGMOID)
+HAS(elementwise, p->score.normaliser >= ATTN_NORMALISER_SIGMOID)
 HAS(scale, p->score.scale_kind == ATTN_SCALE_VALUE)
 HAS(temperature, p->score.temperature > 0 && (p->score.temperature < 1 || p->score.temperature > 1))
 HAS(softcap, p->score.softcap > 0)
@@ -39,9 +39,9 @@ HAS(uniform, p->mask.empty == ATTN_EMPTY_UNIFORM)
 HAS(dropout, p->dropout.probability > 0)
 HAS(lse, p->op == ATTN_FORWARD && all->lse.data)
 HAS(jvp, p->op == ATTN_JVP)
-HAS(second, p->op == ATTN_DOUBLE_BACKWARD)
+HAS(double_backward, p->op == ATTN_DOUBLE_BACKWARD)
 
-/* Scores that share an element of the bias are summed in a walk of their own (src/core/walk/backward/bias_gradient.c). */
+/* Scores that share an element of the bias are summed in a separate walk (src/core/walk/backward/bias_gradient.c). */
 static int bias_is_shared(const attn_problem *p, const attn_tensors *all)
 {
     int64_t shape[4], extent[4];
@@ -55,7 +55,7 @@ HAS(shared_dbias, all->grad_bias.data &&bias_is_shared(p, all))
 
 /* ---- the options ---- */
 
-/* Prepared queries, and keys unless a matrix is all of it; in backward their gradients too. */
+/* Bytes of prepared queries, and of prepared keys unless the score has a matrix; in backward of their gradients too. */
 static int64_t prepared_bytes(const attn_problem *p, const attn_tensors *all)
 {
     const attn_shape *s = &p->shape;
@@ -69,7 +69,7 @@ static const char skipped[] = "tiles without a visible key are skipped, those at
 
 static const struct {
     const char *name;
-    has_option *used; /* NULL: where the first of its tensors is there */
+    has_option *used; /* NULL: the option is there if its first tensor is */
     const char *cost;
     const char *tensors[2]; /* that it reads or writes */
     int prepares, fused;
@@ -77,7 +77,7 @@ static const struct {
     {"score=general", has_general, "queries are multiplied by w once, in memory of their size; keys as they are", {0}, 1, 1},
     {"score=metric", has_metric, "queries are multiplied by w and by its transpose once; the metric is never formed", {0}, 1, 1},
     {"score=cosine", has_cosine, "queries and keys are normalised once, in memory of their size", {0}, 1, 1},
-    {"score=distance", has_distance, "two channels more, in queries and keys that are prepared once", {0}, 1, 1},
+    {"score=distance", has_distance, "two more channels, in queries and keys that are prepared once", {0}, 1, 1},
     {"score=additive",
      has_additive,
      "a sum and half a division for each score and hidden unit; exponentials once for each tile",
@@ -85,7 +85,7 @@ static const struct {
      0,
      1},
     {"normaliser", has_softmax_one, "one exponential a query", {0}, 0, 1},
-    {"normaliser", has_alone, "less than a softmax: no maxima, no rescaling", {0}, 0, 1},
+    {"normaliser", has_elementwise, "less than a softmax: no maxima, no rescaling", {0}, 0, 1},
     {"scale", has_scale, "nothing: it is multiplied into the queries of a tile", {0}, 0, 1},
     {"scale=heads", NULL, "nothing: it is multiplied into the queries of a tile", {"scale"}, 0, 1},
     {"temperature", has_temperature, "nothing: it is part of the scale", {0}, 0, 1},
@@ -112,14 +112,14 @@ static const struct {
      0,
      1},
     {"mask", NULL, "one pass over each tile: a byte a score, read once for each walk over the tiles", {"mask"}, 0, 1},
-    {"block", NULL, "tiles that it drops are skipped, tiles that it cuts have one pass, the others nothing", {"block_mask"}, 0, 1},
+    {"block", NULL, "tiles that it drops are skipped, tiles that it cuts take one pass, the others nothing", {"block_mask"}, 0, 1},
     {"sink", NULL, "one exponential a query", {"sink"}, 0, 1},
     {"empty", has_uniform, "nothing but for queries that see no key, which read all values", {0}, 0, 1},
     {"dropout", has_dropout, "Philox4x32, 10 rounds for 4 scores, drawn again in each later pass; nothing is stored", {0}, 0, 1},
     {"lse", has_lse, "one logarithm a query", {"lse"}, 0, 1},
-    {"weights", NULL, "scores a second time, behind each tile of queries; queries x keys numbers are written", {"weights"}, 0, 1},
+    {"weights", NULL, "scores a second time, after each tile of queries; queries x keys numbers are written", {"weights"}, 0, 1},
     {"jvp", has_jvp, "three more products of width d or dv a score, in one walk; nothing of size queries x keys", {0}, 0, 1},
-    {"bwd2", has_second, "two walks, with a few numbers a query between them; nothing of size queries x keys", {0}, 0, 1},
+    {"bwd2", has_double_backward, "two walks, with a few numbers a query between them; nothing of size queries x keys", {0}, 0, 1},
     {"dlse", NULL, "one addition a query", {"grad_lse"}, 0, 1},
     {"dscale", NULL, "one product a query and channel", {"grad_scale"}, 0, 1},
     {"dslopes", NULL, "one product a score", {"grad_alibi_slopes"}, 0, 1},
@@ -135,7 +135,7 @@ static const struct {
      0},
 };
 
-/* What is laid out of a tensor; of packed ones, as if all sequences were of the greatest length. */
+/* The bytes of a tensor; of a packed one, as if all sequences had the greatest length. */
 static int64_t bytes_of(const char *name, const attn_problem *p, const attn_tensors *all, const attn_plan *plan)
 {
     attn_tensor_plan tensor = {.struct_size = sizeof tensor};

@@ -11,7 +11,7 @@ typedef struct option_cost {
     const char *name;
     const char *cost; /* a phrase */
     int fused;        /* 1: done inside the walk over the tiles, in the cache; 0: a walk of its own */
-    int64_t bytes;    /* of memory that the option reads or writes beside q, k, v and o */
+    int64_t bytes;    /* of memory that the option reads or writes besides q, k, v and o */
 } option_cost;
 
 enum { MOST_COSTS = 40 };

@@ -36,19 +36,20 @@ static void largest_of(const attn_archive_tensor *a, const attn_archive_tensor *
     }
 }
 
-attn_status differences_find(const attn_archive *ours, const attn_archive *theirs, difference *list, int *count, attn_error *error)
+attn_status differences_find(const attn_archive *archive, const attn_archive *reference, difference *list, int *count,
+                             attn_error *error)
 {
     *count = 0;
-    for (int64_t i = 0; i < attn_archive_count(ours); i++) {
-        char here[SHAPE_TEXT], there[SHAPE_TEXT];
-        const attn_archive_tensor *a = attn_archive_at(ours, i), *b = attn_archive_find(theirs, a->name);
+    for (int64_t i = 0; i < attn_archive_count(archive); i++) {
+        char archive_shape[SHAPE_TEXT], reference_shape[SHAPE_TEXT];
+        const attn_archive_tensor *a = attn_archive_at(archive, i), *b = attn_archive_find(reference, a->name);
         if (!b) continue;
         if (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) != 0)
             return failure(error, ATTN_ERR_SHAPE, "tensor '%s' to compare with has the shape %.60s, and the result %.60s", a->name,
-                           shape_text(there, b->rank, b->shape), shape_text(here, a->rank, a->shape));
+                           shape_text(reference_shape, b->rank, b->shape), shape_text(archive_shape, a->rank, a->shape));
         largest_of(a, b, &list[(*count)++]);
     }
     if (*count == 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "there is no tensor o (or lse or weights, where asked for) to compare with");
+        return failure(error, ATTN_ERR_ARGUMENT, "there is no tensor o (or lse or weights, if requested) to compare with");
     return ATTN_OK;
 }

@@ -22,7 +22,7 @@ const attn_archive_tensor *input_named(const attn_archive *file, const char *con
     return t || is_among(ignored, slot) ? t : attn_archive_find(file, slot);
 }
 
-/* A tensor that a flag gives another role is not taken for the role of its name: --bias=mask adds the mask. */
+/* A tensor that a flag gives another role does not also play the role of its name: --bias=mask adds the mask. */
 static int is_chosen(const input_settings *settings, const char *name)
 {
     for (int r = 0; r < ROLES; r++)
@@ -66,7 +66,7 @@ static attn_status no_default_tensor(const attention_input *input, int r, attn_e
         return failure(error, ATTN_ERR_ARGUMENT, "no input file for '%s'; give one, or --%s=FILE.npy", role_name(r), role_flag(r));
     char names[100];
     input_list(input->file, names, sizeof names);
-    return failure(error, ATTN_ERR_ARGUMENT, "%.80s: no tensor '%s'; --%s=NAME chooses another (there are: %s)", input->path,
+    return failure(error, ATTN_ERR_ARGUMENT, "%.80s: no tensor '%s'; --%s=NAME chooses another (available: %s)", input->path,
                    role_name(r), role_flag(r), names);
 }
 
@@ -86,7 +86,7 @@ static attn_status find_chosen(attention_input *input, int r, const char *name, 
     return input->used[r].tensor ? ATTN_OK : no_such_tensor(input, name, error);
 }
 
-/* By a name that no flag gives another role. */
+/* The tensor with one of the names of role r, unless a flag gives it another role. */
 static const attn_archive_tensor *find_named(const attention_input *input, const input_settings *settings, int r)
 {
     const char *name = role_name(r), *slot = r < TENSORS ? tensors_about(r)->name : name;
@@ -107,8 +107,8 @@ attn_status input_find(attention_input *input, const char *path, const input_set
         const int gradient = r == TENSOR(grad_o) || r == TENSOR(grad_lse);
         if (!role_flag(r)) continue;
         if ((r == TENSOR(v) || r == TENSOR(relative_values)) && !value) continue;
-        if (r == TENSOR(offset_q) && settings->spec.offset_kind == SPEC_OFFSET_VALUE && !name) continue; /* --offset=N is said */
-        if (r == TENSOR(scale) && settings->spec.has_scale && !name) continue;                           /* --scale=X is said */
+        if (r == TENSOR(offset_q) && settings->spec.offset_kind == SPEC_OFFSET_VALUE && !name) continue; /* --offset=N is given */
+        if (r == TENSOR(scale) && settings->spec.has_scale && !name) continue;                           /* --scale=X is given */
         if (r == TENSOR(score_matrix) && !has_w && !name) continue;
         if (r == TENSOR(score_matrix) && !has_w)
             return failure(error, ATTN_ERR_ARGUMENT, "--w is for --score=general, metric and additive: it names their weights");
@@ -128,8 +128,8 @@ attn_status input_find(attention_input *input, const char *path, const input_set
 
 attn_status input_check_output(const attention_input *input, const char *output, attn_error *error)
 {
-    attn_status status = input->file ? file_check_apart(output, input->path, error) : ATTN_OK;
+    attn_status status = input->file ? file_check_distinct(output, input->path, error) : ATTN_OK;
     for (int r = 0; r < ROLES && status == ATTN_OK; r++)
-        if (input->used[r].tensor) status = file_check_apart(output, input->used[r].path, error);
+        if (input->used[r].tensor) status = file_check_distinct(output, input->used[r].path, error);
     return status;
 }

@@ -6,14 +6,14 @@
 
 #include "input.h"
 
-/* The tensor of a file by its name in files or by that of its slot, the first before the second; those that are `ignored` (ended by
- * NULL) are not there.  NULL: neither is. */
+/* The tensor of a file by its name in files, else by that of its slot; names in `ignored` (NULL-terminated) are skipped.  NULL if
+ * there is none. */
 const attn_archive_tensor *input_named(const attn_archive *file, const char *const *ignored, const char *name, const char *slot);
 
-/* The names of a file's tensors, "a, b, c", cut where the text is full. */
+/* The names of a file's tensors, "a, b, c", cut to `size`. */
 void input_list(const attn_archive *file, char *text, size_t size);
 
-/* Opens the files and fills input->path, file, used and single; rejects what is missing or what this version cannot use. */
+/* Opens the files and fills input->path, file, used and single; rejects missing tensors and those that this version cannot use. */
 attn_status input_find(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
 
 #endif

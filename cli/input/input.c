@@ -36,14 +36,14 @@ static attn_status check_rank(const input_tensor *t, attn_error *error)
                    t->tensor->name, shape_text(shape, t->tensor->rank, t->tensor->shape));
 }
 
-/* Everything before [head, token, channel] is the same in q, k and v. */
+/* All axes before [head, token, channel] must be the same in q, k and v. */
 static attn_status check_leading(const input_tensor *t, const input_tensor *q, attn_error *error)
 {
     if (t->tensor->rank != q->tensor->rank)
-        return input_misfit(t, q, error, "ranks %" PRId64 " and %" PRId64, t->tensor->rank, q->tensor->rank);
+        return input_mismatch(t, q, error, "ranks %" PRId64 " and %" PRId64, t->tensor->rank, q->tensor->rank);
     for (int k = 0; k < t->tensor->rank - 3; k++)
         if (t->tensor->shape[k] != q->tensor->shape[k])
-            return input_misfit(t, q, error, "batches of %" PRId64 " and %" PRId64, t->tensor->shape[k], q->tensor->shape[k]);
+            return input_mismatch(t, q, error, "batches of %" PRId64 " and %" PRId64, t->tensor->shape[k], q->tensor->shape[k]);
     return ATTN_OK;
 }
 
@@ -60,20 +60,20 @@ static attn_status read_shape(attention_input *input, attn_error *error)
     const sizes sq = sizes_of(q->tensor, input->spec.order), sk = sizes_of(k->tensor, input->spec.order);
     const sizes sv = v->tensor ? sizes_of(v->tensor, input->spec.order) : (sizes){sk.heads, sk.tokens, 0};
     if (sq.channels != sk.channels && problem_score_kind(&input->spec) != ATTN_SCORE_GENERAL)
-        return input_misfit(k, q, error, "widths of %" PRId64 " and %" PRId64 "; --score=general takes both", sk.channels,
-                            sq.channels);
+        return input_mismatch(k, q, error, "widths of %" PRId64 " and %" PRId64 "; --score=general takes both", sk.channels,
+                              sq.channels);
     if (sk.heads ? sq.heads % sk.heads : sq.heads)
-        return input_misfit(k, q, error, "heads_q (%" PRId64 ") is not a multiple of heads_kv (%" PRId64 ")", sq.heads, sk.heads);
+        return input_mismatch(k, q, error, "heads_q (%" PRId64 ") is not a multiple of heads_kv (%" PRId64 ")", sq.heads, sk.heads);
     if (v->tensor && sv.heads != sk.heads)
-        return input_misfit(v, k, error, "%" PRId64 " and %" PRId64 " heads", sv.heads, sk.heads);
+        return input_mismatch(v, k, error, "%" PRId64 " and %" PRId64 " heads", sv.heads, sk.heads);
     if (v->tensor && sv.tokens != sk.tokens)
-        return input_misfit(v, k, error, "%" PRId64 " and %" PRId64 " tokens", sv.tokens, sk.tokens);
+        return input_mismatch(v, k, error, "%" PRId64 " and %" PRId64 " tokens", sv.tokens, sk.tokens);
 
     int64_t batch = 1;
     input->leading = q->tensor->rank > 3 ? q->tensor->rank - 3 : 0;
     for (int a = 0; a < input->leading; a++) {
         input->lead[a] = q->tensor->shape[a];
-        batch *= input->lead[a]; /* a factor of a product that libattn_io has checked, or 0 behind a zero */
+        batch *= input->lead[a]; /* a factor of a product that libattn_io has checked, or 0 after a zero */
     }
     input->total_q = sq.tokens;
     input->total_kv = sk.tokens;
@@ -91,7 +91,7 @@ static attn_status read_types(attention_input *input, int has_dtype, attn_error 
     for (int r = TENSOR(q); r <= TENSOR(v); r++) {
         const input_tensor *t = &input->used[r];
         if (!t->tensor) continue;
-        attn_status status = r == TENSOR(q) ? input_check_float(t, error) : input_check_whole(input, r, error);
+        attn_status status = r == TENSOR(q) ? input_check_float(t, error) : input_check_int8(input, r, error);
         if (status != ATTN_OK) return status;
         if (t->tensor->dtype == ATTN_I8 && q->tensor->dtype != ATTN_F64) continue;
         if (!has_dtype && (t->tensor->dtype == ATTN_F64) != (q->tensor->dtype == ATTN_F64))
@@ -108,19 +108,19 @@ static attn_status read_types(attention_input *input, int has_dtype, attn_error 
 
 static void set_data(attention_input *input, int has_dtype)
 {
-    input_give_as(input, TENSOR(q), has_dtype ? problem_dtype(&input->spec) : input->used[TENSOR(q)].tensor->dtype);
+    input_set_as(input, TENSOR(q), has_dtype ? problem_dtype(&input->spec) : input->used[TENSOR(q)].tensor->dtype);
     input_rows(input, TENSOR(k), has_dtype);
     if (input->used[TENSOR(v)].tensor) input_rows(input, TENSOR(v), has_dtype);
-    else input_give(input, TENSOR(v), NULL, problem_dtype(&input->spec)); /* values of no width */
+    else input_set(input, TENSOR(v), NULL, problem_dtype(&input->spec)); /* values of width 0 */
 }
 
-/* What the words ask for, with the data and the types of what was read.  Inputs that the words have and nobody gave (tangents) are
- * not there; nor is the output of values of no width. */
+/* Builds the problem of the options, with the data and types that were read.  Inputs of the operation that were not given
+ * (tangents) stay absent; the output of values of width 0 is empty. */
 static attn_status build(attention_input *input, attn_error *error)
 {
     const attn_tensors given = input->tensors;
     problem_spec plain = input->spec;
-    plain.rope = 0; /* rotated queries and keys are what the problem has */
+    plain.rope = 0; /* the queries and keys of the problem are already rotated */
     attn_status status = problem_build(&plain, &input->problem, &input->tensors, error);
     for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
         const attn_output *from = tensors_at(&given, t);
@@ -135,7 +135,7 @@ static attn_status build(attention_input *input, attn_error *error)
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- loading ---- */
 
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)
 {
@@ -149,19 +149,19 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     if (status == ATTN_OK) status = input_read_heads(input, error);
     if (status == ATTN_OK) status = input_read_terms(input, error);
     if (status == ATTN_OK) status = input_read_gradients(input, error);
-    if (status == ATTN_OK && input->spec.packed && value == INPUT_NO_VALUE) status = input_set_apart(input, error);
+    if (status == ATTN_OK && input->spec.packed && value == INPUT_NO_VALUE) status = input_set_unpacked(input, error);
     if (status != ATTN_OK) return status;
     set_data(input, settings->has_dtype);
     status = build(input, error);
     if (status == ATTN_OK) status = problem_check(&input->spec, error);
     if (status != ATTN_OK) return failure_about(error, input->path);
-    if (input->begins_q) input_lay_apart(input);
+    if (input->begins_q) input_unpack(input);
     input->call.dropout_seed = input->spec.seed;
     input->tensors.call = &input->call;
     if (input->spec.packed) input_lay_packed(input);
     status = input_rotate(input, settings, error);
     if (status != ATTN_OK) return status;
-    input_lay_whole(input);
+    input_lay_int8(input);
     if (input->spec.block && value == INPUT_NO_VALUE) input_block_rows(input);
     return ATTN_OK;
 }

@@ -5,8 +5,8 @@
  * Rank 2 is [token, channel], 3 [head, token, channel], 4 [batch, head, token, channel] (or with --layout=bshd token before head);
  * axes before these count as batch too: they are folded into one.  Messages name the file, the tensor and both shapes.
  */
-#ifndef ATTN_CLI_INPUT_H
-#define ATTN_CLI_INPUT_H
+#ifndef ATTN_CLI_INPUT_INPUT_H
+#define ATTN_CLI_INPUT_INPUT_H
 
 #include "attn/attn.h"
 #include "attn/io.h"
@@ -15,22 +15,22 @@
 /* One tensor that is used. */
 typedef struct input_tensor {
     const char *path;                  /* of the file that it is in */
-    const attn_archive_tensor *tensor; /* as it is there; NULL: the role is not used */
+    const attn_archive_tensor *tensor; /* as the file has it; NULL: the role is not used */
 } input_tensor;
 
 typedef struct attention_input {
     const char *path;   /* for messages: the input file, or that of the queries */
-    attn_archive *file; /* the input file; NULL where every tensor is a .npy file of its own */
+    attn_archive *file; /* the input file; NULL if every tensor is a .npy file of its own */
     input_tensor used[ROLES];
-    problem_spec spec; /* as the tensors and flags say */
+    problem_spec spec; /* from the tensors and flags */
     attn_problem problem;
-    attn_tensors tensors;                      /* inputs; outputs that there are to be are ATTN_LATER */
-    attn_call call;                            /* that tensors point to */
-    int64_t total_q, total_kv;                 /* tokens of the tensors, which hold all packed sequences one behind the other */
-    const int64_t *begins_q, *begins_kv;       /* where packed sequences began that are batch entries now; NULL: there are none */
+    attn_tensors tensors;                      /* inputs; requested outputs are ATTN_LATER */
+    attn_call call;                            /* tensors.call points to it */
+    int64_t total_q, total_kv;                 /* tokens of the tensors, which hold all packed sequences one after the other */
+    const int64_t *begins_q, *begins_kv;       /* where packed sequences began that are now batch entries; NULL: none */
     attn_rope rope;                            /* of --rope: q and k are rotated copies */
-    const int64_t *positions_q, *positions_kv; /* where tokens stand, then */
-    int keep_one;                              /* axes of size 1 of dropout_keep, as of spec.mask_one */
+    const int64_t *positions_q, *positions_kv; /* of the tokens, with --rope */
+    int keep_one;                              /* axes of size 1 of dropout_keep, like spec.mask_one */
     int leading; /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
     int64_t lead[ATTN_MAX_RANK];
 
@@ -42,14 +42,14 @@ typedef struct attention_input {
 enum { INPUT_NO_VALUE = 0, INPUT_VALUE = 1 };
 
 /*
- * Reads path (may be NULL, where --query and the others name .npy files) and makes input->problem.  value INPUT_NO_VALUE leaves v
- * out, with dim_v 0, and makes packed sequences batch entries: for what needs the weights only.  Ends in input_free, also after a
- * failure.
+ * Reads path (NULL if --query and the others name .npy files) and builds input->problem.  With value INPUT_NO_VALUE, v is left out,
+ * with dim_v 0, and packed sequences become batch entries: for commands that need only the weights.  Release with input_free, also
+ * after a failure.
  */
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error);
 void input_free(attention_input *input);
 
-/* A file that is written is none of those that the tensors are from; NULL is none. */
+/* ATTN_ERR_ARGUMENT if `output` (may be NULL) is a file that a tensor was read from. */
 attn_status input_check_output(const attention_input *input, const char *output, attn_error *error);
 
 /* With --rope: the gradients of q and k from those of their rotated copies, in place. */
@@ -63,11 +63,11 @@ enum { SHAPE_TEXT = 200 };
 const char *shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape);
 
 /* The shape in a file of tensor t, which the library has as `size` [batch, head, token, channel]: that of q with another width, or
- * what leads and [head, token], with a last axis where the table has one.  Packed: [head, token, ...] of all sequences.  Returns
+ * the leading axes and [head, token], with a last axis if the table has one.  Packed: [head, token, ...] of all sequences.  Returns
  * the rank. */
 int input_file_shape(const attention_input *input, int t, const int64_t size[4], int64_t shape[ATTN_MAX_RANK]);
 
-/* Strides of packed tensors in memory as files have them, for all tensors that are there. */
+/* Sets the strides of all packed tensors that are there to their layout in files. */
 void input_lay_packed(attention_input *input);
 
 /* Which entry of an array of this shape, whose axes may have size 1, belongs to batch entry b. */

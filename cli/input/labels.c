@@ -31,11 +31,11 @@ static attn_status read_lines(labels *l, const char *path, attn_error *error)
     FILE *file = fopen(path, "r");
     if (!file) return failure(error, ATTN_ERR_IO, "%.150s: %s", path, strerror(errno));
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     ssize_t length;
     l->lists = 1;
     l->list = need_memory(1, sizeof *l->list);
-    while ((length = getline(&line, &room, file)) >= 0) {
+    while ((length = getline(&line, &capacity, file)) >= 0) {
         while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) length--;
         add_word(&l->list[0], line, (size_t)length);
     }
@@ -72,7 +72,7 @@ static attn_status read_metadata_tokens(labels *l, const attention_input *input,
                           input->path);
 }
 
-/* The tokens of all packed sequences, one behind the other, as a list for each. */
+/* Splits the tokens of all packed sequences, one after the other, into a list for each. */
 static void split_list(labels *l, const attention_input *input)
 {
     token_list all = l->list[0];
@@ -197,7 +197,7 @@ static const char *word_at(const labels *l, int64_t entry, int64_t position)
 
 static int64_t count_of(const labels *l, int64_t entry) { return l->lists ? l->list[l->lists > 1 ? entry : 0].count : 0; }
 
-/* Queries and keys are tokens of the same text. */
+/* 1 if queries and keys are tokens of the same text. */
 static int one_text(const attention_input *input)
 {
     const attn_problem *p = &input->problem;
@@ -242,7 +242,7 @@ int label_is_special(const char *label)
 
 static attn_status unknown_number(const char *option, int64_t number, const int64_t *known, int64_t count, attn_error *error)
 {
-    if (count == 0) return failure(error, ATTN_ERR_ARGUMENT, "--%s: there is none", option);
+    if (count == 0) return failure(error, ATTN_ERR_ARGUMENT, "--%s: nothing to choose from", option);
     return failure(error, ATTN_ERR_ARGUMENT, "--%s: there is no %" PRId64 ", only %" PRId64 " to %" PRId64, option, number,
                    known ? known[0] : 0, known ? known[count - 1] : count - 1);
 }
@@ -257,9 +257,9 @@ static int64_t index_of(const int64_t *known, int64_t count, int64_t number)
 attn_status labels_choose(const char *option, const char *text, const int64_t *known, int64_t count, int64_t **chosen,
                           int64_t *chosen_count, attn_error *error)
 {
-    char *wanted = need_memory(count, 1);
+    char *selected = need_memory(count, 1);
     attn_status status = ATTN_OK;
-    if (!text) memset(wanted, 1, (size_t)count);
+    if (!text) memset(selected, 1, (size_t)count);
     for (const char *at = text; at && status == ATTN_OK;) {
         char *end;
         errno = 0;
@@ -276,14 +276,14 @@ attn_status labels_choose(const char *option, const char *text, const int64_t *k
         for (int64_t number = first; number <= last && status == ATTN_OK; number++) {
             int64_t k = index_of(known, count, number);
             if (k < 0) status = unknown_number(option, number, known, count, error);
-            else wanted[k] = 1;
+            else selected[k] = 1;
         }
         at = *end ? end + 1 : NULL;
     }
     *chosen = need_memory(count, sizeof **chosen);
     *chosen_count = 0;
     for (int64_t k = 0; k < count; k++)
-        if (wanted[k]) (*chosen)[(*chosen_count)++] = k;
-    free(wanted);
+        if (selected[k]) (*chosen)[(*chosen_count)++] = k;
+    free(selected);
     return status;
 }

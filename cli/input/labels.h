@@ -20,7 +20,7 @@ typedef struct labels {
     int64_t layers, entries;
     int64_t inner;         /* batch entries between two layers */
     int has_layers;        /* 1: an axis is the layer */
-    int64_t *layer_number; /* as the metadata's `layers` or `layer` says; 0, 1, ... otherwise */
+    int64_t *layer_number; /* from the metadata's `layers` or `layer`; otherwise 0, 1, ... */
     int64_t lists;         /* 0: no tokens; 1: the same for all entries; else one for each entry */
     token_list *list;
 } labels;
@@ -29,11 +29,11 @@ typedef struct labels {
 attn_status labels_read(labels *l, const attention_input *input, const char *tokens_path, attn_error *error);
 void labels_free(labels *l);
 
-/* The batch entry of the problem that is this layer of this entry. */
+/* The batch entry of the problem for this layer of this entry. */
 int64_t labels_batch(const labels *l, int64_t layer, int64_t entry);
 
-/* The token at query i or key j; NULL where there is none.  With unequal lengths tokens are those of the keys and queries stand
- * where causal and window put them; where nothing says where they stand, tokens belong to the side that has as many. */
+/* The token of query i or key j; NULL if there is none.  If the lengths differ, the tokens are those of the keys, and queries have
+ * the positions of causal masks and windows; without these, the tokens belong to the side that has as many. */
 const char *labels_query(const labels *l, const attention_input *input, int64_t entry, int64_t i);
 const char *labels_key(const labels *l, const attention_input *input, int64_t entry, int64_t j);
 
@@ -44,8 +44,8 @@ const char *label_or_number(const char *label, int64_t number, char text[LABEL_N
 /* 1 for [CLS], <s>, <|endoftext|> and the like, and for tokens that are only punctuation. */
 int label_is_special(const char *label);
 
-/* Numbers from a list such as "0,3-5" of which `known` has `count` (NULL: 0 .. count-1): *chosen has their indices, in memory from
- * need_memory, in the order of known.  text NULL is all of them. */
+/* Parses a list such as "0,3-5" of numbers in `known`, which has `count` of them (NULL: 0 .. count-1): *chosen gets their indices,
+ * in memory from need_memory, in the order of known.  text NULL selects all. */
 attn_status labels_choose(const char *option, const char *text, const int64_t *known, int64_t count, int64_t **chosen,
                           int64_t *chosen_count, attn_error *error);
 

@@ -16,10 +16,10 @@ static int fits_leading(const attention_input *input, int rank, const int64_t *s
 {
     *full = 1;
     for (int back = 1; back <= rank || back <= input->leading; back++) {
-        int64_t want = back <= input->leading ? input->lead[input->leading - back] : 1;
+        int64_t required = back <= input->leading ? input->lead[input->leading - back] : 1;
         int64_t have = back <= rank ? shape[rank - back] : 1;
-        if (have != want && have != 1) return 0;
-        *full &= have == want;
+        if (have != required && have != 1) return 0;
+        *full &= have == required;
     }
     return 1;
 }
@@ -28,9 +28,9 @@ int64_t input_entry_of(const attention_input *input, int rank, const int64_t *sh
 {
     int64_t entry = 0, step = 1;
     for (int back = 1; back <= input->leading && back <= rank; back++) {
-        int64_t want = input->lead[input->leading - back], have = shape[rank - back];
-        if (have != 1) entry += b % want * step;
-        b /= want;
+        int64_t required = input->lead[input->leading - back], have = shape[rank - back];
+        if (have != 1) entry += b % required * step;
+        b /= required;
         step *= have;
     }
     return entry;
@@ -38,39 +38,40 @@ int64_t input_entry_of(const attention_input *input, int rank, const int64_t *sh
 
 /* ---- mask and bias ---- */
 
-/* Fills the axes of size 1 and the pointer; copies where some leading axes broadcast and others do not, for which strides have no
- * word. */
-static attn_status read_pairs(attention_input *input, int r, const int64_t want[4], const char *axes, int *one, attn_error *error)
+/* Sets the axes of size 1 and the pointer; copies if some leading axes broadcast and others do not, which strides cannot express.
+ */
+static attn_status read_pairs(attention_input *input, int r, const int64_t required[4], const char *axes, int *one,
+                              attn_error *error)
 {
     const input_tensor *used = &input->used[r];
     const attn_archive_tensor *t = used->tensor;
     const attn_shape *s = &input->spec.shape;
     int64_t have[4] = {1, 1, 1, 1};
-    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    char actual_text[SHAPE_TEXT], expected_text[SHAPE_TEXT];
     int fits = t->rank >= 2, full = 1, leading = t->rank > 3 ? t->rank - 3 : 0;
     for (int axis = 1; fits && axis < 4; axis++) {
         if (axis >= 4 - t->rank) have[axis] = t->shape[t->rank - 4 + axis];
-        if (have[axis] != want[axis] && have[axis] != 1) fits = 0;
+        if (have[axis] != required[axis] && have[axis] != 1) fits = 0;
     }
     if (!fits || !fits_leading(input, leading, t->shape, &full))
         return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.50s does not broadcast to %.50s %s", used->path, t->name,
-                       shape_text(mine, t->rank, t->shape), shape_text(theirs, 4, want), axes);
+                       shape_text(actual_text, t->rank, t->shape), shape_text(expected_text, 4, required), axes);
 
     int64_t entries = 1;
     for (int a = 0; a < leading; a++) entries *= t->shape[a];
     have[0] = full ? s->batch : entries == 1 ? 1 : s->batch;
-    input_give(input, r, t->data, t->dtype);
+    input_set(input, r, t->data, t->dtype);
     if (!full && entries != 1) {
         size_t slice = s->batch && entries ? t->bytes / (size_t)entries : 0;
-        char *copy = input_own(input, s->batch, slice ? slice : 1);
+        char *copy = input_alloc(input, s->batch, slice ? slice : 1);
         for (int64_t b = 0; b < s->batch && slice; b++)
             memcpy(copy + (size_t)b * slice, (const char *)t->data + (size_t)input_entry_of(input, leading, t->shape, b) * slice,
                    slice);
-        input_give(input, r, copy, t->dtype);
+        input_set(input, r, copy, t->dtype);
     }
     *one = 0;
     for (int axis = 0; axis < 4; axis++)
-        if (have[axis] == 1 && want[axis] != 1) *one |= 1 << axis;
+        if (have[axis] == 1 && required[axis] != 1) *one |= 1 << axis;
     return ATTN_OK;
 }
 
@@ -102,15 +103,15 @@ static attn_status read_blocks(attention_input *input, attn_error *error)
     if (!blocks->tensor) return ATTN_OK;
     if (!input->spec.block)
         return failure(error, ATTN_ERR_ARGUMENT,
-                       "%.80s: tensor '%.30s': --block=Q,K says how many queries and keys each entry is for; --ignore=%.30s leaves "
+                       "%.80s: tensor '%.30s': --block=Q,K gives the queries and keys of each entry; --ignore=%.30s leaves "
                        "it out",
                        blocks->path, blocks->tensor->name, blocks->tensor->name);
-    const int64_t want[4] = {s->batch, s->heads_q, problem_blocks(s->len_q, input->spec.block_q),
-                             problem_blocks(s->len_kv, input->spec.block_kv)};
+    const int64_t required[4] = {s->batch, s->heads_q, problem_blocks(s->len_q, input->spec.block_q),
+                                 problem_blocks(s->len_kv, input->spec.block_kv)};
     attn_status status = check_keep(blocks, error);
     if (status == ATTN_OK)
         status =
-            read_pairs(input, TENSOR(block_mask), want, "(batch, head, query block, key block)", &input->spec.block_one, error);
+            read_pairs(input, TENSOR(block_mask), required, "(batch, head, query block, key block)", &input->spec.block_one, error);
     input->spec.block_drop = dropped_share(blocks->tensor);
     return status;
 }
@@ -125,7 +126,7 @@ void input_block_rows(attention_input *input)
     tensors_shape(p, &input->tensors, TENSOR(block_mask), shape);
     const int64_t block_q = p->mask.block_q, len_q = p->shape.len_q, count = extent[0] * extent[1] * len_q * shape[3];
     const unsigned char *from = blocks->data;
-    unsigned char *rows = input_own(input, count > 0 ? count : 1, 1), *to = rows;
+    unsigned char *rows = input_alloc(input, count > 0 ? count : 1, 1), *to = rows;
     for (int64_t b = 0; b < extent[0]; b++)
         for (int64_t h = 0; h < extent[1]; h++)
             for (int64_t i = 0; i < len_q; i++)
@@ -133,7 +134,7 @@ void input_block_rows(attention_input *input)
                     *to++ = from[b * stride[0] + h * stride[1] + i / block_q * stride[2] + j * stride[3]];
     p->mask.block_q = 1;
     shape[2] = len_q;
-    input_give(input, TENSOR(block_mask), rows, blocks->dtype);
+    input_set(input, TENSOR(block_mask), rows, blocks->dtype);
     (void)tensors_lay(tensors_slot(&input->tensors, TENSOR(block_mask)), shape, (const int[4]){0, 1, 2, 3},
                       (extent[0] == 1) | (extent[1] == 1) << 1);
 }
@@ -142,25 +143,25 @@ attn_status input_read_masks(attention_input *input, attn_error *error)
 {
     const input_tensor *mask = &input->used[TENSOR(mask)], *bias = &input->used[TENSOR(bias)];
     const attn_shape *s = &input->spec.shape;
-    const int64_t want[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
+    const int64_t required[4] = {s->batch, s->heads_q, s->len_q, s->len_kv};
     attn_status status = read_blocks(input, error);
     if (mask->tensor && status == ATTN_OK) {
         status = check_keep(mask, error);
-        if (status == ATTN_OK) status = read_pairs(input, TENSOR(mask), want, pair_axes, &input->spec.mask_one, error);
+        if (status == ATTN_OK) status = read_pairs(input, TENSOR(mask), required, pair_axes, &input->spec.mask_one, error);
         input->spec.mask = 1;
         input->spec.mask_drop = dropped_share(mask->tensor);
     }
     if (bias->tensor && status == ATTN_OK) {
         status = input_check_float(bias, error);
-        if (status == ATTN_OK) status = read_pairs(input, TENSOR(bias), want, pair_axes, &input->spec.bias_one, error);
+        if (status == ATTN_OK) status = read_pairs(input, TENSOR(bias), required, pair_axes, &input->spec.bias_one, error);
         input->spec.bias = 1;
     }
     const input_tensor *keep = &input->used[TENSOR(dropout_given)], *tangent = &input->used[TENSOR(tan_bias)];
     if (keep->tensor && status == ATTN_OK) {
         status = check_keep(keep, error);
-        if (status == ATTN_OK) status = read_pairs(input, TENSOR(dropout_given), want, pair_axes, &input->keep_one, error);
-        if (status == ATTN_OK) /* no word asks for it */
-            (void)tensors_lay(tensors_slot(&input->tensors, TENSOR(dropout_given)), want, (const int[4]){0, 1, 2, 3},
+        if (status == ATTN_OK) status = read_pairs(input, TENSOR(dropout_given), required, pair_axes, &input->keep_one, error);
+        if (status == ATTN_OK) /* no option requests it */
+            (void)tensors_lay(tensors_slot(&input->tensors, TENSOR(dropout_given)), required, (const int[4]){0, 1, 2, 3},
                               input->keep_one);
     }
     if (tangent->tensor && status == ATTN_OK) {
@@ -171,9 +172,9 @@ attn_status input_read_masks(attention_input *input, attn_error *error)
                              tangent->path, tangent->tensor->name);
         if (status == ATTN_OK && (tangent->tensor->rank != bias->tensor->rank ||
                                   memcmp(tangent->tensor->shape, bias->tensor->shape, sizeof bias->tensor->shape) != 0))
-            status = input_misfit(tangent, bias, error, "axes of a tangent and of its bias: %" PRId64 " and %" PRId64,
-                                  tangent->tensor->rank, bias->tensor->rank);
-        if (status == ATTN_OK) status = read_pairs(input, TENSOR(tan_bias), want, pair_axes, &one, error);
+            status = input_mismatch(tangent, bias, error, "axes of a tangent and of its bias: %" PRId64 " and %" PRId64,
+                                    tangent->tensor->rank, bias->tensor->rank);
+        if (status == ATTN_OK) status = read_pairs(input, TENSOR(tan_bias), required, pair_axes, &one, error);
     }
     return status;
 }
@@ -185,18 +186,19 @@ static attn_status read_index(attention_input *input, int r, attn_error *error)
 {
     const input_tensor *used = &input->used[r];
     const attn_archive_tensor *t = used->tensor;
-    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    char actual_text[SHAPE_TEXT], expected_text[SHAPE_TEXT];
     int full;
-    attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "whole numbers, such as i64", error);
+    attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "integers, such as i64", error);
     if (status != ATTN_OK) return status;
     if (!fits_leading(input, t->rank, t->shape, &full))
         return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s: expected one number for each batch entry %.60s",
-                       used->path, t->name, shape_text(mine, t->rank, t->shape), shape_text(theirs, input->leading, input->lead));
-    int64_t *index = input_own(input, input->spec.shape.batch, sizeof *index);
+                       used->path, t->name, shape_text(actual_text, t->rank, t->shape),
+                       shape_text(expected_text, input->leading, input->lead));
+    int64_t *index = input_alloc(input, input->spec.shape.batch, sizeof *index);
     for (int64_t b = 0; b < input->spec.shape.batch; b++)
         if (!input_integer(t, input_entry_of(input, t->rank, t->shape, b), &index[b]))
             return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s': a number beyond 2^63", used->path, t->name);
-    input_give(input, r, index, ATTN_I64);
+    input_set(input, r, index, ATTN_I64);
     return ATTN_OK;
 }
 
@@ -211,9 +213,9 @@ attn_status input_read_indices(attention_input *input, attn_error *error)
         input->spec.offset_kind = SPEC_OFFSET_EACH;
         status = read_index(input, TENSOR(offset_q), error);
     } else if (input->spec.offset_kind == SPEC_OFFSET_VALUE && status == ATTN_OK) {
-        int64_t *offset = input_own(input, input->spec.shape.batch, sizeof *offset);
+        int64_t *offset = input_alloc(input, input->spec.shape.batch, sizeof *offset);
         for (int64_t b = 0; b < input->spec.shape.batch; b++) offset[b] = input->spec.offset;
-        input_give(input, TENSOR(offset_q), offset, ATTN_I64);
+        input_set(input, TENSOR(offset_q), offset, ATTN_I64);
     }
     return status;
 }

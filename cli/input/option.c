@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * option.c - packed sequences, numbers of each head, and gradients that flow in. */
+ * option.c - packed sequences, numbers of each head, and incoming gradients and tangents. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,23 +18,23 @@ static attn_status read_begins(attention_input *input, int r, int64_t total, int
     const input_tensor *used = &input->used[r];
     const attn_archive_tensor *t = used->tensor;
     char shape[SHAPE_TEXT];
-    attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "whole numbers, such as i32", error);
+    attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "integers, such as i32", error);
     if (status != ATTN_OK) return status;
     if (t->rank != 1 || t->shape[0] < 1)
         return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s: expected [sequences + 1] numbers", used->path, t->name,
                        shape_text(shape, t->rank, t->shape));
-    int64_t *begin = input_own(input, t->shape[0], sizeof *begin), last = 0;
+    int64_t *begin = input_alloc(input, t->shape[0], sizeof *begin), last = 0;
     *longest = 0;
     for (int64_t b = 0; b < t->shape[0]; b++) {
         const int64_t most = b ? total : 0; /* the first is 0 */
         if (!input_integer(t, b, &begin[b]) || begin[b] < last || begin[b] > most)
             return failure(error, ATTN_ERR_ARGUMENT,
-                           "%.60s: tensor '%.30s': number %" PRId64 " (%" PRId64 ") is not within %" PRId64 " and %" PRId64,
+                           "%.60s: tensor '%.30s': number %" PRId64 " (%" PRId64 ") is not between %" PRId64 " and %" PRId64,
                            used->path, t->name, b, begin[b], last, most);
         if (begin[b] - last > *longest) *longest = begin[b] - last;
         last = begin[b];
     }
-    input_give(input, r, begin, ATTN_I64);
+    input_set(input, r, begin, ATTN_I64);
     return ATTN_OK;
 }
 
@@ -48,7 +48,7 @@ attn_status input_read_packed(attention_input *input, attn_error *error)
     if (!q->tensor || !kv->tensor)
         return failure(error, ATTN_ERR_ARGUMENT,
                        "%.60s: packed sequences need cu_seqlens_q and cu_seqlens_kv; --cu-seqlens-q=%.30s --cu-seqlens-kv=%.30s "
-                       "takes one for both",
+                       "uses one for both",
                        one->path, one->tensor->name, one->tensor->name);
     if (input->leading)
         return failure(error, ATTN_ERR_SHAPE,
@@ -59,8 +59,8 @@ attn_status input_read_packed(attention_input *input, attn_error *error)
     if (status == ATTN_OK) status = read_begins(input, TENSOR(cu_seqlens_kv), input->total_kv, &s->len_kv, error);
     if (status != ATTN_OK) return status;
     if (q->tensor->shape[0] != kv->tensor->shape[0])
-        return input_misfit(kv, q, error, "%" PRId64 " and %" PRId64 " sequences", kv->tensor->shape[0] - 1,
-                            q->tensor->shape[0] - 1);
+        return input_mismatch(kv, q, error, "%" PRId64 " and %" PRId64 " sequences", kv->tensor->shape[0] - 1,
+                              q->tensor->shape[0] - 1);
     input->spec.packed = 1;
     s->batch = input->lead[0] = q->tensor->shape[0] - 1;
     input->leading = 1;
@@ -113,7 +113,7 @@ static attn_status read_head_numbers(attention_input *input, int r, int *by_batc
                        used->path, t->name, shape_text(shape, t->rank, t->shape), heads, both);
     }
     if (by_batch) *by_batch = !is_vector(t, heads) || (is_full && input->leading > 0);
-    input_give_as(input, r, input_compute_dtype(input));
+    input_set_as(input, r, input_compute_dtype(input));
     return ATTN_OK;
 }
 
@@ -122,8 +122,9 @@ static const void *published_slopes(attention_input *input)
 {
     const int64_t heads = input->spec.shape.heads_q;
     const attn_dtype compute = input_compute_dtype(input);
-    void *slopes = input_own(input, heads, attn_dtype_size(compute));
-    (void)attn_alibi_slopes(heads, &(attn_output){slopes, compute, {0, 0, 0, 0}}, NULL); /* a type that it takes, and room */
+    void *slopes = input_alloc(input, heads, attn_dtype_size(compute));
+    (void)attn_alibi_slopes(heads, &(attn_output){slopes, compute, {0, 0, 0, 0}},
+                            NULL); /* cannot fail: the type is supported and the memory is large enough */
     return slopes;
 }
 
@@ -136,7 +137,7 @@ attn_status input_read_heads(attention_input *input, attn_error *error)
         status = read_head_numbers(input, TENSOR(alibi_slopes), &by_batch, error);
         spec->alibi = by_batch ? SPEC_ALIBI_BATCH_HEAD : SPEC_ALIBI_HEAD;
     } else if (spec->alibi) {
-        input_give(input, TENSOR(alibi_slopes), published_slopes(input), input_compute_dtype(input));
+        input_set(input, TENSOR(alibi_slopes), published_slopes(input), input_compute_dtype(input));
     }
     if (status == ATTN_OK && input->used[TENSOR(sink)].tensor) {
         spec->sink = 1;
@@ -152,7 +153,7 @@ attn_status input_read_heads(attention_input *input, attn_error *error)
 
 /* ---- gradients ---- */
 
-/* In the shape of o or lse. */
+/* An incoming gradient, in the shape of o or lse. */
 static attn_status read_flow(attention_input *input, int t, int64_t width, attn_dtype dtype, attn_error *error)
 {
     const attn_shape *s = &input->spec.shape;
@@ -160,7 +161,7 @@ static attn_status read_flow(attention_input *input, int t, int64_t width, attn_
     int64_t shape[ATTN_MAX_RANK];
     const int rank = input_file_shape(input, t, size, shape);
     attn_status status = input_check_shape(&input->used[t], rank, shape, error);
-    if (status == ATTN_OK) input_give_as(input, t, dtype);
+    if (status == ATTN_OK) input_set_as(input, t, dtype);
     return status;
 }
 
@@ -181,7 +182,7 @@ static attn_status read_gradients(attention_input *input, attn_error *error)
     return ATTN_OK;
 }
 
-/* Of q, k and v, in the shapes of these; that of the bias is read with the masks. */
+/* Tangents of q, k and v, in the shapes of these; that of the bias is read with the masks. */
 static attn_status read_tangents(attention_input *input, attn_error *error)
 {
     int given = input->used[TENSOR(tan_bias)].tensor != NULL;
@@ -190,7 +191,7 @@ static attn_status read_tangents(attention_input *input, attn_error *error)
         if (!input->used[t].tensor) continue;
         attn_status status = input_check_shape(&input->used[t], like->rank, like->shape, error);
         if (status != ATTN_OK) return status;
-        input_give_as(input, t, problem_dtype(&input->spec));
+        input_set_as(input, t, problem_dtype(&input->spec));
         given = 1;
     }
     if (given) return ATTN_OK;
@@ -213,7 +214,7 @@ int input_file_shape(const attention_input *input, int t, const int64_t size[4],
     const int packs = tensors_packs(t), like_q = packs && last != ATTN_AXIS_ONE && last != ATTN_AXIS_TOPK;
     int rank = q->rank;
     memcpy(shape, q->shape, sizeof q->shape);
-    if (input->spec.packed && !packs) { /* weights and scores keep the axis of the batch */
+    if (input->spec.packed && !packs) { /* weights and scores keep the batch axis */
         rank = 4;
         shape[0] = size[0];
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * parts.c - what the files that read a part of the input share: slots, memory, types and shapes with their messages. */
+ * parts.c - helpers shared by the readers of the input: slots, memory, checks of types and shapes. */
 #include "parts.h"
 
 #include <inttypes.h>
@@ -19,33 +19,33 @@ const char *shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
     return text;
 }
 
-void input_give(attention_input *input, int t, const void *data, attn_dtype dtype)
+void input_set(attention_input *input, int t, const void *data, attn_dtype dtype)
 {
     attn_output *slot = tensors_slot(&input->tensors, t);
     slot->data = data ? (void *)(uintptr_t)data : ATTN_EMPTY; /* a file's tensor without elements */
     slot->dtype = dtype;
 }
 
-void input_give_as(attention_input *input, int t, attn_dtype dtype)
+void input_set_as(attention_input *input, int t, attn_dtype dtype)
 {
-    input_give(input, t, input_convert(input, input->used[t].tensor, dtype), dtype);
+    input_set(input, t, input_convert(input, input->used[t].tensor, dtype), dtype);
 }
 
-void *input_own(attention_input *input, int64_t count, size_t size)
+void *input_alloc(attention_input *input, int64_t count, size_t size)
 {
     return input->owned[input->owned_count++] = need_memory(count, size);
 }
 
-/* ---- what a tensor has to be ---- */
+/* ---- checks of a tensor ---- */
 
-attn_status input_misfit(const input_tensor *t, const input_tensor *other, attn_error *error, const char *format, int64_t a,
-                         int64_t b)
+attn_status input_mismatch(const input_tensor *t, const input_tensor *other, attn_error *error, const char *format, int64_t a,
+                           int64_t b)
 {
-    char reason[100], mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    char reason[100], one_text[SHAPE_TEXT], other_text[SHAPE_TEXT];
     snprintf(reason, sizeof reason, format, a, b);
     return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s does not fit '%.30s' %.60s: %s", t->path, t->tensor->name,
-                   shape_text(mine, t->tensor->rank, t->tensor->shape), other->tensor->name,
-                   shape_text(theirs, other->tensor->rank, other->tensor->shape), reason);
+                   shape_text(one_text, t->tensor->rank, t->tensor->shape), other->tensor->name,
+                   shape_text(other_text, other->tensor->rank, other->tensor->shape), reason);
 }
 
 static int is_float(attn_dtype dtype) { return dtype >= ATTN_F32 && dtype <= ATTN_BF16; }
@@ -67,19 +67,19 @@ const void *input_convert(attention_input *input, const attn_archive_tensor *t, 
     size_t from = attn_dtype_size(t->dtype), to = attn_dtype_size(dtype);
     if (t->dtype == dtype) return t->data;
     int64_t count = (int64_t)(t->bytes / from);
-    char *copy = input_own(input, count, to);
+    char *copy = input_alloc(input, count, to);
     for (int64_t k = 0; k < count; k++)
         element_write(dtype, copy + (size_t)k * to, element_read(t->dtype, (const char *)t->data + (size_t)k * from));
     return copy;
 }
 
-attn_status input_check_shape(const input_tensor *t, int rank, const int64_t *want, attn_error *error)
+attn_status input_check_shape(const input_tensor *t, int rank, const int64_t *required, attn_error *error)
 {
-    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
-    if (t->tensor->rank == rank && memcmp(t->tensor->shape, want, (size_t)rank * sizeof *want) == 0)
+    char actual_text[SHAPE_TEXT], expected_text[SHAPE_TEXT];
+    if (t->tensor->rank == rank && memcmp(t->tensor->shape, required, (size_t)rank * sizeof *required) == 0)
         return input_check_float(t, error);
     return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s: expected %.60s", t->path, t->tensor->name,
-                   shape_text(mine, t->tensor->rank, t->tensor->shape), shape_text(theirs, rank, want));
+                   shape_text(actual_text, t->tensor->rank, t->tensor->shape), shape_text(expected_text, rank, required));
 }
 
 attn_dtype input_compute_dtype(const attention_input *input)

@@ -13,7 +13,7 @@
 #include "testing/text/failure.h"
 #include "testing/text/nearest.h"
 
-/* What a flag says, in the order of --help. */
+/* The roles that have flags, in the order of --help. */
 static const struct {
     int role;
     const char *help;
@@ -23,16 +23,16 @@ static const struct {
     {TENSOR(v), "the values (default v)"},
     {TENSOR(mask), "a boolean mask, 1 = keep (default mask)"},
     {TENSOR(bias), "an additive bias (default bias)"},
-    {TENSOR(lengths_q), "real queries of each batch entry"},
-    {TENSOR(lengths_kv), "real keys of each batch entry"},
-    {TENSOR(offset_q), "where query 0 stands among the keys; or a number"},
+    {TENSOR(lengths_q), "number of real queries of each batch entry"},
+    {TENSOR(lengths_kv), "number of real keys of each batch entry"},
+    {TENSOR(offset_q), "position of query 0 among the keys; or a number"},
     {TENSOR(alibi_slopes), "ALiBi slopes of each head, or batch entry and head"},
-    {TENSOR(bias_table), "numbers of a bias by distance, for --t5 or --clipped"},
+    {TENSOR(bias_table), "table of a bias by distance, for --t5 or --clipped"},
     {TENSOR(relative_keys), "rows by distance, for --rel"},
     {TENSOR(relative_values), "the same for values, for --rel=shaw-values/N"},
     {TENSOR(relative_u), "a vector of each head, for --rel=xl"},
     {TENSOR(relative_v), "the same for positions, for --rel=xl"},
-    {TENSOR(sink), "a number of each head that joins the denominator"},
+    {TENSOR(sink), "a score of each head that joins the denominator"},
     {TENSOR(scale), "the scale of each head; or a number (1/sqrt(width))"},
     {TENSOR(score_matrix), "weights of --score=general, metric, additive (default w)"},
     {TENSOR(block_mask), "a block mask, 1 = keep; needs --block"},
@@ -45,14 +45,15 @@ static const struct {
     {TENSOR(tan_k), "the tangent of k, for --jvp"},
     {TENSOR(tan_v), "the tangent of v, for --jvp"},
     {TENSOR(tan_bias), "the tangent of the bias, for --jvp"},
-    {ROLE_POSITIONS_Q, "where queries stand, for --rope"},
-    {ROLE_POSITIONS_KV, "the same for keys"},
-    {TENSOR(k_scale), "of keys that are i8, a number for each row"},
-    {TENSOR(v_scale), "the same for values"},
+    {ROLE_POSITIONS_Q, "positions of the queries, for --rope"},
+    {ROLE_POSITIONS_KV, "the same for the keys"},
+    {TENSOR(k_scale), "scales of i8 keys, one for each row"},
+    {TENSOR(v_scale), "the same for i8 values"},
 };
 enum { FLAGS = sizeof table / sizeof *table };
 
-/* Flags with the name of their slot, since that of files is an output's too or says less; the latter is read, and not in --help. */
+/* Flags named after their slot, since the name in files is an output's too or is less clear; the latter is accepted, but not in
+ * --help. */
 static const struct {
     int role;
     const char *flag, *file_flag, *argument;
@@ -91,7 +92,7 @@ int role_used_by(int role, int op)
     return op > SPEC_FORWARD && op <= SPEC_DOUBLE_BACKWARD && tensors_about(role)->role[ops[op]] == ATTN_ROLE_INPUT;
 }
 
-/* "inf" and "nan" too, so that they are rejected as numbers and not missed as tensors. */
+/* "inf" and "nan" too, so that they are rejected as numbers and not reported as missing tensors. */
 static int is_number(const char *text)
 {
     char *end;
@@ -108,7 +109,7 @@ static attn_status set_role(void *target, const char *flag, const char *value, a
         const int by_file = strcmp(flag, slots[k].file_flag) == 0;
         if (!by_file && strcmp(flag, slots[k].flag) != 0) continue;
         if (settings->chosen[slots[k].role] && settings->by_file[slots[k].role] != by_file)
-            return failure(error, ATTN_ERR_ARGUMENT, "%s: --%s has said which tensor already; give --%s alone", flag,
+            return failure(error, ATTN_ERR_ARGUMENT, "%s: --%s already names the tensor; use --%s alone", flag,
                            by_file ? slots[k].flag : slots[k].file_flag, slots[k].flag);
         settings->by_file[slots[k].role] = by_file;
         name = slots[k].flag;
@@ -116,7 +117,7 @@ static attn_status set_role(void *target, const char *flag, const char *value, a
     for (int n = 0; n < FLAGS; n++) {
         const int r = table[n].role;
         if (strcmp(name, role_flag(r)) != 0) continue;
-        if (r == TENSOR(offset_q) && option_whole(name, value, INT64_MIN, INT64_MAX, &number, NULL) == ATTN_OK)
+        if (r == TENSOR(offset_q) && option_int(name, value, INT64_MIN, INT64_MAX, &number, NULL) == ATTN_OK)
             return problem_set(&settings->spec, name, value, error);
         if (r == TENSOR(scale) && is_number(value)) return problem_set(&settings->spec, name, value, error);
         settings->chosen[r] = value;
@@ -124,7 +125,7 @@ static attn_status set_role(void *target, const char *flag, const char *value, a
     return ATTN_OK;
 }
 
-/* By its name in files or its slot's, of either kind of attention. */
+/* 1 if a role has this name, in files or of its slot, in either kind of attention. */
 static int is_role(const char *name)
 {
     for (int r = 0; r < ROLES; r++)
@@ -137,25 +138,30 @@ static int is_role(const char *name)
     return 0;
 }
 
-/* Nothing has that name: those that have one, nearest first. */
-static attn_status reject_ignored(const char *value, attn_error *error)
+attn_status role_reject_ignored(const char *name, int (*has)(int role), attn_error *error)
 {
     char hint[100], names[140] = "";
+    const char *more = "";
     nearest near;
-    nearest_init(&near, value);
-    for (int n = 0; n < FLAGS; n++) nearest_offer(&near, role_name(table[n].role));
-    for (int t = LINEAR(feature_matrix); t <= LINEAR(initial_sum); t++) nearest_offer(&near, linear_file_name(t));
+    nearest_init(&near, name);
+    for (int n = 0; n < FLAGS; n++) {
+        const char *known = role_name(table[n].role);
+        if (has && !has(table[n].role)) continue;
+        nearest_offer(&near, known);
+        if (strlen(names) + 24 >= sizeof names) more = ", ...";
+        else if (n > 2)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", known); /* not q, k, v */
+    }
+    for (int t = LINEAR(feature_matrix); !has && t <= LINEAR(initial_sum); t++) nearest_offer(&near, linear_file_name(t));
     nearest_print(&near, "", hint, sizeof hint);
-    for (int n = 3; n < FLAGS && strlen(names) + 24 < sizeof names; n++) /* after q, k and v */
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", n > 3 ? ", " : "", role_name(table[n].role));
-    return failure(error, ATTN_ERR_ARGUMENT, "ignore: no role is named '%.30s'%s; there are %s, ...", value, hint, names);
+    return failure(error, ATTN_ERR_ARGUMENT, "ignore: no tensor '%.30s' can be left out%s; known: %s%s", name, hint, names, more);
 }
 
 static attn_status set_ignore(void *target, const char *name, const char *value, attn_error *error)
 {
     (void)name;
     input_settings *settings = target;
-    if (!is_role(value)) return reject_ignored(value, error);
+    if (!is_role(value)) return role_reject_ignored(value, NULL, error);
     settings->ignored[settings->ignored_count++] = value;
     settings->ignored[settings->ignored_count] = NULL;
     return ATTN_OK;
@@ -170,8 +176,8 @@ static attn_status set_dtype(void *target, const char *name, const char *value, 
 
 static attn_status set_block(void *target, const char *name, const char *value, attn_error *error)
 {
-    if (strchr(value, '/')) /* a share to drop is for problems that are drawn */
-        return failure(error, ATTN_ERR_ARGUMENT, "block: '%.40s' is not Q,K (two whole numbers above 0)", value);
+    if (strchr(value, '/')) /* a share to drop is for randomly drawn problems */
+        return failure(error, ATTN_ERR_ARGUMENT, "block: '%.40s' is not Q,K (two integers above 0)", value);
     return problem_set(&((input_settings *)target)->spec, name, value, error);
 }
 
@@ -180,27 +186,26 @@ static attn_status set_alibi(void *target, const char *name, const char *value, 
     return problem_set(&((input_settings *)target)->spec, name, value, error);
 }
 
+attn_status role_set_pairs(void *target, const char *name, const char *value, attn_error *error)
+{
+    const int halves = strcmp(value, "halves") == 0;
+    *(attn_rope_pairs *)target = halves ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED;
+    if (halves || strcmp(value, "interleaved") == 0) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not interleaved or halves", name, value);
+}
+
 static attn_status set_rope(void *target, const char *name, const char *value, attn_error *error)
 {
     input_settings *settings = target;
     attn_rope *rope = &settings->rope;
-    const int halves = strcmp(value, "halves") == 0;
-    char *end;
     rope->struct_size = sizeof *rope;
     settings->rope_word = name + strlen("rope-");
-    if (strcmp(name, "rope-channels") == 0) return option_whole(name, value, 2, INT64_MAX, &rope->dim_rotary, error);
-    if (strcmp(name, "rope-pairs") == 0) {
-        if (!halves && strcmp(value, "interleaved") != 0)
-            return failure(error, ATTN_ERR_ARGUMENT, "rope-pairs: '%.40s' is not interleaved or halves", value);
-        rope->pairs = halves ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED;
-        return ATTN_OK;
-    }
-    rope->base = strtod(value, &end);
-    if (*value && !*end && rope->base > 0 && rope->base < HUGE_VAL) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "rope-base: '%.40s' is not a number above 0", value);
+    if (strcmp(name, "rope-channels") == 0) return option_int(name, value, 2, INT64_MAX, &rope->dim_rotary, error);
+    if (strcmp(name, "rope-pairs") == 0) return role_set_pairs(&rope->pairs, name, value, error);
+    return option_real(name, value, 1, 0, &rope->base, error);
 }
 
-/* "yarn/4/2048": the kind, the factor, and the tokens that the model was trained on. */
+/* "yarn/4/2048": the kind, the factor, and the length that the model was trained on. */
 static attn_status set_scaling(void *target, const char *name, const char *value, attn_error *error)
 {
     static const char *const kinds[] = {"linear", "ntk", "ntk-dynamic", "yarn", "llama3"};
@@ -216,8 +221,8 @@ static attn_status set_scaling(void *target, const char *name, const char *value
     if (slash) s->factor = strtod(slash + 1, &end);
     const int needs_length = kind >= ATTN_ROPE_SCALING_NTK_DYNAMIC, has_length = slash && *end == '/';
     if (has_length) s->original_length = strtoll(end + 1, &end, 10);
-    if (kind < 5 && slash && !*end && s->factor >= 1 && s->factor < HUGE_VAL && has_length == needs_length &&
-        (!has_length || s->original_length > 0))
+    if (kind < 5 && slash && strspn(slash, "/+-.0123456789eE") == strlen(slash) && !*end && s->factor >= 1 &&
+        s->factor < HUGE_VAL && has_length == needs_length && (!has_length || s->original_length > 0))
         return ATTN_OK;
     return failure(error, ATTN_ERR_ARGUMENT,
                    "%s: '%.40s' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or "
@@ -225,36 +230,37 @@ static attn_status set_scaling(void *target, const char *name, const char *value
                    name, value);
 }
 
-static attn_status set_tokens(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)error;
-    ((input_settings *)target)->tokens = value;
-    return ATTN_OK;
-}
+static const option_row other_rows[] = {
+    {"ignore", 0, "NAME", "leave this tensor out (may be repeated)", CALL(set_ignore)},
+    {"block", 0, "Q,K", "queries and keys that an entry of blocks covers", CALL(set_block)},
+    {"alibi", 0, NULL, "ALiBi; without slopes, with the published ones", CALL(set_alibi)},
+    {"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16, int8", CALL(set_dtype)},
+    {"tokens", 0, "FILE", "one token per line (default: the metadata's)", TEXT(input_settings, tokens)},
+    {"rope-pairs", 0, "KIND", "channels of a pair: interleaved (default) or halves", CALL(set_rope)},
+    {"rope-channels", 0, "N", "rotate the first N channels (default: all)", CALL(set_rope)},
+    {"rope-base", 0, "B", "base of the rotation frequencies (default: 10000)", CALL(set_rope)},
+    {"rope-scaling", 0, "HOW", "linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L, llama3/F/L", CALL(set_scaling)},
+};
+enum { OTHERS = sizeof other_rows / sizeof *other_rows };
 
 /* --query NAME and its like, --ignore, --dtype, --tokens; the target is an input_settings.  A static table. */
 static const option_row *role_options(void)
 {
-    static option_row rows[FLAGS + SLOTS + 10];
-    for (int n = 0; n < FLAGS; n++) rows[n] = (option_row){role_flag(table[n].role), 0, "NAME", table[n].help, set_role};
-    rows[FLAGS] = (option_row){"ignore", 0, "NAME", "leave this tensor out (may be repeated)", set_ignore};
-    rows[FLAGS + 1] = (option_row){"block", 0, "Q,K", "queries and keys that an entry of blocks is for", set_block};
-    rows[FLAGS + 2] = (option_row){"alibi", 0, NULL, "ALiBi; without slopes: the published ones", set_alibi};
-    rows[FLAGS + 3] = (option_row){"dtype", 0, "TYPE", "convert q, k and v first: f64, f32, f16, bf16, int8", set_dtype};
-    rows[FLAGS + 4] = (option_row){"tokens", 0, "FILE", "one token a line (default: from the metadata)", set_tokens};
-    rows[FLAGS + 5] = (option_row){"rope-pairs", 0, "KIND", "of --rope: interleaved (default) or halves", set_rope};
-    rows[FLAGS + 6] = (option_row){"rope-channels", 0, "N", "the first N channels are rotated (default: all)", set_rope};
-    rows[FLAGS + 7] = (option_row){"rope-base", 0, "B", "how fast rotations slow down (default: 10000)", set_rope};
-    rows[FLAGS + 8] = (option_row){"rope-scaling", 0, "HOW", "linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L, llama3/F/L", set_scaling};
-    for (int k = 0; k < SLOTS; k++) rows[FLAGS + 9 + k] = (option_row){slots[k].file_flag, 0, slots[k].argument, NULL, set_role};
-    rows[FLAGS + 9 + SLOTS] = (option_row){0};
+    static option_row rows[FLAGS + OTHERS + SLOTS + 1];
+    option_row *row = rows;
+    for (int n = 0; n < FLAGS; n++) {
+        *row = (option_row){role_flag(table[n].role), 0, "NAME", table[n].help, CALL(set_role)};
+        row++->stands_in = table[n].role == TENSOR(q);
+    }
+    for (int n = 0; n < OTHERS; n++) *row++ = other_rows[n];
+    for (int n = 0; n < SLOTS; n++) *row++ = (option_row){slots[n].file_flag, 0, slots[n].argument, NULL, CALL(set_role)};
     return rows;
 }
 
 enum { OWN_GROUPS = 3 };
 
-int input_begin(const command_usage *usage, const option_group *own, problem_word_flag words, const char *example, int argc,
-                char **argv, input_settings *settings, common_settings *common, const char **path)
+int input_begin(const command_usage *usage, const option_group *own, problem_word_flag words, int argc, char **argv,
+                input_settings *settings, common_settings *common, const char **path)
 {
     option_group groups[OWN_GROUPS + 4] = {{0}};
     int n = 0, operand;
@@ -267,8 +273,6 @@ int input_begin(const command_usage *usage, const option_group *own, problem_wor
     groups[n] = (option_group){"All commands", common_options, common};
     const int exit = options_begin(usage, groups, argc, argv, 1, &operand);
     settings->spec.seed = common->seed;
-    if (exit < 0 && operand == argc && !settings->chosen[TENSOR(q)])
-        return command_fail_missing(usage->name, "input file", example);
     *path = exit < 0 ? argv[operand] : NULL;
     return exit;
 }

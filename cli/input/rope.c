@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * rope.c - rotary positions of q and k, as --rope and its flags say: what the attention gets are rotated copies. */
+ * rope.c - rotary positions (--rope and its flags): the attention reads rotated copies of q and k. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "parts.h"
 #include "testing/text/failure.h"
 
-/* Where tokens stand: the tensor of the role [token] or [.., token], or where causal masks and windows have them. */
+/* The positions of tokens: the tensor of the role, [token] or [.., token], else those of causal masks and windows. */
 static attn_status positions_of(attention_input *input, int role, const int64_t **positions, attn_error *error)
 {
     const input_tensor *used = &input->used[role];
@@ -18,9 +18,9 @@ static attn_status positions_of(attention_input *input, int role, const int64_t 
     const int of_q = role == ROLE_POSITIONS_Q, packed = input->spec.packed;
     const int64_t length = of_q ? s->len_q : s->len_kv, tokens = packed ? (of_q ? input->total_q : input->total_kv) : length;
     const int64_t batch = packed ? 1 : s->batch, *begins = of_q ? all->cu_seqlens_q.data : all->cu_seqlens_kv.data;
-    int64_t *at = input_own(input, batch * tokens, sizeof *at);
-    char mine[SHAPE_TEXT];
-    for (int64_t n = 0; n < batch * tokens && !t; n++) at[n] = 0; /* of tokens that no sequence has */
+    int64_t *at = input_alloc(input, batch * tokens, sizeof *at);
+    char actual_text[SHAPE_TEXT];
+    for (int64_t n = 0; n < batch * tokens && !t; n++) at[n] = 0; /* of tokens outside all sequences */
     for (int64_t b = 0; b < s->batch && !t; b++) {
         const int64_t count = begins ? begins[b + 1] - begins[b] : length;
         const int64_t *lengths_q = all->lengths_q.data, *lengths_kv = all->lengths_kv.data, *offset = all->offset_q.data;
@@ -32,21 +32,21 @@ static attn_status positions_of(attention_input *input, int role, const int64_t 
     }
     *positions = at;
     if (!t) return ATTN_OK;
-    attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "whole numbers, such as i64", error);
+    attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "integers, such as i64", error);
     if (status != ATTN_OK) return status;
     const int64_t count = (int64_t)(t->bytes / attn_dtype_size(t->dtype));
     if (t->rank < 1 || t->shape[t->rank - 1] != tokens || (count != tokens && count != batch * tokens) || input->begins_q)
         return failure(error, ATTN_ERR_SHAPE,
                        "%.60s: tensor '%.30s' %.60s: expected a position for each token [%" PRId64 "], or of each batch entry [.., "
                        "%" PRId64 "]",
-                       used->path, t->name, shape_text(mine, t->rank, t->shape), tokens, tokens);
+                       used->path, t->name, shape_text(actual_text, t->rank, t->shape), tokens, tokens);
     for (int64_t n = 0; n < batch * tokens; n++)
         if (!input_integer(t, n % count, &at[n]))
             return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s': a number beyond 2^63", used->path, t->name);
     return ATTN_OK;
 }
 
-/* q, k or a gradient of theirs. */
+/* Rotates q, k or one of their gradients. */
 static attn_status turn(const attention_input *input, const attn_rope *rope, const attn_tensors *all, int t, void *to,
                         attn_error *error)
 {
@@ -61,7 +61,7 @@ static attn_status turn(const attention_input *input, const attn_rope *rope, con
     return attn_rope_apply(rope, shape, &x, &positions, &y, error);
 }
 
-/* What does not go with it. */
+/* Rejects what --rope cannot be combined with. */
 static attn_status check_rope(const attention_input *input, const input_settings *settings, attn_error *error)
 {
     const int said = settings->rope.struct_size || settings->stretched.struct_size;
@@ -69,7 +69,7 @@ static attn_status check_rope(const attention_input *input, const input_settings
     if (!input->spec.rope && said) return failure(error, ATTN_ERR_ARGUMENT, "--rope-%s needs --rope", settings->rope_word);
     for (int r = 0; r < 2 && !input->spec.rope; r++)
         if (input->used[roles_of[r]].tensor)
-            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s' is of rotary positions, which are for --rope",
+            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s' holds rotary positions, which need --rope",
                            input->used[roles_of[r]].path, input->used[roles_of[r]].tensor->name);
     if (!input->spec.rope) return ATTN_OK;
     if (input->spec.op != SPEC_FORWARD && input->spec.op != SPEC_BACKWARD)
@@ -91,7 +91,7 @@ attn_status input_rotate(attention_input *input, const input_settings *settings,
         scaling.dim = input->rope.dim_rotary ? input->rope.dim_rotary : s->dim_qk;
         scaling.base = input->rope.base;
         scaling.length = s->len_kv;
-        double *frequencies = input_own(input, scaling.dim / 2 + 1, sizeof *frequencies);
+        double *frequencies = input_alloc(input, scaling.dim / 2 + 1, sizeof *frequencies);
         status = attn_rope_frequencies(&scaling, frequencies, &input->rope.magnitude, error);
         input->rope.frequencies = frequencies;
     }
@@ -103,7 +103,7 @@ attn_status input_rotate(attention_input *input, const input_settings *settings,
         int64_t shape[4];
         tensors_shape(&input->problem, &input->tensors, t, shape);
         const int64_t tokens = !input->spec.packed ? s->batch * shape[2] : t == TENSOR(k) ? input->total_kv : input->total_q;
-        void *rotated = input_own(input, tokens * shape[1] * shape[3], attn_dtype_size(slot->dtype));
+        void *rotated = input_alloc(input, tokens * shape[1] * shape[3], attn_dtype_size(slot->dtype));
         status = turn(input, &input->rope, &input->tensors, t, rotated, error);
         slot->data = rotated;
     }

@@ -11,12 +11,12 @@
 
 /* ---- weights of scores ---- */
 
-/* What rows and columns w must have; rows 0: any number from 1. */
-static attn_status misfit_of_weights(const attention_input *input, int64_t rows, int64_t columns, attn_error *error)
+/* The error of a w that is not [rows, columns]; rows 0: any number from 1. */
+static attn_status mismatch_of_weights(const attention_input *input, int64_t rows, int64_t columns, attn_error *error)
 {
     const input_tensor *used = &input->used[TENSOR(score_matrix)];
     const int64_t heads = input->spec.shape.heads_q;
-    char shape[SHAPE_TEXT], wanted[100];
+    char shape[SHAPE_TEXT], expected_shape[100];
     const attn_score_kind kind = problem_score_kind(&input->spec);
     shape_text(shape, used->tensor->rank, used->tensor->shape);
     if (kind == ATTN_SCORE_ADDITIVE)
@@ -24,14 +24,14 @@ static attn_status misfit_of_weights(const attention_input *input, int64_t rows,
                        "%.60s: tensor '%.30s' %.50s: expected weights [%" PRId64 "], with biases [2, %" PRId64
                        "], or for each head [%" PRId64 ", 1 or 2, %" PRId64 "]",
                        used->path, used->tensor->name, shape, columns, columns, heads, columns);
-    if (rows) snprintf(wanted, sizeof wanted, "%" PRId64 ", %" PRId64, rows, columns);
-    else snprintf(wanted, sizeof wanted, "rows, %" PRId64, columns);
+    if (rows) snprintf(expected_shape, sizeof expected_shape, "%" PRId64 ", %" PRId64, rows, columns);
+    else snprintf(expected_shape, sizeof expected_shape, "rows, %" PRId64, columns);
     return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.50s: expected [%s]%s, or for each head [%" PRId64 ", %s]",
-                   used->path, used->tensor->name, shape, wanted, kind == ATTN_SCORE_GENERAL ? " of widths of q and k" : "", heads,
-                   wanted);
+                   used->path, used->tensor->name, shape, expected_shape, kind == ATTN_SCORE_GENERAL ? " of widths of q and k" : "",
+                   heads, expected_shape);
 }
 
-/* What the words and the keys say of the weights' size, and the weights of the words. */
+/* Checks the size of w against the options and the keys, and completes the options from w. */
 static attn_status read_weights(attention_input *input, attn_error *error)
 {
     const input_tensor *used = &input->used[TENSOR(score_matrix)], *k = &input->used[TENSOR(k)], *q = &input->used[TENSOR(q)];
@@ -41,28 +41,28 @@ static attn_status read_weights(attention_input *input, attn_error *error)
     const int64_t heads = spec->shape.heads_q, dim = spec->shape.dim_qk, of_k = k->tensor->shape[k->tensor->rank - 1];
     const int64_t said = problem_after_slash(spec->score);
     if (kind == ATTN_SCORE_GENERAL && said && said != of_k)
-        return input_misfit(k, q, error, "score=general/%" PRId64 " says the width of a key, which is %" PRId64, said, of_k);
+        return input_mismatch(k, q, error, "score=general/%" PRId64 " sets the width of a key, which is %" PRId64, said, of_k);
     if (!t) return ATTN_OK;
     attn_status status = input_check_float(used, error);
     if (status != ATTN_OK) return status;
     const int64_t rows = t->rank > 1 ? t->shape[t->rank - 2] : 1, of_heads = t->rank > 2 ? t->shape[0] : 1;
     const int64_t columns = kind == ATTN_SCORE_GENERAL ? of_k : dim;
-    const int64_t wanted = kind == ATTN_SCORE_GENERAL ? dim : kind == ATTN_SCORE_METRIC ? said : 0;
+    const int64_t expected_rows = kind == ATTN_SCORE_GENERAL ? dim : kind == ATTN_SCORE_METRIC ? said : 0;
     const int64_t most = kind == ATTN_SCORE_ADDITIVE ? 2 : INT64_MAX;
     const int least_rank = kind == ATTN_SCORE_ADDITIVE ? 1 : 2;
     if (t->rank < least_rank || t->rank > 3 || t->shape[t->rank - 1] != columns || (of_heads != 1 && of_heads != heads) ||
-        (wanted || kind == ATTN_SCORE_GENERAL ? rows != wanted : rows < 1 || rows > most))
-        return misfit_of_weights(input, kind == ATTN_SCORE_GENERAL ? dim : wanted, columns, error);
+        (expected_rows || kind == ATTN_SCORE_GENERAL ? rows != expected_rows : rows < 1 || rows > most))
+        return mismatch_of_weights(input, kind == ATTN_SCORE_GENERAL ? dim : expected_rows, columns, error);
     spec->w = (of_heads > 1 ? SPEC_W_HEADS : 0) | (kind == ATTN_SCORE_ADDITIVE && rows == 2 ? SPEC_W_BIAS : 0);
     if (kind == ATTN_SCORE_GENERAL && of_k != dim) snprintf(spec->score, sizeof spec->score, "general/%" PRId64, of_k);
     if (kind == ATTN_SCORE_METRIC && rows != dim) snprintf(spec->score, sizeof spec->score, "metric/%" PRId64, rows);
-    input_give(input, TENSOR(score_matrix), t->data, t->dtype);
+    input_set(input, TENSOR(score_matrix), t->data, t->dtype);
     return ATTN_OK;
 }
 
 /* ---- terms by distance ---- */
 
-/* [head, bucket], or [bucket] for all heads, as --t5 or --clipped says. */
+/* [head, bucket], or [bucket] for all heads, with the buckets of --t5 or --clipped. */
 static attn_status read_bias_table(attention_input *input, attn_error *error)
 {
     const input_tensor *used = &input->used[TENSOR(bias_table)];
@@ -75,10 +75,10 @@ static attn_status read_bias_table(attention_input *input, attn_error *error)
     if (!t && !spec->t5 && !spec->clipped) return ATTN_OK;
     if (!t)
         return failure(error, ATTN_ERR_ARGUMENT,
-                       "%.80s: no table of the bias by distance: bias_table; --bias-table=NAME chooses another", input->path);
+                       "%.80s: no tensor 'bias_table' with a bias by distance; --bias-table=NAME chooses another", input->path);
     if (!spec->t5 && !spec->clipped)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "%.60s: tensor '%.30s' is a bias by distance; --t5 or --clipped=N says of which kind", used->path, t->name);
+        return failure(error, ATTN_ERR_ARGUMENT, "%.60s: tensor '%.30s' is a bias by distance; --t5 or --clipped=N gives its kind",
+                       used->path, t->name);
     const int of_heads = t->rank == 2 && t->shape[0] == heads, of_all = t->rank == 1 || (t->rank == 2 && t->shape[0] == 1);
     if ((!of_heads && !of_all) || t->shape[t->rank - 1] != numbers)
         return failure(error, ATTN_ERR_SHAPE,
@@ -88,7 +88,7 @@ static attn_status read_bias_table(attention_input *input, attn_error *error)
                        spec->clipped ? "distance" : "bucket", spec->clipped ? "" : " (--t5=both/N takes N)", numbers);
     if (!of_heads) spec->shared |= SPEC_SHARED_TABLE;
     attn_status status = input_check_float(used, error);
-    if (status == ATTN_OK) input_give_as(input, TENSOR(bias_table), input_compute_dtype(input));
+    if (status == ATTN_OK) input_set_as(input, TENSOR(bias_table), input_compute_dtype(input));
     return status;
 }
 
@@ -97,24 +97,25 @@ static attn_status check_table(const attention_input *input, const input_tensor 
                                attn_error *error)
 {
     const attn_archive_tensor *t = used->tensor;
-    const int64_t want[3] = {input->spec.shape.heads_q, rows, width};
-    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT], all[SHAPE_TEXT];
-    const int fits = t->rank >= 2 && t->rank <= 3 && memcmp(t->shape + t->rank - 2, want + 1, 2 * sizeof *want) == 0;
-    *shared = t->rank == 2 || t->shape[0] != want[0];
-    if (fits && (t->rank == 2 || t->shape[0] == 1 || t->shape[0] == want[0])) return input_check_float(used, error);
+    const int64_t required[3] = {input->spec.shape.heads_q, rows, width};
+    char actual_text[SHAPE_TEXT], expected_text[SHAPE_TEXT], all[SHAPE_TEXT];
+    const int fits = t->rank >= 2 && t->rank <= 3 && memcmp(t->shape + t->rank - 2, required + 1, 2 * sizeof *required) == 0;
+    *shared = t->rank == 2 || t->shape[0] != required[0];
+    if (fits && (t->rank == 2 || t->shape[0] == 1 || t->shape[0] == required[0])) return input_check_float(used, error);
     return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.50s: expected %.50s, or for all heads %.50s", used->path,
-                   t->name, shape_text(mine, t->rank, t->shape), shape_text(theirs, 3, want), shape_text(all, 2, want + 1));
+                   t->name, shape_text(actual_text, t->rank, t->shape), shape_text(expected_text, 3, required),
+                   shape_text(all, 2, required + 1));
 }
 
-/* What --rel says there is. */
-static attn_status check_is_there(const attention_input *input, int role, int needed, attn_error *error)
+/* Rejects a tensor that --rel needs and that is missing, or that is present and not needed. */
+static attn_status check_present(const attention_input *input, int role, int needed, attn_error *error)
 {
     const input_tensor *used = &input->used[role];
     if (!used->tensor == !needed) return ATTN_OK;
     if (needed)
         return failure(error, ATTN_ERR_ARGUMENT, "%.80s: --rel=%s needs %s; --%s=NAME chooses another", input->path,
                        input->spec.rel, role_name(role), role_flag(role));
-    return failure(error, ATTN_ERR_ARGUMENT, "%.60s: tensor '%.30s' is of relative terms; --rel=KIND says of which", used->path,
+    return failure(error, ATTN_ERR_ARGUMENT, "%.60s: tensor '%.30s' holds relative terms; --rel=KIND gives their kind", used->path,
                    used->tensor->name);
 }
 
@@ -137,17 +138,17 @@ static attn_status read_relative(attention_input *input, attn_error *error)
     for (size_t k = 0; k < sizeof tensors / sizeof *tensors; k++) {
         const input_tensor *used = &input->used[tensors[k].role];
         const int64_t vectors[2] = {s->heads_q, tensors[k].width};
-        attn_status status = check_is_there(input, tensors[k].role, tensors[k].needed, error);
+        attn_status status = check_present(input, tensors[k].role, tensors[k].needed, error);
         if (status == ATTN_OK && !used->tensor) continue;
         if (status == ATTN_OK)
             status = tensors[k].table ? check_table(input, used, problem_relative_rows(spec), tensors[k].width, &shared[k], error)
                                       : input_check_shape(used, 2, vectors, error);
         if (status != ATTN_OK) return status;
-        input_give_as(input, tensors[k].role, input_compute_dtype(input));
+        input_set_as(input, tensors[k].role, input_compute_dtype(input));
     }
     if (values && shared[0] != shared[1])
-        return input_misfit(&input->used[TENSOR(relative_values)], &input->used[TENSOR(relative_keys)], error,
-                            "one table for all heads beside one for each of %" PRId64, s->heads_q, 0);
+        return input_mismatch(&input->used[TENSOR(relative_values)], &input->used[TENSOR(relative_keys)], error,
+                              "one table for all heads and one for each of %" PRId64, s->heads_q, 0);
     if (shared[0]) spec->shared |= SPEC_SHARED_REL;
     return ATTN_OK;
 }

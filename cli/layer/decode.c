@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * decode.c - `attn layer --decode`: the tokens come a few at a time, and keys and values stay in a cache. */
+ * decode.c - `attn layer --decode`: processes the tokens a few at a time, with keys and values in a cache. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,33 +22,33 @@ attn_status layer_check_decode(layer_work *w, attn_error *error)
         {all->cu_seqlens_q.data != NULL, "no packed sequences; x is [batch, token, channel], with lengths_kv"},
         {all->mask.data != NULL, "no tensor 'mask'; --ignore=mask leaves it out"},
         {all->bias.data != NULL, "no tensor 'bias'; --ignore=bias leaves it out"},
-        {w->index[0] != NULL, "no lengths_q; those of queries are those of keys"},
+        {w->index[0] != NULL, "no lengths_q; the queries have the lengths of the keys"},
         {w->attention.dropout.probability > 0, "no dropout, which is for training"},
-        {!w->context && !m->causal, "no token before it has come; add --causal, which says so"},
-        {w->context && m->causal, "no --causal with a context, which is there as a whole"},
-        {w->context && by_place, "no window, chunk or term by distance with a context, in which a token has no place of its own"},
+        {!w->context && !m->causal, "no later tokens into account; it needs --causal"},
+        {w->context && m->causal, "no --causal with a context, all of which is visible"},
+        {w->context && by_place, "no window, chunk or term by distance with a context, in which a token has no position"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-        if (rules[i].wrong) return failure(error, ATTN_ERR_ARGUMENT, "--decode reads %s", rules[i].why);
+        if (rules[i].wrong) return failure(error, ATTN_ERR_ARGUMENT, "--decode takes %s", rules[i].why);
     return ATTN_OK;
 }
 
-/* A cache with room for every token, contiguous or in pages, and its memory. */
+/* A cache for every token, contiguous or in pages, and its memory. */
 static attn_cache cache_for(const layer_work *w, char **memory)
 {
-    const int64_t size = (int64_t)attn_dtype_size(w->x->dtype), asked = w->settings->page_size,
-                  tokens = w->len_kv > 0 ? w->len_kv : 1, page = asked < tokens ? asked : tokens,
-                  pages = page ? (tokens + page - 1) / page : 1, room = page ? page * pages : tokens;
+    const int64_t size = (int64_t)attn_dtype_size(w->x->dtype), requested = w->settings->page_size,
+                  tokens = w->len_kv > 0 ? w->len_kv : 1, page = requested < tokens ? requested : tokens,
+                  pages = page ? (tokens + page - 1) / page : 1, space = page ? page * pages : tokens;
     attn_cache cache = {
-        .struct_size = sizeof cache, .batch = w->batch, .capacity = room, .page_size = page, .pages = page ? pages * w->batch : 0};
+        .struct_size = sizeof cache, .batch = w->batch, .capacity = space, .page_size = page, .pages = page ? pages * w->batch : 0};
     w->kind->size_cache(w, &cache);
-    const int64_t rows = w->batch * cache.heads_kv * room, index = (w->batch + pages * w->batch) * (int64_t)sizeof(int64_t),
+    const int64_t rows = w->batch * cache.heads_kv * space, index = (w->batch + pages * w->batch) * (int64_t)sizeof(int64_t),
                   keys = (rows * cache.dim_qk * size + 63) / 64 * 64;
     *memory = need_memory(index + 64 + keys + rows * cache.dim_v * size, 1);
     int64_t *const lengths = (int64_t *)(void *)*memory, *const table = lengths + w->batch;
     char *const k = *memory + (index + 63) / 64 * 64;
     cache.lengths = attn_out(lengths);
-    /* pages of all entries in turn, as they would be given out */
+    /* pages of all entries interleaved, as they would be handed out */
     for (int64_t b = 0; b < w->batch; b++)
         for (int64_t p = 0; p < pages; p++) table[b * pages + p] = p * w->batch + b;
     if (page) cache.page_table.data = table;
@@ -81,12 +81,12 @@ static attn_status remember(layer_work *w, const attn_cache *cache, attn_error *
 
 typedef struct stepping {
     attn_cache cache;
-    int64_t *real;   /* [batch]: how many tokens of this step are; NULL: all */
-    int64_t *places; /* [batch][tokens of a step]: where the queries of a context stand, which the cache cannot tell */
+    int64_t *real;   /* [batch]: how many tokens of this step are real; NULL: all */
+    int64_t *places; /* [batch][tokens of a step]: positions of the queries over a context, which the cache does not know */
     char *mean;      /* weights of one step, averaged */
 } stepping;
 
-/* The averaged weights of one step, [batch, n, columns], into those of all; a learned key stands in the last column of both. */
+/* The averaged weights of one step, [batch, n, columns], into those of all; a learned key is in the last column of both. */
 static void place_mean(const layer_work *w, const stepping *s, int64_t t, int64_t n)
 {
     const size_t size = attn_dtype_size(w->x->dtype);

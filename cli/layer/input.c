@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * input.c - what `attn layer` reads beside weights: rows of channels, lengths, and the tensors of options. */
+ * input.c - what `attn layer` reads besides weights: rows of channels, lengths, and the tensors of options. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ attn_status layer_find_rows(const layer_work *w, const char *name, int rank, con
     char shape[SHAPE_TEXT], names[100];
     *t = attn_archive_find(w->file, name);
     input_list(w->file, names, sizeof names);
-    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s (there are: %s)", name, names);
+    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s (available: %s)", name, names);
     if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; a layer computes in f32 or f64", name,
                        attn_dtype_name((*t)->dtype));
@@ -36,14 +36,13 @@ static const char *const index_names[] = {"lengths_q", "lengths_kv", "cu_seqlens
 
 const char *layer_index_name(int i) { return index_names[i]; }
 
-/* Whole numbers as i64. */
+/* Reads integers as i64. */
 static attn_status read_index(layer_work *w, int i, const attn_archive_tensor *t, int64_t least, attn_error *error)
 {
     char shape[SHAPE_TEXT];
     if (t->rank != 1 || t->dtype < ATTN_I8 || t->dtype > ATTN_U64)
-        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected whole numbers, %s", t->name,
-                       attn_dtype_name(t->dtype), shape_text(shape, t->rank, t->shape),
-                       i < BEGINS_Q ? "one for each batch entry" : "[sequences + 1] of them");
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected integers, %s", t->name, attn_dtype_name(t->dtype),
+                       shape_text(shape, t->rank, t->shape), i < BEGINS_Q ? "one for each batch entry" : "[sequences + 1] of them");
     if (t->shape[0] < least) return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is empty; it begins with 0", t->name);
     w->index[i] = need_memory(t->shape[0], sizeof *w->index[i]);
     for (int64_t k = 0; k < t->shape[0]; k++)
@@ -63,12 +62,13 @@ static attn_status find_lengths(layer_work *w, int i, int64_t tokens, attn_error
                          t->shape[0], w->batch);
     for (int64_t b = 0; status == ATTN_OK && b < w->batch; b++)
         if (w->index[i][b] < 0 || w->index[i][b] > tokens)
-            status = failure(error, ATTN_ERR_ARGUMENT, "tensor '%s': number %" PRId64 " (%" PRId64 ") is not within 0 and %" PRId64,
-                             t->name, b, w->index[i][b], tokens);
+            status =
+                failure(error, ATTN_ERR_ARGUMENT, "tensor '%s': number %" PRId64 " (%" PRId64 ") is not between 0 and %" PRId64,
+                        t->name, b, w->index[i][b], tokens);
     return status;
 }
 
-/* Where each of the sequences begins that lie end to end; *longest of them. */
+/* Where each of the packed sequences begins; *longest is the length of the longest. */
 static attn_status find_begins(layer_work *w, int i, const char *name, const attn_archive_tensor *rows, int64_t *longest,
                                attn_error *error)
 {
@@ -85,13 +85,14 @@ static attn_status find_begins(layer_work *w, int i, const char *name, const att
         const int64_t at = w->index[i][b], low = b + 1 == t->shape[0] ? total : last, high = b ? total : 0;
         if (at < (b ? low : 0) || at > high)
             status = failure(error, ATTN_ERR_ARGUMENT,
-                             "tensor '%s': number %" PRId64 " (%" PRId64 ") is not within %" PRId64 " and %" PRId64, t->name, b, at,
-                             b ? low : 0, high);
+                             "tensor '%s': number %" PRId64 " (%" PRId64 ") is not between %" PRId64 " and %" PRId64, t->name, b,
+                             at, b ? low : 0, high);
         if (at - last > *longest) *longest = at - last;
         last = at;
     }
     if (status == ATTN_OK && total && t->shape[0] == 1)
-        status = failure(error, ATTN_ERR_ARGUMENT, "tensor '%s' has no end; %s has %" PRId64 " tokens", t->name, rows->name, total);
+        status = failure(error, ATTN_ERR_ARGUMENT, "tensor '%s' holds no sequence; %s has %" PRId64 " tokens", t->name, rows->name,
+                         total);
     if (status == ATTN_OK && i == BEGINS_KV && t->shape[0] - 1 != w->batch)
         status = failure(error, ATTN_ERR_SHAPE, "tensor '%s' has %" PRId64 " sequences, and cu_seqlens_q %" PRId64, t->name,
                          t->shape[0] - 1, w->batch);
@@ -107,13 +108,13 @@ attn_status layer_find_sequences(layer_work *w, attn_error *error)
     if (status != ATTN_OK) return status;
     const attn_archive_tensor *z = w->context ? w->context : w->x;
     if (attn_archive_find(w->file, "cu_seqlens_q") || attn_archive_find(w->file, "cu_seqlens_kv")) {
-        /* without a context, one says where both begin */
+        /* without a context, one tensor serves both */
         const char *kv = w->context || attn_archive_find(w->file, "cu_seqlens_kv") ? "cu_seqlens_kv" : "cu_seqlens_q";
         status = find_begins(w, BEGINS_Q, "cu_seqlens_q", w->x, &w->len_q, error);
         if (status == ATTN_OK) status = find_begins(w, BEGINS_KV, kv, z, &w->len_kv, error);
         for (int i = LENGTHS_Q; i <= LENGTHS_KV && status == ATTN_OK; i++)
             if (attn_archive_find(w->file, index_names[i]))
-                status = failure(error, ATTN_ERR_ARGUMENT, "tensor '%s': packed sequences have their lengths from cu_seqlens_q",
+                status = failure(error, ATTN_ERR_ARGUMENT, "tensor '%s': packed sequences take their lengths from cu_seqlens_q",
                                  index_names[i]);
         return status;
     }
@@ -130,8 +131,8 @@ attn_status layer_find_sequences(layer_work *w, attn_error *error)
 static attn_status find_pairs(const layer_work *w, const attn_archive_tensor *t, int keep, int *one, attn_error *error)
 {
     const char *name = t->name;
-    const int64_t want[4] = {w->batch, w->heads, w->len_q, w->len_kv};
-    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    const int64_t required[4] = {w->batch, w->heads, w->len_q, w->len_kv};
+    char actual_text[SHAPE_TEXT], expected_text[SHAPE_TEXT];
     if (keep ? t->dtype != ATTN_BOOL && t->dtype != ATTN_U8 : t->dtype != w->x->dtype)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; expected %s", name, attn_dtype_name(t->dtype),
                        keep ? "bool or u8 (1 = keep)" : attn_dtype_name(w->x->dtype));
@@ -139,24 +140,24 @@ static attn_status find_pairs(const layer_work *w, const attn_archive_tensor *t,
     *one = 0;
     for (int axis = 0; fits && axis < 4; axis++) {
         const int64_t have = axis < 4 - t->rank ? 1 : t->shape[axis - 4 + t->rank];
-        if (have != want[axis]) *one |= 1 << axis;
-        fits = have == want[axis] || have == 1;
+        if (have != required[axis]) *one |= 1 << axis;
+        fits = have == required[axis] || have == 1;
     }
     if (!fits)
         return failure(error, ATTN_ERR_SHAPE,
                        "tensor '%s' %.60s does not broadcast to %.60s (batch, head, query, key); --ignore=%s leaves it out", name,
-                       shape_text(mine, t->rank, t->shape), shape_text(theirs, 4, want), name);
+                       shape_text(actual_text, t->rank, t->shape), shape_text(expected_text, 4, required), name);
     return ATTN_OK;
 }
 
 const attn_archive_tensor *layer_find_option(const layer_work *w, int t)
 {
     const attn_archive_tensor *found = input_named(w->file, w->settings->ignored, tensors_file_name(t), tensors_about(t)->name);
-    /* the bias of an additive score's hidden channels stands in the same file */
+    /* the bias of an additive score's hidden channels is in the same file */
     return found && t == TENSOR(bias) && !w->kind->has_heads && found->rank == 1 ? NULL : found;
 }
 
-/* What the tensors that are there say of the problem. */
+/* Completes the problem from the tensors that are there. */
 static void tell_terms(const layer_work *w, problem_spec *spec)
 {
     const attn_archive_tensor *weights = layer_find_option(w, TENSOR(score_matrix)),
@@ -193,24 +194,25 @@ static const char *flag_of(int t, const problem_spec *spec)
     return t >= TENSOR(relative_keys) && t <= TENSOR(relative_v) ? "rel" : "";
 }
 
-/* Those with a shape of their own: numbers of each head, and what a flag needs. */
+/* Tensors with a shape of their own: numbers of each head, and what a flag needs. */
 static attn_status find_terms(layer_work *w, const problem_spec *spec, attn_error *error)
 {
-    char mine[SHAPE_TEXT], theirs[SHAPE_TEXT];
+    char actual_text[SHAPE_TEXT], expected_text[SHAPE_TEXT];
     for (int n = 0; n < TENSORS; n++) {
         attn_output *slot = tensors_slot(&w->tensors, n);
         const char *name = tensors_file_name(n);
         if (slot->data != ATTN_LATER) continue;
         const attn_archive_tensor *t = layer_find_option(w, n);
-        int64_t want[4];
-        const int rank = shape_of(w, n, want);
-        shape_text(theirs, rank, want);
-        if (!t) return failure(error, ATTN_ERR_ARGUMENT, "--%s needs a tensor '%s' %.80s", flag_of(n, spec), name, theirs);
-        int ones = 0; /* leading axes of size 1 say nothing */
+        int64_t required[4];
+        const int rank = shape_of(w, n, required);
+        shape_text(expected_text, rank, required);
+        if (!t) return failure(error, ATTN_ERR_ARGUMENT, "--%s needs a tensor '%s' %.80s", flag_of(n, spec), name, expected_text);
+        int ones = 0; /* leading axes of size 1 do not matter */
         while (t->rank - ones > rank && t->shape[ones] == 1) ones++;
-        if (t->rank - ones != rank || memcmp(t->shape + ones, want, (size_t)rank * sizeof *want) != 0 || t->dtype != w->x->dtype)
+        if (t->rank - ones != rank || memcmp(t->shape + ones, required, (size_t)rank * sizeof *required) != 0 ||
+            t->dtype != w->x->dtype)
             return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected %s %.80s", t->name, attn_dtype_name(t->dtype),
-                           shape_text(mine, t->rank, t->shape), attn_dtype_name(w->x->dtype), theirs);
+                           shape_text(actual_text, t->rank, t->shape), attn_dtype_name(w->x->dtype), expected_text);
         slot->data = t->data ? (void *)(uintptr_t)t->data : ATTN_EMPTY;
         slot->dtype = t->dtype;
     }
@@ -256,9 +258,9 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
     if (status != ATTN_OK) return status;
 
     w->attention.shape = (attn_shape){0};
-    if (s->weights) tensors_ask(all, TENSOR(weights));
+    if (s->weights) tensors_request(all, TENSOR(weights));
     give_index(w, TENSOR(lengths_q), w->index[LENGTHS_Q]);
-    /* Tokens that are padding are not decoded: nor are they, then, with all at once. */
+    /* Decoding skips padding, so the run with all tokens at once skips it too. */
     if (s->decode && !w->context && w->index[LENGTHS_KV]) give_index(w, TENSOR(lengths_q), w->index[LENGTHS_KV]);
     give_index(w, TENSOR(lengths_kv), w->index[LENGTHS_KV]);
     give_index(w, TENSOR(cu_seqlens_q), w->index[BEGINS_Q]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kinds.c - the kinds of layers that `attn layer` knows: their sizes, out of flags and the shapes of their weights, and the
+ * kinds.c - the kinds of layers that `attn layer` knows: their sizes, from flags and the shapes of their weights, and the
  * functions that run them. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static attn_status size_of(const layer_work *w, const char *end, int64_t *rows, 
     return ATTN_OK;
 }
 
-/* A gradient as large as the weight of this name, "d" and its name; NULL where the layer has none. */
+/* A gradient in the shape of the weight of this name, named "d" and its name; NULL if the layer has no such weight. */
 static attn_status add_gradient(layer_work *w, const char *end, attn_output *to, attn_error *error)
 {
     const attn_archive_tensor *t = weight_named(w, end);
@@ -140,11 +140,12 @@ static attn_status latent_load(layer_work *w, int rotated, attn_error *error)
     if (status == ATTN_OK) status = size_of(w, out, &output, &values, error);
     if (status != ATTN_OK) return status;
     if (w->settings->heads_kv || w->settings->head_dim || w->settings->head_dim_v)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; the weights of a latent layer say them");
+        return failure(
+            error, ATTN_ERR_ARGUMENT,
+            "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; the weights of a latent layer determine them");
     if (rotated)
         return failure(error, ATTN_ERR_ARGUMENT,
-                       "--rope is for multi-head layers; the weights of a latent layer say what is rotated");
+                       "--rope is for multi-head layers; the weights of a latent layer determine what is rotated");
     if (queries % heads || both % heads)
         return failure(error, ATTN_ERR_SHAPE,
                        "%s has %" PRId64 " rows and %s %" PRId64 "; both must be multiples of --heads (%" PRId64 ")", query,

@@ -4,11 +4,9 @@
 #include "layer.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
@@ -16,6 +14,7 @@
 #include "cli/base/progress.h"
 #include "cli/input/difference.h"
 #include "cli/input/listed.h"
+#include "cli/input/roles.h"
 #include "testing/problem/tensors.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
@@ -26,87 +25,43 @@ static const command_usage usage = {
     .synopsis = "IN -o OUT --heads=N [options]",
     .summary = "Runs an attention layer: the input x of IN ([token, channel] or [batch, token, channel])\n"
                "through query, key and value projections, attention, and an output projection; writes y\n"
-               "to OUT. With a tensor context in IN, keys and values come from there.\n",
+               "to OUT. If IN has a tensor context, keys and values come from it.\n",
     .notes = "Weights are [out, in], in IN or in the file of --weights-file. Their names tell the kind:\n"
              "  multi-head  in_proj_weight or q_proj_weight, k_proj_weight, v_proj_weight; in_proj_bias;\n"
              "              out_proj.weight, out_proj.bias (PyTorch); or q_proj.weight ..., or wq wk wv wo\n"
-             "              and bq bk bv bo; bias_k and bias_v: a learned key and value that all see\n"
+             "              and bq bk bv bo; bias_k and bias_v: a learned key and value for all queries\n"
              "  latent      q_proj.weight (or q_a_proj.weight, q_b_proj.weight), kv_a_proj_with_mqa.weight,\n"
              "              kv_b_proj.weight, o_proj.weight, q_a_layernorm.weight, kv_a_layernorm.weight\n"
-             "              (DeepSeek); their shapes and --heads say all sizes\n"
-             "  additive    w, state.weight, memory.weight, bias, combine.weight; x has the states of a\n"
-             "              decoder and context what they look at; general has w and combine.weight,\n"
+             "              (DeepSeek); their shapes and --heads determine all sizes\n"
+             "  additive    w, state.weight, memory.weight, bias, combine.weight; x holds the states of a\n"
+             "              decoder, context what they attend to; general has w and combine.weight,\n"
              "              dot at most combine.weight\n"
-             "Used where they are in IN: lengths_q, lengths_kv (how many tokens of each entry are real),\n"
+             "Used if IN has them: lengths_q, lengths_kv (how many tokens of each entry are real),\n"
              "cu_seqlens_q, cu_seqlens_kv (sequences end to end in x [token, channel]), mask (1 = keep) and\n"
              "bias (to be added to the scores); slopes, sink and scale of each head; with a flag, w\n"
              "(--score=general, metric, additive), bias_table (--t5, --clipped), relative_keys,\n"
              "relative_values, relative_u and relative_v (--rel).\n"
              "--backward reads dy, and writes dx (and dcontext), dwq dwk dwv dwo, dbq dbk dbv dbo,\n"
-             "dbias_k dbias_v, or of other kinds d and the name of the weight; of options likewise.\n"
-             "--decode appends N tokens a time to a cache and gives the same but for rounding; with\n"
-             "--compare, it is held against all tokens at once.\n"
+             "dbias_k dbias_v, or for other kinds d and the name of the weight; for options likewise.\n"
+             "--decode appends N tokens at a time to a cache; the result is the same up to rounding,\n"
+             "and --compare compares it with that of all tokens at once.\n"
              "\n"
              "Examples:\n"
              "  attn layer layer.safetensors -o out.safetensors --heads=12 --weights --compare\n"
              "  attn layer x.safetensors -o y.safetensors --heads=32 --heads-kv=8 --causal --decode \\\n"
              "       --weights-file=model.safetensors --prefix=layers.3.self_attn. --rope --compare\n",
+    .operands = {"input file"},
+    .example = "attn layer IN.safetensors -o OUT.safetensors --heads=12",
 };
 
-static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
+static attn_status set_kind(void *target, const char *name, const char *value, attn_error *error)
 {
-    layer_settings *s = target;
-    if (strcmp(name, "kind") == 0 && !layer_kind_named(value))
-        return failure(error, ATTN_ERR_ARGUMENT, "kind: '%.40s' is not %s", value, layer_kind_names);
-    *(strcmp(name, "output") == 0   ? &s->output
-      : strcmp(name, "prefix") == 0 ? &s->prefix
-      : strcmp(name, "kind") == 0   ? &s->kind
-                                    : &s->weights_file) = value;
+    if (!layer_kind_named(value)) return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not %s", name, value, layer_kind_names);
+    ((layer_settings *)target)->kind = value;
     return ATTN_OK;
 }
 
-static attn_status set_number(void *target, const char *name, const char *value, attn_error *error)
-{
-    layer_settings *s = target;
-    int64_t *field = strcmp(name, "heads") == 0       ? &s->heads
-                     : strcmp(name, "heads-kv") == 0  ? &s->heads_kv
-                     : strcmp(name, "head-dim") == 0  ? &s->head_dim
-                     : strcmp(name, "decode") == 0    ? &s->decode
-                     : strcmp(name, "page-size") == 0 ? &s->page_size
-                                                      : &s->head_dim_v;
-    return option_whole(name, value ? value : "1", 1, INT32_MAX, field, error);
-}
-
-static attn_status set_flag(void *target, const char *name, const char *value, attn_error *error)
-{
-    layer_settings *s = target;
-    (void)value, (void)error;
-    *(strcmp(name, "weights") == 0        ? &s->weights
-      : strcmp(name, "weights-mean") == 0 ? &s->weights_mean
-      : strcmp(name, "backward") == 0     ? &s->backward
-                                          : &s->compare) = 1;
-    return ATTN_OK;
-}
-
-static attn_status set_pairs(void *target, const char *name, const char *value, attn_error *error)
-{
-    layer_settings *s = target;
-    const int halves = strcmp(value, "halves") == 0;
-    s->rope_pairs = halves ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED;
-    if (halves || strcmp(value, "interleaved") == 0) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not interleaved or halves", name, value);
-}
-
-static attn_status set_base(void *target, const char *name, const char *value, attn_error *error)
-{
-    char *end;
-    const double base = strtod(value, &end);
-    ((layer_settings *)target)->rope_base = base;
-    if (*value && !*end && isfinite(base) && base > 0) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number above 0", name, value);
-}
-
-/* What a layer's attention may have of a file; a layer has its queries, keys and values itself. */
+/* Tensors of a file that a layer's attention may read; its queries, keys and values are the layer's own. */
 static int is_option(int t)
 {
     return t == TENSOR(mask) || t == TENSOR(bias) || t == TENSOR(alibi_slopes) || t == TENSOR(sink) || t == TENSOR(scale) ||
@@ -116,14 +71,10 @@ static int is_option(int t)
 static attn_status set_ignored(void *target, const char *name, const char *value, attn_error *error)
 {
     layer_settings *s = target;
-    char names[160] = "";
     int known = 0;
-    for (int t = 0; t < TENSORS; t++) {
-        if (!is_option(t)) continue;
-        known |= strcmp(value, tensors_file_name(t)) == 0 || strcmp(value, tensors_about(t)->name) == 0;
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? ", " : "", tensors_file_name(t));
-    }
-    if (!known) return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.30s' is none of %s", name, value, names);
+    for (int t = 0; t < TENSORS; t++)
+        known |= is_option(t) && (strcmp(value, tensors_file_name(t)) == 0 || strcmp(value, tensors_about(t)->name) == 0);
+    if (!known) return role_reject_ignored(value, is_option, error);
     if (s->ignored_count + 1 == LAYER_IGNORED)
         return failure(error, ATTN_ERR_ARGUMENT, "%s: at most %d tensors", name, LAYER_IGNORED - 1);
     s->ignored[s->ignored_count++] = value;
@@ -131,24 +82,27 @@ static attn_status set_ignored(void *target, const char *name, const char *value
 }
 
 static const option_row layer_options[] = {
-    {"output", 'o', "FILE", "where to write: .safetensors or .npz (needed)", set_text},
-    {"kind", 0, "KIND", "multi-head, latent, additive, general or dot (default: as weights are named)", set_text},
-    {"heads", 0, "N", "query heads (needed for multi-head and latent)", set_number},
-    {"heads-kv", 0, "N", "key and value heads (default: as many)", set_number},
-    {"head-dim", 0, "N", "channels of a head (default: the width of x / heads)", set_number},
-    {"head-dim-v", 0, "N", "channels of a head's values (default: the same)", set_number},
-    {"rope-pairs", 0, "KIND", "which channels are rotated together: interleaved (default) or halves", set_pairs},
-    {"rope-base", 0, "B", "how fast the rotations slow down from pair to pair (default: 10000)", set_base},
-    {"weights-file", 0, "FILE", "the file that has the weights (default: IN)", set_text},
-    {"prefix", 0, "TEXT", "what stands before the names of weights", set_text},
-    {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink, scale, ... (may be repeated)", set_ignored},
-    {"weights", 0, NULL, "write the attention weights of every head", set_flag},
-    {"weights-mean", 0, NULL, "write them averaged over the heads", set_flag},
-    {"backward", 0, NULL, "write gradients too; needs dy", set_flag},
-    {"decode", 0, "[=N]", "N tokens at a time (default 1), over a cache of those before", set_number},
-    {"page-size", 0, "N", "keep the cache of --decode in pages of N tokens", set_number},
-    {"compare", 0, NULL, "tell how far the results are from those in IN", set_flag},
-    {NULL, 0, NULL, NULL, NULL},
+    {"output", 'o', "FILE", "output file: .safetensors or .npz (required)", OUTPUT(layer_settings, output, ".safetensors or .npz"),
+     .needed = "output file"},
+    {"kind", 0, "KIND", "multi-head, latent, additive, general or dot (default: by weight names)", CALL(set_kind)},
+    {"heads", 0, "N", "query heads (required for multi-head and latent)", WHOLE(layer_settings, heads, 1, INT32_MAX)},
+    {"heads-kv", 0, "N", "key and value heads (default: as many)", WHOLE(layer_settings, heads_kv, 1, INT32_MAX)},
+    {"head-dim", 0, "N", "channels of a head (default: the width of x / heads)", WHOLE(layer_settings, head_dim, 1, INT32_MAX)},
+    {"head-dim-v", 0, "N", "channels of a head's values (default: the same)", WHOLE(layer_settings, head_dim_v, 1, INT32_MAX)},
+    {"rope-pairs", 0, "KIND", "which channels are rotated together: interleaved (default) or halves",
+     CALL_ON(role_set_pairs, layer_settings, rope_pairs)},
+    {"rope-base", 0, "B", "base of the rotation frequencies (default: 10000)", ABOVE_0(layer_settings, rope_base, 0)},
+    {"weights-file", 0, "FILE", "the file that has the weights (default: IN)", TEXT(layer_settings, weights_file)},
+    {"prefix", 0, "TEXT", "prefix of the names of the weights", TEXT(layer_settings, prefix)},
+    {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink, scale, ... (may be repeated)", CALL(set_ignored)},
+    {"weights", 0, NULL, "write the attention weights of every head", FLAG(layer_settings, weights)},
+    {"weights-mean", 0, NULL, "write them averaged over the heads", FLAG(layer_settings, weights_mean)},
+    {"backward", 0, NULL, "write gradients too; needs dy", FLAG(layer_settings, backward)},
+    {"decode", 0, "[=N]", "N tokens at a time (default 1), with a cache of the earlier ones",
+     WHOLE(layer_settings, decode, 1, INT32_MAX)},
+    {"page-size", 0, "N", "keep the cache of --decode in pages of N tokens", WHOLE(layer_settings, page_size, 1, INT32_MAX)},
+    {"compare", 0, NULL, "print how far the results are from those in IN", FLAG(layer_settings, compare)},
+    {0},
 };
 
 /* The words of problem strings; a layer has its own rotation. */
@@ -172,7 +126,7 @@ static attn_status choose_kind(layer_work *w, attn_error *error)
     w->heads = w->kind->has_heads ? s->heads : 1;
     if (w->kind->has_heads && !s->heads) return failure(error, ATTN_ERR_ARGUMENT, "a %s layer needs --heads=N", w->kind->name);
     if (w->kind->needs_context && !w->context)
-        return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named context, which x, of kind %s, looks at", w->kind->name);
+        return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named context, which a layer of kind %s attends to", w->kind->name);
     if (s->page_size && !s->decode) return failure(error, ATTN_ERR_ARGUMENT, "--page-size is for the cache of --decode");
     return ATTN_OK;
 }
@@ -182,8 +136,8 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
     const layer_settings *s = w->settings;
     attn_status status = attn_archive_read(&w->file, path, error);
     if (status == ATTN_OK && s->weights_file) status = attn_archive_read(&w->weights_file, s->weights_file, error);
-    if (status == ATTN_OK) status = file_check_apart(s->output, path, error);
-    if (status == ATTN_OK) status = file_check_apart(s->output, s->weights_file, error);
+    if (status == ATTN_OK) status = file_check_distinct(s->output, path, error);
+    if (status == ATTN_OK) status = file_check_distinct(s->output, s->weights_file, error);
     if (status != ATTN_OK) return status;
     status = layer_find_sequences(w, error);
     if (status == ATTN_OK) status = choose_kind(w, error);
@@ -212,7 +166,7 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
     return status == ATTN_OK ? ATTN_OK : failure_about(error, path);
 }
 
-/* With --decode, once more with all tokens at once, into tensors of their own. */
+/* With --decode, runs again with all tokens at once, into separate tensors. */
 static attn_status compare(layer_work *w, difference *list, int *count, attn_error *error)
 {
     if (!w->settings->decode) return differences_find(w->out, w->file, list, count, error);
@@ -225,7 +179,7 @@ static attn_status compare(layer_work *w, difference *list, int *count, attn_err
     return status;
 }
 
-/* 1 if slots of `count` of them point into the tensor. */
+/* 1 if one of `count` slots points into the tensor. */
 static int slots_have(const attn_input *slots, int count, const attn_archive_tensor *t)
 {
     for (int n = 0; n < count; n++) {
@@ -235,7 +189,7 @@ static int slots_have(const attn_input *slots, int count, const attn_archive_ten
     return 0;
 }
 
-/* A tensor that something of the call points into, or is a copy of. */
+/* 1 if a slot of the call points into the tensor, or an index array is a copy of it. */
 static int is_used(const void *work, const attn_archive_tensor *t)
 {
     const layer_work *w = work;
@@ -261,9 +215,9 @@ static char *compose_json(const layer_work *w, const char *path, double seconds,
     json_text(object, "input", path);
     json_text(object, "output", w->settings->output);
     json_text(object, "kind", w->kind->name);
-    json_whole(object, "parameters", w->counts.parameters);
+    json_int(object, "parameters", w->counts.parameters);
     json_number(object, "flops", w->counts.flops);
-    json_whole(object, "cache_per_token", w->counts.cache_per_token);
+    json_int(object, "cache_per_token", w->counts.cache_per_token);
     json_number(object, "seconds", seconds);
     cJSON *used = json_list(object, "used");
     for (int f = 0; f < 2; f++)
@@ -285,7 +239,7 @@ static char *compose_json(const layer_work *w, const char *path, double seconds,
 static void print(const layer_work *w, const char *path, double seconds, const difference *list, int count,
                   const common_settings *common)
 {
-    if (!common->quiet && isatty(STDOUT_FILENO)) {
+    if (options_tell(common)) {
         for (int64_t k = 0; k < attn_archive_count(w->file); k++)
             if (is_used(w, attn_archive_at(w->file, k))) listed_print("used", NULL, attn_archive_at(w->file, k), path);
         for (int64_t k = 0; w->weights_file && k < attn_archive_count(w->weights_file); k++)
@@ -319,24 +273,13 @@ static attn_status run(layer_work *w, const char *path, const problem_spec *spec
     }
     if (status == ATTN_OK) status = attn_archive_set_metadata(w->out, "attn_version", attn_version(), error);
     char *json = status == ATTN_OK && common->json ? compose_json(w, path, seconds, list, count) : NULL;
-    if (status == ATTN_OK) status = file_write_archive(w->out, w->settings->output, error);
-    if (status == ATTN_OK && common->json) json_print(json), json = NULL;
-    else if (status == ATTN_OK) print(w, path, seconds, list, count, common);
-    free(json);
+    status = file_finish(status, w->out, w->settings->output, json, error);
+    if (status == ATTN_OK && !common->json) print(w, path, seconds, list, count, common);
     return status;
-}
-
-static int check_settings(const layer_settings *s, attn_error *error)
-{
-    const char *dot = strrchr(s->output, '.');
-    if (dot && (strcmp(dot, ".safetensors") == 0 || (strcmp(dot, ".npz") == 0))) return 1;
-    failure(error, ATTN_ERR_ARGUMENT, "%.150s: expected a name that ends in .safetensors or .npz", s->output);
-    return 0;
 }
 
 int attn_cmd_layer(int argc, char **argv)
 {
-    static const char example[] = "attn layer IN.safetensors -o OUT.safetensors --heads=12";
     common_settings common = {0};
     layer_settings settings = {0};
     problem_spec spec;
@@ -349,9 +292,6 @@ int attn_cmd_layer(int argc, char **argv)
     int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
     if (exit >= 0) return exit;
     spec.seed = common.seed;
-    if (operands == argc) return command_fail_missing(usage.name, "input file", example);
-    if (!settings.output) return command_fail_missing(usage.name, "output file", example);
-    if (!check_settings(&settings, &error)) return command_fail(usage.name, NULL, &error);
 
     layer_work w = {.settings = &settings, .options = options_for_library(&common)};
     attn_status status = run(&w, argv[operands], &spec, &common, &error);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * layer.h - what the files of `attn layer` share: the tensors of a file as a layer of one of several kinds. */
-#ifndef ATTN_CLI_LAYER_H
-#define ATTN_CLI_LAYER_H
+ * layer.h - shared by the files of `attn layer`: the tensors of a file as a layer of one of several kinds. */
+#ifndef ATTN_CLI_LAYER_LAYER_H
+#define ATTN_CLI_LAYER_LAYER_H
 
 #include "attn/io.h"
 #include "attn/latent.h"
@@ -39,7 +39,7 @@ typedef struct layer_work {
     attn_call call;
     attn_options options;
     attn_rope rope;
-    int rotates; /* tokens have places */
+    int rotates; /* tokens have positions */
     attn_layer_tensors args;
     attn_layer_counts counts;
     void *saved;
@@ -78,7 +78,7 @@ const layer_kind *layer_kind_of(const layer_work *w);
 attn_status layer_find_rows(const layer_work *w, const char *name, int rank, const attn_archive_tensor **t, attn_error *error);
 /* x, context, and how long the sequences are. */
 attn_status layer_find_sequences(layer_work *w, attn_error *error);
-/* The flags, and the tensors of the options: a problem whose sizes the layer fills in. */
+/* Builds the problem from the flags and the tensors of the options; the layer fills in its sizes. */
 attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_error *error);
 /* The tensor of an option that the file has, by either of its names, and that is not ignored; NULL: there is none. */
 const attn_archive_tensor *layer_find_option(const layer_work *w, int t);
@@ -88,7 +88,7 @@ static inline int64_t layer_width(const attn_archive_tensor *t) { return t->shap
 
 /* ---- output.c ---- */
 attn_status layer_add(layer_work *w, const char *name, int rank, const int64_t *shape, void *to, attn_error *error);
-/* y and the weights; with the gradients, where they are wanted. */
+/* Adds y and, if requested, the weights and the gradients. */
 attn_status layer_add_outputs(layer_work *w, attn_error *error);
 
 /* ---- decode.c ---- */

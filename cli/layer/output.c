@@ -12,7 +12,7 @@ attn_status layer_add(layer_work *w, const char *name, int rank, const int64_t *
     return attn_archive_allocate(w->out, name, w->x->dtype, rank, shape, to, error);
 }
 
-/* Memory of this name for an output that is there, which has elements or none. */
+/* Allocates a requested output under this name; it may have no elements. */
 static attn_status place(layer_work *w, const char *name, int rank, const int64_t *shape, attn_output *slot, attn_error *error)
 {
     attn_status status = layer_add(w, name, rank, shape, &slot->data, error);
@@ -29,7 +29,7 @@ static attn_status add_like(layer_work *w, const char *name, const attn_archive_
     return place(w, name, t->rank, shape, to, error);
 }
 
-/* Of the options: as large as they are, reduced where they broadcast. */
+/* Gradients of the options, in their shapes: reduced where the options broadcast. */
 static attn_status add_option_gradients(layer_work *w, attn_error *error)
 {
     attn_status status = ATTN_OK;
@@ -47,7 +47,7 @@ static attn_status add_gradients(layer_work *w, attn_error *error)
     const attn_archive_tensor *dy;
     attn_status status = layer_find_rows(w, "dy", w->x->rank, &dy, error);
     if (status == ATTN_OK && (dy->shape[dy->rank - 2] != w->x->shape[w->x->rank - 2] || layer_width(dy) != w->width))
-        status = failure(error, ATTN_ERR_SHAPE, "tensor 'dy' has another shape than y, %lld tokens of %lld channels",
+        status = failure(error, ATTN_ERR_SHAPE, "tensor 'dy' does not have the shape of y, %lld tokens of %lld channels",
                          (long long)w->x->shape[w->x->rank - 2], (long long)w->width);
     if (status == ATTN_OK) w->args.grad_output.data = dy->data ? dy->data : ATTN_EMPTY;
     if (status == ATTN_OK) status = add_like(w, "dx", w->x, layer_width(w->x), &w->args.grad_query, error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * mask.c - `attn mask`: masks by name, as text or a picture, with what they show and what attention skips. */
+ * mask.c - `attn mask`: masks by name, as text or a picture, with what they keep and what attention skips. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum { MOST_NAMES = 32, MOST_TEXT = 200, MOST_PIXELS = 1 << 14 };
 
 static void print_names(void)
 {
-    printf("\nMasks (several: all must keep; p is the position of a query among the keys):\n");
+    printf("\nMasks (of several, all must keep a key):\n");
     for (int w = 0; pattern_word_at(w); w++) {
         const pattern_word *word = pattern_word_at(w);
         int wide = printf("  %s%s%s", word->name, word->sizes[0] ? "/" : "", word->sizes);
@@ -31,10 +31,10 @@ static void print_names(void)
 static const command_usage usage = {
     .name = "mask",
     .synopsis = "NAME[/N...]... -n QUERIES [options]",
-    .summary = "Prints a mask as text, a row for each query: # where it sees the key, . where it does\n"
-               "not; then how much it sees and how many tiles of work attention can skip.\n",
-    .notes = "A mask of more than 200 queries or keys is not printed as text unless --text asks for it.\n"
-             "In a picture white is seen and black is not.\n"
+    .summary = "Prints a mask as text, a row for each query: # for a key that it sees, . for one that it\n"
+               "does not; then how much is visible and how many tiles attention can skip.\n",
+    .notes = "A mask of more than 200 queries or keys is printed as text only with --text.\n"
+             "In a picture, visible is white and masked is black.\n"
              "\n"
              "Examples:\n"
              "  attn mask causal -n 8\n"
@@ -43,59 +43,27 @@ static const command_usage usage = {
              "  attn mask map/64/64 causal -n 1024 --map blocks.npy\n"
              "  attn mask causal -n 64 -o mask.safetensors && attn plot mask mask.safetensors -o mask.svg\n",
     .more = print_names,
+    .operands = {"mask"},
+    .example = "attn mask causal -n 8",
 };
 
 typedef struct mask_settings {
-    int64_t queries, keys; /* -1: not said */
+    int64_t queries, keys; /* keys -1: not given */
     int64_t tile_q, tile_kv;
     const char *png, *output, *map;
     int text;
 } mask_settings;
 
-static attn_status set_queries(void *target, const char *name, const char *value, attn_error *error)
-{
-    return option_whole(name, value, 0, 1 << 20, &((mask_settings *)target)->queries, error);
-}
-
-static attn_status set_keys(void *target, const char *name, const char *value, attn_error *error)
-{
-    return option_whole(name, value, 0, 1 << 20, &((mask_settings *)target)->keys, error);
-}
-
-static attn_status set_tile_q(void *target, const char *name, const char *value, attn_error *error)
-{
-    return option_whole(name, value, 1, 1 << 20, &((mask_settings *)target)->tile_q, error);
-}
-
-static attn_status set_tile_kv(void *target, const char *name, const char *value, attn_error *error)
-{
-    return option_whole(name, value, 1, 1 << 20, &((mask_settings *)target)->tile_kv, error);
-}
-
-static attn_status set_file(void *target, const char *name, const char *value, attn_error *error)
-{
-    mask_settings *s = target;
-    (void)error;
-    *(strcmp(name, "png") == 0 ? &s->png : strcmp(name, "map") == 0 ? &s->map : &s->output) = value;
-    return ATTN_OK;
-}
-
-static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)value, (void)error;
-    ((mask_settings *)target)->text = 1;
-    return ATTN_OK;
-}
-
 static const option_row mask_options[] = {
-    {"queries", 'n', "N", "how many queries", set_queries},
-    {"keys", 'm', "N", "how many keys (default: as many)", set_keys},
-    {"text", 0, NULL, "print a mask of any size as text", set_text},
-    {"png", 0, "FILE", "write a picture, at least 256 pixels wide", set_file},
-    {"output", 'o', "FILE", "write it as a tensor: .safetensors, .npz or .npy", set_file},
-    {"map", 0, "FILE", "blocks for map/Q/K: a tensor [rows, columns], 1 = keep", set_file},
-    {"tile-q", 0, "N", "queries of a tile (default: what this CPU's kernel for d64 has)", set_tile_q},
-    {"tile-kv", 0, "N", "keys of a tile, likewise", set_tile_kv},
+    {"queries", 'n', "N", "number of queries (required)", WHOLE(mask_settings, queries, 0, 1 << 20), .needed = "--queries"},
+    {"keys", 'm', "N", "number of keys (default: as many)", WHOLE(mask_settings, keys, 0, 1 << 20)},
+    {"text", 0, NULL, "print a mask of any size as text", FLAG(mask_settings, text)},
+    {"png", 0, "FILE", "write a picture, at least 256 pixels wide", TEXT(mask_settings, png)},
+    {"output", 'o', "FILE", "write it as a tensor: .safetensors, .npz or .npy",
+     OUTPUT(mask_settings, output, ".safetensors, .npz or .npy")},
+    {"map", 0, "FILE", "blocks for map/Q/K: a tensor [rows, columns], 1 = keep", TEXT(mask_settings, map)},
+    {"tile-q", 0, "N", "queries of a tile (default: those of this CPU's kernel for d64)", WHOLE(mask_settings, tile_q, 1, 1 << 20)},
+    {"tile-kv", 0, "N", "keys of a tile, likewise", WHOLE(mask_settings, tile_kv, 1, 1 << 20)},
     {0},
 };
 
@@ -140,15 +108,14 @@ static attn_status write_png(const attn_pattern_set *set, const mask_settings *s
     return status;
 }
 
-/* As `mask` [query, key], 1 where a key is seen: what `attn run` takes and `attn plot mask` draws. */
-static attn_status write_tensor(const attn_pattern_set *set, const mask_settings *s, int count, char *const *names,
-                                attn_error *error)
+/* As `mask` [query, key], 1 for a visible key: input of `attn run` and `attn plot mask`. */
+static attn_status make_tensor(const attn_pattern_set *set, const mask_settings *s, int count, char *const *names,
+                               attn_archive **out, attn_error *error)
 {
     const int64_t shape[] = {s->queries, s->keys};
-    attn_archive *out = NULL;
     void *data;
     char *words = need_memory(1, 1);
-    attn_status status = attn_archive_create(&out, error);
+    attn_status status = attn_archive_create(out, error);
     for (int k = 0; k < count; k++) {
         const size_t size = strlen(words) + strlen(names[k]) + 2;
         char *longer = need_memory((int64_t)size, 1);
@@ -156,17 +123,15 @@ static attn_status write_tensor(const attn_pattern_set *set, const mask_settings
         free(words);
         words = longer;
     }
-    if (status == ATTN_OK) status = attn_archive_allocate(out, "mask", ATTN_BOOL, 2, shape, &data, error);
+    if (status == ATTN_OK) status = attn_archive_allocate(*out, "mask", ATTN_BOOL, 2, shape, &data, error);
     if (status == ATTN_OK) status = attn_pattern_set_fill(set, &(attn_output){data, ATTN_BOOL, {0}}, error);
-    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_mask", words, error);
-    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_version", attn_version(), error);
-    if (status == ATTN_OK) status = file_write_archive(out, s->output, error);
-    attn_archive_destroy(out);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(*out, "attn_mask", words, error);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(*out, "attn_version", attn_version(), error);
     free(words);
     return status;
 }
 
-/* Whether attention has it in its walk. */
+/* 1 if attention applies the mask within its walk. */
 static int is_fused(const attn_pattern_set *set, const mask_settings *s, attn_error *why)
 {
     attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, s->queries, s->keys, 64, 64}};
@@ -181,16 +146,16 @@ static char *compose_json(const attn_pattern_set *set, const mask_settings *s, c
     cJSON *object = json_begin();
     cJSON *names = json_list(object, "mask");
     for (int k = first; k < argc; k++) cJSON_AddItemToArray(names, cJSON_CreateString(argv[k]));
-    json_whole(object, "queries", s->queries);
-    json_whole(object, "keys", s->keys);
-    json_whole(object, "count", n->pairs);
+    json_int(object, "queries", s->queries);
+    json_int(object, "keys", s->keys);
+    json_int(object, "count", n->pairs);
     json_number(object, "sparsity", n->sparsity);
-    json_whole(object, "empty_queries", n->queries_empty);
+    json_int(object, "empty_queries", n->queries_empty);
     cJSON *tile = json_object(object, "tile");
-    json_whole(tile, "queries", s->tile_q);
-    json_whole(tile, "keys", s->tile_kv);
-    json_whole(object, "tiles_total", n->tiles);
-    json_whole(object, "tiles_skipped", n->tiles_empty);
+    json_int(tile, "queries", s->tile_q);
+    json_int(tile, "keys", s->tile_kv);
+    json_int(object, "tiles_total", n->tiles);
+    json_int(object, "tiles_skipped", n->tiles_empty);
     json_flag(object, "fused", is_fused(set, s, &why));
     if (s->png) json_text(object, "png", s->png);
     if (s->output) json_text(object, "output", s->output);
@@ -217,7 +182,9 @@ static attn_status find_map(const attn_archive *file, const mask_settings *s, co
 {
     const attn_archive_tensor *t = attn_archive_count(file) == 1 ? attn_archive_at(file, 0) : attn_archive_find(file, "blocks");
     const int64_t q = pattern->size[0], k = pattern->size[1];
-    if (!t) return failure(error, ATTN_ERR_ARGUMENT, "%s: has more than one tensor, and none named 'blocks'", s->map);
+    if (!t)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: has %s", s->map,
+                       attn_archive_count(file) ? "more than one tensor, and none named 'blocks'" : "no tensor");
     if (t->dtype != ATTN_BOOL && t->dtype != ATTN_U8)
         return failure(error, ATTN_ERR_ARGUMENT, "%s: tensor '%.60s' is %s; expected bool or u8", s->map, t->name,
                        attn_dtype_name(t->dtype));
@@ -240,12 +207,12 @@ static attn_status give_maps(attn_pattern *patterns, int count, const mask_setti
         if (patterns[k].kind != ATTN_PATTERN_BLOCK_MAP) continue;
         maps++;
         if (!s->map)
-            return failure(error, ATTN_ERR_ARGUMENT, "map: no --map; for example: attn mask map/64/64 -n 1024 --map=blocks.npy");
+            return failure(error, ATTN_ERR_ARGUMENT, "map needs --map; for example: attn mask map/64/64 -n 1024 --map=blocks.npy");
         if (!*file) status = attn_archive_read(file, s->map, error);
         if (status == ATTN_OK) status = find_map(*file, s, &patterns[k], &t, error);
         if (status == ATTN_OK) patterns[k].blocks = t->data;
     }
-    if (status == ATTN_OK && s->map && !maps) return failure(error, ATTN_ERR_ARGUMENT, "--map: no mask is map/Q/K");
+    if (status == ATTN_OK && s->map && !maps) return failure(error, ATTN_ERR_ARGUMENT, "--map needs a mask map/Q/K");
     return status;
 }
 
@@ -254,9 +221,9 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     static named_pattern named[MOST_NAMES];
     attn_pattern patterns[MOST_NAMES] = {{0}};
     attn_pattern_set *set = NULL;
-    attn_archive *file = NULL;
+    attn_archive *file = NULL, *out = NULL;
     attn_pattern_set_counts count = {.struct_size = sizeof count};
-    attn_status status = file_check_apart(s->output, s->map, error);
+    attn_status status = file_check_distinct(s->output, s->map, error);
     if (status == ATTN_OK) status = default_tiles(s, common, error);
     for (int k = first; k < argc && status == ATTN_OK; k++) {
         status = pattern_parse(argv[k], common->seed, &named[k - first], error);
@@ -266,11 +233,11 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     if (status == ATTN_OK) status = attn_pattern_set_create(&set, s->queries, s->keys, argc - first, patterns, error);
     if (status == ATTN_OK) status = attn_pattern_set_count(set, s->tile_q, s->tile_kv, &count, error);
     char *json = status == ATTN_OK && common->json ? compose_json(set, s, &count, argc, argv, first) : NULL;
+    if (status == ATTN_OK && s->output) status = make_tensor(set, s, argc - first, argv + first, &out, error);
     if (status == ATTN_OK && s->png) status = write_png(set, s, error);
-    if (status == ATTN_OK && s->output) status = write_tensor(set, s, argc - first, argv + first, error);
-    if (status == ATTN_OK) json_print(json), json = NULL;
+    status = file_finish(status, out, s->output, json, error);
     if (status == ATTN_OK && !common->json) print_text(set, s, &count);
-    free(json);
+    attn_archive_destroy(out);
     attn_pattern_set_destroy(set);
     attn_archive_destroy(file);
     return status;
@@ -279,13 +246,11 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
 int attn_cmd_mask(int argc, char **argv)
 {
     common_settings common = {0};
-    mask_settings settings = {.queries = -1, .keys = -1, .tile_q = -1, .tile_kv = -1};
+    mask_settings settings = {.keys = -1, .tile_q = -1, .tile_kv = -1};
     const option_group groups[] = {{"Mask", mask_options, &settings}, {"Options", common_options, &common}, {0}};
     int operands, exit = options_begin(&usage, groups, argc, argv, MOST_NAMES, &operands);
     attn_error error;
     if (exit >= 0) return exit;
-    if (operands == argc) return command_fail_missing(usage.name, "mask", "attn mask causal -n 8");
-    if (settings.queries < 0) return command_fail_missing(usage.name, "--queries", "attn mask causal -n 8");
     if (settings.keys < 0) settings.keys = settings.queries;
     attn_status status = show(argc, argv, operands, &settings, &common, &error);
     return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);

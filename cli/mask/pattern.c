@@ -18,10 +18,10 @@ typedef struct row {
 
 /* clang-format off */
 static const row rows[] = {
-    {{"causal", "", "no later key; the first query stands at the first key"}, ATTN_PATTERN_CAUSAL, 0, 0},
-    {{"bottom-right", "", "causal; the last query stands at the last key"}, ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT, 0, 0},
-    {{"window", "LEFT/RIGHT", "keys from LEFT before the query to RIGHT behind it; -1: no bound"}, ATTN_PATTERN_WINDOW, 2, 2},
-    {{"sliding", "KEYS", "causal, KEYS keys with the query's own among them (Mistral)"}, ATTN_PATTERN_SLIDING_WINDOW, 1, 1},
+    {{"causal", "", "no later keys; the first query is at the first key"}, ATTN_PATTERN_CAUSAL, 0, 0},
+    {{"bottom-right", "", "causal; the last query is at the last key"}, ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT, 0, 0},
+    {{"window", "LEFT/RIGHT", "keys from LEFT before the query to RIGHT after it; -1: no bound"}, ATTN_PATTERN_WINDOW, 2, 2},
+    {{"sliding", "KEYS", "causal, KEYS keys including the query's own (Mistral)"}, ATTN_PATTERN_SLIDING_WINDOW, 1, 1},
     {{"radius", "R", "keys at a distance of at most R"}, ATTN_PATTERN_RADIUS, 1, 1},
     {{"local", "WIDTH", "keys at a distance of at most WIDTH/2 (Longformer's window)"}, ATTN_PATTERN_LOCAL, 1, 1},
     {{"diagonal", "SIZE", "keys of the same block of SIZE (chunks)"}, ATTN_PATTERN_BLOCK_DIAGONAL, 1, 1},
@@ -33,7 +33,7 @@ static const row rows[] = {
     {{"bigbird", "B/W/G/R", "blocks of B: a window of W, G global, R random ones (--seed)"}, ATTN_PATTERN_BIGBIRD, 4, 4},
     {{"prefix", "P", "causal, but all see the first P keys"}, ATTN_PATTERN_PREFIX, 1, 1},
     {{"lengths", "Q/K", "Q queries and K keys; the others are padding"}, ATTN_PATTERN_LENGTHS, 2, 2},
-    {{"map", "Q/K", "what --map has 1 for, in blocks of Q queries and K keys"}, ATTN_PATTERN_BLOCK_MAP, 2, 2},
+    {{"map", "Q/K", "where --map is 1, in blocks of Q queries and K keys"}, ATTN_PATTERN_BLOCK_MAP, 2, 2},
     {{"documents", "N/N/...", "documents of these lengths, which do not see each other"}, ATTN_PATTERN_DOCUMENTS, 1, PATTERN_DOCUMENTS},
 };
 /* clang-format on */
@@ -66,15 +66,15 @@ attn_status pattern_parse(const char *text, uint64_t seed, named_pattern *out, a
         errno = 0;
         long long number = strtoll(at + 1, &end, 10);
         if (end == at + 1 || errno || (*end && !strchr("/,", *end)))
-            return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a whole number", name, at + 1);
+            return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not an integer", name, at + 1);
         if (count == found->most)
-            return failure(error, ATTN_ERR_ARGUMENT, "%s: more than %d numbers; it is %s%s%s", name, found->most, name,
+            return failure(error, ATTN_ERR_ARGUMENT, "%s: too many numbers (at most %d); expected %s%s%s", name, found->most, name,
                            found->word.sizes[0] ? "/" : "", found->word.sizes);
         out->lengths[count++] = number;
         at = end;
     }
     if (count < found->least)
-        return failure(error, ATTN_ERR_ARGUMENT, "%s: too few numbers; it is %s/%s", name, name, found->word.sizes);
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: too few numbers; expected %s/%s", name, name, found->word.sizes);
     memset(&out->pattern, 0, sizeof out->pattern);
     out->pattern.kind = found->kind;
     out->pattern.seed = seed;

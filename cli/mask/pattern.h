@@ -21,7 +21,7 @@ typedef struct pattern_word {
 } pattern_word;
 const pattern_word *pattern_word_at(int index);
 
-/* ATTN_ERR_ARGUMENT: an unknown name (the message lists the nearest known ones), or numbers that are too few, too many or none. */
+/* ATTN_ERR_ARGUMENT: an unknown name (the message lists the nearest known ones), or too few, too many or invalid numbers. */
 attn_status pattern_parse(const char *text, uint64_t seed, named_pattern *pattern, attn_error *error);
 
 #endif

@@ -8,7 +8,7 @@
 #include "cli/base/file.h"
 #include "testing/text/failure.h"
 
-/* libpng ends here where memory is out, the text's or its own: no other error is left when it writes to memory. */
+/* libpng calls this when memory runs out, the text's or its own: writing to memory can fail in no other way. */
 static void give_up(png_structp png, png_const_charp message)
 {
     (void)message;

@@ -100,7 +100,7 @@ static int ticks_of(const chart_axis *a, double *ticks)
     return a->scale == AXIS_LINEAR ? linear_ticks(a, ticks) : log_ticks(a, ticks);
 }
 
-/* What stands left of the axes: the label of y, and its longest tick. */
+/* The width left of the axes: the label of y, and its longest tick. */
 static double left_of(const chart *c)
 {
     double ticks[MOST_TICKS], most = 0;

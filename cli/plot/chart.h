@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * chart.h - lines, points and bars over two axes, with ticks, units, lines for reference, and a legend below. */
+ * chart.h - lines, points and bars over two axes, with ticks, units, reference lines, and a legend below. */
 #ifndef ATTN_CLI_PLOT_CHART_H
 #define ATTN_CLI_PLOT_CHART_H
 
@@ -28,7 +28,7 @@ typedef struct chart_series {
     double width; /* of a bar, in units of x */
 } chart_series;
 
-/* A dashed line across: where x or y has a value that one should know. */
+/* A dashed reference line across, at a value of x or y. */
 typedef struct chart_line {
     int vertical;
     double value;
@@ -49,7 +49,7 @@ typedef struct chart {
     int64_t names_count;
 } chart;
 
-/* Pixels of values. */
+/* Maps values to pixels. */
 typedef struct chart_space {
     double left, top, width, height;
     chart_axis x, y;
@@ -59,13 +59,13 @@ double chart_x(const chart_space *s, double value);
 double chart_y(const chart_space *s, double value);
 
 void chart_size(const chart *c, double *width, double *height);
-/* Title, axes and legend; chart_fill, with what belongs inside, ends what it begins. */
+/* Draws title, axes and legend; chart_fill draws the inside and closes the group that chart_frame opens. */
 chart_space chart_frame(figure *f, const chart *c, double x, double y);
 void chart_fill(figure *f, const chart *c, const chart_space *space);
 /* figure_place, chart_frame and chart_fill. */
 chart_space chart_put(figure *f, const chart *c);
 
-/* An axis that holds all values, with a little room; from 0 where that is near. */
+/* Sets low and high so that the axis holds all values, with a small margin; from 0 if that is near. */
 void chart_range(chart_axis *axis, int64_t count, const double *values);
 
 #endif

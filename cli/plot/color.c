@@ -19,7 +19,7 @@ static const stop diverging[THEMES][STOPS] = {
     {{0.40, 0.12, 30}, {0.70, 0.13, 45}, {0.968, 0.004, 90}, {0.68, 0.11, 245}, {0.38, 0.13, 265}},
     {{0.88, 0.11, 75}, {0.58, 0.14, 45}, {0.245, 0.01, 262}, {0.55, 0.12, 255}, {0.88, 0.08, 220}}};
 
-/* What has one colour on light paper and one on dark. */
+/* Rules with one colour on light paper and one on dark. */
 static const struct {
     const char *rule, *color[THEMES];
 } plain[] = {{".paper{fill:%s}", {"#ffffff", "#14171c"}},   {"text{fill:%s}", {"#171b21", "#e8ebf0"}},

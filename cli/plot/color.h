@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * color.h - the colours of pictures, each for light and for dark paper, as rules of CSS. */
+ * color.h - the colours of pictures, each for light and for dark paper, as CSS rules. */
 #ifndef ATTN_CLI_PLOT_COLOR_H
 #define ATTN_CLI_PLOT_COLOR_H
 
@@ -13,7 +13,7 @@ enum { COLOR_STEPS = 64 };
 /* Series of a chart: classes s0 .. s7 for lines, f0 .. f7 for areas. */
 enum { COLOR_SERIES = 8 };
 
-/* The step of a value on a scale from low to high; values beyond it get the ends. */
+/* The step of a value on a scale from low to high; values beyond are clamped. */
 int color_step(double value, double low, double high);
 
 /* All rules: text, lines, ramps, series. */

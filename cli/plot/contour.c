@@ -35,7 +35,7 @@ void contour_fill(figure *f, const chart_space *s, int64_t points, const double 
     figure_group(f, "contours", "energy");
     for (int l = 0; l < levels; l++) {
         const double level = low + (high - low) * (l + 0.5) / levels;
-        /* The colours next to the paper would not be seen. */
+        /* The colours next to the paper would be invisible. */
         const int step = color_step(level, low, high), seen = step < FAINT ? FAINT : step;
         text_print(&f->out, "<path class=\"thin c%d\" data-level=\"%.6g\" d=\"", seen, level);
         for (int64_t i = 0; i + 1 < points; i++)

@@ -7,7 +7,7 @@
 #include "chart.h"
 
 /* Heights [points][points], row by row from the lowest y to the highest, over the whole of `space`: `levels` lines, evenly spaced
- * between low and high, coloured as heat_bar says. */
+ * between low and high, in the colours of heat_bar. */
 void contour_fill(figure *f, const chart_space *space, int64_t points, const double *heights, int levels, double low, double high);
 
 #endif

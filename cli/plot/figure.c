@@ -17,7 +17,7 @@ enum { MARGIN = 24, TOP = 72, GAP = 32, MOST_WIDTH = 1340, LINE = 18 };
 
 void figure_begin(figure *f) { *f = (figure){.x = MARGIN, .y = TOP}; }
 
-/* Tells that something reaches so far. */
+/* Extends the figure to this point. */
 static void reach(figure *f, double right, double bottom)
 {
     if (right > f->right) f->right = right;
@@ -43,12 +43,12 @@ void figure_place(figure *f, double width, double height, double *x, double *y)
 
 /* ---- text ---- */
 
-/* Text with what XML reserves escaped; bytes that are not UTF-8 become U+FFFD. */
+/* Text with the reserved characters of XML escaped; bytes that are not UTF-8 become U+FFFD. */
 static void escape(text_buffer *out, const char *text)
 {
     for (const char *at = text; *at;) {
         const uint32_t code = next_code_point(&at);
-        /* What XML 1.0 cannot hold at all is replaced as well. */
+        /* Characters that XML 1.0 cannot hold at all are replaced as well. */
         const int held = code == '\t' || code == '\n' || (code >= 0x20 && code < 0xfffe) || code >= 0x10000;
         if (code > 0x20 && code < 0x7f && !strchr("<>&\"", (int)code)) text_letter(out, (char)code);
         else if (code == ' ') text_letter(out, ' ');

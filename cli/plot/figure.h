@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * figure.h - a picture as it is drawn: shapes and text in pixels, then one .svg or one .html file, which needs nothing else.
+ * figure.h - a picture: shapes and text in pixels, then one self-contained .svg or .html file.
  *
- * Text from outside may hold anything: it is escaped here.  A class is one of color.h's. */
+ * Text from outside may hold anything: it is escaped here.  Classes are those of color.h. */
 #ifndef ATTN_CLI_PLOT_FIGURE_H
 #define ATTN_CLI_PLOT_FIGURE_H
 
@@ -17,7 +17,7 @@ typedef struct figure {
     double x, y, row;     /* where the next panel goes; the height of its row */
 } figure;
 
-/* What stands around the panels. */
+/* The text around the panels. */
 typedef struct figure_words {
     const char *title; /* at the top */
     const char *about; /* below it: what was computed from what; may be NULL */
@@ -26,11 +26,11 @@ typedef struct figure_words {
 
 void figure_begin(figure *f);
 
-/* A place for a panel of this size: beside the last one, or in a new row where it would be too far to the right. */
+/* A place for a panel of this size: beside the last one, or in a new row if it would be too far to the right. */
 void figure_place(figure *f, double width, double height, double *x, double *y);
 void figure_new_row(figure *f);
 
-/* Writes the file, whole or not at all; the extension of `path` says which kind.  Frees the figure. */
+/* Writes the file, whole or not at all, in the format of the extension of `path`.  Frees the figure. */
 attn_status figure_write(figure *f, const figure_words *words, const char *path, attn_error *error);
 /* Frees it without a file. */
 void figure_drop(figure *f);
@@ -41,13 +41,13 @@ void figure_drop(figure *f);
 __attribute__((format(printf, 5, 6))) void figure_text(figure *f, const char *class, double x, double y, const char *format, ...);
 void figure_turned_text(figure *f, const char *class, double x, double y, double degrees, const char *text);
 void figure_line(figure *f, const char *class, double x0, double y0, double x1, double y1);
-/* hover (may be NULL) is what a browser shows under the mouse. */
+/* hover (may be NULL) is the text that a browser shows under the mouse. */
 void figure_box(figure *f, const char *class, double x, double y, double width, double height, const char *hover);
 void figure_dot(figure *f, const char *class, double x, double y, double radius, const char *hover);
 /* Opens and closes a group with a name for programs: <g class="CLASS" data-name="NAME">. */
 void figure_group(figure *f, const char *class, const char *name);
 void figure_group_end(figure *f);
-/* How wide a text is, about. */
+/* The approximate width of a text. */
 double figure_text_width(const char *text);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * heat.c - see heat.h.  Cells of a small matrix are rectangles that say their value under the mouse; those of a large one are one
+ * heat.c - see heat.h.  Cells of a small matrix are rectangles that show their value under the mouse; those of a large one are one
  * path for each colour, in runs along the rows. */
 #include "heat.h"
 
@@ -13,13 +13,13 @@
 #include "testing/text/failure.h"
 
 enum { SPOKEN = 4096, LETTERS = 16, TITLE = 20, AXIS = 18, LABEL = 13 };
-static const double lean = 55 * 0.017453292519943295; /* of the names of columns */
+static const double lean = 55 * 0.017453292519943295; /* angle of the names of columns */
 
 typedef struct frame { /* where the cells are, from the panel's corner */
     double left, top, cell;
 } frame;
 
-/* A name as it fits: its first letters. */
+/* A name cut to its first LETTERS characters. */
 static void shorten(const char *name, char text[LETTERS * 4 + 8])
 {
     const char *at = name;
@@ -71,13 +71,13 @@ void heat_size(const heat *h, double *width, double *height)
     *height = at.top + at.cell * (double)h->rows;
 }
 
-/* Every how many labels are written: 1, 2, 5, 10, ... */
-static int64_t label_step(double cell, double room)
+/* Write every n-th label, n = 1, 2, 5, 10, ...: the smallest that fits. */
+static int64_t label_step(double cell, double capacity)
 {
     static const int64_t steps[] = {1, 2, 5};
     for (int64_t tens = 1;; tens *= 10)
         for (int k = 0; k < 3; k++)
-            if (cell * (double)(steps[k] * tens) >= room) return steps[k] * tens;
+            if (cell * (double)(steps[k] * tens) >= capacity) return steps[k] * tens;
 }
 
 static void draw_labels(figure *f, const heat *h, frame at, double x, double y)
@@ -102,7 +102,7 @@ static void draw_labels(figure *f, const heat *h, frame at, double x, double y)
 
 enum { NOTHING = -1 };
 
-/* Which colour a value has: a step of a ramp, 0 or 1 of a mask, or NOTHING. */
+/* The colour of a value: a step of a ramp, 0 or 1 of a mask, or NOTHING. */
 static int color_of(const heat *h, double value)
 {
     if (h->colors == HEAT_MASK) return value != 0;
@@ -128,7 +128,7 @@ static void describe(const heat *h, int64_t i, int64_t j, char *text, size_t siz
     snprintf(text, size, "%s %s, %s %s: %s", h->row_axis, row, h->column_axis, column, value);
 }
 
-static void draw_few(figure *f, const heat *h, frame at, double left, double top)
+static void draw_small(figure *f, const heat *h, frame at, double left, double top)
 {
     char class[8], hover[300];
     for (int64_t i = 0; i < h->rows; i++)
@@ -184,7 +184,7 @@ void heat_draw(figure *f, const heat *h, double x, double y)
     figure_text(f, h->small ? "quiet" : "name", x, y + 11, "%s", h->title);
     if (!h->small) draw_labels(f, h, at, x, y);
     figure_group(f, "cells", h->title);
-    if (h->rows * h->columns <= SPOKEN) draw_few(f, h, at, left, top);
+    if (h->rows * h->columns <= SPOKEN) draw_small(f, h, at, left, top);
     else draw_many(f, h, at, left, top);
     figure_group_end(f);
     figure_box(f, "frame", left, top, at.cell * (double)h->columns, at.cell * (double)h->rows, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * heat.h - a matrix as coloured cells, with both axes named, and the bar that says which colour is which number. */
+ * heat.h - a matrix as coloured cells, with both axes named, and its colour bar. */
 #ifndef ATTN_CLI_PLOT_HEAT_H
 #define ATTN_CLI_PLOT_HEAT_H
 
@@ -26,7 +26,7 @@ typedef struct heat {
     int small;                                          /* cells and title only */
 } heat;
 
-/* At most so many cells in one picture. */
+/* The most cells in one picture. */
 enum { HEAT_MOST = 1 << 20 };
 
 void heat_size(const heat *h, double *width, double *height);
@@ -35,7 +35,7 @@ void heat_draw(figure *f, const heat *h, double x, double y);
 void heat_put(figure *f, const heat *h);
 
 enum { HEAT_BAR_WIDTH = 240, HEAT_BAR_HEIGHT = 48 };
-/* The bar of a scale, with its ends, its middle and what it measures. */
+/* A colour bar, with the values of its ends and middle, and a label. */
 void heat_bar(figure *f, heat_colors colors, double low, double high, const char *label, double x, double y);
 void heat_bar_put(figure *f, heat_colors colors, double low, double high, const char *label);
 

@@ -112,7 +112,7 @@ attn_status plot_compare(plot_task *task, attn_error *error)
 {
     comparison x = {0};
     char head[80];
-    if (task->count < 2) return failure(error, ATTN_ERR_ARGUMENT, "compare needs two files at least");
+    if (task->count < 2) return failure(error, ATTN_ERR_ARGUMENT, "compare needs at least two files");
     attn_status status = read_files(task, &x, error);
     if (status == ATTN_OK) {
         const char **rows = stack_row_names(&x.s[0], x.c.entry), **columns = stack_column_names(&x.s[0], x.c.entry);

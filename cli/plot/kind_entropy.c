@@ -26,7 +26,7 @@ static attn_status entropies(const stack *s, int64_t layer, int64_t entry, int64
     return status;
 }
 
-/* How many keys there are: the columns of weights; for the entropies alone, what the metadata says, or as many as queries. */
+/* The number of keys: the columns of weights; with entropies alone, that of the metadata, or as many as queries. */
 static int64_t keys_of(const stack *s)
 {
     const char *text = attn_archive_get_metadata(s->source->tensors, "attn_problem");
@@ -131,7 +131,7 @@ attn_status plot_entropy(plot_task *task, attn_error *error)
 enum { POINTS = 50, SHOWN = 5 };
 static const double shown[SHOWN] = {0.1, 0.5, 1, 2, 5};
 
-/* Weights (NULL: not wanted) and entropy of one row of scores at a temperature. */
+/* Weights (may be NULL) and entropy of one row of scores at a temperature. */
 static attn_status soften(const double *scores, int64_t n, double temperature, double *weights, double *entropy, attn_error *error)
 {
     unsigned char *keep = need_memory(n, 1);

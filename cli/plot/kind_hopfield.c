@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kind_hopfield.c - what associative memory does: energies that fall, states that come to their patterns, and in two dimensions the
- * landscape with the ways through it. */
+ * kind_hopfield.c - associative memory at work: energies that fall, states that converge to patterns, and in two dimensions the
+ * landscape with the trajectories through it. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 enum { MOST_STATES = 8, GRID = 50, LEVELS = 20, POINTS = 50 };
 
 typedef struct memory {
-    int64_t patterns, dim, states, updates; /* updates + 1 places of a path */
+    int64_t patterns, dim, states, updates; /* updates + 1 points of a path */
     double *pattern, *path, *energy, beta;  /* [patterns][dim], [states][updates + 1][dim], [states][updates + 1] */
     int64_t *done;                          /* updates of each state */
 } memory;
@@ -59,11 +59,11 @@ static attn_status read_memory(const source *from, memory *m, attn_error *error)
         m->done[i] = (int64_t)done[i];
         if (done[i] < 0 || done[i] > (double)m->updates)
             status = failure(error, ATTN_ERR_ARGUMENT,
-                             "%.100s: tensor 'iterations': number %" PRId64 " (%g) is not within 0 and %" PRId64, from->path, i,
+                             "%.100s: tensor 'iterations': number %" PRId64 " (%g) is not between 0 and %" PRId64, from->path, i,
                              done[i], m->updates);
     }
     if (status == ATTN_OK && !(m->beta > 0))
-        status = failure(error, ATTN_ERR_ARGUMENT, "%.100s: beta (%g) is not above 0", from->path, m->beta);
+        status = failure(error, ATTN_ERR_ARGUMENT, "%.100s: beta is %g; it must be above 0", from->path, m->beta);
     free(number), free(done);
     return status;
 }
@@ -174,7 +174,7 @@ static attn_status energies_of(const memory *m, int64_t count, const double *sta
     return attn_hopfield_update(&h, count, &t, error);
 }
 
-/* Between the first two patterns. */
+/* The energy between the first two patterns. */
 static attn_status draw_segment(plot_task *task, const memory *m, attn_error *error)
 {
     double at[POINTS], energy[POINTS], *states = need_memory(POINTS * m->dim, sizeof *states);
@@ -261,7 +261,7 @@ static void draw_capacity(plot_task *task, const memory *m)
     (void)chart_put(task->figure, &c);
 }
 
-/* The energy over [-2, 2]^2, or as far as patterns and states reach, with the ways of the states. */
+/* The energy over [-2, 2]^2, or as far as patterns and states reach, with the trajectories of the states. */
 static attn_status draw_landscape(plot_task *task, const memory *m, attn_error *error)
 {
     double reach = 2, *states = need_memory(GRID * GRID * 2, sizeof *states), *energy = need_memory(GRID * GRID, sizeof *energy);

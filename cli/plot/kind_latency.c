@@ -10,14 +10,15 @@
 
 enum { BINS = 40, MOST_PANELS = 8 };
 
-/* Samples in parts of equal width from low to high, in seconds. */
+/* Samples in bins of equal width from low to high, in seconds. */
 typedef struct histogram {
     double low, high, count[BINS];
     int bins;
     int64_t beyond, all;
 } histogram;
 
-/* The samples themselves.  A few calls wait for the machine: they would press all others into one bar. */
+/* Bins the samples themselves.  A few calls wait for the machine and are cut off at `high`: they would squeeze all others into one
+ * bar. */
 static attn_status count_samples(const source *from, const char *name, const cJSON *list, double high, histogram *h,
                                  attn_error *error)
 {
@@ -36,7 +37,7 @@ static attn_status count_samples(const source *from, const char *name, const cJS
     return ATTN_OK;
 }
 
-/* What the JSON has without --samples: all of them in fewer parts. */
+/* The histogram that the JSON has without --samples: all samples in fewer bins. */
 static attn_status read_histogram(const source *from, const char *name, const cJSON *row, histogram *h, attn_error *error)
 {
     const cJSON *counts = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(row, "histogram"), "counts"), *one;
@@ -55,7 +56,7 @@ static attn_status read_histogram(const source *from, const char *name, const cJ
         if (status != ATTN_OK) return status;
         h->all += (int64_t)(h->count[h->bins++] = one->valuedouble);
     }
-    if (!(h->high > h->low)) h->high = h->low + fmax(h->low, 1e-9); /* all the same */
+    if (!(h->high > h->low)) h->high = h->low + fmax(h->low, 1e-9); /* all samples are equal */
     return ATTN_OK;
 }
 
@@ -103,7 +104,7 @@ attn_status plot_latency(plot_task *task, attn_error *error)
         if (status == ATTN_OK) status = source_number(from, row, "seconds.p90", name, &p90, error);
         if (status == ATTN_OK) status = source_number(from, row, "seconds.p99", name, &p99, error);
         if (status == ATTN_OK && !(median > 0 && p90 >= median && p99 >= p90))
-            status = failure(error, ATTN_ERR_ARGUMENT, "%.100s: %.100s: times of %g, %g and %g s do not rise from above 0",
+            status = failure(error, ATTN_ERR_ARGUMENT, "%.100s: %.100s: times of %g, %g and %g s are not positive and increasing",
                              from->path, name, median, p90, p99);
         if (status == ATTN_OK)
             status = all ? count_samples(from, name, all, 1.5 * p90, &h, error) : read_histogram(from, name, row, &h, error);

@@ -25,7 +25,7 @@ static attn_status find_rows(const source *from, const cJSON **rows, attn_error 
                    MOST_ROWS);
 }
 
-/* Checks every row, and finds who is in them, in the order of their first. */
+/* Checks every row, and collects the names in them, in the order of first appearance. */
 static attn_status read_peers(const source *from, const cJSON *rows, peers *all, attn_error *error)
 {
     const cJSON *row, *ratio;
@@ -39,7 +39,7 @@ static attn_status read_peers(const source *from, const cJSON *rows, peers *all,
         cJSON_ArrayForEach(ratio, ratios)
         {
             if (!cJSON_IsNumber(ratio) || !(ratio->valuedouble > 0) || !isfinite(ratio->valuedouble))
-                return failure(error, ATTN_ERR_FORMAT, "%.100s: %.80s: '%.40s' is no number above 0", from->path,
+                return failure(error, ATTN_ERR_FORMAT, "%.100s: %.80s: '%.40s' is not a number above 0", from->path,
                                words->valuestring, ratio->string);
             longest = fmax(longest, ratio->valuedouble);
             int k = 0;
@@ -54,7 +54,7 @@ static attn_status read_peers(const source *from, const cJSON *rows, peers *all,
     return ATTN_OK;
 }
 
-/* The words of a row without the marks of code, which a picture does not have. */
+/* The words of a row without backticks, for which a picture has no use. */
 static const char *plain_words(const cJSON *row, char text[200])
 {
     size_t length = 0;

@@ -13,12 +13,12 @@
 
 enum { MOST_GROUPS = 8, MOST_POINTS = 64 };
 
-/* Problems that differ in nothing but their length. */
+/* Problems that differ only in their length. */
 typedef struct group {
     char name[200];
     int count;
     double n[MOST_POINTS], seconds[MOST_POINTS], extra[MOST_POINTS], scores[MOST_POINTS],
-        estimate[MOST_POINTS]; /* bytes; NaN: not told */
+        estimate[MOST_POINTS]; /* bytes; NaN: unknown */
 } group;
 
 /* The problem without its lengths, and the length. */
@@ -93,7 +93,7 @@ static attn_status read_results(const source *from, group *groups, int *count, a
     return ATTN_OK;
 }
 
-/* The factor a of a n^power that is nearest in the mean of the logarithms. */
+/* The factor a of the least-squares fit a n^power of the logarithms. */
 static double fit(const group *g, int power)
 {
     double sum = 0;
@@ -197,7 +197,7 @@ static void draw_memory(plot_task *task, const group *groups, int count)
     (void)chart_put(task->figure, &c);
 }
 
-/* How much faster the other groups are than the first, where both have the length. */
+/* How much faster the other groups are than the first, at lengths that both have. */
 static void draw_speedup(plot_task *task, const group *groups, int count)
 {
     static double x[MOST_GROUPS][MOST_POINTS], y[MOST_GROUPS][MOST_POINTS];

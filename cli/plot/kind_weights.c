@@ -135,7 +135,7 @@ attn_status plot_heads(plot_task *task, attn_error *error)
 
 /* ---- queries, scores, weights, outputs ---- */
 
-/* The first file that has it; else the first, whose message says what lacks. */
+/* The first file that has the tensor; else the first file, for the message that it is missing. */
 static const source *file_with(const plot_task *task, const char *name)
 {
     for (int k = 0; k < task->count; k++)
@@ -185,8 +185,7 @@ static attn_status draw_step(plot_task *task, const char *name, const char *titl
 
 attn_status plot_steps(plot_task *task, attn_error *error)
 {
-    attn_status status =
-        draw_step(task, "q", "Q: queries", "attn run takes it and does not write it: give its input file too; it", 1, error);
+    attn_status status = draw_step(task, "q", "Q: queries", "give the input file of attn run too, since no command", 1, error);
     if (status == ATTN_OK) status = draw_step(task, "scores", "S: scores", "attn run --scores=biased", 0, error);
     if (status == ATTN_OK)
         status = draw_step(task, "weights", "A: weights, the softmax of each row of S", "attn run --weights", 0, error);

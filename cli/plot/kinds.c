@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kinds.c - what the kinds of pictures share: choosing heads, naming them, telling where numbers are from. */
+ * kinds.c - helpers shared by the kinds of pictures: choosing heads, naming them, naming the source of the numbers. */
 #include "kinds.h"
 
 #include <inttypes.h>
@@ -69,7 +69,7 @@ attn_status check_weights(const stack *s, const double *weights, attn_error *err
 {
     for (int64_t n = 0; n < s->rows * s->columns; n++)
         if (weights[n] < 0)
-            return failure(error, ATTN_ERR_ARGUMENT, "%.100s: tensor '%.40s' is no weights: %g is below 0", s->source->path,
+            return failure(error, ATTN_ERR_ARGUMENT, "%.100s: tensor '%.40s' does not hold weights: %g is below 0", s->source->path,
                            s->tensor->name, weights[n]);
     return ATTN_OK;
 }

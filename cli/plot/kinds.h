@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kinds.h - the kinds of pictures: each draws its panels from the files it is given and says what stands around them. */
+ * kinds.h - the kinds of pictures: each draws its panels from the given files and sets the text around them. */
 #ifndef ATTN_CLI_PLOT_KINDS_H
 #define ATTN_CLI_PLOT_KINDS_H
 
@@ -9,7 +9,7 @@
 #include "heat.h"
 #include "source.h"
 
-/* What the flags say; NULL and -1: not said. */
+/* The flags; NULL and -1: not given. */
 typedef struct plot_settings {
     const char *output, *title, *tensor;
     const char *layers, *heads;
@@ -47,19 +47,19 @@ attn_status plot_runtime(plot_task *task, attn_error *error);
 attn_status plot_latency(plot_task *task, attn_error *error);
 attn_status plot_peers(plot_task *task, attn_error *error);
 
-/* ---- what they share ---- */
+/* ---- shared by the kinds ---- */
 
-/* Which matrices of a stack are meant. */
+/* The chosen matrices of a stack. */
 typedef struct choice {
     int64_t *layer, *head; /* indices */
     int64_t layers, heads, entry;
 } choice;
 
-/* Those that --layer, --head and --entry say; where they say nothing, all layers and heads, or with `one` the first. */
+/* Chooses by --layer, --head and --entry; by default all layers and heads, or with `one` the first of each. */
 attn_status choice_make(choice *c, const plot_task *task, const stack *s, int one, attn_error *error);
 void choice_free(choice *c);
 
-/* Which query --query says: `otherwise` where it says nothing. */
+/* The query of --query; `otherwise` if it is not given. */
 attn_status choose_query(const plot_task *task, const stack *s, int64_t otherwise, int64_t *query, attn_error *error);
 
 /* "layer 3, head 1", without what the file has only one of. */
@@ -67,14 +67,14 @@ void name_head(const stack *s, int64_t layer, int64_t head, char text[80]);
 /* "3.1" */
 void name_head_shortly(const stack *s, int64_t layer, int64_t head, char text[40]);
 
-/* task->about: the file, and the problem and kernel of its metadata. */
+/* Sets task->about to the file, and the problem and kernel of its metadata. */
 void tell_source(plot_task *task, const source *s);
 
 /* The `results` of what `attn bench` wrote, and its machine as task->about. */
 attn_status find_results(const source *from, const cJSON **list, attn_error *error);
 void tell_machine(plot_task *task, const source *from);
 
-/* Whether rows of weights are rows: numbers of at least 0. */
+/* ATTN_ERR_ARGUMENT if a weight is below 0. */
 attn_status check_weights(const stack *s, const double *weights, attn_error *error);
 
 /* The caveat of every heat map of weights. */

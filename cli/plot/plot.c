@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * plot.c - `attn plot`: pictures of what the other commands wrote. */
-#include <math.h>
+ * plot.c - `attn plot`: pictures of the output of other commands. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
@@ -22,12 +20,12 @@ static const plot_kind kinds[] = {
     {"weights", "weights", "a head's weights, with tokens on both axes", 1, plot_weights},
     {"heads", "weights", "all heads side by side", 1, plot_heads},
     {"steps", "q, scores, weights, o", "from queries to outputs; IN2 may have q", MOST_FILES, plot_steps},
-    {"compare", "weights of each", "a head by several metrics or mechanisms, a file each", MOST_FILES, plot_compare},
-    {"entropy", "entropy, or weights", "how the entropies of rows are distributed", 1, plot_entropy},
+    {"compare", "weights of each", "a head under several metrics or mechanisms, a file each", MOST_FILES, plot_compare},
+    {"entropy", "entropy, or weights", "the distribution of the entropies of rows", 1, plot_entropy},
     {"temperature", "scores", "entropy and weights by temperature", 1, plot_temperature},
     {"gradients", "dq, dk, dv, or JSON", "gradients, and their norms", 1, plot_gradients},
     {"mask", "mask", "which query sees which key", 1, plot_mask},
-    {"hopfield", "attn hopfield's -o or JSON", "energies and ways of states", 1, plot_hopfield},
+    {"hopfield", "attn hopfield's -o or JSON", "energies and trajectories of states", 1, plot_hopfield},
     {"runtime", "attn bench's JSON or .csv", "time and memory by length, with n and n^2", 1, plot_runtime},
     {"latency", "attn bench's JSON", "how long single calls take", 1, plot_latency},
     {"peers", "a file of bench/results", "how much longer other libraries take", 1, plot_peers},
@@ -43,10 +41,9 @@ static void print_kinds(void)
 static const command_usage usage = {
     .name = "plot",
     .synopsis = "KIND IN... -o OUT.svg [options]",
-    .summary = "Draws what the other commands wrote, as one .svg or one .html file that needs no\n"
-               "other, for light and for dark screens. Values show under the mouse.\n",
-    .notes = "--layer, --head and --entry choose one head where a picture shows one; the first is\n"
-             "taken where they say nothing.\n"
+    .summary = "Draws what the other commands wrote, as one self-contained .svg or .html file for light\n"
+               "and dark screens. Values show under the mouse.\n",
+    .notes = "In a picture of one head, --layer, --head and --entry choose it (default: the first).\n"
              "\n"
              "Examples:\n"
              "  attn run IN.safetensors -o out.safetensors --weights --scores=biased --entropy\n"
@@ -59,52 +56,31 @@ static const command_usage usage = {
              "  attn bench fwd:f32:sq512:d64 fwd:f32:sq2048:d64 --json >times.json\n"
              "  attn plot runtime times.json -o times.svg\n",
     .more = print_kinds,
+    .operands = {"kind of picture", "input file"},
+    .example = "attn plot weights OUT.safetensors -o weights.svg",
 };
 
 /* ---- options ---- */
 
-static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)error;
-    plot_settings *s = target;
-    *(strcmp(name, "output") == 0  ? &s->output
-      : strcmp(name, "title") == 0 ? &s->title
-      : strcmp(name, "layer") == 0 ? &s->layers
-      : strcmp(name, "head") == 0  ? &s->heads
-                                   : &s->tensor) = value;
-    return ATTN_OK;
-}
-
-static attn_status set_index(void *target, const char *name, const char *value, attn_error *error)
-{
-    plot_settings *s = target;
-    return option_whole(name, value, 0, INT64_MAX, strcmp(name, "entry") == 0 ? &s->entry : &s->query, error);
-}
-
 static attn_status set_high(void *target, const char *name, const char *value, attn_error *error)
 {
-    char *end;
-    const double x = strtod(value, &end);
-    if (strcmp(value, "max") == 0) {
-        ((plot_settings *)target)->high = 0;
-        return ATTN_OK;
-    }
-    if (end == value || *end || !isfinite(x) || x <= 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number above 0, or max", name, value);
-    ((plot_settings *)target)->high = x;
-    return ATTN_OK;
+    plot_settings *s = target;
+    s->high = 0;
+    if (strcmp(value, "max") == 0 || option_real(name, value, 1, 0, &s->high, error) == ATTN_OK) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number above 0, or max", name, value);
 }
 
 static const option_row plot_options[] = {
-    {"output", 'o', "FILE", "where to write: .svg or .html (needed)", set_text},
-    {"title", 0, "TEXT", "the title (default: what is shown)", set_text},
-    {"layer", 0, "LIST", "these layers, such as 0,3-5", set_text},
-    {"head", 0, "LIST", "these heads", set_text},
-    {"entry", 0, "N", "this batch entry (default: 0)", set_index},
-    {"query", 0, "N", "the query of temperature and compare (default: the last)", set_index},
-    {"tensor", 0, "NAME", "this tensor instead of the kind's own", set_text},
-    {"high", 0, "X", "the upper end of a scale of weights (default: 1), or max", set_high},
-    {NULL, 0, NULL, NULL, NULL},
+    {"output", 'o', "FILE", "output file: .svg or .html (required)", OUTPUT(plot_settings, output, ".svg or .html"),
+     .needed = "output file"},
+    {"title", 0, "TEXT", "the title (default: what is shown)", TEXT(plot_settings, title)},
+    {"layer", 0, "LIST", "these layers, such as 0,3-5", TEXT(plot_settings, layers)},
+    {"head", 0, "LIST", "these heads", TEXT(plot_settings, heads)},
+    {"entry", 0, "N", "this batch entry (default: 0)", WHOLE(plot_settings, entry, 0, INT64_MAX)},
+    {"query", 0, "N", "the query of temperature and compare (default: the last)", WHOLE(plot_settings, query, 0, INT64_MAX)},
+    {"tensor", 0, "NAME", "this tensor instead of the kind's own", TEXT(plot_settings, tensor)},
+    {"high", 0, "X", "the upper end of a scale of weights (default: 1), or max", CALL(set_high)},
+    {0},
 };
 
 /* ---- the command ---- */
@@ -123,20 +99,13 @@ static const plot_kind *find_kind(const char *name, attn_error *error)
     return NULL;
 }
 
-static attn_status check_output(const char *path, attn_error *error)
-{
-    const char *dot = strrchr(path, '.');
-    if (dot && (strcmp(dot, ".svg") == 0 || strcmp(dot, ".html") == 0)) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "%.150s: expected a name that ends in .svg or .html", path);
-}
-
 static attn_status plot(const plot_kind *kind, char *const *paths, int count, const plot_settings *settings, attn_error *error)
 {
     source sources[MOST_FILES] = {{0}};
     figure f;
     plot_task task = {.settings = settings, .sources = sources, .count = count, .figure = &f};
-    attn_status status = check_output(settings->output, error);
-    for (int k = 0; k < count && status == ATTN_OK; k++) status = file_check_apart(settings->output, paths[k], error);
+    attn_status status = ATTN_OK;
+    for (int k = 0; k < count && status == ATTN_OK; k++) status = file_check_distinct(settings->output, paths[k], error);
     if (status == ATTN_OK && count > kind->most)
         status = failure(error, ATTN_ERR_ARGUMENT, "%s takes %d file%s, not %d", kind->name, kind->most,
                          kind->most > 1 ? "s at most" : "", count);
@@ -169,21 +138,13 @@ int attn_cmd_plot(int argc, char **argv)
     attn_error error;
     int operands;
     const int exit = options_begin(&usage, groups, argc, argv, 1 + MOST_FILES, &operands);
-    static const char example[] = "attn plot weights OUT.safetensors -o weights.svg";
     if (exit >= 0) return exit;
-    if (operands == argc) return command_fail_missing(usage.name, "kind of picture", example);
     const plot_kind *const kind = find_kind(argv[operands], &error);
     if (!kind) return command_fail(usage.name, NULL, &error);
-    if (operands + 1 == argc) return command_fail_missing(usage.name, "input file", example);
-    if (!settings.output) return command_fail_missing(usage.name, "output file", example);
     char *json = common.json ? compose_json(kind, &settings) : NULL;
     const attn_status status = plot(kind, argv + operands + 1, argc - operands - 1, &settings, &error);
-    if (status != ATTN_OK) {
-        free(json);
-        return command_fail(usage.name, NULL, &error);
-    }
-    if (json) json_print(json);
-    else if (!common.quiet && isatty(STDOUT_FILENO)) {
+    if (file_finish(status, NULL, NULL, json, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);
+    if (options_tell(&common)) {
         printf("wrote ");
         put_shown(stdout, settings.output);
         printf("; open it in a browser\n");

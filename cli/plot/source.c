@@ -18,7 +18,7 @@ enum { MOST_TEXT = 1 << 28 };
 
 static int is_text(int c) { return c == '{' || c == 'p' || c == ' ' || c == '\n' || c == '\t'; }
 
-/* What the file begins with; *regular is 1 if it can be opened again. */
+/* Opens the file and reads its first byte; *regular is 1 if it can be opened again. */
 static attn_status peek(const char *path, FILE **file, int *first, int *regular, attn_error *error)
 {
     struct stat about;
@@ -41,7 +41,7 @@ static attn_status read_all(source *s, FILE *file, size_t *bytes, attn_error *er
     size_t count;
     while ((count = fread(part, 1, sizeof part, file)) > 0 && whole.count < MOST_TEXT) text_add(&whole, part, count);
     *bytes = whole.count;
-    text_letter(&whole, 0); /* .csv is read as a text that ends */
+    text_letter(&whole, 0); /* .csv is parsed as NUL-terminated text */
     s->bytes = whole.bytes;
     if (text_status(&whole, "a file of text", error) != ATTN_OK) return failure_about(error, s->path);
     if (ferror(file)) return failure(error, ATTN_ERR_IO, "%.150s: cannot be read", s->path);
@@ -51,7 +51,7 @@ static attn_status read_all(source *s, FILE *file, size_t *bytes, attn_error *er
 
 /* ---- .csv ---- */
 
-/* The next field, unquoted, ends at *at; *last is 1 behind the last of its line. */
+/* The next field, unquoted; *at is moved past it, *last is 1 if it is the last of its line. */
 static char *next_field(char **at, int *last)
 {
     char *from = *at, *to = from, *field = from;
@@ -89,8 +89,8 @@ static attn_status read_csv(source *s, attn_error *error)
             else cJSON_AddStringToObject(row, columns[column], field);
         }
         if (column != count || !last)
-            return failure(error, ATTN_ERR_FORMAT, "%.150s: line %" PRId64 " has not as many fields as the first (%d)", s->path,
-                           line, count);
+            return failure(error, ATTN_ERR_FORMAT, "%.150s: line %" PRId64 " does not have as many fields as the first (%d)",
+                           s->path, line, count);
     }
     return ATTN_OK;
 }
@@ -109,7 +109,7 @@ attn_status source_open(source *s, const char *path, attn_error *error)
     if (s->bytes && is_text(first)) {
         s->json = cJSON_ParseWithLength(s->bytes, bytes);
         if (cJSON_IsObject(s->json)) return ATTN_OK;
-        if (first == '{') return failure(error, ATTN_ERR_FORMAT, "%.150s: is not whole JSON", path);
+        if (first == '{') return failure(error, ATTN_ERR_FORMAT, "%.150s: is not complete JSON", path);
         cJSON_Delete(s->json);
         s->json = NULL;
     }
@@ -129,15 +129,14 @@ void source_close(source *s)
 attn_status source_find(const source *s, const char *name, const char *command, const attn_archive_tensor **tensor,
                         attn_error *error)
 {
-    char there[200] = "";
-    if (!s->tensors)
-        return failure(error, ATTN_ERR_FORMAT, "%.100s: holds no tensors; `%s` writes '%.40s'", s->path, command, name);
+    char found_names[200] = "";
+    if (!s->tensors) return failure(error, ATTN_ERR_FORMAT, "%.100s: holds no tensors; %s writes '%.40s'", s->path, command, name);
     *tensor = attn_archive_find(s->tensors, name);
     if (*tensor) return ATTN_OK;
-    for (int64_t k = 0; k < attn_archive_count(s->tensors) && strlen(there) < 100; k++)
-        snprintf(there + strlen(there), sizeof there - strlen(there), "%s%.40s", k ? ", " : "",
+    for (int64_t k = 0; k < attn_archive_count(s->tensors) && strlen(found_names) < 100; k++)
+        snprintf(found_names + strlen(found_names), sizeof found_names - strlen(found_names), "%s%.40s", k ? ", " : "",
                  attn_archive_at(s->tensors, k)->name);
-    return failure(error, ATTN_ERR_ARGUMENT, "%.100s: no tensor '%.40s' (there are: %s); `%s` writes it", s->path, name, there,
+    return failure(error, ATTN_ERR_ARGUMENT, "%.100s: no tensor '%.40s' (available: %s); %s writes it", s->path, name, found_names,
                    command);
 }
 
@@ -149,7 +148,7 @@ attn_status source_numbers(const source *s, const attn_archive_tensor *tensor, i
     const char *data = (const char *)tensor->data + (size_t)first * size;
     if (type != ATTN_F32 && type != ATTN_F64 && type != ATTN_F16 && type != ATTN_BF16 && type != ATTN_BOOL && type != ATTN_U8 &&
         type != ATTN_I32 && type != ATTN_I64)
-        return failure(error, ATTN_ERR_UNSUPPORTED, "%.100s: tensor '%.40s' is %s, which has no picture", s->path, tensor->name,
+        return failure(error, ATTN_ERR_UNSUPPORTED, "%.100s: tensor '%.40s' is %s, which cannot be drawn", s->path, tensor->name,
                        attn_dtype_name(type));
     for (int64_t n = 0; n < count; n++, data += size) {
         if (tensor->dtype == ATTN_BOOL || tensor->dtype == ATTN_U8) numbers[n] = *(const unsigned char *)data;
@@ -187,7 +186,7 @@ attn_status source_number(const source *s, const cJSON *object, const char *name
 
 /* ---- matrices ---- */
 
-/* The masks of the problem that made the file say which tokens belong to which rows. */
+/* The masks of the problem that made the file determine which tokens belong to which rows. */
 static void read_problem(stack *s)
 {
     const char *text = attn_archive_get_metadata(s->source->tensors, "attn_problem");

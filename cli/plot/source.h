@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * source.h - the files that a picture is made from: what `attn` wrote as tensors, as JSON or as .csv.  Every message names the file
- * and what is missing or wrong in it; numbers that are none are rejected. */
+ * and what is missing or wrong in it; values that are not numbers are rejected. */
 #ifndef ATTN_CLI_PLOT_SOURCE_H
 #define ATTN_CLI_PLOT_SOURCE_H
 
@@ -20,15 +20,15 @@ typedef struct source {
     char *bytes; /* of a pipe */
 } source;
 
-/* path may be a pipe.  ATTN_ERR_FORMAT where it is neither.  Ends in source_close, also after a failure. */
+/* path may be a pipe.  ATTN_ERR_FORMAT if it is neither tensors nor JSON.  Release with source_close, also after a failure. */
 attn_status source_open(source *s, const char *path, attn_error *error);
 void source_close(source *s);
 
-/* A tensor of this name, or the message that names what there is and the command that writes it ("attn run --weights"). */
+/* Finds a tensor of this name; the error names those that there are and the command that writes it ("attn run --weights"). */
 attn_status source_find(const source *s, const char *name, const char *command, const attn_archive_tensor **tensor,
                         attn_error *error);
 
-/* Numbers first .. first+count-1 of a tensor as double.  NaN is rejected with its place; infinities too, but -infinity where
+/* Numbers first .. first+count-1 of a tensor as double.  NaN is rejected with its index; infinities too, except -infinity if
  * `masked` is 1. */
 attn_status source_numbers(const source *s, const attn_archive_tensor *tensor, int64_t first, int64_t count, int masked,
                            double *numbers, attn_error *error);
@@ -44,20 +44,20 @@ attn_status source_number(const source *s, const cJSON *object, const char *name
 typedef struct stack {
     const source *source;
     const attn_archive_tensor *tensor;
-    attention_input input; /* says to labels what its axes are */
+    attention_input input; /* tells labels what the axes are */
     attn_archive_tensor axes;
     labels labels;
     int64_t heads, rows, columns;
 } stack;
 
-/* `last` is how many axes a head has: 2, or 1 where a row is one number.  Ends in stack_close, also after a failure. */
+/* `last` is how many axes a head has: 2, or 1 if a row is one number.  Release with stack_close, also after a failure. */
 attn_status stack_open(stack *s, const source *from, const char *name, const char *command, int last, attn_error *error);
 void stack_close(stack *s);
 
 /* One head: [rows][columns], in memory from need_memory. */
 attn_status stack_read(const stack *s, int64_t layer, int64_t entry, int64_t head, int masked, double **numbers, attn_error *error);
 
-/* Tokens of the rows and of the columns, or NULL where there are none; free both with free. */
+/* Tokens of the rows and of the columns, or NULL if there are none; free both with free. */
 const char **stack_row_names(const stack *s, int64_t entry);
 const char **stack_column_names(const stack *s, int64_t entry);
 

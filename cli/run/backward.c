@@ -26,14 +26,14 @@ static int is_expanded(const attention_input *input)
     return bias && (int64_t)(bias->bytes / attn_dtype_size(bias->dtype)) != expanded_count(input);
 }
 
-/* 1 if it is the gradient of a bias that has more entries in the library's eyes than in the file. */
+/* 1 if t is the gradient of a bias that has more elements in the library than in the file. */
 static int takes_expanded(const backward_work *work, int t)
 {
     return tensors_writes(&work->tensors, work->problem.op, t) && tensors_about(t)->gradient_of == TENSOR(bias) &&
            is_expanded(work->input);
 }
 
-/* Its own memory for the library; the file gets the sum. */
+/* The library writes to memory of its own; the file receives the sum. */
 static attn_status expand(backward_work *work, int t, attn_error *error)
 {
     attn_output *slot = tensors_slot(&work->tensors, t);

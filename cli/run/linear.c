@@ -9,7 +9,7 @@
 #include "testing/problem/linear_problem.h"
 #include "testing/text/failure.h"
 
-int linear_is_wanted(const problem_spec *spec)
+int linear_is_requested(const problem_spec *spec)
 {
     return spec->linear || spec->phi[0] || spec->rule || spec->denominator || spec->epsilon != 0 || spec->form;
 }
@@ -28,14 +28,14 @@ static void *own(linear_work *work, int64_t count, size_t size)
     return work->owned[work->owned_count++] = need_memory(count > 0 ? count : 1, size);
 }
 
-/* A tensor that files may have for linear attention alone; NULL: it is not there. */
+/* A tensor that only linear attention reads; NULL if the file has none. */
 static const attn_archive_tensor *find(const linear_work *work, const input_settings *settings, int t)
 {
     const attn_archive *file = work->input->file;
     return file ? input_named(file, settings->ignored, linear_file_name(t), linear_about(t)->name) : NULL;
 }
 
-/* The sizes that the library has for it. */
+/* The sizes of tensor t in the library. */
 static void size_of(const attn_linear_problem *p, int t, int64_t size[4])
 {
     const attn_shape *s = &p->shape;
@@ -47,14 +47,14 @@ static void size_of(const attn_linear_problem *p, int t, int64_t size[4])
     if (t == LINEAR(decay)) size[3] = p->decay_kind == ATTN_DECAY_CHANNEL ? features : 1;
 }
 
-/* Its numbers in the compute type. */
+/* Reads tensor t, converted to the compute type. */
 static attn_status read_tensor(linear_work *work, const input_settings *settings, int t, attn_error *error)
 {
     const attn_archive_tensor *found = find(work, settings, t);
     const attn_dtype compute = work->tensors.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     const char *name = linear_file_name(t);
     int64_t count = 1, got = 1, size[4];
-    char text[SHAPE_TEXT], wanted[SHAPE_TEXT];
+    char text[SHAPE_TEXT], expected[SHAPE_TEXT];
     if (!found) return ATTN_OK;
     if (found->dtype < ATTN_F32 || found->dtype > ATTN_BF16)
         return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%s' is %s; expected f32, f64, f16 or bf16", work->input->path,
@@ -63,10 +63,10 @@ static attn_status read_tensor(linear_work *work, const input_settings *settings
     for (int axis = 0; axis < 4; axis++) count *= size[axis];
     for (int axis = 0; axis < found->rank; axis++) got *= found->shape[axis];
     const int64_t last = found->rank > 0 ? found->shape[found->rank - 1] : 1;
-    /* One number for each token may have no last axis of its own. */
+    /* One number for each token may come without a last axis. */
     if (got != count || (size[3] > 1 && last != size[3]))
         return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%s' %.60s: expected the %lld numbers of %.60s", work->input->path,
-                       name, shape_text(text, found->rank, found->shape), (long long)count, shape_text(wanted, 4, size));
+                       name, shape_text(text, found->rank, found->shape), (long long)count, shape_text(expected, 4, size));
     void *copy = own(work, count, 8);
     (void)attn_convert(count, found->data, found->dtype, copy, compute, NULL);
     work->used[t] = found;
@@ -74,7 +74,7 @@ static attn_status read_tensor(linear_work *work, const input_settings *settings
     return ATTN_OK;
 }
 
-/* A decay of one number for each token, or of one for each feature. */
+/* The kind of decay: a number for each token, or for each token and feature. */
 static int decay_of(const linear_work *work, const input_settings *settings, int64_t tokens, int64_t features)
 {
     const attn_archive_tensor *t = find(work, settings, LINEAR(decay));
@@ -109,11 +109,11 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
                            p->rule == ATTN_LINEAR_RULE_DELTA ? "delta" : "low-rank", linear_file_name(rows[k].t));
     }
     if (all->initial_state.data && !all->initial_sum.data && sum)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.100s: initial_state is there, and initial_sum, its sum of features, is not",
-                       work->input->path);
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.100s: initial_state is present, but initial_sum, its sum of features, is missing", work->input->path);
     if (all->grad_final_state.data && !all->grad_final_sum.data && sum)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.100s: dfinal_state is there, and dfinal_sum, of the sum of features, is not",
-                       work->input->path);
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%.100s: dfinal_state is present, but dfinal_sum, of the sum of features, is missing", work->input->path);
     if (!all->initial_state.data) all->initial_sum = (attn_input){0};
     if (!all->grad_final_state.data) all->grad_final_sum = (attn_input){0};
     if (p->random_features == 0 || all->feature_matrix.data) return ATTN_OK;
@@ -124,20 +124,20 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
                                 error);
 }
 
-/* Outputs beside o and the gradients of what is there. */
-static void ask_for_states(linear_work *work, int state)
+/* Requests the final states, and the gradients of the initial ones that are there. */
+static void request_states(linear_work *work, int state)
 {
     const attn_linear_problem *p = &work->problem;
     attn_linear_tensors *all = &work->tensors;
     const int sum = p->denominator != ATTN_DENOMINATOR_NONE, backward = p->op == ATTN_BACKWARD;
     all->final_state = all->final_sum = (attn_output){0};
-    if (state) linear_ask(all, LINEAR(final_state));
-    if (state && sum) linear_ask(all, LINEAR(final_sum));
-    if (backward && all->initial_state.data) linear_ask(all, LINEAR(grad_initial_state));
-    if (backward && all->initial_sum.data) linear_ask(all, LINEAR(grad_initial_sum));
+    if (state) linear_request(all, LINEAR(final_state));
+    if (state && sum) linear_request(all, LINEAR(final_sum));
+    if (backward && all->initial_state.data) linear_request(all, LINEAR(grad_initial_state));
+    if (backward && all->initial_sum.data) linear_request(all, LINEAR(grad_initial_sum));
 }
 
-/* What is written goes to the file, in the shape of q, k or v where it is of theirs. */
+/* Allocates outputs in the file; gradients of q, k and v in the shapes of these. */
 static void *take(void *context, int t, const attn_tensor_plan *about)
 {
     linear_work *work = context;
@@ -209,7 +209,7 @@ attn_status linear_work_begin(linear_work *work, const attention_input *input, c
         all->grad_q.dtype = all->q.dtype, all->grad_k.dtype = all->k.dtype, all->grad_v.dtype = all->v.dtype;
     }
     status = read_tensors(work, settings, error);
-    if (status == ATTN_OK) ask_for_states(work, state);
+    if (status == ATTN_OK) request_states(work, state);
     attn_linear_problem forward = *p;
     forward.op = ATTN_FORWARD;
     if (status == ATTN_OK) status = linear_plan(&work->plan, &forward, all, &options, take, work, error);
@@ -231,7 +231,7 @@ static attn_status execute(const linear_work *work, attn_op op, const attn_linea
     return status;
 }
 
-/* Weights are the outputs for the identity as values, without a state: o is the sum of values times these. */
+/* The weights are the outputs with the identity as values and without a state: o is the sum of the values times these. */
 static attn_status run_weights(const linear_work *work, const common_settings *common, attn_error *error)
 {
     static const double unit = 1;

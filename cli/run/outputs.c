@@ -8,7 +8,7 @@
 
 /* ---- flags ---- */
 
-/* `value` as the number of its place in a list of words that NULL ends; no value is the first. */
+/* The index of `value` in a NULL-terminated list of words; 0 if there is no value. */
 static attn_status set_word(const char *name, const char *value, const char *const *words, const char *text, int *number,
                             attn_error *error)
 {
@@ -44,47 +44,26 @@ static attn_status set_column_sum(void *target, const char *name, const char *va
     return status;
 }
 
-static attn_status set_column_queries(void *target, const char *name, const char *value, attn_error *error)
-{
-    return option_whole(name, value, 1, INT64_MAX, &((output_settings *)target)->column_queries, error);
-}
-
-static attn_status set_topk(void *target, const char *name, const char *value, attn_error *error)
-{
-    return option_whole(name, value, 1, INT32_MAX, &((output_settings *)target)->topk, error);
-}
-
-static attn_status set_statistic(void *target, const char *name, const char *value, attn_error *error)
-{
-    output_settings *settings = target;
-    (void)value, (void)error;
-    if (strcmp(name, "row-max") == 0) settings->row_max = 1;
-    else if (strcmp(name, "entropy") == 0) settings->entropy = 1;
-    else if (strcmp(name, "dropout-mask") == 0) settings->dropout_mask = 1;
-    else if (strcmp(name, "after-dropout") == 0) settings->after_dropout = 1;
-    else settings->effective_keys = 1;
-    return ATTN_OK;
-}
-
 const option_row output_options[] = {
-    {"scores", 0, "[=STAGE]", "write scores: raw (default), capped, biased, weights", set_scores},
-    {"row-max", 0, NULL, "write the largest score of each query", set_statistic},
-    {"entropy", 0, NULL, "write the entropy of each query's weights, in nats", set_statistic},
-    {"effective-keys", 0, NULL, "write exp(entropy): to how many keys a query attends", set_statistic},
-    {"column-sum", 0, "[=HEADS]", "write what each key receives, by head (each), group or all", set_column_sum},
-    {"column-queries", 0, "N", "let only the last N queries count in --column-sum", set_column_queries},
-    {"topk", 0, "K", "write the K keys of the largest weights of each query", set_topk},
-    {"dropout-mask", 0, NULL, "write which weights dropout keeps, as dropout_keep", set_statistic},
-    {"after-dropout", 0, NULL, "let weights and scores=weights be those after dropout", set_statistic},
-    {NULL, 0, NULL, NULL, NULL},
+    {"scores", 0, "[=STAGE]", "write scores: raw (default), capped, biased, weights", CALL(set_scores)},
+    {"row-max", 0, NULL, "write the largest score of each query", FLAG(output_settings, row_max)},
+    {"entropy", 0, NULL, "write the entropy of each query's weights, in nats", FLAG(output_settings, entropy)},
+    {"effective-keys", 0, NULL, "write exp(entropy), the effective number of keys", FLAG(output_settings, effective_keys)},
+    {"column-sum", 0, "[=HEADS]", "write the weight each key receives, by head (each), group, all", CALL(set_column_sum)},
+    {"column-queries", 0, "N", "count only the last N queries in --column-sum",
+     WHOLE(output_settings, column_queries, 1, INT64_MAX)},
+    {"topk", 0, "K", "write the K keys with the largest weights of each query", WHOLE(output_settings, topk, 1, INT32_MAX)},
+    {"dropout-mask", 0, NULL, "write which weights dropout keeps, as dropout_keep", FLAG(output_settings, dropout_mask)},
+    {"after-dropout", 0, NULL, "write weights and --scores=weights after dropout", FLAG(output_settings, after_dropout)},
+    {0},
 };
 
 attn_status output_settings_check(const output_settings *settings, const problem_spec *spec, attn_error *error)
 {
     if (settings->column_queries && !settings->column_sum)
-        return failure(error, ATTN_ERR_ARGUMENT, "--column-queries says which queries count in --column-sum, which is not given");
+        return failure(error, ATTN_ERR_ARGUMENT, "--column-queries needs --column-sum");
     if (settings->after_dropout && !spec->weights && !(settings->scores && settings->scores_stage == ATTN_STAGE_WEIGHTS))
-        return failure(error, ATTN_ERR_ARGUMENT, "--after-dropout says which weights are written, and none are: --weights");
+        return failure(error, ATTN_ERR_ARGUMENT, "--after-dropout needs --weights or --scores=weights");
     return ATTN_OK;
 }
 
@@ -105,21 +84,21 @@ const char *output_beside(const output_settings *settings, const problem_spec *s
                                               : NULL;
 }
 
-void outputs_want(const output_settings *settings, attention_input *input)
+void outputs_request(const output_settings *settings, attention_input *input)
 {
     const struct {
-        int t, wanted;
-    } asked[] = {{TENSOR(scores), settings->scores},
-                 {TENSOR(dropout_keep), settings->dropout_mask},
-                 {TENSOR(row_max), settings->row_max},
-                 {TENSOR(entropy), settings->entropy},
-                 {TENSOR(effective_keys), settings->effective_keys},
-                 {TENSOR(column_sum), settings->column_sum},
-                 {TENSOR(topk_index), settings->topk > 0},
-                 {TENSOR(topk_weight), settings->topk > 0}};
+        int t, requested;
+    } requests[] = {{TENSOR(scores), settings->scores},
+                    {TENSOR(dropout_keep), settings->dropout_mask},
+                    {TENSOR(row_max), settings->row_max},
+                    {TENSOR(entropy), settings->entropy},
+                    {TENSOR(effective_keys), settings->effective_keys},
+                    {TENSOR(column_sum), settings->column_sum},
+                    {TENSOR(topk_index), settings->topk > 0},
+                    {TENSOR(topk_weight), settings->topk > 0}};
     attn_outputs *outputs = &input->problem.outputs;
-    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++)
-        if (asked[k].wanted) tensors_ask(&input->tensors, asked[k].t);
+    for (size_t k = 0; k < sizeof requests / sizeof *requests; k++)
+        if (requests[k].requested) tensors_request(&input->tensors, requests[k].t);
     outputs->after_dropout = settings->after_dropout;
     outputs->scores_stage = settings->scores_stage;
     outputs->column_heads = settings->column_heads;
@@ -130,7 +109,7 @@ void outputs_want(const output_settings *settings, attention_input *input)
 
 /* ---- tensors ---- */
 
-/* As it is in the file, or as what it is the gradient of is there. */
+/* The shape in the file: for a gradient that of its tensor. */
 static int shape_of(const attention_input *input, int t, const attn_tensor_plan *about, int64_t shape[ATTN_MAX_RANK])
 {
     const int of = tensors_about(t)->gradient_of;

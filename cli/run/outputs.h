@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * outputs.h - the tensors that `attn run` writes: which are wanted, their names and shapes. */
+ * outputs.h - the tensors that `attn run` writes: which are requested, their names and shapes. */
 #ifndef ATTN_CLI_RUN_OUTPUTS_H
 #define ATTN_CLI_RUN_OUTPUTS_H
 
 #include "cli/base/options.h"
 #include "cli/input/input.h"
 
-/* What the flags ask for beside o, lse and weights. */
+/* Outputs requested by flags, besides o, lse and weights. */
 typedef struct output_settings {
     int scores, row_max, entropy, effective_keys, column_sum, dropout_mask, after_dropout;
     attn_stage scores_stage;
@@ -22,15 +22,15 @@ extern const option_row output_options[];
 /* ATTN_ERR_ARGUMENT if a flag has no effect without another. */
 attn_status output_settings_check(const output_settings *settings, const problem_spec *spec, attn_error *error);
 
-/* The flag of an output beside o that is wanted, such as "lse"; NULL where there is none. */
+/* The flag of a requested output besides o, such as "lse"; NULL if there is none. */
 const char *output_beside(const output_settings *settings, const problem_spec *spec);
 
-/* Asks for them in input->problem and input->tensors; lse and weights are asked for already. */
-void outputs_want(const output_settings *settings, attention_input *input);
+/* Requests them in input->problem and input->tensors; lse and weights already are. */
+void outputs_request(const output_settings *settings, attention_input *input);
 
 /* Adds to `out`, under its name in files, every tensor that the plan writes and `tensors` does not have yet, and points tensors at
- * its memory.  Shapes are those of what they are the gradients of, or follow that of q; statistics of queries and keys are
- * [head, token] in both layouts.  What the plan writes and nobody asked for (lse, for what follows) is left out. */
+ * its memory.  A gradient has the shape of its tensor, other shapes follow that of q; statistics of queries and keys are
+ * [head, token] in both layouts.  Outputs of the plan that were not requested (lse, for backward) are left out. */
 attn_status outputs_add(attn_archive *out, const attention_input *input, const attn_plan *plan, attn_tensors *tensors,
                         attn_error *error);
 

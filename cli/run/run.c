@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backward.h"
 #include "cli/base/commands.h"
@@ -28,25 +27,28 @@ static const command_usage usage = {
     .summary = "Computes attention over the tensors q, k and v of IN (.safetensors, .npz) or of .npy\n"
                "files, and writes o to OUT. Tensors are [token, channel], [head, token, channel] or\n"
                "[batch, head, token, channel]; axes before these count as batch.\n",
-    .notes = "A tensor of IN that has the name of a role (mask, bias, lengths_kv, ...) is used;\n"
-             "--ignore leaves it out. The library's own names do too: grad_o for do, alibi_slopes\n"
+    .notes = "A tensor of IN that is named after a role (mask, bias, lengths_kv, ...) is used unless\n"
+             "--ignore leaves it out. The library's own names work too: grad_o for do, alibi_slopes\n"
              "for slopes, offset_q for offset, score_matrix for w, block_mask for blocks,\n"
-             "dropout_given for dropout_keep. OUT gets the metadata of IN and appears whole or not at all.\n"
-             "With --backward OUT also has dq, dk and dv, and the gradients of bias, slopes, sink and\n"
-             "scale where these tensors are used; o and lse are always computed anew. With --jvp it\n"
-             "has tan_o and tan_lse along the tangents tan_q, tan_k, tan_v and tan_bias that are\n"
-             "given; with --double-backward second_do, second_dlse, second_q, second_k, second_v and\n"
-             "second_bias, for the same as what flows back into dq, dk, dv and dbias.\n"
-             "With --linear, --phi or --rule it is linear attention: o and, with --weights, what each\n"
-             "value contributes. It also uses decay (its log, for each token, or each token and\n"
-             "feature), beta (with --rule=delta), erase and write (--rule=low-rank), omega,\n"
+             "dropout_given for dropout_keep. OUT receives the metadata of IN and appears whole or\n"
+             "not at all.\n"
+             "With --backward, OUT also has dq, dk and dv, and the gradients of bias, slopes, sink and\n"
+             "scale if these tensors are used; o and lse are always recomputed. With --jvp, it has\n"
+             "tan_o and tan_lse along the tangents tan_q, tan_k, tan_v and tan_bias that IN has; with\n"
+             "--double-backward, second_do, second_dlse, second_q, second_k, second_v and second_bias,\n"
+             "with the same tangents as the gradients that flow into dq, dk, dv and dbias.\n"
+             "--linear, --phi or --rule selects linear attention, which writes o and, with --weights,\n"
+             "the weight of each value. It also reads decay (its log, for each token, or each token\n"
+             "and feature), beta (with --rule=delta), erase and write (--rule=low-rank), omega,\n"
              "initial_state and initial_sum, and with --backward dfinal_state and dfinal_sum;\n"
-             "omega is drawn from --seed where the file has none.\n"
+             "omega is drawn from --seed if IN has none.\n"
              "\n"
              "Examples:\n"
              "  attn run layer.safetensors -o out.safetensors --causal --lse\n"
              "  attn run -o o.npy --query=q.npy --key=k.npy --value=v.npy --window=256,0\n"
              "  attn run layer.safetensors -o out.safetensors --linear --phi=favor/256 --causal\n",
+    .operands = {"input file"},
+    .example = "attn run IN.safetensors -o OUT.safetensors",
 };
 
 typedef struct run_settings {
@@ -55,13 +57,6 @@ typedef struct run_settings {
     output_settings outputs;
     problem_spec *spec;
 } run_settings;
-
-static attn_status set_output(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)error;
-    ((run_settings *)target)->output = value;
-    return ATTN_OK;
-}
 
 static attn_status set_operation(void *target, const char *name, const char *value, attn_error *error)
 {
@@ -74,44 +69,34 @@ static attn_status set_operation(void *target, const char *name, const char *val
     return ATTN_OK;
 }
 
-static attn_status set_compare(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)name, (void)value, (void)error;
-    ((run_settings *)target)->compare = 1;
-    return ATTN_OK;
-}
-
 static attn_status set_linear(void *target, const char *name, const char *value, attn_error *error)
 {
-    (void)value, (void)error;
-    if (strcmp(name, "linear") == 0) ((run_settings *)target)->spec->linear = 1;
-    else ((run_settings *)target)->state = 1;
+    (void)name, (void)value, (void)error;
+    ((run_settings *)target)->spec->linear = 1;
     return ATTN_OK;
 }
 
 static const option_row run_options[] = {
-    {"output", 'o', "FILE", "where to write: .safetensors, .npz or .npy (needed)", set_output},
-    {"backward", 0, NULL, "write gradients too: dq, dk, dv, ...; needs do", set_operation},
-    {"jvp", 0, NULL, "write tangents too: tan_o, tan_lse; needs tan_q, ...", set_operation},
-    {"double-backward", 0, NULL, "write the gradient of the gradient: second_q, ...", set_operation},
-    {"linear", 0, NULL, "linear attention; so do --phi and --rule", set_linear},
-    {"state", 0, NULL, "with --linear: write final_state, final_sum too", set_linear},
-    {"compare", 0, NULL, "tell how far the results are from those in IN", set_compare},
-    {NULL, 0, NULL, NULL, NULL},
+    {"output", 'o', "FILE", "output file: .safetensors, .npz or .npy (required)",
+     OUTPUT(run_settings, output, ".safetensors, .npz or .npy"), .needed = "output file"},
+    {"backward", 0, NULL, "write gradients too: dq, dk, dv, ...; needs do", CALL(set_operation)},
+    {"jvp", 0, NULL, "write tangents too: tan_o, tan_lse; needs tan_q, ...", CALL(set_operation)},
+    {"double-backward", 0, NULL, "write the gradient of the gradient: second_q, ...", CALL(set_operation)},
+    {"linear", 0, NULL, "linear attention; implied by --phi and --rule", CALL(set_linear)},
+    {"state", 0, NULL, "with --linear: write final_state, final_sum too", FLAG(run_settings, state)},
+    {"compare", 0, NULL, "print how far the results are from those in IN", FLAG(run_settings, compare)},
+    {0},
 };
 
 /* ---- outputs ---- */
 
-/* What the format cannot hold is said before the work, not after it. */
+/* Rejects what the format cannot hold, before the work, not after it. */
 static attn_status check_output(const char *path, const output_settings *outputs, const problem_spec *spec, attn_error *error)
 {
-    const char *dot = strrchr(path, '.'), *extension = dot ? dot : "";
-    int npy = strcmp(extension, ".npy") == 0, npz = strcmp(extension, ".npz") == 0;
-    if (!npy && !npz && strcmp(extension, ".safetensors") != 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.150s: expected a name that ends in .safetensors, .npz or .npy", path);
-    const char *beside = output_beside(outputs, spec);
+    const char *const extension = strrchr(path, '.'), *beside = output_beside(outputs, spec);
+    const int npy = strcmp(extension, ".npy") == 0, npz = strcmp(extension, ".npz") == 0;
     if (npy && beside)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.120s: a .npy file holds one tensor, and --%s asks for another", path, beside);
+        return failure(error, ATTN_ERR_ARGUMENT, "%.120s: a .npy file holds one tensor, and --%s adds another", path, beside);
     if ((npy || npz) && spec->dtype == SPEC_BF16)
         return failure(error, ATTN_ERR_UNSUPPORTED, "%.120s: NumPy files cannot hold bf16; write .safetensors, or use --dtype",
                        path);
@@ -132,7 +117,7 @@ static attn_status add_metadata(attn_archive *out, const attention_input *input,
     return status;
 }
 
-/* ---- what was done ---- */
+/* ---- the summary ---- */
 
 /* What the run did, for its summary. */
 typedef struct run_report {
@@ -193,7 +178,7 @@ static void print_text(const run_report *report)
         listed_print("wrote", NULL, attn_archive_at(report->out, k), report->output);
 }
 
-/* The answer to --compare, which goes to pipes too. */
+/* The result of --compare, printed to pipes too. */
 static void print_differences(const run_report *report)
 {
     for (int d = 0; d < report->differences_count; d++) {
@@ -216,7 +201,7 @@ static attn_status compare(run_report *report, attn_error *error)
     return status;
 }
 
-/* Flags of one kind of attention with the other, and of an operation with another. */
+/* Rejects flags that the kind of attention (softmax or linear) or the operation does not have. */
 static attn_status check_flags(const run_settings *settings, const common_settings *common, int linear, attn_error *error)
 {
     const char *beside = linear ? output_beside(&settings->outputs, settings->spec) : NULL;
@@ -224,7 +209,7 @@ static attn_status check_flags(const run_settings *settings, const common_settin
     problem_spec done = *settings->spec;
     if (linear && op != SPEC_FORWARD && op != SPEC_BACKWARD)
         return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention has forward and --backward only");
-    if (settings->state && !linear) return failure(error, ATTN_ERR_ARGUMENT, "state: there is a state with --linear only");
+    if (settings->state && !linear) return failure(error, ATTN_ERR_ARGUMENT, "--state needs --linear");
     if (beside && strcmp(beside, "weights") != 0 && strcmp(beside, "backward") != 0)
         return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention writes o and weights, not --%s", beside);
     if (linear) done.op = op == SPEC_BACKWARD ? SPEC_LINEAR_BACKWARD : SPEC_LINEAR;
@@ -241,7 +226,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     char problem[512], kernels[200] = "";
     linear_work walk = {0};
     input_settings plain = *in;
-    const int linear = linear_is_wanted(&in->spec), beyond = in->spec.op != SPEC_FORWARD && !linear;
+    const int linear = linear_is_requested(&in->spec), beyond = in->spec.op != SPEC_FORWARD && !linear;
     plain.spec = linear_input_spec(&in->spec);
     attn_status status = check_flags(settings, common, linear, error);
     if (status != ATTN_OK) return status;
@@ -249,7 +234,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     if (status == ATTN_OK) status = input_check_output(&input, settings->output, error);
     if (status == ATTN_OK) status = output_settings_check(&settings->outputs, &in->spec, error);
     if (status == ATTN_OK) status = check_output(settings->output, &settings->outputs, &input.spec, error);
-    if (status == ATTN_OK && !linear) outputs_want(&settings->outputs, &input);
+    if (status == ATTN_OK && !linear) outputs_request(&settings->outputs, &input);
     attn_tensors tensors;
     const attn_problem forward = tensors_forward(&input.problem, &input.tensors, &tensors);
     if (!beyond && !input.spec.lse) tensors.lse = (attn_output){0};
@@ -272,7 +257,7 @@ static attn_status run(const char *path, const run_settings *settings, const inp
     double begin = seconds_now();
     if (status == ATTN_OK) {
         status =
-            linear ? linear_work_run(&walk, common, error) : compute_whole(&work, &forward, &tensors, common, "attention", error);
+            linear ? linear_work_run(&walk, common, error) : compute_all(&work, &forward, &tensors, common, "attention", error);
         if (status == ATTN_OK && beyond) status = backward_run(&gradients, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
@@ -284,11 +269,9 @@ static attn_status run(const char *path, const run_settings *settings, const inp
                  beyond ? gradients.computation.description.kernel : "");
     if (status == ATTN_OK) status = add_metadata(out, &input, report.kernel, problem, error);
     char *json = status == ATTN_OK && common->json ? compose_json(&report) : NULL;
-    if (status == ATTN_OK) status = file_write_archive(out, settings->output, error);
-    if (status == ATTN_OK) json_print(json), json = NULL;
-    if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO)) print_text(&report);
+    status = file_finish(status, out, settings->output, json, error);
+    if (status == ATTN_OK && options_tell(common)) print_text(&report);
     if (status == ATTN_OK && !common->json) print_differences(&report);
-    free(json);
     attn_archive_destroy(out);
     linear_work_end(&walk);
     computation_end(&work);
@@ -299,18 +282,16 @@ static attn_status run(const char *path, const run_settings *settings, const inp
 
 int attn_cmd_run(int argc, char **argv)
 {
-    static const char example[] = "attn run IN.safetensors -o OUT.safetensors";
     common_settings common = {0};
     input_settings in;
     run_settings settings = {.spec = &in.spec};
     const option_group own[] = {{"Output", run_options, &settings},
-                                {"What to write beside o", output_options, &settings.outputs},
+                                {"Outputs besides o", output_options, &settings.outputs},
                                 {"Plan", bits_options, &common},
                                 {0}};
     const char *path;
     attn_error error;
-    int exit = input_begin(&usage, own, FLAG_OUTPUT, example, argc, argv, &in, &common, &path);
-    if (exit < 0 && !settings.output) exit = command_fail_missing(usage.name, "output file", example);
+    int exit = input_begin(&usage, own, FLAG_OUTPUT, argc, argv, &in, &common, &path);
     if (exit < 0) exit = run(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
     input_settings_free(&in);
     return exit;

@@ -56,7 +56,7 @@ void view_base64_f32(view_base64 *stream, float value)
     view_base64_u16(stream, (uint16_t)(bits >> 16));
 }
 
-/* Padding bytes need no '=': zeros are added instead, and the reader knows how many values it wants. */
+/* Pads with zero bytes instead of '=': the reader knows how many values to expect. */
 void view_base64_end(view_base64 *stream)
 {
     while (stream->pending) put_byte(stream, 0);

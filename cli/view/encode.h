@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * encode.h - text and numbers in the two forms that are safe inside a <script> element of the page: JSON strings and base64.
- * Want of memory is left to text_status.
+ * text_status reports a lack of memory.
  */
 #ifndef ATTN_CLI_VIEW_ENCODE_H
 #define ATTN_CLI_VIEW_ENCODE_H

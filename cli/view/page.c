@@ -57,13 +57,14 @@ static attn_status count_weights(const view_data *data, int64_t *count, attn_err
         view_sequence sequence = sequence_at(data, s);
         if (sequence.len_q < 0 || sequence.len_q > data->len_q)
             return failure(error, ATTN_ERR_SHAPE,
-                           "length %" PRId64 " of sequence %" PRId64 " is not within 0 and %" PRId64 " queries", sequence.len_q, s,
+                           "length %" PRId64 " of sequence %" PRId64 " is not between 0 and %" PRId64 " queries", sequence.len_q, s,
                            data->len_q);
         if (sequence.len_k < 0 || sequence.len_k > data->len_k)
-            return failure(error, ATTN_ERR_SHAPE, "length %" PRId64 " of sequence %" PRId64 " is not within 0 and %" PRId64 " keys",
-                           sequence.len_k, s, data->len_k);
-        int64_t room = VIEW_MAX_WEIGHTS / all_heads - per_head;
-        if (sequence.len_k > 0 && sequence.len_q > room / sequence.len_k)
+            return failure(error, ATTN_ERR_SHAPE,
+                           "length %" PRId64 " of sequence %" PRId64 " is not between 0 and %" PRId64 " keys", sequence.len_k, s,
+                           data->len_k);
+        int64_t capacity = VIEW_MAX_WEIGHTS / all_heads - per_head;
+        if (sequence.len_k > 0 && sequence.len_q > capacity / sequence.len_k)
             return failure(error, ATTN_ERR_UNSUPPORTED,
                            "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64
                            " weights (sequences x layers x heads x "

@@ -16,7 +16,7 @@
 
 /* Up to VIEW_EXACT_WEIGHTS the page holds every weight as f32.  Above, as 16-bit steps between the smallest and the largest
  * weight of its head, which is off by at most 1/131068 of that range, so three decimals stay.  Above VIEW_MAX_WEIGHTS
- * (a page of 128 MiB) it is rejected: browsers open such a page, but not gladly. */
+ * (a page of 128 MiB) it is rejected: browsers open such a page, but slowly. */
 #define VIEW_EXACT_WEIGHTS (INT64_C(2) << 20)
 #define VIEW_MAX_WEIGHTS   (INT64_C(48) << 20)
 #define VIEW_MAX_HEADS     (INT64_C(16) << 10)
@@ -30,9 +30,9 @@ typedef struct view_fact {
 /* One batch entry.  Texts are UTF-8 of any content; what is not valid UTF-8 is shown as U+FFFD. */
 typedef struct view_sequence {
     const char *name; /* for the list of sequences; NULL: its first tokens */
-    int64_t len_q;    /* real queries and keys, at most those of view_data: what lies beyond is padding, not drawn */
+    int64_t len_q;    /* real queries and keys, at most those of view_data: the rest is padding, not drawn */
     int64_t len_k;
-    int64_t first_query;        /* the number of row 0: not 0 where only some rows were chosen */
+    int64_t first_query;        /* the number of row 0: not 0 if only some rows were chosen */
     const char *const *queries; /* len_q labels; NULL: their numbers */
     const char *const *keys;    /* len_k labels; NULL: their numbers */
 } view_sequence;
@@ -65,7 +65,7 @@ typedef struct view_data {
  *      ATTN_ERR_ARGUMENT     NULL for out, data or weights
  *      ATTN_ERR_SHAPE        a size below 1, lengths beyond the tensor
  *      ATTN_ERR_UNSUPPORTED  more weights or heads than a page can show; the message says what to choose fewer of
- *      ATTN_ERR_MEMORY       out of memory: `out` is not whole
+ *      ATTN_ERR_MEMORY       out of memory: `out` is incomplete
  * Nothing has been appended unless it is ATTN_ERR_MEMORY.
  */
 attn_status view_write(text_buffer *out, const view_data *data, attn_error *error);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
@@ -25,10 +24,12 @@ static const command_usage usage = {
     .name = "view",
     .synopsis = "IN -o PAGE.html [options]",
     .summary = "Writes one page that shows the weights of all layers and heads, computed from q and k\n"
-               "of IN, or those that `attn run --weights` or `attn layer --weights` left there. It needs\n"
-               "no network and no other file: open it in a browser.\n",
+               "of IN, or read from IN as `attn run --weights` and `attn layer --weights` wrote them. It\n"
+               "needs no network and no other file: open it in a browser.\n",
     .notes = "Example:\n"
              "  attn view sentence.safetensors -o attention.html --layer 0-2\n",
+    .operands = {"input file"},
+    .example = "attn view IN.safetensors -o attention.html",
 };
 
 typedef struct view_settings {
@@ -36,36 +37,22 @@ typedef struct view_settings {
     const char *layers, *heads, *entries, *queries;
 } view_settings;
 
-static attn_status set_text(void *target, const char *name, const char *value, attn_error *error)
-{
-    (void)error;
-    view_settings *s = target;
-    const char **field = strcmp(name, "output") == 0  ? &s->output
-                         : strcmp(name, "title") == 0 ? &s->title
-                         : strcmp(name, "layer") == 0 ? &s->layers
-                         : strcmp(name, "head") == 0  ? &s->heads
-                         : strcmp(name, "entry") == 0 ? &s->entries
-                                                      : &s->queries;
-    *field = value;
-    return ATTN_OK;
-}
-
 static const option_row view_options[] = {
-    {"output", 'o', "FILE", "where to write the page (needed)", set_text},
-    {"title", 0, "TEXT", "its title (default: the metadata's sentence)", set_text},
-    {"layer", 0, "LIST", "only these layers, such as 0,3-5", set_text},
-    {"head", 0, "LIST", "only these heads", set_text},
-    {"entry", 0, "LIST", "only these batch entries", set_text},
-    {"queries", 0, "A-B", "only these queries", set_text},
-    {NULL, 0, NULL, NULL, NULL},
+    {"output", 'o', "FILE", "output file: .html (required)", OUTPUT(view_settings, output, ".html"), .needed = "output file"},
+    {"title", 0, "TEXT", "its title (default: the metadata's sentence)", TEXT(view_settings, title)},
+    {"layer", 0, "LIST", "only these layers, such as 0,3-5", TEXT(view_settings, layers)},
+    {"head", 0, "LIST", "only these heads", TEXT(view_settings, heads)},
+    {"entry", 0, "LIST", "only these batch entries", TEXT(view_settings, entries)},
+    {"queries", 0, "A-B", "only these queries", TEXT(view_settings, queries)},
+    {0},
 };
 
-/* Everything that the page borrows. */
+/* The data from which the page is written. */
 typedef struct page {
     attention_input input;
     const attn_archive_tensor *found; /* the weights of a file without q; NULL: they are computed */
     labels labels;
-    int64_t *layer, *head, *entry, *query; /* indices of what was chosen */
+    int64_t *layer, *head, *entry, *query; /* chosen indices */
     int64_t layers, heads, entries, rows;
     float *weights; /* [entry][layer][head][row][key] */
     view_sequence *sequence;
@@ -91,7 +78,7 @@ static attn_status choose(page *g, const view_settings *settings, attn_error *er
     return status;
 }
 
-/* A file that has weights and no q, as `attn run` and `attn layer` write them: [query, key] behind the heads and what leads. */
+/* Uses the weights of a file without q, as `attn run` and `attn layer` write them: [leading axes, heads, query, key]. */
 static attn_status take_weights(page *g, const input_settings *in, attn_error *error)
 {
     attention_input *input = &g->input;
@@ -131,7 +118,7 @@ static attn_status load(page *g, const char *path, const input_settings *in, att
     return take_weights(g, in, error);
 }
 
-/* Before anything of that size is allocated. */
+/* Checks the size of the page before anything of that size is allocated. */
 static attn_status check_size(const page *g, attn_error *error)
 {
     const int64_t sizes[] = {g->entries, g->layers, g->heads, g->rows, g->input.problem.shape.len_kv};
@@ -189,7 +176,7 @@ static attn_status compute(page *g, const common_settings *common, attn_error *e
 
 /* ---- words on the page ---- */
 
-/* Labels of all queries or keys, or NULL where none has one; the rest get their numbers. */
+/* Labels of all queries or keys, or NULL if none has one; the rest get their numbers. */
 static const char *const *names_of(page *g, int64_t entry, int64_t first, int64_t count, int keys, const char **names,
                                    char *numbers)
 {
@@ -217,14 +204,14 @@ static void add_sequences(page *g, char **numbers)
     for (int64_t e = 0; e < g->entries; e++) {
         int64_t entry = g->entry[e], b = labels_batch(&g->labels, g->layer[0], entry), first = g->query[0];
         const char **names = g->names + e * each;
-        char *mine = *numbers + e * each * LABEL_NUMBER;
+        char *of_entry = *numbers + e * each * LABEL_NUMBER;
         int64_t len_q = lengths_q ? lengths_q[b] - first : g->rows;
         g->sequence[e] = (view_sequence){
             .len_q = len_q < 0 ? 0 : least(len_q, g->rows),
             .len_k = lengths_kv ? lengths_kv[b] : s->len_kv,
             .first_query = first,
-            .queries = names_of(g, entry, first, g->rows, 0, names, mine),
-            .keys = names_of(g, entry, 0, s->len_kv, 1, names + g->rows, mine + g->rows * LABEL_NUMBER),
+            .queries = names_of(g, entry, first, g->rows, 0, names, of_entry),
+            .keys = names_of(g, entry, 0, s->len_kv, 1, names + g->rows, of_entry + g->rows * LABEL_NUMBER),
         };
     }
 }
@@ -270,16 +257,16 @@ static char *compose_json(const page *g, const view_settings *settings, size_t b
 {
     cJSON *object = json_begin();
     json_text(object, "output", settings->output);
-    json_whole(object, "bytes", (int64_t)bytes);
-    json_whole(object, "entries", g->entries);
-    json_whole(object, "layers", g->layers);
-    json_whole(object, "heads", g->heads);
-    json_whole(object, "queries", g->rows);
-    json_whole(object, "keys", g->input.problem.shape.len_kv);
+    json_int(object, "bytes", (int64_t)bytes);
+    json_int(object, "entries", g->entries);
+    json_int(object, "layers", g->layers);
+    json_int(object, "heads", g->heads);
+    json_int(object, "queries", g->rows);
+    json_int(object, "keys", g->input.problem.shape.len_kv);
     return json_compose(object);
 }
 
-/* *json: what is to be printed, if the command is asked for it. */
+/* *json: to be printed after the file is written; only set if wants_json. */
 static attn_status write_page(page *g, const view_settings *settings, int wants_json, size_t *bytes, char **json, attn_error *error)
 {
     char *numbers = NULL;
@@ -326,9 +313,8 @@ static attn_status view(const char *path, const view_settings *settings, const i
     if (status == ATTN_OK) status = check_size(&g, error);
     if (status == ATTN_OK) status = compute(&g, common, error);
     if (status == ATTN_OK) status = write_page(&g, settings, common->json, &bytes, &json, error);
-    if (status == ATTN_OK) json_print(json);
-    else free(json);
-    if (status == ATTN_OK && !common->json && !common->quiet && isatty(STDOUT_FILENO)) {
+    status = file_finish(status, NULL, NULL, json, error);
+    if (status == ATTN_OK && options_tell(common)) {
         printf("wrote ");
         put_shown(stdout, settings->output);
         printf(" (%.1f MB): %" PRId64 " layers x %" PRId64 " heads; open it in a browser\n", (double)bytes / 1e6, g.layers,
@@ -343,15 +329,13 @@ static attn_status view(const char *path, const view_settings *settings, const i
 
 int attn_cmd_view(int argc, char **argv)
 {
-    static const char example[] = "attn view IN.safetensors -o attention.html";
     common_settings common = {0};
     input_settings in;
     view_settings settings = {0};
     const option_group own[] = {{"Page", view_options, &settings}, {0}};
     const char *path;
     attn_error error;
-    int exit = input_begin(&usage, own, FLAG_INPUT, example, argc, argv, &in, &common, &path);
-    if (exit < 0 && !settings.output) exit = command_fail_missing(usage.name, "output file", example);
+    int exit = input_begin(&usage, own, FLAG_INPUT, argc, argv, &in, &common, &path);
     if (exit < 0)
         exit = view(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
     input_settings_free(&in);

@@ -37,7 +37,7 @@ enum { WIDTH = 640, HEIGHT = 360, LEFT = 70, TOP = 40, RIGHT = 20, BOTTOM = 50 }
 
 static double tens_of(double loss) { return log10(loss > 1e-9 ? loss : 1e-9); }
 
-/* Powers of ten that hold all losses. */
+/* Powers of ten that bracket all losses. */
 static void find_range(const double *losses, int steps, int *low, int *high)
 {
     *low = 0, *high = 0;
@@ -87,7 +87,7 @@ int curve_write(const char *folder, const char *title, const double *losses, int
 
 enum { CELL = 26, SIDE = 60, HEAD = 72 };
 
-/* A cell is the darker the larger its weight: opacity is the scale, from 0 to 1. */
+/* The larger its weight, the darker a cell: opacity is the scale, from 0 to 1. */
 static int write_cells(FILE *f, const char *title, const float *weights, int64_t n)
 {
     const int size = (int)n * CELL, middle = SIDE + size / 2, width = SIDE + size + SIDE;

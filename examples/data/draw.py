@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Draws the small files beside this script, for what the recorded model has not: tables by distance, patterns, a latent layer, a
-decoder.  The same bytes everywhere: a generator of its own, and no module but Python's.
+"""Draws the small files next to this script, for mechanisms that the recorded model does not have: tables by distance, patterns, a
+latent layer, a decoder.  The same bytes everywhere: it has its own generator and uses only Python's standard library.
 
     draw.py [FOLDER]
 """
@@ -17,7 +17,7 @@ class Draw:
         self.state = seed
 
     def normal(self):
-        """Twelve uniform numbers less their mean: near enough to normal, and the same on every machine."""
+        """The sum of twelve uniform numbers minus 6: approximately normal, and the same on every machine."""
         total = -6.0
         for _ in range(12):
             self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64

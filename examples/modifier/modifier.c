@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * modifier.c - a modifier of scores: a learned recency, s - rate |p_i - j|, with the gradient of the rate. */
+ * modifier.c - a score modifier: a learned recency bias, s - rate |p_i - j|, with the gradient of the rate. */
 #include <attn/attn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ int main(void)
             v[i][c] = (float)(i * (1 - 2 * c)), grad_o[i][c] = (float)(1 + c);
         }
     printf("loss %.4f\n", run(ATTN_FORWARD, &r));
-    run(ATTN_BACKWARD, &r); /* so little work stays on this thread */
+    run(ATTN_BACKWARD, &r); /* so small a problem runs on this thread alone */
     const double grad = r.grad;
     r.rate = 0.51f;
     const double more = run(ATTN_FORWARD, &r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * decoder.c - see decoder.h.  rows = batch * length; a tensor of states is [batch][length][width], so step i of all sequences is a
- * matrix with length * width between its rows. */
+ * matrix with row stride length * width. */
 #include "decoder.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 #include "attn/product.h"
 
-/* Where the parameters lie in the one array of all. */
+/* Pointers to the parameters in the array of all. */
 typedef struct parameters {
     float *input_tokens, *input_places;   /* E_x [vocabulary][width], P_x [length][width] */
     float *output_tokens, *output_places; /* E_y [vocabulary + 1][width], P_y */
@@ -60,7 +60,7 @@ static int64_t count_parameters(const sizes *s)
     return (2 * s->vocabulary + 1 + 2 * s->length + E + 2 * s->hidden + 2 * s->vocabulary) * E + 2 * s->hidden + s->vocabulary;
 }
 
-/* Uniform numbers; a generator of 64 bits (Knuth's MMIX). */
+/* Uniform numbers from a 64-bit generator (Knuth's MMIX). */
 static void draw(float *w, int64_t count, double reach, uint64_t *state)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -108,11 +108,11 @@ static attn_status make_plans(decoder *d, attn_error *error)
     backward.op = ATTN_BACKWARD;
     const attn_tensors forward_tensors = attention_tensors(d, 0), look_tensors = attention_tensors(d, 1),
                        backward_tensors = backward_tensors_of(d);
-    /* so small a step is done before threads are awake */
-    const attn_options alone = {.struct_size = sizeof alone, .threads = 1};
-    attn_status status = attn_plan_create(&d->forward, &d->problem, &forward_tensors, &alone, error);
-    if (status == ATTN_OK) status = attn_plan_create(&d->look, &d->problem, &look_tensors, &alone, error);
-    if (status == ATTN_OK) status = attn_plan_create(&d->backward, &backward, &backward_tensors, &alone, error);
+    /* so small a step is done before other threads wake up */
+    const attn_options options = {.struct_size = sizeof options, .threads = 1};
+    attn_status status = attn_plan_create(&d->forward, &d->problem, &forward_tensors, &options, error);
+    if (status == ATTN_OK) status = attn_plan_create(&d->look, &d->problem, &look_tensors, &options, error);
+    if (status == ATTN_OK) status = attn_plan_create(&d->backward, &backward, &backward_tensors, &options, error);
     const attn_plan *const plans[] = {d->forward, d->look, d->backward};
     for (int n = 0; n < 3 && status == ATTN_OK; n++)
         if (attn_plan_workspace_size(plans[n]) > d->workspace_size) d->workspace_size = attn_plan_workspace_size(plans[n]);
@@ -166,7 +166,7 @@ const float *decoder_weights(const decoder *d) { return d->weights; }
 
 /* ---- matrices ---- */
 
-/* C [rows][columns] = A B, or added to it.  It can fail for want of memory alone. */
+/* C [rows][columns] = A B, or += with add.  It can only fail for lack of memory. */
 static void product(int64_t rows, int64_t columns, int64_t inner, attn_input a, attn_input b, attn_output c, int add)
 {
     const attn_product_problem p = {.struct_size = sizeof p, .rows = rows, .columns = columns, .inner = inner, .add = add};
@@ -177,11 +177,11 @@ static void product(int64_t rows, int64_t columns, int64_t inner, attn_input a, 
     exit(1);
 }
 
-/* Matrices whose rows are so many numbers apart. */
+/* Matrices with the given row stride. */
 static attn_input by_rows(const float *x, int64_t row) { return (attn_input){x, ATTN_F32, {0, 0, row, 1}}; }
 static attn_output written(float *x, int64_t row) { return (attn_output){x, ATTN_F32, {0, 0, row, 1}}; }
 
-/* y [rows][out] (+)= x [rows][in] w^T; the numbers between rows of x, w and y are given. */
+/* y [rows][out] (+)= x [rows][in] w^T, with the row strides of x, w and y. */
 static void multiply(const float *x, int64_t x_row, const float *w, int64_t w_row, int64_t rows, int64_t in, int64_t out, float *y,
                      int64_t y_row, int add)
 {
@@ -198,7 +198,7 @@ static void multiply_backward(const float *x, int64_t x_row, const float *w, int
 
 /* ---- forward ---- */
 
-/* The token that step i of a sequence reads: the one before, or the one that begins an output. */
+/* The token that step i of a sequence reads: the previous one, or the one that begins an output. */
 static int read_token(const decoder *d, const int *outputs, int64_t b, int64_t i)
 {
     return i ? outputs[b * d->s.length + i - 1] : (int)d->s.vocabulary;
@@ -213,7 +213,7 @@ static void encode(decoder *d, const int *inputs)
     multiply(d->h, E, d->p.key, E, d->rows, E, d->s.hidden, d->k, d->s.hidden, 0);
 }
 
-/* The states of steps first .. last-1, from the one before. */
+/* The states of steps first .. last-1, from the previous one. */
 static void step_states(decoder *d, const int *outputs, int64_t first, int64_t last)
 {
     const int64_t E = d->s.width, N = d->s.length, B = d->s.batch;
@@ -279,7 +279,7 @@ static double judge(decoder *d, const int *outputs)
     return loss / (double)d->rows;
 }
 
-/* From dc and what is in ds to dh, ds and the gradients of the projections and the score. */
+/* From dc and the current ds to dh, ds and the gradients of the projections and the score. */
 static attn_status attend_backward(decoder *d, attn_error *error)
 {
     const int64_t E = d->s.width, A = d->s.hidden;

@@ -16,14 +16,14 @@
 #include "attn/attn.h"
 
 typedef struct sizes {
-    int64_t vocabulary, length; /* tokens there are, and of a sequence; the token `vocabulary` begins an output */
+    int64_t vocabulary, length; /* number of tokens, and their number in a sequence; the token `vocabulary` begins an output */
     int64_t width, hidden;      /* channels of the states; units of the score */
     int64_t batch;
 } sizes;
 
 typedef struct decoder decoder;
 
-/* NULL where there is no memory or attention has no plan; *error says which. */
+/* NULL if memory runs out or attention has no plan; *error says which. */
 decoder *decoder_create(const sizes *s, uint64_t seed, attn_error *error);
 void decoder_destroy(decoder *d);
 
@@ -32,7 +32,7 @@ int64_t decoder_parameters(const decoder *d);
 /* One step of Adam on inputs and outputs [batch][length]; *loss is the mean of -log p(token). */
 attn_status decoder_learn(decoder *d, const int *inputs, const int *outputs, double rate, double *loss, attn_error *error);
 
-/* Writes outputs [batch][length], token by token: each step reads what the last one wrote. */
+/* Writes outputs [batch][length], token by token: each step reads the token that the previous one wrote. */
 attn_status decoder_write(decoder *d, const int *inputs, int *outputs, attn_error *error);
 
 /* The weights of the last step of decoder_write: [batch][length of the output][length of the input]. */

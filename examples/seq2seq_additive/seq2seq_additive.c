@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * seq2seq_additive.c - a decoder with additive attention learns to write a sequence backwards.  To write place i it has to look at
- * place N+1-i of the input: its weights become the other diagonal, which nobody told it.
+ * seq2seq_additive.c - a decoder with additive attention learns to write a sequence backwards.  To write position i it has to
+ * attend to position N+1-i of the input: its weights learn the antidiagonal.
  *
  *      seq2seq_additive [FOLDER [STEPS]]     writes loss and weights, .csv and .svg, in FOLDER (default: the current one;
  *                                            400 steps)
  *
- * The same seed gives the same bits.  Exits with 1 if a sequence that it never saw comes out wrong. */
+ * The same seed gives the same bits.  Exits with 1 if the output for a held-out sequence is wrong. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static void draw(uint64_t *state, int *inputs, int *outputs)
         }
 }
 
-/* Up over the first tenth, then down along a cosine. */
+/* Linear warm-up over the first tenth, then cosine decay. */
 static double rate_at(int step, int steps)
 {
     const double done = (double)step / steps;
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     attn_error error;
     int right = 0;
     if (steps < 1 || steps > STEPS)
-        return fprintf(stderr, "seq2seq_additive: %s steps are not within 1 and %d\n", argv[2], STEPS), 2;
+        return fprintf(stderr, "seq2seq_additive: steps (%s) must be between 1 and %d\n", argv[2], STEPS), 2;
     decoder *d = decoder_create(&s, seed, &error);
     if (!d) return fprintf(stderr, "seq2seq_additive: %s\n", error.message), 2;
     printf("%lld parameters; %d letters of %d kinds to reverse; %d steps of %d sequences\n", (long long)decoder_parameters(d), N,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * model.c - forward and backward through the whole model.  Letters: x [rows][width] is the stream that blocks add to, h what a norm
- * makes of it, f the hidden layer; rows = batch * length. */
+ * model.c - forward and backward through the whole model.  Letters: x [rows][width] is the residual stream, h its norm, f the
+ * hidden layer; rows = batch * length. */
 #include "model.h"
 
 #include <math.h>
@@ -11,13 +11,13 @@
 
 #include "attn/product.h"
 
-/* Where the parameters of a block lie in the one array of all. */
+/* Pointers to the parameters of a block in the array of all. */
 typedef struct block {
     float *norm1, *wq, *wk, *wv, *wo, *bo; /* a norm has its gains, then its shifts */
     float *norm2, *w1, *b1, *w2, *b2;
 } block;
 
-/* What backward needs of a block's forward. */
+/* Saved by a block's forward for backward. */
 typedef struct trace {
     float *x1, *h1, *x2, *h2, *f; /* x before each norm */
     float *mean;                  /* weights, averaged over heads */
@@ -45,7 +45,7 @@ static float *next(float **at, int64_t count)
     return here;
 }
 
-/* Names parts of an array of all parameters; returns how many there are (from NULL: counts). */
+/* Sets pointers into the array of all parameters; returns their number. */
 static int64_t place(const sizes *s, float *base, float **tokens, float **places, float **norm, float **out, block *blocks)
 {
     float *at = base;
@@ -82,7 +82,7 @@ static attn_layer_weights layer_weights(const block *b)
                                 .output_bias = attn_out(b->bo)};
 }
 
-/* Uniform numbers for the matrices outside of attention; a generator of 64 bits (Knuth's MMIX). */
+/* Uniform numbers for the matrices outside of attention, from a 64-bit generator (Knuth's MMIX). */
 static void draw(float *w, int64_t count, double reach, uint64_t *state)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -180,7 +180,7 @@ const float *model_attention(const model *m, int64_t n) { return m->traces[n].me
 
 /* ---- the parts that are not attention ---- */
 
-/* h = (x - mean) / deviation * gain + shift, by rows. */
+/* h = (x - mean) / standard deviation * gain + shift, by rows. */
 static void norm(const float *x, const float *gain, int64_t rows, int64_t E, float *h)
 {
     for (int64_t r = 0; r < rows; r++, x += E, h += E) {
@@ -193,7 +193,7 @@ static void norm(const float *x, const float *gain, int64_t rows, int64_t E, flo
     }
 }
 
-/* dx += the gradient of x; dgain, and dshift behind it, are added to. */
+/* dx += the gradient of x; dgain, and dshift after it, are added to. */
 static void norm_backward(const float *x, const float *gain, const float *dh, int64_t rows, int64_t E, float *dx, float *dgain)
 {
     for (int64_t r = 0; r < rows; r++, x += E, dh += E, dx += E) {
@@ -216,7 +216,7 @@ static void norm_backward(const float *x, const float *gain, const float *dh, in
     }
 }
 
-/* C [rows][columns] = A B, or added to it.  It can fail for want of memory alone. */
+/* C [rows][columns] = A B, or += with add.  It can only fail for lack of memory. */
 static void multiply(int64_t rows, int64_t columns, int64_t inner, attn_input a, attn_input b, float *c, int add)
 {
     const attn_product_problem p = {.struct_size = sizeof p, .rows = rows, .columns = columns, .inner = inner, .add = add};
@@ -227,7 +227,7 @@ static void multiply(int64_t rows, int64_t columns, int64_t inner, attn_input a,
     exit(1);
 }
 
-/* y [rows][out] = x [rows][in] w^T + b (b may be NULL); add: to y. */
+/* y [rows][out] = x [rows][in] w^T + b (b may be NULL), or += with add. */
 static void linear(const float *x, const float *w, const float *b, int64_t rows, int64_t in, int64_t out, float *y, int add)
 {
     multiply(rows, out, in, attn_in(x), attn_transposed(w, in), y, add);
@@ -235,7 +235,7 @@ static void linear(const float *x, const float *w, const float *b, int64_t rows,
         for (int64_t c = 0; c < out; c++) y[r * out + c] += b[c];
 }
 
-/* dx (is overwritten), dw and db (are added to; db may be NULL) from dy. */
+/* dx (overwritten), dw and db (added to; db may be NULL) from dy. */
 static void linear_backward(const float *x, const float *w, const float *dy, int64_t rows, int64_t in, int64_t out, float *dx,
                             float *dw, float *db)
 {
@@ -303,7 +303,7 @@ static attn_status block_backward(model *m, int64_t n, attn_error *error)
 
 /* ---- the whole ---- */
 
-/* Softmax, loss and, in place of the logits, its gradient. */
+/* Softmax and loss; the logits are replaced by their gradient. */
 static outcome judge(model *m, const int *targets)
 {
     const int64_t V = m->s.vocabulary;

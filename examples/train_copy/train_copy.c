@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * train_copy.c - a small model learns to copy and to reverse: the first token of a sequence says which, then come N tokens, then
- * the model writes its N.  At the end it is asked about sequences that it never saw.
+ * the model writes its N.  At the end it is tested on held-out sequences.
  *
  *      train_copy [FOLDER [STEPS]]     writes loss and attention, .csv and .svg, in FOLDER (default: the current one, 600 steps)
  *
@@ -24,7 +24,7 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-/* Sequences [task, x_1 .. x_N, y_1 .. y_N-1] and, for the places from x_N on, what comes next. */
+/* Sequences [task, x_1 .. x_N, y_1 .. y_N-1]; the target of each position from x_N on is the next token. */
 static void draw(uint64_t *state, int *tokens, int *targets)
 {
     for (int b = 0; b < BATCH; b++, tokens += LENGTH, targets += LENGTH) {
@@ -38,7 +38,7 @@ static void draw(uint64_t *state, int *tokens, int *targets)
     }
 }
 
-/* Up over the first tenth, then down along a cosine. */
+/* Linear warm-up over the first tenth, then cosine decay. */
 static double rate_at(int step, int steps)
 {
     const double done = (double)step / steps;
@@ -60,7 +60,7 @@ static attn_status train(model *m, int steps, double *losses, attn_error *error)
     return ATTN_OK;
 }
 
-/* How many of the sequences that were held out come out right; what the model attends to in the first of them. */
+/* Counts the held-out sequences with a right output, and writes the attention weights of the first of them. */
 static attn_status test(model *m, const char *folder, int64_t *right, attn_error *error)
 {
     static int tokens[BATCH * LENGTH], targets[BATCH * LENGTH];
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     static double losses[STEPS];
     attn_error error = {.message = "a file cannot be written"};
     int64_t right = 0;
-    if (steps < 1 || steps > STEPS) return fprintf(stderr, "train_copy: %s steps are not within 1 and %d\n", argv[2], STEPS), 2;
+    if (steps < 1 || steps > STEPS) return fprintf(stderr, "train_copy: steps (%s) must be between 1 and %d\n", argv[2], STEPS), 2;
     model *m = model_create(&s, seed);
     if (!m) return fprintf(stderr, "train_copy: no memory\n"), 2;
     printf("%lld parameters; %d letters of %d kinds to copy or reverse; %d steps of %d sequences\n", (long long)model_parameters(m),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * block.c - see block.h.  A block is two or three parts, each with a norm; what a part adds to the stream x is f, of h:
+ * block.c - see block.h.  A block is two or three parts, each with a norm; a part adds f(h) to the residual stream x:
  * pre-norm h = norm(x) and y = x + f, post-norm h = x and y = norm(x + f). */
 #include "block.h"
 
@@ -28,7 +28,7 @@ static real *next(real **at, int64_t count)
     return here;
 }
 
-/* Names the parts of an array; returns how many numbers there are (of NULL: counts). */
+/* Sets the pointers of the parts into an array of parameters; returns its length (NULL: only counts). */
 static int64_t name_parts(const block *b, real *parameters, part parts[MOST_PARTS], int *count)
 {
     static real none[1];
@@ -78,7 +78,7 @@ static attn_layer_weights weights_of(const part *p)
                                 .output_bias = attn_out(p->bias[3])};
 }
 
-/* a must stay where it is: its parts point to each other. */
+/* a must not be moved: its parts point to each other. */
 static void set_attention(attention *a, const block *b, const block_data *d, const part *p)
 {
     const int masked = p->kind == CROSS && d->lengths_memory;
@@ -101,16 +101,16 @@ static void set_attention(attention *a, const block *b, const block_data *d, con
 
 /* ---- memory ---- */
 
-/* What backward needs of one part: x before it, h, f's own; and room that both passes use. */
+/* Saved by forward for backward of one part: x before it, h, intermediates of f; and scratch that both passes use. */
 typedef struct trace {
-    real *x, *h, *hidden, *sum; /* sum: x + f, of post-norm */
-    real *room[2], *wide_room;  /* [rows][width] each, [rows][hidden] */
-    void *saved;                /* of the attention */
+    real *x, *h, *hidden, *sum;      /* sum: x + f, of post-norm */
+    real *scratch[2], *wide_scratch; /* [rows][width] each, [rows][hidden] */
+    void *saved;                     /* of the attention */
 } trace;
 
 static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Bytes of all traces; names that of part n where memory is given.  -1 where the layer rejects the sizes. */
+/* Bytes of all traces; sets the pointers of part n's if memory is not NULL.  -1 if the layer rejects the sizes. */
 static int64_t name_trace(const block *b, const block_data *d, char *memory, int n, trace *t)
 {
     const int64_t rows = d->batch * d->len, stream = rounded(rows * b->width * (int64_t)sizeof(real)),
@@ -148,7 +148,7 @@ int64_t block_trace_bytes(const block *b, const block_data *d)
 
 /* ---- parts of the arithmetic ---- */
 
-/* C[m, n] = op(A) op(B) (+ C): row-major, of dense matrices. */
+/* C[m, n] = op(A) op(B) (+ C), for dense row-major matrices. */
 static void multiply(int ta, int tb, int64_t m, int64_t n, int64_t k, const real *A, const real *B, real *C, int add)
 {
     const attn_product_problem p = {.struct_size = sizeof p,
@@ -163,7 +163,7 @@ static void multiply(int ta, int tb, int64_t m, int64_t n, int64_t k, const real
                                     .c = attn_out(C)};
     attn_error error;
     if (attn_product(&p, &t, NULL, &error) == ATTN_OK) return;
-    (void)fprintf(stderr, "%s\n", error.message); /* memory alone can be wanting */
+    (void)fprintf(stderr, "%s\n", error.message); /* it can only fail for lack of memory */
     exit(1);
 }
 
@@ -181,7 +181,7 @@ static void sum_of_rows(const real *dy, int64_t rows, int64_t width, real *dbias
     }
 }
 
-/* Mean and 1 / deviation of a row. */
+/* Mean and 1 / standard deviation of a row. */
 static void moments(const real *x, int64_t width, double *mean, double *scale)
 {
     double square = 0;
@@ -205,7 +205,7 @@ static void norm(const part *p, const real *x, int64_t rows, int64_t width, real
 /* dx may be dy. */
 static void norm_backward(const part *p, const part *g, const real *x, const real *dy, int64_t rows, int64_t width, real *dx)
 {
-    for (int64_t i = 0; i < 2 * width; i++) g->gain[i] = 0; /* and the shifts behind them */
+    for (int64_t i = 0; i < 2 * width; i++) g->gain[i] = 0; /* and the shifts after them */
     for (int64_t r = 0; r < rows; r++) {
         double mean, scale, sum = 0, along = 0;
         moments(x + r * width, width, &mean, &scale);
@@ -262,17 +262,17 @@ static attn_status apply_backward(const block *b, const block_data *d, const par
     }
     multiply(1, 0, E, F, rows, df, t->hidden, g->w[1], 0);
     sum_of_rows(df, rows, E, g->bias[1]);
-    multiply(0, 0, rows, F, E, df, p->w[1], t->wide_room, 0);
-    for (int64_t n = 0; n < rows * F; n++) t->wide_room[n] = t->hidden[n] > 0 ? t->wide_room[n] : 0;
-    multiply(1, 0, F, E, rows, t->wide_room, t->h, g->w[0], 0);
-    sum_of_rows(t->wide_room, rows, F, g->bias[0]);
-    multiply(0, 0, rows, E, F, t->wide_room, p->w[0], dh, 0);
+    multiply(0, 0, rows, F, E, df, p->w[1], t->wide_scratch, 0);
+    for (int64_t n = 0; n < rows * F; n++) t->wide_scratch[n] = t->hidden[n] > 0 ? t->wide_scratch[n] : 0;
+    multiply(1, 0, F, E, rows, t->wide_scratch, t->h, g->w[0], 0);
+    sum_of_rows(t->wide_scratch, rows, F, g->bias[0]);
+    multiply(0, 0, rows, E, F, t->wide_scratch, p->w[0], dh, 0);
     return ATTN_OK;
 }
 
 /* ---- the block ---- */
 
-/* Uniform within `reach`; a generator of 64 bits (Knuth's MMIX). */
+/* Uniform in [-reach, reach), from a 64-bit generator (Knuth's MMIX). */
 static void draw(real *w, int64_t count, double reach, uint64_t state)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -339,7 +339,7 @@ attn_status block_backward(const block *b, const real *parameters, const block_d
     for (int n = count - 1; n >= 0; n--) {
         trace t;
         (void)name_trace(b, d, d->trace, n, &t);
-        real *const df = t.room[0], *const dh = t.room[1];
+        real *const df = t.scratch[0], *const dh = t.scratch[1];
         memcpy(df, d->dx, (size_t)size * sizeof *df);
         if (b->post_norm) norm_backward(&parts[n], &grads[n], t.sum, d->dx, rows, b->width, df);
         const attn_status status = apply_backward(b, d, &parts[n], &grads[n], &t, df, dh, error);

@@ -24,27 +24,27 @@ typedef struct block {
     int post_norm; /* 0: pre-norm */
 } block;
 
-/* What a call works on; all arrays dense. */
+/* The data of a call; all arrays are dense. */
 typedef struct block_data {
     int64_t batch, len, len_memory;
-    const int64_t *lengths_memory; /* [batch]: how many tokens of the memory are real; NULL: all */
+    const int64_t *lengths_memory; /* [batch]: tokens of the memory without padding; NULL: all */
     const real *x;                 /* [batch][len][width] */
-    const real *memory;            /* [batch][len_memory][width]; of a decoder */
+    const real *memory;            /* [batch][len_memory][width]; decoder only */
     real *y;                       /* like x */
-    void *trace;                   /* block_trace_bytes, which forward fills and backward reads */
+    void *trace;                   /* block_trace_bytes; filled by forward, read by backward */
 
     const real *dy; /* backward */
     real *dx, *dmemory;
 } block_data;
 
 int64_t block_parameters(const block *b);
-/* Matrices by Glorot and Bengio 2010, gains 1, all else 0. */
+/* Matrices as in Glorot and Bengio 2010, gains 1, all else 0. */
 attn_status block_initialise(const block *b, real *parameters, uint64_t seed, attn_error *error);
-/* 0 where the sizes do not fit each other. */
+/* 0 if the sizes are inconsistent. */
 int64_t block_trace_bytes(const block *b, const block_data *d);
 
 attn_status block_forward(const block *b, const real *parameters, const block_data *d, attn_error *error);
-/* All gradients; dparameters is written, in the order of the parameters. */
+/* Writes all gradients; dparameters is in the order of the parameters. */
 attn_status block_backward(const block *b, const real *parameters, const block_data *d, real *dparameters, attn_error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * transformer.c - an encoder block and a decoder block, of both kinds, run and checked: what the decoder says of a token does not
- * depend on later ones, and the gradient along a random direction is the slope.  usage: transformer */
+ * transformer.c - runs an encoder block and a decoder block, pre- and post-norm, and checks them: the decoder's output for a token
+ * does not depend on later tokens, and the gradient matches the slope along a direction.  usage: transformer */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static int failed(attn_status status, const attn_error *error)
     return status != ATTN_OK;
 }
 
-/* Source through the encoder, target through the decoder that reads it; 0 where something is wrong. */
+/* Runs the source through the encoder and the target through the decoder that reads it; returns 0 on a failed check. */
 static int run(int post_norm)
 {
     const block encoder = {.width = 32, .heads = 4, .hidden = 64, .post_norm = post_norm},

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * analysis.h - what a distribution of attention says: the softmax with its temperature, entropy and energies; heads beside each
- * other; one attention step by step, forward and backward; gradients against differences.  In double, for looking at, not for
- * speed.
+ * analysis.h - analysis of attention distributions: the softmax with its temperature, entropy and energies; heads compared; one
+ * attention step by step, forward and backward; gradients checked by differences.  In double, for inspection, not for speed.
  *
- * Conventions of attn.h hold: statuses, errors, ownership, threads.  Logarithms are natural.  `keep` says which of n scores count
- * (not 0), NULL is all; where none does, weights and all numbers but log_partition (-infinity) and free_energy (infinity) are 0.
- * An output that shares elements with another array is ATTN_ERR_STRIDE, but where it may be an input itself.
+ * Conventions of attn.h hold: statuses, errors, ownership, threads.  Logarithms are natural.  `keep` selects which of n scores
+ * count (those not 0; NULL: all); if none does, weights and all numbers but log_partition (-infinity) and free_energy (infinity)
+ * are 0.  An output that shares elements with another array is ATTN_ERR_STRIDE, except that where allowed it may be an input
+ * itself.
  */
 #ifndef ATTN_ANALYSIS_H
 #define ATTN_ANALYSIS_H
@@ -19,7 +19,7 @@ extern "C" {
 
 /* ---- the softmax family ---- */
 
-/* Numbers of weights_j = exp(s_j / T) / Z.  Energies are -s_j. */
+/* Statistics of weights_j = exp(s_j / T) / Z.  Energies are -s_j. */
 typedef struct attn_gibbs {
     size_t struct_size;      /* in: sizeof(attn_gibbs) */
     double log_partition;    /* log Z = log sum_j exp(s_j / T); Z itself overflows at scores above 709 T */
@@ -31,20 +31,20 @@ typedef struct attn_gibbs {
 } attn_gibbs;
 
 /*
- * The Gibbs distribution of n scores at a temperature above 0 (beta = 1 / temperature).  Adding a number to all scores changes
+ * The Gibbs distribution of n scores at a temperature above 0 (beta = 1 / temperature).  Adding a constant to all scores changes
  * neither weights nor entropy; T = 1 is the softmax; entropy grows with T from that of the uniform distribution over the largest
  * scores to log n.
  *
  *  weights [out, may be NULL]  n numbers; may be scores
  *  gibbs   [out, may be NULL]
  *
- * Returns ATTN_ERR_ARGUMENT for NULL scores, a temperature that is not above 0 and finite, or gibbs->struct_size, ATTN_ERR_SHAPE
- * for a negative n, with outputs untouched.
+ * Returns ATTN_ERR_ARGUMENT for NULL scores, a temperature that is not above 0 and finite, or an invalid gibbs->struct_size,
+ * ATTN_ERR_SHAPE for a negative n, with outputs untouched.
  */
 ATTN_API attn_status attn_softmax(int64_t n, double temperature, const double *scores, const unsigned char *keep, double *weights,
                                   attn_gibbs *gibbs, attn_error *error);
 
-/* log weights_j = s_j / T - log Z; -infinity for what is not kept; logs may be scores.  Errors as above. */
+/* log weights_j = s_j / T - log Z; -infinity for scores that are not kept; logs may be scores.  Errors as above. */
 ATTN_API attn_status attn_log_softmax(int64_t n, double temperature, const double *scores, const unsigned char *keep, double *logs,
                                       attn_error *error);
 
@@ -58,25 +58,25 @@ ATTN_API double attn_entropy(int64_t n, const double *p);
 ATTN_API double attn_max_entropy(int64_t n);
 /* attn_entropy / log n, within 0 .. 1; 0 for n <= 1 (some libraries give NaN). */
 ATTN_API double attn_normalised_entropy(int64_t n, const double *p);
-/* exp(attn_entropy): how many keys a query looks at, within 1 .. n. */
+/* exp(attn_entropy): the effective number of keys of a query, within 1 .. n. */
 ATTN_API double attn_effective_states(int64_t n, const double *p);
 /* sum_j p_j log(p_j / q_j); infinity where q_j = 0 < p_j. */
 ATTN_API double attn_kl_divergence(int64_t n, const double *p, const double *q);
-/* Between queries, drawn alike, and keys: the entropy of the mean of `rows` distributions less the mean of their entropies. */
+/* Between uniformly drawn queries and keys: the entropy of the mean of `rows` distributions minus the mean of their entropies. */
 ATTN_API double attn_mutual_information(int64_t rows, int64_t n, const double *weights);
 
 /* jacobian[j][k] = p_j (delta_jk - p_k) / T, the derivative of weights p by scores: symmetric, positive semidefinite, rows and
- * columns sum to 0.  It, attn_softmax_jvp and attn_head_entropy return as attn_softmax for NULL (but where there is nothing to read
- * or write), sizes and temperatures. */
+ * columns sum to 0.  This function, attn_softmax_jvp and attn_head_entropy return what attn_softmax returns for NULL (unless there
+ * is nothing to read or write), sizes and temperatures. */
 ATTN_API attn_status attn_softmax_jacobian(int64_t n, double temperature, const double *p, double *jacobian, attn_error *error);
-/* out_j = p_j (x_j - sum_k p_k x_k) / T: the Jacobian times a vector, which for this one is also its transpose; out may be x. */
+/* out_j = p_j (x_j - sum_k p_k x_k) / T: the Jacobian, which is symmetric, times a vector; out may be x. */
 ATTN_API attn_status attn_softmax_jvp(int64_t n, double temperature, const double *p, const double *x, double *out,
                                       attn_error *error);
 
 /* ---- heads ---- */
 
-/* 1 less the mean over pairs of different heads of the cosine between their weights, [heads][n]: 0 where all heads look alike, or
- * there is one head, or none. */
+/* 1 minus the mean cosine between the weights [heads][n] of different heads, over all pairs: 0 if all heads look alike, or there is
+ * at most one head. */
 ATTN_API double attn_head_diversity(int64_t heads, int64_t n, const double *weights);
 /* entropy[h] = the mean entropy of the rows of head h, weights [heads][rows][n]. */
 ATTN_API attn_status attn_head_entropy(int64_t heads, int64_t rows, int64_t n, const double *weights, double *entropy,
@@ -84,28 +84,28 @@ ATTN_API attn_status attn_head_entropy(int64_t heads, int64_t rows, int64_t n, c
 
 /* ---- one attention, step by step; options (threads, instruction set, allocator) may be NULL ---- */
 
-/* Dense arrays of the caller's; a NULL is left out.  [pairs] is [batch][heads_q][len_q][len_kv], [rows] [batch][heads_q][len_q]. */
+/* Dense arrays of the caller; NULL: not requested.  [pairs] is [batch][heads_q][len_q][len_kv], [rows] [batch][heads_q][len_q]. */
 typedef struct attn_steps {
     size_t struct_size;    /* sizeof(attn_steps) */
     double *raw;           /* [pairs] q.k */
-    double *scores;        /* [pairs] scaled, capped, biased; -infinity where nothing is seen */
+    double *scores;        /* [pairs] scaled, capped, biased; -infinity where the key is not visible */
     double *weights;       /* [pairs] */
     double *log_partition; /* [rows] */
     double *partition;     /* [rows] exp of it: infinite above 709 */
 } attn_steps;
 
 /*
- * Computes and keeps what is between its inputs and its output, which goes to tensors->o.  Any ATTN_FORWARD problem in f64
- * that is not packed; problem->outputs and the output slots but o are not used.  Returns what attn_compute returns, and
+ * Computes an attention and keeps its intermediate results; the output goes to tensors->o.  Any ATTN_FORWARD problem in f64 that is
+ * not packed; problem->outputs and the output slots other than o are not used.  Returns what attn_compute returns, and
  * ATTN_ERR_UNSUPPORTED for other types and packed sequences.
  */
 ATTN_API attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tensors, const attn_steps *steps,
                                     const attn_options *options, attn_error *error);
 
-/* Everything that a backward pass goes through; all norms are Frobenius norms. */
+/* Every step of a backward pass; all norms are Frobenius norms. */
 typedef struct attn_flow {
     size_t struct_size;   /* sizeof(attn_flow) */
-    double *grad_weights; /* [pairs] dP = dO V^T where a key is seen, else 0; may be NULL, as all others */
+    double *grad_weights; /* [pairs] dP = dO V^T where a key is visible, else 0; may be NULL, as may all others */
     double *grad_scores;  /* [pairs] dS = P (dP - delta), each row of which sums to 0 */
     double *grad_q;       /* the shapes of q, k and v, dense */
     double *grad_k;
@@ -114,27 +114,27 @@ typedef struct attn_flow {
 } attn_flow;
 
 /*
- * The gradients of L = <grad_o, O>, or of L = |O|^2 / 2 (grad_o = O) where tensors->grad_o is not there.  Problems as
- * attn_decompose; without dropout (ATTN_ERR_UNSUPPORTED).  q, k, v, o and grad_o are dense.  tensors->o is written.
+ * The gradients of L = <grad_o, O>, or of L = |O|^2 / 2 (grad_o = O) if tensors->grad_o is absent.  Problems as in attn_decompose;
+ * without dropout (ATTN_ERR_UNSUPPORTED).  q, k, v, o and grad_o are dense.  tensors->o is written.
  */
 ATTN_API attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *tensors, attn_flow *flow,
                                         const attn_options *options, attn_error *error);
 
-/* What attn_verify_gradients found. */
+/* Results of attn_verify_gradients. */
 typedef struct attn_verification {
     size_t struct_size;    /* in: sizeof(attn_verification) */
     int64_t checked;       /* elements of q, k and v */
-    double max_error;      /* |difference quotient - gradient|, the largest */
-    double relative_error; /* the largest, over the norm of its tensor's gradient per element */
-    double limit;          /* what max_error stays below when the gradients are right */
+    double max_error;      /* the largest |difference quotient - gradient| */
+    double relative_error; /* the largest, relative to the norm per element of its tensor's gradient */
+    double limit;          /* bound on max_error if the gradients are correct */
     int correct;           /* max_error <= limit */
     int reserved;          /* 0 */
 } attn_verification;
 
 /*
- * Holds ATTN_BACKWARD against central differences of ATTN_FORWARD: (L(x + step) - L(x - step)) / (2 step), for up to `most`
- * elements of each of q, k and v, evenly spaced (0: all).  L and conditions as attn_gradient_flow; dropout is allowed, since its
- * mask does not move.  step 0 is 1e-5.  Each element takes two forward passes.
+ * Checks ATTN_BACKWARD against central differences of ATTN_FORWARD: (L(x + step) - L(x - step)) / (2 step), for up to `most`
+ * elements of each of q, k and v, evenly spaced (0: all).  L and conditions as in attn_gradient_flow, but dropout is allowed, since
+ * its mask stays fixed.  step 0 is 1e-5.  Each element takes two forward passes.
  */
 ATTN_API attn_status attn_verify_gradients(const attn_problem *problem, double step, int64_t most, const attn_tensors *tensors,
                                            attn_verification *result, const attn_options *options, attn_error *error);

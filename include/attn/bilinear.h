@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * bilinear.h - metrics and bilinear forms: B(u, v) = sum_ab u_a g_ab v_b, what g must be to be a metric, and attention whose scores
- * are q^T g k.  Conventions of attn.h hold: statuses, errors, ownership, threads.
+ * bilinear.h - metrics and bilinear forms: B(u, v) = sum_ab u_a g_ab v_b, when g is a metric, and attention whose scores are q^T g
+ * k.  Conventions of attn.h hold: statuses, errors, ownership, threads.
  *
  * Arrays are dense, of double (attn_convert makes them of other types): a matrix is [dim][dim], row by row, and vectors are
  * [count][dim].  An output shares elements with nothing (else ATTN_ERR_STRIDE).  Sizes are at least 1, counts may be 0.  Every
- * function returns ATTN_ERR_ARGUMENT for NULL and ATTN_ERR_SHAPE for sizes that cannot be, with outputs untouched; what else it
- * returns is said there.
+ * function returns ATTN_ERR_ARGUMENT for NULL and ATTN_ERR_SHAPE for invalid sizes, with outputs untouched; other errors are listed
+ * with each function.
  */
 #ifndef ATTN_BILINEAR_H
 #define ATTN_BILINEAR_H
@@ -26,7 +26,7 @@ ATTN_API attn_status attn_metric_scaled(int64_t dim, double scale, double *g, at
 /* g = diag(diagonal). */
 ATTN_API attn_status attn_metric_diagonal(int64_t dim, const double *diagonal, double *g, attn_error *error);
 
-/* g = w^T w, w [rows][dim]: positive semidefinite, and definite where w has rank dim.  (In an attention, ATTN_SCORE_METRIC takes w
+/* g = w^T w, w [rows][dim]: positive semidefinite, and definite if w has rank dim.  (In an attention, ATTN_SCORE_METRIC takes w
  * itself and never forms g.) */
 ATTN_API attn_status attn_metric_learned(int64_t rows, int64_t dim, const double *w, double *g, attn_error *error);
 
@@ -35,8 +35,8 @@ ATTN_API attn_status attn_metric_learned_backward(int64_t rows, int64_t dim, con
                                                   attn_error *error);
 
 /*
- * inverse = g^-1, by elimination with the largest pivots.  Returns ATTN_ERR_ARGUMENT for a matrix that is singular, exactly or
- * within rounding (|g| |g^-1| >= 2^52 / dim, largest column sums of absolute values), or holds a number that is not finite;
+ * inverse = g^-1, by elimination with partial pivoting.  Returns ATTN_ERR_ARGUMENT for a matrix that is singular, exactly or within
+ * rounding (|g| |g^-1| >= 2^52 / dim in the norm of largest absolute column sum), or holds a number that is not finite;
  * ATTN_ERR_MEMORY.
  */
 ATTN_API attn_status attn_metric_inverse(int64_t dim, const double *g, double *inverse, attn_error *error);
@@ -45,14 +45,14 @@ ATTN_API attn_status attn_metric_inverse(int64_t dim, const double *g, double *i
 ATTN_API attn_status attn_metric_inverse_backward(int64_t dim, const double *inverse, const double *grad_inverse, double *grad_g,
                                                   attn_error *error);
 
-/* What attn_metric_check found. */
+/* Results of attn_metric_check. */
 typedef struct attn_metric_properties {
     size_t struct_size;    /* in: sizeof(attn_metric_properties) */
     int symmetric;         /* |g_ab - g_ba| <= tolerance max |g| for all a and b */
     int positive_definite; /* min_eigenvalue > dim 2^-52 max(|min_eigenvalue|, |max_eigenvalue|): above 0 by more than rounding */
     int valid;             /* both: g is a metric */
     int reserved;          /* 0 */
-    double min_eigenvalue; /* of (g + g^T) / 2, which decides v^T g v > 0 */
+    double min_eigenvalue; /* of (g + g^T) / 2, which decides whether v^T g v > 0 */
     double max_eigenvalue;
 } attn_metric_properties;
 
@@ -63,20 +63,20 @@ ATTN_API attn_status attn_metric_check(int64_t dim, double tolerance, const doub
 
 /* ---- vectors ---- */
 
-/* lowered_a = sum_b g_ab v_b, for each of `count` vectors; attn_index_raise is the same with the inverse of g, so that it undoes
+/* lowered_a = sum_b g_ab v_b, for each of `count` vectors; attn_index_raise is the same with the inverse of g, so it undoes
  * attn_index_lower. */
 ATTN_API attn_status attn_index_lower(int64_t count, int64_t dim, const double *v, const double *g, double *lowered,
                                       attn_error *error);
 ATTN_API attn_status attn_index_raise(int64_t count, int64_t dim, const double *v, const double *inverse, double *raised,
                                       attn_error *error);
 
-/* The gradient of both, from that of their result: grad_v = g^T grad, grad_g = sum grad v^T.  Each of them may be NULL. */
+/* The gradient of both, from grad, the gradient of their result: grad_v = g^T grad, grad_g = sum grad v^T.  Each may be NULL. */
 ATTN_API attn_status attn_index_backward(int64_t count, int64_t dim, const double *v, const double *g, const double *grad,
                                          double *grad_v, double *grad_g, attn_error *error);
 
 /* ---- forms ---- */
 
-/* form[i] = B(u_i, v_i), count numbers.  Linear in u, in v and in g; the same both ways round where g is symmetric. */
+/* form[i] = B(u_i, v_i), count numbers.  Linear in u, in v and in g; B(u, v) = B(v, u) if g is symmetric. */
 ATTN_API attn_status attn_bilinear_form(int64_t count, int64_t dim, const double *u, const double *v, const double *g, double *form,
                                         attn_error *error);
 
@@ -96,21 +96,21 @@ ATTN_API attn_status attn_bilinear_form_batch_backward(int64_t len_q, int64_t le
                                                        const double *g, const double *grad, double *grad_q, double *grad_k,
                                                        double *grad_g, attn_error *error);
 
-/* form[i] = B(v_i, v_i).  Its gradient is the sum of those to u and v of attn_bilinear_form_backward with u = v. */
+/* form[i] = B(v_i, v_i).  Its gradient is grad_u + grad_v of attn_bilinear_form_backward with u = v. */
 ATTN_API attn_status attn_quadratic_form(int64_t count, int64_t dim, const double *v, const double *g, double *form,
                                          attn_error *error);
 
-/* form[i] = u_i.v_i for metric "euclidean", u_i.v_i / sqrt(dim) for "scaled" and NULL.  ATTN_ERR_ARGUMENT for any other name. */
+/* form[i] = u_i.v_i for metric "euclidean", u_i.v_i / sqrt(dim) for "scaled" or NULL.  ATTN_ERR_ARGUMENT for any other name. */
 ATTN_API attn_status attn_inner_product(int64_t count, int64_t dim, const double *u, const double *v, const char *metric,
                                         double *form, attn_error *error);
 
 /* ---- attention ---- */
 
 /*
- * attn_compute with s_ij = B(q_i, k_j) in the place of the dot product, g [dim_qk][dim_qk]: `problem` with ATTN_SCORE_GENERAL,
- * score_matrix = g of double and, unless scale_kind says otherwise, scale 1.  Every option, output (Q g K^T itself: the tensor
- * scores), storage type and derivative of that kind is there; with ATTN_BACKWARD, grad_score_matrix, where it is there, gets the
- * gradient of g.  options may be NULL.  Returns what attn_compute returns, and ATTN_ERR_ARGUMENT where problem->score has a kind or
+ * attn_compute with s_ij = B(q_i, k_j) instead of the dot product, g [dim_qk][dim_qk]: `problem` with ATTN_SCORE_GENERAL,
+ * score_matrix = g of double and, unless scale_kind is ATTN_SCALE_VALUE, scale 1.  Every option, output (Q g K^T itself: the tensor
+ * scores), storage type and derivative of that kind is available; with ATTN_BACKWARD, grad_score_matrix, if present, receives the
+ * gradient of g.  options may be NULL.  Returns what attn_compute returns, and ATTN_ERR_ARGUMENT if problem->score has a kind or
  * dim_k of its own or tensors have a score_matrix.
  */
 ATTN_API attn_status attn_bilinear_attention(const attn_problem *problem, const attn_tensors *tensors, const double *g,

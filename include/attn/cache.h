@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * cache.h - inference over a cache of keys and values: append new tokens and attend to everything so far, for a batch of sequences
- * of different lengths.  The cache's memory is the caller's, contiguous or in pages.  Conventions of attn.h hold.
+ * of different lengths.  The caller owns the cache's memory, contiguous or in pages.  Conventions of attn.h hold.
  */
 #ifndef ATTN_CACHE_H
 #define ATTN_CACHE_H
@@ -14,13 +14,13 @@ extern "C" {
 #endif
 
 /*
- * Rows as whole numbers of 8 bits, each row with a scale of its own (k_scale and v_scale of attn_tensors):
+ * Quantises rows to int8, each row with its own scale (k_scale and v_scale of attn_tensors):
  *
  *      scales[i]   = max_c |x_ic| / 127, rounded to f32
- *      whole[i, c] = x_ic / scales[i] to the nearest, ties to even; 0 where the scale is 0
+ *      whole[i, c] = x_ic / scales[i] rounded to nearest, ties to even; 0 if the scale is 0
  *
- * so that a number is off by at most half a scale, as far as the scale is a normal number of f32.  NaN or an infinity makes its
- * row's scale NaN, which is then all of the row.
+ * so that the error of a number is at most half a scale, as long as the scale is a normal f32 number.  A NaN or infinity makes its
+ * row's scale NaN, and so the whole row NaN.
  *
  *  src     [in]  [1, 1, rows, dim] of f32 (default), f64, f16 or bf16, the last axis contiguous
  *  whole   [out] [1, 1, rows, dim] of i8, the same
@@ -31,14 +31,14 @@ ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *
 
 /*
  * A cache: its sizes, and its tensors, one slot each.  Keys and values are of f32, f16, bf16 or i8, or all f64; by default keys are
- * f32, and values of the type of keys.  In pages (page_table is there) token j of entry b is token j % page_size of page
- * page_table[b, j / page_size], and capacity is what one entry's row of the table can hold.  The pages that a call writes to must
- * differ from each other, which is not looked at: of two tokens in one place either may be there afterwards.  Where keys (values)
- * are i8, k_scale (v_scale) has a number for each of their rows, and appending quantises as attn_quantise.  Dense, strides are
- * those of the shape that stands beside a slot.
+ * f32, and values of the type of keys.  In pages (if page_table is present), token j of entry b is token j % page_size of page
+ * page_table[b, j / page_size], and capacity is the number of tokens that one entry's row of the table can hold.  The pages that a
+ * call writes to must be distinct, which is not checked: of two tokens in one place, either may remain.  If keys (values) are i8,
+ * k_scale (v_scale) has a number for each of their rows, and appending quantises as attn_quantise does.  Dense strides are those of
+ * the shape beside each slot.
  *
- * The only thing in libattn that is written in place: appending writes k, v, their scales and lengths.  So calls on one cache come
- * one after the other; calls on different ones may run at once.
+ * The cache is the only thing in libattn that is updated in place: appending writes k, v, their scales and lengths.  So calls on
+ * one cache must not overlap; calls on different caches may run at once.
  */
 typedef struct attn_cache {
     size_t struct_size; /* sizeof(attn_cache) */
@@ -47,22 +47,22 @@ typedef struct attn_cache {
     int64_t capacity;
     int64_t dim_qk;
     int64_t dim_v;
-    int64_t page_size;     /* 0: contiguous; as pages below */
+    int64_t page_size;     /* 0: contiguous; then pages is 0 too */
     int64_t pages;         /* in k and v */
-    const attn_rope *rope; /* NULL, or the rotation of keys (as they are appended) and queries, at their places in the sequence */
+    const attn_rope *rope; /* NULL, or the rotation of keys (when appended) and queries, by their positions in the sequence */
     int64_t reserved[3];   /* must be 0 */
 
     attn_output k;         /* [batch, heads_kv, capacity, dim_qk], in pages [pages, heads_kv, page_size, dim_qk] */
     attn_output v;         /* [batch, heads_kv, capacity, dim_v], in pages [pages, heads_kv, page_size, dim_v] */
     attn_output lengths;   /* [batch], dense, of i64: tokens in the cache; appending adds to them */
     attn_input page_table; /* [batch, ceil(capacity / page_size)] [B,1,1,..] of i64 or i32, the last axis contiguous */
-    attn_output k_scale;   /* [batch, heads_kv, capacity, 1], or in pages, of f32: where k is i8 */
-    attn_output v_scale;   /* the same, where v is i8 */
+    attn_output k_scale;   /* [batch, heads_kv, capacity, 1], or in pages, of f32: if k is i8 */
+    attn_output v_scale;   /* the same, if v is i8 */
 } attn_cache;
 
 /*
- * New tokens of every entry, of any float type (all or none f64, as the cache; by default f32, whatever the cache is of, or f64 as
- * the cache), rounded once to the cache's type (keys rotated into i8: rotated in f32, dim_qk at most 4096).
+ * New tokens of every entry, of any float type (f64 if and only if the cache is; by default f64 if the cache is, else f32), rounded
+ * once to the cache's type (keys rotated into i8: rotated in f32, dim_qk at most 4096).
  *
  *      token t of entry b becomes key lengths[b] + t;   lengths[b] += tokens.lengths[b]
  */
@@ -71,27 +71,27 @@ typedef struct attn_cache_tokens {
     int64_t len;
     attn_input k;       /* [batch, heads_kv, len, dim_qk], channels contiguous */
     attn_input v;       /* [batch, heads_kv, len, dim_v], the same */
-    attn_input lengths; /* [batch], dense, of i64 or i32: how many of the `len` tokens are real; not there: all */
+    attn_input lengths; /* [batch], dense, of i64 or i32: how many of the `len` tokens are real; absent: all */
 } attn_cache_tokens;
 
-/* Allocates nothing.  Returns ATTN_ERR_ARGUMENT (also where tables of the rope end before the new tokens), ATTN_ERR_SHAPE (an entry
- * would pass its capacity), ATTN_ERR_STRIDE (also for what shares elements with what is written) or ATTN_ERR_UNSUPPORTED with the
- * cache untouched. */
+/* Allocates nothing.  Returns ATTN_ERR_ARGUMENT (also if the rope's tables end before the new tokens), ATTN_ERR_SHAPE (an entry
+ * would exceed its capacity), ATTN_ERR_STRIDE (also for tensors that share elements with what is written) or ATTN_ERR_UNSUPPORTED
+ * with the cache untouched. */
 ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error);
 
 /*
- * Appends, then lets the new tokens attend, causally, to all of their sequence, themselves included: query t of entry b sees keys
- * 0 .. lengths_before[b] + t.  Key heads shared by query heads are read once.
+ * Appends, then lets the new tokens attend causally to all of their sequence, themselves included: query t of entry b sees keys 0
+ * .. lengths_before[b] + t.  Key heads shared by query heads are read once.
  *
- *  problem  [in] shape.heads_q, and every choice of attn_problem that fits: score, mask.window, outputs.  What follows from the
- *                cache and the tokens (the other sizes, mask.align, paging) is filled in and must be 0; mask.causal may be 1
+ *  problem  [in] shape.heads_q, and every choice of attn_problem that applies: score, mask.window, outputs.  What follows from
+ *                the cache and the tokens (the other sizes, mask.align, paging) is filled in and must be 0; mask.causal may be 1
  *  tensors  [in] q and o [batch, heads_q, len, dim], lse, bias, sink, ...; k, v, their scales, lengths_q, lengths_kv and page_table
- *                are filled in and must not be there
+ *                are filled in and must be absent
  *  options  [in] as in attn_plan_create; may be NULL
  *
- * Plans and allocates for the call, with options->allocator (or malloc); a loop that must not allocate appends by attn_cache_append
- * and keeps a plan with lengths_kv and lengths_q for the longest sequence.
- * Returns what attn_cache_append and attn_compute return; on an error nothing was written.
+ * Plans and allocates for the call, with options->allocator (or malloc); a loop that must not allocate calls attn_cache_append and
+ * keeps a plan with lengths_kv and lengths_q for the longest sequence.  Returns what attn_cache_append and attn_compute return; on
+ * error nothing is written.
  */
 ATTN_API attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *problem,
                                        const attn_tensors *tensors, const attn_options *options, attn_error *error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cost.h - what attention costs by counting: operations, memory, traffic between a large slow memory and a small fast one, and the
- * rate that a machine can attain.  Nothing is measured here; `attn bench` does that.  Conventions of attn.h hold.
+ * cost.h - the cost of attention by counting: operations, memory, traffic between a large slow memory and a small fast one, and the
+ * attainable rate of a machine.  Nothing is measured here; `attn bench` does that.  Conventions of attn.h hold.
  */
 #ifndef ATTN_COST_H
 #define ATTN_COST_H
@@ -23,10 +23,10 @@ typedef struct attn_cost_problem {
     attn_cost_method method;
     attn_shape shape;
     attn_dtype dtype;      /* of q, k, v, o and a matrix of scores: f32 (default), f64, f16 or bf16 */
-    double pairs;          /* pairs of a query and a key that it sees, over all heads; 0: all */
+    double pairs;          /* visible pairs of a query and a key, over all heads; 0: all pairs */
     int64_t features;      /* linear: of the feature map; 0: dim_qk */
-    int64_t rank;          /* channels of a latent cache (multi-head latent attention); 0: there is none */
-    int64_t fast_elements; /* tiled: how many numbers fast memory holds, that of one core; 0: all of them */
+    int64_t rank;          /* channels of a latent cache (multi-head latent attention); 0: none */
+    int64_t fast_elements; /* tiled: how many numbers the fast memory of one core holds; 0: all of them */
     int64_t reserved[4];   /* must be 0 */
 } attn_cost_problem;
 
@@ -37,33 +37,33 @@ typedef struct attn_cost_problem {
  *                   linear          2 F Dv (B Hkv Skv + B Hq Sq)              (the state, and reading it)
  *      traffic      matrix          q, k, v and o once, and the matrix written and read
  *                   tiled           q and o once, lse; k and v once for each tile of r = M / (4 max(D, Dv)) queries of each
- *                                   head, or once in all where those of a head fill no more than half of M: of the order of
+ *                                   head, or once in all if those of a head fill at most half of M: on the order of
  *                                   Sq Skv D^2 / M numbers
  *                   linear          q, k, v and o once
  */
 typedef struct attn_cost {
     size_t struct_size;         /* in: sizeof(attn_cost) */
     double scores;              /* B Hq Sq Skv */
-    double pairs;               /* of them, seen */
+    double pairs;               /* the visible ones */
     double operations;          /* forward */
-    double backward_operations; /* softmax: 2.5 times that, five products for two; linear: twice */
+    double backward_operations; /* softmax: 2.5 times that, five products instead of two; linear: twice */
     double qkv_bytes;           /* s B (Hq Sq D + Hkv Skv (D + Dv)) */
     double output_bytes;        /* s B Hq Sq Dv */
-    double matrix_bytes;        /* s scores: what the matrix takes, whether or not the method has one */
+    double matrix_bytes;        /* s scores: size of the matrix, whether or not the method has one */
     double lse_bytes;           /* 4 B Hq Sq, or 8 */
     double cache_bytes;         /* s B Skv Hkv (D + Dv): keys and values kept for decoding */
-    double latent_bytes;        /* s B Skv rank, in the place of cache_bytes */
+    double latent_bytes;        /* s B Skv rank, instead of cache_bytes */
     double state_bytes;         /* s B Hkv F Dv */
-    double extra_bytes;         /* what the method needs beside q, k, v and o: the matrix, lse or the state */
+    double extra_bytes;         /* what the method needs besides q, k, v and o: the matrix, lse or the state */
     double traffic_bytes;
-    double intensity; /* operations / traffic_bytes; 0 where there is no traffic */
+    double intensity; /* operations / traffic_bytes; 0 without traffic */
 } attn_cost;
 
 /* Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE or ATTN_ERR_UNSUPPORTED with *cost untouched. */
 ATTN_API attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost, attn_error *error);
 
-/* The roofline (Williams et al. 2009): min(peak, bandwidth * intensity).  Operations a second, bytes a second, operations a byte.
- */
+/* The roofline (Williams et al. 2009): min(peak, bandwidth * intensity).  In operations per second, bytes per second and operations
+ * per byte. */
 ATTN_API double attn_attainable_rate(double peak, double bandwidth, double intensity);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * hopfield.h - associative memory: patterns are stored, and a state that is near one of them moves to it.  One update of the modern
- * network is an attention: states are queries, patterns are keys and values.  Conventions of attn.h hold.
+ * hopfield.h - associative memory: patterns are stored, and a state near one of them moves to it.  One update of the modern network
+ * is one attention: states are queries, patterns are keys and values.  Conventions of attn.h hold.
  *
  *      attn_hopfield memory = {.struct_size = sizeof memory, .stored = 10, .dim = 64, .beta = 4, .patterns = attn_in(patterns)};
  *      attn_hopfield_tensors t = {.struct_size = sizeof t, .states = attn_in(state), .updated = attn_out(found)};
@@ -16,11 +16,11 @@
 extern "C" {
 #endif
 
-/* What is stored, and how to compute with it.  Patterns and options are borrowed. */
+/* The stored patterns, and how to compute with them.  Patterns and options are borrowed. */
 typedef struct attn_hopfield {
     size_t struct_size;          /* sizeof(attn_hopfield) */
     attn_dtype dtype;            /* of patterns, states and their gradients: ATTN_F32 (default) or ATTN_F64 */
-    int64_t stored;              /* M, how many patterns, at least 1 */
+    int64_t stored;              /* M, the number of patterns, at least 1 */
     int64_t dim;                 /* N, at least 1 */
     double beta;                 /* > 0: how sharp; 0: 1 */
     const attn_options *options; /* threads, instruction set and allocator of all functions with this memory; may be NULL */
@@ -29,14 +29,14 @@ typedef struct attn_hopfield {
 } attn_hopfield;
 
 /*
- * States and what comes of them, one slot a tensor, all dense and but for the last two of the memory's dtype: which of them a
- * function reads, and which it writes where they are there, stands beside it.  One that it has no use for is an error.  Outputs
- * share elements with nothing.
+ * States and results, one slot per tensor, all dense and, except for the last two, of the memory's dtype.  Each function documents
+ * which it reads, and which it writes if present.  A tensor that it has no use for is an error.  Outputs share elements with
+ * nothing.
  */
 typedef struct attn_hopfield_tensors {
     size_t struct_size;        /* sizeof(attn_hopfield_tensors) */
     const attn_call *call;     /* must be NULL */
-    attn_input states;         /* [1, 1, count, dim]: needed by all of them */
+    attn_input states;         /* [1, 1, count, dim]: needed by all functions */
     attn_output updated;       /* [1, 1, count, dim] */
     attn_output energy;        /* [1, 1, count, 1] */
     attn_input grad_updated;   /* [1, 1, count, dim] */
@@ -59,19 +59,19 @@ typedef struct attn_hopfield_tensors {
 ATTN_API attn_status attn_hopfield_update(const attn_hopfield *memory, int64_t count, const attn_hopfield_tensors *tensors,
                                           attn_error *error);
 
-/* The gradient of attn_hopfield_update: from grad_updated and grad_energy (not there: 0) to grad_states and grad_patterns. */
+/* The gradient of attn_hopfield_update: from grad_updated and grad_energy (absent: 0) to grad_states and grad_patterns. */
 ATTN_API attn_status attn_hopfield_update_backward(const attn_hopfield *memory, int64_t count, const attn_hopfield_tensors *tensors,
                                                    attn_error *error);
 
 /*
- * Updates every state until no number of it moves by `tolerance` or more, at most `most` times.  updated, which is needed, has the
- * states that were found.  iterations counts updates, the one that moved nothing too.  energies has the energy before each update
- * and after the last; the places after it repeat it.
+ * Updates every state until none of its components moves by `tolerance` or more, at most `most` times.  updated, which is needed,
+ * receives the final states.  iterations counts updates, including one that moved nothing.  energies has the energy before each
+ * update and after the last, which is repeated to the end of the row.
  */
 ATTN_API attn_status attn_hopfield_retrieve(const attn_hopfield *memory, int64_t count, int64_t most, double tolerance,
                                             const attn_hopfield_tensors *tensors, attn_error *error);
 
-/* How the classical network moves: all units from the old state, or one after the other, each seeing those before it. */
+/* How the classical network updates its units: all from the old state, or one after the other, each seeing the earlier updates. */
 typedef enum attn_hopfield_order { ATTN_HOPFIELD_ORDER_SYNCHRONOUS = 0, ATTN_HOPFIELD_ORDER_ASYNCHRONOUS = 1 } attn_hopfield_order;
 
 /*
@@ -84,13 +84,13 @@ typedef enum attn_hopfield_order { ATTN_HOPFIELD_ORDER_SYNCHRONOUS = 0, ATTN_HOP
 ATTN_API attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_order order, int64_t count,
                                              const attn_hopfield_tensors *tensors, attn_error *error);
 
-/* How many random patterns a network of `dim` units holds: 0.14 dim (classical; Amit et al. 1985), and of the order of exp(dim / 2)
- * (modern; Demircigil et al. 2017); infinity where a double ends. */
+/* How many random patterns a network of `dim` units can store: 0.14 dim (classical; Amit et al. 1985), and on the order of exp(dim
+ * / 2) (modern; Demircigil et al. 2017); infinity on overflow. */
 ATTN_API double attn_hopfield_classical_capacity(int64_t dim);
 ATTN_API double attn_hopfield_modern_capacity(int64_t dim);
 
-/* The smallest distance of two patterns over their mean length: 0 for equal ones, infinity for a single pattern; NaN if all are 0.
- */
+/* The smallest distance between two patterns, divided by their mean length: 0 for equal ones, infinity for a single pattern; NaN if
+ * all are 0. */
 ATTN_API attn_status attn_hopfield_separation(const attn_hopfield *memory, double *separation, attn_error *error);
 
 /* The modern energy along one axis: x[i] = low + i (high - low) / (points - 1), all other channels 0.  points >= 2.
@@ -99,9 +99,9 @@ ATTN_API attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_
                                              double *x, double *energy, attn_error *error);
 
 /*
- * The share of `samples` probes, pattern number `index` plus normal noise of this deviation (from attn_random_features with this
- * seed), that are nearest to that pattern once retrieved, with at most `most` updates to the tolerance.  Of equal distances the
- * lowest pattern counts.
+ * The share of `samples` probes (pattern number `index` plus normal noise of standard deviation `noise`, from attn_random_features
+ * with this seed) whose retrieved state, after at most `most` updates to the tolerance, is nearest to that pattern.  Among equal
+ * distances the lowest pattern counts.
  */
 ATTN_API attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int64_t samples, double noise, uint64_t seed,
                                          int64_t most, double tolerance, double *share, attn_error *error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * latent.h - multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): keys and values of all heads come from one
- * short vector for each token, which is all that a cache has to keep.  Part of libattn_layers; conventions of attn.h hold.
+ * latent.h - multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2", section 2.1): the keys and values of all heads come from
+ * one short vector per token, which is all that a cache has to keep.  Part of libattn_layers; conventions of attn.h hold.
  */
 #ifndef ATTN_LATENT_H
 #define ATTN_LATENT_H
@@ -13,9 +13,8 @@ extern "C" {
 #endif
 
 /*
- * One layer, without its weights.  Channels of a head are head_dim that carry content and dim_rotary that carry the position; the
- * rotated key is one for all heads.  `attention` as in attn_layer; the scale is 1/sqrt(head_dim + dim_rotary) unless it says
- * otherwise.
+ * One layer, without its weights.  A head has head_dim channels for content and dim_rotary for position; all heads share one
+ * rotated key.  `attention` as in attn_layer; the scale is 1/sqrt(head_dim + dim_rotary) unless it is given there.
  */
 typedef struct attn_latent {
     size_t struct_size; /* sizeof(attn_latent) */
@@ -23,11 +22,11 @@ typedef struct attn_latent {
     int64_t dim_model;
     int64_t dim_output; /* 0: dim_model */
     int64_t heads;
-    int64_t head_dim; /* channels of a query and of a key without the rotated ones; 0: dim_model / heads, which must then divide */
+    int64_t head_dim;      /* channels of a query and of a key without the rotated ones; 0: dim_model / heads, an integer */
     int64_t head_dim_v;    /* 0: head_dim */
     int64_t rank;          /* channels of the latent; 0: head_dim */
-    int64_t rank_query;    /* channels of a latent for queries; 0: there is none */
-    int64_t dim_rotary;    /* even; 0: nothing is rotated */
+    int64_t rank_query;    /* channels of a latent for queries; 0: none */
+    int64_t dim_rotary;    /* even; 0: no rotation */
     const attn_rope *rope; /* of these dim_rotary channels; NULL: interleaved pairs, base 10000 */
     double norm_epsilon;   /* of the norms in attn_latent_weights; 0: 1e-6 */
     const attn_problem *attention;
@@ -35,18 +34,18 @@ typedef struct attn_latent {
 } attn_latent;
 
 /*
- * Weights as [out, in], one slot a tensor, dense, of the layer's dtype; the names are those of DeepSeek's models in files.  Read;
- * as gradients those that are there are written.
+ * Weights as [out, in], one slot per tensor, dense, of the layer's dtype; the names beside them are those in DeepSeek's model
+ * files.  Weights are read; as gradients, those present are written.
  */
 typedef struct attn_latent_weights {
     size_t struct_size;     /* sizeof(attn_latent_weights) */
-    attn_output query_down; /* q_a_proj [1, 1, rank_query, dim_model]; not there without a latent for queries */
+    attn_output query_down; /* q_a_proj [1, 1, rank_query, dim_model]; absent without a latent for queries */
     attn_output query;      /* q_b_proj, or q_proj: [1, heads, head_dim + dim_rotary, rank_query or dim_model] */
-    attn_output down;       /* kv_a_proj_with_mqa [1, 1, rank + dim_rotary, dim_model]: the latent, then the key that is rotated */
-    attn_output up;         /* kv_b_proj [1, heads, head_dim + head_dim_v, rank]: of each head its key, then its value */
+    attn_output down;       /* kv_a_proj_with_mqa [1, 1, rank + dim_rotary, dim_model]: the latent, then the rotated key */
+    attn_output up;         /* kv_b_proj [1, heads, head_dim + head_dim_v, rank]: for each head its key, then its value */
     attn_output output;     /* o_proj [1, dim_output, heads, head_dim_v] */
-    /* The latents are divided by the root of their mean square and multiplied by these (Zhang and Sennrich 2019, "RMSNorm"), where
-     * they are there. */
+    /* If present, the latents are divided by the root of their mean square and multiplied by these (Zhang and Sennrich 2019,
+     * "RMSNorm"). */
     attn_output query_norm; /* q_a_layernorm [1, 1, 1, rank_query] */
     attn_output norm;       /* kv_a_layernorm [1, 1, 1, rank] */
 } attn_latent_weights;
@@ -56,16 +55,16 @@ typedef struct attn_latent_weights {
  *
  *      c_j   = norm(z_j down^T)[:rank]                         r_j = rope(z_j down^T)[rank:]
  *      k_jh  = (up_h^T c_j)[:head_dim], then r_j               v_jh = (up_h^T c_j)[head_dim:]
- *      q_ih  = of x_i, or of norm(x_i query_down^T), by query; its last dim_rotary channels rotated
+ *      q_ih  = query applied to x_i, or to norm(x_i query_down^T); its last dim_rotary channels rotated
  *      y     = output(attention(q, k, v))
  *
- * tensors as in attn_layer_forward: value is not used and must not be there; packed sequences are read as there.  Memory: keys and
- * values of all heads exist during the call (attn_latent_decode does without).  Returns what attn_layer_forward returns.
+ * tensors as in attn_layer_forward: value is not used and must be absent; packed sequences as there.  Memory: keys and values of
+ * all heads exist during the call (attn_latent_decode avoids this).  Returns what attn_layer_forward returns.
  */
 ATTN_API attn_status attn_latent_forward(const attn_latent *latent, const attn_latent_weights *weights,
                                          const attn_layer_tensors *tensors, attn_error *error);
 
-/* All gradients in one call, as attn_layer_backward. */
+/* All gradients in one call, like attn_layer_backward. */
 ATTN_API attn_status attn_latent_backward(const attn_latent *latent, const attn_latent_weights *weights,
                                           const attn_layer_tensors *tensors, const attn_latent_weights *gradients,
                                           attn_error *error);
@@ -76,23 +75,23 @@ ATTN_API attn_status attn_latent_backward(const attn_latent *latent, const attn_
  *
  *      q.k_jh = (K_h^T q).c_j + q_rotated.r_j        sum_j w_j v_jh = V_h sum_j w_j c_j
  *
- * so this is attention with one key head, whose numbers are the same but for rounding (ibid., appendix C).
+ * so this is attention with one key head, with the same result up to rounding (ibid., appendix C).
  */
 ATTN_API attn_status attn_latent_decode(const attn_latent *latent, const attn_latent_weights *weights, const attn_cache *cache,
                                         const attn_layer_tensors *tensors, attn_error *error);
 
-/* cache_per_token is (rank + dim_rotary) numbers, where multi-head attention keeps 2 heads head_dim.  weights says whether there
- * are norms; NULL: none. */
+/* cache_per_token is (rank + dim_rotary) numbers, where multi-head attention keeps 2 heads head_dim.  weights determines whether
+ * there are norms; NULL: none. */
 ATTN_API attn_status attn_latent_count(const attn_latent *latent, int64_t batch, int64_t len_q, int64_t len_kv,
                                        const attn_latent_weights *weights, attn_layer_counts *counts, attn_error *error);
 
-/* As attn_layer_initialise, each matrix by its own rows and columns; the channels of one head are head_dim + dim_rotary of a query,
- * head_dim of a key and head_dim_v of a value.  ATTN_INIT_TORCH is torch.nn.Linear's rule for each: uniform within 1/sqrt(in).
+/* Like attn_layer_initialise, each matrix by its own rows and columns; one head has head_dim + dim_rotary channels for a query,
+ * head_dim for a key and head_dim_v for a value.  ATTN_INIT_TORCH is torch.nn.Linear's rule for each: uniform within 1/sqrt(in).
  * Norms are 1. */
 ATTN_API attn_status attn_latent_initialise(const attn_latent *latent, attn_init init, uint64_t seed,
                                             const attn_latent_weights *weights, attn_error *error);
 
-/* As attn_layer_load and attn_layer_store, with the names above and ".weight" after them. */
+/* Like attn_layer_load and attn_layer_store, with the names above followed by ".weight". */
 ATTN_API attn_status attn_latent_load(const attn_latent *latent, const attn_archive *archive, const char *prefix,
                                       attn_latent_weights *weights, attn_error *error);
 ATTN_API attn_status attn_latent_store(const attn_latent *latent, const attn_latent_weights *weights, const char *prefix,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear.h - linear attention: sums over keys kept in a state of fixed size, so that cost grows with n and decoding needs no cache
- * of keys.  Conventions of attn.h hold: statuses, errors, slots, ownership, threads, options.
+ * linear.h - linear attention: sums over keys kept in a state of fixed size, so that cost is linear in n and decoding needs no
+ * cache of keys.  Conventions of attn.h hold: statuses, errors, slots, ownership, threads, options.
  *
  * One step of one head, with the features f of a token (dim_features of them), its value v and a state S [dim_features, dim_v]:
  *
@@ -9,7 +9,7 @@
  *      o_t = scale * S_t^T f(q_t) / n_t                n_t: the denominator, made from scale * f(q_t).z_t
  *
  *      u_t = v_t                                                   or, delta rule,
- *      u_t = beta_t (v_t - (diag(decay_t) S_(t-1))^T f(k_t))       or, low rank, u_t = v_t and S_t has a term more:
+ *      u_t = beta_t (v_t - (diag(decay_t) S_(t-1))^T f(k_t))       or, low rank, u_t = v_t and S_t has one more term:
  *      S_t = diag(decay_t) S_(t-1) + f(k_t) v_t^T + write_t (S_(t-1)^T erase_t)^T
  *
  * (Katharopoulos et al. 2020, equations 16 to 20; retention: Sun et al. 2023, equation 5; gated: Yang et al. 2023, equation 3;
@@ -26,13 +26,13 @@ extern "C" {
 #endif
 
 /*
- * f(x).  The random ones read feature_matrix, `random_features` rows w of dim_qk numbers (see attn_random_features), and x is first
- * multiplied by feature_scale, by default dim_qk^(-1/4), which makes f(q).f(k) estimate exp(q.k / sqrt(dim_qk)), as softmax
- * attention has it.
+ * f(x).  The random maps read feature_matrix, `random_features` rows w of dim_qk numbers (see attn_random_features), and x is first
+ * multiplied by feature_scale, by default dim_qk^(-1/4), so that f(q).f(k) estimates exp(q.k / sqrt(dim_qk)) as in softmax
+ * attention.
  */
 typedef enum attn_features {
     ATTN_FEATURES_ELU1 = 0,         /* max(x, 0) + exp(min(x, 0)) (Katharopoulos et al. 2020) */
-    ATTN_FEATURES_IDENTITY = 1,     /* x: also for features that the caller computed */
+    ATTN_FEATURES_IDENTITY = 1,     /* x: also for features computed by the caller */
     ATTN_FEATURES_RELU = 2,         /* max(x, 0) */
     ATTN_FEATURES_SOFTMAX = 3,      /* exp(x_c) / sum_d exp(x_d), over the features */
     ATTN_FEATURES_FAVOR = 4,        /* exp(w.x - |x|^2/2) / sqrt(features), positive (Choromanski et al. 2020, lemma 1) */
@@ -40,13 +40,13 @@ typedef enum attn_features {
     ATTN_FEATURES_TRIGONOMETRIC = 6 /* the same times exp(|x|^2/2): of exp(q.k), unbiased and not positive */
 } attn_features;
 
-/* dim_features, how many features f has: dim_qk, `features` (random_features of a problem), or twice that for cosines and sines; 0
- * for values that are none of these and for negative sizes. */
+/* dim_features, the number of features of f: dim_qk, `features` (random_features of a problem), or twice that for cosines and
+ * sines; 0 for unknown kinds and for negative sizes. */
 ATTN_API int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features);
 
-/* The denominator.  Published code has both guards; they differ in value and gradient where n is small. */
+/* The denominator.  Published code uses either guard; they differ in value and gradient where n is small. */
 typedef enum attn_denominator {
-    ATTN_DENOMINATOR_CLAMP = 0, /* max(scale * f(q).z, epsilon); where clamped, no gradient flows through it */
+    ATTN_DENOMINATOR_CLAMP = 0, /* max(scale * f(q).z, epsilon); no gradient flows through it where it is clamped */
     ATTN_DENOMINATOR_ADD = 1,   /* scale * f(q).z + epsilon */
     ATTN_DENOMINATOR_NONE = 2   /* 1 */
 } attn_denominator;
@@ -56,27 +56,27 @@ typedef enum attn_linear_rule {
     ATTN_LINEAR_RULE_ADD = 0, /* u = v */
     ATTN_LINEAR_RULE_DELTA =
         1, /* u = beta (v - S^T f(k)): what the state already returns for this key is replaced; no denominator */
-    ATTN_LINEAR_RULE_LOW_RANK = 2 /* u = v, and write_t times what the state returns for erase_t is added; no denominator */
+    ATTN_LINEAR_RULE_LOW_RANK = 2 /* u = v, plus write_t times what the state returns for erase_t; no denominator */
 } attn_linear_rule;
 
-/* Which channels of a state share a decay, where the tensor decay is there. */
+/* Which channels of a state share a decay, if the tensor decay is present. */
 typedef enum attn_decay_kind {
     ATTN_DECAY_HEAD = 0, /* all: decay is [batch, heads_kv, len_kv, 1]; retention's constant per head has the strides 0, 1, 0, 0 */
     ATTN_DECAY_CHANNEL = 1 /* none: decay is [batch, heads_kv, len_kv, dim_features] */
 } attn_decay_kind;
 
-/* Three ways to the same numbers (within rounding). */
+/* Three ways to compute the same numbers (within rounding). */
 typedef enum attn_linear_form {
-    ATTN_LINEAR_FORM_AUTO = 0,      /* what takes the least time for these sizes */
+    ATTN_LINEAR_FORM_AUTO = 0,      /* the fastest for these sizes */
     ATTN_LINEAR_FORM_CHUNKED = 1,   /* matrix products over chunks of tokens; not with ATTN_LINEAR_RULE_LOW_RANK */
     ATTN_LINEAR_FORM_RECURRENT = 2, /* token by token; causal only */
     ATTN_LINEAR_FORM_QUADRATIC =
-        3 /* one chunk of all tokens, every pair multiplied out: for checking; as ATTN_LINEAR_FORM_CHUNKED */
+        3 /* one chunk of all tokens, every pair multiplied out: for checking; same limits as ATTN_LINEAR_FORM_CHUNKED */
 } attn_linear_form;
 
 /*
  * What to compute: sizes, choices and numbers.  The query heads of a group read one state.  causal needs len_q = len_kv; a decay,
- * the rules but ATTN_LINEAR_RULE_ADD, and ATTN_LINEAR_FORM_RECURRENT need causal.
+ * all rules but ATTN_LINEAR_RULE_ADD, and ATTN_LINEAR_FORM_RECURRENT need causal.
  */
 typedef struct attn_linear_problem {
     size_t struct_size; /* sizeof(attn_linear_problem) */
@@ -86,7 +86,7 @@ typedef struct attn_linear_problem {
 
     attn_features features;
     attn_denominator denominator;
-    int64_t random_features;    /* rows of feature_matrix; 0 for the maps without */
+    int64_t random_features;    /* rows of feature_matrix; 0 for maps without one */
     double feature_scale;       /* 0: dim_qk^(-1/4) for the random maps; the others have none */
     attn_scale_kind scale_kind; /* ATTN_SCALE_DEFAULT: 1 with a denominator, else 1/sqrt(dim_qk); or ATTN_SCALE_VALUE */
     int causal;
@@ -95,52 +95,51 @@ typedef struct attn_linear_problem {
 
     attn_linear_rule rule;
     attn_decay_kind decay_kind;
-    int64_t chunk;       /* tokens of a chunk; 0: what takes the least time.  Bits depend on it */
+    int64_t chunk;       /* tokens per chunk; 0: the fastest.  Bits depend on it */
     int64_t reserved[8]; /* must be 0 */
 } attn_linear_problem;
 
 /*
- * One slot a tensor, as in attn_tensors: one that is there is used.  B batch, Hq heads_q, Hkv heads_kv, Sq len_q, Skv len_kv, D
+ * One slot per tensor, as in attn_tensors: one that is present is used.  B batch, Hq heads_q, Hkv heads_kv, Sq len_q, Skv len_kv, D
  * dim_qk, Dv dim_v, F dim_features (attn_features_count).
  *
- * q, k, v and o are f32, f16 and bf16 in any mixture, or all f64; by default q is f32 and the others are of its type.  decay, beta,
- * erase and write are of any float type, by default the compute type (f32, or f64 where q is); feature_matrix, denominators and
- * states are of the compute type.  Inputs may broadcast.  The last stride of q, k, v, o, erase, write, states and their gradients
- * is 1.
+ * q, k, v and o are f32, f16 and bf16 in any mixture, or all f64; by default q is f32 and the others have its type.  decay, beta,
+ * erase and write are of any float type, by default the compute type (f32, or f64 if q is); feature_matrix, denominators and states
+ * are of the compute type.  Inputs may broadcast.  The last stride of q, k, v, o, erase, write, states and their gradients is 1.
  *
- * With a denominator a state goes with its sum, z: both or none.  A sequence may be cut anywhere: the final state of one part is
- * the initial state of the next, in the same memory if the strides are equal.
+ * With a denominator, a state and its sum z go together: both or neither.  A sequence may be split anywhere: the final state of one
+ * part is the initial state of the next, in the same memory if the strides are equal.
  */
 typedef struct attn_linear_tensors {
     size_t struct_size;    /* sizeof(attn_linear_tensors) */
-    const attn_call *call; /* must be NULL: linear attention has nothing else that changes from call to call */
+    const attn_call *call; /* must be NULL: linear attention has no other per-call arguments */
 
     attn_input q;             /* [B, Hq, Sq, D] */
     attn_input k;             /* [B, Hkv, Skv, D] */
     attn_input v;             /* [B, Hkv, Skv, Dv] */
-    attn_output o;            /* [B, Hq, Sq, Dv]: written by forward; read by backward, where there is a denominator (attn_saved) */
-    attn_output denominators; /* [B, Hq, Sq, 1]: the same */
+    attn_output o;            /* [B, Hq, Sq, Dv]: written by forward; read by backward if there is a denominator (attn_saved) */
+    attn_output denominators; /* [B, Hq, Sq, 1]: likewise */
 
     attn_input feature_matrix; /* [random_features, D] [1,1,..], dense: the rows w of the random maps */
     attn_input decay;          /* [B, Hkv, Skv, 1 or F]: log(decay_t): 0 keeps, negative forgets */
     attn_input beta;           /* [B, Hkv, Skv, 1]: delta rule */
-    attn_input erase;          /* [B, Hkv, Skv, F]: low rank; no feature map is applied to these two */
+    attn_input erase;          /* [B, Hkv, Skv, F]: low rank; no feature map is applied to erase and write */
     attn_input write;          /* [B, Hkv, Skv, F] */
-    attn_input lengths;        /* [B], dense, i64 or i32: tokens of each entry; rows past them are 0, and keys past them unread */
+    attn_input lengths;        /* [B], dense, i64 or i32: tokens of each entry; rows past them are 0, keys past them are not read */
 
     attn_input initial_state; /* [B, Hkv, F, Dv] */
     attn_input initial_sum;   /* [B, Hkv, F, 1] */
     attn_output final_state;  /* [B, Hkv, F, Dv]: forward; may be the initial state */
-    attn_output final_sum;    /* [B, Hkv, F, 1]: the same */
+    attn_output final_sum;    /* [B, Hkv, F, 1]: likewise */
 
-    /* ATTN_BACKWARD: grad_o, grad_q, grad_k and grad_v are needed, and those of decay, beta, erase and write where these are. */
+    /* ATTN_BACKWARD: needs grad_o, grad_q, grad_k and grad_v, and those of decay, beta, erase and write if these are present. */
     attn_input grad_o;
-    attn_input grad_final_state; /* not there: 0 */
+    attn_input grad_final_state; /* absent: 0 */
     attn_input grad_final_sum;
     attn_output grad_q;
     attn_output grad_k;
     attn_output grad_v;
-    attn_output grad_decay; /* of log(decay), [B, Hkv, Skv, 1 or F] also where decay broadcasts */
+    attn_output grad_decay; /* of log(decay), [B, Hkv, Skv, 1 or F] even if decay broadcasts */
     attn_output grad_beta;
     attn_output grad_erase;
     attn_output grad_write;
@@ -148,11 +147,11 @@ typedef struct attn_linear_tensors {
     attn_output grad_initial_sum;
 } attn_linear_tensors;
 
-/* A checked problem with its kernel and sizes; immutable, as attn_plan. */
+/* A checked problem with its kernel and sizes; immutable, like attn_plan. */
 typedef struct attn_linear_plan attn_linear_plan;
 
 /*
- * As attn_plan_create: of the tensors it looks at presence, types and strides.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE,
+ * Like attn_plan_create: reads only presence, types and strides of the tensors.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE,
  * ATTN_ERR_STRIDE, ATTN_ERR_UNSUPPORTED (also for a form that does not exist for the rule or decay) or ATTN_ERR_MEMORY, with *plan
  * NULL.
  */
@@ -160,15 +159,15 @@ ATTN_API attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn
                                              const attn_linear_tensors *tensors, const attn_options *options, attn_error *error);
 
 /* Bytes of workspace for attn_linear_execute: chunks and states for each thread, however long the sequence is.  But backward with
- * one decay per head adds a double or two for each token, and, recurrent or with a decay per channel or the delta rule, about
- * 2 sqrt(n) states, n the tokens, or the chunks. */
+ * one decay per head adds a double or two per token, and backward that is recurrent or has a decay per channel or the delta rule
+ * adds about 2 sqrt(n) states, with n the number of tokens, or of chunks. */
 ATTN_API size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan);
 
 /*
  * Forward: o, and on request final states and denominators.  Backward: every gradient of the loop at the top of this file.
  * Allocates nothing; the workspace rules are those of attn_execute.  Results have the same bits for any number of threads and any
- * batch.  NaN or infinity in a key or value reaches the outputs of its head that come after it (all of them if not causal), and
- * forward changes no bit of others; backward it reaches the gradients of its chunk too.  Returns what attn_execute returns, with
+ * batch.  In forward, NaN or infinity in a key or value affects the later outputs of its head (all of them if not causal) and
+ * changes no bit of the others; in backward it also affects the gradients of its chunk.  Returns what attn_execute returns, with
  * outputs untouched.
  */
 ATTN_API attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_tensors *tensors, void *workspace,
@@ -180,10 +179,10 @@ ATTN_API void attn_linear_plan_destroy(attn_linear_plan *plan);
 /* Plans, allocates a workspace, runs and frees. */
 ATTN_API attn_status attn_linear_compute(const attn_linear_problem *problem, const attn_linear_tensors *tensors, attn_error *error);
 
-/* As attn_plan_tensor: tensor number `index` of attn_tensor_describe(ATTN_FAMILY_LINEAR). */
+/* Like attn_plan_tensor: tensor number `index` of attn_tensor_describe(ATTN_FAMILY_LINEAR). */
 ATTN_API attn_status attn_linear_plan_tensor(const attn_linear_plan *plan, int index, attn_tensor_plan *tensor, attn_error *error);
 
-/* What a plan does.  Texts belong to the plan. */
+/* What a plan does.  Strings belong to the plan. */
 typedef struct attn_linear_plan_description {
     size_t struct_size; /* in: sizeof(attn_linear_plan_description) */
     const char *kernel; /* "attn_linear_f32_avx2" */
@@ -191,28 +190,28 @@ typedef struct attn_linear_plan_description {
     attn_isa isa;
     attn_dtype compute;
     attn_linear_form form; /* never ATTN_LINEAR_FORM_AUTO */
-    int64_t chunk;         /* tokens; 1 where recurrent */
+    int64_t chunk;         /* tokens; 1 if recurrent */
     int64_t dim_features;
     int threads;
     size_t workspace_bytes;
-    double flops; /* of the products that this form multiplies out, 2 for each multiply-add; features are not counted */
+    double flops; /* of the matrix products of this form, 2 for each multiply-add; features are not counted */
 } attn_linear_plan_description;
 
-/* As attn_plan_describe. */
+/* Like attn_plan_describe. */
 ATTN_API attn_status attn_linear_plan_describe(const attn_linear_plan *plan, attn_linear_plan_description *description,
                                                attn_error *error);
 
 /* How the rows of a feature_matrix are drawn. */
 typedef enum attn_random_rows {
-    ATTN_RANDOM_ROWS_ORTHOGONAL = 0, /* blocks of dim_qk rows that are orthogonal, each as long as a normal vector: less variance */
+    ATTN_RANDOM_ROWS_ORTHOGONAL = 0, /* blocks of dim_qk orthogonal rows, each as long as a normal vector: less variance */
     ATTN_RANDOM_ROWS_NORMAL = 1      /* independent standard normal numbers */
 } attn_random_rows;
 
 /*
  * Fills matrix, [1, 1, features, dim_qk] of f32 (default) or f64, from a seed (Choromanski et al. 2020, section 3: Gram-Schmidt on
- * normal rows, lengths drawn apart).  Numbers come from Philox4x32-10 with key = seed and counter = (draw, row, column / 2, block),
- * so they do not depend on the machine beyond rounding; draw counts redraws.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE,
- * ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with matrix untouched.
+ * normal rows, lengths drawn separately).  Numbers come from Philox4x32-10 with key = seed and counter = (draw, row, column / 2,
+ * block), so they do not depend on the machine beyond rounding; draw is the number of the redraw.  Returns ATTN_ERR_ARGUMENT,
+ * ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with matrix untouched.
  */
 ATTN_API attn_status attn_random_features(attn_random_rows rows, int64_t features, int64_t dim_qk, uint64_t seed, uint32_t draw,
                                           const attn_output *matrix, attn_error *error);
@@ -221,8 +220,8 @@ ATTN_API attn_status attn_random_features(attn_random_rows rows, int64_t feature
 
 /*
  * Keys and values projected along the tokens (Wang et al. 2020, "Linformer", equation 7), so that softmax attention has `rank` of
- * them however long the sequence is: cost grows with len * rank.  Project keys and values, each with a projection of its own or one
- * for both, and call attn_compute with len_kv = rank; not causal, since every projected key holds all tokens.
+ * them however long the sequence is: cost grows with len * rank.  Project keys and values, each with its own projection or both
+ * with the same, and call attn_compute with len_kv = rank; not causal, since every projected key mixes all tokens.
  */
 typedef struct attn_linformer_problem {
     size_t struct_size; /* sizeof(attn_linformer_problem) */
@@ -235,17 +234,18 @@ typedef struct attn_linformer_problem {
 } attn_linformer_problem;
 
 /*
- * x, grad_y and grad_x are of f32, f16, bf16 or f64 (f64 all or none), by default f32 and x's; y and grad_projection of the compute
- * type; projection of the types of x, by default the compute type.  The last stride of each is 1; a projection that all heads share
- * has stride[1] = 0 beside others that are not, and its gradient has one head.
+ * x and grad_x are of f32, f16, bf16 or f64 (f64 both or neither), x by default f32, grad_x by default of x's type; y, grad_y and
+ * grad_projection have the compute type; projection may have any type x may have, by default the compute type.  The last stride of
+ * each is 1; a projection that all heads share has stride[1] = 0 and some other stride that is not 0, and its gradient has one
+ * head.
  */
 typedef struct attn_linformer_tensors {
     size_t struct_size;          /* sizeof(attn_linformer_tensors) */
     const attn_call *call;       /* must be NULL */
     attn_input x;                /* [batch, heads, len, dim] */
-    attn_input projection;       /* [1, heads, len, rank]: a row for each token, so the transposed of the paper's E */
+    attn_input projection;       /* [1, heads, len, rank]: a row for each token: the transpose of the paper's E */
     attn_output y;               /* [batch, heads, rank, dim]: attn_linformer_project */
-    attn_input grad_y;           /* [batch, heads, rank, dim], like y: attn_linformer_backward, as the next two */
+    attn_input grad_y;           /* [batch, heads, rank, dim], like y: attn_linformer_backward, as are the next two */
     attn_output grad_x;          /* [batch, heads, len, dim] */
     attn_output grad_projection; /* [1, heads or 1, len, rank] */
 } attn_linformer_tensors;
@@ -254,7 +254,7 @@ typedef struct attn_linformer_tensors {
  *      y[b,h,r,c] = sum_j projection[h,j,r] x[b,h,j,c]
  *
  * Plans and allocates for the call, with options, which may be NULL.  Returns what attn_linear_compute returns, with outputs
- * untouched on an error; so does attn_linformer_backward.
+ * untouched on error; so does attn_linformer_backward.
  */
 ATTN_API attn_status attn_linformer_project(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors,
                                             const attn_options *options, attn_error *error);
@@ -262,7 +262,7 @@ ATTN_API attn_status attn_linformer_project(const attn_linformer_problem *proble
 /*
  *      grad_x[b,h,j,c] = sum_r projection[h,j,r] grad_y[b,h,r,c]      grad_projection[h,j,r] = sum_(b,c) x[b,h,j,c] grad_y[b,h,r,c]
  *
- * summed over heads too where they share.
+ * summed over the heads too if they share the projection.
  */
 ATTN_API attn_status attn_linformer_backward(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors,
                                              const attn_options *options, attn_error *error);

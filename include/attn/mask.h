@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * mask.h - masks by the names that they go by: as a boolean matrix to look at, and as the fields of an attn_problem that let
- * attention skip what a mask hides.
+ * mask.h - masks by their usual names: as a boolean matrix for inspection, and as fields of an attn_problem that let attention skip
+ * what a mask hides.
  *
  *      attn_pattern patterns[] = {attn_pattern_global_local(256, 16), attn_pattern_causal()};
  *      attn_pattern_set *set;
  *      attn_pattern_set_create(&set, len_q, len_kv, 2, patterns, &error);
- *      attn_pattern_set_apply(set, &problem, &tensors, &error);    then attn_compute, attn_plan_create ... as ever
- *      attn_pattern_set_destroy(set);                              when nothing runs with it any more
+ *      attn_pattern_set_apply(set, &problem, &tensors, &error);    then attn_compute, attn_plan_create ... as usual
+ *      attn_pattern_set_destroy(set);                              once nothing uses it any more
  *
  * Conventions of attn.h hold: statuses, errors, ownership, threads.  p_i is the position of query i among the keys: i, or
  * i + len_kv - len_q in a set with attn_pattern_causal_bottom_right.
@@ -41,7 +41,8 @@ typedef enum attn_pattern_kind {
     ATTN_PATTERN_BLOCK_MAP = 17
 } attn_pattern_kind;
 
-/* One rule.  Made by the functions below, which say what the sizes mean; a value, whose reserved words are for patterns to come. */
+/* One rule.  Made by the functions below, which define what the sizes mean; a plain value; its reserved words are for future
+ * patterns. */
 typedef struct attn_pattern {
     attn_pattern_kind kind;
     int64_t size[4];
@@ -53,19 +54,20 @@ typedef struct attn_pattern {
     int64_t reserved[2]; /* must be 0 */
 } attn_pattern;
 
-/* j <= p_i: top-left, the first query stands at the first key. */
+/* j <= p_i, aligned top-left: the first query has the position of the first key. */
 ATTN_API attn_pattern attn_pattern_causal(void);
-/* j <= p_i with p_i = i + len_kv - len_q, for all patterns of the set: the last query stands at the last key, as when decoding. */
+/* j <= p_i with p_i = i + len_kv - len_q, for all patterns of the set: the last query has the position of the last key, as in
+ * decoding. */
 ATTN_API attn_pattern attn_pattern_causal_bottom_right(void);
 
-/* p_i - left <= j <= p_i + right, both ends included, -1 is no bound: the window of attn_mask and FlashAttention. */
+/* p_i - left <= j <= p_i + right, both ends included, -1 for no bound: the window of attn_mask and FlashAttention. */
 ATTN_API attn_pattern attn_pattern_window(int64_t left, int64_t right);
-/* p_i - keys < j <= p_i: causal, `keys` keys with the query's own among them (Mistral; `sliding_window` of Hugging Face; cuDNN's
- * left bound).  1 leaves the query's own key. */
+/* p_i - keys < j <= p_i: causal, `keys` keys including the query's own (Mistral; `sliding_window` of Hugging Face; cuDNN's left
+ * bound).  1 leaves only the query's own key. */
 ATTN_API attn_pattern attn_pattern_sliding_window(int64_t keys);
 /* |p_i - j| <= radius: 2 radius + 1 keys. */
 ATTN_API attn_pattern attn_pattern_radius(int64_t radius);
-/* |p_i - j| <= floor(width / 2): Longformer's window, where an even width has one key more than it says.  1 leaves one key. */
+/* |p_i - j| <= floor(width / 2): Longformer's window, in which an even width sees width + 1 keys.  1 leaves one key. */
 ATTN_API attn_pattern attn_pattern_local(int64_t width);
 
 /* floor(j / size) = floor(p_i / size): block diagonal; with causal, the chunks of Llama 4. */
@@ -85,45 +87,45 @@ ATTN_API attn_pattern attn_pattern_global_local(int64_t width, int64_t global);
 /*
  * Over blocks of `block` queries n and `block` keys k (Zaheer et al. 2020, "Big Bird", section 2): |n - k| <= floor(window / 2), or
  * k < global or n < global, or k is one of `random` others that n draws: for t = 0, 1, ... number floor(word * left / 2^32) of the
- * `left` blocks that are not seen yet, in rising order, where word is the first of Philox4x32-10 with key = seed and counter = (0,
- * n, t, 0).
+ * `left` blocks not yet seen, in ascending order, where word is the first of Philox4x32-10 with key = seed and counter = (0, n, t,
+ * 0).
  */
 ATTN_API attn_pattern attn_pattern_bigbird(int64_t block, int64_t window, int64_t global, int64_t random, uint64_t seed);
 
-/* j <= p_i or j < prefix: a language model that reads its prompt in both directions (Raffel et al. 2020, figure 3). */
+/* j <= p_i or j < prefix: a prefix language model, bidirectional over its prompt (Raffel et al. 2020, figure 3). */
 ATTN_API attn_pattern attn_pattern_prefix(int64_t prefix);
 /* i < len_q and j < len_kv: padding after a shorter sequence. */
 ATTN_API attn_pattern attn_pattern_lengths(int64_t len_q, int64_t len_kv);
-/* Query i and key j belong to the same of `count` documents that lie one after the other; lengths_kv NULL: the same lengths.  What
- * is after the last one sees nothing. */
+/* Query i and key j belong to the same one of `count` concatenated documents; lengths_kv NULL: the same lengths.  Queries after the
+ * last document see nothing. */
 ATTN_API attn_pattern attn_pattern_documents(int64_t count, const int64_t *lengths_q, const int64_t *lengths_kv);
-/* blocks[n][k] != 0 for n = floor(i / block_q) and k = floor(j / block_kv), a dense array of ceil(len_q / block_q) rows. */
+/* blocks[n][k] != 0 for n = floor(i / block_q) and k = floor(j / block_kv), blocks a dense array of ceil(len_q / block_q) rows. */
 ATTN_API attn_pattern attn_pattern_block_map(int64_t block_q, int64_t block_kv, const unsigned char *blocks);
 
-/* Patterns of which all must keep, over len_q queries and len_kv keys.  Immutable. */
+/* The intersection of patterns over len_q queries and len_kv keys.  Immutable. */
 typedef struct attn_pattern_set attn_pattern_set;
 
-/* count may be 0: then everything is seen.  Returns ATTN_ERR_ARGUMENT with a message that names the number out of its range,
- * ATTN_ERR_SHAPE or ATTN_ERR_MEMORY, and *set = NULL. */
+/* count may be 0: then everything is visible.  Returns ATTN_ERR_ARGUMENT with a message that names the number out of its range,
+ * ATTN_ERR_SHAPE or ATTN_ERR_MEMORY, with *set = NULL. */
 ATTN_API attn_status attn_pattern_set_create(attn_pattern_set **set, int64_t len_q, int64_t len_kv, int64_t count,
                                              const attn_pattern *patterns, attn_error *error);
 /* NULL is a no-op. */
 ATTN_API void attn_pattern_set_destroy(attn_pattern_set *set);
 
-/* 1 if query i sees key j, by the definitions above; 0 for i and j outside. */
+/* 1 if query i sees key j, by the definitions above; 0 for i or j out of range. */
 ATTN_API int attn_pattern_set_sees(const attn_pattern_set *set, int64_t i, int64_t j);
 
 /* The mask as a matrix: keep[i][j] = 1 or 0 for all queries and keys.  keep is [1, 1, len_q, len_kv] of bool (default) or u8.
  * Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with keep untouched. */
 ATTN_API attn_status attn_pattern_set_fill(const attn_pattern_set *set, const attn_output *keep, attn_error *error);
 
-/* What attn_pattern_set_count finds. */
+/* Results of attn_pattern_set_count. */
 typedef struct attn_pattern_set_counts {
     size_t struct_size;    /* in: sizeof(attn_pattern_set_counts) */
-    int64_t pairs;         /* that are seen */
+    int64_t pairs;         /* visible ones */
     double sparsity;       /* 1 - pairs / (len_q len_kv); 0 where there are none */
     int64_t tiles;         /* of tile_q queries and tile_kv keys */
-    int64_t tiles_empty;   /* of these, without a pair: work that attention can skip */
+    int64_t tiles_empty;   /* of these, without a visible pair: work that attention can skip */
     int64_t queries_empty; /* that see no key */
 } attn_pattern_set_counts;
 
@@ -132,30 +134,31 @@ ATTN_API attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t
                                             attn_pattern_set_counts *counts, attn_error *error);
 
 /*
- * Makes attention see what the set sees, in memory that grows with len_q + len_kv and, with blocks, with their number: sets
- * problem->mask (causal, align, window, chunk, dilation, global tokens, sizes of blocks) and fills slots of tensors, dense and of
- * the natural type but for a mask that broadcasts: ranges, block_starts and block_index, or, for attn_pattern_columns, mask.  The
- * same set serves all batch entries and heads.  The slots point to arrays of the set, which must live as long as plans and
- * executions that use them.  Lengths, bias and everything else stay as they are and combine by and; what goes by positions (a least
- * distance, ALiBi, tables) goes by those of a set that is causal from the bottom right, where it is.  Not beside an origin of
- * queries or keys (attn_call): a set begins at 0.
+ * Makes attention use the set as its mask, in memory linear in len_q + len_kv and, with blocks, in their number: sets problem->mask
+ * (causal, align, window, chunk, dilation, global tokens, sizes of blocks) and fills slots of tensors, dense and of the natural
+ * type except for a mask that broadcasts: ranges, block_starts and block_index, or, for attn_pattern_columns, mask.  The same set
+ * serves all batch entries and heads.  The slots point to arrays of the set, which must outlive plans and executions that use them.
+ * Lengths, bias and all other masks stay as they are and are combined by and; with attn_pattern_causal_bottom_right, everything
+ * that depends on positions (a least distance, ALiBi, tables) uses the positions of the set.  Not with an origin of queries or keys
+ * (attn_call): a set begins at 0.
  *
  * tensors->struct_size is at least sizeof(attn_tensors) of this header.  Returns, with both structs untouched,
- *      ATTN_ERR_ARGUMENT     one of these fields or slots is in use already, if only by a type or a stride, an origin, or the set's
- *                            lengths are not those of the problem
+ *      ATTN_ERR_ARGUMENT     one of these fields or slots is already in use, if only by a type or a stride; an origin; or the
+ *                            set's lengths are not those of the problem
  *      ATTN_ERR_UNSUPPORTED  the patterns together need a mask of len_q x len_kv; the message names the one that does.  Then
  *                            attn_pattern_set_fill and attn_tensors.mask compute the same, without skipping anything
  */
 ATTN_API attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *problem, attn_tensors *tensors,
                                             attn_error *error);
 
-/* keep[n] = 1 where drop[n] is 0, else 0: from masks that say what to leave out (nn.MultiheadAttention).  Both are [1, 1, 1, count]
- * of bool (default) or u8; keep may be drop, with the same stride.  Returns as the next one. */
+/* keep[n] = 1 where drop[n] is 0, else 0: converts masks that mark what to leave out (nn.MultiheadAttention).  Both are [1, 1, 1,
+ * count] of bool (default) or u8; keep may be drop, with the same stride.  Returns what attn_mask_bias_from_keep returns. */
 ATTN_API attn_status attn_mask_keep_from_drop(int64_t count, const attn_input *drop, const attn_output *keep, attn_error *error);
 
-/* bias[n] = 0 where keep[n] is not 0, else `fill`: -infinity drops, a finite fill such as -1e9 is only a number (and -infinity in
- * f16, which ends at 65504).  keep is [1, 1, 1, count] of bool (default) or u8, bias the same of f32 (default), f64, f16 or bf16.
- * Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with outputs untouched. */
+/* bias[n] = 0 where keep[n] is not 0, else `fill`: -infinity masks, a finite fill such as -1e9 is just a number (and becomes
+ * -infinity in f16, whose largest number is 65504).  keep is [1, 1, 1, count] of bool (default) or u8, bias the same of f32
+ * (default), f64, f16 or bf16.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or ATTN_ERR_UNSUPPORTED with outputs
+ * untouched. */
 ATTN_API attn_status attn_mask_bias_from_keep(int64_t count, double fill, const attn_input *keep, const attn_output *bias,
                                               attn_error *error);
 

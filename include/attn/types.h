@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * types.h - what every header of libattn is made of: statuses and errors, element types, slots of tensors.
+ * types.h - shared by all headers of libattn: statuses and errors, element types, slots of tensors.
  */
 #ifndef ATTN_TYPES_H
 #define ATTN_TYPES_H
@@ -33,12 +33,12 @@ extern "C" {
 /* The values are pinned: they never change meaning. */
 typedef enum attn_status {
     ATTN_OK = 0,
-    ATTN_ERR_ARGUMENT = 1, /* a NULL pointer, an unknown enum value, a number out of its range */
-    ATTN_ERR_SHAPE = 2,    /* sizes that do not fit each other, or whose product overflows */
-    ATTN_ERR_STRIDE = 3,   /* strides that cannot be: last axis not contiguous, an output that overlaps itself or another tensor */
-    ATTN_ERR_UNSUPPORTED = 4, /* well formed, and this build or this CPU has no kernel for it */
+    ATTN_ERR_ARGUMENT = 1,    /* a NULL pointer, an unknown enum value, a number out of its range */
+    ATTN_ERR_SHAPE = 2,       /* sizes that do not match, or whose product overflows */
+    ATTN_ERR_STRIDE = 3,      /* invalid strides: last axis not contiguous, an output that overlaps itself or another tensor */
+    ATTN_ERR_UNSUPPORTED = 4, /* well formed, but this build or this CPU has no kernel for it */
     ATTN_ERR_MEMORY = 5,      /* the allocator returned NULL, or the workspace is too small */
-    ATTN_ERR_IO = 6,          /* libattn_io: the operating system rejected (open, read, write, rename) */
+    ATTN_ERR_IO = 6,          /* libattn_io: the operating system failed an open, read, write or rename */
     ATTN_ERR_FORMAT = 7       /* libattn_io: a file that is not what it claims to be */
 } attn_status;
 
@@ -46,21 +46,21 @@ typedef enum attn_status {
  * The message is one line without a final period: `heads_q (30) is not a multiple of heads_kv (8)`. */
 typedef struct attn_error {
     attn_status status;
-    int tensor; /* the tensor that the message is about, as attn_tensor_describe counts those of the call's family; -1: none */
-    int other;  /* the other one, where two are in each other's way; -1: none */
+    int tensor; /* index of the tensor that the message is about, in attn_tensor_describe of the call's family; -1: none */
+    int other;  /* the other tensor of a conflicting pair; -1: none */
     char message[244];
 } attn_error;
 
-/* A short constant text, such as "shapes do not fit".  Never NULL, also for values that are no status. */
+/* A short constant text, such as "shapes do not fit".  Never NULL, even for values that are not a status. */
 ATTN_API const char *attn_status_string(attn_status status);
 
-/* "MAJOR.MINOR.PATCH" of the library that is linked (the macros tell what was compiled against). */
+/* "MAJOR.MINOR.PATCH" of the linked library (the macros are those compiled against). */
 ATTN_API const char *attn_version(void);
 
 /* ---- element types and slots ---------------------------------------------------------------------------------- */
 
-/* Zero means "the natural one": f32 for q, the type of q for k, v and o, the compute type for bias and weights,
- * i64 for index arrays.  The integer types beyond index arrays and ATTN_BOOL serve files (libattn_io). */
+/* Zero means the natural type: f32 for q, the type of q for k, v and o, the compute type for bias and weights, i64 for index
+ * arrays.  Integer types other than i64, i32, i8 and u8 are only for files (libattn_io). */
 typedef enum attn_dtype {
     ATTN_DTYPE_DEFAULT = 0,
     ATTN_F32 = 1,
@@ -78,32 +78,32 @@ typedef enum attn_dtype {
     ATTN_U64 = 13
 } attn_dtype;
 
-/* Bytes of one element; 0 for ATTN_DTYPE_DEFAULT and for values that are no type. */
+/* Bytes of one element; 0 for ATTN_DTYPE_DEFAULT and for values that are not a type. */
 ATTN_API size_t attn_dtype_size(attn_dtype dtype);
-/* "f32", "bf16", "bool", ...; "default" for 0, "unknown" for values that are no type. */
+/* "f32", "bf16", "bool", ...; "default" for 0, "unknown" for values that are not a type. */
 ATTN_API const char *attn_dtype_name(attn_dtype dtype);
 
-/* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  dst may be src where the types are
- * the same size; else they share no byte.  Returns ATTN_ERR_UNSUPPORTED for other types, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE, or
- * ATTN_ERR_ARGUMENT (also for memory that is not aligned to its elements), with dst untouched. */
+/* dst[i] = src[i] for `count` elements of f32, f64, f16 or bf16, rounded once, to nearest even.  dst may be src if the types have
+ * the same size; otherwise they must not overlap.  Returns ATTN_ERR_UNSUPPORTED for other types, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE,
+ * or ATTN_ERR_ARGUMENT (also for memory not aligned to its elements), with dst untouched. */
 ATTN_API attn_status attn_convert(int64_t count, const void *src, attn_dtype src_dtype, void *dst, attn_dtype dst_dtype,
                                   attn_error *error);
 
-/* A stride of 0 that does not count towards "all four strides 0 is dense": for a tensor that broadcasts on every axis. */
+/* Use in place of 0 in a tensor that broadcasts on every axis, since four zero strides mean dense. */
 #define ATTN_BROADCAST INT64_MIN
 
 /*
- * One tensor of a call: where it is, its type, and how it lies in memory.  Element (b, h, t, c) of a tensor of shape [batch, head,
- * token, channel] is at
+ * One tensor of a call: its address, type and layout in memory.  Element (b, h, t, c) of a tensor of shape [batch, head, token,
+ * channel] is at
  *
  *      data + b*stride[0] + h*stride[1] + t*stride[2] + c*stride[3]        (elements)
  *
  * and likewise for tensors whose axes have other names.  All four strides 0 means dense in that order.  [batch, token, head,
  * channel] is {token*heads*dim, dim, heads*dim, 1}; packed QKV, slices and caches work the same way.  Inputs may broadcast (stride
- * 0) and run backwards (negative stride); outputs do not overlap themselves.  Strides of axes of size 1 do not count.
+ * 0) and run backwards (negative stride); outputs must not overlap themselves.  Strides of axes of size 1 are ignored.
  *
- * A slot of zeros is a tensor that is not there.  NULL with a type or a stride is an error, so that a failed allocation does not
- * drop a mask.  `const` memory is no output without a cast: whether a slot is read or written is in its type.
+ * A slot of zeros is an absent tensor.  NULL with a type or a stride is an error, so that a failed allocation does not silently
+ * drop a mask.  `const` memory cannot become an output without a cast: the type of a slot shows whether it is read or written.
  */
 typedef struct attn_input {
     const void *data;
@@ -117,11 +117,11 @@ typedef struct attn_output {
     int64_t stride[4];
 } attn_output;
 
-/* In place of a pointer: a tensor that has no elements (bindings may have NULL there). */
+/* In place of a pointer: a tensor without elements (for which bindings may have NULL). */
 #define ATTN_EMPTY ((void *)2)
-/* In place of a pointer: a tensor whose memory is not known while a plan is made.  An error where the plan is executed. */
+/* In place of a pointer: a tensor whose memory is not known while a plan is made.  An error when the plan is executed. */
 #define ATTN_LATER ((void *)4)
-/* What attn_in, attn_out and attn_saved make of NULL; rejected everywhere. */
+/* What attn_in, attn_out and attn_saved turn NULL into; rejected everywhere. */
 #define ATTN_MISSING ((void *)6)
 
 /* Slots of dense tensors of the natural type.  NULL is rejected by the call that gets the slot. */
@@ -139,7 +139,7 @@ static inline attn_output attn_out(void *data)
     return slot;
 }
 
-/* An output of one operation that is an input of this one (o and lse in ATTN_BACKWARD): it is read only. */
+/* An output of another operation that is an input of this one (o and lse in ATTN_BACKWARD): only read. */
 static inline attn_output attn_saved(const void *data)
 {
     attn_output slot = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};

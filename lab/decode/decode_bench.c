@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * decode_bench.c - the decode kernels without the scheduler: one thread, `rows` queries for each of 8 key heads, against a plain
- * read of the same memory between the samples.
+ * decode_bench.c - the decode kernels without the scheduler: one thread, `rows` queries for each of 8 key heads, compared with
+ * plain reads of the same memory between the samples.
  *
  *      kernels=src/core/kernels
  *      cc -O3 -Iinclude lab/decode/decode_bench.c $kernels/registry.c $kernels/{scalar,avx2,avx512}/[a-z]*.c \
  *          src/core/base/cpu.c -lm
  *      ./a.out [kernel's name] [type] [keys] [head size] [rows]
  *
- * Environment: PIECE keys of a call (as many as have 16 KB), BLOCK keys of a block (512), FETCH how far ahead (0 nothing, 1 the
- * next piece, 2 side by side: keys ask for the next keys and values for the next values of the block after), PAGES=0 not to ask for
- * a line of each page of the next piece, PHASES 1 keys alone, 2 values alone (3), FAR=0 keys from a cache, HUGE=1 pages of 2 MB, MS
+ * Environment: PIECE keys per call (default: 16 KB of them), BLOCK keys per block (512), FETCH the prefetch distance (0 none, 1 the
+ * next piece, 2 interleaved: keys prefetch keys and values prefetch values of the next block), PAGES=0 does not prefetch a line of
+ * each page of the next piece, PHASES 1 keys only, 2 values only (3), FAR=0 keys from a cache, HUGE=1 pages of 2 MB, MS
  * milliseconds (2000).
  */
 #define _DEFAULT_SOURCE /* madvise */
@@ -58,12 +58,12 @@ typedef struct problem {
     char *K, *V;
     float *Q, *S, *O, *m, *l;
     const attn_decode_pairs_part *pairs;
-    const attn_fixed_point_part *digits; /* NULL: i8 goes like all else */
-    char *query_digits, *weight_digits;
+    const attn_fixed_point_part *integers; /* NULL: i8 takes the path of the other types */
+    char *integer_queries, *integer_weights;
     int32_t *sums;
 } problem;
 
-/* Side by side: K and V of the block behind, taken in turn over both phases. */
+/* Interleaved: K and V of the next block, alternating over both phases. */
 static int64_t beside(const problem *p, const char *K, const char *V, const char *here, int64_t turn, int64_t n)
 {
     const int64_t row = p->dim * p->size, at = (n + turn / 2 * p->piece) * row;
@@ -72,8 +72,9 @@ static int64_t beside(const problem *p, const char *K, const char *V, const char
 
 static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t fetch)
 {
-    if (p->digits)
-        p->digits->dots(p->rows, n, p->dim, p->query_digits, ATTN_DIGIT_BYTES(p->dim), K, p->dim, p->S + j, p->lds, fetch);
+    if (p->integers)
+        p->integers->dots(p->rows, n, p->dim, p->integer_queries, ATTN_FIXED_POINT_BYTES(p->dim), K, p->dim, p->S + j, p->lds,
+                          fetch);
     else if (p->dtype == ATTN_BF16 && p->pairs)
         p->pairs->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dim, p->S + j, p->lds, fetch, p->far);
     else p->kernel->dots(p->rows, n, p->dim, p->Q, p->dim, K, p->dtype, p->dim, p->S + j, p->lds, fetch, p->far);
@@ -81,13 +82,14 @@ static void dots(const problem *p, int64_t j, int64_t n, const char *K, int64_t 
 
 static void add_values(const problem *p, int64_t j, int64_t n, const char *V, int64_t fetch)
 {
-    if (p->digits)
-        p->digits->add_values(p->rows, n, p->dim, p->weight_digits, ATTN_DIGIT_BYTES(p->block), j, V, p->dim, p->sums, fetch);
+    if (p->integers)
+        p->integers->add_values(p->rows, n, p->dim, p->integer_weights, ATTN_FIXED_POINT_BYTES(p->block), j, V, p->dim, p->sums,
+                                fetch);
     else p->kernel->add_values(p->rows, n, p->dim, p->S + j, p->lds, V, p->dtype, p->dim, p->O, p->dim, fetch, p->far);
 }
 
-/* What lies at `next`, as the scheduler asks for it.  Not __builtin_prefetch: gcc takes a function with nothing else for one
- * without effects, and drops its calls. */
+/* Prefetches from `next` as the scheduler does.  Not __builtin_prefetch: gcc considers a function with nothing else free of side
+ * effects, and drops calls of it. */
 static void prefetch_pages(const problem *p, const char *next)
 {
     for (int64_t at = 0; p->pages && at < p->piece * p->dim * p->size; at += ATTN_PAGE)
@@ -108,12 +110,13 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         if (p->mode == 1) prefetch_pages(p, K + j * row + fetch);
         dots(p, j, count, K + j * row, fetch);
     }
-    for (int64_t r = 0; r < p->rows; r++) p->kernel->weigh_row(n, p->S + r * p->lds, p->m + r, p->l + r);
+    for (int64_t r = 0; r < p->rows; r++) p->kernel->exponentiate_row(n, p->S + r * p->lds, p->m + r, p->l + r);
     memset(p->O, 0, (size_t)(p->rows * p->dim) * 4);
-    if (p->digits) {
-        const int64_t bytes = ATTN_DIGIT_BYTES(p->block);
-        for (int64_t r = 0; r < p->rows; r++) p->digits->weight_digits(n, p->S + r * p->lds, p->weight_digits + r * bytes, bytes);
-        memset(p->sums, 0, (size_t)(p->rows * ATTN_DIGIT_SUMS(p->dim)) * 4);
+    if (p->integers) {
+        const int64_t bytes = ATTN_FIXED_POINT_BYTES(p->block);
+        for (int64_t r = 0; r < p->rows; r++)
+            p->integers->convert_weights(n, p->S + r * p->lds, p->integer_weights + r * bytes, bytes);
+        memset(p->sums, 0, (size_t)(p->rows * ATTN_FIXED_POINT_SUMS(p->dim)) * 4);
     }
     for (int64_t j = 0; j < n && p->phases & 2; j += p->piece) {
         int64_t count = n - j < p->piece ? n - j : p->piece;
@@ -125,9 +128,9 @@ static void one_block(const problem *p, int64_t h, int64_t j0, int64_t n)
         if (p->mode == 1) prefetch_pages(p, V + j * row + fetch);
         add_values(p, j, count, V + j * row, fetch);
     }
-    for (int64_t r = 0; p->digits && r < p->rows; r++)
-        p->digits->output(p->dim, p->weight_digits + r * ATTN_DIGIT_BYTES(p->block), p->sums + r * ATTN_DIGIT_SUMS(p->dim),
-                          p->O + r * p->dim, p->dim);
+    for (int64_t r = 0; p->integers && r < p->rows; r++)
+        p->integers->output(p->dim, p->integer_weights + r * ATTN_FIXED_POINT_BYTES(p->block),
+                            p->sums + r * ATTN_FIXED_POINT_SUMS(p->dim), p->O + r * p->dim, p->dim);
 }
 
 int main(int argc, char **argv)
@@ -147,7 +150,7 @@ int main(int argc, char **argv)
         if (argc > 2 && strcmp(argv[2], types[t]) == 0) p.dtype = (attn_dtype)t;
     if (!p.dtype) p.dtype = ATTN_F32;
     p.size = p.dtype == ATTN_F32 ? 4 : p.dtype == ATTN_I8 ? 1 : 2;
-    p.digits = p.dtype == ATTN_I8 ? kernel.fixed_point : NULL;
+    p.integers = p.dtype == ATTN_I8 ? kernel.fixed_point : NULL;
     p.block = number("BLOCK", 512), p.piece = number("PIECE", 16384 / (p.dim * p.size)), p.mode = number("FETCH", 1);
     p.lds = p.block + 16, p.phases = number("PHASES", 3);
     p.pages = (int)number("PAGES", 1), p.far = (int)number("FAR", 1);
@@ -158,17 +161,17 @@ int main(int argc, char **argv)
     if (number("HUGE", 0)) madvise(p.K, bytes, MADV_HUGEPAGE), madvise(p.V, bytes, MADV_HUGEPAGE);
     p.Q = aligned_alloc(64, (size_t)(padded * p.dim) * 4), p.O = aligned_alloc(64, (size_t)(padded * p.dim) * 4);
     p.S = aligned_alloc(64, (size_t)(padded * p.lds) * 4), p.m = calloc(64, 4), p.l = calloc(64, 4);
-    p.query_digits = aligned_alloc(64, (size_t)(padded * ATTN_DIGIT_BYTES(p.dim)));
-    p.weight_digits = aligned_alloc(64, (size_t)(padded * ATTN_DIGIT_BYTES(p.block)));
-    p.sums = aligned_alloc(64, (size_t)(padded * ATTN_DIGIT_SUMS(p.dim)) * 4);
+    p.integer_queries = aligned_alloc(64, (size_t)(padded * ATTN_FIXED_POINT_BYTES(p.dim)));
+    p.integer_weights = aligned_alloc(64, (size_t)(padded * ATTN_FIXED_POINT_BYTES(p.block)));
+    p.sums = aligned_alloc(64, (size_t)(padded * ATTN_FIXED_POINT_SUMS(p.dim)) * 4);
     if (p.size == 4)
         for (size_t i = 0; i < bytes / 4; i++) ((float *)p.K)[i] = (float)((i * 7919) % 1000) / 1000, ((float *)p.V)[i] = 1;
     else
         for (size_t i = 0; i < bytes / 2; i++)
             ((uint16_t *)p.K)[i] = (uint16_t)(0x3000 + (i * 7919) % 1000), ((uint16_t *)p.V)[i] = 0x3c00;
     for (int64_t i = 0; i < padded * p.dim; i++) p.Q[i] = 0.001f;
-    for (int64_t r = 0; p.digits && r < padded; r++)
-        p.digits->query_digits(p.dim, p.Q + r * p.dim, p.query_digits + r * ATTN_DIGIT_BYTES(p.dim));
+    for (int64_t r = 0; p.integers && r < padded; r++)
+        p.integers->convert_query(p.dim, p.Q + r * p.dim, p.integer_queries + r * ATTN_FIXED_POINT_BYTES(p.dim));
 
     enum { MOST = 4096 };
     static double share[MOST], took[MOST], rate[MOST];

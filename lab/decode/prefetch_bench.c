@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * prefetch_bench.c - what becomes of prefetches: how many misses a core has under way at a time, and which of the lines asked for
- * are in a cache afterwards, by level, number and pace.
+ * prefetch_bench.c - the fate of prefetches: how many misses a core has in flight, and which of the prefetched lines are in a cache
+ * afterwards, by level, number and pace.
  *
  *      cc -O2 lab/decode/prefetch_bench.c && taskset -c 1 ./a.out
  *
- * x86 alone.  A line counts as there when its load takes less than half of what a load from memory takes.  Prefetches into the L2
- * are tried twice: of lines anywhere all come or none, by what came before (README.md).
+ * x86 only.  A line counts as cached if its load takes less than half the time of a load from memory.  Prefetches into the L2 are
+ * tried twice: of random lines all arrive or none, depending on what ran before (README.md).
  */
 #define _DEFAULT_SOURCE /* madvise */
 #include <stdint.h>
@@ -63,7 +63,7 @@ static void shuffle(uint32_t *order, size_t n)
     }
 }
 
-/* ns a step of `chains` chains through all lines of `span` bytes in random order. */
+/* ns per step of `chains` chains through all lines of `span` bytes in random order. */
 static double chase(size_t span, int chains)
 {
     const size_t lines = span / LINE;
@@ -89,7 +89,7 @@ static double chase(size_t span, int chains)
     return best;
 }
 
-/* Asks for n lines, `pause` multiplications of 3 cycles after each; returns the ns a line took. */
+/* Prefetches n lines, with `pause` multiplications of 3 cycles after each; returns the ns per line. */
 static double prefetch(char *const *lines, int n, int into_l1, int pause)
 {
     uint64_t x = 3;
@@ -102,7 +102,7 @@ static double prefetch(char *const *lines, int n, int into_l1, int pause)
     return (stamp() - begin) / n;
 }
 
-/* Share of the lines that are in a cache 2 microseconds after they were asked for. */
+/* Share of the lines that are in a cache 2 microseconds after their prefetch. */
 static void came(const char *what, int n, int in_order, int into_l1, int pause)
 {
     static char *lines[MOST];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * step_bench.c - the forward kernels without the scheduler: one head, one thread, as a share of what an FMA loop reaches between
- * the samples.  A sample is `group` query tiles against all keys, from packing to storing.
+ * step_bench.c - the forward kernels without the scheduler: one head, one thread, as a share of the rate of an FMA loop between the
+ * samples.  A sample is `group` query tiles against all keys, from packing to storing.
  *
  *      kernels=src/core/kernels
  *      cc -O3 -Iinclude lab/forward/step_bench.c $kernels/registry.c $kernels/{scalar,avx2,avx512}/[a-z]*.c src/core/base/cpu.c -lm
  *      ./a.out [kernel's name or part of it] [length] [head size ...]
  *
- * Environment: GROUP tiles that share a block (1), BLOCK keys of a block (the kernel's), SAMPLES (400), WIDTH vectors of a
- * tile (all), STRIDE of keys and values in rows (1), PHASES=1: the scores apart, MODIFY=1 a mask
- * or 2 a bias for each query and key.
+ * Environment: GROUP tiles that share a block (1), BLOCK keys per block (the kernel's), SAMPLES (400), WIDTH vectors per tile
+ * (all), STRIDE of keys and values in rows (1), PHASES=1 times the scores separately, MODIFY=1 a mask or 2 a bias for each query
+ * and key.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -127,7 +127,7 @@ static void bench(const attn_kernel_row *row, long length, long dim)
                                            modify == 1 ? ATTN_BOOL : row->compute, length, 1};
                     (modify == 1 ? k->modify->keep_mask : k->modify->add_bias)(width, tile, n, S, m + 4096, &block_of, scratch);
                 }
-                k->softmax->weigh(width, n, S, m + 4096, NULL, m, m + 2048, m + 6144);
+                k->softmax->exponentiate(width, n, S, m + 4096, NULL, m, m + 2048, m + 6144);
                 k->product->values(width, n, dim, S, V, ld, m + 6144, Ot + g * dim * full * size,
                                    g + 1 < group ? K : K + n * ld * size, ld);
             }

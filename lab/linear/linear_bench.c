@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_bench.c - linear attention of the library beside a loop of multiply-adds in registers, one thread:
+ * linear_bench.c - linear attention of the library against a loop of multiply-adds in registers, one thread:
  *
  *      cc -O3 -march=native -Iinclude lab/linear/linear_bench.c libattn.a -pthread -lm && ./a.out [SECONDS] [LEN] [DIM] [CHUNK]
  */
@@ -75,7 +75,7 @@ static void run(runner *r) { (void)attn_linear_execute(r->plan, &r->tensors, r->
 
 static void report(runner *r, double seconds, double tokens)
 {
-    double times[4000], shares[4000], start = now();
+    double times[4000], splits[4000], start = now();
     int n = 0;
     run(r);
     while (n < 4000 && now() - start < seconds) {
@@ -85,13 +85,13 @@ static void report(runner *r, double seconds, double tokens)
         while (now() - begin < 2e-3);
         times[n] = (now() - begin) / turns;
         double after = ceiling();
-        shares[n] = r->flops / times[n] * 1e-9 / ((before + after) / 2);
+        splits[n] = r->flops / times[n] * 1e-9 / ((before + after) / 2);
         n++;
     }
     qsort(times, (size_t)n, sizeof *times, by_value);
-    qsort(shares, (size_t)n, sizeof *shares, by_value);
+    qsort(splits, (size_t)n, sizeof *splits, by_value);
     printf("%-24s %6.0f ns a token (best decile %6.0f)   share of ceiling %4.1f %% (best decile %4.1f)   %d samples\n", r->name,
-           times[n / 2] / tokens * 1e9, times[n / 10] / tokens * 1e9, 100 * shares[n / 2], 100 * shares[n - 1 - n / 10], n);
+           times[n / 2] / tokens * 1e9, times[n / 10] / tokens * 1e9, 100 * splits[n / 2], 100 * splits[n - 1 - n / 10], n);
 }
 
 int main(int count, char **words)

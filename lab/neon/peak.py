@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""peak.py [--cc CC...]: what share of the multiply-add peak the product loops of NEON have, by llvm-mca 19.
+"""peak.py [--cc CC...]: the share of the multiply-add peak that the NEON product loops reach, according to llvm-mca 19.
 
-Compiles a kernel of each type to assembly and looks at the loop of each full register tile (src/core/kernels/vec/neon_product.h).
-Status 1 where a tile has less than 95 %, but for the one that is one vector wide, of at most 4 (2) queries.
+Compiles a kernel of each type to assembly and analyses the loop of each full register tile (src/core/kernels/vec/neon_product.h).
+Status 1 if a tile is below 95 %, except the one-vector tile of at most 4 (f64: 2) queries.
 """
 import os
 import re

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * layer_bench.c - a layer of dim_model channels, 64 a head, forward or backward: the best decile of one call, in us.  To hold two
- * builds against each other run theirs by turns; -DBEFORE_SLOTS is for those up to 7ceb6ab, which projected with a BLAS, and
- * -DREAL=double for f64.
+ * layer_bench.c - a layer of dim_model channels, 64 per head, forward or backward: the best decile of one call, in us.  To compare
+ * two builds, run theirs alternately; -DBEFORE_SLOTS is for builds up to 7ceb6ab, which projected with a BLAS, and -DREAL=double
+ * for f64.
  *
  *      cc -O2 -Iinclude lab/product/layer_bench.c -L build/release/lib -lattn_layers -lattn -o layer_bench
  *      layer_bench DIM_MODEL TOKENS forward|backward [THREADS [SECONDS]]          OPENBLAS_NUM_THREADS=THREADS

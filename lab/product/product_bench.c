@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * product_bench.c - attn_product beside a BLAS, in one process, by turns: the three products of a projection.
+ * product_bench.c - attn_product against a BLAS, alternately in one process: the three products of a projection.
  *
  *      cc -O2 -Iinclude lab/product/product_bench.c -Lbuild/release/lib -lattn $(pkg-config --cflags --libs openblas) -lm -o
  * product_bench product_bench [THREADS [SECONDS [32|64 [TOKENS DIM]]]]
  *
- * A turn repeats one product for 5 ms or more; between turns the threads of the other fall asleep.  Times are the best decile.
+ * A turn repeats one product for 5 ms or more; between turns the threads of the other go to sleep.  Times are the best decile.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <cblas.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench.c - few queries of many heads: decode, rows of several heads, and tiles beside each other, and a ragged batch against its
- * two halves.  Candidates take turns; CPU time of the process, best decile.
+ * bench.c - few queries of many heads: compares decode, rows of several heads, and tiles, and a ragged batch with its two halves.
+ * Candidates alternate; CPU time of the process, best decile.
  *
  *      cc -O2 -Iinclude lab/rows/bench.c build/release/lib/libattn.a -lpthread -lm && ./a.out [few|ragged|order|short]
  */
@@ -13,7 +13,7 @@
 
 #include "attn/attn.h"
 
-enum { MOST_ROUNDS = 400, MOST_CONTENDERS = 4 };
+enum { MOST_ROUNDS = 400, MOST_CANDIDATES = 4 };
 
 static double now(void)
 {
@@ -60,7 +60,7 @@ static int by_size(const void *a, const void *b)
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
-/* In turns for so many milliseconds. */
+/* Runs the candidates alternately for the given milliseconds. */
 static void race(candidate *c, int count, double budget)
 {
     int rounds = 0;
@@ -80,8 +80,8 @@ static void race(candidate *c, int count, double budget)
     }
 }
 
-/* What the plan takes, rows (options.invariant), and tiles (rows that see no key would be uniform: none of the other walks has
- * that, and no row is empty). */
+/* The plan's choice, rows (options.invariant), and tiles (selected by uniform weights for fully masked rows, which no other walk
+ * supports; no row is fully masked). */
 static void few(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t dim, int64_t dim_v, attn_dtype dtype)
 {
     const int64_t len = 4096;
@@ -92,7 +92,7 @@ static void few(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t dim, int64
          *v = numbers(heads_kv * len * dim_v, dtype);
     void *o = malloc((size_t)(heads_q * n * dim_v) * 8);
     const attn_tensors t = {.struct_size = sizeof t, .q = {q, dtype, {0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
-    static candidate c[MOST_CONTENDERS];
+    static candidate c[MOST_CANDIDATES];
     prepare(&c[0], &p, &t, 0);
     prepare(&c[1], &p, &t, 1);
     p.mask.empty = ATTN_EMPTY_UNIFORM;
@@ -106,7 +106,7 @@ static void few(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t dim, int64
     free(q), free(k), free(v), free(o);
 }
 
-/* What the plan takes, and what it takes with options.invariant. */
+/* The plan's choice, without and with options.invariant. */
 static void order(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t len, int64_t dim, attn_dtype dtype, int causal)
 {
     attn_problem p = {.struct_size = sizeof p, .shape = {1, heads_q, heads_kv, n, len, dim, dim}};
@@ -116,7 +116,7 @@ static void order(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t len, int
          *v = numbers(heads_kv * len * dim, dtype);
     void *o = malloc((size_t)(heads_q * n * dim) * 8);
     const attn_tensors t = {.struct_size = sizeof t, .q = {q, dtype, {0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
-    static candidate c[MOST_CONTENDERS];
+    static candidate c[MOST_CANDIDATES];
     prepare(&c[0], &p, &t, 0);
     prepare(&c[1], &p, &t, 1);
     race(c, 2, 400);
@@ -128,7 +128,7 @@ static void order(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t len, int
     free(q), free(k), free(v), free(o);
 }
 
-/* 63 sequences that decode and one with a chunk, together and each for itself. */
+/* 63 sequences that decode and one with a chunk, together and separately. */
 static void ragged(int64_t heads_q, int64_t heads_kv, int64_t dim, attn_dtype dtype, int paged)
 {
     enum { B = 64, LEN = 4096, CHUNK = 512, PAGE = 64 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The libraries for Conan 2, and the command where it is asked for."""
+"""The libraries for Conan 2, and the command with -o command=True."""
 from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
 from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
@@ -35,7 +35,7 @@ class Libattn(ConanFile):
 
     def validate(self):
         if self.settings.os != "Linux":
-            raise ConanInvalidConfiguration("libattn has been tried on Linux only")
+            raise ConanInvalidConfiguration("libattn has been tested on Linux only")
 
     def layout(self):
         cmake_layout(self, src_folder="src")
@@ -61,7 +61,7 @@ class Libattn(ConanFile):
         CMake(self).install()
 
     def package_info(self):
-        # CMake takes the package that was installed; what follows is for everybody else.
+        # CMake uses the installed package; the rest is for other build systems.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = ["lib/cmake/libattn"]
         self.cpp_info.components["core"].libs = ["attn"]

@@ -12,7 +12,7 @@ class Libattn < Formula
   depends_on "cjson"
   depends_on "libpng"
   depends_on "libzip"
-  depends_on :linux # until somebody has tried macOS
+  depends_on :linux # macOS is untested
 
   def install
     system "cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DATTN_TESTS=OFF", *std_cmake_args

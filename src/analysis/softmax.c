@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * softmax.c - the softmax with its temperature, and what a distribution says. */
+ * softmax.c - softmax with a temperature, and the statistics of a distribution. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -16,9 +16,9 @@ static attn_status check(const double *scores, int64_t n, double temperature, at
     return ATTN_OK;
 }
 
-/* scores and keep of n numbers, and what is written, of as many, which may be scores itself but shares nothing else with them. */
-static attn_status check_apart(int64_t n, const double *scores, const unsigned char *keep, const char *name, const double *to,
-                               attn_error *error)
+/* The output `to`, scores and keep have n elements each; `to` may be scores itself, but must not overlap them otherwise. */
+static attn_status check_no_overlap(int64_t n, const double *scores, const unsigned char *keep, const char *name, const double *to,
+                                    attn_error *error)
 {
     places all = {.size = sizeof *to};
     places_add_numbers(&all, name, to, 1, 1, n, 1);
@@ -30,8 +30,8 @@ static attn_status check_apart(int64_t n, const double *scores, const unsigned c
 
 static int kept(const unsigned char *keep, int64_t j) { return !keep || keep[j]; }
 
-/* log Z = most / T + log_sum.  Everything is told by distances from the largest score, which are exact where scores are near each
- * other, so that a number that is added to all of them changes nothing. */
+/* log Z = most / T + log_sum.  Everything is computed from differences to the largest score, which are exact if scores are close
+ * to each other, so that adding a constant to all scores changes nothing. */
 typedef struct partition {
     double most, log_sum;
 } partition;
@@ -47,7 +47,7 @@ static partition partition_of(const double *s, const unsigned char *keep, int64_
     return (partition){most, log(sum)};
 }
 
-/* x y, and 0 where x is 0, whatever y is. */
+/* x y; 0 if x is 0, whatever y is. */
 static double times(double x, double y) { return x > 0 || isnan(x) ? x * y : 0; }
 
 static double log_weight(const partition *Z, double s, double T) { return (s - Z->most) / T - Z->log_sum; }
@@ -55,7 +55,7 @@ static double log_weight(const partition *Z, double s, double T) { return (s - Z
 static attn_gibbs numbers_of(const double *s, const unsigned char *keep, int64_t n, double T, const partition *Z)
 {
     attn_gibbs g = {.log_partition = Z->most, .free_energy = INFINITY};
-    double mean = 0, variance = 0; /* of the distances */
+    double mean = 0, variance = 0; /* of the differences */
     if (Z->most == -INFINITY) return g;
     g.log_partition = Z->most / T + Z->log_sum;
     g.free_energy = -(Z->most + T * Z->log_sum);
@@ -79,7 +79,7 @@ attn_status attn_softmax(int64_t n, double temperature, const double *scores, co
 {
     TRY(check(scores, n, temperature, error));
     if (gibbs) TRY(struct_writable(gibbs, sizeof *gibbs, "attn_gibbs", error));
-    TRY(check_apart(n, scores, keep, "weights", weights, error));
+    TRY(check_no_overlap(n, scores, keep, "weights", weights, error));
     const partition Z = partition_of(scores, keep, n, temperature);
     if (gibbs) {
         const attn_gibbs numbers = numbers_of(scores, keep, n, temperature, &Z);
@@ -95,7 +95,7 @@ attn_status attn_log_softmax(int64_t n, double temperature, const double *scores
 {
     TRY(check(scores, n, temperature, error));
     CHECK(logs || n == 0, ATTN_ERR_ARGUMENT, "logs is NULL");
-    TRY(check_apart(n, scores, keep, "logs", logs, error));
+    TRY(check_no_overlap(n, scores, keep, "logs", logs, error));
     const partition Z = partition_of(scores, keep, n, temperature);
     for (int64_t j = 0; j < n; j++)
         logs[j] = kept(keep, j) && Z.most != -INFINITY ? log_weight(&Z, scores[j], temperature) : -INFINITY;
@@ -155,7 +155,7 @@ double attn_mutual_information(int64_t rows, int64_t n, const double *weights)
     return of_mean - mean_of;
 }
 
-/* Of a distribution that is there already. */
+/* For functions that take the distribution p. */
 static attn_status check_given(int64_t n, double temperature, const double *p, attn_error *error)
 {
     CHECK(n >= 0, ATTN_ERR_SHAPE, "n (%" PRId64 ") is negative", n);

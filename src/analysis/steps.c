@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * steps.c - one attention step by step, forward and backward, through the core's own outputs. */
+ * steps.c - attention step by step, forward and backward, through the core's own outputs. */
 #include <math.h>
 
 #include "../common/decoding.h"
 #include "attn/analysis.h"
 #include "steps.h"
 
-/* Without outputs but o. */
+/* Drops all outputs but o. */
 static void make_plain(attn_problem *p, attn_tensors *t)
 {
     static const attn_output none;
@@ -23,13 +23,13 @@ attn_status attn_analysis_check(const attn_problem *problem, const attn_tensors 
     TRY(options_read(o, options, error));
     TRY(struct_read(p, sizeof *p, sizeof *p, problem, "attn_problem", error));
     TRY(slots_read(t, sizeof *t, sizeof *t, tensors, "attn_tensors", error));
-    CHECK(p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "op is not ATTN_FORWARD; the analysis makes the other passes itself");
-    CHECK(t->q.dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "q is %s; the analysis is in f64", attn_dtype_name(t->q.dtype));
+    CHECK(p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "op is not ATTN_FORWARD; the analysis runs the other passes itself");
+    CHECK(t->q.dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "q is %s; the analysis needs f64", attn_dtype_name(t->q.dtype));
     CHECK(!t->cu_seqlens_q.data && !t->cu_seqlens_kv.data, ATTN_ERR_UNSUPPORTED,
-          "cu_seqlens_q is there; the analysis takes padded sequences");
+          "cu_seqlens_q is set; the analysis takes padded sequences only");
     make_plain(p, t);
     const attn_shape *s = &p->shape;
-    attn_plan *plan; /* every rule of the core */
+    attn_plan *plan; /* planning checks every rule of the core */
     attn_tensors with_weights = *t;
     with_weights.weights = attn_out(ATTN_LATER);
     with_weights.grad_o = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
@@ -44,21 +44,21 @@ attn_status attn_analysis_check(const attn_problem *problem, const attn_tensors 
     return ATTN_OK;
 }
 
-/* Dense, of f64; with no elements where the size is 0. */
+/* Dense f64; absent if data is NULL. */
 static attn_output output_of(double *data) { return (attn_output){data, data ? ATTN_F64 : ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}; }
 
 static const attn_input no_input;
 
-/* Arrays of the caller's beside the tensors of the core. */
+/* The caller's arrays beside the core's tensors. */
 typedef struct array {
     const char *name;
     double *data;
     int64_t count;
 } array;
 
-/* Arrays share elements with nothing. */
-static attn_status check_apart(const attn_plan *plan, const attn_tensors *t, const array *arrays, int count,
-                               const attn_input *grad_o, int64_t grad_o_count, attn_error *error)
+/* The arrays overlap neither each other nor any tensor. */
+static attn_status check_no_overlap(const attn_plan *plan, const attn_tensors *t, const array *arrays, int count,
+                                    const attn_input *grad_o, int64_t grad_o_count, attn_error *error)
 {
     places all = {.count = 0};
     places_add_attention(&all, "", plan, t, 0);
@@ -69,7 +69,7 @@ static attn_status check_apart(const attn_plan *plan, const attn_tensors *t, con
     return places_check(&all, "analysis", error);
 }
 
-/* Plans, and asks for everything that an execution can reject. */
+/* Plans, and checks everything that an execution can reject. */
 static attn_status begin(execution *run, const attn_problem *p, const attn_tensors *t, const attn_options *options,
                          attn_error *error)
 {
@@ -77,7 +77,7 @@ static attn_status begin(execution *run, const attn_problem *p, const attn_tenso
     return execution_try(run, t, error);
 }
 
-/* Products alone: scale 1 and no temperature. */
+/* Plain dot products: scale 1, no temperature. */
 static attn_status begin_raw(execution *run, const attn_problem *p, attn_tensors *t, double *raw, const attn_options *options,
                              attn_error *error)
 {
@@ -113,7 +113,7 @@ attn_status attn_decompose(const attn_problem *problem, const attn_tensors *tens
     execution all, raw = {.plan = NULL};
     attn_tensors r = t;
     attn_status status = begin(&all, &p, &t, &o, error);
-    if (status == ATTN_OK) status = check_apart(all.plan, &t, arrays, 2, &no_input, 0, error);
+    if (status == ATTN_OK) status = check_no_overlap(all.plan, &t, arrays, 2, &no_input, 0, error);
     if (status == ATTN_OK && steps->raw) status = begin_raw(&raw, &p, &r, steps->raw, &o, error);
     if (status == ATTN_OK && steps->raw) status = execution_run(&raw, &r, error); /* o is written again */
     if (status == ATTN_OK) status = execution_run(&all, &t, error);
@@ -179,7 +179,7 @@ void attn_analysis_end(analysis_passes *passes, const attn_options *options)
     execution_end(&passes->run_forward, options);
 }
 
-/* dP and dS of every row from the weights; those of a row that sees nothing depend on nothing. */
+/* dP and dS of every row from the weights; 0 in a fully masked row, which depends on nothing. */
 static void grad_pairs(const attn_shape *s, const double *weights, const double *lse, const double *dO, const double *v, double *dP,
                        double *dS)
 {
@@ -200,7 +200,7 @@ static void grad_pairs(const attn_shape *s, const double *weights, const double 
     }
 }
 
-/* The arrays of a flow: the caller's, or our own where there are none. */
+/* The arrays of a gradient flow: the caller's, or allocated here where the caller passes none. */
 enum { GRAD_WEIGHTS, GRAD_SCORES, GRAD_Q, GRAD_K, GRAD_V, WEIGHTS, LSE, ARRAYS };
 
 static attn_status run_flow(analysis_passes *passes, const attn_problem *p, const attn_tensors *t, const analysis_sizes *n,
@@ -231,7 +231,7 @@ attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *
     TRY(attn_analysis_check_dense(&t, error));
     CHECK(given, ATTN_ERR_ARGUMENT, "flow is NULL");
     TRY(struct_read(&flow, sizeof flow, sizeof flow, given, "attn_flow", error));
-    CHECK(!(p.dropout.probability > 0), ATTN_ERR_UNSUPPORTED, "dropout.probability is %g; the flow is that without dropout",
+    CHECK(!(p.dropout.probability > 0), ATTN_ERR_UNSUPPORTED, "dropout.probability is %g; gradient flow does not support dropout",
           p.dropout.probability);
     const array arrays[ARRAYS] = {{"grad_weights", flow.grad_weights, n.pairs},
                                   {"grad_scores", flow.grad_scores, n.pairs},
@@ -250,7 +250,8 @@ attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *
         if (!x[i]) status = fail(error, ATTN_ERR_MEMORY, "no memory for %" PRId64 " weights and their gradients", n.pairs);
     }
     if (status == ATTN_OK) status = attn_analysis_begin(&passes, &p, &t, x[LSE], x[WEIGHTS], &o, error);
-    if (status == ATTN_OK) status = check_apart(passes.run_forward.plan, &passes.forward, arrays, ARRAYS, &t.grad_o, n.o, error);
+    if (status == ATTN_OK)
+        status = check_no_overlap(passes.run_forward.plan, &passes.forward, arrays, ARRAYS, &t.grad_o, n.o, error);
     if (status == ATTN_OK) status = attn_analysis_begin_backward(&passes, &t, x[GRAD_Q], x[GRAD_K], x[GRAD_V], &o, error);
     if (status == ATTN_OK) status = run_flow(&passes, &p, &t, &n, x, &flow, error);
     if (status == ATTN_OK) struct_fill(given, &flow, sizeof flow);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * verify.c - gradients against central differences of forward. */
+ * verify.c - gradients against central differences of the forward pass. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "steps.h"
 
-/* <grad_o, O>, or |O|^2 / 2 where there is no grad_o.  *size: the sum of the sizes of its terms. */
+/* <grad_o, O>, or |O|^2 / 2 without grad_o.  *size: the sum of the absolute values of its terms. */
 static attn_status loss(const analysis_passes *passes, const double *dO, int64_t n, double *value, double *size, attn_error *error)
 {
     TRY(execution_run(&passes->run_forward, &passes->forward, error));
@@ -20,14 +20,14 @@ static attn_status loss(const analysis_passes *passes, const double *dO, int64_t
     return ATTN_OK;
 }
 
-/* One of q, k and v: where forward reads it, and what the core says that its gradient is. */
+/* One of q, k and v: where forward reads it, and the gradient that the core computed for it. */
 typedef struct moved {
     const void **place;
     int64_t n;
     const double *gradient;
 } moved;
 
-/* Differences for one tensor, which is x while they are taken; x has room for its elements. */
+/* Central differences for one tensor; forward reads the perturbed copy x, scratch of m->n elements, meanwhile. */
 static attn_status verify_tensor(const analysis_passes *passes, const moved *m, double *x, const double *dO, int64_t outputs,
                                  double step, int64_t most, attn_verification *result, attn_error *error)
 {
@@ -50,7 +50,7 @@ static attn_status verify_tensor(const analysis_passes *passes, const moved *m, 
         x[i] = given[i];
         if (status != ATTN_OK) break;
         const double off = fabs((up - down) / (above - below) - gradient[i]);
-        /* Rounding of two losses over the step, and a term of third order. */
+        /* Rounding of two losses divided by the step, plus the truncation error: the third-order term. */
         const double limit = 64 * DBL_EPSILON * (size + 1) / step + 100 * step * step * (size + fabs(gradient[i]) + 1);
         result->checked++;
         if (!(off <= result->max_error)) result->max_error = off;
@@ -73,8 +73,8 @@ attn_status attn_verify_gradients(const attn_problem *problem, double step, int6
     TRY(attn_analysis_check_dense(&t, error));
     CHECK(out, ATTN_ERR_ARGUMENT, "result is NULL");
     TRY(struct_writable(out, sizeof *out, "attn_verification", error));
-    CHECK(step >= 0 && step < 1, ATTN_ERR_ARGUMENT, "step is %g; it is above 0 and below 1 (0 for 1e-5)", step);
-    CHECK(most >= 0, ATTN_ERR_ARGUMENT, "most is %" PRId64 "; it is at least 1, or 0 for all elements", most);
+    CHECK(step >= 0 && step < 1, ATTN_ERR_ARGUMENT, "step is %g; it must be above 0 and below 1 (0 for 1e-5)", step);
+    CHECK(most >= 0, ATTN_ERR_ARGUMENT, "most is %" PRId64 "; it must be at least 1, or 0 for all elements", most);
     if (step == 0) step = 1e-5;
     const int64_t longest = n.q > n.k ? n.q > n.v ? n.q : n.v : n.k > n.v ? n.k : n.v;
     const int64_t sizes[ARRAYS] = {n.rows, n.q, n.k, n.v, longest};
@@ -92,7 +92,7 @@ attn_status attn_verify_gradients(const attn_problem *problem, double step, int6
     const moved all[] = {{&f->q.data, n.q, x[GRAD_Q]}, {&f->k.data, n.k, x[GRAD_K]}, {&f->v.data, n.v, x[GRAD_V]}};
     for (int i = 0; i < 3 && status == ATTN_OK; i++)
         status = verify_tensor(&passes, &all[i], x[MOVED], t.grad_o.data, n.o, step, most, &result, error);
-    if (status == ATTN_OK) status = execution_run(&passes.run_forward, f, error); /* tensors->o as it was */
+    if (status == ATTN_OK) status = execution_run(&passes.run_forward, f, error); /* restores tensors->o */
     if (status == ATTN_OK) {
         result.correct = result.max_error <= result.limit;
         struct_fill(out, &result, sizeof result);

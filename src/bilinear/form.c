@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * form.c - vectors in a metric, bilinear forms with their gradients, and attention with one as its score. */
+ * form.c - lowering and raising indices by a metric, bilinear forms and their gradients, attention scored by one. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void outer_sum(int64_t count, int64_t dim, const double *x, const double 
             for (int64_t b = 0; b < dim; b++) to[a * dim + b] += (factor ? factor[i] : 1) * x[i * dim + a] * y[i * dim + b];
 }
 
-/* to[i] = sum_j m[i][j] x_j, or of m^T; m [rows][columns], `to` of the other size of vectors. */
+/* to[i] = sum_j m[i][j] x_j, or with m^T; m [rows][columns], to [rows][dim], or [columns][dim] if transposed. */
 static void weighted_sums(int64_t rows, int64_t columns, int64_t dim, const double *m, const double *x, int transposed, double *to)
 {
     const int64_t outer = transposed ? columns : rows, inner = transposed ? rows : columns;
@@ -46,7 +46,7 @@ attn_status attn_index_lower(int64_t count, int64_t dim, const double *v, const 
     CHECK_POINTER(v);
     CHECK_POINTER(g);
     CHECK_POINTER(lowered);
-    CHECK_APART(OUT(lowered, count, dim), IN(v, count, dim), IN(g, dim, dim));
+    CHECK_NO_OVERLAP(OUT(lowered, count, dim), IN(v, count, dim), IN(g, dim, dim));
     times_matrix(count, dim, v, g, 0, NULL, lowered);
     return succeed(error);
 }
@@ -57,7 +57,7 @@ attn_status attn_index_raise(int64_t count, int64_t dim, const double *v, const 
     CHECK_POINTER(v);
     CHECK_POINTER(inverse);
     CHECK_POINTER(raised);
-    CHECK_APART(OUT(raised, count, dim), IN(v, count, dim), IN(inverse, dim, dim));
+    CHECK_NO_OVERLAP(OUT(raised, count, dim), IN(v, count, dim), IN(inverse, dim, dim));
     times_matrix(count, dim, v, inverse, 0, NULL, raised);
     return succeed(error);
 }
@@ -69,7 +69,7 @@ attn_status attn_index_backward(int64_t count, int64_t dim, const double *v, con
     CHECK_POINTER(v);
     CHECK_POINTER(g);
     CHECK_POINTER(grad);
-    CHECK_APART(OUT(grad_v, count, dim), OUT(grad_g, dim, dim), IN(v, count, dim), IN(g, dim, dim), IN(grad, count, dim));
+    CHECK_NO_OVERLAP(OUT(grad_v, count, dim), OUT(grad_g, dim, dim), IN(v, count, dim), IN(g, dim, dim), IN(grad, count, dim));
     if (grad_v) times_matrix(count, dim, grad, g, 1, NULL, grad_v);
     if (grad_g) outer_sum(count, dim, grad, v, NULL, grad_g);
     return succeed(error);
@@ -83,7 +83,7 @@ attn_status attn_bilinear_form(int64_t count, int64_t dim, const double *u, cons
     CHECK_POINTER(v);
     CHECK_POINTER(g);
     CHECK_POINTER(form);
-    CHECK_APART(OUT(form, 1, count), IN(v, count, dim), IN(u, count, dim), IN(g, dim, dim));
+    CHECK_NO_OVERLAP(OUT(form, 1, count), IN(v, count, dim), IN(u, count, dim), IN(g, dim, dim));
     for (int64_t i = 0; i < count; i++) {
         form[i] = 0;
         for (int64_t a = 0; a < dim; a++)
@@ -100,8 +100,8 @@ attn_status attn_bilinear_form_backward(int64_t count, int64_t dim, const double
     CHECK_POINTER(v);
     CHECK_POINTER(g);
     CHECK_POINTER(grad);
-    CHECK_APART(OUT(grad_u, count, dim), OUT(grad_v, count, dim), OUT(grad_g, dim, dim), IN(u, count, dim), IN(v, count, dim),
-                IN(g, dim, dim), IN(grad, 1, count));
+    CHECK_NO_OVERLAP(OUT(grad_u, count, dim), OUT(grad_v, count, dim), OUT(grad_g, dim, dim), IN(u, count, dim), IN(v, count, dim),
+                     IN(g, dim, dim), IN(grad, 1, count));
     if (grad_u) times_matrix(count, dim, v, g, 0, grad, grad_u);
     if (grad_v) times_matrix(count, dim, u, g, 1, grad, grad_v);
     if (grad_g) outer_sum(count, dim, u, v, grad, grad_g);
@@ -114,7 +114,7 @@ static attn_status check_batch(int64_t len_q, int64_t len_kv, int64_t dim, attn_
           len_q < 0 ? len_q : len_kv);
     TRY(bilinear_check_sizes(len_q > len_kv ? len_q : len_kv, dim, error));
     CHECK(len_q == 0 || len_kv <= PTRDIFF_MAX / 8 / len_q, ATTN_ERR_SHAPE,
-          "len_q %" PRId64 " times len_kv %" PRId64 " is more than memory holds", len_q, len_kv);
+          "len_q %" PRId64 " times len_kv %" PRId64 " exceeds the address space", len_q, len_kv);
     return ATTN_OK;
 }
 
@@ -126,9 +126,9 @@ attn_status attn_bilinear_form_batch(int64_t len_q, int64_t len_kv, int64_t dim,
     CHECK_POINTER(k);
     CHECK_POINTER(g);
     CHECK_POINTER(scores);
-    CHECK_APART(OUT(scores, len_q, len_kv), IN(q, len_q, dim), IN(k, len_kv, dim), IN(g, dim, dim));
+    CHECK_NO_OVERLAP(OUT(scores, len_q, len_kv), IN(q, len_q, dim), IN(k, len_kv, dim), IN(g, dim, dim));
     double *lowered =
-        malloc((size_t)(len_q * dim + 1) * sizeof *lowered); /* g^T q, so that a key costs dim products and not dim^2 */
+        malloc((size_t)(len_q * dim + 1) * sizeof *lowered); /* g^T q, so that a score costs dim products, not dim^2 */
     CHECK(lowered, ATTN_ERR_MEMORY, "no memory for %" PRId64 " queries of dim %" PRId64, len_q, dim);
     times_matrix(len_q, dim, q, g, 1, NULL, lowered);
     for (int64_t i = 0; i < len_q; i++)
@@ -150,8 +150,8 @@ attn_status attn_bilinear_form_batch_backward(int64_t len_q, int64_t len_kv, int
     CHECK_POINTER(k);
     CHECK_POINTER(g);
     CHECK_POINTER(grad);
-    CHECK_APART(OUT(grad_q, len_q, dim), OUT(grad_k, len_kv, dim), OUT(grad_g, dim, dim), IN(q, len_q, dim), IN(k, len_kv, dim),
-                IN(g, dim, dim), IN(grad, len_q, len_kv));
+    CHECK_NO_OVERLAP(OUT(grad_q, len_q, dim), OUT(grad_k, len_kv, dim), OUT(grad_g, dim, dim), IN(q, len_q, dim),
+                     IN(k, len_kv, dim), IN(g, dim, dim), IN(grad, len_q, len_kv));
     const int64_t longest = len_q > len_kv ? len_q : len_kv;
     double *sums = malloc((size_t)(longest * dim + 1) * sizeof *sums);
     CHECK(sums, ATTN_ERR_MEMORY, "no memory for %" PRId64 " vectors of dim %" PRId64, longest, dim);
@@ -176,7 +176,7 @@ attn_status attn_inner_product(int64_t count, int64_t dim, const double *u, cons
     CHECK_POINTER(u);
     CHECK_POINTER(v);
     CHECK_POINTER(form);
-    CHECK_APART(OUT(form, 1, count), IN(u, count, dim), IN(v, count, dim));
+    CHECK_NO_OVERLAP(OUT(form, 1, count), IN(u, count, dim), IN(v, count, dim));
     const int scaled = !metric || strcmp(metric, "scaled") == 0;
     CHECK(scaled || strcmp(metric, "euclidean") == 0, ATTN_ERR_ARGUMENT, "metric is %s; it must be euclidean or scaled", metric);
     for (int64_t i = 0; i < count; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * internal.h - what the functions of attn/bilinear.h share. */
+ * internal.h - argument checks shared by the functions of attn/bilinear.h. */
 #ifndef ATTN_BILINEAR_INTERNAL_H
 #define ATTN_BILINEAR_INTERNAL_H
 
@@ -9,17 +9,17 @@
 #include "../common/slots.h"
 #include "attn/bilinear.h"
 
-/* dim is at least 1, count at least 0, and arrays of count * dim and dim * dim doubles can be. */
+/* dim is at least 1, count at least 0, and arrays of count * dim and dim * dim doubles fit the address space. */
 static inline attn_status bilinear_check_sizes(int64_t count, int64_t dim, attn_error *error)
 {
-    CHECK(dim >= 1, ATTN_ERR_SHAPE, "dim (%" PRId64 ") is not at least 1", dim);
+    CHECK(dim >= 1, ATTN_ERR_SHAPE, "dim is %" PRId64 "; it must be at least 1", dim);
     CHECK(count >= 0, ATTN_ERR_SHAPE, "count (%" PRId64 ") is negative", count);
     CHECK(dim <= PTRDIFF_MAX / 8 / dim && count <= PTRDIFF_MAX / 8 / dim, ATTN_ERR_SHAPE,
-          "count %" PRId64 " and dim %" PRId64 " are more than memory holds", count, dim);
+          "count %" PRId64 " and dim %" PRId64 " exceed the address space", count, dim);
     return ATTN_OK;
 }
 
-/* An array of a call, [rows][columns]; data NULL: not there. */
+/* An array argument, [rows][columns]; data NULL: absent. */
 typedef struct bilinear_array {
     const char *name;
     const double *data;
@@ -27,8 +27,8 @@ typedef struct bilinear_array {
     int output;
 } bilinear_array;
 
-/* What is written shares elements with nothing. */
-static inline attn_status bilinear_apart(const bilinear_array *arrays, size_t count, attn_error *error)
+/* Outputs overlap no other array. */
+static inline attn_status bilinear_no_overlap(const bilinear_array *arrays, size_t count, attn_error *error)
 {
     places all = {.size = sizeof(double)};
     for (size_t i = 0; i < count; i++)
@@ -43,13 +43,13 @@ static inline attn_status bilinear_apart(const bilinear_array *arrays, size_t co
     {                                                                                                                              \
 #name, name, rows, columns, 1                                                                                              \
     }
-#define CHECK_APART(...)                                                                                                           \
+#define CHECK_NO_OVERLAP(...)                                                                                                      \
     do {                                                                                                                           \
         const bilinear_array arrays[] = {__VA_ARGS__};                                                                             \
-        TRY(bilinear_apart(arrays, sizeof arrays / sizeof *arrays, error));                                                        \
+        TRY(bilinear_no_overlap(arrays, sizeof arrays / sizeof *arrays, error));                                                   \
     } while (0)
 
-/* NAME of a pointer that must be there. */
+/* A pointer that must not be NULL. */
 #define CHECK_POINTER(name) CHECK(name, ATTN_ERR_ARGUMENT, #name " is NULL")
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * metric.c - metrics: made, inverted, and held against what a metric must be.
+ * metric.c - metrics: construction, inversion, and the check that a matrix is a metric.
  *
- * The two algorithms of linear algebra here are written out, since libattn depends on nothing but libc: LAPACK has both, and would
- * make every program that links attention link a BLAS and a Fortran runtime for matrices of a head's size.
+ * The two linear algebra routines are written out here because libattn depends on nothing but libc: LAPACK has both, but would
+ * make every program that links attention link a BLAS and a Fortran runtime, for matrices of a head's size.
  */
 #include <float.h>
 #include <math.h>
@@ -27,7 +27,7 @@ attn_status attn_metric_diagonal(int64_t dim, const double *diagonal, double *g,
     TRY(bilinear_check_sizes(0, dim, error));
     CHECK_POINTER(diagonal);
     CHECK_POINTER(g);
-    CHECK_APART(OUT(g, dim, dim), IN(diagonal, 1, dim));
+    CHECK_NO_OVERLAP(OUT(g, dim, dim), IN(diagonal, 1, dim));
     for (int64_t i = 0; i < dim * dim; i++) g[i] = i % (dim + 1) == 0 ? diagonal[i / dim] : 0;
     return succeed(error);
 }
@@ -37,7 +37,7 @@ attn_status attn_metric_learned(int64_t rows, int64_t dim, const double *w, doub
     TRY(bilinear_check_sizes(rows, dim, error));
     CHECK_POINTER(w);
     CHECK_POINTER(g);
-    CHECK_APART(OUT(g, dim, dim), IN(w, rows, dim));
+    CHECK_NO_OVERLAP(OUT(g, dim, dim), IN(w, rows, dim));
     memset(g, 0, (size_t)(dim * dim) * sizeof *g);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t a = 0; a < dim; a++)
@@ -52,7 +52,7 @@ attn_status attn_metric_learned_backward(int64_t rows, int64_t dim, const double
     CHECK_POINTER(w);
     CHECK_POINTER(grad_g);
     CHECK_POINTER(grad_w);
-    CHECK_APART(OUT(grad_w, rows, dim), IN(w, rows, dim), IN(grad_g, dim, dim));
+    CHECK_NO_OVERLAP(OUT(grad_w, rows, dim), IN(w, rows, dim), IN(grad_g, dim, dim));
     memset(grad_w, 0, (size_t)(rows * dim) * sizeof *grad_w);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t a = 0; a < dim; a++)
@@ -77,7 +77,7 @@ static void swap_rows(double *m, int64_t dim, int64_t a, int64_t b)
     }
 }
 
-/* Gauss-Jordan: m becomes I while `inverse`, from I, becomes m^-1.  Returns the column without a pivot, or -1. */
+/* Gauss-Jordan: m becomes I while `inverse` goes from I to m^-1.  Returns the column without a pivot, or -1. */
 static int64_t eliminate(int64_t dim, double *m, double *inverse)
 {
     for (int64_t i = 0; i < dim * dim; i++) inverse[i] = i % (dim + 1) == 0;
@@ -119,7 +119,7 @@ attn_status attn_metric_inverse(int64_t dim, const double *g, double *inverse, a
     TRY(bilinear_check_sizes(0, dim, error));
     CHECK_POINTER(g);
     CHECK_POINTER(inverse);
-    CHECK_APART(OUT(inverse, dim, dim), IN(g, dim, dim));
+    CHECK_NO_OVERLAP(OUT(inverse, dim, dim), IN(g, dim, dim));
     TRY(check_finite(dim, g, error));
     const size_t bytes = (size_t)(dim * dim) * sizeof *g;
     double *m = malloc(bytes), *found = malloc(bytes);
@@ -130,7 +130,7 @@ attn_status attn_metric_inverse(int64_t dim, const double *g, double *inverse, a
         const double condition = column < 0 ? norm(dim, g) * norm(dim, found) : INFINITY;
         if (column >= 0) status = fail(error, ATTN_ERR_ARGUMENT, "metric is singular: no pivot for column %" PRId64, column);
         else if (!(condition < 1 / (DBL_EPSILON * (double)dim)))
-            status = fail(error, ATTN_ERR_ARGUMENT, "metric is singular within rounding: its condition is %.3g", condition);
+            status = fail(error, ATTN_ERR_ARGUMENT, "metric is singular within rounding: its condition number is %.3g", condition);
         else memcpy(inverse, found, bytes);
     }
     free(m);
@@ -145,7 +145,7 @@ attn_status attn_metric_inverse_backward(int64_t dim, const double *inverse, con
     CHECK_POINTER(inverse);
     CHECK_POINTER(grad_inverse);
     CHECK_POINTER(grad_g);
-    CHECK_APART(OUT(grad_g, dim, dim), IN(inverse, dim, dim), IN(grad_inverse, dim, dim));
+    CHECK_NO_OVERLAP(OUT(grad_g, dim, dim), IN(inverse, dim, dim), IN(grad_inverse, dim, dim));
     double *half = calloc((size_t)(dim * dim), sizeof *half); /* grad_inverse inverse^T */
     CHECK(half, ATTN_ERR_MEMORY, "no memory for a matrix of dim %" PRId64, dim);
     memset(grad_g, 0, (size_t)(dim * dim) * sizeof *grad_g);
@@ -160,8 +160,8 @@ attn_status attn_metric_inverse_backward(int64_t dim, const double *inverse, con
 }
 
 /*
- * Householder: the symmetric m becomes tridiagonal, with the same eigenvalues (Golub and Van Loan, 8.3.1): diagonal d and, below
- * it, e[1] ...  v and w hold dim numbers.
+ * Householder reduction of the symmetric m to a tridiagonal matrix with the same eigenvalues (Golub and Van Loan, 8.3.1):
+ * diagonal d, subdiagonal e[1] ...  v and w are scratch of dim elements.
  */
 static void make_tridiagonal(int64_t dim, double *m, double *d, double *e, double *v, double *w)
 {
@@ -189,7 +189,7 @@ static void make_tridiagonal(int64_t dim, double *m, double *d, double *e, doubl
     for (int64_t i = 0; i < dim; i++) d[i] = m[i * dim + i];
 }
 
-/* How many eigenvalues of a tridiagonal matrix are below x: the negative pivots of its factors (Sturm's sequence). */
+/* The number of eigenvalues of a tridiagonal matrix below x: the negative pivots of its factorisation (Sturm sequence). */
 static int64_t count_below(int64_t dim, const double *d, const double *e, double x)
 {
     int64_t count = 0;
@@ -202,7 +202,7 @@ static int64_t count_below(int64_t dim, const double *d, const double *e, double
     return count;
 }
 
-/* Eigenvalue number `index`, from below, by halving an interval that holds all of them until it is one double wide. */
+/* Eigenvalue `index` in ascending order, by bisection of an interval that holds all of them, down to neighbouring doubles. */
 static double eigenvalue(int64_t dim, const double *d, const double *e, double reach, int64_t index)
 {
     double low = -reach, high = reach;
@@ -219,29 +219,29 @@ attn_status attn_metric_check(int64_t dim, double tolerance, const double *g, at
     TRY(bilinear_check_sizes(0, dim, error));
     CHECK_POINTER(g);
     CHECK_POINTER(properties);
-    CHECK(tolerance >= 0, ATTN_ERR_ARGUMENT, "tolerance is %g; it must be 0 or more", tolerance);
+    CHECK(tolerance >= 0, ATTN_ERR_ARGUMENT, "tolerance is %g; it must be at least 0", tolerance);
     TRY(struct_writable(properties, sizeof *properties, "attn_metric_properties", error));
     TRY(check_finite(dim, g, error));
-    double *m = malloc((size_t)(dim * (dim + 4)) * sizeof *m), largest = 0, skew = 0, low = 0, high = 0;
+    double *m = malloc((size_t)(dim * (dim + 4)) * sizeof *m), largest = 0, asymmetry = 0, low = 0, high = 0;
     CHECK(m, ATTN_ERR_MEMORY, "no memory for a matrix of dim %" PRId64, dim);
     double *d = m + dim * dim, *e = d + dim, *v = e + dim, *w = v + dim;
     for (int64_t i = 0; i < dim * dim; i++) largest = fmax(largest, fabs(g[i]));
-    /* Over its largest number, so that no square leaves the range of a double. */
+    /* Divided by its largest element, so that no square overflows. */
     for (int64_t a = 0; a < dim && largest > 0; a++)
         for (int64_t b = 0; b < dim; b++) {
             const double one = g[a * dim + b] / largest, other = g[b * dim + a] / largest;
             m[a * dim + b] = (one + other) / 2;
-            skew = fmax(skew, fabs(one - other));
+            asymmetry = fmax(asymmetry, fabs(one - other));
         }
     if (largest > 0) {
-        const double reach = norm(dim, m); /* no eigenvalue is larger than a norm */
+        const double reach = norm(dim, m); /* a norm bounds every eigenvalue */
         make_tridiagonal(dim, m, d, e, v, w);
         low = eigenvalue(dim, d, e, reach * 1.5, 0) * largest;
         high = eigenvalue(dim, d, e, reach * 1.5, dim - 1) * largest;
     }
     free(m);
     attn_metric_properties p = {.min_eigenvalue = low, .max_eigenvalue = high};
-    p.symmetric = skew <= (tolerance > 0 ? tolerance : 1e-6);
+    p.symmetric = asymmetry <= (tolerance > 0 ? tolerance : 1e-6);
     p.positive_definite = low > (double)dim * DBL_EPSILON * fmax(fabs(low), fabs(high));
     p.valid = p.symmetric && p.positive_definite;
     struct_fill(properties, &p, sizeof p);

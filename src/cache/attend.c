@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * attend.c - attn_cache_attend: append, rotate the queries, and one forward call over the cache. */
+ * attend.c - attn_cache_attend: append, rotate the queries, then one forward call over the cache. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "../common/options.h"
 #include "cache.h"
 
-/* What one call allocates: lengths, queries rotated where there is a rotation, a plan and its workspace. */
+/* What one call allocates: lengths, rotated queries and their positions if there is a rope, a plan and its workspace. */
 typedef struct scratch {
-    attn_options options; /* read */
+    attn_options options; /* from options_read */
     int64_t *lengths_q, *lengths_kv, *positions;
     void *q;
     execution run;
@@ -25,7 +25,7 @@ static void free_scratch(scratch *r)
     options_release(&r->options, r->lengths_q);
 }
 
-/* The problem over the cache as it will be. */
+/* Fills in the problem over the cache as it is after appending. */
 static void describe(const attn_cache *cache, const attn_cache_tokens *tokens, attn_problem *p)
 {
     int64_t longest = 0;
@@ -46,7 +46,7 @@ static void describe(const attn_cache *cache, const attn_cache_tokens *tokens, a
     p->paging.pages = cache->pages;
 }
 
-/* A slot of no elements is told apart from one that is not there. */
+/* A slot without elements must differ from an absent one, hence ATTN_EMPTY. */
 static attn_input read_from(const attn_output *slot)
 {
     attn_input s = slot_of(slot);
@@ -74,37 +74,37 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
     t->lengths_kv = attn_in(r->lengths_kv);
     if (cache->page_table.data)
         t->page_table = (attn_input){cache->page_table.data, cache->page_table.dtype, {cache->page_table.stride[0], 0, 0, 1}};
-    if (!cache->rope || !t->q.data) return ATTN_OK; /* (planning says that q is missing) */
+    if (!cache->rope || !t->q.data) return ATTN_OK; /* planning reports a missing q */
 
     const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
     const attn_dtype dtype = t->q.dtype ? t->q.dtype : ATTN_F32;
     size_t size = attn_dtype_size(dtype);
     for (int axis = 0; axis < 4; axis++) {
         CHECK(shape[axis] >= 0 && (shape[axis] == 0 || size <= SIZE_MAX / (size_t)shape[axis]), ATTN_ERR_SHAPE,
-              "cache: the queries have more bytes than memory has addresses");
+              "cache: the bytes of the queries exceed the address space");
         size *= (size_t)shape[axis];
     }
     const size_t each = entries * sizeof *r->positions;
-    CHECK((size_t)tokens->len < SIZE_MAX / each, ATTN_ERR_SHAPE, "cache: the queries are more than memory has addresses");
+    CHECK((size_t)tokens->len < SIZE_MAX / each, ATTN_ERR_SHAPE, "cache: the positions of the queries exceed the address space");
     r->q = take(r, size);
     r->positions = take(r, each * (size_t)tokens->len);
     CHECK(r->q && r->positions, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
     for (int64_t b = 0; b < cache->batch; b++)
-        for (int64_t i = 0; i < tokens->len; i++) /* padding stands anywhere, so within the rope's tables */
+        for (int64_t i = 0; i < tokens->len; i++) /* any position does for padding; 0 is within the rope's tables */
             r->positions[b * tokens->len + i] = i < r->lengths_q[b] ? attn_cache_lengths(cache)[b] + i : 0;
-    t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}}; /* as they will be */
+    t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}}; /* filled in once nothing can fail */
     return ATTN_OK;
 }
 
-/* What is appended shares elements with nothing that the attention reads, nor what it writes with what is appended; q is the
- * caller's. */
-static attn_status check_apart(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_plan *plan,
-                               const attn_tensors *t, const attn_input *q, int64_t heads_q, attn_error *error)
+/* Appending overwrites no input of attention but the cache itself, and attention's outputs overlap neither tokens nor cache; q is
+ * the caller's slot, not the rotated copy. */
+static attn_status check_no_overlap(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_plan *plan,
+                                    const attn_tensors *t, const attn_input *q, int64_t heads_q, attn_error *error)
 {
     places p;
     attn_tensors given = *t;
     attn_cache_places(&p, cache, tokens);
-    if (cache->rope) { /* the plan knows the rotated ones */
+    if (cache->rope) { /* t->q is the rotated copy */
         const int64_t shape[4] = {cache->batch, heads_q, tokens->len, cache->dim_qk};
         given.q = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
         places_add_slot(&p, "", "q", q, shape, ATTN_F32, 0);
@@ -120,8 +120,8 @@ static attn_status attend(const attn_cache *cache, const attn_cache_tokens *toke
     TRY(fill_tensors(cache, tokens, p, t, r, error));
     TRY(execution_begin(&r->run, p, t, &r->options, error));
     TRY(execution_try(&r->run, t, error));
-    TRY(check_apart(cache, tokens, r->run.plan, t, &q, p->shape.heads_q, error));
-    if (r->q) { /* queries are read when it is known that there are so many */
+    TRY(check_no_overlap(cache, tokens, r->run.plan, t, &q, p->shape.heads_q, error));
+    if (r->q) { /* read the queries only once the plan has checked their number */
         const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
         const attn_input positions = attn_in(r->positions);
         const attn_output rotated = {r->q, t->q.dtype, {0, 0, 0, 0}};
@@ -131,7 +131,7 @@ static attn_status attend(const attn_cache *cache, const attn_cache_tokens *toke
     return execution_run(&r->run, t, error);
 }
 
-/* What follows from the cache and the tokens is not the caller's to say. */
+/* Rejects whatever the caller sets although it follows from the cache and the tokens. */
 static attn_status check_filled(int64_t heads_kv, const attn_problem *p, const attn_tensors *t, attn_error *error)
 {
     const attn_shape *s = &p->shape;
@@ -160,7 +160,7 @@ static attn_status check_filled(int64_t heads_kv, const attn_problem *p, const a
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         CHECK(numbers[i].value == 0, ATTN_ERR_ARGUMENT,
               "cache: %s is %" PRId64 "; it follows from the cache and the tokens, leave it 0", numbers[i].name, numbers[i].value);
-    CHECK(p->shape.heads_q != 0 || heads_kv == 0, ATTN_ERR_SHAPE, "cache: shape.heads_q is 0; it is the caller's to set");
+    CHECK(p->shape.heads_q != 0 || heads_kv == 0, ATTN_ERR_SHAPE, "cache: shape.heads_q is 0; the caller must set it");
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++) {
         const attn_status status = slot_absent(filled[i].slot, filled[i].name, "attn_cache_attend", error);
         if (status == ATTN_OK) continue;

@@ -35,32 +35,32 @@ static attn_status check_sizes(const attn_cache *cache, attn_error *error)
                            : "lengths");
     CHECK(cache->page_size == 0 || is_paged(cache) || cache->batch == 0, ATTN_ERR_ARGUMENT,
           "cache: page_table is NULL and page_size is %" PRId64, cache->page_size);
-    CHECK(cache->page_size > 0 || !is_paged(cache), ATTN_ERR_ARGUMENT, "cache: page_table is there and page_size is 0");
+    CHECK(cache->page_size > 0 || !is_paged(cache), ATTN_ERR_ARGUMENT, "cache: page_table is set and page_size is 0");
     return ATTN_OK;
 }
 
-/* Dense strides and the default type, of a cache's or of new tokens' keys or values. */
-static attn_status resolve_rows(attn_input *slot, const char *name, const int64_t shape[4], attn_dtype natural, int whole,
+/* Fills in dense strides and the default type of keys or values, of a cache or of new tokens; `allows_i8`: int8 is allowed. */
+static attn_status resolve_rows(attn_input *slot, const char *name, const int64_t shape[4], attn_dtype natural, int allows_i8,
                                 attn_error *error)
 {
     TRY(slot_resolve(slot, name, shape, natural, error));
-    CHECK((slot->dtype >= ATTN_F32 && slot->dtype <= ATTN_BF16) || (whole && slot->dtype == ATTN_I8), ATTN_ERR_UNSUPPORTED,
-          "%s is %s; it must be f32, f64, f16%s", name, attn_dtype_name(slot->dtype), whole ? ", bf16 or i8" : " or bf16");
+    CHECK((slot->dtype >= ATTN_F32 && slot->dtype <= ATTN_BF16) || (allows_i8 && slot->dtype == ATTN_I8), ATTN_ERR_UNSUPPORTED,
+          "%s is %s; it must be f32, f64, f16%s", name, attn_dtype_name(slot->dtype), allows_i8 ? ", bf16 or i8" : " or bf16");
     CHECK(slot->stride[3] == 1 || shape[3] <= 1, ATTN_ERR_STRIDE,
           "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, slot->stride[3]);
     return ATTN_OK;
 }
 
-/* The same of what is written in place. */
-static attn_status resolve_own(attn_output *slot, const char *name, const int64_t shape[4], attn_dtype natural, int whole,
-                               attn_error *error)
+/* The same for a slot of the cache, which is written in place. */
+static attn_status resolve_output(attn_output *slot, const char *name, const int64_t shape[4], attn_dtype natural, int allows_i8,
+                                  attn_error *error)
 {
     attn_input s = slot_of(slot);
-    TRY(resolve_rows(&s, name, shape, natural, whole, error));
+    TRY(resolve_rows(&s, name, shape, natural, allows_i8, error));
     const int some = shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
     for (int axis = 0; axis < 4; axis++)
         CHECK(s.stride[axis] != 0 || shape[axis] <= 1 || !some, ATTN_ERR_STRIDE,
-              "%s.stride[%d] is 0; a cache is written, and cannot broadcast", name, axis);
+              "%s.stride[%d] is 0; a cache is written and cannot broadcast", name, axis);
     slot->dtype = s.dtype;
     memcpy(slot->stride, s.stride, sizeof s.stride);
     return ATTN_OK;
@@ -73,7 +73,7 @@ static attn_status resolve_index(attn_input *slot, const char *name, int64_t bat
     TRY(slot_resolve(slot, name, shape, ATTN_I64, error));
     CHECK(slot->dtype == ATTN_I64 || slot->dtype == ATTN_I32, ATTN_ERR_UNSUPPORTED, "%s is %s; it must be i64 or i32", name,
           attn_dtype_name(slot->dtype));
-    CHECK(columns || batch <= 1 || slot->stride[0] == 1, ATTN_ERR_STRIDE, "%s.stride[0] is %" PRId64 "; it is dense (1)", name,
+    CHECK(columns || batch <= 1 || slot->stride[0] == 1, ATTN_ERR_STRIDE, "%s.stride[0] is %" PRId64 "; it must be dense (1)", name,
           given[0]);
     CHECK(columns <= 1 || slot->stride[3] == 1, ATTN_ERR_STRIDE,
           "%s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, given[1]);
@@ -92,12 +92,12 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t toke
     for (int i = 0; i < 2; i++) {
         const attn_input given = slot_of(both[i].slot);
         if (both[i].dtype != ATTN_I8) {
-            CHECK(slot_is_absent(&given), ATTN_ERR_ARGUMENT, "cache: %s is there and %s is %s; scales are those of i8",
-                  both[i].name, both[i].of, attn_dtype_name(both[i].dtype));
+            CHECK(slot_is_absent(&given), ATTN_ERR_ARGUMENT, "cache: %s is set and %s is %s; only i8 has scales", both[i].name,
+                  both[i].of, attn_dtype_name(both[i].dtype));
             continue;
         }
         CHECK(given.data || cache->batch == 0, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].of, both[i].name);
-        TRY(resolve_own(both[i].slot, both[i].label, shape, ATTN_F32, 0, error));
+        TRY(resolve_output(both[i].slot, both[i].label, shape, ATTN_F32, 0, error));
         CHECK(both[i].slot->dtype == ATTN_F32, ATTN_ERR_UNSUPPORTED, "cache: %s is %s; it must be f32", both[i].name,
               attn_dtype_name(both[i].slot->dtype));
     }
@@ -106,36 +106,35 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t toke
     return ATTN_OK;
 }
 
-/* Every entry has room, and its pages exist. */
+/* Every entry has capacity for its new tokens, and its pages exist. */
 static attn_status check_scratch(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
 {
     for (int64_t b = 0; b < cache->batch; b++) {
         int64_t held = attn_cache_lengths(cache)[b], more = attn_cache_new_tokens(tokens, b);
         CHECK(more >= 0 && more <= tokens->len, ATTN_ERR_ARGUMENT,
-              "cache: tokens.lengths[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, b, more, tokens->len);
+              "cache: tokens.lengths[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64, b, more, tokens->len);
         CHECK(held >= 0 && held <= cache->capacity, ATTN_ERR_ARGUMENT,
-              "cache: lengths[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, b, held, cache->capacity);
+              "cache: lengths[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64, b, held, cache->capacity);
         CHECK(more <= cache->capacity - held, ATTN_ERR_SHAPE,
               "cache: entry %" PRId64 " holds %" PRId64 " of %" PRId64 " tokens; %" PRId64 " more do not fit", b, held,
               cache->capacity, more);
         for (int64_t i = 0; is_paged(cache) && i * cache->page_size < held + more; i++) {
             int64_t page = attn_cache_index(&cache->page_table, b * cache->page_table.stride[0] + i);
             CHECK(page >= 0 && page < cache->pages, ATTN_ERR_ARGUMENT,
-                  "cache: page %" PRId64 " of entry %" PRId64 " is %" PRId64 "; there are %" PRId64 " pages", i, b, page,
-                  cache->pages);
+                  "cache: page %" PRId64 " of entry %" PRId64 " is %" PRId64 "; pages is %" PRId64, i, b, page, cache->pages);
         }
     }
     return ATTN_OK;
 }
 
-/* Every new key stands in the tables of the rope, where it has some. */
+/* The rope's tables, if any, cover the position of every new key. */
 static attn_status check_angles(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
 {
     for (int64_t b = 0; cache->rope->cosines && b < cache->batch; b++) {
         const int64_t more = attn_cache_new_tokens(tokens, b), last = attn_cache_lengths(cache)[b] + more - 1;
         CHECK(more == 0 || last < cache->rope->table_rows, ATTN_ERR_ARGUMENT,
-              "cache: the last token of entry %" PRId64 " stands at %" PRId64 "; the tables of the rope have %" PRId64 " rows", b,
-              last, cache->rope->table_rows);
+              "cache: the last token of entry %" PRId64 " is at %" PRId64 "; the tables of the rope have %" PRId64 " rows", b, last,
+              cache->rope->table_rows);
     }
     return ATTN_OK;
 }
@@ -170,8 +169,8 @@ static attn_status check_itself(const char *name, const attn_output *slot, const
     return ATTN_OK;
 }
 
-/* What appending writes shares elements with nothing. */
-static attn_status check_apart(const attn_cache *c, const attn_cache_tokens *tokens, attn_error *error)
+/* What appending writes must not overlap itself or another tensor. */
+static attn_status check_no_overlap(const attn_cache *c, const attn_cache_tokens *tokens, attn_error *error)
 {
     const int64_t entries = is_paged(c) ? c->pages : c->batch, capacity = is_paged(c) ? c->page_size : c->capacity;
     const int64_t k[4] = {entries, c->heads_kv, capacity, c->dim_qk}, v[4] = {entries, c->heads_kv, capacity, c->dim_v},
@@ -185,7 +184,7 @@ static attn_status check_apart(const attn_cache *c, const attn_cache_tokens *tok
     return places_check(&p, "cache", error);
 }
 
-/* f64 is rounded to nothing else, and attention over it is computed in it. */
+/* f64 does not mix with other types: it is never rounded to them, and attention over it is computed in f64. */
 static attn_status check_doubles(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
 {
     const struct {
@@ -194,7 +193,7 @@ static attn_status check_doubles(const attn_cache *cache, const attn_cache_token
     } all[] = {{"k", cache->k.dtype}, {"v", cache->v.dtype}, {"tokens.k", tokens->k.dtype}, {"tokens.v", tokens->v.dtype}};
     for (int i = 1; i < 4; i++)
         CHECK((all[i].dtype == ATTN_F64) == (all[0].dtype == ATTN_F64), ATTN_ERR_UNSUPPORTED,
-              "cache: k is %s and %s is %s; all are f64, or none", attn_dtype_name(all[0].dtype), all[i].name,
+              "cache: k is %s and %s is %s; either all are f64 or none", attn_dtype_name(all[0].dtype), all[i].name,
               attn_dtype_name(all[i].dtype));
     return ATTN_OK;
 }
@@ -215,8 +214,8 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
                   v_shape[4] = {entries, cache->heads_kv, capacity, cache->dim_v},
                   new_k[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_qk},
                   new_v[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_v};
-    TRY(resolve_own(&cache->k, "cache: k", k_shape, ATTN_F32, 1, error));
-    TRY(resolve_own(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, error));
+    TRY(resolve_output(&cache->k, "cache: k", k_shape, ATTN_F32, 1, error));
+    TRY(resolve_output(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, error));
     TRY(check_lengths(cache, error));
     TRY(check_scales(cache, entries, capacity, error));
     const attn_dtype natural = cache->k.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
@@ -228,17 +227,17 @@ attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens 
     CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
     CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
     TRY(check_scratch(cache, tokens, error));
-    if (cache->rope) { /* its own rules, before anything is written */
+    if (cache->rope) { /* checks the rope's own rules before anything is written */
         const int64_t none[4] = {0, 0, 0, cache->dim_qk};
         const attn_output to = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
         const attn_input from = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
         TRY(attn_rope_apply(cache->rope, none, &from, NULL, &to, error));
         TRY(check_angles(cache, tokens, error));
     }
-    return check_apart(cache, tokens, error);
+    return check_no_overlap(cache, tokens, error);
 }
 
-/* Where token j of entry b and head h lies. */
+/* The address of token j of entry b and head h. */
 static char *place_of(const attn_cache *cache, const attn_output *slot, int64_t b, int64_t h, int64_t j)
 {
     int64_t entry = b, token = j;
@@ -256,7 +255,7 @@ static const char *row_of(const attn_input *slot, int64_t b, int64_t h, int64_t 
     return (const char *)slot->data + at * (int64_t)attn_dtype_size(slot->dtype);
 }
 
-/* A new row into its place j. */
+/* Where a new row goes: token j of entry b and head h. */
 typedef struct token_place {
     const attn_cache *cache;
     int64_t b, h, j;
@@ -271,7 +270,7 @@ static void write_row(const token_place *at, const attn_output *slot, const attn
     else (void)attn_convert(dim, row, dtype, to, slot->dtype, NULL);
 }
 
-/* A row of no channels has a scale all the same: 0, which is read. */
+/* A row without channels still has a scale, which attention reads: 0. */
 static void write_no_row(const token_place *at, const attn_output *slot, const attn_output *scale)
 {
     const float none = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * quantise.c - attn_quantise: rows as whole numbers of 8 bits, each row with its scale. */
+ * quantise.c - attn_quantise: rows as int8, each row with its scale. */
 #include <math.h>
 
 #include "../common/bound.h"
 #include "cache.h"
 
-enum { SOME = 64 }; /* numbers at a time, as doubles */
+enum { SOME = 64 }; /* elements converted to double at a time */
 
 static int64_t next_count(int64_t left) { return left < SOME ? left : SOME; }
 
@@ -33,7 +33,7 @@ void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *w
         n = next_count(dim - c);
         read_some(src, dtype, c, n, x);
         for (int64_t i = 0; i < n; i++) {
-            /* A scale that was rounded down, or an f64 row that f32 cannot hold, may ask for more than 127 steps. */
+            /* More than 127 steps if the scale was rounded down, or if f32 cannot represent an f64 row's. */
             const double steps = step > 0 ? nearbyint(x[i] / step) : 0;
             whole[c + i] = (int8_t)(steps > 127 ? 127 : steps < -127 ? -127 : steps);
         }
@@ -53,7 +53,7 @@ attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, cons
     TRY(bound_input(&call, of_src, src, &from, error));
     TRY(bound_output(&call, of_whole, whole, &to, error));
     TRY(bound_output(&call, of_scales, scales, &scale, error));
-    TRY(bound_apart(&call, error));
+    TRY(bound_no_overlap(&call, error));
     for (int64_t i = 0; i < rows; i++)
         attn_quantise_row(dim, (const char *)from.data + bound_at(&from, 0, 0, i, 0) * (int64_t)attn_dtype_size(from.dtype),
                           from.dtype, (int8_t *)to.data + bound_at(&to, 0, 0, i, 0),

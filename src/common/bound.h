@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * bound.h - the tensors of a function that takes a few of them, slot by slot: each is checked, its type and strides are filled in,
- * and what is written shares elements with nothing. */
+ * bound.h - tensors of a function that takes a few slots: each is checked, its type and strides are filled in, and outputs must
+ * share elements with nothing. */
 #ifndef ATTN_COMMON_BOUND_H
 #define ATTN_COMMON_BOUND_H
 
@@ -8,9 +8,9 @@
 #include "slots.h"
 
 typedef struct bound_tensor {
-    void *data; /* NULL: not there; of an input never written */
+    void *data; /* NULL: absent; never written for an input */
     attn_dtype dtype;
-    int64_t stride[4]; /* all 0 where there are no elements */
+    int64_t stride[4]; /* all 0 if there are no elements */
 } bound_tensor;
 
 /* Types that a tensor may have. */
@@ -22,18 +22,18 @@ enum {
     BOUND_MASK = 1 << ATTN_BOOL | 1 << ATTN_U8
 };
 
-/* What a tensor must be. */
+/* The requirements on a tensor. */
 typedef struct bound_rule {
     const char *name;
     int64_t shape[4];
     attn_dtype natural;
     int types;
     int optional;
-    int contiguous; /* the last axis is */
+    int contiguous; /* the last axis must be */
 } bound_rule;
 
 typedef struct bound_call {
-    const char *module; /* messages begin with it */
+    const char *module; /* prefix of messages */
     places places;
 } bound_call;
 
@@ -46,7 +46,7 @@ static inline const char *bound_types(int types)
                                  : "f32, f64, f16 or bf16";
 }
 
-/* *t is empty before. */
+/* *t must be empty before. */
 static inline attn_status bound_add(bound_call *call, const bound_rule *must, const attn_input *given, int output, bound_tensor *t,
                                     attn_error *error)
 {
@@ -94,13 +94,13 @@ static inline attn_status bound_output(bound_call *call, bound_rule must, const 
     return bound_add(call, &must, &slot, 1, t, error);
 }
 
-/* After the last of them, before anything is written. */
-static inline attn_status bound_apart(const bound_call *call, attn_error *error)
+/* Call after the last of these, before anything is written. */
+static inline attn_status bound_no_overlap(const bound_call *call, attn_error *error)
 {
     return places_check(&call->places, call->module, error);
 }
 
-/* Number of an element, in elements. */
+/* Offset of an element, in elements. */
 static inline int64_t bound_at(const bound_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c)
 {
     return b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + c * t->stride[3];

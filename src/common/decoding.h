@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * decoding.h - the tensors of an attention, of a cache and of a rope among those of a call that has more: nothing that the call
- * writes shares elements with another one.  What cannot be is passed over, since another one rejects it in its own words.
+ * decoding.h - overlap checks for calls that combine an attention, a cache and a rope: nothing that the call writes may share
+ * elements with another tensor.  Invalid slots are skipped here, since the function that owns them rejects them with its own
+ * message.
  */
 #ifndef ATTN_COMMON_DECODING_H
 #define ATTN_COMMON_DECODING_H
@@ -21,7 +22,7 @@ static inline void places_add_slot(places *p, const char *of, const char *name, 
     p->size = size;
 }
 
-/* The numbers that a rotation of `channels` reads. */
+/* The arrays that a rotation of `channels` reads. */
 static inline void places_add_rope(places *p, const attn_rope *rope, int64_t channels)
 {
     const int64_t pairs = (rope->dim_rotary ? rope->dim_rotary : channels) / 2;
@@ -36,13 +37,13 @@ static inline void places_add_rope(places *p, const attn_rope *rope, int64_t cha
     p->size = size;
 }
 
-/* A cache as it was given, or resolved; `written`: it is appended to.  Values that are the first channels of the keys are one
- * place with them. */
+/* A cache as given, or resolved; `written`: it is appended to.  Values that are the first channels of the keys count as one tensor
+ * with them. */
 static inline void places_add_cache(places *p, const char *of, const attn_cache *c, int written)
 {
-    const int paged = c->page_table.data != NULL, whole = paged && c->page_size > 0;
+    const int paged = c->page_table.data != NULL, has_pages = paged && c->page_size > 0;
     const int64_t entries = paged ? c->pages : c->batch, tokens = paged ? c->page_size : c->capacity,
-                  columns = whole ? c->capacity / c->page_size + (c->capacity % c->page_size != 0) : 0;
+                  columns = has_pages ? c->capacity / c->page_size + (c->capacity % c->page_size != 0) : 0;
     const int64_t k[4] = {entries, c->heads_kv, tokens, c->dim_qk}, v[4] = {entries, c->heads_kv, tokens, c->dim_v},
                   rows[4] = {entries, c->heads_kv, tokens, 1}, each[4] = {c->batch, 1, 1, 1}, table[4] = {c->batch, 1, 1, columns};
     const attn_input slots[] = {slot_of(&c->k), slot_of(&c->v), slot_of(&c->lengths), slot_of(&c->k_scale), slot_of(&c->v_scale)};
@@ -59,7 +60,7 @@ static inline void places_add_cache(places *p, const char *of, const attn_cache 
     if (columns > 0) places_add_slot(p, of, "page_table", &c->page_table, table, ATTN_I64, 0);
 }
 
-/* The tensors of `t` that the plan knows, but for those that a cache stands for; an execution holds them against each other. */
+/* The tensors of `t` that the plan has, except those that a cache supplies; an execution checks them against each other. */
 static inline void places_add_attention(places *p, const char *of, const attn_plan *plan, const attn_tensors *t, int has_cache)
 {
     const size_t first = offsetof(attn_tensors, q);
@@ -79,7 +80,7 @@ static inline void places_add_attention(places *p, const char *of, const attn_pl
         if (skip || !slot_is_address(&s) || attn_plan_tensor(plan, index, &planned, NULL) != ATTN_OK ||
             planned.role == ATTN_ROLE_NONE || attn_tensor_describe(ATTN_FAMILY_ATTENTION, index, &about, NULL) != ATTN_OK)
             continue;
-        /* What forward left for backward may be here too, and is left alone. */
+        /* Skips what forward left for backward, which may be here too. */
         if (planned.role == ATTN_ROLE_INPUT && about.role[ATTN_FORWARD] == ATTN_ROLE_OUTPUT) continue;
         p->size = attn_dtype_size(planned.dtype);
         places_add(p, of, about.name, s.data, planned.shape, planned.stride, planned.role == ATTN_ROLE_OUTPUT);

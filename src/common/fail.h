@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * fail.h - how a module outside the core says no; such modules use public headers only. */
+ * fail.h - how a module outside the core rejects; such modules use public headers only. */
 #ifndef ATTN_COMMON_FAIL_H
 #define ATTN_COMMON_FAIL_H
 
@@ -25,13 +25,13 @@ fail(attn_error *error, attn_status status, const char *format, ...)
     return status;
 }
 
-/* clang's analyser does not go into functions of so many arguments, and so not see that what comes back is no success. */
+/* clang's analyser does not follow variadic functions, so does not see that the returned status is never ATTN_OK. */
 #if defined(__clang_analyzer__)
 static inline attn_status fail_status(attn_status status) { return status; }
 #define fail(error, status, ...) (fail(error, status, __VA_ARGS__), fail_status(status))
 #endif
 
-/* In a function with a parameter `attn_error *error`: leave unless `condition` holds; pass a failure on. */
+/* In a function with a parameter `attn_error *error`: returns with an error unless `condition` holds; propagates a failure. */
 #define CHECK(condition, status, ...)                                                                                              \
     do {                                                                                                                           \
         if (!(condition)) return fail(error, status, __VA_ARGS__);                                                                 \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * options.h - attn_options in a module outside the core: read, the memory that a call takes and gives, and what is computed with
- * both.  (src/core has plan/read.c and plan/allocator.c.) */
+ * options.h - attn_options in a module outside the core: reading them, acquiring and releasing memory, and computing with both.
+ * (src/core has plan/read.c and plan/allocator.c.) */
 #ifndef ATTN_COMMON_OPTIONS_H
 #define ATTN_COMMON_OPTIONS_H
 
@@ -8,18 +8,18 @@
 
 #include "slots.h"
 
-/* A copy; NULL is all defaults.  What else they must be, a plan that is made with them says. */
-static inline attn_status options_read(attn_options *ours, const attn_options *theirs, attn_error *error)
+/* A copy; NULL is all defaults.  A plan made with them checks the rest. */
+static inline attn_status options_read(attn_options *copy, const attn_options *caller, attn_error *error)
 {
-    *ours = (attn_options){.struct_size = sizeof *ours};
-    if (theirs) TRY(struct_read(ours, sizeof *ours, sizeof *ours, theirs, "attn_options", error));
-    CHECK(!ours->allocator.allocate == !ours->allocator.release, ATTN_ERR_ARGUMENT,
-          "options.allocator has %s and no %s; give both or none", ours->allocator.allocate ? "allocate" : "release",
-          ours->allocator.allocate ? "release" : "allocate");
+    *copy = (attn_options){.struct_size = sizeof *copy};
+    if (caller) TRY(struct_read(copy, sizeof *copy, sizeof *copy, caller, "attn_options", error));
+    CHECK(!copy->allocator.allocate == !copy->allocator.release, ATTN_ERR_ARGUMENT,
+          "options.allocator has %s and no %s; set both or neither", copy->allocator.allocate ? "allocate" : "release",
+          copy->allocator.allocate ? "release" : "allocate");
     return ATTN_OK;
 }
 
-/* Aligned to 64, a byte at least; NULL: there is none.  Of options that were read. */
+/* Memory aligned to 64, at least a byte; NULL: out of memory.  options must come from options_read. */
 static inline void *options_acquire(const attn_options *options, size_t bytes)
 {
     if (bytes > SIZE_MAX - 64) return NULL;
@@ -35,14 +35,14 @@ static inline void options_release(const attn_options *options, void *memory)
 
 /* ---- computing ---- */
 
-/* A plan with its workspace, for calls in which all that can fail comes before all that writes. */
+/* A plan with its workspace, for calls that do everything that can fail before they write anything. */
 typedef struct execution {
     attn_plan *plan;
     void *workspace;
     size_t size;
 } execution;
 
-/* execution_end follows, also if it fails. */
+/* Call execution_end afterwards, even if this fails. */
 static inline attn_status execution_begin(execution *p, const attn_problem *problem, const attn_tensors *tensors,
                                           const attn_options *options, attn_error *error)
 {
@@ -60,8 +60,8 @@ static inline void execution_end(execution *p, const attn_options *options)
     attn_plan_destroy(p->plan);
 }
 
-/* Everything that an execution can reject, before anything is written.  It looks at its workspace last, and one of no bytes is the
- * one thing that is wrong here; a plan that needs none writes nothing. */
+/* Checks everything that an execution can reject, before anything is written.  An execution checks its workspace last, so a size of
+ * 0 fails with ATTN_ERR_MEMORY only if all else is valid; a plan that needs no workspace writes nothing. */
 static inline attn_status execution_try(const execution *p, const attn_tensors *tensors, attn_error *error)
 {
     attn_error rejected;

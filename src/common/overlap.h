@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * overlap.h - whether two strided tensors share bytes, element by element and not by ranges: dQ, dK and dV in one [batch, token, 3,
- * head, channel] buffer do not.
+ * overlap.h - whether two strided tensors share bytes, by elements rather than address ranges: dQ, dK and dV in one [batch, token,
+ * 3, head, channel] buffer do not.
  *
  * Element i of a lies at a + sum_x i_x s_x, element j of b at b + sum_x j_x t_x.  They share bytes iff the difference b + sum_x j_x
- * t_x - a - sum_x i_x s_x is above -(bytes of an element of b) and below (bytes of one of a).  Axes of the same stride are one
- * number k within some bounds.  Taken by falling stride, k is within what the smaller strides can still reach, which leaves one or
- * two of its values where strides are nested, as those of slices are; so the search is short, and it is given up after
- * OVERLAP_STEPS.
+ * t_x - a - sum_x i_x s_x is above -(bytes of an element of b) and below (bytes of one of a).  Axes of the same stride are merged
+ * into one number k within some bounds.  In descending order of stride, k is limited to what the smaller strides can still reach,
+ * which leaves one or two values if strides are nested, as in slices; so the search is short, and is given up after OVERLAP_STEPS.
  */
 #ifndef ATTN_COMMON_OVERLAP_H
 #define ATTN_COMMON_OVERLAP_H
@@ -28,22 +27,22 @@ enum { OVERLAP_AXES = 8, OVERLAP_STEPS = 1 << 14 };
 
 typedef struct overlap_axis {
     int64_t step;      /* bytes, above 0 */
-    int64_t low, high; /* bounds of its number */
+    int64_t low, high; /* bounds of its index */
 } overlap_axis;
 
 typedef struct overlap_search {
-    overlap_axis axes[OVERLAP_AXES]; /* by falling step */
+    overlap_axis axes[OVERLAP_AXES]; /* by descending step */
     int count, steps;
-    int64_t below[OVERLAP_AXES + 1], above[OVERLAP_AXES + 1]; /* the least and the most that axes from here on can add */
-    int64_t least, most;                                      /* the sum is wanted within least .. most */
+    int64_t below[OVERLAP_AXES + 1], above[OVERLAP_AXES + 1]; /* the least and the most that the axes from this one on can add */
+    int64_t least, most;                                      /* looking for a sum within least .. most */
 } overlap_search;
 
-/* Axis by axis of one tensor; sign is 1 for b and -1 for a.  The origin of a negative stride moves to its other end. */
+/* Adds the axes of one tensor; sign is 1 for b and -1 for a.  The origin of a negative stride moves to its other end. */
 static inline void overlap_add_axes(overlap_search *s, const attn_elements *e, int sign, int64_t *distance)
 {
     for (int x = 0; x < 4; x++) {
         const int64_t last = e->shape[x] - 1;
-        if (last <= 0 || e->stride[x] == 0) continue; /* the stride of one element can be anything */
+        if (last <= 0 || e->stride[x] == 0) continue; /* the stride of an axis of size 1 is ignored */
         const int64_t step = e->stride[x] * (int64_t)e->size;
         if (step < 0) *distance += sign * step * last;
         int at = 0;
@@ -71,7 +70,7 @@ static inline void overlap_sort_axes(overlap_search *s)
 
 static inline int64_t overlap_floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
-/* 1 if axes from x on can bring the sum to within least .. most. */
+/* 1 if axes from x on can bring the sum within least .. most; -1 if given up. */
 static inline int overlap_reaches(overlap_search *s, int x, int64_t sum)
 {
     if (++s->steps > OVERLAP_STEPS) return -1;
@@ -89,7 +88,7 @@ static inline int overlap_reaches(overlap_search *s, int x, int64_t sum)
     return 0;
 }
 
-/* 1 if sums over its axes are far from the ends of int64_t.  No memory is so large. */
+/* 1 if sums over its axes stay far from the ends of int64_t, as for any real memory. */
 static inline int overlap_is_small(const attn_elements *e)
 {
     double bytes = 0;
@@ -97,8 +96,8 @@ static inline int overlap_is_small(const attn_elements *e)
     return bytes < 1e18;
 }
 
-/* The axis with which a tensor overlaps itself, as an output must not, and how many elements those of smaller strides span; -1: it
- * does not.  Taken by rising stride, each axis passes all that those before it reach. */
+/* The axis with which a tensor overlaps itself, which an output must not, or -1; *span: how many elements the axes of smaller
+ * strides span.  In ascending order of stride, each axis must step beyond all that those before it reach. */
 static inline int elements_self_overlap(const int64_t shape[4], const int64_t stride[4], int64_t *span)
 {
     int order[4] = {0, 1, 2, 3};
@@ -120,7 +119,7 @@ static inline int elements_self_overlap(const int64_t shape[4], const int64_t st
     return -1;
 }
 
-/* 1 if each element of one tensor lies where the same element of the other does; of equal shapes. */
+/* 1 if each element of one tensor has the address of the same element of the other; 0 for different shapes. */
 static inline int elements_coincide(const attn_elements *a, const attn_elements *b)
 {
     if (a->base != b->base || a->size != b->size) return 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * sizes.h - whether an array of the caller's can be: its bytes are a number that 64 bits hold.  (src/core has base/checked.h.) */
+ * sizes.h - whether the byte count of a caller's array fits 64 bits.  (src/core has base/checked.h.) */
 #ifndef ATTN_COMMON_SIZES_H
 #define ATTN_COMMON_SIZES_H
 
 #include <stdint.h>
 
-/* 1 if their product is far from what 64 bits hold: asked first, since a division takes as long as the rest of a rule. */
+/* 1 if their product is certain to fit: tested first, since a division takes as long as the rest of a rule. */
 static inline int sizes_are_small(int64_t a, int64_t b) { return (uint64_t)(a | b) >> 31 == 0; }
 
-/* Of sizes that are not negative; `bytes` are those of one number. */
+/* For sizes that are not negative; `bytes`: of one number. */
 static inline int sizes_fit(int64_t bytes, const int64_t *sizes, int count)
 {
     int64_t product = bytes;
@@ -21,7 +21,7 @@ static inline int sizes_fit(int64_t bytes, const int64_t *sizes, int count)
     return 1;
 }
 
-/* The axis with which a tensor reaches further than addresses do; -1: none. */
+/* The axis with which a tensor exceeds the address range; -1: none. */
 static inline int strides_beyond(int64_t bytes, const int64_t shape[4], const int64_t stride[4])
 {
     const int64_t most = INT64_MAX / bytes - 1;

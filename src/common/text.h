@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
- * text.h - sentences made of pieces, where every call makes one: printf takes longer than the rest of a small call. */
+ * text.h - strings joined from pieces, for strings built in every call: printf takes longer than the rest of a small call. */
 #ifndef ATTN_COMMON_TEXT_H
 #define ATTN_COMMON_TEXT_H
 
 #include <stddef.h>
 #include <string.h>
 
-/* Appends to a terminated text of `size` bytes what fits. */
+/* Appends as much as fits to a terminated string in `size` bytes. */
 static inline void text_add(char *text, size_t size, const char *more)
 {
-    const size_t length = strlen(text), wanted = strlen(more), room = size - 1 - length;
-    const size_t added = wanted < room ? wanted : room;
+    const size_t length = strlen(text), extra = strlen(more), available = size - 1 - length;
+    const size_t added = extra < available ? extra : available;
     memcpy(text + length, more, added);
     text[length + added] = '\0';
 }
 
-/* The same of a number from 0 on. */
+/* The same for a number >= 0. */
 static inline void text_add_number(char *text, size_t size, int number)
 {
     char digits[12] = "", *first = digits + sizeof digits - 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cost.c - what attention costs by counting. */
+ * cost.c - the cost of attention: operations, memory and traffic, by counting. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -27,11 +27,11 @@ static attn_status check(const attn_cost_problem *p, attn_error *error)
           "cost: heads_q (%" PRId64 ") is not a multiple of heads_kv (%" PRId64 ")", s->heads_q, s->heads_kv);
     for (int k = 0; k < 4; k++)
         CHECK(p->reserved[k] == 0, ATTN_ERR_ARGUMENT, "cost: reserved[%d] is %" PRId64 "; it must be 0", k, p->reserved[k]);
-    CHECK(p->pairs >= 0, ATTN_ERR_ARGUMENT, "cost: pairs is %g; it must be 0 or more", p->pairs);
+    CHECK(p->pairs >= 0, ATTN_ERR_ARGUMENT, "cost: pairs is %g; it must be at least 0", p->pairs);
     return ATTN_OK;
 }
 
-/* How often the walk over tiles reads the keys and values of a head. */
+/* How many times the walk over tiles reads the keys and values of a head. */
 static double passes(const attn_cost_problem *p)
 {
     const double D = (double)p->shape.dim_qk, Dv = (double)p->shape.dim_v, fast = (double)p->fast_elements;
@@ -55,7 +55,7 @@ attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost
     const double queries = B * (double)p->shape.heads_q * (double)p->shape.len_q,
                  keys = B * (double)p->shape.heads_kv * (double)p->shape.len_kv, F = p->features ? (double)p->features : D;
     attn_cost c = {.struct_size = sizeof c, .scores = queries * (double)p->shape.len_kv};
-    CHECK(p->pairs <= c.scores, ATTN_ERR_ARGUMENT, "cost: pairs (%.17g) are more than there are (%.17g)", p->pairs, c.scores);
+    CHECK(p->pairs <= c.scores, ATTN_ERR_ARGUMENT, "cost: pairs (%.17g) exceed those of the shape (%.17g)", p->pairs, c.scores);
     c.pairs = p->pairs > 0 ? p->pairs : c.scores;
     c.operations = linear ? 2 * F * Dv * (keys + queries) : 2 * (D + Dv) * c.pairs;
     c.backward_operations = (linear ? 2 : 2.5) * c.operations;
@@ -75,7 +75,7 @@ attn_status attn_cost_estimate(const attn_cost_problem *problem, attn_cost *cost
     case ATTN_COST_METHOD_TILED:
         c.extra_bytes = c.lse_bytes;
         c.traffic_bytes += c.lse_bytes;
-        if (passes(p) > 1) /* each query head for itself */
+        if (passes(p) > 1) /* each query head reads K and V itself */
             c.traffic_bytes += size * (D + Dv) * (passes(p) * B * (double)p->shape.heads_q * (double)p->shape.len_kv - keys);
         break;
     case ATTN_COST_METHOD_LINEAR:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * analysis.c - capacity, separation, energy along an axis, and how far noise may carry a pattern. */
+ * analysis.c - capacity, separation, energy along an axis, and basins of attraction under noise. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -10,7 +10,7 @@
 double attn_hopfield_classical_capacity(int64_t dim) { return 0.14 * (double)dim; }
 double attn_hopfield_modern_capacity(int64_t dim) { return exp((double)dim / 2); }
 
-/* Distance of rows a of x and b of y. */
+/* Distance between row a of x and row b of y. */
 static double distance(const hopfield *m, const void *x, int64_t a, const void *y, int64_t b)
 {
     double sum = 0;
@@ -42,9 +42,10 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
                                     double *energy, attn_error *error)
 {
     hopfield m;
-    CHECK(points >= 2, ATTN_ERR_ARGUMENT, "hopfield: points (%" PRId64 ") is not at least 2", points);
+    CHECK(points >= 2, ATTN_ERR_ARGUMENT, "hopfield: points is %" PRId64 "; it must be at least 2", points);
     TRY(hopfield_resolve(memory, points, &m, error));
-    CHECK(axis >= 0 && axis < m.dim, ATTN_ERR_ARGUMENT, "hopfield: axis (%" PRId64 ") is not within 0..%" PRId64, axis, m.dim - 1);
+    CHECK(axis >= 0 && axis < m.dim, ATTN_ERR_ARGUMENT, "hopfield: axis (%" PRId64 ") is not between 0 and %" PRId64, axis,
+          m.dim - 1);
     CHECK(isfinite(low) && isfinite(high), ATTN_ERR_ARGUMENT, "hopfield: low and high are %g and %g; they must be finite", low,
           high);
     CHECK(x && energy, ATTN_ERR_ARGUMENT, "hopfield: %s is NULL", x ? "energy" : "x");
@@ -85,9 +86,9 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
                                 int64_t most, double tolerance, double *share, attn_error *error)
 {
     hopfield m;
-    CHECK(samples >= 1, ATTN_ERR_ARGUMENT, "hopfield: samples (%" PRId64 ") is not at least 1", samples);
+    CHECK(samples >= 1, ATTN_ERR_ARGUMENT, "hopfield: samples is %" PRId64 "; it must be at least 1", samples);
     TRY(hopfield_resolve(memory, samples, &m, error));
-    CHECK(index >= 0 && index < m.patterns, ATTN_ERR_ARGUMENT, "hopfield: index (%" PRId64 ") is not within 0..%" PRId64, index,
+    CHECK(index >= 0 && index < m.patterns, ATTN_ERR_ARGUMENT, "hopfield: index (%" PRId64 ") is not between 0 and %" PRId64, index,
           m.patterns - 1);
     CHECK(noise >= 0 && isfinite(noise), ATTN_ERR_ARGUMENT, "hopfield: noise is %g; it must be at least 0 and finite", noise);
     CHECK(share, ATTN_ERR_ARGUMENT, "hopfield: share is NULL");

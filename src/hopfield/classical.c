@@ -18,7 +18,7 @@ static double sign_of_field(const hopfield *m, const double *overlaps, int64_t c
     return field > 0 ? 1 : field < 0 ? -1 : 0;
 }
 
-/* One unit after the other; overlaps follow each change. */
+/* Updates one unit, and the overlaps with it. */
 static void move_unit(const hopfield *m, double *x, double *overlaps, int64_t c)
 {
     const double to = sign_of_field(m, overlaps, c), by = to - x[c];

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT
- * internal.h - what the functions of attn/hopfield.h share. */
+ * internal.h - types and helpers shared by the functions of attn/hopfield.h. */
 #ifndef ATTN_HOPFIELD_INTERNAL_H
 #define ATTN_HOPFIELD_INTERNAL_H
 
 #include "../common/options.h"
 #include "attn/hopfield.h"
 
-/* A memory of which every rule is checked, with its defaults filled in. */
+/* A checked memory, with its defaults filled in. */
 typedef struct hopfield {
     attn_dtype dtype;
     int64_t patterns, dim;
     double beta;
     const void *data;
-    attn_options options; /* read */
+    attn_options options; /* from options_read */
 } hopfield;
 
-/* Also the rules of a count of states. */
+/* Also checks the count of states. */
 attn_status hopfield_resolve(const attn_hopfield *given, int64_t count, hopfield *memory, attn_error *error);
 
-/* What is done with the tensors of a call. */
+/* The function that uses the tensors of a call. */
 typedef enum hopfield_use { HOPFIELD_UPDATE, HOPFIELD_BACKWARD, HOPFIELD_RETRIEVE, HOPFIELD_CLASSICAL, HOPFIELD_USES } hopfield_use;
 
-/* The arrays of a call; NULL: not there. */
+/* The arrays of a call; NULL: absent. */
 typedef struct hopfield_arrays {
     const void *states;
     void *updated, *energy;
@@ -31,19 +31,19 @@ typedef struct hopfield_arrays {
     double *energies;
 } hopfield_arrays;
 
-/* rules.c; most: what attn_hopfield_retrieve is given. */
+/* Checks the tensors of a call; most: that of attn_hopfield_retrieve, else 0. */
 attn_status hopfield_bind(const hopfield *memory, int64_t count, int64_t most, hopfield_use use,
                           const attn_hopfield_tensors *tensors, hopfield_arrays *arrays, attn_error *error);
 
-/* Of dense arrays; updated and energy may be NULL. */
+/* On dense arrays; updated and energy may be NULL. */
 attn_status hopfield_update(const hopfield *memory, int64_t count, const void *states, void *updated, void *energy,
                             attn_error *error);
-/* How many updates there may be. */
+/* Checks the greatest number of updates. */
 attn_status hopfield_check_most(int64_t most, attn_error *error);
 attn_status hopfield_retrieve(const hopfield *memory, int64_t count, int64_t most, double tolerance, const hopfield_arrays *arrays,
                               attn_error *error);
 
-/* Memory for so many numbers; NULL: there is none. */
+/* Memory for `count` elements; NULL if memory is short. */
 static inline void *hopfield_acquire(const hopfield *m, int64_t count)
 {
     return options_acquire(&m->options, (size_t)count * attn_dtype_size(m->dtype));

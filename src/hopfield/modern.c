@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * modern.c - the modern Hopfield network, by the attention of the core: lse is the energy's first term. */
+ * modern.c - the modern Hopfield network through the core's attention: E = -lse / beta + |x|^2 / 2. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static attn_problem problem_of(const hopfield *m, int64_t count)
                           .score = {.scale_kind = ATTN_SCALE_VALUE, .scale = m->beta}};
 }
 
-/* A dense array, which has no elements where there are no states. */
+/* A dense array; NULL only without states, and then it has no elements. */
 static attn_input read_from(const hopfield *m, const void *data)
 {
     return (attn_input){data ? data : ATTN_EMPTY, m->dtype, {0, 0, 0, 0}};
@@ -45,13 +45,13 @@ static void finish_energy(const hopfield *m, int64_t count, const void *states, 
     }
 }
 
-/* The update of `count` states, planned once: after that nothing fails.  With memory for what the caller does not want. */
+/* The update of `count` states, planned once; nothing fails after that.  spare: scratch for an output that the caller omits. */
 typedef struct update {
     execution run;
     void *lse, *spare;
 } update;
 
-/* update_end follows, also if it fails. */
+/* Call update_end afterwards, even on failure. */
 static attn_status update_begin(update *u, const hopfield *m, int64_t count, int has_updated, attn_error *error)
 {
     const attn_problem problem = problem_of(m, count);
@@ -96,7 +96,7 @@ attn_status attn_hopfield_update(const attn_hopfield *memory, int64_t count, con
     return hopfield_update(&m, count, a.states, a.updated, a.energy, error);
 }
 
-/* dE/dlse = -1/beta; dE/dx has x itself as well; patterns are keys and values. */
+/* dE/dlse = -1/beta; dE/dx also has the term x; patterns are both keys and values, so their two gradients add up. */
 static attn_status backward(const hopfield *m, int64_t count, const void *states, const void *grad_updated, const void *grad_energy,
                             void *parts[6], void *grad_states, void *grad_patterns, attn_error *error)
 {
@@ -145,7 +145,7 @@ attn_status attn_hopfield_update_backward(const attn_hopfield *memory, int64_t c
 
 /* ---- retrieval ---- */
 
-/* The largest move of state i from a to b. */
+/* The largest change of a component of state i from a to b. */
 static double move_of(const hopfield *m, int64_t i, const void *a, const void *b)
 {
     double most = 0;
@@ -156,9 +156,9 @@ static double move_of(const hopfield *m, int64_t i, const void *a, const void *b
     return most;
 }
 
-/* States settle one by one: a settled one stays as it is, and later updates of it are not taken. */
-static attn_status settle(const update *u, const hopfield *m, int64_t count, int64_t most, double tolerance, void *now, void *next,
-                          void *energy, int64_t *taken, double *energies, attn_error *error)
+/* Each state converges on its own; later updates of a converged one are discarded (taken[i] < 0 marks it). */
+static attn_status iterate(const update *u, const hopfield *m, int64_t count, int64_t most, double tolerance, void *now, void *next,
+                           void *energy, int64_t *taken, double *energies, attn_error *error)
 {
     const size_t row = (size_t)m->dim * attn_dtype_size(m->dtype);
     int64_t moving = count;
@@ -184,7 +184,7 @@ static attn_status settle(const update *u, const hopfield *m, int64_t count, int
 attn_status hopfield_check_most(int64_t most, attn_error *error)
 {
     CHECK(most >= 0, ATTN_ERR_ARGUMENT, "hopfield: most (%" PRId64 ") is negative", most);
-    CHECK(most < INT64_MAX, ATTN_ERR_SHAPE, "hopfield: most (%" PRId64 ") and one more are more than 64 bits count", most);
+    CHECK(most < INT64_MAX, ATTN_ERR_SHAPE, "hopfield: most (%" PRId64 ") plus one overflows 64 bits", most);
     return ATTN_OK;
 }
 
@@ -202,7 +202,7 @@ attn_status hopfield_retrieve(const hopfield *m, int64_t count, int64_t most, do
     if (status == ATTN_OK) {
         memset(taken, 0, (size_t)count * sizeof *taken);
         if (bytes) memcpy(now, arrays->states, bytes);
-        status = settle(&u, m, count, most, tolerance, now, next, energy, taken, arrays->energies, error);
+        status = iterate(&u, m, count, most, tolerance, now, next, energy, taken, arrays->energies, error);
     }
     if (status == ATTN_OK) {
         if (bytes) memcpy(arrays->updated, now, bytes);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * rules.c - what a memory and the tensors of its calls must be, with the sentence for each way in which they are not. */
+ * rules.c - the rules of a memory and of the tensors of its calls, with the message for each violation. */
 #include <math.h>
 
 #include "../common/places.h"
 #include "internal.h"
 
-/* A dense array of this shape, or NULL where the slot is not there. */
+/* A dense array of this shape, or NULL if the slot is absent. */
 static attn_status bind(const char *name, attn_input slot, attn_dtype dtype, int64_t rows, int64_t columns, const void **data,
                         attn_error *error)
 {
@@ -19,7 +19,7 @@ static attn_status bind(const char *name, attn_input slot, attn_dtype dtype, int
     CHECK(!slot.dtype || slot.dtype == dtype, ATTN_ERR_UNSUPPORTED, "%s is %s; it must be %s", label, attn_dtype_name(slot.dtype),
           attn_dtype_name(dtype));
     CHECK(implied || ((rows <= 1 || slot.stride[2] == columns) && (columns == 1 || slot.stride[3] == 1)), ATTN_ERR_STRIDE,
-          "%s has strides; it is dense (all 0)", label);
+          "%s has strides; it must be dense (all 0)", label);
     TRY(slot_resolve(&slot, label, shape, dtype, error));
     CHECK((uintptr_t)slot.data % attn_dtype_size(dtype) == 0 || rows == 0, ATTN_ERR_ARGUMENT,
           "%s is not aligned to its elements of %zu bytes", label, attn_dtype_size(dtype));
@@ -27,19 +27,19 @@ static attn_status bind(const char *name, attn_input slot, attn_dtype dtype, int
     return ATTN_OK;
 }
 
-attn_status hopfield_resolve(const attn_hopfield *theirs, int64_t count, hopfield *m, attn_error *error)
+attn_status hopfield_resolve(const attn_hopfield *caller, int64_t count, hopfield *m, attn_error *error)
 {
     attn_hopfield given;
-    CHECK(theirs, ATTN_ERR_ARGUMENT, "hopfield: memory is NULL");
-    TRY(slots_read(&given, sizeof given, sizeof given, theirs, "attn_hopfield", error));
+    CHECK(caller, ATTN_ERR_ARGUMENT, "hopfield: memory is NULL");
+    TRY(slots_read(&given, sizeof given, sizeof given, caller, "attn_hopfield", error));
     const attn_dtype dtype = given.dtype ? given.dtype : ATTN_F32;
     CHECK(dtype == ATTN_F32 || dtype == ATTN_F64, ATTN_ERR_UNSUPPORTED, "hopfield: dtype is %s; it must be f32 or f64",
           attn_dtype_name(dtype));
-    CHECK(given.stored >= 1, ATTN_ERR_SHAPE, "hopfield: stored (%" PRId64 ") is not at least 1", given.stored);
-    CHECK(given.dim >= 1, ATTN_ERR_SHAPE, "hopfield: dim (%" PRId64 ") is not at least 1", given.dim);
+    CHECK(given.stored >= 1, ATTN_ERR_SHAPE, "hopfield: stored is %" PRId64 "; it must be at least 1", given.stored);
+    CHECK(given.dim >= 1, ATTN_ERR_SHAPE, "hopfield: dim is %" PRId64 "; it must be at least 1", given.dim);
     CHECK(count >= 0, ATTN_ERR_SHAPE, "hopfield: count (%" PRId64 ") is negative", count);
     CHECK(given.dim <= INT64_MAX / 16 / given.stored && (count == 0 || given.dim <= INT64_MAX / 16 / count), ATTN_ERR_SHAPE,
-          "hopfield: the arrays have more bytes than 64 bits count");
+          "hopfield: the arrays are too large: their bytes overflow 64 bits");
     CHECK(given.beta >= 0 && isfinite(given.beta), ATTN_ERR_ARGUMENT,
           "hopfield: beta is %g; it must be above 0 and finite (0 for 1)", given.beta);
     for (int k = 0; k < 4; k++)
@@ -48,13 +48,13 @@ attn_status hopfield_resolve(const attn_hopfield *theirs, int64_t count, hopfiel
     *m = (hopfield){.dtype = dtype, .patterns = given.stored, .dim = given.dim, .beta = given.beta > 0 ? given.beta : 1};
     TRY(options_read(&m->options, given.options, error));
     attn_options known = {.struct_size = sizeof known};
-    if (given.options) TRY(attn_options_resolve(given.options, &known, error)); /* not all that is done here plans */
+    if (given.options) TRY(attn_options_resolve(given.options, &known, error)); /* not every function here plans */
     TRY(bind("patterns", given.patterns, dtype, given.stored, given.dim, &m->data, error));
     CHECK(m->data, ATTN_ERR_ARGUMENT, "hopfield: patterns is missing");
     return ATTN_OK;
 }
 
-/* Each slot of attn_hopfield_tensors, and what the functions do with it. */
+/* Each slot of attn_hopfield_tensors, and whether each function needs it, takes it or rejects it. */
 typedef enum part { NONE, OPTIONAL, NEEDED } part;
 typedef struct row {
     const char *name;
@@ -83,16 +83,16 @@ _Static_assert(sizeof(attn_hopfield_tensors) == offsetof(attn_hopfield_tensors, 
 
 static void *written(const void *data) { return (void *)(uintptr_t)data; }
 
-attn_status hopfield_bind(const hopfield *m, int64_t count, int64_t most, hopfield_use use, const attn_hopfield_tensors *theirs,
+attn_status hopfield_bind(const hopfield *m, int64_t count, int64_t most, hopfield_use use, const attn_hopfield_tensors *caller,
                           hopfield_arrays *arrays, attn_error *error)
 {
     attn_hopfield_tensors given;
     const void *data[SLOTS];
     places all = {.size = attn_dtype_size(m->dtype)};
     const int64_t of_patterns[4] = {1, 1, m->patterns, m->dim}, dense[4] = {0, 0, m->dim, 1};
-    CHECK(theirs, ATTN_ERR_ARGUMENT, "hopfield: tensors is NULL");
-    TRY(slots_read(&given, sizeof given, sizeof given, theirs, "attn_hopfield_tensors", error));
-    CHECK(!given.call, ATTN_ERR_ARGUMENT, "hopfield: call is there; a memory has nothing else that changes from call to call");
+    CHECK(caller, ATTN_ERR_ARGUMENT, "hopfield: tensors is NULL");
+    TRY(slots_read(&given, sizeof given, sizeof given, caller, "attn_hopfield_tensors", error));
+    CHECK(!given.call, ATTN_ERR_ARGUMENT, "hopfield: call is set; it must be NULL");
     places_add(&all, "", "patterns", m->data, of_patterns, dense, 0);
     for (int s = 0; s < SLOTS; s++) {
         attn_input slot;
@@ -103,7 +103,7 @@ attn_status hopfield_bind(const hopfield *m, int64_t count, int64_t most, hopfie
                                                                                    : m->dim;
         memcpy(&slot, (const char *)&given + offsetof(attn_hopfield_tensors, states) + (size_t)s * sizeof slot, sizeof slot);
         TRY(bind(rows[s].name, slot, dtype, count_of, width, &data[s], error));
-        CHECK(!data[s] || rows[s].of[use], ATTN_ERR_ARGUMENT, "hopfield: %s is there; %s has no use for it", rows[s].name,
+        CHECK(!data[s] || rows[s].of[use], ATTN_ERR_ARGUMENT, "hopfield: %s is set; %s does not use it", rows[s].name,
               functions[use]);
         CHECK(data[s] || rows[s].of[use] != NEEDED, ATTN_ERR_ARGUMENT, "hopfield: %s is missing", rows[s].name);
         const int64_t shape[4] = {1, 1, count_of, width}, stride[4] = {0, 0, width, 1};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * container.c - the container: building it and asking it.
+ * container.c - the container: building it and querying it.
  */
 #include "container.h"
 
@@ -119,7 +119,7 @@ void attn_archive_destroy(attn_archive *tensors)
     free(tensors);
 }
 
-/* Checks what add and allocate are given; fills everything but the data, and where the name belongs. */
+/* Checks the arguments of add and allocate; fills everything but the data, and finds the position of the name. */
 static attn_status check_tensor(attn_io_context *context, const attn_archive *tensors, attn_archive_tensor *tensor,
                                 const int64_t *shape, size_t *position)
 {
@@ -131,9 +131,10 @@ static attn_status check_tensor(attn_io_context *context, const attn_archive *te
     if (status) return status;
     context->noun = "tensor";
     context->name = tensor->name;
-    if (!attn_dtype_size(tensor->dtype)) return attn_io_fail(context, ATTN_ERR_ARGUMENT, "dtype %d is no type", (int)tensor->dtype);
+    if (!attn_dtype_size(tensor->dtype))
+        return attn_io_fail(context, ATTN_ERR_ARGUMENT, "dtype %d is not a type", (int)tensor->dtype);
     if (tensor->rank < 0 || tensor->rank > ATTN_MAX_RANK)
-        return attn_io_fail(context, ATTN_ERR_ARGUMENT, "rank %d is not within 0 and %d", tensor->rank, ATTN_MAX_RANK);
+        return attn_io_fail(context, ATTN_ERR_ARGUMENT, "rank %d is not between 0 and %d", tensor->rank, ATTN_MAX_RANK);
     if (!shape && tensor->rank) return attn_io_fail(context, ATTN_ERR_ARGUMENT, "shape is NULL");
     if (!attn_io_shape_bytes(tensor->dtype, tensor->rank, shape, &tensor->bytes))
         return attn_io_fail(context, ATTN_ERR_SHAPE, "no tensor of %s can have the shape %s", attn_dtype_name(tensor->dtype),
@@ -168,7 +169,7 @@ attn_status attn_archive_allocate(attn_archive *tensors, const char *name, attn_
     *data = NULL;
     attn_status status = check_tensor(&context, tensors, &tensor, shape, &position);
     if (status) return status;
-    /* calloc, not aligned_alloc and memset: a large tensor is then zero without being touched. */
+    /* calloc, not aligned_alloc and memset: the zero pages of a large tensor then stay untouched. */
     char *owned = tensor.bytes > SIZE_MAX - DATA_ALIGNMENT ? NULL : calloc(1, tensor.bytes + DATA_ALIGNMENT);
     if (!owned) return attn_io_fail_memory(&context);
     char *aligned = owned + (DATA_ALIGNMENT - (uintptr_t)owned % DATA_ALIGNMENT) % DATA_ALIGNMENT;
@@ -215,7 +216,7 @@ attn_status attn_archive_set_metadata(attn_archive *tensors, const char *key, co
     return attn_io_succeed(&context);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------------------------- */
+/* ---- querying -------------------------------------------------------------------------------------------------- */
 
 static const void *item_at(const attn_io_list *list, int64_t index)
 {

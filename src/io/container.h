@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * container.h - the container, as its readers fill it.
+ * container.h - the container and the functions with which readers fill it.
  */
 #ifndef ATTN_IO_CONTAINER_H
 #define ATTN_IO_CONTAINER_H
@@ -11,7 +11,7 @@
 #include "input.h"
 #include "list.h"
 
-/* The name that formats without a place for metadata, and safetensors itself, keep for it. */
+/* The tensor name reserved for metadata, by safetensors and by formats without a place for it. */
 #define ATTN_IO_METADATA "__metadata__"
 
 struct attn_archive {
@@ -20,12 +20,12 @@ struct attn_archive {
     attn_io_input input; /* the file that data may point into */
 };
 
-/* A name that a tensor may have: not empty, UTF-8, not ATTN_IO_METADATA. */
+/* Fails with `status` unless a tensor may have this name: not empty, UTF-8, not ATTN_IO_METADATA. */
 attn_status attn_io_check_name(const attn_io_context *context, attn_status status, const char *name);
 
 /*
- * Appends a tensor without looking for its name; `bytes` is right for dtype and shape, the name passed attn_io_check_name.
- * `owned` is NULL or what to free with the tensor; it is taken over also on failure.
+ * Appends a tensor without a search for its name; `bytes` must match dtype and shape, the name must have passed
+ * attn_io_check_name.  `owned`: NULL, or what to free with the tensor; ownership passes even on failure.
  */
 attn_status attn_io_append(const attn_io_context *context, attn_archive *tensors, const attn_archive_tensor *tensor, void *owned);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * context.c - composes error messages.  A message has room for 240 bytes, and the end of it says the most: a long path gives way.
+ * context.c - composes error messages.  A message holds 240 bytes, and its end matters most, so a long path is shortened.
  */
 #include "context.h"
 

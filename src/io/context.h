@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * context.h - what a file function needs to say what went wrong, and where: `PATH: NOUN 'NAME': what`.
+ * context.h - the context of an error message: `PATH: NOUN 'NAME': what went wrong`.
  */
 #ifndef ATTN_IO_CONTEXT_H
 #define ATTN_IO_CONTEXT_H
@@ -10,7 +10,7 @@
 
 typedef struct attn_io_context {
     attn_error *error; /* may be NULL */
-    const char *path;  /* NULL: no file is concerned */
+    const char *path;  /* NULL: no file is involved */
     const char *noun;  /* "tensor", "member"; NULL: the file as a whole */
     const char *name;  /* of the noun */
 } attn_io_context;
@@ -25,7 +25,7 @@ attn_status attn_io_fail_errno(const attn_io_context *context, const char *doing
 /* ATTN_ERR_MEMORY, `PATH: out of memory`. */
 attn_status attn_io_fail_memory(const attn_io_context *context);
 
-/* clang's analyser sees one file, and so not that what comes back is no success. */
+/* clang's analyser sees one file at a time, and so cannot know that these never return ATTN_OK. */
 #if defined(__clang_analyzer__)
 static inline attn_status attn_io_fail_status(attn_status status) { return status; }
 #define attn_io_fail(context, status, ...) (attn_io_fail(context, status, __VA_ARGS__), attn_io_fail_status(status))

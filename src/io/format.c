@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * format.c - reading and writing files: finds the format, then leaves it the work.
+ * format.c - reading and writing files: finds the format and dispatches to it.
  */
 #include "format.h"
 
@@ -31,7 +31,7 @@ static const attn_io_format *format_of_content(const unsigned char *bytes, size_
 static attn_status read_bytes(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors)
 {
     const attn_io_format *format = format_of_content(bytes, size);
-    /* A broken file of a known name gets the message of the reader that its name promises. */
+    /* A broken file gets its message from the reader that its extension names. */
     if (!format) format = format_of_name(context->path);
     if (!size) return attn_io_fail(context, ATTN_ERR_FORMAT, "the file is empty");
     if (!format) return attn_io_fail(context, ATTN_ERR_FORMAT, "neither a .safetensors nor an .npz nor an .npy file");
@@ -92,7 +92,7 @@ attn_status attn_archive_write_watched(const attn_archive *tensors, const char *
     if (!path) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "path is NULL");
     if (!tensors) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "tensors is NULL");
     const attn_io_format *format = format_of_name(path);
-    if (!format) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "name ends in none of .safetensors, .npz, .npy");
+    if (!format) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "the name must end in .safetensors, .npz or .npy");
     attn_status status = format->check(&context, tensors);
     if (status) return status;
     status = attn_io_output_open(&context, &output, unfinished);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * format.h - a file format: one row of the table in format.c, and the functions of the rows.
+ * format.h - a file format: a row of the table in format.c, with its functions.
  */
 #ifndef ATTN_IO_FORMAT_H
 #define ATTN_IO_FORMAT_H
@@ -13,9 +13,9 @@ typedef struct attn_io_format {
     const char *extension;
     /* Whether a file begins like this format; no other format's files do. */
     bool (*recognize)(const unsigned char *bytes, size_t size);
-    /* Appends what is in the bytes; they outlive the container.  The caller sorts, and destroys the container on failure. */
+    /* Appends the tensors in `bytes`, which outlive the container.  The caller sorts, and destroys the container on failure. */
     attn_status (*read)(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors);
-    /* Rejects, before a file is made, what the format cannot hold. */
+    /* Rejects what the format cannot hold, before a file is created. */
     attn_status (*check)(const attn_io_context *context, const attn_archive *tensors);
     attn_status (*write)(const attn_io_context *context, const attn_archive *tensors, attn_io_output *output);
 } attn_io_format;

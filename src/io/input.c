@@ -16,15 +16,14 @@
 static attn_status map_file(const attn_io_context *context, int descriptor, off_t size, attn_io_input *input)
 {
     if (size == 0) return ATTN_OK;
-    if ((uintmax_t)size > SIZE_MAX) return attn_io_fail(context, ATTN_ERR_MEMORY, "the file is too big to be mapped");
+    if ((uintmax_t)size > SIZE_MAX) return attn_io_fail(context, ATTN_ERR_MEMORY, "the file is too large to map");
     void *mapped = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (mapped == MAP_FAILED) return attn_io_fail_errno(context, "map");
     *input = (attn_io_input){.bytes = mapped, .size = (size_t)size, .mapped = true};
     return ATTN_OK;
 }
 
-/* Asks for large pages where the system has them for whoever asks: a copy of a large file spends most of its time on page faults.
- */
+/* Advises huge pages, which some systems grant only on request: copying a large file spends most of its time on page faults. */
 static void advise(unsigned char *bytes, size_t size)
 {
 #ifdef MADV_HUGEPAGE
@@ -35,7 +34,7 @@ static void advise(unsigned char *bytes, size_t size)
 #endif
 }
 
-/* Grows from `capacity` bytes while there is more. */
+/* Reads to the end; the buffer grows from `capacity` bytes. */
 static attn_status read_to_end(const attn_io_context *context, int descriptor, size_t capacity, attn_io_input *input)
 {
     unsigned char *bytes = malloc(capacity);
@@ -65,18 +64,18 @@ static attn_status read_to_end(const attn_io_context *context, int descriptor, s
     return ATTN_OK;
 }
 
-/* Half of the old bytes and half of the new ones must not pass for a file, so far as its size and its time tell. */
+/* A mix of old and new bytes must not pass for a file, as far as size and modification time can tell. */
 static attn_status read_file(const attn_io_context *context, int descriptor, const struct stat *before, attn_io_input *input)
 {
     struct stat after;
     if ((uintmax_t)before->st_size >= SIZE_MAX) return attn_io_fail_memory(context);
-    /* A byte more than there is, so that the end is seen without more memory. */
+    /* One byte more than the file has, so that reading finds the end without growing the buffer. */
     attn_status status = read_to_end(context, descriptor, (size_t)before->st_size + 1, input);
     if (status) return status;
     if (fstat(descriptor, &after)) status = attn_io_fail_errno(context, "stat");
     else if (after.st_size != before->st_size || input->size < (size_t)before->st_size ||
              after.st_mtim.tv_sec != before->st_mtim.tv_sec || after.st_mtim.tv_nsec != before->st_mtim.tv_nsec)
-        status = attn_io_fail(context, ATTN_ERR_IO, "was changed while it was read");
+        status = attn_io_fail(context, ATTN_ERR_IO, "was changed while it was being read");
     if (status) attn_io_input_close(input);
     return status;
 }
@@ -93,7 +92,7 @@ attn_status attn_io_input_open(const attn_io_context *context, bool map, attn_io
     else if (S_ISREG(about.st_mode) && map) status = map_file(context, descriptor, about.st_size, input);
     else if (S_ISREG(about.st_mode)) status = read_file(context, descriptor, &about, input);
     else if (S_ISFIFO(about.st_mode)) status = read_to_end(context, descriptor, PIPE_CAPACITY, input);
-    else status = attn_io_fail(context, ATTN_ERR_IO, S_ISDIR(about.st_mode) ? "is a folder" : "is neither a file nor a pipe");
+    else status = attn_io_fail(context, ATTN_ERR_IO, S_ISDIR(about.st_mode) ? "is a directory" : "is neither a file nor a pipe");
     close(descriptor);
     return status;
 }

@@ -13,7 +13,7 @@ typedef struct attn_io_input {
     bool mapped;
 } attn_io_input;
 
-/* map: a file that is no pipe is mapped.  ATTN_ERR_IO also where a file is seen to change while it is read.  On failure `input` is
+/* map: maps the file unless it is a pipe.  ATTN_ERR_IO also if the file changed while it was being read.  On failure `input` is
  * empty and need not be closed. */
 attn_status attn_io_input_open(const attn_io_context *context, bool map, attn_io_input *input);
 

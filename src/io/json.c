@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * json.c - a lint over the text, then cJSON.  cJSON by itself takes control characters for blanks, cuts strings at \u0000, reads
- * numbers as doubles, does not look at UTF-8, and recurses a thousand deep.  (Duplicate keys are found where the keys are read.)
+ * numbers as doubles, does not check UTF-8, and recurses a thousand deep.  (Duplicate keys are found where the keys are read.)
  */
 #include "json.h"
 
@@ -22,7 +22,7 @@ static attn_status fail_at(const json_text *json, size_t at, const char *reason)
     return attn_io_fail(json->context, ATTN_ERR_FORMAT, "%s: byte %zu: %s", json->what, at, reason);
 }
 
-/* From the opening quote at *at to behind the closing one. */
+/* Moves *at from the opening quote past the closing one. */
 static attn_status lint_string(const json_text *json, size_t *at)
 {
     for (size_t i = *at + 1; i < json->length; i++) {
@@ -36,10 +36,10 @@ static attn_status lint_string(const json_text *json, size_t *at)
         if (json->length - i >= 6 && !memcmp(json->text + i, "\\u0000", 6)) return fail_at(json, i, "NUL in a string");
         i++;
     }
-    return fail_at(json, *at, "string without an end");
+    return fail_at(json, *at, "unterminated string");
 }
 
-/* From the first character of a number at *at to behind the last one. */
+/* Moves *at from the first character of a number past the last one. */
 static attn_status lint_number(const json_text *json, size_t *at)
 {
     size_t begin = *at, i = begin;
@@ -60,19 +60,19 @@ static attn_status lint_text(const json_text *json, int depth)
         if (c == '"') status = lint_string(json, &i);
         else if (c == '-' || (c >= '0' && c <= '9')) status = lint_number(json, &i);
         else if (c == '{' || c == '[') {
-            if (++level > depth) return fail_at(json, i, "nested too deep");
+            if (++level > depth) return fail_at(json, i, "nested too deeply");
             i++;
         } else if (c && strchr("}]:,\t\n\r ", c)) {
             level -= c == '}' || c == ']';
             i++;
         } else if (c >= 'a' && c <= 'z') i++; /* true, false, null: cJSON knows them */
-        else return fail_at(json, i, "character that JSON does not have");
+        else return fail_at(json, i, "character that is not JSON");
         if (status) return status;
     }
     return ATTN_OK;
 }
 
-/* cJSON keeps the place of the last failure in a global, which it writes on every parse: parses take turns. */
+/* cJSON keeps the position of the last error in a global that every parse writes, so parses are serialised. */
 static cJSON *locked_parse(const char *text, size_t length, const char **end)
 {
     static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
@@ -98,7 +98,7 @@ attn_status attn_io_json_parse(const attn_io_context *context, const char *what,
         if (*end == ' ') continue;
         cJSON_Delete(*object);
         *object = NULL;
-        return fail_at(&json, (size_t)(end - text), "something after the object");
+        return fail_at(&json, (size_t)(end - text), "trailing text after the object");
     }
     return ATTN_OK;
 }

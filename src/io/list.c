@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * list.c - sorted lists of named things.
+ * list.c - sorted lists of named items.
  */
 #include "list.h"
 

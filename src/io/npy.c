@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * npy.c - reads and writes .npy.  Little-endian data in C order stays where it is; the rest is copied into that form.
+ * npy.c - reads and writes .npy.  Aligned little-endian data in C order stays where it is; other data is copied into that form.
  */
 #include "npy.h"
 
@@ -12,7 +12,7 @@
 
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
-/* Eight sizes of 20 digits take far less; a header made to be long is no header. */
+/* Eight sizes of 20 digits take far less; anything longer is not an honest header. */
 enum { HEADER_MAX = 1 << 16, FIXED = sizeof magic + 2 };
 
 /* dst[k] = src[...] for k in C order over the shape, src in Fortran order. */
@@ -45,7 +45,7 @@ static void swap_bytes(unsigned char *data, size_t bytes, size_t width)
         }
 }
 
-/* Parses what is before the data; *begin is where the data begins. */
+/* Parses everything before the data; *begin: the offset of the data. */
 static attn_status parse(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_io_npy_header *header,
                          size_t *begin)
 {
@@ -54,7 +54,7 @@ static attn_status parse(const attn_io_context *context, const unsigned char *by
     if (size < FIXED + 4) return attn_io_fail(context, ATTN_ERR_FORMAT, "%zu bytes are too few for an .npy file", size);
     int major = bytes[6], minor = bytes[7];
     if (major < 1 || major > 3 || minor != 0)
-        return attn_io_fail(context, ATTN_ERR_UNSUPPORTED, "version %d.%d of .npy is none of 1.0, 2.0, 3.0", major, minor);
+        return attn_io_fail(context, ATTN_ERR_UNSUPPORTED, "version %d.%d of .npy is not 1.0, 2.0 or 3.0", major, minor);
     size_t length = (size_t)bytes[8] | (size_t)bytes[9] << 8, text = FIXED + 2;
     if (major > 1) {
         length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
@@ -69,7 +69,7 @@ static attn_status parse(const attn_io_context *context, const unsigned char *by
     return attn_io_npy_parse_header(context, (const char *)bytes + text, length, header);
 }
 
-/* Parses and checks; fills everything of the tensor but its name, with the data where it is in the file. */
+/* Parses and checks; fills everything of the tensor but its name; data points into the file. */
 static attn_status describe(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_io_npy_header *header,
                             attn_archive_tensor *tensor)
 {
@@ -133,7 +133,7 @@ static bool recognize(const unsigned char *bytes, size_t size)
     return size >= sizeof magic && !memcmp(bytes, magic, sizeof magic);
 }
 
-/* "dir/q.npy" holds q; a name of nothing but an extension stays whole. */
+/* "dir/q.npy" holds q; a name that is only an extension is kept whole. */
 static attn_status read_file(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors)
 {
     const char *slash = strrchr(context->path, '/');

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * npy_header.c - the header of .npy: parsed by recursive descent over the few forms that NumPy writes, and printed.
+ * npy_header.c - the header of .npy: a recursive-descent parser for the few forms that NumPy writes, and the printer.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void skip_blanks(header_text *cursor)
     while (cursor->at < cursor->length && (cursor->text[cursor->at] == ' ' || cursor->text[cursor->at] == '\n')) cursor->at++;
 }
 
-/* The next character that is no blank, 0 at the end. */
+/* The next nonblank character, 0 at the end. */
 static char peek(header_text *cursor)
 {
     skip_blanks(cursor);
@@ -111,7 +111,7 @@ static attn_status parse_size(header_text *cursor, int64_t *size)
     return ATTN_OK;
 }
 
-/* (), (3,), (3, 4), (3, 4,); (3) is no tuple. */
+/* (), (3,), (3, 4), (3, 4,); (3) is not a tuple. */
 static attn_status parse_shape(header_text *cursor, attn_io_npy_header *header)
 {
     bool comma = true;
@@ -147,7 +147,7 @@ attn_status attn_io_npy_parse_header(const attn_io_context *context, const char 
         int key = 0;
         while (key < 3 && strcmp(word, keys[key].name)) key++;
         if (key == 3)
-            return attn_io_fail(context, ATTN_ERR_FORMAT, "header: key '%s' is none of descr, fortran_order, shape",
+            return attn_io_fail(context, ATTN_ERR_FORMAT, "header: key '%s' is not one of descr, fortran_order, shape",
                                 attn_io_excerpt(excerpt, word));
         if (seen[key]) return attn_io_fail(context, ATTN_ERR_FORMAT, "header: key '%s' occurs twice", word);
         seen[key] = true;

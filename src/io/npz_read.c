@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * npz_read.c - reads .npz over libzip, which checks the CRC of every member.  Members are unpacked into memory, stored ones too:
- * they begin at odd addresses, so that mapping them would rarely give aligned data.
+ * npz_read.c - reads .npz through libzip, which checks the CRC of every member.  Members are unpacked into memory, stored ones
+ * too: they begin at arbitrary offsets, so that mapping them would rarely give aligned data.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 #include "npz.h"
 #include "text.h"
 
-/* Deflate's best: 258 bytes for two bits. */
+/* Deflate's maximum ratio: 258 bytes from two bits. */
 enum { DEFLATE_RATIO = 1032 };
 
 typedef struct npz_archive {
     zip_t *zip;
-    uint64_t packed_left;   /* bytes of the file that members can still claim: overlapping members claim more than there is */
-    uint64_t unpacked_left; /* bytes of memory that members can still ask for */
+    uint64_t packed_left;   /* bytes of the file not yet claimed by members: overlapping members would claim more than it has */
+    uint64_t unpacked_left; /* bytes of memory that members may still take */
 } npz_archive;
 
 static uint64_t machine_memory(void)
@@ -34,7 +34,7 @@ static uint64_t machine_memory(void)
 attn_status attn_io_npz_fail(const attn_io_context *context, attn_status status, const char *what, zip_error_t *error)
 {
     switch (zip_error_code_zip(error)) {
-    case ZIP_ER_OK: /* what libzip 1.7 leaves where some of its own allocations fail */
+    case ZIP_ER_OK: /* libzip 1.7 leaves this when some of its own allocations fail */
     case ZIP_ER_MEMORY:
         return attn_io_fail_memory(context);
     case ZIP_ER_EXISTS:
@@ -44,24 +44,24 @@ attn_status attn_io_npz_fail(const attn_io_context *context, attn_status status,
     }
 }
 
-/* Whether what the archive says of a member can be true, and can be read here. */
+/* Whether the archive's description of a member is plausible and supported. */
 static attn_status check_member(const attn_io_context *context, npz_archive *archive, const zip_stat_t *member)
 {
     const zip_uint64_t needed = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD;
-    if ((member->valid & needed) != needed) return attn_io_fail(context, ATTN_ERR_FORMAT, "the archive does not tell its size");
+    if ((member->valid & needed) != needed) return attn_io_fail(context, ATTN_ERR_FORMAT, "the archive does not record its size");
     if ((member->valid & ZIP_STAT_ENCRYPTION_METHOD) && member->encryption_method != ZIP_EM_NONE)
         return attn_io_fail(context, ATTN_ERR_UNSUPPORTED, "the member is encrypted");
     if (member->comp_method != ZIP_CM_STORE && member->comp_method != ZIP_CM_DEFLATE)
         return attn_io_fail(context, ATTN_ERR_UNSUPPORTED, "compression method %d is neither stored (0) nor deflated (8)",
                             member->comp_method);
     if (member->comp_size > archive->packed_left)
-        return attn_io_fail(context, ATTN_ERR_FORMAT, "%" PRIu64 " packed bytes are more than the file has left",
+        return attn_io_fail(context, ATTN_ERR_FORMAT, "%" PRIu64 " packed bytes exceed what is left of the file",
                             (uint64_t)member->comp_size);
     if (member->comp_method == ZIP_CM_STORE ? member->size != member->comp_size : member->size / DEFLATE_RATIO > member->comp_size)
         return attn_io_fail(context, ATTN_ERR_FORMAT, "%" PRIu64 " packed bytes cannot unpack to %" PRIu64,
                             (uint64_t)member->comp_size, (uint64_t)member->size);
     if (member->size > archive->unpacked_left || member->size > SIZE_MAX)
-        return attn_io_fail(context, ATTN_ERR_MEMORY, "%" PRIu64 " unpacked bytes are more than this machine has memory for",
+        return attn_io_fail(context, ATTN_ERR_MEMORY, "%" PRIu64 " unpacked bytes exceed the memory of this machine",
                             (uint64_t)member->size);
     archive->packed_left -= member->comp_size;
     archive->unpacked_left -= member->size;
@@ -77,11 +77,11 @@ static attn_status read_all(const attn_io_context *context, zip_file_t *file, un
     unsigned char more;
     if (got >= 0 && read == size && (got = zip_fread(file, &more, 1)) == 0) return ATTN_OK;
     if (got < 0) return attn_io_npz_fail(context, ATTN_ERR_FORMAT, "cannot be unpacked", zip_file_get_error(file));
-    return attn_io_fail(context, ATTN_ERR_FORMAT, "unpacks to %s than the %zu bytes that the archive tells", got ? "more" : "less",
-                        size);
+    return attn_io_fail(context, ATTN_ERR_FORMAT, "unpacks to %s than the %zu bytes that the archive declares",
+                        got ? "more" : "less", size);
 }
 
-/* *bytes is to be freed. */
+/* The caller frees *bytes. */
 static attn_status unpack(const attn_io_context *context, npz_archive *archive, zip_uint64_t index, unsigned char **bytes,
                           size_t *size)
 {
@@ -100,7 +100,7 @@ static attn_status unpack(const attn_io_context *context, npz_archive *archive, 
     return status;
 }
 
-/* Takes `bytes` over. */
+/* Takes ownership of `bytes`. */
 static attn_status read_metadata(const attn_io_context *context, unsigned char *bytes, size_t size, attn_archive *tensors)
 {
     attn_archive *holder;
@@ -112,7 +112,8 @@ static attn_status read_metadata(const attn_io_context *context, unsigned char *
     attn_status status = attn_io_npy_append(context, ATTN_IO_METADATA, bytes, size, bytes, holder);
     if (!status) {
         const attn_archive_tensor *text = attn_archive_at(holder, 0);
-        if (text->dtype != ATTN_U8 || text->rank != 1) status = attn_io_fail(context, ATTN_ERR_FORMAT, "metadata is no list of u8");
+        if (text->dtype != ATTN_U8 || text->rank != 1)
+            status = attn_io_fail(context, ATTN_ERR_FORMAT, "metadata is not a list of u8");
         else status = attn_io_json_parse(context, "metadata", text->data, text->bytes, 1, &object);
     }
     if (!status) status = attn_io_json_read_metadata(context, object, tensors);

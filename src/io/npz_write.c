@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * npz_write.c - writes .npz over libzip, which streams the tensors from where they are into our temporary file.
+ * npz_write.c - writes .npz through libzip, which streams the tensors from where they are into our temporary file.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "npy.h"
 #include "npz.h"
 
-/* 1980-01-01 00:00, where zip's clock begins: the same tensors give the same bytes. */
+/* 1980-01-01 00:00, the zip epoch: a fixed time, so that the same tensors give the same bytes. */
 enum { DOS_DATE = 1 << 5 | 1, NAME_MAX_BYTES = UINT16_MAX };
 
 /* ---- the output as libzip sees it ------------------------------------------------------------------------------ */
@@ -52,7 +52,7 @@ static zip_int64_t sink_seek(zip_sink *sink, void *data, zip_uint64_t length)
     return 0;
 }
 
-/* An empty file that can be written; opening and closing it is our business, not libzip's. */
+/* Presents an empty writable file to libzip; we open and close it, not libzip. */
 static zip_int64_t sink_command(void *userdata, void *data, zip_uint64_t length, zip_source_cmd_t command)
 {
     zip_sink *sink = userdata;
@@ -93,10 +93,10 @@ static zip_int64_t sink_command(void *userdata, void *data, zip_uint64_t length,
 /* ---- members --------------------------------------------------------------------------------------------------- */
 
 typedef struct npz_member {
-    char preamble[ATTN_IO_NPY_PREAMBLE]; /* libzip reads it when the archive is closed */
+    char preamble[ATTN_IO_NPY_PREAMBLE]; /* must live until the archive is closed, when libzip reads it */
 } npz_member;
 
-/* False leaves the reason in the archive. */
+/* On false, the reason is in the archive's error. */
 static bool add_member(zip_t *archive, const attn_archive_tensor *tensor, npz_member *member)
 {
     size_t length = strlen(tensor->name);
@@ -119,7 +119,7 @@ static bool add_member(zip_t *archive, const attn_archive_tensor *tensor, npz_me
            !zip_file_set_dostime(archive, (zip_uint64_t)index, 0, DOS_DATE, 0);
 }
 
-/* Closes the archive too. */
+/* Also closes the archive. */
 static attn_status fill_archive(const attn_io_context *context, zip_t *archive, const attn_archive *tensors,
                                 const attn_archive_tensor *metadata, npz_member *members, const zip_sink *sink)
 {
@@ -155,7 +155,7 @@ static attn_status write_members(const attn_io_context *context, const attn_arch
 
 static attn_status write_file(const attn_io_context *context, const attn_archive *tensors, attn_io_output *output)
 {
-    /* libzip removes an archive of nothing; np.savez writes the end record alone. */
+    /* libzip deletes an empty archive; np.savez writes just the end record. */
     static const char nothing[22] = "PK\x05\x06";
     if (!attn_archive_metadata_count(tensors)) {
         if (!attn_archive_count(tensors)) return attn_io_output_write(context, output, nothing, sizeof nothing);
@@ -185,10 +185,10 @@ static attn_status check(const attn_io_context *context, const attn_archive *ten
         size_t length = strlen(tensor->name);
         if (length > NAME_MAX_BYTES - (sizeof ATTN_IO_NPZ_SUFFIX - 1))
             return attn_io_fail(&at, ATTN_ERR_UNSUPPORTED, "a name of %zu bytes is too long for .npz", length);
-        /* libzip takes a name with one for a name in code page 437. */
+        /* libzip takes a name with a control character for one in code page 437. */
         for (const char *c = tensor->name; *c; c++)
             if ((unsigned char)*c < 32 && *c != '\t' && *c != '\n' && *c != '\r')
-                return attn_io_fail(&at, ATTN_ERR_UNSUPPORTED, "a name with the control character 0x%02x is none of .npz",
+                return attn_io_fail(&at, ATTN_ERR_UNSUPPORTED, "a name with the control character 0x%02x is not possible in .npz",
                                     (unsigned)*c);
         attn_status status = attn_io_npy_check_dtype(context, tensor);
         if (status) return status;
@@ -196,7 +196,7 @@ static attn_status check(const attn_io_context *context, const attn_archive *ten
     return ATTN_OK;
 }
 
-/* A member, or the end of an archive that has none. */
+/* The signature of a member, or of the end record of an archive without members. */
 static bool recognize(const unsigned char *bytes, size_t size)
 {
     return size >= 4 && (!memcmp(bytes, "PK\x03\x04", 4) || !memcmp(bytes, "PK\x05\x06", 4));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * output.c - atomic writing.  The temporary file is made by open with O_EXCL and mode 0666, not by mkstemp, so that umask and the
- * folder's default ACL give it the permissions of any new file; its name is short, so that any legal target will do, and has the
- * time in it, so that no other file has it: a signal handler may remove it without a look at what it is.
+ * output.c - atomic writing.  The temporary file is created by open with O_EXCL and mode 0666, not by mkstemp, so that umask and
+ * the folder's default ACL give it the permissions of any new file.  Its name is short, so that it is legal beside any legal
+ * target, and contains the time, so that it is unique: a signal handler may remove it without checking what it is.
  */
 #include "output.h"
 
@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME_ROOM = 80, ATTEMPTS = 1000 };
+enum { NAME_CAPACITY = 80, ATTEMPTS = 1000 };
 
-/* The path to rename to, to be freed: follows a link, rejects what is no file. */
+/* The path to rename to; the caller frees it.  Follows a link; rejects what is not a regular file. */
 static attn_status find_target(const attn_io_context *context, char **target)
 {
     struct stat description;
@@ -28,13 +28,13 @@ static attn_status find_target(const attn_io_context *context, char **target)
         return ATTN_OK;
     }
     if (stat(context->path, &description)) return attn_io_fail_errno(context, "follow the link");
-    if (S_ISDIR(description.st_mode)) return attn_io_fail(context, ATTN_ERR_IO, "is a folder");
+    if (S_ISDIR(description.st_mode)) return attn_io_fail(context, ATTN_ERR_IO, "is a directory");
     if (!S_ISREG(description.st_mode)) return attn_io_fail(context, ATTN_ERR_IO, "exists and is not a file");
     if (!(*target = realpath(context->path, NULL))) return attn_io_fail_errno(context, "follow the link");
     return ATTN_OK;
 }
 
-/* What a signal handler sees of it, in another thread too: the name first, then that it counts. */
+/* Visible to a signal handler, even in another thread: the name is written before `there` is set. */
 static void set_there(attn_unfinished *file, int there) { __atomic_store_n(&file->there, there, __ATOMIC_SEQ_CST); }
 
 void attn_unfinished_remove(attn_unfinished *unfinished)
@@ -44,14 +44,14 @@ void attn_unfinished_remove(attn_unfinished *unfinished)
     set_there(unfinished, 0);
 }
 
-/* There before it is created, so that no signal comes in between. */
+/* `there` is set before the file is created, so that a signal in between cannot leave it behind. */
 static void create(attn_io_output *output, size_t folder)
 {
     attn_unfinished *file = output->temporary;
     for (int i = 0; i < ATTEMPTS; i++) {
         struct timespec now = {0};
         clock_gettime(CLOCK_REALTIME, &now);
-        snprintf(file->path + folder, NAME_ROOM, ".attn-%ld-%llx%08lx-%d.tmp", (long)getpid(), (unsigned long long)now.tv_sec,
+        snprintf(file->path + folder, NAME_CAPACITY, ".attn-%ld-%llx%08lx-%d.tmp", (long)getpid(), (unsigned long long)now.tv_sec,
                  (unsigned long)now.tv_nsec, i);
         set_there(file, 1);
         output->descriptor = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -70,7 +70,7 @@ attn_status attn_io_output_open(const attn_io_context *context, attn_io_output *
     if (status) return status;
     const char *slash = strrchr(output->target, '/');
     size_t folder = slash ? (size_t)(slash + 1 - output->target) : 0;
-    if (folder <= sizeof output->temporary->path - NAME_ROOM) {
+    if (folder <= sizeof output->temporary->path - NAME_CAPACITY) {
         memcpy(output->temporary->path, output->target, folder);
         create(output, folder);
     } else errno = ENAMETOOLONG;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * output.h - a file that appears whole or not at all: opened under a temporary name in the folder of its target, then renamed.
+ * output.h - a file that appears whole or not at all: written under a temporary name in the folder of its target, then renamed.
  */
 #ifndef ATTN_IO_OUTPUT_H
 #define ATTN_IO_OUTPUT_H
@@ -16,14 +16,14 @@ typedef struct attn_io_output {
     int descriptor;
 } attn_io_output;
 
-/* unfinished: NULL, or where the name of the temporary file is to be.  On failure nothing is left behind and `output` must not be
+/* unfinished: NULL, or where to keep the name of the temporary file.  On failure nothing is left behind and `output` must not be
  * used. */
 attn_status attn_io_output_open(const attn_io_context *context, attn_io_output *output, attn_unfinished *unfinished);
 
 attn_status attn_io_output_write(const attn_io_context *context, attn_io_output *output, const void *bytes, size_t size);
 
-/* Ends an open output, either way: `written` ATTN_OK syncs and renames, anything else removes the temporary file.
- * Returns `written`, or what went wrong. */
+/* Closes an open output: if `written` is ATTN_OK, syncs and renames; else removes the temporary file.
+ * Returns `written`, or the error of closing. */
 attn_status attn_io_output_close(const attn_io_context *context, attn_io_output *output, attn_status written);
 
 #endif

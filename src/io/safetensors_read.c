@@ -11,7 +11,7 @@
 #include "safetensors.h"
 #include "text.h"
 
-/* Header, tensor, list of numbers. */
+/* Nesting: header, tensor, list of numbers. */
 enum { DEPTH = 3 };
 
 typedef struct file_entry {
@@ -26,7 +26,8 @@ static attn_status read_dtype(const attn_io_context *context, const cJSON *node,
     if (!cJSON_IsString(node)) return attn_io_fail(context, ATTN_ERR_FORMAT, "dtype is not a string");
     tensor->dtype = attn_io_safetensors_dtype(node->valuestring);
     if (tensor->dtype) return ATTN_OK;
-    return attn_io_fail(context, ATTN_ERR_UNSUPPORTED, "dtype '%s' is none of F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL",
+    return attn_io_fail(context, ATTN_ERR_UNSUPPORTED,
+                        "dtype '%s' is not one of F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32 U16 U8 BOOL",
                         attn_io_excerpt(excerpt, node->valuestring));
 }
 
@@ -39,7 +40,7 @@ static attn_status read_shape(const attn_io_context *context, const cJSON *node,
             return attn_io_fail(context, ATTN_ERR_UNSUPPORTED, "shape has %d sizes, at most %d are supported",
                                 cJSON_GetArraySize(node), ATTN_MAX_RANK);
         if (!attn_io_json_integer(size, &tensor->shape[rank]))
-            return attn_io_fail(context, ATTN_ERR_FORMAT, "size %d of shape is no integer from 0 to 2^53-1", rank);
+            return attn_io_fail(context, ATTN_ERR_FORMAT, "size %d of shape is not an integer from 0 to 2^53-1", rank);
         rank++;
     }
     tensor->rank = rank;
@@ -50,7 +51,7 @@ static attn_status read_offsets(const attn_io_context *context, const cJSON *nod
 {
     if (!cJSON_IsArray(node) || cJSON_GetArraySize(node) != 2 || !attn_io_json_integer(node->child, &entry->begin) ||
         !attn_io_json_integer(node->child->next, &entry->end))
-        return attn_io_fail(context, ATTN_ERR_FORMAT, "data_offsets is no list of two integers from 0 to 2^53-1");
+        return attn_io_fail(context, ATTN_ERR_FORMAT, "data_offsets is not a list of two integers from 0 to 2^53-1");
     if (entry->begin > entry->end)
         return attn_io_fail(context, ATTN_ERR_FORMAT, "offsets [%" PRId64 ", %" PRId64 "] run backwards", entry->begin, entry->end);
     return ATTN_OK;
@@ -68,7 +69,7 @@ static attn_status read_entry(const attn_io_context *context, const cJSON *node,
         int key = 0;
         while (key < 3 && strcmp(child->string, keys[key])) key++;
         if (key == 3)
-            return attn_io_fail(context, ATTN_ERR_FORMAT, "key '%s' is none of dtype, shape, data_offsets",
+            return attn_io_fail(context, ATTN_ERR_FORMAT, "key '%s' is not one of dtype, shape, data_offsets",
                                 attn_io_excerpt(text, child->string));
         if (values[key]) return attn_io_fail(context, ATTN_ERR_FORMAT, "key '%s' occurs twice", keys[key]);
         values[key] = child;

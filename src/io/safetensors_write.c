@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * safetensors_write.c - writes .safetensors.  Wider elements come first and the header is padded to 8 bytes, so that every tensor
- * is aligned in the file without a hole, and reading it back copies nothing.
+ * is aligned in the file without holes, and reading it back copies nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static const size_t widths[] = {8, 4, 2, 1};
 
 enum { WIDTHS = sizeof widths / sizeof widths[0] };
 
-/* The tensors in the order of the file; to be freed. */
+/* The tensors in file order; the caller frees the list. */
 static const attn_archive_tensor **file_order(const attn_archive *tensors)
 {
     int64_t count = attn_archive_count(tensors), placed = 0;
@@ -30,7 +30,7 @@ static const attn_archive_tensor **file_order(const attn_archive *tensors)
     return order;
 }
 
-/* Numbers go in as raw text: cJSON would write those from 1e15 with an exponent. */
+/* Numbers are added as raw text: cJSON would write those from 1e15 on with an exponent. */
 static bool add_entry(cJSON *header, const attn_archive_tensor *tensor, uint64_t begin)
 {
     char text[ATTN_IO_SHAPE_TEXT];
@@ -41,7 +41,7 @@ static bool add_entry(cJSON *header, const attn_archive_tensor *tensor, uint64_t
     return cJSON_AddRawToObject(entry, "data_offsets", text) != NULL;
 }
 
-/* The text of the header, to be freed by cJSON_free; NULL when out of memory. */
+/* The text of the header; free it with cJSON_free.  NULL when out of memory. */
 static char *header_text(const attn_archive *tensors, const attn_archive_tensor **order)
 {
     uint64_t begin = 0;
@@ -92,10 +92,10 @@ static attn_status write_file(const attn_io_context *context, const attn_archive
 static attn_status check(const attn_io_context *context, const attn_archive *tensors)
 {
     (void)context, (void)tensors;
-    return ATTN_OK; /* it can hold whatever a container can */
+    return ATTN_OK; /* the format can hold any container */
 }
 
-/* No .npy or .zip file begins with so small a number and a brace. */
+/* No .npy or .zip file begins with such a small number and a brace. */
 static bool recognize(const unsigned char *bytes, size_t size)
 {
     uint64_t length;

@@ -31,8 +31,8 @@ bool attn_io_utf8(const char *text, size_t length)
     return true;
 }
 
-/* C1 controls, and what turns the direction of text, breaks a line or has no shape: a terminal must not obey a message, and a
- * reader must see what is there. */
+/* Control characters, and whatever changes the direction of text, breaks a line or is invisible: a message must not control the
+ * terminal, and must show what is there. */
 static bool hidden(const unsigned char *text)
 {
     if (text[0] < 0x20 || text[0] == 0x7F) return true;
@@ -42,7 +42,7 @@ static bool hidden(const unsigned char *text)
     return text[0] == 0xEF && text[1] == 0xBB && text[2] == 0xBF;
 }
 
-/* Copies whole characters while they fit into `room` bytes with the NUL; returns how many bytes of `text` it took. */
+/* Copies whole characters while they and the NUL fit into `room` bytes; returns the number of bytes of `text` consumed. */
 static size_t copy_shown(char *buffer, size_t room, const char *text, size_t length)
 {
     size_t used = 0, i = 0;

@@ -5,11 +5,11 @@
 
 #include "call.h"
 
-/* Gradients on the heads' side, dense like `saved`. */
+/* Gradients between the projections, dense like `saved`. */
 typedef struct middle {
     char *a, *in[3];
-    sequence out, to[3]; /* grad_output; where the gradients of the inputs go */
-    layer wanted;        /* whose projections hold the gradients of the weights */
+    sequence out, to[3]; /* grad_output; the gradients of the inputs */
+    layer requested;     /* its projections hold the requested gradients of the weights */
     attn_problem problem;
     attn_tensors core;
     attn_call of_core;
@@ -21,14 +21,14 @@ static attn_status check(call *c, const attn_layer_weights *gradients, middle *m
     const attn_output *given[3] = {&args->grad_query, &args->grad_key, &args->grad_value};
     static const char *const names[] = {"grad_query", "grad_key", "grad_value"};
     CHECK(args->saved, ATTN_ERR_ARGUMENT, "layer: tensors.saved is NULL; forward fills it for backward");
-    memcpy(&m->wanted, &c->l, offsetof(layer, weights));
-    TRY(layer_bind(&m->wanted, "gradients", gradients, WEIGHTS_WANTED, error));
+    memcpy(&m->requested, &c->l, offsetof(layer, weights));
+    TRY(layer_bind(&m->requested, "gradients", gradients, WEIGHTS_OPTIONAL, error));
     TRY(layer_rows(c->l.dtype, &args->grad_output, "grad_output", c->extent.entries, c->extent.tokens_q, c->l.dim_output, 1,
                    &m->out, error));
     for (int i = QUERY; i <= VALUE; i++) {
         const int shared = i > QUERY && !(i == KEY ? args->key.data : args->value.data);
         CHECK(!shared || !given[i]->data, ATTN_ERR_ARGUMENT,
-              "layer: %s is given, and this input is another's: its gradient joins %s", names[i], names[i - 1]);
+              "layer: %s is set, but this input is shared with another: its gradient is added to %s", names[i], names[i - 1]);
         if (shared) m->to[i] = m->to[i - 1];
         else
             TRY(layer_rows_out(c->l.dtype, given[i], names[i], c->extent.entries, c->in[i].tokens, c->in[i].channels, 0, &m->to[i],
@@ -38,12 +38,12 @@ static attn_status check(call *c, const attn_layer_weights *gradients, middle *m
     attn_places_add_rows(&c->places, "grad_output", &m->out, 0);
     for (int i = QUERY; i <= VALUE; i++)
         if (given[i]->data) attn_places_add_rows(&c->places, names[i], &m->to[i], 1);
-    attn_places_add_weights(&c->places, "gradients", m->wanted.weights, LAYER_WEIGHTS, 1);
+    attn_places_add_weights(&c->places, "gradients", m->requested.weights, LAYER_WEIGHTS, 1);
     c->module = "layer";
     return places_check(&c->places, c->module, error);
 }
 
-/* The attention, and the memory of the call. */
+/* Plans the attention and acquires the memory of the call. */
 static attn_status plan(call *c, middle *m, attn_error *error)
 {
     const layer *l = &c->l;
@@ -83,16 +83,16 @@ static attn_status run(call *c, middle *m, attn_error *error)
     if (l->no_output) move_rows(l, &m->out, &grad_a, 0);
     else TRY(project_to_heads(l, &l->projections[OUTPUT], &m->out, &grad_a, error));
     TRY(call_execute(c, &m->core, error));
-    TRY(extra_backward(l, c->args, e, &m->problem, &m->core, &c->saved, m->wanted.extra_key, m->wanted.extra_value, error));
+    TRY(extra_backward(l, c->args, e, &m->problem, &m->core, &c->saved, m->requested.extra_key, m->requested.extra_value, error));
     TRY(middle_rotate(l, m->in[QUERY], l->heads_q, e->entries, e->tokens_q, c->positions_q, 1, error));
     TRY(middle_rotate(l, m->in[KEY], l->heads_kv, e->entries, e->tokens_kv, c->positions_kv, 1, error));
 
-    if (!l->no_output) TRY(weight_gradients(l, &m->wanted.projections[OUTPUT], &a, &m->out, &m->out, error));
+    if (!l->no_output) TRY(weight_gradients(l, &m->requested.projections[OUTPUT], &a, &m->out, &m->out, error));
     for (int i = QUERY; i <= VALUE; i++) {
         const projection *p = &l->projections[i];
         const sequence heads = dense_rows(m->in[i], e->entries, c->in[i].tokens, p->heads * p->dim);
         const int joins = i > QUERY && m->to[i].data == m->to[i - 1].data;
-        TRY(weight_gradients(l, &m->wanted.projections[i], &heads, &c->in[i], &heads, error));
+        TRY(weight_gradients(l, &m->requested.projections[i], &heads, &c->in[i], &heads, error));
         if (m->to[i].data && p->none) move_rows(l, &heads, &m->to[i], joins);
         else if (m->to[i].data) TRY(project_to_model(l, p, &heads, &m->to[i], joins, error));
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * call.c - what forward and backward begin and end with. */
+ * call.c - the beginning and end of a forward or backward call. */
 #include "call.h"
 
 #include <inttypes.h>
@@ -18,12 +18,12 @@ static attn_status check_lengths(attn_layer_tensors *a, attn_error *error)
     if (a->only_cached) a->len_kv = 0;
     if (a->key.data || a->only_cached) return ATTN_OK;
     CHECK(!a->len_kv || a->len_kv == a->len_q, ATTN_ERR_SHAPE,
-          "layer: len_kv (%" PRId64 ") is not len_q (%" PRId64 "), and the key is the query", a->len_kv, a->len_q);
+          "layer: len_kv (%" PRId64 ") is not len_q (%" PRId64 "), but the key is the query", a->len_kv, a->len_q);
     a->len_kv = a->len_q;
     return ATTN_OK;
 }
 
-/* Positions of packed sequences, which begin at 0 in each, where the caller has said none. */
+/* Positions of packed sequences, starting at 0 in each, unless the caller passes them. */
 static attn_status fill_positions(call *c, attn_error *error)
 {
     const extent *e = &c->extent;
@@ -49,20 +49,20 @@ static attn_status fill_positions(call *c, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status call_read(attn_layer_tensors *ours, attn_options *options, const attn_layer_tensors *given, attn_error *error)
+attn_status call_read(attn_layer_tensors *copy, attn_options *options, const attn_layer_tensors *given, attn_error *error)
 {
     attn_options alone = {0};
     attn_options *const to = options ? options : &alone;
     CHECK(given, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
-    TRY(slots_read(ours, sizeof *ours, sizeof *ours, given, "attn_layer_tensors", error));
-    if (!ours->options) return ATTN_OK;
-    /* The core checks options too, but memory is taken before it is asked. */
-    TRY(options_read(to, ours->options, error));
-    if (options) ours->options = options;
+    TRY(slots_read(copy, sizeof *copy, sizeof *copy, given, "attn_layer_tensors", error));
+    if (!copy->options) return ATTN_OK;
+    /* The core checks options too, but only after memory has been acquired with them. */
+    TRY(options_read(to, copy->options, error));
+    if (options) copy->options = options;
     return ATTN_OK;
 }
 
-/* What the layer fills in is not the caller's to give. */
+/* Rejects what the caller sets although the layer fills it in. */
 static attn_status check_options(const attn_tensors *t, attn_error *error)
 {
     const attn_input o = slot_of(&t->o), grad_q = slot_of(&t->grad_q), grad_k = slot_of(&t->grad_k), grad_v = slot_of(&t->grad_v);
@@ -81,12 +81,12 @@ static attn_status check_options(const attn_tensors *t, attn_error *error)
                   {"k_scale", &t->k_scale},
                   {"v_scale", &t->v_scale}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
-        CHECK(slot_is_absent(filled[i].slot), ATTN_ERR_ARGUMENT, "layer: attention.%s is there; the layer fills it in",
+        CHECK(slot_is_absent(filled[i].slot), ATTN_ERR_ARGUMENT, "layer: attention.%s is set; the layer fills it in",
               filled[i].name);
     const attn_input lse = slot_of(&t->lse);
-    CHECK(slot_is_dense(&lse), ATTN_ERR_STRIDE, "layer: attention.lse has strides; it is dense, [batch, heads_q, len_q]");
-    CHECK(slot_is_dense(&t->grad_lse), ATTN_ERR_STRIDE, "layer: attention.grad_lse has strides; it is dense, like lse");
-    CHECK(!t->call, ATTN_ERR_ARGUMENT, "layer: attention.call is there; it is the call of attn_layer_tensors");
+    CHECK(slot_is_dense(&lse), ATTN_ERR_STRIDE, "layer: attention.lse has strides; it must be dense, [batch, heads_q, len_q]");
+    CHECK(slot_is_dense(&t->grad_lse), ATTN_ERR_STRIDE, "layer: attention.grad_lse has strides; it must be dense, like lse");
+    CHECK(!t->call, ATTN_ERR_ARGUMENT, "layer: attention.call is set; use the call of attn_layer_tensors");
     return ATTN_OK;
 }
 
@@ -97,7 +97,7 @@ attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, att
     TRY(call_read(&c->resolved, &c->options, args, error));
     c->args = args = &c->resolved;
     for (int i = 0; i < 7; i++) CHECK(args->reserved[i] == 0, ATTN_ERR_ARGUMENT, "layer: tensors.reserved[%d] is not 0", i);
-    CHECK(args->only_cached == 0 || args->only_cached == 1, ATTN_ERR_ARGUMENT, "layer: only_cached is %d; it is 0 or 1",
+    CHECK(args->only_cached == 0 || args->only_cached == 1, ATTN_ERR_ARGUMENT, "layer: only_cached is %d; it must be 0 or 1",
           args->only_cached);
     if (args->attention) {
         TRY(slots_read(&c->attention, sizeof c->attention, sizeof c->attention, args->attention, "attn_tensors", error));
@@ -116,12 +116,12 @@ attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, att
     TRY(layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error));
     if (rotated) return fill_positions(c, error);
     CHECK(slot_is_absent(&args->positions_q) && slot_is_absent(&args->positions_kv), ATTN_ERR_ARGUMENT,
-          "layer: %s is there; nothing is rotated without a rope",
+          "layer: %s is set; nothing is rotated without a rope",
           slot_is_absent(&args->positions_q) ? "positions_kv" : "positions_q");
     return ATTN_OK;
 }
 
-/* Rows on the model's side of a product. */
+/* The most rows of a product. */
 static int64_t call_rows(const call *c)
 {
     const extent *e = &c->extent;
@@ -143,13 +143,13 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
     for (int i = QUERY; i <= (args->only_cached ? QUERY : VALUE); i++) {
         const int shared = i > QUERY && given_rows[i] == given_rows[i - 1];
         CHECK(!shared || c->l.inputs[i] == c->l.inputs[i - 1], ATTN_ERR_SHAPE,
-              "layer: the %s input is the %s input, and has %" PRId64 " channels instead of %" PRId64, names[i], names[i - 1],
+              "layer: the %s input is the %s input, but has %" PRId64 " channels instead of %" PRId64, names[i], names[i - 1],
               c->l.inputs[i], c->l.inputs[i - 1]);
         TRY(layer_rows(c->l.dtype, given_rows[i], names[i], e->entries, i == QUERY ? e->tokens_q : e->tokens_kv, c->l.inputs[i], 1,
                        &c->in[i], error));
     }
     TRY(saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, args->saved, &c->saved, error));
-    TRY(middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error)); /* its rules, before anything is written */
+    TRY(middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error)); /* checks the rope before anything is written */
     int64_t widest = 0;
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &c->l.projections[i];
@@ -197,7 +197,7 @@ attn_status call_scratch(call *c, int64_t widest, attn_error *error)
 
 attn_status call_reject_cached(const call *c, attn_error *error)
 {
-    CHECK(!c->args->only_cached && !c->lengths_q, ATTN_ERR_ARGUMENT, "layer: tensors.%s is set; it is attn_layer_decode's",
+    CHECK(!c->args->only_cached && !c->lengths_q, ATTN_ERR_ARGUMENT, "layer: tensors.%s is set; it is only for attn_layer_decode",
           c->args->only_cached ? "only_cached" : "lengths_q");
     return ATTN_OK;
 }
@@ -223,7 +223,7 @@ attn_status call_choose(call *c, const attn_problem *problem, const attn_tensors
 
 attn_status call_take(call *c, int64_t bytes, char **more, attn_error *error)
 {
-    const int64_t most = INT64_MAX / 4, scratch = c->l.scratch.bytes, workspace = (int64_t)c->workspace_size; /* none is beyond */
+    const int64_t most = INT64_MAX / 4, scratch = c->l.scratch.bytes, workspace = (int64_t)c->workspace_size; /* none exceeds it */
     const int64_t at[] = {scratch, workspace, bytes};
     int64_t all = 0;
     for (int i = 0; i < 3; i++) all += at[i] < most ? (at[i] + 63) / 64 * 64 : most;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * decode.c - attn_layer_decode: new tokens join a cache of keys and values, and attend to it. */
+ * decode.c - attn_layer_decode: appends new tokens to a cache of keys and values, then attends to it. */
 #include "decode.h"
 
 #include <inttypes.h>
@@ -17,27 +17,27 @@ static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].has == sizes[i].needs, ATTN_ERR_SHAPE, "layer: the cache's %s is %" PRId64 "; the layer has %" PRId64,
               sizes[i].name, sizes[i].has, sizes[i].needs);
-    /* Of float numbers, at most 8 bytes each; what is dense is laid out before attn_cache_append looks at it. */
+    /* Elements are floats of at most 8 bytes; dense strides are filled in before attn_cache_append checks the cache. */
     const int paged = cache->page_table.data != NULL;
     const int64_t entries = paged ? cache->pages : batch, capacity = paged ? cache->page_size : cache->capacity;
     const int64_t numbers[4] = {entries, cache->heads_kv, capacity, cache->dim_qk > cache->dim_v ? cache->dim_qk : cache->dim_v};
     CHECK(cache->capacity >= 0 && cache->page_size >= 0 && cache->pages >= 0, ATTN_ERR_SHAPE,
           "layer: the cache's capacity (%" PRId64 "), page_size (%" PRId64 ") or pages (%" PRId64 ") is negative", cache->capacity,
           cache->page_size, cache->pages);
-    CHECK(sizes_fit(8, numbers, 4), ATTN_ERR_SHAPE, "layer: the cache has more bytes than 64 bits count");
-    CHECK(!cache->rope, ATTN_ERR_ARGUMENT, "layer: the cache has a rope; the layer's own rotates, leave it NULL");
-    /* They are read before attn_cache_append looks at them, or without it. */
+    CHECK(sizes_fit(8, numbers, 4), ATTN_ERR_SHAPE, "layer: the cache is too large: its bytes overflow 64 bits");
+    CHECK(!cache->rope, ATTN_ERR_ARGUMENT, "layer: the cache has a rope; leave it NULL, the layer rotates with its own");
+    /* The lengths are read before attn_cache_append checks them, or without calling it. */
     const attn_input lengths = slot_of(&cache->lengths);
     CHECK(batch == 0 || lengths.data, ATTN_ERR_ARGUMENT, "cache: lengths is NULL");
     TRY(slot_check(&lengths, "cache: lengths", batch > 0, error));
     CHECK(!lengths.dtype || lengths.dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED, "cache: lengths is %s; it must be i64",
           attn_dtype_name(lengths.dtype));
     CHECK(slot_is_dense(&lengths) || lengths.stride[0] == 1 || batch <= 1, ATTN_ERR_STRIDE,
-          "cache: lengths.stride[0] is %" PRId64 "; it is dense (1)", lengths.stride[0]);
+          "cache: lengths.stride[0] is %" PRId64 "; it must be dense (1)", lengths.stride[0]);
     return slot_aligned(&lengths, "cache: lengths", sizeof(int64_t), error);
 }
 
-/* What the cache says of the attention must not be said twice. */
+/* Rejects options that the cache determines. */
 static attn_status check_options(const attn_problem *p, const attn_tensors *t, attn_error *error)
 {
     CHECK(!p || p->mask.align == 0, ATTN_ERR_ARGUMENT,
@@ -52,7 +52,7 @@ static attn_status check_options(const attn_problem *p, const attn_tensors *t, a
                   {"cu_seqlens_q", t->cu_seqlens_q.data},
                   {"cu_seqlens_kv", t->cu_seqlens_kv.data}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
-        CHECK(!filled[i].data, ATTN_ERR_ARGUMENT, "layer: attention.%s is there; attn_layer_decode takes no such tensor",
+        CHECK(!filled[i].data, ATTN_ERR_ARGUMENT, "layer: attention.%s is set; attn_layer_decode takes no such tensor",
               filled[i].name);
     return ATTN_OK;
 }
@@ -76,12 +76,12 @@ attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, 
         for (int64_t t = 0; t < args->len_q; t++) d->positions[0][b * args->len_q + t] = (args->only_cached ? 0 : held) + t;
         for (int64_t t = 0; t < args->len_kv; t++) d->positions[1][b * args->len_kv + t] = held + t;
         CHECK(!c->lengths_q || (c->lengths_q[b] >= 0 && c->lengths_q[b] <= args->len_q), ATTN_ERR_ARGUMENT,
-              "layer: lengths_q[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, b, c->lengths_q[b], args->len_q);
+              "layer: lengths_q[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64, b, c->lengths_q[b], args->len_q);
     }
     return ATTN_OK;
 }
 
-/* A cache's keys or values as the core reads them: its dense would be that of the longest entry. */
+/* A cache's keys or values with explicit strides: the core would take dense strides from the longest entry, not the capacity. */
 static attn_input cached(const attn_cache *cache, const attn_output *slot, attn_dtype natural, int64_t dim)
 {
     const int64_t capacity = cache->page_table.data ? cache->page_size : cache->capacity;
@@ -181,7 +181,7 @@ attn_status attn_layer_decode(const attn_layer *given, const attn_layer_weights 
     memset(&d, 0, sizeof d);
     attn_layer_tensors plain;
     TRY(call_read(&plain, NULL, args, error));
-    plain.saved = NULL; /* memory of ours */
+    plain.saved = NULL; /* ours is used instead */
     attn_status status = call_begin(&c, given, weights, &plain, error);
     if (status == ATTN_OK) status = decoding_begin(&d, &c, cache, error);
     if (status == ATTN_OK) status = memory_acquire(c.args->options, c.l.scratch.bytes, &c.l.scratch.memory, error);

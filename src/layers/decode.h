@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * decode.h - what decoding has in common, whatever the layer keeps in its cache. */
+ * decode.h - decoding, shared by layers whatever they keep in their cache. */
 #ifndef ATTN_LAYERS_DECODE_H
 #define ATTN_LAYERS_DECODE_H
 
@@ -8,17 +8,17 @@
 typedef struct decoding {
     attn_cache cache;
     int64_t *positions[2]; /* of queries and of keys */
-    int64_t *appended;     /* [batch] */
+    int64_t *appended;     /* [batch]: tokens appended to each entry */
     char *memory;
 } decoding;
 
-/* Checks the cache against the layer between the projections, and takes memory; decoding_end follows, also if it fails. */
+/* Checks the cache against the inner attention, and acquires memory.  Call decoding_end afterwards, even on failure. */
 attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, attn_error *error);
-/* The attention of the queries in c->saved to the cache as it will be, planned. */
+/* Plans the attention of the queries in c->saved to the cache as it is after appending. */
 attn_status decoding_plan(decoding *d, call *c, attn_problem *problem, attn_tensors *core, attn_call *of_core, attn_error *error);
-/* Appends tokens that lie as [entry, token, head, channel], unless nothing is to be appended. */
+/* Appends tokens stored as [entry, token, head, channel]; a no-op if args->only_cached. */
 attn_status decoding_append(const decoding *d, const call *c, const attn_input *k, const attn_input *v, attn_error *error);
-/* Attends; if that fails, what was appended is taken back. */
+/* Attends; on failure, removes what was appended. */
 attn_status decoding_attend(decoding *d, call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error);
 void decoding_end(decoding *d, const call *c);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * draw.h - numbers that depend on a seed and a place alone, and how far those of a matrix reach. */
+ * draw.h - random numbers that depend only on a seed and a counter, and the ranges of initial weights. */
 #ifndef ATTN_LAYERS_DRAW_H
 #define ATTN_LAYERS_DRAW_H
 
@@ -8,7 +8,7 @@
 
 #include "attn/layers.h"
 
-/* A number in (0, 1) from a place: SplitMix64's finalizer (Steele et al. 2014) over the seed and a counter. */
+/* A number in (0, 1): SplitMix64's finalizer (Steele et al. 2014) over the seed and a counter. */
 static inline double draw_uniform(uint64_t seed, uint64_t counter)
 {
     uint64_t z = seed * 0xd1342543de82ef95u + (counter + 1) * 0x9e3779b97f4a7c15u;
@@ -23,9 +23,9 @@ static inline double draw_normal(uint64_t seed, uint64_t counter)
     return sqrt(-2 * log(draw_uniform(seed, 2 * counter))) * cos(6.283185307179586 * draw_uniform(seed, 2 * counter + 1));
 }
 
-/* How far the numbers of a matrix reach (uniform), or their standard deviation (normal), by attn_init: it takes `in` channels to
- * `out`, of which of_head are one head's. */
-static inline double draw_spread(attn_init init, double in, double out, double of_head)
+/* The bound (uniform) or standard deviation (normal) of a matrix's elements by attn_init; the matrix maps `in` channels to `out`,
+ * of which one head has of_head. */
+static inline double draw_scale(attn_init init, double in, double out, double of_head)
 {
     switch (init) {
     case ATTN_INIT_HEAD:
@@ -39,10 +39,10 @@ static inline double draw_spread(attn_init init, double in, double out, double o
     }
 }
 
-static inline double draw_number(attn_init init, double spread, uint64_t seed, uint64_t counter)
+static inline double draw_number(attn_init init, double scale, uint64_t seed, uint64_t counter)
 {
     const int gaussian = init == ATTN_INIT_HEAD || init == ATTN_INIT_SMALL;
-    return spread * (gaussian ? draw_normal(seed, counter) : 2 * draw_uniform(seed, counter) - 1);
+    return scale * (gaussian ? draw_normal(seed, counter) : 2 * draw_uniform(seed, counter) - 1);
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * extra.c - the extra key of a layer.  No mask of the other keys concerns it, so the attention runs over these alone, and the extra
- * key is merged into the result as a part of its own (attn_merge's formula, with one key).  Backward, the attention is given the
- * merged output and lse: its weights and its delta are then those among all keys, and only the extra key's own terms are left.
+ * extra.c - the extra key of a layer.  No mask applies to it, so the attention runs over the other keys only, and the extra key is
+ * merged into the result as a separate part (attn_merge's formula, with one key).  Backward gets the merged output and lse: its
+ * weights and delta are then those over all keys, and only the extra key's own terms remain to be added.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -19,7 +19,7 @@ attn_status extra_check(const layer *l, const attn_problem *problem, const attn_
           ATTN_ERR_UNSUPPORTED, "layer: an extra key joins a softmax; attention.score.normaliser is %d",
           (int)problem->score.normaliser);
     CHECK(problem->mask.empty == ATTN_EMPTY_ZERO, ATTN_ERR_ARGUMENT,
-          "layer: attention.mask.empty is uniform; with an extra key no query sees none");
+          "layer: attention.mask.empty is uniform; with an extra key, every query sees a key");
     const struct {
         const char *name;
         int there;
@@ -32,12 +32,12 @@ attn_status extra_check(const layer *l, const attn_problem *problem, const attn_
         CHECK(!others[i].there, ATTN_ERR_UNSUPPORTED, "layer: attention.%s is not available with an extra key", others[i].name);
     CHECK((!core->entropy.data && !core->effective_keys.data) ||
               (!core->sink.data && problem->score.normaliser == ATTN_NORMALISER_SOFTMAX),
-          ATTN_ERR_UNSUPPORTED, "layer: attention.%s is not available with an extra key beside a sink or another normaliser",
+          ATTN_ERR_UNSUPPORTED, "layer: attention.%s is not available with an extra key and a sink or another normaliser",
           core->entropy.data ? "entropy" : "effective_keys");
     return ATTN_OK;
 }
 
-/* The rows of sequence b: where they begin, and how many are real. */
+/* The rows of sequence b: the first one, and their number without padding. */
 static int64_t first_of(const extent *e, int64_t b) { return e->packed ? index_at(e->begin_q, b) : 0; }
 
 static int64_t real_rows(const extent *e, const attn_tensors *core, int64_t b)
@@ -46,7 +46,7 @@ static int64_t real_rows(const extent *e, const attn_tensors *core, int64_t b)
     return core->lengths_q.data ? index_at(&core->lengths_q, b) : e->len_q;
 }
 
-/* Token t of the memory, in the order of lse. */
+/* The index of token t of the memory in lse. */
 static int64_t place_of(const layer *l, const extent *e, int64_t b, int64_t h, int64_t t)
 {
     return ((e->packed ? 0 : b) * l->heads_q + h) * e->tokens_q + t;
@@ -58,7 +58,7 @@ int64_t extra_row(const layer *l, const extent *e, int64_t b, int64_t h, int64_t
     return place_of(l, e, b, h, first_of(e, b) + i);
 }
 
-/* The score of the extra key: scale q.k / temperature under the softcap; *slope is its derivative by scale q.k. */
+/* The score of the extra key: scale q.k / temperature, softcapped; *slope: its derivative with respect to scale q.k. */
 static double score_of(const layer *l, const attn_problem *problem, const attn_tensors *core, const void *q, int64_t at, int64_t h,
                        double *product, double *scale, double *slope)
 {
@@ -75,14 +75,14 @@ static double score_of(const layer *l, const attn_problem *problem, const attn_t
     return cap > 0 ? cap * capped : x;
 }
 
-/* Row t of the memory, head h, as [token, head, channel]. */
+/* The index of row t of the memory, head h, in [token, head, channel]. */
 static int64_t row_at(const layer *l, const extent *e, int64_t b, int64_t t, int64_t h, int64_t dim)
 {
     return (((e->packed ? 0 : b) * e->tokens_q + t) * l->heads_q + h) * dim;
 }
 
-attn_status extra_weigh(const layer *l, const attn_layer_tensors *args, const extent *e, const attn_problem *problem,
-                        const attn_tensors *core, const saved *s, extra *x, attn_error *error)
+attn_status extra_weights(const layer *l, const attn_layer_tensors *args, const extent *e, const attn_problem *problem,
+                          const attn_tensors *core, const saved *s, extra *x, attn_error *error)
 {
     const int64_t rows = e->entries * l->heads_q * e->tokens_q;
     *x = (extra){0};
@@ -108,7 +108,7 @@ attn_status extra_weigh(const layer *l, const attn_layer_tensors *args, const ex
     return ATTN_OK;
 }
 
-/* Multiplies row (b, h, i) of the weights that the caller wants. */
+/* Multiplies row (b, h, i) of the caller's output of weights. */
 static void scale_weights(const layer *l, const extent *e, const attn_tensors *core, int64_t b, int64_t h, int64_t i, double factor)
 {
     const attn_output *at = &core->weights;
@@ -125,7 +125,7 @@ static void scale_weights(const layer *l, const extent *e, const attn_tensors *c
     }
 }
 
-/* A statistic of row t, which lies like lse; NULL where it is not there. */
+/* A statistic of row t, laid out like lse; NULL if absent. */
 static char *statistic(const layer *l, const extent *e, const attn_output *slot, int64_t b, int64_t h, int64_t t)
 {
     const int64_t *s = slot->stride;
@@ -134,7 +134,7 @@ static char *statistic(const layer *l, const extent *e, const attn_output *slot,
     return slot->data ? (char *)slot->data + at * l->size : NULL;
 }
 
-/* The weights of the others are multiplied by f and one more, w, joins them: their entropy H becomes f (H - log f) - w log w. */
+/* The weights of the other keys are multiplied by f, and a weight w joins them: the entropy H becomes f (H - log f) - w log w. */
 static void merge_statistics(const layer *l, const extent *e, const attn_tensors *core, const extra *x, int64_t b, int64_t h,
                              int64_t t)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * file.c - weights from and into named tensors, under PyTorch's names. */
+ * file.c - loads and stores weights as named tensors, with PyTorch's names. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "named.h"
 
-/* Names of a weight and of its bias; the first that exists is taken.  Fused matrices stand before. */
+/* Names of a weight and of its bias; the first that exists is used.  Fused matrices take precedence. */
 static const char *const weight_names[PROJECTIONS][5] = {
     {"q_proj_weight", "q_proj.weight", "wq", NULL},
     {"k_proj_weight", "k_proj.weight", "wk", NULL},
@@ -21,7 +21,7 @@ static const char *const bias_names[PROJECTIONS][4] = {
 
 static const char *const extra_names[2] = {"bias_k", "bias_v"};
 
-/* The first of the names that is there; NULL if none. */
+/* *t: the tensor of the first name that exists; NULL if none does. */
 static attn_status find(const attn_archive *tensors, const char *prefix, const char *const *names, const attn_archive_tensor **t,
                         attn_error *error)
 {
@@ -34,7 +34,7 @@ static attn_status find(const attn_archive *tensors, const char *prefix, const c
     return ATTN_OK;
 }
 
-/* in_proj_weight: all three are projected, from inputs of one width. */
+/* in_proj_weight is possible: all three are projected, from inputs of equal width. */
 static int one_matrix(const layer *l)
 {
     const projection *p = l->projections;
@@ -44,7 +44,7 @@ static int one_matrix(const layer *l)
 
 static int64_t width_of(const projection *p) { return p->heads * p->dim; }
 
-/* in_proj_weight or in_proj_bias, whose rows are those of query, key and value. */
+/* in_proj_weight or in_proj_bias: the rows of query, key and value, concatenated. */
 static attn_status load_fused(const layer *l, const attn_archive *tensors, const char *prefix, const char *end, int64_t columns,
                               char *parts[3], attn_error *error)
 {
@@ -63,8 +63,8 @@ static attn_status load_fused(const layer *l, const attn_archive *tensors, const
     return ATTN_OK;
 }
 
-static attn_status load_apart(const layer *l, const attn_archive *tensors, const char *prefix, int i, char **weight, char **bias,
-                              attn_error *error)
+static attn_status load_separate(const layer *l, const attn_archive *tensors, const char *prefix, int i, char **weight, char **bias,
+                                 attn_error *error)
 {
     const projection *p = &l->projections[i];
     const attn_archive_tensor *t;
@@ -83,7 +83,7 @@ static attn_status load_apart(const layer *l, const attn_archive *tensors, const
     return ATTN_OK;
 }
 
-/* The extra key and value: [1, 1, channels] as torch has them, or [channels]; both or none. */
+/* The extra key and value: [1, 1, channels] as in PyTorch, or [channels]; both or neither. */
 static attn_status load_extra(const layer *l, const attn_archive *tensors, const char *prefix, char *parts[2], attn_error *error)
 {
     const attn_archive_tensor *t[2];
@@ -91,8 +91,8 @@ static attn_status load_extra(const layer *l, const attn_archive *tensors, const
         const char *const names[] = {extra_names[i], NULL};
         TRY(find(tensors, prefix, names, &t[i], error));
     }
-    CHECK(!t[0] == !t[1], ATTN_ERR_ARGUMENT, "layer: tensor '%s' is there, and no %s%s", t[0] ? t[0]->name : t[1]->name, prefix,
-          extra_names[t[0] != NULL]);
+    CHECK(!t[0] == !t[1], ATTN_ERR_ARGUMENT, "layer: tensor '%s' is present, but %s%s is missing", t[0] ? t[0]->name : t[1]->name,
+          prefix, extra_names[t[0] != NULL]);
     for (int i = 0; t[0] && i < 2; i++) {
         attn_archive_tensor flat = *t[i];
         while (flat.rank > 1 && flat.shape[0] == 1) memmove(flat.shape, flat.shape + 1, (size_t)--flat.rank * sizeof *flat.shape);
@@ -112,7 +112,7 @@ attn_status attn_layer_load(const attn_layer *given, const attn_archive *tensors
     if (!prefix) prefix = "";
     if (one_matrix(&l)) TRY(load_fused(&l, tensors, prefix, "in_proj_weight", l.inputs[QUERY], weight, error));
     TRY(load_fused(&l, tensors, prefix, "in_proj_bias", 0, bias, error));
-    for (int i = 0; i < PROJECTIONS - l.no_output; i++) TRY(load_apart(&l, tensors, prefix, i, &weight[i], &bias[i], error));
+    for (int i = 0; i < PROJECTIONS - l.no_output; i++) TRY(load_separate(&l, tensors, prefix, i, &weight[i], &bias[i], error));
     TRY(load_extra(&l, tensors, prefix, learned, error));
     char *const all[LAYER_WEIGHTS] = {weight[QUERY], weight[KEY], weight[VALUE], weight[OUTPUT], bias[QUERY],
                                       bias[KEY],     bias[VALUE], bias[OUTPUT],  learned[0],     learned[1]};
@@ -160,7 +160,7 @@ static attn_status store_biases(const layer *l, named_new *file, attn_error *err
     const int any = p[QUERY].at.bias || p[KEY].at.bias || p[VALUE].at.bias;
     char *to = NULL;
     if (any) TRY(named_add(l, file, "in_proj_bias", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), 0, &to, error));
-    for (int i = QUERY; any && i <= VALUE; i++) { /* one that is missing is 0 */
+    for (int i = QUERY; any && i <= VALUE; i++) { /* a missing one is 0 */
         if (p[i].at.bias) memcpy(to, p[i].at.bias, (size_t)(width_of(&p[i]) * l->size));
         to += width_of(&p[i]) * l->size;
     }

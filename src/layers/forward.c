@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-/* The weights of every head, added up row by row; one thread brings them, so their order is fixed. */
+/* The mean of the weights over the heads, summed row by row; one thread delivers the rows, so their order is fixed. */
 typedef struct mean {
     char *sum;
-    int64_t len_q, columns; /* columns: of the keys, and one of the extra key */
+    int64_t len_q, columns; /* columns: one for each key, plus one for the extra key */
     double share;
     const layer *l;
     const extent *e;
@@ -92,7 +92,7 @@ attn_status attend_with_extra(call *c, const attn_problem *problem, const attn_t
     const attn_layer_tensors *args = c->args;
     extra x;
     TRY(call_execute(c, core, error));
-    TRY(extra_weigh(l, args, &c->extent, problem, core, &c->saved, &x, error));
+    TRY(extra_weights(l, args, &c->extent, problem, core, &c->saved, &x, error));
     attn_status status = c->weights_mean ? weights_average(c, problem, core, &x, error) : ATTN_OK;
     if (status == ATTN_OK && l->extra_key) extra_merge(l, &c->extent, core, &c->saved, &x);
     memory_release(args->options, x.memory);
@@ -101,8 +101,8 @@ attn_status attend_with_extra(call *c, const attn_problem *problem, const attn_t
     return status;
 }
 
-/* Everything that can fail is done when the first output is written, but for memory and the arguments of the options: so the
- * attention runs on memory of ours, and outputs are written after it. */
+/* Outputs are written only after everything that can fail, except lack of memory and invalid arguments of the options: so the
+ * attention runs in our own memory, and outputs are written afterwards. */
 static attn_status run(call *c, attn_error *error)
 {
     const layer *l = &c->l;

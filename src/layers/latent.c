@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * latent.c - attn_latent_forward: latents, the keys and values that they stand for, attention, and one projection. */
+ * latent.c - attn_latent_forward: latents, the keys and values expanded from them, attention, and one projection. */
 #include "latent.h"
 
 #include <inttypes.h>
@@ -34,7 +34,7 @@ attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_l
     c->l = m->l;
     TRY(call_check(c, m->rotary > 0, args, error));
     args = c->args;
-    CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "latent: value.data is given; keys and values come from the same latent");
+    CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "latent: value.data is set; keys and values come from the same latent");
     const extent *e = &c->extent;
     TRY(layer_rows(m->l.dtype, &args->query, "query", e->entries, e->tokens_q, m->model, 1, &c->in[QUERY], error));
     TRY(layer_rows(m->l.dtype, args->key.data ? &args->key : &args->query, "key", e->entries, e->tokens_kv, m->model,
@@ -78,7 +78,7 @@ attn_status latent_rotate(const latent *m, char *data, int64_t heads, int64_t wi
     return attn_rope_apply(&rope, shape, &from, positions ? &at : NULL, &to, error);
 }
 
-/* y = weight x / sqrt(mean(x^2) + epsilon), for rows of x that are `stride` apart. */
+/* y = weight x / sqrt(mean(x^2) + epsilon), for rows of x `stride` apart; without a weight, y = x. */
 static void norm_rows(const latent *m, const char *weight, const char *x, int64_t stride, int64_t channels, int64_t rows, char *y)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -119,7 +119,7 @@ attn_status latent_project(const latent_call *lc, const int64_t *positions_q, co
     return latent_rotate(m, kv.data, 1, wide, m->rank, e->entries, e->tokens_kv, positions_kv, 0, error);
 }
 
-/* Keys and values of all heads, from the latents. */
+/* Computes keys and values of all heads from the latents. */
 static attn_status expand(latent_call *lc, attn_error *error)
 {
     const latent *m = &lc->m;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * latent_backward.c - attn_latent_backward: the chain rule through what latent.c does, backwards. */
+ * latent_backward.c - attn_latent_backward: the chain rule through the steps of latent.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 #include "latent.h"
 
 typedef struct gradient {
-    latent wanted; /* whose w are the gradients of the weights */
+    latent requested; /* its w are the requested gradients of the weights */
     sequence out, query, key;
     char *memory;
-    saved s;      /* of q, k, v and a */
-    latents at;   /* of the latents; query_normed and normed as forward has them */
-    double *sums; /* of the gradient of a norm */
-    char *heads;  /* [token][head][head_dim + head_dim_v]: of what `up` gives */
+    saved s;      /* gradients of q, k, v and a */
+    latents at;   /* gradients of the latents; query_normed and normed laid out as in forward */
+    double *sums; /* of the gradient of a norm's weight */
+    char *heads;  /* [token][head][head_dim + head_dim_v]: gradient of the product with `up` */
 } gradient;
 
 static attn_status check(latent_call *lc, const attn_latent_weights *gradients, gradient *g, attn_error *error)
@@ -23,10 +23,10 @@ static attn_status check(latent_call *lc, const attn_latent_weights *gradients, 
     const attn_layer_tensors *args = c->args;
     CHECK(args->saved, ATTN_ERR_ARGUMENT, "latent: tensors.saved is NULL; forward fills it for backward");
     CHECK(args->key.data || !args->grad_key.data, ATTN_ERR_ARGUMENT,
-          "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
-    CHECK(!args->grad_value.data, ATTN_ERR_ARGUMENT, "latent: grad_value is given, and there is no value input");
-    g->wanted = lc->m;
-    TRY(latent_bind(&g->wanted, "gradients", gradients, WEIGHTS_WANTED, error));
+          "latent: grad_key is set, but this input is shared with another: its gradient is added to grad_query");
+    CHECK(!args->grad_value.data, ATTN_ERR_ARGUMENT, "latent: grad_value is set, but there is no value input");
+    g->requested = lc->m;
+    TRY(latent_bind(&g->requested, "gradients", gradients, WEIGHTS_OPTIONAL, error));
     TRY(layer_rows(lc->m.l.dtype, &args->grad_output, "grad_output", e->entries, e->tokens_q, lc->m.out, 1, &g->out, error));
     TRY(layer_rows_out(lc->m.l.dtype, &args->grad_query, "grad_query", e->entries, e->tokens_q, lc->m.model, 0, &g->query, error));
     TRY(layer_rows_out(lc->m.l.dtype, args->key.data ? &args->grad_key : &args->grad_query, "grad_key", e->entries, e->tokens_kv,
@@ -35,7 +35,7 @@ static attn_status check(latent_call *lc, const attn_latent_weights *gradients, 
     attn_places_add_rows(&c->places, "grad_output", &g->out, 0);
     attn_places_add_rows(&c->places, "grad_query", &g->query, 1);
     if (args->key.data) attn_places_add_rows(&c->places, "grad_key", &g->key, 1);
-    attn_places_add_weights(&c->places, "gradients", g->wanted.weights, TENSORS, 1);
+    attn_places_add_weights(&c->places, "gradients", g->requested.weights, TENSORS, 1);
     c->module = "latent";
     return places_check(&c->places, c->module, error);
 }
@@ -70,7 +70,7 @@ static attn_status attend(latent_call *lc, const gradient *g, attn_error *error)
     return call_execute(c, &core, error);
 }
 
-/* The gradients of keys and values, in the order of `up`; that of the rotated key, summed over the heads, after the latent's. */
+/* Gathers the gradients of keys and values in the order of `up`; the rotated key's, summed over the heads, follows the latent's. */
 static void collect(const latent_call *lc, const gradient *g)
 {
     const latent *m = &lc->m;
@@ -91,8 +91,8 @@ static void collect(const latent_call *lc, const gradient *g)
 }
 
 /*
- * Through y = w x / s, s = sqrt(mean(x^2) + epsilon):  dx = (w dy - x sum(w dy x) / (n s^2)) / s,  dw = sum over rows of dy x / s.
- * x and dx have rows `stride` apart; without a norm dx = dy.
+ * Back through y = w x / s, s = sqrt(mean(x^2) + epsilon):  dx = (w dy - x sum(w dy x) / (n s^2)) / s,  dw = sum over rows of
+ * dy x / s.  The rows of x and dx are `stride` apart; without a norm dx = dy.
  */
 static void norm_backward(const latent_call *lc, double *dw, const char *weight, char *grad_weight, const char *x, int64_t stride,
                           int64_t channels, int64_t rows, const char *dy, char *dx)
@@ -120,11 +120,11 @@ static void norm_backward(const latent_call *lc, double *dw, const char *weight,
     for (int64_t k = 0; grad_weight && k < channels; k++) number_put(l, grad_weight, k, dw[k]);
 }
 
-/* y = x w^T: the gradients of w, where it is wanted, and of x, where x->data is there. */
+/* y = x w^T: the gradient of w, if requested, and of x, if dx->data is not NULL. */
 static attn_status through(const latent_call *lc, const gradient *g, int i, const sequence *x, const sequence *dy,
                            const sequence *dx, int add, attn_error *error)
 {
-    const projection w = latent_matrix(&lc->m, i), dw = latent_matrix(&g->wanted, i);
+    const projection w = latent_matrix(&lc->m, i), dw = latent_matrix(&g->requested, i);
     if (dw.at.weight) TRY(project_gradient(&lc->c.l, &dw, dy, x, error));
     if (dx->data) TRY(project_to_model(&lc->c.l, &w, dy, dx, add, error));
     return ATTN_OK;
@@ -145,8 +145,8 @@ static attn_status run(latent_call *lc, gradient *g, attn_error *error)
                    dnormed = dense_rows(g->at.normed, e->entries, e->tokens_kv, m->rank),
                    dheads = dense_rows(g->heads, e->entries, e->tokens_kv, m->heads * (m->dim + m->dim_v)),
                    dkv = dense_rows(g->at.kv, e->entries, e->tokens_kv, wide);
-    /* Memory is taken before the first gradient is written. */
-    const projection to_heads = latent_matrix(m, OUT), of_heads = latent_matrix(&g->wanted, OUT);
+    /* All memory is acquired before the first gradient is written. */
+    const projection to_heads = latent_matrix(m, OUT), of_heads = latent_matrix(&g->requested, OUT);
     TRY(project_to_model(&c->l, &to_heads, &g->out, &da, 0, error));
     TRY(attend(lc, g, error));
     if (of_heads.at.weight) TRY(project_gradient(&c->l, &of_heads, &g->out, &a, error));
@@ -159,13 +159,13 @@ static attn_status run(latent_call *lc, gradient *g, attn_error *error)
                        dlatent = dense_rows(g->at.query, e->entries, e->tokens_q, m->rank_query),
                        dlatent_normed = dense_rows(g->at.query_normed, e->entries, e->tokens_q, m->rank_query);
         TRY(through(lc, g, QUERY_UP, &low, &dq, &dlatent_normed, 0, error));
-        norm_backward(lc, g->sums, m->w[QUERY_NORM], g->wanted.w[QUERY_NORM], lc->at.query, m->rank_query, m->rank_query, rows_q,
+        norm_backward(lc, g->sums, m->w[QUERY_NORM], g->requested.w[QUERY_NORM], lc->at.query, m->rank_query, m->rank_query, rows_q,
                       dlatent_normed.data, dlatent.data);
         TRY(through(lc, g, QUERY_DOWN, &c->in[QUERY], &dlatent, &g->query, 0, error));
     } else TRY(through(lc, g, QUERY_UP, &c->in[QUERY], &dq, &g->query, 0, error));
 
     TRY(through(lc, g, UP, &normed, &dheads, &dnormed, 0, error));
-    norm_backward(lc, g->sums, m->w[NORM], g->wanted.w[NORM], lc->at.kv, wide, m->rank, rows_kv, dnormed.data, dkv.data);
+    norm_backward(lc, g->sums, m->w[NORM], g->requested.w[NORM], lc->at.kv, wide, m->rank, rows_kv, dnormed.data, dkv.data);
     return through(lc, g, DOWN, &c->in[KEY], &dkv, &g->key, !args->key.data, error);
 }
 

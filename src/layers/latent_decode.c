@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * latent_decode.c - attn_latent_decode: queries are taken to the latents, so that nothing is ever expanded. */
+ * latent_decode.c - attn_latent_decode: queries are projected to the latents, so that keys and values are never expanded. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -7,21 +7,21 @@
 #include "decode.h"
 #include "latent.h"
 
-/* The call of the attention over latents: one key head of rank + rotary channels, whose first `rank` are the value. */
+/* The attention over latents: one key head of rank + rotary channels, whose first `rank` are also the value. */
 typedef struct absorbed {
     call c;
     decoding d;
     attn_problem options;
 } absorbed;
 
-/* The rows of `up` that make head h's keys (value 0) or values (value 1), as a projection between them and the latent. */
+/* The rows of `up` for head h's keys (value 0) or values (value 1), as a projection from the latent. */
 static projection part_of_up(const latent *m, int64_t h, int value)
 {
     const int64_t first = h * (m->dim + m->dim_v) + (value ? m->dim : 0), dim = value ? m->dim_v : m->dim;
     return (projection){"", {m->w[UP] + first * m->rank * m->l.size, NULL, dim * m->rank, m->rank, 1}, 1, dim, m->rank, 0, 0};
 }
 
-/* Some channels of each row, as rows of their own. */
+/* Channels first .. first + count - 1 of each row, as a sequence. */
 static sequence channels(const latent_call *lc, char *data, int64_t width, int64_t first, int64_t count)
 {
     sequence s = dense_rows(data, lc->c.extent.entries, lc->c.extent.tokens_q, width);
@@ -36,23 +36,23 @@ static attn_status absorbed_begin(const latent_call *lc, absorbed *a, const attn
     attn_cache cache;
     CHECK(given, ATTN_ERR_ARGUMENT, "cache is NULL");
     TRY(slots_read(&cache, sizeof cache, sizeof cache, given, "attn_cache", error));
-    CHECK(!cache.v.data, ATTN_ERR_ARGUMENT, "latent: the cache has v; its values are the first channels of k, leave it NULL");
+    CHECK(!cache.v.data, ATTN_ERR_ARGUMENT, "latent: the cache has v; leave it NULL, the values are the first channels of k");
     const int64_t capacity = cache.page_table.data ? cache.page_size : cache.capacity, width = m->rank + m->rotary;
     const int64_t *s = cache.k.stride, numbers[2] = {capacity, width};
     CHECK(capacity >= 0 && sizes_fit(8, numbers, 2), ATTN_ERR_SHAPE,
-          "latent: the cache has room for %" PRId64 " tokens; none may be negative, nor more than 64 bits count bytes", capacity);
+          "latent: the capacity of the cache (%" PRId64 " tokens) is negative, or its bytes overflow 64 bits", capacity);
     if (!cache.k.dtype) cache.k.dtype = ATTN_F32;
     if (!s[0] && !s[1] && !s[2] && !s[3])
         cache.k = (attn_output){cache.k.data, cache.k.dtype, {capacity * width, capacity * width, width, 1}};
     cache.v = cache.k;
 
     a->options = m->l.attention ? *m->l.attention : (attn_problem){.struct_size = sizeof a->options};
-    if (a->options.score.scale_kind == ATTN_SCALE_DEFAULT) { /* that of the expanded form */
+    if (a->options.score.scale_kind == ATTN_SCALE_DEFAULT) { /* the scale of the expanded form */
         a->options.score.scale_kind = ATTN_SCALE_VALUE;
         a->options.score.scale = 1 / sqrt((double)(m->dim + m->rotary));
     }
     a->c = lc->c;
-    a->c.taken = a->c.positions = a->c.l.scratch.memory = NULL; /* the other call's */
+    a->c.taken = a->c.positions = a->c.l.scratch.memory = NULL; /* owned by the other call */
     a->c.l.heads_kv = 1;
     a->c.l.head_dim = a->c.l.head_dim_k = width;
     a->c.l.head_dim_v = m->rank;
@@ -75,7 +75,7 @@ static attn_status run(latent_call *lc, absorbed *a, attn_error *error)
     TRY(decoding_plan(&a->d, &a->c, &problem, &core, &of_core, error));
     TRY(latent_project(lc, lc->c.positions_q ? lc->c.positions_q : a->d.positions[0],
                        lc->c.positions_kv ? lc->c.positions_kv : a->d.positions[1], error));
-    for (int64_t r = 0; r < e->entries * e->tokens_kv; r++) /* the latents as they were normed, in front of the rotated key */
+    for (int64_t r = 0; r < e->entries * e->tokens_kv; r++) /* the normed latents, before the rotated key */
         memcpy(lc->at.kv + r * wide * l->size, lc->at.normed + r * m->rank * l->size, (size_t)(m->rank * l->size));
     for (int64_t h = 0; h < m->heads; h++) {
         const projection keys = part_of_up(m, h, 0);
@@ -100,7 +100,7 @@ static attn_status run(latent_call *lc, absorbed *a, attn_error *error)
     return project_to_heads(l, &out, &heads, &lc->c.output, error);
 }
 
-/* The cache as it was given; what is wrong with it absorbed_begin says. */
+/* Adds the caller's cache to the places; absorbed_begin reports its errors. */
 static void place_cache(call *c, const attn_cache *given)
 {
     attn_cache cache;
@@ -117,7 +117,7 @@ attn_status attn_latent_decode(const attn_latent *given, const attn_latent_weigh
     memset(&a, 0, sizeof a);
     attn_layer_tensors plain;
     TRY(call_read(&plain, NULL, args, error));
-    plain.saved = NULL; /* memory of ours */
+    plain.saved = NULL; /* ours is used instead */
     attn_status status = latent_begin(&lc, given, weights, &plain, error);
     if (status == ATTN_OK && plain.len_q)
         status = layer_rows_out(lc.m.l.dtype, &plain.output, "output", plain.batch, plain.len_q, lc.m.out, 1, &c->output, error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * latent_rules.c - what multi-head latent attention must be, with the sentence for each way in which it is not. */
+ * latent_rules.c - the rules of multi-head latent attention, with the message for each violation. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static attn_status check_sizes(const latent *m, attn_error *error)
                  {"rank_query", m->rank_query, 0}, {"dim_rotary", m->rotary, 0}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].value >= sizes[i].least && sizes[i].value <= 1 << 24, ATTN_ERR_SHAPE,
-              "latent: %s (%" PRId64 ") is not within %" PRId64 "..%d", sizes[i].name, sizes[i].value, sizes[i].least, 1 << 24);
+              "latent: %s (%" PRId64 ") is not between %" PRId64 " and %d", sizes[i].name, sizes[i].value, sizes[i].least, 1 << 24);
     CHECK(m->rotary % 2 == 0, ATTN_ERR_SHAPE, "latent: dim_rotary (%" PRId64 ") is odd", m->rotary);
     const int64_t widest = m->dim + (m->rotary > m->dim_v ? m->rotary : m->dim_v);
     CHECK(widest <= INT_MAX / m->heads && m->rank + m->rotary <= INT_MAX / m->heads, ATTN_ERR_SHAPE,
@@ -39,15 +39,15 @@ static attn_status check_sizes(const latent *m, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status latent_resolve(const attn_latent *theirs, latent *m, attn_error *error)
+attn_status latent_resolve(const attn_latent *caller, latent *m, attn_error *error)
 {
-    attn_latent ours;
-    const attn_latent *given = &ours;
-    CHECK(theirs, ATTN_ERR_ARGUMENT, "latent is NULL");
-    TRY(struct_read(&ours, sizeof ours, sizeof ours, theirs, "attn_latent", error));
+    attn_latent copy;
+    const attn_latent *given = &copy;
+    CHECK(caller, ATTN_ERR_ARGUMENT, "latent is NULL");
+    TRY(struct_read(&copy, sizeof copy, sizeof copy, caller, "attn_latent", error));
     for (int i = 0; i < 4; i++) CHECK(given->reserved[i] == 0, ATTN_ERR_ARGUMENT, "latent: reserved[%d] is not 0", i);
-    CHECK(given->norm_epsilon >= 0 && given->norm_epsilon < 1, ATTN_ERR_ARGUMENT, "latent: norm_epsilon (%g) is not within 0 and 1",
-          given->norm_epsilon);
+    CHECK(given->norm_epsilon >= 0 && given->norm_epsilon < 1, ATTN_ERR_ARGUMENT,
+          "latent: norm_epsilon is %g; it must be at least 0 and below 1", given->norm_epsilon);
     memset(m, 0, sizeof *m);
     m->model = given->dim_model;
     m->out = given->dim_output ? given->dim_output : given->dim_model;
@@ -61,11 +61,11 @@ attn_status latent_resolve(const attn_latent *theirs, latent *m, attn_error *err
     m->rotary = given->dim_rotary;
     m->epsilon = given->norm_epsilon > 0 ? given->norm_epsilon : 1e-6;
     TRY(check_sizes(m, error));
-    CHECK(m->rotary || !given->rope, ATTN_ERR_ARGUMENT, "latent: rope is given, and dim_rotary is 0");
+    CHECK(m->rotary || !given->rope, ATTN_ERR_ARGUMENT, "latent: rope is set, but dim_rotary is 0");
     m->rope = (attn_rope){.struct_size = sizeof m->rope};
     if (given->rope) TRY(struct_read(&m->rope, sizeof m->rope, sizeof m->rope, given->rope, "attn_rope", error));
     CHECK(!m->rope.dim_rotary || m->rope.dim_rotary == m->rotary, ATTN_ERR_SHAPE,
-          "latent: rope.dim_rotary is %" PRId64 "; leave it 0, which is all %" PRId64 " rotated channels", m->rope.dim_rotary,
+          "latent: rope.dim_rotary is %" PRId64 "; leave it 0, which means all %" PRId64 " rotated channels", m->rope.dim_rotary,
           m->rotary);
     const attn_layer between = {.struct_size = sizeof between,
                                 .dtype = given->dtype,

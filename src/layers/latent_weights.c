@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * latent_weights.c - counting, drawing, loading and storing the weights of multi-head latent attention. */
+ * latent_weights.c - counts, initialises, loads and stores the weights of multi-head latent attention. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,27 +20,27 @@ attn_status attn_latent_count(const attn_latent *given, int64_t batch, int64_t l
     saved s;
     latents at;
     const extent e = {batch, len_q, len_kv, batch, len_q, len_kv, 0, NULL, NULL};
-    attn_layer_counts ours = {.struct_size = sizeof ours};
+    attn_layer_counts result = {.struct_size = sizeof result};
     TRY(latent_resolve(given, &m, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "latent: counts is NULL");
     CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
           "latent: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
     if (weights) TRY(latent_bind(&m, "weights", weights, WEIGHTS_COUNTED, error));
     TRY(latents_layout(&m, &e, NULL, &s, &at, error));
-    ours.flops = 2.0 * (double)batch * (double)m.heads * (double)len_q * (double)len_kv * (double)(m.dim + m.rotary + m.dim_v);
+    result.flops = 2.0 * (double)batch * (double)m.heads * (double)len_q * (double)len_kv * (double)(m.dim + m.rotary + m.dim_v);
     for (int i = 0; i < TENSORS; i++) {
         int64_t rows, columns;
         latent_shape(&m, i, &rows, &columns);
-        if (i < MATRICES || m.w[i]) ours.parameters += rows * (columns ? columns : 1);
-        ours.flops += 2.0 * (double)batch * (double)(i == DOWN || i == UP ? len_kv : len_q) * (double)rows * (double)columns;
+        if (i < MATRICES || m.w[i]) result.parameters += rows * (columns ? columns : 1);
+        result.flops += 2.0 * (double)batch * (double)(i == DOWN || i == UP ? len_kv : len_q) * (double)rows * (double)columns;
     }
-    ours.cache_per_token = (m.rank + m.rotary) * m.l.size;
-    ours.saved_bytes = at.bytes;
-    TRY(struct_write(counts, &ours, sizeof ours, "attn_layer_counts", error));
+    result.cache_per_token = (m.rank + m.rotary) * m.l.size;
+    result.saved_bytes = at.bytes;
+    TRY(struct_write(counts, &result, sizeof result, "attn_layer_counts", error));
     return succeed(error);
 }
 
-/* Of row n of matrix i: how many channels of its head it stands among, or all where there are no heads. */
+/* The number of rows of the head that row n of matrix i belongs to; of the whole matrix if it has no heads. */
 static double rows_of_head(const latent *m, int i, int64_t n, int64_t rows)
 {
     if (i == QUERY_UP) return (double)(m->dim + m->rotary);
@@ -54,7 +54,8 @@ attn_status attn_latent_initialise(const attn_latent *given, attn_init init, uin
     latent m;
     TRY(latent_resolve(given, &m, error));
     TRY(latent_bind(&m, "weights", weights, WEIGHTS_STARTED, error));
-    CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "latent: init (%d) is no attn_init", (int)init);
+    CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "latent: init (%d) is not an attn_init",
+          (int)init);
     places written = {.size = (size_t)m.l.size};
     attn_places_add_weights(&written, "weights", m.weights, TENSORS, 1);
     TRY(places_check(&written, "latent", error));
@@ -63,9 +64,9 @@ attn_status attn_latent_initialise(const attn_latent *given, attn_init init, uin
         latent_shape(&m, i, &rows, &columns);
         for (int64_t n = 0; m.w[i] && n < rows * (columns ? columns : 1); n++) {
             const uint64_t counter = ((uint64_t)i << 60) + (uint64_t)n;
-            const double spread =
-                i < MATRICES ? draw_spread(init, (double)columns, (double)rows, rows_of_head(&m, i, n / columns, rows)) : 0;
-            number_put(&m.l, m.w[i], n, i < MATRICES ? draw_number(init, spread, seed, counter) : 1);
+            const double scale =
+                i < MATRICES ? draw_scale(init, (double)columns, (double)rows, rows_of_head(&m, i, n / columns, rows)) : 0;
+            number_put(&m.l, m.w[i], n, i < MATRICES ? draw_number(init, scale, seed, counter) : 1);
         }
     }
     return succeed(error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * memory.c - memory for a call, and indices of either type. */
+ * memory.c - memory for a call, and indices of type i32 or i64. */
 #include <stddef.h>
 
 #include "../common/options.h"

@@ -39,16 +39,16 @@ attn_input input_by_head(const layer *l, const extent *e, const void *data)
     return (attn_input){data ? data : ATTN_EMPTY, l->dtype, {l->heads_q * e->tokens_q, e->tokens_q, 1, 1}};
 }
 
-/* The last of the offsets, which the memory ends with.  (What else they must be, attn_execute checks.) */
+/* The last offset, which is the total number of tokens.  (attn_execute checks the rest.) */
 static attn_status packed_total(const char *name, const attn_input *begin, const extent *e, int64_t *total, attn_error *error)
 {
     char label[64];
     text_join(label, sizeof label, "layer: attention.", name, "");
-    CHECK(begin->data, ATTN_ERR_ARGUMENT, "layer: attention.%s is NULL, and the other one is there", name);
+    CHECK(begin->data, ATTN_ERR_ARGUMENT, "layer: attention.%s is NULL, but the other cu_seqlens is set", name);
     TRY(slot_check(begin, label, 1, error));
     CHECK(!begin->dtype || begin->dtype == ATTN_I32 || begin->dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED,
           "layer: attention.%s is %s; it must be i32 or i64", name, attn_dtype_name(begin->dtype));
-    CHECK(slot_is_dense(begin), ATTN_ERR_STRIDE, "layer: attention.%s has strides; it is dense (all 0)", name);
+    CHECK(slot_is_dense(begin), ATTN_ERR_STRIDE, "layer: attention.%s has strides; it must be dense (all 0)", name);
     *total = index_at(begin, e->batch);
     CHECK(*total >= 0, ATTN_ERR_ARGUMENT, "layer: %s[%" PRId64 "] (%" PRId64 ") is negative", name, e->batch, *total);
     return ATTN_OK;
@@ -71,12 +71,12 @@ attn_status extent_of(const layer *l, const attn_layer_tensors *args, extent *e,
     TRY(packed_total("cu_seqlens_q", e->begin_q, e, &e->tokens_q, error));
     TRY(packed_total("cu_seqlens_kv", e->begin_kv, e, &e->tokens_kv, error));
     CHECK(args->key.data || e->tokens_q == e->tokens_kv, ATTN_ERR_SHAPE,
-          "layer: cu_seqlens_kv ends with %" PRId64 " and cu_seqlens_q with %" PRId64 ", and the key is the query", e->tokens_kv,
+          "layer: cu_seqlens_kv ends with %" PRId64 " and cu_seqlens_q with %" PRId64 ", but the key is the query", e->tokens_kv,
           e->tokens_q);
     return ATTN_OK;
 }
 
-/* Empties the slots of the table for which `empty` says so. */
+/* Clears the slots of the table for which `empty` returns 1. */
 static void clear_slots(attn_tensors *t, int (*empty)(const attn_tensor_description *d, attn_op op), attn_op op)
 {
     attn_tensor_description d = {.struct_size = sizeof d};
@@ -84,8 +84,8 @@ static void clear_slots(attn_tensors *t, int (*empty)(const attn_tensor_descript
         if (empty(&d, op)) memset((char *)t + d.offset, 0, sizeof(attn_input));
 }
 
-/* Of the other pass: one struct of tensors serves both. */
-static int is_of_other(const attn_tensor_description *d, attn_op op)
+/* Used only by the other pass: one struct of tensors serves both. */
+static int is_of_other_op(const attn_tensor_description *d, attn_op op)
 {
     const attn_op other = op == ATTN_FORWARD ? ATTN_BACKWARD : ATTN_FORWARD;
     return d->role[op] == ATTN_ROLE_NONE && d->role[other] != ATTN_ROLE_NONE;
@@ -114,7 +114,7 @@ attn_status middle_problem(const layer *l, const attn_layer_tensors *args, const
         core->call = call;
     }
     if (l->extra_key) TRY(extra_check(l, problem, core, error));
-    if (args->attention) clear_slots(core, is_of_other, op);
+    if (args->attention) clear_slots(core, is_of_other_op, op);
     if (args->call) {
         if (op != ATTN_FORWARD) call->visit_rows = NULL, call->visit_context = NULL;
         else call->modify_slopes = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * named.c - tensors of a file as weights: found, checked, added. */
+ * named.c - tensors of a file as weights: finding, checking, adding. */
 #include "named.h"
 
 #include <inttypes.h>
@@ -17,15 +17,15 @@ attn_status named_full(char name[NAMED], const char *prefix, const char *end, at
 attn_status named_check(const layer *l, const attn_archive_tensor *t, int64_t rows, int64_t columns, attn_error *error)
 {
     const int rank = columns ? 2 : 1;
-    char wanted[60], found[200] = "[";
+    char expected[60], found[200] = "[";
     size_t at = 1;
-    if (columns) (void)snprintf(wanted, sizeof wanted, "[%" PRId64 ", %" PRId64 "]", rows, columns);
-    else (void)snprintf(wanted, sizeof wanted, "[%" PRId64 "]", rows);
+    if (columns) (void)snprintf(expected, sizeof expected, "[%" PRId64 ", %" PRId64 "]", rows, columns);
+    else (void)snprintf(expected, sizeof expected, "[%" PRId64 "]", rows);
     for (int i = 0; i < t->rank && at < sizeof found - 24; i++)
         at += (size_t)snprintf(found + at, sizeof found - at, "%s%" PRId64, i ? ", " : "", t->shape[i]);
     (void)snprintf(found + at, sizeof found - at, "]");
     CHECK(t->rank == rank && t->shape[0] == rows && (rank == 1 || t->shape[1] == columns), ATTN_ERR_SHAPE,
-          "layer: tensor '%s' has shape %s; the layer has %s", t->name, found, wanted);
+          "layer: tensor '%s' has shape %s; the layer has %s", t->name, found, expected);
     CHECK(t->dtype == l->dtype, ATTN_ERR_UNSUPPORTED, "layer: tensor '%s' is %s; the layer is %s", t->name,
           attn_dtype_name(t->dtype), attn_dtype_name(l->dtype));
     const int64_t count = rows * (columns ? columns : 1);
@@ -73,7 +73,7 @@ attn_status named_end(const named_new *to, attn_status status, attn_error *error
     if (status == ATTN_OK) return succeed(error);
     for (int i = 0; i < to->count; i++) {
         char name[NAMED];
-        (void)named_full(name, to->prefix ? to->prefix : "", to->ends[i], NULL); /* it had room before */
+        (void)named_full(name, to->prefix ? to->prefix : "", to->ends[i], NULL); /* it fitted before */
         (void)attn_archive_remove(to->tensors, name, NULL);                      /* and is there */
     }
     return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * parameters.c - counting a layer's weights, drawing them, and sharing keys and values among heads. */
+ * parameters.c - counts and initialises a layer's weights, and averages key and value heads into groups. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -12,38 +12,38 @@ attn_status attn_layer_count(const attn_layer *given, int64_t batch, int64_t len
 {
     layer l;
     saved s;
-    attn_layer_counts ours = {.struct_size = sizeof ours};
+    attn_layer_counts result = {.struct_size = sizeof result};
     TRY(layer_resolve(given, &l, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "layer: counts is NULL");
     CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
           "layer: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
     if (weights) TRY(layer_bind(&l, "weights", weights, WEIGHTS_COUNTED, error));
     TRY(saved_layout(&l, batch, len_q, len_kv, NULL, &s, error));
-    ours.flops = 2.0 * (double)batch * (double)l.heads_q * (double)len_q * (double)len_kv * (double)(l.head_dim + l.head_dim_v);
+    result.flops = 2.0 * (double)batch * (double)l.heads_q * (double)len_q * (double)len_kv * (double)(l.head_dim + l.head_dim_v);
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
         if (p->none) {
-            if (p->at.bias) ours.parameters += p->heads * p->dim;
+            if (p->at.bias) result.parameters += p->heads * p->dim;
             continue;
         }
         const double tokens = (double)batch * (double)(i == KEY || i == VALUE ? len_kv : len_q);
-        ours.parameters += p->heads * p->dim * p->model;
-        if (p->at.bias) ours.parameters += p->to_model ? p->model : p->heads * p->dim;
-        ours.flops += 2.0 * tokens * (double)(p->heads * p->dim) * (double)p->model;
+        result.parameters += p->heads * p->dim * p->model;
+        if (p->at.bias) result.parameters += p->to_model ? p->model : p->heads * p->dim;
+        result.flops += 2.0 * tokens * (double)(p->heads * p->dim) * (double)p->model;
     }
-    if (l.extra_key) ours.parameters += l.heads_kv * (l.head_dim + l.head_dim_v);
-    ours.cache_per_token = l.heads_kv * (l.head_dim_k + l.head_dim_v) * l.size;
-    ours.saved_bytes = s.bytes;
-    TRY(struct_write(counts, &ours, sizeof ours, "attn_layer_counts", error));
+    if (l.extra_key) result.parameters += l.heads_kv * (l.head_dim + l.head_dim_v);
+    result.cache_per_token = l.heads_kv * (l.head_dim_k + l.head_dim_v) * l.size;
+    result.saved_bytes = s.bytes;
+    TRY(struct_write(counts, &result, sizeof result, "attn_layer_counts", error));
     return succeed(error);
 }
 
-/* What is written shares nothing with itself, or with what it is made of. */
-static attn_status check_apart(const layer *l, const layer *made, attn_error *error)
+/* Written weights overlap neither each other nor those they are computed from; made: those of group_heads, or NULL. */
+static attn_status check_no_overlap(const layer *l, const layer *made, attn_error *error)
 {
     places p = {.size = (size_t)l->size};
     attn_places_add_weights(&p, "weights", l->weights, LAYER_WEIGHTS, !made);
-    if (made) { /* keys and values, and what belongs to them */
+    if (made) { /* keys and values, their biases, the extra key and value */
         attn_places_add_weights(&p, "grouped", &made->weights[KEY], 2, 1);
         attn_places_add_weights(&p, "grouped", &made->weights[PROJECTIONS + KEY], 2, 1);
         attn_places_add_weights(&p, "grouped", &made->weights[EXTRA_KEY], 2, 1);
@@ -51,14 +51,14 @@ static attn_status check_apart(const layer *l, const layer *made, attn_error *er
     return places_check(&p, "layer", error);
 }
 
-static double spread(const layer *l, const projection *p, attn_init init)
+static double scale_of(const layer *l, const projection *p, attn_init init)
 {
     const double width = (double)(p->heads * p->dim), model = (double)p->model;
-    if (p->to_model) return draw_spread(init, width, model, model);
-    if (init != ATTN_INIT_TORCH) return draw_spread(init, model, width, (double)p->dim);
+    if (p->to_model) return draw_scale(init, width, model, model);
+    if (init != ATTN_INIT_TORCH) return draw_scale(init, model, width, (double)p->dim);
     const int fused = l->inputs[QUERY] == l->inputs[KEY] && l->inputs[KEY] == l->inputs[VALUE];
     const int64_t rows = l->heads_q * l->head_dim + l->heads_kv * (l->head_dim + l->head_dim_v);
-    return draw_spread(ATTN_INIT_XAVIER, model, fused ? (double)rows : width, 0);
+    return draw_scale(ATTN_INIT_XAVIER, model, fused ? (double)rows : width, 0);
 }
 
 attn_status attn_layer_initialise(const attn_layer *given, attn_init init, uint64_t seed, const attn_layer_weights *weights,
@@ -66,12 +66,13 @@ attn_status attn_layer_initialise(const attn_layer *given, attn_init init, uint6
 {
     layer l;
     TRY(layer_resolve(given, &l, error));
-    CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "layer: init (%d) is no attn_init", (int)init);
+    CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "layer: init (%d) is not an attn_init",
+          (int)init);
     TRY(layer_bind(&l, "weights", weights, WEIGHTS_STARTED, error));
-    TRY(check_apart(&l, NULL, error));
+    TRY(check_no_overlap(&l, NULL, error));
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
-        const double reach = spread(&l, p, init);
+        const double reach = scale_of(&l, p, init);
         uint64_t counter = (uint64_t)i << 60;
         for (int64_t h = 0; h < p->heads && !p->none; h++)
             for (int64_t c = 0; c < p->dim; c++)
@@ -81,7 +82,7 @@ attn_status attn_layer_initialise(const attn_layer *given, attn_init init, uint6
         const int64_t biases = p->to_model ? p->model : p->heads * p->dim;
         for (int64_t c = 0; p->at.bias && c < biases; c++) number_put(&l, p->at.bias, c, 0);
     }
-    /* the extra key and value: normal, as torch has them, with the deviation of Xavier's rule for one row */
+    /* the extra key and value: normal, as in PyTorch, with the standard deviation of Xavier's rule for one row */
     char *const extras[] = {l.extra_key, l.extra_value};
     for (int i = 0; i < 2; i++) {
         const int64_t width = l.heads_kv * (i ? l.head_dim_v : l.head_dim);
@@ -92,7 +93,7 @@ attn_status attn_layer_initialise(const attn_layer *given, attn_init init, uint6
     return succeed(error);
 }
 
-/* One projection: `to` has fewer heads than `from`. */
+/* Averages the heads of a projection in groups: `to` has fewer heads than `from`. */
 static void average_heads(const layer *l, const projection *from, const projection *to)
 {
     const int64_t n = from->heads / to->heads;
@@ -112,7 +113,7 @@ static void average_heads(const layer *l, const projection *from, const projecti
         }
 }
 
-/* The extra key or value of `heads` heads, into that of fewer. */
+/* The same for the extra key or value: from `heads` heads to `groups`. */
 static void average_extra(const layer *l, const char *from, char *to, int64_t heads, int64_t groups, int64_t dim)
 {
     for (int64_t i = 0; from && to && i < groups * dim; i++) {
@@ -131,14 +132,14 @@ attn_status attn_layer_group_heads(const attn_layer *given, int64_t groups, cons
     CHECK(groups >= 1 && from.heads_kv % groups == 0, ATTN_ERR_SHAPE,
           "layer: heads_kv (%" PRId64 ") is not a multiple of groups (%" PRId64 ")", from.heads_kv, groups);
     for (int i = KEY; i <= VALUE; i++)
-        CHECK(!from.projections[i].none, ATTN_ERR_ARGUMENT, "layer: no_%s is set; there are no heads to be shared",
+        CHECK(!from.projections[i].none, ATTN_ERR_ARGUMENT, "layer: no_%s is set; there are no heads to average",
               from.projections[i].name);
     to = from;
     to.projections[KEY].heads = to.projections[VALUE].heads = groups;
-    TRY(layer_bind(&to, "grouped", grouped, WEIGHTS_WANTED, error));
+    TRY(layer_bind(&to, "grouped", grouped, WEIGHTS_OPTIONAL, error));
     for (int i = KEY; i <= VALUE; i++)
         CHECK(to.projections[i].at.weight, ATTN_ERR_ARGUMENT, "layer: grouped.%s is missing", to.projections[i].name);
-    TRY(check_apart(&from, &to, error));
+    TRY(check_no_overlap(&from, &to, error));
     for (int i = KEY; i <= VALUE; i++) average_heads(&from, &from.projections[i], &to.projections[i]);
     average_extra(&from, from.extra_key, to.extra_key, from.heads_kv, groups, from.head_dim);
     average_extra(&from, from.extra_value, to.extra_value, from.heads_kv, groups, from.head_dim_v);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * project.c - products between the rows of a layer and its weights: one where the heads lie one after the other in the weights,
- * else one for each head.
+ * project.c - products between the rows of a layer and its weights: a single one if the heads are contiguous in the weights, else
+ * one for each head.
  */
 #include <string.h>
 
@@ -12,17 +12,17 @@
 typedef struct matrix {
     const char *data;
     int64_t ld;
-    int turned;
+    int transposed;
 } matrix;
 
 static const matrix nowhere = {ATTN_EMPTY, 1, 0};
 
 static attn_input slot_of_matrix(matrix m)
 {
-    return m.turned ? attn_transposed(m.data, m.ld) : (attn_input){m.data, ATTN_DTYPE_DEFAULT, {0, 0, m.ld, 1}};
+    return m.transposed ? attn_transposed(m.data, m.ld) : (attn_input){m.data, ATTN_DTYPE_DEFAULT, {0, 0, m.ld, 1}};
 }
 
-/* C[m, n] = A B, or is added to. */
+/* C[m, n] = A B; add: C += A B. */
 static attn_status multiply(const layer *l, int64_t m, int64_t n, int64_t k, matrix a, matrix b, char *c, int64_t ldc, int add,
                             attn_error *error)
 {
@@ -55,13 +55,13 @@ attn_status scratch_acquire(layer *l, const attn_options *options, int64_t rows,
 
 void scratch_release(const layer *l) { memory_release(&l->scratch.options, l->scratch.memory); }
 
-/* How many heads one product may take: all where their channels follow each other at one distance. */
+/* How many heads one product can take: all if one stride fits all their channels. */
 static int64_t heads_at_once(const projection *p)
 {
     return p->heads <= 1 || p->at.stride_head == p->dim * p->at.stride_channel ? p->heads : 1;
 }
 
-/* How many entries of the batch one product may take: all where their rows follow each other on both sides. */
+/* How many batch entries one product can take: all if one stride fits all their rows on both sides. */
 static int64_t entries_at_once(const sequence *a, const sequence *b)
 {
     const int together = a->stride_batch == a->tokens * a->stride_token && b->stride_batch == b->tokens * b->stride_token;
@@ -75,15 +75,15 @@ static matrix weights_of(const layer *l, const projection *p, int64_t h)
     return p->at.stride_model == 1 ? (matrix){data, p->at.stride_channel, 0} : (matrix){data, p->at.stride_model, 1};
 }
 
-static matrix turned(matrix a) { return (matrix){a.data, a.ld, !a.turned}; }
+static matrix transposed(matrix a) { return (matrix){a.data, a.ld, !a.transposed}; }
 
 typedef struct step {
     int64_t h, heads, b, n; /* heads h.., entries b..; n rows */
     matrix x, heads_side;   /* the rows of the model's side, and of the heads' */
 } step;
 
-/* The steps of a product, from {0}: heads within entries; one of no rows where there are none, since a sum over nothing is 0.
- * Returns 0 after the last. */
+/* The steps of a product, starting from {0}: over entries, then heads within them.  Without entries, steps of no rows, since a sum
+ * over nothing is 0.  Returns 0 after the last. */
 static int next_step(const layer *l, const projection *p, const sequence *x, const sequence *heads_side, step *s)
 {
     const int64_t heads = heads_at_once(p), entries = entries_at_once(x, heads_side);
@@ -103,8 +103,8 @@ attn_status project_to_heads(const layer *l, const projection *p, const sequence
 {
     step s = {0};
     while (next_step(l, p, x, heads_side, &s))
-        TRY(multiply(l, s.n, s.heads * p->dim, p->model, s.x, turned(weights_of(l, p, s.h)), written(s.heads_side), s.heads_side.ld,
-                     0, error));
+        TRY(multiply(l, s.n, s.heads * p->dim, p->model, s.x, transposed(weights_of(l, p, s.h)), written(s.heads_side),
+                     s.heads_side.ld, 0, error));
     return ATTN_OK;
 }
 
@@ -124,8 +124,9 @@ attn_status project_gradient(const layer *l, const projection *p, const sequence
     while (next_step(l, p, x, heads_side, &s)) {
         const matrix w = weights_of(l, p, s.h);
         const int64_t channels = s.heads * p->dim;
-        if (w.turned) TRY(multiply(l, p->model, channels, s.n, turned(s.x), s.heads_side, written(w), w.ld, s.b > 0, error));
-        else TRY(multiply(l, channels, p->model, s.n, turned(s.heads_side), s.x, written(w), w.ld, s.b > 0, error));
+        if (w.transposed)
+            TRY(multiply(l, p->model, channels, s.n, transposed(s.x), s.heads_side, written(w), w.ld, s.b > 0, error));
+        else TRY(multiply(l, channels, p->model, s.n, transposed(s.heads_side), s.x, written(w), w.ld, s.b > 0, error));
     }
     return ATTN_OK;
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
- * rules.c - what a layer must be, with the sentence for each way in which it is not. */
+ * rules.c - the rules of a layer, with the message for each violation. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
 #include "layer.h"
 
-/* Of sizes and strides: no product of two of them overflows. */
+/* The limit of sizes and strides, so that no product of two overflows. */
 static const int64_t largest = INT_MAX;
 
 static attn_status check_size(const char *name, int64_t value, int64_t least, attn_error *error)
 {
-    CHECK(value >= least && value <= largest, ATTN_ERR_SHAPE, "layer: %s (%" PRId64 ") is not within %" PRId64 "..%" PRId64, name,
-          value, least, largest);
+    CHECK(value >= least && value <= largest, ATTN_ERR_SHAPE, "layer: %s (%" PRId64 ") is not between %" PRId64 " and %" PRId64,
+          name, value, least, largest);
     return ATTN_OK;
 }
 
@@ -39,24 +39,24 @@ static void describe_projections(layer *l, const attn_layer *given)
     memcpy(l->projections, all, sizeof all);
 }
 
-/* Without a projection the input has the channels of its heads. */
+/* An input without a projection must have as many channels as its heads together. */
 static attn_status check_widths(const layer *l, attn_error *error)
 {
     for (int i = QUERY; i <= VALUE; i++) {
         const projection *p = &l->projections[i];
         CHECK(!p->none || p->model == p->heads * p->dim, ATTN_ERR_SHAPE,
-              "layer: the %s input has %" PRId64 " channels; without a projection it is %" PRId64 " heads of %" PRId64, p->name,
-              p->model, p->heads, p->dim);
+              "layer: the %s input has %" PRId64 " channels; without a projection it must be %" PRId64 " heads of %" PRId64,
+              p->name, p->model, p->heads, p->dim);
     }
     return ATTN_OK;
 }
 
-attn_status layer_resolve(const attn_layer *theirs, layer *l, attn_error *error)
+attn_status layer_resolve(const attn_layer *caller, layer *l, attn_error *error)
 {
-    attn_layer ours;
-    const attn_layer *given = &ours;
-    CHECK(theirs, ATTN_ERR_ARGUMENT, "layer is NULL");
-    TRY(struct_read(&ours, sizeof ours, sizeof ours, theirs, "attn_layer", error));
+    attn_layer copy;
+    const attn_layer *given = &copy;
+    CHECK(caller, ATTN_ERR_ARGUMENT, "layer is NULL");
+    TRY(struct_read(&copy, sizeof copy, sizeof copy, caller, "attn_layer", error));
     for (int i = 0; i < 4; i++) CHECK(given->reserved[i] == 0, ATTN_ERR_ARGUMENT, "layer: reserved[%d] is not 0", i);
     memset(l, 0, offsetof(layer, weights));
     l->dtype = given->dtype ? given->dtype : ATTN_F32;
@@ -93,7 +93,7 @@ attn_status layer_resolve(const attn_layer *theirs, layer *l, attn_error *error)
           l->heads_q, widest, largest);
     if (l->no_output) {
         CHECK(given->dim_output == 0 || given->dim_output == l->heads_q * l->head_dim_v, ATTN_ERR_SHAPE,
-              "layer: dim_output is %" PRId64 "; without an output projection it is heads_q * head_dim_v (%" PRId64 ")",
+              "layer: dim_output is %" PRId64 "; without an output projection it must be heads_q * head_dim_v (%" PRId64 ")",
               given->dim_output, l->heads_q * l->head_dim_v);
         l->dim_output = l->heads_q * l->head_dim_v;
     }
@@ -106,14 +106,14 @@ attn_status layer_resolve(const attn_layer *theirs, layer *l, attn_error *error)
     l->head_dim_k = l->attention && l->attention->score.dim_k ? l->attention->score.dim_k : l->head_dim;
     CHECK(l->head_dim_k == l->head_dim || (!l->rope && l->attention->score.kind == ATTN_SCORE_GENERAL), ATTN_ERR_SHAPE,
           "layer: attention.score.dim_k is %" PRId64 " and head_dim %" PRId64
-          "; they may differ for the general score, without a rope",
+          "; they may differ only for the general score without a rope",
           l->head_dim_k, l->head_dim);
     TRY(check_size("attention.score.dim_k", l->head_dim_k, 1, error));
     describe_projections(l, given);
     return check_widths(l, error);
 }
 
-/* What the ten tensors have to be. */
+/* Fills in the rules of all weights and biases. */
 static void describe_weights(layer *l)
 {
     static const char *const names[PROJECTIONS][3] = {{"query", "query_bias", "no_query is set"},
@@ -143,7 +143,7 @@ static void describe_weights(layer *l)
         (weight_slot){.name = "extra_value", .shape = {1, heads, l->head_dim_v, 1}, .need = ATTN_NEED_OPTIONAL, .dense = 1};
 }
 
-/* A matrix that a product can read: of channels and model, one is contiguous. */
+/* Checks that a matrix product can read the matrix: either its channels or its model axis must be contiguous. */
 static attn_status bind_projection(projection *p, const weight_slot *w, const weight_slot *bias, const char *what,
                                    attn_error *error)
 {
@@ -153,7 +153,8 @@ static attn_status bind_projection(projection *p, const weight_slot *w, const we
     CHECK(!w->data || p->dim == 1 || p->model == 1 || p->at.stride_model == 1 || p->at.stride_channel == 1, ATTN_ERR_STRIDE,
           "layer: %s.%s has a stride of %" PRId64 " for channels and of %" PRId64 " for the model; one of them must be 1", what,
           w->name, p->at.stride_channel, p->at.stride_model);
-    /* An axis of size 1 has whatever stride makes the other one do, and heads of one channel are channels of one head. */
+    /* An axis of size 1 may have any stride, so it gets the one that makes the matrix readable; heads of one channel are treated as
+     * channels of one head. */
     if (p->model == 1 && p->at.stride_channel != 1) p->at.stride_model = 1;
     if (p->dim == 1) p->at.stride_channel = p->at.stride_model == 1 ? p->at.stride_head : 1;
     return ATTN_OK;
@@ -170,8 +171,8 @@ attn_status layer_bind(layer *l, const char *what, const attn_layer_weights *giv
     for (int i = 0; i < PROJECTIONS; i++)
         if (role == WEIGHTS_COUNTED) l->projections[i].at.bias = w[PROJECTIONS + i].data;
         else TRY(bind_projection(&l->projections[i], &w[i], &w[PROJECTIONS + i], what, error));
-    CHECK(role == WEIGHTS_WANTED || !w[EXTRA_KEY].data == !w[EXTRA_VALUE].data, ATTN_ERR_ARGUMENT,
-          "layer: %s.%s is there, and %s is not", what, w[EXTRA_KEY].data ? "extra_key" : "extra_value",
+    CHECK(role == WEIGHTS_OPTIONAL || !w[EXTRA_KEY].data == !w[EXTRA_VALUE].data, ATTN_ERR_ARGUMENT,
+          "layer: %s.%s is set and %s is not", what, w[EXTRA_KEY].data ? "extra_key" : "extra_value",
           w[EXTRA_KEY].data ? "extra_value" : "extra_key");
     l->extra_key = w[EXTRA_KEY].data;
     l->extra_value = w[EXTRA_VALUE].data;
@@ -184,7 +185,7 @@ void attn_places_add_rows(places *p, const char *name, const sequence *r, int ou
     places_add(p, "", name, r->data, shape, stride, output);
 }
 
-/* Names are put together where there is something to say. */
+/* Checks a slot.  Its label is composed only when an error needs it. */
 static attn_status check_slot(const attn_input *slot, const char *name, int elements, attn_error *error)
 {
     char label[64];
@@ -208,7 +209,7 @@ attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *na
     CHECK(!slot->dtype || slot->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; it must be %s", name,
           attn_dtype_name(slot->dtype), attn_dtype_name(dtype));
     TRY(check_alignment(slot, name, attn_dtype_size(dtype), error));
-    CHECK(slot_is_dense(slot), ATTN_ERR_STRIDE, "layer: %s has strides; it is dense (all 0)", name);
+    CHECK(slot_is_dense(slot), ATTN_ERR_STRIDE, "layer: %s has strides; it must be dense (all 0)", name);
     *data = slot->data;
     return ATTN_OK;
 }
@@ -231,7 +232,7 @@ attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *na
           attn_dtype_name(given->dtype), attn_dtype_name(dtype));
     TRY(check_alignment(given, name, attn_dtype_size(dtype), error));
     const int64_t shape[4] = {batch, 1, tokens, channels};
-    CHECK(sizes_fit(8, shape, 4), ATTN_ERR_SHAPE, "layer: %s has more bytes than 64 bits count", name);
+    CHECK(sizes_fit(8, shape, 4), ATTN_ERR_SHAPE, "layer: %s is too large: its bytes overflow 64 bits", name);
     if (slot_is_dense(given)) {
         r->stride_token = channels;
         r->stride_batch = some ? tokens * channels : 0;
@@ -239,7 +240,7 @@ attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *na
         CHECK(given->stride[3] == 1 || channels == 1, ATTN_ERR_STRIDE,
               "layer: %s.stride[3] is %" PRId64 "; the last axis must be contiguous (1)", name, given->stride[3]);
     CHECK(r->stride_token >= 0 && r->stride_batch >= 0 && r->stride_token <= largest, ATTN_ERR_STRIDE,
-          "layer: %s has strides %" PRId64 " and %" PRId64 "; the one of tokens must be within 0..%" PRId64
+          "layer: %s has strides %" PRId64 " and %" PRId64 "; that of tokens must be between 0 and %" PRId64
           ", the other not negative",
           name, r->stride_batch, r->stride_token, largest);
     const int64_t strides[4] = {r->stride_batch, 0, r->stride_token, 1};
@@ -247,7 +248,7 @@ attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *na
     CHECK(beyond < 0, ATTN_ERR_SHAPE, "layer: %s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses",
           name, beyond, strides[beyond < 0 ? 0 : beyond], shape[beyond < 0 ? 0 : beyond]);
     if (!some) return ATTN_OK;
-    /* either an entry's tokens lie together, or a token's entries do */
+    /* either the tokens of an entry are contiguous, or the entries of a token */
     const int by_entry = (tokens <= 1 || r->stride_token >= channels) &&
                          (batch <= 1 || r->stride_batch >= (tokens - 1) * r->stride_token + channels),
               by_token = (batch <= 1 || r->stride_batch >= channels) &&
@@ -263,9 +264,9 @@ attn_status layer_bytes(int64_t size, int64_t a, int64_t b, int64_t c, int64_t *
     const int64_t factors[] = {a, b, c};
     *bytes = size;
     for (int i = 0; i < 3; i++) {
-        const int small = (uint64_t)(*bytes | factors[i]) >> 28 == 0; /* without a division, which takes longer than the rest */
+        const int small = (uint64_t)(*bytes | factors[i]) >> 28 == 0; /* avoids a division, which takes longer than the rest */
         CHECK(small || factors[i] == 0 || *bytes <= INT64_MAX / 64 / factors[i], ATTN_ERR_SHAPE,
-              "layer: %" PRId64 " x %" PRId64 " x %" PRId64 " numbers have more bytes than 64 bits count", a, b, c);
+              "layer: the bytes of %" PRId64 " x %" PRId64 " x %" PRId64 " numbers overflow 64 bits", a, b, c);
         *bytes *= factors[i];
     }
     *bytes = (*bytes + 63) / 64 * 64;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * seq2seq.c - sequence-to-sequence modules, forward, backward and step by step: a layer of one head whose values are the memory as
- * it is, and for an output of its own one matrix and a tanh after it.
+ * seq2seq.c - sequence-to-sequence modules, forward, backward and step by step: a layer of one head whose values are the memory
+ * itself, followed by a matrix and a tanh if the module has an output of its own.
  */
 #include "seq2seq.h"
 
@@ -9,19 +9,19 @@
 #include <math.h>
 #include <string.h>
 
-/* One call.  Arrays after the layer's own: [context; state] and y of each row, where there is an output. */
+/* One call.  If the module has an output, `joined` ([context; state] of each row) and y follow the layer's own part of `saved`. */
 typedef struct reading {
     module m;
     attn_tensors attention;
-    attn_layer_tensors args;                        /* of the layer between */
-    attn_options options;                           /* the caller's, which args points at */
+    attn_layer_tensors args;                        /* of the inner layer */
+    attn_options options;                           /* a copy of the caller's; args points to it */
     sequence joined, y, states, remembered, output; /* the last three are the caller's */
-    places places;                                  /* of the caller, of which the layer between does not see all */
+    places places;                                  /* the caller's tensors, not all of which the inner layer sees */
     char *memory;
     int64_t layer_bytes;
 } reading;
 
-/* What the module fills in is not the caller's to give. */
+/* Rejects what the caller sets although the module fills it in. */
 static attn_status check_filled(const attn_tensors *t, attn_error *error)
 {
     const struct {
@@ -32,7 +32,7 @@ static attn_status check_filled(const attn_tensors *t, attn_error *error)
                   {"cu_seqlens_q", t->cu_seqlens_q.data},
                   {"cu_seqlens_kv", t->cu_seqlens_kv.data}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)
-        CHECK(!filled[i].data, ATTN_ERR_ARGUMENT, "seq2seq: attention.%s is there; %s", filled[i].name,
+        CHECK(!filled[i].data, ATTN_ERR_ARGUMENT, "seq2seq: attention.%s is set; %s", filled[i].name,
               i < 2 ? "the module fills it in" : "states are [batch, token, channel]");
     return ATTN_OK;
 }
@@ -47,7 +47,7 @@ static attn_status reading_begin(reading *r, const attn_seq2seq *given, const at
     TRY(module_bind(m, "weights", weights, WEIGHTS_READ, error));
     TRY(call_read(&r->args, &r->options, args, error));
     args = &r->args;
-    CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "seq2seq: value.data is given; the memory is key and value");
+    CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "seq2seq: value.data is set; the memory is both key and value");
     r->attention.struct_size = sizeof r->attention;
     if (args->attention) {
         TRY(slots_read(&r->attention, sizeof r->attention, sizeof r->attention, args->attention, "attn_tensors", error));
@@ -66,7 +66,7 @@ static attn_status reading_begin(reading *r, const attn_seq2seq *given, const at
     return ATTN_OK;
 }
 
-/* Names what lies after the layer's own part of `saved`, which is memory of ours where keep is NULL. */
+/* Sets `joined` and y, which follow the layer's own part of `saved` (keep); acquires that memory if keep is NULL. */
 static attn_status reading_place(reading *r, char *keep, int forward, attn_error *error)
 {
     const module *m = &r->m;
@@ -82,7 +82,7 @@ static attn_status reading_place(reading *r, char *keep, int forward, attn_error
 
 static layer type_of(const module *m) { return (layer){.dtype = m->dtype, .size = (int64_t)attn_dtype_size(m->dtype)}; }
 
-/* Memory for the products with the matrix after the layer. */
+/* Scratch for the products with the matrix after the layer. */
 static attn_status combine_scratch(const reading *r, layer *l, attn_error *error)
 {
     const int64_t wide = r->m.memory + r->m.state;
@@ -95,16 +95,16 @@ static projection combine_of(const module *m)
     return (projection){"", {m->w[COMBINE], NULL, m->output * wide, wide, 1}, 1, m->output, wide, 0, 0};
 }
 
-/* y = tanh(combine [context; state]), to the caller too. */
+/* y = tanh(combine [context; state]), also copied to the output. */
 static attn_status combine(const reading *r, const layer *scratch, attn_error *error)
 {
     const module *m = &r->m;
     const projection p = combine_of(m);
     const layer l = *scratch;
-    sequence behind = r->joined;
-    behind.data += m->memory * l.size;
-    behind.channels = m->state;
-    move_rows(&l, &r->states, &behind, 0);
+    sequence after_memory = r->joined;
+    after_memory.data += m->memory * l.size;
+    after_memory.channels = m->state;
+    move_rows(&l, &r->states, &after_memory, 0);
     TRY(project_to_heads(&l, &p, &r->joined, &r->y, error));
     for (int64_t n = 0; n < r->y.batch * r->y.tokens * m->output; n++)
         number_put(&l, r->y.data, n, tanh(number_get(&l, r->y.data, n)));
@@ -112,7 +112,7 @@ static attn_status combine(const reading *r, const layer *scratch, attn_error *e
     return ATTN_OK;
 }
 
-/* Where the layer puts its context: into [context; state], or right to the caller. */
+/* Directs the layer's context into [context; state], or straight to the caller's output. */
 static attn_status aim(reading *r, const attn_layer_tensors *args, attn_error *error)
 {
     const module *m = &r->m;
@@ -133,7 +133,7 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
     args = &copy;
     attn_status status = reading_begin(&r, given, weights, args, error);
     if (status == ATTN_OK && !args->key.data)
-        status = fail(error, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
+        status = fail(error, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it must hold the memory");
     if (status == ATTN_OK) status = reading_place(&r, args->saved, 1, error);
     if (status == ATTN_OK) status = aim(&r, args, error);
     layer scratch = {0}; /* taken before the first output is written */
@@ -149,7 +149,7 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
 /* ---- backward ---- */
 
 typedef struct gradient {
-    module wanted;
+    module requested;
     sequence out, query;
     char *memory;
     sequence joined, y; /* their gradients */
@@ -161,9 +161,9 @@ static attn_status check_backward(reading *r, const attn_layer_tensors *args, co
     const module *m = &r->m;
     int64_t joined, y;
     CHECK(args->saved, ATTN_ERR_ARGUMENT, "seq2seq: tensors.saved is NULL; forward fills it for backward");
-    CHECK(args->key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
-    g->wanted = *m;
-    TRY(module_bind(&g->wanted, "gradients", gradients, WEIGHTS_WANTED, error));
+    CHECK(args->key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it must hold the memory");
+    g->requested = *m;
+    TRY(module_bind(&g->requested, "gradients", gradients, WEIGHTS_OPTIONAL, error));
     TRY(layer_rows(m->dtype, &args->grad_output, "grad_output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
                    &g->out, error));
     TRY(layer_rows_out(m->dtype, &args->grad_query, "grad_query", args->batch, args->len_q, m->state, 0, &g->query, error));
@@ -172,7 +172,7 @@ static attn_status check_backward(reading *r, const attn_layer_tensors *args, co
     sequence grad_key;
     TRY(layer_rows_out(m->dtype, &args->grad_key, "grad_key", args->batch, args->len_kv, m->memory, 0, &grad_key, error));
     attn_places_add_rows(&r->places, "grad_key", &grad_key, 1);
-    attn_places_add_weights(&r->places, "gradients", g->wanted.weights, MODULE_TENSORS, 1);
+    attn_places_add_weights(&r->places, "gradients", g->requested.weights, MODULE_TENSORS, 1);
     TRY(places_check(&r->places, "seq2seq", error));
     if (!m->output) return ATTN_OK;
     TRY(module_bytes(m, args->batch, args->len_q, &joined, &y, error));
@@ -182,7 +182,7 @@ static attn_status check_backward(reading *r, const attn_layer_tensors *args, co
     return ATTN_OK;
 }
 
-/* Through the tanh and the matrix, to the gradients of context and state. */
+/* Back through the tanh and the matrix to the gradients of context and state. */
 static attn_status uncombine(const reading *r, const layer *l, gradient *g, attn_error *error)
 {
     const projection p = combine_of(&r->m);
@@ -209,22 +209,22 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
     if (status == ATTN_OK) {
         module *m = &r.m;
         layer l = type_of(m);
-        if (m->output) { /* memory is taken before the first gradient is written */
+        if (m->output) { /* memory is acquired before the first gradient is written */
             status = combine_scratch(&r, &l, error);
             if (status == ATTN_OK) status = uncombine(&r, &l, &g, error);
             r.args.grad_output = (attn_input){g.joined.data, m->dtype, {g.joined.stride_batch, 0, g.joined.stride_token, 1}};
         }
-        if (g.wanted.w[SCORE_WEIGHT])
-            r.attention.grad_score_matrix = (attn_output){g.wanted.w[SCORE_WEIGHT], m->dtype, {0, 0, 0, 0}};
-        const attn_layer_weights between = module_weights(m), wanted = module_weights(&g.wanted);
-        if (status == ATTN_OK) status = attn_layer_backward(&m->between, &between, &r.args, &wanted, error);
-        const projection dp = combine_of(&g.wanted);
+        if (g.requested.w[SCORE_WEIGHT])
+            r.attention.grad_score_matrix = (attn_output){g.requested.w[SCORE_WEIGHT], m->dtype, {0, 0, 0, 0}};
+        const attn_layer_weights between = module_weights(m), requested = module_weights(&g.requested);
+        if (status == ATTN_OK) status = attn_layer_backward(&m->between, &between, &r.args, &requested, error);
+        const projection dp = combine_of(&g.requested);
         if (status == ATTN_OK && m->output && dp.at.weight) status = project_gradient(&l, &dp, &g.y, &r.joined, error);
         if (status == ATTN_OK && m->output && g.query.data) {
-            sequence behind = g.joined;
-            behind.data += m->memory * l.size;
-            behind.channels = m->state;
-            move_rows(&l, &behind, &g.query, 1);
+            sequence after_memory = g.joined;
+            after_memory.data += m->memory * l.size;
+            after_memory.channels = m->state;
+            move_rows(&l, &after_memory, &g.query, 1);
         }
         scratch_release(&l);
     }
@@ -236,7 +236,7 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
 
 static const attn_input no_input;
 
-/* The cache as it was given; what is wrong with it the layer between says. */
+/* Adds the caller's cache to the places; the inner layer reports its errors. */
 static void place_cache(reading *r, const attn_cache *given, int written)
 {
     attn_cache cache;
@@ -248,12 +248,12 @@ attn_status attn_seq2seq_remember(const attn_seq2seq *given, const attn_seq2seq_
                                   const attn_layer_tensors *args, attn_error *error)
 {
     reading r;
-    attn_layer_tensors memory_alone;
-    TRY(call_read(&memory_alone, NULL, args, error));
-    memory_alone.len_q = 0;
-    memory_alone.query = no_input;
-    TRY(reading_begin(&r, given, weights, &memory_alone, error));
-    CHECK(memory_alone.key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it is the memory");
+    attn_layer_tensors memory_only;
+    TRY(call_read(&memory_only, NULL, args, error));
+    memory_only.len_q = 0;
+    memory_only.query = no_input;
+    TRY(reading_begin(&r, given, weights, &memory_only, error));
+    CHECK(memory_only.key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it must hold the memory");
     place_cache(&r, cache, 1);
     TRY(places_check(&r.places, "seq2seq", error));
     const attn_layer_weights between = module_weights(&r.m);
@@ -264,15 +264,15 @@ attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weig
                               const attn_layer_tensors *args, attn_error *error)
 {
     reading r;
-    attn_layer_tensors states_alone;
-    TRY(call_read(&states_alone, NULL, args, error));
-    states_alone.key = no_input;
-    states_alone.len_kv = 0;
-    states_alone.only_cached = 1;
-    attn_status status = reading_begin(&r, given, weights, &states_alone, error);
+    attn_layer_tensors states_only;
+    TRY(call_read(&states_only, NULL, args, error));
+    states_only.key = no_input;
+    states_only.len_kv = 0;
+    states_only.only_cached = 1;
+    attn_status status = reading_begin(&r, given, weights, &states_only, error);
     if (status == ATTN_OK) status = reading_place(&r, NULL, 1, error);
     if (status == ATTN_OK) place_cache(&r, cache, 0);
-    if (status == ATTN_OK) status = aim(&r, &states_alone, error);
+    if (status == ATTN_OK) status = aim(&r, &states_only, error);
     layer scratch = {0}; /* taken before the first output is written */
     if (status == ATTN_OK && r.m.output) scratch = type_of(&r.m), status = combine_scratch(&r, &scratch, error);
     const attn_layer_weights between = module_weights(&r.m);

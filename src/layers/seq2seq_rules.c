@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * seq2seq_rules.c - what a sequence-to-sequence module must be, and the layer that it is; counting, drawing and files. */
+ * seq2seq_rules.c - the rules of a sequence-to-sequence module and its inner layer; counting, initialising, files. */
 #include "seq2seq.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "draw.h"
 #include "named.h"
 
-/* Rows and columns; rows 0: the module has none; columns 0: a vector. */
+/* Rows and columns of tensor i; rows 0: the module lacks it; columns 0: a vector. */
 static void shape_of(const module *m, int i, int64_t *rows, int64_t *columns)
 {
     const int general = m->score == ATTN_SCORE_GENERAL;
@@ -36,12 +36,12 @@ static attn_status check_options(const attn_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status module_resolve(const attn_seq2seq *theirs, module *m, attn_error *error)
+attn_status module_resolve(const attn_seq2seq *caller, module *m, attn_error *error)
 {
-    attn_seq2seq ours;
-    const attn_seq2seq *given = &ours;
-    CHECK(theirs, ATTN_ERR_ARGUMENT, "seq2seq: module is NULL");
-    TRY(struct_read(&ours, sizeof ours, sizeof ours, theirs, "attn_seq2seq", error));
+    attn_seq2seq copy;
+    const attn_seq2seq *given = &copy;
+    CHECK(caller, ATTN_ERR_ARGUMENT, "seq2seq: module is NULL");
+    TRY(struct_read(&copy, sizeof copy, sizeof copy, caller, "attn_seq2seq", error));
     for (int i = 0; i < 4; i++) CHECK(given->reserved[i] == 0, ATTN_ERR_ARGUMENT, "seq2seq: reserved[%d] is not 0", i);
     memset(m, 0, sizeof *m);
     m->dtype = given->dtype ? given->dtype : ATTN_F32;
@@ -62,7 +62,7 @@ attn_status module_resolve(const attn_seq2seq *theirs, module *m, attn_error *er
                  {"dim_output", m->output, 0, 1 << 24}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].value >= sizes[i].least && sizes[i].value <= sizes[i].most, ATTN_ERR_SHAPE,
-              "seq2seq: %s (%" PRId64 ") is not within %" PRId64 "..%" PRId64, sizes[i].name, sizes[i].value, sizes[i].least,
+              "seq2seq: %s (%" PRId64 ") is not between %" PRId64 " and %" PRId64, sizes[i].name, sizes[i].value, sizes[i].least,
               sizes[i].most);
     CHECK(m->score != ATTN_SCORE_DOT || m->state == m->memory, ATTN_ERR_SHAPE,
           "seq2seq: dim_state (%" PRId64 ") is not dim_memory (%" PRId64 "), which a dot product needs", m->state, m->memory);
@@ -71,7 +71,7 @@ attn_status module_resolve(const attn_seq2seq *theirs, module *m, attn_error *er
     TRY(check_options(&m->attention, error));
     m->attention.struct_size = sizeof m->attention;
     m->attention.score.kind = m->score;
-    if (m->attention.score.scale_kind == ATTN_SCALE_DEFAULT) /* 1, of dot products too */
+    if (m->attention.score.scale_kind == ATTN_SCALE_DEFAULT) /* 1, even for dot products */
         m->attention.score.scale_kind = ATTN_SCALE_VALUE, m->attention.score.scale = 1;
     if (m->score == ATTN_SCORE_GENERAL) m->attention.score.dim_k = m->memory;
     m->between = (attn_layer){.struct_size = sizeof m->between,
@@ -131,28 +131,28 @@ attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t 
     return layer_bytes(size, batch, len_q, m->output, y, error);
 }
 
-/* ---- counting, starting, files ---- */
+/* ---- counting, initialising, files ---- */
 
 attn_status attn_seq2seq_count(const attn_seq2seq *given, int64_t batch, int64_t len_q, int64_t len_kv,
                                const attn_seq2seq_weights *weights, attn_layer_counts *counts, attn_error *error)
 {
     module m;
-    attn_layer_counts ours = {.struct_size = sizeof ours};
+    attn_layer_counts result = {.struct_size = sizeof result};
     TRY(module_resolve(given, &m, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "seq2seq: counts is NULL");
     if (weights) TRY(module_bind(&m, "weights", weights, WEIGHTS_COUNTED, error));
-    TRY(attn_layer_count(&m.between, batch, len_q, len_kv, NULL, &ours, error));
-    ours.parameters = 0;
+    TRY(attn_layer_count(&m.between, batch, len_q, len_kv, NULL, &result, error));
+    result.parameters = 0;
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         shape_of(&m, i, &rows, &columns);
-        if (i != HIDDEN_BIAS || m.w[i]) ours.parameters += rows * (columns ? columns : 1);
+        if (i != HIDDEN_BIAS || m.w[i]) result.parameters += rows * (columns ? columns : 1);
     }
     int64_t joined, output;
     TRY(module_bytes(&m, batch, len_q, &joined, &output, error));
-    ours.saved_bytes += joined + output;
-    ours.flops += 2.0 * (double)batch * (double)len_q * (double)m.output * (double)(m.memory + m.state);
-    TRY(struct_write(counts, &ours, sizeof ours, "attn_layer_counts", error));
+    result.saved_bytes += joined + output;
+    result.flops += 2.0 * (double)batch * (double)len_q * (double)m.output * (double)(m.memory + m.state);
+    TRY(struct_write(counts, &result, sizeof result, "attn_layer_counts", error));
     return succeed(error);
 }
 
@@ -162,7 +162,8 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, attn_init init, u
     module m;
     TRY(module_resolve(given, &m, error));
     TRY(module_bind(&m, "weights", weights, WEIGHTS_STARTED, error));
-    CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "seq2seq: init (%d) is no attn_init", (int)init);
+    CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "seq2seq: init (%d) is not an attn_init",
+          (int)init);
     places written = {.size = attn_dtype_size(m.dtype)};
     attn_places_add_weights(&written, "weights", m.weights, MODULE_TENSORS, 1);
     TRY(places_check(&written, "seq2seq", error));
@@ -170,12 +171,12 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, attn_init init, u
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         shape_of(&m, i, &rows, &columns);
-        const int vector = columns == 0; /* a row of one matrix */
+        const int vector = columns == 0; /* a matrix of one row */
         const double in = (double)(vector ? rows : columns), out = (double)(vector ? 1 : rows);
         for (int64_t n = 0; m.w[i] && n < rows * (columns ? columns : 1); n++)
             number_put(
                 &of_type, m.w[i], n,
-                i == HIDDEN_BIAS ? 0 : draw_number(init, draw_spread(init, in, out, out), seed, ((uint64_t)i << 60) + (uint64_t)n));
+                i == HIDDEN_BIAS ? 0 : draw_number(init, draw_scale(init, in, out, out), seed, ((uint64_t)i << 60) + (uint64_t)n));
     }
     return succeed(error);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * weights.c - see weights.h. */
+ * weights.c - structs of weights: reading, checking and writing them. */
 #include "weights.h"
 
 #include <limits.h>
@@ -10,7 +10,7 @@ typedef struct weights_struct {
     attn_input slots[16];
 } weights_struct;
 
-/* Whose tensors they are, in messages: a name is put together where there is something to say, for a layer has ten of them. */
+/* The owner of the tensors, for messages: a label is composed only for an error, since a layer has ten tensors. */
 typedef struct owner {
     const char *module, *what;
 } owner;
@@ -29,7 +29,7 @@ static attn_status check_slot(const owner *o, const attn_input *slot, const weig
 static attn_status check_presence(const owner *o, const attn_input *slot, const weight_slot *w, weights_role role, int needed,
                                   attn_error *error)
 {
-    CHECK(w->need != ATTN_NEED_NEVER || slot_is_absent(slot), ATTN_ERR_ARGUMENT, LABEL " is there, and %s", LABELLED(o, w),
+    CHECK(w->need != ATTN_NEED_NEVER || slot_is_absent(slot), ATTN_ERR_ARGUMENT, LABEL " is set although %s", LABELLED(o, w),
           w->because);
     if (role == WEIGHTS_COUNTED && slot->data == ATTN_LATER) return ATTN_OK;
     TRY(check_slot(o, slot, w, error));
@@ -37,7 +37,7 @@ static attn_status check_presence(const owner *o, const attn_input *slot, const 
     return ATTN_OK;
 }
 
-static attn_status check_apart(const owner *o, const weight_slot *w, attn_error *error)
+static attn_status check_no_overlap(const owner *o, const weight_slot *w, attn_error *error)
 {
     int64_t span;
     const int axis = elements_self_overlap(w->shape, w->stride, &span);
@@ -56,9 +56,9 @@ static attn_status resolve(const owner *o, const attn_input *slot, weight_slot *
           attn_dtype_name(slot->dtype), attn_dtype_name(dtype));
     for (int x = 3; x >= 0; x--) {
         w->stride[x] = implied || w->shape[x] <= 1 ? dense : slot->stride[x] == ATTN_BROADCAST ? 0 : slot->stride[x];
-        CHECK(llabs(w->stride[x]) <= INT_MAX || implied, ATTN_ERR_STRIDE, LABEL ".stride[%d] is %" PRId64 "; at most %d either way",
-              LABELLED(o, w), x, w->stride[x], INT_MAX);
-        CHECK(!w->dense || w->stride[x] == dense, ATTN_ERR_STRIDE, LABEL ".stride[%d] is %" PRId64 "; it is dense, %" PRId64,
+        CHECK(llabs(w->stride[x]) <= INT_MAX || implied, ATTN_ERR_STRIDE,
+              LABEL ".stride[%d] is %" PRId64 "; its absolute value must be at most %d", LABELLED(o, w), x, w->stride[x], INT_MAX);
+        CHECK(!w->dense || w->stride[x] == dense, ATTN_ERR_STRIDE, LABEL ".stride[%d] is %" PRId64 "; it must be dense, %" PRId64,
               LABELLED(o, w), x, w->stride[x], dense);
         dense *= w->shape[x];
     }
@@ -71,13 +71,13 @@ static attn_status resolve(const owner *o, const attn_input *slot, weight_slot *
 attn_status attn_weights_read(const char *module, const char *what, weights_role role, const char *type, const void *given,
                               attn_dtype dtype, weight_slot *rows, int count, attn_error *error)
 {
-    weights_struct ours;
+    weights_struct copy;
     const owner o = {module, what};
-    const size_t size = offsetof(weights_struct, slots) + (size_t)count * sizeof *ours.slots;
+    const size_t size = offsetof(weights_struct, slots) + (size_t)count * sizeof *copy.slots;
     CHECK(given, ATTN_ERR_ARGUMENT, "%s: %s is NULL", module, what);
-    TRY(slots_read(&ours, size, size, given, type, error));
+    TRY(slots_read(&copy, size, size, given, type, error));
     for (int i = 0; i < count; i++) {
-        const attn_input *slot = &ours.slots[i];
+        const attn_input *slot = &copy.slots[i];
         weight_slot *w = &rows[i];
         const int needed = (role == WEIGHTS_READ || role == WEIGHTS_STARTED) && w->need == ATTN_NEED_ALWAYS;
         w->data = NULL;
@@ -86,21 +86,21 @@ attn_status attn_weights_read(const char *module, const char *what, weights_role
         if (role == WEIGHTS_COUNTED) w->data = slot_written(slot);
         if (!slot->data || role == WEIGHTS_COUNTED) continue;
         TRY(resolve(&o, slot, w, dtype, error));
-        if (role != WEIGHTS_READ) TRY(check_apart(&o, w, error));
+        if (role != WEIGHTS_READ) TRY(check_no_overlap(&o, w, error));
     }
     return ATTN_OK;
 }
 
-attn_status attn_weights_write(void *theirs, const char *type, char *const *data, attn_dtype dtype, int count, attn_error *error)
+attn_status attn_weights_write(void *caller, const char *type, char *const *data, attn_dtype dtype, int count, attn_error *error)
 {
-    weights_struct ours = {0};
+    weights_struct copy = {0};
     size_t given;
-    const size_t size = offsetof(weights_struct, slots) + (size_t)count * sizeof *ours.slots;
-    memcpy(&given, theirs, sizeof given);
+    const size_t size = offsetof(weights_struct, slots) + (size_t)count * sizeof *copy.slots;
+    memcpy(&given, caller, sizeof given);
     TRY(struct_size_check(STRUCT_OF_SLOTS, given, size, size, type, error));
     for (int i = 0; i < count; i++)
-        if (data[i]) ours.slots[i] = (attn_input){data[i], dtype, {0, 0, 0, 0}};
-    struct_fill(theirs, &ours, size);
+        if (data[i]) copy.slots[i] = (attn_input){data[i], dtype, {0, 0, 0, 0}};
+    struct_fill(caller, &copy, size);
     return ATTN_OK;
 }
 

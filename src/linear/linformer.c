@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * linformer.c - projections along the tokens.  sum_j projection[j] x[j]^T is the final state of a linear attention whose keys are
- * the projection's rows, whose values are x, and which nobody queries; so its gradients are those too.
+ * linformer.c - projections along the tokens.  sum_j projection[j] x[j]^T is the final state of a linear attention with the
+ * projection's rows as keys, x as values and no queries; its gradients are therefore those of that attention.
  */
 #include "../common/options.h"
 #include "../common/places.h"
@@ -25,7 +25,8 @@ static attn_status check_sizes(const attn_linformer_problem *p, attn_error *erro
     for (int i = 0; i < 5; i++)
         CHECK(sizes[i].size >= 0, ATTN_ERR_SHAPE, "linformer: %s (%" PRId64 ") is negative", sizes[i].name, sizes[i].size);
     for (int i = 0; i < 5; i++) {
-        CHECK(sizes[i].size <= INT64_MAX / bytes, ATTN_ERR_SHAPE, "linformer: the arrays have more bytes than 64 bits count");
+        CHECK(sizes[i].size <= INT64_MAX / bytes, ATTN_ERR_SHAPE,
+              "linformer: the arrays are too large: their bytes overflow 64 bits");
         bytes *= sizes[i].size > 1 ? sizes[i].size : 1;
     }
     for (int k = 0; k < 4; k++)
@@ -33,7 +34,7 @@ static attn_status check_sizes(const attn_linformer_problem *p, attn_error *erro
     return ATTN_OK;
 }
 
-/* Both are there; projection [1, heads, len, rank], shared where it broadcasts along the heads. */
+/* x and projection must be present; projection [1, heads, len, rank], shared if it broadcasts along the heads. */
 static attn_status resolve(const attn_linformer_problem *problem, const attn_linformer_tensors *tensors, linformer *l,
                            attn_error *error)
 {
@@ -42,7 +43,7 @@ static attn_status resolve(const attn_linformer_problem *problem, const attn_lin
     TRY(struct_read(&l->p, sizeof l->p, sizeof l->p, problem, "attn_linformer_problem", error));
     TRY(slots_read(&l->t, sizeof l->t, sizeof l->t, tensors, "attn_linformer_tensors", error));
     TRY(check_sizes(&l->p, error));
-    CHECK(!l->t.call, ATTN_ERR_ARGUMENT, "linformer: tensors.call is there; it must be NULL");
+    CHECK(!l->t.call, ATTN_ERR_ARGUMENT, "linformer: tensors.call is set; it must be NULL");
     CHECK(l->t.x.data, ATTN_ERR_ARGUMENT, "linformer: x is NULL");
     CHECK(l->t.projection.data, ATTN_ERR_ARGUMENT, "linformer: projection is NULL");
     const int64_t shape[4] = {1, l->p.heads, l->p.len, l->p.rank};
@@ -54,7 +55,7 @@ static attn_status resolve(const attn_linformer_problem *problem, const attn_lin
     return ATTN_OK;
 }
 
-/* y or grad_y, which are of the compute type. */
+/* For y, grad_y and grad_projection, which have the compute type. */
 static attn_status check_type(const linformer *l, const char *name, attn_dtype dtype, attn_error *error)
 {
     CHECK(dtype == ATTN_DTYPE_DEFAULT || dtype == l->compute, ATTN_ERR_UNSUPPORTED, "linformer: %s is %s; it must be %s", name,
@@ -70,7 +71,7 @@ static attn_linear_problem problem_of(const attn_linformer_problem *p)
                                  .denominator = ATTN_DENOMINATOR_NONE};
 }
 
-/* Nobody queries: q and what belongs to it have no elements, and say of which type the others are. */
+/* There are no queries: q and its companions have no elements; q's type sets that of the others. */
 static attn_linear_tensors tensors_of(const linformer *l)
 {
     return (attn_linear_tensors){.struct_size = sizeof(attn_linear_tensors),
@@ -79,7 +80,7 @@ static attn_linear_tensors tensors_of(const linformer *l)
                                  .v = l->t.x};
 }
 
-/* attn_linear_compute with options. */
+/* attn_linear_compute with options applied to its workspace too. */
 static attn_status compute(const attn_linear_problem *problem, const attn_linear_tensors *tensors, const attn_options *options,
                            attn_error *error)
 {
@@ -117,7 +118,7 @@ attn_status attn_linformer_project(const attn_linformer_problem *problem, const 
     return compute(&p, &t, &o, error);
 }
 
-/* A slot that cannot be is rejected by attn_linear_compute, in its words. */
+/* An invalid slot is skipped: the linear plan rejects it, with its own message. */
 static void add_place(places *p, const char *name, const attn_input *slot, const int64_t shape[4], attn_dtype natural, int output)
 {
     attn_input s = *slot;
@@ -126,8 +127,8 @@ static void add_place(places *p, const char *name, const attn_input *slot, const
     if (p->size) places_add(p, "", name, s.data, shape, s.stride, output);
 }
 
-/* grad_projection, which attn_linear_compute does not see, shares elements with nothing. */
-static attn_status check_apart(const linformer *l, const attn_input *total, const int64_t shape[4], attn_error *error)
+/* grad_projection, which the linear plan does not see, must not overlap another tensor. */
+static attn_status check_no_overlap(const linformer *l, const attn_input *total, const int64_t shape[4], attn_error *error)
 {
     const attn_linformer_problem *n = &l->p;
     const int64_t x[4] = {n->batch, n->heads, n->len, n->dim}, y[4] = {n->batch, n->heads, n->rank, n->dim},
@@ -148,7 +149,7 @@ static attn_status check_apart(const linformer *l, const attn_input *total, cons
     return places_check(&p, "linformer", error);
 }
 
-/* What the gradients of all batch entries, and of all heads where they share, add up to. */
+/* Sums the gradients of all batch entries, and of all heads if they share the projection. */
 static void sum_projections(const linformer *l, const void *each, const attn_input *total)
 {
     const attn_linformer_problem *p = &l->p;
@@ -187,7 +188,7 @@ attn_status attn_linformer_backward(const attn_linformer_problem *problem, const
     for (int axis = 1; axis < 4; axis++)
         CHECK(shape[axis] <= 1 || total.stride[axis] != 0, ATTN_ERR_STRIDE,
               "linformer: grad_projection.stride[%d] is 0; an output cannot broadcast", axis);
-    TRY(check_apart(&l, &total, shape, error));
+    TRY(check_no_overlap(&l, &total, shape, error));
     const size_t bytes = (size_t)(n->batch * n->heads * n->len * n->rank) * attn_dtype_size(l.compute);
     void *each = options_acquire(&o, bytes);
     CHECK(each, ATTN_ERR_MEMORY, "linformer: cannot allocate %zu bytes", bytes);

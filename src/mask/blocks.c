@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * blocks.c - block masks as lists: from a map, and BigBird's with its random blocks. */
+ * blocks.c - block masks as lists: from a map, or BigBird's with its random blocks. */
 #include <stdlib.h>
 
 #include "set.h"
@@ -20,7 +20,7 @@ static uint32_t philox(uint64_t seed, uint32_t n, uint32_t t)
     return x[0];
 }
 
-/* Marks the blocks of keys that row n of a pattern keeps. */
+/* Marks the blocks of keys that block row n keeps, `count` blocks in a row. */
 static void mark_map(const attn_pattern *p, int64_t n, int64_t count, unsigned char *marked)
 {
     for (int64_t k = 0; k < count; k++) marked[k] = p->blocks[n * count + k] != 0;
@@ -48,10 +48,10 @@ static void mark(const attn_pattern *p, int64_t n, int64_t count, unsigned char 
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-/* Room for n numbers, or one where there are none. */
-static void *room(int64_t n, size_t size) { return (uint64_t)n < SIZE_MAX / size - 1 ? malloc(((size_t)n + 1) * size) : NULL; }
+/* Memory for n + 1 elements; NULL if memory is short. */
+static void *allocate(int64_t n, size_t size) { return (uint64_t)n < SIZE_MAX / size - 1 ? malloc(((size_t)n + 1) * size) : NULL; }
 
-/* Counts where `columns` is NULL, else writes. */
+/* Counts the entries; also writes them unless `columns` is NULL. */
 static int64_t walk_rows(block_lists *l, const attn_pattern *p, unsigned char *marked)
 {
     int64_t entries = 0;
@@ -74,11 +74,11 @@ int attn_block_lists_make(block_lists *l, const attn_pattern *p, int64_t len_q, 
     l->block_kv = p->kind == ATTN_PATTERN_BIGBIRD ? p->size[0] : p->size[1];
     l->count_q = ceil_div(len_q, l->block_q);
     l->count_kv = ceil_div(len_kv, l->block_kv);
-    unsigned char *marked = room(l->count_kv, 1);
-    l->rows = room(l->count_q, sizeof *l->rows);
+    unsigned char *marked = allocate(l->count_kv, 1);
+    l->rows = allocate(l->count_q, sizeof *l->rows);
     if (marked && l->rows) {
         int64_t entries = walk_rows(l, p, marked);
-        l->columns = room(entries, sizeof *l->columns);
+        l->columns = allocate(entries, sizeof *l->columns);
         if (l->columns) walk_rows(l, p, marked);
     }
     free(marked);

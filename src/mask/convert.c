@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convert.c - between the forms of a mask: patterns, keep, drop, additive. */
+ * convert.c - conversions between the forms of a mask: patterns, keep, drop, additive. */
 #include "../common/bound.h"
 #include "set.h"
 
@@ -17,7 +17,7 @@ attn_status attn_mask_keep_from_drop(int64_t count, const attn_input *drop, cons
     CHECK(count >= 0, ATTN_ERR_SHAPE, "mask: count (%" PRId64 ") is negative", count);
     TRY(bound_input(&call, row("drop", count, ATTN_BOOL, BOUND_MASK), drop, &from, error));
     TRY(bound_output(&call, row("keep", count, ATTN_BOOL, BOUND_MASK), keep, &to, error));
-    if (from.data != to.data || (count > 1 && from.stride[3] != to.stride[3])) TRY(bound_apart(&call, error));
+    if (from.data != to.data || (count > 1 && from.stride[3] != to.stride[3])) TRY(bound_no_overlap(&call, error));
     for (int64_t n = 0; n < count; n++) *byte(&to, n) = *byte(&from, n) == 0;
     return succeed(error);
 }
@@ -29,7 +29,7 @@ attn_status attn_mask_bias_from_keep(int64_t count, double fill, const attn_inpu
     CHECK(count >= 0, ATTN_ERR_SHAPE, "mask: count (%" PRId64 ") is negative", count);
     TRY(bound_input(&call, row("keep", count, ATTN_BOOL, BOUND_MASK), keep, &from, error));
     TRY(bound_output(&call, row("bias", count, ATTN_F32, BOUND_FLOAT), bias, &to, error));
-    TRY(bound_apart(&call, error));
+    TRY(bound_no_overlap(&call, error));
     for (int64_t n = 0; n < count; n++) bound_put(&to, bound_at(&to, 0, 0, 0, n), *byte(&from, n) ? 0 : fill);
     return succeed(error);
 }

@@ -2,28 +2,24 @@
  * named.c - patterns by name. */
 #include "attn/mask.h"
 
-#define PATTERN(kind, ...)                                                                                                         \
-    {                                                                                                                              \
-        attn_pattern pattern = {kind, {__VA_ARGS__}, 0, 0, 0, 0, 0, {0, 0}};                                                       \
-        return pattern;                                                                                                            \
-    }
+#define PATTERN(kind, ...) ((attn_pattern){kind, {__VA_ARGS__}, 0, 0, 0, 0, 0, {0, 0}})
 
-attn_pattern attn_pattern_causal(void) PATTERN(ATTN_PATTERN_CAUSAL, 0) attn_pattern attn_pattern_causal_bottom_right(void)
-    PATTERN(ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT, 0) attn_pattern attn_pattern_window(int64_t left, int64_t right)
-        PATTERN(ATTN_PATTERN_WINDOW, left, right) attn_pattern attn_pattern_sliding_window(int64_t keys)
-            PATTERN(ATTN_PATTERN_SLIDING_WINDOW, keys) attn_pattern attn_pattern_radius(int64_t radius)
-                PATTERN(ATTN_PATTERN_RADIUS, radius) attn_pattern attn_pattern_local(int64_t width)
-                    PATTERN(ATTN_PATTERN_LOCAL, width) attn_pattern attn_pattern_block_diagonal(int64_t size)
-                        PATTERN(ATTN_PATTERN_BLOCK_DIAGONAL, size) attn_pattern
-    attn_pattern_strided(int64_t stride) PATTERN(ATTN_PATTERN_STRIDED, stride) attn_pattern attn_pattern_columns(int64_t stride)
-        PATTERN(ATTN_PATTERN_COLUMNS, stride) attn_pattern attn_pattern_dilated(int64_t radius, int64_t dilation)
-            PATTERN(ATTN_PATTERN_DILATED, radius, dilation) attn_pattern attn_pattern_fixed(int64_t stride, int64_t columns)
-                PATTERN(ATTN_PATTERN_FIXED, stride, columns) attn_pattern attn_pattern_global_local(int64_t width, int64_t global)
-                    PATTERN(ATTN_PATTERN_GLOBAL_LOCAL, width, global) attn_pattern attn_pattern_prefix(int64_t prefix)
-                        PATTERN(ATTN_PATTERN_PREFIX, prefix) attn_pattern
-    attn_pattern_lengths(int64_t len_q, int64_t len_kv) PATTERN(ATTN_PATTERN_LENGTHS, len_q, len_kv)
+attn_pattern attn_pattern_causal(void) { return PATTERN(ATTN_PATTERN_CAUSAL, 0); }
+attn_pattern attn_pattern_causal_bottom_right(void) { return PATTERN(ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT, 0); }
+attn_pattern attn_pattern_window(int64_t left, int64_t right) { return PATTERN(ATTN_PATTERN_WINDOW, left, right); }
+attn_pattern attn_pattern_sliding_window(int64_t keys) { return PATTERN(ATTN_PATTERN_SLIDING_WINDOW, keys); }
+attn_pattern attn_pattern_radius(int64_t radius) { return PATTERN(ATTN_PATTERN_RADIUS, radius); }
+attn_pattern attn_pattern_local(int64_t width) { return PATTERN(ATTN_PATTERN_LOCAL, width); }
+attn_pattern attn_pattern_block_diagonal(int64_t size) { return PATTERN(ATTN_PATTERN_BLOCK_DIAGONAL, size); }
+attn_pattern attn_pattern_strided(int64_t stride) { return PATTERN(ATTN_PATTERN_STRIDED, stride); }
+attn_pattern attn_pattern_columns(int64_t stride) { return PATTERN(ATTN_PATTERN_COLUMNS, stride); }
+attn_pattern attn_pattern_dilated(int64_t radius, int64_t dilation) { return PATTERN(ATTN_PATTERN_DILATED, radius, dilation); }
+attn_pattern attn_pattern_fixed(int64_t stride, int64_t columns) { return PATTERN(ATTN_PATTERN_FIXED, stride, columns); }
+attn_pattern attn_pattern_global_local(int64_t width, int64_t global) { return PATTERN(ATTN_PATTERN_GLOBAL_LOCAL, width, global); }
+attn_pattern attn_pattern_prefix(int64_t prefix) { return PATTERN(ATTN_PATTERN_PREFIX, prefix); }
+attn_pattern attn_pattern_lengths(int64_t len_q, int64_t len_kv) { return PATTERN(ATTN_PATTERN_LENGTHS, len_q, len_kv); }
 
-        attn_pattern attn_pattern_bigbird(int64_t block, int64_t window, int64_t global, int64_t random, uint64_t seed)
+attn_pattern attn_pattern_bigbird(int64_t block, int64_t window, int64_t global, int64_t random, uint64_t seed)
 {
     attn_pattern pattern = {ATTN_PATTERN_BIGBIRD, {block, window, global, random}, seed, 0, 0, 0, 0, {0, 0}};
     return pattern;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * rules.c - each pattern as its definition, pair by pair, and as fields of attn_mask. */
+ * rules.c - each pattern by its definition, pair by pair, and as fields of attn_mask. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,9 +50,9 @@ int attn_rule_sees(const attn_pattern_set *set, const rule *r, int64_t i, int64_
     return 0;
 }
 
-/* ---- as fields: each returns 1 if the fields so far and this rule together are fields again ---- */
+/* ---- as fields: each adds a rule to the fields so far; 0: the combination has no fields ---- */
 
-/* Global tokens are beyond the window and dilation of their own pattern, not beyond another's. */
+/* Global tokens are exempt from the window and dilation of their own pattern, not from another's. */
 static int add_window(attn_pattern_set *set, int64_t left, int64_t right)
 {
     attn_mask *m = &set->mask;
@@ -105,7 +105,7 @@ static int add_lists(attn_pattern_set *set, const block_lists *lists)
     return 1;
 }
 
-/* The keys that a rule of intervals leaves to query i. */
+/* The interval [low, high) of keys that a rule leaves visible to query i. */
 static void range_of(const attn_pattern_set *set, const rule *r, int64_t i, int64_t *low, int64_t *high)
 {
     const int64_t p = i + set->offset, *size = r->pattern.size;
@@ -119,7 +119,7 @@ static void range_of(const attn_pattern_set *set, const rule *r, int64_t i, int6
     }
 }
 
-/* The keys of each document lie together: where they begin and end. */
+/* The keys of a document are contiguous: cuts each query's range to those of its document. */
 static void cut_to_documents(attn_pattern_set *set, const rule *r)
 {
     int64_t low = 0, high = 0;
@@ -166,7 +166,7 @@ static int add_columns(attn_pattern_set *set, int64_t stride)
     return 1;
 }
 
-/* *fits: whether it has fields.  Returns 0 if memory is short. */
+/* *fits: whether the rules so far can be expressed in fields.  Returns 0 if memory is short. */
 static int add_rule(attn_pattern_set *set, const rule *r, int *fits)
 {
     const int64_t *size = r->pattern.size;

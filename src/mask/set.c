@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * set.c - sets of patterns: their rules checked, asked pair by pair, and handed to a problem. */
+ * set.c - sets of patterns: checking them, querying them pair by pair, and applying them to a problem. */
 #include "set.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 
 #include "../common/slots.h"
 
-/* What the sizes of each kind are called, and the least that each may be. */
+/* The name of each kind, the names of its sizes, and the minimum of each. */
 typedef struct kind_row {
     const char *name;
     const char *sizes[4];
@@ -45,8 +45,8 @@ static attn_status check_documents(const attn_pattern *p, const char *name, cons
     CHECK(lengths || p->count == 0, ATTN_ERR_ARGUMENT, "documents: lengths_q is NULL");
     for (int64_t d = 0; d < p->count; d++) {
         CHECK(lengths[d] >= 0 && lengths[d] <= left, ATTN_ERR_ARGUMENT,
-              "documents: %s[%" PRId64 "] is %" PRId64 "; it is within 0..%" PRId64 ", what its predecessors leave", name, d,
-              lengths[d], left);
+              "documents: %s[%" PRId64 "] is %" PRId64 "; it must be between 0 and %" PRId64 ", what the documents before it leave",
+              name, d, lengths[d], left);
         left -= lengths[d];
     }
     return ATTN_OK;
@@ -62,17 +62,18 @@ static attn_status check_pattern(const attn_pattern *p, int64_t len_q, int64_t l
               p->reserved[k]);
     for (int k = 0; k < 4 && row->sizes[k]; k++)
         CHECK(p->size[k] >= row->least[k] && p->size[k] <= MOST, ATTN_ERR_ARGUMENT,
-              "%s: %s is %" PRId64 "; it is within %" PRId64 "..2^60", row->name, row->sizes[k], p->size[k], row->least[k]);
+              "%s: %s is %" PRId64 "; it must be between %" PRId64 " and 2^60", row->name, row->sizes[k], p->size[k],
+              row->least[k]);
     if (p->kind == ATTN_PATTERN_FIXED)
-        CHECK(p->size[1] <= p->size[0], ATTN_ERR_ARGUMENT, "fixed: columns is %" PRId64 "; it is at most the stride, %" PRId64,
+        CHECK(p->size[1] <= p->size[0], ATTN_ERR_ARGUMENT, "fixed: columns is %" PRId64 "; it must be at most the stride, %" PRId64,
               p->size[1], p->size[0]);
     if (p->kind == ATTN_PATTERN_DILATED)
         CHECK(p->size[0] <= MOST / p->size[1], ATTN_ERR_ARGUMENT,
-              "dilated: radius is %" PRId64 "; times %" PRId64 " it is above 2^60", p->size[0], p->size[1]);
+              "dilated: radius is %" PRId64 "; multiplied by %" PRId64 " it exceeds 2^60", p->size[0], p->size[1]);
     if (p->kind == ATTN_PATTERN_BLOCK_MAP)
         CHECK(p->blocks || len_q == 0 || len_kv == 0, ATTN_ERR_ARGUMENT, "block map: blocks is NULL");
     if (p->kind != ATTN_PATTERN_DOCUMENTS) return ATTN_OK;
-    CHECK(p->count >= 0, ATTN_ERR_ARGUMENT, "documents: count is %" PRId64 "; it is at least 0", p->count);
+    CHECK(p->count >= 0, ATTN_ERR_ARGUMENT, "documents: count is %" PRId64 "; it must be at least 0", p->count);
     TRY(check_documents(p, "lengths_q", p->lengths_q, len_q, error));
     return check_documents(p, "lengths_kv", p->lengths_kv ? p->lengths_kv : p->lengths_q, len_kv, error);
 }
@@ -104,15 +105,15 @@ attn_status attn_pattern_set_create(attn_pattern_set **out, int64_t len_q, int64
 {
     CHECK(out, ATTN_ERR_ARGUMENT, "set is NULL");
     *out = NULL;
-    CHECK(count >= 0 && count <= 1000, ATTN_ERR_ARGUMENT, "count is %" PRId64 "; it is within 0..1000", count);
+    CHECK(count >= 0 && count <= 1000, ATTN_ERR_ARGUMENT, "count is %" PRId64 "; it must be between 0 and 1000", count);
     CHECK(patterns || count == 0, ATTN_ERR_ARGUMENT, "patterns is NULL");
-    CHECK(len_q >= 0 && len_q <= MOST / 16, ATTN_ERR_SHAPE, "len_q (%" PRId64 ") is not within 0..2^56", len_q);
-    CHECK(len_kv >= 0 && len_kv <= MOST / 16, ATTN_ERR_SHAPE, "len_kv (%" PRId64 ") is not within 0..2^56", len_kv);
+    CHECK(len_q >= 0 && len_q <= MOST / 16, ATTN_ERR_SHAPE, "len_q (%" PRId64 ") is not between 0 and 2^56", len_q);
+    CHECK(len_kv >= 0 && len_kv <= MOST / 16, ATTN_ERR_SHAPE, "len_kv (%" PRId64 ") is not between 0 and 2^56", len_kv);
     for (int64_t k = 0; k < count; k++) TRY(check_pattern(&patterns[k], len_q, len_kv, error));
 
     attn_pattern_set *set = calloc(1, sizeof *set);
     rule *rules = calloc((size_t)count + 1, sizeof *rules);
-    int whole = set && rules;
+    int complete = set && rules;
     if (set) {
         set->len_q = len_q;
         set->len_kv = len_kv;
@@ -121,17 +122,17 @@ attn_status attn_pattern_set_create(attn_pattern_set **out, int64_t len_q, int64
     } else {
         free(rules);
     }
-    for (int64_t k = 0; k < count && whole; k++) {
+    for (int64_t k = 0; k < count && complete; k++) {
         rules[k].pattern = patterns[k];
-        whole = prepare(&rules[k], len_q, len_kv);
+        complete = prepare(&rules[k], len_q, len_kv);
         set->bottom_right |= patterns[k].kind == ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT;
     }
-    if (whole) {
+    if (complete) {
         set->offset = set->bottom_right ? len_kv - len_q : 0;
-        whole = attn_pattern_set_fuse(set);
+        complete = attn_pattern_set_fuse(set);
     }
-    if (!whole) attn_pattern_set_destroy(set);
-    CHECK(whole, ATTN_ERR_MEMORY, "no memory for a set of %" PRId64 " patterns", count);
+    if (!complete) attn_pattern_set_destroy(set);
+    CHECK(complete, ATTN_ERR_MEMORY, "no memory for a set of %" PRId64 " patterns", count);
     *out = set;
     return succeed(error);
 }
@@ -166,15 +167,15 @@ static int64_t count_pairs(const attn_pattern_set *set, int64_t i, int64_t i_end
     return pairs;
 }
 
-attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_set_counts *theirs,
+attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, int64_t tile_kv, attn_pattern_set_counts *caller,
                                    attn_error *error)
 {
-    attn_pattern_set_counts ours = {0}, *const count = &ours;
-    CHECK(set && theirs, ATTN_ERR_ARGUMENT, "%s is NULL", set ? "counts" : "set");
-    CHECK(tile_q >= 1 && tile_kv >= 1, ATTN_ERR_ARGUMENT, "%s (%" PRId64 ") is not at least 1", tile_q >= 1 ? "tile_kv" : "tile_q",
-          tile_q >= 1 ? tile_kv : tile_q);
-    TRY(struct_writable(theirs, sizeof ours, "attn_pattern_set_counts", error));
-    const int64_t rows = set->len_kv > 0 ? set->len_q : 0; /* that have keys: without any there may be 2^56 */
+    attn_pattern_set_counts result = {0}, *const count = &result;
+    CHECK(set && caller, ATTN_ERR_ARGUMENT, "%s is NULL", set ? "counts" : "set");
+    CHECK(tile_q >= 1 && tile_kv >= 1, ATTN_ERR_ARGUMENT, "%s is %" PRId64 "; it must be at least 1",
+          tile_q >= 1 ? "tile_kv" : "tile_q", tile_q >= 1 ? tile_kv : tile_q);
+    TRY(struct_writable(caller, sizeof result, "attn_pattern_set_counts", error));
+    const int64_t rows = set->len_kv > 0 ? set->len_q : 0; /* 0 without keys: there may be 2^56 queries to walk */
     count->queries_empty = set->len_q - rows;
     for (int64_t i = 0; i < rows; i += tile_q)
         for (int64_t j = 0; j < set->len_kv; j += tile_kv) {
@@ -190,11 +191,11 @@ attn_status attn_pattern_set_count(const attn_pattern_set *set, int64_t tile_q, 
     }
     double all = (double)set->len_q * (double)set->len_kv;
     count->sparsity = all > 0 ? 1 - (double)count->pairs / all : 0;
-    struct_fill(theirs, count, sizeof *count);
+    struct_fill(caller, count, sizeof *count);
     return succeed(error);
 }
 
-/* A set numbers the queries and keys of what it is applied to, and attention those of the whole. */
+/* A set counts queries and keys from 0 of the problem it is applied to; with an origin, attention counts those of the whole. */
 static attn_status check_origin(const attn_call *given, attn_error *error)
 {
     attn_call call;
@@ -237,12 +238,12 @@ attn_status attn_pattern_set_apply(const attn_pattern_set *set, attn_problem *pr
         {"mask", set->columns && !slot_is_absent(&tensors->mask)},
     };
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
-        CHECK(!fields[k].used, ATTN_ERR_ARGUMENT, "%s is in use already; give it as a pattern of the set", fields[k].name);
+        CHECK(!fields[k].used, ATTN_ERR_ARGUMENT, "%s is already in use; express it as a pattern of the set", fields[k].name);
     TRY(check_origin(tensors->call, error));
     CHECK(!set->bottom_right || (!tensors->lengths_q.data && !tensors->lengths_kv.data), ATTN_ERR_ARGUMENT,
-          "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
+          "causal bottom-right depends on the lengths of each batch entry; set mask.align instead");
     CHECK(!set->dense, ATTN_ERR_UNSUPPORTED,
-          "pattern %d (%s) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for the tensor mask",
+          "pattern %d (%s) needs a mask of len_q x len_kv in this set; attn_pattern_set_fill makes one for the tensor mask",
           set->dense, kinds[set->rules[set->dense - 1].pattern.kind].name);
 
     const attn_mask *own = &set->mask;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * set.h - what a set of patterns knows: its rules, the documents and lists of blocks made from them. */
+ * set.h - a set of patterns: its rules, and the document numbers and block lists made from them. */
 #ifndef ATTN_MASK_SET_H
 #define ATTN_MASK_SET_H
 
 #include "attn/mask.h"
 
-/* A block mask as lists: those of row n are columns[rows[n]] .. columns[rows[n+1] - 1], rising. */
+/* A block mask as lists: the blocks of row n are columns[rows[n]] .. columns[rows[n+1] - 1], ascending. */
 typedef struct block_lists {
     int64_t block_q, block_kv, count_q, count_kv;
     int64_t *rows, *columns;
 } block_lists;
 
-/* One pattern with what is made of it. */
+/* One pattern and what is derived from it. */
 typedef struct rule {
     attn_pattern pattern;
-    int64_t *document_q, *document_kv; /* of each query and key: the number of its document, -1 behind the last */
+    int64_t *document_q, *document_kv; /* the document number of each query and key, -1 after the last document */
     block_lists blocks;                /* BIGBIRD and BLOCK_MAP */
 } rule;
 
@@ -23,15 +23,15 @@ struct attn_pattern_set {
     int bottom_right;
     rule *rules;
 
-    /* What apply hands out; problem and pointers are those of a set of its own kind. */
+    /* What attn_pattern_set_apply puts into the problem and tensors. */
     attn_mask mask;
     int64_t *ranges;        /* [len_q][2] or NULL */
     unsigned char *columns; /* [len_kv] or NULL */
     const block_lists *lists;
-    int dense; /* the number of the pattern that needs a mask of len_q x len_kv, counted from 1; 0: none */
+    int dense; /* 1 + index of the first pattern that needs a mask of len_q x len_kv; 0: none */
 };
 
-/* 1 if query i sees key j by one rule. */
+/* 1 if rule r lets query i see key j. */
 int attn_rule_sees(const attn_pattern_set *set, const rule *r, int64_t i, int64_t j);
 
 /* The lists of a BIGBIRD or BLOCK_MAP pattern; returns 0 if memory is short. */
@@ -40,7 +40,7 @@ void attn_block_lists_free(block_lists *lists);
 /* 1 if row n has block k. */
 int attn_block_lists_has(const block_lists *lists, int64_t n, int64_t k);
 
-/* Finds the fields of attn_mask that say what the set says, or the pattern that has none; returns 0 if memory is short. */
+/* Finds the fields of attn_mask equivalent to the set, or the first pattern without any; returns 0 if memory is short. */
 int attn_pattern_set_fuse(attn_pattern_set *set);
 
 #endif

@@ -33,7 +33,7 @@ attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t chann
     const int64_t shape[4] = {1, 1, tokens, channels};
     TRY(attn_rows_positions(&at, positions, "sinusoidal: positions", 1, tokens, error));
     const attn_rows_places places = {.y = &to, .shape = shape, .positions = &at};
-    TRY(attn_rows_apart(&places, "sinusoidal", "table", "", error));
+    TRY(attn_rows_no_overlap(&places, "sinusoidal", "table", "", error));
     const double b = base > 0 ? base : 10000;
     const int64_t sines = (channels + 1) / 2;
     for (int64_t t = 0; t < tokens && channels > 0; t++) {
@@ -49,7 +49,7 @@ attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t chann
     return succeed(error);
 }
 
-/* What both directions check; fills in the defaults of the table and of the positions. */
+/* Checks for forward and backward; fills in the defaults of the table and of the positions. */
 static attn_status check_table(int64_t rows, attn_input *table, const char *name, const int64_t shape[4],
                                const attn_input *positions, attn_input *at, attn_error *error)
 {
@@ -59,7 +59,7 @@ static attn_status check_table(int64_t rows, attn_input *table, const char *name
     TRY(resolve_table(table, name, rows, shape[3], error));
     TRY(attn_rows_positions(at, positions, "position table: positions", shape[0], shape[2], error));
     CHECK(at->data || shape[0] == 0 || shape[2] <= rows, ATTN_ERR_ARGUMENT,
-          "%" PRId64 " tokens and a position table of %" PRId64 " rows", shape[2], rows);
+          "%" PRId64 " tokens but a position table of %" PRId64 " rows", shape[2], rows);
     const int some = shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0; /* else nothing is looked up */
     for (int64_t b = 0; some && at->data && b < shape[0]; b++)
         for (int64_t t = 0; t < shape[2]; t++) {
@@ -98,7 +98,7 @@ attn_status attn_position_add(int64_t rows, const int64_t shape[4], const attn_i
                                      .rows = rows,
                                      .channels = shape[3],
                                      .positions = &at};
-    TRY(attn_rows_apart(&places, "position table", "y", "x", error));
+    TRY(attn_rows_no_overlap(&places, "position table", "y", "x", error));
     for (int64_t b = 0; b < shape[0] && !empty; b++)
         for (int64_t h = 0; h < shape[1]; h++)
             for (int64_t t = 0; t < shape[2]; t++) {
@@ -125,9 +125,9 @@ attn_status attn_position_add_backward(int64_t rows, const int64_t shape[4], con
     CHECK(empty || from.data, ATTN_ERR_ARGUMENT, "position table: grad_y is NULL");
     const int64_t channels = shape[3], written[4] = {1, 1, rows, channels};
     const attn_rows_places places = {.y = &table, .x = &from, .shape = written, .shape_x = shape, .positions = &at};
-    TRY(attn_rows_apart(&places, "position table", "grad_table", "grad_y", error));
+    TRY(attn_rows_no_overlap(&places, "position table", "grad_table", "grad_y", error));
     CHECK(channels == 0 || rows < INT64_MAX / 16 / channels, ATTN_ERR_SHAPE,
-          "position table: grad_table has more bytes than 64 bits count");
+          "position table: grad_table is too large: its bytes overflow 64 bits");
     double *sums = calloc((size_t)(rows * channels) + 1, sizeof *sums);
     CHECK(sums, ATTN_ERR_MEMORY, "no memory for the gradient of a position table");
     for (int64_t b = 0; b < shape[0] && !empty; b++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * alibi.c - the slopes of ALiBi. */
+ * alibi.c - ALiBi slopes. */
 #include <math.h>
 
 #include "../common/bound.h"
@@ -15,8 +15,9 @@ attn_status attn_alibi_slopes(int64_t heads, const attn_output *slopes, attn_err
     int64_t power = 1;
     while (power <= heads / 2) power *= 2;
     for (int64_t h = 0; h < heads; h++) {
-        double exponent = h < power ? -8.0 * (double)(h + 1) / (double)power
-                                    : -8.0 * (double)(2 * (h - power) + 1) / (2.0 * (double)power); /* numbers 0, 2, ... of twice */
+        double exponent =
+            h < power ? -8.0 * (double)(h + 1) / (double)power
+                      : -8.0 * (double)(2 * (h - power) + 1) / (2.0 * (double)power); /* slopes 0, 2, ... of twice as many heads */
         bound_put(&to, bound_at(&to, 0, h, 0, 0), exp2(exponent));
     }
     return succeed(error);

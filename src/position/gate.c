@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * gate.c - what each query makes of a bias by distance: a gate, and its gradient. */
+ * gate.c - the gate by which each query scales a bias by distance, and its gradient. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "../common/bound.h"
 #include "attn/position.h"
 
-/* Each slot of attn_bias_gate_tensors, and what the functions do with it. */
+/* Each slot of attn_bias_gate_tensors, and whether each function needs it, takes it or rejects it. */
 typedef enum part { NONE, OPTIONAL, NEEDED } part;
 enum { Q, W, B, A, GATES, GRAD_GATES, GRAD_Q, GRAD_W, GRAD_B, GRAD_A, SLOTS };
 enum { FORWARD, BACKWARD };
@@ -42,7 +42,7 @@ static attn_status check_sizes(const attn_bias_gate *n, attn_error *error)
         CHECK(sizes[k].size >= 0, ATTN_ERR_SHAPE, "bias gate: %s (%" PRId64 ") is negative", sizes[k].name, sizes[k].size);
     const int64_t gates[3] = {n->batch, n->heads, n->len_q}, w[2] = {n->dim, n->width}, most = INT64_MAX / 64;
     CHECK(n->heads < most && n->dim < most && n->width < most && sizes_fit(8, gates, 3) && sizes_fit(16, w, 2), ATTN_ERR_SHAPE,
-          "bias gate: the arrays have more bytes than 64 bits count");
+          "bias gate: the arrays are too large: their bytes overflow 64 bits");
     return ATTN_OK;
 }
 
@@ -55,7 +55,7 @@ static attn_status bind(const attn_bias_gate *given, const attn_bias_gate_tensor
     TRY(struct_read(&g->n, sizeof g->n, sizeof g->n, given, "attn_bias_gate", error));
     TRY(slots_read(&slots, sizeof slots, sizeof slots, tensors, "attn_bias_gate_tensors", error));
     TRY(check_sizes(&g->n, error));
-    CHECK(!slots.call, ATTN_ERR_ARGUMENT, "bias gate: call is there; it must be NULL");
+    CHECK(!slots.call, ATTN_ERR_ARGUMENT, "bias gate: call is set; it must be NULL");
     const attn_bias_gate *const n = &g->n;
     const int64_t of_q[4] = {n->batch, n->heads, n->len_q, n->dim}, of_w[4] = {1, 1, n->dim, 2 * n->width},
                   of_b[4] = {1, 1, 1, 2 * n->width}, of_a[4] = {1, n->heads, 1, 1}, of_gates[4] = {n->batch, n->heads, n->len_q, 1};
@@ -70,13 +70,13 @@ static attn_status bind(const attn_bias_gate *given, const attn_bias_gate_tensor
         memcpy(rule.shape, shapes[s], sizeof rule.shape);
         memcpy(&slot, (const char *)&slots + offsetof(attn_bias_gate_tensors, q) + (size_t)s * sizeof slot, sizeof slot);
         TRY(bound_add(&call, &rule, &slot, rows[s].output, &g->t[s], error));
-        CHECK(!g->t[s].data || rows[s].of[use], ATTN_ERR_ARGUMENT, "bias gate: %s is there; %s has no use for it", rows[s].name,
+        CHECK(!g->t[s].data || rows[s].of[use], ATTN_ERR_ARGUMENT, "bias gate: %s is set; %s does not use it", rows[s].name,
               functions[use]);
     }
-    return bound_apart(&call, error);
+    return bound_no_overlap(&call, error);
 }
 
-/* How many there are: none where a size is 0, whatever the others are. */
+/* The number of queries; 0 if a size is 0, even if the product of the others overflows. */
 static int64_t queries(const gate *g)
 {
     return g->n.batch > 0 && g->n.heads > 0 && g->n.len_q > 0 ? g->n.batch * g->n.heads * g->n.len_q : 0;
@@ -86,7 +86,7 @@ static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (
 
 static double get_w(const gate *g, int64_t c, int64_t k) { return bound_get(&g->t[W], bound_at(&g->t[W], 0, 0, c, k)); }
 
-/* Element of [batch][heads][len_q] by the number of its query; channel c of it. */
+/* The index of channel c of query n in [batch][heads][len_q]. */
 static int64_t query_at(const gate *g, const bound_tensor *t, int64_t n, int64_t c)
 {
     const int64_t len = g->n.len_q, heads = g->n.heads;
@@ -128,7 +128,7 @@ attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_bias_
     TRY(bind(rule, tensors, BACKWARD, &g, error));
     const bound_tensor *q = &g.t[Q], *grad_gates = &g.t[GRAD_GATES], *grad_q = &g.t[GRAD_Q], *grad_w = &g.t[GRAD_W],
                        *grad_b = &g.t[GRAD_B], *grad_a = &g.t[GRAD_A];
-    /* Every z of a half moves its sum alike: dw and db are one column for each half. */
+    /* Every z of a half enters its sum alike, so all columns of a half have the same dw and db: one is kept for each half. */
     const int64_t width = g.n.width, columns = 2 * width, dim = g.n.dim, heads = g.n.heads;
     double *sums = calloc((size_t)(2 * (dim + 1) + heads), sizeof *sums), *db = sums + 2 * dim, *da = db + 2;
     CHECK(sums, ATTN_ERR_MEMORY, "bias gate: no memory for %" PRId64 " sums", 2 * (dim + 1) + heads);

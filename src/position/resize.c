@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * resize.c - a learned table of positions, brought to another number of rows. */
+ * resize.c - interpolates a learned position table to another number of rows. */
 #include <math.h>
 
 #include "../common/bound.h"
@@ -9,7 +9,7 @@ static attn_status check_sizes(int64_t channels, int64_t rows, int64_t rows_y, a
 {
     CHECK(channels >= 0 && rows >= 0 && rows_y >= 0, ATTN_ERR_SHAPE,
           "position resize: %" PRId64 " channels, %" PRId64 " rows to %" PRId64, channels, rows, rows_y);
-    CHECK(rows > 0 || rows_y == 0, ATTN_ERR_SHAPE, "position resize: no rows to make %" PRId64 " of", rows_y);
+    CHECK(rows > 0 || rows_y == 0, ATTN_ERR_SHAPE, "position resize: no rows to make %" PRId64 " from", rows_y);
     return ATTN_OK;
 }
 
@@ -20,7 +20,7 @@ static bound_rule table(const char *name, int64_t rows, int64_t channels, attn_d
 
 static double get(const bound_tensor *t, int64_t row, int64_t c) { return bound_get(t, bound_at(t, 0, 0, row, c)); }
 
-/* Where row t of rows_y stands in x: after row `first` by `part` of the way to row `second`. */
+/* The position of row t of y in x: `part` of the way from row `first` to row `second`. */
 typedef struct between {
     int64_t first, second;
     double part;
@@ -43,7 +43,7 @@ attn_status attn_position_resize(int64_t channels, int64_t rows, int64_t rows_y,
     TRY(check_sizes(channels, rows, rows_y, error));
     TRY(bound_input(&call, table("x", rows, channels, ATTN_F32), x, &from, error));
     TRY(bound_output(&call, table("y", rows_y, channels, from.dtype), y, &to, error));
-    TRY(bound_apart(&call, error));
+    TRY(bound_no_overlap(&call, error));
     for (int64_t t = 0; t < rows_y && channels > 0; t++) {
         const between at = between_rows(t, rows, rows_y);
         for (int64_t c = 0; c < channels; c++)
@@ -60,7 +60,7 @@ attn_status attn_position_resize_backward(int64_t channels, int64_t rows, int64_
     TRY(check_sizes(channels, rows, rows_y, error));
     TRY(bound_input(&call, table("grad_y", rows_y, channels, ATTN_F32), grad_y, &from, error));
     TRY(bound_output(&call, table("grad_x", rows, channels, from.dtype), grad_x, &to, error));
-    TRY(bound_apart(&call, error));
+    TRY(bound_no_overlap(&call, error));
     for (int64_t p = 0; p < rows && channels > 0; p++)
         for (int64_t c = 0; c < channels; c++) {
             double sum = 0;

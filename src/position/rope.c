@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * rope.c - rotary position embedding: pairs of channels turned by an angle that grows with the position. */
+ * rope.c - rotary position embedding: pairs of channels rotated by an angle proportional to the position. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -12,17 +12,17 @@ static attn_status check_rope(const attn_rope *rope, int64_t channels, attn_erro
     CHECK(rope->pairs == ATTN_ROPE_PAIRS_INTERLEAVED || rope->pairs == ATTN_ROPE_PAIRS_HALVES, ATTN_ERR_ARGUMENT,
           "rope.pairs is %d; known: 0 (interleaved), 1 (halves)", (int)rope->pairs);
     CHECK(rope->dim_rotary >= 0 && rope->dim_rotary <= channels, ATTN_ERR_SHAPE,
-          "rope.dim_rotary is %" PRId64 "; it is within 0..%" PRId64 ", the channels", rope->dim_rotary, channels);
+          "rope.dim_rotary is %" PRId64 "; it must be between 0 and %" PRId64 ", the channels", rope->dim_rotary, channels);
     int64_t dim = rope->dim_rotary ? rope->dim_rotary : channels;
     CHECK(dim % 2 == 0, ATTN_ERR_SHAPE, "rope rotates %" PRId64 " channels; pairs need an even number", dim);
     CHECK(rope->base >= 0 && isfinite(rope->base), ATTN_ERR_ARGUMENT,
           "rope.base is %g; it must be above 0 and finite (0 for 10000)", rope->base);
     CHECK(rope->stretch >= 0 && isfinite(rope->stretch), ATTN_ERR_ARGUMENT,
           "rope.stretch is %g; it must be above 0 and finite (0 for 1)", rope->stretch);
-    CHECK(rope->inverse == 0 || rope->inverse == 1, ATTN_ERR_ARGUMENT, "rope.inverse is %d; it is 0 or 1", rope->inverse);
+    CHECK(rope->inverse == 0 || rope->inverse == 1, ATTN_ERR_ARGUMENT, "rope.inverse is %d; it must be 0 or 1", rope->inverse);
     CHECK(rope->magnitude >= 0 && isfinite(rope->magnitude), ATTN_ERR_ARGUMENT,
           "rope.magnitude is %g; it must be above 0 and finite (0 for 1)", rope->magnitude);
-    CHECK(!rope->cosines == !rope->sines, ATTN_ERR_ARGUMENT, "rope has %s and no %s; give both or none",
+    CHECK(!rope->cosines == !rope->sines, ATTN_ERR_ARGUMENT, "rope has %s and no %s; set both or neither",
           rope->cosines ? "cosines" : "sines", rope->cosines ? "sines" : "cosines");
     for (int k = 0; k < 4; k++)
         CHECK(rope->reserved[k] == 0, ATTN_ERR_ARGUMENT, "rope.reserved[%d] is %" PRId64 "; it must be 0", k, rope->reserved[k]);
@@ -78,7 +78,7 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
     for (int64_t n = 0; rope->cosines && n < shape[0] * shape[2]; n++) {
         const int64_t p = attn_rows_position(&at, n / shape[2], n % shape[2]);
         CHECK(p >= 0 && p < rope->table_rows, ATTN_ERR_ARGUMENT,
-              "rope: token %" PRId64 " stands at %" PRId64 "; the tables have %" PRId64 " rows", n, p, rope->table_rows);
+              "rope: token %" PRId64 " is at %" PRId64 "; the tables have %" PRId64 " rows", n, p, rope->table_rows);
     }
     const int64_t pairs = (rope->dim_rotary ? rope->dim_rotary : shape[3]) / 2;
     const attn_rows_places places = {.y = &to,
@@ -89,7 +89,7 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
                                      .read = {{"cosines", rope->cosines, rope->table_rows, pairs},
                                               {"sines", rope->sines, rope->table_rows, pairs},
                                               {"frequencies", rope->frequencies, 1, pairs}}};
-    TRY(attn_rows_apart(&places, "rope", "y", "x", error));
+    TRY(attn_rows_no_overlap(&places, "rope", "y", "x", error));
 
     for (int64_t b = 0; b < shape[0]; b++)
         for (int64_t h = 0; h < shape[1]; h++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * rows.c - what slots of rows must keep. */
+ * rows.c - the rules of slots that hold rows. */
 #include "rows.h"
 
 #include "../common/places.h"
@@ -15,16 +15,16 @@ attn_status attn_rows_resolve(attn_input *slot, const char *name, const int64_t 
     return ATTN_OK;
 }
 
-attn_status attn_rows_positions(attn_input *ours, const attn_input *given, const char *name, int64_t batch, int64_t tokens,
+attn_status attn_rows_positions(attn_input *resolved, const attn_input *given, const char *name, int64_t batch, int64_t tokens,
                                 attn_error *error)
 {
     const int64_t shape[4] = {batch, 1, tokens, 1};
-    *ours = given ? *given : (attn_input){.data = NULL};
-    TRY(slot_check(ours, name, batch > 0 && tokens > 0, error));
-    if (!ours->data) return ATTN_OK;
-    TRY(slot_resolve(ours, name, shape, ATTN_I64, error));
-    CHECK(ours->dtype == ATTN_I64 || ours->dtype == ATTN_I32, ATTN_ERR_UNSUPPORTED, "%s is %s; it must be i64 or i32", name,
-          attn_dtype_name(ours->dtype));
+    *resolved = given ? *given : (attn_input){.data = NULL};
+    TRY(slot_check(resolved, name, batch > 0 && tokens > 0, error));
+    if (!resolved->data) return ATTN_OK;
+    TRY(slot_resolve(resolved, name, shape, ATTN_I64, error));
+    CHECK(resolved->dtype == ATTN_I64 || resolved->dtype == ATTN_I32, ATTN_ERR_UNSUPPORTED, "%s is %s; it must be i64 or i32", name,
+          attn_dtype_name(resolved->dtype));
     return ATTN_OK;
 }
 
@@ -35,7 +35,7 @@ static void add(places *p, const char *name, const attn_input *slot, const int64
     places_add(p, "", name, slot->data, shape, slot->stride, output);
 }
 
-attn_status attn_rows_apart(const attn_rows_places *of, const char *module, const char *y, const char *x, attn_error *error)
+attn_status attn_rows_no_overlap(const attn_rows_places *of, const char *module, const char *y, const char *x, attn_error *error)
 {
     const int64_t *const tokens = of->x ? of->shape_x : of->shape;
     const int64_t table[4] = {1, 1, of->rows, of->channels}, positions[4] = {tokens[0], 1, tokens[2], 1};

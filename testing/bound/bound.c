@@ -5,15 +5,15 @@
 #include <float.h>
 #include <math.h>
 
-static const double exp_error = 4;     /* exp(d) is right to 2 units in the last place, so to 4 u, */
-static const double exp_slope = 1.1;   /* and 0.05 |d| more; and d itself is rounded */
+static const double exp_error = 4;     /* exp(d) is accurate to 2 units in the last place, hence to 4 u, */
+static const double exp_slope = 1.1;   /* plus 0.05 |d|; and d itself is rounded */
 static const double log_error = 4;     /* log: 2 units in the last place */
 static const double tanh_error = 16;   /* x / cap, tanh and its product with cap, relative to the capped score */
-static const double cut_query = 2.01;  /* half of a unit of which the largest |q_c| has 2^22 or more, */
-static const double cut_weight = 1.01; /* and the largest weight times its scale 2^23 */
+static const double cut_query = 2.01;  /* half a fixed-point unit: the largest |q_c| has at least 2^22 of them, */
+static const double cut_weight = 1.01; /* the largest weight times its scale 2^23 */
 static const double lag = 5.5;         /* the running maximum may lag behind the true one by this much */
 
-/* Relative error of n roundings, one after the other. */
+/* Relative error of n successive roundings. */
 static double gamma_of(double n, double unit) { return n * unit < 0.5 ? n * unit / (1 - n * unit) : INFINITY; }
 
 bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, int64_t block_kv)
@@ -31,7 +31,7 @@ double bound_lost(const bound_model *model, double scale, double sum_q, double s
 {
     const double dim = (double)model->dim_qk;
     double lost = model->denormal * ((model->whole ? sum_q : 0) + sum_k + sum_qk + dim + model->whole);
-    if (model->bf16) lost += model->normal * (sum_q + fabs(scale) * (sum_k + dim)); /* of a factor, and of each sum on the way */
+    if (model->bf16) lost += model->normal * (sum_q + fabs(scale) * (sum_k + dim)); /* of a factor, and of each intermediate sum */
     return lost;
 }
 
@@ -45,7 +45,7 @@ double bound_score(const bound_model *model, attn_stage stage, double dot, doubl
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
     const double roundings = (double)(model->dim_qk + 2 + model->whole);
     double e = (gamma_of(roundings, u) + gamma_of(roundings, u_ref)) * dot + lost;
-    if (model->softcap > 0 && stage >= ATTN_STAGE_CAPPED) { /* whose slope is at most 1 */
+    if (model->softcap > 0 && stage >= ATTN_STAGE_CAPPED) { /* the slope of tanh is at most 1 */
         e += tanh_error * (u + u_ref) * fmin(dot, model->softcap);
         e = fmin(e, 2 * model->softcap);
     }
@@ -53,38 +53,39 @@ double bound_score(const bound_model *model, attn_stage stage, double dot, doubl
     return e;
 }
 
-/* In the compute type and in the reference. */
+/* The error of a score, in the compute type and in the reference together. */
 static double score_error(const bound_model *model, const bound_row *row, int64_t j)
 {
     return bound_score(model, ATTN_STAGE_BIASED, row->dot[j], row->lost[j], row->S[j], row->added ? row->added[j] : 0);
 }
 
-/* Error of the exponential of something that far below the maximum, as a logarithm. */
+/* Log-error of the exponential of a score that lies `below` the maximum. */
 static double exponent_error(const bound_model *model, double below)
 {
     return model->unit * (exp_error + exp_slope * fmax(lag, below)) + DBL_EPSILON / 2 * (exp_error + below);
 }
 
-/* Each time the maximum grows by more than the lag, what is there already is rescaled; and so it is when parts are merged. */
+/* The accumulator is rescaled each time the maximum grows by more than the lag, and when parts are merged. */
 static double rescale_error(const bound_model *model, double below, double blocks, double parts)
 {
     if (blocks <= 1) return 0;
     return model->unit * (exp_error * fmin(blocks - 1, below / lag + 1 + parts) + exp_slope * (below + lag));
 }
 
-/* Roundings of a sum over keys on one of its terms: within a block, and when blocks join.  Bands: their ends sum over a block of
- * keys first, then rows of 128 keys beside a tile of queries are one chain, and join one by one. */
+/* Roundings that a sum over keys applies to one of its terms: within a block, and when blocks are added.  With bands
+ * (relative values), the keys beyond an end of the table are summed first, over a block of keys; then the rows of the band of 128
+ * keys and a tile of queries are added one by one, in one chain. */
 static double roundings_of_sum(const bound_model *model, double seen, double blocks)
 {
     const double block = fmin((double)model->block_kv, seen), bands = (double)model->block_kv / 128 + 3;
     return block + 2 * blocks + (model->bands ? block + 256 + bands * blocks : 0);
 }
 
-static int is_alone(const bound_model *model) { return model->normaliser >= ATTN_NORMALISER_SIGMOID; }
+static int is_elementwise(const bound_model *model) { return model->normaliser >= ATTN_NORMALISER_SIGMOID; }
 
-/* The sigmoid: its logarithm has slope at most 1; the shift is rounded, and so is its sum with the score, an exponential, a sum, a
- * quotient and a product.  ReLU has the error of the score.  Both beside what is divided by. */
-static void prepare_alone(const bound_model *model, const bound_row *row, bound_weights *weights)
+/* The sigmoid: the slope of its logarithm is at most 1, and there are roundings of the shift, of the shifted score, of an
+ * exponential, a sum, a quotient and a product.  ReLU has the error of the score.  Neither has a divisor, hence no error of one. */
+static void prepare_elementwise(const bound_model *model, const bound_row *row, bound_weights *weights)
 {
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
     const int relu = model->normaliser == ATTN_NORMALISER_RELU;
@@ -125,18 +126,18 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
     if (seen == 0) return;
     top = fmax(top, row->sink);
 
-    /* Few queries and 8 blocks or more: the blocks may be dealt to parts of 4 or more, whose states are merged in the end. */
+    /* Split-KV: with few queries and 8 blocks or more, blocks may be dealt to parts of 4 or more, whose states are then merged. */
     const double all_blocks = ceil((double)n / (double)model->block_kv), parts = all_blocks >= 8 ? floor(all_blocks / 4) : 0;
     const double blocks = fmin(all_blocks, seen);
     weights->summing = gamma_of(roundings_of_sum(model, seen, blocks), u) + gamma_of(seen + 1, u_ref);
     weights->flushed = model->normal * (seen + 2 * blocks + 2); /* the largest weight is 1 or more */
-    if (is_alone(model)) {
-        prepare_alone(model, row, weights);
+    if (is_elementwise(model)) {
+        prepare_elementwise(model, row, weights);
         return;
     }
     for (int64_t j = 0; j < n; j++) {
         if (row->S[j] == -INFINITY) continue;
-        const double below = top - row->S[j] + 2 * e_max; /* how far the score is below the largest one */
+        const double below = top - row->S[j] + 2 * e_max; /* distance of the score below the largest one */
         weights->own[j] = score_error(model, row, j) + exponent_error(model, below);
         const double eps = weights->own[j] + rescale_error(model, below, blocks, parts), log_weight = row->S[j] - row->lse;
         weights->P[j] = exp(log_weight);
@@ -147,7 +148,7 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
         if (weights->high[j] > 0) weights->log_error = fmax(weights->log_error, eps);
         if (row->value_scale) weights->most_scaled = fmax(weights->most_scaled, weights->high[j] * fabs(row->value_scale[j]));
     }
-    if (row->sink > -INFINITY) { /* a key whose score is exact, and whose value is 0 */
+    if (row->sink > -INFINITY) { /* a key with an exact score and the value 0 */
         const double below = top - row->sink + 2 * e_max, log_weight = row->sink - row->lse;
         const double eps = exponent_error(model, below) + rescale_error(model, below, blocks, parts);
         weights->sink_moved = exp(log_weight + eps) - exp(log_weight);
@@ -164,9 +165,9 @@ double bound_storage(attn_dtype storage, double size)
     return 0;
 }
 
-/* A sum over keys that is divided by a number of them, exactly known. */
-static double output_alone(const bound_model *model, const bound_weights *weights, const double *V, const double *size,
-                           int64_t stride)
+/* A sum over keys, divided by a number of keys, which is exact. */
+static double output_elementwise(const bound_model *model, const bound_weights *weights, const double *V, const double *size,
+                                 int64_t stride)
 {
     double moved = 0, mass = 0, largest = 0;
     for (int64_t j = 0; j < model->len_kv; j++) {
@@ -185,7 +186,7 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
                     double o)
 {
     if (weights->seen == 0) return 0;
-    if (is_alone(model)) return output_alone(model, weights, V, size, stride);
+    if (is_elementwise(model)) return output_elementwise(model, weights, V, size, stride);
     double moved = 0, mass = 0, farthest = 0, largest = 0, whole = 0;
     for (int64_t j = 0; j < model->len_kv; j++) {
         if (weights->own[j] == 0) continue; /* not seen */
@@ -200,7 +201,7 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
         moved += weights->sink_moved * fabs(o);
         farthest = fmax(farthest, fabs(o));
     }
-    /* Whatever the weights are, the output is a mean of the values: it cannot leave them. */
+    /* Whatever the weights are, the output is a mean of the values and stays within their range. */
     moved /= weights->sum_low;
     mass /= weights->sum_low;
     if (!(moved < farthest)) moved = farthest;
@@ -208,7 +209,7 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
 
     const double divide = gamma_of(2 + model->dropout + model->whole, model->unit) + gamma_of(1, DBL_EPSILON / 2);
     double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
-    /* A weight times a scale may lose half of the smallest number, which is then taken up to 127 times. */
+    /* The product of a weight and a scale may be off by half the smallest number; that error is then multiplied by up to 127. */
     const double lost = model->denormal * ((model->whole ? 66 : 2) * weights->seen + 5);
     const double cut = cut_weight * model->unit * weights->most_scaled / weights->sum_low * (1 + 2 * weights->summing) * whole;
     return bound + 2 * weights->flushed * largest + lost + cut;
@@ -218,7 +219,8 @@ double bound_lse(const bound_model *model, const bound_weights *weights, double 
 {
     if (weights->seen == 0) return 0;
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
-    if (is_alone(model)) return (u + u_ref) * log_error * (lse > 0 ? fmax(1, lse) : 0); /* of a number of keys; of 1 it is exact */
+    if (is_elementwise(model))
+        return (u + u_ref) * log_error * (lse > 0 ? fmax(1, lse) : 0); /* log of a number of keys; log 1 is exact */
     double weight_error = fmax(log(weights->sum_high), -log(weights->sum_low));
     if (!(weight_error < weights->log_error)) weight_error = weights->log_error;
     const double last = log_error * fmax(1, log(weights->seen) + lag) + fabs(lse); /* log(l), and m + log(l) */
@@ -228,14 +230,14 @@ double bound_lse(const bound_model *model, const bound_weights *weights, double 
 double bound_weight(const bound_model *model, const bound_weights *weights, int64_t j)
 {
     if (weights->own[j] == 0) return 0;
-    if (is_alone(model)) {
-        const double alone = weights->P[j], away = fmax(weights->high[j] - alone, alone - weights->low[j]);
+    if (is_elementwise(model)) {
+        const double weight = weights->P[j], away = fmax(weights->high[j] - weight, weight - weights->low[j]);
         return away + gamma_of(2, model->unit) * weights->high[j] + 2 * weights->flushed + 2 * model->denormal;
     }
     const double P = weights->P[j], sums = 1 + 2 * weights->summing;
     const double up = P * exp(weights->own[j]) / weights->sum_low * sums;
     const double down = P * exp(-weights->own[j]) / weights->sum_high / sums;
     double bound = fmax(up - P, P - down);
-    if (!(bound < fmax(P, 1 - P))) bound = fmax(P, 1 - P); /* it is a weight at any rate */
+    if (!(bound < fmax(P, 1 - P))) bound = fmax(P, 1 - P); /* a weight is always within [0, 1] */
     return bound + gamma_of(2, model->unit) * (P + bound) + 2 * weights->flushed + 2 * model->denormal;
 }

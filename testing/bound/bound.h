@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * bound.h - how far a right kernel may be from the reference, and not a bit further (derived in docs/numerics.md).
+ * bound.h - how far a correct kernel may be from the reference (derived in docs/numerics.md).
  *
- * The bound is computed for every number of every output from the data itself, rigorously (not to first order), so that it holds
- * for scores of 0.01 and of 1000 alike.  An error is reported as a fraction of it: above 1, something is wrong.
+ * The bound is computed for every element of every output from the data itself, rigorously (not to first order), so that it holds
+ * for scores of 0.01 and of 1000 alike.  Errors are reported as a fraction of it: above 1, something is wrong.
  */
 #ifndef ATTN_TESTING_BOUND_H
 #define ATTN_TESTING_BOUND_H
@@ -22,70 +22,70 @@ typedef struct bound_model {
     int64_t block_kv; /* keys summed from zero before they join the running sum */
     int additions;    /* how many terms are added to a score: bias, ALiBi */
     double softcap;   /* 0: none */
-    int dropout;      /* 1: weights are scaled by what dropout keeps of them */
-    int whole;        /* 1: keys or values are whole numbers times a scale */
-    int digits;       /* 1: and queries and weights may be cut to whole numbers too */
-    int bf16;         /* 1: queries and keys are bf16, and may be multiplied as such, where numbers below `normal` count as 0 */
-    int bands;        /* 1: values have a part by distance, which is summed in bands of keys */
+    int dropout;      /* 1: weights are scaled by 1/(1-p) */
+    int whole;        /* 1: keys or values are int8 times a scale */
+    int digits;       /* 1: in addition, queries and weights may be rounded to fixed point */
+    int bf16;         /* 1: queries and keys are bf16 and may be multiplied as such, which flushes numbers below `normal` to 0 */
+    int bands;        /* 1: values have a relative part, which is summed in bands of keys */
     attn_normaliser normaliser;
     double shift; /* of the sigmoid */
 } bound_model;
 
-/* compute is ATTN_F32 or ATTN_F64; block_kv is attn_plan_description.block_kv.  Without additions and softcap. */
+/* compute is ATTN_F32 or ATTN_F64; block_kv is attn_plan_description.block_kv.  All other fields are 0. */
 bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, int64_t block_kv);
 
 /* One query and its keys, in double; every array has len_kv entries. */
 typedef struct bound_row {
-    const double *S;           /* scores of the reference, -infinity where the query does not see the key */
+    const double *S;           /* scores of the reference, -infinity for keys that the query does not see */
     double lse;                /* of the reference */
     const double *dot;         /* |scale| sum_c |q_c k_jc| */
     const double *lost;        /* what a score may lose by underflow: bound_lost */
-    const double *added;       /* sum of the absolute values of what is added; NULL without additions */
+    const double *added;       /* sum of the absolute values of the terms added to the score; NULL without additions */
     double sink;               /* -infinity: none */
-    const double *value_scale; /* with digits, where values are whole numbers: their scales; else NULL */
+    const double *value_scale; /* with `digits` and int8 values: their scales; else NULL */
 } bound_row;
 
 /* sum_q is |scale| sum_c |q_c|, sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */
 double bound_lost(const bound_model *model, double scale, double sum_q, double sum_k, double sum_qk);
-/* What it loses, besides, where the query is cut; most_q is |scale| max_c |q_c|. */
+/* What it loses in addition if the query is rounded to fixed point; most_q is |scale| max_c |q_c|. */
 double bound_cut(const bound_model *model, double most_q, double sum_k);
 
-/* e_j: how far a score may be off at a stage before the softmax; lost is bound_lost, added 0 where nothing is added. */
+/* e_j: the error bound of a score at a stage before the softmax; lost is from bound_lost; added is 0 if nothing is added. */
 double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added);
 
-/* What holds for all outputs of a row.  The three arrays are the caller's, len_kv entries each; 0 for keys that are not seen. */
+/* Shared by all outputs of a row.  The caller provides P, low, high and own, len_kv entries each; 0 for invisible keys. */
 typedef struct bound_weights {
-    double *P;          /* weights of the reference */
-    double *low, *high; /* the computed weight of key j, as it enters the sums, lies between these (before summation errors) */
-    double *own;        /* log-error of a weight that is computed on its own, for the weights output */
+    double *P;                /* weights of the reference */
+    double *low, *high;       /* bounds of the computed weight of key j as it enters the sums (before summation errors) */
+    double *own;              /* log-error of a weight computed separately, for the weights output */
     double sum_low, sum_high; /* sums of low and high */
     double log_error;         /* the largest log-error of a weight that matters */
     double summing;           /* relative error of a sum of len_kv terms */
-    double flushed;           /* what weights and products below the smallest normal number may add up to */
+    double flushed;           /* bound of the sum of weights and products flushed below the smallest normal number */
     double seen;              /* number of keys that the query sees */
     double sink_moved;        /* high - P of the sink, which is a key with value 0 */
-    double shared;            /* what weights that are a function of their own score are divided by: keys, or 1 */
-    double most_scaled;       /* the largest high times its value's scale; 0 where weights are not cut */
+    double shared;            /* the divisor of elementwise weights: visible keys for ReLU, 1 for sigmoid */
+    double most_scaled;       /* the largest high times its value's scale; 0 if weights are not rounded to fixed point */
     const double *value_scale;
 } bound_weights;
 
 void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights);
 
 /*
- * |computed - reference| <= bound before the last rounding, where the reference was itself computed in double, for
+ * |computed - reference| <= bound before the last rounding, with the reference itself computed in double, for
  *
  *      bound_output   o_c, with v_j = V[j * stride] and o the reference; v_j is summed from parts of size size[j * stride] in all
  *      bound_lse      lse
  *      bound_weight   the weight of key j
  *
- * A query that sees no key, and the weight of a key that is not seen, have bound 0: there the library is exact.
+ * The bound is 0 for a query that sees no key and for the weight of an invisible key: there the library is exact.
  */
 double bound_output(const bound_model *model, const bound_weights *weights, const double *V, const double *size, int64_t stride,
                     double o);
 double bound_lse(const bound_model *model, const bound_weights *weights, double lse);
 double bound_weight(const bound_model *model, const bound_weights *weights, int64_t j);
 
-/* The last rounding: what a number of this size may lose when it is stored in 16 bits.  0 for f32 and f64. */
+/* The last rounding: the error of storing a number of this size in 16 bits.  0 for f32 and f64. */
 double bound_storage(attn_dtype storage, double size);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * compare.c - outputs against the expectation, each number against its own bound. */
+ * compare.c - compares outputs with the expectation, each number within its own bound. */
 #include "compare.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ static double largest_number(attn_dtype dtype)
     }
 }
 
-/* Enters one number into the comparison; bound is that of bound.h. */
+/* Adds one number to the comparison; bound is that of bound.h. */
 static void judge(comparison *c, const char *where, const int64_t at[4], double got, double expected, double bound,
                   attn_dtype dtype)
 {
@@ -39,7 +39,7 @@ static void judge(comparison *c, const char *where, const int64_t at[4], double 
     } else if (same_infinity && fabs(expected) + bound > largest) {
         fraction = 0; /* more than the storage type can hold */
     } else {
-        /* The last rounding is known exactly, so it is not to use up the bound. */
+        /* The last rounding is known exactly, so it must not use up the bound. */
         const double error = fabs(got - expected), computed = fmax(error - bound_storage(dtype, got), 0);
         fraction = computed == 0 ? 0 : computed / bound;
         if (!(error >= 0)) fraction = INFINITY; /* NaN where a number was expected */
@@ -57,17 +57,17 @@ static void judge(comparison *c, const char *where, const int64_t at[4], double 
                       .at = {at[0], at[1], at[2], at[3]}};
 }
 
-/* The weight of a key with a NaN or infinite score makes the whole row so; its bound is not computed. */
+/* A key with a NaN or infinite score makes the whole row NaN or infinite; no bound is computed then. */
 static int row_is_finite(const expectation *e, int64_t row)
 {
-    if (e->ref.normaliser >= REF_BY_SIGMOID) return 1; /* there a weight has no part in the others */
+    if (e->ref.normaliser >= REF_BY_SIGMOID) return 1; /* elementwise weights do not depend on each other */
     const double *S = e->S + row * e->ref.Skv;
     for (int64_t j = 0; j < e->ref.Skv; j++)
         if (isnan(S[j]) || S[j] == INFINITY) return 0;
     return !isnan(e->lse[row]);
 }
 
-/* The weights of a row that is NaN: NaN too, but a weight that had faded to nothing beside the others may be 0. */
+/* The weights of a NaN row must be NaN, too; but one that has underflowed relative to the others may be 0. */
 static void compare_nan_weights(comparison *c, const expectation *e, const outputs *got, const int64_t at[4], int64_t first)
 {
     const double faded = 80, *S = e->S + first;
@@ -80,7 +80,7 @@ static void compare_nan_weights(comparison *c, const expectation *e, const outpu
     }
 }
 
-/* A row that sees no key and weighs all alike. */
+/* A fully masked row with uniform weights (mask.empty uniform). */
 static int is_uniform(const expectation *e, int64_t row)
 {
     const double *S = e->S + row * e->ref.Skv, *P = e->P + row * e->ref.Skv;
@@ -89,7 +89,7 @@ static int is_uniform(const expectation *e, int64_t row)
     return e->ref.Skv > 0 && P[0] > 0;
 }
 
-/* It is a row whose scores are all 0.  scratch: two numbers for each key. */
+/* Treats it as a row whose scores are all 0.  scratch: two numbers for each key. */
 static void prepare_uniform(const bound_model *model, const expectation *e, int64_t row, bound_weights *weights, double *scratch)
 {
     const int64_t n = e->ref.Skv;
@@ -102,7 +102,7 @@ static void prepare_uniform(const bound_model *model, const expectation *e, int6
     bound_prepare(model, &(bound_row){.S = scratch, .lse = -log(P[0]), .dot = zero, .lost = zero, .sink = -INFINITY}, weights);
 }
 
-/* |scale|, and that times sum_c |q_c| and max_c |q_c|. */
+/* |scale|, |scale| sum_c |q_c| and |scale| max_c |q_c|. */
 typedef struct query_size {
     double scale, sum, most;
 } query_size;
@@ -125,7 +125,7 @@ static double lost_of(const bound_model *model, const query_size *q, double sum_
     return bound_lost(model, q->scale, q->sum, sum_k, sum_qk);
 }
 
-/* What the value that a query has of key j adds by distance. */
+/* The relative part of the value of key j for a query. */
 static double relative_value(const ref_problem *r, const int64_t at[4], int64_t j, int64_t col)
 {
     if (!r->relative_values) return 0;
@@ -216,7 +216,7 @@ int compare_outputs(comparison *c, const expectation *e, const outputs *got, int
     return 1;
 }
 
-/* The scores before anything is dropped; the arrays but `raw` and `capped` are thrown away. */
+/* The scores before masking; all outputs but `raw` and `capped` are discarded. */
 static int undropped_scores(const expectation *e, double *raw, double *capped)
 {
     const int64_t rows = e->ref.B * e->ref.Hq * e->ref.Sq;

@@ -16,7 +16,7 @@ double expected_scale(const attn_problem *p)
     return p->score.kind == ATTN_SCORE_DOT && p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk) : 1;
 }
 
-/* Never NULL for want of elements. */
+/* NULL only if out of memory, even for n = 0. */
 static double *doubles(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
 /* sum_c |r_c| of the largest row of relative keys. */
@@ -32,7 +32,7 @@ static double largest_row(const expectation *e)
     return most;
 }
 
-/* What scores are made of, where they are finite, and the sizes of keys as the walk has them. */
+/* Fills dot and sum_qk for visible pairs, and sum_k for keys. */
 static void sum_products(expectation *e)
 {
     const ref_problem *r = &e->ref;
@@ -70,7 +70,7 @@ static int64_t place_in_table(const ref_problem *r, int64_t b, int64_t h, int64_
     return (r->bias_table_of_each_head ? h * r->buckets : 0) + ref_bucket(r, distance);
 }
 
-/* What is added to the scores, in absolute values. */
+/* Fills `added`: the terms added to the scores, in absolute values. */
 static void sum_added(expectation *e)
 {
     const ref_problem *r = &e->ref;
@@ -89,7 +89,7 @@ static void sum_added(expectation *e)
 
 /* ---- inputs ---- */
 
-/* Whole numbers; *ok becomes 0 where memory is out.  NULL: the tensor is not there. */
+/* Integers; NULL: the tensor is absent, or out of memory, and then *ok becomes 0. */
 static int64_t *read_index(const expectation *e, int t, int64_t n, int *ok)
 {
     int64_t *values = e->in[t] ? calloc((size_t)n + 1, sizeof *values) : NULL;
@@ -98,7 +98,7 @@ static int64_t *read_index(const expectation *e, int t, int64_t n, int *ok)
     return values;
 }
 
-/* The lengths that follow from where sequences begin. */
+/* Lengths from the offsets of sequences. */
 static int64_t *lengths_of(const int64_t *begin, int64_t B, int *ok)
 {
     int64_t *length = calloc((size_t)B + 1, sizeof *length);
@@ -107,7 +107,7 @@ static int64_t *lengths_of(const int64_t *begin, int64_t B, int *ok)
     return length;
 }
 
-/* As many numbers as its entries have: tables that heads share are read once. */
+/* The shape to read: a table that heads share is read once. */
 static void shape_read(const attn_problem *p, const attn_tensors *all, int t, int64_t shape[4])
 {
     if (tensors_about(t)->axes[0] == ATTN_AXIS_ONE) tensors_extent(p, all, t, shape);
@@ -145,7 +145,7 @@ static int read_all(expectation *e, const attn_problem *p, const attn_tensors *a
 
 static int64_t pairs_of(const attn_shape *s) { return s->batch * s->heads_q * s->len_q * s->len_kv; }
 
-/* Clears keep where a mask has 0, of which an element speaks for block_q queries and block_kv keys. */
+/* Clears `keep` where the mask is 0; an element of the mask covers block_q queries and block_kv keys. */
 static void apply_mask(expectation *e, const attn_shape *s, const double *mask, int64_t block_q, int64_t block_kv)
 {
     const int64_t queries = problem_blocks(s->len_q, block_q), keys = problem_blocks(s->len_kv, block_kv);
@@ -186,13 +186,13 @@ static int make_dropout(expectation *e, const attn_problem *p, const attn_call *
     return 1;
 }
 
-/* Whole numbers become what they stand for. */
+/* Dequantises int8 keys or values. */
 static void apply_scales(const expectation *e, const attn_shape *s, int t, int of_scales, int64_t dim)
 {
     if (e->in[of_scales]) ref_dequantise(s->batch * s->heads_kv * s->len_kv, dim, e->in[t], e->in[of_scales], e->in[t]);
 }
 
-/* Without heads there is no table that they could share: its tensor has no elements. */
+/* Without heads, no table can be shared: its tensor has no elements. */
 static int is_per_head(const attn_problem *p, const attn_tensors *all, int t)
 {
     return p->shape.heads_q == 0 || !tensors_broadcasts(all, t, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * flow.c - gradients, tangents and second gradients: the reference's idea of them. */
+ * flow.c - gradients, tangents and double backward by the reference. */
 #include "flow.h"
 
 #include <float.h>
@@ -29,7 +29,7 @@ static int read_inputs(flows *all, const expectation *e, const attn_problem *p, 
     return 1;
 }
 
-/* Adds `from` [..] over the axes that are 1 in size. */
+/* Sums `from` [full] over the axes that are 1 in `size`. */
 static void reduce(const double *from, const int64_t full[4], double *to, const int64_t size[4])
 {
     for (int64_t b = 0; b < full[0]; b++)
@@ -43,7 +43,7 @@ static void reduce(const double *from, const int64_t full[4], double *to, const 
                 }
 }
 
-/* Output t from what the reference has, which is reduced where the output is; the arrays of `from` stay their owner's. */
+/* Output t from the reference's arrays, reduced over the axes that the output reduces; exact and bound remain the caller's. */
 static int take(flows *all, int t, const attn_problem *p, const attn_tensors *tensors, const double *exact, const double *bound)
 {
     const int of = tensors_about(t)->gradient_of;
@@ -52,19 +52,19 @@ static int take(flows *all, int t, const attn_problem *p, const attn_tensors *te
     tensors_shape(p, tensors, t, size);
     const int of_table = of >= 0 && tensors_about(of)->axes[0] == ATTN_AXIS_ONE;
     tensors_shape(p, tensors, of >= 0 && tensors_about(of)->axes[0] == ATTN_AXIS_BATCH ? of : t, full);
-    if (of_table && p->shape.heads_q == 0) full[1] = 0; /* a gradient of 0 has size 1, and the reference no table */
+    if (of_table && p->shape.heads_q == 0) full[1] = 0; /* the gradient, 0, still has size 1, but the reference has no table */
     all->exact[t] = doubles(size);
     all->bound[t] = doubles(size);
     if (!all->exact[t] || !all->bound[t]) return 0;
     reduce(exact, full, all->exact[t], size);
     reduce(bound, full, all->bound[t], size);
-    /* Computed in f64, a gradient may be stored in f32, as its bias is. */
+    /* A gradient computed in f64 may be stored in f32, like its bias. */
     if (tensors_dtype(tensors, t) == ATTN_F32 && tensors->q.dtype == ATTN_F64)
         for (int64_t n = 0; n < tensor_count(size); n++) all->bound[t][n] += 0x1p-24 * fabs(all->exact[t][n]) + 0x1p-150;
     return 1;
 }
 
-/* What O loses when it is stored; NULL: nothing, or memory is out and *ok becomes 0. */
+/* What O loses when stored; NULL: nothing, or out of memory, and then *ok becomes 0. */
 static double *lost_of_output(const expectation *e, const attn_problem *p, const attn_tensors *tensors, int *ok)
 {
     const attn_dtype dtype = tensors_dtype(tensors, TENSOR(o));
@@ -93,12 +93,12 @@ static int run_reference(flows *all, const expectation *e, const attn_problem *p
     enum { TQ, TK, TV, TS, TP, TSCALE, TSLOPES, TSINK, TO, TLSE, TW, TTABLE, TKEY_ROWS, TVALUE_ROWS, TU, TRV, PARTS };
     double *x[PARTS] = {0};
     ref_bounds b = {0};
-    ref_second s = {.dO = all->in[TENSOR(grad_o)],
-                    .dlse = all->in[TENSOR(grad_lse)],
-                    .Qd = all->in[TENSOR(tan_q)],
-                    .Kd = all->in[TENSOR(tan_k)],
-                    .Vd = all->in[TENSOR(tan_v)],
-                    .biasd = all->in[TENSOR(tan_bias)]};
+    ref_gradgrad s = {.dO = all->in[TENSOR(grad_o)],
+                      .dlse = all->in[TENSOR(grad_lse)],
+                      .Qd = all->in[TENSOR(tan_q)],
+                      .Kd = all->in[TENSOR(tan_k)],
+                      .Vd = all->in[TENSOR(tan_v)],
+                      .biasd = all->in[TENSOR(tan_bias)]};
     int ok = 1;
     for (int k = 0; k < PARTS; k++) ok &= (x[k] = calloc((size_t)counts[k] + 1, sizeof(double))) != NULL;
     if (ok && p->op == ATTN_BACKWARD) {
@@ -135,7 +135,7 @@ static int run_reference(flows *all, const expectation *e, const attn_problem *p
              take(all, TENSOR(tan_o), p, tensors, x[TO], b.O) && take(all, TENSOR(tan_lse), p, tensors, x[TLSE], b.lse);
     } else if (ok) {
         s.dO2 = x[TO], s.dlse2 = x[TLSE], s.Q2 = x[TQ], s.K2 = x[TK], s.V2 = x[TV], s.S2 = x[TS];
-        ok = ref_second_order(r, &s) && ref_bound_second(&b, r, &s, arithmetic) &&
+        ok = ref_double_backward(r, &s) && ref_bound_double_backward(&b, r, &s, arithmetic) &&
              take(all, TENSOR(second_grad_o), p, tensors, x[TO], b.O) &&
              take(all, TENSOR(second_grad_lse), p, tensors, x[TLSE], b.lse) &&
              take(all, TENSOR(second_q), p, tensors, x[TQ], b.Q) && take(all, TENSOR(second_k), p, tensors, x[TK], b.K) &&

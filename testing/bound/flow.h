@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * flow.h - the tensors of gradients, tangents and second gradients, and what ought to stand in them.
+ * flow.h - tensors of gradients, tangents and double backward, and their expected values.
  */
 #ifndef ATTN_TESTING_BOUND_FLOW_H
 #define ATTN_TESTING_BOUND_FLOW_H
@@ -8,21 +8,21 @@
 #include "compare.h"
 #include "expect.h"
 
-/* 1 if the operation reads it, and it flows in: it is no input of forward. */
+/* 1 if the operation reads tensor t and forward does not: an incoming gradient or tangent. */
 int flow_in(const attn_tensors *all, attn_op op, int t);
 
 /* Dense doubles of the shapes of tensors_shape, by tensor; NULL: not used. */
 typedef struct flows {
-    double *in[TENSORS];    /* what flows in */
-    double *exact[TENSORS]; /* what ought to be written, */
-    double *bound[TENSORS]; /* and how far it may be off before it is stored */
+    double *in[TENSORS];    /* incoming gradients and tangents */
+    double *exact[TENSORS]; /* expected outputs */
+    double *bound[TENSORS]; /* their error bounds before storage */
 } flows;
 
-/* Reads what flows in, and runs the reference and its bound.  0 where memory is out. */
+/* Reads the incoming tensors, and runs the reference and its bound.  Returns 0 if out of memory. */
 int flows_create(flows *all, const expectation *e, const attn_problem *problem, const attn_tensors *tensors);
 void flows_destroy(flows *all);
 
-/* Enters the output `got` into the comparison. */
+/* Adds the output `got` to the comparison. */
 void flows_compare(comparison *c, const flows *all, int t, const attn_problem *problem, const attn_tensors *tensors,
                    const double *got);
 

@@ -20,7 +20,7 @@ static void write_index(tensor *array, int64_t n, int64_t value)
     memcpy((char *)array->base + (size_t)n * bytes, bytes == 4 ? (const void *)&narrow : (const void *)&value, bytes);
 }
 
-/* Of every four entries, one is the lowest or the highest. */
+/* One entry in four is the lowest or the highest. */
 static int64_t draw_between(int64_t low, int64_t high, random_state *random)
 {
     const int64_t pick = random_below(random, 8);
@@ -37,7 +37,7 @@ static void draw_index(check_call *call, const check_case *c, int t, random_stat
     for (int64_t b = 0; b < s->batch; b++) write_index(&call->in[t], b, draw_between(low, high, random));
 }
 
-/* Where packed sequences begin; returns their tokens.  The first one is as long as the shape says. */
+/* Draws the offsets of packed sequences; returns their total number of tokens.  The first has the full length of the shape. */
 static int64_t draw_begins(check_call *call, int t, random_state *random)
 {
     const attn_shape *s = &call->problem.shape;
@@ -53,7 +53,7 @@ static int64_t draw_begins(check_call *call, int t, random_state *random)
 
 static int is_index(int t) { return !(tensors_about(t)->types & ~(1u << ATTN_I32 | 1u << ATTN_I64)); }
 
-/* Index arrays, then all others, since the tokens of packed tensors are as many as those say. */
+/* Index arrays first, since they determine the number of tokens of packed tensors. */
 static int create_inputs(check_call *call, const check_case *c, random_state *random)
 {
     const attn_op op = call->problem.op;
@@ -74,7 +74,7 @@ static int create_inputs(check_call *call, const check_case *c, random_state *ra
 
 /* ---- numbers ---- */
 
-/* Half the width of uniform numbers that leave scores of about 2. */
+/* Half the width of a uniform distribution that gives scores of about 2. */
 static double spread_of_matrix(const attn_problem *p, const int64_t size[4])
 {
     if (p->score.kind == ATTN_SCORE_ADDITIVE || size[2] * size[3] == 0) return 1;
@@ -82,21 +82,21 @@ static double spread_of_matrix(const attn_problem *p, const int64_t size[4])
     return sqrt(6 / ((double)size[3] * sqrt((double)size[2])));
 }
 
-/* Slopes as trained models have them, sinks about as large as scores, scales around the usual one.  In some tables of a bias,
- * -infinity drops keys. */
+/* Slopes as in trained models, sinks about as large as scores, scales near the usual one.  Some bias tables drop keys (-infinity).
+ */
 static void draw_array(check_call *call, int t, uint64_t seed, random_state *random)
 {
     const tensor *array = &call->in[t];
     const attn_dtype dtype = array->layout.dtype;
     const size_t bytes = attn_dtype_size(dtype);
     const double half = t == TENSOR(score_matrix) ? spread_of_matrix(&call->problem, array->size) : 1;
-    double spread = 2 * half, least = -half;
-    if (t == TENSOR(alibi_slopes)) spread = 0.6, least = -0.1;
-    if (t == TENSOR(sink)) spread = 8, least = -4;
-    if (t == TENSOR(scale)) spread = 0.5, least = -0.2;
-    if (t == TENSOR(bias_table)) spread = 4, least = -2;
+    double range = 2 * half, least = -half;
+    if (t == TENSOR(alibi_slopes)) range = 0.6, least = -0.1;
+    if (t == TENSOR(sink)) range = 8, least = -4;
+    if (t == TENSOR(scale)) range = 0.5, least = -0.2;
+    if (t == TENSOR(bias_table)) range = 4, least = -2;
     for (size_t at = 0; at < array->block.bytes; at += bytes)
-        element_write(dtype, array->block.data + at, least + spread * random_unit(random));
+        element_write(dtype, array->block.data + at, least + range * random_unit(random));
     for (size_t at = 0; t == TENSOR(bias_table) && seed % 3 == 0 && at < array->block.bytes; at += bytes)
         if (random_below(random, 12) == 0) element_write(dtype, array->block.data + at, -INFINITY);
 }
@@ -115,9 +115,9 @@ static void draw_numbers(check_call *call, const check_case *c, random_state *ra
     fill_plant(call, c, random);
 }
 
-/* ---- the whole ---- */
+/* ---- the call ---- */
 
-/* Types that the words of checks choose. */
+/* Sets the types chosen by the case's words. */
 static void set_types(attn_tensors *all, const check_case *c)
 {
     const attn_dtype index = c->index32 ? ATTN_I32 : ATTN_I64;
@@ -131,8 +131,8 @@ static void set_types(attn_tensors *all, const check_case *c)
         if (is_index(t) && tensors_has(all, t)) tensors_slot(all, t)->dtype = index;
 }
 
-/* Sizes that cannot be, and options that do not go together, as the library says it: the reference asks nothing.  What it has no
- * kernel for each kernel says itself. */
+/* Rejects invalid sizes and inconsistent options with the library's own message, since the reference checks nothing.  Unsupported
+ * problems are left for each run to report. */
 static attn_status check_sense(const check_call *call, attn_error *error)
 {
     attn_plan *plan;
@@ -148,7 +148,7 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
     attn_status status = problem_build(&spec, &call->problem, &call->tensors, error);
     if (status != ATTN_OK) return status;
     if (call->problem.op != ATTN_FORWARD && c->plant)
-        return failure(error, ATTN_ERR_ARGUMENT, "plant is for fwd: it says which output a NaN must reach");
+        return failure(error, ATTN_ERR_ARGUMENT, "plant is only for fwd, where the check knows which outputs a NaN must reach");
 
     random_state random = {c->spec.seed * 2 + 1};
     call->tensors.call = &call->call;

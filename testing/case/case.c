@@ -14,7 +14,7 @@ static const char *const plants[] = {"none", "q", "k", "v", "bias", NULL};
 static const char *const memories[] = {"dense", "padded", "backward", "broadcast", "mixed", NULL};
 static const char *const indexes[] = {"i64", "i32", NULL};
 
-/* `attn check --help` says what they mean. */
+/* Explained by `attn check --help`. */
 static const char *const words[] = {"fill", "poison", "plant", "memory", "ktype", "vtype", "otype", "biastype", "index"};
 enum { WORDS = sizeof words / sizeof *words };
 
@@ -25,10 +25,10 @@ static attn_status choose(const char *name, const char *value, const char *const
             *chosen = i;
             return ATTN_OK;
         }
-    return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is none of its kinds (see attn check --help)", name, value);
+    return failure(error, ATTN_ERR_ARGUMENT, "%s=%s is not one of its kinds (see attn check --help)", name, value);
 }
 
-/* whole: keys and values may be whole numbers. */
+/* whole: i8 is allowed, for keys and values. */
 static attn_status choose_dtype(const char *name, const char *value, int whole, attn_dtype *dtype, attn_error *error)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16, ATTN_I8};
@@ -91,7 +91,8 @@ attn_status case_parse(const char *text, check_case *c, attn_error *error)
     char rest[CASE_TEXT] = "";
     int given[WORDS] = {0};
     *c = (check_case){0};
-    if (strlen(text) >= sizeof rest) return failure(error, ATTN_ERR_ARGUMENT, "a problem string of %zu letters", strlen(text));
+    if (strlen(text) >= sizeof rest)
+        return failure(error, ATTN_ERR_ARGUMENT, "a problem string of %zu characters is too long", strlen(text));
     for (const char *at = text;;) {
         const size_t length = strcspn(at, ":"), name = strcspn(at, ":=");
         const int word = at[name] == '=' ? find(at, name) : -1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * fill.c - the numbers of a check case: ordinary ones, hostile ones, and poison where nothing may look. */
+ * fill.c - the data of a check case: ordinary numbers, hostile numbers, and poison where nothing may read. */
 #include "fill.h"
 
 #include <float.h>
@@ -10,13 +10,13 @@
 
 typedef enum role { ROLE_Q = TENSOR(q), ROLE_K = TENSOR(k), ROLE_V = TENSOR(v) } role;
 
-/* What the numbers of q and k depend on. */
+/* The parameters of the numbers in q, k and v. */
 typedef struct setting {
     case_fill fill;
     double amplitude;  /* of FILL_HUGE */
     double tiny;       /* smallest normal number of the storage type */
     double slope;      /* of FILL_RISING and FILL_FALLING: growth of the score per key */
-    const double *one; /* FILL_EQUAL: the key that all keys are */
+    const double *one; /* FILL_EQUAL: the key that all keys equal */
     int64_t dim;
 } setting;
 
@@ -54,10 +54,10 @@ static double draw(const setting *s, role r, int64_t t, int64_t c, random_state 
     }
 }
 
-/* How many elements an axis really has. */
+/* The number of distinct elements of an axis: 1 if it broadcasts. */
 static int64_t distinct(const tensor *t, int axis) { return t->stride[axis] == 0 && t->size[axis] > 1 ? 1 : t->size[axis]; }
 
-/* Visits every element of memory once: those with index 0 on axes that broadcast. */
+/* Visits every element of memory once: index 0 only on axes that broadcast. */
 #define FOR_EACH_ELEMENT(t, b, h, i, c)                                                                                            \
     for (int64_t b = 0; b < distinct(t, 0); b++)                                                                                   \
         for (int64_t h = 0; h < distinct(t, 1); h++)                                                                               \
@@ -74,7 +74,7 @@ static void fill_flows(check_call *call, random_state *random)
     }
 }
 
-/* Rows as whole numbers and their scales. */
+/* Rows as int8, with their scales. */
 static void fill_whole(const setting *s, role r, tensor *t, tensor *scales, random_state *random)
 {
     double row[1024];
@@ -94,9 +94,9 @@ void fill_tensors(check_call *call, const check_case *c, random_state *random)
     const double scale = expected_scale(&call->problem), dim = shape->dim_qk > 0 ? (double)shape->dim_qk : 1;
     double one[64];
     for (int i = 0; i < 64; i++) one[i] = random_normal(random);
-    const double spread = fabs(scale) * sqrt(dim);
+    const double deviation = fabs(scale) * sqrt(dim);
     setting s = {.fill = c->fill, .one = one, .dim = (int64_t)dim};
-    s.amplitude = spread > 0 ? fmin(sqrt(400 / spread), 30) : 20;
+    s.amplitude = deviation > 0 ? fmin(sqrt(400 / deviation), 30) : 20;
     s.slope = scale != 0 ? 60 / fabs(scale) / fmax((double)shape->len_kv, 8) : 1;
     for (int r = 0; r < 3; r++) {
         tensor *t = &call->in[r];
@@ -117,7 +117,7 @@ void fill_mask(tensor *mask, double drop, random_state *random)
 {
     FOR_EACH_ELEMENT(mask, b, h, i, j)
     {
-        /* Any byte but 0 keeps. */
+        /* Any nonzero byte keeps. */
         const uint64_t bits = random_bits(random);
         const unsigned char keep = (bits & 3) ? 1 : (unsigned char)((bits >> 8) | 1);
         *(unsigned char *)tensor_at(mask, b, h, i, j) = random_unit(random) < drop ? 0 : keep;
@@ -158,11 +158,12 @@ void fill_plant(check_call *call, const check_case *c, random_state *random)
 static void poison_element(const tensor *t, void *at, case_poison poison)
 {
     const attn_dtype dtype = t->layout.dtype;
-    if (dtype == ATTN_I8) return; /* any byte is a number: its scale is what can be poison */
+    if (dtype == ATTN_I8) return; /* any byte is a valid number; its scale is poisoned instead */
     if (poison == POISON_NAN) element_write(dtype, at, NAN);
     if (poison == POISON_INF) element_write(dtype, at, INFINITY);
     if (poison == POISON_ONES) memset(at, 0xff, attn_dtype_size(dtype));
-    if (poison == POISON_SIGNAL) { /* infinity with the lowest bit set, written as an integer so that nothing quiets it */
+    if (poison ==
+        POISON_SIGNAL) { /* a signalling NaN: infinity with the lowest bit set, written as an integer so that nothing quiets it */
         const uint16_t half = dtype == ATTN_F16 ? 0x7c01 : 0x7f81;
         const uint32_t single = 0x7f800001;
         const uint64_t wide = 0x7ff0000000000001;
@@ -208,7 +209,7 @@ void fill_poison(check_call *call, const check_case *c)
                 poison_row(&call->in[TENSOR(k)], e->begin_kv, b, g, j, poison);
                 poison_row(&call->in[TENSOR(k_scale)], e->begin_kv, b, g, j, poison);
                 poison_row(&call->in[TENSOR(tan_k)], e->begin_kv, b, g, j, poison);
-                if (r->uniform) continue; /* rows that see no key read all values */
+                if (r->uniform) continue; /* fully masked rows read all values */
                 poison_row(&call->in[TENSOR(v)], e->begin_kv, b, g, j, poison);
                 poison_row(&call->in[TENSOR(v_scale)], e->begin_kv, b, g, j, poison);
                 poison_row(&call->in[TENSOR(tan_v)], e->begin_kv, b, g, j, poison);
@@ -230,7 +231,7 @@ void fill_poison(check_call *call, const check_case *c)
         int64_t high[4];
         for (int axis = 0; axis < 4; axis++) high[axis] = distinct(bias, axis) == 1 ? bias->size[axis] : low[axis] + 1;
         void *at = tensor_at(bias, b, h, i, j);
-        /* -infinity is what drops these pairs, so it stays. */
+        /* -infinity drops these pairs, so it stays. */
         if (!seen(e, low, high) && element_read(bias->layout.dtype, at) != -INFINITY) poison_element(bias, at, poison);
     }
 }

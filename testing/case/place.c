@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * place.c - how the tensors of a check lie in memory. */
+ * place.c - the memory layout of a check's tensors. */
 #include <string.h>
 
 #include "call.h"
 
 enum kind { LIKE_Q, LIKE_K, LIKE_V, LIKE_O, LIKE_LSE, LIKE_WEIGHTS, LIKE_MASK, LIKE_BIAS };
 
-/* What flows in lies as what it is the gradient or tangent of. */
+/* An incoming gradient or tangent is laid out like its tensor. */
 static enum kind kind_of(attn_op op, int t)
 {
     const attn_tensor_description *d = tensors_about(t);
@@ -19,7 +19,7 @@ static enum kind kind_of(attn_op op, int t)
     return in ? LIKE_MASK : LIKE_WEIGHTS;
 }
 
-/* Arrays of numbers have no strides but the dense ones; tables that are read need none. */
+/* Arrays allow only dense strides; input tables need no others. */
 static int is_array(attn_op op, int t)
 {
     const attn_tensor_description *d = tensors_about(t);
@@ -74,7 +74,7 @@ int place_tensor(tensor *to, check_call *call, int t, const check_case *c, int64
     int64_t size[4];
     tensors_shape(p, &call->tensors, t, size);
     if (packed) size[0] = 1, size[2] = tokens;
-    const int *order = plan.order, natural = packed ? 2 : 1; /* the second axis where all strides are 0: heads, or packed tokens */
+    const int *order = plan.order, natural = packed ? 2 : 1; /* the second axis of the dense layout: heads, or packed tokens */
     const int plain = array ? !slot->stride[2] && !slot->stride[3] : c->memory == MEMORY_DENSE && order[1] == natural;
     int broadcasts = 0;
     for (int axis = 0; axis < 4; axis++) {

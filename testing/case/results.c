@@ -27,7 +27,7 @@ int check_outputs_create(check_outputs *out, check_call *call, const check_case 
     return 1;
 }
 
-/* As tensor_take, into [batch][head][token][channel] with `absent` where a packed sequence has no token. */
+/* Like tensor_take, into [batch][head][token][channel], with `absent` past the end of a packed sequence. */
 static int take(tensor *t, const int64_t *begin, const int64_t size[4], double absent, double *dst)
 {
     if (!begin) return tensor_take(t, dst);

@@ -11,7 +11,7 @@
 static const int64_t widths[] = {1, 8, 31, 32, 40, 64, 80, 96, 128, 160, 256, 576};
 static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}, {6, 3}};
 static const int types[] = {SPEC_F32, SPEC_F64, SPEC_F32, SPEC_F16, SPEC_F64, SPEC_BF16};
-static const attn_dtype stored[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8}; /* the last: keys and values, forward */
+static const attn_dtype stored[] = {ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_I8}; /* i8: only keys and values, only forward */
 
 typedef struct generator {
     sweep *list;
@@ -22,21 +22,21 @@ typedef struct generator {
 static void add(generator *g, const check_case *c)
 {
     sweep *s = g->list;
-    if (s->failed) return; /* memory may be there again, but the list has a hole */
-    if (s->count == s->room) {
-        const int64_t room = s->room ? 2 * s->room : 1024;
-        check_case *more = realloc(s->cases, (size_t)room * sizeof *more);
+    if (s->failed) return; /* memory may be available again, but the list has a hole */
+    if (s->count == s->capacity) {
+        const int64_t capacity = s->capacity ? 2 * s->capacity : 1024;
+        check_case *more = realloc(s->cases, (size_t)capacity * sizeof *more);
         if (!more) {
             s->failed = 1;
             return;
         }
         s->cases = more;
-        s->room = room;
+        s->capacity = capacity;
     }
     s->cases[s->count++] = *c;
 }
 
-/* A length of keys: most often within two blocks of 64, sometimes at the edge of a block. */
+/* A number of keys: mostly up to 70, sometimes at the edge of a block. */
 static int64_t draw_keys(const generator *g, random_state *r)
 {
     const int64_t block = g->tile.block_kv;
@@ -44,7 +44,7 @@ static int64_t draw_keys(const generator *g, random_state *r)
     return random_between(r, 1, 2) * block + random_between(r, -2, 3);
 }
 
-/* Work of the reference, roughly. */
+/* The work of the reference, roughly. */
 static int64_t work(const attn_shape *s)
 {
     return s->batch * s->heads_q * s->len_q * s->len_kv * (2 * s->dim_qk + 2 * s->dim_v + 20);
@@ -61,7 +61,7 @@ static void shrink(attn_shape *s, int64_t enough)
     while (work(s) > enough && s->len_q > 8) s->len_q /= 2;
 }
 
-enum { ENOUGH = 3000000, ENOUGH_BEYOND = 500000 }; /* of forward, and of gradients and tangents, whose reference takes longer */
+enum { ENOUGH = 3000000, ENOUGH_BEYOND = 500000 }; /* for forward, and for gradients and tangents, whose reference takes longer */
 
 /* Sizes and types at random; no options yet. */
 static check_case draw_sizes(generator *g, random_state *r)
@@ -83,7 +83,7 @@ static check_case draw_sizes(generator *g, random_state *r)
     return c;
 }
 
-/* Everything but sizes and options at random. */
+/* Draws everything but sizes and options. */
 static void draw_rest(check_case *c, random_state *r)
 {
     static const double scales[] = {0, -0.3, 1, 0.05, 2.5};
@@ -118,7 +118,7 @@ static void add_sizes(generator *g, random_state *r)
 {
     for (int wide = 0; wide < 2; wide++) {
         const int dtype = wide ? SPEC_F64 : SPEC_F32;
-        /* Each width of q and of v, then all the small ones: remainders of the channels that a kernel takes at once. */
+        /* Each width of q and of v, then all small ones: remainders of the channels that a kernel processes at once. */
         for (int64_t d = 0; d < COUNT(widths) + 34; d++)
             for (int which = 0; which < 2; which++) {
                 check_case c = draw(g, r);
@@ -126,14 +126,14 @@ static void add_sizes(generator *g, random_state *r)
                 c.spec.dtype = (int)dtype;
                 add(g, &c);
             }
-        /* Remainders of the queries of a tile, with one tile and with two. */
+        /* Remainders of the queries of a tile, with one tile and two. */
         for (int64_t n = 1; n <= 2 * g->tile.tile_q + 1; n++) {
             check_case c = draw(g, r);
             c.spec.shape.len_q = n;
             c.spec.dtype = (int)dtype;
             add(g, &c);
         }
-        /* Remainders of the keys that a kernel takes at once, and the edges of blocks. */
+        /* Remainders of the keys that a kernel processes at once, and the edges of blocks. */
         for (int64_t n = 1; n <= 66; n++) {
             check_case c = draw(g, r);
             c.spec.shape.len_kv = n;
@@ -149,7 +149,7 @@ static void add_sizes(generator *g, random_state *r)
                 add(g, &c);
             }
     }
-    /* Keys enough to be dealt to parts. */
+    /* Enough keys for split-KV. */
     for (int64_t blocks = 7; blocks <= 40; blocks = blocks * 5 / 4 + 1)
         for (int wide = 0; wide < 2; wide++) {
             check_case c = draw_sizes(g, r);
@@ -163,7 +163,7 @@ static void add_sizes(generator *g, random_state *r)
             c.spec.dtype = wide ? SPEC_F64 : SPEC_F32;
             add(g, &c);
         }
-    /* Sizes of zero: nothing to do, or zeros. */
+    /* Sizes of zero: no outputs, or zeros. */
     for (int which = 0; which < sweep_options; which++)
         for (int axis = 0; axis < 6; axis++) {
             check_case c = draw_sizes(g, r);
@@ -177,7 +177,7 @@ static void add_sizes(generator *g, random_state *r)
         }
 }
 
-/* All pairs of an option and one other thing. */
+/* All pairs of an option and one other choice. */
 static void add_pairs(generator *g, random_state *r)
 {
     for (int which = 0; which < sweep_options; which++)
@@ -195,7 +195,7 @@ static void add_pairs(generator *g, random_state *r)
         }
 }
 
-/* Gradients, tangents and second gradients: of every option, kind of number, remainder of a tile and edge of a block. */
+/* Gradients, tangents and double backward: every option, fill, remainder of a tile and edge of a block. */
 static void add_beyond(generator *g, random_state *r)
 {
     for (int op = SPEC_BACKWARD; op <= SPEC_DOUBLE_BACKWARD; op++) {
@@ -215,7 +215,7 @@ static void add_beyond(generator *g, random_state *r)
             sweep_set_operation(&c, op, r);
             add(g, &c);
         }
-        for (int axis = 0; axis < 6; axis++) { /* sizes of zero; no query heads leave the key heads */
+        for (int axis = 0; axis < 6; axis++) { /* sizes of zero; heads_q of 0 leaves heads_kv as it is */
             check_case c = draw_sizes(g, r);
             attn_shape *s = &c.spec.shape;
             shrink(s, ENOUGH_BEYOND);
@@ -238,22 +238,22 @@ static void shrink_matrix(attn_shape *s)
     while (work(s) * (s->dim_qk + 20) > 20 * enough && s->len_q > 4) s->len_q /= 2;
 }
 
-/* What overrides left inconsistent: things that do not go together. */
-static void settle(check_case *c)
+/* Repairs combinations that overrides left inconsistent. */
+static void make_consistent(check_case *c)
 {
     if (c->spec.op != SPEC_FORWARD && c->k_dtype == ATTN_I8) c->k_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.op != SPEC_FORWARD && c->v_dtype == ATTN_I8) c->v_dtype = ATTN_DTYPE_DEFAULT;
     if (c->spec.dtype == SPEC_F64) c->k_dtype = c->v_dtype = c->o_dtype = ATTN_DTYPE_DEFAULT;
-    if (c->spec.op == SPEC_JVP || c->spec.op == SPEC_DOUBLE_BACKWARD) { /* these are for dot products alone, and for softmax */
+    if (c->spec.op == SPEC_JVP || c->spec.op == SPEC_DOUBLE_BACKWARD) { /* these support only dot products and softmax */
         c->spec.score[0] = c->spec.rel[0] = 0;
         c->spec.w = c->spec.normaliser = 0;
         c->spec.shift = 0;
         c->spec.shared &= SPEC_SHARED_TABLE;
     }
     if (c->spec.w || c->spec.score[0] == 'g' || c->spec.score[0] == 'm') shrink_matrix(&c->spec.shape);
-    /* With dropout a NaN may stand where a weight is 0, dropped or by rounding, which reaches nothing. */
+    /* With dropout, a NaN may meet a weight that is 0, dropped or by underflow, and so reach nothing. */
     if (c->spec.dropout > 0) c->plant = PLANT_NONE;
-    /* Values that f16 cannot hold are infinite, and 0 times infinity is not what the reference has for a weight of 1e-50. */
+    /* Values beyond f16 are infinite, and 0 times infinity differs from what the reference has for a weight of 1e-50. */
     const int narrow = c->spec.dtype == SPEC_F16 || c->v_dtype == ATTN_F16 || c->o_dtype == ATTN_F16;
     if (narrow && c->fill == FILL_SPREAD) c->fill = FILL_NORMAL;
 }
@@ -272,7 +272,7 @@ int sweep_create(sweep *s, sweep_tile tile, uint64_t seed, int thorough)
             add(&g, &c);
         }
     }
-    for (int64_t n = 0; n < s->count; n++) settle(&s->cases[n]);
+    for (int64_t n = 0; n < s->count; n++) make_consistent(&s->cases[n]);
     if (s->failed) sweep_destroy(s);
     return s->cases != NULL;
 }

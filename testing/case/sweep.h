@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * sweep.h - which cases `attn check` runs when it is given none.
+ * sweep.h - the cases that `attn check` runs when none are given.
  *
- * All combinations would be too many.  So every value of every dimension comes once or more with the others drawn at random, pairs
- * that are known to matter (option x numbers, option x poison, option x memory) come in all combinations, and more cases are drawn
- * freely.  The same seed gives the same cases.
+ * All combinations would be too many.  So every value of every dimension occurs at least once with the others drawn at random,
+ * pairs that are known to matter (option x numbers, option x poison, option x memory) occur in all combinations, and more cases are
+ * drawn freely.  The same seed gives the same cases.
  */
 #ifndef ATTN_TESTING_CASE_SWEEP_H
 #define ATTN_TESTING_CASE_SWEEP_H
@@ -13,7 +13,7 @@
 
 typedef struct sweep {
     check_case *cases;
-    int64_t count, room;
+    int64_t count, capacity;
     int failed; /* 1: out of memory */
 } sweep;
 
@@ -22,7 +22,7 @@ typedef struct sweep_tile {
     int64_t tile_q, block_kv;
 } sweep_tile;
 
-/* 0 where memory is out. */
+/* Returns 0 if out of memory. */
 int sweep_create(sweep *s, sweep_tile tile, uint64_t seed, int thorough);
 void sweep_destroy(sweep *s);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * sweep_options.c - see sweep_options.h. */
+ * sweep_options.c - the options and operations of the sweep's cases. */
 #include "sweep_options.h"
 
 #include <stdio.h>
 
-/* What drops keys or changes scores.  Lengths, windows and offsets of every kind. */
+/* Options that drop keys or change scores, with lengths, windows and offsets of every kind. */
 typedef enum option {
     PLAIN,
     CAUSAL,
@@ -52,7 +52,7 @@ typedef enum option {
     TABLE,
     RELATIVE,
     RELATIVE_CAUSAL,
-    ALL_SCORES, /* whatever changes scores */
+    ALL_SCORES, /* many options that change scores, together */
     OPTIONS
 } option;
 
@@ -251,5 +251,5 @@ void sweep_set_operation(check_case *c, int op, random_state *r)
     s->dscale = s->scale_heads;
     s->dtable = (s->t5 || s->clipped) && random_below(r, 4);
     s->drel = s->rel[0] && random_below(r, 4);
-    if (s->normaliser >= ATTN_NORMALISER_SIGMOID) s->dlse = 0; /* a matter of softmax */
+    if (s->normaliser >= ATTN_NORMALISER_SIGMOID) s->dlse = 0; /* lse has a gradient only with a softmax */
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * sweep_options.h - the options that cases of the sweep have: what drops keys or changes scores, one at a time and together, and
- * the operations. */
+ * sweep_options.h - operations of the sweep's cases, and options that drop keys or change scores, one at a time and together. */
 #ifndef ATTN_TESTING_CASE_SWEEP_OPTIONS_H
 #define ATTN_TESTING_CASE_SWEEP_OPTIONS_H
 
@@ -10,10 +9,10 @@
 
 extern const int sweep_options;
 
-/* Sets option `which` of a case whose sizes are known, with numbers at random. */
+/* Sets option `which` of a case whose sizes are set, with random parameters. */
 void sweep_set_option(check_case *c, int64_t which, random_state *r);
 
-/* Sets the operation, with all the gradients that there are. */
+/* Sets the operation, with the gradients that its options have. */
 void sweep_set_operation(check_case *c, int op, random_state *r);
 
 #endif

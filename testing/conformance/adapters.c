@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapters.c - what each suite calls things, and what it means by them.
+ * adapters.c - the names that each suite uses, and their meaning.
  *
- * A suite, an operation, an attribute or a tensor that is in no table makes a case skipped, never silently ignored.
+ * A case with a suite, operation, attribute or tensor that is in no table is skipped; nothing is silently ignored.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,9 +18,10 @@
 /* ---- torch: scaled_dot_product_attention ---- */
 
 static const param_rule torch_params[] = {
-    {"is_causal", param_causal},  {"scale", param_scale},   {"enable_gqa", param_ignore}, /* says that heads_q != heads_kv is meant
+    {"is_causal", param_causal},  {"scale", param_scale},   {"enable_gqa", param_ignore}, /* only states that heads_q != heads_kv is
+                                                                                           * intended
                                                                                            */
-    {"mask_kind", param_ignore},                                                          /* the mask's type says it */
+    {"mask_kind", param_ignore},                                                          /* follows from the mask's type */
     {"dropout_p", param_dropout}, {"layout", param_layout}, {"causal_alignment", param_alignment}, END,
 };
 
@@ -48,7 +49,7 @@ static void param_score_output(translation *t, const param_rule *rule, const cJS
     else unknown_value(t, rule, value);
 }
 
-/* The softmax is done in this type or a wider one: f32, f16, f64 and bf16 in ONNX's numbers. */
+/* The softmax is computed in this type or a wider one: ONNX's numbers of f32, f16, f64 and bf16. */
 static void param_softmax_type(translation *t, const param_rule *rule, const cJSON *value)
 {
     const int type = cJSON_IsNumber(value) ? (int)value->valuedouble : 0;
@@ -58,7 +59,7 @@ static void param_softmax_type(translation *t, const param_rule *rule, const cJS
 static void param_window_left(translation *t, const param_rule *rule, const cJSON *value)
 {
     if (!cJSON_IsNumber(value)) {
-        skip_case(t, "%s is no number", rule->name);
+        skip_case(t, "%s is not a number", rule->name);
         return;
     }
     if (value->valuedouble < 0) return;
@@ -70,7 +71,7 @@ static void param_window_left(translation *t, const param_rule *rule, const cJSO
 static void param_window_right(translation *t, const param_rule *rule, const cJSON *value)
 {
     if (!cJSON_IsNumber(value)) {
-        skip_case(t, "%s is no number", rule->name);
+        skip_case(t, "%s is not a number", rule->name);
         return;
     }
     if (value->valuedouble < 0) return;
@@ -108,8 +109,8 @@ static const tensor_rule onnx_tensors[] = {
 };
 
 /*
- * Inputs of rank 3 are [batch, token, head * channel].  The queries stand behind the past keys, or at the end of the lengths if
- * there are such, or at the first key.  A mask that is shorter than the keys drops the rest.
+ * Inputs of rank 3 are [batch, token, head * channel].  The queries follow the past keys; without a past they end with the lengths;
+ * without lengths they start at the first key.  A mask that is shorter than the keys drops the rest.
  */
 static void onnx_finish(translation *t)
 {
@@ -120,15 +121,15 @@ static void onnx_finish(translation *t)
         return;
     }
     if (k->rank == 3) t->layout = LAYOUT_CHANNELS;
-    const int64_t before = view_given(past) && past->rank == 4 ? past->size[2] : 0;
+    const int64_t before = view_present(past) && past->rank == 4 ? past->size[2] : 0;
     const int64_t keys = before + k->size[k->rank == 3 ? 1 : 2];
-    if (view_given(past)) {
+    if (view_present(past)) {
         t->has_offset = 1;
         t->offset = before;
-    } else if (view_given(&t->raw[ROLE_LENGTHS_KV])) {
+    } else if (view_present(&t->raw[ROLE_LENGTHS_KV])) {
         t->align = ATTN_ALIGN_BOTTOM_RIGHT;
     }
-    if (view_given(mask) && mask->rank > 0 && mask->size[mask->rank - 1] < keys) *mask = view_pad(t->pool, mask, keys, -INFINITY);
+    if (view_present(mask) && mask->rank > 0 && mask->size[mask->rank - 1] < keys) *mask = view_pad(t->pool, mask, keys, -INFINITY);
 }
 
 /* ---- onnx: FlexAttention ---- */
@@ -145,12 +146,12 @@ static void param_score_mod(translation *t, const param_rule *rule, const cJSON 
         unknown_value(t, rule, value);
         return;
     }
-    double *bias = pool_take(t->pool, 1, sizeof *bias); /* one number for every pair */
+    double *bias = pool_take(t->pool, 1, sizeof *bias); /* the same number for every pair */
     *bias = number->valuedouble;
     t->raw[ROLE_BIAS] = view_made(ATTN_F64, 1, (const int64_t[]){1}, bias);
 }
 
-/* What weights are multiplied by, values may be too: O is the same. */
+/* A factor of the weights is applied to the values instead: O is the same. */
 static void param_prob_mod(translation *t, const param_rule *rule, const cJSON *value)
 {
     const cJSON *kind = cJSON_GetObjectItemCaseSensitive(value, "kind"), *number = cJSON_GetObjectItemCaseSensitive(value, "value");
@@ -171,7 +172,7 @@ static const param_rule onnx_flex_params[] = {
 static const param_rule ort_core_params[] = {
     {"scale", param_scale},
     {"layout", param_layout},
-    {"bias", param_ignore}, /* says that -10000 is a number: so it is here */
+    {"bias", param_ignore}, /* states that -10000 is an ordinary number, as it is here */
     END,
 };
 
@@ -187,7 +188,7 @@ static const tensor_rule ort_core_tensors[] = {
 
 /* ---- flash_attention_ref ---- */
 
-/* The form for causal masks counts distances from the last key, not from the query: lse differs by a number for each query. */
+/* The form for causal masks counts distances from the last key, not from the query: lse differs by a constant for each query. */
 static void param_alibi(translation *t, const param_rule *rule, const cJSON *value)
 {
     const char *text = cJSON_IsString(value) ? value->valuestring : NULL;
@@ -196,13 +197,13 @@ static void param_alibi(translation *t, const param_rule *rule, const cJSON *val
     else skip_case(t, "%s %.60s is not known", rule->name, text ? text : "");
 }
 
-/* lse[b][h][i] counts ALiBi's distances from the last key: from there to the query's own. */
+/* Converts lse[b][h][i] from ALiBi distances counted from the last key to those from the query. */
 static void move_lse(translation *t)
 {
     const view *q = &t->raw[ROLE_Q], *k = &t->raw[ROLE_K], *slopes = &t->raw[ROLE_SLOPES];
     view *lse = &t->raw[ROLE_LSE];
-    if (!t->alibi_from_last_key || !view_given(lse) || !view_given(slopes)) return;
-    const int padded = view_given(&t->raw[ROLE_LENGTHS_Q]) || view_given(&t->raw[ROLE_LENGTHS_KV]);
+    if (!t->alibi_from_last_key || !view_present(lse) || !view_present(slopes)) return;
+    const int padded = view_present(&t->raw[ROLE_LENGTHS_Q]) || view_present(&t->raw[ROLE_LENGTHS_KV]);
     if (padded || lse->rank != 3 || q->rank != 4 || k->rank != 4) {
         skip_case(t, "this form of ALiBi with lengths is not known");
         return;
@@ -224,20 +225,20 @@ static void param_sink_tokens(translation *t, const param_rule *rule, const cJSO
     else unknown_value(t, rule, value);
 }
 
-/* The first tokens are seen from beyond the window's left end: as a mask, which takes the place of that end. */
+/* The first tokens stay visible beyond the window's left bound: expressed as a mask that replaces that bound. */
 static void keep_sink_tokens(translation *t)
 {
     const view *q = &t->raw[ROLE_Q], *k = &t->raw[ROLE_K], *len_q = &t->raw[ROLE_LENGTHS_Q], *len_kv = &t->raw[ROLE_LENGTHS_KV];
     if (t->sink_tokens == 0 || !t->window || t->window_left < 0) return;
-    if (q->rank != 4 || k->rank != 4 || t->align != ATTN_ALIGN_BOTTOM_RIGHT || view_given(&t->raw[ROLE_MASK])) {
-        skip_case(t, "sink tokens are known for windows from the last key, without another mask");
+    if (q->rank != 4 || k->rank != 4 || t->align != ATTN_ALIGN_BOTTOM_RIGHT || view_present(&t->raw[ROLE_MASK])) {
+        skip_case(t, "sink tokens are supported only for bottom-right windows without another mask");
         return;
     }
     const int64_t size[4] = {q->size[0], 1, q->size[1], k->size[1]};
     unsigned char *keep = pool_take(t->pool, size[0] * size[2] * size[3], 1);
     for (int64_t b = 0; b < size[0]; b++) {
-        const int64_t keys = view_given(len_kv) ? (int64_t)view_get(len_kv, b) : size[3];
-        const int64_t offset = keys - (view_given(len_q) ? (int64_t)view_get(len_q, b) : size[2]);
+        const int64_t keys = view_present(len_kv) ? (int64_t)view_get(len_kv, b) : size[3];
+        const int64_t offset = keys - (view_present(len_q) ? (int64_t)view_get(len_q, b) : size[2]);
         for (int64_t i = 0; i < size[2]; i++)
             for (int64_t j = 0; j < size[3]; j++)
                 keep[(b * size[2] + i) * size[3] + j] = j >= i + offset - t->window_left || j < t->sink_tokens;
@@ -254,12 +255,12 @@ static void param_qv(translation *t, const param_rule *rule, const cJSON *value)
     else if (!cJSON_IsNull(value)) unknown_value(t, rule, value);
 }
 
-/* q.k + qv.v is the product of (q, qv) and (k, v), whose width also makes the scale. */
+/* q.k + qv.v is the product of (q, qv) and (k, v), whose width also determines the scale. */
 static void join_values(translation *t)
 {
     view *q = &t->raw[ROLE_Q], *k = &t->raw[ROLE_K], joined;
-    if (t->scores_of_values != view_given(&t->raw[ROLE_QV])) {
-        fail_case(t, "qv is said or given, but not both");
+    if (t->scores_of_values != view_present(&t->raw[ROLE_QV])) {
+        fail_case(t, "qv must be both an attribute and a tensor, or neither");
     } else if (t->scores_of_values) {
         if (!view_join(t->pool, q, &t->raw[ROLE_QV], q->rank - 1, &joined)) fail_case(t, "query and qv do not fit each other");
         *q = joined;
@@ -285,7 +286,7 @@ static const param_rule flash_params[] = {
     {"sink_token_length", param_sink_tokens},
     {"attention_chunk", param_chunk},
     {"alibi", param_alibi},
-    {"learnable_sink", param_ignore}, /* the tensor says it */
+    {"learnable_sink", param_ignore}, /* follows from the tensor */
     {"qv", param_qv},
     {"fully_masked_rows", param_ignore},
     END,
@@ -305,7 +306,7 @@ static const tensor_rule flash_tensors[] = {
     END,
 };
 
-/* ---- flex_attention: the mask function is given as the mask that it makes ---- */
+/* ---- flex_attention: the mask function comes as the mask that it computes ---- */
 
 /* slope (key - query) for each head, in the tensors' own order of axes: [batch, head, token, channel]. */
 static void add_by_distance(translation *t, const double *slope, int64_t heads)
@@ -338,7 +339,7 @@ static void flex_finish(translation *t)
     const view *q = &t->raw[ROLE_Q];
     if (!t->alibi_of_heads && t->bias_slope == 0) return;
     if (q->rank != 4 || t->raw[ROLE_K].rank != 4 || t->layout != LAYOUT_BHSD) {
-        skip_case(t, "score functions are known for (batch, head, token, channel)");
+        skip_case(t, "score functions are supported only for (batch, head, token, channel)");
         return;
     }
     const int64_t heads = q->size[1];
@@ -433,7 +434,7 @@ static const tensor_rule mechanism_tensors[] = {
     END,
 };
 
-/* ---- all of them ---- */
+/* ---- the list of adapters ---- */
 
 static const adapter adapters[] = {
     {"onnx_attention", "Attention", onnx_params, onnx_tensors, onnx_finish},
@@ -449,7 +450,7 @@ static const adapter adapters[] = {
     {"mechanism_grad", "scaled_dot_product_attention double_backward", mechanism_params, mechanism_tensors, NULL},
 };
 
-/* What is no attention over dot products, and so has no adapter. */
+/* Operations that are not attention over dot products, and so have no adapter. */
 static const struct {
     adapter names; /* suite and op */
     const char *what;

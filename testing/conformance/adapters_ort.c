@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapters_ort.c - onnxruntime's attention over queries, keys and values that are projected already: MultiHeadAttention, which adds
+ * adapters_ort.c - onnxruntime's attention over queries, keys and values that are already projected: MultiHeadAttention, which adds
  * biases to them, and GroupQueryAttention.  (Its layers with weights are in layer_suites.c.)
  */
 #include <string.h>
@@ -14,7 +14,7 @@
 
 /* ---- shapes: everything as [batch, token, head * channel] ---- */
 
-/* [batch, head, token, channel], as keys come that were cached. */
+/* From [batch, head, token, channel], the layout of cached keys. */
 static view channels_of_heads(translation *t, const view *v)
 {
     const view swapped = view_swap(v, 1, 2), dense = view_convert(t->pool, &swapped, v->dtype);
@@ -22,7 +22,7 @@ static view channels_of_heads(translation *t, const view *v)
     return view_made(v->dtype, 3, size, dense.data);
 }
 
-/* [batch, token, head, parts, channel]: one part. */
+/* One part of [batch, token, head, parts, channel]. */
 static view channels_of_part(translation *t, const view *v, int64_t part)
 {
     view one = *v;
@@ -34,7 +34,7 @@ static view channels_of_part(translation *t, const view *v, int64_t part)
     return view_made(v->dtype, 3, size, dense.data);
 }
 
-/* [batch, token, channel]: some of the channels. */
+/* A range of channels of [batch, token, channel]. */
 static view some_channels(translation *t, const view *v, int64_t first, int64_t count)
 {
     view some = *v;
@@ -49,7 +49,7 @@ static void unpack(translation *t)
     if (q->rank == 5 && q->size[3] == 3) {
         const view all = *q;
         for (int i = 0; i < 3; i++) t->raw[ROLE_Q + i] = channels_of_part(t, &all, i);
-    } else if (k->rank == 5 && k->size[3] == 2 && !view_given(v)) {
+    } else if (k->rank == 5 && k->size[3] == 2 && !view_present(v)) {
         const view both = *k;
         for (int i = 0; i < 2; i++) t->raw[ROLE_K + i] = channels_of_part(t, &both, i);
     }
@@ -60,12 +60,12 @@ static void unpack(translation *t)
     t->layout = LAYOUT_CHANNELS;
 }
 
-/* The biases of queries, keys and values lie one behind the other. */
+/* The biases of queries, keys and values are concatenated. */
 static void add_biases(translation *t)
 {
     const view *added = &t->raw[ROLE_ADDED];
     int64_t first = 0;
-    for (int i = 0; i < 3 && view_given(added); i++) {
+    for (int i = 0; i < 3 && view_present(added); i++) {
         const view *from = &t->raw[ROLE_Q + i];
         const int64_t width = from->size[2], count = view_count(from);
         double *sum = pool_take(t->pool, count, sizeof *sum);
@@ -78,20 +78,20 @@ static void add_biases(translation *t)
         t->raw[ROLE_Q + i] = view_convert(t->pool, &wide, from->dtype);
         first += width;
     }
-    t->added_first = view_given(added);
+    t->added_first = view_present(added);
     t->raw[ROLE_ADDED] = (view){0};
 }
 
 /* ---- masks ---- */
 
-/* Lengths [batch] or [3 batch + 2] (lengths, then where packed sequences would begin), or a mask [batch, key] or [batch, query,
- * key]. What it drops gets a number, which joins the bias. */
+/* Lengths [batch] or [3 batch + 2] (lengths, then the offsets of packed sequences), or a mask [batch, key] or [batch, query, key].
+ * Dropped keys get the number t->filter, which is added to the bias. */
 static void add_padding(translation *t, int64_t past)
 {
     const view *pad = &t->raw[ROLE_PADDING], *bias = &t->raw[ROLE_BIAS];
     const int64_t batch = t->raw[ROLE_Q].size[0], queries = t->raw[ROLE_Q].size[1], keys = past + t->raw[ROLE_K].size[1];
     const int lengths = pad->rank == 1 && (pad->size[0] == batch || pad->size[0] == 3 * batch + 2);
-    if (!view_given(pad)) return;
+    if (!view_present(pad)) return;
     if (!lengths && !(pad->rank == 2 && pad->size[0] == batch && pad->size[1] == keys) &&
         !(pad->rank == 3 && pad->size[0] == batch && pad->size[1] == queries && pad->size[2] == keys)) {
         skip_case(t, "a key_padding_mask of this shape is not known");
@@ -99,7 +99,7 @@ static void add_padding(translation *t, int64_t past)
     }
     int64_t size[4] = {batch, 1, queries, keys};
     view whole = *bias;
-    if (view_given(bias)) {
+    if (view_present(bias)) {
         size[1] = t->heads_q;
         if (bias->rank != 4 || !view_expand(bias, size, &whole)) {
             fail_case(t, "the bias does not broadcast to the scores");
@@ -112,16 +112,16 @@ static void add_padding(translation *t, int64_t past)
         const int real = lengths          ? j < (int64_t)view_get(pad, b)
                          : pad->rank == 2 ? view_get(pad, b * keys + j) != 0
                                           : view_get(pad, (b * queries + i) * keys + j) != 0;
-        sum[n] = (real ? 0 : t->filter) + (view_given(bias) ? view_get(&whole, n) : 0);
+        sum[n] = (real ? 0 : t->filter) + (view_present(bias) ? view_get(&whole, n) : 0);
     }
     t->raw[ROLE_BIAS] = view_made(ATTN_F64, 4, size, sum);
     t->raw[ROLE_PADDING] = (view){0};
 }
 
-static int64_t place_behind_past(translation *t)
+static int64_t place_after_past(translation *t)
 {
     const view *past = &t->raw[ROLE_PAST_K];
-    const int64_t before = view_given(past) && past->rank == 4 ? past->size[2] : 0;
+    const int64_t before = view_present(past) && past->rank == 4 ? past->size[2] : 0;
     t->has_offset = 1;
     t->offset = before;
     return before;
@@ -138,8 +138,8 @@ static void multi_head_finish(translation *t)
     unpack(t);
     if (t->skip[0] || t->wrong[0]) return;
     add_biases(t);
-    const int64_t before = place_behind_past(t);
-    if (t->filter == 0) t->filter = -10000; /* what the operator's attribute is by default */
+    const int64_t before = place_after_past(t);
+    if (t->filter == 0) t->filter = -10000; /* the default of the operator's attribute */
     if (!t->wrong[0]) add_padding(t, before);
 }
 
@@ -174,13 +174,13 @@ static void grouped_finish(translation *t)
     }
     t->layout = LAYOUT_CHANNELS;
     t->causal = 1;
-    if (!view_given(&t->raw[ROLE_K])) {
+    if (!view_present(&t->raw[ROLE_K])) {
         const int64_t dim = all.size[2] / heads;
         t->raw[ROLE_Q] = some_channels(t, &all, 0, t->heads_q * dim);
         t->raw[ROLE_K] = some_channels(t, &all, t->heads_q * dim, t->heads_kv * dim);
         t->raw[ROLE_V] = some_channels(t, &all, (t->heads_q + t->heads_kv) * dim, t->heads_kv * dim);
     }
-    (void)place_behind_past(t);
+    (void)place_after_past(t);
 }
 
 static const param_rule grouped_params[] = {

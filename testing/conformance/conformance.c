@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * conformance.c - finds suites, reads their manifests, runs their cases, prints what came of them. */
+ * conformance.c - finds suites, reads their manifests, runs their cases, prints the results. */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "conformance.h"
 
@@ -19,9 +19,9 @@
 #include "testing/text/shown.h"
 #include "translate.h"
 
-enum { PATH_ROOM = 4096, REASONS = 256, MANIFEST_MOST = 64 << 20 };
+enum { PATH_CAPACITY = 4096, REASONS = 256, MANIFEST_MOST = 64 << 20 };
 
-/* How often each reason came, for the paragraph of a suite. */
+/* How often each reason occurred, for the paragraph of a suite. */
 typedef struct tally {
     char reason[REASONS][320];
     int64_t count[REASONS];
@@ -41,7 +41,7 @@ static void count_reason(tally *all, const char *reason)
 {
     int64_t i = 0;
     while (i < all->kinds && strcmp(all->reason[i], reason) != 0) i++;
-    if (i == REASONS) i--; /* the last kind stands for all that come after it */
+    if (i == REASONS) i--; /* the last kind also counts all further ones */
     if (i == all->kinds) {
         snprintf(all->reason[i], sizeof all->reason[i], "%s", reason);
         all->kinds++;
@@ -80,7 +80,7 @@ static void run_translated(suite *s, evaluation *e, const adapter *rules, const 
 static void run_case(suite *s, const cJSON *json)
 {
     const char *name = text_in(json, "name"), *op = text_in(json, "op"), *file = text_in(json, "file");
-    char path[PATH_ROOM];
+    char path[PATH_CAPACITY];
     evaluation e = {.status = CHECK_PASSED};
     attn_archive *tensors = NULL;
     attn_error error;
@@ -97,7 +97,7 @@ static void run_case(suite *s, const cJSON *json)
         conclude(&e, CHECK_SKIPPED, "operation %.60s: %s%s", op, what ? "not attention over dot products: " : "not covered",
                  what ? what : "");
     } else if (strchr(file, '/') || snprintf(path, sizeof path, "%s/%s", s->folder, file) >= (int)sizeof path) {
-        conclude(&e, CHECK_FAILED, "the file's name is too long or leads elsewhere");
+        conclude(&e, CHECK_FAILED, "the file's name is too long or leaves the directory");
     } else if (attn_archive_read(&tensors, path, &error) != ATTN_OK) {
         end_if_out_of_memory(&error);
         conclude(&e, CHECK_FAILED, "%s", error.message);
@@ -142,10 +142,10 @@ static char *read_text(const char *path)
     return text;
 }
 
-/* Runs a suite.  0 if the folder is none: it has no manifest.json.  A manifest that is broken is a failed case. */
+/* Runs a suite.  Returns 0 if the folder is not one: it has no manifest.json.  A broken manifest is a failed case. */
 static int run_suite(const char *folder, const char *name, const attn_options *options, report *results)
 {
-    char path[PATH_ROOM];
+    char path[PATH_CAPACITY];
     if (snprintf(path, sizeof path, "%s/manifest.json", folder) >= (int)sizeof path) return 0;
     char *text = read_text(path);
     if (!text) return 0;
@@ -176,12 +176,12 @@ static int is_folder_entry(const struct dirent *entry) { return entry->d_name[0]
 
 attn_status conformance_run(const char *folder, const attn_options *options, report *results, attn_error *error)
 {
-    char path[PATH_ROOM], resolved[PATH_ROOM];
+    char path[PATH_CAPACITY], resolved[PATH_CAPACITY];
     struct dirent **entries;
     struct stat about;
     if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode))
-        return failure(error, ATTN_ERR_ARGUMENT, "%.180s is no folder of suites", folder);
-    /* The folder's own name is the suite's, also where it is given as "." */
+        return failure(error, ATTN_ERR_ARGUMENT, "%.180s is not a directory of suites", folder);
+    /* The suite has the folder's own name, even if the folder is given as "." */
     if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) path[0] = 0;
     char *real = realpath(folder, NULL);
     snprintf(resolved, sizeof resolved, "%s", real ? real : folder);
@@ -198,5 +198,5 @@ attn_status conformance_run(const char *folder, const attn_options *options, rep
     }
     if (count >= 0) free(entries);
     if (suites) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "%.120s holds no suite: no manifest.json in it or in a folder of it", folder);
+    return failure(error, ATTN_ERR_ARGUMENT, "%.120s holds no suite: no manifest.json in it or its subdirectories", folder);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * evaluate.c - runs a translated case in each type that it is meant for, and compares. */
+ * evaluate.c - runs a translated case in each type that applies, and compares. */
 #include "evaluate.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "testing/bound/bound.h"
 #include "testing/text/failure.h"
 
-/* Scores up to this size are moderate: in f32 they leave 1e-5 of a weight right. */
+/* Scores up to this size are moderate: weights in f32 are accurate to 1e-5. */
 static const double moderate = 20;
 
 /* One run of the library, forward. */
@@ -19,11 +19,11 @@ typedef struct run {
     attn_problem problem;
     attn_tensors tensors;
     expectation expected;
-    double *O, *lse, *P, *S; /* what it got; S where the case expects scores */
+    double *O, *lse, *P, *S; /* results; S if the case expects scores */
     int64_t block_kv;
 } run;
 
-/* How exact the case is, and how it is run. */
+/* The tolerance of the case, and the options of its runs. */
 typedef struct judgement {
     double rtol, atol;
     const attn_options *options;
@@ -39,7 +39,7 @@ __attribute__((format(printf, 2, 3))) static void fail(evaluation *e, const char
     e->status = CHECK_FAILED;
 }
 
-/* In the strides of the file: those of a broadcast are not 0. */
+/* With the strides of the view; broadcast axes get ATTN_BROADCAST, not 0. */
 static attn_output slot_of(const view *v, attn_dtype dtype)
 {
     attn_output slot = {(void *)(uintptr_t)v->data, dtype, {0, 0, 0, 0}};
@@ -49,7 +49,7 @@ static attn_output slot_of(const view *v, attn_dtype dtype)
 
 static void give(run *r, int t, const view *v) { *tensors_slot(&r->tensors, t) = slot_of(v, v->dtype); }
 
-/* q, k, v and o need a last axis without gaps. */
+/* q, k, v and o need a contiguous last axis. */
 static view contiguous(view_pool *pool, const view *v, attn_dtype dtype)
 {
     return v->dtype == dtype && (v->stride[3] == 1) ? *v : view_convert(pool, v, dtype);
@@ -65,19 +65,19 @@ static double *numbers_of(view_pool *pool, const view *v)
 /* A dense array. */
 static void give_array(run *r, view_pool *pool, int t, const view *v, attn_dtype dtype)
 {
-    if (view_given(v))
+    if (view_present(v))
         *tensors_slot(&r->tensors, t) = (attn_output){(void *)(uintptr_t)view_convert(pool, v, dtype).data, dtype, {0}};
 }
 
 static void give_index(run *r, view_pool *pool, int t, const view *v)
 {
-    if (!view_given(v)) return;
+    if (!view_present(v)) return;
     int64_t *index = pool_take(pool, view_count(v), sizeof *index);
     for (int64_t n = 0; n < view_count(v); n++) index[n] = (int64_t)view_get(v, n);
     tensors_slot(&r->tensors, t)->data = index;
 }
 
-/* dtype 0: as the file has it; ATTN_F64: widened. */
+/* dtype 0: the file's types; ATTN_F64: widened. */
 static void set_problem(run *r, translation *t, attn_dtype dtype)
 {
     const view q = contiguous(t->pool, &t->q, dtype ? dtype : t->q.dtype),
@@ -95,7 +95,7 @@ static void set_problem(run *r, translation *t, attn_dtype dtype)
     for (int n = 0; n < 3; n++) {
         give(r, n, whole[n]);
         tensors_slot(&r->tensors, n)->stride[3] = 1;
-        if (view_given(pairs[n].view)) give(r, pairs[n].t, pairs[n].view);
+        if (view_present(pairs[n].view)) give(r, pairs[n].t, pairs[n].view);
     }
     if (t->has_scale) p.score.scale_kind = ATTN_SCALE_VALUE, p.score.scale = t->scale;
     p.score.temperature = t->temperature;
@@ -110,7 +110,7 @@ static void set_problem(run *r, translation *t, attn_dtype dtype)
     p.mask.window = t->window;
     p.mask.window_left = t->window ? t->window_left : 0;
     p.mask.window_right = t->window ? t->window_right : 0;
-    if (view_given(&t->keep)) p.dropout.probability = t->dropout;
+    if (view_present(&t->keep)) p.dropout.probability = t->dropout;
     give_index(r, t->pool, TENSOR(lengths_q), &t->lengths_q);
     give_index(r, t->pool, TENSOR(lengths_kv), &t->lengths_kv);
     if (t->has_offset) {
@@ -119,16 +119,16 @@ static void set_problem(run *r, translation *t, attn_dtype dtype)
         r->tensors.offset_q.data = offset;
         p.mask.align = ATTN_ALIGN_TOP_LEFT;
     }
-    p.outputs.scores_stage = view_given(&t->scores) ? t->stage : ATTN_STAGE_RAW;
+    p.outputs.scores_stage = view_present(&t->scores) ? t->stage : ATTN_STAGE_RAW;
     r->tensors.o.dtype = q.dtype;
-    tensors_ask(&r->tensors, TENSOR(o));
-    tensors_ask(&r->tensors, TENSOR(lse));
-    tensors_ask(&r->tensors, TENSOR(weights));
-    if (view_given(&t->scores)) tensors_ask(&r->tensors, TENSOR(scores));
+    tensors_request(&r->tensors, TENSOR(o));
+    tensors_request(&r->tensors, TENSOR(lse));
+    tensors_request(&r->tensors, TENSOR(weights));
+    if (view_present(&t->scores)) tensors_request(&r->tensors, TENSOR(scores));
     r->problem = p;
 }
 
-/* A dense output as doubles; NULL: it is not there. */
+/* A dense output as doubles; NULL if absent. */
 static double *take_output(view_pool *pool, const attn_problem *p, const attn_tensors *all, int t)
 {
     int64_t size[4];
@@ -139,7 +139,7 @@ static double *take_output(view_pool *pool, const attn_problem *p, const attn_te
     return numbers;
 }
 
-/* Memory for every output that there is to be, as the plan says. */
+/* Allocates every requested output, with the size that the plan reports. */
 static attn_status place_outputs(const attn_plan *plan, attn_tensors *tensors, view_pool *pool, attn_error *error)
 {
     attn_status status = ATTN_OK;
@@ -152,7 +152,7 @@ static attn_status place_outputs(const attn_plan *plan, attn_tensors *tensors, v
     return status;
 }
 
-/* Plans and executes; 0 if the library rejects. */
+/* Plans and executes; returns 0 if the library rejects the problem. */
 static int call_library(evaluation *e, const run *r, const attn_problem *problem, attn_tensors *tensors, view_pool *pool,
                         const attn_options *options, attn_plan_description *about)
 {
@@ -174,7 +174,7 @@ static int call_library(evaluation *e, const run *r, const attn_problem *problem
     return status == ATTN_OK;
 }
 
-/* Forward.  o and lse stay where the slots point, for what follows. */
+/* Forward.  o and lse stay in the slots for later operations. */
 static int run_forward(evaluation *e, run *r, view_pool *pool, const attn_options *options)
 {
     attn_plan_description about;
@@ -189,7 +189,7 @@ static int run_forward(evaluation *e, run *r, view_pool *pool, const attn_option
 
 /* ---- expected numbers ---- */
 
-/* One kind of output: what is expected, what the reference and the library have. */
+/* One output: the expected numbers, those of the reference and those of the library. */
 typedef struct triple {
     const char *name;
     const double *expected, *reference, *got;
@@ -204,8 +204,8 @@ static int close_to(double a, double b, double rtol, double atol)
     return fabs(a - b) <= atol + rtol * fabs(b);
 }
 
-/* The first number of a that is not close to b, or -1.  stored: b may be off by one rounding to it. */
-static int64_t first_apart(const double *a, const double *b, int64_t count, double rtol, double atol, attn_dtype stored)
+/* The index of the first number of a that is not close to b, or -1.  stored: b may be off by one rounding to this type. */
+static int64_t first_difference(const double *a, const double *b, int64_t count, double rtol, double atol, attn_dtype stored)
 {
     for (int64_t n = 0; n < count; n++)
         if (!close_to(a[n], b[n], rtol, atol + (isfinite(a[n]) ? bound_storage(stored, a[n]) : 0))) return n;
@@ -222,7 +222,7 @@ static int scores_are_moderate(const expectation *e)
     return 1;
 }
 
-/* The comparison of `o`, `lse` and `P` with numbers that take the place of the reference, as a fraction of the bound. */
+/* The error of o, lse and P with respect to all[].expected instead of the reference, as a fraction of the bound. */
 static double fraction_of_bound(const expectation *e, const outputs *got, const triple *all, int count, int64_t block_kv)
 {
     expectation other = *e;
@@ -244,34 +244,34 @@ static void compare_expected(evaluation *e, const run *r, translation *t, double
     const int64_t rows = s->batch * s->heads_q * s->len_q;
     triple all[3];
     int count = 0, wide = 1;
-    const int has_o = view_given(&t->o);
+    const int has_o = view_present(&t->o);
     if (has_o) {
         all[count++] = (triple){"o", numbers_of(t->pool, &t->o), r->expected.O, r->O, rows * s->dim_v, r->tensors.o.dtype};
         wide &= t->o.dtype == ATTN_F64;
     }
-    if (view_given(&t->lse)) {
+    if (view_present(&t->lse)) {
         all[count++] = (triple){"lse", numbers_of(t->pool, &t->lse), r->expected.lse, r->lse, rows, ATTN_F64};
         wide &= t->lse.dtype == ATTN_F64;
     }
-    if (view_given(&t->weights)) {
+    if (view_present(&t->weights)) {
         all[count++] = (triple){"weights", numbers_of(t->pool, &t->weights), r->expected.P, r->P, rows * s->len_kv, ATTN_F64};
         wide &= t->weights.dtype == ATTN_F64;
     }
 
-    int exact = 1; /* the expected numbers are right to rtol 1e-5, atol 1e-6 */
+    int exact = 1; /* the expected numbers are accurate to rtol 1e-5, atol 1e-6 */
     for (int i = 0; i < count; i++) {
-        const int64_t n = first_apart(all[i].reference, all[i].expected, all[i].count, rtol, atol, ATTN_F64);
+        const int64_t n = first_difference(all[i].reference, all[i].expected, all[i].count, rtol, atol, ATTN_F64);
         if (n >= 0)
             fail(e, "the reference does not agree with the suite: %s[%lld] = %.9g, expected %.9g", all[i].name, (long long)n,
                  all[i].reference[n], all[i].expected[n]);
-        exact &= first_apart(all[i].reference, all[i].expected, all[i].count, 1e-5, 1e-6, ATTN_F64) < 0;
+        exact &= first_difference(all[i].reference, all[i].expected, all[i].count, 1e-5, 1e-6, ATTN_F64) < 0;
     }
     for (int64_t n = 0; has_o && n < all[0].count; n++) {
         const double error = fabs(all[0].got[n] - all[0].expected[n]);
         if (error > e->max_error && r->tensors.o.dtype == t->q.dtype) e->max_error = error;
     }
 
-    /* Computed in double: then nothing but the rounding of double may lie between. */
+    /* If the suite computed in double, only the rounding of double may make a difference. */
     if (wide && r->expected.compute == ATTN_F64) {
         const outputs reference = {
             .O = r->expected.O, .lse = r->expected.lse, .P = r->expected.P, .o_dtype = ATTN_F64, .weights_dtype = ATTN_F64};
@@ -282,19 +282,19 @@ static void compare_expected(evaluation *e, const run *r, translation *t, double
             return;
         }
     }
-    /* Large scores in f32: the suite's numbers are as far off as the bound allows, and it has judged. */
+    /* Large scores in f32: the suite's numbers may be as far off as the bound, which has already been checked. */
     if (r->expected.compute != ATTN_F64 && !scores_are_moderate(&r->expected)) return;
     const int half = r->tensors.o.dtype == ATTN_F16 || r->tensors.o.dtype == ATTN_BF16;
     if (exact && !half) rtol = 1e-5, atol = 1e-6;
     for (int i = 0; i < count; i++) {
-        const int64_t n = first_apart(all[i].got, all[i].expected, all[i].count, rtol, atol, all[i].stored);
+        const int64_t n = first_difference(all[i].got, all[i].expected, all[i].count, rtol, atol, all[i].stored);
         if (n >= 0)
             fail(e, "%s: %s[%lld] = %.9g, expected %.9g (rtol %g, atol %g)", r->name, all[i].name, (long long)n, all[i].got[n],
                  all[i].expected[n], rtol, atol);
     }
 }
 
-/* ---- numbers whose bounds are known one by one: scores, gradients, tangents ---- */
+/* ---- numbers with a bound each: scores, gradients, tangents ---- */
 
 typedef struct numbers {
     const char *name;
@@ -322,7 +322,7 @@ static void judge_numbers(evaluation *e, const run *r, const numbers *n, const j
     if (c.failed) fail(e, "%s: %s (%.3g of the bound)", r->name, text, c.fraction);
     if (!n->expected) return;
 
-    int64_t at = first_apart(n->exact, n->expected, count, how->rtol, how->atol, ATTN_F64);
+    int64_t at = first_difference(n->exact, n->expected, count, how->rtol, how->atol, ATTN_F64);
     if (at >= 0)
         fail(e, "the reference does not agree with the suite: %s[%lld] = %.9g, expected %.9g", n->name, (long long)at, n->exact[at],
              n->expected[at]);
@@ -333,7 +333,7 @@ static void judge_numbers(evaluation *e, const run *r, const numbers *n, const j
         return;
     }
     if (r->expected.compute != ATTN_F64 && !scores_are_moderate(&r->expected)) return;
-    at = first_apart(n->got, n->expected, count, how->rtol, how->atol, n->stored);
+    at = first_difference(n->got, n->expected, count, how->rtol, how->atol, n->stored);
     if (at >= 0)
         fail(e, "%s: %s[%lld] = %.9g, expected %.9g (rtol %g, atol %g)", r->name, n->name, (long long)at, n->got[at],
              n->expected[at], how->rtol, how->atol);
@@ -352,12 +352,12 @@ static void judge_scores(evaluation *e, const run *r, translation *t, const judg
     judge_numbers(e, r, &n, how);
 }
 
-/* Where the library finds what flows in, in the types that it takes. */
+/* Sets the slots of incoming gradients and tangents, in the types that the library takes. */
 static void give_flows(translation *t, const attn_problem *p, attn_tensors *tensors)
 {
     for (int f = 0; f < TENSORS; f++) {
         view *given = &t->flow[f];
-        if (!view_given(given) || tensors_about(f)->role[p->op] != ATTN_ROLE_INPUT) continue;
+        if (!view_present(given) || tensors_about(f)->role[p->op] != ATTN_ROLE_INPUT) continue;
         view v = view_convert(t->pool, given, tensors_dtype(tensors, f));
         if (f == TENSOR(tan_bias)) {
             int64_t whole[4];
@@ -369,7 +369,7 @@ static void give_flows(translation *t, const attn_problem *p, attn_tensors *tens
     }
 }
 
-/* One operation beyond forward, with all that the case expects of it. */
+/* One operation other than forward, with all outputs that the case expects of it. */
 static void judge_operation(evaluation *e, const run *r, translation *t, attn_op op, const judgement *how)
 {
     attn_problem p = r->problem;
@@ -379,15 +379,15 @@ static void judge_operation(evaluation *e, const run *r, translation *t, attn_op
     p.op = op;
     p.outputs = (attn_outputs){0};
     give_flows(t, &p, &tensors);
-    if (op != ATTN_JVP && !tensors.grad_o.data) fail(e, "gradients are expected, but that of the output is not given");
+    if (op != ATTN_JVP && !tensors.grad_o.data) fail(e, "gradients are expected, but the gradient of the output is missing");
     for (int f = 0; f < TENSORS; f++) {
         const attn_tensor_description *d = tensors_about(f);
         int64_t size[4];
-        if (d->role[op] != ATTN_ROLE_OUTPUT || !(view_given(&t->flow[f]) || d->need[op] == ATTN_NEED_ALWAYS)) continue;
-        tensors_ask(&tensors, f);
+        if (d->role[op] != ATTN_ROLE_OUTPUT || !(view_present(&t->flow[f]) || d->need[op] == ATTN_NEED_ALWAYS)) continue;
+        tensors_request(&tensors, f);
         tensors_shape(&p, &tensors, f, size);
         if (d->gradient_of == TENSOR(bias)) tensors_slot(&tensors, f)->dtype = r->expected.compute; /* a bias may have fewer bits */
-        if (view_given(&t->flow[f]) && view_count(&t->flow[f]) != tensor_count(size))
+        if (view_present(&t->flow[f]) && view_count(&t->flow[f]) != tensor_count(size))
             fail(e, "the shape of %s is not that of the problem", d->name);
     }
     if (t->wrong[0]) fail(e, "%s", t->wrong);
@@ -399,7 +399,7 @@ static void judge_operation(evaluation *e, const run *r, translation *t, attn_op
         n.stored = tensors_dtype(&tensors, f);
         tensors_shape(&p, &tensors, f, n.size);
         n.got = take_output(t->pool, &p, &tensors, f);
-        if (view_given(&t->flow[f])) n.expected = numbers_of(t->pool, &t->flow[f]);
+        if (view_present(&t->flow[f])) n.expected = numbers_of(t->pool, &t->flow[f]);
         judge_numbers(e, r, &n, how);
     }
     flows_destroy(&all);
@@ -409,7 +409,7 @@ static void judge_operation(evaluation *e, const run *r, translation *t, attn_op
 static int expects(const translation *t, attn_op op)
 {
     int any = 0;
-    for (int f = 0; f < TENSORS; f++) any |= tensors_about(f)->role[op] == ATTN_ROLE_OUTPUT && view_given(&t->flow[f]);
+    for (int f = 0; f < TENSORS; f++) any |= tensors_about(f)->role[op] == ATTN_ROLE_OUTPUT && view_present(&t->flow[f]);
     return any;
 }
 
@@ -435,7 +435,7 @@ static void evaluate_in(evaluation *e, translation *t, attn_dtype dtype, const j
     if (c.fraction > e->bound_fraction) e->bound_fraction = c.fraction;
     if (c.failed) fail(e, "%s: %s (%.3g of the bound)", r.name, text, c.fraction);
     compare_expected(e, &r, t, how->rtol, how->atol);
-    if (view_given(&t->scores)) judge_scores(e, &r, t, how);
+    if (view_present(&t->scores)) judge_scores(e, &r, t, how);
     judge_flows(e, &r, t, how);
     expectation_destroy(&r.expected);
 }
@@ -453,17 +453,17 @@ static void print_problem(evaluation *e, const translation *t)
     else if (t->window && bottom_right) spec.align = SPEC_ALIGN_BOTTOM_RIGHT;
     if (t->has_offset) spec.offset_kind = SPEC_OFFSET_VALUE, spec.offset = t->offset;
     if (t->window) spec.window = 1, spec.window_left = t->window_left, spec.window_right = t->window_right;
-    if (view_given(&t->mask)) spec.mask = 1, spec.mask_drop = 0.5;
-    if (view_given(&t->bias)) spec.bias = 1;
-    const int lengths_q = view_given(&t->lengths_q), lengths_kv = view_given(&t->lengths_kv);
+    if (view_present(&t->mask)) spec.mask = 1, spec.mask_drop = 0.5;
+    if (view_present(&t->bias)) spec.bias = 1;
+    const int lengths_q = view_present(&t->lengths_q), lengths_kv = view_present(&t->lengths_kv);
     spec.lengths = lengths_q ? (lengths_kv ? SPEC_LENGTHS_BOTH : SPEC_LENGTHS_Q) : lengths_kv ? SPEC_LENGTHS_KV : SPEC_LENGTHS_NONE;
     if (t->has_scale) spec.has_scale = 1, spec.scale = t->scale;
     spec.softcap = t->softcap;
     if (t->temperature > 0) spec.temperature = t->temperature;
-    spec.alibi = view_given(&t->slopes);
-    spec.sink = view_given(&t->sink);
+    spec.alibi = view_present(&t->slopes);
+    spec.sink = view_present(&t->sink);
     spec.chunk = t->chunk;
-    spec.scale_heads = view_given(&t->scales);
+    spec.scale_heads = view_present(&t->scales);
     spec.dropout = t->dropout;
     if (expects(t, ATTN_BACKWARD)) spec.op = SPEC_BACKWARD;
     if (expects(t, ATTN_JVP)) spec.op = SPEC_JVP;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * evaluation.c - see evaluation.h. */
+ * evaluation.c - the result of a case, and lookups in its manifest entry. */
 #include "evaluation.h"
 
 #include <math.h>

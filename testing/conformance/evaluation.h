@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * evaluation.h - what came of a case, and what its entry in the manifest says under a name. */
+ * evaluation.h - the result of a case, and lookups by name in its manifest entry. */
 #ifndef ATTN_TESTING_CONFORMANCE_EVALUATION_H
 #define ATTN_TESTING_CONFORMANCE_EVALUATION_H
 
@@ -16,10 +16,10 @@ typedef struct evaluation {
     double bound_fraction; /* the largest, of all runs */
 } evaluation;
 
-/* A case that has failed or was skipped already keeps its first reason. */
+/* Sets status and reason; a case that has already failed or been skipped keeps its first reason. */
 __attribute__((format(printf, 3, 4))) void conclude(evaluation *e, check_status status, const char *format, ...);
 
-/* Members of an object, which may be NULL: "" for what is no text. */
+/* Members of an object, which may be NULL; text_in returns "" if the member is not a text. */
 const char *text_in(const cJSON *object, const char *name);
 double number_in(const cJSON *object, const char *name, double otherwise);
 

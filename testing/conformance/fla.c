@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * fla.c - see fla.h.  What each case is made of:
+ * fla.c - how each case of fla.h is composed:
  *
  *      softmax and forgetting attention   attn_compute with a bias of -c_j, c the sums of log gates: c_i drops out of the softmax
  *      DeepSeek's sparse attention        attn_compute under the mask of the keys that the indexer chose
- *      gated slot attention               attn_linear twice: slots as keys and keys as values, a softmax, slots as keys
- *      MesaNet                            attn_linear twice: keys as values, a system solved, values as values
+ *      gated slot attention               attn_linear twice: slots as keys and keys as values; a softmax; slots as keys
+ *      MesaNet                            attn_linear twice: keys as values; a linear system is solved; values as values
  *
- * Where the state itself is wanted, one query head for each of its rows reads it.
+ * If the state itself is needed, one query head reads each of its rows.
  */
 #include "fla.h"
 
@@ -33,22 +33,22 @@ typedef struct fla_case {
 typedef struct fla_kind {
     const char *function;
     void (*run)(fla_case *c, const cJSON *params);
-    const char *tensors; /* that it reads or compares beside in.query, in.key, in.value and out.output, with spaces around each */
+    const char *tensors; /* read or compared besides in.query, in.key, in.value and out.output, with spaces around each */
 } fla_kind;
 
-static double *room(fla_case *c, int64_t count) { return pool_take(&c->pool, count, sizeof(double)); }
+static double *doubles(fla_case *c, int64_t count) { return pool_take(&c->pool, count, sizeof(double)); }
 
-/* A tensor as [batch, head, token, channel], or [batch, head, token]; NULL where the case has none.  The size of its last axis. */
+/* A tensor as [batch, head, token, channel] or [batch, head, token], NULL if absent.  *last: the size of its last axis. */
 static double *numbers(fla_case *c, const char *name, int64_t *last)
 {
     view v = view_of(attn_archive_find(c->tensors, name));
-    if (!view_given(&v)) return NULL;
+    if (!view_present(&v)) return NULL;
     if (v.rank >= 3) v = view_swap(&v, 1, 2);
     if (last) *last = v.size[v.rank - 1];
     return (double *)view_convert(&c->pool, &v, ATTN_F64).data;
 }
 
-/* In the type of this run. */
+/* Converts to the type of this run. */
 static void *typed(fla_case *c, const double *x, int64_t count)
 {
     void *to = pool_take(&c->pool, count, sizeof(double));
@@ -62,14 +62,14 @@ static void reject(fla_case *c, attn_status status, const attn_error *error)
     conclude(c->result, status == ATTN_ERR_UNSUPPORTED ? CHECK_SKIPPED : CHECK_FAILED, "%s", error->message);
 }
 
-/* An output may be left out. */
+/* Compares an output if the case has it. */
 static void compare(fla_case *c, const char *name, const double *got, int64_t count)
 {
     const view *found = NULL;
     view v = view_of(attn_archive_find(c->tensors, name));
-    if (!view_given(&v)) return;
+    if (!view_present(&v)) return;
     if (v.rank < 3 || view_count(&v) != count) {
-        conclude(c->result, CHECK_FAILED, "%s has %lld elements and not %lld", name, (long long)view_count(&v), (long long)count);
+        conclude(c->result, CHECK_FAILED, "%s has %lld elements, not %lld", name, (long long)view_count(&v), (long long)count);
         return;
     }
     v = view_swap(&v, 1, 2);
@@ -121,20 +121,20 @@ static void run_softmax(fla_case *c, const cJSON *params)
     const cJSON *window = cJSON_GetObjectItemCaseSensitive(params, "window_size"),
                 *causal = cJSON_GetObjectItemCaseSensitive(params, "causal");
     const int64_t rows = c->B * c->H * c->T;
-    double *gates = numbers(c, "in.cumulative_log_gate_increments", NULL), *o = room(c, rows * c->Dv), *most = room(c, rows);
+    double *gates = numbers(c, "in.cumulative_log_gate_increments", NULL), *o = doubles(c, rows * c->Dv), *most = doubles(c, rows);
     double *sink = numbers(c, "in.sink_bias", NULL), *bias = NULL;
     attn_mask mask = {.causal = !causal || cJSON_IsTrue(causal)};
     if (!gates) gates = numbers(c, "in.log_gate", NULL);
     if (cJSON_IsNumber(window)) mask.window = 1, mask.window_left = (int64_t)window->valuedouble - 1, mask.window_right = -1;
     if (gates) {
-        bias = room(c, rows);
+        bias = doubles(c, rows);
         for (int64_t i = 0; i < rows; i++) {
             gates[i] += (i % c->T) ? gates[i - 1] : 0;
             bias[i] = -gates[i];
         }
     }
     attend(c, mask, bias, NULL, sink, o, most);
-    for (int64_t i = 0; i < rows; i++) { /* the suite counts a gate of the query, and the sink */
+    for (int64_t i = 0; i < rows; i++) { /* the suite includes the gate of the query, and the sink */
         if (gates) most[i] += gates[i];
         if (sink) most[i] = fmax(most[i], sink[i / c->T % c->H]);
     }
@@ -142,7 +142,7 @@ static void run_softmax(fla_case *c, const cJSON *params)
     compare(c, "out.max_logits", most, rows);
 }
 
-/* The best keys of each query, best first, into keep; -1 past the last one. */
+/* Selects the best keys of a query: marks them in keep, and lists them in `chosen`, best first; -1 past the last one. */
 static void choose(const double *score, int64_t n, int64_t count, double *chosen, unsigned char *keep)
 {
     for (int64_t place = 0; place < count; place++) {
@@ -162,13 +162,14 @@ static void run_sparse(fla_case *c, const cJSON *params)
                ik = view_of(attn_archive_find(c->tensors, "in.index_key")),
                iw = view_of(attn_archive_find(c->tensors, "in.index_weight")),
                expected = view_of(attn_archive_find(c->tensors, "out.indices"));
-    if (count < 1 || !view_given(&iq) || !view_given(&ik) || !view_given(&iw) || view_count(&expected) != c->B * T * count) {
+    if (count < 1 || !view_present(&iq) || !view_present(&ik) || !view_present(&iw) || view_count(&expected) != c->B * T * count) {
         conclude(c->result, CHECK_FAILED, "topk or a tensor of the indexer is missing");
         return;
     }
     const int64_t heads = iq.size[2], width = iq.size[3];
     unsigned char *keep = pool_take(&c->pool, c->B * T * T, 1);
-    double *score = room(c, T), *chosen = room(c, count), *o = room(c, c->B * c->H * T * c->Dv), *most = room(c, c->B * c->H * T);
+    double *score = doubles(c, T), *chosen = doubles(c, count), *o = doubles(c, c->B * c->H * T * c->Dv),
+           *most = doubles(c, c->B * c->H * T);
     memset(keep, 0, (size_t)(c->B * T * T));
     for (int64_t row = 0; row < c->B * T; row++) {
         for (int64_t j = 0; j <= row % T; j++) {
@@ -182,7 +183,7 @@ static void run_sparse(fla_case *c, const cJSON *params)
         }
         choose(score, row % T + 1, count, chosen, keep + row * T);
         for (int64_t i = 0; i < count; i++) { /* equal scores have no order */
-            int more = 0;                     /* times that the suite has it more often than we */
+            int more = 0;                     /* how much more often the suite has this key than we do */
             for (int64_t j = 0; j < count; j++)
                 more += (view_get(&expected, row * count + j) == chosen[i]) - (chosen[j] == chosen[i]);
             if (more) conclude(c->result, CHECK_FAILED, "the indexer chose other keys");
@@ -194,7 +195,7 @@ static void run_sparse(fla_case *c, const cJSON *params)
 
 /* ---- linear attention ---- */
 
-/* Rows of heads_q: [B][heads_q][T][features]; k, v and the decay (NULL: none; `channels` numbers a token) of c->H heads. */
+/* q [B][heads_q][T][features]; k, v and the decay (NULL: none; `channels` numbers for each token) have c->H heads. */
 static void linear(fla_case *c, int64_t heads_q, int64_t features, int64_t dim_v, const double *q, const double *k, const double *v,
                    const double *decay, int64_t channels, double *o)
 {
@@ -230,7 +231,7 @@ static double *states(fla_case *c, int64_t features, int64_t dim_v, const double
                       int64_t channels)
 {
     const int64_t heads = c->H * features;
-    double *q = room(c, c->B * heads * c->T * features), *o = room(c, c->B * heads * c->T * dim_v);
+    double *q = doubles(c, c->B * heads * c->T * features), *o = doubles(c, c->B * heads * c->T * dim_v);
     for (int64_t i = 0; i < c->B * heads * c->T * features; i++) q[i] = i / features / c->T % features == i % features;
     linear(c, heads, features, dim_v, q, k, v, decay, channels, o);
     return o;
@@ -247,7 +248,7 @@ static void run_slots(fla_case *c, const cJSON *params)
         return;
     }
     const double *state = states(c, slots, c->D, s, c->k, gates, slots);
-    double *weights = room(c, rows * slots), *o = room(c, rows * c->Dv);
+    double *weights = doubles(c, rows * slots), *o = doubles(c, rows * c->Dv);
     for (int64_t row = 0; row < rows; row++) {
         double most = -INFINITY, sum = 0;
         for (int64_t m = 0; m < slots; m++) {
@@ -264,7 +265,7 @@ static void run_slots(fla_case *c, const cJSON *params)
     compare(c, "out.output", o, c->B * c->H * c->T * c->Dv);
 }
 
-/* x = A^-1 b, A symmetric and positive: by Gauss, in place. */
+/* b = A^-1 b in place by Gaussian elimination; A is symmetric positive definite. */
 static void solve(int64_t n, double *A, double *b)
 {
     for (int64_t i = 0; i < n; i++)
@@ -285,12 +286,12 @@ static void run_mesa(fla_case *c, const cJSON *params)
     double *gates = numbers(c, "in.log_gate", NULL), *beta = numbers(c, "in.beta", NULL);
     const view lambda = view_of(attn_archive_find(c->tensors, "in.lambda_"));
     (void)params;
-    if (!gates || !beta || !view_given(&lambda)) {
+    if (!gates || !beta || !view_present(&lambda)) {
         conclude(c->result, CHECK_FAILED, "log_gate, beta or lambda_ is missing");
         return;
     }
-    double *keys = room(c, rows * D), *values = room(c, rows * c->Dv), *A = room(c, D * D), *x = room(c, rows * D);
-    double *o = room(c, rows * c->Dv);
+    double *keys = doubles(c, rows * D), *values = doubles(c, rows * c->Dv), *A = doubles(c, D * D), *x = doubles(c, rows * D);
+    double *o = doubles(c, rows * c->Dv);
     for (int64_t i = 0; i < rows * D; i++) keys[i] = beta[i / D] * c->k[i], x[i] = c->q[i];
     for (int64_t i = 0; i < rows * c->Dv; i++) values[i] = beta[i / c->Dv] * c->v[i];
     const double *state = states(c, D, D, c->k, keys, gates, 1);
@@ -307,7 +308,7 @@ static void run_path(fla_case *c, const cJSON *params)
 {
     (void)params;
     conclude(c->result, CHECK_SKIPPED,
-             "PaTH multiplies each query and key by the Householder matrices between them: no score of this library");
+             "PaTH multiplies each query and key by the Householder matrices between them: not a score of this library");
 }
 
 static const fla_kind kinds[] = {
@@ -356,7 +357,7 @@ void fla_case_evaluate(evaluation *e, const cJSON *json, const attn_archive *ten
         conclude(c.result, CHECK_FAILED, "query, key or value is not of rank 4");
         return;
     }
-    /* [batch, token, head, channel], whatever the manifest says of gated slot attention. */
+    /* [batch, token, head, channel], whatever the manifest claims for gated slot attention. */
     c.B = q.size[0], c.T = q.size[1], c.H = q.size[2], c.D = q.size[3], c.Hkv = k.size[2], c.Dv = v.size[3];
     c.scale = 1 / sqrt((double)c.D);
     check_tensors(&c, kind);

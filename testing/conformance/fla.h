@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * fla.h - cases of fla_linear_attention that are no recurrence of attn/linear.h, but are made of it or of softmax attention. */
+ * fla.h - cases of fla_linear_attention that are not recurrences of attn/linear.h, but composed of it or of softmax attention. */
 #ifndef ATTN_TESTING_CONFORMANCE_FLA_H
 #define ATTN_TESTING_CONFORMANCE_FLA_H
 
@@ -9,7 +9,7 @@
 
 int fla_case_is(const char *suite, const cJSON *json);
 
-/* Runs it in f32 and in f64 and holds the outputs against the suite's within its tolerance. */
+/* Runs the case in f32 and in f64 and compares the outputs with the suite's within its tolerance. */
 void fla_case_evaluate(evaluation *result, const cJSON *json, const attn_archive *tensors, const attn_options *options);
 
 #endif

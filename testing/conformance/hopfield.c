@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * hopfield.c - see hopfield.h. */
+ * hopfield.c - runs cases of the modern Hopfield network. */
 #include "hopfield.h"
 
 #include <math.h>
@@ -38,8 +38,8 @@ void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_archive
     double *numbers[ALL], *exact[ALL] = {0};
     for (int t = 0; t < ALL; t++) {
         given[t] = view_of(attn_archive_find(tensors, names[t]));
-        if (!view_given(&given[t])) {
-            conclude(e, CHECK_SKIPPED, "%s: a tensor that is not there", names[t]);
+        if (!view_present(&given[t])) {
+            conclude(e, CHECK_SKIPPED, "tensor %s is missing", names[t]);
             pool_empty(&pool);
             return;
         }
@@ -82,8 +82,8 @@ void hopfield_case_evaluate(evaluation *e, const cJSON *json, const attn_archive
             for (int64_t i = 0; i < n; i++) {
                 const double close = atol + rtol * fabs(numbers[t][i]);
                 if (!(fabs(exact[t][i] - numbers[t][i]) <= close))
-                    conclude(e, CHECK_FAILED, "%s: the reference does not agree", names[t]);
-                if (!(fabs(got[i] - numbers[t][i]) <= close)) conclude(e, CHECK_FAILED, "%s: not what is expected", names[t]);
+                    conclude(e, CHECK_FAILED, "%s: the reference does not agree with the suite", names[t]);
+                if (!(fabs(got[i] - numbers[t][i]) <= close)) conclude(e, CHECK_FAILED, "%s: not the expected numbers", names[t]);
                 if (!(fabs(got[i] - exact[t][i]) <= bound)) conclude(e, CHECK_FAILED, "%s: beyond the bound", names[t]);
                 e->bound_fraction = fmax(e->bound_fraction, fabs(got[i] - exact[t][i]) / bound);
                 if (t == OUTPUT) e->max_error = fmax(e->max_error, fabs(got[i] - numbers[t][i]));

@@ -9,8 +9,8 @@
 
 int hopfield_case_is(const char *suite, const cJSON *json);
 
-/* Update, energy and gradients in f32 and in f64: against the suite within its tolerance, and against the reference within
- * u (16 + patterns + channels) times the largest number that goes into a sum. */
+/* Compares update, energy and gradients in f32 and in f64: with the suite within its tolerance, and with the reference within
+ * u (16 + patterns + channels) times the largest number that enters a sum. */
 void hopfield_case_evaluate(evaluation *result, const cJSON *json, const attn_archive *tensors);
 
 #endif

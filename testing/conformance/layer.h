@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * layer.h - cases of layers with weights (layer_run.c says how they are judged); none where libattn_layers is not built. */
+ * layer.h - cases of layers with weights (layer_run.c describes how they are judged); none if libattn_layers is not built. */
 #ifndef ATTN_TESTING_CONFORMANCE_LAYER_H
 #define ATTN_TESTING_CONFORMANCE_LAYER_H
 

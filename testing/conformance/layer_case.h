@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * layer_case.h - a case of a layer with weights in the library's words: what suites say it means (layer_suites.c), what it ought to
- * give (layer_reference.c), and what the library gives (layer_run.c).
+ * layer_case.h - a case of a layer with weights in libattn's terms: its translation (layer_suites.c), the expected result
+ * (layer_reference.c), and the library's result (layer_run.c).
  */
 #ifndef ATTN_TESTING_CONFORMANCE_LAYER_CASE_H
 #define ATTN_TESTING_CONFORMANCE_LAYER_CASE_H
@@ -39,28 +39,28 @@ typedef struct layer_case {
 
     attn_layer layer;
     int64_t batch, len_q, len_kv; /* len_kv: new tokens of the key input */
-    view input[3];                /* [batch, token, channel]; not given: that of the one before */
+    view input[3];                /* [batch, token, channel]; absent: the previous one */
     case_projection projection[PROJECTIONS];
-    const char *prefix; /* not NULL: attn_layer_load finds the weights behind it, and these projections say the same */
-    view extra[2];      /* key and value that every query sees */
-    int zero_key;       /* a key and a value of 0 behind them */
+    const char *prefix; /* not NULL: attn_layer_load loads the weights with it; these projections are the same */
+    view extra[2];      /* a key and a value that every query sees */
+    int zero_key;       /* 1: followed by a key and a value of 0 */
     int rotated;
     attn_rope rope;
     int64_t *positions; /* [batch][len_q], or NULL */
-    int causal;         /* queries stand behind the past */
+    int causal;         /* 1: causal; queries follow the past */
     int has_scale;
     double scale;
     int64_t *lengths_kv; /* [batch], or NULL */
     view keep, bias;     /* [batch, heads_q, len_q, past + len_kv], broadcast by strides of 0 */
-    int packed;          /* inputs are [1, tokens, channel], of sequences that begin at begin[0 .. batch] */
+    int packed;          /* inputs are [1, tokens, channel]; sequence b starts at begin[b] */
     int64_t *begin;
     int decode, only_cached;
-    view past[2];           /* [batch, head, room, channel] */
-    int64_t past_len, room; /* room: tokens that the cache has memory for */
+    view past[2];            /* [batch, head, space, channel] */
+    int64_t past_len, space; /* space: tokens that the cache has memory for */
 
     view output, weights, weights_mean; /* expected: [batch or 1, token, channel], [batch, head, query, key], [batch, query, key] */
-    view present[2];                    /* [batch, head, room or all tokens, channel] */
-    view projected[3];                  /* [batch, token, head * channel]: what the projections give */
+    view present[2];                    /* [batch, head, space or all tokens, channel] */
+    view projected[3];                  /* [batch, token, head * channel]: outputs of the projections */
     view grad_output;
     case_gradient gradient[GRADIENTS];
     int gradients;
@@ -71,7 +71,7 @@ void layer_translate(layer_case *c, const char *suite, const char *op);
 
 /* ---- layer_reference.c ---- */
 
-/* By definition, in double, with how far a result in arithmetic of rounding unit 1 may be off (times the unit: its bound). */
+/* Results by definition, in double, and their bounds for a rounding unit of 1: times the actual unit, the error bound. */
 typedef struct layer_expectation {
     int64_t len_q, keys; /* of the longest sequence; keys: past, new, extra and zero */
     double *y, *y_bound; /* [batch][len_q][dim_output] */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * layer_reference.c - a layer by definition: loops in double around ref_forward, over all keys at once, with every mask spelled
- * out.
+ * layer_reference.c - a layer by definition: loops in double around ref_forward, over all keys at once, with every mask explicit.
  *
  * Bounds, to first order in the rounding unit u and doubled.  A projection of n products has an error of at most (n+2) u M, with M
- * the sum of the absolute values.  A score's is then e = (C + D + 8) u scale Mq.Mk + |bias| u, a weight's 2 max e + (keys + 8) u
- * of itself, that of a head's output (2 max e + (keys + C + 8) u) max M_v, and that of y the same under |W_o|, and (n+2) u M again.
+ * the sum of the absolute values.  The error of a score is then e = (C + D + 8) u scale Mq.Mk + |bias| u, of a weight 2 max e +
+ * (keys + 8) u relative to itself, of a head's output (2 max e + (keys + C + 8) u) max M_v, and of y that times |W_o|, plus (n+2) u
+ * M.
  */
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "layer_case.h"
 
 typedef struct side {
-    double *x, *m; /* numbers, and the sums of absolute values that they come from */
+    double *x, *m; /* numbers, and the sums of absolute values behind them */
 } side;
 
 static side take_side(layer_case *c, int64_t count)
@@ -29,7 +29,7 @@ static double *numbers(layer_case *c, const view *v)
     return x;
 }
 
-/* Where token t of sequence b stands in an input. */
+/* The row of token t of sequence b in an input. */
 static int64_t row_of(const layer_case *c, int64_t b, int64_t t, int64_t tokens)
 {
     return c->packed ? c->begin[b] + t : b * tokens + t;
@@ -40,13 +40,13 @@ static int64_t tokens_of(const layer_case *c, int64_t b, int64_t tokens)
     return c->packed ? c->begin[b + 1] - c->begin[b] : tokens;
 }
 
-/* Projected rows of input i, to [b][h][first + t][c] of `room` tokens. */
-static void project(layer_case *c, int i, int64_t tokens, int64_t heads, int64_t dim, int64_t first, int64_t room, side to)
+/* Projects the rows of input i to [b][h][first + t][c], with `space` tokens for each head. */
+static void project(layer_case *c, int i, int64_t tokens, int64_t heads, int64_t dim, int64_t first, int64_t space, side to)
 {
     const case_projection *p = &c->projection[i];
-    const view *in = &c->input[i == VALUE && !view_given(&c->input[VALUE]) ? KEY : i];
-    const double *x, *w = numbers(c, &p->weight), *bias = view_given(&p->bias) ? numbers(c, &p->bias) : NULL;
-    if (!view_given(in)) in = &c->input[QUERY];
+    const view *in = &c->input[i == VALUE && !view_present(&c->input[VALUE]) ? KEY : i];
+    const double *x, *w = numbers(c, &p->weight), *bias = view_present(&p->bias) ? numbers(c, &p->bias) : NULL;
+    if (!view_present(in)) in = &c->input[QUERY];
     x = numbers(c, in);
     const int64_t width = in->size[2];
     for (int64_t b = 0; b < c->batch; b++)
@@ -59,13 +59,13 @@ static void project(layer_case *c, int i, int64_t tokens, int64_t heads, int64_t
                                            w[p->at + h * p->stride[0] + k * p->stride[1] + m * p->stride[2]];
                         sum += one, all += fabs(one);
                     }
-                    const int64_t at = ((b * heads + h) * room + first + t) * dim + k;
+                    const int64_t at = ((b * heads + h) * space + first + t) * dim + k;
                     to.x[at] = sum, to.m[at] = all * (double)(width + 2);
                 }
 }
 
-/* Turns `tokens` tokens from `first` on; positions follow those of the past where none are given. */
-static void rotate(const layer_case *c, side s, int64_t heads, int64_t dim, int64_t first, int64_t tokens, int64_t room)
+/* Rotates `tokens` tokens from `first` on; positions follow those of the past if the case has none. */
+static void rotate(const layer_case *c, side s, int64_t heads, int64_t dim, int64_t first, int64_t tokens, int64_t space)
 {
     const int64_t width = c->rope.dim_rotary ? c->rope.dim_rotary : dim, pairs = width / 2;
     const double base = c->rope.base > 0 ? c->rope.base : 10000;
@@ -73,7 +73,7 @@ static void rotate(const layer_case *c, side s, int64_t heads, int64_t dim, int6
     for (int64_t n = 0; n < c->batch * heads; n++)
         for (int64_t t = 0; t < tokens; t++)
             for (int64_t i = 0; i < pairs; i++) {
-                const int64_t at = (n * room + first + t) * dim, a = at + (halves ? i : 2 * i), b = halves ? a + pairs : a + 1;
+                const int64_t at = (n * space + first + t) * dim, a = at + (halves ? i : 2 * i), b = halves ? a + pairs : a + 1;
                 const double position = c->positions ? (double)c->positions[n / heads * tokens + t] : (double)(c->past_len + t),
                              angle = position * pow(base, -2.0 * (double)i / (double)width), u = s.x[a], v = s.x[b];
                 s.x[a] = u * cos(angle) - v * sin(angle);
@@ -82,16 +82,16 @@ static void rotate(const layer_case *c, side s, int64_t heads, int64_t dim, int6
             }
 }
 
-/* The past in front of the new tokens, and the extra key and the zero behind them. */
-static void put_others(layer_case *c, int value, int64_t heads, int64_t dim, int64_t room, side to)
+/* Puts the past before the new tokens, and the extra key and the zero after them. */
+static void put_others(layer_case *c, int value, int64_t heads, int64_t dim, int64_t space, side to)
 {
     const view *past = &c->past[value], *extra = &c->extra[value];
     for (int64_t n = 0; n < c->batch * heads; n++) {
-        for (int64_t t = 0; view_given(past) && t < c->past_len; t++)
-            for (int64_t k = 0; k < dim; k++) to.x[(n * room + t) * dim + k] = view_get(past, (n * past->size[2] + t) * dim + k);
-        const int64_t behind = c->past_len + c->len_kv;
-        for (int64_t k = 0; view_given(extra) && k < dim; k++)
-            to.x[(n * room + behind) * dim + k] = view_get(extra, n % heads * dim + k);
+        for (int64_t t = 0; view_present(past) && t < c->past_len; t++)
+            for (int64_t k = 0; k < dim; k++) to.x[(n * space + t) * dim + k] = view_get(past, (n * past->size[2] + t) * dim + k);
+        const int64_t after = c->past_len + c->len_kv;
+        for (int64_t k = 0; view_present(extra) && k < dim; k++)
+            to.x[(n * space + after) * dim + k] = view_get(extra, n % heads * dim + k);
     }
 }
 
@@ -107,7 +107,7 @@ void layer_expect(layer_case *c, layer_expectation *e)
 {
     const attn_layer *l = &c->layer;
     const int64_t B = c->batch, Hq = l->heads_q, Hkv = l->heads_kv, D = l->head_dim, Dv = l->head_dim_v, Sq = c->len_q,
-                  S = c->past_len + c->len_kv, T = S + view_given(&c->extra[0]) + c->zero_key, out = l->dim_output,
+                  S = c->past_len + c->len_kv, T = S + view_present(&c->extra[0]) + c->zero_key, out = l->dim_output,
                   widest = c->input[QUERY].size[2] > Hq * Dv ? c->input[QUERY].size[2] : Hq * Dv;
     const side q = take_side(c, B * Hq * Sq * D), k = take_side(c, B * Hkv * T * D), v = take_side(c, B * Hkv * T * Dv);
     double *added = pool_take(&c->pool, B * Hq * Sq * T, sizeof *added), *lse = pool_take(&c->pool, B * Hq * Sq, sizeof *lse),
@@ -121,12 +121,12 @@ void layer_expect(layer_case *c, layer_expectation *e)
 
     const int64_t full[4] = {B, Hq, Sq, S};
     view keep_all, bias_all;
-    if (view_given(&c->keep)) (void)view_expand(&c->keep, full, &keep_all);
-    if (view_given(&c->bias)) (void)view_expand(&c->bias, full, &bias_all);
+    if (view_present(&c->keep)) (void)view_expand(&c->keep, full, &keep_all);
+    if (view_present(&c->bias)) (void)view_expand(&c->bias, full, &bias_all);
     for (int64_t n = 0; n < B * Hq * Sq * T; n++) {
         const int64_t j = n % T, i = n / T % Sq, b = n / T / Sq / Hq, at = n / T * S + j;
-        keep[n] = sees(c, b, i, j) && (j >= S || !view_given(&c->keep) || view_get(&keep_all, at) != 0);
-        added[n] = j < S && view_given(&c->bias) ? view_get(&bias_all, at) : 0;
+        keep[n] = sees(c, b, i, j) && (j >= S || !view_present(&c->keep) || view_get(&keep_all, at) != 0);
+        added[n] = j < S && view_present(&c->bias) ? view_get(&bias_all, at) : 0;
         if (added[n] == -INFINITY) keep[n] = 0, added[n] = 0;
     }
     const double scale = c->has_scale ? c->scale : 1 / sqrt((double)D);
@@ -165,7 +165,7 @@ void layer_expect(layer_case *c, layer_expectation *e)
     }
     const case_projection *o = &c->projection[OUTPUT];
     const double *w = l->no_output ? NULL : numbers(c, &o->weight),
-                 *bias = !l->no_output && view_given(&o->bias) ? numbers(c, &o->bias) : NULL;
+                 *bias = !l->no_output && view_present(&o->bias) ? numbers(c, &o->bias) : NULL;
     e->y = pool_take(&c->pool, B * Sq * out, sizeof(double)), e->y_bound = pool_take(&c->pool, B * Sq * out, sizeof(double));
     for (int64_t n = 0; n < B * Sq * out; n++) {
         const int64_t m = n % out, t = n / out % Sq, b = n / out / Sq;

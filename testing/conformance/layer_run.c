@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * layer_run.c - runs a case of a layer in f32 and f64, and holds it against the definition and against the suite's own numbers:
+ * layer_run.c - runs a case of a layer in f32 and f64, and compares it with the definition and with the suite's own numbers:
  *
  *  1. the definition in double agrees with the expected numbers within the case's tolerance;
  *  2. the library agrees with the definition within its bound;
- *  3. the library agrees with the expected numbers to rtol 1e-5 and atol 1e-6 and the bound where they are that exact, else within
- *     the case's tolerance; gradients, which have no definition here, with those of a suite in double within a bound of their size.
+ *  3. the library agrees with the expected numbers within rtol 1e-5, atol 1e-6 and the bound if they are that accurate, else within
+ *     the case's tolerance; gradients, which have no definition here, agree with the suite's, computed in double, within a bound of
+ *     their size.
  */
 #include <math.h>
 #include <string.h>
@@ -35,7 +36,10 @@ static void reject(layer_case *c, const char *type, const attn_error *error)
     conclude(c->result, CHECK_FAILED, "%s%s%s", type, *type ? ": " : "", error->message);
 }
 
-static const void *array(layer_run *r, const view *v) { return view_given(v) ? view_convert(&r->c->pool, v, r->dtype).data : NULL; }
+static const void *array(layer_run *r, const view *v)
+{
+    return view_present(v) ? view_convert(&r->c->pool, v, r->dtype).data : NULL;
+}
 
 static double *taken(layer_run *r, const void *from, int64_t count)
 {
@@ -51,7 +55,7 @@ static attn_input pairs_slot(const view *v, attn_dtype dtype)
     return slot;
 }
 
-/* ---- what the library is given ---- */
+/* ---- arguments of the library ---- */
 
 static void set_layer(layer_run *r)
 {
@@ -66,8 +70,8 @@ static void set_layer(layer_run *r)
     if (c->has_scale) r->attention.score.scale_kind = ATTN_SCALE_VALUE, r->attention.score.scale = c->scale;
     if (c->lengths_kv) r->core.lengths_kv = attn_in(c->lengths_kv);
     if (c->packed) r->core.cu_seqlens_q = r->core.cu_seqlens_kv = attn_in(c->begin);
-    if (view_given(&c->keep)) r->core.mask = pairs_slot(&c->keep, ATTN_BOOL);
-    if (view_given(&c->bias)) r->core.bias = pairs_slot(&c->bias, c->bias.dtype);
+    if (view_present(&c->keep)) r->core.mask = pairs_slot(&c->keep, ATTN_BOOL);
+    if (view_present(&c->bias)) r->core.bias = pairs_slot(&c->bias, c->bias.dtype);
     if (c->zero_key)
         r->core.sink = attn_in(pool_take(&r->c->pool, c->layer.heads_q, 8)); /* a key and a value of 0 are a sink of 0 */
 }
@@ -116,7 +120,7 @@ static void set_args(layer_run *r)
     r->y = pool_take(&c->pool, rows * c->layer.dim_output, 8);
     r->P = pool_take(&c->pool, rows * c->layer.heads_q * columns(c), 8);
     r->mean = pool_take(&c->pool, rows * (columns(c) + 1), 8);
-    if (view_given(&c->weights)) r->core.weights = attn_out(r->P);
+    if (view_present(&c->weights)) r->core.weights = attn_out(r->P);
     r->args = (attn_layer_tensors){.struct_size = sizeof r->args,
                                    .batch = c->batch,
                                    .len_q = c->len_q,
@@ -125,7 +129,7 @@ static void set_args(layer_run *r)
                                    .key.data = c->only_cached ? NULL : in[1],
                                    .value.data = c->only_cached ? NULL : in[2],
                                    .output.data = r->y,
-                                   .weights_mean.data = view_given(&c->weights_mean) ? r->mean : NULL,
+                                   .weights_mean.data = view_present(&c->weights_mean) ? r->mean : NULL,
                                    .positions_q.data = c->rotated ? c->positions : NULL,
                                    .positions_kv.data = c->rotated ? c->positions : NULL,
                                    .only_cached = c->only_cached,
@@ -143,18 +147,18 @@ static attn_status decode(layer_run *r, attn_error *error)
     int64_t *lengths = pool_take(&c->pool, c->batch, sizeof *lengths);
     for (int64_t b = 0; b < c->batch; b++) lengths[b] = c->past_len;
     for (int i = 0; i < 2; i++) {
-        r->present[i] = pool_take(&c->pool, rows * c->room * dims[i], 8);
-        if (!view_given(&c->past[i])) continue;
+        r->present[i] = pool_take(&c->pool, rows * c->space * dims[i], 8);
+        if (!view_present(&c->past[i])) continue;
         const char *past = array(r, &c->past[i]);
-        const int64_t given = c->past[i].size[2]; /* all that there is, also what stands behind the past in a larger buffer */
+        const int64_t given = c->past[i].size[2]; /* the whole buffer, including what follows the past */
         for (int64_t n = 0; n < rows; n++)
-            memcpy((char *)r->present[i] + (size_t)(n * c->room * dims[i]) * size, past + (size_t)(n * given * dims[i]) * size,
-                   (size_t)((given < c->room ? given : c->room) * dims[i]) * size);
+            memcpy((char *)r->present[i] + (size_t)(n * c->space * dims[i]) * size, past + (size_t)(n * given * dims[i]) * size,
+                   (size_t)((given < c->space ? given : c->space) * dims[i]) * size);
     }
     const attn_cache cache = {.struct_size = sizeof cache,
                               .batch = c->batch,
                               .heads_kv = c->layer.heads_kv,
-                              .capacity = c->room,
+                              .capacity = c->space,
                               .dim_qk = dims[0],
                               .dim_v = dims[1],
                               .k = {r->present[0], r->dtype, {0, 0, 0, 0}},
@@ -200,39 +204,39 @@ static int execute(layer_run *r)
 
 static int close_to(double a, double b, double rtol, double atol) { return fabs(a - b) <= atol + rtol * fabs(b); }
 
-/* Row-major numbers of one output: what the suite has, the definition, its bound over the unit, and what the library gave. */
+/* Judges one output, row-major: the suite's numbers, the definition's, their bound divided by the unit, and the library's. */
 static void judge(layer_run *r, const char *name, const view *expected, const double *exact, const double *bound, const double *got)
 {
     layer_case *c = r->c;
     const char *type = attn_dtype_name(r->dtype);
     const int64_t count = view_count(expected);
     const double lost =
-        r->dtype == ATTN_F64 ? 0x1p-1022 : 0x1p-126; /* a weight below the smallest normal number may be lost whole */
-    int right = 1;                                   /* the suite's numbers are right to rtol 1e-5, atol 1e-6 */
+        r->dtype == ATTN_F64 ? 0x1p-1022 : 0x1p-126; /* a weight below the smallest normal number may be flushed to 0 */
+    int right = 1;                                   /* the suite's numbers are accurate to rtol 1e-5, atol 1e-6 */
     for (int64_t n = 0; n < count; n++) {
-        const double want = view_get(expected, n);
-        if (isnan(want)) continue; /* a query that sees no key: semantics rules 0 */
-        if (!close_to(exact[n], want, c->rtol, c->atol))
+        const double expected_value = view_get(expected, n);
+        if (isnan(expected_value)) continue; /* a query that sees no key: our semantics require 0 */
+        if (!close_to(exact[n], expected_value, c->rtol, c->atol))
             conclude(c->result, CHECK_FAILED, "the reference does not agree with the suite: %s[%lld] = %.9g, expected %.9g", name,
-                     (long long)n, exact[n], want);
-        right &= close_to(exact[n], want, 1e-5, 1e-6);
+                     (long long)n, exact[n], expected_value);
+        right &= close_to(exact[n], expected_value, 1e-5, 1e-6);
     }
     for (int64_t n = 0; n < count; n++) {
-        const double want = view_get(expected, n), most = r->unit * bound[n] + lost, error = fabs(got[n] - exact[n]);
+        const double expected_value = view_get(expected, n), most = r->unit * bound[n] + lost, error = fabs(got[n] - exact[n]);
         if (!(error <= most))
             conclude(c->result, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g +- %.3g", type, name, (long long)n, got[n],
                      exact[n], most);
         if (most > 0) c->result->bound_fraction = fmax(c->result->bound_fraction, error / most);
-        if (isnan(want)) continue;
-        c->result->max_error = fmax(c->result->max_error, fabs(got[n] - want));
+        if (isnan(expected_value)) continue;
+        c->result->max_error = fmax(c->result->max_error, fabs(got[n] - expected_value));
         const double rtol = right ? 1e-5 : c->rtol, atol = right ? 1e-6 : c->atol;
-        if (!close_to(got[n], want, rtol, atol + most))
+        if (!close_to(got[n], expected_value, rtol, atol + most))
             conclude(c->result, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g (rtol %g, atol %g)", type, name, (long long)n,
-                     got[n], want, rtol, atol);
+                     got[n], expected_value, rtol, atol);
     }
 }
 
-/* Rows of the padded definition where the sequences lie one behind the other. */
+/* Rows of the padded definition, packed if the case is. */
 static const double *unpadded(layer_case *c, const double *x, int64_t width)
 {
     if (!c->packed) return x;
@@ -243,14 +247,14 @@ static const double *unpadded(layer_case *c, const double *x, int64_t width)
     return rows;
 }
 
-/* Weights of the keys in the suite's order: [batch][head][query][key], then the extra key, then the zero.  mean: one head, theirs.
+/* Weights in the suite's order: [batch][head][query][key], then the extra key, then the zero.  mean: one head, the average of all.
  */
 static void judge_weights(layer_run *r, int mean)
 {
     layer_case *c = r->c;
     const layer_expectation *e = r->e;
     const int64_t heads = c->layer.heads_q, S = columns(c), T = e->keys, groups = mean ? 1 : heads,
-                  rows = c->batch * groups * c->len_q, own = mean ? S + view_given(&c->extra[0]) : S;
+                  rows = c->batch * groups * c->len_q, own = mean ? S + view_present(&c->extra[0]) : S;
     double *exact = pool_take(&c->pool, rows * T, sizeof *exact), *bound = pool_take(&c->pool, rows * T, sizeof *bound),
            *got = pool_take(&c->pool, rows * T, sizeof *got);
     const double *from = taken(r, mean ? r->mean : r->P, rows * own);
@@ -264,7 +268,7 @@ static void judge_weights(layer_run *r, int mean)
         }
         if (j < own) got[n] = from[row * own + j];
     }
-    for (int64_t row = 0; row < rows && own < T; row++) { /* what the library does not list is what is left */
+    for (int64_t row = 0; row < rows && own < T; row++) { /* weights that the library does not return share the remainder */
         double left = 1, sum = 0;
         for (int64_t j = 0; j < own; j++) left -= got[row * T + j];
         for (int64_t j = 0; j < T; j++) sum += bound[row * T + j];
@@ -278,31 +282,31 @@ static void judge_weights(layer_run *r, int mean)
     judge(r, "weights", mean ? &c->weights_mean : &c->weights, exact, bound, got);
 }
 
-/* A cache, where it holds tokens; what a larger buffer has behind them is not touched. */
+/* The tokens of a cache; the rest of a larger buffer must be unchanged. */
 static void judge_present(layer_run *r, int i)
 {
     layer_case *c = r->c;
     const layer_expectation *e = r->e;
     const int64_t dim = i ? c->layer.head_dim_v : c->layer.head_dim, rows = c->batch * c->layer.heads_kv, held = columns(c);
-    double *exact = pool_take(&c->pool, rows * c->room * dim, sizeof *exact),
-           *bound = pool_take(&c->pool, rows * c->room * dim, sizeof *bound);
-    const double *got = taken(r, r->present[i], rows * c->room * dim);
-    for (int64_t n = 0; n < rows * c->room * dim; n++) {
-        const int64_t t = n / dim % c->room, at = (n / dim / c->room * e->keys + t) * dim + n % dim;
+    double *exact = pool_take(&c->pool, rows * c->space * dim, sizeof *exact),
+           *bound = pool_take(&c->pool, rows * c->space * dim, sizeof *bound);
+    const double *got = taken(r, r->present[i], rows * c->space * dim);
+    for (int64_t n = 0; n < rows * c->space * dim; n++) {
+        const int64_t t = n / dim % c->space, at = (n / dim / c->space * e->keys + t) * dim + n % dim;
         exact[n] = t < held ? (i ? e->V : e->K)[at] : view_get(&c->past[i], n);
         bound[n] = t < held ? (i ? e->V_bound : e->K_bound)[at] + fabs(exact[n]) : 0;
     }
     judge(r, i ? "present values" : "present keys", &c->present[i], exact, bound, got);
 }
 
-/* What a projection gives: a cache of keys that another layer, with this projection for its keys, has appended. */
+/* The output of a projection, read from the cache of another layer that has it as key projection. */
 static void judge_projected(layer_run *r, int i)
 {
     layer_case *c = r->c;
     const layer_expectation *e = r->e;
     const int64_t heads = i == QUERY ? c->layer.heads_q : c->layer.heads_kv,
                   dim = i == VALUE ? c->layer.head_dim_v : c->layer.head_dim, tokens = i == QUERY ? c->len_q : c->len_kv,
-                  room = i == QUERY ? c->len_q : e->keys, count = c->batch * heads * tokens * dim;
+                  space = i == QUERY ? c->len_q : e->keys, count = c->batch * heads * tokens * dim;
     const attn_output *const all[] = {&r->weights.query, &r->weights.key, &r->weights.value};
     const attn_output *const biases[] = {&r->weights.query_bias, &r->weights.key_bias, &r->weights.value_bias};
     const double *from = i == QUERY ? e->Q
@@ -348,13 +352,13 @@ static void judge_projected(layer_run *r, int i)
     double *exact = pool_take(&c->pool, count, sizeof *exact), *bound = pool_take(&c->pool, count, sizeof *bound);
     for (int64_t n = 0; n < count; n++) {
         const int64_t h = n / dim % heads, t = n / dim / heads % tokens, b = n / dim / heads / tokens,
-                      at = ((b * heads + h) * room + t) * dim + n % dim;
+                      at = ((b * heads + h) * space + t) * dim + n % dim;
         exact[n] = from[at], bound[n] = off[at] + fabs(from[at]);
     }
     judge(r, "projected", &c->projected[i], exact, bound, taken(r, k, count));
 }
 
-/* Sums of at most N products of numbers of the size of the largest gradient, each off by a few roundings. */
+/* The bound: sums of at most `terms` products of the size of the largest gradient, each off by a few roundings. */
 static void judge_gradients(layer_run *r)
 {
     layer_case *c = r->c;
@@ -368,11 +372,11 @@ static void judge_gradients(layer_run *r)
         const case_gradient *x = &c->gradient[g];
         const double *got = taken(r, r->grad[g], view_count(&x->expected)), most = r->unit * terms * largest;
         for (int64_t n = 0; n < view_count(&x->expected); n++) {
-            const double want = view_get(&x->expected, n), error = fabs(got[n] - want);
+            const double expected_value = view_get(&x->expected, n), error = fabs(got[n] - expected_value);
             c->result->bound_fraction = fmax(c->result->bound_fraction, error / most);
-            if (!(error <= most) || !close_to(got[n], want, c->rtol, c->atol + most))
+            if (!(error <= most) || !close_to(got[n], expected_value, c->rtol, c->atol + most))
                 conclude(c->result, CHECK_FAILED, "%s: %s[%lld] = %.9g, expected %.9g +- %.3g", attn_dtype_name(r->dtype),
-                         x->name + 4, (long long)n, got[n], want, most);
+                         x->name + 4, (long long)n, got[n], expected_value, most);
         }
     }
 }
@@ -386,12 +390,12 @@ static void run_in(layer_case *c, const layer_expectation *e, attn_dtype dtype)
         if (execute(&r)) {
             const int64_t rows = c->packed ? c->begin[c->batch] : c->batch * c->len_q, width = c->layer.dim_output;
             judge(&r, "output", &c->output, unpadded(c, e->y, width), unpadded(c, e->y_bound, width), taken(&r, r.y, rows * width));
-            if (view_given(&c->weights)) judge_weights(&r, 0);
-            if (view_given(&c->weights_mean)) judge_weights(&r, 1);
+            if (view_present(&c->weights)) judge_weights(&r, 0);
+            if (view_present(&c->weights_mean)) judge_weights(&r, 1);
             for (int i = 0; i < 2; i++)
-                if (view_given(&c->present[i])) judge_present(&r, i);
+                if (view_present(&c->present[i])) judge_present(&r, i);
             for (int i = 0; i < 3; i++)
-                if (view_given(&c->projected[i])) judge_projected(&r, i);
+                if (view_present(&c->projected[i])) judge_projected(&r, i);
             judge_gradients(&r);
         }
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * layer_suites.c - what suites of layers call things, and what they mean by them.
+ * layer_suites.c - the names that suites of layers use, and their meaning.
  *
- * Each tensor and each attribute is taken by its name; what nobody has taken makes the case skipped, never silently ignored.
+ * Each tensor and attribute is taken by its name; a case with any that is not taken is skipped, so nothing is silently ignored.
  */
 #include <string.h>
 
@@ -22,12 +22,12 @@ static view given(layer_case *c, const char *name)
     return (view){0};
 }
 
-/* One that must be there, of this rank. */
+/* A required tensor of this rank. */
 static view need(layer_case *c, const char *name, int rank)
 {
     const view v = given(c, name);
-    if (!view_given(&v)) conclude(c->result, CHECK_FAILED, "tensor %s is missing", name);
-    else if (v.rank != rank) conclude(c->result, CHECK_FAILED, "tensor %s has rank %d and not %d", name, v.rank, rank);
+    if (!view_present(&v)) conclude(c->result, CHECK_FAILED, "tensor %s is missing", name);
+    else if (v.rank != rank) conclude(c->result, CHECK_FAILED, "tensor %s has rank %d, not %d", name, v.rank, rank);
     return v;
 }
 
@@ -63,23 +63,23 @@ static void check_all_taken(layer_case *c)
 
 /* ---- shapes ---- */
 
-/* Inputs, and the sizes that follow: query [batch, token, channel], and key and value where they are tensors of their own. */
+/* Sets the inputs and the sizes that follow: query [batch, token, channel]; key and value if they are separate tensors. */
 static void set_inputs(layer_case *c, view query, view key, view value)
 {
     c->input[QUERY] = query, c->input[KEY] = key, c->input[VALUE] = value;
     c->batch = query.size[0];
     c->len_q = query.size[1];
-    c->len_kv = view_given(&key) ? key.size[1] : c->len_q;
+    c->len_kv = view_present(&key) ? key.size[1] : c->len_q;
     c->layer.struct_size = sizeof c->layer;
     c->layer.dim_model = query.size[2];
-    c->layer.dim_key = view_given(&key) ? key.size[2] : query.size[2];
-    c->layer.dim_value = view_given(&value) ? value.size[2] : c->layer.dim_key;
+    c->layer.dim_key = view_present(&key) ? key.size[2] : query.size[2];
+    c->layer.dim_value = view_present(&value) ? value.size[2] : c->layer.dim_key;
 }
 
 static void set_heads(layer_case *c, int64_t heads_q, int64_t heads_kv, int64_t width_q, int64_t width_v)
 {
     if (heads_q < 1 || heads_kv < 1 || width_q % heads_q || width_v % heads_kv) {
-        conclude(c->result, CHECK_FAILED, "%lld and %lld channels are no %lld and %lld heads", (long long)width_q,
+        conclude(c->result, CHECK_FAILED, "%lld and %lld channels do not split into %lld and %lld heads", (long long)width_q,
                  (long long)width_v, (long long)heads_q, (long long)heads_kv);
         return;
     }
@@ -89,7 +89,7 @@ static void set_heads(layer_case *c, int64_t heads_q, int64_t heads_kv, int64_t 
     c->layer.head_dim_v = width_v / heads_kv;
 }
 
-/* [out, in] of torch: rows from `first` on. */
+/* PyTorch's [out, in]: rows from `first` on. */
 static void set_rows(layer_case *c, int i, view weight, int64_t first, view bias, int64_t bias_first)
 {
     const int64_t dim = i >= VALUE ? c->layer.head_dim_v : c->layer.head_dim, in = weight.size[1];
@@ -97,7 +97,7 @@ static void set_rows(layer_case *c, int i, view weight, int64_t first, view bias
     if (i == OUTPUT) c->projection[i].stride[0] = dim, c->projection[i].stride[1] = 1, c->projection[i].stride[2] = in;
 }
 
-/* x W of a matrix [in, columns]: columns from `first` on. */
+/* A matrix [in, columns] for x W: columns from `first` on. */
 static void set_columns(layer_case *c, int i, view weight, int64_t first, view bias, int64_t bias_first)
 {
     const int64_t dim = i >= VALUE ? c->layer.head_dim_v : c->layer.head_dim;
@@ -112,7 +112,7 @@ static void pairs_size(const layer_case *c, int64_t size[4])
     memcpy(size, all, sizeof all);
 }
 
-/* A view that broadcasts to [batch, head, query, key]: numbers are added, booleans keep or drop. */
+/* Adds a mask that broadcasts to [batch, head, query, key]: numbers are added, booleans keep or drop. */
 static void add_mask(layer_case *c, view mask, int drops)
 {
     int64_t size[4];
@@ -127,16 +127,16 @@ static void add_mask(layer_case *c, view mask, int drops)
     if (boolean) {
         unsigned char *keep = pool_take(&c->pool, count, 1);
         for (int64_t n = 0; n < count; n++)
-            keep[n] = (view_get(&all, n) != 0) != drops && (!view_given(&c->keep) || view_get(&c->keep, n) != 0);
+            keep[n] = (view_get(&all, n) != 0) != drops && (!view_present(&c->keep) || view_get(&c->keep, n) != 0);
         c->keep = view_made(ATTN_BOOL, 4, size, keep);
     } else {
         double *bias = pool_take(&c->pool, count, sizeof *bias);
-        for (int64_t n = 0; n < count; n++) bias[n] = view_get(&all, n) + (view_given(&c->bias) ? view_get(&c->bias, n) : 0);
+        for (int64_t n = 0; n < count; n++) bias[n] = view_get(&all, n) + (view_present(&c->bias) ? view_get(&c->bias, n) : 0);
         c->bias = view_made(ATTN_F64, 4, size, bias);
     }
 }
 
-/* A tensor of the file, which is dense, with axes of batch, head, query and key. */
+/* A dense tensor of the file, viewed as [batch, head, query, key]. */
 static view as_pairs(const view *v, const int64_t size[4])
 {
     const int fits = view_count(v) == size[0] * size[1] * size[2] * size[3];
@@ -164,18 +164,19 @@ static void of_torch(layer_case *c)
     c->layer.dim_output = width;
     c->zero_key = number(c, "add_zero_attn", 0) != 0;
     c->prefix = "in.param.";
-    static const char *const apart[] = {"in.param.q_proj_weight", "in.param.k_proj_weight", "in.param.v_proj_weight"};
+    static const char *const separate[] = {"in.param.q_proj_weight", "in.param.k_proj_weight", "in.param.v_proj_weight"};
     for (int i = 0; i < 3 && fine(c); i++)
-        set_rows(c, i, view_given(&fused) ? fused : need(c, apart[i], 2), view_given(&fused) ? i * width : 0, bias, i * width);
+        set_rows(c, i, view_present(&fused) ? fused : need(c, separate[i], 2), view_present(&fused) ? i * width : 0, bias,
+                 i * width);
     set_rows(c, OUTPUT, need(c, "in.param.out_proj.weight", 2), 0, given(c, "in.param.out_proj.bias"), 0);
     c->extra[0] = given(c, "in.param.bias_k"), c->extra[1] = given(c, "in.param.bias_v");
     if (average) c->weights_mean = weights;
     else c->weights = weights;
-    if (view_given(&padding)) {
+    if (view_present(&padding)) {
         const int64_t size[4] = {c->batch, 1, 1, c->len_kv};
         add_mask(c, as_pairs(&padding, size), 1);
     }
-    if (view_given(&mask)) {
+    if (view_present(&mask)) {
         const int64_t size[4] = {mask.rank == 3 ? c->batch : 1, mask.rank == 3 ? heads : 1, c->len_q, c->len_kv};
         add_mask(c, as_pairs(&mask, size), 1);
     }
@@ -188,11 +189,11 @@ static void set_fused_columns(layer_case *c, view weight, view bias)
 {
     const int64_t heads = (int64_t)number(c, "num_heads", 1);
     const cJSON *widths = param(c, "qkv_hidden_sizes");
-    const int apart = cJSON_GetArraySize(widths) == 3;
+    const int separate = cJSON_GetArraySize(widths) == 3;
     int64_t width[3] = {weight.size[1] / 3, weight.size[1] / 3, weight.size[1] / 3}, first = 0;
-    for (int i = 0; i < 3 && apart; i++) width[i] = (int64_t)cJSON_GetArrayItem(widths, i)->valuedouble;
+    for (int i = 0; i < 3 && separate; i++) width[i] = (int64_t)cJSON_GetArrayItem(widths, i)->valuedouble;
     if (width[0] != width[1] || width[0] + width[1] + width[2] != weight.size[1]) {
-        conclude(c->result, CHECK_FAILED, "the weight has %lld columns, which are no queries, keys and values",
+        conclude(c->result, CHECK_FAILED, "the weight has %lld columns, which do not split into queries, keys and values",
                  (long long)weight.size[1]);
         return;
     }
@@ -204,7 +205,7 @@ static void set_fused_columns(layer_case *c, view weight, view bias)
     if (scale != 0) c->has_scale = 1, c->scale = scale;
 }
 
-/* Which keys mask_index lets through, in each of its shapes; the others get mask_filter_value, which is a number like any other. */
+/* Whether mask_index keeps a key, in each of its shapes; the others get mask_filter_value, which is an ordinary number. */
 static int ort_keeps(const view *m, const layer_case *c, int64_t b, int64_t i, int64_t j)
 {
     const int64_t keys = c->past_len + c->len_kv;
@@ -239,7 +240,7 @@ static void ort_mask(layer_case *c, view m, double filter)
 /* past or present, [2, batch, head, token, channel]: keys, then values. */
 static void split_state(const view *state, view to[2])
 {
-    for (int i = 0; view_given(state) && i < 2; i++) {
+    for (int i = 0; view_present(state) && i < 2; i++) {
         to[i] = view_made(state->dtype, 4, state->size + 1, state->data);
         to[i].data = (const char *)state->data + (size_t)(i * view_count(&to[i])) * attn_dtype_size(state->dtype);
     }
@@ -261,18 +262,18 @@ static void of_ort_attention(layer_case *c)
         c->rope = (attn_rope){.struct_size = sizeof c->rope, .pairs = ATTN_ROPE_PAIRS_HALVES};
     }
     split_state(&past, c->past), split_state(&present, c->present);
-    if ((view_given(&past) && past.rank != 5) || (view_given(&present) && present.rank != 5)) {
-        conclude(c->result, CHECK_FAILED, "past and present have not five axes");
+    if ((view_present(&past) && past.rank != 5) || (view_present(&present) && present.rank != 5)) {
+        conclude(c->result, CHECK_FAILED, "past or present does not have five axes");
         return;
     }
-    if (view_given(&past)) c->past_len = shared != 0 ? (view_given(&length) ? (int64_t)view_get(&length, 0) : 0) : past.size[3];
-    c->decode = view_given(&past) || view_given(&present);
-    c->room = shared != 0 ? past.size[3] : c->past_len + c->len_kv;
-    if (fine(c) && view_given(&mask)) ort_mask(c, mask, filter);
-    if (fine(c) && view_given(&added)) add_mask(c, added, 0);
+    if (view_present(&past)) c->past_len = shared != 0 ? (view_present(&length) ? (int64_t)view_get(&length, 0) : 0) : past.size[3];
+    c->decode = view_present(&past) || view_present(&present);
+    c->space = shared != 0 ? past.size[3] : c->past_len + c->len_kv;
+    if (fine(c) && view_present(&mask)) ort_mask(c, mask, filter);
+    if (fine(c) && view_present(&added)) add_mask(c, added, 0);
 }
 
-/* Tokens of all sequences without padding; token_offset says where they would stand with it. */
+/* Tokens of all sequences without padding; token_offset has their positions with padding. */
 static void of_ort_packed(layer_case *c)
 {
     view x = need(c, "in.input", 2);
@@ -289,16 +290,16 @@ static void of_ort_packed(layer_case *c)
     c->len_q = c->len_kv = offset.size[1];
     c->begin = pool_take(&c->pool, begin.size[0], sizeof *c->begin);
     for (int64_t b = 0; b <= c->batch; b++) c->begin[b] = (int64_t)view_get(&begin, b);
-    if (fine(c) && view_given(&added)) add_mask(c, added, 0);
+    if (fine(c) && view_present(&added)) add_mask(c, added, 0);
 }
 
 static int flag(layer_case *c, const char *name)
 {
     const view v = given(c, name);
-    return view_given(&v) && view_get(&v, 0) != 0;
+    return view_present(&v) && view_get(&v, 0) != 0;
 }
 
-/* Tokens come before the batch.  static_kv: keys and values come from `key`, or are those of the cache; else from the query. */
+/* The token axis precedes the batch.  static_kv: keys and values come from `key` or the cache; else from the query. */
 static void of_ort_decoder(layer_case *c)
 {
     view query = need(c, "in.query", 3), key = need(c, "in.key", 3), output = need(c, "out.output", 3);
@@ -306,7 +307,7 @@ static void of_ort_decoder(layer_case *c)
                padding = given(c, "in.key_padding_mask");
     const int cross = flag(c, "in.static_kv"), with_past = flag(c, "in.use_past"), masked = flag(c, "in.has_key_padding_mask");
     const int64_t heads = (int64_t)number(c, "num_heads", 1);
-    (void)flag(c, "in.has_layer_state"); /* says whether caches are wanted; so do the tensors */
+    (void)flag(c, "in.has_layer_state"); /* whether caches are returned: follows from the tensors */
     (void)number(c, "mask_filter_value", 0);
     c->past[0] = given(c, "in.key_cache"), c->past[1] = given(c, "in.value_cache");
     c->present[0] = given(c, "out.new_key_cache"), c->present[1] = given(c, "out.new_value_cache");
@@ -324,11 +325,11 @@ static void of_ort_decoder(layer_case *c)
     set_columns(c, VALUE, kv, width, bias, 2 * width);
     c->layer.no_output = 1;
     c->layer.dim_output = width;
-    c->past_len = view_given(&c->past[0]) ? c->past[0].size[2] : 0;
-    c->room = c->past_len + c->len_kv;
+    c->past_len = view_present(&c->past[0]) ? c->past[0].size[2] : 0;
+    c->space = c->past_len + c->len_kv;
     c->decode = 1;
-    if (masked && view_given(&padding)) {
-        const int64_t size[4] = {c->batch, 1, 1, c->room};
+    if (masked && view_present(&padding)) {
+        const int64_t size[4] = {c->batch, 1, 1, c->space};
         add_mask(c, as_pairs(&padding, size), 1);
     }
 }
@@ -343,7 +344,8 @@ static void of_keras(layer_case *c)
                                                                                                              "in.v_bias",
                                                                                                              "in.out_bias"};
     view w[4] = {{0}};
-    (void)param(c, "num_heads"), (void)param(c, "key_dim"), (void)param(c, "scale"), (void)param(c, "kernel_layout"); /* as usual */
+    (void)param(c, "num_heads"), (void)param(c, "key_dim"), (void)param(c, "scale"),
+        (void)param(c, "kernel_layout"); /* the defaults */
     for (int i = 0; i < 4; i++) w[i] = need(c, kernels[i], 3);
     const view query = need(c, "in.query", 3), key = need(c, "in.key", 3), value = need(c, "in.value", 3);
     c->output = need(c, "out.output", 3);
@@ -377,7 +379,7 @@ static void of_mechanism(layer_case *c)
     };
     const cJSON *causal = param(c, "causal"), *scale = param(c, "scale");
     const int64_t heads = (int64_t)number(c, "heads", 1), heads_kv = (int64_t)number(c, "heads_kv", (double)heads);
-    (void)param(c, "weights"); /* how they lie: as torch's */
+    (void)param(c, "weights"); /* their layout: PyTorch's */
     view w[4] = {{0}};
     for (int i = 0; i < 4; i++) w[i] = need(c, weights[i], 2);
     const view x = need(c, "in.x", 3), context = given(c, "in.context"), lengths = given(c, "in.lengths_kv");
@@ -393,18 +395,18 @@ static void of_mechanism(layer_case *c)
     if (cJSON_IsString(causal) && strcmp(causal->valuestring, "top_left") == 0) c->causal = 1;
     else if (causal && !cJSON_IsNull(causal)) conclude(c->result, CHECK_SKIPPED, "this value of causal is not known");
     if (cJSON_IsNumber(scale)) c->has_scale = 1, c->scale = scale->valuedouble;
-    if (view_given(&lengths)) {
+    if (view_present(&lengths)) {
         c->lengths_kv = pool_take(&c->pool, c->batch, sizeof *c->lengths_kv);
         for (int64_t b = 0; b < c->batch; b++) c->lengths_kv[b] = (int64_t)view_get(&lengths, b);
     }
     for (int g = 0; g < GRADIENTS; g++) {
         case_gradient one = names[g];
         one.expected = given(c, one.name);
-        if (view_given(&one.expected)) c->gradient[c->gradients++] = one;
+        if (view_present(&one.expected)) c->gradient[c->gradients++] = one;
     }
 }
 
-/* ---- sdpa_misc: matrices [out, in] of one head, and what each projection gives ---- */
+/* ---- sdpa_misc: matrices [out, in] of one head, and the output of each projection ---- */
 
 static void of_misc(layer_case *c)
 {
@@ -412,7 +414,7 @@ static void of_misc(layer_case *c)
                              *const biases[] = {"in.q_bias", "in.k_bias", "in.v_bias", "in.out_bias"},
                              *const projected[] = {"out.q_proj", "out.k_proj", "out.v_proj"};
     const int64_t heads = (int64_t)number(c, "num_heads", 1);
-    (void)param(c, "scale"), (void)param(c, "weight_layout"); /* as usual */
+    (void)param(c, "scale"), (void)param(c, "weight_layout"); /* the defaults */
     view w[4] = {{0}};
     for (int i = 0; i < 4; i++) w[i] = need(c, weights[i], 2);
     const view query = need(c, "in.query", 3), key = need(c, "in.key", 3), value = need(c, "in.value", 3);
@@ -457,6 +459,6 @@ void layer_translate(layer_case *c, const char *suite, const char *op)
     check_all_taken(c);
     const int64_t rows_of_output = c->packed && c->begin ? c->begin[c->batch] : c->batch * c->len_q;
     if (fine(c) && view_count(&c->output) != rows_of_output * c->layer.dim_output)
-        conclude(c->result, CHECK_FAILED, "the expected output has %lld numbers and not %lld", (long long)view_count(&c->output),
+        conclude(c->result, CHECK_FAILED, "the expected output has %lld numbers, not %lld", (long long)view_count(&c->output),
                  (long long)(rows_of_output * c->layer.dim_output));
 }

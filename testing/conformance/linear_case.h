@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_case.h - a case of linear attention in the library's words: what suites say it means (linear_suites.c), what it ought to
- * give (linear_reference.c), and what the library gives (linear_run.c).
+ * linear_case.h - a case of linear attention in libattn's terms: its translation (linear_suites.c), the expected result
+ * (linear_reference.c), and the library's result (linear_run.c).
  */
 #ifndef ATTN_TESTING_CONFORMANCE_LINEAR_CASE_H
 #define ATTN_TESTING_CONFORMANCE_LINEAR_CASE_H
@@ -9,7 +9,7 @@
 #include "attn/linear.h"
 #include "linear.h"
 
-/* Tensors by role; all are brought to [batch, head, token, channel]. */
+/* Tensors by role; all are arranged as [batch, head, token, channel]. */
 enum {
     IN_Q,
     IN_K,
@@ -34,21 +34,21 @@ typedef struct linear_case {
     view_pool pool;
     view tensor[ALL];
     attn_linear_problem problem;
-    int decays;                /* 1: the tensor of decays is used */
-    int64_t heads_q, heads_kv; /* of tensors with heads in their channels; 0: they have an axis */
+    int decays;                /* 1: the decay tensor is used */
+    int64_t heads_q, heads_kv; /* of tensors whose channels contain the heads; 0: heads have an axis */
     int tokens_first;          /* [batch, token, head, channel] */
     double rtol, atol;
-    double size[ALL];        /* the largest number that goes into an output's sums */
-    const double *size_of_o; /* of each query; NULL: that of all */
+    double size[ALL];        /* the largest number that enters an output's sums */
+    const double *size_of_o; /* of each query; NULL: size[OUT_O] for all */
 } linear_case;
 
-/* Reads the case.  0, and a status other than passed, if it cannot be run. */
+/* Reads the case.  Returns 0, with a status other than passed, if it cannot be run. */
 int linear_translate(evaluation *e, linear_case *c, const char *suite, const cJSON *json, const attn_archive *tensors);
 
-/* By definition: every tensor that the library will give, and the sizes that its bounds are made of. */
+/* By definition: every output of the library, and the sizes for its bounds. */
 void linear_define(linear_case *c, double *exact[ALL]);
 
-/* A tensor as dense numbers; NULL where the case has none. */
+/* A tensor as dense doubles; NULL if the case has none. */
 double *linear_doubles(linear_case *c, int t);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_reference.c - linear attention by definition, in double, and how far a result in another arithmetic may be off. */
+ * linear_reference.c - linear attention by definition, in double, and error bounds for other arithmetics. */
 #include <math.h>
 
 #include "linear_case.h"
@@ -9,13 +9,13 @@
 
 double *linear_doubles(linear_case *c, int t)
 {
-    if (!view_given(&c->tensor[t])) return NULL;
+    if (!view_present(&c->tensor[t])) return NULL;
     return (double *)view_convert(&c->pool, &c->tensor[t], ATTN_F64).data;
 }
 
 /*
  * df sums a_i.v_j + e_i, which may cancel: |e_i| = |a_i.o_i| is at most the largest |a_i.v_j|, since o_i is a mean of values.  So
- * the gradients of the sums without the denominator, over |a_i| and |v_j|, say half of what goes in.
+ * the gradients of the sums without the denominator, over |a_i| and |v_j|, are half of the magnitude that enters.
  */
 static void measure(linear_case *c, const ref_linear *r, const double *n)
 {
@@ -35,8 +35,8 @@ static void measure(linear_case *c, const ref_linear *r, const double *n)
 }
 
 /*
- * Products of features that have both signs may cancel in the sum of a query's weights, which all is divided by: o is off by that
- * sum over absolute values, times what is weighed, over the denominator.
+ * Products of features with both signs may cancel in the sum of a query's weights, the denominator: the error of o scales with that
+ * sum over absolute values, times the values, divided by the denominator.
  */
 static const double *measure_rows(linear_case *c, const ref_linear *r, const double *n, const double *o)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_run.c - runs a case of linear attention in f32 and f64, and holds it against the definition and against the suite's own
+ * linear_run.c - runs a case of linear attention in f32 and f64, and compares it with the definition and with the suite's own
  * numbers.
  */
 #include <math.h>
@@ -23,7 +23,7 @@ static void compare(evaluation *e, linear_case *c, int t, const double *got, con
     const double each = unit * (16 + features + (double)s->len_kv), uniform = each * fmax(c->size[t], largest_of(exact, n));
     const double *rows = t == OUT_O ? c->size_of_o : NULL;
     for (int64_t i = 0; i < n; i++) {
-        /* Where a denominator or a gradient cancels, f32 cannot come as close as the suite asks: it is held to the bound. */
+        /* If a denominator or a gradient cancels, f32 cannot meet the suite's tolerance: the bound is added to it. */
         const double bound = rows ? each * rows[i / s->dim_v] : uniform;
         const double close = c->atol + c->rtol * fabs(expected[i]), error = fabs(got[i] - exact[i]);
         if (!(fabs(exact[i] - expected[i]) <= close))
@@ -40,7 +40,7 @@ static void compare(evaluation *e, linear_case *c, int t, const double *got, con
     }
 }
 
-/* Where outputs go, and how many numbers each has. */
+/* The owner of the outputs' memory, and the number of elements of each. */
 typedef struct taking {
     linear_case *c;
     int64_t *sizes;
@@ -53,7 +53,7 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
     return pool_take(&with->c->pool, with->sizes[t], 8);
 }
 
-/* A state without a sum of its own. */
+/* The initial sum of a state that comes without one: zeros. */
 static const void *zeros_for(linear_case *c)
 {
     const attn_linear_problem *p = &c->problem;
@@ -67,28 +67,28 @@ static const void *zeros_for(linear_case *c)
 static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *const exact[ALL], const attn_options *options)
 {
     attn_linear_problem p = c->problem;
-    const int backward = view_given(&c->tensor[IN_DO]);
+    const int backward = view_present(&c->tensor[IN_DO]);
     static const int slots[ALL] = {[IN_Q] = LINEAR(q),         [IN_K] = LINEAR(k),         [IN_V] = LINEAR(v),
                                    [IN_DECAY] = LINEAR(decay), [IN_BETA] = LINEAR(beta),   [IN_OMEGA] = LINEAR(feature_matrix),
                                    [IN_ERASE] = LINEAR(erase), [IN_WRITE] = LINEAR(write), [IN_STATE] = LINEAR(initial_state),
                                    [IN_DO] = LINEAR(grad_o),   [OUT_O] = LINEAR(o),        [OUT_STATE] = LINEAR(final_state),
                                    [OUT_DQ] = LINEAR(grad_q),  [OUT_DK] = LINEAR(grad_k),  [OUT_DV] = LINEAR(grad_v)};
     attn_linear_tensors all = {.struct_size = sizeof all, .q.dtype = dtype};
-    const int divided = p.denominator != ATTN_DENOMINATOR_NONE, state = view_given(&c->tensor[IN_STATE]);
+    const int divided = p.denominator != ATTN_DENOMINATOR_NONE, state = view_present(&c->tensor[IN_STATE]);
     attn_error error;
     int64_t sizes[LINEARS] = {0};
     for (int t = 0; t < ALL; t++) {
         attn_output *slot = linear_slot(&all, slots[t]);
         const int used = t != IN_DECAY || c->decays;
         if (t >= INPUTS) slot->data = ATTN_LATER;
-        else if (used && view_given(&c->tensor[t]))
+        else if (used && view_present(&c->tensor[t]))
             slot->data = (void *)(uintptr_t)view_convert(&c->pool, &c->tensor[t], dtype).data, slot->dtype = dtype;
     }
-    if (divided) linear_ask(&all, LINEAR(denominators)), linear_ask(&all, LINEAR(final_sum));
+    if (divided) linear_request(&all, LINEAR(denominators)), linear_request(&all, LINEAR(final_sum));
     if (divided && state) all.initial_sum = attn_in(zeros_for(c));
-    if (all.decay.data) linear_ask(&all, LINEAR(grad_decay));
-    if (all.beta.data) linear_ask(&all, LINEAR(grad_beta));
-    if (all.erase.data) linear_ask(&all, LINEAR(grad_erase)), linear_ask(&all, LINEAR(grad_write));
+    if (all.decay.data) linear_request(&all, LINEAR(grad_decay));
+    if (all.beta.data) linear_request(&all, LINEAR(grad_beta));
+    if (all.erase.data) linear_request(&all, LINEAR(grad_erase)), linear_request(&all, LINEAR(grad_write));
     for (int op = 0; op <= backward; op++) {
         taking with = {c, sizes};
         attn_linear_plan *plan = NULL;
@@ -108,7 +108,7 @@ static void run_in(evaluation *e, linear_case *c, attn_dtype dtype, double *cons
     }
     for (int t = INPUTS; t < ALL; t++) {
         double *got = pool_take(&c->pool, sizes[slots[t]], sizeof *got);
-        if (!view_given(&c->tensor[t])) continue;
+        if (!view_present(&c->tensor[t])) continue;
         (void)attn_convert(sizes[slots[t]], linear_slot(&all, slots[t])->data, dtype, got, ATTN_F64, NULL);
         compare(e, c, t, got, exact[t], attn_dtype_name(dtype), dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24);
     }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_suites.c - what suites of linear attention call things, and what they mean by them.  A case is skipped, with the reason,
- * where it has a tensor or an attribute that is not known.
+ * linear_suites.c - the names that suites of linear attention use, and their meaning.  A case with an unknown tensor or attribute
+ * is skipped, with the reason.
  */
 #include <math.h>
 #include <string.h>
 
 #include "linear_case.h"
 
-/* What suites call the tensors, by role. */
+/* The suites' names of the tensors, by role. */
 static const char *const names[ALL][4] = {
     [IN_Q] = {"in.query"},
     [IN_K] = {"in.key"},
@@ -33,7 +33,7 @@ typedef struct recurrence {
     int decay;
 } recurrence;
 
-/* What fla's functions compute; NULL for those of fla.c. */
+/* The recurrence of one of fla's functions; NULL for those of fla.c. */
 static const recurrence *recurrence_of(const char *function)
 {
     static const recurrence known[] = {
@@ -90,7 +90,7 @@ static int of_onnx(linear_case *c, const cJSON *json)
     if (scale != 0) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale; /* 0: 1/sqrt(d) */
     if (!rule[0]) rule = "gated_delta";
     if (strstr(rule, "delta")) c->problem.rule = ATTN_LINEAR_RULE_DELTA;
-    if (strstr(rule, "gated")) c->decays = 1; /* or per channel, as the tensor says */
+    if (strstr(rule, "gated")) c->decays = 1; /* or per channel, depending on the tensor's shape */
     return 1;
 }
 
@@ -104,7 +104,7 @@ static void add_retention(linear_case *c)
     c->tensor[IN_DECAY] = view_made(ATTN_F64, 4, size, logs);
 }
 
-/* The caller's features: of the second order, 1, x and x x^T / sqrt(2) of x / d^(1/4) (Based), or x x^T alone (ReBased). */
+/* Features given by the caller: 1, x and x x^T / sqrt(2) of x / d^(1/4) (Based), or only x x^T (ReBased). */
 static void add_products(linear_case *c, int which, int all)
 {
     const view x = view_convert(&c->pool, &c->tensor[which], ATTN_F64);
@@ -122,7 +122,7 @@ static void add_products(linear_case *c, int which, int all)
     c->tensor[which] = view_made(ATTN_F64, 4, size, f);
 }
 
-/* Channels that each decay on their own, without keys: heads of one channel, whose query and key are 1. */
+/* Channels with separate decays and no keys: heads of one channel, whose query and key are 1. */
 static void add_ones(linear_case *c)
 {
     for (int t = IN_Q; t <= IN_K; t++) {
@@ -132,7 +132,7 @@ static void add_ones(linear_case *c)
     }
 }
 
-/* The low-rank rule's tensors where they have names of their own: write is called beta. */
+/* Renames the low-rank rule's tensors: the suite calls `write` beta. */
 static void take_low_rank(linear_case *c)
 {
     c->tensor[IN_WRITE] = c->tensor[IN_BETA];
@@ -157,7 +157,7 @@ static void make_low_rank(linear_case *c)
     c->tensor[IN_BETA] = (view){0};
 }
 
-/* fla.c has what is none of these. */
+/* Returns 0 if the function is not a recurrence (fla.c has those). */
 static int of_fla(linear_case *c, const cJSON *json)
 {
     const cJSON *params = cJSON_GetObjectItemCaseSensitive(json, "params"),
@@ -176,18 +176,18 @@ static int of_fla(linear_case *c, const cJSON *json)
     if (cJSON_IsNumber(scale)) c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = scale->valuedouble;
     if (normalised && !known->normalised)
         c->problem.scale_kind = ATTN_SCALE_VALUE, c->problem.scale = 1 / sqrt((double)c->tensor[IN_K].size[3]);
-    if (known->rule == ATTN_LINEAR_RULE_LOW_RANK && view_given(&c->tensor[IN_BETA]) && c->tensor[IN_BETA].rank == 4)
+    if (known->rule == ATTN_LINEAR_RULE_LOW_RANK && view_present(&c->tensor[IN_BETA]) && c->tensor[IN_BETA].rank == 4)
         take_low_rank(c);
     return 1;
 }
 
 /* ---- axes ---- */
 
-/* [batch, token, head * channel] or [batch, token, head(, channel)] or as ours. */
+/* From [batch, token, head * channel], [batch, token, head(, channel)] or our order. */
 static int put_in_order(linear_case *c, int t, int64_t heads)
 {
     view *v = &c->tensor[t];
-    if (!view_given(v) || t == IN_OMEGA || t == IN_STATE || t == OUT_STATE) return 1;
+    if (!view_present(v) || t == IN_OMEGA || t == IN_STATE || t == OUT_STATE) return 1;
     if (heads) {
         view split;
         if (v->rank != 3 || !view_split(v, heads, &split)) return 0;
@@ -229,7 +229,7 @@ static int all_known(evaluation *e, const attn_archive *tensors)
     return 1;
 }
 
-/* Every attribute must be one that has been read, or that says what the tensors say too. */
+/* Every attribute must be one that is read, or that follows from the tensors. */
 static int attributes_known(evaluation *e, const cJSON *json)
 {
     static const char *const known[] = {"layout",      "feature_map",  "causal",           "denominator", "formula",
@@ -258,7 +258,7 @@ static int prepare(evaluation *e, linear_case *c, const char *suite, const cJSON
     }
     if (fla && strcmp(function, "naive_recurrent_hgrn") == 0) {
         c->tokens_first = 1; /* [batch, token, channel]: a head of one channel each */
-        if (view_given(&c->tensor[OUT_STATE])) {
+        if (view_present(&c->tensor[OUT_STATE])) {
             const view *v = &c->tensor[OUT_STATE];
             const int64_t size[4] = {v->size[0], v->size[1], 1, 1};
             c->tensor[OUT_STATE] = view_made(v->dtype, 4, size, v->data);
@@ -286,6 +286,6 @@ int linear_translate(evaluation *e, linear_case *c, const char *suite, const cJS
     c->atol = fmax(tolerance_in(json, "atol", "abs", 1e-6), 1e-6);
     for (int t = 0; t < ALL; t++)
         for (int i = 0; i < 4 && names[t][i]; i++)
-            if (!view_given(&c->tensor[t])) c->tensor[t] = view_of(attn_archive_find(tensors, names[t][i]));
+            if (!view_present(&c->tensor[t])) c->tensor[t] = view_of(attn_archive_find(tensors, names[t][i]));
     return prepare(e, c, suite, json) && all_known(e, tensors) && attributes_known(e, json);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * main.c - attn-conformance: other people's cases.  `attn check --conformance DIR` is this program, which the build makes beside
- * attn and nobody installs. */
+ * main.c - attn-conformance: foreign test cases.  Built beside attn, not installed; run by `attn check --conformance DIR`. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +21,8 @@ static int fail(const char *program, const char *message)
 
 static attn_isa isa_named(const char *name)
 {
-    enum { MORE_THAN_THERE_ARE = 64 };
-    for (int isa = ATTN_ISA_DEFAULT + 1; isa < MORE_THAN_THERE_ARE; isa++)
+    enum { MOST_ISAS = 64 };
+    for (int isa = ATTN_ISA_DEFAULT + 1; isa < MOST_ISAS; isa++)
         if (strcmp(name, attn_isa_name((attn_isa)isa)) == 0) return (attn_isa)isa;
     return ATTN_ISA_DEFAULT;
 }
@@ -43,7 +42,7 @@ int main(int argc, char **argv)
         else known = 0;
     }
     if (!known || optind != argc - 1)
-        return fail(argv[0], "usage: attn-conformance DIR [--json] [--threads=N] [--isa=NAME], a folder of suites, or a suite");
+        return fail(argv[0], "usage: attn-conformance DIR [--json] [--threads=N] [--isa=NAME], a directory of suites, or a suite");
     json_need_memory();
     report_begin(&results, json);
     if (conformance_run(argv[optind], &options, &results, &error) != ATTN_OK) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * params.c - what the attributes of foreign cases mean. */
+ * params.c - the meaning of the attributes of foreign cases. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * table.c - see table.h. */
+ * table.c - finds and runs cases of the tables. */
 #include "table.h"
 
 #include <math.h>
@@ -62,7 +62,7 @@ void table_case_evaluate(evaluation *e, const char *suite, const cJSON *json, co
     c.atol = tolerance_in(json, "atol", "abs", 0);
     check_params(&c, row);
     run(&c, row, ATTN_F64);
-    if (row->typed) { /* f32 holds rtol 1e-5, atol 1e-6, whatever a suite that computes otherwise could hold */
+    if (row->typed) { /* f32 meets rtol 1e-5, atol 1e-6, even if the suite's own tolerance is tighter */
         c.rtol = fmax(c.rtol, 1e-5);
         c.atol = fmax(c.atol, 1e-6);
         run(&c, row, ATTN_F32);

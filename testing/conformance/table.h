@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * table.h - cases that the library answers with arrays: masks, positions, scores of other kinds, small models. */
+ * table.h - cases whose results are arrays: masks, positions, other kinds of scores, small models. */
 #ifndef ATTN_TESTING_CONFORMANCE_TABLE_H
 #define ATTN_TESTING_CONFORMANCE_TABLE_H
 
@@ -10,7 +10,7 @@
 /* 1 if the case is one of these. */
 int table_case_is(const char *suite, const char *op);
 
-/* Makes the arrays of the case with the library and holds them against the suite's within its tolerance. */
+/* Computes the arrays of the case with the library and compares them with the suite's within its tolerance. */
 void table_case_evaluate(evaluation *result, const char *suite, const cJSON *json, const attn_archive *tensors);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * table_case.c - see table_case.h. */
+ * table_case.c - helpers shared by the files table_*.c. */
 #include "table_case.h"
 
 #include <math.h>
@@ -22,15 +22,15 @@ view case_find(table_case *c, const char *name)
 view case_need(table_case *c, const char *name)
 {
     const view v = case_find(c, name);
-    if (!view_given(&v)) conclude(c->result, CHECK_FAILED, "tensor %s is missing", name);
+    if (!view_present(&v)) conclude(c->result, CHECK_FAILED, "tensor %s is missing", name);
     return v;
 }
 
 view case_need_rank(table_case *c, const char *name, int rank)
 {
     view v = case_need(c, name);
-    if (view_given(&v) && v.rank != rank) {
-        conclude(c->result, CHECK_FAILED, "tensor %s has rank %d and not %d", name, v.rank, rank);
+    if (view_present(&v) && v.rank != rank) {
+        conclude(c->result, CHECK_FAILED, "tensor %s has rank %d, not %d", name, v.rank, rank);
         v = (view){0};
     }
     return v;
@@ -44,7 +44,7 @@ double *case_doubles(table_case *c, const view *v)
     return x;
 }
 
-int64_t *case_wholes(table_case *c, const view *v)
+int64_t *case_ints(table_case *c, const view *v)
 {
     const int64_t n = view_count(v);
     int64_t *x = pool_take(&c->pool, n, sizeof *x);
@@ -110,18 +110,18 @@ void case_take(table_case *c, attn_status status, const attn_error *error)
 
 void case_compare(table_case *c, const char *name, const double *got, int64_t count)
 {
-    const view want = case_need(c, name);
-    if (!view_given(&want)) return;
-    if (view_count(&want) != count) {
-        conclude(c->result, CHECK_FAILED, "%s has %lld elements and not %lld", name, (long long)view_count(&want),
+    const view expected = case_need(c, name);
+    if (!view_present(&expected)) return;
+    if (view_count(&expected) != count) {
+        conclude(c->result, CHECK_FAILED, "%s has %lld elements, not %lld", name, (long long)view_count(&expected),
                  (long long)count);
         return;
     }
-    double size = 1; /* in f32, sums that cancel are off by a share of what went into them */
+    double size = 1; /* in f32, the error of sums that cancel scales with their terms */
     for (int64_t i = 0; i < count && c->dtype == ATTN_F32; i++)
-        if (isfinite(view_get(&want, i))) size = fmax(size, fabs(view_get(&want, i)));
+        if (isfinite(view_get(&expected, i))) size = fmax(size, fabs(view_get(&expected, i)));
     for (int64_t i = 0; i < count; i++) {
-        const double x = view_get(&want, i), off = fabs(got[i] - x);
+        const double x = view_get(&expected, i), off = fabs(got[i] - x);
         if (got[i] == x) continue; /* infinities too */
         if (!(off <= c->result->max_error)) c->result->max_error = off;
         if (!(off <= c->atol * size + c->rtol * fabs(x)))

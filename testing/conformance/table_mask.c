@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * table_mask.c - cases of masks alone. */
+ * table_mask.c - cases of masks without attention. */
 #include <math.h>
 #include <string.h>
 
 #include "attn/mask.h"
 #include "table_case.h"
 
-/* got[i][j] of a matrix whose rows are `stride` apart = 1 where all patterns keep. */
+/* got[i][j] = 1 if all patterns keep the pair, else 0; the rows of `got` are `stride` apart. */
 static void fill(table_case *c, const attn_pattern *patterns, int64_t count, int64_t len_q, int64_t len_kv, double *got,
                  int64_t stride)
 {
@@ -22,8 +22,8 @@ static void fill(table_case *c, const attn_pattern *patterns, int64_t count, int
 static void block_diagonal(table_case *c)
 {
     const view q = case_need(c, "in.q_lengths"), k = case_need(c, "in.k_lengths");
-    if (!view_given(&q) || !view_given(&k)) return;
-    const int64_t *of_q = case_wholes(c, &q), *of_k = case_wholes(c, &k);
+    if (!view_present(&q) || !view_present(&k)) return;
+    const int64_t *of_q = case_ints(c, &q), *of_k = case_ints(c, &k);
     int64_t len_q = 0, len_kv = 0;
     for (int64_t d = 0; d < view_count(&q); d++) len_q += of_q[d], len_kv += of_k[d];
     const attn_pattern documents = attn_pattern_documents(view_count(&q), of_q, of_k);
@@ -31,7 +31,7 @@ static void block_diagonal(table_case *c)
     fill(c, &documents, 1, len_q, len_kv, got, len_kv);
     case_compare(c, "out.mask", got, len_q * len_kv);
     const view split = case_find(c, "out.mask_causal_topleft");
-    if (!view_given(&split)) return;
+    if (!view_present(&split)) return;
     const attn_pattern causal = attn_pattern_causal(); /* within each document, from its own first query and key */
     for (int64_t d = 0, i = 0, j = 0; d < view_count(&q); i += of_q[d], j += of_k[d], d++)
         fill(c, &causal, 1, of_q[d], of_k[d], got + i * len_kv + j, len_kv);
@@ -41,7 +41,7 @@ static void block_diagonal(table_case *c)
 static void padding(table_case *c)
 {
     const view lengths = case_need(c, "in.lengths"), mask = case_need(c, "out.mask");
-    if (mask.rank != 2 || !view_given(&lengths)) return;
+    if (mask.rank != 2 || !view_present(&lengths)) return;
     double *got = pool_take(&c->pool, view_count(&mask), sizeof *got);
     for (int64_t b = 0; b < mask.size[0]; b++) {
         const attn_pattern pattern = attn_pattern_lengths(1, (int64_t)view_get(&lengths, b));
@@ -50,7 +50,7 @@ static void padding(table_case *c)
     case_compare(c, "out.mask", got, view_count(&mask));
 }
 
-/* Causal chunks that are counted from the first real token of each entry; all queries, or the last one over the last keys. */
+/* Causal chunks, counted from the first real token of each entry; all queries, or only the last ones, over the last keys. */
 static void chunked(table_case *c)
 {
     const view real = case_need(c, "in.attention_mask"), mask = case_need(c, "out.mask");
@@ -70,11 +70,11 @@ static void chunked(table_case *c)
     case_compare(c, "out.mask", got, view_count(&mask));
 }
 
-/* Causality from the first flagged token on: all see those before it. */
+/* Causal from the first flagged token on: every query sees the tokens before it. */
 static void prefix(table_case *c)
 {
     const view flag = case_need(c, "in.causal_flag");
-    const int64_t n = view_given(&flag) ? view_count(&flag) : 0;
+    const int64_t n = view_present(&flag) ? view_count(&flag) : 0;
     int64_t first = 0;
     while (first < n && !(view_get(&flag, first) > 0)) first++;
     const attn_pattern pattern = attn_pattern_prefix(first);
@@ -94,8 +94,7 @@ static void causal_bias(table_case *c)
     case_compare(c, "out.attn_bias", got, view_count(&bias));
 }
 
-/* A suite may carry what its project never checked: fairseq's literal has a key more than the pattern in some rows and not in
- * others. */
+/* A suite may contain numbers that its project never checked: in some rows, fairseq's literal has one key more than the pattern. */
 static int is_unchecked(const table_case *c) { return strstr(c->notes, "without asserting") != NULL; }
 
 static void fixed(table_case *c)
@@ -103,7 +102,7 @@ static void fixed(table_case *c)
     const view length = case_need(c, "in.seq");
     const int64_t stride = (int64_t)case_param(c, "stride", 0), columns = (int64_t)case_param(c, "expressivity", 0);
     const attn_pattern patterns[] = {attn_pattern_fixed(stride, columns), attn_pattern_causal()};
-    if (!view_given(&length)) return;
+    if (!view_present(&length)) return;
     const int64_t n = (int64_t)view_get(&length, 0);
     double *got = pool_take(&c->pool, n * n, sizeof *got);
     fill(c, patterns, case_flag(c, "bidirectional") ? 1 : 2, n, n, got, n);
@@ -112,7 +111,7 @@ static void fixed(table_case *c)
     if (made && c->result->status == CHECK_FAILED && is_unchecked(c)) {
         c->result->status = CHECK_PASSED;
         conclude(c->result, CHECK_SKIPPED,
-                 "a literal that its own project never asserts, and that is not the pattern of Child et al.");
+                 "a literal that its own project never asserts, and that differs from the pattern of Child et al.");
     }
 }
 

@@ -5,19 +5,19 @@
 #include "attn/position.h"
 #include "table_case.h"
 
-/* One attention on its way.  What is turned, projected or looked up before it is its caller's, and so is the way back. */
+/* One attention, forward and backward.  Rotations, projections and lookups before it, and their gradients, are up to the caller. */
 typedef struct mechanism {
     case_attention x;
     view q, k, v;
-    double *Q, *K;       /* as the attention has them: p.shape.dim_qk and p.score.dim_k channels */
+    double *Q, *K;       /* inputs of the attention: p.shape.dim_qk and p.score.dim_k channels */
     double *w, *table;   /* of p.score and p.bias_table; NULL: none */
     double *relative[3]; /* of p.relative: the table of keys, u and v */
-    int shared;          /* 1: one table of keys for all heads */
+    int shared;          /* 1: all heads share one table of keys */
     int64_t count_w, count_table, count_relative[3];
-    double *dQ, *dK, *dw, *dtable, *drelative[3]; /* what came back */
+    double *dQ, *dK, *dw, *dtable, *drelative[3]; /* gradients */
 } mechanism;
 
-/* Reads q, k and v; Q and K are theirs at first. */
+/* Reads q, k and v; Q and K start as copies of q and k. */
 static int mechanism_begin(table_case *c, mechanism *m, const char *formula)
 {
     m->q = case_need_rank(c, "in.query", 4);
@@ -25,7 +25,7 @@ static int mechanism_begin(table_case *c, mechanism *m, const char *formula)
     m->v = case_need_rank(c, "in.value", 4);
     if (formula && strcmp(case_text(c, "formula"), formula) != 0)
         conclude(c->result, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
-    if (c->result->status != CHECK_PASSED || !view_given(&m->q) || !view_given(&m->k) || !view_given(&m->v)) return 0;
+    if (c->result->status != CHECK_PASSED || !view_present(&m->q) || !view_present(&m->k) || !view_present(&m->v)) return 0;
     m->x.p.shape = (attn_shape){m->q.size[0], m->q.size[1], m->k.size[1], m->q.size[2], m->k.size[2], m->q.size[3], m->v.size[3]};
     if (m->k.size[3] != m->q.size[3]) m->x.p.score.dim_k = m->k.size[3];
     m->Q = case_doubles(c, &m->q);
@@ -35,7 +35,7 @@ static int mechanism_begin(table_case *c, mechanism *m, const char *formula)
 
 static int64_t vectors_of(const view *v) { return view_count(v) / v->size[3]; }
 
-/* A pair of numbers, -1 for what is none. */
+/* A pair of bounds; -1 if one is not a number. */
 static void take_window(table_case *c, attn_mask *mask)
 {
     const cJSON *window = cJSON_GetObjectItemCaseSensitive(c->params, "window");
@@ -55,7 +55,7 @@ static void take_mask(table_case *c, mechanism *m)
     const int64_t size[4] = {m->q.size[0], m->q.size[1], m->q.size[2], m->k.size[2]};
     const view mask = case_find(c, "in.mask");
     view all;
-    if (!view_given(&mask)) return;
+    if (!view_present(&mask)) return;
     if (mask.rank != 4 || !view_expand(&mask, size, &all)) {
         conclude(c->result, CHECK_FAILED, "the mask does not broadcast to the scores");
         return;
@@ -65,13 +65,13 @@ static void take_mask(table_case *c, mechanism *m)
     m->x.a.mask = attn_in(keep);
 }
 
-/* Forward and backward, with what the case says of masks and scale; compares o, lse, weights and the gradient of values. */
+/* Forward and backward, with the case's masks and scale; compares o, lse, weights and the gradient of values. */
 static int mechanism_run(table_case *c, mechanism *m)
 {
     case_attention *x = &m->x;
     const view grad_o = case_need(c, "in.grad_output"), grad_lse = case_find(c, "in.grad_lse");
     const char *causal = case_text(c, "causal"), *scale = case_text(c, "scale");
-    if (!view_given(&grad_o)) return 0;
+    if (!view_present(&grad_o)) return 0;
     x->p.score.temperature = case_param(c, "temperature", 0);
     x->p.score.softcap = case_param(c, "softcap", 0);
     take_window(c, &x->p.mask);
@@ -110,7 +110,7 @@ static int mechanism_run(table_case *c, mechanism *m)
                   of_k = vectors_of(&m->k) * (p.score.dim_k ? p.score.dim_k : p.shape.dim_qk), of_v = view_count(&m->v);
     p.op = ATTN_BACKWARD;
     a.grad_o = case_slot(c, case_doubles(c, &grad_o), view_count(&grad_o));
-    if (view_given(&grad_lse)) a.grad_lse = case_slot(c, case_doubles(c, &grad_lse), view_count(&grad_lse));
+    if (view_present(&grad_lse)) a.grad_lse = case_slot(c, case_doubles(c, &grad_lse), view_count(&grad_lse));
     a.grad_q = case_output(c, of_q);
     a.grad_k = case_output(c, of_k);
     a.grad_v = case_output(c, of_v);
@@ -143,7 +143,7 @@ static void with_matrix(table_case *c, attn_score_kind kind, const char *formula
 {
     mechanism m = {.x.p.score.kind = kind};
     const view w = case_need_rank(c, "in.w", 2);
-    if (!view_given(&w) || !mechanism_begin(c, &m, formula)) return;
+    if (!view_present(&w) || !mechanism_begin(c, &m, formula)) return;
     if (kind == ATTN_SCORE_METRIC) m.x.p.score.dim_metric = w.size[0];
     m.w = case_doubles(c, &w);
     m.count_w = view_count(&w);
@@ -164,12 +164,12 @@ static double *transposed(table_case *c, const double *x, int64_t rows, int64_t 
     return y;
 }
 
-/* w_q [hidden][channels of q] and w_k, and their gradients. */
+/* With w_q [hidden][channels of q] and w_k; computes their gradients into dw. */
 static void additive_of(table_case *c, mechanism *m, const double *w_q, const double *w_k, int64_t hidden, double *dw[2])
 {
     const view a = case_need_rank(c, "in.v_a", 1), b = case_find(c, "in.b");
     const int64_t dim_q = m->q.size[3], dim_k = m->k.size[3], queries = vectors_of(&m->q), keys = vectors_of(&m->k);
-    if (!view_given(&a) || view_count(&a) != hidden || (view_given(&b) && view_count(&b) != hidden)) {
+    if (!view_present(&a) || view_count(&a) != hidden || (view_present(&b) && view_count(&b) != hidden)) {
         conclude(c->result, CHECK_FAILED, "the weights do not fit each other");
         return;
     }
@@ -178,8 +178,8 @@ static void additive_of(table_case *c, mechanism *m, const double *w_q, const do
     m->K = case_product(c, k, keys, dim_k, transposed(c, w_k, hidden, dim_k), hidden);
     m->x.p.shape.dim_qk = hidden;
     m->x.p.score.dim_k = 0;
-    m->x.p.score.additive_bias = view_given(&b);
-    m->count_w = hidden * (1 + view_given(&b));
+    m->x.p.score.additive_bias = view_present(&b);
+    m->count_w = hidden * (1 + view_present(&b));
     m->w = pool_take(&c->pool, m->count_w, sizeof *m->w);
     for (int64_t n = 0; n < m->count_w; n++) m->w[n] = n < hidden ? view_get(&a, n) : view_get(&b, n - hidden);
     if (!mechanism_run(c, m)) return;
@@ -187,7 +187,7 @@ static void additive_of(table_case *c, mechanism *m, const double *w_q, const do
     dw[0] = case_product(c, transposed(c, m->dQ, queries, hidden), hidden, queries, q, dim_q);
     dw[1] = case_product(c, transposed(c, m->dK, keys, hidden), hidden, keys, k, dim_k);
     case_compare(c, "out.grad_v_a", m->dw, hidden);
-    if (view_given(&b)) case_compare(c, "out.grad_b", m->dw + hidden, hidden);
+    if (view_present(&b)) case_compare(c, "out.grad_b", m->dw + hidden, hidden);
 }
 
 static void additive(table_case *c)
@@ -195,7 +195,7 @@ static void additive(table_case *c)
     mechanism m = {.x.p.score.kind = ATTN_SCORE_ADDITIVE};
     const view b = case_find(c, "in.b"), w_q = case_need_rank(c, "in.w_q", 2), w_k = case_need_rank(c, "in.w_k", 2);
     double *dw[2] = {NULL, NULL};
-    if (!mechanism_begin(c, &m, view_given(&b) ? "v_a . tanh(w_q q + w_k k + b)" : "v_a . tanh(w_q q + w_k k)")) return;
+    if (!mechanism_begin(c, &m, view_present(&b) ? "v_a . tanh(w_q q + w_k k + b)" : "v_a . tanh(w_q q + w_k k)")) return;
     if (w_q.size[0] != w_k.size[0] || w_q.size[1] != m.q.size[3] || w_k.size[1] != m.k.size[3]) {
         conclude(c->result, CHECK_FAILED, "the projections do not fit queries and keys");
         return;
@@ -206,13 +206,13 @@ static void additive(table_case *c)
     case_compare(c, "out.grad_w_k", dw[1], view_count(&w_k));
 }
 
-/* One matrix for query and key, side by side. */
+/* One matrix for the concatenation of query and key. */
 static void concat(table_case *c)
 {
     mechanism m = {.x.p.score.kind = ATTN_SCORE_ADDITIVE};
     const view w = case_need_rank(c, "in.w", 2);
     double *dw[2] = {NULL, NULL}, *half[2], *joined;
-    if (!view_given(&w) || !mechanism_begin(c, &m, "v_a . tanh(w [q;k])")) return;
+    if (!view_present(&w) || !mechanism_begin(c, &m, "v_a . tanh(w [q;k])")) return;
     const int64_t hidden = w.size[0], dim_q = m.q.size[3], dim_k = m.k.size[3], width = dim_q + dim_k;
     if (w.size[1] != width) {
         conclude(c->result, CHECK_FAILED, "the projection does not fit queries and keys");
@@ -273,7 +273,7 @@ static void t5(table_case *c)
 {
     mechanism m = {0};
     const view table = case_need_rank(c, "in.table", 2);
-    if (!view_given(&table) || !mechanism_begin(c, &m, NULL)) return;
+    if (!view_present(&table) || !mechanism_begin(c, &m, NULL)) return;
     const int64_t buckets = (int64_t)case_param(c, "buckets", 0), heads = m.q.size[1];
     if (table.size[0] != buckets || table.size[1] != heads || strcmp(case_text(c, "table"), "(bucket, head)") != 0) {
         conclude(c->result, CHECK_FAILED, "the table is not (bucket, head)");
@@ -290,8 +290,7 @@ static void t5(table_case *c)
     case_compare(c, "out.grad_table", transposed(c, m.dtable, heads, buckets), m.count_table);
 }
 
-/* Relative keys, (q + u).k + (q + w).r by distance: u and w are those of a head, and may be missing; r is one table, or one of each
- * head. */
+/* Relative keys, (q + u).k + (q + w).r by distance: u and w are per head and optional; r is one table, or one for each head. */
 static void relative(table_case *c)
 {
     static const char *const formulas[] = {"(q.k + q.r[clip(i-j,-c,c)+c]) / sqrt(D)", "(q.k + q.r[i-j+c]) / sqrt(D)",
@@ -303,10 +302,10 @@ static void relative(table_case *c)
     int known = 0;
     for (int f = 0; f < 3; f++) known |= strcmp(case_text(c, "formula"), formulas[f]) == 0;
     if (!known) conclude(c->result, CHECK_SKIPPED, "formula %.100s is not known", case_text(c, "formula"));
-    if (!view_given(&parts[0]) || !mechanism_begin(c, &m, NULL)) return;
+    if (!view_present(&parts[0]) || !mechanism_begin(c, &m, NULL)) return;
     const int64_t H = m.q.size[1], D = m.q.size[3], rows = 2 * clip + 1, tables = parts[0].rank == 3 ? H : 1;
     for (int k = 0; k < 3; k++) {
-        if (!view_given(&parts[k])) continue;
+        if (!view_present(&parts[k])) continue;
         m.relative[k] = case_doubles(c, &parts[k]);
         m.count_relative[k] = view_count(&parts[k]);
         if (m.count_relative[k] != (k ? H : tables * rows) * D)

@@ -22,7 +22,7 @@ static double *swap_heads(table_case *c, const double *x, int64_t batch, int64_t
 
 /* ---- axlearn: LayerNorm(x + MHA(x)) ---- */
 
-/* A weight by the end of its name, below the module that projects inputs or below the block. */
+/* A weight by the end of its name, in the module that projects inputs or in the block. */
 static view weight(table_case *c, const char *end)
 {
     static const char *const before[] = {"in.param.attention.i_proj.i_proj.", "in.param.attention.i_proj.", "in.param.attention."};
@@ -30,7 +30,7 @@ static view weight(table_case *c, const char *end)
     for (size_t k = 0; k < sizeof before / sizeof *before; k++) {
         snprintf(name, sizeof name, "%s%s", before[k], end);
         const view v = case_find(c, name);
-        if (view_given(&v)) return v;
+        if (view_present(&v)) return v;
     }
     conclude(c->result, CHECK_FAILED, "no weight is named %s", end);
     return (view){0};
@@ -56,17 +56,18 @@ static void block_of(table_case *c, int turns_qk, int turns_v)
                           case_find(c, "in.param.attention.i_proj.o_proj.bias")};
     const view of_o = case_need_rank(c, "in.param.attention.o_proj.weight", 3),
                bias_o = case_need(c, "in.param.attention.o_proj.bias");
-    (void)spare; /* the module that projects inputs may have an output projection, which nothing calls */
-    if (!view_given(&x) || !view_given(&scale) || !view_given(&shift) || !view_given(&of_o) || !view_given(&bias_o)) return;
+    (void)spare; /* the module that projects inputs may have an unused output projection */
+    if (!view_present(&x) || !view_present(&scale) || !view_present(&shift) || !view_present(&of_o) || !view_present(&bias_o))
+        return;
     const int64_t batch = x.size[0], tokens = x.size[1], dim = x.size[2], rows = batch * tokens;
     const int64_t heads = of_o.size[1], width = of_o.size[2], shape[4] = {batch, heads, tokens, width};
     int64_t *at = pool_take(&c->pool, rows, sizeof *at);
-    for (int64_t n = 0; n < rows; n++) at[n] = view_given(&given_at) ? (int64_t)view_get(&given_at, n) : n % tokens;
+    for (int64_t n = 0; n < rows; n++) at[n] = view_present(&given_at) ? (int64_t)view_get(&given_at, n) : n % tokens;
     const attn_rope rope = {.struct_size = sizeof rope};
     double *input = case_doubles(c, &x), *qkv[3];
     for (int t = 0; t < 3; t++) {
         const view w = weight(c, parts[t][0]), b = weight(c, parts[t][1]);
-        if (!view_given(&w) || !view_given(&b)) return;
+        if (!view_present(&w) || !view_present(&b)) return;
         if (view_count(&w) != dim * heads * width || view_count(&b) != heads * width) {
             conclude(c->result, CHECK_FAILED, "the weight %s does not fit", parts[t][0]);
             return;
@@ -79,10 +80,10 @@ static void block_of(table_case *c, int turns_qk, int turns_v)
     case_attention_begin(c, &a, qkv[0], qkv[1], qkv[2]);
     if (!case_attend(c, &a)) return;
     const double *merged = swap_heads(c, a.o, batch, heads, tokens, width);
-    double *w = case_doubles(c, &of_o), *turned = pool_take(&c->pool, view_count(&of_o), sizeof *turned);
+    double *w = case_doubles(c, &of_o), *transposed = pool_take(&c->pool, view_count(&of_o), sizeof *transposed);
     for (int64_t n = 0; n < view_count(&of_o); n++)
-        turned[n % (heads * width) * dim + n / (heads * width)] = w[n]; /* was [out][in] */
-    double *y = case_project(c, merged, rows, heads * width, turned, dim, case_doubles(c, &bias_o), dim);
+        transposed[n % (heads * width) * dim + n / (heads * width)] = w[n]; /* was [out][in] */
+    double *y = case_project(c, merged, rows, heads * width, transposed, dim, case_doubles(c, &bias_o), dim);
     for (int64_t n = 0; n < rows * dim; n++) y[n] += input[n];
     norm_rows(y, rows, dim, case_doubles(c, &scale), case_doubles(c, &shift), case_param(c, "layer_norm_eps", 0));
     case_compare(c, "out.data", y, rows * dim);
@@ -106,8 +107,8 @@ static void project_three(table_case *c, const double *x, int64_t batch, int64_t
 }
 
 /*
- * Tokens see those within `window`, and global ones; global tokens see all, by projections of their own.  What is masked is seen by
- * none, and sees nothing.  The pattern is the library's where the global tokens are the first; else a mask of all pairs.
+ * Tokens see those within `window`, and global ones; global tokens see all, through separate projections.  Masked tokens neither
+ * see nor are seen.  If the global tokens come first, the library's pattern is used; else a mask of all pairs.
  */
 static void longformer(table_case *c)
 {
@@ -125,7 +126,7 @@ static void longformer(table_case *c)
     double *input = case_doubles(c, &x), *local[3], *whole[3], *found[2];
     project_three(c, input, batch, tokens, dim, heads, &w, &b, local);
     project_three(c, input, batch, tokens, dim, heads, &wg, &bg, whole);
-    int64_t first = 0; /* global tokens at the start of each entry, if that is where they all are */
+    int64_t first = 0; /* the number of global tokens at the start of entry 0 */
     while (first < tokens && view_get(&global, first) > 0) first++;
     int all_first = 1;
     for (int64_t n = 0; n < batch * tokens; n++) all_first &= (view_get(&global, n) > 0) == (n % tokens < first);

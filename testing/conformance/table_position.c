@@ -8,8 +8,8 @@
 #include "table_case.h"
 
 /*
- * ONNX: X [batch, head, token, channel] or [batch, token, head * channel], turned by the rows of two caches that position_ids
- * names: one for each token, one that the others follow, or none, where the caches have a row for each token.
+ * ONNX: X [batch, head, token, channel] or [batch, token, head * channel], rotated by rows of two caches.  position_ids has the row
+ * of each token, or the row of the first token; without it, the caches have a row for each token.
  */
 static void rotary_caches(table_case *c, const char *name_of_x, const char *name_of_y)
 {
@@ -28,7 +28,7 @@ static void rotary_caches(table_case *c, const char *name_of_x, const char *name
     const int64_t stride[4] = {heads * tokens * dim, x.rank == 4 ? tokens * dim : dim, x.rank == 4 ? dim : heads * dim, 1};
     int64_t *positions = pool_take(&c->pool, batch * tokens, sizeof *positions);
     for (int64_t n = 0; n < batch * tokens; n++)
-        positions[n] = !view_given(&ids)                    ? n
+        positions[n] = !view_present(&ids)                  ? n
                        : view_count(&ids) == batch * tokens ? (int64_t)view_get(&ids, n)
                                                             : (int64_t)view_get(&ids, 0) + n % tokens;
     const attn_rope rope = {.struct_size = sizeof rope,
@@ -45,7 +45,7 @@ static void rotary_caches(table_case *c, const char *name_of_x, const char *name
 static void rotary_onnx(table_case *c) { rotary_caches(c, "in.X", "out.Y"); }
 static void rotary_ort(table_case *c) { rotary_caches(c, "in.input", "out.output"); }
 
-/* x of [..., token, channel], turned at positions that rise by 1 from the first that params name. */
+/* x [..., token, channel], rotated at positions that increase by 1 from the first number in params. */
 static void rotary(table_case *c, attn_rope_pairs pairs)
 {
     view x = case_need(c, "in.x");
@@ -60,9 +60,9 @@ static void rotary(table_case *c, attn_rope_pairs pairs)
     double *y = case_doubles(c, &x);
     case_turn(c, &rope, shape, NULL, y, positions);
     case_compare(c, "out.output", y, count);
-    /* The caches of halves, where the case has them: the same rotation of unit vectors. */
+    /* The caches of the half-split form, if the case has them: the same rotation of unit vectors. */
     const view cosines = case_find(c, "out.cos"), sines = case_find(c, "out.sin");
-    if (!view_given(&cosines) && !view_given(&sines)) return;
+    if (!view_present(&cosines) && !view_present(&sines)) return;
     const int64_t all = shape[2] * shape[3];
     double *unit = pool_take(&c->pool, all, sizeof *unit), *table[2];
     for (int64_t n = 0; n < all; n++) unit[n] = n % shape[3] < shape[3] / 2;
@@ -109,7 +109,7 @@ static void stretched_yarn(table_case *c) { stretched(c, ATTN_ROPE_SCALING_YARN)
 static void llama3_table(table_case *c)
 {
     const view at = case_need(c, "in.positions");
-    if (!view_given(&at)) return;
+    if (!view_present(&at)) return;
     const double *f = frequencies(c, ATTN_ROPE_SCALING_LLAMA3, "dim", "theta", "old_context_len");
     const int64_t pairs = (int64_t)case_param(c, "dim", 0) / 2, tokens = view_count(&at);
     double *got = pool_take(&c->pool, 2 * pairs * tokens, sizeof *got);
@@ -121,7 +121,7 @@ static void llama3_table(table_case *c)
     case_compare(c, "out.cos_sin", got, 2 * pairs * tokens);
 }
 
-/* Scores [batch, head, query, key] with -slope (keys - 1 - key) added: what a query at the end of the keys has. */
+/* Scores [batch, head, query, key] plus -slope (keys - 1 - key): the bias of a query at the last key. */
 static void alibi_keys(table_case *c)
 {
     const view scores = case_need(c, "in.scores");
@@ -134,11 +134,11 @@ static void alibi_keys(table_case *c)
     case_compare(c, "out.output", got, count);
 }
 
-/* Their relative position is that of the key less that of the query. */
+/* The suite's relative position is that of the key minus that of the query. */
 static void t5_buckets(table_case *c)
 {
     const view at = case_need(c, "in.relative_position");
-    if (!view_given(&at)) return;
+    if (!view_present(&at)) return;
     const attn_distance_bias rule = {.struct_size = sizeof rule,
                                      .buckets = (int64_t)case_param(c, "num_buckets", 0),
                                      .max_distance = (int64_t)case_param(c, "max_distance", 0),
@@ -150,13 +150,13 @@ static void t5_buckets(table_case *c)
 
 /* ---- tables [sine | cosine] of axlearn, one row for each position ---- */
 
-/* query, key and value [batch][token][head][channel]; key and value only where they are meant to turn. */
+/* query, key and value [batch][token][head][channel]; key and value are rotated only if the flags request it. */
 static void rotary_by_table(table_case *c)
 {
     static const char *const names[][3] = {
         {"in.query", "out.q_proj", ""}, {"in.key", "out.k_proj", "rotary_key"}, {"in.value", "out.v_proj", "rotary_value"}};
     const view table = case_need_rank(c, "in.sinusoidal_pos", 4);
-    if (!view_given(&table)) return;
+    if (!view_present(&table)) return;
     const int64_t tokens = table.size[1], pairs = table.size[3] / 2;
     double *sines = pool_take(&c->pool, tokens * pairs, sizeof *sines),
            *cosines = pool_take(&c->pool, tokens * pairs, sizeof *cosines);
@@ -167,7 +167,7 @@ static void rotary_by_table(table_case *c)
     const attn_rope rope = {.struct_size = sizeof rope, .cosines = cosines, .sines = sines, .table_rows = tokens};
     for (int t = 0; t < 3; t++) {
         const view x = case_need_rank(c, names[t][0], 4);
-        if (!view_given(&x)) return;
+        if (!view_present(&x)) return;
         const int64_t shape[4] = {x.size[0], x.size[2], x.size[1], x.size[3]};
         const int64_t stride[4] = {x.size[1] * x.size[2] * x.size[3], x.size[3], x.size[2] * x.size[3], 1};
         double *y = case_doubles(c, &x);
@@ -188,7 +188,7 @@ static void sine_table(table_case *c)
     const int64_t tokens = (int64_t)case_param(c, "max_len", 0), dim = (int64_t)case_param(c, "dim", 0);
     double *got = pool_take(&c->pool, tokens * dim, sizeof *got);
     attn_error error;
-    case_need(c, "in.token_ids"); /* which words they are changes nothing */
+    case_need(c, "in.token_ids"); /* the ids do not matter */
     case_take(c,
               attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, tokens, dim, theta_of(c), NULL, &(attn_output){got, ATTN_F64, {0}}, &error),
               &error);
@@ -207,16 +207,16 @@ static void yarn_frequencies(table_case *c)
                                  .fast = case_param(c, "beta_fast", 0),
                                  .slow = case_param(c, "beta_slow", 0)};
     double *got = pool_take(&c->pool, s.dim / 2 + 1, sizeof *got), magnitude = 0;
-    const double want = case_param(c, "expected_attention_factor", 1);
+    const double expected_value = case_param(c, "expected_attention_factor", 1);
     attn_error error;
     case_need(c, "in.token_ids");
     case_take(c, attn_rope_frequencies(&s, got, &magnitude, &error), &error);
     case_compare(c, "out.inv_freq", got, s.dim / 2);
-    if (!(fabs(magnitude - want) <= c->atol + c->rtol * want))
-        conclude(c->result, CHECK_FAILED, "the magnitude is %.9g, expected %.9g", magnitude, want);
+    if (!(fabs(magnitude - expected_value) <= c->atol + c->rtol * expected_value))
+        conclude(c->result, CHECK_FAILED, "the magnitude is %.9g, expected %.9g", magnitude, expected_value);
 }
 
-/* cos a and sin a of every position and pair: what the rotation makes of (1, 0). */
+/* cos a and sin a of every position and pair: the rotation of (1, 0). */
 static void complex_table(table_case *c)
 {
     const int64_t tokens = (int64_t)case_param(c, "max_len", 0), dim = (int64_t)case_param(c, "dim", 0), count = tokens * dim / 2;
@@ -239,7 +239,7 @@ static void rotary_pair(table_case *c)
     const attn_rope rope = {.struct_size = sizeof rope, .base = theta_of(c)};
     for (int t = 0; t < 2; t++) {
         const view x = case_need_rank(c, names[t][0], 3);
-        if (!view_given(&x)) return;
+        if (!view_present(&x)) return;
         double *y = case_doubles(c, &x);
         case_turn(c, &rope, (int64_t[4]){x.size[0], 1, x.size[1], x.size[2]}, NULL, y, NULL);
         case_compare(c, names[t][1], y, view_count(&x));
@@ -247,22 +247,22 @@ static void rotary_pair(table_case *c)
 }
 
 /*
- * Gemma: x cos a + y sin a for each number, with the partner y given beside x: the first of a pair (x, -y), turned by a.  emb
- * [batch][token][channel] are the angles; x [batch][head][token][channel].
+ * Gemma: x cos a + y sin a for each element, with the partner y as a separate input: the first of the pair (x, -y) rotated by a.
+ * emb [batch][token][channel] are the angles; x [batch][head][token][channel].
  */
 static void rotary_given(table_case *c)
 {
     static const char *const names[][3] = {{"in.q_data", "in.q_rot_data", "out.output1"},
                                            {"in.k_data", "in.k_rot_data", "out.output2"}};
     const view emb = case_need_rank(c, "in.emb", 3);
-    if (!view_given(&emb)) return;
+    if (!view_present(&emb)) return;
     const int64_t angles = view_count(&emb), inner = angles / emb.size[0];
     double *cosines = case_doubles(c, &emb), *sines = case_doubles(c, &emb);
     for (int64_t n = 0; n < angles; n++) cosines[n] = cos(cosines[n]), sines[n] = sin(sines[n]);
     const attn_rope rope = {.struct_size = sizeof rope, .cosines = cosines, .sines = sines, .table_rows = angles};
     for (int t = 0; t < 2; t++) {
         const view x = case_need_rank(c, names[t][0], 4), y = case_need_rank(c, names[t][1], 4);
-        if (!view_given(&x) || !view_given(&y) || view_count(&x) != view_count(&y) || x.size[0] != emb.size[0]) {
+        if (!view_present(&x) || !view_present(&y) || view_count(&x) != view_count(&y) || x.size[0] != emb.size[0]) {
             conclude(c->result, CHECK_FAILED, "%s and %s do not fit", names[t][0], names[t][1]);
             return;
         }
@@ -282,12 +282,12 @@ static void rotary_given(table_case *c)
 
 /* ---- biases by distance ---- */
 
-/* A table [head][bucket], as its memory is whatever its shape says. */
+/* The memory of the table is [head][bucket], although its shape is [bucket][head]. */
 static void relative_bias(table_case *c)
 {
     const view table = case_need_rank(c, "in.bias_table", 2), of_q = case_need(c, "in.query_length"),
                of_k = case_need(c, "in.key_length");
-    if (!view_given(&table) || !view_given(&of_q) || !view_given(&of_k)) return;
+    if (!view_present(&table) || !view_present(&of_q) || !view_present(&of_k)) return;
     const attn_distance_bias rule = {.struct_size = sizeof rule,
                                      .heads = table.size[1],
                                      .buckets = table.size[0],
@@ -310,7 +310,8 @@ static void gated_bias(table_case *c)
                bias = case_need_rank(c, "in.rel_pos", 4), w = case_need_rank(c, "in.weight", 2),
                b = case_need_rank(c, "in.bias", 1), a = case_need_rank(c, "in.eco_a", 4);
     const int64_t heads = (int64_t)case_param(c, "num_heads", 1);
-    if (!view_given(&x) || !view_given(&of_x) || !view_given(&bias) || !view_given(&w) || !view_given(&b) || !view_given(&a))
+    if (!view_present(&x) || !view_present(&of_x) || !view_present(&bias) || !view_present(&w) || !view_present(&b) ||
+        !view_present(&a))
         return;
     if (bias.size[1] != heads || view_count(&a) != heads || view_count(&of_x) != x.size[2] || w.size[0] * heads != x.size[2] ||
         view_count(&b) != w.size[1] || w.size[1] % 2 != 0 || bias.size[2] != x.size[1]) {
@@ -339,13 +340,13 @@ static void gated_bias(table_case *c)
     case_compare(c, "out.output", got, count);
 }
 
-/* ViTDet's: row i' - j' + (keys - 1) of a table that is first brought to 2 size - 1 rows, where both sides are stretched to `size`,
- * the longer one. */
+/* ViTDet's: row i' - j' + (keys - 1) of a table first resized to 2 size - 1 rows; both sides are stretched to the longer, `size`.
+ */
 static void resized_table(table_case *c)
 {
     const view table = case_need_rank(c, "in.rel_pos", 2);
     const int64_t queries = (int64_t)case_param(c, "q_size", 0), keys = (int64_t)case_param(c, "k_size", 0);
-    if (!view_given(&table)) return;
+    if (!view_present(&table)) return;
     if (queries < 1 || keys < 1) {
         conclude(c->result, CHECK_FAILED, "q_size is %lld and k_size %lld", (long long)queries, (long long)keys);
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * table_score.c - cases of scores, and of a softmax alone. */
+ * table_score.c - cases of scores, and of softmax without attention. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,18 +7,18 @@
 #include "attn/analysis.h"
 #include "table_case.h"
 
-/* ---- a softmax alone, along `axis`, which counts from the end where it is negative ---- */
+/* ---- softmax along `axis`, which counts from the end if negative ---- */
 
 static void softmax(table_case *c, int logarithm)
 {
     const view x = case_need(c, "in.input");
     const int axis = (int)case_param(c, "axis", -1) + (case_param(c, "axis", -1) < 0 ? x.rank : 0);
-    if (!view_given(&x) || axis < 0 || axis >= x.rank) {
+    if (!view_present(&x) || axis < 0 || axis >= x.rank) {
         conclude(c->result, CHECK_FAILED, "axis %d of rank %d", axis, x.rank);
         return;
     }
     const int64_t n = x.size[axis], count = view_count(&x);
-    int64_t step = 1; /* from one element along the axis to the next */
+    int64_t step = 1; /* distance of neighbours along the axis */
     for (int k = axis + 1; k < x.rank; k++) step *= x.size[k];
     double *got = case_doubles(c, &x), *row = pool_take(&c->pool, n, sizeof *row);
     for (int64_t first = 0; first < count; first++) {
@@ -32,8 +32,8 @@ static void softmax(table_case *c, int logarithm)
     case_compare(c, "out.output", got, count);
 }
 
-static void softmax_alone(table_case *c) { softmax(c, 0); }
-static void log_softmax_alone(table_case *c) { softmax(c, 1); }
+static void softmax_case(table_case *c) { softmax(c, 0); }
+static void log_softmax_case(table_case *c) { softmax(c, 1); }
 
 /* ---- attention ---- */
 
@@ -78,9 +78,9 @@ typedef struct vectors {
 
 static int read_vectors(table_case *c, vectors *v)
 {
-    const view vector = case_find(c, "in.vector"), given = view_given(&vector) ? vector : case_need_rank(c, "in.x", 3);
-    const view y = view_given(&vector) ? case_need_rank(c, "in.matrix", 3) : case_need_rank(c, "in.y", 3);
-    if (!view_given(&given) || !view_given(&y)) return 0;
+    const view vector = case_find(c, "in.vector"), given = view_present(&vector) ? vector : case_need_rank(c, "in.x", 3);
+    const view y = view_present(&vector) ? case_need_rank(c, "in.matrix", 3) : case_need_rank(c, "in.y", 3);
+    if (!view_present(&given) || !view_present(&y)) return 0;
     const int single = given.rank == 2;
     *v = (vectors){.x = case_doubles(c, &given),
                    .y = case_doubles(c, &y),
@@ -93,7 +93,7 @@ static int read_vectors(table_case *c, vectors *v)
     return y.size[0] == v->batch;
 }
 
-/* With a channel of ones behind the others. */
+/* Appends a channel of ones. */
 static double *with_ones(table_case *c, const double *x, int64_t rows, int64_t dim)
 {
     double *more = pool_take(&c->pool, rows * (dim + 1), sizeof *more);
@@ -128,8 +128,8 @@ static void score_dot(table_case *c) { score_kind(c, ATTN_SCORE_DOT); }
 static void score_cosine(table_case *c) { score_kind(c, ATTN_SCORE_COSINE); }
 
 /*
- * All of these are [x;1]^T W [y;1]: a matrix W; with ones for the file's own; a row of numbers for x, y and, in the third form,
- * x*y. b joins in the corner, where one meets one.
+ * All of these are [x;1]^T W [y;1].  MATRIX: W is the inner block; WITH_ONES: W as in the file; LINEAR and TRILINEAR: vectors for
+ * x, y and (TRILINEAR) x*y.  b is added in the corner, where 1 meets 1.
  */
 static void score_bilinear(table_case *c)
 {
@@ -146,9 +146,9 @@ static void score_bilinear(table_case *c)
     const view given = case_need_rank(c, kind == MATRIX || kind == WITH_ONES ? "in.W" : "in.w", kind <= WITH_ONES ? 2 : 1);
     const int64_t rows = v.dim_x + 1, columns = v.dim_y + 1,
                   files[KINDS] = {v.dim_x * v.dim_y, rows * columns, v.dim_x + v.dim_y, 2 * v.dim_x + v.dim_y};
-    if (!view_given(&given)) return;
+    if (!view_present(&given)) return;
     if (view_count(&given) != files[kind]) {
-        conclude(c->result, CHECK_FAILED, "w has %lld numbers and not %lld", (long long)view_count(&given), (long long)files[kind]);
+        conclude(c->result, CHECK_FAILED, "w has %lld numbers, not %lld", (long long)view_count(&given), (long long)files[kind]);
         return;
     }
     double *w = case_doubles(c, &given), *W = pool_take(&c->pool, rows * columns, sizeof *W);
@@ -177,7 +177,7 @@ static void score_additive(table_case *c)
     }
     if (!read_vectors(c, &v)) return;
     const view W = case_need_rank(c, "in.W", 2), U = case_need_rank(c, "in.U", 2), V = case_need_rank(c, "in.V", 2);
-    if (!view_given(&W) || !view_given(&U) || !view_given(&V)) return;
+    if (!view_present(&W) || !view_present(&U) || !view_present(&V)) return;
     const int64_t hidden = W.size[1];
     if (W.size[0] != v.dim_x || U.size[0] != v.dim_y || U.size[1] != hidden || view_count(&V) != hidden) {
         conclude(c->result, CHECK_FAILED, "the weights do not fit each other");
@@ -189,14 +189,14 @@ static void score_additive(table_case *c)
                    case_product(c, v.y, v.batch * v.len_y, v.dim_y, case_doubles(c, &U), hidden));
 }
 
-/* ---- keras: query [batch][query][channel], value [batch][key][channel], key: the value if there is none ---- */
+/* ---- keras: query [batch][query][channel], value [batch][key][channel], key (default: the value) ---- */
 
-/* Sets shape, masks and tensors, queries and keys times a factor; what the caller has to say about scores is said before. */
+/* Sets shape, masks and tensors, with queries and keys times a factor; the caller has already set p.score. */
 static int keras_begin(table_case *c, case_attention *x, double factor, view *query)
 {
     const view q = case_need_rank(c, "in.query", 3), key = case_find(c, "in.key"), value = case_find(c, "in.value");
-    const view keep = case_find(c, "in.value_mask"), k = view_given(&key) ? key : value, v = view_given(&value) ? value : key;
-    if (!view_given(&q) || k.rank != 3 || v.rank != 3 || k.size[1] != v.size[1] || k.size[0] != q.size[0]) {
+    const view keep = case_find(c, "in.value_mask"), k = view_present(&key) ? key : value, v = view_present(&value) ? value : key;
+    if (!view_present(&q) || k.rank != 3 || v.rank != 3 || k.size[1] != v.size[1] || k.size[0] != q.size[0]) {
         conclude(c->result, CHECK_FAILED, "query, key and value do not fit each other");
         return 0;
     }
@@ -206,17 +206,17 @@ static int keras_begin(table_case *c, case_attention *x, double factor, view *qu
     for (int64_t n = 0; n < view_count(&k); n++) K[n] *= factor;
     case_attention_begin(c, x, Q, K, case_doubles(c, &v));
     x->p.mask.causal = case_flag(c, "causal");
-    if (view_given(&keep)) {
+    if (view_present(&keep)) {
         unsigned char *mask = pool_take(&c->pool, view_count(&keep), 1);
         for (int64_t n = 0; n < view_count(&keep); n++) mask[n] = view_get(&keep, n) > 0;
-        x->p.mask.empty = ATTN_EMPTY_UNIFORM; /* what is masked gets -1e9 */
+        x->p.mask.empty = ATTN_EMPTY_UNIFORM; /* masked keys get -1e9 */
         x->a.mask = (attn_input){mask, ATTN_BOOL, {k.size[1], 0, 0, 1}};
     }
     *query = q;
     return 1;
 }
 
-/* A query mask makes rows of the output 0, and leaves the weights. */
+/* A query mask zeroes rows of the output, but not of the weights. */
 static void keras_compare(table_case *c, case_attention *x)
 {
     static const char *const names[] = {"out.output", "out.attention_probs", "out.scores"};
@@ -224,13 +224,13 @@ static void keras_compare(table_case *c, case_attention *x)
     const int64_t rows = s->batch * s->len_q;
     const view keep = case_find(c, "in.query_mask");
     if (!case_attend(c, x)) return;
-    for (int64_t n = 0; view_given(&keep) && n < rows * s->dim_v; n++)
+    for (int64_t n = 0; view_present(&keep) && n < rows * s->dim_v; n++)
         if (!(view_get(&keep, n / s->dim_v) > 0)) x->o[n] = 0;
     const double *got[] = {x->o, x->weights, x->scores};
     const int64_t count[] = {rows * s->dim_v, rows * s->len_kv, rows * s->len_kv};
     for (int k = 0; k < 3; k++) {
-        const view want = case_find(c, names[k]);
-        if (view_given(&want)) case_compare(c, names[k], got[k], count[k]);
+        const view expected = case_find(c, names[k]);
+        if (view_present(&expected)) case_compare(c, names[k], got[k], count[k]);
     }
 }
 
@@ -256,27 +256,27 @@ static void keras_additive(table_case *c)
     }
     if (!keras_begin(c, &x, concat ? case_param(c, "scale", 1) : 1, &q)) return;
     double *w = pool_take(&c->pool, q.size[2], sizeof *w);
-    if (view_given(&given) && view_count(&given) != q.size[2]) {
-        conclude(c->result, CHECK_FAILED, "score_scale is no number for each channel");
+    if (view_present(&given) && view_count(&given) != q.size[2]) {
+        conclude(c->result, CHECK_FAILED, "score_scale does not have a number for each channel");
         return;
     }
     for (int64_t n = 0; n < q.size[2]; n++)
-        w[n] = concat ? case_param(c, "concat_score_weight", 1) : view_given(&given) ? view_get(&given, n) : 1;
+        w[n] = concat ? case_param(c, "concat_score_weight", 1) : view_present(&given) ? view_get(&given, n) : 1;
     x.a.score_matrix = case_slot(c, w, q.size[2]);
     keras_compare(c, &x);
 }
 
-/* Scores that are given: the bias of queries and keys without channels. */
+/* Scores as inputs: the bias of queries and keys without channels. */
 static void keras_scores(table_case *c)
 {
     const view scores = case_need_rank(c, "in.scores", 3), v = case_need_rank(c, "in.value", 3),
                keep = case_find(c, "in.scores_mask");
-    if (!view_given(&scores) || !view_given(&v) || (view_given(&keep) && view_count(&keep) != view_count(&scores))) return;
+    if (!view_present(&scores) || !view_present(&v) || (view_present(&keep) && view_count(&keep) != view_count(&scores))) return;
     case_attention x = {.p.shape = {scores.size[0], 1, 1, scores.size[1], scores.size[2], 0, v.size[2]}};
     const double none = 0;
     case_attention_begin(c, &x, &none, &none, case_doubles(c, &v));
     x.a.bias = case_slot(c, case_doubles(c, &scores), view_count(&scores));
-    if (view_given(&keep)) {
+    if (view_present(&keep)) {
         unsigned char *mask = pool_take(&c->pool, view_count(&keep), 1);
         for (int64_t n = 0; n < view_count(&keep); n++) mask[n] = view_get(&keep, n) > 0;
         x.p.mask.empty = ATTN_EMPTY_UNIFORM;
@@ -286,9 +286,9 @@ static void keras_scores(table_case *c)
 }
 
 const table_row table_score_rows[] = {
-    {"onnx_attention", "Softmax", softmax_alone, " axis ", 0},
-    {"ort_web", "ai.onnx.Softmax", softmax_alone, " axis ", 0},
-    {"onnx_attention", "LogSoftmax", log_softmax_alone, " axis ", 0},
+    {"onnx_attention", "Softmax", softmax_case, " axis ", 0},
+    {"ort_web", "ai.onnx.Softmax", softmax_case, " axis ", 0},
+    {"onnx_attention", "LogSoftmax", log_softmax_case, " axis ", 0},
     {"allennlp_scoring", "dot score", score_dot, " normalize ", 1},
     {"allennlp_scoring", "scaled dot score", score_dot, " scale normalize ", 1},
     {"allennlp_scoring", "cosine score", score_cosine, " normalize ", 1},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * translate.c - runs the tables of an adapter over a case, and brings every tensor into the library's order of axes. */
+ * translate.c - applies the tables of an adapter to a case, and brings every tensor into the library's order of axes. */
 #include "translate.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include "testing/memory/element.h"
 
-/* 1 if name is pattern, whose last letter may be a * for any end. */
+/* 1 if name equals pattern, which may end in * to match any end. */
 static int matches(const char *pattern, const char *name)
 {
     const size_t length = strlen(pattern);
@@ -58,7 +58,7 @@ static int to_bhsd(translation *t, const view *raw, int64_t heads, const char *n
         v = view_to_rank(t->pool, &v, 3);
         if (heads < 1) heads = 1;
         if (!view_split(&v, heads, &split)) {
-            fail_case(t, "%s: %lld channels are no %lld heads", name, (long long)v.size[2], (long long)heads);
+            fail_case(t, "%s: %lld channels do not split into %lld heads", name, (long long)v.size[2], (long long)heads);
             return 0;
         }
         *out = view_swap(&split, 1, 2);
@@ -69,7 +69,7 @@ static int to_bhsd(translation *t, const view *raw, int64_t heads, const char *n
     return 1;
 }
 
-/* A mask or bias as [batch, heads_q, len_q, len_kv], broadcast by NumPy's rules against the axes that q really has. */
+/* A mask or bias as [batch, heads_q, len_q, len_kv], broadcast by NumPy's rules against the axes of the original q. */
 static int to_pairs(translation *t, const view *raw, const int64_t size[4], view *out)
 {
     const view *q = &t->raw[ROLE_Q];
@@ -93,7 +93,7 @@ static void join_past(translation *t)
     view *now[] = {&t->k, &t->v};
     for (int i = 0; i < 2; i++) {
         const view *old = &t->raw[past[i]], *expected = &t->raw[present[i]];
-        if (view_given(old)) {
+        if (view_present(old)) {
             view whole;
             if (old->rank != 4 || !view_join(t->pool, old, now[i], 2, &whole)) {
                 fail_case(t, "past and present keys or values do not fit each other");
@@ -101,17 +101,17 @@ static void join_past(translation *t)
             }
             *now[i] = whole;
         }
-        if (!view_given(expected)) continue;
+        if (!view_present(expected)) continue;
         int same = view_count(expected) == view_count(now[i]);
         const double unit = !t->added_first                ? 0
                             : expected->dtype == ATTN_F16  ? 0x1p-10
                             : expected->dtype == ATTN_BF16 ? 0x1p-7
                                                            : 0x1p-23;
         for (int64_t n = 0; same && n < view_count(expected); n++) {
-            const double want = view_get(expected, n);
-            same = fabs(view_get(now[i], n) - want) <= unit * fabs(want);
+            const double expected_value = view_get(expected, n);
+            same = fabs(view_get(now[i], n) - expected_value) <= unit * fabs(expected_value);
         }
-        if (!same) fail_case(t, "present %s are not past and new ones together", i ? "values" : "keys");
+        if (!same) fail_case(t, "present %s are not the past and new ones joined", i ? "values" : "keys");
     }
 }
 
@@ -119,23 +119,23 @@ static void join_past(translation *t)
 static void set_pairs(translation *t, case_role role, const int64_t size[4], const char *name)
 {
     view given = t->raw[role];
-    if (!view_given(&given)) return;
+    if (!view_present(&given)) return;
     const int boolean = given.dtype == ATTN_BOOL || given.dtype == ATTN_U8;
     const int number = given.dtype == ATTN_F32 || given.dtype == ATTN_F64 || given.dtype == ATTN_F16 || given.dtype == ATTN_BF16;
     view *to = role == ROLE_KEEP ? &t->keep : boolean ? &t->mask : &t->bias;
     given.dtype = boolean ? ATTN_BOOL : given.dtype;
-    if (!(boolean || number) || (role == ROLE_KEEP && !boolean) || (role == ROLE_BIAS && boolean) || view_given(to))
+    if (!(boolean || number) || (role == ROLE_KEEP && !boolean) || (role == ROLE_BIAS && boolean) || view_present(to))
         skip_case(t, "a %s of type %s is not known here", name, attn_dtype_name(given.dtype));
     else if (!to_pairs(t, &given, size, to)) fail_case(t, "the %s does not broadcast to the scores", name);
 }
 
 /* ---- expected numbers ---- */
 
-/* [batch, head, query, key] in full. */
-static void set_whole_pairs(translation *t, case_role role, const int64_t size[4], const char *name, view *out)
+/* [batch, head, query, key] without broadcasting. */
+static void set_all_pairs(translation *t, case_role role, const int64_t size[4], const char *name, view *out)
 {
     view same;
-    if (!view_given(&t->raw[role])) return;
+    if (!view_present(&t->raw[role])) return;
     *out = view_to_rank(t->pool, &t->raw[role], 4);
     if (!view_expand(out, size, &same) || view_count(out) != size[0] * size[1] * size[2] * size[3])
         fail_case(t, "the shape of the %s is not that of the problem", name);
@@ -144,31 +144,29 @@ static void set_whole_pairs(translation *t, case_role role, const int64_t size[4
 static void set_expected(translation *t, const int64_t size[4])
 {
     const int64_t rows[3] = {size[0], size[1], size[2]};
-    if (view_given(&t->raw[ROLE_O])) {
+    if (view_present(&t->raw[ROLE_O])) {
         if (!to_bhsd(t, &t->raw[ROLE_O], t->heads_q ? t->heads_q : size[1], "output", &t->o)) return;
         if (t->o.size[0] != size[0] || t->o.size[1] != size[1] || t->o.size[2] != size[2] || t->o.size[3] != t->v.size[3])
             fail_case(t, "the output's shape is not that of the problem");
     }
-    if (view_given(&t->raw[ROLE_LSE])) {
+    if (view_present(&t->raw[ROLE_LSE])) {
         t->lse = view_to_rank(t->pool, &t->raw[ROLE_LSE], 3);
         view same;
         if (!view_expand(&t->lse, rows, &same) || view_count(&t->lse) != size[0] * size[1] * size[2])
             fail_case(t, "the lse's shape is not that of the problem");
     }
-    set_whole_pairs(t, ROLE_WEIGHTS, size, "weights", &t->weights);
-    set_whole_pairs(t, ROLE_SCORES, size, "scores", t->stage == ATTN_STAGE_WEIGHTS ? &t->weights : &t->scores);
+    set_all_pairs(t, ROLE_WEIGHTS, size, "weights", &t->weights);
+    set_all_pairs(t, ROLE_SCORES, size, "scores", t->stage == ATTN_STAGE_WEIGHTS ? &t->weights : &t->scores);
 }
 
-/* Gradients and tangents, in the shapes that the library has where these are known here: the batch, heads and lengths of q, k and
- * v.
- */
+/* Gradients and tangents in the library's shapes, as far as known here: batch, heads and lengths are checked against q, k and v. */
 static void set_flow(translation *t, int f)
 {
     const view *raw = &t->raw[ROLE_FLOW + f], *like = tensors_of_keys(f) ? &t->k : &t->q;
     const char *name = tensors_about(f)->name;
     const attn_axis *axes = tensors_about(f)->axes;
     view *to = &t->flow[f];
-    if (!view_given(raw)) return;
+    if (!view_present(raw)) return;
     if (tensors_packs(f) && axes[3] == ATTN_AXIS_ONE) {
         *to = view_to_rank(t->pool, raw, 3);
         to->size[3] = to->stride[3] = 1;
@@ -177,7 +175,7 @@ static void set_flow(translation *t, int f)
         if (!to_bhsd(t, raw, tensors_of_keys(f) ? t->heads_kv : t->heads_q, name, to)) return;
     } else if (axes[3] == ATTN_AXIS_KEY) {
         *to = view_to_rank(t->pool, raw, 4);
-    } else { /* numbers of heads, or of batch entries and heads */
+    } else { /* a number for each head, or for each batch entry and head */
         *to = view_to_rank(t->pool, raw, 2);
         to->size[2] = to->size[3] = to->stride[2] = to->stride[3] = 1;
         to->rank = 4;
@@ -187,7 +185,7 @@ static void set_flow(translation *t, int f)
         fail_case(t, "the shape of %s is not that of the problem", name);
 }
 
-/* Keys and values for one batch entry serve all. */
+/* A tensor with one batch entry broadcasts to all. */
 static int widen(view *v, int64_t batch)
 {
     const int64_t size[4] = {batch, v->size[1], v->size[2], v->size[3]};
@@ -199,7 +197,7 @@ static void set_tensors(translation *t)
     view *part[] = {&t->q, &t->k, &t->v};
     static const char *const names[] = {"query", "key", "value"};
     for (int i = 0; i < 3; i++) {
-        if (!view_given(&t->raw[ROLE_Q + i])) {
+        if (!view_present(&t->raw[ROLE_Q + i])) {
             skip_case(t, "no tensor for the %s", names[i]);
             return;
         }
@@ -222,7 +220,7 @@ static void set_tensors(translation *t)
     set_pairs(t, ROLE_MASK, size, "mask");
     set_pairs(t, ROLE_BIAS, size, "bias");
     set_pairs(t, ROLE_KEEP, size, "dropout mask");
-    if (t->dropout > 0 && !view_given(&t->keep))
+    if (t->dropout > 0 && !view_present(&t->keep))
         skip_case(t, "dropout without the mask that was drawn: every system draws its own (semantics: dropout)");
     set_expected(t, size);
     for (int f = 0; f < TENSORS; f++) set_flow(t, f);
@@ -232,20 +230,21 @@ static void set_tensors(translation *t)
     for (int i = 0; i < 3; i++) {
         const view *raw = &t->raw[ROLE_SLOPES + i];
         const int by_batch = raw->rank == 2 && i == 0 && raw->size[0] == batch;
-        if (!view_given(raw)) continue;
+        if (!view_present(raw)) continue;
         if (!(by_batch || raw->rank == 1) || raw->size[raw->rank - 1] != size[1])
-            fail_case(t, "not one of the %s for each head", array_names[i]);
+            fail_case(t, "the %s do not have one number for each head", array_names[i]);
         *arrays[i] = *raw;
     }
     const view *lengths[] = {&t->raw[ROLE_LENGTHS_Q], &t->raw[ROLE_LENGTHS_KV]};
     for (int i = 0; i < 2; i++) {
-        if (!view_given(lengths[i])) continue;
-        if (lengths[i]->rank != 1 || lengths[i]->size[0] != batch) fail_case(t, "not one length for each batch entry");
+        if (!view_present(lengths[i])) continue;
+        if (lengths[i]->rank != 1 || lengths[i]->size[0] != batch)
+            fail_case(t, "the lengths do not have one number for each batch entry");
         *(i ? &t->lengths_kv : &t->lengths_q) = *lengths[i];
     }
 }
 
-/* Some operation writes it. */
+/* 1 if some operation writes tensor f. */
 static int is_expected(int f)
 {
     int any = 0;
@@ -262,7 +261,7 @@ void translate(translation *t, const adapter *rules, const cJSON *json, const at
     if (rules->finish) rules->finish(t);
     if (t->skip[0] || t->wrong[0]) return;
     set_tensors(t);
-    int any = view_given(&t->o) || view_given(&t->lse) || view_given(&t->weights) || view_given(&t->scores);
-    for (int f = 0; f < TENSORS; f++) any |= is_expected(f) && view_given(&t->flow[f]);
+    int any = view_present(&t->o) || view_present(&t->lse) || view_present(&t->weights) || view_present(&t->scores);
+    for (int f = 0; f < TENSORS; f++) any |= is_expected(f) && view_present(&t->flow[f]);
     if (!any) skip_case(t, "no output to compare");
 }

@@ -10,13 +10,13 @@
 
 void *pool_take(view_pool *pool, int64_t count, size_t size)
 {
-    if (pool->count == pool->room) {
-        const int64_t room = 2 * pool->room + 16;
-        void **more = need_memory(room, sizeof *more);
+    if (pool->count == pool->capacity) {
+        const int64_t capacity = 2 * pool->capacity + 16;
+        void **more = need_memory(capacity, sizeof *more);
         if (pool->count) memcpy(more, pool->owned, (size_t)pool->count * sizeof *more);
         free(pool->owned);
         pool->owned = more;
-        pool->room = room;
+        pool->capacity = capacity;
     }
     void *memory = need_memory(count > 0 ? count : 1, size);
     pool->owned[pool->count++] = memory;
@@ -52,7 +52,7 @@ view view_of(const attn_archive_tensor *tensor)
     return v;
 }
 
-int view_given(const view *v) { return v->data != NULL; }
+int view_present(const view *v) { return v->data != NULL; }
 
 int64_t view_count(const view *v)
 {
@@ -153,7 +153,7 @@ int view_join(view_pool *pool, const view *a, const view *b, int axis, view *out
     out->data = data;
     const view *part[] = {a, b};
     for (int which = 0; which < 2; which++) {
-        view place = *part[which]; /* its part of the whole */
+        view place = *part[which]; /* its place in the result */
         memcpy(place.stride, out->stride, sizeof place.stride);
         place.data = data + (which ? (size_t)(a->size[axis] * out->stride[axis]) * bytes : 0);
         for (int64_t n = 0; n < view_count(&place); n++) memcpy((char *)element_at(&place, n), element_at(part[which], n), bytes);

@@ -36,7 +36,7 @@ static uint16_t encode(format f, double x)
     (void)frexp(x, &e); /* |x| in [2^(e-1), 2^e) */
     int exponent = e - 1 + bias;
     if (exponent < 1) exponent = 1; /* denormal: the spacing of the least normal numbers */
-    /* In units of the last place; nearbyint rounds ties to even, and a carry into the next exponent adds up right. */
+    /* In units of the last place; nearbyint rounds ties to even, and a carry correctly increments the exponent. */
     const long units = lround(nearbyint(ldexp(fabs(x), f.fraction - (exponent - bias))));
     const long bits = units + ((long)(exponent - 1) << f.fraction);
     return (uint16_t)(sign | (bits < infinity ? (int)bits : infinity));

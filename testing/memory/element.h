@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * element.h - numbers of every storage type to and from double, written apart from the library's own conversions.
+ * element.h - numbers of every storage type to and from double, independent of the library's own conversions.
  *
  * Reading is exact.  Writing rounds once, to nearest, ties to even.
  */
@@ -13,9 +13,9 @@
 
 /* f32, f64, f16, bf16, bool and the integers; booleans read as 0 and 1. */
 double element_read(attn_dtype dtype, const void *src);
-/* f32, f64, f16 and bf16; other types are left alone. */
+/* f32, f64, f16, bf16 and i8; a no-op for other types. */
 void element_write(attn_dtype dtype, void *dst, double value);
-/* What is read after writing. */
+/* The value that reads back after writing. */
 double element_round(attn_dtype dtype, double value);
 
 #endif

@@ -50,7 +50,7 @@ void guarded_freeze(guarded *g) { (void)mprotect(g->pages, g->pages_bytes, PROT_
 
 static char fault_text[1200];
 
-/* Only functions that are safe in a signal handler. */
+/* Calls only async-signal-safe functions. */
 static void report_fault(int number)
 {
     (void)number;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * memory_layout.h - type and strides of a tensor, without where it is. */
+ * memory_layout.h - type and strides of a tensor, without its address. */
 #ifndef ATTN_TESTING_MEMORY_MEMORY_LAYOUT_H
 #define ATTN_TESTING_MEMORY_MEMORY_LAYOUT_H
 

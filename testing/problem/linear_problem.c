@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_problem.c - from a spec to the library's own description of a problem of linear attention. */
+ * linear_problem.c - from a spec to the library's description of a linear attention problem. */
 #include "linear_problem.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 int linear_problem_is(const problem_spec *spec) { return spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD; }
 
-/* "favor/256": the map, and how many rows of omega. */
+/* "favor/256": the map, and the number of rows of omega. */
 static void set_map(attn_linear_problem *p, const char *phi)
 {
     static const struct {
@@ -31,34 +31,34 @@ static void set_map(attn_linear_problem *p, const char *phi)
         p->denominator = ATTN_DENOMINATOR_NONE;
 }
 
-/* Which tensors there are. */
-static attn_linear_tensors ask(const problem_spec *spec, const attn_linear_problem *p)
+/* The tensors of the problem. */
+static attn_linear_tensors request_tensors(const problem_spec *spec, const attn_linear_problem *p)
 {
     attn_linear_tensors all = {.struct_size = sizeof all, .q.dtype = problem_dtype(spec)};
     const int backward = p->op == ATTN_BACKWARD, divided = p->denominator != ATTN_DENOMINATOR_NONE;
     const int delta = p->rule == ATTN_LINEAR_RULE_DELTA, low_rank = p->rule == ATTN_LINEAR_RULE_LOW_RANK;
-    /* One token decodes: its state is read and written in place. */
+    /* A single token means decoding: the state is read and written. */
     const int decodes = p->causal && p->shape.len_kv == 1 && !backward;
     const struct {
-        int t, grad, there;
-    } asked[] = {{LINEAR(q), LINEAR(grad_q), 1},
-                 {LINEAR(k), LINEAR(grad_k), 1},
-                 {LINEAR(v), LINEAR(grad_v), 1},
-                 {LINEAR(o), LINEAR(grad_o), 1},
-                 {LINEAR(decay), LINEAR(grad_decay), spec->decay},
-                 {LINEAR(beta), LINEAR(grad_beta), delta},
-                 {LINEAR(erase), LINEAR(grad_erase), low_rank},
-                 {LINEAR(write), LINEAR(grad_write), low_rank},
-                 {LINEAR(feature_matrix), -1, p->random_features > 0},
-                 {LINEAR(denominators), -1, backward && divided},
-                 {LINEAR(initial_state), -1, decodes},
-                 {LINEAR(final_state), -1, decodes},
-                 {LINEAR(initial_sum), -1, decodes && divided},
-                 {LINEAR(final_sum), -1, decodes && divided}};
-    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++) {
-        if (!asked[k].there) continue;
-        linear_ask(&all, asked[k].t);
-        if (backward && asked[k].grad >= 0) linear_ask(&all, asked[k].grad);
+        int t, grad, present;
+    } requests[] = {{LINEAR(q), LINEAR(grad_q), 1},
+                    {LINEAR(k), LINEAR(grad_k), 1},
+                    {LINEAR(v), LINEAR(grad_v), 1},
+                    {LINEAR(o), LINEAR(grad_o), 1},
+                    {LINEAR(decay), LINEAR(grad_decay), spec->decay},
+                    {LINEAR(beta), LINEAR(grad_beta), delta},
+                    {LINEAR(erase), LINEAR(grad_erase), low_rank},
+                    {LINEAR(write), LINEAR(grad_write), low_rank},
+                    {LINEAR(feature_matrix), -1, p->random_features > 0},
+                    {LINEAR(denominators), -1, backward && divided},
+                    {LINEAR(initial_state), -1, decodes},
+                    {LINEAR(final_state), -1, decodes},
+                    {LINEAR(initial_sum), -1, decodes && divided},
+                    {LINEAR(final_sum), -1, decodes && divided}};
+    for (size_t k = 0; k < sizeof requests / sizeof *requests; k++) {
+        if (!requests[k].present) continue;
+        linear_request(&all, requests[k].t);
+        if (backward && requests[k].grad >= 0) linear_request(&all, requests[k].grad);
     }
     return all;
 }
@@ -70,7 +70,7 @@ attn_status linear_problem_build(const problem_spec *given, attn_linear_problem 
     char text[512], known[512];
     attn_status status = problem_check(&spec, error);
     if (status != ATTN_OK) return status;
-    /* What linear attention has no use for is found by printing the string with and without it. */
+    /* Words that do not apply to linear attention are found by printing the string with and without them. */
     problem_init(&plain);
     plain.op = spec.op, plain.dtype = spec.dtype, plain.shape = spec.shape, plain.seed = spec.seed;
     plain.causal = spec.causal, plain.has_scale = spec.has_scale, plain.scale = spec.scale;
@@ -84,7 +84,7 @@ attn_status linear_problem_build(const problem_spec *given, attn_linear_problem 
             error, ATTN_ERR_UNSUPPORTED,
             "linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word");
     attn_linear_problem p = {.struct_size = sizeof p, .shape = spec.shape};
-    if (spec.dtype == SPEC_INT8) return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention has no int8");
+    if (spec.dtype == SPEC_INT8) return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention does not support int8");
     p.op = spec.op == SPEC_LINEAR_BACKWARD ? ATTN_BACKWARD : ATTN_FORWARD;
     p.causal = spec.causal != SPEC_CAUSAL_NONE;
     if (spec.has_scale) p.scale_kind = ATTN_SCALE_VALUE, p.scale = spec.scale;
@@ -95,6 +95,6 @@ attn_status linear_problem_build(const problem_spec *given, attn_linear_problem 
     p.epsilon = spec.epsilon;
     p.form = (attn_linear_form)spec.form;
     *problem = p;
-    *tensors = ask(&spec, &p);
+    *tensors = request_tensors(&spec, &p);
     return ATTN_OK;
 }

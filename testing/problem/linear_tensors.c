@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_tensors.c - see linear_tensors.h. */
+ * linear_tensors.c - the library's table of tensors of linear attention. */
 #include "linear_tensors.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ const attn_tensor_description *linear_about(int t)
 }
 
 attn_output *linear_slot(attn_linear_tensors *all, int t) { return (attn_output *)(void *)&all->q + t; }
-void linear_ask(attn_linear_tensors *all, int t) { linear_slot(all, t)->data = ATTN_LATER; }
+void linear_request(attn_linear_tensors *all, int t) { linear_slot(all, t)->data = ATTN_LATER; }
 
 attn_linear_tensors linear_of_op(const attn_linear_problem *p, const attn_linear_tensors *all)
 {

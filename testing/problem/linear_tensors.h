@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_tensors.h - as tensors.h, for the tensors of linear attention. */
+ * linear_tensors.h - like tensors.h, for the tensors of linear attention. */
 #ifndef ATTN_TESTING_PROBLEM_LINEAR_TENSORS_H
 #define ATTN_TESTING_PROBLEM_LINEAR_TENSORS_H
 
@@ -13,16 +13,15 @@ enum { LINEARS = (sizeof(attn_linear_tensors) - offsetof(attn_linear_tensors, q)
 
 const attn_tensor_description *linear_about(int t);
 attn_output *linear_slot(attn_linear_tensors *all, int t);
-void linear_ask(attn_linear_tensors *all, int t);
+void linear_request(attn_linear_tensors *all, int t);
 
-/* Those that p->op has a use for, of the tensors of forward and backward together: backward reads o and denominators only where
- * there is a denominator. */
+/* Of the tensors of forward and backward, those that p->op uses: backward reads o and denominators only with a denominator. */
 attn_linear_tensors linear_of_op(const attn_linear_problem *p, const attn_linear_tensors *all);
 
 /* "omega" for feature_matrix, "dq" for grad_q. */
 const char *linear_file_name(int t);
 
-/* Plans and, where a tensor still is ATTN_LATER, calls take for its memory and points `all` at it; NULL from it leaves it so. */
+/* Plans; then calls `take` for the memory of each tensor still ATTN_LATER and points `all` to it, unless it returns NULL. */
 typedef void *linear_take(void *context, int t, const attn_tensor_plan *about);
 attn_status linear_plan(attn_linear_plan **plan, const attn_linear_problem *p, attn_linear_tensors *all,
                         const attn_options *options, linear_take *take, void *context, attn_error *error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * problem.c - problem strings: from text to a spec and back. */
+ * problem.c - problem strings: parsing and printing. */
 #include "problem.h"
 
 #include <stdio.h>
@@ -25,8 +25,8 @@ static attn_status unknown_word(const char *text, attn_error *error)
     nearest_init(&near, word);
     for (int r = 0; r < problem_rules_count; r++) {
         const problem_rule *rule = &problem_rules[r];
-        if (rule->word.form != WORD_ALONE) nearest_offer(&near, rule->word.name);
-        for (int k = 0; rule->word.form == WORD_ALONE && rule->choices[k]; k++) nearest_offer(&near, rule->choices[k]);
+        if (rule->word.form != WORD_IS_VALUE) nearest_offer(&near, rule->word.name);
+        for (int k = 0; rule->word.form == WORD_IS_VALUE && rule->choices[k]; k++) nearest_offer(&near, rule->choices[k]);
     }
     nearest_print(&near, "", hint, sizeof hint);
     return failure(error, ATTN_ERR_ARGUMENT, "unknown word '%s'%s", word, hint);
@@ -46,7 +46,7 @@ static int is_choice(const problem_rule *rule, const char *word, size_t length)
     return 0;
 }
 
-/* The rule of one word of a string, and where its value starts in it (NULL: it has none). */
+/* The rule of one word of a string; *value: the start of its value in the word, NULL if it has none. */
 static const problem_rule *find_rule(const char *word, const char **value)
 {
     size_t name_length = strcspn(word, "=");
@@ -55,7 +55,7 @@ static const problem_rule *find_rule(const char *word, const char **value)
         const problem_rule *rule = &problem_rules[r];
         const char *name = rule->word.name;
         switch (rule->word.form) {
-        case WORD_ALONE:
+        case WORD_IS_VALUE:
             *value = word;
             if (is_choice(rule, word, name_length)) return rule;
             break;
@@ -72,8 +72,8 @@ static const problem_rule *find_rule(const char *word, const char **value)
     return NULL;
 }
 
-/* Words that cannot stand together, and sizes that have no default. */
-static attn_status check_whole(problem_spec *spec, attn_error *error)
+/* Checks sizes without a default, and fills in the others. */
+static attn_status fill_defaults(problem_spec *spec, attn_error *error)
 {
     attn_shape *s = &spec->shape;
     if (s->len_q < 0) return failure(error, ATTN_ERR_ARGUMENT, "sq is missing (the number of queries, as in sq1024)");
@@ -95,7 +95,8 @@ attn_status problem_parse(const char *text, problem_spec *spec, attn_error *erro
     for (const char *at = text;;) {
         size_t length = strcspn(at, ":");
         if (length == 0) return failure(error, ATTN_ERR_ARGUMENT, *text ? "an empty word" : "the problem string is empty");
-        if (length >= sizeof word) return failure(error, ATTN_ERR_ARGUMENT, "a word of %zu letters: '%.40s...'", length, at);
+        if (length >= sizeof word)
+            return failure(error, ATTN_ERR_ARGUMENT, "a word of %zu characters is too long: '%.40s...'", length, at);
         memcpy(word, at, length);
         word[length] = 0;
         const char *value;
@@ -107,20 +108,20 @@ attn_status problem_parse(const char *text, problem_spec *spec, attn_error *erro
         if (!at[length]) break;
         at += length + 1;
     }
-    attn_status status = check_whole(spec, error);
+    attn_status status = fill_defaults(spec, error);
     return status == ATTN_OK ? problem_check(spec, error) : status;
 }
 
 size_t problem_print(const problem_spec *spec, char *text, size_t size)
 {
-    static const char *const between[] = {[WORD_ALONE] = "", [WORD_SIZE] = "", [WORD_OPTION] = "="};
+    static const char *const between[] = {[WORD_IS_VALUE] = "", [WORD_SIZE] = "", [WORD_OPTION] = "="};
     size_t whole = 0;
     if (size) text[0] = 0;
     for (int r = 0; r < problem_rules_count; r++) {
         const problem_rule *rule = &problem_rules[r];
         char value[80];
         if (!rule->print(rule, spec, value, sizeof value)) continue;
-        const char *name = rule->word.form == WORD_ALONE ? "" : rule->word.name;
+        const char *name = rule->word.form == WORD_IS_VALUE ? "" : rule->word.name;
         size_t left = whole < size ? size - whole : 0;
         int wrote = snprintf(left ? text + whole : NULL, left, "%s%s%s%s", whole ? ":" : "", name,
                              value[0] ? between[rule->word.form] : "", value);

@@ -5,7 +5,7 @@
  *      fwd:bf16:b2:hq32:hkv8:sq1024:skv4096:d128:causal
  *
  * Words are separated by colons and come in any order; problem_print writes them in the order of the table (problem_word_at)
- * and leaves out what is the default.
+ * and omits defaults.
  */
 #ifndef ATTN_TESTING_PROBLEM_H
 #define ATTN_TESTING_PROBLEM_H
@@ -21,7 +21,7 @@ typedef enum spec_op {
     SPEC_BACKWARD,
     SPEC_JVP,
     SPEC_DOUBLE_BACKWARD,
-    SPEC_DECODE, /* forward by another name, for few queries over a cache: as SPEC_FORWARD in all that it means */
+    SPEC_DECODE, /* a synonym of SPEC_FORWARD, for few queries over a cache */
     SPEC_LINEAR,
     SPEC_LINEAR_BACKWARD
 } spec_op;
@@ -44,20 +44,20 @@ enum { SPEC_ONE_B = 1, SPEC_ONE_H = 2, SPEC_ONE_Q = 4, SPEC_ONE_K = 8 };
 
 enum { SPEC_NAME = 32 };
 
-/* What a problem string says.  Start from problem_init. */
+/* The contents of a problem string.  Start from problem_init. */
 typedef struct problem_spec {
     int op;           /* spec_op */
     int dtype;        /* spec_dtype */
-    attn_shape shape; /* -1: not said */
+    attn_shape shape; /* -1: not specified */
 
     int causal;      /* spec_causal; problem_check turns OFFSET into TOP_LEFT, which an offset overrides */
-    int align;       /* spec_align: where queries stand, for windows without causal */
-    int offset_kind; /* spec_offset: VALUE is `offset` for every batch entry, EACH one for each entry, drawn from the seed */
+    int align;       /* spec_align: positions of queries, for windows without causal */
+    int offset_kind; /* spec_offset: VALUE: `offset` for every batch entry; EACH: one for each entry, drawn from the seed */
     int64_t offset;
-    int window; /* 1: the bounds hold; -1 is no bound */
+    int window; /* 1: the bounds apply; -1 is no bound */
     int64_t window_left, window_right;
     int mask;
-    double mask_drop; /* this share of the pairs is dropped, drawn from the seed */
+    double mask_drop; /* the fraction of pairs that is dropped, drawn from the seed */
     int mask_one;     /* SPEC_ONE_ bits */
     int bias;
     int bias_one;
@@ -77,43 +77,43 @@ typedef struct problem_spec {
     int64_t chunk; /* 0: none */
     int block;
     int64_t block_q, block_kv;
-    double block_drop; /* as of mask */
+    double block_drop; /* like mask_drop */
     int block_one;
-    int dlse, dbias, dslopes, dsink, dscale; /* of a backward pass */
+    int dlse, dbias, dslopes, dsink, dscale; /* optional gradients of a backward pass */
 
     int normaliser;        /* attn_normaliser */
     double shift;          /* of the sigmoid */
     char score[SPEC_NAME]; /* "cosine", "distance", "additive/128" (hidden units: d), "general/48" (channels of a key), "metric/16"
-                              (rows of w), each also without a number: d; "" is dot */
+                              (rows of w); the number may be omitted and is then d; "" is dot */
     int w;                 /* spec_w: the weights of general, metric and additive; their gradient is part of bwd */
 
     int t5;                          /* spec_t5: a bias by T5's buckets */
     int64_t t5_buckets, t5_distance; /* 0: 32 buckets up to 128 */
     int64_t clipped;                 /* 0, or a bias by distance up to here */
-    int dtable;                      /* the gradient of the table of either */
-    int shared;                      /* spec_shared: which tables are one for all heads */
+    int dtable;                      /* the gradient of the table of t5 or clipped */
+    int shared;                      /* spec_shared: which tables all heads share */
 
     char phi[SPEC_NAME]; /* of linear attention: "elu1", "favor/256" */
     int decay;           /* spec_decay */
     int rule;            /* spec_rule */
-    int denominator;     /* 0: what the map and the rule have; else an attn_denominator, and 1 */
+    int denominator;     /* 0: that of the map and the rule; else an attn_denominator plus 1 */
     double epsilon;      /* of its guard; 0: the default */
     int form;            /* attn_linear_form */
-    int linear;          /* `attn run --linear`; no word of its own */
+    int linear;          /* `attn run --linear`; has no word */
     char rel[SPEC_NAME]; /* "shaw/64", "shaw-values/64", "full", "xl" */
     int drel;            /* the gradients of its tables */
 
-    int rope;               /* of a command's input, which it rotates; problem_build rejects it */
+    int rope;               /* a command rotates its input; problem_build rejects it */
     char sparse[SPEC_NAME]; /* "longformer/256/16" */
 } problem_spec;
 
 typedef enum problem_word_form {
-    WORD_ALONE, /* the value is the word: fwd, bf16 */
-    WORD_SIZE,  /* a name and a number: b2, hq32 */
-    WORD_OPTION /* name, name=value */
+    WORD_IS_VALUE, /* the word is the value: fwd, bf16 */
+    WORD_SIZE,     /* a name and a number: b2, hq32 */
+    WORD_OPTION    /* name, name=value */
 } problem_word_form;
 
-/* Which commands have a flag --name for an option.  The options without one follow from the tensors that are given. */
+/* Which commands have a flag --name for an option.  Options without one follow from the tensors given. */
 typedef enum problem_word_flag {
     FLAG_NONE,
     FLAG_INPUT, /* run, top, view: it changes the weights */
@@ -123,7 +123,7 @@ typedef enum problem_word_flag {
 /* One entry of the language, for --help and for flags. */
 typedef struct problem_word {
     const char *name;
-    const char *argument; /* "C"; NULL: none; "[=KIND]": may be left out */
+    const char *argument; /* "C"; NULL: none; "[=KIND]": optional */
     const char *help;     /* a phrase */
     problem_word_form form;
     problem_word_flag flag;
@@ -135,38 +135,36 @@ const problem_word *problem_word_at(int index);
 /* A forward problem in f32, without sizes. */
 void problem_init(problem_spec *spec);
 
-/* Sets one option by its name: ("window", "5,0"), ("causal", NULL).  ATTN_ERR_ARGUMENT: an unknown name (the message lists the
- * nearest known ones) or a value that is not one. */
+/* Sets one option by name: ("window", "5,0"), ("causal", NULL).  ATTN_ERR_ARGUMENT: an unknown name (the message lists the nearest
+ * known ones) or an invalid value. */
 attn_status problem_set(problem_spec *spec, const char *name, const char *value, attn_error *error);
 
-/* ATTN_ERR_ARGUMENT if two options contradict each other (both say where queries stand).  Makes equal problems equal specs. */
+/* ATTN_ERR_ARGUMENT if two options conflict (both set the positions of queries).  Normalises: equal problems become equal specs. */
 attn_status problem_check(problem_spec *spec, attn_error *error);
 
 /* Parses a whole string.  sq and d are required; b and hq default to 1, hkv, skv and dv to hq, sq and d.
- * ATTN_ERR_ARGUMENT names the word that is unknown, malformed, given twice, or contradicts another; *spec is then not to be used.
+ * ATTN_ERR_ARGUMENT names the word that is unknown, malformed, given twice, or in conflict; *spec must then not be used.
  */
 attn_status problem_parse(const char *text, problem_spec *spec, attn_error *error);
 
-/* Writes the shortest string that parses to `spec` into text, terminated and cut to `size`; returns its whole length as snprintf
- * does. */
+/* Like snprintf, writes the shortest string that parses to `spec`, truncated to `size`, and returns its full length. */
 size_t problem_print(const problem_spec *spec, char *text, size_t size);
 
-/* Checks a spec (problem_check) and turns it into a problem for the library, and into its tensors, each of which that is there is
- * ATTN_LATER: dense, of one storage type, in the order that `layout` says, mask and bias in broadcast strides, lengths and offsets
- * i64.  offset=N becomes the tensor offset_q, which the caller fills with N.  ATTN_ERR_UNSUPPORTED names the first word that this
- * version cannot do; ATTN_ERR_SHAPE: sizes whose product overflows.
- * Packed tensors are dense, with tokens outermost.  bwd gives the gradients of q, k and v, and with dbias of the bias, with
- * dslopes, dsink and dscale of these, and of the weights of a score.  jvp has tangents of q, k, v and, where there is one,
- * of the bias; so has bwd2, the gradient of bwd. */
+/* Checks a spec (problem_check) and converts it to a problem of the library and its tensors.  Present tensors are ATTN_LATER:
+ * dense, of one storage type, in the order of `layout`; mask and bias with broadcast strides; lengths and offsets i64.  offset=N
+ * becomes the tensor offset_q, which the caller fills with N.  ATTN_ERR_UNSUPPORTED names the first word that this version does not
+ * support; ATTN_ERR_SHAPE: sizes whose product overflows. Packed tensors are dense, with tokens outermost.  bwd has the gradients
+ * of q, k and v; of the bias, slopes, sink and scale with dbias, dslopes, dsink and dscale; and of the weights of a score.  jvp has
+ * tangents of q, k, v and the bias, if there is one; so has bwd2, the gradient of bwd. */
 attn_status problem_build(const problem_spec *spec, attn_problem *problem, attn_tensors *tensors, attn_error *error);
 
-/* What score= and rel= say. */
+/* The meaning of score= and rel=. */
 attn_score_kind problem_score_kind(const problem_spec *spec);
 int problem_has_w(const problem_spec *spec); /* general, metric and additive */
 int problem_has_relative_values(const problem_spec *spec);
-/* Rows of a relative table: 2 N + 1, or one for every distance that the lengths of the shape allow. */
+/* Rows of a relative table: 2 N + 1, or one for every distance possible with the lengths of the shape. */
 int64_t problem_relative_rows(const problem_spec *spec);
-/* The number of "general/48"; 0 where there is none. */
+/* The number in "general/48"; 0 if there is none. */
 int64_t problem_after_slash(const char *word);
 
 /* "fwd", "linear-bwd". */
@@ -175,14 +173,14 @@ const char *problem_op_name(const problem_spec *spec);
 /* ---- problem_sizes.c ---- */
 
 int64_t problem_dim_k(const attn_problem *problem);    /* channels of a key */
-int64_t problem_buckets(const attn_bias_table *table); /* numbers of a head */
-/* Rows and columns of score_matrix; no rows where the score has none. */
+int64_t problem_buckets(const attn_bias_table *table); /* numbers for each head */
+/* Rows and columns of score_matrix; no rows if the score has no matrix. */
 void problem_matrix_size(const attn_problem *problem, int64_t size[2]);
 
-/* How many entries of a block mask speak for `length` queries or keys. */
+/* The number of entries of a block mask that cover `length` queries or keys. */
 int64_t problem_blocks(int64_t length, int64_t block);
 
-/* The storage type of the tensors; f32 beside keys and values of int8. */
+/* The storage type of the tensors; f32 if keys and values are int8. */
 attn_dtype problem_dtype(const problem_spec *spec);
 
 #endif

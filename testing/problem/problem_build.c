@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * problem_build.c - from a spec to the library's own description of a problem. */
+ * problem_build.c - from a spec to the library's description of a problem. */
 #include <stdio.h>
 
 #include "problem.h"
@@ -12,24 +12,25 @@
 attn_status problem_check(problem_spec *spec, attn_error *error)
 {
     const char *other = spec->align ? "align" : spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT ? "causal=bottom-right" : NULL;
-    if (spec->offset_kind && other) return failure(error, ATTN_ERR_ARGUMENT, "offset and %s both say where queries stand", other);
+    if (spec->offset_kind && other)
+        return failure(error, ATTN_ERR_ARGUMENT, "offset and %s both set the positions of queries", other);
     if (spec->causal && spec->align)
-        return failure(error, ATTN_ERR_ARGUMENT, "causal and align both say where queries stand; use causal=KIND alone");
+        return failure(error, ATTN_ERR_ARGUMENT, "causal and align both set the positions of queries; use only causal=KIND");
     if (spec->causal == SPEC_CAUSAL_OFFSET) {
         if (!spec->offset_kind) return failure(error, ATTN_ERR_ARGUMENT, "causal=offset needs an offset");
         spec->causal = SPEC_CAUSAL_TOP_LEFT;
     }
     if (spec->window && spec->sparse[0])
-        return failure(error, ATTN_ERR_ARGUMENT, "window and sparse=%s both say which keys are near", spec->sparse);
+        return failure(error, ATTN_ERR_ARGUMENT, "window and sparse=%s both define a window", spec->sparse);
     if (spec->align == SPEC_ALIGN_TOP_LEFT) spec->align = SPEC_ALIGN_NONE;
     return problem_check_terms(spec, error);
 }
 
-/* A gradient needs what it is the gradient of. */
+/* A gradient needs the option that it belongs to. */
 static attn_status check_gradients(const problem_spec *spec, attn_error *error)
 {
     const struct {
-        int asked, there;
+        int requested, is_set;
         const char *name, *of, *is;
     } gradients[] = {{spec->dbias, spec->bias, "dbias", "bias", "the gradient of the bias"},
                      {spec->dslopes, spec->alibi, "dslopes", "alibi", "the gradient of its slopes"},
@@ -39,15 +40,15 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
                      {spec->dscale, spec->scale_heads, "dscale", "scale=heads", "the gradient of the scale of each head"}};
     const int backward = spec->op == SPEC_BACKWARD;
     for (size_t k = 0; k < sizeof gradients / sizeof *gradients; k++)
-        if (gradients[k].asked && !(backward && gradients[k].there))
+        if (gradients[k].requested && !(backward && gradients[k].is_set))
             return failure(error, ATTN_ERR_ARGUMENT, "%s needs bwd and %s: it is %s", gradients[k].name, gradients[k].of,
                            gradients[k].is);
     if (spec->dlse && !backward && spec->op != SPEC_DOUBLE_BACKWARD)
-        return failure(error, ATTN_ERR_ARGUMENT, "dlse needs bwd or bwd2: it is a gradient that flows in");
+        return failure(error, ATTN_ERR_ARGUMENT, "dlse needs bwd or bwd2: it is an incoming gradient");
     return ATTN_OK;
 }
 
-/* Names the first thing that is missing. */
+/* Names the first unsupported word. */
 static attn_status check_supported(const problem_spec *spec, attn_error *error)
 {
     const char *missing = spec->op == SPEC_LINEAR || spec->op == SPEC_LINEAR_BACKWARD ? "linear attention" : NULL;
@@ -60,7 +61,7 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
                                             : NULL;
     if (spec->rope)
         return failure(error, ATTN_ERR_UNSUPPORTED,
-                       "rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope");
+                       "rope rotates queries and keys before there is a problem: attn run, top, view and analyze have --rope");
     if (!missing && word)
         return failure(error, ATTN_ERR_ARGUMENT, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
                        word);
@@ -73,43 +74,43 @@ static attn_op op_of(const problem_spec *spec)
     return spec->op == SPEC_BACKWARD          ? ATTN_BACKWARD
            : spec->op == SPEC_JVP             ? ATTN_JVP
            : spec->op == SPEC_DOUBLE_BACKWARD ? ATTN_DOUBLE_BACKWARD
-                                              : ATTN_FORWARD; /* of few queries too: the plan sees the sizes */
+                                              : ATTN_FORWARD; /* decode, too: the plan recognises it by its sizes */
 }
 
-/* Which tensors there are, beside those of a score and by distance; what an operation needs is always there. */
-static void ask(const problem_spec *spec, const attn_problem *p, attn_tensors *all)
+/* Requests optional tensors, except those of scores and of terms by distance; what an operation needs is already requested. */
+static void request_outputs(const problem_spec *spec, const attn_problem *p, attn_tensors *all)
 {
     const int both = spec->lengths == SPEC_LENGTHS_BOTH, tangents = p->op == ATTN_JVP || p->op == ATTN_DOUBLE_BACKWARD;
     const struct {
-        int t, there;
-    } asked[] = {{TENSOR(lse), spec->lse},
-                 {TENSOR(weights), spec->weights},
-                 {TENSOR(mask), spec->mask},
-                 {TENSOR(bias), spec->bias},
-                 {TENSOR(lengths_q), both || spec->lengths == SPEC_LENGTHS_Q},
-                 {TENSOR(lengths_kv), both || spec->lengths == SPEC_LENGTHS_KV},
-                 {TENSOR(cu_seqlens_q), spec->packed},
-                 {TENSOR(cu_seqlens_kv), spec->packed},
-                 {TENSOR(offset_q), spec->offset_kind != SPEC_OFFSET_NONE},
-                 {TENSOR(block_mask), spec->block},
-                 {TENSOR(k_scale), spec->dtype == SPEC_INT8},
-                 {TENSOR(v_scale), spec->dtype == SPEC_INT8},
-                 {TENSOR(alibi_slopes), spec->alibi},
-                 {TENSOR(sink), spec->sink},
-                 {TENSOR(grad_lse), spec->dlse},
-                 {TENSOR(grad_bias), spec->dbias},
-                 {TENSOR(grad_scale), spec->dscale},
-                 {TENSOR(grad_alibi_slopes), spec->dslopes},
-                 {TENSOR(grad_sink), spec->dsink},
-                 {TENSOR(tan_q), tangents},
-                 {TENSOR(tan_k), tangents},
-                 {TENSOR(tan_v), tangents},
-                 {TENSOR(tan_bias), tangents && spec->bias},
-                 {TENSOR(tan_lse), p->op == ATTN_JVP},
-                 {TENSOR(second_bias), p->op == ATTN_DOUBLE_BACKWARD && spec->bias},
-                 {TENSOR(second_grad_lse), p->op == ATTN_DOUBLE_BACKWARD}};
-    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++)
-        if (asked[k].there) tensors_ask(all, asked[k].t);
+        int t, is_set;
+    } requests[] = {{TENSOR(lse), spec->lse},
+                    {TENSOR(weights), spec->weights},
+                    {TENSOR(mask), spec->mask},
+                    {TENSOR(bias), spec->bias},
+                    {TENSOR(lengths_q), both || spec->lengths == SPEC_LENGTHS_Q},
+                    {TENSOR(lengths_kv), both || spec->lengths == SPEC_LENGTHS_KV},
+                    {TENSOR(cu_seqlens_q), spec->packed},
+                    {TENSOR(cu_seqlens_kv), spec->packed},
+                    {TENSOR(offset_q), spec->offset_kind != SPEC_OFFSET_NONE},
+                    {TENSOR(block_mask), spec->block},
+                    {TENSOR(k_scale), spec->dtype == SPEC_INT8},
+                    {TENSOR(v_scale), spec->dtype == SPEC_INT8},
+                    {TENSOR(alibi_slopes), spec->alibi},
+                    {TENSOR(sink), spec->sink},
+                    {TENSOR(grad_lse), spec->dlse},
+                    {TENSOR(grad_bias), spec->dbias},
+                    {TENSOR(grad_scale), spec->dscale},
+                    {TENSOR(grad_alibi_slopes), spec->dslopes},
+                    {TENSOR(grad_sink), spec->dsink},
+                    {TENSOR(tan_q), tangents},
+                    {TENSOR(tan_k), tangents},
+                    {TENSOR(tan_v), tangents},
+                    {TENSOR(tan_bias), tangents && spec->bias},
+                    {TENSOR(tan_lse), p->op == ATTN_JVP},
+                    {TENSOR(second_bias), p->op == ATTN_DOUBLE_BACKWARD && spec->bias},
+                    {TENSOR(second_grad_lse), p->op == ATTN_DOUBLE_BACKWARD}};
+    for (size_t k = 0; k < sizeof requests / sizeof *requests; k++)
+        if (requests[k].is_set) tensors_request(all, requests[k].t);
 }
 
 static attn_status lay(const attn_problem *p, attn_tensors *all, int t, const int order[4], int one, attn_error *error)
@@ -121,7 +122,7 @@ static attn_status lay(const attn_problem *p, attn_tensors *all, int t, const in
                    (long long)size[1], (long long)size[2], (long long)size[3]);
 }
 
-/* Tensors that are not dense, and types that are not those of q. */
+/* Sets the strides of tensors that are not dense, and storage types. */
 static attn_status lay_all(const problem_spec *spec, const attn_problem *p, attn_tensors *all, attn_error *error)
 {
     static const int bhsd[4] = {0, 1, 2, 3}, bshd[4] = {0, 2, 1, 3};
@@ -154,7 +155,7 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
 
     attn_problem p = {.struct_size = sizeof p, .op = op_of(spec), .shape = spec->shape};
     attn_tensors all = tensors_needed(p.op);
-    ask(spec, &p, &all);
+    request_outputs(spec, &p, &all);
     status = problem_build_terms(spec, &p, &all, error);
     if (status != ATTN_OK) return status;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * problem_sizes.c - sizes and types that follow from a problem. */
+ * problem_sizes.c - sizes and types derived from a problem. */
 #include "problem.h"
 
 int64_t problem_dim_k(const attn_problem *problem) { return problem->score.dim_k ? problem->score.dim_k : problem->shape.dim_qk; }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * problem_values.c - see problem_values.h. */
+ * problem_values.c - reading and printing the values of words in problem strings. */
 #include "problem_values.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@ static void *field_in(const problem_rule *rule, problem_spec *spec) { return (ch
 
 /* ---- numbers ---- */
 
-/* Both read the whole text or nothing: no blanks, no "inf", no hexadecimal. */
-static int read_whole(const char *text, const char *end, int64_t *value)
+/* Both accept only a complete number: no blanks, no "inf", no hexadecimal. */
+static int read_int(const char *text, const char *end, int64_t *value)
 {
     const char *digits = text + (*text == '-');
     if (digits == end || strspn(digits, "0123456789") < (size_t)(end - digits)) return 0;
@@ -38,7 +38,7 @@ static int read_real(const char *text, const char *end, double *value)
     return stop == end && isfinite(*value);
 }
 
-/* The shortest of the forms that read back to the same number. */
+/* The shortest decimal form that reads back to the same number. */
 static void print_real(double x, char *text, size_t size)
 {
     char form[40];
@@ -58,9 +58,9 @@ attn_status value_read_size(const problem_rule *rule, problem_spec *spec, const 
 {
     int64_t *field = field_in(rule, spec);
     if (!value || !*value) return failure(error, ATTN_ERR_ARGUMENT, "%s needs a number: %sN", rule->word.name, rule->word.name);
-    if (!read_whole(value, value + strlen(value), field) || *field < 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "%s%.40s: '%.40s' is not a size (a whole number, 0 or more)", rule->word.name,
-                       value, value);
+    if (!read_int(value, value + strlen(value), field) || *field < 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s%.40s: '%.40s' is not a size (an integer, 0 or more)", rule->word.name, value,
+                       value);
     return ATTN_OK;
 }
 
@@ -72,9 +72,9 @@ attn_status value_read_number(const problem_rule *rule, problem_spec *spec, cons
         return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number", rule->word.name, value);
     if (*field < rule->low || *field > rule->high) {
         if (rule->high == HUGE_VAL)
-            return failure(error, ATTN_ERR_ARGUMENT, "%s (%.40s) is not %s", rule->word.name, value,
-                           rule->low > 0 ? "above 0" : "0 or more");
-        return failure(error, ATTN_ERR_ARGUMENT, "%s (%.40s) is not within %g and %g", rule->word.name, value, rule->low,
+            return failure(error, ATTN_ERR_ARGUMENT, "%s is %.40s; it must be %s", rule->word.name, value,
+                           rule->low > 0 ? "above 0" : "at least 0");
+        return failure(error, ATTN_ERR_ARGUMENT, "%s (%.40s) is not between %g and %g", rule->word.name, value, rule->low,
                        rule->high);
     }
     return ATTN_OK;
@@ -120,7 +120,7 @@ attn_status value_read_seed(const problem_rule *rule, problem_spec *spec, const 
     char *end;
     spec->seed = strtoull(value, &end, 10);
     if (!*value || strspn(value, "0123456789") != strlen(value) || errno)
-        return failure(error, ATTN_ERR_ARGUMENT, "seed: '%.40s' is not a whole number of 64 bits", value);
+        return failure(error, ATTN_ERR_ARGUMENT, "seed: '%.40s' is not a 64-bit integer", value);
     return ATTN_OK;
 }
 
@@ -136,8 +136,8 @@ attn_status value_read_offset(const problem_rule *rule, problem_spec *spec, cons
     (void)rule;
     spec->offset = 0;
     spec->offset_kind = value ? SPEC_OFFSET_VALUE : SPEC_OFFSET_EACH;
-    if (value && !read_whole(value, value + strlen(value), &spec->offset))
-        return failure(error, ATTN_ERR_ARGUMENT, "offset: '%.40s' is not a whole number", value);
+    if (value && !read_int(value, value + strlen(value), &spec->offset))
+        return failure(error, ATTN_ERR_ARGUMENT, "offset: '%.40s' is not an integer", value);
     return ATTN_OK;
 }
 
@@ -153,9 +153,9 @@ attn_status value_read_window(const problem_rule *rule, problem_spec *spec, cons
 {
     if (!value) return need_value(rule, error);
     const char *comma = strchr(value, ',');
-    if (!comma || !read_whole(value, comma, &spec->window_left) ||
-        !read_whole(comma + 1, value + strlen(value), &spec->window_right) || spec->window_left < -1 || spec->window_right < -1)
-        return failure(error, ATTN_ERR_ARGUMENT, "window: '%.40s' is not L,R (two whole numbers; -1 is no bound)", value);
+    if (!comma || !read_int(value, comma, &spec->window_left) || !read_int(comma + 1, value + strlen(value), &spec->window_right) ||
+        spec->window_left < -1 || spec->window_right < -1)
+        return failure(error, ATTN_ERR_ARGUMENT, "window: '%.40s' is not L,R (two integers; -1 for no bound)", value);
     spec->window = 1;
     return ATTN_OK;
 }
@@ -163,8 +163,8 @@ attn_status value_read_window(const problem_rule *rule, problem_spec *spec, cons
 attn_status value_read_chunk(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
 {
     if (!value) return need_value(rule, error);
-    if (!read_whole(value, value + strlen(value), &spec->chunk) || spec->chunk < 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "chunk: '%.40s' is not a number of keys (a whole number; 0 is off)", value);
+    if (!read_int(value, value + strlen(value), &spec->chunk) || spec->chunk < 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "chunk: '%.40s' is not a number of keys (an integer; 0 is off)", value);
     return ATTN_OK;
 }
 
@@ -178,8 +178,8 @@ int value_print_chunk(const problem_rule *rule, const problem_spec *spec, char *
 attn_status value_read_clipped(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
 {
     if (!value) return need_value(rule, error);
-    if (!read_whole(value, value + strlen(value), &spec->clipped) || spec->clipped < 1)
-        return failure(error, ATTN_ERR_ARGUMENT, "clipped: '%.40s' is not a distance (a whole number above 0)", value);
+    if (!read_int(value, value + strlen(value), &spec->clipped) || spec->clipped < 1)
+        return failure(error, ATTN_ERR_ARGUMENT, "clipped: '%.40s' is not a distance (an integer above 0)", value);
     return ATTN_OK;
 }
 
@@ -201,7 +201,7 @@ int value_print_window(const problem_rule *rule, const problem_spec *spec, char 
 
 attn_status value_read_flag(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
 {
-    if (value) return failure(error, ATTN_ERR_ARGUMENT, "%s takes no value, and has '%.40s'", rule->word.name, value);
+    if (value) return failure(error, ATTN_ERR_ARGUMENT, "%s takes no value, but has '%.40s'", rule->word.name, value);
     *(int *)field_in(rule, spec) = 1;
     return ATTN_OK;
 }
@@ -248,7 +248,7 @@ int value_print_choice(const problem_rule *rule, const problem_spec *spec, char 
     return value != 0;
 }
 
-/* "both", "causal/64", "causal/64/256": keys, buckets and the distance behind which all share one. */
+/* "both", "causal/64", "causal/64/256": keys, buckets and the distance beyond which all share one bucket. */
 attn_status value_read_t5(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
 {
     const char *keys = value ? value : "both", *end = keys + strlen(keys), *slash = strchr(keys, '/'),
@@ -258,8 +258,8 @@ attn_status value_read_t5(const problem_rule *rule, problem_spec *spec, const ch
     spec->t5 = strncmp(keys, "both", length) == 0 && length == 4     ? SPEC_T5_BOTH
                : strncmp(keys, "causal", length) == 0 && length == 6 ? SPEC_T5_CAUSAL
                                                                      : SPEC_T5_NONE;
-    if (spec->t5 && (!slash || (read_whole(slash + 1, second ? second : end, &spec->t5_buckets) && spec->t5_buckets > 0)) &&
-        (!second || (read_whole(second + 1, end, &spec->t5_distance) && spec->t5_distance > 0)))
+    if (spec->t5 && (!slash || (read_int(slash + 1, second ? second : end, &spec->t5_buckets) && spec->t5_buckets > 0)) &&
+        (!second || (read_int(second + 1, end, &spec->t5_distance) && spec->t5_distance > 0)))
         return ATTN_OK;
     return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE",
                    rule->word.name, value);
@@ -278,7 +278,7 @@ int value_print_t5(const problem_rule *rule, const problem_spec *spec, char *tex
     return spec->t5 != SPEC_T5_NONE;
 }
 
-/* Each N of the pattern stands for a whole number above 0. */
+/* Each N in the pattern matches an integer above 0. */
 static int matches(const char *pattern, const char *value)
 {
     for (;;) {
@@ -316,7 +316,7 @@ int value_print_pattern(const problem_rule *rule, const problem_spec *spec, char
 
 /* ---- masks and biases: axes of size 1 by name, "b1h1" ---- */
 
-static const double BLOCK_DROP = 0.5; /* of block=Q,K */
+static const double BLOCK_DROP = 0.5; /* the default of block=Q,K */
 
 static const char axis_letter[] = "bhqk"; /* in the order of the SPEC_ONE_ bits */
 
@@ -341,14 +341,14 @@ static void print_axes(int axes, char *text)
     *text = 0;
 }
 
-/* "P/AXES": the share that is dropped, and the axes of size 1. */
+/* "P/AXES": the fraction that is dropped, and the axes of size 1. */
 static attn_status read_share(const problem_rule *rule, const char *value, double *drop, int *one, attn_error *error)
 {
     const char *slash = strchr(value, '/');
     const char *end = slash ? slash : value + strlen(value);
     *one = 0;
     if (!read_real(value, end, drop) || *drop < 0 || *drop > 1)
-        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a share within 0 and 1", rule->word.name, value);
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a fraction between 0 and 1", rule->word.name, value);
     if (slash && (!slash[1] || !read_axes(slash + 1, one)))
         return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' does not name axes of size 1, such as b1h1 (letters b h q k)",
                        rule->word.name, slash + 1);
@@ -374,9 +374,9 @@ attn_status value_read_block(const problem_rule *rule, problem_spec *spec, const
 {
     if (!value) return need_value(rule, error);
     const char *comma = strchr(value, ','), *end = value + strcspn(value, "/");
-    if (!comma || comma > end || !read_whole(value, comma, &spec->block_q) || !read_whole(comma + 1, end, &spec->block_kv) ||
+    if (!comma || comma > end || !read_int(value, comma, &spec->block_q) || !read_int(comma + 1, end, &spec->block_kv) ||
         spec->block_q < 1 || spec->block_kv < 1)
-        return failure(error, ATTN_ERR_ARGUMENT, "block: '%.40s' is not Q,K (two whole numbers above 0)", value);
+        return failure(error, ATTN_ERR_ARGUMENT, "block: '%.40s' is not Q,K (two integers above 0)", value);
     spec->block = 1;
     spec->block_one = 0;
     spec->block_drop = BLOCK_DROP;
@@ -419,15 +419,15 @@ int value_print_bias(const problem_rule *rule, const problem_spec *spec, char *t
     return spec->bias;
 }
 
-/* ---- operation and type: always written, the defaults too ---- */
+/* ---- operation and type: always printed, even defaults ---- */
 
-int value_print_alone(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+int value_print_word(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
 {
     snprintf(text, size, "%s", rule->choices[*(const int *)field_of(rule, spec)]);
     return 1;
 }
 
-/* Sizes at their defaults are left out. */
+/* Sizes at their defaults are omitted. */
 int value_print_size(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
 {
     const int64_t *field = field_of(rule, spec), *s = field;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * problem_values.h - how the values of words in problem strings are read and written; private to problem_rules.c.
+ * problem_values.h - readers and printers of the values of words in problem strings; private to problem_rules.c.
  *
- * Generic ones go by the rule's field, bounds and choices: size, number, flag, choice, pattern.  The others know their field.
+ * Generic ones use the rule's field, bounds and choices: size, number, flag, choice, pattern.  The others have a fixed field.
  */
 #ifndef ATTN_TESTING_PROBLEM_PROBLEM_VALUES_H
 #define ATTN_TESTING_PROBLEM_PROBLEM_VALUES_H
@@ -15,6 +15,6 @@ value_read value_read_size, value_read_number, value_read_scale, value_read_seed
 
 value_print value_print_not_zero, value_print_not_one, value_print_scale, value_print_seed, value_print_offset, value_print_chunk,
     value_print_clipped, value_print_window, value_print_flag, value_print_choice, value_print_t5, value_print_pattern,
-    value_print_block, value_print_mask, value_print_bias, value_print_alone, value_print_size;
+    value_print_block, value_print_mask, value_print_bias, value_print_word, value_print_size;
 
 #endif

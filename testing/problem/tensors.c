@@ -28,7 +28,7 @@ int tensors_find(const char *name)
     return -1;
 }
 
-/* What is not here is called by its slot, or, with d for grad_, after what it is the gradient of. */
+/* Exceptions; others have the name of their slot or, with d for grad_, the file name of the tensor they are the gradient of. */
 static const struct {
     int t;
     const char *name;
@@ -56,13 +56,13 @@ const char *tensors_file_name(int t)
 attn_output *tensors_slot(attn_tensors *all, int t) { return (attn_output *)(void *)&all->q + t; }
 const attn_output *tensors_at(const attn_tensors *all, int t) { return (const attn_output *)(const void *)&all->q + t; }
 int tensors_has(const attn_tensors *all, int t) { return tensors_at(all, t)->data != NULL; }
-void tensors_ask(attn_tensors *all, int t) { tensors_slot(all, t)->data = ATTN_LATER; }
+void tensors_request(attn_tensors *all, int t) { tensors_slot(all, t)->data = ATTN_LATER; }
 
 attn_tensors tensors_needed(attn_op op)
 {
     attn_tensors all = {.struct_size = sizeof all};
     for (int t = 0; t < TENSORS; t++)
-        if (tensors_about(t)->need[op] == ATTN_NEED_ALWAYS) tensors_ask(&all, t);
+        if (tensors_about(t)->need[op] == ATTN_NEED_ALWAYS) tensors_request(&all, t);
     return all;
 }
 
@@ -90,7 +90,7 @@ attn_problem tensors_forward(const attn_problem *beyond, const attn_tensors *all
     attn_problem forward = *beyond;
     forward.op = ATTN_FORWARD;
     *of_forward = tensors_of_op(all, ATTN_FORWARD);
-    if (!of_forward->lse.data) tensors_ask(of_forward, TENSOR(lse));
+    if (!of_forward->lse.data) tensors_request(of_forward, TENSOR(lse));
     return forward;
 }
 
@@ -121,7 +121,7 @@ int tensors_packs(int t)
 
 int tensors_of_keys(int t) { return tensors_about(t)->axes[2] == ATTN_AXIS_KEY; }
 
-/* Of lists. */
+/* The length of a list. */
 static int64_t length_of_list(const attn_problem *p, int t)
 {
     if (t == TENSOR(cu_seqlens_q) || t == TENSOR(cu_seqlens_kv)) return p->shape.batch + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * random.h - numbers that a seed determines, on every machine (SplitMix64; Steele, Lea and Flood 2014).
+ * random.h - random numbers that depend only on a seed, not on the machine (SplitMix64; Steele, Lea and Flood 2014).
  */
 #ifndef ATTN_TESTING_RANDOM_H
 #define ATTN_TESTING_RANDOM_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * failure.c - how the command and the programs of the tests report what went wrong. */
+ * failure.c - error reporting of the command and the test programs. */
 #include "failure.h"
 
 #include <stdarg.h>

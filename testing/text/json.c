@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * json.c - one JSON object on standard output, by cJSON. */
+ * json.c - one JSON object on standard output, with cJSON. */
 #include "json.h"
 
 #include <stdio.h>
@@ -26,8 +26,8 @@ void json_flag(cJSON *object, const char *name, int value) { cJSON_AddBoolToObje
 cJSON *json_list(cJSON *object, const char *name) { return cJSON_AddArrayToObject(object, name); }
 cJSON *json_object(cJSON *object, const char *name) { return cJSON_AddObjectToObject(object, name); }
 
-/* cJSON keeps numbers as double: beyond 2^53 the digits go in as they are. */
-void json_whole(cJSON *object, const char *name, int64_t value)
+/* cJSON stores numbers as double, so integers, which may exceed 2^53, are added as raw digits. */
+void json_int(cJSON *object, const char *name, int64_t value)
 {
     char digits[24];
     snprintf(digits, sizeof digits, "%lld", (long long)value);

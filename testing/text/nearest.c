@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * nearest.c - "did you mean", by the edit distance of Damerau (1964) with adjacent swaps. */
+ * nearest.c - "did you mean", by Damerau's edit distance (1964) with adjacent swaps. */
 #include "nearest.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ void nearest_offer(nearest *n, const char *candidate)
     for (int k = 0; k < NEAREST_COUNT && n->found[k]; k++)
         if (strcmp(n->found[k], candidate) == 0) return;
     int distance = edit_distance(n->word, candidate);
-    /* A word that goes on like the unknown one (`soft`, `softcap`) is what people mean, however long the rest. */
+    /* A candidate that starts with the unknown word (`soft`, `softcap`) is likely meant, however long the rest is. */
     if (strlen(n->word) > 1 && strncasecmp(n->word, candidate, strlen(n->word)) == 0) distance = 1;
     int at = NEAREST_COUNT;
     while (at > 0 && (!n->found[at - 1] || distance < n->distance[at - 1])) at--;
@@ -58,7 +58,7 @@ void nearest_print(const nearest *n, const char *prefix, char *text, size_t size
     if (size) text[0] = 0;
     for (int k = 0; k < NEAREST_COUNT && n->found[k] && n->distance[k] <= n->distance[0] + 1; k++) {
         int wrote = snprintf(text + used, size - used, "%s%s%.60s", k ? ", " : " (nearest: ", prefix, n->found[k]);
-        if (wrote < 0 || (size_t)wrote + 1 >= size - used) break; /* no room for the bracket */
+        if (wrote < 0 || (size_t)wrote + 1 >= size - used) break; /* no space for the parenthesis */
         used += (size_t)wrote;
     }
     if (used) snprintf(text + used, size - used, ")");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * shown.c - see shown.h. */
+ * shown.c - safe output of foreign text. */
 #include "shown.h"
 
 #include <stddef.h>
@@ -19,7 +19,7 @@ uint32_t next_code_point(const char **text)
         if ((p[0] & forms[extra].mask) != forms[extra].lead) continue;
         uint32_t code = p[0] & (uint32_t)(unsigned char)~forms[extra].mask;
         for (size_t i = 1; i <= extra; i++) {
-            if ((p[i] & 0xc0) != 0x80) return NOT_UTF8; /* the NUL at the end stops here too */
+            if ((p[i] & 0xc0) != 0x80) return NOT_UTF8; /* also stops at the terminating NUL */
             code = code << 6 | (p[i] & 0x3fu);
         }
         if (code < forms[extra].smallest || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return NOT_UTF8;
@@ -31,7 +31,7 @@ uint32_t next_code_point(const char **text)
 
 int code_point_is_shown(uint32_t code)
 {
-    /* Categories Cc, Cf, Zl and Zp of Unicode, and the places in between that are kept for more of them. */
+    /* Unicode categories Cc, Cf, Zl and Zp, and code points in between reserved for them. */
     static const uint32_t hidden[][2] = {
         {0x00, 0x1f},       {0x7f, 0x9f},       {0xad, 0xad},       {0x600, 0x605},     {0x61c, 0x61c},     {0x6dd, 0x6dd},
         {0x70f, 0x70f},     {0x890, 0x891},     {0x8e2, 0x8e2},     {0x180e, 0x180e},   {0x200b, 0x200f},   {0x2028, 0x202e},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear.c - see linear.h. */
+ * linear.c - `attn check` of linear attention. */
 #include "linear.h"
 
 #include <math.h>
@@ -27,30 +27,32 @@ static attn_status check_size(const attn_linear_problem *p, attn_error *error)
     const double f = (double)attn_features_count(p->features, s->dim_qk, p->random_features);
     const double most = (double)s->batch * (double)s->heads_q * ((double)s->len_q + (double)s->len_kv + f) *
                         (f + (double)s->dim_v + (double)s->dim_qk) * (double)(s->len_kv + 1);
-    if (most > 1e10) return failure(error, ATTN_ERR_UNSUPPORTED, "the reference keeps a state for each token: too many here");
+    if (most > 1e10)
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "the problem is too large for the reference, which keeps a state for each token");
     return ATTN_OK;
 }
 
-/* Beside what the words ask for: states at both ends, and in backward what flows into them and out of them. */
-static void ask_for_states(linear_check *c, int backward)
+/* Requests, in addition to the problem's tensors, the initial and final states, and in backward their gradients. */
+static void request_states(linear_check *c, int backward)
 {
     const int divided = c->problem.denominator != ATTN_DENOMINATOR_NONE;
     const struct {
-        int t, there;
-    } asked[] = {{LINEAR(initial_state), 1},
-                 {LINEAR(final_state), 1},
-                 {LINEAR(grad_final_state), backward},
-                 {LINEAR(grad_initial_state), backward},
-                 {LINEAR(denominators), divided},
-                 {LINEAR(initial_sum), divided},
-                 {LINEAR(final_sum), divided},
-                 {LINEAR(grad_final_sum), backward && divided},
-                 {LINEAR(grad_initial_sum), backward && divided}};
-    for (size_t k = 0; k < sizeof asked / sizeof *asked; k++)
-        if (asked[k].there) linear_ask(&c->tensors, asked[k].t);
+        int t, present;
+    } requests[] = {{LINEAR(initial_state), 1},
+                    {LINEAR(final_state), 1},
+                    {LINEAR(grad_final_state), backward},
+                    {LINEAR(grad_initial_state), backward},
+                    {LINEAR(denominators), divided},
+                    {LINEAR(initial_sum), divided},
+                    {LINEAR(final_sum), divided},
+                    {LINEAR(grad_final_sum), backward && divided},
+                    {LINEAR(grad_initial_sum), backward && divided}};
+    for (size_t k = 0; k < sizeof requests / sizeof *requests; k++)
+        if (requests[k].present) linear_request(&c->tensors, requests[k].t);
 }
 
-/* Within +-1; keys of the other rules short enough that the state stays bounded. */
+/* Numbers within +-1; keys of rules other than add are short enough that the state stays bounded. */
 static double drawn(const linear_check *c, int t, random_state *random)
 {
     const double x = 2 * random_unit(random) - 1, width = sqrt((double)c->problem.shape.dim_qk + 1);
@@ -67,7 +69,7 @@ typedef struct drawing {
     uint64_t seed;
 } drawing;
 
-/* Memory of a tensor; what is read is drawn, and also kept exactly. */
+/* Allocates a tensor; inputs are drawn, and kept exactly in c->exact. */
 static void *take(void *context, int t, const attn_tensor_plan *about)
 {
     drawing *d = context;
@@ -96,7 +98,7 @@ static attn_status execute(linear_check *c, const attn_linear_problem *p, drawin
         const attn_linear_tensors tensors = linear_of_op(p, &c->tensors);
         const size_t size = attn_linear_plan_workspace_size(plan);
         void *workspace = need_memory((int64_t)size + 1, 1);
-        memset(workspace, 0xff, size); /* NaN: nothing is read before it is written */
+        memset(workspace, 0xff, size); /* NaN, to detect reads before writes */
         status = attn_linear_execute(plan, &tensors, workspace, size, error);
         free(workspace);
     }
@@ -180,7 +182,7 @@ static void compare(const linear_check *c, int t, const char *how, linear_verdic
         double got;
         (void)attn_convert(1, (const char *)made + (size_t)i * size, type, &got, ATTN_F64, NULL);
         const double error = fabs(got - c->exact[t][i]);
-        const double least = type == ATTN_F16 ? 0x1p-25 : 0; /* half the distance of its subnormal numbers */
+        const double least = type == ATTN_F16 ? 0x1p-25 : 0; /* half the spacing of subnormal numbers */
         const double bound = unit * terms * most + least + rounding * fabs(c->exact[t][i]);
         v->max_error = fmax(v->max_error, error);
         if (error > 0) v->bound_fraction = fmax(v->bound_fraction, error / bound);
@@ -205,7 +207,7 @@ attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, li
     if (status != ATTN_OK) return status;
     const int backward = p->op == ATTN_BACKWARD;
     c.stored = c.tensors.q.dtype, c.compute = c.stored == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    ask_for_states(&c, backward);
+    request_states(&c, backward);
     for (int form = 0; form < 4 && status == ATTN_OK; form++) {
         if (form == ATTN_LINEAR_FORM_RECURRENT && !p->causal) continue;
         if (p->rule == ATTN_LINEAR_RULE_LOW_RANK && (form == ATTN_LINEAR_FORM_CHUNKED || form == ATTN_LINEAR_FORM_QUADRATIC))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear.h - `attn check` of linear attention: one problem in every form that it has, against ref/. */
+ * linear.h - `attn check` of linear attention: one problem in each of its forms, against ref/. */
 #ifndef ATTN_TESTING_VERDICT_LINEAR_H
 #define ATTN_TESTING_VERDICT_LINEAR_H
 
@@ -12,17 +12,17 @@ typedef struct linear_verdict {
     check_status status;
     char reason[200];
     double max_error;      /* of any output */
-    double bound_fraction; /* of u (16 + features + tokens) times the largest number of the output, and its own rounding */
+    double bound_fraction; /* of u (16 + features + tokens) times the largest number of the output, plus the storage rounding */
 } linear_verdict;
 
-/* Forward, and for linear-bwd backward, of numbers within +-1 that are drawn from the seed, by the kernel of `isa`.  Returns what
- * is wrong with the problem. */
+/* Runs forward, and for linear-bwd backward, on numbers within +-1 drawn from the seed, with the kernel of `isa`.  Returns an error
+ * if the problem cannot be run. */
 attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, linear_verdict *verdict, attn_error *error);
 
 /* The problem as ref/ has it, without its tensors. */
 ref_linear linear_definition(const attn_linear_problem *p);
 
-/* Problems that cover maps, rules, decays, types, remainders of tiles; NULL past the last. */
+/* Problems that cover maps, rules, decays, types and remainders of tiles; NULL past the last. */
 const char *check_linear_problem(int index);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * product.c - see product.h. */
+ * product.c - `attn check` of matrix products. */
 #include "product.h"
 
 #include <inttypes.h>
@@ -21,14 +21,14 @@ int product_case(int index, ref_matrices *product)
     *product = (ref_matrices){.rows = rows[size % R],
                               .columns = columns[size / R % C],
                               .inner = inner[size / R / C],
-                              .a_turned = way & 1,
-                              .b_turned = way >> 1 & 1,
+                              .a_transposed = way & 1,
+                              .b_transposed = way >> 1 & 1,
                               .add = way >> 2};
     matrices_dense(product);
     return 1;
 }
 
-/* The numbers of a matrix: exact, in absolute value, and as the library reads them. */
+/* The numbers of a matrix: exact, their absolute values, and in the library's type. */
 typedef struct numbers {
     double *exact, *size;
     void *data;
@@ -60,7 +60,7 @@ attn_status product_check(const ref_matrices *product, attn_dtype dtype, attn_is
             c = draw(count, dtype, &random);
     memset(verdict, 0, sizeof *verdict);
     snprintf(verdict->name, sizeof verdict->name, "product:%" PRId64 "x%" PRId64 "x%" PRId64 "%s%s%s", p->rows, p->columns,
-             p->inner, p->a_turned ? ":at" : "", p->b_turned ? ":bt" : "", p->add ? ":add" : "");
+             p->inner, p->a_transposed ? ":at" : "", p->b_transposed ? ":bt" : "", p->add ? ":add" : "");
     const attn_product_tensors tensors = matrices_tensors(p, a.data, b.data, c.data);
     const attn_status status = attn_product(&problem, &tensors, &options, error);
     if (status == ATTN_OK) {

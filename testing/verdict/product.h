@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * product.h - `attn check` of products of matrices: every way in which the matrices lie, against ref/. */
+ * product.h - `attn check` of matrix products: with and without transposes and accumulation, against ref/. */
 #ifndef ATTN_TESTING_VERDICT_PRODUCT_H
 #define ATTN_TESTING_VERDICT_PRODUCT_H
 
@@ -12,10 +12,10 @@ typedef struct product_verdict {
     char name[64]; /* "product:33x65x300:at:bt:add" */
 } product_verdict;
 
-/* The cases, which cover the remainders of every tile; 0 behind the last. */
+/* The cases, which cover the remainders of every tile; returns 0 past the last. */
 int product_case(int index, ref_matrices *product);
 
-/* Computes a case by one instruction set, and measures its error. */
+/* Computes a case with one instruction set, and measures its error. */
 attn_status product_check(const ref_matrices *product, attn_dtype dtype, attn_isa isa, int threads, product_verdict *verdict,
                           attn_error *error);
 

@@ -16,7 +16,7 @@ void report_begin(report *r, int json)
     r->object = json_begin();
 }
 
-/* Suites of other people have names that may hold anything. */
+/* Names from foreign suites may contain anything. */
 static void print_line(const char *begin, const char *text, const char *more)
 {
     fputs(begin, stdout);
@@ -32,7 +32,7 @@ void report_add(report *r, const report_entry *e)
     else if (e->status == CHECK_FAILED) r->failed++;
     else r->skipped++;
     if (r->object) {
-        if (!r->cases) r->cases = cJSON_CreateArray(); /* joins the object last, so that the counts come first */
+        if (!r->cases) r->cases = cJSON_CreateArray(); /* added to the object last, so that the counts come first */
         cJSON *item = json_item(r->cases);
         json_text(item, "suite", e->suite);
         json_text(item, "name", e->name);
@@ -52,9 +52,9 @@ void report_add(report *r, const report_entry *e)
 int report_end(report *r)
 {
     if (r->object) {
-        json_whole(r->object, "passed", r->passed);
-        json_whole(r->object, "failed", r->failed);
-        json_whole(r->object, "skipped", r->skipped);
+        json_int(r->object, "passed", r->passed);
+        json_int(r->object, "failed", r->failed);
+        json_int(r->object, "skipped", r->skipped);
         cJSON_AddItemToObject(r->object, "cases", r->cases ? r->cases : cJSON_CreateArray());
         json_end(r->object);
     } else {

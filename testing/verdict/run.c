@@ -23,7 +23,7 @@ __attribute__((format(printf, 3, 4))) static void conclude(check_result *r, chec
     r->status = status;
 }
 
-/* Says what is running, for the case that it faults. */
+/* Sets the message in case the kernel faults. */
 static void announce(const check_result *r, const check_case *c)
 {
     char text[CASE_TEXT], message[CASE_TEXT + 96];
@@ -50,8 +50,8 @@ static void compare(check_result *r, const check_call *call, const check_outputs
     if (r->numbers.failed) conclude(r, CHECK_FAILED, "%s (%.3g of the bound)", text, r->numbers.fraction);
 }
 
-/* Executes in a workspace of exactly as many bytes as the plan asks for, at an odd address, against a page that faults.  0 where
- * something is wrong, which *r then says. */
+/* Executes in a workspace of exactly the plan's size, next to a faulting page, possibly at an odd address.  On failure returns 0
+ * and sets *r. */
 static int execute(check_result *r, const attn_tensors *tensors, const check_case *c, const attn_plan *plan)
 {
     attn_error error;
@@ -69,7 +69,7 @@ static int execute(check_result *r, const attn_tensors *tensors, const check_cas
     return r->status == CHECK_PASSED;
 }
 
-/* Plans `problem` and executes it; 0 where something is wrong. */
+/* Plans `problem` and executes it; returns 0 if anything fails. */
 static int plan_and_execute(check_result *r, const attn_problem *problem, const attn_tensors *tensors, const check_case *c,
                             const check_setting *setting, int64_t *block_kv)
 {
@@ -92,7 +92,7 @@ static int plan_and_execute(check_result *r, const attn_problem *problem, const 
     return r->status == CHECK_PASSED;
 }
 
-/* o and lse, as forward leaves them for what follows; nothing may write them from then on. */
+/* Computes o and lse for a later operation; they are read-only from then on. */
 static int run_forward(check_result *r, check_call *call, const check_case *c, const check_setting *setting, check_outputs *out)
 {
     int64_t block_kv;

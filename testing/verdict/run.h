@@ -23,12 +23,11 @@ typedef struct check_result {
 typedef struct check_setting {
     attn_isa isa;
     int threads;
-    void (*tamper)(check_outputs *out,
-                   void *context); /* changes the outputs before they are compared: proves that checks can fail */
+    void (*tamper)(check_outputs *out, void *context); /* modifies outputs before the comparison: proves that checks can fail */
     void *tamper_context;
 } check_setting;
 
-/* Where memory is out the program ends (end_out_of_memory). */
+/* Ends the program if out of memory (end_out_of_memory). */
 void check_run(check_result *result, check_call *call, const check_case *c, const check_setting *setting);
 
 /* Builds the call and runs it; for a single case. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_softmax.c - the softmax family against known numbers, properties P4 to P6 of docs/coverage.md, and the rulings on its
- * edge cases (docs/rulings.md: 10, 11, 19). */
+ * test_softmax.c - the softmax family against known values, properties P4 to P6 of docs/coverage.md, and the rulings on its edge
+ * cases (docs/rulings.md: 10, 11, 19). */
 #include "test.h"
 
 #include "attn/analysis.h"
@@ -69,26 +69,26 @@ static void test_temperature(void **state)
         assert_true(t == 0 || entropy[t] > entropy[t - 1] || entropy[t] - log(2) < 1e-12);
         assert_near(attn_normalised_entropy(5, w + t * 5), entropy[t] / log(5), 1e-14);
     }
-    assert_near(w[2], 0.5, 1e-12), assert_near(w[3], 0.5, 1e-12); /* the limit is uniform over the largest, not one of them */
+    assert_near(w[2], 0.5, 1e-12), assert_near(w[3], 0.5, 1e-12); /* the limit is uniform over the largest scores, not one-hot */
     for (int j = 0; j < 5; j++) shifted[j] = s[j] + 1000;
     attn_gibbs here = gibbs_of(s, 5, 2, logs), there = gibbs_of(shifted, 5, 2, moved);
     for (int j = 0; j < 5; j++) assert_near(moved[j], logs[j], 1e-13);
     assert_near(there.log_partition, here.log_partition + 500, 1e-11);
     assert_near(there.entropy, here.entropy, 1e-11);
-    /* Far beyond what exp holds (P25). */
+    /* Scores far beyond the range of exp (P25). */
     const double huge[3] = {1000, -1000, 999};
     attn_gibbs g = gibbs_of(huge, 3, 1, w);
     assert_near(g.log_partition, 1000 + log1p(exp(-1)), 1e-12);
     assert_true(w[1] == 0);
     assert_int_equal(attn_log_softmax(3, 1, huge, NULL, logs, NULL), ATTN_OK);
     for (int j = 0; j < 3; j++) assert_near(logs[j], huge[j] - g.log_partition, 1e-12);
-    /* Heat capacity is dE/dT, by differences. */
+    /* Heat capacity is dE/dT: against a central difference. */
     const double step = 1e-5;
     double slope = (gibbs_of(s, 5, 2 + step, NULL).mean_energy - gibbs_of(s, 5, 2 - step, NULL).mean_energy) / (2 * step);
     assert_near(here.heat_capacity, slope, 1e-9);
 }
 
-/* P6: symmetric, rows and columns sum to 0, positive semidefinite; the product with a vector; differences. */
+/* P6: symmetric, rows and columns sum to 0, positive semidefinite; its product with a vector; central differences. */
 static void test_jacobian(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void test_jacobian(void **state)
     }
 }
 
-/* What other libraries get wrong: one key, one head, a masked row. */
+/* Cases that other libraries get wrong: one key, one head, a fully masked row. */
 static void test_edges(void **state)
 {
     (void)state;
@@ -144,29 +144,29 @@ static void test_edges(void **state)
     const double a[4] = {.5, .5, 0, 0}, uniform[4] = {.25, .25, .25, .25};
     assert_near(attn_kl_divergence(4, a, uniform), log(4) - log(2), 1e-15);
     assert_true(attn_kl_divergence(4, uniform, a) == INFINITY && attn_kl_divergence(4, a, a) == 0);
-    const double apart[8] = {1, 0, 0, 0, 0, 1, 0, 0}, alike[8] = {1, 0, 0, 0, 1, 0, 0, 0};
-    assert_near(attn_mutual_information(2, 4, apart), log(2), 1e-15);
+    const double distinct[8] = {1, 0, 0, 0, 0, 1, 0, 0}, alike[8] = {1, 0, 0, 0, 1, 0, 0, 0};
+    assert_near(attn_mutual_information(2, 4, distinct), log(2), 1e-15);
     assert_near(attn_mutual_information(2, 4, alike), 0, 1e-15);
-    assert_true(attn_head_diversity(2, 4, apart) == 1 && attn_head_diversity(2, 4, alike) == 0);
+    assert_true(attn_head_diversity(2, 4, distinct) == 1 && attn_head_diversity(2, 4, alike) == 0);
     double entropy[2];
     const double heads[8] = {1, 0, .5, .5, .5, .5, .5, .5};
     assert_int_equal(attn_head_entropy(2, 2, 2, heads, entropy, NULL), ATTN_OK);
     assert_near(entropy[0], log(2) / 2, 1e-15), assert_near(entropy[1], log(2), 1e-15);
 }
 
-/* A number that is added to all scores changes nothing, however large it is; and the lowest temperature leaves the largest. */
+/* Adding a constant to all scores changes nothing, however large it is; the lowest temperature keeps only the largest scores. */
 static void test_distances(void **state)
 {
     (void)state;
-    const double near[3] = {0, 1, 2}, far[3] = {1e15, 1e15 + 1, 1e15 + 2};
-    double w[3], far_w[3], logs[3];
-    attn_gibbs g = {.struct_size = sizeof g}, far_g = {.struct_size = sizeof far_g};
+    const double near[3] = {0, 1, 2}, large[3] = {1e15, 1e15 + 1, 1e15 + 2};
+    double w[3], shifted_w[3], logs[3];
+    attn_gibbs g = {.struct_size = sizeof g}, shifted_g = {.struct_size = sizeof shifted_g};
     assert_int_equal(attn_softmax(3, 1, near, NULL, w, &g, NULL), ATTN_OK);
-    assert_int_equal(attn_softmax(3, 1, far, NULL, far_w, &far_g, NULL), ATTN_OK);
-    assert_int_equal(attn_log_softmax(3, 1, far, NULL, logs, NULL), ATTN_OK);
-    for (int j = 0; j < 3; j++) assert_true(far_w[j] == w[j]);
+    assert_int_equal(attn_softmax(3, 1, large, NULL, shifted_w, &shifted_g, NULL), ATTN_OK);
+    assert_int_equal(attn_log_softmax(3, 1, large, NULL, logs, NULL), ATTN_OK);
+    for (int j = 0; j < 3; j++) assert_true(shifted_w[j] == w[j]);
     for (int j = 0; j < 3; j++) assert_true(exp(logs[j]) == w[j]);
-    assert_true(far_g.entropy == g.entropy && far_g.heat_capacity == g.heat_capacity);
+    assert_true(shifted_g.entropy == g.entropy && shifted_g.heat_capacity == g.heat_capacity);
     const double two[3] = {5, 5, 4};
     assert_int_equal(attn_softmax(3, 1e-308, two, NULL, w, &g, NULL), ATTN_OK);
     assert_true(w[0] == 0.5 && w[1] == 0.5 && w[2] == 0);
@@ -195,7 +195,7 @@ static void test_rejected(void **state)
     assert_true(w[0] == -1 && w[1] == -1);
 }
 
-/* What takes weights that are there already. */
+/* Functions that take given weights. */
 static void test_given_rejected(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void test_given_rejected(void **state)
     REJECTED(attn_head_entropy(1, 1, 2, NULL, out, &error), ATTN_ERR_ARGUMENT, "weights is NULL");
     REJECTED(attn_head_entropy(1, 1, 2, p, NULL, &error), ATTN_ERR_ARGUMENT, "entropy is NULL");
     for (int k = 0; k < 4; k++) assert_true(out[k] == -1);
-    /* without keys there is nothing to do, however many rows there are */
+    /* no keys: no work, however many rows */
     assert_true(attn_head_diversity(INT64_MAX, 0, p) == 1);
     assert_true(attn_mutual_information(INT64_MAX, 0, p) == 0);
     assert_int_equal(attn_head_entropy(1, INT64_MAX, 0, p, (double[1]){0}, NULL), ATTN_OK);
@@ -233,7 +233,7 @@ static void test_given_rejected(void **state)
     assert_true(out[0] == 0 && out[1] == -1 && error.status == ATTN_OK);
 }
 
-/* An output beside what it is computed from: rejected where the numbers would be wrong, and right where it may be its input. */
+/* Outputs that overlap an input: rejected where the result would be wrong, correct where in-place is allowed. */
 static void test_overlap(void **state)
 {
     (void)state;
@@ -241,7 +241,8 @@ static void test_overlap(void **state)
     double x[8], y[8];
     attn_error error;
     memcpy(x, fresh, sizeof x);
-#define MEETS(call, both) REJECTED(call, ATTN_ERR_STRIDE, "analysis: " both " share elements; an output overlaps nothing")
+#define MEETS(call, both)                                                                                                          \
+    REJECTED(call, ATTN_ERR_STRIDE, "analysis: " both " share elements; an output must not overlap another tensor")
     MEETS(attn_softmax(3, 1, x, NULL, x + 1, NULL, &error), "weights and scores");
     MEETS(attn_softmax(3, 1, y, (const unsigned char *)x + 23, x, NULL, &error), "weights and keep");
     MEETS(attn_log_softmax(3, 1, x + 2, NULL, x, &error), "logs and scores");
@@ -255,7 +256,7 @@ static void test_overlap(void **state)
     MEETS(attn_softmax_jvp(3, 1, x, y, x, &error), "out and p");
     MEETS(attn_head_entropy(2, 2, 2, x, x + 7, &error), "entropy and weights");
     assert_memory_equal(x, fresh, sizeof x);
-    assert_int_equal(attn_softmax_jacobian(2, 1, x + 4, x, &error), ATTN_OK); /* side by side */
+    assert_int_equal(attn_softmax_jacobian(2, 1, x + 4, x, &error), ATTN_OK); /* adjacent, no overlap */
     for (int logs = 0; logs < 2; logs++) {
         memcpy(x, fresh, sizeof x);
         for (int to = 0; to < 2; to++)

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A library has no mutable data of its own, so that any thread may call anything at any time.
+"""A library has no mutable data of its own, so any thread may call any function at any time.
 
-Tables of pointers are constant after relocation and live in .data.rel.ro, which does not count.  Four are allowed: the CPU's features
-and caches, found once and the same for everybody, the pool of threads, and the mutex that guards a global of cJSON.  Usage: tests/api/check_globals.py ARCHIVE...
+Tables of pointers live in .data.rel.ro, constant after relocation, and do not count.  Four objects are allowed: the CPU's features and
+its caches, each detected once and the same for every caller, the thread pool, and the mutex that guards a global of cJSON.
+
+Usage: tests/api/check_globals.py ARCHIVE...
 """
 import re
 import subprocess
 import sys
 
-ALLOWED = re.compile(  # as gcc and clang call them
+ALLOWED = re.compile(  # as gcc and clang name them
     r"(pool\.c\.o: pool|cpu\.c\.o: (known(_caches)?\.\d+|attn_cpu_(features\.known|caches\.known_caches(\.\d+)?))|json\.c\.o: (turn\.\d+|\w+\.turn))$"
 )
 

@@ -4,8 +4,8 @@
 
 usage: check_pages.py CC
 
-The code of a page is the indented lines and the blocks of C of that section, as the body of a function.  Tensors and small structs that
-a call takes as given are declared here.
+The section's indented lines and C blocks are compiled as the body of one function.  The tensors and small structs that these examples
+take for granted are declared in GIVEN.
 """
 import pathlib
 import re
@@ -29,7 +29,7 @@ extern attn_modify_tile recency_scores, recency_slopes;
 
 
 def call_of(text):
-    """The code of the section, or None."""
+    """The code of the section "A call", or None."""
     section = re.search(r"^## A call\n(.*?)(?=^## |\Z)", text, re.S | re.M)
     if not section:
         return None

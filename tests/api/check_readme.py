@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""README.md has 150 lines or fewer, files that are there behind its links, and a C example that is examples/minimal/minimal.c letter
-for letter (without its head comment), in 15 lines or fewer."""
+"""README.md has at most 150 lines, its links lead to existing files, and its one C example is examples/minimal/minimal.c verbatim
+(without the head comment), in at most 15 lines."""
 import pathlib
 import re
 import sys
@@ -12,7 +12,7 @@ def main():
     blocks = re.findall(r"^```c\n(.*?)^```$", text, flags=re.S | re.M)
     program = re.sub(r"\A/\*.*?\*/\n", "", open("examples/minimal/minimal.c", encoding="utf-8").read(), flags=re.S)
     if blocks != [program]:
-        print(f"README.md has {len(blocks)} blocks of C; one of them must be examples/minimal/minimal.c, and the only one")
+        print(f"README.md has {len(blocks)} blocks of C; it must have exactly one, the same as examples/minimal/minimal.c")
         return 1
     lost = [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not pathlib.Path(link).exists()]
     for link in lost:

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What a shared library exports is what its headers declare with ATTN_API, by the version of the interface that its name has, and
-nothing else.
+"""A shared library exports exactly the functions that its headers declare with ATTN_API, under the symbol version in its soname.
 
 Usage: tests/api/check_symbols.py LIBRARY HEADER...
 """
@@ -23,7 +22,7 @@ def exported(library):
 
 
 def interface(library):
-    """What the library calls its interface: 0.1 of libattn.so.0.1."""
+    """The version in the soname: 0.1 for libattn.so.0.1."""
     lines = subprocess.run(["readelf", "-d", library], check=True, capture_output=True, text=True).stdout
     return re.search(r"soname: \[\w+\.so\.([0-9.]+)\]", lines)[1]
 

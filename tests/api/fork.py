@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Python's multiprocessing by fork, after the parent has used threads: every child computes the parent's bits, with threads of its own.
+"""multiprocessing with fork, after the parent has used threads: every child computes the parent's bits, with threads of its own.
 
 Usage: tests/api/fork.py LIBATTN TOP
 """
@@ -17,7 +17,7 @@ COUNT = LENGTH * DIM
 
 
 def attend(_number):
-    """The bits of O, and how many threads there are besides."""
+    """The bits of O, and the number of threads besides the main thread."""
     problem, arguments = ATTN.new("attn_problem"), ATTN.new("attn_tensors")
     shape = problem.shape
     shape.batch = shape.heads_q = shape.heads_kv = 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every C file is as clang-format 14 writes it (other versions write otherwise).
+# Every C file is formatted as by clang-format 14 (other versions format differently).
 set -eu
 tool=
 for name in clang-format-14 clang-format; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""tools/check_layers.py finds what it is there for: in a small tree, right and with one rule broken at a time.
+"""tools/check_layers.py accepts a small valid source tree, and reports it with one rule broken at a time.
 
 usage: layers_broken.py CC
 """
@@ -28,7 +28,7 @@ RIGHT = {
     "cli/top.c": "int attn_cmd_top(int n) { return n; }",
     "cli/main.c": "int attn_cmd_run(int), attn_cmd_top(int); int begin(int n) { return attn_cmd_run(n) + attn_cmd_top(n); }",
 }
-BROKEN = {  # which files are others then, and a line of what is said
+BROKEN = {  # rule broken: the files that replace those of RIGHT, and a line that the tool prints
     "a command calls another": ({"cli/top.c": "int attn_cmd_run(int); int attn_cmd_top(int n) { return attn_cmd_run(n); }"},
                                 "cli/top.c: cli/top may not call attn_cmd_run of cli/run/run.c"),
     "run calls check": ({"cli/run/run.c": "int judge(int); int attn_cmd_run(int n) { return judge(n); } int load(int);"},
@@ -50,7 +50,7 @@ BROKEN = {  # which files are others then, and a line of what is said
 
 
 def run(cc, folder, files):
-    """The tool's status and words about a tree of these files, built."""
+    """Builds a tree of these files; returns the tool's exit status and output."""
     entries = []
     for name, text in files.items():
         path = folder / name
@@ -80,7 +80,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "compile_commands.json").write_text("[]")
         status = subprocess.run([sys.executable, TOOL, "--build", folder], capture_output=True, check=False).returncode
-        wrong += status != 1  # nothing was built: nothing was shown
+        wrong += status != 1  # nothing built: nothing verified, which is a failure
     print(f"{len(cases) + 1} trees, {wrong} judged wrongly")
     return 1 if wrong else 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The core needs no build system: cc -O3 -pthread -Iinclude src/core/**/*.c main.c -lm, and the program computes an attention.
+# The core needs no build system: cc -O3 -pthread -Iinclude src/core/**/*.c main.c -lm builds a program that computes an attention.
 # Usage: tests/api/plain_build.sh CC -O3
 set -eu
 cc=$1 level=$2

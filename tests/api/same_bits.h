@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * same_bits.h - an attention, forward and backward, whose result with any threads is held against that with one. Include it once.
- */
+ * same_bits.h - an attention, forward and backward, whose bits on any number of threads are compared with those on one thread. To
+ * be included once per program. */
 #ifndef ATTN_TESTS_API_SAME_BITS_H
 #define ATTN_TESTS_API_SAME_BITS_H
 
@@ -35,7 +35,7 @@ static inline attn_problem problem_of(attn_op op)
     return p;
 }
 
-/* Forward writes o and lse of `out`; backward reads those of `in`, and takes v for the gradient that arrives. */
+/* Forward writes o and lse of `out`; backward reads those of `in`, and uses v as grad_o. */
 static inline attn_tensors slots_of(attn_op op, tensors *in, tensors *out)
 {
     tensors *forward = op == ATTN_FORWARD ? out : in;
@@ -66,16 +66,16 @@ static inline void compute(attn_op op, const attn_options *options, tensors *in,
     attn_plan_destroy(plan);
 }
 
-static const attn_options alone = {.struct_size = sizeof alone, .threads = 1};
+static const attn_options one_thread = {.struct_size = sizeof one_thread, .threads = 1};
 
-/* What one thread computes; `in` gets the o and lse that backward reads. */
+/* The results on one thread; stores in `in` the o and lse that backward reads. */
 static inline tensors *expected_create(tensors *in)
 {
     tensors *out = tensors_create();
-    compute(ATTN_FORWARD, &alone, in, out);
+    compute(ATTN_FORWARD, &one_thread, in, out);
     memcpy(in->o, out->o, sizeof in->o);
     memcpy(in->lse, out->lse, sizeof in->lse);
-    compute(ATTN_BACKWARD, &alone, in, out);
+    compute(ATTN_BACKWARD, &one_thread, in, out);
     return out;
 }
 

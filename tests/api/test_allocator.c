@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_allocator.c - the caller's allocator: what it is asked for, that executing asks for nothing, and that all comes back. */
+ * test_allocator.c - the caller's allocator: one block per plan, no allocation while executing, and every block is freed. */
 #include "test.h"
 
 #include "attn/attn.h"
@@ -7,13 +7,13 @@
 typedef struct ledger {
     int allocations, releases;
     size_t bytes;
-    void *memory; /* of the one block that is out */
+    void *memory; /* the one live block */
 } ledger;
 
 static void *allocate(void *context, size_t bytes)
 {
     ledger *l = context;
-    assert_null(l->memory); /* one block an object */
+    assert_null(l->memory); /* one block per object */
     l->allocations++;
     l->bytes = bytes;
     return l->memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -56,7 +56,8 @@ static void test_balance(void **state)
     assert_null(l.memory);
 }
 
-/* A rejected problem leaves nothing behind. */
+/* A rejected problem leaks nothing: whether it is rejected before the plan's block is allocated or, since its workspace is too
+ * large, after that. */
 static void test_rejection(void **state)
 {
     ledger l = {0, 0, 0, NULL};
@@ -68,7 +69,13 @@ static void test_rejection(void **state)
     (void)state;
     assert_int_equal(attn_plan_create(&plan, &problem, &tensors, &options, NULL), ATTN_ERR_SHAPE);
     assert_null(plan);
-    assert_int_equal(l.allocations, l.releases);
+    assert_int_equal(l.allocations, 0);
+    problem.shape.heads_q = 2;
+    options.workspace_limit = 1;
+    assert_int_equal(attn_plan_create(&plan, &problem, &tensors, &options, NULL), ATTN_ERR_MEMORY);
+    assert_null(plan);
+    assert_int_equal(l.allocations, 1);
+    assert_int_equal(l.releases, 1);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cpuid.c - a call asks the CPU nothing that it has asked before: CPUID traps in virtual machines, and once took 80 us of a
- * call of 5. The calls run twice, the second time in a child where CPUID is a fault.
+ * test_cpuid.c - a call does not execute CPUID again: it traps in virtual machines, and once added 80 us to a call of 5 us. The
+ * calls run twice, the second time in a child where CPUID faults.
  */
 #define _GNU_SOURCE /* syscall */
 #include "test.h"
@@ -16,7 +16,7 @@
 
 enum { NO_FAULTS = 77, ARCH_SET_CPUID = 0x1012, LEN = 600, DIM = 32 };
 
-/* Decoding, rows of a group, heads that are short, tiles, and their gradients; a product. */
+/* Decoding, a few queries, a small sequence, full tiles, and their gradients; a matrix product. */
 static void call_everything(void)
 {
     static float x[LEN * DIM], o[LEN * DIM], lse[LEN], grad[3][LEN * DIM];
@@ -53,7 +53,7 @@ static void test_cpuid(void **state)
 #endif
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_FAULTS) skip(); /* this CPU, or its host, cannot make CPUID a fault */
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_FAULTS) skip(); /* this CPU or its host does not support CPUID faulting */
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_pool.c - the library's own threads where they meet the process: threads that cannot be made, little address space, fork,
- * signals, a main thread that ends, exit. Links the static library, whose pthread_create is __wrap_pthread_create.
+ * test_pool.c - the thread pool and its process: pthread_create fails, little address space, fork, signals, exit during a call, a
+ * main thread that ends. Links the static library with pthread_create replaced by __wrap_pthread_create.
  */
 #define _GNU_SOURCE /* RLIMIT_AS */
 #include "test.h"
@@ -16,7 +16,7 @@
 #include "same_bits.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1, FORKS = 0 }; /* TSan cannot have new threads in a child of a process with threads */
+enum { SANITIZED = 1, FORKS = 0 }; /* TSan does not support new threads in a forked child of a threaded process */
 #elif defined(__SANITIZE_ADDRESS__)
 enum { SANITIZED = 1, FORKS = 1 };
 #else
@@ -25,7 +25,7 @@ enum { SANITIZED = 0, FORKS = 1 };
 
 enum { THREADS = 4, DEADLINE = 60 };
 
-static int made, rejected, left = -1; /* threads, those that could not be; how many more can be, or -1 for all */
+static int made, rejected, left = -1; /* threads created, creations that failed; how many more may succeed, -1: all */
 
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *context);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *context);
@@ -40,7 +40,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 
 static const attn_options several = {.struct_size = sizeof several, .threads = THREADS};
 
-/* 1 if forward and backward with several threads have the bits of one. */
+/* 1 if forward and backward on several threads have the same bits as on one. */
 static int is_right(void)
 {
     tensors *in = tensors_create(), *expected = expected_create(in), *out = tensors_create();
@@ -52,14 +52,14 @@ static int is_right(void)
     return right;
 }
 
-/* What a parent's other threads had at hand when it forked belongs to nobody in a child, and is no leak of ours. */
+/* Memory that the parent's other threads held at fork has no owner in the child, and is not a leak of the library. */
 static int is_child;
 #if defined(__SANITIZE_ADDRESS__)
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return is_child; }
 #endif
 
-/* What `run` returns in a child, which ends by exit, with destructors; -1 if a signal ends it, or it hangs. */
+/* The result of `run` in a child process, which ends by exit, with destructors; -1 if a signal kills it or it hangs. */
 static int in_child(int (*run)(void))
 {
     const struct timespec nap = {0, 1000000};
@@ -69,19 +69,19 @@ static int in_child(int (*run)(void))
     if (child == 0) is_child = 1, exit(run());
     for (int n = 0; n < DEADLINE * 1000; n++, (void)nanosleep(&nap, NULL))
         if (waitpid(child, &status, WNOHANG) == child) return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    (void)kill(child, SIGKILL); /* (an alarm would come to nobody where the main thread has ended) */
+    (void)kill(child, SIGKILL); /* (no alarm: once the main thread ends, all others block signals) */
     (void)waitpid(child, &status, 0);
     return -1;
 }
 
-/* ---- threads that cannot be made: each test in a child of a process that has no pool yet ---- */
+/* ---- pthread_create fails: each test runs in a child of a process that has no pool yet ---- */
 
 static int runs_with_few(void)
 {
     const int can = left;
     if (!is_right() || made > can) return 1;
     left = -1;
-    for (int n = 0; n < 200 && made < THREADS - 1; n++) /* after a while it tries again */
+    for (int n = 0; n < 200 && made < THREADS - 1; n++) /* after some calls the pool tries again */
         if (!is_right()) return 2;
     return made == THREADS - 1 ? 0 : 3;
 }
@@ -103,7 +103,7 @@ static long pages_of_process(void)
     return pages;
 }
 
-/* A few hundred KiB are enough for the tensors, and for no stack, or for one and no more. */
+/* Limits from 0 to 2 MiB more address space: too little for any thread's stack, or enough for some. */
 static int runs_in_little(void)
 {
     tensors *in = tensors_create(), *expected = expected_create(in), *out = tensors_create();
@@ -127,13 +127,13 @@ static int runs_in_little(void)
 static void test_little_memory(void **state)
 {
     (void)state;
-    if (SANITIZED) skip(); /* sanitizers take terabytes of it */
+    if (SANITIZED) skip(); /* sanitizers reserve terabytes of address space */
     assert_int_equal(in_child(runs_in_little), 0);
 }
 
 /* ---- fork ---- */
 
-/* A child begins without threads, and makes its own. */
+/* A child starts without pool threads, and creates its own. */
 static int runs_in_child(void)
 {
     const int before = made;
@@ -153,7 +153,7 @@ static void test_fork(void **state)
         assert_int_equal(in_child(runs_in_grandchild), 0);
         assert_true(is_right());
     }
-    assert_int_equal(made, before); /* the parent's own are still there */
+    assert_int_equal(made, before); /* the parent's pool is still there */
 }
 
 static atomic_int is_over;
@@ -165,13 +165,13 @@ static void *execute_always(void *context)
     return NULL;
 }
 
-/* Whatever other threads are in the middle of. */
+/* fork while other threads are inside calls. */
 static void test_fork_at_work(void **state)
 {
     enum { CALLERS = 3 };
     pthread_t callers[CALLERS];
     (void)state;
-    if (SANITIZED) skip(); /* ASan's allocator is not made for fork: a lock of it that another thread holds is held in the child */
+    if (SANITIZED) skip(); /* ASan's allocator is not fork-safe: a lock that another thread holds stays locked in the child */
     atomic_store(&is_over, 0);
     for (int n = 0; n < CALLERS; n++) assert_int_equal(__real_pthread_create(&callers[n], NULL, execute_always, NULL), 0);
     for (int n = 0; n < 20; n++) assert_int_equal(in_child(runs_in_child), 0);
@@ -185,7 +185,7 @@ static void test_fork_at_work(void **state)
 static atomic_int arrived;
 static void count_signal(int number) { (void)number, (void)atomic_fetch_add(&arrived, 1); }
 
-/* A signal that the program's own threads block stays pending: no thread of the pool takes it. */
+/* A signal that the program's threads block stays pending: no pool thread receives it. */
 static void test_signals(void **state)
 {
     struct sigaction action = {.sa_handler = count_signal}, before;
@@ -221,11 +221,11 @@ static int exits_at_work(void)
 static void test_exit(void **state)
 {
     (void)state;
-    if (SANITIZED) skip(); /* what that thread holds is lost on purpose */
+    if (SANITIZED) skip(); /* that thread's memory is leaked on purpose */
     for (int n = 0; n < 20; n++) assert_int_equal(in_child(exits_at_work), 0);
 }
 
-/* The main thread ends by itself: the process ends when the pool's threads have had nothing to do for long. */
+/* The main thread ends by pthread_exit: the process ends once the pool's threads have been idle for long enough. */
 static int ends_without_main(void)
 {
     MUST(is_right());
@@ -235,7 +235,7 @@ static int ends_without_main(void)
 static void test_main_ends(void **state)
 {
     (void)state;
-    if (SANITIZED) skip(); /* (a pthread_exit of the main thread is not what they expect) */
+    if (SANITIZED) skip(); /* (sanitizers do not expect pthread_exit in the main thread) */
     assert_int_equal(in_child(ends_without_main), 0);
 }
 

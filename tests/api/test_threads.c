@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_threads.c - one plan executed by many threads at once, each with its own workspace; the caller's parallel_for; and plans
- * made and destroyed at once.  Worth running under TSan.
+ * test_threads.c - one plan executed by many threads at once, each with its own workspace; the caller's parallel_for; plans created
+ * and destroyed concurrently.  Worth running under TSan.
  */
 #include "test.h"
 
@@ -9,7 +9,7 @@
 
 enum { ROUNDS = 4, CALLERS = 16 };
 
-/* The other order. */
+/* An attn_parallel_for that runs the iterations serially, from the last to the first. */
 static void backwards(void *context, int64_t n, void (*body)(void *body_context, int64_t i), void *body_context)
 {
     (void)context;
@@ -31,7 +31,7 @@ static void check_parallel_for(attn_op op)
             compute(op, &options, in, out);
             assert_true(same(op, out, expected));
             if (loops[l] == on_threads) assert_int_equal(atomic_load(&calls) > 0, threads > 1);
-            if (op == ATTN_FORWARD) assert_true(atomic_load(&calls) <= 1); /* one parallel region a call */
+            if (op == ATTN_FORWARD) assert_true(atomic_load(&calls) <= 1); /* one parallel region per call */
             free(out);
         }
     free(expected);
@@ -45,7 +45,7 @@ static void test_parallel_for(void **state)
     check_parallel_for(ATTN_BACKWARD);
 }
 
-/* A plan for some threads says so, and for no more than there is work for. */
+/* A plan reports its number of threads: at most the number requested, at least 2 if more than one. */
 static void test_described(void **state)
 {
     attn_problem problem = problem_of(ATTN_FORWARD);
@@ -66,7 +66,7 @@ static void test_described(void **state)
 
 typedef struct shared {
     attn_op op;
-    const attn_plan *plan; /* NULL: make one each time */
+    const attn_plan *plan; /* NULL: create one each time */
     tensors *in, *out;
     pthread_t thread;
 } shared;
@@ -87,7 +87,7 @@ static void *plan_often(void *context)
     for (int round = 0; round < ROUNDS; round++) {
         attn_cpu_description cpu = {.struct_size = sizeof cpu};
         MUST(attn_cpu_describe(&cpu, NULL) == ATTN_OK);
-        compute(s->op, &alone, s->in, s->out);
+        compute(s->op, &one_thread, s->in, s->out);
     }
     return NULL;
 }
@@ -111,14 +111,14 @@ static void run_on_all(attn_op op, const attn_plan *plan, void *(*run)(void *con
     free(in);
 }
 
-/* Whatever the library finds out once (the CPU), many threads may find out at once; so this test comes first. */
+/* Many threads may be the first to detect the CPU, which the library does once; so this test runs first. */
 static void test_planning(void **state)
 {
     (void)state;
     run_on_all(ATTN_FORWARD, NULL, plan_often);
 }
 
-/* One plan, which has workers of its own, executed by many. */
+/* One plan with several threads of its own, executed by many callers. */
 static void check_shared_plan(attn_parallel_for *parallel_for)
 {
     attn_options options = {.struct_size = sizeof options, .threads = 3, .parallel_for = parallel_for};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_unload.c - the shared library loaded, used with threads and unloaded, again and again: its threads go with it. */
+ * test_unload.c - the shared library loaded, used with threads and unloaded repeatedly: its threads end with it. */
 #include "test.h"
 
 #include <dirent.h>

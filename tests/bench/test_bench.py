@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The program `attn bench` and bench/compare.py: fields, order, rejections.  No number is held against a clock."""
+"""`attn bench` and bench/compare.py: fields, order, rejections.  No test depends on measured speed."""
 import csv
 import json
 import math
@@ -33,12 +33,12 @@ NUMBERS = (
 
 
 def attn(*words):
-    """Runs `attn bench` with these words."""
+    """Runs `attn bench` with these arguments."""
     return subprocess.run([ATTN, "bench", *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
 def measured(*words):
-    """The JSON object that it prints."""
+    """The JSON object that `attn bench` prints."""
     done = attn(*words, *QUICK, "--json")
     assert done.returncode == 0 and done.stderr == "", (words, done.returncode, done.stderr)
     return json.loads(done.stdout)
@@ -105,7 +105,7 @@ class Json(unittest.TestCase):
             self.assertLessEqual(row["share_of_stream"], row["share_of_stream_best"])
 
     def test_memory_is_held_against_reads_of_the_same_tensors(self):
-        """Median against median, where the tensors lie in memory (64 MiB do on most machines)."""
+        """Median against median, if the tensors do not fit in a cache (64 MiB do not on most machines)."""
         row = measured("fwd:f32:hq8:hkv8:sq1:skv16384:d64")["results"][0]
         if row["stream"] != "memory":
             self.skipTest("64 MiB lie in a cache here")
@@ -200,7 +200,7 @@ class Rejections(unittest.TestCase):
         self.rejected(2, "--seconds: '0' is not a number above 0 and up to 86400", problem, "--seconds", "0")
         self.rejected(2, "--seconds: 'x' is not a number above 0 and up to 86400", problem, "--seconds=x")
         self.rejected(2, "--seconds: '1e9' is not a number above 0 and up to 86400", problem, "--seconds=1e9")
-        self.rejected(2, "--threads (-1) is not within 0 and 65536", problem, "--threads=-1")
+        self.rejected(2, "--threads (-1) is not between 0 and 65536", problem, "--threads=-1")
         self.rejected(2, "unknown option '--secnods' (nearest: --seconds)", problem, "--secnods=1")
         self.rejected(2, "--clock: unknown clock 'sun' (known: wall, cpu)", problem, "--clock=sun")
         self.rejected(2, "--clock=cpu counts one thread; use it with --threads=1", problem, "--clock=cpu", "--threads=2")
@@ -209,7 +209,7 @@ class Rejections(unittest.TestCase):
 
     def test_bad_problems(self):
         self.rejected(2, "fwd:d8: sq is missing (the number of queries, as in sq1024)", "fwd:sq8:d8", "fwd:d8")
-        self.rejected(3, "sq1:d8:rope: rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope",
+        self.rejected(3, "sq1:d8:rope: rope rotates queries and keys before there is a problem: attn run, top, view and analyze have --rope",
                      "sq1:d8:rope")
         self.rejected(2, "sq8:d8:hq3:hkv2: heads_q (3) is not a multiple of heads_kv (2)", "sq8:d8:hq3:hkv2", *QUICK)
 
@@ -259,11 +259,11 @@ class Files(unittest.TestCase):
                 self.assertTrue(math.isclose(float(row["seconds_median"]), result["seconds"]["median"], rel_tol=1e-6))
                 self.assertTrue(math.isclose(float(row["share_of_stream_best"]), result["share_of_stream_best"], rel_tol=1e-6))
                 self.assertEqual(int(row["workspace_bytes"]), result["workspace_bytes"])
+            whole["results"][0]["bound"] = "fma"  # whatever it is here: the share of the ceiling is compared
             with open(path["json"], "w", encoding="utf-8") as file:
                 json.dump(whole, file)
 
             whole["results"][0]["share_of_ceiling"] *= 2
-            whole["results"][0]["bound"] = "fma"
             whole["results"][1]["problem"] = "fwd:f32:sq9:d9"
             with open(path["other"], "w", encoding="utf-8") as file:
                 json.dump(whole, file)
@@ -272,9 +272,7 @@ class Files(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertIn("only after: fwd:f32:sq9:d9", done.stdout)
             done = self.compare(path["json"], path["other"], "--markdown")
-            self.assertRegex(done.stdout, r"(?m)^\| fwd:f32:hq2:sq64:d32 \| (FMA|stream) ")
-            if "| FMA |" in done.stdout:
-                self.assertIn("| 2.000 |", done.stdout)
+            self.assertRegex(done.stdout, r"(?m)^\| fwd:f32:hq2:sq64:d32 \| FMA \|.* \| 2\.000 \|")
 
             with open(path["other"], "w", encoding="utf-8") as file:
                 file.write("{}")

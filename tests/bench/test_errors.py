@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""bench/errors.py without PyTorch: libattn's results are within their bounds, and results that are not are found."""
+"""bench/errors.py without PyTorch: libattn's results are within their error bounds, and wrong results are detected."""
 import argparse
 import sys
 import unittest
@@ -35,7 +35,7 @@ class Errors(unittest.TestCase):
             self.assertEqual(len(lines), 8)
             for line in lines:
                 self.assertGreater(line["libattn fraction"], 1e-6)
-                if dtype != "f32" and line["tensor"] == "o":  # one rounding, and next to nothing else
+                if dtype != "f32" and line["tensor"] == "o":  # a single rounding dominates
                     self.assertLess(line["libattn"]["worst"], 0.51)
 
     def test_wrong_results_are_found(self):

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * test_numbers.c - quantiles, paired ceilings, counts of work, and loops that end. */
+ * test_numbers.c - the arithmetic of attn bench: quantiles, ceilings from nearby samples, counts of work, peak loops, memory. */
 #include "test.h"
 
 #include <math.h>
+#include <signal.h>
 
 #include "attn/attn.h"
 #include "cli/bench/loops.h"
@@ -21,7 +22,7 @@ static void quantiles_lie_between_neighbours(void **state)
     assert_true(fabs(quantile(values, 5, 0.1) - 14) < 1e-12);
     assert_true(quantile(values, 1, 0.9) == 40);
     assert_true(isnan(quantile(values, 0, 0.5)));
-    assert_true(values[0] == 40); /* left as they were */
+    assert_true(values[0] == 40); /* the input is not sorted in place */
 }
 
 static void spread_is_counted(void **state)
@@ -34,11 +35,11 @@ static void spread_is_counted(void **state)
     assert_true(isnan(series_mean(&s, &deviation)) && isnan(deviation));
     for (int k = 0; k < 4; k++) series_add(&s, k, values[k]);
     assert_true(series_mean(&s, &deviation) == 3 && fabs(deviation - sqrt(14.0 / 4)) < 1e-15);
-    series_histogram(&s, 5, counts); /* parts of width 1 from 1 on; the most is in the last */
+    series_histogram(&s, 5, counts); /* bins of width 1 from 1 on; the maximum is in the last */
     assert_true(counts[0] == 1 && counts[1] == 1 && counts[2] == 1 && counts[3] == 0 && counts[4] == 1);
     series_free(&s);
     series_add(&s, 0, 7);
-    series_histogram(&s, 5, counts); /* one value: no width */
+    series_histogram(&s, 5, counts); /* one value: bins of width 0 */
     assert_true(counts[0] == 1 && counts[4] == 0);
     series_free(&s);
 }
@@ -60,7 +61,7 @@ static void a_ceiling_is_the_highest_sample_around(void **state)
     series_free(&s);
 }
 
-/* The definition of attn_mask, pair by pair. */
+/* The definition of attn_mask, applied pair by pair. */
 static double pairs_one_by_one(const attn_problem *p, const int64_t *len_q, const int64_t *len_kv, const int64_t *offsets)
 {
     const attn_mask *m = &p->mask;
@@ -118,7 +119,7 @@ static void counts_the_visible_pairs(void **state)
                 if (pairs != pairs_one_by_one(&p, q, kv, offsets)) fail_msg("%s chunk %d: %g", text, (int)chunk, pairs);
                 if (lengths || spec.offset_kind) continue;
 
-                /* the library counts the same */
+                /* the library's count is the same */
                 attn_plan *plan;
                 attn_plan_description says = {.struct_size = sizeof says};
                 assert_int_equal(attn_plan_create(&plan, &p, &tensors, NULL, &error), ATTN_OK);
@@ -132,13 +133,66 @@ static void counts_the_visible_pairs(void **state)
     }
 }
 
-/* A round count of a billion would not end within this test if the loops did not count. */
+#if defined(__x86_64__)
+enum { TRAP = 0x100 }; /* the flag that stops the CPU after each instruction */
+static volatile sig_atomic_t stops;
+static void on_stop(int number) { (void)number, stops++; }
+static void set_trap(int on)
+{
+    const unsigned long long flags = __builtin_ia32_readeflags_u64();
+    __builtin_ia32_writeeflags_u64(on ? flags | TRAP : flags & ~(unsigned long long)TRAP);
+}
+
+/* How many instructions a loop takes, and all that surrounds it. */
+static long instructions_of(const fma_loop *loop, attn_isa isa, const void *memory, int64_t count)
+{
+    struct sigaction before, counting = {.sa_handler = on_stop};
+    sigset_t trap, blocked;
+    sigaction(SIGTRAP, &counting, &before);
+    sigemptyset(&trap), sigaddset(&trap, SIGTRAP);
+    sigprocmask(SIG_UNBLOCK, &trap, &blocked);
+    stops = 0;
+    set_trap(1);
+    if (loop) loop->run(count);
+    else read_loop(isa, memory, (size_t)count * READ_STEP);
+    set_trap(0);
+    sigprocmask(SIG_SETMASK, &blocked, NULL);
+    sigaction(SIGTRAP, &before, NULL);
+    return stops;
+}
+
+/* As many rounds as requested: 64 more take the same number of instructions each time, and a few each (compilers may unroll).
+ * Emulators and debuggers may ignore the flag: then nothing is counted, of no loop. */
+static void assert_rounds(const fma_loop *loop, attn_isa isa, const void *memory)
+{
+    enum { SOME = 64 };
+    long last = instructions_of(loop, isa, memory, SOME), step = 0;
+    if (last == 0) {
+        print_message("instructions are not counted: nothing stops this CPU after each\n");
+        return;
+    }
+    for (int n = 2; n <= 5; n++) {
+        const long now = instructions_of(loop, isa, memory, n * SOME);
+        if (n > 2) assert_int_equal(now - last, step);
+        step = now - last;
+        assert_true(step >= SOME);
+        last = now;
+    }
+    assert_true(instructions_of(loop, isa, memory, 0) < instructions_of(loop, isa, memory, 1));
+}
+#else
+static void assert_rounds(const fma_loop *loop, attn_isa isa, const void *memory) { (void)loop, (void)isa, (void)memory; }
+#endif
+
+/* The loops run for any count, 0 too, and as many rounds as requested (on x86-64, where instructions are counted); read_loop stays
+ * within its memory. */
 static void loops_do_what_they_are_asked(void **state)
 {
+    enum { ROUNDS = 5 * 64 };
     (void)state;
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
-    unsigned char *memory = fresh_memory(8 * READ_STEP);
+    unsigned char *memory = fresh_memory(ROUNDS * READ_STEP);
     int found = 0;
     for (int isa = ATTN_ISA_SCALAR; isa <= (int)cpu.isa; isa++) {
         for (int type = 0; type < 2; type++) {
@@ -149,13 +203,15 @@ static void loops_do_what_they_are_asked(void **state)
             loop->run(0);
             loop->run(1);
             loop->run(1000);
+            assert_rounds(loop, (attn_isa)isa, NULL);
         }
         read_loop((attn_isa)isa, memory, 0);
-        read_loop((attn_isa)isa, memory, 8 * READ_STEP); /* one step further is another page's business */
+        read_loop((attn_isa)isa, memory, ROUNDS * READ_STEP); /* the whole mapping, to its end */
+        assert_rounds(NULL, (attn_isa)isa, memory);
     }
     assert_true(found >= 2);
     assert_null(fma_loop_of(ATTN_ISA_AVX2, ATTN_F16));
-    fresh_release(memory, 8 * READ_STEP);
+    fresh_release(memory, ROUNDS * READ_STEP);
 }
 
 static void memory_that_is_touched_is_counted(void **state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""bench/libattn.py: structs read from attn.h lie as the compiler lays them, and a plan runs."""
+"""bench/libattn.py: structs read from attn.h have the compiler's layout, and a plan runs."""
 import ctypes
 import struct
 import subprocess

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_form.c - bilinear forms against their definition and, for gradients, differences; property P22; attention in a metric beside
- * the core's own scores; what is rejected, with the exact message. */
+ * test_form.c - bilinear forms against their definition, their gradients against finite differences; property P22; attention in a
+ * metric against the core's own scores; rejected calls, with the exact message. */
 #include "test.h"
 
 #include <float.h>
@@ -11,7 +11,7 @@
 
 enum { N = 5, M = 7, D = 4, DV = 3 };
 
-/* A sum of D * D or M * D products of three numbers below 1. */
+/* For sums of D * D or M * D products of three numbers below 1. */
 static const double bound = DBL_EPSILON * M * D * D;
 
 static double q[N * D], k[M * D], v[M * DV], g[D * D], grad[N * M];
@@ -68,12 +68,12 @@ static void test_definition(void **state)
     assert_near(golden, 2.309401, 6e-7);
     assert_int_equal(attn_inner_product(1, 3, u3, v3, "euclidean", &golden, NULL), ATTN_OK);
     assert_true(golden == 4);
-    /* No rows are no work. */
+    /* No rows: no work. */
     assert_int_equal(attn_bilinear_form_batch(0, M, D, q, k, g, scores, NULL), ATTN_OK);
     assert_int_equal(attn_bilinear_form(0, D, q, k, g, form, NULL), ATTN_OK);
 }
 
-/* B is linear in each place, symmetric where g is and only there; raising undoes lowering. */
+/* B is linear in each argument, and symmetric if and only if g is; raising an index undoes lowering it. */
 static void p22_bilinear(void **state)
 {
     double sum[D], both[1], one[1], other[1], symmetric[D * D], lowered[N * D], inverse[D * D], raised[N * D];
@@ -99,7 +99,7 @@ static void p22_bilinear(void **state)
     for (int i = 0; i < N * D; i++) assert_near(raised[i], q[i], 64 * bound);
 }
 
-/* What the functions of one kind make of q, k and g, weighted by grad. */
+/* The outputs of one function of q, k and g, weighted by grad. */
 typedef double objective(void);
 
 static double of_forms(void)
@@ -126,7 +126,7 @@ static double of_index(void)
     return sum;
 }
 
-/* All three are linear in each of q, k and g, so a difference over a long step has no error but rounding. */
+/* All three are linear in each of q, k and g, so a central difference over a long step has rounding errors only. */
 static void assert_slopes(objective *f, double *x, int count, const double *gradient)
 {
     for (int i = 0; i < count; i++) {
@@ -167,8 +167,8 @@ static attn_tensors tensors_of(attn_dtype dtype, const void *q_of, const void *k
                           .o = attn_out(o_of)};
 }
 
-/* P22: the metric I/sqrt(d) is the standard attention, I the unscaled one.  A score is off by D * D + D roundings of the sizes of
- * its terms, a weight by twice that, and the mean of M values by M more. */
+/* P22: the metric I/sqrt(d) gives standard attention, I gives it unscaled.  The error of a score is D * D + D roundings of the
+ * magnitude of its terms, that of a weight twice as much, and the mean of M values adds M more. */
 static void p22_attention(void **state)
 {
     const double off = 2 * DBL_EPSILON * (2 * (D * D + D) * D + M + 16);
@@ -188,12 +188,12 @@ static void p22_attention(void **state)
     }
 }
 
-/* Its scores are Q g K^T, in every storage type, and its gradients those of the pieces. */
+/* Scores are Q g K^T, in every storage type; gradients equal those composed from the separate functions. */
 static void test_attention(void **state)
 {
     const attn_dtype types[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
     double scores[N * M], o[N * DV], lse[N], dO[N * DV], dS[N * M], weights[N * M];
-    double dq[N * D], dk[M * D], dg[D * D], want_dq[N * D], want_dk[M * D], want_dg[D * D], dv[M * DV];
+    double dq[N * D], dk[M * D], dg[D * D], expected_dq[N * D], expected_dk[M * D], expected_dg[D * D], dv[M * DV];
     (void)state;
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         const attn_dtype compute = types[t] == ATTN_F64 ? ATTN_F64 : ATTN_F32;
@@ -228,15 +228,15 @@ static void test_attention(void **state)
             for (int c = 0; c < DV; c++) dP += dO[i * DV + c] * (v[j * DV + c] - o[i * DV + c]);
             dS[i * M + j] = weights[i * M + j] * dP;
         }
-    assert_int_equal(attn_bilinear_form_batch_backward(N, M, D, q, k, g, dS, want_dq, want_dk, want_dg, NULL), ATTN_OK);
-    for (int i = 0; i < N * D; i++) assert_near(dq[i], want_dq[i], 64 * bound);
-    for (int i = 0; i < M * D; i++) assert_near(dk[i], want_dk[i], 64 * bound);
-    for (int i = 0; i < D * D; i++) assert_near(dg[i], want_dg[i], 64 * bound);
+    assert_int_equal(attn_bilinear_form_batch_backward(N, M, D, q, k, g, dS, expected_dq, expected_dk, expected_dg, NULL), ATTN_OK);
+    for (int i = 0; i < N * D; i++) assert_near(dq[i], expected_dq[i], 64 * bound);
+    for (int i = 0; i < M * D; i++) assert_near(dk[i], expected_dk[i], 64 * bound);
+    for (int i = 0; i < D * D; i++) assert_near(dg[i], expected_dg[i], 64 * bound);
 }
 
-static void rejected(attn_status got, attn_status want, const attn_error *error, const char *message)
+static void rejected(attn_status got, attn_status expected, const attn_error *error, const char *message)
 {
-    assert_int_equal(got, want);
+    assert_int_equal(got, expected);
     assert_string_equal(error->message, message);
 }
 
@@ -253,7 +253,7 @@ static void test_rejected(void **state)
     rejected(attn_bilinear_form(-2, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "count (-2) is negative");
     rejected(attn_bilinear_form_batch(N, -1, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "len_kv (-1) is negative");
     rejected(attn_bilinear_form_batch(INT64_C(1) << 40, INT64_C(1) << 40, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e,
-             "len_q 1099511627776 times len_kv 1099511627776 is more than memory holds");
+             "len_q 1099511627776 times len_kv 1099511627776 exceeds the address space");
     rejected(attn_index_backward(1, D, q, g, NULL, out, out, &e), ATTN_ERR_ARGUMENT, &e, "grad is NULL");
     rejected(attn_bilinear_attention(&p, &a, NULL, NULL, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
     p.score.kind = ATTN_SCORE_COSINE;
@@ -263,13 +263,13 @@ static void test_rejected(void **state)
     attn_tensors with = a;
     with.score_matrix = attn_in(g);
     rejected(attn_bilinear_attention(&p, &with, g, NULL, &e), ATTN_ERR_ARGUMENT, &e,
-             "score_matrix is there; bilinear attention has no such tensor of the caller's");
+             "score_matrix is set; bilinear attention does not use it");
     p.struct_size = 8;
     assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL, &e), ATTN_ERR_ARGUMENT);
     assert_true(out[0] == 7);
 }
 
-/* Each output on each array that it is computed from, or on another output. */
+/* Each output overlapping each array that it is computed from, or another output. */
 static void test_overlap(void **state)
 {
     double x[64], fresh[64], y[64];
@@ -278,7 +278,8 @@ static void test_overlap(void **state)
     draw(x, 64, 6);
     draw(y, 64, 7);
     memcpy(fresh, x, sizeof x);
-#define MEETS(call, both) rejected(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output overlaps nothing")
+#define MEETS(call, both)                                                                                                          \
+    rejected(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output must not overlap another tensor")
     MEETS(attn_index_lower(2, 2, x, y, x, &e), "lowered and v");
     MEETS(attn_index_lower(2, 2, y, x, x + 3, &e), "lowered and g");
     MEETS(attn_index_raise(2, 2, x, y, x, &e), "raised and v");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_metric.c - metrics: made, inverted and judged; the ruling of section 16.27 (a singular metric is an error, positive definite
- * means positive definite); gradients against differences; what is rejected, with the exact message. */
+ * test_metric.c - metrics: construction, inverse and checks; the ruling of section 16.27 (a singular metric is an error, positive
+ * definite excludes semidefinite); gradients against differences; rejected calls, with the exact message. */
 #include "test.h"
 
 #include <float.h>
@@ -36,7 +36,7 @@ static void test_made(void **state)
         assert_near(g[i], sum, 4 * DBL_EPSILON);
     }
     assert_int_equal(attn_metric_learned_backward(4, D, w, grad, grad_w, NULL), ATTN_OK);
-    for (int i = 0; i < 4 * D; i++) { /* <grad, w^T w> is quadratic: a central difference has no error but rounding */
+    for (int i = 0; i < 4 * D; i++) { /* <grad, w^T w> is quadratic: a central difference has rounding errors only */
         double sides[2], more[4 * D];
         for (int side = 0; side < 2; side++) {
             memcpy(more, w, sizeof w);
@@ -57,7 +57,7 @@ static void test_inverse(void **state)
                *grad_m = grad + dim * dim;
         assert_non_null(m);
         draw(m, dim * dim, (uint64_t)dim);
-        for (int i = 0; i < dim; i++) m[i * dim + (i + 1) % dim] += 2 * dim; /* a first pivot of 0 or so: rows must change places */
+        for (int i = 0; i < dim; i++) m[i * dim + (i + 1) % dim] += 2 * dim; /* a small first pivot: rows must be swapped */
         assert_int_equal(attn_metric_inverse(dim, m, inverse, NULL), ATTN_OK);
         for (int i = 0; i < dim * dim; i++) {
             double sum = 0, size = 1;
@@ -95,25 +95,25 @@ static attn_metric_properties check(int64_t dim, const double *g)
 
 static void test_properties(void **state)
 {
-    const double skew[4] = {1, .5, .3, 1}, lorentz[4] = {1, 0, 0, -1}, half[4] = {1, 1, 1, 1}, zero[4] = {0},
+    const double asymmetric[4] = {1, .5, .3, 1}, lorentz[4] = {1, 0, 0, -1}, half[4] = {1, 1, 1, 1}, zero[4] = {0},
                  thin[4] = {1, 0, 0, 1e-9};
     const double huge[4] = {4e300, 1e300, 1e300, 4e300}, tiny[4] = {4e-300, 1e-300, 1e-300, 4e-300};
     double g[D * D], w[4 * D];
     (void)state;
-    attn_metric_properties p = check(2, skew);
+    attn_metric_properties p = check(2, asymmetric);
     assert_true(!p.symmetric && p.positive_definite && !p.valid);
     assert_near(p.min_eigenvalue, .6, 4 * DBL_EPSILON);
     p = check(2, lorentz);
     assert_true(p.symmetric && !p.positive_definite && !p.valid);
     assert_near(p.min_eigenvalue, -1, 4 * DBL_EPSILON);
     assert_near(p.max_eigenvalue, 1, 4 * DBL_EPSILON);
-    /* 16.27: semidefinite is not definite, although its least eigenvalue is above minus any tolerance. */
+    /* 16.27: semidefinite is not definite, although its smallest eigenvalue is above minus any tolerance. */
     p = check(2, half);
     assert_true(p.symmetric && !p.positive_definite && !p.valid);
     assert_near(p.min_eigenvalue, 0, 4 * DBL_EPSILON);
     p = check(2, zero);
     assert_true(p.symmetric && !p.positive_definite && p.min_eigenvalue == 0 && p.max_eigenvalue == 0);
-    p = check(2, thin); /* and definite is definite, below any such tolerance too */
+    p = check(2, thin); /* a definite metric is definite even if its eigenvalue is below such a tolerance */
     assert_true(p.valid);
     assert_near(p.min_eigenvalue, 1e-9, 4 * DBL_EPSILON);
     p = check(2, huge);
@@ -124,15 +124,16 @@ static void test_properties(void **state)
     assert_int_equal(attn_metric_learned(4, D, w, g, NULL), ATTN_OK);
     p = check(D, g);
     assert_true(p.symmetric && !p.positive_definite && p.max_eigenvalue > 1);
-    for (int a = 0; a < D; a++) g[a * D + a] += .25; /* every eigenvalue moves by as much */
+    for (int a = 0; a < D; a++) g[a * D + a] += .25; /* every eigenvalue grows by .25 */
     p = check(D, g);
     assert_true(p.valid);
     assert_near(p.min_eigenvalue, .25, 4 * D * DBL_EPSILON * p.max_eigenvalue);
-    assert_int_equal(attn_metric_check(2, .21, skew, &p, NULL), ATTN_OK);
+    assert_int_equal(attn_metric_check(2, .21, asymmetric, &p, NULL), ATTN_OK);
     assert_true(p.symmetric && p.valid);
 }
 
-/* The second difference has eigenvalues 2 - 2 cos(pi k / (n + 1)); turned by reflections it is no longer tridiagonal. */
+/* The second difference matrix has eigenvalues 2 - 2 cos(pi k / (n + 1)); after a Householder reflection it is no longer
+ * tridiagonal. */
 static void test_eigenvalues(void **state)
 {
     (void)state;
@@ -160,9 +161,9 @@ static void test_eigenvalues(void **state)
     }
 }
 
-static void rejected(attn_status got, attn_status want, const attn_error *error, const char *message)
+static void rejected(attn_status got, attn_status expected, const attn_error *error, const char *message)
 {
-    assert_int_equal(got, want);
+    assert_int_equal(got, expected);
     assert_string_equal(error->message, message);
 }
 
@@ -175,21 +176,21 @@ static void test_rejected(void **state)
     (void)state;
     rejected(attn_metric_inverse(2, half, out, &e), ATTN_ERR_ARGUMENT, &e, "metric is singular: no pivot for column 1");
     rejected(attn_metric_inverse(2, near, out, &e), ATTN_ERR_ARGUMENT, &e,
-             "metric is singular within rounding: its condition is 3.6e+15");
+             "metric is singular within rounding: its condition number is 3.6e+15");
     rejected(attn_metric_inverse(2, nan, out, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
     rejected(attn_metric_check(2, 0, nan, &p, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
-    rejected(attn_metric_check(2, -1, fine, &p, &e), ATTN_ERR_ARGUMENT, &e, "tolerance is -1; it must be 0 or more");
+    rejected(attn_metric_check(2, -1, fine, &p, &e), ATTN_ERR_ARGUMENT, &e, "tolerance is -1; it must be at least 0");
     rejected(attn_metric_check(2, 0, fine, NULL, &e), ATTN_ERR_ARGUMENT, &e, "properties is NULL");
-    rejected(attn_metric_inverse(0, fine, out, &e), ATTN_ERR_SHAPE, &e, "dim (0) is not at least 1");
+    rejected(attn_metric_inverse(0, fine, out, &e), ATTN_ERR_SHAPE, &e, "dim is 0; it must be at least 1");
     rejected(attn_metric_inverse(2, NULL, out, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
     rejected(attn_metric_scaled(2, INFINITY, out, &e), ATTN_ERR_ARGUMENT, &e, "scale is inf; it must be finite");
     rejected(attn_metric_learned(-1, 2, fine, out, &e), ATTN_ERR_SHAPE, &e, "count (-1) is negative");
     rejected(attn_metric_diagonal(INT64_C(1) << 40, fine, out, &e), ATTN_ERR_SHAPE, &e,
-             "count 0 and dim 1099511627776 are more than memory holds");
+             "count 0 and dim 1099511627776 exceed the address space");
     for (int i = 0; i < 4; i++) assert_true(out[i] == 7);
 }
 
-/* Each output on each array that it is computed from. */
+/* Each output overlapping each array that it is computed from. */
 static void test_overlap(void **state)
 {
     double x[64], fresh[64], y[64];
@@ -198,7 +199,8 @@ static void test_overlap(void **state)
     draw(x, 64, 6);
     draw(y, 64, 7);
     memcpy(fresh, x, sizeof x);
-#define MEETS(call, both) rejected(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output overlaps nothing")
+#define MEETS(call, both)                                                                                                          \
+    rejected(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output must not overlap another tensor")
     MEETS(attn_metric_diagonal(2, x, x, &e), "g and diagonal");
     MEETS(attn_metric_learned(3, 2, x, x + 5, &e), "g and w");
     MEETS(attn_metric_learned_backward(3, 2, x, y, x, &e), "grad_w and w");

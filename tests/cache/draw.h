@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * draw.h - seeded random numbers for the tests of the cache. */
+ * draw.h - seeded random numbers for the cache tests. */
 #ifndef ATTN_TESTS_CACHE_DRAW_H
 #define ATTN_TESTS_CACHE_DRAW_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_allocator.c - attn_cache_attend lives on the caller's allocator: all that it takes, it gives back, whichever block fails. */
+ * test_allocator.c - attn_cache_attend with the caller's allocator: it frees every block, whichever allocation fails. */
 #include "test.h"
 
 #include "attn/cache.h"
@@ -10,7 +10,7 @@ enum { B = 2, HEADS = 2, CAPACITY = 4, DIM = 8 };
 enum { BLOCKS = 6 };
 
 typedef struct ledger {
-    int taken, out, fails; /* block number `fails` is not to be had; -1: all are */
+    int taken, out, fails; /* allocation number `fails` fails; -1: none does */
 } ledger;
 
 static void *allocate(void *context, size_t bytes)
@@ -76,7 +76,7 @@ static void test_each_fails(void **state)
     }
 }
 
-/* Half an allocator is rejected, and not asked. */
+/* Half an allocator is rejected and never called. */
 static void test_half(void **state)
 {
     ledger l = {0, 0, -1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_decode.c - incremental decoding over a cache equals one causal forward over the whole sequences (P18), with contiguous and
- * paged caches, f32, 16-bit and i8 storage, grouped heads, sequences of different lengths and rotated keys.
+ * test_decode.c - incremental decoding over a cache equals one causal forward over whole sequences (P18): contiguous and paged
+ * caches, f32, 16-bit and i8 storage, grouped heads, sequences of different lengths, rotated keys.
  */
 #include "test.h"
 
@@ -26,7 +26,7 @@ static void fill(float *x, size_t n)
     for (size_t i = 0; i < n; i++) x[i] = 2 * draw_real();
 }
 
-/* Rows of f32 as a cache of this type holds them. */
+/* y: the f32 rows x after storage in a cache of this type. */
 static void as_stored(attn_dtype stored, int64_t rows, int64_t dim, const float *x, double *y)
 {
     static uint16_t half[B * GROUPS * TOKENS * DIM_V];
@@ -42,7 +42,7 @@ static void as_stored(attn_dtype stored, int64_t rows, int64_t dim, const float 
     }
 }
 
-/* What ref/ says of the whole sequences, from keys as a cache of this type holds them. */
+/* ref/ on whole sequences, with keys and values as a cache of this type stores them. */
 static void expect(const attn_rope *rope, attn_dtype stored)
 {
     static double Q[B * HEADS * TOKENS * DIM], K[B * GROUPS * TOKENS * DIM], V[B * GROUPS * TOKENS * DIM_V];
@@ -56,7 +56,7 @@ static void expect(const attn_rope *rope, attn_dtype stored)
     if (rope) {
         const attn_output to_q = {q, ATTN_F32, {0, 0, 0, 0}};
         assert_int_equal(attn_rope_apply(rope, shape_q, &from_q, NULL, &to_q, NULL), ATTN_OK);
-        const int whole = stored == ATTN_I8; /* rotated in f32 first, the others straight into the cache */
+        const int whole = stored == ATTN_I8; /* i8 keys are rotated in f32 first, others straight into the cache type */
         const attn_output to_k = {k, whole ? ATTN_F32 : stored, {0, 0, 0, 0}};
         assert_int_equal(attn_rope_apply(rope, shape_k, &from_k, NULL, &to_k, NULL), ATTN_OK);
         if (!whole) (void)attn_convert(B * GROUPS * TOKENS * DIM, k, stored, K, ATTN_F64, NULL);
@@ -80,17 +80,17 @@ static void expect(const attn_rope *rope, attn_dtype stored)
     ref_forward(&p, &all.expected[0][0][0][0], lse, S, P);
 }
 
-/* Decodes in steps of 1 to 5 tokens, or of all, each entry as many as it likes. */
+/* Decodes in steps of up to 1 to 5 tokens, a different number for each entry; at_once: all tokens in one step. */
 static void decode(int paged, attn_dtype stored, const attn_rope *rope, int at_once, const attn_options *options)
 {
-    static uint64_t k[PAGES * GROUPS * PAGE * DIM], v[PAGES * GROUPS * PAGE * DIM_V]; /* room for 8-byte elements */
+    static uint64_t k[PAGES * GROUPS * PAGE * DIM], v[PAGES * GROUPS * PAGE * DIM_V]; /* large enough for 8-byte elements */
     static float scales[2][PAGES * GROUPS * PAGE];
     int64_t lengths[B] = {0}, table[B][(TOKENS + PAGE - 1) / PAGE];
-    memset(k, 0xff, sizeof k); /* NaN wherever no token was written */
+    memset(k, 0xff, sizeof k); /* NaN unless a token is written */
     memset(v, 0xff, sizeof v);
     memset(scales, 0xff, sizeof scales);
     for (int b = 0; b < B; b++)
-        for (int i = 0; i < (TOKENS + PAGE - 1) / PAGE; i++) table[b][i] = (b * 7 + i * 3 + 5) % PAGES; /* no two alike */
+        for (int i = 0; i < (TOKENS + PAGE - 1) / PAGE; i++) table[b][i] = (b * 7 + i * 3 + 5) % PAGES; /* all different */
     attn_cache cache = {.struct_size = sizeof cache,
                         .batch = B,
                         .heads_kv = GROUPS,
@@ -169,7 +169,7 @@ static void test_decode(void **state)
             }
 }
 
-/* With options.invariant a prompt that is decoded token by token has the bits of one that comes at once, whatever the cache. */
+/* With options.invariant, a prompt decoded in small steps has the same bits as a prompt in one step, for every kind of cache. */
 static void test_prefill(void **state)
 {
     const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_quantise.c - attn_quantise against its definition in ref/, to the bit, and what it rejects. */
+ * test_quantise.c - attn_quantise equals its definition in ref/ bit for bit; rejected calls. */
 #include "test.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { ROWS = 7, DIM = 150, STRIDE = 160 };
 
-/* Rows of every size of number, one of zeros, and ones that are not finite. */
+/* Rows of different magnitudes, one of zeros, and two with a NaN or an infinity. */
 static void fill(double *x)
 {
     static const double size[ROWS] = {1, 1e-30, 3e4, 0, 1e-42, 5, 2};
@@ -42,7 +42,7 @@ static void test_equals_ref(void **state)
                 assert_true(isnan(scale) ? isnan(scales[i]) : (double)scales[i] == scale);
                 for (int64_t c = 0; c < dim; c++) {
                     assert_true(whole[i * dim + c] == expected[c]);
-                    /* By at most half a scale, and the rounding of the scale itself, which is the smallest number's for row 4. */
+                    /* The error is at most half a scale, plus the rounding of the scale itself, which is subnormal in row 4. */
                     const double off = fabs(x[i * STRIDE + c] - (double)scales[i] * whole[i * dim + c]);
                     assert_true(isnan(scale) || off <= 0.5001 * scale + 64 * 0x1p-149);
                 }
@@ -51,7 +51,7 @@ static void test_equals_ref(void **state)
         }
 }
 
-/* The largest numbers of f64, which no scale of f32 holds, are no numbers in i8. */
+/* A row of f64 too large for an f32 scale has scale infinity and integers 0. */
 static void test_too_large(void **state)
 {
     const double x[2] = {1e300, 1};
@@ -64,7 +64,7 @@ static void test_too_large(void **state)
     assert_true(isinf(scale) && whole[0] == 0);
 }
 
-/* Rows of src that run backwards, and outputs with gaps, which are left alone. */
+/* Rows of src in reverse order, and outputs with gaps, which stay untouched. */
 static void test_strides(void **state)
 {
     const float x[4] = {2, 127, -254, 1};
@@ -92,25 +92,26 @@ static void test_rejected(void **state)
     } while (0)
 #define QUANTISE(rows, dim, src, to, to_scales) attn_quantise(rows, dim, src, to, to_scales, &error)
     const attn_input in = attn_in(x), integers = {x, ATTN_I8, {0, 0, 0, 0}}, far = {x, ATTN_F32, {0, 0, INT64_MAX, 1}},
-                     apart = {x, ATTN_F32, {0, 0, 1, 2}}, none = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+                     gapped = {x, ATTN_F32, {0, 0, 1, 2}}, none = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     const attn_output to = attn_out(whole), to_scales = attn_out(scales), over = attn_out(x),
                       wide = {scales, ATTN_F64, {0, 0, 0, 0}}, one = {whole, ATTN_I8, {0, 0, 1, 1}},
                       unsigned_to = {whole, ATTN_U8, {0, 0, 0, 0}}, missing = attn_out(NULL);
     REJECTED(QUANTISE(-1, 2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: rows (-1) is negative");
     REJECTED(QUANTISE(2, -2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: dim (-2) is negative");
-    REJECTED(QUANTISE(INT64_MAX, 2, &in, &to, &to_scales), ATTN_ERR_SHAPE, "quantise: src has more bytes than 64 bits count");
+    REJECTED(QUANTISE(INT64_MAX, 2, &in, &to, &to_scales), ATTN_ERR_SHAPE,
+             "quantise: src is too large: its bytes overflow 64 bits");
     REJECTED(QUANTISE(2, 2, &far, &to, &to_scales), ATTN_ERR_SHAPE,
              "quantise: src.stride[2] (9223372036854775807) times its size (2) overflows 64-bit addresses");
     REJECTED(QUANTISE(2, 2, &integers, &to, &to_scales), ATTN_ERR_UNSUPPORTED,
              "quantise: src is i8; it must be f32, f64, f16 or bf16");
     REJECTED(QUANTISE(2, 2, &in, &unsigned_to, &to_scales), ATTN_ERR_UNSUPPORTED, "quantise: whole is u8; it must be i8");
     REJECTED(QUANTISE(2, 2, &in, &to, &wide), ATTN_ERR_UNSUPPORTED, "quantise: scales is f64; it must be f32");
-    REJECTED(QUANTISE(2, 2, &apart, &to, &to_scales), ATTN_ERR_STRIDE,
+    REJECTED(QUANTISE(2, 2, &gapped, &to, &to_scales), ATTN_ERR_STRIDE,
              "quantise: src.stride[3] is 2; the last axis must be contiguous (1)");
     REJECTED(QUANTISE(2, 2, &in, &one, &to_scales), ATTN_ERR_STRIDE,
              "quantise: whole overlaps itself: stride[3] is 1 and the axes with smaller strides span 2 elements");
     REJECTED(QUANTISE(2, 2, &in, &over, &to_scales), ATTN_ERR_STRIDE,
-             "quantise: whole and src share elements; an output overlaps nothing");
+             "quantise: whole and src share elements; an output must not overlap another tensor");
     REJECTED(QUANTISE(2, 2, NULL, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is NULL");
     REJECTED(QUANTISE(2, 2, &none, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is missing");
     REJECTED(QUANTISE(2, 2, &in, NULL, &to_scales), ATTN_ERR_ARGUMENT, "quantise: whole is NULL");
@@ -118,7 +119,7 @@ static void test_rejected(void **state)
     const attn_input nothing = attn_in(ATTN_EMPTY);
     const attn_output nowhere = attn_out(ATTN_EMPTY);
     REJECTED(QUANTISE(2, 2, &nothing, &to, &to_scales), ATTN_ERR_ARGUMENT, "quantise: src is ATTN_EMPTY and has elements");
-    assert_int_equal(attn_quantise(2, 0, &nothing, &nowhere, &to_scales, NULL), ATTN_OK); /* rows without numbers have a scale */
+    assert_int_equal(attn_quantise(2, 0, &nothing, &nowhere, &to_scales, NULL), ATTN_OK); /* rows of no channels have scale 0 */
     assert_true(scales[0] == 0 && scales[1] == 0);
 }
 

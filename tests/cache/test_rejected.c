@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_rejected.c - what the cache rejects, with the exact message, and that nothing was written then. */
+ * test_rejected.c - calls that the cache rejects, with the exact message: the cache and the outputs stay untouched. */
 #include "test.h"
 
 #include "attn/cache.h"
@@ -79,11 +79,11 @@ static void test_rejected(void **state)
     REJECTED(f.tokens.v.data = NULL, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
     REJECTED(f.cache.k.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: k is i32; it must be f32, f64, f16, bf16 or i8");
     REJECTED(f.tokens.k.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cache: tokens.k is i8; it must be f32, f64, f16 or bf16");
-    REJECTED(f.tokens.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and tokens.v is f64; all are f64, or none");
-    REJECTED(f.cache.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and v is f64; all are f64, or none");
+    REJECTED(f.tokens.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and tokens.v is f64; either all are f64 or none");
+    REJECTED(f.cache.v.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "cache: k is f32 and v is f64; either all are f64 or none");
     REJECTED((f.cache.dim_qk = f.cache.dim_v = f.rope.dim_rotary = 0, f.cache.heads_kv = 1,
               f.cache.k.dtype = f.cache.v.dtype = ATTN_F64, f.tokens.k.dtype = ATTN_F32),
-             ATTN_ERR_UNSUPPORTED, "cache: k is f64 and tokens.k is f32; all are f64, or none");
+             ATTN_ERR_UNSUPPORTED, "cache: k is f64 and tokens.k is f32; either all are f64 or none");
     REJECTED(f.cache.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: k is i8 and k_scale is NULL");
     REJECTED(f.cache.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "cache: v is i8 and v_scale is NULL");
     REJECTED((f.cache.v.dtype = ATTN_I8, f.cache.v_scale = (attn_output){f.v, ATTN_F16, {0, 0, 0, 0}}), ATTN_ERR_UNSUPPORTED,
@@ -92,40 +92,42 @@ static void test_rejected(void **state)
         (f.cache.k.dtype = ATTN_I8, f.cache.v.dtype = ATTN_F32, f.cache.k_scale = attn_out(f.k[0][0][0]), f.cache.dim_qk = 4098),
         ATTN_ERR_UNSUPPORTED, "cache: k is i8 and rotated, and dim_qk is 4098; it must be at most 4096");
     REJECTED(f.tokens.v.stride[3] = 2, ATTN_ERR_STRIDE, "cache: tokens.v.stride[3] is 2; the last axis must be contiguous (1)");
-    REJECTED(f.cache.capacity = INT64_MAX, ATTN_ERR_SHAPE, "cache: k has more bytes than 64 bits count");
-    REJECTED(f.new_tokens[1] = 4, ATTN_ERR_ARGUMENT, "cache: tokens.lengths[1] (4) is not within 0..3");
-    REJECTED(f.lengths[1] = 7, ATTN_ERR_ARGUMENT, "cache: lengths[1] (7) is not within 0..6");
+    REJECTED(f.cache.capacity = INT64_MAX, ATTN_ERR_SHAPE, "cache: k is too large: its bytes overflow 64 bits");
+    REJECTED(f.new_tokens[1] = 4, ATTN_ERR_ARGUMENT, "cache: tokens.lengths[1] (4) is not between 0 and 3");
+    REJECTED(f.lengths[1] = 7, ATTN_ERR_ARGUMENT, "cache: lengths[1] (7) is not between 0 and 6");
     REJECTED(f.tokens.lengths.data = NULL, ATTN_ERR_SHAPE, "cache: entry 0 holds 4 of 6 tokens; 3 more do not fit");
     REJECTED((f.cache.page_size = 3, f.cache.pages = 2), ATTN_ERR_ARGUMENT, "cache: page_table is NULL and page_size is 3");
     REJECTED((f.cache.page_size = 3, f.cache.pages = 1, f.cache.page_table = attn_in(f.table)), ATTN_ERR_ARGUMENT,
-             "cache: page 1 of entry 0 is 1; there are 1 pages");
-    REJECTED(f.cache.page_table = attn_in(f.table), ATTN_ERR_ARGUMENT, "cache: page_table is there and page_size is 0");
+             "cache: page 1 of entry 0 is 1; pages is 1");
+    REJECTED(f.cache.page_table = attn_in(f.table), ATTN_ERR_ARGUMENT, "cache: page_table is set and page_size is 0");
     REJECTED(f.cache.reserved[1] = 4, ATTN_ERR_ARGUMENT, "cache: reserved[1] is 4; it must be 0");
     REJECTED(f.cache.lengths.dtype = ATTN_I32, ATTN_ERR_UNSUPPORTED, "cache: lengths is i32; it must be i64");
-    REJECTED(f.cache.k_scale = attn_out(f.v), ATTN_ERR_ARGUMENT, "cache: k_scale is there and k is f32; scales are those of i8");
+    REJECTED(f.cache.k_scale = attn_out(f.v), ATTN_ERR_ARGUMENT, "cache: k_scale is set and k is f32; only i8 has scales");
     REJECTED((f.cache.k.stride[2] = 4, f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
-             "cache: k.stride[0] is 0; a cache is written, and cannot broadcast");
+             "cache: k.stride[0] is 0; a cache is written and cannot broadcast");
     REJECTED(f.cache.v = attn_out(NULL), ATTN_ERR_ARGUMENT, "cache: v is NULL");
-    REJECTED(f.tokens.v = attn_in(ATTN_LATER), ATTN_ERR_ARGUMENT, "cache: tokens.v is ATTN_LATER, and this call computes");
+    REJECTED(f.tokens.v = attn_in(ATTN_LATER), ATTN_ERR_ARGUMENT, "cache: tokens.v is ATTN_LATER; this call needs its pointer");
     REJECTED((f.tokens.lengths.data = NULL, f.tokens.lengths.dtype = ATTN_I64), ATTN_ERR_ARGUMENT,
-             "cache: tokens.lengths is NULL and has a type or a stride; a tensor that is not there is a slot of zeros");
-    REJECTED(f.cache.v.data = f.k, ATTN_ERR_STRIDE, "cache: k and v share elements; an output overlaps nothing");
-    REJECTED(f.cache.k.data = f.lengths, ATTN_ERR_STRIDE, "cache: k and lengths share elements; an output overlaps nothing");
-    REJECTED(f.tokens.k.data = f.k, ATTN_ERR_STRIDE, "cache: k and tokens.k share elements; an output overlaps nothing");
+             "cache: tokens.lengths is NULL and has a type or strides; a slot that is not set must be all 0");
+    REJECTED(f.cache.v.data = f.k, ATTN_ERR_STRIDE, "cache: k and v share elements; an output must not overlap another tensor");
+    REJECTED(f.cache.k.data = f.lengths, ATTN_ERR_STRIDE,
+             "cache: k and lengths share elements; an output must not overlap another tensor");
+    REJECTED(f.tokens.k.data = f.k, ATTN_ERR_STRIDE,
+             "cache: k and tokens.k share elements; an output must not overlap another tensor");
     REJECTED((f.cache.page_size = 3, f.cache.pages = 4, f.cache.page_table = attn_in(f.table), f.cache.v.data = f.table),
-             ATTN_ERR_STRIDE, "cache: v and page_table share elements; an output overlaps nothing");
+             ATTN_ERR_STRIDE, "cache: v and page_table share elements; an output must not overlap another tensor");
     REJECTED(f.tokens.v.data = (char *)f.new_v + 2, ATTN_ERR_ARGUMENT, "cache: tokens.v is not aligned to its elements of 4 bytes");
     static const double table[5 * 2];
     REJECTED((f.rope.cosines = f.rope.sines = table, f.rope.table_rows = 5), ATTN_ERR_ARGUMENT,
-             "cache: the last token of entry 0 stands at 5; the tables of the rope have 5 rows");
+             "cache: the last token of entry 0 is at 5; the tables of the rope have 5 rows");
     REJECTED((f.lengths[0] = 1, f.tokens.lengths = attn_in(f.lengths)), ATTN_ERR_STRIDE,
-             "cache: lengths and tokens.lengths share elements; an output overlaps nothing");
+             "cache: lengths and tokens.lengths share elements; an output must not overlap another tensor");
     REJECTED((f.cache.k.stride[0] = 48, f.cache.k.stride[1] = 24, f.cache.k.stride[2] = f.cache.k.stride[3] = 1), ATTN_ERR_STRIDE,
              "cache: k.stride[3] is 1; its elements overlap");
     REJECTED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
 }
 
-/* What only attention can reject is rejected before anything is appended: not a byte of the cache is written. */
+/* Errors that only attention can detect are detected before anything is appended: no byte of the cache is written. */
 static void test_attend_writes_nothing(void **state)
 {
     attn_error error;
@@ -144,21 +146,24 @@ static void test_attend_writes_nothing(void **state)
     UNTOUCHED(f.tensors.bias = attn_in(ATTN_LATER), "bias is ATTN_LATER; an execution needs its pointer");
     UNTOUCHED(f.tensors.o = attn_out(ATTN_EMPTY), "o is ATTN_EMPTY and has elements");
     UNTOUCHED(f.tensors.o.data = (char *)f.o + 2, "o is not aligned to its elements of 4 bytes");
-    UNTOUCHED(f.tensors.o = attn_out(f.v), "o and v share elements; an output overlaps nothing");
-    UNTOUCHED((f.cache.rope = NULL, f.tensors.q = attn_in(f.k)), "cache: k and q share elements; an output overlaps nothing");
-    UNTOUCHED(f.tensors.q = attn_in(f.k), "cache: k and q share elements; an output overlaps nothing");
+    UNTOUCHED(f.tensors.o = attn_out(f.v), "o and v share elements; an output must not overlap another tensor");
+    UNTOUCHED((f.cache.rope = NULL, f.tensors.q = attn_in(f.k)),
+              "cache: k and q share elements; an output must not overlap another tensor");
+    UNTOUCHED(f.tensors.q = attn_in(f.k), "cache: k and q share elements; an output must not overlap another tensor");
     UNTOUCHED((f.tensors.bias = (attn_input){f.v, 0, {0, 0, 0, 1}}),
-              "cache: v and bias share elements; an output overlaps nothing");
-    UNTOUCHED(f.tensors.o = attn_out(f.new_k), "cache: o and tokens.k share elements; an output overlaps nothing");
-    UNTOUCHED(f.tensors.lse = attn_out(f.lengths), "cache: lengths and lse share elements; an output overlaps nothing");
-    UNTOUCHED(f.tensors.o = attn_out(f.new_tokens), "cache: o and tokens.lengths share elements; an output overlaps nothing");
+              "cache: v and bias share elements; an output must not overlap another tensor");
+    UNTOUCHED(f.tensors.o = attn_out(f.new_k), "cache: o and tokens.k share elements; an output must not overlap another tensor");
+    UNTOUCHED(f.tensors.lse = attn_out(f.lengths),
+              "cache: lengths and lse share elements; an output must not overlap another tensor");
+    UNTOUCHED(f.tensors.o = attn_out(f.new_tokens),
+              "cache: o and tokens.lengths share elements; an output must not overlap another tensor");
     UNTOUCHED((f.rope.frequencies = (double *)(void *)f.o, f.tensors.o = attn_out(f.o)),
-              "cache: o and rope.frequencies share elements; an output overlaps nothing");
+              "cache: o and rope.frequencies share elements; an output must not overlap another tensor");
     UNTOUCHED((f.rope.frequencies = (double *)(void *)f.k),
-              "cache: k and rope.frequencies share elements; an output overlaps nothing");
+              "cache: k and rope.frequencies share elements; an output must not overlap another tensor");
 }
 
-/* Tables of a rope that are shorter than the sequence: no token is dropped in silence, and padding needs no row. */
+/* RoPE tables shorter than the sequence: no token is dropped silently, and padding needs no row. */
 static void test_rope_rows(void **state)
 {
     static double cosines[6][2], sines[6][2];
@@ -172,10 +177,10 @@ static void test_rope_rows(void **state)
         const attn_status status = attend ? attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error)
                                           : attn_cache_append(&f.cache, &f.tokens, &error);
         assert_int_equal(status, ATTN_ERR_ARGUMENT);
-        assert_string_equal(error.message, "cache: the last token of entry 0 stands at 5; the tables of the rope have 5 rows");
+        assert_string_equal(error.message, "cache: the last token of entry 0 is at 5; the tables of the rope have 5 rows");
         assert_memory_equal(&f, &before, sizeof f);
     }
-    f.rope.table_rows = 6; /* as many as the entry of 4 tokens and 2 more: its third new one is padding */
+    f.rope.table_rows = 6; /* enough for entry 0, with 4 tokens and 2 new ones: the third is padding */
     assert_int_equal(attn_cache_attend(&f.cache, &f.tokens, &f.problem, &f.tensors, NULL, &error), ATTN_OK);
     assert_int_equal(f.lengths[0], 6);
 }
@@ -195,9 +200,8 @@ static void test_attend_only(void **state)
     } while (0)
     ATTEND_REJECTED(f.problem.shape.heads_q = 3, "heads_q (3) is not a multiple of heads_kv (2)");
     ATTEND_REJECTED(f.problem.op = ATTN_BACKWARD, "cache: op is 1; it must be 0 (forward)");
-    ATTEND_REJECTED(f.tensors.cu_seqlens_q = attn_in(f.lengths),
-                    "cu_seqlens_q is there; attn_cache_attend has no such tensor of the caller's");
-    ATTEND_REJECTED(f.tensors.k = attn_in(f.k), "k is there; attn_cache_attend has no such tensor of the caller's");
+    ATTEND_REJECTED(f.tensors.cu_seqlens_q = attn_in(f.lengths), "cu_seqlens_q is set; attn_cache_attend does not use it");
+    ATTEND_REJECTED(f.tensors.k = attn_in(f.k), "k is set; attn_cache_attend does not use it");
     attn_tensor_description about = {.struct_size = sizeof about};
     assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, error.tensor, &about, NULL), ATTN_OK);
     assert_string_equal(about.name, "k");
@@ -205,8 +209,8 @@ static void test_attend_only(void **state)
     ATTEND_REJECTED(f.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT,
                     "cache: mask.align is 1; it follows from the cache and the tokens, leave it 0");
     ATTEND_REJECTED(f.problem.paging.pages = 2, "cache: paging.pages is 2; it follows from the cache and the tokens, leave it 0");
-    ATTEND_REJECTED(f.problem.shape.heads_q = 0, "cache: shape.heads_q is 0; it is the caller's to set");
-    ATTEND_REJECTED(f.tensors.o = attn_out(f.k[1]), "o and k share elements; an output overlaps nothing");
+    ATTEND_REJECTED(f.problem.shape.heads_q = 0, "cache: shape.heads_q is 0; the caller must set it");
+    ATTEND_REJECTED(f.tensors.o = attn_out(f.k[1]), "o and k share elements; an output must not overlap another tensor");
     for (int i = 0; i < (int)(sizeof f.k / sizeof(float)); i++) assert_int_equal(((const int *)f.k)[i], 0x55555555);
     ATTEND_REJECTED(f.tensors.o.data = NULL, "o is missing; ATTN_FORWARD needs it");
     ATTEND_REJECTED(f.problem.struct_size = 0, "attn_problem.struct_size is 0; set it to sizeof(attn_problem)");
@@ -222,7 +226,7 @@ static void test_attend_only(void **state)
     assert_int_equal(f.lengths[0], 6);
 }
 
-/* Tokens are f32 where their slot does not say otherwise, whatever the cache is of; f64 over one of f64. */
+/* Tokens whose slot gives no dtype are f64 if the cache is f64, f32 for every other cache. */
 static void test_default_types(void **state)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F64};
@@ -260,7 +264,7 @@ static void test_default_types(void **state)
     }
 }
 
-/* Tokens that are not real stand nowhere, so no table has to have their angles. */
+/* Padding tokens have no position, so tables need no row for them. */
 static void test_padding(void **state)
 {
     static const double ones[4] = {1, 1, 1, 1}, zeros[4];
@@ -274,7 +278,7 @@ static void test_padding(void **state)
     assert_int_equal(f.lengths[1], 2);
 }
 
-/* Keys of no channels have the scale 0, and not what happened to stand there. */
+/* Keys with no channels get scale 0; the old contents do not stay. */
 static void test_no_channels(void **state)
 {
     fixture f;

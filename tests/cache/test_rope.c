@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_rope.c - rotary embedding: known vectors, property P21 of docs/coverage.md, and what it rejects. */
+ * test_rope.c - rotary embedding: known vectors, property P21 of docs/coverage.md, rejected calls. */
 #include "test.h"
 
 #include <math.h>
@@ -26,14 +26,14 @@ static void test_vectors(void **state)
     rope.base = 0;
     apply(&rope, 4, q, y, 2);
     for (int c = 0; c < 4; c++) assert_true(fabs(y[c] - usual[c]) < 5e-5);
-    /* Halves are interleaved pairs in another order. */
+    /* Half-split pairs are interleaved pairs in another channel order. */
     const double halves[4] = {1, 1, 0, 0};
     rope.pairs = ATTN_ROPE_PAIRS_HALVES;
     apply(&rope, 4, halves, y, 2);
     for (int c = 0; c < 4; c++) assert_true(fabs(y[c] - usual[c % 2 * 2 + c / 2]) < 5e-5);
 }
 
-/* Norms stay, position 0 is the identity, products depend on the distance alone, the inverse is the transpose. */
+/* Norms are preserved, position 0 is the identity, dot products depend on the distance only, the inverse is the transpose. */
 static void test_properties(void **state)
 {
     enum { D = 16 };
@@ -80,11 +80,11 @@ static void test_rejected(void **state)
     } while (0)
     REJECTED(rope.struct_size = 1, "attn_rope.struct_size is 1; set it to sizeof(attn_rope)");
     REJECTED(rope.pairs = (attn_rope_pairs)2, "rope.pairs is 2; known: 0 (interleaved), 1 (halves)");
-    REJECTED(rope.dim_rotary = 6, "rope.dim_rotary is 6; it is within 0..4, the channels");
+    REJECTED(rope.dim_rotary = 6, "rope.dim_rotary is 6; it must be between 0 and 4, the channels");
     REJECTED(rope.dim_rotary = 3, "rope rotates 3 channels; pairs need an even number");
     REJECTED(rope.base = -1, "rope.base is -1; it must be above 0 and finite (0 for 10000)");
     REJECTED(rope.stretch = INFINITY, "rope.stretch is inf; it must be above 0 and finite (0 for 1)");
-    REJECTED(rope.inverse = 2, "rope.inverse is 2; it is 0 or 1");
+    REJECTED(rope.inverse = 2, "rope.inverse is 2; it must be 0 or 1");
     REJECTED(rope.reserved[1] = 5, "rope.reserved[1] is 5; it must be 0");
     REJECTED(from.dtype = ATTN_U8, "rope: x is u8; it must be f32, f64, f16 or bf16");
     REJECTED(from.stride[3] = 2, "rope: x.stride[3] is 2; the last axis must be contiguous (1)");

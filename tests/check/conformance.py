@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""attn check --conformance over suites that are written here: right cases pass, wrong ones fail, unknown ones are skipped.
+"""attn check --conformance on suites written by this test: correct cases pass, wrong ones fail, unknown ones are skipped.
 
 usage: conformance.py ATTN
 """
@@ -39,7 +39,7 @@ def write(path, tensors):
 
 
 def attend(q, k, v, sees=lambda i, j: True, scale=1 / math.sqrt(D)):
-    """[B][H][SQ][D] as flat lists, by definition."""
+    """The output [B][H][SQ][D] by definition, as a flat list."""
     out = []
     for h in range(B * H):
         for i in range(SQ):
@@ -51,7 +51,7 @@ def attend(q, k, v, sees=lambda i, j: True, scale=1 / math.sqrt(D)):
 
 
 def value_gradient(q, k, v, grad, scale=1 / math.sqrt(D)):
-    """What reaches the values: the weights, transposed, times the gradient of the output."""
+    """The gradient of the values: the transposed weights times the gradient of the output."""
     out = [0] * (H * SKV * D)
     for h in range(H):
         for i in range(SQ):
@@ -108,7 +108,7 @@ def bilinear_case(name, off=0, **params):
 
 
 def layer_attend(q, k, v, sees=lambda i, j: True):
-    """One head of D channels: weights, and outputs."""
+    """Weights and outputs of one head of D channels."""
     weights, out = [], []
     for i in range(len(q) // D):
         s = [sum(q[i * D + c] * k[j * D + c] for c in range(D)) / math.sqrt(D) for j in range(len(k) // D)]
@@ -122,7 +122,7 @@ IDENTITY = [float(i == j) for i in range(D) for j in range(D)]
 
 
 def torch_layer(name, off=0, weights_off=0, **params):
-    """A layer of one head whose matrices are identities, with a learned key and value that every query sees."""
+    """A layer of one head with identity matrices, and a learned key and value visible to every query."""
     x, extra = single(flat([SQ, D], 5)), single(flat([2, D], 6))
     weights, out = layer_attend(x, x + extra[:D], x + extra[D:], lambda i, j: j <= i or j == SQ)
     out[3] += off
@@ -143,7 +143,7 @@ def torch_layer(name, off=0, weights_off=0, **params):
 
 
 def cached_layer(name, off=0, present_off=0):
-    """One token behind a past of two; x W with identities side by side."""
+    """One token after a past of two; W is three identities side by side."""
     x, past = single(flat([1, D], 7)), single(flat([2, 2, D], 8))
     k, v = past[:2 * D] + x, past[2 * D:] + x
     _, out = layer_attend(x, k, v)
@@ -210,7 +210,7 @@ def main():
         right, causal = torch_case("plain"), torch_case("causal", causal=True)
         o = right[1]["out.output"]["values"]
         wrong = []
-        # One number off by 1e-7 is nothing in f32, and far outside the bound for double; by 1e-3 it is outside of everything.
+        # One number off by 1e-7 is within the bound in f32, though far outside that of f64; off by 1e-3 it is outside both.
         for n, change in enumerate((1e-7, 1e-3, float("nan"))):
             wrong.append(torch_case("wrong%d" % n, expected=o[:5] + [o[5] + change] + o[6:]))
         turned = torch_case("turned", causal=True, expected=o)
@@ -243,13 +243,13 @@ def main():
         expect(0 < results["plain"]["bound_fraction"] < 1 and results["plain"]["problem"] == "fwd:f32:hq2:sq3:skv5:d4",
                results["plain"])
 
-        # For people: reasons, and the counts in the last line; in any folder above, too.
+        # Text output: reasons, and the counts in the last line; a parent folder works too.
         for place in (path, folder, path + "/"):
             text = subprocess.run([ATTN, "check", "--conformance", place], capture_output=True, text=True).stdout
             expect(text.splitlines()[-1] == "5 passed, 5 failed, 6 skipped", text)
             expect("1 skipped: dropout without the mask that was drawn" in text, text)
 
-        # It is a program of its own beside attn, which others do not have: then nothing is said to have passed.
+        # --conformance runs a separate program next to attn, which an installation may lack: then it is an error, and nothing passes.
         program = os.path.join(os.path.dirname(os.path.realpath(ATTN)), "attn-conformance")
         run = subprocess.run([program, path], capture_output=True, text=True)
         expect(run.returncode == 1 and run.stdout.splitlines()[-1] == "5 passed, 5 failed, 6 skipped", run)
@@ -261,7 +261,7 @@ def main():
         expect(run.returncode == 3 and not run.stdout and "attn-conformance" in run.stderr and run.stderr.count("\n") == 1, run)
         os.remove(alone)
 
-        # Rank 3 means leading axes or heads, as torch does; a mask broadcasts to them; True keeps.
+        # As in torch, rank 3 has a leading axis or heads; a mask broadcasts to them; True keeps.
         q, k, v = right[1]["in.query"]["values"], right[1]["in.key"]["values"], right[1]["in.value"]["values"]
         keep = [[j != 2 or i == 1 for j in range(SKV)] for i in range(SQ)]
         masked = torch_case("masked", expected=attend(q, k, v, lambda i, j: keep[i][j]))
@@ -283,7 +283,7 @@ def main():
             expect(results[name]["status"] == "passed", results[name])
         expect(results["shapes"]["status"] == "failed" and "do not fit" in results["shapes"]["reason"], results["shapes"])
 
-        # Cases that are made as tables: right, wrong, with an attribute, an input or an output that nobody knows, and broken ones.
+        # Cases described by tables: right, wrong, with an unknown attribute, input or output, and broken.
         tables = [bilinear_case("table"), bilinear_case("table_off", off=1e-4), bilinear_case("table_word", stretch=1),
                   bilinear_case("table_form", score="X@Y")]
         for name, tensor_name in (("table_in", "in.extra"), ("table_out", "out.extra")):
@@ -300,7 +300,7 @@ def main():
                                    ("table_gone", "failed", "in.y")):
             expect(results[name]["status"] == status and word in results[name]["reason"], results[name])
 
-        # What is not a suite, and suites that are broken.
+        # Folders that are not suites, and broken suites.
         run, _ = check(os.path.join(folder, "nowhere"))
         expect(run.returncode == 2 and run.stderr.count("\n") == 1, run)
         empty = os.path.join(folder, "empty")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Other people's cases: all that this version covers pass, on every instruction set.  usage: suites.sh ATTN
+# Test suites of other projects: every case that this version covers passes, on every instruction set.  usage: suites.sh ATTN
 set -euo pipefail
 folder=${ATTN_CONFORMANCE_DIR:-../shared/conformance}
 if [ ! -d "$folder" ]; then
@@ -13,8 +13,8 @@ for isa in scalar avx2 avx512 neon; do
     "$1" check --conformance "$folder" --isa "$isa" | grep -v ' 0 passed, 0 failed\|^    '
   fi
 done
-# At least the cases of the suites that are about plain attention: an adapter that skips everything is no pass, nor
-# is a suite that is gone, or has another name.
+# At least this many cases of each suite pass: an adapter that skips everything fails, as does a missing or renamed
+# suite.
 "$1" check --conformance "$folder" --json | python3 -c "
 import collections, json, sys
 cases = json.load(sys.stdin)['cases']

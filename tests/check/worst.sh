@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The problems of worst.txt stay within their bounds.  usage: worst.sh ATTN
+# The problems in worst.txt stay within their error bounds.  usage: worst.sh ATTN
 set -euo pipefail
 mapfile -t problems < <(awk '!/^#/ { print $3 }' "$(dirname "$0")/worst.txt")
 [ ${#problems[@]} -ge 10 ]

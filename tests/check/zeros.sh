@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# zeros.sh - attn check of problems in which an axis has no elements, with every kind of score and table: the harness and ref/ read
-# and write nothing that is not there (its heap, in builds without a sanitizer), and nothing fails.  And sizes that cannot be, of
-# which the library says so before the reference divides by them.
+# zeros.sh - attn check of problems with an axis of size 0, with every kind of score and table: every check passes, and the harness and
+# ref/ access nothing out of bounds (without a sanitizer, heap corruption shows).  Also impossible sizes, which the library rejects
+# before the reference divides by them.
 attn=$1
 fail() { echo "$*"; exit 1; }
 scores=(score=dot score=cosine score=distance score=general score=general/5 score=general:w=heads score=metric score=metric/3

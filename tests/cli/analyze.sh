@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# analyze.sh - attn analyze: numbers that are known, JSON, gradients, and what it rejects.
+# analyze.sh - attn analyze: known values, JSON, gradients, rejected arguments.
 . tests/cli/tap.sh
 
 printed "a table" '^layer  head  entropy  normalized  effective keys  largest  information$' analyze "$STREET"
@@ -10,7 +10,7 @@ for field in layers head entropy normalized_entropy effective_keys largest_weigh
     ok "  has $field" grep -q "\"$field\":" out.txt
 done
 
-# A temperature that drowns all scores: 14 keys alike, all heads alike; a window of one key: nothing to choose.
+# A very high temperature: 14 equal weights, all heads alike; a window of one key: entropy 0.
 printed "a hot softmax is uniform" '^ +0 +0 +2\.639 +1\.000 +14\.00 +0\.071 +0\.000$' analyze "$STREET" --temperature=1e9
 ok "  and its heads are the same" grep -q '^ *0   all  head diversity 0\.000$' out.txt
 printed "one key has no entropy" '^ +0 +0 +0\.000 +0\.000 +1\.00 +1\.000 +2\.639$' analyze "$STREET" --window=0,0
@@ -19,23 +19,23 @@ printed "gradients" '^gradients of \|o\|\^2 / 2$' analyze "$STREET" --gradients 
 for name in do dweights dscores dq dk dv; do
     ok "  |$name|" grep -qE "^  \|$name\| +[0-9.e+]+$" out.txt
 done
-ok "  hold against differences" grep -qE '^  96 elements against differences: .*: right$' out.txt
+ok "  hold against differences" grep -qE '^  96 elements against finite differences: .*: right$' out.txt
 printed "gradients as json" '"gradient_norms":' analyze "$STREET" --gradients --json
 for field in verification checked max_error relative_error limit correct dq dk dv; do
     ok "  has $field" grep -q "\"$field\":" out.txt
 done
 
-# F = <E> - T H, and from uniform = log n - H, of every head; hot: log 14 and no divergence.
+# F = <E> - T H and from_uniform = log n - H, for every head; at a high temperature H = log 14 and from_uniform = 0.
 printed "states" '^layer  head  log partition  free energy  mean energy  entropy  heat capacity  from uniform  response$' \
     analyze "$STREET" --states --temperature=2
 ok "  agree with each other" awk '/^layer/ { table = $3 } table == "log" && /^ +[0-9]/ {
-    rows++; if (($4 - $5 + 2 * $6) ^ 2 > 1e-5 || ($4 + 2 * $3) ^ 2 > 1e-5 || ($6 + $8 - log(14)) ^ 2 > 1e-5) exit 1
-} END { exit rows != 72 }' out.txt
+    rows++; if (($4 - $5 + 2 * $6) ^ 2 > 1e-5 || ($4 + 2 * $3) ^ 2 > 1e-5 || ($6 + $8 - log(14)) ^ 2 > 1e-5) wrong++
+} END { exit wrong || rows != 72 }' out.txt
 printed "states of a hot softmax" '^ +0 +0 +2\.639 +-2639[0-9.]+ .* 2\.639 +0\.000 +0\.000 +0\.000$' analyze "$STREET" --states --temperature=1e9
 printed "a sweep" '^layer  head  entropy at temperature 0.5, 1, 1e\+09$' analyze "$STREET" --sweep=0.5,1,1e9
 ok "  rises to log 14" awk '/^layer/ { table = $3 " " $4 } table == "entropy at" && /^ +[0-9]/ {
-    rows++; if ($3 > $4 || $4 > $5 || $5 != 2.639) exit 1
-} END { exit rows != 72 }' out.txt
+    rows++; if ($3 > $4 || $4 > $5 || $5 != 2.639) wrong++
+} END { exit wrong || rows != 72 }' out.txt
 printed "both as json" '"states":' analyze "$STREET" --states --sweep=1,2 --json
 for field in log_partition free_energy mean_energy heat_capacity from_uniform response temperatures sweep; do
     ok "  has $field" grep -q "\"$field\":" out.txt
@@ -61,7 +61,9 @@ PYTHON
 
 rejected 2 "attn analyze: --sweep (1,,2) is not a list of numbers above 0" analyze "$STREET" --sweep=1,,2
 rejected 2 "attn analyze: --sweep (0) is not a list of numbers above 0" analyze "$STREET" --sweep=0
+rejected 2 "attn analyze: --sweep (1,0x2) is not a list of numbers above 0" analyze "$STREET" --sweep=1,0x2
 rejected 2 "attn analyze: --sweep has more than 16 numbers" analyze "$STREET" --sweep=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
+rejected 2 "attn analyze: out.npy: expected a name that ends in .safetensors or .npz" analyze gone.safetensors --steps=out.npy
 rejected 2 "attn analyze: no input file; for example: attn analyze IN.safetensors" analyze
 
 tap_done

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""attn run --jvp and --double-backward against differences of attn run itself, and dropout masks in and out.
+"""attn run --jvp and --double-backward against finite differences of attn run; dropout masks written and read.
 
 usage: beyond.py ATTN
 """
@@ -59,7 +59,7 @@ def jvp(folder, tensors, tangents):
 
 
 def double_backward(folder, tensors, tangents):
-    """Equals the difference of the first gradients along the tangents: the Hessian of <o, do> + <lse, dlse> is symmetric."""
+    """Equals the difference of the first-order gradients along the tangents: the Hessian of <o, do> + <lse, dlse> is symmetric."""
     named = {"tan_" + name: values for name, values in tangents.items()}
     got = run(folder, {**tensors, **named}, "--double-backward")
     above, below = (run(folder, moved(tensors, tangents, step), "--backward") for step in (STEP, -STEP))
@@ -71,7 +71,7 @@ def double_backward(folder, tensors, tangents):
 
 
 def soft_limit(folder, tensors):
-    """Where each query has one key, no gradient passes the softmax; a higher temperature lets it pass again."""
+    """No gradient passes a softmax with one-hot weights; a higher temperature lets it pass again."""
     large = {**tensors, "q": [100000 * x for x in tensors["q"]]}
     size = {}
     for temperature in (1, 100000):
@@ -82,7 +82,7 @@ def soft_limit(folder, tensors):
 
 
 def dropout(folder, tensors):
-    """A mask that was written and is read again gives the same output, and weights after dropout have its zeros."""
+    """A dropout mask that is written and read back gives the same output; weights after dropout are 0 where it drops."""
     drawn = run(folder, tensors, "--dropout=0.4", "--seed=7", "--dropout-mask", "--weights", "--after-dropout")
     shape, keep = drawn["dropout_keep"]
     if shape != [B, H, SQ, SKV] or not 0.3 < sum(keep) / len(keep) < 0.9:
@@ -91,7 +91,7 @@ def dropout(folder, tensors):
         sys.exit("FAILED: a weight that dropout drops is not 0")
     given = run(folder, {**tensors, "dropout_keep": ("BOOL", shape, keep)}, "--dropout=0.4")
     close("o of a given mask", given["o"][1], drawn["o"][1])
-    for flag in "--dropout-given", "--dropout-keep":  # the slot's name, and that of files
+    for flag in "--dropout-given", "--dropout-keep":  # the slot's name, and the name in files
         if run(folder, {**tensors, "mine": ("BOOL", shape, keep)}, "--dropout=0.4", flag + "=mine")["o"] != given["o"]:
             sys.exit("FAILED: %s does not choose the mask" % flag)
     whole = run(folder, tensors)
@@ -100,20 +100,20 @@ def dropout(folder, tensors):
 
 
 def whole_names(folder, tensors):
-    """The library's own names are read too: grad_o for do, dropout_given for dropout_keep."""
+    """The library's names are accepted in files too: grad_o for do, dropout_given for dropout_keep."""
     names = {"do": "grad_o", "dlse": "grad_lse", "dropout_keep": "dropout_given"}
     short = run(folder, tensors, "--backward", "--dropout=0.4")
     SHAPES.update({whole: SHAPES[name] for name, whole in names.items()})
     if run(folder, {names.get(name, name): values for name, values in tensors.items()}, "--backward", "--dropout=0.4") != short:
-        sys.exit("FAILED: whole names give another result than %s" % ", ".join(names))
+        sys.exit("FAILED: the library's names give another result than %s" % ", ".join(names))
     flags, (kind, shape, keep) = ("--backward", "--dropout=0.4"), tensors["dropout_keep"]
     other = {"dropout_given": (kind, shape, [not k for k in keep])}
     if run(folder, {**tensors, **other}, *flags) != short:
-        sys.exit("FAILED: beside dropout_keep, dropout_given counts")
+        sys.exit("FAILED: dropout_given is used although dropout_keep is there")
     del tensors["dropout_keep"]
     alone = run(folder, {**tensors, **other}, *flags)
     if run(folder, {**tensors, **other, "dropout_keep": (kind, shape, keep)}, *flags, "--ignore=dropout_keep") != alone:
-        sys.exit("FAILED: to ignore dropout_keep leaves dropout_given out")
+        sys.exit("FAILED: --ignore=dropout_keep also ignores dropout_given")
 
 
 def main():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`attn run --invariant`: a query has the same bits alone and among others.  `--reproducible`: the same files with avx2 and avx512."""
+"""`attn run --invariant`: a query has the same bits alone and in a batch.  `--reproducible`: the same files with avx2 and avx512."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def outputs(path):
 
 
 def chunks(t):
-    """Some queries by themselves, each head's rows of o as they are in the whole."""
+    """A subset of the queries has the same rows of o and lse, in each head, as all queries together."""
     save = lambda rows: tensor_file.write("in.safetensors", {
         "q": ("F32", [H, len(rows), D], [x for h in range(H) for i in rows for x in t["q"][(h * N + i) * D:(h * N + i + 1) * D]]),
         "k": ("F32", [HKV, S, D], t["k"]), "v": ("F32", [HKV, S, D], t["v"])})
@@ -51,7 +51,7 @@ def chunks(t):
         whole = rows_of(range(N), "--invariant", *option)
         plain = rows_of(range(N), *option)
         for first in (N - 1, N - 2, N - 5, N - 33, *(() if option else (0, 17))):
-            # with the last query at the last key, a chunk is the last queries
+            # aligned at the end: a subset must be the last queries
             rows = range(first, N) if option else range(first, min(first + 3, N))
             expected = [whole[h * N + i] for h in range(H) for i in rows]
             others = sum(a != plain[h * N + i] for (h, i), a in zip(((h, i) for h in range(H) for i in rows), rows_of(rows, *option)))

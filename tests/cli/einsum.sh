@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# einsum.sh - contractions explained: indices, shapes, cost, names; and what is rejected.
+# einsum.sh - attn einsum: indices, shapes, cost, named contractions; rejected arguments.
 . tests/cli/tap.sh
 
 "$ATTN" einsum "bhid,bhjd->bhij" --sizes=b=2,h=8,i=1024,j=512,d=64 >out.txt
@@ -23,18 +23,18 @@ while read -r name contraction; do
     ok "$name" same "$("$ATTN" einsum "$name" | head -1)" "$contraction"
 done <names.txt
 
-rejected 2 "attn einsum: i1,j: '1' is no index; indices are letters" einsum "i1,j"
-rejected 2 "attn einsum: ij->ik: index k behind the arrow is on no tensor before it" einsum "ij->ik"
-rejected 2 "attn einsum: ij->ii: index i stands twice behind the arrow" einsum "ij->ii"
+rejected 2 "attn einsum: i1,j: '1' is not an index; indices are letters" einsum "i1,j"
+rejected 2 "attn einsum: ij->ik: index k after the arrow is on no tensor before it" einsum "ij->ik"
+rejected 2 "attn einsum: ij->ii: index i appears twice after the arrow" einsum "ij->ii"
 rejected 2 "attn einsum: ij,,k: tensor 2 has no index" einsum "ij,,k"
 rejected 2 "attn einsum: ->: no index before the arrow" einsum -- "->"
-rejected 2 "attn einsum: ij: sizes name k, which is no index of ij->ij" einsum ij --sizes=k=2
+rejected 2 "attn einsum: ij: sizes name k, which is not an index of ij->ij" einsum ij --sizes=k=2
 rejected 2 "attn einsum: ij: sizes do not name j" einsum ij --sizes=i=2
-rejected 2 "attn einsum: ij: sizes (i=x) are not like b=2,h=8" einsum ij --sizes=i=x
-rejected 2 "attn einsum: ij: sizes (i2) are not like b=2,h=8" einsum ij --sizes=i2
-rejected 2 "attn einsum: ij: the size of i (0) is not within 1 and 1073741824" einsum ij --sizes=i=0,j=3
-rejected 2 "attn einsum: ij: the size of j (9223372036854775808) is not within 1 and 1073741824" einsum ij --sizes=i=1,j=9223372036854775808
+rejected 2 "attn einsum: ij: sizes (i=x) are not a list such as b=2,h=8" einsum ij --sizes=i=x
+rejected 2 "attn einsum: ij: sizes (i2) are not a list such as b=2,h=8" einsum ij --sizes=i2
+rejected 2 "attn einsum: ij: the size of i (0) is not between 1 and 1073741824" einsum ij --sizes=i=0,j=3
+rejected 2 "attn einsum: ij: the size of j (9223372036854775808) is not between 1 and 1073741824" einsum ij --sizes=i=1,j=9223372036854775808
 rejected 2 "attn einsum: ij: sizes name i twice" einsum ij --sizes=i=2,i=3,j=1
-rejected 2 "attn einsum: dot_produkt: no contraction is named so (nearest: dot_product)" einsum dot_produkt
+rejected 2 "attn einsum: dot_produkt: unknown contraction (nearest: dot_product)" einsum dot_produkt
 
 tap_done

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# errors.sh - every way to be rejected: the exact line, the exit status, and no output file.
+# errors.sh - every kind of error: the exact message, the exit status, and no output file.
 . tests/cli/tap.sh
 
 make() { "$MAKE" "$@" || exit 1; }
@@ -67,68 +67,75 @@ rejected 2 "attn: unknown command 'runn' (nearest: run)" runn
 rejected 2 "attn: unknown command 'runn' (nearest: run)" help runn
 rejected 2 "attn: unknown option '--quiet' before a command; \`attn --help\` lists the commands" --quiet
 
-# Flags, which all commands parse alike
+# Flags: parsed alike by all commands
 rejected 2 "attn run: unknown option '--casual' (nearest: --causal)" run a.safetensors -o out.npz --casual
 rejected 2 "attn top: unknown option '--tokn' (nearest: --token, --tokens)" top a.safetensors --tokn=it
 rejected 2 "attn run: unknown option '-x'" run a.safetensors -o out.npz -x
 rejected 2 "attn run: option --window needs a value: --window=L,R" run a.safetensors -o out.npz --window
 rejected 2 "attn run: option --output needs a value: --output=FILE" run a.safetensors -o
 rejected 2 "attn info: option --json takes no value" info --json=1
-rejected 2 "attn run: --threads (-1) is not within 0 and 65536" run a.safetensors -o out.npz --threads=-1
-rejected 2 "attn run: --threads: 'many' is not a whole number" run a.safetensors -o out.npz --threads many
+rejected 2 "attn run: --threads (-1) is not between 0 and 65536" run a.safetensors -o out.npz --threads=-1
+rejected 2 "attn run: --threads: 'many' is not an integer" run a.safetensors -o out.npz --threads many
+rejected 2 "attn run: --threads: '99999999999999999999' does not fit in 64 bits" run a.safetensors -o out.npz --threads=99999999999999999999
 rejected 2 "attn run: --isa: unknown instruction set 'avx3' (nearest: avx2)" run a.safetensors -o out.npz --isa=avx3
-rejected 2 "attn run: --seed: 'x' is not a whole number of 64 bits" run a.safetensors -o out.npz --seed=x
+rejected 2 "attn run: --seed: 'x' is not a 64-bit integer" run a.safetensors -o out.npz --seed=x
 rejected 2 "attn info: unexpected argument 'now'" info now
 rejected 2 "attn run: unexpected argument 'b'" run a b
 
-# run: what is to be done
+# run: inputs, outputs and choices
 rejected 2 "attn run: no input file; for example: attn run IN.safetensors -o OUT.safetensors" run -o out.npz
+rejected 2 "attn run: no input file; for example: attn run IN.safetensors -o OUT.safetensors" run
 rejected 2 "attn run: no output file; for example: attn run IN.safetensors -o OUT.safetensors" run a.safetensors
+rejected 2 "attn run: no output file; for example: attn run IN.safetensors -o OUT.safetensors" run --query=q.npy
 rejected 2 "attn run: out.txt: expected a name that ends in .safetensors, .npz or .npy" run a.safetensors -o out.txt
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --lse asks for another" run a.safetensors -o out.npy --lse
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --weights asks for another" run a.safetensors -o out.npy --weights
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --topk asks for another" run a.safetensors -o out.npy --topk=2
-rejected 2 "attn run: --topk (0) is not within 1 and 2147483647" run a.safetensors -o out.npz --topk=0
+rejected 2 "attn run: out.txt: expected a name that ends in .safetensors, .npz or .npy" run a.safetensors -o out.npz -o out.txt
+rejected 2 "attn run: the name of the output file is empty" run a.safetensors -o ''
+ok "of two names of an output, the last one counts" "$ATTN" run a.safetensors -o out.txt -o twice.npz
+rm -f twice.npz
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --lse adds another" run a.safetensors -o out.npy --lse
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --weights adds another" run a.safetensors -o out.npy --weights
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --topk adds another" run a.safetensors -o out.npy --topk=2
+rejected 2 "attn run: --topk (0) is not between 1 and 2147483647" run a.safetensors -o out.npz --topk=0
 rejected 2 "attn run: --scores: 'cooked' is not one of raw, capped, biased, weights" run a.safetensors -o out.npz --scores=cooked
 rejected 2 "attn run: --column-sum: 'none' is not one of each, group, all" run a.safetensors -o out.npz --column-sum=none
-rejected 2 "attn run: --column-queries says which queries count in --column-sum, which is not given" run a.safetensors -o out.npz --column-queries=2
+rejected 2 "attn run: --column-queries needs --column-sum" run a.safetensors -o out.npz --column-queries=2
 rejected 3 "attn run: out.npz: NumPy files cannot hold bf16; write .safetensors, or use --dtype" run a.safetensors -o out.npz --dtype bf16
 rejected 2 "attn run: nowhere/out.npz: cannot create a file beside it: No such file or directory" run a.safetensors -o nowhere/out.npz
-rejected 2 "attn run: --window: '3' is not L,R (two whole numbers; -1 is no bound)" run a.safetensors -o out.npz --window=3
+rejected 2 "attn run: --window: '3' is not L,R (two integers; -1 for no bound)" run a.safetensors -o out.npz --window=3
 rejected 2 "attn run: --causal: unknown value 'top' (nearest: top-left)" run a.safetensors -o out.npz --causal=top
 rejected 2 "attn run: --dtype: unknown value 'bf17' (nearest: bf16, f16)" run a.safetensors -o out.npz --dtype=bf17
 rejected 2 "attn run: --scale: 'inf' is not a number" run a.safetensors -o out.npz --scale=inf
 rejected 2 "attn run: a.safetensors: causal=offset needs an offset" run a.safetensors -o out.npz --causal=offset
-rejected 2 "attn run: a.safetensors: causal and align both say where queries stand; use causal=KIND alone" \
+rejected 2 "attn run: a.safetensors: causal and align both set the positions of queries; use only causal=KIND" \
     run a.safetensors -o out.npz --causal --align=bottom-right
-rejected 2 "attn run: offset.safetensors: offset and causal=bottom-right both say where queries stand" \
+rejected 2 "attn run: offset.safetensors: offset and causal=bottom-right both set the positions of queries" \
     run offset.safetensors -o out.npz --causal=bottom-right
 
-# run: numbers of options
-rejected 2 "attn run: --temperature (0) is not above 0" run a.safetensors -o out.npz --temperature=0
-rejected 2 "attn run: --temperature (-1) is not above 0" run a.safetensors -o out.npz --temperature=-1
+# run: numeric options
+rejected 2 "attn run: --temperature is 0; it must be above 0" run a.safetensors -o out.npz --temperature=0
+rejected 2 "attn run: --temperature is -1; it must be above 0" run a.safetensors -o out.npz --temperature=-1
 rejected 2 "attn run: --temperature: 'nan' is not a number" run a.safetensors -o out.npz --temperature=nan
-rejected 2 "attn run: --softcap (-2) is not 0 or more" run a.safetensors -o out.npz --softcap=-2
-rejected 2 "attn run: --dropout (1.5) is not within 0 and 1" run a.safetensors -o out.npz --dropout=1.5
-rejected 2 "attn run: --dropout (-0.1) is not within 0 and 1" run a.safetensors -o out.npz --dropout=-0.1
+rejected 2 "attn run: --softcap is -2; it must be at least 0" run a.safetensors -o out.npz --softcap=-2
+rejected 2 "attn run: --dropout (1.5) is not between 0 and 1" run a.safetensors -o out.npz --dropout=1.5
+rejected 2 "attn run: --dropout (-0.1) is not between 0 and 1" run a.safetensors -o out.npz --dropout=-0.1
 rejected 2 "attn run: --dropout: 'nan' is not a number" run a.safetensors -o out.npz --dropout=nan
-rejected 2 "attn run: --chunk: '-1' is not a number of keys (a whole number; 0 is off)" run a.safetensors -o out.npz --chunk=-1
-rejected 2 "attn run: --block: '0,2' is not Q,K (two whole numbers above 0)" run a.safetensors -o out.npz --block=0,2
-rejected 2 "attn run: --block: '2,2/0.5' is not Q,K (two whole numbers above 0)" run a.safetensors -o out.npz --block=2,2/0.5
+rejected 2 "attn run: --chunk: '-1' is not a number of keys (an integer; 0 is off)" run a.safetensors -o out.npz --chunk=-1
+rejected 2 "attn run: --block: '0,2' is not Q,K (two integers above 0)" run a.safetensors -o out.npz --block=0,2
+rejected 2 "attn run: --block: '2,2/0.5' is not Q,K (two integers above 0)" run a.safetensors -o out.npz --block=2,2/0.5
 rejected 2 "attn run: --empty: unknown value 'mean' (nearest: zero)" run a.safetensors -o out.npz --empty=mean
 
-# run: flags have the names of slots; those of names in files are read too, and not both
+# run: a flag may use the name of the slot or that of the tensor in the file, not both
 rejected 2 "attn run: option --dropout-keep needs a value: --dropout-keep=NAME, a mask to drop by, as --dropout-given; --dropout-mask writes what is drawn" \
     run a.safetensors -o out.npz --dropout-keep
-rejected 2 "attn run: --dropout-given: --dropout-keep has said which tensor already; give --dropout-given alone" \
+rejected 2 "attn run: --dropout-given: --dropout-keep already names the tensor; use --dropout-given alone" \
     run a.safetensors -o out.npz --dropout-keep=a --dropout-given=b
-rejected 2 "attn run: --blocks: --block-mask has said which tensor already; give --block-mask alone" \
+rejected 2 "attn run: --blocks: --block-mask already names the tensor; use --block-mask alone" \
     run a.safetensors -o out.npz --block-mask=a --blocks=b
 
-# run: tensors of options, and gradients
+# run: optional tensors, and gradients
 rejected 2 "attn run: a.safetensors: --block needs a tensor 'blocks' (1 = keep); --block-mask=NAME chooses another" \
     run a.safetensors -o out.npz --block=2,2
-rejected 2 "attn run: blocks.safetensors: tensor 'blocks': --block=Q,K says how many queries and keys each entry is for; --ignore=blocks leaves it out" \
+rejected 2 "attn run: blocks.safetensors: tensor 'blocks': --block=Q,K gives the queries and keys of each entry; --ignore=blocks leaves it out" \
     run blocks.safetensors -o out.npz
 rejected 2 "attn run: blocks.safetensors: tensor 'blocks' [2, 3] does not broadcast to [1, 1, 2, 2] (batch, head, query block, key block)" \
     run blocks.safetensors -o out.npz --block=2,2
@@ -137,15 +144,15 @@ rejected 2 "attn run: scale.safetensors: tensor 'scale' [2]: expected a number f
 rejected 2 "attn run: slopes.safetensors: tensor 'slopes' [3]: expected a number for each head [4], or for each batch entry and head [2, 4]" \
     run slopes.safetensors -o out.npz
 rejected 2 "attn run: slopesi.safetensors: tensor 'slopes' is i32; expected f32, f64, f16 or bf16" run slopesi.safetensors -o out.npz
-rejected 2 "attn run: sinks.safetensors: mask.empty is uniform and sink is there; with a sink an empty row has all its weight on the sink" \
+rejected 2 "attn run: sinks.safetensors: mask.empty is uniform and sink is set; with a sink a fully masked row has all its weight on the sink" \
     run sinks.safetensors -o out.npz --empty=uniform
-rejected 2 "attn run: a.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --backward
+rejected 2 "attn run: a.safetensors: no tensor 'do'; --do=NAME chooses another (available: k, q, v)" run a.safetensors -o out.npz --backward
 rejected 2 "attn run: do.safetensors: tensor 'do' [4, 7]: expected [4, 8]" run do.safetensors -o out.npz --backward
 rejected 2 "attn run: dlse.safetensors: tensor 'dlse' [3]: expected [4]" run dlse.safetensors -o out.npz --backward
 rejected 2 "attn run: --do is a gradient, which is for attn run --backward and --double-backward" run do.safetensors -o out.npz --do=do
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --backward asks for another" run dlse.safetensors -o out.npy --backward --ignore=dlse
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --backward adds another" run dlse.safetensors -o out.npy --backward --ignore=dlse
 
-rejected 2 "attn run: --ignore: no role is named 'slpoes' (nearest: slopes); there are mask, bias, lengths_q, lengths_kv, offset, slopes, bias_table, relative_keys, relative_values, relative_u, relative_v, ..." \
+rejected 2 "attn run: --ignore: no tensor 'slpoes' can be left out (nearest: slopes); known: mask, bias, lengths_q, lengths_kv, offset, slopes, bias_table, relative_keys, relative_values, relative_u, relative_v, ..." \
     run a.safetensors -o out.npz --ignore=slpoes
 cp a.safetensors same.safetensors && ln same.safetensors other.safetensors
 rejected 2 "attn run: same.safetensors: this output is an input, which would be replaced" run same.safetensors -o same.safetensors
@@ -155,15 +162,15 @@ ok "what would have been replaced is as it was" cmp a.safetensors other.safetens
 rm same.safetensors other.safetensors
 
 # run: packed sequences
-rejected 2 "attn run: packq.safetensors: packed sequences need cu_seqlens_q and cu_seqlens_kv; --cu-seqlens-q=cu_seqlens_q --cu-seqlens-kv=cu_seqlens_q takes one for both" \
+rejected 2 "attn run: packq.safetensors: packed sequences need cu_seqlens_q and cu_seqlens_kv; --cu-seqlens-q=cu_seqlens_q --cu-seqlens-kv=cu_seqlens_q uses one for both" \
     run packq.safetensors -o out.npz
-rejected 2 "attn run: pack9.safetensors: tensor 'cu_seqlens_q': number 0 (9) is not within 0 and 0" run pack9.safetensors -o out.npz
+rejected 2 "attn run: pack9.safetensors: tensor 'cu_seqlens_q': number 0 (9) is not between 0 and 0" run pack9.safetensors -o out.npz
 rejected 2 "attn run: pack2.safetensors: tensor 'cu_seqlens_kv' [3] does not fit 'cu_seqlens_q' [2]: 2 and 1 sequences" run pack2.safetensors -o out.npz
-rejected 2 "attn run: packf.safetensors: tensor 'cu_seqlens_q' is f32; expected whole numbers, such as i32" run packf.safetensors -o out.npz
+rejected 2 "attn run: packf.safetensors: tensor 'cu_seqlens_q' is f32; expected integers, such as i32" run packf.safetensors -o out.npz
 rejected 2 "attn run: packr.safetensors: tensor 'cu_seqlens_q' [1, 2]: expected [sequences + 1] numbers" run packr.safetensors -o out.npz
 rejected 2 "attn run: pack4.safetensors: tensor 'q' has 4 axes; packed sequences are [head, token, channel], or with --layout=bshd [token, head, channel]" \
     run pack4.safetensors -o out.npz
-rejected 2 "attn run: packl.safetensors: cu_seqlens_q and lengths_q are both there; they exclude each other" \
+rejected 2 "attn run: packl.safetensors: cu_seqlens_q and lengths_q are both set; set only one of them" \
     run packl.safetensors -o out.npz
 
 # run: keys and values of i8
@@ -176,32 +183,32 @@ rejected 2 "attn run: wholef.safetensors: tensor 'v_scale' is the scale of 'v', 
 make packi8.safetensors q:f32:4x8 k:i8:4x8:1 k_scale:f32:4 cu_seqlens_q:i32:2:0 cu_seqlens_kv:i64:2:0
 rejected 3 "attn top: packi8.safetensors: tensor 'k': packed keys of i8 are for attn run only" top packi8.safetensors --token '#0'
 
-# run: what this version cannot do
-rejected 2 "attn run: a.safetensors: no table of the bias by distance: bias_table; --bias-table=NAME chooses another" run a.safetensors -o out.npz --t5
-rejected 2 "attn run: table.safetensors: tensor 'bias_table' is a bias by distance; --t5 or --clipped=N says of which kind" run table.safetensors -o out.npz
+# run: biases by distance, relative terms, scores with weights
+rejected 2 "attn run: a.safetensors: no tensor 'bias_table' with a bias by distance; --bias-table=NAME chooses another" run a.safetensors -o out.npz --t5
+rejected 2 "attn run: table.safetensors: tensor 'bias_table' is a bias by distance; --t5 or --clipped=N gives its kind" run table.safetensors -o out.npz
 rejected 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 7], a number for each head and distance, or [7] for all heads" \
     run table.safetensors -o out.npz --clipped=3
 rejected 2 "attn run: table.safetensors: tensor 'bias_table' [1, 5]: expected [1, 32], a number for each head and bucket (--t5=both/N takes N), or [32] for all heads" \
     run table.safetensors -o out.npz --t5
-rejected 2 "attn run: table.safetensors: distance bias: buckets is 5; it is even and at least 4" run table.safetensors -o out.npz --t5=both/5
+rejected 2 "attn run: table.safetensors: distance bias: buckets is 5; it must be even and at least 4" run table.safetensors -o out.npz --t5=both/5
 rejected 2 "attn run: a.safetensors: --rel=shaw/64 needs relative_keys; --relative-keys=NAME chooses another" run a.safetensors -o out.npz --rel=shaw/64
-rejected 2 "attn run: rel.safetensors: tensor 'relative_keys' is of relative terms; --rel=KIND says of which" run rel.safetensors -o out.npz
+rejected 2 "attn run: rel.safetensors: tensor 'relative_keys' holds relative terms; --rel=KIND gives their kind" run rel.safetensors -o out.npz
 rejected 2 "attn run: rel.safetensors: tensor 'relative_keys' [1, 3, 8]: expected [1, 5, 8], or for all heads [5, 8]" run rel.safetensors -o out.npz --rel=shaw/2
 make relv.safetensors q:f32:2x4x8 k:f32:2x4x8 v:f32:2x4x6 relative_keys:f32:3x8 relative_values:f32:2x3x6
-rejected 2 "attn run: relv.safetensors: tensor 'relative_values' [2, 3, 6] does not fit 'relative_keys' [3, 8]: one table for all heads beside one for each of 2" \
+rejected 2 "attn run: relv.safetensors: tensor 'relative_values' [2, 3, 6] does not fit 'relative_keys' [3, 8]: one table for all heads and one for each of 2" \
     run relv.safetensors -o out.npz --rel=shaw-values/1
 make general.safetensors q:f32:2x4x8 k:f32:2x4x6 v:f32:2x4x6 w:f32:6x8
 rejected 2 "attn run: general.safetensors: tensor 'w' [6, 8]: expected [8, 6] of widths of q and k, or for each head [2, 8, 6]" run general.safetensors -o out.npz --score=general
-rejected 2 "attn run: general.safetensors: tensor 'k' [2, 4, 6] does not fit 'q' [2, 4, 8]: score=general/5 says the width of a key, which is 6" \
+rejected 2 "attn run: general.safetensors: tensor 'k' [2, 4, 6] does not fit 'q' [2, 4, 8]: score=general/5 sets the width of a key, which is 6" \
     run general.safetensors -o out.npz --score=general/5
 rejected 2 "attn run: general.safetensors: tensor 'k' [2, 4, 6] does not fit 'q' [2, 4, 8]: widths of 6 and 8; --score=general takes both" run general.safetensors -o out.npz --score=metric
 make metric.safetensors q:f32:2x4x8 k:f32:2x4x8 v:f32:2x4x6 w:f32:3x3x8
 rejected 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [rows, 8], or for each head [2, rows, 8]" run metric.safetensors -o out.npz --score=metric
 rejected 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [4, 8], or for each head [2, 4, 8]" run metric.safetensors -o out.npz --score=metric/4
 rejected 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected weights [8], with biases [2, 8], or for each head [2, 1 or 2, 8]" run metric.safetensors -o out.npz --score=additive
-rejected 2 "attn run: a.safetensors: no tensor 'w'; --w=NAME chooses another (there are: k, q, v)" run a.safetensors -o out.npz --score=general
+rejected 2 "attn run: a.safetensors: no tensor 'w'; --w=NAME chooses another (available: k, q, v)" run a.safetensors -o out.npz --score=general
 rejected 2 "attn run: --w is for --score=general, metric and additive: it names their weights" run metric.safetensors -o out.npz --w=w
-rejected 3 "attn run: rel.safetensors: relative_keys is there and score.kind is cosine; relative terms are there for dot products" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
+rejected 3 "attn run: rel.safetensors: relative_keys is set and score.kind is cosine; relative terms are for dot products only" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
 rejected 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients" run wholeb.safetensors -o out.npz --backward
 
 # run: linear attention
@@ -216,12 +223,12 @@ rejected 2 "attn run: dropout_keep.safetensors: tensor 'dropout_keep' [3, 4] doe
     run dropout_keep.safetensors -o out.npz
 rejected 2 "attn run: a.safetensors: no tangent: tan_q, tan_k, tan_v or tan_bias; --tan-q=NAME chooses another" run a.safetensors -o out.npz --jvp
 rejected 2 "attn run: tan.safetensors: tensor 'tan_k' [4, 7]: expected [4, 8]" run tan.safetensors -o out.npz --jvp
-rejected 2 "attn run: tan.safetensors: no tensor 'do'; --do=NAME chooses another (there are: k, q, tan_k, v)" run tan.safetensors -o out.npz --double-backward
+rejected 2 "attn run: tan.safetensors: no tensor 'do'; --do=NAME chooses another (available: k, q, tan_k, v)" run tan.safetensors -o out.npz --double-backward
 rejected 2 "attn run: --tan-k is a tangent, which is for attn run --jvp and --double-backward" run tan.safetensors -o out.npz --tan-k=tan_k
 rejected 2 "attn run: --jvp: only one of --backward, --jvp and --double-backward at a time" run a.safetensors -o out.npz --backward --jvp
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --jvp asks for another" run tanq.safetensors -o out.npy --jvp
+rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --jvp adds another" run tanq.safetensors -o out.npy --jvp
 rejected 2 "attn run: tanb.safetensors: tensor 'tan_bias' is the tangent of a bias, and there is no bias" run tanb.safetensors -o out.npz --jvp
-rejected 2 "attn run: --after-dropout says which weights are written, and none are: --weights" run a.safetensors -o out.npz --after-dropout
+rejected 2 "attn run: --after-dropout needs --weights or --scores=weights" run a.safetensors -o out.npz --after-dropout
 
 # run: files and tensors
 rejected 2 "attn run: missing.npz: cannot open: No such file or directory" run missing.npz -o out.npz
@@ -235,9 +242,9 @@ ok "  one line that names it" grep -q '^attn run: junk.npz: ' err.txt
 rejected 2 "attn run: missing.npy: cannot open: No such file or directory" run --query=missing.npy -o out.npz
 rejected 2 "attn run: no input file has 'q'; give the file, or --query=FILE.npy" run --query=q -o out.npz
 rejected 2 "attn run: a.safetensors: no tensor 'qq' (nearest: q, k, v)" run a.safetensors --query=qq -o out.npz
-rejected 2 "attn run: nokey.safetensors: no tensor 'k'; --key=NAME chooses another (there are: kk, q, v)" run nokey.safetensors -o out.npz
-rejected 2 "attn run: noquery.safetensors: no tensor 'q'; --query=NAME chooses another (there are: x)" run noquery.safetensors -o out.npz
-rejected 2 "attn run: a.safetensors: no tensor 'v'; --value=NAME chooses another (there are: k, q, v)" run a.safetensors --ignore=v -o out.npz
+rejected 2 "attn run: nokey.safetensors: no tensor 'k'; --key=NAME chooses another (available: kk, q, v)" run nokey.safetensors -o out.npz
+rejected 2 "attn run: noquery.safetensors: no tensor 'q'; --query=NAME chooses another (available: x)" run noquery.safetensors -o out.npz
+rejected 2 "attn run: a.safetensors: no tensor 'v'; --value=NAME chooses another (available: k, q, v)" run a.safetensors --ignore=v -o out.npz
 rejected 2 "attn run: a.safetensors: no tensor 'near' (nearest: k, q, v)" run a.safetensors --offset=near -o out.npz
 
 # run: shapes
@@ -257,17 +264,17 @@ rejected 2 "attn run: int.safetensors: tensor 'q' is i32; expected f32, f64, f16
 rejected 2 "attn run: mixed.safetensors: tensor 'k' is f64 and 'q' is f32; --dtype=f64 or f32 makes them one" run mixed.safetensors -o out.npz
 rejected 2 "attn run: maskf.safetensors: tensor 'mask' is f32; expected bool or u8 (1 = keep); --bias=NAME adds it" run maskf.safetensors -o out.npz
 rejected 2 "attn run: biasi.safetensors: tensor 'bias' is i32; expected f32, f64, f16 or bf16" run biasi.safetensors -o out.npz
-rejected 2 "attn run: lengthsf.safetensors: tensor 'lengths_kv' is f32; expected whole numbers, such as i64" run lengthsf.safetensors -o out.npz
-rejected 2 "attn run: lengths.safetensors: lengths_kv[0] (9) is not within 0..4" run lengths.safetensors -o out.npz
-rejected 2 "attn run: lengthsq.safetensors: lengths_q[0] (-1) is not within 0..4" run lengthsq.safetensors -o out.npz
+rejected 2 "attn run: lengthsf.safetensors: tensor 'lengths_kv' is f32; expected integers, such as i64" run lengthsf.safetensors -o out.npz
+rejected 2 "attn run: lengths.safetensors: lengths_kv[0] (9) is not between 0 and 4" run lengths.safetensors -o out.npz
+rejected 2 "attn run: lengthsq.safetensors: lengths_q[0] (-1) is not between 0 and 4" run lengthsq.safetensors -o out.npz
 
-# What was there before stays when a run fails.
+# A failed run keeps an existing output file.
 printf 'precious' >out.npz
 "$ATTN" run gqa.safetensors -o out.npz 2>/dev/null
 ok "a failed run leaves the old output" same "$(cat out.npz)" precious
 rm out.npz
 
-# A file name with a line end gives one line all the same.
+# A file name with a newline still gives a message of one line.
 "$ATTN" run "two
 lines" -o out.npz 2>err.txt
 ok "messages stay one line" same "$(cat err.txt)" "attn run: two?lines: cannot open: No such file or directory"
@@ -281,7 +288,7 @@ rejected 2 "attn top: a.safetensors: no query #4; there are 4" top a.safetensors
 rejected 2 "attn top: --layer: there is no 6, only 0 to 5" top "$STREET" --token it --layer 6
 rejected 2 "attn top: --head: '1-' is not a list of numbers, such as 0,3-5" top "$STREET" --token it --head 1-
 rejected 2 "attn top: --head: there is no 12, only 0 to 11" top "$STREET" --token it --head 3,10-12
-rejected 2 "attn top: --count (-1) is not 0 or more" top "$STREET" --token it --count=-1
+rejected 2 "attn top: --count is -1; it must be at least 0" top "$STREET" --token it --count=-1
 rejected 2 "attn top: missing.txt: No such file or directory" top a.safetensors --token it --tokens missing.txt
 rejected 2 "attn top: six.txt: 6 tokens for 4 queries and 5 keys" top a.safetensors --token a --tokens six.txt
 rejected 2 "attn top: two.safetensors: 3 lists of tokens for 2 batch entries" top two.safetensors --token a
@@ -293,17 +300,20 @@ rejected 2 "attn top: --rope-pairs needs --rope" top "$STREET" --token it --rope
 rejected 2 "attn run: --rope-base: '-1' is not a number above 0" run a.safetensors -o out.npz --rope --rope-base=-1
 rejected 2 "attn run: --rope-scaling: 'yarn/4' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or llama3/FACTOR/LENGTH" \
     run a.safetensors -o out.npz --rope --rope-scaling=yarn/4
+rejected 2 "attn run: --rope-scaling: 'linear/0x4' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or llama3/FACTOR/LENGTH" \
+    run a.safetensors -o out.npz --rope --rope-scaling=linear/0x4
 rejected 2 "attn run: a.safetensors: rope rotates 3 channels; pairs need an even number" run a.safetensors -o out.npz --rope --rope-channels=3
 rejected 3 "attn run: --rope goes with forward and --backward; it does not rotate tangents" run tanq.safetensors -o out.npz --rope --jvp
 rejected 3 "attn run: --rope does not rotate keys of i8; rotate them before they are quantised" run wholeb.safetensors -o out.npz --rope
 make positions.safetensors $flat positions_q:i64:3:1
-rejected 2 "attn run: positions.safetensors: tensor 'positions_q' is of rotary positions, which are for --rope" run positions.safetensors -o out.npz
+rejected 2 "attn run: positions.safetensors: tensor 'positions_q' holds rotary positions, which need --rope" run positions.safetensors -o out.npz
 rejected 2 "attn run: positions.safetensors: tensor 'positions_q' [3]: expected a position for each token [4], or of each batch entry [.., 4]" \
     run positions.safetensors -o out.npz --rope
 
 # view
 rejected 2 "attn view: no input file; for example: attn view IN.safetensors -o attention.html" view -o out.html
 rejected 2 "attn view: no output file; for example: attn view IN.safetensors -o attention.html" view "$STREET"
+rejected 2 "attn view: out.svg: expected a name that ends in .html" view gone.safetensors -o out.svg
 rejected 2 "attn view: --queries: '1,3' is not one range, such as 100-199" view "$STREET" -o out.html --queries 1,3
 rejected 2 "attn view: empty.safetensors: nothing to show, a size is 0" view empty.safetensors -o out.html
 rejected 2 "attn view: nowhere/out.html: cannot create a file beside it: No such file or directory" view "$STREET" -o nowhere/out.html
@@ -336,9 +346,9 @@ rejected 3 "attn explain: sq50:d16: options.reproducible is set and the instruct
 rejected 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 rejected 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
 rejected 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8
-rejected 3 "attn explain: sq9:d8:rope: rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope" explain sq9:d8:rope
+rejected 3 "attn explain: sq9:d8:rope: rope rotates queries and keys before there is a problem: attn run, top, view and analyze have --rope" explain sq9:d8:rope
 
-# Output that cannot be written is an error too.
+# Failing to write standard output is an error too.
 if [ -c /dev/full ]; then
     "$ATTN" info >/dev/full 2>err.txt
     ok "a full disk: status 2" same $? 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# help.sh - every command explains itself, and the answers for programs have the fields that they may rely on.
+# help.sh - every command has --help, and the JSON output has the fields that programs may rely on.
 . tests/cli/tap.sh
 
 printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
@@ -40,7 +40,7 @@ ok "explain --invariant has the cost" grep -q "decode in the order of tiles; opt
 ok "explain --reproducible says so" grep -q "options.reproducible: the blocks and chains of every instruction set" reproducible.txt
 ok "the words of problem strings are in explain --help" grep -qE '^  window=L,R +a query sees' explain.txt
 
-# JSON: one object, with these names in it.
+# JSON: one object with these keys.
 fields() {
     for field in "$@"; do
         ok "  has $field" grep -q "\"$field\":" out.txt
@@ -73,7 +73,7 @@ fields input output used unused written version kernel seconds
 "$ATTN" run "$STREET" -o o.safetensors >out.txt 2>err.txt
 ok "run is silent where there is no terminal" same "$(cat out.txt err.txt)" ""
 
-# A causal mask halves the visits: what explain says is about the problem asked.
+# A causal mask halves the tiles visited: explain reports on the problem given.
 visited=$("$ATTN" explain sq4096:d64 --json | sed -n 's/.*"tiles_visited":[^0-9]*\([0-9]*\).*/\1/p')
 causal=$("$ATTN" explain sq4096:d64:causal --json | sed -n 's/.*"tiles_visited":[^0-9]*\([0-9]*\).*/\1/p')
 ok "causal visits fewer tiles ($causal of $visited)" test "$causal" -lt "$visited"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# hopfield.sh - patterns of a file come back from noise, with energies that never rise; and what is rejected.
+# hopfield.sh - attn hopfield retrieves noisy patterns of a file, with energies that never rise; rejected arguments.
 . tests/cli/tap.sh
 
 "$MAKE" p.safetensors patterns:f32:5x32 || exit 1
@@ -33,13 +33,14 @@ assert made["patterns"] == given["patterns"] and struct.unpack("<d", made["beta"
 ok "the same seed, the same lines" same "$("$ATTN" hopfield p.safetensors --seed=1)" "$("$ATTN" hopfield p.safetensors --seed=1)"
 
 rejected 2 "attn hopfield: n.safetensors: no tensor is named patterns" hopfield n.safetensors
-rejected 2 "attn hopfield: r.safetensors: tensor 'patterns' is not [row, channel] with a row and a channel at least" hopfield r.safetensors
+rejected 2 "attn hopfield: r.safetensors: tensor 'patterns' is not [row, channel] with at least one row and one channel" hopfield r.safetensors
 rejected 3 "attn hopfield: i.safetensors: tensor 'patterns' is i32; it must be f32 or f64" hopfield i.safetensors
 rejected 2 "attn hopfield: w.safetensors: tensor 'states' is f32 with 31 channels, and patterns are f32 with 32" hopfield w.safetensors
 "$MAKE" nan.safetensors patterns:f32:5x4 states:f32:2x4:nan
 rejected 2 "attn hopfield: nan.safetensors: tensor 'states' has nan at row 0, channel 0" hopfield nan.safetensors
+rejected 2 "attn hopfield: out.npy: expected a name that ends in .safetensors or .npz" hopfield gone.safetensors -o out.npy
 rejected 2 "attn hopfield: gone.safetensors: cannot open: No such file or directory" hopfield gone.safetensors
-rejected 2 "attn hopfield: --beta (0) is not a number above 0" hopfield p.safetensors --beta=0
-rejected 2 "attn hopfield: --noise (x) is not a number of at least 0" hopfield p.safetensors --noise=x
+rejected 2 "attn hopfield: --beta: '0' is not a number above 0" hopfield p.safetensors --beta=0
+rejected 2 "attn hopfield: --noise: 'x' is not a number of at least 0" hopfield p.safetensors --noise=x
 
 tap_done

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`attn layer` of every kind in f64: latent and additive layers against their definition, gradients along a direction, decoding against
-the whole, packed sequences against each alone, and the tensors of options.
+"""`attn layer` of every kind in f64: latent and additive layers against their definition, directional derivatives, decoding against one
+pass, packed sequences against each sequence alone, and optional tensors.
 
 usage: layer.py ATTN
 """
@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import tensor_file
 
 ATTN = sys.argv[1]
-BOUND = 1e-12  # sums of some ten products of numbers around 1, a few deep, in double
+BOUND = 1e-12  # a few nested sums of about ten products of numbers around 1, in double
 count = failed = 0
 
 
@@ -52,7 +52,7 @@ def load(path):
 
 
 def run(tensors, *words):
-    """The outputs, and what --json says."""
+    """The outputs, and the JSON object that --json prints."""
     save("in.safetensors", tensors, tokens="[]")
     done = subprocess.run([ATTN, "layer", "in.safetensors", "-o", "out.safetensors", "--json", *words], capture_output=True, text=True)
     if done.returncode:
@@ -91,7 +91,7 @@ def rotated(row, position):
     return out
 
 
-# ---- the layers that are tried ----
+# ---- the layers under test ----
 
 draw = random.Random(7)
 
@@ -201,7 +201,7 @@ def inputs(weights, x, context):
 
 
 def gradients():
-    """<dy, the change of y along a direction> is the product of all gradients with it: every gradient in its place, none missing."""
+    """<dy, directional derivative of y> equals <gradients, direction> over all tensors: none missing, none swapped."""
     step = 1e-5
     more = [("bias and mask", {**HEADS, "bias": tensor(4, 1, N), "mask": Tensor([N, N], [j <= i for i in range(N) for j in range(N)])},
              [B, N, E], None, GROUPED)]
@@ -226,7 +226,7 @@ def gradients():
 
 
 def decoding():
-    """Token by token, in pieces, contiguous or in pages: the same as all at once, weights too; lengths_kv cut entries short."""
+    """Decoding by tokens or chunks, with a contiguous or paged cache, equals one pass, weights too; also with lengths_kv."""
     for name, weights, x, context, words in LAYERS:
         given = inputs(weights, x, context)
         lengths = {"lengths_kv": Tensor([B], [3, 5])} if x[0] == B else {}
@@ -239,7 +239,7 @@ def decoding():
 
 
 def packed():
-    """Sequences end to end: what each is alone, forward and backward."""
+    """Each packed sequence has the results it has alone, forward and backward."""
     lengths = [3, 0, 5, 1]
     begins = [sum(lengths[:b]) for b in range(len(lengths) + 1)]
     for name, weights, words in (("multi-head", HEADS, [*GROUPED, "--causal", "--rope"]), ("latent", LATENT, ["--heads=2", "--causal"])):
@@ -270,7 +270,7 @@ def packed():
 
 
 def options():
-    """A mask of the file is used, unless it is ignored; what it drops has no weight."""
+    """A mask in the file is used unless it is ignored; dropped keys have weight 0."""
     keep = [j != 1 for _ in range(N) for j in range(N)]
     given = {**HEADS, "x": tensor(N, E), "mask": Tensor([N, N], keep)}
     weights = run(given, *GROUPED, "--weights")[0]["weights"]

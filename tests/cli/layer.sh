@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# layer.sh - a layer with its weights: a real one, small ones, and what is rejected.
+# layer.sh - attn layer: a real layer, small ones, rejected arguments.
 . tests/cli/tap.sh
 "$ATTN" layer --help >/dev/null 2>&1 || {
     echo "skipped: built without libattn_layers"
@@ -11,7 +11,7 @@ REAL=$ROOT/examples/data/animal_street_layer2.safetensors
 ok "a real layer: status 0" same "$?" 0
 ok "  nothing on standard error" same "$(cat err.txt)" ""
 ok "  y and weights" same "$(sed -n '/"written"/,$p' real.json | grep -oE '"(y|weights)"' | wc -l)" 4
-# sums of 384 products of numbers around 1, twice: 2 * 384 * 2^-24 = 4.6e-05 at the very worst
+# two sums of 384 products of numbers around 1: error at most 2 * 384 * 2^-24 = 4.6e-05
 ok "  equal to the model's own" same "$(grep -cE '"largest":[^0-9]*[0-9.]+e-0[67]' real.json)" 2
 
 small='x:f32:2x5x8 wq:f32:8x8 wk:f32:4x8 wv:f32:4x8 wo:f32:8x8 bq:f32:8 bo:f32:8'
@@ -53,8 +53,8 @@ ok "what is used is told" grep -q '"used":\[.*{"name":"wk","dtype":"f32","shape"
 ok "  and what is left" grep -q '"unused":\["dy","other"\]' y.json
 rm -f y.safetensors
 
-rejected 2 "attn layer: --ignore: 'x' is none of mask, bias, scale, w, slopes, sink, bias_table, relative_keys, relative_values, relative_u, relative_v" \
-    layer small.safetensors -o out.npz --heads=4 --ignore=x
+rejected 2 "attn layer: --ignore: no tensor 'slpoes' can be left out (nearest: slopes); known: mask, bias, slopes, bias_table, relative_keys, relative_values, relative_u, relative_v, sink, scale, w" \
+    layer small.safetensors -o out.npz --heads=4 --ignore=slpoes
 cp small.safetensors same.safetensors
 rejected 2 "attn layer: same.safetensors: this output is an input, which would be replaced" \
     layer same.safetensors -o same.safetensors --heads=4 --heads-kv=2
@@ -66,7 +66,7 @@ rejected 2 "attn layer: small.safetensors: the width of x (8) is not a multiple 
     layer small.safetensors -o out.npz --heads=3
 rejected 2 "attn layer: small.safetensors: layer: tensor 'wk' has shape [4, 8]; the layer has [8, 8]" layer small.safetensors -o out.npz --heads=4
 rejected 2 "attn layer: x.safetensors: layer: no tensor is named q_proj_weight, q_proj.weight or wq" layer x.safetensors -o out.npz --heads=4
-rejected 2 "attn layer: x.safetensors: no tensor is named dy (there are: x)" \
+rejected 2 "attn layer: x.safetensors: no tensor is named dy (available: x)" \
     layer x.safetensors -o out.npz --heads=2 --weights-file=weights.safetensors --prefix=a. --backward
 rejected 3 "attn layer: small.safetensors: a layer takes no layout; x is [batch, token, channel]" \
     layer small.safetensors -o out.npz --heads=4 --layout=bshd
@@ -76,8 +76,8 @@ rejected 2 "attn layer: flat.safetensors: tensor 'x' has shape [8]; expected [to
 "$MAKE" half.safetensors x:f16:5x8
 rejected 3 "attn layer: half.safetensors: tensor 'x' is f16; a layer computes in f32 or f64" layer half.safetensors -o out.npz --heads=4
 
-# Bad weights of every kind of layer: one line that names the tensor, and no file.
-# rejected_weights MESSAGE KIND-FLAGS WEIGHT... : a file of x, context and these weights.
+# Bad weights for every kind of layer: one line that names the tensor, and no output file.
+# rejected_weights MESSAGE FLAGS STATUS WEIGHT...: runs the layer on a file of x, context and these weights.
 rejected_weights() {
     tap_says=$1
     tap_flags=$2
@@ -108,8 +108,8 @@ good='q_proj.weight:f32:10x8 kv_a_proj_with_mqa.weight:f32:6x8'
     rejected_weights "q_proj.weight has 10 rows and kv_b_proj.weight 14; both must be multiples of --heads (4)" --heads=4 2 $good o_proj.weight:f32:8x8
     rejected_weights "q_proj.weight has 10 rows, kv_a_proj_with_mqa.weight 6 and kv_b_proj.weight is [4, 4]: of 2 heads, no channels are left for the values" \
         --heads=2 2 q_proj.weight:f32:10x8 kv_a_proj_with_mqa.weight:f32:6x8 kv_b_proj.weight:f32:4x4 o_proj.weight:f32:8x8
-    rejected_weights "--rope is for multi-head layers; the weights of a latent layer say what is rotated" "--heads=2 --rope" 2 $good o_proj.weight:f32:8x8
-    rejected_weights "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; the weights of a latent layer say them" \
+    rejected_weights "--rope is for multi-head layers; the weights of a latent layer determine what is rotated" "--heads=2 --rope" 2 $good o_proj.weight:f32:8x8
+    rejected_weights "--heads-kv, --head-dim and --head-dim-v are for multi-head layers; the weights of a latent layer determine them" \
         "--heads=2 --heads-kv=1" 2 $good o_proj.weight:f32:8x8
     rejected_weights "--rel is for multi-head layers" "--heads=2 --rel=full" 2 $good o_proj.weight:f32:8x8
     rejected_weights "a latent layer needs --heads=N" "" 2 $good o_proj.weight:f32:8x8
@@ -126,26 +126,26 @@ good='w:f32:4 state.weight:f32:4x8'
     rejected_weights "seq2seq: dim_state (8) is not dim_memory (6), which a dot product needs" --kind=dot 2 w:f32:8x5
 }
 "$MAKE" alone.safetensors x:f32:5x8 w:f32:8x6
-rejected 2 "attn layer: alone.safetensors: no tensor is named context, which x, of kind general, looks at" layer alone.safetensors -o out.npz
+rejected 2 "attn layer: alone.safetensors: no tensor is named context, which a layer of kind general attends to" layer alone.safetensors -o out.npz
 rejected 2 "attn layer: --kind: 'mla' is not multi-head, latent, additive, general or dot" layer small.safetensors -o out.npz --kind=mla
 rejected 2 "attn layer: --rope-pairs: 'half' is not interleaved or halves" layer small.safetensors -o out.npz --heads=4 --rope-pairs=half
 rejected 2 "attn layer: --rope-base: '0' is not a number above 0" layer small.safetensors -o out.npz --heads=4 --rope-base=0
-rejected 2 "attn layer: --decode (0) is not within 1 and 2147483647" layer small.safetensors -o out.npz --heads=4 --decode=0
+rejected 2 "attn layer: --decode (0) is not between 1 and 2147483647" layer small.safetensors -o out.npz --heads=4 --decode=0
 
-# What decoding does not take, and lengths, offsets and masks that do not fit.
+# Options that --decode rejects; lengths, offsets and masks that do not fit.
 heads='--heads=4 --heads-kv=2'
 # shellcheck disable=SC2086
 {
-    rejected 2 "attn layer: small.safetensors: --decode reads no token before it has come; add --causal, which says so" \
+    rejected 2 "attn layer: small.safetensors: --decode takes no later tokens into account; it needs --causal" \
         layer small.safetensors -o out.npz $heads --decode
-    rejected 2 "attn layer: small.safetensors: --decode reads no gradients; --backward needs all tokens at once" \
+    rejected 2 "attn layer: small.safetensors: --decode takes no gradients; --backward needs all tokens at once" \
         layer small.safetensors -o out.npz $heads --causal --decode --backward
-    rejected 2 "attn layer: small.safetensors: --decode reads no dropout, which is for training" \
+    rejected 2 "attn layer: small.safetensors: --decode takes no dropout, which is for training" \
         layer small.safetensors -o out.npz $heads --causal --decode --dropout=0.1
-    rejected 2 "attn layer: cross.safetensors: --decode reads no --causal with a context, which is there as a whole" \
+    rejected 2 "attn layer: cross.safetensors: --decode takes no --causal with a context, all of which is visible" \
         layer cross.safetensors -o out.npz $heads --causal --decode
     for flag in --window=1,1 --chunk=2 --sparse=longformer/2/1; do
-        rejected 2 "attn layer: cross.safetensors: --decode reads no window, chunk or term by distance with a context, in which a token has no place of its own" \
+        rejected 2 "attn layer: cross.safetensors: --decode takes no window, chunk or term by distance with a context, in which a token has no position" \
             layer cross.safetensors -o out.npz $heads --decode $flag
     done
     rejected 2 "attn layer: small.safetensors: --page-size is for the cache of --decode" layer small.safetensors -o out.npz $heads --page-size=4
@@ -157,7 +157,7 @@ heads='--heads=4 --heads-kv=2'
     "$MAKE" odd.safetensors $small bias:f64:5x5
     rejected 3 "attn layer: odd.safetensors: tensor 'bias' is f64; expected f32" layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small mask:bool:5x5:1
-    rejected 2 "attn layer: odd.safetensors: --decode reads no tensor 'mask'; --ignore=mask leaves it out" \
+    rejected 2 "attn layer: odd.safetensors: --decode takes no tensor 'mask'; --ignore=mask leaves it out" \
         layer odd.safetensors -o out.npz $heads --causal --decode
     "$MAKE" odd.safetensors $small sink:f32:2
     rejected 2 "attn layer: odd.safetensors: tensor 'sink' is f32 [2]; expected f32 [4]" layer odd.safetensors -o out.npz $heads
@@ -168,9 +168,9 @@ heads='--heads=4 --heads-kv=2'
     "$MAKE" odd.safetensors $small lengths_kv:i32:3:3
     rejected 2 "attn layer: odd.safetensors: tensor 'lengths_kv' has 3 numbers; x has a batch of 2" layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small lengths_kv:i32:2:6
-    rejected 2 "attn layer: odd.safetensors: tensor 'lengths_kv': number 0 (6) is not within 0 and 5" layer odd.safetensors -o out.npz $heads
+    rejected 2 "attn layer: odd.safetensors: tensor 'lengths_kv': number 0 (6) is not between 0 and 5" layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small lengths_q:f32:2
-    rejected 2 "attn layer: odd.safetensors: tensor 'lengths_q' is f32 [2]; expected whole numbers, one for each batch entry" \
+    rejected 2 "attn layer: odd.safetensors: tensor 'lengths_q' is f32 [2]; expected integers, one for each batch entry" \
         layer odd.safetensors -o out.npz $heads
     "$MAKE" odd.safetensors $small cu_seqlens_q:i32:2:0
     rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': packed sequences are [token, channel], and x has 3 axes" \
@@ -180,17 +180,17 @@ packed='x:f32:5x8 wq:f32:8x8 wk:f32:8x8 wv:f32:8x8 wo:f32:8x8'
 # shellcheck disable=SC2086
 {
     "$MAKE" odd.safetensors $packed cu_seqlens_q:i32:2:0
-    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': number 1 (0) is not within 5 and 5" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': number 1 (0) is not between 5 and 5" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed cu_seqlens_q:i32:3:1
-    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': number 0 (1) is not within 0 and 0" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q': number 0 (1) is not between 0 and 0" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed cu_seqlens_q:i32:0
     rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' is empty; it begins with 0" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed cu_seqlens_q:i32:1:0
-    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' has no end; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' holds no sequence; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed cu_seqlens_kv:i32:1:0
     rejected 2 "attn layer: odd.safetensors: no tensor is named cu_seqlens_q, and x is packed" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed context:f32:5x8 cu_seqlens_q:i32:1:0
-    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' has no end; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' holds no sequence; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
 }
 
 tap_done

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""attn run --linear against the recurrence stated here once more, on freshly seeded numbers; its gradients against differences of
-attn run itself; attn explain and attn check of linear problems; what is rejected.
+"""attn run --linear against an independent implementation of the recurrence, with a new seed each run; its gradients against finite
+differences of attn run; attn explain and attn check of linear problems; rejected options.
 
 usage: linear.py ATTN [SEED]
 """
@@ -49,7 +49,7 @@ def rows(values, width):
 
 
 def define(t, phi, rule, causal, guard=lambda n: max(n, 1e-6)):
-    """o, and the final state of each head: ONNX LinearAttention's update rules, with a denominator where `phi` has one."""
+    """o, and the final state of each head, by ONNX LinearAttention's update rules; normalised if phi is not identity and the rule is add."""
     f, normal = MAPS[phi], phi != "identity" and rule == "add"
     scale = 1 if normal else 1 / math.sqrt(D)
     q, k, v = rows(t["q"][1], D), rows(t["k"][1], D), rows(t["v"][1], DV)
@@ -146,7 +146,7 @@ def main():
         differences(folder, t, options, ["q", "k", "v", "decay", "erase", "write", "initial_state"])
         t = drawn(rng, "softmax", "delta", "head", True)
         differences(folder, t, ["--phi=softmax", "--rule=delta", "--causal"], ["q", "k", "v", "decay", "beta", "initial_state"])
-        # The other guard, a gradient through the final state, and the same result in every form.
+        # The other denominator guard, gradients through the final state, and the same results in every form.
         t = drawn(rng, "elu1", "add", "head", False)
         t["initial_state"], t["dfinal_state"] = (([B, HKV, D, DV], [rng.uniform(-1, 1) for _ in range(B * HKV * D * DV)]) for _ in "12")
         t["initial_sum"], t["dfinal_sum"] = (([B, HKV, D, 1], [rng.uniform(0, 1) for _ in range(B * HKV * D)]) for _ in "12")
@@ -159,7 +159,7 @@ def main():
         plain = {name: t[name] for name in ("q", "k", "v", "decay")}
         near("add", run(folder, plain, *options)["o"], define(plain, "elu1", "add", True, lambda n: n + 0.25)[0])
         near("clamp", run(folder, plain, "--linear", "--epsilon=9", "--causal")["o"], define(plain, "elu1", "add", True, lambda n: max(n, 9))[0])
-        # One token after the other, the state handed on: as the whole.
+        # In two parts, with the state passed on: the same final state.
         t = drawn(rng, "identity", "add", "head", False)
         whole = run(folder, t, "--linear", "--phi=identity", "--causal", "--state")
         half = {}
@@ -184,12 +184,12 @@ def main():
             (["--linear", "--softcap=3"], "linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word"),
             (["--linear", "--lse"], "linear attention writes o and weights, not --lse"),
             (["--linear", "--jvp"], "linear attention has forward and --backward only"),
-            (["--state"], "state: there is a state with --linear only"),
+            (["--state"], "--state needs --linear"),
             (["--rule=delta"], "the delta rule is causal; set causal"),
             (["--phi=cosine"], "phi"),
             (["--linear", "--form=recurrent"], "the recurrent form is causal; set causal"),
             (["--linear", "--denominator=clip"], "denominator: unknown value 'clip'"),
-            (["--epsilon=0"], "epsilon (0) is not above 0"),
+            (["--epsilon=0"], "epsilon is 0; it must be above 0"),
         ]:
             if words == ["--rule=delta"]:
                 write(path, {"beta": ([B, HKV, N], [0.5] * (B * HKV * N)), **{name: t[name] for name in "qkv"}})

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * make_tensors.c - writes a file of tensors for the tests of the command:
+ * make_tensors.c - writes a tensor file for the tests of the command:
  *
  *      make_tensors OUT NAME:DTYPE:SHAPE[:VALUE]... KEY=TEXT...
  *
- * SHAPE is sizes with an x between them, such as 2x3, or empty; without VALUE the elements are different small numbers. */
+ * SHAPE is sizes joined by x, such as 2x3, or empty; without VALUE the elements are different numbers within -1..1. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

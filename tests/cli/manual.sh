@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# manual.sh - the manual page is well formed, and has every command, every flag and every word of problem strings.
+# manual.sh - the manual page is well formed and documents every command, flag and word of problem strings.
 . tests/cli/tap.sh
 PAGE=$(dirname "$ATTN")/attn.1 # cli/attn.1.in with the version
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# mask.sh - attn mask: text, counts, JSON, pictures, and what it rejects.
+# mask.sh - attn mask: text, counts, JSON, pictures, rejected arguments.
 . tests/cli/tap.sh
 
 rows() {
@@ -39,25 +39,29 @@ ok "a tensor: its name, its type, its shape" grep -aq '"mask":{"dtype":"BOOL","s
 ok "  the words of it" grep -aq '"attn_mask":"causal local/3"' mask.safetensors
 ok "  its rows" same "$(tail -c 16 mask.safetensors | od -An -v -tu1 -w4 | tr -d ' ')" "$(printf '1000\n1100\n0110\n0011')"
 
-# A map of blocks is any tensor of the right shape: here a mask that was written, with blocks of 2 x 3.
+# A block map is any tensor of the right shape: here a mask written before, as blocks of 2 x 3.
 "$ATTN" mask bottom-right -n 2 -m 3 -o blocks.npy >/dev/null
 printed "a map of blocks" '^count     26 of 28 pairs$' mask map/2/3 -n 4 -m 7 --map blocks.npy
 ok "  as text" same "$(head -4 out.txt)" "$(printf '######.\n######.\n#######\n#######')"
 printed "  and others beside it" '^fused     yes: attention walks the tiles that are left$' mask map/2/3 causal -n 4 -m 7 --map blocks.npy
-rejected 2 "attn mask: map: no --map; for example: attn mask map/64/64 -n 1024 --map=blocks.npy" mask map/2/3 -n 4
-rejected 2 "attn mask: --map: no mask is map/Q/K" mask causal -n 4 --map blocks.npy
+rejected 2 "attn mask: map needs --map; for example: attn mask map/64/64 -n 1024 --map=blocks.npy" mask map/2/3 -n 4
+rejected 2 "attn mask: --map needs a mask map/Q/K" mask causal -n 4 --map blocks.npy
 rejected 2 "attn mask: blocks.npy: tensor 'blocks' is not [2, 2], blocks of 2 queries and 3 keys" mask map/2/3 -n 4 --map blocks.npy
+"$MAKE" none.safetensors && "$MAKE" two.safetensors a:u8:2x2:1 b:u8:2x2:1
+rejected 2 "attn mask: none.safetensors: has no tensor" mask map/2/3 -n 4 --map none.safetensors
+rejected 2 "attn mask: two.safetensors: has more than one tensor, and none named 'blocks'" mask map/2/3 -n 4 --map two.safetensors
 rejected 2 "attn mask: no.npy: cannot open: No such file or directory" mask map/2/3 -n 4 --map no.npy
 printed "one query without keys" '^empty     1 query sees no key$' mask lengths/2/3 -n 3
 
 rejected 2 "attn mask: no mask; for example: attn mask causal -n 8" mask -n 3
 rejected 2 "attn mask: unknown mask 'casual' (nearest: causal)" mask casual -n 3
-rejected 2 "attn mask: local: too few numbers; it is local/WIDTH" mask local -n 3
-rejected 2 "attn mask: local: more than 1 numbers; it is local/WIDTH" mask local/3/4 -n 3
-rejected 2 "attn mask: local: 'x' is not a whole number" mask local/x -n 3
-rejected 2 "attn mask: local: width is 0; it is within 1..2^60" mask local/0 -n 3
+rejected 2 "attn mask: local: too few numbers; expected local/WIDTH" mask local -n 3
+rejected 2 "attn mask: local: too many numbers (at most 1); expected local/WIDTH" mask local/3/4 -n 3
+rejected 2 "attn mask: local: 'x' is not an integer" mask local/x -n 3
+rejected 2 "attn mask: local: width is 0; it must be between 1 and 2^60" mask local/0 -n 3
 rejected 2 "attn mask: no/such/folder.png: cannot create a file beside it: No such file or directory" mask causal -n 3 --png no/such/folder.png
 rejected 2 "attn mask: a picture has 1 to 16384 queries and keys, not 0 x 0" mask causal -n 0 --png o.png
+rejected 2 "attn mask: out.txt: expected a name that ends in .safetensors, .npz or .npy" mask casual -n 3 -o out.txt
 rejected 2 "attn mask: no/such/out.npz: cannot create a file beside it: No such file or directory" mask causal -n 3 -o no/such/out.npz
 
 tap_done

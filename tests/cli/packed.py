@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`attn top`, `analyze` and `view` on packed sequences: each is an entry with its own tokens, with the links that it has alone."""
+"""`attn top`, `analyze` and `view` on packed sequences: each is an entry with its own tokens, and has the links that it has alone."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def check(name, good, why=""):
 
 
 def save(path, tokens, **tensors):
-    """(shape, numbers): i64 where all are whole, else f64."""
+    """tensors: {name: (shape, numbers)}, stored as i64 if all numbers are integers, else as f64."""
     kind = {name: "I64" if all(isinstance(x, int) for x in numbers) else "F64" for name, (_, numbers) in tensors.items()}
     tensor_file.write(path, {name: (kind[name], *t) for name, t in tensors.items()}, tokens=json.dumps(tokens))
 
@@ -80,7 +80,7 @@ def main():
     save("both.safetensors", TOKENS, **parts, lengths_q=([4], list(LENGTHS)))
     done = run("top", "both.safetensors", "--token=w1", "--layout=bshd")
     check("lengths beside cu_seqlens are rejected", done.returncode == 2 and
-          done.stderr == "attn top: both.safetensors: tensor 'lengths_q': packed sequences have their lengths from cu_seqlens\n", done.stderr)
+          done.stderr == "attn top: both.safetensors: tensor 'lengths_q': packed sequences take their lengths from cu_seqlens\n", done.stderr)
     print(f"1..{count}")
     return failed > 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`attn run` on a terminal: a bar, for which work is done in slices, with the same bits."""
+"""`attn run` on a terminal shows a progress bar, for which it computes in slices, with the same bits."""
 
 import os
 import pty
@@ -19,7 +19,7 @@ def check(name, good, why=""):
 
 
 def on_terminal(*words, eager="1"):
-    """What the command wrote on standard error, which is a terminal; eager: bars and slices however short the work."""
+    """Exit status, and the text on standard error, a terminal; eager: bar and slices even for short work."""
     mine, its = pty.openpty()
     with subprocess.Popen([ATTN, *words], stdout=subprocess.DEVNULL, stderr=its, env={**os.environ, "ATTN_PROGRESS": eager}) as process:
         os.close(its)
@@ -42,7 +42,7 @@ def same(a, b):
 
 
 def main():
-    # Queries for two slices of different sizes (compute.c), two heads of keys for slices of gradients.
+    # Enough queries for two slices of different sizes (compute.c), two key heads for slices of gradients.
     subprocess.run([MAKE, "in.safetensors", "q:f32:2x4x1100x40", "k:f32:2x2x300x40", "v:f32:2x2x300x32", "do:f32:2x4x1100x32", "dlse:f32:2x4x1100",
                     "mask:bool:2x1x1100x300:1", "lengths_kv:i64:2:280"], check=True)
     subprocess.run([MAKE, "bshd.safetensors", "q:f32:2x1100x4x40", "k:f32:2x300x2x40", "v:f32:2x300x2x32", "do:f32:2x1100x4x32"], check=True)

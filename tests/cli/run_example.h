@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * run_example.h - what the tests of `attn run` share: a folder, files made of an example of the reference, and the command. */
+ * run_example.h - helpers of the `attn run` tests: a temporary folder, input files made from a problem for ref/, running attn. */
 #ifndef ATTN_TESTS_CLI_RUN_EXAMPLE_H
 #define ATTN_TESTS_CLI_RUN_EXAMPLE_H
 
@@ -41,17 +41,18 @@ IN_TESTS int leave_folder(void **state)
     return system(command);
 }
 
-/* `attn run WORDS` in the folder; it must succeed and say nothing. */
+/* `attn run WORDS` in the folder; it must succeed, and print nothing. */
 IN_TESTS void run(const char *words)
 {
     char command[600];
     snprintf(command, sizeof command, "cd %s && exec %s run %s >said 2>&1", folder, ATTN_COMMAND, words);
     int status = system(command);
-    if (status == 0) return;
     FILE *said = fopen(in_folder("said"), "r");
     char line[300] = "";
-    if (said && !fgets(line, sizeof line, said)) line[0] = 0;
-    fail_msg("attn run %s: status %d: %s", words, WEXITSTATUS(status), line);
+    assert_non_null(said);
+    if (!fgets(line, sizeof line, said)) line[0] = 0;
+    fclose(said);
+    if (status != 0 || line[0]) fail_msg("attn run %s: status %d: %s", words, WEXITSTATUS(status), line);
 }
 
 IN_TESTS attn_archive *read_file(const char *name)
@@ -76,7 +77,7 @@ IN_TESTS attn_archive *new_file(void)
     return file;
 }
 
-/* ---- one attention, as the reference takes it ---- */
+/* ---- one attention, as ref/ takes it ---- */
 
 enum { MOST = 4096 };
 
@@ -89,7 +90,7 @@ typedef struct example {
 
 IN_TESTS double number(int64_t k, double phase) { return sin(1.7 * (double)k + phase); }
 
-/* Batch 6 so that it can be [6], [2][3] or [1][6] in a file. */
+/* Batch 6, so that a file can have it as [6], [2][3] or [1][6]. */
 IN_TESTS void example_init(example *e)
 {
     memset(e, 0, sizeof *e);
@@ -121,8 +122,8 @@ IN_TESTS void add_bytes(attn_archive *file, const char *name, int rank, const in
     memcpy(data, values, (size_t)product(rank, shape));
 }
 
-IN_TESTS void add_whole(attn_archive *file, const char *name, int rank, const int64_t *shape, attn_dtype dtype,
-                        const int64_t *values)
+IN_TESTS void add_full(attn_archive *file, const char *name, int rank, const int64_t *shape, attn_dtype dtype,
+                       const int64_t *values)
 {
     void *data;
     assert_int_equal(attn_archive_allocate(file, name, dtype, rank, shape, &data, NULL), ATTN_OK);
@@ -132,7 +133,7 @@ IN_TESTS void add_whole(attn_archive *file, const char *name, int rank, const in
     }
 }
 
-/* q, k and v with these leading axes in place of the batch. */
+/* A file of q, k and v with these leading axes for the batch. */
 IN_TESTS attn_archive *example_file(const example *e, int leading, const int64_t *lead)
 {
     attn_archive *file = new_file();
@@ -169,7 +170,7 @@ IN_TESTS void assert_shape(const attn_archive *file, const char *name, int rank,
     assert_memory_equal(t->shape, shape, (size_t)rank * sizeof *shape);
 }
 
-/* What --backward writes, as the reference computes it. */
+/* The outputs of --backward, computed by ref/. */
 typedef struct gradients {
     double dO[MOST], dlse[MOST], dQ[MOST], dK[MOST], dV[MOST], P[MOST], dS[MOST], dscale[8], dslopes[32], dsink[8], Z[MOST];
 } gradients;
@@ -181,7 +182,7 @@ IN_TESTS void gradients_draw(gradients *g)
     for (int64_t k = 0; k < 6 * 4 * 3; k++) g->dlse[k] = (float)number(k, 5);
 }
 
-/* Where the reference puts them; dlse is not among them. */
+/* The pointers for ref_backward; dlse is not among them. */
 IN_TESTS ref_gradients gradients_in(gradients *g)
 {
     return (ref_gradients){.dO = g->dO,
@@ -195,7 +196,7 @@ IN_TESTS ref_gradients gradients_in(gradients *g)
                            .dsink = g->dsink};
 }
 
-/* What `attn run --lse --weights` wrote, after ref_forward. */
+/* Compares the outputs of `attn run --lse --weights` with those of ref_forward. */
 IN_TESTS void assert_outputs(const example *e, const attn_archive *out)
 {
     assert_close(out, "o", e->O, e->p.B * e->p.Hq * e->p.Sq * e->p.Dv);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# tap.sh - what the shell tests of the command share.  Sourced with the command's path in $1 and the tensor maker's in $2.
-# Every check prints a line of TAP; the script ends with `tap_done`.
+# tap.sh - helpers of the shell tests of the command.  Sourced with the path of attn in $1 and of make_tensors in $2.
+# Every check prints a line of TAP; a script ends with `tap_done`.
 ATTN=$1
 MAKE=$2
 ROOT=$PWD
@@ -11,7 +11,7 @@ cd "$WORK" || exit 1
 tap_count=0
 tap_failed=0
 
-# ok NAME CONDITION...: a command that must succeed.
+# ok NAME COMMAND...: the command must succeed.
 ok() {
     tap_name=$1
     shift
@@ -32,20 +32,27 @@ same() {
     }
 }
 
-# rejected STATUS MESSAGE ARGUMENT...: the command fails with exactly this line, prints nothing else and leaves no output file.
+# Every file of the folder except for those of the helpers: name, checksum and size.
+tap_files() {
+    find . ! -path ./out.txt ! -path ./err.txt ! -path ./ok.log | sort
+    find . -type f ! -path ./out.txt ! -path ./err.txt ! -path ./ok.log -exec cksum {} + | sort
+}
+
+# rejected STATUS MESSAGE ARGUMENT...: attn fails with exactly this line, prints nothing else and creates or changes no file.
 rejected() {
     tap_status=$1
     tap_message=$2
     shift 2
+    tap_before=$(tap_files)
     "$ATTN" "$@" >out.txt 2>err.txt </dev/null
     tap_got=$?
     ok "status $tap_status: attn $*" same "$tap_got" "$tap_status"
     ok "  says: $tap_message" same "$(cat err.txt)" "$tap_message"
     ok "  on one line, and nothing else" same "$(wc -l <err.txt) $(wc -c <out.txt)" "1 0"
-    ok "  nothing written" same "$(ls -A | grep -E '^out\.|tmp|~' | grep -v -x out.txt)" ""
+    ok "  nothing written" same "$(tap_files)" "$tap_before"
 }
 
-# printed NAME PATTERN ARGUMENT...: the command succeeds and its standard output has a line that matches.
+# printed NAME PATTERN ARGUMENT...: attn succeeds and its standard output has a line that matches.
 printed() {
     tap_what=$1
     tap_pattern=$2

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What comes from outside and is printed: no character that a terminal obeys or does not show gets through, whichever it is and
-wherever it comes from."""
+"""Untrusted text that the command prints: every control and format character is replaced, whatever its source."""
 import json
 import os
 import pty
@@ -14,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import tensor_file  # noqa: E402
 
 ATTN = os.path.abspath(sys.argv[1])
-# Every control and format character, every separator of lines; beside them what is shown as it is.
+# Every control, format, line and paragraph separator character; and characters that must be printed unchanged.
 HIDDEN = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) in ("Cc", "Cf", "Zl", "Zp")]
 SHOWN = ["é", "ש", "中", "😀", "ᵀ", "Ġ", "▁", "\u00a0", "\u0301"]
 count = failed = 0
@@ -33,7 +32,7 @@ def run(*words, status=0):
 
 
 def on_terminal(*words):
-    """Both streams, of a command that is on a terminal."""
+    """Standard output and error, as one, of a command on a terminal."""
     mine, its = pty.openpty()
     with subprocess.Popen([ATTN, *words], stdout=its, stderr=its) as process:
         os.close(its)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_problem.c - problem strings: what they mean, how they are printed, and the exact words when they are wrong. */
+ * test_problem.c - problem strings: their meaning, how they are printed, and the exact error messages. */
 #include "test.h"
 
 #include "cli/base/options.h"
@@ -86,62 +86,62 @@ static void rejects(void **state)
         {"sq9:d8:softcup=3", "unknown word 'softcup' (nearest: softcap)"},
         {"sq9:d8:soft", "unknown word 'soft' (nearest: softcap, shift)"},
         {"sq9:d8:bf61", "unknown word 'bf61' (nearest: bf16, f64, f16)"},
-        {"sq9:d8:b=2", "b=2: '=2' is not a size (a whole number, 0 or more)"},
+        {"sq9:d8:b=2", "b=2: '=2' is not a size (an integer, 0 or more)"},
         {"sq9:d8:fwd=1", "op: unknown value 'fwd=1' (nearest: fwd, bwd, bwd2)"},
         {"fwd:bwd:sq9:d8", "op is given twice"},
         {"f16:f32:sq9:d8", "dtype is given twice"},
         {"sq9:sq9:d8", "sq is given twice"},
         {"sq9:d8:causal:causal", "causal is given twice"},
         {"sq:d8", "sq needs a number: sqN"},
-        {"sq-1:d8", "sq-1: '-1' is not a size (a whole number, 0 or more)"},
-        {"sq1.5:d8", "sq1.5: '1.5' is not a size (a whole number, 0 or more)"},
-        {"sq9223372036854775808:d8", "sq9223372036854775808: '9223372036854775808' is not a size (a whole number, 0 or more)"},
+        {"sq-1:d8", "sq-1: '-1' is not a size (an integer, 0 or more)"},
+        {"sq1.5:d8", "sq1.5: '1.5' is not a size (an integer, 0 or more)"},
+        {"sq9223372036854775808:d8", "sq9223372036854775808: '9223372036854775808' is not a size (an integer, 0 or more)"},
         {"sq9:d8:causal=bottom", "causal: unknown value 'bottom' (nearest: bottom-right)"},
         {"sq9:d8:causal=", "causal: unknown value '' (nearest: offset)"},
         {"sq9:d8:causal=offset", "causal=offset needs an offset"},
-        {"sq9:d8:causal=bottom-right:offset=1", "offset and causal=bottom-right both say where queries stand"},
-        {"sq9:d8:align=bottom-right:offset", "offset and align both say where queries stand"},
-        {"sq9:d8:causal:align=bottom-right", "causal and align both say where queries stand; use causal=KIND alone"},
-        {"sq9:d8:offset=x", "offset: 'x' is not a whole number"},
+        {"sq9:d8:causal=bottom-right:offset=1", "offset and causal=bottom-right both set the positions of queries"},
+        {"sq9:d8:align=bottom-right:offset", "offset and align both set the positions of queries"},
+        {"sq9:d8:causal:align=bottom-right", "causal and align both set the positions of queries; use only causal=KIND"},
+        {"sq9:d8:offset=x", "offset: 'x' is not an integer"},
         {"sq9:d8:window", "window needs a value: window=L,R"},
-        {"sq9:d8:window=3", "window: '3' is not L,R (two whole numbers; -1 is no bound)"},
-        {"sq9:d8:window=3,-2", "window: '3,-2' is not L,R (two whole numbers; -1 is no bound)"},
-        {"sq9:d8:window=3,4,5", "window: '3,4,5' is not L,R (two whole numbers; -1 is no bound)"},
+        {"sq9:d8:window=3", "window: '3' is not L,R (two integers; -1 for no bound)"},
+        {"sq9:d8:window=3,-2", "window: '3,-2' is not L,R (two integers; -1 for no bound)"},
+        {"sq9:d8:window=3,4,5", "window: '3,4,5' is not L,R (two integers; -1 for no bound)"},
         {"sq9:d8:mask", "mask needs a value: mask=P[/AXES]"},
-        {"sq9:d8:mask=1.5", "mask: '1.5' is not a share within 0 and 1"},
+        {"sq9:d8:mask=1.5", "mask: '1.5' is not a fraction between 0 and 1"},
         {"sq9:d8:mask=0.5/b2", "mask: 'b2' does not name axes of size 1, such as b1h1 (letters b h q k)"},
         {"sq9:d8:bias=h", "bias: 'h' does not name axes of size 1, such as b1h1 (letters b h q k)"},
         {"sq9:d8:scale=nan", "scale: 'nan' is not a number"},
         {"sq9:d8:scale=1e999", "scale: '1e999' is not a number"},
         {"sq9:d8:scale=0x10", "scale: '0x10' is not a number"},
-        {"sq9:d8:softcap=-1", "softcap (-1) is not 0 or more"},
-        {"sq9:d8:temperature=0", "temperature (0) is not above 0"},
-        {"sq9:d8:dropout=1.1", "dropout (1.1) is not within 0 and 1"},
-        {"sq9:d8:chunk=x", "chunk: 'x' is not a number of keys (a whole number; 0 is off)"},
+        {"sq9:d8:softcap=-1", "softcap is -1; it must be at least 0"},
+        {"sq9:d8:temperature=0", "temperature is 0; it must be above 0"},
+        {"sq9:d8:dropout=1.1", "dropout (1.1) is not between 0 and 1"},
+        {"sq9:d8:chunk=x", "chunk: 'x' is not a number of keys (an integer; 0 is off)"},
         {"sq9:d8:block", "block needs a value: block=Q,K[/P]"},
-        {"sq9:d8:block=0,4", "block: '0,4' is not Q,K (two whole numbers above 0)"},
-        {"sq9:d8:block=4/0.5,4", "block: '4/0.5,4' is not Q,K (two whole numbers above 0)"},
-        {"sq9:d8:block=4,4/2", "block: '2' is not a share within 0 and 1"},
+        {"sq9:d8:block=0,4", "block: '0,4' is not Q,K (two integers above 0)"},
+        {"sq9:d8:block=4/0.5,4", "block: '4/0.5,4' is not Q,K (two integers above 0)"},
+        {"sq9:d8:block=4,4/2", "block: '2' is not a fraction between 0 and 1"},
         {"sq9:d8:block=4,4/0.5/x1", "block: 'x1' does not name axes of size 1, such as b1h1 (letters b h q k)"},
         {"sq9:d8:empty=mean", "empty: unknown value 'mean' (nearest: zero)"},
         {"sq9:d8:alibi=all", "alibi: unknown value 'all' (nearest: head)"},
         {"sq9:d8:scale=head", "scale: 'head' is not a number"},
-        {"sq9:d8:lse=1", "lse takes no value, and has '1'"},
+        {"sq9:d8:lse=1", "lse takes no value, but has '1'"},
         {"sq9:d8:layout=bhds", "layout: unknown value 'bhds' (nearest: bhsd, bshd)"},
         {"sq9:d8:score=additive/0", "score: unknown value 'additive/0' (nearest: additive/N, additive)"},
-        {"sq9:d8:clipped=0", "clipped: '0' is not a distance (a whole number above 0)"},
-        {"sq9:d8:clipped=3:t5", "t5 and clipped both say what the bias by distance is"},
+        {"sq9:d8:clipped=0", "clipped: '0' is not a distance (an integer above 0)"},
+        {"sq9:d8:clipped=3:t5", "t5 and clipped both define the bias by distance"},
         {"sq9:d8:score=generel", "score: unknown value 'generel' (nearest: general)"},
         {"sq9:d8:t5=all", "t5: 'all' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE"},
         {"sq9:d8:t5=both/0", "t5: 'both/0' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE"},
         {"sq9:d8:t5=causal/8/x", "t5: 'causal/8/x' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE"},
-        {"sq9:d8:shared", "shared needs rel, t5 or clipped: it makes their tables one for all heads"},
-        {"sq9:d8:t5:shared=rel", "shared needs rel, t5 or clipped: it makes their tables one for all heads"},
-        {"sq9:d8:w=heads", "w needs score=general, metric or additive: it says what their weights are"},
-        {"sq9:d8:score=metric:w=bias", "score=metric has no biases; w=heads says that each head has a w of its own"},
+        {"sq9:d8:shared", "shared needs rel, t5 or clipped: all heads then share one table"},
+        {"sq9:d8:t5:shared=rel", "shared needs rel, t5 or clipped: all heads then share one table"},
+        {"sq9:d8:w=heads", "w needs score=general, metric or additive: it describes their weights"},
+        {"sq9:d8:score=metric:w=bias", "score=metric has no biases; w=heads gives each head its own w"},
         {"sq9:d8:rel=shaw/", "rel: unknown value 'shaw/' (nearest: shaw/N)"},
-        {"sq9:d8:seed=-1", "seed: '-1' is not a whole number of 64 bits"},
-        {"sq9:d8:seed=18446744073709551616", "seed: '18446744073709551616' is not a whole number of 64 bits"},
+        {"sq9:d8:seed=-1", "seed: '-1' is not a 64-bit integer"},
+        {"sq9:d8:seed=18446744073709551616", "seed: '18446744073709551616' is not a 64-bit integer"},
     };
     for (size_t k = 0; k < COUNT(rows); k++) {
         problem_spec spec;
@@ -161,10 +161,10 @@ static void rejects_long_words(void **state)
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
     assert_int_equal(problem_parse(text, &spec, &error), ATTN_ERR_ARGUMENT);
-    assert_non_null(strstr(error.message, "a word of 299 letters: 'xxx"));
+    assert_non_null(strstr(error.message, "a word of 299 characters is too long: 'xxx"));
 }
 
-/* Well-formed words that are no problem of one plan. */
+/* Well-formed words that do not make a problem for a plan. */
 static void names_what_is_missing(void **state)
 {
     (void)state;
@@ -192,10 +192,10 @@ static void names_what_is_missing(void **state)
     assert_int_equal(problem_parse("sq9:d8:rope", &spec, &error), ATTN_OK);
     assert_int_equal(problem_build(&spec, &problem, &tensors, &error), ATTN_ERR_UNSUPPORTED);
     assert_string_equal(error.message,
-                        "rope turns queries and keys before there is a problem: attn run, top, view and analyze have --rope");
+                        "rope rotates queries and keys before there is a problem: attn run, top, view and analyze have --rope");
 }
 
-/* Words of linear attention are of no other operation. */
+/* Words of linear attention are rejected for every other operation. */
 static void names_words_of_linear_attention(void **state)
 {
     static const char *const rows[][2] = {{"phi", "phi=favor/8"}, {"decay", "decay=head"}, {"rule", "rule=delta"}};
@@ -220,7 +220,7 @@ typedef struct building {
     attn_tensors t;
 } building;
 
-/* A problem that the library plans. */
+/* A problem that the library accepts for a plan. */
 static building built(const char *text)
 {
     problem_spec spec;
@@ -234,7 +234,7 @@ static building built(const char *text)
     return b;
 }
 
-/* Exactly these tensors are there. */
+/* The problem has exactly these tensors. */
 static void assert_tensors(const char *text, const char *names)
 {
     const building b = built(text);
@@ -266,7 +266,7 @@ static void builds_problems(void **state)
     assert_tensors("b2:hq6:hkv3:sq5:skv7:d4:layout=bshd:mask=0.5/h1:bias=b1h1q1k1:lens=kv:offset=2",
                    "q k v o mask bias lengths_kv offset_q");
 
-    /* decode is forward by another name, of the same tensors. */
+    /* decode is an alias of forward, with the same tensors. */
     const building decode = built("decode:int8:hq6:hkv3:sq1:skv7:d4:causal=bottom-right:lse");
     b = built("fwd:int8:hq6:hkv3:sq1:skv7:d4:causal=bottom-right:lse");
     assert_int_equal(decode.p.op, ATTN_FORWARD);
@@ -293,7 +293,7 @@ static void builds_what_the_library_has(void **state)
     assert_memory_equal(b.t.grad_v.stride, ((int64_t[4]){5 * 4 * 4, 4, 4 * 4, 1}), sizeof b.t.grad_v.stride);
 
     b = built("sq5:d4:packed:layout=bshd");
-    assert_true(b.t.cu_seqlens_q.data && b.t.cu_seqlens_kv.data && b.t.q.stride[3] == 0); /* dense, as packed tensors are */
+    assert_true(b.t.cu_seqlens_q.data && b.t.cu_seqlens_kv.data && b.t.q.stride[3] == 0); /* packed tensors are dense */
 
     text = "bwd:b2:hq4:sq5:skv9:d4:chunk=3:block=2,4:empty=uniform:alibi=batch-head:scale=heads:dlse:dslopes:dscale";
     b = built(text);
@@ -340,7 +340,7 @@ static void builds_what_the_library_has(void **state)
                  {"sq5:d4:alibi:dslopes", "dslopes needs bwd and alibi: it is the gradient of its slopes"},
                  {"bwd:sq5:d4:dsink", "dsink needs bwd and sink: it is the gradient of the sink"},
                  {"bwd:sq5:d4:dscale", "dscale needs bwd and scale=heads: it is the gradient of the scale of each head"},
-                 {"sq5:d4:dlse", "dlse needs bwd or bwd2: it is a gradient that flows in"}};
+                 {"sq5:d4:dlse", "dlse needs bwd or bwd2: it is an incoming gradient"}};
     for (size_t k = 0; k < COUNT(wrong); k++) {
         assert_int_equal(problem_parse(wrong[k].text, &spec, &error), ATTN_OK);
         assert_int_equal(problem_build(&spec, &problem, &tensors, &error), ATTN_ERR_ARGUMENT);
@@ -362,7 +362,7 @@ static void rejects_sizes_that_overflow(void **state)
     assert_string_equal(error.message, "a tensor of 1 x 1 x 4294967296 x 4294967296 elements is too large");
 }
 
-/* The cut string still ends, and the length is that of the whole. */
+/* A truncated string is still terminated, and the length returned is that of the full string. */
 static void prints_into_small_memory(void **state)
 {
     (void)state;
@@ -389,7 +389,7 @@ static void edit_distances(void **state)
     assert_int_equal(edit_distance("Window", "window"), 0);
 }
 
-/* Every word is said once, with its help. */
+/* Every word is in the table once, with its help. */
 static void the_table_is_whole(void **state)
 {
     (void)state;

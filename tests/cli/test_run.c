@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_run.c - `attn run` writes what the definition says, for every shape, name and broadcast that a file can have.
+ * test_run.c - `attn run` computes attention by its definition, for every shape, name and broadcast that a file can have.
  *
- * Each test writes a file, runs the command (ATTN_COMMAND) and holds the output against ref/, which knows nothing of files. */
+ * Each test writes a file, runs the command (ATTN_COMMAND) and compares the output with ref/. */
 #include "run_example.h"
 
 /* ---- tests ---- */
@@ -20,12 +20,13 @@ static void the_model_in_the_file(void **state)
         attn_archive *out = read_file("street.safetensors");
         static const char *const names[] = {"o", "weights"};
         for (int n = 0; n < 2; n++) {
-            const attn_archive_tensor *model = attn_archive_find(in, names[n]), *ours = attn_archive_find(out, names[n]);
-            assert_int_equal(ours->rank, model->rank);
-            assert_memory_equal(ours->shape, model->shape, sizeof(int64_t[4]));
-            assert_int_equal(ours->dtype, strstr(options[k], "f64") ? ATTN_F64 : ATTN_F32);
+            const attn_archive_tensor *model = attn_archive_find(in, names[n]), *result = attn_archive_find(out, names[n]);
+            assert_int_equal(result->rank, model->rank);
+            assert_memory_equal(result->shape, model->shape, sizeof(int64_t[4]));
+            assert_int_equal(result->dtype, strstr(options[k], "f64") ? ATTN_F64 : ATTN_F32);
             for (int64_t i = 0; i < product(4, model->shape); i++) {
-                double got = ours->dtype == ATTN_F64 ? ((const double *)ours->data)[i] : (double)((const float *)ours->data)[i];
+                double got =
+                    result->dtype == ATTN_F64 ? ((const double *)result->data)[i] : (double)((const float *)result->data)[i];
                 assert_true(fabs(got - (double)((const float *)model->data)[i]) < 2e-6);
             }
         }
@@ -126,8 +127,7 @@ static void layout_bshd(void **state)
     attn_archive_destroy(out);
 }
 
-/* Masks and biases of every shape that broadcasts to [2, 3, 4, 3, 5]; the last has one leading axis of size 1 and one that is not.
- */
+/* Masks and biases of every shape that broadcasts to [2, 3, 4, 3, 5]; in the last, one of two leading axes has size 1. */
 static void masks_and_biases_broadcast(void **state)
 {
     (void)state;
@@ -185,9 +185,9 @@ static void lengths_and_offsets(void **state)
     int64_t keys[6];
     for (int k = 0; k < 6; k++) keys[k] = three[k % 3];
     attn_archive *file = example_file(&e, 2, lead23);
-    add_whole(file, "lengths_kv", 1, (int64_t[]){3}, ATTN_I32, three);
-    add_whole(file, "lengths_q", 2, (int64_t[]){2, 3}, ATTN_I64, queries);
-    add_whole(file, "offset", 2, (int64_t[]){2, 3}, ATTN_I32, six);
+    add_full(file, "lengths_kv", 1, (int64_t[]){3}, ATTN_I32, three);
+    add_full(file, "lengths_q", 2, (int64_t[]){2, 3}, ATTN_I64, queries);
+    add_full(file, "offset", 2, (int64_t[]){2, 3}, ATTN_I32, six);
     write_file(file, "in.safetensors");
     e.p.len_kv = keys;
     check(&e, "--ignore=offset --ignore=lengths_q");
@@ -218,7 +218,7 @@ static void names_and_types(void **state)
     example_init(&e);
     e.p.B = 1;
     attn_archive *file = new_file();
-    add_floats(file, "k", 3, (int64_t[]){4, 3, 4}, e.Q); /* the names mislead */
+    add_floats(file, "k", 3, (int64_t[]){4, 3, 4}, e.Q); /* misleading names */
     add_floats(file, "q", 3, (int64_t[]){2, 5, 4}, e.K);
     add_floats(file, "values", 3, (int64_t[]){2, 5, 3}, e.V);
     for (int64_t k = 0; k < 4 * 3 * 5; k++) e.bias[k] = (float)number(k, 3);
@@ -231,7 +231,7 @@ static void names_and_types(void **state)
     check(&e, "--query=k --key q --value values --ignore=mask --dtype f64");
 }
 
-/* The same bits whatever the format. */
+/* The same bits for every file format. */
 static void formats(void **state)
 {
     (void)state;
@@ -251,7 +251,7 @@ static void formats(void **state)
     }
     e.p.causal = 1;
     check(&e, "--causal");
-    run("in.safetensors -o plain.safetensors --causal"); /* without weights: those have kernels of their own for few queries */
+    run("in.safetensors -o plain.safetensors --causal"); /* without weights: with them, few queries take other kernels */
     run("in.npz -o a.npz --causal --lse");
     run("--query=q.npy --key=k.npy --value=v.npy -o b.npy --causal");
     run("in.npz --value=v.npy --ignore=v -o c.safetensors --causal");
@@ -269,7 +269,7 @@ static void formats(void **state)
     attn_archive_destroy(first);
 }
 
-/* On a terminal, long work is done in slices, for the sake of a progress bar, where it can be: the bits are the same. */
+/* On a terminal, long work is done in slices where possible, for a progress bar: the bits stay the same. */
 static void compare_on_terminal(const char *options)
 {
     char command[500];
@@ -295,22 +295,23 @@ static void compare_on_terminal(const char *options)
 static void a_terminal_changes_nothing(void **state)
 {
     (void)state;
-    enum { S = 4500, D = 64 }; /* more than 2e9 operations, or there are no slices */
+    enum { S = 4500, D = 64 }; /* above 2e9 operations, else there are no slices */
     static double values[S * D];
     for (int64_t k = 0; k < S * D; k++) values[k] = number(k, 0);
     attn_archive *file = new_file();
     static const char *const names[] = {"q", "k", "v"};
     for (int k = 0; k < 3; k++) add_floats(file, names[k], 4, (int64_t[]){1, 1, S, D}, values);
-    add_whole(file, "lengths_q", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4300});
-    add_whole(file, "lengths_kv", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4400});
+    add_full(file, "lengths_q", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4300});
+    add_full(file, "lengths_kv", 1, (int64_t[]){1}, ATTN_I64, (int64_t[]){4400});
     static const unsigned char blocks[7 * 2] = {1, 0, 1, 1, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1};
     add_bytes(file, "blocks", 2, (int64_t[]){7, 2}, blocks);
     add_floats(file, "slopes", 4, (int64_t[]){1, 1, 1, 1}, (double[]){0.01});
     write_file(file, "in.safetensors");
     compare_on_terminal("--ignore=blocks --ignore=slopes --causal=bottom-right --window=4390,-1");
     compare_on_terminal("--ignore=blocks --causal --softcap=2 --temperature=0.5 --chunk=4200 --empty=uniform");
-    compare_on_terminal("--ignore=blocks --ignore=slopes --dropout=0.5 --seed=3"); /* not in slices: the mask counts queries */
-    compare_on_terminal("--ignore=slopes --block=700,2250");                       /* nor these: a slice would cut a block */
+    compare_on_terminal(
+        "--ignore=blocks --ignore=slopes --dropout=0.5 --seed=3"); /* no slices: the dropout mask depends on the query index */
+    compare_on_terminal("--ignore=slopes --block=700,2250");       /* no slices: one would split a block */
 }
 
 static void empty_tensors(void **state)
@@ -332,7 +333,7 @@ static void empty_tensors(void **state)
     write_file(file, "in.safetensors");
     run("in.safetensors -o out.safetensors");
     attn_archive *out = read_file("out.safetensors");
-    assert_close(out, "o", zeros, 12); /* no key: zeros */
+    assert_close(out, "o", zeros, 12); /* no keys: zeros */
     attn_archive_destroy(out);
 }
 

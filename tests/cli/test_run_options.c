@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_run_options.c - the options of the core through `attn run`, forward and --backward, against ref/.  Tables of numbers beside
- * q, k and v are in test_run_terms.c. */
+ * test_run_options.c - the options of the core through `attn run`, forward and --backward, against ref/.  Scores with weights, and
+ * biases and relative terms from tables, are in test_run_terms.c. */
 #include "run_example.h"
 
 static example e;
 static gradients g;
 static double slopes[32], sink[8], scale[8], table[4 * 32];
 
-/* The inputs of every option that is a tensor; scalars of the problem are left to the rows. */
+/* Writes the tensors of all options; each row sets the scalars of the problem. */
 static void write_inputs(const char *name)
 {
     static const unsigned char blocks[2 * 4 * 2 * 2] = {1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 1,
@@ -42,10 +42,10 @@ static void draw(void)
     for (int64_t k = 0; k < 2 * 4 * 3 * 5; k++) e.bias[k] = (float)number(k, 3);
 }
 
-/* The bias as the reference takes it: entry b of 6 has that of b / 3. */
+/* The bias expanded for ref/: batch entry b of 6 has that of b / 3. */
 static double full_bias[MOST];
 
-static void spread_bias(void)
+static void expand_bias(void)
 {
     for (int64_t b = 0; b < 6; b++) memcpy(full_bias + b * 60, e.bias + b / 3 * 60, 60 * sizeof *full_bias);
 }
@@ -65,7 +65,7 @@ static void expect_gradients(const attn_archive *out, int has_bias)
     assert_true(!attn_archive_find(out, "dbias") == !has_bias);
 }
 
-/* Runs one option alone, forward and backward, in f64, where the reference is met to the last digits. */
+/* Runs one option alone, forward and backward, in f64, where the difference from ref/ is rounding only. */
 static void check_both(const char *words, int slope_tensor)
 {
     char all[500];
@@ -173,8 +173,8 @@ static void blocks_and_bias(void **state)
     (void)state;
     draw();
     write_inputs("in.safetensors");
-    spread_bias();
-    e.p.bias = full_bias; /* broadcast over one leading axis of two: its gradient is summed over that axis */
+    expand_bias();
+    e.p.bias = full_bias; /* broadcast over one of two leading axes: its gradient is a sum over that axis */
     check_both("--ignore=slopes --ignore=sink --ignore=scale --ignore=blocks --scale=0.5", 0);
     e.p.bias = NULL;
     e.p.keep = e.keep;
@@ -186,14 +186,14 @@ static void all_at_once(void **state)
     (void)state;
     draw();
     write_inputs("in.safetensors");
-    spread_bias();
+    expand_bias();
     for (int64_t k = 0; k < 360; k++) g.Z[k] = ref_dropout_keeps(5, 0, k / 15, k / 5 % 3, k % 5, 0.125) / 0.875;
     e.p.Z = g.Z, e.p.bias = full_bias, e.p.keep = e.keep, e.p.slopes = slopes, e.p.sink = sink, e.p.scale_of_head = scale;
     e.p.temperature = 1.5, e.p.softcap = 2, e.p.window = 1, e.p.window_left = 2, e.p.window_right = 3;
     check_both("--temperature=1.5 --softcap=2 --block=2,3 --dropout=0.125 --seed=5 --window=2,3", 24);
 }
 
-/* 16-bit storage: the reference over the rounded numbers, to the rounding of the output. */
+/* 16-bit storage: ref/ on the rounded inputs, within the rounding of the output. */
 static void halves(void **state)
 {
     (void)state;

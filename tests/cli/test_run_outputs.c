@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_run_outputs.c - `attn run` writes statistics and scores under the names and in the shapes that were promised, and they are
- * what ref/ says.
+ * test_run_outputs.c - `attn run` writes statistics and scores with the documented names and shapes, and the values of ref/.
  */
 #include "test.h"
 
@@ -46,7 +45,7 @@ static void add(attn_archive *file, const char *name, int64_t heads, int64_t tok
         ((float *)data)[k] = (float)(values[k] = (float)sin(1.7 * (double)k + phase));
 }
 
-/* The file in.safetensors, v being k, and what the reference makes of it with causal=bottom-right. */
+/* Writes in.safetensors, with v the same as k, and computes the results of ref/ with causal=bottom-right. */
 static void prepare(int64_t share, int64_t last)
 {
     static const int64_t offset[B] = {SKV - SQ, SKV - SQ};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_run_packed.c - packed sequences through `attn run`, forward and --backward, each against ref/ alone. */
+ * test_run_packed.c - packed sequences through `attn run`, forward and --backward, each compared with ref/ on that sequence alone.
+ */
 #include "run_example.h"
 
 static example e;
@@ -9,7 +10,7 @@ static gradients g;
 enum { SEQUENCES = 3, HEADS = 4, KEY_HEADS = 2, WIDTH = 4, VALUE_WIDTH = 3 };
 static const int64_t begin_q[] = {0, 2, 2, 5}, begin_kv[] = {0, 3, 4, 8};
 
-/* Copies the tokens of one sequence, [head][token][width] or [token][head][width] in the file, out of or into a dense array. */
+/* Copies the tokens of one sequence between the file's array, [head][token][width] or [token][head][width], and a dense one. */
 static void copy_sequence(int into_file, int bshd, double *file, double *dense, const int64_t *begin, int b, int64_t heads,
                           int64_t width)
 {
@@ -46,8 +47,8 @@ static void check_packed(int bshd)
         const int64_t shape[3] = {bshd ? rows[r].tokens : rows[r].heads, bshd ? rows[r].heads : rows[r].tokens, rows[r].width};
         add_floats(file, rows[r].name, 3, shape, rows[r].data);
     }
-    add_whole(file, "cu_seqlens_q", 1, (int64_t[]){4}, ATTN_I32, begin_q);
-    add_whole(file, "cu_seqlens_kv", 1, (int64_t[]){4}, ATTN_I64, begin_kv);
+    add_full(file, "cu_seqlens_q", 1, (int64_t[]){4}, ATTN_I32, begin_q);
+    add_full(file, "cu_seqlens_kv", 1, (int64_t[]){4}, ATTN_I64, begin_kv);
     write_file(file, "in.safetensors");
     char words[300];
     snprintf(words, sizeof words,
@@ -123,16 +124,16 @@ static void packed_numbers_out_of_range(void **state)
     (void)state;
     static const int64_t falling[] = {0, 3, 2, 5}, far[] = {0, 2, 2, 6};
     const int64_t *rows[] = {falling, far};
-    static const char *const said[] = {"tensor 'cu_seqlens_q': number 2 (2) is not within 3 and 5",
-                                       "tensor 'cu_seqlens_q': number 3 (6) is not within 2 and 5"};
+    static const char *const said[] = {"tensor 'cu_seqlens_q': number 2 (2) is not between 3 and 5",
+                                       "tensor 'cu_seqlens_q': number 3 (6) is not between 2 and 5"};
     for (int r = 0; r < 2; r++) {
         example_init(&e);
         attn_archive *file = new_file();
         add_floats(file, "q", 3, (int64_t[]){2, 5, 4}, e.Q);
         add_floats(file, "k", 3, (int64_t[]){2, 8, 4}, e.K);
         add_floats(file, "v", 3, (int64_t[]){2, 8, 4}, e.V);
-        add_whole(file, "cu_seqlens_q", 1, (int64_t[]){4}, ATTN_I32, rows[r]);
-        add_whole(file, "cu_seqlens_kv", 1, (int64_t[]){4}, ATTN_I32, begin_kv);
+        add_full(file, "cu_seqlens_q", 1, (int64_t[]){4}, ATTN_I32, rows[r]);
+        add_full(file, "cu_seqlens_kv", 1, (int64_t[]){4}, ATTN_I32, begin_kv);
         write_file(file, "in.safetensors");
         char command[400], line[300] = "";
         snprintf(command, sizeof command, "cd %s && exec %s run in.safetensors -o no.safetensors 2>&1", folder, ATTN_COMMAND);
@@ -140,7 +141,7 @@ static void packed_numbers_out_of_range(void **state)
         assert_non_null(pipe);
         assert_non_null(fgets(line, sizeof line, pipe));
         assert_int_equal(WEXITSTATUS(pclose(pipe)), 2);
-        if (!strstr(line, said[r])) fail_msg("said: %s", line);
+        if (!strstr(line, said[r])) fail_msg("printed: %s", line);
         assert_int_not_equal(access(in_folder("no.safetensors"), F_OK), 0);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_run_terms.c - scores with weights, terms and biases by distance, and positions, through `attn run`, forward and --backward,
- * against ref/. */
+ * test_run_terms.c - scores with weights, relative terms, biases by distance and rotary positions through `attn run`, forward and
+ * --backward, against ref/. */
 #include "run_example.h"
 
 #include "attn/position.h"
@@ -15,7 +15,7 @@ static void draw(void)
     gradients_draw(&g);
 }
 
-/* Adds a tensor of numbers to q, k, v and do; the reference takes the same numbers. */
+/* A tensor in the file besides q, k, v and do; ref/ takes the same numbers. */
 typedef struct term {
     const char *name;
     int rank;
@@ -39,7 +39,7 @@ static void write_terms(const term *terms, int count)
     write_file(file, "in.safetensors");
 }
 
-/* Forward and backward, in f64, of the problem that e.p says and the words say; grads: of the terms, in the reference. */
+/* Forward and backward in f64 of a problem that both e.p and the words describe; grads: the terms' gradients by ref/. */
 static void check_terms(const char *words, const term *terms, int count, double *const *grads, const char *problem)
 {
     char all[400], name[60];
@@ -112,7 +112,7 @@ static void scores_with_weights(void **state)
 
 static void relative_tables(void **state)
 {
-    static const int64_t ends[] = {2, 2, 2, 2, 2, 2}, ahead[] = {3, 3, 3, 3, 3, 3};
+    static const int64_t ends[] = {2, 2, 2, 2, 2, 2}, three_later[] = {3, 3, 3, 3, 3, 3};
     const struct {
         const char *words, *problem;
         int64_t heads, first, rows;
@@ -124,9 +124,9 @@ static void relative_tables(void **state)
         {"--rel=shaw-values/3", ":rel=shaw-values/3:drel", 4, -3, 7, 1, 0, 0, NULL},
         {"--rel=full", ":rel=full:drel", 4, -4, 7, 0, 0, 0, NULL},
         {"--rel=xl", ":rel=xl:drel", 4, -4, 7, 0, 1, 0, NULL},
-        /* the last queries of a memory: distances from 1 - 3 to 4 */
+        /* the last queries over a longer memory: distances from 1 - 3 to 4 */
         {"--rel=xl --causal=bottom-right", ":rel=xl:drel:shared=rel", 0, -2, 7, 0, 1, 1, ends},
-        {"--rel=full --offset=3", ":rel=full:drel", 4, -1, 7, 0, 0, 0, ahead},
+        {"--rel=full --offset=3", ":rel=full:drel", 4, -1, 7, 0, 0, 0, three_later},
     };
     (void)state;
     for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
@@ -146,7 +146,7 @@ static void relative_tables(void **state)
         e.p.relative_of_each_head = rows[n].heads > 0;
         e.p.causal = rows[n].causal, e.p.offset = rows[n].offset;
         snprintf(problem, sizeof problem, SHAPE "%s%s:scale=0.5:lse:weights%s", rows[n].causal ? ":causal=bottom-right" : "",
-                 rows[n].offset == ahead ? ":offset=3" : "", rows[n].problem);
+                 rows[n].offset == three_later ? ":offset=3" : "", rows[n].problem);
         char words[100];
         snprintf(words, sizeof words, "--scale=0.5 %s", rows[n].words);
         check_terms(words, terms, rows[n].xl ? 3 : 1 + rows[n].values, grads, problem);
@@ -221,8 +221,8 @@ static void rotary_positions(void **state)
         draw();
         write_terms(NULL, 0);
         attn_archive *file = read_file("in.safetensors");
-        add_whole(file, "at_q", 1, (int64_t[]){3}, ATTN_I64, of_q);
-        add_whole(file, "at_kv", 1, (int64_t[]){5}, ATTN_I32, of_kv);
+        add_full(file, "at_q", 1, (int64_t[]){3}, ATTN_I64, of_q);
+        add_full(file, "at_kv", 1, (int64_t[]){5}, ATTN_I32, of_kv);
         write_file(file, "in.safetensors");
         for (int i = 0; i < 18; i++) at_q[i] = rows[n].given ? of_q[i % 3] : i % 3 + (rows[n].bottom_right ? 2 : 0);
         for (int j = 0; j < 30; j++) at_kv[j] = rows[n].given ? of_kv[j % 5] : j % 5;
@@ -248,7 +248,7 @@ static void rotary_positions(void **state)
     }
 }
 
-/* Heads no power of two have the slopes of the published rule too. */
+/* A number of heads that is not a power of two follows the published rule too. */
 static void published_slopes(void **state)
 {
     double own[6];

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_run_whole.c - keys and values of i8 through `attn run`: with their scales from a file, as --dtype=int8 makes them, and
- * turned back into a float type; against ref/. */
+ * test_run_whole.c - i8 keys and values through `attn run`: with scales from the file, quantised by --dtype=int8, and dequantised
+ * to a float type; against ref/. */
 #include "run_example.h"
 
 static example e;
-static double whole_k[MOST], whole_v[MOST], scale_k[MOST], scale_v[MOST];
+static double int8_k[MOST], int8_v[MOST], scale_k[MOST], scale_v[MOST];
 
-/* The example with keys and values as i8 holds them. */
+/* The example with keys and values rounded to i8 and back. */
 static void draw(void)
 {
     example_init(&e);
     const int64_t rows = e.p.B * e.p.Hkv * e.p.Skv;
     for (int64_t j = 0; j < rows; j++) {
-        scale_k[j] = ref_quantise(e.p.D, e.K + j * e.p.D, whole_k + j * e.p.D);
-        scale_v[j] = ref_quantise(e.p.Dv, e.V + j * e.p.Dv, whole_v + j * e.p.Dv);
+        scale_k[j] = ref_quantise(e.p.D, e.K + j * e.p.D, int8_k + j * e.p.D);
+        scale_v[j] = ref_quantise(e.p.Dv, e.V + j * e.p.Dv, int8_v + j * e.p.Dv);
     }
-    ref_dequantise(rows, e.p.D, whole_k, scale_k, e.K);
-    ref_dequantise(rows, e.p.Dv, whole_v, scale_v, e.V);
+    ref_dequantise(rows, e.p.D, int8_k, scale_k, e.K);
+    ref_dequantise(rows, e.p.Dv, int8_v, scale_v, e.V);
 }
 
 static void add_i8(attn_archive *file, const char *name, int rank, const int64_t *shape, const double *values)
@@ -27,8 +27,8 @@ static void add_i8(attn_archive *file, const char *name, int rank, const int64_t
     for (int64_t k = 0; k < product(rank, shape); k++) ((int8_t *)data)[k] = (int8_t)values[k];
 }
 
-/* [2][3] is the batch; one: scales have an axis more, of size 1.  bshd: tokens before heads. */
-static void write_whole(int one, int bshd)
+/* The batch is [2][3]; one: scales have another axis, of size 1; bshd: tokens before heads. */
+static void write_int8(int one, int bshd)
 {
     attn_archive *file = new_file();
     double q[MOST], k[MOST], v[MOST], sk[MOST], sv[MOST];
@@ -42,8 +42,8 @@ static void write_whole(int one, int bshd)
         for (int64_t h = 0; h < Hkv; h++)
             for (int64_t j = 0; j < Skv; j++) {
                 const int64_t from = (b * Hkv + h) * Skv + j, to = bshd ? (b * Skv + j) * Hkv + h : from;
-                memcpy(k + to * D, whole_k + from * D, (size_t)D * sizeof *k);
-                memcpy(v + to * Dv, whole_v + from * Dv, (size_t)Dv * sizeof *v);
+                memcpy(k + to * D, int8_k + from * D, (size_t)D * sizeof *k);
+                memcpy(v + to * Dv, int8_v + from * Dv, (size_t)Dv * sizeof *v);
                 sk[to] = scale_k[from], sv[to] = scale_v[from];
             }
     add_floats(file, "q", 5, (int64_t[]){2, 3, bshd ? Sq : Hq, bshd ? Hq : Sq, D}, q);
@@ -62,9 +62,9 @@ static void whole_numbers_with_their_scales(void **state)
     (void)state;
     draw();
     for (int one = 0; one < 2; one++) {
-        write_whole(one, 0);
+        write_int8(one, 0);
         check(&e, "--scale=0.5");
-        check(&e, "--scale=0.5 --dtype=f32"); /* turned back first */
+        check(&e, "--scale=0.5 --dtype=f32"); /* dequantised first */
         check(&e, "--scale=0.5 --dtype=int8");
     }
     e.p.causal = 1;
@@ -75,7 +75,7 @@ static void tokens_before_heads(void **state)
 {
     (void)state;
     draw();
-    write_whole(0, 1);
+    write_int8(0, 1);
     run("in.safetensors -o out.safetensors --scale=0.5 --layout=bshd --lse");
     ref_forward(&e.p, e.O, e.lse, e.S, e.P);
     attn_archive *out = read_file("out.safetensors");
@@ -83,7 +83,7 @@ static void tokens_before_heads(void **state)
     attn_archive_destroy(out);
 }
 
-/* --dtype=int8 quantises what the file has; and a file that was turned back into numbers gives the same whole ones again. */
+/* --dtype=int8 quantises floats in the file; quantising dequantised numbers gives the same integers again. */
 static void quantised_first(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-# top.sh - what a token attends to, in a real sentence and in small made ones.
+# top.sh - attn top: the links of a token in a real sentence, and in small generated tensors.
 . tests/cli/tap.sh
 
-# The sentence of the example: in layer 3, head 1 "it" looks at "animal".
+# The example sentence: in layer 3, head 1, "it" attends to "animal".
 "$ATTN" top "$STREET" --token it --layer 3 --head 1 --count 1 --json >out.json 2>err.txt
 ok "top --json: status 0" same "$?" 0
 ok "  layer 3" grep -qE '"layer":[[:space:]]*3,' out.json
@@ -35,7 +35,7 @@ ok "--quiet leaves the title out" same "$(wc -l <content.txt)" 4
 printed "any case" "'IT'" top "$STREET" --token IT
 printed "by position" ' 9 it ' top "$STREET" --token '#9'
 
-# What a query does not see is no link.
+# A masked key gives no link.
 "$MAKE" blocks.safetensors q:f32:3x4x8 k:f32:3x5x8 blocks:bool:2x3:0 sink:f32:3 slopes:f32:3
 "$ATTN" top blocks.safetensors --token '#2' --block=3,2 --json >blocks.json
 ok "a block mask that drops all: no link" same "$(weights blocks.json | wc -l)" 0
@@ -51,7 +51,7 @@ ok "a window of itself" same "$(weights window.json | sort -u) $(grep -c '"key":
 "$ATTN" top "$STREET" --token it --dtype f64 --isa scalar --layer 3 --head 1 --count 1 >double.txt
 ok "in double" grep -q 0.687 double.txt
 
-# Axes: layout says which is the layer; lists of tokens are one for each entry.
+# Axes: metadata `layout` names the layer axis; there is one list of tokens per batch entry.
 "$MAKE" batch.safetensors q:f32:2x3x4x8 k:f32:2x3x4x8 lengths_kv:i32:2:3 'tokens=[["a","b","c","d"],["d","x","y","z"]]'
 "$ATTN" top batch.safetensors --token d --json >batch.json
 ok "lists: the entries differ" same "$(grep '"entry"' batch.json | sort -u | tr -cd '01')" 01

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# view.sh - `attn view` writes one page that asks for nothing else.  (tests/view opens pages in a browser.)
+# view.sh - `attn view` writes one self-contained page.  (tests/view opens pages in a browser.)
 . tests/cli/tap.sh
 
 printed view '"heads":[^0-9]*12' view "$STREET" -o page.html --json
@@ -17,7 +17,7 @@ ok "  layers" grep -qE '"layers":[^0-9]*2' out.txt
 ok "  heads" grep -qE '"heads":[^0-9]*2' out.txt
 ok "  title" grep -q '"title":"A part"' part.html
 
-# What the page holds: base64 of f32 [head][query][key], one block for each layer.
+# The page holds weights as base64 of f32 [head][query][key], one block per layer.
 block() { sed -n "s/.*id=\"attn-weights-0-$2\">\([^<]*\)<.*/\1/p" "$1" | base64 -d; }
 number() { od -A n -t f4 -j "$1" -N 4 | tr -d ' '; }
 ok "layer 3, head 1: it attends to animal" sh -c "expr '$(block page.html 3 | number $((4 * ((1 * 14 + 9) * 14 + 2))))' : '0.6869' >/dev/null"
@@ -32,7 +32,7 @@ ok "two queries are the same numbers" cmp expected_rows.bin rows.bin
 "$MAKE" batch.safetensors q:f64:3x2x4x8 k:f64:3x2x4x8 lengths_kv:i64:3:2 lengths_q:i64:3:2 'tokens=[["a","b"],["c","d"],["e","f"]]'
 printed "a batch of lists, in f64" '"entries":[^0-9]*3' view batch.safetensors -o batch.html --json
 
-# Files that attn itself wrote: weights, and no q.
+# Files written by attn run --weights: weights, and no q.
 "$ATTN" run "$STREET" -o made.safetensors --weights
 printed "weights of attn run" '"layers":[^0-9]*6' view made.safetensors -o made.html --json
 for layer in 0 3 5; do
@@ -46,8 +46,8 @@ block rows.html 0 | head -c 112 | cmp - expected_rows.bin
 ok "  two queries of one head" same "$?" 0
 "$MAKE" odd.safetensors weights:f64:3x5:0.2
 printed "one head, in f64" '"keys":[^0-9]*5' view odd.safetensors -o odd.html --json
-rejected 2 "attn view: made.safetensors has weights and no q: the flags of a mechanism would change nothing" view made.safetensors -o out.svg --causal
+rejected 2 "attn view: made.safetensors has weights and no q: the flags of a mechanism would change nothing" view made.safetensors -o out.html --causal
 "$MAKE" odd.safetensors weights:i32:3x5
-rejected 2 "attn view: odd.safetensors: tensor 'weights' is i32 with 2 axes; expected floats, [head, query, key]" view odd.safetensors -o out.svg
+rejected 2 "attn view: odd.safetensors: tensor 'weights' is i32 with 2 axes; expected floats, [head, query, key]" view odd.safetensors -o out.html
 
 tap_done

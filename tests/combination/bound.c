@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bound.c - forward mode and the second order over absolute values; forward and backward as ref/ has them. */
+ * bound.c - bounds of forward mode and the second order, over absolute values; those of forward and backward, from ref/. */
 #include "test.h"
 
 #include "bound.h"
@@ -22,7 +22,7 @@ static double sum_abs(const double *x, const double *y, int64_t n)
     return sum;
 }
 
-/* One row: its place, and how far off a factor of its terms may be. */
+/* One row: its indices, and the error bound of a factor of its terms. */
 typedef struct line {
     int64_t b, h, i, at, key_head;
     double scale, weight_error;
@@ -32,15 +32,15 @@ static double size_of_score(const ref_problem *p, const line *r, int64_t j)
 {
     double size = fabs(r->scale) * sum_abs(p->Q + r->at * p->D, p->K + (r->key_head * p->Skv + j) * p->D, p->D);
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
-    if (p->modify) size = (1 + 2 / MODIFIER_BEND) * size + MODIFIER_SHIFT;
+    if (p->modify) size = (1 + 2 / MODIFIER_CURVATURE) * size + MODIFIER_SHIFT;
     if (p->bias) size += fabs(p->bias[r->at * p->Skv + j]);
     if (p->slopes) size += fabs(p->slopes[r->b * p->Hq + r->h] * (double)(r->i + (p->offset ? p->offset[r->b] : 0) - j));
     if (p->bias_table) size += fabs(p->bias_table[bias_table_at(p, r->h, r->i + (p->offset ? p->offset[r->b] : 0) - j)]);
     return size;
 }
 
-/* Of a tangent before softcap and bias. */
-static double size_before(const ref_problem *p, const ref_second *s, const line *r, int64_t j)
+/* Magnitude of a tangent before softcap and bias. */
+static double size_before(const ref_problem *p, const ref_gradgrad *s, const line *r, int64_t j)
 {
     int64_t key = r->key_head * p->Skv + j;
     double size = 0;
@@ -49,17 +49,18 @@ static double size_before(const ref_problem *p, const ref_second *s, const line 
     return size;
 }
 
-static double size_of_tangent(const ref_problem *p, const ref_second *s, const line *r, int64_t j)
+static double size_of_tangent(const ref_problem *p, const ref_gradgrad *s, const line *r, int64_t j)
 {
     return size_before(p, s, r, j) + (s->biasd ? fabs(s->biasd[r->at * p->Skv + j]) : 0);
 }
 
 static double kept(const ref_problem *p, const line *r, int64_t j) { return p->Z ? p->Z[r->at * p->Skv + j] : 1; }
 
-/* Forward mode.  mean: of the sizes of the tangents. */
-static void bound_tangents(bounds *out, const ref_problem *p, const ref_second *s, const line *r, const double *weight, double mean)
+/* Forward mode.  mean: the mean magnitude of the tangents. */
+static void bound_tangents(bounds *out, const ref_problem *p, const ref_gradgrad *s, const line *r, const double *weight,
+                           double mean)
 {
-    /* A sum over keys, each step of which rounds: where all tangents are the same, all in one direction. */
+    /* A sum over keys, with one rounding per step: if all tangents are equal, all may go in one direction. */
     out->tan_lse[r->at] = (2 * r->weight_error + (double)p->Skv) * mean;
     for (int64_t j = 0; j < p->Skv; j++) {
         double w = 2 * r->weight_error * kept(p, r, j) * weight[j], size = 0;
@@ -72,8 +73,9 @@ static void bound_tangents(bounds *out, const ref_problem *p, const ref_second *
     }
 }
 
-/* The second order: every term of its formula, in sizes. */
-static void bound_second(bounds *out, const ref_problem *p, const ref_second *s, const line *r, const double *weight, double mean)
+/* The second order: every term of its formula, as a magnitude. */
+static void bound_double_backward(bounds *out, const ref_problem *p, const ref_gradgrad *s, const line *r, const double *weight,
+                                  double mean)
 {
     const double *dO = s->dO + r->at * p->Dv, *V = p->V + r->key_head * p->Skv * p->Dv, *q = p->Q + r->at * p->D;
     const double curve = p->softcap > 0 ? 2 / p->softcap : 0, scale = fabs(r->scale);
@@ -99,7 +101,7 @@ static void bound_second(bounds *out, const ref_problem *p, const ref_second *s,
     }
 }
 
-static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, line *r, const double *weight, double lse)
+static void bound_row(bounds *out, const ref_problem *p, const ref_gradgrad *s, line *r, const double *weight, double lse)
 {
     double mean = 0, most = 0;
     int any = 0;
@@ -111,10 +113,10 @@ static void bound_row(bounds *out, const ref_problem *p, const ref_second *s, li
     }
     r->weight_error = 8 + most + (isfinite(lse) ? fabs(lse) : 0);
     bound_tangents(out, p, s, r, weight, mean);
-    if (s->dO && any) bound_second(out, p, s, r, weight, mean);
+    if (s->dO && any) bound_double_backward(out, p, s, r, weight, mean);
 }
 
-void bounds_make(bounds *out, const ref_problem *p, const ref_second *s)
+void bounds_make(bounds *out, const ref_problem *p, const ref_gradgrad *s)
 {
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
     double *O = array(rows * p->Dv), *lse = array(rows), *S = array(rows * p->Skv), *P = array(rows * p->Skv);
@@ -137,7 +139,7 @@ void bounds_make(bounds *out, const ref_problem *p, const ref_second *s)
 
 void bounds_free(bounds *out) { free(out->tan_o), free(out->tan_lse), free(out->q), free(out->k), free(out->v), free(out->bias); }
 
-/* ---- by ref/ ---- */
+/* ---- bounds of ref/ ---- */
 
 static ref_arithmetic arithmetic_of(attn_dtype compute)
 {
@@ -145,7 +147,7 @@ static ref_arithmetic arithmetic_of(attn_dtype compute)
     return (ref_arithmetic){.unit = wide ? DBL_EPSILON / 2 : (double)FLT_EPSILON / 2,
                             .normal = wide ? DBL_MIN : (double)FLT_MIN,
                             .denormal = wide ? DBL_TRUE_MIN : (double)FLT_TRUE_MIN,
-                            .modifier_bend = 2 / MODIFIER_BEND,
+                            .modifier_curvature = 2 / MODIFIER_CURVATURE,
                             .modifier_shift = MODIFIER_SHIFT};
 }
 
@@ -184,7 +186,7 @@ ref_bounds bounds_of_forward(const ref_problem *p, attn_dtype compute, double u)
     return b;
 }
 
-/* Of what is stored as O. */
+/* The rounding error of O in storage. */
 static double *lost(const ref_problem *p, double storage)
 {
     const int64_t rows = p->B * p->Hq * p->Sq;
@@ -195,7 +197,7 @@ static double *lost(const ref_problem *p, double storage)
     return O;
 }
 
-ref_bounds bounds_of_backward(const ref_problem *p, const ref_second *s, attn_dtype compute, double u, double storage)
+ref_bounds bounds_of_backward(const ref_problem *p, const ref_gradgrad *s, attn_dtype compute, double u, double storage)
 {
     ref_arithmetic a = arithmetic_of(compute);
     double *O = lost(p, storage);
@@ -207,13 +209,13 @@ ref_bounds bounds_of_backward(const ref_problem *p, const ref_second *s, attn_dt
     return b;
 }
 
-bounds bounds_of_stored(const ref_problem *p, const ref_second *s, attn_dtype compute, double u, double storage)
+bounds bounds_of_stored(const ref_problem *p, const ref_gradgrad *s, attn_dtype compute, double u, double storage)
 {
     ref_arithmetic a = arithmetic_of(compute);
     double *O = lost(p, storage);
     ref_bounds b = {0};
     a.O_lost = O;
-    assert_true(s->dO ? ref_bound_second(&b, p, s, &a) : ref_bound_jvp(&b, p, s, &a));
+    assert_true(s->dO ? ref_bound_double_backward(&b, p, s, &a) : ref_bound_jvp(&b, p, s, &a));
     in_units(&b, p, u);
     free(O);
     const bounds out = {b.O, b.lse, b.Q, b.K, b.V, b.S};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * combination.c - a problem string becomes tensors, arguments and the problem of ref/. */
+ * combination.c - makes tensors, arguments and a problem of ref/ from a problem string. */
 #include "test.h"
 
 #include "combination.h"
 
 #include <math.h>
 
-enum { TAIL = 64 }; /* bytes behind the workspace that must stay */
+enum { TAIL = 64 }; /* guard bytes after the workspace */
 
 const char combination_with_more[] = "more";
 
@@ -50,7 +50,7 @@ typedef struct drawing {
     combination *c;
     const problem_spec *spec;
     int flags;
-    random_state random, stored; /* stored: of types and gaps */
+    random_state random, stored; /* stored: for types and gaps */
     attn_dtype dtype, compute;
     int64_t B, Hq, Hkv, Sq, Skv, D, Dv;
 } drawing;
@@ -116,7 +116,7 @@ static void draw_range(drawing *d)
     c->ref.chunk = mask->chunk;
 }
 
-/* Clears keep where a mask, of entries for block_q x block_kv pairs, drops. */
+/* Clears keep where the mask drops; each of its entries covers block_q x block_kv pairs. */
 void combination_apply_mask(combination *c, const tensor *mask, int64_t block_q, int64_t block_kv)
 {
     const ref_problem *p = &c->ref;
@@ -157,7 +157,7 @@ static void draw_masks(drawing *d)
     }
 }
 
-/* The storage type of q, or with TYPES another one that goes with it. */
+/* The storage type of q, or with TYPES a random one that may be combined with it. */
 static attn_dtype draw_type(drawing *d)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
@@ -175,7 +175,7 @@ static tensor draw_bias(drawing *d, unsigned one, double size, int with_infinity
     return t;
 }
 
-/* A number for each head, or for each batch entry and head, if the tensor is there; what ref/ gets. */
+/* Draws a number for each head, or each batch entry and head, if the problem has tensor t; returns the values for ref/, or NULL. */
 static const double *draw_numbers(drawing *d, int t, double size)
 {
     combination *c = d->c;
@@ -236,7 +236,7 @@ double combination_storage_unit(const combination *c)
     return dtype == ATTN_F16 ? 0x1p-11 : dtype == ATTN_BF16 ? 0x1p-8 : 0;
 }
 
-/* A tensor of tokens, in one of two orders, given or not. */
+/* Draws a tensor of tokens, in one of two axis orders. */
 static void draw_tokens(drawing *d, int t, attn_dtype dtype, double size)
 {
     combination *c = d->c;
@@ -247,7 +247,7 @@ static void draw_tokens(drawing *d, int t, attn_dtype dtype, double size)
                            : tensors_of_keys(t)          ? c->start_kv
                                                          : c->start_q);
     tensor_draw(&c->of[t], &d->random, size);
-    if (d->flags & STRIDED) tensor_spread(&c->of[t], &d->stored);
+    if (d->flags & STRIDED) tensor_with_gaps(&c->of[t], &d->stored);
 }
 
 static void draw_tensors(drawing *d)
@@ -282,7 +282,8 @@ static void poison_row(tensor *t, int64_t b, int64_t h, int64_t token)
     for (int64_t c = 0; c < t->shape[3]; c++) tensor_set(t, tensor_at(t, b, h, token, c), NAN);
 }
 
-/* Keys that no query of the group sees, and queries that see no key: in some of the tensors, so that none hides behind another. */
+/* Poisons keys that no query of the group sees, and fully masked queries, in a random subset of the tensors, so that NaN in one
+ * does not hide an access to another. */
 static void poison(drawing *d)
 {
     combination *c = d->c;
@@ -290,7 +291,7 @@ static void poison(drawing *d)
     const int64_t group = d->Hkv ? d->Hq / d->Hkv : 0;
     for (int64_t b = 0; b < d->B; b++)
         for (int64_t g = 0; g < d->Hkv; g++) {
-            int mean = 0; /* some row weighs all values alike */
+            int mean = 0; /* 1: some row has uniform weights */
             for (int64_t h = g * group; h < (g + 1) * group; h++)
                 for (int64_t i = 0; i < d->Sq; i++) {
                     int sees = 0;
@@ -318,13 +319,13 @@ static void poison(drawing *d)
     tensor_read(&c->of[TENSOR(tan_q)]), tensor_read(&c->of[TENSOR(tan_k)]), tensor_read(&c->of[TENSOR(tan_v)]);
 }
 
-/* What is drawn from a seed of its own, so that the rest does not depend on it. */
-static random_state apart(const drawing *d, uint64_t step) { return random_from(d->spec->seed + step); }
+/* A random state of its own for a step, so that the step does not change other numbers. */
+static random_state separate_random(const drawing *d, uint64_t step) { return random_from(d->spec->seed + step); }
 
 static void draw_chosen(drawing *d)
 {
     combination *c = d->c;
-    random_state r = apart(d, 5000011);
+    random_state r = separate_random(d, 5000011);
     attn_mask *m = &c->problem.mask;
     if (d->flags & DILATION) m->dilation = c->ref.dilation = 2 + random_below(&r, 3);
     if (d->flags & DISTANT) m->least_distance = c->ref.least_distance = 1 + random_below(&r, 4);
@@ -338,7 +339,8 @@ static void draw_steps(drawing *d)
 {
     combination *c = d->c;
     const int flags = d->flags;
-    random_state more = apart(d, 1000003), kind = apart(d, 2000003), table = apart(d, 3000017), relative = apart(d, 4000037);
+    random_state more = separate_random(d, 1000003), kind = separate_random(d, 2000003), table = separate_random(d, 3000017),
+                 relative = separate_random(d, 4000037);
     if (flags & MORE) combination_more(c, &more);
     draw_chosen(d);
     if (flags & PART) combination_place(c);
@@ -357,8 +359,8 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
                  .random = random_from(spec->seed),
                  .dtype = dtype,
                  .compute = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32};
-    random_state origin = apart(&d, 6000011), stored = apart(&d, 7000003);
-    d.stored = apart(&d, 8000009);
+    random_state origin = separate_random(&d, 6000011), stored = separate_random(&d, 7000003);
+    d.stored = separate_random(&d, 8000009);
     attn_error error;
     memset(c, 0, sizeof *c);
     (void)problem_print(spec, c->text, sizeof c->text);
@@ -412,7 +414,7 @@ void combination_free(combination *c)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
 
-/* A tensor that is one for all heads, or entries, broadcasts. */
+/* Axes of size 1 that the problem has larger broadcast. */
 void combination_give(combination *c, int t)
 {
     const tensor *from = &c->of[t];
@@ -466,13 +468,13 @@ int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
     const attn_tensors tensors = tensors_for(c, op, NULL);
     if (status == ATTN_ERR_UNSUPPORTED && isa_is_elsewhere((int)isa, error.message)) return 0;
     if (status != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
-    const size_t size = attn_plan_workspace_size(plan), shift = (size_t)threads - 1; /* of any alignment */
+    const size_t size = attn_plan_workspace_size(plan), shift = (size_t)threads - 1; /* misaligned by threads - 1 bytes */
     unsigned char *memory = malloc(shift + size + TAIL), *workspace = memory + shift;
     assert_non_null(memory);
     memset(memory, 0xff, shift + size + TAIL);
     if (attn_execute(plan, &tensors, workspace, size, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     for (size_t i = size; i < size + TAIL; i++)
-        if (workspace[i] != 0xff) fail_msg("%s: written %d bytes behind the workspace", c->text, (int)(i - size));
+        if (workspace[i] != 0xff) fail_msg("%s: wrote %d bytes beyond the workspace", c->text, (int)(i - size));
     free(memory);
     attn_plan_destroy(plan);
     return 1;
@@ -483,7 +485,7 @@ int combination_forward(combination *c, attn_isa isa)
     const attn_tensors all = c->tensors;
     const attn_outputs outputs = c->problem.outputs;
     const attn_op op = c->problem.op;
-    for (int t = 0; t < TENSORS; t++) /* but for o and lse */
+    for (int t = 0; t < TENSORS; t++) /* except o and lse */
         if (t != TENSOR(o) && t != TENSOR(lse) && tensors_writes(&c->tensors, ATTN_FORWARD, t)) combination_drop(c, t);
     c->problem.outputs = (attn_outputs){0};
     const int invariant = c->invariant;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * combination.h - a problem string with random numbers in its tensors: for the library, and the same for ref/.  Every tensor has an
- * order of axes of its own.
+ * combination.h - a problem string with random numbers in its tensors, for the library and for ref/.  The order of axes in memory
+ * is drawn for each tensor.
  */
 #ifndef ATTN_TESTS_COMBINATION_H
 #define ATTN_TESTS_COMBINATION_H
@@ -14,7 +14,7 @@
 typedef struct combination {
     char text[400]; /* the problem string, for messages */
     attn_problem problem;
-    attn_tensors tensors; /* of all operations: each takes those that it has a use for */
+    attn_tensors tensors; /* for all operations: each takes the ones it uses */
     attn_call call;
     attn_origin origin;
     ref_problem ref;
@@ -25,29 +25,28 @@ typedef struct combination {
     double *Z;
     void *paged[4]; /* k, v and their scales in pages */
     int64_t *page_table;
-    tensor of[TENSORS]; /* by number: what is drawn, whether its slot is filled in or not, o and lse */
-    int statistics;     /* 1: outcomes of forward have weights and statistics too */
+    tensor of[TENSORS]; /* by tensor number: all tensors drawn, with or without a slot; o and lse */
+    int statistics;     /* 1: outcomes of forward include weights and statistics */
     int invariant;      /* attn_options.invariant of forward */
     int reproducible;   /* attn_options.reproducible */
-    int chooses;        /* 1: of the outputs that may be left out, outcomes have only the wanted ones */
-    unsigned char wanted[TENSORS];
-    int visits; /* 1, with `chooses`: outcomes of forward have the rows that visit_rows shows */
+    int chooses;        /* 1: of the optional outputs, outcomes have only the `requested` ones */
+    unsigned char requested[TENSORS];
+    int visits; /* 1, with `chooses`: outcomes of forward have the rows passed to visit_rows */
 } combination;
 
-/* Fills in the slot of tensor t, or takes it away. */
+/* Fills or clears the slot of tensor t. */
 void combination_give(combination *c, int t);
 void combination_drop(combination *c, int t);
 
 /* A random combination of all options and sizes. */
 void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
 
-/* FINITE: nothing is poisoned; else what no query may see is NaN.  MORE: with options that problem strings have no words for.
- * KIND: with the score kind that the seed says.  TABLE: with a bias by distance.
- * MODIFY: with a modifier.  RELATIVE: with relative keys and values, and u and v (not with KIND).
- * FULL: of a ragged batch, the first sequence is as long as the tensors.  One at a time what MORE draws: DILATION, GLOBAL, RANGES,
- * LISTS of blocks, a GIVEN dropout mask.  DISTANT: keys have a least distance.  PART: the call has an origin.  INTEGERS: keys,
- * values or both are of 8 bits.  PAGES: keys and values lie in pages.  TYPES: k, v, o, grad_o and bias have drawn types of 32 and
- * 16 bits. STRIDED: tensors of tokens have gaps. */
+/* FINITE: nothing is poisoned; without it, elements that no query may see are NaN.  MORE: random options that problem strings have
+ * no words for.  KIND: the score kind that the seed chooses.  TABLE: a bias by distance.  MODIFY: a modifier.  RELATIVE: relative
+ * keys and values, and u and v (not with KIND).  FULL: the first sequence of a ragged batch has the full length.  The options of
+ * MORE one by one: DILATION, GLOBAL, RANGES, LISTS of blocks, a GIVEN dropout mask.  DISTANT: a least distance of keys.  PART: the
+ * call has an origin.  INTEGERS: keys, values or both are i8.  PAGES: keys and values are paged.  TYPES: k, v, o, grad_o and bias
+ * have random types of 32 and 16 bits.  STRIDED: tensors of tokens have gaps. */
 enum {
     FINITE = 1,
     MORE = 2,
@@ -69,28 +68,28 @@ enum {
     DISTANT = 131072
 };
 
-/* The flag of a step by its name in the text of a combination; 0: there is none. */
+/* The flag of a step by its name in the text of a combination; 0 if there is none. */
 int combination_step(const char *name);
 
-/* Numbers are drawn from spec->seed.  q, k, v, o, bias and their gradients and tangents are of its type. */
+/* Draws numbers from spec->seed.  q, k, v, o, bias and their gradients and tangents have the spec's type. */
 void combination_of(combination *c, const problem_spec *spec, int flags);
-/* A problem string, and behind spaces the names of steps: "bwd:f64:sq9:d8:seed=7 more kind table". */
+/* text: a problem string, then names of steps after spaces: "bwd:f64:sq9:d8:seed=7 more kind table". */
 void combination_parse(combination *c, const char *text, int flags);
-/* Any problem, with MORE. */
+/* A random problem, with MORE. */
 void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite);
 
 extern const char combination_with_more[];
-/* Adds a word to the text of a combination. */
+/* Appends a word to the text of a combination. */
 void combination_say(combination *c, const char *name);
-/* The steps of MORE, and what they need. */
+/* The steps of MORE. */
 void combination_more(combination *c, random_state *random);
 void combination_ranges(combination *c, random_state *random);
 void combination_block_lists(combination *c, random_state *random);
 void combination_given(combination *c, random_state *random);
-/* Those of PART: draws the origin; brings it into what ref/ has. */
+/* The steps of PART: draws the origin; translates it for ref/, which has none. */
 void combination_origin(combination *c, random_state *random);
 void combination_place(combination *c);
-/* Those of INTEGERS and PAGES, when all tensors are drawn. */
+/* The steps of INTEGERS and PAGES, after all tensors are drawn. */
 void combination_integers(combination *c, random_state *random);
 void combination_pages(combination *c, random_state *random);
 /* The step of KIND. */
@@ -105,26 +104,26 @@ void combination_apply_mask(combination *c, const tensor *mask, int64_t block_q,
 
 void combination_free(combination *c);
 
-/* The type that numbers for each head, and lse, have. */
+/* The compute type: that of lse and of numbers per head. */
 attn_dtype combination_compute(const combination *c);
-/* The rounding unit of o where it has 16 bits; 0 for other types. */
+/* The unit roundoff of o in a 16-bit type; 0 for other types. */
 double combination_storage_unit(const combination *c);
 
 /* Another tensor of the same shape, type and layout. */
 tensor combination_like(const tensor *t);
 
-/* Plans `op` on the tensors that it has a use for; and those of `others`, which may be NULL, by number. */
+/* Plans `op` on the tensors that it uses, and on those flagged in `others` by number, which may be NULL. */
 attn_status combination_plan(combination *c, attn_op op, attn_isa isa, int threads, const unsigned char *others, attn_plan **plan,
                              attn_error *error);
 
-/* Runs `op` on the tensors that it has a use for.  Fails the test on any error, and where bytes behind the workspace change.
- * Returns 0 where this CPU lacks the instruction set. */
+/* Runs `op` on the tensors that it uses.  Fails the test on any error, and if bytes after the workspace change.  Returns 0 if this
+ * CPU lacks the instruction set. */
 int combination_run(combination *c, attn_op op, attn_isa isa, int threads);
 
-/* o and lse by the library's own forward. */
+/* Computes o and lse by the library's forward. */
 int combination_forward(combination *c, attn_isa isa);
 
-/* What flows in as ref/ wants it: NULL where it is not given. */
+/* The dense values of an incoming gradient or tangent, for ref/; NULL if it is not given. */
 const double *combination_flow(const combination *c, int t);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* <dO, O> + <dlse, lse> of the rows that exist; a normaliser without a denominator has no gradient through lse. */
+/* <dO, O> + <dlse, lse> over existing rows; a normaliser without a denominator has no gradient through lse. */
 static double loss_of(combination *c)
 {
     const int has_lse = c->problem.score.normaliser < ATTN_NORMALISER_SIGMOID;
@@ -23,8 +23,8 @@ static double loss_of(combination *c)
 }
 
 typedef struct input {
-    tensor *x;        /* NULL: it stays */
-    double *old, *to; /* where it was, and the direction */
+    tensor *x;        /* NULL: not changed */
+    double *old, *to; /* original values, and the direction */
 } input;
 
 static void move(const input *in, double step)
@@ -39,7 +39,7 @@ static double loss_at(combination *c, const input *in, double step)
     return loss_of(c);
 }
 
-/* Fourth order: the error is far below that of rounding. */
+/* Fourth order: truncation is far below rounding. */
 static double difference(combination *c, const input *in, double step)
 {
     double near = (loss_at(c, in, step) - loss_at(c, in, -step)) / (2 * step);
@@ -47,8 +47,8 @@ static double difference(combination *c, const input *in, double step)
     return (4 * near - far) / 3;
 }
 
-/* Adds gradient . direction to *sum, and absolute values to *size.  Both lie alike: where the input broadcasts, the gradient has
- * size 1 and is dense. */
+/* Adds <gradient, direction> to *sum, and the sum of absolute terms to *size.  Gradient and input have the same layout: on an axis
+ * that the input broadcasts, the gradient has size 1. */
 static void expect(const tensor *gradient, const input *in, double *sum, double *size)
 {
     for (int64_t at = 0; at < in->x->count; at++) {
@@ -58,7 +58,7 @@ static void expect(const tensor *gradient, const input *in, double *sum, double 
     }
 }
 
-/* NULL: there is none. */
+/* The gradient of tensor t; NULL if there is none. */
 static const output *gradient_of(const outcome *out, int t)
 {
     for (int i = 0; i < out->count; i++)
@@ -70,7 +70,7 @@ double differences_off_by(combination *c, uint64_t seed, int only)
 {
     outcome out = outcome_make(c, ATTN_BACKWARD);
     random_state random = random_from(seed);
-    /* ReLU and the modifier of combinations have corners: so short a step that hardly a score crosses one. */
+    /* ReLU and the modifier of combinations have kinks: the step is so short that hardly any score crosses one. */
     const int corners = c->problem.score.normaliser == ATTN_NORMALISER_RELU || c->call.modify_scores;
     const double step = corners ? 1e-6 : 1e-4, tolerance = corners ? 1e-6 : 1e-7;
     input in[TENSORS] = {{NULL, NULL, NULL}};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * features.c - how to switch each bit of features.def on. */
+ * features.c - ways to use each feature of features.def. */
 #include "test.h"
 
 #include "features.h"
@@ -10,7 +10,7 @@
         ATTN_FEATURE_NUMBER_##name, brings, words, names                                                                           \
     }
 
-/* FOLDED has no row: rows of several heads are what the walk of that name makes of a problem.  Words of this table alone: grouped
+/* FOLDED has no row: no problem requests it, the walk of that name folds heads by itself.  Words of this table only: grouped
  * (heads), invariant and reproducible (options), kind=N (attn_score_kind), rows (visit_rows). */
 static const feature_way ways[] = {
     ON(INVARIANT, 0, "invariant", "options.invariant"),
@@ -113,10 +113,10 @@ int feature_ways(int bit)
 typedef struct request {
     problem_spec spec;
     int flags, kind, grouped, invariant, reproducible, visits;
-    unsigned char wanted[TENSORS];
+    unsigned char requested[TENSORS];
 } request;
 
-/* A choice that two words make each in its own way. */
+/* Two words set the same choice. */
 static attn_status choose_twice(const char *word, attn_error *error)
 {
     (void)snprintf(error->message, sizeof error->message, "%s is chosen twice", word);
@@ -133,7 +133,7 @@ static attn_status add_word(request *r, const char *word, attn_error *error)
     if (strncmp(word, "normaliser", 10) == 0 && (r->spec.normaliser || r->spec.sink)) return choose_twice(word, error);
     if (strcmp(word, "sink") == 0 && r->spec.normaliser) return choose_twice(word, error);
     if (step) r->flags |= step;
-    else if (*word == '>') r->wanted[t] = 1;
+    else if (*word == '>') r->requested[t] = 1;
     else if (strcmp(word, "grouped") == 0) r->grouped = 1;
     else if (strcmp(word, "invariant") == 0) r->invariant = 1;
     else if (strcmp(word, "reproducible") == 0) r->reproducible = 1;
@@ -156,7 +156,7 @@ static attn_status add_words(request *r, const char *words, attn_error *error)
     return status;
 }
 
-/* What the sizes say goes into the spec beside the words, and into `whole`, which must be a problem. */
+/* Adds the sizes and the seed to the spec; an error if the result is not a valid problem. */
 static attn_status finish(request *r, const feature_sizes *sizes, attn_dtype dtype, uint64_t seed, attn_error *error)
 {
     problem_spec sized;
@@ -166,7 +166,8 @@ static attn_status finish(request *r, const feature_sizes *sizes, attn_dtype dty
     (void)snprintf(text, sizeof text, "%s:%s", attn_dtype_name(dtype), r->grouped ? sizes->grouped : sizes->plain);
     if (problem_parse(text, &sized, error) != ATTN_OK) fail_msg("%s: %s", text, error->message);
     r->spec.shape = sized.shape, r->spec.dtype = sized.dtype;
-    r->spec.seed = ATTN_SCORE_ADDITIVE * seed + (uint64_t)(r->kind ? r->kind - ATTN_SCORE_GENERAL : 0); /* draws the kind */
+    r->spec.seed =
+        ATTN_SCORE_ADDITIVE * seed + (uint64_t)(r->kind ? r->kind - ATTN_SCORE_GENERAL : 0); /* the seed selects the kind */
     const attn_status status = problem_check(&r->spec, error);
     return status == ATTN_OK ? problem_build(&r->spec, &problem, &tensors, error) : status;
 }
@@ -182,15 +183,15 @@ int feature_combination(combination *c, const feature_sizes *sizes, attn_dtype d
     if (status != ATTN_OK) return 0;
     combination_of(c, &r.spec, r.flags);
     c->chooses = 1, c->invariant = r.invariant, c->reproducible = r.reproducible, c->visits = r.visits;
-    memcpy(c->wanted, r.wanted, sizeof c->wanted);
-    c->problem.outputs.topk = r.wanted[TENSOR(topk_weight)] ? 3 : 0;
+    memcpy(c->requested, r.requested, sizeof c->requested);
+    c->problem.outputs.topk = r.requested[TENSOR(topk_weight)] ? 3 : 0;
     c->problem.outputs.scores_stage = ATTN_STAGE_BIASED, c->problem.outputs.rows_stage = ATTN_STAGE_WEIGHTS;
     if (r.visits) c->call.visit_rows = outcome_visit;
-    if (!r.wanted[TENSOR(grad_lse)]) combination_drop(c, TENSOR(grad_lse));
-    for (int t = TENSOR(grad_relative_keys); t <= TENSOR(grad_relative_v); t++) /* some of these are drawn */
-        c->wanted[t] &= (unsigned char)tensors_has(&c->tensors, tensors_about(t)->gradient_of);
+    if (!r.requested[TENSOR(grad_lse)]) combination_drop(c, TENSOR(grad_lse));
+    for (int t = TENSOR(grad_relative_keys); t <= TENSOR(grad_relative_v); t++) /* only some of these are drawn */
+        c->requested[t] &= (unsigned char)tensors_has(&c->tensors, tensors_about(t)->gradient_of);
     for (int t = 0; t < TENSORS; t++)
-        if (c->wanted[t]) combination_say(c, tensors_about(t)->name);
+        if (c->requested[t]) combination_say(c, tensors_about(t)->name);
     if (r.invariant) combination_say(c, "invariant");
     if (r.reproducible) combination_say(c, "reproducible");
     if (r.visits) combination_say(c, "rows");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * kind.c - combinations with another score kind than the dot product. */
+ * kind.c - combinations with a score kind other than the dot product. */
 #include "test.h"
 
 #include "combination.h"

@@ -7,19 +7,19 @@
 
 #include <math.h>
 
-/* of_part: NULL, or the origin of what the indices count. */
+/* of_part: NULL, or an attn_origin to add to the indices. */
 static double modify(void *of_part, int64_t b, int64_t h, int64_t i, int64_t j, double s, double *slope)
 {
     const attn_origin *o = of_part;
     if (o) b += o->batch, h += o->head, i += o->q, j += o->kv;
-    const double c = 1 - 0.5 * (double)((b + h + i) % 3) / 2, flat = 1 + fabs(s) / MODIFIER_BEND;
+    const double c = 1 - 0.5 * (double)((b + h + i) % 3) / 2, flat = 1 + fabs(s) / MODIFIER_CURVATURE;
     *slope = c / (flat * flat);
     return c * s / flat + MODIFIER_SHIFT * (double)((i + 2 * j) % 5 - 2) / 2;
 }
 
-typedef enum wanted { SCORES, SLOPES } wanted;
+typedef enum modifier_output { SCORES, SLOPES } modifier_output;
 
-static void apply(const attn_score_tile *t, wanted which)
+static void apply(const attn_score_tile *t, modifier_output which)
 {
     for (int64_t i = 0; i < t->queries; i++)
         for (int64_t j = 0; j < t->keys; j++) {

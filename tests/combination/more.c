@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * more.c - the options that problem strings have no words for. */
+ * more.c - options that problem strings have no words for. */
 #include "test.h"
 
 #include "combination.h"
@@ -55,11 +55,11 @@ void combination_block_lists(combination *c, random_state *r)
     attn_mask *m = &c->problem.mask;
     m->block_q = 1 + random_below(r, 40);
     m->block_kv = 1 + random_below(r, 80);
-    while (c->origin.q % m->block_q) m->block_q--; /* a part begins with a block */
+    while (c->origin.q % m->block_q) m->block_q--; /* the origin is at a block boundary */
     while (c->origin.kv % m->block_kv) m->block_kv--;
     const int64_t lists = problem_blocks(c->ref.Sq, m->block_q), blocks = problem_blocks(c->ref.Skv, m->block_kv);
     const int64_t shape[4] = {1, 1, lists, blocks};
-    tensor *mask = &c->of[TENSOR(block_mask)]; /* for ref/ alone */
+    tensor *mask = &c->of[TENSOR(block_mask)]; /* for ref/ only */
     *mask = tensor_make(ATTN_BOOL, shape, BY_HEAD, 1 | 2, NULL);
     c->block_starts = array(lists + 1);
     c->block_index = array(lists * blocks);

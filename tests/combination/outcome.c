@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * outcome.c - the outputs of an operation, by the library and by ref/. */
+ * outcome.c - the outputs of an operation, from the library and from ref/. */
 #include "test.h"
 
 #include "outcome.h"
@@ -18,7 +18,7 @@ static double *array(int64_t n)
 
 static int64_t size_of(const int64_t shape[4]) { return shape[0] * shape[1] * shape[2] * shape[3]; }
 
-int outcome_wants(const combination *c, int t) { return !c->chooses || c->wanted[t]; }
+int outcome_has(const combination *c, int t) { return !c->chooses || c->requested[t]; }
 
 output *outcome_add(combination *c, outcome *out, int t, tensor got)
 {
@@ -33,7 +33,7 @@ output *outcome_add(combination *c, outcome *out, int t, tensor got)
     return o;
 }
 
-/* Adds x, of shape n, up over the axes where `o` has size 1.  x may be NULL, for nothing. */
+/* Sums x, of shape n, over the axes where `to` is 1.  x NULL: does nothing. */
 static void reduce(const double *x, const int64_t n[4], const int64_t to[4], double *sum)
 {
     for (int64_t at = 0; x && at < size_of(n); at++) {
@@ -43,7 +43,7 @@ static void reduce(const double *x, const int64_t n[4], const int64_t to[4], dou
     }
 }
 
-/* Like what it is the gradient of, with size 1 where that broadcasts; of parameters in the compute type. */
+/* A gradient shaped like its input, with size 1 on broadcast axes; for parameters, in the compute type. */
 static tensor like_input(const combination *c, int t)
 {
     const int of = tensors_about(t)->gradient_of;
@@ -56,14 +56,14 @@ static tensor like_input(const combination *c, int t)
                        NULL);
 }
 
-/* exact and bound may be NULL, for nothing. */
+/* exact and bound may be NULL: not copied. */
 static void copy(output *o, const double *exact, const double *bound)
 {
     if (exact) memcpy(o->exact, exact, (size_t)size_of(o->got.shape) * sizeof(double));
     if (bound) memcpy(o->bound, bound, (size_t)size_of(o->got.shape) * sizeof(double));
 }
 
-/* An output that ref/ has in the shape of its tensor, or, for the axes that it broadcasts, before the sum over them. */
+/* Adds an output; `exact` has the shape of its tensor, or is not yet summed over broadcast axes. */
 static output *add(combination *c, outcome *out, int t, const double *exact, const double *bound)
 {
     const int of = tensors_about(t)->gradient_of, full = of >= 0 && tensors_about(of)->axes[0] == ATTN_AXIS_BATCH;
@@ -79,7 +79,7 @@ static output *add(combination *c, outcome *out, int t, const double *exact, con
     return o;
 }
 
-static void want_forward(combination *c, outcome *out)
+static void expect_forward(combination *c, outcome *out)
 {
     const ref_problem *p = &c->ref;
     output *o = outcome_add(c, out, TENSOR(o), combination_like(&c->of[TENSOR(o)]));
@@ -91,15 +91,15 @@ static void want_forward(combination *c, outcome *out)
     copy(o, NULL, b.O);
     copy(lse, NULL, b.lse);
     int more = c->statistics || c->visits;
-    for (int t = 0; t < TENSORS; t++) more |= c->wanted[t];
-    if (more) outcome_want_statistics(c, out, S, P, lse->exact, b.lse);
+    for (int t = 0; t < TENSORS; t++) more |= c->requested[t];
+    if (more) outcome_expect_statistics(c, out, S, P, lse->exact, b.lse);
     ref_bounds_free(&b);
     free(S), free(P);
 }
 
 static double *like_table(const tensor *t) { return t->memory ? array(size_of(t->shape)) : NULL; }
 
-static void want_backward(combination *c, outcome *out)
+static void expect_backward(combination *c, outcome *out)
 {
     const ref_problem *p = &c->ref;
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv;
@@ -120,9 +120,8 @@ static void want_backward(combination *c, outcome *out)
                        .drelative_v = like_table(&c->of[TENSOR(relative_v)]),
                        .dbias_table = p->bias_table ? array(size_of(c->of[TENSOR(bias_table)].shape)) : NULL};
     if (c->ref.normaliser >= REF_BY_SIGMOID)
-        g.dlse = NULL, combination_drop(c, TENSOR(grad_lse)); /* whose lse is no function of the
-                                                                 scores */
-    const ref_second sizes = {.dO = g.dO, .dlse = g.dlse};
+        g.dlse = NULL, combination_drop(c, TENSOR(grad_lse)); /* its lse does not depend on the scores */
+    const ref_gradgrad sizes = {.dO = g.dO, .dlse = g.dlse};
     ref_bounds b = {0};
     if (!out->bare) {
         ref_backward(p, &g);
@@ -147,9 +146,9 @@ static void want_backward(combination *c, outcome *out)
                      {TENSOR(grad_bias_table), g.dbias_table, b.bias_table}};
     c->problem.op = ATTN_BACKWARD;
     for (size_t n = 0; n < sizeof gradients / sizeof *gradients; n++) {
-        const int t = gradients[n].t; /* that of the scale is of whatever scale there is */
+        const int t = gradients[n].t; /* grad_scale exists for every kind of scale */
         const int needed = t == TENSOR(grad_q) || t == TENSOR(grad_k) || t == TENSOR(grad_v);
-        if (!needed && !outcome_wants(c, t)) continue;
+        if (!needed && !outcome_has(c, t)) continue;
         if (t == TENSOR(grad_scale) || tensors_has(&c->tensors, tensors_about(t)->gradient_of))
             (void)add(c, out, t, gradients[n].exact, gradients[n].bound);
     }
@@ -171,28 +170,28 @@ static void want_backward(combination *c, outcome *out)
     ref_bounds_free(&b);
 }
 
-/* What flows in along the tangents that are given. */
-static ref_second inputs(const combination *c)
+/* Incoming gradients and tangents, those that are given. */
+static ref_gradgrad inputs(const combination *c)
 {
-    return (ref_second){.dO = combination_flow(c, TENSOR(grad_o)),
-                        .dlse = combination_flow(c, TENSOR(grad_lse)),
-                        .Qd = combination_flow(c, TENSOR(tan_q)),
-                        .Kd = combination_flow(c, TENSOR(tan_k)),
-                        .Vd = combination_flow(c, TENSOR(tan_v)),
-                        .biasd = combination_flow(c, TENSOR(tan_bias))};
+    return (ref_gradgrad){.dO = combination_flow(c, TENSOR(grad_o)),
+                          .dlse = combination_flow(c, TENSOR(grad_lse)),
+                          .Qd = combination_flow(c, TENSOR(tan_q)),
+                          .Kd = combination_flow(c, TENSOR(tan_k)),
+                          .Vd = combination_flow(c, TENSOR(tan_v)),
+                          .biasd = combination_flow(c, TENSOR(tan_bias))};
 }
 
-/* Of what is stored in 16 bits the bounds are those of ref/, which know what O has lost. */
-static void bounds_beyond(const combination *c, bounds *b, const ref_second *s, double unit)
+/* For 16-bit storage, takes the bounds of ref/, which include the rounding of O. */
+static void bounds_beyond(const combination *c, bounds *b, const ref_gradgrad *s, double unit)
 {
     const double storage = combination_storage_unit(c);
     if (storage > 0) *b = bounds_of_stored(&c->ref, s, combination_compute(c), unit, storage);
     else bounds_make(b, &c->ref, s);
 }
 
-static void want_jvp(combination *c, outcome *out)
+static void expect_jvp(combination *c, outcome *out)
 {
-    const ref_second in = inputs(c), sizes = {.Qd = in.Qd, .Kd = in.Kd, .Vd = in.Vd, .biasd = in.biasd};
+    const ref_gradgrad in = inputs(c), sizes = {.Qd = in.Qd, .Kd = in.Kd, .Vd = in.Vd, .biasd = in.biasd};
     bounds b;
     output *o = add(c, out, TENSOR(tan_o), NULL, NULL), *lse = add(c, out, TENSOR(tan_lse), NULL, NULL);
     const ref_tangents t = {in.Qd, in.Kd, in.Vd, in.biasd, o->exact, lse->exact};
@@ -204,30 +203,30 @@ static void want_jvp(combination *c, outcome *out)
     bounds_free(&b);
 }
 
-static void want_second(combination *c, outcome *out)
+static void expect_double_backward(combination *c, outcome *out)
 {
     const ref_problem *p = &c->ref;
     bounds b = {0};
-    if (outcome_wants(c, TENSOR(grad_lse))) combination_give(c, TENSOR(grad_lse));
+    if (outcome_has(c, TENSOR(grad_lse))) combination_give(c, TENSOR(grad_lse));
     c->problem.op = ATTN_DOUBLE_BACKWARD;
     output *o = add(c, out, TENSOR(second_grad_o), NULL, NULL), *lse = add(c, out, TENSOR(second_grad_lse), NULL, NULL);
     output *q = add(c, out, TENSOR(second_q), NULL, NULL), *k = add(c, out, TENSOR(second_k), NULL, NULL),
            *v = add(c, out, TENSOR(second_v), NULL, NULL);
-    ref_second s = inputs(c);
+    ref_gradgrad s = inputs(c);
     s.dO2 = o->exact, s.dlse2 = lse->exact, s.Q2 = q->exact, s.K2 = k->exact, s.V2 = v->exact;
     s.S2 = array(p->B * p->Hq * p->Sq * p->Skv);
     if (!out->bare) {
-        ref_second_order(p, &s);
+        ref_double_backward(p, &s);
         bounds_beyond(c, &b, &s, out->unit);
     }
     const double *bound[] = {b.tan_o, b.tan_lse, b.q, b.k, b.v};
     for (int i = 0; i < out->count; i++) copy(&out->of[i], NULL, bound[i]);
-    if (c->tensors.bias.data && outcome_wants(c, TENSOR(second_bias))) (void)add(c, out, TENSOR(second_bias), s.S2, b.bias);
+    if (c->tensors.bias.data && outcome_has(c, TENSOR(second_bias))) (void)add(c, out, TENSOR(second_bias), s.S2, b.bias);
     bounds_free(&b);
     free(s.S2);
 }
 
-/* What ref/ says of tokens that a packed tensor does not have: 0, as tensor_read has it. */
+/* Sets results of ref/ for tokens that a packed tensor lacks to 0, as tensor_read does. */
 static void clear_absent(output *o)
 {
     const int64_t *n = o->got.shape;
@@ -237,15 +236,15 @@ static void clear_absent(output *o)
 
 static outcome make(combination *c, attn_op op, int bare)
 {
-    static void (*const want[])(combination *, outcome *) = {
-        [ATTN_FORWARD] = want_forward,
-        [ATTN_BACKWARD] = want_backward,
-        [ATTN_JVP] = want_jvp,
-        [ATTN_DOUBLE_BACKWARD] = want_second,
+    static void (*const expect_outputs[])(combination *, outcome *) = {
+        [ATTN_FORWARD] = expect_forward,
+        [ATTN_BACKWARD] = expect_backward,
+        [ATTN_JVP] = expect_jvp,
+        [ATTN_DOUBLE_BACKWARD] = expect_double_backward,
     };
-    /* ref/ rounds as much as f64 does. */
+    /* ref/ computes in double, so its rounding is as large as that of f64. */
     outcome out = {.op = op, .unit = combination_compute(c) == ATTN_F32 ? FLT_EPSILON / 2 : DBL_EPSILON, .bare = bare};
-    want[op](c, &out);
+    expect_outputs[op](c, &out);
     for (int i = 0; i < out.count; i++) clear_absent(&out.of[i]);
     return out;
 }
@@ -262,10 +261,10 @@ void outcome_free(combination *c, outcome *out)
         free(out->of[i].exact);
         free(out->of[i].bound);
     }
-    combination_give(c, TENSOR(o)), combination_give(c, TENSOR(lse)); /* inputs of the next operation */
+    combination_give(c, TENSOR(o)), combination_give(c, TENSOR(lse)); /* as inputs of the next operation */
 }
 
-/* Rows of weights that the library shows go to the output that has no slot. */
+/* Copies rows that the library passes to the output without a slot. */
 void outcome_visit(void *context, const attn_rows *rows)
 {
     const tensor *to = context;
@@ -278,7 +277,7 @@ void outcome_visit(void *context, const attn_rows *rows)
 int outcome_run(combination *c, outcome *out, attn_isa isa, int threads)
 {
     for (int i = 0; i < out->count; i++) {
-        const int shown = out->of[i].tensor == OUTCOME_ROWS; /* padding is not */
+        const int shown = out->of[i].tensor == OUTCOME_ROWS; /* padding rows are not passed, and stay 0 */
         tensor_fill_bytes(&out->of[i].got, shown ? 0 : 0xff);
         if (shown) c->call.visit_context = &out->of[i].got;
     }
@@ -287,7 +286,7 @@ int outcome_run(combination *c, outcome *out, attn_isa isa, int threads)
     for (int i = 0; i < out->count && ran; i++) {
         tensor_read(&out->of[i].got);
         if (out->of[i].tensor != OUTCOME_ROWS && !tensor_gaps_hold(&out->of[i].got))
-            fail_msg("%s, operation %d: written between the elements of %s", c->text, (int)out->op, out->of[i].name);
+            fail_msg("%s, operation %d: wrote between the elements of %s", c->text, (int)out->op, out->of[i].name);
     }
     return ran;
 }
@@ -327,12 +326,12 @@ const output *outcome_find(const outcome *out, const char *name)
     return NULL;
 }
 
-/* What the last rounding may take from a number of this size. */
+/* The rounding error of storing a number of this magnitude. */
 static double stored(attn_dtype dtype, double size)
 {
     if (dtype == ATTN_F16) return fmax(size * 0x1p-11, 0x1p-25);
     if (dtype == ATTN_BF16) return fmax(size * 0x1p-8, 0x1p-134);
-    return 0; /* counted in the bound */
+    return 0; /* included in the bound */
 }
 
 static double worst_of(const output *o, double unit)

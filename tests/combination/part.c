@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * part.c - combinations that are a part of a larger problem: to ref/, which knows no origin, rules of absolute places become a mask
- * of pairs, and distances an offset. */
+ * part.c - combinations that are a part of a larger problem: for ref/, which has no origin, masks by absolute position become a
+ * mask of pairs, and distances an offset. */
 #include "test.h"
 
 #include "combination.h"

@@ -4,7 +4,7 @@
 
 #include "combination.h"
 
-/* 1 .. small or 1 .. large, and once in a while 0. */
+/* 1 .. small or 1 .. large, and sometimes 0. */
 static int64_t draw_size(random_state *r, int64_t small, int64_t large)
 {
     int64_t size = 1 + random_below(r, random_below(r, 3) ? small : large);
@@ -54,7 +54,7 @@ static void draw_scores(problem_spec *s, random_state *r)
     else if (once_in(r, 5)) s->scale_heads = 1;
     if (once_in(r, 3)) s->temperature = 0.5 + (double)random_below(r, 8) / 4;
     if (once_in(r, 3)) s->softcap = 0.5 + (double)random_below(r, 16) / 4;
-    /* Packed tensors end where their keys do, and so does the mean; ref/ knows padded ones. */
+    /* In packed tensors the mean is over the sequence's own keys; ref/ has padded tensors. */
     if (!s->sink && !s->packed && once_in(r, 4)) s->empty = SPEC_EMPTY_UNIFORM;
     if (once_in(r, 3)) s->dropout = once_in(r, 10) ? 1 : (double)(1 + random_below(r, 7)) / 8;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * relative.c - combinations with terms by distance. */
+ * relative.c - combinations with biases by distance and relative terms. */
 #include "test.h"
 
 #include "combination.h"
@@ -55,13 +55,13 @@ static tensor draw_vectors(combination *c, random_state *r)
     return t;
 }
 
-/* Rows of a table that no pair reads are poisoned. */
+/* Poisons the rows of a table that no visible pair reads. */
 static void poison_rows(combination *c, tensor *t)
 {
     const ref_problem *p = &c->ref;
     for (int64_t h = 0; h < t->shape[1]; h++)
         for (int64_t n = 0; n < t->shape[2]; n++) {
-            int read = p->uniform != 0; /* rows that see no key read all values */
+            int read = p->uniform != 0; /* fully masked queries read all values */
             for (int64_t b = 0; b < p->B && !read; b++)
                 for (int64_t head = t->shape[1] > 1 ? h : 0; head < (t->shape[1] > 1 ? h + 1 : p->Hq) && !read; head++)
                     for (int64_t i = 0; i < p->Sq && !read; i++)

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
- * statistics.c - weights and their statistics, beside what ref/ says of them. */
+ * statistics.c - weights and their statistics, with the results and bounds of ref/. */
 #include "test.h"
 
 #include "outcome.h"
 
 #include <math.h>
 
-/* Of weight P of a score S, in units of u, where a score may be off by `error`; ReLU has the error of the score itself. */
+/* Error bound of weight P of score S, in units of u, for a score's error bound `error`; for ReLU the score's own. */
 static double bound_of_weight(const ref_problem *p, double error, double P, double S, double lse)
 {
     if (p->normaliser == REF_BY_RELU) return S > -INFINITY ? error * (1 + fabs(S)) * exp(-lse) : 0;
-    return P > 0 ? error * P + 0x1p-73 : 0; /* a weight below the smallest normal number may become 0 */
+    return P > 0 ? error * P + 0x1p-73 : 0; /* a subnormal weight may be flushed to 0 */
 }
 
-/* What ref/ says, and how far off each may be. */
+/* The results of ref/, and their error bounds. */
 typedef struct statistics {
-    ref_outputs is, bound; /* bound: of row_max none of its own, of topk_index nothing */
+    ref_outputs is, bound; /* bound: row_max has none of its own, topk_index none */
     double *of_weight, *of_score, *kept;
 } statistics;
 
@@ -62,11 +62,11 @@ static void bound_row(statistics *s, const ref_problem *p, int64_t row, const do
     for (int64_t k = 0; k < s->is.k; k++) s->bound.topk_weight[row * s->is.k + k] = most;
 }
 
-/* An output with these values, within this bound, where it is wanted. */
-static void want(combination *c, outcome *out, int t, tensor got, const double *exact, const double *bound)
+/* Adds output t with these exact values and this bound, if it is requested. */
+static void expect_output(combination *c, outcome *out, int t, tensor got, const double *exact, const double *bound)
 {
     const size_t size = (size_t)(got.shape[0] * got.shape[1] * got.shape[2] * got.shape[3]) * sizeof(double);
-    if (t == OUTCOME_ROWS ? !c->visits : !outcome_wants(c, t)) {
+    if (t == OUTCOME_ROWS ? !c->visits : !outcome_has(c, t)) {
         tensor_free(&got);
         return;
     }
@@ -74,7 +74,8 @@ static void want(combination *c, outcome *out, int t, tensor got, const double *
     memcpy(o->exact, exact, size), memcpy(o->bound, bound, size);
 }
 
-void outcome_want_statistics(combination *c, outcome *out, const double *S, const double *P, const double *lse, const double *error)
+void outcome_expect_statistics(combination *c, outcome *out, const double *S, const double *P, const double *lse,
+                               const double *error)
 {
     const ref_problem *p = &c->ref;
     const int64_t rows = p->B * p->Hq * p->Sq, topk = c->problem.outputs.topk, pairs[4] = {p->B, p->Hq, p->Sq, p->Skv},
@@ -85,17 +86,19 @@ void outcome_want_statistics(combination *c, outcome *out, const double *S, cons
     statistics s = {outputs_make(p, topk), outputs_make(p, topk), array(rows * p->Skv), array(rows * p->Skv), array(rows * p->Skv)};
     ref_outputs_of(p, S, P, &s.is);
     for (int64_t row = 0; row < rows; row++) bound_row(&s, p, row, S, P, lse[row], error[row]);
-    want(c, out, TENSOR(weights), tensor_make(compute, pairs, BY_HEAD, 0, NULL), P, s.of_weight);
-    want(c, out, TENSOR(row_max), combination_like(of_row), s.is.row_max, error);
-    want(c, out, TENSOR(column_sum), tensor_make(compute, columns, BY_TOKEN, 0, start), s.is.column_sum, s.bound.column_sum);
-    if (p->normaliser < REF_BY_SIGMOID) want(c, out, TENSOR(entropy), combination_like(of_row), s.is.entropy, s.bound.entropy);
+    expect_output(c, out, TENSOR(weights), tensor_make(compute, pairs, BY_HEAD, 0, NULL), P, s.of_weight);
+    expect_output(c, out, TENSOR(row_max), combination_like(of_row), s.is.row_max, error);
+    expect_output(c, out, TENSOR(column_sum), tensor_make(compute, columns, BY_TOKEN, 0, start), s.is.column_sum,
+                  s.bound.column_sum);
+    if (p->normaliser < REF_BY_SIGMOID)
+        expect_output(c, out, TENSOR(entropy), combination_like(of_row), s.is.entropy, s.bound.entropy);
     if (c->chooses) {
-        want(c, out, TENSOR(effective_keys), combination_like(of_row), s.is.effective_keys, s.bound.effective_keys);
-        want(c, out, TENSOR(topk_weight), tensor_make(compute, top, BY_TOKEN, 0, of_row->start), s.is.topk_weight,
-             s.bound.topk_weight);
-        want(c, out, TENSOR(scores), tensor_make(compute, pairs, BY_HEAD, 0, NULL), S, s.of_score);
-        want(c, out, TENSOR(dropout_keep), tensor_make(ATTN_BOOL, pairs, BY_HEAD, 0, NULL), s.kept, s.of_weight);
-        want(c, out, OUTCOME_ROWS, tensor_make(compute, pairs, BY_HEAD, 0, NULL), P, s.of_weight);
+        expect_output(c, out, TENSOR(effective_keys), combination_like(of_row), s.is.effective_keys, s.bound.effective_keys);
+        expect_output(c, out, TENSOR(topk_weight), tensor_make(compute, top, BY_TOKEN, 0, of_row->start), s.is.topk_weight,
+                      s.bound.topk_weight);
+        expect_output(c, out, TENSOR(scores), tensor_make(compute, pairs, BY_HEAD, 0, NULL), S, s.of_score);
+        expect_output(c, out, TENSOR(dropout_keep), tensor_make(ATTN_BOOL, pairs, BY_HEAD, 0, NULL), s.kept, s.of_weight);
+        expect_output(c, out, OUTCOME_ROWS, tensor_make(compute, pairs, BY_HEAD, 0, NULL), P, s.of_weight);
     }
     outputs_free(&s.is), outputs_free(&s.bound);
     free(s.of_weight), free(s.of_score), free(s.kept);

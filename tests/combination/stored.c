@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * stored.c - combinations whose keys and values are stored as caches have them: as integers with a scale for each row, in pages. */
+ * stored.c - combinations whose keys and values are stored as in caches: quantised to i8 with a scale per row, or paged. */
 #include "test.h"
 
 #include "combination.h"
 
 #include <math.h>
 
-/* New numbers; the scale of a row that was poisoned is NaN. */
+/* Redraws the tensor as i8; a poisoned row gets the scale NaN. */
 static void quantise(combination *c, random_state *r, int t, int of_scale)
 {
     tensor *x = &c->of[t], *scale = &c->of[of_scale];
@@ -36,7 +36,7 @@ void combination_integers(combination *c, random_state *r)
     c->ref.K = c->of[TENSOR(k)].value, c->ref.V = c->of[TENSOR(v)].value;
 }
 
-/* What lies in no page that a sequence has is NaN, or for integers -1. */
+/* Copies the tensor into pages; the rest of the memory is NaN, or -1 for integers. */
 static void lay_in_pages(combination *c, int t, void **memory)
 {
     const tensor *x = &c->of[t];
@@ -68,7 +68,7 @@ void combination_pages(combination *c, random_state *r)
     g->pages = count + 3;
     c->page_table = malloc((size_t)(count + 1) * sizeof *c->page_table);
     assert_non_null(c->page_table);
-    for (int64_t n = 0; n < count; n++) { /* in a drawn order */
+    for (int64_t n = 0; n < count; n++) { /* in random order */
         const int64_t place = random_below(r, n + 1);
         c->page_table[n] = c->page_table[place];
         c->page_table[place] = n + 2;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * tensor.c - tensors of the random combinations. */
+ * tensor.c - tensors of random combinations. */
 #include "test.h"
 
 #include "tensor.h"
 
-/* Axes from the outermost to the innermost. */
+/* Axes from outermost to innermost. */
 static const int nesting[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
 
 static void sizes_of(const tensor *t, int64_t sizes[4])
@@ -31,31 +31,31 @@ tensor tensor_make(attn_dtype dtype, const int64_t shape[4], axis_order order, u
     return t;
 }
 
-void tensor_spread(tensor *t, random_state *random)
+void tensor_with_gaps(tensor *t, random_state *random)
 {
     const int *nested = nesting[t->layout.stride[1] < t->layout.stride[2] ? BY_TOKEN : BY_HEAD];
     const size_t size = attn_dtype_size(t->layout.dtype);
     int64_t sizes[4], n[4];
-    tensor spread = *t;
+    tensor gapped = *t;
     sizes_of(t, sizes);
-    spread.count = 1;
+    gapped.count = 1;
     for (int place = 3; place >= 0; place--) {
         const int axis = nested[place];
         if (t->layout.stride[axis] == ATTN_BROADCAST) continue;
-        spread.layout.stride[axis] = spread.count;
-        spread.count = spread.count * sizes[axis] + random_below(random, 9);
+        gapped.layout.stride[axis] = gapped.count;
+        gapped.count = gapped.count * sizes[axis] + random_below(random, 9);
     }
-    spread.memory = malloc((size_t)(spread.count + 1) * size);
-    assert_non_null(spread.memory);
-    memset(spread.memory, 0xff, (size_t)(spread.count + 1) * size);
+    gapped.memory = malloc((size_t)(gapped.count + 1) * size);
+    assert_non_null(gapped.memory);
+    memset(gapped.memory, 0xff, (size_t)(gapped.count + 1) * size);
     for (n[0] = 0; n[0] < t->shape[0]; n[0]++)
         for (n[1] = 0; n[1] < t->shape[1]; n[1]++)
             for (n[2] = 0; n[2] < t->shape[2] && tensor_has(t, n[0], n[2]); n[2]++)
                 for (n[3] = 0; n[3] < t->shape[3]; n[3]++)
-                    memcpy((char *)spread.memory + (size_t)tensor_at(&spread, n[0], n[1], n[2], n[3]) * size,
+                    memcpy((char *)gapped.memory + (size_t)tensor_at(&gapped, n[0], n[1], n[2], n[3]) * size,
                            (char *)t->memory + (size_t)tensor_at(t, n[0], n[1], n[2], n[3]) * size, size);
     free(t->memory);
-    *t = spread;
+    *t = gapped;
 }
 
 int tensor_gaps_hold(const tensor *t)
@@ -92,7 +92,7 @@ int64_t tensor_at(const tensor *t, int64_t b, int64_t h, int64_t token, int64_t 
     return at;
 }
 
-/* A number of 16 bits, `mantissa` of them for the mantissa, by the definition of its format; least: the smallest above 0. */
+/* Decodes a 16-bit float by definition.  mantissa: number of mantissa bits; least: the smallest positive number. */
 static double of_bits(unsigned bits, int mantissa, int bias, double least)
 {
     const unsigned exponent = (bits & 0x7fff) >> mantissa, most = (1u << (15 - mantissa)) - 1;
@@ -133,10 +133,10 @@ void tensor_set(tensor *t, int64_t at, double x)
         ((double *)t->memory)[at] = x;
         break;
     case ATTN_F16:
-    case ATTN_BF16: /* any rounding does: tensor_read sees what is stored */
+    case ATTN_BF16: /* any rounding will do: tensor_read reads the stored value back */
         (void)attn_convert(1, &x, ATTN_F64, (uint16_t *)t->memory + at, t->layout.dtype, NULL);
         break;
-    case ATTN_I8: /* towards 0 */
+    case ATTN_I8: /* rounds towards 0 */
         ((signed char *)t->memory)[at] = (signed char)x;
         break;
     default:

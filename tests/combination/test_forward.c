@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_forward.c - forward against ref/, on 500 random combinations of all options for each storage type: output and lse within the
- * bound on every instruction set, and those that were once wrong.  What no query may see is poisoned.
+ * test_forward.c - forward against ref/ on 500 random combinations of all options for each storage type: output and lse within the
+ * bound on every instruction set.  Elements that no query may see are NaN.  Also cases that were once wrong.
  */
 #include "test.h"
 
@@ -21,11 +21,11 @@ static void compare(attn_dtype dtype)
         combination_free(&c);
     }
     print_message("forward in %s: at most %.3f of the bound\n", attn_dtype_name(dtype), worst);
-    assert_true(worst > 0.005); /* a bound that is never approached tells nothing */
+    assert_true(worst > 0.005); /* a bound that is never approached tests nothing */
 }
 
-/* Keys behind a sequence's end beside rows that weigh all alike; queries that see only global keys beside some that see both kinds.
- */
+/* Keys beyond a sequence's end together with rows of uniform weights; queries that see only global keys next to queries that see
+ * both kinds. */
 static void test_once_wrong(void **state)
 {
     static const char *const texts[] = {

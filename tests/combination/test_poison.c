@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_poison.c - NaN and infinity where a mask hides them reach nothing: for each kind of mask, in keys and values that some
- * queries do not see, and in queries that see no key, for forward, backward, forward mode and double backward.
+ * test_poison.c - masked NaN and infinity reach no output: for each kind of mask, in keys and values that some queries do not see,
+ * and in fully masked queries, for forward, backward, forward mode and double backward.
  *
- * ref/ reads only what a query sees, so what is NaN there has seen the poison, and everything else must be right.  A query that has
- * seen it has no weights any more, of whatever key: then gradients that sum over queries are left out, for its batch entry.
+ * ref/ reads only visible elements, so an output that is NaN there depends on the poison, and every other must be right.  For a
+ * query that sees poison all weights are NaN: gradients that sum over queries are then skipped for its batch entry.
  */
 #include "test.h"
 
@@ -17,10 +17,10 @@
 enum { KEYS = 41 };
 
 typedef struct tally {
-    int64_t right, reached; /* outputs that are not NaN in ref/, and those that are */
+    int64_t right, reached; /* elements of outputs that are not NaN in ref/, and that are */
 } tally;
 
-/* The library gets `poison`, ref/ NaN. */
+/* Writes `poison` for the library, NaN for ref/. */
 static void poison_row(tensor *t, int64_t b, int64_t h, int64_t token, double poison)
 {
     if (!tensor_has(t, b, token)) return;
@@ -30,7 +30,7 @@ static void poison_row(tensor *t, int64_t b, int64_t h, int64_t token, double po
     }
 }
 
-/* Outputs with a row for each query; the others sum over queries. */
+/* 1 for outputs with a row per query; all others sum over queries. */
 static int is_of_queries(const char *name)
 {
     static const char *const names[] = {"o", "lse", "grad_q", "tan_o", "tan_lse", "second_grad_o", "second_grad_lse", "second_q"};
@@ -39,8 +39,8 @@ static int is_of_queries(const char *name)
     return 0;
 }
 
-/* One NaN makes all of a sum's numbers NaN: of an entry, where entries have numbers of their own. */
-static void spread(output *o, int64_t batch)
+/* Extends one NaN to the whole output, or to its batch entry if the output has one per entry. */
+static void poison_rest(output *o, int64_t batch)
 {
     const int64_t *n = o->got.shape, entries = n[0] == batch ? batch : 1, each = n[0] / entries * n[1] * n[2] * n[3];
     for (int64_t b = 0; b < entries; b++) {
@@ -50,7 +50,7 @@ static void spread(output *o, int64_t batch)
     }
 }
 
-/* Every operation on every instruction set. */
+/* Runs every operation on every instruction set. */
 static void run(combination *c, const char *what, tally *all)
 {
     static const attn_op ops[] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
@@ -58,7 +58,7 @@ static void run(combination *c, const char *what, tally *all)
     for (size_t n = 0; n < sizeof ops / sizeof *ops; n++) {
         outcome out = outcome_make(c, ops[n]);
         for (int i = 0; i < out.count; i++)
-            if (!is_of_queries(out.of[i].name)) spread(&out.of[i], c->ref.B);
+            if (!is_of_queries(out.of[i].name)) poison_rest(&out.of[i], c->ref.B);
         (void)outcome_worst_run(c, &out, 1);
         for (int i = 0; i < out.count; i++)
             for (int64_t at = 0; at < out.of[i].got.count; at++) isnan(out.of[i].exact[at]) ? all->reached++ : all->right++;
@@ -68,7 +68,7 @@ static void run(combination *c, const char *what, tally *all)
 
 enum { K = 1, V = 2, TAN_K = 4, TAN_V = 8 };
 
-/* A key of the first head of each entry, in each tensor alone and in all. */
+/* Poisons a key of the first head of each entry, in each tensor alone and in all. */
 static void poison_keys(const char *text, int tensors, tally *all)
 {
     static const int64_t places[] = {0, 17, KEYS - 1};
@@ -88,7 +88,7 @@ static void poison_keys(const char *text, int tensors, tally *all)
     }
 }
 
-/* Every query that sees no key. */
+/* Poisons every fully masked query. */
 static int64_t poison_queries(const char *text, double poison)
 {
     combination c;
@@ -103,7 +103,7 @@ static int64_t poison_queries(const char *text, double poison)
                 for (int64_t j = 0; j < c.ref.Skv; j++) sees |= ref_visible(&c.ref, b, h, i, j);
                 if (sees) continue;
                 tensor *of[] = {&c.of[TENSOR(q)], &c.of[TENSOR(tan_q)], &c.of[TENSOR(grad_o)],
-                                &c.of[TENSOR(grad_lse)]}; /* the last flows into the sink */
+                                &c.of[TENSOR(grad_lse)]}; /* grad_lse reaches the gradient of a sink */
                 for (int x = 0; x < (c.ref.sink ? 3 : 4); x++) poison_row(of[x], b, h, i, poison);
                 poisoned += tensor_has(&c.of[TENSOR(q)], b, i);
             }
@@ -113,7 +113,7 @@ static int64_t poison_queries(const char *text, double poison)
     return poisoned;
 }
 
-/* words: a problem in which some queries miss each place, and some see no key. */
+/* words: a problem in which every poisoned key is masked for some queries; some_see_nothing: and some queries are fully masked. */
 static void check(const char *words, int tensors, int some_see_nothing)
 {
     static const char *const types[] = {"f32:" SIZES, "f64:" SIZES};
@@ -150,7 +150,7 @@ CASE(dropout, "dropout=0.5", V | TAN_V, 0)
 CASE(dropout_and_mask, "dropout=0.75:mask=0.9:softcap=1.5:alibi:sink", V | TAN_V, 1)
 CASE(every_mask, "causal:offset=9:window=12,-1:lens:mask=0.3:block=4,4/0.2:bias:chunk=30:seed=2", ALL, 1)
 
-/* A bias of -infinity, by row and scattered: problem strings scatter it thinly, so whole rows are set here. */
+/* A bias of -infinity, scattered and in whole rows: random biases have few, so whole rows are set here. */
 static void bias(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void bias(void **state)
     }
 }
 
-/* All weights are dropped: values reach nothing at all, though keys are seen. */
+/* Dropout drops all weights: values reach no output, although keys are visible. */
 static void dropped_entirely(void **state)
 {
     tally all = {0, 0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_sizes.c - the ends of every range against ref/, for every operation: sizes and lengths of 0 and 1, windows wider than the
- * sequence, offsets beyond both ends.
+ * test_sizes.c - extreme sizes against ref/, for every operation: sizes and lengths of 0 and 1, windows wider than the sequence,
+ * offsets beyond both ends.
  */
 #include "test.h"
 
@@ -22,7 +22,7 @@ static void check(const char *words)
         }
 }
 
-/* Options that look at sizes in ways of their own. */
+/* Options that treat sizes specially. */
 static const char *const options[] = {
     "lse",
     "causal=bottom-right:lens:alibi=batch-head:sink",
@@ -42,7 +42,7 @@ static void check_shape(int64_t b, int64_t hq, int64_t hkv, int64_t sq, int64_t 
     }
 }
 
-/* Each size alone, and all pairs of them. */
+/* Each size 0 alone, and all pairs of them. */
 static void test_zero(void **state)
 {
     (void)state;
@@ -63,14 +63,14 @@ static void test_one(void **state)
         check_shape(size[0], size[1], size[1], size[2], size[3], size[4], size[5]);
     }
     check_shape(1, 1, 1, 1, 1, 1, 1);
-    check_shape(3, 5, 1, 1, 70, 3, 4); /* one query, all heads on one key head */
+    check_shape(3, 5, 1, 1, 70, 3, 4); /* one query, all heads share one key head */
     check_shape(1, 1, 1, 70, 1, 3, 4);
 }
 
 static void test_lengths(void **state)
 {
     (void)state;
-    for (int seed = 0; seed < 12; seed++) { /* short sequences: many of the lengths drawn are 0 */
+    for (int seed = 0; seed < 12; seed++) { /* short sequences: many random lengths are 0 */
         char words[200];
         (void)snprintf(words, sizeof words, "b5:hq2:sq2:skv2:d3:dv4:%s:%s:seed=%d", seed % 3 ? "lens" : "packed",
                        seed % 2 ? "causal=bottom-right" : "alibi:sink", seed);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_storage.c - every storage type with every layout and every output, of sizes that each walk takes, forward and backward:
- * against ref/ within the bound, with the same bits on 3 threads, and nothing written between the elements of an output.
+ * test_storage.c - every storage type with every layout and every output, at sizes for each walk, forward and backward: within the
+ * bound of ref/, the same bits on 3 threads, and nothing written between the elements of an output.
  */
 #include "features.h"
 
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* What q is stored as, and words for the rest. */
+/* The storage type of q, and words for the other tensors. */
 static const struct {
     attn_dtype dtype;
     const char *words;
@@ -20,7 +20,7 @@ static const struct {
              {ATTN_F16, "+types"}, {ATTN_F32, "+integers"}, {ATTN_BF16, "+types +integers"}};
 
 static const char *const layouts[] = {
-    "",           /* dense, tokens or heads outermost as is drawn */
+    "",           /* dense, random axis order */
     "+strided",   /* with gaps */
     "lens +full", /* padded */
     "lens +full +strided",
@@ -55,16 +55,16 @@ static int is_rejected(attn_op op, const char *type, const char *layout)
     return op == ATTN_BACKWARD && (strstr(type, "+integers") || strstr(layout, "+pages")); /* tests/unit has the messages */
 }
 
-static double check(attn_op op, int type, int layout, int wanted, int size)
+static double check(attn_op op, int type, int layout, int requested, int size)
 {
     static const int thread_counts[] = {3};
     const feature_way ways[] = {{0, 0, types[type].words, NULL},
                                 {0, 0, layouts[layout], NULL},
-                                {0, 0, outputs[op][wanted], NULL},
-                                {0, 0, (type + wanted + size) % 2 ? "grouped" : "", NULL},
-                                {0, 0, (layout + wanted) % 2 ? "causal" : "", NULL}};
+                                {0, 0, outputs[op][requested], NULL},
+                                {0, 0, (type + requested + size) % 2 ? "grouped" : "", NULL},
+                                {0, 0, (layout + requested) % 2 ? "causal" : "", NULL}};
     const feature_way *all[] = {&ways[0], &ways[1], &ways[2], &ways[3], &ways[4]};
-    const uint64_t seed = (uint64_t)(((type * 8 + layout) * 8 + wanted) * 4 + size);
+    const uint64_t seed = (uint64_t)(((type * 8 + layout) * 8 + requested) * 4 + size);
     combination c;
     attn_error error;
     const char *name;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_walks.c - every walk of walks.def with every feature of features.def, alone, in pairs and in threes that are drawn, in
- * problems of a size that the walk would take: it is taken where it supports what the problem uses, and never where not; where no
- * walk of the operation does, the error names what is missing; and whatever walk ran, the results are those of ref/ within the
- * bound, with the same bits on 3 threads.  A bit or a walk that is new is in these loops by itself, and fails until it has a row in
- * features.c or `sizes`.
+ * test_walks.c - every walk of walks.def with every feature of features.def, alone, in pairs and in random triples, on problems of
+ * a size for the walk: the walk is chosen if and only if it supports the features used; if no walk of the operation does, the error
+ * names a missing feature; whichever walk runs, results are within the bound of ref/, with the same bits on 3 threads.  The loops
+ * include a new feature or walk automatically, and fail until it has a row in features.c or `sizes`.
  */
 #include "features.h"
 
@@ -17,13 +16,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What each walk takes where the problem has all that it supports.  exact: of problems in f32 and f64 alone, with vectors. */
+/* Sizes at which each walk is chosen, if it supports the problem.  exact: the walk is for f32 and f64 only, and needs vectors. */
 static const struct {
     const attn_walk_type *type;
     feature_sizes of;
-    attn_feature_set always; /* without which it has nothing to do */
+    attn_feature_set always; /* features it requires */
     int exact;
-    int least; /* so many bits it had when this was written: a walk that loses one is slower, and nothing else tells */
+    int least; /* number of features it must support: losing one only costs speed, which no other test notices */
 } sizes[] = {
     {&attn_walk_decode, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, 0, 0, 18},
     {&attn_walk_decode_in_order, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, ATTN_USES(INVARIANT), 0, 20},
@@ -39,42 +38,43 @@ static const struct {
 
 enum { WALKS = sizeof sizes / sizeof *sizes };
 
-/* Pairs that rules of their own keep apart, in all operations or in one; and threes. */
+/* Combinations that validation rejects, in all operations or in one: pairs, or three bits. */
 enum { EVERY_OPERATION = -1 };
 static const struct {
     attn_feature_set one, other;
     int op;
     attn_feature_set third; /* 0: none */
-} apart[] = {
+} exclusive[] = {
     {ATTN_USES(INVARIANT), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), ATTN_FORWARD,
-     0}, /* of tiles' own queries */
+     0}, /* sums depend on which queries share a tile */
     {ATTN_USES(REPRODUCIBLE), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), EVERY_OPERATION, 0}, /* likewise */
     {ATTN_USES(REPRODUCIBLE), ATTN_USES(ADDITIVE), ATTN_BACKWARD, 0},
     {ATTN_USES(REPRODUCIBLE), ATTN_USES(BIAS_GRADIENT) | ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(RELATIVE_GRADIENT), EVERY_OPERATION,
      0},
-    {ATTN_USES(ADDITIVE), ATTN_USES(PREPARED), EVERY_OPERATION, 0},                       /* one kind of score */
-    {ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED), ATTN_USES(RELATIVE), EVERY_OPERATION, 0}, /* for dot products */
-    {ATTN_USES(ELEMENTWISE), ATTN_USES(UNIFORM) | ATTN_USES(SINK) | ATTN_USES(LSE_GRADIENT), EVERY_OPERATION, 0}, /* of softmax */
-    {ATTN_USES(UNIFORM), ATTN_USES(SINK), EVERY_OPERATION, 0},                      /* who has all the weight */
-    {ATTN_USES(PACKED), ATTN_USES(LENGTHS) | ATTN_USES(PAGED), EVERY_OPERATION, 0}, /* one way to lie */
-    {ATTN_USES(UNIFORM), ATTN_USES(LENGTHS), EVERY_OPERATION, ATTN_USES(PAGED)},    /* keys beyond a length have no page to weigh */
+    {ATTN_USES(ADDITIVE), ATTN_USES(PREPARED), EVERY_OPERATION, 0},                       /* one score kind only */
+    {ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED), ATTN_USES(RELATIVE), EVERY_OPERATION, 0}, /* relative terms need dot products */
+    {ATTN_USES(ELEMENTWISE), ATTN_USES(UNIFORM) | ATTN_USES(SINK) | ATTN_USES(LSE_GRADIENT), EVERY_OPERATION,
+     0},                                                                            /* these are for softmax only */
+    {ATTN_USES(UNIFORM), ATTN_USES(SINK), EVERY_OPERATION, 0},                      /* both claim all weight of an empty row */
+    {ATTN_USES(PACKED), ATTN_USES(LENGTHS) | ATTN_USES(PAGED), EVERY_OPERATION, 0}, /* one layout only */
+    {ATTN_USES(UNIFORM), ATTN_USES(LENGTHS), EVERY_OPERATION, ATTN_USES(PAGED)}, /* keys beyond a length have no page to average */
 };
 
 typedef struct tally {
-    int singles[ATTN_FEATURES]; /* problems with this bit that the walk has run */
+    int singles[ATTN_FEATURES]; /* problems with this feature that the walk ran */
     int ran, rejected;
     double worst;
 } tally;
 
 typedef struct task {
-    int walk; /* of sizes */
+    int walk; /* index in sizes */
     attn_dtype dtype;
-    int available; /* the walk takes a problem without features */
-    int threes;    /* of three bits two may be rejected by a rule of theirs before the third, which no walk has, is looked at */
+    int available; /* the walk is chosen for a problem without further features */
+    int threes;    /* triples: validation may reject two of the bits before the third, unsupported one is checked */
     tally *all;
 } task;
 
-/* 1 if some walk of the operation lists all of them. */
+/* 1 if some walk of the operation supports all of them. */
 static int is_supported(attn_op op, attn_feature_set used)
 {
     const attn_walk_type *type;
@@ -83,28 +83,28 @@ static int is_supported(attn_op op, attn_feature_set used)
     return 0;
 }
 
-static int is_apart(attn_op op, attn_feature_set used)
+static int is_exclusive(attn_op op, attn_feature_set used)
 {
-    for (size_t n = 0; n < sizeof apart / sizeof *apart; n++)
-        if ((apart[n].op == EVERY_OPERATION || apart[n].op == (int)op) && used & apart[n].one && used & apart[n].other &&
-            (!apart[n].third || used & apart[n].third))
+    for (size_t n = 0; n < sizeof exclusive / sizeof *exclusive; n++)
+        if ((exclusive[n].op == EVERY_OPERATION || exclusive[n].op == (int)op) && used & exclusive[n].one &&
+            used & exclusive[n].other && (!exclusive[n].third || used & exclusive[n].third))
             return 1;
     return 0;
 }
 
-/* Plans it with all tensors that the ways have brought, those too that the operation has no use for. */
+/* Plans with all tensors that the ways add, including those the operation does not use. */
 static attn_status plan_all(combination *c, attn_op op, attn_plan **plan, attn_error *error)
 {
     unsigned char others[TENSORS] = {0};
     for (int t = 0; t < TENSORS; t++) {
         const int drawn = t == TENSOR(grad_o) || t == TENSOR(lse) || (t >= TENSOR(tan_q) && t <= TENSOR(tan_bias));
-        if (c->wanted[t] && !tensors_has(&c->tensors, t)) tensors_ask(&c->tensors, t);
+        if (c->requested[t] && !tensors_has(&c->tensors, t)) tensors_request(&c->tensors, t);
         others[t] = !drawn && tensors_has(&c->tensors, t) && tensors_about(t)->role[op] == ATTN_ROLE_NONE;
     }
     return combination_plan(c, op, ATTN_ISA_DEFAULT, 1, others, plan, error);
 }
 
-/* The sentence of a bit, or what its way is called by. */
+/* 1 if the message has the sentence of a missing bit of this way, or another name for it. */
 static int names(const attn_error *error, const feature_way *way, attn_feature_set missing)
 {
     const attn_feature_set bits = ((attn_feature_set)1 << way->bit | way->brings) & missing;
@@ -117,28 +117,29 @@ static int names(const attn_error *error, const feature_way *way, attn_feature_s
     return 0;
 }
 
-/* 1 where the error names a tensor that was wanted and is another operation's. */
-static int is_of_others(const combination *c, attn_op op, const attn_error *error)
+/* 1 if the error names a requested tensor that belongs to another operation. */
+static int is_of_other_operation(const combination *c, attn_op op, const attn_error *error)
 {
-    return error->tensor >= 0 && c->wanted[error->tensor] && tensors_about(error->tensor)->role[op] == ATTN_ROLE_NONE;
+    return error->tensor >= 0 && c->requested[error->tensor] && tensors_about(error->tensor)->role[op] == ATTN_ROLE_NONE;
 }
 
 static void check_rejection(const task *t, const combination *c, attn_op op, attn_feature_set used, const feature_way *const *ways,
                             int count, const attn_error *error)
 {
-    attn_feature_set least = ~(attn_feature_set)0; /* some of these no walk has */
+    attn_feature_set least = ~(attn_feature_set)0; /* bits that no walk supports */
     const attn_walk_type *type;
     for (int n = 0; (type = attn_walk_at(n)); n++)
         if (type->op == op) least &= ~type->supported;
     for (int n = 0; n < count; n++)
-        if (names(error, ways[n], t->threes ? used : used & least) || is_apart(op, used) || is_of_others(c, op, error)) {
+        if (names(error, ways[n], t->threes ? used : used & least) || is_exclusive(op, used) ||
+            is_of_other_operation(c, op, error)) {
             t->all->rejected++;
             return;
         }
     fail_msg("%s, operation %d: rejected by '%s'", c->text, (int)op, error->message);
 }
 
-/* Which walks the plan has, held against what they support. */
+/* Checks the walks of the plan against the features they support; 1 if the walk of the task is among them. */
 static int check_walks(const task *t, const combination *c, const attn_plan *plan, attn_feature_set used)
 {
     const attn_feature_set features = attn_features_of(&plan->problem);
@@ -147,11 +148,11 @@ static int check_walks(const task *t, const combination *c, const attn_plan *pla
     for (int n = 0; n < plan->parts; n++) {
         const attn_walk_type *row = plan->part[n].type;
         if (used & ~row->supported)
-            fail_msg("%s: taken by %s, which has not: %s", c->text, row->name, attn_feature_missing(used, row->supported));
+            fail_msg("%s: taken by %s, which does not support: %s", c->text, row->name, attn_feature_missing(used, row->supported));
         taken |= plan->part[n].type == sizes[t->walk].type;
     }
-    const attn_feature_set wanted = sizes[t->walk].type->supported;
-    if (t->available && !(used & ~wanted) && !(sizes[t->walk].always & ~used) && !taken)
+    const attn_feature_set supported = sizes[t->walk].type->supported;
+    if (t->available && !(used & ~supported) && !(sizes[t->walk].always & ~used) && !taken)
         fail_msg("%s: not taken by %s", c->text, sizes[t->walk].type->name);
     return taken;
 }
@@ -161,7 +162,7 @@ static void compare(const task *t, combination *c, attn_op op)
     static const int thread_counts[] = {3};
     outcome out = outcome_make(c, op);
     const char *name;
-    if (!outcome_run(c, &out, ATTN_ISA_DEFAULT, 1)) fail_msg("%s: this CPU cannot", c->text);
+    if (!outcome_run(c, &out, ATTN_ISA_DEFAULT, 1)) fail_msg("%s: this CPU lacks the instruction set", c->text);
     const double fraction = outcome_worst(&out, &name);
     if (!(fraction < 1)) fail_msg("%s, operation %d: %s is %g of the bound", c->text, (int)op, name, fraction);
     t->all->ran++;
@@ -170,7 +171,7 @@ static void compare(const task *t, combination *c, attn_op op)
     outcome_free(c, &out);
 }
 
-/* Whether the walk takes a problem of its size that uses nothing else. */
+/* 1 if the walk is chosen for a problem of its size with required features only. */
 static int is_available(const task *t, const feature_way *base, attn_error *error)
 {
     combination c;
@@ -181,7 +182,7 @@ static int is_available(const task *t, const feature_way *base, attn_error *erro
     if (plan_all(&c, op, &plan, error) != ATTN_OK) fail_msg("%s: %s", c.text, error->message);
     const attn_kernel_row *row = plan->part[0].row;
     const int taken = plan->part[0].type == sizes[t->walk].type, scalar = row->isa == ATTN_ISA_SCALAR;
-    const int narrow = attn_kernel_product(row)->shape.lanes < 4; /* short heads are for four at a time */
+    const int narrow = attn_kernel_product(row)->shape.lanes < 4; /* small-sequence walks need at least four lanes */
     if (!taken && !scalar && !(sizes[t->walk].exact && (narrow || (t->dtype != ATTN_F32 && t->dtype != ATTN_F64))))
         fail_msg("%s: not taken by %s", c.text, sizes[t->walk].type->name);
     attn_plan_destroy(plan);
@@ -190,8 +191,8 @@ static int is_available(const task *t, const feature_way *base, attn_error *erro
     return taken;
 }
 
-/* RAN: or rejected as it should be.  APART: a rule says so.  FAILED: the error says why not. */
-typedef enum fate { RAN, APART, FAILED } fate;
+/* RAN: ran, or was rightly rejected.  EXCLUSIVE: validation rejects the combination.  FAILED: see the error. */
+typedef enum fate { RAN, EXCLUSIVE, FAILED } fate;
 
 static fate check_ways(const task *t, const feature_way *const *ways, int count, uint64_t seed, attn_error *error)
 {
@@ -201,7 +202,7 @@ static fate check_ways(const task *t, const feature_way *const *ways, int count,
     attn_plan *plan;
     for (int n = 0; n < count; n++) used |= (attn_feature_set)1 << ways[n]->bit | ways[n]->brings;
     if (!feature_combination(&c, &sizes[t->walk].of, t->dtype, ways, count, seed, error))
-        return is_apart(op, used) ? APART : FAILED;
+        return is_exclusive(op, used) ? EXCLUSIVE : FAILED;
     outcome out = outcome_make_bare(&c, op);
     const attn_status status = plan_all(&c, op, &plan, error);
     outcome_free(&c, &out);
@@ -209,23 +210,23 @@ static fate check_ways(const task *t, const feature_way *const *ways, int count,
     if (status == ATTN_OK) {
         const int taken = check_walks(t, &c, plan, used);
         attn_plan_destroy(plan);
-        /* What the widest walk takes from the others is computed at a size of its own too. */
+        /* Problems that fall back to the general walk are tested at its own sizes too: here only some. */
         if (taken || !sizes[t->walk].type->limits || seed % 4 == 0) compare(t, &c, op);
         for (int bit = 0; bit < ATTN_FEATURES && taken; bit++) t->all->singles[bit] += (int)(used >> bit & 1);
     } else if (is_supported(op, used)) {
-        is = is_of_others(&c, op, error) || is_apart(op, used) ? APART : FAILED;
+        is = is_of_other_operation(&c, op, error) || is_exclusive(op, used) ? EXCLUSIVE : FAILED;
     } else check_rejection(t, &c, op, used, ways, count, error);
     combination_free(&c);
     return is;
 }
 
-/* 1 if the base has to be added to a way: it is not there with it. */
+/* 1 if the way does not include the base, which must then be added. */
 static int is_without(const feature_way *base, const feature_way *way)
 {
     return base->bit != way->bit && !(way->brings >> base->bit & 1);
 }
 
-/* All ways of one bit. */
+/* Checks all ways of one bit. */
 static void check_bit(const task *t, const feature_way *base, int bit)
 {
     for (int n = 0; n < feature_ways(bit); n++) {
@@ -238,7 +239,7 @@ static void check_bit(const task *t, const feature_way *base, int bit)
 
 enum { TOGETHER = 3 };
 
-/* Some way of all of these bits that goes together. */
+/* Tries the ways of these bits until some combination of them is valid. */
 static fate check_together(const task *t, const feature_way *base, const int *bits, int n, int first, attn_error *error)
 {
     int all = 1, any = 0;
@@ -258,7 +259,7 @@ static fate check_together(const task *t, const feature_way *base, const int *bi
         if (is == FAILED) any = 1, failed = *error;
     }
     if (any) *error = failed;
-    return any ? FAILED : APART;
+    return any ? FAILED : EXCLUSIVE;
 }
 
 static void check_pair(const task *t, const feature_way *base, int x, int y)
@@ -269,12 +270,12 @@ static void check_pair(const task *t, const feature_way *base, int x, int y)
         fail_msg("%s, %s and %s: %s", sizes[t->walk].type->name, feature_name(x), feature_name(y), error.message);
 }
 
-static int scalar_alone; /* kernels that cannot reproduce another's bits */
+static int scalar_only; /* 1: scalar kernels only, which cannot reproduce the bits of others */
 
-/* What f64 has not, nor scalar kernels. */
+/* 1 if the bit can be tested in this type, on these kernels. */
 static int goes_with(attn_dtype dtype, int bit)
 {
-    if (scalar_alone && bit == ATTN_FEATURE_NUMBER_REPRODUCIBLE) return 0;
+    if (scalar_only && bit == ATTN_FEATURE_NUMBER_REPRODUCIBLE) return 0;
     return feature_at(bit, 0) && (bit != ATTN_FEATURE_NUMBER_INTEGERS || dtype != ATTN_F64);
 }
 
@@ -337,12 +338,12 @@ static void test_pairs(void **state)
         for (int d = 0; d < DTYPES; d++) check_walk(walk, dtypes[d]);
 }
 
-/* Three bits at a time, drawn: there are 170,000 such. */
+/* Random triples of bits; there are 170,000. */
 static void test_triples(void **state)
 {
     random_state r = random_from(3);
     tally all = {{0}, 0, 0, 0};
-    int apart_ones = 0;
+    int exclusive_count = 0;
     (void)state;
     for (int drawn = 0; drawn < CASES(4000);) {
         const int walk = (int)random_below(&r, WALKS);
@@ -350,20 +351,20 @@ static void test_triples(void **state)
         task t = {walk, dtypes[random_below(&r, DTYPES)], 0, 1, &all};
         int bits[TOGETHER], fits = 1;
         attn_error error;
-        for (int i = 0; i < TOGETHER; i++) { /* ascending, since a later way may say more of what an earlier one has set */
+        for (int i = 0; i < TOGETHER; i++) { /* ascending: a later way may refine what an earlier one has set */
             bits[i] = (int)random_below(&r, ATTN_FEATURES);
             fits = fits && goes_with(t.dtype, bits[i]) && (i == 0 || bits[i - 1] < bits[i]);
         }
         if (!fits) continue;
         t.available = is_available(&t, base, &error);
         const fate is = check_together(&t, base, bits, TOGETHER, drawn++, &error);
-        apart_ones += is == APART;
+        exclusive_count += is == EXCLUSIVE;
         if (is == FAILED)
             fail_msg("%s in %s, %s, %s and %s: %s", sizes[walk].type->name, attn_dtype_name(t.dtype), feature_name(bits[0]),
                      feature_name(bits[1]), feature_name(bits[2]), error.message);
     }
-    print_message("%d problems of three ran, at most %.3f of the bound, %d were rejected, %d kept apart\n", all.ran, all.worst,
-                  all.rejected, apart_ones);
+    print_message("%d triples ran, at most %.3f of the bound, %d were rejected, %d are invalid combinations\n", all.ran, all.worst,
+                  all.rejected, exclusive_count);
     assert_true(all.ran >= CASES(700));
 }
 
@@ -372,7 +373,7 @@ int main(void)
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     const char *cap = getenv("ATTN_ISA");
     if (attn_cpu_describe(&cpu, NULL) != ATTN_OK) return 1;
-    scalar_alone = cpu.isa == ATTN_ISA_SCALAR || (cap && strcmp(cap, "scalar") == 0);
+    scalar_only = cpu.isa == ATTN_ISA_SCALAR || (cap && strcmp(cap, "scalar") == 0);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_pairs), cmocka_unit_test(test_triples)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

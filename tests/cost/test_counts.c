@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_counts.c - the numbers of section 14 of the specification, with its rulings where a source is wrong; the estimates of
- * section 13; what the scale does to the variance of scores (1.15); what is rejected, with the exact message. */
+ * test_counts.c - the figures of section 14 of the specification, with its rulings where a source is wrong; the estimates of
+ * section 13; the effect of the scale on the variance of scores (1.15); rejected calls, with the exact message. */
 #include "test.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static attn_cost matrix(int64_t batch, int64_t heads, int64_t tokens, int64_t di
     return estimate(heads_of(ATTN_COST_METHOD_MATRIX, batch, heads, tokens, dim, dtype));
 }
 
-/* 14.1, 14.2: scores cost B H n^2 d, weights B H n^2; time and memory of the plain algorithm. */
+/* 14.1, 14.2: scores cost B H n^2 d operations, weights take B H n^2 numbers; time and memory of the plain algorithm. */
 static void test_growth(void **state)
 {
     (void)state;
@@ -49,7 +49,7 @@ static void test_growth(void **state)
     assert_true(estimate(causal).operations == 4.0 * 8 * 6 * 5050);
 }
 
-/* 14.3 to 14.8: numbers that sources state, in MiB and GiB. */
+/* 14.3 to 14.8: figures stated by the sources, in MiB and GiB. */
 static void test_sizes(void **state)
 {
     (void)state;
@@ -57,8 +57,8 @@ static void test_sizes(void **state)
     const attn_cost c = matrix(1, 1, 4096, 1024, ATTN_F32);
     assert_true(c.matrix_bytes == 67108864 && c.matrix_bytes == 64 * MiB);
     assert_true(matrix(1, 1, 4096, 64, ATTN_F32).matrix_bytes == c.matrix_bytes);     /* the width does not matter, ... */
-    assert_true(matrix(3, 2, 4096, 64, ATTN_F32).matrix_bytes == 6 * c.matrix_bytes); /* but batch entries do, not heads alone */
-    double mib = .5; /* of f16; twice that in f32; fourfold for each doubling */
+    assert_true(matrix(3, 2, 4096, 64, ATTN_F32).matrix_bytes == 6 * c.matrix_bytes); /* but batch entries do, not only heads */
+    double mib = .5; /* in f16; twice that in f32; four times for each doubling of n */
     for (int64_t n = 512; n <= 131072; n *= 2, mib *= 4) {
         assert_true(matrix(1, 1, n, 64, ATTN_F16).matrix_bytes == mib * MiB);
         assert_true(matrix(1, 1, n, 64, ATTN_F32).matrix_bytes == 2 * mib * MiB);
@@ -82,19 +82,19 @@ static void test_linear_saving(void **state)
     assert_true(estimate(features).operations == 4 * linear.operations && estimate(features).extra_bytes == 4 * linear.extra_bytes);
 }
 
-/* 14.13: the matrix is written and read, so the intensity is near d, not 2d.  14.14: a machine attains no more than its peak. */
+/* 14.13: the matrix is written and read, so the intensity is near d, not 2d.  14.14: no machine exceeds its peak rate. */
 static void test_roofline(void **state)
 {
     (void)state;
     const double d = 64, n = 8192, intensity = matrix(1, 1, 8192, 64, ATTN_F16).intensity;
     assert_true(fabs(intensity - 4 * n * n * d / (2 * (2 * n * n + 4 * n * d))) <= 1e-12);
     assert_true(fabs(intensity - 63.0) < .05 && intensity < d);
-    assert_true(attn_attainable_rate(156e12, 2e12, 128) == 156e12); /* a source says 256e12 */
+    assert_true(attn_attainable_rate(156e12, 2e12, 128) == 156e12); /* a source states 256e12 */
     assert_true(attn_attainable_rate(156e12, 2e12, 63) == 126e12);
 }
 
-/* 8.11, 14.15, 14.16: tiles move numbers of the order of n^2 d^2 / M, the matrix of n d + n^2; M counts numbers, not bytes, of the
- * fast memory of one core, so that it saves M / (4 d^2): 6 where a source says 1200. */
+/* 8.11, 14.15, 14.16: traffic of tiles is O(n^2 d^2 / M), that of the matrix O(n d + n^2).  M is the fast memory of one core in
+ * elements, not bytes, so tiles save a factor of M / (4 d^2): 6, where a source states 1200. */
 static void test_traffic(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static void test_traffic(void **state)
     assert_true(fabs(estimate(other).traffic_bytes / one - 4) < .08);
     assert_true(fabs(plain / one - FAST / (4.0 * D * D)) < .2);
     assert_true(plain == 2 * (2.0 * N * N + 4.0 * N * D));
-    /* Fast memory that holds the keys and values: nothing moves twice. */
+    /* Keys and values fit in fast memory: everything moves once. */
     other = p, other.fast_elements = 0;
     assert_true(estimate(other).traffic_bytes == 2 * 4.0 * N * D + 4.0 * N);
     other.fast_elements = INT64_C(4) * N * D;
@@ -139,8 +139,8 @@ static void test_memory(void **state)
     assert_true(estimate(p).operations == 0 && estimate(p).intensity == 0);
 }
 
-/* 1.15, 16.25: components that are independent, of mean 0 and variance 1 (uniform ones will do) give scores of variance d, and of 1
- * after the scale.  The variance of N samples is off by about sqrt(2/N). */
+/* 1.15, 16.25: independent components of mean 0 and variance 1 (here uniform) give scores of variance d, and 1 after the scale. The
+ * sample variance of N samples has a relative error of about sqrt(2/N). */
 static void test_variance_of_scores(void **state)
 {
     (void)state;
@@ -170,11 +170,11 @@ static void test_rejected(void **state)
     attn_cost c = {.struct_size = sizeof c, .scores = 7};
     attn_error e;
     attn_cost_problem p = heads_of(ATTN_COST_METHOD_TILED, 1, 4, 8, 8, ATTN_F32);
-#define REJECTED(change, want, text)                                                                                               \
+#define REJECTED(change, expected, text)                                                                                           \
     do {                                                                                                                           \
         attn_cost_problem was = p;                                                                                                 \
         change;                                                                                                                    \
-        assert_int_equal(attn_cost_estimate(&p, &c, &e), want);                                                                    \
+        assert_int_equal(attn_cost_estimate(&p, &c, &e), expected);                                                                \
         assert_string_equal(e.message, text);                                                                                      \
         p = was;                                                                                                                   \
     } while (0)
@@ -186,8 +186,8 @@ static void test_rejected(void **state)
     REJECTED(p.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "cost: dtype is i8; it must be f32, f64, f16 or bf16");
     REJECTED(p.shape.len_q = -1, ATTN_ERR_SHAPE, "cost: len_q (-1) is negative");
     REJECTED(p.shape.heads_kv = 3, ATTN_ERR_SHAPE, "cost: heads_q (4) is not a multiple of heads_kv (3)");
-    REJECTED(p.pairs = -1, ATTN_ERR_ARGUMENT, "cost: pairs is -1; it must be 0 or more");
-    REJECTED(p.pairs = 257, ATTN_ERR_ARGUMENT, "cost: pairs (257) are more than there are (256)");
+    REJECTED(p.pairs = -1, ATTN_ERR_ARGUMENT, "cost: pairs is -1; it must be at least 0");
+    REJECTED(p.pairs = 257, ATTN_ERR_ARGUMENT, "cost: pairs (257) exceed those of the shape (256)");
     assert_int_equal(attn_cost_estimate(NULL, &c, &e), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_cost_estimate(&p, NULL, &e), ATTN_ERR_ARGUMENT);
     assert_true(c.scores == 7);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The site in a headless Chromium, from file://: what people search for is among the first three results, nothing is asked of
-anybody, nothing breaks, and no page is wider than a telephone.
+"""The site in a headless Chromium, from file://: searches have the right page among the first three results, no page loads anything
+from a network or has script errors, and pages fit the width of a phone.
 
 Usage: browser.py SITE
 """
@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "view"))
 import browser as driver  # pylint: disable=wrong-import-position
 
 SITE = pathlib.Path(sys.argv[1]).resolve()
-# What is searched for, and the page that should answer.
+# Search terms, and the page that should be found.
 QUERIES = {
     "attn_compute": "headers/attn.html", "attn_plan_create": "headers/attn.html", "attn_rope_apply": "headers/position.html",
     "attn_merge": "headers/merge.html", "attn_linear_compute": "headers/linear.html", "attn_cache_append": "headers/cache.html",
@@ -39,7 +39,7 @@ def check(page, what, good):
 def main():
     path = driver.find_browser()
     if not path:
-        print("skipped: no Chromium, so the site is not looked at in a browser")
+        print("skipped: no Chromium to open the site in")
         return 0
     page = driver.Browser(path, 1280, 800)
     try:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What the site must have: each public name in one place, each option of each command, no request to anybody, every link inside.
+"""The site documents each public name exactly once and each option of each command, loads nothing from a network, and has no broken
+links.
 
 Usage: site.py ATTN SITE
 """
@@ -25,7 +26,7 @@ def inventory():
 
 
 def check_names():
-    """Those of tests/install/abi.txt, which another tool reads out of the compiled headers: functions, structs, enums."""
+    """The functions, structs and enums of tests/install/abi.txt, which another tool extracts from the compiled headers."""
     found = {}
     for name, kind, address in inventory():
         if kind.startswith("c:") and kind != "c:functionParam":
@@ -58,7 +59,7 @@ def check_commands():
 
 
 def check_links():
-    """Links between pages, and what a browser would load, lead to files of the site; nothing else is asked of anybody."""
+    """Links between pages, and everything a browser would load, lead to files of the site."""
     anchors, links, count = {}, [], 0
     for page in sorted(SITE.rglob("*.html")):
         text = page.read_text(encoding="utf-8")

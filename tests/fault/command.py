@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every command when something fails, for the n-th call of each kind (nth_call.c): what comes out is the right result, or an error
-with a sentence; then the old file is as it was, and nothing is left behind.
+"""Every command when the n-th call of some kind fails (nth_call.c): it gives the right result, or fails with a message, keeps the old
+output file and leaves no other file behind.
 
     command.py ATTN LIBRARY MAKE_TENSORS [--all] [--kinds=KIND,...] [COMMAND...]
 
-A COMMAND is a name of COMMANDS below.  Without --all (or ATTN_FAULT_ALL=1 in the environment) a few points of each kind are tried, the first, the last and some between."""
+A COMMAND is a name of COMMANDS below.  Without --all (or ATTN_FAULT_ALL=1 in the environment) only some calls of each kind fail: the first, the last and
+some between."""
 import concurrent.futures
 import json
 import os
@@ -37,7 +38,7 @@ INPUTS = {
 }
 TEXTS = {"tokens.txt": "the\nanimal\nwas\ntired\n.\n", "problems.txt": "fwd:f32:sq8:d4\n"}
 
-# name: (words, the input that is meddled with)
+# name: (arguments, the input file that faults modify)
 COMMANDS = {
     "run": (["run", "in.safetensors", "-o", "out.safetensors", "--weights", "--lse", "--backward", "--json"], "in.safetensors"),
     "run npz": (["run", "in.npz", "-o", "out.npz", "--causal", "-q"], "in.npz"),
@@ -71,7 +72,7 @@ def outcome(good, name, why=""):
 
 
 def without_times(text):
-    """Measured numbers differ from run to run."""
+    """Removes measured times, which differ from run to run."""
     return re.sub(rb'("seconds":\s*)[-+.e0-9]+', rb"\1", text)
 
 
@@ -99,7 +100,7 @@ def output_of(words):
 
 
 class Bench:
-    """One command, in a folder of its own for each worker."""
+    """One command; each run has a folder of its own."""
 
     def __init__(self, name, original):
         self.name, (self.words, self.input) = name, COMMANDS[name]
@@ -133,7 +134,7 @@ class Bench:
         return p, content(folder), calls
 
     def judge(self, fault, good, p, now):
-        """good: the run without a fault."""
+        """None, or (name, what is wrong).  good: the result of the run without a fault."""
         before = {**self.original, **({self.output: OLD} if self.output else {})}
         written = now.get(self.output) if self.output else None
         whole = good[1].get(self.output) if self.output else None
@@ -151,7 +152,7 @@ class Bench:
             return None
         if p.returncode < 0 and f":{-p.returncode}" in fault:
             return None if written in (before.get(self.output), whole) else (name, "a signal left half a file")
-        if p.returncode == 1 and said.startswith("libgomp: "): # which ends the process itself where it has no memory or no thread
+        if p.returncode == 1 and said.startswith("libgomp: "): # libgomp ends the process itself without memory or threads
             return (name, "libgomp, and the file was touched") if self.output and written != before.get(self.output) else None
         if p.returncode not in (2, 3):
             return name, f"exit status {p.returncode}: {said[-200:]}"
@@ -163,7 +164,7 @@ class Bench:
 
 
 def chosen(total):
-    """Numbers of calls to try."""
+    """The call numbers at which to inject a fault."""
     if ALL or total <= POINTS:
         return range(1, total + 1)
     return sorted({1, 2, total, *(1 + (total - 1) * n // (POINTS - 3) for n in range(POINTS - 3))})

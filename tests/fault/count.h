@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * count.h - what interpose.c and wrap.c share: counting down to the allocation that fails.  Include once. */
+ * count.h - shared by interpose.c and wrap.c: counts down to the allocation that fails.  To be included once. */
 #include "fault.h"
 
 static long live;

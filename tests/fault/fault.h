@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault.h - memory that fails when it is told to.  interpose.c replaces malloc and its kin in the whole process, other libraries
- * included; wrap.c, for builds with sanitizers (which replace them already), those that our own objects call.
+ * fault.h - makes a chosen allocation fail.  interpose.c replaces malloc and related functions in the whole process, for other
+ * libraries too; wrap.c, for builds with sanitizers (which replace them already), only the calls of our own objects.
  */
 #ifndef ATTN_TESTS_FAULT_H
 #define ATTN_TESTS_FAULT_H
@@ -9,10 +9,10 @@
 /* From here on the n-th allocation fails, once; 0: none does. */
 void fault_arm(long n);
 
-/* Disarms.  Returns 1 if the n-th allocation came, and failed. */
+/* Disarms.  Returns 1 if the n-th allocation was reached, and failed. */
 int fault_disarm(void);
 
-/* Blocks allocated and not yet freed. */
+/* Blocks allocated and not yet freed; always 0 with wrap.c, where sanitizers find leaks. */
 long fault_live(void);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * interpose.c - malloc and its kin for the whole process, over those of glibc. */
+ * interpose.c - malloc and related functions for the whole process, on top of those of glibc. */
 #include <errno.h>
 #include <stddef.h>
 
 #include "count.h"
 
-/* glibc's own, under the names that it keeps for such as this. */
+/* glibc's implementations, under the names it exports for interposers. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *memory, size_t size);

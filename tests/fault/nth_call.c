@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * nth_call.c - a library for LD_PRELOAD: the n-th call of one kind, counted from the start of main, meets what FAULT says.
+ * nth_call.c - a library for LD_PRELOAD that injects the fault in FAULT at the N-th call of a KIND, counted from the start of main.
  *
- *      FAULT=KIND:N          the call fails, as when memory is out, the disk is full or a device is broken
- *      FAULT=KIND:N:ever     so do all after it
- *      FAULT=write:N:short   one byte less than was to be written is
- *      FAULT=KIND:N:NUMBER   the process gets this signal just before the call; :NUMBER:after, just after it
- *      FAULT=KIND:N:shrink   the file FAULT_FILE loses its second half just before the call
- *      FAULT=KIND:N:grow     it gets longer
- *      FAULT=KIND:N:replace  FAULT_FILE.new takes its name
- *      FAULT_COUNT=FILE      at the end of the process, how many calls of each kind there were: a line `KIND COUNT` for each
+ *      FAULT=KIND:N          the call fails, as when memory runs out, the disk is full or a device is broken
+ *      FAULT=KIND:N:ever     it and all later ones fail
+ *      FAULT=write:N:short   writes one byte less than requested
+ *      FAULT=KIND:N:NUMBER   the process gets this signal just before the call; NUMBER:after: just after it
+ *      FAULT=KIND:N:shrink   FAULT_FILE is truncated to half just before the call
+ *      FAULT=KIND:N:grow     FAULT_FILE is extended
+ *      FAULT=KIND:N:replace  FAULT_FILE is replaced by FAULT_FILE.new
+ *      FAULT_COUNT=FILE      at exit, writes the number of calls of each kind: a line `KIND COUNT` for each
  *
- * Calls that libc makes inside are not seen, but malloc is seen everywhere.  command.py has the commands.
+ * Calls inside libc are not intercepted, except malloc.  Used by command.py.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ static const char *const kinds[KINDS] = {"malloc", "open", "stream", "read", "ma
 static enum { FAIL, SHORT, SIGNAL, SHRINK, GROW, REPLACE } action;
 static int kind = -1, ever, signal_number, after;
 static long at;
-static int on; /* main runs */
+static int on; /* 1 while main runs */
 static long calls[KINDS];
 
 static void read_fault(void)
@@ -67,7 +67,7 @@ static void meddle(void)
     if (action == REPLACE) ((int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename"))(other, path);
 }
 
-/* 1: this call fails, or is to be short. */
+/* Before a call.  Returns 1 if it must fail or be short. */
 static int meets(int which)
 {
     if (!on) return 0;
@@ -79,8 +79,8 @@ static int meets(int which)
     return 0;
 }
 
-/* Behind the call. */
-static void met(int which)
+/* After a call. */
+static void after_call(int which)
 {
     if (on && action == SIGNAL && after && which == kind && calls[which] == at) (void)kill(getpid(), signal_number);
 }
@@ -94,7 +94,7 @@ static int counted_main(int argc, char **argv, char **environment)
     return real_main(argc, argv, environment);
 }
 
-/* `real`: the function of this name that the process would have called. */
+/* `real`: the next definition of this function. */
 #define REAL(name)                                                                                                                 \
     static __typeof__(&name) real;                                                                                                 \
     if (!real) real = (__typeof__(real))dlsym(RTLD_NEXT, #name)
@@ -168,7 +168,7 @@ int open(const char *path, int flags, ...)
     if (meets(OPEN)) return errno = EMFILE, -1;
     const int result = real(path, flags, mode);
     const int number = errno;
-    met(OPEN);
+    after_call(OPEN);
     return errno = number, result;
 }
 
@@ -189,7 +189,7 @@ FILE *fopen(const char *path, const char *mode)
 
 FILE *fopen64(const char *path, const char *mode) { return fopen(path, mode); }
 
-/* Streams read inside of libc: here one gets a descriptor that cannot be read. */
+/* Streams read inside libc: gives the stream a descriptor that cannot be read. */
 static void spoil(FILE *file)
 {
     if (meets(STREAM)) (void)dup2(STDERR_FILENO, fileno(file)), (void)close(fileno(file));
@@ -230,7 +230,7 @@ ssize_t write(int descriptor, const void *data, size_t size)
         size--;
     }
     const ssize_t result = real(descriptor, data, size);
-    met(WRITE);
+    after_call(WRITE);
     return result;
 }
 
@@ -239,7 +239,7 @@ int fsync(int descriptor)
     REAL(fsync);
     if (meets(FSYNC)) return errno = EIO, -1;
     const int result = real(descriptor);
-    met(FSYNC);
+    after_call(FSYNC);
     return result;
 }
 
@@ -255,6 +255,6 @@ int rename(const char *from, const char *to)
     REAL(rename);
     if (meets(RENAME)) return errno = EIO, -1;
     const int result = real(from, to);
-    met(RENAME);
+    after_call(RENAME);
     return result;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_core.c - attn_plan_create and attn_compute when any one allocation fails. */
+ * test_core.c - attn_plan_create, attn_compute and attn_pattern_set_create when any one allocation fails. */
 #include "attn/mask.h"
 #include "fault.h"
 #include "small.h"
@@ -14,8 +14,8 @@ static attn_status create(small *s, attn_error *error)
 
 static attn_status forward(small *s, attn_error *error) { return attn_compute(&s->problem, &s->tensors, error); }
 
-/* Fails every allocation of `run` in turn, and returns how many there are.  texts: the message of each. */
-static int each(attn_status (*run)(small *s, attn_error *error), char texts[][240])
+/* Makes each allocation of `run` fail in turn; there are `count` of them.  texts: the message expected for each. */
+static void each(attn_status (*run)(small *s, attn_error *error), int count, char texts[][240])
 {
     for (int n = 1;; n++) {
         attn_error error;
@@ -28,8 +28,10 @@ static int each(attn_status (*run)(small *s, attn_error *error), char texts[][24
         assert_int_equal(fault_live(), before);
         if (!failed) {
             assert_int_equal(status, ATTN_OK);
-            return n - 1;
+            assert_int_equal(n - 1, count);
+            return;
         }
+        if (n > count) fail_msg("allocation %d; expected %d", n, count);
         assert_int_equal(status, ATTN_ERR_MEMORY);
         assert_int_equal(error.status, ATTN_ERR_MEMORY);
         assert_true(small_outputs_untouched(&s));
@@ -62,11 +64,11 @@ static void test_each_allocation(void **state)
     (void)snprintf(texts[0], sizeof texts[0], "cannot allocate the %zu bytes of a plan", bytes);
     (void)snprintf(texts[1], sizeof texts[1], "cannot allocate a workspace of %zu bytes", attn_plan_workspace_size(plan));
     attn_plan_destroy(plan);
-    assert_int_equal(each(create, texts), 1);  /* one block an object */
-    assert_int_equal(each(forward, texts), 2); /* and a workspace */
+    each(create, 1, texts);  /* one block per object */
+    each(forward, 2, texts); /* and a workspace */
 }
 
-/* A set of masks by name: whichever allocation fails, nothing is left. */
+/* A pattern set: whichever allocation fails, nothing leaks. */
 static void test_pattern_set(void **state)
 {
     const attn_pattern patterns[] = {{.kind = ATTN_PATTERN_CAUSAL}, {.kind = ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT}};

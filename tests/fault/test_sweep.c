@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_sweep.c - the list of cases of `attn check` when any one allocation fails: there is none then, and nothing is freed twice.
+ * test_sweep.c - the list of cases of `attn check` when any one allocation fails: it is not created, nothing leaks or is freed
+ * twice.
  */
 #include "fault.h"
 #include "test.h"
@@ -21,7 +22,7 @@ static void test_each_allocation(void **state)
         sweep_destroy(&cases);
         assert_int_equal(fault_live(), before);
     }
-    assert_true(rejected > 1); /* it grows */
+    assert_true(rejected > 1); /* the list is reallocated as it grows */
 }
 
 int main(void)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * wrap.c - malloc and its kin for what is linked with --wrap: our own objects. */
+ * wrap.c - malloc and related functions for objects linked with --wrap: our own. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 
 #include "count.h"
 
-/* The names are the linker's. */
+/* Names given by the linker. */
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *memory, size_t size);

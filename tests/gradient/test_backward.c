@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_backward.c - backward against ref/, on 500 random combinations of all options for each storage type: every gradient within
- * the bound on every instruction set, and the same bits for any number of threads.  What no query may see is poisoned.
+ * test_backward.c - backward against ref/ on 500 random combinations of all options for each storage type: every gradient within
+ * the bound on every instruction set, and the same bits for any number of threads.  Elements that no query may see are NaN.
  */
 #include "test.h"
 
@@ -21,7 +21,7 @@ static void compare(attn_dtype dtype)
         combination_free(&c);
     }
     print_message("backward in %s: at most %.3f of the bound\n", attn_dtype_name(dtype), worst);
-    assert_true(worst > 0.01); /* a bound that is never approached tells nothing */
+    assert_true(worst > 0.01); /* a bound that is never approached tests nothing */
 }
 
 static void test_types(void **state)
@@ -48,7 +48,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_same_bits)};
 #if defined(__SANITIZE_THREAD__)
-    cmocka_set_test_filter("test_same_bits"); /* the others have one thread */
+    cmocka_set_test_filter("test_same_bits"); /* the other tests use one thread */
 #endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_batch.c - the gradients of a batch entry have the same bits alone and among others, whatever that does to the schedule. */
+ * test_batch.c - gradients of a batch entry have the same bits alone and in a batch, whatever the schedule. */
 #include "test.h"
 
 #include "attn/attn.h"
@@ -37,14 +37,14 @@ static void test_batch(void **state)
     (void)state;
     for (int n = 0; n < 4; n++)
         for (size_t i = 0; i < counts[n]; i++) inputs[n][i] = (float)((x = x * 1664525u + 1013904223u) >> 8) / (float)(1 << 23) - 1;
-    run(B, 0, &all); /* 18 key heads: a task goes through all splits of one */
+    run(B, 0, &all); /* 18 key heads: one task computes all splits of a head */
     for (int64_t b = 0; b < B; b += 4) {
-        run(1, b, &one); /* 2: splits run at the same time */
+        run(1, b, &one); /* 2 key heads: splits run concurrently */
         assert_memory_equal(one.dq, all.dq + b * WHOLE, WHOLE * sizeof(float));
         assert_memory_equal(one.dk, all.dk + b * KEYS, KEYS * sizeof(float));
         assert_memory_equal(one.dv, all.dv + b * KEYS, KEYS * sizeof(float));
     }
-    run(3, 0, &one); /* 6: two at a time */
+    run(3, 0, &one); /* 6 key heads: two splits at a time */
     assert_memory_equal(one.dk, all.dk, 3 * KEYS * sizeof(float));
     assert_memory_equal(one.dv, all.dv, 3 * KEYS * sizeof(float));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_broadcast.c - a table whose rows, heads or entries are the same memory has a gradient of one of them: the sum of those of
- * the table written out, and nothing is written past it. */
+ * test_broadcast.c - a table that broadcasts over rows, heads or batch entries has a gradient with size 1 on these axes: the sum of
+ * the gradients of the expanded table, and nothing is written beyond it. */
 #include "test.h"
 
 #include "attn/attn.h"
@@ -20,10 +20,10 @@ static void fill(double *x, int64_t n, uint64_t seed)
     for (int64_t i = 0; i < n; i++) x[i] = random_signed(&r);
 }
 
-/* One tensor with its gradient: the slots, and its shape. */
+/* A tensor and its gradient: slots and shape. */
 typedef struct table {
     const char *name;
-    size_t slot, grad; /* in attn_tensors */
+    size_t slot, grad; /* offsets in attn_tensors */
     int64_t shape[4];
     attn_score_kind kind;
 } table;
@@ -39,7 +39,7 @@ static const table tables[] = {
     TABLE(score_matrix, ATTN_SCORE_GENERAL, 1, H, D, D),   TABLE(score_matrix, ATTN_SCORE_METRIC, 1, H, D, D),
     TABLE(score_matrix, ATTN_SCORE_ADDITIVE, 1, H, 2, D)};
 
-/* Forward and backward with the table's numbers at `numbers`; the gradient goes to `grad`. */
+/* Forward and backward with the table `numbers`; its gradient is written to `grad`. */
 static void run(const table *t, const double *numbers, const int64_t stride[4], double *grad)
 {
     attn_problem p = {
@@ -91,7 +91,7 @@ static void check(const table *t, unsigned axes)
     for (int64_t i = 0; i < total; i++)
         if (!(fabs(sum[i] - one[i]) < 1e-12)) fail_msg("%s, axes %u: gradient %g, should be %g", t->name, axes, one[i], sum[i]);
     for (int64_t i = total; i < MOST; i++)
-        if (one[i] < 1e9) fail_msg("%s, axes %u: number %d is written, it has %d", t->name, axes, (int)i, (int)total);
+        if (one[i] != 1e9) fail_msg("%s, axes %u: number %d is written, it has %d", t->name, axes, (int)i, (int)total);
 }
 
 static void test_tables(void **state)
@@ -101,7 +101,7 @@ static void test_tables(void **state)
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (unsigned axes = 1; axes < 15; axes++) {
             const table *t = &tables[i];
-            int counts = 1; /* only axes that have more than one element, and not all of these */
+            int counts = 1; /* broadcast over axes with more than one element, but not all of them */
             for (int axis = 0; axis < 4; axis++) counts &= !(axes >> axis & 1) || t->shape[axis] > 1;
             if (!strncmp(t->name, "relative", 8) && axes & 8) counts = 0; /* channels are contiguous */
             const unsigned more =
@@ -110,7 +110,7 @@ static void test_tables(void **state)
         }
 }
 
-/* Without heads the gradient of what they would share is a sum of nothing. */
+/* Without heads, the gradient of a table shared by all heads is an empty sum, 0. */
 static void test_no_heads(void **state)
 {
     static const double numbers[MOST];
@@ -129,23 +129,23 @@ static void test_no_heads(void **state)
     heads = H;
 }
 
-/* The gradient of a dense tensor has its shape and its strides, also where an axis has one element, which whatever its stride is
- * no broadcast, or where one has none and strides are 0. */
+/* The gradient of a dense tensor has its shape and strides, also with an axis of one element, which is no broadcast whatever its
+ * stride, or an axis of none, with strides 0. */
 static void test_dense(void **state)
 {
     (void)state;
     for (int axis = 0; axis < 4; axis++)
         for (int size = 0; size < 2; size++) {
             attn_problem p = {.struct_size = sizeof p, .op = ATTN_BACKWARD, .shape = {2, 3, 3, 4, 5, 2, 2}};
-            int64_t want[4] = {2, 3, 4, 5}, dense = 1;
-            want[axis] = size;
-            p.shape.batch = want[0], p.shape.heads_q = p.shape.heads_kv = want[1], p.shape.len_q = want[2],
-            p.shape.len_kv = want[3];
+            int64_t size_of_axis[4] = {2, 3, 4, 5}, dense = 1;
+            size_of_axis[axis] = size;
+            p.shape.batch = size_of_axis[0], p.shape.heads_q = p.shape.heads_kv = size_of_axis[1], p.shape.len_q = size_of_axis[2],
+            p.shape.len_kv = size_of_axis[3];
             attn_tensors t = {
                 .struct_size = sizeof t, .q = attn_in(ATTN_LATER), .k = attn_in(ATTN_LATER), .v = attn_in(ATTN_LATER)};
             t.o = t.lse = attn_out(ATTN_LATER), t.bias = t.grad_o = attn_in(ATTN_LATER);
             t.grad_q = t.grad_k = t.grad_v = t.grad_bias = attn_out(ATTN_LATER);
-            for (int x = 3, step = 1; size > 0 && x >= 0; step *= (int)want[x--]) t.bias.stride[x] = x == axis ? 0 : step;
+            for (int x = 3, step = 1; size > 0 && x >= 0; step *= (int)size_of_axis[x--]) t.bias.stride[x] = x == axis ? 0 : step;
             attn_plan *plan;
             attn_error error;
             if (attn_plan_create(&plan, &p, &t, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
@@ -155,8 +155,8 @@ static void test_dense(void **state)
                 assert_int_equal(attn_tensor_describe(ATTN_FAMILY_ATTENTION, n, &about, NULL), ATTN_OK);
                 if (strcmp(about.name, "grad_bias") != 0) continue;
                 assert_int_equal(attn_plan_tensor(plan, n, &info, NULL), ATTN_OK);
-                for (int x = 3; x >= 0; dense *= want[x--]) {
-                    assert_int_equal(info.shape[x], want[x]);
+                for (int x = 3; x >= 0; dense *= size_of_axis[x--]) {
+                    assert_int_equal(info.shape[x], size_of_axis[x]);
                     if (size > 0) assert_int_equal(info.stride[x], dense);
                 }
                 break;
@@ -165,13 +165,14 @@ static void test_dense(void **state)
         }
 }
 
-/* Nor does one table that all heads would share give a gradient to the other, of which there are none, or take its own away. */
+/* Without heads, a relative table shared by all heads gets gradient 0, and the gradient of a table per head, of size 0, is not
+ * touched. */
 static void test_one_shared_of_no_heads(void **state)
 {
     static const double numbers[MOST];
     (void)state;
     for (int n = 0; n < 4; n++) {
-        const int shared = n % 2, key_heads = n / 2; /* keys without queries are work that is nobody's */
+        const int shared = n % 2, key_heads = n / 2; /* key heads without query heads: no work */
         attn_problem p = {.struct_size = sizeof p,
                           .op = ATTN_BACKWARD,
                           .shape = {B, 0, key_heads, SQ, SKV, D, D},
@@ -201,8 +202,7 @@ static void test_one_shared_of_no_heads(void **state)
     }
 }
 
-/* Where one of the sizes is 0, each gradient is a sum of nothing, also of an axis that has no elements and is shared: it has one.
- */
+/* If one size is 0, each gradient is an empty sum, 0, also on a broadcast axis of size 0, on which the gradient has size 1. */
 static void check_nothing(const table *t, int axes, int nothing)
 {
     static const double numbers[MOST];
@@ -231,7 +231,7 @@ static void check_nothing(const table *t, int axes, int nothing)
     all.q.dtype = ATTN_F64;
     for (int i = 0; i < MOST; i++) grad[i] = 1e9;
     const attn_status made = attn_plan_create(&plan, &p, &all, NULL, &error);
-    if (made == ATTN_ERR_STRIDE) return; /* channels of relative tables are contiguous */
+    if (made == ATTN_ERR_STRIDE) return; /* channels of relative tables must be contiguous */
     if (made != ATTN_OK) fail_msg("%s without %d, axes %d: %s", t->name, nothing, axes, error.message);
     for (int n = 0;; n++) {
         attn_tensor_description about = {.struct_size = sizeof about};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_differences.c - backward against central differences of the library's own forward in f64, along a random direction in all
- * inputs and parameters at once or in one of them: for every option alone, for 500 random combinations, and for every line of
- * regressions.txt.  With ATTN_FUZZ_SECONDS set, for new combinations as long as that; those that fail become lines of the file.
+ * inputs and parameters or in one of them: for every option alone, 500 random combinations, and every line of regressions.txt. With
+ * ATTN_FUZZ_SECONDS set, also for new combinations during that time; those that fail are appended to the file.
  */
 #include "test.h"
 
@@ -12,7 +12,7 @@
 
 enum { SEEDS = CASES(500) };
 
-/* The tensors of dot products that have a gradient. */
+/* The tensors with a gradient, for dot-product scores. */
 static const int inputs[] = {TENSOR(q), TENSOR(k), TENSOR(v), TENSOR(bias), TENSOR(alibi_slopes), TENSOR(sink), TENSOR(scale)};
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
@@ -30,10 +30,10 @@ static double off_by(const char *text, int only)
 static void check(const char *text)
 {
     double off = off_by(text, DIFFERENCES_ALL);
-    if (off > 1) fail_msg("%s: %g times off what differences allow", text, off);
+    if (off > 1) fail_msg("%s: error is %g times what differences allow", text, off);
 }
 
-/* The problem string of a random combination of all options. */
+/* Writes the problem string of a random combination of all options. */
 static void random_text(char *text, size_t size, uint64_t seed)
 {
     problem_spec spec;
@@ -120,7 +120,7 @@ static void test_one_by_one(void **state)
         for (int i = 0; i < INPUTS; i++) {
             random_text(text, sizeof text, (uint64_t)seed);
             double off = off_by(text, inputs[i]);
-            if (off > 1) fail_msg("%s: %s is %g times off what differences allow", text, tensors_about(inputs[i])->name, off);
+            if (off > 1) fail_msg("%s: error of %s is %g times what differences allow", text, tensors_about(inputs[i])->name, off);
             tried[i] += off >= 0;
         }
     for (int i = 0; i < INPUTS; i++) assert_true(tried[i] >= 5);
@@ -143,7 +143,7 @@ static void test_fuzz(void **state)
         fclose(file);
         failed++;
     }
-    print_message("%d new combinations, %d of them failed and are in %s now\n", tried, failed, regressions);
+    print_message("%d new combinations, %d of them failed and were appended to %s\n", tried, failed, regressions);
     assert_int_equal(failed, 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_dropout.c - the mask of dropout is Philox4x32-10, stated here once more, the same in forward, backward and forward mode
- * (P36).  With V = I the output is the weights after dropout; with dO = I so is dV, transposed; with V' = I so is O'.
+ * test_dropout.c - the dropout mask is Philox4x32-10, implemented here independently, and the same in forward, backward and forward
+ * mode (P36).  With V = I the output is the weights after dropout; so is dV, transposed, with dO = I, and O' with V' = I.
  */
 #include "test.h"
 
@@ -13,8 +13,8 @@ typedef struct words {
     uint32_t x[4];
 } words;
 
-/* Philox4x32-10: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), section 3.3: in each round
- * both multiplications go left, and the key is raised by the golden ratio and by sqrt(3) - 1 before all rounds but the first. */
+/* Philox4x32-10: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), section 3.3: each round
+ * multiplies two counter words, and before every round but the first the golden ratio and sqrt(3) - 1 are added to the key. */
 static words philox(words counter, uint32_t key0, uint32_t key1)
 {
     for (uint32_t round = 0; round < 10; round++) {
@@ -32,7 +32,7 @@ static int keeps(uint64_t seed, uint32_t offset, int64_t head, int64_t i, int64_
     return drawn.x[j % 4] >= p * 4294967296.0;
 }
 
-/* The known answers of Random123, kat_vectors. */
+/* Known answers from Random123, kat_vectors. */
 static void test_known_answers(void **state)
 {
     static const struct {
@@ -57,7 +57,7 @@ static void test_known_answers(void **state)
 
 enum { QUERIES = 3001, KEYS = 67 };
 
-/* The mask of head 0, alone. */
+/* Writes the dropout mask of a single head. */
 static void export_mask(double p, uint64_t seed, uint32_t offset, int64_t len_q, unsigned char *keep)
 {
     static float q[QUERIES], k[KEYS], v[KEYS], o[QUERIES];
@@ -69,7 +69,7 @@ static void export_mask(double p, uint64_t seed, uint32_t offset, int64_t len_q,
     if (attn_compute(&problem, &t, &error) != ATTN_OK) fail_msg("%s", error.message);
 }
 
-/* The first known answer by the library itself: a word is kept at p = word / 2^32 and dropped at the next p. */
+/* The library reproduces the first known answer: a word is kept at p = word / 2^32 and dropped at the next p. */
 static void test_threshold(void **state)
 {
     static const uint32_t answer[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
@@ -157,7 +157,7 @@ static void assert_same(const outcome *x, const outcome *y, int same)
     assert_int_equal(equal, same);
 }
 
-/* p = 0 is no dropout, the same seed the same result, another seed another one, for output and gradients. */
+/* p = 0 means no dropout; equal seeds give equal results, different seeds different ones, for output and gradients. */
 static void p36_seeds(void **state)
 {
     static const attn_op ops[] = {ATTN_FORWARD, ATTN_BACKWARD};
@@ -168,7 +168,7 @@ static void p36_seeds(void **state)
         outcome none = outcome_make(&c, ops[n]), one = outcome_make(&c, ops[n]), again = outcome_make(&c, ops[n]);
         assert_true(outcome_run(&c, &again, ATTN_ISA_DEFAULT, 1));
         outcome *runs[] = {&one, &again, &none};
-        for (int r = 0; r < 3; r++) { /* each outcome's room is in use when it runs */
+        for (int r = 0; r < 3; r++) { /* each run has an outcome of its own */
             outcome_free(&c, runs[r]);
             if (r == 2) c.problem.dropout.probability = 0, c.ref.Z = NULL;
             *runs[r] = outcome_make(&c, ops[n]);
@@ -177,7 +177,7 @@ static void p36_seeds(void **state)
         assert_same(&one, &again, 1);
         assert_same(&one, &none, 0);
         outcome_free(&c, &again);
-        c.call.dropout_seed++; /* without dropout the seed says nothing */
+        c.call.dropout_seed++; /* without dropout the seed has no effect */
         again = outcome_make(&c, ops[n]);
         assert_true(outcome_run(&c, &again, ATTN_ISA_DEFAULT, 1));
         assert_same(&none, &again, 1);
@@ -191,7 +191,7 @@ static void p36_seeds(void **state)
     }
 }
 
-/* The mean over many seeds is the output without dropout: w (1 - p) 1/(1-p) = w, with variance w^2 p / (1-p) a seed. */
+/* The mean over many seeds is the output without dropout: w (1 - p) 1/(1-p) = w, with variance w^2 p / (1-p) per seed. */
 static void p36_mean(void **state)
 {
     enum { RUNS = 300, SIGMAS = 6 };

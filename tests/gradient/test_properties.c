@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_properties.c - what gradients must be whatever the numbers: properties P12 and P27 to P35 of attention's gradients, on
- * random combinations of the options under which each holds.  Sums that must be equal may differ by what their terms may be off.
+ * test_properties.c - mathematical properties of attention's gradients, P12 and P27 to P35, on random combinations of the options
+ * under which each holds.  Sums that must be equal may differ by the error bounds of their terms.
  */
 #include "test.h"
 
@@ -46,7 +46,7 @@ static int sees_any(const combination *c, int64_t b, int64_t h, int64_t i)
     return 0;
 }
 
-/* Draws combinations without the words of `but`, in both types. */
+/* For random combinations without the words in `but`, in both types. */
 #define FOR_COMBINATIONS(c, but)                                                                                                   \
     for (int n_of_##c = 0; n_of_##c < 2 * SEEDS; n_of_##c++)                                                                       \
         for (int once_##c = draw_without(&(c), n_of_##c, but); once_##c; once_##c = 0, combination_free(&(c)))
@@ -65,8 +65,8 @@ static int draw_without(combination *c, int n, int but)
     return 1;
 }
 
-/* A bias with an element for each score, so that its gradient is dS. */
-static void spread_bias(combination *c)
+/* Expands the bias to one element per score, so that its gradient is dS. */
+static void expand_bias(combination *c)
 {
     const int64_t pairs[4] = {c->ref.B, c->ref.Hq, c->ref.Sq, c->ref.Skv};
     tensor bias = tensor_make(combination_compute(c), pairs, BY_HEAD, 0, NULL);
@@ -78,7 +78,7 @@ static void spread_bias(combination *c)
     c->ref.bias = bias.value;
 }
 
-/* sum_j dS_ij = 0, and with a gradient through lse that of row i. */
+/* sum_j dS_ij = 0, or dlse_i with a gradient through lse. */
 static void p27_scores(void **state)
 {
     combination c;
@@ -86,7 +86,7 @@ static void p27_scores(void **state)
     FOR_COMBINATIONS(c, SINK)
     {
         const ref_problem *p = &c.ref;
-        spread_bias(&c);
+        expand_bias(&c);
         outcome out = backward(&c);
         const output *dS = gradient(&out, "grad_bias");
         for (int64_t row = 0; row < p->B * p->Hq * p->Sq; row++) {
@@ -102,7 +102,7 @@ static void p27_scores(void **state)
     }
 }
 
-/* Adds a gradient of keys or values, and its bounds, up over the keys of entry b and head g. */
+/* Sums one channel of a key or value gradient, and its bounds, over the keys of a head. */
 static void sum_keys(const output *d, double u, int64_t of_head, int64_t channel, double *sum, double *allowed)
 {
     const int64_t len = d->got.shape[2], dim = d->got.shape[3];
@@ -113,7 +113,7 @@ static void sum_keys(const output *d, double u, int64_t of_head, int64_t channel
     }
 }
 
-/* One vector added to all keys changes nothing, so sum_j dK_j = 0. */
+/* Adding one vector to all keys changes nothing, so sum_j dK_j = 0. */
 static void p28_keys(void **state)
 {
     combination c;
@@ -171,7 +171,7 @@ static double *elements(const tensor *t)
     return x;
 }
 
-/* Linear in dO and dlse: twice as much has the same bits but for the exponent, and gradients of a sum are sums. */
+/* Linear in dO and dlse: doubling them changes only exponents, and gradients of a sum are sums. */
 static void p30_linear(void **state)
 {
     combination c;
@@ -281,7 +281,7 @@ static void p31_p35_pieces(void **state)
     }
 }
 
-/* Where all values have the same sum over channels and dO is 1 everywhere, all weights are equally good: dQ = dK = 0. */
+/* If all values have the same sum over channels and dO is 1 everywhere, the loss does not depend on the weights: dQ = dK = 0. */
 static void p33_constant(void **state)
 {
     combination c;
@@ -313,7 +313,7 @@ static void p33_constant(void **state)
     }
 }
 
-/* t with every head `times` times. */
+/* t with every head repeated `times` times. */
 static tensor repeat_heads(const tensor *t, int64_t times)
 {
     const int64_t shape[4] = {t->shape[0], t->shape[1] * times, t->shape[2], t->shape[3]};
@@ -327,7 +327,7 @@ static tensor repeat_heads(const tensor *t, int64_t times)
     return made;
 }
 
-/* The gradient of a key head is the sum of those that its query heads would have with a key head each. */
+/* The gradient of a key head is the sum of the gradients with one copy of it for each query head. */
 static void p34_groups(void **state)
 {
     combination c;
@@ -363,7 +363,7 @@ static void p34_groups(void **state)
     }
 }
 
-/* Where the weights are 0 and 1 no gradient passes the softmax; a higher temperature lets it (row 4.18). */
+/* If the weights are 0 and 1, no gradient passes the softmax; at a higher temperature it does (row 4.18). */
 static void soft_limit(void **state)
 {
     double sum[2] = {0, 0};
@@ -373,7 +373,7 @@ static void soft_limit(void **state)
         combination_parse(&c, warm ? "f64:hq2:sq9:skv11:d6:dv5:scale=3000:temperature=3000" : "f64:hq2:sq9:skv11:d6:dv5:scale=3000",
                           FINITE);
         zero(&c.of[TENSOR(grad_lse)]);
-        spread_bias(&c);
+        expand_bias(&c);
         outcome out = backward(&c);
         const output *dS = gradient(&out, "grad_bias");
         for (int64_t at = 0; at < dS->got.count; at++) sum[warm] += fabs(dS->got.value[at]);
@@ -384,11 +384,11 @@ static void soft_limit(void **state)
     assert_true(sum[1] > 1);
 }
 
-/* ---- P12: nothing flows to the future or from it ---- */
+/* ---- P12: causality, in both directions ---- */
 
 typedef struct rows {
     tensor *t;
-    int64_t from, to; /* tokens that change */
+    int64_t from, to; /* range of tokens to change */
 } rows;
 
 static void redraw(const rows *r, random_state *random)
@@ -401,7 +401,7 @@ static void redraw(const rows *r, random_state *random)
     tensor_read(r->t);
 }
 
-/* Tokens from .. to-1 of a gradient have the same bits in both. */
+/* Tokens from .. to-1 of this gradient have the same bits in both outcomes. */
 static void assert_same_tokens(const combination *c, const outcome *one, const outcome *other, const char *name, int64_t from,
                                int64_t to)
 {
@@ -416,7 +416,8 @@ static void p12_no_leak(void **state)
     enum { LENGTH = 70, CUT = 33 };
     (void)state;
     for (int n = 0; n < 6; n++) {
-        const int64_t offset = (const int64_t[]){0, 5, -5}[n / 2], key = CUT + offset; /* the first that rows before CUT miss */
+        const int64_t offset = (const int64_t[]){0, 5, -5}[n / 2],
+                      key = CUT + offset; /* the first key that no row before CUT sees */
         char text[100];
         combination c;
         random_state random = random_from((uint64_t)n);
@@ -427,17 +428,17 @@ static void p12_no_leak(void **state)
         const rows future[] = {{&c.of[TENSOR(k)], key, LENGTH}, {&c.of[TENSOR(v)], key, LENGTH}},
                    past[] = {{&c.of[TENSOR(q)], 0, CUT}, {&c.of[TENSOR(grad_o)], 0, CUT}};
 
-        for (int x = 0; x < 2; x++) redraw(&future[x], &random); /* keys of the future: past queries do not see them */
+        for (int x = 0; x < 2; x++) redraw(&future[x], &random); /* future keys: invisible to past queries */
         outcome other_keys = backward(&c);
         assert_same_tokens(&c, &before, &other_keys, "grad_q", 0, CUT);
 
-        for (int x = 0; x < 2; x++) redraw(&past[x], &random); /* queries of the past: they do not reach keys of the future */
+        for (int x = 0; x < 2; x++) redraw(&past[x], &random); /* past queries: no gradient reaches future keys */
         outcome other_queries = backward(&c);
         assert_same_tokens(&c, &other_keys, &other_queries, "grad_k", key, LENGTH);
         assert_same_tokens(&c, &other_keys, &other_queries, "grad_v", key, LENGTH);
 
         const rows later[] = {{&c.of[TENSOR(grad_o)], CUT, LENGTH},
-                              {&c.of[TENSOR(grad_lse)], CUT, LENGTH}}; /* only the past has a loss */
+                              {&c.of[TENSOR(grad_lse)], CUT, LENGTH}}; /* the loss depends on the past only */
         for (int x = 0; x < 2; x++) {
             for (int64_t b = 0; b < 2; b++)
                 for (int64_t h = 0; h < 4; h++)

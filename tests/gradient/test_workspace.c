@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_workspace.c - how much memory backward takes, at a million tokens and with a limit; plans are made, and small ones run.
+ * test_workspace.c - the memory that backward needs, at a million tokens and with a limit; plans are created, small ones run.
  */
 #include "test.h"
 
@@ -14,7 +14,7 @@ static attn_problem backward(int64_t heads, int64_t tokens)
         .struct_size = sizeof(attn_problem), .op = ATTN_BACKWARD, .shape = {1, heads, heads, tokens, tokens, D, D}};
 }
 
-/* What the operation needs; nothing has an address yet. */
+/* The tensors that the operation needs, all ATTN_LATER. */
 static attn_tensors tensors_of(const attn_problem *p, attn_dtype dtype)
 {
     const attn_input in = attn_in(ATTN_LATER);
@@ -81,7 +81,7 @@ static void run(const uint16_t *in, uint16_t *o, float *lse, uint16_t *out, size
     const attn_options options = {.struct_size = sizeof options, .threads = 3, .workspace_limit = limit};
     attn_problem p = backward(HEADS, TOKENS);
     attn_plan *plan;
-    p.mask.window = 1; /* no short head */
+    p.mask.window = 1; /* not the small-sequence path */
     p.mask.window_left = 200;
     p.mask.window_right = 100;
     p.op = ATTN_FORWARD;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_hopfield.c - associative memory: against ref/, known numbers and finite differences; energies that never rise; what is
- * rejected, with the exact message. */
+ * test_hopfield.c - associative memory against ref/, known values and finite differences; energies that never rise; rejected calls,
+ * with the exact message. */
 #include "test.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static double X[M][N], x[COUNT][N];
 static const attn_hopfield memory = {
     .struct_size = sizeof memory, .dtype = ATTN_F64, .stored = M, .dim = N, .beta = 1.3, .patterns.data = X};
 
-/* Slots of the arrays that are there. */
+/* attn_hopfield_update on arrays, any of which may be NULL. */
 static attn_status update(const attn_hopfield *m, int64_t count, const void *states, void *updated, void *energy, attn_error *error)
 {
     const attn_hopfield_tensors t = {
@@ -68,12 +68,12 @@ static int draw(void **state)
     return 0;
 }
 
-/* Sums of at most M + N terms within +-4, M + N + 16 roundings each. */
+/* For sums of at most M + N terms within +-4, with M + N + 16 roundings each. */
 static const double bound = 0x1p-53 * (M + N + 16) * 4 * 4;
 
 static void test_definition(void **state)
 {
-    double updated[COUNT][N], energy[COUNT], dx[COUNT][N], dX[M][N], want_dX[M][N] = {{0}}, p[M], out[N], want_dx[N];
+    double updated[COUNT][N], energy[COUNT], dx[COUNT][N], dX[M][N], expected_dX[M][N] = {{0}}, p[M], out[N], expected_dx[N];
     double grad[COUNT][N], grad_energy[COUNT];
     (void)state;
     for (int i = 0; i < COUNT * N; i++) grad[i / N][i % N] = uniform();
@@ -81,12 +81,13 @@ static void test_definition(void **state)
     assert_int_equal(update(&memory, COUNT, x, updated, energy, NULL), ATTN_OK);
     assert_int_equal(backward(&memory, COUNT, x, grad, grad_energy, dx, dX, NULL), ATTN_OK);
     for (int i = 0; i < COUNT; i++) {
-        const double want = ref_hopfield_update(M, N, memory.beta, X[0], x[i], p, out);
-        ref_hopfield_backward(M, N, memory.beta, X[0], x[i], p, grad[i], grad_energy[i], want_dx, want_dX[0]);
-        assert_true(fabs(energy[i] - want) <= bound);
-        for (int c = 0; c < N; c++) assert_true(fabs(updated[i][c] - out[c]) <= bound && fabs(dx[i][c] - want_dx[c]) <= bound * 4);
+        const double expected = ref_hopfield_update(M, N, memory.beta, X[0], x[i], p, out);
+        ref_hopfield_backward(M, N, memory.beta, X[0], x[i], p, grad[i], grad_energy[i], expected_dx, expected_dX[0]);
+        assert_true(fabs(energy[i] - expected) <= bound);
+        for (int c = 0; c < N; c++)
+            assert_true(fabs(updated[i][c] - out[c]) <= bound && fabs(dx[i][c] - expected_dx[c]) <= bound * 4);
     }
-    for (int i = 0; i < M * N; i++) assert_true(fabs(dX[i / N][i % N] - want_dX[i / N][i % N]) <= bound * 4);
+    for (int i = 0; i < M * N; i++) assert_true(fabs(dX[i / N][i % N] - expected_dX[i / N][i % N]) <= bound * 4);
 }
 
 static double objective(const double *grad, const double *grad_energy)
@@ -119,18 +120,18 @@ static void test_differences(void **state)
     }
 }
 
-/* Known numbers: K = (1,0), (0,1), (.7,.7) from (.9,.1). */
+/* Known values: K = (1,0), (0,1), (.7,.7), state (.9,.1). */
 static void test_known(void **state)
 {
     static const float patterns[3][2] = {{1, 0}, {0, 1}, {0.7f, 0.7f}}, from[2] = {0.9f, 0.1f};
-    static const double want[2][2] = {{0.6936, 0.4508}, {0.9072, 0.1990}};
+    static const double expected[2][2] = {{0.6936, 0.4508}, {0.9072, 0.1990}};
     double separation;
     float to[2];
     (void)state;
     for (int k = 0; k < 2; k++) {
         const attn_hopfield m = {.struct_size = sizeof m, .stored = 3, .dim = 2, .beta = k ? 5 : 1, .patterns.data = patterns};
         assert_int_equal(update(&m, 1, from, to, NULL, NULL), ATTN_OK);
-        for (int c = 0; c < 2; c++) assert_true(fabs((double)to[c] - want[k][c]) < 5.1e-5);
+        for (int c = 0; c < 2; c++) assert_true(fabs((double)to[c] - expected[k][c]) < 5.1e-5);
     }
     static const double eye[4][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
     attn_hopfield m = {.struct_size = sizeof m, .dtype = ATTN_F64, .stored = 4, .dim = 4, .patterns.data = eye};
@@ -163,7 +164,7 @@ static void test_retrieve(void **state)
         for (int k = 0; k < MOST; k++) assert_true(energies[i][k + 1] <= energies[i][k] + 1e-14);
         for (int k = (int)taken[i]; k < MOST; k++) assert_true(energies[i][k + 1] == energies[i][k]);
     }
-    /* One state alone goes the same way, and no update leaves it where it is. */
+    /* One state alone converges to the same point; with 0 iterations states do not change. */
     assert_int_equal(retrieve(&sharp, 1, noisy[3], MOST, 1e-10, again[3], NULL, NULL, NULL), ATTN_OK);
     for (int c = 0; c < N; c++) assert_true(fabs(again[3][c] - found[3][c]) <= 1e-9);
     assert_int_equal(retrieve(&sharp, M, noisy, 0, 1e-10, again, taken, energies[0], NULL), ATTN_OK);
@@ -175,7 +176,7 @@ static void test_basin_and_landscape(void **state)
 {
     enum { POINTS = 9 };
     attn_hopfield sharp = memory;
-    double share[3], axis[POINTS], energy[POINTS], one[N] = {0}, want;
+    double share[3], axis[POINTS], energy[POINTS], one[N] = {0}, expected;
     (void)state;
     sharp.beta = 12;
     assert_int_equal(attn_hopfield_basin(&sharp, 2, 100, 0.05, 1, 20, 1e-6, &share[0], NULL), ATTN_OK);
@@ -186,29 +187,29 @@ static void test_basin_and_landscape(void **state)
     for (int i = 0; i < POINTS; i++) {
         assert_true(axis[i] == -2 + i * 0.5);
         one[3] = axis[i];
-        assert_int_equal(update(&memory, 1, one, NULL, &want, NULL), ATTN_OK);
-        assert_true(fabs(want - energy[i]) <= bound * 4);
+        assert_int_equal(update(&memory, 1, one, NULL, &expected, NULL), ATTN_OK);
+        assert_true(fabs(expected - energy[i]) <= bound * 4);
     }
 }
 
-/* Stored signs come back from a flipped one; W by its definition; asynchronous energies never rise. */
+/* Stored patterns are retrieved with one sign flipped; W by its definition; asynchronous energies never rise. */
 static void test_classical(void **state)
 {
     enum { UNITS = 40, STORED = 3 };
     static double patterns[STORED][UNITS], from[UNITS], to[UNITS];
     const attn_hopfield m = {.struct_size = sizeof m, .dtype = ATTN_F64, .stored = STORED, .dim = UNITS, .patterns.data = patterns};
-    double energy, after, want = 0;
+    double energy, after, expected = 0;
     (void)state;
     for (int i = 0; i < STORED * UNITS; i++) patterns[i / UNITS][i % UNITS] = uniform() > 0 ? 1 : -1;
     memcpy(from, patterns[1], sizeof from);
     from[5] = -from[5], from[20] = -from[20];
     for (int a = 0; a < UNITS; a++)
         for (int b = 0; b < UNITS; b++)
-            for (int k = 0; k < STORED; k++) want -= from[a] * patterns[k][a] * patterns[k][b] * from[b] / UNITS / 2;
+            for (int k = 0; k < STORED; k++) expected -= from[a] * patterns[k][a] * patterns[k][b] * from[b] / UNITS / 2;
     for (int order = 0; order < 2; order++) {
         assert_int_equal(classical(&m, (attn_hopfield_order)order, 1, from, to, &energy, NULL), ATTN_OK);
         assert_memory_equal(to, patterns[1], sizeof to);
-        assert_true(fabs(energy - want) < 1e-12);
+        assert_true(fabs(energy - expected) < 1e-12);
         assert_int_equal(classical(&m, (attn_hopfield_order)order, 1, to, NULL, &after, NULL), ATTN_OK);
         assert_true(after < energy);
     }
@@ -223,7 +224,7 @@ static void test_classical(void **state)
     for (int c = 0; c < UNITS; c++) assert_true(to[c] == 0);
 }
 
-/* Attention with this scale is one update: the same bits. */
+/* One update has the same bits as attention with scale beta. */
 static void test_is_attention(void **state)
 {
     double o[COUNT][N], updated[COUNT][N];
@@ -258,9 +259,9 @@ static void test_rejected(void **state)
              "options.isa is 99; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
     REJECTED(m.struct_size = 3, UPDATE, ATTN_ERR_ARGUMENT, "attn_hopfield.struct_size is 3; set it to sizeof(attn_hopfield)");
     REJECTED(m.dtype = ATTN_F16, UPDATE, ATTN_ERR_UNSUPPORTED, "hopfield: dtype is f16; it must be f32 or f64");
-    REJECTED(m.stored = 0, UPDATE, ATTN_ERR_SHAPE, "hopfield: stored (0) is not at least 1");
-    REJECTED(m.dim = -2, UPDATE, ATTN_ERR_SHAPE, "hopfield: dim (-2) is not at least 1");
-    REJECTED(m.dim = INT64_MAX / 2, UPDATE, ATTN_ERR_SHAPE, "hopfield: the arrays have more bytes than 64 bits count");
+    REJECTED(m.stored = 0, UPDATE, ATTN_ERR_SHAPE, "hopfield: stored is 0; it must be at least 1");
+    REJECTED(m.dim = -2, UPDATE, ATTN_ERR_SHAPE, "hopfield: dim is -2; it must be at least 1");
+    REJECTED(m.dim = INT64_MAX / 2, UPDATE, ATTN_ERR_SHAPE, "hopfield: the arrays are too large: their bytes overflow 64 bits");
     REJECTED(m.beta = -1, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: beta is -1; it must be above 0 and finite (0 for 1)");
     REJECTED(m.patterns.data = NULL, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: patterns is missing");
     REJECTED(m.reserved[1] = 4, UPDATE, ATTN_ERR_ARGUMENT, "hopfield: reserved[1] is 4; it must be 0");
@@ -268,49 +269,50 @@ static void test_rejected(void **state)
     REJECTED((void)m, update(&m, -1, x, out, NULL, &error), ATTN_ERR_SHAPE, "hopfield: count (-1) is negative");
     REJECTED((void)m, update(&m, 1, NULL, out, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: states is missing");
     REJECTED((void)m, update(&m, 1, out, out, NULL, &error), ATTN_ERR_STRIDE,
-             "hopfield: updated and states share elements; an output overlaps nothing");
+             "hopfield: updated and states share elements; an output must not overlap another tensor");
     REJECTED((void)m, retrieve(&m, 1, x, -1, 0, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: most (-1) is negative");
     REJECTED((void)m, retrieve(&m, 1, x, 1, -0.5, out, NULL, NULL, &error), ATTN_ERR_ARGUMENT,
              "hopfield: tolerance is -0.5; it must be at least 0");
     REJECTED((void)m, retrieve(&m, 1, x, 1, 0, NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: updated is missing");
     REJECTED((void)m, retrieve(&m, 1, out, 1, 0, out, NULL, NULL, &error), ATTN_ERR_STRIDE,
-             "hopfield: updated and states share elements; an output overlaps nothing");
+             "hopfield: updated and states share elements; an output must not overlap another tensor");
     REJECTED((void)m, classical(&m, (attn_hopfield_order)2, 1, x, out, NULL, &error), ATTN_ERR_ARGUMENT,
              "hopfield: order is 2; known: 0 (synchronous), 1 (asynchronous)");
     attn_hopfield_tensors t = {.struct_size = sizeof t, .states = attn_in(x), .updated = attn_out(out)};
 #define WITH(change, status, text) REJECTED(change, attn_hopfield_update(&m, COUNT, &t, &error), status, text)
     WITH(t.energy = attn_out(NULL), ATTN_ERR_ARGUMENT, "hopfield: energy is NULL");
     WITH((t.energy = (attn_output){0}, t.iterations = attn_out(out)), ATTN_ERR_ARGUMENT,
-         "hopfield: iterations is there; attn_hopfield_update has no use for it");
+         "hopfield: iterations is set; attn_hopfield_update does not use it");
     WITH((t.iterations = (attn_output){0}, t.states.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
          "hopfield: states is f32; it must be f64");
     WITH((t.states.dtype = ATTN_F64, t.states.stride[2] = N + 1, t.states.stride[3] = 1), ATTN_ERR_STRIDE,
-         "hopfield: states has strides; it is dense (all 0)");
+         "hopfield: states has strides; it must be dense (all 0)");
     WITH((t.states.stride[2] = N, t.updated.data = (char *)out + 4), ATTN_ERR_ARGUMENT,
          "hopfield: updated is not aligned to its elements of 8 bytes");
-    WITH((t.updated.data = X), ATTN_ERR_STRIDE, "hopfield: updated and patterns share elements; an output overlaps nothing");
+    WITH((t.updated.data = X), ATTN_ERR_STRIDE,
+         "hopfield: updated and patterns share elements; an output must not overlap another tensor");
     WITH((t.updated.data = out, t.states = attn_in(ATTN_EMPTY)), ATTN_ERR_ARGUMENT,
          "hopfield: states is ATTN_EMPTY and has elements");
-    WITH((t.states = attn_in(ATTN_LATER)), ATTN_ERR_ARGUMENT, "hopfield: states is ATTN_LATER, and this call computes");
+    WITH((t.states = attn_in(ATTN_LATER)), ATTN_ERR_ARGUMENT, "hopfield: states is ATTN_LATER; this call needs its pointer");
     WITH((t.states = attn_in(x), t.call = (const attn_call *)(const void *)x), ATTN_ERR_ARGUMENT,
-         "hopfield: call is there; a memory has nothing else that changes from call to call");
+         "hopfield: call is set; it must be NULL");
     REJECTED((void)m, attn_hopfield_update(&m, COUNT, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: tensors is NULL");
     REJECTED((void)m, attn_hopfield_separation(&m, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: separation is NULL");
     REJECTED((void)m, attn_hopfield_landscape(&m, 0, 1, 0, 1, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
-             "hopfield: points (1) is not at least 2");
+             "hopfield: points is 1; it must be at least 2");
     REJECTED((void)m, attn_hopfield_landscape(&m, N, 2, 0, 1, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
-             "hopfield: axis (10) is not within 0..9");
+             "hopfield: axis (10) is not between 0 and 9");
     REJECTED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, INFINITY, out[0], out[0], &error), ATTN_ERR_ARGUMENT,
              "hopfield: low and high are 0 and inf; they must be finite");
     REJECTED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, out[0], out[0] + 1, &error), ATTN_ERR_STRIDE,
-             "hopfield: x and energy share elements; an output overlaps nothing");
+             "hopfield: x and energy share elements; an output must not overlap another tensor");
     REJECTED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, out[0], (double *)(void *)X, &error), ATTN_ERR_STRIDE,
-             "hopfield: energy and patterns share elements; an output overlaps nothing");
+             "hopfield: energy and patterns share elements; an output must not overlap another tensor");
     REJECTED((void)m, attn_hopfield_landscape(&m, 0, 2, 0, 1, NULL, out[0], &error), ATTN_ERR_ARGUMENT, "hopfield: x is NULL");
     REJECTED((void)m, attn_hopfield_basin(&m, 0, 0, 1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
-             "hopfield: samples (0) is not at least 1");
+             "hopfield: samples is 0; it must be at least 1");
     REJECTED((void)m, attn_hopfield_basin(&m, M, 1, 1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
-             "hopfield: index (7) is not within 0..6");
+             "hopfield: index (7) is not between 0 and 6");
     REJECTED((void)m, attn_hopfield_basin(&m, 0, 1, -1, 1, 1, 1, &share, &error), ATTN_ERR_ARGUMENT,
              "hopfield: noise is -1; it must be at least 0 and finite");
     REJECTED((void)m, attn_hopfield_basin(&m, 0, 1, 1, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT, "hopfield: share is NULL");

@@ -1,32 +1,35 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Each combination of the options of the build configures and builds, and builds what it says.  All share one folder, so that only what
-# an option changes is compiled again.  Usage: tests/install/combinations.sh CC [all]     (without all, one in eight is built)
+# Every combination of build options configures, builds, and has exactly the targets that it enables.  All share one build folder, so
+# that only files affected by an option are recompiled.  Usage: tests/install/combinations.sh CC [all]     (without all, one in eight is built)
 . tests/install/library.sh
 cc=$1 all=${2:-}
 build=$dir/build
 targets="libattn.so libattn.a libattn_io.so libattn_io.a libattn_layers.so libattn_layers.a attn"
 
-expect() { # IO LAYERS CLI SHARED STATIC: what there should be
+expect() { # IO LAYERS CLI SHARED STATIC: the expected targets
     for name in libattn $([ $1 = ON ] && echo libattn_io) $([ $2 = ON ] && echo libattn_layers); do
         [ $4 = OFF ] || echo $name.so
         [ $5 = OFF ] || echo $name.a
     done
     [ $3 = OFF ] || echo attn
 }
-number=0
-try() { # IO LAYERS CLI SHARED STATIC OPTION...
+targets_are() { # IO LAYERS CLI SHARED STATIC OPTION...
     local file wanted target
     wanted=$(expect "$@")
-    number=$((number + 1))
-    quietly cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=OFF \
-        -DATTN_IO=$1 -DATTN_LAYERS=$2 -DATTN_CLI=$3 -DATTN_SHARED=$4 -DATTN_STATIC=$5 "${@:6}"
     ninja -C "$build" -t targets all | sed -nE 's/^(lib\/)?([a-z_.]+): .*/\2/p' | sort -u >"$dir/there"
     for target in $targets; do
         if grep -qx "$target" "$dir/there"; then file=yes; else file=no; fi
         if grep -qx "$target" <<<"$wanted"; then [ $file = yes ] || fail "$*: no $target"
-        else [ $file = no ] || fail "$*: $target, which is off"; fi
+        else [ $file = no ] || fail "$*: $target is built, but its option is off"; fi
     done
+}
+number=0
+try() { # IO LAYERS CLI SHARED STATIC OPTION...
+    number=$((number + 1))
+    quietly cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=OFF \
+        -DATTN_IO=$1 -DATTN_LAYERS=$2 -DATTN_CLI=$3 -DATTN_SHARED=$4 -DATTN_STATIC=$5 "${@:6}"
+    targets_are "$@"
     if grep -q ATTN_BUILD_SHARED "$build/compile_commands.json"; then
         [ $4 = ON ] || fail "$*: compiled for a shared library"
     else
@@ -45,16 +48,17 @@ each_part() { # SHARED STATIC OPTION...
         try $parts "$@"
     done
 }
-# (The first, with the core alone, asks for what depends on ATTN_IO: it goes with it.)
-quietly cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER="$cc" -DATTN_IO=OFF -DATTN_LAYERS=ON -DATTN_CLI=ON
+# The first configuration requests options that depend on ATTN_IO, with ATTN_IO off: they are switched off too.
+quietly cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=OFF -DATTN_IO=OFF -DATTN_LAYERS=ON -DATTN_CLI=ON
+targets_are OFF OFF OFF ON ON
 each_part ON ON
 each_part ON OFF
 each_part OFF ON
-# Tests link nothing that is not built.
+# Tests link only libraries that are built.
 for off in ATTN_IO ATTN_LAYERS ATTN_CLI; do
     quietly cmake -S . -B "$dir/tests" -G Ninja -DCMAKE_C_COMPILER="$cc" -DATTN_TESTS=ON -DATTN_IO=ON -DATTN_LAYERS=ON -DATTN_CLI=ON -D$off=OFF
-    if grep -oE ' -l(attn|test)_\w+' "$dir/tests/build.ninja"; then fail "$off=OFF: tests link these, which are not built"; fi
+    if grep -oE ' -l(attn|test)_\w+' "$dir/tests/build.ninja"; then fail "$off=OFF: tests link these libraries, which are not built"; fi
 done
-if cmake -S . -B "$build" -DATTN_SHARED=OFF -DATTN_STATIC=OFF >"$dir/log" 2>&1; then fail "it configures with nothing to build"; fi
-grep -q 'nothing is left to build' "$dir/log" || fail "it does not say that there is nothing to build"
+if cmake -S . -B "$build" -DATTN_SHARED=OFF -DATTN_STATIC=OFF >"$dir/log" 2>&1; then fail "CMake configures with nothing to build"; fi
+grep -q 'nothing is left to build' "$dir/log" || fail "CMake does not report that there is nothing to build"
 echo "$number combinations configure"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every installed header alone, twice over, in C99, C11, C++11 and C++20, with warnings as errors.
-# Usage: tests/install/headers.sh BUILD CC CXX HEADER...     (HEADER: attn.h, ...: all that this build should install)
+# Every installed header compiles on its own, included twice, in C99, C11, C++11 and C++20, with warnings as errors.
+# Usage: tests/install/headers.sh BUILD CC CXX HEADER...     (HEADER: attn.h, ...: all headers that this build should install)
 set -eu
 build=$1 cc=$2 cxx=$3
 shift 3
@@ -11,7 +11,7 @@ trap 'rm -rf "$dir"' EXIT
 cmake --install "$build" --prefix "$dir/usr" --component development >"$dir/log" || { cat "$dir/log"; exit 1; }
 
 find "$dir/usr" -name '*.h' -printf '%f\n' | sort >"$dir/installed"
-printf '%s\n' "$@" | sort | diff - "$dir/installed" || { echo "the build should install the headers before, and installs those behind"; exit 1; }
+printf '%s\n' "$@" | sort | diff - "$dir/installed" || { echo "expected headers (<) and installed headers (>) differ"; exit 1; }
 include=$(dirname "$(dirname "$(find "$dir/usr" -name types.h)")")
 while read -r header; do
     printf '#include <attn/%s>\n#include <attn/%s>\n' "$header" "$header" >"$dir/alone.c"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The program of README.md in a project that takes libattn in as source: by add_subdirectory, and by FetchContent.
+# Builds the program of README.md in a project that includes libattn as source, by add_subdirectory and by FetchContent.
 # Usage: tests/install/in_tree.sh CC
 . tests/install/library.sh
 cc=$1
 
-# Both ways put the library into the same folder of the build, so that it is compiled once.
+# Both put the library into the same build folder, so that it is compiled once.
 cat >"$dir/readme/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.22)
 project(readme LANGUAGES C)
@@ -19,7 +19,7 @@ endif()
 add_executable(readme readme.c)
 target_link_libraries(readme PRIVATE attn::attn)
 if(NOT TARGET attn::attn_static OR TARGET attn::io OR TARGET attn::layers OR TARGET attn)
-  message(FATAL_ERROR "attn::attn and attn::attn_static should be there, and nothing else")
+  message(FATAL_ERROR "expected the targets attn::attn and attn::attn_static, and no others")
 endif()
 END
 for fetch in OFF ON; do
@@ -30,4 +30,4 @@ for fetch in OFF ON; do
     rm "$dir/build/readme"
 done
 quietly env DESTDIR="$dir/dest" cmake --install "$dir/build"
-[ -z "$(find "$dir/dest" -type f 2>/dev/null)" ] || fail "it installs libattn with the project around it"
+[ -z "$(find "$dir/dest" -type f 2>/dev/null)" ] || fail "installing the project installs libattn too"

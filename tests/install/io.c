@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * io.c - a stranger's program over libattn_io: writes a tensor to a file and reads it again. */
+ * io.c - an outside program that uses libattn_io: writes a tensor to a file and reads it back. */
 #include <attn/io.h>
 #include <stdio.h>
 

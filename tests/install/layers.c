@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * layers.c - a stranger's program over libattn_layers: all its headers are there, and it links and starts. */
+ * layers.c - an outside program that uses libattn_layers: all its headers are installed, and it links and starts. */
 #include <attn/latent.h>
 #include <attn/layers.h>
 #include <attn/seq2seq.h>

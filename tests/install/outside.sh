@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Installs a build into a new folder, moves it, and builds the program of README.md against it as a stranger would, and others over
-# the libraries beside the core.  Usage: tests/install/outside.sh BUILD CC LIBRARY...     (LIBRARY: core, io, layers, as built)
+# Installs a build into a new folder, moves it, and builds the program of README.md against it as an outside user would, and programs
+# for the other libraries.  Usage: tests/install/outside.sh BUILD CC LIBRARY...     (LIBRARY: core, io, layers, as built)
 . tests/install/library.sh
 build=$1 cc=$2
 shift 2
@@ -9,26 +9,26 @@ libraries=$*
 has() { [[ " $libraries " = *" $1 "* ]]; }
 
 quietly cmake --install "$build" --prefix "$dir/first"
-mv "$dir/first" "$dir/usr" # nothing in it may remember where it was
+mv "$dir/first" "$dir/usr" # no installed file may depend on the old path
 libdir=$(dirname "$(find "$dir/usr" -name libattn.a)")
 export PKG_CONFIG_PATH=$libdir/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 if grep -rIl -e "$root" -e "$dir" -e "$build" "$dir/usr"; then fail "these files name a folder of the build"; fi
 
-# Each component alone, and all of them: what is where.
+# Files of each component; together they are the whole installation.
 for component in runtime development command; do
     quietly cmake --install "$build" --prefix "$dir/part/$component" --component $component
     (cd "$dir/part/$component" 2>/dev/null && find . ! -type d | sort) >"$dir/$component.txt" || true
 done
-(cd "$dir/usr" && find . ! -type d | sort) | diff - <(sort "$dir"/{runtime,development,command}.txt) || fail "components are not the whole"
-grep -vE '/libattn(_io|_layers)?\.so\.[0-9.]+$|/LICENSE$' "$dir/runtime.txt" && fail "not of the component runtime"
-grep -E '\.so\.|/bin/|/man/' "$dir/development.txt" && fail "not of the component development"
+(cd "$dir/usr" && find . ! -type d | sort) | diff - <(sort "$dir"/{runtime,development,command}.txt) || fail "the components together are not the whole installation"
+grep -vE '/libattn(_io|_layers)?\.so\.[0-9.]+$|/LICENSE$' "$dir/runtime.txt" && fail "these files do not belong to the component runtime"
+grep -E '\.so\.|/bin/|/man/' "$dir/development.txt" && fail "these files do not belong to the component development"
 if [ -e "$dir/usr/bin/attn" ]; then
-    grep -vE '/bin/attn$|/man1/attn.1$' "$dir/command.txt" && fail "not of the component command"
+    grep -vE '/bin/attn$|/man1/attn.1$' "$dir/command.txt" && fail "these files do not belong to the component command"
     "$dir/usr/bin/attn" info >/dev/null || fail "the installed attn does not run"
-    [ "$(pkg-config --modversion libattn)" = "$("$dir/usr/bin/attn" --version | grep -o '[0-9.]*$')" ] || fail "versions differ"
+    [ "$(pkg-config --modversion libattn)" = "$("$dir/usr/bin/attn" --version | grep -o '[0-9.]*$')" ] || fail "pkg-config and attn --version differ"
 fi
 
-# A program over each library; COMPONENT is what it asks find_package for, TARGET what it links.
+# A program for each library: it requests COMPONENT from find_package and links TARGET.
 mkdir "$dir/stranger"
 version=$(sed -n 's/^project(libattn VERSION \([0-9]*\.[0-9]*\).*/\1/p' CMakeLists.txt)
 [ "$version" ] || fail "CMakeLists.txt has no version"
@@ -38,7 +38,7 @@ cmake_minimum_required(VERSION 3.18)
 project(stranger LANGUAGES C)
 find_package(libattn ${VERSION} REQUIRED COMPONENTS ${COMPONENT})
 if(COMPONENT STREQUAL "core" AND (TARGET attn::io OR TARGET PkgConfig::libcjson))
-  message(FATAL_ERROR "the core alone was asked for")
+  message(FATAL_ERROR "only the core was requested")
 endif()
 add_executable(shared ${SOURCE})
 target_link_libraries(shared PRIVATE attn::${TARGET})
@@ -53,7 +53,7 @@ try() { # NAME PROGRAM
 }
 static() { pkg-config --static --libs "$1" | sed -E 's/-l(attn\w*)/-l:lib\1.a/g'; }
 echo 'int main(void) { return 0; }' >"$dir/empty.c"
-links_statically() { # MODULES of others (Debian's openblas.pc names a libgfortran that may not be there)
+links_statically() { # MODULES: do these third-party modules link statically?  (Debian's openblas.pc names a libgfortran that may be missing)
     # shellcheck disable=SC2046,SC2086
     [ -z "$1" ] || "$cc" "$dir/empty.c" $(pkg-config --static --libs $1) -o "$dir/empty" 2>"$dir/log"
 }
@@ -71,7 +71,7 @@ for library in $libraries; do
         # shellcheck disable=SC2046
         quietly "$cc" -std=c11 "$source" $(pkg-config --cflags $module) $(static $module) -o "$out/static_pc"
     else
-        echo "pkg-config, $library, static: not tried, what it is built on does not link statically here"
+        echo "pkg-config, $library, static: not tried, its dependencies do not link statically here"
         cp "$out/static" "$out/static_pc"
     fi
     try "find_package, $library, shared" "$out/shared"
@@ -82,13 +82,13 @@ for library in $libraries; do
     for program in static static_pc; do if linked "$out/$program"; then fail "$library, $program: not the static library"; fi; done
 done
 
-# What is not there is said.
+# A missing component is reported by name.
 if cmake -S "$dir/stranger" -B "$dir/none" -DCMAKE_PREFIX_PATH="$dir/usr" -DCOMPONENT=gpu -DVERSION="$version" -DTARGET=attn -DSOURCE=core.c >"$dir/log" 2>&1; then
     fail "find_package finds a component that does not exist"
 fi
-grep -q 'no component gpu' "$dir/log" || { cat "$dir/log"; fail "find_package does not say what is missing"; }
+grep -q 'no component gpu' "$dir/log" || { cat "$dir/log"; fail "find_package does not name the missing component"; }
 
-# The project of examples/minimal is one that a user copies.
+# Users copy the project in examples/minimal: it must build unchanged.
 quietly cmake -S examples/minimal -B "$dir/minimal" -DCMAKE_PREFIX_PATH="$dir/usr" -DCMAKE_C_COMPILER="$cc"
 quietly cmake --build "$dir/minimal"
 check "examples/minimal" "$dir/minimal/minimal"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Where pointers have 32 bits slots are smaller: libattn and the program of README.md compile without a warning, and the table of
-# tensors knows where they lie (static assertions).  Nothing is run, and nothing is optimised, which would take a minute.
-# usage: pointers_32.sh CC
+# With 32-bit pointers slots are smaller: libattn and the program of README.md compile without warnings, and the table of tensors has
+# the right offsets (static assertions).  Nothing is optimised, which would take a minute, or run.
+# Usage: tests/install/pointers_32.sh CC
 . "$(dirname "$0")/library.sh"
 cc=$1
 echo '#include <stdint.h>

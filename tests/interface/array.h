@@ -7,7 +7,7 @@
 
 #include "attn/attn.h"
 
-/* A dense array of the whole problem: element at[0..3] at the sum of at * stride; parts have its strides. */
+/* A dense array of the whole problem: an element is at the sum of index * stride; parts have the same strides. */
 typedef struct array {
     char *data;
     attn_dtype dtype;
@@ -18,7 +18,7 @@ typedef struct array {
 array array_make(attn_dtype dtype, int64_t b, int64_t h, int64_t i, int64_t c);
 double array_at(const array *a, int64_t b, int64_t h, int64_t i, int64_t c);
 void array_put(const array *a, int64_t b, int64_t h, int64_t i, int64_t c, double x);
-/* Where an element lies. */
+/* The address of an element. */
 char *array_place(const array *a, int64_t b, int64_t h, int64_t i, int64_t c);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * cut.c - a random attention. */
+ * cut.c - drawing a random attention problem. */
 #include "cut.h"
 
 #include <math.h>
 
-/* With b, h, i and c for each element. */
+/* Loops over all elements, at indices b, h, i and c. */
 #define EACH(a)                                                                                                                    \
     for (int64_t b = 0; b < (a)->shape[0]; b++)                                                                                    \
         for (int64_t h = 0; h < (a)->shape[1]; h++)                                                                                \
@@ -45,7 +45,7 @@ static int option(whole *w, int64_t one_in, const char *name)
 
 static int64_t below(whole *w, int64_t n) { return random_below(&w->random, n); }
 
-/* ---- the caller's modifier: a number and a mask by whole numbers, and a slope by distance ---- */
+/* ---- the caller's modifier: a bias and a mask computed from the indices, and a slope by distance ---- */
 
 static double added(int64_t b, int64_t h, int64_t i, int64_t j, int64_t distance)
 {
@@ -146,7 +146,7 @@ static void draw_scores(whole *w)
 
 static int is_dot(const whole *w) { return w->problem.score.kind == ATTN_SCORE_DOT; }
 
-/* The same keys and values in pages, which lie in another order; what no page has of a sequence is NaN. */
+/* The same keys and values in pages, in shuffled order; page storage that belongs to no sequence is NaN. */
 static void draw_pages(whole *w)
 {
     const attn_shape *s = &w->problem.shape;
@@ -162,7 +162,7 @@ static void draw_pages(whole *w)
     }
     EACH(&w->page_table)
     {
-        const int64_t page = (b * count + c) * 7 % (B * count % 7 ? B * count : B * count + 1); /* each another one */
+        const int64_t page = (b * count + c) * 7 % (B * count % 7 ? B * count : B * count + 1); /* a permutation */
         array_put(&w->page_table, b, h, i, c, (double)page);
         for (int n = 0; n < 2; n++)
             for (int64_t g = 0; g < s->heads_kv; g++)

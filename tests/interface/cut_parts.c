@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cut_parts.c - where a random attention is cut, and its parts put together again. */
+ * cut_parts.c - cutting a random attention problem, and recombining its parts. */
 #include "cut.h"
 
 #include "attn/merge.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cut_run.c - running a random attention, and parts of it. */
+ * cut_run.c - running a random attention problem, and parts of it. */
 #include "cut.h"
 
 const cut_result cut_results[CUT_RESULTS] = {
@@ -77,7 +77,7 @@ static attn_output saved_of(const attn_input slot)
     return saved;
 }
 
-/* A row for each query: the part's own, or what the whole has in its place. */
+/* A tensor with a row for each query: the part's own, or the whole's at the part's position. */
 static attn_input flow_at(const array *own, const array *all, const part *p, int64_t h)
 {
     return own ? input_at(own, 0, 0, 0, 0) : input_at(all, p->batch, h, p->q, 0);
@@ -85,7 +85,7 @@ static attn_input flow_at(const array *own, const array *all, const part *p, int
 
 static int64_t clamp(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
 
-/* What one call has, and the memory of what is made for it. */
+/* One call, and the memory allocated for it. */
 typedef struct call {
     attn_problem problem;
     attn_call call;
@@ -112,7 +112,7 @@ static void place_options(call *x, const whole *w, const part *p, int64_t h)
     if (w->has_lengths) t->lengths_q = attn_in(x->lengths_q), t->lengths_kv = attn_in(x->lengths_kv);
 }
 
-/* The lists of the part's blocks, which count its own blocks of keys. */
+/* The block lists of the part, with indices that count its own key blocks. */
 static void place_lists(call *x, const whole *w, const part *p)
 {
     attn_mask *m = &x->problem.mask;

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Public names and signatures follow docs/conventions.md.
 
-Names: a constant is its enum's name and a word; what a function ..._count finds is a struct ..._counts.
-Signatures: what can fail returns a status and ends in an error, and only what cannot fail returns nothing; arguments are the subject,
-numbers, inputs, outputs, options, error; a gradient comes after what it is of; one tensor is one slot.
+Names: a constant is its enum's name and a word; a function ..._count fills a struct ..._counts.
+Signatures: a function that can fail returns a status and its last argument is an error; only one that cannot fail returns void; the
+order of arguments is subject, numbers, inputs, outputs, options, error; a gradient follows its tensor; one tensor is one slot.
 
 Usage: names.py ABI HEADERS...        (tests/install/abi.txt include/attn/*.h)
 """
@@ -12,10 +12,10 @@ import pathlib
 import re
 import sys
 
-OWN = {"attn_op", "attn_status", "attn_dtype"}  # these have a grammar of their own, which docs/conventions.md says
-BLOCKS = {"attn_convert", "attn_archive_add", "attn_archive_allocate"}  # a row of numbers, of any rank: no slot
-CANNOT_FAIL = {"attn_unfinished_remove"}  # beside ..._destroy: for a signal handler
-PLAIN = {  # arrays that are no tensors of a call, or stand beside arrays of double, which have no slots either
+OWN = {"attn_op", "attn_status", "attn_dtype"}  # these have their own naming rules, in docs/conventions.md
+BLOCKS = {"attn_convert", "attn_archive_add", "attn_archive_allocate"}  # numbers in an array of any rank: not a slot
+CANNOT_FAIL = {"attn_unfinished_remove"}  # besides ..._destroy: called in signal handlers
+PLAIN = {  # arrays that are not tensors of a call, or go with arrays of double, which have no slots either
     "attn_pattern_documents", "attn_pattern_block_map",  # a value that borrows them
     "attn_softmax", "attn_log_softmax",
     "attn_archive_add", "attn_archive_allocate",  # a shape of any rank
@@ -46,7 +46,7 @@ ORDER = ["a number", "an input", "an output", "options", "an error"]
 
 
 def place(arg):
-    """Where an argument that is no subject stands in this order."""
+    """The index in ORDER of an argument that is not the subject."""
     if "*" not in arg:
         return 0
     if arg in ("const attn_options *", "attn_error *"):
@@ -55,15 +55,15 @@ def place(arg):
 
 
 def order(name, args):
-    """What stands after what it should stand before."""
+    """The arguments that are out of order."""
     subject = re.fullmatch(r"(const )?attn_\w+ \*+", args[0]) and place(args[0]) != 4
     highest = 0
     for i in range(1 if subject else 0, len(args)):
         arg, before = args[i], args[i - 1] if i else ""
         if arg == "const char *" or (arg in ("size_t", "attn_dtype") and re.fullmatch(r"(const )?void \*", before)):
-            continue  # a text; the size or the type of the memory before it
+            continue  # a string; or the size or type of the memory argument before it
         if place(arg) < highest:
-            yield f"{name}: {ORDER[place(arg)]} ({arg}, argument {i + 1}) stands after {ORDER[highest]}"
+            yield f"{name}: {ORDER[place(arg)]} ({arg}, argument {i + 1}) comes after {ORDER[highest]}"
         highest = max(highest, place(arg))
 
 
@@ -72,9 +72,9 @@ def signatures(calls):
         if (kind == "attn_status") != (args[-1] == "attn_error *"):
             yield f"{name} returns {kind} and its last argument is {args[-1]}"
         if name not in BLOCKS and "attn_dtype" in args and any(re.fullmatch(r"(const )?void \*+", arg) for arg in args):
-            yield f"{name} takes a type beside a pointer; a slot has both"
+            yield f"{name} takes a type and a pointer; a slot has both"
         if kind == "void" and not name.endswith("_destroy") and name not in CANNOT_FAIL and any("*" in arg for arg in args):
-            yield f"{name} returns nothing and takes a pointer, which may be NULL"
+            yield f"{name} returns void but takes a pointer, which may be NULL"
         if not kind.startswith("static inline"):
             yield from order(name, args)
 
@@ -84,7 +84,7 @@ def arguments(name, args):
     for i, grad in enumerate(names):
         of = grad[len("grad_"):]
         if grad.startswith("grad_") and of in names and names.index(of) > i:
-            yield f"{name}: {grad} stands before {of}"
+            yield f"{name}: {grad} comes before {of}"
     numbers = [arg for arg in args if re.match(r"(const )?(float|double|unsigned char|u?int\d+_t|short|char16_t) \*", arg)]
     slots = [arg for arg in args if re.search(r"attn_(in|out)put \*", arg)]
     for arg in numbers:
@@ -103,9 +103,9 @@ def main():
              for value in values if not value.startswith(prefix)]
     wrong += signatures(calls)
     wrong += [line for name, args in headers for line in arguments(name, args)]
-    wrong += [f"{name} fills no {name}s" for kind, name, args in calls
+    wrong += [f"{name} does not fill a {name}s" for kind, name, args in calls
               if kind == "attn_status" and name.endswith("_count") and not re.search(r"^attn_\w*counts \*$", args[-2])]
-    wrong += [f"{name} is a struct, and {name[:-1]} no function" for name in re.findall(r"^struct (attn_\w+_counts): ", text, re.M)
+    wrong += [f"{name} is a struct, but there is no function {name[:-1]}" for name in re.findall(r"^struct (attn_\w+_counts): ", text, re.M)
               if name[:-1] not in public]
     print("\n".join(wrong) or f"{len(enums)} enums, {len(calls)} functions")
     return 1 if wrong else 0

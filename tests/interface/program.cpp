@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * program.cpp - the interface as C++ from 2011 on writes it: structs start as {}, and no warning is due. */
+ * program.cpp - the interface in C++11 and later: structs start as {}, and nothing warns. */
 #include <attn/attn.h>
 
 #include <cstdio>

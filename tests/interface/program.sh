@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The C program of README.md in every dialect, and one of C++, compile without a warning: tests/interface/program.sh CC CXX
+# The C program of README.md, in every dialect, and program.cpp compile without a warning: tests/interface/program.sh CC CXX
 set -eu
 cc=$1 cxx=$2
 command -v "$cc" >/dev/null && command -v "$cxx" >/dev/null || { echo "skipped: no $cc and $cxx"; exit 77; }
@@ -16,7 +16,7 @@ for dialect in c99 c11 c17; do
 done
 for dialect in c++11 c++17 c++20; do
     "$cxx" -std=$dialect -pedantic $warnings tests/interface/program.cpp
-    # (g++ counts what a designated initialiser leaves out as missing, in every program.)
+    # (g++ warns about every field that a designated initialiser omits.)
     "$cxx" -std=$dialect $warnings -Wno-missing-field-initializers "$dir/readme.cpp"
     echo "program.cpp and README.md: $dialect, $cxx"
 done

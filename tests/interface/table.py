@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The struct of tensors in the public header, the list that the sources have of it, and, given a shared library, the table that it
-describes, loaded as a binding of another language loads it: the same names in the same order at the same offsets.
+"""attn_tensors in the public header, its list in the sources (slots.def) and, given a shared library, the table that it describes
+(loaded as a binding of another language loads it) have the same names in the same order at the same offsets.
 
 Usage: table.py [LIBRARY]
 """
@@ -20,7 +20,7 @@ def header_slots(path, struct):
     slots = []
     for field in fields[2:]:
         kind, names = field.split(" ", 1)
-        assert kind in ("attn_input", "attn_output"), f"{field} is no slot"
+        assert kind in ("attn_input", "attn_output"), f"{field} is not a slot"
         slots += [(kind, name.strip()) for name in names.split(",")]
     return slots
 
@@ -48,17 +48,17 @@ def check_library(path, slots):
         row = Description(struct_size=ctypes.sizeof(Description))
         status = library.attn_tensor_describe(0, index, ctypes.byref(row), None)
         assert status == 0, f"tensor {index}: status {status}"
-        assert row.name.decode() == name, f"tensor {index} is {row.name.decode()}, and {name} in the header"
+        assert row.name.decode() == name, f"tensor {index} is {row.name.decode()}, but {name} in the header"
         assert row.offset == getattr(tensors, name).offset == FIRST + SLOT * index, f"{name} is at {row.offset}"
         assert kind == "attn_output" or 2 not in list(row.role), f"{name} is const and an output"
     row = Description(struct_size=ctypes.sizeof(Description))
-    assert library.attn_tensor_describe(0, len(slots), ctypes.byref(row), None) == 1, "there are more than the header has"
+    assert library.attn_tensor_describe(0, len(slots), ctypes.byref(row), None) == 1, "the library has more tensors than the header"
 
 
 def main():
     slots = header_slots("include/attn/attn.h", "attn_tensors")
     assert len(slots) > 60 and len(set(slots)) == len(slots)
-    assert slots == source_slots("src/core/base/slots.def"), "slots.def is not the struct of attn.h"
+    assert slots == source_slots("src/core/base/slots.def"), "slots.def does not match the struct of attn.h"
     for path in sys.argv[1:]:
         check_library(path, slots)
     print(f"{len(slots)} tensors: the header, slots.def and {len(sys.argv) - 1} libraries agree")

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * test_enums.c - every enum and switch of a problem and of options, at values that are none: rejected, and named. */
-#include "sound.h"
+ * test_enums.c - invalid values of every enum and switch in problems and options are rejected, and the message names the field. */
+#include "valid_call.h"
 
 #include <limits.h>
 
-static sound s;
+static valid_call s;
 
 typedef struct choice {
-    const char *name; /* as messages have it */
+    const char *name; /* as in messages */
     size_t offset;    /* in attn_problem */
-    int last;         /* the largest value that there is */
-    const char *use;  /* a tensor that has to be there, or NULL */
+    int last;         /* the largest valid value */
+    const char *use;  /* a tensor that must be present, or NULL */
 } choice;
 
 static const choice choices[] = {
@@ -40,14 +40,14 @@ static void test_problem(void **state)
         for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
             attn_error error;
             char number[16];
-            sound_make(&s, ATTN_FORWARD);
-            if (choices[n].use) sound_use(&s, tensor_number(choices[n].use));
+            valid_call_make(&s, ATTN_FORWARD);
+            if (choices[n].use) valid_call_use(&s, tensor_number(choices[n].use));
             memcpy((char *)&s.problem + choices[n].offset, &values[i], sizeof *values);
             (void)snprintf(number, sizeof number, "%d", values[i]);
-            const attn_status status = sound_compute(&s, &error);
+            const attn_status status = valid_call_compute(&s, &error);
             if (status != ATTN_ERR_ARGUMENT || !strstr(error.message, choices[n].name) || !strstr(error.message, number))
                 fail_msg("%s = %d: %d: %s", choices[n].name, values[i], (int)status, error.message);
-            assert_true(sound_untouched(&s));
+            assert_true(valid_call_untouched(&s));
         }
     }
 }
@@ -58,16 +58,16 @@ static void test_options(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         attn_error error;
-        sound_make(&s, ATTN_FORWARD);
+        valid_call_make(&s, ATTN_FORWARD);
         s.options.isa = (attn_isa)values[i];
-        assert_int_equal(sound_compute(&s, &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(valid_call_compute(&s, &error), ATTN_ERR_ARGUMENT);
         assert_non_null(strstr(error.message, "options.isa"));
     }
     for (int threads = -1; threads > -100000; threads *= 7) {
         attn_error error;
-        sound_make(&s, ATTN_FORWARD);
+        valid_call_make(&s, ATTN_FORWARD);
         s.options.threads = threads;
-        assert_int_equal(sound_compute(&s, &error), ATTN_ERR_ARGUMENT);
+        assert_int_equal(valid_call_compute(&s, &error), ATTN_ERR_ARGUMENT);
     }
 }
 
@@ -88,19 +88,32 @@ static void test_reserved(void **state)
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
         for (size_t at = 0; at < groups[g].size; at++) {
             attn_error error;
-            sound_make(&s, ATTN_FORWARD);
+            valid_call_make(&s, ATTN_FORWARD);
             ((unsigned char *)&s.problem)[groups[g].offset + at] = 1;
-            const attn_status status = sound_compute(&s, &error);
+            const attn_status status = valid_call_compute(&s, &error);
             if (status != ATTN_ERR_ARGUMENT || !strstr(error.message, groups[g].name))
                 fail_msg("%s, byte %zu: %d: %s", groups[g].name, at, (int)status, error.message);
-            assert_true(sound_untouched(&s));
+            assert_true(valid_call_untouched(&s));
         }
+    for (size_t at = 0; at < sizeof s.call.reserved; at++) {
+        attn_error error;
+        valid_call_make(&s, ATTN_FORWARD);
+        s.tensors.call = &s.call;
+        assert_int_equal(valid_call_compute(&s, &error), ATTN_OK);
+        valid_call_make(&s, ATTN_FORWARD);
+        s.tensors.call = &s.call;
+        ((unsigned char *)&s.call.reserved)[at] = 1;
+        const attn_status status = valid_call_compute(&s, &error);
+        if (status != ATTN_ERR_ARGUMENT || !strstr(error.message, "call.reserved is "))
+            fail_msg("call.reserved, byte %zu: %d: %s", at, (int)status, error.message);
+        assert_true(valid_call_untouched(&s));
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_problem), cmocka_unit_test(test_options),
                                        cmocka_unit_test(test_reserved)};
-    sound_table();
+    valid_call_table();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

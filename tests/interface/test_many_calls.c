@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_many_calls.c - one plan executed by many threads at once with different calls: seeds of dropout, origins, contexts of
- * visitors, memory.  Each gets what it would alone.  Worth running under TSan. */
+ * test_many_calls.c - many threads execute one plan at once with different calls: dropout seeds, origins, visitor contexts, memory.
+ * Each gets the results of a separate call.  Worth running under TSan. */
 #include "test.h"
 
 #include "attn/attn.h"
@@ -63,7 +63,7 @@ static void *execute_often(void *context)
 
 static void test_calls(void **state)
 {
-    static caller many[CALLERS], alone;
+    static caller many[CALLERS], single;
     attn_problem problem = {.struct_size = sizeof problem, .shape = {1, H, H, S, S, D, D}, .mask.causal = 1};
     attn_options options = {.struct_size = sizeof options, .threads = 2, .parallel_for = on_threads};
     attn_plan *plan;
@@ -80,14 +80,14 @@ static void test_calls(void **state)
     for (int n = 0; n < CALLERS; n++) assert_int_equal(pthread_join(many[n].thread, NULL), 0);
     attn_plan_destroy(plan);
     for (int n = 0; n < CALLERS; n++) {
-        caller_make(&alone, n);
-        memset(alone.rows, 0xff, sizeof alone.rows);
-        if (attn_compute(&problem, &alone.tensors, &error) != ATTN_OK) fail_msg("%s", error.message);
-        assert_memory_equal(alone.o, many[n].o, sizeof alone.o);
-        assert_memory_equal(alone.lse, many[n].lse, sizeof alone.lse);
-        assert_memory_equal(alone.keep, many[n].keep, sizeof alone.keep);
-        assert_memory_equal(alone.rows, many[n].rows, sizeof alone.rows);
-        assert_true(n == 0 || memcmp(many[0].keep, many[n].keep, sizeof alone.keep) != 0); /* the calls were different */
+        caller_make(&single, n);
+        memset(single.rows, 0xff, sizeof single.rows);
+        if (attn_compute(&problem, &single.tensors, &error) != ATTN_OK) fail_msg("%s", error.message);
+        assert_memory_equal(single.o, many[n].o, sizeof single.o);
+        assert_memory_equal(single.lse, many[n].lse, sizeof single.lse);
+        assert_memory_equal(single.keep, many[n].keep, sizeof single.keep);
+        assert_memory_equal(single.rows, many[n].rows, sizeof single.rows);
+        assert_true(n == 0 || memcmp(many[0].keep, many[n].keep, sizeof single.keep) != 0); /* the calls were different */
     }
 }
 

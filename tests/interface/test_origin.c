@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_origin.c - a part of a problem, with its origin, is computed as it is in the whole: any cut of batch entries, heads, queries
- * and keys, with results over disjoint keys merged, sees the same keys, draws the same dropout and has the same distances as one
- * call, forward and backward, from pages and by lists of blocks; and with the same bits where the interface says so.
+ * test_origin.c - a part of a problem, given its origin, is computed as in the whole: any partition of batch entries, heads,
+ * queries and keys, with results over disjoint keys merged, sees the same keys, draws the same dropout and has the same distances
+ * as one call, forward and backward, with pages and block lists; and has the same bits where the interface guarantees them.
  */
 #include "cut.h"
 
@@ -18,8 +18,8 @@ static double worse(double worst, const sums *s, const whole *w, attn_op op, dou
     return worst;
 }
 
-/* Over all parts of the keys of some queries: o and lse by merging, sums of the rest.  Backward has o and lse of the whole, as in a
- * ring. */
+/* All key parts of some queries: o and lse are merged, the other outputs summed.  Backward reads o and lse of the whole, as in ring
+ * attention. */
 static void each_key_part(whole *w, const cuts *c, int b, int h, int i, sums *all)
 {
     results kept[CUT_PARTS];
@@ -65,30 +65,30 @@ static void test_cuts(void **state)
         double *most = &worst[seed % 2];
         *most = fmax(*most, check_cut(seed, seed % 2 ? ATTN_F32 : ATTN_F64));
     }
-    print_message("parts and whole differ by at most %.3f of what they may in f64, %.3f in f32\n", worst[0], worst[1]);
+    print_message("parts and whole differ by at most %.3f of the tolerance in f64, %.3f in f32\n", worst[0], worst[1]);
 }
 
-/* Parts of everything but the keys, in one operation, with the same bits. */
+/* Parts of batch entries, heads and queries, in one operation, with the same bits as the whole. */
 static void check_bits(whole *w, attn_op op, int most_batch, int most_q)
 {
     whole_run(w, ATTN_FORWARD);
     if (op != ATTN_FORWARD) whole_run(w, op);
     sums all = sums_make(w);
-    const cuts c = cuts_draw(w, most_batch, 1, most_q, 1);
-    for (int b = 0; b < c.batch.n; b++)
+    const cuts c = cuts_draw(w, most_batch, 2, most_q, 1);
+    for (int n = 0; n < c.batch.n * c.heads.n; n++)
         for (int i = 0; i < c.q.n; i++) {
-            const part p = cuts_part(&c, b, 0, i, 0);
+            const part p = cuts_part(&c, n / c.heads.n, n % c.heads.n, i, 0);
             results r = results_make(w, &p);
             part_run(w, &p, op, &r, (flows){0});
-            for (int n = 0; n < CUT_RESULTS; n++)
-                if (cut_results[n].op == op) sums_add(&all, w, n, &p, &r.of[n]);
+            for (int of = 0; of < CUT_RESULTS; of++)
+                if (cut_results[of].op == op) sums_add(&all, w, of, &p, &r.of[of]);
             results_free(&r);
         }
     (void)worse(0, &all, w, op, 0);
     sums_free(&all);
 }
 
-/* Of batch entries, in every operation. */
+/* Parts of the batch and of the heads, in every operation. */
 static void test_entries(void **state)
 {
     static whole w;
@@ -101,7 +101,7 @@ static void test_entries(void **state)
     }
 }
 
-/* Of chunks of queries, forward with options.invariant where it is not rejected. */
+/* Chunks of queries, in forward with options.invariant where it is supported. */
 static void test_chunks(void **state)
 {
     static whole w;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_origin_beyond.c - forward mode and the second order of parts, with their origins, put together by the derivatives of merging
- * into those of the whole.  With w_p = exp(lse_p - lse), o and lse being what attn_merge makes of o_p and lse_p,
+ * test_origin_beyond.c - forward mode and double backward of parts, with their origins, recombined by the derivatives of merging,
+ * equal those of the whole.  With w_p = exp(lse_p - lse), where attn_merge makes o and lse from o_p and lse_p,
  *
  *      tan_lse      = sum_p w_p tan_lse_p
  *      tan_o        = sum_p w_p (tan_o_p + (tan_lse_p - tan_lse) o_p)
@@ -11,7 +11,7 @@
  *           grad_o_p   = w_p (tan_lse_p - tan_lse) grad_o
  *           grad_lse_p = w_p ((tan_lse_p - tan_lse) x_p + grad_o . (tan_o_p - tan_o))
  *
- * since the gradient of a part depends on the tangents by its own inputs, and by the gradients that it is given.
+ * since the gradient of a part depends on the tangents through its own inputs and through its incoming gradients.
  */
 #include "cut.h"
 
@@ -21,7 +21,7 @@
 
 enum { SEEDS = CASES(400) };
 
-/* One row of the queries of all parts. */
+/* One query row, in all key parts. */
 typedef struct line {
     const whole *w;
     const part *p;
@@ -41,8 +41,7 @@ static double weight(const line *x, int n)
     return lse > -INFINITY ? exp(of_part(x, n, CUT_LSE, 0) - lse) : 0;
 }
 
-/* The tangents of what is merged, from results `o` and `lse` of the parts, which are those of forward mode or of the second order.
- */
+/* Tangents of the merged outputs, from results `o` and `lse` of the parts: those of forward mode or of double backward. */
 static void merge_tangents(const line *x, int count, int o, int lse)
 {
     double sum = 0;
@@ -56,7 +55,7 @@ static void merge_tangents(const line *x, int count, int o, int lse)
     }
 }
 
-/* What flows into part n, and how that changes along the tangents. */
+/* The incoming gradients of part n, and their derivatives along the tangents. */
 typedef struct gradients {
     array grad_o, grad_lse, change_o, change_lse;
 } gradients;
@@ -157,7 +156,7 @@ static void test_cuts(void **state)
     int checked = 0;
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) checked += check_cut(seed, seed % 2 ? ATTN_F32 : ATTN_F64, worst[seed % 2]);
-    print_message("forward mode and second order of parts and whole differ by at most %.3f and %.3f of what they may in f64, "
+    print_message("forward mode and double backward: parts and whole differ by at most %.3f and %.3f of the tolerance in f64, "
                   "%.3f and %.3f in f32\n",
                   worst[0][0], worst[0][1], worst[1][0], worst[1][1]);
     assert_true(checked > SEEDS);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_overlap.c - outputs share elements with no input and no other output, which is decided element by element: tensors that are
- * interleaved in one buffer are fine and computed as if they were apart; one shared element is rejected, and both tensors named. */
-#include "sound.h"
+ * test_overlap.c - outputs may share no element with an input or another output, which is decided element by element: tensors
+ * interleaved in one buffer are computed as if they were apart; one shared element is rejected, and both tensors are named. */
+#include "valid_call.h"
 
 #include "testing/random/random.h"
 
@@ -39,7 +39,7 @@ static void run(attn_op op, const attn_tensors *t)
     if (attn_compute(&problem, t, &error) != ATTN_OK) fail_msg("%s", error.message);
 }
 
-/* Forward and backward of numbers that lie apart. */
+/* The expected results: forward and backward in separate buffers. */
 static int setup(void **state)
 {
     random_state r = random_from(3);
@@ -64,7 +64,7 @@ static void strides(int64_t stride[4], int64_t b, int64_t h, int64_t t, int64_t 
     stride[0] = b, stride[1] = h, stride[2] = t, stride[3] = c;
 }
 
-/* Rejected when it is executed, with outputs untouched; the error names x and y. */
+/* Execution is rejected, with outputs untouched; the error names x and y. */
 static void rejected_bytes(attn_op op, const attn_tensors *t, int x, int y, void *memory, size_t bytes, int line)
 {
     attn_error error;
@@ -77,21 +77,21 @@ static void rejected_bytes(attn_op op, const attn_tensors *t, int x, int y, void
         attn_status status;
         if (call == 0) {
             status = attn_plan_create(&plan, &problem, t, NULL, &error);
-            if (status != ATTN_OK) fail_msg("line %d: planning looks at no pointers: %s", line, error.message);
-            status = sound_execute(plan, t, &error);
+            if (status != ATTN_OK) fail_msg("line %d: planning must not depend on pointers: %s", line, error.message);
+            status = valid_call_execute(plan, t, &error);
             attn_plan_destroy(plan);
         } else status = attn_compute(&problem, t, &error);
         if (status != ATTN_ERR_STRIDE || !((error.tensor == x && error.other == y) || (error.tensor == y && error.other == x)))
             fail_msg("line %d: status %d, tensors %d and %d: %s", line, (int)status, error.tensor, error.other, error.message);
         if (!strstr(error.message, table[x].name) || !strstr(error.message, table[y].name))
             fail_msg("line %d: %s", line, error.message);
-        if (memcmp(before, memory, bytes) != 0) fail_msg("line %d: written", line);
+        if (memcmp(before, memory, bytes) != 0) fail_msg("line %d: something was written", line);
     }
     free(before);
 }
 #define REJECTED(op, t, x, y, memory) rejected_bytes(op, t, x, y, memory, sizeof(memory), __LINE__)
 
-/* Element i of dense [B, H, S, D]. */
+/* Loops over the elements i of a dense [B, H, S, D]. */
 #define FOR_EACH_ELEMENT(i)                                                                                                        \
     for (int64_t b = 0, i = 0; b < B; b++)                                                                                         \
         for (int64_t h = 0; h < H; h++)                                                                                            \
@@ -113,11 +113,11 @@ static void test_interleaved(void **state)
         slots[n]->data = in + n * H * D, gradients[n]->data = out + n * H * D;
         strides(slots[n]->stride, S * 3 * H * D, D, 3 * H * D, 1), strides(gradients[n]->stride, S * 3 * H * D, D, 3 * H * D, 1);
     }
-    memset(out, SOUND_PATTERN, sizeof out);
+    memset(out, VALID_PATTERN, sizeof out);
     run(ATTN_BACKWARD, &t);
     FOR_EACH_ELEMENT(i)
     for (int n = 0; n < 3; n++) assert_true(out[(((b * S + j) * 3 + n) * H + h) * D + c] == expected[n][i]);
-    for (size_t g = 3 * ALL * sizeof *out; g < sizeof out; g++) assert_int_equal(((unsigned char *)out)[g], SOUND_PATTERN);
+    for (size_t g = 3 * ALL * sizeof *out; g < sizeof out; g++) assert_int_equal(((unsigned char *)out)[g], VALID_PATTERN);
 
     t.grad_k.data = out + H * D - 1; /* one element of each row of dQ */
     REJECTED(ATTN_BACKWARD, &t, grad_q, grad_k, out);
@@ -129,7 +129,7 @@ static void test_interleaved(void **state)
     run(ATTN_BACKWARD, &t);
 }
 
-/* Forward into the space of q among k and v: [B, S, 4, H, D] of q, k, v and o. */
+/* The output interleaved with the inputs: q, k, v and o in one [B, S, 4, H, D] buffer. */
 static void test_output_among_inputs(void **state)
 {
     static float memory[4 * ALL];
@@ -152,40 +152,48 @@ static void test_output_among_inputs(void **state)
     REJECTED(ATTN_FORWARD, &t, o, q, memory);
 }
 
-/* K and V in one cache, [B, S, 2, H, D], head by head or token by token; inputs may share anything. */
+/* K and V in one cache, [B, S, 2, H, D] or [B, H, S, 2, D], head by head or token by token; inputs may overlap each other. */
 static void test_one_cache(void **state)
 {
-    static float cache[2 * ALL], out[ALL], out_lse[B * H * S];
+    static const int64_t layouts[][4] = {{2 * S * H * D, D, 2 * H * D, H * D}, {2 * H * S * D, 2 * S * D, 2 * D, D}};
+    static float cache[2 * ALL], gradients[2 * ALL], out[ALL], out_lse[B * H * S];
     (void)state;
-    FOR_EACH_ELEMENT(i)
-    cache[(((b * S + j) * 2 + 0) * H + h) * D + c] = all.k[i], cache[(((b * S + j) * 2 + 1) * H + h) * D + c] = all.v[i];
-    attn_tensors t = forward_of(&all);
-    t.o = attn_out(out), t.lse = attn_out(out_lse);
-    t.k.data = cache, t.v.data = cache + H * D;
-    strides(t.k.stride, 2 * S * H * D, D, 2 * H * D, 1), strides(t.v.stride, 2 * S * H * D, D, 2 * H * D, 1);
-    run(ATTN_FORWARD, &t);
-    assert_memory_equal(out, all.o, sizeof out);
-    t.q = t.v = t.k; /* all the same */
-    run(ATTN_FORWARD, &t);
-    t.v.data = cache + 1; /* shifted inputs: still inputs */
-    run(ATTN_FORWARD, &t);
-    /* And gradients of them: dK and dV in one cache. */
-    static float gradients[2 * ALL];
-    t = backward_of(&all);
-    t.grad_k.data = gradients, t.grad_v.data = gradients + H * D;
-    strides(t.grad_k.stride, 2 * S * H * D, D, 2 * H * D, 1), strides(t.grad_v.stride, 2 * S * H * D, D, 2 * H * D, 1);
-    run(ATTN_BACKWARD, &t);
-    FOR_EACH_ELEMENT(i)
-    {
-        assert_true(gradients[(((b * S + j) * 2 + 0) * H + h) * D + c] == all.grad_k[i]);
-        assert_true(gradients[(((b * S + j) * 2 + 1) * H + h) * D + c] == all.grad_v[i]);
+    for (int n = 0; n < 2; n++) {
+        const int64_t *to = layouts[n], v_first = to[3]; /* strides of b, h and j; from k to v */
+        FOR_EACH_ELEMENT(i)
+        {
+            const int64_t at = b * to[0] + h * to[1] + j * to[2] + c;
+            cache[at] = all.k[i], cache[at + v_first] = all.v[i];
+        }
+        attn_tensors t = forward_of(&all);
+        t.o = attn_out(out), t.lse = attn_out(out_lse);
+        t.k.data = cache, t.v.data = cache + v_first;
+        strides(t.k.stride, to[0], to[1], to[2], 1), strides(t.v.stride, to[0], to[1], to[2], 1);
+        run(ATTN_FORWARD, &t);
+        assert_memory_equal(out, all.o, sizeof out);
+        t.q = t.v = t.k; /* all the same */
+        run(ATTN_FORWARD, &t);
+        t.v.data = cache + 1; /* shifted inputs: still inputs */
+        run(ATTN_FORWARD, &t);
+        /* And gradients of them: dK and dV in one cache. */
+        t = backward_of(&all);
+        t.grad_k.data = gradients, t.grad_v.data = gradients + v_first;
+        strides(t.grad_k.stride, to[0], to[1], to[2], 1), strides(t.grad_v.stride, to[0], to[1], to[2], 1);
+        run(ATTN_BACKWARD, &t);
+        FOR_EACH_ELEMENT(i)
+        {
+            const int64_t at = b * to[0] + h * to[1] + j * to[2] + c;
+            assert_true(gradients[at] == all.grad_k[i] && gradients[at + v_first] == all.grad_v[i]);
+        }
+        t.grad_v.data = gradients + v_first - 1;
+        REJECTED(ATTN_BACKWARD, &t, grad_k, grad_v, gradients);
     }
 }
 
-/* Dense tensors that meet at their ends. */
+/* Dense tensors, adjacent and overlapping. */
 static void test_dense(void **state)
 {
-    static float memory[4 * ALL], weights_apart[B * H * S * S];
+    static float memory[4 * ALL], separate_weights[B * H * S * S];
     attn_tensors t = forward_of(&all);
     (void)state;
     t.v.data = memcpy(memory, all.v, sizeof all.v);
@@ -209,15 +217,15 @@ static void test_dense(void **state)
     attn_error error;
     assert_int_equal(attn_compute(&problem, &t, &error), ATTN_ERR_STRIDE);
     assert_true(error.tensor == weights || error.other == weights);
-    static numbers apart; /* with weights it is another walk, with bits of its own */
-    attn_tensors beside = forward_of(&apart);
+    static numbers separate; /* a call with weights takes another walk, whose bits differ */
+    attn_tensors beside = forward_of(&separate);
     beside.q = t.q, beside.k = t.k, beside.v = t.v;
-    beside.weights = attn_out(weights_apart);
+    beside.weights = attn_out(separate_weights);
     run(ATTN_FORWARD, &beside);
     t.weights = attn_out(memory + ALL + B * H * S);
     run(ATTN_FORWARD, &t);
-    assert_memory_equal(memory, apart.o, sizeof apart.o);
-    assert_memory_equal(memory + ALL, apart.lse, sizeof apart.lse);
+    assert_memory_equal(memory, separate.o, sizeof separate.o);
+    assert_memory_equal(memory + ALL, separate.lse, sizeof separate.lse);
     t = backward_of(&all);
     t.grad_q.data = memory, t.grad_k.data = memory + D; /* a row apart */
     REJECTED(ATTN_BACKWARD, &t, grad_q, grad_k, memory);
@@ -279,7 +287,7 @@ static void test_inputs_of_any_stride(void **state)
     assert_memory_equal(memory + ALL, all.o, sizeof all.o);
     t.o.data = memory + ALL - D; /* the first key of the last head lies there */
     REJECTED(ATTN_FORWARD, &t, o, k, memory);
-    t.k.data = memory + ALL + (S - 1) * D, t.o.data = memory; /* behind o: keys before their pointer */
+    t.k.data = memory + ALL + (S - 1) * D, t.o.data = memory; /* after o: keys lie before their pointer */
     run(ATTN_FORWARD, &t);
     t.o.data = memory + 1;
     REJECTED(ATTN_FORWARD, &t, o, k, memory);
@@ -304,11 +312,11 @@ static void test_inputs_of_any_stride(void **state)
     REJECTED(ATTN_FORWARD, &t, lse, bias, memory);
 }
 
-/* Packed tensors are as long as cu_seqlens says, and not as len_q: what lies behind is free. */
+/* Packed tensors have the length in cu_seqlens, not len_q: the memory after them is free. */
 static void test_packed(void **state)
 {
     enum { TOKENS = 7 };
-    static float memory[2 * TOKENS * H * D], room[ALL];
+    static float memory[2 * TOKENS * H * D], scratch[ALL];
     static const int64_t cu[B + 1] = {0, 4, TOKENS};
     attn_tensors t = {.struct_size = sizeof t, .q = attn_in(all.q), .k = attn_in(all.k), .v = attn_in(memory)};
     (void)state;
@@ -317,19 +325,19 @@ static void test_packed(void **state)
     run(ATTN_FORWARD, &t);
     t.o = attn_out(memory + TOKENS * H * D - 1);
     REJECTED(ATTN_FORWARD, &t, o, v, memory);
-    t.o = attn_out(room);
+    t.o = attn_out(scratch);
     run(ATTN_FORWARD, &t);
 }
 
-/* At random against counting bytes: two tensors with any strides that an output may have, at any distance; never a wrong yes, and
- * rejected wrongly only with the sentence that it cannot be decided. */
+/* Random cases against marked elements: two tensors with any strides that an output may have, at any distance.  No overlap is
+ * accepted, and a wrong rejection always says that it cannot be decided. */
 static void test_random(void **state)
 {
     enum { PLACES = 4096 };
     static unsigned char of_o[PLACES * 4];
     static float memory[PLACES], plenty[256];
     random_state r = random_from(17);
-    int met = 0, apart = 0, close = 0, undecided = 0;
+    int met = 0, disjoint = 0, close = 0, undecided = 0;
     (void)state;
     for (int n = 0; n < 6000; n++) {
         const int64_t sizes[4] = {1 + random_below(&r, 3), 1 + random_below(&r, 3), 1 + random_below(&r, 4),
@@ -378,13 +386,13 @@ static void test_random(void **state)
             if (!strstr(error.message, "decide")) fail_msg("number %d: wrongly rejected: %s", n, error.message);
             undecided++;
         }
-        met += expected, apart += !expected, close += !expected && status == ATTN_OK;
+        met += expected, disjoint += !expected, close += !expected && status == ATTN_OK;
     }
-    print_message("%d overlap, %d do not, of which %d could not be decided\n", met, apart, undecided);
-    assert_true(met > 500 && apart > 500 && close > 400 && undecided * 50 < apart);
+    print_message("%d overlap, %d do not, of which %d could not be decided\n", met, disjoint, undecided);
+    assert_true(met > 500 && disjoint > 500 && close > 400 && undecided * 50 < disjoint);
 }
 
-/* Strides so intricate that the search gives up: rejected, and said so. */
+/* Strides so intricate that the search gives up: rejected, and the message says so. */
 static void test_undecided(void **state)
 {
     enum { N = 40 };
@@ -395,13 +403,13 @@ static void test_undecided(void **state)
     (void)state;
     float *memory = calloc(2 * N * N * N + 1, sizeof *memory);
     assert_non_null(memory);
-    t.q = attn_in(memory), strides(t.q.stride, 6, 10, 14, 1); /* even places, in many ways each */
+    t.q = attn_in(memory), strides(t.q.stride, 6, 10, 14, 1); /* even addresses, each reached in many ways */
     strides(t.k.stride, ATTN_BROADCAST, 0, 0, 1), strides(t.v.stride, ATTN_BROADCAST, 0, 0, 1);
     t.o = attn_out(memory + 1), strides(t.o.stride, 2 * N * N, 2 * N, 2, 1); /* odd ones */
     assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, NULL), ATTN_OK);
-    assert_int_equal(sound_execute(plan, &t, &error), ATTN_ERR_STRIDE);
+    assert_int_equal(valid_call_execute(plan, &t, &error), ATTN_ERR_STRIDE);
     assert_string_equal(error.message,
-                        "whether o and q share elements cannot be decided from their strides; give them memory apart");
+                        "whether o and q share elements cannot be decided from their strides; give them separate memory");
     assert_true(error.tensor == o && error.other == q);
     for (int i = 0; i <= 2 * N * N * N; i++) assert_true(memory[i] == 0);
     attn_plan_destroy(plan);
@@ -417,6 +425,6 @@ int main(void)
         cmocka_unit_test(test_packed),      cmocka_unit_test(test_inputs_of_any_stride),
         cmocka_unit_test(test_random),      cmocka_unit_test(test_undecided),
     };
-    sound_table();
+    valid_call_table();
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_strides.c - the normal form of types and strides: dense is one with the same strides spelled out, strides of axes of size 1
- * do not count, and a tensor executed otherwise than planned is rejected by name. */
-#include "sound.h"
+ * test_strides.c - the normal form of types and strides: a dense slot equals one with the same strides spelled out, strides of axes
+ * of size 1 are ignored, and a tensor that differs from the planned one at execution is rejected by name. */
+#include "valid_call.h"
 
-static sound s, other;
+static valid_call s, other;
 
 #define FOR_EACH_USED(op, n)                                                                                                       \
     for (int op = ATTN_FORWARD; op <= ATTN_DOUBLE_BACKWARD; op++)                                                                  \
@@ -19,24 +19,25 @@ static attn_tensor_plan info_of(const attn_plan *plan, int n)
     return info;
 }
 
-static attn_plan *plan_of(const sound *of)
+static attn_plan *plan_of(const valid_call *of)
 {
     attn_error error;
     attn_plan *plan;
-    if (sound_plan(of, &plan, &error) != ATTN_OK) fail_msg("%s", error.message);
+    if (valid_call_plan(of, &plan, &error) != ATTN_OK) fail_msg("%s", error.message);
     return plan;
 }
 
-static void execute(const attn_plan *plan, const sound *of, int n, const char *what)
+static void execute(const attn_plan *plan, const valid_call *of, int n, const char *what)
 {
     attn_error error;
-    if (sound_execute(plan, &of->tensors, &error) != ATTN_OK)
+    if (valid_call_execute(plan, &of->tensors, &error) != ATTN_OK)
         fail_msg("op %d, %s, %s: %s", (int)of->problem.op, table[n].name, what, error.message);
 }
 
-static void make(attn_op op, int n) { sound_make_with(&s, op, n); }
+static void make(attn_op op, int n) { valid_call_with(&s, op, n); }
 
-/* What attn_plan_tensor says is what the plan takes, spelled out; planned dense and executed so, and the reverse. */
+/* A plan accepts the type and strides that attn_plan_tensor returns, spelled out: planned dense and executed explicit, and the
+ * reverse. */
 static void test_dense_and_explicit(void **state)
 {
     (void)state;
@@ -68,12 +69,12 @@ static void test_dense_and_explicit(void **state)
     }
 }
 
-/* Tensors that are not of this plan. */
+/* Tensors that this plan does not have. */
 static void test_absent(void **state)
 {
     (void)state;
     for (int op = ATTN_FORWARD; op <= ATTN_DOUBLE_BACKWARD; op++) {
-        sound_make(&s, (attn_op)op);
+        valid_call_make(&s, (attn_op)op);
         attn_plan *plan = plan_of(&s);
         for (int n = 0; n < tensors_of_table; n++) {
             const attn_tensor_plan info = info_of(plan, n);
@@ -94,11 +95,11 @@ static void rejected(const attn_plan *plan, attn_status status, int n, const cha
 {
     attn_error error;
     memcpy(s.before, s.memory, sizeof s.memory);
-    const attn_status got = sound_execute(plan, &s.tensors, &error);
+    const attn_status got = valid_call_execute(plan, &s.tensors, &error);
     if (got != status || error.tensor != n || !strstr(error.message, table[n].name))
         fail_msg("op %d, %s, %s: status %d, tensor %d: %s", (int)s.problem.op, table[n].name, what, (int)got, error.tensor,
                  error.message);
-    assert_true(sound_untouched(&s));
+    assert_true(valid_call_untouched(&s));
 }
 
 static void test_other_strides(void **state)
@@ -110,9 +111,9 @@ static void test_other_strides(void **state)
         make((attn_op)op, n);
         attn_plan *plan = plan_of(&s);
         const attn_tensor_plan info = info_of(plan, n);
-        const attn_input sound_slot = slot_get(&s.tensors, n);
-        for (int axis = 0; axis < 4; axis++) { /* one stride is another */
-            attn_input slot = sound_slot;
+        const attn_input valid_call_slot = slot_get(&s.tensors, n);
+        for (int axis = 0; axis < 4; axis++) { /* one stride differs */
+            attn_input slot = valid_call_slot;
             slot.dtype = info.dtype;
             memcpy(slot.stride, info.stride, sizeof slot.stride);
             slot.stride[axis] += 1 + 7 * (int64_t)axis;
@@ -126,7 +127,7 @@ static void test_other_strides(void **state)
                     slot_set(&s.tensors, n, slot);
                     execute(plan, &s, n, "a stride of an axis of size 1");
                     attn_plan *with = plan_of(&s);
-                    const int64_t has = info_of(with, n).stride[axis]; /* no number that sizes of tiles overflow with */
+                    const int64_t has = info_of(with, n).stride[axis]; /* not a number that makes tile sizes overflow */
                     if (has != 0 && has != info.stride[axis]) fail_msg("%s has a stride of an axis of size 1", table[n].name);
                     execute(with, &s, n, "planned with a stride of an axis of size 1");
                     attn_plan_destroy(with);
@@ -137,15 +138,15 @@ static void test_other_strides(void **state)
             strides++;
         }
         for (int dtype = ATTN_F32; dtype <= ATTN_U64; dtype++) {
-            attn_input slot = sound_slot;
+            attn_input slot = valid_call_slot;
             slot.dtype = (attn_dtype)dtype;
             slot_set(&s.tensors, n, slot);
             if (slot.dtype == info.dtype) execute(plan, &s, n, "the default type by its name");
             else rejected(plan, ATTN_ERR_ARGUMENT, n, "another type");
             types++;
         }
-        for (int dtype = -1; dtype <= ATTN_U64 + 100; dtype += ATTN_U64 + 2) { /* no type at all */
-            attn_input slot = sound_slot;
+        for (int dtype = -1; dtype <= ATTN_U64 + 100; dtype += ATTN_U64 + 2) { /* invalid types */
+            attn_input slot = valid_call_slot;
             slot.dtype = (attn_dtype)dtype;
             if (dtype == -1 || dtype > ATTN_U64) slot_set(&s.tensors, n, slot), rejected(plan, ATTN_ERR_ARGUMENT, n, "no type");
         }
@@ -154,7 +155,7 @@ static void test_other_strides(void **state)
     assert_true(strides > 150 && types > 800);
 }
 
-/* Some problems whose axes have size 1, with garbage in the strides there, plan and run like dense ones. */
+/* Problems with axes of size 1 and garbage in their strides plan and run like dense ones. */
 static void test_axes_of_one(void **state)
 {
     enum { MOST = 64 };
@@ -187,8 +188,8 @@ static void test_axes_of_one(void **state)
     }
 }
 
-/* Sequences of at most one token lie one after the other in as many rows as there are of them, so the stride of their tokens
- * counts. */
+/* Packed sequences of at most one token are consecutive rows of one axis, so the stride of tokens counts although len_q and len_kv
+ * are 1. */
 static void test_packed_tokens(void **state)
 {
     enum { TOKENS = 3, WIDE = 8 };
@@ -202,24 +203,24 @@ static void test_packed_tokens(void **state)
     for (int n = 0; n < TOKENS * WIDE; n++) q[n] = k[n] = v[n] = (float)n, o[n] = -1;
     t.cu_seqlens_q = t.cu_seqlens_kv = attn_in(starts);
     assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, &error), ATTN_OK);
-    const int64_t apart[4] = {0, 4, WIDE, 1}, dense[4] = {99, 4, 4, 1};
-    memcpy(t.q.stride, apart, sizeof apart);
-    assert_int_equal(sound_execute(plan, &t, &error), ATTN_ERR_STRIDE);
+    const int64_t gapped[4] = {0, 4, WIDE, 1}, dense[4] = {99, 4, 4, 1};
+    memcpy(t.q.stride, gapped, sizeof gapped);
+    assert_int_equal(valid_call_execute(plan, &t, &error), ATTN_ERR_STRIDE);
     assert_string_equal(error.message, "q.stride[2] is 8; the plan was made with 4");
     for (int n = 0; n < TOKENS * WIDE; n++) assert_true(o[n] == -1);
     memcpy(t.q.stride, dense, sizeof dense);
-    assert_int_equal(sound_execute(plan, &t, &error), ATTN_OK);
+    assert_int_equal(valid_call_execute(plan, &t, &error), ATTN_OK);
     for (int n = 0; n < TOKENS * 4; n++) assert_true(o[n] == (float)n);
     attn_plan_destroy(plan);
 }
 
-/* The call is there as it was planned: functions and an origin too. */
+/* The call must be as it was planned: its functions and its origin present or absent. */
 static void no_rows(void *context, const attn_rows *rows) { (void)context, (void)rows; }
 static void no_change(void *context, const attn_score_tile *tile) { (void)context, (void)tile; }
 
 static void test_calls(void **state)
 {
-    static const attn_origin whole = {.heads = SOUND_HQ};
+    static const attn_origin whole = {.heads = VALID_HQ};
     const attn_call calls[] = {{.struct_size = sizeof(attn_call)},
                                {.struct_size = sizeof(attn_call), .origin = &whole},
                                {.struct_size = sizeof(attn_call), .visit_rows = no_rows},
@@ -227,7 +228,7 @@ static void test_calls(void **state)
                                {.struct_size = sizeof(attn_call), .modify_scores = no_change, .visit_rows = no_rows}};
     enum { CALLS = sizeof calls / sizeof *calls };
     (void)state;
-    sound_make(&s, ATTN_FORWARD);
+    valid_call_make(&s, ATTN_FORWARD);
     for (int planned = -1; planned < CALLS; planned++) {
         s.tensors.call = planned < 0 ? NULL : &calls[planned];
         attn_plan *plan = plan_of(&s);
@@ -236,28 +237,28 @@ static void test_calls(void **state)
             const int same = planned == executed || (planned <= 0 && executed <= 0);
             s.tensors.call = executed < 0 ? NULL : &calls[executed];
             memcpy(s.before, s.memory, sizeof s.memory);
-            const attn_status status = sound_execute(plan, &s.tensors, &error);
+            const attn_status status = valid_call_execute(plan, &s.tensors, &error);
             if (status != (same ? ATTN_OK : ATTN_ERR_ARGUMENT))
                 fail_msg("call %d planned and %d executed: %d: %s", planned, executed, (int)status, error.message);
-            if (!same) assert_true(sound_untouched(&s));
+            if (!same) assert_true(valid_call_untouched(&s));
         }
         attn_plan_destroy(plan);
     }
-    /* Functions of other operations. */
+    /* Functions that the operation does not support. */
     attn_error error;
     attn_call call = {.struct_size = sizeof call, .modify_slopes = no_change};
     s.tensors.call = &call;
-    assert_int_equal(sound_compute(&s, &error), ATTN_ERR_ARGUMENT);
-    sound_make(&s, ATTN_BACKWARD);
+    assert_int_equal(valid_call_compute(&s, &error), ATTN_ERR_ARGUMENT);
+    valid_call_make(&s, ATTN_BACKWARD);
     call = (attn_call){.struct_size = sizeof call, .visit_rows = no_rows};
     s.tensors.call = &call;
-    assert_int_equal(sound_compute(&s, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(valid_call_compute(&s, &error), ATTN_ERR_ARGUMENT);
     call = (attn_call){.struct_size = sizeof call, .modify_scores = no_change};
-    assert_int_equal(sound_compute(&s, &error), ATTN_ERR_ARGUMENT);
-    sound_make(&s, ATTN_DOUBLE_BACKWARD);
+    assert_int_equal(valid_call_compute(&s, &error), ATTN_ERR_ARGUMENT);
+    valid_call_make(&s, ATTN_DOUBLE_BACKWARD);
     s.tensors.call = &call;
-    assert_true(sound_compute(&s, &error) != ATTN_OK);
-    assert_true(sound_untouched(&s));
+    assert_true(valid_call_compute(&s, &error) != ATTN_OK);
+    assert_true(valid_call_untouched(&s));
 }
 
 int main(void)
@@ -265,6 +266,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense_and_explicit), cmocka_unit_test(test_absent),
                                        cmocka_unit_test(test_other_strides),      cmocka_unit_test(test_axes_of_one),
                                        cmocka_unit_test(test_packed_tokens),      cmocka_unit_test(test_calls)};
-    sound_table();
+    valid_call_table();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_structs.c - structs as programs have them that were compiled with other headers, or without care: sizes, tails, and the
- * bytes between the fields of a slot. */
+ * test_structs.c - structs of programs that were compiled with other headers, or that fill them in carelessly: sizes, tails, and
+ * the padding in slots. */
 #include "fails.h"
-#include "sound.h"
+#include "valid_call.h"
 
-static sound s;
+static valid_call s;
 
-/* Room for any of the structs and two slots behind it. */
+/* Storage for any of the structs and two slots after it. */
 typedef union copy {
     size_t struct_size;
     unsigned char bytes[sizeof(attn_tensors) + 2 * sizeof(attn_input)];
@@ -52,7 +52,7 @@ static const subject subjects[] = {{"attn_tensors", sizeof(attn_tensors), run_te
                                    {"attn_options", sizeof(attn_options), run_options}};
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
-/* A sound struct of this kind, with zeros behind it. */
+/* A valid struct of this kind, followed by zeros. */
 static void fill(copy *c, int which)
 {
     const void *from[] = {&s.tensors, &s.problem, &s.call, &s.options};
@@ -68,7 +68,7 @@ static void expect_rejected(int which, const copy *c, attn_status expected, cons
     if (status != expected || error.status != status || error.tensor != -1 || error.other != -1 ||
         !strstr(error.message, subjects[which].name))
         fail_msg("%s, %s %zu: status %d: %s", subjects[which].name, what, number, (int)status, error.message);
-    assert_true(sound_untouched(&s));
+    assert_true(valid_call_untouched(&s));
 }
 
 static void test_sizes(void **state)
@@ -91,7 +91,7 @@ static void test_sizes(void **state)
                                 SIZE_MAX / 2,
                                 (size_t)1 << 40,
                                 ((size_t)1 << 20) + 8};
-        sound_make(&s, ATTN_FORWARD);
+        valid_call_make(&s, ATTN_FORWARD);
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
             copy c;
             if (wrong[i] == size) continue;
@@ -102,7 +102,7 @@ static void test_sizes(void **state)
     }
 }
 
-/* A newer program: what this library does not know must be zero. */
+/* The struct of a newer program: fields that this library does not know must be zero. */
 static void test_tails(void **state)
 {
     (void)state;
@@ -111,10 +111,10 @@ static void test_tails(void **state)
         for (size_t at = size; at < longer + 8; at++) {
             attn_error error;
             copy c;
-            sound_make(&s, ATTN_FORWARD);
+            valid_call_make(&s, ATTN_FORWARD);
             fill(&c, which);
             c.struct_size = longer;
-            if (at >= longer) c.bytes[at] = 0x5a; /* behind the end: not looked at */
+            if (at >= longer) c.bytes[at] = 0x5a; /* past the end: not read */
             if (at == size || at >= longer) {
                 if (subjects[which].run(&c, &error) != ATTN_OK) fail_msg("%s: %s", subjects[which].name, error.message);
                 continue;
@@ -128,7 +128,7 @@ static void test_tails(void **state)
     }
 }
 
-/* Compilers leave whatever they like between the type and the strides of a slot. */
+/* The padding between the type and the strides of a slot may hold anything. */
 static void test_dirty_padding(void **state)
 {
     enum { FROM = offsetof(attn_input, dtype) + sizeof(attn_dtype), TO = offsetof(attn_input, stride) };
@@ -136,24 +136,24 @@ static void test_dirty_padding(void **state)
     for (int op = ATTN_FORWARD; op <= ATTN_DOUBLE_BACKWARD; op++) {
         attn_error error;
         attn_plan *plan;
-        sound_make(&s, (attn_op)op);
-        assert_int_equal(sound_plan(&s, &plan, &error), ATTN_OK);
-        for (int dirt = 0; dirt < 2; dirt++) { /* a clean plan, executed dirty, too */
+        valid_call_make(&s, (attn_op)op);
+        assert_int_equal(valid_call_plan(&s, &plan, &error), ATTN_OK);
+        for (int dirt = 0; dirt < 2; dirt++) { /* execute uses the plan of a clean slot */
             for (int n = 0; n < tensors_of_table; n++)
                 memset((char *)&s.tensors + table[n].offset + FROM, dirt ? 0xff : 0x01, TO - FROM);
-            if (sound_execute(plan, &s.tensors, &error) != ATTN_OK) fail_msg("%s", error.message);
-            if (sound_compute(&s, &error) != ATTN_OK) fail_msg("%s", error.message);
+            if (valid_call_execute(plan, &s.tensors, &error) != ATTN_OK) fail_msg("%s", error.message);
+            if (valid_call_compute(&s, &error) != ATTN_OK) fail_msg("%s", error.message);
         }
         attn_plan_destroy(plan);
     }
 }
 
-/* Descriptions: a size that is none is rejected, and nothing behind the size of the caller is written. */
+/* Descriptions: an invalid size is rejected, and nothing past the caller's size is written. */
 static attn_status describe(int which, void *to, attn_error *error)
 {
     static attn_plan *plan;
     if (!plan) {
-        sound_make(&s, ATTN_FORWARD);
+        valid_call_make(&s, ATTN_FORWARD);
         assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, NULL), ATTN_OK);
     }
     switch (which) {
@@ -167,7 +167,7 @@ static attn_status describe(int which, void *to, attn_error *error)
         return attn_tensor_describe(ATTN_FAMILY_ATTENTION, 0, to, error);
     case 4:
         return attn_plan_tensor(plan, 0, to, error);
-    default: /* the end: the plan goes */
+    default: /* the end: destroys the plan */
         attn_plan_destroy(plan);
         plan = NULL;
         return ATTN_OK;
@@ -211,13 +211,13 @@ static void test_descriptions(void **state)
     assert_int_equal(describe(KINDS, NULL, NULL), ATTN_OK);
 }
 
-/* Two of the numbers in an error are set on every failure and every success, for what has no tensor too. */
+/* error.tensor and error.other are set on every failure and success, even if no tensor is involved. */
 static void test_errors(void **state)
 {
     attn_error error;
     attn_plan *plan;
     (void)state;
-    sound_make(&s, ATTN_FORWARD);
+    valid_call_make(&s, ATTN_FORWARD);
     memset(&error, 0xa5, sizeof error);
     s.problem.shape.batch = -1;
     assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, NULL, &error), ATTN_ERR_SHAPE);
@@ -226,7 +226,7 @@ static void test_errors(void **state)
     assert_int_equal(attn_execute(NULL, NULL, NULL, 0, &error), ATTN_ERR_ARGUMENT);
     assert_true(error.tensor == -1 && error.other == -1);
     memset(&error, 0xa5, sizeof error);
-    sound_make(&s, ATTN_FORWARD);
+    valid_call_make(&s, ATTN_FORWARD);
     assert_int_equal(attn_compute(&s.problem, &s.tensors, &error), ATTN_OK);
     assert_true(error.status == ATTN_OK && error.tensor == -1 && error.other == -1 && error.message[0] == 0);
     s.call.reserved = 1, s.tensors.call = &s.call;
@@ -238,6 +238,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_tails),
                                        cmocka_unit_test(test_dirty_padding), cmocka_unit_test(test_descriptions),
                                        cmocka_unit_test(test_errors)};
-    sound_table();
+    valid_call_table();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_table.c - the table that attn_tensor_describe gives is the struct of the header: each name, offset and direction in order,
- * and rows that agree with each other. */
-#include "sound.h"
+ * test_table.c - the table that attn_tensor_describe returns matches the struct in the header: each name, offset and direction, in
+ * order; and its rows are consistent. */
+#include "valid_call.h"
 
 #include "base/problem.h"
 #include "fails.h"
 
-/* The struct, as this compiler lays it out.  (table.py holds slots.def against the header.) */
+/* The struct, as this compiler lays it out.  (table.py compares slots.def with the header.) */
 static const struct {
     const char *name;
     size_t offset;
@@ -22,12 +22,12 @@ static const struct {
 enum { SLOTS = sizeof slots / sizeof *slots };
 
 enum { HEAD = offsetof(attn_tensors, q), SLOT = sizeof(attn_input) };
-_Static_assert(sizeof(void *) != 8 || (HEAD == 16 && SLOT == 48), "what is written down for 64-bit pointers");
+_Static_assert(sizeof(void *) != 8 || (HEAD == 16 && SLOT == 48), "the documented layout for 64-bit pointers");
 _Static_assert(offsetof(attn_input, data) == 0 && offsetof(attn_input, dtype) == 8 && offsetof(attn_input, stride) == 16, "slots");
 _Static_assert(offsetof(attn_output, data) == 0 && offsetof(attn_output, dtype) == 8 && offsetof(attn_output, stride) == 16,
                "slots");
 _Static_assert(offsetof(attn_tensors, struct_size) == 0 && offsetof(attn_tensors, call) == 8 && offsetof(attn_tensors, q) == 16,
-               "what stands before the slots");
+               "the fields before the slots");
 
 static void test_offsets(void **state)
 {
@@ -67,7 +67,7 @@ static void test_rows(void **state)
     }
 }
 
-/* Derivatives are those of the tensor whose name they end with, of its shape, and of floats. */
+/* A derivative belongs to the tensor whose name it ends with, and has its shape and a floating-point type. */
 static void test_derivatives(void **state)
 {
     static const char *const prefixes[] = {"grad_", "tan_", "second_"};
@@ -77,7 +77,7 @@ static void test_derivatives(void **state)
         for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
             if (strncmp(table[n].name, prefixes[i], strlen(prefixes[i])) == 0)
                 of = tensor_number(table[n].name + strlen(prefixes[i]));
-        if (table[n].gradient_of != of) fail_msg("%s is of %d, not of %d", table[n].name, of, table[n].gradient_of);
+        if (table[n].gradient_of != of) fail_msg("%s: gradient_of should be %d, not %d", table[n].name, of, table[n].gradient_of);
         if (of < 0) continue;
         for (int axis = 0; axis < 4; axis++) assert_int_equal(table[n].axes[axis], table[of].axes[axis]);
         assert_true(of_any_float(table[n].types));
@@ -103,6 +103,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_offsets), cmocka_unit_test(test_rows),
                                        cmocka_unit_test(test_derivatives), cmocka_unit_test(test_asking)};
-    sound_table();
+    valid_call_table();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_tails.c - every struct of libattn with struct_size, read by every module that reads it: expect_tails and expect_filled.
- * (test_structs.c has the core's own; grows.py that none is left out.)
+ * test_tails.c - expect_tails and expect_filled for every struct of libattn with struct_size, in every module that reads it.
+ * (test_structs.c has those of the core; grows.py checks that none is left out.)
  */
 #include "tails.h"
 
@@ -18,7 +18,7 @@
 
 enum { D = 2, LEN = 3 };
 
-/* One head of LEN queries and keys of D channels, for all of them. */
+/* One head of LEN queries and keys of D channels, shared by all rows. */
 static double q[LEN * D], k[LEN * D], v[LEN * D], o[LEN * D], g[D * D] = {1, 0, 0, 1}, numbers[LEN * LEN], lse[LEN];
 static float cached_k[2 * LEN * D], cached_v[2 * LEN * D], new_k[LEN * D], new_v[LEN * D], new_q[LEN * D], new_o[LEN * D];
 static float bias[LEN * LEN], gates[LEN], table[LEN];
@@ -193,12 +193,10 @@ static attn_pattern_set *a_set(void)
     return set;
 }
 
-/* They are written in place: a copy each time. */
+/* attn_pattern_set_apply writes into its arguments: each run has a copy. */
 static attn_status run_apply(const void *x, attn_error *e)
 {
     attn_problem p = problem;
-    size_t given;
-    memcpy(&given, x, sizeof given);
     return attn_pattern_set_apply(a_set(), &p, (attn_tensors *)(uintptr_t)x, e);
 }
 static attn_status run_apply_problem(const void *x, attn_error *e)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * io_test.h - what the io tests share: a folder of their own, whole files, and tensors whose element k is the number k (bool: k
- * odd).
+ * io_test.h - helpers of the io tests: a temporary folder, whole files, and counting tensors, whose element k is the number k
+ * (bool: k odd).
  */
 #ifndef ATTN_IO_TEST_H
 #define ATTN_IO_TEST_H
@@ -17,10 +17,10 @@ extern const attn_dtype io_dtypes[13];
 /* Element k becomes the number k. */
 void io_fill(attn_dtype dtype, void *data, size_t count);
 
-/* Fails the test unless the tensor is there, has this shape and counts. */
+/* Fails the test unless the tensor exists, has this type and shape, and counts. */
 void io_assert_counts(const attn_archive *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape);
 
-/* Adds an owned tensor that counts. */
+/* Adds an owned counting tensor. */
 void io_add_counting(attn_archive *tensors, const char *name, attn_dtype dtype, int rank, const int64_t *shape);
 
 attn_archive *io_create(void);
@@ -32,12 +32,12 @@ void io_write(const attn_archive *tensors, const char *path);
 /* Fails the test unless this is the error. */
 void io_assert_error(attn_status status, const attn_error *error, attn_status expected, const char *message);
 
-/* The bytes of a file, to be freed. */
+/* The bytes of a file; the caller frees them. */
 unsigned char *io_load(const char *path, size_t *size);
 void io_store(const char *path, const void *bytes, size_t size);
 void io_assert_same_file(const char *path, const void *bytes, size_t size);
 
-/* Group fixtures: work in an empty folder, remove it with what is in it. */
+/* Group fixtures: enter an empty folder; remove it with its content. */
 int io_enter_folder(void **state);
 int io_leave_folder(void **state);
 /* How many entries the current folder has. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the files in data/ by the formats' own libraries.  The files are committed; this says how they were made.
+"""Writes the files in data/ with the formats' own libraries.  The files are committed; this script records how they were made.
 
 Element k of every tensor is the number k (bool: k odd).  Needs numpy and safetensors (made with numpy 2.4.6, safetensors 0.5.3).
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Files of libattn_io are read by NumPy and by the safetensors package: read_back.py WRITE_SAMPLES.  Exits with 77 where they are not installed."""
+"""NumPy and the safetensors package read the files of libattn_io: read_back.py WRITE_SAMPLES.  Exits with 77 if they are not installed."""
 import json
 import subprocess
 import sys

@@ -53,7 +53,7 @@ static const struct {
     {"{'fortran_order': False, 'shape': ()}", 4, ATTN_ERR_FORMAT, "header: key 'descr' is missing"},
     {"{'descr': '<f4', 'shape': ()}", 4, ATTN_ERR_FORMAT, "header: key 'fortran_order' is missing"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (), 'x': 1}", 4, ATTN_ERR_FORMAT,
-     "header: key 'x' is none of descr, fortran_order, shape"},
+     "header: key 'x' is not one of descr, fortran_order, shape"},
     {"{'descr' '<f4'}", 4, ATTN_ERR_FORMAT, "header: byte 9: expected a colon"},
     {"{'descr': '<f4' 'shape': ()}", 4, ATTN_ERR_FORMAT, "header: byte 16: expected a comma"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': ()} x", 4, ATTN_ERR_FORMAT, "header: byte 54: expected nothing after '}'"},
@@ -63,7 +63,7 @@ static const struct {
     {"", 4, ATTN_ERR_FORMAT, "header: byte 0: expected '{'"},
 };
 
-/* `version` and the header's own length are free to lie. */
+/* The version and the header length in the file may be wrong. */
 static attn_status read_file(int major, int minor, const char *header, uint32_t header_says, size_t data, attn_error *error)
 {
     size_t length = strlen(header), begin = major == 1 ? 10 : 12, size = begin + length + data;
@@ -102,9 +102,9 @@ static void broken_beginnings_are_rejected(void **state)
     attn_error error;
     attn_archive *tensors;
     io_assert_error(read_file(4, 0, good, 60, 4, &error), &error, ATTN_ERR_UNSUPPORTED,
-                    "bad.npy: version 4.0 of .npy is none of 1.0, 2.0, 3.0");
+                    "bad.npy: version 4.0 of .npy is not 1.0, 2.0 or 3.0");
     io_assert_error(read_file(1, 1, good, 60, 4, &error), &error, ATTN_ERR_UNSUPPORTED,
-                    "bad.npy: version 1.1 of .npy is none of 1.0, 2.0, 3.0");
+                    "bad.npy: version 1.1 of .npy is not 1.0, 2.0 or 3.0");
     io_assert_error(read_file(1, 0, "{}", 99, 4, &error), &error, ATTN_ERR_FORMAT,
                     "bad.npy: header of 99 bytes, the file has 6 after its length");
     io_assert_error(read_file(2, 0, "{}", UINT32_MAX, 4, &error), &error, ATTN_ERR_FORMAT,
@@ -117,7 +117,7 @@ static void broken_beginnings_are_rejected(void **state)
                     "caf?.npy: tensor name 'caf?' is not UTF-8");
 }
 
-/* What looks odd and is allowed. */
+/* Unusual but valid. */
 static void unusual_files_are_read(void **state)
 {
     (void)state;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_broken_npz.c - broken .npz archives, one by one, each with its message; the archives are put together here byte by byte, so
- * that they can lie.
+ * test_broken_npz.c - broken .npz archives, one by one, each with its message; the archives are built here byte by byte, so that
+ * any field can be wrong.
  */
 #include "io_test.h"
 
 typedef struct zip_member {
     const char *name;
-    const char *array; /* header of an .npy of 4 zero bytes; NULL: the four bytes alone */
+    const char *array; /* header of an .npy with 4 bytes of data; NULL: only those bytes */
     int method;        /* 0 stored, 8 deflated */
     int flags;
-    uint32_t crc_change; /* what the archive says, against the truth */
+    uint32_t crc_change; /* added to the true value */
     int32_t packed_change, unpacked_change;
 } zip_member;
 
@@ -138,7 +138,7 @@ static const struct {
     {{{.name = "__metadata__.npy", .array = U1}, {.name = "__metadata__.npy", .array = U1}},
      ATTN_ERR_FORMAT,
      "two members of the archive have the same name"},
-    {{{.name = "__metadata__.npy", .array = F4}}, ATTN_ERR_FORMAT, "member '__metadata__.npy': metadata is no list of u8"},
+    {{{.name = "__metadata__.npy", .array = F4}}, ATTN_ERR_FORMAT, "member '__metadata__.npy': metadata is not a list of u8"},
     {{{.name = "__metadata__.npy", .array = "{'descr': '|u1', 'fortran_order': False, 'shape': (5,), }\n"}},
      ATTN_ERR_FORMAT,
      "member '__metadata__.npy': holds 4 bytes of data, shape [5] of u8 needs 5"},
@@ -166,10 +166,10 @@ static const struct {
      "member 'q.npy': 75 packed bytes cannot unpack to 2147483717"},
     {{{.name = "q.npy", .array = F4, .method = 8, .unpacked_change = 1}},
      ATTN_ERR_FORMAT,
-     "member 'q.npy': unpacks to less than the 71 bytes that the archive tells"},
+     "member 'q.npy': unpacks to less than the 71 bytes that the archive declares"},
     {{{.name = "q.npy", .array = F4, .method = 8, .unpacked_change = -1}},
      ATTN_ERR_FORMAT,
-     "member 'q.npy': unpacks to more than the 69 bytes that the archive tells"},
+     "member 'q.npy': unpacks to more than the 69 bytes that the archive declares"},
     {{{.name = "q.npy", .array = F4, .method = 8, .packed_change = -3}},
      ATTN_ERR_FORMAT,
      "member 'q.npy': cannot be unpacked: CRC error"},
@@ -189,7 +189,7 @@ static void says_what_is_wrong(void **state)
     }
 }
 
-/* A member whose data is another member: bytes that count twice make better bombs (Fifield 2019, "A better zip bomb"). */
+/* A member whose data is another member: bytes that count twice make better zip bombs (Fifield 2019, "A better zip bomb"). */
 static void overlapping_members_are_rejected(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void overlapping_members_are_rejected(void **state)
     attn_archive *tensors;
     attn_error error;
     io_assert_error(read_archive(&list, &tensors, &error), &error, ATTN_ERR_FORMAT,
-                    "bad.npz: member 'inner.npy': 1068 packed bytes are more than the file has left");
+                    "bad.npz: member 'inner.npy': 1068 packed bytes exceed what is left of the file");
 }
 
 static void archives_without_an_end_are_rejected(void **state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_container.c - the container: what is put in comes out in order, and every rejection has its message.
+ * test_container.c - the container: tensors and metadata come out sorted by name, and every rejection has its message.
  */
 #include "io_test.h"
 
@@ -110,10 +110,10 @@ static const struct {
     {"caf\xE9\n", ATTN_F32, 1, {1}, ATTN_ERR_ARGUMENT, "tensor name 'caf?\?' is not UTF-8"},
     {"__metadata__", ATTN_F32, 1, {1}, ATTN_ERR_ARGUMENT, "no tensor can have the name '__metadata__'"},
     {"taken", ATTN_F32, 1, {1}, ATTN_ERR_ARGUMENT, "tensor 'taken': the name is taken"},
-    {"q", 0, 1, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': dtype 0 is no type"},
-    {"q", 99, 1, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': dtype 99 is no type"},
-    {"q", ATTN_F32, -1, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': rank -1 is not within 0 and 8"},
-    {"q", ATTN_F32, 9, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': rank 9 is not within 0 and 8"},
+    {"q", 0, 1, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': dtype 0 is not a type"},
+    {"q", 99, 1, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': dtype 99 is not a type"},
+    {"q", ATTN_F32, -1, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': rank -1 is not between 0 and 8"},
+    {"q", ATTN_F32, 9, {1}, ATTN_ERR_ARGUMENT, "tensor 'q': rank 9 is not between 0 and 8"},
     {"q", ATTN_F32, 2, {2, -3}, ATTN_ERR_SHAPE, "tensor 'q': no tensor of f32 can have the shape [2, -3]"},
     {"q",
      ATTN_F32,
@@ -197,7 +197,7 @@ static void is_nothing_where_there_is_no_container(void **state)
     assert_null(attn_archive_get_metadata(NULL, "q"));
 }
 
-/* The end of a path and the beginning of a name are what a reader needs, and a message is one line of whole characters. */
+/* A message keeps the end of a long path and the beginning of a long name, and is one line of complete characters. */
 static void shortens_long_names(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void shortens_long_names(void **state)
     name[199] = '\0';
     assert_int_equal(attn_archive_add(tensors, name, ATTN_F32, 9, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "tensor 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...': "
-                                       "rank 9 is not within 0 and 8");
+                                       "rank 9 is not between 0 and 8");
     attn_archive_destroy(tensors);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_damage.c - files cut off at every byte are rejected; files with any bit of the header turned are rejected or read, and
- * nothing else.  Under sanitizers this says that no reader leaves its bytes.
+ * test_damage.c - files truncated at any byte are rejected; files with any one bit flipped are rejected or read, without other
+ * harm. Under sanitizers this shows that no reader accesses memory outside the file.
  */
 #include "io_test.h"
 
@@ -20,7 +20,7 @@ static void write_samples(void)
     attn_archive_destroy(tensors);
 }
 
-/* Uses all that was read, so that a pointer that leads nowhere is found. */
+/* Reads all data of all tensors, so that an invalid pointer is found. */
 static attn_status read_and_use(const char *path, const unsigned char *bytes, size_t size)
 {
     unsigned char *exact = malloc(size ? size : 1);
@@ -75,7 +75,7 @@ static void longer_files_are_rejected(void **state)
     write_samples();
     for (int i = 0; i < 3; i++) {
         size_t size;
-        unsigned char *bytes = io_load(paths[i], &size); /* has room for one more */
+        unsigned char *bytes = io_load(paths[i], &size); /* io_load allocates one byte more */
         bytes[size] = 0;
         assert_int_equal(read_and_use(paths[i], bytes, size + 1), ATTN_ERR_FORMAT);
         free(bytes);
@@ -100,7 +100,7 @@ static void turned_bits_harm_nothing(void **state)
     }
 }
 
-/* Every byte of an .npz is under a CRC or in a directory, so data cannot change unseen. */
+/* Data in an .npz is under a CRC, so no change goes undetected. */
 static void turned_data_of_npz_is_rejected(void **state)
 {
     (void)state;

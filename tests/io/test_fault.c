@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_fault.c - every allocation fails once, alone and with all after it: what was asked for is then rejected for want of memory,
- * nothing leaks (LeakSanitizer), no file is left behind and an old one is as it was.
+ * test_fault.c - every allocation fails once, by itself and together with all later ones: the call then fails for lack of memory,
+ * nothing leaks (LeakSanitizer), no file is left behind and an old one is unchanged.
  *
  * Without sanitizers malloc is replaced for the whole process, libzip and cJSON included.  Sanitizers have their own malloc, so
- * there the linker wraps the calls of libattn_io (ATTN_FAULT_WRAP), and cJSON's hook does the rest.
+ * there the linker wraps the calls of libattn_io (ATTN_FAULT_WRAP), and the hooks of cJSON cover cJSON.
  */
 #include "io_test.h"
 
@@ -80,7 +80,8 @@ void free(void *memory)
 }
 #endif
 
-/* Runs `attempt` with the n-th allocation failing, for every n; it says whether it succeeded, with `error` as the library left it.
+/* Runs `attempt` with the n-th allocation failing, for every n; it returns whether it succeeded, with `error` as the library left
+ * it.
  */
 static void fail_every_allocation(bool (*attempt)(const char *path, attn_error *error),
                                   void (*check)(const char *path, bool succeeded), const char *path)
@@ -100,9 +101,9 @@ static void fail_every_allocation(bool (*attempt)(const char *path, attn_error *
             bool libzip = path && strstr(path, ".npz");
             if (COUNTED && !libzip && held != before) fail_msg("allocation %ld: %ld are not freed", n - 1, held - before);
             if (!failed) assert_true(succeeded);
-            if (succeeded) continue; /* libzip can do without some */
+            if (succeeded) continue; /* libzip can do without some allocations */
             rejections++;
-            /* Neither cJSON nor libzip tells a want of memory from a want of JSON or zip everywhere. */
+            /* cJSON and libzip do not always distinguish lack of memory from invalid JSON or zip. */
             bool untold = error.status == ATTN_ERR_FORMAT &&
                           (strstr(error.message, ": not valid JSON") || strstr(error.message, ": not a valid zip"));
             if (error.status != ATTN_ERR_MEMORY && !untold)

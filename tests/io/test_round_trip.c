@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_round_trip.c - what is written is read back: every type, rank and format, sizes of zero, metadata, the same bytes every
- * time.
+ * test_round_trip.c - files read back as they were written: every type, rank and format, sizes of zero, metadata; and writing again
+ * gives the same bytes.
  */
 #include "io_test.h"
 
@@ -49,7 +49,7 @@ static void round_trip(const char *path, const char *again, bool bf16)
     assert_int_equal(attn_archive_metadata_count(read), 2);
     assert_string_equal(attn_archive_get_metadata(read, "tokens"), "[\"na\xC3\xAFve\", \"\\u0000\", \"a\\\"b\"]");
     assert_string_equal(attn_archive_get_metadata(read, ""), "line\nline\ttab \x01");
-    /* Over the file that was read, and again: the same bytes. */
+    /* Written over the file that was read, and to another one: the same bytes. */
     size_t size;
     unsigned char *bytes = io_load(path, &size);
     io_write(read, path);
@@ -152,21 +152,21 @@ static void memory_of_any_alignment_is_read(void **state)
     for (int i = 0; i < 3; i++) {
         size_t size;
         io_write(written, paths[i]);
-        unsigned char *bytes = io_load(paths[i], &size), *room = malloc(size + 8);
+        unsigned char *bytes = io_load(paths[i], &size), *buffer = malloc(size + 8);
         for (int shift = 0; shift < 8; shift++) {
             attn_archive *read;
-            memcpy(room + shift, bytes, size);
-            assert_int_equal(attn_archive_read_memory(&read, paths[i], room + shift, size, NULL), ATTN_OK);
+            memcpy(buffer + shift, bytes, size);
+            assert_int_equal(attn_archive_read_memory(&read, paths[i], buffer + shift, size, NULL), ATTN_OK);
             io_assert_counts(read, "q", ATTN_F64, 2, (int64_t[]){5, 3});
             attn_archive_destroy(read);
         }
-        free(room);
+        free(buffer);
         free(bytes);
     }
     attn_archive_destroy(written);
 }
 
-/* Whatever the length of the header, and with an odd tensor before in name: what we write is read without a copy. */
+/* Our files are read without a copy, whatever the length of the header, and with a tensor of odd size that sorts first. */
 static void safetensors_are_mapped_not_copied(void **state)
 {
     (void)state;
@@ -190,7 +190,7 @@ static void safetensors_are_mapped_not_copied(void **state)
     }
 }
 
-/* What was read does not hang on its file any more; what is mapped does, but not on its name. */
+/* A container that was read no longer depends on its file; a mapped one does, but not on the file's name. */
 static void files_may_change_once_they_are_read(void **state)
 {
     (void)state;

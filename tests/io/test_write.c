@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_write.c - writing: a file appears whole or not at all, whatever the operating system rejects.
+ * test_write.c - writing: a file appears complete or not at all, whatever the operating system rejects.
  */
 #include "io_test.h"
 
@@ -9,13 +9,17 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const paths[] = {"o.safetensors", "o.npz", "o.npy"};
 
+static int time_stands; /* 1: the clock shows 5 s */
+
 static int clear_folder(void **state)
 {
     (void)state;
+    time_stands = 0;
     for (int i = 0; i < 3; i++) unlink(paths[i]);
     return 0;
 }
@@ -33,9 +37,9 @@ static void unwritable_tensors_are_rejected(void **state)
     attn_archive *tensors = sample();
     attn_error error;
     io_assert_error(attn_archive_write(tensors, "o.txt", &error), &error, ATTN_ERR_ARGUMENT,
-                    "o.txt: name ends in none of .safetensors, .npz, .npy");
+                    "o.txt: the name must end in .safetensors, .npz or .npy");
     io_assert_error(attn_archive_write(tensors, "folder.npy/o", &error), &error, ATTN_ERR_ARGUMENT,
-                    "folder.npy/o: name ends in none of .safetensors, .npz, .npy");
+                    "folder.npy/o: the name must end in .safetensors, .npz or .npy");
     io_assert_error(attn_archive_write(tensors, NULL, &error), &error, ATTN_ERR_ARGUMENT, "path is NULL");
     io_assert_error(attn_archive_write(NULL, "o.npy", &error), &error, ATTN_ERR_ARGUMENT, "o.npy: tensors is NULL");
     io_add_counting(tensors, "p", ATTN_BF16, 1, (int64_t[]){3});
@@ -54,7 +58,7 @@ static void unwritable_tensors_are_rejected(void **state)
     tensors = io_create();
     io_add_counting(tensors, "a\x01", ATTN_F32, 1, (int64_t[]){3});
     io_assert_error(attn_archive_write(tensors, "o.npz", &error), &error, ATTN_ERR_UNSUPPORTED,
-                    "o.npz: tensor 'a?': a name with the control character 0x01 is none of .npz");
+                    "o.npz: tensor 'a?': a name with the control character 0x01 is not possible in .npz");
     attn_archive_destroy(tensors);
     tensors = io_create();
     char *name = malloc(70001);
@@ -81,7 +85,7 @@ static void rejections_of_the_system_are_said(void **state)
     strcpy(name + 290, ".npy");
     io_assert_error(attn_archive_read(&read, "absent.npz", &error), &error, ATTN_ERR_IO,
                     "absent.npz: cannot open: No such file or directory");
-    io_assert_error(attn_archive_read(&read, ".", &error), &error, ATTN_ERR_IO, ".: is a folder");
+    io_assert_error(attn_archive_read(&read, ".", &error), &error, ATTN_ERR_IO, ".: is a directory");
     io_assert_error(attn_archive_read(&read, "/dev/null", &error), &error, ATTN_ERR_IO, "/dev/null: is neither a file nor a pipe");
     io_assert_error(attn_archive_read(&read, NULL, &error), &error, ATTN_ERR_ARGUMENT, "path is NULL");
     io_assert_error(attn_archive_write(tensors, "absent/o.npz", &error), &error, ATTN_ERR_IO,
@@ -89,7 +93,7 @@ static void rejections_of_the_system_are_said(void **state)
     assert_int_equal(attn_archive_write(tensors, name, &error), ATTN_ERR_IO);
     assert_non_null(strstr(error.message, "n.npy: cannot write: File name too long"));
     assert_int_equal(mkdir("o.npz", 0700), 0);
-    io_assert_error(attn_archive_write(tensors, "o.npz", &error), &error, ATTN_ERR_IO, "o.npz: is a folder");
+    io_assert_error(attn_archive_write(tensors, "o.npz", &error), &error, ATTN_ERR_IO, "o.npz: is a directory");
     assert_int_equal(rmdir("o.npz"), 0);
     assert_int_equal(mkfifo("o.npy", 0600), 0);
     io_assert_error(attn_archive_write(tensors, "o.npy", &error), &error, ATTN_ERR_IO, "o.npy: exists and is not a file");
@@ -98,7 +102,7 @@ static void rejections_of_the_system_are_said(void **state)
     attn_archive_destroy(tensors);
 }
 
-/* Runs a check in a process of its own, with whatever it changes about itself. */
+/* Runs a check in a child process, since it changes its limits, user or signals. */
 static void in_a_process(void (*check)(void))
 {
     pid_t child = fork();
@@ -168,7 +172,7 @@ static void on_limit(int number)
     attn_unfinished_remove(&unfinished);
 }
 
-/* The limit on the size of files is a signal here, in the middle of a write. */
+/* Here, exceeding the limit on file sizes raises a signal in the middle of a write. */
 static void check_watched(void)
 {
     attn_archive *tensors = sample();
@@ -186,7 +190,7 @@ static void check_watched(void)
     }
     EXIT_UNLESS(attn_file_write_watched("page.html", text, 4000, &unfinished, &error) == ATTN_OK);
     EXIT_UNLESS(!unfinished.there);
-    attn_unfinished_remove(&unfinished); /* nothing to remove: the file has its name */
+    attn_unfinished_remove(&unfinished); /* nothing to remove: the file has its final name */
     attn_unfinished_remove(NULL);
     EXIT_UNLESS(io_count_files() == 1);
     EXIT_UNLESS(attn_file_write_watched("absent/page.html", text, 1, &unfinished, &error) == ATTN_ERR_IO);
@@ -269,17 +273,43 @@ static void links_are_followed(void **state)
     assert_int_equal(io_count_files(), 1);
 }
 
-/* A name that is already taken, as after a crash, is left alone. */
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    if (!time_stands) return __real_clock_gettime(clock, now);
+    *now = (struct timespec){.tv_sec = 5};
+    return 0;
+}
+
+static void leftover_name(char name[80], int attempt)
+{
+    (void)snprintf(name, 80, ".attn-%ld-500000000-%d.tmp", (long)getpid(), attempt);
+}
+
+/* Temporary files that are there already, as after the crash of a process with our number, are left alone. */
 static void leftovers_of_others_are_left_alone(void **state)
 {
-    (void)state;
-    static const char leftover[] = ".attn-1-0-0.tmp";
+    enum { SOME = 3, ALL = 1000 }; /* attempts to find another name */
+    char name[80];
     attn_archive *tensors = sample();
-    io_store(leftover, "theirs", 6);
-    io_write(tensors, "o.npy");
-    io_assert_same_file(leftover, "theirs", 6);
-    assert_int_equal(io_count_files(), 2);
-    assert_int_equal(unlink(leftover), 0);
+    attn_error error;
+    (void)state;
+    time_stands = 1;
+    for (int n = 0; n < ALL; n++) {
+        if (n == SOME) io_write(tensors, "o.npy");
+        leftover_name(name, n);
+        io_store(name, "theirs", 6);
+    }
+    io_assert_error(attn_archive_write(tensors, "o.npz", &error), &error, ATTN_ERR_IO,
+                    "o.npz: cannot create a file beside it: File exists");
+    time_stands = 0;
+    assert_int_equal(io_count_files(), ALL + 1);
+    for (int n = 0; n < ALL; n++) {
+        leftover_name(name, n);
+        io_assert_same_file(name, "theirs", 6);
+        assert_int_equal(unlink(name), 0);
+    }
     attn_archive_destroy(tensors);
 }
 

@@ -28,7 +28,7 @@ int64_t size_of(attn_dtype dtype)
     }
 }
 
-/* A 16-bit pattern by the definition of its format. */
+/* The value of a 16-bit pattern, by the definition of its format. */
 static double of_pattern(unsigned h, int bits, int bias)
 {
     int exponent = (int)(h >> bits) & ((1 << (15 - bits)) - 1);
@@ -179,7 +179,7 @@ void fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, c
     const int64_t size = size_of(it.compute);
     void *factor = output(it.tile * size), *scores = nan_safe ? output(n * it.tile * size) : NULL;
     if (nan_safe) memcpy(scores, S, (size_t)(n * it.tile * size));
-    it.kernel.softmax->weigh(width, n, S, block_max, NULL, m, l, factor);
+    it.kernel.softmax->exponentiate(width, n, S, block_max, NULL, m, l, factor);
     assert_true(untouched((char *)factor + width * it.lanes * size, (it.tile - width * it.lanes) * size));
     if (nan_safe) product->values_nan_safe(width, n, dim_v, S, scores, 0, V, dim_v, factor, Ot);
     else if (low) product->values_seen(width, n, dim_v, S, V, dim_v, factor, Ot, low, high, V, dim_v);
@@ -203,7 +203,7 @@ double uniform(void)
 void *random_input(attn_dtype dtype, int64_t n, double size)
 {
     void *p = input(n * size_of(dtype));
-    if (dtype == ATTN_I8) size = 128; /* all whole numbers that there are */
+    if (dtype == ATTN_I8) size = 128; /* every integer of the type */
     for (int64_t i = 0; i < n; i++) put(dtype, p, i, dtype == ATTN_I8 ? floor(uniform() * size) : uniform() * size);
     return p;
 }

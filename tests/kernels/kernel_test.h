@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_test.h - what tests of kernels share: elements of any type, inputs that end where memory ends, outputs between guards,
- * and a pseudo-random sequence.
+ * kernel_test.h - helpers of the kernel tests: elements of any type, inputs that end where mapped memory ends, outputs between
+ * guard zones, and a pseudo-random sequence.
  */
 #ifndef ATTN_KERNEL_TEST_H
 #define ATTN_KERNEL_TEST_H
@@ -34,7 +34,7 @@ int64_t size_of(attn_dtype dtype);
 /* Elements of any storage type, exact on reading and rounded once on writing, by formulas independent of the library's. */
 double get(attn_dtype dtype, const void *base, int64_t index);
 void put(attn_dtype dtype, void *base, int64_t index, double x);
-/* The nearest element of the type, and of the compute type. */
+/* The nearest number of the type, and of the compute type. */
 double rounded(attn_dtype dtype, double x);
 double real(double x);
 
@@ -47,18 +47,18 @@ void release_all(void);
 /* 1 if these bytes still have the pattern of a fresh output. */
 int untouched(const void *p, int64_t bytes);
 
-/* S, with block_max, are absorbed into m, l and Ot, as the walk does it.  low: NULL, or what is seen; careful: as repeated where O
- * came out not finite. */
+/* Absorbs S and block_max into m, l and Ot, as the walk does.  low and high: NULL, or the visible range of each lane; nan_safe: as
+ * the walk repeats it if O is not finite. */
 void fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, const void *V, void *m, void *l, void *Ot,
           const int32_t *low, const int32_t *high, int nan_safe);
 
-/* Uniform in [-1, 1); the sequence starts anew with seed(). */
+/* Uniform in [-1, 1); seed() restarts the sequence. */
 void seed(uint64_t value);
 double uniform(void);
-/* A tensor of n random elements, at the end of memory. */
+/* An input of n random elements. */
 void *random_input(attn_dtype dtype, int64_t n, double size);
 
-/* Tests, one file a subject; every one is run for every kernel. */
+/* The tests, one file per subject; each runs for every kernel. */
 void test_registry(void **state);
 void test_pack_query(void **state);
 void test_load_rows(void **state);

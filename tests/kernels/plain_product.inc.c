@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * plain_product.inc.c - the two products of a tile by their definition (attn_product_part), for any tile, in type REAL, with
- * NAME(word) for the names and FMA for its fma().  Included by test_inherited.c, which says what `on` is.
+ * NAME(word) for the names and FMA for its fma().  Included by test_inherited.c, which defines `on`.
  */
 
-/* a b + c, rounded as the tile says. */
+/* a b + c, rounded once or twice, by the tile's `fused`. */
 static REAL NAME(multiply_add)(REAL a, REAL b, REAL c)
 {
     const volatile REAL product = a * b;
@@ -14,7 +14,7 @@ static REAL NAME(multiply_add)(REAL a, REAL b, REAL c)
 static int64_t NAME(lanes)(int width) { return (int64_t)width * on.shape.lanes; }
 static int64_t NAME(tile_q)(void) { return (int64_t)on.shape.lanes * on.shape.vectors; }
 
-/* chains: of the channels c mod chains, whose ends are added to 0 one after the other; 0: one, and nothing is added. */
+/* chains: number of sums, each over the channels of one c mod chains, which are added to 0 in order; 0: a single sum, not added. */
 static void NAME(score_chains)(int64_t chains, int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk,
                                void *S, void *block_max, const int32_t *low, const int32_t *high)
 {
@@ -46,7 +46,7 @@ static void NAME(score_seen)(int width, int64_t n, int64_t dim, const void *Qt, 
     NAME(score_chains)(0, width, n, dim, Qt, K, ldk, S, block_max, low, high);
 }
 
-/* In order: as many chains as 256 bits have numbers. */
+/* In order: as many chains as 256 bits hold numbers; 1 for tiles of one lane. */
 static int64_t NAME(chains)(void) { return on.shape.lanes > 1 ? 32 / (int64_t)sizeof(REAL) : 1; }
 
 static void NAME(score_seen_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S,
@@ -76,7 +76,7 @@ static void NAME(score_beside)(int width, int64_t n, int64_t dim, const void *Qt
     NAME(score_seen)(width, n, dim, Qt, K, ldk, S, block_max, NULL, NULL, next, next_ld);
 }
 
-/* scores: NULL, or -infinity where a key is dropped; drops: and where P is 0. */
+/* scores: NULL, or -infinity for dropped keys; drops: keys with P = 0 are dropped too. */
 static void NAME(values_nan_safe)(int width, int64_t n, int64_t dim_v, const void *P, const void *scores, int drops, const void *V,
                                   int64_t ldv, const void *factor, void *Ot)
 {

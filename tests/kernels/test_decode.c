@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_decode.c - the steps of decode: rows stay rows, keys and values lie where they are.
+ * test_decode.c - the steps of decode: queries stay in rows, and keys and values are read in place.
  */
 #include <math.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void *zeros(int64_t n)
     return p;
 }
 
-/* The channels of a row of `dim` in the order in which a storage type is read: found by packing their numbers. */
+/* The order in which the channels of a row are read in a storage type, found by packing their indices. */
 static void *order_of(attn_dtype type, int64_t dim)
 {
     void *numbers = input(dim * size()), *order = zeros(rounded_up(dim, it.lanes) + it.lanes);
@@ -66,7 +66,7 @@ void test_dots(void **state)
             }
 }
 
-/* A score has the same bits whatever stands around its row and its key. */
+/* A score has the same bits whatever rows and keys it is computed with. */
 void test_dots_same_bits(void **state)
 {
     enum { ROWS = 9, N = 37, DIM = 75, LD = 128 };
@@ -103,7 +103,7 @@ void test_weigh_row(void **state)
                 put(it.compute, S, j, scores[j]);
                 most = fmax(most, scores[j]);
             }
-            it.decode->weigh_row(n, S, m, l);
+            it.decode->exponentiate_row(n, S, m, l);
             if (most == -(double)INFINITY) most = it.lowest;
             assert_true(get(it.compute, m, 0) == most);
             for (int64_t j = 0; j < n; j++) {
@@ -118,7 +118,7 @@ void test_weigh_row(void **state)
         }
     void *S = output(it.lanes * size()), *m = output(size()), *l = output(size());
     put(it.compute, S, 0, NAN);
-    it.decode->weigh_row(1, S, m, l);
+    it.decode->exponentiate_row(1, S, m, l);
     assert_true(isnan(get(it.compute, l, 0)));
     release_all();
 }
@@ -155,7 +155,7 @@ void test_add_values(void **state)
                                           1);
                 }
                 assert_memory_equal(O, again, (size_t)(rows * ldo * size()));
-                /* And where no key is dropped, carefully too. */
+                /* If no key is dropped, the NaN-safe step has them too. */
                 memset(again, 0, (size_t)(ldo * size()));
                 it.decode->add_values_nan_safe(n, dim, P, P, V, list[t], ldv, again);
                 assert_memory_equal(O, again, (size_t)(ldo * size()));
@@ -165,7 +165,7 @@ void test_add_values(void **state)
 
 /* ---- pairs of bf16 ---- */
 
-/* Scores of queries and keys as they are stored, the same bits in any tile; scaled afterwards. */
+/* Scores of bf16 queries and keys, with the same bits whatever rows and keys they are computed with; scaled afterwards. */
 void test_pair_dots(void **state)
 {
     const attn_decode_pairs_part *bf16 = it.kernel.decode_pairs;
@@ -201,9 +201,9 @@ void test_pair_dots(void **state)
         }
 }
 
-/* ---- digits ---- */
+/* ---- fixed-point int8 ---- */
 
-/* Rows up to a multiple of 4; one number of each row in three is far larger than the others. */
+/* Rows padded to a multiple of 4; one row in three has a number far larger than its others. */
 static void *uneven_rows(int64_t rows, int64_t n, int64_t ld, int positive)
 {
     void *x = zeros(rounded_up(rows, 4) * ld + it.lanes);
@@ -224,20 +224,22 @@ static double most_of(const void *row, int64_t n)
 
 static void *bytes_at(void *p, int64_t i) { return (char *)p + i; }
 
-/* Scores of keys that are whole numbers: within what cutting the queries may lose, and the same bits in any tile. */
+/* Scores of int8 keys: within the error of fixed-point queries, with the same bits whatever rows and keys they are computed with.
+ */
 void test_digit_dots(void **state)
 {
-    const attn_fixed_point_part *digits = it.kernel.fixed_point;
+    const attn_fixed_point_part *fixed_point = it.kernel.fixed_point;
     (void)state;
-    for (int r = 0; digits && r < COUNTS; r++)
+    for (int r = 0; fixed_point && r < COUNTS; r++)
         for (int d = 0; d < DIMS; d++) {
             const int64_t rows = counts[r], dim = dims[d], n = lengths[(r * 3 + d) % LENGTHS], ldk = dim + d % 2 * 3, lds = n + 3;
-            const int64_t bytes = ATTN_DIGIT_BYTES(dim), all = rounded_up(rows, 4);
+            const int64_t bytes = ATTN_FIXED_POINT_BYTES(dim), all = rounded_up(rows, 4);
             void *Q = uneven_rows(rows, dim, dim, 0), *K = random_input(ATTN_I8, n * ldk - (ldk - dim), 127);
             void *cut = output(all * bytes), *S = output(all * lds * size()), *one = output(4 * size());
             if (dim) put(ATTN_I8, K, 0, -128);
-            for (int64_t i = 0; i < all; i++) assert_true(digits->query_digits(dim, at(Q, i * dim), bytes_at(cut, i * bytes)));
-            digits->dots(rows, n, dim, cut, bytes, K, ldk, S, lds, 64);
+            for (int64_t i = 0; i < all; i++)
+                assert_true(fixed_point->convert_query(dim, at(Q, i * dim), bytes_at(cut, i * bytes)));
+            fixed_point->dots(rows, n, dim, cut, bytes, K, ldk, S, lds, 64);
             for (int64_t i = 0; i < rows; i++) {
                 const double most = most_of(at(Q, i * dim), dim);
                 for (int64_t j = 0; j < n; j++) {
@@ -247,7 +249,7 @@ void test_digit_dots(void **state)
                         sum += get(it.compute, Q, i * dim + c) * k, whole += fabs(k);
                     }
                     assert_true(fabs(get(it.compute, S, i * lds + j) - sum) <= it.unit * (2.01 * most * whole + 2 * fabs(sum)));
-                    digits->dots(1, 1, dim, bytes_at(cut, i * bytes), bytes, bytes_at(K, j * ldk), ldk, one, 1, 0);
+                    fixed_point->dots(1, 1, dim, bytes_at(cut, i * bytes), bytes, bytes_at(K, j * ldk), ldk, one, 1, 0);
                     assert_memory_equal(one, at(S, i * lds + j), (size_t)size());
                 }
                 assert_true(untouched(at(S, i * lds + n), 3 * size()));
@@ -258,21 +260,22 @@ void test_digit_dots(void **state)
 
 void test_digit_values(void **state)
 {
-    const attn_fixed_point_part *digits = it.kernel.fixed_point;
+    const attn_fixed_point_part *fixed_point = it.kernel.fixed_point;
     (void)state;
-    for (int r = 0; digits && r < COUNTS; r++)
+    for (int r = 0; fixed_point && r < COUNTS; r++)
         for (int d = 0; d < DIMS; d++) {
             const int64_t rows = counts[r], dim = dims[d], n = lengths[(r * 7 + d) % LENGTHS], ldv = dim + d % 2 * 3, part = n / 2;
-            const int64_t bytes = ATTN_DIGIT_BYTES(n), sums = ATTN_DIGIT_SUMS(dim), ldo = rounded_up(dim, it.lanes);
+            const int64_t bytes = ATTN_FIXED_POINT_BYTES(n), sums = ATTN_FIXED_POINT_SUMS(dim), ldo = rounded_up(dim, it.lanes);
             void *P = uneven_rows(rows, n, n, 1), *V = random_input(ATTN_I8, n * ldv - (ldv - dim), 127);
             void *cut = output(rows * bytes), *whole = output(rows * sums * 4 + 1), *again = output(sums * 4 + 1);
             void *O = output(rows * ldo * size() + 1), *other = output(ldo * size() + 1);
             if (dim) put(ATTN_I8, V, 0, -128);
-            for (int64_t i = 0; i < rows; i++) assert_true(digits->weight_digits(n, at(P, i * n), bytes_at(cut, i * bytes), bytes));
+            for (int64_t i = 0; i < rows; i++)
+                assert_true(fixed_point->convert_weights(n, at(P, i * n), bytes_at(cut, i * bytes), bytes));
             memset(whole, 0, (size_t)(rows * sums * 4));
-            digits->add_values(rows, n, dim, cut, bytes, 0, V, ldv, whole, 64);
+            fixed_point->add_values(rows, n, dim, cut, bytes, 0, V, ldv, whole, 64);
             for (int64_t i = 0; i < rows; i++) {
-                digits->output(dim, bytes_at(cut, i * bytes), bytes_at(whole, i * sums * 4), at(O, i * ldo), ldo);
+                fixed_point->output(dim, bytes_at(cut, i * bytes), bytes_at(whole, i * sums * 4), at(O, i * ldo), ldo);
                 const double most = most_of(at(P, i * n), n);
                 for (int64_t c = 0; c < dim; c++) {
                     double sum = 0, sizes = 0;
@@ -282,23 +285,24 @@ void test_digit_values(void **state)
                     }
                     assert_true(fabs(get(it.compute, O, i * ldo + c) - sum) <= it.unit * (1.01 * most * sizes + 2 * fabs(sum)));
                 }
-                /* Alone and in two calls, the same bits. */
+                /* One row, in two calls: the same bits. */
                 memset(again, 0, (size_t)(sums * 4));
-                if (part) digits->add_values(1, part, dim, bytes_at(cut, i * bytes), bytes, 0, V, ldv, again, 0);
-                digits->add_values(1, n - part, dim, bytes_at(cut, i * bytes), bytes, part, bytes_at(V, part * ldv), ldv, again, 0);
-                digits->output(dim, bytes_at(cut, i * bytes), again, other, ldo);
+                if (part) fixed_point->add_values(1, part, dim, bytes_at(cut, i * bytes), bytes, 0, V, ldv, again, 0);
+                fixed_point->add_values(1, n - part, dim, bytes_at(cut, i * bytes), bytes, part, bytes_at(V, part * ldv), ldv,
+                                        again, 0);
+                fixed_point->output(dim, bytes_at(cut, i * bytes), again, other, ldo);
                 assert_memory_equal(other, at(O, i * ldo), (size_t)(ldo * size()));
             }
             release_all();
         }
 }
 
-/* Rows that are no whole numbers of 24 bits. */
+/* Which rows can be converted to fixed point of 24 bits. */
 void test_digit_rows(void **state)
 {
     static const struct {
         double number;
-        int query, weight; /* whether they can be cut */
+        int query, weight; /* 1 if a row with this number can be converted */
     } rows[] = {{0, 1, 1},
                 {1, 1, 1},
                 {-1, 1, 0},
@@ -310,14 +314,14 @@ void test_digit_rows(void **state)
                 {-(double)INFINITY, 0, 0},
                 {0x1p-149, 0, 0}};
     enum { N = 21 };
-    const attn_fixed_point_part *digits = it.kernel.fixed_point;
+    const attn_fixed_point_part *fixed_point = it.kernel.fixed_point;
     (void)state;
-    for (size_t k = 0; digits && k < sizeof rows / sizeof *rows; k++)
+    for (size_t k = 0; fixed_point && k < sizeof rows / sizeof *rows; k++)
         for (int64_t place = 0; place < N; place += 10) {
-            void *x = zeros(N), *cut = output(ATTN_DIGIT_BYTES(N));
+            void *x = zeros(N), *cut = output(ATTN_FIXED_POINT_BYTES(N));
             put(it.compute, x, place, rows[k].number);
-            assert_int_equal(digits->query_digits(N, x, cut), rows[k].query);
-            assert_int_equal(digits->weight_digits(N, x, cut, ATTN_DIGIT_BYTES(N)), rows[k].weight);
+            assert_int_equal(fixed_point->convert_query(N, x, cut), rows[k].query);
+            assert_int_equal(fixed_point->convert_weights(N, x, cut, ATTN_FIXED_POINT_BYTES(N)), rows[k].weight);
             release_all();
         }
 }
@@ -401,7 +405,7 @@ void test_finish_row(void **state)
                               parts = 1 + (d * 5 + which * 3) % MOST_PARTS;
                 const int sink = which == 1, none = which == 2;
                 void *m = random_input(it.compute, parts, 4), *l = input(parts * size()), *O = zeros(parts * ldo);
-                void *order = order_of(list[t], dim), *room = output(2 * rounded_up(dim, it.lanes) * size());
+                void *order = order_of(list[t], dim), *scratch = output(2 * rounded_up(dim, it.lanes) * size());
                 void *o = output(dim * size()), *lse = output(size());
                 for (int64_t p = 0; p < parts; p++) put(it.compute, l, p, none || (which == 3 && p % 2) ? 0 : 1 + fabs(uniform()));
                 for (int64_t i = 0; i < parts * ldo; i++) put(it.compute, O, i, uniform());
@@ -419,11 +423,12 @@ void test_finish_row(void **state)
                         expected[channel] += term, sizes[channel] += fabs(term);
                     }
                 }
-                it.decode->finish_row(parts, dim, m, l, O, ldo, list[t], sink ? 0.5 : -(double)INFINITY, room, o, it.compute, lse);
+                it.decode->finish_row(parts, dim, m, l, O, ldo, list[t], sink ? 0.5 : -(double)INFINITY, scratch, o, it.compute,
+                                      lse);
                 for (int64_t c = 0; c < dim; c++) {
-                    double want = none ? 0 : expected[c] / total,
+                    double expected_c = none ? 0 : expected[c] / total,
                            most_off = none ? 0 : sizes[c] / total * it.unit * (double)(2 * parts + 16);
-                    assert_true(fabs(get(it.compute, o, c) - want) <= most_off);
+                    assert_true(fabs(get(it.compute, o, c) - expected_c) <= most_off);
                 }
                 if (none) assert_true(get(it.compute, lse, 0) == -(double)INFINITY);
                 else

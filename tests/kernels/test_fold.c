@@ -53,7 +53,7 @@ void test_clear(void **state)
     }
 }
 
-/* exp() as the fold computes it: scores d <= 0 below a maximum of 0. */
+/* exp() as the fold computes it: scores <= 0, with a maximum of 0. */
 void test_exp(void **state)
 {
     const int f32 = it.compute == ATTN_F32, n = 100, turns = f32 ? 200 : 100;
@@ -65,7 +65,7 @@ void test_exp(void **state)
         double scores[128 * MOST_LANES] = {0};
         for (int at = 0; at < n * it.tile; at++) {
             double u = fabs(uniform());
-            scores[at] = real(turn % 2 ? u * least : -ldexp(u, (int)(uniform() * 20) - 17)); /* even, and crowded towards 0 */
+            scores[at] = real(turn % 2 ? u * least : -ldexp(u, (int)(uniform() * 20) - 17)); /* uniform, or concentrated near 0 */
         }
         for (int i = 0; i < it.tile; i++) scores[i] = 0; /* the maximum */
         absorb(&r, it.vectors, n, 0, scores, r.S, 0);
@@ -82,7 +82,7 @@ void test_exp(void **state)
     }
     if (worst > (f32 ? 1.2 : 1)) print_message("exp: %.3f units in the last place\n", worst);
     assert_true(worst <= (f32 ? 1.2 : 1));
-    /* Below the normal numbers: a number that small, and exactly 0 where nothing is left. */
+    /* Below the normal range: at most the smallest normal number, and exactly 0 further down. */
     const double normal = f32 ? FLT_MIN : DBL_MIN;
     double low[MOST_LANES * 3];
     for (int at = 0; at < it.tile; at++) {
@@ -127,7 +127,7 @@ static void check_against_definition(const running *r, int width, int64_t n, int
 
 void test_fold(void **state)
 {
-    /* Blocks whose maxima stay, grow a little (kept) and grow much (rescaled), with some keys dropped. */
+    /* Blocks whose maxima stay, grow a little (not rescaled) and grow much (rescaled), with some keys dropped. */
     static const int64_t blocks[] = {1, 2, 3, 7, 128, 5, 100};
     enum { BLOCKS = 7 };
     (void)state;
@@ -157,7 +157,7 @@ void test_fold(void **state)
         }
 }
 
-/* The running maximum is a score, and moves only where it grows by more than 5.5. */
+/* The running maximum is a score, and moves only if it grows by more than 5.5. */
 void test_fold_maximum(void **state)
 {
     const double steps[] = {2, 7, 7.5, 13.25, 13, -40, 900}, expected[] = {2, 2, 2, 13.25, 13.25, 13.25, 900};
@@ -219,7 +219,7 @@ void test_fold_hostile(void **state)
     const double top = -it.lowest, scores[] = {it.lowest, -0.75 * top, 0.5 * top, 1e30, -1e30, 3e9, -3e9, 1e5, 0, -1e-40};
     (void)state;
     for (int width = 1; width <= it.vectors; width++) {
-        /* Equal scores of any size have equal weights, also where a second block brings the same again. */
+        /* Equal scores of any size have equal weights, even if a second block repeats them. */
         for (size_t k = 0; k < sizeof scores / sizeof scores[0]; k++) {
             enum { KEYS = 6 };
             double all[2 * KEYS * MOST_LANES];
@@ -267,7 +267,7 @@ void test_fold_hostile(void **state)
     }
 }
 
-/* What is dropped may be anything; what is kept counts, a NaN too, even with a weight that underflows. */
+/* Values of dropped keys may be anything; those of kept keys count, even NaN with a weight that underflows. */
 void test_fold_nan_safe(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_inherited.c - an instruction set that has the products of a tile and nothing else.  It inherits the rest from each set that
- * this CPU can run, in turn, and since its products are sums in the same order, every operation has the same bits as that set.
- * Linked with --wrap, so that its rows come before all others.
+ * test_inherited.c - a kernel set that has only the two products of a tile, and inherits the rest from each set that this CPU can
+ * run, in turn.  Its products sum in the same order, so every operation must have the same bits as with the set below.  Linked with
+ * --wrap, so that its rows come before all others.
  */
 #include "test.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The set at hand, and how often its products ran. */
+/* The tile of the current set, and how often its products ran. */
 static struct {
     attn_tile_shape shape;
     long scores, in_order, values;
@@ -32,16 +32,16 @@ static struct {
 #define FMA        fma
 #include "plain_product.inc.c"
 
-/* The name is the linker's. */
+/* --wrap requires these names. */
 const attn_kernel_row *__wrap_attn_kernel_rows(int *count);
 const attn_kernel_row *__real_attn_kernel_rows(int *count);
 
 enum { OPERATIONS = 4, SEEDS = 25, IN_ORDER_SEEDS = 150, MOST_ROWS = 256 };
 static attn_product_part products[2];
-static attn_kernel given[2];
+static attn_kernel own_parts[2];
 static attn_kernel_set set;
-static attn_kernel_row rows[OPERATIONS + MOST_ROWS]; /* its own, and all others */
-static int first;                                    /* its own that are shown */
+static attn_kernel_row rows[OPERATIONS + MOST_ROWS]; /* those of the test, and all others */
+static int first;                                    /* how many of the test's rows are visible */
 
 const attn_kernel_row *__wrap_attn_kernel_rows(int *count)
 {
@@ -53,18 +53,18 @@ const attn_kernel_row *__wrap_attn_kernel_rows(int *count)
     return rows + OPERATIONS - first;
 }
 
-/* Rows with products of their own over what `below` has. */
+/* Makes rows with the test's products over the set of `below`. */
 static void give_products(const attn_kernel_row *below)
 {
     static const attn_op operations[OPERATIONS] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
     attn_kernel kernel;
     attn_kernel_assemble(below, &kernel);
-    memset(given, 0, sizeof given);
+    memset(own_parts, 0, sizeof own_parts);
     memset(&on, 0, sizeof on);
     on.shape = kernel.product->shape;
     products[0] = part_f32(kernel.product), products[1] = part_f64(kernel.product);
-    given[below->compute == ATTN_F64].product = &products[below->compute == ATTN_F64];
-    set = (attn_kernel_set){below->set, below->needs, given};
+    own_parts[below->compute == ATTN_F64].product = &products[below->compute == ATTN_F64];
+    set = (attn_kernel_set){below->set, below->needs, own_parts};
     for (int i = 0; i < OPERATIONS; i++)
         rows[i] = (attn_kernel_row){"products", operations[i], below->compute, below->isa, below->needs, 0, 0, &set};
 }
@@ -100,13 +100,13 @@ static void check_bits(combination *c, attn_op op, const attn_kernel_row *below)
     assert_true(outcome_run(c, &out, below->isa, 1));
     for (int i = 0; i < out.count; i++) {
         if (memcmp(own[i], out.of[i].got.memory, bytes[i]) != 0)
-            fail_msg("%s, operation %d over %s: %s has other bits", c->text, (int)op, below->name, out.of[i].name);
+            fail_msg("%s, operation %d over %s: bits of %s differ", c->text, (int)op, below->name, out.of[i].name);
         free(own[i]);
     }
     outcome_free(c, &out);
 }
 
-/* With options.invariant, unless the combination has what that rejects. */
+/* Sets options.invariant, unless that rejects the combination. */
 static void make_invariant(combination *c, attn_isa isa)
 {
     attn_plan *plan;
@@ -116,7 +116,7 @@ static void make_invariant(combination *c, attn_isa isa)
     if (c->invariant) attn_plan_destroy(plan);
 }
 
-/* Over each set that has all parts. */
+/* Over each set, by its forward row that is neither for decode nor for pairs of bf16. */
 static void test_products(void **state)
 {
     static const attn_op operations[OPERATIONS] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};

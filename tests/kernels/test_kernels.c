@@ -23,7 +23,7 @@ static const struct CMUnitTest tests[] = {
     TEST(test_fold_nan_safe), TEST(test_not_finite),
 };
 
-/* A kernel that has them inherits all the rest. */
+/* A kernel with pairs of bf16 inherits everything else. */
 static const struct CMUnitTest bf16_tests[] = {TEST(test_pairs), TEST(test_score_pairs), TEST(test_pairs_seen)};
 
 static const struct CMUnitTest decode_tests[] = {
@@ -72,7 +72,7 @@ int main(void)
         it.row = attn_kernel_at(r);
         if (it.row->op != ATTN_FORWARD) continue; /* the others are checked as a whole, against ref/ */
 #if defined(ATTN_EMULATE_AVX512)
-        if (it.row->isa != ATTN_ISA_AVX512) continue; /* those are the ones of kernels/native */
+        if (it.row->isa != ATTN_ISA_AVX512) continue; /* kernels/native tests the others */
 #endif
         attn_kernel_assemble(it.row, &it.kernel);
         it.decode = it.row->decode ? it.kernel.decode : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_operations.c - every operation on an instruction set that this CPU may lack, in a library that emulates it: small random
- * combinations of all options against ref/, so that each step of backward, forward mode and the second order runs.
+ * test_operations.c - every operation on AVX-512, which this CPU may lack, in a library that emulates it: small random combinations
+ * of all options against ref/, so that each step of backward, forward mode and double backward runs.
  */
 #include "test.h"
 
@@ -13,7 +13,7 @@ enum { SEEDS = 40 };
 
 static int64_t at_most(int64_t size, int64_t most) { return size < most ? size : most; }
 
-/* Small, since an emulated instruction is a function; long enough for two tiles and blocks of keys that end anywhere. */
+/* Small, since an emulated instruction is a function call; long enough for two tiles and key blocks of any remainder. */
 static void draw(combination *c, uint64_t seed, attn_dtype dtype)
 {
     problem_spec spec;
@@ -70,7 +70,7 @@ static void test_double_backward(void **state)
     check(ATTN_DOUBLE_BACKWARD, ATTN_F32), check(ATTN_DOUBLE_BACKWARD, ATTN_F64);
 }
 
-/* Short heads have loops of their own: vectors of queries with and without a few left, and keys in the lanes. */
+/* Small sequences have loops of their own: vectors of queries with and without a remainder, and keys in the lanes. */
 static void test_short_heads(void **state)
 {
     static const char *const options[] = {"sq17:skv21:d16", "sq20:skv35:d32:dv16", "sq34:skv16:d16:dv48",

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_order.c - decode in the order of tiles: every step has the bits of the step of a tile that it stands for.
+ * test_order.c - decode in the order of tiles: every step has the same bits as the tile step that it replaces.
  */
 #include <math.h>
 #include <string.h>
 
 #include "kernel_test.h"
 
-enum { KEYS = 75, FIRST = 43, PART = 56 }; /* two blocks and a part of their own */
+enum { KEYS = 75, FIRST = 43, PART = 56 }; /* two blocks, and a separate part */
 
 static int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 static int64_t size(void) { return size_of(it.compute); }
@@ -24,7 +24,7 @@ typedef struct softmax {
     void *m, *l, *O;
 } softmax;
 
-/* One query among `rows`, keys and values in a storage type. */
+/* `rows` queries, with keys and values in a storage type. */
 typedef struct sample {
     attn_dtype dtype;
     int64_t rows, dim, dim_v, ldk, ldv, ldq, ldo, lds;
@@ -36,7 +36,7 @@ static attn_dtype type_of_queries(const sample *s) { return in_pairs(s) ? ATTN_B
 static char *key(const sample *s, int64_t j) { return (char *)s->k + j * s->ldk * size_of(s->dtype); }
 static char *value(const sample *s, int64_t j) { return (char *)s->v + j * s->ldv * size_of(s->dtype); }
 
-/* Scores of keys low .. high-1, [key][tile], of query i alone, in each lane of a tile that is as wide as may be. */
+/* Scores of keys low .. high-1, [key][tile], of the single query i, in each lane of a tile of varying width. */
 static void score_tile(const sample *s, int64_t i, int64_t low, int64_t high, void *S, void *block_max)
 {
     const int64_t n = high - low;
@@ -69,13 +69,13 @@ static void *queries(const sample *s)
     void *Q = zeros(rounded_up(s->rows, 4) * s->ldq);
     if (in_pairs(s)) it.kernel.decode_pairs->pack_rows(s->rows, s->dim, s->q, s->dim, Q, s->ldq);
     else it.decode->pack_rows(s->rows, s->dim, s->q, it.compute, s->dim, 0.3, it.compute, Q, s->ldq);
-    /* Behind the vectors that a row fills stands what no score may see. */
+    /* NaN after the vectors that a row fills: no score may depend on it. */
     for (int64_t row = 0; row < s->rows && !in_pairs(s); row++)
         for (int64_t c = rounded_up(s->dim, it.lanes); c < s->ldq; c++) put(it.compute, Q, row * s->ldq + c, NAN);
     return Q;
 }
 
-/* Scores of all rows, in two pieces, the second of which overwrites what the first has behind its end. */
+/* Scores of all rows, in two pieces; the second overwrites what the first wrote past its end. */
 static void score_rows(const sample *s, const void *Q, int64_t low, int64_t high, void *S)
 {
     const int64_t n = high - low, piece = (n + 1) / 2;
@@ -109,7 +109,7 @@ static softmax tile_state(const sample *s, double sink)
     return made;
 }
 
-/* m and l of a row stand two numbers apart. */
+/* m and l of consecutive rows are two numbers apart. */
 static softmax row_state(const sample *s, double sink)
 {
     softmax made = {zeros(2 * s->rows), zeros(2 * s->rows), zeros(rounded_up(s->rows, 4) * s->ldo)};
@@ -120,7 +120,7 @@ static softmax row_state(const sample *s, double sink)
     return made;
 }
 
-/* Two blocks, a part of their own that is merged, and what comes out of it. */
+/* Two blocks, a separate part that is merged into them, and the normalised output. */
 static void try_sample(const sample *s, double sink)
 {
     const attn_decode_order *order = &it.decode->order;
@@ -131,21 +131,21 @@ static void try_sample(const sample *s, double sink)
     fold_rows(s, Q, PART, KEYS, &other);
     for (int64_t i = 0; i < s->rows; i++) {
         const softmax tile = tile_state(s, sink), more = tile_state(s, -INFINITY);
-        void *o = output(s->dim_v * size()), *lse = output(size()), *room = zeros(2 * s->ldo);
-        void *wanted = output(s->dim_v * size()), *wanted_lse = output(size());
+        void *o = output(s->dim_v * size()), *lse = output(size()), *scratch = zeros(2 * s->ldo);
+        void *expected_o = output(s->dim_v * size()), *expected_lse = output(size());
         fold_tile(s, i, 0, FIRST, &tile);
         fold_tile(s, i, FIRST, PART, &tile);
         fold_tile(s, i, PART, KEYS, &more);
         it.kernel.softmax->merge(1, s->dim_v, more.m, more.l, more.O, tile.m, tile.l, tile.O);
-        it.kernel.softmax->finish(1, 1, s->dim_v, 1, tile.m, tile.l, tile.O, wanted, it.compute, s->dim_v, wanted_lse, 1);
+        it.kernel.softmax->finish(1, 1, s->dim_v, 1, tile.m, tile.l, tile.O, expected_o, it.compute, s->dim_v, expected_lse, 1);
         order->merge_row(s->dim_v, at(other.m, 2 * i), at(other.l, 2 * i), at(other.O, i * s->ldo), at(rows.m, 2 * i),
                          at(rows.l, 2 * i), at(rows.O, i * s->ldo));
-        order->normalise_row(s->dim_v, at(rows.m, 2 * i), at(rows.l, 2 * i), at(rows.O, i * s->ldo), s->dtype, room, o, it.compute,
-                             lse);
+        order->normalise_row(s->dim_v, at(rows.m, 2 * i), at(rows.l, 2 * i), at(rows.O, i * s->ldo), s->dtype, scratch, o,
+                             it.compute, lse);
         assert_memory_equal(at(rows.m, 2 * i), tile.m, (size_t)size());
         assert_memory_equal(at(rows.l, 2 * i), tile.l, (size_t)size());
-        assert_memory_equal(o, wanted, (size_t)(s->dim_v * size()));
-        assert_memory_equal(lse, wanted_lse, (size_t)size());
+        assert_memory_equal(o, expected_o, (size_t)(s->dim_v * size()));
+        assert_memory_equal(lse, expected_lse, (size_t)size());
     }
 }
 
@@ -158,7 +158,7 @@ void test_order(void **state)
         for (int d = 0; d < 8; d++)
             for (int r = 0; r < 6; r++) {
                 sample s = {.dtype = types[t], .rows = counts[r], .dim = dims[d], .dim_v = dims[(d + r) % 7 + 1]};
-                if (it.kernel.decode_pairs && s.dtype != ATTN_BF16) continue; /* such a row runs nothing else */
+                if (it.kernel.decode_pairs && s.dtype != ATTN_BF16) continue; /* such a kernel runs only bf16 */
                 s.ldk = s.dim + r % 2, s.ldv = s.dim_v + d % 2;
                 s.ldq = rounded_up(s.dim, it.lanes) + it.lanes, s.ldo = rounded_up(s.dim_v, it.lanes) + it.lanes;
                 s.lds = rounded_up(KEYS, it.lanes) + it.lanes;
@@ -170,17 +170,17 @@ void test_order(void **state)
             }
 }
 
-/* A row without keys gives 0, and a strip is added from its end. */
+/* A row without keys gives 0, and bias diagonals are added in reverse order. */
 void test_order_edges(void **state)
 {
     enum { DIM = 5, N = 11 };
     const int64_t ldo = rounded_up(DIM, it.lanes) + it.lanes;
-    void *m = zeros(1), *l = zeros(1), *O = zeros(ldo), *room = zeros(2 * ldo), *o = output(DIM * size()), *lse = output(size());
+    void *m = zeros(1), *l = zeros(1), *O = zeros(ldo), *scratch = zeros(2 * ldo), *o = output(DIM * size()), *lse = output(size());
     void *S = output(N * size()), *strip = random_input(it.compute, N, 1);
     (void)state;
     put(it.compute, m, 0, it.lowest);
     for (int64_t c = 0; c < ldo; c++) put(it.compute, O, c, NAN);
-    it.decode->order.normalise_row(DIM, m, l, O, it.compute, room, o, it.compute, lse);
+    it.decode->order.normalise_row(DIM, m, l, O, it.compute, scratch, o, it.compute, lse);
     for (int64_t c = 0; c < DIM; c++) assert_true(get(it.compute, o, c) == 0);
     assert_true(get(it.compute, lse, 0) == -INFINITY);
     for (int64_t j = 0; j < N; j++) put(it.compute, S, j, (double)j);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_registry.c - the rows of kernels.def, and that what a set inherits fits what it gives: the parts of a kernel work on each
- * other's buffers, and its CPU has all features that they need.
+ * test_registry.c - the rows of kernels.def, and that inherited parts fit a set's own: the parts of a kernel work on each other's
+ * buffers, and a CPU that runs the set has all features that they need.
  */
 #include <string.h>
 
 #include "kernel_test.h"
 
-/* Of a part of `size` bytes, without a hole: every function from `from` on. */
+/* 1 if a part of `size` bytes has every function from offset `from` on. */
 static int is_whole(const char *part, size_t from, size_t size)
 {
     void (*function)(void);
@@ -23,7 +23,7 @@ static int is_same(const attn_tile_shape *a, const attn_tile_shape *b)
     return a->lanes == b->lanes && a->vectors == b->vectors && a->fused == b->fused;
 }
 
-/* A struct of functions behind a tile's shape. */
+/* The offset of the first function of a part, after its tile shape. */
 #define FUNCTIONS                                                                                                                  \
     (sizeof(struct {                                                                                                               \
          attn_tile_shape shape;                                                                                                    \
@@ -31,7 +31,7 @@ static int is_same(const attn_tile_shape *a, const attn_tile_shape *b)
      }) -                                                                                                                          \
      sizeof(void (*)(void)))
 
-/* Where small sequences are left to tiles there is nothing in these but the shape. */
+/* Sets that leave small sequences to tiles have only the shape in these parts. */
 static int may_be_empty(const char *part) { return strncmp(part, "small", 5) == 0; }
 
 static void check_kernel(const attn_kernel_row *row)
@@ -44,7 +44,7 @@ static void check_kernel(const attn_kernel_row *row)
     assert_true(k.lanes == k.product->shape.lanes && k.vectors == k.product->shape.vectors);
 #define SPECIAL(part, type)                                                                                                        \
     if (k.part) {                                                                                                                  \
-        if (!is_same(&k.part->shape, &k.product->shape)) fail_msg("%s: " #part " is of another tile", row->name);                  \
+        if (!is_same(&k.part->shape, &k.product->shape)) fail_msg("%s: " #part " has another tile shape", row->name);              \
         if (!may_be_empty(#part) && !is_whole((const char *)k.part, FUNCTIONS, sizeof(type)))                                      \
             fail_msg("%s: " #part " lacks a function", row->name);                                                                 \
     }

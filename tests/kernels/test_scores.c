@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_scores.c - scores and what changes them.
+ * test_scores.c - scores and the steps that modify them.
  */
 #include <math.h>
 #include <string.h>
@@ -58,7 +58,7 @@ void test_score(void **state)
             }
 }
 
-/* One key at a time, or in a narrower tile: the same bits. */
+/* The same bits in blocks of any length and in narrower tiles. */
 void test_score_same_bits(void **state)
 {
     (void)state;
@@ -141,25 +141,27 @@ void test_keep_range(void **state)
             }
 }
 
-/* What each lane keeps, moving forward from lane to lane: a causal band, a window, chunks, one vector apart, nothing. */
-enum { STAIRS = 5 };
+/* The visible range of each lane, which moves forward from lane to lane: causal, a window, chunks, causal in each vector, nothing.
+ */
+enum { BANDS = 5 };
 static void segments(int which, int used, int64_t n, int32_t *low, int32_t *high)
 {
     for (int i = 0; i < used; i++) {
         const int chunk = (i + 3) / 7 * 7 - 3;
-        const int from[STAIRS] = {0, i - 5, chunk, i / it.lanes * it.lanes, 0}, to[STAIRS] = {i + 2, i + 3, chunk + 7, i + 1, 0};
+        const int from[BANDS] = {0, i - 5, chunk, i / it.lanes * it.lanes, 0}, to[BANDS] = {i + 2, i + 3, chunk + 7, i + 1, 0};
         low[i] = (int32_t)(from[which] < 0 ? 0 : from[which] < n ? from[which] : n);
         high[i] = (int32_t)(to[which] < low[i] ? low[i] : to[which] < n ? to[which] : n);
     }
 }
 
-/* Scoring what is seen, and folding it, is scoring all, dropping the rest, and folding all: in every bit, but for the sign of 0. */
+/* Scoring and folding only what is visible equals scoring all, dropping the rest, and folding all: in every bit, except that a 0 of
+ * Ot may have another sign. */
 void test_seen(void **state)
 {
     (void)state;
     for (int width = 1; width <= it.vectors; width++)
         for (int k = 0; k < LENGTHS; k++)
-            for (int which = 0; which < STAIRS; which++) {
+            for (int which = 0; which < BANDS; which++) {
                 const int64_t n = lengths[k], dim = 19, size = size_of(it.compute), used = (int64_t)width * it.lanes;
                 int32_t low[MOST_LANES], high[MOST_LANES];
                 void *Qt = random_tile(width, dim, 1), *K = random_input(it.compute, n * dim, 1);
@@ -196,7 +198,7 @@ void test_seen(void **state)
 
 static float flushed(float x) { return fabsf(x) < 0x1p-126f ? 0 : x; }
 
-/* A number of bf16, which is the upper half of one of f32; there are too many of them for get and put. */
+/* A bf16 number: the upper half of an f32.  (There are too many of them for get and put.) */
 static float upper_half(const char *p)
 {
     uint16_t half;
@@ -207,7 +209,7 @@ static float upper_half(const char *p)
     return x;
 }
 
-/* The score by definition: one chain, the odd channel of a pair first; numbers below the smallest normal one are 0. */
+/* The score by definition: one chain, the odd channel of a pair first; subnormal numbers are 0. */
 static float chain_of_pairs(const char *Q, const char *K, int64_t dim)
 {
     float sum = 0;
@@ -219,7 +221,7 @@ static float chain_of_pairs(const char *Q, const char *K, int64_t dim)
     return sum;
 }
 
-/* Rows of bf16: ordinary numbers or, where kind is 2, those whose products are around the smallest normal one. */
+/* Rows of bf16: ordinary numbers or, if kind is 2, numbers whose products are near the smallest normal one. */
 static void *rows_of_bf16(int64_t n, int kind)
 {
     char *p = input(2 * n);
@@ -233,7 +235,7 @@ static void *rows_of_bf16(int64_t n, int kind)
     return p;
 }
 
-/* Every bit of every score, in tiles of any width and blocks of any length: what the instruction does is what its comment says. */
+/* Every bit of every score, in tiles of any width and blocks of any length: the instruction computes chain_of_pairs. */
 void test_score_pairs(void **state)
 {
     static const double scales[] = {0.125, 1, -0.3};
@@ -268,7 +270,7 @@ void test_score_pairs(void **state)
             }
 }
 
-/* What is seen alone: the bits of all, and then the rest dropped. */
+/* Scoring only what is visible: the bits of scoring all and dropping the rest. */
 void test_pairs_seen(void **state)
 {
     const attn_pairs_part *bf16 = it.kernel.pairs;
@@ -276,14 +278,14 @@ void test_pairs_seen(void **state)
     (void)state;
     for (int width = 1; width <= it.vectors; width++)
         for (int k = 0; k < LENGTHS; k++)
-            for (int which = 0; which < STAIRS; which++) {
+            for (int which = 0; which < BANDS; which++) {
                 const int64_t n = lengths[k], dim = 19, pairs = attn_bf16_pairs(dim), used = (int64_t)width * it.lanes;
                 int32_t low[MOST_LANES], high[MOST_LANES];
                 void *Q = rows_of_bf16(used * dim, 0), *K = rows_of_bf16(n * dim, 0);
                 void *Qt = output(pairs * it.tile * 4), *Kp = output(n * pairs * 4);
                 void *all = output(n * it.tile * 4), *all_max = output(it.tile * 4);
                 void *seen = output(n * it.tile * 4), *seen_max = output(it.tile * 4);
-                put(ATTN_BF16, K, 3, (double)NAN); /* of the first key, which not all see */
+                put(ATTN_BF16, K, 3, (double)NAN); /* of the first key, which some lanes do not see */
                 segments(which, (int)used, n, low, high);
                 bf16->pack_query(width, used, dim, Q, dim, Qt);
                 bf16->load_rows(n, dim, K, dim, Kp);
@@ -305,7 +307,7 @@ void test_pairs_seen(void **state)
             }
 }
 
-/* How a caller's block may lie: strides in elements for r rows and n keys. */
+/* Layouts of a caller's block: strides in elements for r rows and n keys. */
 enum { LAYOUTS = 9 };
 static attn_block layout(int which, attn_dtype dtype, int64_t r, int64_t n, int64_t *elements)
 {
@@ -326,7 +328,7 @@ static const void *origin(const attn_block *block, const void *memory, int64_t r
     return (const char *)memory + at * size_of(block->dtype);
 }
 
-/* Runs the modifier for all widths, lengths and layouts; fill writes the caller's tensor, expected is one score. */
+/* Runs the modifier for all widths, lengths and layouts; fill writes the caller's tensor, expected computes one score. */
 static void each_block(attn_dtype dtype, void (*fill)(attn_dtype dtype, void *p, int64_t n), double (*expected)(double s, double b))
 {
     for (int width = 1; width <= it.vectors; width++)
@@ -389,7 +391,7 @@ static void fill_bias(attn_dtype dtype, void *p, int64_t n)
         put(dtype, p, i, x > 0.9 ? -(double)INFINITY : x < -0.95 ? (double)NAN : x * 4);
     }
 }
-/* Nothing but numbers, which takes a shorter way. */
+/* Only finite numbers, which take a shorter path. */
 static void fill_numbers(attn_dtype dtype, void *p, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) put(dtype, p, i, uniform() * 4);
@@ -439,7 +441,7 @@ void test_bias_overflow(void **state)
         }
 }
 
-/* tanh keeps its relative error at every size, whatever stands in the lanes beside it. */
+/* tanh keeps its relative error at every size, whatever the other lanes hold. */
 void test_softcap(void **state)
 {
     const double cap = 30;
@@ -448,7 +450,7 @@ void test_softcap(void **state)
         for (int mixed = 0; mixed < 2; mixed++) {
             const int64_t n = 41;
             void *S = random_tile(width, n, 1), *block_max = output(it.tile * size_of(it.compute));
-            void *slope = output(n * it.tile * size_of(it.compute)), *bend = output(n * it.tile * size_of(it.compute));
+            void *slope = output(n * it.tile * size_of(it.compute)), *curvature = output(n * it.tile * size_of(it.compute));
             double before[41 * MOST_LANES], most[MOST_LANES];
             for (int64_t at = 0; at < n * it.tile; at++) {
                 /* |s / cap| from 1e-6 to 0.6, and where mixed up to 60 */
@@ -461,7 +463,7 @@ void test_softcap(void **state)
                 put(it.compute, S, it.tile, before[it.tile] = (double)INFINITY);
                 put(it.compute, S, it.tile + width * it.lanes - 1, before[it.tile + width * it.lanes - 1] = 0);
             }
-            it.kernel.modify->softcap(width, n, S, block_max, cap, slope, bend);
+            it.kernel.modify->softcap(width, n, S, block_max, cap, slope, curvature);
             for (int64_t i = 0; i < width * it.lanes; i++) {
                 most[i] = -(double)INFINITY;
                 for (int64_t j = 0; j < n; j++) {
@@ -474,7 +476,7 @@ void test_softcap(void **state)
                     if (s > most[i]) most[i] = s;
                     assert_true(fabs(s - cap * t) <= 8 * it.unit * fabs(cap * t));
                     assert_true(fabs(get(it.compute, slope, at) - (1 - t * t)) <= 16 * it.unit);
-                    assert_true(fabs(get(it.compute, bend, at) + 2 / cap * t * (1 - t * t)) <= 16 * it.unit);
+                    assert_true(fabs(get(it.compute, curvature, at) + 2 / cap * t * (1 - t * t)) <= 16 * it.unit);
                 }
                 assert_true(mixed && i == 0 ? 1 : get(it.compute, block_max, i) == most[i]);
             }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_storage.c - what goes between callers' rows and tiles: queries, keys, values in, outputs and weights out.
+ * test_storage.c - conversion between callers' rows and tiles: queries, keys, values in, outputs and weights out.
  */
 #include <math.h>
 #include <string.h>
@@ -62,7 +62,7 @@ void test_load_rows(void **state)
             }
             release_all();
         }
-    /* Whole numbers, which only f32 has, and rows times their scales. */
+    /* int8, which only kernels of f32 read, and rows times their scales. */
     for (int d = 0; d < DIMS; d++) {
         const int64_t n = 3, dim = dims[d], ld = dim + 1, size = size_of(it.compute);
         void *src = random_input(ATTN_I8, n * dim, 1), *factors = random_input(it.compute, n * 2 - 1, 1);
@@ -96,7 +96,7 @@ void test_load_rows(void **state)
     }
 }
 
-/* The bits of channel c of a row of bf16 that has `dim`. */
+/* The bits of channel c of a bf16 row of `dim` channels; 0 past its end. */
 static uint16_t channel(const void *row, int64_t dim, int64_t c)
 {
     uint16_t bits = 0;
@@ -110,7 +110,7 @@ static void pair_is(const void *pair, const void *row, int64_t dim, int64_t p)
     assert_int_equal(channel(pair, 2, 1), channel(row, dim, 2 * p + 1));
 }
 
-/* Pairs of bf16: every bit as it is, NaN and numbers below the normal ones too, at addresses that are a multiple of 2. */
+/* Pairs of bf16: every bit is kept, of NaN and subnormal numbers too, at any even address. */
 void test_pairs(void **state)
 {
     const attn_pairs_part *bf16 = it.kernel.pairs;
@@ -138,7 +138,7 @@ void test_pairs(void **state)
             }
 }
 
-/* 1 if `found` is x rounded to the type, up to `ulp` units of the compute type before that rounding. */
+/* 1 if `found` is x rounded to the type, with an error of up to `ulp` units of the compute type before that rounding. */
 static int near(attn_dtype dtype, double found, double x, double ulp)
 {
     double slack = fabs(x) * 2 * it.unit * ulp, low = rounded(dtype, x - slack), high = rounded(dtype, x + slack);
@@ -183,7 +183,7 @@ void test_finish(void **state)
                 }
 }
 
-/* Rounding to the 16-bit types: every pattern, the ties between neighbours, and just beside them; NaNs. */
+/* Rounding to the 16-bit types: the ties between all neighbouring patterns, and the numbers next to the ties; NaNs. */
 void test_store_all_patterns(void **state)
 {
     enum { SHIFTS = 3 };
@@ -211,7 +211,7 @@ void test_store_all_patterns(void **state)
             }
             release_all();
         }
-        /* NaN whose payload is all in the bits that are cut off must not become infinity, nor one of all ones round up to 0. */
+        /* A NaN with its payload in the discarded bits only must not become infinity, nor one of all ones round up to 0. */
         for (int k = 0; k < 4; k++) {
             const uint64_t wide = (k & 1 ? UINT64_MAX >> 1 : 0x7ff0000000000001u) | (uint64_t)(k / 2) << 63;
             const uint32_t single = (k & 1 ? UINT32_MAX >> 1 : 0x7f800001u) | (uint32_t)(k / 2) << 31;
@@ -247,7 +247,7 @@ void test_weigh(void **state)
                         scores[j * it.tile + i] = get(it.compute, S, j * it.tile + i);
                     }
                 }
-                it.kernel.outputs->weigh(width, n, S, m, l);
+                it.kernel.outputs->normalise(width, n, S, m, l);
                 it.kernel.storage->store_columns(width, rows, n, 1, S, w, types[t], stride);
                 for (int64_t i = 0; i < rows; i++) {
                     for (int64_t j = 0; j < n; j++) {

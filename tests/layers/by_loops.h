@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * by_loops.h - what the tests of layers share that hold them against loops in double: numbers, and gradients by differences. */
+ * by_loops.h - helpers of tests that compare layers with loops in double: numbers, and gradients by central differences. */
 #ifndef ATTN_TESTS_LAYERS_BY_LOOPS_H
 #define ATTN_TESTS_LAYERS_BY_LOOPS_H
 
@@ -16,12 +16,12 @@ static inline double get(attn_dtype dtype, const void *from, int64_t at)
     return dtype == ATTN_F64 ? ((const double *)from)[at] : (double)((const float *)from)[at];
 }
 
-/* Sums of which this many roundings are left, with numbers of about 1. */
+/* The error of sums of numbers of about 1 after this many roundings. */
 static inline double roundings(attn_dtype dtype, double many) { return many * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }
 
 /*
- * The gradients of `count` numbers x that loss(sample) is made of, against central differences.  With a step e these are off by e^2
- * times a third derivative, at most `third`, and by the rounding of sums of at most `size` over 2e.
+ * Compares the gradients of `count` numbers x on which loss(sample) depends with central differences.  With a step e, these are off
+ * by e^2 times a third derivative, at most `third`, and by the rounding of sums of at most `size` over 2e.
  */
 static inline void assert_gradients(const char *name, const char *of, double *x, const double *gradient, int64_t count,
                                     double (*loss)(void *sample), void *sample, double third, double size)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_additive.c - additive attention with its projections, of queries and keys of different widths: a layer with such scores. */
+ * test_additive.c - additive attention with projections of queries and keys of different widths: a layer with additive scores. */
 #include "test.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 #include "attn/layers.h"
 #include "testing/random/random.h"
 
-/* Bahdanau's w.tanh(Wq q + Wk k + b) with queries and keys of different widths, and Luong's concat w.tanh(W [q; k]), whose W is the
- * two side by side: a layer of one head whose projections are the parts of one matrix, and whose values are as they come. */
+/* Bahdanau's w.tanh(Wq q + Wk k + b) with queries and keys of different widths, and Luong's concat w.tanh(W [q; k]), where W is [Wq
+ * Wk]: a layer of one head whose projections are parts of one matrix, and whose values are not transformed. */
 static void test_projected(void **state)
 {
     enum { B = 2, QUERIES = 4, KEYS = 6, OF_Q = 3, OF_K = 5, HIDDEN = 9, WIDE = OF_Q + OF_K };

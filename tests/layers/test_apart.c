@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_apart.c - what decoding writes, the cache and the output, lies apart from all that it reads; nothing is written then. */
+ * test_apart.c - outputs that overlap another tensor of a layer's call (such as decode's cache and output) are rejected, and
+ * nothing is written. */
 #include "fails.h"
 
 #include "attn/latent.h"
@@ -40,14 +41,14 @@ static void make(int64_t heads_kv, int64_t dim_qk, int64_t dim_v)
                                 .attention = &attention};
 }
 
-#define APART(make_it, change, call, text)                                                                                         \
+#define OVERLAP(make_it, change, call, text)                                                                                       \
     do {                                                                                                                           \
         make_it;                                                                                                                   \
         FAILS(call, ATTN_OK, "");                                                                                                  \
         make_it;                                                                                                                   \
         change;                                                                                                                    \
         const memory before = m;                                                                                                   \
-        FAILS(call, ATTN_ERR_STRIDE, text "; an output overlaps nothing");                                                         \
+        FAILS(call, ATTN_ERR_STRIDE, text "; an output must not overlap another tensor");                                          \
         assert_memory_equal(&m, &before, sizeof m);                                                                                \
     } while (0)
 
@@ -74,7 +75,7 @@ static void test_layer(void **state)
 {
     (void)state;
 #define LAYER(change, text)                                                                                                        \
-    APART(make_layer(), change, attn_layer_decode(&layer, &weights, &cache, &args, &error), "layer: " text " share elements")
+    OVERLAP(make_layer(), change, attn_layer_decode(&layer, &weights, &cache, &args, &error), "layer: " text " share elements")
     LAYER(cache.k.data = m.x, "cache.k and query");
     LAYER(cache.v.data = m.w[1] + 3, "cache.v and weights.key");
     LAYER(cache.v.data = m.k + 5, "cache.k and cache.v");
@@ -89,14 +90,14 @@ static void test_layer(void **state)
     LAYER((args.only_cached = 1, args.output.data = m.v), "output and cache.v");
 }
 
-/* The attention's tensors in the other directions. */
+/* Tensors of the attention, in forward and backward. */
 static void test_attention(void **state)
 {
     static float saved[1024];
     (void)state;
 #define FORWARD(change, text)                                                                                                      \
-    APART((make_layer(), args.lengths_q.data = NULL), change, attn_layer_forward(&layer, &weights, &args, &error),                 \
-          "layer: " text " share elements")
+    OVERLAP((make_layer(), args.lengths_q.data = NULL), change, attn_layer_forward(&layer, &weights, &args, &error),               \
+            "layer: " text " share elements")
     FORWARD(attention.bias.data = m.y + 5, "output and attention.bias");
     FORWARD(attention.lse = attn_out(m.w[2]), "attention.lse and weights.value");
     make_layer(), args.lengths_q.data = NULL, args.saved = saved;
@@ -104,7 +105,7 @@ static void test_attention(void **state)
     attn_layer_weights gradients = {.struct_size = sizeof gradients, .query = attn_out(m.w[4])};
     args.grad_output = attn_in(m.y), attention.grad_bias = (attn_output){m.w[4], ATTN_F32, {0, 0, 0, 1}};
     FAILS(attn_layer_backward(&layer, &weights, &args, &gradients, &error), ATTN_ERR_STRIDE,
-          "layer: gradients.query and attention.grad_bias share elements; an output overlaps nothing");
+          "layer: gradients.query and attention.grad_bias share elements; an output must not overlap another tensor");
     attention.grad_bias.data = m.w[5];
     FAILS(attn_layer_backward(&layer, &weights, &args, &gradients, &error), ATTN_OK, "");
 }
@@ -129,8 +130,8 @@ static void test_latent(void **state)
 {
     (void)state;
 #define LATENT(change, text)                                                                                                       \
-    APART(make_latent(), change, attn_latent_decode(&latent, &latent_weights, &cache, &args, &error),                              \
-          "latent: " text " share elements")
+    OVERLAP(make_latent(), change, attn_latent_decode(&latent, &latent_weights, &cache, &args, &error),                            \
+            "latent: " text " share elements")
     LATENT(cache.k.data = m.x, "cache.k and query");
     LATENT(cache.k.data = m.w[2] + 3, "cache.k and weights.up");
     LATENT(args.output.data = m.k + 5, "cache.k and output");
@@ -158,11 +159,11 @@ static void test_seq2seq(void **state)
 {
     (void)state;
 #define REMEMBER(change, text)                                                                                                     \
-    APART(make_module(0), change, attn_seq2seq_remember(&module, &module_weights, &cache, &args, &error),                          \
-          "seq2seq: " text " share elements")
+    OVERLAP(make_module(0), change, attn_seq2seq_remember(&module, &module_weights, &cache, &args, &error),                        \
+            "seq2seq: " text " share elements")
 #define STEP(change, text)                                                                                                         \
-    APART(make_module(1), change, attn_seq2seq_step(&module, &module_weights, &cache, &args, &error),                              \
-          "seq2seq: " text " share elements")
+    OVERLAP(make_module(1), change, attn_seq2seq_step(&module, &module_weights, &cache, &args, &error),                            \
+            "seq2seq: " text " share elements")
     REMEMBER(cache.k.data = m.key, "cache.k and key");
     REMEMBER(cache.v.data = m.w[1], "cache.v and weights.combine");
     STEP(args.output.data = m.k, "output and cache.k");

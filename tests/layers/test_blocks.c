@@ -53,7 +53,7 @@ static double loss(void *given)
     return sum;
 }
 
-/* Norms divide: a third derivative of order 1000. */
+/* Norms divide: third derivatives are of order 1000. */
 static void compare(sample *s, double *x, const double *gradient, int64_t count, const char *what)
 {
     char name[20];
@@ -77,7 +77,7 @@ static void test_differences(void **state)
     }
 }
 
-/* A decoder does not look ahead, an encoder does; what stands behind the end of a memory reaches nothing. */
+/* A decoder does not look ahead, an encoder does; nothing depends on a memory past its length. */
 static void test_masks(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static void test_masks(void **state)
     }
 }
 
-/* A norm's output has mean 0 and deviation 1 in post-norm; 4 (D^2 + D) and the rest are the parameters. */
+/* The output of a post-norm block has mean 0 and deviation 1; parameters are counted by their formula. */
 static void test_counts_and_norm(void **state)
 {
     sample s;

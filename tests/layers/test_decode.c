@@ -9,7 +9,7 @@
 
 #include "attn/layers.h"
 
-enum { B = 2, E = 12, LEN = 9, HEADS = 4, HEADS_KV = 2, DIM = 4, DIM_V = 3, PAGE = 4, PAGES = 7, ROOM = 12 };
+enum { B = 2, E = 12, LEN = 9, HEADS = 4, HEADS_KV = 2, DIM = 4, DIM_V = 3, PAGE = 4, PAGES = 7, CAPACITY = 12 };
 
 typedef struct numbers {
     double wq[HEADS * DIM * E], wk[HEADS_KV * DIM * E], wv[HEADS_KV * DIM_V * E], wo[E * HEADS * DIM_V], bq[HEADS * DIM],
@@ -64,20 +64,20 @@ static attn_layer layer_of(const setting *s, attn_problem *options)
 }
 
 typedef struct held {
-    double k[PAGES * HEADS_KV * ROOM * DIM], v[PAGES * HEADS_KV * ROOM * DIM_V];
+    double k[PAGES * HEADS_KV * CAPACITY * DIM], v[PAGES * HEADS_KV * CAPACITY * DIM_V];
     int64_t lengths[B];
     attn_cache cache;
 } held;
 
 static void hold(held *h, const setting *s)
 {
-    static const int64_t table[B * 3] = {5, 0, 3, 2, 6, 1}; /* pages in no order */
+    static const int64_t table[B * 3] = {5, 0, 3, 2, 6, 1}; /* shuffled pages */
     memset(h, 0xa5, sizeof *h);
     memset(h->lengths, 0, sizeof h->lengths);
     h->cache = (attn_cache){.struct_size = sizeof h->cache,
                             .batch = B,
                             .heads_kv = HEADS_KV,
-                            .capacity = ROOM,
+                            .capacity = CAPACITY,
                             .dim_qk = DIM,
                             .dim_v = DIM_V,
                             .k = {h->k, ATTN_F64, {0, 0, 0, 0}},
@@ -86,14 +86,14 @@ static void hold(held *h, const setting *s)
     if (s->paged) h->cache.page_size = PAGE, h->cache.pages = PAGES, h->cache.page_table = attn_in(table);
 }
 
-static void expect(const setting *s, const double *got, const double *wanted, int64_t count)
+static void expect(const setting *s, const double *got, const double *expected, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) /* sums of fewer than 100 products below 10, twice */
-        if (!(fabs(got[i] - wanted[i]) <= 2e3 * 0x1p-53))
-            fail_msg("%s: [%d] is %.17g, not %.17g", s->name, (int)i, got[i], wanted[i]);
+        if (!(fabs(got[i] - expected[i]) <= 2e3 * 0x1p-53))
+            fail_msg("%s: [%d] is %.17g, not %.17g", s->name, (int)i, got[i], expected[i]);
 }
 
-/* Entry b's tokens first .. first + count - 1 of x, which has LEN to an entry. */
+/* The tokens of x from `first` on, in an array with LEN tokens per entry. */
 static attn_input part(const double *x, int64_t first) { return (attn_input){x + first * E, ATTN_F64, {LEN * E, 0, E, 1}}; }
 static attn_output part_out(double *x, int64_t first) { return (attn_output){x + first * E, ATTN_F64, {LEN * E, 0, E, 1}}; }
 
@@ -132,7 +132,7 @@ static void test_pieces(void **state)
         }
 }
 
-/* Entries of different lengths: each is what it is alone; rows behind the end are the bias of the output. */
+/* Entries of different lengths: each equals forward over the whole; rows past its end are the output's bias. */
 static void test_lengths(void **state)
 {
     static const setting s = {"lengths", 0, 1, 0, 1, 0, 0, 0};
@@ -215,13 +215,13 @@ static void test_cross(void **state)
     }
 }
 
-/* A cache in 16 bits under a layer in f32: off by the rounding of keys and values. */
+/* A cache in 16 bits and a layer in f32: off by the rounding of keys and values. */
 static void test_narrow_cache(void **state)
 {
     static const setting s = {"bf16 cache", 0, 1, 0, 1, 0, 0, 0};
     static numbers n;
     static float w[4][E * E + 64], x[LEN * E], whole[LEN * E], decoded[LEN * E];
-    static uint16_t k[HEADS_KV * ROOM * DIM], v[HEADS_KV * ROOM * DIM_V];
+    static uint16_t k[HEADS_KV * CAPACITY * DIM], v[HEADS_KV * CAPACITY * DIM_V];
     int64_t length = 0;
     attn_problem options;
     attn_layer layer = layer_of(&s, &options);
@@ -235,7 +235,7 @@ static void test_narrow_cache(void **state)
     const attn_cache cache = {.struct_size = sizeof cache,
                               .batch = 1,
                               .heads_kv = HEADS_KV,
-                              .capacity = ROOM,
+                              .capacity = CAPACITY,
                               .dim_qk = DIM,
                               .dim_v = DIM_V,
                               .k = {k, ATTN_BF16, {0, 0, 0, 0}},
@@ -251,7 +251,7 @@ static void test_narrow_cache(void **state)
         assert_int_equal(attn_layer_decode(&layer, &weights, &cache, &args, NULL), ATTN_OK);
     }
     for (int i = 0; i < LEN * E; i++) largest = fmax(largest, fabs((double)decoded[i] - (double)whole[i]));
-    assert_true(largest <= 16 * 0x1p-9); /* scores below 8, each off by its share of 2^-9; outputs below 2 */
+    assert_true(largest <= 16 * 0x1p-9); /* scores below 8, each with a relative error of 2^-9; outputs below 2 */
     assert_true(largest > 0);
 }
 
@@ -270,18 +270,18 @@ static void test_rejected(void **state)
                                                  "layer: the cache's batch is 1; the layer has 2",
                                                  "layer: the cache's heads_kv is 4; the layer has 2",
                                                  "layer: the cache's dim_v is 4; the layer has 3",
-                                                 "layer: the cache has a rope; the layer's own rotates, leave it NULL",
+                                                 "layer: the cache has a rope; leave it NULL, the layer rotates with its own",
                                                  "cache: lengths is NULL",
                                                  "layer: attention.mask.align is set; attn_layer_decode takes no such option",
-                                                 "layer: attention.lengths_kv is there; attn_layer_decode takes no such tensor",
-                                                 "layer: lengths_q[1] (3) is not within 0..2",
+                                                 "layer: attention.lengths_kv is set; attn_layer_decode takes no such tensor",
+                                                 "layer: lengths_q[1] (3) is not between 0 and 2",
                                                  "cache: entry 0 holds 11 of 12 tokens; 2 more do not fit",
                                                  "layer: attention.paging is set; attn_layer_decode fills it in from its cache",
                                                  "bias is NULL",
                                                  "layer: tensors is NULL",
-                                                 "cache: lengths is ATTN_LATER, and this call computes",
+                                                 "cache: lengths is ATTN_LATER; this call needs its pointer",
                                                  "cache: lengths is i32; it must be i64",
-                                                 "layer: the cache has more bytes than 64 bits count",
+                                                 "layer: the cache is too large: its bytes overflow 64 bits",
                                                  "layer: lengths_q is ATTN_EMPTY and has elements"};
         double y[B * 2 * E];
         unsigned char before[sizeof y];

@@ -109,8 +109,8 @@ static void make(sample *s, const variant *v)
     for (int64_t i = 0; i < B * SQ * s->out; i++) s->grad_y[i] = (float)random_signed(&random);
 }
 
-/* y = x W + b by definition, to [b][h][t][c], where an entry has `room` tokens. */
-static void to_heads(const double *x, const double *w, const double *bias, int64_t tokens, int64_t room, int64_t width,
+/* y = x W + b by definition, into [b][h][t][c] with storage for `capacity` tokens per entry; w NULL: the identity. */
+static void to_heads(const double *x, const double *w, const double *bias, int64_t tokens, int64_t capacity, int64_t width,
                      int64_t heads, int64_t dim, double *y)
 {
     for (int64_t b = 0; b < B; b++)
@@ -120,23 +120,23 @@ static void to_heads(const double *x, const double *w, const double *bias, int64
                     double sum = bias ? bias[h * dim + c] : 0;
                     for (int64_t m = 0; m < width; m++)
                         sum += x[(b * tokens + t) * width + m] * (w ? w[(h * dim + c) * width + m] : h * dim + c == m);
-                    y[((b * heads + h) * room + t) * dim + c] = sum;
+                    y[((b * heads + h) * capacity + t) * dim + c] = sum;
                 }
 }
 
-/* Channels 2i and 2i+1 of the first `tokens` tokens of each entry turn by t * 100^(-2i/dim). */
-static void rotate(double *x, int64_t entries, int64_t tokens, int64_t room, int64_t dim)
+/* Rotates channels 2i and 2i+1 of the first `tokens` tokens of each entry by t * 100^(-2i/dim). */
+static void rotate(double *x, int64_t entries, int64_t tokens, int64_t capacity, int64_t dim)
 {
-    for (int64_t r = 0; r < entries * room; r++)
-        for (int64_t c = 0; c < dim && r % room < tokens; c += 2) {
-            const double angle = (double)(r % room) * pow(100, -(double)c / (double)dim), u = x[r * dim + c],
+    for (int64_t r = 0; r < entries * capacity; r++)
+        for (int64_t c = 0; c < dim && r % capacity < tokens; c += 2) {
+            const double angle = (double)(r % capacity) * pow(100, -(double)c / (double)dim), u = x[r * dim + c],
                          v = x[r * dim + c + 1];
             x[r * dim + c] = u * cos(angle) - v * sin(angle);
             x[r * dim + c + 1] = u * sin(angle) + v * cos(angle);
         }
 }
 
-/* The extra key or value stands behind the others. */
+/* The extra key or value follows the others. */
 static void put_extra(const sample *s, const double *extra, int64_t dim, double *y)
 {
     for (int64_t n = 0; n < B * s->heads_kv; n++)
@@ -157,7 +157,7 @@ static double reference(const sample *s, double *y, double *P)
     to_heads(xv, v->plain ? NULL : s->x[WV], v->bias ? s->x[BV] : NULL, s->len_kv, keys, s->width[2], s->heads_kv, s->dim_v, V);
     if (v->rope) rotate(Q, B * H, SQ, SQ, s->dim), rotate(K, B * s->heads_kv, s->len_kv, keys, s->dim);
     if (v->extra) put_extra(s, s->x[EK], s->dim, K), put_extra(s, s->x[EV], s->dim_v, V);
-    for (int64_t n = 0; n < B * H * SQ * keys; n++) /* causality binds all but the extra key */
+    for (int64_t n = 0; n < B * H * SQ * keys; n++) /* the causal mask applies to all but the extra key */
         keep[n] = !v->causal || n % keys == s->len_kv || n % keys <= n / keys % SQ;
     ref_problem p = {.B = B,
                      .Hq = H,
@@ -190,7 +190,7 @@ static double reference(const sample *s, double *y, double *P)
     return sum;
 }
 
-/* The same tensors in the library's hands, in the variant's layouts. */
+/* The same tensors as the library gets them, in the variant's layouts. */
 typedef struct held {
     attn_dtype dtype;
     int64_t stride[TENSORS][3]; /* of heads, channels, model; of inputs: entries, tokens */
@@ -204,7 +204,7 @@ static void put(attn_dtype dtype, void *to, int64_t at, double x)
     else ((float *)to)[at] = (float)x;
 }
 
-/* Where element i of tensor t, as the loops count, lies. */
+/* Where element i of tensor t, in the order of the loops, lies. */
 static int64_t place(const sample *s, const held *h, int t, int64_t i)
 {
     if (t >= BQ) return i;
@@ -310,7 +310,7 @@ static void run(sample *s, held *h, attn_dtype dtype, int threads)
         fail_msg("%s: %s", s->v->name, error.message);
 }
 
-/* Numbers here are sums of fewer than 10^3 products of numbers below 1: rounding stays below 10^3 units of them. */
+/* Sums of fewer than 10^3 products of numbers below 1: their rounding error stays below 10^3 units. */
 static double allowed(attn_dtype dtype) { return roundings(dtype, 1e3); }
 
 static void test_forward(void **state)
@@ -342,7 +342,7 @@ static void test_forward(void **state)
         }
 }
 
-/* Every number that a layer reads, moved by +-e: the slope of <grad_y, y>. */
+/* <grad_y, y>, a function of every number that a layer reads. */
 static double loss(void *s)
 {
     double y[LARGEST], P[4 * LARGEST];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_initialise.c - weights from a seed: every named initialisation of every kind of layer has its deviation, the same numbers
- * for the same seed, and others for another. */
+ * test_initialise.c - weights from a seed: every named initialisation of every kind of layer has the right standard deviation, the
+ * same numbers for the same seed, and different ones for another seed. */
 #include "test.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 enum { LARGEST = 256 * 256, MOST = 7 };
 static const char *const names[] = {"xavier", "head", "small", "torch"};
 
-/* A matrix: its size, and the deviation that each initialisation promises. */
+/* A matrix: its size, and the standard deviation of each initialisation. */
 typedef struct matrix {
     int rows, columns;
     double deviation[4];
@@ -67,7 +67,7 @@ static void test_multi_head(void **state)
     check("multi-head", all, 4, draw_layer);
 }
 
-/* Of a uniform number within 1/sqrt(in). */
+/* The standard deviation of uniform numbers within 1/sqrt(in). */
 static double linear(double in) { return 1 / sqrt(3 * in); }
 
 static attn_status draw_latent(float (*w)[LARGEST], attn_init init, uint64_t seed)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_latent.c - multi-head latent attention against loops in double, its gradients against differences of these loops, decoding
- * from the cache of latents against the expanded form, and its weights in files.
+ * from the latent cache against the expanded form, and its weights in files.
  */
 #include "by_loops.h"
 
@@ -88,7 +88,7 @@ static void norm(double *x, const double *w, int64_t rows, int64_t stride, int64
     }
 }
 
-/* Pairs of neighbours turn by t * 10000^(-2i/n). */
+/* Rotates neighbouring channels 2i and 2i+1 by t * 10000^(-2i/n). */
 static void rotate(double *x, int64_t n, int64_t t)
 {
     for (int64_t i = 0; i < n; i += 2) {
@@ -253,7 +253,8 @@ static void test_differences(void **state)
 
 #include "types_and_threads.inc.c"
 
-/* From the cache of latents, token by token and in pieces, contiguous and in pages: what the expanded form gives over the whole. */
+/* Decoding from the latent cache, token by token and in pieces, contiguous and in pages, equals the expanded form over the whole.
+ */
 static void test_decode(void **state)
 {
     static const int64_t pieces[][SQ + 1] = {{1, 1, 1, 1, 0}, {3, 1, 0}, {SQ, 0}}, table[B * 3] = {5, 0, 3, 2, 4, 1};
@@ -267,7 +268,7 @@ static void test_decode(void **state)
                 double k[6 * 2 * 16], y[LARGEST], mean[B * SQ * SKV];
                 int64_t lengths[B] = {0};
                 make(&s, &variants[n]);
-                if (!s.v->cross) s.attention.mask.causal = 1; /* of the whole, too */
+                if (!s.v->cross) s.attention.mask.causal = 1; /* forward over the whole must be causal as well */
                 run(&s, &h, ATTN_F64, 1);
                 const attn_latent_weights w = weights_of(&s, h.data);
                 attn_cache cache = {.struct_size = sizeof cache,
@@ -280,7 +281,7 @@ static void test_decode(void **state)
                                     .lengths = attn_out(lengths)};
                 if (paged) cache.page_size = 2, cache.pages = 6, cache.page_table = attn_in(table);
                 const attn_input z = {h.data[Z], ATTN_F64, {SKV * E, 0, E, 1}};
-                if (s.v->cross) { /* the memory once; then queries alone */
+                if (s.v->cross) { /* the memory once; then only queries */
                     const attn_layer_tensors once = {.struct_size = sizeof once, .batch = B, .len_kv = SKV, .key = z};
                     assert_int_equal(attn_latent_decode(&s.latent, &w, &cache, &once, NULL), ATTN_OK);
                 }
@@ -310,7 +311,7 @@ static void test_decode(void **state)
             }
 }
 
-/* DeepSeek-V2: 128 heads of 128, a latent of 512 and 64 rotated channels: 576 numbers a token, where 32768 would be kept. */
+/* DeepSeek-V2: 128 heads of 128, a latent of 512 and 64 rotated channels: 576 cached numbers per token instead of 32768. */
 static void test_counts(void **state)
 {
     attn_latent latent = {.struct_size = sizeof latent,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_latent_rejected.c - what multi-head latent attention rejects: the message, and nothing written. */
+ * test_latent_rejected.c - what multi-head latent attention rejects: with the exact message, and nothing is written. */
 #include "fails.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 enum { B = 2, SQ = 4, E = 6, H = 2, OUT = 5 };
 
-/* What a bad file gets: one sentence, and nothing changed. */
+/* Bad files: a message, and the weights stay unchanged. */
 static void test_bad_files(void **state)
 {
     static float good[64], nan_inside[64];
@@ -100,7 +100,7 @@ static void epsilon(good *g) { g->latent.norm_epsilon = -1; }
 static void heads(good *g) { g->latent.heads = 4; }
 static void rank(good *g) { g->latent.rank = -2; }
 static void odd(good *g) { g->latent.dim_rotary = 3; }
-static void rope_alone(good *g) { g->latent.dim_rotary = 0, g->latent.rope = &g->rope; }
+static void rope_only(good *g) { g->latent.dim_rotary = 0, g->latent.rope = &g->rope; }
 static void rope_width(good *g) { g->latent.rope = &g->rope, g->rope.dim_rotary = 4; }
 static void many(good *g) { g->latent.heads = 1 << 20, g->latent.head_dim = 1 << 20; }
 static void dtype(good *g) { g->latent.dtype = ATTN_F16; }
@@ -118,21 +118,21 @@ static const struct {
 } cases[] = {
     {struct_size, "attn_latent.struct_size is 2; set it to sizeof(attn_latent)"},
     {reserved, "latent: reserved[1] is not 0"},
-    {epsilon, "latent: norm_epsilon (-1) is not within 0 and 1"},
+    {epsilon, "latent: norm_epsilon is -1; it must be at least 0 and below 1"},
     {heads, "latent: dim_model (6) is not a multiple of heads (4); set head_dim"},
-    {rank, "latent: rank (-2) is not within 1..16777216"},
+    {rank, "latent: rank (-2) is not between 1 and 16777216"},
     {odd, "latent: dim_rotary (3) is odd"},
-    {rope_alone, "latent: rope is given, and dim_rotary is 0"},
-    {rope_width, "latent: rope.dim_rotary is 4; leave it 0, which is all 2 rotated channels"},
+    {rope_only, "latent: rope is set, but dim_rotary is 0"},
+    {rope_width, "latent: rope.dim_rotary is 4; leave it 0, which means all 2 rotated channels"},
     {many, "latent: 1048576 heads of 2097152 channels are more than 2147483647"},
     {dtype, "layer: dtype is f16; it must be f32 or f64"},
     {weights_size, "attn_latent_weights.struct_size is 1; set it to sizeof(attn_latent_weights)"},
     {no_weight, "latent: weights.up is missing"},
-    {no_rank, "latent: weights.query_down is there, and rank_query is 0"},
+    {no_rank, "latent: weights.query_down is set although rank_query is 0"},
     {args_size, "attn_layer_tensors.struct_size is 4; set it to sizeof(attn_layer_tensors)"},
-    {value, "latent: value.data is given; keys and values come from the same latent"},
+    {value, "latent: value.data is set; keys and values come from the same latent"},
     {no_query, "layer: query.data is NULL"},
-    {cached, "layer: tensors.only_cached is set; it is attn_layer_decode's"},
+    {cached, "layer: tensors.only_cached is set; it is only for attn_layer_decode"},
 };
 
 static void test_rejected(void **state)
@@ -171,10 +171,10 @@ static void test_rejected_by_some(void **state)
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     g.args.grad_key.data = g.y;
     FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
-          "latent: grad_key is given, and this input is another's: its gradient joins grad_query");
+          "latent: grad_key is set, but this input is shared with another: its gradient is added to grad_query");
     g.args.grad_key.data = NULL, g.args.grad_value.data = g.y;
     FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
-          "latent: grad_value is given, and there is no value input");
+          "latent: grad_value is set, but there is no value input");
     g.args.saved = NULL;
     FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
           "latent: tensors.saved is NULL; forward fills it for backward");
@@ -184,7 +184,7 @@ static void test_rejected_by_some(void **state)
           "attn_cache.struct_size is 1; set it to sizeof(attn_cache)");
     g.cache.struct_size = sizeof g.cache, g.cache.v = attn_out(g.k);
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_ARGUMENT,
-          "latent: the cache has v; its values are the first channels of k, leave it NULL");
+          "latent: the cache has v; leave it NULL, the values are the first channels of k");
     g.cache.v = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}, g.cache.dim_qk = 3;
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_SHAPE,
           "layer: the cache's dim_qk is 3; the layer has 4");
@@ -196,12 +196,12 @@ static void test_rejected_by_some(void **state)
     FAILS(attn_latent_count(&g.latent, -1, 1, 1, NULL, &counts, &error), ATTN_ERR_SHAPE,
           "latent: batch (-1), len_q (1) or len_kv (1) is negative");
     FAILS(attn_latent_initialise(&g.latent, (attn_init)4, 0, &g.weights, &error), ATTN_ERR_ARGUMENT,
-          "latent: init (4) is no attn_init");
+          "latent: init (4) is not an attn_init");
     FAILS(attn_latent_load(&g.latent, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
     FAILS(attn_latent_store(&g.latent, &g.weights, "", NULL, &error), ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
 }
 
-/* What is written lies apart from everything else. */
+/* Outputs may overlap nothing. */
 static void test_overlap(void **state)
 {
     good g;
@@ -209,16 +209,16 @@ static void test_overlap(void **state)
     make_good(&g);
     g.args.output.data = g.numbers + 3;
     FAILS(attn_latent_forward(&g.latent, &g.weights, &g.args, &error), ATTN_ERR_STRIDE,
-          "latent: output and query share elements; an output overlaps nothing");
+          "latent: output and query share elements; an output must not overlap another tensor");
     FAILS(attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error), ATTN_ERR_STRIDE,
-          "latent: output and query share elements; an output overlaps nothing");
+          "latent: output and query share elements; an output must not overlap another tensor");
     make_good(&g);
     g.gradients.norm = attn_out(g.y + 1);
     FAILS(attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE,
-          "latent: grad_query and gradients.norm share elements; an output overlaps nothing");
+          "latent: grad_query and gradients.norm share elements; an output must not overlap another tensor");
     make_good(&g);
     FAILS(attn_latent_initialise(&g.latent, ATTN_INIT_SMALL, 0, &g.weights, &error), ATTN_ERR_STRIDE,
-          "latent: weights.query_down and weights.query share elements; an output overlaps nothing");
+          "latent: weights.query_down and weights.query share elements; an output must not overlap another tensor");
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_memory.c - when memory runs out in the middle of a call of a layer, nothing of what it writes is touched.
+ * test_memory.c - if memory runs out in the middle of a layer's call, its outputs stay untouched.
  */
 #include "test.h"
 
@@ -8,21 +8,21 @@
 
 #include "attn/latent.h"
 #include "attn/seq2seq.h"
-#include "purse.h"
+#include "limited_allocator.h"
 
-enum { B = 2, LEN = 5, DIM = 4, ROOM = 200, SAVED = 1 << 16 };
+enum { B = 2, LEN = 5, DIM = 4, CAPACITY = 200, SAVED = 1 << 16 };
 
-static float inputs[3][ROOM], weights[7][ROOM], outputs[9][ROOM];
+static float inputs[3][CAPACITY], weights[7][CAPACITY], outputs[9][CAPACITY];
 static unsigned char saved[SAVED];
-static purse money;
+static limited_allocator allocator_state;
 static attn_options options;
 static attn_layer_tensors tensors;
 
 static void start(void)
 {
-    for (int i = 0; i < 3 * ROOM; i++) (&inputs[0][0])[i] = (float)(i % 7) * 0.25f - 0.5f;
-    for (int i = 0; i < 7 * ROOM; i++) (&weights[0][0])[i] = (float)(i % 5) * 0.25f - 0.25f;
-    options = (attn_options){.struct_size = sizeof options, .allocator = {purse_take, purse_give, &money}};
+    for (int i = 0; i < 3 * CAPACITY; i++) (&inputs[0][0])[i] = (float)(i % 7) * 0.25f - 0.5f;
+    for (int i = 0; i < 7 * CAPACITY; i++) (&weights[0][0])[i] = (float)(i % 5) * 0.25f - 0.25f;
+    options = (attn_options){.struct_size = sizeof options, .allocator = {limited_acquire, limited_release, &allocator_state}};
     tensors = (attn_layer_tensors){.struct_size = sizeof tensors,
                                    .batch = B,
                                    .len_q = LEN,
@@ -35,22 +35,22 @@ static void start(void)
                                    .grad_query = attn_out(outputs[2])};
 }
 
-/* Calls with 0, 1, 2 ... allocations before one fails, until it runs, which takes `least` of them. */
+/* Calls with 0, 1, 2 ... allocations before one fails, until a call succeeds, which takes at least `least` allocations. */
 static void run_out(attn_status (*call)(attn_error *error), int least)
 {
     attn_error error;
     for (int left = 0;; left++) {
-        money = (purse){left, 0};
+        allocator_state = (limited_allocator){left, 0};
         memset(outputs, 0x55, sizeof outputs);
         const attn_status status = call(&error);
-        assert_int_equal(money.held, 0);
+        assert_int_equal(allocator_state.held, 0);
         if (status == ATTN_OK) {
             assert_true(left >= least);
             return;
         }
         assert_int_equal(status, ATTN_ERR_MEMORY);
         for (size_t i = 0; i < sizeof outputs; i++)
-            if (((unsigned char *)outputs)[i] != 0x55) fail_msg("after %d allocations byte %d is touched", left, (int)i);
+            if (((unsigned char *)outputs)[i] != 0x55) fail_msg("after %d allocations byte %d was written", left, (int)i);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_packed.c - sequences of different lengths without padding give what each gives alone, forward and backward. */
+ * test_packed.c - packed sequences of different lengths give the results of one call per sequence, forward and backward. */
 #include "test.h"
 
 #include <math.h>
@@ -56,7 +56,7 @@ static attn_layer_weights gradients_of(results *r)
                                 .extra_value.data = r->dextra[1]};
 }
 
-/* Both directions of one call; `first` rows and counts are those of what it covers. */
+/* Forward and backward of one call, whose first query and key are those given. */
 static void run(const attn_layer *layer, numbers *n, results *r, attn_layer_tensors a, int self, int64_t first_q, int64_t first_kv)
 {
     static double saved[16 * 1024];
@@ -76,16 +76,17 @@ static void run(const attn_layer *layer, numbers *n, results *r, attn_layer_tens
         fail_msg("%s", error.message);
 }
 
-static void expect(const double *got, const double *wanted, int64_t count, const char *what)
+static void expect(const double *got, const double *expected, int64_t count, const char *what)
 {
     for (int64_t i = 0; i < count; i++) /* sums of fewer than 1000 products below 10 */
-        if (!(fabs(got[i] - wanted[i]) <= 1e4 * 0x1p-53)) fail_msg("%s[%d] is %.17g, not %.17g", what, (int)i, got[i], wanted[i]);
+        if (!(fabs(got[i] - expected[i]) <= 1e4 * 0x1p-53))
+            fail_msg("%s[%d] is %.17g, not %.17g", what, (int)i, got[i], expected[i]);
 }
 
 static void compare(int self, int narrow)
 {
     static numbers n;
-    static results packed, alone, sum;
+    static results packed, single, sum;
     const attn_rope rope = {.struct_size = sizeof rope, .base = 50};
     attn_problem options = {.struct_size = sizeof options};
     attn_layer layer = {.struct_size = sizeof layer,
@@ -112,21 +113,21 @@ static void compare(int self, int narrow)
         const int64_t q = begin_q[b + 1] - begin_q[b], kv = keys[b + 1] - keys[b];
         static double mean[LONGEST * (LONGEST + 1)];
         args = (attn_layer_tensors){.batch = 1, .len_q = q, .len_kv = self ? 0 : kv, .weights_mean = attn_out(mean)};
-        run(&layer, &n, &alone, args, self, begin_q[b], keys[b]);
-        for (int64_t i = 0; i < q; i++) { /* columns: keys, and the extra one, which stands last in both */
-            const double *got = packed.mean + (b * LONGEST + i) * (LONGEST + 1), *wanted = mean + i * (kv + 1);
-            expect(got, wanted, kv, "mean weights");
-            expect(got + LONGEST, wanted + kv, 1, "weight of the extra key");
+        run(&layer, &n, &single, args, self, begin_q[b], keys[b]);
+        for (int64_t i = 0; i < q; i++) { /* columns: keys, and the extra key, which is the last one in both */
+            const double *got = packed.mean + (b * LONGEST + i) * (LONGEST + 1), *expected = mean + i * (kv + 1);
+            expect(got, expected, kv, "mean weights");
+            expect(got + LONGEST, expected + kv, 1, "weight of the extra key");
         }
         for (int p = 0; p < 4; p++) {
-            for (int i = 0; i < E * E; i++) sum.dw[p][i] += alone.dw[p][i];
-            for (int i = 0; i < E; i++) sum.db[p][i] += alone.db[p][i];
+            for (int i = 0; i < E * E; i++) sum.dw[p][i] += single.dw[p][i];
+            for (int i = 0; i < E; i++) sum.db[p][i] += single.db[p][i];
         }
-        for (int i = 0; i < 2 * E; i++) sum.dextra[i / E][i % E] += alone.dextra[i / E][i % E];
+        for (int i = 0; i < 2 * E; i++) sum.dextra[i / E][i % E] += single.dextra[i / E][i % E];
     }
-    expect(packed.y, alone.y, TOTAL_Q * E, "y");
-    expect(packed.dq, alone.dq, TOTAL_Q * E, "grad_query");
-    if (!self) expect(packed.dk, alone.dk, TOTAL_KV * E, "grad_key");
+    expect(packed.y, single.y, TOTAL_Q * E, "y");
+    expect(packed.dq, single.dq, TOTAL_Q * E, "grad_query");
+    if (!self) expect(packed.dk, single.dk, TOTAL_KV * E, "grad_key");
     expect(packed.dw[0], sum.dw[0], NUMBERS, "gradient of a weight");
     expect(packed.db[0], sum.db[0], 4 * E, "gradient of a bias");
     expect(packed.dextra[0], sum.dextra[0], 2 * E, "gradient of the extra key");
@@ -145,7 +146,7 @@ static void test_cross(void **state)
     compare(0, 0);
 }
 
-/* Weights of each head: those of the keys are what the extra key leaves. */
+/* Weights of each head: those of the keys and the extra key add up to 1. */
 static void test_weights(void **state)
 {
     static numbers n;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * test_rejected.c - every sentence that a layer says no with; outputs are left as they were. */
+ * test_rejected.c - every message with which a layer rejects a call; outputs stay unchanged. */
 #include "fails.h"
 
 #include <limits.h>
 
 #include "attn/layers.h"
 
-/* A good call with everything given; each case spoils one thing. */
+/* A valid call with all arguments; each case invalidates one thing. */
 typedef struct good {
     attn_layer layer;
     attn_layer_weights weights, gradients;
@@ -73,7 +73,7 @@ static void packed_self(good *g)
     g->options.cu_seqlens_q = attn_in(g->begin), g->options.cu_seqlens_kv = attn_in(g->begin + 3);
     g->begin[2] = 3, g->begin[5] = 4;
 }
-static void extra_alone(good *g) { g->weights.extra_key.data = g->numbers[6]; }
+static void extra_key_only(good *g) { g->weights.extra_key.data = g->numbers[6]; }
 static void extra(good *g)
 {
     g->layer.attention = &g->attention, g->weights.extra_key.data = g->weights.extra_value.data = g->numbers[6];
@@ -141,66 +141,65 @@ static const struct {
     {layer_size, ATTN_ERR_ARGUMENT, "attn_layer.struct_size is 1; set it to sizeof(attn_layer)"},
     {reserved, ATTN_ERR_ARGUMENT, "layer: reserved[2] is not 0"},
     {dtype, ATTN_ERR_ARGUMENT, "layer: dtype is bf16; it must be f32 or f64"},
-    {dim_model, ATTN_ERR_SHAPE, "layer: dim_model (0) is not within 1..2147483647"},
-    {too_large, ATTN_ERR_SHAPE, "layer: dim_key (2147483648) is not within 1..2147483647"},
+    {dim_model, ATTN_ERR_SHAPE, "layer: dim_model (0) is not between 1 and 2147483647"},
+    {too_large, ATTN_ERR_SHAPE, "layer: dim_key (2147483648) is not between 1 and 2147483647"},
     {heads, ATTN_ERR_SHAPE, "layer: heads_q (4) is not a multiple of heads_kv (3)"},
     {head_dim, ATTN_ERR_SHAPE, "layer: dim_model (8) is not a multiple of heads_q (3); set head_dim"},
     {many, ATTN_ERR_SHAPE, "layer: 4 heads of 2147483647 channels are more than 2147483647"},
-    {output_width, ATTN_ERR_SHAPE, "layer: dim_output is 9; without an output projection it is heads_q * head_dim_v (8)"},
+    {output_width, ATTN_ERR_SHAPE, "layer: dim_output is 9; without an output projection it must be heads_q * head_dim_v (8)"},
     {attention_size, ATTN_ERR_ARGUMENT, "attn_problem.struct_size is 7; set it to sizeof(attn_problem)"},
     {op, ATTN_ERR_ARGUMENT, "layer: attention.op is set; the layer fills it in, leave it 0"},
     {shape, ATTN_ERR_ARGUMENT, "layer: attention.shape is set; the layer fills it in, leave it 0"},
-    {filled, ATTN_ERR_ARGUMENT, "layer: attention.grad_q is there; the layer fills it in"},
-    {lse_strides, ATTN_ERR_STRIDE, "layer: attention.lse has strides; it is dense, [batch, heads_q, len_q]"},
-    {with_call, ATTN_ERR_ARGUMENT, "layer: attention.call is there; it is the call of attn_layer_tensors"},
-    {packed, ATTN_ERR_ARGUMENT, "layer: attention.cu_seqlens_q is NULL, and the other one is there"},
+    {filled, ATTN_ERR_ARGUMENT, "layer: attention.grad_q is set; the layer fills it in"},
+    {lse_strides, ATTN_ERR_STRIDE, "layer: attention.lse has strides; it must be dense, [batch, heads_q, len_q]"},
+    {with_call, ATTN_ERR_ARGUMENT, "layer: attention.call is set; use the call of attn_layer_tensors"},
+    {packed, ATTN_ERR_ARGUMENT, "layer: attention.cu_seqlens_q is NULL, but the other cu_seqlens is set"},
     {packed_type, ATTN_ERR_UNSUPPORTED, "layer: attention.cu_seqlens_q is f32; it must be i32 or i64"},
     {packed_total, ATTN_ERR_ARGUMENT, "layer: cu_seqlens_q[2] (-5) is negative"},
-    {packed_self, ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 4 and cu_seqlens_q with 3, and the key is the query"},
+    {packed_self, ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 4 and cu_seqlens_q with 3, but the key is the query"},
     {paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging is set; attn_layer_decode fills it in from its cache"},
-    {extra_alone, ATTN_ERR_ARGUMENT, "layer: weights.extra_key is there, and extra_value is not"},
+    {extra_key_only, ATTN_ERR_ARGUMENT, "layer: weights.extra_key is set and extra_value is not"},
     {extra_kind, ATTN_ERR_UNSUPPORTED, "layer: an extra key is scored by dot products; attention.score.kind is 3"},
-    {extra_empty, ATTN_ERR_ARGUMENT, "layer: attention.mask.empty is uniform; with an extra key no query sees none"},
+    {extra_empty, ATTN_ERR_ARGUMENT, "layer: attention.mask.empty is uniform; with an extra key, every query sees a key"},
     {extra_sigmoid, ATTN_ERR_UNSUPPORTED, "layer: an extra key joins a softmax; attention.score.normaliser is 2"},
     {extra_scores, ATTN_ERR_UNSUPPORTED, "layer: attention.scores is not available with an extra key"},
     {extra_sink, ATTN_ERR_UNSUPPORTED,
-     "layer: attention.entropy is not available with an extra key beside a sink or another normaliser"},
+     "layer: attention.entropy is not available with an extra key and a sink or another normaliser"},
     {extra_normaliser, ATTN_ERR_UNSUPPORTED,
-     "layer: attention.effective_keys is not available with an extra key beside a sink or another normaliser"},
-    {no_key, ATTN_ERR_ARGUMENT, "layer: weights.key is there, and no_key is set"},
-    {no_value, ATTN_ERR_SHAPE, "layer: the value input has 9 channels; without a projection it is 4 heads of 2"},
+     "layer: attention.effective_keys is not available with an extra key and a sink or another normaliser"},
+    {no_key, ATTN_ERR_ARGUMENT, "layer: weights.key is set although no_key is set"},
+    {no_value, ATTN_ERR_SHAPE, "layer: the value input has 9 channels; without a projection it must be 4 heads of 2"},
     {dim_k, ATTN_ERR_SHAPE,
-     "layer: attention.score.dim_k is 5 and head_dim 2; they may differ for the general score, without a rope"},
-    {only_cached, ATTN_ERR_ARGUMENT, "layer: tensors.only_cached is set; it is attn_layer_decode's"},
-    {entries, ATTN_ERR_ARGUMENT, "layer: tensors.lengths_q is set; it is attn_layer_decode's"},
+     "layer: attention.score.dim_k is 5 and head_dim 2; they may differ only for the general score without a rope"},
+    {only_cached, ATTN_ERR_ARGUMENT, "layer: tensors.only_cached is set; it is only for attn_layer_decode"},
+    {entries, ATTN_ERR_ARGUMENT, "layer: tensors.lengths_q is set; it is only for attn_layer_decode"},
     {args_attention, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 3; set it to sizeof(attn_tensors)"},
     {weights_size, ATTN_ERR_ARGUMENT, "attn_layer_weights.struct_size is 2; set it to sizeof(attn_layer_weights)"},
     {no_weight, ATTN_ERR_ARGUMENT, "layer: weights.value is missing"},
-    {output_given, ATTN_ERR_ARGUMENT, "layer: weights.output is there, and no_output is set"},
+    {output_given, ATTN_ERR_ARGUMENT, "layer: weights.output is set although no_output is set"},
     {strides, ATTN_ERR_STRIDE, "layer: weights.key has a stride of 8 for channels and of 2 for the model; one of them must be 1"},
-    {far_rows, ATTN_ERR_STRIDE, "layer: weights.key.stride[2] is 2147483648; at most 2147483647 either way"},
+    {far_rows, ATTN_ERR_STRIDE, "layer: weights.key.stride[2] is 2147483648; its absolute value must be at most 2147483647"},
     {null_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is NULL"},
-    {later_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is ATTN_LATER, and this call computes"},
+    {later_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is ATTN_LATER; this call needs its pointer"},
     {typed_weight, ATTN_ERR_UNSUPPORTED, "layer: weights.key is f64; the layer is f32"},
     {odd_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is not aligned to its elements of 4 bytes"},
     {null_typed, ATTN_ERR_ARGUMENT,
-     "layer: weights.key_bias is NULL and has a type or a stride; a tensor that is not there is a slot of zeros"},
-    {bias_strides, ATTN_ERR_STRIDE, "layer: weights.key_bias.stride[2] is 2; it is dense, 1"},
+     "layer: weights.key_bias is NULL and has a type or strides; a slot that is not set must be all 0"},
+    {bias_strides, ATTN_ERR_STRIDE, "layer: weights.key_bias.stride[2] is 2; it must be dense, 1"},
     {args_size, ATTN_ERR_ARGUMENT, "attn_layer_tensors.struct_size is 0; set it to sizeof(attn_layer_tensors)"},
     {negative, ATTN_ERR_SHAPE, "layer: len_q (-1) is negative"},
-    {self_length, ATTN_ERR_SHAPE, "layer: len_kv (4) is not len_q (3), and the key is the query"},
+    {self_length, ATTN_ERR_SHAPE, "layer: len_kv (4) is not len_q (3), but the key is the query"},
     {no_query, ATTN_ERR_ARGUMENT, "layer: query.data is NULL"},
-    {key_width, ATTN_ERR_SHAPE, "layer: the key input is the query input, and has 5 channels instead of 8"},
+    {key_width, ATTN_ERR_SHAPE, "layer: the key input is the query input, but has 5 channels instead of 8"},
     {negative_stride, ATTN_ERR_STRIDE,
-     "layer: query has strides -24 and 0; the one of tokens must be within 0..2147483647, the other not negative"},
+     "layer: query has strides -24 and 0; that of tokens must be between 0 and 2147483647, the other not negative"},
     {overlap, ATTN_ERR_STRIDE, "layer: query: rows of 8 channels overlap with strides 100 and 7"},
     {missing, ATTN_ERR_ARGUMENT, "layer: query is NULL"},
-    {later, ATTN_ERR_ARGUMENT, "layer: query is ATTN_LATER, and this call computes"},
+    {later, ATTN_ERR_ARGUMENT, "layer: query is ATTN_LATER; this call needs its pointer"},
     {typed, ATTN_ERR_UNSUPPORTED, "layer: query is f64; the layer is f32"},
-    {half_null, ATTN_ERR_ARGUMENT,
-     "layer: value is NULL and has a type or a stride; a tensor that is not there is a slot of zeros"},
+    {half_null, ATTN_ERR_ARGUMENT, "layer: value is NULL and has a type or strides; a slot that is not set must be all 0"},
     {rows, ATTN_ERR_SHAPE, "layer: 65536 entries of 65536 and 65536 tokens are more than 2147483647 rows"},
-    {rotation, ATTN_ERR_SHAPE, NULL}, /* position.h's own sentence */
+    {rotation, ATTN_ERR_SHAPE, NULL}, /* the message is position.h's */
     {bad_option, ATTN_ERR_ARGUMENT, NULL},
 };
 
@@ -231,7 +230,7 @@ static void test_messages(void **state)
     }
 }
 
-/* What only some of the functions say. */
+/* Messages of single functions. */
 static void test_others(void **state)
 {
     good g;
@@ -246,7 +245,7 @@ static void test_others(void **state)
     FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, NULL, &error), ATTN_ERR_ARGUMENT, "layer: gradients is NULL");
     g.args.grad_key.data = g.out;
     FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
-          "layer: grad_key is given, and this input is another's: its gradient joins grad_query");
+          "layer: grad_key is set, but this input is shared with another: its gradient is added to grad_query");
     g.args.saved = NULL;
     FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
           "layer: tensors.saved is NULL; forward fills it for backward");
@@ -258,7 +257,7 @@ static void test_others(void **state)
     FAILS(attn_layer_count(&g.layer, 1, -2, 1, NULL, &counts, &error), ATTN_ERR_SHAPE,
           "layer: batch (1), len_q (-2) or len_kv (1) is negative");
     FAILS(attn_layer_initialise(&g.layer, (attn_init)9, 0, &g.weights, &error), ATTN_ERR_ARGUMENT,
-          "layer: init (9) is no attn_init");
+          "layer: init (9) is not an attn_init");
     FAILS(attn_layer_group_heads(&g.layer, 3, &g.weights, &g.gradients, &error), ATTN_ERR_SHAPE,
           "layer: heads_kv (4) is not a multiple of groups (3)");
     FAILS(attn_layer_group_heads(&g.layer, 2, &g.weights, &g.gradients, &error), ATTN_ERR_ARGUMENT,
@@ -266,14 +265,14 @@ static void test_others(void **state)
     g.layer.no_key = 1;
     g.weights.key.data = NULL;
     FAILS(attn_layer_group_heads(&g.layer, 2, &g.weights, &g.gradients, &error), ATTN_ERR_ARGUMENT,
-          "layer: no_key is set; there are no heads to be shared");
+          "layer: no_key is set; there are no heads to average");
     g.layer.no_key = 0;
     g.weights.key.data = g.numbers[1];
     FAILS(attn_layer_load(&g.layer, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     FAILS(attn_layer_store(&g.layer, &g.weights, "", NULL, &error), ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
 }
 
-/* Places of tokens are of no use without a rotation. */
+/* Positions of tokens have no use without a rotation. */
 static void test_positions(void **state)
 {
     static const int64_t places[6];
@@ -281,17 +280,17 @@ static void test_positions(void **state)
     (void)state;
     make(&g), g.args.positions_q = attn_in(places);
     FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT,
-          "layer: positions_q is there; nothing is rotated without a rope");
+          "layer: positions_q is set; nothing is rotated without a rope");
     FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
-          "layer: positions_q is there; nothing is rotated without a rope");
+          "layer: positions_q is set; nothing is rotated without a rope");
     make(&g), g.args.positions_kv = attn_in(ATTN_LATER);
     FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT,
-          "layer: positions_kv is there; nothing is rotated without a rope");
+          "layer: positions_kv is set; nothing is rotated without a rope");
     make(&g), g.args.positions_q = attn_in(places), g.layer.rope = &g.rope;
     FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_OK, "");
 }
 
-/* Rows beyond addresses. */
+/* Strides and sizes beyond the address space. */
 static void test_beyond(void **state)
 {
     good g;
@@ -305,10 +304,10 @@ static void test_beyond(void **state)
           "layer: query.stride[0] (2305843009213693951) times its size (5) overflows 64-bit addresses");
     make(&g), g.args.len_q = INT64_MAX / 64;
     FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_SHAPE,
-          "layer: 2 x 144115188075855871 x 144115188075855871 numbers have more bytes than 64 bits count");
+          "layer: the bytes of 2 x 144115188075855871 x 144115188075855871 numbers overflow 64 bits");
 }
 
-/* What is written lies apart from itself, and from everything else. */
+/* Outputs may overlap neither themselves nor anything else. */
 static void test_overlap(void **state)
 {
     good g;
@@ -325,21 +324,24 @@ static void test_overlap(void **state)
         change;                                                                                                                    \
         FAILS(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE, text);                    \
     } while (0)
-    FORWARD(g.args.output.data = g.numbers[4], "layer: output and query share elements; an output overlaps nothing");
-    FORWARD(g.args.output.data = g.numbers[3] + 63, "layer: output and weights.output share elements; an output overlaps nothing");
-    FORWARD(g.args.output.data = g.saved + 3, "layer: saved and output share elements; an output overlaps nothing");
+    FORWARD(g.args.output.data = g.numbers[4], "layer: output and query share elements; an output must not overlap another tensor");
+    FORWARD(g.args.output.data = g.numbers[3] + 63,
+            "layer: output and weights.output share elements; an output must not overlap another tensor");
+    FORWARD(g.args.output.data = g.saved + 3, "layer: saved and output share elements; an output must not overlap another tensor");
     make(&g), g.args.weights_mean = attn_out(ATTN_EMPTY);
     FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT,
           "layer: weights_mean is ATTN_EMPTY and has elements");
     make(&g), g.args.query.data = (char *)g.numbers[4] + 1;
     FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_ARGUMENT,
           "layer: query is not aligned to its elements of 4 bytes");
-    FORWARD(g.args.weights_mean = attn_out(g.out), "layer: output and weights_mean share elements; an output overlaps nothing");
-    BACKWARD(g.args.grad_query.data = g.numbers[5], "layer: grad_query and grad_output share elements; an output overlaps nothing");
+    FORWARD(g.args.weights_mean = attn_out(g.out),
+            "layer: output and weights_mean share elements; an output must not overlap another tensor");
+    BACKWARD(g.args.grad_query.data = g.numbers[5],
+             "layer: grad_query and grad_output share elements; an output must not overlap another tensor");
     BACKWARD(g.gradients.key = g.gradients.value = attn_out(g.numbers[6]),
-             "layer: gradients.key and gradients.value share elements; an output overlaps nothing");
+             "layer: gradients.key and gradients.value share elements; an output must not overlap another tensor");
     BACKWARD(g.gradients.key_bias = attn_out(g.numbers[1]),
-             "layer: gradients.key_bias and weights.key share elements; an output overlaps nothing");
+             "layer: gradients.key_bias and weights.key share elements; an output must not overlap another tensor");
     BACKWARD((g.gradients.key = (attn_output){g.numbers[6], 0, {0, 16, 7, 1}}),
              "layer: gradients.key overlaps itself: stride[2] is 7 and the axes with smaller strides span 8 elements");
     BACKWARD((g.gradients.key = (attn_output){g.numbers[6], 0, {0, 0, 8, 1}}),
@@ -347,8 +349,8 @@ static void test_overlap(void **state)
     make(&g);
     g.weights.value = g.weights.key;
     FAILS(attn_layer_initialise(&g.layer, ATTN_INIT_SMALL, 0, &g.weights, &error), ATTN_ERR_STRIDE,
-          "layer: weights.key and weights.value share elements; an output overlaps nothing");
-    /* Three gradients in one matrix [D, 3 D] are apart; heads of weights that are read may be one. */
+          "layer: weights.key and weights.value share elements; an output must not overlap another tensor");
+    /* Three gradients in one matrix [D, 3 D] do not overlap; heads of weights that are read may share memory. */
     make(&g);
     g.gradients.query = (attn_output){g.numbers[6], 0, {0, 2, 1, 24}};
     g.gradients.key = (attn_output){g.numbers[6] + 8, 0, {0, 2, 1, 24}};

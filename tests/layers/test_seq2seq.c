@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_seq2seq.c - modules that read a memory, against loops in double, their gradients against differences of these loops, step by
- * step against all at once, and their weights in files.
+ * test_seq2seq.c - attention modules of sequence-to-sequence models against loops in double, their gradients against differences of
+ * these loops, single steps against all at once, and their weights in files.
  */
 #include "by_loops.h"
 
@@ -15,7 +15,7 @@ typedef struct variant {
     attn_score_kind score;
     int64_t dim_state, dim_memory, dim_hidden, dim_output;
     int bias, lengths;
-    double scale; /* 0: as it is by default */
+    double scale; /* 0: the default */
 } variant;
 
 static const variant variants[] = {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_seq2seq_rejected.c - what modules that read a memory reject: the message, and nothing written. */
+ * test_seq2seq_rejected.c - what attention modules of sequence-to-sequence models reject: with the exact message, and nothing is
+ * written. */
 #include "fails.h"
 
 #include <math.h>
 
 #include "attn/seq2seq.h"
 
-/* What a bad file gets: one sentence, and nothing changed. */
+/* Bad files: a message, and the weights stay unchanged. */
 static void test_bad_files(void **state)
 {
     static float good[64], nan_inside[64];
@@ -128,29 +129,29 @@ static const struct {
     {struct_size, "attn_seq2seq.struct_size is 2; set it to sizeof(attn_seq2seq)"},
     {reserved, "seq2seq: reserved[3] is not 0"},
     {score, "seq2seq: score (3) is neither dot, general nor additive"},
-    {dim_memory, "seq2seq: dim_memory (0) is not within 1..16777216"},
-    {hidden, "seq2seq: dim_hidden (3) is not within 0..0"},
-    {no_hidden, "seq2seq: dim_hidden (0) is not within 1..16777216"},
+    {dim_memory, "seq2seq: dim_memory (0) is not between 1 and 16777216"},
+    {hidden, "seq2seq: dim_hidden (3) is not between 0 and 0"},
+    {no_hidden, "seq2seq: dim_hidden (0) is not between 1 and 16777216"},
     {dot, "seq2seq: dim_state (3) is not dim_memory (4), which a dot product needs"},
     {dtype, "layer: dtype is bf16; it must be f32 or f64"},
     {attention_size, "attn_problem.struct_size is 4; set it to sizeof(attn_problem)"},
     {kind, "seq2seq: attention.score.kind is set; the module fills it in, leave it 0"},
     {bias, "seq2seq: attention.score.additive_bias is set; the module fills it in, leave it 0"},
-    {matrix, "seq2seq: attention.score_matrix is there; the module fills it in"},
-    {packed, "seq2seq: attention.cu_seqlens_q is there; states are [batch, token, channel]"},
+    {matrix, "seq2seq: attention.score_matrix is set; the module fills it in"},
+    {packed, "seq2seq: attention.cu_seqlens_q is set; states are [batch, token, channel]"},
     {weights_size, "attn_seq2seq_weights.struct_size is 1; set it to sizeof(attn_seq2seq_weights)"},
     {no_weight, "seq2seq: weights.w is missing"},
     {null_weight, "seq2seq: weights.w is NULL"},
     {typed_weight, "seq2seq: weights.w is f32; the layer is f64"},
-    {strides, "seq2seq: weights.w.stride[2] is 5; it is dense, 4"},
-    {extra_weight, "seq2seq: weights.state is there, and the module has none"},
+    {strides, "seq2seq: weights.w.stride[2] is 5; it must be dense, 4"},
+    {extra_weight, "seq2seq: weights.state is set although the module has none"},
     {args_size, "attn_layer_tensors.struct_size is 1; set it to sizeof(attn_layer_tensors)"},
-    {half_an_allocator, "options.allocator has allocate and no release; give both or none"},
+    {half_an_allocator, "options.allocator has allocate and no release; set both or neither"},
     {options_size, "attn_options.struct_size is 0; set it to sizeof(attn_options)"},
-    {value, "seq2seq: value.data is given; the memory is key and value"},
+    {value, "seq2seq: value.data is set; the memory is both key and value"},
     {pointers, "attn_tensors.struct_size is 0; set it to sizeof(attn_tensors)"},
     {no_states, "layer: query.data is NULL"},
-    {no_memory, "seq2seq: key.data is NULL; it is the memory"},
+    {no_memory, "seq2seq: key.data is NULL; it must hold the memory"},
 };
 
 static void test_rejected(void **state)
@@ -190,18 +191,18 @@ static void test_rejected_by_some(void **state)
     FAILS(attn_seq2seq_step(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_SHAPE,
           "layer: the cache's batch is 0; the layer has 2");
     FAILS(attn_seq2seq_initialise(&g.module, (attn_init)-1, 0, &g.weights, &error), ATTN_ERR_ARGUMENT,
-          "seq2seq: init (-1) is no attn_init");
+          "seq2seq: init (-1) is not an attn_init");
     FAILS(attn_seq2seq_load(&g.module, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
     FAILS(attn_seq2seq_store(&g.module, &g.weights, "", NULL, &error), ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
     g.args.key.data = NULL;
     FAILS(attn_seq2seq_remember(&g.module, &g.weights, &cache, &g.args, &error), ATTN_ERR_ARGUMENT,
-          "seq2seq: key.data is NULL; it is the memory");
+          "seq2seq: key.data is NULL; it must hold the memory");
     g.args.key.data = g.numbers, g.args.saved = NULL;
     FAILS(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_ARGUMENT,
           "seq2seq: tensors.saved is NULL; forward fills it for backward");
 }
 
-/* What is written lies apart from everything else. */
+/* Outputs may overlap nothing. */
 static void test_overlap(void **state)
 {
     good g;
@@ -209,18 +210,18 @@ static void test_overlap(void **state)
     make_good(&g);
     g.args.output.data = g.numbers + 11;
     FAILS(attn_seq2seq_forward(&g.module, &g.weights, &g.args, &error), ATTN_ERR_STRIDE,
-          "seq2seq: output and query share elements; an output overlaps nothing");
+          "seq2seq: output and query share elements; an output must not overlap another tensor");
     make_good(&g);
     g.args.grad_key.data = g.y + 11;
     FAILS(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE,
-          "seq2seq: grad_query and grad_key share elements; an output overlaps nothing");
+          "seq2seq: grad_query and grad_key share elements; an output must not overlap another tensor");
     make_good(&g);
     g.gradients.combine = attn_out(g.saved + 40);
     FAILS(attn_seq2seq_backward(&g.module, &g.weights, &g.args, &g.gradients, &error), ATTN_ERR_STRIDE,
-          "seq2seq: gradients.combine and saved share elements; an output overlaps nothing");
+          "seq2seq: gradients.combine and saved share elements; an output must not overlap another tensor");
     make_good(&g);
     FAILS(attn_seq2seq_initialise(&g.module, ATTN_INIT_SMALL, 0, &g.weights, &error), ATTN_ERR_STRIDE,
-          "seq2seq: weights.w and weights.combine share elements; an output overlaps nothing");
+          "seq2seq: weights.w and weights.combine share elements; an output must not overlap another tensor");
 }
 
 int main(void)

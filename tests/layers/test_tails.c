@@ -86,7 +86,7 @@ static attn_status run_counts(const void *p, attn_error *e)
     return attn_layer_count(&layer, 1, 1, 1, &weights, (attn_layer_counts *)(uintptr_t)p, e);
 }
 
-/* What a layer, or its tensors, point to. */
+/* Structs to which a layer or its tensors point. */
 static attn_status run_attention(const void *p, attn_error *e)
 {
     attn_layer_tensors t = tensors;
@@ -124,7 +124,7 @@ static attn_status run_rope(const void *p, attn_error *e)
     return attn_layer_forward(&l, &weights, &tensors, e);
 }
 
-/* Weights that are loaded go into a struct of the caller's. */
+/* Loading fills in a struct of the caller. */
 static attn_status run_load(const void *p, attn_error *e)
 {
     static const int64_t square[2] = {D, D};
@@ -175,7 +175,7 @@ static void test_filled(void **state)
     memcpy(&loaded, &given, sizeof given);
     assert_int_equal(run_load(&loaded, NULL), ATTN_OK);
     assert_true(loaded.query.data == (void *)w[0] && !loaded.extra_value.data);
-    given += 8; /* no whole number of slots */
+    given += 8; /* not a multiple of the slot size */
     memcpy(&loaded, &given, sizeof given);
     assert_int_equal(run_load(&loaded, NULL), ATTN_ERR_ARGUMENT);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_threads.c - a layer gives the same bits for any number of threads, forward and backward, at sizes whose products are cut
- * into blocks; and rows of a batch the bits that they have alone. */
+ * test_threads.c - a layer gives the same bits for any number of threads, forward and backward, at sizes whose products are split
+ * into blocks; and an entry of a batch the same bits as on its own. */
 #include "test.h"
 
 #include "attn/layers.h"

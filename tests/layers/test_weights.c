@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_weights.c - a layer's weights: names in files, drawing, counting, sharing among heads; and a real model's layer.
+ * test_weights.c - a layer's weights: names in files, counting, fused and grouped matrices; and a layer of a real model.
  */
 #include "test.h"
 
@@ -16,12 +16,12 @@ static attn_layer layer_of(int64_t heads, int64_t heads_kv)
     return (attn_layer){.struct_size = sizeof(attn_layer), .dim_model = E, .heads_q = heads, .heads_kv = heads_kv};
 }
 
-/* Room for the weights of a layer of width E. */
-typedef struct room {
+/* Storage for the weights of a layer of width E. */
+typedef struct storage {
     float q[64], k[64], v[64], o[64], bq[8], bk[8], bv[8], bo[8];
-} room;
+} storage;
 
-static attn_layer_weights in_room(room *r)
+static attn_layer_weights weights_in(storage *r)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
                                 .query.data = r->q,
@@ -36,7 +36,7 @@ static attn_layer_weights in_room(room *r)
 
 static void test_counts(void **state)
 {
-    /* spec: 4 D^2 = 2,359,296 at D = 768; with biases of four projections 4 D more; grouped 2 D H d + 2 D G d */
+    /* 4 D^2 = 2,359,296 at D = 768; with biases of four projections 4 D more; grouped 2 D H d + 2 D G d */
     const struct {
         int64_t dim, heads, heads_kv;
         int bias;
@@ -61,13 +61,13 @@ static void test_counts(void **state)
     assert_int_equal(counts.cache_per_token * 2048 * 32, INT64_C(2) << 30);
 }
 
-/* Stored and loaded again, from any layout, the weights are the same numbers. */
+/* Weights of any layout are the same numbers after they are stored and loaded. */
 static void test_store_and_load(void **state)
 {
-    static room r, turned;
+    static storage r, transposed;
     static float extra[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}};
     attn_layer layer = layer_of(4, 2);
-    attn_layer_weights weights = in_room(&r), back = {.struct_size = sizeof back};
+    attn_layer_weights weights = weights_in(&r), back = {.struct_size = sizeof back};
     attn_archive *file = NULL;
     attn_error error;
     (void)state;
@@ -75,8 +75,8 @@ static void test_store_and_load(void **state)
     for (int i = 0; i < 8; i++) r.bq[i] = (float)i, r.bo[i] = (float)-i;
     /* the query's matrix as [in, out] */
     for (int o = 0; o < 8; o++)
-        for (int i = 0; i < 8; i++) turned.q[i * 8 + o] = r.q[o * 8 + i];
-    weights.query = (attn_output){turned.q, ATTN_F32, {0, 2, 1, 8}};
+        for (int i = 0; i < 8; i++) transposed.q[i * 8 + o] = r.q[o * 8 + i];
+    weights.query = (attn_output){transposed.q, ATTN_F32, {0, 2, 1, 8}};
     weights.extra_key.data = extra[0], weights.extra_value.data = extra[1];
     assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
     assert_int_equal(attn_layer_store(&layer, &weights, "layers.3.", file, &error), ATTN_OK);
@@ -95,15 +95,15 @@ static void test_store_and_load(void **state)
     attn_archive_destroy(file);
 }
 
-/* A name that is taken leaves a container as it was, whichever tensor it stops. */
+/* If a name is taken, the container stays unchanged, whichever tensor has that name. */
 static void test_store_all_or_nothing(void **state)
 {
     static const char *const names[] = {"a.in_proj_weight", "a.out_proj.weight", "a.in_proj_bias",
                                         "a.out_proj.bias",  "a.bias_k",          "a.bias_v"};
-    static room r;
+    static storage r;
     static float extra[2][8];
     const attn_layer layer = layer_of(2, 0);
-    attn_layer_weights weights = in_room(&r);
+    attn_layer_weights weights = weights_in(&r);
     (void)state;
     weights.extra_key.data = extra[0], weights.extra_value.data = extra[1];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -124,7 +124,7 @@ static void test_store_all_or_nothing(void **state)
     }
 }
 
-/* What a bad file gets: one sentence, and nothing changed. */
+/* Bad files: a message, and the weights stay unchanged. */
 static void test_bad_files(void **state)
 {
     static float good[8 * 8], nan_inside[8 * 8];
@@ -169,8 +169,8 @@ static void test_bad_extra(void **state)
         const char *name, *message;
         int rank;
         const int64_t *shape;
-    } cases[] = {{"bias_k", "layer: tensor 'bias_k' is there, and no bias_v", 3, eight},
-                 {"bias_v", "layer: tensor 'bias_v' is there, and no bias_k", 3, eight},
+    } cases[] = {{"bias_k", "layer: tensor 'bias_k' is present, but bias_v is missing", 3, eight},
+                 {"bias_v", "layer: tensor 'bias_v' is present, but bias_k is missing", 3, eight},
                  {NULL, "layer: tensor 'bias_v' has shape [7]; the layer has [8]", 1, seven}};
     static const char *const names[] = {"wq", "wk", "wv", "wo"};
     (void)state;
@@ -194,13 +194,13 @@ static void test_bad_extra(void **state)
     }
 }
 
-/* Heads that are alike: grouping them changes nothing. */
+/* Grouping identical heads changes nothing. */
 static void test_group_heads(void **state)
 {
-    static room r, few;
+    static storage r, few;
     static float x[3 * 8], y[3 * 8], z[3 * 8];
     attn_layer layer = layer_of(4, 0), grouped_layer = layer_of(4, 2);
-    attn_layer_weights weights = in_room(&r), grouped = in_room(&few);
+    attn_layer_weights weights = weights_in(&r), grouped = weights_in(&few);
     (void)state;
     assert_int_equal(attn_layer_initialise(&layer, ATTN_INIT_XAVIER, 9, &weights, NULL), ATTN_OK);
     for (int i = 0; i < 8; i++) r.bk[i] = (float)(i / 4), r.bv[i] = (float)(i % 2);
@@ -209,7 +209,8 @@ static void test_group_heads(void **state)
         memcpy(r.v + (h + 1) * 16, r.v + h * 16, 16 * sizeof *r.v);
     }
     float extra[2][8], extra_few[2][4];
-    for (int i = 0; i < 16; i++) extra[i / 8][i % 8] = (float)(i / 8 + i % 2 + i % 8 / 4); /* heads of a pair are alike */
+    for (int i = 0; i < 16; i++)
+        extra[i / 8][i % 8] = (float)(i / 8 + i % 2 + i % 8 / 4); /* the two heads of a pair are identical */
     weights.extra_key.data = extra[0], weights.extra_value.data = extra[1];
     grouped.extra_key.data = extra_few[0], grouped.extra_value.data = extra_few[1];
     grouped.query = weights.query, grouped.output = weights.output;
@@ -222,7 +223,7 @@ static void test_group_heads(void **state)
     for (int i = 0; i < 24; i++) assert_true(fabsf(y[i] - z[i]) < 64 * 0x1p-24f); /* sums of 8 numbers below 1, four deep */
 }
 
-/* One head with identities for weights is attention itself, to the bit: the products are exact. */
+/* One head with identity matrices as weights equals attention, to the bit: the products are exact. */
 static void p16_identity(void **state)
 {
     static float identity[8 * 8], x[2 * 5 * 8], y[2 * 5 * 8], o[2 * 5 * 8];
@@ -244,13 +245,13 @@ static void p16_identity(void **state)
     assert_memory_equal(y, o, sizeof y);
 }
 
-/* Three pointers into one [3 D, D] matrix, or into one [D, 3 D] of x W, are the three matrices apart. */
+/* Three pointers into one [3 D, D] matrix, or into one [D, 3 D] of x W, equal three separate matrices. */
 static void p16_fused(void **state)
 {
-    static room r;
+    static storage r;
     static float rows[3 * 8 * 8], columns[8 * 3 * 8], x[5 * 8], y[3][5 * 8];
     const attn_layer layer = layer_of(4, 0);
-    attn_layer_weights weights[3] = {in_room(&r), in_room(&r), in_room(&r)};
+    attn_layer_weights weights[3] = {weights_in(&r), weights_in(&r), weights_in(&r)};
     attn_output *fused[2][3] = {{&weights[1].query, &weights[1].key, &weights[1].value},
                                 {&weights[2].query, &weights[2].key, &weights[2].value}};
     const float *const apart[3] = {r.q, r.k, r.v};
@@ -275,14 +276,14 @@ static void p16_fused(void **state)
     }
 }
 
-/* Entries of a padded batch are what each is alone, whatever stands in the padding. */
+/* Each entry of a padded batch equals a call on its own, whatever the padding holds. */
 static void test_padded_batch(void **state)
 {
-    static room r;
+    static storage r;
     static float x[2 * 5 * 8], y[2 * 5 * 8], alone[5 * 8];
     static const int64_t lengths[2] = {3, 5};
     const attn_layer layer = layer_of(4, 2);
-    attn_layer_weights weights = in_room(&r);
+    attn_layer_weights weights = weights_in(&r);
     const attn_tensors with_lengths = {
         .struct_size = sizeof with_lengths, .lengths_q = attn_in(lengths), .lengths_kv = attn_in(lengths)};
     (void)state;
@@ -302,13 +303,13 @@ static void test_padded_batch(void **state)
     }
 }
 
-/* What is said of a row counts the extra key: the same that the row of weights, its column included, says. */
+/* Row statistics include the extra key: they equal those computed from the row of weights with its column. */
 static void test_extra_statistics(void **state)
 {
     enum { LEN = 5, WIDE = 4, ROWS = 2 * LEN };
     static double w[4][WIDE * WIDE], extra[2][WIDE], x[ROWS * WIDE], y[ROWS * WIDE], mean[ROWS * (LEN + 1)], lse[ROWS], most[ROWS],
         entropy[ROWS], keys[ROWS];
-    static const int64_t lengths[2] = {0, 4}; /* the first entry sees the extra key alone */
+    static const int64_t lengths[2] = {0, 4}; /* the first entry sees only the extra key */
     attn_problem options = {.struct_size = sizeof options, .score.temperature = 0.7, .score.softcap = 2};
     attn_tensors more = {.struct_size = sizeof more,
                          .lengths_kv = attn_in(lengths),
@@ -337,7 +338,8 @@ static void test_extra_statistics(void **state)
     for (int i = 0; i < 2 * WIDE; i++) extra[i / WIDE][i % WIDE] = cos(2.1 * i);
     for (int i = 0; i < ROWS * WIDE; i++) x[i] = sin(0.9 * i);
     options.mask.causal = 1;
-    for (int both = 0; both < 2; both++) { /* the effective number of keys, beside the entropy and alone */
+    for (int both = 0; both < 2;
+         both++) { /* first without effective_keys, then with it; below, effective_keys without the entropy */
         if (both) more.effective_keys = attn_out(keys);
         if (attn_layer_forward(&layer, &weights, &args, &error) != ATTN_OK) fail_msg("%s", error.message);
         for (int r = 0; r < ROWS; r++) {

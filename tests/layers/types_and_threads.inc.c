@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * types_and_threads.inc.c - f32 is as near to f64 as it has to be, and has the same bits on threads.  Included by the test of a
- * model, after its sample, held, make, run, VARIANTS and TENSORS, and after by_loops.h. */
+ * types_and_threads.inc.c - gradients in f32 are close to those in f64, and all results have the same bits for any number of
+ * threads. Included by the test of a model, after its sample, held, make, run, allowed, variants, VARIANTS and TENSORS, and
+ * by_loops.h. */
 static void test_f32_and_threads(void **state)
 {
     (void)state;

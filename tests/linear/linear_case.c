@@ -58,7 +58,7 @@ static void count_elements(linear_case *c)
 static double drawn(int tensor, random_state *random)
 {
     const double x = random_signed(random);
-    if (tensor == T_DECAY) return -0.5 * (1 + x); /* forgets up to e^-1 a token */
+    if (tensor == T_DECAY) return -0.5 * (1 + x); /* a factor of e^-1 per token at least */
     if (tensor == T_BETA) return 0.5 * (1 + x);
     if (tensor == T_ERASE || tensor == T_WRITE) return 0.3 * x;
     if (tensor == T_Z0) return 1 + x; /* a sum of positive features */
@@ -66,8 +66,8 @@ static double drawn(int tensor, random_state *random)
     return x;
 }
 
-/* The memory of a tensor, or NULL where the problem has none. */
-static void *there(const linear_case *c, int tensor)
+/* The memory of a tensor, or NULL if the problem does not have it. */
+static void *present(const linear_case *c, int tensor)
 {
     const attn_linear_problem *p = &c->problem;
     const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
@@ -115,32 +115,32 @@ void linear_case_draw(linear_case *c, attn_dtype dtype, uint64_t seed)
         (void)attn_convert(c->count[t], c->data[t], type, c->exact[t], ATTN_F64, NULL);
     }
     const attn_linear_tensors args = {.struct_size = sizeof args,
-                                      .q = {there(c, T_Q), dtype, {0, 0, 0, 0}},
-                                      .k.data = there(c, T_K),
-                                      .v.data = there(c, T_V),
-                                      .o.data = there(c, T_O),
-                                      .feature_matrix.data = there(c, T_OMEGA),
-                                      .decay.data = there(c, T_DECAY),
-                                      .beta.data = there(c, T_BETA),
-                                      .erase.data = there(c, T_ERASE),
-                                      .write.data = there(c, T_WRITE),
-                                      .initial_state.data = there(c, T_S0),
-                                      .initial_sum.data = there(c, T_Z0),
-                                      .final_state.data = there(c, T_S1),
-                                      .final_sum.data = there(c, T_Z1),
-                                      .denominators.data = there(c, T_N),
-                                      .grad_o.data = there(c, T_DO),
-                                      .grad_final_state.data = there(c, T_DS1),
-                                      .grad_final_sum.data = there(c, T_DZ1),
-                                      .grad_q.data = there(c, T_DQ),
-                                      .grad_k.data = there(c, T_DK),
-                                      .grad_v.data = there(c, T_DV),
-                                      .grad_decay.data = there(c, T_DDECAY),
-                                      .grad_beta.data = there(c, T_DBETA),
-                                      .grad_erase.data = there(c, T_DERASE),
-                                      .grad_write.data = there(c, T_DWRITE),
-                                      .grad_initial_state.data = there(c, T_DS0),
-                                      .grad_initial_sum.data = there(c, T_DZ0),
+                                      .q = {present(c, T_Q), dtype, {0, 0, 0, 0}},
+                                      .k.data = present(c, T_K),
+                                      .v.data = present(c, T_V),
+                                      .o.data = present(c, T_O),
+                                      .feature_matrix.data = present(c, T_OMEGA),
+                                      .decay.data = present(c, T_DECAY),
+                                      .beta.data = present(c, T_BETA),
+                                      .erase.data = present(c, T_ERASE),
+                                      .write.data = present(c, T_WRITE),
+                                      .initial_state.data = present(c, T_S0),
+                                      .initial_sum.data = present(c, T_Z0),
+                                      .final_state.data = present(c, T_S1),
+                                      .final_sum.data = present(c, T_Z1),
+                                      .denominators.data = present(c, T_N),
+                                      .grad_o.data = present(c, T_DO),
+                                      .grad_final_state.data = present(c, T_DS1),
+                                      .grad_final_sum.data = present(c, T_DZ1),
+                                      .grad_q.data = present(c, T_DQ),
+                                      .grad_k.data = present(c, T_DK),
+                                      .grad_v.data = present(c, T_DV),
+                                      .grad_decay.data = present(c, T_DDECAY),
+                                      .grad_beta.data = present(c, T_DBETA),
+                                      .grad_erase.data = present(c, T_DERASE),
+                                      .grad_write.data = present(c, T_DWRITE),
+                                      .grad_initial_state.data = present(c, T_DS0),
+                                      .grad_initial_sum.data = present(c, T_DZ0),
                                       .lengths.data = c->lengths};
     c->args = args;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_case.h - one linear attention with every tensor drawn at random, for the library in a type and for ref/ in double. */
+ * linear_case.h - a linear attention problem with random tensors, for the library in any type and for ref/ in double. */
 #ifndef ATTN_TESTS_LINEAR_CASE_H
 #define ATTN_TESTS_LINEAR_CASE_H
 
@@ -45,9 +45,9 @@ typedef struct linear_case {
     int decays;                  /* 1: there is a decay, of problem.decay_kind */
     attn_dtype dtype;
     int64_t count[TENSORS];
-    double *exact[TENSORS];   /* what ref/ has: inputs rounded to the type, outputs by definition */
+    double *exact[TENSORS];   /* the tensors of ref/: inputs rounded to the type, outputs by definition */
     void *data[TENSORS];      /* of `dtype`, or the compute type (states, n, the feature matrix) */
-    attn_linear_tensors args; /* dense, of both operations; linear_case_tensors leaves out those of the other */
+    attn_linear_tensors args; /* dense, for both operations; linear_case_tensors selects those of one */
     const int64_t *lengths;
 } linear_case;
 
@@ -62,15 +62,15 @@ void linear_case_tensors(const linear_case *c, attn_op op, attn_linear_tensors *
 void linear_case_run(linear_case *c, int threads);
 /* Forward only. */
 void linear_case_forward(linear_case *c, int threads);
-/* The same by definition, into exact; gradients from O as the library stored it, where that was rounded to 16 bits. */
+/* Both by definition, into exact; gradients use O as the library stored it if that was rounded to 16 bits. */
 void linear_case_define(linear_case *c);
 
 attn_dtype linear_case_type(const linear_case *c, int tensor);
 double linear_case_at(const linear_case *c, int tensor, int64_t i);
 
-/* The largest error of a tensor over its bound: u (16 + features + len_kv) times the tensor's largest number, since every sum has
- * at most features + len_kv terms of either sign, for gradients dim_v more (of a decay or a beta: the state's numbers too); a
- * 16-bit output adds its own rounding. */
+/* The largest error of a tensor as a fraction of its bound: u (16 + features + len_kv) times the tensor's largest number, since
+ * every sum has at most features + len_kv terms of either sign; gradients have dim_v more terms (those of a decay or a beta: the
+ * numbers of the state too), and a 16-bit output adds its own rounding. */
 double linear_case_error(const linear_case *c, int tensor);
 extern const char *const linear_tensor_names[TENSORS];
 

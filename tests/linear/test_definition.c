@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_definition.c - linear attention, forward and backward, against ref/ and against finite differences: every map, rule, decay,
- * form, denominator and storage type, over lengths that are no multiple of anything. */
+ * form, denominator and storage type, with lengths that are multiples of no block size. */
 #include "linear_case.h"
 
 #include <math.h>
@@ -126,8 +126,8 @@ static void test_rows(void **state)
     print_message("worst error: %.3f of the bound\n", worst);
 }
 
-/* Channels that forget e^-60 a token, and chunks of hundreds of tokens: products of gates vanish, and nothing is divided by them.
- */
+/* Channels that decay by e^-60 per token, and chunks of hundreds of tokens: products of gates underflow, and nothing may be divided
+ * by them. */
 static void test_strong_decay(void **state)
 {
     static const attn_linear_problem kinds[] = {
@@ -159,7 +159,7 @@ static void test_strong_decay(void **state)
         }
 }
 
-/* Tokens that write nothing, beta 0: what the state would have got from them is what the gradient of beta is of. */
+/* Tokens with beta 0, which write nothing: the gradient of beta still is that of what they would write. */
 static void test_beta_zero(void **state)
 {
     static const attn_linear_form forms[] = {ATTN_LINEAR_FORM_RECURRENT, ATTN_LINEAR_FORM_CHUNKED, ATTN_LINEAR_FORM_QUADRATIC};
@@ -189,12 +189,12 @@ static void spread(linear_case *c, int tensor, attn_input *slot, const int64_t e
 {
     const attn_dtype type = linear_case_type(c, tensor);
     const size_t size = attn_dtype_size(type);
-    char *apart = calloc((size_t)c->count[tensor] * STEP + 1, size);
-    assert_non_null(apart);
+    char *separate = calloc((size_t)c->count[tensor] * STEP + 1, size);
+    assert_non_null(separate);
     for (int64_t i = 0; i < c->count[tensor]; i++)
-        memcpy(apart + (size_t)(i * STEP) * size, (char *)c->data[tensor] + (size_t)i * size, size);
-    *slot =
-        (attn_input){apart, type, {extent[1] * extent[2] * extent[3] * STEP, extent[2] * extent[3] * STEP, extent[3] * STEP, STEP}};
+        memcpy(separate + (size_t)(i * STEP) * size, (char *)c->data[tensor] + (size_t)i * size, size);
+    *slot = (attn_input){
+        separate, type, {extent[1] * extent[2] * extent[3] * STEP, extent[2] * extent[3] * STEP, extent[3] * STEP, STEP}};
 }
 
 static void gather(linear_case *c, int tensor, const attn_input *slot)
@@ -204,7 +204,7 @@ static void gather(linear_case *c, int tensor, const attn_input *slot)
         memcpy((char *)c->data[tensor] + (size_t)i * size, (const char *)slot->data + (size_t)(i * STEP) * size, size);
 }
 
-/* Decays of channels, and sums of features, whose last axis is not contiguous. */
+/* Decays per channel, and sums of features, with a last axis that is not contiguous. */
 static void test_spread(void **state)
 {
     (void)state;
@@ -243,7 +243,7 @@ static void test_spread(void **state)
         }
 }
 
-/* What the outputs and the final state weigh, which the gradients are of. */
+/* The function whose gradients are computed: <do, o> + <ds1, s1> + <dz1, z1>. */
 static double objective(linear_case *c)
 {
     static const int pairs[][2] = {{T_DO, T_O}, {T_DS1, T_S1}, {T_DZ1, T_Z1}};
@@ -277,7 +277,7 @@ static void test_differences(void **state)
                 *x = kept;
                 /* The third derivative times step^2 / 6, and rounding over step; everything is of order 1 to 100. */
                 if (!(fabs(slope - got) <= 1e-7 * (1 + fabs(got))))
-                    fail_msg("%s: %s[%d] is %.12g, differences say %.12g", rows[i].name, linear_tensor_names[gradients[t]], (int)at,
+                    fail_msg("%s: %s[%d] is %.12g, by differences %.12g", rows[i].name, linear_tensor_names[gradients[t]], (int)at,
                              got, slope);
             }
         linear_case_free(&c);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_features.c - random rows: lengths, angles, seeds; what they estimate; and the guard of the denominator. */
+ * test_features.c - random features: orthogonality, seeds, strides, moments; that they estimate softmax; the clamped denominator.
+ */
 #include "linear_case.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@ static void test_orthogonal(void **state)
         }
 }
 
-/* The same numbers wherever they lie: column by column, with gaps, which stay as they are. */
+/* The same numbers in any layout: column by column, with gaps, which stay untouched. */
 static void test_strides(void **state)
 {
     enum { GAP = ROWS_OF + 3 };
@@ -50,7 +51,7 @@ static void test_strides(void **state)
     }
 }
 
-/* Mean and variance of normal numbers: 6 standard deviations of 20480 of them. */
+/* Mean and variance of 20480 normal numbers, within 6 standard deviations. */
 static void test_normal(void **state)
 {
     static double w[MANY][DIM];
@@ -63,7 +64,7 @@ static void test_normal(void **state)
     assert_true(fabs(square - MANY * DIM) < 6 * sqrt(2.0 * MANY * DIM));
 }
 
-/* FAVOR+ attention nears softmax attention as the rows become many: the scale d^-1/4 is part of it. */
+/* FAVOR+ attention converges to softmax attention with the number of rows; this needs the scale d^-1/4. */
 static void test_estimates_softmax(void **state)
 {
     enum { LEN = 12, FEATURES = 16384 };
@@ -91,7 +92,7 @@ static void test_estimates_softmax(void **state)
     linear_case_free(&c);
 }
 
-/* No feature is positive: the denominator is 0, clamped, and nothing is NaN, nor any gradient. */
+/* No feature is positive: the denominator is 0 and is clamped; no output and no gradient is NaN. */
 static void test_guard(void **state)
 {
     (void)state;
@@ -111,7 +112,7 @@ static void test_guard(void **state)
     }
 }
 
-/* Sizes below 0 have no features. */
+/* Negative sizes have 0 features. */
 static void test_counts(void **state)
 {
     (void)state;
@@ -122,7 +123,7 @@ static void test_counts(void **state)
     }
 }
 
-/* Strides of a tensor without elements mean nothing: no address is counted by them. */
+/* Strides of a tensor without elements are ignored: no address is computed from them. */
 static void test_strides_of_nothing(void **state)
 {
     static const int64_t strides[][4] = {{0, 0, INT64_MIN + 1, 1}, {INT64_MAX, 0, 3, 1}, {5, INT64_MIN, INT64_MAX, 1}};

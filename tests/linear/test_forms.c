@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * test_forms.c - what must hold between runs: the same bits for any threads and any batch around a head; a sequence cut anywhere,
- * with the state handed on, is the whole one; causal outputs do not see later tokens; lengths cut a batch as if its rows were
- * short. */
+ * test_forms.c - relations between runs: the same bits for any number of threads and in any batch; a sequence split anywhere, with
+ * its state passed on, equals the whole; causal outputs do not depend on later tokens; lengths equal shorter sequences. */
 #include "linear_case.h"
 
 #include "on_threads.h"
 
 #include <math.h>
 
-/* With and without a decay. */
+/* Rules, decays and forms to try. */
 static const struct kind {
     attn_linear_problem problem;
     int decays;
@@ -88,7 +87,7 @@ static void test_threads(void **state)
     for (int kind = 0; kind < KINDS; kind++) check_threads(open_case(kind, 3, 2, 150, ATTN_F32), kind);
 }
 
-/* One head, which is split: forward by channels of its values, backward by gradients. */
+/* One head, whose work is split among threads: forward by channels of the values, backward by gradients. */
 static void test_one_head(void **state)
 {
     static const int64_t lengths[1] = {640};
@@ -110,7 +109,7 @@ static void test_one_head(void **state)
     }
 }
 
-/* The state in place, whose sum every part reads. */
+/* The state in place, whose sum all threads read. */
 static void test_one_head_in_place(void **state)
 {
     (void)state;
@@ -129,7 +128,7 @@ static void test_one_head_in_place(void **state)
     linear_case_free(&many);
 }
 
-/* Batch entry 1 of 3 alone gives its own bits. */
+/* Entry 1 of a batch of 3 has the same bits in a batch of its own. */
 static void test_batch(void **state)
 {
     (void)state;
@@ -149,7 +148,7 @@ static void test_batch(void **state)
     }
 }
 
-/* One head: rows first .. of a tensor with `tokens` tokens. */
+/* One head: the rows from `first` on of a tensor with `tokens` tokens. */
 static void *row_of(const linear_case *c, int t, int64_t tokens, int64_t first)
 {
     return (char *)c->data[t] + bytes_of(c, t) / (size_t)tokens * (size_t)first;
@@ -228,7 +227,7 @@ static void test_lengths(void **state)
             one.problem.shape.batch = 1, one.problem.shape.len_kv = n;
             if (one.problem.causal) one.problem.shape.len_q = n;
             linear_case_draw(&one, ATTN_F64, 11);
-            /* Its own rows, head by head. */
+            /* Copies the entry's rows, head by head. */
             for (int t = 0; t < TENSORS; t++) {
                 const int64_t heads = t == T_OMEGA ? 1 : all.count[t] == 0 ? 1 : t == T_Q || t == T_DO ? 2 : 1;
                 const int64_t from = all.count[t] / (t == T_OMEGA ? 1 : 3) / heads, to = one.count[t] / heads;
@@ -244,10 +243,10 @@ static void test_lengths(void **state)
                 for (int64_t h = 0; h < heads; h++)
                     for (int64_t i = 0; i < from; i++) {
                         const double got = ((double *)all.data[t])[(entry * heads + h) * from + i];
-                        const double want = i < to ? ((double *)one.data[t])[h * to + i] : 0;
-                        if (memcmp(&got, &want, sizeof got) != 0 && got != want)
+                        const double expected = i < to ? ((double *)one.data[t])[h * to + i] : 0;
+                        if (memcmp(&got, &expected, sizeof got) != 0 && got != expected)
                             fail_msg("kind %d entry %d: %s[%d] is %g, not %g", kind, entry, linear_tensor_names[t], (int)i, got,
-                                     want);
+                                     expected);
                     }
             }
             linear_case_free(&all);
@@ -255,7 +254,7 @@ static void test_lengths(void **state)
         }
 }
 
-/* The last causal query sees what every query sees without causality. */
+/* The last causal query sees the same keys as without causality. */
 static void test_last_row(void **state)
 {
     (void)state;
@@ -300,7 +299,7 @@ static size_t backward_bytes(attn_linear_problem p, attn_linear_form form, int d
     return bytes;
 }
 
-/* Memory grows with sqrt(n) where states are kept, with a number a token for a decay per head, and not at all else. */
+/* The workspace grows with sqrt(n) if states are kept, by one number per token for a decay per head, and otherwise not at all. */
 static void test_memory(void **state)
 {
     size_t forward[2], recurrent[2], chunked[2], decayed[2], delta[2];
@@ -330,7 +329,8 @@ static void test_memory(void **state)
     assert_true(fabs(d[1].flops / d[0].flops - 16) < 0.1); /* work grows with n */
 }
 
-/* What a form multiplies out, counted by hand for 12 tokens of 5 features and 3 values, two queries a key: a state is 15. */
+/* Multiply-adds of each form, counted by hand for 12 tokens of 5 features and 3 values, two queries per key: a state has 15
+ * numbers. */
 static void test_flops(void **state)
 {
     static const struct {
@@ -340,9 +340,9 @@ static void test_flops(void **state)
         double multiply_adds;
     } rows[] = {
         {ATTN_LINEAR_FORM_RECURRENT, ATTN_FORWARD, 1, 12 * 15 * (1 + 2)},          /* written, read twice */
-        {ATTN_LINEAR_FORM_RECURRENT, ATTN_BACKWARD, 1, 12 * 15 * (4 + 2 * 2 + 2)}, /* states made twice, and their gradients */
+        {ATTN_LINEAR_FORM_RECURRENT, ATTN_BACKWARD, 1, 12 * 15 * (4 + 2 * 2 + 2)}, /* states computed twice, and their gradients */
         {ATTN_LINEAR_FORM_CHUNKED, ATTN_FORWARD, 0, 12 * 15 + 2 * 12 * 15},        /* the sum over all keys, read */
-        {ATTN_LINEAR_FORM_CHUNKED, ATTN_BACKWARD, 0, 12 * 15 * (1 + 2 + 2 + 2)},   /* that, for dQ, for dK and dV */
+        {ATTN_LINEAR_FORM_CHUNKED, ATTN_BACKWARD, 0, 12 * 15 * (1 + 2 + 2 + 2)},   /* the sum, dQ, its gradient, dK and dV */
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

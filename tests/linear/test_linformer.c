@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_linformer.c - projections along the tokens and their gradients, against ref/; attention over them; what is rejected. */
+ * test_linformer.c - projections along the tokens and their gradients, against ref/; attention over projected keys; what is
+ * rejected. */
 #include "test.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ static void *drawn(double *exact, int64_t count, attn_dtype dtype, random_state 
     return data;
 }
 
-/* A sum of `terms` products in any order, the numbers within +-1. */
+/* Fails unless `got` is near sums of `terms` products in any order, of numbers within +-1. */
 static void expect_near(const void *got, attn_dtype dtype, const double *exact, int64_t count, int64_t terms, const char *what)
 {
     const double unit = dtype == ATTN_F64 ? 0x1p-53 : dtype == ATTN_F32 ? 0x1p-24 : 0x1p-8;
@@ -96,7 +97,7 @@ static void test_strides(void **state)
     free(X_), free(E_);
 }
 
-/* With as many rows as tokens and the identity for a projection it is plain attention; so far the whole mechanism. */
+/* With a rank of all tokens and the identity as the projection, the whole mechanism is plain attention. */
 static void test_attention(void **state)
 {
     enum { N = 24 };
@@ -150,7 +151,7 @@ static void test_rejected(void **state)
     l = good, l.rank = -1;
     rejected(l, t, ATTN_ERR_SHAPE, "linformer: rank (-1) is negative");
     l = good, l.len = INT64_MAX / 2;
-    rejected(l, t, ATTN_ERR_SHAPE, "linformer: the arrays have more bytes than 64 bits count");
+    rejected(l, t, ATTN_ERR_SHAPE, "linformer: the arrays are too large: their bytes overflow 64 bits");
     l = good, l.reserved[3] = 1;
     rejected(l, t, ATTN_ERR_ARGUMENT, "linformer: reserved[3] is 1; it must be 0");
     t.struct_size = 8;
@@ -160,13 +161,13 @@ static void test_rejected(void **state)
     t = good_tensors, t.projection = attn_in(NULL);
     rejected(good, t, ATTN_ERR_ARGUMENT, "linformer: projection is NULL");
     t = good_tensors, t.grad_x = attn_out(x);
-    rejected(good, t, ATTN_ERR_ARGUMENT, "linformer: grad_x is there; attn_linformer_project has no such tensor of the caller's");
+    rejected(good, t, ATTN_ERR_ARGUMENT, "linformer: grad_x is set; attn_linformer_project does not use it");
     t = good_tensors, t.y = (attn_output){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}}, t.grad_y = attn_in(y), t.grad_x = attn_out(y);
     assert_int_equal(attn_linformer_backward(&good, &t, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "linformer: grad_projection is NULL");
 }
 
-/* What backward writes lies apart from all else, grad_projection too, which the core does not see. */
+/* Outputs of backward may overlap nothing; this includes grad_projection, which the core never gets. */
 static void test_overlap(void **state)
 {
     static float gx[64], gp[64];
@@ -175,11 +176,14 @@ static void test_overlap(void **state)
         attn_output grad_x, grad_projection;
         const char *message;
     } cases[] = {
-        {attn_out(gx), attn_out(e + 3), "linformer: grad_projection and projection share elements; an output overlaps nothing"},
-        {attn_out(gx), attn_out(x), "linformer: grad_projection and x share elements; an output overlaps nothing"},
-        {attn_out(gx), attn_out(y + 15), "linformer: grad_projection and grad_y share elements; an output overlaps nothing"},
-        {attn_out(gx), attn_out(gx), "linformer: grad_projection and grad_x share elements; an output overlaps nothing"},
-        {attn_out(e), attn_out(gp), "linformer: grad_x and projection share elements; an output overlaps nothing"},
+        {attn_out(gx), attn_out(e + 3),
+         "linformer: grad_projection and projection share elements; an output must not overlap another tensor"},
+        {attn_out(gx), attn_out(x), "linformer: grad_projection and x share elements; an output must not overlap another tensor"},
+        {attn_out(gx), attn_out(y + 15),
+         "linformer: grad_projection and grad_y share elements; an output must not overlap another tensor"},
+        {attn_out(gx), attn_out(gx),
+         "linformer: grad_projection and grad_x share elements; an output must not overlap another tensor"},
+        {attn_out(e), attn_out(gp), "linformer: grad_x and projection share elements; an output must not overlap another tensor"},
         {attn_out(gx),
          {gp, ATTN_DTYPE_DEFAULT, {0, 6, 1, 1}},
          "linformer: grad_projection overlaps itself: stride[3] is 1 and the axes with smaller strides span 3 elements"},

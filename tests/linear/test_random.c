@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_random.c - linear attention drawn at random: every map with every rule, decay, denominator, form, chunk, type and group,
- * over sizes from 0 on, forward and backward against ref/.  A failure prints its number, which `test_random NUMBER` runs again and
- * which belongs into `kept`.  ATTN_LINEAR_CASES says how many to draw (500).
+ * over sizes from 0 on, forward and backward against ref/.  A failure prints the number of its case: `test_random NUMBER` runs it
+ * again, and it should be added to `kept`.  ATTN_LINEAR_CASES is the number of cases (default 500).
  */
 #include "linear_case.h"
 
@@ -10,10 +10,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Cases that failed once, or nearly: 0 a plain one. */
+/* Cases that once failed, or nearly did; 0 is an ordinary one. */
 static const uint64_t kept[] = {0, 286, 754, 886, 1002, 1584};
 
-/* Small ones often, and some beyond a tile. */
+/* Often small, sometimes larger than a tile. */
 static int64_t size(random_state *state, int64_t most)
 {
     return random_below(state, 4) ? random_below(state, 20) : random_below(state, most);
@@ -38,12 +38,12 @@ static attn_linear_problem draw(uint64_t number, attn_dtype *dtype, int *decays)
         *decays = decay > 0;
         p.decay_kind = decay > 1 ? ATTN_DECAY_CHANNEL : ATTN_DECAY_HEAD;
     }
-    /* Features of either sign sum to anything; and the other rules have no denominator. */
+    /* Features of either sign may sum to 0, and the other rules have no denominator. */
     const int positive = p.features != ATTN_FEATURES_IDENTITY && p.features < ATTN_FEATURES_FOURIER;
     p.denominator = positive && p.rule == ATTN_LINEAR_RULE_ADD ? (attn_denominator)random_below(&state, 3) : ATTN_DENOMINATOR_NONE;
-    /* With few features the denominator takes all of the numerator back, and gradients of order 1 cancel to nothing. */
+    /* With few features the denominator cancels the numerator, and gradients of order 1 cancel to almost nothing. */
     if (p.denominator != ATTN_DENOMINATOR_NONE) p.shape.dim_qk += 8, p.random_features += p.random_features ? 8 : 0;
-    /* What a key erases of itself stays bounded where its features are short: with the others the state may grow without end. */
+    /* The delta rule is bounded for features of small norm; with other maps the state may grow without bound. */
     if (p.rule == ATTN_LINEAR_RULE_DELTA && p.features != ATTN_FEATURES_SOFTMAX)
         p.features = ATTN_FEATURES_SOFTMAX, p.random_features = 0;
     if (p.rule == ATTN_LINEAR_RULE_LOW_RANK && !*decays) p.shape.len_kv = p.shape.len_q = p.shape.len_kv % 12;

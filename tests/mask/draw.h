@@ -17,7 +17,7 @@ static inline int64_t below(int64_t n) { return random_below(&draw_source, n); }
 static const int64_t lengths_of_q[] = {40, 0, 27, 60}, lengths_of_kv[] = {50, 31, 0, 70};
 static unsigned char some_blocks[MOST_Q * MOST_KV];
 
-/* A pattern of any kind, with sizes that matter for a few hundred tokens. */
+/* A pattern of any kind, with sizes that make a difference for 150 tokens. */
 static inline attn_pattern draw_pattern(int64_t kind, int64_t len_q, int64_t len_kv)
 {
     switch (kind) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_apply.c - attention under the fields that a set of patterns fills in sees what the set says, and skips what it can. */
+ * test_apply.c - attention with the mask fields that a set of patterns fills in sees the pairs of the set, and skips empty tiles.
+ */
 #include "test.h"
 
 #include "attn/mask.h"
@@ -38,7 +39,8 @@ static attention attention_make(int64_t len_q, int64_t len_kv)
 
 static void attention_free(attention *a) { free(a->q), free(a->k), free(a->v), free(a->o), free(a->weights); }
 
-/* Returns 1 if the set has fields: then the weights are above 0 exactly where it sees. */
+/* Fails unless weights are above 0 exactly for the pairs of the set.  Returns 1 if fields can express the set; otherwise its matrix
+ * is tested. */
 static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len_q, int64_t len_kv)
 {
     attn_pattern_set *set;
@@ -52,7 +54,7 @@ static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len
         assert_int_equal(status, ATTN_ERR_UNSUPPORTED);
         assert_memory_equal(&a.problem, &before.problem, sizeof a.problem);
         assert_memory_equal(&a.tensors, &before.tensors, sizeof a.tensors);
-        static unsigned char keep[MOST_Q * MOST_KV]; /* then the matrix serves */
+        static unsigned char keep[MOST_Q * MOST_KV]; /* then the matrix is used */
         const attn_output matrix = attn_out(keep);
         assert_int_equal(attn_pattern_set_fill(set, &matrix, NULL), ATTN_OK);
         a.tensors.mask = (attn_input){keep, ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, len_kv, 1}};
@@ -68,7 +70,7 @@ static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len
     return status == ATTN_OK;
 }
 
-/* Each kind alone, and 400 sets of two or three, of which most have fields. */
+/* Each kind on its own, and 400 sets of two or three patterns, most of which fields can express. */
 static void test_what_is_seen(void **state)
 {
     (void)state;
@@ -89,11 +91,11 @@ static void test_what_is_seen(void **state)
         for (int64_t k = 0; k < count; k++) patterns[k] = draw_pattern(1 + below(ATTN_PATTERN_BLOCK_MAP), len_q, len_kv);
         together += seen_as_said(patterns, count, len_q, len_kv);
     }
-    print_message("%d of 64 alone and %d of 400 together have fields\n", alone, together);
+    print_message("fields express %d of 64 single patterns and %d of 400 sets\n", alone, together);
     assert_true(together > 250);
 }
 
-/* The share of tiles that a plan visits is the share that has pairs, give or take the tiles at the edges. */
+/* A plan visits the tiles that have pairs, and less than 5 % more. */
 static void test_what_is_skipped(void **state)
 {
     (void)state;
@@ -134,7 +136,7 @@ static void rejected(const attn_pattern *patterns, int64_t count, int field, att
     attn_input *const slots[] = {&tensors.ranges,       &tensors.block_mask,    &tensors.mask,
                                  &tensors.cu_seqlens_q, &tensors.cu_seqlens_kv, &tensors.lengths_kv};
     if (field == 14) m->causal = 1;
-    if (field == 15) tensors.ranges.stride[3] = 1; /* NULL: a failed allocation, say */
+    if (field == 15) tensors.ranges.stride[3] = 1; /* NULL with a stride, as after a failed allocation */
     if (field == 16) m->chunk = -3;
     const attn_origin origin = {.q = 4, .kv = 2};
     const attn_call call = {.struct_size = sizeof call, .origin = &origin};
@@ -174,25 +176,23 @@ static void test_rejected(void **state)
     for (int field = 0; field < 13; field++) {
         char message[200];
         if (!used[field]) continue;
-        (void)snprintf(message, sizeof message, "%s is in use already; give it as a pattern of the set", used[field]);
+        (void)snprintf(message, sizeof message, "%s is already in use; express it as a pattern of the set", used[field]);
         rejected(&columns, 1, field, ATTN_ERR_ARGUMENT, message);
     }
-    rejected(&bottom_right, 1, 14, ATTN_ERR_ARGUMENT, "mask.causal is in use already; give it as a pattern of the set");
-    rejected(&causal, 1, 15, ATTN_ERR_ARGUMENT, "ranges is in use already; give it as a pattern of the set");
-    rejected(&causal, 1, 16, ATTN_ERR_ARGUMENT, "mask.chunk is in use already; give it as a pattern of the set");
+    rejected(&bottom_right, 1, 14, ATTN_ERR_ARGUMENT, "mask.causal is already in use; express it as a pattern of the set");
+    rejected(&causal, 1, 15, ATTN_ERR_ARGUMENT, "ranges is already in use; express it as a pattern of the set");
+    rejected(&causal, 1, 16, ATTN_ERR_ARGUMENT, "mask.chunk is already in use; express it as a pattern of the set");
     rejected(&causal, 1, 17, ATTN_ERR_ARGUMENT, "call.origin is at query 4 and key 2; a set of patterns begins at 0");
     rejected(&columns, 1, 13, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 8; set it to sizeof(attn_tensors)");
     rejected(&bottom_right, 1, 7, ATTN_ERR_ARGUMENT,
-             "causal bottom-right ends where the lengths of each batch entry do; set mask.align instead");
+             "causal bottom-right depends on the lengths of each batch entry; set mask.align instead");
     rejected(&causal, 1, 11, ATTN_ERR_ARGUMENT, "the patterns are for 8 x 9 and the problem has 7 queries and 9 keys");
     const attn_pattern fixed[] = {attn_pattern_causal(), attn_pattern_fixed(3, 1)};
-    rejected(
-        fixed, 2, -1, ATTN_ERR_UNSUPPORTED,
-        "pattern 2 (fixed) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for the tensor mask");
+    rejected(fixed, 2, -1, ATTN_ERR_UNSUPPORTED,
+             "pattern 2 (fixed) needs a mask of len_q x len_kv in this set; attn_pattern_set_fill makes one for the tensor mask");
     const attn_pattern lifted[] = {attn_pattern_global_local(3, 1), attn_pattern_radius(1)};
-    rejected(
-        lifted, 2, -1, ATTN_ERR_UNSUPPORTED,
-        "pattern 2 (radius) needs a mask of len_q x len_kv beside the others; attn_pattern_set_fill makes one for the tensor mask");
+    rejected(lifted, 2, -1, ATTN_ERR_UNSUPPORTED,
+             "pattern 2 (radius) needs a mask of len_q x len_kv in this set; attn_pattern_set_fill makes one for the tensor mask");
     attn_error error;
     assert_int_equal(attn_pattern_set_apply(NULL, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "set is NULL");

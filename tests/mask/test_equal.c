@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_equal.c - attention under the fields that a set of patterns fills in equals attention under the same mask as a matrix: o,
+ * test_equal.c - attention with the mask fields that a set of patterns fills in equals attention with the same mask as a matrix: o,
  * lse and every gradient, for each pattern and random sets of them.
  */
 #include "draw.h"
@@ -16,7 +16,7 @@ typedef struct results {
     int64_t count[OUTPUTS];
 } results;
 
-static double *room(int64_t n, int64_t factor)
+static double *buffer(int64_t n, int64_t factor)
 {
     double *x = malloc(((size_t)n + 1) * sizeof *x);
     assert_non_null(x);
@@ -24,7 +24,8 @@ static double *room(int64_t n, int64_t factor)
     return x;
 }
 
-/* Forward and backward in f64, one key head for two query heads; keep NULL: under the set's fields.  0 where it has none. */
+/* Forward and backward in f64, one key head for two query heads, with the matrix `keep`; NULL: with the set's fields.  Returns 0 if
+ * fields cannot express the set. */
 static int attend(const attn_pattern_set *set, const unsigned char *keep, int64_t len_q, int64_t len_kv, results *out)
 {
     const int64_t sizes[INPUTS] = {HEADS * len_q * D, len_kv * D, len_kv * DV, HEADS * len_q * DV},
@@ -38,8 +39,8 @@ static int attend(const attn_pattern_set *set, const unsigned char *keep, int64_
     } else if (attn_pattern_set_apply(set, &p, &a, &error) != ATTN_OK) {
         return 0;
     }
-    for (int k = 0; k < INPUTS; k++) in[k] = room(sizes[k], k + 1);
-    for (int k = 0; k < OUTPUTS; k++) out->of[k] = room(out->count[k] = counts[k], 0);
+    for (int k = 0; k < INPUTS; k++) in[k] = buffer(sizes[k], k + 1);
+    for (int k = 0; k < OUTPUTS; k++) out->of[k] = buffer(out->count[k] = counts[k], 0);
     a.q = (attn_input){in[0], ATTN_F64, {0, 0, 0, 0}}, a.k = attn_in(in[1]), a.v = attn_in(in[2]);
     a.o = attn_out(out->of[0]), a.lse = attn_out(out->of[1]);
     if (attn_compute(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
@@ -107,7 +108,7 @@ static void test_together(void **state)
         for (int64_t k = 0; k < count; k++) patterns[k] = draw_pattern(1 + below(ATTN_PATTERN_BLOCK_MAP), len_q, len_kv);
         with_fields += same(patterns, count, len_q, len_kv);
     }
-    print_message("%d of 300 sets have fields\n", with_fields);
+    print_message("fields express %d of 300 sets\n", with_fields);
     assert_true(with_fields > 180);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_patterns.c - masks by name, as pictures written by hand and as counts that are known. */
+ * test_patterns.c - named mask patterns against pictures drawn by hand and known counts. */
 #include "test.h"
 
 #include "attn/mask.h"
@@ -16,7 +16,7 @@ static attn_pattern_set *make(const attn_pattern *patterns, int64_t count, int64
     return set;
 }
 
-/* Rows of # and . with spaces between. */
+/* A picture is rows of # and . separated by spaces. */
 static void expect(const char *picture, attn_pattern a, attn_pattern b, int line)
 {
     const int64_t len_kv = (int64_t)strcspn(picture, " "), len_q = ((int64_t)strlen(picture) + 1) / (len_kv + 1);
@@ -44,12 +44,12 @@ static void test_causal(void **state)
     EXPECT("#", attn_pattern_causal());
     EXPECT("#... ##.. ###. ####", attn_pattern_causal());
     EXPECT("#.... ##... ###..", attn_pattern_causal());              /* more keys than queries: top-left */
-    EXPECT("###.. ####. #####", attn_pattern_causal_bottom_right()); /* the last query stands at the last key */
+    EXPECT("###.. ####. #####", attn_pattern_causal_bottom_right()); /* the last query is at the last key */
     EXPECT("#.. ##. ### ### ###", attn_pattern_causal());            /* rows past the keys see everything */
     EXPECT("... ... #.. ##. ###", attn_pattern_causal_bottom_right());
 }
 
-/* Every convention of a window, told apart by their names. */
+/* Every convention for windows, distinguished by name. */
 static void test_windows(void **state)
 {
     (void)state;
@@ -57,7 +57,7 @@ static void test_windows(void **state)
     EXPECT("##... ###.. ####. ##### .####", attn_pattern_window(3, 1));
     EXPECT("##... ###.. ####. ##### #####", attn_pattern_window(-1, 1));
     EXPECT("##### ##### .#### ..### ...##", attn_pattern_window(1, -1));
-    EXPECT("#.... ##... .##.. ..##. ...##", attn_pattern_sliding_window(2)); /* 2 keys, the own one among them */
+    EXPECT("#.... ##... .##.. ..##. ...##", attn_pattern_sliding_window(2)); /* 2 keys, including the query's own */
     EXPECT("#... .#.. ..#. ...#", attn_pattern_sliding_window(1));
     EXPECT("#... ##.. ###. ####", attn_pattern_sliding_window(99));
     EXPECT("##... ###.. .###. ..### ...##", attn_pattern_radius(1));
@@ -104,11 +104,11 @@ static void test_lengths_and_documents(void **state)
     EXPECT("..... .....", attn_pattern_lengths(2, 0));
     EXPECT("###... ###... ###... ...##. ...##. .....#", attn_pattern_documents(3, three, NULL));
     EXPECT("##...... ##...... ##...... ..###... .....###", attn_pattern_documents(3, queries, keys)); /* xFormers' test */
-    EXPECT("##.. ##.. ..#. ....", attn_pattern_documents(3, gaps, NULL)); /* behind the last one: nothing */
+    EXPECT("##.. ##.. ..#. ....", attn_pattern_documents(3, gaps, NULL)); /* after the last one: nothing */
     EXPECT_BOTH("#..... ##.... ###... ...#.. ...##. .....#", attn_pattern_documents(3, three, NULL), attn_pattern_causal());
 }
 
-/* P14 and the counts of 2.5 and 2.16. */
+/* P14, 2.5 and 2.16 of docs/coverage.md: known counts of pairs and tiles, and sparsity. */
 static void test_counts(void **state)
 {
     (void)state;
@@ -138,7 +138,7 @@ static void test_counts(void **state)
     attn_pattern_set_destroy(set);
 }
 
-/* The first word of Philox with counter (0, n, t, 0), by asking ref/ at which probability it is dropped. */
+/* The first word of Philox with counter (0, n, t, 0), found by bisecting the probability at which ref/ drops it. */
 static uint32_t word(uint64_t seed, int64_t n, int64_t t)
 {
     uint64_t x = 0;
@@ -147,7 +147,7 @@ static uint32_t word(uint64_t seed, int64_t n, int64_t t)
     return (uint32_t)x;
 }
 
-/* BigBird by its definition, with lists of what is left. */
+/* BigBird by its definition, with lists of the blocks that are left. */
 static void test_bigbird(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void test_bigbird(void **state)
     }
 }
 
-/* 2.1 to 2.4: the same mask as what is kept, as what is dropped, and as numbers that are added. */
+/* 2.1 to 2.4 of docs/coverage.md: the same mask as keep, as drop, and as an additive bias. */
 static void test_forms(void **state)
 {
     (void)state;
@@ -204,7 +204,7 @@ static void test_forms(void **state)
     assert_true(single[0] == 0 && single[1] == -INFINITY && single[2] == 0 && single[3] == -INFINITY);
     assert_int_equal(attn_mask_bias_from_keep(4, -1e9, &kept, &to_wide, NULL), ATTN_OK);
     assert_true(wide[0] == 0 && wide[1] == -1e9);
-    assert_int_equal(attn_mask_bias_from_keep(4, -1e9, &kept, &to_half, NULL), ATTN_OK); /* section 16, 2: f16 cannot hold it */
+    assert_int_equal(attn_mask_bias_from_keep(4, -1e9, &kept, &to_half, NULL), ATTN_OK); /* f16 cannot hold it (16.2): -infinity */
     assert_true(half[0] == 0 && half[1] == 0xfc00);
     assert_int_equal(attn_mask_bias_from_keep(2, 5, &second, &apart, NULL), ATTN_OK);
     assert_true(single[0] == 5 && single[1] == -INFINITY && single[2] == 0 && single[3] == -INFINITY);
@@ -217,7 +217,7 @@ static void test_forms(void **state)
     assert_int_equal(attn_mask_bias_from_keep(4, 1, &dropped, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "mask: bias is NULL");
     assert_int_equal(attn_mask_bias_from_keep(1, 1, &kept, &over, &error), ATTN_ERR_STRIDE);
-    assert_string_equal(error.message, "mask: bias and keep share elements; an output overlaps nothing");
+    assert_string_equal(error.message, "mask: bias and keep share elements; an output must not overlap another tensor");
     assert_int_equal(attn_mask_bias_from_keep(4, 1, &(attn_input){half, ATTN_F16, {0}}, &to_single, &error), ATTN_ERR_UNSUPPORTED);
     assert_string_equal(error.message, "mask: keep is f16; it must be bool or u8");
     assert_int_equal(attn_mask_keep_from_drop(-1, &dropped, &to_keep, &error), ATTN_ERR_SHAPE);
@@ -227,15 +227,15 @@ static void test_forms(void **state)
     assert_int_equal(attn_mask_keep_from_drop(4, &dropped, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "mask: keep is NULL");
     assert_int_equal(attn_mask_keep_from_drop(3, &second, &to_keep, &error), ATTN_ERR_STRIDE);
-    assert_string_equal(error.message, "mask: keep and drop share elements; an output overlaps nothing");
+    assert_string_equal(error.message, "mask: keep and drop share elements; an output must not overlap another tensor");
     assert_true(half[0] == 0 && half[1] == 0xfc00 && keep[0] == 1 && keep[1] == 0);
-    const attn_output alone = {keep, ATTN_BOOL, {0, 0, 0, 5}}; /* a stride of one element does not count */
+    const attn_output alone = {keep, ATTN_BOOL, {0, 0, 0, 5}}; /* the stride of an axis of size 1 is ignored */
     assert_int_equal(attn_mask_keep_from_drop(1, &kept, &alone, &error), ATTN_OK);
     assert_true(keep[0] == 0);
     assert_int_equal(attn_pattern_set_sees(NULL, 0, 0), 0);
 }
 
-/* The matrix into a slot: any strides, bytes beside it untouched. */
+/* The matrix is written into a slot of any strides; a rejected call writes nothing. */
 static void test_fill(void **state)
 {
     (void)state;
@@ -244,8 +244,8 @@ static void test_fill(void **state)
     unsigned char keep[4] = {9, 9, 9, 9};
     attn_error error;
     const attn_output floats = {keep, ATTN_F16, {0, 0, 0, 0}}, over = {keep, ATTN_U8, {0, 0, 1, 1}}, none = {.data = NULL},
-                      turned = {keep, ATTN_BOOL, {0, 0, 1, 2}};
-    assert_int_equal(attn_pattern_set_fill(NULL, &turned, &error), ATTN_ERR_ARGUMENT);
+                      transposed = {keep, ATTN_BOOL, {0, 0, 1, 2}};
+    assert_int_equal(attn_pattern_set_fill(NULL, &transposed, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "set is NULL");
     assert_int_equal(attn_pattern_set_fill(set, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "mask: keep is NULL");
@@ -255,7 +255,7 @@ static void test_fill(void **state)
     assert_string_equal(error.message, "mask: keep is f16; it must be bool or u8");
     assert_int_equal(attn_pattern_set_fill(set, &over, &error), ATTN_ERR_STRIDE);
     for (int k = 0; k < 4; k++) assert_true(keep[k] == 9);
-    assert_int_equal(attn_pattern_set_fill(set, &turned, NULL), ATTN_OK);
+    assert_int_equal(attn_pattern_set_fill(set, &transposed, NULL), ATTN_OK);
     assert_true(keep[0] == 1 && keep[1] == 1 && keep[2] == 0 && keep[3] == 1);
     attn_pattern_set_destroy(set);
 }
@@ -270,7 +270,7 @@ static void rejected(attn_pattern pattern, int64_t len_q, int64_t len_kv, const 
     assert_null(set);
 }
 
-/* Where one side is empty there is nothing to do, however long the other is. */
+/* If one side is empty there is nothing to do, however long the other is. */
 static void test_nothing(void **state)
 {
     const int64_t sizes[][2] = {{INT64_C(1) << 55, 0}, {0, INT64_C(1) << 55}};
@@ -297,31 +297,31 @@ static void test_rejected(void **state)
     attn_error error;
     odd.kind = (attn_pattern_kind)99;
     rejected(odd, 4, 4, "pattern kind is 99; known: 1 (causal) .. 17 (block map)");
-    rejected(attn_pattern_window(-2, 0), 4, 4, "window: left is -2; it is within -1..2^60");
-    rejected(attn_pattern_sliding_window(0), 4, 4, "sliding window: keys is 0; it is within 1..2^60");
-    rejected(attn_pattern_local(0), 4, 4, "local: width is 0; it is within 1..2^60");
-    rejected(attn_pattern_radius(INT64_MAX), 4, 4, "radius: radius is 9223372036854775807; it is within 0..2^60");
-    rejected(attn_pattern_strided(0), 4, 4, "strided: stride is 0; it is within 1..2^60");
+    rejected(attn_pattern_window(-2, 0), 4, 4, "window: left is -2; it must be between -1 and 2^60");
+    rejected(attn_pattern_sliding_window(0), 4, 4, "sliding window: keys is 0; it must be between 1 and 2^60");
+    rejected(attn_pattern_local(0), 4, 4, "local: width is 0; it must be between 1 and 2^60");
+    rejected(attn_pattern_radius(INT64_MAX), 4, 4, "radius: radius is 9223372036854775807; it must be between 0 and 2^60");
+    rejected(attn_pattern_strided(0), 4, 4, "strided: stride is 0; it must be between 1 and 2^60");
     rejected(attn_pattern_dilated(1ll << 40, 1ll << 40), 4, 4,
-             "dilated: radius is 1099511627776; times 1099511627776 it is above 2^60");
-    rejected(attn_pattern_fixed(3, 4), 4, 4, "fixed: columns is 4; it is at most the stride, 3");
-    rejected(attn_pattern_bigbird(0, 3, 1, 1, 0), 4, 4, "bigbird: block is 0; it is within 1..2^60");
+             "dilated: radius is 1099511627776; multiplied by 1099511627776 it exceeds 2^60");
+    rejected(attn_pattern_fixed(3, 4), 4, 4, "fixed: columns is 4; it must be at most the stride, 3");
+    rejected(attn_pattern_bigbird(0, 3, 1, 1, 0), 4, 4, "bigbird: block is 0; it must be between 1 and 2^60");
     rejected(attn_pattern_block_map(2, 2, NULL), 4, 4, "block map: blocks is NULL");
-    rejected(bare, 4, 4, "documents: count is -1; it is at least 0");
+    rejected(bare, 4, 4, "documents: count is -1; it must be at least 0");
     rejected(attn_pattern_documents(1, NULL, NULL), 4, 4, "documents: lengths_q is NULL");
     rejected(attn_pattern_documents(2, lengths, NULL), 4, 4,
-             "documents: lengths_q[1] is -1; it is within 0..1, what its predecessors leave");
+             "documents: lengths_q[1] is -1; it must be between 0 and 1, what the documents before it leave");
     rejected(attn_pattern_documents(1, lengths, lengths + 2), 4, 4,
-             "documents: lengths_kv[0] is 9; it is within 0..4, what its predecessors leave");
-    rejected(attn_pattern_causal(), -1, 4, "len_q (-1) is not within 0..2^56");
-    rejected(attn_pattern_causal(), 4, -2, "len_kv (-2) is not within 0..2^56");
+             "documents: lengths_kv[0] is 9; it must be between 0 and 4, what the documents before it leave");
+    rejected(attn_pattern_causal(), -1, 4, "len_q (-1) is not between 0 and 2^56");
+    rejected(attn_pattern_causal(), 4, -2, "len_kv (-2) is not between 0 and 2^56");
     assert_int_equal(attn_pattern_set_create(NULL, 1, 1, 0, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "set is NULL");
     attn_pattern_set *set;
     assert_int_equal(attn_pattern_set_create(&set, 1, 1, 1, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "patterns is NULL");
     assert_int_equal(attn_pattern_set_create(&set, 1, 1, -1, &odd, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "count is -1; it is within 0..1000");
+    assert_string_equal(error.message, "count is -1; it must be between 0 and 1000");
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_rejected.c - what merging and its gradient reject, with the exact message, and strides that do not count. */
+ * test_rejected.c - what merging and its gradient reject, with the exact message; and strides that are ignored. */
 #include "test.h"
 
 #include "attn/merge.h"
@@ -27,10 +27,11 @@ static void test_rejected(void **state)
     } while (0)
     REJECTED(p.struct_size = 0, "attn_merge_problem.struct_size is 0; set it to sizeof(attn_merge_problem)");
     REJECTED(t.struct_size = 0, "attn_merge_tensors.struct_size is 0; set it to sizeof(attn_merge_tensors)");
-    REJECTED(p.parts = 0, "merge: parts is 0; it is at least 1");
+    REJECTED(p.parts = 0, "merge: parts is 0; it must be at least 1");
+    REJECTED(p.parts = INT64_MAX, "merge: parts (9223372036854775807) is too large: its bytes overflow 64 bits");
     REJECTED(p.heads = -1, "merge: heads (-1) is negative");
     REJECTED(p.reserved[2] = 1, "merge: reserved[2] is 1; it must be 0");
-    REJECTED(t.call = &call, "merge: call is there; it must be NULL");
+    REJECTED(t.call = &call, "merge: call is set; it must be NULL");
     REJECTED(os[0].dtype = ATTN_I8, "merge: o_parts[0].dtype is i8; it must be f32, f64, f16 or bf16");
     REJECTED((p.parts = 2, os[1].dtype = ATTN_F32), "merge: o_parts[1].dtype is f32; it must be f64");
     REJECTED(t.o.dtype = ATTN_F32, "merge: o.dtype is f32; it must be f64");
@@ -42,15 +43,14 @@ static void test_rejected(void **state)
     REJECTED(t.lse_parts = NULL, "merge: lse_parts is NULL");
     REJECTED(lses[0] = nothing, "merge: lse_parts[0] is missing");
     REJECTED(lses[0] = attn_in(NULL), "merge: lse_parts[0] is NULL");
-    REJECTED(lses[0].data = NULL,
-             "merge: lse_parts[0] is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
-    REJECTED(os[0].data = ATTN_LATER, "merge: o_parts[0] is ATTN_LATER, and this call computes");
+    REJECTED(lses[0].data = NULL, "merge: lse_parts[0] is NULL and has a type or strides; a slot that is not set must be all 0");
+    REJECTED(os[0].data = ATTN_LATER, "merge: o_parts[0] is ATTN_LATER; this call needs its pointer");
     REJECTED(os[0].data = ATTN_EMPTY, "merge: o_parts[0] is ATTN_EMPTY and has elements");
     REJECTED(t.o = attn_out(NULL), "merge: o is NULL");
     REJECTED(os[0].data = (const char *)o + 1, "merge: o_parts[0] is not aligned to its elements of 8 bytes");
-    REJECTED(t.lse = f64_out(out), "merge: lse and o share elements; an output overlaps nothing");
-    REJECTED(t.grad_o = f64(o), "merge: grad_o is there; attn_merge has no use for it");
-    REJECTED(t.grad_lse.stride[2] = 1, "merge: grad_lse is there; attn_merge has no use for it");
+    REJECTED(t.lse = f64_out(out), "merge: lse and o share elements; an output must not overlap another tensor");
+    REJECTED(t.grad_o = f64(o), "merge: grad_o is set; attn_merge does not use it");
+    REJECTED(t.grad_lse.stride[2] = 1, "merge: grad_lse is set; attn_merge does not use it");
     const attn_merge_tensors none = {.struct_size = sizeof none};
     assert_int_equal(attn_merge(NULL, &none, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "problem is NULL");
@@ -58,7 +58,7 @@ static void test_rejected(void **state)
     assert_string_equal(error.message, "tensors is NULL");
 }
 
-/* Even places in many ways, and odd ones: a search through all of them would take too long. */
+/* Even addresses, each reached in many ways, and odd ones: a search through all of them would take too long. */
 static void test_undecided(void **state)
 {
     enum { N = 40 };
@@ -73,7 +73,7 @@ static void test_undecided(void **state)
     assert_int_equal(attn_merge(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
     assert_string_equal(
         error.message,
-        "merge: whether o and o_parts[0] share elements cannot be decided from their strides; give them memory apart");
+        "merge: whether o and o_parts[0] share elements cannot be decided from their strides; give them separate memory");
     free(memory), free(lse);
 }
 
@@ -98,10 +98,11 @@ static void test_gradient_rejected(void **state)
     assert_string_equal(error.message, "merge: grad_o_parts is NULL");
     t.grad_o_parts = gos, gos[0].data = o;
     assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
-    assert_string_equal(error.message, "merge: grad_o_parts[0] and o_parts[0] share elements; an output overlaps nothing");
+    assert_string_equal(error.message,
+                        "merge: grad_o_parts[0] and o_parts[0] share elements; an output must not overlap another tensor");
 }
 
-/* Strides of axes of size 1, and of rows without channels, do not count: UBSan says so where they are counted with. */
+/* Strides of axes of size 1, and of rows without channels, are ignored: UBSan would report the overflow if they were used. */
 static void test_unused_strides(void **state)
 {
     float o[2] = {1, 3}, lse[2] = {0, 0}, out = 0, log = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * draw.c - random problems. */
+ * draw.c - random attention problems, for the library and for the reference. */
 #include "draw.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ int64_t draw_below(drawn *d, int64_t n) { return random_below(&d->random, n); }
 
 static double uniform(drawn *d) { return (double)draw_below(d, 1 << 24) / (1 << 23) - 1; }
 
-/* One in n; the name goes into the text. */
+/* 1 with a probability of 1 in n; the name is then added to the text. */
 static int option(drawn *d, int64_t n, const char *name)
 {
     if (draw_below(d, n)) return 0;
@@ -56,7 +56,7 @@ double element_at(attn_dtype dtype, const void *base, int64_t i)
     }
 }
 
-/* x, which the 16-bit types hold exactly, as element i. */
+/* Stores x as element i; 16-bit types must hold x exactly. */
 static void put(attn_dtype dtype, void *base, int64_t i, double x)
 {
     float single = (float)x;
@@ -80,21 +80,21 @@ static void put(attn_dtype dtype, void *base, int64_t i, double x)
     }
 }
 
-/* n numbers in -size .. size for the library, and in double for the reference: a dense tensor. */
+/* A dense tensor of n numbers in -size .. size for the library, and the same in double for the reference. */
 static attn_input tensor(drawn *d, attn_dtype dtype, int64_t n, double size, double **exact)
 {
     void *data = draw_memory(d, n, sizeof(double));
     *exact = draw_memory(d, n, sizeof(double));
     for (int64_t i = 0; i < n; i++) {
         double x = size * uniform(d);
-        if (dtype == ATTN_BF16 || dtype == ATTN_F16) x = (double)(int)(x * 32) / 32; /* 16-bit types hold it, and ties happen */
+        if (dtype == ATTN_BF16 || dtype == ATTN_F16) x = (double)(int)(x * 32) / 32; /* exact in 16-bit types, and ties occur */
         put(dtype, data, i, x);
         (*exact)[i] = element_at(dtype, data, i);
     }
     return attn_in(data);
 }
 
-/* How far apart the elements of an axis lie for a tensor that broadcasts where axes[axis] is 0. */
+/* Strides of a dense tensor that broadcasts along the axes with axes[axis] 0. */
 static void strides_of(const int64_t shape[4], const int axes[4], int64_t stride[4])
 {
     int64_t step = 1;
@@ -237,7 +237,7 @@ static void draw_dropout(drawn *d)
     double *Z = draw_memory(d, r->B * r->Hq * r->Sq * r->Skv, sizeof *Z);
     d->problem.dropout.probability = p;
     r->Z = Z;
-    if (p < 1 && option(d, 3, "given")) { /* a mask of the caller's, for each query and key, for all heads */
+    if (p < 1 && option(d, 3, "given")) { /* a mask of the caller, [len_q, len_kv], shared by all heads */
         unsigned char *given = draw_memory(d, r->Sq * r->Skv, 1);
         for (int64_t n = 0; n < r->Sq * r->Skv; n++) given[n] = (unsigned char)draw_below(d, 3);
         d->tensors.dropout_given = (attn_input){given, ATTN_U8, {0, ATTN_BROADCAST, r->Skv, 1}};
@@ -253,7 +253,7 @@ static void draw_dropout(drawn *d)
     }
 }
 
-/* NaN in keys behind the end of a sequence, which nothing but a score before masks may see. */
+/* NaN in keys past the end of a sequence, which may affect only scores before masking. */
 static void poison(drawn *d, attn_dtype storage, void *k, double *K)
 {
     const ref_problem *r = &d->ref;
@@ -285,7 +285,7 @@ void draw(drawn *d, uint64_t seed, attn_dtype storage)
     for (int i = 0; i < 5; i++) draw_below(d, 2);
     d->compute = storage == ATTN_F64 ? ATTN_F64 : ATTN_F32;
 
-    int decode = draw_below(d, 12) == 0; /* few queries of few heads and many keys, which tasks share */
+    int decode = draw_below(d, 12) == 0; /* few queries and heads and many keys, which are split among tasks */
     r->B = 1 + draw_below(d, decode ? 1 : 3);
     r->Hkv = 1 + draw_below(d, decode ? 2 : 3);
     r->Hq = r->Hkv * (1 + draw_below(d, 3));

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_shapes.c - outputs where the random problems do not go: packed sequences, sizes of zero, NaN, more keys asked
- * for than a query sees, and memory.
+ * test_shapes.c - outputs in cases that the random problems do not cover: packed sequences, sizes of zero, NaN, a topk above the
+ * number of visible keys, and workspace sizes.
  */
-#include "wanted.h"
+#include "requested.h"
 
 #include <math.h>
 
-static double at(const wanted *w, int which, int64_t b, int64_t h, int64_t t, int64_t c) { return wanted_at(w, which, b, h, t, c); }
+static double at(const requested *w, int which, int64_t b, int64_t h, int64_t t, int64_t c)
+{
+    return requested_at(w, which, b, h, t, c);
+}
 
 static int same(double x, double y) { return x == y || (isnan(x) && isnan(y)); }
 
@@ -29,7 +32,7 @@ static void plain(drawn *d, attn_shape shape)
     d->tensors.q = attn_in(data[0]), d->tensors.k = attn_in(data[1]), d->tensors.v = attn_in(data[2]);
 }
 
-/* The rows of a padded tensor [B][H][S][c] one behind the other, as [H][total][c]. */
+/* The rows of a padded tensor [B][H][S][c], packed as [H][total][c]. */
 static float *pack(drawn *d, const float *padded, const int64_t *cu, int64_t B, int64_t H, int64_t S, int64_t c)
 {
     float *packed = draw_memory(d, H * cu[B] * c, sizeof *packed);
@@ -40,10 +43,10 @@ static float *pack(drawn *d, const float *padded, const int64_t *cu, int64_t B, 
     return packed;
 }
 
-static void compare_rows(const char *text, int which, const wanted *padded, const wanted *packed, int64_t b, int64_t first,
+static void compare_rows(const char *text, int which, const requested *padded, const requested *packed, int64_t b, int64_t first,
                          int64_t n)
 {
-    const wanted_output *o = &padded->outputs[which];
+    const requested_output *o = &padded->outputs[which];
     for (int64_t h = 0; h < o->shape[1]; h++)
         for (int64_t t = 0; t < n; t++)
             for (int64_t c = 0; c < o->shape[3]; c++)
@@ -51,7 +54,7 @@ static void compare_rows(const char *text, int which, const wanted *padded, cons
                     fail_msg("%s: %s differs at entry %d, head %d, token %d", text, o->name, (int)b, (int)h, (int)t);
 }
 
-/* Packed sequences give what padded ones with lengths give, to the bit, and pairs behind a sequence's end are empty. */
+/* Packed sequences give the same bits as padded ones with lengths, and pairs past a sequence's end are empty. */
 static void test_packed(void **state)
 {
     enum { B = 3, HQ = 4, HKV = 2, SQ = 70, SKV = 300, D = 9, DV = 5 };
@@ -61,13 +64,13 @@ static void test_packed(void **state)
     (void)state;
     for (int stage = ATTN_STAGE_BIASED; stage <= ATTN_STAGE_WEIGHTS; stage++) {
         drawn padded, packed;
-        wanted w, v;
+        requested w, v;
         plain(&padded, shape), plain(&packed, shape);
         padded.tensors.lengths_q = attn_in(len_q), padded.tensors.lengths_kv = attn_in(len_kv);
         packed.tensors.cu_seqlens_q = attn_in(cu_q), packed.tensors.cu_seqlens_kv = attn_in(cu_kv);
         padded.problem.mask.causal = packed.problem.mask.causal = 1;
         padded.problem.mask.align = packed.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
-        wanted_init(&w, &padded, 1), wanted_init(&v, &packed, 1);
+        requested_init(&w, &padded, 1), requested_init(&v, &packed, 1);
         padded.problem.outputs.scores_stage = packed.problem.outputs.scores_stage = (attn_stage)stage;
         /* Dense packed tensors are [head, total tokens, channel] here; those of pairs keep their batch axis. */
         const struct {
@@ -75,14 +78,14 @@ static void test_packed(void **state)
             int which;
             int64_t total;
         } tokens[] = {
-            {&packed.tensors.o, WANT_O, cu_q[B]},
-            {&packed.tensors.lse, WANT_LSE, cu_q[B]},
-            {&packed.tensors.row_max, WANT_ROW_MAX, cu_q[B]},
-            {&packed.tensors.entropy, WANT_ENTROPY, cu_q[B]},
-            {&packed.tensors.effective_keys, WANT_EFFECTIVE, cu_q[B]},
-            {&packed.tensors.column_sum, WANT_COLUMNS, cu_kv[B]},
-            {&packed.tensors.topk_index, WANT_TOP_INDEX, cu_q[B]},
-            {&packed.tensors.topk_weight, WANT_TOP_WEIGHT, cu_q[B]},
+            {&packed.tensors.o, OUT_O, cu_q[B]},
+            {&packed.tensors.lse, OUT_LSE, cu_q[B]},
+            {&packed.tensors.row_max, OUT_ROW_MAX, cu_q[B]},
+            {&packed.tensors.entropy, OUT_ENTROPY, cu_q[B]},
+            {&packed.tensors.effective_keys, OUT_EFFECTIVE, cu_q[B]},
+            {&packed.tensors.column_sum, OUT_COLUMNS, cu_kv[B]},
+            {&packed.tensors.topk_index, OUT_TOP_INDEX, cu_q[B]},
+            {&packed.tensors.topk_weight, OUT_TOP_WEIGHT, cu_q[B]},
         };
         for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++) {
             int64_t *stride = v.outputs[tokens[k].which].layout.stride;
@@ -96,14 +99,14 @@ static void test_packed(void **state)
             inputs[k]->stride[1] = cu[B] * c, inputs[k]->stride[2] = c, inputs[k]->stride[3] = 1;
         }
         for (int threads = 1; threads <= 4; threads += 3) {
-            wanted_run(&w, &padded, ATTN_ISA_DEFAULT, threads);
-            wanted_run(&v, &packed, ATTN_ISA_DEFAULT, threads);
+            requested_run(&w, &padded, ATTN_ISA_DEFAULT, threads);
+            requested_run(&v, &packed, ATTN_ISA_DEFAULT, threads);
             for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++)
                 for (int64_t b = 0; b < B; b++) {
-                    int keys = tokens[k].which == WANT_COLUMNS;
+                    int keys = tokens[k].which == OUT_COLUMNS;
                     compare_rows("packed", tokens[k].which, &w, &v, b, keys ? cu_kv[b] : cu_q[b], keys ? len_kv[b] : len_q[b]);
                 }
-            for (int which = WANT_WEIGHTS; which <= WANT_KEEP; which++)
+            for (int which = OUT_WEIGHTS; which <= OUT_KEEP; which++)
                 assert_memory_equal(w.outputs[which].data, v.outputs[which].data, w.outputs[which].bytes);
             for (int64_t row = 0; row < B * HQ * SQ; row++)
                 assert_int_equal(v.visits[row], row % SQ < len_q[row / SQ / HQ]); /* each row of each sequence, once */
@@ -118,29 +121,29 @@ static void test_sizes_of_zero(void **state)
                                         {2, 2, 1, 3, 0, 2, 2}, {2, 2, 1, 3, 4, 0, 2}, {2, 2, 1, 3, 4, 2, 0}};
     (void)state;
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
-        for (uint64_t seed = 0; seed < 12; seed++) { /* column sums of all kinds among them */
+        for (uint64_t seed = 0; seed < 12; seed++) { /* enough seeds for column sums of all kinds */
             drawn d;
-            wanted w;
+            requested w;
             plain(&d, shapes[k]);
             d.random.state += seed;
-            wanted_init(&w, &d, 1);
+            requested_init(&w, &d, 1);
             d.problem.outputs.column_queries = 0;
-            wanted_run(&w, &d, ATTN_ISA_DEFAULT, 2);
+            requested_run(&w, &d, ATTN_ISA_DEFAULT, 2);
             const attn_shape *s = &shapes[k];
-            const wanted_output *sums = &w.outputs[WANT_COLUMNS];
+            const requested_output *sums = &w.outputs[OUT_COLUMNS];
             double expected = s->heads_q * s->len_q == 0 ? 0 : (double)(s->heads_q * s->len_q / sums->shape[1]);
             for (int64_t b = 0; b < s->batch; b++)
                 for (int64_t h = 0; h < sums->shape[1]; h++) {
                     double total = 0;
-                    for (int64_t j = 0; j < s->len_kv; j++) total += at(&w, WANT_COLUMNS, b, h, j, 0);
+                    for (int64_t j = 0; j < s->len_kv; j++) total += at(&w, OUT_COLUMNS, b, h, j, 0);
                     if (s->len_kv) assert_true(fabs(total - expected) <= 1e-5);
                 }
             if (s->len_kv == 0) {
-                assert_true(at(&w, WANT_ROW_MAX, 1, 1, 2, 0) == -(double)INFINITY);
-                assert_true(at(&w, WANT_ENTROPY, 1, 1, 2, 0) == 0 && at(&w, WANT_EFFECTIVE, 1, 1, 2, 0) == 0);
-                assert_true(at(&w, WANT_TOP_INDEX, 1, 1, 2, 0) == -1 && at(&w, WANT_TOP_WEIGHT, 1, 1, 2, 0) == 0);
+                assert_true(at(&w, OUT_ROW_MAX, 1, 1, 2, 0) == -(double)INFINITY);
+                assert_true(at(&w, OUT_ENTROPY, 1, 1, 2, 0) == 0 && at(&w, OUT_EFFECTIVE, 1, 1, 2, 0) == 0);
+                assert_true(at(&w, OUT_TOP_INDEX, 1, 1, 2, 0) == -1 && at(&w, OUT_TOP_WEIGHT, 1, 1, 2, 0) == 0);
             }
-            if (s->dim_qk == 0) assert_true(fabs(at(&w, WANT_EFFECTIVE, 1, 1, 2, 0) - 4) < 1e-5);
+            if (s->dim_qk == 0) assert_true(fabs(at(&w, OUT_EFFECTIVE, 1, 1, 2, 0) - 4) < 1e-5);
             drawn_free(&d);
         }
 }
@@ -149,48 +152,48 @@ static void test_sizes_of_zero(void **state)
 static void test_ties(void **state)
 {
     drawn d;
-    wanted w;
+    requested w;
     (void)state;
-    for (uint64_t seed = 5;; seed++) { /* until more keys are asked for than there are */
+    for (uint64_t seed = 5;; seed++) { /* until topk is above the number of keys */
         plain(&d, (attn_shape){1, 1, 1, 30, 7, 4, 4});
         d.random.state = seed;
-        wanted_init(&w, &d, 1);
+        requested_init(&w, &d, 1);
         if (d.problem.outputs.topk > 8) break;
         drawn_free(&d);
     }
     memset((void *)(uintptr_t)d.tensors.q.data, 0, 30 * 4 * sizeof(float));
     d.problem.mask.causal = 1;
-    wanted_run(&w, &d, ATTN_ISA_DEFAULT, 1);
+    requested_run(&w, &d, ATTN_ISA_DEFAULT, 1);
     for (int64_t i = 0; i < 30; i++)
         for (int64_t t = 0; t < d.problem.outputs.topk; t++) {
             int64_t seen = i < 7 ? i + 1 : 7;
-            assert_true(at(&w, WANT_TOP_INDEX, 0, 0, i, t) == (t < seen ? (double)t : -1));
-            assert_true(fabs(at(&w, WANT_TOP_WEIGHT, 0, 0, i, t) - (t < seen ? 1 / (double)seen : 0)) < 1e-6);
+            assert_true(at(&w, OUT_TOP_INDEX, 0, 0, i, t) == (t < seen ? (double)t : -1));
+            assert_true(fabs(at(&w, OUT_TOP_WEIGHT, 0, 0, i, t) - (t < seen ? 1 / (double)seen : 0)) < 1e-6);
         }
     drawn_free(&d);
 }
 
-/* NaN in one key reaches the rows that see it and no other. */
+/* NaN in one key affects the rows that see it and no others. */
 static void test_nan(void **state)
 {
     enum { S = 40, BAD = 25 };
-    static const int numbers[] = {WANT_ROW_MAX, WANT_ENTROPY, WANT_EFFECTIVE, WANT_TOP_WEIGHT};
+    static const int numbers[] = {OUT_ROW_MAX, OUT_ENTROPY, OUT_EFFECTIVE, OUT_TOP_WEIGHT};
     drawn d;
-    wanted w;
+    requested w;
     (void)state;
     plain(&d, (attn_shape){1, 2, 2, S, S, 4, 4});
     ((float *)(uintptr_t)d.tensors.k.data)[BAD * 4 + 1] = NAN; /* of head 0 */
     d.problem.mask.causal = 1;
-    wanted_init(&w, &d, 1);
+    requested_init(&w, &d, 1);
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
         if (!can_run((attn_isa)isa)) continue;
-        wanted_run(&w, &d, (attn_isa)isa, 1);
+        requested_run(&w, &d, (attn_isa)isa, 1);
         for (int64_t h = 0; h < 2; h++)
             for (int64_t i = 0; i < S; i++) {
                 int bad = h == 0 && i >= BAD;
                 for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
                     assert_int_equal(isnan(at(&w, numbers[k], 0, h, i, 0)) != 0, bad);
-                assert_int_equal(at(&w, WANT_TOP_INDEX, 0, h, i, 0) < 0, bad);
+                assert_int_equal(at(&w, OUT_TOP_INDEX, 0, h, i, 0) < 0, bad);
             }
     }
     drawn_free(&d);
@@ -217,7 +220,7 @@ static size_t workspace_of(int64_t len, int rows, int64_t topk)
     return bytes;
 }
 
-/* The scores would be 16 GiB. */
+/* All scores would take 16 GiB. */
 static void test_memory(void **state)
 {
     (void)state;

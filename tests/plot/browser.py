@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The pictures of `attn plot` in a headless Chromium: nothing breaks, no text lies on another or outside, light and dark differ and
-can be read.  Exits with 77 where no browser is found.
+"""The pictures of `attn plot` in a headless Chromium: no errors, no text overlaps another or leaves the picture, light and dark modes
+differ and are readable.  Exits with 77 if no browser is found.
 """
 
 import os
@@ -19,7 +19,7 @@ spec = importlib.util.spec_from_file_location("driver", pathlib.Path(__file__).p
 driver = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(driver)
 
-# Texts that touch: upright and vertical ones, since the box of one turned by less is larger than it is.
+# Overlapping texts.  Only horizontal and vertical ones are compared: the bounding box of text at an angle is larger than the text.
 CROWDED = """(() => {
   const upright = [...document.querySelectorAll('svg text')].filter((t) => t.textContent.trim() && (!t.hasAttribute('transform') || t.getAttribute('transform').includes('rotate(-90)')));
   const scale = document.querySelector('svg').getScreenCTM().a;
@@ -43,7 +43,7 @@ OUTSIDE = """(() => {
   }).map((t) => t.textContent).slice(0, 5);
 })()"""
 
-# The least contrast (WCAG 2) of a text that stands on the paper.
+# The lowest contrast (WCAG 2) of a text with its background.
 CONTRAST = """(() => {
   const light = (color) => color.match(/\\d+/g).slice(0, 3).map((c) => c / 255)
     .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4).reduce((sum, c, k) => sum + c * [0.2126, 0.7152, 0.0722][k], 0);
@@ -73,13 +73,13 @@ def main():
                 browser.prefer(scheme)
                 papers.append(browser.evaluate(PAPER))
                 contrast = browser.evaluate(CONTRAST)
-                tap.check(f"{kind}, {scheme}: text can be read", contrast >= 4.5, contrast)
+                tap.check(f"{kind}, {scheme}: text is readable", contrast >= 4.5, contrast)
             tap.check(f"{kind}: light and dark paper", papers == ["rgb(255, 255, 255)", "rgb(20, 23, 28)"], papers)
             tap.check(f"{kind}: no error, no request", not browser.failures and all(r.startswith(("file:", "data:")) for r in browser.requests),
                       browser.failures + browser.requests)
             crowded, outside = browser.evaluate(CROWDED), browser.evaluate(OUTSIDE)
-            tap.check(f"{kind}: no text on another", not crowded, crowded)
-            tap.check(f"{kind}: no text outside", not outside, outside)
+            tap.check(f"{kind}: no overlapping texts", not crowded, crowded)
+            tap.check(f"{kind}: no text outside the picture", not outside, outside)
         browser.close()
         os.chdir("/")
     tap.done()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the tests of `attn plot` share: files made by the other commands, tensors read and written, TAP."""
+"""Helpers of the tests of `attn plot`: files made by the other commands, reading and writing tensors, TAP output."""
 
 import json
 import os
@@ -42,7 +42,7 @@ STATES = [0.3, 0.2, -0.2, 0.4, -1.5, -0.3, 0.5, -1.6]
 
 
 def bench(lengths, times, **more):
-    """What `attn bench --json` prints, for problems of known times."""
+    """The JSON of `attn bench --json` for problems of known times."""
     rows = [{"problem": f"{kind}:f32:hq8:sq{n}:d64", "seconds": {"p10": t(n), "median": t(n), "p90": 1.1 * t(n), "p99": 1.2 * t(n)},
              "workspace_bytes": 4096, "extra_bytes": 8192, "scores_bytes": 32 * n * n, **more}
             for kind, t in times.items() for n in lengths]
@@ -50,7 +50,7 @@ def bench(lengths, times, **more):
 
 
 def make_all():
-    """The files of every kind of picture, in the current folder; {kind: words of attn plot}."""
+    """Makes the input files of every kind of picture in the current folder; returns {kind: arguments of attn plot}."""
     run("run", STREET, "-o", "out.safetensors", "--weights", "--scores=biased", "--entropy")
     run("run", STREET, "-o", "cosine.safetensors", "--weights", "--score=cosine")
     make("in.safetensors", "q:f32:4x12x32", "k:f32:2x12x32", "v:f32:2x12x24", "do:f32:4x12x24")

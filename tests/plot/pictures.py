@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""`attn plot`: a number of the file stands at the right place of the picture, in the right colour; bad input is rejected in a line.
+"""`attn plot`: numbers of the file are at the right place in the picture, in the right colour; bad input is rejected with one line.
 
-Places are read back through the ticks of the axes, as a person reads them.
+Values are read back from positions through the ticks of the axes, as a person reads them.
 """
 
 import json
@@ -53,7 +53,7 @@ class Panel:
                 for r in self.groups("cells")[0].iter(SVG + "rect")]
 
     def axis(self, letter):
-        """Two functions of pixels: a linear scale, and a logarithmic one, through the first and the last tick."""
+        """Two functions from pixels to values, through the first and the last tick: for a linear axis, and for a logarithmic one."""
         ticks = [(number(t, letter) - (4 if letter == "y" else 0), float(t.text)) for t in self.groups(letter + "-axis")[0].iter(SVG + "text")
                  if "tick" in t.get("class")]
         (p0, v0), (p1, v1) = ticks[0], ticks[-1]
@@ -86,14 +86,14 @@ def step(value, low, high):
 
 
 def heat_is(name, panel, rows, columns, values, letter, low, high):
-    """Every cell at its place, in its colour, with its value to hover."""
+    """Every cell is at its place, in its colour, with its value in the tooltip."""
     cells = panel.cells()
     good = len(cells) == rows * columns
     x0, y0, size = cells[0][:3]
     for n, (x, y, _, kind, hover) in enumerate(cells):
         i, j = divmod(n, columns)
         good &= near(x, x0 + j * size, 0.02) and near(y, y0 + i * size, 0.02)
-        # Half a step may round either way.
+        # A value halfway between two steps may round either way.
         good &= kind in {f"{letter}{step(values[n] + e, low, high)}" for e in (-1e-6 * (high - low), 0, 1e-6 * (high - low))}
         good &= near(float(hover.rsplit(" ", 1)[1]), values[n], 1e-3 * max(1e-3, abs(values[n])))
     tap.check(name, good)
@@ -147,7 +147,7 @@ def check_steps(words, out):
     most = max(map(abs, scores))
     heat_is("steps: scores", picture.panels()[1], 14, 14, scores, "d", -most, most)
     links = re.findall(r"(?:src|href)=\"([^\"]+)|url\(|@import", picture.text)
-    tap.check("steps: one page, which asks nobody for anything", picture.text.startswith("<!doctype html>") and links == ["data:,"], links)
+    tap.check("steps: one page without external resources", picture.text.startswith("<!doctype html>") and links == ["data:,"], links)
 
 
 def check_compare(words, out):
@@ -168,7 +168,7 @@ def check_compare(words, out):
 
 
 def check_linear(out):
-    """Softmax beside linear attention: the weights of `attn run --phi` are f(q).f(k) over their sum, f(x) = elu(x) + 1."""
+    """Linear attention compared with softmax: the weights of `attn run --phi` are f(q).f(k) over their sum, f(x) = elu(x) + 1."""
     run("run", STREET, "-o", "linear.safetensors", "--weights", "--phi=elu1", "--causal")
     given, made = load(STREET), load("linear.safetensors")
     worst = 0
@@ -252,7 +252,7 @@ def check_mask(words):
     rows = [line for line in run("mask", "longformer/8/2", "causal", "-n", "20").splitlines() if set(line) <= set("#.")]
     cells = Picture(*words["mask"]).panel("Which query sees which key").cells()
     tap.check("mask: white is seen, black is not", [c[3] for c in cells] == ["m1" if c == "#" else "m0" for row in rows for c in row])
-    # A large one has a path for each colour: the white one is the lower triangle, a run for each row.
+    # A large mask has a path for each colour: the white one is the lower triangle, one run per row.
     panel = Picture(*words["large"]).panel("Which query sees which key")
     white = next(p for p in panel.node.iter(SVG + "path") if p.get("class") == "m1")
     runs = re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)", white.get("d"))
@@ -290,7 +290,7 @@ def check_hopfield(words):
     for line in levels:
         numbers = [float(n) for n in re.findall(r"-?[\d.]+", line.get("d"))]
         worst = max([worst] + [abs(energy(x(a), y(b)) - float(line.get("data-level"))) for a, b in zip(numbers[::2], numbers[1::2])])
-    tap.check("hopfield: they are where the energy is that", worst < 0.02, worst)
+    tap.check("hopfield: contours are at their energy", worst < 0.02, worst)
     panel = picture.panel("Energy on the way from pattern 0 to pattern 1")
     (x, _), (y, _) = panel.axis("x"), panel.axis("y")
     tap.check("hopfield: the way between patterns", all(near(y(b), energy(1.2 - 2.5 * x(a), 1.0 - 0.2 * x(a)), 0.01) for a, b in panel.points("energy")))
@@ -334,7 +334,7 @@ def check_bench(words):
 
     panel = next(p for p in Picture("latency", "bench.json").panels() if p.title == "fwd:f32:hq8:sq2048:d64")
     (x, _), (y, _) = panel.axis("x"), panel.axis("y")
-    # Ten calls of 1 to 10 ms; the median is said to be 42 ms, so all are in the picture.
+    # Ten calls of 1 to 10 ms; the file states a median of 42 ms, so all are in the picture.
     counts = [(x(a), round(y(top))) for a, top, _ in panel.bars("samples")]
     tap.check("latency: each call in its bar", sum(n for _, n in counts) == 10 and all(a < 11 for a, n in counts if n), counts)
     run("bench", "fwd:f32:sq32:d16", "--seconds=0.01", "--json", "--samples", out="real.json")
@@ -351,7 +351,7 @@ def check_bench(words):
     picture = Picture("peers", "peers.json")
     bars = [(r.get("class"), number(r, "width"), r.find(SVG + "title").text) for r in picture.root.iter(SVG + "rect") if r.find(SVG + "title") is not None]
     grid = [float(line.get("d")[1:].split()[0]) for line in picture.root.iter(SVG + "path") if line.get("class") in ("grid", "mark")]
-    one = (grid[-1] - grid[0]) / 6  # a time as long as libattn's: the axis ends at 6, and what is longer is cut
+    one = (grid[-1] - grid[0]) / 6  # the length of libattn's time: the axis ends at 6, and longer bars are cut
     tap.check("peers: bars are as long as their times", [(c, round(w / one, 2)) for c, w, _ in bars] == [("f0", 2), ("f1", 6), ("f1", 0.5)], bars)
     tap.check("peers: numbers, versions, where it was measured", {"2", "12.5 (cut)", "0.5", "One 1.2", "Other & more", "forward sq8", "libattn = 1",
               "Some <CPU>, avx2, 2 threads, 2026-01-02: bench/peers.py"} <= set(picture.words()), picture.words())
@@ -395,6 +395,7 @@ def check_rejections():
         file.write("{ not JSON")
 
     rejected(2, "no kind of picture; for example: attn plot weights OUT.safetensors -o weights.svg")
+    rejected(2, "no input file; for example: attn plot weights OUT.safetensors -o weights.svg", "weight")
     rejected(2, "unknown kind 'weight' (nearest: weights); `attn plot --help` lists them", "weight", "good.safetensors", *out)
     rejected(2, "no input file; for example: attn plot weights OUT.safetensors -o weights.svg", "weights", *out)
     rejected(2, "no output file; for example: attn plot weights OUT.safetensors -o weights.svg", "weights", "good.safetensors")
@@ -402,16 +403,16 @@ def check_rejections():
     rejected(2, "weights takes 1 file, not 2", "weights", "good.safetensors", "good.safetensors", *out)
     rejected(2, "none.safetensors: cannot open: No such file or directory", "weights", "none.safetensors", *out)
     rejected(2, "nil: is empty", "weights", "nil", *out)
-    rejected(2, "junk: is not whole JSON", "weights", "junk", *out)
-    rejected(2, "broken.json: is not whole JSON", "runtime", "broken.json", *out)
+    rejected(2, "junk: is not complete JSON", "weights", "junk", *out)
+    rejected(2, "broken.json: is not complete JSON", "runtime", "broken.json", *out)
     rejected(2, "nan.safetensors: tensor 'weights': number 3 is nan", "weights", "nan.safetensors", *out)
     rejected(2, "inf.safetensors: tensor 'scores': number 3 is inf", "temperature", "inf.safetensors", *out)
-    rejected(2, "negative.safetensors: tensor 'weights' is no weights: -0.25 is below 0", "weights", "negative.safetensors", *out)
-    rejected(2, "good.safetensors: no tensor 'scores' (there are: weights); `attn run --scores=biased` writes it", "temperature", "good.safetensors", *out)
-    rejected(2, "bench.json: holds no tensors; `attn run --weights` writes 'weights'", "weights", "bench.json", *out)
+    rejected(2, "negative.safetensors: tensor 'weights' does not hold weights: -0.25 is below 0", "weights", "negative.safetensors", *out)
+    rejected(2, "good.safetensors: no tensor 'scores' (available: weights); attn run --scores=biased writes it", "temperature", "good.safetensors", *out)
+    rejected(2, "bench.json: holds no tensors; attn run --weights writes 'weights'", "weights", "bench.json", *out)
     rejected(2, "empty.safetensors: tensor 'weights' has an axis of size 0: nothing to draw", "weights", "empty.safetensors", *out)
     rejected(2, "one.safetensors: tensor 'weights' has 1 axes; at least 2 are needed", "weights", "one.safetensors", *out)
-    rejected(2, "compare needs two files at least", "compare", "good.safetensors", *out)
+    rejected(2, "compare needs at least two files", "compare", "good.safetensors", *out)
     rejected(2, "other.safetensors: [1, 2, 3] weights do not fit those of good.safetensors, [1, 2, 2]", "compare", "good.safetensors", "other.safetensors", *out)
     rejected(2, "--layer: there is no 9, only 0 to 5", "weights", "out.safetensors", "--layer=9", *out)
     rejected(2, "--head: there is no 12, only 0 to 11", "weights", "out.safetensors", "--head=12", *out)
@@ -419,11 +420,11 @@ def check_rejections():
     rejected(2, "--entry: there is no 1, only 0 to 0", "weights", "out.safetensors", "--entry=1", *out)
     rejected(2, "--query: there is no 14, only 0 to 13", "temperature", "out.safetensors", "--query=14", *out)
     rejected(2, "--high: '0' is not a number above 0, or max", "weights", "out.safetensors", "--high=0", *out)
-    rejected(2, "good.safetensors: no tensor 'dq' (there are: weights); `attn run --backward` writes it", "gradients", "good.safetensors", *out)
+    rejected(2, "good.safetensors: no tensor 'dq' (available: weights); attn run --backward writes it", "gradients", "good.safetensors", *out)
     rejected(2, "nothing.json: no 'gradient_norms'; `attn analyze --gradients --json` writes them", "gradients", "nothing.json", *out)
     rejected(2, "nothing.json: no 'states'; `attn hopfield --json` writes them", "hopfield", "nothing.json", *out)
     rejected(2, "ways_nan.safetensors: tensor 'path': number 3 is nan", "hopfield", "ways_nan.safetensors", *out)
-    rejected(2, "good.safetensors: no tensor 'path' (there are: weights); `attn hopfield -o` writes it", "hopfield", "good.safetensors", *out)
+    rejected(2, "good.safetensors: no tensor 'path' (available: weights); attn hopfield -o writes it", "hopfield", "good.safetensors", *out)
     rejected(2, "nothing.json: no 'results'; `attn bench --json` or --csv writes them", "runtime", "nothing.json", *out)
     rejected(2, "null.json: fwd:f32:sq8:d8: 'seconds.median' is not a number", "runtime", "null.json", *out)
     rejected(2, "one.json: no two problems differ only in their length (sq or skv)", "runtime", "one.json", *out)
@@ -431,12 +432,12 @@ def check_rejections():
     for name, content, why in (
             ("norows.json", {"rows": []}, "no 'rows', 1 to 64 of them; such files are in bench/results"),
             ("nowords.json", {"rows": [{"ratios": {"One": 1}}]}, "a row has no 'words' or no 'ratios'"),
-            ("zero.json", {"rows": [{"words": "fwd", "ratios": {"One": 0}}]}, "fwd: 'One' is no number above 0"),
+            ("zero.json", {"rows": [{"words": "fwd", "ratios": {"One": 0}}]}, "fwd: 'One' is not a number above 0"),
             ("many.json", {"rows": [{"words": "fwd", "ratios": {str(n): 1 for n in range(9)}}]}, "more than 8 names in 'ratios'")):
         with open(name, "w") as file:
             json.dump(content, file)
         rejected(3 if name == "many.json" else 2, f"{name}: {why}", "peers", name, *out)
-    rejected(2, "ragged.csv: line 2 has not as many fields as the first (2)", "runtime", "ragged.csv", *out)
+    rejected(2, "ragged.csv: line 2 does not have as many fields as the first (2)", "runtime", "ragged.csv", *out)
     rejected(2, "nowhere/out.svg: cannot create a file beside it: No such file or directory", "weights", "good.safetensors", "-o", "nowhere/out.svg")
 
 

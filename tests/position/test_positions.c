@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_positions.c - positions against their definitions and published numbers, P21, and gradients against differences. */
+ * test_positions.c - positional encodings against their definitions and published numbers, P21 of docs/coverage.md, and gradients
+ * as transposes. */
 #include "test.h"
 
 #include "attn/position.h"
@@ -26,7 +27,8 @@ static void frequencies_of(attn_rope_scaling s, double *frequencies, double *mag
     if (attn_rope_frequencies(&s, frequencies, magnitude, &error) != ATTN_OK) fail_msg("%s", error.message);
 }
 
-/* The rules by their published constants: what stays, what is divided, and numbers computed from the papers' formulas. */
+/* Scaling rules by their published constants: which frequencies stay, which are divided, and numbers computed from the papers'
+ * formulas. */
 static void test_frequencies(void **state)
 {
     (void)state;
@@ -41,13 +43,13 @@ static void test_frequencies(void **state)
 
     frequencies_of(scaling(ATTN_ROPE_SCALING_NTK, D, 8, 0), f, &magnitude);
     assert_true(f[0] == 1 && magnitude == 1);
-    assert_near(f[D / 2 - 1], plain[D / 2 - 1] / 8, 1e-13); /* the lowest: exactly interpolated */
+    assert_near(f[D / 2 - 1], plain[D / 2 - 1] / 8, 1e-13); /* the lowest frequency is exactly interpolated */
     for (int i = 1; i < D / 2; i++) assert_true(f[i] < plain[i] && f[i] > plain[i] / 8.0000001);
 
     attn_rope_scaling dynamic = scaling(ATTN_ROPE_SCALING_NTK_DYNAMIC, D, 10, 2048);
     dynamic.length = 2048;
     frequencies_of(dynamic, f, NULL);
-    for (int i = 0; i < D / 2; i++) assert_true(f[i] == plain[i]); /* not longer than it was trained for */
+    for (int i = 0; i < D / 2; i++) assert_true(f[i] == plain[i]); /* not longer than the trained length */
     dynamic.length = 16384;
     frequencies_of(dynamic, f, NULL);
     assert_near(f[D / 2 - 1], plain[D / 2 - 1] / (10.0 * 8 - 9), 1e-13);
@@ -67,7 +69,7 @@ static void test_frequencies(void **state)
     for (size_t k = 0; k < sizeof yarn / sizeof *yarn; k++) assert_near(f[yarn[k].i], yarn[k].f, 1e-12);
     for (int i = 46; i < D / 2; i++) assert_near(f[i], plain[i] / 10, 1e-13);
     frequencies_of(scaling(ATTN_ROPE_SCALING_YARN, D, 10, 4), f,
-                   NULL); /* 4 tokens: no channel turns once, and all stay, as its authors have it */
+                   NULL); /* 4 tokens: no channel completes a turn, and all stay, as in the authors' code */
     for (int i = 0; i < D / 2; i++) assert_true(f[i] == plain[i]);
 
     attn_rope_scaling llama = scaling(ATTN_ROPE_SCALING_LLAMA3, 8, 8, 8192);
@@ -75,7 +77,7 @@ static void test_frequencies(void **state)
     frequencies_of(llama, low, NULL);
     assert_true(low[0] == 1 && fabs(low[1] - 0.1) < 1e-16 && fabs(low[2] - 0.01) < 1e-17);
     assert_near(low[3], 2.1360754402756864e-4,
-                1e-12); /* 1e-3 turns 1.3038 times in 8192 tokens: (0.3038/3) of it stay, the rest is an eighth */
+                1e-12); /* 1e-3 turns 1.3038 times in 8192 tokens: a fraction of 0.3038/3 of it stays, the rest is divided by 8 */
 }
 
 static void rotate(const attn_rope *rope, int64_t channels, const double *x, double *y, int64_t position)
@@ -87,7 +89,7 @@ static void rotate(const attn_rope *rope, int64_t channels, const double *x, dou
                      ATTN_OK);
 }
 
-/* Given frequencies and a magnitude; products still depend on the distance alone, and the inverse is the transpose. */
+/* Frequencies and a magnitude of the caller: products still depend only on the distance, and the inverse is the transpose. */
 static void test_scaled_rope(void **state)
 {
     (void)state;
@@ -109,7 +111,7 @@ static void test_scaled_rope(void **state)
     }
 }
 
-/* Given cosines and sines: the same rotation as computed ones, row by row. */
+/* Cosines and sines of the caller: the same rotation as with computed ones, row by row. */
 static void test_tables(void **state)
 {
     (void)state;
@@ -131,7 +133,7 @@ static void test_tables(void **state)
         }
 }
 
-/* 7.2, with PE(p + k) = R_k PE(p). */
+/* 7.2 of docs/coverage.md, with PE(p + k) = R_k PE(p). */
 static void test_sinusoidal(void **state)
 {
     (void)state;
@@ -147,7 +149,7 @@ static void test_sinusoidal(void **state)
             double angle = (double)positions[t] / pow(10000, 2.0 * i / D);
             assert_true(fabs(table[t * D + 2 * i] - sin(angle)) < 1e-13 && fabs(table[t * D + 2 * i + 1] - cos(angle)) < 1e-13);
         }
-    for (int i = 0; i < D / 2; i++) { /* row 4 from row 3, five further: the pair (cos, sin) turned */
+    for (int i = 0; i < D / 2; i++) { /* row 4 from row 3, 5 positions further: the pair (cos, sin) rotated */
         double angle = 5 / pow(10000, 2.0 * i / D), s = table[3 * D + 2 * i], c = table[3 * D + 2 * i + 1];
         moved[2 * i] = s * cos(angle) + c * sin(angle);
         moved[2 * i + 1] = c * cos(angle) - s * sin(angle);
@@ -170,7 +172,7 @@ static void test_sinusoidal(void **state)
         for (int c = 0; c < D; c++) assert_true(single[t * 8 + c] == (float)table[t * D + c]);
 }
 
-/* 7.3: the sum, and the gradient of the table as the transpose of the sum. */
+/* 7.3 of docs/coverage.md: the sum, and the gradient of the table as the transpose of the sum. */
 static void test_learned(void **state)
 {
     (void)state;
@@ -199,12 +201,12 @@ static void test_learned(void **state)
     for (int n = 0; n < B * H * T * C; n++) there += (y[n] - x[n]) * x[n];
     for (int n = 0; n < ROWS * C; n++) back += rows[n] * grad[n];
     assert_near(there, back, 1e-13);
-    for (int c = 0; c < C; c++) assert_true(grad[4 * C + c] == 0);                                       /* no token stands there */
+    for (int c = 0; c < C; c++) assert_true(grad[4 * C + c] == 0); /* no token has this position */
     assert_int_equal(attn_position_add(ROWS, shape, &in, &table, &not_there, &in_place, NULL), ATTN_OK); /* in place */
     assert_true(x[C] == cos(C * 0.3) + rows[C]);
 }
 
-/* 7.6 and 6.10: the published rule, also for 12 heads; a causal ALiBi is a bias that grows with the key. */
+/* 7.6 and 6.10 of docs/coverage.md: the published rule, also for 12 heads; causal ALiBi equals a bias that grows with the key. */
 static void test_alibi(void **state)
 {
     (void)state;
@@ -242,7 +244,7 @@ static void test_alibi(void **state)
     for (int n = 0; n < S * D; n++) assert_true(fabs(o[n] - other[n]) < 1e-14);
 }
 
-/* 7.4: buckets of T5 as its code gives them, exact below 8 (16.28), and clipped distances. */
+/* 7.4 of docs/coverage.md: buckets as in the code of T5, exact below 8 (16.28), and clipped distances. */
 static void test_buckets(void **state)
 {
     (void)state;
@@ -268,7 +270,7 @@ static void test_buckets(void **state)
     assert_int_equal(attn_distance_buckets(&clipped), 7);
 }
 
-/* 4.13: the bias, and its gradient, which is the transpose of filling. */
+/* 4.13 of docs/coverage.md: the bias, and its gradient, which is the transpose of filling. */
 static void test_distance_bias(void **state)
 {
     (void)state;
@@ -293,16 +295,16 @@ static void test_distance_bias(void **state)
         for (int i = 0; i < H * n; i++) back += table[i] * grad[i];
         assert_near(there, back, 1e-12);
         /* As in T5's files, [bucket][head], and the bias [query][key][head]: other strides and types, the same numbers. */
-        double turned[9 * H], grad_turned[9 * H];
+        double transposed[9 * H], grad_transposed[9 * H];
         float flat[Q * K * H];
-        for (int i = 0; i < H * n; i++) turned[i % n * H + i / n] = table[i];
-        const attn_input from_turned = {turned, ATTN_F64, {0, 1, H, 0}}, from_flat = {flat, ATTN_F32, {0, 1, K * H, H}};
-        const attn_output to_flat = {flat, ATTN_F32, {0, 1, K * H, H}}, to_turned = {grad_turned, ATTN_F64, {0, 1, H, 0}};
-        assert_int_equal(attn_distance_bias_fill(&rule, &from_turned, &to_flat, NULL), ATTN_OK);
+        for (int i = 0; i < H * n; i++) transposed[i % n * H + i / n] = table[i];
+        const attn_input from_transposed = {transposed, ATTN_F64, {0, 1, H, 0}}, from_flat = {flat, ATTN_F32, {0, 1, K * H, H}};
+        const attn_output to_flat = {flat, ATTN_F32, {0, 1, K * H, H}}, to_transposed = {grad_transposed, ATTN_F64, {0, 1, H, 0}};
+        assert_int_equal(attn_distance_bias_fill(&rule, &from_transposed, &to_flat, NULL), ATTN_OK);
         for (int i = 0; i < H * Q * K; i++) assert_true(flat[i % (Q * K) * H + i / (Q * K)] == (float)bias[i]);
         for (int i = 0; i < H * Q * K; i++) flat[i % (Q * K) * H + i / (Q * K)] = (float)grad_bias[i];
-        assert_int_equal(attn_distance_bias_backward(&rule, &from_flat, &to_turned, NULL), ATTN_OK);
-        for (int i = 0; i < H * n; i++) assert_near(grad_turned[i % n * H + i / n], grad[i], 1e-5);
+        assert_int_equal(attn_distance_bias_backward(&rule, &from_flat, &to_transposed, NULL), ATTN_OK);
+        for (int i = 0; i < H * n; i++) assert_near(grad_transposed[i % n * H + i / n], grad[i], 1e-5);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_rejected.c - what positions reject, with the exact message and outputs untouched. */
+ * test_rejected.c - what positional encodings reject, with the exact message and outputs untouched. */
 #include "test.h"
 
 #include "attn/position.h"
@@ -28,17 +28,17 @@ static void test_scaling(void **state)
     SCALING(s.struct_size = 3, "attn_rope_scaling.struct_size is 3; set it to sizeof(attn_rope_scaling)");
     SCALING(s.kind = (attn_rope_scaling_kind)9,
             "scaling.kind is 9; known: 0 (linear), 1 (NTK), 2 (dynamic NTK), 3 (YaRN), 4 (Llama 3)");
-    SCALING(s.dim = 7, "scaling.dim is 7; it is even");
-    SCALING((s.dim = 2, s.kind = ATTN_ROPE_SCALING_NTK), "scaling.dim is 2; it is even and above 2 for NTK");
+    SCALING(s.dim = 7, "scaling.dim is 7; it must be even");
+    SCALING((s.dim = 2, s.kind = ATTN_ROPE_SCALING_NTK), "scaling.dim is 2; it must be even and above 2 for NTK");
     SCALING(s.base = 1, "scaling.base is 1; it must be above 1 and finite (0 for 10000)");
-    SCALING(s.factor = 0.5, "scaling.factor is 0.5; it is at least 1");
-    SCALING(s.factor = NAN, "scaling.factor is nan; it is at least 1");
-    SCALING((s.original_length = 0, s.kind = ATTN_ROPE_SCALING_YARN), "scaling.original_length is 0; it is at least 1");
-    SCALING(s.length = -1, "scaling.length is -1; it is at least 0");
-    SCALING((s.fast = 1, s.slow = 2), "scaling.fast is 1 and slow 2; fast is above slow (0 for the defaults)");
-    SCALING((s.kind = ATTN_ROPE_SCALING_LLAMA3, s.slow = 4), "scaling.fast is 4 and slow 4; fast is above slow");
-    SCALING((s.kind = ATTN_ROPE_SCALING_YARN, s.slow = 40), "scaling.fast is 32 and slow 40; fast is above slow");
-    SCALING((s.kind = ATTN_ROPE_SCALING_YARN, s.fast = 0.5), "scaling.fast is 0.5 and slow 1; fast is above slow");
+    SCALING(s.factor = 0.5, "scaling.factor is 0.5; it must be at least 1");
+    SCALING(s.factor = NAN, "scaling.factor is nan; it must be at least 1");
+    SCALING((s.original_length = 0, s.kind = ATTN_ROPE_SCALING_YARN), "scaling.original_length is 0; it must be at least 1");
+    SCALING(s.length = -1, "scaling.length is -1; it must be at least 0");
+    SCALING((s.fast = 1, s.slow = 2), "scaling.fast is 1 and slow 2; fast must be above slow (0 for the defaults)");
+    SCALING((s.kind = ATTN_ROPE_SCALING_LLAMA3, s.slow = 4), "scaling.fast is 4 and slow 4; fast must be above slow");
+    SCALING((s.kind = ATTN_ROPE_SCALING_YARN, s.slow = 40), "scaling.fast is 32 and slow 40; fast must be above slow");
+    SCALING((s.kind = ATTN_ROPE_SCALING_YARN, s.fast = 0.5), "scaling.fast is 0.5 and slow 1; fast must be above slow");
     REJECTED(attn_rope_frequencies(NULL, f, NULL, &error), ATTN_ERR_ARGUMENT, "scaling is NULL");
     REJECTED(attn_rope_frequencies(&s, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "frequencies is NULL");
     for (int k = 0; k < 4; k++) assert_true(f[k] == -1);
@@ -51,16 +51,16 @@ static void test_scaling(void **state)
              "rope.magnitude is -1; it must be above 0 and finite (0 for 1)");
     rope = (attn_rope){.struct_size = sizeof rope, .sines = f};
     REJECTED(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_ERR_ARGUMENT,
-             "rope has sines and no cosines; give both or none");
+             "rope has sines and no cosines; set both or neither");
     const int64_t second = 2;
     const attn_input beyond = attn_in(&second);
     rope = (attn_rope){.struct_size = sizeof rope, .cosines = f, .sines = f, .table_rows = 2};
     REJECTED(attn_rope_apply(&rope, shape, &from, &beyond, &to, &error), ATTN_ERR_ARGUMENT,
-             "rope: token 0 stands at 2; the tables have 2 rows");
+             "rope: token 0 is at 2; the tables have 2 rows");
     for (int k = 0; k < 4; k++) assert_true(f[k] == -1);
 }
 
-/* Sizes of which no memory is, places that no number counts, and what is written sharing elements with what is read. */
+/* Sizes beyond any memory, addresses that overflow, and outputs that overlap inputs. */
 static void test_beyond(void **state)
 {
     (void)state;
@@ -75,47 +75,47 @@ static void test_beyond(void **state)
     attn_distance_bias d = {.struct_size = sizeof d, .kind = ATTN_DISTANCE_CLIPPED, .heads = 2, .max_distance = 1, .len_q = 1};
     d.len_kv = most;
     REJECTED(attn_distance_bias_fill(&d, &from, &to, &error), ATTN_ERR_SHAPE,
-             "distance bias: bias has more bytes than 64 bits count");
+             "distance bias: bias is too large: its bytes overflow 64 bits");
     d.len_kv = 1, d.offset_q = most;
     REJECTED(attn_distance_bias_backward(&d, &from, &to, &error), ATTN_ERR_ARGUMENT,
-             "distance bias: offset_q is 9223372036854775807; it is within -2^60..2^60");
+             "distance bias: offset_q is 9223372036854775807; it must be between -2^60 and 2^60");
     d.offset_q = 0, d.max_distance = most / 8;
     REJECTED(attn_distance_bias_fill(&d, &from, &to, &error), ATTN_ERR_SHAPE,
-             "distance bias: table has more bytes than 64 bits count");
+             "distance bias: table is too large: its bytes overflow 64 bits");
     REJECTED(attn_position_resize(most, 3, 5, &from, &to, &error), ATTN_ERR_SHAPE,
-             "position resize: x has more bytes than 64 bits count");
-    REJECTED(attn_alibi_slopes(most, &to, &error), ATTN_ERR_SHAPE, "alibi: slopes has more bytes than 64 bits count");
+             "position resize: x is too large: its bytes overflow 64 bits");
+    REJECTED(attn_alibi_slopes(most, &to, &error), ATTN_ERR_SHAPE, "alibi: slopes is too large: its bytes overflow 64 bits");
     REJECTED(attn_rope_frequencies(&scaling, f, NULL, &error), ATTN_ERR_SHAPE,
-             "rope: dim (9223372036854775806) has more frequencies than 64 bits count bytes");
+             "rope: dim (9223372036854775806) is too large: the bytes of its frequencies overflow 64 bits");
     REJECTED(attn_position_add(2, wide, &from, &from, &at, &to, &error), ATTN_ERR_SHAPE,
-             "position table: positions has more bytes than 64 bits count");
+             "position table: positions is too large: its bytes overflow 64 bits");
     REJECTED(attn_rope_apply(&rope, shape, &far, NULL, &to, &error), ATTN_ERR_SHAPE,
              "rope: x.stride[2] (2305843009213693951) times its size (2) overflows 64-bit addresses");
     REJECTED(attn_rope_apply(&rope, shape, &from, NULL, &over, &error), ATTN_ERR_STRIDE,
-             "rope: y and x share elements; an output overlaps nothing");
+             "rope: y and x share elements; an output must not overlap another tensor");
     REJECTED(attn_rope_apply(&rope, shape, &from, NULL, &one, &error), ATTN_ERR_STRIDE,
              "rope: y overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
     REJECTED(attn_position_add(2, shape, &from, &from, NULL, &over, &error), ATTN_ERR_STRIDE,
-             "position table: y and x share elements; an output overlaps nothing");
+             "position table: y and x share elements; an output must not overlap another tensor");
     REJECTED(attn_position_add_backward(2, shape, &from, &at, &over, &error), ATTN_ERR_STRIDE,
-             "position table: grad_table and grad_y share elements; an output overlaps nothing");
+             "position table: grad_table and grad_y share elements; an output must not overlap another tensor");
     REJECTED(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 2, 1, 0, &at, &on_places, &error), ATTN_ERR_STRIDE,
-             "sinusoidal: table and positions share elements; an output overlaps nothing");
+             "sinusoidal: table and positions share elements; an output must not overlap another tensor");
     attn_rope tables = {.struct_size = sizeof tables, .cosines = f + 4, .sines = f + 7, .table_rows = 1};
     const int64_t zeros[2] = {0, 0};
     const attn_input at_0 = attn_in(zeros);
     REJECTED(attn_rope_apply(&tables, shape, &from, &at_0, &to, &error), ATTN_ERR_STRIDE,
-             "rope: y and cosines share elements; an output overlaps nothing");
+             "rope: y and cosines share elements; an output must not overlap another tensor");
     tables.cosines = f + 3;
     REJECTED(attn_rope_apply(&tables, shape, &from, &at_0, &to, &error), ATTN_ERR_STRIDE,
-             "rope: y and sines share elements; an output overlaps nothing");
+             "rope: y and sines share elements; an output must not overlap another tensor");
     tables = (attn_rope){.struct_size = sizeof tables, .frequencies = f + 5};
     REJECTED(attn_rope_apply(&tables, shape, &from, NULL, &to, &error), ATTN_ERR_STRIDE,
-             "rope: y and frequencies share elements; an output overlaps nothing");
+             "rope: y and frequencies share elements; an output must not overlap another tensor");
     for (int k = 0; k < 8; k++) assert_true(f[k] == -1);
 }
 
-/* Strides of what has no elements, or one, are no numbers to count with: UBSan says so where they are. */
+/* Strides of axes with at most one element are ignored: UBSan would report the overflow if they were used. */
 static void test_unused_strides(void **state)
 {
     (void)state;
@@ -134,16 +134,16 @@ static void test_unused_strides(void **state)
     assert_int_equal(attn_bias_gate_backward(&r, &g, NULL), ATTN_OK);
     const attn_output nothing = {x, ATTN_F64, {0, 0, INT64_MAX / 2, 1}};
     assert_int_equal(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 9, 0, 0, NULL, &nothing, NULL), ATTN_OK);
-    /* One of y and the one of x: they share it or not whatever the strides are. */
+    /* One row of x and one of y: whether they overlap does not depend on the strides. */
     const int64_t shape[4] = {1, 1, 1, 2};
     const attn_input from = {x, ATTN_F64, {far, far, far, 1}};
     const attn_output over = {x + 1, ATTN_F64, {far, far, far, 1}};
     const attn_rope rope = {.struct_size = sizeof rope};
     REJECTED(attn_rope_apply(&rope, shape, &from, NULL, &over, &error), ATTN_ERR_STRIDE,
-             "rope: y and x share elements; an output overlaps nothing");
+             "rope: y and x share elements; an output must not overlap another tensor");
 }
 
-/* Where a size is 0 there is nothing to do, whatever the others are: neither to count the bytes of, nor to count through. */
+/* If a size is 0 there is nothing to do, whatever the other sizes are: their bytes may not overflow, and no loop may run. */
 static void test_nothing_to_do(void **state)
 {
     (void)state;
@@ -200,11 +200,12 @@ static void test_absolute(void **state)
     REJECTED(ADD(-2, &in, shape, &in, NULL), ATTN_ERR_SHAPE, "position table: rows (-2) is negative");
     REJECTED(ADD(2, &odd, shape, &in, NULL), ATTN_ERR_UNSUPPORTED, "position table is bool; it must be f32, f64, f16 or bf16");
     REJECTED(ADD(2, &narrow, shape, &in, NULL), ATTN_ERR_STRIDE, "position table.stride[2] (3) is below the channels (4)");
-    REJECTED(ADD(1, &in, shape, &in, NULL), ATTN_ERR_ARGUMENT, "2 tokens and a position table of 1 rows"); /* T > T_max */
+    REJECTED(ADD(1, &in, shape, &in, NULL), ATTN_ERR_ARGUMENT, "2 tokens but a position table of 1 rows"); /* T > T_max */
     REJECTED(ADD(2, &in, shape, &in, &far), ATTN_ERR_ARGUMENT, "positions[1] is 2; the table has 2 rows");
     REJECTED(ADD(2, &in, shape, &in, &before), ATTN_ERR_ARGUMENT, "positions[0] is -1; the table has 2 rows");
     REJECTED(ADD(2, &in, shape, &in, &missing), ATTN_ERR_ARGUMENT, "position table: positions is NULL");
-    REJECTED(ADD(2, &in, shape, &in, &later), ATTN_ERR_ARGUMENT, "position table: positions is ATTN_LATER, and this call computes");
+    REJECTED(ADD(2, &in, shape, &in, &later), ATTN_ERR_ARGUMENT,
+             "position table: positions is ATTN_LATER; this call needs its pointer");
     REJECTED(ADD(2, &in, shape, &in, &halves), ATTN_ERR_UNSUPPORTED, "position table: positions is f16; it must be i64 or i32");
     REJECTED(ADD(2, &in, shape, &in, &askew), ATTN_ERR_ARGUMENT,
              "position table: positions is not aligned to its elements of 8 bytes");
@@ -215,7 +216,7 @@ static void test_absolute(void **state)
     REJECTED(ADD(2, &in, shape, &integers, NULL), ATTN_ERR_UNSUPPORTED,
              "position table: x is i32; it must be f32, f64, f16 or bf16");
     REJECTED(ADD(2, &missing, shape, &in, NULL), ATTN_ERR_ARGUMENT, "position table is NULL");
-    REJECTED(ADD(2, &in, shape, &later, NULL), ATTN_ERR_ARGUMENT, "position table: x is ATTN_LATER, and this call computes");
+    REJECTED(ADD(2, &in, shape, &later, NULL), ATTN_ERR_ARGUMENT, "position table: x is ATTN_LATER; this call needs its pointer");
     REJECTED(attn_position_add(2, shape, &in, &in, NULL, &none, &error), ATTN_ERR_ARGUMENT, "position table: y is NULL");
     REJECTED(attn_position_add_backward(2, shape, &missing, NULL, &out, &error), ATTN_ERR_ARGUMENT,
              "position table: grad_y is NULL");
@@ -244,11 +245,11 @@ static void test_distance(void **state)
     RULE(r.struct_size = 1, ATTN_ERR_ARGUMENT, "attn_distance_bias.struct_size is 1; set it to sizeof(attn_distance_bias)");
     RULE(r.kind = (attn_distance_kind)2, ATTN_ERR_ARGUMENT, "distance bias: kind is 2; known: 0 (T5), 1 (clipped)");
     RULE(r.heads = -1, ATTN_ERR_SHAPE, "distance bias: -1 heads, 2 queries, 2 keys; none may be negative");
-    RULE(r.max_distance = -1, ATTN_ERR_ARGUMENT, "distance bias: max_distance is -1; it is within 0..2^61");
-    RULE(r.causal = 2, ATTN_ERR_ARGUMENT, "distance bias: causal is 2; it is 0 or 1");
-    RULE(r.buckets = 5, ATTN_ERR_ARGUMENT, "distance bias: buckets is 5; it is even and at least 4");
-    RULE((r.buckets = 1, r.causal = 1), ATTN_ERR_ARGUMENT, "distance bias: buckets is 1; it is at least 2");
-    RULE(r.max_distance = 8, ATTN_ERR_ARGUMENT, "distance bias: max_distance is 8; it is above 8, the exact buckets");
+    RULE(r.max_distance = -1, ATTN_ERR_ARGUMENT, "distance bias: max_distance is -1; it must be between 0 and 2^61");
+    RULE(r.causal = 2, ATTN_ERR_ARGUMENT, "distance bias: causal is 2; it must be 0 or 1");
+    RULE(r.buckets = 5, ATTN_ERR_ARGUMENT, "distance bias: buckets is 5; it must be even and at least 4");
+    RULE((r.buckets = 1, r.causal = 1), ATTN_ERR_ARGUMENT, "distance bias: buckets is 1; it must be at least 2");
+    RULE(r.max_distance = 8, ATTN_ERR_ARGUMENT, "distance bias: max_distance is 8; it must be above 8, the exact buckets");
     RULE((r.kind = ATTN_DISTANCE_CLIPPED, r.max_distance = 3, r.buckets = 8), ATTN_ERR_ARGUMENT,
          "distance bias: buckets is 8; clipped at 3 there are 7");
     REJECTED(attn_distance_bias_fill(NULL, &table, &bias, &error), ATTN_ERR_ARGUMENT, "distance bias: rule is NULL");
@@ -259,17 +260,17 @@ static void test_distance(void **state)
     REJECTED(attn_distance_bias_fill(&r, &table, &half_bias, &error), ATTN_ERR_UNSUPPORTED,
              "distance bias: bias is bf16; it must be f32 or f64");
     REJECTED(attn_distance_bias_fill(&r, &table, &later, &error), ATTN_ERR_ARGUMENT,
-             "distance bias: bias is ATTN_LATER, and this call computes");
+             "distance bias: bias is ATTN_LATER; this call needs its pointer");
     REJECTED(attn_distance_bias_fill(&r, &table, &odd, &error), ATTN_ERR_ARGUMENT,
              "distance bias: bias is not aligned to its elements of 8 bytes");
     REJECTED(attn_distance_bias_fill(&r, &table, &row, &error), ATTN_ERR_STRIDE,
              "distance bias: bias overlaps itself: stride[2] is 0 and the axes with smaller strides span 1 elements");
     REJECTED(attn_distance_bias_fill(&r, &table, &over, &error), ATTN_ERR_STRIDE,
-             "distance bias: bias and table share elements; an output overlaps nothing");
+             "distance bias: bias and table share elements; an output must not overlap another tensor");
     REJECTED(attn_distance_bias_backward(&r, &table, &missing, &error), ATTN_ERR_ARGUMENT, "distance bias: grad_table is NULL");
     REJECTED(attn_distance_bias_backward(&r, NULL, &bias, &error), ATTN_ERR_ARGUMENT, "distance bias: grad_bias is NULL");
     REJECTED(attn_distance_bias_backward(&r, &table, &(attn_output){x + 3, 0, {0}}, &error), ATTN_ERR_STRIDE,
-             "distance bias: grad_table and grad_bias share elements; an output overlaps nothing");
+             "distance bias: grad_table and grad_bias share elements; an output must not overlap another tensor");
     REJECTED(attn_alibi_slopes(-1, &bias, &error), ATTN_ERR_SHAPE, "alibi: heads (-1) is negative");
     REJECTED(attn_alibi_slopes(1, &half_bias, &error), ATTN_ERR_UNSUPPORTED, "alibi: slopes is bf16; it must be f32 or f64");
     REJECTED(attn_alibi_slopes(1, NULL, &error), ATTN_ERR_ARGUMENT, "alibi: slopes is NULL");
@@ -287,13 +288,13 @@ static void test_resize(void **state)
     REJECTED(attn_position_resize(1, 2, 2, &half, &to, &error), ATTN_ERR_UNSUPPORTED,
              "position resize: x is f16; it must be f32 or f64");
     REJECTED(attn_position_resize(1, -1, 2, &from, &to, &error), ATTN_ERR_SHAPE, "position resize: 1 channels, -1 rows to 2");
-    REJECTED(attn_position_resize(1, 0, 2, &from, &to, &error), ATTN_ERR_SHAPE, "position resize: no rows to make 2 of");
+    REJECTED(attn_position_resize(1, 0, 2, &from, &to, &error), ATTN_ERR_SHAPE, "position resize: no rows to make 2 from");
     REJECTED(attn_position_resize(1, 2, 2, &from, &over, &error), ATTN_ERR_STRIDE,
-             "position resize: y and x share elements; an output overlaps nothing");
+             "position resize: y and x share elements; an output must not overlap another tensor");
     REJECTED(attn_position_resize(1, 2, 2, &from, &none, &error), ATTN_ERR_ARGUMENT, "position resize: y is missing");
     REJECTED(attn_position_resize_backward(1, 2, 2, NULL, &to, &error), ATTN_ERR_ARGUMENT, "position resize: grad_y is NULL");
     REJECTED(attn_position_resize_backward(1, 2, 2, &from, &over, &error), ATTN_ERR_STRIDE,
-             "position resize: grad_x and grad_y share elements; an output overlaps nothing");
+             "position resize: grad_x and grad_y share elements; an output must not overlap another tensor");
     for (int i = 0; i < 4; i++) assert_true(y[i] == 1 && x[i] == 7);
 }
 
@@ -302,40 +303,40 @@ static void test_gate(void **state)
     (void)state;
     double x[4] = {7, 7, 7, 7}, y[4] = {1, 1, 1, 1};
     attn_bias_gate r = {.struct_size = sizeof r, .batch = 1, .heads = 1, .len_q = 1, .dim = 1, .width = 1};
-    const attn_bias_gate_tensors sound = {.struct_size = sizeof sound,
+    const attn_bias_gate_tensors valid = {.struct_size = sizeof valid,
                                           .q = {x, ATTN_F64, {0, 0, 0, 0}},
                                           .w = attn_in(x),
                                           .b = attn_in(x),
                                           .a = attn_in(x),
                                           .gates = attn_out(y)};
-    attn_bias_gate_tensors t = sound;
+    attn_bias_gate_tensors t = valid;
     const attn_call call = {.struct_size = sizeof call};
 #define GATE(change, direction, status, text)                                                                                      \
     do {                                                                                                                           \
         const attn_bias_gate was = r;                                                                                              \
         change;                                                                                                                    \
         REJECTED(attn_bias_gate_##direction(&r, &t, &error), status, text);                                                        \
-        r = was, t = sound;                                                                                                        \
+        r = was, t = valid;                                                                                                        \
     } while (0)
     REJECTED(attn_bias_gate_forward(NULL, &t, &error), ATTN_ERR_ARGUMENT, "bias gate: rule is NULL");
     REJECTED(attn_bias_gate_forward(&r, NULL, &error), ATTN_ERR_ARGUMENT, "bias gate: tensors is NULL");
     GATE(t.w = (attn_input){0}, forward, ATTN_ERR_ARGUMENT, "bias gate: w is missing");
     GATE(t.a = attn_in(NULL), forward, ATTN_ERR_ARGUMENT, "bias gate: a is NULL");
     GATE(t.gates = (attn_output){0}, forward, ATTN_ERR_ARGUMENT, "bias gate: gates is missing");
-    GATE(t.grad_q = attn_out(y), forward, ATTN_ERR_ARGUMENT,
-         "bias gate: grad_q is there; attn_bias_gate_forward has no use for it");
+    GATE(t.grad_q = attn_out(y), forward, ATTN_ERR_ARGUMENT, "bias gate: grad_q is set; attn_bias_gate_forward does not use it");
     GATE(t.grad_gates = attn_in(x), backward, ATTN_ERR_ARGUMENT,
-         "bias gate: gates is there; attn_bias_gate_backward has no use for it");
+         "bias gate: gates is set; attn_bias_gate_backward does not use it");
     GATE(t.gates = (attn_output){0}, backward, ATTN_ERR_ARGUMENT, "bias gate: grad_gates is missing");
     GATE((t.gates = (attn_output){0}, t.grad_gates = attn_in(x), t.grad_a = attn_out(y), t.grad_w = attn_out(y)), backward,
-         ATTN_ERR_STRIDE, "bias gate: grad_w and grad_a share elements; an output overlaps nothing");
-    GATE(t.gates = attn_out(x), forward, ATTN_ERR_STRIDE, "bias gate: gates and q share elements; an output overlaps nothing");
-    GATE(t.call = &call, forward, ATTN_ERR_ARGUMENT, "bias gate: call is there; it must be NULL");
+         ATTN_ERR_STRIDE, "bias gate: grad_w and grad_a share elements; an output must not overlap another tensor");
+    GATE(t.gates = attn_out(x), forward, ATTN_ERR_STRIDE,
+         "bias gate: gates and q share elements; an output must not overlap another tensor");
+    GATE(t.call = &call, forward, ATTN_ERR_ARGUMENT, "bias gate: call is set; it must be NULL");
     GATE(t.struct_size = 8, forward, ATTN_ERR_ARGUMENT,
          "attn_bias_gate_tensors.struct_size is 8; set it to sizeof(attn_bias_gate_tensors)");
     GATE(t.b.dtype = ATTN_BF16, forward, ATTN_ERR_UNSUPPORTED, "bias gate: b is bf16; it must be f32 or f64");
     GATE(r.heads = -1, forward, ATTN_ERR_SHAPE, "bias gate: heads (-1) is negative");
-    GATE(r.width = INT64_MAX / 8, forward, ATTN_ERR_SHAPE, "bias gate: the arrays have more bytes than 64 bits count");
+    GATE(r.width = INT64_MAX / 8, forward, ATTN_ERR_SHAPE, "bias gate: the arrays are too large: their bytes overflow 64 bits");
     GATE(r.struct_size = 1, forward, ATTN_ERR_ARGUMENT, "attn_bias_gate.struct_size is 1; set it to sizeof(attn_bias_gate)");
     for (int i = 0; i < 4; i++) assert_true(y[i] == 1 && x[i] == 7);
 }

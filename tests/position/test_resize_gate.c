@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_resize_gate.c - tables stretched to other sizes, and the gate of a bias: known numbers, the transpose, differences. */
+ * test_resize_gate.c - tables resized by interpolation, and the gate of a bias: known numbers, the transpose, differences. */
 #include "test.h"
 
 #include <math.h>
@@ -15,18 +15,18 @@ static void test_resize(void **state)
 {
     (void)state;
     /* 3 rows to 6: at -0.25 (clamped to 0), 0.25, 0.75, 1.25, 1.75, 2.25 (past the last). */
-    const double x[3] = {0, 8, 24}, want[6] = {0, 2, 6, 12, 20, 24};
-    double y[6], same[3], turned[2 * 6];
+    const double x[3] = {0, 8, 24}, expected[6] = {0, 2, 6, 12, 20, 24};
+    double y[6], same[3], transposed[2 * 6];
     const attn_input from = {x, ATTN_F64, {0, 0, 0, 0}}, twice = {x, ATTN_F64, {0, 0, 1, ATTN_BROADCAST}};
     assert_int_equal(attn_position_resize(1, 3, 6, &from, &(attn_output){y, ATTN_F64, {0, 0, 0, 0}}, NULL), ATTN_OK);
-    for (int t = 0; t < 6; t++) assert_near(y[t], want[t], 1e-14);
+    for (int t = 0; t < 6; t++) assert_near(y[t], expected[t], 1e-14);
     assert_int_equal(attn_position_resize(1, 3, 3, &from, &(attn_output){same, ATTN_F64, {0, 0, 0, 0}}, NULL), ATTN_OK);
     for (int t = 0; t < 3; t++) assert_true(same[t] == x[t]);
     assert_int_equal(attn_position_resize(1, 3, 0, &from, &(attn_output){0}, NULL), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_position_resize(1, 3, 0, &from, &(attn_output){ATTN_EMPTY, 0, {0}}, NULL), ATTN_OK);
-    /* Both channels of one column; y column by column. */
-    assert_int_equal(attn_position_resize(2, 3, 6, &twice, &(attn_output){turned, 0, {0, 0, 1, 6}}, NULL), ATTN_OK);
-    for (int t = 0; t < 12; t++) assert_near(turned[t], want[t % 6], 1e-14);
+    /* Two channels that broadcast one column; y column by column. */
+    assert_int_equal(attn_position_resize(2, 3, 6, &twice, &(attn_output){transposed, 0, {0, 0, 1, 6}}, NULL), ATTN_OK);
+    for (int t = 0; t < 12; t++) assert_near(transposed[t], expected[t % 6], 1e-14);
     /* The gradient is the transpose: <resize(x), g> = <x, resize_backward(g)>, for stretching and shrinking, in f32 too. */
     enum { D = 3, N = 11 };
     for (int rows = 1; rows <= N; rows += 5)
@@ -49,7 +49,7 @@ enum { B = 2, H = 2, S = 3, D = 4, W = 3 };
 static double q[B * S * H * D], w[D * 2 * W], b[2 * W], a[H], grad[B * H * S];
 static const attn_bias_gate rule = {.struct_size = sizeof rule, .batch = B, .heads = H, .len_q = S, .dim = D, .width = W};
 
-/* q as projections leave it, [batch, token, head, channel]. */
+/* q in the layout of projections, [batch, token, head, channel]. */
 static attn_bias_gate_tensors inputs(void)
 {
     return (attn_bias_gate_tensors){.struct_size = sizeof(attn_bias_gate_tensors),
@@ -115,17 +115,18 @@ static void test_gate(void **state)
     for (int n = 0; n < H; n++) assert_near(da[n], slope(&a[n]), 1e-9);
 }
 
-/* Any strides and both types: the same numbers as dense ones; a gradient that is not there is not requested. */
+/* Any strides and both types give the same numbers as dense tensors; absent gradients are not computed. */
 static void test_gate_strides(void **state)
 {
     (void)state;
-    double w_turned[2 * W * D], dense[B * H * S], dq[B * H * S * D], dw[D * 2 * W], dw_turned[2 * W * D], dq_token[B * S * H * D];
+    double w_transposed[2 * W * D], dense[B * H * S], dq[B * H * S * D], dw[D * 2 * W], dw_transposed[2 * W * D],
+        dq_token[B * S * H * D];
     float gates[S * H * B], grad_single[S * H * B], b_single[2 * W];
     attn_bias_gate_tensors t = inputs();
     forward(dense);
-    for (int i = 0; i < D * 2 * W; i++) w_turned[i % (2 * W) * D + i / (2 * W)] = w[i];
+    for (int i = 0; i < D * 2 * W; i++) w_transposed[i % (2 * W) * D + i / (2 * W)] = w[i];
     for (int i = 0; i < 2 * W; i++) b_single[i] = (float)b[i];
-    t.w = (attn_input){w_turned, ATTN_F64, {0, 0, 1, D}}, t.b = (attn_input){b_single, ATTN_F32, {0, 0, 0, 0}};
+    t.w = (attn_input){w_transposed, ATTN_F64, {0, 0, 1, D}}, t.b = (attn_input){b_single, ATTN_F32, {0, 0, 0, 0}};
     t.gates = (attn_output){gates, ATTN_F32, {1, B, H * B, 0}};
     assert_int_equal(attn_bias_gate_forward(&rule, &t, NULL), ATTN_OK);
     for (int n = 0; n < B * H * S; n++) assert_near((double)gates[n % S * H * B + n / S % H * B + n / S / H], dense[n], 1e-6);
@@ -135,11 +136,11 @@ static void test_gate_strides(void **state)
     for (int n = 0; n < B * H * S; n++) grad_single[n % S * H * B + n / S % H * B + n / S / H] = (float)grad[n];
     t.grad_gates = (attn_input){grad_single, ATTN_F32, {1, B, H * B, 0}};
     t.grad_q = (attn_output){dq_token, ATTN_F64, {S * H * D, D, H * D, 1}};
-    t.grad_w = (attn_output){dw_turned, ATTN_F64, {0, 0, 1, D}};
+    t.grad_w = (attn_output){dw_transposed, ATTN_F64, {0, 0, 1, D}};
     assert_int_equal(attn_bias_gate_backward(&rule, &t, NULL), ATTN_OK);
     for (int n = 0; n < B * H * S * D; n++)
         assert_near(dq_token[((n / D / S / H * S + n / D % S) * H + n / D / S % H) * D + n % D], dq[n], 1e-6);
-    for (int i = 0; i < D * 2 * W; i++) assert_near(dw_turned[i % (2 * W) * D + i / (2 * W)], dw[i], 1e-6);
+    for (int i = 0; i < D * 2 * W; i++) assert_near(dw_transposed[i % (2 * W) * D + i / (2 * W)], dw[i], 1e-6);
 }
 
 /* Without channels there is nothing to do, however many rows there are. */

@@ -68,8 +68,8 @@ product_case *case_create(const ref_matrices *product, attn_dtype dtype, uint64_
     ref_matrices *const p = &c->by_definition;
     *p = *product;
     matrices_dense(p);
-    c->a = make(p->a_turned ? p->inner : p->rows, matrices_row_a(p), p->stride_a, dtype, &random);
-    c->b = make(p->b_turned ? p->columns : p->inner, matrices_row_b(p), p->stride_b, dtype, &random);
+    c->a = make(p->a_transposed ? p->inner : p->rows, matrices_row_a(p), p->stride_a, dtype, &random);
+    c->b = make(p->b_transposed ? p->columns : p->inner, matrices_row_b(p), p->stride_b, dtype, &random);
     c->c = make(p->rows, p->columns, p->stride_c, dtype, &random);
     c->problem = matrices_problem(p, dtype);
     c->tensors = matrices_tensors(p, c->a.data, c->b.data, c->c.data);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_same_bits.c - what changes no bit of a product: threads, who runs them, strides, the workspace, and the rows beside a row.
- */
+ * test_same_bits.c - what changes no bit of a product: threads, who runs them, strides, the workspace, and the other rows. */
 #include "product_case.h"
 
 #include "on_threads.h"
@@ -15,8 +14,12 @@ enum { SIZES = sizeof sizes / sizeof *sizes, WAYS = 8 };
 
 static ref_matrices product_of(const size *s, int way)
 {
-    return (ref_matrices){
-        .rows = s->rows, .columns = s->columns, .inner = s->inner, .a_turned = way & 1, .b_turned = way >> 1 & 1, .add = way >> 2};
+    return (ref_matrices){.rows = s->rows,
+                          .columns = s->columns,
+                          .inner = s->inner,
+                          .a_transposed = way & 1,
+                          .b_transposed = way >> 1 & 1,
+                          .add = way >> 2};
 }
 
 static void compute(product_case *c, const attn_options *options)
@@ -31,7 +34,7 @@ static void expect_same(const product_case *c, const void *kept, const char *wha
     const ref_matrices *p = &c->by_definition;
     if (memcmp(c->c.data, kept, case_bytes(c)) != 0)
         fail_msg("%s change a product of %d x %d x %d, turned %d %d", what, (int)p->rows, (int)p->columns, (int)p->inner,
-                 p->a_turned, p->b_turned);
+                 p->a_transposed, p->b_transposed);
 }
 
 static void each_size(attn_dtype dtype, attn_isa isa)
@@ -58,7 +61,7 @@ static void each_size(attn_dtype dtype, attn_isa isa)
             size_t bytes;
             options.parallel_for = NULL;
             options.threads = 3;
-            attn_product_problem all = c->problem; /* one workspace for products in any way of lying */
+            attn_product_problem all = c->problem; /* one workspace fits all transpositions */
             all.add = 0;
             assert_int_equal(attn_product_workspace_size(&all, &bytes, &options, NULL), ATTN_OK);
             char *workspace = malloc(bytes + 9);
@@ -80,7 +83,7 @@ static void test_threads(void **state)
         for (int n = 0; isa_at(n, types[t]); n++) each_size(types[t], isa_at(n, types[t]));
 }
 
-/* Rows first .. first+rows-1 of the product alone; with strides of their own. */
+/* A product of only the rows first .. first+rows-1, with other strides, has the same bits. */
 static void expect_rows(const product_case *c, const attn_options *options, int64_t first, int64_t rows)
 {
     const ref_matrices *whole = &c->by_definition;
@@ -90,7 +93,7 @@ static void expect_rows(const product_case *c, const attn_options *options, int6
     assert_non_null(result);
     part.rows = rows;
     part.stride_c = wide;
-    const float *a = (const float *)c->a.data + (whole->a_turned ? first : first * whole->inner);
+    const float *a = (const float *)c->a.data + (whole->a_transposed ? first : first * whole->inner);
     const attn_product_problem p = matrices_problem(&part, ATTN_F32);
     const attn_product_tensors t = matrices_tensors(&part, a, c->b.data, result);
     assert_int_equal(attn_product(&p, &t, options, NULL), ATTN_OK);
@@ -98,12 +101,12 @@ static void expect_rows(const product_case *c, const attn_options *options, int6
         if (memcmp(result + i * wide, (float *)c->c.data + (first + i) * whole->columns, (size_t)whole->columns * sizeof(float)) !=
             0)
             fail_msg("%d rows from %d on are not those of %d, turned %d %d", (int)rows, (int)first, (int)whole->rows,
-                     whole->a_turned, whole->b_turned);
+                     whole->a_transposed, whole->b_transposed);
     free(result);
 }
 
-/* A row has the same bits whatever rows are beside it, and one of at most 4 rows of A by B turned those of any other such; with
- * options.invariant or reproducible of all others. */
+/* A row has the same bits whatever other rows there are.  An exception is A times B transposed: products of at most 4 rows agree
+ * with each other, and with others only under options.invariant or reproducible. */
 static void test_rows(void **state)
 {
     static const size all[] = {{40, 64, 64}, {70, 200, 700}, {600, 90, 300}, {33, 50, 7}, {4, 130, 900}};
@@ -114,7 +117,7 @@ static void test_rows(void **state)
                 attn_options options = {.struct_size = sizeof options, .isa = isa_at(n, ATTN_F32), .invariant = way >> 2};
                 const ref_matrices p = product_of(&all[s], way & 3);
                 product_case *c = case_create(&p, ATTN_F32, s);
-                const int along = way == 2; /* few rows are multiplied along the sums */
+                const int along = way == 2; /* few rows are summed in another order */
                 compute(c, &options);
                 if (options.invariant && options.isa != ATTN_ISA_SCALAR) options.invariant = 0, options.reproducible = 1;
                 for (int64_t rows = 1; rows < p.rows; rows += EVERY(rows < 20 ? 1 : 37))
@@ -130,7 +133,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_threads), cmocka_unit_test(test_rows)};
 #if defined(__SANITIZE_THREAD__)
-    cmocka_set_test_filter("test_threads"); /* the other has rows beside rows */
+    cmocka_set_test_filter("test_threads"); /* the other test is about rows, not threads */
 #endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,8 @@ int all_variants(variant list[16], int half)
     int count = 0;
     attn_kernel_description about = {.struct_size = sizeof about};
     for (int i = 0; attn_kernel_describe(i, &about, NULL) == ATTN_OK; i++) {
-        if (about.op != ATTN_FORWARD || about.decode || !about.usable) continue; /* few queries get decode by themselves */
+        if (about.op != ATTN_FORWARD || about.decode || !about.usable)
+            continue; /* decode is chosen automatically for few queries */
         for (int t = 0; t < (half ? 4 : 2); t++)
             if (about.compute == (types[t].dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32) && count < 16)
                 list[count++] = (variant){about.isa, types[t].dtype, types[t].rtol};

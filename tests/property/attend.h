@@ -16,7 +16,7 @@
 
 typedef struct attend {
     attn_problem problem;
-    attn_tensors tensors; /* types, strides, and presence: ATTN_LATER where one of the arrays below is in use */
+    attn_tensors tensors; /* types, strides, and presence: ATTN_LATER if the array below is in use */
     attn_options options;
     int64_t lengths_q[16], lengths_kv[16], offset[16];
     /* In the storage type; bias and weights in the compute type. */
@@ -28,7 +28,7 @@ typedef struct attend {
 typedef struct variant {
     attn_isa isa;
     attn_dtype dtype;
-    double rtol; /* for equalities that hold but for rounding, with values and scores of ordinary size */
+    double rtol; /* for equalities up to rounding, with values and scores of ordinary size */
 } variant;
 
 /* f32 and f64 (and f16 and bf16 if `half`) on every instruction set of this CPU; returns how many. */
@@ -39,18 +39,18 @@ int all_variants(variant list[16], int half);
     assert_true(count_of_##v > 0);                                                                                                 \
     for (const variant *v = list_of_##v; v < list_of_##v + count_of_##v; v++)
 
-/* Tensors of this shape with normal numbers, zero bias, a mask that keeps all, and lengths that are full; none of them in use yet.
+/* Tensors of this shape: q, k and v normally distributed; bias 0, a mask that keeps all and full lengths, which are not in use yet.
  */
 attend *attend_create(const variant *v, attn_shape shape, uint64_t seed);
 /* The same with all data and options copied. */
 attend *attend_copy(const attend *a);
 void attend_destroy(attend *a);
-/* O is stored in the compute type from now on. */
+/* From now on O is stored in the compute type. */
 void attend_store_wide(attend *a);
 
-/* Runs it: o, lse and weights are then filled. */
+/* Computes o, lse and weights. */
 void attend_run(attend *a);
-/* The tensors with where they are. */
+/* The tensors with their pointers. */
 attn_tensors attend_tensors(const attend *a);
 
 /* ---- elements ---- */
@@ -62,7 +62,7 @@ void put(attend *a, part which, int64_t b, int64_t h, int64_t i, int64_t c, doub
 unsigned char *mask_at(attend *a, int64_t b, int64_t h, int64_t i, int64_t j);
 void size_of(const attend *a, part which, int64_t size[4]);
 
-/* The bytes of row (b, h, i), and how many. */
+/* The bytes of row (b, h, i), and their number. */
 const void *row_of(const attend *a, part which, int64_t b, int64_t h, int64_t i);
 size_t row_bytes(const attend *a, part which);
 
@@ -71,14 +71,14 @@ void copy_row(attend *a, int64_t b2, int64_t h2, int64_t i2, const attend *from,
 
 /* ---- assertions ---- */
 
-/* Equal but for rounding: |x - y| <= rtol * scale. */
+/* Equal up to rounding: |x - y| <= rtol * scale. */
 void assert_close(double x, double y, double rtol, double scale);
 /* Equal bits of row (b, h, i) of x and (b2, h2, i2) of y. */
 void assert_same_row(const attend *x, const attend *y, part which, int64_t b, int64_t h, int64_t i, int64_t b2, int64_t h2,
                      int64_t i2);
 /* Equal bits everywhere: o, lse and weights. */
 void assert_same_bits(const attend *x, const attend *y);
-/* o, lse and weights equal but for rounding. */
+/* o, lse and weights equal up to rounding. */
 void assert_same_numbers(const attend *x, const attend *y, double rtol);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * definition.h - holds outputs against the definition of attention, row by row. */
+ * definition.h - compares outputs with the definition of attention, row by row. */
 #ifndef ATTN_TESTS_PROPERTY_DEFINITION_H
 #define ATTN_TESTS_PROPERTY_DEFINITION_H
 
@@ -19,7 +19,7 @@ static inline double score_of(const attend *a, int64_t b, int64_t h, int64_t i, 
     return sum;
 }
 
-/* Holds the outputs of a against the definition: scores s[j] of one row, -INFINITY where it does not see. */
+/* Compares one row of the outputs of a with the definition: s[j] are its scores, -INFINITY for keys that it does not see. */
 static inline void assert_row(const attend *a, int64_t b, int64_t h, int64_t i, const double *s, double rtol)
 {
     const attn_shape *p = &a->problem.shape;
@@ -45,7 +45,7 @@ static inline void assert_row(const attend *a, int64_t b, int64_t h, int64_t i, 
 
 typedef int visible_to(const attend *a, int64_t b, int64_t i, int64_t j);
 
-/* Runs a and holds every row against `scale q.k` of the keys that sees() keeps. */
+/* Runs a and compares every row with the definition, where scores are `scale q.k` for the keys that sees() keeps. */
 static inline void run_and_assert(attend *a, double scale, visible_to *sees, double rtol)
 {
     const attn_shape *p = &a->problem.shape;

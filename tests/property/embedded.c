@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * embedded.c - how sequences lie, and what is in their tensors. */
+ * embedded.c - the layouts of sequences, and the content of their tensors. */
 #include "embedded.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ const tensor_kind kinds[TENSORS] = {
 
 const char *const place_names[PLACES] = {"exact", "plain", "longer", "padded", "packed", "paged"};
 
-/* From -1 to 1, of these numbers alone. */
+/* A number in -1 .. 1 that depends only on the arguments. */
 static float drawn(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
 {
     uint64_t x = ((((a * 1000003 + b) * 1000003 + c) * 1000003 + d) * 1000003 + e) * 0x9E3779B97F4A7C15u;
@@ -80,7 +80,7 @@ static int64_t elements(const embedded *e, int t)
     return e->batch * ((kinds[t].keys ? e->long_kv : e->long_q) + PAGE) * heads_of(e, t) * dim_of(e, t);
 }
 
-/* Numbers where sequences are, NaN elsewhere. */
+/* Fills sequences with numbers, and everything else with NaN. */
 static void fill(embedded *e, int t)
 {
     const int64_t count = elements(e, t), size = (int64_t)attn_dtype_size(type_of(e, t));

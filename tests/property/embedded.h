@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * embedded.h - a sequence among others, in one of several ways to lie in memory, with what changes scores, masks and weights: for
- * tests of whether it has the same bits wherever it lies.
+ * embedded.h - a sequence among others, in one of several memory layouts, with options that change scores, masks and weights: for
+ * tests that it has the same bits in every layout.
  */
 #ifndef ATTN_TESTS_PROPERTY_EMBEDDED_H
 #define ATTN_TESTS_PROPERTY_EMBEDDED_H
@@ -41,27 +41,27 @@ typedef enum tensor {
     TENSORS
 } tensor;
 
-/* Of keys or of queries; channels; whether an operation reads it. */
+/* keys: 1 of keys, 0 of queries; dim: channels; read: 1 if operations read it. */
 typedef struct tensor_kind {
     int keys, dim, read;
 } tensor_kind;
 extern const tensor_kind kinds[TENSORS];
 
-/* ---- places ---- */
+/* ---- layouts ---- */
 
 typedef enum place { EXACT, PLAIN, LONGER, PADDED, PACKED, PAGED, PLACES } place;
 extern const char *const place_names[PLACES];
 
-/* The one sequence, and what it lies among. */
+/* The sequence under test, and the others in its batch. */
 typedef struct sizes {
     int64_t len_q, len_kv, heads_q, heads_kv, dim_v;
-    uint64_t mixed; /* 0: beside others of about its lengths; else the number of a draw of any lengths */
+    uint64_t mixed; /* 0: others of similar lengths; else a seed that draws them of any lengths */
 } sizes;
 
-/* What changes scores beside numbers in the problem. */
+/* Flags of `uses`: tensors that change scores, in addition to fields of the problem. */
 enum { BIAS = 1, SLOPES = 2, SINK = 4, MATRIX = 8, TABLE = 16, RELATIVE = 32, RELATIVE_QUERIES = 64, SHARED = 128 };
 
-/* An attention of some sequences, of which number `own` is the one. */
+/* Attention over some sequences; number `own` is the one under test. */
 typedef struct embedded {
     attn_problem problem;
     attn_tensors tensors;
@@ -70,12 +70,12 @@ typedef struct embedded {
     sizes of;
     int uses;
     int64_t batch, own, len_q[MOST_BATCH], len_kv[MOST_BATCH], cu_q[MOST_BATCH + 1], cu_kv[MOST_BATCH + 1], long_q, long_kv;
-    int32_t narrow_q[MOST_BATCH], narrow_kv[MOST_BATCH], *pages; /* pages have narrow indices */
+    int32_t narrow_q[MOST_BATCH], narrow_kv[MOST_BATCH], *pages; /* indices of PAGED are narrow */
     char *data[TENSORS];
     float *bias, *grad_bias, *tan_bias, *second_bias;
     float slopes[MOST_HEADS], sink[MOST_HEADS], w[2 * D * D], table[MOST_HEADS * ROWS], u[MOST_HEADS * D], v[MOST_HEADS * D];
     float relative_keys[MOST_HEADS * ROWS * D], relative_values[MOST_HEADS * ROWS * DV];
-    struct { /* of a whole batch: the same only where that is one sequence */
+    struct { /* sums over the batch: comparable only if that is one sequence */
         float slopes[MOST_HEADS], sink[MOST_HEADS], scale[MOST_HEADS], w[2 * D * D], table[MOST_HEADS * ROWS], u[MOST_HEADS * D],
             v[MOST_HEADS * D];
         float relative_keys[MOST_HEADS * ROWS * D], relative_values[MOST_HEADS * ROWS * DV];
@@ -93,12 +93,12 @@ memory_layout layout_of(const embedded *e, int t);
 char *row_at(const embedded *e, int t, int64_t b, int64_t h, int64_t i);
 int64_t pages_of(const embedded *e); /* of a sequence */
 
-/* Returns 0 if the operation does not go with its options. */
+/* Returns 0 if the operation does not support its options. */
 int embedded_run(embedded *e, attn_op op, int threads);
-/* Fails the test where what the operation wrote for the one sequence has other bits. */
+/* Fails the test if the operation's outputs for the sequence under test differ in any bit. */
 void embedded_compare(const embedded *x, const embedded *y, attn_op op, const char *name, int threads);
 
-/* What else a problem has. */
+/* Options of a problem. */
 typedef struct embedded_option {
     const char *name;
     void (*set)(embedded *e);
@@ -106,7 +106,7 @@ typedef struct embedded_option {
 enum { OPTIONS = 17 };
 extern const embedded_option options[OPTIONS];
 
-/* The sequence of these sizes in every way to lie, in every operation, against itself alone. */
+/* Compares a sequence of these sizes, in every layout and every operation, with the same sequence on its own. */
 void each_place(int option, attn_dtype dtype, const sizes *of);
 
 #endif

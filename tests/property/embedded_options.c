@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * embedded_options.c - what changes scores, masks and weights of a sequence. */
+ * embedded_options.c - options that change scores, masks and weights of a sequence. */
 #include "embedded.h"
 
 static void plain(embedded *e) { (void)e; }

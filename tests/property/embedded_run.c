@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * embedded_run.c - running an operation on sequences, and comparing what one of them got. */
+ * embedded_run.c - running an operation on sequences, and comparing the outputs of one of them. */
 #include "embedded.h"
 
 static attn_output slot_of(const embedded *e, int t)
@@ -111,7 +111,7 @@ int embedded_run(embedded *e, attn_op op, int threads)
 
 /* ---- comparing ---- */
 
-/* What each operation writes. */
+/* The outputs of each operation. */
 static const tensor written[4][6] = {{O, LSE, TENSORS},
                                      {GRAD_Q, GRAD_K, GRAD_V, TENSORS},
                                      {TAN_O, TAN_LSE, TENSORS},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_bits.c - the same bits every time (properties P19 and P26 of docs/coverage.md): for any number and kind of threads, any
- * batch around an entry, any alignment and layout; and other orders of summing only round differently.
+ * batch around an entry, any alignment and layout; and other orders of summation differ only by rounding.
  */
 #include "attend.h"
 
@@ -10,7 +10,7 @@
 
 #define FOR_EACH(n, count) for (int64_t n = 0; n < (count); n++)
 
-/* ---- a thread pool of the test's own ---- */
+/* ---- the test's own thread pool ---- */
 
 typedef struct shared_tasks {
     pthread_mutex_t lock;
@@ -43,7 +43,7 @@ static void pool_for(void *context, int64_t n, void (*body)(void *body_context, 
     pthread_mutex_destroy(&c.lock);
 }
 
-/* Everything at once, so that threads have something to get wrong. */
+/* Many options at once, so that threads have more to get wrong. */
 static attend *busy(const variant *v, attn_shape shape, uint64_t seed)
 {
     attend *a = attend_create(v, shape, seed);
@@ -65,7 +65,7 @@ static attend *busy(const variant *v, attn_shape shape, uint64_t seed)
     return a;
 }
 
-/* The last has enough short heads that a task takes a whole one. */
+/* The last has so many heads of small sequences that a task computes a whole one. */
 static const attn_shape shapes[] = {
     {2, 4, 2, 90, 300, 24, 19}, {1, 2, 1, 1, 4200, 8, 8}, {1, 1, 1, 150, 70, 40, 8}, {4, 4, 2, 60, 70, 24, 24}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
@@ -80,7 +80,7 @@ static void p26_any_number_of_threads(void **state)
     for (int kind = 0; kind < 4; kind++) {
         if (number++ % EVERY(1) != 0) continue;
         attend *one = kind % 2 ? attend_create(v, shapes[n], 1) : busy(v, shapes[n], 1);
-        if (kind >= 2) one->tensors.weights.data = NULL; /* few queries are decoded */
+        if (kind >= 2) one->tensors.weights.data = NULL; /* then few queries are decoded */
         attend_run(one);
         for (int t = 0; t < 4; t++) {
             attend *many = attend_copy(one);
@@ -111,7 +111,7 @@ static void p26_again(void **state)
     }
 }
 
-/* An entry in a batch of five, of which the others are NaN, is the entry alone. */
+/* An entry in a batch of five, whose others are NaN, equals the entry on its own. */
 static void p26_any_batch_around(void **state)
 {
     (void)state;
@@ -120,9 +120,9 @@ static void p26_any_batch_around(void **state)
     {
         attn_shape many = shapes[n];
         many.batch = 5;
-        attn_shape alone = shapes[n];
-        alone.batch = 1;
-        attend *one = attend_create(v, alone, 3), *all = attend_create(v, many, 4);
+        attn_shape single = shapes[n];
+        single.batch = 1;
+        attend *one = attend_create(v, single, 3), *all = attend_create(v, many, 4);
         one->problem.mask.causal = all->problem.mask.causal = 1;
         one->problem.mask.align = all->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
         for (int which = Q; which <= V; which++) {
@@ -136,15 +136,15 @@ static void p26_any_batch_around(void **state)
         }
         attend_run(one);
         attend_run(all);
-        FOR_EACH(h, alone.heads_q)
-        FOR_EACH(i, alone.len_q)
+        FOR_EACH(h, single.heads_q)
+        FOR_EACH(i, single.len_q)
         for (int which = O; which <= WEIGHTS; which++) assert_same_row(one, all, (part)which, 0, h, i, 2, h, i);
         attend_destroy(one);
         attend_destroy(all);
     }
 }
 
-/* Pointers at every element of a cache line. */
+/* Pointers at every element offset in a cache line. */
 static void p26_any_alignment(void **state)
 {
     (void)state;
@@ -154,21 +154,21 @@ static void p26_any_alignment(void **state)
         attend *a = attend_create(v, shape, 5);
         attend_run(a);
         const size_t element = attn_dtype_size(v->dtype), bytes = 2 * 70 * 24 * element;
-        char *room[4];
+        char *scratch[4];
         for (int t = 0; t < 4; t++) {
-            room[t] = aligned_alloc(64, bytes + 128 - bytes % 64);
-            assert_non_null(room[t]);
+            scratch[t] = aligned_alloc(64, bytes + 128 - bytes % 64);
+            assert_non_null(scratch[t]);
         }
         for (size_t shift = 0; shift < 64; shift += element) {
             attn_tensors t = attend_tensors(a);
             attn_plan *plan = NULL;
-            memcpy(room[0] + shift, a->q, 2 * 37 * 24 * element);
-            memcpy(room[1] + (shift + element) % 64, a->k, 2 * 70 * 24 * element);
-            memcpy(room[2] + (shift + 3 * element) % 64, a->v, 2 * 70 * 19 * element);
-            t.q.data = room[0] + shift;
-            t.k.data = room[1] + (shift + element) % 64;
-            t.v.data = room[2] + (shift + 3 * element) % 64;
-            t.o.data = room[3] + (shift + 5 * element) % 64;
+            memcpy(scratch[0] + shift, a->q, 2 * 37 * 24 * element);
+            memcpy(scratch[1] + (shift + element) % 64, a->k, 2 * 70 * 24 * element);
+            memcpy(scratch[2] + (shift + 3 * element) % 64, a->v, 2 * 70 * 19 * element);
+            t.q.data = scratch[0] + shift;
+            t.k.data = scratch[1] + (shift + element) % 64;
+            t.v.data = scratch[2] + (shift + 3 * element) % 64;
+            t.o.data = scratch[3] + (shift + 5 * element) % 64;
             assert_int_equal(attn_plan_create(&plan, &a->problem, &a->tensors, &a->options, NULL), ATTN_OK);
             const size_t size = attn_plan_workspace_size(plan);
             char *workspace = malloc(size + 64);
@@ -178,12 +178,12 @@ static void p26_any_alignment(void **state)
             free(workspace);
             attn_plan_destroy(plan);
         }
-        for (int t = 0; t < 4; t++) free(room[t]);
+        for (int t = 0; t < 4; t++) free(scratch[t]);
         attend_destroy(a);
     }
 }
 
-/* Keys and values that lie token by token, or with a gap behind each row; one query has several pieces of them to walk through. */
+/* Keys and values stored token by token, or with a gap after each row; for one query they are walked in several pieces. */
 static void p26_any_layout(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void p26_any_layout(void **state)
     {
         const int64_t *stride = strides[n % 2], len_q = queries[n / 2];
         attend *a = attend_create(v, (attn_shape){1, HEADS, HEADS, len_q, KEYS, D, D}, 5);
-        a->tensors.weights.data = NULL; /* few queries are decoded */
+        a->tensors.weights.data = NULL; /* then few queries are decoded */
         attend_run(a);
         const size_t row = D * attn_dtype_size(v->dtype), all = HEADS * KEYS * (D + 24) * attn_dtype_size(v->dtype);
         char *keys = malloc(all), *values = malloc(all), *o = malloc(HEADS * (size_t)len_q * row);
@@ -226,9 +226,9 @@ static void p26_any_layout(void **state)
     }
 }
 
-/* ---- the same but for rounding ---- */
+/* ---- equal up to rounding ---- */
 
-/* All kernels, whatever their tiles, say the same as loops in double. */
+/* All kernels, whatever their tiles, agree with loops in double. */
 static void p19_tiles_do_not_matter(void **state)
 {
     (void)state;
@@ -254,7 +254,7 @@ static void p19_tiles_do_not_matter(void **state)
     }
 }
 
-/* Keys cut in two anywhere, each part attended to alone, and merged by lse: the whole.  A part may be empty. */
+/* Keys split in two anywhere, attended to separately and merged by lse, equal the whole.  A part may be empty. */
 static void p19_merging_parts(void **state)
 {
     (void)state;
@@ -292,8 +292,8 @@ static void p19_merging_parts(void **state)
     }
 }
 
-/* Each entry of a batch has the bits that it has alone, where only queries have lengths, or only keys: some of them short heads,
- * which another walk takes. */
+/* Each entry of a batch has the same bits as on its own if only queries, or only keys, have lengths: some are small sequences,
+ * which take another walk. */
 static void p26_lengths_of_one_side(void **state)
 {
     static const int64_t lengths[2][4] = {{300, 20, 100, 3}, {40, 300, 256, 64}};
@@ -304,26 +304,26 @@ static void p26_lengths_of_one_side(void **state)
         const attn_shape shape = {4, 2 * groups, 2, keys ? 40 : 300, keys ? 300 : 64, 16, 16};
         attend *all = attend_create(v, shape, 12);
         all->problem.mask.causal = causal;
-        all->tensors.weights.data = NULL; /* which short heads do not give */
+        all->tensors.weights.data = NULL; /* with weights, small sequences do not take that walk */
         (keys ? &all->tensors.lengths_kv : &all->tensors.lengths_q)->data = ATTN_LATER;
         memcpy(keys ? all->lengths_kv : all->lengths_q, lengths[keys], sizeof lengths[keys]);
         attend_run(all);
         FOR_EACH(b, 4)
         {
             const attn_shape own = {1, 2 * groups, 2, all->lengths_q[b], all->lengths_kv[b], 16, 16};
-            attend *alone = attend_create(v, own, 13);
-            alone->problem.mask.causal = causal;
-            alone->tensors.weights.data = NULL;
-            FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) copy_row(alone, 0, h, i, all, Q, b, h, i);
+            attend *single = attend_create(v, own, 13);
+            single->problem.mask.causal = causal;
+            single->tensors.weights.data = NULL;
+            FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) copy_row(single, 0, h, i, all, Q, b, h, i);
             FOR_EACH(h, own.heads_kv) FOR_EACH(j, own.len_kv)
             {
-                copy_row(alone, 0, h, j, all, K, b, h, j);
-                copy_row(alone, 0, h, j, all, V, b, h, j);
+                copy_row(single, 0, h, j, all, K, b, h, j);
+                copy_row(single, 0, h, j, all, V, b, h, j);
             }
-            attend_run(alone);
+            attend_run(single);
             for (int out = O; out <= LSE; out++)
-                FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) assert_same_row(all, alone, (part)out, b, h, i, 0, h, i);
-            attend_destroy(alone);
+                FOR_EACH(h, own.heads_q) FOR_EACH(i, own.len_q) assert_same_row(all, single, (part)out, b, h, i, 0, h, i);
+            attend_destroy(single);
         }
         attend_destroy(all);
     }

@@ -8,7 +8,7 @@
 
 #define FOR_EACH(n, count) for (int64_t n = 0; n < (count); n++)
 
-/* Whatever happens to keys behind a query, NaN too, leaves its row as it was, bit by bit. */
+/* Changes of keys and values after a query, even to NaN, leave its row unchanged, bit by bit. */
 static void p12_no_leak_from_the_future(void **state)
 {
     (void)state;
@@ -36,7 +36,7 @@ static void p12_no_leak_from_the_future(void **state)
     }
 }
 
-/* The same for few queries and many keys, where a head's keys are cut into parts: a key that one row drops and another keeps. */
+/* The same for few queries and many keys, where a head's keys are split into parts: a key that one row drops and another keeps. */
 static void p12_no_leak_between_rows(void **state)
 {
     (void)state;
@@ -76,7 +76,8 @@ static void p12_first_output_is_first_value(void **state)
     }
 }
 
-/* Entries of different lengths, padded to the longest, are the unpadded ones; padding is zeros.  Padding may be NaN. */
+/* Entries of different lengths, padded to the longest, equal unpadded ones, with zeros in the padding of outputs.  That of inputs
+ * may be NaN. */
 static void p13_padding(void **state)
 {
     (void)state;
@@ -142,7 +143,8 @@ static attend *windowed(const variant *v, attn_shape shape, int64_t left, int64_
     return a;
 }
 
-/* A window that is wider than the sequence is none; (w, 0) of all is causal; one of width 1 is the value itself. */
+/* A window wider than the sequence has no effect; one that is wide only to the left is causal; with width 1 the output is the
+ * value. */
 static void p14_windows(void **state)
 {
     (void)state;
@@ -204,7 +206,7 @@ static void p14_counts(void **state)
     }
 }
 
-/* Token by token with a growing cache is the whole sequence at once, causal. */
+/* Token by token with a growing cache equals causal attention over the whole sequence. */
 static void p18_decoding(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_embedded.c - a sequence has the same bits wherever it lies: alone, in tensors that are longer, padded beside others, packed
- * between others, in pages, on any number of threads; in all four operations, with what changes scores, masks and weights.
+ * test_embedded.c - a sequence has the same bits in every memory layout: on its own, in longer tensors, padded in a batch, packed
+ * between others, in pages; on any number of threads, in all four operations, with options that change scores, masks and weights.
  */
 #include "embedded.h"
 
@@ -43,7 +43,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths), cmocka_unit_test(test_types),
                                        cmocka_unit_test(test_many_queries)};
 #if defined(__SANITIZE_THREAD__)
-    cmocka_set_test_filter("test_lengths"); /* the others have the same walks on as many threads */
+    cmocka_set_test_filter("test_lengths"); /* the others run the same walks on the same threads */
 #endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

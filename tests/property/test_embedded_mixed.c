@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_embedded_mixed.c - the same beside sequences that other walks take: a plan takes each sequence of a batch to the walk that
- * suits its own length, so those of few and of many queries lie beside each other here, and short ones beside long ones.
+ * test_embedded_mixed.c - the same in batches whose sequences take different walks: a plan chooses the walk of each sequence by its
+ * own lengths, so here batches mix sequences of few and of many queries, short and long ones.
  */
 #include "embedded.h"
 
-/* Sequences that different walks take, beside each other: 1 .. 80 queries, short and long, whatever the groups of heads. */
+/* Sequences under test of 1 .. 80 queries, short and long, with any grouping of heads, among sequences that take other walks. */
 static void test_mixed(void **state)
 {
     static const int64_t heads[][2] = {{4, 1}, {4, 4}, {8, 2}, {32, 1}, {3, 3}};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_invariant.c - with options.invariant, queries that come in chunks have the bits that they have all at once: prefill equals
- * decode, whatever is attended, however the keys are stored, and whether a chunk knows of the keys behind it or not.
+ * test_invariant.c - with options.invariant, queries in chunks have the same bits as all at once: prefill equals decode, with any
+ * options, however keys are stored, and whether or not a chunk is given the keys after it.
  */
 #include "test.h"
 
@@ -15,7 +15,7 @@ enum { MOST_HEADS = 8, MOST_Q = 200, MOST_KV = 2300, MOST_DIM = 64, TABLE = 50, 
 
 typedef enum keys { DENSE, PAGED, INTEGERS, KEYS } keys;
 
-/* The whole problem.  Tensors are dense but for o and lse, which have their strides wherever their rows are. */
+/* The whole problem. */
 typedef struct whole {
     attn_problem problem;
     attn_tensors tensors;
@@ -30,7 +30,7 @@ typedef struct whole {
     int64_t *ranges;
 } whole;
 
-static void *room(int64_t count, size_t size)
+static void *scratch(int64_t count, size_t size)
 {
     void *memory = calloc((size_t)count + 1, size);
     assert_non_null(memory);
@@ -39,7 +39,7 @@ static void *room(int64_t count, size_t size)
 
 static void *numbers(whole *w, int64_t count, attn_dtype dtype, double size)
 {
-    char *to = room(count, attn_dtype_size(dtype));
+    char *to = scratch(count, attn_dtype_size(dtype));
     for (int64_t n = 0; n < count; n++) {
         const float x = (float)(random_signed(&w->random) * size);
         if (dtype == ATTN_I8) to[n] = (char)(signed char)(random_below(&w->random, 255) - 127);
@@ -84,14 +84,14 @@ static void mask(whole *w)
 {
     const attn_shape *s = &w->problem.shape;
     if (w->mask) return;
-    w->mask = room(s->len_q * s->len_kv, 1);
+    w->mask = scratch(s->len_q * s->len_kv, 1);
     for (int64_t n = 0; n < s->len_q * s->len_kv; n++) w->mask[n] = random_below(&w->random, 4) > 0;
     w->tensors.mask = (attn_input){w->mask, ATTN_BOOL, {0, 0, s->len_kv, 1}};
 }
 static void ranges(whole *w)
 {
     const attn_shape *s = &w->problem.shape;
-    w->ranges = room(2 * s->len_q, sizeof *w->ranges);
+    w->ranges = scratch(2 * s->len_q, sizeof *w->ranges);
     for (int64_t i = 0; i < s->len_q; i++) {
         w->ranges[2 * i] = random_below(&w->random, s->len_kv);
         w->ranges[2 * i + 1] = w->ranges[2 * i] + random_below(&w->random, 300);
@@ -113,22 +113,22 @@ static void scales(whole *w)
     w->tensors.scale = (attn_input){w->scale, compute_type, {0}};
 }
 static void dilation(whole *w) { w->problem.mask.dilation = 2 + random_below(&w->random, 2); }
-/* Sums over the queries of a call, beside what each of them gets. */
+/* Sums over the queries of a call, in addition to the outputs of each query. */
 static void columns(whole *w)
 {
     const attn_shape *s = &w->problem.shape;
     const attn_dtype compute_type = w->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    w->columns = room(s->batch * s->heads_q * s->len_kv, attn_dtype_size(compute_type));
+    w->columns = scratch(s->batch * s->heads_q * s->len_kv, attn_dtype_size(compute_type));
     w->tensors.column_sum = (attn_output){w->columns, compute_type, {0}};
 }
 
-/* Keys that no query sees, in whose values stands NaN. */
+/* Keys that no query sees, with NaN in their values. */
 static void hidden(whole *w)
 {
     const attn_shape *s = &w->problem.shape;
     const int64_t of_entry = (s->len_kv + PAGE - 1) / PAGE, bytes = s->dim_v * (int64_t)attn_dtype_size(w->dtype);
     if (w->mask || w->keys == INTEGERS) return;
-    w->mask = room(s->len_kv, 1);
+    w->mask = scratch(s->len_kv, 1);
     w->tensors.mask = (attn_input){w->mask, ATTN_BOOL, {0, 0, 0, 1}};
     for (int64_t j = 0; j < s->len_kv; j++) w->mask[j] = random_below(&w->random, 8) > 0;
     for (int64_t n = 0; n < s->batch * s->heads_kv * s->len_kv; n++) {
@@ -159,7 +159,7 @@ static void draw_any_sizes(whole *w, uint64_t seed)
                                           dims[random_below(r, 4)]}};
 }
 
-/* Those of heads that are done at once. */
+/* Sizes of heads that are computed at once (small sequences). */
 static void draw_short_sizes(whole *w, uint64_t seed)
 {
     static const int64_t heads[][2] = {{4, 1}, {2, 2}, {8, 2}, {1, 1}}, dims[] = {16, 32, 48, 64};
@@ -194,10 +194,10 @@ static void draw_keys(whole *w, double size_of_values)
     w->tensors.page_table = (attn_input){w->pages, ATTN_I32, {of_entry, 0, 0, 1}};
 }
 
-/* Without options. */
+/* A problem without options. */
 static whole *draw_plain(uint64_t seed, void (*draw_sizes)(whole *, uint64_t), double size_of_values)
 {
-    whole *w = room(1, sizeof *w);
+    whole *w = scratch(1, sizeof *w);
     w->random = random_from(seed);
     w->tensors.struct_size = sizeof w->tensors;
     draw_sizes(w, seed);
@@ -207,14 +207,14 @@ static whole *draw_plain(uint64_t seed, void (*draw_sizes)(whole *, uint64_t), d
     w->q = numbers(w, rows * s->dim_qk, w->dtype, 2);
     w->tensors.q = (attn_input){w->q, w->dtype, {0}};
     draw_keys(w, size_of_values);
-    w->o = room(rows * s->dim_v, attn_dtype_size(w->dtype));
-    w->lse = room(rows, attn_dtype_size(compute));
+    w->o = scratch(rows * s->dim_v, attn_dtype_size(w->dtype));
+    w->lse = scratch(rows, attn_dtype_size(compute));
     w->tensors.o = (attn_output){w->o, w->dtype, {0}};
     w->tensors.lse = (attn_output){w->lse, compute, {0}};
     return w;
 }
 
-/* Where query 0 of each entry stands. */
+/* Sets the position of query 0 of each entry. */
 static void place(whole *w, int64_t most)
 {
     const attn_shape *s = &w->problem.shape;
@@ -234,7 +234,7 @@ static whole *draw(uint64_t seed)
     return w;
 }
 
-/* Some with values that underflow. */
+/* Small sequences, some with values that underflow. */
 static whole *draw_short(uint64_t seed)
 {
     static void (*const masks[])(whole *) = {NULL, causal, causal_top, causal_top};
@@ -263,7 +263,7 @@ static void compute(const attn_problem *p, const attn_tensors *t, int threads, c
     assert_int_equal(attn_plan_describe(plan, &d, NULL), ATTN_OK);
     if (why) (void)snprintf(why, 400, "%s: %s", d.kernel, d.why);
     const size_t size = attn_plan_workspace_size(plan);
-    char *workspace = room((int64_t)size, 1);
+    char *workspace = scratch((int64_t)size, 1);
     if (attn_execute(plan, t, workspace, size, &error) != ATTN_OK) fail_msg("%s", error.message);
     free(workspace);
     attn_plan_destroy(plan);
@@ -271,7 +271,7 @@ static void compute(const attn_problem *p, const attn_tensors *t, int threads, c
 
 /* ---- a chunk ---- */
 
-/* Rows first .. of a dense tensor of queries. */
+/* The rows from `first` on of a dense tensor of queries. */
 static char *rows_of(const whole *w, const char *base, int64_t dim, attn_dtype dtype, int64_t b, int64_t h, int64_t first)
 {
     const attn_shape *s = &w->problem.shape;
@@ -292,11 +292,11 @@ static void compare(const whole *w, const char *got, const char *all, int64_t di
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t h = 0; h < s->heads_q; h++)
             if (memcmp(got + (b * s->heads_q + h) * bytes, rows_of(w, all, dim, dtype, b, h, first), (size_t)bytes) != 0)
-                fail_msg("seed %d: %s of queries %d .. %d of %d has other bits", (int)seed, name, (int)first,
+                fail_msg("seed %d: bits of %s differ for queries %d .. %d of %d", (int)seed, name, (int)first,
                          (int)(first + count - 1), (int)s->len_q);
 }
 
-/* Queries first .. first+count-1 alone; short_keys: with the keys up to the last of them, as a decoder has them. */
+/* Runs only queries first .. first+count-1; short_keys: with keys only up to the last of them, as in decoding. */
 static void run_chunk(whole *w, int64_t first, int64_t count, int short_keys, int threads, uint64_t seed)
 {
     const attn_shape *s = &w->problem.shape;
@@ -305,8 +305,8 @@ static void run_chunk(whole *w, int64_t first, int64_t count, int short_keys, in
     attn_problem p = w->problem;
     attn_tensors t = w->tensors;
     int64_t offset[MOST_BATCH], lengths[MOST_BATCH];
-    char *o = room(s->batch * s->heads_q * count * s->dim_v, attn_dtype_size(w->dtype));
-    char *lse = room(s->batch * s->heads_q * count, attn_dtype_size(compute_type));
+    char *o = scratch(s->batch * s->heads_q * count * s->dim_v, attn_dtype_size(w->dtype));
+    char *lse = scratch(s->batch * s->heads_q * count, attn_dtype_size(compute_type));
     p.shape.len_q = count;
     p.mask.align = ATTN_ALIGN_TOP_LEFT;
     for (int b = 0; b < MOST_BATCH; b++) {
@@ -329,13 +329,13 @@ static void run_chunk(whole *w, int64_t first, int64_t count, int short_keys, in
     free(lse);
 }
 
-/* All of it, and then in chunks. */
+/* Runs the whole, then chunks of it; destroys w. */
 static void run_whole(whole *w, uint64_t seed, char *why)
 {
     compute(&w->problem, &w->tensors, 2, why);
     const int64_t len_q = w->problem.shape.len_q;
     for (int64_t first = 0, count; first < len_q; first += count) {
-        static const int64_t most[] = {1, 8, 70}; /* the first two are mostly decode's */
+        static const int64_t most[] = {1, 8, 70}; /* the first two are mostly decoded */
         count = 1 + random_below(&w->random, most[random_below(&w->random, 3)]);
         if (count > len_q - first) count = len_q - first;
         const int short_keys = w->problem.mask.causal && random_below(&w->random, 2);
@@ -350,7 +350,7 @@ static void test_chunks(void **state)
     for (uint64_t seed = 1; seed <= CASES(600); seed++) run_whole(draw(seed), seed, NULL);
 }
 
-/* Heads that are done at once have the order of tiles, too.  (Without lanes there are no such walks.) */
+/* Heads that are computed at once sum in the order of tiles, too.  (Scalar kernels have no such walk.) */
 static void test_short(void **state)
 {
     char why[400];
@@ -358,12 +358,13 @@ static void test_short(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= CASES(300); seed++) {
         run_whole(draw_short(seed), seed, why);
-        found += strstr(why, "; all of a head at once, since it is short; options.invariant") != NULL;
+        found += strstr(why, "; a whole head at once, since it is short; options.invariant") != NULL;
     }
-    if (!strstr(why, "scalar") && (uint64_t)found < CASES(300) / 2) fail_msg("only %d of these heads were done at once", found);
+    if (!strstr(why, "scalar") && (uint64_t)found < CASES(300) / 2)
+        fail_msg("only %d of these problems computed heads at once", found);
 }
 
-/* The plan says what few queries get: decode in the order of tiles. */
+/* The plan's description states the walk of few queries: decode in the order of tiles. */
 static void test_why(void **state)
 {
     char why[400];
@@ -375,7 +376,6 @@ static void test_why(void **state)
             assert_non_null(strstr(why, "; options.invariant: walks in the order of tiles"));
             found += strstr(why, "; decode in the order of tiles") != NULL;
         }
-        w->problem.shape.len_q = 1;
         destroy(w);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_semantics.c - the edge cases of attention, a test for each ruling, which it quotes.  Those with files of their own: masks
+ * test_semantics.c - edge cases of attention: a test for each ruling, which it quotes.  Others have their own files: masks
  * (test_masks.c), same bits (test_bits.c), and bad input (tests/unit: every message).
  */
 #include "definition.h"
@@ -60,7 +60,7 @@ static void lse_and_weights(void **state)
     }
 }
 
-/* 1 if scores are products of bf16 as it is stored: summed in f32 too, but not in the order of f32. */
+/* 1 if scores are products of the stored bf16 numbers: these are summed in f32 too, but in another order. */
 static int multiplies_bf16(const attend *a)
 {
     attn_plan_description description = {.struct_size = sizeof description};
@@ -72,8 +72,8 @@ static int multiplies_bf16(const attend *a)
     return found;
 }
 
-/* "accumulation": 16-bit storage is computed in f32 and rounded once, on store: equal to f32 from the same numbers, rounded; where
- * scores are products of bf16, to O in f32 from the same numbers in bf16. */
+/* "accumulation": 16-bit storage is computed in f32 and rounded once, on store: results equal those of f32 from the same numbers,
+ * rounded; if scores are products of bf16, those of bf16 from the same numbers with O in f32. */
 static void accumulation(void **state)
 {
     (void)state;

@@ -59,7 +59,7 @@ static void p8_shift_of_values(void **state)
     }
 }
 
-/* Queries in another order: outputs in that order, bit by bit.  Keys and values in another order: the same but for rounding. */
+/* Queries in another order: outputs in that order, bit by bit.  Keys and values in another order: the same up to rounding. */
 static void p9_order(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void p9_order(void **state)
     }
 }
 
-/* Self-attention of tokens in another order is the self-attention in that order. */
+/* Self-attention of tokens in another order gives the outputs in that order. */
 static void p9_self_attention_is_equivariant(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void p9_self_attention_is_equivariant(void **state)
     }
 }
 
-/* One vector added to all keys adds a number to all scores of a query: weights and outputs stay. */
+/* One vector added to all keys adds a number to all scores of a query: weights and outputs do not change. */
 static void p10_shift_of_keys(void **state)
 {
     (void)state;
@@ -138,13 +138,15 @@ static void p10_shift_of_keys(void **state)
     }
 }
 
-/* A batch is a loop over its entries, and heads a loop over heads: bit by bit.  One query and keys enough for parts, too. */
+/* A batch equals a loop over its entries and heads, bit by bit, so a group of one is plain attention; also for one query with so
+ * many keys that they are split. */
 static void p15_batch_is_a_loop(void **state)
 {
     (void)state;
-    const attn_shape shapes[] = {{3, 4, 2, 37, 45, 24, 19}, {5, 2, 1, 1, 4500, 8, 8}, {2, 16, 16, 3, 2100, 8, 8}};
+    const attn_shape shapes[] = {
+        {3, 4, 2, 37, 45, 24, 19}, {5, 2, 1, 1, 4500, 8, 8}, {2, 16, 16, 3, 2100, 8, 8}, {2, 3, 3, 37, 45, 24, 19}};
     FOR_EACH_VARIANT(v, 0)
-    for (int n = 0; n < 3; n++) {
+    for (int n = 0; n < 4; n++) {
         const attn_shape s = shapes[n];
         const int64_t group = s.heads_q / s.heads_kv;
         attend *a = attend_create(v, s, 7);
@@ -167,7 +169,7 @@ static void p15_batch_is_a_loop(void **state)
     }
 }
 
-/* Key heads that serve a group are key heads repeated, bit by bit; a group of one is plain attention. */
+/* Key heads shared by a group equal repeated key heads, bit by bit. */
 static void p17_grouped_heads(void **state)
 {
     (void)state;
@@ -242,7 +244,7 @@ static void golden_hopfield(void **state)
     }
 }
 
-/* Softmax of given scores at temperatures: one query, keys that are its scores. */
+/* Softmax of known scores at several temperatures: one query of 1, keys that are the scores. */
 static void golden_softmax(void **state)
 {
     (void)state;

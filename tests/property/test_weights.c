@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_weights.c - what weights and outputs are whatever the numbers: properties P1, P2, P3, P7, P11 and
- * P25 of docs/coverage.md.
+ * test_weights.c - what holds for weights and outputs of any inputs: properties P1, P2, P3, P7, P11 and P25 of docs/coverage.md.
  */
 #include "attend.h"
 
@@ -14,7 +13,7 @@ static const attn_shape shape = {2, 4, 2, 37, 45, 24, 19};
         for (int64_t h = 0; h < (a)->problem.shape.heads_q; h++)                                                                   \
             for (int64_t i = 0; i < (a)->problem.shape.len_q; i++)
 
-/* Half of the keys dropped at random, and all of query 3. */
+/* Drops half of the keys at random, and all keys of query 3. */
 static void drop_half(attend *a, uint64_t seed)
 {
     random_state random = {seed};
@@ -96,7 +95,7 @@ static void p3_shift_of_scores(void **state)
     }
 }
 
-/* An output is a mean of values: between the least and the greatest of those that are seen. */
+/* An output is a mean of values: it lies between the smallest and the largest visible value. */
 static void p7_output_is_a_mean(void **state)
 {
     (void)state;
@@ -120,7 +119,7 @@ static void p7_output_is_a_mean(void **state)
     }
 }
 
-/* One key: the output is its value, bit by bit, and lse its score. */
+/* One key: the output is its value, bit by bit, its weight is 1, and lse its score. */
 static void p11_one_key(void **state)
 {
     (void)state;
@@ -132,6 +131,9 @@ static void p11_one_key(void **state)
         {
             assert_memory_equal(row_of(a, O, b, h, i), row_of(a, V, b, h / 2, 0), row_bytes(a, O));
             assert_true(get(a, WEIGHTS, b, h, i, 0) == 1);
+            double score = 0;
+            for (int64_t c = 0; c < 24; c++) score += get(a, Q, b, h, i, c) * get(a, K, b, h / 2, 0, c) / sqrt(24);
+            assert_close(get(a, LSE, b, h, i, 0), score, v->rtol, 2 + fabs(score));
         }
         attend_destroy(a);
     }
@@ -148,7 +150,7 @@ static void assert_means(const attend *a, double rtol)
     }
 }
 
-/* Nothing to choose by: queries of zeros, keys of zeros, scale 0, or all keys the same. */
+/* Equal scores: queries of zeros, keys of zeros, all keys the same, or scale 0. */
 static void p11_equal_scores_average(void **state)
 {
     (void)state;
@@ -170,7 +172,7 @@ static void p11_equal_scores_average(void **state)
     }
 }
 
-/* A key that wins by far is the output. */
+/* If one key dominates, the output is its value. */
 static void p11_one_hot_selects(void **state)
 {
     (void)state;
@@ -186,7 +188,7 @@ static void p11_one_hot_selects(void **state)
     }
 }
 
-/* Inputs of ten times the usual size, wide heads, scores around 1000 and -1000: finite, and probabilities. */
+/* Inputs of ten times the usual size, wide heads, scores around 1000 and -1000: outputs are finite, and weights sum to 1. */
 static void p25_finite_for_large_scores(void **state)
 {
     (void)state;

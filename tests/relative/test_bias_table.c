@@ -2,7 +2,7 @@
  *
  * test_bias_table.c - biases by distance (T5, clipped) with random combinations of all other options and score kinds, in every
  * storage type: all operations against ref/ within the bound on every instruction set, backward against differences, the same bits
- * for any number of threads, and as the plain functions of position.h have it.
+ * for any number of threads; and against the functions of position.h.
  */
 #include "test.h"
 
@@ -23,7 +23,7 @@ static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
     combination_of(c, &spec, TABLE | flags);
 }
 
-/* The largest fraction of the bound that an operation comes to, on any instruction set. */
+/* The largest fraction of the bound that an operation reaches, on any instruction set. */
 static double compare(uint64_t seed, attn_dtype dtype, attn_op op, int flags)
 {
     combination c;
@@ -48,7 +48,7 @@ static void test_types(void **state)
     }
 }
 
-/* The table is a constant there. */
+/* Forward mode and double backward, which treat the table as a constant. */
 static void test_beyond(void **state)
 {
     (void)state;
@@ -60,7 +60,7 @@ static void test_beyond(void **state)
 
 /* ---- differences in f64 ---- */
 
-/* Of the table alone. */
+/* The gradient of the table only. */
 static void test_differences(void **state)
 {
     int compared = 0;
@@ -69,7 +69,7 @@ static void test_differences(void **state)
         combination c;
         draw(&c, seed, ATTN_F64, FINITE | MORE);
         double off = differences_off_by(&c, seed, TENSOR(bias_table));
-        if (off > 1) fail_msg("%s: %g times off what differences allow", c.text, off);
+        if (off > 1) fail_msg("%s: %g times the error that differences allow", c.text, off);
         compared += off >= 0;
         combination_free(&c);
     }
@@ -88,8 +88,8 @@ static void test_same_bits(void **state)
     }
 }
 
-/* The walk and the bias that attn_distance_bias_fill writes out are the same attention; also in decoding, and at positions so far
- * off that 64 bits end. */
+/* Attention with the table equals attention with the bias that attn_distance_bias_fill writes; also in decode, and at the farthest
+ * positions. */
 static void test_as_a_bias(void **state)
 {
     enum { H = 2, KEYS = 300, D = 8, REACH = 20 };
@@ -125,7 +125,7 @@ static void test_as_a_bias(void **state)
                     for (int64_t i = 0; i < Sq; i++)
                         for (int c = 0; c < D; c++) assert_true(fabsf(o[0][h][i][c] - o[1][h][i][c]) < 2e-6F);
             }
-    const int64_t ends[] = {(int64_t)1 << 60, -((int64_t)1 << 60)}; /* what is further is rejected */
+    const int64_t ends[] = {(int64_t)1 << 60, -((int64_t)1 << 60)}; /* farther positions are rejected */
     for (int e = 0; e < 2; e++) {                                   /* one number for all keys changes nothing */
         attn_problem p = {.struct_size = sizeof p, .shape = {1, H, H, 40, KEYS, D, D}};
         attn_tensors a = {.struct_size = sizeof a,

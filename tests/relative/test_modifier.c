@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_modifier.c - the caller's modifier with random combinations of all other options, in every storage type, against ref/ within
- * the bound on every instruction set; as a mask, as a bias and the gradient of its parameter; the same bits for any number of
+ * the bound on every instruction set; used as a mask, and as a bias whose parameter has a gradient; the same bits for any number of
  * threads.
  */
 #include "test.h"
@@ -43,14 +43,14 @@ static void test_types(void **state)
     }
 }
 
-/* ---- a modifier of its own: s + parameter * distance, and nothing beyond a window ---- */
+/* ---- the test's own modifier: s + parameter * distance in a window, -infinity outside ---- */
 
 enum { H = 3, N = 150, D = 16, TILES = 64 };
 
 typedef struct windowed {
     double parameter;
     int64_t window;
-    double sums[H][N]; /* by (head, first_q): in an order that threads do not change */
+    double sums[H][N]; /* by (head, first_q), so that the order of sums does not depend on threads */
 } windowed;
 
 static void window_scores(void *context, const attn_score_tile *t)
@@ -128,7 +128,7 @@ static void test_as_a_mask(void **state)
     attn_tensors a = {.struct_size = sizeof a, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o[1])};
     assert_int_equal(attn_compute(&p, &a, NULL), ATTN_OK);
     for (size_t i = 0; i < sizeof q / sizeof(float); i++) assert_true(fabsf(((float *)o[0])[i] - ((float *)o[1])[i]) < 2e-6F);
-    for (int d = 0; d < D; d++) k[0][0][d] = v[0][0][d] = NAN; /* a key that is dropped is not read into the result */
+    for (int d = 0; d < D; d++) k[0][0][d] = v[0][0][d] = NAN; /* a dropped key has no effect */
     attend(&w, ATTN_FORWARD, 1, (float *)o[2]);
     assert_memory_equal(o[0][0][21], o[2][0][21], sizeof o[0][0][0] * (N - 21));
 }
@@ -147,7 +147,7 @@ static void test_parameter(void **state)
     double more = attend(&w, ATTN_FORWARD, 1, (float *)o[1]);
     w.parameter = 0.029;
     double less = attend(&w, ATTN_FORWARD, 1, (float *)o[1]);
-    if (!(fabs(sum - (more - less) / 0.002) < 2e-3 * size)) fail_msg("slopes say %g, differences %g", sum, (more - less) / 0.002);
+    if (!(fabs(sum - (more - less) / 0.002) < 2e-3 * size)) fail_msg("%g by slopes, %g by differences", sum, (more - less) / 0.002);
     assert_true(fabs(sum) > 1e-2);
 }
 

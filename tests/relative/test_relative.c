@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_relative.c - relative keys and values and Transformer-XL with random combinations of all other options, in every storage
- * type, against ref/ within the bound on every instruction set; differences in f64, the same bits for any number of threads, many
- * key heads; blocks of keys that follow each other or not; clipped and full tables that are the same.
+ * type, against ref/ within the bound on every instruction set; against differences in f64; the same bits for any number of
+ * threads, also with many key heads; consecutive and separate key blocks; a clipped table and an equal full one.
  */
 #include "test.h"
 
@@ -56,7 +56,7 @@ static void test_differences(void **state)
         combination c;
         draw(&c, seed, ATTN_F64, FINITE | MORE);
         double off = differences_off_by(&c, seed, DIFFERENCES_ALL);
-        if (off > 1) fail_msg("%s: %g times off what differences allow", c.text, off);
+        if (off > 1) fail_msg("%s: %g times the error that differences allow", c.text, off);
         combination_free(&c);
     }
 }
@@ -72,7 +72,7 @@ static void test_same_bits(void **state)
         outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, THREAD_COUNTS);
         combination_free(&c);
     }
-    for (int n = 0; n < 4; n++) { /* more key heads than splits would be tasks for, and than workers */
+    for (int n = 0; n < 4; n++) { /* more key heads than tasks that splits would give, and than workers */
         combination c;
         problem_spec spec;
         attn_error error;
@@ -98,7 +98,7 @@ static void relative_of(combination *c, const char *text, int seed)
     combination_of(c, &spec, RELATIVE);
 }
 
-/* Many tiles of queries: of one key head, whose groups of tiles one thread takes one after the other and several take in turn. */
+/* Many query tiles of one key head: one thread takes their groups in sequence, several threads take turns. */
 static void test_same_bits_of_many_tiles(void **state)
 {
     static const int thread_counts[] = {2, 3, 8};
@@ -114,8 +114,8 @@ static void test_same_bits_of_many_tiles(void **state)
     }
 }
 
-/* What a band has in common with the one before it is kept, if that belongs to the same queries and to the keys before: blocks in a
- * row, with gaps, and those of one head behind those of another; vectors of a tile that see other keys. */
+/* A band reuses what it shares with the previous band, if that has the same queries and the preceding keys: consecutive blocks,
+ * blocks with gaps, and blocks of one head after those of another; vectors of a tile that see different keys. */
 static void test_neighbours(void **state)
 {
     static const char *const texts[] = {
@@ -136,7 +136,7 @@ static void test_neighbours(void **state)
     }
 }
 
-/* A clipped table and the full one that says the same at each distance. */
+/* A clipped table equals the full one with the same row at each distance. */
 static void test_clipped(void **state)
 {
     enum { H = 2, N = 600, D = 24, REACH = 40, DISTANCES = 2 * N - 1 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# CPack's packages have what `cmake --install` installs, no more and no less: one archive, and Debian's for each component together.
-# usage: cpack.sh BUILD
+# CPack's packages have exactly the files that `cmake --install` installs: the archive, and Debian's packages of all components together.
+# Usage: tests/release/cpack.sh BUILD
 . tests/install/library.sh
 build=$1
 command -v cpack >/dev/null || { echo "skipped: no cpack"; exit 77; }
@@ -12,7 +12,7 @@ list "$dir/usr" >"$dir/installed"
 quietly cpack --config "$build/CPackConfig.cmake" -G TGZ -B "$dir/tgz"
 mkdir "$dir/archive"
 tar -xzf "$dir"/tgz/*.tar.gz --strip-components=1 -C "$dir/archive"
-list "$dir/archive" | diff "$dir/installed" - || fail "the archive has other files than cmake --install"
+list "$dir/archive" | diff "$dir/installed" - || fail "files of the archive (>) differ from those of cmake --install (<)"
 echo "TGZ: $(wc -l <"$dir/installed") files"
 
 if command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null; then
@@ -21,7 +21,7 @@ if command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null; then
         dpkg-deb -x "$package" "$dir/debian"
         echo "$(dpkg-deb -f "$package" Package): $(dpkg-deb -f "$package" Depends)"
     done
-    list "$dir/debian/usr" | diff "$dir/installed" - || fail "the packages have other files than cmake --install"
+    list "$dir/debian/usr" | diff "$dir/installed" - || fail "files of the packages (>) differ from those of cmake --install (<)"
     if dpkg-deb -f "$dir"/deb/libattn0*.deb Depends | grep libattn; then fail "the libraries depend on themselves"; fi
 else
     echo "DEB: not tried, no dpkg-deb and dpkg-shlibdeps"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * drawn.h - what the tests of score kinds and of normalisers share: combinations of some kinds, drawn from seeds, in every type;
- * against ref/ within the bound on every instruction set, against differences, and with the same bits for any number of threads. */
+ * drawn.h - checks shared by the tests of score kinds and of normalisers, on combinations of some kinds drawn from seeds, in every
+ * type: against ref/ within the bound on every instruction set, against differences, and the same bits for any number of threads.
+ */
 #ifndef ATTN_TESTS_SCORES_DRAWN_H
 #define ATTN_TESTS_SCORES_DRAWN_H
 
@@ -58,7 +59,8 @@ static inline void drawn_check_differences(const drawn_kinds *d, int count)
         combination c;
         d->draw(&c, seed, ATTN_F64, FINITE);
         const double off = differences_off_by(&c, seed, DIFFERENCES_ALL);
-        if (off > 1) fail_msg("%s, %s: %g times off what differences allow", c.text, d->names[seed % (uint64_t)d->kinds], off);
+        if (off > 1)
+            fail_msg("%s, %s: %g times the error that differences allow", c.text, d->names[seed % (uint64_t)d->kinds], off);
         combination_free(&c);
     }
 }

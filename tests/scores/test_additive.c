@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_additive.c - additive scores where their exponentials leave the range of the type, and beside numbers that do.
+ * test_additive.c - additive scores whose exponentials leave the range of the type, and scores computed together with such.
  */
 #include "test.h"
 
@@ -16,17 +16,17 @@ typedef struct sample {
     attn_problem problem;
     attn_dtype dtype;
     int masked;                                                           /* 1: mask is in use */
-    double q[SQ * D], k[SKV * D], v[SKV * DV], w[2 * D], grad_o[SQ * DV]; /* as the type holds them */
+    double q[SQ * D], k[SKV * D], v[SKV * DV], w[2 * D], grad_o[SQ * DV]; /* rounded to the type */
     unsigned char mask[SQ * SKV];
-    double in[5][SKV * D]; /* room, from here on */
+    double in[5][SKV * D]; /* storage in the type, from here on */
     double o[SQ * DV], lse[SQ], scores[SQ * SKV], dq[SQ * D], dk[SKV * D], dv[SKV * DV], dw[2 * D];
 } sample;
 
 static double rounded(attn_dtype dtype, double x) { return dtype == ATTN_F32 ? (double)(float)x : x; }
 
-static void put(sample *s, void *room, const double *from, int n)
+static void put(sample *s, void *scratch, const double *from, int n)
 {
-    char *to = room;
+    char *to = scratch;
     for (int i = 0; i < n; i++) element_write(s->dtype, to + (size_t)i * attn_dtype_size(s->dtype), from[i]);
 }
 
@@ -49,7 +49,6 @@ static sample *sample_make(attn_dtype dtype, const double *sizes, int count, int
     assert_non_null(s);
     s->dtype = dtype;
     draw_rows(s, s->q, SQ, sizes, count, &random);
-    draw_rows(s, s->k, SKV, sizes + count - 1, 1, &random);
     for (int j = 0; j < SKV; j++)
         for (int c = 0; c < D; c++) s->k[j * D + c] = rounded(dtype, sizes[j / 3 % count] * (2 * random_unit(&random) - 1));
     for (int i = 0; i < SKV * DV; i++) s->v[i] = rounded(dtype, 2 * random_unit(&random) - 1);
@@ -62,7 +61,7 @@ static sample *sample_make(attn_dtype dtype, const double *sizes, int count, int
     return s;
 }
 
-/* Returns 0 where this CPU lacks the instruction set. */
+/* Returns 0 if this CPU lacks the instruction set. */
 static int run(sample *s, attn_op op, attn_isa isa)
 {
     attn_tensors args = {.struct_size = sizeof args,
@@ -101,8 +100,8 @@ static int run(sample *s, attn_op op, attn_isa isa)
 static const double sizes[] = {0.5, 3, 17.5, 19, 40, 68, 70, 200, 1e4, 1e30};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* Queries and keys of every size meet, near and far: scores are right within (D + 2) u and 16 u for each term, and q + b is
- * rounded. */
+/* Queries and keys of every size, near and far: the error of scores is at most (D + 2) u and 16 u for each term, and that of
+ * rounding q + b. */
 static void test_far_scores(void **state)
 {
     (void)state;
@@ -132,8 +131,8 @@ static void test_far_scores(void **state)
         }
 }
 
-/* Gradients of far numbers: those of near ones are not lost beside them, and are what differences of ref/ say (test_kinds.c). Here:
- * dk and dq against the formula from the weights, over the same numbers. */
+/* Gradients with far numbers: those of near ones are not lost next to them.  (test_kinds.c compares gradients with differences.)
+ * Here all are compared with the formula from the weights, over the same numbers. */
 static void test_far_gradients(void **state)
 {
     (void)state;
@@ -171,7 +170,7 @@ static void same_row(const void *x, const void *y, int row, size_t dim)
     assert_memory_equal((const char *)x + (size_t)row * bytes, (const char *)y + (size_t)row * bytes, bytes);
 }
 
-/* What a query does not see changes no bit of it, near or far or NaN: neither other queries of its tile nor keys of its block. */
+/* Neither other queries of its tile nor keys that it does not see change a bit of a query's results, near or far or NaN. */
 static void test_neighbours(void **state)
 {
     static const double near_sizes[] = {2}, strange[] = {40, 1e30, NAN, -INFINITY};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_chain.c - backward of additive scores over keys so long that its tasks follow each other over one sum (gradient/chain.h):
- * against ref/ within the bound, with the same bits for any number of threads and by the other way, and in how much memory.
+ * test_chain.c - backward of additive scores with so many keys that its tasks add to one sum in order (gradient/chain.h): against
+ * ref/ within the bound, the same bits for any number of threads, and the size of the workspace.
  */
 #include "test.h"
 
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* Seeds that leave 4 over 5 have additive scores.  Narrow keys are cheap to compute, and wide values make sums of dV long. */
+/* Seeds that are 4 modulo 5 have additive scores.  Narrow keys are cheap to compute, and wide values make sums of dV long. */
 static const char *const texts[] = {
     "bwd:f32:b1:hq1:hkv1:sq70:skv2000:d5:dv256:seed=4",
     "bwd:f32:b1:hq4:hkv2:sq18:skv1900:d8:dv256:causal=bottom-right:seed=9",
@@ -47,6 +47,23 @@ static void test_reference(void **state)
     assert_true(most > 1e-4);
 }
 
+/* How many threads work at once. */
+static int workers_of(const combination *c, int threads)
+{
+    const attn_options options = {.struct_size = sizeof options, .threads = threads};
+    const attn_tensors tensors = tensors_of_op(&c->tensors, ATTN_BACKWARD);
+    attn_problem p = c->problem;
+    attn_plan *plan;
+    attn_plan_description d = {.struct_size = sizeof d};
+    attn_error error;
+    p.op = ATTN_BACKWARD;
+    if (attn_plan_create(&plan, &p, &tensors, &options, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    assert_int_equal(attn_plan_describe(plan, &d, NULL), ATTN_OK);
+    attn_plan_destroy(plan);
+    return d.threads;
+}
+
+/* One thread has the key head for itself; several, with one key head, add to its sums one after another. */
 static void test_same_bits(void **state)
 {
     static const int thread_counts[] = {2, 3, 7};
@@ -54,6 +71,7 @@ static void test_same_bits(void **state)
     for (int n = 0; n < 3; n += EVERY(1)) {
         combination c;
         draw(&c, texts[n]);
+        if (n == 0) assert_int_equal(workers_of(&c, 2), 2);
         outcome one = outcome_make(&c, ATTN_BACKWARD);
         assert_true(outcome_run(&c, &one, ATTN_ISA_DEFAULT, 1));
         outcome more = outcome_make(&c, ATTN_BACKWARD);
@@ -62,7 +80,7 @@ static void test_same_bits(void **state)
             for (int i = 0; i < one.count; i++)
                 if (memcmp(one.of[i].got.memory, more.of[i].got.memory,
                            (size_t)one.of[i].got.count * attn_dtype_size(one.of[i].got.layout.dtype)) != 0)
-                    fail_msg("%s: %s has other bits with %d threads", texts[n], one.of[i].name, thread_counts[k]);
+                    fail_msg("%s: bits of %s differ with %d threads", texts[n], one.of[i].name, thread_counts[k]);
         }
         outcome_free(&c, &one);
         outcome_free(&c, &more);
@@ -89,7 +107,7 @@ static size_t planned(attn_op op, attn_dtype dtype, int64_t n, int threads)
     return bytes;
 }
 
-/* Beside its tensors, with a head of up to 16384 queries and keys: less than 32 MiB, whatever the threads and the type. */
+/* The workspace for a head of up to 16384 queries and keys is below 32 MiB, for any number of threads and any type. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -113,7 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_same_bits),
                                        cmocka_unit_test(test_memory)};
 #if defined(__SANITIZE_THREAD__)
-    cmocka_set_test_filter("test_same_bits"); /* the others have one thread, or none */
+    cmocka_set_test_filter("test_same_bits"); /* the others use one set of threads, or compute nothing */
 #endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

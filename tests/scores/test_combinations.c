@@ -2,9 +2,9 @@
  *
  * test_combinations.c - score kinds, relative terms, biases by distance, a modifier and normalisers, together and with all other
  * options, for every line of regressions.txt, of which the first 300 are random: forward with its statistics, and every gradient,
- * against ref/ within the bound on every instruction set; the same bits for any number of threads; and in f64 against differences,
- * every third line. With ATTN_FUZZ_SECONDS set every line, and new combinations as long as that; those that fail become lines of
- * the file.  ATTN_FUZZ_SEED: the first.
+ * against ref/ within the bound on every instruction set; the same bits for any number of threads; and every third line in f64
+ * against differences.  ATTN_FUZZ_SECONDS=S compares every line with differences and tries new combinations for S seconds; those
+ * that fail are appended to the file.  ATTN_FUZZ_SEED is the seed of the first.
  */
 #include "test.h"
 
@@ -20,7 +20,7 @@ enum { RANDOM_LINES = 300, LINE = 500 };
 /* What is wrong with a combination; "" if nothing is. */
 typedef struct finding {
     char text[LINE + 200];
-    int whole;       /* every n-th line on plain C too, and against differences */
+    int whole;       /* every n-th line also runs on plain C, and against differences */
     double worst[2]; /* fraction of the bound, forward and backward */
 } finding;
 
@@ -43,7 +43,7 @@ static void compare(const char *line, attn_op op, attn_isa least, finding *found
     combination_free(&c);
 }
 
-/* The same combination in f64, whatever its type; what no query sees is not poisoned, since it moves. */
+/* The same combination in f64, whatever its type; keys that no query sees are not poisoned, since they are varied. */
 static void differ(const char *line, finding *found)
 {
     char text[LINE];
@@ -52,7 +52,7 @@ static void differ(const char *line, finding *found)
     (void)snprintf(text, sizeof text, "fwd:f64%s", strchr(type, ':'));
     combination_parse(&c, text, FINITE);
     double off = differences_off_by(&c, c.call.dropout_seed + 7, DIFFERENCES_ALL);
-    if (off > 1) (void)snprintf(found->text, sizeof found->text, "%s: %g times off what differences allow", c.text, off);
+    if (off > 1) (void)snprintf(found->text, sizeof found->text, "%s: %g times the error that differences allow", c.text, off);
     combination_free(&c);
 }
 
@@ -60,7 +60,7 @@ static void check(const char *line, int number, finding *found)
 {
     found->text[0] = 0;
     const int whole = number % found->whole == 0;
-    const attn_isa least = whole ? ATTN_ISA_SCALAR : ATTN_ISA_AVX2; /* the slowest of all */
+    const attn_isa least = whole ? ATTN_ISA_SCALAR : ATTN_ISA_AVX2; /* plain C is the slowest */
     compare(line, ATTN_FORWARD, least, found);
     compare(line, ATTN_BACKWARD, least, found);
     if (whole) differ(line, found);
@@ -117,9 +117,9 @@ static void test_same_bits(void **state)
     (void)each_line(same_bits, NULL);
 }
 
-/* ---- new ones ---- */
+/* ---- new combinations ---- */
 
-/* Any problem with any of the terms; they exclude each other in one place: relative terms are there for dot products. */
+/* Any problem with any of the terms, except that relative terms exist only for dot products. */
 static void random_line(char *text, size_t size, uint64_t seed)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
@@ -147,7 +147,10 @@ static void test_fuzz(void **state)
     int tried = 0, failed = 0;
     char line[LINE];
     (void)state;
-    if (!seconds) return;
+    if (!seconds) {
+        print_message("skipped: ATTN_FUZZ_SECONDS is not set\n");
+        skip();
+    }
     const uint64_t from = first ? strtoull(first, NULL, 10) : (uint64_t)start << 20;
     for (uint64_t seed = from; difftime(time(NULL), start) < atof(seconds); seed++, tried++) {
         finding found = {.whole = 1};
@@ -161,8 +164,8 @@ static void test_fuzz(void **state)
         fclose(file);
         failed++;
     }
-    print_message("%d new combinations from seed %llu, %d of them failed and are in %s now\n", tried, (unsigned long long)from,
-                  failed, regressions);
+    print_message("%d new combinations from seed %llu; %d failed and were added to %s\n", tried, (unsigned long long)from, failed,
+                  regressions);
     assert_int_equal(failed, 0);
 }
 

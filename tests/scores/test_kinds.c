@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_kinds.c - every score kind on random combinations of all options, in every storage type: forward and backward against ref/
- * within the bound on every instruction set, backward against differences, and the same bits for any number of threads.  What no
- * query may see is poisoned.
+ * within the bound on every instruction set, backward against differences, and the same bits for any number of threads.  Inputs
+ * that no query sees are poisoned.
  */
 #include "drawn.h"
 
@@ -10,7 +10,7 @@ enum { SEEDS = CASES(160), FIRST = 40000, KINDS = ATTN_SCORE_ADDITIVE };
 
 static const char *const names[KINDS] = {"general", "metric", "cosine", "distance", "additive"};
 
-/* The kind is that of the seed: KINDS of them in turn. */
+/* The seed determines the kind: all KINDS in turn. */
 static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
 {
     problem_spec spec;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_normalisers.c - what else makes weights of scores: softmax with one in the denominator, the sigmoid, ReLU over the visible
- * keys; on random combinations of all options, score kinds and storage types: forward and backward against ref/ within the bound on
- * every instruction set, backward against differences, the same bits for any number of threads.
+ * test_normalisers.c - normalisers other than softmax: softmax with one in the denominator, the sigmoid, ReLU over the number of
+ * visible keys; on random combinations of all options, score kinds and storage types: forward and backward against ref/ within the
+ * bound on every instruction set, backward against differences, the same bits for any number of threads.
  */
 #include "drawn.h"
 
@@ -10,7 +10,7 @@ enum { SEEDS = 72, FIRST = 90000, KINDS = 3 };
 
 static const char *const names[KINDS] = {"softmax one", "sigmoid", "relu"};
 
-/* Every second one has another score than the dot product. */
+/* Half of them have a score other than the dot product. */
 static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
 {
     const uint64_t which = seed % KINDS;
@@ -44,7 +44,7 @@ static void test_same_bits(void **state)
     drawn_check_bits(&all, 4, thread_counts, sizeof thread_counts / sizeof *thread_counts);
 }
 
-/* Weights, their column sums and the stages before them, dense and by rows of the definition. */
+/* Weights, their column sums, lse and scores at every stage against the definition. */
 static void test_weights(void **state)
 {
     enum { S = 19, D = 4 };
@@ -81,10 +81,25 @@ static void test_weights(void **state)
             assert_true(fabs(lse[i] - log_of) < 1e-14);
         }
         for (int j = 0; j < S; j++) assert_true(fabs(sums[j] - expected[j]) < 1e-13);
+        for (int stage = ATTN_STAGE_RAW; stage <= ATTN_STAGE_WEIGHTS; stage++) {
+            double at_stage[S * S];
+            a.scores = attn_out(at_stage);
+            p.outputs.scores_stage = (attn_stage)stage;
+            if (attn_compute(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
+            for (int i = 0; i < S; i++)
+                for (int j = 0; j < S; j++) {
+                    double s = 0;
+                    for (int c = 0; c < D; c++) s += q[i * D + c] * k[j * D + c] / 2;
+                    if (stage == ATTN_STAGE_WEIGHTS) s = weights[i * S + j]; /* which have been compared */
+                    else if (stage == ATTN_STAGE_BIASED && j > i) s = -INFINITY;
+                    const double got = at_stage[i * S + j];
+                    if (got != s && !(fabs(got - s) < 1e-14)) fail_msg("kind %d, stage %d: %g, not %g", kind, stage, got, s);
+                }
+        }
     }
 }
 
-/* Softmax with one in the denominator is a sink of 0, to the bit. */
+/* Softmax with one in the denominator equals a sink of 0, to the bit. */
 static void test_sink_of_zero(void **state)
 {
     (void)state;

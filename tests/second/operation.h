@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * operation.h - what forward mode and double backward are held to alike: each type within the bound, and the same bits for any
- * number of threads.  A test includes this, defines compare() and hands run_operation its own tests too. */
+ * operation.h - tests shared by forward mode and double backward: each type within the bound, and the same bits for any number of
+ * threads.  A test includes this file and defines compare(). */
 #ifndef ATTN_TESTS_SECOND_OPERATION_H
 #define ATTN_TESTS_SECOND_OPERATION_H
 

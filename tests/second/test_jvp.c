@@ -49,7 +49,7 @@ static double compare(attn_dtype dtype)
         bounds bound;
         t.Od = exact.o.value, t.lsed = exact.lse.value;
         ref_jvp(&c.ref, &t);
-        ref_second sizes = {.Qd = t.Qd, .Kd = t.Kd, .Vd = t.Vd, .biasd = t.biasd};
+        ref_gradgrad sizes = {.Qd = t.Qd, .Kd = t.Kd, .Vd = t.Vd, .biasd = t.biasd};
         bounds_make(&bound, &c.ref, &sizes);
         for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
             if (!combination_forward(&c, (attn_isa)isa) || !run(&c, &out, (attn_isa)isa, 1)) continue;
@@ -74,7 +74,7 @@ static void test_same_bits(void **state)
     same_bits(ATTN_JVP);
 }
 
-/* Adds x.y, and |x|.|y| to *size; where y is 0 x may be poisoned. */
+/* Returns x.y and adds |x|.|y| to *size; where y is 0, x may be poisoned. */
 static double inner(const tensor *x, const tensor *y, double *size)
 {
     double sum = 0;
@@ -103,7 +103,7 @@ static void test_adjoint(void **state)
         tensor bias = tensor_make(ATTN_F64, pairs, BY_HEAD, 0, NULL);
         c.tensors.grad_q = slot_of(&q), c.tensors.grad_k = slot_of(&k), c.tensors.grad_v = slot_of(&v);
         combination_give(&c, TENSOR(grad_lse));
-        /* The tangent of the bias has axes of its own, so its gradient is wanted for each score: from a bias that is spread out. */
+        /* The tangent of the bias has its own axes, so the gradient is needed for each score: from an expanded bias. */
         tensor spread = tensor_make(ATTN_F64, pairs, BY_HEAD, 0, NULL);
         if (c.tensors.tan_bias.data) {
             const attn_output slot = slot_of(&spread);

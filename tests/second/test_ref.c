@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_ref.c - the reference of forward mode and of the second order, against central differences of the reference of forward and
- * of backward: on random combinations of all options, along a random direction of one input at a time.
+ * test_ref.c - the references of forward mode and double backward against central differences of the references of forward and
+ * backward: on random combinations of all options, along a random direction of one input at a time.
  */
 #include "test.h"
 
@@ -12,14 +12,14 @@
 enum { SEEDS = CASES(120) };
 static const double STEP = 1e-5, TOLERANCE = 2e-8;
 
-/* The inputs that move. */
+/* The inputs that are varied. */
 enum { Q, K, V, BIAS, GRAD_O, GRAD_LSE, INPUTS };
 static const char *const names[INPUTS] = {"q", "k", "v", "bias", "grad_o", "grad_lse"};
 
 typedef struct point {
     combination c;
-    double *moved[INPUTS];     /* values at which functions are taken */
-    double *direction[INPUTS]; /* NULL where an input does not exist */
+    double *moved[INPUTS];     /* values at which functions are evaluated */
+    double *direction[INPUTS]; /* empty if an input does not exist */
     int64_t count[INPUTS];
 } point;
 
@@ -85,7 +85,7 @@ static double loss(point *at)
     return sum;
 }
 
-/* The inner product of the gradients with the tangents: what ref_second_order is the gradient of. */
+/* The inner product of the gradients with the tangents, whose gradient is ref_double_backward. */
 static double phi(point *at)
 {
     const combination *c = &at->c;
@@ -133,7 +133,8 @@ static void compare(point *at, const char *what, double (*f)(point *), const dou
     }
 }
 
-/* Forward mode along one input equals the difference of <dO, O> + <dlse, lse> along it: by inner products with dO and dlse. */
+/* The derivative of <dO, O> + <dlse, lse> along one input: from forward mode, as inner products with dO and dlse, and by
+ * differences. */
 static void test_jvp(void **state)
 {
     (void)state;
@@ -175,20 +176,20 @@ static void test_second(void **state)
         const combination *c = &at.c;
         double *out[INPUTS];
         for (int x = 0; x < INPUTS; x++) out[x] = array(x == BIAS ? c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Skv : at.count[x]);
-        ref_second s = {at.moved[GRAD_O],
-                        at.moved[GRAD_LSE],
-                        combination_flow(c, TENSOR(tan_q)),
-                        combination_flow(c, TENSOR(tan_k)),
-                        combination_flow(c, TENSOR(tan_v)),
-                        combination_flow(c, TENSOR(tan_bias)),
-                        out[GRAD_O],
-                        out[GRAD_LSE],
-                        out[Q],
-                        out[K],
-                        out[V],
-                        out[BIAS]};
-        ref_second_order(&c->ref, &s);
-        compare(&at, "second order", phi, (const double *const *)out);
+        ref_gradgrad s = {at.moved[GRAD_O],
+                          at.moved[GRAD_LSE],
+                          combination_flow(c, TENSOR(tan_q)),
+                          combination_flow(c, TENSOR(tan_k)),
+                          combination_flow(c, TENSOR(tan_v)),
+                          combination_flow(c, TENSOR(tan_bias)),
+                          out[GRAD_O],
+                          out[GRAD_LSE],
+                          out[Q],
+                          out[K],
+                          out[V],
+                          out[BIAS]};
+        ref_double_backward(&c->ref, &s);
+        compare(&at, "double backward", phi, (const double *const *)out);
         for (int x = 0; x < INPUTS; x++) free(out[x]);
         point_free(&at);
     }

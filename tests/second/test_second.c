@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_second.c - the gradient of the gradient on random combinations of all options: against ref/ within the bound, the same bits
- * for any number of threads, and against differences of the library's own first gradients.
+ * test_second.c - double backward on random combinations of all options: against ref/ within the bound, the same bits for any
+ * number of threads, and against differences of the library's own first gradients.
  */
 #include "operation.h"
 
-/* Outputs of the operation, or what ref/ says of them. */
+/* Outputs of the operation, of the library or of ref/. */
 enum { GRAD_O, GRAD_LSE, Q, K, V, BIAS, OUTPUTS };
 static const char *const names[OUTPUTS] = {"grad_o", "grad_lse", "q", "k", "v", "bias"};
 typedef struct derivatives {
@@ -21,7 +21,7 @@ static tensor like_bias(const combination *c)
     return tensor_make(c->of[TENSOR(bias)].layout.dtype, shape, BY_HEAD, 0, NULL);
 }
 
-/* Room for all outputs, which the slots point to.  grad_lse is there on request. */
+/* Storage for all outputs, to which the slots point; with_lse: grad_lse is an input. */
 static derivatives outputs(combination *c, int with_lse)
 {
     attn_tensors *t = &c->tensors;
@@ -54,14 +54,14 @@ static int run(combination *c, derivatives *out, attn_isa isa, int threads)
     return 1;
 }
 
-static ref_second inputs(const combination *c)
+static ref_gradgrad inputs(const combination *c)
 {
-    ref_second in = {.dO = c->of[TENSOR(grad_o)].value,
-                     .dlse = combination_flow(c, TENSOR(grad_lse)),
-                     .Qd = combination_flow(c, TENSOR(tan_q)),
-                     .Kd = combination_flow(c, TENSOR(tan_k)),
-                     .Vd = combination_flow(c, TENSOR(tan_v)),
-                     .biasd = combination_flow(c, TENSOR(tan_bias))};
+    ref_gradgrad in = {.dO = c->of[TENSOR(grad_o)].value,
+                       .dlse = combination_flow(c, TENSOR(grad_lse)),
+                       .Qd = combination_flow(c, TENSOR(tan_q)),
+                       .Kd = combination_flow(c, TENSOR(tan_k)),
+                       .Vd = combination_flow(c, TENSOR(tan_v)),
+                       .biasd = combination_flow(c, TENSOR(tan_bias))};
     return in;
 }
 
@@ -90,14 +90,14 @@ static expectation expect(const combination *c, const derivatives *like)
 {
     expectation e = {0};
     bounds sizes;
-    ref_second s = inputs(c);
+    ref_gradgrad s = inputs(c);
     double *S2 = calloc((size_t)(c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Skv) + 1, sizeof *S2);
     assert_non_null(S2);
     for (int x = 0; x < OUTPUTS; x++)
         if (like->of[x].memory) e.exact.of[x] = combination_like(&like->of[x]), e.bound.of[x] = combination_like(&like->of[x]);
     s.dO2 = e.exact.of[GRAD_O].value, s.dlse2 = e.exact.of[GRAD_LSE].value;
     s.Q2 = e.exact.of[Q].value, s.K2 = e.exact.of[K].value, s.V2 = e.exact.of[V].value, s.S2 = S2;
-    ref_second_order(&c->ref, &s);
+    ref_double_backward(&c->ref, &s);
     bounds_make(&sizes, &c->ref, &s);
     const double *bound[] = {sizes.tan_o, sizes.tan_lse, sizes.q, sizes.k, sizes.v};
     for (int x = 0; x < BIAS; x++) memcpy(e.bound.of[x].value, bound[x], (size_t)size_of(&like->of[x]) * sizeof(double));
@@ -148,7 +148,7 @@ static double inner(const tensor *gradient, const tensor *x)
     return sum;
 }
 
-/* The library's <dQ, tan_q> + <dK, tan_k> + <dV, tan_v>, from forward and backward at the inputs as they are now. */
+/* The library's <dQ, tan_q> + <dK, tan_k> + <dV, tan_v>, from forward and backward at the current inputs. */
 static double phi(combination *c)
 {
     tensor q = combination_like(&c->of[TENSOR(q)]), k = combination_like(&c->of[TENSOR(k)]),
@@ -180,7 +180,7 @@ static void test_differences(void **state)
         combination c;
         combination_draw(&c, (uint64_t)seed + 2000, ATTN_F64, 1);
         derivatives out = outputs(&c, 1);
-        combination_drop(&c, TENSOR(tan_bias)); /* its first gradient is for each element of the bias */
+        combination_drop(&c, TENSOR(tan_bias)); /* grad_bias is of elements of the bias, tan_bias of scores */
         assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &out, ATTN_ISA_DEFAULT, 2));
         tensor *moved[BIAS] = {&c.of[TENSOR(grad_o)], &c.of[TENSOR(grad_lse)], &c.of[TENSOR(q)], &c.of[TENSOR(k)],
                                &c.of[TENSOR(v)]};

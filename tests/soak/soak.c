@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * soak.c - the library at work for hours: does its memory stay, and do its bits?
+ * soak.c - a load test for hours: does memory grow, and do results keep their bits?
  *
  *      test_soak [--seconds=S] [--threads=T] [--seed=N] [--limit=MIB]          10 seconds, 4 threads, 4096 MiB
- *      test_soak --problem=N [--seed=N]          the problem that a fault has named
+ *      test_soak --problem=N [--seed=N]          only the problem that a fault named
  *
- * Threads create, execute and destroy plans of random problems, append to caches and evict from them, and run layers, while
- * allocations fail now and then and the address space is limited.  Every 1000th problem is one of those that were computed at the
- * start, and has their bits.  It ends with 1 where a result is wrong; where more is allocated in the end than before; or, from a
- * minute on, where resident memory grew: its median over the second half is more than 1 % and 1 MiB above that over the first,
- * after a tenth of the time to warm up.  With --limit=0 (sanitizers) there is no limit and resident memory is not judged. */
+ * Threads create, execute and destroy plans of random problems, append to caches and evict from them, and run layers, while some
+ * allocations fail and the address space is limited.  Every 1000th problem repeats one that was computed at the start, and must
+ * have the same bits.  The exit status is 1 if a result is wrong; if more is allocated at the end than at the start; or, in runs of
+ * a minute or more, if resident memory grew: its median over the second half is more than 1 % and 1 MiB above that over the first,
+ * without the first tenth of the time.  With --limit=0 (sanitizers) there is no limit and resident memory is not judged. */
 #include "soak.h"
 
 #include <malloc.h>
@@ -34,7 +34,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What is resident once the allocator has given back all that is free, so that fragments do not hide a leak. */
+/* Resident memory in KiB, after the allocator has returned all free memory, so that fragmentation does not hide a leak. */
 static double resident(void)
 {
     long pages = 0, size = 0;
@@ -84,8 +84,8 @@ static int judge(int count, int resident_too, size_t before)
     printf("resident %.0f KiB in the first half, %.0f KiB in the second; allocated %zu bytes before, %zu after\n", first, last,
            before, allocated());
     if (atomic_load(&totals.blocks))
-        status = printf("FAILED: %lld blocks never came back\n", (long long)atomic_load(&totals.blocks));
-    if (allocated() > before + ALLOCATED_MOST) status = printf("FAILED: more is allocated than before\n");
+        status = printf("FAILED: %lld blocks were never released\n", (long long)atomic_load(&totals.blocks));
+    if (allocated() > before + ALLOCATED_MOST) status = printf("FAILED: more is allocated than at the start\n");
     if (resident_too && last > 1.01 * first + 1024) status = printf("FAILED: resident memory grew\n");
     return status != 0;
 }
@@ -104,7 +104,7 @@ int main(int words_count, char **words)
             return printf("%016llx\n", (unsigned long long)soak_problem(&totals, strtoull(words[i] + 10, NULL, 10))) < 0;
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     mallopt(M_ARENA_MAX, 4);
-    mallopt(M_MMAP_THRESHOLD, 1 << 17); /* else these two grow with the largest block freed, and with them what stays resident */
+    mallopt(M_MMAP_THRESHOLD, 1 << 17); /* otherwise these two grow with the largest freed block, and resident memory with them */
     mallopt(M_TRIM_THRESHOLD, 1 << 17);
     if (limit > 0) {
         const struct rlimit most = {(rlim_t)(limit * 1048576), (rlim_t)(limit * 1048576)};
@@ -116,7 +116,8 @@ int main(int words_count, char **words)
     int count = 0, running = 0;
     for (; running < threads; running++) {
         worker[running] = soak_worker_new(&totals, running);
-        if (pthread_create(&thread[running], NULL, work, worker[running])) return fputs("soak: no thread\n", stderr), 2;
+        if (pthread_create(&thread[running], NULL, work, worker[running]))
+            return fputs("soak: cannot create a thread\n", stderr), 2;
     }
     for (double said = start; now() - start < seconds;) {
         nanosleep(&(struct timespec){(time_t)pause, (long)(1e9 * (pause - (double)(time_t)pause))}, NULL);
@@ -131,7 +132,7 @@ int main(int words_count, char **words)
     printf("%.0f s, %d threads: %lld plans (%lld problems rejected), %lld tokens, %lld evictions, %lld layers\n", now() - start,
            threads, (long long)totals.plans, (long long)totals.rejected, (long long)totals.tokens, (long long)totals.evictions,
            (long long)totals.layers);
-    printf("%lld calls without memory, %lld too large, %lld compared with the start\n", (long long)totals.short_of_memory,
+    printf("%lld calls out of memory, %lld too large, %lld compared with the start\n", (long long)totals.short_of_memory,
            (long long)totals.too_large, (long long)totals.compared);
     return judge(count, totals.limited && seconds >= SECONDS_TO_JUDGE, before);
 }

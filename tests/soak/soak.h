@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * soak.h - what the threads of the soak do, over and over: plans, a cache, a layer.  soak.c is the program, soak_work.c the work.
+ * soak.h - the work of the soak's threads: plans, a cache, a layer, over and over.  soak.c is the program, soak_work.c the work.
  */
 #ifndef ATTN_TESTS_SOAK_H
 #define ATTN_TESTS_SOAK_H
@@ -13,23 +13,23 @@ enum { REMEMBERED = 64 };
 /* Shared by all threads. */
 typedef struct soak_totals {
     atomic_llong plans, rejected, tokens, evictions, layers, short_of_memory, too_large, compared;
-    atomic_llong blocks;             /* that the allocator has given and not got back */
-    uint64_t first_bits[REMEMBERED]; /* of the problems 0, 1, ...: as they were at the start */
+    atomic_llong blocks;             /* that were allocated and not released */
+    uint64_t first_bits[REMEMBERED]; /* of the problems 0, 1, ... at the start */
     uint64_t first_layer;            /* of the layer */
-    int limited;                     /* address space has a limit: what is larger must be rejected */
+    int limited;                     /* address space has a limit: larger problems must be rejected */
     uint64_t seed;
 } soak_totals;
 
 typedef struct soak_worker soak_worker;
 
 soak_worker *soak_worker_new(soak_totals *totals, int number);
-void soak_worker_step(soak_worker *w); /* one problem, some tokens, and now and then a layer; ends the program where one is wrong */
+void soak_worker_step(soak_worker *w); /* one problem, some tokens, and sometimes a layer; ends the program if one is wrong */
 void soak_worker_free(soak_worker *w);
 
-/* Computes what is remembered. */
+/* Computes the results that later ones are compared with. */
 void soak_remember(soak_totals *totals);
 
-/* Runs one problem, and returns its bits; 0 where it was rejected. */
+/* Runs one problem and returns a hash of its bits; 0 if it was rejected. */
 uint64_t soak_problem(soak_totals *totals, uint64_t number);
 
 #endif

@@ -31,11 +31,11 @@ struct soak_worker {
     soak_totals *totals;
     draws from;
     int number;
-    int64_t steps, fail_at; /* which of the coming allocations fails; -1: none */
+    int64_t steps, fail_at; /* the index of the next allocation that fails; -1: none */
     api_case c;
 
     attn_cache cache;
-    int64_t lengths[ENTRIES], dropped[ENTRIES], table[ENTRIES * PAGES]; /* dropped: tokens that went before those in the cache */
+    int64_t lengths[ENTRIES], dropped[ENTRIES], table[ENTRIES * PAGES]; /* dropped: evicted tokens before those in the cache */
     float k[ENTRIES * HEADS * CAPACITY * DIM], v[ENTRIES * HEADS * CAPACITY * DIM];
 };
 
@@ -50,7 +50,7 @@ static _Noreturn void wrong(const char *what, ...)
     exit(1);
 }
 
-/* What the cases of the fuzzer ask of their program. */
+/* Callbacks of the fuzzer's cases. */
 _Noreturn void case_fail(const api_case *c, const char *what, ...)
 {
     va_list arguments;
@@ -62,10 +62,10 @@ _Noreturn void case_fail(const api_case *c, const char *what, ...)
 
 void case_error(const api_case *c, attn_status status, const attn_error *error)
 {
-    if (error->status != status) case_fail(c, "status %d, in the error %d", (int)status, (int)error->status);
+    if (error->status != status) case_fail(c, "status %d, but %d in the error", (int)status, (int)error->status);
 }
 
-/* ---- an allocator that fails when it is told ---- */
+/* ---- an allocator that fails on request ---- */
 
 static void *allocate(void *context, size_t bytes)
 {
@@ -90,7 +90,7 @@ static attn_options options_of(soak_worker *w, int threads)
 
 /* ---- problems ---- */
 
-static _Thread_local volatile uint64_t running; /* the problem's number, for the case that it faults */
+static _Thread_local volatile uint64_t running; /* the problem's number, to report if it faults */
 
 static void say_which(int signal_number)
 {
@@ -108,7 +108,7 @@ static uint64_t add_bits(uint64_t bits, const void *from, size_t bytes)
     return bits;
 }
 
-/* Of all outputs; one NaN is as good as another. */
+/* A hash of all outputs; all NaNs are equal. */
 static uint64_t bits_of(const api_case *c)
 {
     uint64_t bits = 0xCBF29CE484222325u;
@@ -126,7 +126,7 @@ static uint64_t bits_of(const api_case *c)
     return bits;
 }
 
-/* A hostile size may be legal where tensors have no elements, and is then work without an end. */
+/* A hostile size may be legal if tensors have no elements, and would then run forever. */
 static int is_endless(const attn_shape *s)
 {
     const double heads = (double)s->batch * (double)(s->heads_q + s->heads_kv);
@@ -134,7 +134,7 @@ static int is_endless(const attn_shape *s)
     return rows > 1e6 || pairs > 1e8;
 }
 
-/* Draws problem `number`, runs it with so many threads, and returns its bits, or 0 where it was rejected. */
+/* Draws problem `number`, runs it with `threads` (0: as drawn) and returns a hash of its bits, or 0 if it was rejected. */
 static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int failing)
 {
     const uint64_t name[2] = {w->totals->seed, number};
@@ -182,7 +182,8 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
     return bits;
 }
 
-/* Prepared queries and keys beyond the address space: rejected, and nothing is touched, since there is nothing. */
+/* Prepared queries and keys exceed the address space: the call is rejected and touches no tensor (there is no memory behind them).
+ */
 static void ask_too_much(soak_worker *w)
 {
     attn_problem problem = {
@@ -204,7 +205,7 @@ static void ask_too_much(soak_worker *w)
 
 /* ---- a cache ---- */
 
-/* What channel c of the key (side 0) or value (1) of a token is: it follows from its place in its sequence. */
+/* Channel c of the key (side 0) or value (1) of a token, computed from its position in its sequence. */
 static float number_of(int64_t entry, int64_t token, int64_t head, int64_t c, int side)
 {
     const uint64_t x = ((uint64_t)token * 64 + (uint64_t)(entry * 16 + head * 8 + c)) * 2 + (uint64_t)side;
@@ -216,7 +217,7 @@ static int64_t place_of(int64_t entry, int64_t token, int64_t head, const int64_
     return ((table[entry * PAGES + token / PAGE] * HEADS + head) * PAGE + token % PAGE) * DIM;
 }
 
-/* The oldest page of an entry goes, and becomes the last one. */
+/* Evicts the oldest page of an entry, which becomes the last one. */
 static void evict(soak_worker *w, int64_t entry)
 {
     int64_t *table = w->table + entry * PAGES, first = table[0];
@@ -243,7 +244,7 @@ static void cache_init(soak_worker *w)
                             .page_table = attn_in(w->table)};
 }
 
-/* Appends up to TOKENS to each entry, now and then attending to them; every entry that is nearly full loses its oldest page. */
+/* Appends up to TOKENS to each entry, sometimes with attention; an entry that is nearly full first evicts its oldest page. */
 static void step_cache(soak_worker *w, int attend, int failing)
 {
     float new_k[ENTRIES * HEADS * TOKENS * DIM], new_v[ENTRIES * HEADS * TOKENS * DIM];
@@ -289,7 +290,7 @@ static void step_cache(soak_worker *w, int attend, int failing)
     for (int64_t b = 0; b < ENTRIES; b++) atomic_fetch_add(&w->totals->tokens, real[b]);
 }
 
-/* What is in the cache is what was appended, through all evictions. */
+/* The cache holds what was appended, through all evictions. */
 static void check_cache(soak_worker *w)
 {
     for (int64_t b = 0; b < ENTRIES; b++)
@@ -305,7 +306,7 @@ static void check_cache(soak_worker *w)
 
 /* ---- a layer ---- */
 
-/* Forward and backward of one small layer whose numbers are always the same, in memory that is new each time.  Returns its bits. */
+/* Forward and backward of one small layer, always with the same numbers, in new memory each time.  Returns a hash of its bits. */
 static uint64_t run_layer(soak_worker *w, int threads, int failing)
 {
     enum { SQUARE = MODEL * MODEL, ROWS = 2 * SENTENCE * MODEL };
@@ -340,7 +341,7 @@ static uint64_t run_layer(soak_worker *w, int threads, int failing)
         if (failing && status == ATTN_OK) {
             w->fail_at = draw_below(&w->from, 2);
             if (attn_layer_forward(&layer, &weights, &tensors, NULL) != ATTN_ERR_MEMORY)
-                wrong("a layer without memory does not say so");
+                wrong("a layer out of memory does not report it");
             w->fail_at = -1;
             atomic_fetch_add(&w->totals->short_of_memory, 1);
         }
@@ -396,11 +397,11 @@ void soak_worker_step(soak_worker *w)
     (void)run_problem(w, draw_word(&w->from), 0, step % 50 == 0);
     step_cache(w, step % 16 == 0, step % 80 == 0);
     if (step % 32 == 0 && run_layer(w, threads, step % 64 == 0) != w->totals->first_layer)
-        wrong("the layer has other bits than at the start");
+        wrong("the bits of the layer differ from those at the start");
     if (step % 1000 == 500) {
         const int64_t i = draw_below(&w->from, REMEMBERED);
         if (run_problem(w, (uint64_t)i, threads, 0) != w->totals->first_bits[i])
-            wrong("problem %lld with %d threads has other bits than at the start", (long long)i, threads);
+            wrong("the bits of problem %lld with %d threads differ from those at the start", (long long)i, threads);
         atomic_fetch_add(&w->totals->compared, 1);
         check_cache(w);
     }

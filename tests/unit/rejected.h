@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * rejected.h - a sound call, spoiled in one place: its status, its exact message, and outputs that nobody has touched. */
+ * rejected.h - a valid call, invalidated in one place: checks its status, its exact message, and that outputs are untouched. */
 #ifndef ATTN_TESTS_UNIT_REJECTED_H
 #define ATTN_TESTS_UNIT_REJECTED_H
 
 #include "small.h"
 
-/* Plans and executes; the first that rejects tells why. */
+/* Plans and executes; the error is that of the first that rejects. */
 static inline attn_status attempt(small *s, attn_error *error)
 {
     attn_plan *plan = (attn_plan *)s; /* must become NULL on failure */
@@ -24,11 +24,10 @@ static inline attn_status attempt(small *s, attn_error *error)
     return status;
 }
 
-/* A message that begins with a tensor, as in `v.dtype is ...`, says to programs too that it is about that one.  (mask.causal is
- * none.) */
+/* If a message begins with a tensor, as in `v.dtype is ...`, error.tensor is that tensor.  (mask.causal is not a tensor.) */
 static inline void expect_tensor(const attn_error *error, int line)
 {
-    static const char *const after[] = {".dtype ", ".stride[", "[", " is there", " is missing", " is NULL", " overlaps "};
+    static const char *const after[] = {".dtype ", ".stride[", "[", " is set", " is missing", " needs ", " is NULL", " overlaps "};
     attn_tensor_description d = {.struct_size = sizeof d};
     for (int i = 0; attn_tensor_describe(ATTN_FAMILY_ATTENTION, i, &d, NULL) == ATTN_OK; i++) {
         const char *rest = error->message + strlen(d.name);
@@ -53,11 +52,11 @@ static inline void expect(small *s, attn_status status, const char *message, int
         assert_int_equal(attn_compute(&s->problem, &s->tensors, &error), status);
         assert_string_equal(error.message, message);
     }
-    if (!small_holds_only(s->guard, sizeof s->guard, UNTOUCHED)) fail_msg("line %d: written behind the outputs", line);
+    if (!small_holds_only(s->guard, sizeof s->guard, UNTOUCHED)) fail_msg("line %d: written past the outputs", line);
     if (status != ATTN_OK && !small_outputs_untouched(s)) fail_msg("line %d: an output was written", line);
 }
 
-/* One row of the table: after `change`, a sound call is rejected. */
+/* One row of the table: after `change`, a valid call is rejected. */
 #define REJECTED(change, status, message)                                                                                          \
     do {                                                                                                                           \
         small s;                                                                                                                   \
@@ -66,7 +65,7 @@ static inline void expect(small *s, attn_status status, const char *message, int
         expect(&s, status, message, __LINE__);                                                                                     \
     } while (0)
 
-/* Rows that a rule must let pass. */
+/* Rows that a rule must accept. */
 #define ACCEPTED(change) REJECTED(change, ATTN_OK, "")
 
 static inline void sets(int64_t stride[4], int64_t b, int64_t h, int64_t t, int64_t c)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_calls.c - the public functions of attn.h called wrongly, in the wrong version, and asked for names. */
+ * test_calls.c - the public functions of attn.h: wrong calls, calls by other versions, and names. */
 #include "fails.h"
 #include "small.h"
 
@@ -90,7 +90,7 @@ static void test_struct_size(void **state)
     assert_true(small_outputs_untouched(&s));
 }
 
-/* A caller compiled with an older header: before 1.0 none is taken, and nothing of what is in it is done. */
+/* A caller compiled with an older header: before 1.0 every older struct is rejected, and nothing is computed. */
 static void test_older_caller(void **state)
 {
     char text[240];
@@ -152,7 +152,7 @@ static void test_newer_caller(void **state)
     FAILS(attn_compute(&s.problem, &more.tensors, &error), ATTN_OK, "");
 }
 
-/* Descriptions are filled as far as the caller's version reaches, and not a byte further. */
+/* Descriptions are filled in up to the size of the caller's version, and not a byte further. */
 static void test_description_sizes(void **state)
 {
     struct {
@@ -165,7 +165,7 @@ static void test_description_sizes(void **state)
     assert_int_equal(attn_cpu_describe(&whole, NULL), ATTN_OK);
 
     memset(&older, UNTOUCHED, sizeof older);
-    older.struct_size = end; /* before 1.0 none is taken, and nothing is written */
+    older.struct_size = end; /* before 1.0 it is rejected, and nothing is written */
     assert_int_equal(attn_cpu_describe(&older, NULL), ATTN_ERR_ARGUMENT);
     assert_int_equal(older.struct_size, end);
     assert_true(small_holds_only((char *)&older + sizeof end, sizeof older - sizeof end, UNTOUCHED));
@@ -284,7 +284,7 @@ static void test_names(void **state)
     assert_string_equal(attn_version(), version);
 }
 
-/* Rows of numbers from type to type: what cannot be is rejected, and nothing is written. */
+/* Conversion of numbers between types: invalid calls are rejected, and nothing is written. */
 static void test_convert(void **state)
 {
     double from[2] = {1, -2.5};
@@ -314,7 +314,7 @@ static void test_convert(void **state)
     assert_true(half[0] == 0x3f80 && half[1] == 0xc020);
 }
 
-/* A plan that needs no workspace gets NULL, from which nothing may be counted, not even 0 (clang's UBSan says so). */
+/* A plan that needs no workspace gets NULL, to which nothing may be added, not even 0 (reported by clang's UBSan). */
 static void test_no_workspace(void **state)
 {
     (void)state;

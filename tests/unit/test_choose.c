@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_choose.c - which kernel and how many threads a plan gets, on a CPU of this test's making.  Linked with --wrap, so that CPU
- * features and the list of kernels are what the test says; nothing is executed.
+ * test_choose.c - which kernel and how many threads a plan gets, on a simulated CPU.  Linked with --wrap, so that the test sets the
+ * CPU features and the list of kernels; nothing is executed.
  */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "small.h"
@@ -11,13 +11,13 @@
 #include "base/cpu.h"
 #include "kernels/registry.h"
 
-/* The names are the linker's. */
+/* --wrap requires these names. */
 uint32_t __wrap_attn_cpu_features(void);
 const attn_kernel_row *__wrap_attn_kernel_rows(int *count);
 const attn_kernel_row *__real_attn_kernel_rows(int *count);
 
 static uint32_t features; /* of the CPU */
-static unsigned hidden;   /* a bit for each attn_isa that this build does not have */
+static unsigned hidden;   /* a bit for each attn_isa that the build is to lack */
 
 uint32_t __wrap_attn_cpu_features(void) { return features; }
 
@@ -46,7 +46,7 @@ typedef struct choice {
     attn_isa isa;         /* options.isa */
     attn_dtype dtype;
     attn_status status;
-    const char *kernel; /* or, where status says so, the message */
+    const char *kernel; /* or, if status is an error, the message */
     const char *why;
 } choice;
 
@@ -88,7 +88,7 @@ static const choice choices[] = {
 #endif
 };
 
-/* Resolved options choose the same, whatever the environment has later. */
+/* Resolved options choose the same kernel, whatever the environment is later. */
 static void check_resolved(size_t row, const choice *c, small *s, const attn_options *resolved)
 {
     attn_plan_description description = {.struct_size = sizeof description};
@@ -123,12 +123,12 @@ static void test_choice(void **state)
         features = c->features;
         hidden = c->hidden;
         if (c->variable) setenv("ATTN_ISA", c->variable, 1);
-        const attn_status settled = attn_options_resolve(&s.options, &resolved, NULL);
+        const attn_status resolved_status = attn_options_resolve(&s.options, &resolved, NULL);
         attn_status status = attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error);
         unsetenv("ATTN_ISA");
 
-        assert_int_equal(settled, c->status);
-        if (settled == ATTN_OK) check_resolved(i, c, &s, &resolved);
+        assert_int_equal(resolved_status, c->status);
+        if (resolved_status == ATTN_OK) check_resolved(i, c, &s, &resolved);
         if (status != c->status || (status != ATTN_OK && strcmp(error.message, c->kernel) != 0))
             fail_msg("row %zu: status %d: %s", i, (int)status, error.message);
         if (status != ATTN_OK) continue;
@@ -177,31 +177,31 @@ static void test_threads(void **state)
         small_init(&s);
         set("ATTN_THREADS", rows[i].ours), set("OMP_NUM_THREADS", rows[i].openmp);
         attn_options resolved = {.struct_size = sizeof resolved};
-        const attn_status settled = attn_options_resolve(NULL, &resolved, NULL), status = attn_cpu_describe(&cpu, &error),
+        const attn_status resolved_status = attn_options_resolve(NULL, &resolved, NULL), status = attn_cpu_describe(&cpu, &error),
                           planned = attn_plan_create(&plan, &s.problem, &s.tensors, NULL, NULL);
         attn_plan_destroy(plan);
         if (rows[i].threads < 0) {
-            (void)snprintf(message, sizeof message, "the environment variable ATTN_THREADS is '%s'; it is a number from 1 to 1024",
-                           rows[i].ours);
+            (void)snprintf(message, sizeof message,
+                           "the environment variable ATTN_THREADS is '%s'; it must be a number from 1 to 1024", rows[i].ours);
             assert_int_equal(planned, ATTN_ERR_ARGUMENT);
             assert_int_equal(status, ATTN_ERR_ARGUMENT);
-            assert_int_equal(settled, ATTN_ERR_ARGUMENT);
+            assert_int_equal(resolved_status, ATTN_ERR_ARGUMENT);
             assert_int_equal(resolved.threads, 0); /* untouched */
             assert_string_equal(error.message, message);
-            s.options.threads = 2; /* then nobody reads it */
+            s.options.threads = 2; /* then the variable is not read */
             assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, NULL), ATTN_OK);
             attn_plan_destroy(plan);
         } else if (status != ATTN_OK || planned != ATTN_OK || cpu.threads != (rows[i].threads ? rows[i].threads : cpus_now())) {
             fail_msg("row %zu: %d threads: %s", i, cpu.threads, error.message);
         } else {
-            assert_int_equal(settled, ATTN_OK);
+            assert_int_equal(resolved_status, ATTN_OK);
             assert_int_equal(resolved.threads, cpu.threads);
         }
     }
     set("ATTN_THREADS", NULL), set("OMP_NUM_THREADS", NULL);
 }
 
-/* One that may run on one CPU is alone there. */
+/* A process that may run on one CPU only has one thread. */
 static void test_affinity(void **state)
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
@@ -266,7 +266,7 @@ static void test_few(void **state)
         {backward, "attn_bwd_f32_scalar", ""},
         {cosine, "attn_fwd_f32_scalar", "; tiles, since scores are of prepared rows"},
         {additive, "attn_fwd_f32_scalar", "; tiles, since scores are additive"},
-        {sigmoid, "attn_fwd_f32_scalar", "; tiles, since weights are no softmax"},
+        {sigmoid, "attn_fwd_f32_scalar", "; tiles, since weights are not a softmax"},
         {dropout, "attn_fwd_f32_scalar", "; tiles, since dropout is requested"},
         {blocks, "attn_fwd_f32_scalar", "; tiles, since a block mask is given"},
         {dilation, "attn_fwd_f32_scalar", "; tiles, since keys are dilated"},
@@ -307,7 +307,7 @@ static void capped(small *s) { s->problem.score.softcap = 20; }
 static void relative(small *s) { s->problem.relative.rows = 2, s->tensors.relative_keys.data = ATTN_LATER; }
 static void forward_mode(small *s) { s->problem.op = ATTN_JVP, s->tensors.tan_o.data = ATTN_LATER; }
 
-/* The kernels that are counted are those of the walk, of which decode has one more. */
+/* The description counts the kernels of the chosen walk, of which decode has one more. */
 static void test_counted(void **state)
 {
     (void)state;
@@ -331,7 +331,7 @@ static void test_counted(void **state)
     }
 }
 
-/* Scores are products of bf16 where nothing but bf16 goes into them. */
+/* Scores are products of bf16 if all their inputs are bf16. */
 static void test_pairs(void **state)
 {
     static const struct {
@@ -367,7 +367,7 @@ static void test_pairs(void **state)
 }
 #endif
 
-/* attn_cpu_describe and attn_kernel_describe speak of the same CPU and the same list. */
+/* attn_cpu_describe and attn_kernel_describe describe the same CPU and the same list. */
 static void test_described(void **state)
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
@@ -380,7 +380,7 @@ static void test_described(void **state)
     for (; attn_kernel_describe(count, &kernel, NULL) == ATTN_OK; count++) {
         forward += kernel.op == ATTN_FORWARD;
         usable += kernel.op == ATTN_FORWARD && kernel.usable;
-        /* second ones for their instruction set */
+        /* additional kernels of an instruction set */
         const int vnni = strcmp(kernel.name, "attn_dec_f32_avx512_vnni") == 0, pairs = strstr(kernel.name, "_bf16") != NULL;
         const char *needs = kernel.isa == ATTN_ISA_SCALAR ? ""
                             : kernel.isa == ATTN_ISA_AVX2 ? "avx2 fma f16c"
@@ -394,13 +394,13 @@ static void test_described(void **state)
 #if defined(__x86_64__)
     assert_string_equal(cpu.features, "avx2 fma f16c");
     assert_int_equal(cpu.isa, ATTN_ISA_AVX2);
-    assert_int_equal(3 * usable, 2 * forward); /* every kernel is there for three instruction sets, and two are left */
+    assert_int_equal(3 * usable, 2 * forward); /* every kernel exists for three instruction sets, two of which are usable */
 #else
     assert_int_equal(cpu.isa, ATTN_ISA_SCALAR);
 #if !defined(__aarch64__)
     assert_int_equal(usable, forward);
 #else
-    assert_int_equal(2 * usable, forward); /* NEON is left out as well */
+    assert_int_equal(2 * usable, forward); /* features lacks NEON */
     features = ATTN_CPU_NEON;
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
     assert_string_equal(cpu.features, "neon");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_linear_rejected.c - every rule of linear attention: what breaks it, the status, the exact message; and that nothing was
- * written then. */
+ * test_linear_rejected.c - every rule of linear attention: a violation of it, with its status and exact message; and that nothing
+ * is written then. */
 #include "test.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static void init(fixture *f)
                                        .final_sum = attn_out(f->sum)};
 }
 
-/* The same backwards. */
+/* The same for backward. */
 static void turn(fixture *f)
 {
     static const attn_output none;
@@ -86,7 +86,7 @@ static void expect(fixture *f, attn_status status, const char *message, int line
 #define ARGUMENT(change, message)    REJECTED(change, ATTN_ERR_ARGUMENT, message)
 #define UNSUPPORTED(change, message) REJECTED(change, ATTN_ERR_UNSUPPORTED, message)
 
-/* A workspace is within the limit, or there is no plan. */
+/* A plan whose workspace exceeds the limit is rejected. */
 static void test_limit(void **state)
 {
     static const char begins[] = "options.workspace_limit is 1 bytes; this problem needs ";
@@ -114,16 +114,16 @@ static void test_enums(void **state)
     ARGUMENT(f.problem.denominator = (attn_denominator)3, "denominator is 3; known: 0 (clamp), 1 (add), 2 (none)");
     ARGUMENT(f.problem.rule = (attn_linear_rule)3, "rule is 3; known: 0 (add), 1 (delta), 2 (low rank)");
     ARGUMENT(f.problem.decay_kind = (attn_decay_kind)2, "decay_kind is 2; known: 0 (per head), 1 (per channel)");
-    ARGUMENT(f.problem.decay_kind = ATTN_DECAY_CHANNEL, "decay_kind is 1 and decay is not there");
+    ARGUMENT(f.problem.decay_kind = ATTN_DECAY_CHANNEL, "decay_kind is 1 and decay is not set");
     ARGUMENT(f.problem.form = (attn_linear_form)4, "form is 4; known: 0 (auto), 1 (chunked), 2 (recurrent), 3 (quadratic)");
-    ARGUMENT(f.problem.causal = 2, "causal is 2; it is 0 or 1");
+    ARGUMENT(f.problem.causal = 2, "causal is 2; it must be 0 or 1");
     ARGUMENT(f.problem.reserved[7] = 5, "reserved[7] is 5; it must be 0");
     ARGUMENT(f.problem.struct_size = 0, "attn_linear_problem.struct_size is 0; set it to sizeof(attn_linear_problem)");
     ARGUMENT(f.tensors.struct_size = 0, "attn_linear_tensors.struct_size is 0; set it to sizeof(attn_linear_tensors)");
     ARGUMENT(f.tensors.struct_size -= 8, "attn_linear_tensors.struct_size is 1304; set it to sizeof(attn_linear_tensors)");
     REJECTED(f.options.reproducible = 1, ATTN_ERR_UNSUPPORTED,
              "options.reproducible is set; the bits of linear attention depend on the instruction set");
-    ARGUMENT(f.options.threads = -1, "options.threads is -1; it is at least 1, or 0 for the default");
+    ARGUMENT(f.options.threads = -1, "options.threads is -1; it must be at least 1, or 0 for the default");
 }
 
 static void test_numbers(void **state)
@@ -138,10 +138,10 @@ static void test_numbers(void **state)
     ARGUMENT(f.problem.scale = NAN, "scale is nan; it must be finite");
     ARGUMENT(f.problem.scale = 0.5, "scale is 0.5 but scale_kind is not ATTN_SCALE_VALUE");
     ARGUMENT(f.problem.epsilon = -1, "epsilon is -1; it must be at least 0 and finite (0 for the default, 1e-6)");
-    ARGUMENT(f.problem.chunk = -3, "chunk is -3; it is at least 1, or 0 for the default");
+    ARGUMENT(f.problem.chunk = -3, "chunk is -3; it must be at least 1, or 0 for the default");
     REJECTED(f.problem.shape.dim_v = -1, ATTN_ERR_SHAPE, "dim_v (-1) is negative");
     REJECTED(f.problem.shape.heads_kv = 3, ATTN_ERR_SHAPE, "heads_q (2) is not a multiple of heads_kv (3)");
-    /* Tensors that 64 bits count, and scores of so many tokens that they do not: of the 4 queries of the smallest tile too. */
+    /* Tensors whose bytes fit in 64 bits, and scores whose bytes do not, even of the 4 queries of the smallest tile. */
     REJECTED((f.problem.shape.len_q = f.problem.shape.len_kv = INT64_MAX / 64, f.problem.shape.batch = 1,
               f.problem.form = ATTN_LINEAR_FORM_QUADRATIC),
              ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
@@ -176,44 +176,45 @@ static void test_tensors(void **state)
     ARGUMENT(f.tensors.k = none, "k is missing; ATTN_FORWARD needs it");
     ARGUMENT(f.tensors.k = attn_in(NULL), "k is NULL");
     ARGUMENT((f.tensors.k = none, f.tensors.k.dtype = ATTN_F32),
-             "k is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
+             "k is NULL and has a type or strides; a slot that is not set must be all 0");
     ARGUMENT(f.tensors.k = attn_in(ATTN_LATER), "k is ATTN_LATER; an execution needs its pointer");
     ARGUMENT(f.tensors.k = attn_in(ATTN_EMPTY), "k is ATTN_EMPTY and has elements");
-    ARGUMENT(f.tensors.call = &call, "call is there; linear attention has nothing else that changes from call to call");
-    ARGUMENT(f.tensors.final_sum = nothing,
-             "final_sum is missing; it is needed with the state that it belongs to, where there is a denominator");
+    ARGUMENT(f.tensors.call = &call, "call is set; it must be NULL");
+    ARGUMENT(f.tensors.final_sum = nothing, "final_sum is missing; it is needed with its state, if there is a denominator");
     ARGUMENT(f.problem.denominator = ATTN_DENOMINATOR_NONE,
-             "final_sum is there; it is of use with the state that it belongs to, where there is a denominator alone");
+             "final_sum is set; it is used only with its state, if there is a denominator");
     ARGUMENT((f.problem.features = ATTN_FEATURES_FAVOR, f.problem.random_features = 4),
              "feature_matrix is missing; it is needed with the random maps");
-    ARGUMENT(f.tensors.feature_matrix = attn_in(f.matrix), "feature_matrix is there; it is of use with the random maps alone");
-    ARGUMENT(f.tensors.beta = attn_in(f.beta), "beta is there; it is of use with the delta rule alone");
-    ARGUMENT(f.tensors.erase = attn_in(f.decay), "erase is there; it is of use with the low-rank rule alone");
+    ARGUMENT(f.tensors.feature_matrix = attn_in(f.matrix), "feature_matrix is set; it is used only with the random maps");
+    ARGUMENT(f.tensors.beta = attn_in(f.beta), "beta is set; it is used only with the delta rule");
+    ARGUMENT(f.tensors.erase = attn_in(f.decay), "erase is set; it is used only with the low-rank rule");
     ARGUMENT(
         (f.problem.rule = ATTN_LINEAR_RULE_DELTA, f.problem.denominator = ATTN_DENOMINATOR_NONE, f.tensors.final_sum = nothing),
         "beta is missing; it is needed with the delta rule");
-    ARGUMENT(f.tensors.grad_o = attn_in(f.v), "grad_o is there; ATTN_FORWARD has no use for it");
-    REJECTED(f.tensors.o = attn_out(f.q), ATTN_ERR_STRIDE, "o and q share elements; an output overlaps nothing");
+    ARGUMENT(f.tensors.grad_o = attn_in(f.v), "grad_o is set; ATTN_FORWARD does not use it");
+    REJECTED(f.tensors.o = attn_out(f.q), ATTN_ERR_STRIDE, "o and q share elements; an output must not overlap another tensor");
     REJECTED((f.tensors.initial_state = attn_in(f.extra), f.tensors.initial_sum = attn_in(f.sum)), ATTN_OK, "");
     ARGUMENT((f.tensors.initial_state = attn_in(f.state), f.tensors.initial_sum = attn_in(f.n)),
              "final_state is initial_state, so final_sum must be initial_sum");
     REJECTED((f.tensors.initial_state = attn_in(f.state[0][0][1]), f.tensors.initial_sum = attn_in(f.n)), ATTN_ERR_STRIDE,
-             "final_state and initial_state share elements; an output overlaps nothing");
+             "final_state and initial_state share elements; an output must not overlap another tensor");
     REJECTED((f.tensors.initial_state = attn_in(f.state), f.tensors.initial_sum = attn_in(f.sum)), ATTN_OK, "");
-    ARGUMENT((f.tensors.lengths = attn_in(f.lengths), f.lengths[1] = 4), "lengths[1] is 4; it must be within 0 and 3");
+    ARGUMENT((f.tensors.lengths = attn_in(f.lengths), f.lengths[1] = 4), "lengths[1] is 4; it must be between 0 and 3");
+    ARGUMENT((f.tensors.lengths = attn_in(f.lengths), f.lengths[0] = INT64_C(1) << 32),
+             "lengths[0] is 4294967296; it must be between 0 and 3; the array was read as i64 (set its dtype if it is i32)");
     UNSUPPORTED((f.tensors.lengths = attn_in(f.lengths), f.tensors.lengths.dtype = ATTN_F32),
                 "lengths.dtype is f32; it must be i32 or i64");
     REJECTED(turn(&f), ATTN_OK, "");
     ARGUMENT((turn(&f), f.tensors.denominators = nothing), "denominators is missing; it is needed with a denominator");
     ARGUMENT((turn(&f), f.tensors.o = nothing), "o is missing; it is needed with a denominator");
     ARGUMENT((turn(&f), f.problem.denominator = ATTN_DENOMINATOR_NONE, f.tensors.denominators = nothing),
-             "o is there; it is of use with a denominator alone");
+             "o is set; it is used only with a denominator");
     ARGUMENT((turn(&f), f.tensors.decay = attn_in(f.decay)), "grad_decay is missing; it is needed with decay");
-    ARGUMENT((turn(&f), f.tensors.final_state = attn_out(f.state)), "final_state is there; ATTN_BACKWARD has no use for it");
-    ARGUMENT((turn(&f), f.tensors.grad_initial_state = attn_out(f.state)), "grad_initial_state is there and initial_state is not");
+    ARGUMENT((turn(&f), f.tensors.final_state = attn_out(f.state)), "final_state is set; ATTN_BACKWARD does not use it");
+    ARGUMENT((turn(&f), f.tensors.grad_initial_state = attn_out(f.state)), "grad_initial_state is set and initial_state is not");
 }
 
-/* An execution has the tensors that were planned, in type and strides. */
+/* Execution must have the planned tensors, of the planned types and strides. */
 static void test_planned(void **state)
 {
     attn_linear_plan *plan;
@@ -233,7 +234,7 @@ static void test_planned(void **state)
         assert_string_equal(error.message, text);                                                                                  \
         assert_int_equal(error.tensor, number);                                                                                    \
     } while (0)
-    DIFFERS(f.tensors.denominators = attn_out(f.n), 4, ATTN_ERR_ARGUMENT, "denominators is there; the plan was made without it");
+    DIFFERS(f.tensors.denominators = attn_out(f.n), 4, ATTN_ERR_ARGUMENT, "denominators is set; the plan was made without it");
     DIFFERS(memset(&f.tensors.final_sum, 0, sizeof f.tensors.final_sum), 14, ATTN_ERR_ARGUMENT,
             "final_sum is missing; the plan was made with it");
     DIFFERS(f.tensors.v.dtype = ATTN_F16, 2, ATTN_ERR_ARGUMENT, "v.dtype is f16; the plan was made with f32");

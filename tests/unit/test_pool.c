@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_pool.c - attn_pool_run itself: who takes part, calls inside calls, calls side by side, workers that come late. */
+ * test_pool.c - attn_pool_run itself: which workers take part, nested calls, concurrent calls, workers that wake up late. */
 #include "test.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ typedef struct job {
 
 static void check(int workers, int depth);
 
-/* Takes pieces until none is left. */
+/* Takes tasks until none is left. */
 static void work(void *context, int64_t worker)
 {
     job *j = context;
@@ -79,7 +79,7 @@ static void nap(long nanoseconds)
     (void)nanosleep(&t, NULL);
 }
 
-/* Workers that look out and workers that sleep: pauses around the time that they look out for. */
+/* Workers that spin and workers that sleep: pauses around the time for which workers spin. */
 static void test_pauses(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void test_pauses(void **state)
     }
 }
 
-/* As many take part as were asked for, where nobody hurries: each waits for the others. */
+/* As many workers take part as requested: each waits for all others. */
 static void meet(void *context, int64_t worker)
 {
     atomic_int *present = context;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * test_product_rejected.c - every rule of a product of matrices: what breaks it, the status, the exact message; and that nothing
- * was written then. */
+ * test_product_rejected.c - every rule of a product of matrices: a violation of it, with its status and exact message; and that
+ * nothing is written then. */
 #include "test.h"
 
 #include "attn/product.h"
@@ -37,7 +37,7 @@ static void neither_b(fixture *f) { f->tensors.b.stride[2] = ATTN_BROADCAST; }
 static void turned_c(fixture *f) { f->tensors.c.stride[2] = 1, f->tensors.c.stride[3] = ROWS; }
 static void overlap_c(fixture *f) { f->tensors.c.stride[2] = 1 - COLUMNS, f->tensors.c.stride[3] = 1; }
 static void far(fixture *f) { f->tensors.b.stride[3] = INT64_MAX / 8; }
-static void far_in_all(fixture *f) { f->tensors.b.stride[3] = INT64_MAX / 64; } /* one column would not be too far */
+static void far_in_all(fixture *f) { f->tensors.b.stride[3] = INT64_MAX / 64; } /* too far for all columns, but not for one */
 static void far_back(fixture *f) { f->tensors.b.stride[3] = -INT64_MAX; }
 static void no_tensors_size(fixture *f) { f->tensors.struct_size = 16; }
 static void call(fixture *f) { f->tensors.call = (const attn_call *)(const void *)f; }
@@ -67,32 +67,31 @@ static const struct {
     {dtype, ATTN_ERR_UNSUPPORTED, "product: dtype is bf16; it must be f32 or f64"},
     {rows, ATTN_ERR_SHAPE, "product: rows (-1) is negative"},
     {inner, ATTN_ERR_SHAPE, "product: inner (-4) is negative"},
-    {flag_add, ATTN_ERR_ARGUMENT, "product: add is 2; it is 0 or 1"},
+    {flag_add, ATTN_ERR_ARGUMENT, "product: add is 2; it must be 0 or 1"},
     {reserved, ATTN_ERR_ARGUMENT, "product: reserved[2] is 9; it must be 0"},
     {neither, ATTN_ERR_STRIDE, "product: a.stride[2] is 2 and stride[3] 3; one of them must be 1"},
     {neither_b, ATTN_ERR_STRIDE, "product: b.stride[2] is -9223372036854775808 and stride[3] 4; one of them must be 1"},
     {turned_c, ATTN_ERR_STRIDE, "product: c.stride[2] is 1 and stride[3] 3; the last axis must be contiguous (1)"},
-    {overlap_c, ATTN_ERR_STRIDE, "product: c.stride[2] is -4 and stride[3] 1; rows of an output do not overlap"},
-    {far, ATTN_ERR_SHAPE, "product: b has 5 columns 1152921504606846975 elements apart, which are too many"},
-    {far_in_all, ATTN_ERR_SHAPE, "product: b has 5 columns 144115188075855871 elements apart, which are too many"},
-    {far_back, ATTN_ERR_SHAPE, "product: b has 5 columns 9223372036854775807 elements apart, which are too many"},
+    {overlap_c, ATTN_ERR_STRIDE, "product: c.stride[2] is -4 and stride[3] 1; rows of an output must not overlap"},
+    {far, ATTN_ERR_SHAPE, "product: b has 5 columns 1152921504606846975 elements apart: its bytes overflow 64 bits"},
+    {far_in_all, ATTN_ERR_SHAPE, "product: b has 5 columns 144115188075855871 elements apart: its bytes overflow 64 bits"},
+    {far_back, ATTN_ERR_SHAPE, "product: b has 5 columns 9223372036854775807 elements apart: its bytes overflow 64 bits"},
     {no_tensors_size, ATTN_ERR_ARGUMENT, "attn_product_tensors.struct_size is 16; set it to sizeof(attn_product_tensors)"},
-    {call, ATTN_ERR_ARGUMENT, "product: call is there; a product has nothing else that changes from call to call"},
+    {call, ATTN_ERR_ARGUMENT, "product: call is set; it must be NULL"},
     {absent, ATTN_ERR_ARGUMENT, "product: a is missing"},
     {null_a, ATTN_ERR_ARGUMENT, "product: a is NULL"},
     {null_c, ATTN_ERR_ARGUMENT, "product: c is NULL"},
-    {null_strides, ATTN_ERR_ARGUMENT,
-     "product: b is NULL and has a type or strides; a tensor that is not there is a slot of zeros"},
-    {null_type, ATTN_ERR_ARGUMENT, "product: c is NULL and has a type or strides; a tensor that is not there is a slot of zeros"},
-    {later, ATTN_ERR_ARGUMENT, "product: a is ATTN_LATER, and this call computes"},
+    {null_strides, ATTN_ERR_ARGUMENT, "product: b is NULL and has a type or strides; a slot that is not set must be all 0"},
+    {null_type, ATTN_ERR_ARGUMENT, "product: c is NULL and has a type or strides; a slot that is not set must be all 0"},
+    {later, ATTN_ERR_ARGUMENT, "product: a is ATTN_LATER; this call needs its pointer"},
     {empty, ATTN_ERR_ARGUMENT, "product: b is ATTN_EMPTY and has elements"},
     {odd_b, ATTN_ERR_ARGUMENT, "product: b is not aligned to its elements of 4 bytes"},
-    {type_c, ATTN_ERR_UNSUPPORTED, "product: c is f64; the product is of f32"},
+    {type_c, ATTN_ERR_UNSUPPORTED, "product: c is f64; it must be f32"},
     {same, ATTN_ERR_STRIDE, "product: c and b share elements, or strides too intricate to tell"},
     {part, ATTN_ERR_STRIDE, "product: c and a share elements, or strides too intricate to tell"},
     {backwards, ATTN_ERR_STRIDE, "product: c and b share elements, or strides too intricate to tell"},
     {options_size, ATTN_ERR_ARGUMENT, "attn_options.struct_size is 1; set it to sizeof(attn_options)"},
-    {threads, ATTN_ERR_ARGUMENT, "options.threads is -2; it is at least 1, or 0 for the default"},
+    {threads, ATTN_ERR_ARGUMENT, "options.threads is -2; it must be at least 1, or 0 for the default"},
     {size, ATTN_ERR_ARGUMENT, "attn_product_problem.struct_size is 3; set it to sizeof(attn_product_problem)"},
     {no_workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the product needs %zu bytes"},
     {small_workspace, ATTN_ERR_MEMORY, "workspace has 100 bytes; the product needs %zu"},
@@ -111,7 +110,7 @@ static void test_rules(void **state)
             const attn_status status =
                 way ? attn_product_in(&f.problem, &f.tensors, f.workspace, f.workspace_size, &f.options, &error)
                     : attn_product(&f.problem, &f.tensors, &f.options, &error);
-            const size_t told = strcspn(rules[i].message, "%"); /* how many bytes depends on the instruction set */
+            const size_t told = strcspn(rules[i].message, "%"); /* the number of bytes depends on the instruction set */
             if (status != rules[i].status || strncmp(error.message, rules[i].message, told + (rules[i].message[told] == 0)) != 0)
                 fail_msg("rule %zu: status %d, %s", i, (int)status, error.message);
             for (int k = 0; k <= ROWS * COLUMNS; k++) assert_true(f.c[k] == 77);
@@ -156,7 +155,7 @@ static void test_no_elements(void **state)
     }
 }
 
-/* Matrices side by side in one buffer share no element. */
+/* Matrices side by side in one buffer do not overlap. */
 static void test_beside(void **state)
 {
     enum { WIDE = 8 };

@@ -77,8 +77,8 @@ static void make(made *m, int lanes, int vectors, int64_t heads, int64_t len_q, 
 /* The plan of the walk over tiles; returns 0 if a size overflows. */
 static int plan(made *m, int threads)
 {
-    const attn_kernel given = {.product = &m->product};
-    const attn_kernel_set set = {.given = &given};
+    const attn_kernel own_parts = {.product = &m->product};
+    const attn_kernel_set set = {.own_parts = &own_parts};
     const attn_kernel_row row = {.compute = ATTN_F32, .set = &set};
     const attn_setting setting = {.problem = &m->problem, .row = &row, .threads = threads};
     memset(&m->plan, 0, sizeof m->plan);
@@ -86,7 +86,7 @@ static int plan(made *m, int threads)
     return attn_walk_tiles.init(&m->plan.tiles.walk, &setting);
 }
 
-/* Tiles follow each other without a gap, none is empty, and their widths differ by one vector at most. */
+/* Tiles are consecutive without gaps, none is empty, and their widths differ by at most one vector. */
 static void test_tiles(void **state)
 {
     static const int shapes[][2] = {{1, 1}, {4, 2}, {8, 3}, {16, 3}};
@@ -127,7 +127,7 @@ static void test_blocks(void **state)
         }
 }
 
-/* The parts of a worker's memory lie in order, are aligned, and end where the next begins. */
+/* The parts of a worker's memory are in order, aligned, large enough, and do not overlap. */
 static void test_scratch(void **state)
 {
     static const int64_t dims[] = {0, 1, 31, 64, 576};
@@ -157,7 +157,7 @@ static void test_scratch(void **state)
         }
 }
 
-/* Counts of tiles and pairs against counting one by one. */
+/* Counts of tiles and pairs, compared with counting one by one. */
 static void test_count(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void test_count(void **state)
             for (int64_t t = 0; t < walk->tiles; t++) {
                 attn_tile tile = attn_tile_at(walk, t);
                 for (int64_t j = 0; j < 50; j += 16) {
-                    int64_t seen = 0, keys = 0; /* a block is whole if all see what one of them sees */
+                    int64_t seen = 0, keys = 0; /* a block is whole if all its queries see the same keys */
                     for (int64_t k = j; k < j + 16 && k < 50; k++) {
                         int64_t queries = 0;
                         for (int64_t i = tile.first; i < tile.first + tile.rows; i++)
@@ -195,7 +195,7 @@ static void test_count(void **state)
         }
 }
 
-/* Sizes that no memory holds are seen while planning. */
+/* Sizes beyond any memory are detected while planning. */
 static void test_overflow(void **state)
 {
     made m;

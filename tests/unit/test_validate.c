@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_validate.c - the rules of every problem: what breaks one, the status, and the exact message.  Those of scores, operations
- * and arguments are in test_validate_*.c.  tools/check_messages.py fails when a message of src/core/plan or src/core/api is in no
- * test.
+ * test_validate.c - the rules of every problem: a violation of each, with its status and exact message.  Those of scores,
+ * operations and arguments are in test_validate_*.c.  tools/check_messages.py fails if a message of src/core/plan or src/core/api
+ * is in no test.
  */
 #include "rejected.h"
 
@@ -26,19 +26,19 @@ static void test_enums(void **state)
     REJECTED(s.problem.mask.empty = (attn_empty)2, ATTN_ERR_ARGUMENT, "mask.empty is 2; known: 0 (zero), 1 (uniform)");
     REJECTED(s.problem.mask.align = (attn_align)2, ATTN_ERR_ARGUMENT, "mask.align is 2; known: 0 (top-left), 1 (bottom-right)");
     REJECTED(s.tensors.lengths_q.dtype = ATTN_F32, ATTN_ERR_UNSUPPORTED, "lengths_q.dtype is f32; it must be i32 or i64");
-    REJECTED(s.tensors.offset_q.dtype = (attn_dtype)77, ATTN_ERR_ARGUMENT, "offset_q.dtype is 77; it is no type");
+    REJECTED(s.tensors.offset_q.dtype = (attn_dtype)77, ATTN_ERR_ARGUMENT, "offset_q.dtype is 77; it is not a type");
 }
 
 static void test_flags(void **state)
 {
     (void)state;
-    REJECTED(s.problem.mask.causal = 2, ATTN_ERR_ARGUMENT, "mask.causal is 2; it is 0 or 1");
-    REJECTED(s.problem.mask.window = -1, ATTN_ERR_ARGUMENT, "mask.window is -1; it is 0 or 1");
-    REJECTED(s.problem.outputs.after_dropout = 2, ATTN_ERR_ARGUMENT, "outputs.after_dropout is 2; it is 0 or 1");
-    REJECTED(s.problem.score.additive_bias = 3, ATTN_ERR_ARGUMENT, "score.additive_bias is 3; it is 0 or 1");
+    REJECTED(s.problem.mask.causal = 2, ATTN_ERR_ARGUMENT, "mask.causal is 2; it must be 0 or 1");
+    REJECTED(s.problem.mask.window = -1, ATTN_ERR_ARGUMENT, "mask.window is -1; it must be 0 or 1");
+    REJECTED(s.problem.outputs.after_dropout = 2, ATTN_ERR_ARGUMENT, "outputs.after_dropout is 2; it must be 0 or 1");
+    REJECTED(s.problem.score.additive_bias = 3, ATTN_ERR_ARGUMENT, "score.additive_bias is 3; it must be 0 or 1");
 }
 
-/* What flags said: a tensor is there or not, and its slot is sound. */
+/* A tensor is present or absent, and its slot is valid. */
 static void test_presence(void **state)
 {
     (void)state;
@@ -46,39 +46,39 @@ static void test_presence(void **state)
     REJECTED(s.tensors.weights = attn_out(NULL), ATTN_ERR_ARGUMENT, "weights is NULL");
     REJECTED(s.tensors.lse = attn_saved(NULL), ATTN_ERR_ARGUMENT, "lse is NULL");
     REJECTED(s.tensors.bias = (attn_input){.dtype = ATTN_BF16}, ATTN_ERR_ARGUMENT,
-             "bias is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
+             "bias is NULL and has a type or strides; a slot that is not set must be all 0");
     REJECTED(s.tensors.lengths_kv = (attn_input){.stride = {1}}, ATTN_ERR_ARGUMENT,
-             "lengths_kv is NULL and has a type or strides; a tensor that is not there is a slot of zeros");
+             "lengths_kv is NULL and has a type or strides; a slot that is not set must be all 0");
     REJECTED(s.tensors.q = (attn_input){0}, ATTN_ERR_ARGUMENT, "q is missing; ATTN_FORWARD needs it");
     REJECTED((small_backward(&s), s.tensors.lse = (attn_output){0}), ATTN_ERR_ARGUMENT, "lse is missing; ATTN_BACKWARD needs it");
-    REJECTED(s.tensors.grad_sink.data = s.weights, ATTN_ERR_ARGUMENT, "grad_sink is there; ATTN_FORWARD has no use for it");
-    REJECTED(s.tensors.tan_q = s.tensors.q, ATTN_ERR_ARGUMENT, "tan_q is there; ATTN_FORWARD has no use for it");
+    REJECTED(s.tensors.grad_sink.data = s.weights, ATTN_ERR_ARGUMENT, "grad_sink is set; ATTN_FORWARD does not use it");
+    REJECTED(s.tensors.tan_q = s.tensors.q, ATTN_ERR_ARGUMENT, "tan_q is set; ATTN_FORWARD does not use it");
     REJECTED((small_backward(&s), s.tensors.row_max.data = s.weights), ATTN_ERR_ARGUMENT,
-             "row_max is there; ATTN_BACKWARD has no use for it");
+             "row_max is set; ATTN_BACKWARD does not use it");
     ACCEPTED(s.tensors.lengths_q = (attn_input){0});
     ACCEPTED(s.tensors.weights = (attn_output){0});
 }
 
-/* Tensors that come together or exclude each other, and those that say what a field says. */
+/* Tensors that require or exclude each other, or that duplicate a field of the problem. */
 static void test_company(void **state)
 {
     static const int64_t zeros[8];
     (void)state;
     REJECTED(s.tensors.cu_seqlens_q = attn_in(zeros), ATTN_ERR_ARGUMENT,
-             "cu_seqlens_q is there and cu_seqlens_kv is not; they come together");
+             "cu_seqlens_q is set and cu_seqlens_kv is not; set both or neither");
     REJECTED(s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(zeros), ATTN_ERR_ARGUMENT,
-             "cu_seqlens_q and lengths_q are both there; they exclude each other");
+             "cu_seqlens_q and lengths_q are both set; set only one of them");
     REJECTED((s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(zeros), s.tensors.lengths_q = (attn_input){0}),
-             ATTN_ERR_ARGUMENT, "cu_seqlens_q and lengths_kv are both there; they exclude each other");
+             ATTN_ERR_ARGUMENT, "cu_seqlens_q and lengths_kv are both set; set only one of them");
     REJECTED((s.tensors.block_mask = s.tensors.block_starts = s.tensors.block_index = attn_in(zeros),
               s.problem.mask.block_q = s.problem.mask.block_kv = 2),
-             ATTN_ERR_ARGUMENT, "block_mask and block_starts are both there; they exclude each other");
+             ATTN_ERR_ARGUMENT, "block_mask and block_starts are both set; set only one of them");
     REJECTED((s.tensors.block_starts = attn_in(zeros), s.problem.mask.block_q = s.problem.mask.block_kv = 2), ATTN_ERR_ARGUMENT,
-             "block_starts is there and block_index is not; they come together");
+             "block_starts is set and block_index is not; set both or neither");
     REJECTED((s.tensors.scale = attn_in(s.q), s.problem.score.scale_kind = ATTN_SCALE_VALUE), ATTN_ERR_ARGUMENT,
-             "scale is there and score.scale_kind is ATTN_SCALE_VALUE; a scale is given in one form");
+             "scale is set and score.scale_kind is ATTN_SCALE_VALUE; set only one of them");
     REJECTED(s.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT, ATTN_ERR_ARGUMENT,
-             "offset_q is there and mask.align is bottom-right; where queries stand is given in one form");
+             "offset_q is set and mask.align is bottom-right; set only one of them");
     ACCEPTED((s.tensors.offset_q = (attn_input){0}, s.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT));
     ACCEPTED(s.tensors.scale = attn_in(s.q));
 }
@@ -127,9 +127,9 @@ static void test_values(void **state)
     ACCEPTED(s.problem.score.scale_kind = ATTN_SCALE_VALUE);
 
     REJECTED((s.problem.mask.window = 1, s.problem.mask.window_left = -2), ATTN_ERR_ARGUMENT,
-             "mask.window_left is -2; it is at least 0, or -1 for no bound");
+             "mask.window_left is -2; it must be at least 0, or -1 for no bound");
     REJECTED((s.problem.mask.window = 1, s.problem.mask.window_right = INT64_MIN), ATTN_ERR_ARGUMENT,
-             "mask.window_right is -9223372036854775808; it is at least 0, or -1 for no bound");
+             "mask.window_right is -9223372036854775808; it must be at least 0, or -1 for no bound");
     REJECTED(s.problem.mask.window_left = 4, ATTN_ERR_ARGUMENT,
              "mask.window_left is 4 and window_right 0 but mask.window is 0; set it to 1");
     REJECTED(s.problem.mask.window_right = 7, ATTN_ERR_ARGUMENT,
@@ -142,7 +142,7 @@ static void test_values(void **state)
     ACCEPTED((s.problem.mask.window = 1, s.problem.mask.window_left = s.problem.mask.window_right = -1));
 }
 
-/* Where a tensor has no elements its pointer is not looked at, and ATTN_EMPTY stands for one. */
+/* The pointer of a tensor without elements is not read, and may be ATTN_EMPTY. */
 static void test_unused(void **state)
 {
     (void)state;
@@ -160,8 +160,8 @@ static void test_unused(void **state)
 static void test_types(void **state)
 {
     (void)state;
-    REJECTED(s.tensors.q.dtype = (attn_dtype)99, ATTN_ERR_ARGUMENT, "q.dtype is 99; it is no type");
-    REJECTED(s.tensors.weights.dtype = (attn_dtype)14, ATTN_ERR_ARGUMENT, "weights.dtype is 14; it is no type");
+    REJECTED(s.tensors.q.dtype = (attn_dtype)99, ATTN_ERR_ARGUMENT, "q.dtype is 99; it is not a type");
+    REJECTED(s.tensors.weights.dtype = (attn_dtype)14, ATTN_ERR_ARGUMENT, "weights.dtype is 14; it is not a type");
     REJECTED(s.tensors.q.dtype = ATTN_I8, ATTN_ERR_UNSUPPORTED, "q.dtype is i8; it must be f32, f64, f16 or bf16");
     REJECTED(s.tensors.k.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED,
              "k.dtype is f64; it must be f32, f16, bf16 or i8, as q is not f64");
@@ -187,7 +187,7 @@ static void test_types(void **state)
              "k_scale.dtype is f16; it must be f32");
     REJECTED(s.tensors.k.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "k_scale is missing; k.dtype is i8");
     REJECTED(s.tensors.v.dtype = ATTN_I8, ATTN_ERR_ARGUMENT, "v_scale is missing; v.dtype is i8");
-    REJECTED(s.tensors.v_scale = attn_in(s.q), ATTN_ERR_ARGUMENT, "v_scale is there and v.dtype is not i8");
+    REJECTED(s.tensors.v_scale = attn_in(s.q), ATTN_ERR_ARGUMENT, "v_scale is set and v.dtype is not i8");
     REJECTED((s.tensors.k.dtype = ATTN_I8, s.tensors.k_scale.data = (char *)s.q + 2), ATTN_ERR_ARGUMENT,
              "k_scale is not aligned to its elements of 4 bytes");
     ACCEPTED((s.tensors.k.dtype = s.tensors.v.dtype = ATTN_I8, s.tensors.k_scale = s.tensors.v_scale = attn_in(s.q)));
@@ -200,7 +200,7 @@ static void test_strides(void **state)
     REJECTED(sets(s.tensors.v.stride, 60, 30, 6, -1), ATTN_ERR_STRIDE, "v.stride[3] is -1; the last axis must be contiguous (1)");
     REJECTED(s.tensors.weights.stride[0] = 60, ATTN_ERR_STRIDE, "weights.stride[3] is 0; the last axis must be contiguous (1)");
     REJECTED((s.problem.shape.len_q = INT64_MAX / 2), ATTN_ERR_SHAPE,
-             "q has the shape [2, 4, 4611686018427387903, 4]: more elements than 64 bits count");
+             "q has the shape [2, 4, 4611686018427387903, 4]: the number of elements overflows 64 bits");
     REJECTED(sets(s.tensors.k.stride, INT64_MAX / 2, 20, 4, 1), ATTN_ERR_SHAPE,
              "k.stride[0] (4611686018427387903) times its size (2) overflows 64-bit addresses");
     REJECTED(sets(s.tensors.bias.stride, 0, 0, -INT64_MAX, 1), ATTN_ERR_SHAPE,
@@ -213,8 +213,7 @@ static void test_strides(void **state)
              "lse overlaps itself: stride[1] is -2 and the axes with smaller strides span 3 elements");
     REJECTED(sets(s.tensors.weights.stride, 15, 15, 5, 1), ATTN_ERR_STRIDE,
              "weights overlaps itself: stride[1] is 15 and the axes with smaller strides span 30 elements");
-    REJECTED(sets(s.tensors.lengths_q.stride, 2, 0, 0, 0), ATTN_ERR_STRIDE,
-             "lengths_q.stride[0] is 2; it is a dense array (0, or 1)");
+    REJECTED(sets(s.tensors.lengths_q.stride, 2, 0, 0, 0), ATTN_ERR_STRIDE, "lengths_q.stride[0] is 2; it must be dense (0, or 1)");
     ACCEPTED(sets(s.tensors.lengths_q.stride, 1, 7, 7, 7));
     ACCEPTED(sets(s.tensors.q.stride, ATTN_BROADCAST, 0, 0, 1));
     ACCEPTED(sets(s.tensors.mask.stride, 0, 0, 0, ATTN_BROADCAST));
@@ -228,7 +227,7 @@ static void test_too_large(void **state)
               s.problem.shape.heads_kv = s.problem.shape.len_q = s.problem.shape.len_kv = 1,
               s.problem.shape.dim_qk = INT64_C(1) << 59),
              ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
-    /* Queries that 64 bits count as f16, and not as f32, which they are prepared in. */
+    /* Queries whose bytes fit in 64 bits in f16, but not in f32, in which they are prepared. */
     REJECTED((s.problem.shape = (attn_shape){1, 1, 1, INT64_C(1) << 30, 1, INT64_C(1) << 31, 1}, s.tensors.q.dtype = ATTN_F16,
               s.problem.score.kind = ATTN_SCORE_COSINE, s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}),
              ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
@@ -237,28 +236,28 @@ static void test_too_large(void **state)
 static void *never_allocate(void *context, size_t bytes)
 {
     (void)context;
-    fail_msg("asked for %zu bytes", bytes);
+    fail_msg("%zu bytes are requested", bytes);
     return NULL;
 }
 
 static void never_release(void *context, void *memory)
 {
     (void)context;
-    fail_msg("asked to release %p", memory);
+    fail_msg("%p is released", memory);
 }
 
 static void test_options(void **state)
 {
     (void)state;
-    REJECTED(s.options.reproducible = -1, ATTN_ERR_ARGUMENT, "options.reproducible is -1; it is 0 or 1");
-    REJECTED(s.options.invariant = 2, ATTN_ERR_ARGUMENT, "options.invariant is 2; it is 0 or 1");
-    REJECTED(s.options.threads = -1, ATTN_ERR_ARGUMENT, "options.threads is -1; it is at least 1, or 0 for the default");
+    REJECTED(s.options.reproducible = -1, ATTN_ERR_ARGUMENT, "options.reproducible is -1; it must be 0 or 1");
+    REJECTED(s.options.invariant = 2, ATTN_ERR_ARGUMENT, "options.invariant is 2; it must be 0 or 1");
+    REJECTED(s.options.threads = -1, ATTN_ERR_ARGUMENT, "options.threads is -1; it must be at least 1, or 0 for the default");
     REJECTED(s.options.isa = (attn_isa)5, ATTN_ERR_ARGUMENT,
              "options.isa is 5; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
     REJECTED(s.options.allocator.allocate = never_allocate, ATTN_ERR_ARGUMENT,
-             "options.allocator has allocate and no release; give both or none");
+             "options.allocator has allocate and no release; set both or neither");
     REJECTED(s.options.allocator.release = never_release, ATTN_ERR_ARGUMENT,
-             "options.allocator has release and no allocate; give both or none");
+             "options.allocator has release and no allocate; set both or neither");
 }
 
 int main(void)

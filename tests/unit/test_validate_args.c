@@ -20,13 +20,15 @@ static void test_pointers(void **state)
     REJECTED(s.tensors.k.data = (char *)s.k + 2, ATTN_ERR_ARGUMENT, "k is not aligned to its elements of 4 bytes");
     REJECTED(s.tensors.offset_q.data = (char *)s.offset + 4, ATTN_ERR_ARGUMENT,
              "offset_q is not aligned to its elements of 8 bytes");
-    REJECTED(s.tensors.o.data = s.v, ATTN_ERR_STRIDE, "o and v share elements; an output overlaps nothing");
-    REJECTED(s.tensors.lse.data = s.weights, ATTN_ERR_STRIDE, "lse and weights share elements; an output overlaps nothing");
-    REJECTED(s.tensors.weights.data = s.bias, ATTN_ERR_STRIDE, "weights and bias share elements; an output overlaps nothing");
+    REJECTED(s.tensors.o.data = s.v, ATTN_ERR_STRIDE, "o and v share elements; an output must not overlap another tensor");
+    REJECTED(s.tensors.lse.data = s.weights, ATTN_ERR_STRIDE,
+             "lse and weights share elements; an output must not overlap another tensor");
+    REJECTED(s.tensors.weights.data = s.bias, ATTN_ERR_STRIDE,
+             "weights and bias share elements; an output must not overlap another tensor");
     ACCEPTED(s.tensors.k.data = s.q); /* inputs may be one another */
 }
 
-/* What is executed is what was planned. */
+/* Execution must match the plan. */
 static attn_status otherwise(void (*change)(small *s), attn_error *error)
 {
     attn_plan *plan;
@@ -59,12 +61,12 @@ static void test_as_planned(void **state)
 {
     (void)state;
     FAILS(otherwise(without_mask, &error), ATTN_ERR_ARGUMENT, "mask is missing; the plan was made with it");
-    FAILS(otherwise(with_sink, &error), ATTN_ERR_ARGUMENT, "sink is there; the plan was made without it");
+    FAILS(otherwise(with_sink, &error), ATTN_ERR_ARGUMENT, "sink is set; the plan was made without it");
     FAILS(otherwise(other_type, &error), ATTN_ERR_ARGUMENT, "q.dtype is bf16; the plan was made with f32");
     FAILS(otherwise(other_stride, &error), ATTN_ERR_STRIDE, "k.stride[1] is 4; the plan was made with 20");
-    FAILS(otherwise(an_origin, &error), ATTN_ERR_ARGUMENT, "call.origin is there; the plan was made without one");
-    FAILS(otherwise(a_modifier, &error), ATTN_ERR_ARGUMENT, "call.modify_scores is there; the plan was made without it");
-    FAILS(otherwise(a_visitor, &error), ATTN_ERR_ARGUMENT, "call.visit_rows is there; the plan was made without it");
+    FAILS(otherwise(an_origin, &error), ATTN_ERR_ARGUMENT, "call.origin is set; the plan was made without one");
+    FAILS(otherwise(a_modifier, &error), ATTN_ERR_ARGUMENT, "call.modify_scores is set; the plan was made without it");
+    FAILS(otherwise(a_visitor, &error), ATTN_ERR_ARGUMENT, "call.visit_rows is set; the plan was made without it");
 }
 
 static void test_origin(void **state)
@@ -74,12 +76,12 @@ static void test_origin(void **state)
 #define ORIGIN(...) (origin = (attn_origin){__VA_ARGS__}, s.call.origin = &origin, s.tensors.call = &s.call)
     ACCEPTED(ORIGIN(0));
     ACCEPTED(ORIGIN(.batch = 3, .head = 8, .heads = 12, .q = 70, .kv = 35));
-    REJECTED(ORIGIN(.q = -1), ATTN_ERR_ARGUMENT, "origin.q is -1; it is within 0..2^60");
-    REJECTED(ORIGIN(.kv = INT64_MAX), ATTN_ERR_ARGUMENT, "origin.kv is 9223372036854775807; it is within 0..2^60");
-    REJECTED(ORIGIN(.batch = INT64_MIN), ATTN_ERR_ARGUMENT, "origin.batch is -9223372036854775808; it is within 0..2^60");
-    REJECTED(ORIGIN(.head = 9, .heads = 12), ATTN_ERR_ARGUMENT, "origin.head is 9 and heads_q 4; origin.heads (12) has less");
+    REJECTED(ORIGIN(.q = -1), ATTN_ERR_ARGUMENT, "origin.q is -1; it must be between 0 and 2^60");
+    REJECTED(ORIGIN(.kv = INT64_MAX), ATTN_ERR_ARGUMENT, "origin.kv is 9223372036854775807; it must be between 0 and 2^60");
+    REJECTED(ORIGIN(.batch = INT64_MIN), ATTN_ERR_ARGUMENT, "origin.batch is -9223372036854775808; it must be between 0 and 2^60");
+    REJECTED(ORIGIN(.head = 9, .heads = 12), ATTN_ERR_ARGUMENT, "origin.head is 9 and heads_q 4; origin.heads (12) is too small");
     REJECTED(ORIGIN(.reserved = {0, 0, 5}), ATTN_ERR_ARGUMENT, "origin.reserved[2] is 5; it must be 0");
-    REJECTED(ORIGIN(.head = 4), ATTN_ERR_ARGUMENT, "origin.head is 4 and origin.heads 0; it is the whole's heads_q");
+    REJECTED(ORIGIN(.head = 4), ATTN_ERR_ARGUMENT, "origin.head is 4 and origin.heads 0; set it to heads_q of the whole");
     REJECTED((ORIGIN(.q = 3), s.tensors.block_mask = attn_in(s.mask), s.problem.mask.block_q = s.problem.mask.block_kv = 2),
              ATTN_ERR_ARGUMENT, "origin.q (3) is not a multiple of mask.block_q (2)");
     REJECTED(
@@ -92,47 +94,53 @@ static void test_origin(void **state)
 static void test_lengths(void **state)
 {
     (void)state;
-    REJECTED(s.lengths_q[0] = 4, ATTN_ERR_ARGUMENT, "lengths_q[0] (4) is not within 0..3");
-    REJECTED(s.lengths_q[1] = -1, ATTN_ERR_ARGUMENT, "lengths_q[1] (-1) is not within 0..3");
-    REJECTED(s.lengths_kv[1] = 6, ATTN_ERR_ARGUMENT, "lengths_kv[1] (6) is not within 0..5");
+    REJECTED(s.lengths_q[0] = 4, ATTN_ERR_ARGUMENT, "lengths_q[0] (4) is not between 0 and 3");
+    REJECTED(s.lengths_q[1] = -1, ATTN_ERR_ARGUMENT, "lengths_q[1] (-1) is not between 0 and 3");
+    REJECTED(s.lengths_kv[1] = 6, ATTN_ERR_ARGUMENT, "lengths_kv[1] (6) is not between 0 and 5");
     REJECTED((s.tensors.lengths_q.dtype = s.tensors.lengths_kv.dtype = ATTN_I32,
               s.tensors.lengths_kv.data = memcpy(s.lengths_kv, (int32_t[]){5, -7}, 8),
               s.tensors.lengths_q.data = memcpy(s.lengths_q, (int32_t[]){3, 0}, 8)),
-             ATTN_ERR_ARGUMENT, "lengths_kv[1] (-7) is not within 0..5");
+             ATTN_ERR_ARGUMENT, "lengths_kv[1] (-7) is not between 0 and 5");
+    REJECTED(s.tensors.lengths_kv.data = memcpy(s.lengths_kv, (int32_t[]){3, 5}, 8), ATTN_ERR_ARGUMENT,
+             "lengths_kv[0] (21474836483) is not between 0 and 5; the array was read as i64 (set its dtype if it is i32)");
     ACCEPTED((s.lengths_q[0] = 0, s.lengths_kv[1] = 0, s.offset[0] = -(INT64_C(1) << 60), s.offset[1] = INT64_C(1) << 60));
     REJECTED(s.offset[0] = -(INT64_C(1) << 60) - 1, ATTN_ERR_ARGUMENT,
-             "offset_q[0] (-1152921504606846977) is not within -2^60..2^60");
-    REJECTED(s.offset[1] = INT64_MAX, ATTN_ERR_ARGUMENT, "offset_q[1] (9223372036854775807) is not within -2^60..2^60");
+             "offset_q[0] (-1152921504606846977) is not between -2^60 and 2^60");
+    REJECTED(s.offset[1] = INT64_MAX, ATTN_ERR_ARGUMENT, "offset_q[1] (9223372036854775807) is not between -2^60 and 2^60");
 }
 
 static void test_packed(void **state)
 {
-    static const int64_t late[] = {1, 2, 3}, falling[] = {0, 2, 1}, far[] = {0, 1, 99}, sound[] = {0, 1, 2}, none[] = {0, 0, 0},
-                         full[] = {0, 3, 6};
+    static const int64_t late[] = {1, 2, 3}, falling[] = {0, 2, 1}, far[] = {0, 1, 99}, valid[] = {0, 1, 2}, none[] = {0, 0, 0},
+                         full[] = {0, 3, 6}, joined[] = {INT64_C(2) << 32, 3, 0};
     (void)state;
 #define PACKED(q, kv)                                                                                                              \
     (s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}, s.tensors.cu_seqlens_q = attn_in(q),                            \
      s.tensors.cu_seqlens_kv = attn_in(kv))
-    REJECTED(PACKED(late, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[0] (1) is not 0");
-    REJECTED(PACKED(sound, falling), ATTN_ERR_ARGUMENT, "cu_seqlens_kv[2] (1) is not 0..5 (len_kv) more than cu_seqlens_kv[1] (2)");
-    REJECTED(PACKED(far, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q[2] (99) is not 0..3 (len_q) more than cu_seqlens_q[1] (1)");
-    REJECTED(PACKED(NULL, sound), ATTN_ERR_ARGUMENT, "cu_seqlens_q is NULL");
-    REJECTED((PACKED(sound, sound), s.problem.shape.heads_q = INT64_C(1) << 32, s.problem.shape.heads_kv = 1,
+    REJECTED(PACKED(late, valid), ATTN_ERR_ARGUMENT, "cu_seqlens_q[0] (1) is not 0");
+    REJECTED(PACKED(joined, valid), ATTN_ERR_ARGUMENT,
+             "cu_seqlens_q[0] (8589934592) is not 0; the array was read as i64 (set its dtype if it is i32)");
+    REJECTED(PACKED(valid, falling), ATTN_ERR_ARGUMENT,
+             "cu_seqlens_kv[2] (1) minus cu_seqlens_kv[1] (2) is not between 0 and len_kv (5)");
+    REJECTED(PACKED(far, valid), ATTN_ERR_ARGUMENT,
+             "cu_seqlens_q[2] (99) minus cu_seqlens_q[1] (1) is not between 0 and len_q (3)");
+    REJECTED(PACKED(NULL, valid), ATTN_ERR_ARGUMENT, "cu_seqlens_q is NULL");
+    REJECTED((PACKED(valid, valid), s.problem.shape.heads_q = INT64_C(1) << 32, s.problem.shape.heads_kv = 1,
               s.problem.shape.dim_qk = INT64_C(1) << 31, s.problem.shape.len_q = 0),
-             ATTN_ERR_SHAPE, "q has the shape [1, 4294967296, 0, 2147483648]: more elements than 64 bits count");
-    ACCEPTED(PACKED(sound, sound));
-    /* One token of a sequence is followed by those of the others, so its stride counts. */
-    REJECTED((PACKED(sound, sound), s.problem.shape.len_q = 1, sets(s.tensors.q.stride, 0, SMALL_D, INT64_C(1) << 56, 1)),
+             ATTN_ERR_SHAPE, "q has the shape [1, 4294967296, 0, 2147483648]: the number of elements overflows 64 bits");
+    ACCEPTED(PACKED(valid, valid));
+    /* The token of a sequence of one is followed by those of the others, so its stride counts. */
+    REJECTED((PACKED(valid, valid), s.problem.shape.len_q = 1, sets(s.tensors.q.stride, 0, SMALL_D, INT64_C(1) << 56, 1)),
              ATTN_ERR_SHAPE, "q.stride[2] (72057594037927936) times its size (1) overflows 64-bit addresses");
-    /* So does whether a tensor has elements. */
-    REJECTED((PACKED(sound, sound), s.tensors.v.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "v is ATTN_EMPTY and has elements");
-    REJECTED((PACKED(sound, sound), s.tensors.o.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "o is ATTN_EMPTY and has elements");
-    ACCEPTED((PACKED(sound, none), s.tensors.k.data = s.tensors.v.data = ATTN_EMPTY));
-    /* Whether [head, token, channel] overlaps depends on the tokens that there are, 2, and not on len_q, 3. */
-    ACCEPTED((PACKED(sound, sound), sets(s.tensors.o.stride, 0, 2 * SMALL_DV, SMALL_DV, 1)));
-    REJECTED((PACKED(sound, sound), sets(s.tensors.o.stride, 0, 2 * SMALL_DV - 1, SMALL_DV, 1)), ATTN_ERR_STRIDE,
+    /* Whether a tensor has elements depends on all sequences, too. */
+    REJECTED((PACKED(valid, valid), s.tensors.v.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "v is ATTN_EMPTY and has elements");
+    REJECTED((PACKED(valid, valid), s.tensors.o.data = ATTN_EMPTY), ATTN_ERR_ARGUMENT, "o is ATTN_EMPTY and has elements");
+    ACCEPTED((PACKED(valid, none), s.tensors.k.data = s.tensors.v.data = ATTN_EMPTY));
+    /* Whether [head, token, channel] overlaps depends on the number of tokens, 2, not on len_q, 3. */
+    ACCEPTED((PACKED(valid, valid), sets(s.tensors.o.stride, 0, 2 * SMALL_DV, SMALL_DV, 1)));
+    REJECTED((PACKED(valid, valid), sets(s.tensors.o.stride, 0, 2 * SMALL_DV - 1, SMALL_DV, 1)), ATTN_ERR_STRIDE,
              "o overlaps itself: stride[1] is 11 and the axes with smaller strides span 12 elements");
-    REJECTED((PACKED(full, sound), sets(s.tensors.q.stride, 0, 1, INT64_MAX / 12, 1)), ATTN_ERR_SHAPE,
+    REJECTED((PACKED(full, valid), sets(s.tensors.q.stride, 0, 1, INT64_MAX / 12, 1)), ATTN_ERR_SHAPE,
              "q.stride[2] (768614336404564650) times its size (6) overflows 64-bit addresses");
     ACCEPTED((PACKED(none, none), sets(s.tensors.o.stride, 0, 0, SMALL_DV, 1), s.tensors.o.data = ATTN_EMPTY));
     ACCEPTED((PACKED(none, none), s.problem.shape.batch = 0, s.tensors.o.data = s.tensors.lse.data = ATTN_EMPTY));
@@ -145,20 +153,20 @@ static void test_paged(void **state)
 #define PAGED(size, count)                                                                                                         \
     (s.problem.paging.page_size = (size), s.problem.paging.pages = (count), s.tensors.page_table = attn_in(table))
     REJECTED(s.problem.paging.page_size = 2, ATTN_ERR_ARGUMENT,
-             "paging.page_size is 2 and paging.pages 0 but page_table is not there");
+             "paging.page_size is 2 and paging.pages 0 but page_table is not set");
     REJECTED(s.problem.paging.reserved[2] = 1, ATTN_ERR_ARGUMENT, "paging.reserved[2] is 1; it must be 0");
     REJECTED((small_backward(&s), PAGED(3, 3)), ATTN_ERR_UNSUPPORTED,
-             "page_table is there and op is not ATTN_FORWARD; gradients of pages are not there");
+             "page_table is set and op is not ATTN_FORWARD; paged keys have no gradients");
     REJECTED((PAGED(3, 3), s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(table),
               s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}),
-             ATTN_ERR_ARGUMENT, "cu_seqlens_q and page_table are both there; they exclude each other");
-    REJECTED(PAGED(0, 3), ATTN_ERR_ARGUMENT, "paging.page_size is 0; it is at least 1");
-    REJECTED(PAGED(3, -1), ATTN_ERR_ARGUMENT, "paging.pages is -1; it is at least 0");
+             ATTN_ERR_ARGUMENT, "cu_seqlens_q and page_table are both set; set only one of them");
+    REJECTED(PAGED(0, 3), ATTN_ERR_ARGUMENT, "page_table needs paging.page_size of at least 1; it is 0");
+    REJECTED(PAGED(3, -1), ATTN_ERR_ARGUMENT, "page_table needs paging.pages of at least 0; it is -1");
     REJECTED((PAGED(3, 3), sets(s.tensors.page_table.stride, 1, 0, 0, 2)), ATTN_ERR_STRIDE,
              "page_table.stride[3] is 2; the last axis must be contiguous (1)");
     ACCEPTED((PAGED(3, 3), sets(s.tensors.page_table.stride, 1, 0, 0, 1))); /* rows may overlap: they are read */
     REJECTED((PAGED(3, 2), s.tensors.lengths_kv = (attn_input){0}), ATTN_ERR_ARGUMENT,
-             "page 0 of batch entry 1 is 2 in page_table; there are 2 pages");
+             "page 0 of batch entry 1 is 2 in page_table; paging.pages is 2");
     REJECTED((PAGED(3, 3), s.tensors.page_table = attn_in(NULL)), ATTN_ERR_ARGUMENT, "page_table is NULL");
 }
 
@@ -174,8 +182,9 @@ static void test_block_lists(void **state)
     ACCEPTED(LISTS(rows, columns));
     REJECTED(LISTS(late, columns), ATTN_ERR_ARGUMENT, "block_starts[0] (1) is not 0");
     REJECTED(LISTS(falling, columns), ATTN_ERR_ARGUMENT,
-             "block_starts[2] (1) is not within its predecessor (2) and block_entries (3)");
-    REJECTED(LISTS(far, columns), ATTN_ERR_ARGUMENT, "block_starts[2] (4) is not within its predecessor (2) and block_entries (3)");
+             "block_starts[2] (1) is not between its predecessor (2) and mask.block_entries (3)");
+    REJECTED(LISTS(far, columns), ATTN_ERR_ARGUMENT,
+             "block_starts[2] (4) is not between its predecessor (2) and mask.block_entries (3)");
     REJECTED(LISTS(rows, again), ATTN_ERR_ARGUMENT,
              "block_index[1] (0) is not above its predecessor in the list and below 3, the blocks of keys");
     REJECTED(LISTS(rows, beyond), ATTN_ERR_ARGUMENT,
@@ -185,9 +194,9 @@ static void test_block_lists(void **state)
     REJECTED(LISTS(NULL, columns), ATTN_ERR_ARGUMENT, "block_starts is NULL");
     REJECTED(LISTS(rows, NULL), ATTN_ERR_ARGUMENT, "block_index is NULL");
     REJECTED(s.tensors.ranges = attn_in(NULL), ATTN_ERR_ARGUMENT, "ranges is NULL");
-    REJECTED(s.problem.mask.block_entries = 2, ATTN_ERR_ARGUMENT, "mask.block_entries is 2 and block_index is not there");
+    REJECTED(s.problem.mask.block_entries = 2, ATTN_ERR_ARGUMENT, "mask.block_entries is 2 and block_index is not set");
     REJECTED(s.problem.mask.block_q = 2, ATTN_ERR_ARGUMENT,
-             "mask.block_q is 2 and mask.block_kv 0 but neither block_mask nor block_starts is there");
+             "mask.block_q is 2 and mask.block_kv 0 but neither block_mask nor block_starts is set");
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_validate_operations.c - the rules of gradients, tangents and second gradients, and of what forward is asked for. */
+ * test_validate_operations.c - the rules of gradients, tangents and second gradients, and of the outputs of forward. */
 #include "rejected.h"
 
 #define GONE(slot) memset(&s.tensors.slot, 0, sizeof s.tensors.slot)
@@ -9,24 +9,25 @@ static void test_gradients(void **state)
 {
     (void)state;
     ACCEPTED(small_backward(&s));
-    REJECTED(s.tensors.grad_scale = attn_out(s.grad_q), ATTN_ERR_ARGUMENT, "grad_scale is there; ATTN_FORWARD has no use for it");
+    REJECTED(s.tensors.grad_scale = attn_out(s.grad_q), ATTN_ERR_ARGUMENT, "grad_scale is set; ATTN_FORWARD does not use it");
     REJECTED((small_backward(&s), s.tensors.weights = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-             "weights is there; ATTN_BACKWARD has no use for it");
+             "weights is set; ATTN_BACKWARD does not use it");
     REJECTED((small_backward(&s), GONE(bias), s.tensors.grad_bias = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-             "grad_bias is there and bias is not");
+             "grad_bias is set and bias is not");
     REJECTED((small_backward(&s), s.tensors.grad_alibi_slopes = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-             "grad_alibi_slopes is there and alibi_slopes is not");
+             "grad_alibi_slopes is set and alibi_slopes is not");
     REJECTED((small_backward(&s), s.tensors.grad_sink = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-             "grad_sink is there and sink is not");
+             "grad_sink is set and sink is not");
     REJECTED((small_backward(&s), GONE(grad_o)), ATTN_ERR_ARGUMENT, "grad_o is missing; ATTN_BACKWARD needs it");
     REJECTED((small_backward(&s), GONE(grad_k)), ATTN_ERR_ARGUMENT, "grad_k is missing; ATTN_BACKWARD needs it");
     REJECTED((small_backward(&s), s.tensors.grad_q.dtype = ATTN_F64), ATTN_ERR_UNSUPPORTED,
              "grad_q.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
-    ACCEPTED((small_backward(&s), s.tensors.grad_scale = attn_out(s.weights))); /* of the scale of each head, whatever its kind */
+    ACCEPTED((small_backward(&s),
+              s.tensors.grad_scale = attn_out(s.weights))); /* the gradient of the scale of each head, whatever its kind */
     ACCEPTED((small_backward(&s), s.tensors.grad_lse = attn_in(s.v)));
 }
 
-/* A sound call of forward mode, along a tangent of q. */
+/* A valid call of forward mode, along a tangent of q. */
 static void jvp(small *s)
 {
     s->problem.op = ATTN_JVP;
@@ -45,24 +46,25 @@ static void test_tangents(void **state)
     ACCEPTED(jvp(&s));
     ACCEPTED((jvp(&s), GONE(tan_q)));
     ACCEPTED((jvp(&s), GONE(tan_lse)));
-    REJECTED(s.tensors.tan_v = attn_in(s.v), ATTN_ERR_ARGUMENT, "tan_v is there; ATTN_FORWARD has no use for it");
+    REJECTED(s.tensors.tan_v = attn_in(s.v), ATTN_ERR_ARGUMENT, "tan_v is set; ATTN_FORWARD does not use it");
     REJECTED((small_backward(&s), s.tensors.tan_lse = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-             "tan_lse is there; ATTN_BACKWARD has no use for it");
-    REJECTED((jvp(&s), s.tensors.tan_bias = s.tensors.bias, GONE(bias)), ATTN_ERR_ARGUMENT, "tan_bias is there and bias is not");
-    REJECTED((jvp(&s), s.tensors.weights = attn_out(s.weights)), ATTN_ERR_ARGUMENT, "weights is there; ATTN_JVP has no use for it");
+             "tan_lse is set; ATTN_BACKWARD does not use it");
+    REJECTED((jvp(&s), s.tensors.tan_bias = s.tensors.bias, GONE(bias)), ATTN_ERR_ARGUMENT, "tan_bias is set and bias is not");
+    REJECTED((jvp(&s), s.tensors.weights = attn_out(s.weights)), ATTN_ERR_ARGUMENT, "weights is set; ATTN_JVP does not use it");
     REJECTED((jvp(&s), s.tensors.grad_scale = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-             "grad_scale is there; ATTN_JVP has no use for it");
-    REJECTED((jvp(&s), s.tensors.grad_lse = attn_in(s.q)), ATTN_ERR_ARGUMENT, "grad_lse is there; ATTN_JVP has no use for it");
+             "grad_scale is set; ATTN_JVP does not use it");
+    REJECTED((jvp(&s), s.tensors.grad_lse = attn_in(s.q)), ATTN_ERR_ARGUMENT, "grad_lse is set; ATTN_JVP does not use it");
     REJECTED((jvp(&s), s.tensors.tan_q = attn_in(NULL)), ATTN_ERR_ARGUMENT, "tan_q is NULL");
     REJECTED((jvp(&s), s.tensors.tan_bias = attn_in(NULL)), ATTN_ERR_ARGUMENT, "tan_bias is NULL");
     REJECTED((jvp(&s), GONE(tan_o)), ATTN_ERR_ARGUMENT, "tan_o is missing; ATTN_JVP needs it");
     REJECTED((jvp(&s), s.tensors.tan_lse = attn_out(NULL)), ATTN_ERR_ARGUMENT, "tan_lse is NULL");
-    REJECTED((jvp(&s), s.tensors.tan_o.data = s.k), ATTN_ERR_STRIDE, "tan_o and k share elements; an output overlaps nothing");
+    REJECTED((jvp(&s), s.tensors.tan_o.data = s.k), ATTN_ERR_STRIDE,
+             "tan_o and k share elements; an output must not overlap another tensor");
     REJECTED((jvp(&s), s.tensors.tan_k = (attn_input){s.k, ATTN_F64, {0}}), ATTN_ERR_UNSUPPORTED,
              "tan_k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
 }
 
-/* A sound call of the second order, along a tangent of q: inputs are k and v in their own shape, outputs lie where forward's do. */
+/* A valid call of double backward along a tangent of q. Inputs of k's or v's shape are k or v; outputs go to forward's. */
 static void double_backward(small *s)
 {
     jvp(s);
@@ -79,7 +81,7 @@ static void double_backward(small *s)
     s->problem.shape.dim_qk = s->problem.shape.dim_v = SMALL_D / 2;
 }
 
-/* More heads than 64 bits count, though no tensor has an element. */
+/* More heads than fit in 64 bits, though no tensor has an element. */
 static void without_elements(small *s, int64_t heads_q)
 {
     const int64_t many = INT64_C(1) << 32;
@@ -106,12 +108,12 @@ static void test_second(void **state)
     ACCEPTED((double_backward(&s), s.tensors.grad_lse = attn_in(s.q)));
     ACCEPTED((double_backward(&s), GONE(second_bias), GONE(second_grad_lse)));
     REJECTED((jvp(&s), s.tensors.second_bias = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-             "second_bias is there; ATTN_JVP has no use for it");
+             "second_bias is set; ATTN_JVP does not use it");
     REJECTED((small_backward(&s), s.tensors.second_grad_lse = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-             "second_grad_lse is there; ATTN_BACKWARD has no use for it");
-    REJECTED((double_backward(&s), GONE(bias)), ATTN_ERR_ARGUMENT, "second_bias is there and bias is not");
+             "second_grad_lse is set; ATTN_BACKWARD does not use it");
+    REJECTED((double_backward(&s), GONE(bias)), ATTN_ERR_ARGUMENT, "second_bias is set and bias is not");
     REJECTED((double_backward(&s), s.tensors.tan_lse = attn_out(s.grad_q)), ATTN_ERR_ARGUMENT,
-             "tan_lse is there; ATTN_DOUBLE_BACKWARD has no use for it");
+             "tan_lse is set; ATTN_DOUBLE_BACKWARD does not use it");
     REJECTED((double_backward(&s), s.tensors.grad_lse = attn_in(NULL)), ATTN_ERR_ARGUMENT, "grad_lse is NULL");
     REJECTED((double_backward(&s), GONE(grad_o)), ATTN_ERR_ARGUMENT, "grad_o is missing; ATTN_DOUBLE_BACKWARD needs it");
     REJECTED((double_backward(&s), GONE(second_grad_o)), ATTN_ERR_ARGUMENT,
@@ -134,9 +136,9 @@ static void test_outputs(void **state)
     (void)state;
 #define TOP(most) (s.problem.outputs.topk = (most), s.tensors.topk_index = attn_out(s.weights), GONE(weights))
     REJECTED((small_backward(&s), s.problem.outputs.topk = 1, s.tensors.topk_index = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
-             "topk_index is there; ATTN_BACKWARD has no use for it");
+             "topk_index is set; ATTN_BACKWARD does not use it");
     REJECTED((small_backward(&s), s.call.visit_rows = no_visit, s.tensors.call = &s.call), ATTN_ERR_ARGUMENT,
-             "visit_rows is there; only ATTN_FORWARD has rows to visit");
+             "visit_rows is set; only ATTN_FORWARD visits rows");
     REJECTED(s.problem.outputs.scores_stage = (attn_stage)4, ATTN_ERR_ARGUMENT,
              "outputs.scores_stage is 4; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)");
     REJECTED(s.problem.outputs.rows_stage = (attn_stage)-1, ATTN_ERR_ARGUMENT,
@@ -144,10 +146,10 @@ static void test_outputs(void **state)
     REJECTED(s.problem.outputs.column_heads = (attn_columns)3, ATTN_ERR_ARGUMENT,
              "outputs.column_heads is 3; known: 0 (each), 1 (group), 2 (all)");
     REJECTED(s.problem.outputs.column_queries = -1, ATTN_ERR_ARGUMENT,
-             "outputs.column_queries is -1; it is at least 1, or 0 for all");
-    REJECTED(s.problem.outputs.topk = -2, ATTN_ERR_ARGUMENT, "outputs.topk is -2; it is at least 1, or 0 for none");
-    REJECTED(s.problem.outputs.topk = 3, ATTN_ERR_ARGUMENT, "outputs.topk is 3 but neither topk_index nor topk_weight is there");
-    REJECTED(TOP(0), ATTN_ERR_ARGUMENT, "topk_index is there and outputs.topk is 0; set it to the number of keys");
+             "outputs.column_queries is -1; it must be at least 1, or 0 for all");
+    REJECTED(s.problem.outputs.topk = -2, ATTN_ERR_ARGUMENT, "outputs.topk is -2; it must be at least 1, or 0 for none");
+    REJECTED(s.problem.outputs.topk = 3, ATTN_ERR_ARGUMENT, "outputs.topk is 3 but neither topk_index nor topk_weight is set");
+    REJECTED(TOP(0), ATTN_ERR_ARGUMENT, "topk_index is set and outputs.topk is 0; set outputs.topk to the number of keys");
     REJECTED((TOP(1), s.problem.shape.len_kv = INT64_C(1) << 31, s.tensors.topk_index.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
              "topk_index.dtype is i32 and len_kv (2147483648) is more than it holds");
     REJECTED((TOP(1), s.tensors.topk_index.dtype = ATTN_U8), ATTN_ERR_UNSUPPORTED, "topk_index.dtype is u8; it must be i32 or i64");
@@ -157,16 +159,16 @@ static void test_outputs(void **state)
              "dropout_keep.dtype is f32; it must be bool or u8");
     REJECTED(s.tensors.topk_weight = attn_out(NULL), ATTN_ERR_ARGUMENT, "topk_weight is NULL");
     REJECTED(s.tensors.column_sum = attn_out(s.lse), ATTN_ERR_STRIDE,
-             "lse and column_sum share elements; an output overlaps nothing");
+             "lse and column_sum share elements; an output must not overlap another tensor");
     REJECTED((TOP(INT64_MAX / 64), s.problem.shape.len_kv = INT64_MAX / 64, s.problem.shape.dim_qk = s.problem.shape.dim_v = 0,
               GONE(mask), GONE(bias)),
              ATTN_ERR_SHAPE, "topk_index.stride[0] (1729382256910270452) times its size (2) overflows 64-bit addresses");
     REJECTED(
         (s.problem.paging.page_size = 4, s.tensors.page_table = attn_in(s.lengths_q), s.problem.mask.empty = ATTN_EMPTY_UNIFORM),
-        ATTN_ERR_ARGUMENT, "mask.empty is uniform and the keys are in pages; those after lengths_kv have no page to weigh");
+        ATTN_ERR_ARGUMENT, "mask.empty is uniform and the keys are in pages; keys after lengths_kv have no page to average");
 }
 
-/* What depends on which rows share a tile is rejected where bits are not to depend on it. */
+/* options.invariant rejects what depends on which rows share a tile. */
 static void test_invariant(void **state)
 {
     small s;
@@ -179,10 +181,12 @@ static void test_invariant(void **state)
     attn_plan_destroy(plan);
     s.problem.mask.global_kv = 1;
     assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_UNSUPPORTED);
-    assert_string_equal(error.message, "options.invariant is set and tokens are global; their bits depend on the chunk");
+    assert_string_equal(error.message, "options.invariant is set and tokens are global; then bits depend on the chunk");
 }
 
-/* What depends on how many queries a tile has is rejected where bits are to be those of every instruction set. */
+/* options.reproducible rejects what depends on the number of queries of a tile, since its bits must be those of every instruction
+ * set.
+ */
 static void test_reproducible(void **state)
 {
     small s;
@@ -200,7 +204,7 @@ static void test_reproducible(void **state)
     s.problem.mask.global_kv = 1;
     assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_UNSUPPORTED);
     assert_string_equal(error.message,
-                        "options.reproducible is set and tokens are global; their bits depend on the instruction set");
+                        "options.reproducible is set and tokens are global; then bits depend on the instruction set");
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
     if (cpu.isa == ATTN_ISA_SCALAR) return;
     s.problem.mask.global_kv = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * test_visible.c - the interval of keys that a query sees, against the rule itself in wide integers. */
+ * test_visible.c - the interval of keys that a query sees, against the rule itself in 128-bit integers. */
 #include "test.h"
 
 #include "testing/random/random.h"
@@ -61,8 +61,8 @@ enum {
 
 enum { QUERIES = 11, KEYS = 11 };
 
-/* Queries first .. last against the rule, for every block of keys.  `exact`: what is seen is known to the key; otherwise a block
- * may be visited in vain, or passed through the mask in vain, but never the other way round. */
+/* Queries first .. first+rows-1 against the rule, for every block of keys.  `exact`: visibility is known to the key; otherwise a
+ * block may be visited or masked unnecessarily, but never skipped or left unmasked wrongly. */
 static void compare_tile(const attn_visibility *s, int64_t first, int64_t rows, int exact)
 {
     attn_tile_visibility view = attn_visibility_of_tile(s, first, rows);
@@ -96,13 +96,13 @@ static void compare(const attn_visibility *s, int exact)
     for (int64_t i = 0; i < QUERIES; i++) {
         attn_visible_keys seen = attn_keys_of_query(s, i);
         int64_t count = 0;
-        assert_true(0 <= seen.near.low && seen.near.low <= seen.near.high && seen.near.high <= s->len_kv);
-        assert_true(seen.far.high == 0 || (seen.far.low < seen.far.high && seen.far.high < seen.near.low));
+        assert_true(0 <= seen.local.low && seen.local.low <= seen.local.high && seen.local.high <= s->len_kv);
+        assert_true(seen.global.high == 0 || (seen.global.low < seen.global.high && seen.global.high < seen.local.low));
         for (int64_t j = 0; j < KEYS; j++) {
             assert_int_equal(sees(s, i, j), attn_query_sees(s, &seen, i, j));
-            count += sees(s, i, j) && j >= seen.near.low;
+            count += sees(s, i, j) && j >= seen.local.low;
         }
-        assert_int_equal(attn_count_near(s, &seen, i), count);
+        assert_int_equal(attn_count_local(s, &seen, i), count);
     }
     for (int64_t first = 0; first < QUERIES; first += 2)
         for (int64_t rows = 1; first + rows <= QUERIES; rows += 3) compare_tile(s, first, rows, exact);
@@ -126,7 +126,7 @@ static void test_intervals(void **state)
             }
 }
 
-/* Everything at once, drawn from a counter: gaps between global keys and the window, ranges, dilations. */
+/* Random combinations of everything: gaps between global keys and the window, ranges, dilations. */
 static void test_gaps(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void test_gaps(void **state)
     }
 }
 
-/* Blocks in the gap, and between the steps of a wide dilation, are known to be missed. */
+/* Blocks in the gap, and between the steps of a wide dilation, are recognised as invisible. */
 static void test_misses(void **state)
 {
     (void)state;
@@ -173,7 +173,7 @@ static void test_misses(void **state)
     assert_false(attn_tile_sees_none(&far_apart, &view, 500, 20, 220, 301));
 }
 
-/* How a problem's words become a visibility. */
+/* How the fields of a problem become a visibility. */
 static void test_visibility_of(void **state)
 {
     const int64_t length_q[] = {7, 2}, length_kv[] = {9, 1}, offset[] = {3, -4};

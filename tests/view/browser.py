@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Drives a headless Chromium over its DevTools pipe; needs nothing but Python's own library and the browser.
+"""Drives a headless Chromium over its DevTools pipe; needs only Python's standard library and the browser.
 
 The protocol (https://chromedevtools.github.io/devtools-protocol) is JSON messages ended by a NUL byte: commands go to the
 browser's descriptor 3, answers and events come from its descriptor 4.
@@ -25,13 +25,13 @@ class BrowserError(Exception):
 
 
 def find_browser():
-    """The path of a browser, or None; ATTN_CHROMIUM names one."""
+    """The path of a browser, or None.  The environment variable ATTN_CHROMIUM may name one."""
     return next((path for path in map(shutil.which, (os.environ.get("ATTN_CHROMIUM", ""),) + NAMES) if path), None)
 
 
 class Browser:
-    """One browser with one page.  `messages`, `failures` and `requests` collect what the page said, broke and asked for.  renew()
-    gives it a page that knows nothing of the last one."""
+    """One browser with one page.  `messages`, `failures`, `requests` and `dialogs` collect console output, errors, network requests and
+    dialogs of the page.  renew() replaces the page by one with no state of the last."""
 
     def __init__(self, path, width=1280, height=800, timeout=60):
         self.timeout = timeout
@@ -42,7 +42,7 @@ class Browser:
                      "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
                      "--disable-extensions", "--hide-scrollbars", "--force-device-scale-factor=1", "--host-resolver-rules=MAP * ~NOTFOUND",
                      f"--user-data-dir={self.profile.name}", "about:blank"]
-        # The shell moves the pipes to the two descriptors where the browser looks for them.
+        # The shell moves the pipes to the two descriptors that the browser uses.
         script = f'exec 3<&{from_us} 4>&{to_us}; exec "$@"'
         self.process = subprocess.Popen(["/bin/bash", "-c", script, "browser"] + arguments, pass_fds=(from_us, to_us),
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -55,7 +55,7 @@ class Browser:
         self.renew()
 
     def renew(self):
-        """Closes the page and opens an empty one, with storage of its own."""
+        """Closes the page and opens an empty one with its own storage."""
         self.session, old = None, self.context
         self.context = self.send("Target.createBrowserContext")["browserContextId"]
         if old:
@@ -95,7 +95,7 @@ class Browser:
 
     def note(self, event):
         if event.get("sessionId") != self.session:
-            return # of a page that was closed
+            return # an event of a closed page
         method, values = event["method"], event.get("params", {})
         if method == "Runtime.consoleAPICalled":
             self.messages.append((values["type"], " ".join(str(a.get("value", a.get("description"))) for a in values["args"])))
@@ -133,10 +133,10 @@ class Browser:
             if "method" in message:
                 self.note(message)
 
-    # ---- what a person does
+    # ---- actions of a user
 
     def open(self, url):
-        """Loads a page anew, also where only the part after # differs."""
+        """Loads a page afresh, even if only the part after # differs."""
         for address in ("about:blank", url):
             self.forget()
             self.send("Page.navigate", url=address)
@@ -156,7 +156,7 @@ class Browser:
         return answer["result"].get("value")
 
     def settle(self):
-        """Two frames: observers have run and what they asked for is drawn."""
+        """Waits for two frames: then observers have run and their changes are drawn."""
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 30))))")
 
     def resize(self, width, height, scale=1):
@@ -166,7 +166,7 @@ class Browser:
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def middle(self, selector):
-        """The middle of an element, which is first scrolled into visibility."""
+        """The middle of an element, which is first scrolled into view."""
         place = self.evaluate(f"""(() => {{ const node = document.querySelector({json.dumps(selector)}); if (!node) return null;
             node.scrollIntoView({{block: 'nearest', inline: 'nearest'}}); const r = node.getBoundingClientRect();
             return [r.left + r.width / 2, r.top + r.height / 2]; }})()""")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The page of `attn view` in a headless Chromium: what it draws, says and does, against the data it was made from.
+"""The page of `attn view` in a headless Chromium: what it draws, states and does, compared with the data it was made from.
 
     test_page.py --fixture PROGRAM [--attn PROGRAM --data FILE] [--only NAME] [--write-only]
 
-Prints TAP.  Exits with 77 where no browser is found: nothing was tested then.  With --write-only the pages are written and not opened.
+Prints TAP.  Exits with 77 if no browser is found, since nothing was tested.  With --write-only the pages are written but not opened.
 """
 
 import argparse
@@ -26,13 +26,13 @@ HOSTILE = ["</script><script>pwned()</script>", "<img src=x onerror=pwned()>", "
 
 
 def weights(s, layer, head, i, len_k):
-    """Row i as view_fixture.c makes it."""
+    """Row i, as view_fixture.c computes it."""
     a = [1 + (7 * s + 5 * layer + 3 * head + 2 * i + j * j + i * j) % 13 + (len_k if i == j else 0) for j in range(len_k)]
     return [x / sum(a) for x in a]
 
 
 class Page:
-    """One open page, and what a reader sees of it."""
+    """One open page, as its reader sees it."""
 
     def __init__(self, browser, path, checks):
         self.browser, self.path, self.check = browser, path, checks
@@ -61,7 +61,7 @@ class Page:
             f"[...document.querySelectorAll({selector!r})].map(line => [line.querySelector('.token').textContent, line.querySelector('.number').textContent])")]
 
     def cell(self, i, j):
-        """The middle of a cell of the open head, in the window."""
+        """The middle of a cell of the open head, in window coordinates."""
         left, top, width, height, rows, columns = self.browser.evaluate(
             "(() => { const r = document.querySelector('.map-extent').getBoundingClientRect();"
             " const q = [...document.querySelectorAll('.map-queries .label')], k = [...document.querySelectorAll('.map-keys .label')];"
@@ -69,7 +69,7 @@ class Page:
         return left + (j + 0.5) * width / columns, top + (i + 0.5) * height / rows
 
     def pixels(self, selector, rows, columns):
-        """[red, green, blue] of the middle of each cell of a canvas, in row order; read from a copy, to leave the page's alone."""
+        """[red, green, blue] of the middle of each cell of a canvas, in row order; read from a copy, to leave the page's canvas untouched."""
         return self.browser.evaluate(
             f"(() => {{ const c = document.querySelector({selector!r}), copy = new OffscreenCanvas(c.width, c.height), out = [];"
             " const pen = copy.getContext('2d', {willReadFrequently: true}); pen.drawImage(c, 0, 0);"
@@ -82,13 +82,13 @@ class Page:
 
 
 def ordered(lightness, values, sign):
-    """Whether a clearly larger weight is always clearly another color, darker (sign 1) or lighter (-1)."""
+    """Whether a clearly larger weight always has a different color: darker (sign 1) or lighter (-1)."""
     pairs = [(sign * (a - b), y - x) for a, x in zip(lightness, values) for b, y in zip(lightness, values) if y - x > 0.03]
     return bool(pairs) and all(change > 0 for change, _ in pairs)
 
 
 def near(shown, expected):
-    """Three decimals are right; half a unit of the last one, and the rounding of a 16-bit step."""
+    """Whether three decimals are right: within half a unit of the last one, and the rounding of a 16-bit step."""
     return abs(shown - expected) <= 0.00051
 
 
@@ -106,7 +106,7 @@ def test_small_grid(page):
           and page.texts("#facts dd") == ["none <at all>", "[layer, head, query, key]"])
     check("headings of rows and columns", page.texts("[role=columnheader]") == ["", "0", "1", "2"] and page.texts("[role=rowheader]") == ["0", "1"])
     check("tokens", page.texts(".chip") == CAT)
-    check("says that it is no explanation", "diagnostic, not an explanation" in page.text("footer"))
+    check("states that it is not an explanation", "diagnostic, not an explanation" in page.text("footer"))
     for n, (layer, head) in enumerate((l, h) for l in range(2) for h in range(3)):
         values = [w for i in range(4) for w in weights(0, layer, head, i, 4)]
         light = page.lightness(f"[role=row]:nth-child({layer + 2}) > :nth-child({head + 2}) canvas", 4, 4)
@@ -135,7 +135,7 @@ def test_small_open_head(page):
             check(f"hover over {CAT[i]}, {CAT[j]}", page.shown("#tooltip") and found and found.group(1, 2) == (CAT[i], CAT[j])
                   and near(float(found.group(3)), values[4 * i + j]), text)
     page.browser.hover(5, 5)
-    check("the tooltip goes with the pointer", not page.shown("#tooltip"))
+    check("the tooltip disappears with the pointer", not page.shown("#tooltip"))
     page.browser.click("#next")
     check("next head wraps", page.text("#heading") == "Layer 0, head 0")
     page.browser.click("#previous")
@@ -176,7 +176,7 @@ def test_small_token(page):
     check("its key is selected too", page.fragment() == {"layer": "1", "head": "0", "query": "2", "key": "1"}
           and page.text("#readout") == f"sat → cat {weights(0, 1, 0, 2, 4)[1]:.3f}", page.text("#readout"))
     page.browser.click(".chip:nth-child(3)")
-    check("a second click lets go", "query" not in page.fragment() and page.count("#row-bars") == 0)
+    check("a second click deselects", "query" not in page.fragment() and page.count("#row-bars") == 0)
 
 
 def test_small_links(page):
@@ -231,7 +231,7 @@ def test_small_keyboard(page):
     check("Escape goes back to the grid, on the same head", page.shown("#grid")
           and page.browser.evaluate("document.activeElement.getAttribute('aria-label')") == "Layer 1, head 2")
     press("Escape")
-    check("Escape lets go of the token", page.fragment() == {})
+    check("Escape deselects the token", page.fragment() == {})
     page.browser.evaluate("document.querySelector('.chip').focus()")
     press("ArrowRight", "ArrowRight", "ArrowLeft")
     check("arrows in the sentence select", page.texts(".chip[aria-selected=true]") == ["cat"])
@@ -285,7 +285,7 @@ def test_small_narrow(page):
     page.browser.resize(360, 740, 2)
     for fragment in ("", "#layer=1&head=1&query=2"):
         page.open(fragment)
-        page.check(f"nothing hangs out of a narrow window at {fragment or 'the grid'}",
+        page.check(f"nothing overflows a narrow window at {fragment or 'the grid'}",
                    page.browser.evaluate("document.documentElement.scrollWidth") <= 360)
     page.browser.resize(1280, 800)
 
@@ -311,7 +311,7 @@ def test_cross(page):
           and page.texts("#strips .strip-row:last-child .chip") == FRAMES)
     check("layers and heads keep their numbers", page.texts("[role=columnheader]") == ["", "2", "3", "11"] and page.texts("[role=rowheader]") == ["4", "7"])
     page.open("#layer=7&head=11&query=4&key=2")
-    check("the address speaks in these numbers", page.text("#heading") == "Layer 7, head 11"
+    check("the address uses these numbers", page.text("#heading") == "Layer 7, head 11"
           and page.text("#readout") == f"bark → f2 {weights(0, 1, 2, 1, 5)[2]:.3f}", page.text("#readout"))
     page.browser.click("#strips .strip-row:last-child .chip:nth-child(5)")
     check("a click on a key selects it", page.text("#readout") == f"bark → f4 {weights(0, 1, 2, 1, 5)[4]:.3f}")
@@ -327,9 +327,9 @@ def test_hostile(page):
     for j in range(8):
         page.browser.hover(*page.cell(7, j))
         check(f"hover shows token {j}", f" → {HOSTILE[j]} " in page.text("#tooltip"), page.text("#tooltip"))
-    check("and become no elements", page.count("script:not([id])") == 1 and page.count("img") == 0
+    check("and do not become elements", page.count("script:not([id])") == 1 and page.count("img") == 0
           and page.count("script") == 3)
-    check("a token with lines is one line", page.browser.evaluate("new Set([...document.querySelectorAll('.chip')].map(c => c.offsetHeight)).size") == 1)
+    check("a token with line breaks is one line", page.browser.evaluate("new Set([...document.querySelectorAll('.chip')].map(c => c.offsetHeight)).size") == 1)
     check("wide tokens are cut, not spilled", page.browser.evaluate("document.documentElement.scrollWidth") <= 1280)
 
 
@@ -360,13 +360,13 @@ def test_large(page):
 def test_invalid(page):
     check = page.check
     page.open("#layer=0&head=0&query=0&key=1")
-    check("NaN is said", page.text("#readout") == "the → cat NaN", page.text("#readout"))
+    check("NaN is shown", page.text("#readout") == "the → cat NaN", page.text("#readout"))
     page.browser.hover(*page.cell(2, 0))
-    check("infinity is said", page.text("#tooltip") == "sat → the Infinity", page.text("#tooltip"))
+    check("infinity is shown", page.text("#tooltip") == "sat → the Infinity", page.text("#tooltip"))
     color = page.pixels(".map canvas", 4, 4)[1]
     check("NaN has a color of its own", color[0] > color[1] + 100, color)
     page.browser.click(".chip:nth-child(2)")
-    check("a row without weights says so", "sees no key" in page.text("#panel"))
+    check("a row without weights is reported", "sees no key" in page.text("#panel"))
 
 
 def test_real(page):
@@ -376,9 +376,9 @@ def test_real(page):
     check("real file: its tokens", page.texts(".chip")[8:12] == ["because", "it", "was", "tired"], page.texts(".chip"))
     page.open("#query=9")
     links = dict(zip([t for t, _ in page.bars("#links .bar-line")], zip(page.bars("#links .bar-line"), page.texts("#links .note"))))
-    check("real file: it looks at animal in layer 3, head 1", links["animal"] == (("animal", 0.687), "L3 H1"), links.get("animal"))
+    check("real file: it attends to animal in layer 3, head 1", links["animal"] == (("animal", 0.687), "L3 H1"), links.get("animal"))
     page.open("#layer=3&head=1&query=9")
-    check("real file: that head says it too", page.bars("#row-bars .bar-line")[0] == ("animal", 0.687), page.bars("#row-bars .bar-line"))
+    check("real file: that head shows it too", page.bars("#row-bars .bar-line")[0] == ("animal", 0.687), page.bars("#row-bars .bar-line"))
 
 
 # ---- running them
@@ -408,7 +408,7 @@ def run(test, page, checks):
     checks(f"{test.__name__}: no message, no failure, no dialog", not (browser.messages or browser.failures or browser.dialogs),
            (browser.messages, browser.failures, browser.dialogs))
     asked = [url for url in browser.requests if not url.startswith(page.path.as_uri())]
-    checks(f"{test.__name__}: nothing asked of a network", not asked, asked)
+    checks(f"{test.__name__}: no network request", not asked, asked)
 
 
 def main():
@@ -421,7 +421,7 @@ def main():
     options = parser.parse_args()
     path = find_browser()
     if not path and not options.write_only:
-        print("skipped: no Chromium here (apt-get install chromium, or name one in ATTN_CHROMIUM)")
+        print("skipped: no Chromium (apt-get install chromium, or set ATTN_CHROMIUM to a browser)")
         return 77
     checks = Checks()
     browser = None if options.write_only else Browser(path)
@@ -430,7 +430,7 @@ def main():
         for test in (value for name, value in globals().items() if name.startswith("test_") and options.only in name):
             kind = test.__name__.split("_")[1]
             if kind == "real" and not options.attn:
-                print("# the real file is left out: no --attn")
+                print("# the real file is skipped: no --attn")
                 continue
             if kind not in pages:
                 pages[kind] = pathlib.Path(folder) / f"{kind}.html"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_view_write.c - view_write without a browser: what it rejects and how it says so, what it escapes, what it repeats.
+ * test_view_write.c - view_write without a browser: what it rejects, with which message; escaping; the same bytes every time.
  */
 #include "test.h"
 
@@ -41,9 +41,9 @@ static void rejects_with_reason(void **state)
     data = small(), data.layers = -3;
     rejects(data, ATTN_ERR_SHAPE, "layers (-3) is below 1: there is nothing to show");
     data = small(), data.sequence = too_long;
-    rejects(data, ATTN_ERR_SHAPE, "length 5 of sequence 0 is not within 0 and 4 keys");
+    rejects(data, ATTN_ERR_SHAPE, "length 5 of sequence 0 is not between 0 and 4 keys");
     data = small(), data.sequence = negative;
-    rejects(data, ATTN_ERR_SHAPE, "length -1 of sequence 0 is not within 0 and 4 queries");
+    rejects(data, ATTN_ERR_SHAPE, "length -1 of sequence 0 is not between 0 and 4 queries");
 }
 
 static void rejects_too_much(void **state)
@@ -64,7 +64,7 @@ static void rejects_too_much(void **state)
         "9223372036854775807 layers x 2 heads are too many for a page (at most 16384 heads in all): choose fewer layers or heads");
 }
 
-/* Once memory was out nothing is added, and the page is not said to be whole. */
+/* After memory has run out nothing is added, and the page is not reported as complete. */
 static void says_that_memory_is_out(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void says_that_memory_is_out(void **state)
     text_free(&text);
 }
 
-/* Of any length: the buffer grows at every place of a number and of a long text. */
+/* Text of any length: the buffer grows at any position in a number and in a long text. */
 static void grows(void **state)
 {
     (void)state;

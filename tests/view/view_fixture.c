@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * view_fixture.c - writes one of a few known pages: view_fixture KIND FILE.  view_page.py knows the same weights and tokens:
+ * view_fixture.c - writes one of a few known pages: view_fixture KIND FILE.  test_page.py knows the same weights and tokens:
  *
  *      weight(s,l,h,i,j) = a / (sum of a over j within the length),   a = 1 + (7s + 5l + 3h + 2i + jj + ij) mod 13,
- *      and len_k more where i = j
+ *      plus len_k if i = j
  */
 #include "page.h"
 
@@ -58,7 +58,7 @@ static void fill(const fixture *f, float *weights)
                         weights[j] = (float)a;
                         if (j < len_k) sum += (double)a;
                     }
-                    /* Padding holds what must never be shown. */
+                    /* Padding holds a number that must never be shown. */
                     for (int64_t j = 0; j < f->len_k; j++) weights[j] = j < len_k ? (float)(weights[j] / sum) : 77;
                     weights += f->len_k;
                 }
@@ -73,7 +73,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[1], fixtures[n].kind)) f = &fixtures[n];
     FILE *file = f ? fopen(argv[2], "wb") : NULL;
     if (!file) {
-        fprintf(stderr, "usage: view_fixture KIND FILE, and FILE can be written\n");
+        fprintf(stderr, "usage: view_fixture KIND FILE, with a FILE that can be written\n");
         return 2;
     }
     float *weights = malloc((size_t)(f->sequences * f->layers * f->heads * f->len_q * f->len_k) * sizeof *weights);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# How Sphinx makes the site; tools/docs/site.py lays out what it reads, and sets the version in the environment.
+# Sphinx configuration of the site; tools/docs/site.py writes its input, script/docs sets the version in the environment.
 import os
 
 project, author = "libattn", "The libattn authors"
@@ -8,9 +8,9 @@ version = release = os.environ["ATTN_VERSION"]
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_heading_anchors = 4
-toc_object_entries = False  # half of the time of a build, since every page has the whole tree beside it
+toc_object_entries = False  # halves the build time, since every page contains the whole tree
 nitpicky = True
-# Types of the C library, which no page describes.
+# Types of the C library, which have no page.
 nitpick_ignore = [("c:identifier", name) for name in ("size_t", "int64_t", "uint32_t", "uint64_t")]
 add_function_parentheses = False
 smartquotes = False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Pages of the public headers: what stands in include/attn/*.h, in its order, as reStructuredText for Sphinx's C domain.
+"""Pages of the public headers: the contents of include/attn/*.h, in order, as reStructuredText for Sphinx's C domain.
 
-The headers have no marks for a tool.  A comment belongs to the declaration under it, or on its line; one with an empty line under it
-is text of its own.  In a comment, lines that are indented keep their layout; the rest are paragraphs, and names link.
+The headers have no markup for a tool.  A comment belongs to the declaration below it, or on its line; a comment followed by an empty
+line is separate text.  In a comment, indented lines keep their layout; the rest are paragraphs, and names become links.
 """
 import re
 
@@ -13,7 +13,7 @@ FIELD = re.compile(r"^(?P<type>[^(]*?[\s*])(?P<names>\w+(?:\[[^\]]*\])*(?:\s*,\s
 
 
 class Scanner:
-    """Takes a text apart into comments and declarations."""
+    """Splits a text into comments and declarations."""
 
     def __init__(self, text, end):
         self.text, self.at, self.end = text, 0, end
@@ -45,7 +45,7 @@ class Scanner:
                 continue
             depth += {"{": 1, "(": 1, "[": 1, "}": -1, ")": -1, "]": -1}.get(letter, 0)
             if rest.startswith("/*", n) and not depth:
-                return "code", n  # the last of an enum, with its comment behind it
+                return "code", n  # the last of an enum, followed by its comment
             if depth == 0 and letter in self.end:
                 return "code", n + 1
             if depth == 0 and letter == "}" and rest.startswith("static inline"):
@@ -61,7 +61,7 @@ def plain(comment):
 
 
 class Text:
-    """Writes comments as reStructuredText; `known` has the role of every public name, `pages` the documents that may be linked."""
+    """Writes comments as reStructuredText; `known` has the role of every public name, `pages` the documents that can be linked."""
 
     def __init__(self, known, pages):
         self.known, self.pages = known, pages
@@ -86,7 +86,7 @@ class Text:
                 link = f":doc:`{page} <{self.pages[page]}>`"
             else:
                 link = ESCAPED.sub(r"\\\1", match[0])
-            # Roles need something that is no letter on both sides.
+            # Roles need a non-letter on both sides.
             link = link if link.startswith("\\") or not link.startswith((":", "`")) else f"\\ {link}\\ "
             out.append(link)
         return "".join(out) + ESCAPED.sub(r"\\\1", text[at:])
@@ -131,7 +131,7 @@ def squeeze(code):
 
 
 def fields(body):
-    """[(declarations, comment before, comment behind)] of a struct's body."""
+    """[(declarations, comment before, comment after)] of a struct's body."""
     found, before = [], []
     for kind, text, newlines, after in Scanner(body, ";").items():
         if kind == "comment" and found and not newlines:
@@ -163,7 +163,7 @@ def enumerators(body):
 
 
 def declarations(text):
-    """What a header declares, in its order: (kind, name, parts, comment)."""
+    """The declarations of a header, in order: (kind, name, parts, comment)."""
     text = re.sub(r"#ifdef __cplusplus\n.*?\n#endif\n", "", text[text.index("*/") + 2:], flags=re.S)
     waiting = []
     for kind, code, newlines, after in Scanner(text, ";").items():
@@ -194,7 +194,7 @@ def declarations(text):
             prototype = re.sub(r"\s*\{.*", "", re.sub(r"^(ATTN_API|static inline) ", "", flat)).rstrip(";")
             yield "func", re.search(r"(\w+)\s*\(", prototype)[1], prototype, comment
         else:
-            raise SystemExit(f"headers.py does not know what this is: {flat[:100]}")
+            raise SystemExit(f"headers.py does not recognise this: {flat[:100]}")
 
 
 def member(declaration):

@@ -1,5 +1,5 @@
-// How Sphinx's search orders what it finds, as it does by itself, but: the page of a mechanism comes before lists that name it, and
-// those before sources, experiments and the changelog.
+// The order of search results: Sphinx's own, except that the page of a mechanism comes before lists that name it, and these before
+// sources, experiments and the changelog.
 var Scorer = {
   score: ([page, , , , score]) => score + (/^docs\/mechanisms\//.test(page) ? 6 : /^docs\/coverage$/.test(page) ? -10
                                          : /^(source\/|lab\/|fuzz\/|CHANGELOG)/.test(page) ? -20 : 0),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Lays out what Sphinx reads: the Markdown of this repository as it is, a page for each public header (headers.py) and for each
-command (its --help), and a page for each file that a link of these leads to, so that the site needs nothing beside itself.
+"""Writes the input of Sphinx: the Markdown of this repository, a page for each public header (headers.py) and for each command (its
+--help), and a page for each file that these link to, so that the site is self-contained.
 
 Usage: site.py ATTN FOLDER
 """
@@ -15,12 +15,12 @@ import sys
 import headers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What a reader finds on the left, in this order; a page that is in none of these and not linked is a fault of Sphinx's.
+# The sidebar, in this order; Sphinx reports a page that is neither here nor linked as an error.
 PARTS = {
     "Start": ["docs/building", "docs/which", "explorer", "docs/training"],
     "Mechanisms": ["docs/mechanisms"],
     "Reference": ["docs/conventions", "docs/notation", "headers", "commands", "docs/io", "docs/threads"],
-    "Speed": ["docs/benchmarks"],
+    "Speed": ["docs/benchmarks", "docs/peers"],
     "Design": ["ARCHITECTURE", "docs/numerics", "docs/coverage", "docs/rulings", "docs/conformance", "docs/reliability", "docs/mutation"],
     "Project": ["CHANGELOG", "CONTRIBUTING", "CODE_OF_CONDUCT", "SECURITY", "docs/releasing", "lab"],
 }
@@ -44,7 +44,7 @@ class Site:
         self.attn, self.folder = attn, folder
         found = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.md")]
         self.pages = {name[:-3] for name in found if not re.search(r"(^|/)(build|dist|\.[^/]*)/", name)}
-        self.wanted = set()  # files and folders that links lead to
+        self.wanted = set()  # files and folders that pages link to
         self.texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "include/attn").glob("*.h"))}
         self.known = headers.roles(self.texts)
 
@@ -54,11 +54,11 @@ class Site:
         path.write_text(text, encoding="utf-8")
 
     def up(self, name):
-        """From the folder of a page to the top."""
+        """The path from the folder of a page to the root."""
         return "../" * name.count("/")
 
     def target(self, name, link):
-        """Where a link of page `name` leads in the site."""
+        """The target of a link of page `name` in the site."""
         if re.match(r"[a-z]+:", link) or link.startswith("#"):
             return link
         path, _, anchor = link.partition("#")
@@ -70,7 +70,7 @@ class Site:
         if header:
             return f"/headers/{header[1]}.rst"
         if not (ROOT / place).exists():
-            raise SystemExit(f"{name}.md: the link {link} leads nowhere")
+            raise SystemExit(f"{name}.md: broken link {link}")
         if (ROOT / place / "README.md").exists():
             return f"/{place}/README.md"
         if place.endswith((".svg", ".png")):
@@ -79,11 +79,11 @@ class Site:
         return f"/source/{place}.rst"
 
     def markdown(self, name, text):
-        parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", text, flags=re.S | re.M)  # code is none of ours
+        parts = re.split(r"(^```.*?^```$|`[^`\n]+`)", text, flags=re.S | re.M)  # code is left alone
         for n, part in enumerate(parts):
             if n % 2 == 0:
                 parts[n] = LINK.sub(lambda match: f"{match[1]}({self.target(name, match[2])})", part)
-            elif part[1:-1] in self.known:  # a public name leads to its place
+            elif part[1:-1] in self.known:  # a public name links to its description
                 parts[n] = f"{{c:{self.known[part[1:-1]]}}}{part}"
         return "".join(parts)
 
@@ -102,7 +102,7 @@ class Site:
                 self.put(f"{name}.md", ("" if listed else "---\norphan: true\n---\n\n") + text)
         labs = sorted(name for name in self.pages if name.startswith("lab/"))
         title = "Experiments"
-        self.put("lab.rst", f"{title}\n{'=' * len(title)}\n\nWhat was measured, what helped, what did not.\n\n{toctree(labs, hidden=False)}")
+        self.put("lab.rst", f"{title}\n{'=' * len(title)}\n\nExperiments with their measurements: what helped, and what did not.\n\n{toctree(labs, hidden=False)}")
         shutil.copytree(ROOT / "docs/pictures", self.folder / "docs/pictures")
 
     @staticmethod
@@ -116,15 +116,15 @@ class Site:
             self.put(f"headers/{name[:-2]}.rst", headers.page(name, text, known, pages))
         order = ["types", "attn"] + [name[:-2] for name in texts if name not in ("types.h", "attn.h")]
         title = "The public headers"
-        about = ("What :doc:`/docs/conventions` says holds in all of them. Every public name has one place; "
-                 "the :ref:`index <genindex>` lists them.")
+        about = ("The conventions of :doc:`/docs/conventions` hold in all of them. Every public name is described once; "
+                 "the :ref:`index <genindex>` lists all names.")
         self.put("headers/index.rst", f"{title}\n{'=' * len(title)}\n\n{about}\n\n{toctree(order, hidden=False).replace('maxdepth: 2', 'maxdepth: 1')}")
 
     def write_explorer(self):
-        """The pages that `attn view` makes of the example data, as they are."""
-        title, made = "Pages to look around in", self.folder / "extra/explorer"
+        """The pages that `attn view` makes of the example data, unchanged."""
+        title, made = "Interactive pages", self.folder / "extra/explorer"
         made.mkdir(parents=True)
-        lines = [title, "=" * len(title), "", "What ``attn view`` writes; each is one file that needs no other.", ""]
+        lines = [title, "=" * len(title), "", "Written by ``attn view``; each is one self-contained file.", ""]
         for name, about, words in EXPLORER:
             subprocess.run([self.attn, "view", *words, "-o", str(made / f"{name}.html"), "--quiet"], cwd=ROOT, check=True)
             lines += [f"* `{about} <explorer/{name}.html>`__: ``attn view {' '.join(words)} -o page.html``", ""]
@@ -144,7 +144,7 @@ class Site:
             self.put(f"commands/{name}.rst", f"{title}\n{'=' * len(title)}\n\n{about[:1].upper()}{about[1:]}.\n\n.. code-block:: text\n\n{body}")
         title = "The command"
         body = "".join(f"   {line}\n" if line else "\n" for line in general.splitlines())
-        self.put("commands/index.rst", f"{title}\n{'=' * len(title)}\n\nWhat each command says of itself.\n\n.. code-block:: text\n\n{body}\n"
+        self.put("commands/index.rst", f"{title}\n{'=' * len(title)}\n\nThe help text of each command.\n\n.. code-block:: text\n\n{body}\n"
                  + toctree(names, hidden=False).replace("maxdepth: 2", "maxdepth: 1"))
 
     def write_sources(self):

@@ -50,7 +50,7 @@ const palette = () => palettes[themeInUse()];
 /* Index into a ramp of a weight on a scale from 0 to top. */
 function rampIndex(weight, top) { return weight > 0 && top > 0 ? Math.min(255, Math.round(weight / top * 255)) : 0; }
 
-/* Background and readable ink for a weight; null where the weight is no number. */
+/* Background and readable ink for a weight; null where the weight is not a number. */
 function swatch(weight, top) {
   if (!Number.isFinite(weight)) return null;
   const rgb = palette().rgb[rampIndex(weight, top)];

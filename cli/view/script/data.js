@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * data.js - what page.c embedded: sequences with their tokens, and the weights of a head, decoded when first asked for.
+ * data.js - what page.c embedded: sequences with their tokens, and the weights of a head, decoded on first use.
  */
 const about = JSON.parse(document.getElementById('attn-about').textContent);
 const layerCount = about.layers.length, headCount = about.heads.length;
@@ -20,7 +20,7 @@ const sequences = about.sequences.map((given) => {
            queries, keys, same, repeated: repeatedIn(keys) };
 });
 
-/* A token as text: what has no glyph of its own is made visible. */
+/* A token as text: characters without a glyph are made visible. */
 function visible(token) {
   if (token === '') return '∅';
   return token.replace(/\n/g, '⏎').replace(/\t/g, '⇥').replace(/^ +| +$/g, (blanks) => '␣'.repeat(blanks.length));
@@ -84,7 +84,7 @@ function headAt(s, l, h) {
   return decoded.get(key)[h];
 }
 
-/* What a row says as a distribution; entropy is -sum p ln p, as the library's statistic. */
+/* A row as a distribution; entropy is -sum p ln p, like the library's statistic. */
 function rowStatistics(head, i) {
   let sum = 0, entropy = 0;
   for (let j = 0; j < head.lenK; j++) {

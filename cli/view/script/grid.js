@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * grid.js - the first screen: one small heat map a head, layers as rows, heads as columns, drawn when it comes into sight.
+ * grid.js - the first screen: one small heat map a head, layers as rows, heads as columns, drawn when it scrolls into view.
  */
 const THUMBNAIL = { smallest: 40, largest: 120, gap: 6, margin: 36 };
 

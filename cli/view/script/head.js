@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * head.js - one head, large.  The canvas covers only what is in sight and sticks to the scrolled box, so a head of any size
- * can be enlarged; labels are elements, made for the rows and columns in sight.
+ * head.js - one head, large.  The canvas covers only the visible part and sticks to the scrolled box, so a head of any size
+ * can be enlarged; labels are elements, made for the visible rows and columns.
  */
 const CELL = { largest: 44, gapFrom: 12, outlineInside: 20, zoomStep: 1.5 };
 const LABEL = { widest: 128, size: 13, smallSize: 11, slant: 55 * Math.PI / 180, overhang: 72 };
@@ -77,7 +77,7 @@ function scrollToSelection() {
   if (state.key !== null) box.scrollLeft = inView(state.key, cell.x, box.scrollLeft, box.clientWidth);
 }
 
-/* Room for the labels: depends on the tokens only, so that nothing moves from head to head. */
+/* Space for the labels: depends on the tokens only, so that nothing moves from head to head. */
 function measureGutters(sequence) {
   const pen = map.buffer.getContext('2d');
   pen.font = `${LABEL.size}px ${getComputedStyle(document.body).fontFamily}`;
@@ -149,7 +149,7 @@ function drawMap() {
   if (state.query !== null && state.key !== null) outline(style.color, 2 * line, state.key, state.query, 1);
 }
 
-/* Which rows or columns have a label: those in sight, thinned where they are small, and the selected one instead of its neighbors. */
+/* The rows or columns with a label: the visible ones, thinned if they are small, and the selected one instead of its neighbors. */
 function labeled(count, size, scroll, room, chosen) {
   const step = Math.max(1, Math.ceil(LABEL.size / size)), shown = [];
   const first = Math.floor(scroll / size), last = Math.min(count - 1, Math.ceil((scroll + room) / size) - 1);

@@ -26,7 +26,7 @@ function writeAddress(push) {
   if (hash === (location.hash || '#')) return;
   try {
     history[push ? 'pushState' : 'replaceState'](null, '', hash);
-  } catch { /* a frame may forbid it; the page works without */ }
+  } catch { /* a frame may forbid it; the page works without it */ }
 }
 
 function readAddress() {
@@ -102,7 +102,7 @@ function render() {
   renderPanel();
 }
 
-/* ---- the keyboard, for what is not inside one part ---- */
+/* ---- keys that do not belong to one part of the page ---- */
 
 function stepHead(change) {
   const count = layerCount * headCount, at = (state.layer * headCount + state.head + change + count) % count;

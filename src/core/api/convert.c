@@ -23,8 +23,8 @@ attn_status attn_convert(int64_t count, const void *src, attn_dtype src_dtype, v
           attn_dtype_bytes(src_dtype));
     const size_t to = attn_dtype_bytes(dst_dtype), from = attn_dtype_bytes(src_dtype);
     const uintptr_t d = (uintptr_t)dst, s = (uintptr_t)src;
-    const int apart = d - s >= (uintptr_t)count * from && s - d >= (uintptr_t)count * to;
-    CHECK(count == 0 || apart || (d == s && to == from), ATTN_ERR_STRIDE,
+    const int disjoint = d - s >= (uintptr_t)count * from && s - d >= (uintptr_t)count * to;
+    CHECK(count == 0 || disjoint || (d == s && to == from), ATTN_ERR_STRIDE,
           "convert: dst and src share elements; dst may be src where the types are the same size");
     for (int64_t i = 0; i < count; i++) attn_element_put(dst, dst_dtype, i, attn_element_get(src, src_dtype, i));
     return attn_succeed(error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * describe.c - names, versions, and what the CPU and this build have. */
+ * describe.c - names, versions, and the features of the CPU and this build. */
 #include "../base/cpu.h"
 #include "../base/error.h"
 #include "../base/names.h"

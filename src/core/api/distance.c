@@ -29,7 +29,7 @@ static attn_status check_offset(const attn_distance_bias *r, attn_error *error)
 {
     const int64_t most = (int64_t)1 << 60;
     CHECK(r->offset_q >= -most && r->offset_q <= most, ATTN_ERR_ARGUMENT,
-          "distance bias: offset_q is %" PRId64 "; it is within -2^60..2^60", r->offset_q);
+          "distance bias: offset_q is %" PRId64 "; it must be between -2^60 and 2^60", r->offset_q);
     return ATTN_OK;
 }
 
@@ -43,7 +43,7 @@ attn_status attn_distance_bias_fill(const attn_distance_bias *rule, const attn_i
     TRY(bound_input(&call, table_of(&r, "table", ATTN_F32), table, &from, error));
     TRY(bound_output(&call, bias_of(&r, "bias", from.dtype), bias, &to, error));
     TRY(check_offset(&r, error));
-    TRY(bound_apart(&call, error));
+    TRY(bound_no_overlap(&call, error));
     for (int64_t h = 0; h < r.heads; h++)
         for (int64_t i = 0; i < r.len_q && r.len_kv > 0; i++)
             for (int64_t j = 0; j < r.len_kv; j++)
@@ -63,7 +63,7 @@ attn_status attn_distance_bias_backward(const attn_distance_bias *rule, const at
     TRY(bound_input(&call, bias_of(&r, "grad_bias", ATTN_F32), grad_bias, &from, error));
     TRY(bound_output(&call, table_of(&r, "grad_table", from.dtype), grad_table, &to, error));
     TRY(check_offset(&r, error));
-    TRY(bound_apart(&call, error));
+    TRY(bound_no_overlap(&call, error));
     for (int64_t h = 0; h < r.heads; h++)
         for (int64_t first = 0; first < r.buckets; first += MOST) {
             const int64_t count = r.buckets - first < MOST ? r.buckets - first : MOST;

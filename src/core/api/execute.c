@@ -4,10 +4,10 @@
 #include "../plan/plan.h"
 #include "../visible/visible.h"
 
-/* 1 if one of the sequences is this part's: parts of a ragged batch may have none, and are soon passed over. */
+/* 1 if some sequence belongs to this part: parts of a ragged batch may have none, and are skipped quickly. */
 static int has_work(const attn_resolved *p, const attn_args *args)
 {
-    if (p->most_q == 0 || (!p->leaves_others && !attn_is_packed(p))) return 1; /* the last one sees to padding too */
+    if (p->most_q == 0 || (!p->skips_others && !attn_is_packed(p))) return 1; /* the last part also handles padding */
     for (int64_t b = 0; b < p->shape.batch; b++)
         if (attn_has_entry(p, args, b)) return 1;
     return 0;
@@ -24,7 +24,7 @@ attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, voi
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
     char *aligned = attn_workspace_align(workspace);
-    /* The last part first: where there are several it writes the padding of all, and the others write over theirs. */
+    /* The last part first: if there are several, it writes the padding of all, and the others overwrite theirs. */
     for (int n = plan->parts - 1; n >= 0; n--) {
         const attn_plan_part *part = &plan->part[n];
         if (has_work(&part->walk->problem, &args)) part->type->run(part->walk, &args, aligned);

@@ -14,7 +14,7 @@ int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features
 size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan)
 {
     if (!plan || plan->walk.tasks == 0) return 0;
-    return (size_t)plan->walk.bytes + 63; /* room to align */
+    return (size_t)plan->walk.bytes + 63; /* for alignment */
 }
 
 static attn_status make(attn_linear_plan *plan, const attn_linear_problem *problem, const attn_linear_tensors *tensors,

@@ -12,13 +12,13 @@
 #include "../plan/plan.h"
 #include "../threads/threads.h"
 
-/* One tensor of a call, for the rules that all share. */
+/* One tensor of a call, for the common rules. */
 typedef struct tensor {
     const char *name;
-    int64_t part; /* -1: there is one */
+    int64_t part; /* -1: not an array of parts */
     int output;
     attn_input slot; /* as given */
-    int64_t dim;     /* dim_v, or 1 of lse */
+    int64_t dim;     /* dim_v, or 1 for lse */
     attn_dtype natural;
     int needed, last_contiguous;
 } tensor;
@@ -45,14 +45,14 @@ static attn_input read_only(const attn_output *slot)
 
 static int is_blank(const attn_input *s) { return !s->dtype && !s->stride[0] && !s->stride[1] && !s->stride[2] && !s->stride[3]; }
 
-static attn_status check_there(const tensor *t, int some, attn_error *error)
+static attn_status check_present(const tensor *t, int some, attn_error *error)
 {
     const attn_input *s = &t->slot;
     CHECK(s->data != ATTN_MISSING, ATTN_ERR_ARGUMENT, "merge: %s is NULL", name_of(t).name);
     CHECK(s->data || is_blank(s), ATTN_ERR_ARGUMENT,
-          "merge: %s is NULL and has a type or strides; a tensor that is not there is a slot of zeros", name_of(t).name);
+          "merge: %s is NULL and has a type or strides; a slot that is not set must be all 0", name_of(t).name);
     CHECK(s->data || !t->needed, ATTN_ERR_ARGUMENT, "merge: %s is missing", name_of(t).name);
-    CHECK(s->data != ATTN_LATER, ATTN_ERR_ARGUMENT, "merge: %s is ATTN_LATER, and this call computes", name_of(t).name);
+    CHECK(s->data != ATTN_LATER, ATTN_ERR_ARGUMENT, "merge: %s is ATTN_LATER; this call needs its pointer", name_of(t).name);
     CHECK(s->data != ATTN_EMPTY || !some, ATTN_ERR_ARGUMENT, "merge: %s is ATTN_EMPTY and has elements", name_of(t).name);
     return ATTN_OK;
 }
@@ -63,7 +63,7 @@ static void shape_of(const void *problem, int number, int64_t shape[4])
     memcpy(shape, problem, 4 * sizeof *shape);
 }
 
-/* The engine's message, which begins with the tensor. */
+/* Prefixes the engine's message, which begins with the tensor. */
 static attn_status pass_on(const attn_error *inner, attn_error *error)
 {
     if (!error) return inner->status;
@@ -72,7 +72,8 @@ static attn_status pass_on(const attn_error *inner, attn_error *error)
     return inner->status;
 }
 
-/* Types, strides and extent, as the engine has them for all tensors; these have no table, so its message gets their name. */
+/* Types, strides and extent, resolved by the engine like all tensors; these are in no table, so a row is made up with their
+ * name. */
 static attn_status resolve(const attn_merge_call *c, const tensor *t, attn_planned_tensor *planned, attn_error *error)
 {
     const text name = name_of(t);
@@ -103,7 +104,7 @@ static tensor output_part(const attn_merge_call *c, const char *name, const attn
     return (tensor){name, part, 1, read_only(&slots[part]), is_lse ? 1 : c->dim_v, is_lse ? c->compute : c->dtype, 1, !is_lse};
 }
 
-/* Every tensor of a call by a number; 0 past the last one. */
+/* Tensor number n of a call; returns 0 past the last one. */
 static int tensor_at(const attn_merge_call *c, const attn_merge_tensors *t, int backward, int64_t n, tensor *out)
 {
     if (n < c->parts) *out = part_of(c, "o_parts", t->o_parts, n, 0);
@@ -127,18 +128,18 @@ static attn_status check_unused(const attn_merge_tensors *t, int backward, attn_
     static const char *const names[2][2] = {{"grad_o", "grad_lse"}, {"o", "lse"}};
     for (int i = 0; i < 2; i++) {
         const attn_input *s = backward ? &outputs[i] : &gradients[i];
-        CHECK(!s->data && is_blank(s), ATTN_ERR_ARGUMENT, "merge: %s is there; %s has no use for it", names[backward][i],
+        CHECK(!s->data && is_blank(s), ATTN_ERR_ARGUMENT, "merge: %s is set; %s does not use it", names[backward][i],
               backward ? "attn_merge_backward" : "attn_merge");
     }
-    CHECK(backward || (!t->grad_o_parts && !t->grad_lse_parts), ATTN_ERR_ARGUMENT,
-          "merge: %s is there; attn_merge has no use for it", t->grad_o_parts ? "grad_o_parts" : "grad_lse_parts");
+    CHECK(backward || (!t->grad_o_parts && !t->grad_lse_parts), ATTN_ERR_ARGUMENT, "merge: %s is set; attn_merge does not use it",
+          t->grad_o_parts ? "grad_o_parts" : "grad_lse_parts");
     CHECK(t->o_parts && t->lse_parts, ATTN_ERR_ARGUMENT, "merge: %s is NULL", t->o_parts ? "lse_parts" : "o_parts");
     CHECK(!backward || (t->grad_o_parts && t->grad_lse_parts), ATTN_ERR_ARGUMENT, "merge: %s is NULL",
           t->grad_o_parts ? "grad_lse_parts" : "grad_o_parts");
     return ATTN_OK;
 }
 
-/* Tensor `a`, an output, and any other one: they share no element, but where an output of attn_merge is one of the parts. */
+/* Checks that output `a` shares no element with another tensor, except that an output of attn_merge may be one of the parts. */
 static attn_status check_pair(const attn_merge_call *c, const tensor *a, const attn_planned_tensor *pa, const tensor *b,
                               int aliasing, attn_error *error)
 {
@@ -151,11 +152,11 @@ static attn_status check_pair(const attn_merge_call *c, const tensor *a, const a
                         y = {b->slot.data, pb.shape, pb.at.stride, attn_dtype_bytes(b->natural)};
     if (aliasing && attn_elements_coincide(&x, &y)) return ATTN_OK;
     const int meet = attn_elements_meet(&x, &y);
-    CHECK(meet <= 0, ATTN_ERR_STRIDE, "merge: %s and %s share elements; an output overlaps nothing", name_of(a).name,
+    CHECK(meet <= 0, ATTN_ERR_STRIDE, "merge: %s and %s share elements; an output must not overlap another tensor", name_of(a).name,
           name_of(b).name);
     CHECK(meet == 0, ATTN_ERR_STRIDE,
-          "merge: whether %s and %s share elements cannot be decided from their strides; give them memory apart", name_of(a).name,
-          name_of(b).name);
+          "merge: whether %s and %s share elements cannot be decided from their strides; give them separate memory",
+          name_of(a).name, name_of(b).name);
     return ATTN_OK;
 }
 
@@ -165,7 +166,7 @@ static attn_status check_tensors(const attn_merge_call *c, const attn_merge_tens
     tensor a, b;
     attn_planned_tensor planned;
     for (int64_t n = 0; tensor_at(c, t, backward, n, &a); n++) {
-        TRY(check_there(&a, some && a.dim > 0, error));
+        TRY(check_present(&a, some && a.dim > 0, error));
         if (a.slot.data) TRY(resolve(c, &a, &planned, error));
     }
     for (int64_t n = 2 * c->parts; tensor_at(c, t, backward, n, &a); n++) {
@@ -185,7 +186,9 @@ static attn_status check_sizes(const attn_merge_problem *p, attn_error *error)
     } sizes[] = {{"batch", p->batch}, {"heads", p->heads}, {"len_q", p->len_q}, {"dim_v", p->dim_v}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "merge: %s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
-    CHECK(p->parts >= 1 && p->parts <= INT64_MAX / 8, ATTN_ERR_ARGUMENT, "merge: parts is %" PRId64 "; it is at least 1", p->parts);
+    CHECK(p->parts >= 1, ATTN_ERR_ARGUMENT, "merge: parts is %" PRId64 "; it must be at least 1", p->parts);
+    CHECK(p->parts <= INT64_MAX / 8, ATTN_ERR_ARGUMENT, "merge: parts (%" PRId64 ") is too large: its bytes overflow 64 bits",
+          p->parts);
     for (int i = 0; i < 4; i++)
         CHECK(p->reserved[i] == 0, ATTN_ERR_ARGUMENT, "merge: reserved[%d] is %" PRId64 "; it must be 0", i, p->reserved[i]);
     return ATTN_OK;
@@ -214,7 +217,7 @@ static attn_status begin(attn_merge_call *c, const attn_merge_problem *problem, 
     TRY(attn_struct_read(&p, sizeof p, sizeof p, problem, "attn_merge_problem", error));
     TRY(attn_struct_read(&t, sizeof t, sizeof t, tensors, "attn_merge_tensors", error));
     TRY(check_sizes(&p, error));
-    CHECK(!t.call, ATTN_ERR_ARGUMENT, "merge: call is there; it must be NULL");
+    CHECK(!t.call, ATTN_ERR_ARGUMENT, "merge: call is set; it must be NULL");
     TRY(check_unused(&t, backward, error));
     const attn_dtype dtype = t.o_parts[0].dtype ? t.o_parts[0].dtype : ATTN_F32;
     CHECK(dtype >= ATTN_F32 && dtype <= ATTN_BF16, ATTN_ERR_UNSUPPORTED,
@@ -234,7 +237,7 @@ static attn_status begin(attn_merge_call *c, const attn_merge_problem *problem, 
                            .parallel_context = o.parallel_context};
     TRY(attn_threads_choose(o.threads, &c->threads, error));
     TRY(check_tensors(c, &t, backward, error));
-    const attn_resolved like = {.op = ATTN_LINEAR, .at.q.dtype = dtype}; /* any operation's kernel has it */
+    const attn_resolved like = {.op = ATTN_LINEAR, .at.q.dtype = dtype}; /* the kernels of every operation have merge */
     TRY(attn_kernel_choose(&like, &o, 0, &row, why, sizeof why, error));
     c->kernel = attn_kernel_merge(row);
     const attn_input out = read_only(&t.o), lse = read_only(&t.lse);

@@ -8,7 +8,7 @@
 #include "../base/error.h"
 #include "../plan/plan.h"
 
-/* Everything of a plan but its memory and its walks; lists get its tensors and parts. */
+/* Everything of a plan except its memory and its walks; fills list and parts. */
 static attn_status choose(attn_plan *plan, const attn_problem *problem, const attn_tensors *tensors, const attn_options *options,
                           attn_options *o, attn_planned_tensor *list, attn_plan_part *parts, attn_error *error)
 {
@@ -78,7 +78,7 @@ attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, cons
     return attn_succeed(error);
 }
 
-/* Parts run one after the other, in the same memory. */
+/* Parts run one after another, in the same memory. */
 size_t attn_plan_workspace_size(const attn_plan *plan)
 {
     size_t most = 0;
@@ -101,7 +101,7 @@ attn_status attn_plan_describe(const attn_plan *plan, attn_plan_description *des
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
     TRY(attn_struct_check(description->struct_size, sizeof d, "attn_plan_description", error));
-    /* Of a ragged batch, whose lengths are not known yet, the walk of its longest sequences. */
+    /* For a ragged batch, whose lengths are not known yet, the walk of its longest sequences. */
     const attn_plan_part *part = &plan->part[plan->parts - 1];
     const attn_walk *walk = part->walk;
     attn_walk_count(walk, &count);

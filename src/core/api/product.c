@@ -7,7 +7,7 @@
 #include "../threads/threads.h"
 #include "../walk/product/product.h"
 
-/* A checked product, with the memory that it needs (0: none). */
+/* A checked product, with the bytes of workspace it needs (0: none). */
 typedef struct made {
     attn_product_walk walk;
     attn_options options;
@@ -15,18 +15,18 @@ typedef struct made {
     int threads;
 } made;
 
-static attn_status read_options(attn_options *ours, const attn_options *given, attn_error *error)
+static attn_status read_options(attn_options *copy, const attn_options *given, attn_error *error)
 {
     if (!given) {
-        *ours = (attn_options){0};
+        *copy = (attn_options){0};
         return ATTN_OK;
     }
-    TRY(attn_struct_read(ours, sizeof *ours, sizeof *ours, given, "attn_options", error));
-    return attn_options_validate(ours, error);
+    TRY(attn_struct_read(copy, sizeof *copy, sizeof *copy, given, "attn_options", error));
+    return attn_options_validate(copy, error);
 }
 
-/* sizes_alone: there are no tensors. */
-static attn_status make(made *m, const attn_product_problem *problem, const attn_product_tensors *tensors, int sizes_alone,
+/* sizes_only: without tensors. */
+static attn_status make(made *m, const attn_product_problem *problem, const attn_product_tensors *tensors, int sizes_only,
                         const attn_options *options, attn_error *error)
 {
     attn_options *const o = &m->options;
@@ -35,7 +35,7 @@ static attn_status make(made *m, const attn_product_problem *problem, const attn
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
     TRY(read_options(o, options, error));
     TRY(attn_product_resolve(problem, &w->problem, error));
-    if (!sizes_alone) TRY(attn_product_lie(tensors, &w->problem, error));
+    if (!sizes_only) TRY(attn_product_lay_out(tensors, &w->problem, error));
     w->problem.in_chains = o->reproducible || o->invariant;
     TRY(attn_kernel_best(ATTN_PRODUCT, w->problem.dtype, o, &row, error));
     w->kernel = attn_kernel_matrix(row);
@@ -44,7 +44,7 @@ static attn_status make(made *m, const attn_product_problem *problem, const attn
     m->threads = 1;
     if (!attn_product_is_small(&w->problem)) TRY(attn_threads_choose(o->threads, &m->threads, error));
     attn_product_walk_init(w, m->threads);
-    m->need = w->bytes ? (size_t)(w->workers * w->bytes) + 63 : 0; /* room to align */
+    m->need = w->bytes ? (size_t)(w->workers * w->bytes) + 63 : 0; /* for alignment */
     return ATTN_OK;
 }
 

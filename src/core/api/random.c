@@ -6,7 +6,7 @@
 #include "../base/philox.h"
 #include "attn/linear.h"
 
-/* Number `column` of row `row`: standard normal (Box and Muller 1958), of 32 bits each. */
+/* Number `column` of row `row`: standard normal (Box and Muller 1958), from words of 32 bits. */
 static double normal_at(uint64_t seed, uint32_t draw, uint32_t row, uint32_t column, uint32_t block)
 {
     const uint32_t counter[4] = {draw, row, column / 2, block};
@@ -19,7 +19,7 @@ static double normal_at(uint64_t seed, uint32_t draw, uint32_t row, uint32_t col
 static double get(const bound_tensor *m, int64_t row, int64_t c) { return bound_get(m, bound_at(m, 0, 0, row, c)); }
 static void put(const bound_tensor *m, int64_t row, int64_t c, double x) { bound_put(m, bound_at(m, 0, 0, row, c), x); }
 
-/* Row `row` less its parts along the rows first .. row-1 of its block, twice for the digits; then of length 1. */
+/* Row `row` minus its projections on the rows first .. row-1 of its block, twice for accuracy; then normalised. */
 static void make_orthogonal(const bound_tensor *m, int64_t first, int64_t row, int64_t dim)
 {
     for (int pass = 0; pass < 2; pass++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * tensors.c - attn_tensor_describe and attn_plan_tensor: the table of tensors, and a plan's, for programs. */
+ * tensors.c - attn_tensor_describe and attn_plan_tensor: the table of tensors, and those of a plan, for programs. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cpu.c - CPU detection.  CPUID tells what the silicon has, XCR0 what the operating system saves on a context switch; only both
- * together are usable.  AMX state needs the kernel's permission besides, which is asked for here.
+ * cpu.c - CPU detection.  CPUID tells what the silicon has, XCR0 what the operating system saves on a context switch; a feature
+ * needs both.  AMX state also needs the kernel's permission, which is requested here.
  */
 #define _GNU_SOURCE /* syscall */
 #include "cpu.h"
@@ -47,7 +47,7 @@ typedef struct leaf {
     uint32_t a, b, c, d;
 } leaf;
 
-/* All zero where the CPU has no such leaf. */
+/* All zero if the CPU has no such leaf. */
 static leaf cpuid(uint32_t number, uint32_t sub)
 {
     leaf r = {0, 0, 0, 0};
@@ -99,26 +99,26 @@ static uint32_t detect(void)
     return features;
 }
 #elif defined(__aarch64__)
-static uint32_t detect(void) { return ATTN_CPU_NEON; } /* there is none without, and compilers use it unasked */
+static uint32_t detect(void) { return ATTN_CPU_NEON; } /* part of the base architecture, and compilers use it by default */
 #else
 static uint32_t detect(void) { return 0; }
 #endif
 
 uint32_t attn_cpu_features(void)
 {
-    /* CPUID traps in virtual machines, so it is asked once.  Threads that race here store the same value. */
+    /* CPUID traps in virtual machines, so it is queried once.  Threads that race here store the same value. */
     static _Atomic uint32_t known;
-    const uint32_t asked = UINT32_C(1) << 31;
+    const uint32_t detected = UINT32_C(1) << 31;
     uint32_t features = atomic_load_explicit(&known, memory_order_relaxed);
     if (!features) {
-        features = detect() | asked;
+        features = detect() | detected;
 #if defined(ATTN_EMULATE_AVX512)
         features |= ATTN_CPU_AVX512F | ATTN_CPU_AVX512BW | ATTN_CPU_AVX512DQ | ATTN_CPU_AVX512VL | ATTN_CPU_AVX512_VNNI |
                     ATTN_CPU_AVX512_BF16;
 #endif
         atomic_store_explicit(&known, features, memory_order_relaxed);
     }
-    return features & ~asked;
+    return features & ~detected;
 }
 
 void attn_cpu_feature_names(uint32_t features, char *text, size_t size)
@@ -162,7 +162,7 @@ void attn_cpu_name(char *text, size_t size)
 static void find_caches(size_t *level)
 {
 #if X86
-    /* Intel describes its caches in leaf 4, AMD in 0x8000001D, in the same words. */
+    /* Intel describes its caches in leaf 4, AMD in 0x8000001D, in the same format. */
     uint32_t number = cpuid(4, 0).a & 31 ? 4 : 0x8000001d;
     for (uint32_t i = 0; i < 16; i++) {
         leaf r = cpuid(number, i);
@@ -178,7 +178,7 @@ static void find_caches(size_t *level)
 
 void attn_cpu_caches(size_t *l1d, size_t *l2, size_t *l3)
 {
-    /* Asked once, as features are: 15 traps take longer than a small call.  All CPUs count as the first that was asked. */
+    /* Queried once, like features: 15 traps take longer than a small call.  All CPUs are assumed to equal the first one queried. */
     static atomic_size_t known_caches[CACHE_LEVELS + 1];
     size_t level[CACHE_LEVELS] = {0, 0, 0};
     if (atomic_load_explicit(&known_caches[CACHE_LEVELS], memory_order_acquire)) {

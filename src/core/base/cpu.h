@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cpu.h - what the CPU can do and the operating system lets it do. */
+ * cpu.h - CPU features that the operating system enables. */
 #ifndef ATTN_BASE_CPU_H
 #define ATTN_BASE_CPU_H
 
@@ -23,16 +23,16 @@ enum {
     ATTN_CPU_NEON = 1u << 13
 };
 
-/* The ATTN_CPU_ bits that are usable: CPUID says so, and XCR0 (for AMX also the kernel's permission) agrees. */
+/* The usable ATTN_CPU_ bits: reported by CPUID and enabled in XCR0 (for AMX also permitted by the kernel). */
 uint32_t attn_cpu_features(void);
 
 /* Names of the bits in `features`, space-separated, into text of `size` bytes; always terminated. */
 void attn_cpu_feature_names(uint32_t features, char *text, size_t size);
 
-/* The CPU's own name; "unknown" where it has none. */
+/* The CPU's own name; "unknown" if it has none. */
 void attn_cpu_name(char *text, size_t size);
 
-/* Bytes of the caches of level 1 (data), 2 and 3 of the CPU that asked first; 0 where unknown. */
+/* Bytes of the caches of level 1 (data), 2 and 3 of the first CPU that ran this; 0 if unknown. */
 void attn_cpu_caches(size_t *l1d, size_t *l2, size_t *l3);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * element.h - one element of a tensor of any float type, as a double.  For rows here and there; kernels have their own loads. */
+ * element.h - one element of a tensor of any float type, as a double.  For occasional elements; kernels have their own loads. */
 #ifndef ATTN_BASE_ELEMENT_H
 #define ATTN_BASE_ELEMENT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * error.c - statuses and their texts. */
+ * error.c - filling in attn_error. */
 #include "error.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * features.h - the one answer to "what does this problem use?", as a set of bits.  A walk gets a problem only if it supports every
- * bit, so an option that a fast path does not know cannot be dropped by it.
+ * features.h - the single answer to "which features does this problem use?", as a set of bits.  A walk gets a problem only if it
+ * supports every bit, so a fast path cannot ignore an option that it does not know.
  */
 #ifndef ATTN_BASE_FEATURES_H
 #define ATTN_BASE_FEATURES_H
@@ -20,7 +20,7 @@ typedef uint64_t attn_feature_set;
 
 attn_feature_set attn_features_of(const attn_resolved *p);
 
-/* The sentence of the first bit of `used` that is not in `supported`; NULL where there is none. */
+/* The sentence of the first bit of `used` that is not in `supported`; NULL if there is none. */
 const char *attn_feature_missing(attn_feature_set used, attn_feature_set supported);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * half.h - the 16-bit storage types in portable C: binary16 (f16) and the upper half of a binary32 (bf16).
  *
- * Widening is exact.  Narrowing rounds once, to nearest, ties to even; subnormals are right, overflow gives infinity, and a NaN
- * stays a (quiet) NaN with its sign and the upper bits of its payload, as the conversion instructions of CPUs do it.
+ * Widening is exact.  Narrowing rounds once, to nearest, ties to even; subnormals are handled, overflow gives infinity, and a NaN
+ * stays a (quiet) NaN with its sign and the upper bits of its payload, like the conversion instructions of CPUs.
  */
 #ifndef ATTN_BASE_HALF_H
 #define ATTN_BASE_HALF_H
@@ -32,7 +32,7 @@ static inline float attn_f32_of_f16(uint16_t h)
 /*
  * The value with `sign`, whose magnitude is the 64-bit integer `digits` times 2^low, rounded to a format with `bits` bits of
  * mantissa below the leading one, least exponent `least` of a normal number, and `top` = the pattern of infinity.  digits and low
- * are those of a double, so that there are always digits to drop: 53, or ones of so low a place that the format has none of them.
+ * come from a double, so there are always bits to drop: it has 53, or they lie below the format's last place.
  */
 static inline uint16_t attn_half_round(int sign, uint64_t digits, int low, int bits, int least, uint32_t top)
 {
@@ -40,16 +40,16 @@ static inline uint16_t attn_half_round(int sign, uint64_t digits, int low, int b
     if (digits) {
         int length = 64;
         while (!(digits >> (length - 1))) length--;
-        int exponent = low + length - 1;                /* of the leading digit */
+        int exponent = low + length - 1;                /* of the leading bit */
         int unit = exponent < least ? least : exponent; /* subnormals share the least exponent */
-        int drop = unit - bits - low;                   /* digits below the last place kept */
-        uint64_t kept = 0; /* drop > 63: below half of the least subnormal, since digits have 53 bits at most */
+        int drop = unit - bits - low;                   /* bits below the last place kept */
+        uint64_t kept = 0; /* drop > 63: below half of the least subnormal, since digits has at most 53 bits */
         if (drop <= 63) {
             uint64_t rest = digits & ((UINT64_C(1) << drop) - 1), half = UINT64_C(1) << (drop - 1);
             kept = digits >> drop;
             kept += rest > half || (rest == half && (kept & 1));
         }
-        /* A carry out of the mantissa moves into the exponent by itself, also from the subnormals and into infinity. */
+        /* A carry out of the mantissa correctly increments the exponent, also from subnormals and into infinity. */
         int64_t pattern = ((int64_t)(unit - least) << bits) + (int64_t)kept;
         out = pattern > (int64_t)top ? top : (uint32_t)pattern;
     }
@@ -70,7 +70,7 @@ static inline uint16_t attn_half_of_f64(double x, int bits, int least, uint32_t 
     return attn_half_round(sign, mantissa, -1074, bits, least, top);
 }
 
-/* An f32 is an f64 exactly, so these round once from both. */
+/* Every f32 is exact in f64, so these round once from either. */
 static inline uint16_t attn_f16_of_f64(double x) { return attn_half_of_f64(x, 10, -14, 0x7c00); }
 static inline uint16_t attn_bf16_of_f64(double x) { return attn_half_of_f64(x, 7, -126, 0x7f80); }
 

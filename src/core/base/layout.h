@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * layout.h - how a tensor lies in memory, without where it is. */
+ * layout.h - the layout of a tensor in memory, without its address. */
 #ifndef ATTN_BASE_LAYOUT_H
 #define ATTN_BASE_LAYOUT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_problem.h - a problem of linear attention as the inside of the library has it: as problem.h has those of attention. */
+ * linear_problem.h - the internal form of a problem of linear attention, as problem.h has for attention. */
 #ifndef ATTN_BASE_LINEAR_PROBLEM_H
 #define ATTN_BASE_LINEAR_PROBLEM_H
 
@@ -26,7 +26,7 @@ typedef struct attn_linear_layouts {
 #undef OUTPUT
 } attn_linear_layouts;
 
-/* 1: the tensor is there. */
+/* 1: the tensor is present. */
 typedef struct attn_linear_presence {
 #define INPUT(name)  unsigned char name;
 #define OUTPUT(name) unsigned char name;
@@ -44,7 +44,7 @@ typedef struct attn_linear_args {
 #undef OUTPUT
 } attn_linear_args;
 
-/* No default is left in it. */
+/* With all defaults resolved. */
 typedef struct attn_linear_resolved {
     attn_op op;
     attn_shape shape;
@@ -57,7 +57,7 @@ typedef struct attn_linear_resolved {
     double epsilon;
     int causal;
     attn_linear_rule rule;
-    attn_decay_kind decay_kind; /* where there is a decay */
+    attn_decay_kind decay_kind; /* if there is a decay */
     attn_linear_form form;
     int64_t chunk;
     attn_linear_presence has;

@@ -29,4 +29,11 @@ static inline int64_t attn_index_at(const void *array, attn_dtype dtype, int64_t
     return dtype == ATTN_I32 ? ((const int32_t *)array)[b] : ((const int64_t *)array)[b];
 }
 
+/* The end of a message that rejects an element: arrays of i32 without a type are read as i64, two elements at once. */
+static inline const char *attn_index_hint(attn_dtype dtype, int64_t element)
+{
+    const int wide = element < INT32_MIN || element > INT32_MAX;
+    return dtype != ATTN_I32 && wide ? "; the array was read as i64 (set its dtype if it is i32)" : "";
+}
+
 #endif

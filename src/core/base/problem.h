@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * problem.h - a problem as the inside of the library has it: what the caller chose, which tensors are there, how they lie in
- * memory, and, for one execution, where they are.  Each has one field a tensor, under the name of its slot.
+ * problem.h - the internal form of a problem: the caller's options, which tensors are present, their layouts, and, for one
+ * execution, their addresses.  Each of these structs has one field per tensor, named like its slot.
  */
 #ifndef ATTN_BASE_PROBLEM_H
 #define ATTN_BASE_PROBLEM_H
@@ -28,7 +28,7 @@ typedef struct attn_layouts {
 #undef OUTPUT
 } attn_layouts;
 
-/* 1: the tensor is there; likewise what is no tensor. */
+/* 1: the tensor is present; likewise for arguments that are not tensors. */
 typedef struct attn_presence {
 #define INPUT(name)  unsigned char name;
 #define OUTPUT(name) unsigned char name;
@@ -40,7 +40,7 @@ typedef struct attn_presence {
     unsigned char origin;
 } attn_presence;
 
-/* What one execution has: pointers to first elements, and what is no tensor. */
+/* The arguments of one execution: pointers to first elements, and the arguments that are not tensors. */
 typedef struct attn_args {
 #define INPUT(name)  const void *name;
 #define OUTPUT(name) void *name;
@@ -48,17 +48,17 @@ typedef struct attn_args {
 #undef INPUT
 #undef OUTPUT
     attn_call call;
-    attn_origin origin; /* with `heads` */
+    attn_origin origin; /* with `heads` resolved */
 } attn_args;
 
-/* Which sequences are short enough for a walk that has all of a head at once (walk/small/small.h), by how many tokens they have. */
+/* Which sequences are short enough for the walk that processes a whole head at once (walk/small/small.h), by their lengths. */
 typedef struct attn_small {
     int64_t least_q, most_q; /* most_q 0: none */
-    int64_t most_kv;         /* at least one key */
-    int64_t of_query;        /* keys that there may be for each query */
+    int64_t most_kv;         /* sequences have at least one key */
+    int64_t of_query;        /* the most keys per query */
 } attn_small;
 
-/* No default types, no implied strides and no ATTN_BROADCAST are left in it. */
+/* With default types, implied strides and ATTN_BROADCAST resolved. */
 typedef struct attn_resolved {
     attn_op op;
     attn_shape shape;
@@ -71,22 +71,22 @@ typedef struct attn_resolved {
     attn_relative relative;
     attn_presence has;
     attn_layouts at;
-    int invariant;               /* attn_options.invariant */
-    int reproducible;            /* attn_options.reproducible */
-    int64_t rows_of_query;       /* of a walk whose rows are queries of several heads (walk/rows/rows.c), how many; else 0 */
-    int64_t least_q, most_q;     /* of a walk that has the sequences of some lengths alone: how many queries they have; */
-    unsigned char leaves_others; /* 1: the rest is left alone, 0: it counts as empty.  most_q 0: it has all */
-    unsigned char small_alone;   /* of these sequences, 1: the small ones alone, 0: all but them */
+    int invariant;              /* attn_options.invariant */
+    int reproducible;           /* attn_options.reproducible */
+    int64_t rows_of_query;      /* if a walk's rows are queries of several heads (walk/rows/rows.c), how many per query; else 0 */
+    int64_t least_q, most_q;    /* if a walk has only sequences of some lengths: their range of queries; most_q 0: it has all */
+    unsigned char skips_others; /* 1: other sequences are left to other walks, 0: they count as empty */
+    unsigned char small_only;   /* of these sequences, 1: only the small ones, 0: all but them */
     attn_small small;
 } attn_resolved;
 
 static inline attn_layout *attn_layout_at(attn_layouts *layouts, int slot) { return (attn_layout *)(void *)layouts + slot; }
 
-/* Sequences lie one after the other. */
+/* Sequences are concatenated. */
 static inline int attn_is_packed(const attn_resolved *p) { return p->has.cu_seqlens_q; }
 static inline int attn_is_paged(const attn_resolved *p) { return p->has.page_table; }
 
-/* What the score kind needs: a matrix w, its rows and columns (0 without w), and the channels of a key. */
+/* Needs of the score kind: a matrix w, its rows and columns (0 without w), and the channels of a key. */
 static inline int attn_problem_has_matrix(const attn_resolved *p)
 {
     return p->score.kind == ATTN_SCORE_GENERAL || p->score.kind == ATTN_SCORE_METRIC || p->score.kind == ATTN_SCORE_ADDITIVE;
@@ -102,18 +102,18 @@ static inline void attn_problem_matrix_shape(const attn_resolved *p, int64_t sha
     if (p->score.kind == ATTN_SCORE_ADDITIVE) shape[0] = p->score.additive_bias ? 2 : 1;
 }
 
-/* Which tables each head has its own of. */
+/* Which tables are per head or per batch entry, and which are shared. */
 static inline int attn_matrix_per_head(const attn_resolved *p) { return p->at.score_matrix.stride[1] != 0; }
 static inline int attn_slopes_per_batch(const attn_resolved *p) { return p->at.alibi_slopes.stride[0] != 0; }
 static inline int attn_bias_table_shared(const attn_resolved *p) { return p->at.bias_table.stride[1] == 0; }
 static inline int attn_relative_shared(const attn_resolved *p)
 {
-    /* (A table without channels has strides that say nothing.) */
+    /* (Strides of a table without channels are meaningless.) */
     const int by_keys = p->has.relative_keys && (p->shape.dim_qk > 0 || !p->has.relative_values);
     return (by_keys ? p->at.relative_keys : p->at.relative_values).stride[1] == 0;
 }
 
-/* Sums for each key. */
+/* Number of column sums per key. */
 static inline int64_t attn_column_heads(const attn_resolved *p)
 {
     return p->outputs.column_heads == ATTN_COLUMNS_EACH    ? p->shape.heads_q

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bias_gradient.c - the gradient of an additive bias is dS, and in double backward R.  Where each score has its own element of the
- * bias, the walk of backward stores dS as it goes.  Where scores share elements, a walk of its own gives each task a region of the
- * bias and goes through all that shares it, in order: two products more, and no sum that depends on threads.
+ * bias_gradient.c - the gradient of an additive bias is dS, and in double backward R.  If each score has its own element of the
+ * bias, the backward walk stores dS as it goes.  If scores share elements, a separate walk gives each task a region of the bias and
+ * goes through all scores that share it, in order: two more products, and no sum that depends on threads.
  */
 #include "bias_gradient.h"
 
@@ -22,7 +22,7 @@ static void *output_of(const attn_resolved *p, const attn_args *args)
     return p->op == ATTN_BACKWARD ? args->grad_bias : args->second_bias;
 }
 
-/* For each axis (b, h, i, j) 1 if the bias is broadcast over it. */
+/* For each axis (b, h, i, j), 1 if the bias is broadcast over it. */
 static void broadcast_axes(const attn_resolved *p, int axes[4])
 {
     for (int axis = 0; axis < 4; axis++) axes[axis] = p->at.bias.stride[axis] == 0;
@@ -87,7 +87,7 @@ static region region_at(const call *c, int64_t number)
     return r;
 }
 
-/* All that one tile of one head adds to a region. */
+/* Adds one tile of one head to a region. */
 static void add_tile(const call *c, const attn_task *task, const region *r, int64_t t, void *pairs)
 {
     const attn_walk *w = c->walk;
@@ -130,7 +130,7 @@ static void run_region(void *context, int64_t worker, int64_t number)
                                      layout->stride[2]);
 }
 
-/* Where a broadcast axis has no scores, its one element has none to sum. */
+/* If a broadcast axis is empty, its one element is an empty sum. */
 static void store_zeros(const attn_resolved *p, const attn_args *args, const int axes[4])
 {
     const attn_layout *layout = layout_of(p);

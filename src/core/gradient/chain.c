@@ -23,10 +23,10 @@ typedef struct call {
     int64_t key_heads;
     int64_t groups;         /* of all heads of a key head */
     int64_t spans;          /* that the keys are cut into */
-    int64_t first_key_head; /* where the gradients of tables are summed round by round */
+    int64_t first_key_head; /* if the gradients of tables are summed round by round */
 } call;
 
-/* ---- the numbers of a head ---- */
+/* ---- per-head sums ---- */
 
 static void clear_numbers(const attn_walk *w, attn_head_sums *sums, double *dw)
 {
@@ -55,7 +55,7 @@ static void *tables_at(const call *c, const attn_task *task, int64_t place)
     return attn_relative_sums_at(c->walk, c->shared, place, task->h % (s->heads_q / s->heads_kv));
 }
 
-/* 1 if a group is all that adds to a key head's sums for a table, and no other is at work. */
+/* 1 if a group is the only one that adds to a key head's sums for a table. */
 static int sums_tables_directly(const call *c)
 {
     const attn_shape *s = &c->walk->problem.shape;
@@ -64,7 +64,8 @@ static int sums_tables_directly(const call *c)
     return (heads == 1 || !attn_relative_split_sums(c->walk)) && c->groups / heads <= c->plan->joined;
 }
 
-/* What the group's tiles have of their own joins their head, tile by tile: groups end in order.  number: of the head's groups. */
+/* Adds the sums of a group's tiles to those of their head, tile by tile: groups end in order.  number: of the group within its
+ * head. */
 static void join_head(const call *c, const attn_task *task, const attn_gradient_group *group, const attn_split_sums *to,
                       int64_t number, int64_t place)
 {
@@ -106,7 +107,7 @@ static attn_split_sums split_sums_of(const call *c, const attn_task *task, int64
     return to;
 }
 
-/* Keys of a span, of those that the key head has. */
+/* The keys of a span of the key head. */
 static attn_interval rows_of(const call *c, const attn_task *task, int64_t span)
 {
     const attn_walk *w = c->walk;
@@ -144,7 +145,7 @@ static void store_rows(const call *c, const attn_task *task, const attn_split_su
 
 /* ---- steps ---- */
 
-/* A group's steps: it is opened, then it goes over one span after the other.  place: of the key head's sums for tables. */
+/* One step of a group: step 0 opens it, the others each go over one span.  place: of the key head's sums for tables. */
 static void run_step(const call *c, char *memory, int64_t key_head, int64_t number, int64_t step, int64_t place)
 {
     const attn_walk *w = c->walk;
@@ -170,7 +171,7 @@ static void run_step(const call *c, char *memory, int64_t key_head, int64_t numb
     join_head(c, &task, group, &to, number % of_head, place);
 }
 
-/* Many key heads: a task has one of its own, and no one to wait for. */
+/* Many key heads: each task has its own and waits for nobody. */
 static void run_key_head(void *context, int64_t worker, int64_t place)
 {
     const call *c = context;
@@ -191,20 +192,19 @@ static void clear_key_head(void *context, int64_t worker, int64_t key_head)
 }
 
 /*
- * Few key heads: their groups, of one key head after the other, by a task for each worker.  Place n takes every at_once-th group
- * from group n on, in the n-th worker's memory; its count is twice the steps that it has done, and odd while a task is at the
- * next one.
+ * Few key heads: the groups, one key head after another, run in one task per worker.  Place n takes every at_once-th group from
+ * group n on, in the n-th worker's memory; its count is twice the number of steps done, plus one while a task runs the next one.
  */
 static atomic_llong *count_of(const call *c, int64_t place)
 {
     return (atomic_llong *)(void *)(c->shared + c->plan->shared.steps) + place;
 }
 
-/* 1 if the group before is beyond these keys, or adds to others. */
+/* 1 if the group before has passed these keys, or adds to other sums. */
 static int is_free(const call *c, int64_t number, int64_t step)
 {
     const attn_walk *w = c->walk;
-    const int own_sums = c->plan->sums_in_place && !attn_grads_relative(&w->problem); /* of each key head */
+    const int own_sums = c->plan->sums_in_place && !attn_grads_relative(&w->problem); /* each key head has its own */
     if (step == 0 || number == 0 || (own_sums && number % c->groups == 0)) return 1;
     const int64_t before = number - 1, needed = before / c->plan->at_once * (c->spans + 1) + step + 1;
     return atomic_load_explicit(count_of(c, before % c->plan->at_once), memory_order_acquire) / 2 >= needed;
@@ -212,7 +212,7 @@ static int is_free(const call *c, int64_t number, int64_t step)
 
 enum place_state { PLACE_ENDED, PLACE_WAITS, PLACE_MOVED };
 
-/* Takes a place a step further, if it can go on. */
+/* Advances a place by a step, if possible. */
 static enum place_state try_place(const call *c, int64_t place)
 {
     const attn_walk *w = c->walk;
@@ -231,8 +231,8 @@ static enum place_state try_place(const call *c, int64_t place)
     return PLACE_MOVED;
 }
 
-/* A worker keeps to its own place, whose memory is in its cache.  Where that waits long, the one that it waits for may have no
- * worker: then it takes over whatever can go on.  The first of the groups that are left waits for nobody. */
+/* A worker stays at its own place, whose memory is in its cache.  If that waits long, the place it waits for may have no worker:
+ * then it advances any place that can.  No deadlock: the first of the remaining groups waits for nobody. */
 static void run_places(void *context, int64_t worker, int64_t own)
 {
     enum { PATIENCE = 1 << 10 };
@@ -262,7 +262,7 @@ static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_
     attn_threads_run(c->walk->parallel_for, c->walk->parallel_context, c->walk->workers, tasks, task, &copy);
 }
 
-/* Key heads of their own with tables: as many at once as there are places for the sums of their tables, which are then added in
+/* One key head per task, with tables: as many at once as there are places for the sums of their tables, which are then added in
  * order. */
 static void run_rounds(call *c)
 {
@@ -293,7 +293,7 @@ static void clear_totals(const call *c)
 void attn_chain_run(const attn_walk *walk, const attn_args *args, void *workspace, const attn_chain_steps *steps,
                     const attn_split_sums_target *target)
 {
-    enum { SPANS = 8 }; /* for each place: at the begin and the end of a head, and under a causal mask, one waits for another */
+    enum { SPANS = 8 }; /* for each place, to shorten waits at the start and end of a head and under a causal mask */
     const attn_shape *shape = &walk->problem.shape;
     call c = {
         .plan = attn_sums_of(walk), .walk = walk, .args = args, .workers = workspace, .steps = steps, .target = target, .spans = 1};

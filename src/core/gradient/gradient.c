@@ -14,7 +14,7 @@ static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
     else ((double *)array)[i] = x;
 }
 
-/* Rows that weigh all keys alike: their lse becomes the log of how many there are. */
+/* Fully masked rows with uniform weights: their lse becomes the log of the number of keys. */
 static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
@@ -37,20 +37,20 @@ static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *
     t->keys.high = all;
 }
 
-/* Vectors of a few lanes are not worth a part of their own. */
+/* The keys that each vector sees; vectors of few lanes are not worth a separate part. */
 static void find_seen(const attn_task *task, attn_gradient_tile *t)
 {
     const int64_t lanes = task->walk->kernel.lanes, rows = t->tile.rows;
     for (int v = 0; v < t->tile.width; v++) {
         t->seen[v] = t->keys;
-        if (lanes < 8 || t->empty || task->walk->problem.reproducible) continue; /* parts of a tile are sums of their own */
+        if (lanes < 8 || t->empty || task->walk->problem.reproducible) continue; /* parts of a tile would be separate sums */
         attn_tile_visibility visible =
             attn_visibility_of_tile(&task->visibility, t->tile.first + v * lanes, attn_clamp(rows - v * lanes, 0, lanes));
         t->seen[v] = attn_keys_of_tile(&visible);
     }
 }
 
-/* The tile, its queries, its rows of O, and where its numbers lie. */
+/* The tile, its queries, its rows of O, and the places of lse and delta. */
 static int open_rows(const attn_task *task, int64_t number, int64_t slot, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
@@ -62,7 +62,7 @@ static int open_rows(const attn_task *task, int64_t number, int64_t slot, attn_g
     t->tile.place = slot;
     if (p->has.cu_seqlens_q) t->tile.rows = attn_clamp(task->visibility.len_q - t->tile.first, 0, t->tile.rows);
     if (t->tile.rows == 0) return 0;
-    t->keys = attn_tile_look(&task->visibility, &t->tile);
+    t->keys = attn_tile_find_keys(&task->visibility, &t->tile);
     t->dropped = 0;
     t->empty = NULL;
     t->Qt = (char *)attn_part(task, at->Qt) + slot * at->Qt_bytes;
@@ -119,7 +119,7 @@ int attn_gradient_tile_open(const attn_task *task, int64_t number, int64_t slot,
     w->kernel.gradient->delta(width, rows, Dv, t->dOt, Ot, attn_query_row(task, a->lse, lse, first), lse->stride[2],
                               p->has.grad_lse ? attn_query_row(task, a->grad_lse, grad_lse, first) : NULL, grad_lse->stride[2],
                               task->visibility.len_q - first, t->delta, t->lse);
-    if (w->kernel.pairs) w->kernel.pairs->pack_query(width, rows, Dv, grad_o, dO->stride[2], t->dOt); /* delta has had its own */
+    if (w->kernel.pairs) w->kernel.pairs->pack_query(width, rows, Dv, grad_o, dO->stride[2], t->dOt); /* delta used the plain one */
     if (p->mask.empty == ATTN_EMPTY_UNIFORM) find_empty(task, slot, t);
     find_seen(task, t);
     return 1;
@@ -133,7 +133,7 @@ static void narrow(const attn_task *task, int first, int width, attn_gradient_ti
     t->tile.first += lanes;
     t->tile.rows = attn_clamp(t->tile.rows - lanes, 0, width * w->kernel.lanes);
     t->tile.width = width;
-    attn_tile_look(&task->visibility, &t->tile);
+    attn_tile_find_keys(&task->visibility, &t->tile);
     char **buffers[] = {&t->Qt, &t->dOt, &t->lse, &t->delta, &t->dQt};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) *buffers[i] += lanes * size;
     t->Q_panels += lanes * w->tile_q * size;
@@ -143,7 +143,7 @@ static void narrow(const attn_task *task, int first, int width, attn_gradient_ti
 int64_t attn_gradient_tile_part(const attn_task *task, const attn_gradient_tile *t, int64_t j, int64_t high,
                                 attn_gradient_tile *part)
 {
-    int first = 0, last = -1; /* vectors between them that do not see key j are masked */
+    int first = 0, last = -1; /* vectors in between that do not see key j are masked */
     for (int v = 0; v < t->tile.width; v++) {
         const attn_interval *seen = &t->seen[v];
         if (seen->low > j) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * outer.h - products over the queries of a tile, in one chain, or in chains that are those of every instruction set. */
+ * outer.h - products over the queries of a tile, in one chain, or in the chains common to all instruction sets. */
 #ifndef ATTN_GRADIENT_OUTER_H
 #define ATTN_GRADIENT_OUTER_H
 
@@ -7,13 +7,13 @@
 #include "../base/names.h"
 #include "../task/walk.h"
 
-/* A tile's queries `first` to first + rows - 1 of a head, and which of them are summed in one chain: all of a tile, whose number
- * differs between instruction sets, or as many as all of these have in one. */
+/* A tile's queries first .. first+rows-1 of a head, and which of them are summed in one chain: the whole tile, whose size depends
+ * on the instruction set, or a number common to all instruction sets. */
 typedef struct attn_outer {
     const attn_walk *walk;
     int64_t first, rows;
     int nan_safe;
-    int64_t from, count; /* the chain at hand: rows from .. from+count-1 */
+    int64_t from, count; /* the current chain: rows from .. from+count-1 */
 } attn_outer;
 
 /* The next chain.  Returns 0 after the last one. */
@@ -29,7 +29,7 @@ static inline int attn_outer_next(attn_outer *o)
     return o->count > 0;
 }
 
-/* What the chain adds to C; A and panels are the tile's (attn_outer_part). */
+/* Adds the chain to C; A and panels are the tile's (attn_outer_part). */
 static inline void attn_outer_add(const attn_outer *o, int64_t n, int64_t dim, const void *A, const void *panels, void *C,
                                   int64_t ldc, attn_prefetch *prefetch)
 {
@@ -40,7 +40,7 @@ static inline void attn_outer_add(const attn_outer *o, int64_t n, int64_t dim, c
                                                          (const char *)panels + o->from * w->tile_q * size, C, ldc, prefetch);
 }
 
-/* What all chains add, one after the other. */
+/* Adds all chains, one after another. */
 static inline void attn_outer_add_all(attn_outer outer, int64_t n, int64_t dim, const void *A, const void *panels, void *C,
                                       int64_t ldc, attn_prefetch *prefetch)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * plan.c - how sums over queries are dealt to tasks, and what memory they need. */
+ * plan.c - how sums over queries are divided into tasks, and the memory they need. */
 #include "plan.h"
 
 #include "../base/checked.h"
@@ -7,8 +7,8 @@
 #include "gradient.h"
 #include "relative_sums.h"
 
-/* Tiles of a group that share each block of keys, as many as stay in the cache beside it, while there are enough groups for all
- * tasks.  Where tables have gradients each group has sums for itself, so there it follows from the head sizes alone; elsewhere
+/* Tiles of a group that share each block of keys: as many as fit in the cache beside it, while there are enough groups for all
+ * tasks.  If tables have gradients, each group has its own sums, so the number must follow from the head sizes alone; otherwise
  * results do not depend on it. */
 static int64_t tiles_of_group(const attn_walk *walk, int64_t most, int64_t tiles, int threads)
 {
@@ -22,7 +22,7 @@ static int64_t tiles_of_group(const attn_walk *walk, int64_t most, int64_t tiles
     return attn_clamp(tiles / (4 * threads), 1, most);
 }
 
-/* Tasks that share key heads: none where each worker has one of its own, and about as many as the others. */
+/* Tasks that share key heads: 1 (no sharing) if key heads divide about evenly among the workers. */
 static int64_t tasks_at_once(const attn_walk *walk, const attn_setting *setting, int64_t key_heads, int64_t tiles)
 {
     const int threads = setting->threads;
@@ -34,7 +34,7 @@ static int64_t tasks_at_once(const attn_walk *walk, const attn_setting *setting,
 
 static int64_t padded(const attn_walk *walk, int64_t dim) { return attn_ceil_div(dim, walk->kernel.lanes) * walk->kernel.lanes; }
 
-/* Where the caller's dK and dV can be what the sums are added in: the same type, rows of whole vectors one after the other. */
+/* 1 if sums can accumulate in the caller's dK and dV: the compute type, contiguous rows of whole vectors. */
 static int can_sum_in_place(const attn_sum_walk *plan, const attn_layout *dK, const attn_layout *dV)
 {
     const attn_walk *walk = &plan->gradient.tiles.walk;
@@ -49,9 +49,9 @@ int attn_sums_deal(attn_sum_walk *plan, const attn_setting *setting, const attn_
     attn_walk *walk = &of_tiles->walk;
     const attn_resolved *p = &walk->problem;
     const attn_shape *shape = &p->shape;
-    int64_t key_heads, tiles; /* of a key head */
+    int64_t key_heads, tiles; /* tiles: per key head */
     if (!p->has.grad_bias && !p->has.second_bias && !p->reproducible)
-        walk->tiling = ATTN_TILING_SEQUENCE; /* a bias is summed over tiles on a grid */
+        walk->tiling = ATTN_TILING_SEQUENCE; /* bias gradients need tiles on a grid */
     plan->ld_dK = padded(walk, shape->dim_qk);
     plan->ld_dV = padded(walk, shape->dim_v);
     plan->sums_in_place = can_sum_in_place(plan, dK, dV);
@@ -60,7 +60,7 @@ int attn_sums_deal(attn_sum_walk *plan, const attn_setting *setting, const attn_
     plan->at_once = tasks_at_once(walk, setting, key_heads, tiles);
     of_tiles->group = tiles_of_group(walk, most, tiles, plan->at_once > 1 ? setting->threads : 1);
     plan->joined = 1;
-    if (shape->len_kv <= walk->block_kv) { /* one block of keys: the order of sums is that of tiles in any group */
+    if (shape->len_kv <= walk->block_kv) { /* one block of keys: sums are in the order of tiles for any grouping */
         plan->joined = of_tiles->group;
         of_tiles->group = 1;
     }
@@ -69,7 +69,7 @@ int attn_sums_deal(attn_sum_walk *plan, const attn_setting *setting, const attn_
     return 1;
 }
 
-/* What follows the workers' memory. */
+/* The shared memory after the workers' memory. */
 static int lay_out_shared(attn_sum_walk *plan, const attn_part_of *own, size_t n)
 {
     const attn_relatives *relative = &plan->gradient.tiles.relative;
@@ -130,7 +130,7 @@ int attn_sums_lay_out(attn_sum_walk *plan, const attn_part_of *own, size_t n, co
     plan->dOt_bytes = attn_step_bytes(widest, q, size);
     plan->panel_bytes = attn_step_bytes(attn_ceil_div(widest, q) * q, q, size);
     if (!attn_tiles_measure(tiles) || plan->dOt_bytes < 0 || plan->panel_bytes < 0) return 0;
-    if (tiles->relative.two) { /* after each place's panels of q + u, those of q + v */
+    if (tiles->relative.two) { /* after each place's panels of q + u come those of q + v */
         plan->relative.Q_panels = plan->panel_bytes;
         if (!attn_add(plan->panel_bytes, plan->panel_bytes, &plan->panel_bytes)) return 0;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * relative_sums.c - the sums of the tables' gradients: of a group of tiles, of a key head, of all. */
+ * relative_sums.c - sums of the tables' gradients: of a group of tiles, of a key head, of all heads. */
 #include "relative_sums.h"
 
 #include <string.h>
@@ -8,11 +8,11 @@
 #include "../base/element.h"
 #include "../base/names.h"
 
-/* Rows of a group's sums that are not 0, for keys and for values. */
-typedef struct met {
+/* The touched rows of a group's sums, for keys and for values. */
+typedef struct touched_rows {
     int64_t low[2], high[2];
-} met;
-_Static_assert(sizeof(met) <= ATTN_SUMS_HEAD, "before the sums");
+} touched_rows;
+_Static_assert(sizeof(touched_rows) <= ATTN_SUMS_HEAD, "before the sums");
 
 typedef struct summed {
     int nan_safe;
@@ -39,7 +39,7 @@ void attn_relative_sum(const attn_task *task, const attn_tile *tile, const attn_
     const attn_band v = attn_band_of(task, tile, keys, side);
     const attn_relative_sums *r = &attn_sums_of(v.w)->relative;
     const int values = side == ATTN_RELATIVE_VALUES;
-    met *rows = sums;
+    touched_rows *rows = sums;
     summed to = {nan_safe,
                  tile->rows,
                  values ? r->ld_values : r->ld_keys,
@@ -59,17 +59,17 @@ static int64_t tables_of_key_head(const attn_walk *w)
     return attn_relative_shared(&w->problem) ? 1 : w->problem.shape.heads_q / w->problem.shape.heads_kv;
 }
 
-static const met no_rows = {{INT64_MAX, INT64_MAX}, {0, 0}};
+static const touched_rows no_rows = {{INT64_MAX, INT64_MAX}, {0, 0}};
 
 void attn_relative_sums_begin(const attn_walk *w, void *sums)
 {
-    *(met *)sums = no_rows;
+    *(touched_rows *)sums = no_rows;
     memset((char *)sums + ATTN_SUMS_HEAD, 0, (size_t)attn_sums_of(w)->relative.sum_bytes);
 }
 
 void attn_relative_join(const attn_walk *w, void *sums, void *to)
 {
-    met *rows = sums;
+    touched_rows *rows = sums;
     for (int side = ATTN_RELATIVE_KEYS; side <= ATTN_RELATIVE_VALUES; side++) {
         const int64_t ld = side == ATTN_RELATIVE_VALUES ? attn_sums_of(w)->relative.ld_values : attn_sums_of(w)->relative.ld_keys;
         const int64_t count = rows->high[side] - rows->low[side];
@@ -116,13 +116,13 @@ void attn_relative_totals_add(const attn_walk *w, char *shared, int64_t table, i
                          totals_of(w, shared, table));
 }
 
-/* Of a table whose rows are all the same memory the gradient has one. */
+/* The gradient of a table whose rows all share memory has one row. */
 static int64_t rows_of_gradient(const attn_walk *w, const attn_layout *layout)
 {
     return layout->stride[2] ? w->problem.relative.rows : 1;
 }
 
-/* Rows beyond the ends belong to these; then the table is stored. */
+/* Adds rows beyond the ends to the end rows, then stores the table. */
 static void store_table(const attn_walk *w, char *sums, int64_t dim, int64_t ld, const attn_layout *layout, void *out,
                         int64_t table)
 {
@@ -139,7 +139,8 @@ static void store_table(const attn_walk *w, char *sums, int64_t dim, int64_t ld,
                                 layout->stride[2]);
 }
 
-/* of: the table, whose own strides say how many its gradient has.  Without heads one may be shared and the other have none. */
+/* of: the table, whose strides determine how many tables its gradient has.  With 0 heads one side may be shared and the other have
+ * none. */
 static void store_zeros(const attn_walk *w, int64_t dim, const attn_layout *of, const attn_layout *layout, void *out)
 {
     const int64_t tables = of->stride[1] == 0 ? 1 : w->problem.shape.heads_q;
@@ -154,7 +155,7 @@ void attn_relative_totals_store(const attn_walk *w, const attn_args *args, char 
     const attn_resolved *g = &w->problem;
     const attn_relative_sums *r = &attn_sums_of(w)->relative;
     const attn_shape *s = &w->problem.shape;
-    if (w->tasks == 0 || s->heads_q == 0) { /* no memory, and nothing to sum */
+    if (w->tasks == 0 || s->heads_q == 0) { /* no workspace, and nothing to sum */
         if (g->has.grad_relative_keys)
             store_zeros(w, s->dim_qk, &g->at.relative_keys, &g->at.grad_relative_keys, args->grad_relative_keys);
         if (g->has.grad_relative_values)
@@ -187,6 +188,6 @@ int attn_relative_sums_init(attn_sum_walk *plan)
     if (!attn_add(of_keys, of_values, &all) || all > INT64_MAX / 16) return 0;
     r->sum_values = p->has.relative_keys ? of_keys * size : 0;
     r->sum_bytes = r->sum_values + (p->has.relative_values ? of_values * size : 0);
-    r->sum_bytes = (r->sum_bytes + 7) / 8 * 8; /* the head of the next ones has numbers of 8 bytes */
+    r->sum_bytes = (r->sum_bytes + 7) / 8 * 8; /* the header of the next sums has 8-byte integers */
     return 1;
 }

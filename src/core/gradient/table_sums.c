@@ -47,7 +47,7 @@ void attn_table_sums_keep(const attn_task *task, int64_t place, char *shared)
     for (int64_t n = 0; n < attn_tiles_of(w)->tables.length; n++) to[n] += sums[n];
 }
 
-/* What all heads of a table and all batch entries have at a distance, in order. */
+/* The sum at a distance over all heads of a table and all batch entries, in order. */
 static double sum_at(const attn_walk *walk, const char *shared, int64_t table, int64_t n)
 {
     const attn_resolved *p = &walk->problem;
@@ -65,13 +65,13 @@ void attn_tables_finish(const attn_walk *walk, const attn_args *args, char *shar
     const attn_layout *layout = &p->at.grad_bias_table;
     const int64_t tables = attn_bias_table_shared(p) ? 1 : p->shape.heads_q, buckets = t->rule.buckets;
     double *totals = (double *)(void *)(shared + attn_sums_of(walk)->shared.table_totals);
-    const int any = walk->tasks > 0; /* else there is no memory either */
+    const int any = walk->tasks > 0; /* else there is no workspace either */
     for (int64_t n = 0; any && n < tables * buckets; n++) totals[n] = 0;
     for (int64_t n = 0; any && n < t->length; n++) {
         const int64_t bucket = attn_distance_bucket_of(&t->rule, t->first + n);
         for (int64_t table = 0; table < tables; table++) totals[table * buckets + bucket] += sum_at(walk, shared, table, n);
     }
-    const int64_t shared_buckets = layout->stride[2] ? 1 : buckets; /* of one element */
+    const int64_t shared_buckets = layout->stride[2] ? 1 : buckets; /* buckets per element */
     for (int64_t table = 0; table < tables; table++)
         for (int64_t n = 0; n < buckets; n += shared_buckets) {
             double sum = 0;

@@ -6,8 +6,8 @@
 #include "../tile/steps.h"
 #include "plan.h"
 
-/* The sums of a head by distance are 0 at first; those of a worker's tile are cleared, take in dS of
- * its blocks, and join them. */
+/* begin zeroes a head's sums by distance; those of a worker's tile are cleared, accumulate dS of its blocks, and are added to the
+ * head's. */
 void attn_table_sums_begin(const attn_walk *walk, int64_t head, char *shared);
 void attn_table_sums_clear(const attn_task *task, int64_t place);
 void attn_table_sums_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const void *dS);

@@ -86,7 +86,7 @@ void attn_tangent_scores(const attn_tangents *plan, const attn_task *task, const
     if (t->empty) w->kernel.modify->unmask_empty(t->tile.width, n, Sd, t->empty); /* their weights depend on nothing */
 }
 
-/* At += X^T (rows of V), reading no row that X has 0 for where such a row may be poisoned. */
+/* At += X^T (rows of V).  Rows of V that may hold NaN are not read where X is 0. */
 static void add_values(const attn_tangents *plan, const attn_task *task, const attn_gradient_tile *t, int64_t n, const void *X,
                        const void *V, int64_t ldv)
 {

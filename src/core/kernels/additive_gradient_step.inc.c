@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * additive_gradient_step.inc.c - backward of additive scores, with r of additive_step.inc.c and tanh' = 4 r (1 - r): of dS
+ * additive_gradient_step.inc.c - backward of additive scores.  With r of additive_step.inc.c and tanh' = 4 r (1 - r):
  *
  *      u_ija = dS_ij r (1 - r)      dx_ia = 4 w_a sum_j u_ija      dy_ja = 4 w_a sum_i u_ija      dw_a = sum_ij dS_ij (1 - 2 r)
  *
- * Two hidden units of the same query and key share a division, so that neither meets another's numbers.  Sums over queries run
+ * Two hidden units of the same query and key share a division, so that no pair depends on another's numbers.  Sums over queries run
  * across the lanes: they are kept as vectors for a few hidden units and keys, and then added as rows.  Included by backward.inc.c.
  */
 #ifdef VF_LANES
@@ -14,21 +14,21 @@ enum { ADDITIVE_UNITS = VF_LANES < 2 ? 2 : VF_LANES, ADDITIVE_KEYS = 32 };
 typedef struct additive_gradient {
     int64_t hidden;
     const real *x, *E, *near; /* of the tile, at hidden unit `first` */
-    const real *K;            /* of the first of the keys at hand */
+    const real *K;            /* of the first key of the current ones */
     int64_t ldk;
     const real *dS;
-    int64_t n, first, count; /* keys and hidden units at hand */
+    int64_t n, first, count; /* keys and hidden units processed together */
     vf *keys;                /* [n][ADDITIVE_UNITS]: sums over the vectors of queries */
 } additive_gradient;
 
-/* r of a far query or key, where there is one; 0 where dS is, so that NaN stays out. */
+/* r, computed directly for a far query or key; 0 where dS is, so that NaN stays out. */
 VF_INLINE vf additive_nan_safe(vf r, vf dS, vf near, real near_key, vf x, real y)
 {
     vf close = vf_mul(near, vf_set(near_key)), any = vf_select(vf_gt(close, vf_zero()), r, additive_far(x, vf_set(y)));
     return vf_select(vf_eq(dS, vf_zero()), vf_zero(), any);
 }
 
-/* Hidden units unit .. unit+units-1 of those at hand, for all keys at hand: into dx [units][TILE] and, across the lanes, dw. */
+/* Hidden units unit .. unit+units-1 of the current ones, for all current keys: into dx [units][TILE] and, across the lanes, dw. */
 VF_INLINE void additive_gradient_units(const int units, const int width, const int nan_safe, const additive_gradient *g,
                                        int64_t unit, real *dx, double *dw)
 {
@@ -97,7 +97,7 @@ static void additive_gradient_any(int width, int nan_safe, const additive_gradie
     else VF_EACH_WIDTH(additive_gradient_block, width, 0, g, dx, dw);
 }
 
-/* dy[j][first + u] += factor w_u sum of the lanes of keys[j][u]. */
+/* dy[j][first + u] += factor w_u times the sum of the lanes of keys[j][u]. */
 static void additive_add_keys(const additive_gradient *g, double factor, const real *w, real *dy, int64_t ldy)
 {
     for (int64_t u = 0; u < g->count; u += VF_LANES) {
@@ -109,7 +109,7 @@ static void additive_add_keys(const additive_gradient *g, double factor, const r
     }
 }
 
-/* Lanes that only repeat a query have no gradient.  Returns the sum of what is left. */
+/* Clears dS in the lanes that only repeat a query.  Returns the sum of the rest. */
 static double additive_sum(int width, int64_t rows, int64_t n, real *dS)
 {
     real lanes[VF_LANES];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * additive_step.inc.c - additive scores, sum_a w_a tanh(x_a + y_a).  With E = exp(2 x) of a query, G = exp(-2 y) of a key, both
- * made once, and r = G / (E + G), tanh(x + y) = 1 - 2 r: a sum and a quotient for each pair of them instead of an exponential, and
- * two terms share the division, which is what the loop is bound by:
+ * computed once, and r = G / (E + G), tanh(x + y) = 1 - 2 r: each pair costs a sum and a quotient instead of an exponential, and
+ * two terms share the division that bounds the loop:
  *
  *      1 - tanh = W1/d1 + W2/d2 = (W1 d2 + W2 d1) / (d1 d2)        d = E + G,  1 - r = E/d,  so W = 2 w E gives 1 + tanh
  *
@@ -14,10 +14,10 @@
 #if REAL_BITS == 32
 #define ADDITIVE_NEAR 18.0f /* E and G within 2^-52 .. 2^52, products of two sums below 2^106 */
 #else
-#define ADDITIVE_NEAR 69.0 /* 2^200 and 2^402 */
+#define ADDITIVE_NEAR 69.0 /* likewise 2^200 and 2^402 */
 #endif
 
-/* Hidden units at a time: E and W of a tile lie in the first level cache while all keys of a block pass. */
+/* Hidden units per pass: E and W of a tile stay in the level 1 cache for all keys of a block. */
 enum { ADDITIVE_STRIP = 64 };
 
 VF_INLINE vm additive_is_near(vf x) { return vf_ge(vf_set(ADDITIVE_NEAR), vf_max(x, vf_sub(vf_zero(), x))); /* NaN is not */ }
@@ -57,13 +57,13 @@ static void step_prepare_keys(int64_t n, int64_t hidden, void *K, int64_t ldk)
 /* r of far queries and keys: 1 / (1 + exp(2 (x + y))).  NaN stays NaN. */
 VF_INLINE vf additive_far(vf x, vf y)
 {
-    const vf most = vf_set(40); /* far enough: r is below 2^-115 */
+    const vf most = vf_set(40); /* large enough: r is below 2^-115 */
     vf z = vf_add(x, y), power, r, q;
     exp_parts(vf_mul(vf_set(2), vf_select(vf_gt(z, most), most, z)), &power, &r, &q);
     return vf_div(vf_set(1), vf_fma(vf_fma(q, r, vf_set(1)), power, vf_set(1)));
 }
 
-/* sum[i][v] += sum_a 2 w (1 - r) over hidden units 0 .. count-1: a chain of pairs, which depends on nothing else. */
+/* sum[i][v] += sum_a 2 w (1 - r) over hidden units 0 .. count-1: a chain of pairs that depends on nothing else. */
 VF_INLINE void additive_near_sums(const int keys, const int width, int64_t count, const real *E, const real *W, const real *G,
                                   int64_t ldk, vf (*sum)[VF_VECTORS])
 {
@@ -95,7 +95,7 @@ VF_INLINE void additive_near_sums(const int keys, const int width, int64_t count
     }
 }
 
-/* The same where x and y may be far. */
+/* The same if x or y may be far. */
 VF_INLINE vf additive_far_sum(int64_t count, const real *w, const real *x, const real *y, vf sum)
 {
     for (int64_t a = 0; a < count; a++) {
@@ -105,7 +105,7 @@ VF_INLINE vf additive_far_sum(int64_t count, const real *w, const real *x, const
     return sum;
 }
 
-/* A tile of queries and its keys on their way: a strip of hidden units first .. first+count-1. */
+/* A tile of queries, its keys, and a strip of hidden units first .. first+count-1. */
 typedef struct additive_strip {
     int64_t hidden, first, count;
     const real *w, *Qt, *near;
@@ -191,7 +191,7 @@ static void step_additive_score(int width, int64_t n, int64_t hidden, const void
     additive_segment(width, n, hidden, Qt, K, ldk, w, scale, S, block_max);
 }
 
-/* What no vector sees is left out; lanes that see less are cut by the caller. */
+/* Keys that no vector sees are left out; keep_segment then cuts the lanes that see less. */
 static void step_additive_score_seen(int width, int64_t n, int64_t hidden, const void *Qt, const void *K, int64_t ldk,
                                      const void *w, double scale, void *S, void *block_max, const int32_t *low, const int32_t *high)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * backward.inc.c - the backward kernel, written once.  An instantiation (<isa>/bwd_<type>.c) says REAL_BITS, includes the
- * SIMD layer of its instruction set and then this file, and defines its parts as ATTN_BACKWARD_PARTS.
+ * backward.inc.c - the backward kernel, written once.  An instantiation (<isa>/bwd_<type>.c) defines REAL_BITS, includes the SIMD
+ * layer of its instruction set and then this file, and defines its parts as ATTN_BACKWARD_PARTS.
  */
 #ifdef VF_LANES
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * band_step.inc.c - a block of keys cut where the keys that a vector of queries sees begin or end: under a causal mask or a
- * window that is a band, and what lies beside it need not be computed.  Included by forward.inc.c.
+ * band_step.inc.c - cuts a block of keys where the keys that a vector of queries sees begin or end: under a causal mask or a window
+ * these form a band, and nothing outside it need be computed.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
-/* Keys from the end of the segment before up to `end`, which vectors first .. last-1 see in some lane; none where first == last. */
+/* Keys from the end of the previous segment up to `end`, which vectors first .. last-1 see in some lane; first == last: none
+ * does. */
 typedef struct segment {
     int64_t end;
     int first, last;
@@ -13,7 +14,7 @@ typedef struct segment {
 
 enum { MOST_SEGMENTS = 2 * VF_VECTORS + 1 };
 
-/* Returns how many there are. */
+/* Returns the number of segments. */
 static int segments_of(int width, int64_t n, const int32_t *low, const int32_t *high, segment *segments)
 {
     int count = 0;
@@ -36,7 +37,7 @@ static int segments_of(int width, int64_t n, const int32_t *low, const int32_t *
     return count;
 }
 
-/* Everything up to the last segment that all vectors see becomes one such segment.  Returns how many are left. */
+/* Everything up to the last segment that all vectors see becomes one such segment.  Returns the number left. */
 VF_INLINE int join_full_segments(int width, int count, segment *segments)
 {
     int widest = count;

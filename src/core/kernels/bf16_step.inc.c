@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * bf16_step.inc.c - scores of queries and keys that are stored in bf16, two channels at a time: a lane, or a number of a row of
- * keys, is a pair of neighbouring channels, moved as 32 bits that nobody looks into but vf_fma_pairs.  Included behind
- * forward.inc.c.
+ * keys, is a pair of neighbouring channels, moved as 32 bits that only vf_fma_pairs interprets.  Included after forward.inc.c.
  */
 #ifdef VF_PAIRS
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * decode.inc.c - the decode kernel, written once.  An instantiation (<isa>/dec_<type>.c) says REAL_BITS, includes the SIMD layer of
- * its instruction set and then this file, and defines its part as ATTN_DECODE_PART.
+ * decode.inc.c - the decode kernel, written once.  An instantiation (<isa>/dec_<type>.c) defines REAL_BITS, includes the SIMD layer
+ * of its instruction set and then this file, and defines its part as ATTN_DECODE_PART.
  */
 #ifdef VF_LANES
 
@@ -28,7 +28,7 @@ static int64_t step_block_of_rows(int64_t dim_qk, int64_t dim_v)
     {                                                                                                                              \
         .shape = ATTN_TILE_SHAPE, .block_kv = step_block_of_rows, .pack_rows = step_pack_rows, .dots = step_dots,                  \
         .scale_row = step_scale_row, .drop_outside = step_drop_outside, .keep_row = step_keep_row, .bias_row = step_bias_row,      \
-        .softcap_row = step_softcap_row, .alibi_row = step_alibi_row, .weigh_row = step_weigh_row,                                 \
+        .softcap_row = step_softcap_row, .alibi_row = step_alibi_row, .exponentiate_row = step_exponentiate_row,                   \
         .add_values = step_decode_values, .add_values_nan_safe = step_decode_values_nan_safe,                                      \
         .row_not_finite = step_row_not_finite, .finish_row = step_finish_row, .order = ATTN_DECODE_ORDER,                          \
     }

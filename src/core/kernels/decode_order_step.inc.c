@@ -3,9 +3,9 @@
  * decode_order_step.inc.c - decode in the order of tiles: few queries get the bits that forward.inc.c gives them in a tile.
  * Included by decode.inc.c.
  *
- * A score is VF_CHAINS chains of multiply-adds, of the channels c mod VF_CHAINS, whose ends are added in ascending order
- * (product_step.inc.c). So the chains of a key lie in the lanes here, as keys and queries lie in memory.  Sums over keys are chains
- * in both, and what else there is goes number by number.
+ * An ordered score is VF_CHAINS chains of multiply-adds, of the channels c mod VF_CHAINS, whose ends are added in ascending order
+ * (product_step.inc.c).  So the chains of a key lie in the lanes here, just as keys and queries lie in memory.  Sums over keys are
+ * chains in both, and everything else is elementwise.
  */
 #ifdef VF_LANES
 
@@ -16,23 +16,23 @@
 #define HF_PIN VF_PIN
 #endif
 
-/* Numbers u .. u+VF_CHAINS-1 of a key, all there.  pairs: a number is two neighbouring channels of bf16, as they lie in memory. */
+/* Numbers u .. u+VF_CHAINS-1 of a key, all of which exist.  pairs: a number is two neighbouring channels of bf16, as in memory. */
 VF_INLINE hf load_chains(const int pairs, const attn_dtype dtype, const char *key, int64_t u)
 {
     return hf_load_as(pairs ? ATTN_F32 : dtype, key, u);
 }
 
-/* The same where the row ends before, and 0 behind its last channel. */
+/* The same where the row may end earlier; 0 past its last channel. */
 VF_INLINE hf load_last_chains(const int pairs, const attn_dtype dtype, const char *key, int64_t dim, int64_t u)
 {
-    double part[VF_CHAINS] = {0}; /* room for any type */
+    double part[VF_CHAINS] = {0}; /* large enough for any type */
     const int64_t size = bytes_of(dtype), c = pairs ? 2 * u : u;
     memcpy(part, key + c * size, (size_t)((dim - c) * size));
     return load_chains(pairs, dtype, (const char *)part, 0);
 }
 
-/* The next chains of a query that has so many numbers left, and 0 behind the last vector of its row: where there are more chains
- * than lanes, what follows is another query's. */
+/* The next chains of a query that has `numbers` left, and 0 past the last vector of its row: if there are more chains than lanes,
+ * another query's data follows. */
 VF_INLINE hf load_query_chains(const real *Q, int64_t numbers)
 {
 #if VF_CHAINS > VF_LANES
@@ -67,13 +67,13 @@ VF_INLINE hf chain_ends(const hf *x)
     return sum;
 }
 
-/* As dot_tile and, of pairs, pair_tile: what is prefetched and when, too. */
+/* As dot_tile and, for pairs, pair_tile, including what is prefetched and when. */
 VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim,
                           const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, const prefetch_order *next)
 {
     const int n = VF_CHAIN_SUMS / rows, step = pairs ? VF_LANES : PAIR, at_once = step / VF_CHAINS;
     const int64_t stride = ldk * bytes_of(dtype), size = pairs ? 4 : bytes_of(dtype), numbers = pairs ? attn_bf16_pairs(dim) : dim;
-    const int64_t there = pairs ? dim / 2 : dim; /* numbers of which all is */
+    const int64_t complete = pairs ? dim / 2 : dim; /* complete numbers */
     hf acc[VF_CHAIN_SUMS];
     int64_t u = 0;
     VF_UNROLL
@@ -82,7 +82,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
     if (rows == 1) VF_UNROLL
     for (int k = 0; k < n; k++) {
         VF_ROLLED
-        for (u = 0; u + step <= there; u += step) {
+        for (u = 0; u + step <= complete; u += step) {
             prefetch_in_step(next, KEY(k), u * size, 1, (int)(step * size), 0, 1);
             VF_UNROLL
             for (int h = 0; h < at_once; h++) {
@@ -92,7 +92,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
         }
     }
     if (rows > 1) VF_ROLLED
-    for (; u + step <= there; u += step) {
+    for (; u + step <= complete; u += step) {
         if (pairs || rows < 4) prefetch_in_step(next, K, u * size, n, (int)(step * size), 0, 1);
         VF_UNROLL
         for (int h = 0; h < at_once; h++) {
@@ -118,7 +118,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
         VF_UNROLL
         for (int k = 0; k < n; k++) {
             const hf x =
-                u + VF_CHAINS <= there ? load_chains(pairs, dtype, KEY(k), u) : load_last_chains(pairs, dtype, KEY(k), dim, u);
+                u + VF_CHAINS <= complete ? load_chains(pairs, dtype, KEY(k), u) : load_last_chains(pairs, dtype, KEY(k), dim, u);
             VF_UNROLL
             for (int r = 0; r < rows; r++)
                 acc[r * n + k] = chains_add(pairs, x, load_query_chains(Q + r * ldq + u, numbers - u), acc[r * n + k]);
@@ -133,11 +133,12 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
 
 VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const attn_dtype dtype, int64_t n, int64_t dim,
                            const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch,
-                           const int far)
+                           const int streaming)
 {
     const int64_t each = VF_CHAIN_SUMS / rows, size = bytes_of(dtype);
-    const int twice = far && (pairs ? rows <= 2 : few_between(dtype, rows));
-    const prefetch_order next = prefetch_order_of(pairs ? far : bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
+    const int twice = streaming && (pairs ? rows <= 2 : few_instructions_between(dtype, rows));
+    const prefetch_order next =
+        prefetch_order_of(pairs ? streaming : bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
     Q += first * ldq;
     S += first * lds;
     int64_t j = 0;
@@ -148,19 +149,19 @@ VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const
 }
 
 VF_INLINE void ordered_scores_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq,
-                                 const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int far)
+                                 const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int streaming)
 {
-    if (far && heeds_far(dtype)) EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
+    if (streaming && streaming_matters(dtype)) EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
     else EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
 
 static void step_ordered_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,
-                                int64_t ldk, void *S, int64_t lds, int64_t fetch, int far)
+                                int64_t ldk, void *S, int64_t lds, int64_t fetch, int streaming)
 {
-    EACH_KEYS(ordered_scores_as, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, far);
+    EACH_KEYS(ordered_scores_as, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, streaming);
 }
 
-/* As add_diagonals_rows: a bias by distance, which falls with the keys. */
+/* As add_diagonals_rows: a bias by distance, which decreases along the keys. */
 static void step_add_diagonals_row(int64_t n, void *S, const void *last)
 {
     for (int64_t j = 0; j < n; j++) ((real *)S)[j] += ((const real *)last)[-j];
@@ -175,8 +176,8 @@ VF_INLINE real first_lane(vf x)
     return lanes[0];
 }
 
-/* S = exp(S - at) of `rows` rows, and their sums, keys ascending: chains that wait for themselves while weights are made. */
-VF_INLINE void weigh_rows(const int rows, int64_t n, real *S, int64_t lds, const real *at, real *sum)
+/* S = exp(S - at) of `rows` rows, and their sums, keys ascending: chains whose latency the exponentials hide. */
+VF_INLINE void exponentiate_rows(const int rows, int64_t n, real *S, int64_t lds, const real *at, real *sum)
 {
     VF_UNROLL
     for (int r = 0; r < rows; r++) sum[r] = 0;
@@ -187,7 +188,7 @@ VF_INLINE void weigh_rows(const int rows, int64_t n, real *S, int64_t lds, const
             real *s = S + r * lds + j;
             vf_store(s, vf_exp(vf_sub(vf_load(s), vf_set(at[r]))));
         }
-        /* Weights behind the last key are 0, which changes no sum. */
+        /* Weights past the last key are 0, which changes no sum. */
         VF_UNROLL
         for (int i = 0; i < VF_LANES; i++) {
             VF_UNROLL
@@ -204,7 +205,7 @@ VF_INLINE real max_row(int64_t n, real *s)
     return most_of_lanes(most);
 }
 
-/* `rows` rows from number `first` on. */
+/* `rows` rows from row `first` on. */
 VF_INLINE void absorb_some(const int rows, int64_t first, int64_t n, real *S, int64_t lds, real *m, real *l, int64_t ld,
                            real *factors)
 {
@@ -215,7 +216,7 @@ VF_INLINE void absorb_some(const int rows, int64_t first, int64_t n, real *S, in
         factors[first + r] = grown ? first_lane(vf_exp(vf_sub(vf_set(old), vf_set(most)))) : 1;
         m[(first + r) * ld] = at[r] = grown ? most : old;
     }
-    weigh_rows(rows, n, S + first * lds, lds, at, sum);
+    exponentiate_rows(rows, n, S + first * lds, lds, at, sum);
     for (int r = 0; r < rows; r++) {
         real *total = l + (first + r) * ld;
         *total = first_lane(vf_fma(vf_set(*total), vf_set(factors[first + r]), vf_set(sum[r])));
@@ -254,7 +255,7 @@ static void step_merge_row(int64_t dim_v, const void *m_other, const void *l_oth
     }
 }
 
-/* As step_finish, which stores 0 for 0 too, whatever the factor is. */
+/* As step_finish, which stores 0 for 0 too, whatever the factor. */
 static void step_normalise_row(int64_t dim_v, const void *m, const void *l, const void *O, attn_dtype order, void *scratch, void *o,
                                attn_dtype dtype, void *lse)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * decode_pairs_step.inc.c - decode's scores of queries and keys that are stored in bf16, two channels at a time (vf_fma_pairs): a
- * lane is a pair of neighbouring channels, as it lies in memory.  Included behind decode.inc.c.
+ * lane is a pair of neighbouring channels, as in memory.  Included after decode.inc.c.
  */
 #ifdef VF_PAIRS
 
@@ -13,13 +13,13 @@ static void step_pack_pair_rows(int64_t rows, int64_t dim, const void *q, int64_
             vf_store((real *)Q + i * ldq + p, load_pairs((const char *)q + 2 * i * stride, dim, p));
 }
 
-/* As dot_tile.  Keys that come from memory are prefetched in two pages at a time, and twice for few rows: so few instructions lie
- * between two lines that the arithmetic of that is worth its time, which it is not where keys come from a cache. */
+/* As dot_tile.  Keys that come from memory are prefetched in two pages at a time, and twice for few rows: there are so few
+ * instructions between two lines that the address arithmetic pays off, which it does not if keys come from a cache. */
 VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t dim, const real *Q, int64_t ldq, const char *K,
-                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
+                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
     const int n = VF_DOT_SUMS / rows;
-    const prefetch_order next = prefetch_order_of(far, fetch, far && rows <= 2, ldk == dim, 2 * ldk);
+    const prefetch_order next = prefetch_order_of(streaming, fetch, streaming && rows <= 2, ldk == dim, 2 * ldk);
     vf acc[VF_DOT_SUMS];
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = vf_zero();
@@ -49,20 +49,21 @@ VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t 
 }
 
 VF_INLINE void pair_rows(const int rows, int64_t first, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
-                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
+                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
     const int64_t each = VF_DOT_SUMS / rows;
     int64_t j = 0;
     VF_ROLLED
     for (; j + each <= n; j += each)
-        pair_tile(rows, 1, each, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, far);
-    if (j < n) pair_tile(rows, 0, n - j, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, far);
+        pair_tile(rows, 1, each, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, streaming);
+    if (j < n)
+        pair_tile(rows, 0, n - j, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, streaming);
 }
 
 static void step_pair_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S,
-                           int64_t lds, int64_t fetch, int far)
+                           int64_t lds, int64_t fetch, int streaming)
 {
-    if (far) EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
+    if (streaming) EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
     else EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
 }
 
@@ -77,9 +78,9 @@ static void step_scale_pair_row(int64_t n, void *S, double scale)
 }
 
 static void step_ordered_pair_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk,
-                                     void *S, int64_t lds, int64_t fetch, int far)
+                                     void *S, int64_t lds, int64_t fetch, int streaming)
 {
-    if (far) EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
+    if (streaming) EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
     else EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
 }
 

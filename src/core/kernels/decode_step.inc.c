@@ -4,13 +4,13 @@
  * place, in their storage type.  Included by decode.inc.c.
  *
  * A key is multiplied with all rows while it is in registers: a register tile of scores is `rows` queries x VF_DOT_SUMS / rows
- * keys, whose lanes are added in the end by a tree that is the same for each.  Values go by strips of VF_STRIP vectors.
+ * keys, whose lanes are finally added by the same tree for each.  Values are read in strips of VF_STRIP vectors.
  */
 #ifdef VF_LANES
 
 enum { PAIR = 2 * VF_LANES }; /* channels of vf_load_two */
 
-/* Calls f(constant, ...) for the storage types that keys of this compute type have. */
+/* Calls f(constant, ...) for the storage types of keys in this compute type. */
 #if REAL_BITS == 32
 #define EACH_KEYS(f, dtype, ...)                                                                                                   \
     do {                                                                                                                           \
@@ -23,7 +23,7 @@ enum { PAIR = 2 * VF_LANES }; /* channels of vf_load_two */
 #define EACH_KEYS(f, dtype, ...) ((void)(dtype), f(ATTN_F64, __VA_ARGS__))
 #endif
 
-/* Rows of a register tile: 4, and 1 or 2 where no more are left (3 are computed as 4). */
+/* Rows of a register tile: 4, then 1 or 2 if no more are left (3 are computed as 4). */
 #define EACH_ROWS(f, rows, ...)                                                                                                    \
     do {                                                                                                                           \
         int64_t first_row = 0;                                                                                                     \
@@ -32,14 +32,14 @@ enum { PAIR = 2 * VF_LANES }; /* channels of vf_load_two */
         if ((rows)-first_row == 1) f(1, first_row, __VA_ARGS__);                                                                   \
     } while (0)
 
-/* Where channel c of `dim` stands in a row whose neighbours are loads of `order`: bf16 comes as even and odd channels. */
+/* The place of channel c of `dim` in a row combined with loads of `order`: bf16 comes as even and odd channels. */
 VF_INLINE int64_t place_of(const attn_dtype order, int64_t c, int64_t dim)
 {
     int64_t pair = c / PAIR * PAIR, at = c - pair;
     return VF_SPLITS(order) && pair + PAIR <= dim ? pair + at % 2 * VF_LANES + at / 2 : c;
 }
 
-/* The row behind place_of. */
+/* The row in natural order: undoes place_of. */
 VF_INLINE void natural_row(const attn_dtype order, int64_t dim, const real *x, real *natural)
 {
     int64_t c = 0;
@@ -94,8 +94,8 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
 
 /* ---- scores ---- */
 
-/* What a register tile has summed up are its scores.  A macro: as a function with an array of the caller's, gcc 12 stores the sums
- * twice, 3 to 5 % of decode from a level 2 cache. */
+/* Stores the sums of a register tile as scores.  A macro: if it were a function with an array of its caller's, gcc 12 would store
+ * the sums twice, 3 to 5 % of decode from a level 2 cache. */
 #define STORE_SUMS(most, rows, whole, keys, sums, S, lds)                                                                          \
     do {                                                                                                                           \
         const int each = (most) / (rows);                                                                                          \
@@ -108,7 +108,7 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
         }                                                                                                                          \
     } while (0)
 
-/* The sums of a tile's lanes. */
+/* Adds the lanes of a tile's sums, and stores them. */
 VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const vf *acc, real *S, int64_t lds)
 {
     real sums[VF_DOT_SUMS];
@@ -117,20 +117,20 @@ VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const v
     STORE_SUMS(VF_DOT_SUMS, rows, whole, keys, sums, S, lds);
 }
 
-/* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` are there. */
+/* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` exist. */
 VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim, const real *Q,
-                        int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
+                        int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
     const int n = VF_DOT_SUMS / rows;
     const int64_t size = bytes_of(dtype);
-    const int twice = far && few_between(dtype, rows);
+    const int twice = streaming && few_instructions_between(dtype, rows);
     const prefetch_order next = prefetch_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
     vf acc[VF_DOT_SUMS];
     int64_t c = 0;
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = vf_zero();
 #define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * ldk * size)
-    if (rows == 1) VF_UNROLL /* two multiply-adds a line: the order of the lines is what counts, so key after key */
+    if (rows == 1) VF_UNROLL /* two multiply-adds a line: the order of the lines matters most, so key by key */
     for (int k = 0; k < n; k++) {
         VF_ROLLED
         for (c = 0; c + PAIR <= dim; c += PAIR) {
@@ -192,31 +192,33 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
 }
 
 VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim, const real *Q, int64_t ldq,
-                        const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int far)
+                        const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
     const int64_t each = VF_DOT_SUMS / rows, size = bytes_of(dtype);
     int64_t j = 0;
     VF_ROLLED
     for (; j + each <= n; j += each)
-        dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch, far);
+        dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch,
+                 streaming);
     if (j < n)
-        dot_tile(rows, dtype, 0, n - j, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch, far);
+        dot_tile(rows, dtype, 0, n - j, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch,
+                 streaming);
 }
 
 VF_INLINE void dots_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
-                       int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int far)
+                       int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int streaming)
 {
-    if (far && heeds_far(dtype)) EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
+    if (streaming && streaming_matters(dtype)) EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
     else EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
 
 static void step_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,
-                      int64_t ldk, void *S, int64_t lds, int64_t fetch, int far)
+                      int64_t ldk, void *S, int64_t lds, int64_t fetch, int streaming)
 {
-    EACH_KEYS(dots_as, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, far);
+    EACH_KEYS(dots_as, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, streaming);
 }
 
-/* ---- what changes the scores of one row ---- */
+/* ---- modifiers of one row of scores ---- */
 
 static void step_scale_row(int64_t n, void *S, const void *factors)
 {
@@ -276,7 +278,7 @@ static void step_alibi_row(int64_t n, void *S, double slope, double first)
 
 /* ---- weights ---- */
 
-/* Halves are added until one is left: a tree of its own, the same everywhere. */
+/* Halves are added until one lane is left: always the same tree. */
 VF_INLINE real sum_of_lanes(vf x)
 {
     real lanes[VF_LANES];
@@ -294,7 +296,7 @@ VF_INLINE real most_of_lanes(vf x)
     return most;
 }
 
-static void step_weigh_row(int64_t n, void *S, void *m, void *l)
+static void step_exponentiate_row(int64_t n, void *S, void *m, void *l)
 {
     real *s = S;
     vf most = vf_set(-(real)INFINITY), sum = vf_zero();
@@ -314,9 +316,9 @@ static void step_weigh_row(int64_t n, void *S, void *m, void *l)
 
 /* ---- values ---- */
 
-enum { MOST_STRIP = 8 }; /* vectors of a strip for one row: memory likes long pieces of a key better than short ones */
+enum { MOST_STRIP = 8 }; /* vectors of a strip for one row: memory prefers long pieces of a key to short ones */
 
-/* One key's part of a strip: `width` vectors from channel c on, of which the last is partial where count < VF_LANES. */
+/* One key's part of a strip: `width` vectors from channel c on, the last of them partial if count < VF_LANES. */
 VF_INLINE void load_strip(const attn_dtype dtype, const int width, const char *V, int64_t c, int64_t count, vf *x)
 {
     if (width == 1) {
@@ -327,10 +329,10 @@ VF_INLINE void load_strip(const attn_dtype dtype, const int width, const char *V
     for (int w = 0; w < width; w += 2) vf_load_two(dtype, V, c + w * VF_LANES, x + w);
 }
 
-/* O[r][c ..] += sum_j P[r][j] V[j][c ..]: chains that go on where the last call left them, keys ascending. */
+/* O[r][c ..] += sum_j P[r][j] V[j][c ..]: chains that continue from the last call, keys ascending. */
 VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dtype, int64_t n, int64_t dim_v, const real *P,
                            int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, int64_t c, int64_t count, uintptr_t fetch,
-                           const int far)
+                           const int streaming)
 {
     const int64_t size = bytes_of(dtype);
     const int bytes = (int)(width * VF_LANES * size);
@@ -340,7 +342,7 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
         VF_UNROLL
         for (int w = 0; w < width; w++) acc[r][w] = vf_load(O + r * ldo + c + w * VF_LANES);
     }
-    const int twice = far && few_between(dtype, rows);
+    const int twice = streaming && few_instructions_between(dtype, rows);
     const prefetch_order next = prefetch_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldv == dim_v, ldv * size);
     const uintptr_t first = (uintptr_t)V + (uintptr_t)(c * size * (next.dense ? n : 1));
     const uintptr_t step = (uintptr_t)(next.dense ? bytes : ldv * size);
@@ -366,12 +368,12 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
 }
 
 VF_INLINE void chain_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim_v, const real *P,
-                          int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, const int far)
+                          int64_t ldp, const char *V, int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, const int streaming)
 {
     int64_t c = 0;
     P += first * ldp;
     O += first * ldo;
-#define STRIP(width, count) value_strip(rows, width, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, c, count, fetch, far)
+#define STRIP(width, count) value_strip(rows, width, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, c, count, fetch, streaming)
     if (rows < 4) VF_ROLLED
     for (; c + MOST_STRIP / rows * VF_LANES <= dim_v; c += MOST_STRIP / rows * VF_LANES) STRIP(MOST_STRIP / rows, VF_LANES);
     VF_ROLLED
@@ -386,19 +388,19 @@ VF_INLINE void chain_rows(const int rows, int64_t first, const attn_dtype dtype,
 }
 
 VF_INLINE void values_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim_v, const real *P, int64_t ldp, const char *V,
-                         int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, int far)
+                         int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, int streaming)
 {
-    if (far && heeds_far(dtype)) EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 1);
+    if (streaming && streaming_matters(dtype)) EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 1);
     else EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 0);
 }
 
 static void step_decode_values(int64_t rows, int64_t n, int64_t dim_v, const void *P, int64_t ldp, const void *V, attn_dtype dtype,
-                               int64_t ldv, void *O, int64_t ldo, int64_t fetch, int far)
+                               int64_t ldv, void *O, int64_t ldo, int64_t fetch, int streaming)
 {
-    EACH_KEYS(values_as, dtype, rows, n, dim_v, P, ldp, V, ldv, O, ldo, (uintptr_t)fetch, far);
+    EACH_KEYS(values_as, dtype, rows, n, dim_v, P, ldp, V, ldv, O, ldo, (uintptr_t)fetch, streaming);
 }
 
-/* The same for one row, without the keys whose scores are -infinity, whatever stands in their values. */
+/* The same for one row, without the keys whose scores are -infinity, whatever their values. */
 static void step_decode_values_nan_safe(int64_t n, int64_t dim_v, const void *S, const void *P, const void *V, attn_dtype dtype,
                                         int64_t ldv, void *O)
 {
@@ -416,7 +418,7 @@ static void step_decode_values_nan_safe(int64_t n, int64_t dim_v, const void *S,
 
 static int step_row_not_finite(int64_t dim_v, const void *O)
 {
-    real sum = 0; /* 0 times anything finite is 0, else NaN */
+    real sum = 0; /* 0 times a finite number is 0, else NaN */
     for (int64_t c = 0; c < dim_v; c++) sum += 0 * ((const real *)O)[c];
     return sum != 0;
 }

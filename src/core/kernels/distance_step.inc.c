@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * distance_step.inc.c - what a tile has of the distance between its queries and keys.  Query lane i and key j of a block of n are
- * i + n-1 - j further apart than its first query and last key, so a row of a tile reads a table by distance as one unaligned
+ * distance_step.inc.c - terms by the distance between a tile's queries and keys.  Query lane i and key j of a block of n are i +
+ * n-1 - j further apart than the first query and the last key, so a row of a tile reads a table by distance as one unaligned
  * vector.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
-VF_INLINE void add_diagonals_rows(const int width, int64_t n, real *S, const real *strip, real *block_max)
+VF_INLINE void add_diagonals_rows(const int width, int64_t n, real *S, const real *diagonals, real *block_max)
 {
     vf most[VF_VECTORS];
     VF_UNROLL
@@ -15,7 +15,7 @@ VF_INLINE void add_diagonals_rows(const int width, int64_t n, real *S, const rea
         VF_UNROLL
         for (int v = 0; v < width; v++) {
             real *at = S + j * TILE + v * VF_LANES;
-            vf s = vf_add(vf_load(at), vf_load(strip + (n - 1 - j) + v * VF_LANES));
+            vf s = vf_add(vf_load(at), vf_load(diagonals + (n - 1 - j) + v * VF_LANES));
             vf_store(at, s);
             most[v] = vf_max(s, most[v]);
         }
@@ -24,21 +24,21 @@ VF_INLINE void add_diagonals_rows(const int width, int64_t n, real *S, const rea
     for (int v = 0; v < width; v++) vf_store(block_max + v * VF_LANES, most[v]);
 }
 
-static void step_add_diagonals(int width, int64_t n, void *S, const void *strip, void *block_max)
+static void step_add_diagonals(int width, int64_t n, void *S, const void *diagonals, void *block_max)
 {
-    VF_EACH_WIDTH(add_diagonals_rows, width, n, S, strip, block_max);
+    VF_EACH_WIDTH(add_diagonals_rows, width, n, S, diagonals, block_max);
 }
 
-/* ---- bands: products with a table by distance, whose row i + n-1 - j is what lane i has of key j ---- */
+/* ---- bands: products with a table by distance; row i + n-1 - j has the term of lane i and key j ---- */
 
 /*
- * Diagonals of a buffer, from one vector of it a row at a time, rows falling: what comes out at row t has in lane i the number of
- * row t + i.  Each level looks back twice as far as the one before, at the lanes whose index has its bit.  The first VF_LANES-1
- * rows only fill `held`.
+ * Diagonals of a buffer, from one vector of it, row by row in descending order: lane i of the result at row t is the number of row
+ * t + i.  Each level looks back twice as far as the one before, in the lanes whose index has its bit.  The first VF_LANES-1 rows
+ * only fill `held`.
  */
 typedef struct diagonal {
-    vm bit[VF_LANES];  /* of level b at b */
-    vf held[VF_LANES]; /* the last b rows of level b, at b and on */
+    vm bit[VF_LANES];  /* of level b, at b */
+    vf held[VF_LANES]; /* the last b rows of level b, from b on */
 } diagonal;
 
 VF_INLINE void diagonal_start(diagonal *d)
@@ -100,7 +100,7 @@ static void step_relative_shift(int width, int64_t n, const void *S, void *G)
     for (int v = 0; v < width; v++) {
         real *g = (real *)G + v * VF_LANES;
         const real *s = (const real *)S + v * VF_LANES;
-        const int64_t first = (int64_t)v * VF_LANES, end = first + n + VF_LANES - 1; /* rows that meet a key */
+        const int64_t first = (int64_t)v * VF_LANES, end = first + n + VF_LANES - 1; /* rows that have a key */
         diagonal d;
         diagonal_start(&d);
         for (int64_t t = 0; t < first; t++) vf_store(g + t * TILE, vf_zero());

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * double_backward.inc.c - the second-order kernel, written once.  An instantiation (<isa>/second_<type>.c) says REAL_BITS, includes
- * the SIMD layer of its instruction set and then this file, and defines its part as ATTN_DOUBLE_BACKWARD_PART.
+ * double_backward.inc.c - the double backward kernel, written once.  An instantiation (<isa>/double_backward_<type>.c) defines
+ * REAL_BITS, includes the SIMD layer of its instruction set and then this file, and defines its part as ATTN_DOUBLE_BACKWARD_PART.
  */
 #ifdef VF_LANES
 
@@ -19,7 +19,8 @@
 
 #define ATTN_DOUBLE_BACKWARD_PART                                                                                                  \
     {                                                                                                                              \
-        .shape = ATTN_TILE_SHAPE, .dot = step_dot, .second = step_second, .through_softcap = step_through_softcap,                 \
+        .shape = ATTN_TILE_SHAPE, .dot = step_dot, .score_gradients = step_score_gradients,                                        \
+        .through_softcap = step_through_softcap,                                                                                   \
     }
 
 #endif

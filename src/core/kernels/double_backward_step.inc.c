@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * double_backward_step.inc.c - the steps of the second order that are no product: what the gradient of the gradient makes of a
- * block of weights. Included by double_backward.inc.c.
+ * double_backward_step.inc.c - the steps of double backward that are not products: the gradient of the gradient for a block of
+ * weights.  Included by double_backward.inc.c.
  */
 #ifdef VF_LANES
 
@@ -17,8 +17,9 @@ static void step_dot(int width, int64_t dim, const void *Xt, const void *Yt, voi
     }
 }
 
-static void step_second(int width, int64_t n, void *S, void *dP, void *Sd, const void *h, const void *lse, const void *delta,
-                        const void *mu, const void *kappa, const attn_drop *drop, double keep, void *scratch)
+static void step_score_gradients(int width, int64_t n, void *S, void *dP, void *Sd, const void *h, const void *lse,
+                                 const void *delta, const void *mu, const void *kappa, const attn_drop *drop, double keep,
+                                 void *scratch)
 {
     const real *after = drop ? scratch : S;
     weights_before_and_after(width, n, S, lse, drop, keep, scratch);
@@ -40,13 +41,14 @@ static void step_second(int width, int64_t n, void *S, void *dP, void *Sd, const
     }
 }
 
-static void step_through_softcap(int width, int64_t n, void *R, void *dS, const void *slope, const void *bend, const void *before)
+static void step_through_softcap(int width, int64_t n, void *R, void *dS, const void *slope, const void *curvature,
+                                 const void *before)
 {
     for (int64_t j = 0; j < n; j++)
         for (int v = 0; v < width; v++) {
             int64_t k = j * TILE + v * VF_LANES;
             vf d = vf_load((const real *)dS + k), f = vf_load((const real *)slope + k);
-            vf curved = vf_mul(vf_load((const real *)bend + k), vf_load((const real *)before + k));
+            vf curved = vf_mul(vf_load((const real *)curvature + k), vf_load((const real *)before + k));
             vf_store((real *)R + k, vf_add(times_if_any(vf_load((const real *)R + k), f), times_if_any(d, curved)));
             vf_store((real *)dS + k, times_if_any(d, f));
         }

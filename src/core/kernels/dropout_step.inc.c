@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * dropout_step.inc.c - Philox4x32-10 (Salmon et al. 2011) beside the weights: a lane is a query, the four words of a result are
- * four keys, so nothing is shuffled.  Included by forward.inc.c.
+ * dropout_step.inc.c - Philox4x32-10 (Salmon et al. 2011) in the layout of the weights: a lane is a query, and the four words of a
+ * result are four keys, so nothing is shuffled.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
@@ -23,20 +23,20 @@ enum { ROUNDS = 10, SHARED_ROUNDS = 3 };
  *
  *      a = M0 x0;  b = M1 x2;      x0 = hi(b) ^ x1 ^ k0;   x1 = lo(b);   x2 = hi(a) ^ x3 ^ k1;   x3 = lo(a)
  *
- * Two words of the counter are the same for a whole tile, one for a query and one for a group of keys, so that of the first three
- * rounds most is done once for each query, a little once for each group, and one multiplication for each pair.
+ * Two words of the counter are the same for a whole tile, one for a query and one for a group of keys, so most of the first three
+ * rounds is done once per query, a little once per group, and one multiplication per pair.
  */
-typedef struct dice {
-    uint64_t early[TILE], middle[TILE], x1[TILE], late[TILE]; /* of each lane, words in the lower halves */
+typedef struct philox {
+    uint64_t early[TILE], middle[TILE], x1[TILE], late[TILE]; /* per lane, words in the lower halves */
     uint64_t keys[ROUNDS - SHARED_ROUNDS][2][VU_LANES];
     uint32_t offset_upper; /* hi(M0 offset) ^ k1 of the first round */
-} dice;
+} philox;
 
-static const uint64_t dice_m0 = 0xD2511F53u, dice_m1 = 0xCD9E8D57u;
+static const uint64_t philox_m0 = 0xD2511F53u, philox_m1 = 0xCD9E8D57u;
 
-VF_INLINE uint64_t dice_product(uint64_t m, uint64_t x) { return m * (uint32_t)x; }
+VF_INLINE uint64_t philox_product(uint64_t m, uint64_t x) { return m * (uint32_t)x; }
 
-static void dice_of(const attn_drop *drop, int lanes, dice *to)
+static void philox_of(const attn_drop *drop, int lanes, philox *to)
 {
     uint32_t k0[ROUNDS], k1[ROUNDS];
     k0[0] = (uint32_t)drop->seed;
@@ -44,13 +44,13 @@ static void dice_of(const attn_drop *drop, int lanes, dice *to)
     for (int r = 1; r < ROUNDS; r++) k0[r] = k0[r - 1] + 0x9E3779B9u, k1[r] = k1[r - 1] + 0xBB67AE85u;
     for (int r = SHARED_ROUNDS; r < ROUNDS; r++)
         for (int i = 0; i < VU_LANES; i++) to->keys[r - SHARED_ROUNDS][0][i] = k0[r], to->keys[r - SHARED_ROUNDS][1][i] = k1[r];
-    const uint64_t a0 = dice_product(dice_m0, drop->offset);
+    const uint64_t a0 = philox_product(philox_m0, drop->offset);
     to->offset_upper = (uint32_t)(a0 >> 32) ^ k1[0];
-    for (int i = 0; i < TILE; i++) { /* as far as whole vectors of words go */
+    for (int i = 0; i < TILE; i++) { /* up to whole vectors of words */
         if (i >= lanes && i % VU_LANES == 0) break;
-        const uint64_t b0 = dice_product(dice_m1, (uint64_t)(drop->first_q + least(i, drop->rows - 1)));
-        const uint64_t a1 = dice_product(dice_m0, (b0 >> 32) ^ drop->head ^ k0[0]);
-        const uint64_t b2 = dice_product(dice_m1, (a1 >> 32) ^ a0 ^ k1[1]);
+        const uint64_t b0 = philox_product(philox_m1, (uint64_t)(drop->first_q + least(i, drop->rows - 1)));
+        const uint64_t a1 = philox_product(philox_m0, (b0 >> 32) ^ drop->head ^ k0[0]);
+        const uint64_t b2 = philox_product(philox_m1, (a1 >> 32) ^ a0 ^ k1[1]);
         to->early[i] = b0 ^ k0[1];
         to->middle[i] = (b2 >> 32) ^ k0[2];
         to->x1[i] = b2;
@@ -59,11 +59,11 @@ static void dice_of(const attn_drop *drop, int lanes, dice *to)
 }
 
 /* x[word][lane]: the random words of keys 4*group .. 4*group+3.  A word is the lower half of 64 bits, so that a product is one
- * instruction and has both its halves in place; what stands in the upper half is never used. */
-VF_INLINE void dice_throw(const dice *of, int lanes, int64_t group, uint32_t (*x)[TILE])
+ * instruction and has both its halves in place; the upper half is never used. */
+VF_INLINE void philox_draw(const philox *of, int lanes, int64_t group, uint32_t (*x)[TILE])
 {
-    const vu m0 = vu_set(dice_m0), m1 = vu_set(dice_m1);
-    const uint64_t of_group = dice_product(dice_m1, of->offset_upper ^ (uint32_t)group);
+    const vu m0 = vu_set(philox_m0), m1 = vu_set(philox_m1);
+    const uint64_t of_group = philox_product(philox_m1, of->offset_upper ^ (uint32_t)group);
     const vu upper = vu_set(of_group >> 32), lower = vu_set(of_group);
     VF_ROLLED
     for (int i = 0; i < lanes; i += VU_LANES) {
@@ -85,11 +85,11 @@ VF_INLINE void dice_throw(const dice *of, int lanes, int64_t group, uint32_t (*x
     }
 }
 
-/* The words of key j of the block, which the first of its group of four draws. */
-VF_INLINE const uint32_t *dice_words(const attn_drop *drop, const dice *of, int lanes, int64_t j, uint32_t (*x)[TILE])
+/* The words of key j of the block, drawn with the first key of its group of four. */
+VF_INLINE const uint32_t *philox_words(const attn_drop *drop, const philox *of, int lanes, int64_t j, uint32_t (*x)[TILE])
 {
     const int64_t key = drop->first_kv + j;
-    if (j == 0 || key % 4 == 0) dice_throw(of, lanes, key / 4, x);
+    if (j == 0 || key % 4 == 0) philox_draw(of, lanes, key / 4, x);
     return x[key % 4];
 }
 
@@ -109,16 +109,16 @@ VF_INLINE void drop_given(const int width, int64_t n, real *P, const attn_drop *
 
 VF_INLINE void drop_block(const int width, int64_t n, real *P, const attn_drop *drop)
 {
-    const int none = drop->threshold >> 32 != 0; /* is kept */
+    const int none = drop->threshold >> 32 != 0; /* no weight is kept */
     uint32_t x[4][TILE];
-    dice of;
+    philox of;
     if (drop->given.base) {
         drop_given(width, n, P, drop);
         return;
     }
-    dice_of(drop, width * VF_LANES, &of);
+    philox_of(drop, width * VF_LANES, &of);
     for (int64_t j = 0; j < n; j++) {
-        const uint32_t *word = dice_words(drop, &of, width * VF_LANES, j, x);
+        const uint32_t *word = philox_words(drop, &of, width * VF_LANES, j, x);
         VF_UNROLL
         for (int v = 0; v < width; v++) {
             real *p = P + j * TILE + v * VF_LANES;

@@ -5,19 +5,19 @@
  *
  *      n = d log2 e, rounded to eighths;   r = d - n ln2;   exp(d) = 2^n p(r)
  *
- * Adding 1.5 * 2^(mantissa bits - 3) rounds to eighths and leaves them in the lowest bits: three that say which of the eight powers
- * from 1 to 2 it is and, with the bias in the same constant, the exponent above them.  With |r| <= ln2 / 16 p has half the degree
- * that |r| <= ln2 / 2 would need: multiply-adds are what a kernel of products is short of (lab/forward has the cycles).  The clamp
- * is where n + bias = 0, so the power, and with it the result, is exactly 0 there; from there to the smallest normal number the
- * result is below that number.  Where d is NaN so is p, whatever the power.
+ * Adding 1.5 * 2^(mantissa bits - 3) rounds to eighths and leaves them in the lowest bits: three that select one of the eight
+ * powers from 1 to 2 and, with the bias in the same constant, the exponent above them.  With |r| <= ln2 / 16, p has half the degree
+ * that |r| <= ln2 / 2 would need: multiply-adds are what a product kernel is short of (lab/forward has the cycles).  The clamp is
+ * where n + bias = 0, so the power, and with it the result, is exactly 0 there; from there to the smallest normal number the result
+ * is below that number.  Where d is NaN so is p, whatever the power.
  *
- * f32: p of degree 3 with p(0) = p'(0) = 1, minimax in the relative error (0.44 units of 2^-24).  The result is right to 1.2 units
- * in the last place, and 0.05 |d| more from the rounding of ln2 (measured over [-87, 0]).  f64: degree 7 in base 2 (0.03 units of
- * 2^-53), even and odd powers apart; 1.0 units in the last place, and 0.13 |d| more from the rounding of log2 e.
+ * f32: p of degree 3 with p(0) = p'(0) = 1, minimax in the relative error (0.44 units of 2^-24).  The error of the result is 1.2
+ * units in the last place, plus 0.05 |d| from the rounding of ln2 (measured over [-87, 0]).  f64: degree 7 in base 2 (0.03 units of
+ * 2^-53), even and odd powers apart; 1.0 units in the last place, plus 0.13 |d| from the rounding of log2 e.
  */
 #ifdef VF_LANES
 
-/* r, of d and -n, without losing the low bits that cancel: fused, or in two parts of which the first product is exact. */
+/* r from d and -n, without losing the low bits that cancel: fused, or in two parts, the first of which has an exact product. */
 VF_INLINE vf exp_remainder(vf d, vf minus_n)
 {
 #if REAL_BITS == 32 && VF_FUSED

@@ -13,14 +13,14 @@ VF_INLINE real sum_of_lanes(vf x)
     return sum;
 }
 
-/* exp, which stays finite where it would overflow. */
+/* exp, kept finite where it would overflow. */
 VF_INLINE vf exp_finite(vf d)
 {
     const vf most = vf_set(REAL_BITS == 32 ? (real)-88 : (real)-709);
     return vf_exp(vf_sub(vf_zero(), vf_max(most, vf_sub(vf_zero(), d))));
 }
 
-/* max(1 + x, exp(min(x, 0))): since exp(x) >= 1 + x, the larger is the right one. */
+/* max(1 + x, exp(min(x, 0))): since exp(x) >= 1 + x, the larger one is right. */
 VF_INLINE vf elu1(vf x)
 {
     vf low = vf_sub(vf_zero(), vf_max(vf_zero(), vf_sub(vf_zero(), x)));
@@ -64,7 +64,7 @@ static void step_lane_features(attn_features kind, int width, int64_t dim, void 
     }
 }
 
-/* G = (gradient of features F) becomes the gradient of x. */
+/* G, the gradient of features F, becomes the gradient of x. */
 static void step_features_backward(attn_features kind, int64_t n, int64_t dim, const void *F, void *G, int64_t ld)
 {
     for (int64_t j = 0; j < n; j++) {

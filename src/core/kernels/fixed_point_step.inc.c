@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * fixed_point_step.inc.c - keys and values of i8 as the whole numbers they are: queries and weights become whole numbers too, of 24
- * bits relative to their row's largest, cut into three digits of 8 bits, so that every product and every sum is exact.  Included by
- * <isa>/dec_f32.c behind decode.inc.c, where the CPU sums products of bytes (vec/avx512_fixed_point.h).
+ * fixed_point_step.inc.c - i8 keys and values used as integers: queries and weights become integers too, of 24 bits relative to
+ * their row's largest, cut into three 8-bit digits, so that every product and every sum is exact.  Included by
+ * avx512/fixed_point_f32.c after decode.inc.c, for CPUs that sum products of bytes (vec/avx512_fixed_point.h).
  *
- * Three digits for each byte are 3/4 of the instructions that products in f32 would be, and nothing is converted
- * (lab/decode/README.md).  How far the results are from the exact ones: docs/numerics.md.
+ * Three digits per byte take 3/4 of the instructions of products in f32, and nothing is converted (lab/decode/README.md).  The
+ * error of the results: docs/numerics.md.
  */
 #ifdef VF_LANES
 
 enum { DIGITS = 3 };
 
-/* What a row of digits begins with. */
-typedef struct digit_head {
-    float unit;            /* of the whole numbers: a power of 2 */
-    int32_t start[DIGITS]; /* of queries: -128 times the sum of the digits, since keys are read as key + 128 */
-    char rest[ATTN_DIGIT_HEAD - 16];
-} digit_head;
+/* The head of a row of digits. */
+typedef struct fixed_point_head {
+    float unit;            /* of the integers: a power of 2 */
+    int32_t start[DIGITS]; /* for queries: -128 times the sum of the digits, since keys are read as key + 128 */
+    char rest[ATTN_FIXED_POINT_HEAD - 16];
+} fixed_point_head;
 
-/* 1 with *factor = 2^shift and the inverse of it in *unit, if a row whose largest size has these bits can be such numbers; smaller
- * ones would need factors beyond the range of f32. */
-static int digit_factor(uint32_t bits, int digits_of_most, float *factor, float *unit)
+/* Returns 1 with *factor = 2^shift and its inverse in *unit, if a row whose largest absolute value has these bits can be such
+ * integers; smaller ones would need factors beyond the range of f32. */
+static int fixed_point_factor(uint32_t bits, int bits_of_most, float *factor, float *unit)
 {
     const uint32_t infinite = UINT32_C(0x7f800000), tiny = UINT32_C(0x12000000); /* 2^-91 */
     if (bits >= infinite || (bits && bits < tiny)) return 0;
-    const int shift = bits ? digits_of_most - 1 + 127 - (int)(bits >> 23) : 0;
+    const int shift = bits ? bits_of_most - 1 + 127 - (int)(bits >> 23) : 0;
     const uint32_t up = (uint32_t)(127 + shift) << 23, down = (uint32_t)(127 - shift) << 23;
     memcpy(factor, &up, sizeof up);
     memcpy(unit, &down, sizeof down);
@@ -33,16 +33,16 @@ static int digit_factor(uint32_t bits, int digits_of_most, float *factor, float 
 
 /* ---- scores ---- */
 
-/* Digits -128 to 127, by fours of channels: digit d of channel c at (c/4*3 + d)*4 + c%4. */
-static int step_query_digits(int64_t dim, const void *Q, void *digits)
+/* Digits -128 to 127, in groups of four channels: digit d of channel c at (c/4*3 + d)*4 + c%4. */
+static int step_convert_query(int64_t dim, const void *Q, void *digits)
 {
-    const int32_t most_whole = 127 * 65536 + 127 * 256 + 127;
+    const int32_t largest_integer = 127 * 65536 + 127 * 256 + 127;
     const real *q = Q;
-    digit_head *head = digits;
-    char *at = (char *)digits + ATTN_DIGIT_HEAD;
+    fixed_point_head *head = digits;
+    char *at = (char *)digits + ATTN_FIXED_POINT_HEAD;
     float factor, most;
-    uint32_t bits = 0; /* of the largest size; those of NaN are larger still */
-    memset(digits, 0, (size_t)ATTN_DIGIT_BYTES(dim));
+    uint32_t bits = 0; /* of the largest absolute value; those of NaN are larger still */
+    memset(digits, 0, (size_t)ATTN_FIXED_POINT_BYTES(dim));
     for (int64_t c = 0; c < dim; c++) {
         uint32_t size;
         memcpy(&size, q + c, sizeof size);
@@ -50,8 +50,8 @@ static int step_query_digits(int64_t dim, const void *Q, void *digits)
         bits = size > bits ? size : bits;
     }
     memcpy(&most, &bits, sizeof most);
-    if (!digit_factor(bits, 23, &factor, &head->unit)) return 0;
-    if (most * factor > (real)most_whole) factor /= 2, head->unit *= 2;
+    if (!fixed_point_factor(bits, 23, &factor, &head->unit)) return 0;
+    if (most * factor > (real)largest_integer) factor /= 2, head->unit *= 2;
     for (int64_t c = 0; c < dim; c++) {
         int32_t rest = (int32_t)rint((double)(q[c] * factor));
         for (int d = 0; d < DIGITS; d++) {
@@ -64,8 +64,8 @@ static int step_query_digits(int64_t dim, const void *Q, void *digits)
     return 1;
 }
 
-VF_INLINE void digit_dot_tile(const int rows, const int whole, int64_t keys, int64_t dim, const char *digits, int64_t ldd,
-                              const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+VF_INLINE void fixed_point_dot_tile(const int rows, const int full, int64_t keys, int64_t dim, const char *digits, int64_t ldd,
+                                    const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
 {
     const int dense = ldk == dim;
     const prefetch_order next = {.distance = fetch};
@@ -73,20 +73,20 @@ VF_INLINE void digit_dot_tile(const int rows, const int whole, int64_t keys, int
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
         VF_UNROLL
-        for (int d = 0; d < DIGITS; d++) acc[r][d] = vi_set(((const digit_head *)(const void *)(digits + r * ldd))->start[d]);
+        for (int d = 0; d < DIGITS; d++) acc[r][d] = vi_set(((const fixed_point_head *)(const void *)(digits + r * ldd))->start[d]);
     }
-    const char *at = digits + ATTN_DIGIT_HEAD;
+    const char *at = digits + ATTN_FIXED_POINT_HEAD;
     VF_ROLLED
-    for (int64_t c = 0; c < dim; c += DIGIT_CHANNELS, at += DIGIT_CHANNELS * DIGITS) {
+    for (int64_t c = 0; c < dim; c += FIXED_POINT_CHANNELS, at += FIXED_POINT_CHANNELS * DIGITS) {
         vi x[4];
-        if (whole && dim - c >= DIGIT_CHANNELS) load_keys(1, K + c, ldk, keys, DIGIT_CHANNELS, x);
-        else load_keys(0, K + c, ldk, keys, least(dim - c, DIGIT_CHANNELS), x);
+        if (full && dim - c >= FIXED_POINT_CHANNELS) load_keys(1, K + c, ldk, keys, FIXED_POINT_CHANNELS, x);
+        else load_keys(0, K + c, ldk, keys, least(dim - c, FIXED_POINT_CHANNELS), x);
         if (dense) {
-            prefetch(&next, (uintptr_t)(K + c * DIGIT_KEYS), DIGIT_KEYS * DIGIT_CHANNELS);
-        } else { /* a line of four keys, the same line for four steps */
+            prefetch(&next, (uintptr_t)(K + c * FIXED_POINT_KEYS), FIXED_POINT_KEYS * FIXED_POINT_CHANNELS);
+        } else { /* one line of each of four keys, the same line for four steps */
             VF_UNROLL
             for (int k = 0; k < 4; k++)
-                prefetch(&next, (uintptr_t)(K + (c / DIGIT_CHANNELS % 4 * 4 + k) * ldk + c / LINE * LINE), LINE);
+                prefetch(&next, (uintptr_t)(K + (c / FIXED_POINT_CHANNELS % 4 * 4 + k) * ldk + c / LINE * LINE), LINE);
         }
         VF_UNROLL
         for (int i = 0; i < 4; i++) {
@@ -100,49 +100,50 @@ VF_INLINE void digit_dot_tile(const int rows, const int whole, int64_t keys, int
     }
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
-        const vf unit = vf_set(((const digit_head *)(const void *)(digits + r * ldd))->unit);
-        vf_store_part(S + r * lds, vf_mul(vi_value(acc[r]), unit), whole ? DIGIT_KEYS : keys);
+        const vf unit = vf_set(((const fixed_point_head *)(const void *)(digits + r * ldd))->unit);
+        vf_store_part(S + r * lds, vf_mul(vi_value(acc[r]), unit), full ? FIXED_POINT_KEYS : keys);
     }
 }
 
-VF_INLINE void digit_dot_rows(const int rows, int64_t first, int64_t n, int64_t dim, const char *digits, int64_t ldd, const char *K,
-                              int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
+VF_INLINE void fixed_point_dot_rows(const int rows, int64_t first, int64_t n, int64_t dim, const char *digits, int64_t ldd,
+                                    const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch)
 {
     int64_t j = 0;
     digits += first * ldd;
     S += first * lds;
     VF_ROLLED
-    for (; j + DIGIT_KEYS <= n; j += DIGIT_KEYS)
-        digit_dot_tile(rows, 1, DIGIT_KEYS, dim, digits, ldd, K + j * ldk, ldk, S + j, lds, fetch);
-    if (j < n) digit_dot_tile(rows, 0, n - j, dim, digits, ldd, K + j * ldk, ldk, S + j, lds, fetch);
+    for (; j + FIXED_POINT_KEYS <= n; j += FIXED_POINT_KEYS)
+        fixed_point_dot_tile(rows, 1, FIXED_POINT_KEYS, dim, digits, ldd, K + j * ldk, ldk, S + j, lds, fetch);
+    if (j < n) fixed_point_dot_tile(rows, 0, n - j, dim, digits, ldd, K + j * ldk, ldk, S + j, lds, fetch);
 }
 
-static void step_digit_dots(int64_t rows, int64_t n, int64_t dim, const void *digits, int64_t ldd, const void *K, int64_t ldk,
-                            void *S, int64_t lds, int64_t fetch)
+static void step_fixed_point_dots(int64_t rows, int64_t n, int64_t dim, const void *digits, int64_t ldd, const void *K, int64_t ldk,
+                                  void *S, int64_t lds, int64_t fetch)
 {
-    EACH_ROWS(digit_dot_rows, rows, n, dim, digits, ldd, K, ldk, S, lds, (uintptr_t)fetch);
+    EACH_ROWS(fixed_point_dot_rows, rows, n, dim, digits, ldd, K, ldk, S, lds, (uintptr_t)fetch);
 }
 
 /* ---- values ---- */
 
 /* Digits 0 to 255: digit d of key j at d * plane + j. */
-static int64_t plane_of(int64_t ldd) { return (ldd - ATTN_DIGIT_HEAD) / DIGITS; }
+static int64_t plane_of(int64_t ldd) { return (ldd - ATTN_FIXED_POINT_HEAD) / DIGITS; }
 
-static int step_weight_digits(int64_t n, const void *P, void *digits, int64_t ldd)
+static int step_convert_weights(int64_t n, const void *P, void *digits, int64_t ldd)
 {
     const real *p = P;
     const int64_t plane = plane_of(ldd);
-    char *at = (char *)digits + ATTN_DIGIT_HEAD;
+    char *at = (char *)digits + ATTN_FIXED_POINT_HEAD;
     float factor;
-    if (!digit_factor(most_bits(p, n), 24, &factor, &((digit_head *)digits)->unit)) return 0; /* a sign is the largest bit */
+    if (!fixed_point_factor(most_bits(p, n), 24, &factor, &((fixed_point_head *)digits)->unit))
+        return 0; /* a sign is the highest bit */
     for (int64_t j = 0; j < n; j += VF_LANES)
         store_digits(at + j, plane, vf_mul(vf_load_part(p + j, least(n - j, VF_LANES)), vf_set(factor)));
     return 1;
 }
 
-VF_INLINE void digit_value_strip(const int rows, const int whole, int64_t n, int64_t channels, const char *digits, int64_t ldd,
-                                 const char *V, int64_t ldv, int32_t *sums, int64_t lds, const prefetch_order *next,
-                                 uintptr_t next_at, int lines)
+VF_INLINE void fixed_point_value_strip(const int rows, const int full, int64_t n, int64_t channels, const char *digits, int64_t ldd,
+                                       const char *V, int64_t ldv, int32_t *sums, int64_t lds, const prefetch_order *next,
+                                       uintptr_t next_at, int lines)
 {
     const int64_t plane = plane_of(ldd);
     vi acc[2][DIGITS][4];
@@ -157,7 +158,7 @@ VF_INLINE void digit_value_strip(const int rows, const int whole, int64_t n, int
     VF_ROLLED
     for (int64_t j = 0; j < n; j += 4) {
         vi x[4];
-        if (whole && n - j >= 4) load_values(1, V + j * ldv, ldv, 4, DIGIT_STRIP, x);
+        if (full && n - j >= 4) load_values(1, V + j * ldv, ldv, 4, FIXED_POINT_STRIP, x);
         else load_values(0, V + j * ldv, ldv, n - j, channels, x);
         VF_UNROLL
         for (int k = 0; k < lines; k++) prefetch(next, next_at + (uintptr_t)((j * lines / 4 + k) * next->ld), LINE);
@@ -181,35 +182,35 @@ VF_INLINE void digit_value_strip(const int rows, const int whole, int64_t n, int
     }
 }
 
-static void step_digit_values(int64_t rows, int64_t n, int64_t dim_v, const void *digits, int64_t ldd, int64_t first, const void *V,
-                              int64_t ldv, void *sums, int64_t fetch)
+static void step_fixed_point_values(int64_t rows, int64_t n, int64_t dim_v, const void *digits, int64_t ldd, int64_t first,
+                                    const void *V, int64_t ldv, void *sums, int64_t fetch)
 {
-    const int64_t lds = (dim_v + DIGIT_STRIP - 1) / DIGIT_STRIP * DIGIT_STRIP;
+    const int64_t lds = (dim_v + FIXED_POINT_STRIP - 1) / FIXED_POINT_STRIP * FIXED_POINT_STRIP;
     const int dense = ldv == dim_v;
     const prefetch_order next = {.distance = (uintptr_t)fetch, .ld = dense ? LINE : ldv};
     const int64_t passes = (rows + 1) / 2;
-    for (int64_t c = 0; c < dim_v; c += DIGIT_STRIP)
+    for (int64_t c = 0; c < dim_v; c += FIXED_POINT_STRIP)
         for (int64_t pass = 0; pass < passes; pass++) {
             const int64_t r = 2 * pass;
-            const char *at = (const char *)digits + ATTN_DIGIT_HEAD + r * ldd + first, *v = (const char *)V + c;
+            const char *at = (const char *)digits + ATTN_FIXED_POINT_HEAD + r * ldd + first, *v = (const char *)V + c;
             int32_t *s = (int32_t *)sums + r * DIGITS * lds + c;
-            /* The passes over a strip share what is to be prefetched: so many lines for each four keys. */
+            /* The passes over a strip share its prefetches: `lines` lines for each four keys. */
             const int lines = passes == 1 ? 4 : passes == 2 ? 2 : pass < 4;
             const uintptr_t next_at = (uintptr_t)V + (uintptr_t)(dense ? c * n : c) + (uintptr_t)(pass * n * lines / 4 * next.ld);
-#define STRIP(rows, whole, lines) digit_value_strip(rows, whole, n, dim_v - c, at, ldd, v, ldv, s, lds, &next, next_at, lines)
+#define STRIP(rows, full, lines) fixed_point_value_strip(rows, full, n, dim_v - c, at, ldd, v, ldv, s, lds, &next, next_at, lines)
             if (rows - r == 1) STRIP(1, 0, lines);
-            else if (dim_v - c < DIGIT_STRIP) STRIP(2, 0, lines);
+            else if (dim_v - c < FIXED_POINT_STRIP) STRIP(2, 0, lines);
             else if (passes == 2) STRIP(2, 1, 2);
             else STRIP(2, 1, lines);
 #undef STRIP
         }
 }
 
-static void step_digit_output(int64_t dim_v, const void *digits, const void *sums, void *O, int64_t ldo)
+static void step_fixed_point_output(int64_t dim_v, const void *digits, const void *sums, void *O, int64_t ldo)
 {
-    const int64_t lds = (dim_v + DIGIT_STRIP - 1) / DIGIT_STRIP * DIGIT_STRIP;
-    const vf unit = vf_set(((const digit_head *)digits)->unit);
-    for (int64_t c = 0; c < dim_v; c += DIGIT_STRIP) {
+    const int64_t lds = (dim_v + FIXED_POINT_STRIP - 1) / FIXED_POINT_STRIP * FIXED_POINT_STRIP;
+    const vf unit = vf_set(((const fixed_point_head *)digits)->unit);
+    for (int64_t c = 0; c < dim_v; c += FIXED_POINT_STRIP) {
         vf x[4];
         VF_UNROLL
         for (int i = 0; i < 4; i++) {
@@ -225,10 +226,10 @@ static void step_digit_output(int64_t dim_v, const void *digits, const void *sum
     }
 }
 
-#define ATTN_DIGITS_PART                                                                                                           \
+#define ATTN_FIXED_POINT_PART                                                                                                      \
     {                                                                                                                              \
-        .shape = ATTN_TILE_SHAPE, .query_digits = step_query_digits, .dots = step_digit_dots, .weight_digits = step_weight_digits, \
-        .add_values = step_digit_values, .output = step_digit_output,                                                              \
+        .shape = ATTN_TILE_SHAPE, .convert_query = step_convert_query, .dots = step_fixed_point_dots,                              \
+        .convert_weights = step_convert_weights, .add_values = step_fixed_point_values, .output = step_fixed_point_output,         \
     }
 
 #endif

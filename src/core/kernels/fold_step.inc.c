@@ -4,7 +4,7 @@
  */
 #ifdef VF_LANES
 
-/* A lane keeps its old maximum while that costs at most this factor, e^5.5 < 2^8, in l and Ot. */
+/* A lane keeps its old maximum while l and Ot grow by at most this factor, e^5.5 < 2^8. */
 static const real grow_limit = (real)5.5;
 
 static void step_start(int width, int64_t dim_v, double sink, void *m, void *l, void *Ot)
@@ -33,8 +33,7 @@ VF_INLINE void weights_block(const int width, int64_t n, real *S, const vf *at, 
     }
 }
 
-/* m and l absorb the block, S becomes its weights; Ot is to be scaled by factor, which is exactly 1 in the lanes whose maximum
- * stays. */
+/* m and l absorb the block, S becomes its weights; Ot must be scaled by factor, which is exactly 1 in lanes whose maximum stays. */
 VF_INLINE void absorb_block(const int width, int64_t n, real *S, const real *block_max, real *m, real *l, vf *factor)
 {
     vf at[VF_VECTORS], sum[VF_VECTORS];
@@ -58,8 +57,8 @@ VF_INLINE void absorb_block(const int width, int64_t n, real *S, const real *blo
     for (int v = 0; v < width; v++) vf_store(l + v * VF_LANES, vf_fma(vf_load(l + v * VF_LANES), factor[v], sum[v]));
 }
 
-static void step_weigh_block(int width, int64_t n, void *S, const void *block_max, const attn_drop *drop, void *m, void *l,
-                             void *factor)
+static void step_exponentiate_block(int width, int64_t n, void *S, const void *block_max, const attn_drop *drop, void *m, void *l,
+                                    void *factor)
 {
     VF_EACH_WIDTH(absorb_block, width, n, S, block_max, m, l, factor);
     if (drop) step_drop(width, n, S, drop);
@@ -86,7 +85,7 @@ static int step_not_finite(int width, int64_t rows, int64_t dim_v, const void *O
 {
     real lanes[TILE];
     for (int v = 0; v < width; v++) {
-        vf sum = vf_zero(); /* 0 times anything finite is 0, else NaN */
+        vf sum = vf_zero(); /* 0 times a finite number is 0, else NaN */
         for (int64_t c = 0; c < dim_v; c++) sum = vf_fma(vf_load((const real *)Ot + c * TILE + v * VF_LANES), vf_zero(), sum);
         vf_store(lanes + v * VF_LANES, sum);
     }

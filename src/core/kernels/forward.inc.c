@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * forward.inc.c - the forward kernel, written once.  An instantiation (<isa>/fwd_<type>.c) says REAL_BITS, includes the SIMD layer
- * of its instruction set and then this file, and defines its parts as ATTN_FORWARD_PARTS.
+ * forward.inc.c - the forward kernel, written once.  An instantiation (<isa>/fwd_<type>.c) defines REAL_BITS, includes the SIMD
+ * layer of its instruction set and then this file, and defines its parts as ATTN_FORWARD_PARTS.
  */
 #ifdef VF_LANES
 
@@ -25,11 +25,11 @@
         else f(1, __VA_ARGS__);                                                                                                    \
     } while (0)
 #else
-#error "say what VF_EACH_WIDTH is for so many vectors"
+#error "define VF_EACH_WIDTH for this many vectors"
 #endif
 
-/* The same by functions f_1, f_2, f_3, ..., which VF_WIDTHS(DEFINE) makes by DEFINE(1) and so on: in a single function the
- * addresses of all widths would be found before any of them is needed.  For the SIMD layers that have short heads. */
+/* The same with functions f_1, f_2, f_3, ..., which VF_WIDTHS(DEFINE) defines by DEFINE(1) and so on: a single function would
+ * compute the addresses of all widths before it needs any.  For SIMD layers that have short heads. */
 #if VF_VECTORS == 3
 #define VF_WIDTHS(DEFINE) DEFINE(1) DEFINE(2) DEFINE(3)
 #define VF_CALL_WIDTH(f, width, ...)                                                                                               \
@@ -85,7 +85,7 @@
 
 static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV(dim_qk, dim_v); }
 
-/* How parts begin: what they have to agree on. */
+/* The first member of every part: what parts must agree on. */
 #define ATTN_TILE_SHAPE                                                                                                            \
     {                                                                                                                              \
         VF_LANES, VF_VECTORS, VF_FUSED                                                                                             \
@@ -108,7 +108,7 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
                     .add_values_nan_safe = step_add_values_nan_safe},                                                              \
         .softmax = {.shape = ATTN_TILE_SHAPE,                                                                                      \
                     .start = step_start,                                                                                           \
-                    .weigh = step_weigh_block,                                                                                     \
+                    .exponentiate = step_exponentiate_block,                                                                       \
                     .merge = step_merge,                                                                                           \
                     .not_finite = step_not_finite,                                                                                 \
                     .find_empty = step_find_empty,                                                                                 \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * gate_step.inc.c - chunks of linear attention whose decays differ by channel, or whose rule reads what it wrote: products of gates
- * run along the tokens, one multiplication for each, so that nothing is divided and nothing overflows; and the triangular systems
- * of the delta rule.  Included by linear.inc.c.
+ * gate_step.inc.c - chunks of linear attention with per-channel decays, and of the delta rule, which reads what it wrote: products
+ * of gates run along the tokens, one multiplication each, so that nothing is divided and nothing overflows; and the triangular
+ * systems of the delta rule.  Included by linear.inc.c.
  */
 #ifdef VF_LANES
 
@@ -16,23 +16,22 @@ static void step_gates(int64_t n, int64_t dim, void *X, int64_t ld)
         }
 }
 
-static void step_decay_rows(int64_t n, int64_t dim, const void *X, const void *gates, int64_t ld, int behind, void *out,
-                            void *total)
+static void step_decay_rows(int64_t n, int64_t dim, const void *X, const void *gates, int64_t ld, int after, void *out, void *total)
 {
     for (int64_t c = 0; c < dim; c += VF_LANES) {
         vf product = vf_set(1);
         for (int64_t k = 0; k < n; k++) {
-            const int64_t at = (behind ? n - 1 - k : k) * ld + c;
+            const int64_t at = (after ? n - 1 - k : k) * ld + c;
             const vf gate = vf_load((const real *)gates + at), x = vf_load((const real *)X + at);
-            if (!behind) product = vf_mul(product, gate);
+            if (!after) product = vf_mul(product, gate);
             vf_store((real *)out + at, vf_mul(x, product));
-            if (behind) product = vf_mul(product, gate);
+            if (after) product = vf_mul(product, gate);
         }
         vf_store((real *)total + c, product);
     }
 }
 
-/* Which tokens the lanes of a tile stand for. */
+/* The tokens of a tile's lanes. */
 VF_INLINE vf lane_tokens(int64_t first, int v)
 {
     int32_t steps[VF_LANES];
@@ -40,7 +39,8 @@ VF_INLINE vf lane_tokens(int64_t first, int v)
     return vf_add(vf_of_i32(steps), vf_set((real)first));
 }
 
-/* sums[v] = sum_c X[c][lane] row_c, and X[c][lane] *= gate_c in the lanes that `moved` names: after the sum, or before it. */
+/* sums[v] = sum_c X[c][lane] row_c, and X[c][lane] *= gate_c in the lanes set in `moved`: after the sum, or with `before` before
+ * it. */
 VF_INLINE void dot_and_move(const int width, const int before, int64_t dim, real *X, const real *row, const real *gate,
                             const vm *moved, vf *sums)
 {
@@ -125,7 +125,7 @@ static void step_add_gated(int width, int64_t n, int64_t dim, const void *S, con
     else VF_EACH_WIDTH(add_gated, width, 0, n, dim, S, rows, gates, ld, first, Gt);
 }
 
-/* Channels d .. of all rows: W_i = V_i - X_i - sum_(j<i) S[j][i] beta_j W_j and U_i = beta_i W_i. */
+/* Channels from d on of all rows: W_i = V_i - X_i - sum_(j<i) S[j][i] beta_j W_j and U_i = beta_i W_i. */
 VF_INLINE void solve_block(const int vectors, int64_t d, int64_t count, int64_t n, const real *S, const real *X, const real *V,
                            int64_t ldv, const real *beta, real *W, real *U, int64_t ld)
 {
@@ -155,7 +155,7 @@ static void step_solve(int64_t n, int64_t dim, const void *S, const void *X, con
     EACH_TOKEN_BLOCK(dim, solve_block, n, S, X, V, ldv, beta, W, U, ld);
 }
 
-/* Backward: dU_j += sum_(i>j) S[i][j] N_i, and N_j = -beta_j dU_j, what the gradient of W_j takes from those before it. */
+/* Backward: dU_j += sum_(i>j) S[i][j] N_i, and N_j = -beta_j dU_j, the negative gradient of W_j. */
 VF_INLINE void solve_back_block(const int vectors, int64_t d, int64_t count, int64_t n, const real *S, real *dU, const real *beta,
                                 real *N, int64_t ld)
 {
@@ -193,7 +193,7 @@ static void step_add_multiplied(int64_t n, int64_t dim, double sign, const void 
         }
 }
 
-/* Along each column, from the last row on. */
+/* Along each column, from the last row back. */
 static void step_sums_from(int64_t n, int64_t dim, const void *last, void *X, int64_t ld)
 {
     for (int64_t c = 0; c < dim; c++) {

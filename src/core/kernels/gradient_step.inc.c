@@ -20,7 +20,7 @@ VF_INLINE void pack_rows_as(const attn_dtype dtype, int64_t rows, int64_t dim, c
                 int64_t c = first + v * VF_LANES;
                 vf x = c < dim ? vf_mul(factor, load_some(dtype, src, i * stride + c, dim - c)) : vf_zero();
                 vf_store(dst + i * TILE + v * VF_LANES, x);
-                sums[v] = vf_fma(x, vf_zero(), sums[v]); /* 0 times anything finite is 0, else NaN */
+                sums[v] = vf_fma(x, vf_zero(), sums[v]); /* 0 times a finite number is 0, else NaN */
             }
 }
 
@@ -49,7 +49,7 @@ static void step_delta(int width, int64_t rows, int64_t dim_v, const void *dOt, 
         for (int64_t c = 0; c < dim_v; c++) {
             int64_t at = c * TILE + v * VF_LANES;
             vf o = vf_load((const real *)Ot + at), more = vf_fma(vf_load((const real *)dOt + at), o, sum);
-            sum = vf_select(vf_eq(o, vf_zero()), sum, more); /* what flows into an empty row, NaN too, reaches nothing */
+            sum = vf_select(vf_eq(o, vf_zero()), sum, more); /* ignores the gradient of a fully masked row, NaN too */
         }
         vf_store((real *)delta + v * VF_LANES, sum);
     }
@@ -61,7 +61,7 @@ static void step_delta(int width, int64_t rows, int64_t dim_v, const void *dOt, 
     }
 }
 
-/* dS = P~ dP - P delta, and 0 where P is 0 whatever stands in dP.  P~ is P after dropout. */
+/* dS = P~ dP - P delta, or 0 where P is 0, whatever dP is.  P~ is P after dropout. */
 VF_INLINE vf gradient_of_score(vf weight, vf after, vf dP, vf delta)
 {
     vf kept = vf_select(vf_eq(after, vf_zero()), vf_zero(), vf_mul(after, dP));
@@ -97,7 +97,7 @@ static void step_multiply(int width, int64_t n, void *X, const void *Y)
 VF_INLINE void outer_rows(const int rows, const int width, int64_t queries, const real *A, const real *B, real *C, int64_t ldc)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    read_ahead none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
+    prefetch_stream none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         VF_UNROLL
@@ -143,7 +143,7 @@ static void step_add_outer(int64_t n, int64_t rows, int64_t dim, const void *A, 
     }
 }
 
-/* The same chains without the queries that A has 0 for, and so with the same bits where these are finite. */
+/* The same chains without the queries for which A is 0, and so with the same bits where those are finite. */
 static void step_add_outer_nan_safe(int64_t n, int64_t rows, int64_t dim, const void *A, const void *panels, void *C, int64_t ldc,
                                     attn_prefetch *prefetch)
 {
@@ -166,7 +166,7 @@ VF_INLINE void store_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, dou
 {
     for (int64_t j = 0; j < n; j++)
         for (int64_t c = 0; c < dim; c += VF_LANES)
-            /* No further than the row: behind it may be the next head's, which another thread writes. */
+            /* No further than the row: the next head may follow, which another thread writes. */
             store_some(dtype, dst, j * stride + c, vf_mul(vf_set((real)factor), load_some(REAL_DTYPE, src, j * ld + c, dim - c)),
                        dim - c);
 }
@@ -204,8 +204,8 @@ static double step_sum_distances(int64_t rows, int64_t n, const void *dS, double
     return sum;
 }
 
-/* A strip of its own for every VF_LANES-th key: rows that follow each other there touch the same vectors or others, never half of
- * one that was just written, which a processor would have to wait for. */
+/* Every VF_LANES-th key has a strip of its own: consecutive rows of a strip touch the same vectors or disjoint ones, never half of
+ * one just written, for which the CPU would have to wait. */
 static void step_sum_diagonals(int width, int64_t rows, int64_t n, const void *dS, void *scratch, double *sums)
 {
     const int64_t length = n + (int64_t)width * VF_LANES - 1, ld = length + VF_LANES;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * jvp.inc.c - the forward mode kernel, written once.  An instantiation (<isa>/jvp_<type>.c) says REAL_BITS, includes the SIMD layer
- * of its instruction set and then this file, and defines its part as ATTN_TANGENT_PART.
+ * jvp.inc.c - the forward-mode kernel, written once.  An instantiation (<isa>/jvp_<type>.c) defines REAL_BITS, includes the SIMD
+ * layer of its instruction set and then this file, and defines its part as ATTN_TANGENT_PART.
  */
 #ifdef VF_LANES
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel.h - what the walks ask of an instruction set.
+ * kernel.h - the interface that an instruction set implements for the walks.
  *
- * A kernel is what a CPU computes with in one compute type T (float or double): a part for each subject (parts.def), a struct of
- * functions whose header in part/ is the contract.  An instruction set gives the parts that it has; what it does not give it
- * inherits from the set below it.  Parts work on each other's buffers, so a kernel's parts have the same tile, wherever they come
- * from, and what a set inherits needs no more of the CPU than the set itself: tests/kernels/test_registry.c walks all of them.
+ * A kernel computes in one type T (float or double).  It has one part per subject (parts.def): a struct of functions whose contract
+ * is its header in part/.  An instruction set supplies its own parts and inherits the others from the set below it.  Parts work on
+ * each other's buffers, so all parts of a kernel have the same tile, inherited or not, and an inherited part needs no CPU feature
+ * that the set itself does not need: tests/kernels/test_registry.c checks all of them.
  *
- * A file of instantiations has several parts, in one of the structs below, with the name of the file for its symbol.
+ * An instantiation file defines several parts, in one of the structs below; the symbol is named after the file.
  */
 #ifndef ATTN_KERNELS_KERNEL_H
 #define ATTN_KERNELS_KERNEL_H
@@ -64,7 +64,7 @@ typedef struct attn_linear_parts { /* linear_<type>.c */
 } attn_linear_parts;
 
 typedef struct attn_kernel {
-    int lanes, vectors; /* of the tile that all parts share */
+    int lanes, vectors; /* of the tile shared by all parts */
 #define PART(name, type) const type *name;
 #include "parts.def"
 } attn_kernel;
@@ -73,28 +73,29 @@ typedef struct attn_kernel {
 typedef struct attn_kernel_set {
     const struct attn_kernel_set *below; /* NULL: none */
     uint32_t needs;                      /* ATTN_CPU_ bits of base/cpu.h */
-    const attn_kernel *given;            /* its own parts: for float, for double */
+    const attn_kernel *own_parts;        /* its own parts, for float and for double */
 } attn_kernel_set;
 
-/* A kernel for one operation, as plans choose it. */
+/* A kernel for one operation: what plans choose from. */
 typedef struct attn_kernel_row {
     const char *name;
     attn_op op;
     attn_dtype compute;
     attn_isa isa;
-    uint32_t needs; /* of the set */
-    int decode;     /* 1: forward of few queries */
-    int pairs;      /* 1: for queries and keys of bf16 alone, whose products it makes of bf16 */
+    uint32_t needs; /* those of the set */
+    int decode;     /* 1: forward for few queries */
+    int pairs;      /* 1: only for bf16 queries and keys, which it multiplies as bf16 */
     const attn_kernel_set *set;
 } attn_kernel_row;
 
 /* Rows in order of preference; NULL past the last. */
 const attn_kernel_row *attn_kernel_at(int index);
 
-/* Every part, the set's own or inherited.  Walks keep it by value: so a function is as near as in a single table. */
+/* Collects every part, the set's own or inherited.  Walks keep the kernel by value, so that a call goes through no more pointers
+ * than with a single table. */
 void attn_kernel_assemble(const attn_kernel_row *row, attn_kernel *kernel);
 
-/* A part that is asked for by itself: attn_kernel_merge, attn_kernel_matrix, attn_kernel_product. */
+/* One part by itself: attn_kernel_merge, attn_kernel_matrix, attn_kernel_product. */
 #define PART(name, type)
 #define SEPARATE(name, type) const type *attn_kernel_##name(const attn_kernel_row *row);
 #include "parts.def"

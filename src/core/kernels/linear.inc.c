@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear.inc.c - the kernel of linear attention, written once.  An instantiation (<isa>/linear_<type>.c) says REAL_BITS, includes
+ * linear.inc.c - the linear attention kernel, written once.  An instantiation (<isa>/linear_<type>.c) defines REAL_BITS, includes
  * the SIMD layer of its instruction set and then this file, and defines its parts as ATTN_LINEAR_PARTS.
  */
 #ifdef VF_LANES
@@ -30,7 +30,7 @@
                   .read = step_read,                                                                                               \
                   .read_nan_safe = step_read_nan_safe,                                                                             \
                   .update_state = step_update_state,                                                                               \
-                  .weigh = step_weigh_triangle,                                                                                    \
+                  .apply_decay = step_decay_triangle,                                                                              \
                   .take_rows = step_take_rows,                                                                                     \
                   .pack_panels = step_pack_panels,                                                                                 \
                   .add_columns = step_add_columns,                                                                                 \

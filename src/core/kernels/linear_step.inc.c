@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_step.inc.c - what linear attention does to a tile of queries and to its state, beside the products of forward and
+ * linear_step.inc.c - the steps of linear attention on a tile of queries and the state, other than the products of forward and
  * backward: weights without softmax, products with the state in both orientations, and the state's update.  Included by
  * linear.inc.c.
  */
 #ifdef VF_LANES
 
-/* One vector of lanes, at tokens at + lane, over rows from .. to-1 of S at tokens from .. (both counted from row 0).  cut: a row is
- * kept where it is not after the lane (reverse: not before it). */
-VF_INLINE vf weigh_rows(const int decayed, const int cut, int64_t from, int64_t to, real *S, int64_t at, int reverse, vf add,
-                        const real *add_rows, vf lane_log, const real *row_log, vf total)
+/* One vector of lanes, at tokens at + lane, over rows from .. to-1 of S; tokens of both are counted from row 0.  cut: a row is kept
+ * if it is not after the lane (reverse: not before it). */
+VF_INLINE vf decay_triangle_rows(const int decayed, const int cut, int64_t from, int64_t to, real *S, int64_t at, int reverse,
+                                 vf add, const real *add_rows, vf lane_log, const real *row_log, vf total)
 {
     int32_t steps[VF_LANES];
     for (int i = 0; i < VF_LANES; i++) steps[i] = i;
@@ -37,7 +37,7 @@ VF_INLINE vf sum_rows(int64_t from, int64_t to, const real *S, vf total)
     return total;
 }
 
-static void step_weigh_triangle(int width, int64_t n, void *S, int64_t first, int reverse, const void *add_lanes,
+static void step_decay_triangle(int width, int64_t n, void *S, int64_t first, int reverse, const void *add_lanes,
                                 const void *add_rows, const void *lane_log, const void *row_log, void *sums)
 {
     for (int v = 0; v < width; v++) {
@@ -50,19 +50,19 @@ static void step_weigh_triangle(int width, int64_t n, void *S, int64_t first, in
         real *column = (real *)S + lane;
         vf total = sums ? vf_load((const real *)sums + lane) : vf_zero();
         if (row_log) {
-            total = weigh_rows(1, 0, kept, kept_end, column, at, reverse, add, add_rows, log, row_log, total);
-            total = weigh_rows(1, 1, cut, cut_end, column, at, reverse, add, add_rows, log, row_log, total);
+            total = decay_triangle_rows(1, 0, kept, kept_end, column, at, reverse, add, add_rows, log, row_log, total);
+            total = decay_triangle_rows(1, 1, cut, cut_end, column, at, reverse, add, add_rows, log, row_log, total);
         } else {
             if (add_lanes || add_rows)
-                total = weigh_rows(0, 0, kept, kept_end, column, at, reverse, add, add_rows, log, NULL, total);
+                total = decay_triangle_rows(0, 0, kept, kept_end, column, at, reverse, add, add_rows, log, NULL, total);
             else if (sums) total = sum_rows(kept, kept_end, column, total);
-            total = weigh_rows(0, 1, cut, cut_end, column, at, reverse, add, add_rows, log, NULL, total);
+            total = decay_triangle_rows(0, 1, cut, cut_end, column, at, reverse, add, add_rows, log, NULL, total);
         }
         if (sums) vf_store((real *)sums + lane, total);
     }
 }
 
-/* Row tiles over `n` rows: as many full ones as fit, then what is left. */
+/* Row tiles over `n` rows: full ones, then the rest. */
 #define EACH_ROWS(width, n, f, ...)                                                                                                \
     do {                                                                                                                           \
         int64_t at = 0;                                                                                                            \
@@ -82,12 +82,12 @@ static void step_weigh_triangle(int width, int64_t n, void *S, int64_t first, in
         if ((n)-at >= 1) f(1, __VA_ARGS__);                                                                                        \
     } while (0)
 
-/* C[i][lane] = (add: plus) sum_k A[i*row + k*step] Xt[k][lane] in a register tile. */
+/* C[i][lane] = (add: +=) sum_k A[i*row + k*step] Xt[k][lane] in a register tile. */
 VF_INLINE void rows_times(const int rows, const int width, const int add, int64_t steps, const real *A, int64_t row, int64_t step,
                           const real *Xt, real *C, int64_t ldc, attn_prefetch *prefetch)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    read_ahead none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
+    prefetch_stream none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
     prefetch_during(prefetch, rows * width, steps);
     product(rows, width, steps, A, row, step, Xt, &none, acc);
     VF_UNROLL
@@ -141,7 +141,7 @@ static void step_read_nan_safe(int width, int64_t n, int64_t dim, const void *Xt
         }
 }
 
-/* Rows as they are, in the compute type; 0 if one of them has NaN or an infinity. */
+/* Rows in the compute type; sum becomes NaN if one of them has NaN or an infinity. */
 VF_INLINE void take_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, const void *src, int64_t stride, real *dst, int64_t ld,
                             vf *sum)
 {
@@ -149,7 +149,7 @@ VF_INLINE void take_rows_as(const attn_dtype dtype, int64_t n, int64_t dim, cons
         for (int64_t c = 0; c < dim; c += VF_LANES) {
             vf x = load_some(dtype, src, j * stride + c, dim - c);
             vf_store(dst + j * ld + c, x);
-            *sum = vf_fma(x, vf_zero(), *sum); /* 0 times anything finite is 0, else NaN */
+            *sum = vf_fma(x, vf_zero(), *sum); /* 0 times a finite number is 0, else NaN */
         }
 }
 

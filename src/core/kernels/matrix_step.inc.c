@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * matrix_step.inc.c - the steps of a product of matrices: packing, and tiles of the result from packed rows and a packed panel.
- * Included by product.inc.c.
+ * matrix_step.inc.c - the steps of a matrix product: packing, and tiles of the result from packed rows and a packed panel. Included
+ * by product.inc.c.
  */
 #ifdef VF_LANES
 
-/* Rows that are packed beside each other: whole vectors, and the rows of a full tile at least. */
+/* Rows that are packed side by side: whole vectors, and at least the rows of a full tile. */
 enum { GROUP_VECTORS = (VF_ROWS(VF_VECTORS) + VF_LANES - 1) / VF_LANES, GROUP = GROUP_VECTORS * VF_LANES };
 
-/* One vector of a panel, for steps k..: its lanes are `lanes` rows of X, which are ld apart. */
-VF_INLINE void turn_lanes(int64_t lanes, int64_t steps, const real *X, int64_t ld, real *panel, const int stride)
+/* One vector of a panel, for all steps: its lanes are `lanes` rows of X, ld apart. */
+VF_INLINE void transpose_lanes(int64_t lanes, int64_t steps, const real *X, int64_t ld, real *panel, const int stride)
 {
     int64_t k = 0;
     if (lanes == VF_LANES) {
@@ -31,14 +31,14 @@ VF_INLINE void turn_lanes(int64_t lanes, int64_t steps, const real *X, int64_t l
     }
 }
 
-VF_INLINE void pack_turned(const int vectors, int64_t count, int64_t steps, const real *X, int64_t ld, real *panel)
+VF_INLINE void pack_transposed(const int vectors, int64_t count, int64_t steps, const real *X, int64_t ld, real *panel)
 {
     for (int v = 0; v < vectors && v * VF_LANES < count; v++)
-        turn_lanes(least(VF_LANES, count - v * VF_LANES), steps, X + v * VF_LANES * ld, ld, panel + v * VF_LANES,
-                   vectors * VF_LANES);
+        transpose_lanes(least(VF_LANES, count - v * VF_LANES), steps, X + v * VF_LANES * ld, ld, panel + v * VF_LANES,
+                        vectors * VF_LANES);
 }
 
-VF_INLINE void pack_straight(const int vectors, int64_t count, int64_t steps, const real *X, int64_t ld, real *panel)
+VF_INLINE void pack_rows(const int vectors, int64_t count, int64_t steps, const real *X, int64_t ld, real *panel)
 {
     const int64_t whole = count / VF_LANES, part = count % VF_LANES;
     for (int64_t k = 0; k < steps; k++) {
@@ -54,15 +54,15 @@ VF_INLINE void pack_straight(const int vectors, int64_t count, int64_t steps, co
     }
 }
 
-static void step_pack(int panel, int64_t count, int64_t steps, const void *X, int64_t ld, int turned, void *packed)
+static void step_pack(int panel, int64_t count, int64_t steps, const void *X, int64_t ld, int transposed, void *packed)
 {
-    if (panel && turned) pack_turned(VF_VECTORS, count, steps, X, ld, packed);
-    else if (panel) pack_straight(VF_VECTORS, count, steps, X, ld, packed);
-    else if (turned) pack_turned(GROUP_VECTORS, count, steps, X, ld, packed);
-    else pack_straight(GROUP_VECTORS, count, steps, X, ld, packed);
+    if (panel && transposed) pack_transposed(VF_VECTORS, count, steps, X, ld, packed);
+    else if (panel) pack_rows(VF_VECTORS, count, steps, X, ld, packed);
+    else if (transposed) pack_transposed(GROUP_VECTORS, count, steps, X, ld, packed);
+    else pack_rows(GROUP_VECTORS, count, steps, X, ld, packed);
 }
 
-/* C = or += acc, the last vector of `part` lanes. */
+/* C = acc, or C += acc with `add`; the last vector has `part` lanes. */
 VF_INLINE void put_tile(const int rows, const int width, vf (*acc)[VF_VECTORS], int64_t part, int add, real *C, int64_t ldc)
 {
     VF_UNROLL
@@ -81,7 +81,7 @@ VF_INLINE void put_tile(const int rows, const int width, vf (*acc)[VF_VECTORS], 
 }
 
 VF_INLINE void multiply_rows(const int rows, const int width, int64_t steps, const real *A, const real *B, int64_t part, int add,
-                             real *C, int64_t ldc, read_ahead *next)
+                             real *C, int64_t ldc, prefetch_stream *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     VF_UNROLL
@@ -100,7 +100,7 @@ VF_INLINE void multiply_panel(const int width, int64_t part, int64_t rows, int64
     for (int64_t first = 0; first < rows; first += GROUP) {
         const real *group = A + first * steps;
         const int64_t n = least(GROUP, rows - first);
-        read_ahead next = {.at = (uintptr_t)(group + GROUP * steps), .hop = 64};
+        prefetch_stream next = {.at = (uintptr_t)(group + GROUP * steps), .hop = 64};
         int64_t i = 0;
 #define MULTIPLY_ROWS(count)                                                                                                       \
     do {                                                                                                                           \
@@ -122,7 +122,7 @@ static void step_multiply(int64_t rows, int64_t columns, int64_t steps, const vo
     VF_EACH_WIDTH(multiply_panel, width, part, rows, steps, A, B, add, C, ldc);
 }
 
-/* ---- small matrices, which stay where they are ---- */
+/* ---- small matrices, not packed ---- */
 
 VF_INLINE void place_rows(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
                           int64_t ldb, int add, real *C, int64_t ldc)
@@ -149,9 +149,9 @@ VF_INLINE void place_panel(const int width, int64_t rows, int64_t steps, const r
 #undef PLACE_ROWS
 }
 
-/* A row of several vectors, or rows of fewer: enough sums to be busy with one row. */
-VF_INLINE void ribbon_tile(const int rows, const int width, int64_t part, int64_t steps, const real *A, int64_t row, int64_t step,
-                           const real *B, int64_t ldb, int add, real *C, int64_t ldc)
+/* One row of many vectors, or several rows of fewer: enough sums to hide latency. */
+VF_INLINE void wide_tile(const int rows, const int width, int64_t part, int64_t steps, const real *A, int64_t row, int64_t step,
+                         const real *B, int64_t ldb, int add, real *C, int64_t ldc)
 {
     vf acc[4][8];
     VF_UNROLL
@@ -178,32 +178,32 @@ VF_INLINE void ribbon_tile(const int rows, const int width, int64_t part, int64_
     }
 }
 
-VF_INLINE void ribbon_rows(const int rows, int64_t columns, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
-                           int64_t ldb, int add, real *C, int64_t ldc)
+VF_INLINE void wide_rows(const int rows, int64_t columns, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
+                         int64_t ldb, int add, real *C, int64_t ldc)
 {
     int64_t j = 0;
-#define RIBBON(width, part)                                                                                                        \
+#define WIDE_TILE(width, part)                                                                                                     \
     do {                                                                                                                           \
-        ribbon_tile(rows, width, part, steps, A, row, step, B + j, ldb, add, C + j, ldc);                                          \
+        wide_tile(rows, width, part, steps, A, row, step, B + j, ldb, add, C + j, ldc);                                            \
         j += (width)*VF_LANES;                                                                                                     \
     } while (0)
-    while (columns - j >= 8 / rows * VF_LANES) RIBBON(8 / rows, VF_LANES);
-    if (rows == 1 && columns - j >= 4 * VF_LANES) RIBBON(4, VF_LANES);
-    if (rows <= 2 && columns - j >= 2 * VF_LANES) RIBBON(2, VF_LANES);
-    if (columns - j >= VF_LANES) RIBBON(1, VF_LANES);
-    if (columns > j) RIBBON(1, columns - j);
-#undef RIBBON
+    while (columns - j >= 8 / rows * VF_LANES) WIDE_TILE(8 / rows, VF_LANES);
+    if (rows == 1 && columns - j >= 4 * VF_LANES) WIDE_TILE(4, VF_LANES);
+    if (rows <= 2 && columns - j >= 2 * VF_LANES) WIDE_TILE(2, VF_LANES);
+    if (columns - j >= VF_LANES) WIDE_TILE(1, VF_LANES);
+    if (columns > j) WIDE_TILE(1, columns - j);
+#undef WIDE_TILE
 }
 
-static void few_rows(int64_t rows, int64_t columns, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
-                     int64_t ldb, int add, real *C, int64_t ldc)
+static void unpacked_rows(int64_t rows, int64_t columns, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
+                          int64_t ldb, int add, real *C, int64_t ldc)
 {
     for (int64_t i = 0; i < rows;) {
         const real *a = A + i * row;
         const int n = rows - i >= 4 ? 4 : rows - i >= 2 ? 2 : 1;
-        if (n == 4) ribbon_rows(4, columns, steps, a, row, step, B, ldb, add, C + i * ldc, ldc);
-        else if (n == 2) ribbon_rows(2, columns, steps, a, row, step, B, ldb, add, C + i * ldc, ldc);
-        else ribbon_rows(1, columns, steps, a, row, step, B, ldb, add, C + i * ldc, ldc);
+        if (n == 4) wide_rows(4, columns, steps, a, row, step, B, ldb, add, C + i * ldc, ldc);
+        else if (n == 2) wide_rows(2, columns, steps, a, row, step, B, ldb, add, C + i * ldc, ldc);
+        else wide_rows(1, columns, steps, a, row, step, B, ldb, add, C + i * ldc, ldc);
         i += n;
     }
 }
@@ -213,7 +213,7 @@ static void step_in_place(int64_t rows, int64_t columns, int64_t steps, const vo
 {
     const int64_t vectors = rows > 4 ? columns / VF_LANES : 0, done = vectors * VF_LANES;
     for (int64_t v = 0; v < vectors;) {
-        /* 4 are 2 + 2, and not 3 + 1 */
+        /* 4 vectors are 2 + 2, not 3 + 1 */
         const int width = (int)(vectors - v == 4 && VF_VECTORS == 3 ? 2 : least(VF_VECTORS, vectors - v));
         const real *b = (const real *)B + v * VF_LANES;
         real *c = (real *)C + v * VF_LANES;
@@ -221,12 +221,12 @@ static void step_in_place(int64_t rows, int64_t columns, int64_t steps, const vo
         v += width;
     }
     if (done < columns)
-        few_rows(rows, columns - done, steps, A, row, step, (const real *)B + done, ldb, add, (real *)C + done, ldc);
+        unpacked_rows(rows, columns - done, steps, A, row, step, (const real *)B + done, ldb, add, (real *)C + done, ldc);
 }
 
 /* ---- few rows of a large B, or few steps: C row by row ---- */
 
-/* S[j] = (go_on: S[j], else 0) + sum_u x[u] B[u][j], or added to S. */
+/* s + sum_u x[u] B[u][j]. */
 VF_INLINE vf sweep_sum(const int steps, vf s, const vf *x, const real *B, int64_t ldb)
 {
     VF_UNROLL
@@ -254,14 +254,14 @@ VF_INLINE void sweep_row(const int steps, int64_t columns, const real *A, int64_
     }
 }
 
-/* Vectors of B at once, and the most that there may be: longer rows of C are far apart, and better written one by one. */
-enum { ATTN_SPREAD = 4, ATTN_SPREAD_MOST = 32 };
+/* Vectors of B at a time, and at most: longer rows of C are far apart, and better written one by one. */
+enum { RANK_ONE_VECTORS = 4, RANK_ONE_MOST = 32 };
 
-/* One step: B stays in registers, and each row of C is its vectors times a number. */
-VF_INLINE void spread_columns(const int width, int64_t rows, const real *A, int64_t row, const real *B, int add, real *C,
-                              int64_t ldc)
+/* One step: B stays in registers, and each row of C is a multiple of it. */
+VF_INLINE void rank_one_columns(const int width, int64_t rows, const real *A, int64_t row, const real *B, int add, real *C,
+                                int64_t ldc)
 {
-    vf b[ATTN_SPREAD];
+    vf b[RANK_ONE_VECTORS];
     VF_UNROLL
     for (int v = 0; v < width; v++) b[v] = vf_load(B + v * VF_LANES);
     for (int64_t i = 0; i < rows; i++) {
@@ -275,22 +275,23 @@ VF_INLINE void spread_columns(const int width, int64_t rows, const real *A, int6
     }
 }
 
-/* Returns how many columns are done: whole vectors. */
-static int64_t spread(int64_t rows, int64_t columns, const real *A, int64_t row, const real *B, int add, real *C, int64_t ldc)
+/* Returns the number of columns done: whole vectors. */
+static int64_t rank_one_update(int64_t rows, int64_t columns, const real *A, int64_t row, const real *B, int add, real *C,
+                               int64_t ldc)
 {
     int64_t j = 0;
-    for (; columns - j >= ATTN_SPREAD * VF_LANES; j += ATTN_SPREAD * VF_LANES)
-        if (add) spread_columns(ATTN_SPREAD, rows, A, row, B + j, 1, C + j, ldc);
-        else spread_columns(ATTN_SPREAD, rows, A, row, B + j, 0, C + j, ldc);
-    for (; columns - j >= VF_LANES; j += VF_LANES) spread_columns(1, rows, A, row, B + j, add, C + j, ldc);
+    for (; columns - j >= RANK_ONE_VECTORS * VF_LANES; j += RANK_ONE_VECTORS * VF_LANES)
+        if (add) rank_one_columns(RANK_ONE_VECTORS, rows, A, row, B + j, 1, C + j, ldc);
+        else rank_one_columns(RANK_ONE_VECTORS, rows, A, row, B + j, 0, C + j, ldc);
+    for (; columns - j >= VF_LANES; j += VF_LANES) rank_one_columns(1, rows, A, row, B + j, add, C + j, ldc);
     return j;
 }
 
 static void step_sweep(int64_t rows, int64_t columns, int64_t steps, const void *A, int64_t row, int64_t step, const void *B,
                        int64_t ldb, int go_on, int add, void *S, int64_t lds)
 {
-    if (steps == 1 && !go_on && columns <= ATTN_SPREAD_MOST * VF_LANES) {
-        const int64_t done = spread(rows, columns, A, row, B, add, S, lds);
+    if (steps == 1 && !go_on && columns <= RANK_ONE_MOST * VF_LANES) {
+        const int64_t done = rank_one_update(rows, columns, A, row, B, add, S, lds);
         if (done == columns) return;
         columns -= done;
         B = (const real *)B + done;
@@ -330,9 +331,9 @@ static void step_join(int64_t count, const void *S, int add, void *C)
     }
 }
 
-/* ---- few rows by columns of B: both lie along the sums ---- */
+/* ---- few rows by columns of B: both are contiguous along the sums ---- */
 
-/* The sums of `rows` rows and as many columns as make VF_DOT_SUMS of them; lanes are terms. */
+/* The sums of `rows` rows and VF_DOT_SUMS / rows columns; lanes are terms. */
 VF_INLINE void dot_tile(const int rows, int64_t columns, int64_t steps, const real *A, int64_t lda, const real *B, int64_t ldb,
                         int add, real *C, int64_t ldc)
 {

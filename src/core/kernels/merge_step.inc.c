@@ -5,7 +5,7 @@
  */
 #ifdef VF_LANES
 
-/* The weights of up to VF_LANES rows, lanes 0 .. count-1 of row_log and of each part's L. */
+/* The weights of up to VF_LANES rows: lanes 0 .. count-1 of most, total and each part's L. */
 VF_INLINE void part_weights(int64_t parts, real *L, int64_t ld, real *most, real *total, int64_t count)
 {
     const vf none = vf_set(-(real)INFINITY);
@@ -30,7 +30,7 @@ static void step_part_weights(int64_t parts, int64_t rows, void *L, int64_t ld, 
         part_weights(parts, (real *)L + r, ld, (real *)most + r, (real *)total + r, least(rows - r, VF_LANES));
 }
 
-/* `width` vectors from channel c on, or a part of one. */
+/* `width` vectors from channel c on, or part of one. */
 VF_INLINE void add_parts_at(const attn_dtype dtype, int width, int64_t parts, int64_t c, int64_t count, const void *const *rows,
                             const real *weights, int64_t ld, const real *start, void *out, const attn_dtype to)
 {
@@ -38,7 +38,7 @@ VF_INLINE void add_parts_at(const attn_dtype dtype, int width, int64_t parts, in
     VF_UNROLL
     for (int v = 0; v < width; v++) sum[v] = start ? load_some(REAL_DTYPE, start, c + v * VF_LANES, count) : vf_zero();
     for (int64_t p = 0; p < parts; p++) {
-        if (weights[p * ld] == 0) continue; /* whatever stands in its row */
+        if (weights[p * ld] == 0) continue; /* whatever its row holds */
         const vf w = vf_set(weights[p * ld]);
         VF_UNROLL
         for (int v = 0; v < width; v++) sum[v] = vf_fma(w, load_some(dtype, rows[p], c + v * VF_LANES, count), sum[v]);

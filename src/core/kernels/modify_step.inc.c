@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * modify_step.inc.c - what changes scores between the product and the softmax: intervals of keys, the caller's mask, the caller's
+ * modify_step.inc.c - modifiers of scores between the product and the softmax: intervals of keys, the caller's mask, the caller's
  * bias.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
@@ -27,7 +27,7 @@ static void step_keep_range(int width, int64_t n, void *S, const int32_t *low, c
     }
 }
 
-/* The vectors side by side: one chain of maxima would wait for itself. */
+/* The vectors side by side: a single chain of maxima would be bound by its latency. */
 VF_INLINE void block_max_rows(const int width, int64_t n, const real *S, real *block_max)
 {
     vf most[VF_VECTORS];
@@ -70,7 +70,7 @@ VF_INLINE vf modified(const attn_dtype dtype, vf s, vf b)
     return vf_select(vm_or(vf_eq(s, dropped), vf_eq(b, dropped)), dropped, sum);
 }
 
-/* A square piece of the caller's block, whose rows lie along the keys, transposed. */
+/* A square piece of the caller's block, whose rows run along the keys, transposed. */
 VF_INLINE void load_piece(const attn_dtype dtype, int64_t first, int64_t rows, int64_t j, int64_t n, const void *base,
                           int64_t stride_q, vf *r)
 {
@@ -80,7 +80,7 @@ VF_INLINE void load_piece(const attn_dtype dtype, int64_t first, int64_t rows, i
     vf_transpose(r);
 }
 
-/* r = s + r, where no sum is -infinity or NaN; returns 0 where one is, and which case that is needs a closer look. */
+/* r = s + r if no sum is -infinity or NaN; else returns 0: the cases must be told apart. */
 VF_INLINE int simple_sums(const real *s, vf *r)
 {
     vm simple = vf_eq(vf_zero(), vf_zero());
@@ -125,7 +125,7 @@ VF_INLINE void modify_rows(const attn_dtype dtype, int width, int64_t rows, int6
     }
 }
 
-/* Any strides: scratch gets the block transposed, or one value a key where all queries share it. */
+/* Any strides: scratch gets the block transposed, or one value per key if all queries share it. */
 VF_INLINE void modify_any(const attn_dtype dtype, int width, int64_t rows, int64_t n, real *S, const attn_block *block,
                           real *scratch)
 {

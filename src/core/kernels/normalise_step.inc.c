@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * normalise_step.inc.c - weights that are a function of their own score alone, in place of the softmax: the sigmoid, and ReLU
- * divided by the number of keys that the query sees.  l counts these, m is 0.  Included by forward.inc.c.
+ * normalise_step.inc.c - elementwise weights in place of the softmax: the sigmoid, and ReLU divided by the number of keys that the
+ * query sees.  l counts these, m is 0.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
-/* The weight before it is divided, and its derivative; both are 0 for a dropped key, and NaN stays NaN. */
-VF_INLINE void weight_alone(const attn_normaliser kind, vf s, vf shift, vf *weight, vf *slope)
+/* The weight before the division, and its derivative; both are 0 for a dropped key, and NaN stays NaN. */
+VF_INLINE void elementwise_weight(const attn_normaliser kind, vf s, vf shift, vf *weight, vf *slope)
 {
     if (kind == ATTN_NORMALISER_RELU) {
         *weight = vf_select(vf_gt(vf_zero(), s), vf_zero(), s);
         *slope = vf_select(vf_gt(s, vf_zero()), vf_set(1), vf_zero());
         return;
     }
-    /* Below `least` the weight is less than the smallest normal number, and vf_exp soon makes nonsense of e^-x. */
+    /* Below `least` the weight is less than the smallest normal number, and vf_exp(-x) soon leaves its range. */
     const vf least = vf_set(REAL_BITS == 32 ? (real)-87.33 : (real)-708.39), x = vf_add(s, shift);
     const vm none = vf_gt(least, x);
     vf e = vf_exp(vf_sub(vf_zero(), x)), w = vf_div(vf_set(1), vf_add(vf_set(1), e));
@@ -30,14 +30,14 @@ VF_INLINE void elementwise_weights_block(const attn_normaliser kind, int width, 
             real *at = S + j * TILE + v * VF_LANES;
             vf s = vf_load(at), w;
             count = vf_add(count, vf_select(vf_eq(s, dropped), vf_zero(), vf_set(1)));
-            weight_alone(kind, s, shift, &w, &slope);
+            elementwise_weight(kind, s, shift, &w, &slope);
             vf_store(at, w);
         }
         vf_store(l + v * VF_LANES, count);
     }
 }
 
-/* S becomes weights before they are divided, l counts keys. */
+/* S becomes weights before the division, l counts keys. */
 static void elementwise_weights(attn_normaliser kind, double shift, int width, int64_t n, real *S, real *l)
 {
     if (kind == ATTN_NORMALISER_RELU) elementwise_weights_block(ATTN_NORMALISER_RELU, width, n, vf_zero(), S, l);
@@ -77,7 +77,7 @@ VF_INLINE void elementwise_gradient_block(const attn_normaliser kind, vf shift, 
                                           const real *lse, const attn_drop *drop, double keep, real *after)
 {
     const vf kept = vf_set((real)keep);
-    for (int v = 0; v < width; v++) { /* after: what is left of 1 */
+    for (int v = 0; v < width; v++) { /* after: 1 where the weight is kept */
         for (int64_t j = 0; drop && j < n; j++) vf_store(after + j * TILE + v * VF_LANES, vf_set(1));
     }
     if (drop) step_drop(width, n, after, drop);
@@ -86,7 +86,7 @@ VF_INLINE void elementwise_gradient_block(const attn_normaliser kind, vf shift, 
         for (int64_t j = 0; j < n; j++) {
             const int64_t at = j * TILE + v * VF_LANES;
             vf weight, slope, factor = drop ? vf_mul(kept, vf_load(after + at)) : vf_set(1);
-            weight_alone(kind, vf_load(S + at), shift, &weight, &slope);
+            elementwise_weight(kind, vf_load(S + at), shift, &weight, &slope);
             slope = vf_mul(factor, vf_mul(part, slope));
             vf_store(S + at, vf_mul(factor, vf_mul(part, weight)));
             vf_store(dP + at, vf_select(vf_eq(slope, vf_zero()), vf_zero(), vf_mul(slope, vf_load(dP + at))));

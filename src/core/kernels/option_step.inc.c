@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * option_step.inc.c - what else may happen to scores: softcap, ALiBi, rows that see no key.  Included by forward.inc.c.
+ * option_step.inc.c - further modifiers of scores: softcap, ALiBi, fully masked rows.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
-/* x * y, and 0 where x is 0 whatever stands in y. */
+/* x * y, and 0 where x is 0, whatever y is. */
 VF_INLINE vf times_if_any(vf x, vf y) { return vf_select(vf_eq(x, vf_zero()), vf_zero(), vf_mul(x, y)); }
 
 /* tanh(x), with a small relative error everywhere.  NaN stays NaN. */
 #if REAL_BITS == 32
 
 /*
- * x P(z) / Q(z) with z = x^2: minimax in the relative error for |x| <= 8.2 (0.7 units of 2^-24; 5.0 as it is evaluated), held where
- * it reaches 1.  A branch for scores far below the cap would save a third of it, and cost as much again where a few are not.
+ * x P(z) / Q(z) with z = x^2: minimax in the relative error for |x| <= 8.2 (0.7 units of 2^-24; 5.0 as evaluated), constant once it
+ * reaches 1.  A branch for scores far below the cap would save a third of the time, but cost as much if a few are not.
  */
 VF_INLINE vf vf_tanh(vf x)
 {
@@ -41,7 +41,7 @@ VF_INLINE vf vf_tanh(vf x)
 
 #endif
 
-VF_INLINE void softcap_rows(const int width, int64_t n, real *S, real *block_max, double cap, real *slope, real *bend)
+VF_INLINE void softcap_rows(const int width, int64_t n, real *S, real *block_max, double cap, real *slope, real *curvature)
 {
     const vf cap_v = vf_set((real)cap), inverse = vf_set((real)(1 / cap)), twice = vf_set((real)(-2 / cap));
     vf most[VF_VECTORS];
@@ -58,16 +58,16 @@ VF_INLINE void softcap_rows(const int width, int64_t n, real *S, real *block_max
             vf_store(S + at, s);
             most[v] = vf_max(s, most[v]);
             if (slope) vf_store(slope + at, first);
-            if (bend) vf_store(bend + at, vf_mul(twice, vf_mul(t[v], first)));
+            if (curvature) vf_store(curvature + at, vf_mul(twice, vf_mul(t[v], first)));
         }
     }
     VF_UNROLL
     for (int v = 0; v < width; v++) vf_store(block_max + v * VF_LANES, most[v]);
 }
 
-static void step_softcap(int width, int64_t n, void *S, void *block_max, double cap, void *slope, void *bend)
+static void step_softcap(int width, int64_t n, void *S, void *block_max, double cap, void *slope, void *curvature)
 {
-    if (slope) VF_EACH_WIDTH(softcap_rows, width, n, S, block_max, cap, slope, bend);
+    if (slope) VF_EACH_WIDTH(softcap_rows, width, n, S, block_max, cap, slope, curvature);
     else VF_EACH_WIDTH(softcap_rows, width, n, S, block_max, cap, NULL, NULL);
 }
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * outputs_step.inc.c - what the second walk makes of a block of scores, with the finished m and l of its rows: weights, their
- * entropy, the largest of them, sums over queries.  Included by forward.inc.c.
+ * outputs_step.inc.c - the second pass over a block of scores, with the finished m and l of its rows: weights, their entropy, the
+ * largest of them, sums over queries.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
-/* exp(s - m) / l, with `inverse` 1/l; exactly 0 for a dropped key and in a row whose l is 0, whatever inverse is. */
+/* exp(s - m) / l, where `inverse` is 1/l; exactly 0 for a dropped key and in a row whose l is 0, whatever inverse is. */
 VF_INLINE vf weight_of(vf s, vf m, vf inverse, vm empty)
 {
     vf p = vf_exp(vf_sub(s, m));
     return vf_select(vm_or(empty, vf_eq(p, vf_zero())), vf_zero(), vf_mul(p, inverse));
 }
 
-static void step_weigh(int width, int64_t n, void *S, const void *m, const void *l)
+static void step_normalise(int width, int64_t n, void *S, const void *m, const void *l)
 {
     for (int v = 0; v < width; v++) {
         vf at = vf_load((const real *)m + v * VF_LANES), sum = vf_load((const real *)l + v * VF_LANES);
@@ -71,7 +71,7 @@ static void step_add_entropy(int width, int64_t n, const void *S, const void *m,
     }
 }
 
-/* Key `key` of weight w enters the sorted list of one lane, behind those that are as large. */
+/* Inserts key `key` with weight w into the sorted list of one lane, after those that are as large. */
 VF_INLINE void insert_top(real w, int64_t key, int64_t k, real *top, int64_t *index)
 {
     int64_t at = k - 1;
@@ -86,7 +86,7 @@ VF_INLINE void insert_top(real w, int64_t key, int64_t k, real *top, int64_t *in
 static void step_take_top(int width, int64_t rows, int64_t n, const void *S, const void *m, const void *l, int64_t first, int64_t k,
                           void *top, int64_t *index)
 {
-    const vf dropped = vf_set(-(real)INFINITY), never = vf_set(-2); /* places not taken have weight -1 */
+    const vf dropped = vf_set(-(real)INFINITY), never = vf_set(-2); /* unused entries have weight -1 */
     for (int v = 0; v < width; v++) {
         vf at = vf_load((const real *)m + v * VF_LANES), sum = vf_load((const real *)l + v * VF_LANES);
         vf inverse = vf_div(vf_set(1), sum);
@@ -104,15 +104,15 @@ static void step_take_top(int width, int64_t rows, int64_t n, const void *S, con
     }
 }
 
-/* Queries that are summed on their own before their sum is added in double, so that it does not depend on how tiles are cut: those
- * of 256 bits, the same for every instruction set that has lanes, be they half of a vector or two of them. */
+/* Queries that are summed in T before that sum is added in double: 256 bits of them for every instruction set that has lanes, be
+ * they half a vector or two, so that the result does not depend on how tiles are cut. */
 enum {
     QUERIES_AT_ONCE = VF_LANES == 1 ? 1 : 256 / REAL_BITS,
     VECTORS_AT_ONCE = QUERIES_AT_ONCE > VF_LANES ? QUERIES_AT_ONCE / VF_LANES : 1,
     LANES_AT_ONCE = QUERIES_AT_ONCE / VECTORS_AT_ONCE
 };
 
-/* The keys j .. j+count-1 of vector v, turned: r[i] has them for the query of lane i, 0 where `keep` leaves it out. */
+/* Keys j .. j+count-1 of vector v, transposed: r[i] has them for the query of lane i, or 0 if `keep` leaves it out. */
 VF_INLINE void turn_weights(const real *W, int v, int64_t j, int64_t count, vm keep, vf *r)
 {
     const real *w = W + j * TILE + v * VF_LANES;
@@ -158,10 +158,10 @@ static void step_sum_columns(int width, int64_t first, int64_t end, int64_t n, c
 static void step_store_keep(int64_t n, const attn_drop *drop, unsigned char *keep, int64_t stride)
 {
     uint32_t x[4][TILE];
-    dice of;
-    if (!drop->given.base) dice_of(drop, (int)drop->rows, &of);
+    philox of;
+    if (!drop->given.base) philox_of(drop, (int)drop->rows, &of);
     for (int64_t j = 0; j < n; j++) {
-        const uint32_t *word = drop->given.base ? NULL : dice_words(drop, &of, (int)drop->rows, j, x);
+        const uint32_t *word = drop->given.base ? NULL : philox_words(drop, &of, (int)drop->rows, j, x);
         for (int64_t i = 0; i < drop->rows; i++)
             keep[i * stride + j] = (unsigned char)(word ? word[i] >= drop->threshold : given_keeps(drop, i, j));
     }
@@ -169,7 +169,7 @@ static void step_store_keep(int64_t n, const attn_drop *drop, unsigned char *kee
 
 #define ATTN_OUTPUTS_PART                                                                                                          \
     {                                                                                                                              \
-        .shape = ATTN_TILE_SHAPE, .weigh = step_weigh, .drop_weights = step_drop_weights, .keep_max = step_keep_max,               \
+        .shape = ATTN_TILE_SHAPE, .normalise = step_normalise, .drop_weights = step_drop_weights, .keep_max = step_keep_max,       \
         .add_entropy = step_add_entropy, .take_top = step_take_top, .sum_columns = step_sum_columns, .store_keep = step_store_keep \
     }
 

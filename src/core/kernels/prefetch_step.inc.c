@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * prefetch_step.inc.c - rows of the caller's that come next are prefetched while products run.  Included by forward.inc.c.
+ * prefetch_step.inc.c - prefetches the caller's next rows while products run.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
-/* Prefetches a line of each page first, all in a row: while the processor looks up where a page lies, nothing behind that can
- * finish, but several are looked up at the same time. */
+/* First prefetches a line of each page, all in a row: while the CPU translates the address of a page, nothing after that can
+ * retire, but several translations run at the same time. */
 VF_INLINE void prefetch_pages(attn_prefetch *a)
 {
     for (int k = 0; k < a->count && !a->begun; k++) {
@@ -20,7 +20,7 @@ VF_INLINE void prefetch_pages(attn_prefetch *a)
     a->begun = 1;
 }
 
-/* Prefetches the next `lines` lines.  Into the second level: the first one is full of the products' own. */
+/* Prefetches the next `lines` lines, into the level 2 cache: level 1 is full of the products' own data. */
 VF_INLINE void prefetch_lines(attn_prefetch *a, int64_t lines)
 {
     for (; lines > 0 && a->next < a->count; lines--) {
@@ -34,10 +34,10 @@ VF_INLINE void prefetch_lines(attn_prefetch *a, int64_t lines)
     }
 }
 
-/* The same while a register tile of `sums` vectors runs over `steps` steps: as many lines as come from memory meanwhile. */
+/* The same while a register tile of `sums` vectors runs for `steps` steps: as many lines as memory delivers meanwhile. */
 VF_INLINE void prefetch_during(attn_prefetch *a, int sums, int64_t steps)
 {
-    enum { BYTES_A_LINE = 1600 }; /* of sums, a step each */
+    enum { BYTES_A_LINE = 1600 }; /* bytes of sums, times steps */
     prefetch_lines(a, steps * sums * (int64_t)sizeof(vf) / BYTES_A_LINE);
 }
 

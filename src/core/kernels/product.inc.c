@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.inc.c - the kernel of matrix products, written once.  An instantiation (<isa>/product_<type>.c) says REAL_BITS, includes
+ * product.inc.c - the matrix product kernel, written once.  An instantiation (<isa>/product_<type>.c) defines REAL_BITS, includes
  * the SIMD layer of its instruction set and then this file, and defines its part as ATTN_MATRIX_PART.
  */
 #ifdef VF_LANES
 
-/* Of forward, the register tiles are used here, and nothing else. */
+/* Of forward's steps only the register tiles are used here. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
 

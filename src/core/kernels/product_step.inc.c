@@ -11,30 +11,30 @@
 enum { TILE = VF_LANES * VF_VECTORS }; /* lanes of a full tile: the row length of every tile buffer */
 
 /*
- * Prefetching while a product runs: n rows of next_ld elements from `next` on will be read soon.  Where rows follow each other
- * without wide gaps, the product itself walks through them, a line or less every few steps, to be through when it is; else they are
- * asked for row by row between its tiles.
+ * Prefetching while a product runs: n rows of next_ld elements from `next` on will be read soon.  If there are no wide gaps between
+ * the rows, the product itself prefetches them, a line or less every few steps, so as to finish with them; else they are prefetched
+ * row by row between its tiles.
  */
-typedef struct read_ahead {
+typedef struct prefetch_stream {
     uintptr_t at; /* an integer, since it may run past the array */
-    int64_t hop;  /* bytes from one to the next, or 0 */
+    int64_t hop;  /* bytes from one line to the next, or 0 */
     uintptr_t rows;
     int64_t ld, dim;
-    /* And a block of something else, from memory (step_score_beside). */
+    /* And another block, from memory (step_score_beside). */
     attn_prefetch_hint beside;
-    int64_t keys, lines, due; /* lines are prefetched evenly over the keys; due counts in units of a line a key */
+    int64_t keys, lines, due; /* lines are spread evenly over the keys; due counts in units of a line per key */
     int64_t row, byte;        /* the next line */
-} read_ahead;
+} prefetch_stream;
 
-VF_INLINE read_ahead read_ahead_of(const void *next, int64_t ld, int64_t dim)
+VF_INLINE prefetch_stream prefetch_stream_of(const void *next, int64_t ld, int64_t dim)
 {
-    read_ahead p = {.at = (uintptr_t)next, .rows = (uintptr_t)next, .ld = ld, .dim = dim};
+    prefetch_stream p = {.at = (uintptr_t)next, .rows = (uintptr_t)next, .ld = ld, .dim = dim};
     if (ld == dim) p.hop = 64;
     else if (ld > dim && ld < 2 * dim) p.hop = 64 * ld / dim;
     return p;
 }
 
-VF_INLINE void read_ahead_beside(read_ahead *p, int64_t count)
+VF_INLINE void prefetch_stream_beside(prefetch_stream *p, int64_t count)
 {
     if (!p->lines) return;
     for (p->due += count * p->lines; p->due >= p->keys; p->due -= p->keys) {
@@ -44,7 +44,7 @@ VF_INLINE void read_ahead_beside(read_ahead *p, int64_t count)
     }
 }
 
-VF_INLINE void read_ahead_rows(const read_ahead *p, int64_t from, int64_t to)
+VF_INLINE void prefetch_stream_rows(const prefetch_stream *p, int64_t from, int64_t to)
 {
     if (p->hop) return;
     for (int64_t j = from; j < to; j++)
@@ -52,7 +52,7 @@ VF_INLINE void read_ahead_rows(const read_ahead *p, int64_t from, int64_t to)
             __builtin_prefetch((const void *)(p->rows + (uintptr_t)(j * p->ld * (int64_t)sizeof(real) + byte)));
 }
 
-/* a b + c, or where numbers are pairs of bf16 (bf16_step.inc.c) the same of both. */
+/* a b + c; if numbers are pairs of bf16 (bf16_step.inc.c), both of their products are added. */
 VF_INLINE vf multiply_add(const int pairs, vf a, vf b, vf c)
 {
 #ifdef VF_PAIRS
@@ -62,13 +62,14 @@ VF_INLINE vf multiply_add(const int pairs, vf a, vf b, vf c)
     return vf_fma(a, b, c);
 }
 
-/* acc[i][v] += sum_k A[i*row + k*step] * B[k*ldb + lanes of v] for first <= v < last: one chain each, k ascending.  Constants but
- * for steps and the strides. */
+/* acc[i][v] += sum_k A[i*row + k*step] * B[k*ldb + lanes of v] for first <= v < last: one chain each, k ascending.  All parameters
+ * but steps and the strides are constants. */
 VF_INLINE void product_chains(const int pairs, const int rows, const int first, const int last, int64_t steps, const real *A,
-                              int64_t row, int64_t step, const real *B, const int64_t ldb, read_ahead *next, vf (*acc)[VF_VECTORS])
+                              int64_t row, int64_t step, const real *B, const int64_t ldb, prefetch_stream *next,
+                              vf (*acc)[VF_VECTORS])
 {
     enum { TURN = 4 };
-    const int lines = (rows * TURN * (int)sizeof(real) + 63) / 64; /* a tile of `rows` rows covers as many of the coming block */
+    const int lines = (rows * TURN * (int)sizeof(real) + 63) / 64; /* prefetches as much as `rows` rows of A read */
     int64_t k = 0;
 #ifdef VF_ASM_PRODUCT_MORE
     if (!pairs && VF_ASM_PRODUCT_MORE(rows, first, last, steps, A, row, step, B, ldb, &next->at, next->hop, acc)) return;
@@ -110,7 +111,7 @@ VF_INLINE void product_chains(const int pairs, const int rows, const int first, 
 }
 
 VF_INLINE void product_more(const int rows, const int first, const int last, int64_t steps, const real *A, int64_t row,
-                            int64_t step, const real *B, const int64_t ldb, read_ahead *next, vf (*acc)[VF_VECTORS])
+                            int64_t step, const real *B, const int64_t ldb, prefetch_stream *next, vf (*acc)[VF_VECTORS])
 {
     product_chains(0, rows, first, last, steps, A, row, step, B, ldb, next, acc);
 }
@@ -129,7 +130,7 @@ VF_INLINE void product_zero(const int rows, const int width, vf (*acc)[VF_VECTOR
  * ascending. One of row and step is 1.
  */
 VF_INLINE void product(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
-                       read_ahead *next, vf (*acc)[VF_VECTORS])
+                       prefetch_stream *next, vf (*acc)[VF_VECTORS])
 {
 #ifdef VF_ASM_PRODUCT
     if (VF_ASM_PRODUCT(rows, width, steps, A, row, step, B, &next->at, next->hop, acc)) return;
@@ -138,14 +139,14 @@ VF_INLINE void product(const int rows, const int width, int64_t steps, const rea
     product_more(rows, 0, width, steps, A, row, step, B, TILE, next, acc);
 }
 
-/* The same with rows of B where they are, ldb elements apart. */
+/* The same with rows of B in place, ldb elements apart. */
 VF_INLINE void product_rows(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
                             int64_t ldb, vf (*acc)[VF_VECTORS])
 {
 #ifdef VF_ASM_PRODUCT_ROWS
     if (VF_ASM_PRODUCT_ROWS(rows, width, steps, A, row, step, B, ldb, acc)) return;
 #endif
-    read_ahead none = {.at = (uintptr_t)A};
+    prefetch_stream none = {.at = (uintptr_t)A};
     product_zero(rows, width, acc);
     product_more(rows, 0, width, steps, A, row, step, B, ldb, &none, acc);
 }
@@ -153,16 +154,16 @@ VF_INLINE void product_rows(const int rows, const int width, int64_t steps, cons
 /* ---- scores ---- */
 
 /*
- * In order (options.invariant) a score has VF_CHAINS chains, of the channels c mod VF_CHAINS (of pairs, the pairs p), whose ends
- * are added to 0 in ascending order (so that no -0 is left, which would tell what is behind the last channel): chains that decode
- * has in its lanes, at the price of a few sums here.  Sums and chains together are to fit the registers.
+ * In order (options.invariant) a score has VF_CHAINS chains, of the channels c mod VF_CHAINS (of pairs p, with bf16 pairs), whose
+ * ends are added to 0 in ascending order (so that no -0 is left, which would reveal what follows the last channel).  Decode has
+ * these chains in its lanes; here they cost a few more sums.  Sums and chains together must fit the registers.
  */
 #ifndef VF_ORDERED_ROWS
 #define VF_ORDERED_ROWS(width) (VF_CHAINS == 1 ? VF_ROWS(width) : (width) == 3 ? 4 : (width) == 2 ? 6 : 12)
 #endif
 
 VF_INLINE void product_in_order(const int pairs, const int rows, const int width, int64_t dim, const real *A, int64_t row,
-                                const real *B, read_ahead *next, vf (*sum)[VF_VECTORS])
+                                const real *B, prefetch_stream *next, vf (*sum)[VF_VECTORS])
 {
     product_zero(rows, width, sum);
     VF_ROLLED
@@ -185,7 +186,7 @@ VF_INLINE void product_in_order(const int pairs, const int rows, const int width
 
 /* pairs: dim counts pairs of bf16, and the queries are not scaled yet. */
 VF_INLINE void score_rows(const int in_order, const int pairs, const int rows, const int width, int64_t dim, const real *Qt,
-                          const real *K, int64_t ldk, real scale, real *S, real *block_max, read_ahead *next)
+                          const real *K, int64_t ldk, real scale, real *S, real *block_max, prefetch_stream *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     if (in_order) {
@@ -209,20 +210,20 @@ VF_INLINE void score_rows(const int in_order, const int pairs, const int rows, c
     }
 }
 
-/* block_max, which is there already, grows. */
+/* Raises block_max, which is already set. */
 VF_INLINE void score_block(const int width, const int in_order, const int pairs, int64_t n, int64_t dim, const real *Qt,
-                           const real *K, int64_t ldk, real scale, real *S, real *block_max, read_ahead *next)
+                           const real *K, int64_t ldk, real scale, real *S, real *block_max, prefetch_stream *next)
 {
     const int most = in_order ? VF_ORDERED_ROWS(width) : VF_ROWS(width);
     int64_t j = 0;
 #define SCORE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
-        read_ahead_rows(next, j, j + (rows));                                                                                      \
-        read_ahead_beside(next, rows);                                                                                             \
+        prefetch_stream_rows(next, j, j + (rows));                                                                                 \
+        prefetch_stream_beside(next, rows);                                                                                        \
         score_rows(in_order, pairs, rows, width, dim, Qt, K + j * ldk, ldk, scale, S + j * TILE, block_max, next);                 \
         j += (rows);                                                                                                               \
     } while (0)
-    while (j + most <= n && (most != 6 || n - j != 8)) SCORE_ROWS(most); /* 8 are 4 + 4 */
+    while (j + most <= n && (most != 6 || n - j != 8)) SCORE_ROWS(most); /* 8 rows are 4 + 4 */
     if (most > 8 && n - j >= 8) SCORE_ROWS(8);
     while (most > 4 && n - j >= 4) SCORE_ROWS(4);
     if (n - j >= 2) SCORE_ROWS(2);
@@ -232,7 +233,7 @@ VF_INLINE void score_block(const int width, const int in_order, const int pairs,
 
 #define SCORE_KEYS(name, in_order, pairs)                                                                                          \
     static void name(int width, int64_t n, int64_t dim, const real *Qt, const real *K, int64_t ldk, real scale, real *S,           \
-                     real *block_max, read_ahead *next)                                                                            \
+                     real *block_max, prefetch_stream *next)                                                                       \
     {                                                                                                                              \
         VF_EACH_WIDTH(score_block, width, in_order, pairs, n, dim, Qt, K, ldk, scale, S, block_max, next);                         \
     }
@@ -245,7 +246,7 @@ SCORE_KEYS(score_pairs_in_order, 1, 1)
 #undef SCORE_KEYS
 
 VF_INLINE void score_either(const int in_order, const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K,
-                            int64_t ldk, double scale, void *S, void *block_max, read_ahead *next)
+                            int64_t ldk, double scale, void *S, void *block_max, prefetch_stream *next)
 {
 #ifdef VF_PAIRS
     if (pairs) {
@@ -267,7 +268,7 @@ static void start_max(int width, real *block_max)
 static void step_score(int width, int64_t n, int64_t dim, const void *Qt, const void *K, int64_t ldk, void *S, void *block_max,
                        const void *next, int64_t next_ld)
 {
-    read_ahead next_rows = read_ahead_of(next, next_ld, dim);
+    prefetch_stream next_rows = prefetch_stream_of(next, next_ld, dim);
     start_max(width, block_max);
     score_keys(width, n, dim, Qt, K, ldk, 1, S, block_max, &next_rows);
 }
@@ -276,7 +277,7 @@ VF_INLINE void score_beside(const int in_order, const int pairs, int width, int6
                             int64_t ldk, double scale, void *S, void *block_max, const void *next, int64_t next_ld,
                             const attn_prefetch_hint *beside)
 {
-    read_ahead next_rows = read_ahead_of(next, next_ld, pairs ? next_ld : dim);
+    prefetch_stream next_rows = prefetch_stream_of(next, next_ld, pairs ? next_ld : dim);
     next_rows.beside = *beside;
     next_rows.keys = n;
     next_rows.lines = beside->rows * ((beside->bytes + 63) / 64);
@@ -296,7 +297,7 @@ static void step_score_beside_in_order(int width, int64_t n, int64_t dim, const 
     score_beside(1, 0, width, n, dim, Qt, K, ldk, 1, S, block_max, next, next_ld, beside);
 }
 
-/* Keys from .. end-1 of one vector, of which its lanes keep low .. high-1; most: the largest score of the keys before them. */
+/* Keys from .. end-1 of one vector, whose lanes keep low .. high-1; most: the largest score of the keys before them. */
 VF_INLINE vf keep_lanes(int64_t from, int64_t end, real *S, const int32_t *low, const int32_t *high, vf most)
 {
     const vf dropped = vf_set(-(real)INFINITY), first = vf_of_i32(low), last = vf_of_i32(high);
@@ -328,12 +329,12 @@ static void keep_segment(int width, const segment *at, int64_t j, const int32_t 
     }
 }
 
-/* Each segment is scored in the vectors that see it; those that are cut by an edge get their maximum anew. */
+/* Each segment is scored in the vectors that see it; vectors cut by an edge get their maximum recomputed. */
 VF_INLINE void score_band(const int in_order, const int pairs, int width, int64_t n, int64_t dim, const void *Qt, const void *K,
                           int64_t ldk, double scale, void *S, void *block_max, const int32_t *low, const int32_t *high,
                           const void *next, int64_t next_ld)
 {
-    read_ahead next_rows = read_ahead_of(next, next_ld, pairs ? next_ld : dim);
+    prefetch_stream next_rows = prefetch_stream_of(next, next_ld, pairs ? next_ld : dim);
     segment segments[MOST_SEGMENTS];
     const int count = segments_of(width, n, low, high, segments);
     start_max(width, block_max);

@@ -5,7 +5,7 @@
 #include "registry.h"
 #include "../base/cpu.h"
 
-/* ---- what files give ---- */
+/* ---- parts defined by the instantiation files ---- */
 
 #define WHOLE(set, isa, features)
 #define SET(set, below, isa, features)
@@ -30,7 +30,7 @@ enum {
     SETS
 };
 
-/* What is inherited is something that the CPU can do, since a set has the features of those below it. */
+/* A set needs the features of all sets below it, so the CPU can run whatever it inherits. */
 enum {
 #define WHOLE(set, isa, features)      NEEDS_##set = (features),
 #define SET(set, below, isa, features) NEEDS_##set = NEEDS_##below | (features),
@@ -40,7 +40,7 @@ enum {
 
 enum { TYPE_f32, TYPE_f64, TYPES };
 
-static const attn_kernel given[SETS][TYPES] = {
+static const attn_kernel own_parts[SETS][TYPES] = {
 #define WHOLE(set, isa, features)
 #define SET(set, below, isa, features)
 #define KERNELS(type, set, operations, parts) [SET_##set][TYPE_##type] = {parts},
@@ -61,8 +61,8 @@ static const attn_kernel given[SETS][TYPES] = {
 };
 
 static const attn_kernel_set sets[SETS] = {
-#define WHOLE(set, isa, features)      [SET_##set] = {NULL, NEEDS_##set, given[SET_##set]},
-#define SET(set, below, isa, features) [SET_##set] = {&sets[SET_##below], NEEDS_##set, given[SET_##set]},
+#define WHOLE(set, isa, features)      [SET_##set] = {NULL, NEEDS_##set, own_parts[SET_##set]},
+#define SET(set, below, isa, features) [SET_##set] = {&sets[SET_##below], NEEDS_##set, own_parts[SET_##set]},
 #define KERNELS(type, set, operations, parts)
 #include "kernels.def"
 };
@@ -125,7 +125,7 @@ static int type_of(const attn_kernel_row *row) { return row->compute == ATTN_F64
 
 static void take(const attn_kernel_set *set, int type, attn_kernel *kernel)
 {
-    const attn_kernel *own = &set->given[type];
+    const attn_kernel *own = &set->own_parts[type];
     if (!set->below) {
         *kernel = *own;
         return;
@@ -143,15 +143,15 @@ void attn_kernel_assemble(const attn_kernel_row *row, attn_kernel *kernel)
     kernel->vectors = kernel->product->shape.vectors;
 }
 
-#define ALONE(name, struct_of_it)                                                                                                  \
+#define PART_LOOKUP(name, struct_of_it)                                                                                            \
     const struct_of_it *attn_kernel_##name(const attn_kernel_row *row)                                                             \
     {                                                                                                                              \
         const int type = type_of(row);                                                                                             \
         const attn_kernel_set *set = row->set;                                                                                     \
-        while (set->below && !set->given[type].name) set = set->below;                                                             \
-        return set->given[type].name;                                                                                              \
+        while (set->below && !set->own_parts[type].name) set = set->below;                                                         \
+        return set->own_parts[type].name;                                                                                          \
     }
 #define PART(name, struct_of_it)
-#define SEPARATE ALONE
+#define SEPARATE PART_LOOKUP
 #include "parts.def"
-ALONE(product, attn_product_part)
+PART_LOOKUP(product, attn_product_part)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * registry.h - the table of kernels as a whole, for searches that take less than a call for each row. */
+ * registry.h - the whole table of kernels, for searches where a call per row would be too slow. */
 #ifndef ATTN_KERNELS_REGISTRY_H
 #define ATTN_KERNELS_REGISTRY_H
 

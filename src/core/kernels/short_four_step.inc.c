@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * short_four_step.inc.c - the queries of a short head that are left behind whole vectors, where they are at most four: 16 lanes are
- * four queries with four keys, in place of one key and 12 lanes for nothing.  Their numbers are those of a tile, in the same order:
- * S has rows of four.  Included by short_step.inc.c.
+ * short_four_step.inc.c - the queries of a short head that remain after whole vectors, if they are at most four: 16 lanes hold four
+ * queries with four keys, instead of one key and 12 idle lanes.  Their numbers are those of a tile, in the same order: S has rows
+ * of four.  Included by short_step.inc.c.
  */
 #ifdef VF_LANES
 
 #if VF_LANES == 16
 
-enum { FOUR = ATTN_SHORT_FOUR, FOUR_VECTORS = 4 }; /* as many sums at a time as a multiply-add takes cycles */
+enum { FOUR = ATTN_SHORT_FOUR, FOUR_VECTORS = 4 }; /* as many independent sums as a multiply-add takes cycles */
 
-/* Scores of four keys for each vector, and the largest of each lane.  at: where the rows of four keys begin, in elements. */
+/* Scores of four keys per vector, and the largest per lane.  at: offsets of the rows of the four keys, in elements. */
 VF_INLINE vf four_scores(const int vectors, int64_t dim, const real *Qt, const real *K, int64_t ldk, const int64_t *at, real *S,
-                         vf most, read_ahead *next)
+                         vf most, prefetch_stream *next)
 {
     vf acc[FOUR_VECTORS];
     VF_UNROLL
@@ -43,9 +43,9 @@ VF_INLINE vf four_scores(const int vectors, int64_t dim, const real *Qt, const r
     return most;
 }
 
-/* The same in order. */
+/* The same with ordered scores. */
 VF_INLINE vf four_scores_in_order(const int vectors, int64_t dim, const real *Qt, const real *K, int64_t ldk, const int64_t *at,
-                                  real *S, vf most, read_ahead *next)
+                                  real *S, vf most, prefetch_stream *next)
 {
     vf acc[FOUR_VECTORS][VF_CHAINS];
     VF_UNROLL
@@ -85,10 +85,10 @@ VF_INLINE vf four_scores_in_order(const int vectors, int64_t dim, const real *Qt
     return most;
 }
 
-/* `vectors` vectors at a time; behind the last key the last one again. */
+/* `vectors` vectors at a time; past the last key it is repeated. */
 #define FOUR_SCORES(scores, vectors)                                                                                               \
     do {                                                                                                                           \
-        read_ahead next_rows = read_ahead_of(next, next_ld, dim);                                                                  \
+        prefetch_stream next_rows = prefetch_stream_of(next, next_ld, dim);                                                        \
         vf most = vf_set(-(real)INFINITY), all = most;                                                                             \
         real lanes[VF_LANES];                                                                                                      \
         int64_t j = 0;                                                                                                             \
@@ -102,7 +102,7 @@ VF_INLINE vf four_scores_in_order(const int vectors, int64_t dim, const real *Qt
 #define FOUR_KEYS(scores, vectors)                                                                                                 \
     do {                                                                                                                           \
         const int64_t last = n - 1 - j, at[FOUR] = {0, least(1, last) * ldk, least(2, last) * ldk, least(3, last) * ldk};          \
-        read_ahead_rows(&next_rows, j, least(j + (vectors)*FOUR, n));                                                              \
+        prefetch_stream_rows(&next_rows, j, least(j + (vectors)*FOUR, n));                                                         \
         most = scores(vectors, dim, Qt, (const real *)K + j * ldk, ldk, at, (real *)S + j * FOUR, most, &next_rows);               \
     } while (0)
 
@@ -120,8 +120,8 @@ static void step_four_score_in_order(int width, int64_t n, int64_t dim, const vo
 #undef FOUR_SCORES
 #undef FOUR_KEYS
 
-static int step_four_weigh(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
-                           int64_t lse_stride)
+static int step_four_exponentiate(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
+                                  int64_t lse_stride)
 {
     const vf at = vf_max(vf_load(block_max), vf_set(REAL_LOWEST));
     real *P = S;
@@ -160,7 +160,7 @@ static void step_four_values(int64_t rows, int64_t n, int64_t dim, const void *P
 
 #define ATTN_FOUR_STEPS                                                                                                            \
     {                                                                                                                              \
-        step_four_score, step_four_score_in_order, step_four_weigh, step_four_values                                               \
+        step_four_score, step_four_score_in_order, step_four_exponentiate, step_four_values                                        \
     }
 #else
 #define ATTN_FOUR_STEPS                                                                                                            \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * short_gradient_step.inc.c - the steps of backward for short heads, beside those of short_step.inc.c.  Included by backward.inc.c.
+ * short_gradient_step.inc.c - the steps of backward for short heads, on top of short_step.inc.c.  Included by backward.inc.c.
  */
 #ifdef VF_LANES
 
@@ -15,7 +15,7 @@ static void step_short_delta(int64_t rows, int64_t dim_v, const void *dO, int64_
             const real *o = (const real *)O + (first + i) * ldo, *d = (const real *)dO + (first + i) * lddo;
             for (int64_t c = 0; c < dim_v; c += VF_LANES) {
                 vf x = vf_load(o + c), more = vf_fma(vf_load(d + c), x, sum[i]);
-                sum[i] = vf_select(vf_eq(x, vf_zero()), sum[i], more); /* what flows into an empty row, NaN too, reaches nothing */
+                sum[i] = vf_select(vf_eq(x, vf_zero()), sum[i], more); /* ignores the gradient of a fully masked row, NaN too */
             }
         }
         vf_store((real *)delta + first, vf_sums(sum));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * short_step.inc.c - the steps of short heads (attn_small_part): rows stay rows, and keys lie in the lanes, or,
- * without a mask, a tile of queries.  Included by forward.inc.c.
+ * short_step.inc.c - the steps of short heads (attn_small_part): rows stay rows, and keys lie in the lanes, or, without a mask, a
+ * tile of queries.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
@@ -9,8 +9,8 @@ VF_INLINE int all_zero(vf x) { return !vm_any(vf_bits(x)); }
 
 VF_INLINE int64_t clamped(int64_t x, int64_t most) { return x < 0 ? 0 : least(x, most); }
 
-/* Where there are fewer lanes than rows are weighed at a time (SHORT_FOUR) short heads are left to tiles, and no plan asks for
- * them. */
+/* With fewer lanes than SHORT_FOUR, the rows that are exponentiated together, short heads are left to tiles, and no plan chooses
+ * this part. */
 #if VF_LANES < 4
 #define ATTN_SMALL_PART                                                                                                            \
     {                                                                                                                              \
@@ -19,8 +19,8 @@ VF_INLINE int64_t clamped(int64_t x, int64_t most) { return x < 0 ? 0 : least(x,
 #else
 
 /*
- * STEP(rows) for register tiles of at most `most` rows that together have n, i being the next one.  Where fewer than 4 are left the
- * last 4 are done, some of them again: a row's numbers do not depend on those beside it.
+ * Calls STEP(rows) for register tiles of at most `most` rows, n rows in all; i is the next row.  If fewer than 4 are left, the last
+ * 4 are done, some of them again: a row's numbers do not depend on its neighbours.
  */
 #define SHORT_TILES(most, n, i, STEP)                                                                                              \
     do {                                                                                                                           \
@@ -46,7 +46,7 @@ VF_INLINE void short_scores(const int in_order, const int rows, const int width,
                             const real *Kt, real *S, int64_t ld)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    read_ahead none = {.at = (uintptr_t)X};
+    prefetch_stream none = {.at = (uintptr_t)X};
     if (in_order) product_in_order(0, rows, width, dim, X, ldx, Kt, &none, acc);
     else product(rows, width, dim, X, ldx, 1, Kt, &none, acc);
     VF_UNROLL
@@ -72,19 +72,19 @@ VF_INLINE void short_score_block(const int width, const int in_order, int64_t n,
 }
 
 #define SHORT_SCORE(width)                                                                                                         \
-    static VF_APART void short_score_##width(int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S,          \
-                                             int64_t ld, attn_prefetch *prefetch)                                                  \
+    static VF_NOINLINE void short_score_##width(int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S,       \
+                                                int64_t ld, attn_prefetch *prefetch)                                               \
     {                                                                                                                              \
         short_score_block(width, 0, n, dim, X, ldx, Kt, S, ld, prefetch);                                                          \
     }                                                                                                                              \
-    static VF_APART void short_score_in_order_##width(int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt, real *S, \
-                                                      int64_t ld, attn_prefetch *prefetch)                                         \
+    static VF_NOINLINE void short_score_in_order_##width(int64_t n, int64_t dim, const real *X, int64_t ldx, const real *Kt,       \
+                                                         real *S, int64_t ld, attn_prefetch *prefetch)                             \
     {                                                                                                                              \
         short_score_block(width, 1, n, dim, X, ldx, Kt, S, ld, prefetch);                                                          \
     }
 VF_WIDTHS(SHORT_SCORE)
 
-/* Of w vectors of keys, rows first .. end-1: the first row that sees lane l is l - sees + 1. */
+/* Rows first .. end-1 see w vectors of keys: the first row that sees lane l is l - sees + 1. */
 #define SHORT_SCORES(score)                                                                                                        \
     do {                                                                                                                           \
         prefetch_pages(prefetch);                                                                                                  \
@@ -112,23 +112,23 @@ static void step_short_score_in_order(int width, int64_t rows, int64_t dim, cons
 /* ---- weights ---- */
 
 /*
- * Rows are weighed in groups of as many as a vector has lanes, four at a time, whose chains hide each other's latency.  All rows of
- * a group see the keys before `whole`; before `end` each sees its own number of `keys`, and behind that none.
+ * Rows are exponentiated in groups of as many as a vector has lanes, four at a time, whose chains hide each other's latency.  All
+ * rows of a group see the keys before `whole`; before `end` each sees its own number of `keys`, and after that none.
  */
 enum { SHORT_FOUR = 4 };
 typedef struct short_group {
-    int rows; /* that are there, to a multiple of four */
+    int rows; /* that exist, rounded up to four */
     int64_t whole, end;
     real keys[VF_LANES], m[VF_LANES];
 } short_group;
 
-/* Four rows of S at j: x in the lanes that a row sees, and `other` in those that it does not. */
+/* x at j in the lanes that a row sees, and `other` in those that it does not. */
 VF_INLINE vf seen_or(const real *keys, int64_t j, vf lane, vf x, vf other)
 {
     return vf_select(vf_gt(VF_ELEMENT(keys), vf_add(lane, vf_set((real)j))), x, other);
 }
 
-/* What the rows from `first` on see, and their largest scores. */
+/* The keys that the rows from `first` on see, and their largest scores. */
 VF_INLINE void start_group(int64_t first, int64_t rows, int64_t n, int64_t sees, const real *S, int64_t ld, vf lane, short_group *g)
 {
     vf most[VF_LANES], top = vf_set(REAL_LOWEST);
@@ -164,7 +164,7 @@ VF_INLINE void start_group(int64_t first, int64_t rows, int64_t n, int64_t sees,
     vf_store(g->m, top);
 }
 
-/* The sums of a group's weights, keys ascending from 0, which is the order of tiles. */
+/* The sums of a group's weights, keys ascending from 0, as in tiles. */
 VF_INLINE vf sums_in_order(const short_group *g, const real *S, int64_t ld)
 {
     vf sum = vf_zero();
@@ -180,8 +180,8 @@ VF_INLINE vf sums_in_order(const short_group *g, const real *S, int64_t ld)
     return sum;
 }
 
-/* S = exp(S - m), and 0 for at least VF_MOST_ROWS of the n keys behind what a row sees; returns the sum of each row. */
-VF_INLINE vf weigh_group(const short_group *g, int64_t n, const int in_order, real *S, int64_t ld, vf lane)
+/* S = exp(S - m), and 0 for at least VF_MOST_ROWS of the n keys past those that a row sees; returns the sum of each row. */
+VF_INLINE vf exponentiate_group(const short_group *g, int64_t n, const int in_order, real *S, int64_t ld, vf lane)
 {
     const int64_t last = least(g->end + VF_MOST_ROWS, n);
     vf sum[VF_LANES];
@@ -215,12 +215,12 @@ VF_INLINE vf weigh_group(const short_group *g, int64_t n, const int in_order, re
     return in_order ? sums_in_order(g, S, ld) : vf_sums(sum);
 }
 
-/* in_order: a block of keys is absorbed as tiles do, and `factors` are those of what was summed before. */
-VF_INLINE void weigh_short(const int in_order, int64_t rows, int64_t n, int64_t sees, real *S, int64_t ld, real *m, real *l,
-                           real *factors)
+/* in_order: a block of keys is absorbed as in tiles, and `factors` are those of the earlier sums. */
+VF_INLINE void exponentiate_short(const int in_order, int64_t rows, int64_t n, int64_t sees, real *S, int64_t ld, real *m, real *l,
+                                  real *factors)
 {
     const vf lane = lane_index(0, VF_LANES);
-    short_group groups[2]; /* maxima of the next one are found before this one fills the pipes: they take long */
+    short_group groups[2]; /* the next group's maxima are found before this one fills the pipes: they take long */
     start_group(0, rows, n, sees, S, ld, lane, &groups[0]);
     for (int64_t first = 0, at = 0; first < rows; first += VF_LANES, at ^= 1) {
         short_group *g = &groups[at];
@@ -231,21 +231,21 @@ VF_INLINE void weigh_short(const int in_order, int64_t rows, int64_t n, int64_t 
             vf_store(g->m, vf_select(vf_gt(most, vf_add(old, vf_set(grow_limit))), most, old));
             factor = vf_exp(vf_sub(old, vf_load(g->m)));
         }
-        const vf sum = weigh_group(g, n, in_order, S + first * ld, ld, lane);
+        const vf sum = exponentiate_group(g, n, in_order, S + first * ld, ld, lane);
         vf_store(m + first, vf_load(g->m));
         vf_store(l + first, in_order ? vf_fma(vf_load(l + first), factor, sum) : sum);
         if (in_order) vf_store(factors + first, factor);
     }
 }
 
-static void step_short_weigh(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l)
+static void step_short_exponentiate(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l)
 {
-    weigh_short(0, rows, n, sees, S, ld, m, l, NULL);
+    exponentiate_short(0, rows, n, sees, S, ld, m, l, NULL);
 }
 
 static void step_short_absorb(int64_t rows, int64_t n, int64_t sees, void *S, int64_t ld, void *m, void *l, void *factors)
 {
-    weigh_short(1, rows, n, sees, S, ld, m, l, factors);
+    exponentiate_short(1, rows, n, sees, S, ld, m, l, factors);
 }
 
 static void step_short_begin(int64_t rows, void *m, void *l)
@@ -275,7 +275,7 @@ static int step_short_finish(int64_t rows, const void *most, void *sums, void *l
 
 /* ---- products with rows ---- */
 
-/* As tiles finish: what underflowed to -0 is 0. */
+/* As tiles finish: a result that underflowed to -0 becomes 0. */
 VF_INLINE vf times_factor(vf x, vf factor) { return vf_fma(x, factor, vf_zero()); }
 
 VF_INLINE void short_product_rows(const int rows, const int width, const attn_short_product *p, int64_t m, int64_t c,
@@ -294,16 +294,16 @@ VF_INLINE void short_product_rows(const int rows, const int width, const attn_sh
         VF_UNROLL
         for (int v = 0; v < width; v++) {
             vf x = times_factor(acc[i][v], VF_ELEMENT(factor));
-            bad[v] = vf_fma(x, vf_zero(), bad[v]); /* 0 times anything finite is 0, else NaN */
+            bad[v] = vf_fma(x, vf_zero(), bad[v]); /* 0 times a finite number is 0, else NaN */
             vf_store(C + v * VF_LANES, x);
         }
     }
 }
 
-/* Channels of a strip from c on; returns 1 if one is not finite. */
+/* The channels of a strip from c on; returns 1 if one is not finite. */
 VF_INLINE int short_product_strip(const int width, const attn_short_product *product, int64_t c, attn_prefetch *prefetch)
 {
-    const attn_short_product p = *product; /* which no store can change */
+    const attn_short_product p = *product; /* a copy that no store can change */
     int64_t m = 0;
     vf bad[VF_VECTORS];
     VF_UNROLL
@@ -321,13 +321,13 @@ VF_INLINE int short_product_strip(const int width, const attn_short_product *pro
 }
 
 #define SHORT_PRODUCT(width)                                                                                                       \
-    static VF_APART int short_product_##width(const attn_short_product *p, int64_t c, attn_prefetch *prefetch)                     \
+    static VF_NOINLINE int short_product_##width(const attn_short_product *p, int64_t c, attn_prefetch *prefetch)                  \
     {                                                                                                                              \
         return short_product_strip(width, p, c, prefetch);                                                                         \
     }
 VF_WIDTHS(SHORT_PRODUCT)
 
-/* Vectors of a strip where `left` channels are left: none is to have one alone. */
+/* Vectors of a strip if `left` channels are left: avoids strips of a single vector. */
 static int strip_width(int64_t left)
 {
     const int64_t vectors = left / VF_LANES;
@@ -360,7 +360,7 @@ static void step_short_product_nan_safe(const attn_short_product *p)
     }
 }
 
-/* C = C factor + X, times 1 / l where that is given. */
+/* C = C factor + X, times 1 / l if that is given. */
 static void step_short_join(int64_t rows, int64_t dim, const void *factors, const void *inverse, const void *X, int64_t ldx,
                             void *C, int64_t ldc)
 {
@@ -377,7 +377,7 @@ static void step_short_join(int64_t rows, int64_t dim, const void *factors, cons
 
 /* ---- a tile of queries in the lanes ---- */
 
-VF_INLINE void weigh_lanes_block(const int width, int64_t n, real *S, real *m, real *factors)
+VF_INLINE void exponentiate_lanes_block(const int width, int64_t n, real *S, real *m, real *factors)
 {
     const vf lowest = vf_set(REAL_LOWEST);
     vf at[VF_VECTORS] = {lowest}, sum[VF_VECTORS];
@@ -398,10 +398,10 @@ static void step_lanes_score_in_order(int width, int64_t n, int64_t dim, const v
     step_score_beside_in_order(width, n, dim, Qt, K, ldk, S, block_max, next, next_ld, &nothing);
 }
 
-static int step_short_weigh_lanes(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
-                                  int64_t lse_stride)
+static int step_short_exponentiate_lanes(int width, int64_t rows, int64_t n, void *S, void *block_max, void *factors, void *lse,
+                                         int64_t lse_stride)
 {
-    VF_EACH_WIDTH(weigh_lanes_block, width, n, S, block_max, factors);
+    VF_EACH_WIDTH(exponentiate_lanes_block, width, n, S, block_max, factors);
     return step_short_finish(rows, block_max, factors, lse, lse_stride);
 }
 
@@ -423,7 +423,7 @@ VF_INLINE void short_value_strip(const int width, int64_t n_rows, int64_t n, con
     int64_t m = 0;
 #define VALUES(rows)                                                                                                               \
     do {                                                                                                                           \
-        prefetch_during(prefetch, 2 * (rows)*width, n); /* in half of the time */                                                  \
+        prefetch_during(prefetch, 2 * (rows)*width, n); /* in half the time */                                                     \
         short_value_rows(rows, width, n, P + m, V, ldv, factors + m, O + m * ldo, ldo);                                            \
         m += (rows);                                                                                                               \
     } while (0)
@@ -432,8 +432,8 @@ VF_INLINE void short_value_strip(const int width, int64_t n_rows, int64_t n, con
 }
 
 #define SHORT_VALUES(width)                                                                                                        \
-    static VF_APART void short_values_##width(int64_t rows, int64_t n, const real *P, const real *V, int64_t ldv,                  \
-                                              const real *factors, real *O, int64_t ldo, attn_prefetch *prefetch)                  \
+    static VF_NOINLINE void short_values_##width(int64_t rows, int64_t n, const real *P, const real *V, int64_t ldv,               \
+                                                 const real *factors, real *O, int64_t ldo, attn_prefetch *prefetch)               \
     {                                                                                                                              \
         short_value_strip(width, rows, n, P, V, ldv, factors, O, ldo, prefetch);                                                   \
     }
@@ -455,9 +455,10 @@ static void step_short_values(int64_t rows, int64_t n, int64_t dim, const void *
 #define ATTN_SMALL_PART                                                                                                            \
     {                                                                                                                              \
         .shape = ATTN_TILE_SHAPE, .score = step_short_score, .score_in_order = step_short_score_in_order,                          \
-        .weigh = step_short_weigh, .begin = step_short_begin, .absorb = step_short_absorb, .finish = step_short_finish,            \
-        .product = step_short_product, .nan_safe = step_short_product_nan_safe, .join = step_short_join,                           \
-        .tile = {step_score, step_lanes_score_in_order, step_short_weigh_lanes, step_short_values}, .four = ATTN_FOUR_STEPS        \
+        .exponentiate = step_short_exponentiate, .begin = step_short_begin, .absorb = step_short_absorb,                           \
+        .finish = step_short_finish, .product = step_short_product, .nan_safe = step_short_product_nan_safe,                       \
+        .join = step_short_join,                                                                                                   \
+        .tile = {step_score, step_lanes_score_in_order, step_short_exponentiate_lanes, step_short_values}, .four = ATTN_FOUR_STEPS \
     }
 
 #endif

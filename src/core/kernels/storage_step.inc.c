@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * storage_step.inc.c - between the caller's tensors, in rows of any storage type, and tile buffers, transposed in the compute type.
- * Included by forward.inc.c.
+ * storage_step.inc.c - conversions between the caller's tensors, in rows of any storage type, and tile buffers, transposed in the
+ * compute type.  Included by forward.inc.c.
  */
 #ifdef VF_LANES
 
-/* `count` elements from `index` on, 1 <= count; the lanes past them are 0.  Nothing else is touched. */
+/* `count` elements from `index` on, 1 <= count; the lanes past them are 0.  Nothing else is read. */
 VF_INLINE vf load_some(const attn_dtype dtype, const void *base, int64_t index, int64_t count)
 {
     if (VF_LANES == 1 || count >= VF_LANES) return vf_load_as(dtype, base, index);
     if (dtype == REAL_DTYPE) return vf_load_part((const real *)base + index, count);
-    double part[VF_LANES] = {0}; /* room for any type */
+    double part[VF_LANES] = {0}; /* large enough for any type */
     memcpy(part, (const char *)base + index * bytes_of(dtype), (size_t)(count * bytes_of(dtype)));
     return vf_load_as(dtype, part, 0);
 }
@@ -29,7 +29,7 @@ VF_INLINE void store_some(const attn_dtype dtype, void *base, int64_t index, vf 
 }
 
 #ifdef VF_PAIRS
-/* The pairs from number p on of a row of dim channels, as many as a vector has and 0 behind the last channel. */
+/* The pairs from pair p on of a row of dim channels: a vector of them, 0 past the last channel. */
 VF_INLINE vf load_pairs(const char *row, int64_t dim, int64_t p)
 {
     if (2 * (p + VF_LANES) <= dim) return vf_load_as(ATTN_F32, row, p);
@@ -39,7 +39,7 @@ VF_INLINE vf load_pairs(const char *row, int64_t dim, int64_t p)
 }
 #endif
 
-/* Calls f(constant, ...) for the storage type at hand. */
+/* Calls f(constant, ...) for the storage type given. */
 #define EACH_STORAGE(f, dtype, ...)                                                                                                \
     do {                                                                                                                           \
         switch (dtype) {                                                                                                           \
@@ -118,7 +118,7 @@ static void step_scale_rows(int64_t n, int64_t dim, const void *factors, int64_t
 }
 
 /* dst[i*stride + c] = X[c][i] * factor[i] for `rows` lanes i of one vector and n rows c of X.  guarded: 0 where empty[i], and 0
- * stays 0 even where factor is NaN: a dropped key has weight 0 in every row. */
+ * stays 0 even if factor is NaN: a dropped key has weight 0 in every row. */
 VF_INLINE void store_lanes(const attn_dtype dtype, int guarded, int64_t rows, int64_t n, const real *X, vf factor, vm empty,
                            void *dst, int64_t stride)
 {
@@ -150,7 +150,7 @@ VF_INLINE void store_lanes(const attn_dtype dtype, int guarded, int64_t rows, in
     }
 }
 
-/* Which lanes are guarded: a factor that is finite needs none, and that is the common case. */
+/* Decides whether to guard: finite factors, the common case, need no guard. */
 static void store_transposed(attn_dtype dtype, int64_t rows, int64_t n, const real *X, vf factor, vm empty, void *dst,
                              int64_t stride)
 {

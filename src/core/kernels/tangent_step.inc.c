@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tangent_step.inc.c - the steps of forward mode that are no product: weights and what the tangents of scores make of them.
- * Included by jvp.inc.c.
+ * tangent_step.inc.c - the steps of forward mode that are not products: weights, and the tangents of scores times them. Included by
+ * jvp.inc.c.
  */
 #ifdef VF_LANES
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * token_step.inc.c - one token of linear attention: the state is read, updated and read out in one pass, channels of the value in
- * the lanes.  Included by linear.inc.c.
+ * token_step.inc.c - one token of linear attention: the state is read, updated and queried in one pass, with value channels in the
+ * lanes.  Included by linear.inc.c.
  */
 #ifdef VF_LANES
 
-/* The block of `vectors` vectors of the state from channel d on (`count` channels of the last one). */
+/* A block of `vectors` vectors of a row of the state or the like (`count` channels of the last one). */
 VF_INLINE void load_block(const int vectors, const real *x, int64_t count, vf *to)
 {
     VF_UNROLL
@@ -24,7 +24,7 @@ VF_INLINE void store_block(const int vectors, real *x, int64_t count, const vf *
 /* Vectors of a pass over the state: 32 channels of f32.  Four vectors of 16 took 385 ns a token at D64 on Zen 4, two take 332. */
 enum { TOKEN_BLOCK = VF_LANES >= 16 ? 2 : 4 };
 
-/* Channels in blocks of TOKEN_BLOCK vectors, then one by one. */
+/* Channels in blocks of TOKEN_BLOCK vectors, then vector by vector. */
 #define EACH_TOKEN_BLOCK(dim, f, ...)                                                                                              \
     do {                                                                                                                           \
         int64_t d = 0;                                                                                                             \
@@ -86,7 +86,7 @@ VF_INLINE void token_block(const int vectors, int64_t d, int64_t count, const in
 
 static int gate_kind(const attn_token *t) { return !t->gate ? UNGATED : t->gate_channels ? GATED_CHANNEL : GATED_HEAD; }
 
-/* u = beta (v - what the gated state returns for k), by the delta rule; else v itself. */
+/* u = beta (v - k^T S of the gated state), by the delta rule; else v itself. */
 VF_INLINE const real *token_value(const attn_token *t, const real *S)
 {
     real *u = t->u;
@@ -152,7 +152,7 @@ static void step_token_backward(const attn_token *t, const void *before, void *d
         if (t->delta && t->beta != 0) *dbeta += (double)du[d] * (double)u[d] / t->beta;
         grad_v[d] = t->delta ? (real)t->beta * du[d] : du[d];
     }
-    if (t->delta && t->beta == 0) { /* u is 0: v less what the state returns, once more */
+    if (t->delta && t->beta == 0) { /* u is 0: computes v minus the recalled value again */
         attn_token one = *t;
         one.beta = 1;
         (void)token_value(&one, S);

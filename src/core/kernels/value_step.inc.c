@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * value_step.inc.c - the part of the output that a block of keys adds (O^T = V^T P), by the product of product_step.inc.c.
- * Included by forward.inc.c.
+ * value_step.inc.c - adds a block of keys to the output (O^T = V^T P), by the product of product_step.inc.c. Included by
+ * forward.inc.c.
  */
 #ifdef VF_LANES
 
-/* The product over segments: beside them P is 0, so the wider form is right where there is no narrower one. */
+/* The product over segments: beside them P is 0, so the wider form is right if there is no narrower one. */
 VF_INLINE void value_band(const int rows, const int width, const segment *segments, int count, const real *P, const real *V,
-                          int64_t ldv, read_ahead *next, vf (*acc)[VF_VECTORS])
+                          int64_t ldv, prefetch_stream *next, vf (*acc)[VF_VECTORS])
 {
     int64_t j = segments[0].last - segments[0].first == width ? segments[0].end : 0;
     product(rows, width, j, V, 1, ldv, P, next, acc);
@@ -15,27 +15,27 @@ VF_INLINE void value_band(const int rows, const int width, const segment *segmen
         const int64_t n = segments[s].end - j;
         const int first = segments[s].first, last = segments[s].last;
         const real *B = P + j * TILE, *A = V + j * ldv;
-#define STAIR(from, to) product_more(rows, from, to, n, A, 1, ldv, B, TILE, next, acc)
+#define BAND(from, to) product_more(rows, from, to, n, A, 1, ldv, B, TILE, next, acc)
         if (first == last) continue;
 #if VF_VECTORS > 4
         if (width > 3 && (first >= 3 || last == 3)) {
-            if (first >= 3) STAIR(width > 3 ? 3 : 0, width);
-            else STAIR(0, width > 3 ? 3 : 1);
+            if (first >= 3) BAND(width > 3 ? 3 : 0, width);
+            else BAND(0, width > 3 ? 3 : 1);
             continue;
         }
 #endif
-        if (width > 2 && first == 2) STAIR(width > 2 ? 2 : 0, width);
-        else if (width > 1 && first == 1) STAIR(width > 1 ? 1 : 0, width);
-        else if (width > 1 && last == 1) STAIR(0, 1);
-        else if (width > 2 && last == 2) STAIR(0, width > 2 ? 2 : 1);
-        else STAIR(0, width);
-#undef STAIR
+        if (width > 2 && first == 2) BAND(width > 2 ? 2 : 0, width);
+        else if (width > 1 && first == 1) BAND(width > 1 ? 1 : 0, width);
+        else if (width > 1 && last == 1) BAND(0, 1);
+        else if (width > 2 && last == 2) BAND(0, width > 2 ? 2 : 1);
+        else BAND(0, width);
+#undef BAND
     }
 }
 
 /* segments: NULL, or where P is not 0. */
 VF_INLINE void value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv, real *Ot,
-                          const vf *factor, const segment *segments, int count, read_ahead *next)
+                          const vf *factor, const segment *segments, int count, prefetch_stream *next)
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
     if (segments && rows == VF_ROWS(width) && width > 1) value_band(rows, width, segments, count, P, V, ldv, next, acc);
@@ -51,12 +51,12 @@ VF_INLINE void value_rows(const int rows, const int width, int64_t n, const real
 }
 
 VF_INLINE void value_block(const int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot,
-                           const vf *factor, const segment *segments, int count, read_ahead *next)
+                           const vf *factor, const segment *segments, int count, prefetch_stream *next)
 {
     int64_t c = 0;
 #define VALUE_ROWS(rows)                                                                                                           \
     do {                                                                                                                           \
-        read_ahead_rows(next, c *n / dim_v, (c + (rows)) * n / dim_v);                                                             \
+        prefetch_stream_rows(next, c *n / dim_v, (c + (rows)) * n / dim_v);                                                        \
         value_rows(rows, width, n, P, V + c, ldv, Ot + c * TILE, factor, segments, count, next);                                   \
         c += (rows);                                                                                                               \
     } while (0)
@@ -68,15 +68,16 @@ VF_INLINE void value_block(const int width, int64_t n, int64_t dim_v, const real
 #undef VALUE_ROWS
 }
 
-/* Ot = factor Ot + V^T P over n keys, of which segments (or NULL) say where P is not 0.  One function for all who absorb values:
- * with every register tile of every width it is long. */
+/* Ot = factor Ot + V^T P over n keys; segments (or NULL) tell where P is not 0.  One function for all callers: with every register
+ * tile of every width it is long. */
 static void absorb_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot,
-                          const vf *factor, const segment *segments, int count, read_ahead *next)
+                          const vf *factor, const segment *segments, int count, prefetch_stream *next)
 {
     VF_EACH_WIDTH(value_block, width, n, dim_v, P, V, ldv, Ot, factor, segments, count, next);
 }
 
-static void add_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot, read_ahead *next)
+static void add_values(int width, int64_t n, int64_t dim_v, const real *P, const real *V, int64_t ldv, real *Ot,
+                       prefetch_stream *next)
 {
     vf one[VF_VECTORS];
     for (int v = 0; v < VF_VECTORS; v++) one[v] = vf_set(1);
@@ -86,7 +87,7 @@ static void add_values(int width, int64_t n, int64_t dim_v, const real *P, const
 static void step_values(int width, int64_t n, int64_t dim_v, const void *P, const void *V, int64_t ldv, const void *factor,
                         void *Ot, const void *next, int64_t next_ld)
 {
-    read_ahead next_rows = read_ahead_of(next, next_ld, dim_v);
+    prefetch_stream next_rows = prefetch_stream_of(next, next_ld, dim_v);
     if (factor) absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, NULL, 0, &next_rows);
     else add_values(width, n, dim_v, P, V, ldv, Ot, &next_rows);
 }
@@ -94,10 +95,10 @@ static void step_values(int width, int64_t n, int64_t dim_v, const void *P, cons
 static void step_values_seen(int width, int64_t n, int64_t dim_v, const void *P, const void *V, int64_t ldv, const void *factor,
                              void *Ot, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
-    read_ahead next_rows = read_ahead_of(next, next_ld, dim_v);
+    prefetch_stream next_rows = prefetch_stream_of(next, next_ld, dim_v);
     segment segments[MOST_SEGMENTS];
     int count = segments_of(width, n, low, high, segments);
-#if defined(VF_ASM_PRODUCT) && !defined(VF_ASM_PRODUCT_MORE) /* begins chains and does not go on with them */
+#if defined(VF_ASM_PRODUCT) && !defined(VF_ASM_PRODUCT_MORE) /* the asm starts chains and cannot continue them */
     count = join_full_segments(width, count, segments);
 #endif
     absorb_values(width, n, dim_v, P, V, ldv, Ot, factor, segments, count, &next_rows);
@@ -126,7 +127,7 @@ static void step_values_nan_safe(int width, int64_t n, int64_t dim_v, const void
 
 static void step_add_values(int width, int64_t n, int64_t dim, const void *P, const void *V, int64_t ldv, void *Ot)
 {
-    read_ahead none = {.at = (uintptr_t)V, .rows = (uintptr_t)V, .ld = dim, .dim = dim};
+    prefetch_stream none = {.at = (uintptr_t)V, .rows = (uintptr_t)V, .ld = dim, .dim = dim};
     add_values(width, n, dim, P, V, ldv, Ot, &none);
 }
 

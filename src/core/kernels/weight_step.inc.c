@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * weight_step.inc.c - the weights of a block that backward and the second order compute again from scores and lse.  Included by
+ * weight_step.inc.c - recomputes the weights of a block from scores and lse, for backward and double backward.  Included by
  * backward.inc.c and double_backward.inc.c.
  */
 #ifdef VF_LANES
 
-/* A row whose lse is NaN has NaN for each key that it sees, and 0 for the rest as ever: exp(-infinity - NaN) would be NaN there
- * too, and reach the gradients of keys that nobody sees.  So NaN goes from lse to the scores; returns lse with 0 in its place. */
+/* A row whose lse is NaN has weight NaN for each key that it sees, and 0 for the rest as usual: exp(-infinity - NaN) would be NaN
+ * there too, and reach the gradients of keys that no query sees.  So NaN moves from lse to the scores; returns lse with 0 in its
+ * place. */
 static vf move_nan(int64_t n, real *S, vf lse)
 {
     const vm is_number = vf_eq(lse, lse);
@@ -18,7 +19,7 @@ static vf move_nan(int64_t n, real *S, vf lse)
     return vf_select(is_number, lse, vf_zero());
 }
 
-/* S = P = exp(S - lse) and, where weights are dropped, after = keep * P or 0; without dropout the two are one. */
+/* S = P = exp(S - lse) and, with drop, after = keep * P or 0; without dropout both are the same. */
 VF_INLINE void weights_before_and_after(int width, int64_t n, real *S, const real *lse, const attn_drop *drop, double keep,
                                         real *after)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * allocator.c - memory where the caller has none of his own. */
+ * allocator.c - the default allocator, and workspaces. */
 #include <stdlib.h>
 
 #include "../base/error.h"
@@ -19,8 +19,8 @@ static void release_default(void *context, void *memory)
 
 attn_allocator attn_allocator_or_default(const attn_allocator *given)
 {
-    const attn_allocator ours = {allocate_default, release_default, NULL};
-    return given->allocate ? *given : ours;
+    const attn_allocator fallback = {allocate_default, release_default, NULL};
+    return given->allocate ? *given : fallback;
 }
 
 attn_status attn_workspace_acquire(const attn_allocator *allocator, size_t need, void **workspace, attn_error *error)

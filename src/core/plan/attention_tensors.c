@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention_tensors.c - the table of attn_tensors: what each operation does with each tensor, its axes, types and rules, and its
- * shape. A new tensor is a line of base/slots.def, its slot in attn.h, a row and, where its axes do not say it all, a case of
- * shape_of.
+ * shape.  A new tensor needs a line in base/slots.def, its slot in attn.h, a row and, if its axes do not determine its shape, a
+ * case in attn_attention_shape.
  */
 #include <stdint.h>
 
@@ -33,8 +33,8 @@
 #define TANGENT_READ         {NOT, NOT, IN, IN}, {NEVER, NEVER, MAY, MAY}
 #define JVP_MUST_WRITE       {NOT, NOT, OUT, NOT}, {NEVER, NEVER, MUST, NEVER}
 #define JVP_WRITES           {NOT, NOT, OUT, NOT}, {NEVER, NEVER, MAY, NEVER}
-#define SECOND_MUST_WRITE    {NOT, NOT, NOT, OUT}, {NEVER, NEVER, NEVER, MUST}
-#define SECOND_WRITES        {NOT, NOT, NOT, OUT}, {NEVER, NEVER, NEVER, MAY}
+#define GRADGRAD_MUST_WRITE  {NOT, NOT, NOT, OUT}, {NEVER, NEVER, NEVER, MUST}
+#define GRADGRAD_WRITES      {NOT, NOT, NOT, OUT}, {NEVER, NEVER, NEVER, MAY}
 #define Q_AXES               {ATTN_AXIS_BATCH, ATTN_AXIS_HEAD_Q, ATTN_AXIS_QUERY, ATTN_AXIS_DIM_QK}
 #define K_AXES               {ATTN_AXIS_BATCH, ATTN_AXIS_HEAD_KV, ATTN_AXIS_KEY, ATTN_AXIS_DIM_K}
 #define V_AXES               {ATTN_AXIS_BATCH, ATTN_AXIS_HEAD_KV, ATTN_AXIS_KEY, ATTN_AXIS_DIM_V}
@@ -90,7 +90,7 @@ static const attn_tensor_row rows[] = {
     [ATTN_SLOT_grad_k] = {"grad_k", BACKWARD_MUST_WRITE, K_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_k, -1},
     [ATTN_SLOT_grad_v] = {"grad_v", BACKWARD_MUST_WRITE, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_v, -1},
     [ATTN_SLOT_grad_bias] = {"grad_bias", BACKWARD_WRITES, PAIR_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS, ATTN_SLOT_bias, -1},
-    [ATTN_SLOT_grad_scale] = {"grad_scale", BACKWARD_WRITES, HEAD_AXES, ATTN_TYPE_COMPUTE, ATTN_DENSE | ATTN_GRADIENT_ALONE, ATTN_SLOT_scale, -1},
+    [ATTN_SLOT_grad_scale] = {"grad_scale", BACKWARD_WRITES, HEAD_AXES, ATTN_TYPE_COMPUTE, ATTN_DENSE | ATTN_GRADIENT_INDEPENDENT, ATTN_SLOT_scale, -1},
     [ATTN_SLOT_grad_score_matrix] = {"grad_score_matrix", BACKWARD_WRITES, {ATTN_AXIS_ONE, ATTN_AXIS_HEAD_Q, ATTN_AXIS_LIST, ATTN_AXIS_DIM_K}, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS, ATTN_SLOT_score_matrix, -1},
     [ATTN_SLOT_grad_alibi_slopes] = {"grad_alibi_slopes", BACKWARD_WRITES, {ATTN_AXIS_BATCH, ATTN_AXIS_HEAD_Q, ATTN_AXIS_ONE, ATTN_AXIS_ONE}, ATTN_TYPE_COMPUTE, ATTN_DENSE, ATTN_SLOT_alibi_slopes, -1},
     [ATTN_SLOT_grad_sink] = {"grad_sink", BACKWARD_WRITES, HEAD_AXES, ATTN_TYPE_COMPUTE, ATTN_DENSE, ATTN_SLOT_sink, -1},
@@ -105,12 +105,12 @@ static const attn_tensor_row rows[] = {
     [ATTN_SLOT_tan_bias] = {"tan_bias", TANGENT_READ, PAIR_AXES, ATTN_TYPE_FLOAT, 0, ATTN_SLOT_bias, -1},
     [ATTN_SLOT_tan_o] = {"tan_o", JVP_MUST_WRITE, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_o, -1},
     [ATTN_SLOT_tan_lse] = {"tan_lse", JVP_WRITES, ROW_AXES, ATTN_TYPE_COMPUTE, ATTN_PACKED, ATTN_SLOT_lse, -1},
-    [ATTN_SLOT_second_grad_o] = {"second_grad_o", SECOND_MUST_WRITE, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_grad_o, -1},
-    [ATTN_SLOT_second_q] = {"second_q", SECOND_MUST_WRITE, Q_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_q, -1},
-    [ATTN_SLOT_second_k] = {"second_k", SECOND_MUST_WRITE, K_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_k, -1},
-    [ATTN_SLOT_second_v] = {"second_v", SECOND_MUST_WRITE, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_v, -1},
-    [ATTN_SLOT_second_bias] = {"second_bias", SECOND_WRITES, PAIR_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS, ATTN_SLOT_bias, -1},
-    [ATTN_SLOT_second_grad_lse] = {"second_grad_lse", SECOND_WRITES, ROW_AXES, ATTN_TYPE_COMPUTE, ATTN_PACKED | ATTN_GRADIENT_ALONE, ATTN_SLOT_grad_lse, -1},
+    [ATTN_SLOT_second_grad_o] = {"second_grad_o", GRADGRAD_MUST_WRITE, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_grad_o, -1},
+    [ATTN_SLOT_second_q] = {"second_q", GRADGRAD_MUST_WRITE, Q_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_q, -1},
+    [ATTN_SLOT_second_k] = {"second_k", GRADGRAD_MUST_WRITE, K_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_k, -1},
+    [ATTN_SLOT_second_v] = {"second_v", GRADGRAD_MUST_WRITE, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_v, -1},
+    [ATTN_SLOT_second_bias] = {"second_bias", GRADGRAD_WRITES, PAIR_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS, ATTN_SLOT_bias, -1},
+    [ATTN_SLOT_second_grad_lse] = {"second_grad_lse", GRADGRAD_WRITES, ROW_AXES, ATTN_TYPE_COMPUTE, ATTN_PACKED | ATTN_GRADIENT_INDEPENDENT, ATTN_SLOT_grad_lse, -1},
 };
 /* clang-format on */
 _Static_assert(sizeof rows / sizeof *rows == ATTN_SLOTS && (int)ATTN_SLOTS <= (int)ATTN_MOST_TENSORS, "a row for each slot");

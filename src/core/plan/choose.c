@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * choose.c - which row of kernels.def runs a problem: the first one that fits, unless the caller or ATTN_ISA says otherwise. */
+ * choose.c - which row of kernels.def runs a problem: the first that fits, unless the caller or ATTN_ISA restricts it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,32 +21,32 @@ static attn_status isa_from_environment(attn_isa *cap, attn_error *error)
     return ATTN_OK;
 }
 
-/* 1 if ATTN_ISA leaves out what a row needs: a better set, or one of another architecture. */
+/* 1 if ATTN_ISA excludes the instruction set of a row: a better one, or one of another architecture. */
 static int is_above(attn_isa isa, attn_isa cap)
 {
     if (isa == ATTN_ISA_SCALAR) return 0;
     return isa > cap || (isa == ATTN_ISA_NEON) != (cap == ATTN_ISA_NEON);
 }
 
-/* 1 if scores, and in backward products of dO and V, can be computed of bf16 as it is stored: nothing changes queries and keys
- * before, nor are there relative terms, which take them in the compute type. */
+/* 1 if scores, and in backward the products of dO and V, can be computed from bf16 as stored: nothing transforms queries and keys
+ * first, and there are no relative terms, which need them in the compute type. */
 static int has_bf16_scores(const attn_resolved *p)
 {
-    if (p->reproducible) return 0; /* not every instruction set has them */
+    if (p->reproducible) return 0; /* not every instruction set has bf16 products */
     if (p->score.kind != ATTN_SCORE_DOT || p->has.relative_keys || p->has.relative_values) return 0;
     if (p->at.q.dtype != ATTN_BF16 || p->at.k.dtype != ATTN_BF16) return 0;
     return p->op == ATTN_FORWARD || (p->op == ATTN_BACKWARD && p->at.v.dtype == ATTN_BF16 && p->at.grad_o.dtype == ATTN_BF16);
 }
 
-/* What a search looks for, and what it came upon. */
+/* A search: its criteria and its results. */
 typedef struct search {
     attn_op op;
     attn_dtype compute;
     int decode, bf16;
-    int ends; /* at the first row, so that what follows is not counted */
+    int ends; /* 1: stops at the first row, without counting the rest */
     const attn_kernel_row *first;
     int usable;
-    attn_isa cap; /* of ATTN_ISA, where it left out a row */
+    attn_isa cap; /* ATTN_ISA, if it excluded a row */
 } search;
 
 static attn_status find(search *s, const attn_options *options, attn_error *error)

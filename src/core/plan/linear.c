@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear.c - every rule that a problem of linear attention and its tensors must keep.  Each has a row with its exact message in
+ * linear.c - every rule that a problem of linear attention and its tensors must satisfy.  Each has a row with its exact message in
  * tests/unit/test_linear_rejected.c. */
 #include "linear.h"
 
@@ -29,11 +29,11 @@ static attn_status check_enums(const attn_linear_resolved *p, attn_error *error)
           "rule is %d; known: 0 (add), 1 (delta), 2 (low rank)", (int)p->rule);
     CHECK(p->decay_kind == ATTN_DECAY_HEAD || p->decay_kind == ATTN_DECAY_CHANNEL, ATTN_ERR_ARGUMENT,
           "decay_kind is %d; known: 0 (per head), 1 (per channel)", (int)p->decay_kind);
-    CHECK(p->has.decay || p->decay_kind == ATTN_DECAY_HEAD, ATTN_ERR_ARGUMENT, "decay_kind is %d and decay is not there",
+    CHECK(p->has.decay || p->decay_kind == ATTN_DECAY_HEAD, ATTN_ERR_ARGUMENT, "decay_kind is %d and decay is not set",
           (int)p->decay_kind);
     CHECK(p->form >= ATTN_LINEAR_FORM_AUTO && p->form <= ATTN_LINEAR_FORM_QUADRATIC, ATTN_ERR_ARGUMENT,
           "form is %d; known: 0 (auto), 1 (chunked), 2 (recurrent), 3 (quadratic)", (int)p->form);
-    CHECK(p->causal == 0 || p->causal == 1, ATTN_ERR_ARGUMENT, "causal is %d; it is 0 or 1", p->causal);
+    CHECK(p->causal == 0 || p->causal == 1, ATTN_ERR_ARGUMENT, "causal is %d; it must be 0 or 1", p->causal);
     return ATTN_OK;
 }
 
@@ -53,7 +53,7 @@ static attn_status check_numbers(const attn_linear_resolved *p, attn_error *erro
           "scale is %g but scale_kind is not ATTN_SCALE_VALUE", p->scale);
     CHECK(p->epsilon >= 0 && isfinite(p->epsilon), ATTN_ERR_ARGUMENT,
           "epsilon is %g; it must be at least 0 and finite (0 for the default, 1e-6)", p->epsilon);
-    CHECK(p->chunk >= 0, ATTN_ERR_ARGUMENT, "chunk is %" PRId64 "; it is at least 1, or 0 for the default", p->chunk);
+    CHECK(p->chunk >= 0, ATTN_ERR_ARGUMENT, "chunk is %" PRId64 "; it must be at least 1, or 0 for the default", p->chunk);
     return ATTN_OK;
 }
 
@@ -73,11 +73,11 @@ static attn_status check_fit(const attn_linear_resolved *p, attn_error *error)
     return ATTN_OK;
 }
 
-/* A tensor that some choice of the problem has use for. */
+/* A tensor that only some choices of the problem use. */
 typedef struct use {
-    int slot, there;
-    int used;   /* 0: it must not be there */
-    int needed; /* 1: it must */
+    int slot, present;
+    int used;   /* 0: it must be absent */
+    int needed; /* 1: it must be present */
     const char *choice;
 } use;
 
@@ -86,20 +86,20 @@ static attn_status check_uses(const use *uses, size_t count, attn_error *error)
     for (size_t i = 0; i < count; i++) {
         const use *u = &uses[i];
         const char *name = attn_linear_family.rows[u->slot].name;
-        CHECK_TENSOR(!u->there || u->used, u->slot, ATTN_ERR_ARGUMENT, "%s is there; it is of use %s alone", name, u->choice);
-        CHECK_TENSOR(u->there || !u->needed, u->slot, ATTN_ERR_ARGUMENT, "%s is missing; it is needed %s", name, u->choice);
+        CHECK_TENSOR(!u->present || u->used, u->slot, ATTN_ERR_ARGUMENT, "%s is set; it is used only %s", name, u->choice);
+        CHECK_TENSOR(u->present || !u->needed, u->slot, ATTN_ERR_ARGUMENT, "%s is missing; it is needed %s", name, u->choice);
     }
     return ATTN_OK;
 }
 
-/* Who needs whom, beyond what the table says of operations. */
+/* Which choices need which tensors, beyond the table of operations. */
 static attn_status check_presence(const attn_linear_resolved *p, attn_error *error)
 {
     const attn_linear_presence *has = &p->has;
     const int backward = p->op == ATTN_BACKWARD, sum = has_sum(p), random = p->features >= ATTN_FEATURES_FAVOR,
               delta = p->rule == ATTN_LINEAR_RULE_DELTA, low = p->rule == ATTN_LINEAR_RULE_LOW_RANK;
     static const char *with_sum = "with a denominator", *with_delta = "with the delta rule", *with_low = "with the low-rank rule",
-                      *both = "with the state that it belongs to, where there is a denominator";
+                      *both = "with its state, if there is a denominator";
 #define SLOT(name) ATTN_LINEAR_SLOT_##name, has->name
     const use uses[] = {{SLOT(feature_matrix), random, random, "with the random maps"},
                         {SLOT(denominators), sum, sum && backward, with_sum},
@@ -120,31 +120,31 @@ static attn_status check_presence(const attn_linear_resolved *p, attn_error *err
     return backward ? check_uses(in_backward, sizeof in_backward / sizeof *in_backward, error) : ATTN_OK;
 }
 
-attn_status attn_linear_read(attn_linear_resolved *ours, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
+attn_status attn_linear_read(attn_linear_resolved *resolved, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
                              attn_error *error)
 {
     attn_linear_problem p;
     TRY(attn_struct_read(&p, sizeof p, sizeof p, problem, "attn_linear_problem", error));
-    memset(ours, 0, sizeof *ours);
-    ours->op = p.op;
-    ours->shape = p.shape;
-    ours->features = p.features;
-    ours->random_features = p.random_features;
-    ours->feature_scale = p.feature_scale;
-    ours->scale_kind = p.scale_kind;
-    ours->scale = p.scale;
-    ours->denominator = p.denominator;
-    ours->epsilon = p.epsilon;
-    ours->causal = p.causal;
-    ours->rule = p.rule;
-    ours->decay_kind = p.decay_kind;
-    ours->form = p.form;
-    ours->chunk = p.chunk;
+    memset(resolved, 0, sizeof *resolved);
+    resolved->op = p.op;
+    resolved->shape = p.shape;
+    resolved->features = p.features;
+    resolved->random_features = p.random_features;
+    resolved->feature_scale = p.feature_scale;
+    resolved->scale_kind = p.scale_kind;
+    resolved->scale = p.scale;
+    resolved->denominator = p.denominator;
+    resolved->epsilon = p.epsilon;
+    resolved->causal = p.causal;
+    resolved->rule = p.rule;
+    resolved->decay_kind = p.decay_kind;
+    resolved->form = p.form;
+    resolved->chunk = p.chunk;
     for (int i = 0; i < 8; i++)
         CHECK(p.reserved[i] == 0, ATTN_ERR_ARGUMENT, "reserved[%d] is %" PRId64 "; it must be 0", i, p.reserved[i]);
     _Static_assert(sizeof(attn_linear_presence) == ATTN_LINEAR_SLOTS, "one byte a tensor");
-    TRY(attn_slots_presence(&attn_linear_family, tensors, (unsigned char *)&ours->has, error));
-    CHECK(!tensors->call, ATTN_ERR_ARGUMENT, "call is there; linear attention has nothing else that changes from call to call");
+    TRY(attn_slots_presence(&attn_linear_family, tensors, (unsigned char *)&resolved->has, error));
+    CHECK(!tensors->call, ATTN_ERR_ARGUMENT, "call is set; it must be NULL");
     return ATTN_OK;
 }
 
@@ -173,7 +173,7 @@ attn_status attn_linear_args_read(const attn_linear_plan *plan, const attn_linea
     const attn_linear_resolved *p = &plan->walk.problem;
     void *pointers[ATTN_LINEAR_SLOTS] = {NULL};
     TRY(attn_tensors_bind(&attn_linear_family, plan->tensor, plan->tensors, tensors, pointers, error));
-    CHECK(!tensors->call, ATTN_ERR_ARGUMENT, "call is there; linear attention has nothing else that changes from call to call");
+    CHECK(!tensors->call, ATTN_ERR_ARGUMENT, "call is set; it must be NULL");
     _Static_assert(sizeof pointers == sizeof *args, "one pointer a tensor");
     memcpy(args, pointers, sizeof pointers);
     const int in_place = args->final_state && args->final_state == args->initial_state;
@@ -183,7 +183,8 @@ attn_status attn_linear_args_read(const attn_linear_plan *plan, const attn_linea
     for (int64_t b = 0; args->lengths && b < p->shape.batch; b++) {
         const int64_t length = attn_index_at(args->lengths, p->at.lengths.dtype, b);
         CHECK_TENSOR(length >= 0 && length <= p->shape.len_kv, ATTN_LINEAR_SLOT_lengths, ATTN_ERR_ARGUMENT,
-                     "lengths[%" PRId64 "] is %" PRId64 "; it must be within 0 and %" PRId64, b, length, p->shape.len_kv);
+                     "lengths[%" PRId64 "] is %" PRId64 "; it must be between 0 and %" PRId64 "%s", b, length, p->shape.len_kv,
+                     attn_index_hint(p->at.lengths.dtype, length));
     }
     return ATTN_OK;
 }

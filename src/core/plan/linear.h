@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * linear.h - what a plan of linear attention is, and its rules. */
+ * linear.h - the struct of a plan of linear attention, and its rules. */
 #ifndef ATTN_PLAN_LINEAR_H
 #define ATTN_PLAN_LINEAR_H
 
 #include "../walk/linear/linear.h"
 #include "tensors.h"
 
-/* What attn_features_count says. */
+/* What attn_features_count returns. */
 static inline int64_t attn_linear_dim_features(attn_features kind, int64_t dim_qk, int64_t features)
 {
     if (dim_qk < 0 || features < 0) return 0;
@@ -31,20 +31,20 @@ struct attn_linear_plan {
     char why[96];
     attn_allocator allocator;
     int tensors;
-    attn_planned_tensor tensor[ATTN_LINEAR_SLOTS]; /* those that are there, in order of number */
+    attn_planned_tensor tensor[ATTN_LINEAR_SLOTS]; /* those present, in order of number */
 };
 
-/* Reads the caller's problem, and which tensors are there. */
-attn_status attn_linear_read(attn_linear_resolved *ours, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
+/* Reads the caller's problem, and which tensors are present. */
+attn_status attn_linear_read(attn_linear_resolved *resolved, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
                              attn_error *error);
-/* Every rule of a problem and its tensors; on success no default is left in it, and list has its tensors. */
+/* Every rule of a problem and its tensors; on success its defaults are resolved, and list has its tensors. */
 attn_status attn_linear_resolve(attn_linear_resolved *problem, const attn_linear_tensors *tensors, attn_planned_tensor *list,
                                 int *count, attn_error *error);
-/* The arguments of an execution, sound: the planned tensors again, where they are. */
+/* The checked arguments of an execution: the planned tensors again, with their addresses. */
 attn_status attn_linear_args_read(const struct attn_linear_plan *plan, const attn_linear_tensors *tensors, attn_linear_args *args,
                                   attn_error *error);
 
-/* A shape of attn_linear_tensors, for attn_tensor_facts. */
+/* The shape of a tensor, for attn_tensor_facts. */
 void attn_linear_shape(const void *problem, int number, int64_t shape[4]);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linear_tensors.c - the table of attn_linear_tensors, as attention_tensors.c has that of attn_tensors.  A new tensor is a line of
- * base/linear_slots.def, its slot in attn/linear.h and a row. */
+ * linear_tensors.c - the table of attn_linear_tensors, like that of attn_tensors in attention_tensors.c.  A new tensor needs a line
+ * in base/linear_slots.def, its slot in attn/linear.h and a row here. */
 #include <stddef.h>
 
 #include "linear.h"
@@ -50,18 +50,18 @@ static const attn_tensor_row rows[] = {
     [S(initial_sum)] = {"initial_sum", READ, SUM_AXES, ATTN_TYPE_COMPUTE, 0, -1, -1},
     [S(final_state)] = {"final_state", FINAL, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS, -1, S(initial_state)},
     [S(final_sum)] = {"final_sum", FINAL, SUM_AXES, ATTN_TYPE_COMPUTE, 0, -1, S(initial_sum)},
-    [S(grad_o)] = {"grad_o", GRADIENT_READ, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_ALONE, S(o), -1},
-    [S(grad_final_state)] = {"grad_final_state", GRADIENT_MAYBE_READ, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_ALONE, S(final_state), -1},
-    [S(grad_final_sum)] = {"grad_final_sum", GRADIENT_MAYBE_READ, SUM_AXES, ATTN_TYPE_COMPUTE, ATTN_GRADIENT_ALONE, S(final_sum), -1},
-    [S(grad_q)] = {"grad_q", MUST_WRITE, Q_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_WHOLE, S(q), -1},
-    [S(grad_k)] = {"grad_k", MUST_WRITE, K_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_WHOLE, S(k), -1},
-    [S(grad_v)] = {"grad_v", MUST_WRITE, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_WHOLE, S(v), -1},
-    [S(grad_decay)] = {"grad_decay", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_GRADIENT_WHOLE, S(decay), -1},
-    [S(grad_beta)] = {"grad_beta", WRITES, TOKEN_AXES, ATTN_TYPE_FLOAT, ATTN_GRADIENT_WHOLE, S(beta), -1},
-    [S(grad_erase)] = {"grad_erase", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_WHOLE, S(erase), -1},
-    [S(grad_write)] = {"grad_write", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_WHOLE, S(write), -1},
-    [S(grad_initial_state)] = {"grad_initial_state", WRITES, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_WHOLE, S(initial_state), -1},
-    [S(grad_initial_sum)] = {"grad_initial_sum", WRITES, SUM_AXES, ATTN_TYPE_COMPUTE, ATTN_GRADIENT_WHOLE, S(initial_sum), -1},
+    [S(grad_o)] = {"grad_o", GRADIENT_READ, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_INDEPENDENT, S(o), -1},
+    [S(grad_final_state)] = {"grad_final_state", GRADIENT_MAYBE_READ, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_INDEPENDENT, S(final_state), -1},
+    [S(grad_final_sum)] = {"grad_final_sum", GRADIENT_MAYBE_READ, SUM_AXES, ATTN_TYPE_COMPUTE, ATTN_GRADIENT_INDEPENDENT, S(final_sum), -1},
+    [S(grad_q)] = {"grad_q", MUST_WRITE, Q_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(q), -1},
+    [S(grad_k)] = {"grad_k", MUST_WRITE, K_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(k), -1},
+    [S(grad_v)] = {"grad_v", MUST_WRITE, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(v), -1},
+    [S(grad_decay)] = {"grad_decay", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_GRADIENT_UNREDUCED, S(decay), -1},
+    [S(grad_beta)] = {"grad_beta", WRITES, TOKEN_AXES, ATTN_TYPE_FLOAT, ATTN_GRADIENT_UNREDUCED, S(beta), -1},
+    [S(grad_erase)] = {"grad_erase", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(erase), -1},
+    [S(grad_write)] = {"grad_write", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(write), -1},
+    [S(grad_initial_state)] = {"grad_initial_state", WRITES, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(initial_state), -1},
+    [S(grad_initial_sum)] = {"grad_initial_sum", WRITES, SUM_AXES, ATTN_TYPE_COMPUTE, ATTN_GRADIENT_UNREDUCED, S(initial_sum), -1},
 };
 /* clang-format on */
 _Static_assert(sizeof rows / sizeof *rows == ATTN_LINEAR_SLOTS && (int)ATTN_LINEAR_SLOTS <= (int)ATTN_MOST_TENSORS,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * parts.c - which walks run a problem: of those of its operation that support what it uses, in the order of walks.def, each takes
- * the sequences within its limits and leaves the others to those after it.  Sequences of a ragged batch differ in their numbers of
- * tokens, so each goes to the walk that suits it, by its own numbers alone: a plan then has a part for each walk.
+ * parts.c - which walks run a problem.  Among the walks of its operation that support its features, in the order of walks.def, each
+ * takes the sequences within its limits and leaves the others to the next.  Sequences of a ragged batch differ in length, so each
+ * goes to the walk that suits it, by its own lengths alone; the plan then has a part for each walk.
  */
 #include <string.h>
 
@@ -26,7 +26,7 @@ static int may_be_small(const attn_resolved *p, const attn_small *small)
     return s->len_q >= small->least_q && s->len_kv > 0 && (has_ragged_keys(p) || s->len_kv <= small->most_kv);
 }
 
-/* Whether some sequence of at least so many queries can be within the limits. */
+/* Whether some sequence of at least `least` queries can be within the limits. */
 static int may_take(const attn_resolved *p, const attn_walk_limits *limits, int64_t least)
 {
     const int64_t n = p->shape.len_q;
@@ -34,8 +34,8 @@ static int may_take(const attn_resolved *p, const attn_walk_limits *limits, int6
     return limits->small.most_q == 0 || may_be_small(p, &limits->small);
 }
 
-/* The parts in rising order of queries, each with those that the ones before it leave.  *rejection: NULL, or what keeps the first
- * walk from a problem that is within its limits. */
+/* The parts in ascending order of queries, each with the sequences that the ones before it leave.  *rejection: NULL, or the feature
+ * for which the first walk rejects a problem that is within its limits. */
 static int deal(const attn_resolved *p, const attn_kernel_row *tiles, attn_plan_part *parts, const char **rejection)
 {
     const int64_t n = p->shape.len_q;
@@ -58,7 +58,7 @@ static int deal(const attn_resolved *p, const attn_kernel_row *tiles, attn_plan_
         part->most = limits.most_q;
         if (limits.small.most_q) {
             part->small = rest.small = limits.small;
-            part->small_alone = 1;
+            part->small_only = 1;
             if (!is_ragged(p) && !has_ragged_keys(p)) break;
         } else {
             if (limits.most_q >= n) break;
@@ -73,7 +73,7 @@ _Static_assert(offsetof(attn_walk, problem) == 0, "a walk begins with its proble
 /* Lays the walk out.  Returns 0 if a size overflows. */
 static int lay_out(const attn_plan_part *part, const attn_setting *setting)
 {
-    const size_t problem = sizeof part->walk->problem; /* which is several KB, and copied */
+    const size_t problem = sizeof part->walk->problem; /* several KB, copied instead */
     memset((char *)part->walk + problem, 0, part->type->size - problem);
     attn_walk_begin(part->walk, setting);
     return part->type->init(part->walk, setting);
@@ -84,7 +84,7 @@ size_t attn_plan_part_bytes(const attn_plan_part *part)
     return part->walk->bytes ? (size_t)part->walk->bytes + 63 : 0; /* for alignment */
 }
 
-/* Within workspace_limit, if there is one: as many threads as there is memory for. */
+/* Stays within workspace_limit, if there is one: first by saving memory, then by fewer threads. */
 static attn_status fit(const attn_plan_part *part, attn_setting *setting, size_t limit, attn_error *error)
 {
     int laid_out = lay_out(part, setting);
@@ -102,7 +102,7 @@ static attn_status fit(const attn_plan_part *part, attn_setting *setting, size_t
     return ATTN_OK;
 }
 
-attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *part, int leaves_others,
+attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *part, int skips_others,
                                 int is_one, attn_error *error)
 {
     attn_resolved own;
@@ -114,10 +114,10 @@ attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options
         if (!is_one) {
             own.least_q = part->least;
             own.most_q = part->most;
-            own.leaves_others = (unsigned char)leaves_others;
+            own.skips_others = (unsigned char)skips_others;
         }
         own.small = part->small;
-        own.small_alone = (unsigned char)part->small_alone;
+        own.small_only = (unsigned char)part->small_only;
         setting.problem = &own;
     }
     TRY(attn_threads_choose(o->threads, &setting.threads, error));

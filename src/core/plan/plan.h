@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * plan.h - what a plan is, and the steps that make one. */
+ * plan.h - the struct of a plan, and the steps that make one. */
 #ifndef ATTN_PLAN_PLAN_H
 #define ATTN_PLAN_PLAN_H
 
@@ -9,13 +9,13 @@
 #include "../walk/walks.h"
 #include "tensors.h"
 
-/* The sequences of a batch that one walk runs: all of them, or those of some lengths (parts.c). */
+/* The sequences of a batch that one walk runs: all, or those of certain lengths (parts.c). */
 typedef struct attn_plan_part {
     const attn_walk_type *type;
     const attn_kernel_row *row;
     int64_t least, most; /* queries of a sequence */
-    attn_small small;    /* where some sequences of so many queries are small; this part has them, or all others */
-    int small_alone;
+    attn_small small;    /* if some sequences of such lengths are small: this part has them, or all others */
+    int small_only;
     attn_walk *walk; /* type->size bytes */
 } attn_plan_part;
 
@@ -27,55 +27,54 @@ struct attn_plan {
     char why[ATTN_WHY_SIZE];
     attn_allocator allocator; /* of the plan itself */
     int tensors, parts;
-    attn_planned_tensor *tensor; /* those that are there, in order of number */
+    attn_planned_tensor *tensor; /* those present, in order of number */
     attn_plan_part *part;
 };
 
-/* Reads the caller's problem, and which tensors and what of the call are there. */
-attn_status attn_problem_read(attn_resolved *ours, const attn_problem *problem, const attn_tensors *tensors, attn_error *error);
+/* Reads the caller's problem, and which tensors and parts of the call are present. */
+attn_status attn_problem_read(attn_resolved *resolved, const attn_problem *problem, const attn_tensors *tensors, attn_error *error);
 /* Every rule of a problem and its tensors, in one list; on success *problem is resolved, and list has its tensors. */
 attn_status attn_problem_resolve(attn_resolved *problem, const attn_tensors *tensors, attn_planned_tensor *list, int *count,
                                  attn_error *error);
 attn_status attn_shape_validate(const attn_shape *shape, attn_error *error);
 attn_status attn_options_validate(const attn_options *options, attn_error *error);
-/* The arguments of an execution: the planned tensors again, where they are, and what is read of them before it begins. */
+/* The arguments of an execution: the planned tensors again, their addresses, and what is read from them before it begins. */
 attn_status attn_args_read(const struct attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error);
 attn_status attn_args_validate(const attn_resolved *problem, const attn_args *args, attn_error *error);
 
-/* A shape of attn_tensors, for attn_tensor_facts. */
+/* The shape of a tensor, for attn_tensor_facts. */
 void attn_attention_shape(const void *problem, int number, int64_t shape[4]);
 
-/* What options.threads means: that many, or where it is 0 ATTN_THREADS, OMP_NUM_THREADS, or the CPUs that this thread may run on.
- */
+/* Resolves options.threads: that many, or if it is 0, ATTN_THREADS, OMP_NUM_THREADS, or the CPUs that this thread may run on. */
 attn_status attn_threads_choose(int given, int *threads, attn_error *error);
 
-/* The caller's allocator, or malloc's where it has no functions. */
+/* The caller's allocator, or malloc's if it has no functions. */
 attn_allocator attn_allocator_or_default(const attn_allocator *given);
 
-/* A workspace for one call; NULL where it needs none. */
+/* A workspace for one call; NULL if it needs none. */
 attn_status attn_workspace_acquire(const attn_allocator *allocator, size_t need, void **workspace, attn_error *error);
 void attn_workspace_release(const attn_allocator *allocator, void *workspace);
-/* Its first multiple of 64.  Where there is none, since none is needed, a place that offsets of 0 may be counted from. */
+/* Its first multiple of 64.  For NULL (none needed), a dummy address to which offsets of 0 may be added. */
 void *attn_workspace_align(void *workspace);
 
-/* f64 where the storage is f64, else f32. */
+/* f64 if the storage is f64, else f32. */
 attn_dtype attn_resolved_compute(const attn_resolved *problem);
 
-/* Picks the row of kernels.def for decode or for tiles and says why in `why`. */
+/* Picks the row of kernels.def for decode or for tiles; `why` gets the reason. */
 attn_status attn_kernel_choose(const attn_resolved *problem, const attn_options *options, int decode, const attn_kernel_row **row,
                                char *why, size_t why_size, attn_error *error);
 
-/* Which walks run the problem, for sequences of which lengths: fills parts[0 .. *count-1] but for their walks, and says why. */
+/* Chooses which walks run the problem, and for which sequence lengths: fills parts[0 .. *count-1] except their walks, and `why`. */
 attn_status attn_plan_parts_choose(const attn_resolved *problem, const attn_options *o, attn_plan_part *parts, int *count,
                                    char *why, size_t why_size, attn_error *error);
-/* Plans part n of so many, in part->walk. */
-attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *part, int leaves_others,
+/* Plans a part, in part->walk.  skips_others: other parts follow and take the rest; is_one: it is the only part. */
+attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *part, int skips_others,
                                 int is_one, attn_error *error);
 
-/* Bytes of workspace of a part, with room to align. */
+/* Bytes of workspace of a part, including alignment. */
 size_t attn_plan_part_bytes(const attn_plan_part *part);
 
-/* The first row of kernels.def for an operation that is no attn_problem's. */
+/* The first row of kernels.def for an operation outside attn_problem. */
 attn_status attn_kernel_best(attn_op op, attn_dtype compute, const attn_options *options, const attn_kernel_row **row,
                              attn_error *error);
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * product.c - every rule that a product of matrices must keep.  Each has a row with its exact message in
- * tests/unit/test_product_rejected.c.  A small product takes as long as its rules, so they are in the order in which they cost
- * least.
- */
+ * product.c - every rule that a matrix product must satisfy.  Each has a row with its exact message in
+ * tests/unit/test_product_rejected.c.  A small product takes as long as its checks, so they are in the cheapest order. */
 #include "product.h"
 
 #include <inttypes.h>
@@ -34,7 +32,7 @@ attn_status attn_product_resolve(const attn_product_problem *given, attn_product
     TRY(check_size("rows", p->rows, error));
     TRY(check_size("columns", p->columns, error));
     TRY(check_size("inner", p->inner, error));
-    CHECK(p->add == 0 || p->add == 1, ATTN_ERR_ARGUMENT, "product: add is %d; it is 0 or 1", p->add);
+    CHECK(p->add == 0 || p->add == 1, ATTN_ERR_ARGUMENT, "product: add is %d; it must be 0 or 1", p->add);
     for (int i = 0; i < 4; i++)
         CHECK(p->reserved[i] == 0, ATTN_ERR_ARGUMENT, "product: reserved[%d] is %" PRId64 "; it must be 0", i, p->reserved[i]);
     *m = (attn_product_matrices){.dtype = dtype,
@@ -48,15 +46,15 @@ attn_status attn_product_resolve(const attn_product_problem *given, attn_product
     return ATTN_OK;
 }
 
-/* A matrix of the call: its slot, and what is known of it. */
+/* A matrix of the call: its slot, and what follows from it. */
 typedef struct matrix {
     const char *name;
     const attn_input *slot;
     int64_t rows, columns;
-    int by_rows, by_columns; /* which of them are contiguous; of one that runs along neither, neither */
+    int by_rows, by_columns; /* which of them are contiguous; possibly neither */
     int64_t row, column;     /* strides */
     size_t size;             /* bytes of an element */
-    uintptr_t low, end;      /* of its elements; the same where it has none */
+    uintptr_t low, end;      /* of its elements; equal if it has none */
 } matrix;
 
 static int has_elements(const matrix *m) { return m->rows > 0 && m->columns > 0; }
@@ -65,10 +63,10 @@ static attn_status reject_data(const matrix *m, attn_error *error)
 {
     const attn_input *s = m->slot;
     CHECK(s->data || (!s->dtype && !s->stride[0] && !s->stride[1] && !s->stride[2] && !s->stride[3]), ATTN_ERR_ARGUMENT,
-          "product: %s is NULL and has a type or strides; a tensor that is not there is a slot of zeros", m->name);
+          "product: %s is NULL and has a type or strides; a slot that is not set must be all 0", m->name);
     CHECK(s->data, ATTN_ERR_ARGUMENT, "product: %s is missing", m->name);
     CHECK(s->data != ATTN_MISSING, ATTN_ERR_ARGUMENT, "product: %s is NULL", m->name);
-    CHECK(s->data != ATTN_LATER, ATTN_ERR_ARGUMENT, "product: %s is ATTN_LATER, and this call computes", m->name);
+    CHECK(s->data != ATTN_LATER, ATTN_ERR_ARGUMENT, "product: %s is ATTN_LATER; this call needs its pointer", m->name);
     CHECK(s->data != ATTN_EMPTY || !has_elements(m), ATTN_ERR_ARGUMENT, "product: %s is ATTN_EMPTY and has elements", m->name);
     CHECK(((uintptr_t)s->data & (m->size - 1)) == 0 || !has_elements(m), ATTN_ERR_ARGUMENT,
           "product: %s is not aligned to its elements of %zu bytes", m->name, m->size);
@@ -77,7 +75,7 @@ static attn_status reject_data(const matrix *m, attn_error *error)
 
 static int64_t meant(int64_t stride) { return stride == ATTN_BROADCAST ? 0 : stride; }
 
-/* From its lowest element to after its highest; of strides that were checked. */
+/* From its lowest element to one past its highest; strides must be checked. */
 static void reach(matrix *m)
 {
     const int64_t size = (int64_t)m->size, rows = (m->rows - 1) * m->row * size, columns = (m->columns - 1) * m->column * size;
@@ -88,8 +86,8 @@ static void reach(matrix *m)
 }
 
 /* Type, memory and strides of one matrix, whatever its role. */
-static attn_status lie(matrix *m, const char *name, const attn_input *s, int64_t rows, int64_t columns,
-                       const attn_product_matrices *p, attn_error *error)
+static attn_status read_matrix(matrix *m, const char *name, const attn_input *s, int64_t rows, int64_t columns,
+                               const attn_product_matrices *p, attn_error *error)
 {
     int64_t elements, bytes;
     m->name = name;
@@ -98,7 +96,7 @@ static attn_status lie(matrix *m, const char *name, const attn_input *s, int64_t
     m->columns = columns;
     m->size = p->dtype == ATTN_F64 ? 8 : 4;
     if ((uintptr_t)s->data <= (uintptr_t)ATTN_MISSING || ((uintptr_t)s->data & (m->size - 1))) TRY(reject_data(m, error));
-    CHECK(!s->dtype || s->dtype == p->dtype, ATTN_ERR_UNSUPPORTED, "product: %s is %s; the product is of %s", m->name,
+    CHECK(!s->dtype || s->dtype == p->dtype, ATTN_ERR_UNSUPPORTED, "product: %s is %s; it must be %s", m->name,
           attn_dtype_text(s->dtype), attn_dtype_text(p->dtype));
     m->row = m->columns;
     m->column = m->by_rows = 1;
@@ -108,11 +106,11 @@ static attn_status lie(matrix *m, const char *name, const attn_input *s, int64_t
         m->by_columns = m->rows == 1 || meant(s->stride[2]) == 1;
         m->row = m->rows > 1 ? meant(s->stride[2]) : m->by_rows ? m->columns : 1;
     } else m->by_columns = m->columns == 1 || m->rows <= 1;
-    const int64_t far = llabs(m->by_rows ? m->row : m->column), lines = m->by_rows ? m->rows : m->columns;
-    CHECK(attn_mul(attn_max(lines, 1), attn_max(far, m->by_rows ? m->columns : m->rows), &elements) &&
+    const int64_t line_stride = llabs(m->by_rows ? m->row : m->column), lines = m->by_rows ? m->rows : m->columns;
+    CHECK(attn_mul(attn_max(lines, 1), attn_max(line_stride, m->by_rows ? m->columns : m->rows), &elements) &&
               attn_mul(elements, 16, &bytes),
-          ATTN_ERR_SHAPE, "product: %s has %" PRId64 " %s %" PRId64 " elements apart, which are too many", m->name, lines,
-          m->by_rows ? "rows" : "columns", far);
+          ATTN_ERR_SHAPE, "product: %s has %" PRId64 " %s %" PRId64 " elements apart: its bytes overflow 64 bits", m->name, lines,
+          m->by_rows ? "rows" : "columns", line_stride);
     return ATTN_OK;
 }
 
@@ -123,7 +121,7 @@ static attn_status reject_strides(const matrix *m, const char *why, attn_error *
 }
 
 /* C shares no element with A or B. */
-static attn_status check_apart(const matrix *c, const matrix *other, attn_error *error)
+static attn_status check_no_overlap(const matrix *c, const matrix *other, attn_error *error)
 {
     if (c->low >= other->end || other->low >= c->end || c->low == c->end || other->low == other->end) return ATTN_OK;
     const int64_t shape[2][4] = {{1, 1, c->rows, c->columns}, {1, 1, other->rows, other->columns}};
@@ -134,30 +132,30 @@ static attn_status check_apart(const matrix *c, const matrix *other, attn_error 
     return ATTN_OK;
 }
 
-attn_status attn_product_lie(const attn_product_tensors *t, attn_product_matrices *p, attn_error *error)
+attn_status attn_product_lay_out(const attn_product_tensors *t, attn_product_matrices *p, attn_error *error)
 {
     CHECK(t, ATTN_ERR_ARGUMENT, "tensors is NULL");
     if (t->struct_size != sizeof *t) TRY(attn_slots_check(t, sizeof *t, sizeof *t, "attn_product_tensors", error));
-    CHECK(!t->call, ATTN_ERR_ARGUMENT, "product: call is there; a product has nothing else that changes from call to call");
+    CHECK(!t->call, ATTN_ERR_ARGUMENT, "product: call is set; it must be NULL");
     const attn_input written = {t->c.data, t->c.dtype, {t->c.stride[0], t->c.stride[1], t->c.stride[2], t->c.stride[3]}};
     matrix a, b, c;
-    TRY(lie(&a, "a", &t->a, p->rows, p->inner, p, error));
-    TRY(lie(&b, "b", &t->b, p->inner, p->columns, p, error));
-    TRY(lie(&c, "c", &written, p->rows, p->columns, p, error));
+    TRY(read_matrix(&a, "a", &t->a, p->rows, p->inner, p, error));
+    TRY(read_matrix(&b, "b", &t->b, p->inner, p->columns, p, error));
+    TRY(read_matrix(&c, "c", &written, p->rows, p->columns, p, error));
     if (!a.by_rows && !a.by_columns) return reject_strides(&a, "one of them must be 1", error);
     if (!b.by_rows && !b.by_columns) return reject_strides(&b, "one of them must be 1", error);
     if (!c.by_rows) return reject_strides(&c, "the last axis must be contiguous (1)", error);
-    if (c.rows > 1 && llabs(c.row) < c.columns) return reject_strides(&c, "rows of an output do not overlap", error);
+    if (c.rows > 1 && llabs(c.row) < c.columns) return reject_strides(&c, "rows of an output must not overlap", error);
     reach(&a);
     reach(&b);
     reach(&c);
-    TRY(check_apart(&c, &a, error));
-    TRY(check_apart(&c, &b, error));
-    p->a_turned = !a.by_rows;
-    /* One column lies both ways; a few rows are multiplied along it. */
-    p->b_turned = !b.by_rows || (b.columns == 1 && b.by_columns && a.by_rows && p->rows <= ATTN_PRODUCT_FEW);
-    p->stride_a = p->a_turned ? a.column : a.row;
-    p->stride_b = !p->b_turned ? b.row : b.by_rows ? b.rows : b.column;
+    TRY(check_no_overlap(&c, &a, error));
+    TRY(check_no_overlap(&c, &b, error));
+    p->a_transposed = !a.by_rows;
+    /* A single column is contiguous both ways; few rows are multiplied along it. */
+    p->b_transposed = !b.by_rows || (b.columns == 1 && b.by_columns && a.by_rows && p->rows <= ATTN_PRODUCT_DOT_ROWS);
+    p->stride_a = p->a_transposed ? a.column : a.row;
+    p->stride_b = !p->b_transposed ? b.row : b.by_rows ? b.rows : b.column;
     p->stride_c = c.row;
     p->a = t->a.data;
     p->b = t->b.data;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * resolve.c - types, strides and extents of tensors: defaults filled in, rules checked.  tensors.h says where this stands. */
+ * resolve.c - types, strides and extents of tensors: defaults filled in, rules checked.  tensors.h has the overview. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -67,8 +67,8 @@ static attn_status resolve_dtype(const attn_tensor_row *row, attn_planned_tensor
         t->at.dtype = of->natural;
         return ATTN_OK;
     }
-    CHECK_TENSOR(dtype >= ATTN_F32 && dtype <= ATTN_U64, t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %d; it is no type", row->name,
-                 (int)dtype);
+    CHECK_TENSOR(dtype >= ATTN_F32 && dtype <= ATTN_U64, t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %d; it is not a type",
+                 row->name, (int)dtype);
     CHECK_TENSOR(of->allowed >> dtype & 1, t->number, ATTN_ERR_UNSUPPORTED, "%s.dtype is %s; it must be %s", row->name,
                  attn_dtype_text(dtype), of->text);
     return ATTN_OK;
@@ -94,7 +94,8 @@ int attn_tensor_dense_strides(const attn_tensor_row *row, const attn_planned_ten
 
 static int has_elements(const int64_t shape[4]) { return shape[0] && shape[1] && shape[2] && shape[3]; }
 
-/* Strides of no elements are anything, but walks count addresses by them: what a tensor with elements could not have becomes 1. */
+/* Without elements strides may be anything, but walks compute addresses with them: those that a tensor with elements could not have
+ * become 1. */
 static void tame_strides(const attn_planned_tensor *t, int64_t stride[4])
 {
     int64_t span = 0, step;
@@ -111,15 +112,15 @@ static attn_status resolve_strides(const attn_tensor_row *row, attn_planned_tens
     const int64_t *given = t->given.stride;
     const int implied = given[0] == 0 && given[1] == 0 && given[2] == 0 && given[3] == 0;
     CHECK_TENSOR(attn_tensor_dense_strides(row, t, dense), t->number, ATTN_ERR_SHAPE,
-                 "%s has the shape [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]: more elements than 64 bits count",
+                 "%s has the shape [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 "]: the number of elements overflows 64 bits",
                  row->name, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
     for (int axis = 0; axis < 4; axis++) {
         stride[axis] = implied ? dense[axis] : given[axis] == ATTN_BROADCAST ? 0 : given[axis];
         CHECK_TENSOR(!(row->flags & ATTN_DENSE) || stride[axis] == dense[axis] || t->shape[axis] <= 1, t->number, ATTN_ERR_STRIDE,
-                     "%s.stride[%d] is %" PRId64 "; it is a dense array (0, or %" PRId64 ")", row->name, axis, given[axis],
+                     "%s.stride[%d] is %" PRId64 "; it must be dense (0, or %" PRId64 ")", row->name, axis, given[axis],
                      dense[axis]);
         if (row->flags & ATTN_DENSE) stride[axis] = dense[axis];
-        /* What does not count is no number that sizes of tiles may be multiplied with. */
+        /* Ignored strides must still be safe to multiply with tile sizes. */
         if (t->packed && axis == 0) stride[axis] = 0;
         else if (t->shape[axis] == 1 && !t->packed && stride[axis] != 0) stride[axis] = dense[axis];
     }
@@ -141,7 +142,7 @@ attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *
     if (!has_elements(shape)) return ATTN_OK;
     for (int axis = 0; axis < 4; axis++) {
         const int64_t stride = t->at.stride[axis];
-        /* The stride of a size of 1 can be anything, but tokens of sequences one after the other may be more, or hinted at. */
+        /* The stride of an axis of size 1 is ignored, but concatenated sequences may have more tokens, or prefetch them. */
         if (shape[axis] == 1 && !(t->packed && axis == 2)) continue;
         const int64_t most = shape[axis] == 1 ? INT64_MAX >> 6 >> shift : INT64_MAX;
         int fits = stride > -INT64_MAX && llabs(stride) <= most;
@@ -156,7 +157,7 @@ attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *
     return ATTN_OK;
 }
 
-/* Taken by falling stride, each axis steps over all that the smaller ones span. */
+/* In descending order of stride, each axis must step over all that the smaller ones span. */
 attn_status attn_tensor_self_overlap(const attn_tensor_row *row, const attn_planned_tensor *t, const int64_t shape[4],
                                      attn_error *error)
 {
@@ -174,7 +175,7 @@ static int broadcasts(const attn_tensor_row *row, const attn_planned_tensor *t, 
     const int64_t *given = t->given.stride;
     const int implied = !given[0] && !given[1] && !given[2] && !given[3];
     if (t->shape[axis] == 1) return 0;
-    /* Dense strides are 0 too where a smaller axis has no elements. */
+    /* Dense strides are also 0 if a smaller axis has no elements. */
     return implied ? broadcasts_by_default(row, axis) : t->at.stride[axis] == 0;
 }
 
@@ -185,8 +186,8 @@ attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_ten
     const types allowed = types_of(row->type, facts->query, of ? of->at.dtype : ATTN_DTYPE_DEFAULT);
     t->packed = facts->packed && row->flags & ATTN_PACKED;
     facts->shape(facts->problem, t->number, t->shape);
-    /* The gradient of a tensor has size 1, and stride 0, where the tensor broadcasts: also a sum of nothing. */
-    const int shrinks = of && t->role == ATTN_ROLE_OUTPUT && !(row->flags & (ATTN_PACKED | ATTN_GRADIENT_WHOLE));
+    /* The gradient of a tensor has size 1, and stride 0, on axes that the tensor broadcasts, even if it is an empty sum. */
+    const int shrinks = of && t->role == ATTN_ROLE_OUTPUT && !(row->flags & (ATTN_PACKED | ATTN_GRADIENT_UNREDUCED));
     for (int axis = 0; shrinks && axis < 4; axis++)
         if (broadcasts(&family->rows[of->number], of, axis)) t->shape[axis] = 1;
     TRY(resolve_dtype(row, t, &allowed, error));
@@ -208,11 +209,11 @@ attn_status attn_tensors_resolve(const attn_tensor_family *family, const attn_te
                      row->name, family->operations[facts->op]);
         if (!has[n]) continue;
         place[n] = *count;
-        CHECK_TENSOR(row->role[facts->op] != ATTN_ROLE_NONE, n, ATTN_ERR_ARGUMENT, "%s is there; %s has no use for it", row->name,
+        CHECK_TENSOR(row->role[facts->op] != ATTN_ROLE_NONE, n, ATTN_ERR_ARGUMENT, "%s is set; %s does not use it", row->name,
                      family->operations[facts->op]);
         const int of = row->gradient_of;
-        CHECK_TENSORS(of < 0 || has[of] || row->flags & ATTN_GRADIENT_ALONE, n, of, ATTN_ERR_ARGUMENT, "%s is there and %s is not",
-                      row->name, family->rows[of].name);
+        CHECK_TENSORS(of < 0 || has[of] || row->flags & ATTN_GRADIENT_INDEPENDENT, n, of, ATTN_ERR_ARGUMENT,
+                      "%s is set and %s is not", row->name, family->rows[of].name);
         const attn_input slot = attn_slot_of(tensors, n);
         attn_planned_tensor *t = &list[(*count)++];
         t->number = n;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * slots.c - the slots of a caller's struct of tensors: which tensors are there while planning, and the same ones while executing.
- */
+ * slots.c - the slots of a caller's struct of tensors: which are present when planning, and the same ones when executing. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -26,17 +25,18 @@ static attn_status check_size(const attn_tensor_family *family, const void *tens
     return attn_slots_check(tensors, size, size, family->name, error);
 }
 
-static attn_status is_there(const attn_tensor_family *family, int n, const attn_input *slot, unsigned char *has, attn_error *error)
+static attn_status check_slot(const attn_tensor_family *family, int n, const attn_input *slot, unsigned char *has,
+                              attn_error *error)
 {
     const char *name = family->rows[n].name;
     CHECK_TENSOR(slot->data != ATTN_MISSING, n, ATTN_ERR_ARGUMENT, "%s is NULL", name);
     CHECK_TENSOR(slot->data || is_blank(slot), n, ATTN_ERR_ARGUMENT,
-                 "%s is NULL and has a type or strides; a tensor that is not there is a slot of zeros", name);
+                 "%s is NULL and has a type or strides; a slot that is not set must be all 0", name);
     *has = slot->data != NULL;
     return ATTN_OK;
 }
 
-enum { RUN = 4 }; /* slots that are looked at together */
+enum { RUN = 4 }; /* slots that are tested together */
 
 static uint64_t word_at(const char *at)
 {
@@ -45,7 +45,7 @@ static uint64_t word_at(const char *at)
     return word;
 }
 
-/* 1 if slot n is all zeros, or past the end of an older struct: so are most of them, in every call. */
+/* 1 if slot n is all zeros, or past the end of an older struct, like most slots of every call. */
 static int is_absent(const void *tensors, int n, int given)
 {
     const char *at = (const char *)tensors + sizeof(attn_tensors_head) + (size_t)n * sizeof(attn_input);
@@ -59,14 +59,14 @@ static int is_absent(const void *tensors, int n, int given)
     return !(any | data | dtype);
 }
 
-/* How many slots from n on, up to `end`, say nothing, in fours; the struct has them.  Most slots of every call are like that, and
- * looking at each of them takes longer than all else of a small call. */
+/* How many slots from n on, up to `end`, are all zeros, in groups of four; the struct has them.  Most slots of every call are, and
+ * testing each of them would take longer than the rest of a small call. */
 static int zeros(const void *tensors, int n, int end)
 {
     const int first = n;
     for (; n + RUN <= end; n += RUN) {
         uint64_t any = 0;
-        for (int k = 0; k < RUN; k++) { /* but for the padding, which is nobody's */
+        for (int k = 0; k < RUN; k++) { /* except the padding, which is unspecified */
             const attn_input slot = attn_slot_of(tensors, n + k);
             any |= (uintptr_t)slot.data | (uint64_t)slot.dtype;
             for (int axis = 0; axis < 4; axis++) any |= (uint64_t)slot.stride[axis];
@@ -76,8 +76,8 @@ static int zeros(const void *tensors, int n, int end)
     return n - first;
 }
 
-/* How many whole slots the caller's struct has; attn_slots_check has seen its size. */
-static int slots_given(const void *tensors)
+/* How many whole slots the caller's struct has; attn_slots_check has checked its size. */
+static int slots_passed(const void *tensors)
 {
     size_t given;
     memcpy(&given, tensors, sizeof given);
@@ -87,13 +87,13 @@ static int slots_given(const void *tensors)
 attn_status attn_slots_presence(const attn_tensor_family *family, const void *tensors, unsigned char *has, attn_error *error)
 {
     TRY(check_size(family, tensors, error));
-    const int given = slots_given(tensors);
+    const int given = slots_passed(tensors);
     memset(has, 0, (size_t)family->count);
     for (int n = 0; n < family->count; n++) {
         if (n % RUN == 0) n += zeros(tensors, n, given < family->count ? given : family->count);
         if (n == family->count || is_absent(tensors, n, given)) continue;
         const attn_input slot = attn_slot_of(tensors, n);
-        TRY(is_there(family, n, &slot, &has[n], error));
+        TRY(check_slot(family, n, &slot, &has[n], error));
     }
     return ATTN_OK;
 }
@@ -103,10 +103,10 @@ static int same_strides(const int64_t a[4], const int64_t b[4])
     return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
 }
 
-/* Without elements, whatever a call says. */
+/* Has no elements in any call. */
 static int is_empty(const attn_planned_tensor *t) { return t->low == t->high && !t->packed; }
 
-/* Type and strides are those that were planned, if not to the letter then in what they mean. */
+/* Type and strides are equivalent to those of the plan. */
 static attn_status check_layout(const attn_tensor_row *row, const attn_planned_tensor *t, const attn_input *slot, attn_error *error)
 {
     const int64_t *given = slot->stride;
@@ -115,13 +115,13 @@ static attn_status check_layout(const attn_tensor_row *row, const attn_planned_t
                  t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %s; the plan was made with %s", row->name, attn_dtype_text(slot->dtype),
                  attn_dtype_text(t->at.dtype));
     if (same_strides(given, t->given.stride)) return ATTN_OK;
-    if (is_empty(t)) return ATTN_OK; /* strides of nothing */
+    if (is_empty(t)) return ATTN_OK; /* without elements strides are ignored */
     const int implied = !given[0] && !given[1] && !given[2] && !given[3];
     int64_t dense[4];
     if (implied) attn_tensor_dense_strides(row, t, dense);
     for (int axis = 0; axis < 4; axis++) {
         const int64_t meant = implied ? dense[axis] : given[axis] == ATTN_BROADCAST ? 0 : given[axis];
-        /* Of packed tensors axis 0 is not used, and axis 2 has the tokens of all sequences, however short each is. */
+        /* In packed tensors axis 0 is unused, and axis 2 has the tokens of all sequences, however short each is. */
         const int counts = t->packed && axis != 1 && axis != 3 ? axis == 2 : t->shape[axis] > 1;
         CHECK_TENSOR(meant == t->at.stride[axis] || !counts, t->number, ATTN_ERR_STRIDE,
                      "%s.stride[%d] is %" PRId64 "; the plan was made with %" PRId64, row->name, axis, given[axis],
@@ -130,7 +130,7 @@ static attn_status check_layout(const attn_tensor_row *row, const attn_planned_t
     return ATTN_OK;
 }
 
-/* Where a tensor without elements is, which is no place of another one: addresses are counted from there, and nothing is read. */
+/* An address for a tensor without elements, distinct from all others: pointer arithmetic starts there, nothing is read. */
 static void *nowhere(int number)
 {
     static const _Alignas(8) char nothing[ATTN_MOST_TENSORS * 8] = {0};
@@ -161,7 +161,7 @@ attn_status attn_tensors_bind(const attn_tensor_family *family, const attn_plann
                               void **pointers, attn_error *error)
 {
     TRY(check_size(family, tensors, error));
-    const int given = slots_given(tensors);
+    const int given = slots_passed(tensors);
     for (int n = 0, i = 0; n < family->count; n++) {
         const int next = i < count ? list[i].number : family->count;
         if (n % RUN == 0) n += zeros(tensors, n, next < given ? next : given);
@@ -169,9 +169,9 @@ attn_status attn_tensors_bind(const attn_tensor_family *family, const attn_plann
         if (n == family->count || (!planned && is_absent(tensors, n, given))) continue;
         const attn_input slot = attn_slot_of(tensors, n);
         unsigned char has = 0;
-        TRY(is_there(family, n, &slot, &has, error));
+        TRY(check_slot(family, n, &slot, &has, error));
         CHECK_TENSOR(has || !planned, n, ATTN_ERR_ARGUMENT, "%s is missing; the plan was made with it", family->rows[n].name);
-        CHECK_TENSOR(!has || planned, n, ATTN_ERR_ARGUMENT, "%s is there; the plan was made without it", family->rows[n].name);
+        CHECK_TENSOR(!has || planned, n, ATTN_ERR_ARGUMENT, "%s is set; the plan was made without it", family->rows[n].name);
         if (planned) TRY(bind(&family->rows[n], &list[i++], &slot, &pointers[n], error));
     }
     return ATTN_OK;
@@ -193,10 +193,11 @@ static attn_status check_pair(const attn_tensor_family *family, const attn_plann
     const int may_alias = family->rows[a->number].may_alias == b->number || family->rows[b->number].may_alias == a->number;
     if (may_alias && attn_elements_coincide(&x, &y)) return ATTN_OK;
     const int meet = attn_elements_meet(&x, &y);
-    CHECK_TENSORS(meet <= 0, a->number, b->number, ATTN_ERR_STRIDE, "%s and %s share elements; an output overlaps nothing", first,
-                  second);
+    CHECK_TENSORS(meet <= 0, a->number, b->number, ATTN_ERR_STRIDE,
+                  "%s and %s share elements; an output must not overlap another tensor", first, second);
     CHECK_TENSORS(meet == 0, a->number, b->number, ATTN_ERR_STRIDE,
-                  "whether %s and %s share elements cannot be decided from their strides; give them memory apart", first, second);
+                  "whether %s and %s share elements cannot be decided from their strides; give them separate memory", first,
+                  second);
     return ATTN_OK;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * tensors.h - from a caller's struct of tensors to tensors that are known to be sound.  Every family of problems has a table of
- * rows like these, a function that gives their shapes, and rules of its own; the rest is the same for all and is done here.
+ * tensors.h - from a caller's struct of tensors to validated tensors.  Every family of problems has a table of such rows, a
+ * function that gives their shapes, and rules of its own; the rest is common to all and is done here.
  *
- *      while planning     attn_slots_presence      which are there
- *                         attn_tensors_resolve     roles, types, strides, extents: the list of those that are there
- *      while executing    attn_tensors_bind        the same ones again, where they are, and that outputs share nothing
+ *      while planning     attn_slots_presence      which tensors are present
+ *                         attn_tensors_resolve     roles, types, strides, extents: the list of those present
+ *      while executing    attn_tensors_bind        the same ones again, their addresses, and that outputs share nothing
  */
 #ifndef ATTN_PLAN_TENSORS_H
 #define ATTN_PLAN_TENSORS_H
@@ -17,10 +17,10 @@
 #include "../base/layout.h"
 #include "attn/attn.h"
 
-/* The most tensors that a family has. */
+/* Upper bound on the tensors of a family. */
 enum { ATTN_MOST_TENSORS = 80 };
 
-/* What a struct of tensors begins with; slots follow, of 48 bytes each (40 where pointers have 4). */
+/* The head of a struct of tensors; slots follow, of 48 bytes each (40 with 4-byte pointers). */
 typedef struct attn_tensors_head {
     size_t struct_size;
     const attn_call *call;
@@ -28,12 +28,12 @@ typedef struct attn_tensors_head {
 
 /* Which storage types a tensor may have, and which is the default. */
 typedef enum attn_type_rule {
-    ATTN_TYPE_QUERY,   /* any float type: the type that others follow; f32 */
-    ATTN_TYPE_KEY,     /* f64 if and only if q is; or i8; that of q */
-    ATTN_TYPE_SAME,    /* f64 if and only if q is; that of q */
+    ATTN_TYPE_QUERY,   /* any float type, which others follow; default f32 */
+    ATTN_TYPE_KEY,     /* f64 if and only if q is; or i8; default that of q */
+    ATTN_TYPE_SAME,    /* f64 if and only if q is; default that of q */
     ATTN_TYPE_COMPUTE, /* the compute type */
-    ATTN_TYPE_FLOAT,   /* any float type; the compute type, or that of the tensor whose gradient it is */
-    ATTN_TYPE_STORED,  /* as ATTN_TYPE_SAME; the compute type */
+    ATTN_TYPE_FLOAT,   /* any float type; default the compute type, or that of the tensor whose gradient it is */
+    ATTN_TYPE_STORED,  /* as ATTN_TYPE_SAME; default the compute type */
     ATTN_TYPE_F32,
     ATTN_TYPE_BYTE, /* bool or u8 */
     ATTN_TYPE_INDEX /* i64 or i32 */
@@ -41,15 +41,15 @@ typedef enum attn_type_rule {
 
 enum {
     ATTN_LAST_CONTIGUOUS = 1,
-    ATTN_DENSE = 2,  /* no strides but those of a dense array */
-    ATTN_PACKED = 4, /* where sequences are packed, tokens of all of them one after the other: dense is [token, head, channel] */
-    ATTN_BROADCAST_BATCH = 8, /* by default it broadcasts on its axis 0 */
-    ATTN_BROADCAST_HEAD = 16, /* on its axis 1 */
-    ATTN_GRADIENT_ALONE = 32, /* a gradient that needs no tensor whose gradient it is */
-    ATTN_GRADIENT_WHOLE = 64  /* a gradient that is not summed where its tensor broadcasts */
+    ATTN_DENSE = 2,           /* only the strides of a dense array */
+    ATTN_PACKED = 4,          /* in packed problems, the tokens of all sequences concatenated: dense is [token, head, channel] */
+    ATTN_BROADCAST_BATCH = 8, /* broadcasts on axis 0 by default */
+    ATTN_BROADCAST_HEAD = 16, /* on axis 1 */
+    ATTN_GRADIENT_INDEPENDENT = 32, /* a gradient that may be present without its tensor */
+    ATTN_GRADIENT_UNREDUCED = 64    /* a gradient that is not summed over axes that its tensor broadcasts */
 };
 
-/* A row of a family's table: what holds for all problems. */
+/* A row of a family's table, which holds for all problems. */
 typedef struct attn_tensor_row {
     const char *name;
     attn_role role[ATTN_OPERATIONS];
@@ -74,23 +74,24 @@ typedef struct attn_planned_tensor {
     attn_role role;
     int packed;
     attn_dtype natural; /* what ATTN_DTYPE_DEFAULT means */
-    attn_layout given;  /* as planned with, */
-    attn_layout at;     /* and without defaults */
-    int64_t shape[4];   /* packed: of a sequence */
-    int64_t low, high;  /* bytes from the first element to the lowest, and to the end of the highest; both 0 without elements */
+    attn_layout given;  /* as given when planning */
+    attn_layout at;     /* with defaults resolved */
+    int64_t shape[4];   /* packed: of one sequence */
+    int64_t low,
+        high; /* bytes from the first element to the lowest, and to the end of the highest; both 0 if there are no elements */
 } attn_planned_tensor;
 
-/* What a family says to the engine of a problem. */
+/* What the engine needs to know of a family's problem. */
 typedef struct attn_tensor_facts {
     attn_op op;
     int packed;
     attn_dtype query; /* the type of q, or ATTN_DTYPE_DEFAULT */
-    /* The sizes of tensor `number`; broadcast axes of gradients are seen to by the engine. */
+    /* The sizes of tensor `number`; broadcast axes of gradients are handled by the engine. */
     void (*shape)(const void *problem, int number, int64_t shape[4]);
     const void *problem;
 } attn_tensor_facts;
 
-/* The size of an axis that every family has, or NULL where the axis is none of them. */
+/* The size of an axis that every family has; NULL for all other axes. */
 static inline const int64_t *attn_axis_of_shape(const attn_shape *s, attn_axis axis)
 {
     switch (axis) {
@@ -114,7 +115,7 @@ static inline const int64_t *attn_axis_of_shape(const attn_shape *s, attn_axis a
 }
 
 extern const attn_tensor_family attn_attention_family, attn_linear_family;
-/* NULL for a number that is no family. */
+/* NULL for a number that is not a family. */
 const attn_tensor_family *attn_family_of(attn_family family);
 
 /* The slot of tensor `number`; all zeros past the end of an older struct. */
@@ -127,53 +128,54 @@ static inline attn_input attn_slot_of(const void *tensors, int number)
     return slot;
 }
 
-/* 1 where pointers are to data: neither ATTN_LATER nor ATTN_EMPTY. */
+/* 1 if the pointer points to data: neither NULL, ATTN_LATER nor ATTN_EMPTY. */
 int attn_is_address(const void *data);
 
-/* struct_size is sound, nothing unknown is set after it, and which tensors are there: has[0 .. family->count-1]. */
+/* Checks that struct_size is valid and nothing unknown is set beyond it, and finds which tensors are present: has[0 ..
+ * family->count-1]. */
 attn_status attn_slots_presence(const attn_tensor_family *family, const void *tensors, unsigned char *has, attn_error *error);
 
 /*
- * Every tensor that is there has a role, every one that is needed is there, and each is of a type and a layout that can be.  Fills
+ * Checks that every present tensor has a role, that every needed one is present, and that types and layouts are valid.  Fills
  * list[0 .. *count-1], in order of number.
  */
 attn_status attn_tensors_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, const void *tensors,
                                  const unsigned char *has, attn_planned_tensor *list, int *count, attn_error *error);
 
 /*
- * The tensors of an execution are those of the plan, in presence, type and strides; pointers[number] is where tensor `number` is
- * (NULL where it has no elements).  Nothing is read through a pointer.
+ * Checks that the tensors of an execution are those of the plan in presence, type and strides; pointers[number] is the address of
+ * tensor `number` (of a place of its own if it has no elements).  Nothing is read through a pointer.
  */
 attn_status attn_tensors_bind(const attn_tensor_family *family, const attn_planned_tensor *list, int count, const void *tensors,
                               void **pointers, attn_error *error);
 
-/* No output shares an element with another tensor.  Packed tensors: of as many tokens as there are (tokens_q, tokens_kv). */
+/* Checks that no output shares an element with another tensor.  Packed tensors have tokens_q or tokens_kv tokens. */
 attn_status attn_tensors_check_overlap(const attn_tensor_family *family, const attn_planned_tensor *list, int count,
                                        void *const *pointers, int64_t tokens_q, int64_t tokens_kv, attn_error *error);
 
 /* ---- parts of these ---- */
 
-/* Types of a rule that some problem allows: bits 1 << dtype. */
+/* The types that a rule allows in some problem: bits 1 << dtype. */
 unsigned attn_types_ever(attn_type_rule rule);
 
-/* The strides of a tensor whose four strides are 0.  Returns 0 if it has more elements than 64 bits count. */
+/* The strides of a tensor whose four strides are 0.  Returns 0 if the number of elements overflows 64 bits. */
 int attn_tensor_dense_strides(const attn_tensor_row *row, const attn_planned_tensor *t, int64_t stride[4]);
 
 /* Shape, type, strides and extent of t, whose number, role and `given` are set.  of: NULL, or the tensor whose gradient it is. */
 attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, attn_planned_tensor *t,
                                 const attn_planned_tensor *of, attn_error *error);
 
-/* From the lowest to the highest element is at most what a pointer difference holds: fills low and high. */
+/* Checks that the distance from the lowest to the highest element fits a pointer difference; fills low and high. */
 attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *t, const int64_t shape[4], attn_error *error);
 
-/* No two elements of an output share an address. */
+/* Checks that no two elements of an output share an address. */
 attn_status attn_tensor_self_overlap(const attn_tensor_row *row, const attn_planned_tensor *t, const int64_t shape[4],
                                      attn_error *error);
 
 /* Whether elements of two tensors share bytes: 0 no, 1 yes, -1 undecided. */
 int attn_elements_meet(const attn_elements *a, const attn_elements *b);
 
-/* 1 if each element of one tensor lies where the same element of the other does; of equal shapes. */
+/* 1 if each element of one tensor has the address of the same element of the other; shapes are equal. */
 int attn_elements_coincide(const attn_elements *a, const attn_elements *b);
 
 #endif

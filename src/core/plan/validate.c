@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * validate.c - every rule that a problem and its options must keep, as lists; those of single tensors are in resolve.c, those of
- * what an execution reads in validate_args.c.  Each rule has a row with its exact message in tests/unit/test_validate*.c.
+ * validate.c - every rule that a problem and its options must satisfy, as lists; rules for single tensors are in resolve.c, rules
+ * for what an execution reads in validate_args.c.  Each rule has a row with its exact message in tests/unit/test_validate*.c.
  */
 #include <float.h>
 #include <inttypes.h>
@@ -57,7 +57,7 @@ static attn_status reject_flags(const attn_resolved *p, attn_error *error)
         {"bias_table.causal", p->bias_table.causal},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        CHECK(flags[i].value == 0 || flags[i].value == 1, ATTN_ERR_ARGUMENT, "%s is %d; it is 0 or 1", flags[i].name,
+        CHECK(flags[i].value == 0 || flags[i].value == 1, ATTN_ERR_ARGUMENT, "%s is %d; it must be 0 or 1", flags[i].name,
               flags[i].value);
 
     const struct {
@@ -80,7 +80,7 @@ static attn_status reject_flags(const attn_resolved *p, attn_error *error)
     return ATTN_OK;
 }
 
-/* Which one it is that is wrong is found where one is, since making the lists takes longer. */
+/* Looks for the wrong one only if there is one, since building the lists takes longer. */
 static attn_status check_flags(const attn_resolved *p, attn_error *error)
 {
 #define SET(group) any_set(p->group.reserved, LENGTH(p->group.reserved))
@@ -129,7 +129,7 @@ static attn_status check_score(const attn_resolved *p, attn_error *error)
           "score.softcap is %g; it must be above 0, and it and its reciprocal finite in the compute type (0 for none)",
           score->softcap);
     CHECK_TENSOR(score->scale_kind == ATTN_SCALE_DEFAULT || !p->has.scale, ATTN_SLOT_scale, ATTN_ERR_ARGUMENT,
-                 "scale is there and score.scale_kind is ATTN_SCALE_VALUE; a scale is given in one form");
+                 "scale is set and score.scale_kind is ATTN_SCALE_VALUE; set only one of them");
     return ATTN_OK;
 }
 
@@ -145,7 +145,7 @@ static attn_status check_kind(const attn_resolved *p, attn_error *error)
     const attn_score *s = &p->score;
     const char *kind = kind_text(s->kind);
     CHECK(s->kind == ATTN_SCORE_DOT || p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_UNSUPPORTED,
-          "score.kind is %s and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are there for dot products",
+          "score.kind is %s and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are for dot products only",
           kind);
     CHECK(s->dim_k >= 0, ATTN_ERR_SHAPE, "score.dim_k (%" PRId64 ") is negative", s->dim_k);
     CHECK(s->dim_k == 0 || s->kind == ATTN_SCORE_GENERAL, ATTN_ERR_ARGUMENT,
@@ -157,12 +157,11 @@ static attn_status check_kind(const attn_resolved *p, attn_error *error)
     CHECK(!s->additive_bias || s->kind == ATTN_SCORE_ADDITIVE, ATTN_ERR_ARGUMENT,
           "score.additive_bias is set and score.kind is %s; only additive has biases", kind);
     CHECK_TENSOR(!p->has.score_matrix || attn_problem_has_matrix(p), ATTN_SLOT_score_matrix, ATTN_ERR_ARGUMENT,
-                 "score_matrix is there and score.kind is %s, which has none", kind);
+                 "score_matrix is set and score.kind is %s, which has none", kind);
     CHECK_TENSOR(p->has.score_matrix || !attn_problem_has_matrix(p), ATTN_SLOT_score_matrix, ATTN_ERR_ARGUMENT,
                  "score_matrix is missing; score.kind is %s", kind);
     CHECK_TENSOR(!attn_is_paged(p) || !attn_prepares_keys(p), ATTN_SLOT_page_table, ATTN_ERR_UNSUPPORTED,
-                 "page_table is there and score.kind is %s; keys in pages can be scored by dot, general, metric and additive",
-                 kind);
+                 "page_table is set and score.kind is %s; keys in pages can be scored by dot, general, metric and additive", kind);
     return ATTN_OK;
 }
 
@@ -172,7 +171,7 @@ static const char *normaliser_text(attn_normaliser normaliser)
     return names[normaliser];
 }
 
-/* What is a matter of a softmax. */
+/* What only a softmax has. */
 static attn_status check_normaliser(const attn_resolved *p, attn_error *error)
 {
     const attn_normaliser kind = p->score.normaliser;
@@ -183,19 +182,20 @@ static attn_status check_normaliser(const attn_resolved *p, attn_error *error)
     CHECK(kind == ATTN_NORMALISER_SIGMOID || p->score.shift == 0, ATTN_ERR_ARGUMENT,
           "score.shift is %g and score.normaliser is %s; only sigmoid has it", p->score.shift, normaliser_text(kind));
     CHECK_TENSOR(kind == ATTN_NORMALISER_SOFTMAX || !p->has.sink, ATTN_SLOT_sink, ATTN_ERR_ARGUMENT,
-                 "sink is there and score.normaliser is %s; a sink joins the denominator of softmax", normaliser_text(kind));
-    CHECK(kind != ATTN_NORMALISER_SOFTMAX_ONE || p->mask.empty == ATTN_EMPTY_ZERO, ATTN_ERR_ARGUMENT,
-          "mask.empty is uniform and score.normaliser is softmax one; with a sink an empty row has all its weight on the sink");
+                 "sink is set and score.normaliser is %s; a sink joins the denominator of softmax", normaliser_text(kind));
+    CHECK(
+        kind != ATTN_NORMALISER_SOFTMAX_ONE || p->mask.empty == ATTN_EMPTY_ZERO, ATTN_ERR_ARGUMENT,
+        "mask.empty is uniform and score.normaliser is softmax one; with a sink a fully masked row has all its weight on the sink");
     if (!attn_is_elementwise(p)) return ATTN_OK;
     CHECK(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_UNSUPPORTED,
-          "score.normaliser is %s and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are there for softmax",
+          "score.normaliser is %s and op is neither ATTN_FORWARD nor ATTN_BACKWARD; the other operations are for softmax only",
           normaliser_text(kind));
     CHECK(p->mask.empty == ATTN_EMPTY_ZERO, ATTN_ERR_ARGUMENT,
-          "mask.empty is uniform and score.normaliser is %s; it is a matter of softmax", normaliser_text(kind));
+          "mask.empty is uniform and score.normaliser is %s; it is for softmax only", normaliser_text(kind));
     for (size_t i = 0; i < sizeof of_softmax / sizeof *of_softmax; i++)
         CHECK_TENSOR(!has[of_softmax[i]], of_softmax[i], ATTN_ERR_ARGUMENT,
-                     "%s is there and score.normaliser is %s; it is a matter of softmax",
-                     attn_attention_family.rows[of_softmax[i]].name, normaliser_text(kind));
+                     "%s is set and score.normaliser is %s; it is for softmax only", attn_attention_family.rows[of_softmax[i]].name,
+                     normaliser_text(kind));
     return ATTN_OK;
 }
 
@@ -203,35 +203,36 @@ static attn_status check_mask(const attn_resolved *p, attn_error *error)
 {
     const attn_mask *m = &p->mask;
     if (m->window) {
-        CHECK(m->window_left >= -1, ATTN_ERR_ARGUMENT, "mask.window_left is %" PRId64 "; it is at least 0, or -1 for no bound",
+        CHECK(m->window_left >= -1, ATTN_ERR_ARGUMENT, "mask.window_left is %" PRId64 "; it must be at least 0, or -1 for no bound",
               m->window_left);
-        CHECK(m->window_right >= -1, ATTN_ERR_ARGUMENT, "mask.window_right is %" PRId64 "; it is at least 0, or -1 for no bound",
-              m->window_right);
+        CHECK(m->window_right >= -1, ATTN_ERR_ARGUMENT,
+              "mask.window_right is %" PRId64 "; it must be at least 0, or -1 for no bound", m->window_right);
     } else {
         CHECK(m->window_left <= 0 && m->window_right <= 0, ATTN_ERR_ARGUMENT,
               "mask.window_left is %" PRId64 " and window_right %" PRId64 " but mask.window is 0; set it to 1", m->window_left,
               m->window_right);
     }
-    CHECK(m->chunk >= 0, ATTN_ERR_ARGUMENT, "mask.chunk is %" PRId64 "; it is at least 1, or 0 for none", m->chunk);
-    CHECK(m->dilation >= 0, ATTN_ERR_ARGUMENT, "mask.dilation is %" PRId64 "; it is at least 1, or 0 for every key", m->dilation);
-    CHECK(m->least_distance >= 0, ATTN_ERR_ARGUMENT, "mask.least_distance is %" PRId64 "; it is at least 1, or 0 for none",
+    CHECK(m->chunk >= 0, ATTN_ERR_ARGUMENT, "mask.chunk is %" PRId64 "; it must be at least 1, or 0 for none", m->chunk);
+    CHECK(m->dilation >= 0, ATTN_ERR_ARGUMENT, "mask.dilation is %" PRId64 "; it must be at least 1, or 0 for every key",
+          m->dilation);
+    CHECK(m->least_distance >= 0, ATTN_ERR_ARGUMENT, "mask.least_distance is %" PRId64 "; it must be at least 1, or 0 for none",
           m->least_distance);
     CHECK(m->global_q >= 0 && m->global_kv >= 0, ATTN_ERR_ARGUMENT,
-          "mask.global_q is %" PRId64 " and mask.global_kv %" PRId64 "; both are at least 0", m->global_q, m->global_kv);
+          "mask.global_q is %" PRId64 " and mask.global_kv %" PRId64 "; both must be at least 0", m->global_q, m->global_kv);
     const int blocks = p->has.block_mask || p->has.block_starts;
-    CHECK(m->block_entries >= 0, ATTN_ERR_ARGUMENT, "mask.block_entries is %" PRId64 "; it is at least 0", m->block_entries);
+    CHECK(m->block_entries >= 0, ATTN_ERR_ARGUMENT, "mask.block_entries is %" PRId64 "; it must be at least 0", m->block_entries);
     CHECK(m->block_entries == 0 || p->has.block_index, ATTN_ERR_ARGUMENT,
-          "mask.block_entries is %" PRId64 " and block_index is not there", m->block_entries);
-    CHECK(!blocks || (m->block_q > 0 && m->block_kv > 0), ATTN_ERR_ARGUMENT,
-          "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 "; with a block mask both are at least 1", m->block_q,
-          m->block_kv);
+          "mask.block_entries is %" PRId64 " and block_index is not set", m->block_entries);
+    CHECK_TENSOR(!blocks || (m->block_q > 0 && m->block_kv > 0), p->has.block_mask ? ATTN_SLOT_block_mask : ATTN_SLOT_block_starts,
+                 ATTN_ERR_ARGUMENT, "%s needs mask.block_q and mask.block_kv of at least 1; they are %" PRId64 " and %" PRId64,
+                 p->has.block_mask ? "block_mask" : "block_starts", m->block_q, m->block_kv);
     CHECK(blocks || (m->block_q == 0 && m->block_kv == 0), ATTN_ERR_ARGUMENT,
-          "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 " but neither block_mask nor block_starts is there", m->block_q,
+          "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 " but neither block_mask nor block_starts is set", m->block_q,
           m->block_kv);
     CHECK_TENSOR(m->empty == ATTN_EMPTY_ZERO || !p->has.sink, ATTN_SLOT_sink, ATTN_ERR_ARGUMENT,
-                 "mask.empty is uniform and sink is there; with a sink an empty row has all its weight on the sink");
+                 "mask.empty is uniform and sink is set; with a sink a fully masked row has all its weight on the sink");
     CHECK_TENSOR(m->align == ATTN_ALIGN_TOP_LEFT || !p->has.offset_q, ATTN_SLOT_offset_q, ATTN_ERR_ARGUMENT,
-                 "offset_q is there and mask.align is bottom-right; where queries stand is given in one form");
+                 "offset_q is set and mask.align is bottom-right; set only one of them");
     CHECK(m->align == ATTN_ALIGN_TOP_LEFT || !p->has.origin, ATTN_ERR_ARGUMENT,
           "mask.align is bottom-right and the call has an origin, whose lengths are those of a part; give offset_q");
     return ATTN_OK;
@@ -242,15 +243,17 @@ static attn_status check_paging(const attn_resolved *p, attn_error *error)
     const attn_paging *g = &p->paging;
     if (!attn_is_paged(p)) {
         CHECK(g->page_size == 0 && g->pages == 0, ATTN_ERR_ARGUMENT,
-              "paging.page_size is %" PRId64 " and paging.pages %" PRId64 " but page_table is not there", g->page_size, g->pages);
+              "paging.page_size is %" PRId64 " and paging.pages %" PRId64 " but page_table is not set", g->page_size, g->pages);
         return ATTN_OK;
     }
     CHECK_TENSOR(p->op == ATTN_FORWARD, ATTN_SLOT_page_table, ATTN_ERR_UNSUPPORTED,
-                 "page_table is there and op is not ATTN_FORWARD; gradients of pages are not there");
+                 "page_table is set and op is not ATTN_FORWARD; paged keys have no gradients");
     CHECK_TENSOR(p->mask.empty == ATTN_EMPTY_ZERO || !p->has.lengths_kv, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
-                 "mask.empty is uniform and the keys are in pages; those after lengths_kv have no page to weigh");
-    CHECK(g->page_size > 0, ATTN_ERR_ARGUMENT, "paging.page_size is %" PRId64 "; it is at least 1", g->page_size);
-    CHECK(g->pages >= 0, ATTN_ERR_ARGUMENT, "paging.pages is %" PRId64 "; it is at least 0", g->pages);
+                 "mask.empty is uniform and the keys are in pages; keys after lengths_kv have no page to average");
+    CHECK_TENSOR(g->page_size > 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
+                 "page_table needs paging.page_size of at least 1; it is %" PRId64, g->page_size);
+    CHECK_TENSOR(g->pages >= 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
+                 "page_table needs paging.pages of at least 0; it is %" PRId64, g->pages);
     return ATTN_OK;
 }
 
@@ -265,7 +268,7 @@ static attn_status check_quantised(const attn_resolved *p, const attn_dtype type
         CHECK_TENSOR(!integers || p->op == ATTN_FORWARD, n ? ATTN_SLOT_v : ATTN_SLOT_k, ATTN_ERR_UNSUPPORTED,
                      "%s.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients", names[n]);
         CHECK_TENSOR(!integers || has[n], slots[n], ATTN_ERR_ARGUMENT, "%s_scale is missing; %s.dtype is i8", names[n], names[n]);
-        CHECK_TENSOR(integers || !has[n], slots[n], ATTN_ERR_ARGUMENT, "%s_scale is there and %s.dtype is not i8", names[n],
+        CHECK_TENSOR(integers || !has[n], slots[n], ATTN_ERR_ARGUMENT, "%s_scale is set and %s.dtype is not i8", names[n],
                      names[n]);
     }
     return ATTN_OK;
@@ -277,11 +280,11 @@ static attn_status check_bias_table(attn_resolved *p, attn_error *error)
     attn_distance_bias rule;
     if (!p->has.bias_table) {
         CHECK(!t->kind && !t->buckets && !t->max_distance && !t->causal, ATTN_ERR_ARGUMENT,
-              "bias_table has a rule but the tensor bias_table is not there");
+              "bias_table has a rule but the tensor bias_table is not set");
         return ATTN_OK;
     }
-    CHECK(t->max_distance <= 1 << 24, ATTN_ERR_ARGUMENT,
-          "bias_table.max_distance is %" PRId64 "; in the walk over tiles it is at most 16777216", t->max_distance);
+    CHECK(t->max_distance <= 1 << 24, ATTN_ERR_ARGUMENT, "bias_table.max_distance is %" PRId64 "; it must be at most 16777216",
+          t->max_distance);
     const attn_distance_bias given = {
         .struct_size = sizeof given, .kind = t->kind, .buckets = t->buckets, .max_distance = t->max_distance, .causal = t->causal};
     TRY(attn_distance_resolve(&given, &rule, error));
@@ -297,25 +300,25 @@ static attn_status check_relative(const attn_resolved *p, attn_error *error)
     const int slot = p->has.relative_keys ? ATTN_SLOT_relative_keys : ATTN_SLOT_relative_values;
     const int of_keys = p->has.relative_u ? ATTN_SLOT_relative_u : ATTN_SLOT_relative_v;
     CHECK_TENSORS(p->has.relative_keys || (!p->has.relative_u && !p->has.relative_v), of_keys, ATTN_SLOT_relative_keys,
-                  ATTN_ERR_ARGUMENT, "%s is there and relative_keys is not", p->has.relative_u ? "relative_u" : "relative_v");
+                  ATTN_ERR_ARGUMENT, "%s is set and relative_keys is not", p->has.relative_u ? "relative_u" : "relative_v");
     if (!p->has.relative_keys && !p->has.relative_values) {
         CHECK(r->rows == 0 && r->first == 0, ATTN_ERR_ARGUMENT,
-              "relative.rows is %" PRId64 " and relative.first %" PRId64 " but neither relative_keys nor relative_values is there",
+              "relative.rows is %" PRId64 " and relative.first %" PRId64 " but neither relative_keys nor relative_values is set",
               r->rows, r->first);
         return ATTN_OK;
     }
     CHECK_TENSOR(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, slot, ATTN_ERR_UNSUPPORTED,
-                 "%s is there and op is neither ATTN_FORWARD nor ATTN_BACKWARD", first);
+                 "%s is set and op is neither ATTN_FORWARD nor ATTN_BACKWARD", first);
     CHECK_TENSOR(p->score.kind == ATTN_SCORE_DOT, slot, ATTN_ERR_UNSUPPORTED,
-                 "%s is there and score.kind is %s; relative terms are there for dot products", first, kind_text(p->score.kind));
-    CHECK(r->rows >= 1 && r->rows <= (int64_t)1 << 40, ATTN_ERR_SHAPE, "relative.rows is %" PRId64 "; it is within 1..2^40",
-          r->rows);
+                 "%s is set and score.kind is %s; relative terms are for dot products only", first, kind_text(p->score.kind));
+    CHECK(r->rows >= 1 && r->rows <= (int64_t)1 << 40, ATTN_ERR_SHAPE,
+          "relative.rows is %" PRId64 "; it must be between 1 and 2^40", r->rows);
     CHECK(r->first >= -((int64_t)1 << 40) && r->first <= (int64_t)1 << 40, ATTN_ERR_ARGUMENT,
-          "relative.first is %" PRId64 "; it is within -2^40..2^40", r->first);
+          "relative.first is %" PRId64 "; it must be between -2^40 and 2^40", r->first);
     return ATTN_OK;
 }
 
-/* Tensors that come together, and those that exclude each other. */
+/* Tensors that must come together, and tensors that exclude each other. */
 static attn_status check_company(const attn_resolved *p, attn_error *error)
 {
     static const struct {
@@ -324,19 +327,19 @@ static attn_status check_company(const attn_resolved *p, attn_error *error)
                     {ATTN_SLOT_cu_seqlens_kv, ATTN_SLOT_cu_seqlens_q},
                     {ATTN_SLOT_block_starts, ATTN_SLOT_block_index},
                     {ATTN_SLOT_block_index, ATTN_SLOT_block_starts}},
-      apart[] = {{ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_lengths_q},
-                 {ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_lengths_kv},
-                 {ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_page_table},
-                 {ATTN_SLOT_block_mask, ATTN_SLOT_block_starts}};
+      exclusive[] = {{ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_lengths_q},
+                     {ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_lengths_kv},
+                     {ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_page_table},
+                     {ATTN_SLOT_block_mask, ATTN_SLOT_block_starts}};
     const unsigned char *has = (const unsigned char *)&p->has;
     const attn_tensor_row *rows = attn_attention_family.rows;
     for (size_t i = 0; i < sizeof together / sizeof *together; i++)
         CHECK_TENSORS(!has[together[i].one] || has[together[i].other], together[i].one, together[i].other, ATTN_ERR_ARGUMENT,
-                      "%s is there and %s is not; they come together", rows[together[i].one].name, rows[together[i].other].name);
-    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
-        CHECK_TENSORS(!has[apart[i].one] || !has[apart[i].other], apart[i].one, apart[i].other, ATTN_ERR_ARGUMENT,
-                      "%s and %s are both there; they exclude each other", rows[apart[i].one].name, rows[apart[i].other].name);
-    CHECK(!p->has.rows || p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "visit_rows is there; only ATTN_FORWARD has rows to visit");
+                      "%s is set and %s is not; set both or neither", rows[together[i].one].name, rows[together[i].other].name);
+    for (size_t i = 0; i < sizeof exclusive / sizeof *exclusive; i++)
+        CHECK_TENSORS(!has[exclusive[i].one] || !has[exclusive[i].other], exclusive[i].one, exclusive[i].other, ATTN_ERR_ARGUMENT,
+                      "%s and %s are both set; set only one of them", rows[exclusive[i].one].name, rows[exclusive[i].other].name);
+    CHECK(!p->has.rows || p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "visit_rows is set; only ATTN_FORWARD visits rows");
     return ATTN_OK;
 }
 
@@ -345,20 +348,20 @@ static attn_status check_outputs(const attn_resolved *p, attn_dtype index, attn_
     const attn_outputs *o = &p->outputs;
     const int top = p->has.topk_index || p->has.topk_weight;
     CHECK(p->dropout.probability >= 0 && p->dropout.probability <= 1, ATTN_ERR_ARGUMENT,
-          "dropout.probability is %g; it is within 0..1", p->dropout.probability);
+          "dropout.probability is %g; it must be between 0 and 1", p->dropout.probability);
     CHECK(o->scores_stage >= ATTN_STAGE_RAW && o->scores_stage <= ATTN_STAGE_WEIGHTS, ATTN_ERR_ARGUMENT,
           "outputs.scores_stage is %d; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)", (int)o->scores_stage);
     CHECK(o->rows_stage >= ATTN_STAGE_RAW && o->rows_stage <= ATTN_STAGE_WEIGHTS, ATTN_ERR_ARGUMENT,
           "outputs.rows_stage is %d; known: 0 (raw), 1 (capped), 2 (biased), 3 (weights)", (int)o->rows_stage);
     CHECK(o->column_heads >= ATTN_COLUMNS_EACH && o->column_heads <= ATTN_COLUMNS_ALL, ATTN_ERR_ARGUMENT,
           "outputs.column_heads is %d; known: 0 (each), 1 (group), 2 (all)", (int)o->column_heads);
-    CHECK(o->column_queries >= 0, ATTN_ERR_ARGUMENT, "outputs.column_queries is %" PRId64 "; it is at least 1, or 0 for all",
+    CHECK(o->column_queries >= 0, ATTN_ERR_ARGUMENT, "outputs.column_queries is %" PRId64 "; it must be at least 1, or 0 for all",
           o->column_queries);
-    CHECK(o->topk >= 0, ATTN_ERR_ARGUMENT, "outputs.topk is %" PRId64 "; it is at least 1, or 0 for none", o->topk);
-    CHECK(o->topk == 0 || top, ATTN_ERR_ARGUMENT, "outputs.topk is %" PRId64 " but neither topk_index nor topk_weight is there",
+    CHECK(o->topk >= 0, ATTN_ERR_ARGUMENT, "outputs.topk is %" PRId64 "; it must be at least 1, or 0 for none", o->topk);
+    CHECK(o->topk == 0 || top, ATTN_ERR_ARGUMENT, "outputs.topk is %" PRId64 " but neither topk_index nor topk_weight is set",
           o->topk);
     CHECK_TENSOR(o->topk > 0 || !top, p->has.topk_index ? ATTN_SLOT_topk_index : ATTN_SLOT_topk_weight, ATTN_ERR_ARGUMENT,
-                 "%s is there and outputs.topk is 0; set it to the number of keys",
+                 "%s is set and outputs.topk is 0; set outputs.topk to the number of keys",
                  p->has.topk_index ? "topk_index" : "topk_weight");
     CHECK_TENSOR(p->shape.len_kv <= INT32_MAX || index != ATTN_I32, ATTN_SLOT_topk_index, ATTN_ERR_UNSUPPORTED,
                  "topk_index.dtype is i32 and len_kv (%" PRId64 ") is more than it holds", p->shape.len_kv);
@@ -393,19 +396,18 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
                       p->shape.dim_v == 0 || !p->at.relative_keys.stride[1] == !p->at.relative_values.stride[1],
                   ATTN_SLOT_relative_keys, ATTN_SLOT_relative_values, ATTN_ERR_UNSUPPORTED,
                   "one of relative_keys and relative_values is shared by the heads and the other is not");
-    /* Sums over the keys of a tile depend there on which rows share it: these share its runs of keys, or its bands. */
+    /* With these, sums over the keys of a tile depend on which rows share the tile: rows share its runs of keys, or its bands. */
     const attn_feature_set of_tiles = ATTN_USES(RELATIVE) | ATTN_USES(GLOBAL) | ATTN_USES(BLOCKS);
     const char *variant = p->invariant && p->op == ATTN_FORWARD ? attn_feature_missing(attn_features_of(p) & of_tiles, 0) : NULL;
-    CHECK(!variant, ATTN_ERR_UNSUPPORTED, "options.invariant is set and %s; their bits depend on the chunk", variant);
-    /* These, and sums over queries that end as one number, over queries of a tile, of which instruction sets have different
-     * numbers. */
+    CHECK(!variant, ATTN_ERR_UNSUPPORTED, "options.invariant is set and %s; then bits depend on the chunk", variant);
+    /* Also sums over the queries of a tile that end as one number: instruction sets have tiles of different sizes. */
     const attn_feature_set summed = (p->has.grad_bias_table || attn_bias_is_broadcast(p) ? ATTN_USES(BIAS_GRADIENT) : 0) |
                                     (p->op == ATTN_BACKWARD ? ATTN_USES(ADDITIVE) : 0) | ATTN_USES(HEAD_GRADIENTS) |
                                     ATTN_USES(RELATIVE_GRADIENT);
     const char *differs = p->reproducible ? attn_feature_missing(attn_features_of(p) & (of_tiles | summed), 0) : NULL;
-    CHECK(!differs, ATTN_ERR_UNSUPPORTED, "options.reproducible is set and %s; their bits depend on the instruction set", differs);
+    CHECK(!differs, ATTN_ERR_UNSUPPORTED, "options.reproducible is set and %s; then bits depend on the instruction set", differs);
     const char *rejection = attn_walks_rejection(p);
-    CHECK(!rejection, ATTN_ERR_UNSUPPORTED, "no walk of %s has this: %s", attn_attention_family.operations[p->op], rejection);
+    CHECK(!rejection, ATTN_ERR_UNSUPPORTED, "%s does not support this: %s", attn_attention_family.operations[p->op], rejection);
     if (p->score.scale_kind == ATTN_SCALE_DEFAULT)
         p->score.scale = p->score.kind == ATTN_SCORE_DOT && p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk) : 1;
     if (p->score.temperature == 0) p->score.temperature = 1;
@@ -414,14 +416,14 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
 
 attn_status attn_options_validate(const attn_options *o, attn_error *error)
 {
-    CHECK(o->threads >= 0, ATTN_ERR_ARGUMENT, "options.threads is %d; it is at least 1, or 0 for the default", o->threads);
+    CHECK(o->threads >= 0, ATTN_ERR_ARGUMENT, "options.threads is %d; it must be at least 1, or 0 for the default", o->threads);
     CHECK(o->isa >= ATTN_ISA_DEFAULT && o->isa <= ATTN_ISA_NEON, ATTN_ERR_ARGUMENT,
           "options.isa is %d; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)", (int)o->isa);
-    CHECK(o->reproducible == 0 || o->reproducible == 1, ATTN_ERR_ARGUMENT, "options.reproducible is %d; it is 0 or 1",
+    CHECK(o->reproducible == 0 || o->reproducible == 1, ATTN_ERR_ARGUMENT, "options.reproducible is %d; it must be 0 or 1",
           o->reproducible);
-    CHECK(o->invariant == 0 || o->invariant == 1, ATTN_ERR_ARGUMENT, "options.invariant is %d; it is 0 or 1", o->invariant);
+    CHECK(o->invariant == 0 || o->invariant == 1, ATTN_ERR_ARGUMENT, "options.invariant is %d; it must be 0 or 1", o->invariant);
     CHECK(!o->allocator.allocate == !o->allocator.release, ATTN_ERR_ARGUMENT,
-          "options.allocator has %s and no %s; give both or none", o->allocator.allocate ? "allocate" : "release",
+          "options.allocator has %s and no %s; set both or neither", o->allocator.allocate ? "allocate" : "release",
           o->allocator.allocate ? "release" : "allocate");
     return ATTN_OK;
 }

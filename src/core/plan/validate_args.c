@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * validate_args.c - every rule of what an execution reads of its arguments before it begins: the call, and the numbers in lengths,
- * pages and lists of blocks.  Each rule has a row with its exact message in tests/unit/test_validate_args.c.
+ * validate_args.c - every rule for what an execution reads from its arguments before it begins: the call, and the numbers in
+ * lengths, pages and lists of blocks.  Each rule has a row with its exact message in tests/unit/test_validate_args.c.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -18,19 +18,20 @@ static attn_status check_lengths(int slot, const void *array, attn_dtype dtype, 
     for (int64_t b = 0; b < batch; b++) {
         int64_t length = attn_index_at(array, dtype, b);
         CHECK_TENSOR(length >= 0 && length <= most, slot, ATTN_ERR_ARGUMENT,
-                     "%s[%" PRId64 "] (%" PRId64 ") is not within 0..%" PRId64, name, b, length, most);
+                     "%s[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64 "%s", name, b, length, most,
+                     attn_index_hint(dtype, length));
     }
     return ATTN_OK;
 }
 
-/* Sums of places are far from the ends of int64_t, as those of an origin are. */
+/* Keeps sums of positions far from the ends of int64_t, as the limits of an origin do. */
 static attn_status check_offsets(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const int64_t most = (int64_t)1 << 60;
     for (int64_t b = 0; b < p->shape.batch; b++) {
         const int64_t offset = attn_index_at(args->offset_q, p->at.offset_q.dtype, b);
         CHECK_TENSOR(offset >= -most && offset <= most, ATTN_SLOT_offset_q, ATTN_ERR_ARGUMENT,
-                     "offset_q[%" PRId64 "] (%" PRId64 ") is not within -2^60..2^60", b, offset);
+                     "offset_q[%" PRId64 "] (%" PRId64 ") is not between -2^60 and 2^60", b, offset);
     }
     return ATTN_OK;
 }
@@ -41,10 +42,11 @@ static attn_status check_pages(const attn_resolved *p, const attn_args *args, at
     for (int64_t b = 0; b < p->shape.batch; b++) {
         int64_t length = p->has.lengths_kv ? attn_index_at(args->lengths_kv, p->at.lengths_kv.dtype, b) : p->shape.len_kv;
         for (int64_t i = 0; i < attn_ceil_div(length, g->page_size); i++) {
-            int64_t page = attn_index_at(args->page_table, p->at.page_table.dtype, b * p->at.page_table.stride[0] + i);
+            const attn_dtype dtype = p->at.page_table.dtype;
+            int64_t page = attn_index_at(args->page_table, dtype, b * p->at.page_table.stride[0] + i);
             CHECK_TENSOR(page >= 0 && page < g->pages, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
-                         "page %" PRId64 " of batch entry %" PRId64 " is %" PRId64 " in page_table; there are %" PRId64 " pages", i,
-                         b, page, g->pages);
+                         "page %" PRId64 " of batch entry %" PRId64 " is %" PRId64 " in page_table; paging.pages is %" PRId64 "%s",
+                         i, b, page, g->pages, attn_index_hint(dtype, page));
         }
     }
     return ATTN_OK;
@@ -54,12 +56,13 @@ static attn_status check_cu_seqlens(int slot, const void *array, attn_dtype dtyp
 {
     const char *name = attn_attention_family.rows[slot].name;
     int64_t start = attn_index_at(array, dtype, 0);
-    CHECK_TENSOR(start == 0, slot, ATTN_ERR_ARGUMENT, "%s[0] (%" PRId64 ") is not 0", name, start);
+    CHECK_TENSOR(start == 0, slot, ATTN_ERR_ARGUMENT, "%s[0] (%" PRId64 ") is not 0%s", name, start, attn_index_hint(dtype, start));
     for (int64_t b = 0; b < batch; b++) {
         int64_t end = attn_index_at(array, dtype, b + 1);
         CHECK_TENSOR(end >= start && end - start <= most, slot, ATTN_ERR_ARGUMENT,
-                     "%s[%" PRId64 "] (%" PRId64 ") is not 0..%" PRId64 " (%s) more than %s[%" PRId64 "] (%" PRId64 ")", name,
-                     b + 1, end, most, slot == ATTN_SLOT_cu_seqlens_q ? "len_q" : "len_kv", name, b, start);
+                     "%s[%" PRId64 "] (%" PRId64 ") minus %s[%" PRId64 "] (%" PRId64 ") is not between 0 and %s (%" PRId64 ")%s",
+                     name, b + 1, end, name, b, start, slot == ATTN_SLOT_cu_seqlens_q ? "len_q" : "len_kv", most,
+                     attn_index_hint(dtype, end));
         start = end;
     }
     return ATTN_OK;
@@ -69,20 +72,22 @@ static attn_status check_block_lists(const attn_resolved *p, const attn_args *ar
 {
     const attn_mask *m = &p->mask;
     const int64_t lists = attn_ceil_div(p->shape.len_q, m->block_q), blocks = attn_ceil_div(p->shape.len_kv, m->block_kv);
-    int64_t start = attn_index_at(args->block_starts, p->at.block_starts.dtype, 0);
-    CHECK_TENSOR(start == 0, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT, "block_starts[0] (%" PRId64 ") is not 0", start);
+    const attn_dtype of_starts = p->at.block_starts.dtype, of_index = p->at.block_index.dtype;
+    int64_t start = attn_index_at(args->block_starts, of_starts, 0);
+    CHECK_TENSOR(start == 0, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT, "block_starts[0] (%" PRId64 ") is not 0%s", start,
+                 attn_index_hint(of_starts, start));
     for (int64_t n = 0; n < lists; n++) {
-        int64_t end = attn_index_at(args->block_starts, p->at.block_starts.dtype, n + 1), last = -1;
+        int64_t end = attn_index_at(args->block_starts, of_starts, n + 1), last = -1;
         CHECK_TENSOR(end >= start && end <= m->block_entries, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT,
-                     "block_starts[%" PRId64 "] (%" PRId64 ") is not within its predecessor (%" PRId64
-                     ") and block_entries (%" PRId64 ")",
-                     n + 1, end, start, m->block_entries);
+                     "block_starts[%" PRId64 "] (%" PRId64 ") is not between its predecessor (%" PRId64
+                     ") and mask.block_entries (%" PRId64 ")%s",
+                     n + 1, end, start, m->block_entries, attn_index_hint(of_starts, end));
         for (int64_t k = start; k < end; k++) {
-            int64_t block = attn_index_at(args->block_index, p->at.block_index.dtype, k);
+            int64_t block = attn_index_at(args->block_index, of_index, k);
             CHECK_TENSOR(block > last && block < blocks, ATTN_SLOT_block_index, ATTN_ERR_ARGUMENT,
                          "block_index[%" PRId64 "] (%" PRId64 ") is not above its predecessor in the list and below %" PRId64
-                         ", the blocks of keys",
-                         k, block, blocks);
+                         ", the blocks of keys%s",
+                         k, block, blocks, attn_index_hint(of_index, block));
             last = block;
         }
         start = end;
@@ -90,7 +95,7 @@ static attn_status check_block_lists(const attn_resolved *p, const attn_args *ar
     return ATTN_OK;
 }
 
-/* Absolute places are sums of those in the part and these. */
+/* Absolute positions are sums of positions in the part and these. */
 static attn_status check_origin(const attn_resolved *p, const attn_origin *o, attn_error *error)
 {
     const int64_t most = (int64_t)1 << 60;
@@ -99,13 +104,13 @@ static attn_status check_origin(const attn_resolved *p, const attn_origin *o, at
         int64_t value;
     } places[] = {{"batch", o->batch}, {"head", o->head}, {"heads", o->heads}, {"q", o->q}, {"kv", o->kv}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        CHECK(places[i].value >= 0 && places[i].value <= most, ATTN_ERR_ARGUMENT, "origin.%s is %" PRId64 "; it is within 0..2^60",
-              places[i].name, places[i].value);
+        CHECK(places[i].value >= 0 && places[i].value <= most, ATTN_ERR_ARGUMENT,
+              "origin.%s is %" PRId64 "; it must be between 0 and 2^60", places[i].name, places[i].value);
     CHECK(o->heads == 0 || o->head + p->shape.heads_q <= o->heads, ATTN_ERR_ARGUMENT,
-          "origin.head is %" PRId64 " and heads_q %" PRId64 "; origin.heads (%" PRId64 ") has less", o->head, p->shape.heads_q,
+          "origin.head is %" PRId64 " and heads_q %" PRId64 "; origin.heads (%" PRId64 ") is too small", o->head, p->shape.heads_q,
           o->heads);
     CHECK(o->heads != 0 || o->head == 0, ATTN_ERR_ARGUMENT,
-          "origin.head is %" PRId64 " and origin.heads 0; it is the whole's heads_q", o->head);
+          "origin.head is %" PRId64 " and origin.heads 0; set it to heads_q of the whole", o->head);
     for (int i = 0; i < 3; i++)
         CHECK(o->reserved[i] == 0, ATTN_ERR_ARGUMENT, "origin.reserved[%d] is %" PRId64 "; it must be 0", i, o->reserved[i]);
     if (!p->has.block_mask && !p->has.block_starts) return ATTN_OK;
@@ -116,22 +121,22 @@ static attn_status check_origin(const attn_resolved *p, const attn_origin *o, at
     return ATTN_OK;
 }
 
-/* What is no tensor: the same is there as when the plan was made. */
+/* The arguments that are not tensors: the same must be present as when the plan was made. */
 static attn_status read_call(const attn_resolved *p, const attn_call *given, attn_args *args, attn_error *error)
 {
     if (given) TRY(attn_struct_read(&args->call, sizeof args->call, sizeof args->call, given, "attn_call", error));
     const attn_call *call = &args->call;
     CHECK(call->reserved == 0, ATTN_ERR_ARGUMENT, "call.reserved is %" PRIu32 "; it must be 0", call->reserved);
     CHECK(!p->has.modifier == !call->modify_scores, ATTN_ERR_ARGUMENT, "call.modify_scores is %s; the plan was made %s it",
-          call->modify_scores ? "there" : "NULL", p->has.modifier ? "with" : "without");
+          call->modify_scores ? "set" : "NULL", p->has.modifier ? "with" : "without");
     CHECK(!p->has.modifier || p->op == ATTN_FORWARD || call->modify_slopes, ATTN_ERR_ARGUMENT,
-          "call.modify_scores is there and call.modify_slopes is NULL; the derivatives need it");
+          "call.modify_scores is set and call.modify_slopes is NULL; the derivatives need it");
     CHECK(call->modify_scores || !call->modify_slopes, ATTN_ERR_ARGUMENT,
-          "call.modify_slopes is there and call.modify_scores is NULL");
+          "call.modify_slopes is set and call.modify_scores is NULL");
     CHECK(!p->has.rows == !call->visit_rows, ATTN_ERR_ARGUMENT, "call.visit_rows is %s; the plan was made %s it",
-          call->visit_rows ? "there" : "NULL", p->has.rows ? "with" : "without");
+          call->visit_rows ? "set" : "NULL", p->has.rows ? "with" : "without");
     CHECK(!p->has.origin == !call->origin, ATTN_ERR_ARGUMENT, "call.origin is %s; the plan was made %s one",
-          call->origin ? "there" : "NULL", p->has.origin ? "with" : "without");
+          call->origin ? "set" : "NULL", p->has.origin ? "with" : "without");
     if (call->origin) TRY(check_origin(p, call->origin, error));
     if (call->origin) args->origin = *call->origin;
     if (args->origin.heads == 0) args->origin.heads = p->shape.heads_q;

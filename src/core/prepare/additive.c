@@ -14,7 +14,7 @@ int attn_additive_problem(attn_resolved *prepared, attn_dtype compute)
 {
     attn_score *score = &prepared->score;
     const int64_t hidden = prepared->shape.dim_qk;
-    if (hidden > INT64_MAX / 64) return 0; /* its rows are a few times as long */
+    if (hidden > INT64_MAX / 64) return 0; /* its rows are a few times that long */
     if (score->scale_kind == ATTN_SCALE_DEFAULT) score->scale_kind = ATTN_SCALE_VALUE;
     prepared->at.score_matrix =
         (attn_layout){compute, {0, attn_matrix_per_head(prepared) ? attn_additive_weights(hidden) : 0, 0, 1}};
@@ -33,7 +33,7 @@ static double power_of(const attn_resolved *p, const void *w, int64_t head)
     return ldexp(1, exponent < -100 ? -100 : exponent > 100 ? 100 : exponent);
 }
 
-void attn_additive_weigh(const attn_resolved *p, attn_dtype compute, const void *w, void *to)
+void attn_additive_scale_weights(const attn_resolved *p, attn_dtype compute, const void *w, void *to)
 {
     const attn_layout *layout = &p->at.score_matrix;
     const int64_t hidden = p->shape.dim_qk, *stride = layout->stride;
@@ -86,7 +86,7 @@ static void store_weights(const attn_walk *walk, const attn_args *args, char *sh
                        &context);
 }
 
-/* x is sum_a w_a t_a, so its gradient's product with it is that of w with w. */
+/* x = sum_a w_a t_a, so sum dx x = sum_a w_a dw_a. */
 static double scale_of_head(const attn_walk *walk, const attn_args *args, char *shared, int64_t h)
 {
     const void *w = attn_head_weights(walk, args, h);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * broadcast_sum.c - the sum over heads, rows and columns that share an element of a table. */
+ * broadcast_sum.c - sums over heads, rows and columns that share an element of a table. */
 #include "broadcast_sum.h"
 
 #include "../base/element.h"

@@ -5,7 +5,7 @@
  *      begin     w and w^T in the compute type       for each tile of queries: q~       for each block of keys: k~
  *      finish    for each tile of queries: dq        for each block of keys: dk         for each head: dw, in order
  *
- * A w is applied by the kernel's own products: a tile of queries lies transposed, so w q is "scores" of the rows of w.
+ * w is applied by the kernel's own products: a tile of queries is stored transposed, so w q is the "scores" of the rows of w.
  */
 #include "prepare.h"
 
@@ -127,7 +127,7 @@ int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk)
     return attn_place(&workers, 1, at);
 }
 
-/* ---- what a task knows ---- */
+/* ---- context of a task ---- */
 
 typedef struct call {
     const attn_prepare *prepare;
@@ -149,7 +149,7 @@ static void run(const call *c, int64_t tasks, void (*task)(void *context, int64_
     attn_threads_run(c->walk->parallel_for, c->walk->parallel_context, c->walk->workers, tasks, task, &copy);
 }
 
-/* A tile of queries; 0 if it has none. */
+/* A tile of queries; returns 0 if it is empty. */
 static int tile_of(const attn_task *task, int64_t number, attn_tile *tile)
 {
     *tile = attn_tile_at(task->walk, number);
@@ -186,7 +186,7 @@ static void apply(const call *c, int64_t worker, int width, int64_t rows, int64_
         c->walk->kernel.product->score(width, rows, columns, X, M, columns, Y, of_worker(c, worker, c->prepare->lanes), M, columns);
 }
 
-/* w q or w dq~ into Z, and what comes of it; general: w^T q, or w dq~. */
+/* metric: w q or w dq~ into Z, then w^T Z; general: w^T q, or back: w dq~. */
 static void apply_w(const call *c, int64_t worker, const attn_task *task, int width, int back, const void *in, void *out)
 {
     const attn_prepare *p = c->prepare;
@@ -282,7 +282,7 @@ static void finish_queries(void *context, int64_t worker, int64_t number)
 
 static int64_t blocks_of_keys(const attn_walk *w) { return attn_ceil_div(w->problem.shape.len_kv, w->block_kv); }
 
-/* The task of a key head and its keys low .. high-1, in the caller's type as rows of T; 0 if it has none. */
+/* The task of a key head and its keys low .. high-1, loaded as rows of the compute type; returns 0 if there are none. */
 static int open_keys(const call *c, int64_t worker, int64_t number, attn_task *task, attn_interval *keys)
 {
     const attn_walk *w = c->walk;
@@ -338,7 +338,7 @@ typedef struct rows {
     int64_t stride, dim;
 } rows;
 
-/* sum[a][b] += sum_i A[a][i] B[i][b] for n rows a: A is a tile.  What A has 0 for is not read in B. */
+/* sum[a][b] += sum_i A[a][i] B[i][b] for n rows a: A is a tile.  Where B is not finite, its rows for which A is 0 are not read. */
 static void add_product(const call *c, int64_t worker, const attn_tile *tile, int64_t n, const void *A, rows B, void *sum,
                         int64_t ld)
 {
@@ -351,8 +351,8 @@ static void add_product(const call *c, int64_t worker, const attn_tile *tile, in
 }
 
 /*
- * What one tile of queries adds.  general: dw^T += dq~ q^T.  metric, which uses w twice, with u = w q and e = w dq~:
- * dw^T += dq~ u^T and dw += e q^T.  A query without gradient is not read.
+ * What one tile of queries adds.  general: dw^T += dq~ q^T.  metric, which uses w twice, with u = w q and e = w dq~: dw^T += dq~
+ * u^T and dw += e q^T.  Queries whose gradient is 0 are not read.
  */
 static void add_tile(const call *c, int64_t worker, const attn_task *task, const attn_tile *tile)
 {
@@ -377,7 +377,7 @@ static void add_tile(const call *c, int64_t worker, const attn_task *task, const
     add_product(c, worker, tile, p->rows, Z, q, part(c, p->more_sums + h * p->more_sum_bytes), p->ld_more_sum);
 }
 
-/* All that the queries of one head add, of all batch entries in order. */
+/* The sum over the queries of one head, of all batch entries in order. */
 static void sum_w(void *context, int64_t worker, int64_t h)
 {
     const call *c = context;
@@ -394,7 +394,7 @@ static void sum_w(void *context, int64_t worker, int64_t h)
     }
 }
 
-/* Of one head's sums. */
+/* The gradient of one element, from one head's sums. */
 static double gradient_of_w(const void *context, int64_t h, int64_t r, int64_t k)
 {
     const call *c = context;
@@ -422,7 +422,7 @@ void attn_prepare_begin(const attn_prepare *prepare, const attn_walk *walk, cons
     *prepared = *args;
     if (prepare->problem.score.kind == ATTN_SCORE_DOT) return;
     if (prepare->problem.score.kind == ATTN_SCORE_ADDITIVE) {
-        attn_additive_weigh(&prepare->problem, walk->compute, args->score_matrix, part(&c, prepare->w));
+        attn_additive_scale_weights(&prepare->problem, walk->compute, args->score_matrix, part(&c, prepare->w));
         prepared->score_matrix = part(&c, prepare->w);
         return;
     }

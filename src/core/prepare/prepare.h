@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * prepare.h - score kinds that are dot products of prepared rows.  With q~ and k~ in the workspace the plain walk computes
+ * prepare.h - score kinds that are dot products of prepared rows.  From q~ and k~ in the workspace the plain walk computes
  * attention, and in backward the gradients of q~ and k~, from which those of q, k and w follow:
  *
  *      general    q~ = w^T q          k~ = k                (in place)
@@ -13,12 +13,12 @@
 
 #include "../task/walk.h"
 
-/* Made once by the plan.  Offsets are in bytes, in the workspace; the workers' parts count from a worker's own memory. */
+/* Made once by the plan.  Offsets are in bytes in the workspace; those of a worker's parts are relative to the worker's memory. */
 typedef struct attn_prepare {
-    attn_resolved problem;             /* the caller's, resolved; the walk has the one of prepared rows */
+    attn_resolved problem;             /* the caller's, resolved; the walk has that of the prepared rows */
     int64_t rows, columns, heads;      /* of w: its shape, and how many */
-    int64_t Q, dQ;                     /* prepared queries and their gradient, of the compute type, laid out as the walk's q */
-    int64_t K, dK;                     /* the same for keys, where they are prepared */
+    int64_t Q, dQ;                     /* prepared queries and their gradient, in the compute type, laid out like the walk's q */
+    int64_t K, dK;                     /* the same for keys, if they are prepared */
     int64_t w, wt;                     /* [heads][rows][columns] and [heads][columns][rows], of the compute type */
     int64_t sums, more_sums;           /* [heads_q]: gradients of w, transposed, and (metric) of its second use, not transposed */
     int64_t sum_bytes, more_sum_bytes; /* of one head */
@@ -29,15 +29,15 @@ typedef struct attn_prepare {
     int64_t bytes;
 } attn_prepare;
 
-/* 1 if the kind has prepared keys. */
+/* 1 if the kind prepares keys. */
 int attn_prepares_keys(const attn_resolved *problem);
 
-/* The problem that the walk solves, from one that was resolved: *prepared is a copy of it, and stays one for dot products.  Returns
+/* The problem that the walk solves: *prepared starts as a copy of the resolved problem, and is unchanged for dot products.  Returns
  * 0 if a size overflows. */
 int attn_prepare_problem(const attn_resolved *problem, attn_resolved *prepared);
 
-/* Dense rows of `heads` heads; those of packed sequences lie by head too, since how many there are in all is known to be at most
- * this.  Returns 0 if a size overflows. */
+/* Dense rows of `heads` heads; packed sequences are laid out by head too, with space for batch * tokens rows, an upper bound on
+ * their total.  Returns 0 if a size overflows. */
 int attn_dense_rows(attn_layout *layout, const attn_resolved *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim);
 
 /* Sizes the workspace.  prepare->problem is set and the walk has its grid,
@@ -45,9 +45,9 @@ int attn_dense_rows(attn_layout *layout, const attn_resolved *p, attn_dtype comp
 int attn_prepare_init(attn_prepare *prepare, const attn_walk *walk);
 
 /*
- * Prepares what the walk reads: *prepared are its arguments, from the caller's.  attn_prepare_finish gives the caller's gradients
- * from those of prepared rows.  workspace: prepare->bytes, 64-byte aligned.  Both do nothing for dot products, and of additive
- * scores only w is prepared: those have a walk of their own rows (additive.h).
+ * Prepares what the walk reads: *prepared are its arguments, derived from the caller's.  attn_prepare_finish computes the caller's
+ * gradients from those of prepared rows.  workspace: prepare->bytes, 64-byte aligned.  Both do nothing for dot products; for
+ * additive scores only w is prepared here, since the walk prepares their rows (additive.h).
  */
 void attn_prepare_begin(const attn_prepare *prepare, const attn_walk *walk, const attn_args *args, void *workspace,
                         attn_args *prepared);
@@ -59,7 +59,7 @@ typedef enum attn_side { ATTN_SIDE_Q, ATTN_SIDE_K } attn_side;
 
 /* n rows: y = the prepared x. */
 void attn_rows_prepare(attn_score_kind kind, attn_side side, attn_dtype compute, int64_t n, int64_t dim, const void *x, void *y);
-/* dx from dy, the gradient of prepared rows.  Where a row of dy is all 0 so is dx, whatever stands in x. */
+/* dx from dy, the gradient of prepared rows.  Where a row of dy is all 0, so is dx, whatever x holds. */
 void attn_rows_gradient(attn_score_kind kind, attn_side side, attn_dtype compute, int64_t n, int64_t dim, const void *x,
                         const void *dy, void *dx);
 

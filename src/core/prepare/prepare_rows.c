@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * prepare_rows.c - queries and keys of cosine and distance scores, and back from their gradients. */
+ * prepare_rows.c - prepared queries and keys of cosine and distance scores, and their gradients. */
 #include <math.h>
 
 #include "prepare.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * prepare_rows.inc.c - rows of cosine and distance in one type: T, and NAME(x) for names that end in it.  Sums are double. */
+ * prepare_rows.inc.c - rows of cosine and distance scores in one type T; NAME(x) appends the type to a name.  Sums are double. */
 #ifdef NAME
 
 static double NAME(dot)(int64_t dim, const T *x, const T *y)
 {
-    double sums[4] = {0, 0, 0, 0}; /* four chains, since one would wait for each addition */
+    double sums[4] = {0, 0, 0, 0}; /* four chains, since one would be bound by the latency of additions */
     int64_t c = 0;
     for (; c + 4 <= dim; c += 4)
         for (int k = 0; k < 4; k++) sums[k] += (double)x[c + k] * (double)y[c + k];
@@ -43,7 +43,7 @@ static void NAME(gradient)(attn_score_kind kind, attn_side side, int64_t n, int6
             for (int64_t c = 0; c < dim; c++) dx[c] = 0;
         } else if (kind == ATTN_SCORE_COSINE) {
             double square = NAME(dot)(dim, x, x), factor = square != 0 ? 1 / sqrt(square) : 0;
-            double along = NAME(dot)(dim, x, dy) * factor * factor; /* of dy on x, in units of x */
+            double along = NAME(dot)(dim, x, dy) * factor * factor; /* projection of dy on x, in units of x */
             for (int64_t c = 0; c < dim; c++) dx[c] = (T)(((double)dy[c] - along * (double)x[c]) * factor);
         } else if (side == ATTN_SIDE_Q) { /* q~ = [2 q, -|q|^2, -1] */
             for (int64_t c = 0; c < dim; c++) dx[c] = (T)(2 * ((double)dy[c] - (double)dy[dim] * (double)x[c]));

@@ -33,7 +33,7 @@ int attn_relative_init(attn_tile_walk *plan)
     const int two = p->has.relative_u || p->has.relative_v, backward = p->op == ATTN_BACKWARD;
     r->two = two;
     r->tables =
-        s->heads_q > 0 && attn_relative_shared(p) ? 1 : s->heads_q; /* without heads one may be shared, and the other empty */
+        s->heads_q > 0 && attn_relative_shared(p) ? 1 : s->heads_q; /* with 0 heads one side may be shared, and the other empty */
     r->pad = walk->tile_q;
     if (!attn_mul(s->batch, s->heads_q, &queries) || !attn_mul(queries, s->len_q, &queries)) return 0;
     rows = g->rows + 2 * r->pad;
@@ -53,7 +53,7 @@ typedef struct call {
     const attn_tile_walk *plan;
     const attn_walk *walk;        /* of it */
     const attn_resolved *problem; /* the caller's */
-    const attn_args *args;        /* the caller's, and */
+    const attn_args *args;        /* the caller's */
     const attn_args *prepared;    /* the walk's */
     char *memory;
 } call;
@@ -105,7 +105,7 @@ static int64_t rows_of(const attn_task *task)
     return p->has.cu_seqlens_q ? task->visibility.len_q : p->shape.len_q;
 }
 
-/* q + array (NULL: q alone) of one head into the walk's own rows. */
+/* Stores q + array (NULL: just q) of one head in the walk's own rows. */
 static void prepare_rows(const call *c, const attn_task *task, const void *array, char *to)
 {
     const attn_walk *w = c->walk;
@@ -149,7 +149,7 @@ void attn_relative_begin(const attn_tile_walk *plan, const attn_resolved *proble
     run(&c, problem->shape.batch * problem->shape.heads_q, prepare_queries);
 }
 
-/* One head of all batch entries, in order: du and dv are sums of rows, dq is the sum of both gradients. */
+/* One head of all batch entries, in order: du and dv are sums over rows, dq is the sum of both gradients. */
 static void finish_head(void *context, int64_t worker, int64_t h)
 {
     const call *c = context;

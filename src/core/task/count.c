@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: MIT
- * count.c - how many tiles a problem has, and how many of them are visited and modified: for attn_plan_describe. */
+ * count.c - number of tiles of a problem, and how many are visited and modified: for attn_plan_describe. */
 #include "../base/checked.h"
 #include "../base/features.h"
 #include "../base/names.h"
 #include "tile.h"
 #include "walk.h"
 
-/* Features that leave the scores of a tile as they are where all of its pairs are visible.  What is not listed modifies every tile.
- */
-static const attn_feature_set LEAVE_WHOLE =
+/* Features that do not modify the scores of a tile whose pairs are all visible.  All others modify every tile. */
+static const attn_feature_set LEAVE_FULL_TILES =
     ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE) | ATTN_USES(FOLDED) | ATTN_USES(ADDITIVE) | ATTN_USES(PREPARED) |
     ATTN_USES(ELEMENTWISE) | ATTN_USES(DILATION) | ATTN_USES(GLOBAL) | ATTN_USES(UNIFORM) | ATTN_USES(PAIRS) | ATTN_USES(ROWS) |
     ATTN_USES(COLUMNS) | ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(WINDOW) | ATTN_USES(CHUNK) |
     ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(PAGED) | ATTN_USES(RANGES) | ATTN_USES(SINK) | ATTN_USES(SCALES) |
     ATTN_USES(INTEGERS) | ATTN_USES(GROUPS) | ATTN_USES(LSE_GRADIENT) | ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(MATRIX_GRADIENT);
 
-/* A count that int64_t holds. */
+/* Clamps a count to int64_t. */
 static int64_t countable(double count) { return count < 9e18 ? (int64_t)count : (int64_t)9e18; }
 
-/* Blocks of the grid that hold keys of low .. high-1. */
+/* Blocks of the grid that overlap keys low .. high-1. */
 static int64_t blocks_of(const attn_walk *walk, int64_t low, int64_t high)
 {
     return low < high ? (high - 1) / walk->block_kv - low / walk->block_kv + 1 : 0;
 }
 
-/* Of these, the ones whose keys are all within `all`.  The first and last block are cut to the tile's keys, so they may be whole
+/* Of these, the blocks whose keys are all within `all`.  The first and last block are clipped to the tile's keys, so they may count
  * without being full. */
-static int64_t whole_blocks(const attn_walk *walk, const attn_interval *keys, const attn_interval *all)
+static int64_t full_blocks(const attn_walk *walk, const attn_interval *keys, const attn_interval *all)
 {
     int64_t n = walk->block_kv;
     if (all->low >= all->high || keys->low >= keys->high) return 0;
@@ -35,59 +34,60 @@ static int64_t whole_blocks(const attn_walk *walk, const attn_interval *keys, co
     return attn_max(0, end - first);
 }
 
-/* Blocks of a tile that are asked one by one whether a dilation leaves any of their keys, as the walk does; more count as visited.
- */
-enum { MOST_ASKED = 1 << 12 };
+/* Up to so many blocks of a tile are tested one by one for keys that a dilation leaves, as the walk does; beyond, all count as
+ * visited. */
+enum { MOST_TESTED = 1 << 12 };
 
-/* Blocks that a tile visits, and those of them that it sees whole.  Global keys and the others may share a block. */
-static void count_tile(const attn_walk *walk, const attn_visibility *visibility, attn_tile *tile, double *visited, double *whole)
+/* Blocks that a tile visits, and those that are fully visible.  Global keys and the others may share a block. */
+static void count_tile(const attn_walk *walk, const attn_visibility *visibility, attn_tile *tile, double *visited, double *full)
 {
-    attn_interval keys = attn_tile_look(visibility, tile);
+    attn_interval keys = attn_tile_find_keys(visibility, tile);
     const attn_visible_keys *any = &tile->visible.any, *all = &tile->visible.all;
-    if (any->far.low >= any->far.high || any->near.low / walk->block_kv <= (any->far.high - 1) / walk->block_kv) {
-        if (visibility->dilation >= tile->rows + walk->block_kv && blocks_of(walk, keys.low, keys.high) < MOST_ASKED) {
+    if (any->global.low >= any->global.high || any->local.low / walk->block_kv <= (any->global.high - 1) / walk->block_kv) {
+        if (visibility->dilation >= tile->rows + walk->block_kv && blocks_of(walk, keys.low, keys.high) < MOST_TESTED) {
             for (int64_t j = keys.low; j < keys.high; j = attn_block_end(walk, j, keys.high))
                 *visited += !attn_tile_sees_none(visibility, &tile->visible, tile->first, tile->rows, j,
                                                  attn_block_end(walk, j, keys.high));
             return;
         }
         *visited += (double)blocks_of(walk, keys.low, keys.high);
-        if (visibility->dilation == 1) *whole += (double)whole_blocks(walk, &keys, &all->near);
+        if (visibility->dilation == 1) *full += (double)full_blocks(walk, &keys, &all->local);
         return;
     }
-    *visited += (double)blocks_of(walk, any->far.low, any->far.high) + (double)blocks_of(walk, any->near.low, any->near.high);
-    *whole += visibility->dilation > 1
-                  ? 0
-                  : (double)whole_blocks(walk, &any->far, &all->far) + (double)whole_blocks(walk, &any->near, &all->near);
+    *visited +=
+        (double)blocks_of(walk, any->global.low, any->global.high) + (double)blocks_of(walk, any->local.low, any->local.high);
+    *full += visibility->dilation > 1
+                 ? 0
+                 : (double)full_blocks(walk, &any->global, &all->global) + (double)full_blocks(walk, &any->local, &all->local);
 }
 
 /* How many keys query i sees. */
 static double count_keys(const attn_visibility *visibility, int64_t i)
 {
     attn_visible_keys seen = attn_keys_of_query(visibility, i);
-    return (double)(seen.far.high - seen.far.low) + (double)attn_count_near(visibility, &seen, i);
+    return (double)(seen.global.high - seen.global.low) + (double)attn_count_local(visibility, &seen, i);
 }
 
 void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
 {
-    enum { MOST = 1 << 18 }; /* tiles that are looked at */
+    enum { MOST = 1 << 18 }; /* tiles that are counted */
     const attn_resolved *p = &walk->problem;
     attn_visibility visibility;
     attn_visibility_of(p, NULL, 0, 0, &visibility);
-    double visited = 0, whole = 0, pairs = 0;
-    int64_t looked = attn_min(walk->tiles, MOST);
+    double visited = 0, full = 0, pairs = 0;
+    int64_t sampled = attn_min(walk->tiles, MOST);
 
-    for (int64_t n = 0; n < looked; n++) {
+    for (int64_t n = 0; n < sampled; n++) {
         int64_t t = walk->tiles <= MOST ? n : (int64_t)((double)n * ((double)walk->tiles / (double)MOST));
         attn_tile tile = attn_tile_at(walk, t);
         for (int64_t i = tile.first; i < tile.first + tile.rows; i++) pairs += count_keys(&visibility, i);
-        count_tile(walk, &visibility, &tile, &visited, &whole);
+        count_tile(walk, &visibility, &tile, &visited, &full);
     }
-    if (attn_features_of(p) & ~LEAVE_WHOLE) whole = 0;
+    if (attn_features_of(p) & ~LEAVE_FULL_TILES) full = 0;
     double heads = (double)p->shape.batch * (double)p->shape.heads_q;
-    double scale = looked ? heads * ((double)walk->tiles / (double)looked) : 0;
+    double scale = sampled ? heads * ((double)walk->tiles / (double)sampled) : 0;
     count->total = countable(heads * (double)walk->tiles * (double)attn_ceil_div(p->shape.len_kv, walk->block_kv));
     count->visited = countable(scale * visited);
-    count->modified = countable(scale * (visited - whole));
+    count->modified = countable(scale * (visited - full));
     count->pairs = scale * pairs;
 }

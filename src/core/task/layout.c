@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * layout.c - offsets, checked. */
+ * layout.c - checked offsets. */
 #include "layout.h"
 
 #include "../base/checked.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * task.c - where a task's rows lie, and the numbers of its head. */
+ * task.c - addresses of a task's rows, and the parameters of its head. */
 #include "task.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ attn_task attn_task_of_key_head(const attn_walk *walk, const attn_args *args, ch
     return task_of(walk, args, memory, key_head / shape->heads_kv, g * (shape->heads_q / shape->heads_kv), g);
 }
 
-/* By way of integers, since a tensor without elements may be NULL. */
+/* In integers, since a tensor without elements may be NULL. */
 static char *at(const void *base, const attn_layout *layout, int64_t elements)
 {
     return (char *)((uintptr_t)base + (uintptr_t)(elements * (int64_t)attn_dtype_bytes(layout->dtype)));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * tile.h - the grid: which queries a tile has, and where blocks of keys end. */
+ * tile.h - the grid: the queries of a tile, and the ends of key blocks. */
 #ifndef ATTN_TASK_TILE_H
 #define ATTN_TASK_TILE_H
 
@@ -10,18 +10,18 @@
 typedef struct attn_tile {
     int64_t first, rows;          /* queries first .. first+rows-1 */
     int width;                    /* vectors in use */
-    int64_t place;                /* in the worker's memory, 0 .. walk->group-1 */
-    attn_tile_visibility visible; /* the keys that they see: set by attn_tile_look */
+    int64_t place;                /* slot in the worker's memory, 0 .. group-1 */
+    attn_tile_visibility visible; /* the keys that they see: set by attn_tile_find_keys */
 } attn_tile;
 
-/* Tile t of `tiles` that `vectors` of queries are dealt to evenly, so that none is left with a single one where it can be helped: a
- * narrow tile is bound by loads (13 vectors as 3,3,3,2,2 run at 74 % of the ceiling, as 3,3,3,3,1 at 70).  end: after the last
- * query; first: the first of all vectors. */
+/* Tile t of `tiles`, among which `vectors` vectors of queries are dealt evenly, so that no tile gets a single vector if avoidable:
+ * a narrow tile is load-bound (13 vectors as 3,3,3,2,2 run at 74 % of the ceiling, as 3,3,3,3,1 at 70).  end: one past the last
+ * query; first: the first vector of all. */
 static inline attn_tile attn_tile_dealt(const attn_walk *walk, int64_t t, int64_t tiles, int64_t vectors, int64_t first,
                                         int64_t end)
 {
     const int64_t lanes = walk->kernel.lanes;
-    int64_t each = vectors, more = 0; /* divisions are seen where heads are short */
+    int64_t each = vectors, more = 0; /* divisions show in the time of short heads */
     if (tiles > 1) each = vectors / tiles, more = vectors % tiles;
     attn_tile tile = {0};
     tile.width = (int)(each + (t < more));
@@ -30,7 +30,7 @@ static inline attn_tile attn_tile_dealt(const attn_walk *walk, int64_t t, int64_
     return tile;
 }
 
-/* Tile t of so many, of which the last one has the few queries after whole vectors. */
+/* Tile t of `tiles`, the last of which has the few queries after whole vectors. */
 static inline attn_tile attn_tile_before_four(const attn_walk *walk, int64_t t, int64_t tiles, int64_t len_q)
 {
     const int64_t lanes = walk->kernel.lanes, vectors = len_q / lanes;
@@ -48,13 +48,13 @@ static inline attn_tile attn_tile_at(const attn_walk *walk, int64_t t)
     return (attn_tile){.first = t * walk->tile_q, .rows = attn_min(len_q - t * walk->tile_q, width * lanes), .width = (int)width};
 }
 
-/* Tiles of a head where queries are summed: one more may be needed after a sequence that ends before its tensor. */
+/* Tiles of a head when summing over queries: one more may be needed if a sequence ends before its tensor. */
 static inline int64_t attn_tiles_of_sums(const attn_walk *walk)
 {
     return walk->tiles + (walk->tiles > 0 && walk->tiling == ATTN_TILING_SEQUENCE && walk->problem.has.lengths_q);
 }
 
-/* The same of a sequence: there its queries are even among themselves, and what follows them comes last. */
+/* Tile t of a sequence: its own queries are dealt evenly, and the padding after them comes last. */
 static inline attn_tile attn_tile_of(const attn_walk *walk, const attn_visibility *visibility, int64_t t)
 {
     if (walk->tiling != ATTN_TILING_SEQUENCE) return attn_tile_at(walk, t);
@@ -66,21 +66,21 @@ static inline attn_tile attn_tile_of(const attn_walk *walk, const attn_visibilit
                            len_q);
 }
 
-/* Finds out what the tile's queries see; returns from the first to after the last key that one of them does. */
-static inline attn_interval attn_tile_look(const attn_visibility *visibility, attn_tile *tile)
+/* Finds the keys that the tile's queries see; returns the range from the first to one past the last key that any of them sees. */
+static inline attn_interval attn_tile_find_keys(const attn_visibility *visibility, attn_tile *tile)
 {
     tile->visible = attn_visibility_of_tile(visibility, tile->first, tile->rows);
     return attn_keys_of_tile(&tile->visible);
 }
 
-/* The end of the block that holds key j, no further than `high`. */
+/* The end of the block that contains key j, at most `high`. */
 static inline int64_t attn_block_end(const attn_walk *walk, int64_t j, int64_t high)
 {
     return attn_min(high, j < walk->block_kv ? walk->block_kv : (j / walk->block_kv + 1) * walk->block_kv);
 }
 
-/* Forward: keys are summed in parts, which are merged in order.  A part is so long that merging costs nothing (1 / 300 of it), and
- * begins at a key that neither lengths nor queries nor threads have a say in: sums depend on it. */
+/* Forward: keys are summed in parts, which are merged in order.  A part is long enough that merging is cheap (1 / 300 of it), and
+ * begins at a key that does not depend on lengths, queries or threads, since sums depend on it. */
 static inline int64_t attn_keys_of_part(int64_t block_kv)
 {
     const int64_t part = 1024;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * walk.c - what the plans of all walks begin with. */
+ * walk.c - the common head of the plans of all walks. */
 #include "walk.h"
 
 #include "../base/checked.h"
@@ -14,7 +14,7 @@ void attn_walk_begin(attn_walk *walk, const attn_setting *setting)
     walk->parallel_context = setting->parallel_context;
 }
 
-/* Waking threads costs some microseconds: work below about ten of them stays on the calling thread. */
+/* Waking threads costs some microseconds: work below about ten microseconds stays on the calling thread. */
 int attn_is_serial(const attn_resolved *problem)
 {
     const attn_shape *s = &problem->shape;

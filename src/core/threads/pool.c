@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * pool.c - threads that wait for calls.
+ * pool.c - a pool of threads that wait for calls.
  *
- * A call offers itself to idle workers by a word of each, `at`; a worker that takes the offer says so in the same word. What nobody
- * has taken when the caller has run out of work is withdrawn. So a worker that is late, or does not exist (a forked child), is
- * never waited for. The lock guards the lists alone, and is held for some instructions. */
+ * A call offers itself to idle workers through one word of each, `at`; a worker that takes the offer marks it in the same word.
+ * Offers that nobody has taken when the caller runs out of work are withdrawn.  So nobody waits for a worker that is late, or does
+ * not exist (in a forked child).  The lock guards only the lists, and is held for a few instructions. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "pool.h"
 
@@ -25,48 +25,48 @@
 #endif
 
 enum {
-    STACK_BYTES = 512 << 10, /* the walks take less than 64 KiB; the rest is for the caller's score functions */
-    SPIN = 50000,            /* nanoseconds that a thread looks out before it sleeps: about what waking one costs */
-    BRIEF_SPIN = 2000,       /* the same where looking out does not pay, or takes a CPU from those at work */
-    IDLE_SECONDS = 5,        /* after which a worker ends */
-    CALLS_REJECTED = 100     /* that make no threads, after one could not be made */
+    STACK_BYTES = 512 << 10, /* the walks use less than 64 KiB; the rest is for the caller's score functions */
+    SPIN = 50000,            /* nanoseconds that a thread spins before it sleeps: about the cost of waking one */
+    SHORT_SPIN = 2000,       /* the same if spinning does not pay, or takes a CPU from working threads */
+    IDLE_SECONDS = 5,        /* idle time after which a worker exits */
+    CALLS_REJECTED = 100     /* calls that create no threads after one could not be created */
 };
 
-/* Values of worker.at; all others are the call that is offered. */
+/* Values of worker.at; any other is a pointer to the offered call. */
 enum { IDLE, TAKEN, STOP };
 
 typedef struct worker {
     _Alignas(64) atomic_uintptr_t at;
-    atomic_int sleepers; /* who waits for `at` to change: the worker, or the caller it works for */
+    atomic_int sleepers; /* threads that sleep until `at` changes: the worker, or the caller it works for */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     pthread_t thread;
     int has_thread;
-    int64_t number;      /* in its call */
+    int64_t number;      /* within its call */
     struct worker *next; /* in the list it is in: idle, spare, or of its call */
 } worker;
 
 typedef struct call {
     void (*body)(void *context, int64_t worker);
     void *context;
-    int64_t posted; /* when */
+    int64_t posted; /* time, nanoseconds */
     int64_t spin;
-    int is_crowded; /* more threads are at work than there are CPUs */
+    int is_oversubscribed; /* more threads are working than there are CPUs */
     _Atomic(worker *) to_wake;
 } call;
 
-/* The one mutable object of the library. A forked child begins with an empty one. */
+/* The only mutable object of the library, except what cpu.c detected.  A forked child starts with an empty one. */
 static struct pool {
     pthread_mutex_t lock;
     worker workers[ATTN_POOL_MOST - 1];
-    int used;            /* of them, these have been workers */
-    worker *idle;        /* wait for a call; the last that worked are first */
-    worker *spare;       /* have ended, or could not begin */
+    int used;            /* how many of these have ever been workers */
+    worker *idle;        /* waiting for a call; most recently used first */
+    worker *spare;       /* have exited, or could not start */
     int count;           /* workers that are idle or in a call */
     int active;          /* callers and workers in calls */
     int cpus;            /* 0: not known yet */
-    int rejected;        /* calls left that make no thread */
-    int survives_a_fork; /* else no thread is made */
+    int rejected;        /* remaining calls that create no thread */
+    int survives_a_fork; /* else no thread is created */
     int is_over;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -89,8 +89,8 @@ static int64_t nanoseconds(void)
 
 /* ---- one worker's word ---- */
 
-/* Waits for it to be no longer `value`: looks out, then sleeps. Returns what it is then, which is `value` still after so many
- * seconds, if any are given, and where it has changed and changed back. */
+/* Waits until the word is no longer `value`: spins, then sleeps.  Returns its new value, which may still be `value` after `seconds`
+ * (if not 0; then *late is set), or if it has changed and changed back. */
 static uintptr_t await(worker *w, uintptr_t value, int64_t begin, int64_t spin, int seconds, int *late)
 {
     uintptr_t at;
@@ -117,7 +117,7 @@ static uintptr_t await(worker *w, uintptr_t value, int64_t begin, int64_t spin, 
     return at;
 }
 
-/* After a change of the word. Whoever fell asleep before it is woken: either he saw the change, or he is among the sleepers. */
+/* After a change of the word: wakes whoever sleeps on it.  A thread either saw the change, or is counted among the sleepers. */
 static void wake(worker *w)
 {
     if (atomic_load(&w->sleepers) == 0) return;
@@ -126,7 +126,7 @@ static void wake(worker *w)
     (void)pthread_cond_broadcast(&w->changed);
 }
 
-/* A sleeper costs some microseconds to wake, so those that are awake help to wake the others. */
+/* Waking a sleeper costs some microseconds, so those that are awake help to wake the others. */
 static void wake_others(call *c)
 {
     worker *w = atomic_load(&c->to_wake);
@@ -139,7 +139,7 @@ static void wake_others(call *c)
 
 /* ---- the life of a worker ---- */
 
-/* Nothing to do for long. 0 if a call has just come for it. */
+/* Retires a worker that has been idle for long.  Returns 0 if a call has just taken it. */
 static int retires(worker *w)
 {
     worker **place = &pool.idle;
@@ -165,27 +165,27 @@ static void *serve(void *context)
         int late = 0;
         uintptr_t at = await(w, IDLE, begin, spin, IDLE_SECONDS, &late);
         if (at == STOP || (late && retires(w))) return NULL;
-        if (at == IDLE || !atomic_compare_exchange_strong(&w->at, &at, TAKEN)) { /* withdrawn: the next may come as soon */
+        if (at == IDLE || !atomic_compare_exchange_strong(&w->at, &at, TAKEN)) { /* withdrawn: the next offer may come as soon */
             spin = SPIN;
             continue;
         }
         call *c = (call *)at;
         wake_others(c);
         c->body(c->context, w->number);
-        /* Calls that follow each other at once are worth looking out for. */
-        spin = !c->is_crowded && c->posted - begin < SPIN ? SPIN : BRIEF_SPIN;
+        /* Spin longer if calls follow each other closely. */
+        spin = !c->is_oversubscribed && c->posted - begin < SPIN ? SPIN : SHORT_SPIN;
         atomic_store(&w->at, IDLE);
         wake(w);
     }
 }
 
-/* A thread that begins with an offer. 0 if there can be none. */
+/* Creates a worker's thread, which starts with an offer.  Returns 0 on failure. */
 static int make(worker *w, uintptr_t at)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigset_t blocked, before;
     pthread_attr_t attributes;
-    if (w->has_thread) { /* it has ended, or is about to */
+    if (w->has_thread) { /* it has exited, or is about to */
         (void)pthread_join(w->thread, NULL);
         (void)pthread_cond_destroy(&w->changed);
         (void)pthread_mutex_destroy(&w->mutex);
@@ -197,7 +197,7 @@ static int make(worker *w, uintptr_t at)
     atomic_init(&w->sleepers, 0);
     (void)pthread_mutex_init(&w->mutex, NULL);
     (void)pthread_cond_init(&w->changed, NULL);
-    /* Signals are for the program's own threads; what an instruction raises goes where it was raised. */
+    /* Signals are for the program's own threads; those raised by an instruction go to the thread that raised them. */
     (void)sigfillset(&blocked);
     for (size_t n = 0; n < sizeof faults / sizeof *faults; n++) (void)sigdelset(&blocked, faults[n]);
     (void)pthread_sigmask(SIG_SETMASK, &blocked, &before);
@@ -209,8 +209,8 @@ static int make(worker *w, uintptr_t at)
 
 /* ---- a call ---- */
 
-/* How many workers may be made for a call that wants so many more than are idle: calls at the same time share as many as the one
- * that wants most, or as there are CPUs. */
+/* How many workers to create for a call that is `missing` workers short: concurrent calls share as many as the one that wants most,
+ * or as there are CPUs. */
 static int may_make(int missing, int workers)
 {
     const int most = workers > pool.cpus ? workers : pool.cpus, left = most - 1 - pool.count;
@@ -219,7 +219,7 @@ static int may_make(int missing, int workers)
     return missing < left ? missing : left;
 }
 
-/* A list of idle workers, and in *fresh one of records for new ones. */
+/* Takes a list of idle workers, and in *fresh a list of records for new ones. */
 static worker *take(call *c, int workers, worker **fresh)
 {
     worker *taken, **end = &taken;
@@ -240,13 +240,13 @@ static worker *take(call *c, int workers, worker **fresh)
         pool.count++, count++;
     }
     pool.active += count + 1;
-    c->is_crowded = pool.active > pool.cpus;
-    c->spin = c->is_crowded ? BRIEF_SPIN : SPIN;
+    c->is_oversubscribed = pool.active > pool.cpus;
+    c->spin = c->is_oversubscribed ? SHORT_SPIN : SPIN;
     (void)pthread_mutex_unlock(&pool.lock);
     return taken;
 }
 
-/* Gives back a list of workers, and one of records that got no thread. */
+/* Returns a list of workers to the pool, and a list of records that got no thread. */
 static void give(worker *list, worker *failed)
 {
     worker **end = &list;
@@ -266,7 +266,7 @@ static void give(worker *list, worker *failed)
     (void)pthread_mutex_unlock(&pool.lock);
 }
 
-/* Makes threads of the records of *fresh and puts them before the list; leaves those that got none. */
+/* Creates threads for the records of *fresh and prepends them to the list; records that got none stay in *fresh. */
 static worker *make_all(call *c, worker *list, worker **fresh, int64_t number)
 {
     while (*fresh) {
@@ -308,7 +308,7 @@ void attn_pool_run(int workers, void (*body)(void *context, int64_t worker), voi
 
 /* ---- the process ---- */
 
-/* Of all threads the child has the one that forked. */
+/* A forked child has only the thread that forked. */
 static void begin_anew(void)
 {
     (void)pthread_mutex_init(&pool.lock, NULL);
@@ -319,8 +319,8 @@ static void begin_anew(void)
 
 __attribute__((constructor)) static void begin(void) { pool.survives_a_fork = pthread_atfork(NULL, NULL, begin_anew) == 0; }
 
-/* The process exits, or the library is unloaded, and its code with it. Workers in a call are those of a thread that goes on: then
- * it is the process that ends, and nobody waits for them. */
+/* The process exits, or the library is unloaded with its code.  Workers still in a call belong to a running thread: then the
+ * process is exiting, and nobody waits for them. */
 __attribute__((destructor)) static void end(void)
 {
     (void)pthread_mutex_lock(&pool.lock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * threads.c - tasks are claimed from a counter, so unequal tasks balance; who runs a task changes nothing in its result. */
+ * threads.c - tasks are claimed from a counter, so unequal tasks balance; a task's result does not depend on which thread runs
+ * it. */
 #include "threads.h"
 
 #include <stdatomic.h>
@@ -27,7 +28,7 @@ void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, i
                       void (*run)(void *context, int64_t worker, int64_t task), void *context)
 {
     shared_tasks c;
-    if (workers <= 1) { /* without the counter, which takes as long as a task of a small call */
+    if (workers <= 1) { /* without the counter, which costs as much as a task of a small call */
         for (int64_t task = 0; task < tasks; task++) run(context, 0, task);
         return;
     }

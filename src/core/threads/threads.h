@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * threads.h - workers that take tasks: one parallel region a call. */
+ * threads.h - workers that take tasks: one parallel region per call. */
 #ifndef ATTN_THREADS_THREADS_H
 #define ATTN_THREADS_THREADS_H
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * keys.c - rows on their way into a product: keys and values of a block, where they are or copied, and a tile's queries. */
+ * keys.c - operands of products: keys and values of a block, in place or copied, and a tile's queries. */
 #include "../base/names.h"
 #include "relative.h"
 #include "steps.h"
 
-/* Rows low .. high-1 as rows of the compute type, or of pairs, with steps of ld; wherever their pages are, and times their scales.
- */
+/* Gathers rows low .. high-1, from pages too, as rows of the compute type or of bf16 pairs with stride ld, multiplied by their
+ * scales. */
 static void *gather_rows(const attn_task *task, const attn_key_rows *from, int64_t dim, char *to, int64_t ld, int64_t low,
                          int64_t high)
 {
@@ -42,7 +42,7 @@ static const void *keys_of(const attn_task *task, int pairs, int64_t low, int64_
     if (pairs) return attn_rows_of_keys(task, &from, p->shape.dim_qk, 1, at->K_pairs, low, high, ld);
     if (!attn_is_additive(p))
         return attn_rows_of_keys(task, &from, p->shape.dim_qk, attn_tiles_of(w)->compact_k, at->K, low, high, ld);
-    *ld = attn_additive_key(p->shape.dim_qk); /* with room after each key for what the kernel makes of it */
+    *ld = attn_additive_key(p->shape.dim_qk); /* with space after each key for what the kernel derives from it */
     void *K = gather_rows(task, &from, p->shape.dim_qk, attn_part(task, at->K), *ld, low, high);
     w->kernel.additive->prepare_keys(high - low, p->shape.dim_qk, K, *ld);
     return K;
@@ -63,7 +63,7 @@ attn_keys attn_task_keys(const attn_task *task, int64_t low, int64_t high)
     return keys;
 }
 
-attn_keys attn_task_keys_alone(const attn_task *task, int64_t low, int64_t high)
+attn_keys attn_task_keys_only(const attn_task *task, int64_t low, int64_t high)
 {
     attn_keys keys = {.low = low, .high = high};
     keys.K = keys.V = keys_of(task, attn_scores_bf16(task->walk), low, high, &keys.ldk);

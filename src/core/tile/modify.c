@@ -44,6 +44,6 @@ void attn_task_slopes(const attn_task *task, const attn_tile *tile, const attn_k
     given.slopes = attn_part(task, at->modifiers);
     given.gradients = dS;
     given.again = again;
-    memset(given.slopes, 0, bytes_of(task, keys)); /* the lanes after the tile's queries */
+    memset(given.slopes, 0, bytes_of(task, keys)); /* for the lanes after the tile's queries */
     task->args->call.modify_slopes(task->args->call.modify_context, &given);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * plan.c - the grid of walks over tiles, and what memory a worker of theirs needs. */
+ * plan.c - the grid of walks over tiles, and the memory of a worker. */
 #include "plan.h"
 
 #include "../base/checked.h"
 #include "../base/names.h"
 #include "relative.h"
 
-/* Keys and values of this shape are read in place only while they lie close together: rows that are strided apart touch a page
- * and a cache set each (measured: 75 % of the ceiling at a row stride of 8*dim, 85 % at dim, S2048 D64). */
+/* Strided keys and values are read in place only if there are at most this many: rows far apart touch a page and a cache set each
+ * (measured: 75 % of the ceiling at a row stride of 8*dim, 85 % at dim, S2048 D64). */
 enum { SHORT_ENOUGH_FOR_STRIDES = 256 };
 
 int attn_must_compact(const attn_walk *walk, const attn_layout *layout, int64_t dim)
@@ -16,7 +16,7 @@ int attn_must_compact(const attn_walk *walk, const attn_layout *layout, int64_t 
     return layout->stride[2] != dim && layout->stride[2] != 0 && walk->problem.shape.len_kv > SHORT_ENOUGH_FOR_STRIDES;
 }
 
-/* 1 if a row is the same in any tile: the keys that a tile visits are in one piece, and nothing is summed over its rows. */
+/* 1 if a row's result is the same in any tile: the keys that a tile visits are contiguous, and nothing is summed over its rows. */
 static int has_even_tiles(const attn_resolved *p)
 {
     const attn_mask *m = &p->mask;
@@ -45,7 +45,7 @@ int attn_tiles_measure(attn_tile_walk *plan)
     const size_t size = attn_dtype_bytes(walk->compute);
     s->Qt_bytes = attn_step_bytes(attn_is_additive(&walk->problem) ? attn_additive_rows(D) : D, q, size);
     s->lane_bytes = attn_step_bytes(1, q, size);
-    s->kept_bytes = ATTN_KEPT_HEAD + attn_step_bytes(q, q, size);
+    s->reused_bytes = ATTN_REUSED_HEAD + attn_step_bytes(q, q, size);
     if (s->Qt_bytes < 0 || s->lane_bytes < 0) return 0;
     if (!plan->relative.two) return 1;
     plan->relative.Qrt = s->Qt_bytes; /* after each place's tile of q + u, that of q + v */
@@ -76,7 +76,7 @@ int attn_tiles_lay_out(attn_tile_walk *plan, const attn_part_of *beside, size_t 
     };
     const attn_part_of options[] = {
         {&s->band, attn_has_relative(p) ? n + 2 * q + 1 : 0, q, size},
-        {&s->kept, attn_has_relative(p) ? 2 * group : 0, s->kept_bytes, 1},
+        {&s->reused_rows, attn_has_relative(p) ? 2 * group : 0, s->reused_bytes, 1},
         {&s->unmodified, p->op != ATTN_FORWARD && p->has.modifier ? n : 0, q, size},
     };
     int64_t *end = &walk->worker_bytes;

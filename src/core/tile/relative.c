@@ -7,30 +7,29 @@
 #include "../base/element.h"
 #include "../base/names.h"
 
-enum { MOST_KEYS = 128 }; /* of a band: it stays in the first cache beside the scores */
+enum { MOST_KEYS = 128 }; /* of a band, so that it stays in L1 beside the scores */
 
 static int64_t size_of(const attn_walk *w) { return (int64_t)attn_dtype_bytes(w->compute); }
 
 static int64_t all_rows(const attn_tile_walk *tiles) { return tiles->walk.problem.relative.rows + 2 * tiles->relative.pad; }
 
 /*
- * The lowest rows of a tile's last band.  The keys after its keys are nearer by as many rows as they are, so the highest rows of
- * their band are these.
+ * The lowest rows of a tile's last band.  The band of the next n keys lies n rows lower, so these are its highest rows.
  */
-typedef struct kept {
-    int64_t row, first, lanes; /* the lowest row of the table, or -1: none; the tile's first query, and how many lanes */
-} kept;
-_Static_assert(sizeof(kept) <= ATTN_KEPT_HEAD, "before the rows");
+typedef struct reused_rows {
+    int64_t row, first, lanes; /* the lowest row of the table, or -1: none; the tile's first query and number of lanes */
+} reused_rows;
+_Static_assert(sizeof(reused_rows) <= ATTN_REUSED_HEAD, "before the rows");
 
-static kept *kept_of(const attn_task *task, const attn_tile *tile, attn_relative_side side)
+static reused_rows *reused_band(const attn_task *task, const attn_tile *tile, attn_relative_side side)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
-    return attn_part(task, at->kept + (2 * tile->place + side) * at->kept_bytes);
+    return attn_part(task, at->reused_rows + (2 * tile->place + side) * at->reused_bytes);
 }
 
 void attn_relative_forget(const attn_task *task, const attn_tile *tile)
 {
-    kept_of(task, tile, ATTN_RELATIVE_KEYS)->row = kept_of(task, tile, ATTN_RELATIVE_VALUES)->row = -1;
+    reused_band(task, tile, ATTN_RELATIVE_KEYS)->row = reused_band(task, tile, ATTN_RELATIVE_VALUES)->row = -1;
 }
 
 attn_band attn_band_of(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side)
@@ -47,7 +46,7 @@ attn_band attn_band_of(const attn_task *task, const attn_tile *tile, const attn_
     v.base = attn_add_saturate(attn_add_saturate(tile->first, task->visibility.offset), -keys->low);
     v.base = attn_clamp(v.base, -much, much);
     v.near = attn_clamp(v.base - (r->first + r->rows - 1) + 1, 0, v.n);
-    /* As for a full tile: how many of its vectors are in use changes no sum. */
+    /* As for a full tile, so that no sum depends on how many of its vectors are in use. */
     v.far = attn_clamp(v.base + w->tile_q - 1 - r->first, v.near, v.n);
     const void *tables = side == ATTN_RELATIVE_KEYS ? task->args->relative_keys : task->args->relative_values;
     v.rows = (const char *)tables + (v.tiles->relative.tables > 1 ? task->h : 0) * all_rows(v.tiles) * v.dim * size_of(w);
@@ -68,27 +67,27 @@ static void *key_at(const attn_band *v, const void *S, int64_t j)
     return (char *)(uintptr_t)S + j * v->w->tile_q * size_of(v->w);
 }
 
-/* The lowest row of the band of keys j .. j+n-1, which has n + lanes - 1 of them. */
+/* The lowest row of the band of keys j .. j+n-1, which has n + lanes - 1 rows. */
 static int64_t band_row(const attn_band *v, int64_t j, int64_t n)
 {
     return v->base - (j + n - 1) - v->w->problem.relative.first + v->tiles->relative.pad;
 }
 
-/* The next keys that are near; 0 after the last one. */
+/* Number of next keys within the table; 0 after the last one. */
 static int64_t next_keys(const attn_band *v, int64_t j) { return attn_min(MOST_KEYS, v->far - j); }
 
-/* Rows of nearer keys, which are lower, come next: an address before the table is only a hint. */
+/* Prefetches the lower rows, of nearer keys, which come next; an address before the table is only a hint. */
 static void multiply(const attn_band *v, const void *Xt, int64_t row, int64_t count)
 {
     const void *next = (const void *)((uintptr_t)v->rows + (uintptr_t)((row - MOST_KEYS) * v->dim * size_of(v->w)));
     v->w->kernel.product->score(v->width, count, v->dim, Xt, row_at(v, row), v->dim, v->band, v->stale, next, v->dim);
 }
 
-/* The band of n keys, from its lowest row on; those that the band before it had too are taken from there. */
-static void make_band(const attn_band *v, const void *Xt, int64_t row, int64_t n, const attn_tile *tile, kept *from)
+/* The band of n keys, from its lowest row on; rows in common with the band before are copied from it. */
+static void make_band(const attn_band *v, const void *Xt, int64_t row, int64_t n, const attn_tile *tile, reused_rows *from)
 {
     const int64_t row_bytes = v->w->tile_q * size_of(v->w), bytes = (v->lanes - 1) * row_bytes;
-    char *rows = (char *)from + ATTN_KEPT_HEAD;
+    char *rows = (char *)from + ATTN_REUSED_HEAD;
     if (from->row == row + n && from->first == tile->first && from->lanes == v->lanes) {
         multiply(v, Xt, row, n);
         memcpy(v->band + n * row_bytes, rows, (size_t)bytes);
@@ -96,7 +95,7 @@ static void make_band(const attn_band *v, const void *Xt, int64_t row, int64_t n
         multiply(v, Xt, row, n + v->lanes - 1);
     }
     memcpy(rows, v->band, (size_t)bytes);
-    *from = (kept){row, tile->first, v->lanes};
+    *from = (reused_rows){row, tile->first, v->lanes};
 }
 
 void attn_relative_add(const attn_task *task, const attn_tile *tile, const attn_keys *keys, attn_relative_side side, const void *Xt,
@@ -111,7 +110,7 @@ void attn_relative_add(const attn_task *task, const attn_tile *tile, const attn_
         k->relative->add_to_lanes(v.width, v.near, S, v.band, block_max);
     }
     for (int64_t j = v.near, n; (n = next_keys(&v, j)) > 0; j += n) {
-        make_band(&v, Xt, band_row(&v, j, n), n, tile, kept_of(task, tile, side));
+        make_band(&v, Xt, band_row(&v, j, n), n, tile, reused_band(task, tile, side));
         k->relative->add_relative_shift(v.width, n, v.band, key_at(&v, S, j), block_max);
     }
     if (v.far < v.n) {

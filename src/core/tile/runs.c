@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * runs.c - runs of keys that a tile visits.  A gap costs a comparison or a search in a list, not a walk over its keys. */
+ * runs.c - runs of keys that a tile visits.  A gap costs a comparison or a search in a list, not a pass over its keys. */
 #include "runs.h"
 
 #include <string.h>
 
 #include "../base/names.h"
 
-/* Gaps in a block mask that are visited rather than skipped, since every run has its costs. */
+/* Gaps in a block mask up to this length are visited rather than skipped, since every run has overhead. */
 enum { SHORT_GAP = 16 };
 
-/* ---- block masks: block k of keys, for a row of blocks `number` ---- */
+/* ---- block masks: block k of keys, in row `number` of blocks ---- */
 
 static int64_t column_at(const attn_task *task, int64_t entry)
 {
@@ -38,7 +38,7 @@ static int64_t next_in_row(const attn_task *task, int64_t number, int64_t k, int
 
 static int row_keeps(const attn_task *task, int64_t number, int64_t k) { return next_in_row(task, number, k, k + 1) == k; }
 
-/* The first block from k on that a row of the tile keeps; `end` if there is none before it. */
+/* The first block from k on that some row of the tile keeps; `end` if there is none before it. */
 static int64_t next_of_tile(const attn_task *task, const attn_tile *tile, int64_t k, int64_t end)
 {
     const int64_t block_q = task->walk->problem.mask.block_q, last = (tile->first + tile->rows - 1) / block_q;
@@ -62,7 +62,7 @@ static int run_of_blocks(const attn_task *task, const attn_tile *tile, attn_inte
     return 1;
 }
 
-int attn_blocks_spread(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high, unsigned char *bytes)
+int attn_blocks_expand(const attn_task *task, const attn_tile *tile, int64_t low, int64_t high, unsigned char *bytes)
 {
     const attn_mask *m = &task->walk->problem.mask;
     const int64_t n = high - low, end = tile->first + tile->rows;
@@ -73,7 +73,7 @@ int attn_blocks_spread(const attn_task *task, const attn_tile *tile, int64_t low
     if (all) return 1;
     for (int64_t i = tile->first; i < end; i++) {
         unsigned char *row = bytes + (i - tile->first) * n;
-        if (i > tile->first && i % m->block_q != 0) { /* as the row before */
+        if (i > tile->first && i % m->block_q != 0) { /* same as the row before */
             memcpy(row, row - n, (size_t)n);
             continue;
         }
@@ -88,19 +88,19 @@ int attn_blocks_spread(const attn_task *task, const attn_tile *tile, int64_t low
 
 /* ---- intervals ---- */
 
-/* Narrows low .. high-1 to the keys of one interval, or of both where they meet; returns 0 if there is none. */
+/* Narrows low .. high-1 to the keys of one interval, or of both if they touch; returns 0 if there is none. */
 static int run_of_tile(const attn_tile_visibility *visible, attn_interval *run)
 {
-    const attn_interval *near = &visible->any.near, *far = &visible->any.far;
+    const attn_interval *local = &visible->any.local, *global = &visible->any.global;
     const int64_t high = run->high;
-    if (run->low < far->high && far->low < high) {
-        run->low = attn_max(run->low, far->low);
-        run->high = attn_min(high, far->high);
-        if (near->low <= run->high) run->high = attn_max(run->high, attn_min(high, near->high));
+    if (run->low < global->high && global->low < high) {
+        run->low = attn_max(run->low, global->low);
+        run->high = attn_min(high, global->high);
+        if (local->low <= run->high) run->high = attn_max(run->high, attn_min(high, local->high));
         return 1;
     }
-    run->low = attn_max(run->low, near->low);
-    run->high = attn_min(high, near->high);
+    run->low = attn_max(run->low, local->low);
+    run->high = attn_min(high, local->high);
     return run->low < run->high;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * score.c - two of the three seams of a tile: score it, and modify the scores where the tile needs it.  What is not asked for costs
- * nothing; what is asked for is one pass over a block that lies in the cache.
+ * score.c - scores of a tile, and their modifications.  Features not in use cost nothing; each one in use is one pass over a block
+ * in the cache.
  */
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static attn_block block_at(const attn_task *task, const void *base, const attn_l
     return block;
 }
 
-/* Drops where the tile's bytes in scratch.expanded are 0. */
+/* Masks pairs whose bytes in scratch.expanded are 0. */
 static void keep_bytes(const attn_task *task, const attn_tile *tile, int64_t n)
 {
     const attn_walk *w = task->walk;
@@ -28,7 +28,7 @@ static void keep_bytes(const attn_task *task, const attn_tile *tile, int64_t n)
                                 attn_part(task, at->modifiers));
 }
 
-/* A tile where intervals do not say it all: a byte for each pair. */
+/* A tile that intervals cannot describe: a byte for each pair. */
 static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
@@ -42,7 +42,7 @@ static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_
     keep_bytes(task, tile, n);
 }
 
-/* The interval of each lane within the block, in scratch.low and high.  Returns 0 where a query has a gap in the middle of it. */
+/* The interval of each lane within the block, in scratch.low and high.  Returns 0 if some query has a gap inside the block. */
 static int find_intervals(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
@@ -50,11 +50,11 @@ static int find_intervals(const attn_task *task, const attn_tile *tile, const at
     int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
     for (int64_t i = 0; i < tile->width * w->kernel.lanes; i++) {
         attn_visible_keys seen = attn_keys_of_query(&task->visibility, tile->first + attn_min(i, tile->rows - 1));
-        int near = seen.near.low<keys->high, far = seen.far.high> keys->low; /* as far as they are not empty */
-        const attn_interval *part = far ? &seen.far : &seen.near;
+        int local = seen.local.low<keys->high, global = seen.global.high> keys->low; /* if not empty */
+        const attn_interval *part = global ? &seen.global : &seen.local;
         low[i] = (int32_t)(attn_clamp(part->low, keys->low, keys->high) - keys->low);
         high[i] = (int32_t)(attn_clamp(part->high, keys->low, keys->high) - keys->low);
-        if (near && far) return 0;
+        if (local && global) return 0;
     }
     return 1;
 }
@@ -72,7 +72,7 @@ static void keep_visible(const attn_task *task, const attn_tile *tile, const att
     w->kernel.modify->block_max(tile->width, keys->high - keys->low, S, attn_part(task, at->block_max));
 }
 
-/* 1 if the tile's intervals move forward with the query: then they are segments, and what lies beside them need not be computed. */
+/* 1 if the tile's intervals move forward with the query: then they form a band, and scores outside it need not be computed. */
 static int has_band(const attn_task *task, const attn_tile *tile)
 {
     const attn_visibility *visibility = &task->visibility;
@@ -80,12 +80,12 @@ static int has_band(const attn_task *task, const attn_tile *tile)
            tile->first + tile->rows <= visibility->len_q;
 }
 
-/* As find_intervals, for segments: each lane stands one key further than the one before. */
+/* Like find_intervals, for a band: the interval of each lane is one key further than that of the lane before. */
 static void find_band(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     const attn_visibility *visibility = &task->visibility;
-    const int64_t far = 1 << 20, n = keys->high - keys->low; /* more than any block or tile has */
+    const int64_t unbounded = 1 << 20, n = keys->high - keys->low; /* more than the size of any block or tile */
     if (visibility->chunk || visibility->rows_of_query > 1) {
         (void)find_intervals(task, tile, keys);
         return;
@@ -93,9 +93,9 @@ static void find_band(const attn_task *task, const attn_tile *tile, const attn_k
     int32_t *low = attn_part(task, at->low), *high = attn_part(task, at->high);
     int64_t position = attn_add_saturate(tile->first, visibility->offset), from = attn_add_saturate(position, -visibility->left);
     int64_t to = attn_add_saturate(attn_add_saturate(position, visibility->right), 1);
-    from = visibility->left == INT64_MAX ? -far : attn_clamp(attn_add_saturate(from, -keys->low), -far, far);
-    to = visibility->right == INT64_MAX ? far : attn_clamp(attn_add_saturate(to, -keys->low), -far, far);
-    /* Where empty rows are uniform, blocks after the sequence's end are visited too. */
+    from = visibility->left == INT64_MAX ? -unbounded : attn_clamp(attn_add_saturate(from, -keys->low), -unbounded, unbounded);
+    to = visibility->right == INT64_MAX ? unbounded : attn_clamp(attn_add_saturate(to, -keys->low), -unbounded, unbounded);
+    /* If fully masked rows are uniform, blocks after the sequence's end are visited too. */
     const int32_t most = (int32_t)attn_clamp(visibility->len_kv - keys->low, 0, n);
     const int32_t first = (int32_t)from, last = (int32_t)to, rows = (int32_t)tile->rows;
     for (int32_t i = 0; i < tile->width * task->walk->kernel.lanes; i++) {
@@ -105,18 +105,18 @@ static void find_band(const attn_task *task, const attn_tile *tile, const attn_k
     }
 }
 
-/* A tile that the block mask cuts: its entries are spread to a byte for each pair.  Returns 0 where every pair is kept. */
+/* Applies the block mask to a tile: its entries are expanded to a byte for each pair.  Returns 0 if every pair is kept. */
 static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     unsigned char *bytes = attn_part(task, at->expanded);
     int64_t n = keys->high - keys->low;
-    if (attn_blocks_spread(task, tile, keys->low, keys->high, bytes)) return 0;
+    if (attn_blocks_expand(task, tile, keys->low, keys->high, bytes)) return 0;
     keep_bytes(task, tile, n);
     return 1;
 }
 
-/* Drops the keys that are too near to their query.  Returns 0 where none is. */
+/* Masks the keys that are too near to their query.  Returns 0 if there are none. */
 static int drop_near(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
@@ -135,27 +135,28 @@ static int drop_near(const attn_task *task, const attn_tile *tile, const attn_ke
     return any;
 }
 
-/* Returns 1 if it may have dropped a key. */
+/* Returns 1 if it may have masked a key. */
 static int add_bias_table(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const int64_t n = keys->high - keys->low, size = (int64_t)attn_dtype_bytes(w->compute);
     const int64_t first = attn_add_saturate(tile->first, task->visibility.offset);
-    const void *strip =
+    const void *diagonals =
         attn_diagonals_at(&attn_tiles_of(w)->tables, task, first, keys->high - 1, n + tile->width * w->kernel.lanes - 1);
     void *S = attn_part(task, at->S);
     if (!attn_tables_special(task)) {
-        w->kernel.modify->add_diagonals(tile->width, n, S, strip, attn_part(task, at->block_max));
+        w->kernel.modify->add_diagonals(tile->width, n, S, diagonals, attn_part(task, at->block_max));
         return 0;
     }
-    const attn_block bias = {(const char *)strip + (n - 1) * size, w->compute, 1, -1};
+    const attn_block bias = {(const char *)diagonals + (n - 1) * size, w->compute, 1, -1};
     w->kernel.modify->add_bias(tile->width, tile->rows, n, S, attn_part(task, at->block_max), &bias,
                                attn_part(task, at->modifiers));
     return 1;
 }
 
-/* The caller's block that a tile of scores needs next, if it lies in rows along the keys: it is read once, so it comes from far. */
+/* Prefetch hint for the caller's bias or mask block that the scores need next, if its rows are contiguous along the keys: it is
+ * read once, so it is not in the cache. */
 static attn_prefetch_hint caller_block(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
 {
     const attn_resolved *p = &task->walk->problem;
@@ -169,7 +170,7 @@ static attn_prefetch_hint caller_block(const attn_task *task, const attn_tile *t
     return (attn_prefetch_hint){block.base, tile->rows, (keys->high - keys->low) * size, block.stride_q * size};
 }
 
-/* By the kind of score.  segments: of scratch.low and high only; beside: as score_beside has it. */
+/* Dispatches by the kind of score.  segments: only within scratch.low and high; beside: as in score_beside. */
 static void score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, int segments,
                   const void *next, int64_t next_ld, const attn_prefetch_hint *beside)
 {
@@ -209,7 +210,8 @@ void attn_task_score_raw(const attn_task *task, const attn_tile *tile, const voi
     score(task, tile, Qt, keys, 0, keys->K, keys->ldk, &nothing);
 }
 
-int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope, void *bend)
+int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope,
+                    void *curvature)
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
@@ -221,7 +223,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
 
     const void *next = keys->V;
     int64_t next_ld = keys->ldv;
-    attn_task_look_ahead(task, n, &next, &next_ld);
+    attn_task_prefetch(task, n, &next, &next_ld);
     const int edge = !attn_tile_sees_all(&task->visibility, &tile->visible, keys->low, keys->high),
               segments = edge && has_band(task, tile);
     if (segments) find_band(task, tile, keys);
@@ -230,7 +232,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
 
     if (p->has.relative_keys)
         attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + attn_tiles_of(w)->relative.Qrt, S);
-    if (p->score.softcap > 0) kernel->modify->softcap(tile->width, n, S, block_max, p->score.softcap, slope, bend);
+    if (p->score.softcap > 0) kernel->modify->softcap(tile->width, n, S, block_max, p->score.softcap, slope, curvature);
     if (p->has.modifier) attn_task_modify(task, tile, keys);
     if (p->has.bias) {
         attn_block bias = block_at(task, task->args->bias, &p->at.bias, tile->first, keys->low);
@@ -249,23 +251,23 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
     if (p->mask.least_distance > 0) cut |= drop_near(task, tile, keys);
-    const int revived = p->has.alibi_slopes || p->score.softcap > 0 || p->has.modifier ||
-                        p->has.relative_keys; /* of -infinity they make something else */
-    if (edge && (!segments || revived)) {
+    const int unmasked = p->has.alibi_slopes || p->score.softcap > 0 || p->has.modifier ||
+                         p->has.relative_keys; /* they turn -infinity into something else */
+    if (edge && (!segments || unmasked)) {
         keep_visible(task, tile, keys);
         cut = 1;
     }
-    return (cut || segments || p->has.bias || p->has.modifier ? ATTN_SCORE_DROPPED : 0) | (segments ? ATTN_SCORE_STAIRS : 0);
+    return (cut || segments || p->has.bias || p->has.modifier ? ATTN_SCORE_DROPPED : 0) | (segments ? ATTN_SCORE_SEGMENTS : 0);
 }
 
-void attn_task_weigh(const attn_task *task, int width, int64_t n, const void *m, const void *l)
+void attn_task_normalise(const attn_task *task, int width, int64_t n, const void *m, const void *l)
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_score *how = &w->problem.score;
     void *S = attn_part(task, at->S);
     if (attn_is_elementwise(&w->problem)) w->kernel.elementwise->weights_over(how->normaliser, how->shift, width, n, S, l);
-    else w->kernel.outputs->weigh(width, n, S, m, l);
+    else w->kernel.outputs->normalise(width, n, S, m, l);
 }
 
 const attn_drop *attn_task_drop(const attn_task *task, const attn_tile *tile, int64_t low, attn_drop *drop)

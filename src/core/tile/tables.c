@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * tables.c - a bias by distance: strips of the table, and the gradient of the table. */
+ * tables.c - a bias by distance: the table expanded into strips. */
 #include "tables.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "../base/element.h"
 #include "../base/names.h"
 
-enum { HEAD_BYTES = 64 }; /* before the strips: an int, 1 if a number is not finite */
+enum { HEAD_BYTES = 64 }; /* header before the strips: an int, 1 if an element is not finite */
 
 int attn_tables_init(attn_tables *t, const attn_walk *walk, int64_t span)
 {
@@ -25,8 +25,8 @@ int attn_tables_init(attn_tables *t, const attn_walk *walk, int64_t span)
     t->first = -t->rule.max_distance - span;
     t->length = 2 * (t->rule.max_distance + span) + 1;
     int64_t end = HEAD_BYTES, at;
-    const attn_part_of strips = {&at, t->count, t->length, attn_dtype_bytes(walk->compute)};
-    if (!attn_place(&strips, 1, &end)) return 0;
+    const attn_part_of diagonals = {&at, t->count, t->length, attn_dtype_bytes(walk->compute)};
+    if (!attn_place(&diagonals, 1, &end)) return 0;
     t->bytes = end;
     return 1;
 }
@@ -34,15 +34,15 @@ int attn_tables_init(attn_tables *t, const attn_walk *walk, int64_t span)
 void attn_tables_begin(const attn_tables *t, const attn_walk *walk, const attn_args *args, void *memory, attn_args *prepared)
 {
     const attn_layout *layout = &walk->problem.at.bias_table;
-    char *strips = (char *)memory + HEAD_BYTES;
+    char *diagonals = (char *)memory + HEAD_BYTES;
     int special = 0;
     if (!walk->problem.has.bias_table || walk->tasks == 0) return;
     for (int64_t n = 0; n < t->length && t->count; n++) {
         const int64_t bucket = attn_distance_bucket_of(&t->rule, t->first + n);
         for (int64_t h = 0; h < t->count; h++) {
             double x = attn_element_get(args->bias_table, layout->dtype, h * layout->stride[1] + bucket * layout->stride[2]);
-            attn_real_put(strips, walk->compute, h * t->length + n, x);
-            if (!isfinite(attn_real_at(strips, walk->compute, h * t->length + n))) special = 1;
+            attn_real_put(diagonals, walk->compute, h * t->length + n, x);
+            if (!isfinite(attn_real_at(diagonals, walk->compute, h * t->length + n))) special = 1;
         }
     }
     memcpy(memory, &special, sizeof special);

@@ -30,10 +30,10 @@ int attn_is_of_walk(const attn_resolved *p, int64_t len_q, int64_t len_kv)
 {
     if (p->most_q == 0) return 1;
     if (len_q < p->least_q || len_q > p->most_q) return 0;
-    return p->small.most_q == 0 || attn_is_small(&p->small, len_q, len_kv) == p->small_alone;
+    return p->small.most_q == 0 || attn_is_small(&p->small, len_q, len_kv) == p->small_only;
 }
 
-/* Tokens of a batch entry: of a packed tensor, of a padded one, or all. */
+/* Tokens of a batch entry: by cu_seqlens if packed, by lengths if padded, else all. */
 static int64_t tokens_of_entry(const void *starts, attn_dtype starts_dtype, const void *lengths, attn_dtype dtype, int64_t b,
                                int64_t all)
 {
@@ -52,13 +52,13 @@ int attn_has_entry(const attn_resolved *p, const attn_args *args, int64_t b)
                                            p->has.lengths_kv ? args->lengths_kv : NULL, at->lengths_kv.dtype, b, p->shape.len_kv));
 }
 
-/* In place, and field by field: the visibility of a short head is read at once, and would wait for wider stores and copies. */
+/* In place, field by field: the visibility of a short head is read at once, and loads would stall on wider stores and copies. */
 void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h, attn_visibility *visibility)
 {
     const attn_mask *mask = &problem->mask;
     const int64_t rows = attn_max(problem->rows_of_query, 1);
     int64_t len_q = rows > 1 ? problem->shape.len_q / rows : problem->shape.len_q, len_kv = problem->shape.len_kv, offset = 0;
-    visibility->of_others = 0;
+    visibility->of_other_walk = 0;
     visibility->rows_of_query = rows;
     visibility->first_q = visibility->first_kv = 0;
     visibility->origin_kv = 0;
@@ -82,13 +82,13 @@ void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int
     if (args && problem->has.lengths_kv) len_kv = attn_index_at(args->lengths_kv, problem->at.lengths_kv.dtype, b);
     if (mask->align == ATTN_ALIGN_BOTTOM_RIGHT) offset = len_kv - len_q;
     if (args && problem->has.offset_q) offset = attn_index_at(args->offset_q, problem->at.offset_q.dtype, b);
-    if (args) { /* in the part's own numbers; absolute ones where a rule asks for them */
+    if (args) { /* positions are relative to the part; absolute where a rule needs them */
         visibility->origin_kv = args->origin.kv;
         offset = attn_add_saturate(offset, args->origin.q - args->origin.kv);
         visibility->global_kv = attn_max(visibility->global_kv - args->origin.kv, 0);
     }
     if (args && !attn_is_of_walk(problem, len_q, len_kv)) {
-        visibility->of_others = problem->leaves_others;
+        visibility->of_other_walk = problem->skips_others;
         len_q = 0;
     }
     visibility->len_q = len_q * rows;
@@ -104,7 +104,7 @@ void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int
     }
 }
 
-/* What all rules but window and dilation leave to query i. */
+/* The keys that all rules but window and dilation leave to query i. */
 static attn_interval keys_in_reach(const attn_visibility *visibility, int64_t i, int64_t position)
 {
     int64_t low = 0, high = visibility->len_kv;
@@ -139,25 +139,25 @@ attn_visible_keys attn_keys_of_query(const attn_visibility *visibility, int64_t 
     if (i >= visibility->len_q) return seen;
     int64_t position = position_of(visibility, i);
     attn_interval reach = keys_in_reach(visibility, i, position);
-    seen.near = reach;
+    seen.local = reach;
     if (is_global(visibility, position)) return seen;
 
     if (visibility->left != INT64_MAX)
-        seen.near.low = attn_clamp(attn_add_saturate(position, -visibility->left), reach.low, reach.high);
+        seen.local.low = attn_clamp(attn_add_saturate(position, -visibility->left), reach.low, reach.high);
     if (visibility->right != INT64_MAX)
-        seen.near.high =
-            attn_clamp(attn_add_saturate(attn_add_saturate(position, visibility->right), 1), seen.near.low, reach.high);
+        seen.local.high =
+            attn_clamp(attn_add_saturate(attn_add_saturate(position, visibility->right), 1), seen.local.low, reach.high);
     if (reach.low >= visibility->global_kv) return seen;
 
-    seen.far.low = reach.low;
-    seen.far.high = attn_min(reach.high, visibility->global_kv);
-    if (is_empty(&seen.near)) {
-        seen.near = seen.far;
-        seen.far = nothing;
-    } else if (seen.far.high >= seen.near.low) {
-        seen.near.low = seen.far.low;
-        seen.near.high = attn_max(seen.near.high, seen.far.high);
-        seen.far = nothing;
+    seen.global.low = reach.low;
+    seen.global.high = attn_min(reach.high, visibility->global_kv);
+    if (is_empty(&seen.local)) {
+        seen.local = seen.global;
+        seen.global = nothing;
+    } else if (seen.global.high >= seen.local.low) {
+        seen.local.low = seen.global.low;
+        seen.local.high = attn_max(seen.local.high, seen.global.high);
+        seen.global = nothing;
     }
     return seen;
 }
@@ -166,27 +166,27 @@ static int is_in(const attn_interval *keys, int64_t j) { return keys->low <= j &
 
 int attn_query_sees(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i, int64_t j)
 {
-    if (is_in(&seen->far, j)) return 1;
-    if (!is_in(&seen->near, j)) return 0;
+    if (is_in(&seen->global, j)) return 1;
+    if (!is_in(&seen->local, j)) return 0;
     int64_t position = position_of(visibility, i);
     if (visibility->dilation == 1 || j < visibility->global_kv || is_global(visibility, position)) return 1;
     return floor_mod(position, visibility->dilation) == j % visibility->dilation;
 }
 
-/* How many of the numbers 0 .. end-1 leave this rest. */
+/* How many of 0 .. end-1 have this remainder. */
 static int64_t count_below(int64_t end, int64_t rest, int64_t divisor) { return end <= rest ? 0 : (end - 1 - rest) / divisor + 1; }
 
-int64_t attn_count_near(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i)
+int64_t attn_count_local(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i)
 {
-    const attn_interval *near = &seen->near;
+    const attn_interval *local = &seen->local;
     int64_t position = position_of(visibility, i), d = visibility->dilation, rest = floor_mod(position, d);
-    if (is_empty(near)) return 0;
-    if (d == 1 || is_global(visibility, position)) return near->high - near->low;
-    int64_t from = attn_clamp(visibility->global_kv, near->low, near->high); /* keys before this one are global */
-    return from - near->low + count_below(near->high, rest, d) - count_below(from, rest, d);
+    if (is_empty(local)) return 0;
+    if (d == 1 || is_global(visibility, position)) return local->high - local->low;
+    int64_t from = attn_clamp(visibility->global_kv, local->low, local->high); /* keys before this one are global */
+    return from - local->low + count_below(local->high, rest, d) - count_below(from, rest, d);
 }
 
-/* *any grows to hold `keys`; *all shrinks to what it shares with them. */
+/* *any grows to the hull with `keys`; *all shrinks to the intersection. */
 static void gather(const attn_interval *keys, int first, attn_interval *any, attn_interval *all)
 {
     if (!is_empty(keys)) {
@@ -198,7 +198,7 @@ static void gather(const attn_interval *keys, int first, attn_interval *any, att
     all->high = first ? keys->high : attn_min(all->high, keys->high);
 }
 
-/* Nothing but lengths: a short head is over so soon that finding this out the long way would be seen. */
+/* Only lengths: a short head is so fast that the general path would show in its time. */
 static int sees_all(const attn_visibility *visibility)
 {
     return visibility->left == INT64_MAX && visibility->right == INT64_MAX && !visibility->chunk && visibility->dilation == 1 &&
@@ -212,34 +212,34 @@ attn_tile_visibility attn_visibility_of_tile(const attn_visibility *visibility, 
     int64_t live = attn_clamp(visibility->len_q - first, 0, rows);
     if (live == 0) return visible;
     if (sees_all(visibility)) {
-        visible.any.near.high = visible.all.near.high = visibility->len_kv;
+        visible.any.local.high = visible.all.local.high = visibility->len_kv;
     } else if (visibility->ranges || visibility->global_q || visibility->global_kv) {
         for (int64_t i = first; i < first + live; i++) {
             attn_visible_keys seen = attn_keys_of_query(visibility, i);
-            gather(&seen.near, i == first, &visible.any.near, &visible.all.near);
-            gather(&seen.far, i == first, &visible.any.far, &visible.all.far);
+            gather(&seen.local, i == first, &visible.any.local, &visible.all.local);
+            gather(&seen.global, i == first, &visible.any.global, &visible.all.global);
             if (i == first + visible.global_rows && is_global(visibility, position_of(visibility, i))) {
                 visible.global_rows++;
             } else {
                 attn_interval ignored = nothing;
-                gather(&seen.near, 1, &visible.others, &ignored);
-                gather(&seen.far, 1, &visible.others, &ignored);
+                gather(&seen.local, 1, &visible.others, &ignored);
+                gather(&seen.global, 1, &visible.others, &ignored);
             }
         }
     } else {
-        attn_interval low = attn_keys_of_query(visibility, first).near,
-                      high = attn_keys_of_query(visibility, first + live - 1).near;
-        visible.any.near.low = low.low;
-        visible.any.near.high = attn_max(low.low, high.high);
-        visible.all.near.low = high.low;
-        visible.all.near.high = low.high;
+        attn_interval low = attn_keys_of_query(visibility, first).local,
+                      high = attn_keys_of_query(visibility, first + live - 1).local;
+        visible.any.local.low = low.low;
+        visible.any.local.high = attn_max(low.low, high.high);
+        visible.all.local.low = high.low;
+        visible.all.local.high = low.high;
     }
-    /* A query that sees none but global keys has them for near ones: then both may hold the same keys of the tile. */
-    attn_interval *near = &visible.any.near, *far = &visible.any.far;
-    if (!is_empty(near) && !is_empty(far) && near->low <= far->high) {
-        near->low = attn_min(near->low, far->low);
-        near->high = attn_max(near->high, far->high);
-        *far = nothing;
+    /* A query that sees only global keys has them in `local`: then both intervals of the tile may contain the same keys. */
+    attn_interval *local = &visible.any.local, *global = &visible.any.global;
+    if (!is_empty(local) && !is_empty(global) && local->low <= global->high) {
+        local->low = attn_min(local->low, global->low);
+        local->high = attn_max(local->high, global->high);
+        *global = nothing;
     }
     if (live < rows) visible.all = none;
     return visible;
@@ -247,10 +247,10 @@ attn_tile_visibility attn_visibility_of_tile(const attn_visibility *visibility, 
 
 attn_interval attn_keys_of_tile(const attn_tile_visibility *visible)
 {
-    const attn_interval *near = &visible->any.near, *far = &visible->any.far;
-    if (is_empty(far)) return *near;
-    attn_interval keys = {far->low, attn_max(far->high, near->high)};
-    if (!is_empty(near)) keys.low = attn_min(far->low, near->low);
+    const attn_interval *local = &visible->any.local, *global = &visible->any.global;
+    if (is_empty(global)) return *local;
+    attn_interval keys = {global->low, attn_max(global->high, local->high)};
+    if (!is_empty(local)) keys.low = attn_min(global->low, local->low);
     return keys;
 }
 
@@ -275,7 +275,7 @@ static int falls_between(const attn_visibility *visibility, int64_t first, int64
 int attn_tile_sees_none(const attn_visibility *visibility, const attn_tile_visibility *visible, int64_t first, int64_t rows,
                         int64_t low, int64_t high)
 {
-    if (!meets(&visible->any.near, low, high) && !meets(&visible->any.far, low, high)) return 1;
+    if (!meets(&visible->any.local, low, high) && !meets(&visible->any.global, low, high)) return 1;
     return visibility->dilation > 1 && falls_between(visibility, first, rows, low, high);
 }
 
@@ -283,5 +283,5 @@ static int holds(const attn_interval *keys, int64_t low, int64_t high) { return 
 
 int attn_tile_sees_all(const attn_visibility *visibility, const attn_tile_visibility *visible, int64_t low, int64_t high)
 {
-    return visibility->dilation == 1 && (holds(&visible->all.near, low, high) || holds(&visible->all.far, low, high));
+    return visibility->dilation == 1 && (holds(&visible->all.local, low, high) || holds(&visible->all.global, low, high));
 }

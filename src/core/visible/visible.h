@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * visible.h - which keys a query sees, as far as causality, windows, lengths, ranges and global tokens decide it: for each query an
- * interval, and one more before it where keys are global.  Without ranges and global tokens intervals move forward with the query,
- * so a tile's keys follow from its first and last query; otherwise they are gathered once, when the tile is opened.
+ * visible.h - which keys a query sees by causality, windows, lengths, ranges and global tokens: one interval per query, and one
+ * more before it if keys are global.  Without ranges and global tokens intervals move forward with the query, so a tile's keys
+ * follow from its first and last query; otherwise they are gathered once, when the tile is opened.
  */
 #ifndef ATTN_VISIBLE_VISIBLE_H
 #define ATTN_VISIBLE_VISIBLE_H
@@ -13,62 +13,62 @@
 /* One head of one batch entry. */
 typedef struct attn_visibility {
     int64_t len_q, len_kv;
-    int of_others;             /* the sequence is another walk's, and not written: len_q is 0 */
-    int64_t rows_of_query;     /* rows that stand at the same place: row i is of query i / rows_of_query */
+    int of_other_walk;         /* the sequence belongs to another walk and is not written: len_q is 0 */
+    int64_t rows_of_query;     /* rows at the same position: row i belongs to query i / rows_of_query */
     int64_t first_q, first_kv; /* token 0 of this entry in packed tensors; 0 otherwise */
     int64_t origin_kv;         /* key j is key j + origin_kv of the whole problem */
-    int64_t offset;            /* query i stands at key i + offset */
-    int64_t left, right;       /* keeps keys from i + offset - left to i + offset + right; INT64_MAX is no bound */
-    int64_t chunk;             /* keeps keys of the same chunk; 0 is none */
-    int causal;                /* then right is 0, and binds global tokens too */
+    int64_t offset;            /* query i has the position of key i + offset */
+    int64_t left, right;       /* keeps keys from i + offset - left to i + offset + right; INT64_MAX: no bound */
+    int64_t chunk;             /* keeps keys of the same chunk; 0: no chunks */
+    int causal;                /* then right is 0, for global tokens too */
     int64_t dilation;          /* at least 1 */
     int64_t global_q;          /* of the whole problem */
-    int64_t global_kv;         /* of these keys */
-    const void *ranges;        /* of query 0; NULL is none */
+    int64_t global_kv;         /* of the part's keys */
+    const void *ranges;        /* of query 0; NULL: none */
     attn_dtype ranges_dtype;
-    int64_t ranges_stride, ranges_step; /* elements from query to query, and from a range's start to its end */
+    int64_t ranges_stride, ranges_step; /* elements from query to query, and from a range's start to its end value */
 } attn_visibility;
 
 typedef struct attn_interval {
-    int64_t low, high; /* keys low <= j < high; low == high where there is none */
+    int64_t low, high; /* keys low <= j < high; low == high: empty */
 } attn_interval;
 
-/* Keys of a query: `far` lies before `near`, with a gap between, and is not empty unless there are global keys.  A dilation leaves
- * only some of the keys of `near`. */
+/* Keys of a query: `global` lies before `local`, with a gap between, and is nonempty only with global keys.  A dilation leaves only
+ * some of the keys of `local`. */
 typedef struct attn_visible_keys {
-    attn_interval near, far;
+    attn_interval local, global;
 } attn_visible_keys;
 
-/* Keys of a tile: what one of its queries sees, and what all of them see. */
+/* Keys of a tile: those that any of its queries sees, and those that all of them see. */
 typedef struct attn_tile_visibility {
     attn_visible_keys any, all;
-    int64_t global_rows;  /* the first ones, which are global */
-    attn_interval others; /* from the first to after the last key that a row after these sees */
+    int64_t global_rows;  /* how many of the first rows are global */
+    attn_interval others; /* from the first to one past the last key that a row after these sees */
 } attn_tile_visibility;
 
-/* args may be NULL: then lengths are full, an explicit offset is 0 and ranges have all keys. */
+/* args may be NULL: then lengths are full, an explicit offset is 0 and ranges contain all keys. */
 void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h, attn_visibility *visibility);
 
-/* 1 if a sequence of so many tokens is the walk's: all are, unless a plan has several parts. */
+/* 1 if a sequence of these lengths belongs to the walk: all do, unless a plan has several parts. */
 int attn_is_of_walk(const attn_resolved *problem, int64_t len_q, int64_t len_kv);
 int attn_is_small(const attn_small *small, int64_t len_q, int64_t len_kv);
 
-/* The same of batch entry b, whose numbers of tokens are read. */
+/* The same for batch entry b, whose lengths are read. */
 int attn_has_entry(const attn_resolved *problem, const attn_args *args, int64_t b);
 
 /* The keys that query i sees. */
 attn_visible_keys attn_keys_of_query(const attn_visibility *visibility, int64_t i);
 
-/* 1 if query i, which sees the keys `seen`, sees key j: what is left of them after the dilation. */
+/* 1 if query i, whose intervals are `seen`, sees key j, by the dilation too. */
 int attn_query_sees(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i, int64_t j);
 
-/* How many of the keys of seen->near query i sees. */
-int64_t attn_count_near(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i);
+/* How many keys of seen->local query i sees. */
+int64_t attn_count_local(const attn_visibility *visibility, const attn_visible_keys *seen, int64_t i);
 
 /* The keys that the queries first .. first+rows-1 see. */
 attn_tile_visibility attn_visibility_of_tile(const attn_visibility *visibility, int64_t first, int64_t rows);
 
-/* From the first to after the last key that one of them sees. */
+/* From the first to one past the last key that any of them sees. */
 attn_interval attn_keys_of_tile(const attn_tile_visibility *visible);
 
 /* 1 if none of these queries sees any of the keys low .. high-1. */

@@ -13,7 +13,7 @@ const attn_walk_type *attn_walk_at(int index) { return walks[index]; }
 const char *attn_walks_rejection(const attn_resolved *p)
 {
     const attn_feature_set used = attn_features_of(p);
-    const char *sentence = "there is no walk";
+    const char *sentence = "no walk implements this operation";
     const attn_walk_type *type;
     for (int n = 0; sentence && (type = attn_walk_at(n)); n++)
         if (type->op == p->op) sentence = attn_feature_missing(used, type->supported);

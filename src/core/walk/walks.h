@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * walks.h - what the rest of the library knows of a walk, and the list of all. */
+ * walks.h - the interface of a walk, and the list of all walks. */
 #ifndef ATTN_WALK_WALKS_H
 #define ATTN_WALK_WALKS_H
 
 #include "../base/features.h"
 #include "../task/walk.h"
 
-/* ---- what several walks support ---- */
+/* ---- features that several walks support ---- */
 
 #define ATTN_USES_MASKS                                                                                                            \
     (ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(WINDOW) | ATTN_USES(CHUNK) | ATTN_USES(LENGTHS) |      \
@@ -21,25 +21,24 @@
 
 /* ---- a walk ---- */
 
-/* The sequences that a walk takes; it leaves the others to those after it. */
+/* The sequences that a walk takes; the others are left to later walks. */
 typedef struct attn_walk_limits {
     int64_t most_q;   /* queries */
-    attn_small small; /* where not 0, of these the small ones */
+    attn_small small; /* if not 0: of these only the small ones */
 } attn_walk_limits;
 
 typedef struct attn_walk_type {
     const char *name;
     attn_op op;
-    attn_feature_set
-        supported;   /* what is not listed it never gets, so a new feature is rejected by every walk that does not list it */
-    int decodes;     /* its row of kernels.def is one of decode */
-    const char *why; /* of attn_plan_description.why, where it has all sequences; NULL: nothing */
-    /* By head sizes, types and options alone, not by the batch around a sequence, nor by threads; `tiles` is the row of kernels.def
-     * of walks over tiles.  Returns 0 if it takes none; NULL: it takes all. */
+    attn_feature_set supported; /* no other feature reaches the walk, so a new one is rejected until it is listed here */
+    int decodes;                /* 1: its row of kernels.def is one of decode */
+    const char *why;            /* for attn_plan_description.why, if it takes all sequences; NULL: nothing */
+    /* Depends on head sizes, types and options only, not on the batch around a sequence, nor on threads; `tiles` is the row of
+     * kernels.def of walks over tiles.  Returns 0 if the walk takes no sequence; NULL: it takes all. */
     int (*limits)(const attn_resolved *problem, const attn_kernel_row *tiles, attn_walk_limits *limits);
 
     size_t size; /* of its plan, a struct that begins with an attn_walk */
-    /* Fills in what attn_walk_begin left.  Returns 0 if a size overflows. */
+    /* Completes what attn_walk_begin began.  Returns 0 if a size overflows. */
     int (*init)(attn_walk *walk, const attn_setting *setting);
     /* args: the caller's; workspace: walk->bytes, 64-byte aligned.  Cannot fail. */
     void (*run)(const attn_walk *walk, const attn_args *args, char *workspace);
@@ -49,16 +48,17 @@ typedef struct attn_walk_type {
 #include "walks.def"
 #undef WALK
 
-/* Walk number `index`, in the order of walks.def; NULL after the last one. */
+/* Walk `index`, in the order of walks.def; NULL after the last one. */
 const attn_walk_type *attn_walk_at(int index);
 
-/* NULL, or the sentence of what keeps the problem from a walk of its operation. */
+/* NULL, or a sentence that tells why this walk of the problem's operation cannot take it. */
 static inline const char *attn_walk_rejection(const attn_walk_type *type, const attn_resolved *p)
 {
     return attn_feature_missing(attn_features_of(p), type->supported);
 }
 
-/* NULL where some walk of its operation has all that the problem uses; else the sentence of what the last and widest one lacks. */
+/* NULL if some walk of the operation supports everything that the problem uses; else a sentence on what the last and widest one
+ * lacks. */
 const char *attn_walks_rejection(const attn_resolved *p);
 
 #endif

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What the suites of fresh cases share: seeded numbers, files, attention by definition, and gradients without formulas.
+"""Helpers of the generated suites: seeded numbers, files, attention by definition, and gradients without formulas.
 
-Everything is numpy in double.  Inputs are rounded to the type that they are stored in before anything is computed from them.
+Everything is computed by numpy in double, from inputs rounded to their storage type.
 """
 import json
 import os
@@ -17,7 +17,7 @@ CODES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int6
 
 
 class Case:
-    """One case: `give` draws or takes an input, and returns what the file will hold, as doubles."""
+    """One case.  `draw` and `give` add a random or a given input, and return it rounded to its storage type, as doubles."""
 
     def __init__(self, name, op, params, tolerance, rng, key="params"):
         self.json = {"name": name, "op": op, key: params, "file": name + ".safetensors", "tolerance": tolerance}
@@ -48,10 +48,10 @@ def write(folder, suite, cases):
     return path
 
 
-# ---- attention by definition: all of it analytic, so that a complex step differentiates it ----
+# ---- attention by definition, analytic everywhere, so that complex steps can differentiate it ----
 
 def softmax(s, keep=True, sink=None):
-    """Weights and lse over the last axis; a row that sees nothing has weights 0 and lse -inf (or the sink)."""
+    """Weights and lse over the last axis; a fully masked row has weights 0 and lse -inf (or the sink)."""
     keep = np.broadcast_to(keep, s.shape)
     most = np.max(np.where(keep, s.real, -np.inf), axis=-1, keepdims=True)
     if sink is not None:
@@ -106,7 +106,7 @@ def visible(len_q, len_kv, causal=None, window=None, offset=None):
 
 
 def gradients(loss, inputs):
-    """The gradient of a real function by complex steps: exact to rounding, and without a formula of it."""
+    """The gradient of a real function by complex steps: exact to rounding, and needs no formula."""
     step, all_of_them = 1e-30, {}
     for name, x in inputs.items():
         flat, moved = x.reshape(-1), {k: v.astype(complex) for k, v in inputs.items()}

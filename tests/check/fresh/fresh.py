@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""attn check --conformance on cases that nobody has seen: the formats of foreign suites, with sizes, options and numbers from a seed.
+"""attn check --conformance on generated cases: the formats of other projects' suites, with random sizes, options and numbers.
 
-usage: fresh.py ATTN [SEEDS [FIRST]]        ATTN_FRESH_SEEDS: more of them;  ATTN_FRESH_KEEP: a folder to leave them in
+usage: fresh.py ATTN [SEEDS [FIRST]]        ATTN_FRESH_SEEDS: number of seeds;  ATTN_FRESH_KEEP: a folder to keep the cases in
 
-Every case must pass, and with one of its expected numbers changed it must fail.
+Every case must pass, and must fail after one of its expected numbers is changed.
 """
 import json
 import os
@@ -51,12 +51,12 @@ SUITES = {
 def run(attn, folder):
     done = subprocess.run([attn, "check", "--conformance", folder, "--json"], capture_output=True, text=True, check=False)
     if not done.stdout:
-        sys.exit("no answer: " + done.stderr)
+        sys.exit("no output: " + done.stderr)
     return json.loads(done.stdout)["cases"]
 
 
 def spoil(case, rng):
-    """One number of one output, by more than any tolerance; None where there is none to change."""
+    """Changes one number of one output by more than any tolerance; returns which one, or None if the case has none."""
     names = [name for name, (_, x) in case.tensors.items() if name.startswith("out.") and x.size and np.isfinite(x.astype(float)).all()]
     if not names:
         return None

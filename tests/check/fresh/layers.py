@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Fresh cases of layers with weights, and of onnxruntime's attention over tensors that are projected already."""
+"""Generated cases of layers with weights, and of onnxruntime's attention over projected tensors."""
 import numpy as np
 
 from core import Case, join, mix, products, softmax, split, visible
@@ -16,7 +16,7 @@ def loose(dtype):
     return {"abs": 5e-3, "rel": 1e-3} if dtype == "F16" else FINE
 
 
-# ---- torch.nn.MultiheadAttention: masks drop where they are True; numbers are added ----
+# ---- torch.nn.MultiheadAttention: boolean masks drop where True; float masks are added ----
 
 def torch_layers(rng, n):
     cases = []
@@ -59,7 +59,7 @@ def torch_layers(rng, n):
             drop = c.give("key_padding_mask", np.arange(keys)[None] >= rng.integers(1, keys + 1, batch)[:, None], "BOOL")
             keep[..., :keys] &= ~drop[:, None, None]
         weights, _ = softmax(s, keep)
-        weights = np.where(keep.any(-1, keepdims=True), weights, np.nan)  # what torch says of a query that sees nothing
+        weights = np.where(keep.any(-1, keepdims=True), weights, np.nan)  # torch returns NaN for a fully masked query
         o = join(mix(weights, v)) @ c.draw("param.out_proj.weight", model, model).T + (c.draw("param.out_proj.bias", model) if bias else 0)
         c.expect("output", o if first else o.swapaxes(0, 1))
         cases.append(c.expect("attention_probs", weights.mean(1) if params.get("average_attn_weights", True) else weights))
@@ -72,10 +72,10 @@ FILTER = -10000.0
 
 
 def mask_index(c, kind, batch, queries, past, causal):
-    """What is added to the scores: the operator's mask_filter_value where mask_index does not let a key through."""
+    """The bias added to the scores: mask_filter_value where mask_index drops a key."""
     rng, keys = c.rng, past + queries
     j = np.arange(keys)
-    least = keys if causal else 1  # so that no query is left without keys that causality allows
+    least = keys if causal else 1  # at least one visible key for every query
     if kind == "lengths":
         length = c.give("mask_index", rng.integers(least, keys + 2, batch), "I32")
         keep = np.broadcast_to((j < length[:, None])[:, None], (batch, queries, keys))

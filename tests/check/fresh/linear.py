@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Fresh cases of linear attention, token by token."""
+"""Generated cases of linear attention, by the recurrence over tokens."""
 import numpy as np
 
 from core import Case, mix, positions, products, repeat, softmax
@@ -8,7 +8,7 @@ FINE = {"abs": 2e-5, "rel": 2e-5}
 
 
 def tokens(x, first):
-    """[b, h, t, d] as the file has it: [b, t, h, d] where tokens come first."""
+    """[b, h, t, d] in the layout of the file: [b, t, h, d] if tokens come first."""
     return x.swapaxes(1, 2) if first else x
 
 
@@ -169,7 +169,7 @@ def composed(rng, n):
     groups, most = 1, int(rng.integers(1, 6))
     c = Case("dsa_%d" % n, "DeepSeek sparse attention", {"topk": most, "layout": "(B,T,H,D)", "upstream_function": "naive_dsa"}, FINE, rng)
     q, k, v = (tokens(c.draw(role, batch, length, h, d), True) for role, h, d in (("query", heads, dim), ("key", groups, dim), ("value", groups, dim_v)))
-    of_q = c.give("index_query", rng.uniform(0.1, 1, (batch, length, slots, dim)))  # no two scores are 0, and so alike
+    of_q = c.give("index_query", rng.uniform(0.1, 1, (batch, length, slots, dim)))  # all positive: no ties of scores at 0
     of_k = c.give("index_key", rng.uniform(0.1, 1, (batch, length, dim)))
     score = np.einsum("bihc,bjc->bihj", of_q, of_k)
     score = np.einsum("bihj,bih->bij", np.maximum(score, 0), c.give("index_weight", rng.uniform(0.1, 1, (batch, length, slots))))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Fresh cases of suites about masks."""
+"""Generated cases of the suites about masks."""
 import numpy as np
 
 from core import Case, join, mix, positions, products, softmax, split, visible

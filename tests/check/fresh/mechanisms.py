@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Fresh cases of mechanism_grad: outputs, and gradients, tangents and second gradients by complex steps."""
+"""Generated cases of mechanism_grad: outputs; gradients, tangents and second gradients by complex steps."""
 import numpy as np
 
 from core import Case, gradients, inner, join, mix, positions, products, repeat, softmax, split, tangent, visible
@@ -16,7 +16,7 @@ def sizes(rng, most=9):
 
 
 def finish(c, forward, inputs, names, with_lse=True):
-    """forward(**inputs) -> o, lse, weights: compares all of them, and the gradients of <o, grad_o> + <lse, grad_lse>."""
+    """forward(**inputs) -> o, lse, weights: expects these three, and the gradients of <o, grad_o> + <lse, grad_lse>."""
     o, lse, weights = forward(**inputs)
     grad_o = c.draw("grad_output", *o.shape)
     grad_lse = c.draw("grad_lse", *lse.shape) if with_lse else np.zeros(lse.shape)
@@ -33,7 +33,7 @@ def finish(c, forward, inputs, names, with_lse=True):
 # ---- dot products with their options ----
 
 def dot_forward(params, keep, dropped, scale):
-    """o, lse and weights of inputs q, k, v and, where there are any, bias, slopes, sink and a scale of each head."""
+    """A function of q, k, v and optional bias, slopes, sink and scale per head; it returns o, lse and weights."""
     def forward(q, k, v, bias=None, slopes=None, sink=None, scale_per_head=None):
         queries, keys = q.shape[2], k.shape[2]
         s = products(q, k) * (scale if scale_per_head is None else scale_per_head[:, None, None])
@@ -79,7 +79,7 @@ def dot_case(rng, name, op="scaled_dot_product_attention", options=None, most=9)
         keep = keep & c.give("mask", rng.random((batch, 1, queries, keys)) < 0.5, "BOOL")
     if "lengths" in chosen:
         of_q, of_k = rng.integers(0, queries + 1, batch), rng.integers(0, keys + 1, batch)
-        if params.get("causal") == "bottom_right" or "slopes" in chosen:  # they would move the positions
+        if params.get("causal") == "bottom_right" or "slopes" in chosen:  # lengths would shift the positions
             of_q, of_k = np.full(batch, queries), np.full(batch, keys)
         c.give("lengths_q", of_q, "I32"), c.give("lengths_kv", of_k, "I32")
         i, j = positions(queries, keys)
@@ -119,7 +119,7 @@ def dots(rng, n):
 
 
 def second(c, inputs, forward):
-    """<grads, cotangents> is the tangent of the loss along the cotangents; real differences of a complex step differentiate it again."""
+    """<grads, cotangents> is the tangent of the loss along the cotangents, a complex step; real differences differentiate it again."""
     o = forward(**inputs)[0]
     inputs = {**inputs, "grad_o": c.draw("grad_output", *o.shape)}
     cot = {name: c.draw("cotangent_grad_" + NAMES.get(name, name), *x.shape) for name, x in inputs.items() if name != "grad_o"}
@@ -142,7 +142,7 @@ def second(c, inputs, forward):
                 y = flat.copy()
                 y[k] += h
                 return along(**{**inputs, name: y.reshape(x.shape)})
-            h = 1e-3  # Richardson, twice: an error of h^6
+            h = 1e-3  # two Richardson extrapolations: error O(h^6)
             d1, d2, d4 = ((moved(m * h) - moved(-m * h)) / (2 * m * h) for m in (1, 2, 4))
             a, b = (4 * d1 - d2) / 3, (4 * d2 - d4) / 3
             g[k] = (16 * a - b) / 15

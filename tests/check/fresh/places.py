@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Fresh cases of suites about positions: rotations, biases by distance, tables of sines."""
+"""Generated cases of the suites about positions: rotary embeddings, biases by distance, tables of sines."""
 import numpy as np
 
 from core import Case, join, mix, positions, products, softmax, split
@@ -108,7 +108,7 @@ def places(rng, n):
 # ---- axlearn_golden ----
 
 def resized(table, rows):
-    """Linear between the middles of rows, as images are stretched."""
+    """Linear interpolation between row centres, as in image resizing."""
     at = np.clip((np.arange(rows) + 0.5) * len(table) / rows - 0.5, 0, len(table) - 1)
     low = np.floor(at).astype(int)
     high = np.minimum(low + 1, len(table) - 1)
@@ -132,7 +132,7 @@ def block(c, tokens, heads, width, turns, turns_v, given_positions):
         p.append(y)
     weights, _ = softmax(products(p[0], p[1]) / np.sqrt(width))
     at_o = "param.attention.%so_proj." % ("i_proj." if turns else "")
-    if turns:  # the projections' own module may have one, which nothing calls
+    if turns:  # the inner module has an output projection of its own, which is never used
         c.draw("param.attention.i_proj.o_proj.weight", model, heads, width), c.draw("param.attention.i_proj.o_proj.bias", model)
         at_o = "param.attention.o_proj."
     y = x + np.einsum("bhse,ohe->bso", mix(weights, p[2]), c.draw(at_o + "weight", model, heads, width)) + c.draw(at_o + "bias", model)
@@ -215,7 +215,7 @@ def distance_bias(rng, n):
             if not both and n % 2:
                 del params["is_bidirectional"]  # 0 by default
             c = Case("bias_%s_%d_%d" % (dtype, both, n), "com.microsoft.RelativePositionBias", params, {"abs": 1e-6, "rel": 1e-5}, rng)
-            table = c.draw("bias_table", buckets, heads, dtype=dtype).reshape(heads, buckets)  # its memory is head-major
+            table = c.draw("bias_table", buckets, heads, dtype=dtype).reshape(heads, buckets)  # stored head-major
             c.give("query_length", [queries], "I64"), c.give("key_length", [keys], "I64")
             i, j = positions(queries, keys)
             cases.append(c.expect("output", table[:, t5_bucket(j - i, buckets, most, both)][None], dtype))

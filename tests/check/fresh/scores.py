@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Fresh cases of suites about scores."""
+"""Generated cases of the suites about scores."""
 import numpy as np
 
 from core import Case, mix, positions, products, softmax, visible
@@ -55,7 +55,7 @@ def allennlp(rng, n):
     return cases
 
 
-# ---- keras_attention: True keeps; what is masked gets -1e9, so a query that sees nothing weighs all keys alike ----
+# ---- keras_attention: True keeps; masked scores get -1e9, so a fully masked query has uniform weights ----
 
 def keras_softmax(s, keep):
     weights, _ = softmax(s, keep)
@@ -78,7 +78,7 @@ def keras(rng, n):
                 keep &= visible(queries, keys, "top_left")
             if given[0]:
                 mask = rng.random((batch, keys)) < 0.6
-                mask[0] = False  # an entry without keys
+                mask[0] = False  # an entry with all keys masked
                 keep &= c.give("value_mask", mask, "BOOL")[:, None]
             if kind == "Attention(dot)":
                 params["score"] = "q.k (no 1/sqrt(d))"

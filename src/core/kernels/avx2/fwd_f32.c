@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * fwd_f32.c - attn_fwd_f32_avx2: the forward kernel in f32, with AVX2 with FMA and F16C. */
+ * fwd_f32.c - attn_fwd_f32_avx2: the forward kernel in f32, for AVX2 with FMA and F16C. */
 #if defined(__x86_64__)
 #define REAL_BITS 32
 #include "../vec/avx2.h"

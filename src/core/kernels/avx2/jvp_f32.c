@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * jvp_f32.c - attn_jvp_f32_avx2: the forward mode kernel in f32, with AVX2 with FMA and F16C. */
+ * jvp_f32.c - attn_jvp_f32_avx2: the forward-mode kernel in f32, for AVX2 with FMA and F16C. */
 #if defined(__x86_64__)
 #define REAL_BITS 32
 #include "../vec/avx2.h"

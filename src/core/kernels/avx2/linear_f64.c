@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_f64.c - attn_linear_f64_avx2: the kernel of linear attention in f64, with AVX2 with FMA and F16C. */
+ * linear_f64.c - attn_linear_f64_avx2: the linear attention kernel in f64, for AVX2 with FMA and F16C. */
 #if defined(__x86_64__)
 #define REAL_BITS 64
 #include "../vec/avx2.h"

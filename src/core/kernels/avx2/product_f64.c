@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * product_f64.c - attn_product_f64_avx2: the kernel of matrix products in f64, with AVX2 with FMA and F16C. */
+ * product_f64.c - attn_product_f64_avx2: the matrix product kernel in f64, for AVX2 with FMA and F16C. */
 #if defined(__x86_64__)
 #define REAL_BITS 64
 #include "../vec/avx2.h"

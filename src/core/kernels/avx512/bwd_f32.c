@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bwd_f32.c - attn_bwd_f32_avx512: the backward kernel in f32, with AVX-512 F, BW, DQ and VL. */
+ * bwd_f32.c - attn_bwd_f32_avx512: the backward kernel in f32, for AVX-512 F, BW, DQ and VL. */
 #if defined(__x86_64__)
 #define REAL_BITS 32
 #include "../vec/avx512.h"

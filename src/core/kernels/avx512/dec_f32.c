@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * dec_f32.c - attn_dec_f32_avx512: the decode kernel in f32, with AVX-512 F, BW, DQ and VL. */
+ * dec_f32.c - attn_dec_f32_avx512: the decode kernel in f32, for AVX-512 F, BW, DQ and VL. */
 #if defined(__x86_64__)
 #define REAL_BITS 32
 #include "../vec/avx512.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * double_backward_f32.c - attn_double_backward_f32_avx512: the second-order kernel in f32, with AVX-512 F, BW, DQ and VL. */
+ * double_backward_f32.c - attn_double_backward_f32_avx512: the double backward kernel in f32, for AVX-512 F, BW, DQ and VL. */
 #if defined(__x86_64__)
 #define REAL_BITS 32
 #include "../vec/avx512.h"

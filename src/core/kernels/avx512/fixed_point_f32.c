@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * fixed_point_f32.c - attn_fixed_point_f32_avx512_vnni: decode over keys and values of i8 as whole numbers, with AVX512_VNNI. */
+ * fixed_point_f32.c - attn_fixed_point_f32_avx512_vnni: decode over i8 keys and values in integers, for AVX512_VNNI. */
 #if defined(__x86_64__)
 #define REAL_BITS 32
 #include "../vec/avx512.h"
@@ -18,7 +18,7 @@
 
 #include "../fixed_point_step.inc.c"
 
-const attn_fixed_point_part attn_fixed_point_f32_avx512_vnni = ATTN_DIGITS_PART;
+const attn_fixed_point_part attn_fixed_point_f32_avx512_vnni = ATTN_FIXED_POINT_PART;
 
 #include "../vec/end.h"
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * jvp_f32.c - attn_jvp_f32_avx512: the forward mode kernel in f32, with AVX-512 F, BW, DQ and VL. */
+ * jvp_f32.c - attn_jvp_f32_avx512: the forward-mode kernel in f32, for AVX-512 F, BW, DQ and VL. */
 #if defined(__x86_64__)
 #define REAL_BITS 32
 #include "../vec/avx512.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * product_f64.c - attn_product_f64_avx512: the kernel of matrix products in f64, with AVX-512 F, BW, DQ and VL. */
+ * product_f64.c - attn_product_f64_avx512: the matrix product kernel in f64, for AVX-512 F, BW, DQ and VL. */
 #if defined(__x86_64__)
 #define REAL_BITS 64
 #include "../vec/avx512.h"

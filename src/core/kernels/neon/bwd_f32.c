@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bwd_f32.c - attn_bwd_f32_neon: the backward kernel in f32, with NEON. */
+ * bwd_f32.c - attn_bwd_f32_neon: the backward kernel in f32, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 32
 #include "../vec/neon.h"

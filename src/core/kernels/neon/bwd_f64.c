@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bwd_f64.c - attn_bwd_f64_neon: the backward kernel in f64, with NEON. */
+ * bwd_f64.c - attn_bwd_f64_neon: the backward kernel in f64, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 64
 #include "../vec/neon.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * dec_f32.c - attn_dec_f32_neon: the decode kernel in f32, with NEON. */
+ * dec_f32.c - attn_dec_f32_neon: the decode kernel in f32, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 32
 #include "../vec/neon.h"

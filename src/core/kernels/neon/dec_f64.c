@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * dec_f64.c - attn_dec_f64_neon: the decode kernel in f64, with NEON. */
+ * dec_f64.c - attn_dec_f64_neon: the decode kernel in f64, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 64
 #include "../vec/neon.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * double_backward_f32.c - attn_double_backward_f32_neon: the second-order kernel in f32, with NEON. */
+ * double_backward_f32.c - attn_double_backward_f32_neon: the double backward kernel in f32, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 32
 #include "../vec/neon.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * double_backward_f64.c - attn_double_backward_f64_neon: the second-order kernel in f64, with NEON. */
+ * double_backward_f64.c - attn_double_backward_f64_neon: the double backward kernel in f64, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 64
 #include "../vec/neon.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * fwd_f32.c - attn_fwd_f32_neon: the forward kernel in f32, with NEON. */
+ * fwd_f32.c - attn_fwd_f32_neon: the forward kernel in f32, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 32
 #include "../vec/neon.h"

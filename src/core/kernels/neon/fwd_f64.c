@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * fwd_f64.c - attn_fwd_f64_neon: the forward kernel in f64, with NEON. */
+ * fwd_f64.c - attn_fwd_f64_neon: the forward kernel in f64, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 64
 #include "../vec/neon.h"

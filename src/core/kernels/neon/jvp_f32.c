@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * jvp_f32.c - attn_jvp_f32_neon: the forward mode kernel in f32, with NEON. */
+ * jvp_f32.c - attn_jvp_f32_neon: the forward-mode kernel in f32, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 32
 #include "../vec/neon.h"

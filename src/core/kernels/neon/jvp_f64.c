@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * jvp_f64.c - attn_jvp_f64_neon: the forward mode kernel in f64, with NEON. */
+ * jvp_f64.c - attn_jvp_f64_neon: the forward-mode kernel in f64, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 64
 #include "../vec/neon.h"

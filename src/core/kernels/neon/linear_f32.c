@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_f32.c - attn_linear_f32_neon: the kernel of linear attention in f32, with NEON. */
+ * linear_f32.c - attn_linear_f32_neon: the linear attention kernel in f32, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 32
 #include "../vec/neon.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_f64.c - attn_linear_f64_neon: the kernel of linear attention in f64, with NEON. */
+ * linear_f64.c - attn_linear_f64_neon: the linear attention kernel in f64, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 64
 #include "../vec/neon.h"

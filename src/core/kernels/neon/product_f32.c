@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * product_f32.c - attn_product_f32_neon: the kernel of matrix products in f32, with NEON. */
+ * product_f32.c - attn_product_f32_neon: the matrix product kernel in f32, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 32
 #include "../vec/neon.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * product_f64.c - attn_product_f64_neon: the kernel of matrix products in f64, with NEON. */
+ * product_f64.c - attn_product_f64_neon: the matrix product kernel in f64, for NEON. */
 #if defined(__aarch64__)
 #define REAL_BITS 64
 #include "../vec/neon.h"

@@ -8,23 +8,23 @@
 #include "tile.h"
 
 /*
- * The steps of additive scores, s = scale sum_a w_a tanh(x_a + y_a) over `hidden` units a, from exponentials that are made once
- * (additive_step.inc.c).  What stands for queries, keys and weights:
+ * The steps of additive scores, s = scale sum_a w_a tanh(x_a + y_a) over `hidden` units a, from exponentials that are computed once
+ * (additive_step.inc.c).  Queries, keys and weights are stored as
  *
- *      Qt [3 hidden + 1][tile_q]      x, exp(2 x), 2 w exp(2 x), and 1 where all of the query is small enough for that, else 0
+ *      Qt [3 hidden + 1][tile_q]      x, exp(2 x), 2 w exp(2 x), and 1 if the whole query is small enough for that, else 0
  *      K  rows of 2 hidden + 1        y, exp(-2 y), and 1 or 0 likewise
- *      w  [2 hidden + 2]              weights over a power of two next to the largest, biases, the sum of the former, the power
+ *      w  [2 hidden + 2]              weights over a power of two next to the largest, biases, the sum of these weights, the power
  *
- * A score depends on its query, its key and w alone, and gradients of what dS has 0 for are 0 even where a key is NaN.
+ * A score depends only on its query, its key and w; where dS is 0, gradients are 0 even if a key is NaN.
  */
 typedef struct attn_additive_part {
     attn_tile_shape shape;
 
-    /* Qt has the queries in its first rows, as pack_query left them: adds the biases and makes the rest. */
+    /* Qt has the queries in its first rows, as packed by pack_query: adds the biases and computes the rest. */
     void (*prepare_queries)(int width, int64_t hidden, const void *w, void *Qt);
-    /* n rows of K have the keys: makes the rest. */
+    /* n rows of K have the keys: computes the rest. */
     void (*prepare_keys)(int64_t n, int64_t hidden, void *K, int64_t ldk);
-    /* S and block_max as in score and score_seen below. */
+    /* S and block_max as in score and score_seen of attn_product_part. */
     void (*score)(int width, int64_t n, int64_t hidden, const void *Qt, const void *K, int64_t ldk, const void *w, double scale,
                   void *S, void *block_max);
     void (*score_seen)(int width, int64_t n, int64_t hidden, const void *Qt, const void *K, int64_t ldk, const void *w,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pairs.h - parts of a kernel that few instruction sets have: scores of bf16 as it is stored, in a tile and in decode.
+ * pairs.h - parts of a kernel that few instruction sets have: scores from bf16 without conversion, in a tile and in decode.
  */
 #ifndef ATTN_KERNELS_PART_PAIRS_H
 #define ATTN_KERNELS_PART_PAIRS_H
@@ -8,12 +8,12 @@
 #include "tile.h"
 
 /*
- * Scores of queries and keys that are stored in bf16, as they are: products of two channels at a time are added to sums in f32
- * (vdpbf16ps), each rounded to nearest even, the odd channel's first.  Such a product is exact, so a score is a chain of fused
- * multiply-adds as ever, but numbers below the smallest normal one count as 0, what is read and what is summed alike.
+ * Scores of queries and keys that are stored in bf16, without conversion: products of two channels at a time are added to sums in
+ * f32 (vdpbf16ps), each rounded to nearest even, the odd channel's first.  Such a product is exact, so a score is a chain of fused
+ * multiply-adds as usual, except that numbers below the smallest normal one, both inputs and sums, count as 0.
  *
- * In place of Qt and rows of keys there are pairs, of 32 bits: channels 2p and 2p+1, the even one in the lower half, and 0 behind
- * the last channel.  A tile has attn_bf16_pairs(dim) rows of them, a key as many, and the next key follows at once.
+ * Qt and rows of keys consist of 32-bit pairs: channels 2p and 2p+1, the even one in the lower half, and 0 past the last channel.
+ * A tile has attn_bf16_pairs(dim) rows of them, a key as many pairs, and keys follow each other without gaps.
  */
 typedef struct attn_pairs_part {
     attn_tile_shape shape;
@@ -28,7 +28,7 @@ typedef struct attn_pairs_part {
                   const void *next, int64_t next_ld, const attn_prefetch_hint *beside);
     void (*score_seen)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
                        const int32_t *low, const int32_t *high, const void *next, int64_t next_ld);
-    /* Both in order: chains of the pairs p, as tile.h has them of channels. */
+    /* Both with ordered scores: chains over pairs p instead of channels (tile.h). */
     void (*score_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S, void *block_max,
                            const void *next, int64_t next_ld, const attn_prefetch_hint *beside);
     void (*score_seen_in_order)(int width, int64_t n, int64_t dim, const void *Qt, const void *K, double scale, void *S,
@@ -37,18 +37,18 @@ typedef struct attn_pairs_part {
 
 static inline int64_t attn_bf16_pairs(int64_t dim) { return dim / 2 + dim % 2; }
 
-/* Scores of queries and keys of bf16 as attn_pairs_part has them; rows of queries are pairs, attn_bf16_pairs(dim) of them. */
+/* Scores as in attn_pairs_part; a row of a query is attn_bf16_pairs(dim) pairs. */
 typedef struct attn_decode_pairs_part {
     attn_tile_shape shape;
 
     /* Q[i] = the pairs of q[i], not scaled. */
     void (*pack_rows)(int64_t rows, int64_t dim, const void *q, int64_t stride, void *Q, int64_t ldq);
-    /* S[i][j] = sum_c Q[i][c] K[j][c], as dots of attn_decode_part. */
+    /* S[i][j] = sum_c Q[i][c] K[j][c], as in dots of attn_decode_part. */
     void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S, int64_t lds,
-                 int64_t fetch, int far);
-    /* The same in the order of attn_pairs_part, as scores of attn_decode_order. */
+                 int64_t fetch, int streaming);
+    /* The same in the order of attn_pairs_part, as in scores of attn_decode_order. */
     void (*ordered_scores)(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S,
-                           int64_t lds, int64_t fetch, int far);
+                           int64_t lds, int64_t fetch, int streaming);
     /* One row: S *= (T)scale, rounded once more. */
     void (*scale_row)(int64_t n, void *S, double scale);
 } attn_decode_pairs_part;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * relative.h - a part of a kernel: terms of the scores that follow from distances, and their gradients.
+ * relative.h - a part of a kernel: score terms that depend on distance, and their gradients.
  */
 #ifndef ATTN_KERNELS_PART_RELATIVE_H
 #define ATTN_KERNELS_PART_RELATIVE_H
@@ -10,8 +10,8 @@
 typedef struct attn_relative_part {
     attn_tile_shape shape;
 
-    /* Relative terms.  G [n + width*lanes - 1][tile_q] is a band: row i + n-1 - j has what lane i has of key j.  What is added may
-     * raise block_max, which has no part of these n rows before. */
+    /* Relative terms.  G [n + width*lanes - 1][tile_q] is a band: row i + n-1 - j has the term of lane i and key j.  The sums raise
+     * block_max, which must not include these n rows before. */
 
     /* S[j][i] += G[i + n-1 - j][i]. */
     void (*add_relative_shift)(int width, int64_t n, const void *G, void *S, void *block_max);

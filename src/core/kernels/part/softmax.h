@@ -10,7 +10,7 @@
 typedef struct attn_softmax_part {
     attn_tile_shape shape;
 
-    /* Ot = 0; m = sink and l = 1, or, where sink is -infinity, m = the lowest finite number of T and l = 0. */
+    /* Ot = 0; m = sink and l = 1, or, if sink is -infinity, m = the lowest finite number of T and l = 0. */
     void (*start)(int width, int64_t dim_v, double sink, void *m, void *l, void *Ot);
 
     /*
@@ -19,13 +19,14 @@ typedef struct attn_softmax_part {
      *      m' = block_max if block_max > m + 5.5 else m     (lazy: l and Ot may grow by e^5.5 before they are rescaled)
      *      S  = exp(S - m');   factor = exp(m - m');   l = factor l + sum_j S_j;   m = m'
      *
-     * and Ot is to become factor Ot + sum_j S_j V_j, which is `values` of attn_product_part.
+     * and `values` of attn_product_part then sets Ot = factor Ot + sum_j S_j V_j.
      *
      * m' is a score, and the difference is taken before any product, so scores of any size (a row of -FLT_MAX too) keep their
-     * weights.  -infinity gives exactly 0, and what would be below the smallest normal number is below it, or 0.  NaN stays NaN,
-     * with any payload.  factor is exactly 1 in lanes whose m stays.  drop: NULL, or which S_j are then made 0 (l has them).
+     * weights.  -infinity gives exactly 0, and a weight below the smallest normal number stays below it, or is 0.  NaN stays NaN,
+     * with any payload.  factor is exactly 1 in lanes whose m stays.  drop: NULL, or the S_j to clear afterwards (l includes them).
      */
-    void (*weigh)(int width, int64_t n, void *S, const void *block_max, const attn_drop *drop, void *m, void *l, void *factor);
+    void (*exponentiate)(int width, int64_t n, void *S, const void *block_max, const attn_drop *drop, void *m, void *l,
+                         void *factor);
     /* m, l and Ot absorb the state of other keys: the larger m is kept, both sides are scaled to it. */
     void (*merge)(int width, int64_t dim_v, const void *m_other, const void *l_other, const void *Ot_other, void *m, void *l,
                   void *Ot);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tangent.h - a part of a kernel: the steps of forward mode.
+ * tangent.h - a part of a kernel: the steps of forward-mode differentiation.
  */
 #ifndef ATTN_KERNELS_PART_TANGENT_H
 #define ATTN_KERNELS_PART_TANGENT_H
@@ -14,10 +14,10 @@ typedef struct attn_tangent_part {
     void (*add_tangents)(int width, int64_t n, void *Sd, const void *other);
 
     /*
-     *      P = exp(S - lse)      W = P, or keep * P where drop keeps it and 0 where not
+     *      P = exp(S - lse)      W = P, or with drop: keep * P if it keeps the weight, else 0
      *      mu[lane] += sum_j P_j Sd_j      S = W      Sd = W Sd
      *
-     * Where P is 0, and for the product where W is, Sd is not read.
+     * Sd is not read where P is 0, nor for the product where W is 0.
      */
     void (*tangent)(int width, int64_t n, void *S, void *Sd, const void *lse, const attn_drop *drop, double keep, void *mu);
 

@@ -16,7 +16,7 @@ typedef struct attn_token {
     int delta; /* 1: the delta rule, with beta */
     double beta;
     void *S;
-    void *y; /* [dim_v]: sum_c q_c S[c][:], after the update; scratch in token_backward */
+    void *y; /* [dim_v]: sum_c q_c S[c][:], after the update; scratch in `backward` */
     void *u; /* [dim_v]: scratch of the delta rule */
 } attn_token;
 
@@ -32,7 +32,8 @@ typedef struct attn_token_part {
     /* dS += q a^T;  dq = S a. */
     void (*recall_backward)(int64_t dim_k, int64_t dim_v, const void *q, const void *a, const void *S, int64_t ld, void *dS,
                             void *dq);
-    /* From dS after the token to dS before it, with the state `before` it; dlog [dim_k]: of the log of each gate. */
+    /* From dS after the token to dS before it, with the state `before` the token; dlog [dim_k]: gradient of the log of each
+     * gate. */
     void (*backward)(const attn_token *t, const void *before, void *dS, void *dk, void *dv, double *dbeta, void *dlog);
 } attn_token_part;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * double_backward_f32.c - attn_double_backward_f32_scalar: the second-order kernel in f32, in plain C. */
+ * double_backward_f32.c - attn_double_backward_f32_scalar: the double backward kernel in f32, in plain C. */
 #define REAL_BITS 32
 #include "../vec/scalar.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * double_backward_f64.c - attn_double_backward_f64_scalar: the second-order kernel in f64, in plain C. */
+ * double_backward_f64.c - attn_double_backward_f64_scalar: the double backward kernel in f64, in plain C. */
 #define REAL_BITS 64
 #include "../vec/scalar.h"
 

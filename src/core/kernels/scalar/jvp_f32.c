@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * jvp_f32.c - attn_jvp_f32_scalar: the forward mode kernel in f32, in plain C. */
+ * jvp_f32.c - attn_jvp_f32_scalar: the forward-mode kernel in f32, in plain C. */
 #define REAL_BITS 32
 #include "../vec/scalar.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * jvp_f64.c - attn_jvp_f64_scalar: the forward mode kernel in f64, in plain C. */
+ * jvp_f64.c - attn_jvp_f64_scalar: the forward-mode kernel in f64, in plain C. */
 #define REAL_BITS 64
 #include "../vec/scalar.h"
 

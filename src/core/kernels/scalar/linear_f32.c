@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_f32.c - attn_linear_f32_scalar: the kernel of linear attention in f32, in plain C. */
+ * linear_f32.c - attn_linear_f32_scalar: the linear attention kernel in f32, in plain C. */
 #define REAL_BITS 32
 #include "../vec/scalar.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear_f64.c - attn_linear_f64_scalar: the kernel of linear attention in f64, in plain C. */
+ * linear_f64.c - attn_linear_f64_scalar: the linear attention kernel in f64, in plain C. */
 #define REAL_BITS 64
 #include "../vec/scalar.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * product_f32.c - attn_product_f32_scalar: the kernel of matrix products in f32, in plain C. */
+ * product_f32.c - attn_product_f32_scalar: the matrix product kernel in f32, in plain C. */
 #define REAL_BITS 32
 #include "../vec/scalar.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * product_f64.c - attn_product_f64_scalar: the kernel of matrix products in f64, in plain C. */
+ * product_f64.c - attn_product_f64_scalar: the matrix product kernel in f64, in plain C. */
 #define REAL_BITS 64
 #include "../vec/scalar.h"
 

@@ -18,22 +18,22 @@
 #pragma GCC target("avx2,fma,f16c")
 #endif
 
-/* Tiles of the products: with 16 registers, 4 rows x 3 vectors (12 sums, 3 loads, 1 broadcast) take 7 loads for 12 multiply-adds,
- * the best that fits; 6 x 2 take 8; 12 x 1 take 13, bound by them. */
+/* Register tiles of the products: with 16 registers, 4 rows x 3 vectors (12 sums, 3 loads, 1 broadcast) take 7 loads for 12
+ * multiply-adds, the best that fits; 6 x 2 take 8; 12 x 1 take 13 and are load-bound. */
 #define VF_VECTORS     3
 #define VF_ROWS(width) ((width) == 3 ? 4 : (width) == 2 ? 6 : 12)
 #define VF_MOST_ROWS   12
-/* Decode: 8 sums of products at a time, and strips of 2 vectors of values for 4 rows. */
+/* Decode: 8 dot products at a time, and strips of 2 vectors of values for 4 rows. */
 #define VF_DOT_SUMS 8
 #define VF_STRIP    2
-/* A block of scores of a full tile, 96 bytes a key, within 24 KB of a level 1 cache. */
+/* A block of scores of a full tile, 96 bytes a key, within 24 KB of the level 1 cache. */
 #define VF_BLOCK_KV(dim_qk, dim_v) ((dim_qk) <= 64 && (dim_v) <= 64 ? 256 : 128)
 #define VF_FUSED                   1
 #define VF_PIN(v)                  __asm__("" : "+x"(v))
 
 #include "chains.h"
 
-/* The first `count` of 8 are set, read from 8 - count on. */
+/* Read from index 8 - count on: the first `count` of 8 lanes are set. */
 static const int32_t lane_masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 
 #if REAL_BITS == 32
@@ -60,9 +60,9 @@ VF_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 VF_INLINE vf vf_power(vf t)
 {
-    __m256i n = _mm256_castps_si256(t), bends = _mm256_loadu_si256((const __m256i *)(const void *)power_bends);
-    __m256i bend = _mm256_permutevar8x32_epi32(bends, n); /* by the lowest three bits */
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(n, POWER_SHIFT), bend));
+    __m256i n = _mm256_castps_si256(t), corrections = _mm256_loadu_si256((const __m256i *)(const void *)power_corrections);
+    __m256i correction = _mm256_permutevar8x32_epi32(corrections, n); /* by the lowest three bits */
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(n, POWER_SHIFT), correction));
 }
 
 VF_INLINE vm vf_gt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
@@ -85,7 +85,7 @@ VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t)
 }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)p)); }
 
-/* Four doubles as floats; what is finite stays finite. */
+/* Four doubles as floats; finite values stay finite. */
 VF_INLINE __m128 narrow(const double *p)
 {
     const __m256d top = _mm256_set1_pd(FLT_MAX), sign = _mm256_set1_pd(-0.0);
@@ -177,7 +177,7 @@ VF_INLINE void vf_transpose(vf *r) { hf_transpose(r); }
 
 typedef __m256d vf;
 typedef __m256d vm;
-#define VF_LANES          4
+#define VF_LANES                4
 
 VF_INLINE __m256i part_mask(int64_t count)
 {
@@ -199,10 +199,11 @@ VF_INLINE vf vf_max(vf a, vf b) { return _mm256_max_pd(a, b); }
 VF_INLINE vf vf_min(vf a, vf b) { return _mm256_min_pd(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_pd(a, b, c); }
 
-/* Permutations of eight choose among 32 bits: the lower and the upper halves of the bends, each for both halves of a lane. */
-#define POWER_LOWER(bend) (int32_t)(uint32_t)((uint64_t)(bend)&0xffffffff)
-#define POWER_UPPER(bend) (int32_t)(uint32_t)((uint64_t)(bend) >> 32)
-static const int32_t power_lower[8] = {POWER_BENDS(POWER_LOWER)}, power_upper[8] = {POWER_BENDS(POWER_UPPER)};
+/* An eight-lane permutation selects 32-bit words: the lower and the upper halves of the corrections, each for both halves of a
+ * lane. */
+#define POWER_LOWER(correction) (int32_t)(uint32_t)((uint64_t)(correction)&0xffffffff)
+#define POWER_UPPER(correction) (int32_t)(uint32_t)((uint64_t)(correction) >> 32)
+static const int32_t power_lower[8] = {POWER_CORRECTIONS(POWER_LOWER)}, power_upper[8] = {POWER_CORRECTIONS(POWER_UPPER)};
 VF_INLINE vf vf_power(vf t)
 {
     __m256i n = _mm256_castpd_si256(t), which = _mm256_castps_si256(_mm256_moveldup_ps(_mm256_castpd_ps(t)));

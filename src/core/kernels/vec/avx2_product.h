@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * avx2_product.h - the three register tiles that carry the products on AVX2, each as one asm statement.  They need all 16
- * registers: gcc 12 spills sums or folds a load into each use (half the speed), and so nothing is left to it.
+ * avx2_product.h - the three register tiles of the products on AVX2, each as one asm statement.  They need all 16 registers, where
+ * gcc 12 spills sums or folds a load into every use, at half the speed.
  *
  *      acc[i][v] = sum_k A[i*row + k*step] * B[k][v]        one chain of fused multiply-adds from 0, k ascending
  *
- * B has VF_VECTORS vectors in a row.  Every 4 steps a line is prefetched at *ahead, which moves on by ahead_step bytes.  The _rows
- * forms take rows of B ldb elements apart, and prefetch nothing.
+ * A row of B is VF_VECTORS vectors.  Every 4 steps one line is prefetched at *fetch, which then moves on by fetch_step bytes.  The
+ * _rows forms take rows of B that are ldb elements apart, and prefetch nothing.
  */
 #ifndef ATTN_KERNELS_VEC_AVX2_PRODUCT_H
 #define ATTN_KERNELS_VEC_AVX2_PRODUCT_H
@@ -21,16 +21,16 @@
 #define PRODUCT_CHAIN_ROWS "384"
 #endif
 
-/* clang-format off */ /* lines of asm are laid out by tile */
+/* clang-format off */ /* asm lines follow the shape of the tile */
 #define PRODUCT_ZERO(sum)          "vxorps %x[" sum "], %x[" sum "], %x[" sum "]\n"
 #define PRODUCT_VECTOR(offset, to) "vmovu" PRODUCT_PACKED " " offset "(%[b]), %%" to "\n"
 #define PRODUCT_SCALAR(from)       "vbroadcast" PRODUCT_SINGLE " " from ", %%ymm15\n"
 #define PRODUCT_FMA(vector, sum)   "vfmadd231" PRODUCT_PACKED " %%" vector ", %%ymm15, %[" sum "]\n"
 
-/* Four steps a turn, then one.  STEP(o0, o1, o2) is one step with the vectors of B at these offsets. */
+/* Four steps per iteration, then one at a time.  STEP(o0, o1, o2) is one step with the vectors of B at these offsets. */
 #define PRODUCT_LOOP(STEP)                                                                                                         \
     "test %[quads], %[quads]\n jz 2f\n .p2align 5\n"                                                                               \
-    "1: prefetcht0 (%[ahead])\n add %[hop], %[ahead]\n"                                                                            \
+    "1: prefetcht0 (%[fetch])\n add %[hop], %[fetch]\n"                                                                            \
     STEP("0", "32", "64") STEP("96", "128", "160") STEP("192", "224", "256") STEP("288", "320", "352")                             \
     "add $384, %[b]\n dec %[quads]\n jnz 1b\n"                                                                                     \
     "2: test %[rest], %[rest]\n jz 4f\n"                                                                                           \
@@ -47,11 +47,11 @@
     "3:\n" PRODUCT_ROWS_STEP(STEP) "dec %[rest]\n jnz 3b\n"                                                                        \
     "4:\n"
 
-/* As the first, over rows, and what came out joins the sums. */
+/* As PRODUCT_LOOP, over every VF_CHAINS-th row of B; PRODUCT_JOIN then adds the result to the sums. */
 #define PRODUCT_CHAIN_STEP(STEP) STEP("0", "32", "64") "add $" PRODUCT_CHAIN_ROWS ", %[b]\n"
 #define PRODUCT_CHAIN_LOOP(STEP)                                                                                                   \
     "test %[quads], %[quads]\n jz 2f\n .p2align 5\n"                                                                               \
-    "1: prefetcht0 (%[ahead])\n add %[hop], %[ahead]\n"                                                                            \
+    "1: prefetcht0 (%[fetch])\n add %[hop], %[fetch]\n"                                                                            \
     PRODUCT_CHAIN_STEP(STEP) PRODUCT_CHAIN_STEP(STEP) PRODUCT_CHAIN_STEP(STEP) PRODUCT_CHAIN_STEP(STEP)                                \
     "dec %[quads]\n jnz 1b\n"                                                                                                      \
     "2: test %[rest], %[rest]\n jz 4f\n"                                                                                           \
@@ -135,35 +135,35 @@
 #define PRODUCT_COUNTS int64_t quads = steps / 4, rest = steps % 4, size = (int64_t)sizeof(real)
 #define PRODUCT_INPUTS [row] "r"(row * size), [row3] "r"(3 * row * size), [step] "r"(step * size)
 
-VF_INLINE void vf_product_4x3(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
-                              int64_t ahead_step, vf (*acc)[VF_VECTORS])
+VF_INLINE void vf_product_4x3(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *fetch,
+                              int64_t fetch_step, vf (*acc)[VF_VECTORS])
 {
     PRODUCT_COUNTS;
     __asm__(PRODUCT_CLEAR_4X3 PRODUCT_LOOP(PRODUCT_STEP_4X3)
-            : PRODUCT_SUMS_4X3, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
-            : PRODUCT_INPUTS, [hop] "r"(ahead_step)
+            : PRODUCT_SUMS_4X3, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [fetch] "+r"(*fetch)
+            : PRODUCT_INPUTS, [hop] "r"(fetch_step)
             : "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
 }
 
-VF_INLINE void vf_product_6x2(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
-                              int64_t ahead_step, vf (*acc)[VF_VECTORS])
+VF_INLINE void vf_product_6x2(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *fetch,
+                              int64_t fetch_step, vf (*acc)[VF_VECTORS])
 {
     PRODUCT_COUNTS;
     __asm__(PRODUCT_CLEAR_6X2 PRODUCT_LOOP(PRODUCT_STEP_6X2)
-            : PRODUCT_SUMS_6X2, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
-            : PRODUCT_INPUTS, [row5] "r"(5 * row * size), [hop] "r"(ahead_step)
+            : PRODUCT_SUMS_6X2, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [fetch] "+r"(*fetch)
+            : PRODUCT_INPUTS, [row5] "r"(5 * row * size), [hop] "r"(fetch_step)
             : "xmm13", "xmm14", "xmm15", "memory", "cc");
 }
 
-VF_INLINE void vf_product_12x1(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *ahead,
-                               int64_t ahead_step, vf (*acc)[VF_VECTORS])
+VF_INLINE void vf_product_12x1(int64_t steps, const real *a, int64_t row, int64_t step, const real *b, uintptr_t *fetch,
+                               int64_t fetch_step, vf (*acc)[VF_VECTORS])
 {
     PRODUCT_COUNTS;
     const real *lower = a + 6 * row;
     __asm__(PRODUCT_CLEAR_12X1 PRODUCT_LOOP(PRODUCT_STEP_12X1)
             : PRODUCT_SUMS_12X1, [a] "+r"(a), [lower] "+r"(lower), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest),
-              [ahead] "+r"(*ahead)
-            : PRODUCT_INPUTS, [row5] "r"(5 * row * size), [hop] "r"(ahead_step)
+              [fetch] "+r"(*fetch)
+            : PRODUCT_INPUTS, [row5] "r"(5 * row * size), [hop] "r"(fetch_step)
             : "xmm14", "xmm15", "memory", "cc");
 }
 
@@ -198,52 +198,52 @@ VF_INLINE void vf_product_rows_12x1(int64_t steps, const real *a, int64_t row, i
             : "xmm14", "xmm15", "memory", "cc");
 }
 
-/* sums[i][v] += sum_k A[i*row + k*VF_CHAINS] * B[k*VF_CHAINS][v], chains of their own. */
+/* sums[i][v] += sum_k A[i*row + k*VF_CHAINS] * B[k*VF_CHAINS][v], each sum_k a chain of its own. */
 #define PRODUCT_CHAIN_INPUTS                                                                                                       \
-    [row] "r"(row * size), [row3] "r"(3 * row * size), [step] "i"(VF_CHAINS * sizeof(real)), [hop] "r"(ahead_step), [sums] "r"(sums)
-VF_INLINE void vf_product_chain_4x3(int64_t steps, const real *a, int64_t row, const real *b, uintptr_t *ahead, int64_t ahead_step,
+    [row] "r"(row * size), [row3] "r"(3 * row * size), [step] "i"(VF_CHAINS * sizeof(real)), [hop] "r"(fetch_step), [sums] "r"(sums)
+VF_INLINE void vf_product_chain_4x3(int64_t steps, const real *a, int64_t row, const real *b, uintptr_t *fetch, int64_t fetch_step,
                                     vf (*sums)[VF_VECTORS])
 {
     PRODUCT_COUNTS;
-    vf c00, c01, c02, c10, c11, c12, c20, c21, c22, c30, c31, c32; /* of no use behind it */
+    vf c00, c01, c02, c10, c11, c12, c20, c21, c22, c30, c31, c32; /* unused afterwards */
     __asm__ volatile(PRODUCT_CLEAR_4X3 PRODUCT_CHAIN_LOOP(PRODUCT_STEP_4X3) PRODUCT_JOIN_4X3
-            : PRODUCT_CHAINS_4X3, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
+            : PRODUCT_CHAINS_4X3, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [fetch] "+r"(*fetch)
             : PRODUCT_CHAIN_INPUTS
             : "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
 }
 
-VF_INLINE void vf_product_chain_6x2(int64_t steps, const real *a, int64_t row, const real *b, uintptr_t *ahead, int64_t ahead_step,
+VF_INLINE void vf_product_chain_6x2(int64_t steps, const real *a, int64_t row, const real *b, uintptr_t *fetch, int64_t fetch_step,
                                     vf (*sums)[VF_VECTORS])
 {
     PRODUCT_COUNTS;
-    vf c00, c01, c10, c11, c20, c21, c30, c31, c40, c41, c50, c51; /* of no use behind it */
+    vf c00, c01, c10, c11, c20, c21, c30, c31, c40, c41, c50, c51; /* unused afterwards */
     __asm__ volatile(PRODUCT_CLEAR_6X2 PRODUCT_CHAIN_LOOP(PRODUCT_STEP_6X2) PRODUCT_JOIN_6X2
-            : PRODUCT_CHAINS_6X2, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [ahead] "+r"(*ahead)
+            : PRODUCT_CHAINS_6X2, [a] "+r"(a), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest), [fetch] "+r"(*fetch)
             : PRODUCT_CHAIN_INPUTS, [row5] "r"(5 * row * size)
             : "xmm13", "xmm14", "xmm15", "memory", "cc");
 }
 
-VF_INLINE void vf_product_chain_12x1(int64_t steps, const real *a, int64_t row, const real *b, uintptr_t *ahead, int64_t ahead_step,
+VF_INLINE void vf_product_chain_12x1(int64_t steps, const real *a, int64_t row, const real *b, uintptr_t *fetch, int64_t fetch_step,
                                      vf (*sums)[VF_VECTORS])
 {
     PRODUCT_COUNTS;
     const real *lower = a + 6 * row;
-    vf c00, c10, c20, c30, c40, c50, c60, c70, c80, c90, c100, c110; /* of no use behind it */
+    vf c00, c10, c20, c30, c40, c50, c60, c70, c80, c90, c100, c110; /* unused afterwards */
     __asm__ volatile(PRODUCT_CLEAR_12X1 PRODUCT_CHAIN_LOOP(PRODUCT_STEP_12X1) PRODUCT_JOIN_12X1
             : PRODUCT_CHAINS_12X1, [a] "+r"(a), [lower] "+r"(lower), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest),
-              [ahead] "+r"(*ahead)
+              [fetch] "+r"(*fetch)
             : PRODUCT_CHAIN_INPUTS, [row5] "r"(5 * row * size)
             : "xmm14", "xmm15", "memory", "cc");
 }
 /* clang-format on */
 
-/* The tiles above; 0 for any other, which product_step.inc.c then does in C. */
+/* The tiles above; returns 0 for any other, which product_step.inc.c then computes in C. */
 VF_INLINE int vf_product(const int rows, const int width, int64_t steps, const real *a, int64_t row, int64_t step, const real *b,
-                         uintptr_t *ahead, int64_t ahead_step, vf (*acc)[VF_VECTORS])
+                         uintptr_t *fetch, int64_t fetch_step, vf (*acc)[VF_VECTORS])
 {
-    if (rows == 4 && width == 3) vf_product_4x3(steps, a, row, step, b, ahead, ahead_step, acc);
-    else if (rows == 6 && width == 2) vf_product_6x2(steps, a, row, step, b, ahead, ahead_step, acc);
-    else if (rows == 12 && width == 1) vf_product_12x1(steps, a, row, step, b, ahead, ahead_step, acc);
+    if (rows == 4 && width == 3) vf_product_4x3(steps, a, row, step, b, fetch, fetch_step, acc);
+    else if (rows == 6 && width == 2) vf_product_6x2(steps, a, row, step, b, fetch, fetch_step, acc);
+    else if (rows == 12 && width == 1) vf_product_12x1(steps, a, row, step, b, fetch, fetch_step, acc);
     else return 0;
     return 1;
 }
@@ -261,11 +261,11 @@ VF_INLINE int vf_product_rows(const int rows, const int width, int64_t steps, co
 #define VF_ASM_PRODUCT_ROWS vf_product_rows
 
 VF_INLINE int vf_product_chain(const int rows, const int width, int64_t steps, const real *a, int64_t row, const real *b,
-                               uintptr_t *ahead, int64_t ahead_step, vf (*sums)[VF_VECTORS])
+                               uintptr_t *fetch, int64_t fetch_step, vf (*sums)[VF_VECTORS])
 {
-    if (rows == 4 && width == 3) vf_product_chain_4x3(steps, a, row, b, ahead, ahead_step, sums);
-    else if (rows == 6 && width == 2) vf_product_chain_6x2(steps, a, row, b, ahead, ahead_step, sums);
-    else if (rows == 12 && width == 1) vf_product_chain_12x1(steps, a, row, b, ahead, ahead_step, sums);
+    if (rows == 4 && width == 3) vf_product_chain_4x3(steps, a, row, b, fetch, fetch_step, sums);
+    else if (rows == 6 && width == 2) vf_product_chain_6x2(steps, a, row, b, fetch, fetch_step, sums);
+    else if (rows == 12 && width == 1) vf_product_chain_12x1(steps, a, row, b, fetch, fetch_step, sums);
     else return 0;
     return 1;
 }

@@ -21,11 +21,11 @@
 #endif
 #endif
 
-/* Tiles of the products: with 32 registers, 8 rows x 3 vectors or 12 x 2 (24 sums). */
+/* Register tiles of the products: with 32 registers, 8 rows x 3 vectors or 12 x 2 (24 sums). */
 #define VF_VECTORS     3
 #define VF_ROWS(width) ((width) == 3 ? 8 : 12)
 #define VF_MOST_ROWS   12
-/* Decode: 16 sums of products at a time, and strips of 4 vectors of values for 4 rows. */
+/* Decode: 16 dot products at a time, and strips of 4 vectors of values for 4 rows. */
 #define VF_DOT_SUMS 16
 #define VF_STRIP    4
 /* A block of scores of a full tile, 192 bytes a key, is 24 KB. */
@@ -68,13 +68,13 @@ VF_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 VF_INLINE vf vf_power(vf t)
 {
-    __m512i n = _mm512_castps_si512(t); /* of the lowest four bits, which choose a lane, the table repeats with three */
-    __m512i bends = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)power_bends));
-    __m512i bend = _mm512_permutexvar_epi32(n, bends);
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(n, POWER_SHIFT), bend));
+    __m512i n = _mm512_castps_si512(t); /* the lowest four bits select a lane; the table holds its eight entries twice */
+    __m512i corrections = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)power_corrections));
+    __m512i correction = _mm512_permutexvar_epi32(n, corrections);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(n, POWER_SHIFT), correction));
 }
 
-/* For kernels that ask for AVX512_BF16 alone; as text, so that nothing else is compiled for it. */
+/* Only for kernels that require AVX512_BF16; as asm, so that the compiler uses the feature nowhere else. */
 #define VF_PAIRS
 VF_INLINE vf vf_fma_pairs(vf a, vf b, vf c)
 {
@@ -108,7 +108,7 @@ VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t)
 }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
 
-/* Eight doubles as floats; what is finite stays finite. */
+/* Eight doubles as floats; finite values stay finite. */
 VF_INLINE __m256 narrow(const void *p)
 {
     const __m512d top = _mm512_set1_pd(FLT_MAX), bottom = _mm512_set1_pd(-FLT_MAX);
@@ -213,7 +213,7 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
     }
 }
 
-/* 4x4 pieces within quarters, as pairs of floats and then of doubles; then the quarters themselves. */
+/* 4x4 blocks within the 128-bit quarters, by unpacking floats and then pairs of them; then the quarters themselves. */
 VF_INLINE void vf_transpose(vf *r)
 {
     __m512d a[16];
@@ -265,8 +265,8 @@ VF_INLINE vf vf_min(vf a, vf b) { return _mm512_min_pd(a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_pd(a, b, c); }
 VF_INLINE vf vf_power(vf t)
 {
-    __m512i n = _mm512_castpd_si512(t), bend = _mm512_permutexvar_epi64(n, _mm512_loadu_si512(power_bends));
-    return _mm512_castsi512_pd(_mm512_add_epi64(_mm512_slli_epi64(n, POWER_SHIFT), bend));
+    __m512i n = _mm512_castpd_si512(t), correction = _mm512_permutexvar_epi64(n, _mm512_loadu_si512(power_corrections));
+    return _mm512_castsi512_pd(_mm512_add_epi64(_mm512_slli_epi64(n, POWER_SHIFT), correction));
 }
 
 VF_INLINE vm vf_gt(vf a, vf b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
@@ -352,7 +352,7 @@ VF_INLINE void vf_transpose(vf *r)
 
 #endif
 
-#if !defined(ATTN_EMULATE_AVX512) /* then the plain ones of dropout_step.inc.c */
+#if !defined(ATTN_EMULATE_AVX512) /* the emulation uses the plain C versions of dropout_step.inc.c */
 #define VU_LANES 8
 typedef __m512i vu;
 VF_INLINE vu vu_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }

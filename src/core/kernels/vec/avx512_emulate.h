@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * avx512_emulate.h - AVX-512 intrinsics in plain C for tests on CPUs that lack it: SIMDe's, and here the ones that its release
- * 0.7.4 does not have.
+ * avx512_emulate.h - AVX-512 intrinsics in plain C, for tests on CPUs that lack it: SIMDe's, plus those missing from its release
+ * 0.7.4.
  */
 #ifndef ATTN_KERNELS_VEC_AVX512_EMULATE_H
 #define ATTN_KERNELS_VEC_AVX512_EMULATE_H
 
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #define SIMDE_NO_INLINE
-#pragma GCC diagnostic ignored "-Wpsabi" /* wide vectors as arguments, but of functions of this file only */
+#pragma GCC diagnostic ignored "-Wpsabi" /* wide vectors as arguments, but only of functions of this file */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wshadow"
@@ -16,7 +16,7 @@
 #include <simde/x86/avx512.h>
 #pragma GCC diagnostic pop
 
-/* out_type name(in_type x): element by element, of n elements of type `from` to type `to`. */
+/* out_type name(in_type x): converts n elements from type `from` to type `to`. */
 #define EMULATE(name, in_type, from, out_type, to, n, convert)                                                                     \
     VF_INLINE out_type emulate_##name(in_type x)                                                                                   \
     {                                                                                                                              \
@@ -55,10 +55,10 @@ VF_INLINE __m512i emulate_cvtepu8_epi64(__m128i x)
     return result;
 }
 
-/* What is below the smallest normal number counts as 0. */
+/* Anything below the smallest normal number becomes 0, with its sign. */
 VF_INLINE float emulate_flush(float x) { return fabsf(x) < FLT_MIN ? copysignf(0, x) : x; }
 
-/* Of each lane, the odd product first; here the operands are as vectors of floats. */
+/* In each lane the odd product is added first.  The operands are passed as vectors of floats. */
 VF_INLINE __m512 emulate_dpbf16_ps(__m512 sums, __m512 a, __m512 b)
 {
     uint16_t x[32], y[32];

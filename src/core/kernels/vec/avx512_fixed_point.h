@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * avx512_fixed_point.h - the SIMD layer of fixed_point_step.inc.c, beside that of avx512.h, for AVX-512 VNNI: whole numbers of 8
- * bits, whose products are summed exactly in 32 bits.  Opens a target pragma, which end.h closes.
+ * avx512_fixed_point.h - the SIMD layer of fixed_point_step.inc.c for AVX-512 VNNI, on top of avx512.h: 8-bit integers whose
+ * products are summed exactly in 32 bits.  Opens a target pragma, which end.h closes.
  */
-#ifndef ATTN_KERNELS_VEC_AVX512_DIGITS_H
-#define ATTN_KERNELS_VEC_AVX512_DIGITS_H
+#ifndef ATTN_KERNELS_VEC_AVX512_FIXED_POINT_H
+#define ATTN_KERNELS_VEC_AVX512_FIXED_POINT_H
 
 #include "avx512.h"
 
@@ -18,8 +18,8 @@
 #endif
 #endif
 
-/* Keys of a register tile of scores, one in each lane; channels of a step along them; channels of a strip of values. */
-enum { DIGIT_KEYS = 16, DIGIT_CHANNELS = 16, DIGIT_STRIP = 64 };
+/* Keys of a register tile of scores, one per lane; channels per step; channels of a strip of values. */
+enum { FIXED_POINT_KEYS = 16, FIXED_POINT_CHANNELS = 16, FIXED_POINT_STRIP = 64 };
 
 typedef __m512i vi;
 
@@ -35,7 +35,7 @@ VF_INLINE vi vi_set_bytes(const char *p)
     return vi_set(four);
 }
 
-/* Lane by lane, acc plus the sum of four products of a byte without a sign and one with it. */
+/* Per lane: acc plus the sum of four products of an unsigned and a signed byte. */
 VF_INLINE vi vi_dot(vi acc, vi without, vi with) { return _mm512_dpbusd_epi32(acc, without, with); }
 
 /* 65536 x[2] + 256 x[1] + x[0], rounded twice. */
@@ -45,7 +45,7 @@ VF_INLINE vf vi_value(const vi *x)
     return vf_fma(vf_fma(_mm512_cvtepi32_ps(x[2]), base, _mm512_cvtepi32_ps(x[1])), base, _mm512_cvtepi32_ps(x[0]));
 }
 
-/* The largest of the bits of `count` elements, as numbers without a sign. */
+/* The largest bit pattern of `count` elements, compared as unsigned integers. */
 VF_INLINE uint32_t most_bits(const real *p, int64_t count)
 {
     uint32_t lanes[VF_LANES], most = 0;
@@ -57,21 +57,21 @@ VF_INLINE uint32_t most_bits(const real *p, int64_t count)
     return most;
 }
 
-/* The three bytes of VF_LANES numbers, rounded to whole ones, 0 to 2^24 - 1: byte d to p + d * plane. */
+/* Stores the three bytes of VF_LANES numbers, rounded to integers from 0 to 2^24 - 1: byte d at p + d * plane. */
 VF_INLINE void store_digits(char *p, int64_t plane, vf x)
 {
-    const vi whole = _mm512_cvtps_epi32(x);
-    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(whole));
-    _mm_storeu_si128((__m128i *)(void *)(p + plane), _mm512_cvtepi32_epi8(_mm512_srli_epi32(whole, 8)));
-    _mm_storeu_si128((__m128i *)(void *)(p + 2 * plane), _mm512_cvtepi32_epi8(_mm512_srli_epi32(whole, 16)));
+    const vi integers = _mm512_cvtps_epi32(x);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(integers));
+    _mm_storeu_si128((__m128i *)(void *)(p + plane), _mm512_cvtepi32_epi8(_mm512_srli_epi32(integers, 8)));
+    _mm_storeu_si128((__m128i *)(void *)(p + 2 * plane), _mm512_cvtepi32_epi8(_mm512_srli_epi32(integers, 16)));
 }
 
-/* Lane k of x[i]: channels 4i to 4i+3 of key k, plus 128, so without a sign.  Of `keys` keys and `channels` channels. */
-VF_INLINE void load_keys(const int whole, const char *K, int64_t ld, int64_t keys, int64_t channels, vi *x)
+/* Lane k of x[i]: channels 4i to 4i+3 of key k, plus 128 to make them unsigned.  Reads `keys` keys and `channels` channels. */
+VF_INLINE void load_keys(const int full, const char *K, int64_t ld, int64_t keys, int64_t channels, vi *x)
 {
-    const __mmask16 there = (__mmask16)((1u << channels) - 1);
+    const __mmask16 valid = (__mmask16)((1u << channels) - 1);
     vi rows[4];
-#define KEY(k) (whole ? load_16_bytes(K + (k)*ld) : _mm_maskz_loadu_epi8(there, K + least(k, keys - 1) * ld))
+#define KEY(k) (full ? load_16_bytes(K + (k)*ld) : _mm_maskz_loadu_epi8(valid, K + least(k, keys - 1) * ld))
     VF_UNROLL
     for (int a = 0; a < 4; a++) { /* key a + 4b in quarter b */
         const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(KEY(a)), KEY(a + 4), 1);
@@ -90,15 +90,16 @@ VF_INLINE void load_keys(const int whole, const char *K, int64_t ld, int64_t key
     for (int i = 0; i < 4; i++) x[i] = _mm512_xor_si512(x[i], sign);
 }
 
-/* Lane 4b + t of x[i]: channel 16b + 4i + t of four values, of which `keys` are there, and `channels` of a strip; others are 0. */
-VF_INLINE void load_values(const int whole, const char *V, int64_t ld, int64_t keys, int64_t channels, vi *x)
+/* Lane 4b + t of x[i]: channel 16b + 4i + t of four values.  Only `keys` of them and `channels` channels of the strip exist; the
+ * rest is 0. */
+VF_INLINE void load_values(const int full, const char *V, int64_t ld, int64_t keys, int64_t channels, vi *x)
 {
-    const __mmask64 there = channels < DIGIT_STRIP ? ((__mmask64)1 << channels) - 1 : ~(__mmask64)0;
+    const __mmask64 valid = channels < FIXED_POINT_STRIP ? ((__mmask64)1 << channels) - 1 : ~(__mmask64)0;
     vi rows[4];
     VF_UNROLL
     for (int k = 0; k < 4; k++)
-        rows[k] = whole      ? _mm512_loadu_si512(V + k * ld)
-                  : k < keys ? _mm512_maskz_loadu_epi8(there, V + k * ld)
+        rows[k] = full       ? _mm512_loadu_si512(V + k * ld)
+                  : k < keys ? _mm512_maskz_loadu_epi8(valid, V + k * ld)
                              : _mm512_setzero_si512();
     const vi low[2] = {_mm512_unpacklo_epi8(rows[0], rows[1]), _mm512_unpacklo_epi8(rows[2], rows[3])};
     const vi high[2] = {_mm512_unpackhi_epi8(rows[0], rows[1]), _mm512_unpackhi_epi8(rows[2], rows[3])};
@@ -108,7 +109,7 @@ VF_INLINE void load_values(const int whole, const char *V, int64_t ld, int64_t k
     x[3] = _mm512_unpackhi_epi16(high[0], high[1]);
 }
 
-/* From the order of load_values to that of the channels. */
+/* From the order of load_values to channel order. */
 VF_INLINE void in_order(vf *x)
 {
     const vf even[2] = {_mm512_shuffle_f32x4(x[0], x[1], 0x88), _mm512_shuffle_f32x4(x[2], x[3], 0x88)};

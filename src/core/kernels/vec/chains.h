@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * chains.h - `hf` of avx2.h and avx512.h, 256 bits: as many lanes as a score in order has chains (common.h).  On AVX2 it is vf; on
- * AVX-512 half of one, since tiles pay a sum for each chain, and 256 bits twice take no longer than 512 where it matters.
+ * chains.h - `hf` of avx2.h and avx512.h: 256 bits, with one lane for each chain of an ordered score (common.h).  On AVX2 it is vf;
+ * on AVX-512 half of one, since every chain costs a tile one more sum, and two operations of 256 bits take no longer than one of
+ * 512 where it matters.
  */
 #ifndef ATTN_KERNELS_VEC_CHAINS_H
 #define ATTN_KERNELS_VEC_CHAINS_H

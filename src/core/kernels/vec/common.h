@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: MIT
  *
- * common.h - what every SIMD layer header begins with.
+ * common.h - the common start of all SIMD layer headers.
  *
- * A SIMD layer names about 30 operations on `vf`, a vector of VF_LANES elements of type `real`.  They mean the same in every
- * header; kernels are written over them once.  The includer says REAL_BITS 32 or 64.
+ * A SIMD layer defines about 30 operations on `vf`, a vector of VF_LANES elements of type `real`.  They mean the same in every
+ * header, so that kernels are written once.  The includer defines REAL_BITS as 32 or 64.
  *
- *      vf_zero vf_set vf_load vf_store            pointers need the alignment of an element only
- *      vf_load_part vf_store_part                 the first `count` lanes, 0 <= count <= VF_LANES; the others are 0, or not written
- *      vf_load_as vf_store_as                     element `index` on of a tensor of another type; ATTN_BOOL loads bits, for vf_bits
- *      vf_load_two(dtype, base, index, x)         2*VF_LANES elements as x[0] and x[1]: the even and the odd ones where
+ *      vf_zero vf_set vf_load vf_store            pointers need only the alignment of an element
+ *      vf_load_part vf_store_part                 the first `count` lanes, 0 <= count <= VF_LANES; others load as 0, are not stored
+ *      vf_load_as vf_store_as                     from element `index` on, in another type; ATTN_BOOL loads bits, for vf_bits
+ *      vf_load_two(dtype, base, index, x)         2*VF_LANES elements as x[0] and x[1]: the even and the odd ones if
  *                                                 VF_SPLITS(dtype), else the first and the second half
  *      vf_add vf_sub vf_mul vf_div
- *      vf_fma(a, b, c)                            a*b + c; one rounding where VF_FUSED is 1
- *      vf_fma_pairs(a, b, c)                      where VF_PAIRS is defined: the same of pairs of bf16 in each lane, as
- *                                                 attn_pairs_part has it
- *      vf_max(a, b) vf_min(a, b)                  b where either is NaN
- *      vf_power(t)                                2^n, where 8 (n + bias) stands in the lowest bits of t; 0 where that is 0
- *      vf_gt vf_ge vf_eq vf_bits                  masks (`vm`): false where either is NaN; vf_bits: any bit set
+ *      vf_fma(a, b, c)                            a*b + c; rounded once if VF_FUSED is 1
+ *      vf_fma_pairs(a, b, c)                      if VF_PAIRS is defined: the same for a pair of bf16 in each lane, as in
+ *                                                 attn_pairs_part
+ *      vf_max(a, b) vf_min(a, b)                  b if either is NaN
+ *      vf_power(t)                                2^n, where the lowest bits of t hold 8 (n + bias); 0 where they are 0
+ *      vf_gt vf_ge vf_eq vf_bits                  masks (`vm`), false if either is NaN; vf_bits: any bit set
  *      vm_and vm_or vm_any vm_all
  *      vf_select(mask, yes, no)
  *      vf_sums(x)                                 lane i is the sum of the lanes of x[i], by the same tree for each
- *      vf_load_four(p)                            where vectors have 16 lanes: the four elements at p, four times
- *      vf_load_fours(p, at)                       those at p + at[0], p + at[1], p + at[2] and p + at[3]
- *      vf_of_fours(x, i)                          the element i of each four lanes, in all of them; i is a constant
- *      vf_of_i32(p)                               VF_LANES integers
- *      vf_at_least(p, t)                          mask: which of VF_LANES integers without a sign are at least t
+ *      vf_load_four(p)                            vectors of 16 lanes only: the four elements at p, four times
+ *      vf_load_fours(p, at)                       the four elements at each of p + at[0], p + at[1], p + at[2], p + at[3]
+ *      vf_of_fours(x, i)                          element i of each group of four lanes, in all four; i is a constant
+ *      vf_of_i32(p)                               VF_LANES integers, converted
+ *      vf_at_least(p, t)                          mask: which of VF_LANES unsigned integers are at least t
  *      vf_transpose(r)                            r[i][lane] becomes r[lane][i]
  *      hf_zero hf_load hf_store hf_add hf_fma hf_fma_pairs hf_load_as hf_transpose
- *                                                 the same of `hf`, VF_CHAINS elements, which are vf, half of it or two of it: the
- *                                                 chains of a score in order (product_step.inc.c)
+ *                                                 the same for `hf`, VF_CHAINS elements (a vf, half of one, or two): the chains of
+ *                                                 an ordered score (product_step.inc.c)
  *      VF_ELEMENT(p)                              the element at p in all lanes
- *      VF_PIN(v) HF_PIN(v)                        keeps v in a register: else gcc folds one load into every use of it; HF_PIN is
- *                                                 VF_PIN, where a header has none
+ *      VF_PIN(v) HF_PIN(v)                        keeps v in a register: otherwise gcc folds its load into every use; HF_PIN
+ *                                                 defaults to VF_PIN
  *      vu_set vu_load vu_xor vu_multiply vu_upper vu_store_lower
- *                                                 VU_LANES words of 32 bits, each the lower half of 64, for random numbers; where a
- *                                                 header has none, those of dropout_step.inc.c
+ *                                                 VU_LANES words of 32 bits, each the lower half of 64, for random numbers; the
+ *                                                 default is in dropout_step.inc.c
  *
- * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width;
- * for decode VF_DOT_SUMS, the sums of a register tile of scores, and VF_STRIP, the vectors of a strip of values.  Where a header
- * says so: VF_ORDERED_ROWS(width), the rows of a register tile of scores in order, and VF_CHAIN_SUMS, VF_DOT_SUMS in order.
+ * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width; for decode
+ * VF_DOT_SUMS, the sums of a register tile of scores, and VF_STRIP, the vectors of a strip of values.  Optional, for ordered
+ * scores: VF_ORDERED_ROWS(width), the rows of a register tile, and VF_CHAIN_SUMS, the sums of one in decode.
  */
 #ifndef ATTN_KERNELS_VEC_COMMON_H
 #define ATTN_KERNELS_VEC_COMMON_H
@@ -60,11 +60,11 @@ typedef double real;
 #define REAL_DTYPE  ATTN_F64
 #define REAL_LOWEST (-DBL_MAX)
 #else
-#error "say REAL_BITS 32 or 64"
+#error "define REAL_BITS as 32 or 64"
 #endif
 
-/* Emulated intrinsics are long functions, and so is everything that a sanitizer checks: a compiler that inlines and unrolls them
- * takes minutes.  And one that does not optimise makes nothing better by it. */
+/* Emulated intrinsics are long functions, and so is all sanitized code: inlining and unrolling them takes a compiler minutes, and
+ * gains nothing without optimisation. */
 #if defined(ATTN_EMULATE_AVX512) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
 #define VF_INLINE static inline __attribute__((unused))
 #define VF_UNROLL
@@ -80,24 +80,24 @@ typedef double real;
 #endif
 #endif
 
-#define VF_APART __attribute__((noinline, unused)) /* a function whose registers are its own */
+#define VF_NOINLINE __attribute__((noinline, unused)) /* a function with register allocation of its own */
 
 VF_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* 2^(j/8) less 1 + j/8, j = 0 to 7, in units of the last place of numbers from 1 to 2. (j/8 stands below the exponent already, when
- * vf_power has moved it up there.) */
+/* 2^(j/8) - (1 + j/8) for j = 0 to 7, in units in the last place of numbers from 1 to 2.  (The shift of vf_power already puts j/8
+ * just below the exponent.) */
 #if REAL_BITS == 32
-#define POWER_BENDS(each)                                                                                                          \
+#define POWER_CORRECTIONS(each)                                                                                                    \
     each(0), each(-289342), each(-509968), each(-655657), each(-719629), each(-694486), each(-572163), each(-343865)
 typedef uint32_t power_bits;
 #else
-#define POWER_BENDS(each)                                                                                                          \
+#define POWER_CORRECTIONS(each)                                                                                                    \
     each(0), each(-155339362315909), each(-273786814220523), each(-352003352548825), each(-386347768529971),                       \
         each(-372849295843109), each(-307177783110739), each(-184611166772089)
 typedef uint64_t power_bits;
 #endif
-#define POWER_BEND(bend) (power_bits)(bend)
-static const power_bits power_bends[8] = {POWER_BENDS(POWER_BEND)};
+#define POWER_CORRECTION(correction) (power_bits)(correction)
+static const power_bits power_corrections[8] = {POWER_CORRECTIONS(POWER_CORRECTION)};
 enum { POWER_SHIFT = REAL_BITS == 32 ? 20 : 49 }; /* from the lowest bit to the eighths below the exponent */
 
 /* Bytes of an element of a caller's tensor. */
@@ -106,7 +106,7 @@ VF_INLINE int64_t bytes_of(attn_dtype dtype)
     return dtype == ATTN_F64 ? 8 : dtype == ATTN_F32 ? 4 : dtype == ATTN_F16 || dtype == ATTN_BF16 ? 2 : 1;
 }
 
-/* Element `index` of a caller's tensor as a real; an f64 that is finite stays finite in f32. */
+/* Element `index` of a caller's tensor as a real; a finite f64 stays finite in f32. */
 VF_INLINE real real_at(attn_dtype dtype, const void *base, int64_t index)
 {
     const char *p = (const char *)base + index * bytes_of(dtype);
@@ -134,7 +134,7 @@ VF_INLINE real real_at(attn_dtype dtype, const void *base, int64_t index)
     }
 }
 
-/* Element `index` of a caller's tensor = x, rounded once. */
+/* Stores x, rounded once, as element `index` of a caller's tensor. */
 VF_INLINE void put_real(attn_dtype dtype, void *base, int64_t index, real x)
 {
     char *p = (char *)base + index * bytes_of(dtype);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * neon.h - the SIMD layer (see common.h) for NEON, the Advanced SIMD of AArch64, which every such CPU has: there is no target to
- * open.  128 bits: four floats or two doubles.
+ * neon.h - the SIMD layer (see common.h) for NEON, the Advanced SIMD of AArch64, which every such CPU has, so no target pragma is
+ * opened.  128 bits: four floats or two doubles.
  */
 #ifndef ATTN_KERNELS_VEC_NEON_H
 #define ATTN_KERNELS_VEC_NEON_H
@@ -10,21 +10,21 @@
 
 #include <arm_neon.h>
 
-/* Tiles of the products: with 32 registers, 4 rows x 6 vectors or 8 x 3 (24 sums).  Six vectors are the queries of a tile on AVX2,
- * which chains of sums over queries are to fit (options.reproducible). */
+/* Register tiles of the products: with 32 registers, 4 rows x 6 vectors or 8 x 3 (24 sums).  Six vectors hold as many queries as a
+ * tile on AVX2, so that sums over queries are chained alike (options.reproducible). */
 #define VF_VECTORS             6
 #define VF_ROWS(width)         ((width) > 3 ? 4 : (width) > 1 ? 8 : 12)
 #define VF_MOST_ROWS           12
 #define VF_ORDERED_ROWS(width) VF_ROWS(width)
-/* Decode: 16 sums of products at a time, of scores in order, with two vectors each, 8; strips of 4 vectors of values for 4 rows. */
+/* Decode: 16 dot products at a time, or 8 of ordered scores, which take two vectors each; strips of 4 value vectors for 4 rows. */
 #define VF_DOT_SUMS   16
 #define VF_CHAIN_SUMS 8
 #define VF_STRIP      4
-/* A block of scores of a full tile, 96 bytes a key, is 24 KB of the 64 that a level 1 cache has here. */
+/* A block of scores of a full tile, 96 bytes a key, is 24 KB of the 64 KB that a level 1 cache has here. */
 #define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 256)
 #define VF_FUSED                   1
 #define VF_PIN(v)                  __asm__("" : "+w"(v))
-/* As in scalar.h: else gcc 12 loads two strided doubles for two steps at once, and so a row past the last one. */
+/* As in scalar.h: otherwise gcc 12 loads two strided doubles for two steps at once, and thus reads a row past the last one. */
 #define VF_ELEMENT(p) vf_set(*(const volatile real *)(p))
 #define HF_PIN(x)     __asm__("" : "+w"((x).half[0]), "+w"((x).half[1]))
 
@@ -62,18 +62,18 @@ VF_INLINE vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
 VF_INLINE vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
 VF_INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 VF_INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
-/* FMAX gives NaN, and FMAXNM a number, whichever of the two is NaN. */
+/* Not FMAX or FMAXNM: if either operand is NaN, the first returns NaN and the second the number. */
 VF_INLINE vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 VF_INLINE vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 VF_INLINE vf vf_power(vf t)
 {
-    const uint8_t *bytes = (const uint8_t *)power_bends; /* eight words are a table of 32 bytes */
-    const uint8x16x2_t bends = {{vld1q_u8(bytes), vld1q_u8(bytes + 16)}};
+    const uint8_t *bytes = (const uint8_t *)power_corrections; /* eight words are a table of 32 bytes */
+    const uint8x16x2_t corrections = {{vld1q_u8(bytes), vld1q_u8(bytes + 16)}};
     uint32x4_t n = vreinterpretq_u32_f32(t);
     uint32x4_t at = vmlaq_u32(vdupq_n_u32(0x03020100), vandq_u32(n, vdupq_n_u32(7)), vdupq_n_u32(0x04040404));
-    uint32x4_t bend = vreinterpretq_u32_u8(vqtbl2q_u8(bends, vreinterpretq_u8_u32(at)));
-    return vreinterpretq_f32_u32(vaddq_u32(vshlq_n_u32(n, POWER_SHIFT), bend));
+    uint32x4_t correction = vreinterpretq_u32_u8(vqtbl2q_u8(corrections, vreinterpretq_u8_u32(at)));
+    return vreinterpretq_f32_u32(vaddq_u32(vshlq_n_u32(n, POWER_SHIFT), correction));
 }
 
 VF_INLINE vm vf_gt(vf a, vf b) { return vcgtq_f32(a, b); }
@@ -88,7 +88,7 @@ VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return vbslq_f32(mask, yes, no)
 VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t) { return vcgeq_u32(vld1q_u32(p), vdupq_n_u32(t)); }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return vcvtq_f32_s32(vld1q_s32(p)); }
 
-/* Two doubles as floats; what is finite stays finite. */
+/* Two doubles as floats; finite values stay finite. */
 VF_INLINE float32x2_t narrow(const double *p)
 {
     const float64x2_t top = vdupq_n_f64(FLT_MAX), x = vld1q_f64(p);
@@ -161,7 +161,7 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
     }
 }
 
-/* As pairs of floats, and these as doubles. */
+/* By interleaving floats, then pairs of them. */
 VF_INLINE void vf_transpose(vf *r)
 {
     const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])), b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
@@ -202,14 +202,14 @@ VF_INLINE vf vf_min(vf a, vf b) { return vbslq_f64(vcltq_f64(a, b), a, b); }
 VF_INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f64(c, a, b); }
 VF_INLINE vf vf_power(vf t)
 {
-    const uint8_t *bytes = (const uint8_t *)power_bends; /* eight words are a table of 64 bytes */
-    const uint8x16x4_t bends = {{vld1q_u8(bytes), vld1q_u8(bytes + 16), vld1q_u8(bytes + 32), vld1q_u8(bytes + 48)}};
+    const uint8_t *bytes = (const uint8_t *)power_corrections; /* eight words are a table of 64 bytes */
+    const uint8x16x4_t corrections = {{vld1q_u8(bytes), vld1q_u8(bytes + 16), vld1q_u8(bytes + 32), vld1q_u8(bytes + 48)}};
     const uint64x2_t n = vreinterpretq_u64_f64(t), first = vshlq_n_u64(vandq_u64(n, vdupq_n_u64(7)), 3); /* byte of the word */
-    const uint64x2_t spread = vreinterpretq_u64_u8(vqtbl1q_u8(
+    const uint64x2_t repeated = vreinterpretq_u64_u8(vqtbl1q_u8(
         vreinterpretq_u8_u64(first), vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(0), vcreate_u64(0x0808080808080808)))));
-    const uint64x2_t at = vorrq_u64(spread, vdupq_n_u64(0x0706050403020100));
+    const uint64x2_t at = vorrq_u64(repeated, vdupq_n_u64(0x0706050403020100));
     return vreinterpretq_f64_u64(
-        vaddq_u64(vshlq_n_u64(n, POWER_SHIFT), vreinterpretq_u64_u8(vqtbl4q_u8(bends, vreinterpretq_u8_u64(at)))));
+        vaddq_u64(vshlq_n_u64(n, POWER_SHIFT), vreinterpretq_u64_u8(vqtbl4q_u8(corrections, vreinterpretq_u8_u64(at)))));
 }
 
 VF_INLINE vm vf_gt(vf a, vf b) { return vcgtq_f64(a, b); }
@@ -278,7 +278,7 @@ VF_INLINE void vf_transpose(vf *r)
 
 #endif
 
-/* The chains of a score in order, as many as on AVX2: two vectors. */
+/* The chains of an ordered score, as many as on AVX2: two vectors. */
 typedef struct hf {
     vf half[2];
 } hf;
@@ -300,7 +300,7 @@ VF_INLINE hf hf_load_as(attn_dtype dtype, const void *base, int64_t index)
 {
     return (hf){{vf_load_as(dtype, base, index), vf_load_as(dtype, base, index + VF_LANES)}};
 }
-/* Quarters are turned, and those beside the diagonal change places. */
+/* Transposes the four quarters and swaps the two off the diagonal. */
 VF_INLINE void hf_transpose(hf *r)
 {
     vf q[2][2][VF_LANES];

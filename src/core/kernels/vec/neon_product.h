@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * neon_product.h - the register tiles that carry the products on NEON.
+ * neon_product.h - the register tiles of the products on NEON.
  *
  *      acc[i][v] = or += sum_k A[i*row + k*step] * B[k*ldb + lanes of v]    one chain of fused multiply-adds each, k ascending
  *
- * A multiply-add takes an element of a register as its factor.  So a number of A is loaded by itself into a lowest lane, which
- * costs the pipes of multiply-adds nothing, where a broadcast takes a place of one (a third of all with intrinsics).  24 sums, a
- * row of B and two numbers of A are all 32 registers; gcc 12 spills some whatever it is told, so full tiles are asm.  They are
- * functions that all who multiply share, and their sums go through memory: a load and a store for as many multiply-adds as there
- * are steps.
+ * A multiply-add can take one element of a register as a factor.  So each number of A is loaded into the lowest lane of a register,
+ * which costs the multiply-add pipes nothing, whereas a broadcast takes the slot of a multiply-add (a third of all slots with
+ * intrinsics).  24 sums, a row of B and two numbers of A fill all 32 registers; gcc 12 always spills some, so full tiles are asm.
+ * They are functions shared by all callers, and their sums go through memory: one load and one store for as many multiply-adds as
+ * there are steps.
  */
 #ifndef ATTN_KERNELS_VEC_NEON_PRODUCT_H
 #define ATTN_KERNELS_VEC_NEON_PRODUCT_H
@@ -19,13 +19,13 @@ typedef struct product_operands {
     int64_t row, step;
     const real *b;
     int64_t ldb;
-    uintptr_t *ahead; /* every 4 steps lines are asked for there, as many as the tile's numbers of A are */
-    int64_t hop;      /* from one to the next */
-    int go_on;        /* 0: chains begin at 0 */
+    uintptr_t *fetch; /* every 4 steps, prefetches as many lines from here on as the tile's numbers of A fill */
+    int64_t hop;      /* bytes from one line to the next */
+    int go_on;        /* 0: chains start at 0 */
     vf *acc;          /* rows of VF_VECTORS */
 } product_operands;
 
-/* clang-format off */ /* lines of asm are laid out by tile */
+/* clang-format off */ /* asm lines follow the shape of the tile */
 #if REAL_BITS == 32
 #define PRODUCT_FMA(sum, b, a)    "fmla v" #sum ".4s, v" #b ".4s, v" #a ".s[0]\n"
 #define PRODUCT_NUMBER(a, at)     "ldr s" #a ", [%[" at "]]\n"
@@ -54,7 +54,7 @@ typedef struct product_operands {
 #define PRODUCT_ROW5(a, c0, c1, c2, c3, c4)     PRODUCT_ROW4(a, c0, c1, c2, c3) PRODUCT_FMA(c4, 28, a)
 #define PRODUCT_ROW6(a, c0, c1, c2, c3, c4, c5) PRODUCT_ROW5(a, c0, c1, c2, c3, c4) PRODUCT_FMA(c5, 29, a)
 
-/* Four rows, whose numbers of A are at `at`. */
+/* Four rows with their numbers of A at `at`. */
 #define PRODUCT_4_ROWS(at, row0, row1, row2, row3)                                                                                 \
     PRODUCT_NUMBER(30, at) PRODUCT_NUMBER_AT(31, at, "row") row0 row1                                                              \
     PRODUCT_NUMBER_AT(30, at, "row2") PRODUCT_NUMBER_AT(31, at, "row3") row2 row3                                                  \
@@ -82,10 +82,10 @@ typedef struct product_operands {
     PRODUCT_4_ROWS("a4", PRODUCT_ROW1(30, 4), PRODUCT_ROW1(31, 5), PRODUCT_ROW1(30, 6), PRODUCT_ROW1(31, 7))                       \
     PRODUCT_4_ROWS("a8", PRODUCT_ROW1(30, 8), PRODUCT_ROW1(31, 9), PRODUCT_ROW1(30, 10), PRODUCT_ROW1(31, 11))
 
-#define PRODUCT_AHEAD "prfm pldl1keep, [%[ahead]]\n add %[ahead], %[ahead], %[hop]\n"
+#define PRODUCT_FETCH "prfm pldl1keep, [%[fetch]]\n add %[fetch], %[fetch], %[hop]\n"
 #define PRODUCT_NEXT "add %[b], %[b], %[ldb]\n"
 
-/* Four steps a turn, then one. */
+/* Four steps per iteration, then one at a time. */
 #define PRODUCT_LOOP(LINES, STEP)                                                                                                  \
     "cbz %[quads], 2f\n .p2align 5\n"                                                                                              \
     "1:\n" PRODUCT_LINES(LINES) STEP PRODUCT_NEXT STEP PRODUCT_NEXT STEP PRODUCT_NEXT STEP PRODUCT_NEXT                            \
@@ -94,7 +94,7 @@ typedef struct product_operands {
     "3:\n" STEP PRODUCT_NEXT "subs %[rest], %[rest], #1\n b.ne 3b\n"                                                               \
     "4:\n"
 
-/* Sums are registers v0 and up, in memory rows of 96 bytes. */
+/* Sums are in registers from v0 on; in memory, in rows of 96 bytes. */
 #define PRODUCT_ZERO(sum)     "movi v" #sum ".2d, #0\n"
 #define PRODUCT_LOAD(sum, at) "ldr q" #sum ", [%[acc], #" #at "]\n"
 #define PRODUCT_STORE(sum, at) "str q" #sum ", [%[acc], #" #at "]\n"
@@ -128,34 +128,34 @@ typedef struct product_operands {
     EACH(6, 576) EACH(7, 672) EACH(8, 768) EACH(9, 864) EACH(10, 960) EACH(11, 1056)
 
 #define PRODUCT_ASM(rows, width, ZEROS, LINES)                                                                                     \
-    static VF_APART void product_##rows##x##width(const product_operands *p)                                                       \
+    static VF_NOINLINE void product_##rows##x##width(const product_operands *p)                                                    \
     {                                                                                                                              \
         enum { SIZE = sizeof(real) };                                                                                              \
         const real *a = p->a, *a4 = a + (rows > 4 ? 4 : 0) * p->row, *a8 = a + (rows > 8 ? 8 : 0) * p->row, *b = p->b;             \
         int64_t quads = p->steps / 4, rest = p->steps % 4;                                                                         \
-        uintptr_t ahead = *p->ahead;                                                                                               \
+        uintptr_t fetch = *p->fetch;                                                                                               \
         __asm__ volatile("cbz %w[go_on], 5f\n" PRODUCT_SUMS_##rows##X##width(PRODUCT_LOAD) "b 6f\n"                                \
                          "5:\n" ZEROS "6:\n" PRODUCT_LOOP(LINES, PRODUCT_STEP_##rows##X##width)                                    \
                          PRODUCT_SUMS_##rows##X##width(PRODUCT_STORE)                                                              \
                          : [a] "+r"(a), [a4] "+r"(a4), [a8] "+r"(a8), [b] "+r"(b), [quads] "+r"(quads), [rest] "+r"(rest),         \
-                           [ahead] "+r"(ahead)                                                                                     \
+                           [fetch] "+r"(fetch)                                                                                     \
                          : [row] "r"(p->row * SIZE), [row2] "r"(2 * p->row * SIZE), [row3] "r"(3 * p->row * SIZE),                 \
                            [step] "r"(p->step * SIZE), [ldb] "r"(p->ldb * SIZE), [hop] "r"(p->hop), [go_on] "r"(p->go_on),         \
                            [acc] "r"(p->acc)                                                                                       \
                          : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15",   \
                            "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29",       \
                            "v30", "v31", "memory", "cc");                                                                          \
-        *p->ahead = ahead;                                                                                                         \
+        *p->fetch = fetch;                                                                                                         \
     }
 /* clang-format on */
-PRODUCT_ASM(4, 6, PRODUCT_ZEROS_24, PRODUCT_AHEAD)
-PRODUCT_ASM(4, 5, PRODUCT_ZEROS_20, PRODUCT_AHEAD)
-PRODUCT_ASM(4, 4, PRODUCT_ZEROS_16, PRODUCT_AHEAD)
-PRODUCT_ASM(8, 3, PRODUCT_ZEROS_24, PRODUCT_AHEAD PRODUCT_AHEAD)
-PRODUCT_ASM(8, 2, PRODUCT_ZEROS_16, PRODUCT_AHEAD PRODUCT_AHEAD)
-PRODUCT_ASM(12, 1, PRODUCT_ZEROS_12, PRODUCT_AHEAD PRODUCT_AHEAD PRODUCT_AHEAD)
+PRODUCT_ASM(4, 6, PRODUCT_ZEROS_24, PRODUCT_FETCH)
+PRODUCT_ASM(4, 5, PRODUCT_ZEROS_20, PRODUCT_FETCH)
+PRODUCT_ASM(4, 4, PRODUCT_ZEROS_16, PRODUCT_FETCH)
+PRODUCT_ASM(8, 3, PRODUCT_ZEROS_24, PRODUCT_FETCH PRODUCT_FETCH)
+PRODUCT_ASM(8, 2, PRODUCT_ZEROS_16, PRODUCT_FETCH PRODUCT_FETCH)
+PRODUCT_ASM(12, 1, PRODUCT_ZEROS_12, PRODUCT_FETCH PRODUCT_FETCH PRODUCT_FETCH)
 
-/* Any other tile, in C: the last rows of a block, and narrow ones. */
+/* Any other tile, in C: the last rows of a block, and narrow tiles. */
 VF_INLINE void product_rest(const int rows, const int width, const product_operands *p)
 {
     const real *a = p->a, *b = p->b;
@@ -169,8 +169,8 @@ VF_INLINE void product_rest(const int rows, const int width, const product_opera
     for (int64_t k = 0; k < p->steps; k++, a += p->step, b += p->ldb) {
         vf x[VF_VECTORS];
         if (k % 4 == 0) {
-            __builtin_prefetch((const void *)*p->ahead);
-            *p->ahead += (uintptr_t)p->hop;
+            __builtin_prefetch((const void *)*p->fetch);
+            *p->fetch += (uintptr_t)p->hop;
         }
         VF_UNROLL
         for (int v = 0; v < width; v++) x[v] = vf_load(b + v * VF_LANES);
@@ -189,7 +189,7 @@ VF_INLINE void product_rest(const int rows, const int width, const product_opera
 }
 
 #define PRODUCT_REST(rows, width)                                                                                                  \
-    static VF_APART void product_##rows##x##width(const product_operands *p) { product_rest(rows, width, p); }
+    static VF_NOINLINE void product_##rows##x##width(const product_operands *p) { product_rest(rows, width, p); }
 PRODUCT_REST(1, 6)
 PRODUCT_REST(2, 6)
 PRODUCT_REST(1, 5)
@@ -210,7 +210,7 @@ PRODUCT_REST(4, 1)
 PRODUCT_REST(6, 1)
 PRODUCT_REST(8, 1)
 
-/* Returns 0 where there is no such tile. */
+/* Returns 0 if there is no such tile. */
 VF_INLINE int product_any(const int rows, const int width, const product_operands *p)
 {
 #define PRODUCT_OF(r, w)                                                                                                           \
@@ -229,12 +229,12 @@ VF_INLINE int product_any(const int rows, const int width, const product_operand
     return 1;
 }
 
-/* ---- as product_step.inc.c asks for them ---- */
+/* ---- the interface of product_step.inc.c ---- */
 
 VF_INLINE int vf_product(const int rows, const int width, int64_t steps, const real *a, int64_t row, int64_t step, const real *b,
-                         uintptr_t *ahead, int64_t hop, vf (*acc)[VF_VECTORS])
+                         uintptr_t *fetch, int64_t hop, vf (*acc)[VF_VECTORS])
 {
-    const product_operands p = {steps, a, row, step, b, VF_LANES * VF_VECTORS, ahead, hop, 0, acc[0]};
+    const product_operands p = {steps, a, row, step, b, VF_LANES * VF_VECTORS, fetch, hop, 0, acc[0]};
     return product_any(rows, width, &p);
 }
 #define VF_ASM_PRODUCT vf_product
@@ -249,18 +249,18 @@ VF_INLINE int vf_product_rows(const int rows, const int width, int64_t steps, co
 #define VF_ASM_PRODUCT_ROWS vf_product_rows
 
 VF_INLINE int vf_product_more(const int rows, const int first, const int last, int64_t steps, const real *a, int64_t row,
-                              int64_t step, const real *b, int64_t ldb, uintptr_t *ahead, int64_t hop, vf (*acc)[VF_VECTORS])
+                              int64_t step, const real *b, int64_t ldb, uintptr_t *fetch, int64_t hop, vf (*acc)[VF_VECTORS])
 {
-    const product_operands p = {steps, a, row, step, b + first * VF_LANES, ldb, ahead, hop, 1, acc[0] + first};
+    const product_operands p = {steps, a, row, step, b + first * VF_LANES, ldb, fetch, hop, 1, acc[0] + first};
     return product_any(rows, last - first, &p);
 }
 #define VF_ASM_PRODUCT_MORE vf_product_more
 
 VF_INLINE int vf_product_chain(const int rows, const int width, int64_t steps, const real *a, int64_t row, const real *b,
-                               uintptr_t *ahead, int64_t hop, vf (*sums)[VF_VECTORS])
+                               uintptr_t *fetch, int64_t hop, vf (*sums)[VF_VECTORS])
 {
     vf acc[VF_MOST_ROWS][VF_VECTORS];
-    const product_operands p = {steps, a, row, VF_CHAINS, b, VF_CHAINS * VF_LANES * VF_VECTORS, ahead, hop, 0, acc[0]};
+    const product_operands p = {steps, a, row, VF_CHAINS, b, VF_CHAINS * VF_LANES * VF_VECTORS, fetch, hop, 0, acc[0]};
     if (!product_any(rows, width, &p)) return 0;
     VF_UNROLL
     for (int i = 0; i < rows; i++) {

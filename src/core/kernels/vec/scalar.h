@@ -18,11 +18,11 @@ typedef int vm;
 #define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 256)
 #define VF_PIN(v)                  (void)(v)
 
-/* gcc 12 loads pairs of strided elements for two steps at once, and so reads a row past the last one; a volatile read stays what it
- * is. */
+/* gcc 12 loads pairs of strided elements for two steps at once, and thus reads a row past the last one; it leaves a volatile read
+ * alone. */
 #define VF_ELEMENT(p) (*(const volatile real *)(p))
 
-/* fma() is one instruction or a slow call, and the compiler tells which.  Without the instruction a product rounds on its own. */
+/* fma() is one instruction or a slow call, as the compiler tells.  Without the instruction a product is rounded separately. */
 #if defined(FP_FAST_FMA) && defined(FP_FAST_FMAF)
 #define VF_FUSED 1
 #else
@@ -70,7 +70,7 @@ VF_INLINE vf vf_power(vf t)
 {
     power_bits bits;
     memcpy(&bits, &t, sizeof bits);
-    bits = (bits << POWER_SHIFT) + power_bends[bits & 7];
+    bits = (bits << POWER_SHIFT) + power_corrections[bits & 7];
     memcpy(&t, &bits, sizeof t);
     return t;
 }

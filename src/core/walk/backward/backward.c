@@ -3,7 +3,7 @@
  * backward.c - the walk of backward (Dao et al. 2022, algorithm 4, with queries outermost):
  *
  *      for each key head, for all the query heads of its group:
- *          for a few query tiles together, one such group after the other: Q, dO, delta = dO.O - dlse
+ *          for each group of a few query tiles: Q, dO, delta = dO.O - dlse
  *              for each block of keys, for each of the tiles that sees it:
  *                  score, modify      S                                    as in forward
  *                  gradient           P = exp(S - lse), dS = P (V dO^T - delta)
@@ -11,7 +11,7 @@
  *              store dQ
  *      store dK and dV
  *
- * Everything is recomputed from lse: nothing of size len_q * len_kv exists.  chain.h tells how tasks share a key head.
+ * Everything is recomputed from lse: nothing of size len_q * len_kv exists.  chain.h: how tasks share a key head.
  */
 #include <math.h>
 #include <string.h>
@@ -29,7 +29,7 @@
 #include "../../tile/runs.h"
 #include "../walks.h"
 
-/* From dS of what the modifier and the softcap made to dS of what they were given. */
+/* From the gradient of what the modifier and the softcap return to that of their inputs. */
 static void derive_scores(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, int again)
 {
     const attn_walk *w = task->walk;
@@ -43,13 +43,13 @@ static void derive_scores(const attn_task *task, const attn_gradient_tile *t, co
         w->kernel.gradient->multiply(t->tile.width, n, dS, attn_part(task, attn_gradient_of(w)->scratch.slope));
 }
 
-/* What a tile adds to w and its biases. */
+/* Where a tile adds to the gradients of w and its biases. */
 static double *weights_of_tile(const attn_gradient_tile *t, const attn_walk *w, const attn_split_sums *to)
 {
     return to->dw ? to->dw + t->tile.place * 2 * w->problem.shape.dim_qk : NULL;
 }
 
-/* dS and W = P after dropout of one block, into every gradient. */
+/* Adds dS and W = P after dropout of one block to every gradient. */
 static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_split_sums *to,
                        attn_prefetch *prefetch)
 {
@@ -88,7 +88,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
         attn_relative_sum(task, &t->tile, keys, ATTN_RELATIVE_VALUES, W, t->nan_safe_queries, t->dO_panels, to->relative);
 }
 
-/* dS of one block into dQ alone; a dropped key adds nothing even where it is NaN or infinite. */
+/* Adds dS of one block to dQ only; a dropped key adds nothing even if it is NaN or infinite. */
 static void accumulate_queries(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys)
 {
     const attn_walk *w = task->walk;
@@ -102,7 +102,7 @@ static void accumulate_queries(const attn_task *task, const attn_gradient_tile *
         attn_relative_absorb(task, &t->tile, keys, ATTN_RELATIVE_KEYS, dS, 1, t->dQt + attn_tiles_of(w)->relative.Qrt);
 }
 
-/* What a tile sees of these keys, in parts that the same vectors see.  `to` NULL: once more, for dQ. */
+/* Processes the keys that a tile sees of these, in parts that the same vectors see.  `to` NULL: recomputes dQ only. */
 static void add_block(const attn_task *task, attn_gradient_tile *t, const attn_keys *block, const attn_split_sums *to,
                       attn_prefetch *prefetch)
 {
@@ -151,7 +151,7 @@ static double scale_gradient(const attn_task *task, const attn_gradient_tile *t)
     return sum / p->score.temperature;
 }
 
-/* The vectors that a tile has: of few queries it has few, and the cache lines of the others are left alone. */
+/* Clears only the vectors that a tile uses: few queries have few, and the cache lines of the others are left alone. */
 static void clear_lanes(const attn_walk *w, int width, char *Qt)
 {
     enum { STEP = 32 }; /* bytes; what the compiler writes without a call */
@@ -171,7 +171,7 @@ static void clear_queries(const attn_walk *w, const attn_gradient_tile *t)
     if (attn_tiles_of(w)->relative.two) clear_lanes(w, t->tile.width, t->dQt + attn_tiles_of(w)->relative.Qrt);
 }
 
-/* dQ of one tile again.  For one whose dQ is not finite although keys were dropped, since 0 * NaN must not leak. */
+/* Recomputes dQ of a tile whose dQ is not finite although keys were dropped: 0 * NaN must not leak. */
 static void repeat_nan_safe(const attn_task *task, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
@@ -194,7 +194,8 @@ static int64_t next_key(const attn_gradient_tile *tiles, int64_t count, int64_t 
     return high;
 }
 
-/* All tiles against each block of these keys that one of them sees: it is copied once where it must be, and stays in the cache. */
+/* Runs all tiles against each block of these keys that one of them sees: if a block must be copied, it is copied once, and stays in
+ * the cache. */
 static void walk_keys(const attn_task *task, attn_gradient_group *group, attn_interval within, const attn_split_sums *to)
 {
     attn_gradient_tile *tiles = group->tiles;
@@ -222,7 +223,7 @@ static void finish_tile(const attn_task *task, attn_gradient_tile *t, const attn
     if (attn_is_additive(p))
         w->kernel.additive_gradient->finish(t->tile.width, t->tile.rows, p->shape.dim_qk, attn_task_weights(task), t->dQt,
                                             to->dw ? weights_of_tile(t, w, to) + p->shape.dim_qk : NULL);
-    /* A band has corners that no pair reads, and takes their rows times 0. */
+    /* The corners of a band belong to no pair, and their rows are multiplied by 0. */
     if (!attn_is_additive(p) && (t->dropped || p->has.relative_keys) &&
         (w->kernel.softmax->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt) ||
          w->kernel.softmax->not_finite(t->tile.width, t->tile.rows, p->shape.dim_qk, t->dQt + attn_tiles_of(w)->relative.Qrt)))
@@ -248,11 +249,11 @@ static void add_rows(attn_prefetch *prefetch, const void *at, int64_t rows, int6
 }
 
 /*
- * What comes after tile `number` of a head: room for its dQ and the rows of the tile after it, which may be that of the head that
- * this worker takes next.  Where all keys are one block, and so a head is done soon, also a share of the keys and values of the
- * next key head, and of the room for dK and dV.
+ * What comes after tile `number` of a head: storage of its dQ, and the rows of the next tile, which may belong to the head that
+ * this worker takes next.  If all keys are one block, so that a head takes little time, also a share of the keys and values of the
+ * next key head, and of the storage of dK and dV.
  */
-static attn_prefetch look_ahead(const attn_task *task, int64_t number)
+static attn_prefetch prefetch_after(const attn_task *task, int64_t number)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
@@ -269,10 +270,11 @@ static attn_prefetch look_ahead(const attn_task *task, int64_t number)
     add_rows(&prefetch, attn_query_row(task, a->grad_q, &g->at.grad_q, here.first), here.rows, shape->dim_qk, &g->at.grad_q);
     if (next >= shape->batch * shape->heads_q) return prefetch;
     const attn_task following = attn_task_of_head(w, a, task->memory, next);
-    const attn_tile there = attn_tile_of(w, &following.visibility, last_tile ? 0 : number + 1);
-    add_rows(&prefetch, attn_query_row(&following, a->q, &p->at.q, there.first), there.rows, shape->dim_qk, &p->at.q);
-    add_rows(&prefetch, attn_query_row(&following, a->o, &p->at.o, there.first), there.rows, shape->dim_v, &p->at.o);
-    add_rows(&prefetch, attn_query_row(&following, a->grad_o, &g->at.grad_o, there.first), there.rows, shape->dim_v, &g->at.grad_o);
+    const attn_tile next_tile = attn_tile_of(w, &following.visibility, last_tile ? 0 : number + 1);
+    add_rows(&prefetch, attn_query_row(&following, a->q, &p->at.q, next_tile.first), next_tile.rows, shape->dim_qk, &p->at.q);
+    add_rows(&prefetch, attn_query_row(&following, a->o, &p->at.o, next_tile.first), next_tile.rows, shape->dim_v, &p->at.o);
+    add_rows(&prefetch, attn_query_row(&following, a->grad_o, &g->at.grad_o, next_tile.first), next_tile.rows, shape->dim_v,
+             &g->at.grad_o);
 
     const int64_t first = number * shape->len_kv / w->tiles, rows = (number + 1) * shape->len_kv / w->tiles - first;
     if (shape->len_kv > w->block_kv || !last_head || next_key_head >= shape->batch * shape->heads_q) return prefetch;
@@ -285,7 +287,7 @@ static attn_prefetch look_ahead(const attn_task *task, int64_t number)
     return prefetch;
 }
 
-static void open_group(const attn_task *task, int64_t number, int64_t count, int alone, attn_gradient_group *group,
+static void open_group(const attn_task *task, int64_t number, int64_t count, int owns_head, attn_gradient_group *group,
                        const attn_split_sums *to)
 {
     const attn_walk *w = task->walk;
@@ -300,7 +302,7 @@ static void open_group(const attn_task *task, int64_t number, int64_t count, int
         clear_queries(w, tile);
         group->count++;
     }
-    if (alone) group->prefetch = look_ahead(task, number + count - 1);
+    if (owns_head) group->prefetch = prefetch_after(task, number + count - 1);
 }
 
 static void finish_group(const attn_task *task, attn_gradient_group *group, const attn_split_sums *to)
@@ -314,7 +316,7 @@ static void put_real(void *array, attn_dtype dtype, int64_t i, double x)
     else ((double *)array)[i] = x;
 }
 
-/* Slopes that heads or batch entries share have one gradient: heads in order, and of each the entries. */
+/* Slopes that heads or batch entries share have one gradient: summed over heads in order, and for each over entries. */
 static void store_slopes(const attn_walk *w, const attn_args *args, char *shared)
 {
     const attn_resolved *p = &w->problem;
@@ -330,7 +332,7 @@ static void store_slopes(const attn_walk *w, const attn_args *args, char *shared
         }
 }
 
-/* The gradients that are a number for each head, summed over the batch in order. */
+/* The gradients that are one number per head, summed over the batch in order. */
 static void store_head_sums(const attn_walk *w, const attn_args *args, char *shared)
 {
     const attn_resolved *p = &w->problem;
@@ -348,7 +350,7 @@ static void store_head_sums(const attn_walk *w, const attn_args *args, char *sha
     }
 }
 
-/* ---- the bias, where its gradient has a walk of its own ---- */
+/* ---- the bias, if its gradient has a walk of its own ---- */
 
 static int open_tile(const attn_task *task, int64_t number, attn_gradient_tile *tile, const char *shared)
 {

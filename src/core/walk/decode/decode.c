@@ -7,11 +7,11 @@
  *          for each block:
  *              dots        S = scale Q K^T                    piece by piece
  *              modify      softcap, bias, masks, interval     row by row, only where a row needs it
- *              weigh       m, l of the block; S becomes weights
+ *              exponentiate m, l of the block; S becomes weights
  *              add_values  O of the block                     piece by piece
- *      whoever ends a key head's last task merges its blocks: exp(m_p - M) once for each, in ascending order
+ *      the worker that ends a key head's last task merges its blocks: exp(m_p - M) once for each, in ascending order
  *
- * A block stands for itself, so tasks, workers and what lies in pages have no say in the bits.
+ * A block is computed on its own, so the bits do not depend on tasks, workers or paging.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -24,7 +24,7 @@
 
 static atomic_llong *open_tasks(const attn_decode_call *c, int64_t number)
 {
-    return (atomic_llong *)(void *)(attn_decode_behind_workers(c) + c->plan->shared.open_tasks) + number;
+    return (atomic_llong *)(void *)(attn_decode_after_workers(c) + c->plan->shared.open_tasks) + number;
 }
 
 /* ---- one block ---- */
@@ -46,7 +46,7 @@ static void score_piece(const attn_decode_group *g, const attn_decode_source *s,
                                g->lds, fetch, plan->streams);
         return;
     }
-    w->kernel.fixed_point->dots(g->rows, n, s->dim, b->query_digits, ATTN_DIGIT_BYTES(s->dim), rows, ldk,
+    w->kernel.fixed_point->dots(g->rows, n, s->dim, b->integer_queries, ATTN_FIXED_POINT_BYTES(s->dim), rows, ldk,
                                 attn_decode_at(g, b->S, first), g->lds, fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_queries >> row & 1)
@@ -66,7 +66,7 @@ static void value_piece(const attn_decode_group *g, const attn_decode_source *s,
                                      g->ldo, fetch, plan->streams);
         return;
     }
-    w->kernel.fixed_point->add_values(g->rows, n, s->dim, b->weight_digits, ATTN_DIGIT_BYTES(w->block_kv), first, rows, ldv,
+    w->kernel.fixed_point->add_values(g->rows, n, s->dim, b->integer_weights, ATTN_FIXED_POINT_BYTES(w->block_kv), first, rows, ldv,
                                       b->sums, fetch);
     for (int64_t row = 0; row < g->rows; row++)
         if (b->odd_weights >> row & 1)
@@ -75,29 +75,31 @@ static void value_piece(const attn_decode_group *g, const attn_decode_source *s,
                                          plan->streams);
 }
 
-/* n weights of each row, times their values' factors, as digits. */
+/* Cuts n weights of each row, times their values' factors, into digits. */
 static void cut_weights(const attn_decode_group *g, attn_decode_block *b, int64_t n)
 {
     const attn_walk *w = g->call->walk;
-    const int64_t bytes = ATTN_DIGIT_BYTES(w->block_kv), sums = ATTN_DIGIT_SUMS(w->problem.shape.dim_v);
+    const int64_t bytes = ATTN_FIXED_POINT_BYTES(w->block_kv), sums = ATTN_FIXED_POINT_SUMS(w->problem.shape.dim_v);
     b->odd_weights = 0;
     for (int64_t row = 0; row < g->rows; row++)
-        if (!w->kernel.fixed_point->weight_digits(n, attn_decode_at(g, b->S, row * g->lds), b->weight_digits + row * bytes, bytes))
+        if (!w->kernel.fixed_point->convert_weights(n, attn_decode_at(g, b->S, row * g->lds), b->integer_weights + row * bytes,
+                                                    bytes))
             b->odd_weights |= 1u << row;
     memset(b->sums, 0, (size_t)(g->rows * sums) * sizeof *b->sums);
 }
 
-static void join_digits(const attn_decode_group *g, const attn_decode_block *b)
+static void store_fixed_point_output(const attn_decode_group *g, const attn_decode_block *b)
 {
     const attn_walk *w = g->call->walk;
     const int64_t dim_v = w->problem.shape.dim_v;
     for (int64_t row = 0; row < g->rows; row++)
         if (!(b->odd_weights >> row & 1))
-            w->kernel.fixed_point->output(dim_v, b->weight_digits + row * ATTN_DIGIT_BYTES(w->block_kv),
-                                          b->sums + row * ATTN_DIGIT_SUMS(dim_v), attn_decode_at(g, b->O, row * g->ldo), g->ldo);
+            w->kernel.fixed_point->output(dim_v, b->integer_weights + row * ATTN_FIXED_POINT_BYTES(w->block_kv),
+                                          b->sums + row * ATTN_FIXED_POINT_SUMS(dim_v), attn_decode_at(g, b->O, row * g->ldo),
+                                          g->ldo);
 }
 
-/* What the block's keys (values) are to be multiplied by, one number after the other; NULL where they are what they are. */
+/* The factors of the block's keys (values), contiguous; NULL if there are none. */
 static const float *factors_of(const attn_decode_group *g, const attn_decode_block *b, int values)
 {
     const attn_resolved *p = &g->call->walk->problem;
@@ -113,7 +115,7 @@ static const float *factors_of(const attn_decode_group *g, const attn_decode_blo
     return b->factors;
 }
 
-/* They are needed after all products with the keys: memory has time until then. */
+/* The factors are needed after all products with the keys, which leaves memory the time to deliver them. */
 static void prefetch_factors(const attn_decode_group *g, const attn_decode_block *b, int values)
 {
     enum { FLOATS = 64 / sizeof(float) }; /* of a line */
@@ -133,19 +135,19 @@ static void value_nan_safe(const attn_decode_group *g, const attn_decode_source 
                            int64_t fetch, void *context)
 {
     const attn_walk *w = g->call->walk;
-    const attn_decode_block *b = context; /* its S, kept and O are those of one row */
+    const attn_decode_block *b = context; /* its S, kept_scores and O are those of one row */
     (void)fetch;
-    w->kernel.decode->add_values_nan_safe(n, s->dim, attn_decode_at(g, b->kept, j - b->base), attn_decode_at(g, b->S, j - b->base),
-                                          rows, s->layout->dtype, s->layout->stride[2], b->O);
+    w->kernel.decode->add_values_nan_safe(n, s->dim, attn_decode_at(g, b->kept_scores, j - b->base),
+                                          attn_decode_at(g, b->S, j - b->base), rows, s->layout->dtype, s->layout->stride[2], b->O);
 }
 
-/* A row again whose O is not finite although keys were dropped, since 0 * NaN must not leak. */
+/* Recomputes a row whose O is not finite although keys were dropped: 0 * NaN must not leak. */
 static void repeat_nan_safe(const attn_decode_group *g, const attn_decode_block *b, int64_t row)
 {
     const attn_walk *w = g->call->walk;
     attn_decode_block one = *b;
     one.S = attn_decode_at(g, b->S, row * g->lds);
-    one.kept = attn_decode_at(g, b->kept, row * g->lds);
+    one.kept_scores = attn_decode_at(g, b->kept_scores, row * g->lds);
     one.O = attn_decode_at(g, b->O, row * g->ldo);
     if (!w->kernel.decode->row_not_finite(g->ldo, one.O)) return;
     memset(one.O, 0, (size_t)(g->ldo * g->size));
@@ -171,9 +173,9 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, const ch
             void *S = attn_decode_at(g, b->S, row * g->lds);
             if (attn_decode_modify(g, &g->task[k], i, b, factors, attn_decode_at(g, S, before))) dropped |= 1u << row;
             w->kernel.decode->drop_outside(n, S, before, n);
-            if (dropped >> row & 1) memcpy(attn_decode_at(g, b->kept, row * g->lds), S, (size_t)(n * g->size));
-            w->kernel.decode->weigh_row(n, S, attn_decode_at(g, attn_decode_number(g, plan->shared.m, row), b->number),
-                                        attn_decode_at(g, attn_decode_number(g, plan->shared.l, row), b->number));
+            if (dropped >> row & 1) memcpy(attn_decode_at(g, b->kept_scores, row * g->lds), S, (size_t)(n * g->size));
+            w->kernel.decode->exponentiate_row(n, S, attn_decode_at(g, attn_decode_number(g, plan->shared.m, row), b->number),
+                                               attn_decode_at(g, attn_decode_number(g, plan->shared.l, row), b->number));
         }
     }
     factors = factors_of(g, b, 1);
@@ -182,7 +184,7 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, const ch
     memset(b->O, 0, (size_t)attn_min(plan->shared.O_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
     if (plan->integer_values) cut_weights(g, b, n);
     attn_decode_pieces(g, &g->values, b->low, b->high, then, value_piece, b);
-    if (plan->integer_values) join_digits(g, b);
+    if (plan->integer_values) store_fixed_point_output(g, b);
     for (int64_t row = 0; row < g->rows; row++)
         if (dropped >> row & 1) repeat_nan_safe(g, b, row);
 }
@@ -205,18 +207,18 @@ static void pack_queries(const attn_decode_group *g, attn_decode_block *b)
                                         plan->tile_kv ? w->compute : p->at.k.dtype, Q, g->ldq);
     }
     for (int64_t row = 0; plan->integer_keys && row < attn_ceil_div(g->rows, 4) * 4; row++)
-        if (!w->kernel.fixed_point->query_digits(p->shape.dim_qk, attn_decode_at(g, b->Q, row * g->ldq),
-                                                 b->query_digits + row * ATTN_DIGIT_BYTES(p->shape.dim_qk)))
+        if (!w->kernel.fixed_point->convert_query(p->shape.dim_qk, attn_decode_at(g, b->Q, row * g->ldq),
+                                                  b->integer_queries + row * ATTN_FIXED_POINT_BYTES(p->shape.dim_qk)))
             b->odd_queries |= 1u << row;
 }
 
-/* Keys that one of the rows sees. */
+/* The keys that any of the rows sees. */
 static attn_interval keys_of_group(const attn_decode_group *g)
 {
     attn_interval all = {INT64_MAX, 0};
     for (int64_t k = 0; k < g->heads; k++) {
         for (int64_t i = 0; i < g->queries; i++) {
-            attn_interval seen = attn_keys_of_query(&g->task[k].visibility, i).near;
+            attn_interval seen = attn_keys_of_query(&g->task[k].visibility, i).local;
             if (seen.low == seen.high) continue;
             all.low = attn_min(all.low, seen.low);
             all.high = attn_max(all.high, seen.high);
@@ -226,8 +228,8 @@ static attn_interval keys_of_group(const attn_decode_group *g)
     return all;
 }
 
-/* A block that no row sees weighs nothing. */
-static void mark_unseen(const attn_decode_group *g, int64_t number)
+/* A block that no row sees has weight 0. */
+static void mark_masked(const attn_decode_group *g, int64_t number)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
@@ -245,17 +247,17 @@ static void finish_group(const attn_decode_group *g)
     const attn_layout *lse = &p->at.lse;
     for (int64_t k = 0; k < g->heads; k++) {
         const attn_task *task = &g->task[k];
-        const int64_t rows = attn_is_packed(p) || task->visibility.of_others ? g->queries : p->shape.len_q;
+        const int64_t rows = attn_is_packed(p) || task->visibility.of_other_walk ? g->queries : p->shape.len_q;
         for (int64_t i = 0; i < rows; i++) {
-            /* A row after its sequence's end has no blocks and no sink. */
-            const int is_there = i < g->queries;
+            /* A row past its sequence's end has no blocks and no sink. */
+            const int in_sequence = i < g->queries;
             if (plan->tile_kv) {
-                attn_decode_finish(g, task, is_there ? k * g->queries + i : -1, i);
+                attn_decode_finish(g, task, in_sequence ? k * g->queries + i : -1, i);
                 continue;
             }
-            const int64_t row = is_there ? k * g->queries + i : 0;
-            const double sink = is_there ? attn_task_sink(task) : -INFINITY;
-            w->kernel.decode->finish_row(is_there ? plan->blocks : 0, p->shape.dim_v, attn_decode_number(g, plan->shared.m, row),
+            const int64_t row = in_sequence ? k * g->queries + i : 0;
+            const double sink = in_sequence ? attn_task_sink(task) : -INFINITY;
+            w->kernel.decode->finish_row(in_sequence ? plan->blocks : 0, p->shape.dim_v, attn_decode_number(g, plan->shared.m, row),
                                          attn_decode_number(g, plan->shared.l, row),
                                          attn_decode_at(g, attn_decode_state(g, 0), row * g->ldo), plan->shared.O_bytes / g->size,
                                          p->at.v.dtype, sink, attn_part(g->task, plan->scratch.O),
@@ -274,16 +276,16 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const int64_t first = (plan->by_block ? number / heads : number % of_head) * plan->blocks_of_task;
     const int64_t key_head = plan->by_block ? number % heads : number / of_head;
     attn_decode_group g;
-    if (w->problem.leaves_others && !attn_has_entry(&w->problem, c->args, key_head / w->problem.shape.heads_kv)) return;
+    if (w->problem.skips_others && !attn_has_entry(&w->problem, c->args, key_head / w->problem.shape.heads_kv)) return;
     attn_decode_group_at(&g, c, c->workspace + worker * w->worker_bytes, key_head);
     const attn_interval all = keys_of_group(&g);
     attn_decode_block b = {.Q = attn_part(g.task, plan->scratch.Q),
                            .S = attn_part(g.task, plan->scratch.S),
-                           .kept = attn_part(g.task, plan->scratch.kept),
+                           .kept_scores = attn_part(g.task, plan->scratch.kept_scores),
                            .factors = attn_part(g.task, plan->scratch.factors),
-                           .query_digits = attn_part(g.task, plan->scratch.query_digits),
-                           .weight_digits = attn_part(g.task, plan->scratch.weight_digits),
-                           .sums = attn_part(g.task, plan->scratch.digit_sums)};
+                           .integer_queries = attn_part(g.task, plan->scratch.integer_queries),
+                           .integer_weights = attn_part(g.task, plan->scratch.integer_weights),
+                           .sums = attn_part(g.task, plan->scratch.fixed_point_sums)};
     int packed = 0;
     for (int64_t n = first; n < attn_min(first + plan->blocks_of_task, plan->blocks); n++) {
         const int64_t start = n * w->block_kv, lanes = w->kernel.decode->shape.lanes;
@@ -291,13 +293,13 @@ static void run_task(void *context, int64_t worker, int64_t number)
         b.low = attn_max(all.low, start);
         b.high = attn_min(all.high, start + w->block_kv);
         if (b.low >= b.high) {
-            if (plan->tile_kv) attn_decode_part_unseen(&g, n);
-            else mark_unseen(&g, n);
+            if (plan->tile_kv) attn_decode_part_masked(&g, n);
+            else mark_masked(&g, n);
             continue;
         }
         if (!packed) pack_queries(&g, &b);
         packed = 1;
-        /* Where a key's score stands follows from its place in the block alone. */
+        /* The place of a key's score depends only on the key's place in the block. */
         b.base = b.low - (b.low - start) % lanes;
         b.O = attn_decode_state(&g, n);
         const char *then = b.high < all.high && n + 1 < first + plan->blocks_of_task ? attn_decode_row(&g, &g.keys, b.high) : NULL;

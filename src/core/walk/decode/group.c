@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * group.c - decode: the rows of a key head, its keys piece by piece, and what changes scores. */
+ * group.c - decode: the rows of a key head, its keys piece by piece, and modifiers of scores. */
 #include "group.h"
 
 #include "../../base/names.h"
 
-/* Keys of a piece take about so many bytes: the piece after the one at hand is prefetched while that is in the works, so memory has
- * as long as a piece takes, and the one at hand lies in the L1 cache (lab/decode/README.md). */
+/* The keys of a piece take about so many bytes: the next piece is prefetched while the current one is processed, so memory has the
+ * time of a whole piece, and the current piece is in the level 1 cache (lab/decode/README.md). */
 enum { PIECE_BYTES = 16384, LEAST_PIECE = 16 };
 
 static attn_decode_source source_of(const void *base, const attn_layout *layout, int64_t dim)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
-    /* Unsigned: where there are no keys the stride may be any number. */
+    /* Unsigned: without keys the stride may be any number. */
     const int64_t step = (int64_t)((uint64_t)layout->stride[2] * (uint64_t)size);
     attn_decode_source s = {base, layout, dim, attn_max(1, dim * size), step, 0};
     s.piece = attn_max(LEAST_PIECE, PIECE_BYTES / s.row / LEAST_PIECE * LEAST_PIECE);
@@ -40,18 +40,17 @@ void attn_decode_group_at(attn_decode_group *g, const attn_decode_call *c, char 
 void *attn_decode_state(const attn_decode_group *g, int64_t block)
 {
     const attn_decode_walk *plan = g->call->plan;
-    return attn_decode_behind_workers(g->call) + plan->shared.O + (g->number * plan->blocks + block) * plan->shared.O_bytes;
+    return attn_decode_after_workers(g->call) + plan->shared.O + (g->number * plan->blocks + block) * plan->shared.O_bytes;
 }
 
 void *attn_decode_number(const attn_decode_group *g, int64_t offset, int64_t row)
 {
-    return attn_decode_at(g, attn_decode_behind_workers(g->call) + offset,
-                          (g->number * g->most_rows + row) * g->call->plan->blocks);
+    return attn_decode_at(g, attn_decode_after_workers(g->call) + offset, (g->number * g->most_rows + row) * g->call->plan->blocks);
 }
 
 /* ---- pieces ---- */
 
-/* Where key or value j lies; *count, at least 1, is cut to those that follow it there. */
+/* Address of key or value j; *count, at least 1, is cut to the rows that follow it there. */
 static const char *run_at(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t *count)
 {
     return attn_key_run(g->task, s->base, s->layout, j, count);
@@ -63,8 +62,8 @@ const char *attn_decode_row(const attn_decode_group *g, const attn_decode_source
     return run_at(g, s, j, &one);
 }
 
-/* A line of each page of a piece, before the kernels prefetch all of them: so the translations of its pages are on their way
- * (3 to 6 ns a key of f32, lab/decode/README.md).  Inlined without fail: gcc takes a function that only prefetches for one without
+/* Prefetches a line of each page of a piece, before the kernels prefetch all of them, to start the translations of its addresses (3
+ * to 6 ns a key of f32, lab/decode/README.md).  Always inlined: gcc considers a function that only prefetches to be without
  * effects, and at -O2 drops its calls. */
 static inline __attribute__((always_inline)) void prefetch_pages_of_piece(const attn_decode_source *s, const char *rows)
 {
@@ -75,7 +74,7 @@ static inline __attribute__((always_inline)) void prefetch_pages_of_piece(const 
 void attn_decode_pieces(const attn_decode_group *g, const attn_decode_source *s, int64_t low, int64_t high, const char *then,
                         attn_decode_piece *run, void *context)
 {
-    int64_t left = high - low, n; /* left: rows that lie one after the other, from the piece on */
+    int64_t left = high - low, n; /* left: contiguous rows, from the piece on */
     const char *rows = run_at(g, s, low, &left);
     for (int64_t j = low; j < high; j += n) {
         n = attn_min(left, s->piece);
@@ -117,8 +116,8 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
         kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->visibility.offset - (double)b->low);
     if (p->has.bias_table) {
         const int64_t position = attn_add_saturate(i, task->visibility.offset);
-        const char *strip = attn_diagonals_at(&g->call->plan->tables, task, position, b->high - 1, n);
-        const void *last = strip + (n - 1) * (int64_t)attn_dtype_bytes(w->compute);
+        const char *diagonals = attn_diagonals_at(&g->call->plan->tables, task, position, b->high - 1, n);
+        const void *last = diagonals + (n - 1) * (int64_t)attn_dtype_bytes(w->compute);
         if (g->call->plan->tile_kv && !attn_tables_special(task)) kernel->order.add_diagonals_row(n, S, last);
         else kernel->bias_row(n, S, last, w->compute, -1);
         cut |= attn_tables_special(task);
@@ -128,7 +127,7 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
         kernel->keep_row(n, S, attn_pair_at(task, task->args->mask, mask, i, b->low), mask->stride[3]);
         cut = 1;
     }
-    attn_interval seen = attn_keys_of_query(&task->visibility, i).near;
+    attn_interval seen = attn_keys_of_query(&task->visibility, i).local;
     if (seen.low > b->low || seen.high < b->high) {
         int64_t low = attn_clamp(seen.low, b->low, b->high), high = attn_clamp(seen.high, low, b->high);
         kernel->drop_outside(n, S, low - b->low, high - b->low);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * in_order.c - decode in the order of tiles: few queries with the bits that forward.c gives them in a tile with options.invariant,
- * so that it does not matter how many of them come at a time.  Rows, keys and tasks are those of decode.c; what is summed is cut
- * as there:
+ * in_order.c - decode in the order of tiles: few queries get the bits that forward.c gives them in a tile with options.invariant,
+ * so that it does not matter how many of them come at a time.  Rows, keys and tasks are those of decode.c; sums are cut as in
+ * tiles:
  *
- *      a part of the keys is a task, or some are, and has m, l and O of its own      plan.c cuts both alike
+ *      a task is one or more parts of the keys, each with its own m, l and O     plan.c cuts both alike
  *          for each block of tiles:
- *              scores, what modifies them, m and l, O of the block, and O of the part absorbs it
- *      whoever ends a key head's last task merges its parts, in ascending order
+ *              scores, their modifiers, m and l, O of the block, and O of the part absorbs it
+ *      the worker that ends a key head's last task merges its parts, in ascending order
  */
 #include <float.h>
 #include <math.h>
@@ -16,14 +16,14 @@
 #include "../../base/names.h"
 #include "group.h"
 
-/* Rows of keys or values, as a kernel takes them. */
+/* Rows of keys or values, as operands of a kernel. */
 typedef struct rows {
     const void *at;
     attn_dtype dtype;
     int64_t ld, fetch;
 } rows;
 
-/* n rows from j on: in place, or, of whole numbers, what they stand for, as tiles have them. */
+/* n rows from j on: in place, or, if they are i8, dequantised as in tiles. */
 static rows usable(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at, int64_t fetch)
 {
     const attn_decode_walk *plan = g->call->plan;
@@ -68,25 +68,25 @@ static void value_piece(const attn_decode_group *g, const attn_decode_source *s,
 static void value_nan_safe(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t n, const char *at,
                            int64_t fetch, void *context)
 {
-    const attn_decode_block *b = context; /* its S, kept and O are those of one row */
+    const attn_decode_block *b = context; /* its S, kept_scores and O are those of one row */
     const rows V = usable(g, s, j, n, at, fetch);
-    g->call->walk->kernel.decode->add_values_nan_safe(n, s->dim, attn_decode_at(g, b->kept, j - b->base),
+    g->call->walk->kernel.decode->add_values_nan_safe(n, s->dim, attn_decode_at(g, b->kept_scores, j - b->base),
                                                       attn_decode_at(g, b->S, j - b->base), V.at, V.dtype, V.ld, b->O);
 }
 
-/* A row again whose O is not finite although keys were dropped, since 0 * NaN must not leak. */
+/* Recomputes a row whose O is not finite although keys were dropped: 0 * NaN must not leak. */
 static void repeat_nan_safe(const attn_decode_group *g, const attn_decode_block *b, int64_t row)
 {
     attn_decode_block one = *b;
     one.S = attn_decode_at(g, b->S, row * g->lds);
-    one.kept = attn_decode_at(g, b->kept, row * g->lds);
+    one.kept_scores = attn_decode_at(g, b->kept_scores, row * g->lds);
     one.O = attn_decode_at(g, b->O, row * g->ldo);
     if (!g->call->walk->kernel.decode->row_not_finite(g->ldo, one.O)) return;
     memset(one.O, 0, (size_t)(g->ldo * g->size));
     attn_decode_pieces(g, &g->values, b->low, b->high, NULL, value_nan_safe, &one);
 }
 
-/* One block of tiles, which m, l and O of the part absorb.  then: what this worker will read after it. */
+/* m, l and O of the part absorb one block of tiles.  then: what this worker will read after it. */
 static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O, const char *then)
 {
     const attn_decode_walk *plan = g->call->plan;
@@ -103,7 +103,7 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O,
             void *S = attn_decode_at(g, b->S, row * g->lds);
             if (!attn_decode_modify(g, &g->task[k], i, b, NULL, S)) continue;
             dropped |= 1u << row;
-            memcpy(attn_decode_at(g, b->kept, row * g->lds), S, (size_t)(n * g->size));
+            memcpy(attn_decode_at(g, b->kept_scores, row * g->lds), S, (size_t)(n * g->size));
         }
     }
     order->absorb_rows(g->rows, n, b->S, g->lds, attn_decode_at(g, attn_decode_number(g, plan->shared.m, 0), b->number),
@@ -118,7 +118,7 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O,
 }
 
 /* m, l and O before any key: the first part has the sink. */
-void attn_decode_part_unseen(const attn_decode_group *g, int64_t number)
+void attn_decode_part_masked(const attn_decode_group *g, int64_t number)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
@@ -135,7 +135,7 @@ void attn_decode_part_unseen(const attn_decode_group *g, int64_t number)
 void attn_decode_part_run(const attn_decode_group *g, attn_decode_block *part, const char *then)
 {
     const attn_decode_walk *plan = g->call->plan;
-    attn_decode_part_unseen(g, part->number);
+    attn_decode_part_masked(g, part->number);
     for (int64_t low = part->low, high; low < part->high; low = high) {
         high = attn_min(part->high, (low / plan->tile_kv + 1) * plan->tile_kv);
         attn_decode_block b = *part;
@@ -146,7 +146,7 @@ void attn_decode_part_run(const attn_decode_group *g, attn_decode_block *part, c
     }
 }
 
-/* Row number `row` of the group, or -1 for one after its sequence's end, which has no keys and no sink. */
+/* Row `row` of the group, or -1 for one past its sequence's end, which has no keys and no sink. */
 void attn_decode_finish(const attn_decode_group *g, const attn_task *task, int64_t row, int64_t i)
 {
     const attn_decode_walk *plan = g->call->plan;
@@ -159,7 +159,7 @@ void attn_decode_finish(const attn_decode_group *g, const attn_task *task, int64
         void *most = attn_decode_number(g, plan->shared.m, row), *sum = attn_decode_number(g, plan->shared.l, row);
         void *all = attn_decode_at(g, attn_decode_state(g, 0), row * g->ldo);
         for (int64_t part = 1; part < plan->blocks; part++)
-            if (attn_real_at(sum, w->compute, part) != 0) /* else it has nothing that the row sees */
+            if (attn_real_at(sum, w->compute, part) != 0) /* else the row sees none of its keys */
                 w->kernel.decode->order.merge_row(dim_v, attn_decode_at(g, most, part), attn_decode_at(g, sum, part),
                                                   attn_decode_at(g, attn_decode_state(g, part), row * g->ldo), most, sum, all);
         m = most, l = sum, O = all;

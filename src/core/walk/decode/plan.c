@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * plan.c - how decoding is dealt to tasks, and what memory it needs. */
+ * plan.c - how decode is divided into tasks, and how much memory it needs. */
 #include <stdlib.h>
 
 #include "../../base/checked.h"
@@ -9,14 +9,14 @@
 #include "../walks.h"
 #include "decode.h"
 
-/* Rows of a key head, to a multiple of 4, as decode computes them. */
+/* Rows of a key head, rounded up to a multiple of 4, as decode computes them. */
 static int64_t rows_of_group(const attn_walk *walk)
 {
     const attn_shape *shape = &walk->problem.shape;
     return attn_ceil_div(shape->heads_q / shape->heads_kv * shape->len_q, 4) * 4;
 }
 
-/* Whether keys and values come from memory: they are more than half of the last cache, which others use too.  No result depends on
+/* Whether keys and values come from memory: they exceed half of the last-level cache, which others use too.  No result depends on
  * it. */
 static int come_from_memory(const attn_resolved *p)
 {
@@ -46,12 +46,12 @@ static int lay_out(attn_decode_walk *plan)
     const attn_part_of own[] = {
         {&s->Q, s->Q_bytes, 1, 1},
         {&s->S, rows, lds, size},
-        {&s->kept, rows, lds, size},
+        {&s->kept_scores, rows, lds, size},
         {&s->O, 2, plan->ldo, size},
         {&s->factors, p->at.k.dtype == ATTN_I8 || p->at.v.dtype == ATTN_I8 ? walk->block_kv : 0, 1, sizeof(float)},
-        {&s->query_digits, integer_rows_k, plan->integer_keys ? ATTN_DIGIT_BYTES(shape->dim_qk) : 0, 1},
-        {&s->weight_digits, integer_rows_v, ATTN_DIGIT_BYTES(walk->block_kv), 1},
-        {&s->digit_sums, integer_rows_v, plan->integer_values ? ATTN_DIGIT_SUMS(shape->dim_v) : 0, sizeof(int32_t)},
+        {&s->integer_queries, integer_rows_k, plan->integer_keys ? ATTN_FIXED_POINT_BYTES(shape->dim_qk) : 0, 1},
+        {&s->integer_weights, integer_rows_v, ATTN_FIXED_POINT_BYTES(walk->block_kv), 1},
+        {&s->fixed_point_sums, integer_rows_v, plan->integer_values ? ATTN_FIXED_POINT_SUMS(shape->dim_v) : 0, sizeof(int32_t)},
         {&s->block_O, plan->tile_kv ? rows : 0, plan->ldo, size},
         {&s->row_factors, plan->tile_kv ? rows : 0, 1, size},
         {&s->K, p->at.k.dtype == ATTN_I8 ? plan->tile_kv : 0, shape->dim_qk, size},
@@ -67,7 +67,7 @@ static int lay_out(attn_decode_walk *plan)
            attn_place(shared, sizeof shared / sizeof *shared, &walk->shared_bytes);
 }
 
-/* Blocks of a key head's keys are dealt to tasks, several blocks each while there are enough tasks for all workers. */
+/* Distributes the blocks of a key head's keys over tasks, several blocks each while there are enough tasks for all workers. */
 static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
 {
     attn_decode_walk *plan = (attn_decode_walk *)walk;
@@ -76,16 +76,16 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
     const attn_decode_part *kernel = walk->kernel.decode;
     const int64_t lanes = kernel->shape.lanes, most = 8;
     int64_t key_heads;
-    walk->tile_q = shape->len_q; /* a tile has them all */
+    walk->tile_q = shape->len_q; /* one tile has all queries */
     walk->tiles = 1;
     plan->tile_kv = in_order ? attn_block_of_tiles(p, walk->kernel.product) : 0;
     walk->block_kv = in_order ? attn_keys_of_part(plan->tile_kv) : kernel->block_kv(shape->dim_qk, shape->dim_v);
     plan->ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
     plan->ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
     plan->integer_keys =
-        !in_order && walk->kernel.fixed_point && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_DIGIT_CHANNELS;
+        !in_order && walk->kernel.fixed_point && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_FIXED_POINT_CHANNELS;
     plan->integer_values =
-        !in_order && walk->kernel.fixed_point && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_DIGIT_CHANNELS;
+        !in_order && walk->kernel.fixed_point && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_FIXED_POINT_CHANNELS;
     plan->streams = come_from_memory(p);
     plan->blocks = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;
@@ -104,8 +104,8 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
 static int init(attn_walk *walk, const attn_setting *setting) { return deal(walk, setting, 0); }
 static int init_in_order(attn_walk *walk, const attn_setting *setting) { return deal(walk, setting, 1); }
 
-/* Tiles pay for a whole vector of rows, and bring keys of 16 or 8 bits into the compute type; decode pays for each row, so it is
- * ahead while a key head has few: of keys that are read as they are fewer, unless the tiles in question hold one head each
+/* Tiles cost a whole vector of rows, and convert keys of 16 or 8 bits to the compute type; decode costs each row, so it is faster
+ * while a key head has few rows: fewer of them if keys need no conversion, unless a tile would hold a single head
  * (lab/rows/README.md). */
 enum { MOST_ROWS_OF_WIDE_KEYS = 8 };
 
@@ -138,7 +138,7 @@ static int limits_in_order(const attn_resolved *p, const attn_kernel_row *tiles,
     return attn_in_order(p) && limits(p, tiles, to);
 }
 
-/* What it costs was measured: lab/rows/README.md. */
+/* Its cost: lab/rows/README.md. */
 const attn_walk_type attn_walk_decode_in_order = {
     .name = "decode in order",
     .op = ATTN_FORWARD,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * double_backward.c - the walks of the gradient of the gradient.  Dots mark what flows back into dQ, dK, dV and dBias:
+ * double_backward.c - the walk of double backward.  Primes mark the incoming gradients of dQ, dK, dV and dBias:
  *
  *      for each task (chain.h), for each query tile:                       Q, dO, delta = dO.O - dlse
- *          forward mode along the dots                                     mu, O'        the first walk over the keys
+ *          forward mode along the primes                                   mu, O'        the first pass over the keys
  *          second_dO = O',  second_dlse = mu,  kappa = dO.O'
  *          for each block of keys that it sees:                                          the second
  *              score, modify, tangents    S, S'                            as in forward mode
@@ -12,7 +12,7 @@
  *              through softcap    X = R f' + dS f'' x',  Y = dS f'
  *              accumulate         second_K += X^T Q + Y^T Q',  second_Q += X K + Y K',  second_V += (P (S' - mu))^T dO
  *
- * kappa = dO.O' holds all that ref/second.c calls cov + eta: sum_j P (S' g + h) is dO times the sum that O' is made of.
+ * kappa = dO.O' is what ref/double_backward.c calls cov + eta: sum_j P (S' g + h) is dO times the sum that O' is made of.
  */
 #include <string.h>
 
@@ -29,10 +29,10 @@ typedef struct attn_double_backward_walk {
     attn_sum_walk sums;
     attn_tangents tangents;
     /* Offsets in a worker's memory, as in attn_tile_scratch. */
-    int64_t kappa;            /* of the tile at hand: dO.O' */
-    int64_t Q_panels;         /* rows of the tangents of its queries in column panels */
-    int64_t bend, before;     /* of the block at hand: second derivatives of the softcap, and tangents before it */
-    int64_t rows, rows_bytes; /* of what workers share: [batch * heads_q][tiles], mu and kappa, where the bias needs them again */
+    int64_t kappa;             /* of the current tile: dO.O' */
+    int64_t Q_panels;          /* rows of the tangents of its queries in column panels */
+    int64_t curvature, before; /* of the current block: second derivatives of the softcap, and tangents before it */
+    int64_t rows, rows_bytes;  /* in shared memory: [batch * heads_q][tiles], mu and kappa, if the bias needs them again */
 } attn_double_backward_walk;
 
 static const attn_double_backward_walk *plan_of(const attn_task *task) { return (const attn_double_backward_walk *)task->walk; }
@@ -54,7 +54,7 @@ static void keep_rows(const attn_task *task, int64_t number, char *shared)
     memcpy(rows + at->lane_bytes, attn_part(task, plan->kappa), (size_t)at->lane_bytes);
 }
 
-/* Beside what backward needs of the tile: the tangents of its queries, transposed and in panels. */
+/* Opens a tile as in backward, and the tangents of its queries, transposed and in panels. */
 static int open_tile(const attn_task *task, int64_t number, attn_gradient_tile *t)
 {
     const attn_walk *w = task->walk;
@@ -70,7 +70,7 @@ static int open_tile(const attn_task *task, int64_t number, attn_gradient_tile *
     return 1;
 }
 
-/* Of a tile whose row numbers are known already, from shared memory. */
+/* Opens a tile whose mu and kappa are known already, from shared memory. */
 static int reopen_tile(const attn_task *task, int64_t number, attn_gradient_tile *t, const char *shared)
 {
     const attn_double_backward_walk *plan = plan_of(task);
@@ -82,8 +82,8 @@ static int reopen_tile(const attn_task *task, int64_t number, attn_gradient_tile
     return 1;
 }
 
-/* The block's T = W (S' - mu) in S, dS in dP, R in the tangents of the scores; the softcap's derivatives in slope and bend, and the
- * tangents of the scores before it in `before`. */
+/* The block's T = W (S' - mu) in S, dS in dP, R in the tangents of the scores; the softcap's derivatives in slope and curvature,
+ * and the tangents of the scores before it in `before`. */
 static void derive(const attn_task *task, attn_gradient_tile *t, const attn_keys *keys, const attn_keys *tangents)
 {
     const attn_walk *w = task->walk;
@@ -100,21 +100,21 @@ static void derive(const attn_task *task, attn_gradient_tile *t, const attn_keys
 
     t->dropped = attn_task_score(task, &t->tile, attn_part(task, at->Qt), keys,
                                  capped ? attn_part(task, plan->sums.gradient.scratch.slope) : NULL,
-                                 capped ? attn_part(task, plan->bend) : NULL);
+                                 capped ? attn_part(task, plan->curvature) : NULL);
     if (t->empty) w->kernel.modify->unmask_empty(width, n, S, t->empty);
     attn_tangent_scores(&plan_of(task)->tangents, task, t, keys, tangents, capped ? attn_part(task, plan->before) : NULL);
     w->kernel.product->score(width, n, Dv, dOt, keys->V, keys->ldv, dP, stale, keys->K, keys->ldk);
     if (h) w->kernel.product->score(width, n, Dv, dOt, tangents->V, tangents->ldv, h, stale, keys->K, keys->ldk);
-    w->kernel.double_backward->second(width, n, S, dP, Sd, h, attn_part(task, plan->sums.gradient.scratch.lse),
-                                      attn_part(task, plan->sums.gradient.scratch.delta), attn_part(task, plan->tangents.mu),
-                                      attn_part(task, plan->kappa), attn_task_drop(task, &t->tile, keys->low, &storage), keep,
-                                      attn_part(task, at->modifiers));
+    w->kernel.double_backward->score_gradients(
+        width, n, S, dP, Sd, h, attn_part(task, plan->sums.gradient.scratch.lse),
+        attn_part(task, plan->sums.gradient.scratch.delta), attn_part(task, plan->tangents.mu), attn_part(task, plan->kappa),
+        attn_task_drop(task, &t->tile, keys->low, &storage), keep, attn_part(task, at->modifiers));
     if (!t->empty) return;
-    w->kernel.modify->unmask_empty(width, n, dP, t->empty); /* their weights depend on nothing */
+    w->kernel.modify->unmask_empty(width, n, dP, t->empty); /* their weights are constant */
     w->kernel.modify->unmask_empty(width, n, Sd, t->empty);
 }
 
-/* T, dS and R of one block, into every derivative. */
+/* Adds T, dS and R of one block to every derivative. */
 static void accumulate(const attn_task *task, const attn_gradient_tile *t, const attn_keys *keys, const attn_keys *tangents,
                        const attn_split_sums *to)
 {
@@ -135,7 +135,7 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
     if (p->has.second_bias && !attn_bias_is_broadcast(p)) attn_store_bias_gradient(task, &t->tile, keys->low, n, X);
     if (p->score.softcap > 0)
         w->kernel.double_backward->through_softcap(t->tile.width, n, X, Y, attn_part(task, plan->sums.gradient.scratch.slope),
-                                                   attn_part(task, plan->bend), attn_part(task, plan->before));
+                                                   attn_part(task, plan->curvature), attn_part(task, plan->before));
 
     while (attn_outer_next(&outer)) {
         attn_outer_add(&outer, n, p->shape.dim_v, T, attn_part(task, plan->sums.dO_panels), second_V, plan->sums.ld_dV, &none);
@@ -151,11 +151,11 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
                                                                           second_Qt);
 }
 
-/* Up to the second walk. */
-static void open_group(const attn_task *task, int64_t number, int64_t count, int alone, attn_gradient_group *group,
+/* Everything before the second pass. */
+static void open_group(const attn_task *task, int64_t number, int64_t count, int owns_head, attn_gradient_group *group,
                        const attn_split_sums *to)
 {
-    (void)count, (void)alone; /* 1: its groups are single tiles */
+    (void)count, (void)owns_head; /* always 1: groups are single tiles */
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
     const attn_double_backward_walk *plan = plan_of(task);
@@ -198,7 +198,7 @@ static void finish_group(const attn_task *task, attn_gradient_group *group, cons
                                      attn_query_row(task, task->args->second_q, q, t->tile.first), q->dtype, q->stride[2]);
 }
 
-/* ---- the bias, where its derivative has a walk of its own ---- */
+/* ---- the bias, if its derivative has a walk of its own ---- */
 
 static const void *derive_block(const attn_task *task, attn_gradient_tile *tile, int64_t low, int64_t high)
 {
@@ -228,7 +228,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     const attn_part_of own[] = {
         {&plan->kappa, 1, q, size},
         {&plan->Q_panels, panels, q, size},
-        {&plan->bend, capped, q, size},
+        {&plan->curvature, capped, q, size},
         {&plan->before, capped, q, size},
     };
     const attn_part_of shared[] = {{&plan->rows, rows, plan->rows_bytes, 1}};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * jvp.c - the walk of forward mode.  Dots mark tangents:
+ * jvp.c - the walk of forward-mode differentiation.  Primes mark tangents:
  *
  *      for each task (a query tile):                                       Q, Q', O, lse
  *          for each block of keys that it sees:

@@ -50,18 +50,18 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
     w->kernel.chunk->pairs(width, w->dim_f, dv, At, part(head, w->scratch.state, 0), w->ld_v, Gt, prefetch);
     if (w->normalised) {
         terms = attn_linear_lanes(head, LANES_TERM);
-        attn_linear_spread(w, part(head, w->scratch.terms, in_group * w->chunk), at, rows, width, terms, 0, 1, 0);
+        attn_linear_broadcast(w, part(head, w->scratch.terms, in_group * w->chunk), at, rows, width, terms, 0, 1, 0);
         w->kernel.chunk->add_lanes(width, w->dim_f, part(head, w->scratch.sum, 0), terms, Gt);
     }
     if (chunk) {
         void *logs = attn_linear_lanes(head, LANES_LOG), *factors = attn_linear_lanes(head, LANES_FACTOR);
         if (chunk->logs) {
-            attn_linear_spread(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
-            attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
+            attn_linear_broadcast(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
+            attn_linear_broadcast(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
             w->kernel.chunk->scale_lanes(width, w->dim_f, factors, Gt);
         }
         w->kernel.chunk->pairs(width, seen, dv, At, chunk->V, w->ld_v, S, prefetch);
-        w->kernel.chunk->weigh(width, seen, S, at, 0, terms, NULL, logs, chunk->logs, NULL);
+        w->kernel.chunk->apply_decay(width, seen, S, at, 0, terms, NULL, logs, chunk->logs, NULL);
         w->kernel.chunk->read(width, seen, w->dim_f, S, chunk->Kf, w->ld_f, 1, Gt, prefetch);
     }
     if (p->has.decay) {
@@ -73,7 +73,7 @@ static void query_tile(const attn_linear_head *head, int64_t h, int64_t in_group
     attn_linear_store_query_gradient(head, h, first + at, rows, F, G);
 }
 
-/* Asks for the queries of the chunk at `first`, and for what their scaled gradients are made of. */
+/* Prefetches the queries of the chunk at `first`, and the inputs of their scaled gradients. */
 static void prefetch_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_prefetch *prefetch)
 {
     const attn_linear_resolved *p = &head->walk->problem;
@@ -103,7 +103,7 @@ static void query_gradients(const attn_linear_head *head, const attn_linear_chun
     }
 }
 
-/* What the queries of `chunk`, from token `at` on, add to df(k) and dv of a tile of keys there. */
+/* Adds the queries of `chunk`, from token `at` on, to df(k) and dv of the tile of keys there. */
 static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t at, int width, const void *Kt,
                       const void *Vt, void *Gt, void *Ot, attn_prefetch *prefetch)
 {
@@ -119,8 +119,8 @@ static void add_pairs(const attn_linear_head *head, const attn_linear_chunk *chu
         const void *terms = w->normalised ? part(head, w->scratch.terms, k * w->chunk + at) : NULL;
         w->kernel.chunk->pairs(width, n, w->dim_f, Kt, F, w->ld_f, S, prefetch);
         w->kernel.chunk->pairs(width, n, dv, Vt, A, w->ld_v, dS, prefetch);
-        w->kernel.chunk->weigh(width, n, S, 0, 1, NULL, NULL, logs, row_logs, NULL);
-        w->kernel.chunk->weigh(width, n, dS, 0, 1, NULL, terms, logs, row_logs, NULL);
+        w->kernel.chunk->apply_decay(width, n, S, 0, 1, NULL, NULL, logs, row_logs, NULL);
+        w->kernel.chunk->apply_decay(width, n, dS, 0, 1, NULL, terms, logs, row_logs, NULL);
         w->kernel.chunk->read(width, n, dv, S, A, w->ld_v, 1, Ot, prefetch);
         w->kernel.chunk->read(width, n, w->dim_f, dS, F, w->ld_f, 1, Gt, prefetch);
     }
@@ -145,10 +145,10 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
     if (w->normalised) w->kernel.chunk->add_lanes(width, w->dim_f, part(head, w->scratch.grad_sum, 0), NULL, Gt);
     if (chunk->logs) {
         void *factors = attn_linear_lanes(head, LANES_FACTOR);
-        attn_linear_spread(w, chunk->logs, at, rows, width, factors, chunk->last, -1, 1);
+        attn_linear_broadcast(w, chunk->logs, at, rows, width, factors, chunk->last, -1, 1);
         w->kernel.chunk->scale_lanes(width, dv, factors, Ot);
         w->kernel.chunk->scale_lanes(width, w->dim_f, factors, Gt);
-        attn_linear_spread(w, chunk->logs, at, rows, width, attn_linear_lanes(head, LANES_LOG), 0, 1, 0);
+        attn_linear_broadcast(w, chunk->logs, at, rows, width, attn_linear_lanes(head, LANES_LOG), 0, 1, 0);
     }
     if (p->causal) add_pairs(head, chunk, at, width, Kt, Vt, Gt, Ot, prefetch);
     if (p->has.decay) note_decay(head, chunk->first + at, rows, width, Kt, Gt, -1);
@@ -159,7 +159,7 @@ static void key_tile(const attn_linear_head *head, const attn_linear_chunk *chun
     attn_linear_store_key_gradient(head, chunk->first + at, rows, F, G);
 }
 
-/* The n queries of head k of the group that are loaded enter R and r, with the chunk's decay (NULL: none). */
+/* Adds the n loaded queries of head k of the group to R and r, with the chunk's decay (NULL: none). */
 static void absorb_queries(const attn_linear_head *head, int64_t k, int64_t n, const attn_linear_chunk *chunk,
                            attn_prefetch *prefetch)
 {
@@ -195,8 +195,8 @@ static void load_queries(const attn_linear_head *head, int64_t first, int64_t n)
     }
 }
 
-/* What the chunk of keys at `first` reads and writes; of the queries as many heads as there is room for. */
-static attn_prefetch ahead_of_keys(const attn_linear_head *head, int64_t first)
+/* What the chunk of keys at `first` reads and writes; queries of as many heads as the list can hold. */
+static attn_prefetch prefetch_of_keys(const attn_linear_head *head, int64_t first)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
@@ -214,7 +214,7 @@ static void keys_in_reverse(const attn_linear_head *head)
     const attn_linear_walk *w = head->walk;
     for (int64_t number = attn_ceil_div(head->len_kv, w->chunk); number-- > 0;) {
         const int64_t first = number * w->chunk;
-        attn_prefetch prefetch = ahead_of_keys(head, first - w->chunk);
+        attn_prefetch prefetch = prefetch_of_keys(head, first - w->chunk);
         attn_linear_chunk chunk = attn_linear_chunk_at(head, first, attn_min(w->chunk, head->len_kv - first));
         if (w->problem.causal) load_queries(head, first, chunk.n);
         for (int64_t at = 0; at < chunk.n; at += w->tile_q)
@@ -225,7 +225,7 @@ static void keys_in_reverse(const attn_linear_head *head)
     }
 }
 
-/* The final state moves with every c_t through its last one. */
+/* The final state depends on every c_t through the last one. */
 static void note_final_decay(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;

@@ -28,13 +28,13 @@ void attn_linear_chunk_logs(const attn_linear_head *head, attn_linear_chunk *c)
     }
 }
 
-const void *attn_linear_weights(const attn_linear_head *head, const attn_linear_chunk *chunk, int behind)
+const void *attn_linear_weights(const attn_linear_head *head, const attn_linear_chunk *chunk, int after)
 {
     const attn_linear_walk *w = head->walk;
     void *weights = attn_linear_part(head, w->scratch.weights);
     for (int64_t j = 0; j < chunk->n; j++) {
         const double log = attn_real_at(chunk->logs, w->compute, j);
-        attn_real_put(weights, w->compute, j, exp(behind ? chunk->last - log : log));
+        attn_real_put(weights, w->compute, j, exp(after ? chunk->last - log : log));
     }
     return weights;
 }
@@ -85,9 +85,8 @@ void attn_linear_absorb_all(const attn_linear_head *head)
     }
 }
 
-/* Lanes from rows at .. at+rows-1 of an array; lanes past them repeat the last.  factor: exp of them. */
-void attn_linear_spread(const attn_linear_walk *w, const void *rows_of, int64_t at, int64_t rows, int width, void *lanes,
-                        double shift, double sign, int exponential)
+void attn_linear_broadcast(const attn_linear_walk *w, const void *rows_of, int64_t at, int64_t rows, int width, void *lanes,
+                           double shift, double sign, int exponential)
 {
     for (int64_t i = 0; i < (int64_t)width * w->kernel.lanes; i++) {
         double x = shift + sign * attn_real_at(rows_of, w->compute, at + attn_min(i, rows - 1));
@@ -112,9 +111,9 @@ void attn_linear_finish(const attn_linear_head *head, int64_t h, int64_t first, 
                               0);
 }
 
-/* What queries first + at .. of a chunk read, in scratch.Ot and the lanes LANES_L: chunk NULL where all keys are in the state
- * already.  The state is a block of keys like any other, whose scores are the features themselves: in scratch its rows and the
- * chunk's values follow each other, and so do features and scores, and one product goes over both. */
+/* What queries first + at .. of a chunk read, into scratch.Ot and the lanes LANES_L; chunk NULL: all keys are in the state already.
+ * The state is a block of keys like any other, whose scores are the features themselves: in scratch the chunk's values follow its
+ * rows, and the scores follow the features, so that one product covers both. */
 static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear_chunk *chunk, int64_t first, int64_t at,
                       int64_t rows, attn_prefetch *prefetch)
 {
@@ -128,23 +127,23 @@ static void read_tile(const attn_linear_head *head, int64_t h, const attn_linear
     memset(l, 0, (size_t)w->tile_q * attn_dtype_bytes(w->compute));
     if (chunk) {
         void *logs = attn_linear_lanes(head, LANES_LOG), *factors = attn_linear_lanes(head, LANES_FACTOR);
-        if (chunk->logs) attn_linear_spread(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
+        if (chunk->logs) attn_linear_broadcast(w, chunk->logs, at, rows, width, logs, 0, 1, 0);
         w->kernel.chunk->pairs(width, seen, w->dim_f, Qt, chunk->Kf, w->ld_f, S, prefetch);
-        w->kernel.chunk->weigh(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
+        w->kernel.chunk->apply_decay(width, seen, S, at, 0, NULL, NULL, logs, chunk->logs, l);
         if (chunk->logs) {
-            attn_linear_spread(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
+            attn_linear_broadcast(w, chunk->logs, at, rows, width, factors, 0, 1, 1);
             w->kernel.chunk->scale_lanes(width, w->dim_f, factors, Qt);
         }
     }
     if (w->normalised) w->kernel.chunk->dot_lanes(width, w->dim_f, attn_linear_part(head, w->scratch.sum), Qt, l);
     w->kernel.chunk->read(width, w->dim_f + (nan_safe ? 0 : seen), dv, Qt, attn_linear_part(head, w->scratch.state), w->ld_v, 0, Ot,
                           prefetch);
-    /* Pairs of weight 0 add nothing, even where the value is NaN or infinite: it may come after the query. */
+    /* Pairs of weight 0 add nothing, even if the value is NaN or infinite: it may come after the query. */
     if (nan_safe) w->kernel.chunk->read_nan_safe(width, seen, dv, S, chunk->V, w->ld_v, Ot);
 }
 
-/* Every query head's queries of first .. first+n-1.  Meanwhile rows of what comes next are prefetched: of the next head, or after
- * the last one of the next chunk; `soon` ends with those of the chunk that are left. */
+/* The queries first .. first+n-1 of every query head.  Meanwhile prefetches the rows of the next head, or after the last head those
+ * of the next chunk; leaves in `prefetch` what remains of the latter. */
 static void queries(const attn_linear_head *head, const attn_linear_chunk *chunk, int64_t first, int64_t n, attn_prefetch *prefetch)
 {
     const attn_linear_walk *w = head->walk;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * gated.c - forward, and what backward shares with it; see gated.h. */
+ * gated.c - forward, and functions shared with backward; see gated.h. */
 #include "gated.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static void *part(const attn_linear_head *head, int64_t offset, int64_t elements
     return (char *)attn_linear_part(head, offset) + elements * (int64_t)attn_dtype_bytes(head->walk->compute);
 }
 
-/* Values with a one after each where there is a denominator. */
+/* Values, each followed by a one if there is a denominator. */
 static void *values(const attn_linear_head *head, int64_t first, int64_t n)
 {
     const attn_linear_walk *w = head->walk;
@@ -52,12 +52,12 @@ void attn_linear_gated_lanes(const attn_linear_head *head, const attn_linear_gat
     const int width = (int)attn_ceil_div(rows, w->kernel.lanes);
     void *factors = attn_linear_lanes(head, LANES_FACTOR);
     if (!g->chunk.logs) return;
-    attn_linear_spread(w, g->chunk.logs, at, rows, width, factors, shift, sign, 1);
+    attn_linear_broadcast(w, g->chunk.logs, at, rows, width, factors, shift, sign, 1);
     w->kernel.chunk->scale_lanes(width, dim, factors, X);
 }
 
-/* What a tile of readers gets, of the state and of the first `keys` keys, in scratch.Ot; P^T stays in scratch.S.  careful:
- * pairs of weight 0 add nothing, even where the value is NaN or infinite. */
+/* What a tile of readers gets from the state and from the first `keys` keys, in scratch.Ot; P^T stays in scratch.S.  nan_safe:
+ * pairs of weight 0 add nothing, even if the value is NaN or infinite. */
 static void read_tile(const attn_linear_head *head, const attn_linear_gated *g, const void *state, const void *F, int64_t at,
                       int64_t rows, int strict, int64_t keys, int nan_safe)
 {
@@ -71,10 +71,10 @@ static void read_tile(const attn_linear_head *head, const attn_linear_gated *g, 
         w->kernel.gate->score_gated(width, seen, w->dim_f, Xt, g->chunk.Kf, g->gates, w->ld_f, at, strict, 0, S);
     } else {
         void *logs = attn_linear_lanes(head, LANES_LOG);
-        if (g->chunk.logs) attn_linear_spread(w, g->chunk.logs, at, rows, width, logs, 0, 1, 0);
+        if (g->chunk.logs) attn_linear_broadcast(w, g->chunk.logs, at, rows, width, logs, 0, 1, 0);
         w->kernel.product->score(width, seen, w->dim_f, Xt, g->chunk.Kf, w->ld_f, S, attn_linear_lanes(head, LANES_MAX), g->U,
                                  w->ld_v);
-        w->kernel.chunk->weigh(width, seen, S, at - strict, 0, NULL, NULL, logs, g->chunk.logs, NULL);
+        w->kernel.chunk->apply_decay(width, seen, S, at - strict, 0, NULL, NULL, logs, g->chunk.logs, NULL);
     }
     w->kernel.chunk->read(width, w->dim_f, w->dim_u, Xt, state, w->ld_v, 0, Ot, &none);
     attn_linear_gated_lanes(head, g, at, rows, 0, 1, w->dim_u, Ot);
@@ -125,7 +125,7 @@ void attn_linear_gated_absorb(const attn_linear_head *head, const attn_linear_ga
     w->kernel.chunk->update_state(g->chunk.n, w->dim_f, w->dim_u, K, w->ld_f, panels, state, w->ld_v, &none);
 }
 
-/* The last channel of a state, as a sum of its own: to the state, or from it. */
+/* Copies the sum to the last channel of a state, or from it. */
 static void move_sum(const attn_linear_head *head, void *S, int to_state)
 {
     const attn_linear_walk *w = head->walk;
@@ -164,7 +164,7 @@ void attn_linear_forward_gated(const attn_linear_head *head)
                 const int64_t rows = attn_min(w->tile_q, g.chunk.n - at);
                 const int width = (int)attn_ceil_div(rows, w->kernel.lanes);
                 read_tile(head, &g, state, F, at, rows, 0, at + rows, 0);
-                /* A value that is not finite may be one that comes after the query. */
+                /* The value that is not finite may come after the query. */
                 if (w->kernel.softmax->not_finite(width, rows, p->shape.dim_v, part(head, w->scratch.Ot, 0)))
                     read_tile(head, &g, state, F, at, rows, 0, at + rows, 1);
                 memcpy(attn_linear_lanes(head, LANES_L), part(head, w->scratch.Ot, (w->dim_u - 1) * w->tile_q),

@@ -9,8 +9,8 @@
  *      after the chunk        S = diag(prod gate) S + sum_j (k_j prod_(m>j) gate_m) u_j^T
  *
  * (Yang et al. 2024, "Parallelizing linear transformers with the delta rule", section 3.2.)  Products of gates per channel run
- * along the tokens; those of one decay per head are exp of differences of sums, as in chunk.h.  A denominator is a channel
- * of the values more, of ones.
+ * along the tokens; those of one decay per head are exp of differences of sums, as in chunk.h.  A denominator is one more
+ * channel of the values, of ones.
  */
 #ifndef ATTN_WALK_LINEAR_GATED_H
 #define ATTN_WALK_LINEAR_GATED_H
@@ -25,20 +25,20 @@ typedef struct attn_linear_gated {
     const void *U; /* [n][ld_v]: what enters the state */
 } attn_linear_gated;
 
-/* Keys, values and gates; then what they write, which depends on the state before them. */
+/* Loads keys, values and gates; then solves for what they write, which depends on the state before them. */
 attn_linear_gated attn_linear_gated_at(const attn_linear_head *head, int64_t first, int64_t n);
 void attn_linear_gated_solve(const attn_linear_head *head, attn_linear_gated *g, const void *state);
 
-/* S moves past the chunk. */
+/* Moves S past the chunk. */
 void attn_linear_gated_absorb(const attn_linear_head *head, const attn_linear_gated *g, void *state);
 /* state = diag(prod gate) state, once scratch.total has the products. */
 void attn_linear_gated_decay(const attn_linear_head *head, const attn_linear_gated *g, void *state);
 
-/* exp(shift + sign c_i) of the tile at token `at` in all lanes of X [dim][tile_q]; nothing without a decay per head. */
+/* X [dim][tile_q] *= exp(shift + sign c_i) of the tile at token `at`, in each lane; nothing without a decay per head. */
 void attn_linear_gated_lanes(const attn_linear_head *head, const attn_linear_gated *g, int64_t at, int64_t rows, double shift,
                              double sign, int64_t dim, void *X);
 
-/* States with a denominator's sum as their last channel. */
+/* Load and store states with a denominator's sum as their last channel. */
 void attn_linear_gated_load(const attn_linear_head *head, int which, void *S);
 void attn_linear_gated_store(const attn_linear_head *head, const void *S, int which);
 

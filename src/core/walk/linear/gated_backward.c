@@ -12,8 +12,8 @@
  * dW_j needs those of later keys: a triangular system, from the end.  With c_i the sum of logs up to token i of the chunk, its
  * gradient is sum_readers F_i df(F_i) - k_i df(k_i), that of the last one also R times the state after the chunk.
  *
- * The states before the chunks are needed from the last chunk on: as in tokens_backward.c they are kept before each segment
- * of about sqrt(chunks) chunks, and within one.
+ * The states before the chunks are needed from the last chunk back: as in tokens_backward.c they are kept before each segment
+ * of about sqrt(chunks) chunks, and within the current one.
  */
 #include <string.h>
 
@@ -58,18 +58,19 @@ static reader reader_at(const attn_linear_head *head, const attn_linear_gated *g
     return k < head->walk->group ? query_reader(head, k) : key_reader(head, g);
 }
 
-/* Weighs a tile of pairs by its decay per head, and drops what is not read. */
-static void weigh(const attn_linear_head *head, const attn_linear_gated *g, int64_t at, int64_t rows, int64_t n, int strict,
-                  int reverse, void *S)
+/* Multiplies a tile of pairs by the decay per head, and drops those that are not read. */
+static void apply_head_decay(const attn_linear_head *head, const attn_linear_gated *g, int64_t at, int64_t rows, int64_t n,
+                             int strict, int reverse, void *S)
 {
     const attn_linear_walk *w = head->walk;
     void *logs = attn_linear_lanes(head, LANES_LOG);
     const void *row_logs = g->chunk.logs && reverse ? row(w, g->chunk.logs, at, 1) : g->chunk.logs;
-    if (g->chunk.logs) attn_linear_spread(w, g->chunk.logs, at, rows, width_of(w, rows), logs, 0, 1, 0);
-    w->kernel.chunk->weigh(width_of(w, rows), n, S, reverse ? strict : at - strict, reverse, NULL, NULL, logs, row_logs, NULL);
+    if (g->chunk.logs) attn_linear_broadcast(w, g->chunk.logs, at, rows, width_of(w, rows), logs, 0, 1, 0);
+    w->kernel.chunk->apply_decay(width_of(w, rows), n, S, reverse ? strict : at - strict, reverse, NULL, NULL, logs, row_logs,
+                                 NULL);
 }
 
-/* P_ij in S[i - at][lane j] for a tile of keys; scratch.Qt ends as k_j prod_(m>j) gate_m where a decay is per channel. */
+/* P_ij in S[i - at][lane j] for a tile of keys; leaves k_j prod_(m>j) gate_m in scratch.Qt if a decay is per channel. */
 static void scores_of_keys(const attn_linear_head *head, const attn_linear_gated *g, const reader *r, int64_t at, int64_t rows)
 {
     const attn_linear_walk *w = head->walk;
@@ -84,10 +85,10 @@ static void scores_of_keys(const attn_linear_head *head, const attn_linear_gated
     }
     w->kernel.product->score(width, n, w->dim_f, Kt, row(w, r->F, at, w->ld_f), w->ld_f, S, attn_linear_lanes(head, LANES_MAX),
                              row(w, r->A, at, w->ld_v), w->ld_v);
-    weigh(head, g, at, rows, n, r->strict, 1, S);
+    apply_head_decay(head, g, at, rows, n, r->strict, 1, S);
 }
 
-/* du of a tile of keys, and by the delta rule dW with its sign changed. */
+/* du of a tile of keys, and by the delta rule -dW. */
 static void write_gradient(const attn_linear_head *head, const attn_linear_gated *g, int64_t at, int64_t rows)
 {
     const attn_linear_walk *w = head->walk;
@@ -98,7 +99,7 @@ static void write_gradient(const attn_linear_head *head, const attn_linear_gated
     attn_prefetch none = {0};
     for (int64_t k = 0; k < readers_of(w); k++) {
         const reader r = reader_at(head, g, k);
-        const int64_t known = r.strict ? rows : 0; /* keys of this tile are not yet */
+        const int64_t known = r.strict ? rows : 0; /* those of this tile's keys are not known yet */
         scores_of_keys(head, g, &r, at, rows);
         if (k == 0) {
             w->kernel.chunk->read(width, w->dim_f, w->dim_u, Kt, part(head, w->scratch.grad_state, 0), w->ld_v, 0, Ot, &none);
@@ -126,7 +127,7 @@ static void read_gradient(const attn_linear_head *head, const attn_linear_gated 
     w->kernel.chunk->pairs(width, w->dim_f, w->dim_u, At, state, w->ld_v, Gt, &none);
     attn_linear_gated_lanes(head, g, at, rows, 0, 1, w->dim_f, Gt);
     w->kernel.product->score(width, seen, w->dim_u, At, g->U, w->ld_v, S, attn_linear_lanes(head, LANES_MAX), g->chunk.Kf, w->ld_f);
-    weigh(head, g, at, rows, seen, r->strict, 0, S);
+    apply_head_decay(head, g, at, rows, seen, r->strict, 0, S);
     if (g->gates) w->kernel.gate->add_gated(width, seen, w->dim_f, S, g->chunk.Kf, g->gates, w->ld_f, at, 0, Gt);
     else w->kernel.product->add_values(width, seen, w->dim_f, S, g->chunk.Kf, w->ld_f, Gt);
     w->kernel.storage->store_columns(width, rows, w->dim_f, 1, Gt, part(head, w->scratch.G, 0), w->compute, w->ld_f);
@@ -149,7 +150,7 @@ static void key_gradient(const attn_linear_head *head, const attn_linear_gated *
         const void *F = row(w, r.F, at, w->ld_f);
         w->kernel.product->score(width, n, w->dim_u, Ut, row(w, r.A, at, w->ld_v), w->ld_v, S, attn_linear_lanes(head, LANES_MAX),
                                  F, w->ld_f);
-        weigh(head, g, at, rows, n, r.strict, 1, S);
+        apply_head_decay(head, g, at, rows, n, r.strict, 1, S);
         if (!g->gates) {
             w->kernel.product->add_values(width, n, w->dim_f, S, F, w->ld_f, Gt);
             continue;
@@ -184,14 +185,14 @@ static void load_readers(const attn_linear_head *head, const attn_linear_gated *
     }
 }
 
-/* R and the state after the chunk give the gradient of its last c; all of them, that of each token's log. */
-static void store_decay(const attn_linear_head *head, const attn_linear_gated *g, const void *behind)
+/* R and the state after the chunk give the gradient of its last c; that of a token's log is the sum of those of c from it on. */
+static void store_decay(const attn_linear_head *head, const attn_linear_gated *g, const void *state_after)
 {
     const attn_linear_walk *w = head->walk;
     const attn_layout *layout = &w->problem.at.grad_decay;
     void *last = part(head, w->scratch.total, 0), *dlogs = part(head, w->scratch.dlogs, 0);
     if (!w->problem.has.decay) return;
-    w->kernel.chunk->row_terms(w->dim_f, w->dim_u, part(head, w->scratch.grad_state, 0), w->ld_v, behind, w->ld_v, NULL, last);
+    w->kernel.chunk->row_terms(w->dim_f, w->dim_u, part(head, w->scratch.grad_state, 0), w->ld_v, state_after, w->ld_v, NULL, last);
     w->kernel.outer->store_rows(1, w->dim_f, -1, last, w->ld_f, last, w->compute, w->ld_f); /* terms have the other sign */
     w->kernel.gate->sums_from(g->chunk.n, w->dim_f, last, dlogs, w->ld_f);
     for (int64_t i = 0; i < g->chunk.n; i++) {
@@ -222,7 +223,7 @@ static void store_values(const attn_linear_head *head, const attn_linear_gated *
                          p->at.grad_beta.dtype, 0, -attn_real_at(g->beta, w->compute, j));
 }
 
-/* R moves before the chunk. */
+/* Moves R to before the chunk. */
 static void absorb_readers(const attn_linear_head *head, const attn_linear_gated *g)
 {
     const attn_linear_walk *w = head->walk;
@@ -241,7 +242,7 @@ static void absorb_readers(const attn_linear_head *head, const attn_linear_gated
     }
 }
 
-static void chunk_backward(const attn_linear_head *head, int64_t first, int64_t n, const void *state, const void *behind)
+static void chunk_backward(const attn_linear_head *head, int64_t first, int64_t n, const void *state, const void *state_after)
 {
     const attn_linear_walk *w = head->walk;
     attn_linear_gated g = attn_linear_gated_at(head, first, n);
@@ -275,11 +276,11 @@ static void chunk_backward(const attn_linear_head *head, int64_t first, int64_t 
         attn_linear_store_key_gradient(head, first + at, rows, row(w, g.chunk.Kf, at, w->ld_f), G);
     }
     store_values(head, &g);
-    store_decay(head, &g, behind);
+    store_decay(head, &g, state_after);
     absorb_readers(head, &g);
 }
 
-/* The state moves past chunk `number`. */
+/* Moves the state past chunk `number`. */
 static void advance(const attn_linear_head *head, int64_t number, void *state)
 {
     const attn_linear_walk *w = head->walk;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linear.c - how linear attention is cut into chunks, what memory a worker needs, and who runs which head. */
+ * linear.c - how linear attention is cut into chunks, how much memory a worker needs, and which worker runs which head. */
 #include "linear.h"
 
 #include <math.h>
@@ -8,13 +8,12 @@
 #include "../../base/names.h"
 #include "../../threads/threads.h"
 
-/* Tokens of a chunk: more of them multiply more pairs out, fewer make the state's products short.  48 took the least time (a
- * prototype: S8192 D64 and D128). */
+/* Tokens of a chunk: more of them compute more pairs, fewer make the state's products short.  48 was fastest (a prototype: S8192
+ * D64 and D128). */
 enum { CHUNK = 48 };
 
-/* The same for gated.h: S2048 D64, D96 and D128.  Forward, a state that lies in the first cache is faster token by token
- * (D64: 320 against 410 ns a token, with AVX2); beyond it, and backward, chunks are (D128: 1600 and 1340 ns; D64 backward: 3280 and
- * 1680). */
+/* The same for gated.h: S2048 D64, D96 and D128.  Forward, a state that fits the level 1 cache is faster token by token (D64: 320
+ * against 410 ns a token, with AVX2); beyond it, and backward, chunks are (D128: 1600 and 1340 ns; D64 backward: 3280 and 1680). */
 enum { CHUNK_GATED = 24, STATE_IN_CACHE = 24576 };
 
 static int is_gated(const attn_linear_resolved *p) { return p->rule == ATTN_LINEAR_RULE_DELTA || attn_decays_channels(p); }
@@ -34,7 +33,7 @@ static void choose_form(attn_linear_walk *w)
     w->chunk = attn_min(w->chunk, most);
 }
 
-/* Takes `count` numbers of `size` bytes each; -1 in *bytes once something overflowed. */
+/* Reserves `count` numbers of `size` bytes each; -1 in *bytes once something overflowed. */
 static int64_t take(int64_t *bytes, int64_t count, int64_t size)
 {
     int64_t at = *bytes, need;
@@ -43,14 +42,14 @@ static int64_t take(int64_t *bytes, int64_t count, int64_t size)
     return at;
 }
 
-/* a*b, or -1 where either is or it overflows. */
+/* a*b, or -1 if either is -1 or it overflows. */
 static int64_t times(int64_t a, int64_t b)
 {
     int64_t product;
     return a < 0 || b < 0 || !attn_mul(a, b, &product) ? -1 : product;
 }
 
-/* a+b, or -1 where either is or it overflows. */
+/* a+b, or -1 if either is -1 or it overflows. */
 static int64_t plus(int64_t a, int64_t b)
 {
     int64_t total;
@@ -120,21 +119,21 @@ static void plan_scratch(attn_linear_walk *w)
 }
 
 /*
- * Heads are split where there are fewer of them than threads.  Forward, channels of a value never meet, so each part walks with a
- * range of them; features and scores are computed by each again.  Backward in chunks, the gradients of the queries need the states
- * and those of the keys the gradients of the states.  No sum changes its order, so bits do not depend on it.
+ * Heads are split if there are fewer of them than threads.  Forward, channels of a value are independent, so each part takes a
+ * range of them, and computes features and scores again.  Backward in chunks, the gradients of the queries need the states and
+ * those of the keys the gradients of the states.  No sum changes its order, so bits do not depend on it.
  */
 static void choose_parts(attn_linear_walk *w, int threads)
 {
     const attn_linear_resolved *p = &w->problem;
-    const int64_t least = 2 * w->kernel.lanes, wanted = w->tasks > 0 ? threads / w->tasks : 1;
+    const int64_t least = 2 * w->kernel.lanes, threads_per_head = w->tasks > 0 ? threads / w->tasks : 1;
     w->parts = 1;
     w->slice = p->shape.dim_v;
     if (p->op == ATTN_BACKWARD) {
-        if (wanted > 1 && !w->gated && p->form != ATTN_LINEAR_FORM_RECURRENT) w->parts = 2;
+        if (threads_per_head > 1 && !w->gated && p->form != ATTN_LINEAR_FORM_RECURRENT) w->parts = 2;
         return;
     }
-    const int64_t most = attn_min(wanted, p->shape.dim_v / least);
+    const int64_t most = attn_min(threads_per_head, p->shape.dim_v / least);
     if (most <= 1) return;
     w->slice = attn_ceil_div(attn_ceil_div(p->shape.dim_v, most), w->kernel.lanes) * w->kernel.lanes;
     w->parts = attn_ceil_div(p->shape.dim_v, w->slice);
@@ -177,8 +176,7 @@ int attn_linear_walk_init(attn_linear_walk *w, int threads)
     return bytes >= 0 && bytes <= INT64_MAX - 64;
 }
 
-/* Pairs of a query and a key that one walk multiplies out in a chunk of n tokens: each tile of queries with the keys up to its end.
- */
+/* Pairs of a query and a key that one walk computes in a chunk of n tokens: each tile of queries with the keys up to its end. */
 static double pairs_of_chunk(const attn_linear_walk *w, int64_t n)
 {
     const double tile = (double)w->tile_q, full = (double)(n / w->tile_q);
@@ -270,13 +268,14 @@ static void walk_head(const attn_linear_head *head)
     walks[p->op == ATTN_BACKWARD][p->form == ATTN_LINEAR_FORM_RECURRENT ? 2 : head->walk->gated](head);
 }
 
-/* The pointer of channel `first` of a tensor; those that nobody uses stay as they are. */
+/* The address of channel `first` of a tensor; NULL stays NULL. */
 static void *channel(const void *base, const attn_layout *layout, int64_t first)
 {
     return base ? (char *)(uintptr_t)base + first * (int64_t)attn_dtype_bytes(layout->dtype) : NULL;
 }
 
-/* Channels first .. first+count-1 of the values of a head, forward: a problem of its own.  The first part writes what has none. */
+/* Channels first .. first+count-1 of the values of a head, forward: a problem of its own.  The first part writes the outputs that
+ * have no value channels. */
 static void walk_slice(const job *j, char *memory, int64_t number, int64_t first, int64_t count)
 {
     attn_linear_walk slice = *j->walk;
@@ -298,7 +297,7 @@ static double *decay_sums(const job *j, int64_t number)
     return (double *)(void *)(j->workspace + j->walk->decay) + number * j->walk->problem.shape.len_kv;
 }
 
-/* Both parts of a head are there: what belongs to both. */
+/* When both parts of a head are done: the gradient that needs both. */
 static void join(void *context, int64_t worker, int64_t number)
 {
     const job *j = context;
@@ -331,7 +330,7 @@ void attn_run_linear(const attn_linear_walk *walk, const attn_linear_args *args,
     int64_t tasks = walk->tasks;
     const attn_linear_resolved *p = &walk->problem;
     const int in_place = p->has.initial_state && p->has.final_state && args->initial_sum && args->initial_sum == args->final_sum;
-    if (walk->parts > 1 && in_place) { /* all parts read it, and one writes it */
+    if (walk->parts > 1 && in_place) { /* all parts read the sum, and one writes it */
         whole = *walk;
         whole.parts = 1;
         tasks /= walk->parts;

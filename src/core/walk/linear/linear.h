@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * linear.h - the walks of linear attention.  A task is one key head of one batch entry, with the query heads of its group: its
- * tokens pass in chunks through a state.  Walks cannot fail and allocate nothing.
+ * tokens update a state chunk by chunk.  Walks cannot fail and allocate nothing.
  */
 #ifndef ATTN_WALK_LINEAR_LINEAR_H
 #define ATTN_WALK_LINEAR_LINEAR_H
@@ -23,7 +23,7 @@ typedef struct attn_linear_scratch {
     int64_t grad_state, grad_sum;
     int64_t lanes;                        /* ATTN_LINEAR_LANES of [tile_q] */
     int64_t logs;                         /* [chunk]: sums of log(decay) from the chunk's first token on */
-    int64_t weights;                      /* [chunk]: what each row weighs in the state */
+    int64_t weights;                      /* [chunk]: the weight of each row in the state */
     int64_t factors;                      /* [group][chunk]: scale / n_i */
     int64_t terms;                        /* [group][chunk]: what each row adds to its scores in backward */
     int64_t gates;                        /* [chunk][ld_f], or [chunk] of one decay per head: decays, recurrent and gated */
@@ -45,8 +45,9 @@ typedef struct attn_linear_walk {
     attn_kernel kernel;
     int64_t dim_f, ld_f, ld_v, ld_x, tile_q, chunk, group;
     int gated;                 /* chunks of gated.h */
-    int64_t dim_u;             /* channels of a state: dim_v, and one more for its sum where gated */
-    int64_t segment, segments; /* backward: states are kept at every segment's start, and within one (of tokens, or chunks) */
+    int64_t dim_u;             /* channels of a state: dim_v, and one more for its sum if gated */
+    int64_t segment, segments; /* backward: keeps states at each segment's start, and within the current one (of tokens, or
+                                * chunks) */
     int64_t tasks;             /* heads of states, times parts */
     int64_t parts; /* of one head: forward, ranges of `slice` channels of its values; backward, gradients of queries, and of keys */
     int64_t slice;
@@ -66,13 +67,13 @@ typedef struct attn_linear_head {
     const attn_linear_walk *walk;
     const attn_linear_args *args;
     char *memory;
-    double *decay; /* [len_kv]: what this task finds of walk->decay */
+    double *decay; /* [len_kv]: this task's share of walk->decay */
     int64_t b, g;
     int part;              /* which gradients backward computes; LINEAR_ALL: it is not split */
-    int64_t len_q, len_kv; /* tokens that are there */
+    int64_t len_q, len_kv; /* tokens that exist */
 } attn_linear_head;
 
-/* Chooses form, chunk and memory; 0 where a size overflows. */
+/* Chooses form, chunk and memory; 0 if a size overflows. */
 int attn_linear_walk_init(attn_linear_walk *walk, int threads);
 double attn_linear_walk_flops(const attn_linear_walk *walk);
 
@@ -81,14 +82,14 @@ void attn_run_linear(const attn_linear_walk *walk, const attn_linear_args *args,
 /* The walks of one task. */
 void attn_linear_forward_chunks(const attn_linear_head *head);
 void attn_linear_backward_chunks(const attn_linear_head *head);
-/* Then, with a decay: its gradient, from what queries and keys (NULL: they are in the former) added to those of the sums. */
+/* Then, with a decay: its gradient, from what queries and keys (NULL: included in `queries`) added to the gradients of the sums. */
 void attn_linear_backward_decay(const attn_linear_head *head, const double *queries, const double *keys);
 void attn_linear_forward_gated(const attn_linear_head *head);
 void attn_linear_backward_gated(const attn_linear_head *head);
 void attn_linear_forward_tokens(const attn_linear_head *head);
 void attn_linear_backward_tokens(const attn_linear_head *head);
 
-/* ---- what they share (rows.c) ---- */
+/* ---- shared by the walks (rows.c) ---- */
 
 static inline void *attn_linear_part(const attn_linear_head *head, int64_t offset) { return head->memory + offset; }
 static inline void *attn_linear_lanes(const attn_linear_head *head, int which)
@@ -110,17 +111,17 @@ void attn_linear_query_tile(const attn_linear_head *head, int64_t h, int64_t fir
 void attn_linear_store_query_gradient(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, const void *F, void *G);
 void attn_linear_store_key_gradient(const attn_linear_head *head, int64_t first, int64_t n, const void *F, void *G);
 
-/* Adds to `soon` the rows of a tensor of `len` tokens that the chunk at token `first` has, if there is one: of any, of its keys and
+/* Adds to `prefetch` the rows of the chunk at token `first`, if there is one: of any tensor of `len` tokens, of its keys and
  * values, of its queries and outputs. */
 void attn_linear_prefetch(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t first,
                           int64_t len, int64_t dim, attn_prefetch *prefetch);
 void attn_linear_prefetch_keys(const attn_linear_head *head, int64_t first, attn_prefetch *prefetch);
 void attn_linear_prefetch_queries(const attn_linear_head *head, int64_t h, int64_t first, attn_prefetch *prefetch);
 
-/* Rows of the compute type and their distance: in place where the caller's are that, else copied to `buffer` with ld_v. */
+/* Rows of the compute type and their distance: in place if the caller's are suitable, else copied to `buffer` with ld_v. */
 const void *attn_linear_values(const attn_linear_head *head, int64_t first, int64_t n, void *buffer, int64_t *ld);
 
-/* State [dim_f][ld] and sum [dim_f] from the caller's (0 where it is not there), and back. */
+/* Loads state [dim_f][ld] and sum [dim_f] from the caller's (0 if absent), and stores them there. */
 enum { LINEAR_INITIAL, LINEAR_FINAL, LINEAR_GRAD_FINAL, LINEAR_GRAD_INITIAL };
 void attn_linear_load_state(const attn_linear_head *head, int which, void *S, int64_t ld, void *z);
 /* The same into a state of scratch, with ld_v. */
@@ -131,10 +132,10 @@ void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_
 double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c);
 /* [n][ld_f]: the decays of n tokens' channels. */
 void attn_linear_gates(const attn_linear_head *head, int64_t first, int64_t n, void *gates);
-/* n becomes the guarded denominator; *clamped = 1 where it does not depend on n. */
+/* Returns the guarded denominator of n; *clamped = 1 if it does not depend on n. */
 double attn_linear_guard(const attn_linear_resolved *problem, double n, int *clamped);
-/* A [n][ld_v]: rows of grad_o of query head h (number `in_group` of its group) times their factors; and their terms where there is
- * a denominator. */
+/* A [n][ld_v]: rows of grad_o of query head h (number `in_group` of its group) times their factors; and their terms if there is a
+ * denominator. */
 void attn_linear_scaled_gradient(const attn_linear_head *head, int64_t h, int64_t in_group, int64_t first, int64_t n, void *A);
 /* Rows first .. end-1 of an output [.., .., dim] = 0. */
 void attn_linear_clear(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t first, int64_t end,

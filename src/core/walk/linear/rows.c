@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * rows.c - between the caller's tensors and the rows of features, values and states that the walks of linear attention use.
+ *
+ * rows.c - conversions between the caller's tensors and the rows of features, values and states that the walks of linear attention
+ * use.
  */
 #include <string.h>
 
@@ -172,7 +174,7 @@ const void *attn_linear_values(const attn_linear_head *head, int64_t first, int6
     return buffer;
 }
 
-/* One number for each feature, between the caller's sums and ours. */
+/* Copies one number per feature between the caller's sums and scratch. */
 static void copy_sum(const attn_linear_walk *w, void *to, int64_t to_stride, const void *from, int64_t from_stride)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
@@ -193,7 +195,7 @@ static void copy_rows(const attn_linear_walk *w, void *to, int64_t to_ld, const 
         memcpy((char *)to + c * to_ld * size, (const char *)from + c * from_ld * size, (size_t)row);
 }
 
-/* A state of the caller's; NULL where it is not there. */
+/* A state of the caller's; NULL if absent. */
 typedef struct outer {
     void *state, *sum;
     const attn_layout *state_at, *sum_at;
@@ -241,7 +243,7 @@ void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_
     if (w->normalised && o.sum) copy_sum(w, attn_linear_row_out(head, o.sum, o.sum_at, head->g, 0), o.sum_at->stride[2], z, 1);
 }
 
-/* Factors below exp of this are 0 in the compute type; so sums of logs stay finite. */
+/* Factors below exp(least) are 0 in the compute type anyway; the limit keeps sums of logs finite. */
 double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c)
 {
     const attn_linear_walk *w = head->walk;

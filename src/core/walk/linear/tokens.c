@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * tokens.c - the recurrent walk of linear attention: the loop at the top of attn/linear.h, token by token, for every rule
- * and decay.  Features, values and decays are brought in by chunks; the state is the caller's own memory where its layout allows.
+ * and decay.  Features, values and decays are loaded chunk by chunk; the state is the caller's own memory if its layout allows.
  */
 #include <math.h>
 #include <string.h>
@@ -78,7 +78,7 @@ void attn_linear_take(const attn_linear_head *head, int64_t token, attn_token *t
     head->walk->kernel.token->step(t);
 }
 
-/* Token j's outputs, of every query head; the state and its sum are after it. */
+/* Stores token j's outputs of every query head; the state is after it, and its sum moves past it. */
 static void store_outputs(const attn_linear_head *head, const attn_token *t, int64_t token, int64_t j, void *z)
 {
     const attn_linear_walk *w = head->walk;

@@ -23,8 +23,8 @@ attn_token attn_linear_token_at(const attn_linear_head *head, const attn_linear_
 
 /*
  * The low-rank rule is two tokens without it: the first decays, with write_t as its key and what the state returned for erase_t as
- * its value; the second does not decay, with the token's own key and value.  `second` goes in as the whole token, on the state
- * before it.
+ * its value; the second does not decay, with the token's own key and value.  On entry `second` is the whole token, on the
+ * state before it.
  */
 typedef struct attn_linear_pair {
     attn_token first;
@@ -32,7 +32,7 @@ typedef struct attn_linear_pair {
 } attn_linear_pair;
 attn_linear_pair attn_linear_pair_at(const attn_linear_head *head, int64_t token, attn_token *second);
 
-/* t.S takes token number `token`, and t.y what it returns for t.q then. */
+/* Updates t.S with token `token`; t.y is then what it returns for t.q. */
 void attn_linear_take(const attn_linear_head *head, int64_t token, attn_token *t);
 
 /* Features of token j's query of head k of the group. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokens_backward.c - the recurrent walk backward.  It needs the state before and after every token, from the last one on:
+ * tokens_backward.c - the recurrent walk backward.  It needs the state before and after every token, from the last one back:
  * the first pass keeps the state before each segment of about sqrt(n) tokens, and each segment, the last one first, is run again
  * with all of its states kept (Chen et al. 2016).  Memory: 2 sqrt(n) states.
  */
@@ -21,7 +21,7 @@ static void copy(const attn_linear_walk *w, void *to, const void *from, int64_t 
     memcpy(to, from, (size_t)elements * attn_dtype_bytes(w->compute));
 }
 
-/* The state and its sum take token j of a run. */
+/* Moves the state and its sum past token j of a run. */
 static void advance(const attn_linear_head *head, const attn_linear_run *r, int64_t j, void *S, void *z)
 {
     const attn_linear_walk *w = head->walk;
@@ -36,7 +36,7 @@ static attn_linear_run segment_run(const attn_linear_head *head, int64_t number)
     return attn_linear_run_at(head, first, attn_min(head->walk->segment, head->len_kv - first));
 }
 
-/* States before each segment. */
+/* Keeps the states before each segment. */
 static void keep_checkpoints(const attn_linear_head *head, int64_t segments)
 {
     const attn_linear_walk *w = head->walk;
@@ -49,7 +49,7 @@ static void keep_checkpoints(const attn_linear_head *head, int64_t segments)
     }
 }
 
-/* States before token j of the segment, and after its last, at number j of scratch.states. */
+/* Keeps the state before token j of the segment at index j of scratch.states, and after them the state after its last. */
 static void keep_states(const attn_linear_head *head, const attn_linear_run *r, int64_t number)
 {
     const attn_linear_walk *w = head->walk;
@@ -114,7 +114,7 @@ static void low_rank_gradients(const attn_linear_head *head, int64_t token, attn
                                 0);
 }
 
-/* dk, dv and those of beta and decay at token j; the gradients of the state and its sum move before it. */
+/* dk, dv and the gradients of beta and decay at token j; moves the gradients of the state and its sum to before it. */
 static void key_gradients(const attn_linear_head *head, const attn_linear_run *r, int64_t j)
 {
     const attn_linear_walk *w = head->walk;

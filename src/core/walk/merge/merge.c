@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * merge.c - tile by tile of rows: the weights of their parts, then each row as a sum of rows.  Up to MOST_PARTS parts are weighed
- * together; of more, the logarithm of the sum comes first, row by row, and they are added MOST_PARTS at a time.
+ * merge.c - merges rows tile by tile: the weights of their parts, then each row as a weighted sum of rows.  Up to MOST_PARTS parts
+ * get their weights together; with more, the lse comes first, row by row, and they are added MOST_PARTS at a time.
  */
 #include "merge.h"
 
@@ -15,15 +15,15 @@
 
 enum { ROWS = 32, MOST_PARTS = 32, CHANNELS = 256 };
 
-/* Numbers that are read and written below which one thread is faster: 0.1 ms of its work. */
+/* The serial threshold, in numbers read and written: 0.1 ms of one thread's work. */
 static const double SERIAL = 1 << 19;
 
 typedef struct tile {
     const attn_merge_call *call;
     int64_t b, h, first, rows;
-    int64_t part, parts;            /* whose weights W has */
+    int64_t part, parts;            /* the parts whose weights are in W */
     double W[MOST_PARTS * ROWS];    /* of the compute type, [part][ROWS] */
-    double most[ROWS], total[ROWS]; /* of the compute type, where all parts are weighed together */
+    double most[ROWS], total[ROWS]; /* of the compute type, if all parts get their weights together */
     const char *row[MOST_PARTS];    /* of O of each of these parts, row 0, */
     int64_t step[MOST_PARTS];       /* and bytes from row to row */
     double lse[ROWS];               /* of all parts */
@@ -36,15 +36,15 @@ void attn_merge_strides(const attn_merge_call *c, const int64_t given[4], int64_
     int64_t dense = 1;
     for (int axis = 3; axis >= 0; axis--) {
         stride[axis] = implied ? dense : given[axis] == ATTN_BROADCAST ? 0 : given[axis];
-        if (shape[axis] == 1 || dim == 0) stride[axis] = 0;         /* it does not count, and may be anything */
-        dense = (int64_t)((uint64_t)dense * (uint64_t)shape[axis]); /* of a tensor without elements it may be too large */
+        if (shape[axis] == 1 || dim == 0) stride[axis] = 0;         /* unused, and may be anything */
+        dense = (int64_t)((uint64_t)dense * (uint64_t)shape[axis]); /* may overflow for a tensor without elements */
     }
 }
 
 /* Row `row` of the tile in a tensor. */
 static char *row_at(const tile *t, const void *data, const int64_t stride[4], attn_dtype dtype, int64_t row)
 {
-    /* In unsigned numbers: where there are no elements, strides may be anything and no address is there to count from. */
+    /* Unsigned: without elements, strides may be anything and there is no address to count from. */
     const uint64_t at = (uint64_t)t->b * (uint64_t)stride[0] + (uint64_t)t->h * (uint64_t)stride[1] +
                         (uint64_t)(t->first + row) * (uint64_t)stride[2];
     return (char *)((uintptr_t)data + (uintptr_t)(at * attn_dtype_bytes(dtype)));
@@ -62,7 +62,7 @@ static char *row_of_part(const tile *t, const void *data, const int64_t given[4]
     return row_at(t, data, stride, dtype, row);
 }
 
-/* Where the rows of parts t->part .. are. */
+/* Addresses of the rows of parts t->part and on. */
 static void place_parts(tile *t)
 {
     const attn_merge_call *c = t->call;
@@ -93,7 +93,7 @@ static void load_lse(tile *t, int64_t part, int64_t parts, int64_t first, int64_
     }
 }
 
-static void prepare_few(tile *t)
+static void prepare_one_pass(tile *t)
 {
     const attn_merge_call *c = t->call;
     load_lse(t, 0, c->parts, 0, t->rows);
@@ -104,8 +104,8 @@ static void prepare_few(tile *t)
     }
 }
 
-/* Of any number of parts: as they come, with the largest so far taken out. */
-static void prepare_many(tile *t)
+/* For any number of parts: a running sum relative to the largest lse so far. */
+static void prepare_in_groups(tile *t)
 {
     const attn_merge_call *c = t->call;
     double most[ROWS], sum[ROWS];
@@ -125,11 +125,11 @@ static void prepare_many(tile *t)
 
 static void prepare(tile *t)
 {
-    if (t->call->parts <= MOST_PARTS) prepare_few(t);
-    else prepare_many(t);
+    if (t->call->parts <= MOST_PARTS) prepare_one_pass(t);
+    else prepare_in_groups(t);
 }
 
-/* The weights of parts from `part` on in rows first .. end-1 into W, where they are not. */
+/* The weights of parts from `part` on in rows first .. end-1 into W, unless they are there. */
 static void weights_of(tile *t, int64_t part, int64_t first, int64_t end)
 {
     const attn_merge_call *c = t->call;
@@ -154,7 +154,7 @@ static void parts_of_row(const tile *t, int64_t row, int64_t channel, const void
         rows[p] = (const void *)((uintptr_t)t->row[p] + (uintptr_t)((uint64_t)row * (uint64_t)t->step[p] + skip));
 }
 
-static void merge_few(tile *t)
+static void merge_one_pass(tile *t)
 {
     const attn_merge_call *c = t->call;
     const void *rows[MOST_PARTS];
@@ -164,8 +164,8 @@ static void merge_few(tile *t)
     }
 }
 
-/* So many parts that a row passes in pieces, whose sums wait in between. */
-static void merge_many(tile *t)
+/* More than MOST_PARTS parts: a row is merged in pieces of CHANNELS, whose sums are kept from one group of parts to the next. */
+static void merge_in_groups(tile *t)
 {
     const attn_merge_call *c = t->call;
     const void *rows[MOST_PARTS];
@@ -188,13 +188,13 @@ static void merge_tile(tile *t)
 {
     const attn_merge_call *c = t->call;
     prepare(t);
-    if (c->parts <= MOST_PARTS) merge_few(t);
-    else merge_many(t);
+    if (c->parts <= MOST_PARTS) merge_one_pass(t);
+    else merge_in_groups(t);
     for (int64_t r = 0; c->lse.data && r < t->rows; r++)
         attn_real_put(row_of_slot(t, &c->lse, c->compute, r), c->compute, 0, t->lse[r]);
 }
 
-/* grad_lse_p waits where it will be for the sum over the parts: grad_o.o_p, or 0 where the part weighs nothing and is not read. */
+/* Until the sum over the parts is known, grad_lse_p holds grad_o.o_p, or 0 if the part has weight 0 and is not read. */
 static void backward_tile(tile *t)
 {
     const attn_merge_call *c = t->call;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * merge.h - merging results over disjoint keys, and the gradient of that; a call is sound when it comes here. */
+ * merge.h - merging results over disjoint keys, and the gradient of that; calls are already validated. */
 #ifndef ATTN_WALK_MERGE_MERGE_H
 #define ATTN_WALK_MERGE_MERGE_H
 
 #include "../../kernels/kernel.h"
 #include "attn/merge.h"
 
-/* A tensor: where it is (NULL: it is not there), and how it lies in memory, without defaults. */
+/* A tensor: its address (NULL: absent) and its strides, without defaults. */
 typedef struct attn_merge_slot {
     void *data;
     int64_t stride[4];

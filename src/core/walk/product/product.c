@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.c - C = A B.  A task is a block of C.  What a task is changes no bits, since sums are cut by `inner` alone; so tasks are
- * chosen for the threads at hand.
+ * product.c - C = A B.  A task is a block of C.  The division into tasks changes no bits, since sums are cut along `inner` only; so
+ * tasks are chosen for the number of threads.
  */
 #include "product.h"
 
@@ -13,8 +13,8 @@
 enum {
     PART = 256,            /* terms of a part of a sum; a packed panel of B is then 48 KB */
     PACKED_A = 512 * 1024, /* bytes of A that are packed at once: the more, the less often B is packed */
-    TASKS_PER_THREAD = 8,  /* where there are as many: threads are not equally fast */
-    FEW_ROWS = 8,          /* as many may be swept */
+    TASKS_PER_THREAD = 8,  /* if there are that many: threads are not equally fast */
+    SWEPT_ROWS = 8,        /* up to this many are swept */
     SWEPT = 2048,          /* bytes of a row of C that are swept at once: with ATTN_SWEEP_STEPS rows of B, half a level 1 cache */
     SMALL = 64 * 1024,     /* bytes of matrices that need no packing, */
     SMALL_ROW = 128 * 1024 /* and of a B that few rows read in place, by columns */
@@ -31,18 +31,19 @@ static attn_product_way choose(const attn_product_walk *w)
     const attn_product_matrices *p = &w->problem;
     const double a = (double)p->rows * (double)p->inner * (double)w->size,
                  b = (double)p->columns * (double)p->inner * (double)w->size;
-    const int dots = p->rows <= ATTN_PRODUCT_FEW && !p->a_turned && !p->in_chains; /* sums in lanes, of which there are 4 to 16 */
-    if (p->b_turned) return dots ? ATTN_PRODUCT_DOTS : ATTN_PRODUCT_PACKED;
+    const int dots =
+        p->rows <= ATTN_PRODUCT_DOT_ROWS && !p->a_transposed && !p->in_chains; /* sums in lanes, of which there are 4 to 16 */
+    if (p->b_transposed) return dots ? ATTN_PRODUCT_DOTS : ATTN_PRODUCT_PACKED;
     if (p->inner <= ATTN_SWEEP_STEPS) return ATTN_PRODUCT_SWEEP;
-    if (p->rows <= FEW_ROWS) return b <= SMALL_ROW ? ATTN_PRODUCT_IN_PLACE : ATTN_PRODUCT_SWEEP;
+    if (p->rows <= SWEPT_ROWS) return b <= SMALL_ROW ? ATTN_PRODUCT_IN_PLACE : ATTN_PRODUCT_SWEEP;
     return a <= SMALL && b <= SMALL ? ATTN_PRODUCT_IN_PLACE : ATTN_PRODUCT_PACKED;
 }
 
-/* Even blocks, at most `count` of them, of a multiple of `unit` unless there is one. */
+/* Cuts into even blocks, at most `count`, of a multiple of `unit` unless there is only one. */
 static int64_t cut(int64_t size, int64_t unit, int64_t count, int64_t *block)
 {
     *block = size;
-    if (count <= 1 || size <= unit) return size > 0; /* divisions take longer than all else of a small product */
+    if (count <= 1 || size <= unit) return size > 0; /* divisions would take longer than the rest of a small product */
     const int64_t units = attn_ceil_div(size, unit);
     *block = attn_ceil_div(units, attn_min(count, units)) * unit;
     return attn_ceil_div(size, *block);
@@ -59,15 +60,16 @@ void attn_product_walk_init(attn_product_walk *w, int threads)
     w->packed_a = w->bytes = 0;
     if (w->way == ATTN_PRODUCT_PACKED) {
         w->row_blocks = cut(p->rows, k->group, attn_ceil_div(p->rows, PACKED_A / (PART * w->size)), &w->block_rows);
-        /* Each block of columns packs A anew: of few rows there are no more of them than threads. */
-        const int64_t wanted = w->row_blocks < 4 ? threads : TASKS_PER_THREAD * (int64_t)threads / w->row_blocks;
-        w->column_blocks = cut(p->columns, panel, threads == 1 ? 1 : wanted, &w->block_columns);
+        /* Each block of columns packs A again: with few blocks of rows there are no more of them than threads. */
+        const int64_t blocks = w->row_blocks < 4 ? threads : TASKS_PER_THREAD * (int64_t)threads / w->row_blocks;
+        w->column_blocks = cut(p->columns, panel, threads == 1 ? 1 : blocks, &w->block_columns);
         w->packed_a = attn_round_64(round_up(w->block_rows, k->group) * steps * w->size);
         w->bytes = w->packed_a + attn_round_64(panel * steps * w->size);
-    } else if (p->rows <= FEW_ROWS) {
+    } else if (p->rows <= SWEPT_ROWS) {
         w->row_blocks = cut(p->rows, 1, 1, &w->block_rows);
         w->column_blocks = cut(p->columns, panel, threads, &w->block_columns);
-        if (w->way == ATTN_PRODUCT_SWEEP && p->inner > ATTN_SWEEP_STEPS && (p->add || p->inner > PART)) w->bytes = FEW_ROWS * SWEPT;
+        if (w->way == ATTN_PRODUCT_SWEEP && p->inner > ATTN_SWEEP_STEPS && (p->add || p->inner > PART))
+            w->bytes = SWEPT_ROWS * SWEPT;
     } else {
         w->row_blocks = cut(p->rows, k->group, threads, &w->block_rows);
         w->column_blocks = cut(p->columns, panel, 1, &w->block_columns);
@@ -85,7 +87,7 @@ int64_t attn_product_walk_most(const attn_product_walk *w, int threads)
     const int64_t rows = attn_min(most_rows, round_up(attn_min(p->rows, most_rows), k->group));
     const int64_t packed = attn_round_64(rows * steps * w->size) + attn_round_64(k->lanes * k->vectors * steps * w->size);
     if (p->rows == 0 || p->columns == 0 || p->inner == 0) return 0;
-    return workers_of(p, threads) * attn_max(packed, FEW_ROWS * SWEPT);
+    return workers_of(p, threads) * attn_max(packed, SWEPT_ROWS * SWEPT);
 }
 
 typedef struct job {
@@ -107,7 +109,7 @@ static const char *a_at(const block *b, int64_t row, int64_t k) { return b->a + 
 static const char *b_at(const block *b, int64_t k, int64_t column)
 {
     const attn_product_matrices *p = &b->walk->problem;
-    return b->b + (p->b_turned ? column * p->stride_b + k : k * p->stride_b + column) * b->walk->size;
+    return b->b + (p->b_transposed ? column * p->stride_b + k : k * p->stride_b + column) * b->walk->size;
 }
 
 static void clear(const block *b)
@@ -116,7 +118,7 @@ static void clear(const block *b)
     for (int64_t i = 0; i < b->rows; i++) memset(b->c + i * w->problem.stride_c * w->size, 0, (size_t)(b->columns * w->size));
 }
 
-/* For each part of the sums rows of A are packed, and then panel by panel the columns of B, each multiplied with all these rows. */
+/* For each part of the sums, packs rows of A, and then panel by panel the columns of B, each multiplied with all these rows. */
 static void run_packed(const block *b)
 {
     const attn_product_walk *w = b->walk;
@@ -126,11 +128,11 @@ static void run_packed(const block *b)
     for (int64_t k = 0; k < p->inner; k += PART) {
         const int64_t steps = attn_min(PART, p->inner - k);
         for (int64_t i = 0; i < b->rows; i += group)
-            w->kernel->pack(0, attn_min(group, b->rows - i), steps, a_at(b, i, k), p->stride_a, !p->a_turned,
+            w->kernel->pack(0, attn_min(group, b->rows - i), steps, a_at(b, i, k), p->stride_a, !p->a_transposed,
                             b->scratch + i * steps * w->size);
         for (int64_t j = 0; j < b->columns; j += panel) {
             const int64_t columns = attn_min(panel, b->columns - j);
-            w->kernel->pack(1, columns, steps, b_at(b, k, j), p->stride_b, p->b_turned, packed_b);
+            w->kernel->pack(1, columns, steps, b_at(b, k, j), p->stride_b, p->b_transposed, packed_b);
             w->kernel->multiply(b->rows, columns, steps, b->scratch, packed_b, p->add || k > 0, b->c + j * w->size, p->stride_c);
         }
     }
@@ -145,7 +147,7 @@ static void run_in_place(const block *b)
                             p->stride_b, p->add || k > 0, b->c, p->stride_c);
 }
 
-/* Parts of sums are made in C, where nothing is there yet, else beside it. */
+/* Parts of sums are computed in C if nothing is there yet, else in scratch, and then added. */
 static void run_sweep(const block *b)
 {
     const attn_product_walk *w = b->walk;
@@ -194,8 +196,8 @@ static void run(void *context, int64_t worker, int64_t task)
                .a = p->a,
                .b = p->b,
                .scratch = j->workspace + worker * w->bytes,
-               .a_row = p->a_turned ? 1 : p->stride_a,
-               .a_step = p->a_turned ? p->stride_a : 1};
+               .a_row = p->a_transposed ? 1 : p->stride_a,
+               .a_step = p->a_transposed ? p->stride_a : 1};
     b.c = (char *)p->c + (row * p->stride_c + column) * w->size;
     b.a = a_at(&b, row, 0);
     b.b = b_at(&b, 0, column);

@@ -2,8 +2,8 @@
  *
  * rows.c - query heads that share a key head, as rows of one tile.  A tile has a row for each query of one head, so few queries
  * leave most of its lanes empty, and every head of the group walks over the same keys.  Here row i * heads + h of a key head is
- * query i of the h-th query head of its group: rows are gathered before the walk, and what it wrote is scattered after it.  What a
- * query sees is a matter of its position alone, so the walk is that of tiles, over a problem with one query head for each key head.
+ * query i of the h-th query head of its group: rows are gathered before the walk, and its results are scattered after it.  What a
+ * query sees depends only on its position, so the walk is that of tiles, over a problem with one query head for each key head.
  */
 #include <string.h>
 
@@ -30,7 +30,7 @@ static int dense(attn_layout *layout, const attn_shape *s, int64_t dim, int64_t 
            attn_mul(stride[0], s->batch, elements);
 }
 
-/* The problem that the walk solves, and where its rows are.  Returns 0 if a size overflows. */
+/* The problem that the walk solves, and the places of its rows.  Returns 0 if a size overflows. */
 static int fold(const attn_resolved *problem, attn_resolved *folded, attn_rows_walk *rows)
 {
     attn_shape *s = &folded->shape;
@@ -54,7 +54,7 @@ typedef struct call {
     const attn_rows_walk *rows;
     const attn_walk *walk;
     const attn_resolved *problem; /* the caller's */
-    const attn_args *args;        /* the caller's, and */
+    const attn_args *args;        /* the caller's */
     const attn_args *prepared;    /* the walk's */
 } call;
 
@@ -66,7 +66,7 @@ static char *row_of_caller(const call *c, const attn_task *task, const void *bas
     return (char *)(uintptr_t)base + at * (int64_t)attn_dtype_bytes(layout->dtype);
 }
 
-/* The queries that are there of a key head's task. */
+/* The number of queries in a key head's task. */
 static int64_t queries_of(const call *c, const attn_task *task) { return task->visibility.len_q / c->rows->heads; }
 
 static void gather(void *context, int64_t worker, int64_t number)
@@ -91,14 +91,14 @@ static void scatter_one(const call *c, const attn_task *task, int64_t queries, c
             memcpy(row_of_caller(c, task, to, caller, h, i), attn_query_row(task, from, own, i * c->rows->heads + h), bytes);
 }
 
-/* Rows after the last query are written too, as all padding is; but not those of sequences that are another walk's. */
+/* Rows past the last query are written too, like all padding, except those of sequences that another walk computes. */
 static void scatter(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_resolved *own = &c->walk->problem;
     const attn_task task = attn_task_of_head(c->walk, c->prepared, NULL, number);
     const int64_t all = own->shape.len_q / c->rows->heads;
-    const int64_t queries = task.visibility.of_others || attn_is_packed(c->problem) ? queries_of(c, &task) : all;
+    const int64_t queries = task.visibility.of_other_walk || attn_is_packed(c->problem) ? queries_of(c, &task) : all;
     (void)worker;
     scatter_one(c, &task, queries, c->prepared->o, &own->at.o, c->args->o, &c->problem->at.o, own->shape.dim_v);
     if (own->has.lse) scatter_one(c, &task, queries, c->prepared->lse, &own->at.lse, c->args->lse, &c->problem->at.lse, 1);
@@ -132,7 +132,7 @@ static void run_rows(const attn_walk *walk, const attn_args *args, char *workspa
     run(&c, scatter);
 }
 
-/* Heads of a group that have fewer queries than a tile. */
+/* This walk takes groups of query heads each of which has fewer queries than a tile. */
 static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_walk_limits *to)
 {
     if (p->shape.heads_q == p->shape.heads_kv || p->shape.heads_q == 0 || p->shape.heads_kv == 0) return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * backward.c - short heads backward: rows of queries, keys in the lanes, a tile of them at a time. */
+ * backward.c - short heads backward: rows of queries, keys in the lanes, a tile of keys at a time. */
 #include <string.h>
 
 #include "../../base/names.h"
@@ -9,10 +9,10 @@
 
 typedef struct attn_small_backward {
     attn_walk walk;
-    int64_t ld_scores; /* row length of dS */
-    int looks_ahead;   /* what a worker's next head needs is prefetched */
-    int64_t Kt, Vt, P; /* offsets in a worker's memory: of a tile of keys */
-    int64_t dS;        /* of all keys */
+    int64_t ld_scores;   /* row length of dS */
+    int prefetches_next; /* prefetches the data of a worker's next head */
+    int64_t Kt, Vt, P;   /* offsets in a worker's memory: of a tile of keys */
+    int64_t dS;          /* of all keys */
     int64_t lse, delta;
 } attn_small_backward;
 
@@ -22,7 +22,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     const attn_shape *shape = &walk->problem.shape;
     const size_t size = attn_dtype_bytes(walk->compute);
     const int64_t lanes = walk->kernel.lanes, rows = attn_ceil_div(attn_small_queries(walk), lanes) * lanes;
-    plan->looks_ahead = !attn_is_serial(&walk->problem);
+    plan->prefetches_next = !attn_is_serial(&walk->problem);
     plan->ld_scores = attn_small_row(walk);
     walk->tile_q = lanes * walk->kernel.vectors;
     walk->block_kv = attn_small_keys(walk);
@@ -46,12 +46,12 @@ typedef struct call {
     char *workspace;
 } call;
 
-/* What backward knows of a head. */
+/* A head, as backward needs it. */
 typedef struct gradient_head {
     const attn_small_backward *plan;
     const attn_task *task;
     const void *Q, *dO;
-    void *Kt, *Vt, *P, *dS; /* dS of all keys, the others of the tile at hand */
+    void *Kt, *Vt, *P, *dS; /* dS of all keys, the others of the current tile */
     void *lse, *delta;
     const void *scale, *one;
     int64_t seen;
@@ -112,7 +112,7 @@ static void run_task(void *context, int64_t worker, int64_t head)
     const attn_task task = attn_task_of_head(w, a, c->workspace + worker * w->worker_bytes, head);
     const int64_t len_q = task.visibility.len_q, len_kv = task.visibility.len_kv;
     double scale, one; /* of the compute type */
-    if (task.visibility.of_others) return;
+    if (task.visibility.of_other_walk) return;
     const gradient_head h = {plan,
                              &task,
                              attn_query_row(&task, a->q, &p->at.q, 0),
@@ -128,7 +128,7 @@ static void run_task(void *context, int64_t worker, int64_t head)
                              attn_seen_by_first(&task)};
     attn_real_put(&scale, w->compute, 0, attn_task_scale(&task));
     attn_real_put(&one, w->compute, 0, 1);
-    attn_prefetch prefetch = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_prefetch){0};
+    attn_prefetch prefetch = plan->prefetches_next ? attn_small_prefetch(&task, head + w->workers) : (attn_prefetch){0};
     const attn_layout *lse = &p->at.lse;
     w->kernel.small_gradient->delta(len_q, shape->dim_v, h.dO, p->at.grad_o.stride[2], attn_query_row(&task, a->o, &p->at.o, 0),
                                     p->at.o.stride[2], attn_query_row(&task, a->lse, lse, 0), lse->stride[2],
@@ -165,7 +165,7 @@ const attn_walk_type attn_walk_small_backward = {
     .op = ATTN_BACKWARD,
     .supported = ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) |
                  ATTN_USES(SCALES) | ATTN_USES(LSE_GRADIENT) | ATTN_USES(INVARIANT),
-    .why = "all of a head at once, since it is short",
+    .why = "a whole head at once, since it is short",
     .limits = attn_small_limits,
     .size = sizeof(attn_small_backward),
     .init = init,

@@ -9,16 +9,16 @@
 
 typedef struct attn_small_rows {
     attn_walk walk;
-    int64_t task_q;    /* queries of a task */
-    int64_t ld_scores; /* row length of scores */
-    int looks_ahead;   /* what a worker's next head needs is prefetched */
-    int64_t Kt, K, V;  /* offsets in a worker's memory: a tile of keys; keys and values out of their pages */
-    int64_t Q;         /* in the order of tiles: scaled queries */
-    int64_t block_kv;  /* keys that are summed at once: all, or as many as tiles have in a block */
+    int64_t task_q;      /* queries of a task */
+    int64_t ld_scores;   /* row length of scores */
+    int prefetches_next; /* prefetches the data of a worker's next head */
+    int64_t Kt, K, V;    /* offsets in a worker's memory: a tile of keys; keys and values gathered from pages */
+    int64_t Q;           /* in the order of tiles: scaled queries */
+    int64_t block_kv;    /* keys that are summed at once: all, or those of a block of tiles */
     int64_t S;
     int64_t m, l;    /* of each row */
-    int64_t factors; /* in the order of tiles: what a row's O of the keys before is multiplied by */
-    int64_t O;       /* of a block of keys, where there are some */
+    int64_t factors; /* in the order of tiles: the factor of a row's O of earlier keys */
+    int64_t O;       /* of a block of keys, if there are several */
 } attn_small_rows;
 
 static int init(attn_walk *walk, const attn_setting *setting)
@@ -31,7 +31,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     const int64_t in_order = attn_in_order(&walk->problem) ? rows : 0;
     int64_t heads;
     if (!attn_mul(shape->batch, shape->heads_q, &heads)) return 0;
-    plan->looks_ahead = !attn_is_serial(&walk->problem);
+    plan->prefetches_next = !attn_is_serial(&walk->problem);
     plan->task_q = attn_small_queries_of_task(walk, heads, setting->threads);
     plan->ld_scores = attn_small_row(walk);
     walk->tile_q = lanes * walk->kernel.vectors;
@@ -61,15 +61,14 @@ typedef struct call {
     char *workspace;
 } call;
 
-/* Queries as their scores are made of them, and what keys are to be scaled by. */
+/* Queries as operands of the scores, and the scale of the keys. */
 typedef struct queries {
     const void *X;
     int64_t ld;
     double key_scale;
 } queries;
 
-/* It is the keys that are scaled, since they are packed anyway; but tiles scale queries, and with options.invariant so does this.
- */
+/* Keys are scaled, since they are packed anyway; but tiles scale queries, and so does this walk in their order. */
 static queries queries_of(const attn_small_rows *plan, const attn_task *task, int64_t first, int64_t rows)
 {
     const attn_walk *w = &plan->walk;
@@ -82,7 +81,7 @@ static queries queries_of(const attn_small_rows *plan, const attn_task *task, in
     return (queries){Q, dim, 1};
 }
 
-/* Some queries of a head, whose scores are there. */
+/* Some queries of a head, whose scores are computed. */
 typedef struct scored {
     const attn_task *task;
     int64_t rows, seen; /* row i sees the first seen + i keys */
@@ -96,12 +95,12 @@ static void sum_once(const attn_small_rows *plan, const scored *s, attn_prefetch
     const attn_walk *w = &plan->walk;
     const attn_small_part *k = w->kernel.small;
     void *m = attn_part(s->task, plan->m), *l = attn_part(s->task, plan->l);
-    k->weigh(s->rows, s->out.steps, s->seen, attn_part(s->task, plan->S), plan->ld_scores, m, l);
+    k->exponentiate(s->rows, s->out.steps, s->seen, attn_part(s->task, plan->S), plan->ld_scores, m, l);
     k->finish(s->rows, m, l, s->lse, w->problem.at.lse.stride[2]);
     if (attn_small_multiply(w, &s->out, prefetch)) attn_small_clear_empty(w, s->rows, l, s->out.C);
 }
 
-/* As tiles do: block by block, each of which m, l and O absorb. */
+/* As tiles do: m, l and O absorb block after block. */
 static void sum_in_order(const attn_small_rows *plan, const scored *s, attn_prefetch *prefetch)
 {
     const attn_walk *w = &plan->walk;
@@ -150,8 +149,8 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
     const int64_t len_q = task.visibility.len_q, len_kv = task.visibility.len_kv, dim_qk = p->shape.dim_qk;
     const int64_t rows = attn_min(plan->task_q, len_q - first), seen = attn_seen_by_first(&task) + first;
-    if (task.visibility.of_others || rows <= 0) return;
-    attn_prefetch prefetch = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_prefetch){0};
+    if (task.visibility.of_other_walk || rows <= 0) return;
+    attn_prefetch prefetch = plan->prefetches_next ? attn_small_prefetch(&task, head + w->workers) : (attn_prefetch){0};
     void *Kt = attn_part(&task, plan->Kt), *S = attn_part(&task, plan->S);
     const attn_small_sources from = attn_small_sources_of(&task, plan->K, plan->V);
     const queries of = queries_of(plan, &task, first, rows);
@@ -161,7 +160,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
 
     for (int64_t t = 0; t < attn_key_tiles(w, len_kv); t++) {
         const attn_key_tile tile = attn_key_tile_at(w, len_kv, t);
-        if (tile.first >= seen + rows) break; /* after what the last of them sees */
+        if (tile.first >= seen + rows) break; /* past the keys that the last query sees */
         const char *K = (const char *)from.K + tile.first * from.ldk * (int64_t)attn_dtype_bytes(w->compute);
         w->kernel.storage->pack_query(tile.width, tile.rows, dim_qk, K, p->at.k.dtype, from.ldk, of.key_scale, Kt);
         score(tile.width, rows, dim_qk, of.X, of.ld, Kt, seen - tile.first, attn_small_element(w, S, tile.first), plan->ld_scores,
@@ -205,7 +204,7 @@ const attn_walk_type attn_walk_small_rows = {
     .op = ATTN_FORWARD,
     .supported = ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) |
                  ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
-    .why = "all of a head at once, since it is short",
+    .why = "a whole head at once, since it is short",
     .limits = limits,
     .size = sizeof(attn_small_rows),
     .init = init,

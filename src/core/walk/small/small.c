@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * small.c - which heads are short, and what their walks share. */
+ * small.c - which heads are short, and functions shared by their walks. */
 #include "small.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { LEAST_QUERIES = 8, LEAST_LANES = 4 };
 
-/* All tensors are of the compute type: the others are brought into tiles anyway. */
+/* All tensors have the compute type: others are converted into tiles anyway. */
 static int is_unconverted(const attn_resolved *p, attn_dtype t)
 {
     const attn_layouts *at = &p->at;
@@ -25,7 +25,7 @@ int attn_small_limits(const attn_resolved *p, const attn_kernel_row *row, attn_w
     const int64_t lanes = attn_kernel_product(row)->shape.lanes;
     if (lanes < LEAST_LANES || s->dim_qk % lanes || s->dim_v % lanes || s->dim_qk == 0 || s->dim_v == 0) return 0;
     if (!is_unconverted(p, row->compute)) return 0;
-    /* Without tiles keys are transposed here, queries are in tiles: it pays for those of which there are fewer. */
+    /* This walk transposes keys, tiles transpose queries: better those of which there are fewer. */
     to->small = (attn_small){LEAST_QUERIES, ATTN_SMALL_TOKENS, ATTN_SMALL_TOKENS, 2};
     return 1;
 }
@@ -41,7 +41,7 @@ int64_t attn_small_queries_of_task(const attn_walk *walk, int64_t heads, int thr
     return attn_ceil_div(len_q, parts);
 }
 
-/* A column of a head's scores is to have all sets of the cache. */
+/* Padded so that a column of a head's scores uses all sets of the cache. */
 int64_t attn_small_row(const attn_walk *walk)
 {
     const int64_t lanes = walk->kernel.lanes, row = attn_ceil_div(attn_small_keys(walk), lanes) * lanes;
@@ -105,7 +105,7 @@ static void add_rows(attn_prefetch *prefetch, const attn_walk *w, const void *at
     prefetch->list[prefetch->count++] = (struct attn_prefetch_rows){(uintptr_t)at, rows, dim * size, layout->stride[2] * size};
 }
 
-attn_prefetch attn_small_look_ahead(const attn_task *task, int64_t head)
+attn_prefetch attn_small_prefetch(const attn_task *task, int64_t head)
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
@@ -116,7 +116,7 @@ attn_prefetch attn_small_look_ahead(const attn_task *task, int64_t head)
     const attn_task next = attn_task_of_head(w, a, task->memory, head);
     const int same_keys = attn_is_paged(p) || (next.b == task->b && next.g == task->g);
     const int64_t len_q = next.visibility.len_q, len_kv = next.visibility.len_kv;
-    if (next.visibility.of_others) return prefetch;
+    if (next.visibility.of_other_walk) return prefetch;
     add_rows(&prefetch, w, attn_query_row(&next, a->o, &p->at.o, 0), len_q, s->dim_v, &p->at.o);
     if (!same_keys) {
         add_rows(&prefetch, w, attn_key_row(&next, a->v, &p->at.v, 0), len_kv, s->dim_v, &p->at.v);

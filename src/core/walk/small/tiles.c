@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * tiles.c - short heads forward, without a mask: tiles of queries, whose scores lie with queries in the lanes. */
+ * tiles.c - short heads forward, without a mask: tiles of queries, whose scores have queries in the lanes. */
 #include <string.h>
 
 #include "../../base/names.h"
@@ -10,23 +10,23 @@
 typedef struct attn_small_tiles {
     attn_walk walk;
     int64_t tiles_of_task;
-    int looks_ahead;       /* what a worker's next head needs is prefetched */
-    int64_t Qt, K, V;      /* offsets in a worker's memory: a tile of queries; keys and values out of their pages */
+    int prefetches_next;   /* prefetches the data of a worker's next head */
+    int64_t Qt, K, V;      /* offsets in a worker's memory: a tile of queries; keys and values gathered from pages */
     int64_t S;             /* scores of a tile */
-    int64_t most, factors; /* of its rows: the largest score, and what O is multiplied by */
+    int64_t most, factors; /* per row: the largest score, and the factor of O */
 } attn_small_tiles;
 
-/* 1 if the last queries leave so much of a vector empty that steps of their own are faster. */
-static int leaves_four(const attn_walk *walk, int64_t len_q)
+/* 1 if the last queries leave so much of a vector empty that dedicated steps are faster. */
+static int has_four_tile(const attn_walk *walk, int64_t len_q)
 {
     const int64_t lanes = walk->kernel.lanes, left = len_q % lanes;
     return walk->kernel.small->four.score && left > 0 && left <= ATTN_SHORT_FOUR;
 }
 
-/* Of a sequence. */
+/* Tiles of a sequence. */
 static int64_t tiles_of_queries(const attn_walk *walk, int64_t len_q)
 {
-    const int four = leaves_four(walk, len_q);
+    const int four = has_four_tile(walk, len_q);
     return attn_ceil_div(attn_ceil_div(len_q, walk->kernel.lanes) - four, walk->kernel.vectors) + four;
 }
 
@@ -40,11 +40,11 @@ static int init(attn_walk *walk, const attn_setting *setting)
     int64_t heads;
     if (!attn_mul(shape->batch, shape->heads_q, &heads)) return 0;
     const int64_t task_q = attn_small_queries_of_task(walk, heads, setting->threads);
-    plan->looks_ahead = !attn_is_serial(&walk->problem);
+    plan->prefetches_next = !attn_is_serial(&walk->problem);
     walk->tile_q = lanes * walk->kernel.vectors;
     walk->block_kv = len_kv;
     walk->tiles = tiles_of_queries(walk, len_q);
-    walk->tiling = leaves_four(walk, len_q) ? ATTN_TILING_FOUR : ATTN_TILING_EVEN;
+    walk->tiling = has_four_tile(walk, len_q) ? ATTN_TILING_FOUR : ATTN_TILING_EVEN;
     plan->tiles_of_task = task_q == len_q ? walk->tiles : attn_ceil_div(task_q, walk->tile_q);
     if (!attn_mul(heads, attn_ceil_div(walk->tiles, plan->tiles_of_task), &walk->tasks)) return 0;
     const attn_part_of parts[] = {
@@ -64,8 +64,8 @@ typedef struct call {
     char *workspace;
 } call;
 
-/* From the end of what comes soon, as many rows as a product of scores walks through on its way.  Where none are left *next and *ld
- * stay as they are; the products with values begin at the other end. */
+/* Takes from the end of the prefetch list as many rows as a product of scores prefetches.  If none are left, *next and *ld stay as
+ * they are; the products with values begin at the other end. */
 static void take_rows(attn_prefetch *prefetch, int64_t rows, int64_t size, const void **next, int64_t *ld)
 {
     if (prefetch->next >= prefetch->count - 1) return;
@@ -91,12 +91,12 @@ static void run_task(void *context, int64_t worker, int64_t number)
     const int64_t head = groups == 1 ? number : number / groups, group = number - head * groups,
                   first = group * plan->tiles_of_task;
     const attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
-    if (task.visibility.of_others) return;
+    if (task.visibility.of_other_walk) return;
     const int64_t len_q = task.visibility.len_q, len_kv = task.visibility.len_kv, tiles = tiles_of_queries(w, len_q);
     const int64_t end = group == groups - 1 ? tiles : attn_min(first + plan->tiles_of_task, tiles);
-    const int four = leaves_four(w, len_q);
+    const int four = has_four_tile(w, len_q);
     if (first >= end) return;
-    attn_prefetch prefetch = plan->looks_ahead ? attn_small_look_ahead(&task, head + w->workers) : (attn_prefetch){0};
+    attn_prefetch prefetch = plan->prefetches_next ? attn_small_prefetch(&task, head + w->workers) : (attn_prefetch){0};
     void *Qt = attn_part(&task, plan->Qt), *S = attn_part(&task, plan->S), *factors = attn_part(&task, plan->factors);
     void *most = attn_part(&task, plan->most);
     const attn_small_sources from = attn_small_sources_of(&task, plan->K, plan->V);
@@ -113,8 +113,9 @@ static void run_task(void *context, int64_t worker, int64_t number)
         (p->invariant ? step->score_in_order : step->score)(tile.width, len_kv, dim_qk, Qt, from.K, from.ldk, S, most, next,
                                                             next_ld);
         char *o = attn_query_row(&task, c->args->o, &p->at.o, tile.first);
-        const int empty = step->weigh(tile.width, tile.rows, len_kv, S, most, factors,
-                                      p->has.lse ? attn_query_row(&task, c->args->lse, lse, tile.first) : NULL, lse->stride[2]);
+        const int empty =
+            step->exponentiate(tile.width, tile.rows, len_kv, S, most, factors,
+                               p->has.lse ? attn_query_row(&task, c->args->lse, lse, tile.first) : NULL, lse->stride[2]);
         step->values(tile.rows, len_kv, p->shape.dim_v, S, from.V, from.ldv, factors, o, p->at.o.stride[2], &prefetch);
         if (empty) attn_small_clear_empty(w, tile.rows, factors, o);
     }
@@ -126,7 +127,7 @@ static void run(const attn_walk *walk, const attn_args *args, char *workspace)
     attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
 }
 
-/* Values that stay in a level 1 cache of 32 KB beside the strips of scores that meet them. */
+/* Values that stay in a level 1 cache of 32 KB with the strips of scores that they are multiplied by. */
 enum { MOST_VALUE_BYTES = 26 << 10 };
 
 static int limits(const attn_resolved *p, const attn_kernel_row *row, attn_walk_limits *to)
@@ -143,7 +144,7 @@ const attn_walk_type attn_walk_small_tiles = {
     .op = ATTN_FORWARD,
     .supported = ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) |
                  ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
-    .why = "all of a head at once, since it is short",
+    .why = "a whole head at once, since it is short",
     .limits = limits,
     .size = sizeof(attn_small_tiles),
     .init = init,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * columns.c - what each key receives: sums of weights over queries.  After the walk over query tiles, which left m and l of every
- * row, a walk of its own gives each task a block of keys and goes through the queries in order, so no sum depends on threads.
+ * columns.c - the weights that each key receives, summed over queries.  After the walk over query tiles, which left m and l of
+ * every row, a second walk gives each task a block of keys and goes through the queries in order, so no sum depends on threads.
  *
  *      for each task (a block of keys of one head, or of the heads that share a sum):
  *          for each query tile that sees some of it:
- *              score, modify, weigh     S = exp(S - m) / l
+ *              score, modify, normalise S = exp(S - m) / l
  *              add                      sums_j += sum_i S_ij
  */
 #include <string.h>
@@ -44,7 +44,7 @@ typedef struct call {
     int64_t blocks; /* of keys */
 } call;
 
-/* Sums of keys low .. high-1 (NULL: all 0) to where the caller wants them. */
+/* Writes the sums of keys low .. high-1 (NULL: all 0) to the caller's output. */
 static void write_sums(const call *c, const attn_visibility *visibility, int64_t b, int64_t head, int64_t low, int64_t high,
                        const double *sums)
 {
@@ -56,7 +56,7 @@ static void write_sums(const call *c, const attn_visibility *visibility, int64_t
         attn_real_put(c->args->column_sum, c->walk->compute, at + j * stride[2], sums ? sums[j - low] : 0);
 }
 
-/* Lanes of a tile that weigh all keys alike; NULL where none does. */
+/* The lanes of a tile that weigh all keys equally; NULL if none does. */
 static const int32_t *alike_in(const attn_task *task, const attn_tile *tile, const char *shared)
 {
     const attn_walk *w = task->walk;
@@ -67,7 +67,7 @@ static const int32_t *alike_in(const attn_task *task, const attn_tile *tile, con
     return NULL;
 }
 
-/* The tile's queries, and their m and l as forward left them. */
+/* The tile's queries, and their m and l from forward. */
 static void open_rows(const attn_task *task, const attn_tile *tile, const char *shared)
 {
     const attn_walk *w = task->walk;
@@ -80,7 +80,7 @@ static void open_rows(const attn_task *task, const attn_tile *tile, const char *
 }
 
 /* Weights of a tile and these keys in scratch.S. */
-static void weigh(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const int32_t *alike)
+static void compute_weights(const attn_task *task, const attn_tile *tile, const attn_keys *keys, const int32_t *alike)
 {
     const attn_walk *w = task->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
@@ -89,10 +89,10 @@ static void weigh(const attn_task *task, const attn_tile *tile, const attn_keys 
     void *S = attn_part(task, at->S);
     attn_task_score(task, tile, attn_part(task, at->Qt), keys, NULL, NULL);
     if (alike) w->kernel.modify->unmask_empty(tile->width, n, S, alike);
-    attn_task_weigh(task, tile->width, n, attn_part(task, plan->scratch.m), attn_part(task, plan->scratch.l));
+    attn_task_normalise(task, tile->width, n, attn_part(task, plan->scratch.m), attn_part(task, plan->scratch.l));
 }
 
-/* What one head adds to the sums of keys low .. high-1. */
+/* Adds one head to the sums of keys low .. high-1. */
 static void add_head(const call *c, const attn_task *task, int64_t low, int64_t high, double *sums)
 {
     const attn_walk *w = c->walk;
@@ -105,18 +105,18 @@ static void add_head(const call *c, const attn_task *task, int64_t low, int64_t 
     high = attn_min(high, all ? p->shape.len_kv : task->visibility.len_kv);
     if (low >= high) return;
 
-    attn_keys keys = attn_task_keys_alone(task, low, high);
+    attn_keys keys = attn_task_keys_only(task, low, high);
     for (int64_t t = 0; t < w->tiles; t++) {
         attn_tile tile = attn_tile_at(w, t);
         tile.rows = attn_clamp(len_q - tile.first, 0, tile.rows);
         if (tile.rows == 0 || tile.first + tile.rows <= from) continue;
         const int32_t *alike = alike_in(task, &tile, shared);
-        attn_tile_look(&task->visibility, &tile);
+        attn_tile_find_keys(&task->visibility, &tile);
         attn_interval run = {low, low};
         for (int open = 0; attn_task_next(task, &tile, alike != NULL, high, &run); open = 1) {
             if (!open) open_rows(task, &tile, shared);
             attn_keys part = attn_keys_within(task, &keys, run.low, run.high);
-            weigh(task, &tile, &part, alike);
+            compute_weights(task, &tile, &part, alike);
             w->kernel.outputs->sum_columns(tile.width, attn_max(0, from - tile.first), tile.rows, run.high - run.low,
                                            attn_part(task, at->S), sums + run.low - low);
         }

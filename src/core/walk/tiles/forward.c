@@ -22,14 +22,14 @@
 
 typedef struct call {
     const attn_forward_walk *plan;
-    const attn_walk *walk; /* of it */
+    const attn_walk *walk; /* that of the plan */
     const attn_args *args;
     char *workspace;
 } call;
 
 static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->worker_bytes; }
 
-/* Some query tiles of one head. */
+/* Opens some query tiles of one head. */
 static int64_t open_tiles(const attn_task *task, int64_t group, attn_slot *slots)
 {
     const attn_walk *w = task->walk;
@@ -41,7 +41,7 @@ static int64_t open_tiles(const attn_task *task, int64_t group, attn_slot *slots
     return count;
 }
 
-/* Few queries: their one tile, of some heads that share a key head, so that each key is read once for all of them. */
+/* Few queries: opens the single tile of several heads that share a key head, so that each key is read once for all of them. */
 static int64_t open_heads(const call *c, char *memory, int64_t number, attn_task *tasks, attn_slot *slots)
 {
     const attn_walk *w = c->walk;
@@ -57,8 +57,8 @@ static int64_t open_heads(const call *c, char *memory, int64_t number, attn_task
     return count;
 }
 
-/* A group of tiles, by its number.  Heads in order, so that workers share a head's keys in the cache; the last queries first, since
- * under a causal mask they see the most keys. */
+/* Opens a group of tiles, by its number.  Heads in order, so that workers share a head's keys in the cache; the last queries first,
+ * since under a causal mask they see the most keys. */
 static int64_t open_slots(const call *c, char *memory, int64_t number, attn_task *tasks, attn_slot *slots)
 {
     const attn_walk *w = c->walk;
@@ -76,8 +76,8 @@ static void run_slots(const call *c, attn_slot *slots, int64_t count)
     for (int64_t t = 0; t < count; t++) attn_slot_finish(&slots[t], shared_of(c));
 }
 
-/* What head number `head` reads and writes, as far as the worker does not have it already from the head before. */
-static attn_next_task ahead_of_head(const call *c, const attn_task *before, int64_t head)
+/* What head `head` reads and writes, except what the worker already has from the head before. */
+static attn_next_task next_task_at(const call *c, const attn_task *before, int64_t head)
 {
     const attn_walk *w = c->walk;
     const attn_resolved *p = &w->problem;
@@ -106,24 +106,24 @@ static attn_next_task ahead_of_head(const call *c, const attn_task *before, int6
     return next_task;
 }
 
-/* A whole head, whose worker will most likely go on with the head that is `workers` further. */
+/* Runs a whole head; its worker will most likely continue with the head that is `workers` further. */
 static void run_head(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
     attn_slot slots[ATTN_MOST_TILES];
     attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, number);
-    attn_next_task next_task = ahead_of_head(c, &task, number + w->workers);
+    attn_next_task next_task = next_task_at(c, &task, number + w->workers);
     task.next_task = &next_task;
     for (int64_t group = 0; group * attn_tiles_of(w)->group < w->tiles; group++)
         run_slots(c, slots, open_tiles(&task, group, slots));
 }
 
-/* 1 if a task has nothing to do since its sequence is another walk's: there may be many, and this is soon known. */
-static int is_of_others(const call *c, int64_t number)
+/* 1 if a task has nothing to do since its sequence belongs to another walk: there may be many, and this check is cheap. */
+static int is_of_other_walk(const call *c, int64_t number)
 {
     const attn_resolved *p = &c->walk->problem;
-    if (p->most_q == 0 || (!p->leaves_others && !attn_is_packed(p))) return 0;
+    if (p->most_q == 0 || (!p->skips_others && !attn_is_packed(p))) return 0;
     return !attn_has_entry(p, c->args, number / (c->walk->tasks / p->shape.batch));
 }
 
@@ -132,13 +132,13 @@ static void run_group(void *context, int64_t worker, int64_t number)
     const call *c = context;
     attn_task tasks[ATTN_MOST_TILES];
     attn_slot slots[ATTN_MOST_TILES];
-    if (is_of_others(c, number)) return;
+    if (is_of_other_walk(c, number)) return;
     run_slots(c, slots, open_slots(c, c->workspace + worker * c->walk->worker_bytes, number, tasks, slots));
 }
 
-/* ---- few queries and heads, many keys: parts are tasks, some of them at once ---- */
+/* ---- split-KV, for few queries and heads and many keys: parts are tasks, some of them at once ---- */
 
-/* What a part leaves behind. */
+/* The mark of a part's state. */
 enum { PART_UNSEEN, PART_SEEN, PART_DROPPED };
 
 typedef struct some_parts {
@@ -146,7 +146,7 @@ typedef struct some_parts {
     int64_t first, end; /* parts */
 } some_parts;
 
-/* A state of a head becomes the slot's; returns where its mark is.  State 0 is that of all parts so far, and of part 0. */
+/* Makes a state of a head the slot's; returns the address of its mark.  State 0 is that of all parts so far, and of part 0. */
 static int *use_state(const call *c, attn_slot *s, int64_t number)
 {
     const attn_walk *w = c->walk;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * outputs.c - the second walk over a query tile: with its m and l final, every block is scored again and turned into what is
- * wanted.
+ * outputs.c - the second pass over a query tile: with its m and l final, every block is scored again and turned into the requested
+ * outputs.
  *
  *      for each block of keys:
  *          score, modify     the largest, and scores to be stored
  *          entropy, top-k    from the scores
- *          weigh             weights to be stored
+ *          normalise         weights to be stored
  */
 #include "outputs.h"
 
@@ -25,13 +25,12 @@ static attn_pairs dense_pairs(const attn_task *task, attn_stage stage, const voi
     return pairs;
 }
 
-int attn_pairs_wanted(const attn_task *task, int64_t first, attn_pairs pairs[ATTN_MOST_PAIRS])
+int attn_requested_pairs(const attn_task *task, int64_t first, attn_pairs pairs[ATTN_MOST_PAIRS])
 {
-    const attn_resolved *want = &task->walk->problem;
+    const attn_resolved *p = &task->walk->problem;
     int count = 0;
-    if (want->has.weights) pairs[count++] = dense_pairs(task, ATTN_STAGE_WEIGHTS, task->args->weights, &want->at.weights, first);
-    if (want->has.scores)
-        pairs[count++] = dense_pairs(task, want->outputs.scores_stage, task->args->scores, &want->at.scores, first);
+    if (p->has.weights) pairs[count++] = dense_pairs(task, ATTN_STAGE_WEIGHTS, task->args->weights, &p->at.weights, first);
+    if (p->has.scores) pairs[count++] = dense_pairs(task, p->outputs.scores_stage, task->args->scores, &p->at.scores, first);
     return count;
 }
 
@@ -63,7 +62,7 @@ void attn_pairs_clear(const attn_task *task, const attn_pairs *pairs, int64_t ro
     }
 }
 
-/* n keys from key `first` on, as they stand in S. */
+/* Stores n keys from key `first` on, as they are in S. */
 static void store(const attn_task *task, const attn_finished *f, const attn_pairs *pairs, int64_t first, int64_t n)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
@@ -72,7 +71,7 @@ static void store(const attn_task *task, const attn_finished *f, const attn_pair
                                               pairs->stride);
 }
 
-/* Scores before anything is dropped: of all keys that there are. */
+/* Stores the scores before anything is dropped, of all existing keys. */
 static void store_undropped(const attn_task *task, const attn_finished *f, const attn_pairs *pairs)
 {
     const attn_walk *w = task->walk;
@@ -82,7 +81,7 @@ static void store_undropped(const attn_task *task, const attn_finished *f, const
     void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
     if (f->keys.low == f->keys.high) attn_task_pack(task, f->tile, f->Qt);
     for (int64_t j = 0; j < all;) {
-        attn_keys keys = attn_task_keys_alone(task, j, attn_block_end(w, j, all));
+        attn_keys keys = attn_task_keys_only(task, j, attn_block_end(w, j, all));
         int64_t n = keys.high - keys.low;
         attn_task_score_raw(task, f->tile, f->Qt, &keys);
         if (p->has.relative_keys)
@@ -94,11 +93,11 @@ static void store_undropped(const attn_task *task, const attn_finished *f, const
     }
 }
 
-/* ---- rows: a number or a few for each query ---- */
+/* ---- rows: one or a few numbers per query ---- */
 
-static int wants_rows(const attn_resolved *want)
+static int needs_rows(const attn_resolved *p)
 {
-    return want->has.row_max || want->has.entropy || want->has.effective_keys || want->outputs.topk > 0;
+    return p->has.row_max || p->has.entropy || p->has.effective_keys || p->outputs.topk > 0;
 }
 
 static void start_rows(const attn_task *task)
@@ -115,27 +114,26 @@ static void start_rows(const attn_task *task)
     }
 }
 
-static void put_row(const attn_task *task, int wanted, const void *base, const attn_layout *layout, int64_t i, double x)
+static void put_row(const attn_task *task, int requested, const void *base, const attn_layout *layout, int64_t i, double x)
 {
-    if (wanted) attn_real_put(attn_query_row(task, base, layout, i), layout->dtype, 0, x);
+    if (requested) attn_real_put(attn_query_row(task, base, layout, i), layout->dtype, 0, x);
 }
 
 static void put_top(const attn_task *task, int64_t lane, int64_t i, double free)
 {
     const attn_walk *w = task->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
-    const attn_resolved *want = &w->problem;
-    const attn_layout *index_layout = &want->at.topk_index, *weight_layout = &want->at.topk_weight;
+    const attn_resolved *p = &w->problem;
+    const attn_layout *index_layout = &p->at.topk_index, *weight_layout = &p->at.topk_weight;
     const int64_t *index = attn_part(task, plan->scratch.top_index);
     const void *top = attn_part(task, plan->scratch.top);
-    void *indices = want->has.topk_index ? attn_query_row(task, task->args->topk_index, index_layout, i) : NULL;
-    void *weights = want->has.topk_weight ? attn_query_row(task, task->args->topk_weight, weight_layout, i) : NULL;
-    const int64_t kept = attn_topk_kept(want);
-    for (int64_t t = 0; t < want->outputs.topk; t++) {
+    void *indices = p->has.topk_index ? attn_query_row(task, task->args->topk_index, index_layout, i) : NULL;
+    void *weights = p->has.topk_weight ? attn_query_row(task, task->args->topk_weight, weight_layout, i) : NULL;
+    const int64_t kept = attn_topk_kept(p);
+    for (int64_t t = 0; t < p->outputs.topk; t++) {
         const int64_t at = t * w->tile_q + lane, key = t < kept ? index[at] : -1;
-        if (want->has.topk_weight)
-            attn_real_put(weights, weight_layout->dtype, t, key < 0 ? free : attn_real_at(top, w->compute, at));
-        if (!want->has.topk_index) continue;
+        if (p->has.topk_weight) attn_real_put(weights, weight_layout->dtype, t, key < 0 ? free : attn_real_at(top, w->compute, at));
+        if (!p->has.topk_index) continue;
         if (index_layout->dtype == ATTN_I32) ((int32_t *)indices)[t] = (int32_t)key;
         else ((int64_t *)indices)[t] = key;
     }
@@ -147,7 +145,7 @@ static void finish_rows(const attn_task *task, const attn_finished *f)
 {
     const attn_walk *w = task->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
-    const attn_resolved *want = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_args *a = task->args;
     const double *sums = attn_part(task, plan->scratch.row_sums);
     for (int64_t lane = 0; lane < f->tile->rows; lane++) {
@@ -157,10 +155,10 @@ static void finish_rows(const attn_task *task, const attn_finished *f)
         int broken = isnan(l), sees = most > -INFINITY || (f->empty && f->empty[lane]);
         double entropy = broken ? l : 0;
         if (sees && !broken) entropy = fmax(0, (log(l) * sums[lane] - sums[w->tile_q + lane]) / l);
-        put_row(task, want->has.row_max, a->row_max, &want->at.row_max, i, broken ? l : most);
-        put_row(task, want->has.entropy, a->entropy, &want->at.entropy, i, entropy);
-        put_row(task, want->has.effective_keys, a->effective_keys, &want->at.effective_keys, i, sees || broken ? exp(entropy) : 0);
-        if (want->outputs.topk) put_top(task, lane, i, broken ? l : 0);
+        put_row(task, p->has.row_max, a->row_max, &p->at.row_max, i, broken ? l : most);
+        put_row(task, p->has.entropy, a->entropy, &p->at.entropy, i, entropy);
+        put_row(task, p->has.effective_keys, a->effective_keys, &p->at.effective_keys, i, sees || broken ? exp(entropy) : 0);
+        if (p->outputs.topk) put_top(task, lane, i, broken ? l : 0);
     }
 }
 
@@ -171,7 +169,7 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
     const attn_walk *w = task->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
-    const attn_resolved *want = &w->problem;
+    const attn_resolved *p = &w->problem;
     const attn_outputs_part *kernel = w->kernel.outputs;
     const double probability = w->problem.dropout.probability;
     const int width = f->tile->width;
@@ -180,20 +178,19 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
     int weights = 0;
 
     attn_task_score(task, f->tile, f->Qt, keys, NULL, NULL);
-    if (wants_rows(want)) kernel->keep_max(width, attn_part(task, at->block_max), attn_part(task, plan->scratch.row_max));
+    if (needs_rows(p)) kernel->keep_max(width, attn_part(task, at->block_max), attn_part(task, plan->scratch.row_max));
     for (int k = 0; k < count; k++) {
         if (pairs[k].stage == ATTN_STAGE_BIASED) store(task, f, &pairs[k], keys->low, n);
         weights |= pairs[k].stage == ATTN_STAGE_WEIGHTS;
     }
     if (f->empty) w->kernel.modify->unmask_empty(width, n, S, f->empty);
-    if (want->has.entropy || want->has.effective_keys)
-        kernel->add_entropy(width, n, S, f->m, attn_part(task, plan->scratch.row_sums));
-    if (attn_topk_kept(want) > 0)
-        kernel->take_top(width, f->tile->rows, n, S, f->m, f->l, keys->low, attn_topk_kept(want),
-                         attn_part(task, plan->scratch.top), attn_part(task, plan->scratch.top_index));
+    if (p->has.entropy || p->has.effective_keys) kernel->add_entropy(width, n, S, f->m, attn_part(task, plan->scratch.row_sums));
+    if (attn_topk_kept(p) > 0)
+        kernel->take_top(width, f->tile->rows, n, S, f->m, f->l, keys->low, attn_topk_kept(p), attn_part(task, plan->scratch.top),
+                         attn_part(task, plan->scratch.top_index));
     if (!weights) return;
-    attn_task_weigh(task, width, n, f->m, f->l);
-    if (want->outputs.after_dropout && attn_drops_weights(&w->problem)) {
+    attn_task_normalise(task, width, n, f->m, f->l);
+    if (p->outputs.after_dropout && attn_drops_weights(&w->problem)) {
         attn_drop drop;
         attn_task_drop(task, f->tile, keys->low, &drop);
         kernel->drop_weights(width, n, S, &drop, probability < 1 ? 1 / (1 - probability) : 0);
@@ -205,28 +202,28 @@ static void use_block(const attn_task *task, const attn_finished *f, const attn_
 void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *shared)
 {
     const attn_walk *w = task->walk;
-    const attn_resolved *want = &w->problem;
+    const attn_resolved *p = &w->problem;
     attn_pairs pairs[ATTN_MOST_PAIRS];
-    int count = attn_pairs_wanted(task, f->tile->first, pairs), walk = wants_rows(want);
+    int count = attn_requested_pairs(task, f->tile->first, pairs), walk = needs_rows(p);
 
-    if (want->has.rows) pairs[count++] = viewed_pairs(task);
+    if (p->has.rows) pairs[count++] = viewed_pairs(task);
     for (int k = 0; k < count; k++) {
         attn_pairs_clear(task, &pairs[k], f->tile->rows);
         if (pairs[k].stage < ATTN_STAGE_BIASED) store_undropped(task, f, &pairs[k]);
         else walk = 1;
     }
-    if (wants_rows(want)) start_rows(task);
+    if (needs_rows(p)) start_rows(task);
     attn_interval run = {f->keys.low, f->keys.low};
     while (walk && attn_task_next(task, f->tile, f->empty != NULL, f->keys.high, &run)) {
-        attn_keys keys = attn_task_keys_alone(task, run.low, run.high);
+        attn_keys keys = attn_task_keys_only(task, run.low, run.high);
         use_block(task, f, &keys, pairs, count);
     }
-    if (wants_rows(want)) finish_rows(task, f);
-    if (want->has.rows) {
+    if (needs_rows(p)) finish_rows(task, f);
+    if (p->has.rows) {
         const attn_pairs *visible = &pairs[count - 1];
         attn_rows rows = {task->b,       task->h,        f->tile->first, f->tile->rows, w->problem.shape.len_kv,
                           visible->base, visible->dtype, visible->stride};
         task->args->call.visit_rows(task->args->call.visit_context, &rows);
     }
-    if (want->has.column_sum) attn_columns_keep(task, f, shared);
+    if (p->has.column_sum) attn_columns_keep(task, f, shared);
 }

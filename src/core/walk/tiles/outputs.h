@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * outputs.h - outputs beside O and lse: what is made of a query tile when its m and l are final, and what needs a walk of its own.
- */
+ * outputs.h - outputs other than O and lse: those computed from a query tile once its m and l are final, and those that need a walk
+ * of their own. */
 #ifndef ATTN_WALK_TILES_OUTPUTS_H
 #define ATTN_WALK_TILES_OUTPUTS_H
 
@@ -13,7 +13,7 @@ typedef struct attn_finished {
     void *Qt; /* packed, unless `keys` is empty */
     const void *m, *l;
     attn_interval keys;   /* that it visits */
-    const int32_t *empty; /* NULL, or the lanes that weigh all keys alike since they see none */
+    const int32_t *empty; /* NULL, or the lanes that weigh all keys equally since they see none */
 } attn_finished;
 
 /* An output with an element for each pair of a query and a key, from one query on. */
@@ -24,19 +24,19 @@ typedef struct attn_pairs {
     int64_t stride; /* elements from query to query */
 } attn_pairs;
 
-/* The dense ones that are wanted, from query `first` on; returns how many. */
+/* The requested dense outputs, from query `first` on; returns their number. */
 enum { ATTN_MOST_PAIRS = 3 };
-int attn_pairs_wanted(const attn_task *task, int64_t first, attn_pairs pairs[ATTN_MOST_PAIRS]);
-/* `rows` rows without any key: weights 0, scores -infinity. */
+int attn_requested_pairs(const attn_task *task, int64_t first, attn_pairs pairs[ATTN_MOST_PAIRS]);
+/* Fills `rows` rows as without any key: weights 0, scores -infinity. */
 void attn_pairs_clear(const attn_task *task, const attn_pairs *pairs, int64_t rows);
 
-/* Of the keys that top-k names, how many there can be; past them the outputs say that there is none. */
+/* How many keys top-k can return; the entries past them are marked as unused. */
 static inline int64_t attn_topk_kept(const attn_resolved *p)
 {
     return p->outputs.topk < p->shape.len_kv ? p->outputs.topk : p->shape.len_kv;
 }
 
-/* Everything that is requested of a tile.  shared: what follows the workers' memory. */
+/* Everything that is requested of a tile except O and lse.  shared: the memory after that of the workers. */
 void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *shared);
 
 /* Keeps m and l of a tile for the walk over columns. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * pairs.c - elements of the dense outputs that depend on no score: the dropout mask, and in packed problems the rows after a
- * sequence's end, which no query tile has. */
+ * sequence's end, which belong to no query tile. */
 #include <string.h>
 
 #include "../../base/names.h"
@@ -39,7 +39,7 @@ static void run_tile(void *context, int64_t worker, int64_t number)
 
     attn_pairs pairs[ATTN_MOST_PAIRS];
     int64_t first = attn_max(tile.first, task.visibility.len_q), rows = tile.first + tile.rows - first;
-    int count = attn_pairs_wanted(&task, first, pairs);
+    int count = attn_requested_pairs(&task, first, pairs);
     for (int k = 0; k < count; k++) attn_pairs_clear(&task, &pairs[k], rows);
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * plan.c - how forward attention over tiles is dealt to tasks, and what memory it needs. */
+ * plan.c - how forward attention over tiles is divided into tasks, and how much memory it needs. */
 #include "../../base/checked.h"
 #include "../../base/names.h"
 #include "../../prepare/relative_prepare.h"
 #include "outputs.h"
 #include "tiles.h"
 
-/* A task's tiles share each block of keys and values.  That pays where blocks are copied, and costs balance and cache.
- * Results do not depend on it. */
+/* A task's tiles share each block of keys and values.  That pays if blocks are copied, but costs balance and cache. Results do not
+ * depend on it. */
 static int64_t tiles_of_task(const attn_forward_walk *plan, int64_t heads, int threads)
 {
     const attn_walk *walk = &plan->tiles.walk;
@@ -20,16 +20,16 @@ static int64_t tiles_of_task(const attn_forward_walk *plan, int64_t heads, int t
     return most;
 }
 
-/* A task has a whole head where that is short, with a single block of keys, and heads are many.  The head's rows are then
- * fetched by one core, and while they are at work those of its next head are on their way. */
+/* A task takes a whole head if heads are short, with a single block of keys, and many.  One core then fetches a head's rows, and
+ * prefetches those of its next head while it works on them. */
 static int takes_whole_heads(const attn_forward_walk *plan, int64_t heads, int threads)
 {
     const attn_walk *walk = &plan->tiles.walk;
     return !plan->by_heads && walk->problem.shape.len_kv <= walk->block_kv && heads / threads >= 8;
 }
 
-/* Keys are summed in parts (attn_keys_of_part).  Where there are few tasks, parts of a head are tasks of their own, some at once,
- * since each needs a state. */
+/* Keys are summed in parts (attn_keys_of_part).  If there are few tasks, parts of a head become tasks of their own, at most 16 at
+ * once, since each needs a state. */
 static int cut_keys(attn_forward_walk *plan, int threads)
 {
     attn_walk *walk = &plan->tiles.walk;
@@ -41,7 +41,7 @@ static int cut_keys(attn_forward_walk *plan, int threads)
     return attn_mul(walk->tasks, plan->at_once, &walk->tasks);
 }
 
-/* Tiles of a group, tasks and workers. */
+/* Chooses tiles of a group, tasks and workers. */
 static int deal(attn_forward_walk *plan, int threads)
 {
     attn_walk *walk = &plan->tiles.walk;

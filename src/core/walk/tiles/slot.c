@@ -21,14 +21,14 @@ attn_slot attn_slot_at(const attn_task *task, int64_t t, int64_t number)
     s.task = task;
     s.tile = attn_tile_at(task->walk, t);
     s.tile.place = number;
-    /* Packed sequences end where they end; padded ones have rows after them, which see no key. */
-    if (attn_is_packed(&task->walk->problem) || task->visibility.of_others)
+    /* Packed sequences have no rows past their end; padded ones have, which see no key. */
+    if (attn_is_packed(&task->walk->problem) || task->visibility.of_other_walk)
         s.tile.rows = attn_clamp(task->visibility.len_q - s.tile.first, 0, s.tile.rows);
     s.Qt = attn_part(task, at->Qt + number * at->Qt_bytes);
     s.Ot = attn_part(task, plan->scratch.O + number * plan->scratch.O_bytes);
     s.m = attn_part(task, plan->scratch.m + number * at->lane_bytes);
     s.l = attn_part(task, plan->scratch.l + number * at->lane_bytes);
-    s.keys = attn_tile_look(&task->visibility, &s.tile);
+    s.keys = attn_tile_find_keys(&task->visibility, &s.tile);
     s.dropped = 0;
     s.empty = NULL;
     s.begun = 0;
@@ -39,7 +39,7 @@ void attn_slot_start_with(const attn_task *task, const attn_slot *s, double sink
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     task->walk->kernel.softmax->start(s->tile.width, task->walk->problem.shape.dim_v, sink, s->m, s->l, s->Ot);
-    if (attn_is_elementwise(&task->walk->problem)) memset(s->m, 0, (size_t)at->lane_bytes); /* and stays */
+    if (attn_is_elementwise(&task->walk->problem)) memset(s->m, 0, (size_t)at->lane_bytes); /* m stays 0 */
 }
 
 void attn_slot_start(const attn_task *task, const attn_slot *s) { attn_slot_start_with(task, s, attn_task_sink(task)); }
@@ -74,17 +74,17 @@ static void fold(const attn_task *task, const attn_slot *s, const attn_keys *key
     /* What comes next is the block of keys after this one; an address past the end is only a hint. */
     const void *next = (const void *)((uintptr_t)keys->K + (uintptr_t)(n * keys->ldk) * attn_dtype_bytes(w->compute));
     int64_t next_ld = keys->ldk;
-    if (!nan_safe) attn_task_look_ahead(task, n, &next, &next_ld);
-    else memcpy(scratch, S, (size_t)(n * w->tile_q) * attn_dtype_bytes(w->compute)); /* they tell which keys are dropped */
+    if (!nan_safe) attn_task_prefetch(task, n, &next, &next_ld);
+    else memcpy(scratch, S, (size_t)(n * w->tile_q) * attn_dtype_bytes(w->compute)); /* the scores tell which keys are dropped */
 
     if (attn_is_elementwise(&w->problem)) {
         k->elementwise->weights(how->normaliser, how->shift, width, n, S, drop, s->l);
     } else {
         factor = scratch_of_factor;
-        k->softmax->weigh(width, n, S, attn_part(task, at->block_max), drop, s->m, s->l, factor);
+        k->softmax->exponentiate(width, n, S, attn_part(task, at->block_max), drop, s->m, s->l, factor);
     }
     if (nan_safe) k->product->values_nan_safe(width, n, dim_v, S, scratch, drop != NULL, keys->V, ldv, factor, s->Ot);
-    else if (factor && found & ATTN_SCORE_STAIRS)
+    else if (factor && found & ATTN_SCORE_SEGMENTS)
         k->product->values_seen(width, n, dim_v, S, keys->V, ldv, factor, s->Ot, attn_part(task, at->low),
                                 attn_part(task, at->high), next, next_ld);
     else k->product->values(width, n, dim_v, S, keys->V, ldv, factor, s->Ot, next, next_ld);
@@ -97,7 +97,7 @@ static int next_run(const attn_slot *s, int64_t high, attn_interval *run)
     return attn_task_run(s->task, &s->tile, attn_max(run->high, s->keys.low), attn_min(high, s->keys.high), run);
 }
 
-/* Where only the first queries of a tile see a run, being global: the slot without the other vectors, in *room. */
+/* If only the first queries of a tile see a run, being global: the slot without the other vectors, in *storage. */
 static const attn_slot *slot_of_run(const attn_slot *s, const attn_interval *run, attn_slot *storage)
 {
     const attn_tile_visibility *visible = &s->tile.visible;
@@ -109,7 +109,7 @@ static const attn_slot *slot_of_run(const attn_slot *s, const attn_interval *run
     return storage;
 }
 
-/* What the slot sees of a block, which begins with `run`. */
+/* Folds what the slot sees of a block, starting with `run`. */
 static void fold_block(attn_slot *s, const attn_keys *block, attn_interval run)
 {
     attn_slot storage;
@@ -155,9 +155,8 @@ void attn_slot_close_part(attn_slot *s, const attn_slot *own)
         w->kernel.softmax->merge(s->tile.width, w->problem.shape.dim_v, own->m, own->l, own->Ot, s->m, s->l, s->Ot);
 }
 
-/* All of one tile's blocks again.  For a tile whose O is not finite although keys were dropped, since 0 * NaN must not leak; and
- * for one with lanes that see no key and are to weigh all alike.  In the same parts as before, so that rows that were right keep
- * their bits. */
+/* Recomputes all blocks of a tile whose O is not finite although keys were dropped, since 0 * NaN must not leak; or which has lanes
+ * that see no key and must weigh all keys equally.  In the same parts as before, so that correct rows keep their bits. */
 static void repeat_nan_safe(const attn_task *task, attn_slot *s)
 {
     const attn_walk *w = task->walk;
@@ -189,7 +188,7 @@ static void finish(const attn_task *task, const attn_slot *s)
                               lse_layout->stride[2]);
 }
 
-/* lse is -infinity for an empty row, whatever it weighs, and after the sequence's end, where a sink would be in it. */
+/* lse is -infinity for a fully masked row, whatever its weights, and past the sequence's end, where it would include a sink. */
 static void mark_empty(const attn_task *task, const attn_slot *s)
 {
     const attn_resolved *p = &task->walk->problem;
@@ -201,7 +200,7 @@ static void mark_empty(const attn_task *task, const attn_slot *s)
     }
 }
 
-/* Lanes that see no key; rows after the sequence's end are none of them. */
+/* Finds the lanes that see no key, except rows past the sequence's end. */
 static int find_empty(const attn_task *task, const attn_slot *s, int32_t *empty)
 {
     int any = 0;
@@ -221,7 +220,7 @@ void attn_slot_finish(attn_slot *s, char *shared)
     const attn_resolved *p = &w->problem;
     int32_t *empty = attn_part(task, plan->scratch.empty);
     int repeat = 0;
-    /* A band has corners that no pair reads, and takes their rows times 0. */
+    /* The corners of a band belong to no pair, and their rows are multiplied by 0. */
     if (s->dropped || attn_drops_weights(p) || p->has.relative_values)
         repeat = w->kernel.softmax->not_finite(s->tile.width, s->tile.rows, p->shape.dim_v, s->Ot);
     if (p->mask.empty == ATTN_EMPTY_UNIFORM && find_empty(task, s, empty)) {

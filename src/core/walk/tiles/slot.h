@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * slot.h - a query tile of forward on its way over the keys. */
+ * slot.h - a query tile of forward, and its state while it goes over the keys. */
 #ifndef ATTN_WALK_TILES_SLOT_H
 #define ATTN_WALK_TILES_SLOT_H
 
@@ -13,7 +13,7 @@ typedef struct attn_slot {
     void *Qt, *Ot, *m, *l;
     attn_interval keys;   /* that it visits */
     int dropped;          /* a key was dropped inside a visited block */
-    const int32_t *empty; /* NULL, or the lanes that weigh all keys alike since they see none */
+    const int32_t *empty; /* NULL, or the lanes that weigh all keys equally since they see none */
     int begun;            /* a part of the keys is in its state */
 } attn_slot;
 
@@ -21,21 +21,21 @@ typedef struct attn_slot {
 attn_slot attn_slot_at(const attn_task *task, int64_t t, int64_t number);
 /* Opens a slot: its state and, if it sees any key, its queries.  Returns 0 if it has no rows. */
 int attn_slot_open(const attn_task *task, attn_slot *slot);
-/* A state without keys: with the sink, or with what is given for it. */
+/* Initialises a state without keys: with the task's sink, or with the one given. */
 void attn_slot_start(const attn_task *task, const attn_slot *slot);
 void attn_slot_start_with(const attn_task *task, const attn_slot *slot, double sink);
 
-/* All slots, which share a key head, against the keys that one of them sees; the same part by part. */
+/* Runs all slots, which share a key head, against the keys that one of them sees; the same part by part. */
 void attn_slots_fold(attn_slot *slots, int64_t count);
 void attn_slots_fold_parts(attn_slot *slots, int64_t count);
 
-/* The slot with the keys of one part, in a state of its own where it has to be merged: the first part is in the slot's, and so is
- * what it begins with, the sink.  Returns 0 if it sees none of them. */
+/* The slot restricted to the keys of one part, with a state of its own if that must be merged: the first part uses the slot's
+ * state, which includes the sink.  Returns 0 if it sees none of these keys. */
 int attn_slot_open_part(const attn_slot *slot, int64_t part, attn_slot *own);
-/* The slot takes in a part, where it does not have it already. */
+/* Merges a part into the slot, unless it is there already. */
 void attn_slot_close_part(attn_slot *slot, const attn_slot *own);
 
-/* O, lse, and what else is requested.  shared: what follows the workers' memory. */
+/* Stores O, lse, and everything else that is requested.  shared: the memory after that of the workers. */
 void attn_slot_finish(attn_slot *slot, char *shared);
 
 #endif

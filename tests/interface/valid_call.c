@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * sound.c - small sound problems for every tensor. */
-#include "sound.h"
+ * valid_call.c - a small valid problem for every tensor. */
+#include "valid_call.h"
 
-attn_tensor_description table[SOUND_TENSORS];
+attn_tensor_description table[VALID_TENSORS];
 int tensors_of_table;
 
-void sound_table(void)
+void valid_call_table(void)
 {
-    while (tensors_of_table < SOUND_TENSORS) {
+    while (tensors_of_table < VALID_TENSORS) {
         attn_tensor_description *row = &table[tensors_of_table];
         row->struct_size = sizeof *row;
         if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, tensors_of_table, row, NULL) != ATTN_OK) break;
         tensors_of_table++;
     }
-    assert_in_range(tensors_of_table, 60, SOUND_TENSORS - 1);
+    assert_in_range(tensors_of_table, 60, VALID_TENSORS - 1);
 }
 
 int tensor_number(const char *name)
@@ -33,26 +33,26 @@ attn_input slot_get(const attn_tensors *t, int n)
 
 void slot_set(attn_tensors *t, int n, attn_input slot) { memcpy((char *)t + table[n].offset, &slot, sizeof slot); }
 
-void slot_fill(sound *s, int n) { slot_set(&s->tensors, n, attn_in(s->memory[n])); }
-void slot_clear(sound *s, int n) { slot_set(&s->tensors, n, (attn_input){0}); }
+void slot_fill(valid_call *s, int n) { slot_set(&s->tensors, n, attn_in(s->memory[n])); }
+void slot_clear(valid_call *s, int n) { slot_set(&s->tensors, n, (attn_input){0}); }
 
-static void numbers(sound *s, const char *name, int64_t a, int64_t b, int64_t c)
+static void numbers(valid_call *s, const char *name, int64_t a, int64_t b, int64_t c)
 {
     const int64_t values[] = {a, b, c};
     memcpy(s->memory[tensor_number(name)], values, sizeof values);
 }
 
-void sound_make(sound *s, attn_op op)
+void valid_call_make(valid_call *s, attn_op op)
 {
     memset(s, 0, sizeof *s);
     s->problem.struct_size = sizeof s->problem;
     s->problem.op = op;
-    s->problem.shape = (attn_shape){SOUND_B, SOUND_HQ, SOUND_HKV, SOUND_SQ, SOUND_SKV, SOUND_D, SOUND_DV};
+    s->problem.shape = (attn_shape){VALID_B, VALID_HQ, VALID_HKV, VALID_SQ, VALID_SKV, VALID_D, VALID_DV};
     s->tensors.struct_size = sizeof s->tensors;
     s->call.struct_size = sizeof s->call;
     s->options = (attn_options){.struct_size = sizeof s->options, .threads = 1};
     for (int n = 0; n < tensors_of_table; n++) {
-        if (table[n].role[op] == ATTN_ROLE_OUTPUT) memset(s->memory[n], SOUND_PATTERN, SOUND_ROOM);
+        if (table[n].role[op] == ATTN_ROLE_OUTPUT) memset(s->memory[n], VALID_PATTERN, VALID_BYTES);
         if (table[n].need[op] == ATTN_NEED_ALWAYS) slot_fill(s, n);
     }
     numbers(s, "lengths_q", 3, 2, 0), numbers(s, "lengths_kv", 5, 4, 0);
@@ -63,13 +63,13 @@ void sound_make(sound *s, attn_op op)
 
 static int starts_with(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
 
-static void use_named(sound *s, const char *name) { slot_fill(s, tensor_number(name)); }
+static void use_named(valid_call *s, const char *name) { slot_fill(s, tensor_number(name)); }
 
-void sound_use(sound *s, int n)
+void valid_call_use(valid_call *s, int n)
 {
     const char *name = table[n].name;
     attn_mask *m = &s->problem.mask;
-    if (table[n].gradient_of >= 0) sound_use(s, table[n].gradient_of);
+    if (table[n].gradient_of >= 0) valid_call_use(s, table[n].gradient_of);
     slot_fill(s, n);
     if (strcmp(name, "k_scale") == 0) s->tensors.k.dtype = ATTN_I8;
     if (strcmp(name, "v_scale") == 0) s->tensors.v.dtype = ATTN_I8;
@@ -86,13 +86,13 @@ void sound_use(sound *s, int n)
     if (strcmp(name, "relative_u") == 0 || strcmp(name, "relative_v") == 0) use_named(s, "relative_keys");
 }
 
-void sound_make_with(sound *s, attn_op op, int n)
+void valid_call_with(valid_call *s, attn_op op, int n)
 {
-    sound_make(s, op);
-    sound_use(s, n);
+    valid_call_make(s, op);
+    valid_call_use(s, n);
 }
 
-attn_status sound_plan(const sound *s, attn_plan **plan, attn_error *error)
+attn_status valid_call_plan(const valid_call *s, attn_plan **plan, attn_error *error)
 {
     *plan = (attn_plan *)(uintptr_t)s; /* must become NULL on failure */
     attn_status status = attn_plan_create(plan, &s->problem, &s->tensors, &s->options, error);
@@ -102,7 +102,7 @@ attn_status sound_plan(const sound *s, attn_plan **plan, attn_error *error)
     return status;
 }
 
-attn_status sound_execute(const attn_plan *plan, const attn_tensors *tensors, attn_error *error)
+attn_status valid_call_execute(const attn_plan *plan, const attn_tensors *tensors, attn_error *error)
 {
     const size_t size = attn_plan_workspace_size(plan);
     void *workspace = malloc(size + 1);
@@ -114,34 +114,34 @@ attn_status sound_execute(const attn_plan *plan, const attn_tensors *tensors, at
     return status;
 }
 
-attn_status sound_compute(const sound *s, attn_error *error)
+attn_status valid_call_compute(const valid_call *s, attn_error *error)
 {
     attn_plan *plan;
-    attn_status status = sound_plan(s, &plan, error);
-    if (status == ATTN_OK) status = sound_execute(plan, &s->tensors, error);
+    attn_status status = valid_call_plan(s, &plan, error);
+    if (status == ATTN_OK) status = valid_call_execute(plan, &s->tensors, error);
     attn_plan_destroy(plan);
     return status;
 }
 
-int sound_untouched(const sound *s) { return memcmp(s->memory, s->before, sizeof s->memory) == 0; }
+int valid_call_untouched(const valid_call *s) { return memcmp(s->memory, s->before, sizeof s->memory) == 0; }
 
 static const char *named(int n) { return n < 0 ? "none" : n < tensors_of_table ? table[n].name : "?"; }
 
-static void expect(const sound *s, attn_status got, const attn_error *error, attn_status status, int n, const char *what)
+static void expect(const valid_call *s, attn_status got, const attn_error *error, attn_status status, int n, const char *what)
 {
     if (got != status || error->tensor != n)
         fail_msg("op %d, %s of %s: status %d and tensor %s, but got %d and %s: %s", (int)s->problem.op, what, named(n), (int)status,
                  named(n), (int)got, named(error->tensor), error->message);
     if (!strstr(error->message, table[n].name))
         fail_msg("op %d, %s of %s: the message does not name it: %s", (int)s->problem.op, what, named(n), error->message);
-    if (!sound_untouched(s)) fail_msg("op %d, %s of %s: something was written", (int)s->problem.op, what, named(n));
+    if (!valid_call_untouched(s)) fail_msg("op %d, %s of %s: something was written", (int)s->problem.op, what, named(n));
 }
 
-void expect_no_plan(const sound *s, attn_status status, int n, const char *what)
+void expect_no_plan(const valid_call *s, attn_status status, int n, const char *what)
 {
     attn_error error;
     attn_plan *plan;
-    attn_status got = sound_plan(s, &plan, &error);
+    attn_status got = valid_call_plan(s, &plan, &error);
     attn_plan_destroy(plan);
     expect(s, got, &error, status, n, what);
     assert_int_equal(attn_compute(&s->problem, &s->tensors, NULL), status);
@@ -149,13 +149,13 @@ void expect_no_plan(const sound *s, attn_status status, int n, const char *what)
     expect(s, got, &error, status, n, what);
 }
 
-void expect_no_execute(const sound *s, attn_status status, int n, const char *what)
+void expect_no_execute(const valid_call *s, attn_status status, int n, const char *what)
 {
     attn_error error;
     attn_plan *plan;
-    attn_status got = sound_plan(s, &plan, &error);
+    attn_status got = valid_call_plan(s, &plan, &error);
     if (got != ATTN_OK) fail_msg("op %d, %s of %s: no plan: %s", (int)s->problem.op, what, named(n), error.message);
-    got = sound_execute(plan, &s->tensors, &error);
+    got = valid_call_execute(plan, &s->tensors, &error);
     expect(s, got, &error, status, n, what);
     attn_plan_destroy(plan);
     got = attn_compute(&s->problem, &s->tensors, &error);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * second.c - the gradient of the gradient, by definition.  Backward makes dQ, dK, dV and dS of dO and dlse; of the number
+ * double_backward.c - the gradient of the gradient, by definition.  Backward computes dQ, dK, dV and dS from dO and dlse; these are
+ * the derivatives of the scalar
  *
- *      phi = <dQ, Q'> + <dK, K'> + <dV, V'> + <dS, bias'>           dashes: what flows back into the gradients
+ *      phi = <dQ, Q'> + <dK, K'> + <dV, V'> + <dS, bias'>           primes: gradients with respect to dQ, dK, dV, dS
  *
- * these are the derivatives.  phi is also <dO, O'> + <dlse, lse'> with the tangents of jvp.c, which gives, with E_i[y] = sum_j P_ij
- * y_ij,
+ * phi is also <dO, O'> + <dlse, lse'> with the tangents of jvp.c, which gives, with E_i[y] = sum_j P_ij y_ij,
  *
  *      x'      = scale (Q' K^T + Q K'^T)        S' = f'(x) x' + bias'
  *      g_ij    = Z_ij dO_i . v_j                h_ij = Z_ij dO_i . v'_j
@@ -28,16 +28,16 @@ static void zero(double *x, int64_t n)
 /* One pair of a query and a key that it sees. */
 typedef struct pair {
     double z, xd, Sd, g, h;
-    double slope, bend; /* the softcap's derivatives, first and second */
+    double slope, curvature; /* the softcap's derivatives, first and second */
 } pair;
 
-static pair pair_at(const ref_problem *p, const ref_second *s, const row *r, int64_t j)
+static pair pair_at(const ref_problem *p, const ref_gradgrad *s, const row *r, int64_t j)
 {
     const int64_t key = (r->b * p->Hkv + r->g) * p->Skv + j;
     const double *k = r->K + j * p->D, *dO = s->dO + r->index * p->Dv;
     pair a = {.z = p->Z ? p->Z[r->index * p->Skv + j] : 1};
     row_score(p, r, j, &a.slope);
-    if (p->softcap > 0) a.bend = -2 * tanh(r->scale * dot(r->q, k, p->D) / p->softcap) * a.slope / p->softcap;
+    if (p->softcap > 0) a.curvature = -2 * tanh(r->scale * dot(r->q, k, p->D) / p->softcap) * a.slope / p->softcap;
     if (s->Qd) a.xd += r->scale * dot(s->Qd + r->index * p->D, k, p->D);
     if (s->Kd) a.xd += r->scale * dot(r->q, s->Kd + key * p->D, p->D);
     a.Sd = a.slope * a.xd + (s->biasd ? s->biasd[r->index * p->Skv + j] : 0);
@@ -47,13 +47,13 @@ static pair pair_at(const ref_problem *p, const ref_second *s, const row *r, int
     return a;
 }
 
-/* What a pair of weight w, with its derivatives R and dS, adds to the derivatives of all that it is made of. */
-static void add_pair(const ref_problem *p, const ref_second *s, const row *r, int64_t j, const pair *a, double w, double mu,
+/* Adds the contribution of a pair of weight w, with derivatives R and dS, to all outputs. */
+static void add_pair(const ref_problem *p, const ref_gradgrad *s, const row *r, int64_t j, const pair *a, double w, double mu,
                      double R, double dS)
 {
     const int64_t key = (r->b * p->Hkv + r->g) * p->Skv + j;
     const double *dO = s->dO + r->index * p->Dv;
-    double X = R * a->slope + dS * a->bend * a->xd, Y = dS * a->slope;
+    double X = R * a->slope + dS * a->curvature * a->xd, Y = dS * a->slope;
     for (int64_t c = 0; c < p->D; c++) {
         s->Q2[r->index * p->D + c] += r->scale * (X * r->K[j * p->D + c] + (s->Kd ? Y * s->Kd[key * p->D + c] : 0));
         s->K2[key * p->D + c] += r->scale * (X * r->q[c] + (s->Qd ? Y * s->Qd[r->index * p->D + c] : 0));
@@ -64,8 +64,8 @@ static void add_pair(const ref_problem *p, const ref_second *s, const row *r, in
     }
 }
 
-/* A row that weighs all keys alike depends on V alone, and so does its gradient: on dO. */
-static void row_uniform(const ref_problem *p, const ref_second *s, const row *r, const double *w)
+/* A row with uniform weights depends on V alone, so the only derivative is by dO. */
+static void row_uniform(const ref_problem *p, const ref_gradgrad *s, const row *r, const double *w)
 {
     for (int64_t j = 0; j < p->Skv && s->Vd; j++) {
         double z = p->Z ? p->Z[r->index * p->Skv + j] : 1;
@@ -74,7 +74,7 @@ static void row_uniform(const ref_problem *p, const ref_second *s, const row *r,
     }
 }
 
-static void row_second(const ref_problem *p, const ref_second *s, const row *r, double *scores, double *w)
+static void row_double_backward(const ref_problem *p, const ref_gradgrad *s, const row *r, double *scores, double *w)
 {
     double delta = 0, mu = 0, eta = 0, product = 0, dlse = s->dlse ? s->dlse[r->index] : 0;
     row_weights(p, r, scores, w);
@@ -100,9 +100,9 @@ static void row_second(const ref_problem *p, const ref_second *s, const row *r, 
     s->dlse2[r->index] = mu;
 }
 
-int ref_second_order(const ref_problem *p, const ref_second *s)
+int ref_double_backward(const ref_problem *p, const ref_gradgrad *s)
 {
-    double *scores = malloc((size_t)(2 * p->Skv + 1) * sizeof *scores); /* and weights, of one query */
+    double *scores = malloc((size_t)(2 * p->Skv + 1) * sizeof *scores); /* scores and weights of one query */
     if (!scores) return 0;
     zero(s->Q2, p->B * p->Hq * p->Sq * p->D);
     zero(s->K2, p->B * p->Hkv * p->Skv * p->D);
@@ -114,7 +114,7 @@ int ref_second_order(const ref_problem *p, const ref_second *s)
         for (int64_t h = 0; h < p->Hq; h++)
             for (int64_t i = 0; i < p->Sq; i++) {
                 row r = row_at(p, b, h, i);
-                row_second(p, s, &r, scores, scores + p->Skv);
+                row_double_backward(p, s, &r, scores, scores + p->Skv);
             }
     free(scores);
     return 1;

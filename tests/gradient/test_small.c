@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_short.c - short heads, which have loops of their own: forward and backward within the bound for any lengths and offsets on
- * every instruction set; what a causal mask hides, NaN too, changes no bit, in tiles neither; nor do threads and batch; the same
- * heads in tiles give the same bits where nothing is masked.
+ * test_small.c - the small-sequence path, which has kernels of its own: forward and backward within the bound for any lengths and
+ * offsets on every instruction set; elements hidden by a causal mask, NaN too, change no bit, nor with tiles; neither do threads
+ * and batch; the same heads in tiles give the same bits if nothing is masked.
  */
 #include "test.h"
 
@@ -13,21 +13,27 @@
 
 /* ---- against ref/ ---- */
 
+/* The plan takes the small-sequence path, or tiles, which are all that plain C has. */
+static void assert_path(const attn_plan *plan, int is_short, const char *text)
+{
+    attn_plan_description d = {.struct_size = sizeof d};
+    assert_int_equal(attn_plan_describe(plan, &d, NULL), ATTN_OK);
+    if ((strstr(d.why, "short") != NULL) != (is_short && d.isa != ATTN_ISA_SCALAR)) fail_msg("%s: %s", text, d.why);
+}
+
 static void assert_is_short(const combination *c, attn_op op)
 {
     const attn_tensors tensors = tensors_of_op(&c->tensors, op);
     attn_problem p = c->problem;
     attn_plan *plan;
-    attn_plan_description d = {.struct_size = sizeof d};
     attn_error error;
     p.op = op;
     if (attn_plan_create(&plan, &p, &tensors, NULL, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
-    assert_int_equal(attn_plan_describe(plan, &d, &error), ATTN_OK);
-    if (d.isa != ATTN_ISA_SCALAR && !strstr(d.why, "short")) fail_msg("%s: %s", c->text, d.why);
+    assert_path(plan, 1, c->text);
     attn_plan_destroy(plan);
 }
 
-/* The gradient of the scale is not asked for: it is left to tiles. */
+/* Drops the output grad_scale, which only tiles compute. */
 static void leave_scale(combination *c, outcome *out)
 {
     int at = 0;
@@ -53,7 +59,7 @@ static double worst_of(const char *text, attn_op op)
     return worst;
 }
 
-/* Every remainder of rows and of keys by vectors and register tiles. */
+/* Every remainder of rows and keys modulo vectors and register tiles. */
 static void test_lengths(void **state)
 {
     static const int dims[] = {16, 32, 48, 64, 80, 128};
@@ -95,7 +101,7 @@ static void draw(tensors *t)
     }
 }
 
-/* Entries from .. from+batch-1, with `len` tokens, at most S.  A softcap leaves them to tiles. */
+/* Runs entries from .. from+batch-1, of `len` tokens, at most S.  A softcap selects tiles. */
 static void run_masked(tensors *t, int len, int64_t from, int64_t batch, int threads, double softcap, int causal)
 {
     const int64_t at = from * HEADS * len * D;
@@ -115,6 +121,7 @@ static void run_masked(tensors *t, int len, int64_t from, int64_t batch, int thr
         if (n) a.grad_o = attn_in(t->grad_o + at), a.grad_q = attn_out(t->grad_q + at);
         if (n) a.grad_k = attn_out(t->grad_k + at), a.grad_v = attn_out(t->grad_v + at);
         if (attn_plan_create(&plan, &p, &a, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
+        assert_path(plan, softcap == 0, n ? "backward" : "forward");
         const size_t size = attn_plan_workspace_size(plan);
         void *workspace = malloc(size);
         if (attn_execute(plan, &a, workspace, size, &error) != ATTN_OK) fail_msg("%s", error.message);
@@ -135,17 +142,17 @@ static void test_threads_and_batch(void **state)
     (void)state;
     draw(&all);
     for (int n = 0; n < 12; n++) {
-        const int causal = n % 2, len = n % 4 < 2 ? S : S - 8; /* three more than whole vectors */
+        const int causal = n % 2, len = n % 4 < 2 ? S : S - 8; /* 3 rows beyond full vectors */
         memset(all.o, 0, sizeof all - offsetof(tensors, o));
         some = all;
         run_masked(&all, len, 0, B, 1, 0, causal);
-        run_masked(&some, len, 0, B - 1, threads[n / 4], 0, causal); /* one entry alone: its queries are dealt to tasks */
+        run_masked(&some, len, 0, B - 1, threads[n / 4], 0, causal); /* one entry alone: its queries are split among tasks */
         run_masked(&some, len, B - 1, 1, threads[n / 4], 0, causal);
         assert_memory_equal(&some, &all, sizeof some);
     }
 }
 
-/* Tokens from .. to-1 of every head. */
+/* Fills tokens from .. to-1 of every head. */
 static void fill(float *x, int from, int to, float value)
 {
     for (int h = 0; h < B * HEADS; h++)
@@ -164,7 +171,7 @@ static void assert_finite(const float *x, int from, int to)
         for (int i = from * D; i < to * D; i++) assert_true(isfinite(x[h * HEAD + i]));
 }
 
-/* (In tiles, dK and dV are summed in another order where some rows are not finite.) */
+/* (With tiles, dK and dV are summed in another order if some rows are not finite.) */
 static void test_no_leak(void **state)
 {
     static tensors clean, dirty;
@@ -176,12 +183,12 @@ static void test_no_leak(void **state)
         draw(&clean);
         run(&clean, 0, B, 1, softcap);
         for (int cut = 1; cut < S; cut += 9) {
-            dirty = clean; /* keys that queries before the cut do not see */
+            dirty = clean; /* keys invisible to queries before the cut */
             fill(dirty.k, cut, S, value), fill(dirty.v, cut, S, value);
             run(&dirty, 0, B, 1, softcap);
             assert_same(dirty.o, clean.o, 0, cut);
             assert_same(dirty.grad_q, clean.grad_q, 0, cut);
-            dirty = clean; /* queries that do not see keys from the cut on */
+            dirty = clean; /* queries that see no key from the cut on */
             fill(dirty.q, 0, cut, value), fill(dirty.grad_o, 0, cut, value);
             run(&dirty, 0, B, 1, softcap);
             assert_same(dirty.o, clean.o, cut, S);
@@ -193,7 +200,7 @@ static void test_no_leak(void **state)
     }
 }
 
-/* One head, with or without a causal mask; a mask that keeps all leaves it to tiles. */
+/* One head, with or without a causal mask; a mask that keeps everything selects tiles. */
 static void run_head(const tensors *t, int64_t queries, int64_t keys, int causal, int masked, float *o, float *lse)
 {
     static unsigned char mask[S * S];
@@ -202,11 +209,15 @@ static void run_head(const tensors *t, int64_t queries, int64_t keys, int causal
     attn_tensors a = {.struct_size = sizeof a, .q = attn_in(t->q), .k = attn_in(t->k), .v = attn_in(t->v)};
     a.o = attn_out(o), a.lse = attn_out(lse);
     if (masked) a.mask = attn_in(mask);
+    attn_plan *plan;
     attn_error error;
+    if (attn_plan_create(&plan, &p, &a, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
+    assert_path(plan, !masked, masked ? "with a mask" : "without a mask");
+    attn_plan_destroy(plan);
     if (attn_compute(&p, &a, &error) != ATTN_OK) fail_msg("%s", error.message);
 }
 
-/* Every number of queries that vectors leave, and of keys that come four or sixteen at a time. */
+/* Every remainder of queries modulo vectors, and of keys modulo blocks of 4 or 16; up to 8 queries would decode. */
 static void test_same_as_tiles(void **state)
 {
     static tensors t;
@@ -215,7 +226,7 @@ static void test_same_as_tiles(void **state)
     (void)state;
     draw(&t);
     for (int n = 0; n < 4; n++)
-        for (int queries = 8; queries <= S; queries++) {
+        for (int queries = 9; queries <= S; queries++) {
             run_head(&t, queries, keys[n], 0, 0, o[0], lse[0]);
             run_head(&t, queries, keys[n], 0, 1, o[1], lse[1]);
             assert_memory_equal(o[0], o[1], (size_t)(queries * D) * sizeof(float));
@@ -223,7 +234,7 @@ static void test_same_as_tiles(void **state)
         }
 }
 
-/* A score of -infinity counts as a key that is not seen: a row with no other is 0 and has an lse of -infinity, NaN or not. */
+/* A score of -infinity is a masked key: a row with no other scores has output 0 and lse -infinity, even with NaN values. */
 static void test_no_scores(void **state)
 {
     enum { KEYS = 20 };
@@ -232,7 +243,7 @@ static void test_no_scores(void **state)
     (void)state;
     draw(&t);
     for (int i = 0; i < KEYS * D; i++) t.k[i] = -INFINITY, t.v[i] = NAN;
-    for (int i = 0; i < S * D; i++) t.q[i] = i / D % 3 ? 1.0f : -1.0f; /* of which every third has scores of +infinity */
+    for (int i = 0; i < S * D; i++) t.q[i] = i / D % 3 ? 1.0f : -1.0f; /* every third query has scores of +infinity */
     for (int n = 0; n < 8; n++) {
         const int queries = n < 4 ? S : S - 7;
         run_head(&t, queries, KEYS, n % 2, n / 2 % 2, o, lse);
@@ -250,7 +261,7 @@ int main(void)
                                        cmocka_unit_test(test_no_leak), cmocka_unit_test(test_same_as_tiles),
                                        cmocka_unit_test(test_no_scores)};
 #if defined(__SANITIZE_THREAD__)
-    cmocka_set_test_filter("test_threads_and_batch"); /* the others have one thread */
+    cmocka_set_test_filter("test_threads_and_batch"); /* the other tests use one thread */
 #endif
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * whole.c - keys and values as whole numbers of 8 bits: read with their scales, or made of what the file has. */
+ * int8.c - int8 keys and values: read with their scales, or quantised from what the file has. */
 #include <string.h>
 
 #include "attn/cache.h"
@@ -8,23 +8,23 @@
 #include "testing/memory/element.h"
 #include "testing/text/failure.h"
 
-/* A scale for each row of k or v: the same axes but the last, which may be there with size 1. */
+/* A scale for each row of k or v: the same axes without the last, which may be there with size 1. */
 static attn_status check_scales(const input_tensor *scales, const input_tensor *rows, attn_error *error)
 {
     const attn_archive_tensor *s = scales->tensor, *t = rows->tensor;
     const int same = s->rank == t->rank || s->rank == t->rank - 1;
-    char mine[SHAPE_TEXT], expected[SHAPE_TEXT];
+    char actual_text[SHAPE_TEXT], expected[SHAPE_TEXT];
     attn_status status = input_check_float(scales, error);
     if (status != ATTN_OK) return status;
     if (same && memcmp(s->shape, t->shape, (size_t)(t->rank - 1) * sizeof *t->shape) == 0 &&
         (s->rank < t->rank || s->shape[t->rank - 1] == 1))
         return ATTN_OK;
     return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%.30s' %.60s: expected a number for each row of '%.30s', %.60s",
-                   scales->path, s->name, shape_text(mine, s->rank, s->shape), t->name,
+                   scales->path, s->name, shape_text(actual_text, s->rank, s->shape), t->name,
                    shape_text(expected, t->rank - 1, t->shape));
 }
 
-attn_status input_check_whole(const attention_input *input, int r, attn_error *error)
+attn_status input_check_int8(const attention_input *input, int r, attn_error *error)
 {
     const input_tensor *rows = &input->used[r], *scales = &input->used[r == TENSOR(k) ? TENSOR(k_scale) : TENSOR(v_scale)];
     const char *name = r == TENSOR(k) ? "k" : "v";
@@ -41,11 +41,11 @@ attn_status input_check_whole(const attention_input *input, int r, attn_error *e
     return check_scales(scales, rows, error);
 }
 
-/* i8 as numbers of a float type. */
+/* i8 converted to a float type. */
 static const void *dequantise(attention_input *input, const attn_archive_tensor *t, const float *scales, attn_dtype dtype)
 {
     const int64_t dim = t->shape[t->rank - 1], count = (int64_t)t->bytes, size = (int64_t)attn_dtype_size(dtype);
-    char *out = input_own(input, count, (size_t)size);
+    char *out = input_alloc(input, count, (size_t)size);
     for (int64_t k = 0; k < count; k++)
         element_write(dtype, out + k * size, (double)scales[k / dim] * (double)((const int8_t *)t->data)[k]);
     return out;
@@ -54,34 +54,35 @@ static const void *dequantise(attention_input *input, const attn_archive_tensor 
 static const void *quantise(attention_input *input, const attn_archive_tensor *t, const void **scales)
 {
     const int64_t dim = t->shape[t->rank - 1], rows = dim ? (int64_t)(t->bytes / attn_dtype_size(t->dtype)) / dim : 0;
-    int8_t *whole = input_own(input, rows * dim, 1);
-    float *scale = input_own(input, rows, sizeof *scale);
+    int8_t *quantised = input_alloc(input, rows * dim, 1);
+    float *scale = input_alloc(input, rows, sizeof *scale);
     const attn_input from = {t->data, t->dtype, {0, 0, 0, 0}};
-    const attn_output to = attn_out(whole), scales_to = attn_out(scale);
-    if (rows * dim > 0) (void)attn_quantise(rows, dim, &from, &to, &scales_to, NULL); /* sizes and types are a sound file's */
+    const attn_output to = attn_out(quantised), scales_to = attn_out(scale);
+    if (rows * dim > 0)
+        (void)attn_quantise(rows, dim, &from, &to, &scales_to, NULL); /* cannot fail: libattn_io has checked sizes and types */
     *scales = scale;
-    return whole;
+    return quantised;
 }
 
 void input_rows(attention_input *input, int r, int has_dtype)
 {
     const int of_scales = r == TENSOR(k) ? TENSOR(k_scale) : TENSOR(v_scale);
     const attn_archive_tensor *t = input->used[r].tensor, *scales = input->used[of_scales].tensor;
-    const attn_dtype wanted = has_dtype ? problem_dtype(&input->spec) : t->dtype;
-    const int whole = has_dtype && input->spec.dtype == SPEC_INT8;
+    const attn_dtype requested = has_dtype ? problem_dtype(&input->spec) : t->dtype;
+    const int quantises = has_dtype && input->spec.dtype == SPEC_INT8;
     const void *numbers = t->dtype == ATTN_I8 ? input_convert(input, scales, ATTN_F32) : NULL;
-    if (t->dtype == ATTN_I8 && !whole && wanted != ATTN_I8) {
-        input_give(input, r, dequantise(input, t, numbers, wanted), wanted);
-    } else if (t->dtype == ATTN_I8 || whole) {
+    if (t->dtype == ATTN_I8 && !quantises && requested != ATTN_I8) {
+        input_set(input, r, dequantise(input, t, numbers, requested), requested);
+    } else if (t->dtype == ATTN_I8 || quantises) {
         const void *rows = numbers ? t->data : quantise(input, t, &numbers);
-        input_give(input, r, rows, ATTN_I8);
-        input_give(input, of_scales, numbers, ATTN_F32);
+        input_set(input, r, rows, ATTN_I8);
+        input_set(input, of_scales, numbers, ATTN_F32);
     } else {
-        input_give_as(input, r, wanted);
+        input_set_as(input, r, requested);
     }
 }
 
-/* Rows of k or v, one behind the other, in the order of the file: so are their scales. */
+/* Scales lie like the rows of k or v: one after the other, in the order of the file. */
 static void lay_scales(attention_input *input, int r, int of_scales)
 {
     const int64_t *rows = tensors_at(&input->tensors, r)->stride;
@@ -93,7 +94,7 @@ static void lay_scales(attention_input *input, int r, int of_scales)
     slot->stride[3] = ATTN_BROADCAST;
 }
 
-void input_lay_whole(attention_input *input)
+void input_lay_int8(attention_input *input)
 {
     lay_scales(input, TENSOR(k), TENSOR(k_scale));
     lay_scales(input, TENSOR(v), TENSOR(v_scale));
