@@ -21,7 +21,7 @@ static void recency_slopes(void *context, const attn_score_tile *t)
         for (int64_t i = 0; i < t->queries; i++) {
             const float dS = ((const float *)t->gradients)[j * t->stride + i];
             ((float *)t->slopes)[j * t->stride + i] = 1;
-            if (!t->again) r->grad -= dS * (double)llabs(t->position + i - t->first_kv - j); /* one thread: no lock */
+            if (!t->again) r->grad -= dS * (double)llabs(t->position + i - t->first_kv - j); /* threads = 1: no lock */
         }
 }
 /* end */

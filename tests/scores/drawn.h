@@ -45,12 +45,18 @@ static inline void drawn_check_types(const drawn_kinds *d)
         *f = fmax(*f, drawn_fraction(d, seed, drawn_types[type], ATTN_FORWARD));
         *b = fmax(*b, drawn_fraction(d, seed, drawn_types[type], ATTN_BACKWARD));
     }
-    for (int k = 0; k < d->kinds; k++)
+    /* A bound that is never approached tells nothing.  (Where a sanitizer leaves few problems, one may be exact in a type.) */
+    const int problems_each = d->seeds / d->kinds / 4;
+    for (int k = 0; k < d->kinds; k++) {
+        double most_forward = 0, most_backward = 0;
         for (int t = 0; t < 4; t++) {
             print_message("%s in %s: at most %.4f of the bound forward, %.4f backward\n", d->names[k],
                           attn_dtype_name(drawn_types[t]), forward[k][t], backward[k][t]);
-            assert_true(forward[k][t] > 1e-4 && backward[k][t] > 1e-4); /* a bound that is never approached tells nothing */
+            most_forward = fmax(most_forward, forward[k][t]), most_backward = fmax(most_backward, backward[k][t]);
+            if (problems_each >= 4) assert_true(forward[k][t] > 1e-4 && backward[k][t] > 1e-4);
         }
+        assert_true(most_forward > 1e-4 && most_backward > 1e-4);
+    }
 }
 
 static inline void drawn_check_differences(const drawn_kinds *d, int count)

@@ -1,7 +1,7 @@
-// The order of search results: Sphinx's own, except that the page of a mechanism comes before lists that name it, and these before
-// sources, experiments and the changelog.
+// The order of search results: Sphinx's own, except that the page of a mechanism comes before lists that name it (unless the list
+// itself is asked for by its title), and these before sources, experiments and the changelog.
 var Scorer = {
-  score: ([page, , , , score]) => score + (/^docs\/mechanisms\//.test(page) ? 6 : /^docs\/coverage$/.test(page) ? -10
+  score: ([page, , , , score, , kind]) => score + (/^docs\/mechanisms\//.test(page) ? 6 : kind !== "title" && /^docs\/coverage$/.test(page) ? -10
                                          : /^(source\/|lab\/|fuzz\/|CHANGELOG)/.test(page) ? -20 : 0),
   objNameMatch: 11,
   objPartialMatch: 6,
