@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""tools/analyze.py gcc|clang-tidy|cppcheck BUILD FOLDER...: runs an analyser over the C files of these source folders.
+"""tools/analyze.py gcc|clang|clang-tidy|cppcheck BUILD FOLDER...: runs an analyser over the C files of these source folders.
 
 BUILD has a compile_commands.json.  The status is 1 if there is any finding or the analyser failed; 77, with `skipped: REASON`, if it is
-not installed.  Disabled checks, and the reasons, are here (gcc), in .clang-tidy and in tools/cppcheck.txt.  The last line is the number
-of findings and files, and the time.
+not installed.  clang gives the warnings of a build with it, without generating code.  Disabled checks, and the reasons, are here (gcc),
+in .clang-tidy and in tools/cppcheck.txt.  The last line is the number of findings and files, and the time.
 """
 import concurrent.futures
 import json
@@ -58,6 +58,10 @@ def run_gcc(entry, _):
     return status, text
 
 
+def run_clang(entry, _):
+    return run(["clang"] + compiler_words(entry)[1:] + ["-fsyntax-only"], entry["directory"])
+
+
 def run_clang_tidy(entry, database):
     return run(["clang-tidy", "-p", str(database), "--quiet", entry["file"]], entry["directory"])
 
@@ -81,7 +85,7 @@ def findings(text):
 
 
 def main():
-    if len(sys.argv) < 4 or sys.argv[1] not in ("gcc", "clang-tidy", "cppcheck"):
+    if len(sys.argv) < 4 or sys.argv[1] not in ("gcc", "clang", "clang-tidy", "cppcheck"):
         sys.exit(__doc__)
     tool, build, folders = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
     if not shutil.which(tool):
@@ -100,7 +104,7 @@ def main():
         write_suppressions(database / "suppressions.txt")
         outcomes = [run(cppcheck_words(database, jobs), ROOT)]
     else:
-        work = {"gcc": run_gcc, "clang-tidy": run_clang_tidy}[tool]
+        work = {"gcc": run_gcc, "clang": run_clang, "clang-tidy": run_clang_tidy}[tool]
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             outcomes = list(pool.map(lambda entry: work(entry, database), entries.values()))
     found = sorted({line for _, text in outcomes for line in findings(text)})

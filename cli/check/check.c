@@ -19,12 +19,28 @@
 typedef struct check_options {
     const char *conformance;
     int thorough, quick;
+    int64_t part, parts; /* only the cases numbered part - 1, part - 1 + parts, ... */
 } check_options;
+
+/* --part=K/N */
+static attn_status set_part(void *target, const char *name, const char *value, attn_error *error)
+{
+    check_options *own = target;
+    const size_t digits = strcspn(value, "/");
+    char part[8];
+    attn_error unused;
+    snprintf(part, sizeof part, "%.*s", (int)digits, value);
+    if (digits < sizeof part && value[digits] && option_int(name, value + digits + 1, 1, 1000, &own->parts, &unused) == ATTN_OK &&
+        option_int(name, part, 1, own->parts, &own->part, &unused) == ATTN_OK)
+        return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not K/N, the K-th of N parts, with N up to 1000", name, value);
+}
 
 static const option_row rows[] = {
     {"conformance", 0, "DIR", "run a directory of suites, or one suite (in a build tree only)", TEXT(check_options, conformance)},
     {"thorough", 0, NULL, "ten times as many cases", FLAG(check_options, thorough)},
     {"quick", 0, NULL, "every fourth case", FLAG(check_options, quick)},
+    {"part", 0, "K/N", "only the K-th of N parts of the cases, for N machines", CALL(set_part)},
     {0},
 };
 
@@ -64,7 +80,11 @@ typedef struct checker {
     int count;
     report report;
     const common_settings *settings;
+    int64_t seen; /* cases of the sweep so far, in whichever part */
 } checker;
+
+/* 1 if the next case of the sweep is in the part that is checked. */
+static int in_part(checker *k, const check_options *own) { return own->parts == 0 || k->seen++ % own->parts == own->part - 1; }
 
 /* The kernels, all or those of one instruction set. */
 static void list_kernels(checker *k)
@@ -200,14 +220,16 @@ static attn_status check_linear_on_all(checker *k, const problem_spec *spec, att
 }
 
 /* Products of matrices, on every kernel that has them; their cases are always the same. */
-static attn_status check_products_on_all(checker *k, int step, attn_error *error)
+static attn_status check_products_on_all(checker *k, const check_options *own, attn_error *error)
 {
+    const int step = own->quick ? 7 : 1;
     ref_matrices product;
     for (int i = 0; i < k->count; i++) {
         kernel_row *row = &k->rows[i];
         if (!row->about.usable || row->about.op != ATTN_PRODUCT) continue;
         for (int n = 0; product_case(n, &product); n += step) {
             product_verdict v;
+            if (!in_part(k, own)) continue;
             const int threads = k->settings->threads ? k->settings->threads : 1 + n % 3;
             const attn_status status = product_check(&product, row->about.compute, row->about.isa, threads, &v, error);
             if (status != ATTN_OK) return status;
@@ -249,7 +271,7 @@ static int check_sweep(checker *k, const check_options *own)
     progress_begin(&bar, "check", k->settings->quiet);
     for (int64_t n = 0; n < cases.count && status == ATTN_OK; n += own->quick ? 4 : 1) {
         progress_show(&bar, n, cases.count);
-        status = check_case_on_all(k, &cases.cases[n], &error);
+        if (in_part(k, own)) status = check_case_on_all(k, &cases.cases[n], &error);
     }
     progress_end(&bar);
     sweep_destroy(&cases);
@@ -257,9 +279,9 @@ static int check_sweep(checker *k, const check_options *own)
         problem_spec spec;
         status = problem_parse(check_linear_problem(n), &spec, &error);
         spec.seed = k->settings->seed + 1;
-        if (status == ATTN_OK) status = check_linear_on_all(k, &spec, &error);
+        if (status == ATTN_OK && in_part(k, own)) status = check_linear_on_all(k, &spec, &error);
     }
-    if (status == ATTN_OK) status = check_products_on_all(k, own->quick ? 7 : 1, &error);
+    if (status == ATTN_OK) status = check_products_on_all(k, own, &error);
     return status == ATTN_OK ? EXIT_DONE : command_fail("check", NULL, &error);
 }
 
@@ -295,6 +317,11 @@ int attn_cmd_check(int argc, char **argv)
 
     if (own.quick && own.thorough) {
         failure(&error, ATTN_ERR_ARGUMENT, "--quick and --thorough are different numbers of cases; give one");
+        return command_fail("check", NULL, &error);
+    }
+
+    if (own.parts && (own.conformance || first < argc)) {
+        failure(&error, ATTN_ERR_ARGUMENT, "--part divides the cases of a whole check; it takes no problem and no --conformance");
         return command_fail("check", NULL, &error);
     }
 

@@ -323,6 +323,10 @@ rejected 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x
 
 # check
 rejected 2 "attn check: --quick and --thorough are different numbers of cases; give one" check --quick --thorough
+for part in 2 0/2 3/2 1/1001 /2 1/ 1/2x 1.5/2 12345678/12345678; do
+    rejected 2 "attn check: --part: '$part' is not K/N, the K-th of N parts, with N up to 1000" check --part=$part
+done
+rejected 2 "attn check: --part divides the cases of a whole check; it takes no problem and no --conformance" check --part=1/2 fwd:f32:s64:d64
 
 # explain
 rejected 3 "attn explain: linear:sq50:d16: options.reproducible is set; the bits of linear attention depend on the instruction set" \
