@@ -16,10 +16,12 @@ FILE = pathlib.Path(__file__).resolve().parent.parent / "tests/names.txt"
 def main():
     listed = json.loads(subprocess.check_output(["ctest", "--test-dir", sys.argv[1], "--show-only=json-v1"], text=True))
     names = sorted(test["name"] for test in listed["tests"])
+    kept = FILE.read_text().split()
     if sys.argv[2:] == ["--write"]:
         FILE.write_text("".join(name + "\n" for name in names))
+        for name in sorted(set(kept) - set(names)):
+            print(f"removed: {name} (commit this only if the test was removed on purpose)")
         return 0
-    kept = FILE.read_text().split()
     for name in sorted(set(kept) - set(names)):
         print(f"{name} is gone; if this is intended, run tools/test_names.py {sys.argv[1]} --write")
     for name in sorted(set(names) - set(kept)):

@@ -2,7 +2,6 @@
  *
  * view.c - `attn view`: all weights of a file as one page for a browser (view/page.h writes it). */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "cli/compute/weights.h"
 #include "cli/input/input.h"
 #include "cli/input/labels.h"
+#include "formula.h"
 #include "page.h"
 #include "testing/memory/element.h"
 #include "testing/text/failure.h"
@@ -60,7 +60,7 @@ typedef struct page {
     int64_t *layer_number;
     view_fact *facts;
     int64_t facts_count;
-    char source[400], attribution[400];
+    char source[FORMULA_TEXT + 300], attribution[400];
 } page;
 
 static attn_status choose(page *g, const view_settings *settings, attn_error *error)
@@ -237,18 +237,9 @@ static void add_facts(page *g)
         snprintf(g->source, sizeof g->source, "%.200s: the weights that are in it", g->input.path);
         return;
     }
-    const attn_problem *p = &g->input.problem;
-    static const char *const scores[] = {[ATTN_SCORE_DOT] = "q k\xe1\xb5\x80",
-                                         [ATTN_SCORE_GENERAL] = "q w k\xe1\xb5\x80",
-                                         [ATTN_SCORE_METRIC] = "(w q) (w k)\xe1\xb5\x80",
-                                         [ATTN_SCORE_COSINE] = "cos(q, k)",
-                                         [ATTN_SCORE_DISTANCE] = "-|q - k|\xc2\xb2",
-                                         [ATTN_SCORE_ADDITIVE] = "w tanh(q + k)"};
-    double scale = p->score.scale_kind == ATTN_SCALE_VALUE                  ? p->score.scale
-                   : p->score.kind == ATTN_SCORE_DOT && p->shape.dim_qk > 0 ? 1 / sqrt((double)p->shape.dim_qk)
-                                                                            : 1;
-    snprintf(g->source, sizeof g->source, "%.200s: softmax(%.4g %s)%s, computed by attn %s", g->input.path, scale,
-             scores[p->score.kind], p->mask.causal ? ", causal" : "", attn_version());
+    char formula[FORMULA_TEXT];
+    formula_print(&g->input, formula, sizeof formula);
+    snprintf(g->source, sizeof g->source, "%.200s: %s, computed by attn %s", g->input.path, formula, attn_version());
 }
 
 /* ---- the command ---- */

@@ -12,6 +12,25 @@ ok "silent where there is no terminal" same "$(cat out.txt)" ""
 ok "the same bytes again" cmp page.html again.html
 "$ATTN" view "$STREET" -o causal.html --causal
 ok "options change the page" sh -c '! cmp -s page.html causal.html'
+
+# The page says how the weights were computed.
+source_is() { # FORMULA FLAG...
+    local formula=$1
+    shift
+    "$ATTN" view "$STREET" -o source.html "$@"
+    ok "source: $formula" grep -qF ": $formula, computed by attn" source.html
+}
+source_is "softmax(0.1768 q k\u1d40)"
+source_is "softmax(0.1768 q k\u1d40), causal" --causal
+source_is "softmax(0.08839 q k\u1d40)" --temperature=2
+source_is "softmax(5 tanh(0.5 q k\u1d40 / 5))" --scale=1 --temperature=2 --softcap=5
+source_is "sigmoid(0.1768 q k\u1d40 - 2.5)" --normaliser=sigmoid --shift=-2.5
+source_is "relu(0.1768 q k\u1d40) / keys seen" --normaliser=relu
+source_is "softmax-one(cos(q, k))" --score=cosine --normaliser=softmax-one
+source_is "softmax(0.1768 q k\u1d40), q and k rotated" --rope
+source_is "softmax(10 (-|q - k|\u00b2))" --score=distance --scale=10
+source_is "softmax(0.1768 q k\u1d40), at most 3 keys back, at most 1 ahead" --window=3,1
+
 printed "choices" '"queries":[^0-9]*5' view "$STREET" -o part.html --layer 3,5 --head 0-1 --queries 9-13 --title 'A part' --json
 ok "  layers" grep -qE '"layers":[^0-9]*2' out.txt
 ok "  heads" grep -qE '"heads":[^0-9]*2' out.txt
