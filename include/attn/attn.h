@@ -564,10 +564,10 @@ ATTN_API size_t attn_plan_workspace_size(const attn_plan *plan);
 /*
  * Runs a plan.  Allocates nothing.  tensors must have the presence, types and strides that the plan was made with (all four strides
  * 0 and the same dense strides written out are equivalent); workspace has workspace_size >= attn_plan_workspace_size(plan) bytes of
- * any alignment, which no tensor and no concurrent call shares; its contents afterwards are meaningless.  Returns, with outputs
- * untouched,
+ * any alignment, which no concurrent call shares; its contents afterwards are meaningless.  Returns, with outputs untouched,
  *      ATTN_ERR_ARGUMENT     a tensor or part of the call that was planned and is missing, or the reverse; ATTN_LATER; another
- *                            type; a pointer not aligned to its elements; a length, page, list or origin out of its range
+ *                            type; a pointer not aligned to its elements; a length, page, list or origin out of its range; a
+ *                            tensor that shares memory with the workspace
  *      ATTN_ERR_STRIDE       other strides; an output that shares elements with another tensor, or strides too intricate to
  *                            decide that; a packed output that overlaps itself, given the token count in cu_seqlens
  *      ATTN_ERR_SHAPE        a packed tensor with more elements than 64-bit addresses hold

@@ -93,7 +93,8 @@ ATTN_API attn_status attn_product_workspace_size(const attn_product_problem *pro
                                                  attn_error *error);
 
 /* The same in the caller's memory, of any alignment.  Allocates nothing, so if attn_product_workspace_size succeeded, only the
- * tensors and the workspace can make it fail.  ATTN_ERR_MEMORY: workspace_size is too small. */
+ * tensors and the workspace can make it fail.  ATTN_ERR_MEMORY: workspace_size is too small; ATTN_ERR_ARGUMENT: a matrix shares
+ * memory with the workspace. */
 ATTN_API attn_status attn_product_in(const attn_product_problem *problem, const attn_product_tensors *tensors, void *workspace,
                                      size_t workspace_size, const attn_options *options, attn_error *error);
 

@@ -23,6 +23,12 @@ typedef struct attn_elements {
     size_t size;           /* bytes */
 } attn_elements;
 
+/* Memory without a shape. */
+typedef struct attn_bytes {
+    const void *base;
+    size_t count;
+} attn_bytes;
+
 enum { OVERLAP_AXES = 8, OVERLAP_STEPS = 1 << 14 };
 
 typedef struct overlap_axis {

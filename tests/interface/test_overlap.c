@@ -416,6 +416,63 @@ static void test_undecided(void **state)
     free(memory);
 }
 
+/* The workspace may lie beside a tensor and between its rows, but share no byte with an element of any. */
+static void test_workspace(void **state)
+{
+    attn_tensors t = backward_of(&all);
+    attn_error error;
+    attn_plan *plan;
+    (void)state;
+    problem.op = ATTN_BACKWARD;
+    assert_int_equal(attn_plan_create(&plan, &problem, &t, NULL, NULL), ATTN_OK);
+    const size_t need = attn_plan_workspace_size(plan), bytes = sizeof(float[ALL]);
+    assert_true(need > bytes);
+    char *memory = malloc(need + 2 * bytes), *const workspace = memory + bytes;
+    assert_non_null(memory);
+    struct {
+        int number;
+        const void **data;
+        const float *values;
+    } moved[] = {{q, &t.q.data, all.q}, {k, &t.k.data, all.k}, {v, &t.v.data, all.v}, {grad_o, &t.grad_o.data, all.grad_o}};
+    for (size_t n = 0; n < sizeof moved / sizeof *moved; n++) {
+        const void *const kept = *moved[n].data;
+        char *const places[] = {workspace - bytes, workspace - bytes + sizeof(float), workspace + need / 2 / 8 * 8,
+                                workspace + need / 8 * 8 - sizeof(float)};
+        for (int place = 0; place < 4; place++) {
+            memcpy(places[place], moved[n].values, bytes);
+            *moved[n].data = places[place];
+            const attn_status status = attn_execute(plan, &t, workspace, need, &error);
+            if (status != (place ? ATTN_ERR_ARGUMENT : ATTN_OK)) fail_msg("tensor %zu, place %d: %s", n, place, error.message);
+            if (place) assert_int_equal(error.tensor, moved[n].number);
+            if (place) assert_non_null(strstr(error.message, " and the workspace share memory"));
+            assert_memory_equal(places[place], moved[n].values, bytes); /* nothing was written */
+        }
+        *moved[n].data = kept;
+    }
+    free(memory);
+    attn_plan_destroy(plan);
+
+    /* Rows so far apart that the workspace fits between two of them. */
+    enum { STEP = 1 << 16 };
+    float *const rows = calloc((size_t)S * STEP, sizeof *rows), out[S * D], expected[S * D], row_lse[S];
+    attn_problem few = {.struct_size = sizeof few, .shape = {1, 1, 1, S, S, D, D}};
+    attn_tensors f = {.struct_size = sizeof f, .q = attn_in(all.q), .k = attn_in(all.k), .v = attn_in(all.v)};
+    assert_non_null(rows);
+    f.o = attn_out(expected), f.lse = attn_out(row_lse);
+    assert_int_equal(attn_compute(&few, &f, NULL), ATTN_OK);
+    for (int i = 0; i < S * D; i++) rows[i / D * STEP + i % D] = all.q[i];
+    f.q.data = rows, strides(f.q.stride, S * STEP, S * STEP, STEP, 1), f.o = attn_out(out);
+    assert_int_equal(attn_plan_create(&plan, &few, &f, NULL, NULL), ATTN_OK);
+    const size_t small = attn_plan_workspace_size(plan);
+    assert_true(small > 0 && small < (STEP - D) * sizeof *rows);
+    assert_int_equal(attn_execute(plan, &f, rows + D, small, &error), ATTN_OK);
+    assert_memory_equal(out, expected, sizeof out);
+    assert_int_equal(attn_execute(plan, &f, rows + D - 1, small, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_execute(plan, &f, (char *)(rows + STEP) - small + 1, small, &error), ATTN_ERR_ARGUMENT);
+    attn_plan_destroy(plan);
+    free(rows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +481,7 @@ int main(void)
         cmocka_unit_test(test_columns),     cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_packed),      cmocka_unit_test(test_inputs_of_any_stride),
         cmocka_unit_test(test_random),      cmocka_unit_test(test_undecided),
+        cmocka_unit_test(test_workspace),
     };
     valid_call_table();
     return cmocka_run_group_tests(tests, setup, NULL);

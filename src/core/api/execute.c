@@ -19,8 +19,8 @@ attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, voi
     attn_args args;
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    TRY(attn_args_read(plan, tensors, &args, error));
-    size_t need = attn_plan_workspace_size(plan);
+    const size_t need = attn_plan_workspace_size(plan);
+    TRY(attn_args_read(plan, tensors, (attn_bytes){workspace, workspace_size < need ? 0 : need}, &args, error));
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
     char *aligned = attn_workspace_align(workspace);

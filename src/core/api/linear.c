@@ -69,8 +69,8 @@ attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_
     attn_linear_args a;
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    TRY(attn_linear_args_read(plan, tensors, &a, error));
-    size_t need = attn_linear_plan_workspace_size(plan);
+    const size_t need = attn_linear_plan_workspace_size(plan);
+    TRY(attn_linear_args_read(plan, tensors, (attn_bytes){workspace, workspace_size < need ? 0 : need}, &a, error));
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
     attn_run_linear(&plan->walk, &a, attn_workspace_align(workspace));

@@ -81,6 +81,7 @@ attn_status attn_product_in(const attn_product_problem *problem, const attn_prod
     TRY(make(&m, problem, tensors, 0, options, error));
     CHECK(m.need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the product needs %zu bytes", m.need);
     CHECK(workspace_size >= m.need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the product needs %zu", workspace_size, m.need);
+    TRY(attn_product_check_workspace(&m.walk.problem, (attn_bytes){workspace, m.need}, error));
     execute(&m, workspace);
     return attn_succeed(error);
 }

@@ -167,8 +167,8 @@ attn_status attn_linear_resolve(attn_linear_resolved *p, const attn_linear_tenso
     return ATTN_OK;
 }
 
-attn_status attn_linear_args_read(const attn_linear_plan *plan, const attn_linear_tensors *tensors, attn_linear_args *args,
-                                  attn_error *error)
+attn_status attn_linear_args_read(const attn_linear_plan *plan, const attn_linear_tensors *tensors, attn_bytes workspace,
+                                  attn_linear_args *args, attn_error *error)
 {
     const attn_linear_resolved *p = &plan->walk.problem;
     void *pointers[ATTN_LINEAR_SLOTS] = {NULL};
@@ -179,7 +179,7 @@ attn_status attn_linear_args_read(const attn_linear_plan *plan, const attn_linea
     const int in_place = args->final_state && args->final_state == args->initial_state;
     CHECK_TENSORS(!in_place || args->final_sum == args->initial_sum, ATTN_LINEAR_SLOT_final_sum, ATTN_LINEAR_SLOT_initial_sum,
                   ATTN_ERR_ARGUMENT, "final_state is initial_state, so final_sum must be initial_sum");
-    TRY(attn_tensors_check_overlap(&attn_linear_family, plan->tensor, plan->tensors, pointers, 0, 0, error));
+    TRY(attn_tensors_check_overlap(&attn_linear_family, plan->tensor, plan->tensors, pointers, 0, 0, workspace, error));
     for (int64_t b = 0; args->lengths && b < p->shape.batch; b++) {
         const int64_t length = attn_index_at(args->lengths, p->at.lengths.dtype, b);
         CHECK_TENSOR(length >= 0 && length <= p->shape.len_kv, ATTN_LINEAR_SLOT_lengths, ATTN_ERR_ARGUMENT,

@@ -40,9 +40,9 @@ attn_status attn_linear_read(attn_linear_resolved *resolved, const attn_linear_p
 /* Every rule of a problem and its tensors; on success its defaults are resolved, and list has its tensors. */
 attn_status attn_linear_resolve(attn_linear_resolved *problem, const attn_linear_tensors *tensors, attn_planned_tensor *list,
                                 int *count, attn_error *error);
-/* The checked arguments of an execution: the planned tensors again, with their addresses. */
-attn_status attn_linear_args_read(const struct attn_linear_plan *plan, const attn_linear_tensors *tensors, attn_linear_args *args,
-                                  attn_error *error);
+/* The checked arguments of an execution: the planned tensors again, with their addresses.  No tensor may share the workspace. */
+attn_status attn_linear_args_read(const struct attn_linear_plan *plan, const attn_linear_tensors *tensors, attn_bytes workspace,
+                                  attn_linear_args *args, attn_error *error);
 
 /* The shape of a tensor, for attn_tensor_facts. */
 void attn_linear_shape(const void *problem, int number, int64_t shape[4]);

@@ -162,3 +162,23 @@ attn_status attn_product_lay_out(const attn_product_tensors *t, attn_product_mat
     p->c = t->c.data;
     return ATTN_OK;
 }
+
+attn_status attn_product_check_workspace(const attn_product_matrices *m, attn_bytes workspace, attn_error *error)
+{
+    const struct {
+        const char *name;
+        const void *base;
+        int64_t lines, length, stride;
+    } matrices[] = {
+        {"a", m->a, m->a_transposed ? m->inner : m->rows, m->a_transposed ? m->rows : m->inner, m->stride_a},
+        {"b", m->b, m->b_transposed ? m->columns : m->inner, m->b_transposed ? m->inner : m->columns, m->stride_b},
+        {"c", m->c, m->rows, m->columns, m->stride_c},
+    };
+    for (int i = 0; i < 3; i++) {
+        const int64_t shape[4] = {1, 1, matrices[i].lines, matrices[i].length}, stride[4] = {0, 0, matrices[i].stride, 1};
+        const attn_elements elements = {matrices[i].base, shape, stride, m->dtype == ATTN_F64 ? 8 : 4};
+        CHECK(attn_elements_meet_bytes(&elements, workspace) == 0, ATTN_ERR_ARGUMENT,
+              "product: %s and the workspace share memory, or strides too intricate to tell", matrices[i].name);
+    }
+    return ATTN_OK;
+}

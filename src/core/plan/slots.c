@@ -201,9 +201,20 @@ static attn_status check_pair(const attn_tensor_family *family, const attn_plann
     return ATTN_OK;
 }
 
-attn_status attn_tensors_check_overlap(const attn_tensor_family *family, const attn_planned_tensor *list, int count,
-                                       void *const *pointers, int64_t tokens_q, int64_t tokens_kv, attn_error *error)
+static attn_status check_workspace(const attn_tensor_family *family, const attn_planned_tensor *t, const int64_t shape[4],
+                                   const void *pointer, attn_bytes workspace, attn_error *error)
 {
+    const attn_elements elements = {pointer, shape, t->at.stride, attn_dtype_bytes(t->at.dtype)};
+    CHECK_TENSOR(attn_elements_meet_bytes(&elements, workspace) == 0, t->number, ATTN_ERR_ARGUMENT,
+                 "%s and the workspace share memory, or strides too intricate to tell", family->rows[t->number].name);
+    return ATTN_OK;
+}
+
+attn_status attn_tensors_check_overlap(const attn_tensor_family *family, const attn_planned_tensor *list, int count,
+                                       void *const *pointers, int64_t tokens_q, int64_t tokens_kv, attn_bytes workspace,
+                                       attn_error *error)
+{
+    const uintptr_t from = (uintptr_t)workspace.base, to = from + workspace.count;
     uintptr_t low[ATTN_MOST_TENSORS], high[ATTN_MOST_TENSORS];
     for (int i = 0; i < count; i++) {
         attn_planned_tensor t = list[i];
@@ -218,6 +229,11 @@ attn_status attn_tensors_check_overlap(const attn_tensor_family *family, const a
         }
         low[i] = base + (uintptr_t)t.low;
         high[i] = base + (uintptr_t)t.high;
+        if (low[i] < to && from < high[i] && low[i] < high[i]) {
+            int64_t shape[4];
+            shape_of_call(&family->rows[t.number], &t, tokens_q, tokens_kv, shape);
+            TRY(check_workspace(family, &t, shape, pointers[t.number], workspace, error));
+        }
     }
     for (int i = 0; i < count; i++) {
         if (list[i].role != ATTN_ROLE_OUTPUT) continue;

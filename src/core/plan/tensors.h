@@ -149,9 +149,11 @@ attn_status attn_tensors_resolve(const attn_tensor_family *family, const attn_te
 attn_status attn_tensors_bind(const attn_tensor_family *family, const attn_planned_tensor *list, int count, const void *tensors,
                               void **pointers, attn_error *error);
 
-/* Checks that no output shares an element with another tensor.  Packed tensors have tokens_q or tokens_kv tokens. */
+/* Checks that no output shares an element with another tensor, and no tensor a byte with the workspace (of 0 bytes: none).  Packed
+ * tensors have tokens_q or tokens_kv tokens. */
 attn_status attn_tensors_check_overlap(const attn_tensor_family *family, const attn_planned_tensor *list, int count,
-                                       void *const *pointers, int64_t tokens_q, int64_t tokens_kv, attn_error *error);
+                                       void *const *pointers, int64_t tokens_q, int64_t tokens_kv, attn_bytes workspace,
+                                       attn_error *error);
 
 /* ---- parts of these ---- */
 
@@ -174,6 +176,9 @@ attn_status attn_tensor_self_overlap(const attn_tensor_row *row, const attn_plan
 
 /* Whether elements of two tensors share bytes: 0 no, 1 yes, -1 undecided. */
 int attn_elements_meet(const attn_elements *a, const attn_elements *b);
+
+/* Whether an element of a tensor shares a byte with this memory, likewise. */
+int attn_elements_meet_bytes(const attn_elements *a, attn_bytes memory);
 
 /* 1 if each element of one tensor has the address of the same element of the other; shapes are equal. */
 int attn_elements_coincide(const attn_elements *a, const attn_elements *b);
