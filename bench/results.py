@@ -7,6 +7,7 @@ generated; these are never edited by hand.  (The chart is made by `attn plot pee
     bench/results.py check                           reports differences from the output of `write` (the test bench/results)
     bench/results.py take OUT.json IN.json COLUMN    makes a result file from the output of `attn bench --json` or `bench/peers.py
                                                      --json`; --cpu, --machine, --date, --gcc and --command add what these lack
+    bench/results.py figures OUT.json COLUMN         measures the other figures (FIGURES below) with build/release/attn; the same options
 
 Kinds of result files: shares (of a ceiling, by `attn bench`; rows.json has the rows of the table, in order, and the aims), peers (times
 of others over those of libattn, by bench/peers.py) and figures (all other figures, with their commands).
@@ -14,9 +15,12 @@ of others over those of libattn, by bench/peers.py) and figures (all other figur
 import argparse
 import datetime
 import json
+import os
 import pathlib
+import subprocess
 import sys
-import textwrap
+import tempfile
+import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = TOP / "bench/results"
@@ -53,8 +57,9 @@ def versions(result):
 
 def columns(results):
     """The description of each column."""
-    head = ["column", "CPU", "threads", "date", "versions", "command", "file"]
-    return table(head, [[r["column"], f"{r['cpu']}, {r['machine']}", str(r["threads"]), r["date"], versions(r),
+    head = ["column", "CPU", "threads", "ceiling in f32", "date", "versions", "command", "file"]
+    ceiling = {id(r): f"{r['ceilings']['fma_f32_gflops']:g} GFLOP/s" if "ceilings" in r else "-" for r in results}
+    return table(head, [[r["column"], f"{r['cpu']}, {r['machine']}", str(r["threads"]), ceiling[id(r)], r["date"], versions(r),
                          f"`{r['command']}`" if "command" in r else "in the table",
                          f"[{r['file']}](../bench/results/{r['file']})"] for r in results])
 
@@ -76,7 +81,7 @@ def peers(result):
     names = [name for name in PEERS if name in result["versions"]]
     head = ["problem", "libattn, ms"] + [f"{name} {result['versions'][name]}" for name in names]
     body = [[r["words"], f"{r['libattn_ms']:g}"] + [f"{r['ratios'][n]:g}" if n in r["ratios"] else "-" for n in names] for r in result["rows"]]
-    return table(head, body) + ("\n\n" + textwrap.fill(result["note"], 100, break_long_words=False) if result.get("note") else "")
+    return table(head, body)
 
 
 def figures(results):
@@ -142,6 +147,13 @@ def take_peers(run):
     return taken
 
 
+def write_result(words, result):
+    """One row a line."""
+    rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in result.pop("rows"))
+    head = "".join(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},\n" for key, value in result.items())
+    pathlib.Path(words.output).write_text(f'{{\n{head} "rows": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
+
+
 def take(words):
     run = json.loads(pathlib.Path(words.input).read_text(encoding="utf-8"))
     beside = "times" in run["results"][0]
@@ -151,10 +163,63 @@ def take(words):
     machine = run.get("machine", {})
     result = {"kind": "peers" if beside else "shares", "column": words.column, "cpu": words.cpu or machine.get("cpu", "?"),
               "machine": words.machine, "isa": machine.get("isa", words.isa), "threads": run["threads"] if beside else machine["threads"],
-              "versions": found | said, "date": words.date, "command": words.command, "rows": take_peers(run) if beside else take_shares(run, load()[0])}
-    rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in result.pop("rows"))
-    head = "".join(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},\n" for key, value in result.items())
-    pathlib.Path(words.output).write_text(f'{{\n{head} "rows": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
+              "versions": found | said, "date": words.date, "command": words.command}
+    if not beside:
+        result["isa"] = run["results"][0]["isa"]
+        result["ceilings"] = {"fma_f32_gflops": round(machine["ceilings"].get(f"fma_f32_{result['isa']}_gflops", machine["fma_f32_gflops"]))}
+    write_result(words, result | {"rows": take_peers(run) if beside else take_shares(run, load()[0])})
+
+
+# ---- the other figures ----
+
+
+def output(command):
+    return subprocess.run(command, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def memory():
+    bytes_needed = json.loads(output(["build/release/attn", "explain", "fwd:f32:sq65536:d64", "--threads=2", "--json"]))["workspace_bytes"]
+    return f"{bytes_needed / 1024:.0f} KiB"
+
+
+def differences():
+    with tempfile.TemporaryDirectory() as folder:
+        run = output(["build/release/attn", "run", "examples/data/animal_street.safetensors", "-o", f"{folder}/o.npz", "--weights", "--compare", "--json"])
+    return ", ".join(f"{one['largest']:.1e}" for one in json.loads(run)["differences"])
+
+
+def start_to_exit():
+    times = []
+    for _ in range(21):
+        begin = time.perf_counter()
+        output(["build/release/attn", "info"])
+        times.append(time.perf_counter() - begin)
+    return f"{1e3 * sorted(times)[10]:.1f} ms"
+
+
+def whole_build():
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        output(["cmake", "--preset", "release", "-B", folder])
+        subprocess.run(["cmake", "--build", folder, "--parallel", str(os.cpu_count())], cwd=TOP, stdout=subprocess.DEVNULL, check=True,
+                       env=os.environ | {"CCACHE_DISABLE": "1"})
+        return f"{(time.perf_counter() - begin) / 60:.1f} min"
+
+
+FIGURES = [
+    ("memory beside the tensors, 65,536 tokens of one head, D 64, f32, 2 threads (the scores would take 16 GiB)",
+     "attn explain fwd:f32:sq65536:d64 --threads=2", memory),
+    ("largest difference to a model's own output, and to its weights, 72 heads, f32", "script/demo", differences),
+    ("`attn info` from start to exit, median of 21", "attn info", start_to_exit),
+    ("the whole build", "script/build", whole_build),
+]
+
+
+def measure_figures(words):
+    info = json.loads(output(["build/release/attn", "info", "--json"]))
+    write_result(words, {"kind": "figures", "column": words.column, "cpu": words.cpu or info["cpu"], "machine": words.machine, "isa": info["isa"],
+                         "threads": info["threads"], "versions": {"libattn": info["version"]} | ({"gcc": words.gcc} if words.gcc else {}),
+                         "date": words.date, "rows": [{"words": what, "value": measure(), "command": command} for what, command, measure in FIGURES]})
 
 
 def main():
@@ -162,14 +227,15 @@ def main():
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("write")
     verbs.add_parser("check")
-    one = verbs.add_parser("take")
-    for name in ("output", "input", "column"):
-        one.add_argument(name)
-    for name, default in (("cpu", ""), ("machine", "?"), ("isa", "?"), ("date", datetime.date.today().isoformat()), ("gcc", ""), ("command", "?")):
-        one.add_argument(f"--{name}", default=default)
+    for verb, names in (("take", ("output", "input", "column")), ("figures", ("output", "column"))):
+        one = verbs.add_parser(verb)
+        for name in names:
+            one.add_argument(name)
+        for name, default in (("cpu", ""), ("machine", "?"), ("isa", "?"), ("date", datetime.date.today().isoformat()), ("gcc", ""), ("command", "?")):
+            one.add_argument(f"--{name}", default=default)
     words = parser.parse_args()
-    if words.verb == "take":
-        return take(words)
+    if words.verb in ("take", "figures"):
+        return {"take": take, "figures": measure_figures}[words.verb](words)
     stale = [path for path, text in wanted().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if words.verb == "check":
         for path in stale:

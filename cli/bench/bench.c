@@ -15,8 +15,8 @@
 #include "list.h"
 #include "measure.h"
 #include "report.h"
-#include "team.h"
 #include "testing/text/failure.h"
+#include "workers.h"
 
 typedef struct bench_settings {
     double seconds;

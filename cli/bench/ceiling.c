@@ -7,7 +7,7 @@
 
 #include "clock.h"
 #include "memory.h"
-#include "team.h"
+#include "workers.h"
 
 static const double fma_seconds = 0.5e-3; /* of one sample */
 static const double stale_after = 0.1;
@@ -56,10 +56,10 @@ static double read_rate(ceilings *all, const ceiling *c)
         r.from = all->next;
         all->next = all->next + 2 * c->bytes <= all->part ? all->next + c->bytes : 0;
     } else {
-        team_run(read_body, &r); /* brings it into the cache */
+        workers_run(read_body, &r); /* brings it into the cache */
     }
     r.passes = c->passes;
-    const team_time time = team_run(read_body, &r);
+    const workers_time time = workers_run(read_body, &r);
     return (double)c->bytes * c->passes * all->threads / time.elapsed;
 }
 
@@ -85,7 +85,7 @@ double ceiling_read_tensors(const ceilings *all, int count, void *const *memory,
     tensors t = {all->isa, all->threads, count, memory, bytes};
     double sum = 0;
     for (int k = 0; k < count; k++) sum += (double)part_of(&t, k) * t.threads;
-    return sum / team_run(tensors_body, &t).elapsed;
+    return sum / workers_run(tensors_body, &t).elapsed;
 }
 
 void ceiling_sample(ceilings *all, ceiling *c)
@@ -93,7 +93,7 @@ void ceiling_sample(ceilings *all, ceiling *c)
     const double begin = clock_seconds();
     double rate;
     if (c->kind == CEILING_FMA) {
-        rate = (double)c->loop->flops * (double)c->rounds * team_run(compute_body, c).rate_sum;
+        rate = (double)c->loop->flops * (double)c->rounds * workers_run(compute_body, c).rate_sum;
     } else {
         rate = read_rate(all, c);
     }
@@ -119,7 +119,7 @@ static void add_fma(ceilings *all, attn_isa isa)
         if (!loop || ceiling_of_fma(all, isa, types[k])) continue;
         ceiling *c = &all->list[all->count++];
         *c = (ceiling){.kind = CEILING_FMA, .isa = isa, .loop = loop, .rounds = 20000};
-        const double rate = team_run(compute_body, c).rate_sum;
+        const double rate = workers_run(compute_body, c).rate_sum;
         c->rounds = (int64_t)ceil(fma_seconds * rate * (double)c->rounds) + 1;
     }
 }
@@ -138,7 +138,7 @@ static void add_reads(ceilings *all, attn_isa isa)
     all->part = full_steps(most(memory / threads, most(in_l2, in_l3)));
     all->memory = fresh_memory(threads * all->part);
     reading all_of_it = {.memory = all->memory, .part = all->part};
-    team_run(touch_body, &all_of_it);
+    workers_run(touch_body, &all_of_it);
     if (in_l2) add_read(all, CEILING_L2, isa, in_l2, (int)(cache_sample / threads / in_l2) + 1);
     if (in_l3 > all->l2) add_read(all, CEILING_L3, isa, in_l3, (int)(cache_sample / threads / in_l3) + 1);
     add_read(all, CEILING_MEMORY, isa, least(memory_sample / threads, all->part), 1);
@@ -148,7 +148,7 @@ void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *o
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     attn_cpu_describe(&cpu, NULL);
-    *all = (ceilings){.threads = team_create(threads), .isa = isa, .l2 = cpu.cache_l2, .l3 = cpu.cache_l3};
+    *all = (ceilings){.threads = workers_create(threads), .isa = isa, .l2 = cpu.cache_l2, .l3 = cpu.cache_l3};
     add_fma(all, isa);
     add_fma(all, cpu.isa);
     for (int k = 0; k < count; k++) add_fma(all, others[k]);
@@ -161,7 +161,7 @@ void ceilings_destroy(ceilings *all)
 {
     for (int k = 0; k < all->count; k++) series_free(&all->list[k].rates);
     fresh_release(all->memory, (size_t)all->threads * all->part);
-    team_destroy();
+    workers_destroy();
     *all = (ceilings){0};
 }
 

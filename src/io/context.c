@@ -15,13 +15,13 @@
 #undef attn_io_fail_errno
 #undef attn_io_fail_memory
 
-static void put_prefix(const attn_io_context *context, char *message, size_t room)
+static void put_prefix(const attn_io_context *context, char *message, size_t size)
 {
     char path[ATTN_IO_EXCERPT], name[ATTN_IO_EXCERPT];
     message[0] = '\0';
-    if (context->path) snprintf(message, room, "%s: ", attn_io_excerpt_end(path, context->path));
+    if (context->path) snprintf(message, size, "%s: ", attn_io_excerpt_end(path, context->path));
     size_t used = strlen(message);
-    if (context->noun) snprintf(message + used, room - used, "%s '%s': ", context->noun, attn_io_excerpt(name, context->name));
+    if (context->noun) snprintf(message + used, size - used, "%s '%s': ", context->noun, attn_io_excerpt(name, context->name));
 }
 
 attn_status attn_io_fail(const attn_io_context *context, attn_status status, const char *format, ...)

@@ -141,10 +141,10 @@ static attn_status append_entry(const attn_io_context *context, file_entry *entr
 static attn_status read_header(const attn_io_context *context, const cJSON *header, const unsigned char *data, size_t data_size,
                                attn_archive *tensors)
 {
-    size_t room = 0, count = 0;
+    size_t capacity = 0, count = 0;
     attn_status status = ATTN_OK;
-    for (const cJSON *node = header->child; node; node = node->next) room++;
-    file_entry *entries = calloc(room ? room : 1, sizeof *entries);
+    for (const cJSON *node = header->child; node; node = node->next) capacity++;
+    file_entry *entries = calloc(capacity ? capacity : 1, sizeof *entries);
     if (!entries) return attn_io_fail_memory(context);
     const cJSON *metadata = NULL;
     for (const cJSON *node = header->child; node && !status; node = node->next) {

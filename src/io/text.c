@@ -42,15 +42,15 @@ static bool hidden(const unsigned char *text)
     return text[0] == 0xEF && text[1] == 0xBB && text[2] == 0xBF;
 }
 
-/* Copies whole characters while they and the NUL fit into `room` bytes; returns the number of bytes of `text` consumed. */
-static size_t copy_shown(char *buffer, size_t room, const char *text, size_t length)
+/* Copies whole characters while they and the NUL fit into `size` bytes; returns the number of bytes of `text` consumed. */
+static size_t copy_shown(char *buffer, size_t size, const char *text, size_t length)
 {
     size_t used = 0, i = 0;
     while (i < length) {
         size_t bytes = sequence((const unsigned char *)text + i, length - i);
         bool shown = bytes && !hidden((const unsigned char *)text + i);
         size_t width = shown ? bytes : 1;
-        if (used + width >= room) break;
+        if (used + width >= size) break;
         if (shown) memcpy(buffer + used, text + i, width);
         else buffer[used] = '?';
         used += width;
