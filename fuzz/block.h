@@ -7,7 +7,7 @@
 #include "attn/attn.h"
 #include "draws.h"
 
-enum { BLOCK_BYTES_MOST = 1 << 22 };
+enum { BLOCK_BYTES_MOST = 1 << 23 };
 
 typedef struct block {
     const char *name; /* NULL: the case has no such tensor */
@@ -35,6 +35,10 @@ int block_may_overlap(const block *b);
 
 attn_input block_in(const block *b);   /* its slot; zeros if the case has no such tensor */
 attn_output block_out(const block *b); /* the same as an output; also for inputs in structs whose slots are attn_output */
+
+/* An element of any type; i64 as the nearest double. */
+double number_get(const void *at, attn_dtype dtype);
+void number_put(void *at, attn_dtype dtype, double x);
 
 unsigned char *block_at(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
 double block_get(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3);

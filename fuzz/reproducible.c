@@ -21,10 +21,9 @@ static const uint64_t nothing = 0xCBF29CE484222325u; /* the checksum of no outpu
 
 enum { PROBLEMS = 500, OPERATIONS = 4, LEAST_OF_EACH = 40 };
 
-void case_fail(const api_case *c, const char *what, ...)
+_Noreturn void finding(const char *what, ...)
 {
     va_list arguments;
-    (void)c;
     va_start(arguments, what);
     vfprintf(stderr, what, arguments);
     va_end(arguments);
@@ -32,9 +31,9 @@ void case_fail(const api_case *c, const char *what, ...)
     abort();
 }
 
-void case_error(const api_case *c, attn_status status, const attn_error *error)
+void check_error(attn_status status, const attn_error *error)
 {
-    if (status != error->status) case_fail(c, "status %d, in the error %d", (int)status, (int)error->status);
+    if (status != error->status) finding("status %d, in the error %d", (int)status, (int)error->status);
 }
 
 static uint64_t add_bytes(uint64_t sum, const void *bytes, size_t count)
@@ -48,12 +47,12 @@ static uint64_t checksum(const api_case *c)
 {
     uint64_t sum = nothing;
     for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
+        const block *b = &c->of[t];
         const int real = b->dtype >= ATTN_F32 && b->dtype <= ATTN_BF16;
-        if (b->role != ATTN_ROLE_OUTPUT) continue;
+        if (!b->output) continue;
         for (size_t at = 0; at + b->element <= b->bytes; at += b->element) {
-            const int nan = real && isnan(get_number(b->block + at, b->dtype));
-            sum = nan ? add_bytes(sum, "nan", 3) : add_bytes(sum, b->block + at, b->element);
+            const int nan = real && isnan(number_get(b->memory + at, b->dtype));
+            sum = nan ? add_bytes(sum, "nan", 3) : add_bytes(sum, b->memory + at, b->element);
         }
     }
     return sum;
@@ -69,7 +68,7 @@ static int run(api_case *c, attn_isa isa, uint64_t *sum)
     if (!plan) return 0;
     const size_t bytes = attn_plan_workspace_size(plan);
     void *workspace = malloc(bytes + 1);
-    case_fill_outputs(c, 0x11);
+    blocks_canary(c->of, c->count, 0x11);
     const int ran = workspace && attn_execute(plan, &c->tensors, workspace, bytes, &error) == ATTN_OK;
     free(workspace);
     attn_plan_destroy(plan);
@@ -101,7 +100,7 @@ static int try_case(uint64_t number, attn_isa best, attn_op *op, uint64_t *sum)
         }
     }
     attn_plan_destroy(plan);
-    case_free(&c);
+    blocks_free(c.of, c.count);
     return result;
 }
 

@@ -39,6 +39,8 @@ struct soak_worker {
     float k[ENTRIES * HEADS * CAPACITY * DIM], v[ENTRIES * HEADS * CAPACITY * DIM];
 };
 
+static _Thread_local volatile uint64_t running; /* the problem's number, to report if it fails */
+
 static _Noreturn void wrong(const char *what, ...)
 {
     va_list arguments;
@@ -50,19 +52,19 @@ static _Noreturn void wrong(const char *what, ...)
     exit(1);
 }
 
-/* Callbacks of the fuzzer's cases. */
-_Noreturn void case_fail(const api_case *c, const char *what, ...)
+/* Of the fuzzer's cases (fuzz/target.h). */
+_Noreturn void finding(const char *what, ...)
 {
     va_list arguments;
     va_start(arguments, what);
     vfprintf(stderr, what, arguments);
     va_end(arguments);
-    wrong(" (operation %d)", (int)c->problem.op);
+    wrong(" (problem %llu)", (unsigned long long)running);
 }
 
-void case_error(const api_case *c, attn_status status, const attn_error *error)
+void check_error(attn_status status, const attn_error *error)
 {
-    if (error->status != status) case_fail(c, "status %d, but %d in the error", (int)status, (int)error->status);
+    if (error->status != status) finding("status %d, but %d in the error", (int)status, (int)error->status);
 }
 
 /* ---- an allocator that fails on request ---- */
@@ -71,16 +73,16 @@ static void *allocate(void *context, size_t bytes)
 {
     soak_worker *w = context;
     if (w->fail_at >= 0 && w->fail_at-- == 0) return NULL;
-    void *block = bytes <= SIZE_MAX - 63 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
-    if (block) atomic_fetch_add(&w->totals->blocks, 1);
-    return block;
+    void *memory = bytes <= SIZE_MAX - 63 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+    if (memory) atomic_fetch_add(&w->totals->blocks, 1);
+    return memory;
 }
 
-static void release(void *context, void *block)
+static void release(void *context, void *memory)
 {
     soak_worker *w = context;
-    if (block) atomic_fetch_sub(&w->totals->blocks, 1);
-    free(block);
+    if (memory) atomic_fetch_sub(&w->totals->blocks, 1);
+    free(memory);
 }
 
 static attn_options options_of(soak_worker *w, int threads)
@@ -89,8 +91,6 @@ static attn_options options_of(soak_worker *w, int threads)
 }
 
 /* ---- problems ---- */
-
-static _Thread_local volatile uint64_t running; /* the problem's number, to report if it faults */
 
 static void say_which(int signal_number)
 {
@@ -113,15 +113,15 @@ static uint64_t bits_of(const api_case *c)
 {
     uint64_t bits = 0xCBF29CE484222325u;
     for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
-        if (b->role != ATTN_ROLE_OUTPUT || !b->block) continue;
+        const block *b = &c->of[t];
+        if (!b->output || !b->memory) continue;
         if (b->dtype < ATTN_F32 || b->dtype > ATTN_BF16) {
-            bits = add_bits(bits, b->block, b->bytes);
+            bits = add_bits(bits, b->memory, b->bytes);
             continue;
         }
         for (size_t at = 0; at + b->element <= b->bytes; at += b->element)
             bits =
-                isnan(get_number(b->block + at, b->dtype)) ? add_bits(bits, "NaN", 3) : add_bits(bits, b->block + at, b->element);
+                isnan(number_get(b->memory + at, b->dtype)) ? add_bits(bits, "NaN", 3) : add_bits(bits, b->memory + at, b->element);
     }
     return bits;
 }
@@ -153,10 +153,10 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
     const int fits = !is_endless(&c->problem.shape) && case_allocate(c, drawn);
     attn_plan_destroy(drawn);
     if (!fits) {
-        case_free(c);
+        blocks_free(c->of, c->count);
         return 0;
     }
-    case_fill_outputs(c, 0x5A);
+    blocks_canary(c->of, c->count, 0x5A);
     attn_options options = c->options;
     attn_error error;
     options.allocator = options_of(w, 1).allocator;
@@ -178,7 +178,7 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
         free(workspace);
     }
     attn_plan_destroy(plan);
-    case_free(c);
+    blocks_free(c->of, c->count);
     return bits;
 }
 
