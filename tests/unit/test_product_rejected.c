@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * test_product_rejected.c - every rule of a product of matrices: a violation of it, with its status and exact message; and that
  * nothing is written then. */
-#include "test.h"
+#include "fails.h"
 
 #include "attn/product.h"
 
@@ -121,17 +121,13 @@ static void test_rules(void **state)
 static void test_null(void **state)
 {
     static fixture f;
-    attn_error error;
     size_t bytes;
     (void)state;
     init(&f);
-    assert_int_equal(attn_product(NULL, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "problem is NULL");
-    assert_int_equal(attn_product(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "tensors is NULL");
-    assert_int_equal(attn_product_workspace_size(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "bytes is NULL");
-    assert_int_equal(attn_product_workspace_size(NULL, &bytes, NULL, &error), ATTN_ERR_ARGUMENT);
+    FAILS(attn_product(NULL, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
+    FAILS(attn_product(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "tensors is NULL");
+    FAILS(attn_product_workspace_size(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "bytes is NULL");
+    assert_int_equal(attn_product_workspace_size(NULL, &bytes, NULL, NULL), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_product(&f.problem, &f.tensors, NULL, NULL), ATTN_OK);
     assert_true(f.c[0] == 0 && f.c[ROWS * COLUMNS] == 77);
 }
