@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tests/fnv.h"
 #include "target.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -320,6 +321,21 @@ void block_compare_part(const block *b, const int64_t begin[4], const int64_t en
                         finding("%s: %s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %.17g, was %.17g", what, b->name, i, h,
                                 t, c, number_get(now, b->dtype), number_get(was, b->dtype));
                 }
+}
+
+uint64_t blocks_checksum(const block *of, int count)
+{
+    uint64_t sum = FNV_START;
+    for (int t = 0; t < count; t++) {
+        const block *b = &of[t];
+        const int real = b->dtype >= ATTN_F32 && b->dtype <= ATTN_BF16;
+        if (!b->output || !b->memory) continue;
+        for (size_t at = 0; at + b->element <= b->bytes; at += b->element) {
+            const int nan = real && isnan(number_get(b->memory + at, b->dtype));
+            sum = nan ? fnv_add(sum, "nan", 3) : fnv_add(sum, b->memory + at, b->element);
+        }
+    }
+    return sum;
 }
 
 void blocks_print(const block *of, int count)

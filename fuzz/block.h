@@ -63,6 +63,8 @@ void blocks_keep(block *of, int count);
 void blocks_compare(const block *of, int count, unsigned char canary, const char *what);
 /* The same for the elements of one output in [begin, end); `zeros`: zeros of either sign are equal. */
 void block_compare_part(const block *b, const int64_t begin[4], const int64_t end[4], int zeros, const char *what);
+/* A checksum of all outputs; every NaN counts as the same, since its bits are unspecified. */
+uint64_t blocks_checksum(const block *of, int count);
 void blocks_print(const block *of, int count);
 
 #endif

@@ -3,13 +3,13 @@
  */
 #include "soak.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../fnv.h"
 #include "api_case.h"
 #include "attn/cache.h"
 #include "attn/layers.h"
@@ -101,31 +101,6 @@ static void say_which(int signal_number)
     raise(signal_number);
 }
 
-static uint64_t add_bits(uint64_t bits, const void *from, size_t bytes)
-{
-    const unsigned char *at = from;
-    for (size_t i = 0; i < bytes; i++) bits = (bits ^ at[i]) * 0x100000001B3u;
-    return bits;
-}
-
-/* A hash of all outputs; all NaNs are equal. */
-static uint64_t bits_of(const api_case *c)
-{
-    uint64_t bits = 0xCBF29CE484222325u;
-    for (int t = 0; t < c->count; t++) {
-        const block *b = &c->of[t];
-        if (!b->output || !b->memory) continue;
-        if (b->dtype < ATTN_F32 || b->dtype > ATTN_BF16) {
-            bits = add_bits(bits, b->memory, b->bytes);
-            continue;
-        }
-        for (size_t at = 0; at + b->element <= b->bytes; at += b->element)
-            bits =
-                isnan(number_get(b->memory + at, b->dtype)) ? add_bits(bits, "NaN", 3) : add_bits(bits, b->memory + at, b->element);
-    }
-    return bits;
-}
-
 /* A hostile size may be legal if tensors have no elements, and would then run forever. */
 static int is_endless(const attn_shape *s)
 {
@@ -174,7 +149,8 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
         atomic_fetch_add(&w->totals->plans, 1);
         const size_t size = attn_plan_workspace_size(plan);
         void *workspace = size <= WORKSPACE_MOST ? malloc(size + 1) : NULL;
-        if (workspace && attn_execute(plan, &c->tensors, workspace, size, &error) == ATTN_OK) bits = bits_of(c);
+        if (workspace && attn_execute(plan, &c->tensors, workspace, size, &error) == ATTN_OK)
+            bits = blocks_checksum(c->of, c->count);
         free(workspace);
     }
     attn_plan_destroy(plan);
@@ -348,7 +324,7 @@ static uint64_t run_layer(soak_worker *w, int threads, int failing)
         if (status == ATTN_OK) status = attn_layer_forward(&layer, &weights, &tensors, &error);
         if (status == ATTN_OK) status = attn_layer_backward(&layer, &weights, &tensors, &gradients, &error);
         if (status != ATTN_OK) wrong("the layer: %s", error.message);
-        bits = add_bits(add_bits(1, all, 8 * SQUARE * sizeof *all), x, ROWS * 4 * sizeof *x);
+        bits = fnv_add(fnv_add(1, all, 8 * SQUARE * sizeof *all), x, ROWS * 4 * sizeof *x);
         atomic_fetch_add(&w->totals->layers, 1);
     }
     free(saved);
