@@ -212,7 +212,7 @@ static void draw_strides(api_case *c, int t, const attn_tensor_plan *plan)
         slot->stride[axis] = run;
         run *= size > 0 ? size : 1;
         if (draw_one_in(d, 3)) run += draw_below(d, 5);
-        if (run > BYTES_MOST) break;
+        if (run > BLOCK_BYTES_MOST) break;
     }
     for (int axis = 0; axis < 4; axis++) {
         if (axis < 3 && draw_one_in(d, 7)) slot->stride[axis] = -slot->stride[axis];
@@ -234,8 +234,8 @@ attn_plan *case_plan(const api_case *c, const attn_options *options)
     attn_error error;
     memset(&error, 0x55, sizeof error);
     const attn_status status = attn_plan_create(&plan, &c->problem, &c->tensors, options, &error);
-    case_error(c, status, &error);
-    if ((status == ATTN_OK) != (plan != NULL)) case_fail(c, "status %d with plan %p", status, (void *)plan);
+    check_error(status, &error);
+    if ((status == ATTN_OK) != (plan != NULL)) finding("status %d with plan %p", status, (void *)plan);
     return plan;
 }
 
@@ -247,12 +247,12 @@ static attn_plan *plan_repaired(api_case *c)
         attn_error error;
         memset(&error, 0x55, sizeof error);
         const attn_status status = attn_plan_create(&plan, &c->problem, &c->tensors, &c->options, &error);
-        case_error(c, status, &error);
-        if ((status == ATTN_OK) != (plan != NULL)) case_fail(c, "status %d with plan %p", status, (void *)plan);
+        check_error(status, &error);
+        if ((status == ATTN_OK) != (plan != NULL)) finding("status %d with plan %p", status, (void *)plan);
         if (plan || c->hostile) return plan;
         const int t = error.tensor;
         attn_problem *p = &c->problem;
-        if (t >= c->count || t < -1 || error.other >= c->count || error.other < -1) case_fail(c, "error names tensor %d", t);
+        if (t >= c->count || t < -1 || error.other >= c->count || error.other < -1) finding("error names tensor %d", t);
         if (t < 0) {
             if (strstr(error.message, "mask.empty")) p->mask.empty = ATTN_EMPTY_ZERO;
             else if (strstr(error.message, "normaliser")) p->score.normaliser = ATTN_NORMALISER_SOFTMAX, p->score.shift = 0;
@@ -313,7 +313,7 @@ static void visit(void *context, const attn_rows *rows)
     for (int64_t i = 0; i < rows->count; i++)
         for (int64_t j = 0; j < rows->len_kv; j++) {
             const size_t at = attn_dtype_size(rows->dtype) * (size_t)(i * rows->stride + j);
-            last = get_number((const char *)rows->values + at, rows->dtype);
+            last = number_get((const char *)rows->values + at, rows->dtype);
         }
     (void)last;
 }
@@ -417,7 +417,7 @@ attn_plan *case_draw(api_case *c)
     for (int outputs = 0; outputs < 2; outputs++) { /* the shape of a gradient depends on the strides of its tensor */
         for (int t = 0; t < c->count; t++) {
             attn_tensor_plan about = {.struct_size = sizeof about};
-            if (attn_plan_tensor(plan, t, &about, NULL)) case_fail(c, "attn_plan_tensor(%d) rejects", t);
+            if (attn_plan_tensor(plan, t, &about, NULL)) finding("attn_plan_tensor(%d) rejects", t);
             if (about.role != (outputs ? ATTN_ROLE_OUTPUT : ATTN_ROLE_INPUT) || draw_below(d, 2)) continue;
             draw_strides(c, t, &about);
         }

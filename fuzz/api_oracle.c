@@ -6,18 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tests/limited_allocator.h"
+
 enum { WORKSPACE_MOST = 1 << 27 };
-
-/* A copy of all outputs, and a map of the bytes that belong to elements. */
-typedef struct results {
-    unsigned char *of[TENSORS_MOST];
-    unsigned char *element[TENSORS_MOST];
-} results;
-
-static void results_free(results *r)
-{
-    for (int t = 0; t < TENSORS_MOST; t++) free(r->of[t]), free(r->element[t]);
-}
 
 static char message[sizeof((attn_error *)0)->message]; /* of the last rejected call */
 
@@ -31,90 +22,27 @@ static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, 
     if (!workspace) return 0;
     memset(workspace, workspace_byte, need + off);
     memset(&error, 0x55, sizeof error);
-    case_fill_outputs(c, canary);
+    blocks_canary(c->of, c->count, canary);
     const attn_status status = attn_execute(plan, tensors, workspace + off, need, &error);
     free(workspace);
-    case_error(c, status, &error);
+    check_error(status, &error);
     if (status == ATTN_OK) return 1;
     memcpy(message, error.message, sizeof message);
-    for (int t = 0; t < c->count; t++)
-        for (size_t i = 0; c->of[t].role == ATTN_ROLE_OUTPUT && i < c->of[t].bytes; i++)
-            if (c->of[t].block[i] != canary)
-                case_fail(c, "%s is written at byte %zu, but the call failed: %s", c->about[t].name, i, error.message);
+    blocks_untouched(c->of, c->count, canary, error.message);
     return 0;
 }
 
-static void keep(const api_case *c, results *r)
-{
-    memset(r, 0, sizeof *r);
-    for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
-        if (b->role != ATTN_ROLE_OUTPUT || b->bytes == 0) continue;
-        r->of[t] = malloc(b->bytes);
-        r->element[t] = calloc(b->bytes, 1);
-        if (!r->of[t] || !r->element[t]) abort();
-        memcpy(r->of[t], b->block, b->bytes);
-        for (int64_t i = 0; i < b->shape[0]; i++)
-            for (int64_t h = 0; h < b->shape[1]; h++)
-                for (int64_t k = 0; k < b->shape[2]; k++)
-                    for (int64_t e = 0; e < b->shape[3]; e++)
-                        memset(r->element[t] + (case_at(b, i, h, k, e) - b->block), 1, b->element);
-    }
-}
-
-static int same(const void *x, const void *y, const buffer *b)
-{
-    if (!memcmp(x, y, b->element)) return 1;
-    if (b->dtype < ATTN_F32 || b->dtype > ATTN_BF16) return 0;
-    return isnan(get_number(x, b->dtype)) && isnan(get_number(y, b->dtype));
-}
-
-/* Every element must be unchanged, every other byte the canary.  `elements_before`: elements that case_move put before. */
-static void compare(const api_case *c, const results *r, unsigned char canary, size_t elements_before, const char *what)
-{
-    for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
-        if (!r->of[t]) continue;
-        const size_t before_first = elements_before * b->element;
-        for (size_t i = 0; i < before_first; i++)
-            if (b->block[i] != canary)
-                case_fail(c, "%s: %s: byte %zu before the tensor is written", what, c->about[t].name, before_first - i);
-        for (size_t i = 0; i + before_first < b->bytes; i += b->element) {
-            const unsigned char *now = b->block + before_first + i;
-            if (r->element[t][i] && !same(r->of[t] + i, now, b))
-                case_fail(c, "%s: %s at element %zu of its memory is %.17g, was %.17g", what, c->about[t].name, i / b->element,
-                          get_number(now, b->dtype), get_number(r->of[t] + i, b->dtype));
-            for (size_t k = 0; !r->element[t][i] && k < b->element; k++)
-                if (now[k] != canary) case_fail(c, "%s: %s: byte %zu between elements is written", what, c->about[t].name, i + k);
-        }
-    }
-}
-
-static void run_again(api_case *c, const results *r, const attn_options *options, unsigned char byte, size_t off,
-                      unsigned char canary, size_t before_first, const char *what)
+static void run_again(api_case *c, const attn_options *options, unsigned char byte, size_t off, unsigned char canary,
+                      const char *what)
 {
     attn_plan *plan = case_plan(c, options);
-    if (!plan) case_fail(c, "%s: the same plan is now rejected", what);
-    if (!run(c, plan, &c->tensors, byte, off, canary)) case_fail(c, "%s: the same call is now rejected: %s", what, message);
+    if (!plan) finding("%s: the same plan is now rejected", what);
+    if (!run(c, plan, &c->tensors, byte, off, canary)) finding("%s: the same call is now rejected: %s", what, message);
     attn_plan_destroy(plan);
-    compare(c, r, canary, before_first, what);
+    blocks_compare(c->of, c->count, canary, what);
 }
 
 /* ---- masked keys ---- */
-
-static int may_overlap(const buffer *b)
-{
-    /* whether elements may overlap */
-    for (int i = 0; i < 4; i++) {
-        if (b->shape[i] < 2) continue;
-        if (b->stride[i] == 0) return 1;
-        for (int j = 0; j < 4; j++) {
-            const int64_t x = llabs(b->stride[i]), y = llabs(b->stride[j]);
-            if (i != j && b->shape[j] > 1 && (x > y || (x == y && i < j)) && x < y * b->shape[j]) return 1;
-        }
-    }
-    return 0;
-}
 
 static int poison(api_case *c)
 {
@@ -127,17 +55,16 @@ static int poison(api_case *c)
         (c->call.visit_rows && p->outputs.rows_stage < ATTN_STAGE_BIASED))
         return 0;
     for (int64_t e = 0; e < p->shape.batch; e++) {
-        const buffer *starts = &c->of[case_find(c, "cu_seqlens_kv")];
+        const block *starts = &c->of[case_find(c, "cu_seqlens_kv")];
         const int64_t first = packed ? get_index(starts, e) : 0,
                       count = packed ? get_index(starts, e + 1) - first : p->shape.len_kv;
         unsigned char *seen = case_seen(c, e);
         for (int64_t row = 0; seen && row < p->shape.heads_kv * count; row++)
             for (size_t n = 0; !seen[row] && n < sizeof names / sizeof *names; n++) {
-                buffer *b = &c->of[case_find(c, names[n])];
-                if (b->role != ATTN_ROLE_INPUT || b->dtype == ATTN_I8 || may_overlap(b)) continue;
+                block *b = &c->of[case_find(c, names[n])];
+                if (!b->name || b->output || b->dtype == ATTN_I8 || block_may_overlap(b)) continue;
                 any = 1;
-                for (int64_t x = 0; x < b->shape[3]; x++)
-                    put_number(case_at(b, packed ? 0 : e, row / count, first + row % count, x), b->dtype, NAN);
+                for (int64_t x = 0; x < b->shape[3]; x++) block_put(b, packed ? 0 : e, row / count, first + row % count, x, NAN);
             }
         free(seen);
     }
@@ -147,7 +74,7 @@ static int poison(api_case *c)
 /* ---- subproblems ---- */
 
 /* Entry e of the batch as its own problem: slots point at the entry, outputs go to the same memory. */
-static void run_entry(api_case *c, const results *r, int64_t e)
+static void run_entry(api_case *c, int64_t e)
 {
     attn_problem p = c->problem;
     attn_tensors tensors = c->tensors;
@@ -158,17 +85,17 @@ static void run_entry(api_case *c, const results *r, int64_t e)
     if (p.dropout.probability > 0 && p.mask.align == ATTN_ALIGN_BOTTOM_RIGHT) return;
     p.shape.batch = 1;
     for (int side = 0; side < 2 && packed; side++) {
-        const buffer *b = &c->of[case_find(c, side ? "cu_seqlens_kv" : "cu_seqlens_q")];
+        const block *b = &c->of[case_find(c, side ? "cu_seqlens_kv" : "cu_seqlens_q")];
         first[side] = get_index(b, e);
         cu[side][1] = get_index(b, e + 1) - first[side];
     }
     for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
+        const block *b = &c->of[t];
         attn_output *slot = case_slot(&tensors, c, t);
-        if (b->role == ATTN_ROLE_NONE || b->bytes == 0) continue;
-        if (packed && case_packs(c, t)) slot->data = case_at(b, 0, 0, first[c->about[t].axes[2] == ATTN_AXIS_KEY], 0);
+        if (b->bytes == 0) continue;
+        if (packed && case_packs(c, t)) slot->data = block_at(b, 0, 0, first[c->about[t].axes[2] == ATTN_AXIS_KEY], 0);
         else if (c->about[t].axes[0] == ATTN_AXIS_BATCH && b->shape[0] > 1 && !(paged && strchr("kv", c->about[t].name[0])))
-            slot->data = case_at(b, e, 0, 0, 0);
+            slot->data = block_at(b, e, 0, 0, 0);
         if (!slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3]) {
             memcpy(slot->stride, b->stride, sizeof b->stride);
             if (packed && case_packs(c, t)) slot->stride[2] = b->stride[2];
@@ -187,30 +114,23 @@ static void run_entry(api_case *c, const results *r, int64_t e)
     attn_error error;
     attn_plan *plan = NULL;
     const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
-    case_error(c, status, &error);
-    if (status != ATTN_OK) case_fail(c, "one entry: rejected: %s", error.message);
-    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "one entry: the same call is now rejected: %s", message);
+    check_error(status, &error);
+    if (status != ATTN_OK) finding("one entry: rejected: %s", error.message);
+    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) finding("one entry: the same call is now rejected: %s", message);
     attn_plan_destroy(plan);
     for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
-        if (!r->of[t] || c->about[t].axes[0] != ATTN_AXIS_BATCH || (b->shape[0] == 1 && !packed)) continue;
+        const block *b = &c->of[t];
+        if (!b->copy || c->about[t].axes[0] != ATTN_AXIS_BATCH || (b->shape[0] == 1 && !packed)) continue;
         const int packs = packed && case_packs(c, t), side = c->about[t].axes[2] == ATTN_AXIS_KEY;
         if (packed && !packs && b->shape[0] == 1 && c->problem.shape.batch > 1) continue;
         const int64_t begin = packs ? first[side] : 0, end = packs ? begin + cu[side][1] : b->shape[2], entry = packs ? 0 : e;
-        for (int64_t h = 0; h < b->shape[1]; h++)
-            for (int64_t i = begin; i < end; i++)
-                for (int64_t x = 0; x < b->shape[3]; x++) {
-                    const unsigned char *now = case_at(b, entry, h, i, x), *was = r->of[t] + (now - b->block);
-                    if (!same(now, was, b))
-                        case_fail(c, "one entry: %s[%lld,%lld,%lld,%lld] is %.17g, in the batch %.17g", c->about[t].name,
-                                  (long long)e, (long long)h, (long long)i, (long long)x, get_number(now, b->dtype),
-                                  get_number(was, b->dtype));
-                }
+        block_compare_part(b, (int64_t[]){entry, 0, begin, 0}, (int64_t[]){entry + 1, b->shape[1], end, b->shape[3]}, 0,
+                           "one entry");
     }
 }
 
 /* Queries [begin, end) as their own problem, which options.invariant promises the same bits. */
-static void chunk(api_case *c, const results *r, int64_t begin, int64_t end)
+static void chunk(api_case *c, int64_t begin, int64_t end)
 {
     attn_problem p = c->problem;
     attn_tensors tensors = c->tensors;
@@ -223,17 +143,17 @@ static void chunk(api_case *c, const results *r, int64_t begin, int64_t end)
     call.origin = &origin;
     tensors.call = &call;
     for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
+        const block *b = &c->of[t];
         attn_output *slot = case_slot(&tensors, c, t);
-        if (b->role == ATTN_ROLE_NONE || b->bytes == 0) continue;
-        if (c->about[t].axes[2] == ATTN_AXIS_QUERY && b->shape[2] > 1) slot->data = case_at(b, 0, 0, begin, 0);
+        if (b->bytes == 0) continue;
+        if (c->about[t].axes[2] == ATTN_AXIS_QUERY && b->shape[2] > 1) slot->data = block_at(b, 0, 0, begin, 0);
         if (!slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3])
             memcpy(slot->stride, b->stride, sizeof b->stride);
         if (!slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3]) slot->stride[0] = ATTN_BROADCAST;
-        if (b->role == ATTN_ROLE_OUTPUT && slot->stride[0] == ATTN_BROADCAST) slot->stride[0] = 0;
+        if (b->output && slot->stride[0] == ATTN_BROADCAST) slot->stride[0] = 0;
     }
     if (case_has(c, "lengths_q")) {
-        const buffer *b = &c->of[case_find(c, "lengths_q")];
+        const block *b = &c->of[case_find(c, "lengths_q")];
         for (int64_t e = 0; e < p.shape.batch; e++) {
             lengths[e] = get_index(b, e) - begin;
             if (lengths[e] < 0) lengths[e] = 0;
@@ -244,23 +164,14 @@ static void chunk(api_case *c, const results *r, int64_t begin, int64_t end)
     attn_error error;
     attn_plan *plan = NULL;
     const attn_status status = attn_plan_create(&plan, &p, &tensors, &c->options, &error);
-    case_error(c, status, &error);
-    if (status != ATTN_OK) case_fail(c, "chunk: rejected: %s", error.message);
-    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) case_fail(c, "chunk: the same call is now rejected: %s", message);
+    check_error(status, &error);
+    if (status != ATTN_OK) finding("chunk: rejected: %s", error.message);
+    if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) finding("chunk: the same call is now rejected: %s", message);
     attn_plan_destroy(plan);
     for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
-        if (!r->of[t] || c->about[t].axes[2] != ATTN_AXIS_QUERY) continue;
-        for (int64_t e = 0; e < b->shape[0]; e++)
-            for (int64_t h = 0; h < b->shape[1]; h++)
-                for (int64_t i = begin; i < end; i++)
-                    for (int64_t x = 0; x < b->shape[3]; x++) {
-                        const unsigned char *now = case_at(b, e, h, i, x), *was = r->of[t] + (now - b->block);
-                        if (!same(now, was, b))
-                            case_fail(c, "chunk %lld..%lld: %s[%lld,%lld,%lld,%lld] is %.17g, in the whole %.17g", (long long)begin,
-                                      (long long)end, c->about[t].name, (long long)e, (long long)h, (long long)i, (long long)x,
-                                      get_number(now, b->dtype), get_number(was, b->dtype));
-                    }
+        const block *b = &c->of[t];
+        if (!b->copy || c->about[t].axes[2] != ATTN_AXIS_QUERY) continue;
+        block_compare_part(b, (int64_t[]){0, 0, begin, 0}, (int64_t[]){b->shape[0], b->shape[1], end, b->shape[3]}, 0, "chunk");
     }
 }
 
@@ -270,25 +181,25 @@ static int infinite_scores(const api_case *c)
 {
     static const char *const names[] = {"q", "k", "k_scale"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
-        const buffer *b = &c->of[case_find(c, names[n])];
-        if (b->role != ATTN_ROLE_INPUT || b->dtype < ATTN_F32 || b->dtype > ATTN_BF16) continue;
+        const block *b = &c->of[case_find(c, names[n])];
+        if (b->output || b->dtype < ATTN_F32 || b->dtype > ATTN_BF16) continue;
         for (size_t i = 0; i < b->bytes; i += b->element)
-            if (isinf(get_number(b->block + i, b->dtype))) return 1;
+            if (isinf(number_get(b->memory + i, b->dtype))) return 1;
     }
     return 0;
 }
 
-static void parts(api_case *c, const results *r)
+static void parts(api_case *c)
 {
     const attn_problem *p = &c->problem;
     if (c->hostile) return;
-    if (p->shape.batch > 1 && draw_one_in(&c->from, 2)) run_entry(c, r, draw_below(&c->from, p->shape.batch));
+    if (p->shape.batch > 1 && draw_one_in(&c->from, 2)) run_entry(c, draw_below(&c->from, p->shape.batch));
     if (!c->options.invariant || p->op != ATTN_FORWARD || case_has(c, "cu_seqlens_q") || p->shape.len_q < 2 || p->shape.batch > 8)
         return;
     if (p->mask.align == ATTN_ALIGN_BOTTOM_RIGHT || p->mask.block_q || case_has(c, "column_sum")) return;
     if (c->special && infinite_scores(c)) return;
     const int64_t begin = draw_below(&c->from, p->shape.len_q), end = begin + 1 + draw_below(&c->from, p->shape.len_q - begin);
-    chunk(c, r, begin, end);
+    chunk(c, begin, end);
 }
 
 /* Computes o and lse by a forward, for the operations that read them: random ones would do, except for the check against ref/.
@@ -308,29 +219,11 @@ static int save_forward(api_case *c)
     }
     attn_error error;
     const attn_status status = attn_compute(&p, &tensors, &error);
-    case_error(c, status, &error);
+    check_error(status, &error);
     return status == ATTN_OK;
 }
 
 /* ---- failing allocations ---- */
-
-typedef struct limited_allocator {
-    int left, held; /* allocations until one fails; blocks not yet released */
-} limited_allocator;
-
-static void *limited_acquire(void *context, size_t bytes)
-{
-    limited_allocator *p = context;
-    if (p->left-- <= 0 || bytes > WORKSPACE_MOST) return NULL;
-    p->held++;
-    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
-}
-
-static void limited_release(void *context, void *memory)
-{
-    ((limited_allocator *)context)->held--;
-    free(memory);
-}
 
 static void without_memory(const api_case *c)
 {
@@ -341,49 +234,46 @@ static void without_memory(const api_case *c)
         attn_plan *plan = NULL;
         attn_error error;
         const attn_status status = attn_plan_create(&plan, &c->problem, &c->tensors, &options, &error);
-        case_error(c, status, &error);
-        if (status != ATTN_OK && (plan || status != ATTN_ERR_MEMORY)) case_fail(c, "allocation %d fails: status %d", left, status);
+        check_error(status, &error);
+        if (status != ATTN_OK && (plan || status != ATTN_ERR_MEMORY)) finding("allocation %d fails: status %d", left, status);
         attn_plan_destroy(plan);
-        if (p.held) case_fail(c, "allocation %d fails: %d blocks are not released", left, p.held);
+        if (p.held) finding("allocation %d fails: %d blocks are not released", left, p.held);
     }
 }
 
 int case_judge(api_case *c, attn_plan *plan)
 {
-    results first;
     const size_t need = attn_plan_workspace_size(plan);
     if (c->options.workspace_limit && need > c->options.workspace_limit)
-        case_fail(c, "%zu bytes of workspace, but workspace_limit is %zu", need, c->options.workspace_limit);
+        finding("%zu bytes of workspace, but workspace_limit is %zu", need, c->options.workspace_limit);
     if (need > WORKSPACE_MOST) return 0;
     const int saved = save_forward(c);
     if (!run(c, plan, &c->tensors, 0xFF, (size_t)draw_below(&c->from, 64), 0xA5)) return 0;
-    keep(c, &first);
+    blocks_keep(c->of, c->count);
     if (saved && !c->special && !c->hostile) (void)case_reference(c);
     attn_options other = c->options;
     other.threads = 1 + (int)draw_below(&c->from, 7);
     if (other.threads == c->options.threads) other.threads++;
-    run_again(c, &first, &other, 0, 0, 0x5A, 0, "other threads, workspace of zeros");
+    run_again(c, &other, 0, 0, 0x5A, "other threads, workspace of zeros");
     if (draw_one_in(&c->from, 3) && need > 64) {
         other.threads = c->options.threads;
         other.workspace_limit = need - (size_t)draw_below(&c->from, (int64_t)need / 2);
         attn_plan *small = NULL;
         attn_error error;
         const attn_status status = attn_plan_create(&small, &c->problem, &c->tensors, &other, &error);
-        case_error(c, status, &error);
-        if (small && attn_plan_workspace_size(small) > other.workspace_limit) case_fail(c, "workspace_limit is exceeded");
-        if (small && !run(c, small, &c->tensors, 0xFF, 1, 0x77)) case_fail(c, "rejected under a workspace_limit: %s", message);
-        if (small) compare(c, &first, 0x77, 0, "workspace_limit");
+        check_error(status, &error);
+        if (small && attn_plan_workspace_size(small) > other.workspace_limit) finding("workspace_limit is exceeded");
+        if (small && !run(c, small, &c->tensors, 0xFF, 1, 0x77)) finding("rejected under a workspace_limit: %s", message);
+        if (small) blocks_compare(c->of, c->count, 0x77, "workspace_limit");
         attn_plan_destroy(small);
         other = c->options;
     }
     if (draw_one_in(&c->from, 8)) without_memory(c);
-    parts(c, &first);
-    if (poison(c)) run_again(c, &first, &c->options, 0xFF, 3, 0x66, 0, "NaN in masked keys");
+    parts(c);
+    if (poison(c)) run_again(c, &c->options, 0xFF, 3, 0x66, "NaN in masked keys");
     if (draw_one_in(&c->from, 3)) {
-        const size_t before_first = 1 + (size_t)draw_below(&c->from, 15);
-        case_move(c, before_first);
-        run_again(c, &first, &c->options, 0xFF, 5, 0x99, before_first, "other addresses");
+        case_move(c, 1 + (size_t)draw_below(&c->from, 15));
+        run_again(c, &c->options, 0xFF, 5, 0x99, "other addresses");
     }
-    results_free(&first);
     return 1;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tests/fnv.h"
 #include "target.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -164,7 +165,7 @@ unsigned char *block_at(const block *b, int64_t i0, int64_t i1, int64_t i2, int6
     return b->memory + b->first + (i0 * step(b, 0) + i1 * step(b, 1) + i2 * step(b, 2) + i3 * step(b, 3)) * (int64_t)b->element;
 }
 
-static double number_at(const void *at, attn_dtype dtype)
+double number_get(const void *at, attn_dtype dtype)
 {
     double x = 0;
     int32_t narrow;
@@ -187,7 +188,7 @@ static double number_at(const void *at, attn_dtype dtype)
     }
 }
 
-static void number_to(void *at, attn_dtype dtype, double x)
+void number_put(void *at, attn_dtype dtype, double x)
 {
     const int32_t narrow = dtype == ATTN_I32 ? (int32_t)x : 0;
     const int64_t wide = dtype == ATTN_I64 ? (int64_t)x : 0;
@@ -203,7 +204,7 @@ static void number_to(void *at, attn_dtype dtype, double x)
         return;
     case ATTN_BOOL:
     case ATTN_U8:
-        *(unsigned char *)at = x > -0.7;
+        *(unsigned char *)at = x > -0.7 ? (unsigned char)(1 + (int)fmin(fabs(x) * 40, 200)) : 0;
         return;
     default:
         (void)attn_convert(1, &x, ATTN_F64, at, dtype, NULL);
@@ -212,12 +213,12 @@ static void number_to(void *at, attn_dtype dtype, double x)
 
 double block_get(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
-    return number_at(block_at(b, i0, i1, i2, i3), b->dtype);
+    return number_get(block_at(b, i0, i1, i2, i3), b->dtype);
 }
 
 void block_put(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double x)
 {
-    number_to(block_at(b, i0, i1, i2, i3), b->dtype, x);
+    number_put(block_at(b, i0, i1, i2, i3), b->dtype, x);
 }
 
 double draw_real(draws *d, double low, double high) { return low + (high - low) * ((double)(draw_word(d) >> 11) * 0x1p-53); }
@@ -228,7 +229,7 @@ void block_fill(const block *b, draws *d, double low, double high, int special)
     for (size_t at = 0; at < b->bytes; at += b->element) {
         double x = draw_real(d, low, high);
         if (special && draw_word(d) % 61 == 0) x = numbers[draw_word(d) % 12];
-        number_to(b->memory + at, b->dtype, x);
+        number_put(b->memory + at, b->dtype, x);
     }
 }
 
@@ -290,7 +291,7 @@ static int same(const void *x, const void *y, const block *b)
 {
     if (!memcmp(x, y, b->element)) return 1;
     if (b->dtype < ATTN_F32 || b->dtype > ATTN_BF16) return 0;
-    return isnan(number_at(x, b->dtype)) && isnan(number_at(y, b->dtype));
+    return isnan(number_get(x, b->dtype)) && isnan(number_get(y, b->dtype));
 }
 
 void blocks_compare(const block *of, int count, unsigned char canary, const char *what)
@@ -301,7 +302,7 @@ void blocks_compare(const block *of, int count, unsigned char canary, const char
         for (size_t i = 0; i < b->bytes; i += b->element) {
             if (b->is_element[i] && !same(b->copy + i, b->memory + i, b))
                 finding("%s: %s at element %zu of its memory is %.17g, was %.17g", what, b->name, i / b->element,
-                        number_at(b->memory + i, b->dtype), number_at(b->copy + i, b->dtype));
+                        number_get(b->memory + i, b->dtype), number_get(b->copy + i, b->dtype));
             for (size_t k = 0; !b->is_element[i] && k < b->element; k++)
                 if (b->memory[i + k] != canary) finding("%s: %s: byte %zu between elements is written", what, b->name, i + k);
         }
@@ -315,11 +316,26 @@ void block_compare_part(const block *b, const int64_t begin[4], const int64_t en
             for (int64_t t = begin[2]; t < end[2]; t++)
                 for (int64_t c = begin[3]; c < end[3]; c++) {
                     const unsigned char *now = block_at(b, i, h, t, c), *was = b->copy + (now - b->memory);
-                    if (zeros && number_at(now, b->dtype) == 0 && number_at(was, b->dtype) == 0) continue;
+                    if (zeros && number_get(now, b->dtype) == 0 && number_get(was, b->dtype) == 0) continue;
                     if (!same(now, was, b))
                         finding("%s: %s[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "] is %.17g, was %.17g", what, b->name, i, h,
-                                t, c, number_at(now, b->dtype), number_at(was, b->dtype));
+                                t, c, number_get(now, b->dtype), number_get(was, b->dtype));
                 }
+}
+
+uint64_t blocks_checksum(const block *of, int count)
+{
+    uint64_t sum = FNV_START;
+    for (int t = 0; t < count; t++) {
+        const block *b = &of[t];
+        const int real = b->dtype >= ATTN_F32 && b->dtype <= ATTN_BF16;
+        if (!b->output || !b->memory) continue;
+        for (size_t at = 0; at + b->element <= b->bytes; at += b->element) {
+            const int nan = real && isnan(number_get(b->memory + at, b->dtype));
+            sum = nan ? fnv_add(sum, "nan", 3) : fnv_add(sum, b->memory + at, b->element);
+        }
+    }
+    return sum;
 }
 
 void blocks_print(const block *of, int count)

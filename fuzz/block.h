@@ -7,7 +7,7 @@
 #include "attn/attn.h"
 #include "draws.h"
 
-enum { BLOCK_BYTES_MOST = 1 << 22 };
+enum { BLOCK_BYTES_MOST = 1 << 23 };
 
 typedef struct block {
     const char *name; /* NULL: the case has no such tensor */
@@ -36,6 +36,10 @@ int block_may_overlap(const block *b);
 attn_input block_in(const block *b);   /* its slot; zeros if the case has no such tensor */
 attn_output block_out(const block *b); /* the same as an output; also for inputs in structs whose slots are attn_output */
 
+/* An element of any type; i64 as the nearest double. */
+double number_get(const void *at, attn_dtype dtype);
+void number_put(void *at, attn_dtype dtype, double x);
+
 unsigned char *block_at(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
 double block_get(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
 void block_put(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double x);
@@ -59,6 +63,8 @@ void blocks_keep(block *of, int count);
 void blocks_compare(const block *of, int count, unsigned char canary, const char *what);
 /* The same for the elements of one output in [begin, end); `zeros`: zeros of either sign are equal. */
 void block_compare_part(const block *b, const int64_t begin[4], const int64_t end[4], int zeros, const char *what);
+/* A checksum of all outputs; every NaN counts as the same, since its bits are unspecified. */
+uint64_t blocks_checksum(const block *of, int count);
 void blocks_print(const block *of, int count);
 
 #endif

@@ -4,25 +4,16 @@
 #include "api_case.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "target.h"
 
 const char *const target_cases = "problems";
 
 static api_case drawn;
 
-void case_error(const api_case *x, attn_status status, const attn_error *error)
+void target_print(void)
 {
-    (void)x;
-    check_error(status, error);
-}
-
-void case_print(const api_case *c)
-{
+    api_case *const c = &drawn;
     const attn_problem *p = &c->problem;
     const attn_shape *s = &p->shape;
     const attn_mask *m = &p->mask;
@@ -56,34 +47,21 @@ void case_print(const api_case *c)
                 c->origin.heads, c->origin.q, c->origin.kv);
     fprintf(stderr, "  special %d hostile %d\n", c->special, c->hostile);
     for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
-        const attn_output *slot = case_slot(&((api_case *)(uintptr_t)c)->tensors, c, t);
+        const block *b = &c->of[t];
+        const attn_output *slot = case_slot(&c->tensors, c, t);
         if (!slot->data) continue;
         fprintf(stderr,
                 "  %-16s %-4s [%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "] strides %" PRId64 " %" PRId64 " %" PRId64
                 " %" PRId64 " (given %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 ") %zu bytes at %p",
                 c->about[t].name, attn_dtype_name(b->dtype), b->shape[0], b->shape[1], b->shape[2], b->shape[3], b->stride[0],
                 b->stride[1], b->stride[2], b->stride[3], slot->stride[0], slot->stride[1], slot->stride[2], slot->stride[3],
-                b->bytes, (void *)b->block);
-        for (int64_t i = 0; (b->dtype == ATTN_I64 || b->dtype == ATTN_I32) && b->role == ATTN_ROLE_INPUT && i < 8 &&
+                b->bytes, (void *)b->memory);
+        for (int64_t i = 0; (b->dtype == ATTN_I64 || b->dtype == ATTN_I32) && b->memory && !b->output && i < 8 &&
                             i * (int64_t)b->element < (int64_t)b->bytes - b->first;
              i++)
             fprintf(stderr, " %" PRId64, get_index(b, i));
         fputc('\n', stderr);
     }
-}
-
-void target_print(void) { case_print(&drawn); }
-
-_Noreturn void case_fail(const api_case *x, const char *what, ...)
-{
-    char text[512];
-    va_list arguments;
-    (void)x; /* target_print prints it */
-    va_start(arguments, what);
-    vsnprintf(text, sizeof text, what, arguments);
-    va_end(arguments);
-    finding("%s", text);
 }
 
 void target_run(draws *from)
@@ -100,5 +78,5 @@ void target_run(draws *from)
     target_drawn();
     if (fits) target_ran += case_judge(c, plan);
     attn_plan_destroy(plan);
-    case_free(c);
+    blocks_free(c->of, c->count);
 }

@@ -11,20 +11,18 @@
 #include "api_case.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t nothing = 0xCBF29CE484222325u; /* the checksum of no outputs */
+#include "../tests/fnv.h"
 
 enum { PROBLEMS = 500, OPERATIONS = 4, LEAST_OF_EACH = 40 };
 
-void case_fail(const api_case *c, const char *what, ...)
+_Noreturn void finding(const char *what, ...)
 {
     va_list arguments;
-    (void)c;
     va_start(arguments, what);
     vfprintf(stderr, what, arguments);
     va_end(arguments);
@@ -32,31 +30,9 @@ void case_fail(const api_case *c, const char *what, ...)
     abort();
 }
 
-void case_error(const api_case *c, attn_status status, const attn_error *error)
+void check_error(attn_status status, const attn_error *error)
 {
-    if (status != error->status) case_fail(c, "status %d, in the error %d", (int)status, (int)error->status);
-}
-
-static uint64_t add_bytes(uint64_t sum, const void *bytes, size_t count)
-{
-    for (size_t i = 0; i < count; i++) sum = (sum ^ ((const unsigned char *)bytes)[i]) * 0x100000001B3u; /* FNV-1a */
-    return sum;
-}
-
-/* Of all outputs; every NaN counts as the same, since its bits are unspecified. */
-static uint64_t checksum(const api_case *c)
-{
-    uint64_t sum = nothing;
-    for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
-        const int real = b->dtype >= ATTN_F32 && b->dtype <= ATTN_BF16;
-        if (b->role != ATTN_ROLE_OUTPUT) continue;
-        for (size_t at = 0; at + b->element <= b->bytes; at += b->element) {
-            const int nan = real && isnan(get_number(b->block + at, b->dtype));
-            sum = nan ? add_bytes(sum, "nan", 3) : add_bytes(sum, b->block + at, b->element);
-        }
-    }
-    return sum;
+    if (status != error->status) finding("status %d, in the error %d", (int)status, (int)error->status);
 }
 
 /* Runs the case on one instruction set.  Returns 0 if the library rejects it. */
@@ -69,11 +45,11 @@ static int run(api_case *c, attn_isa isa, uint64_t *sum)
     if (!plan) return 0;
     const size_t bytes = attn_plan_workspace_size(plan);
     void *workspace = malloc(bytes + 1);
-    case_fill_outputs(c, 0x11);
+    blocks_canary(c->of, c->count, 0x11);
     const int ran = workspace && attn_execute(plan, &c->tensors, workspace, bytes, &error) == ATTN_OK;
     free(workspace);
     attn_plan_destroy(plan);
-    if (ran) *sum = checksum(c);
+    if (ran) *sum = blocks_checksum(c->of, c->count);
     return ran;
 }
 
@@ -89,7 +65,7 @@ static int try_case(uint64_t number, attn_isa best, attn_op *op, uint64_t *sum)
     c.everywhere = 1;
     attn_plan *plan = case_draw(&c);
     if (!plan) return 0;
-    if (!c.hostile && !c.special && case_allocate(&c, plan) && run(&c, best, sum) && *sum != nothing) {
+    if (!c.hostile && !c.special && case_allocate(&c, plan) && run(&c, best, sum) && *sum != FNV_START) {
         result = 1;
         *op = c.problem.op;
         for (attn_isa isa = ATTN_ISA_AVX2; isa < best && best != ATTN_ISA_NEON; isa = (attn_isa)(isa + 1)) {
@@ -101,7 +77,7 @@ static int try_case(uint64_t number, attn_isa best, attn_op *op, uint64_t *sum)
         }
     }
     attn_plan_destroy(plan);
-    case_free(&c);
+    blocks_free(c.of, c.count);
     return result;
 }
 

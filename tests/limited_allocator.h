@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+enum { LIMITED_BYTES = 1 << 27 }; /* a larger block fails, too */
+
 typedef struct limited_allocator {
     int left, held;
 } limited_allocator;
@@ -13,9 +15,9 @@ typedef struct limited_allocator {
 static void *limited_acquire(void *context, size_t bytes)
 {
     limited_allocator *p = context;
-    if (p->left-- <= 0) return NULL;
-    p->held++;
-    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    void *memory = p->left-- > 0 && bytes <= LIMITED_BYTES ? aligned_alloc(64, (bytes + 63) / 64 * 64 + 64) : NULL;
+    p->held += memory != NULL;
+    return memory;
 }
 
 static void limited_release(void *context, void *memory)

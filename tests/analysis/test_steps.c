@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_steps.c - an attention step by step: against golden vectors, ref/, and finite differences. */
-#include "test.h"
+#include "fails.h"
 
 #include "attn/analysis.h"
 #include "attn/modifier.h"
@@ -204,40 +204,34 @@ static void test_rejected(void **state)
     const int64_t offset[B] = {0, 0};
     attn_tensors a;
     attn_problem p = drawn(&a, offset);
-    attn_error error;
     attn_verification result = {.struct_size = sizeof result};
     attn_flow flow = {.struct_size = sizeof flow};
     attn_steps steps = {.struct_size = sizeof steps};
-#define REJECTED(call, status, text)                                                                                               \
-    do {                                                                                                                           \
-        assert_int_equal(call, status);                                                                                            \
-        assert_string_equal(error.message, text);                                                                                  \
-    } while (0)
-    REJECTED(attn_decompose(NULL, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
-    REJECTED(attn_decompose(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "steps is NULL");
-    REJECTED(attn_gradient_flow(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "flow is NULL");
-    REJECTED(attn_verify_gradients(&p, 0, 0, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "result is NULL");
-    REJECTED(attn_verify_gradients(&p, 2, 0, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
-             "step is 2; it must be above 0 and below 1 (0 for 1e-5)");
-    REJECTED(attn_verify_gradients(&p, 0, -1, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
-             "most is -1; it must be at least 1, or 0 for all elements");
+    FAILS(attn_decompose(NULL, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
+    FAILS(attn_decompose(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "steps is NULL");
+    FAILS(attn_gradient_flow(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "flow is NULL");
+    FAILS(attn_verify_gradients(&p, 0, 0, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "result is NULL");
+    FAILS(attn_verify_gradients(&p, 2, 0, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
+          "step is 2; it must be above 0 and below 1 (0 for 1e-5)");
+    FAILS(attn_verify_gradients(&p, 0, -1, &a, &result, NULL, &error), ATTN_ERR_ARGUMENT,
+          "most is -1; it must be at least 1, or 0 for all elements");
     a.q.dtype = ATTN_F32;
-    REJECTED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED, "q is f32; the analysis needs f64");
+    FAILS(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED, "q is f32; the analysis needs f64");
     p = drawn(&a, offset), a.cu_seqlens_q = attn_in(offset);
-    REJECTED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED,
-             "cu_seqlens_q is set; the analysis takes padded sequences only");
+    FAILS(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_UNSUPPORTED,
+          "cu_seqlens_q is set; the analysis takes padded sequences only");
     p = drawn(&a, offset), p.op = ATTN_BACKWARD;
-    REJECTED(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT,
-             "op is not ATTN_FORWARD; the analysis runs the other passes itself");
+    FAILS(attn_decompose(&p, &a, &steps, NULL, &error), ATTN_ERR_ARGUMENT,
+          "op is not ATTN_FORWARD; the analysis runs the other passes itself");
     p = drawn(&a, offset), p.dropout.probability = 0.5;
-    REJECTED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
-             "dropout.probability is 0.5; gradient flow does not support dropout");
+    FAILS(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
+          "dropout.probability is 0.5; gradient flow does not support dropout");
     p = drawn(&a, offset), a.k.stride[0] = HKV * K * D, a.k.stride[1] = K * D, a.k.stride[2] = D, a.k.stride[3] = 1;
-    REJECTED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
-             "k has strides; gradient analysis takes dense tensors (all 0)");
+    FAILS(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_UNSUPPORTED,
+          "k has strides; gradient analysis takes dense tensors (all 0)");
     p = drawn(&a, offset), p.mask.chunk = -1; /* rejected by the core */
-    REJECTED(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_ARGUMENT,
-             "mask.chunk is -1; it must be at least 1, or 0 for none");
+    FAILS(attn_gradient_flow(&p, &a, &flow, NULL, &error), ATTN_ERR_ARGUMENT,
+          "mask.chunk is -1; it must be at least 1, or 0 for none");
 }
 
 /* A call is rejected before it writes o or any array. */

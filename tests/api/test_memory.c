@@ -3,7 +3,7 @@
  * test_memory.c - functions that plan and compute in one call take all memory from options.allocator: whichever allocation fails,
  * the outputs stay untouched and every block is freed. Without an allocator they use the library's own memory.
  */
-#include "test.h"
+#include "fails.h"
 
 #include "attn/analysis.h"
 #include "attn/bilinear.h"
@@ -260,22 +260,18 @@ static void test_rejected(void **state)
 {
     (void)state;
     for (int r = 0; r < ROWS; r++) {
-        attn_error error;
         start();
         allocator_state = (limited_allocator){1000, 0};
         options = (attn_options){.struct_size = sizeof options, .allocator = {limited_acquire, NULL, &allocator_state}};
-        assert_int_equal(rows[r].call(&error), ATTN_ERR_ARGUMENT);
-        assert_string_equal(error.message, "options.allocator has allocate and no release; set both or neither");
+        FAILS(rows[r].call(&error), ATTN_ERR_ARGUMENT, "options.allocator has allocate and no release; set both or neither");
         options.allocator = (attn_allocator){NULL, limited_release, &allocator_state};
-        assert_int_equal(rows[r].call(&error), ATTN_ERR_ARGUMENT);
-        assert_string_equal(error.message, "options.allocator has release and no allocate; set both or neither");
+        FAILS(rows[r].call(&error), ATTN_ERR_ARGUMENT, "options.allocator has release and no allocate; set both or neither");
         options = (attn_options){.struct_size = 1};
-        assert_int_equal(rows[r].call(&error), ATTN_ERR_ARGUMENT);
-        assert_string_equal(error.message, "attn_options.struct_size is 1; set it to sizeof(attn_options)");
+        FAILS(rows[r].call(&error), ATTN_ERR_ARGUMENT, "attn_options.struct_size is 1; set it to sizeof(attn_options)");
         options = (attn_options){.struct_size = sizeof options, .isa = (attn_isa)9};
         if (rows[r].call != hopfield_separation && rows[r].call != hopfield_classical) { /* these two create no plan */
-            assert_int_equal(rows[r].call(&error), ATTN_ERR_ARGUMENT);
-            assert_string_equal(error.message, "options.isa is 9; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
+            FAILS(rows[r].call(&error), ATTN_ERR_ARGUMENT,
+                  "options.isa is 9; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
         }
         assert_int_equal(allocator_state.left, 1000);
         assert_true(!is_touched());

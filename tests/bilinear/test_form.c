@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * test_form.c - bilinear forms against their definition, their gradients against finite differences; property P22; attention in a
  * metric against the core's own scores; rejected calls, with the exact message. */
-#include "test.h"
+#include "fails.h"
 
 #include <float.h>
 #include <math.h>
@@ -234,38 +234,31 @@ static void test_attention(void **state)
     for (int i = 0; i < D * D; i++) assert_near(dg[i], expected_dg[i], 64 * bound);
 }
 
-static void rejected(attn_status got, attn_status expected, const attn_error *error, const char *message)
-{
-    assert_int_equal(got, expected);
-    assert_string_equal(error->message, message);
-}
-
 static void test_rejected(void **state)
 {
     double out[N * M] = {7};
     attn_problem p = problem;
     attn_tensors a = tensors_of(ATTN_F64, q, k, v, out);
-    attn_error e;
     (void)state;
-    rejected(attn_inner_product(1, D, q, k, "manhattan", out, &e), ATTN_ERR_ARGUMENT, &e,
-             "metric is manhattan; it must be euclidean or scaled");
-    rejected(attn_bilinear_form(1, D, q, NULL, g, out, &e), ATTN_ERR_ARGUMENT, &e, "v is NULL");
-    rejected(attn_bilinear_form(-2, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "count (-2) is negative");
-    rejected(attn_bilinear_form_batch(N, -1, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e, "len_kv (-1) is negative");
-    rejected(attn_bilinear_form_batch(INT64_C(1) << 40, INT64_C(1) << 40, D, q, k, g, out, &e), ATTN_ERR_SHAPE, &e,
-             "len_q 1099511627776 times len_kv 1099511627776 exceeds the address space");
-    rejected(attn_index_backward(1, D, q, g, NULL, out, out, &e), ATTN_ERR_ARGUMENT, &e, "grad is NULL");
-    rejected(attn_bilinear_attention(&p, &a, NULL, NULL, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
+    FAILS(attn_inner_product(1, D, q, k, "manhattan", out, &error), ATTN_ERR_ARGUMENT,
+          "metric is manhattan; it must be euclidean or scaled");
+    FAILS(attn_bilinear_form(1, D, q, NULL, g, out, &error), ATTN_ERR_ARGUMENT, "v is NULL");
+    FAILS(attn_bilinear_form(-2, D, q, k, g, out, &error), ATTN_ERR_SHAPE, "count (-2) is negative");
+    FAILS(attn_bilinear_form_batch(N, -1, D, q, k, g, out, &error), ATTN_ERR_SHAPE, "len_kv (-1) is negative");
+    FAILS(attn_bilinear_form_batch(INT64_C(1) << 40, INT64_C(1) << 40, D, q, k, g, out, &error), ATTN_ERR_SHAPE,
+          "len_q 1099511627776 times len_kv 1099511627776 exceeds the address space");
+    FAILS(attn_index_backward(1, D, q, g, NULL, out, out, &error), ATTN_ERR_ARGUMENT, "grad is NULL");
+    FAILS(attn_bilinear_attention(&p, &a, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "g is NULL");
     p.score.kind = ATTN_SCORE_COSINE;
-    rejected(attn_bilinear_attention(&p, &a, g, NULL, &e), ATTN_ERR_ARGUMENT, &e,
-             "score has a kind or dim_k of its own; bilinear attention sets them");
+    FAILS(attn_bilinear_attention(&p, &a, g, NULL, &error), ATTN_ERR_ARGUMENT,
+          "score has a kind or dim_k of its own; bilinear attention sets them");
     p.score.kind = ATTN_SCORE_DOT;
     attn_tensors with = a;
     with.score_matrix = attn_in(g);
-    rejected(attn_bilinear_attention(&p, &with, g, NULL, &e), ATTN_ERR_ARGUMENT, &e,
-             "score_matrix is set; bilinear attention does not use it");
+    FAILS(attn_bilinear_attention(&p, &with, g, NULL, &error), ATTN_ERR_ARGUMENT,
+          "score_matrix is set; bilinear attention does not use it");
     p.struct_size = 8;
-    assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL, &e), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_bilinear_attention(&p, &a, g, NULL, NULL), ATTN_ERR_ARGUMENT);
     assert_true(out[0] == 7);
 }
 
@@ -273,37 +266,36 @@ static void test_rejected(void **state)
 static void test_overlap(void **state)
 {
     double x[64], fresh[64], y[64];
-    attn_error e;
     (void)state;
     draw(x, 64, 6);
     draw(y, 64, 7);
     memcpy(fresh, x, sizeof x);
 #define MEETS(call, both)                                                                                                          \
-    rejected(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output must not overlap another tensor")
-    MEETS(attn_index_lower(2, 2, x, y, x, &e), "lowered and v");
-    MEETS(attn_index_lower(2, 2, y, x, x + 3, &e), "lowered and g");
-    MEETS(attn_index_raise(2, 2, x, y, x, &e), "raised and v");
-    MEETS(attn_index_raise(2, 2, y, x, x + 3, &e), "raised and inverse");
-    MEETS(attn_index_backward(2, 2, x, y, y, x, NULL, &e), "grad_v and v");
-    MEETS(attn_index_backward(2, 2, y, y, x, NULL, x + 1, &e), "grad_g and grad");
-    MEETS(attn_index_backward(2, 2, y, y, y, x, x + 3, &e), "grad_v and grad_g");
-    MEETS(attn_bilinear_form(2, 2, x, y, y, x + 3, &e), "form and u");
-    MEETS(attn_bilinear_form(2, 2, y, x, y, x, &e), "form and v");
-    MEETS(attn_bilinear_form(2, 2, y, y, x, x, &e), "form and g");
-    MEETS(attn_quadratic_form(2, 2, x, y, x, &e), "form and v");
-    MEETS(attn_bilinear_form_backward(2, 2, x, y, y, y, x, NULL, NULL, &e), "grad_u and u");
-    MEETS(attn_bilinear_form_backward(2, 2, y, x, y, y, NULL, x, NULL, &e), "grad_v and v");
-    MEETS(attn_bilinear_form_backward(2, 2, y, y, x, y, NULL, NULL, x, &e), "grad_g and g");
-    MEETS(attn_bilinear_form_backward(2, 2, y, y, y, x, x, NULL, NULL, &e), "grad_u and grad");
-    MEETS(attn_bilinear_form_batch(2, 3, 2, x, y, y, x, &e), "scores and q");
-    MEETS(attn_bilinear_form_batch(2, 3, 2, y, x, y, x + 5, &e), "scores and k");
-    MEETS(attn_bilinear_form_batch(2, 3, 2, y, y, x, x, &e), "scores and g");
-    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, x, y, y, y, x, NULL, NULL, &e), "grad_q and q");
-    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, y, x, y, y, NULL, x, NULL, &e), "grad_k and k");
-    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, y, y, x, y, NULL, NULL, x, &e), "grad_g and g");
-    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, y, y, y, x, x + 5, NULL, NULL, &e), "grad_q and grad");
-    MEETS(attn_inner_product(2, 2, x, y, NULL, x, &e), "form and u");
-    MEETS(attn_inner_product(2, 2, y, x, NULL, x, &e), "form and v");
+    FAILS(call, ATTN_ERR_STRIDE, "bilinear: " both " share elements; an output must not overlap another tensor")
+    MEETS(attn_index_lower(2, 2, x, y, x, &error), "lowered and v");
+    MEETS(attn_index_lower(2, 2, y, x, x + 3, &error), "lowered and g");
+    MEETS(attn_index_raise(2, 2, x, y, x, &error), "raised and v");
+    MEETS(attn_index_raise(2, 2, y, x, x + 3, &error), "raised and inverse");
+    MEETS(attn_index_backward(2, 2, x, y, y, x, NULL, &error), "grad_v and v");
+    MEETS(attn_index_backward(2, 2, y, y, x, NULL, x + 1, &error), "grad_g and grad");
+    MEETS(attn_index_backward(2, 2, y, y, y, x, x + 3, &error), "grad_v and grad_g");
+    MEETS(attn_bilinear_form(2, 2, x, y, y, x + 3, &error), "form and u");
+    MEETS(attn_bilinear_form(2, 2, y, x, y, x, &error), "form and v");
+    MEETS(attn_bilinear_form(2, 2, y, y, x, x, &error), "form and g");
+    MEETS(attn_quadratic_form(2, 2, x, y, x, &error), "form and v");
+    MEETS(attn_bilinear_form_backward(2, 2, x, y, y, y, x, NULL, NULL, &error), "grad_u and u");
+    MEETS(attn_bilinear_form_backward(2, 2, y, x, y, y, NULL, x, NULL, &error), "grad_v and v");
+    MEETS(attn_bilinear_form_backward(2, 2, y, y, x, y, NULL, NULL, x, &error), "grad_g and g");
+    MEETS(attn_bilinear_form_backward(2, 2, y, y, y, x, x, NULL, NULL, &error), "grad_u and grad");
+    MEETS(attn_bilinear_form_batch(2, 3, 2, x, y, y, x, &error), "scores and q");
+    MEETS(attn_bilinear_form_batch(2, 3, 2, y, x, y, x + 5, &error), "scores and k");
+    MEETS(attn_bilinear_form_batch(2, 3, 2, y, y, x, x, &error), "scores and g");
+    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, x, y, y, y, x, NULL, NULL, &error), "grad_q and q");
+    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, y, x, y, y, NULL, x, NULL, &error), "grad_k and k");
+    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, y, y, x, y, NULL, NULL, x, &error), "grad_g and g");
+    MEETS(attn_bilinear_form_batch_backward(2, 3, 2, y, y, y, x, x + 5, NULL, NULL, &error), "grad_q and grad");
+    MEETS(attn_inner_product(2, 2, x, y, NULL, x, &error), "form and u");
+    MEETS(attn_inner_product(2, 2, y, x, NULL, x, &error), "form and v");
     assert_memory_equal(x, fresh, sizeof x);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * test_metric.c - metrics: construction, inverse and checks; the ruling of section 16.27 (a singular metric is an error, positive
  * definite excludes semidefinite); gradients against differences; rejected calls, with the exact message. */
-#include "test.h"
+#include "fails.h"
 
 #include <float.h>
 #include <math.h>
@@ -161,32 +161,25 @@ static void test_eigenvalues(void **state)
     }
 }
 
-static void rejected(attn_status got, attn_status expected, const attn_error *error, const char *message)
-{
-    assert_int_equal(got, expected);
-    assert_string_equal(error->message, message);
-}
-
 static void test_rejected(void **state)
 {
     const double half[4] = {1, 1, 1, 1}, near[4] = {1, 1, 1, 1 + 1e-15}, nan[4] = {1, 0, NAN, 1}, fine[4] = {1, 0, 0, 1};
     double out[4] = {7, 7, 7, 7};
-    attn_error e;
     attn_metric_properties p = {.struct_size = sizeof p};
     (void)state;
-    rejected(attn_metric_inverse(2, half, out, &e), ATTN_ERR_ARGUMENT, &e, "metric is singular: no pivot for column 1");
-    rejected(attn_metric_inverse(2, near, out, &e), ATTN_ERR_ARGUMENT, &e,
-             "metric is singular within rounding: its condition number is 3.6e+15");
-    rejected(attn_metric_inverse(2, nan, out, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
-    rejected(attn_metric_check(2, 0, nan, &p, &e), ATTN_ERR_ARGUMENT, &e, "metric[1][0] is nan; it must be finite");
-    rejected(attn_metric_check(2, -1, fine, &p, &e), ATTN_ERR_ARGUMENT, &e, "tolerance is -1; it must be at least 0");
-    rejected(attn_metric_check(2, 0, fine, NULL, &e), ATTN_ERR_ARGUMENT, &e, "properties is NULL");
-    rejected(attn_metric_inverse(0, fine, out, &e), ATTN_ERR_SHAPE, &e, "dim is 0; it must be at least 1");
-    rejected(attn_metric_inverse(2, NULL, out, &e), ATTN_ERR_ARGUMENT, &e, "g is NULL");
-    rejected(attn_metric_scaled(2, INFINITY, out, &e), ATTN_ERR_ARGUMENT, &e, "scale is inf; it must be finite");
-    rejected(attn_metric_learned(-1, 2, fine, out, &e), ATTN_ERR_SHAPE, &e, "count (-1) is negative");
-    rejected(attn_metric_diagonal(INT64_C(1) << 40, fine, out, &e), ATTN_ERR_SHAPE, &e,
-             "count 0 and dim 1099511627776 exceed the address space");
+    FAILS(attn_metric_inverse(2, half, out, &error), ATTN_ERR_ARGUMENT, "metric is singular: no pivot for column 1");
+    FAILS(attn_metric_inverse(2, near, out, &error), ATTN_ERR_ARGUMENT,
+          "metric is singular within rounding: its condition number is 3.6e+15");
+    FAILS(attn_metric_inverse(2, nan, out, &error), ATTN_ERR_ARGUMENT, "metric[1][0] is nan; it must be finite");
+    FAILS(attn_metric_check(2, 0, nan, &p, &error), ATTN_ERR_ARGUMENT, "metric[1][0] is nan; it must be finite");
+    FAILS(attn_metric_check(2, -1, fine, &p, &error), ATTN_ERR_ARGUMENT, "tolerance is -1; it must be at least 0");
+    FAILS(attn_metric_check(2, 0, fine, NULL, &error), ATTN_ERR_ARGUMENT, "properties is NULL");
+    FAILS(attn_metric_inverse(0, fine, out, &error), ATTN_ERR_SHAPE, "dim is 0; it must be at least 1");
+    FAILS(attn_metric_inverse(2, NULL, out, &error), ATTN_ERR_ARGUMENT, "g is NULL");
+    FAILS(attn_metric_scaled(2, INFINITY, out, &error), ATTN_ERR_ARGUMENT, "scale is inf; it must be finite");
+    FAILS(attn_metric_learned(-1, 2, fine, out, &error), ATTN_ERR_SHAPE, "count (-1) is negative");
+    FAILS(attn_metric_diagonal(INT64_C(1) << 40, fine, out, &error), ATTN_ERR_SHAPE,
+          "count 0 and dim 1099511627776 exceed the address space");
     for (int i = 0; i < 4; i++) assert_true(out[i] == 7);
 }
 
@@ -194,20 +187,19 @@ static void test_rejected(void **state)
 static void test_overlap(void **state)
 {
     double x[64], fresh[64], y[64];
-    attn_error e;
     (void)state;
     draw(x, 64, 6);
     draw(y, 64, 7);
     memcpy(fresh, x, sizeof x);
 #define MEETS(call, both)                                                                                                          \
-    rejected(call, ATTN_ERR_STRIDE, &e, "bilinear: " both " share elements; an output must not overlap another tensor")
-    MEETS(attn_metric_diagonal(2, x, x, &e), "g and diagonal");
-    MEETS(attn_metric_learned(3, 2, x, x + 5, &e), "g and w");
-    MEETS(attn_metric_learned_backward(3, 2, x, y, x, &e), "grad_w and w");
-    MEETS(attn_metric_learned_backward(3, 2, y, x, x, &e), "grad_w and grad_g");
-    MEETS(attn_metric_inverse(2, x, x, &e), "inverse and g");
-    MEETS(attn_metric_inverse_backward(2, x, y, x, &e), "grad_g and inverse");
-    MEETS(attn_metric_inverse_backward(2, y, x, x, &e), "grad_g and grad_inverse");
+    FAILS(call, ATTN_ERR_STRIDE, "bilinear: " both " share elements; an output must not overlap another tensor")
+    MEETS(attn_metric_diagonal(2, x, x, &error), "g and diagonal");
+    MEETS(attn_metric_learned(3, 2, x, x + 5, &error), "g and w");
+    MEETS(attn_metric_learned_backward(3, 2, x, y, x, &error), "grad_w and w");
+    MEETS(attn_metric_learned_backward(3, 2, y, x, x, &error), "grad_w and grad_g");
+    MEETS(attn_metric_inverse(2, x, x, &error), "inverse and g");
+    MEETS(attn_metric_inverse_backward(2, x, y, x, &error), "grad_g and inverse");
+    MEETS(attn_metric_inverse_backward(2, y, x, x, &error), "grad_g and grad_inverse");
     assert_memory_equal(x, fresh, sizeof x);
 }
 

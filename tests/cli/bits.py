@@ -11,16 +11,10 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
+from tap import check, done
 
 ATTN = os.path.abspath(sys.argv[1])
 H, HKV, N, S, D = 4, 2, 70, 333, 64
-count = failed = 0
-
-
-def check(name, good, why=""):
-    global count, failed
-    count, failed = count + 1, failed + (not good)
-    print(f"{'ok' if good else 'not ok'} {count} - {name} {'' if good else why}")
 
 
 def run(*words, **environment):
@@ -95,8 +89,7 @@ def main():
         chunks(t)
         instruction_sets(t)
         os.chdir("/")
-    print(f"1..{count}")
-    sys.exit(failed > 0)
+    sys.exit(done())
 
 
 main()

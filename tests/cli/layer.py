@@ -16,16 +16,10 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
+from tap import check, done
 
 ATTN = sys.argv[1]
 BOUND = 1e-12  # a few nested sums of about ten products of numbers around 1, in double
-count = failed = 0
-
-
-def check(name, good, why=""):
-    global count, failed
-    count, failed = count + 1, failed + (not good)
-    print(f"{'ok' if good else 'not ok'} {count} - {name}{'' if good else f': {why}'}")
 
 
 class Tensor:
@@ -293,8 +287,7 @@ def main():
         for part in (definitions, gradients, decoding, packed, options):
             part()
         os.chdir("/")
-    print(f"1..{count}")
-    return failed > 0
+    return done()
 
 
 if __name__ == "__main__":

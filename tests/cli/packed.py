@@ -11,17 +11,11 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
+from tap import check, done
 
 ATTN = sys.argv[1]
 LENGTHS, HEADS_Q, HEADS_KV, DIM = (3, 5, 0, 4), 4, 2, 6
 TOKENS = [f"w{i}" for i in range(sum(LENGTHS))]
-count = failed = 0
-
-
-def check(name, good, why=""):
-    global count, failed
-    count, failed = count + 1, failed + (not good)
-    print(f"{'ok' if good else 'not ok'} {count} - {name} {'' if good else why}")
 
 
 def save(path, tokens, **tensors):
@@ -81,8 +75,7 @@ def main():
     done = run("top", "both.safetensors", "--token=w1", "--layout=bshd")
     check("lengths beside cu_seqlens are rejected", done.returncode == 2 and
           done.stderr == "attn top: both.safetensors: tensor 'lengths_q': packed sequences take their lengths from cu_seqlens\n", done.stderr)
-    print(f"1..{count}")
-    return failed > 0
+    return done()
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -8,14 +8,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from tap import check, done
+
 ATTN, MAKE = sys.argv[1:3]
-count = failed = 0
-
-
-def check(name, good, why=""):
-    global count, failed
-    count, failed = count + 1, failed + (not good)
-    print(f"{'ok' if good else 'not ok'} {count} - {name} {'' if good else why}")
 
 
 def on_terminal(*words, eager="1"):
@@ -58,8 +54,7 @@ def main():
     check("no bar for short work", (status, said) == (0, ""), repr(said))
     status, said = on_terminal(*backward, "-o", "sliced.safetensors", "--quiet")
     check("none with --quiet", (status, said) == (0, ""), repr(said))
-    print(f"1..{count}")
-    return failed > 0
+    return done()
 
 
 with tempfile.TemporaryDirectory() as folder:

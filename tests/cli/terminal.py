@@ -11,18 +11,12 @@ import unicodedata
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file  # noqa: E402
+from tap import check, done  # noqa: E402
 
 ATTN = os.path.abspath(sys.argv[1])
 # Every control, format, line and paragraph separator character; and characters that must be printed unchanged.
 HIDDEN = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) in ("Cc", "Cf", "Zl", "Zp")]
 SHOWN = ["é", "ש", "中", "😀", "ᵀ", "Ġ", "▁", "\u00a0", "\u0301"]
-count = failed = 0
-
-
-def check(name, good, why=""):
-    global count, failed
-    count, failed = count + 1, failed + (not good)
-    print(f"{'ok' if good else 'not ok'} {count} - {name} {'' if good else why}")
 
 
 def run(*words, status=0):
@@ -112,8 +106,7 @@ def main():
         json.dump({"suite": f"s{all_of}", "cases": [{"name": f"c{all_of}"}]}, file)
     out, _ = run("check", "--conformance", "suite", status=1)
     clean("a suite", out)
-    print(f"1..{count}")
-    return failed > 0
+    return done()
 
 
 sys.exit(main())

@@ -2,60 +2,29 @@
  *
  * test_run_outputs.c - `attn run` writes statistics and scores with the documented names and shapes, and the values of ref/.
  */
-#include "test.h"
-
-#include <math.h>
-
-#include "attn/io.h"
-#include "attn_ref.h"
+#include "run_example.h"
 
 enum { B = 2, HQ = 4, HKV = 2, SQ = 3, SKV = 5, D = 4, TOP = 6, ROWS = B * HQ * SQ, PAIRS = ROWS * SKV };
 
-static char folder[] = "/tmp/attn-test-outputs-XXXXXX";
 static double Q[ROWS * D], K[B * HKV * SKV * D], O[ROWS * D], lse[ROWS], S[PAIRS], P[PAIRS];
 static double raw[PAIRS], capped[PAIRS], row_max[ROWS], entropy[ROWS], effective[ROWS], sums[B * HQ * SKV], top[ROWS * TOP];
 static int64_t index_of[ROWS * TOP];
 
-static int enter_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int leave_folder(void **state)
-{
-    (void)state;
-    char command[80];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-static char *in_folder(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void add(attn_archive *file, const char *name, int64_t heads, int64_t tokens, double *values, double phase)
 {
-    void *data;
-    assert_int_equal(attn_archive_allocate(file, name, ATTN_F32, 4, (int64_t[]){B, heads, tokens, D}, &data, NULL), ATTN_OK);
-    for (int64_t k = 0; k < B * heads * tokens * D; k++)
-        ((float *)data)[k] = (float)(values[k] = (float)sin(1.7 * (double)k + phase));
+    for (int64_t k = 0; k < B * heads * tokens * D; k++) values[k] = (float)number(k, phase);
+    add_floats(file, name, 4, (int64_t[]){B, heads, tokens, D}, values);
 }
 
 /* Writes in.safetensors, with v the same as k, and computes the results of ref/ with causal=bottom-right. */
 static void prepare(int64_t share, int64_t last)
 {
     static const int64_t offset[B] = {SKV - SQ, SKV - SQ};
-    attn_archive *file = NULL;
-    assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
+    attn_archive *file = new_file();
     add(file, "q", HQ, SQ, Q, 0);
     add(file, "k", HKV, SKV, K, 1);
     add(file, "v", HKV, SKV, K, 1);
-    assert_int_equal(attn_archive_write(file, in_folder("in.safetensors"), NULL), ATTN_OK);
-    attn_archive_destroy(file);
+    write_file(file, "in.safetensors");
     const ref_problem p = {.B = B,
                            .Hq = HQ,
                            .Hkv = HKV,
@@ -74,15 +43,12 @@ static void prepare(int64_t share, int64_t last)
     ref_outputs_of(&p, S, P, &rows);
 }
 
-static attn_archive *run(const char *words)
+static attn_archive *outputs(const char *words)
 {
-    char command[600];
-    attn_archive *out = NULL;
-    snprintf(command, sizeof command, "cd %s && exec %s run in.safetensors -o out.safetensors --causal=bottom-right %s", folder,
-             ATTN_COMMAND, words);
-    assert_int_equal(system(command), 0);
-    assert_int_equal(attn_archive_read(&out, in_folder("out.safetensors"), NULL), ATTN_OK);
-    return out;
+    char all[400];
+    snprintf(all, sizeof all, "in.safetensors -o out.safetensors --causal=bottom-right %s", words);
+    run(all);
+    return read_file("out.safetensors");
 }
 
 static void assert_tensor(const attn_archive *out, const char *name, int rank, const int64_t *shape, const double *expected)
@@ -108,7 +74,7 @@ static void statistics(void **state)
     (void)state;
     prepare(1, 0);
     for (int k = 0; k < ROWS * TOP; k++) indices[k] = (double)index_of[k];
-    attn_archive *out = run("--row-max --entropy --effective-keys --column-sum --topk=6");
+    attn_archive *out = outputs("--row-max --entropy --effective-keys --column-sum --topk=6");
     assert_tensor(out, "row_max", 3, (int64_t[]){B, HQ, SQ}, row_max);
     assert_tensor(out, "entropy", 3, (int64_t[]){B, HQ, SQ}, entropy);
     assert_tensor(out, "effective_keys", 3, (int64_t[]){B, HQ, SQ}, effective);
@@ -123,11 +89,11 @@ static void column_sums(void **state)
 {
     (void)state;
     prepare(HQ / HKV, 2);
-    attn_archive *out = run("--column-sum=group --column-queries=2");
+    attn_archive *out = outputs("--column-sum=group --column-queries=2");
     assert_tensor(out, "column_sum", 3, (int64_t[]){B, HKV, SKV}, sums);
     attn_archive_destroy(out);
     prepare(HQ, 0);
-    out = run("--column-sum=all");
+    out = outputs("--column-sum=all");
     assert_tensor(out, "column_sum", 3, (int64_t[]){B, 1, SKV}, sums);
     attn_archive_destroy(out);
 }
@@ -142,7 +108,7 @@ static void scores(void **state)
     (void)state;
     prepare(1, 0);
     for (size_t k = 0; k < sizeof stages / sizeof *stages; k++) {
-        attn_archive *out = run(stages[k].words);
+        attn_archive *out = outputs(stages[k].words);
         assert_tensor(out, "scores", 4, (int64_t[]){B, HQ, SQ, SKV}, stages[k].expected);
         attn_archive_destroy(out);
     }

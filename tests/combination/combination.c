@@ -398,11 +398,11 @@ void combination_parse(combination *c, const char *text, int flags)
     combination_of(c, &spec, flags);
 }
 
-void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite)
+void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
 {
     problem_spec spec;
     random_problem(&spec, seed, dtype);
-    combination_of(c, &spec, MORE | (finite ? FINITE : 0));
+    combination_of(c, &spec, MORE | flags);
 }
 
 void combination_free(combination *c)

@@ -75,8 +75,8 @@ int combination_step(const char *name);
 void combination_of(combination *c, const problem_spec *spec, int flags);
 /* text: a problem string, then names of steps after spaces: "bwd:f64:sq9:d8:seed=7 more kind table". */
 void combination_parse(combination *c, const char *text, int flags);
-/* A random problem, with MORE. */
-void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int finite);
+/* A random problem, with MORE and `flags`. */
+void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int flags);
 
 extern const char combination_with_more[];
 /* Appends a word to the text of a combination. */

@@ -383,3 +383,20 @@ double outcome_fraction(combination *c, attn_op op, int threads)
     outcome_free(c, &out);
     return worst;
 }
+
+double outcome_drawn_fraction(uint64_t seed, attn_dtype dtype, int flags, attn_op op, int threads)
+{
+    combination c;
+    combination_draw(&c, seed, dtype, flags);
+    const double worst = outcome_fraction(&c, op, threads);
+    combination_free(&c);
+    return worst;
+}
+
+void outcome_drawn_bits(uint64_t seed, attn_dtype dtype, int flags, attn_op op, const int *thread_counts, int count)
+{
+    combination c;
+    combination_draw(&c, seed, dtype, flags);
+    outcome_same_bits(&c, op, thread_counts, count);
+    combination_free(&c);
+}

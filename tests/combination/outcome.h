@@ -57,4 +57,8 @@ double outcome_worst_run(combination *c, outcome *out, int threads);
 /* The same, with an outcome of its own. */
 double outcome_fraction(combination *c, attn_op op, int threads);
 
+/* outcome_fraction and outcome_same_bits of a combination drawn with combination_draw. */
+double outcome_drawn_fraction(uint64_t seed, attn_dtype dtype, int flags, attn_op op, int threads);
+void outcome_drawn_bits(uint64_t seed, attn_dtype dtype, int flags, attn_op op, const int *thread_counts, int count);
+
 #endif

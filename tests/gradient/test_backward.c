@@ -14,12 +14,8 @@ enum { SEEDS = CASES(500), FIRST = 5000 };
 static void compare(attn_dtype dtype)
 {
     double worst = 0;
-    for (int seed = FIRST; seed < FIRST + SEEDS; seed++) {
-        combination c;
-        combination_draw(&c, (uint64_t)seed, dtype, 0);
-        worst = fmax(worst, outcome_fraction(&c, ATTN_BACKWARD, 1));
-        combination_free(&c);
-    }
+    for (uint64_t seed = FIRST; seed < FIRST + SEEDS; seed++)
+        worst = fmax(worst, outcome_drawn_fraction(seed, dtype, 0, ATTN_BACKWARD, 1));
     print_message("backward in %s: at most %.3f of the bound\n", attn_dtype_name(dtype), worst);
     assert_true(worst > 0.01); /* a bound that is never approached tests nothing */
 }
@@ -36,12 +32,8 @@ static void test_same_bits(void **state)
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
     static const int thread_counts[] = {2, 3, 5, 8};
     (void)state;
-    for (int seed = FIRST; seed < FIRST + SEEDS; seed += 3) {
-        combination c;
-        combination_draw(&c, (uint64_t)seed, types[seed % 4], 0);
-        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, sizeof thread_counts / sizeof *thread_counts);
-        combination_free(&c);
-    }
+    for (uint64_t seed = FIRST; seed < FIRST + SEEDS; seed += 3)
+        outcome_drawn_bits(seed, types[seed % 4], 0, ATTN_BACKWARD, thread_counts, sizeof thread_counts / sizeof *thread_counts);
 }
 
 int main(void)

@@ -94,69 +94,48 @@ static void make_good(good *g)
     memset(g->y, 0x5a, sizeof g->y);
 }
 
-static void struct_size(good *g) { g->latent.struct_size = 2; }
-static void reserved(good *g) { g->latent.reserved[1] = 3; }
-static void epsilon(good *g) { g->latent.norm_epsilon = -1; }
-static void heads(good *g) { g->latent.heads = 4; }
-static void rank(good *g) { g->latent.rank = -2; }
-static void odd(good *g) { g->latent.dim_rotary = 3; }
-static void rope_only(good *g) { g->latent.dim_rotary = 0, g->latent.rope = &g->rope; }
-static void rope_width(good *g) { g->latent.rope = &g->rope, g->rope.dim_rotary = 4; }
-static void many(good *g) { g->latent.heads = 1 << 20, g->latent.head_dim = 1 << 20; }
-static void dtype(good *g) { g->latent.dtype = ATTN_F16; }
-static void weights_size(good *g) { g->weights.struct_size = 1; }
-static void no_weight(good *g) { g->weights.up.data = NULL; }
-static void no_rank(good *g) { g->latent.rank_query = 0; }
-static void args_size(good *g) { g->args.struct_size = 4; }
-static void value(good *g) { g->args.value.data = g->numbers; }
-static void no_query(good *g) { g->args.query.data = NULL; }
-static void cached(good *g) { g->args.only_cached = 1; }
-
-static const struct {
-    void (*spoil)(good *);
-    const char *message;
-} cases[] = {
-    {struct_size, "attn_latent.struct_size is 2; set it to sizeof(attn_latent)"},
-    {reserved, "latent: reserved[1] is not 0"},
-    {epsilon, "latent: norm_epsilon is -1; it must be at least 0 and below 1"},
-    {heads, "latent: dim_model (6) is not a multiple of heads (4); set head_dim"},
-    {rank, "latent: rank (-2) is not between 1 and 16777216"},
-    {odd, "latent: dim_rotary (3) is odd"},
-    {rope_only, "latent: rope is set, but dim_rotary is 0"},
-    {rope_width, "latent: rope.dim_rotary is 4; leave it 0, which means all 2 rotated channels"},
-    {many, "latent: 1048576 heads of 2097152 channels are more than 2147483647"},
-    {dtype, "layer: dtype is f16; it must be f32 or f64"},
-    {weights_size, "attn_latent_weights.struct_size is 1; set it to sizeof(attn_latent_weights)"},
-    {no_weight, "latent: weights.up is missing"},
-    {no_rank, "latent: weights.query_down is set although rank_query is 0"},
-    {args_size, "attn_layer_tensors.struct_size is 4; set it to sizeof(attn_layer_tensors)"},
-    {value, "latent: value.data is set; keys and values come from the same latent"},
-    {no_query, "layer: query.data is NULL"},
-    {cached, "layer: tensors.only_cached is set; it is only for attn_layer_decode"},
-};
+/* Every function rejects the call and writes nothing. */
+static void reject(good *g, const char *message, int line)
+{
+    attn_error error;
+    unsigned char before[sizeof g->y];
+    memcpy(before, g->y, sizeof before);
+    for (int op = 0; op < 3; op++) {
+        const attn_status status = op == 0   ? attn_latent_forward(&g->latent, &g->weights, &g->args, &error)
+                                   : op == 1 ? attn_latent_backward(&g->latent, &g->weights, &g->args, &g->gradients, &error)
+                                             : attn_latent_decode(&g->latent, &g->weights, &g->cache, &g->args, &error);
+        if (op == 2 && g->args.only_cached) continue;
+        assert_int_not_equal(status, ATTN_OK);
+        if (strcmp(error.message, message) != 0) fail_msg("line %d: '%s' instead of '%s'", line, error.message, message);
+        assert_memory_equal(g->y, before, sizeof before);
+        assert_int_equal(g->lengths[0], 0);
+    }
+}
 
 static void test_rejected(void **state)
 {
+    good g;
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        good g;
-        attn_error error;
-        unsigned char before[sizeof g.y];
-        make_good(&g);
-        memcpy(before, g.y, sizeof before);
-        cases[i].spoil(&g);
-        for (int op = 0; op < 3; op++) {
-            const attn_status status = op == 0   ? attn_latent_forward(&g.latent, &g.weights, &g.args, &error)
-                                       : op == 1 ? attn_latent_backward(&g.latent, &g.weights, &g.args, &g.gradients, &error)
-                                                 : attn_latent_decode(&g.latent, &g.weights, &g.cache, &g.args, &error);
-            if (op == 2 && cases[i].spoil == cached) continue;
-            assert_int_not_equal(status, ATTN_OK);
-            if (strcmp(error.message, cases[i].message) != 0)
-                fail_msg("case %d: '%s' instead of '%s'", (int)i, error.message, cases[i].message);
-            assert_memory_equal(g.y, before, sizeof before);
-            assert_int_equal(g.lengths[0], 0);
-        }
-    }
+#define REJECTED(change, message) (make_good(&g), change, reject(&g, message, __LINE__))
+    REJECTED(g.latent.struct_size = 2, "attn_latent.struct_size is 2; set it to sizeof(attn_latent)");
+    REJECTED(g.latent.reserved[1] = 3, "latent: reserved[1] is not 0");
+    REJECTED(g.latent.norm_epsilon = -1, "latent: norm_epsilon is -1; it must be at least 0 and below 1");
+    REJECTED(g.latent.heads = 4, "latent: dim_model (6) is not a multiple of heads (4); set head_dim");
+    REJECTED(g.latent.rank = -2, "latent: rank (-2) is not between 1 and 16777216");
+    REJECTED(g.latent.dim_rotary = 3, "latent: dim_rotary (3) is odd");
+    REJECTED((g.latent.dim_rotary = 0, g.latent.rope = &g.rope), "latent: rope is set, but dim_rotary is 0");
+    REJECTED((g.latent.rope = &g.rope, g.rope.dim_rotary = 4),
+             "latent: rope.dim_rotary is 4; leave it 0, which means all 2 rotated channels");
+    REJECTED((g.latent.heads = 1 << 20, g.latent.head_dim = 1 << 20),
+             "latent: 1048576 heads of 2097152 channels are more than 2147483647");
+    REJECTED(g.latent.dtype = ATTN_F16, "layer: dtype is f16; it must be f32 or f64");
+    REJECTED(g.weights.struct_size = 1, "attn_latent_weights.struct_size is 1; set it to sizeof(attn_latent_weights)");
+    REJECTED(g.weights.up.data = NULL, "latent: weights.up is missing");
+    REJECTED(g.latent.rank_query = 0, "latent: weights.query_down is set although rank_query is 0");
+    REJECTED(g.args.struct_size = 4, "attn_layer_tensors.struct_size is 4; set it to sizeof(attn_layer_tensors)");
+    REJECTED(g.args.value.data = g.numbers, "latent: value.data is set; keys and values come from the same latent");
+    REJECTED(g.args.query.data = NULL, "layer: query.data is NULL");
+    REJECTED(g.args.only_cached = 1, "layer: tensors.only_cached is set; it is only for attn_layer_decode");
 }
 
 static void test_rejected_by_some(void **state)

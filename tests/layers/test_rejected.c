@@ -38,196 +38,140 @@ static void make(good *g)
     memset(g->out, 0xa5, sizeof g->out);
 }
 
-static void layer_size(good *g) { g->layer.struct_size = 1; }
-static void reserved(good *g) { g->layer.reserved[2] = 1; }
-static void dtype(good *g) { g->layer.dtype = ATTN_BF16; }
-static void dim_model(good *g) { g->layer.dim_model = 0; }
-static void too_large(good *g) { g->layer.dim_key = (int64_t)INT_MAX + 1; }
-static void heads(good *g) { g->layer.heads_kv = 3; }
-static void head_dim(good *g) { g->layer.heads_q = 3; }
-static void many(good *g) { g->layer.head_dim = INT_MAX; }
-static void output_width(good *g) { g->layer.no_output = 1, g->layer.dim_output = 9, g->weights.output.data = NULL; }
-static void attention_size(good *g) { g->layer.attention = &g->attention, g->attention.struct_size = 7; }
-static void op(good *g) { g->layer.attention = &g->attention, g->attention.op = ATTN_BACKWARD; }
-static void shape(good *g) { g->layer.attention = &g->attention, g->attention.shape.batch = 1; }
-static void filled(good *g) { g->args.attention = &g->options, g->options.grad_q = attn_out(g->out); }
-static void lse_strides(good *g)
-{
-    g->args.attention = &g->options, g->options.lse = attn_out(g->out), g->options.lse.stride[0] = 12;
-}
-static void with_call(good *g) { g->args.attention = &g->options, g->options.call = &g->call; }
 static void packed(good *g) { g->args.attention = &g->options, g->options.cu_seqlens_kv = attn_in(g->begin); }
-static void packed_type(good *g)
-{
-    packed(g), g->options.cu_seqlens_q = attn_in(g->begin);
-    g->options.cu_seqlens_q.dtype = ATTN_F32;
-}
-static void packed_total(good *g)
-{
-    packed(g), g->options.cu_seqlens_q = attn_in(g->begin);
-    g->begin[2] = -5;
-}
-static void packed_self(good *g)
-{
-    packed(g);
-    g->options.cu_seqlens_q = attn_in(g->begin), g->options.cu_seqlens_kv = attn_in(g->begin + 3);
-    g->begin[2] = 3, g->begin[5] = 4;
-}
-static void extra_key_only(good *g) { g->weights.extra_key.data = g->numbers[6]; }
 static void extra(good *g)
 {
     g->layer.attention = &g->attention, g->weights.extra_key.data = g->weights.extra_value.data = g->numbers[6];
 }
-static void extra_kind(good *g) { extra(g), g->attention.score.kind = ATTN_SCORE_COSINE; }
-static void extra_sigmoid(good *g) { extra(g), g->attention.score.normaliser = ATTN_NORMALISER_SIGMOID; }
-static void extra_empty(good *g) { extra(g), g->attention.mask.empty = ATTN_EMPTY_UNIFORM; }
-static void extra_scores(good *g) { extra(g), g->args.attention = &g->options, g->options.scores = attn_out(g->saved); }
-static void extra_sink(good *g)
-{
-    extra(g), g->args.attention = &g->options;
-    g->options.entropy = attn_out(g->saved), g->options.sink = attn_in(g->numbers[7]);
-}
-static void extra_normaliser(good *g)
-{
-    extra(g), g->args.attention = &g->options, g->options.effective_keys = attn_out(g->saved);
-    g->attention.score.normaliser = ATTN_NORMALISER_SOFTMAX_ONE;
-}
-static void no_key(good *g) { g->layer.no_key = 1; }
-static void no_value(good *g) { g->layer.no_value = 1, g->layer.dim_value = 9; }
-static void dim_k(good *g) { g->layer.attention = &g->attention, g->attention.score.dim_k = 5; }
-static void only_cached(good *g) { g->args.only_cached = 1; }
-static void entries(good *g) { g->args.lengths_q = attn_in(g->begin); }
-static void paged(good *g) { g->layer.attention = &g->attention, g->attention.paging.pages = 1; }
-static void args_attention(good *g) { g->args.attention = &g->options, g->options.struct_size = 3; }
-static void weights_size(good *g) { g->weights.struct_size = 2; }
-static void no_weight(good *g) { g->weights.value.data = NULL; }
-static void output_given(good *g) { g->layer.no_output = 1; }
 static void key_strides(good *g, int64_t head, int64_t channel, int64_t model)
 {
     g->weights.key = (attn_output){g->numbers[1], ATTN_F32, {0, head, channel, model}};
 }
-static void strides(good *g) { key_strides(g, 16, 8, 2); }
-static void far_rows(good *g) { key_strides(g, 16, (int64_t)INT_MAX + 1, 1); }
-static void null_weight(good *g) { g->weights.key = attn_saved(NULL); }
-static void later_weight(good *g) { g->weights.key = attn_out(ATTN_LATER); }
-static void typed_weight(good *g) { g->weights.key.dtype = ATTN_F64; }
-static void odd_weight(good *g) { g->weights.key.data = (char *)g->numbers[1] + 2; }
-static void null_typed(good *g) { g->weights.key_bias.dtype = ATTN_F32; }
-static void bias_strides(good *g)
+
+/* Makes a call that forward accepts. */
+static void start(good *g)
 {
-    g->weights.key_bias = attn_out(g->numbers[6]);
-    g->weights.key_bias.stride[1] = 2, g->weights.key_bias.stride[2] = 2;
+    make(g);
+    assert_int_equal(attn_layer_forward(&g->layer, &g->weights, &g->args, NULL), ATTN_OK);
+    make(g);
 }
-static void args_size(good *g) { g->args.struct_size = 0; }
-static void negative(good *g) { g->args.len_q = -1; }
-static void self_length(good *g) { g->args.len_kv = 4; }
-static void no_query(good *g) { g->args.query.data = NULL; }
-static void key_width(good *g) { g->layer.dim_key = 5; }
-static void negative_stride(good *g) { g->args.query.stride[0] = -24, g->args.query.stride[3] = 1; }
-static void overlap(good *g) { g->args.query.stride[2] = 7, g->args.query.stride[0] = 100, g->args.query.stride[3] = 1; }
-static void missing(good *g) { g->args.query = attn_in(NULL); }
-static void later(good *g) { g->args.query = attn_in(ATTN_LATER); }
-static void typed(good *g) { g->args.query.dtype = ATTN_F64; }
-static void half_null(good *g) { g->args.value.dtype = ATTN_F32; }
-static void rows(good *g) { g->args.batch = 1 << 16, g->args.len_q = 1 << 16; }
-static void rotation(good *g) { g->layer.rope = &g->rope, g->rope.dim_rotary = 4; }
-static void bad_option(good *g) { g->layer.attention = &g->attention, g->attention.score.softcap = -1; }
 
-static const struct {
-    void (*spoil)(good *);
-    attn_status status;
-    const char *message;
-} cases[] = {
-    {layer_size, ATTN_ERR_ARGUMENT, "attn_layer.struct_size is 1; set it to sizeof(attn_layer)"},
-    {reserved, ATTN_ERR_ARGUMENT, "layer: reserved[2] is not 0"},
-    {dtype, ATTN_ERR_ARGUMENT, "layer: dtype is bf16; it must be f32 or f64"},
-    {dim_model, ATTN_ERR_SHAPE, "layer: dim_model (0) is not between 1 and 2147483647"},
-    {too_large, ATTN_ERR_SHAPE, "layer: dim_key (2147483648) is not between 1 and 2147483647"},
-    {heads, ATTN_ERR_SHAPE, "layer: heads_q (4) is not a multiple of heads_kv (3)"},
-    {head_dim, ATTN_ERR_SHAPE, "layer: dim_model (8) is not a multiple of heads_q (3); set head_dim"},
-    {many, ATTN_ERR_SHAPE, "layer: 4 heads of 2147483647 channels are more than 2147483647"},
-    {output_width, ATTN_ERR_SHAPE, "layer: dim_output is 9; without an output projection it must be heads_q * head_dim_v (8)"},
-    {attention_size, ATTN_ERR_ARGUMENT, "attn_problem.struct_size is 7; set it to sizeof(attn_problem)"},
-    {op, ATTN_ERR_ARGUMENT, "layer: attention.op is set; the layer fills it in, leave it 0"},
-    {shape, ATTN_ERR_ARGUMENT, "layer: attention.shape is set; the layer fills it in, leave it 0"},
-    {filled, ATTN_ERR_ARGUMENT, "layer: attention.grad_q is set; the layer fills it in"},
-    {lse_strides, ATTN_ERR_STRIDE, "layer: attention.lse has strides; it must be dense, [batch, heads_q, len_q]"},
-    {with_call, ATTN_ERR_ARGUMENT, "layer: attention.call is set; use the call of attn_layer_tensors"},
-    {packed, ATTN_ERR_ARGUMENT, "layer: attention.cu_seqlens_q is NULL, but the other cu_seqlens is set"},
-    {packed_type, ATTN_ERR_UNSUPPORTED, "layer: attention.cu_seqlens_q is f32; it must be i32 or i64"},
-    {packed_total, ATTN_ERR_ARGUMENT, "layer: cu_seqlens_q[2] (-5) is negative"},
-    {packed_self, ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 4 and cu_seqlens_q with 3, but the key is the query"},
-    {paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging is set; attn_layer_decode fills it in from its cache"},
-    {extra_key_only, ATTN_ERR_ARGUMENT, "layer: weights.extra_key is set and extra_value is not"},
-    {extra_kind, ATTN_ERR_UNSUPPORTED, "layer: an extra key is scored by dot products; attention.score.kind is 3"},
-    {extra_empty, ATTN_ERR_ARGUMENT, "layer: attention.mask.empty is uniform; with an extra key, every query sees a key"},
-    {extra_sigmoid, ATTN_ERR_UNSUPPORTED, "layer: an extra key joins a softmax; attention.score.normaliser is 2"},
-    {extra_scores, ATTN_ERR_UNSUPPORTED, "layer: attention.scores is not available with an extra key"},
-    {extra_sink, ATTN_ERR_UNSUPPORTED,
-     "layer: attention.entropy is not available with an extra key and a sink or another normaliser"},
-    {extra_normaliser, ATTN_ERR_UNSUPPORTED,
-     "layer: attention.effective_keys is not available with an extra key and a sink or another normaliser"},
-    {no_key, ATTN_ERR_ARGUMENT, "layer: weights.key is set although no_key is set"},
-    {no_value, ATTN_ERR_SHAPE, "layer: the value input has 9 channels; without a projection it must be 4 heads of 2"},
-    {dim_k, ATTN_ERR_SHAPE,
-     "layer: attention.score.dim_k is 5 and head_dim 2; they may differ only for the general score without a rope"},
-    {only_cached, ATTN_ERR_ARGUMENT, "layer: tensors.only_cached is set; it is only for attn_layer_decode"},
-    {entries, ATTN_ERR_ARGUMENT, "layer: tensors.lengths_q is set; it is only for attn_layer_decode"},
-    {args_attention, ATTN_ERR_ARGUMENT, "attn_tensors.struct_size is 3; set it to sizeof(attn_tensors)"},
-    {weights_size, ATTN_ERR_ARGUMENT, "attn_layer_weights.struct_size is 2; set it to sizeof(attn_layer_weights)"},
-    {no_weight, ATTN_ERR_ARGUMENT, "layer: weights.value is missing"},
-    {output_given, ATTN_ERR_ARGUMENT, "layer: weights.output is set although no_output is set"},
-    {strides, ATTN_ERR_STRIDE, "layer: weights.key has a stride of 8 for channels and of 2 for the model; one of them must be 1"},
-    {far_rows, ATTN_ERR_STRIDE, "layer: weights.key.stride[2] is 2147483648; its absolute value must be at most 2147483647"},
-    {null_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is NULL"},
-    {later_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is ATTN_LATER; this call needs its pointer"},
-    {typed_weight, ATTN_ERR_UNSUPPORTED, "layer: weights.key is f64; the layer is f32"},
-    {odd_weight, ATTN_ERR_ARGUMENT, "layer: weights.key is not aligned to its elements of 4 bytes"},
-    {null_typed, ATTN_ERR_ARGUMENT,
-     "layer: weights.key_bias is NULL and has a type or strides; a slot that is not set must be all 0"},
-    {bias_strides, ATTN_ERR_STRIDE, "layer: weights.key_bias.stride[2] is 2; it must be dense, 1"},
-    {args_size, ATTN_ERR_ARGUMENT, "attn_layer_tensors.struct_size is 0; set it to sizeof(attn_layer_tensors)"},
-    {negative, ATTN_ERR_SHAPE, "layer: len_q (-1) is negative"},
-    {self_length, ATTN_ERR_SHAPE, "layer: len_kv (4) is not len_q (3), but the key is the query"},
-    {no_query, ATTN_ERR_ARGUMENT, "layer: query.data is NULL"},
-    {key_width, ATTN_ERR_SHAPE, "layer: the key input is the query input, but has 5 channels instead of 8"},
-    {negative_stride, ATTN_ERR_STRIDE,
-     "layer: query has strides -24 and 0; that of tokens must be between 0 and 2147483647, the other not negative"},
-    {overlap, ATTN_ERR_STRIDE, "layer: query: rows of 8 channels overlap with strides 100 and 7"},
-    {missing, ATTN_ERR_ARGUMENT, "layer: query is NULL"},
-    {later, ATTN_ERR_ARGUMENT, "layer: query is ATTN_LATER; this call needs its pointer"},
-    {typed, ATTN_ERR_UNSUPPORTED, "layer: query is f64; the layer is f32"},
-    {half_null, ATTN_ERR_ARGUMENT, "layer: value is NULL and has a type or strides; a slot that is not set must be all 0"},
-    {rows, ATTN_ERR_SHAPE, "layer: 65536 entries of 65536 and 65536 tokens are more than 2147483647 rows"},
-    {rotation, ATTN_ERR_SHAPE, NULL}, /* the message is position.h's */
-    {bad_option, ATTN_ERR_ARGUMENT, NULL},
-};
-
-static void expect(attn_status got, const attn_error *error, size_t i)
+/* Forward and backward reject the call and write nothing.  message NULL: with any. */
+static void reject(good *g, attn_status expected, const char *message, int line)
 {
-    if (cases[i].message && strcmp(error->message, cases[i].message) != 0)
-        fail_msg("case %d: '%s' instead of '%s'", (int)i, error->message, cases[i].message);
-    if (cases[i].message) assert_int_equal(got, cases[i].status);
-    assert_int_not_equal(got, ATTN_OK);
+    attn_error error;
+    unsigned char before[sizeof g->out];
+    memcpy(before, g->out, sizeof before);
+    for (int backward = 0; backward < 2; backward++) {
+        const attn_status status = backward ? attn_layer_backward(&g->layer, &g->weights, &g->args, &g->gradients, &error)
+                                            : attn_layer_forward(&g->layer, &g->weights, &g->args, &error);
+        if (message && strcmp(error.message, message) != 0) fail_msg("line %d: '%s' instead of '%s'", line, error.message, message);
+        if (message) assert_int_equal(status, expected);
+        assert_int_not_equal(status, ATTN_OK);
+        assert_memory_equal(g->out, before, sizeof before);
+    }
 }
 
 static void test_messages(void **state)
 {
+    good g;
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        good g;
-        attn_error error;
-        unsigned char before[sizeof g.out];
-        make(&g);
-        memcpy(before, g.out, sizeof before);
-        assert_int_equal(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_OK);
-        make(&g);
-        cases[i].spoil(&g);
-        expect(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), &error, i);
-        assert_memory_equal(g.out, before, sizeof before);
-        expect(attn_layer_backward(&g.layer, &g.weights, &g.args, &g.gradients, &error), &error, i);
-        assert_memory_equal(g.out, before, sizeof before);
-    }
+#define REJECTED(change, status, message) (start(&g), change, reject(&g, status, message, __LINE__))
+    REJECTED(g.layer.struct_size = 1, ATTN_ERR_ARGUMENT, "attn_layer.struct_size is 1; set it to sizeof(attn_layer)");
+    REJECTED(g.layer.reserved[2] = 1, ATTN_ERR_ARGUMENT, "layer: reserved[2] is not 0");
+    REJECTED(g.layer.dtype = ATTN_BF16, ATTN_ERR_ARGUMENT, "layer: dtype is bf16; it must be f32 or f64");
+    REJECTED(g.layer.dim_model = 0, ATTN_ERR_SHAPE, "layer: dim_model (0) is not between 1 and 2147483647");
+    REJECTED(g.layer.dim_key = (int64_t)INT_MAX + 1, ATTN_ERR_SHAPE, "layer: dim_key (2147483648) is not between 1 and 2147483647");
+    REJECTED(g.layer.heads_kv = 3, ATTN_ERR_SHAPE, "layer: heads_q (4) is not a multiple of heads_kv (3)");
+    REJECTED(g.layer.heads_q = 3, ATTN_ERR_SHAPE, "layer: dim_model (8) is not a multiple of heads_q (3); set head_dim");
+    REJECTED(g.layer.head_dim = INT_MAX, ATTN_ERR_SHAPE, "layer: 4 heads of 2147483647 channels are more than 2147483647");
+    REJECTED((g.layer.no_output = 1, g.layer.dim_output = 9, g.weights.output.data = NULL), ATTN_ERR_SHAPE,
+             "layer: dim_output is 9; without an output projection it must be heads_q * head_dim_v (8)");
+    REJECTED((g.layer.attention = &g.attention, g.attention.struct_size = 7), ATTN_ERR_ARGUMENT,
+             "attn_problem.struct_size is 7; set it to sizeof(attn_problem)");
+    REJECTED((g.layer.attention = &g.attention, g.attention.op = ATTN_BACKWARD), ATTN_ERR_ARGUMENT,
+             "layer: attention.op is set; the layer fills it in, leave it 0");
+    REJECTED((g.layer.attention = &g.attention, g.attention.shape.batch = 1), ATTN_ERR_ARGUMENT,
+             "layer: attention.shape is set; the layer fills it in, leave it 0");
+    REJECTED((g.args.attention = &g.options, g.options.grad_q = attn_out(g.out)), ATTN_ERR_ARGUMENT,
+             "layer: attention.grad_q is set; the layer fills it in");
+    REJECTED((g.args.attention = &g.options, g.options.lse = attn_out(g.out), g.options.lse.stride[0] = 12), ATTN_ERR_STRIDE,
+             "layer: attention.lse has strides; it must be dense, [batch, heads_q, len_q]");
+    REJECTED((g.args.attention = &g.options, g.options.call = &g.call), ATTN_ERR_ARGUMENT,
+             "layer: attention.call is set; use the call of attn_layer_tensors");
+    REJECTED(packed(&g), ATTN_ERR_ARGUMENT, "layer: attention.cu_seqlens_q is NULL, but the other cu_seqlens is set");
+    REJECTED((packed(&g), g.options.cu_seqlens_q = attn_in(g.begin), g.options.cu_seqlens_q.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
+             "layer: attention.cu_seqlens_q is f32; it must be i32 or i64");
+    REJECTED((packed(&g), g.options.cu_seqlens_q = attn_in(g.begin), g.begin[2] = -5), ATTN_ERR_ARGUMENT,
+             "layer: cu_seqlens_q[2] (-5) is negative");
+    REJECTED((packed(&g), g.options.cu_seqlens_q = attn_in(g.begin), g.options.cu_seqlens_kv = attn_in(g.begin + 3), g.begin[2] = 3,
+              g.begin[5] = 4),
+             ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 4 and cu_seqlens_q with 3, but the key is the query");
+    REJECTED((g.layer.attention = &g.attention, g.attention.paging.pages = 1), ATTN_ERR_UNSUPPORTED,
+             "layer: attention.paging is set; attn_layer_decode fills it in from its cache");
+    REJECTED(g.weights.extra_key.data = g.numbers[6], ATTN_ERR_ARGUMENT, "layer: weights.extra_key is set and extra_value is not");
+    REJECTED((extra(&g), g.attention.score.kind = ATTN_SCORE_COSINE), ATTN_ERR_UNSUPPORTED,
+             "layer: an extra key is scored by dot products; attention.score.kind is 3");
+    REJECTED((extra(&g), g.attention.mask.empty = ATTN_EMPTY_UNIFORM), ATTN_ERR_ARGUMENT,
+             "layer: attention.mask.empty is uniform; with an extra key, every query sees a key");
+    REJECTED((extra(&g), g.attention.score.normaliser = ATTN_NORMALISER_SIGMOID), ATTN_ERR_UNSUPPORTED,
+             "layer: an extra key joins a softmax; attention.score.normaliser is 2");
+    REJECTED((extra(&g), g.args.attention = &g.options, g.options.scores = attn_out(g.saved)), ATTN_ERR_UNSUPPORTED,
+             "layer: attention.scores is not available with an extra key");
+    REJECTED(
+        (extra(&g), g.args.attention = &g.options, g.options.entropy = attn_out(g.saved), g.options.sink = attn_in(g.numbers[7])),
+        ATTN_ERR_UNSUPPORTED, "layer: attention.entropy is not available with an extra key and a sink or another normaliser");
+    REJECTED((extra(&g), g.args.attention = &g.options, g.options.effective_keys = attn_out(g.saved),
+              g.attention.score.normaliser = ATTN_NORMALISER_SOFTMAX_ONE),
+             ATTN_ERR_UNSUPPORTED,
+             "layer: attention.effective_keys is not available with an extra key and a sink or another normaliser");
+    REJECTED(g.layer.no_key = 1, ATTN_ERR_ARGUMENT, "layer: weights.key is set although no_key is set");
+    REJECTED((g.layer.no_value = 1, g.layer.dim_value = 9), ATTN_ERR_SHAPE,
+             "layer: the value input has 9 channels; without a projection it must be 4 heads of 2");
+    REJECTED((g.layer.attention = &g.attention, g.attention.score.dim_k = 5), ATTN_ERR_SHAPE,
+             "layer: attention.score.dim_k is 5 and head_dim 2; they may differ only for the general score without a rope");
+    REJECTED(g.args.only_cached = 1, ATTN_ERR_ARGUMENT, "layer: tensors.only_cached is set; it is only for attn_layer_decode");
+    REJECTED(g.args.lengths_q = attn_in(g.begin), ATTN_ERR_ARGUMENT,
+             "layer: tensors.lengths_q is set; it is only for attn_layer_decode");
+    REJECTED((g.args.attention = &g.options, g.options.struct_size = 3), ATTN_ERR_ARGUMENT,
+             "attn_tensors.struct_size is 3; set it to sizeof(attn_tensors)");
+    REJECTED(g.weights.struct_size = 2, ATTN_ERR_ARGUMENT,
+             "attn_layer_weights.struct_size is 2; set it to sizeof(attn_layer_weights)");
+    REJECTED(g.weights.value.data = NULL, ATTN_ERR_ARGUMENT, "layer: weights.value is missing");
+    REJECTED(g.layer.no_output = 1, ATTN_ERR_ARGUMENT, "layer: weights.output is set although no_output is set");
+    REJECTED(key_strides(&g, 16, 8, 2), ATTN_ERR_STRIDE,
+             "layer: weights.key has a stride of 8 for channels and of 2 for the model; one of them must be 1");
+    REJECTED(key_strides(&g, 16, (int64_t)INT_MAX + 1, 1), ATTN_ERR_STRIDE,
+             "layer: weights.key.stride[2] is 2147483648; its absolute value must be at most 2147483647");
+    REJECTED(g.weights.key = attn_saved(NULL), ATTN_ERR_ARGUMENT, "layer: weights.key is NULL");
+    REJECTED(g.weights.key = attn_out(ATTN_LATER), ATTN_ERR_ARGUMENT,
+             "layer: weights.key is ATTN_LATER; this call needs its pointer");
+    REJECTED(g.weights.key.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "layer: weights.key is f64; the layer is f32");
+    REJECTED(g.weights.key.data = (char *)g.numbers[1] + 2, ATTN_ERR_ARGUMENT,
+             "layer: weights.key is not aligned to its elements of 4 bytes");
+    REJECTED(g.weights.key_bias.dtype = ATTN_F32, ATTN_ERR_ARGUMENT,
+             "layer: weights.key_bias is NULL and has a type or strides; a slot that is not set must be all 0");
+    REJECTED((g.weights.key_bias = attn_out(g.numbers[6]), g.weights.key_bias.stride[1] = 2, g.weights.key_bias.stride[2] = 2),
+             ATTN_ERR_STRIDE, "layer: weights.key_bias.stride[2] is 2; it must be dense, 1");
+    REJECTED(g.args.struct_size = 0, ATTN_ERR_ARGUMENT,
+             "attn_layer_tensors.struct_size is 0; set it to sizeof(attn_layer_tensors)");
+    REJECTED(g.args.len_q = -1, ATTN_ERR_SHAPE, "layer: len_q (-1) is negative");
+    REJECTED(g.args.len_kv = 4, ATTN_ERR_SHAPE, "layer: len_kv (4) is not len_q (3), but the key is the query");
+    REJECTED(g.args.query.data = NULL, ATTN_ERR_ARGUMENT, "layer: query.data is NULL");
+    REJECTED(g.layer.dim_key = 5, ATTN_ERR_SHAPE, "layer: the key input is the query input, but has 5 channels instead of 8");
+    REJECTED((g.args.query.stride[0] = -24, g.args.query.stride[3] = 1), ATTN_ERR_STRIDE,
+             "layer: query has strides -24 and 0; that of tokens must be between 0 and 2147483647, the other not negative");
+    REJECTED((g.args.query.stride[2] = 7, g.args.query.stride[0] = 100, g.args.query.stride[3] = 1), ATTN_ERR_STRIDE,
+             "layer: query: rows of 8 channels overlap with strides 100 and 7");
+    REJECTED(g.args.query = attn_in(NULL), ATTN_ERR_ARGUMENT, "layer: query is NULL");
+    REJECTED(g.args.query = attn_in(ATTN_LATER), ATTN_ERR_ARGUMENT, "layer: query is ATTN_LATER; this call needs its pointer");
+    REJECTED(g.args.query.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "layer: query is f64; the layer is f32");
+    REJECTED(g.args.value.dtype = ATTN_F32, ATTN_ERR_ARGUMENT,
+             "layer: value is NULL and has a type or strides; a slot that is not set must be all 0");
+    REJECTED((g.args.batch = 1 << 16, g.args.len_q = 1 << 16), ATTN_ERR_SHAPE,
+             "layer: 65536 entries of 65536 and 65536 tokens are more than 2147483647 rows");
+    REJECTED((g.layer.rope = &g.rope, g.rope.dim_rotary = 4), ATTN_ERR_SHAPE, NULL); /* the message is position.h's */
+    REJECTED((g.layer.attention = &g.attention, g.attention.score.softcap = -1), ATTN_ERR_ARGUMENT, NULL);
 }
 
 /* Messages of single functions. */

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "attn/merge.h"
+#include "fnv.h"
 #include "on_threads.h"
 #include "testing/random/random.h"
 
@@ -219,12 +220,6 @@ static void test_threads(void **state)
     }
 }
 
-static uint64_t add_bytes(uint64_t sum, const void *bytes, size_t count)
-{
-    for (size_t i = 0; i < count; i++) sum = (sum ^ ((const unsigned char *)bytes)[i]) * 0x100000001B3u; /* FNV-1a */
-    return sum;
-}
-
 /* options.reproducible: every instruction set of this CPU gives the recorded bits of o, which are those of AVX2, and the same lse,
  * which uses log() of the C library. */
 static void test_everywhere(void **state)
@@ -240,15 +235,15 @@ static void test_everywhere(void **state)
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
     for (int n = 0; n < 3; n++) {
         const attn_options options = {.struct_size = sizeof options, .isa = sets[n], .reproducible = 1};
-        uint64_t o = 0xCBF29CE484222325u, lse = o;
+        uint64_t o = FNV_START, lse = o;
         if (sets[n] > cpu.isa || isa_is_foreign((int)sets[n])) continue;
         source = (random_state){7};
         for (int i = 0; i < 4 * 3; i++) {
             case_of c = open_case(parts[i / 4], 2, 37, 33, types[i % 4]);
             const size_t rows = (size_t)(c.heads * c.len);
             run(&c, &options);
-            o = add_bytes(o, c.got, rows * (size_t)c.dim * attn_dtype_size(c.dtype));
-            lse = add_bytes(lse, c.got_lse, rows * attn_dtype_size(c.compute));
+            o = fnv_add(o, c.got, rows * (size_t)c.dim * attn_dtype_size(c.dtype));
+            lse = fnv_add(lse, c.got_lse, rows * attn_dtype_size(c.compute));
             close_case(&c);
         }
         if (o != recorded) fail_msg("o on %s: %016" PRIx64, attn_isa_name(sets[n]), o);

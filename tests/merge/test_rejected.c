@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * test_rejected.c - what merging and its gradient reject, with the exact message; and strides that are ignored. */
-#include "test.h"
+#include "fails.h"
 
 #include "attn/merge.h"
 
@@ -14,13 +14,13 @@ static void test_rejected(void **state)
     static double o[2], lse[2], out[2];
     static const attn_input nothing;
     const attn_call call = {.struct_size = sizeof call};
-    attn_error error;
     (void)state;
 #define REJECTED(change, text)                                                                                                     \
     do {                                                                                                                           \
         attn_merge_problem p = one;                                                                                                \
         attn_input os[2] = {f64(o), f64(o)}, lses[2] = {f64(lse), f64(lse)};                                                       \
         attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .o = f64_out(out)};                     \
+        attn_error error;                                                                                                          \
         change;                                                                                                                    \
         assert_int_not_equal(attn_merge(&p, &t, NULL, &error), ATTN_OK);                                                           \
         assert_string_equal(error.message, text);                                                                                  \
@@ -52,10 +52,8 @@ static void test_rejected(void **state)
     REJECTED(t.grad_o = f64(o), "merge: grad_o is set; attn_merge does not use it");
     REJECTED(t.grad_lse.stride[2] = 1, "merge: grad_lse is set; attn_merge does not use it");
     const attn_merge_tensors none = {.struct_size = sizeof none};
-    assert_int_equal(attn_merge(NULL, &none, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "problem is NULL");
-    assert_int_equal(attn_merge(&one, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "tensors is NULL");
+    FAILS(attn_merge(NULL, &none, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
+    FAILS(attn_merge(&one, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "tensors is NULL");
 }
 
 /* Even addresses, each reached in many ways, and odd ones: a search through all of them would take too long. */
@@ -68,12 +66,9 @@ static void test_undecided(void **state)
     const attn_input part = {memory, ATTN_F64, {6, 10, 14, 1}}, lse_part = {lse, ATTN_F64, {0, 0, 0, 0}};
     const attn_merge_tensors t = {
         .struct_size = sizeof t, .o_parts = &part, .lse_parts = &lse_part, .o = {memory + 1, ATTN_F64, {2 * N * N, 2 * N, 2, 1}}};
-    attn_error error;
     (void)state;
-    assert_int_equal(attn_merge(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
-    assert_string_equal(
-        error.message,
-        "merge: whether o and o_parts[0] share elements cannot be decided from their strides; give them separate memory");
+    FAILS(attn_merge(&p, &t, NULL, &error), ATTN_ERR_STRIDE,
+          "merge: whether o and o_parts[0] share elements cannot be decided from their strides; give them separate memory");
     free(memory), free(lse);
 }
 
@@ -82,24 +77,20 @@ static void test_gradient_rejected(void **state)
     static double o[1], lse[1], go[1], glse[1];
     const attn_input os[] = {f64(o)}, lses[] = {f64(lse)};
     attn_output gos[] = {f64_out(go)}, glses[] = {f64_out(glse)};
-    attn_error error;
     const attn_merge_problem p = {.struct_size = sizeof p, .parts = 1, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 1};
     attn_merge_tensors t = {
         .struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .grad_o_parts = gos, .grad_lse_parts = glses};
     (void)state;
     const attn_options everywhere = {.struct_size = sizeof everywhere, .reproducible = 1};
-    assert_int_equal(attn_merge_backward(&p, &t, &everywhere, &error), ATTN_ERR_UNSUPPORTED);
-    assert_string_equal(error.message, "merge: options.reproducible is set; gradients of lse_parts are sums whose order depends on "
-                                       "the instruction set");
-    assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "merge: grad_o is missing");
+    FAILS(attn_merge_backward(&p, &t, &everywhere, &error), ATTN_ERR_UNSUPPORTED,
+          "merge: options.reproducible is set; gradients of lse_parts are sums whose order depends on "
+          "the instruction set");
+    FAILS(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT, "merge: grad_o is missing");
     t.grad_o = f64(o), t.grad_o_parts = NULL;
-    assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "merge: grad_o_parts is NULL");
+    FAILS(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT, "merge: grad_o_parts is NULL");
     t.grad_o_parts = gos, gos[0].data = o;
-    assert_int_equal(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_STRIDE);
-    assert_string_equal(error.message,
-                        "merge: grad_o_parts[0] and o_parts[0] share elements; an output must not overlap another tensor");
+    FAILS(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_STRIDE,
+          "merge: grad_o_parts[0] and o_parts[0] share elements; an output must not overlap another tensor");
 }
 
 /* Strides of axes of size 1, and of rows without channels, are ignored: UBSan would report the overflow if they were used. */

@@ -12,7 +12,8 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "view"))
 import importlib.util
 
-from files import Tap, make_all, run
+from files import make_all, run
+import tap
 
 # tests/view has a module of the same name as this file.
 spec = importlib.util.spec_from_file_location("driver", pathlib.Path(__file__).parent.parent / "view" / "browser.py")
@@ -60,7 +61,6 @@ def main():
     if not path:
         print("skipped: no Chromium")
         sys.exit(77)
-    tap = Tap()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         browser = driver.Browser(path, 1400, 900)
@@ -82,7 +82,7 @@ def main():
             tap.check(f"{kind}: no text outside the picture", not outside, outside)
         browser.close()
         os.chdir("/")
-    tap.done()
+    sys.exit(tap.done())
 
 
 main()

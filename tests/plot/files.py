@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Helpers of the tests of `attn plot`: files made by the other commands, reading and writing tensors, TAP output."""
+"""Helpers of the tests of `attn plot`: files made by the other commands, reading and writing tensors."""
 
 import json
 import os
@@ -85,17 +85,3 @@ def make_all():
             "runtime": ("runtime", "bench.json"),
             "latency": ("latency", "bench.json"),
             "peers": ("peers", "peers.json")}
-
-
-class Tap:
-    def __init__(self):
-        self.count = self.failed = 0
-
-    def check(self, name, good, why=""):
-        self.count += 1
-        self.failed += not good
-        print(f"{'ok' if good else 'not ok'} {self.count} - {name}{'' if good or not why else f' ({why})'}")
-
-    def done(self):
-        print(f"1..{self.count}")
-        sys.exit(1 if self.failed else 0)

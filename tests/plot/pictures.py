@@ -10,13 +10,14 @@ import math
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
-from files import ATTN, STREET, PATTERNS, Tap, load, make_all, run, save
+from files import ATTN, STREET, PATTERNS, load, make_all, run, save
+import tap
 
 SVG = "{http://www.w3.org/2000/svg}"
-tap = Tap()
 
 
 def number(node, name):
@@ -458,7 +459,7 @@ def main():
         check_bench(words)
         check_rejections()
         os.chdir("/")
-    tap.done()
+    sys.exit(tap.done())
 
 
 main()

@@ -16,21 +16,10 @@ enum { SEEDS = CASES(300), FIRST = 60000 };
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 
-static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
-{
-    problem_spec spec;
-    random_problem(&spec, seed, dtype);
-    combination_of(c, &spec, TABLE | flags);
-}
-
 /* The largest fraction of the bound that an operation reaches, on any instruction set. */
 static double compare(uint64_t seed, attn_dtype dtype, attn_op op, int flags)
 {
-    combination c;
-    draw(&c, seed, dtype, flags);
-    const double worst = outcome_fraction(&c, op, 1);
-    combination_free(&c);
-    return worst;
+    return outcome_drawn_fraction(seed, dtype, TABLE | flags, op, 1);
 }
 
 static void test_types(void **state)
@@ -38,7 +27,7 @@ static void test_types(void **state)
     double forward[4] = {0}, backward[4] = {0};
     (void)state;
     for (uint64_t n = 0; n < SEEDS; n++) {
-        const int flags = MORE | (n % 3 ? 0 : KIND);
+        const int flags = n % 3 ? 0 : KIND;
         forward[n % 4] = fmax(forward[n % 4], compare(FIRST + n, types[n % 4], ATTN_FORWARD, flags));
         backward[n % 4] = fmax(backward[n % 4], compare(FIRST + n, types[n % 4], ATTN_BACKWARD, flags));
     }
@@ -53,8 +42,8 @@ static void test_beyond(void **state)
 {
     (void)state;
     for (uint64_t n = 0; n < 60; n++) {
-        (void)compare(FIRST + 5000 + n, types[n % 2], ATTN_JVP, MORE);
-        (void)compare(FIRST + 5000 + n, types[n % 2], ATTN_DOUBLE_BACKWARD, MORE);
+        (void)compare(FIRST + 5000 + n, types[n % 2], ATTN_JVP, 0);
+        (void)compare(FIRST + 5000 + n, types[n % 2], ATTN_DOUBLE_BACKWARD, 0);
     }
 }
 
@@ -67,7 +56,7 @@ static void test_differences(void **state)
     (void)state;
     for (uint64_t seed = FIRST + 20000; seed < FIRST + 20000 + 100; seed++) {
         combination c;
-        draw(&c, seed, ATTN_F64, FINITE | MORE);
+        combination_draw(&c, seed, ATTN_F64, FINITE | TABLE);
         double off = differences_off_by(&c, seed, TENSOR(bias_table));
         if (off > 1) fail_msg("%s: %g times the error that differences allow", c.text, off);
         compared += off >= 0;
@@ -80,12 +69,9 @@ static void test_same_bits(void **state)
 {
     static const int thread_counts[] = {2, 3, 8};
     (void)state;
-    for (int n = 0; n < SEEDS; n += 10) {
-        combination c;
-        draw(&c, (uint64_t)(FIRST + 10000 + n), types[n % 4], MORE);
-        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, sizeof thread_counts / sizeof *thread_counts);
-        combination_free(&c);
-    }
+    for (uint64_t n = 0; n < SEEDS; n += 10)
+        outcome_drawn_bits(FIRST + 10000 + n, types[n % 4], TABLE, ATTN_BACKWARD, thread_counts,
+                           sizeof thread_counts / sizeof *thread_counts);
 }
 
 /* Attention with the table equals attention with the bias that attn_distance_bias_fill writes; also in decode, and at the farthest

@@ -15,20 +15,9 @@ enum { SEEDS = CASES(200), FIRST = 120000 };
 
 static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 
-static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
-{
-    problem_spec spec;
-    random_problem(&spec, seed, dtype);
-    combination_of(c, &spec, RELATIVE | flags);
-}
-
 static double compare(uint64_t seed, attn_dtype dtype, attn_op op, int flags)
 {
-    combination c;
-    draw(&c, seed, dtype, flags);
-    const double worst = outcome_fraction(&c, op, 1 + (int)(seed % 2));
-    combination_free(&c);
-    return worst;
+    return outcome_drawn_fraction(seed, dtype, RELATIVE | flags, op, 1 + (int)(seed % 2));
 }
 
 static void test_types(void **state)
@@ -36,7 +25,7 @@ static void test_types(void **state)
     double worst[2][4] = {{0}};
     (void)state;
     for (uint64_t n = 0; n < SEEDS; n++) {
-        const int flags = MORE | (n % 5 == 0 ? TABLE : n % 5 == 1 ? MODIFY : 0);
+        const int flags = n % 5 == 0 ? TABLE : n % 5 == 1 ? MODIFY : 0;
         worst[0][n % 4] = fmax(worst[0][n % 4], compare(FIRST + n, types[n % 4], ATTN_FORWARD, flags));
         worst[1][n % 4] = fmax(worst[1][n % 4], compare(FIRST + n, types[n % 4], ATTN_BACKWARD, flags));
     }
@@ -54,37 +43,9 @@ static void test_differences(void **state)
     (void)state;
     for (uint64_t seed = FIRST + 20000; seed < FIRST + 20000 + 40; seed++) {
         combination c;
-        draw(&c, seed, ATTN_F64, FINITE | MORE);
+        combination_draw(&c, seed, ATTN_F64, FINITE | RELATIVE);
         double off = differences_off_by(&c, seed, DIFFERENCES_ALL);
         if (off > 1) fail_msg("%s: %g times the error that differences allow", c.text, off);
-        combination_free(&c);
-    }
-}
-
-static void test_same_bits(void **state)
-{
-    static const int thread_counts[] = {2, 3, 8};
-    enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts };
-    (void)state;
-    for (int n = 0; n < SEEDS; n += 12) {
-        combination c;
-        draw(&c, (uint64_t)(FIRST + 10000 + n), types[n % 4], MORE);
-        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, THREAD_COUNTS);
-        combination_free(&c);
-    }
-    for (int n = 0; n < 4; n++) { /* more key heads than tasks that splits would give, and than workers */
-        combination c;
-        problem_spec spec;
-        attn_error error;
-        assert_int_equal(problem_parse("fwd:f32:b5:hq8:hkv4:sq70:skv90:d20:dv12:causal:bias", &spec, &error), ATTN_OK);
-        spec.seed = (uint64_t)n;
-        combination_of(&c, &spec, RELATIVE);
-        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, THREAD_COUNTS);
-        outcome out = outcome_make(&c, ATTN_BACKWARD);
-        const char *name;
-        assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 3));
-        assert_true(outcome_worst(&out, &name) < 1);
-        outcome_free(&c, &out);
         combination_free(&c);
     }
 }
@@ -96,6 +57,26 @@ static void relative_of(combination *c, const char *text, int seed)
     assert_int_equal(problem_parse(text, &spec, &error), ATTN_OK);
     spec.seed = (uint64_t)seed;
     combination_of(c, &spec, RELATIVE);
+}
+
+static void test_same_bits(void **state)
+{
+    static const int thread_counts[] = {2, 3, 8};
+    enum { THREAD_COUNTS = sizeof thread_counts / sizeof *thread_counts };
+    (void)state;
+    for (uint64_t n = 0; n < SEEDS; n += 12)
+        outcome_drawn_bits(FIRST + 10000 + n, types[n % 4], RELATIVE, ATTN_BACKWARD, thread_counts, THREAD_COUNTS);
+    for (int n = 0; n < 4; n++) { /* more key heads than tasks that splits would give, and than workers */
+        combination c;
+        relative_of(&c, "fwd:f32:b5:hq8:hkv4:sq70:skv90:d20:dv12:causal:bias", n);
+        outcome_same_bits(&c, ATTN_BACKWARD, thread_counts, THREAD_COUNTS);
+        outcome out = outcome_make(&c, ATTN_BACKWARD);
+        const char *name;
+        assert_true(outcome_run(&c, &out, ATTN_ISA_DEFAULT, 3));
+        assert_true(outcome_worst(&out, &name) < 1);
+        outcome_free(&c, &out);
+        combination_free(&c);
+    }
 }
 
 /* Many query tiles of one key head: one thread takes their groups in sequence, several threads take turns. */

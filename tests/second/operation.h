@@ -43,12 +43,9 @@ static void test_f64(void **state)
 static inline void same_bits(attn_op op)
 {
     static const int thread_counts[] = {2, 3, 5};
-    for (int seed = 0; seed < SEEDS; seed += 2) {
-        combination c;
-        combination_draw(&c, (uint64_t)seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0);
-        outcome_same_bits(&c, op, thread_counts, sizeof thread_counts / sizeof *thread_counts);
-        combination_free(&c);
-    }
+    for (uint64_t seed = 0; seed < SEEDS; seed += 2)
+        outcome_drawn_bits(seed, seed % 4 ? ATTN_F32 : ATTN_F64, 0, op, thread_counts,
+                           sizeof thread_counts / sizeof *thread_counts);
 }
 
 #endif

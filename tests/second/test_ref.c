@@ -34,7 +34,7 @@ static void point_make(point *at, uint64_t seed)
 {
     combination *c = &at->c;
     random_state random = random_from(seed + 77);
-    combination_draw(c, seed, ATTN_F64, 1);
+    combination_draw(c, seed, ATTN_F64, FINITE);
     const ref_problem *p = &c->ref;
     const double *values[INPUTS] = {c->of[TENSOR(q)].value,      c->of[TENSOR(k)].value,       c->of[TENSOR(v)].value, c->ref.bias,
                                     c->of[TENSOR(grad_o)].value, c->of[TENSOR(grad_lse)].value};

@@ -178,7 +178,7 @@ static void test_differences(void **state)
     (void)state;
     for (int seed = 0; seed < SEEDS; seed++) {
         combination c;
-        combination_draw(&c, (uint64_t)seed + 2000, ATTN_F64, 1);
+        combination_draw(&c, (uint64_t)seed + 2000, ATTN_F64, FINITE);
         derivatives out = outputs(&c, 1);
         combination_drop(&c, TENSOR(tan_bias)); /* grad_bias is of elements of the bias, tan_bias of scores */
         assert_true(combination_forward(&c, ATTN_ISA_DEFAULT) && run(&c, &out, ATTN_ISA_DEFAULT, 2));

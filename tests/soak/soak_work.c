@@ -3,13 +3,13 @@
  */
 #include "soak.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../fnv.h"
 #include "api_case.h"
 #include "attn/cache.h"
 #include "attn/layers.h"
@@ -39,6 +39,8 @@ struct soak_worker {
     float k[ENTRIES * HEADS * CAPACITY * DIM], v[ENTRIES * HEADS * CAPACITY * DIM];
 };
 
+static _Thread_local volatile uint64_t running; /* the problem's number, to report if it fails */
+
 static _Noreturn void wrong(const char *what, ...)
 {
     va_list arguments;
@@ -50,19 +52,19 @@ static _Noreturn void wrong(const char *what, ...)
     exit(1);
 }
 
-/* Callbacks of the fuzzer's cases. */
-_Noreturn void case_fail(const api_case *c, const char *what, ...)
+/* Of the fuzzer's cases (fuzz/target.h). */
+_Noreturn void finding(const char *what, ...)
 {
     va_list arguments;
     va_start(arguments, what);
     vfprintf(stderr, what, arguments);
     va_end(arguments);
-    wrong(" (operation %d)", (int)c->problem.op);
+    wrong(" (problem %llu)", (unsigned long long)running);
 }
 
-void case_error(const api_case *c, attn_status status, const attn_error *error)
+void check_error(attn_status status, const attn_error *error)
 {
-    if (error->status != status) case_fail(c, "status %d, but %d in the error", (int)status, (int)error->status);
+    if (error->status != status) finding("status %d, but %d in the error", (int)status, (int)error->status);
 }
 
 /* ---- an allocator that fails on request ---- */
@@ -71,16 +73,16 @@ static void *allocate(void *context, size_t bytes)
 {
     soak_worker *w = context;
     if (w->fail_at >= 0 && w->fail_at-- == 0) return NULL;
-    void *block = bytes <= SIZE_MAX - 63 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
-    if (block) atomic_fetch_add(&w->totals->blocks, 1);
-    return block;
+    void *memory = bytes <= SIZE_MAX - 63 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+    if (memory) atomic_fetch_add(&w->totals->blocks, 1);
+    return memory;
 }
 
-static void release(void *context, void *block)
+static void release(void *context, void *memory)
 {
     soak_worker *w = context;
-    if (block) atomic_fetch_sub(&w->totals->blocks, 1);
-    free(block);
+    if (memory) atomic_fetch_sub(&w->totals->blocks, 1);
+    free(memory);
 }
 
 static attn_options options_of(soak_worker *w, int threads)
@@ -90,8 +92,6 @@ static attn_options options_of(soak_worker *w, int threads)
 
 /* ---- problems ---- */
 
-static _Thread_local volatile uint64_t running; /* the problem's number, to report if it faults */
-
 static void say_which(int signal_number)
 {
     char text[80];
@@ -99,31 +99,6 @@ static void say_which(int signal_number)
     if (write(STDERR_FILENO, text, (size_t)n) != n) _exit(3);
     signal(signal_number, SIG_DFL);
     raise(signal_number);
-}
-
-static uint64_t add_bits(uint64_t bits, const void *from, size_t bytes)
-{
-    const unsigned char *at = from;
-    for (size_t i = 0; i < bytes; i++) bits = (bits ^ at[i]) * 0x100000001B3u;
-    return bits;
-}
-
-/* A hash of all outputs; all NaNs are equal. */
-static uint64_t bits_of(const api_case *c)
-{
-    uint64_t bits = 0xCBF29CE484222325u;
-    for (int t = 0; t < c->count; t++) {
-        const buffer *b = &c->of[t];
-        if (b->role != ATTN_ROLE_OUTPUT || !b->block) continue;
-        if (b->dtype < ATTN_F32 || b->dtype > ATTN_BF16) {
-            bits = add_bits(bits, b->block, b->bytes);
-            continue;
-        }
-        for (size_t at = 0; at + b->element <= b->bytes; at += b->element)
-            bits =
-                isnan(get_number(b->block + at, b->dtype)) ? add_bits(bits, "NaN", 3) : add_bits(bits, b->block + at, b->element);
-    }
-    return bits;
 }
 
 /* A hostile size may be legal if tensors have no elements, and would then run forever. */
@@ -153,10 +128,10 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
     const int fits = !is_endless(&c->problem.shape) && case_allocate(c, drawn);
     attn_plan_destroy(drawn);
     if (!fits) {
-        case_free(c);
+        blocks_free(c->of, c->count);
         return 0;
     }
-    case_fill_outputs(c, 0x5A);
+    blocks_canary(c->of, c->count, 0x5A);
     attn_options options = c->options;
     attn_error error;
     options.allocator = options_of(w, 1).allocator;
@@ -174,11 +149,12 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
         atomic_fetch_add(&w->totals->plans, 1);
         const size_t size = attn_plan_workspace_size(plan);
         void *workspace = size <= WORKSPACE_MOST ? malloc(size + 1) : NULL;
-        if (workspace && attn_execute(plan, &c->tensors, workspace, size, &error) == ATTN_OK) bits = bits_of(c);
+        if (workspace && attn_execute(plan, &c->tensors, workspace, size, &error) == ATTN_OK)
+            bits = blocks_checksum(c->of, c->count);
         free(workspace);
     }
     attn_plan_destroy(plan);
-    case_free(c);
+    blocks_free(c->of, c->count);
     return bits;
 }
 
@@ -348,7 +324,7 @@ static uint64_t run_layer(soak_worker *w, int threads, int failing)
         if (status == ATTN_OK) status = attn_layer_forward(&layer, &weights, &tensors, &error);
         if (status == ATTN_OK) status = attn_layer_backward(&layer, &weights, &tensors, &gradients, &error);
         if (status != ATTN_OK) wrong("the layer: %s", error.message);
-        bits = add_bits(add_bits(1, all, 8 * SQUARE * sizeof *all), x, ROWS * 4 * sizeof *x);
+        bits = fnv_add(fnv_add(1, all, 8 * SQUARE * sizeof *all), x, ROWS * 4 * sizeof *x);
         atomic_fetch_add(&w->totals->layers, 1);
     }
     free(saved);

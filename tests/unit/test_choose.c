@@ -220,12 +220,6 @@ static void test_affinity(void **state)
 
 /* ---- few queries ---- */
 
-static void nothing_more(small *s) { (void)s; }
-static void many_heads(small *s) { s->problem.shape.heads_q = 24, s->problem.shape.heads_kv = 2; } /* 36 rows */
-static void many_heads_of_full_length(small *s) { many_heads(s), s->tensors.lengths_q = (attn_input){0}; }
-static void one_query(small *s) { s->problem.shape.heads_q = 32, s->problem.shape.len_q = 1; }
-static void forty_queries(small *s) { s->problem.shape.heads_q = 2, s->problem.shape.len_q = 40; }
-static void no_queries(small *s) { s->problem.shape.len_q = 0; }
 static void everything(small *s)
 {
     s->problem.mask.causal = s->problem.mask.window = 1;
@@ -233,80 +227,57 @@ static void everything(small *s)
     s->problem.score.softcap = 20;
     s->problem.mask.chunk = 4;
 }
-static void cosine(small *s) { s->problem.score.kind = ATTN_SCORE_COSINE; }
-static void additive(small *s) { s->problem.score.kind = ATTN_SCORE_ADDITIVE, s->tensors.score_matrix.data = ATTN_LATER; }
-static void sigmoid(small *s) { s->problem.score.normaliser = ATTN_NORMALISER_SIGMOID; }
-static void dropout(small *s) { s->problem.dropout.probability = 0.5; }
-static void blocks(small *s) { s->tensors.block_mask.data = ATTN_LATER, s->problem.mask.block_q = s->problem.mask.block_kv = 2; }
-static void dilation(small *s) { s->problem.mask.dilation = 2; }
-static void global(small *s) { s->problem.mask.global_kv = 1; }
-static void uniform(small *s) { s->problem.mask.empty = ATTN_EMPTY_UNIFORM; }
-static void weights(small *s) { s->tensors.weights.data = ATTN_LATER; }
-static void top(small *s) { s->problem.outputs.topk = 2, s->tensors.topk_index.data = ATTN_LATER; }
-static void backward(small *s) { small_backward(s); }
-static void invariant(small *s) { s->options.invariant = 1; }
-static void invariant_dropout(small *s) { s->options.invariant = 1, s->problem.dropout.probability = 0.5; }
+
+/* The plan has this kernel, for this reason; why NULL: for any. */
+static void expect_kernel(const small *s, const char *kernel, const char *why, int line)
+{
+    attn_plan_description description = {.struct_size = sizeof description};
+    attn_error error;
+    attn_plan *plan;
+    if (attn_plan_create(&plan, &s->problem, &s->tensors, &s->options, &error) != ATTN_OK)
+        fail_msg("line %d: %s", line, error.message);
+    assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
+    if (strcmp(description.kernel, kernel) != 0) fail_msg("line %d: %s instead of %s", line, description.kernel, kernel);
+    if (why && strcmp(description.why, why) != 0) fail_msg("line %d: '%s' instead of '%s'", line, description.why, why);
+    attn_plan_destroy(plan);
+}
 
 static void test_few(void **state)
 {
-#define INVARIANT "; options.invariant: walks in the order of tiles, at most 1.15 times their time (decode 1.3)"
-    static const struct {
-        void (*change)(small *s);
-        const char *kernel, *why;
-    } rows[] = {
-        {nothing_more, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
-        {everything, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
-        {one_query, "attn_dec_f32_scalar", "; decode, since a key head has few queries"},
-        {invariant, "attn_dec_f32_scalar", "; decode in the order of tiles" INVARIANT},
-        {invariant_dropout, "attn_fwd_f32_scalar", INVARIANT},
-        {many_heads, "attn_fwd_f32_scalar", "; each sequence by its length, in 2 walks"},
-        {many_heads_of_full_length, "attn_fwd_f32_scalar", ""},
-        {forty_queries, "attn_fwd_f32_scalar", "; each sequence by its length, in 2 walks"},
-        {no_queries, "attn_fwd_f32_scalar", ""},
-        {backward, "attn_bwd_f32_scalar", ""},
-        {cosine, "attn_fwd_f32_scalar", "; tiles, since scores are of prepared rows"},
-        {additive, "attn_fwd_f32_scalar", "; tiles, since scores are additive"},
-        {sigmoid, "attn_fwd_f32_scalar", "; tiles, since weights are not a softmax"},
-        {dropout, "attn_fwd_f32_scalar", "; tiles, since dropout is requested"},
-        {blocks, "attn_fwd_f32_scalar", "; tiles, since a block mask is given"},
-        {dilation, "attn_fwd_f32_scalar", "; tiles, since keys are dilated"},
-        {global, "attn_fwd_f32_scalar", "; tiles, since tokens are global"},
-        {uniform, "attn_fwd_f32_scalar", "; tiles, since fully masked rows are uniform"},
-        {weights, "attn_fwd_f32_scalar", "; tiles, since weights or scores are requested"},
-        {top, "attn_fwd_f32_scalar", "; tiles, since statistics of rows are requested"},
-    };
-#undef INVARIANT
+    small s;
     (void)state;
     hidden = features = 0;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        attn_plan_description description = {.struct_size = sizeof description};
-        attn_error error;
-        attn_plan *plan;
-        char why[160];
-        small s;
-        small_init(&s);
-        s.tensors.weights = (attn_output){0};
-        rows[i].change(&s);
-        if (attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error) != ATTN_OK)
-            fail_msg("row %zu: %s", i, error.message);
-        assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
-        (void)snprintf(why, sizeof why, "best of 1 usable on this CPU%s", rows[i].why);
-        assert_string_equal(description.kernel, rows[i].kernel);
-        assert_string_equal(description.why, why);
-        attn_plan_destroy(plan);
-    }
+#define INVARIANT "; options.invariant: walks in the order of tiles, at most 1.15 times their time (decode 1.3)"
+#define CHOOSES(change, kernel, why)                                                                                               \
+    (small_init(&s), s.tensors.weights = (attn_output){0}, change,                                                                 \
+     expect_kernel(&s, kernel, "best of 1 usable on this CPU" why, __LINE__))
+#define DECODES(change, why) CHOOSES(change, "attn_dec_f32_scalar", why)
+#define TILES(change, why)   CHOOSES(change, "attn_fwd_f32_scalar", why)
+    DECODES((void)0, "; decode, since a key head has few queries");
+    DECODES(everything(&s), "; decode, since a key head has few queries");
+    DECODES((s.problem.shape.heads_q = 32, s.problem.shape.len_q = 1), "; decode, since a key head has few queries");
+    DECODES(s.options.invariant = 1, "; decode in the order of tiles" INVARIANT);
+    TILES((s.options.invariant = 1, s.problem.dropout.probability = 0.5), INVARIANT);
+    TILES((s.problem.shape.heads_q = 24, s.problem.shape.heads_kv = 2), "; each sequence by its length, in 2 walks"); /* 36 rows */
+    TILES((s.problem.shape.heads_q = 24, s.problem.shape.heads_kv = 2, s.tensors.lengths_q = (attn_input){0}), "");
+    TILES((s.problem.shape.heads_q = 2, s.problem.shape.len_q = 40), "; each sequence by its length, in 2 walks");
+    TILES(s.problem.shape.len_q = 0, "");
+    CHOOSES(small_backward(&s), "attn_bwd_f32_scalar", "");
+    TILES(s.problem.score.kind = ATTN_SCORE_COSINE, "; tiles, since scores are of prepared rows");
+    TILES((s.problem.score.kind = ATTN_SCORE_ADDITIVE, s.tensors.score_matrix.data = ATTN_LATER),
+          "; tiles, since scores are additive");
+    TILES(s.problem.score.normaliser = ATTN_NORMALISER_SIGMOID, "; tiles, since weights are not a softmax");
+    TILES(s.problem.dropout.probability = 0.5, "; tiles, since dropout is requested");
+    TILES((s.tensors.block_mask.data = ATTN_LATER, s.problem.mask.block_q = s.problem.mask.block_kv = 2),
+          "; tiles, since a block mask is given");
+    TILES(s.problem.mask.dilation = 2, "; tiles, since keys are dilated");
+    TILES(s.problem.mask.global_kv = 1, "; tiles, since tokens are global");
+    TILES(s.problem.mask.empty = ATTN_EMPTY_UNIFORM, "; tiles, since fully masked rows are uniform");
+    TILES(s.tensors.weights.data = ATTN_LATER, "; tiles, since weights or scores are requested");
+    TILES((s.problem.outputs.topk = 2, s.tensors.topk_index.data = ATTN_LATER), "; tiles, since statistics of rows are requested");
 }
 
 #if defined(__x86_64__)
-static void mixed_keys(small *s) { s->tensors.k.dtype = ATTN_F32; }
-static void few_mixed(small *s) { s->tensors.k.dtype = ATTN_F32, s->problem.shape.len_q = 2; }
-static void mixed_values(small *s) { s->tensors.v.dtype = ATTN_F32; }
-static void mixed_gradient(small *s) { small_backward(s), s->tensors.grad_o.dtype = ATTN_F32; }
-static void mixed_backward(small *s) { small_backward(s), s->tensors.v.dtype = ATTN_F32; }
-static void capped(small *s) { s->problem.score.softcap = 20; }
-static void relative(small *s) { s->problem.relative.rows = 2, s->tensors.relative_keys.data = ATTN_LATER; }
-static void forward_mode(small *s) { s->problem.op = ATTN_JVP, s->tensors.tan_o.data = ATTN_LATER; }
-
 /* The description counts the kernels of the chosen walk, of which decode has one more. */
 static void test_counted(void **state)
 {
@@ -314,56 +285,40 @@ static void test_counted(void **state)
     hidden = 0;
     features = AVX512 | ATTN_CPU_AVX512_VNNI;
     for (int few = 0; few < 2; few++) {
-        attn_plan_description description = {.struct_size = sizeof description};
-        attn_error error;
-        attn_plan *plan;
         small s;
         small_init(&s);
         s.tensors.weights = (attn_output){0};
         s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0};
         if (!few) s.problem.shape.len_q = 40;
-        if (attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error) != ATTN_OK) fail_msg("%s", error.message);
-        assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
-        assert_string_equal(description.kernel, few ? "attn_dec_f32_avx512_vnni" : "attn_fwd_f32_avx512");
-        assert_string_equal(description.why, few ? "best of 4 usable on this CPU; decode, since a key head has few queries"
-                                                 : "best of 3 usable on this CPU");
-        attn_plan_destroy(plan);
+        expect_kernel(&s, few ? "attn_dec_f32_avx512_vnni" : "attn_fwd_f32_avx512",
+                      few ? "best of 4 usable on this CPU; decode, since a key head has few queries"
+                          : "best of 3 usable on this CPU",
+                      __LINE__);
     }
 }
 
 /* Scores are products of bf16 if all their inputs are bf16. */
 static void test_pairs(void **state)
 {
-    static const struct {
-        void (*change)(small *s);
-        const char *kernel;
-    } rows[] = {
-        {forty_queries, "attn_fwd_f32_avx512_bf16"}, {everything, "attn_dec_f32_avx512_bf16"},
-        {few_mixed, "attn_dec_f32_avx512"},          {capped, "attn_fwd_f32_avx512_bf16"},
-        {mixed_values, "attn_fwd_f32_avx512_bf16"},  {mixed_keys, "attn_fwd_f32_avx512"},
-        {backward, "attn_bwd_f32_avx512_bf16"},      {mixed_backward, "attn_bwd_f32_avx512"},
-        {mixed_gradient, "attn_bwd_f32_avx512"},     {cosine, "attn_fwd_f32_avx512"},
-        {relative, "attn_fwd_f32_avx512"},           {forward_mode, "attn_jvp_f32_avx512"},
-    };
+    small s;
     (void)state;
     hidden = 0;
     features = PAIRS;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        attn_plan_description description = {.struct_size = sizeof description};
-        attn_error error;
-        attn_plan *plan;
-        small s;
-        small_init(&s);
-        s.tensors.q.dtype = ATTN_BF16;
-        s.tensors.weights = (attn_output){0};
-        if (rows[i].change != everything) s.problem.shape.len_q = 40; /* not few */
-        rows[i].change(&s);
-        if (attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error) != ATTN_OK)
-            fail_msg("row %zu: %s", i, error.message);
-        assert_int_equal(attn_plan_describe(plan, &description, &error), ATTN_OK);
-        if (strcmp(description.kernel, rows[i].kernel) != 0) fail_msg("row %zu: %s", i, description.kernel);
-        attn_plan_destroy(plan);
-    }
+#define BF16(change, kernel)                                                                                                       \
+    (small_init(&s), s.tensors.q.dtype = ATTN_BF16, s.tensors.weights = (attn_output){0}, s.problem.shape.len_q = 40, change,      \
+     expect_kernel(&s, kernel, NULL, __LINE__))
+    BF16(s.problem.shape.heads_q = 2, "attn_fwd_f32_avx512_bf16");
+    BF16((everything(&s), s.problem.shape.len_q = SMALL_SQ), "attn_dec_f32_avx512_bf16");
+    BF16((s.tensors.k.dtype = ATTN_F32, s.problem.shape.len_q = 2), "attn_dec_f32_avx512");
+    BF16(s.problem.score.softcap = 20, "attn_fwd_f32_avx512_bf16");
+    BF16(s.tensors.v.dtype = ATTN_F32, "attn_fwd_f32_avx512_bf16");
+    BF16(s.tensors.k.dtype = ATTN_F32, "attn_fwd_f32_avx512");
+    BF16(small_backward(&s), "attn_bwd_f32_avx512_bf16");
+    BF16((small_backward(&s), s.tensors.v.dtype = ATTN_F32), "attn_bwd_f32_avx512");
+    BF16((small_backward(&s), s.tensors.grad_o.dtype = ATTN_F32), "attn_bwd_f32_avx512");
+    BF16(s.problem.score.kind = ATTN_SCORE_COSINE, "attn_fwd_f32_avx512");
+    BF16((s.problem.relative.rows = 2, s.tensors.relative_keys.data = ATTN_LATER), "attn_fwd_f32_avx512");
+    BF16((s.problem.op = ATTN_JVP, s.tensors.tan_o.data = ATTN_LATER), "attn_jvp_f32_avx512");
 }
 #endif
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * test_product_rejected.c - every rule of a product of matrices: a violation of it, with its status and exact message; and that
  * nothing is written then. */
-#include "test.h"
+#include "fails.h"
 
 #include "attn/product.h"
 
@@ -27,117 +27,89 @@ static void init(fixture *f)
     for (int i = 0; i <= ROWS * COLUMNS; i++) f->c[i] = 77;
 }
 
-static void dtype(fixture *f) { f->problem.dtype = ATTN_BF16; }
-static void rows(fixture *f) { f->problem.rows = -1; }
-static void inner(fixture *f) { f->problem.inner = -4; }
-static void flag_add(fixture *f) { f->problem.add = 2; }
-static void reserved(fixture *f) { f->problem.reserved[2] = 9; }
-static void neither(fixture *f) { f->tensors.a.stride[2] = 2; }
-static void neither_b(fixture *f) { f->tensors.b.stride[2] = ATTN_BROADCAST; }
-static void turned_c(fixture *f) { f->tensors.c.stride[2] = 1, f->tensors.c.stride[3] = ROWS; }
-static void overlap_c(fixture *f) { f->tensors.c.stride[2] = 1 - COLUMNS, f->tensors.c.stride[3] = 1; }
-static void far(fixture *f) { f->tensors.b.stride[3] = INT64_MAX / 8; }
-static void far_in_all(fixture *f) { f->tensors.b.stride[3] = INT64_MAX / 64; } /* too far for all columns, but not for one */
-static void far_back(fixture *f) { f->tensors.b.stride[3] = -INT64_MAX; }
-static void no_tensors_size(fixture *f) { f->tensors.struct_size = 16; }
-static void call(fixture *f) { f->tensors.call = (const attn_call *)(const void *)f; }
-static void absent(fixture *f) { f->tensors.a = (attn_input){0}; }
-static void null_a(fixture *f) { f->tensors.a = attn_in(NULL); }
-static void null_c(fixture *f) { f->tensors.c = attn_out(NULL); }
-static void null_strides(fixture *f) { f->tensors.b.data = NULL; }
-static void null_type(fixture *f) { f->tensors.c = (attn_output){NULL, ATTN_F32, {0, 0, 0, 0}}; }
-static void later(fixture *f) { f->tensors.a.data = ATTN_LATER; }
-static void empty(fixture *f) { f->tensors.b.data = ATTN_EMPTY; }
-static void odd_b(fixture *f) { f->tensors.b.data = (const char *)f->b + 1; }
-static void type_c(fixture *f) { f->tensors.c.dtype = ATTN_F64; }
-static void same(fixture *f) { f->tensors.c.data = f->b; }
-static void part(fixture *f) { f->tensors.a.data = f->c + ROWS * COLUMNS - 1; } /* the last element of C is the first of A */
-static void backwards(fixture *f) { f->tensors.b = (attn_input){f->c + ROWS * COLUMNS, 0, {0, 0, 1, -INNER}}; }
-static void options_size(fixture *f) { f->options.struct_size = 1; }
-static void threads(fixture *f) { f->options.threads = -2; }
-static void size(fixture *f) { f->problem.struct_size = 3; }
-static void no_workspace(fixture *f) { f->workspace = NULL; }
-static void small_workspace(fixture *f) { f->workspace_size = 100; }
-static void workspace_a(fixture *f) { f->tensors.a.data = f->memory + 1; }
-static void workspace_b(fixture *f) { f->tensors.b.data = f->memory; }
-static void workspace_c(fixture *f) { f->workspace = f->c; }
-
-static const struct {
-    void (*spoil)(fixture *f);
-    attn_status status;
-    const char *message;
-} rules[] = {
-    {dtype, ATTN_ERR_UNSUPPORTED, "product: dtype is bf16; it must be f32 or f64"},
-    {rows, ATTN_ERR_SHAPE, "product: rows (-1) is negative"},
-    {inner, ATTN_ERR_SHAPE, "product: inner (-4) is negative"},
-    {flag_add, ATTN_ERR_ARGUMENT, "product: add is 2; it must be 0 or 1"},
-    {reserved, ATTN_ERR_ARGUMENT, "product: reserved[2] is 9; it must be 0"},
-    {neither, ATTN_ERR_STRIDE, "product: a.stride[2] is 2 and stride[3] 3; one of them must be 1"},
-    {neither_b, ATTN_ERR_STRIDE, "product: b.stride[2] is -9223372036854775808 and stride[3] 4; one of them must be 1"},
-    {turned_c, ATTN_ERR_STRIDE, "product: c.stride[2] is 1 and stride[3] 3; the last axis must be contiguous (1)"},
-    {overlap_c, ATTN_ERR_STRIDE, "product: c.stride[2] is -4 and stride[3] 1; rows of an output must not overlap"},
-    {far, ATTN_ERR_SHAPE, "product: b has 5 columns 1152921504606846975 elements apart: its bytes overflow 64 bits"},
-    {far_in_all, ATTN_ERR_SHAPE, "product: b has 5 columns 144115188075855871 elements apart: its bytes overflow 64 bits"},
-    {far_back, ATTN_ERR_SHAPE, "product: b has 5 columns 9223372036854775807 elements apart: its bytes overflow 64 bits"},
-    {no_tensors_size, ATTN_ERR_ARGUMENT, "attn_product_tensors.struct_size is 16; set it to sizeof(attn_product_tensors)"},
-    {call, ATTN_ERR_ARGUMENT, "product: call is set; it must be NULL"},
-    {absent, ATTN_ERR_ARGUMENT, "product: a is missing"},
-    {null_a, ATTN_ERR_ARGUMENT, "product: a is NULL"},
-    {null_c, ATTN_ERR_ARGUMENT, "product: c is NULL"},
-    {null_strides, ATTN_ERR_ARGUMENT, "product: b is NULL and has a type or strides; a slot that is not set must be all 0"},
-    {null_type, ATTN_ERR_ARGUMENT, "product: c is NULL and has a type or strides; a slot that is not set must be all 0"},
-    {later, ATTN_ERR_ARGUMENT, "product: a is ATTN_LATER; this call needs its pointer"},
-    {empty, ATTN_ERR_ARGUMENT, "product: b is ATTN_EMPTY and has elements"},
-    {odd_b, ATTN_ERR_ARGUMENT, "product: b is not aligned to its elements of 4 bytes"},
-    {type_c, ATTN_ERR_UNSUPPORTED, "product: c is f64; it must be f32"},
-    {same, ATTN_ERR_STRIDE, "product: c and b share elements, or strides too intricate to tell"},
-    {part, ATTN_ERR_STRIDE, "product: c and a share elements, or strides too intricate to tell"},
-    {backwards, ATTN_ERR_STRIDE, "product: c and b share elements, or strides too intricate to tell"},
-    {options_size, ATTN_ERR_ARGUMENT, "attn_options.struct_size is 1; set it to sizeof(attn_options)"},
-    {threads, ATTN_ERR_ARGUMENT, "options.threads is -2; it must be at least 1, or 0 for the default"},
-    {size, ATTN_ERR_ARGUMENT, "attn_product_problem.struct_size is 3; set it to sizeof(attn_product_problem)"},
-    {no_workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the product needs %zu bytes"},
-    {small_workspace, ATTN_ERR_MEMORY, "workspace has 100 bytes; the product needs %zu"},
-    {workspace_a, ATTN_ERR_ARGUMENT, "product: a and the workspace share memory, or strides too intricate to tell"},
-    {workspace_b, ATTN_ERR_ARGUMENT, "product: b and the workspace share memory, or strides too intricate to tell"},
-    {workspace_c, ATTN_ERR_ARGUMENT, "product: c and the workspace share memory, or strides too intricate to tell"},
-};
+/* Each function rejects the call and writes nothing; with a wrong workspace, the one that takes it. */
+static void reject(fixture *f, attn_status expected, const char *message, int line)
+{
+    const int in_place = f->workspace != f->memory || f->workspace_size != sizeof f->memory;
+    for (int way = in_place; way < 2; way++) {
+        attn_error error;
+        const attn_status status =
+            way ? attn_product_in(&f->problem, &f->tensors, f->workspace, f->workspace_size, &f->options, &error)
+                : attn_product(&f->problem, &f->tensors, &f->options, &error);
+        const size_t told = strcspn(message, "%"); /* the number of bytes depends on the instruction set */
+        if (status != expected || strncmp(error.message, message, told + (message[told] == 0)) != 0)
+            fail_msg("line %d: status %d, %s", line, (int)status, error.message);
+        for (int k = 0; k <= ROWS * COLUMNS; k++) assert_true(f->c[k] == 77);
+    }
+}
 
 static void test_rules(void **state)
 {
     static fixture f;
-    attn_error error;
     (void)state;
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        const int in_place = strstr(rules[i].message, "workspace") != NULL; /* rules of attn_product_in alone */
-        for (int way = in_place; way < 2; way++) {
-            init(&f);
-            rules[i].spoil(&f);
-            const attn_status status =
-                way ? attn_product_in(&f.problem, &f.tensors, f.workspace, f.workspace_size, &f.options, &error)
-                    : attn_product(&f.problem, &f.tensors, &f.options, &error);
-            const size_t told = strcspn(rules[i].message, "%"); /* the number of bytes depends on the instruction set */
-            if (status != rules[i].status || strncmp(error.message, rules[i].message, told + (rules[i].message[told] == 0)) != 0)
-                fail_msg("rule %zu: status %d, %s", i, (int)status, error.message);
-            for (int k = 0; k <= ROWS * COLUMNS; k++) assert_true(f.c[k] == 77);
-        }
-    }
+#define REJECTED(change, status, message) (init(&f), change, reject(&f, status, message, __LINE__))
+    REJECTED(f.problem.dtype = ATTN_BF16, ATTN_ERR_UNSUPPORTED, "product: dtype is bf16; it must be f32 or f64");
+    REJECTED(f.problem.rows = -1, ATTN_ERR_SHAPE, "product: rows (-1) is negative");
+    REJECTED(f.problem.inner = -4, ATTN_ERR_SHAPE, "product: inner (-4) is negative");
+    REJECTED(f.problem.add = 2, ATTN_ERR_ARGUMENT, "product: add is 2; it must be 0 or 1");
+    REJECTED(f.problem.reserved[2] = 9, ATTN_ERR_ARGUMENT, "product: reserved[2] is 9; it must be 0");
+    REJECTED(f.tensors.a.stride[2] = 2, ATTN_ERR_STRIDE, "product: a.stride[2] is 2 and stride[3] 3; one of them must be 1");
+    REJECTED(f.tensors.b.stride[2] = ATTN_BROADCAST, ATTN_ERR_STRIDE,
+             "product: b.stride[2] is -9223372036854775808 and stride[3] 4; one of them must be 1");
+    REJECTED((f.tensors.c.stride[2] = 1, f.tensors.c.stride[3] = ROWS), ATTN_ERR_STRIDE,
+             "product: c.stride[2] is 1 and stride[3] 3; the last axis must be contiguous (1)");
+    REJECTED((f.tensors.c.stride[2] = 1 - COLUMNS, f.tensors.c.stride[3] = 1), ATTN_ERR_STRIDE,
+             "product: c.stride[2] is -4 and stride[3] 1; rows of an output must not overlap");
+    REJECTED(f.tensors.b.stride[3] = INT64_MAX / 8, ATTN_ERR_SHAPE,
+             "product: b has 5 columns 1152921504606846975 elements apart: its bytes overflow 64 bits");
+    /* too far for all columns, but not for one */
+    REJECTED(f.tensors.b.stride[3] = INT64_MAX / 64, ATTN_ERR_SHAPE,
+             "product: b has 5 columns 144115188075855871 elements apart: its bytes overflow 64 bits");
+    REJECTED(f.tensors.b.stride[3] = -INT64_MAX, ATTN_ERR_SHAPE,
+             "product: b has 5 columns 9223372036854775807 elements apart: its bytes overflow 64 bits");
+    REJECTED(f.tensors.struct_size = 16, ATTN_ERR_ARGUMENT,
+             "attn_product_tensors.struct_size is 16; set it to sizeof(attn_product_tensors)");
+    REJECTED(f.tensors.call = (const attn_call *)(const void *)&f, ATTN_ERR_ARGUMENT, "product: call is set; it must be NULL");
+    REJECTED(f.tensors.a = (attn_input){0}, ATTN_ERR_ARGUMENT, "product: a is missing");
+    REJECTED(f.tensors.a = attn_in(NULL), ATTN_ERR_ARGUMENT, "product: a is NULL");
+    REJECTED(f.tensors.c = attn_out(NULL), ATTN_ERR_ARGUMENT, "product: c is NULL");
+    REJECTED(f.tensors.b.data = NULL, ATTN_ERR_ARGUMENT,
+             "product: b is NULL and has a type or strides; a slot that is not set must be all 0");
+    REJECTED((f.tensors.c = (attn_output){NULL, ATTN_F32, {0, 0, 0, 0}}), ATTN_ERR_ARGUMENT,
+             "product: c is NULL and has a type or strides; a slot that is not set must be all 0");
+    REJECTED(f.tensors.a.data = ATTN_LATER, ATTN_ERR_ARGUMENT, "product: a is ATTN_LATER; this call needs its pointer");
+    REJECTED(f.tensors.b.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "product: b is ATTN_EMPTY and has elements");
+    REJECTED(f.tensors.b.data = (const char *)f.b + 1, ATTN_ERR_ARGUMENT, "product: b is not aligned to its elements of 4 bytes");
+    REJECTED(f.tensors.c.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "product: c is f64; it must be f32");
+    REJECTED(f.tensors.c.data = f.b, ATTN_ERR_STRIDE, "product: c and b share elements, or strides too intricate to tell");
+    /* the last element of C is the first of A */
+    REJECTED(f.tensors.a.data = f.c + ROWS * COLUMNS - 1, ATTN_ERR_STRIDE,
+             "product: c and a share elements, or strides too intricate to tell");
+    REJECTED((f.tensors.b = (attn_input){f.c + ROWS * COLUMNS, 0, {0, 0, 1, -INNER}}), ATTN_ERR_STRIDE,
+             "product: c and b share elements, or strides too intricate to tell");
+    REJECTED(f.options.struct_size = 1, ATTN_ERR_ARGUMENT, "attn_options.struct_size is 1; set it to sizeof(attn_options)");
+    REJECTED(f.options.threads = -2, ATTN_ERR_ARGUMENT, "options.threads is -2; it must be at least 1, or 0 for the default");
+    REJECTED(f.problem.struct_size = 3, ATTN_ERR_ARGUMENT,
+             "attn_product_problem.struct_size is 3; set it to sizeof(attn_product_problem)");
+    REJECTED(f.workspace = NULL, ATTN_ERR_ARGUMENT, "workspace is NULL; the product needs %zu bytes");
+    REJECTED(f.workspace_size = 100, ATTN_ERR_MEMORY, "workspace has 100 bytes; the product needs %zu");
+    REJECTED((f.tensors.a.data = f.memory + 1, f.workspace_size -= 8), ATTN_ERR_ARGUMENT,
+             "product: a and the workspace share memory, or strides too intricate to tell");
+    REJECTED((f.tensors.b.data = f.memory, f.workspace_size -= 8), ATTN_ERR_ARGUMENT,
+             "product: b and the workspace share memory, or strides too intricate to tell");
+    REJECTED(f.workspace = f.c, ATTN_ERR_ARGUMENT, "product: c and the workspace share memory, or strides too intricate to tell");
 }
 
 static void test_null(void **state)
 {
     static fixture f;
-    attn_error error;
     size_t bytes;
     (void)state;
     init(&f);
-    assert_int_equal(attn_product(NULL, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "problem is NULL");
-    assert_int_equal(attn_product(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "tensors is NULL");
-    assert_int_equal(attn_product_workspace_size(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "bytes is NULL");
-    assert_int_equal(attn_product_workspace_size(NULL, &bytes, NULL, &error), ATTN_ERR_ARGUMENT);
+    FAILS(attn_product(NULL, &f.tensors, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
+    FAILS(attn_product(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "tensors is NULL");
+    FAILS(attn_product_workspace_size(&f.problem, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "bytes is NULL");
+    assert_int_equal(attn_product_workspace_size(NULL, &bytes, NULL, NULL), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_product(&f.problem, &f.tensors, NULL, NULL), ATTN_OK);
     assert_true(f.c[0] == 0 && f.c[ROWS * COLUMNS] == 77);
 }

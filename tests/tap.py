@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: MIT
+"""TAP output of the Python tests of the command: a line for each check, then their number."""
+count = failed = 0
+
+
+def check(name, good, why=""):
+    global count, failed
+    count, failed = count + 1, failed + (not good)
+    print(f"{'ok' if good else 'not ok'} {count} - {name}{'' if good or not why else f': {why}'}")
+
+
+def done():
+    """Prints how many checks there were; the exit status."""
+    print(f"1..{count}")
+    return 1 if failed else 0
