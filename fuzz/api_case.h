@@ -46,7 +46,7 @@ int case_allocate(api_case *c, const attn_plan *plan);
 void case_move(api_case *c, size_t elements);
 /* Element i of a dense tensor of i32 or i64, and the one at an address. */
 int64_t get_index(const block *b, int64_t i);
-int64_t index_at(const void *at, attn_dtype dtype);
+int64_t read_index(const void *at, attn_dtype dtype);
 
 /* ---- api_oracle.c ---- */
 /* Runs the drawn problem and checks it.  Returns 1 if it ran. */

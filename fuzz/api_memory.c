@@ -17,7 +17,7 @@ static void put_index(const block *b, int64_t i, int64_t x)
     else memcpy(place(b, i), &x, 8);
 }
 
-int64_t index_at(const void *at, attn_dtype dtype)
+int64_t read_index(const void *at, attn_dtype dtype)
 {
     int32_t narrow;
     int64_t x;
@@ -29,7 +29,7 @@ int64_t index_at(const void *at, attn_dtype dtype)
     return x;
 }
 
-int64_t get_index(const block *b, int64_t i) { return index_at(place(b, i), b->dtype); }
+int64_t get_index(const block *b, int64_t i) { return read_index(place(b, i), b->dtype); }
 
 /* ---- filling ---- */
 

@@ -55,7 +55,7 @@ static double *read(const api_case *c, entry *x, const char *name, int64_t heads
                 const int64_t size = c->problem.paging.page_size;
                 if (paged && i >= x->length[1]) continue;
                 if (paged) {
-                    const int64_t page = index_at(block_at(pages, x->e, 0, 0, i / size), pages->dtype);
+                    const int64_t page = read_index(block_at(pages, x->e, 0, 0, i / size), pages->dtype);
                     *at = block_get(b, page, h, i % size, k);
                 } else *at = block_get(b, packed ? 0 : x->e, h, i + (packed ? x->first[side] : 0), k);
             }
@@ -103,7 +103,7 @@ static int entry_masks(const api_case *c, entry *x, int64_t e)
         r->ranges = to;
         for (int64_t h = 0; h < r->Hq; h++)
             for (int64_t i = 0; i < r->Sq; i++)
-                for (int64_t k = 0; k < 2; k++) *to++ = index_at(block_at(ranges, e, h, i, k), ranges->dtype);
+                for (int64_t k = 0; k < 2; k++) *to++ = read_index(block_at(ranges, e, h, i, k), ranges->dtype);
     }
     if (!mask && !blocks && !starts) return 1;
     unsigned char *keep = array(x, r->Hq * r->Sq * r->Skv, 1);

@@ -9,7 +9,7 @@ def check(name, good, why=""):
     print(f"{'ok' if good else 'not ok'} {count} - {name}{'' if good or not why else f': {why}'}")
 
 
-def done():
+def finish():
     """Prints how many checks there were; the exit status."""
     print(f"1..{count}")
     return 1 if failed else 0

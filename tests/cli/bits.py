@@ -11,7 +11,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
-from tap import check, done
+from tap import check, finish
 
 ATTN = os.path.abspath(sys.argv[1])
 H, HKV, N, S, D = 4, 2, 70, 333, 64
@@ -89,7 +89,7 @@ def main():
         chunks(t)
         instruction_sets(t)
         os.chdir("/")
-    sys.exit(done())
+    sys.exit(finish())
 
 
 main()

@@ -16,7 +16,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
-from tap import check, done
+from tap import check, finish
 
 ATTN = sys.argv[1]
 BOUND = 1e-12  # a few nested sums of about ten products of numbers around 1, in double
@@ -287,7 +287,7 @@ def main():
         for part in (definitions, gradients, decoding, packed, options):
             part()
         os.chdir("/")
-    return done()
+    return finish()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
-from tap import check, done
+from tap import check, finish
 
 ATTN = sys.argv[1]
 LENGTHS, HEADS_Q, HEADS_KV, DIM = (3, 5, 0, 4), 4, 2, 6
@@ -75,7 +75,7 @@ def main():
     done = run("top", "both.safetensors", "--token=w1", "--layout=bshd")
     check("lengths beside cu_seqlens are rejected", done.returncode == 2 and
           done.stderr == "attn top: both.safetensors: tensor 'lengths_q': packed sequences take their lengths from cu_seqlens\n", done.stderr)
-    return done()
+    return finish()
 
 
 with tempfile.TemporaryDirectory() as folder:

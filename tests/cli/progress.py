@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from tap import check, done
+from tap import check, finish
 
 ATTN, MAKE = sys.argv[1:3]
 
@@ -54,7 +54,7 @@ def main():
     check("no bar for short work", (status, said) == (0, ""), repr(said))
     status, said = on_terminal(*backward, "-o", "sliced.safetensors", "--quiet")
     check("none with --quiet", (status, said) == (0, ""), repr(said))
-    return done()
+    return finish()
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ import unicodedata
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file  # noqa: E402
-from tap import check, done  # noqa: E402
+from tap import check, finish  # noqa: E402
 
 ATTN = os.path.abspath(sys.argv[1])
 # Every control, format, line and paragraph separator character; and characters that must be printed unchanged.
@@ -106,7 +106,7 @@ def main():
         json.dump({"suite": f"s{all_of}", "cases": [{"name": f"c{all_of}"}]}, file)
     out, _ = run("check", "--conformance", "suite", status=1)
     clean("a suite", out)
-    return done()
+    return finish()
 
 
 sys.exit(main())
