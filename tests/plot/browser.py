@@ -82,7 +82,7 @@ def main():
             tap.check(f"{kind}: no text outside the picture", not outside, outside)
         browser.close()
         os.chdir("/")
-    sys.exit(tap.done())
+    sys.exit(tap.finish())
 
 
 main()

@@ -459,7 +459,7 @@ def main():
         check_bench(words)
         check_rejections()
         os.chdir("/")
-    sys.exit(tap.done())
+    sys.exit(tap.finish())
 
 
 main()
