@@ -67,11 +67,21 @@ static void packed_total(good *g)
     packed(g), g->options.cu_seqlens_q = attn_in(g->begin);
     g->begin[2] = -5;
 }
+static void packed_first(good *g) { packed_total(g), g->begin[0] = 1, g->begin[2] = 3; }
+static void packed_narrow(good *g) { packed_total(g), g->begin[0] = INT64_C(2) << 32; }
+/* 8 bytes for each of these tokens and as many keys are 0 modulo 2^64. */
+static void packed_long(good *g) { packed_total(g), g->layer.rope = &g->rope, g->begin[2] = INT64_C(1) << 60; }
+static void packed_rows(good *g)
+{
+    packed_total(g), g->layer.rope = &g->rope;
+    g->begin[1] = INT64_C(1) << 30, g->begin[2] = INT64_C(1) << 31;
+    g->args.len_q = g->args.len_kv = INT64_C(1) << 30;
+}
 static void packed_self(good *g)
 {
     packed(g);
     g->options.cu_seqlens_q = attn_in(g->begin), g->options.cu_seqlens_kv = attn_in(g->begin + 3);
-    g->begin[2] = 3, g->begin[5] = 4;
+    g->begin[2] = 2, g->begin[5] = 3;
 }
 static void extra_key_only(good *g) { g->weights.extra_key.data = g->numbers[6]; }
 static void extra(good *g)
@@ -95,6 +105,12 @@ static void extra_normaliser(good *g)
 static void no_key(good *g) { g->layer.no_key = 1; }
 static void no_value(good *g) { g->layer.no_value = 1, g->layer.dim_value = 9; }
 static void dim_k(good *g) { g->layer.attention = &g->attention, g->attention.score.dim_k = 5; }
+static void many_keys(good *g)
+{
+    g->layer = (attn_layer){.struct_size = sizeof g->layer, .dim_model = 1 << 30, .heads_q = 1 << 30, .head_dim = 1};
+    g->layer.attention = &g->attention;
+    g->attention.score.kind = ATTN_SCORE_GENERAL, g->attention.score.dim_k = 1 << 30;
+}
 static void only_cached(good *g) { g->args.only_cached = 1; }
 static void entries(good *g) { g->args.lengths_q = attn_in(g->begin); }
 static void paged(good *g) { g->layer.attention = &g->attention, g->attention.paging.pages = 1; }
@@ -155,8 +171,15 @@ static const struct {
     {with_call, ATTN_ERR_ARGUMENT, "layer: attention.call is set; use the call of attn_layer_tensors"},
     {packed, ATTN_ERR_ARGUMENT, "layer: attention.cu_seqlens_q is NULL, but the other cu_seqlens is set"},
     {packed_type, ATTN_ERR_UNSUPPORTED, "layer: attention.cu_seqlens_q is f32; it must be i32 or i64"},
-    {packed_total, ATTN_ERR_ARGUMENT, "layer: cu_seqlens_q[2] (-5) is negative"},
-    {packed_self, ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 4 and cu_seqlens_q with 3, but the key is the query"},
+    {packed_total, ATTN_ERR_ARGUMENT, "layer: cu_seqlens_q[2] (-5) minus cu_seqlens_q[1] (0) is not between 0 and len_q (3)"},
+    {packed_first, ATTN_ERR_ARGUMENT, "layer: cu_seqlens_q[0] (1) is not 0"},
+    {packed_narrow, ATTN_ERR_ARGUMENT,
+     "layer: cu_seqlens_q[0] (8589934592) is not 0; the array was read as i64 (set its dtype if it is i32)"},
+    {packed_long, ATTN_ERR_ARGUMENT,
+     "layer: cu_seqlens_q[2] (1152921504606846976) minus cu_seqlens_q[1] (0) is not between 0 and len_q (3); the array was read as "
+     "i64 (set its dtype if it is i32)"},
+    {packed_rows, ATTN_ERR_SHAPE, "layer: cu_seqlens_q ends with 2147483648; it must be at most 2147483647"},
+    {packed_self, ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 3 and cu_seqlens_q with 2, but the key is the query"},
     {paged, ATTN_ERR_UNSUPPORTED, "layer: attention.paging is set; attn_layer_decode fills it in from its cache"},
     {extra_key_only, ATTN_ERR_ARGUMENT, "layer: weights.extra_key is set and extra_value is not"},
     {extra_kind, ATTN_ERR_UNSUPPORTED, "layer: an extra key is scored by dot products; attention.score.kind is 3"},
@@ -199,6 +222,7 @@ static const struct {
     {typed, ATTN_ERR_UNSUPPORTED, "layer: query is f64; the layer is f32"},
     {half_null, ATTN_ERR_ARGUMENT, "layer: value is NULL and has a type or strides; a slot that is not set must be all 0"},
     {rows, ATTN_ERR_SHAPE, "layer: 65536 entries of 65536 and 65536 tokens are more than 2147483647 rows"},
+    {many_keys, ATTN_ERR_SHAPE, "layer: 1073741824 key heads of 1073741824 channels are more than 2147483647"},
     {rotation, ATTN_ERR_SHAPE, NULL}, /* the message is position.h's */
     {bad_option, ATTN_ERR_ARGUMENT, NULL},
 };
@@ -256,6 +280,9 @@ static void test_others(void **state)
     counts.struct_size = sizeof counts;
     FAILS(attn_layer_count(&g.layer, 1, -2, 1, NULL, &counts, &error), ATTN_ERR_SHAPE,
           "layer: batch (1), len_q (-2) or len_kv (1) is negative");
+    const attn_layer vast = {.struct_size = sizeof vast, .dim_model = INT_MAX, .heads_q = 1, .head_dim = INT_MAX};
+    FAILS(attn_layer_count(&vast, 0, 0, 0, NULL, &counts, &error), ATTN_ERR_SHAPE,
+          "layer: its parameters are too many: their number overflows 64 bits");
     FAILS(attn_layer_initialise(&g.layer, (attn_init)9, 0, &g.weights, &error), ATTN_ERR_ARGUMENT,
           "layer: init (9) is not an attn_init");
     FAILS(attn_layer_group_heads(&g.layer, 3, &g.weights, &g.gradients, &error), ATTN_ERR_SHAPE,
