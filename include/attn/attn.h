@@ -26,7 +26,8 @@
  *    token, 3, head, channel] buffer are fine.
  *  - The library cannot check that memory is as large as shapes and strides imply; that is up to the caller.
  *  - Functions that can fail return an attn_status and fill an optional attn_error (NULL is allowed).
- *  - Sizes and strides are int64_t; strides count elements, not bytes.
+ *  - Sizes and strides are int64_t; strides count elements, not bytes.  A size of a problem is at most 2^48, also where another is
+ *    0 and tensors have no elements.
  *  - struct_size is sizeof the struct that the caller was compiled with.  From 1.0 on, a newer library reads the fields that it
  *    does not find as zeros; before, it rejects a struct shorter than its own.  An older library rejects a field that it does
  *    not know, unless it is zero.  Reserved words must be 0.
@@ -544,7 +545,8 @@ typedef struct attn_plan attn_plan;
  * On failure *plan is NULL.  Returns
  *      ATTN_ERR_ARGUMENT     NULL, struct_size too small, unknown enum value, a number out of its range, a tensor that is missing,
  *                            has no use, or is excluded by another one
- *      ATTN_ERR_SHAPE        negative sizes, a shape of zeros, heads_q not a multiple of heads_kv, an overflowing product
+ *      ATTN_ERR_SHAPE        sizes that are negative or above 2^48, a shape of zeros, heads_q not a multiple of heads_kv, an
+ *                            overflowing product
  *      ATTN_ERR_STRIDE       last axis not contiguous, an output that overlaps itself
  *      ATTN_ERR_UNSUPPORTED  mixed f64 and other storage, an instruction set that this CPU or build lacks
  *      ATTN_ERR_MEMORY       the allocator returned NULL; options->workspace_limit is too small (the message says what is needed)

@@ -118,7 +118,9 @@ static attn_status check_scratch(const attn_cache *cache, const attn_cache_token
         CHECK(more <= cache->capacity - held, ATTN_ERR_SHAPE,
               "cache: entry %" PRId64 " holds %" PRId64 " of %" PRId64 " tokens; %" PRId64 " more do not fit", b, held,
               cache->capacity, more);
-        for (int64_t i = 0; is_paged(cache) && i * cache->page_size < held + more; i++) {
+        const int64_t end = held + more; /* not beyond capacity */
+        const int64_t pages = is_paged(cache) ? end / cache->page_size + (end % cache->page_size != 0) : 0;
+        for (int64_t i = 0; i < pages; i++) {
             int64_t page = attn_cache_index(&cache->page_table, b * cache->page_table.stride[0] + i);
             CHECK(page >= 0 && page < cache->pages, ATTN_ERR_ARGUMENT,
                   "cache: page %" PRId64 " of entry %" PRId64 " is %" PRId64 "; pages is %" PRId64, i, b, page, cache->pages);

@@ -39,18 +39,37 @@ attn_input input_by_head(const layer *l, const extent *e, const void *data)
     return (attn_input){data ? data : ATTN_EMPTY, l->dtype, {l->heads_q * e->tokens_q, e->tokens_q, 1, 1}};
 }
 
-/* The last offset, which is the total number of tokens.  (attn_execute checks the rest.) */
-static attn_status packed_total(const char *name, const attn_input *begin, const extent *e, int64_t *total, attn_error *error)
+/* As in attn_execute: arrays of i32 without a type are read as i64, two elements at once. */
+static const char *offset_hint(const attn_input *begin, int64_t offset)
+{
+    const int wide = offset < INT32_MIN || offset > INT32_MAX;
+    return begin->dtype != ATTN_I32 && wide ? "; the array was read as i64 (set its dtype if it is i32)" : "";
+}
+
+/* The last offset, which is the total number of tokens: memory is sized by it, and positions are counted from all of them, so they
+ * are checked before attn_execute does.  most: tokens of a sequence, `size`. */
+static attn_status packed_total(const char *name, const attn_input *begin, const extent *e, const char *size, int64_t most,
+                                int64_t *total, attn_error *error)
 {
     char label[64];
+    int64_t start;
     text_join(label, sizeof label, "layer: attention.", name, "");
     CHECK(begin->data, ATTN_ERR_ARGUMENT, "layer: attention.%s is NULL, but the other cu_seqlens is set", name);
     TRY(slot_check(begin, label, 1, error));
     CHECK(!begin->dtype || begin->dtype == ATTN_I32 || begin->dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED,
           "layer: attention.%s is %s; it must be i32 or i64", name, attn_dtype_name(begin->dtype));
     CHECK(slot_is_dense(begin), ATTN_ERR_STRIDE, "layer: attention.%s has strides; it must be dense (all 0)", name);
-    *total = index_at(begin, e->batch);
-    CHECK(*total >= 0, ATTN_ERR_ARGUMENT, "layer: %s[%" PRId64 "] (%" PRId64 ") is negative", name, e->batch, *total);
+    start = index_at(begin, 0);
+    CHECK(start == 0, ATTN_ERR_ARGUMENT, "layer: %s[0] (%" PRId64 ") is not 0%s", name, start, offset_hint(begin, start));
+    for (int64_t b = 0; b < e->batch; b++) {
+        const int64_t end = index_at(begin, b + 1);
+        CHECK(end >= start && end - start <= most, ATTN_ERR_ARGUMENT,
+              "layer: %s[%" PRId64 "] (%" PRId64 ") minus %s[%" PRId64 "] (%" PRId64 ") is not between 0 and %s (%" PRId64 ")%s",
+              name, b + 1, end, name, b, start, size, most, offset_hint(begin, end));
+        start = end;
+    }
+    CHECK(start <= INT32_MAX, ATTN_ERR_SHAPE, "layer: %s ends with %" PRId64 "; it must be at most 2147483647", name, start);
+    *total = start;
     return ATTN_OK;
 }
 
@@ -68,8 +87,8 @@ attn_status extent_of(const layer *l, const attn_layer_tensors *args, extent *e,
     e->entries = 1;
     e->begin_q = &args->attention->cu_seqlens_q;
     e->begin_kv = &args->attention->cu_seqlens_kv;
-    TRY(packed_total("cu_seqlens_q", e->begin_q, e, &e->tokens_q, error));
-    TRY(packed_total("cu_seqlens_kv", e->begin_kv, e, &e->tokens_kv, error));
+    TRY(packed_total("cu_seqlens_q", e->begin_q, e, "len_q", e->len_q, &e->tokens_q, error));
+    TRY(packed_total("cu_seqlens_kv", e->begin_kv, e, "len_kv", e->len_kv, &e->tokens_kv, error));
     CHECK(args->key.data || e->tokens_q == e->tokens_kv, ATTN_ERR_SHAPE,
           "layer: cu_seqlens_kv ends with %" PRId64 " and cu_seqlens_q with %" PRId64 ", but the key is the query", e->tokens_kv,
           e->tokens_q);

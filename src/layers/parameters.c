@@ -7,6 +7,14 @@
 #include "draw.h"
 #include "layer.h"
 
+static attn_status add_parameters(attn_layer_counts *counts, int64_t rows, int64_t columns, attn_error *error)
+{
+    CHECK(rows <= (INT64_MAX - counts->parameters) / columns, ATTN_ERR_SHAPE,
+          "layer: its parameters are too many: their number overflows 64 bits");
+    counts->parameters += rows * columns;
+    return ATTN_OK;
+}
+
 attn_status attn_layer_count(const attn_layer *given, int64_t batch, int64_t len_q, int64_t len_kv,
                              const attn_layer_weights *weights, attn_layer_counts *counts, attn_error *error)
 {
@@ -23,15 +31,16 @@ attn_status attn_layer_count(const attn_layer *given, int64_t batch, int64_t len
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
         if (p->none) {
-            if (p->at.bias) result.parameters += p->heads * p->dim;
+            if (p->at.bias) TRY(add_parameters(&result, p->heads * p->dim, 1, error));
             continue;
         }
         const double tokens = (double)batch * (double)(i == KEY || i == VALUE ? len_kv : len_q);
-        result.parameters += p->heads * p->dim * p->model;
-        if (p->at.bias) result.parameters += p->to_model ? p->model : p->heads * p->dim;
+        TRY(add_parameters(&result, p->heads * p->dim, p->model, error));
+        const int64_t biases = p->to_model ? p->model : p->heads * p->dim;
+        if (p->at.bias) TRY(add_parameters(&result, biases, 1, error));
         result.flops += 2.0 * tokens * (double)(p->heads * p->dim) * (double)p->model;
     }
-    if (l.extra_key) result.parameters += l.heads_kv * (l.head_dim + l.head_dim_v);
+    if (l.extra_key) TRY(add_parameters(&result, l.heads_kv, l.head_dim + l.head_dim_v, error));
     result.cache_per_token = l.heads_kv * (l.head_dim_k + l.head_dim_v) * l.size;
     result.saved_bytes = s.bytes;
     TRY(struct_write(counts, &result, sizeof result, "attn_layer_counts", error));

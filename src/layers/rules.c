@@ -109,6 +109,8 @@ attn_status layer_resolve(const attn_layer *caller, layer *l, attn_error *error)
           "; they may differ only for the general score without a rope",
           l->head_dim_k, l->head_dim);
     TRY(check_size("attention.score.dim_k", l->head_dim_k, 1, error));
+    CHECK(l->head_dim_k <= largest / l->heads_kv, ATTN_ERR_SHAPE,
+          "layer: %" PRId64 " key heads of %" PRId64 " channels are more than %" PRId64, l->heads_kv, l->head_dim_k, largest);
     describe_projections(l, given);
     return check_widths(l, error);
 }

@@ -127,6 +127,27 @@ static void test_rejected(void **state)
     REJECTED(f.rope.dim_rotary = 3, ATTN_ERR_SHAPE, "rope rotates 3 channels; pairs need an even number");
 }
 
+/* Two pages of 2^62 tokens, of which the second has one: the end of a third would overflow, and it has no entry in the table. */
+static void test_vast_pages(void **state)
+{
+    attn_error error;
+    fixture f;
+    (void)state;
+    init(&f);
+    f.cache = (attn_cache){.struct_size = sizeof f.cache, .batch = 1, .heads_kv = 1, .capacity = INT64_MAX};
+    f.cache.page_size = INT64_C(1) << 62, f.cache.pages = 1;
+    f.cache.k = attn_out(f.k), f.cache.v = attn_out(f.v), f.cache.lengths = attn_out(f.lengths);
+    f.cache.page_table = attn_in(f.table);
+    f.tokens.len = 0, f.tokens.lengths.data = NULL;
+    f.lengths[0] = f.cache.page_size + 1;
+    f.table[0][0] = f.table[0][1] = 0, f.table[1][0] = 7;
+    assert_int_equal(attn_cache_append(&f.cache, &f.tokens, &error), ATTN_OK);
+    assert_true(f.lengths[0] == f.cache.page_size + 1);
+    f.table[0][1] = 7;
+    assert_int_equal(attn_cache_append(&f.cache, &f.tokens, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "cache: page 1 of entry 0 is 7; pages is 1");
+}
+
 /* Errors that only attention can detect are detected before anything is appended: no byte of the cache is written. */
 static void test_attend_writes_nothing(void **state)
 {
@@ -300,9 +321,13 @@ static void test_no_channels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rejected),     cmocka_unit_test(test_attend_only),
-                                       cmocka_unit_test(test_padding),      cmocka_unit_test(test_no_channels),
-                                       cmocka_unit_test(test_rope_rows),    cmocka_unit_test(test_attend_writes_nothing),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rejected),
+                                       cmocka_unit_test(test_vast_pages),
+                                       cmocka_unit_test(test_attend_only),
+                                       cmocka_unit_test(test_padding),
+                                       cmocka_unit_test(test_no_channels),
+                                       cmocka_unit_test(test_rope_rows),
+                                       cmocka_unit_test(test_attend_writes_nothing),
                                        cmocka_unit_test(test_default_types)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

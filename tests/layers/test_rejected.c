@@ -39,6 +39,7 @@ static void make(good *g)
 }
 
 static void packed(good *g) { g->args.attention = &g->options, g->options.cu_seqlens_kv = attn_in(g->begin); }
+static void packed_query(good *g) { packed(g), g->options.cu_seqlens_q = attn_in(g->begin); }
 static void extra(good *g)
 {
     g->layer.attention = &g->attention, g->weights.extra_key.data = g->weights.extra_value.data = g->numbers[6];
@@ -100,13 +101,22 @@ static void test_messages(void **state)
     REJECTED((g.args.attention = &g.options, g.options.call = &g.call), ATTN_ERR_ARGUMENT,
              "layer: attention.call is set; use the call of attn_layer_tensors");
     REJECTED(packed(&g), ATTN_ERR_ARGUMENT, "layer: attention.cu_seqlens_q is NULL, but the other cu_seqlens is set");
-    REJECTED((packed(&g), g.options.cu_seqlens_q = attn_in(g.begin), g.options.cu_seqlens_q.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
+    REJECTED((packed_query(&g), g.options.cu_seqlens_q.dtype = ATTN_F32), ATTN_ERR_UNSUPPORTED,
              "layer: attention.cu_seqlens_q is f32; it must be i32 or i64");
-    REJECTED((packed(&g), g.options.cu_seqlens_q = attn_in(g.begin), g.begin[2] = -5), ATTN_ERR_ARGUMENT,
-             "layer: cu_seqlens_q[2] (-5) is negative");
-    REJECTED((packed(&g), g.options.cu_seqlens_q = attn_in(g.begin), g.options.cu_seqlens_kv = attn_in(g.begin + 3), g.begin[2] = 3,
-              g.begin[5] = 4),
-             ATTN_ERR_SHAPE, "layer: cu_seqlens_kv ends with 4 and cu_seqlens_q with 3, but the key is the query");
+    REJECTED((packed_query(&g), g.begin[2] = -5), ATTN_ERR_ARGUMENT,
+             "layer: cu_seqlens_q[2] (-5) minus cu_seqlens_q[1] (0) is not between 0 and len_q (3)");
+    REJECTED((packed_query(&g), g.begin[0] = 1, g.begin[2] = 3), ATTN_ERR_ARGUMENT, "layer: cu_seqlens_q[0] (1) is not 0");
+    REJECTED((packed_query(&g), g.begin[0] = INT64_C(2) << 32), ATTN_ERR_ARGUMENT,
+             "layer: cu_seqlens_q[0] (8589934592) is not 0; the array was read as i64 (set its dtype if it is i32)");
+    /* 8 bytes for each of these tokens and as many keys are 0 modulo 2^64. */
+    REJECTED((packed_query(&g), g.layer.rope = &g.rope, g.begin[2] = INT64_C(1) << 60), ATTN_ERR_ARGUMENT,
+             "layer: cu_seqlens_q[2] (1152921504606846976) minus cu_seqlens_q[1] (0) is not between 0 and len_q (3); the array was "
+             "read as i64 (set its dtype if it is i32)");
+    REJECTED((packed_query(&g), g.layer.rope = &g.rope, g.begin[1] = INT64_C(1) << 30, g.begin[2] = INT64_C(1) << 31,
+              g.args.len_q = g.args.len_kv = INT64_C(1) << 30),
+             ATTN_ERR_SHAPE, "layer: cu_seqlens_q ends with 2147483648; it must be at most 2147483647");
+    REJECTED((packed_query(&g), g.options.cu_seqlens_kv = attn_in(g.begin + 3), g.begin[2] = 2, g.begin[5] = 3), ATTN_ERR_SHAPE,
+             "layer: cu_seqlens_kv ends with 3 and cu_seqlens_q with 2, but the key is the query");
     REJECTED((g.layer.attention = &g.attention, g.attention.paging.pages = 1), ATTN_ERR_UNSUPPORTED,
              "layer: attention.paging is set; attn_layer_decode fills it in from its cache");
     REJECTED(g.weights.extra_key.data = g.numbers[6], ATTN_ERR_ARGUMENT, "layer: weights.extra_key is set and extra_value is not");
@@ -170,6 +180,9 @@ static void test_messages(void **state)
              "layer: value is NULL and has a type or strides; a slot that is not set must be all 0");
     REJECTED((g.args.batch = 1 << 16, g.args.len_q = 1 << 16), ATTN_ERR_SHAPE,
              "layer: 65536 entries of 65536 and 65536 tokens are more than 2147483647 rows");
+    REJECTED((g.layer = (attn_layer){.struct_size = sizeof g.layer, .dim_model = 1 << 30, .heads_q = 1 << 30, .head_dim = 1},
+              g.layer.attention = &g.attention, g.attention.score.kind = ATTN_SCORE_GENERAL, g.attention.score.dim_k = 1 << 30),
+             ATTN_ERR_SHAPE, "layer: 1073741824 key heads of 1073741824 channels are more than 2147483647");
     REJECTED((g.layer.rope = &g.rope, g.rope.dim_rotary = 4), ATTN_ERR_SHAPE, NULL); /* the message is position.h's */
     REJECTED((g.layer.attention = &g.attention, g.attention.score.softcap = -1), ATTN_ERR_ARGUMENT, NULL);
 }
@@ -200,6 +213,9 @@ static void test_others(void **state)
     counts.struct_size = sizeof counts;
     FAILS(attn_layer_count(&g.layer, 1, -2, 1, NULL, &counts, &error), ATTN_ERR_SHAPE,
           "layer: batch (1), len_q (-2) or len_kv (1) is negative");
+    const attn_layer vast = {.struct_size = sizeof vast, .dim_model = INT_MAX, .heads_q = 1, .head_dim = INT_MAX};
+    FAILS(attn_layer_count(&vast, 0, 0, 0, NULL, &counts, &error), ATTN_ERR_SHAPE,
+          "layer: its parameters are too many: their number overflows 64 bits");
     FAILS(attn_layer_initialise(&g.layer, (attn_init)9, 0, &g.weights, &error), ATTN_ERR_ARGUMENT,
           "layer: init (9) is not an attn_init");
     FAILS(attn_layer_group_heads(&g.layer, 3, &g.weights, &g.gradients, &error), ATTN_ERR_SHAPE,

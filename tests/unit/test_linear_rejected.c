@@ -132,7 +132,7 @@ static void test_numbers(void **state)
     ARGUMENT(f.problem.features = ATTN_FEATURES_FAVOR, "random_features is 0; this map needs at least 1");
     ARGUMENT(f.problem.random_features = 8, "random_features is 8; only the random maps have them");
     REJECTED((f.problem.features = ATTN_FEATURES_FAVOR, f.problem.random_features = INT64_MAX), ATTN_ERR_SHAPE,
-             "random_features (9223372036854775807) is too large");
+             "random_features (9223372036854775807) is more than 2^48, the most of any size");
     ARGUMENT(f.problem.feature_scale = INFINITY, "feature_scale is inf; it must be finite");
     ARGUMENT(f.problem.feature_scale = 2, "feature_scale is 2; only the random maps have it");
     ARGUMENT(f.problem.scale = NAN, "scale is nan; it must be finite");
@@ -142,7 +142,8 @@ static void test_numbers(void **state)
     REJECTED(f.problem.shape.dim_v = -1, ATTN_ERR_SHAPE, "dim_v (-1) is negative");
     REJECTED(f.problem.shape.heads_kv = 3, ATTN_ERR_SHAPE, "heads_q (2) is not a multiple of heads_kv (3)");
     /* Tensors whose bytes fit in 64 bits, and scores whose bytes do not, even of the 4 queries of the smallest tile. */
-    REJECTED((f.problem.shape.len_q = f.problem.shape.len_kv = INT64_MAX / 64, f.problem.shape.batch = 1,
+    REJECTED((f.problem.shape.len_q = f.problem.shape.len_kv = INT64_C(1) << 48,
+              f.problem.shape.dim_qk = f.problem.shape.dim_v = 1 << 10, f.problem.shape.batch = 1,
               f.problem.form = ATTN_LINEAR_FORM_QUADRATIC),
              ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
 }

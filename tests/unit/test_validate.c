@@ -107,6 +107,13 @@ static void test_shape(void **state)
     REJECTED(s.problem.shape.len_kv = -5, ATTN_ERR_SHAPE, "len_kv (-5) is negative");
     REJECTED(s.problem.shape.dim_qk = -6, ATTN_ERR_SHAPE, "dim_qk (-6) is negative");
     REJECTED(s.problem.shape.dim_v = INT64_MIN, ATTN_ERR_SHAPE, "dim_v (-9223372036854775808) is negative");
+    REJECTED(s.problem.shape.len_q = (INT64_C(1) << 48) + 1, ATTN_ERR_SHAPE,
+             "len_q (281474976710657) is more than 2^48, the most of any size");
+    REJECTED(s.problem.shape.dim_v = INT64_MAX, ATTN_ERR_SHAPE,
+             "dim_v (9223372036854775807) is more than 2^48, the most of any size");
+    /* The bytes of a row of values are 2^64; without a batch there is none. */
+    REJECTED((s.problem.shape = (attn_shape){0, 1, 1, 1, 1, 64, INT64_C(1) << 62}), ATTN_ERR_SHAPE,
+             "dim_v (4611686018427387904) is more than 2^48, the most of any size");
     REJECTED(s.problem.shape = (attn_shape){0}, ATTN_ERR_SHAPE,
              "shape is all 0: it was not set (an empty batch has batch 0 and the sizes of its heads)");
     REJECTED(s.problem.shape.heads_kv = 0, ATTN_ERR_SHAPE, "heads_kv is 0 and heads_q is 4: query heads need a key head");
@@ -199,8 +206,8 @@ static void test_strides(void **state)
     REJECTED(s.tensors.q.stride[3] = 2, ATTN_ERR_STRIDE, "q.stride[3] is 2; the last axis must be contiguous (1)");
     REJECTED(sets(s.tensors.v.stride, 60, 30, 6, -1), ATTN_ERR_STRIDE, "v.stride[3] is -1; the last axis must be contiguous (1)");
     REJECTED(s.tensors.weights.stride[0] = 60, ATTN_ERR_STRIDE, "weights.stride[3] is 0; the last axis must be contiguous (1)");
-    REJECTED((s.problem.shape.len_q = INT64_MAX / 2), ATTN_ERR_SHAPE,
-             "q has the shape [2, 4, 4611686018427387903, 4]: the number of elements overflows 64 bits");
+    REJECTED((s.problem.shape.batch = s.problem.shape.len_q = INT64_C(1) << 48), ATTN_ERR_SHAPE,
+             "q has the shape [281474976710656, 4, 281474976710656, 4]: the number of elements overflows 64 bits");
     REJECTED(sets(s.tensors.k.stride, INT64_MAX / 2, 20, 4, 1), ATTN_ERR_SHAPE,
              "k.stride[0] (4611686018427387903) times its size (2) overflows 64-bit addresses");
     REJECTED(sets(s.tensors.bias.stride, 0, 0, -INT64_MAX, 1), ATTN_ERR_SHAPE,
@@ -223,10 +230,13 @@ static void test_strides(void **state)
 static void test_too_large(void **state)
 {
     (void)state;
-    REJECTED((memset(&s.problem.shape, 0, sizeof s.problem.shape), s.problem.shape.batch = s.problem.shape.heads_q = 1,
-              s.problem.shape.heads_kv = s.problem.shape.len_q = s.problem.shape.len_kv = 1,
-              s.problem.shape.dim_qk = INT64_C(1) << 59),
-             ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
+    /* Heads without channels, whose tensors have no elements. */
+    REJECTED(
+        (s.problem.shape = (attn_shape){INT64_C(1) << 48, INT64_C(1) << 48, 1, 1, 1, 0, 0},
+         s.tensors =
+             (attn_tensors){
+                 .struct_size = sizeof s.tensors, .q = attn_in(s.q), .k = attn_in(s.k), .v = attn_in(s.v), .o = attn_out(s.o)}),
+        ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
     /* Queries whose bytes fit in 64 bits in f16, but not in f32, in which they are prepared. */
     REJECTED((s.problem.shape = (attn_shape){1, 1, 1, INT64_C(1) << 30, 1, INT64_C(1) << 31, 1}, s.tensors.q.dtype = ATTN_F16,
               s.problem.score.kind = ATTN_SCORE_COSINE, s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}),

@@ -161,9 +161,12 @@ static void test_outputs(void **state)
     REJECTED(s.tensors.topk_weight = attn_out(NULL), ATTN_ERR_ARGUMENT, "topk_weight is NULL");
     REJECTED(s.tensors.column_sum = attn_out(s.lse), ATTN_ERR_STRIDE,
              "lse and column_sum share elements; an output must not overlap another tensor");
-    REJECTED((TOP(INT64_MAX / 64), s.problem.shape.len_kv = INT64_MAX / 64, s.problem.shape.dim_qk = s.problem.shape.dim_v = 0,
-              GONE(mask), GONE(bias)),
-             ATTN_ERR_SHAPE, "topk_index.stride[0] (1729382256910270452) times its size (2) overflows 64-bit addresses");
+    REJECTED((TOP(INT64_C(1) << 48), s.problem.shape.len_q = INT64_C(1) << 10, s.problem.shape.len_kv = INT64_C(1) << 48,
+              s.problem.shape.dim_qk = s.problem.shape.dim_v = 0, GONE(mask), GONE(bias)),
+             ATTN_ERR_SHAPE, "topk_index.stride[0] (1152921504606846976) times its size (2) overflows 64-bit addresses");
+    REJECTED(TOP(INT64_MAX), ATTN_ERR_SHAPE, "outputs.topk (9223372036854775807) is more than 2^48, the most of any size");
+    REJECTED((s.problem.paging.page_size = 4, s.problem.paging.pages = INT64_MAX, s.tensors.page_table = attn_in(s.lengths_q)),
+             ATTN_ERR_SHAPE, "paging.pages (9223372036854775807) is more than 2^48, the most of any size");
     REJECTED(
         (s.problem.paging.page_size = 4, s.tensors.page_table = attn_in(s.lengths_q), s.problem.mask.empty = ATTN_EMPTY_UNIFORM),
         ATTN_ERR_ARGUMENT, "mask.empty is uniform and the keys are in pages; keys after lengths_kv have no page to average");

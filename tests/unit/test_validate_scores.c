@@ -73,7 +73,7 @@ static void test_score_kinds(void **state)
     REJECTED((KIND(GENERAL), s.tensors.score_matrix = attn_in(w), s.tensors.score_matrix.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
              "score_matrix.dtype is i32; it must be f32, f64, f16 or bf16");
     REJECTED((KIND(METRIC), s.tensors.score_matrix = attn_in(w), s.problem.score.dim_metric = INT64_MAX / 8), ATTN_ERR_SHAPE,
-             "score_matrix has the shape [1, 4, 1152921504606846975, 4]: the number of elements overflows 64 bits");
+             "score.dim_metric (1152921504606846975) is more than 2^48, the most of any size");
 }
 
 static void test_normalisers(void **state)

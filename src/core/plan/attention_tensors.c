@@ -165,7 +165,7 @@ void attn_attention_shape(const void *problem, int number, int64_t shape[4])
         break;
     case ATTN_SLOT_cu_seqlens_q:
     case ATTN_SLOT_cu_seqlens_kv:
-        shape[0] = p->shape.batch < INT64_MAX ? p->shape.batch + 1 : INT64_MAX;
+        shape[0] = p->shape.batch + 1;
         break;
     case ATTN_SLOT_block_starts:
         shape[0] = axis_size(p, ATTN_AXIS_BLOCK_Q) + 1;

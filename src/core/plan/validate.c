@@ -105,6 +105,9 @@ attn_status attn_shape_validate(const attn_shape *s, attn_error *error)
         CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
         any |= sizes[i].value;
     }
+    for (size_t i = 0; any > ATTN_MOST_SIZE && i < sizeof sizes / sizeof *sizes; i++)
+        CHECK(sizes[i].value <= ATTN_MOST_SIZE, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is more than 2^48, the most of any size",
+              sizes[i].name, sizes[i].value);
     CHECK(any, ATTN_ERR_SHAPE, "shape is all 0: it was not set (an empty batch has batch 0 and the sizes of its heads)");
     CHECK(s->heads_kv > 0 || s->heads_q == 0, ATTN_ERR_SHAPE,
           "heads_kv is 0 and heads_q is %" PRId64 ": query heads need a key head", s->heads_q);
@@ -368,6 +371,22 @@ static attn_status check_outputs(const attn_resolved *p, attn_dtype index, attn_
     return ATTN_OK;
 }
 
+/* Sizes outside the shape; their own rules have rejected negative ones. */
+static attn_status check_sizes(const attn_resolved *p, attn_error *error)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } sizes[] = {
+        {"score.dim_k", p->score.dim_k},   {"score.dim_metric", p->score.dim_metric},     {"paging.page_size", p->paging.page_size},
+        {"paging.pages", p->paging.pages}, {"mask.block_entries", p->mask.block_entries}, {"outputs.topk", p->outputs.topk},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        CHECK(sizes[i].value <= ATTN_MOST_SIZE, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is more than 2^48, the most of any size",
+              sizes[i].name, sizes[i].value);
+    return ATTN_OK;
+}
+
 attn_dtype attn_resolved_compute(const attn_resolved *problem) { return problem->at.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
 
 attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, attn_planned_tensor *list, int *count,
@@ -389,6 +408,7 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
     TRY(check_relative(p, error));
     TRY(check_company(p, error));
     TRY(check_outputs(p, index, error));
+    TRY(check_sizes(p, error));
     const attn_tensor_facts facts = {p->op, attn_is_packed(p), p->at.q.dtype, attn_attention_shape, p};
     TRY(attn_tensors_resolve(&attn_attention_family, &facts, tensors, (const unsigned char *)&p->has, list, count, error));
     for (int i = 0; i < *count; i++) *attn_layout_at(&p->at, list[i].number) = list[i].at;

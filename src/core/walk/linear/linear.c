@@ -153,7 +153,6 @@ int attn_linear_walk_init(attn_linear_walk *w, int threads)
     w->tile_q = lanes * w->kernel.vectors;
     w->group = p->shape.heads_kv ? p->shape.heads_q / p->shape.heads_kv : 1;
     w->normalised = p->denominator != ATTN_DENOMINATOR_NONE;
-    if (p->shape.dim_v > INT64_MAX / 8 || w->dim_f > INT64_MAX / 8 || p->shape.dim_qk > INT64_MAX / 8) return 0;
     w->ld_f = attn_ceil_div(w->dim_f, lanes) * lanes;
     w->ld_x = attn_ceil_div(p->shape.dim_qk, lanes) * lanes;
     choose_form(w);
