@@ -26,9 +26,10 @@ static const command_usage usage = {
     .summary = "Prints, for each layer and head, how concentrated the weights are: entropy, effective\n"
                "number of keys, largest weight, mutual information of queries and keys; and for each\n"
                "layer how much its heads differ. The weights are computed from q and k of IN.\n",
-    .notes = "Means are over the queries that see a key. Entropies are in nats; `normalized` is the\n"
-             "entropy over the logarithm of the number of keys. --temperature shows the effect of\n"
-             "another temperature.\n"
+    .notes = "Means are over the queries with a weight above 0. Entropies are in nats; `normalised`\n"
+             "is the entropy over the logarithm of the number of keys. --temperature shows the effect\n"
+             "of another temperature. The weights of --normaliser=sigmoid and relu are no\n"
+             "distribution: in place of the entropy and what follows from it there is their sum.\n"
              "\n"
              "--states treats the weights of a query as a Gibbs distribution at the temperature T of\n"
              "its softmax, with energies -scores: log partition log Z, free energy -T log Z, mean\n"
@@ -36,7 +37,8 @@ static const command_usage usage = {
              "the response, the trace of the Jacobian of weights by scores; means over the queries.\n"
              "--gradients adds the norms of all gradients of |o|^2/2 on the way to q, k and v, and\n"
              "checks some of them against finite differences. --states, --sweep, --steps and\n"
-             "--gradients compute in f64 and need memory for queries x keys.\n"
+             "--gradients compute in f64 and need memory for queries x keys; --states and --sweep\n"
+             "are for a softmax without a sink.\n"
              "\n"
              "Examples:\n"
              "  attn analyze sentence.safetensors\n"
@@ -65,9 +67,21 @@ static const option_row analyze_options[] = {
 
 /* ---- heads ---- */
 
-typedef struct head_numbers {
-    double entropy, normalized, effective_keys, largest, mutual_information;
-} head_numbers;
+/* A number of a head: its name in JSON, and in the table, where it is as wide as that. */
+typedef struct statistic {
+    const char *name, *heading;
+    int digits;
+} statistic;
+
+enum { STATISTICS = 5 };
+
+static const statistic of_distributions[STATISTICS + 1] = {{"entropy", "entropy", 3},
+                                                           {"normalised_entropy", "normalised", 3},
+                                                           {"effective_keys", "effective keys", 2},
+                                                           {"largest_weight", "largest", 3},
+                                                           {"mutual_information", "information", 3}};
+/* of weights that do not sum to 1 */
+static const statistic of_numbers[] = {{"row_sum", "row sum", 3}, {"largest_weight", "largest", 3}, {0}};
 
 /* Sums over the rows of one layer and entry. */
 typedef struct sums {
@@ -126,18 +140,15 @@ static void sums_add(sums *s, const float *weights)
     }
 }
 
-static head_numbers numbers_of(sums *s, int64_t h)
+/* The values of of_distributions, or of of_numbers: means over the rows. */
+static void values_of(sums *s, int64_t h, int distribution, double out[STATISTICS])
 {
-    head_numbers n = {0};
-    const double rows = (double)s->rows[h];
-    if (s->rows[h] == 0) return n;
-    for (int64_t j = 0; j < s->len_kv; j++) s->row[j] = s->mean[h * s->len_kv + j] / rows;
-    n.entropy = s->entropy[h] / rows;
-    n.normalized = s->len_kv > 1 ? n.entropy / attn_max_entropy(s->len_kv) : 0;
-    n.effective_keys = s->effective[h] / rows;
-    n.largest = s->largest[h] / rows;
-    n.mutual_information = fmax(0, attn_entropy(s->len_kv, s->row) - n.entropy);
-    return n;
+    const double rows = s->rows[h] ? (double)s->rows[h] : 1, entropy = s->entropy[h] / rows, largest = s->largest[h] / rows;
+    double sum = 0;
+    for (int64_t j = 0; j < s->len_kv; j++) sum += s->row[j] = s->mean[h * s->len_kv + j] / rows;
+    const double of_mean = attn_entropy(s->len_kv, s->row), most = s->len_kv > 1 ? attn_max_entropy(s->len_kv) : 1;
+    const double all[] = {entropy, entropy / most, s->effective[h] / rows, largest, fmax(0, of_mean - entropy)};
+    memcpy(out, distribution ? all : (double[STATISTICS]){sum, largest}, sizeof all);
 }
 
 /* As attn_head_diversity, from the products of the heads. */
@@ -154,27 +165,36 @@ static double diversity_of(const sums *s)
 
 typedef struct printer {
     cJSON *heads, *layers; /* NULL: a table */
+    int distribution;      /* 1: the weights of a query are those of a softmax */
 } printer;
+
+static const statistic *statistics_in(const printer *out) { return out->distribution ? of_distributions : of_numbers; }
+
+static void print_heading(const printer *out, const labels *l)
+{
+    printf("%slayer  head", l->entries > 1 ? "entry  " : "");
+    for (const statistic *n = statistics_in(out); n->name; n++) printf("  %s", n->heading);
+    printf("\n");
+}
 
 static void print_layer(const printer *out, const labels *l, int64_t layer, int64_t entry, sums *s)
 {
     const double diversity = diversity_of(s);
     for (int64_t h = 0; h < s->heads; h++) {
-        const head_numbers n = numbers_of(s, h);
+        double value[STATISTICS], *at = value;
+        values_of(s, h, out->distribution, value);
         if (out->heads) {
             cJSON *item = json_item(out->heads);
             if (l->entries > 1) json_int(item, "entry", entry);
             json_int(item, "layer", l->layer_number[layer]);
             json_int(item, "head", h);
-            json_number(item, "entropy", n.entropy);
-            json_number(item, "normalized_entropy", n.normalized);
-            json_number(item, "effective_keys", n.effective_keys);
-            json_number(item, "largest_weight", n.largest);
-            json_number(item, "mutual_information", n.mutual_information);
+            for (const statistic *n = statistics_in(out); n->name; n++) json_number(item, n->name, *at++);
         } else {
             if (l->entries > 1) printf("%5" PRId64 "  ", entry);
-            printf("%5" PRId64 "  %4" PRId64 "  %7.3f  %10.3f  %14.2f  %7.3f  %11.3f\n", l->layer_number[layer], h, n.entropy,
-                   n.normalized, n.effective_keys, n.largest, n.mutual_information);
+            printf("%5" PRId64 "  %4" PRId64, l->layer_number[layer], h);
+            for (const statistic *n = statistics_in(out); n->name; n++)
+                printf("  %*.*f", (int)strlen(n->heading), n->digits, *at++);
+            printf("\n");
         }
     }
     if (out->layers) {
@@ -200,8 +220,7 @@ static attn_status analyze_heads(const attention_input *input, const labels *l, 
     no_values.problem.shape.dim_v = 0;
     attn_status status = weights_begin(&reader, &no_values, 1, common, error);
     progress_begin(&bar, "weights", common->quiet);
-    if (status == ATTN_OK && !out->heads)
-        printf("%slayer  head  entropy  normalized  effective keys  largest  information\n", l->entries > 1 ? "entry  " : "");
+    if (status == ATTN_OK && !out->heads) print_heading(out, l);
     for (int64_t e = 0; e < l->entries && status == ATTN_OK; e++)
         for (int64_t y = 0; y < l->layers && status == ATTN_OK; y++) {
             sums_clear(&s);
@@ -269,13 +288,15 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
 {
     attention_input input;
     labels l = {0};
-    printer out = {NULL, NULL};
+    printer out = {NULL, NULL, 1};
     cJSON *object = NULL;
     attn_archive *steps = NULL;
     const int values = settings->gradients || settings->states.steps;
     attn_status status = input_load(&input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
     if (status == ATTN_OK) status = input_check_output(&input, settings->states.steps, error);
+    if (status == ATTN_OK) status = states_check(&settings->states, &input, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
+    if (status == ATTN_OK) out.distribution = input.problem.score.normaliser < ATTN_NORMALISER_SIGMOID;
     if (status == ATTN_OK && common->json) {
         object = json_begin();
         out.heads = json_list(object, "heads");

@@ -31,6 +31,21 @@ attn_status states_set_temperatures(void *target, const char *name, const char *
     }
 }
 
+attn_status states_check(const states_settings *settings, const attention_input *input, attn_error *error)
+{
+    static const char *const names[] = {"softmax", "softmax-one", "sigmoid", "relu"};
+    const attn_normaliser normaliser = input->problem.score.normaliser;
+    const char *flag = settings->states ? "states" : "sweep";
+    if (!settings->states && !settings->count) return ATTN_OK;
+    if (normaliser != ATTN_NORMALISER_SOFTMAX)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.100s: --%s is set and --normaliser is %s; it is for softmax only", input->path,
+                       flag, names[normaliser]);
+    if (input->tensors.sink.data)
+        return failure(error, ATTN_ERR_ARGUMENT, "%.100s: --%s is set and sink is present; it is for softmax without a sink",
+                       input->path, flag);
+    return ATTN_OK;
+}
+
 /* The results of attn_decompose for all batch entries and heads. */
 typedef struct decomposed {
     attn_steps steps;

@@ -16,8 +16,9 @@ enum { MOST_FILES = 8 };
 typedef struct comparison {
     stack s[MOST_FILES];
     choice c;
-    double *weights[MOST_FILES], entropy[MOST_FILES];
-    char name[MOST_FILES][64]; /* of the file, without folder and extension */
+    double *weights[MOST_FILES], entropy[MOST_FILES], sum[MOST_FILES]; /* the last two are means of the rows */
+    int distributions;                                                 /* 1: all rows sum to 1 */
+    char name[MOST_FILES][64];                                         /* of the file, without folder and extension */
     int64_t query;
 } comparison;
 
@@ -31,6 +32,8 @@ static attn_status read_files(plot_task *task, comparison *x, attn_error *error)
 {
     attn_status status = ATTN_OK;
     const char *name = task->settings->tensor ? task->settings->tensor : "weights";
+    double off;
+    x->distributions = 1;
     for (int k = 0; k < task->count && status == ATTN_OK; k++) {
         stack *s = &x->s[k];
         status = stack_open(s, &task->sources[k], name, "attn run --weights", 2, error);
@@ -49,8 +52,12 @@ static attn_status read_files(plot_task *task, comparison *x, attn_error *error)
                            task->sources[k].path, s->rows, s->columns);
         status = stack_read(s, x->c.layer[0], x->c.entry, x->c.head[0], 0, &x->weights[k], error);
         if (status == ATTN_OK) status = check_weights(s, x->weights[k], error);
-        for (int64_t i = 0; i < s->rows && status == ATTN_OK; i++)
-            x->entropy[k] += attn_entropy(s->columns, x->weights[k] + i * s->columns) / (double)s->rows;
+        if (status == ATTN_OK) x->distributions &= row_without_entropy(s, x->weights[k], &off) < 0;
+        for (int64_t i = 0; i < s->rows && status == ATTN_OK; i++) {
+            const double *row = x->weights[k] + i * s->columns;
+            x->entropy[k] += attn_entropy(s->columns, row) / (double)s->rows;
+            for (int64_t j = 0; j < s->columns; j++) x->sum[k] += row[j] / (double)s->rows;
+        }
         name_file(task->sources[k].path, x->name[k]);
     }
     return status;
@@ -85,19 +92,23 @@ static void draw_query(plot_task *task, const comparison *x, const char **names)
     free(at);
 }
 
-static void draw_entropies(plot_task *task, const comparison *x)
+/* The mean entropies of the files, or the mean sums if not all rows are distributions. */
+static void draw_means(plot_task *task, const comparison *x)
 {
     double at[MOST_FILES];
     const char *names[MOST_FILES];
-    const double limit = attn_max_entropy(x->s[0].columns);
+    const double *means = x->distributions ? x->entropy : x->sum, limit = x->distributions ? attn_max_entropy(x->s[0].columns) : 1;
+    double most = limit;
     char text[80];
-    for (int k = 0; k < task->count; k++) at[k] = k, names[k] = x->name[k];
-    snprintf(text, sizeof text, "largest possible: %.3g", limit);
-    const chart_series bars = {"mean entropy", MARK_BARS, 0, task->count, at, x->entropy, 0.7};
+    for (int k = 0; k < task->count; k++) at[k] = k, names[k] = x->name[k], most = fmax(most, means[k]);
+    if (x->distributions) snprintf(text, sizeof text, "largest possible: %.3g", limit);
+    else snprintf(text, sizeof text, "softmax: 1");
+    const chart_series bars = {x->distributions ? "mean entropy" : "mean sum", MARK_BARS, 0, task->count, at, means, 0.7};
     const chart_line line = {0, limit, text};
-    const chart c = {.title = "Mean entropy of the rows",
+    const chart c = {.title = x->distributions ? "Mean entropy of the rows" : "Mean sum of the rows",
                      .x = {"file", AXIS_LINEAR, -0.6, task->count - 0.4, 0},
-                     .y = {"entropy (nats)", AXIS_LINEAR, 0, (limit > 0 ? limit : 1) * 1.05, 0},
+                     .y = {x->distributions ? "entropy (nats)" : "sum of the weights of a query", AXIS_LINEAR, 0,
+                           (most > 0 ? most : 1) * 1.05, 0},
                      .width = fmax(180, 70 * task->count),
                      .series = &bars,
                      .series_count = 1,
@@ -138,13 +149,13 @@ attn_status plot_compare(plot_task *task, attn_error *error)
         heat_bar_put(task->figure, HEAT_SEQUENTIAL, 0, high, "weight");
         figure_new_row(task->figure);
         draw_query(task, &x, columns);
-        draw_entropies(task, &x);
+        draw_means(task, &x);
         name_head(&x.s[0], x.c.layer[0], x.c.head[0], head);
         snprintf(task->title, sizeof task->title, "The weights of %s, compared", head);
         free(rows), free(columns);
     }
     snprintf(task->about, sizeof task->about, "%d files", task->count);
-    snprintf(task->text, sizeof task->text, "%s", weights_note);
+    snprintf(task->text, sizeof task->text, "%s", weights_note(x.distributions));
     for (int k = 0; k < task->count; k++) {
         const char *problem = x.s[k].tensor ? attn_archive_get_metadata(task->sources[k].tensors, "attn_problem") : NULL;
         const size_t used = strlen(task->text);

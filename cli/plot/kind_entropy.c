@@ -17,9 +17,14 @@ enum { BINS = 20, MOST_BARS = 120 };
 /* Entropies of the rows of one head, from the tensor that has them or from weights. */
 static attn_status entropies(const stack *s, int64_t layer, int64_t entry, int64_t head, double *out, attn_error *error)
 {
-    double *numbers = NULL;
+    double *numbers = NULL, sum;
     attn_status status = stack_read(s, layer, entry, head, 0, &numbers, error);
     if (status == ATTN_OK && s->columns > 1) status = check_weights(s, numbers, error);
+    const int64_t row = status == ATTN_OK && s->columns > 1 ? row_without_entropy(s, numbers, &sum) : -1;
+    if (row >= 0)
+        status =
+            failure(error, ATTN_ERR_ARGUMENT, "%.100s: tensor '%.40s': row %" PRId64 " sums to %.4g, not to 1; it has no entropy",
+                    s->source->path, s->tensor->name, row, sum);
     for (int64_t i = 0; i < s->rows && status == ATTN_OK; i++)
         out[i] = s->columns > 1 ? attn_entropy(s->columns, numbers + i * s->columns) : numbers[i];
     free(numbers);

@@ -41,6 +41,8 @@ static attn_status draw_weights(plot_task *task, const stack *s, const choice *c
     if (status == ATTN_OK) status = stack_read(s, c->layer[0], c->entry, c->head[0], 0, &numbers, error);
     if (status == ATTN_OK) status = check_weights(s, numbers, error);
     if (status == ATTN_OK) {
+        double sum;
+        task->note = weights_note(row_without_entropy(s, numbers, &sum) < 0);
         const double set = task->settings->high, high = set > 0 ? set : set < 0 ? 1 : largest(numbers, s->rows * s->columns);
         const char **rows = stack_row_names(s, c->entry), **columns = stack_column_names(s, c->entry);
         name_head(s, c->layer[0], c->head[0], head);
@@ -75,7 +77,6 @@ attn_status plot_weights(plot_task *task, attn_error *error)
     if (status == ATTN_OK) status = choice_make(&c, task, &s, 1, error);
     if (status == ATTN_OK) status = draw_weights(task, &s, &c, error);
     tell_source(task, &task->sources[0]);
-    task->note = weights_note;
     choice_free(&c);
     stack_close(&s);
     return status;
@@ -90,13 +91,16 @@ static attn_status draw_heads(plot_task *task, const stack *s, const choice *c, 
     const int64_t count = c->layers * c->heads, size = s->rows * s->columns, across = s->labels.has_layers ? c->heads : 12;
     const double most = (double)(s->rows > s->columns ? s->rows : s->columns), cell = THUMB / most;
     const char **rows = stack_row_names(s, c->entry), **columns = stack_column_names(s, c->entry);
-    double **numbers = need_memory(count, sizeof *numbers), high = 0, x, y;
+    double **numbers = need_memory(count, sizeof *numbers), high = 0, sum, x, y;
+    int distributions = 1;
     attn_status status = ATTN_OK;
     for (int64_t n = 0; n < count && status == ATTN_OK; n++) {
         status = stack_read(s, c->layer[n / c->heads], c->entry, c->head[n % c->heads], 0, &numbers[n], error);
         if (status == ATTN_OK) status = check_weights(s, numbers[n], error);
         if (status == ATTN_OK) high = fmax(high, largest(numbers[n], size));
+        if (status == ATTN_OK) distributions &= row_without_entropy(s, numbers[n], &sum) < 0;
     }
+    task->note = weights_note(distributions);
     if (task->settings->high != 0) high = task->settings->high > 0 ? task->settings->high : 1;
     if (status == ATTN_OK) {
         const int64_t lines = (count + across - 1) / across, wide = count < across ? count : across;
@@ -127,7 +131,6 @@ attn_status plot_heads(plot_task *task, attn_error *error)
     if (status == ATTN_OK) status = check_size(&s, c.layers * c.heads, error);
     if (status == ATTN_OK) status = draw_heads(task, &s, &c, error);
     tell_source(task, &task->sources[0]);
-    task->note = weights_note;
     choice_free(&c);
     stack_close(&s);
     return status;
@@ -156,6 +159,10 @@ static attn_status draw_step(plot_task *task, const char *name, const char *titl
     if (status == ATTN_OK) status = check_size(&s, 1, error);
     if (status == ATTN_OK) status = stack_read(&s, c.layer[0], c.entry, c.head[0], strcmp(name, "scores") == 0, &numbers, error);
     if (status == ATTN_OK) {
+        double sum;
+        const int distributions = weights && row_without_entropy(&s, numbers, &sum) < 0;
+        if (weights) task->note = weights_note(distributions);
+        if (weights && !distributions) title = "A: weights, from S";
         const char **rows = stack_row_names(&s, c.entry), **columns = by_channel ? NULL : stack_column_names(&s, c.entry);
         const heat h = {.title = title,
                         .row_axis = "query",
@@ -191,7 +198,6 @@ attn_status plot_steps(plot_task *task, attn_error *error)
         status = draw_step(task, "weights", "A: weights, the softmax of each row of S", "attn run --weights", 0, error);
     if (status == ATTN_OK) status = draw_step(task, "o", "O: outputs, the values that A averages", "attn run", 1, error);
     tell_source(task, file_with(task, "weights"));
-    task->note = weights_note;
     return status;
 }
 

@@ -4,13 +4,19 @@
 #include "kinds.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "testing/text/failure.h"
 
-const char weights_note[] = "Each row of weights sums to 1. A heat map is a diagnostic, not an explanation: it shows "
-                            "where a head looks, not what the model does with what it finds there.";
+const char *weights_note(int distributions)
+{
+#define CAVEAT                                                                                                                     \
+    "A heat map is a diagnostic, not an explanation: it shows where a head looks, not what the model does with what it finds "     \
+    "there."
+    return distributions ? "Each row of weights sums to 1. " CAVEAT : CAVEAT;
+}
 
 attn_status choice_make(choice *c, const plot_task *task, const stack *s, int one, attn_error *error)
 {
@@ -72,4 +78,15 @@ attn_status check_weights(const stack *s, const double *weights, attn_error *err
             return failure(error, ATTN_ERR_ARGUMENT, "%.100s: tensor '%.40s' does not hold weights: %g is below 0", s->source->path,
                            s->tensor->name, weights[n]);
     return ATTN_OK;
+}
+
+int64_t row_without_entropy(const stack *s, const double *weights, double *sum)
+{
+    const double rounding = 0.002 + 3e-8 * (double)s->columns; /* of numbers in bf16, and of small ones in f16 */
+    for (int64_t i = 0; i < s->rows; i++) {
+        *sum = 0;
+        for (int64_t j = 0; j < s->columns; j++) *sum += weights[i * s->columns + j];
+        if (*sum != 0 && !(fabs(*sum - 1) <= rounding)) return i;
+    }
+    return -1;
 }

@@ -77,7 +77,11 @@ void tell_machine(plot_task *task, const source *from);
 /* ATTN_ERR_ARGUMENT if a weight is below 0. */
 attn_status check_weights(const stack *s, const double *weights, attn_error *error);
 
-/* The caveat of every heat map of weights. */
-extern const char weights_note[];
+/* The first row of a head that sums neither to 1 nor, seeing no key, to 0, and its sum; -1 if there is none.  Such rows have no
+ * entropy: they are of sigmoid and ReLU, have a sink, or were thinned by dropout. */
+int64_t row_without_entropy(const stack *s, const double *weights, double *sum);
+
+/* The caveat of every heat map of weights; distributions: every row of them sums to 1. */
+const char *weights_note(int distributions);
 
 #endif

@@ -2,11 +2,11 @@
 # analyze.sh - attn analyze: known values, JSON, gradients, rejected arguments.
 . tests/cli/tap.sh
 
-printed "a table" '^layer  head  entropy  normalized  effective keys  largest  information$' analyze "$STREET"
+printed "a table" '^layer  head  entropy  normalised  effective keys  largest  information$' analyze "$STREET"
 ok "  a line for each head" same "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9.]+ ' out.txt)" 72
 ok "  a line for each layer" same "$(grep -cE '^ +[0-9]+   all  head diversity 0\.[0-9]+$' out.txt)" 6
 printed "json" '"heads":' analyze "$STREET" --json
-for field in layers head entropy normalized_entropy effective_keys largest_weight mutual_information head_diversity; do
+for field in layers head entropy normalised_entropy effective_keys largest_weight mutual_information head_diversity; do
     ok "  has $field" grep -q "\"$field\":" out.txt
 done
 
@@ -14,6 +14,16 @@ done
 printed "a hot softmax is uniform" '^ +0 +0 +2\.639 +1\.000 +14\.00 +0\.071 +0\.000$' analyze "$STREET" --temperature=1e9
 ok "  and its heads are the same" grep -q '^ *0   all  head diversity 0\.000$' out.txt
 printed "one key has no entropy" '^ +0 +0 +0\.000 +0\.000 +1\.00 +1\.000 +2\.639$' analyze "$STREET" --window=0,0
+
+# Weights of a softmax alone have an entropy.  sigmoid(0) = 1/2, and relu(0) / 14 = 0: in no row is there a weight.
+printed "sigmoid has sums" '^layer  head  row sum  largest$' analyze "$STREET" --normaliser=sigmoid --scale=0
+ok "  of 14 halves" same "$(grep -cE '^ +[0-9]+ +[0-9]+ +7\.000 +0\.500$' out.txt)" 72
+ok "  and its heads are the same" grep -q '^ *0   all  head diversity 0\.000$' out.txt
+printed "relu has them too" '^ +0 +0 +0\.000 +0\.000$' analyze "$STREET" --normaliser=relu --scale=0
+printed "in json" '"row_sum":' analyze "$STREET" --normaliser=sigmoid --json
+ok "  without entropies" same "$(grep -cE 'entropy|effective|information' out.txt)" 0
+printed "softmax-one has entropies" '^layer  head  entropy ' analyze "$STREET" --normaliser=softmax-one
+ok "steps of a sigmoid" "$ATTN" analyze "$STREET" --normaliser=sigmoid --steps=sigmoid.safetensors --quiet
 
 printed "gradients" '^gradients of \|o\|\^2 / 2$' analyze "$STREET" --gradients --causal
 for name in do dweights dscores dq dk dv; do
@@ -59,6 +69,16 @@ assert all(abs(math.log(a) - b) < 1e-12 for a, b in zip(z, logs))
 assert all(abs(sum(map(math.exp, scores[14 * i:14 * i + 14])) / a - 1) < 1e-12 for i, a in enumerate(z))
 PYTHON
 
+for kind in sigmoid relu softmax-one; do
+    for flag in states sweep; do
+        rejected 2 "attn analyze: $STREET: --$flag is set and --normaliser is $kind; it is for softmax only" \
+            analyze "$STREET" --normaliser=$kind --$flag$([ $flag = states ] || echo =1,2)
+    done
+done
+"$MAKE" sink.safetensors q:f32:2x4x8 k:f32:2x4x8 sink:f32:2
+rejected 2 "attn analyze: sink.safetensors: --states is set and sink is present; it is for softmax without a sink" \
+    analyze sink.safetensors --states
+printed "without the sink" '^layer  head  log partition' analyze sink.safetensors --states --ignore=sink
 rejected 2 "attn analyze: --sweep (1,,2) is not a list of numbers above 0" analyze "$STREET" --sweep=1,,2
 rejected 2 "attn analyze: --sweep (0) is not a list of numbers above 0" analyze "$STREET" --sweep=0
 rejected 2 "attn analyze: --sweep (1,0x2) is not a list of numbers above 0" analyze "$STREET" --sweep=1,0x2

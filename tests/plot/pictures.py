@@ -168,6 +168,27 @@ def check_compare(words, out):
     tap.check("compare: entropies", all(near(a, b, 0.01) for a, b in zip(found, expected, strict=True)))
 
 
+def check_sums(out):
+    """Weights of a sigmoid are no distribution: sums in place of entropies, and no words that each row sums to 1."""
+    run("run", STREET, "-o", "sigmoid.safetensors", "--weights", "--scores=biased", "--normaliser=sigmoid")
+    weights, says = load("sigmoid.safetensors")["weights"][1], "Each row of weights sums to 1"
+    picture = Picture("compare", "out.safetensors", "sigmoid.safetensors", "--layer=3", "--head=1", name="sums.svg")
+    panel = picture.panel("Mean sum of the rows")
+    value = panel.axis("y")[0]
+    found = [value(top) for _, top, _ in panel.bars("mean sum")]
+    tap.check("sigmoid: compare shows sums", near(found[0], 1, 0.01) and near(found[1], sum(weights[37 * 196:][:196]) / 14, 0.01), found)
+    tap.check("sigmoid: compare has no entropies", "entropy" not in picture.text.lower() and says not in picture.text)
+    for kind, *files in (("weights", "sigmoid.safetensors"), ("heads", "sigmoid.safetensors"), ("steps", "sigmoid.safetensors", STREET)):
+        text = Picture(kind, *files, name="sums.svg").text
+        tap.check(f"sigmoid: {kind} does not say softmax", says not in text and "softmax of" not in text and "diagnostic" in text)
+        text = Picture(kind, "out.safetensors", *files[1:], name="sums.svg").text
+        tap.check(f"softmax: {kind} does", says in text)
+    rejected(2, f"sigmoid.safetensors: tensor 'weights': row 0 sums to {sum(weights[:14]):.4g}, not to 1; it has no entropy", "entropy",
+             "sigmoid.safetensors", "-o", "out.svg")
+    save("masked.safetensors", weights=([2, 3], [0.25, 0.25, 0.5, 0, 0, 0]))
+    tap.check("entropy: a query that sees no key", "2 rows of weights" in Picture("entropy", "masked.safetensors", name="masked.svg").text)
+
+
 def check_linear(out):
     """Linear attention compared with softmax: the weights of `attn run --phi` are f(q).f(k) over their sum, f(x) = elu(x) + 1."""
     run("run", STREET, "-o", "linear.safetensors", "--weights", "--phi=elu1", "--causal")
@@ -450,6 +471,7 @@ def main():
         check_weights(words, out)
         check_steps(words, out)
         check_compare(words, out)
+        check_sums(out)
         check_linear(out)
         check_entropy(words, out)
         check_temperature(words, out)

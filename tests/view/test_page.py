@@ -367,6 +367,8 @@ def test_invalid(page):
     check("NaN has a color of its own", color[0] > color[1] + 100, color)
     page.browser.click(".chip:nth-child(2)")
     check("a row without weights is reported", "sees no key" in page.text("#panel"))
+    page.browser.click(".chip:nth-child(4)")
+    check("a row of sum 2 has no entropy", page.texts(".statistics dt") == ["Largest", "Sum"] and page.texts(".statistics b") == ["0.500", "2.000"], page.texts(".statistics"))
 
 
 def test_real(page):

@@ -83,6 +83,7 @@ int main(int argc, char **argv)
         weights[1] = NAN;
         for (int j = 0; j < 4; j++) weights[4 + j] = 0;
         weights[8] = INFINITY;
+        for (int j = 0; j < 4; j++) weights[12 + j] = 0.5f;
     }
     view_data data = {.title = f->title,
                       .source = "made by view_fixture",

@@ -84,7 +84,7 @@ function headAt(s, l, h) {
   return decoded.get(key)[h];
 }
 
-/* A row as a distribution; entropy is -sum p ln p, like the library's statistic. */
+/* A row; its entropy, -sum p ln p like the library's statistic, has a meaning only if the sum is 1. */
 function rowStatistics(head, i) {
   let sum = 0, entropy = 0;
   for (let j = 0; j < head.lenK; j++) {

@@ -24,8 +24,8 @@ function describeRow(head, sequence) {
   if (sum === 0) return el('p', { class: 'quiet' }, 'This query sees no key: all its weights are 0.');
   return el('dl', { class: 'statistics' },
             term('Largest', el('b', { class: 'number' }, formatWeight(max)), ' ', tokenText(sequence.keys[best])),
-            term('Entropy', el('b', { class: 'number' }, formatWeight(entropy)), ` nats, like ${Math.exp(entropy).toFixed(1)} equal keys`),
-            Math.abs(sum - 1) > 0.002 ? term('Sum', el('b', { class: 'number' }, formatWeight(sum))) : null);
+            Math.abs(sum - 1) > 0.002 ? term('Sum', el('b', { class: 'number' }, formatWeight(sum)))
+              : term('Entropy', el('b', { class: 'number' }, formatWeight(entropy)), ` nats, like ${Math.exp(entropy).toFixed(1)} equal keys`));
 }
 
 function rowSection(head, sequence) {
