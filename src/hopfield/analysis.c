@@ -25,7 +25,7 @@ attn_status attn_hopfield_separation(const attn_hopfield *memory, double *separa
 {
     hopfield m;
     double least = INFINITY, lengths = 0;
-    TRY(hopfield_resolve(memory, 0, &m, error));
+    TRY(attn_hopfield_resolve(memory, 0, &m, error));
     CHECK(separation, ATTN_ERR_ARGUMENT, "hopfield: separation is NULL");
     for (int64_t a = 0; a < m.patterns; a++) {
         double square = 0;
@@ -43,7 +43,7 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
 {
     hopfield m;
     CHECK(points >= 2, ATTN_ERR_ARGUMENT, "hopfield: points is %" PRId64 "; it must be at least 2", points);
-    TRY(hopfield_resolve(memory, points, &m, error));
+    TRY(attn_hopfield_resolve(memory, points, &m, error));
     CHECK(axis >= 0 && axis < m.dim, ATTN_ERR_ARGUMENT, "hopfield: axis (%" PRId64 ") is not between 0 and %" PRId64, axis,
           m.dim - 1);
     CHECK(isfinite(low) && isfinite(high), ATTN_ERR_ARGUMENT, "hopfield: low and high are %g and %g; they must be finite", low,
@@ -60,7 +60,7 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
     if (states) memset(states, 0, (size_t)(points * m.dim) * attn_dtype_size(m.dtype));
     for (int64_t i = 0; states && i < points; i++)
         put_number(m.dtype, states, i * m.dim + axis, low + (double)i * (high - low) / (double)(points - 1));
-    if (states && found) status = hopfield_update(&m, points, states, NULL, found, error);
+    if (states && found) status = attn_hopfield_resolved_update(&m, points, states, NULL, found, error);
     else status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
     for (int64_t i = 0; status == ATTN_OK && i < points; i++) {
         x[i] = low + (double)i * (high - low) / (double)(points - 1);
@@ -87,12 +87,12 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
 {
     hopfield m;
     CHECK(samples >= 1, ATTN_ERR_ARGUMENT, "hopfield: samples is %" PRId64 "; it must be at least 1", samples);
-    TRY(hopfield_resolve(memory, samples, &m, error));
+    TRY(attn_hopfield_resolve(memory, samples, &m, error));
     CHECK(index >= 0 && index < m.patterns, ATTN_ERR_ARGUMENT, "hopfield: index (%" PRId64 ") is not between 0 and %" PRId64, index,
           m.patterns - 1);
     CHECK(noise >= 0 && isfinite(noise), ATTN_ERR_ARGUMENT, "hopfield: noise is %g; it must be at least 0 and finite", noise);
     CHECK(share, ATTN_ERR_ARGUMENT, "hopfield: share is NULL");
-    TRY(hopfield_check_most(most, error));
+    TRY(attn_hopfield_check_most(most, error));
     void *probes = hopfield_acquire(&m, samples * m.dim), *found = hopfield_acquire(&m, samples * m.dim);
     const hopfield_arrays arrays = {.states = probes, .updated = found};
     attn_status status = probes && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
@@ -101,7 +101,7 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
     for (int64_t i = 0; status == ATTN_OK && i < samples * m.dim; i++)
         put_number(m.dtype, probes, i,
                    number_at(m.dtype, m.data, index * m.dim + i % m.dim) + noise * number_at(m.dtype, probes, i));
-    if (status == ATTN_OK) status = hopfield_retrieve(&m, samples, most, tolerance, &arrays, error);
+    if (status == ATTN_OK) status = attn_hopfield_resolved_retrieve(&m, samples, most, tolerance, &arrays, error);
     int64_t back = 0;
     for (int64_t i = 0; status == ATTN_OK && i < samples; i++) back += nearest(&m, found, i) == index;
     if (status == ATTN_OK) *share = (double)back / (double)samples;

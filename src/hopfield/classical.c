@@ -31,10 +31,10 @@ attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_o
 {
     hopfield m;
     hopfield_arrays a;
-    TRY(hopfield_resolve(memory, count, &m, error));
+    TRY(attn_hopfield_resolve(memory, count, &m, error));
     CHECK(order == ATTN_HOPFIELD_ORDER_SYNCHRONOUS || order == ATTN_HOPFIELD_ORDER_ASYNCHRONOUS, ATTN_ERR_ARGUMENT,
           "hopfield: order is %d; known: 0 (synchronous), 1 (asynchronous)", (int)order);
-    TRY(hopfield_bind(&m, count, 0, HOPFIELD_CLASSICAL, tensors, &a, error));
+    TRY(attn_hopfield_bind(&m, count, 0, HOPFIELD_CLASSICAL, tensors, &a, error));
     double *x = options_acquire(&m.options, (size_t)(m.dim + m.patterns) * sizeof *x), *overlaps = x ? x + m.dim : NULL;
     CHECK(x, ATTN_ERR_MEMORY, "hopfield: out of memory");
     for (int64_t i = 0; i < count; i++) {

@@ -16,7 +16,7 @@ typedef struct hopfield {
 } hopfield;
 
 /* Also checks the count of states. */
-attn_status hopfield_resolve(const attn_hopfield *given, int64_t count, hopfield *memory, attn_error *error);
+attn_status attn_hopfield_resolve(const attn_hopfield *given, int64_t count, hopfield *memory, attn_error *error);
 
 /* The function that uses the tensors of a call. */
 typedef enum hopfield_use { HOPFIELD_UPDATE, HOPFIELD_BACKWARD, HOPFIELD_RETRIEVE, HOPFIELD_CLASSICAL, HOPFIELD_USES } hopfield_use;
@@ -32,16 +32,16 @@ typedef struct hopfield_arrays {
 } hopfield_arrays;
 
 /* Checks the tensors of a call; most: that of attn_hopfield_retrieve, else 0. */
-attn_status hopfield_bind(const hopfield *memory, int64_t count, int64_t most, hopfield_use use,
-                          const attn_hopfield_tensors *tensors, hopfield_arrays *arrays, attn_error *error);
+attn_status attn_hopfield_bind(const hopfield *memory, int64_t count, int64_t most, hopfield_use use,
+                               const attn_hopfield_tensors *tensors, hopfield_arrays *arrays, attn_error *error);
 
 /* On dense arrays; updated and energy may be NULL. */
-attn_status hopfield_update(const hopfield *memory, int64_t count, const void *states, void *updated, void *energy,
-                            attn_error *error);
+attn_status attn_hopfield_resolved_update(const hopfield *memory, int64_t count, const void *states, void *updated, void *energy,
+                                          attn_error *error);
 /* Checks the greatest number of updates. */
-attn_status hopfield_check_most(int64_t most, attn_error *error);
-attn_status hopfield_retrieve(const hopfield *memory, int64_t count, int64_t most, double tolerance, const hopfield_arrays *arrays,
-                              attn_error *error);
+attn_status attn_hopfield_check_most(int64_t most, attn_error *error);
+attn_status attn_hopfield_resolved_retrieve(const hopfield *memory, int64_t count, int64_t most, double tolerance,
+                                            const hopfield_arrays *arrays, attn_error *error);
 
 /* Memory for `count` elements; NULL if memory is short. */
 static inline void *hopfield_acquire(const hopfield *m, int64_t count)

@@ -77,7 +77,8 @@ static void update_end(update *u, const hopfield *m)
     hopfield_release(m, u->lse);
 }
 
-attn_status hopfield_update(const hopfield *m, int64_t count, const void *states, void *updated, void *energy, attn_error *error)
+attn_status attn_hopfield_resolved_update(const hopfield *m, int64_t count, const void *states, void *updated, void *energy,
+                                          attn_error *error)
 {
     update u;
     attn_status status = update_begin(&u, m, count, updated != NULL, error);
@@ -91,9 +92,9 @@ attn_status attn_hopfield_update(const attn_hopfield *memory, int64_t count, con
 {
     hopfield m;
     hopfield_arrays a;
-    TRY(hopfield_resolve(memory, count, &m, error));
-    TRY(hopfield_bind(&m, count, 0, HOPFIELD_UPDATE, tensors, &a, error));
-    return hopfield_update(&m, count, a.states, a.updated, a.energy, error);
+    TRY(attn_hopfield_resolve(memory, count, &m, error));
+    TRY(attn_hopfield_bind(&m, count, 0, HOPFIELD_UPDATE, tensors, &a, error));
+    return attn_hopfield_resolved_update(&m, count, a.states, a.updated, a.energy, error);
 }
 
 /* dE/dlse = -1/beta; dE/dx also has the term x; patterns are both keys and values, so their two gradients add up. */
@@ -129,8 +130,8 @@ attn_status attn_hopfield_update_backward(const attn_hopfield *memory, int64_t c
 {
     hopfield m;
     hopfield_arrays a;
-    TRY(hopfield_resolve(memory, count, &m, error));
-    TRY(hopfield_bind(&m, count, 0, HOPFIELD_BACKWARD, tensors, &a, error));
+    TRY(attn_hopfield_resolve(memory, count, &m, error));
+    TRY(attn_hopfield_bind(&m, count, 0, HOPFIELD_BACKWARD, tensors, &a, error));
     const int64_t all = count * m.dim, stored = m.patterns * m.dim;
     const int64_t sizes[6] = {all, count, count, all, all + stored, stored};
     void *parts[6];
@@ -181,15 +182,15 @@ static attn_status iterate(const update *u, const hopfield *m, int64_t count, in
     return ATTN_OK;
 }
 
-attn_status hopfield_check_most(int64_t most, attn_error *error)
+attn_status attn_hopfield_check_most(int64_t most, attn_error *error)
 {
     CHECK(most >= 0, ATTN_ERR_ARGUMENT, "hopfield: most (%" PRId64 ") is negative", most);
     CHECK(most < INT64_MAX, ATTN_ERR_SHAPE, "hopfield: most (%" PRId64 ") plus one overflows 64 bits", most);
     return ATTN_OK;
 }
 
-attn_status hopfield_retrieve(const hopfield *m, int64_t count, int64_t most, double tolerance, const hopfield_arrays *arrays,
-                              attn_error *error)
+attn_status attn_hopfield_resolved_retrieve(const hopfield *m, int64_t count, int64_t most, double tolerance,
+                                            const hopfield_arrays *arrays, attn_error *error)
 {
     CHECK(tolerance >= 0, ATTN_ERR_ARGUMENT, "hopfield: tolerance is %g; it must be at least 0", tolerance);
     const size_t bytes = (size_t)(count * m->dim) * attn_dtype_size(m->dtype);
@@ -222,8 +223,8 @@ attn_status attn_hopfield_retrieve(const attn_hopfield *memory, int64_t count, i
 {
     hopfield m;
     hopfield_arrays a;
-    TRY(hopfield_resolve(memory, count, &m, error));
-    TRY(hopfield_check_most(most, error));
-    TRY(hopfield_bind(&m, count, most, HOPFIELD_RETRIEVE, tensors, &a, error));
-    return hopfield_retrieve(&m, count, most, tolerance, &a, error);
+    TRY(attn_hopfield_resolve(memory, count, &m, error));
+    TRY(attn_hopfield_check_most(most, error));
+    TRY(attn_hopfield_bind(&m, count, most, HOPFIELD_RETRIEVE, tensors, &a, error));
+    return attn_hopfield_resolved_retrieve(&m, count, most, tolerance, &a, error);
 }

@@ -27,7 +27,7 @@ static attn_status bind(const char *name, attn_input slot, attn_dtype dtype, int
     return ATTN_OK;
 }
 
-attn_status hopfield_resolve(const attn_hopfield *caller, int64_t count, hopfield *m, attn_error *error)
+attn_status attn_hopfield_resolve(const attn_hopfield *caller, int64_t count, hopfield *m, attn_error *error)
 {
     attn_hopfield given;
     CHECK(caller, ATTN_ERR_ARGUMENT, "hopfield: memory is NULL");
@@ -83,8 +83,8 @@ _Static_assert(sizeof(attn_hopfield_tensors) == offsetof(attn_hopfield_tensors, 
 
 static void *written(const void *data) { return (void *)(uintptr_t)data; }
 
-attn_status hopfield_bind(const hopfield *m, int64_t count, int64_t most, hopfield_use use, const attn_hopfield_tensors *caller,
-                          hopfield_arrays *arrays, attn_error *error)
+attn_status attn_hopfield_bind(const hopfield *m, int64_t count, int64_t most, hopfield_use use,
+                               const attn_hopfield_tensors *caller, hopfield_arrays *arrays, attn_error *error)
 {
     attn_hopfield_tensors given;
     const void *data[SLOTS];

@@ -29,27 +29,27 @@ static attn_status fill_positions(call *c, attn_error *error)
     const extent *e = &c->extent;
     const attn_layer_tensors *a = c->args;
     const void *given_q, *given_kv;
-    TRY(layer_dense(ATTN_I64, &a->positions_q, "positions_q", e->tokens_q > 0, &given_q, error));
-    TRY(layer_dense(ATTN_I64, &a->positions_kv, "positions_kv", e->tokens_kv > 0, &given_kv, error));
+    TRY(attn_layer_dense(ATTN_I64, &a->positions_q, "positions_q", e->tokens_q > 0, &given_q, error));
+    TRY(attn_layer_dense(ATTN_I64, &a->positions_kv, "positions_kv", e->tokens_kv > 0, &given_kv, error));
     c->positions_q = given_q;
     c->positions_kv = given_kv;
     if (!e->packed) return ATTN_OK;
-    TRY(memory_acquire(c->args->options, (e->tokens_q + e->tokens_kv) * (int64_t)sizeof(int64_t), &c->positions, error));
+    TRY(attn_memory_acquire(c->args->options, (e->tokens_q + e->tokens_kv) * (int64_t)sizeof(int64_t), &c->positions, error));
     int64_t *const q = (int64_t *)c->positions, *const kv = q + e->tokens_q;
     for (int64_t b = 0, t = 0; t < e->tokens_q; t++) {
-        while (b + 1 < e->batch && t >= index_at(e->begin_q, b + 1)) b++;
-        q[t] = t - index_at(e->begin_q, b);
+        while (b + 1 < e->batch && t >= attn_layer_index_at(e->begin_q, b + 1)) b++;
+        q[t] = t - attn_layer_index_at(e->begin_q, b);
     }
     for (int64_t b = 0, t = 0; t < e->tokens_kv; t++) {
-        while (b + 1 < e->batch && t >= index_at(e->begin_kv, b + 1)) b++;
-        kv[t] = t - index_at(e->begin_kv, b);
+        while (b + 1 < e->batch && t >= attn_layer_index_at(e->begin_kv, b + 1)) b++;
+        kv[t] = t - attn_layer_index_at(e->begin_kv, b);
     }
     if (!given_q) c->positions_q = q;
     if (!given_kv) c->positions_kv = kv;
     return ATTN_OK;
 }
 
-attn_status call_read(attn_layer_tensors *copy, attn_options *options, const attn_layer_tensors *given, attn_error *error)
+attn_status attn_call_read(attn_layer_tensors *copy, attn_options *options, const attn_layer_tensors *given, attn_error *error)
 {
     attn_options alone = {0};
     attn_options *const to = options ? options : &alone;
@@ -90,11 +90,11 @@ static attn_status check_options(const attn_tensors *t, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, attn_error *error)
+attn_status attn_call_check(call *c, int rotated, const attn_layer_tensors *args, attn_error *error)
 {
     int64_t pairs;
     const void *lengths, *mean;
-    TRY(call_read(&c->resolved, &c->options, args, error));
+    TRY(attn_call_read(&c->resolved, &c->options, args, error));
     c->args = args = &c->resolved;
     for (int i = 0; i < 7; i++) CHECK(args->reserved[i] == 0, ATTN_ERR_ARGUMENT, "layer: tensors.reserved[%d] is not 0", i);
     CHECK(args->only_cached == 0 || args->only_cached == 1, ATTN_ERR_ARGUMENT, "layer: only_cached is %d; it must be 0 or 1",
@@ -107,13 +107,13 @@ attn_status call_check(call *c, int rotated, const attn_layer_tensors *args, att
     TRY(slot_check(&args->key, "layer: key", 0, error));
     TRY(slot_check(&args->value, "layer: value", 0, error));
     const attn_input weights_mean = slot_of(&args->weights_mean);
-    TRY(layer_dense(c->l.dtype, &weights_mean, "weights_mean", args->batch > 0 && args->len_q > 0, &mean, error));
-    TRY(layer_dense(ATTN_I64, &args->lengths_q, "lengths_q", args->batch > 0, &lengths, error));
+    TRY(attn_layer_dense(c->l.dtype, &weights_mean, "weights_mean", args->batch > 0 && args->len_q > 0, &mean, error));
+    TRY(attn_layer_dense(ATTN_I64, &args->lengths_q, "lengths_q", args->batch > 0, &lengths, error));
     c->weights_mean = (void *)(uintptr_t)mean;
     c->lengths_q = lengths;
     TRY(check_lengths(&c->resolved, error));
-    TRY(extent_of(&c->l, c->args, &c->extent, error));
-    TRY(layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error));
+    TRY(attn_extent_of(&c->l, c->args, &c->extent, error));
+    TRY(attn_layer_bytes(c->l.size, args->batch, args->len_q, c->resolved.len_kv, &pairs, error));
     if (rotated) return fill_positions(c, error);
     CHECK(slot_is_absent(&args->positions_q) && slot_is_absent(&args->positions_kv), ATTN_ERR_ARGUMENT,
           "layer: %s is set; nothing is rotated without a rope",
@@ -128,14 +128,14 @@ static int64_t call_rows(const call *c)
     return e->entries * (e->tokens_q > e->tokens_kv ? e->tokens_q : e->tokens_kv);
 }
 
-attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_tensors *args,
-                       attn_error *error)
+attn_status attn_call_begin(call *c, const attn_layer *given, const attn_layer_weights *weights, const attn_layer_tensors *args,
+                            attn_error *error)
 {
     static const char *const names[] = {"query", "key", "value"};
     memset(c, 0, offsetof(call, l));
-    TRY(layer_resolve(given, &c->l, error));
-    TRY(layer_bind(&c->l, "weights", weights, WEIGHTS_READ, error));
-    TRY(call_check(c, c->l.rope != NULL, args, error));
+    TRY(attn_layer_resolve(given, &c->l, error));
+    TRY(attn_layer_bind(&c->l, "weights", weights, WEIGHTS_READ, error));
+    TRY(attn_call_check(c, c->l.rope != NULL, args, error));
     args = c->args;
     const extent *e = &c->extent;
     const attn_input *given_rows[3] = {&args->query, args->key.data ? &args->key : &args->query, &args->value};
@@ -145,21 +145,21 @@ attn_status call_begin(call *c, const attn_layer *given, const attn_layer_weight
         CHECK(!shared || c->l.inputs[i] == c->l.inputs[i - 1], ATTN_ERR_SHAPE,
               "layer: the %s input is the %s input, but has %" PRId64 " channels instead of %" PRId64, names[i], names[i - 1],
               c->l.inputs[i], c->l.inputs[i - 1]);
-        TRY(layer_rows(c->l.dtype, given_rows[i], names[i], e->entries, i == QUERY ? e->tokens_q : e->tokens_kv, c->l.inputs[i], 1,
-                       &c->in[i], error));
+        TRY(attn_layer_rows(c->l.dtype, given_rows[i], names[i], e->entries, i == QUERY ? e->tokens_q : e->tokens_kv,
+                            c->l.inputs[i], 1, &c->in[i], error));
     }
-    TRY(saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, args->saved, &c->saved, error));
-    TRY(middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error)); /* checks the rope before anything is written */
+    TRY(attn_saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, args->saved, &c->saved, error));
+    TRY(attn_middle_rotate(&c->l, NULL, 1, 0, 0, NULL, 0, error)); /* checks the rope before anything is written */
     int64_t widest = 0;
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &c->l.projections[i];
         const int64_t wide = p->heads * p->dim > p->model ? p->heads * p->dim : p->model;
         if (!p->none && wide > widest) widest = wide;
     }
-    return scratch_measure(&c->l, c->args->options, call_rows(c), widest, error);
+    return attn_scratch_measure(&c->l, c->args->options, call_rows(c), widest, error);
 }
 
-void call_place(call *c, const weight_slot *weights, int count, int64_t saved_bytes, int forward)
+void attn_call_place(call *c, const weight_slot *weights, int count, int64_t saved_bytes, int forward)
 {
     static const char *const names[] = {"query", "key", "value"};
     c->places.count = c->places.group = 0;
@@ -181,7 +181,7 @@ void call_place(call *c, const weight_slot *weights, int count, int64_t saved_by
     if (c->l.rope) places_add_rope(&c->places, c->l.rope, c->l.head_dim);
 }
 
-attn_status call_place_outputs(call *c, const char *module, attn_error *error)
+attn_status attn_call_place_outputs(call *c, const char *module, attn_error *error)
 {
     c->module = module;
     const int64_t columns = c->extent.len_kv + (c->l.extra_key != NULL);
@@ -190,27 +190,27 @@ attn_status call_place_outputs(call *c, const char *module, attn_error *error)
     return places_check(&c->places, module, error);
 }
 
-attn_status call_scratch(call *c, int64_t widest, attn_error *error)
+attn_status attn_call_scratch(call *c, int64_t widest, attn_error *error)
 {
-    return scratch_acquire(&c->l, c->args->options, call_rows(c), widest, error);
+    return attn_scratch_acquire(&c->l, c->args->options, call_rows(c), widest, error);
 }
 
-attn_status call_reject_cached(const call *c, attn_error *error)
+attn_status attn_call_reject_cached(const call *c, attn_error *error)
 {
     CHECK(!c->args->only_cached && !c->lengths_q, ATTN_ERR_ARGUMENT, "layer: tensors.%s is set; it is only for attn_layer_decode",
           c->args->only_cached ? "only_cached" : "lengths_q");
     return ATTN_OK;
 }
 
-attn_status call_save(call *c, attn_error *error)
+attn_status attn_call_save(call *c, attn_error *error)
 {
     const extent *e = &c->extent;
-    TRY(saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, NULL, &c->saved, error));
-    TRY(memory_acquire(c->args->options, c->saved.bytes, &c->taken, error));
-    return saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, c->taken, &c->saved, error);
+    TRY(attn_saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, NULL, &c->saved, error));
+    TRY(attn_memory_acquire(c->args->options, c->saved.bytes, &c->taken, error));
+    return attn_saved_layout(&c->l, e->entries, e->tokens_q, e->tokens_kv, c->taken, &c->saved, error);
 }
 
-attn_status call_choose(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
+attn_status attn_call_choose(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
     TRY(attn_plan_create(&c->plan, problem, core, c->args->options, error));
     if (c->args->attention) {
@@ -221,49 +221,49 @@ attn_status call_choose(call *c, const attn_problem *problem, const attn_tensors
     return ATTN_OK;
 }
 
-attn_status call_take(call *c, int64_t bytes, char **more, attn_error *error)
+attn_status attn_call_take(call *c, int64_t bytes, char **more, attn_error *error)
 {
     const int64_t most = INT64_MAX / 4, scratch = c->l.scratch.bytes, workspace = (int64_t)c->workspace_size; /* none exceeds it */
     const int64_t at[] = {scratch, workspace, bytes};
     int64_t all = 0;
     for (int i = 0; i < 3; i++) all += at[i] < most ? (at[i] + 63) / 64 * 64 : most;
-    TRY(memory_acquire(c->args->options, all, &c->memory, error));
+    TRY(attn_memory_acquire(c->args->options, all, &c->memory, error));
     c->workspace = c->memory + (scratch + 63) / 64 * 64;
     c->l.scratch.memory = c->memory;
     if (more) *more = c->workspace + (workspace + 63) / 64 * 64;
     return ATTN_OK;
 }
 
-attn_status call_plan(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
+attn_status attn_call_plan(call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
-    TRY(call_choose(c, problem, core, error));
-    return memory_acquire(c->args->options, (int64_t)c->workspace_size, &c->workspace, error);
+    TRY(attn_call_choose(c, problem, core, error));
+    return attn_memory_acquire(c->args->options, (int64_t)c->workspace_size, &c->workspace, error);
 }
 
-attn_status call_execute(call *c, const attn_tensors *core, attn_error *error)
+attn_status attn_call_execute(call *c, const attn_tensors *core, attn_error *error)
 {
     return attn_execute(c->plan, core, c->workspace, c->workspace_size, error);
 }
 
-void call_end(call *c)
+void attn_call_end(call *c)
 {
     if (!c->args) return;
-    if (c->memory) memory_release(c->args->options, c->memory);
+    if (c->memory) attn_memory_release(c->args->options, c->memory);
     else {
-        memory_release(c->args->options, c->workspace);
-        scratch_release(&c->l);
+        attn_memory_release(c->args->options, c->workspace);
+        attn_scratch_release(&c->l);
     }
-    memory_release(c->args->options, c->taken);
-    memory_release(c->args->options, c->positions);
+    attn_memory_release(c->args->options, c->taken);
+    attn_memory_release(c->args->options, c->positions);
     attn_plan_destroy(c->plan);
 }
 
-sequence dense_rows(char *data, int64_t batch, int64_t tokens, int64_t channels)
+sequence attn_layer_dense_rows(char *data, int64_t batch, int64_t tokens, int64_t channels)
 {
     return (sequence){data, batch, tokens, channels, tokens * channels, channels};
 }
 
-void move_rows(const layer *l, const sequence *from, const sequence *to, int add)
+void attn_move_rows(const layer *l, const sequence *from, const sequence *to, int add)
 {
     const size_t row = (size_t)(to->channels * l->size);
     for (int64_t b = 0; b < to->batch; b++)

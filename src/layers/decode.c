@@ -57,7 +57,7 @@ static attn_status check_options(const attn_problem *p, const attn_tensors *t, a
     return ATTN_OK;
 }
 
-attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, attn_error *error)
+attn_status attn_decoding_begin(decoding *d, const call *c, const attn_cache *cache, attn_error *error)
 {
     const attn_layer_tensors *args = c->args;
     const int64_t batch = args->batch, q = batch * args->len_q, kv = batch * args->len_kv;
@@ -66,7 +66,7 @@ attn_status decoding_begin(decoding *d, const call *c, const attn_cache *cache, 
     TRY(check_cache(&c->l, &d->cache, batch, error));
     TRY(check_options(c->l.attention, args->attention, error));
     const int64_t *const lengths = d->cache.lengths.data;
-    TRY(memory_acquire(args->options, (q + kv + batch) * (int64_t)sizeof(int64_t), &d->memory, error));
+    TRY(attn_memory_acquire(args->options, (q + kv + batch) * (int64_t)sizeof(int64_t), &d->memory, error));
     d->appended = (int64_t *)d->memory;
     d->positions[0] = d->appended + batch;
     d->positions[1] = d->positions[0] + q;
@@ -93,7 +93,7 @@ static attn_input cached(const attn_cache *cache, const attn_output *slot, attn_
     return s;
 }
 
-attn_status decoding_plan(decoding *d, call *c, attn_problem *p, attn_tensors *core, attn_call *of_core, attn_error *error)
+attn_status attn_decoding_plan(decoding *d, call *c, attn_problem *p, attn_tensors *core, attn_call *of_core, attn_error *error)
 {
     const attn_layer_tensors *args = c->args;
     const attn_cache *cache = &d->cache;
@@ -103,7 +103,7 @@ attn_status decoding_plan(decoding *d, call *c, attn_problem *p, attn_tensors *c
         const int64_t length = ((const int64_t *)cache->lengths.data)[b] + d->appended[b];
         if (length > e->len_kv) e->len_kv = length;
     }
-    TRY(middle_problem(&c->l, args, e, ATTN_FORWARD, &c->saved, p, core, of_core, error));
+    TRY(attn_middle_problem(&c->l, args, e, ATTN_FORWARD, &c->saved, p, core, of_core, error));
     core->k = cached(cache, &cache->k, ATTN_F32, cache->dim_qk);
     core->v = cached(cache, &cache->v, core->k.dtype, cache->dim_v);
     p->mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
@@ -116,26 +116,26 @@ attn_status decoding_plan(decoding *d, call *c, attn_problem *p, attn_tensors *c
         core->page_table = cache->page_table;
         if (slot_is_dense(&core->page_table)) core->page_table.stride[0] = pages, core->page_table.stride[3] = 1;
     }
-    return args->len_q ? call_plan(c, p, core, error) : ATTN_OK;
+    return args->len_q ? attn_call_plan(c, p, core, error) : ATTN_OK;
 }
 
-attn_status decoding_append(const decoding *d, const call *c, const attn_input *k, const attn_input *v, attn_error *error)
+attn_status attn_decoding_append(const decoding *d, const call *c, const attn_input *k, const attn_input *v, attn_error *error)
 {
     const attn_cache_tokens tokens = {
         .struct_size = sizeof tokens, .len = c->args->len_kv, .k = *k, .v = *v, .lengths = {d->appended, ATTN_I64, {0, 0, 0, 0}}};
     return c->args->only_cached ? ATTN_OK : attn_cache_append(&d->cache, &tokens, error);
 }
 
-attn_status decoding_attend(decoding *d, call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
+attn_status attn_decoding_attend(decoding *d, call *c, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
-    const attn_status status = attend_with_extra(c, problem, core, error);
+    const attn_status status = attn_attend_with_extra(c, problem, core, error);
     for (int64_t b = 0; status != ATTN_OK && b < c->args->batch; b++) ((int64_t *)d->cache.lengths.data)[b] -= d->appended[b];
     return status;
 }
 
-void decoding_end(decoding *d, const call *c)
+void attn_decoding_end(decoding *d, const call *c)
 {
-    if (d->memory) memory_release(c->args->options, d->memory);
+    if (d->memory) attn_memory_release(c->args->options, d->memory);
 }
 
 static attn_status append(const decoding *d, const call *c, attn_error *error)
@@ -143,15 +143,16 @@ static attn_status append(const decoding *d, const call *c, attn_error *error)
     const layer *l = &c->l;
     const attn_layer_tensors *args = c->args;
     char *const side[] = {NULL, c->saved.k, c->saved.v};
-    const attn_input k = input_by_token(l, c->saved.k, args->len_kv, l->heads_kv, l->head_dim_k),
-                     v = input_by_token(l, c->saved.v, args->len_kv, l->heads_kv, l->head_dim_v);
+    const attn_input k = attn_input_by_token(l, c->saved.k, args->len_kv, l->heads_kv, l->head_dim_k),
+                     v = attn_input_by_token(l, c->saved.v, args->len_kv, l->heads_kv, l->head_dim_v);
     for (int i = KEY; i <= VALUE && !args->only_cached; i++) {
-        const sequence heads = dense_rows(side[i], args->batch, args->len_kv, l->projections[i].heads * l->projections[i].dim);
-        TRY(project_input(c, i, &heads, error));
+        const sequence heads =
+            attn_layer_dense_rows(side[i], args->batch, args->len_kv, l->projections[i].heads * l->projections[i].dim);
+        TRY(attn_project_input(c, i, &heads, error));
     }
-    TRY(middle_rotate(l, c->saved.k, l->heads_kv, args->batch, args->len_kv, c->positions_kv ? c->positions_kv : d->positions[1], 0,
-                      error));
-    return decoding_append(d, c, &k, &v, error);
+    TRY(attn_middle_rotate(l, c->saved.k, l->heads_kv, args->batch, args->len_kv,
+                           c->positions_kv ? c->positions_kv : d->positions[1], 0, error));
+    return attn_decoding_append(d, c, &k, &v, error);
 }
 
 static attn_status run(decoding *d, call *c, attn_error *error)
@@ -161,16 +162,16 @@ static attn_status run(decoding *d, call *c, attn_error *error)
     attn_problem problem;
     attn_tensors core;
     attn_call of_core;
-    const sequence q = dense_rows(c->saved.q, args->batch, args->len_q, l->heads_q * l->head_dim),
-                   a = dense_rows(c->saved.a, args->batch, args->len_q, l->heads_q * l->head_dim_v);
-    TRY(decoding_plan(d, c, &problem, &core, &of_core, error));
-    if (args->len_q) TRY(project_input(c, QUERY, &q, error));
-    TRY(middle_rotate(l, c->saved.q, l->heads_q, args->batch, args->len_q, c->positions_q ? c->positions_q : d->positions[0], 0,
-                      error));
+    const sequence q = attn_layer_dense_rows(c->saved.q, args->batch, args->len_q, l->heads_q * l->head_dim),
+                   a = attn_layer_dense_rows(c->saved.a, args->batch, args->len_q, l->heads_q * l->head_dim_v);
+    TRY(attn_decoding_plan(d, c, &problem, &core, &of_core, error));
+    if (args->len_q) TRY(attn_project_input(c, QUERY, &q, error));
+    TRY(attn_middle_rotate(l, c->saved.q, l->heads_q, args->batch, args->len_q, c->positions_q ? c->positions_q : d->positions[0],
+                           0, error));
     TRY(append(d, c, error));
     if (args->len_q == 0) return ATTN_OK;
-    TRY(decoding_attend(d, c, &problem, &core, error));
-    return project_output(c, &a, error);
+    TRY(attn_decoding_attend(d, c, &problem, &core, error));
+    return attn_project_output(c, &a, error);
 }
 
 attn_status attn_layer_decode(const attn_layer *given, const attn_layer_weights *weights, const attn_cache *cache,
@@ -180,21 +181,22 @@ attn_status attn_layer_decode(const attn_layer *given, const attn_layer_weights 
     decoding d;
     memset(&d, 0, sizeof d);
     attn_layer_tensors plain;
-    TRY(call_read(&plain, NULL, args, error));
+    TRY(attn_call_read(&plain, NULL, args, error));
     plain.saved = NULL; /* ours is used instead */
-    attn_status status = call_begin(&c, given, weights, &plain, error);
-    if (status == ATTN_OK) status = decoding_begin(&d, &c, cache, error);
-    if (status == ATTN_OK) status = memory_acquire(c.args->options, c.l.scratch.bytes, &c.l.scratch.memory, error);
+    attn_status status = attn_call_begin(&c, given, weights, &plain, error);
+    if (status == ATTN_OK) status = attn_decoding_begin(&d, &c, cache, error);
+    if (status == ATTN_OK) status = attn_memory_acquire(c.args->options, c.l.scratch.bytes, &c.l.scratch.memory, error);
     if (status == ATTN_OK && plain.len_q)
-        status = layer_rows_out(c.l.dtype, &plain.output, "output", plain.batch, plain.len_q, c.l.dim_output, 1, &c.output, error);
+        status =
+            attn_layer_rows_out(c.l.dtype, &plain.output, "output", plain.batch, plain.len_q, c.l.dim_output, 1, &c.output, error);
     if (status == ATTN_OK) {
-        call_place(&c, c.l.weights, LAYER_WEIGHTS, 0, 1);
+        attn_call_place(&c, c.l.weights, LAYER_WEIGHTS, 0, 1);
         places_add_cache(&c.places, "cache", &d.cache, !plain.only_cached);
-        status = call_place_outputs(&c, "layer", error);
+        status = attn_call_place_outputs(&c, "layer", error);
     }
-    if (status == ATTN_OK) status = call_save(&c, error);
+    if (status == ATTN_OK) status = attn_call_save(&c, error);
     if (status == ATTN_OK) status = run(&d, &c, error);
-    decoding_end(&d, &c);
-    call_end(&c);
+    attn_decoding_end(&d, &c);
+    attn_call_end(&c);
     return status == ATTN_OK ? succeed(error) : status;
 }

@@ -10,7 +10,7 @@
 
 #include "layer.h"
 
-attn_status extra_check(const layer *l, const attn_problem *problem, const attn_tensors *core, attn_error *error)
+attn_status attn_extra_check(const layer *l, const attn_problem *problem, const attn_tensors *core, attn_error *error)
 {
     (void)l;
     CHECK(problem->score.kind == ATTN_SCORE_DOT, ATTN_ERR_UNSUPPORTED,
@@ -38,12 +38,12 @@ attn_status extra_check(const layer *l, const attn_problem *problem, const attn_
 }
 
 /* The rows of sequence b: the first one, and their number without padding. */
-static int64_t first_of(const extent *e, int64_t b) { return e->packed ? index_at(e->begin_q, b) : 0; }
+static int64_t first_of(const extent *e, int64_t b) { return e->packed ? attn_layer_index_at(e->begin_q, b) : 0; }
 
 static int64_t real_rows(const extent *e, const attn_tensors *core, int64_t b)
 {
-    if (e->packed) return index_at(e->begin_q, b + 1) - first_of(e, b);
-    return core->lengths_q.data ? index_at(&core->lengths_q, b) : e->len_q;
+    if (e->packed) return attn_layer_index_at(e->begin_q, b + 1) - first_of(e, b);
+    return core->lengths_q.data ? attn_layer_index_at(&core->lengths_q, b) : e->len_q;
 }
 
 /* The index of token t of the memory in lse. */
@@ -52,9 +52,9 @@ static int64_t place_of(const layer *l, const extent *e, int64_t b, int64_t h, i
     return ((e->packed ? 0 : b) * l->heads_q + h) * e->tokens_q + t;
 }
 
-int64_t extra_row(const layer *l, const extent *e, int64_t b, int64_t h, int64_t i)
+int64_t attn_extra_row(const layer *l, const extent *e, int64_t b, int64_t h, int64_t i)
 {
-    if (e->packed && i >= index_at(e->begin_q, b + 1) - first_of(e, b)) return -1;
+    if (e->packed && i >= attn_layer_index_at(e->begin_q, b + 1) - first_of(e, b)) return -1;
     return place_of(l, e, b, h, first_of(e, b) + i);
 }
 
@@ -81,13 +81,13 @@ static int64_t row_at(const layer *l, const extent *e, int64_t b, int64_t t, int
     return (((e->packed ? 0 : b) * e->tokens_q + t) * l->heads_q + h) * dim;
 }
 
-attn_status extra_weights(const layer *l, const attn_layer_tensors *args, const extent *e, const attn_problem *problem,
-                          const attn_tensors *core, const saved *s, extra *x, attn_error *error)
+attn_status attn_extra_weights(const layer *l, const attn_layer_tensors *args, const extent *e, const attn_problem *problem,
+                               const attn_tensors *core, const saved *s, extra *x, attn_error *error)
 {
     const int64_t rows = e->entries * l->heads_q * e->tokens_q;
     *x = (extra){0};
     if (!l->extra_key) return ATTN_OK;
-    TRY(memory_acquire(args->options, 3 * rows * (int64_t)sizeof(double), &x->memory, error));
+    TRY(attn_memory_acquire(args->options, 3 * rows * (int64_t)sizeof(double), &x->memory, error));
     x->factor = (double *)x->memory;
     x->weight = x->factor + rows;
     x->lse = x->weight + rows;
@@ -150,7 +150,7 @@ static void merge_statistics(const layer *l, const extent *e, const attn_tensors
     if (keys) number_put(l, keys, 0, exp(all));
 }
 
-void extra_merge(const layer *l, const extent *e, const attn_tensors *core, const saved *s, const extra *x)
+void attn_extra_merge(const layer *l, const extent *e, const attn_tensors *core, const saved *s, const extra *x)
 {
     for (int64_t b = 0; b < e->batch; b++)
         for (int64_t i = 0; i < real_rows(e, core, b); i++)
@@ -167,13 +167,13 @@ void extra_merge(const layer *l, const extent *e, const attn_tensors *core, cons
             }
 }
 
-attn_status extra_backward(const layer *l, const attn_layer_tensors *args, const extent *e, const attn_problem *problem,
-                           const attn_tensors *core, const saved *s, char *grad_key, char *grad_value, attn_error *error)
+attn_status attn_extra_backward(const layer *l, const attn_layer_tensors *args, const extent *e, const attn_problem *problem,
+                                const attn_tensors *core, const saved *s, char *grad_key, char *grad_value, attn_error *error)
 {
     const int64_t keys = l->heads_kv * l->head_dim, values = l->heads_kv * l->head_dim_v;
     char *memory;
     if (!l->extra_key) return ATTN_OK;
-    TRY(memory_acquire(args->options, (keys + values + l->heads_q) * (int64_t)sizeof(double), &memory, error));
+    TRY(attn_memory_acquire(args->options, (keys + values + l->heads_q) * (int64_t)sizeof(double), &memory, error));
     double *const dk = (double *)memory, *const dv = dk + keys, *const dscale = dv + values;
     memset(memory, 0, (size_t)(keys + values + l->heads_q) * sizeof(double));
     for (int64_t b = 0; b < e->batch; b++)
@@ -202,6 +202,6 @@ attn_status extra_backward(const layer *l, const attn_layer_tensors *args, const
     for (int64_t c = 0; grad_value && c < values; c++) number_put(l, grad_value, c, dv[c]);
     for (int64_t h = 0; core->grad_scale.data && h < l->heads_q; h++)
         number_put(l, core->grad_scale.data, h, number_get(l, core->grad_scale.data, h) + dscale[h]);
-    memory_release(args->options, memory);
+    attn_memory_release(args->options, memory);
     return ATTN_OK;
 }

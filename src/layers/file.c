@@ -28,7 +28,7 @@ static attn_status find(const attn_archive *tensors, const char *prefix, const c
     *t = NULL;
     for (; *names && !*t; names++) {
         char name[NAMED];
-        TRY(named_full(name, prefix, *names, error));
+        TRY(attn_named_full(name, prefix, *names, error));
         *t = attn_archive_find(tensors, name);
     }
     return ATTN_OK;
@@ -54,7 +54,7 @@ static attn_status load_fused(const layer *l, const attn_archive *tensors, const
     TRY(find(tensors, prefix, names, &t, error));
     if (!t) return ATTN_OK;
     for (int i = QUERY; i <= VALUE; i++) rows += width_of(&l->projections[i]);
-    TRY(named_check(l, t, rows, columns, error));
+    TRY(attn_named_check(l, t, rows, columns, error));
     rows = 0;
     for (int i = QUERY; i <= VALUE; i++) {
         parts[i] = (char *)(uintptr_t)t->data + rows * (columns ? columns : 1) * l->size;
@@ -72,13 +72,13 @@ static attn_status load_separate(const layer *l, const attn_archive *tensors, co
         TRY(find(tensors, prefix, weight_names[i], &t, error));
         CHECK(t, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s%s, %s%s or %s%s", prefix, weight_names[i][0], prefix,
               weight_names[i][1], prefix, weight_names[i][2]);
-        TRY(named_check(l, t, p->to_model ? p->model : width_of(p), p->to_model ? width_of(p) : p->model, error));
+        TRY(attn_named_check(l, t, p->to_model ? p->model : width_of(p), p->to_model ? width_of(p) : p->model, error));
         *weight = (char *)(uintptr_t)t->data;
     }
     if (*bias) return ATTN_OK;
     TRY(find(tensors, prefix, bias_names[i], &t, error));
     if (!t) return ATTN_OK;
-    TRY(named_check(l, t, p->to_model ? p->model : width_of(p), 0, error));
+    TRY(attn_named_check(l, t, p->to_model ? p->model : width_of(p), 0, error));
     *bias = (char *)(uintptr_t)t->data;
     return ATTN_OK;
 }
@@ -96,7 +96,7 @@ static attn_status load_extra(const layer *l, const attn_archive *tensors, const
     for (int i = 0; t[0] && i < 2; i++) {
         attn_archive_tensor flat = *t[i];
         while (flat.rank > 1 && flat.shape[0] == 1) memmove(flat.shape, flat.shape + 1, (size_t)--flat.rank * sizeof *flat.shape);
-        TRY(named_check(l, &flat, l->heads_kv * (i ? l->head_dim_v : l->head_dim), 0, error));
+        TRY(attn_named_check(l, &flat, l->heads_kv * (i ? l->head_dim_v : l->head_dim), 0, error));
         parts[i] = (char *)(uintptr_t)t[i]->data;
     }
     return ATTN_OK;
@@ -107,7 +107,7 @@ attn_status attn_layer_load(const attn_layer *given, const attn_archive *tensors
 {
     layer l;
     char *weight[PROJECTIONS] = {NULL}, *bias[PROJECTIONS] = {NULL}, *learned[2] = {NULL};
-    TRY(layer_resolve(given, &l, error));
+    TRY(attn_layer_resolve(given, &l, error));
     CHECK(tensors && weights, ATTN_ERR_ARGUMENT, "layer: %s is NULL", tensors ? "weights" : "tensors");
     if (!prefix) prefix = "";
     if (one_matrix(&l)) TRY(load_fused(&l, tensors, prefix, "in_proj_weight", l.inputs[QUERY], weight, error));
@@ -140,16 +140,16 @@ static attn_status store_weights(const layer *l, named_new *file, attn_error *er
     const int fused = one_matrix(l);
     char *to = NULL;
     if (fused)
-        TRY(named_add(l, file, "in_proj_weight", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), l->inputs[QUERY],
-                      &to, error));
+        TRY(attn_named_add(l, file, "in_proj_weight", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]),
+                           l->inputs[QUERY], &to, error));
     for (int i = QUERY; i <= VALUE; i++) {
         if (p[i].none) continue;
-        if (!fused) TRY(named_add(l, file, weight_names[i][0], width_of(&p[i]), p[i].model, &to, error));
+        if (!fused) TRY(attn_named_add(l, file, weight_names[i][0], width_of(&p[i]), p[i].model, &to, error));
         write_rows(l, &p[i], to);
         to += width_of(&p[i]) * p[i].model * l->size;
     }
     if (l->no_output) return ATTN_OK;
-    TRY(named_add(l, file, weight_names[OUTPUT][0], p[OUTPUT].model, width_of(&p[OUTPUT]), &to, error));
+    TRY(attn_named_add(l, file, weight_names[OUTPUT][0], p[OUTPUT].model, width_of(&p[OUTPUT]), &to, error));
     write_rows(l, &p[OUTPUT], to);
     return ATTN_OK;
 }
@@ -159,13 +159,14 @@ static attn_status store_biases(const layer *l, named_new *file, attn_error *err
     const projection *p = l->projections;
     const int any = p[QUERY].at.bias || p[KEY].at.bias || p[VALUE].at.bias;
     char *to = NULL;
-    if (any) TRY(named_add(l, file, "in_proj_bias", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), 0, &to, error));
+    if (any)
+        TRY(attn_named_add(l, file, "in_proj_bias", width_of(&p[QUERY]) + width_of(&p[KEY]) + width_of(&p[VALUE]), 0, &to, error));
     for (int i = QUERY; any && i <= VALUE; i++) { /* a missing one is 0 */
         if (p[i].at.bias) memcpy(to, p[i].at.bias, (size_t)(width_of(&p[i]) * l->size));
         to += width_of(&p[i]) * l->size;
     }
     if (l->no_output || !p[OUTPUT].at.bias) return ATTN_OK;
-    TRY(named_add(l, file, bias_names[OUTPUT][0], p[OUTPUT].model, 0, &to, error));
+    TRY(attn_named_add(l, file, bias_names[OUTPUT][0], p[OUTPUT].model, 0, &to, error));
     memcpy(to, p[OUTPUT].at.bias, (size_t)(p[OUTPUT].model * l->size));
     return ATTN_OK;
 }
@@ -176,7 +177,7 @@ static attn_status store_extra(const layer *l, named_new *file, attn_error *erro
     for (int i = 0; from[0] && i < 2; i++) {
         char *to;
         const int64_t shape[3] = {1, 1, l->heads_kv * (i ? l->head_dim_v : l->head_dim)};
-        TRY(named_allocate(l, file, extra_names[i], 3, shape, &to, error));
+        TRY(attn_named_allocate(l, file, extra_names[i], 3, shape, &to, error));
         memcpy(to, from[i], (size_t)(shape[2] * l->size));
     }
     return ATTN_OK;
@@ -186,12 +187,12 @@ attn_status attn_layer_store(const attn_layer *given, const attn_layer_weights *
                              attn_error *error)
 {
     layer l;
-    TRY(layer_resolve(given, &l, error));
-    TRY(layer_bind(&l, "weights", weights, WEIGHTS_READ, error));
+    TRY(attn_layer_resolve(given, &l, error));
+    TRY(attn_layer_bind(&l, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "layer: tensors is NULL");
     named_new file = {.tensors = tensors, .prefix = prefix};
     attn_status status = store_weights(&l, &file, error);
     if (status == ATTN_OK) status = store_biases(&l, &file, error);
     if (status == ATTN_OK) status = store_extra(&l, &file, error);
-    return named_end(&file, status, error);
+    return attn_named_end(&file, status, error);
 }

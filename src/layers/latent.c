@@ -6,14 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-attn_status latents_layout(const latent *m, const extent *e, char *memory, saved *s, latents *at, attn_error *error)
+attn_status attn_latents_layout(const latent *m, const extent *e, char *memory, saved *s, latents *at, attn_error *error)
 {
     const int64_t rows_q = e->entries * e->tokens_q, rows_kv = e->entries * e->tokens_kv;
     int64_t query, kv, normed;
-    TRY(saved_layout(&m->l, e->entries, e->tokens_q, e->tokens_kv, memory, s, error));
-    TRY(layer_bytes(m->l.size, rows_q, m->rank_query, 1, &query, error));
-    TRY(layer_bytes(m->l.size, rows_kv, m->rank + m->rotary, 1, &kv, error));
-    TRY(layer_bytes(m->l.size, rows_kv, m->rank, 1, &normed, error));
+    TRY(attn_saved_layout(&m->l, e->entries, e->tokens_q, e->tokens_kv, memory, s, error));
+    TRY(attn_layer_bytes(m->l.size, rows_q, m->rank_query, 1, &query, error));
+    TRY(attn_layer_bytes(m->l.size, rows_kv, m->rank + m->rotary, 1, &kv, error));
+    TRY(attn_layer_bytes(m->l.size, rows_kv, m->rank, 1, &normed, error));
     at->bytes = s->bytes + 2 * query + kv + normed;
     if (!memory) return ATTN_OK;
     at->query = memory + s->bytes;
@@ -23,57 +23,57 @@ attn_status latents_layout(const latent *m, const extent *e, char *memory, saved
     return ATTN_OK;
 }
 
-attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights,
-                         const attn_layer_tensors *args, attn_error *error)
+attn_status attn_latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights,
+                              const attn_layer_tensors *args, attn_error *error)
 {
     latent *m = &lc->m;
     call *c = &lc->c;
     memset(lc, 0, sizeof *lc);
-    TRY(latent_resolve(given, m, error));
-    TRY(latent_bind(m, "weights", weights, WEIGHTS_READ, error));
+    TRY(attn_latent_resolve(given, m, error));
+    TRY(attn_latent_bind(m, "weights", weights, WEIGHTS_READ, error));
     c->l = m->l;
-    TRY(call_check(c, m->rotary > 0, args, error));
+    TRY(attn_call_check(c, m->rotary > 0, args, error));
     args = c->args;
     CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "latent: value.data is set; keys and values come from the same latent");
     const extent *e = &c->extent;
-    TRY(layer_rows(m->l.dtype, &args->query, "query", e->entries, e->tokens_q, m->model, 1, &c->in[QUERY], error));
-    TRY(layer_rows(m->l.dtype, args->key.data ? &args->key : &args->query, "key", e->entries, e->tokens_kv, m->model,
-                   !args->only_cached, &c->in[KEY], error));
-    TRY(latents_layout(m, e, args->saved, &c->saved, &lc->at, error));
-    if (m->rotary) TRY(latent_rotate(m, NULL, 1, m->rotary, 0, 0, 0, NULL, 0, error));
+    TRY(attn_layer_rows(m->l.dtype, &args->query, "query", e->entries, e->tokens_q, m->model, 1, &c->in[QUERY], error));
+    TRY(attn_layer_rows(m->l.dtype, args->key.data ? &args->key : &args->query, "key", e->entries, e->tokens_kv, m->model,
+                        !args->only_cached, &c->in[KEY], error));
+    TRY(attn_latents_layout(m, e, args->saved, &c->saved, &lc->at, error));
+    if (m->rotary) TRY(attn_latent_rotate(m, NULL, 1, m->rotary, 0, 0, 0, NULL, 0, error));
     int64_t widest = 0;
     for (int i = 0; i < MATRICES; i++) {
         int64_t rows, columns;
-        latent_shape(m, i, &rows, &columns);
+        attn_latent_shape(m, i, &rows, &columns);
         if (rows > widest) widest = rows;
         if (columns > widest) widest = columns;
     }
-    return call_scratch(c, widest, error);
+    return attn_call_scratch(c, widest, error);
 }
 
-void latent_place(latent_call *lc, int64_t saved_bytes, int forward)
+void attn_latent_place(latent_call *lc, int64_t saved_bytes, int forward)
 {
-    call_place(&lc->c, lc->m.weights, TENSORS, saved_bytes, forward);
+    attn_call_place(&lc->c, lc->m.weights, TENSORS, saved_bytes, forward);
     if (lc->m.rotary) places_add_rope(&lc->c.places, &lc->m.rope, lc->m.rotary);
 }
 
-projection latent_matrix(const latent *m, int i)
+projection attn_latent_matrix(const latent *m, int i)
 {
     int64_t rows, columns;
-    latent_shape(m, i, &rows, &columns);
+    attn_latent_shape(m, i, &rows, &columns);
     return (projection){"", {m->w[i], NULL, rows * columns, columns, 1}, 1, rows, columns, 0, 0};
 }
 
-attn_status latent_rotate(const latent *m, char *data, int64_t heads, int64_t width, int64_t first, int64_t entries, int64_t tokens,
-                          const int64_t *positions, int inverse, attn_error *error)
+attn_status attn_latent_rotate(const latent *m, char *data, int64_t heads, int64_t width, int64_t first, int64_t entries,
+                               int64_t tokens, const int64_t *positions, int inverse, attn_error *error)
 {
     const int64_t shape[4] = {entries, heads, tokens, m->rotary};
     attn_rope rope = m->rope;
     if (!m->rotary) return ATTN_OK;
     rope.inverse = inverse ? !rope.inverse : rope.inverse;
     data = data ? data + first * m->l.size : NULL;
-    const attn_input from = input_by_token(&m->l, data, tokens, heads, width);
-    const attn_output to = output_by_token(&m->l, data, tokens, heads, width);
+    const attn_input from = attn_input_by_token(&m->l, data, tokens, heads, width);
+    const attn_output to = attn_output_by_token(&m->l, data, tokens, heads, width);
     const attn_input at = attn_in(positions);
     return attn_rope_apply(&rope, shape, &from, positions ? &at : NULL, &to, error);
 }
@@ -94,29 +94,29 @@ static void norm_rows(const latent *m, const char *weight, const char *x, int64_
     }
 }
 
-attn_status latent_project(const latent_call *lc, const int64_t *positions_q, const int64_t *positions_kv, attn_error *error)
+attn_status attn_latent_project(const latent_call *lc, const int64_t *positions_q, const int64_t *positions_kv, attn_error *error)
 {
     const latent *m = &lc->m;
     const call *c = &lc->c;
     const layer *l = &c->l;
     const extent *e = &c->extent;
     const int64_t width = m->dim + m->rotary, wide = m->rank + m->rotary;
-    const projection up = latent_matrix(m, QUERY_UP), down = latent_matrix(m, DOWN);
-    const sequence q = dense_rows(c->saved.q, e->entries, e->tokens_q, m->heads * width),
-                   kv = dense_rows(lc->at.kv, e->entries, e->tokens_kv, wide);
+    const projection up = attn_latent_matrix(m, QUERY_UP), down = attn_latent_matrix(m, DOWN);
+    const sequence q = attn_layer_dense_rows(c->saved.q, e->entries, e->tokens_q, m->heads * width),
+                   kv = attn_layer_dense_rows(lc->at.kv, e->entries, e->tokens_kv, wide);
     if (m->rank_query) {
-        const projection first = latent_matrix(m, QUERY_DOWN);
-        const sequence low = dense_rows(lc->at.query, e->entries, e->tokens_q, m->rank_query),
-                       normed = dense_rows(lc->at.query_normed, e->entries, e->tokens_q, m->rank_query);
-        TRY(project_to_heads(l, &first, &c->in[QUERY], &low, error));
+        const projection first = attn_latent_matrix(m, QUERY_DOWN);
+        const sequence low = attn_layer_dense_rows(lc->at.query, e->entries, e->tokens_q, m->rank_query),
+                       normed = attn_layer_dense_rows(lc->at.query_normed, e->entries, e->tokens_q, m->rank_query);
+        TRY(attn_project_to_heads(l, &first, &c->in[QUERY], &low, error));
         norm_rows(m, m->w[QUERY_NORM], low.data, m->rank_query, m->rank_query, e->entries * e->tokens_q, normed.data);
-        TRY(project_to_heads(l, &up, &normed, &q, error));
-    } else TRY(project_to_heads(l, &up, &c->in[QUERY], &q, error));
-    TRY(latent_rotate(m, q.data, m->heads, width, m->dim, e->entries, e->tokens_q, positions_q, 0, error));
+        TRY(attn_project_to_heads(l, &up, &normed, &q, error));
+    } else TRY(attn_project_to_heads(l, &up, &c->in[QUERY], &q, error));
+    TRY(attn_latent_rotate(m, q.data, m->heads, width, m->dim, e->entries, e->tokens_q, positions_q, 0, error));
     if (c->args->only_cached) return ATTN_OK;
-    TRY(project_to_heads(l, &down, &c->in[KEY], &kv, error));
+    TRY(attn_project_to_heads(l, &down, &c->in[KEY], &kv, error));
     norm_rows(m, m->w[NORM], kv.data, wide, m->rank, e->entries * e->tokens_kv, lc->at.normed);
-    return latent_rotate(m, kv.data, 1, wide, m->rank, e->entries, e->tokens_kv, positions_kv, 0, error);
+    return attn_latent_rotate(m, kv.data, 1, wide, m->rank, e->entries, e->tokens_kv, positions_kv, 0, error);
 }
 
 /* Computes keys and values of all heads from the latents. */
@@ -127,11 +127,11 @@ static attn_status expand(latent_call *lc, attn_error *error)
     const extent *e = &c->extent;
     const int64_t rows = e->entries * e->tokens_kv, both = m->dim + m->dim_v, size = m->l.size;
     char *memory;
-    TRY(memory_acquire(c->args->options, rows * m->heads * both * size, &memory, error));
-    const projection up = latent_matrix(m, UP);
-    const sequence low = dense_rows(lc->at.normed, e->entries, e->tokens_kv, m->rank),
-                   heads = dense_rows(memory, e->entries, e->tokens_kv, m->heads * both);
-    TRY(project_to_heads(&c->l, &up, &low, &heads, error));
+    TRY(attn_memory_acquire(c->args->options, rows * m->heads * both * size, &memory, error));
+    const projection up = attn_latent_matrix(m, UP);
+    const sequence low = attn_layer_dense_rows(lc->at.normed, e->entries, e->tokens_kv, m->rank),
+                   heads = attn_layer_dense_rows(memory, e->entries, e->tokens_kv, m->heads * both);
+    TRY(attn_project_to_heads(&c->l, &up, &low, &heads, error));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t h = 0; h < m->heads; h++) {
             const char *from = memory + (r * m->heads + h) * both * size;
@@ -140,7 +140,7 @@ static attn_status expand(latent_call *lc, attn_error *error)
             memcpy(k + m->dim * size, lc->at.kv + (r * (m->rank + m->rotary) + m->rank) * size, (size_t)(m->rotary * size));
             memcpy(c->saved.v + (r * m->heads + h) * m->dim_v * size, from + m->dim * size, (size_t)(m->dim_v * size));
         }
-    memory_release(c->args->options, memory);
+    attn_memory_release(c->args->options, memory);
     return ATTN_OK;
 }
 
@@ -152,14 +152,14 @@ static attn_status run(latent_call *lc, attn_error *error)
     attn_problem problem;
     attn_tensors core;
     attn_call of_core;
-    TRY(middle_problem(&m->l, c->args, e, ATTN_FORWARD, &c->saved, &problem, &core, &of_core, error));
-    TRY(call_plan(c, &problem, &core, error));
-    TRY(latent_project(lc, c->positions_q, c->positions_kv, error));
+    TRY(attn_middle_problem(&m->l, c->args, e, ATTN_FORWARD, &c->saved, &problem, &core, &of_core, error));
+    TRY(attn_call_plan(c, &problem, &core, error));
+    TRY(attn_latent_project(lc, c->positions_q, c->positions_kv, error));
     TRY(expand(lc, error));
-    TRY(attend_with_extra(c, &problem, &core, error));
-    const projection out = latent_matrix(m, OUT);
-    const sequence a = dense_rows(c->saved.a, e->entries, e->tokens_q, m->heads * m->dim_v);
-    TRY(project_to_heads(&c->l, &out, &a, &c->output, error));
+    TRY(attn_attend_with_extra(c, &problem, &core, error));
+    const projection out = attn_latent_matrix(m, OUT);
+    const sequence a = attn_layer_dense_rows(c->saved.a, e->entries, e->tokens_q, m->heads * m->dim_v);
+    TRY(attn_project_to_heads(&c->l, &out, &a, &c->output, error));
     return ATTN_OK;
 }
 
@@ -168,18 +168,18 @@ attn_status attn_latent_forward(const attn_latent *given, const attn_latent_weig
 {
     latent_call lc;
     call *c = &lc.c;
-    attn_status status = latent_begin(&lc, given, weights, args, error);
-    if (status == ATTN_OK) status = call_reject_cached(c, error);
+    attn_status status = attn_latent_begin(&lc, given, weights, args, error);
+    if (status == ATTN_OK) status = attn_call_reject_cached(c, error);
     if (status == ATTN_OK)
-        status = layer_rows_out(lc.m.l.dtype, &c->args->output, "output", c->extent.entries, c->extent.tokens_q, lc.m.out, 1,
-                                &c->output, error);
+        status = attn_layer_rows_out(lc.m.l.dtype, &c->args->output, "output", c->extent.entries, c->extent.tokens_q, lc.m.out, 1,
+                                     &c->output, error);
     if (status == ATTN_OK) {
-        latent_place(&lc, lc.at.bytes, 1);
-        status = call_place_outputs(c, "latent", error);
+        attn_latent_place(&lc, lc.at.bytes, 1);
+        status = attn_call_place_outputs(c, "latent", error);
     }
-    if (status == ATTN_OK && !c->args->saved) status = memory_acquire(c->args->options, lc.at.bytes, &c->taken, error);
-    if (status == ATTN_OK && !c->args->saved) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
+    if (status == ATTN_OK && !c->args->saved) status = attn_memory_acquire(c->args->options, lc.at.bytes, &c->taken, error);
+    if (status == ATTN_OK && !c->args->saved) status = attn_latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
     if (status == ATTN_OK) status = run(&lc, error);
-    call_end(c);
+    attn_call_end(c);
     return status == ATTN_OK ? succeed(error) : status;
 }

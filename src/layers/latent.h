@@ -19,11 +19,11 @@ typedef struct latent {
 } latent;
 
 /* ---- latent_rules.c ---- */
-attn_status latent_resolve(const attn_latent *given, latent *m, attn_error *error);
+attn_status attn_latent_resolve(const attn_latent *given, latent *m, attn_error *error);
 /* Fills in w and weights; what: "weights", "gradients", for messages. */
-attn_status latent_bind(latent *m, const char *what, const attn_latent_weights *weights, weights_role role, attn_error *error);
+attn_status attn_latent_bind(latent *m, const char *what, const attn_latent_weights *weights, weights_role role, attn_error *error);
 /* Rows and columns of matrix i, [out, in]; columns 0: a vector; rows 0: the layer lacks it. */
-void latent_shape(const latent *m, int i, int64_t *rows, int64_t *columns);
+void attn_latent_shape(const latent *m, int i, int64_t *rows, int64_t *columns);
 
 /* ---- latent.c ---- */
 
@@ -33,24 +33,24 @@ typedef struct latents {
     char *kv, *normed;          /* [token][rank + rotary], the last `rotary` rotated; [token][rank] */
     int64_t bytes;              /* including call.saved */
 } latents;
-attn_status latents_layout(const latent *m, const extent *e, char *memory, saved *s, latents *at, attn_error *error);
+attn_status attn_latents_layout(const latent *m, const extent *e, char *memory, saved *s, latents *at, attn_error *error);
 
 typedef struct latent_call {
     latent m;
     call c;
     latents at;
 } latent_call;
-/* Like call_begin. */
-attn_status latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights,
-                         const attn_layer_tensors *args, attn_error *error);
-/* Like call_place. */
-void latent_place(latent_call *lc, int64_t saved_bytes, int forward);
+/* Like attn_call_begin. */
+attn_status attn_latent_begin(latent_call *lc, const attn_latent *given, const attn_latent_weights *weights,
+                              const attn_layer_tensors *args, attn_error *error);
+/* Like attn_call_place. */
+void attn_latent_place(latent_call *lc, int64_t saved_bytes, int forward);
 /* Matrix i as a projection of one head, from its columns to its rows. */
-projection latent_matrix(const latent *m, int i);
+projection attn_latent_matrix(const latent *m, int i);
 /* Computes the latents and the queries from the inputs, rotated. */
-attn_status latent_project(const latent_call *lc, const int64_t *positions_q, const int64_t *positions_kv, attn_error *error);
+attn_status attn_latent_project(const latent_call *lc, const int64_t *positions_q, const int64_t *positions_kv, attn_error *error);
 /* Rotates the channels from `first` on of each head, which is `width` channels wide. */
-attn_status latent_rotate(const latent *m, char *data, int64_t heads, int64_t width, int64_t first, int64_t entries, int64_t tokens,
-                          const int64_t *positions, int inverse, attn_error *error);
+attn_status attn_latent_rotate(const latent *m, char *data, int64_t heads, int64_t width, int64_t first, int64_t entries,
+                               int64_t tokens, const int64_t *positions, int inverse, attn_error *error);
 
 #endif

@@ -26,12 +26,13 @@ static attn_status check(latent_call *lc, const attn_latent_weights *gradients, 
           "latent: grad_key is set, but this input is shared with another: its gradient is added to grad_query");
     CHECK(!args->grad_value.data, ATTN_ERR_ARGUMENT, "latent: grad_value is set, but there is no value input");
     g->requested = lc->m;
-    TRY(latent_bind(&g->requested, "gradients", gradients, WEIGHTS_OPTIONAL, error));
-    TRY(layer_rows(lc->m.l.dtype, &args->grad_output, "grad_output", e->entries, e->tokens_q, lc->m.out, 1, &g->out, error));
-    TRY(layer_rows_out(lc->m.l.dtype, &args->grad_query, "grad_query", e->entries, e->tokens_q, lc->m.model, 0, &g->query, error));
-    TRY(layer_rows_out(lc->m.l.dtype, args->key.data ? &args->grad_key : &args->grad_query, "grad_key", e->entries, e->tokens_kv,
-                       lc->m.model, 0, &g->key, error));
-    latent_place(lc, lc->at.bytes, 0);
+    TRY(attn_latent_bind(&g->requested, "gradients", gradients, WEIGHTS_OPTIONAL, error));
+    TRY(attn_layer_rows(lc->m.l.dtype, &args->grad_output, "grad_output", e->entries, e->tokens_q, lc->m.out, 1, &g->out, error));
+    TRY(attn_layer_rows_out(lc->m.l.dtype, &args->grad_query, "grad_query", e->entries, e->tokens_q, lc->m.model, 0, &g->query,
+                            error));
+    TRY(attn_layer_rows_out(lc->m.l.dtype, args->key.data ? &args->grad_key : &args->grad_query, "grad_key", e->entries,
+                            e->tokens_kv, lc->m.model, 0, &g->key, error));
+    attn_latent_place(lc, lc->at.bytes, 0);
     attn_places_add_rows(&c->places, "grad_output", &g->out, 0);
     attn_places_add_rows(&c->places, "grad_query", &g->query, 1);
     if (args->key.data) attn_places_add_rows(&c->places, "grad_key", &g->key, 1);
@@ -45,12 +46,12 @@ static attn_status take(const latent_call *lc, gradient *g, attn_error *error)
     const latent *m = &lc->m;
     const extent *e = &lc->c.extent;
     int64_t heads;
-    TRY(layer_bytes(m->l.size, e->entries * e->tokens_kv, m->heads, m->dim + m->dim_v, &heads, error));
+    TRY(attn_layer_bytes(m->l.size, e->entries * e->tokens_kv, m->heads, m->dim + m->dim_v, &heads, error));
     const int64_t most = m->rank > m->rank_query ? m->rank : m->rank_query, sums = (lc->at.bytes + heads + 7) / 8 * 8;
-    TRY(memory_acquire(lc->c.args->options, sums + most * (int64_t)sizeof(double), &g->memory, error));
+    TRY(attn_memory_acquire(lc->c.args->options, sums + most * (int64_t)sizeof(double), &g->memory, error));
     g->heads = g->memory + lc->at.bytes;
     g->sums = (double *)(void *)(g->memory + sums);
-    return latents_layout(m, e, g->memory, &g->s, &g->at, error);
+    return attn_latents_layout(m, e, g->memory, &g->s, &g->at, error);
 }
 
 static attn_status attend(latent_call *lc, const gradient *g, attn_error *error)
@@ -61,13 +62,13 @@ static attn_status attend(latent_call *lc, const gradient *g, attn_error *error)
     attn_call of_core;
     const layer *l = &lc->m.l;
     const extent *e = &c->extent;
-    TRY(middle_problem(l, c->args, e, ATTN_BACKWARD, &c->saved, &problem, &core, &of_core, error));
-    core.grad_o = input_by_token(l, g->s.a, e->tokens_q, l->heads_q, l->head_dim_v);
-    core.grad_q = output_by_token(l, g->s.q, e->tokens_q, l->heads_q, l->head_dim);
-    core.grad_k = output_by_token(l, g->s.k, e->tokens_kv, l->heads_kv, l->head_dim_k);
-    core.grad_v = output_by_token(l, g->s.v, e->tokens_kv, l->heads_kv, l->head_dim_v);
-    TRY(call_plan(c, &problem, &core, error));
-    return call_execute(c, &core, error);
+    TRY(attn_middle_problem(l, c->args, e, ATTN_BACKWARD, &c->saved, &problem, &core, &of_core, error));
+    core.grad_o = attn_input_by_token(l, g->s.a, e->tokens_q, l->heads_q, l->head_dim_v);
+    core.grad_q = attn_output_by_token(l, g->s.q, e->tokens_q, l->heads_q, l->head_dim);
+    core.grad_k = attn_output_by_token(l, g->s.k, e->tokens_kv, l->heads_kv, l->head_dim_k);
+    core.grad_v = attn_output_by_token(l, g->s.v, e->tokens_kv, l->heads_kv, l->head_dim_v);
+    TRY(attn_call_plan(c, &problem, &core, error));
+    return attn_call_execute(c, &core, error);
 }
 
 /* Gathers the gradients of keys and values in the order of `up`; the rotated key's, summed over the heads, follows the latent's. */
@@ -124,9 +125,9 @@ static void norm_backward(const latent_call *lc, double *dw, const char *weight,
 static attn_status through(const latent_call *lc, const gradient *g, int i, const sequence *x, const sequence *dy,
                            const sequence *dx, int add, attn_error *error)
 {
-    const projection w = latent_matrix(&lc->m, i), dw = latent_matrix(&g->requested, i);
-    if (dw.at.weight) TRY(project_gradient(&lc->c.l, &dw, dy, x, error));
-    if (dx->data) TRY(project_to_model(&lc->c.l, &w, dy, dx, add, error));
+    const projection w = attn_latent_matrix(&lc->m, i), dw = attn_latent_matrix(&g->requested, i);
+    if (dw.at.weight) TRY(attn_project_gradient(&lc->c.l, &dw, dy, x, error));
+    if (dx->data) TRY(attn_project_to_model(&lc->c.l, &w, dy, dx, add, error));
     return ATTN_OK;
 }
 
@@ -138,26 +139,26 @@ static attn_status run(latent_call *lc, gradient *g, attn_error *error)
     const attn_layer_tensors *args = c->args;
     const int64_t width = m->dim + m->rotary, wide = m->rank + m->rotary, rows_q = e->entries * e->tokens_q,
                   rows_kv = e->entries * e->tokens_kv;
-    const sequence a = dense_rows(c->saved.a, e->entries, e->tokens_q, m->heads * m->dim_v),
-                   da = dense_rows(g->s.a, e->entries, e->tokens_q, m->heads * m->dim_v),
-                   dq = dense_rows(g->s.q, e->entries, e->tokens_q, m->heads * width),
-                   normed = dense_rows(lc->at.normed, e->entries, e->tokens_kv, m->rank),
-                   dnormed = dense_rows(g->at.normed, e->entries, e->tokens_kv, m->rank),
-                   dheads = dense_rows(g->heads, e->entries, e->tokens_kv, m->heads * (m->dim + m->dim_v)),
-                   dkv = dense_rows(g->at.kv, e->entries, e->tokens_kv, wide);
+    const sequence a = attn_layer_dense_rows(c->saved.a, e->entries, e->tokens_q, m->heads * m->dim_v),
+                   da = attn_layer_dense_rows(g->s.a, e->entries, e->tokens_q, m->heads * m->dim_v),
+                   dq = attn_layer_dense_rows(g->s.q, e->entries, e->tokens_q, m->heads * width),
+                   normed = attn_layer_dense_rows(lc->at.normed, e->entries, e->tokens_kv, m->rank),
+                   dnormed = attn_layer_dense_rows(g->at.normed, e->entries, e->tokens_kv, m->rank),
+                   dheads = attn_layer_dense_rows(g->heads, e->entries, e->tokens_kv, m->heads * (m->dim + m->dim_v)),
+                   dkv = attn_layer_dense_rows(g->at.kv, e->entries, e->tokens_kv, wide);
     /* All memory is acquired before the first gradient is written. */
-    const projection to_heads = latent_matrix(m, OUT), of_heads = latent_matrix(&g->requested, OUT);
-    TRY(project_to_model(&c->l, &to_heads, &g->out, &da, 0, error));
+    const projection to_heads = attn_latent_matrix(m, OUT), of_heads = attn_latent_matrix(&g->requested, OUT);
+    TRY(attn_project_to_model(&c->l, &to_heads, &g->out, &da, 0, error));
     TRY(attend(lc, g, error));
-    if (of_heads.at.weight) TRY(project_gradient(&c->l, &of_heads, &g->out, &a, error));
+    if (of_heads.at.weight) TRY(attn_project_gradient(&c->l, &of_heads, &g->out, &a, error));
     collect(lc, g);
-    TRY(latent_rotate(m, g->s.q, m->heads, width, m->dim, e->entries, e->tokens_q, c->positions_q, 1, error));
-    TRY(latent_rotate(m, g->at.kv, 1, wide, m->rank, e->entries, e->tokens_kv, c->positions_kv, 1, error));
+    TRY(attn_latent_rotate(m, g->s.q, m->heads, width, m->dim, e->entries, e->tokens_q, c->positions_q, 1, error));
+    TRY(attn_latent_rotate(m, g->at.kv, 1, wide, m->rank, e->entries, e->tokens_kv, c->positions_kv, 1, error));
 
     if (m->rank_query) {
-        const sequence low = dense_rows(lc->at.query_normed, e->entries, e->tokens_q, m->rank_query),
-                       dlatent = dense_rows(g->at.query, e->entries, e->tokens_q, m->rank_query),
-                       dlatent_normed = dense_rows(g->at.query_normed, e->entries, e->tokens_q, m->rank_query);
+        const sequence low = attn_layer_dense_rows(lc->at.query_normed, e->entries, e->tokens_q, m->rank_query),
+                       dlatent = attn_layer_dense_rows(g->at.query, e->entries, e->tokens_q, m->rank_query),
+                       dlatent_normed = attn_layer_dense_rows(g->at.query_normed, e->entries, e->tokens_q, m->rank_query);
         TRY(through(lc, g, QUERY_UP, &low, &dq, &dlatent_normed, 0, error));
         norm_backward(lc, g->sums, m->w[QUERY_NORM], g->requested.w[QUERY_NORM], lc->at.query, m->rank_query, m->rank_query, rows_q,
                       dlatent_normed.data, dlatent.data);
@@ -175,12 +176,12 @@ attn_status attn_latent_backward(const attn_latent *given, const attn_latent_wei
     latent_call lc;
     gradient g;
     memset(&g, 0, sizeof g);
-    attn_status status = latent_begin(&lc, given, weights, args, error);
-    if (status == ATTN_OK) status = call_reject_cached(&lc.c, error);
+    attn_status status = attn_latent_begin(&lc, given, weights, args, error);
+    if (status == ATTN_OK) status = attn_call_reject_cached(&lc.c, error);
     if (status == ATTN_OK) status = check(&lc, gradients, &g, error);
     if (status == ATTN_OK) status = take(&lc, &g, error);
     if (status == ATTN_OK) status = run(&lc, &g, error);
-    if (g.memory) memory_release(lc.c.args->options, g.memory);
-    call_end(&lc.c);
+    if (g.memory) attn_memory_release(lc.c.args->options, g.memory);
+    attn_call_end(&lc.c);
     return status == ATTN_OK ? succeed(error) : status;
 }

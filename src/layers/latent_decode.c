@@ -24,7 +24,7 @@ static projection part_of_up(const latent *m, int64_t h, int value)
 /* Channels first .. first + count - 1 of each row, as a sequence. */
 static sequence channels(const latent_call *lc, char *data, int64_t width, int64_t first, int64_t count)
 {
-    sequence s = dense_rows(data, lc->c.extent.entries, lc->c.extent.tokens_q, width);
+    sequence s = attn_layer_dense_rows(data, lc->c.extent.entries, lc->c.extent.tokens_q, width);
     s.data += first * lc->m.l.size;
     s.channels = count;
     return s;
@@ -57,8 +57,8 @@ static attn_status absorbed_begin(const latent_call *lc, absorbed *a, const attn
     a->c.l.head_dim = a->c.l.head_dim_k = width;
     a->c.l.head_dim_v = m->rank;
     a->c.l.attention = &a->options;
-    TRY(call_save(&a->c, error));
-    return decoding_begin(&a->d, &a->c, &cache, error);
+    TRY(attn_call_save(&a->c, error));
+    return attn_decoding_begin(&a->d, &a->c, &cache, error);
 }
 
 static attn_status run(latent_call *lc, absorbed *a, attn_error *error)
@@ -68,36 +68,36 @@ static attn_status run(latent_call *lc, absorbed *a, attn_error *error)
     const attn_layer_tensors *args = lc->c.args;
     const extent *e = &lc->c.extent;
     const int64_t width = m->dim + m->rotary, wide = m->rank + m->rotary, rows = e->entries * e->tokens_q;
-    const attn_input low = input_by_token(l, lc->at.kv, e->tokens_kv, 1, wide);
+    const attn_input low = attn_input_by_token(l, lc->at.kv, e->tokens_kv, 1, wide);
     attn_problem problem;
     attn_tensors core;
     attn_call of_core;
-    TRY(decoding_plan(&a->d, &a->c, &problem, &core, &of_core, error));
-    TRY(latent_project(lc, lc->c.positions_q ? lc->c.positions_q : a->d.positions[0],
-                       lc->c.positions_kv ? lc->c.positions_kv : a->d.positions[1], error));
+    TRY(attn_decoding_plan(&a->d, &a->c, &problem, &core, &of_core, error));
+    TRY(attn_latent_project(lc, lc->c.positions_q ? lc->c.positions_q : a->d.positions[0],
+                            lc->c.positions_kv ? lc->c.positions_kv : a->d.positions[1], error));
     for (int64_t r = 0; r < e->entries * e->tokens_kv; r++) /* the normed latents, before the rotated key */
         memcpy(lc->at.kv + r * wide * l->size, lc->at.normed + r * m->rank * l->size, (size_t)(m->rank * l->size));
     for (int64_t h = 0; h < m->heads; h++) {
         const projection keys = part_of_up(m, h, 0);
         const sequence q = channels(lc, lc->c.saved.q, m->heads * width, h * width, m->dim),
                        to = channels(lc, a->c.saved.q, m->heads * wide, h * wide, m->rank);
-        TRY(project_to_model(l, &keys, &q, &to, 0, error));
+        TRY(attn_project_to_model(l, &keys, &q, &to, 0, error));
     }
     for (int64_t n = 0; n < rows * m->heads; n++)
         memcpy(a->c.saved.q + (n * wide + m->rank) * l->size, lc->c.saved.q + (n * width + m->dim) * l->size,
                (size_t)(m->rotary * l->size));
-    TRY(decoding_append(&a->d, &a->c, &low, &low, error));
+    TRY(attn_decoding_append(&a->d, &a->c, &low, &low, error));
     if (args->len_q == 0) return ATTN_OK;
-    TRY(decoding_attend(&a->d, &a->c, &problem, &core, error));
+    TRY(attn_decoding_attend(&a->d, &a->c, &problem, &core, error));
     for (int64_t h = 0; h < m->heads; h++) {
         const projection values = part_of_up(m, h, 1);
         const sequence from = channels(lc, a->c.saved.a, m->heads * m->rank, h * m->rank, m->rank),
                        to = channels(lc, lc->c.saved.a, m->heads * m->dim_v, h * m->dim_v, m->dim_v);
-        TRY(project_to_heads(l, &values, &from, &to, error));
+        TRY(attn_project_to_heads(l, &values, &from, &to, error));
     }
-    const projection out = latent_matrix(m, OUT);
-    const sequence heads = dense_rows(lc->c.saved.a, e->entries, e->tokens_q, m->heads * m->dim_v);
-    return project_to_heads(l, &out, &heads, &lc->c.output, error);
+    const projection out = attn_latent_matrix(m, OUT);
+    const sequence heads = attn_layer_dense_rows(lc->c.saved.a, e->entries, e->tokens_q, m->heads * m->dim_v);
+    return attn_project_to_heads(l, &out, &heads, &lc->c.output, error);
 }
 
 /* Adds the caller's cache to the places; absorbed_begin reports its errors. */
@@ -116,22 +116,23 @@ attn_status attn_latent_decode(const attn_latent *given, const attn_latent_weigh
     call *c = &lc.c;
     memset(&a, 0, sizeof a);
     attn_layer_tensors plain;
-    TRY(call_read(&plain, NULL, args, error));
+    TRY(attn_call_read(&plain, NULL, args, error));
     plain.saved = NULL; /* ours is used instead */
-    attn_status status = latent_begin(&lc, given, weights, &plain, error);
+    attn_status status = attn_latent_begin(&lc, given, weights, &plain, error);
     if (status == ATTN_OK && plain.len_q)
-        status = layer_rows_out(lc.m.l.dtype, &plain.output, "output", plain.batch, plain.len_q, lc.m.out, 1, &c->output, error);
+        status =
+            attn_layer_rows_out(lc.m.l.dtype, &plain.output, "output", plain.batch, plain.len_q, lc.m.out, 1, &c->output, error);
     if (status == ATTN_OK) {
-        latent_place(&lc, 0, 1);
+        attn_latent_place(&lc, 0, 1);
         place_cache(c, cache);
-        status = call_place_outputs(c, "latent", error);
+        status = attn_call_place_outputs(c, "latent", error);
     }
-    if (status == ATTN_OK) status = memory_acquire(c->args->options, lc.at.bytes, &c->taken, error);
-    if (status == ATTN_OK) status = latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
+    if (status == ATTN_OK) status = attn_memory_acquire(c->args->options, lc.at.bytes, &c->taken, error);
+    if (status == ATTN_OK) status = attn_latents_layout(&lc.m, &c->extent, c->taken, &c->saved, &lc.at, error);
     if (status == ATTN_OK) status = absorbed_begin(&lc, &a, cache, error);
     if (status == ATTN_OK) status = run(&lc, &a, error);
-    decoding_end(&a.d, &a.c);
-    call_end(&a.c);
-    call_end(c);
+    attn_decoding_end(&a.d, &a.c);
+    attn_call_end(&a.c);
+    attn_call_end(c);
     return status == ATTN_OK ? succeed(error) : status;
 }

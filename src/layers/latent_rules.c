@@ -6,7 +6,7 @@
 
 #include "latent.h"
 
-void latent_shape(const latent *m, int i, int64_t *rows, int64_t *columns)
+void attn_latent_shape(const latent *m, int i, int64_t *rows, int64_t *columns)
 {
     const int64_t queries = m->heads * (m->dim + m->rotary);
     const int64_t all[TENSORS][2] = {[QUERY_DOWN] = {m->rank_query, m->model},
@@ -39,7 +39,7 @@ static attn_status check_sizes(const latent *m, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status latent_resolve(const attn_latent *caller, latent *m, attn_error *error)
+attn_status attn_latent_resolve(const attn_latent *caller, latent *m, attn_error *error)
 {
     attn_latent copy;
     const attn_latent *given = &copy;
@@ -74,7 +74,7 @@ attn_status latent_resolve(const attn_latent *caller, latent *m, attn_error *err
                                 .head_dim = m->dim + m->rotary,
                                 .head_dim_v = m->dim_v,
                                 .attention = given->attention};
-    TRY(layer_resolve(&between, &m->l, error));
+    TRY(attn_layer_resolve(&between, &m->l, error));
     CHECK(!m->l.attention || !m->l.attention->score.dim_k, ATTN_ERR_ARGUMENT,
           "latent: attention.score.dim_k is set; keys are as wide as queries");
     return ATTN_OK;
@@ -83,7 +83,7 @@ attn_status latent_resolve(const attn_latent *caller, latent *m, attn_error *err
 _Static_assert(sizeof(attn_latent_weights) == offsetof(attn_latent_weights, query_down) + TENSORS * sizeof(attn_output),
                "struct_size, then slots");
 
-attn_status latent_bind(latent *m, const char *what, const attn_latent_weights *given, weights_role role, attn_error *error)
+attn_status attn_latent_bind(latent *m, const char *what, const attn_latent_weights *given, weights_role role, attn_error *error)
 {
     const int64_t in = m->rank_query ? m->rank_query : m->model, width = m->dim + m->rotary, both = m->dim + m->dim_v;
     const attn_need low = m->rank_query ? ATTN_NEED_ALWAYS : ATTN_NEED_NEVER;

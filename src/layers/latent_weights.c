@@ -21,16 +21,16 @@ attn_status attn_latent_count(const attn_latent *given, int64_t batch, int64_t l
     latents at;
     const extent e = {batch, len_q, len_kv, batch, len_q, len_kv, 0, NULL, NULL};
     attn_layer_counts result = {.struct_size = sizeof result};
-    TRY(latent_resolve(given, &m, error));
+    TRY(attn_latent_resolve(given, &m, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "latent: counts is NULL");
     CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
           "latent: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
-    if (weights) TRY(latent_bind(&m, "weights", weights, WEIGHTS_COUNTED, error));
-    TRY(latents_layout(&m, &e, NULL, &s, &at, error));
+    if (weights) TRY(attn_latent_bind(&m, "weights", weights, WEIGHTS_COUNTED, error));
+    TRY(attn_latents_layout(&m, &e, NULL, &s, &at, error));
     result.flops = 2.0 * (double)batch * (double)m.heads * (double)len_q * (double)len_kv * (double)(m.dim + m.rotary + m.dim_v);
     for (int i = 0; i < TENSORS; i++) {
         int64_t rows, columns;
-        latent_shape(&m, i, &rows, &columns);
+        attn_latent_shape(&m, i, &rows, &columns);
         if (i < MATRICES || m.w[i]) result.parameters += rows * (columns ? columns : 1);
         result.flops += 2.0 * (double)batch * (double)(i == DOWN || i == UP ? len_kv : len_q) * (double)rows * (double)columns;
     }
@@ -52,8 +52,8 @@ attn_status attn_latent_initialise(const attn_latent *given, attn_init init, uin
                                    attn_error *error)
 {
     latent m;
-    TRY(latent_resolve(given, &m, error));
-    TRY(latent_bind(&m, "weights", weights, WEIGHTS_STARTED, error));
+    TRY(attn_latent_resolve(given, &m, error));
+    TRY(attn_latent_bind(&m, "weights", weights, WEIGHTS_STARTED, error));
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "latent: init (%d) is not an attn_init",
           (int)init);
     places written = {.size = (size_t)m.l.size};
@@ -61,7 +61,7 @@ attn_status attn_latent_initialise(const attn_latent *given, attn_init init, uin
     TRY(places_check(&written, "latent", error));
     for (int i = 0; i < TENSORS; i++) {
         int64_t rows, columns;
-        latent_shape(&m, i, &rows, &columns);
+        attn_latent_shape(&m, i, &rows, &columns);
         for (int64_t n = 0; m.w[i] && n < rows * (columns ? columns : 1); n++) {
             const uint64_t counter = ((uint64_t)i << 60) + (uint64_t)n;
             const double scale =
@@ -76,12 +76,12 @@ attn_status attn_latent_load(const attn_latent *given, const attn_archive *tenso
                              attn_latent_weights *weights, attn_error *error)
 {
     latent m;
-    TRY(latent_resolve(given, &m, error));
+    TRY(attn_latent_resolve(given, &m, error));
     CHECK(tensors && weights, ATTN_ERR_ARGUMENT, "latent: %s is NULL", tensors ? "weights" : "tensors");
     for (int i = 0; i < TENSORS; i++) {
         int64_t rows, columns;
-        latent_shape(&m, i, &rows, &columns);
-        if (rows) TRY(named_find(&m.l, tensors, prefix, name_of(&m, i), rows, columns, i < MATRICES, &m.w[i], error));
+        attn_latent_shape(&m, i, &rows, &columns);
+        if (rows) TRY(attn_named_find(&m.l, tensors, prefix, name_of(&m, i), rows, columns, i < MATRICES, &m.w[i], error));
     }
     TRY(attn_weights_write(weights, "attn_latent_weights", m.w, m.l.dtype, TENSORS, error));
     return succeed(error);
@@ -91,8 +91,8 @@ attn_status attn_latent_store(const attn_latent *given, const attn_latent_weight
                               attn_archive *tensors, attn_error *error)
 {
     latent m;
-    TRY(latent_resolve(given, &m, error));
-    TRY(latent_bind(&m, "weights", weights, WEIGHTS_READ, error));
+    TRY(attn_latent_resolve(given, &m, error));
+    TRY(attn_latent_bind(&m, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
     _Static_assert(TENSORS <= (int)NAMED_MOST, "named_new holds what is stored");
     named_new file = {.tensors = tensors, .prefix = prefix};
@@ -100,10 +100,10 @@ attn_status attn_latent_store(const attn_latent *given, const attn_latent_weight
     for (int i = 0; status == ATTN_OK && i < TENSORS; i++) {
         int64_t rows, columns;
         char *to;
-        latent_shape(&m, i, &rows, &columns);
+        attn_latent_shape(&m, i, &rows, &columns);
         if (!m.w[i]) continue;
-        status = named_add(&m.l, &file, name_of(&m, i), rows, columns, &to, error);
+        status = attn_named_add(&m.l, &file, name_of(&m, i), rows, columns, &to, error);
         if (status == ATTN_OK) memcpy(to, m.w[i], (size_t)(rows * (columns ? columns : 1) * m.l.size));
     }
-    return named_end(&file, status, error);
+    return attn_named_end(&file, status, error);
 }

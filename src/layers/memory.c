@@ -7,7 +7,7 @@
 
 static const attn_options defaults;
 
-attn_status memory_acquire(const attn_options *options, int64_t bytes, char **memory, attn_error *error)
+attn_status attn_memory_acquire(const attn_options *options, int64_t bytes, char **memory, attn_error *error)
 {
     const size_t size = bytes > 0 ? (size_t)bytes : 0;
     *memory = options_acquire(options ? options : &defaults, size);
@@ -15,9 +15,9 @@ attn_status memory_acquire(const attn_options *options, int64_t bytes, char **me
     return ATTN_OK;
 }
 
-void memory_release(const attn_options *options, char *memory) { options_release(options ? options : &defaults, memory); }
+void attn_memory_release(const attn_options *options, char *memory) { options_release(options ? options : &defaults, memory); }
 
-int64_t index_at(const attn_input *array, int64_t i)
+int64_t attn_layer_index_at(const attn_input *array, int64_t i)
 {
     return array->dtype == ATTN_I32 ? ((const int32_t *)array->data)[i] : ((const int64_t *)array->data)[i];
 }

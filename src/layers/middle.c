@@ -7,34 +7,35 @@
 #include "../common/options.h"
 #include "layer.h"
 
-attn_status saved_layout(const layer *l, int64_t batch, int64_t len_q, int64_t len_kv, char *memory, saved *s, attn_error *error)
+attn_status attn_saved_layout(const layer *l, int64_t batch, int64_t len_q, int64_t len_kv, char *memory, saved *s,
+                              attn_error *error)
 {
     int64_t q, k, v, a, lse, rows_q, rows_kv;
-    TRY(layer_bytes(1, batch, len_q, 1, &rows_q, error));
-    TRY(layer_bytes(1, batch, len_kv, 1, &rows_kv, error));
+    TRY(attn_layer_bytes(1, batch, len_q, 1, &rows_q, error));
+    TRY(attn_layer_bytes(1, batch, len_kv, 1, &rows_kv, error));
     CHECK(rows_q <= INT32_MAX && rows_kv <= INT32_MAX, ATTN_ERR_SHAPE,
           "layer: %" PRId64 " entries of %" PRId64 " and %" PRId64 " tokens are more than 2147483647 rows", batch, len_q, len_kv);
-    TRY(layer_bytes(l->size, batch * len_q, l->heads_q, l->head_dim, &q, error));
-    TRY(layer_bytes(l->size, batch * len_kv, l->heads_kv, l->head_dim_k, &k, error));
-    TRY(layer_bytes(l->size, batch * len_kv, l->heads_kv, l->head_dim_v, &v, error));
-    TRY(layer_bytes(l->size, batch * len_q, l->heads_q, l->head_dim_v, &a, error));
-    TRY(layer_bytes(l->size, batch * len_q, l->heads_q, 1, &lse, error));
+    TRY(attn_layer_bytes(l->size, batch * len_q, l->heads_q, l->head_dim, &q, error));
+    TRY(attn_layer_bytes(l->size, batch * len_kv, l->heads_kv, l->head_dim_k, &k, error));
+    TRY(attn_layer_bytes(l->size, batch * len_kv, l->heads_kv, l->head_dim_v, &v, error));
+    TRY(attn_layer_bytes(l->size, batch * len_q, l->heads_q, l->head_dim_v, &a, error));
+    TRY(attn_layer_bytes(l->size, batch * len_q, l->heads_q, 1, &lse, error));
     *s = (saved){memory, memory, memory, memory, memory, q + k + v + a + lse};
     if (memory) s->k = s->q + q, s->v = s->k + k, s->a = s->v + v, s->lse = s->a + a;
     return ATTN_OK;
 }
 
-attn_input input_by_token(const layer *l, const void *data, int64_t tokens, int64_t heads, int64_t dim)
+attn_input attn_input_by_token(const layer *l, const void *data, int64_t tokens, int64_t heads, int64_t dim)
 {
     return (attn_input){data ? data : ATTN_EMPTY, l->dtype, {tokens * heads * dim, dim, heads * dim, 1}};
 }
 
-attn_output output_by_token(const layer *l, void *data, int64_t tokens, int64_t heads, int64_t dim)
+attn_output attn_output_by_token(const layer *l, void *data, int64_t tokens, int64_t heads, int64_t dim)
 {
     return (attn_output){data ? data : ATTN_EMPTY, l->dtype, {tokens * heads * dim, dim, heads * dim, 1}};
 }
 
-attn_input input_by_head(const layer *l, const extent *e, const void *data)
+attn_input attn_input_by_head(const layer *l, const extent *e, const void *data)
 {
     return (attn_input){data ? data : ATTN_EMPTY, l->dtype, {l->heads_q * e->tokens_q, e->tokens_q, 1, 1}};
 }
@@ -59,10 +60,10 @@ static attn_status packed_total(const char *name, const attn_input *begin, const
     CHECK(!begin->dtype || begin->dtype == ATTN_I32 || begin->dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED,
           "layer: attention.%s is %s; it must be i32 or i64", name, attn_dtype_name(begin->dtype));
     CHECK(slot_is_dense(begin), ATTN_ERR_STRIDE, "layer: attention.%s has strides; it must be dense (all 0)", name);
-    start = index_at(begin, 0);
+    start = attn_layer_index_at(begin, 0);
     CHECK(start == 0, ATTN_ERR_ARGUMENT, "layer: %s[0] (%" PRId64 ") is not 0%s", name, start, offset_hint(begin, start));
     for (int64_t b = 0; b < e->batch; b++) {
-        const int64_t end = index_at(begin, b + 1);
+        const int64_t end = attn_layer_index_at(begin, b + 1);
         CHECK(end >= start && end - start <= most, ATTN_ERR_ARGUMENT,
               "layer: %s[%" PRId64 "] (%" PRId64 ") minus %s[%" PRId64 "] (%" PRId64 ") is not between 0 and %s (%" PRId64 ")%s",
               name, b + 1, end, name, b, start, size, most, offset_hint(begin, end));
@@ -73,7 +74,7 @@ static attn_status packed_total(const char *name, const attn_input *begin, const
     return ATTN_OK;
 }
 
-attn_status extent_of(const layer *l, const attn_layer_tensors *args, extent *e, attn_error *error)
+attn_status attn_extent_of(const layer *l, const attn_layer_tensors *args, extent *e, attn_error *error)
 {
     (void)l;
     *e = (extent){.batch = args->batch,
@@ -115,10 +116,10 @@ static int is_other_output(const attn_tensor_description *d, attn_op op)
     return d->role[op] == ATTN_ROLE_OUTPUT && d->offset != offsetof(attn_tensors, o);
 }
 
-void clear_outputs(attn_tensors *core) { clear_slots(core, is_other_output, ATTN_FORWARD); }
+void attn_clear_outputs(attn_tensors *core) { clear_slots(core, is_other_output, ATTN_FORWARD); }
 
-attn_status middle_problem(const layer *l, const attn_layer_tensors *args, const extent *e, attn_op op, const saved *s,
-                           attn_problem *problem, attn_tensors *core, attn_call *call, attn_error *error)
+attn_status attn_middle_problem(const layer *l, const attn_layer_tensors *args, const extent *e, attn_op op, const saved *s,
+                                attn_problem *problem, attn_tensors *core, attn_call *call, attn_error *error)
 {
     if (l->attention) *problem = *l->attention;
     else memset(problem, 0, sizeof *problem);
@@ -132,28 +133,28 @@ attn_status middle_problem(const layer *l, const attn_layer_tensors *args, const
         TRY(struct_read(call, sizeof *call, sizeof *call, args->call, "attn_call", error));
         core->call = call;
     }
-    if (l->extra_key) TRY(extra_check(l, problem, core, error));
+    if (l->extra_key) TRY(attn_extra_check(l, problem, core, error));
     if (args->attention) clear_slots(core, is_of_other_op, op);
     if (args->call) {
         if (op != ATTN_FORWARD) call->visit_rows = NULL, call->visit_context = NULL;
         else call->modify_slopes = NULL;
     }
     if (op != ATTN_FORWARD) memset(&problem->outputs, 0, sizeof problem->outputs);
-    core->q = input_by_token(l, s->q, e->tokens_q, l->heads_q, l->head_dim);
-    core->k = input_by_token(l, s->k, e->tokens_kv, l->heads_kv, l->head_dim_k);
-    core->v = input_by_token(l, s->v, e->tokens_kv, l->heads_kv, l->head_dim_v);
-    core->o = output_by_token(l, s->a, e->tokens_q, l->heads_q, l->head_dim_v);
-    const attn_input lse = input_by_head(l, e, s->lse);
+    core->q = attn_input_by_token(l, s->q, e->tokens_q, l->heads_q, l->head_dim);
+    core->k = attn_input_by_token(l, s->k, e->tokens_kv, l->heads_kv, l->head_dim_k);
+    core->v = attn_input_by_token(l, s->v, e->tokens_kv, l->heads_kv, l->head_dim_v);
+    core->o = attn_output_by_token(l, s->a, e->tokens_q, l->heads_q, l->head_dim_v);
+    const attn_input lse = attn_input_by_head(l, e, s->lse);
     core->lse = (attn_output){slot_written(&lse), lse.dtype, {lse.stride[0], lse.stride[1], lse.stride[2], lse.stride[3]}};
     return ATTN_OK;
 }
 
-attn_status middle_rotate(const layer *l, char *data, int64_t heads, int64_t batch, int64_t tokens, const int64_t *positions,
-                          int inverse, attn_error *error)
+attn_status attn_middle_rotate(const layer *l, char *data, int64_t heads, int64_t batch, int64_t tokens, const int64_t *positions,
+                               int inverse, attn_error *error)
 {
     const int64_t shape[4] = {batch, heads, tokens, l->head_dim};
-    const attn_input from = input_by_token(l, data, tokens, heads, l->head_dim);
-    const attn_output to = output_by_token(l, data, tokens, heads, l->head_dim);
+    const attn_input from = attn_input_by_token(l, data, tokens, heads, l->head_dim);
+    const attn_output to = attn_output_by_token(l, data, tokens, heads, l->head_dim);
     attn_rope rope;
     if (!l->rope) return ATTN_OK;
     TRY(struct_read(&rope, sizeof rope, sizeof rope, l->rope, "attn_rope", error));

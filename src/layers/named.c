@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-attn_status named_full(char name[NAMED], const char *prefix, const char *end, attn_error *error)
+attn_status attn_named_full(char name[NAMED], const char *prefix, const char *end, attn_error *error)
 {
     CHECK(strlen(prefix) + strlen(end) < NAMED, ATTN_ERR_ARGUMENT, "layer: the prefix has %zu bytes; at most %zu fit",
           strlen(prefix), NAMED - strlen(end) - 1);
@@ -14,7 +14,7 @@ attn_status named_full(char name[NAMED], const char *prefix, const char *end, at
     return ATTN_OK;
 }
 
-attn_status named_check(const layer *l, const attn_archive_tensor *t, int64_t rows, int64_t columns, attn_error *error)
+attn_status attn_named_check(const layer *l, const attn_archive_tensor *t, int64_t rows, int64_t columns, attn_error *error)
 {
     const int rank = columns ? 2 : 1;
     char expected[60], found[200] = "[";
@@ -36,45 +36,46 @@ attn_status named_check(const layer *l, const attn_archive_tensor *t, int64_t ro
     return ATTN_OK;
 }
 
-attn_status named_find(const layer *l, const attn_archive *tensors, const char *prefix, const char *end, int64_t rows,
-                       int64_t columns, int needed, char **data, attn_error *error)
+attn_status attn_named_find(const layer *l, const attn_archive *tensors, const char *prefix, const char *end, int64_t rows,
+                            int64_t columns, int needed, char **data, attn_error *error)
 {
     char name[NAMED];
-    TRY(named_full(name, prefix ? prefix : "", end, error));
+    TRY(attn_named_full(name, prefix ? prefix : "", end, error));
     const attn_archive_tensor *t = attn_archive_find(tensors, name);
     CHECK(t || !needed, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s", name);
     *data = NULL;
     if (!t) return ATTN_OK;
-    TRY(named_check(l, t, rows, columns, error));
+    TRY(attn_named_check(l, t, rows, columns, error));
     *data = (char *)(uintptr_t)t->data;
     return ATTN_OK;
 }
 
-attn_status named_allocate(const layer *l, named_new *to, const char *end, int rank, const int64_t *shape, char **data,
-                           attn_error *error)
+attn_status attn_named_allocate(const layer *l, named_new *to, const char *end, int rank, const int64_t *shape, char **data,
+                                attn_error *error)
 {
     char name[NAMED];
     void *memory;
-    TRY(named_full(name, to->prefix ? to->prefix : "", end, error));
+    TRY(attn_named_full(name, to->prefix ? to->prefix : "", end, error));
     TRY(attn_archive_allocate(to->tensors, name, l->dtype, rank, shape, &memory, error));
     to->ends[to->count++] = end;
     *data = memory;
     return ATTN_OK;
 }
 
-attn_status named_add(const layer *l, named_new *to, const char *end, int64_t rows, int64_t columns, char **data, attn_error *error)
+attn_status attn_named_add(const layer *l, named_new *to, const char *end, int64_t rows, int64_t columns, char **data,
+                           attn_error *error)
 {
     const int64_t shape[2] = {rows, columns};
-    return named_allocate(l, to, end, columns ? 2 : 1, shape, data, error);
+    return attn_named_allocate(l, to, end, columns ? 2 : 1, shape, data, error);
 }
 
-attn_status named_end(const named_new *to, attn_status status, attn_error *error)
+attn_status attn_named_end(const named_new *to, attn_status status, attn_error *error)
 {
     if (status == ATTN_OK) return succeed(error);
     for (int i = 0; i < to->count; i++) {
         char name[NAMED];
-        (void)named_full(name, to->prefix ? to->prefix : "", to->ends[i], NULL); /* it fitted before */
-        (void)attn_archive_remove(to->tensors, name, NULL);                      /* and is there */
+        (void)attn_named_full(name, to->prefix ? to->prefix : "", to->ends[i], NULL); /* it fitted before */
+        (void)attn_archive_remove(to->tensors, name, NULL);                           /* and is there */
     }
     return status;
 }

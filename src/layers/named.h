@@ -8,12 +8,12 @@
 enum { NAMED = 200 };
 
 /* Joins prefix and end to one name.  Fails if it is too long: the prefix may come from a user. */
-attn_status named_full(char name[NAMED], const char *prefix, const char *end, attn_error *error);
+attn_status attn_named_full(char name[NAMED], const char *prefix, const char *end, attn_error *error);
 /* Checks that t is [rows, columns], or [rows] if columns is 0, of the layer's type, without NaN. */
-attn_status named_check(const layer *l, const attn_archive_tensor *t, int64_t rows, int64_t columns, attn_error *error);
+attn_status attn_named_check(const layer *l, const attn_archive_tensor *t, int64_t rows, int64_t columns, attn_error *error);
 /* *data: the tensor's data; NULL if it does not exist and is not needed. */
-attn_status named_find(const layer *l, const attn_archive *tensors, const char *prefix, const char *end, int64_t rows,
-                       int64_t columns, int needed, char **data, attn_error *error);
+attn_status attn_named_find(const layer *l, const attn_archive *tensors, const char *prefix, const char *end, int64_t rows,
+                            int64_t columns, int needed, char **data, attn_error *error);
 
 enum { NAMED_MOST = 12 };
 
@@ -26,12 +26,12 @@ typedef struct named_new {
 } named_new;
 
 /* Adds a tensor, dense and of the layer's type. */
-attn_status named_allocate(const layer *l, named_new *to, const char *end, int rank, const int64_t *shape, char **data,
-                           attn_error *error);
+attn_status attn_named_allocate(const layer *l, named_new *to, const char *end, int rank, const int64_t *shape, char **data,
+                                attn_error *error);
 /* The same with rank 2, or 1 if columns is 0. */
-attn_status named_add(const layer *l, named_new *to, const char *end, int64_t rows, int64_t columns, char **data,
-                      attn_error *error);
+attn_status attn_named_add(const layer *l, named_new *to, const char *end, int64_t rows, int64_t columns, char **data,
+                           attn_error *error);
 /* Ends a call: removes all added tensors if it failed.  Returns status. */
-attn_status named_end(const named_new *to, attn_status status, attn_error *error);
+attn_status attn_named_end(const named_new *to, attn_status status, attn_error *error);
 
 #endif

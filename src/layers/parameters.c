@@ -21,12 +21,12 @@ attn_status attn_layer_count(const attn_layer *given, int64_t batch, int64_t len
     layer l;
     saved s;
     attn_layer_counts result = {.struct_size = sizeof result};
-    TRY(layer_resolve(given, &l, error));
+    TRY(attn_layer_resolve(given, &l, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "layer: counts is NULL");
     CHECK(batch >= 0 && len_q >= 0 && len_kv >= 0, ATTN_ERR_SHAPE,
           "layer: batch (%" PRId64 "), len_q (%" PRId64 ") or len_kv (%" PRId64 ") is negative", batch, len_q, len_kv);
-    if (weights) TRY(layer_bind(&l, "weights", weights, WEIGHTS_COUNTED, error));
-    TRY(saved_layout(&l, batch, len_q, len_kv, NULL, &s, error));
+    if (weights) TRY(attn_layer_bind(&l, "weights", weights, WEIGHTS_COUNTED, error));
+    TRY(attn_saved_layout(&l, batch, len_q, len_kv, NULL, &s, error));
     result.flops = 2.0 * (double)batch * (double)l.heads_q * (double)len_q * (double)len_kv * (double)(l.head_dim + l.head_dim_v);
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
@@ -74,10 +74,10 @@ attn_status attn_layer_initialise(const attn_layer *given, attn_init init, uint6
                                   attn_error *error)
 {
     layer l;
-    TRY(layer_resolve(given, &l, error));
+    TRY(attn_layer_resolve(given, &l, error));
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "layer: init (%d) is not an attn_init",
           (int)init);
-    TRY(layer_bind(&l, "weights", weights, WEIGHTS_STARTED, error));
+    TRY(attn_layer_bind(&l, "weights", weights, WEIGHTS_STARTED, error));
     TRY(check_no_overlap(&l, NULL, error));
     for (int i = 0; i < PROJECTIONS; i++) {
         const projection *p = &l.projections[i];
@@ -136,8 +136,8 @@ attn_status attn_layer_group_heads(const attn_layer *given, int64_t groups, cons
                                    const attn_layer_weights *grouped, attn_error *error)
 {
     layer from, to;
-    TRY(layer_resolve(given, &from, error));
-    TRY(layer_bind(&from, "weights", weights, WEIGHTS_READ, error));
+    TRY(attn_layer_resolve(given, &from, error));
+    TRY(attn_layer_bind(&from, "weights", weights, WEIGHTS_READ, error));
     CHECK(groups >= 1 && from.heads_kv % groups == 0, ATTN_ERR_SHAPE,
           "layer: heads_kv (%" PRId64 ") is not a multiple of groups (%" PRId64 ")", from.heads_kv, groups);
     for (int i = KEY; i <= VALUE; i++)
@@ -145,7 +145,7 @@ attn_status attn_layer_group_heads(const attn_layer *given, int64_t groups, cons
               from.projections[i].name);
     to = from;
     to.projections[KEY].heads = to.projections[VALUE].heads = groups;
-    TRY(layer_bind(&to, "grouped", grouped, WEIGHTS_OPTIONAL, error));
+    TRY(attn_layer_bind(&to, "grouped", grouped, WEIGHTS_OPTIONAL, error));
     for (int i = KEY; i <= VALUE; i++)
         CHECK(to.projections[i].at.weight, ATTN_ERR_ARGUMENT, "layer: grouped.%s is missing", to.projections[i].name);
     TRY(check_no_overlap(&from, &to, error));

@@ -34,7 +34,7 @@ static attn_status multiply(const layer *l, int64_t m, int64_t n, int64_t k, mat
     return attn_product_in(&p, &t, l->scratch.memory, (size_t)l->scratch.bytes, &l->scratch.options, error);
 }
 
-attn_status scratch_measure(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
+attn_status attn_scratch_measure(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
 {
     const int64_t most = rows > widest ? rows : widest;
     const attn_product_problem p = {.struct_size = sizeof p, .dtype = l->dtype, .rows = most, .columns = most, .inner = most};
@@ -47,13 +47,13 @@ attn_status scratch_measure(layer *l, const attn_options *options, int64_t rows,
     return ATTN_OK;
 }
 
-attn_status scratch_acquire(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
+attn_status attn_scratch_acquire(layer *l, const attn_options *options, int64_t rows, int64_t widest, attn_error *error)
 {
-    TRY(scratch_measure(l, options, rows, widest, error));
-    return memory_acquire(options, l->scratch.bytes, &l->scratch.memory, error);
+    TRY(attn_scratch_measure(l, options, rows, widest, error));
+    return attn_memory_acquire(options, l->scratch.bytes, &l->scratch.memory, error);
 }
 
-void scratch_release(const layer *l) { memory_release(&l->scratch.options, l->scratch.memory); }
+void attn_scratch_release(const layer *l) { attn_memory_release(&l->scratch.options, l->scratch.memory); }
 
 /* How many heads one product can take: all if one stride fits all their channels. */
 static int64_t heads_at_once(const projection *p)
@@ -99,7 +99,8 @@ static int next_step(const layer *l, const projection *p, const sequence *x, con
 
 static char *written(matrix m) { return (char *)(uintptr_t)m.data; }
 
-attn_status project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side, attn_error *error)
+attn_status attn_project_to_heads(const layer *l, const projection *p, const sequence *x, const sequence *heads_side,
+                                  attn_error *error)
 {
     step s = {0};
     while (next_step(l, p, x, heads_side, &s))
@@ -108,8 +109,8 @@ attn_status project_to_heads(const layer *l, const projection *p, const sequence
     return ATTN_OK;
 }
 
-attn_status project_to_model(const layer *l, const projection *p, const sequence *heads_side, const sequence *y, int add,
-                             attn_error *error)
+attn_status attn_project_to_model(const layer *l, const projection *p, const sequence *heads_side, const sequence *y, int add,
+                                  attn_error *error)
 {
     step s = {0};
     while (next_step(l, p, y, heads_side, &s))
@@ -118,7 +119,8 @@ attn_status project_to_model(const layer *l, const projection *p, const sequence
     return ATTN_OK;
 }
 
-attn_status project_gradient(const layer *l, const projection *p, const sequence *heads_side, const sequence *x, attn_error *error)
+attn_status attn_project_gradient(const layer *l, const projection *p, const sequence *heads_side, const sequence *x,
+                                  attn_error *error)
 {
     step s = {0};
     while (next_step(l, p, x, heads_side, &s)) {
@@ -136,7 +138,7 @@ static char *row_of(const layer *l, const sequence *r, int64_t b, int64_t t)
     return r->data + (b * r->stride_batch + t * r->stride_token) * l->size;
 }
 
-void bias_add(const layer *l, const void *bias, const sequence *y)
+void attn_bias_add(const layer *l, const void *bias, const sequence *y)
 {
     for (int64_t b = 0; b < y->batch; b++)
         for (int64_t t = 0; t < y->tokens; t++) {
@@ -148,7 +150,7 @@ void bias_add(const layer *l, const void *bias, const sequence *y)
         }
 }
 
-void bias_gradient(const layer *l, void *bias, const sequence *dy)
+void attn_bias_gradient(const layer *l, void *bias, const sequence *dy)
 {
     memset(bias, 0, (size_t)(dy->channels * l->size));
     for (int64_t b = 0; b < dy->batch; b++)

@@ -51,7 +51,7 @@ static attn_status check_widths(const layer *l, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status layer_resolve(const attn_layer *caller, layer *l, attn_error *error)
+attn_status attn_layer_resolve(const attn_layer *caller, layer *l, attn_error *error)
 {
     attn_layer copy;
     const attn_layer *given = &copy;
@@ -165,7 +165,7 @@ static attn_status bind_projection(projection *p, const weight_slot *w, const we
 _Static_assert(sizeof(attn_layer_weights) == offsetof(attn_layer_weights, query) + LAYER_WEIGHTS * sizeof(attn_output),
                "struct_size, then slots");
 
-attn_status layer_bind(layer *l, const char *what, const attn_layer_weights *given, weights_role role, attn_error *error)
+attn_status attn_layer_bind(layer *l, const char *what, const attn_layer_weights *given, weights_role role, attn_error *error)
 {
     weight_slot *const w = l->weights;
     describe_weights(l);
@@ -204,8 +204,8 @@ static attn_status check_alignment(const attn_input *slot, const char *name, siz
     return slot_aligned(slot, label, size, error);
 }
 
-attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, int elements, const void **data,
-                        attn_error *error)
+attn_status attn_layer_dense(attn_dtype dtype, const attn_input *slot, const char *name, int elements, const void **data,
+                             attn_error *error)
 {
     TRY(check_slot(slot, name, elements, error));
     CHECK(!slot->dtype || slot->dtype == dtype, ATTN_ERR_UNSUPPORTED, "layer: %s is %s; it must be %s", name,
@@ -216,15 +216,15 @@ attn_status layer_dense(attn_dtype dtype, const attn_input *slot, const char *na
     return ATTN_OK;
 }
 
-attn_status layer_rows_out(attn_dtype dtype, const attn_output *given, const char *name, int64_t batch, int64_t tokens,
-                           int64_t channels, int needed, sequence *r, attn_error *error)
+attn_status attn_layer_rows_out(attn_dtype dtype, const attn_output *given, const char *name, int64_t batch, int64_t tokens,
+                                int64_t channels, int needed, sequence *r, attn_error *error)
 {
     const attn_input slot = slot_of(given);
-    return layer_rows(dtype, &slot, name, batch, tokens, channels, needed, r, error);
+    return attn_layer_rows(dtype, &slot, name, batch, tokens, channels, needed, r, error);
 }
 
-attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *name, int64_t batch, int64_t tokens, int64_t channels,
-                       int needed, sequence *r, attn_error *error)
+attn_status attn_layer_rows(attn_dtype dtype, const attn_input *given, const char *name, int64_t batch, int64_t tokens,
+                            int64_t channels, int needed, sequence *r, attn_error *error)
 {
     const int some = batch > 0 && tokens > 0;
     TRY(check_slot(given, name, some, error));
@@ -261,7 +261,7 @@ attn_status layer_rows(attn_dtype dtype, const attn_input *given, const char *na
     return ATTN_OK;
 }
 
-attn_status layer_bytes(int64_t size, int64_t a, int64_t b, int64_t c, int64_t *bytes, attn_error *error)
+attn_status attn_layer_bytes(int64_t size, int64_t a, int64_t b, int64_t c, int64_t *bytes, attn_error *error)
 {
     const int64_t factors[] = {a, b, c};
     *bytes = size;

@@ -43,9 +43,9 @@ static attn_status reading_begin(reading *r, const attn_seq2seq *given, const at
     module *m = &r->m;
     attn_layer_counts counts = {.struct_size = sizeof counts};
     memset(r, 0, sizeof *r);
-    TRY(module_resolve(given, m, error));
-    TRY(module_bind(m, "weights", weights, WEIGHTS_READ, error));
-    TRY(call_read(&r->args, &r->options, args, error));
+    TRY(attn_module_resolve(given, m, error));
+    TRY(attn_module_bind(m, "weights", weights, WEIGHTS_READ, error));
+    TRY(attn_call_read(&r->args, &r->options, args, error));
     args = &r->args;
     CHECK(!args->value.data, ATTN_ERR_ARGUMENT, "seq2seq: value.data is set; the memory is both key and value");
     r->attention.struct_size = sizeof r->attention;
@@ -57,8 +57,8 @@ static attn_status reading_begin(reading *r, const attn_seq2seq *given, const at
     r->args.attention = &r->attention;
     TRY(attn_layer_count(&m->between, args->batch, args->len_q, args->len_kv, NULL, &counts, error));
     r->layer_bytes = counts.saved_bytes;
-    TRY(layer_rows(m->dtype, &args->query, "query", args->batch, args->len_q, m->state, 1, &r->states, error));
-    TRY(layer_rows(m->dtype, &args->key, "key", args->batch, args->len_kv, m->memory, 0, &r->remembered, error));
+    TRY(attn_layer_rows(m->dtype, &args->query, "query", args->batch, args->len_q, m->state, 1, &r->states, error));
+    TRY(attn_layer_rows(m->dtype, &args->key, "key", args->batch, args->len_kv, m->memory, 0, &r->remembered, error));
     r->places.size = attn_dtype_size(m->dtype);
     attn_places_add_rows(&r->places, "query", &r->states, 0);
     attn_places_add_rows(&r->places, "key", &r->remembered, 0);
@@ -71,12 +71,12 @@ static attn_status reading_place(reading *r, char *keep, int forward, attn_error
 {
     const module *m = &r->m;
     int64_t joined, y;
-    TRY(module_bytes(m, r->args.batch, r->args.len_q, &joined, &y, error));
-    if (!keep) TRY(memory_acquire(r->args.options, r->layer_bytes + joined + y, &r->memory, error));
+    TRY(attn_module_bytes(m, r->args.batch, r->args.len_q, &joined, &y, error));
+    if (!keep) TRY(attn_memory_acquire(r->args.options, r->layer_bytes + joined + y, &r->memory, error));
     if (!keep) keep = r->memory;
     places_add_bytes(&r->places, "saved", r->memory ? NULL : keep, r->layer_bytes + joined + y, forward);
-    r->joined = dense_rows(keep + r->layer_bytes, r->args.batch, r->args.len_q, m->memory + m->state);
-    r->y = dense_rows(keep + r->layer_bytes + joined, r->args.batch, r->args.len_q, m->output);
+    r->joined = attn_layer_dense_rows(keep + r->layer_bytes, r->args.batch, r->args.len_q, m->memory + m->state);
+    r->y = attn_layer_dense_rows(keep + r->layer_bytes + joined, r->args.batch, r->args.len_q, m->output);
     return ATTN_OK;
 }
 
@@ -86,7 +86,7 @@ static layer type_of(const module *m) { return (layer){.dtype = m->dtype, .size 
 static attn_status combine_scratch(const reading *r, layer *l, attn_error *error)
 {
     const int64_t wide = r->m.memory + r->m.state;
-    return scratch_acquire(l, r->args.options, r->args.batch * r->args.len_q, wide > r->m.output ? wide : r->m.output, error);
+    return attn_scratch_acquire(l, r->args.options, r->args.batch * r->args.len_q, wide > r->m.output ? wide : r->m.output, error);
 }
 
 static projection combine_of(const module *m)
@@ -104,11 +104,11 @@ static attn_status combine(const reading *r, const layer *scratch, attn_error *e
     sequence after_memory = r->joined;
     after_memory.data += m->memory * l.size;
     after_memory.channels = m->state;
-    move_rows(&l, &r->states, &after_memory, 0);
-    TRY(project_to_heads(&l, &p, &r->joined, &r->y, error));
+    attn_move_rows(&l, &r->states, &after_memory, 0);
+    TRY(attn_project_to_heads(&l, &p, &r->joined, &r->y, error));
     for (int64_t n = 0; n < r->y.batch * r->y.tokens * m->output; n++)
         number_put(&l, r->y.data, n, tanh(number_get(&l, r->y.data, n)));
-    move_rows(&l, &r->y, &r->output, 0);
+    attn_move_rows(&l, &r->y, &r->output, 0);
     return ATTN_OK;
 }
 
@@ -116,8 +116,8 @@ static attn_status combine(const reading *r, const layer *scratch, attn_error *e
 static attn_status aim(reading *r, const attn_layer_tensors *args, attn_error *error)
 {
     const module *m = &r->m;
-    TRY(layer_rows_out(m->dtype, &args->output, "output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
-                       &r->output, error));
+    TRY(attn_layer_rows_out(m->dtype, &args->output, "output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
+                            &r->output, error));
     attn_places_add_rows(&r->places, "output", &r->output, 1);
     TRY(places_check(&r->places, "seq2seq", error));
     if (m->output) r->args.output = (attn_output){r->joined.data, m->dtype, {r->joined.stride_batch, 0, r->joined.stride_token, 1}};
@@ -129,7 +129,7 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
 {
     reading r;
     attn_layer_tensors copy;
-    TRY(call_read(&copy, NULL, args, error));
+    TRY(attn_call_read(&copy, NULL, args, error));
     args = &copy;
     attn_status status = reading_begin(&r, given, weights, args, error);
     if (status == ATTN_OK && !args->key.data)
@@ -138,11 +138,11 @@ attn_status attn_seq2seq_forward(const attn_seq2seq *given, const attn_seq2seq_w
     if (status == ATTN_OK) status = aim(&r, args, error);
     layer scratch = {0}; /* taken before the first output is written */
     if (status == ATTN_OK && r.m.output) scratch = type_of(&r.m), status = combine_scratch(&r, &scratch, error);
-    const attn_layer_weights between = module_weights(&r.m);
+    const attn_layer_weights between = attn_module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_forward(&r.m.between, &between, &r.args, error);
     if (status == ATTN_OK && r.m.output) status = combine(&r, &scratch, error);
-    scratch_release(&scratch);
-    if (r.memory) memory_release(r.args.options, r.memory);
+    attn_scratch_release(&scratch);
+    if (r.memory) attn_memory_release(r.args.options, r.memory);
     return status;
 }
 
@@ -163,22 +163,22 @@ static attn_status check_backward(reading *r, const attn_layer_tensors *args, co
     CHECK(args->saved, ATTN_ERR_ARGUMENT, "seq2seq: tensors.saved is NULL; forward fills it for backward");
     CHECK(args->key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it must hold the memory");
     g->requested = *m;
-    TRY(module_bind(&g->requested, "gradients", gradients, WEIGHTS_OPTIONAL, error));
-    TRY(layer_rows(m->dtype, &args->grad_output, "grad_output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
-                   &g->out, error));
-    TRY(layer_rows_out(m->dtype, &args->grad_query, "grad_query", args->batch, args->len_q, m->state, 0, &g->query, error));
+    TRY(attn_module_bind(&g->requested, "gradients", gradients, WEIGHTS_OPTIONAL, error));
+    TRY(attn_layer_rows(m->dtype, &args->grad_output, "grad_output", args->batch, args->len_q, m->output ? m->output : m->memory, 1,
+                        &g->out, error));
+    TRY(attn_layer_rows_out(m->dtype, &args->grad_query, "grad_query", args->batch, args->len_q, m->state, 0, &g->query, error));
     attn_places_add_rows(&r->places, "grad_output", &g->out, 0);
     attn_places_add_rows(&r->places, "grad_query", &g->query, 1);
     sequence grad_key;
-    TRY(layer_rows_out(m->dtype, &args->grad_key, "grad_key", args->batch, args->len_kv, m->memory, 0, &grad_key, error));
+    TRY(attn_layer_rows_out(m->dtype, &args->grad_key, "grad_key", args->batch, args->len_kv, m->memory, 0, &grad_key, error));
     attn_places_add_rows(&r->places, "grad_key", &grad_key, 1);
     attn_places_add_weights(&r->places, "gradients", g->requested.weights, MODULE_TENSORS, 1);
     TRY(places_check(&r->places, "seq2seq", error));
     if (!m->output) return ATTN_OK;
-    TRY(module_bytes(m, args->batch, args->len_q, &joined, &y, error));
-    TRY(memory_acquire(r->args.options, joined + y, &g->memory, error));
-    g->joined = dense_rows(g->memory, args->batch, args->len_q, m->memory + m->state);
-    g->y = dense_rows(g->memory + joined, args->batch, args->len_q, m->output);
+    TRY(attn_module_bytes(m, args->batch, args->len_q, &joined, &y, error));
+    TRY(attn_memory_acquire(r->args.options, joined + y, &g->memory, error));
+    g->joined = attn_layer_dense_rows(g->memory, args->batch, args->len_q, m->memory + m->state);
+    g->y = attn_layer_dense_rows(g->memory + joined, args->batch, args->len_q, m->output);
     return ATTN_OK;
 }
 
@@ -186,12 +186,12 @@ static attn_status check_backward(reading *r, const attn_layer_tensors *args, co
 static attn_status uncombine(const reading *r, const layer *l, gradient *g, attn_error *error)
 {
     const projection p = combine_of(&r->m);
-    move_rows(l, &g->out, &g->y, 0);
+    attn_move_rows(l, &g->out, &g->y, 0);
     for (int64_t n = 0; n < g->y.batch * g->y.tokens * r->m.output; n++) {
         const double y = number_get(l, r->y.data, n);
         number_put(l, g->y.data, n, number_get(l, g->y.data, n) * (1 - y * y));
     }
-    return project_to_model(l, &p, &g->y, &g->joined, 0, error);
+    return attn_project_to_model(l, &p, &g->y, &g->joined, 0, error);
 }
 
 attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_weights *weights, const attn_layer_tensors *args,
@@ -201,7 +201,7 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
     gradient g;
     attn_layer_tensors copy;
     memset(&g, 0, sizeof g);
-    TRY(call_read(&copy, NULL, args, error));
+    TRY(attn_call_read(&copy, NULL, args, error));
     args = &copy;
     attn_status status = reading_begin(&r, given, weights, args, error);
     if (status == ATTN_OK && args->saved) status = reading_place(&r, args->saved, 0, error);
@@ -216,19 +216,19 @@ attn_status attn_seq2seq_backward(const attn_seq2seq *given, const attn_seq2seq_
         }
         if (g.requested.w[SCORE_WEIGHT])
             r.attention.grad_score_matrix = (attn_output){g.requested.w[SCORE_WEIGHT], m->dtype, {0, 0, 0, 0}};
-        const attn_layer_weights between = module_weights(m), requested = module_weights(&g.requested);
+        const attn_layer_weights between = attn_module_weights(m), requested = attn_module_weights(&g.requested);
         if (status == ATTN_OK) status = attn_layer_backward(&m->between, &between, &r.args, &requested, error);
         const projection dp = combine_of(&g.requested);
-        if (status == ATTN_OK && m->output && dp.at.weight) status = project_gradient(&l, &dp, &g.y, &r.joined, error);
+        if (status == ATTN_OK && m->output && dp.at.weight) status = attn_project_gradient(&l, &dp, &g.y, &r.joined, error);
         if (status == ATTN_OK && m->output && g.query.data) {
             sequence after_memory = g.joined;
             after_memory.data += m->memory * l.size;
             after_memory.channels = m->state;
-            move_rows(&l, &after_memory, &g.query, 1);
+            attn_move_rows(&l, &after_memory, &g.query, 1);
         }
-        scratch_release(&l);
+        attn_scratch_release(&l);
     }
-    if (g.memory) memory_release(r.args.options, g.memory);
+    if (g.memory) attn_memory_release(r.args.options, g.memory);
     return status == ATTN_OK ? succeed(error) : status;
 }
 
@@ -249,14 +249,14 @@ attn_status attn_seq2seq_remember(const attn_seq2seq *given, const attn_seq2seq_
 {
     reading r;
     attn_layer_tensors memory_only;
-    TRY(call_read(&memory_only, NULL, args, error));
+    TRY(attn_call_read(&memory_only, NULL, args, error));
     memory_only.len_q = 0;
     memory_only.query = no_input;
     TRY(reading_begin(&r, given, weights, &memory_only, error));
     CHECK(memory_only.key.data, ATTN_ERR_ARGUMENT, "seq2seq: key.data is NULL; it must hold the memory");
     place_cache(&r, cache, 1);
     TRY(places_check(&r.places, "seq2seq", error));
-    const attn_layer_weights between = module_weights(&r.m);
+    const attn_layer_weights between = attn_module_weights(&r.m);
     return attn_layer_decode(&r.m.between, &between, cache, &r.args, error);
 }
 
@@ -265,7 +265,7 @@ attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weig
 {
     reading r;
     attn_layer_tensors states_only;
-    TRY(call_read(&states_only, NULL, args, error));
+    TRY(attn_call_read(&states_only, NULL, args, error));
     states_only.key = no_input;
     states_only.len_kv = 0;
     states_only.only_cached = 1;
@@ -275,10 +275,10 @@ attn_status attn_seq2seq_step(const attn_seq2seq *given, const attn_seq2seq_weig
     if (status == ATTN_OK) status = aim(&r, &states_only, error);
     layer scratch = {0}; /* taken before the first output is written */
     if (status == ATTN_OK && r.m.output) scratch = type_of(&r.m), status = combine_scratch(&r, &scratch, error);
-    const attn_layer_weights between = module_weights(&r.m);
+    const attn_layer_weights between = attn_module_weights(&r.m);
     if (status == ATTN_OK) status = attn_layer_decode(&r.m.between, &between, cache, &r.args, error);
     if (status == ATTN_OK && r.m.output) status = combine(&r, &scratch, error);
-    scratch_release(&scratch);
-    if (r.memory) memory_release(r.args.options, r.memory);
+    attn_scratch_release(&scratch);
+    if (r.memory) attn_memory_release(r.args.options, r.memory);
     return status;
 }

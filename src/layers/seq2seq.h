@@ -19,12 +19,13 @@ typedef struct module {
     weight_slot weights[MODULE_TENSORS]; /* their slots, in the order of attn_seq2seq_weights */
 } module;
 
-attn_status module_resolve(const attn_seq2seq *given, module *m, attn_error *error);
+attn_status attn_module_resolve(const attn_seq2seq *given, module *m, attn_error *error);
 /* Fills in w and weights; what: "weights", "gradients", for messages. */
-attn_status module_bind(module *m, const char *what, const attn_seq2seq_weights *weights, weights_role role, attn_error *error);
+attn_status attn_module_bind(module *m, const char *what, const attn_seq2seq_weights *weights, weights_role role,
+                             attn_error *error);
 /* Bytes of [context; state] and of y, of all rows; 0 if the output is the context. */
-attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error);
+attn_status attn_module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error);
 /* Weights, or gradients, of the inner layer. */
-attn_layer_weights module_weights(const module *m);
+attn_layer_weights attn_module_weights(const module *m);
 
 #endif

@@ -36,7 +36,7 @@ static attn_status check_options(const attn_problem *p, attn_error *error)
     return ATTN_OK;
 }
 
-attn_status module_resolve(const attn_seq2seq *caller, module *m, attn_error *error)
+attn_status attn_module_resolve(const attn_seq2seq *caller, module *m, attn_error *error)
 {
     attn_seq2seq copy;
     const attn_seq2seq *given = &copy;
@@ -92,7 +92,7 @@ attn_status module_resolve(const attn_seq2seq *caller, module *m, attn_error *er
 _Static_assert(sizeof(attn_seq2seq_weights) == offsetof(attn_seq2seq_weights, w) + MODULE_TENSORS * sizeof(attn_output),
                "struct_size, then slots");
 
-attn_status module_bind(module *m, const char *what, const attn_seq2seq_weights *given, weights_role role, attn_error *error)
+attn_status attn_module_bind(module *m, const char *what, const attn_seq2seq_weights *given, weights_role role, attn_error *error)
 {
     static const char *const names[MODULE_TENSORS] = {"w", "state", "memory", "bias", "combine"};
     for (int i = 0; i < MODULE_TENSORS; i++) {
@@ -116,7 +116,7 @@ static attn_output dense_of(const module *m, int i)
     return (attn_output){m->w[i], m->w[i] ? m->dtype : ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
 }
 
-attn_layer_weights module_weights(const module *m)
+attn_layer_weights attn_module_weights(const module *m)
 {
     return (attn_layer_weights){.struct_size = sizeof(attn_layer_weights),
                                 .query = dense_of(m, STATE_WEIGHT),
@@ -124,11 +124,11 @@ attn_layer_weights module_weights(const module *m)
                                 .key = dense_of(m, MEMORY_WEIGHT)};
 }
 
-attn_status module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error)
+attn_status attn_module_bytes(const module *m, int64_t batch, int64_t len_q, int64_t *joined, int64_t *y, attn_error *error)
 {
     const int64_t size = (int64_t)attn_dtype_size(m->dtype);
-    TRY(layer_bytes(size, batch, len_q, m->output ? m->memory + m->state : 0, joined, error));
-    return layer_bytes(size, batch, len_q, m->output, y, error);
+    TRY(attn_layer_bytes(size, batch, len_q, m->output ? m->memory + m->state : 0, joined, error));
+    return attn_layer_bytes(size, batch, len_q, m->output, y, error);
 }
 
 /* ---- counting, initialising, files ---- */
@@ -138,9 +138,9 @@ attn_status attn_seq2seq_count(const attn_seq2seq *given, int64_t batch, int64_t
 {
     module m;
     attn_layer_counts result = {.struct_size = sizeof result};
-    TRY(module_resolve(given, &m, error));
+    TRY(attn_module_resolve(given, &m, error));
     CHECK(counts, ATTN_ERR_ARGUMENT, "seq2seq: counts is NULL");
-    if (weights) TRY(module_bind(&m, "weights", weights, WEIGHTS_COUNTED, error));
+    if (weights) TRY(attn_module_bind(&m, "weights", weights, WEIGHTS_COUNTED, error));
     TRY(attn_layer_count(&m.between, batch, len_q, len_kv, NULL, &result, error));
     result.parameters = 0;
     for (int i = 0; i < MODULE_TENSORS; i++) {
@@ -149,7 +149,7 @@ attn_status attn_seq2seq_count(const attn_seq2seq *given, int64_t batch, int64_t
         if (i != HIDDEN_BIAS || m.w[i]) result.parameters += rows * (columns ? columns : 1);
     }
     int64_t joined, output;
-    TRY(module_bytes(&m, batch, len_q, &joined, &output, error));
+    TRY(attn_module_bytes(&m, batch, len_q, &joined, &output, error));
     result.saved_bytes += joined + output;
     result.flops += 2.0 * (double)batch * (double)len_q * (double)m.output * (double)(m.memory + m.state);
     TRY(struct_write(counts, &result, sizeof result, "attn_layer_counts", error));
@@ -160,8 +160,8 @@ attn_status attn_seq2seq_initialise(const attn_seq2seq *given, attn_init init, u
                                     attn_error *error)
 {
     module m;
-    TRY(module_resolve(given, &m, error));
-    TRY(module_bind(&m, "weights", weights, WEIGHTS_STARTED, error));
+    TRY(attn_module_resolve(given, &m, error));
+    TRY(attn_module_bind(&m, "weights", weights, WEIGHTS_STARTED, error));
     CHECK(init >= ATTN_INIT_XAVIER && init <= ATTN_INIT_TORCH, ATTN_ERR_ARGUMENT, "seq2seq: init (%d) is not an attn_init",
           (int)init);
     places written = {.size = attn_dtype_size(m.dtype)};
@@ -187,13 +187,13 @@ attn_status attn_seq2seq_load(const attn_seq2seq *given, const attn_archive *ten
                               attn_seq2seq_weights *weights, attn_error *error)
 {
     module m;
-    TRY(module_resolve(given, &m, error));
+    TRY(attn_module_resolve(given, &m, error));
     CHECK(tensors && weights, ATTN_ERR_ARGUMENT, "seq2seq: %s is NULL", tensors ? "weights" : "tensors");
     const layer of_type = {.dtype = m.dtype};
     for (int i = 0; i < MODULE_TENSORS; i++) {
         int64_t rows, columns;
         shape_of(&m, i, &rows, &columns);
-        if (rows) TRY(named_find(&of_type, tensors, prefix, file_names[i], rows, columns, i != HIDDEN_BIAS, &m.w[i], error));
+        if (rows) TRY(attn_named_find(&of_type, tensors, prefix, file_names[i], rows, columns, i != HIDDEN_BIAS, &m.w[i], error));
     }
     TRY(attn_weights_write(weights, "attn_seq2seq_weights", m.w, m.dtype, MODULE_TENSORS, error));
     return succeed(error);
@@ -203,8 +203,8 @@ attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_wei
                                attn_archive *tensors, attn_error *error)
 {
     module m;
-    TRY(module_resolve(given, &m, error));
-    TRY(module_bind(&m, "weights", weights, WEIGHTS_READ, error));
+    TRY(attn_module_resolve(given, &m, error));
+    TRY(attn_module_bind(&m, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
     const layer of_type = {.dtype = m.dtype};
     _Static_assert(MODULE_TENSORS <= (int)NAMED_MOST, "named_new holds what is stored");
@@ -215,8 +215,8 @@ attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_wei
         char *to;
         shape_of(&m, i, &rows, &columns);
         if (!m.w[i]) continue;
-        status = named_add(&of_type, &file, file_names[i], rows, columns, &to, error);
+        status = attn_named_add(&of_type, &file, file_names[i], rows, columns, &to, error);
         if (status == ATTN_OK) memcpy(to, m.w[i], (size_t)(rows * (columns ? columns : 1)) * attn_dtype_size(m.dtype));
     }
-    return named_end(&file, status, error);
+    return attn_named_end(&file, status, error);
 }
