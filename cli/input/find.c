@@ -86,13 +86,23 @@ static attn_status find_chosen(attention_input *input, int r, const char *name, 
     return input->used[r].tensor ? ATTN_OK : no_such_tensor(input, name, error);
 }
 
+/* `lengths`, the name in linear attention: how many keys are real, for a file without lengths_kv that is not packed. */
+static const attn_archive_tensor *find_lengths(const attention_input *input, const input_settings *settings)
+{
+    const char *packed = role_name(TENSOR(cu_seqlens_kv));
+    const int is_packed =
+        settings->chosen[TENSOR(cu_seqlens_kv)] || input_named(input->file, settings->ignored, packed, packed) != NULL;
+    return is_packed || is_chosen(settings, "lengths") ? NULL : input_named(input->file, settings->ignored, "lengths", "lengths");
+}
+
 /* The tensor with one of the names of role r, unless a flag gives it another role. */
 static const attn_archive_tensor *find_named(const attention_input *input, const input_settings *settings, int r)
 {
     const char *name = role_name(r), *slot = r < TENSORS ? tensors_about(r)->name : name;
     if (is_chosen(settings, name)) name = slot;
     if (is_chosen(settings, slot)) slot = name;
-    return is_chosen(settings, name) ? NULL : input_named(input->file, settings->ignored, name, slot);
+    const attn_archive_tensor *found = is_chosen(settings, name) ? NULL : input_named(input->file, settings->ignored, name, slot);
+    return found || r != TENSOR(lengths_kv) ? found : find_lengths(input, settings);
 }
 
 attn_status input_find(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)

@@ -24,7 +24,7 @@ static const struct {
     {TENSOR(mask), "a boolean mask, 1 = keep (default mask)"},
     {TENSOR(bias), "an additive bias (default bias)"},
     {TENSOR(lengths_q), "number of real queries of each batch entry"},
-    {TENSOR(lengths_kv), "number of real keys of each batch entry"},
+    {TENSOR(lengths_kv), "number of real keys of each entry (or: lengths)"},
     {TENSOR(offset_q), "position of query 0 among the keys; or a number"},
     {TENSOR(alibi_slopes), "ALiBi slopes of each head, or batch entry and head"},
     {TENSOR(bias_table), "table of a bias by distance, for --t5 or --clipped"},

@@ -177,8 +177,11 @@ attn_status linear_work_begin(linear_work *work, const attention_input *input, c
     attn_linear_problem *p = &work->problem;
     attn_linear_tensors *all = &work->tensors;
     attn_options options = options_for_library(common);
-    if (from->bias.data || from->mask.data || from->block_mask.data || !from->lengths_q.data != !from->lengths_kv.data ||
-        from->dropout_given.data || from->sink.data || from->scale.data)
+    /* `lengths` is of both sides here, and read as lengths_kv */
+    const attn_archive_tensor *keys = input->used[TENSOR(lengths_kv)].tensor;
+    const int one_side = !from->lengths_q.data != !from->lengths_kv.data && !(keys && strcmp(keys->name, "lengths") == 0);
+    if (from->bias.data || from->mask.data || from->block_mask.data || one_side || from->dropout_given.data || from->sink.data ||
+        from->scale.data)
         return failure(error, ATTN_ERR_UNSUPPORTED,
                        "linear attention has no mask, bias, slopes, sink, scale of each head, or lengths of one side; --ignore "
                        "leaves a tensor out");
