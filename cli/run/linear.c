@@ -57,16 +57,16 @@ static attn_status read_tensor(linear_work *work, const input_settings *settings
     char text[SHAPE_TEXT], expected[SHAPE_TEXT];
     if (!found) return ATTN_OK;
     if (found->dtype < ATTN_F32 || found->dtype > ATTN_BF16)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%s' is %s; expected f32, f64, f16 or bf16", work->input->path,
-                       name, attn_dtype_name(found->dtype));
+        return failure(error, ATTN_ERR_ARGUMENT, "tensor '%s' is %s; expected f32, f64, f16 or bf16", name,
+                       attn_dtype_name(found->dtype));
     size_of(&work->problem, t, size);
     for (int axis = 0; axis < 4; axis++) count *= size[axis];
     for (int axis = 0; axis < found->rank; axis++) got *= found->shape[axis];
     const int64_t last = found->rank > 0 ? found->shape[found->rank - 1] : 1;
     /* One number for each token may come without a last axis. */
     if (got != count || (size[3] > 1 && last != size[3]))
-        return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%s' %.60s: expected the %lld numbers of %.60s", work->input->path,
-                       name, shape_text(text, found->rank, found->shape), (long long)count, shape_text(expected, 4, size));
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' %.60s: expected the %lld numbers of %.60s", name,
+                       shape_text(text, found->rank, found->shape), (long long)count, shape_text(expected, 4, size));
     void *copy = own(work, count, 8);
     (void)attn_convert(count, found->data, found->dtype, copy, compute, NULL);
     work->used[t] = found;
@@ -105,15 +105,13 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
         attn_status status = read_tensor(work, settings, rows[k].t, error);
         if (status != ATTN_OK) return status;
         if (rows[k].needed && !linear_slot(all, rows[k].t)->data)
-            return failure(error, ATTN_ERR_ARGUMENT, "%.100s: rule=%s needs a tensor '%s'", work->input->path,
+            return failure(error, ATTN_ERR_ARGUMENT, "rule=%s needs a tensor '%s'",
                            p->rule == ATTN_LINEAR_RULE_DELTA ? "delta" : "low-rank", linear_file_name(rows[k].t));
     }
     if (all->initial_state.data && !all->initial_sum.data && sum)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "%.100s: initial_state is present, but initial_sum, its sum of features, is missing", work->input->path);
+        return failure(error, ATTN_ERR_ARGUMENT, "initial_state is present, but initial_sum, its sum of features, is missing");
     if (all->grad_final_state.data && !all->grad_final_sum.data && sum)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "%.100s: dfinal_state is present, but dfinal_sum, of the sum of features, is missing", work->input->path);
+        return failure(error, ATTN_ERR_ARGUMENT, "dfinal_state is present, but dfinal_sum, of the sum of features, is missing");
     if (!all->initial_state.data) all->initial_sum = (attn_input){0};
     if (!all->grad_final_state.data) all->grad_final_sum = (attn_input){0};
     if (p->random_features == 0 || all->feature_matrix.data) return ATTN_OK;
