@@ -67,6 +67,7 @@ static const command_usage usage = {
              "  attn einsum \"bhid,bhjd->bhij\" --sizes=b=2,h=8,i=1024,j=1024,d=64\n"
              "  attn einsum multihead_scores --json\n",
     .more = print_examples,
+    .without = "threads isa seed",
     .operands = {"contraction"},
     .example = "attn einsum \"bhid,bhjd->bhij\"",
 };

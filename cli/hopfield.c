@@ -55,6 +55,7 @@ typedef struct work {
     const hopfield_settings *settings;
     attn_archive *file, *out;
     attn_hopfield memory;
+    attn_options options; /* of memory */
     const void *states;
     void *noisy, *found;
     int64_t count, *iterations;
@@ -106,12 +107,14 @@ static attn_status prepare(work *w, attn_error *error)
     const attn_archive_tensor *patterns, *states = NULL;
     attn_status status = find_rows(w, "patterns", &patterns, error);
     if (status != ATTN_OK) return status;
+    w->options = options_for_library(&w->settings->common);
     w->memory = (attn_hopfield){.struct_size = sizeof(attn_hopfield),
                                 .dtype = patterns->dtype,
                                 .stored = patterns->shape[0],
                                 .dim = patterns->shape[1],
                                 .beta = w->settings->beta,
-                                .patterns = attn_in(patterns->data)};
+                                .patterns = attn_in(patterns->data),
+                                .options = &w->options};
     if (!attn_archive_find(w->file, "states")) return add_noise(w, error);
     status = find_rows(w, "states", &states, error);
     if (status != ATTN_OK) return status;

@@ -11,8 +11,10 @@
 static const command_usage usage = {
     .name = "info",
     .synopsis = "[--json]",
-    .summary = "Prints the features of this CPU, the kernels it can run, and how attn was built.\n",
+    .summary = "Prints the features of this CPU, the kernels it can run, how attn was built, and the\n"
+               "instruction set and threads that are used.\n",
     .notes = "The environment variable ATTN_ISA (scalar, avx2, avx512, neon) caps the instruction set.\n",
+    .without = "seed",
 };
 
 static void print_json(const attn_cpu_description *cpu)
@@ -74,7 +76,9 @@ int attn_cmd_info(int argc, char **argv)
     if (exit >= 0) return exit;
 
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
-    if (attn_cpu_describe(&cpu, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);
+    if (attn_cpu_describe(&cpu, &error) != ATTN_OK || options_find_isa(&common, &cpu.isa, &error) != ATTN_OK)
+        return command_fail(usage.name, NULL, &error);
+    if (common.threads) cpu.threads = common.threads;
     if (common.json) print_json(&cpu);
     else print_text(&cpu);
     return EXIT_DONE;

@@ -13,6 +13,7 @@
 
 #include "commands.h"
 #include "file.h"
+#include "testing/problem/tensors.h"
 #include "testing/text/failure.h"
 #include "testing/text/nearest.h"
 
@@ -67,13 +68,25 @@ static void print_row(char letter, const char *name, const char *argument, const
     else printf("%s\n%*s%s\n", left, HELP_COLUMN, "", help);
 }
 
+/* 1 if the name is among the words, which are separated by blanks. */
+static int is_word(const char *words, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = words ? words : ""; *at; at += strspn(at, " ")) {
+        const size_t word = strcspn(at, " ");
+        if (word == length && strncmp(at, name, length) == 0) return 1;
+        at += word;
+    }
+    return 0;
+}
+
 static void print_help(const command_usage *usage, const option_group *groups)
 {
     printf("usage: attn %s %s\n\n%s", usage->name, usage->synopsis, usage->summary);
     for (const option_group *g = groups; g->rows; g++) {
         printf("\n%s:\n", g->title);
         for (const option_row *row = g->rows; row->name; row++)
-            if (row->help) print_row(row->letter, row->name, row->argument, row->help);
+            if (row->help && !is_word(usage->without, row->name)) print_row(row->letter, row->name, row->argument, row->help);
         if (!g[1].rows) print_row('h', "help", NULL, "print this help");
     }
     if (usage->notes) printf("\n%s", usage->notes);
@@ -309,4 +322,18 @@ attn_options options_for_library(const common_settings *settings)
                           .isa = settings->isa,
                           .invariant = settings->invariant,
                           .reproducible = settings->reproducible};
+}
+
+attn_status options_find_isa(const common_settings *settings, attn_isa *isa, attn_error *error)
+{
+    attn_plan *plan = NULL;
+    attn_plan_description says = {.struct_size = sizeof says};
+    const attn_options options = options_for_library(settings);
+    const attn_problem small = {.struct_size = sizeof small, .shape = {1, 1, 1, 1, 1, 1, 1}};
+    const attn_tensors needed = tensors_needed(ATTN_FORWARD);
+    attn_status status = attn_plan_create(&plan, &small, &needed, &options, error);
+    if (status == ATTN_OK) status = attn_plan_describe(plan, &says, error);
+    attn_plan_destroy(plan);
+    if (status == ATTN_OK) *isa = says.isa;
+    return status;
 }

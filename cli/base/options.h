@@ -63,6 +63,8 @@ typedef struct command_usage {
 
     const char *operands[3]; /* those that are needed, in order, such as "input file"; NULL ends them */
     const char *example;     /* a correct call, for messages about what is missing */
+
+    const char *without; /* "isa seed": options of all commands that have no effect here, accepted but not in --help; may be NULL */
 } command_usage;
 
 /*
@@ -108,5 +110,8 @@ attn_status option_real(const char *name, const char *value, int open, int64_t m
 
 /* The library's options for these settings. */
 attn_options options_for_library(const common_settings *settings);
+
+/* The instruction set that the library chooses with these settings and ATTN_ISA; an error if it has none. */
+attn_status options_find_isa(const common_settings *settings, attn_isa *isa, attn_error *error);
 
 #endif

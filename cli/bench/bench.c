@@ -151,24 +151,6 @@ static int parse_all(const problem_list *list, const common_settings *common, pr
     return -1;
 }
 
-/* The instruction set that the library chooses with these settings. */
-static attn_isa chosen_isa(const common_settings *settings)
-{
-    attn_isa isa = ATTN_ISA_SCALAR;
-    attn_plan *plan = NULL;
-    attn_plan_description says = {.struct_size = sizeof says};
-    const attn_options options = options_for_library(settings);
-    const attn_problem small = {
-        .struct_size = sizeof small,
-        .shape = {.batch = 1, .heads_q = 1, .heads_kv = 1, .len_q = 1, .len_kv = 1, .dim_qk = 1, .dim_v = 1},
-    };
-    const attn_tensors needed = tensors_needed(ATTN_FORWARD);
-    if (attn_plan_create(&plan, &small, &needed, &options, NULL) == ATTN_OK && attn_plan_describe(plan, &says, NULL) == ATTN_OK)
-        isa = says.isa;
-    attn_plan_destroy(plan);
-    return isa;
-}
-
 static int chosen_threads(const common_settings *settings)
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
@@ -194,7 +176,9 @@ static int bench(const common_settings *common, const bench_settings *settings, 
         isa[k] = candidates[k].plan_says.isa;
     }
     if (exit == EXIT_DONE) {
-        ceilings_create(&all, threads, chosen_isa(common), isa, count);
+        attn_isa chosen = ATTN_ISA_SCALAR;
+        (void)options_find_isa(common, &chosen, NULL);
+        ceilings_create(&all, threads, chosen, isa, count);
         for (int k = 0; k < count; k++) against[k] = own_ceilings_of(&all, &candidates[k]);
         measure(candidates, against, count, &all, settings->seconds, common->quiet);
         for (int k = 0; k < count; k++) results[k] = result_of(&candidates[k], &against[k]);

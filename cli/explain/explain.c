@@ -28,6 +28,7 @@ static void print_words(void)
 
 static const command_usage usage = {
     .name = "explain",
+    .without = "seed",
     .synopsis = "PROBLEM [options]",
     .summary = "Prints which kernel, tiles, threads and memory a problem gets, and why.\n"
                "PROBLEM is a problem string, such as fwd:bf16:b2:hq32:hkv8:sq1024:d128:causal.\n",

@@ -22,13 +22,15 @@ const attn_archive_tensor *input_named(const attn_archive *file, const char *con
     return t || is_among(ignored, slot) ? t : attn_archive_find(file, slot);
 }
 
-/* A tensor that a flag gives another role does not also play the role of its name: --bias=mask adds the mask. */
-static int is_chosen(const input_settings *settings, const char *name)
+/* The role that a flag gives a tensor, -1: none.  It does not also play the role of its name: --bias=mask adds the mask. */
+static int chosen_role(const input_settings *settings, const char *name)
 {
-    for (int r = 0; r < ROLES; r++)
-        if (settings->chosen[r] && strcmp(settings->chosen[r], name) == 0) return 1;
-    return 0;
+    int r = 0;
+    while (r < ROLES && !(settings->chosen[r] && strcmp(settings->chosen[r], name) == 0)) r++;
+    return r < ROLES ? r : -1;
 }
+
+static int is_chosen(const input_settings *settings, const char *name) { return chosen_role(settings, name) >= 0; }
 
 static int ends_in_npy(const char *name)
 {
@@ -60,10 +62,20 @@ static attn_status no_such_tensor(const attention_input *input, const char *name
     return failure(error, ATTN_ERR_ARGUMENT, "%.100s: no tensor '%.40s'%.80s", input->path, name, hint);
 }
 
-static attn_status no_default_tensor(const attention_input *input, int r, attn_error *error)
+static attn_status no_default_tensor(const attention_input *input, const input_settings *settings, int r, attn_error *error)
 {
+    const char *own[] = {role_name(r), r < TENSORS ? tensors_about(r)->name : role_name(r)};
     if (!input->file)
         return failure(error, ATTN_ERR_ARGUMENT, "no input file for '%s'; give one, or --%s=FILE.npy", role_name(r), role_flag(r));
+    for (int n = 0; n < 2; n++) {
+        if (!attn_archive_find(input->file, own[n])) continue;
+        const int other = chosen_role(settings, own[n]);
+        if (other < 0)
+            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: --ignore=%s leaves tensor '%s' out; --%s=NAME chooses another",
+                           input->path, own[n], own[n], role_flag(r));
+        return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%s' is used as %s; --%s=%s uses it as %s too", input->path, own[n],
+                       role_name(other), role_flag(r), own[n], role_name(r));
+    }
     char names[100];
     input_list(input->file, names, sizeof names);
     return failure(error, ATTN_ERR_ARGUMENT, "%.80s: no tensor '%s'; --%s=NAME chooses another (available: %s)", input->path,
@@ -86,13 +98,23 @@ static attn_status find_chosen(attention_input *input, int r, const char *name, 
     return input->used[r].tensor ? ATTN_OK : no_such_tensor(input, name, error);
 }
 
+/* `lengths`, the name in linear attention: how many keys are real, for a file without lengths_kv that is not packed. */
+static const attn_archive_tensor *find_lengths(const attention_input *input, const input_settings *settings)
+{
+    const char *packed = role_name(TENSOR(cu_seqlens_kv));
+    const int is_packed =
+        settings->chosen[TENSOR(cu_seqlens_kv)] || input_named(input->file, settings->ignored, packed, packed) != NULL;
+    return is_packed || is_chosen(settings, "lengths") ? NULL : input_named(input->file, settings->ignored, "lengths", "lengths");
+}
+
 /* The tensor with one of the names of role r, unless a flag gives it another role. */
 static const attn_archive_tensor *find_named(const attention_input *input, const input_settings *settings, int r)
 {
     const char *name = role_name(r), *slot = r < TENSORS ? tensors_about(r)->name : name;
     if (is_chosen(settings, name)) name = slot;
     if (is_chosen(settings, slot)) slot = name;
-    return is_chosen(settings, name) ? NULL : input_named(input->file, settings->ignored, name, slot);
+    const attn_archive_tensor *found = is_chosen(settings, name) ? NULL : input_named(input->file, settings->ignored, name, slot);
+    return found || r != TENSOR(lengths_kv) ? found : find_lengths(input, settings);
 }
 
 attn_status input_find(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)
@@ -120,7 +142,7 @@ attn_status input_find(attention_input *input, const char *path, const input_set
         } else {
             if (input->file && role_used_by(r, op)) input->used[r] = (input_tensor){input->path, find_named(input, settings, r)};
             if ((r <= TENSOR(v) || r == TENSOR(score_matrix) || (r == TENSOR(grad_o) && gradients)) && !input->used[r].tensor)
-                status = no_default_tensor(input, r, error);
+                status = no_default_tensor(input, settings, r, error);
         }
     }
     return status;

@@ -24,7 +24,7 @@ static const struct {
     {TENSOR(mask), "a boolean mask, 1 = keep (default mask)"},
     {TENSOR(bias), "an additive bias (default bias)"},
     {TENSOR(lengths_q), "number of real queries of each batch entry"},
-    {TENSOR(lengths_kv), "number of real keys of each batch entry"},
+    {TENSOR(lengths_kv), "number of real keys of each entry (or: lengths)"},
     {TENSOR(offset_q), "position of query 0 among the keys; or a number"},
     {TENSOR(alibi_slopes), "ALiBi slopes of each head, or batch entry and head"},
     {TENSOR(bias_table), "table of a bias by distance, for --t5 or --clipped"},
@@ -244,12 +244,13 @@ static const option_row other_rows[] = {
 enum { OTHERS = sizeof other_rows / sizeof *other_rows };
 
 /* --query NAME and its like, --ignore, --dtype, --tokens; the target is an input_settings.  A static table. */
-static const option_row *role_options(void)
+static const option_row *role_options(problem_word_flag words)
 {
     static option_row rows[FLAGS + OTHERS + SLOTS + 1];
     option_row *row = rows;
     for (int n = 0; n < FLAGS; n++) {
-        *row = (option_row){role_flag(table[n].role), 0, "NAME", table[n].help, CALL(set_role)};
+        const int used = words == FLAG_OUTPUT || role_used_by(table[n].role, SPEC_FORWARD); /* only `run` has gradients */
+        *row = (option_row){role_flag(table[n].role), 0, "NAME", used ? table[n].help : NULL, CALL(set_role)};
         row++->stands_in = table[n].role == TENSOR(q);
     }
     for (int n = 0; n < OTHERS; n++) *row++ = other_rows[n];
@@ -268,7 +269,7 @@ int input_begin(const command_usage *usage, const option_group *own, problem_wor
     settings->ignored[0] = NULL;
     problem_init(&settings->spec);
     for (; n < OWN_GROUPS && own[n].rows; n++) groups[n] = own[n];
-    groups[n++] = (option_group){"Input", role_options(), settings};
+    groups[n++] = (option_group){"Input", role_options(words), settings};
     groups[n++] = (option_group){"Mechanism, in the words of problem strings", problem_options(words), &settings->spec};
     groups[n] = (option_group){"All commands", common_options, common};
     const int exit = options_begin(usage, groups, argc, argv, 1, &operand);

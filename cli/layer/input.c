@@ -34,8 +34,6 @@ static int64_t tokens_of(const attn_archive_tensor *t) { return t->shape[t->rank
 enum { LENGTHS_Q, LENGTHS_KV, BEGINS_Q, BEGINS_KV };
 static const char *const index_names[] = {"lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv"};
 
-const char *layer_index_name(int i) { return index_names[i]; }
-
 /* Reads integers as i64. */
 static attn_status read_index(layer_work *w, int i, const attn_archive_tensor *t, int64_t least, attn_error *error)
 {
@@ -44,6 +42,7 @@ static attn_status read_index(layer_work *w, int i, const attn_archive_tensor *t
         return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is %s %.80s; expected integers, %s", t->name, attn_dtype_name(t->dtype),
                        shape_text(shape, t->rank, t->shape), i < BEGINS_Q ? "one for each batch entry" : "[sequences + 1] of them");
     if (t->shape[0] < least) return failure(error, ATTN_ERR_SHAPE, "tensor '%s' is empty; it begins with 0", t->name);
+    w->index_from[i] = t;
     w->index[i] = need_memory(t->shape[0], sizeof *w->index[i]);
     for (int64_t k = 0; k < t->shape[0]; k++)
         if (!input_integer(t, k, &w->index[i][k]))
@@ -55,6 +54,7 @@ static attn_status read_index(layer_work *w, int i, const attn_archive_tensor *t
 static attn_status find_lengths(layer_work *w, int i, int64_t tokens, attn_error *error)
 {
     const attn_archive_tensor *t = attn_archive_find(w->file, index_names[i]);
+    if (!t && i == LENGTHS_KV && !w->context) t = attn_archive_find(w->file, "lengths");
     if (!t) return ATTN_OK;
     attn_status status = read_index(w, i, t, 0, error);
     if (status == ATTN_OK && t->shape[0] != w->batch)

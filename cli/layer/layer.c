@@ -36,11 +36,12 @@ static const command_usage usage = {
              "  additive    w, state.weight, memory.weight, bias, combine.weight; x holds the states of a\n"
              "              decoder, context what they attend to; general has w and combine.weight,\n"
              "              dot at most combine.weight\n"
-             "Used if IN has them: lengths_q, lengths_kv (how many tokens of each entry are real),\n"
-             "cu_seqlens_q, cu_seqlens_kv (sequences end to end in x [token, channel]), mask (1 = keep) and\n"
-             "bias (to be added to the scores); slopes, sink and scale of each head; with a flag, w\n"
-             "(--score=general, metric, additive), bias_table (--t5, --clipped), relative_keys,\n"
-             "relative_values, relative_u and relative_v (--rel).\n"
+             "Used if IN has them: lengths_q, lengths_kv (how many tokens of each entry are real;\n"
+             "without a context lengths_kv may be called lengths), cu_seqlens_q, cu_seqlens_kv\n"
+             "(sequences end to end in x [token, channel]), mask (1 = keep) and bias (to be added to\n"
+             "the scores); slopes, sink and scale of each head; with a flag, w (--score=general,\n"
+             "metric, additive), bias_table (--t5, --clipped), relative_keys, relative_values,\n"
+             "relative_u and relative_v (--rel).\n"
              "--backward reads dy, and writes dx (and dcontext), dwq dwk dwv dwo, dbq dbk dbv dbo,\n"
              "dbias_k dbias_v, or for other kinds d and the name of the weight; for options likewise.\n"
              "--decode appends N tokens at a time to a cache; the result is the same up to rounding,\n"
@@ -204,7 +205,7 @@ static int is_used(const void *work, const attn_archive_tensor *t)
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         if (slots_have(all[n].first, (int)(all[n].bytes / sizeof(attn_input)), t)) return 1;
     for (int i = 0; i < LAYER_INDICES; i++)
-        if (w->index[i] && strcmp(t->name, layer_index_name(i)) == 0) return 1;
+        if (w->index_from[i] == t) return 1;
     return 0;
 }
 

@@ -34,6 +34,7 @@ typedef struct layer_work {
     int64_t width;                 /* channels of y */
     int64_t extra;                 /* columns of weights_mean beyond the keys */
     int64_t *index[LAYER_INDICES]; /* lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv; NULL: the file has none */
+    const attn_archive_tensor *index_from[LAYER_INDICES];
     attn_problem attention;
     attn_tensors tensors; /* of the attention */
     attn_call call;
@@ -82,8 +83,6 @@ attn_status layer_find_sequences(layer_work *w, attn_error *error);
 attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_error *error);
 /* The tensor of an option that the file has, by either of its names, and that is not ignored; NULL: there is none. */
 const attn_archive_tensor *layer_find_option(const layer_work *w, int t);
-/* Of layer_work.index. */
-const char *layer_index_name(int i);
 static inline int64_t layer_width(const attn_archive_tensor *t) { return t->shape[t->rank - 1]; }
 
 /* ---- output.c ---- */

@@ -40,6 +40,7 @@ static void print_kinds(void)
 
 static const command_usage usage = {
     .name = "plot",
+    .without = "threads isa seed",
     .synopsis = "KIND IN... -o OUT.svg [options]",
     .summary = "Draws what the other commands wrote, as one self-contained .svg or .html file for light\n"
                "and dark screens. Values show under the mouse.\n",

@@ -57,16 +57,16 @@ static attn_status read_tensor(linear_work *work, const input_settings *settings
     char text[SHAPE_TEXT], expected[SHAPE_TEXT];
     if (!found) return ATTN_OK;
     if (found->dtype < ATTN_F32 || found->dtype > ATTN_BF16)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%s' is %s; expected f32, f64, f16 or bf16", work->input->path,
-                       name, attn_dtype_name(found->dtype));
+        return failure(error, ATTN_ERR_ARGUMENT, "tensor '%s' is %s; expected f32, f64, f16 or bf16", name,
+                       attn_dtype_name(found->dtype));
     size_of(&work->problem, t, size);
     for (int axis = 0; axis < 4; axis++) count *= size[axis];
     for (int axis = 0; axis < found->rank; axis++) got *= found->shape[axis];
     const int64_t last = found->rank > 0 ? found->shape[found->rank - 1] : 1;
     /* One number for each token may come without a last axis. */
     if (got != count || (size[3] > 1 && last != size[3]))
-        return failure(error, ATTN_ERR_SHAPE, "%.60s: tensor '%s' %.60s: expected the %lld numbers of %.60s", work->input->path,
-                       name, shape_text(text, found->rank, found->shape), (long long)count, shape_text(expected, 4, size));
+        return failure(error, ATTN_ERR_SHAPE, "tensor '%s' %.60s: expected the %lld numbers of %.60s", name,
+                       shape_text(text, found->rank, found->shape), (long long)count, shape_text(expected, 4, size));
     void *copy = own(work, count, 8);
     (void)attn_convert(count, found->data, found->dtype, copy, compute, NULL);
     work->used[t] = found;
@@ -105,15 +105,13 @@ static attn_status read_tensors(linear_work *work, const input_settings *setting
         attn_status status = read_tensor(work, settings, rows[k].t, error);
         if (status != ATTN_OK) return status;
         if (rows[k].needed && !linear_slot(all, rows[k].t)->data)
-            return failure(error, ATTN_ERR_ARGUMENT, "%.100s: rule=%s needs a tensor '%s'", work->input->path,
+            return failure(error, ATTN_ERR_ARGUMENT, "rule=%s needs a tensor '%s'",
                            p->rule == ATTN_LINEAR_RULE_DELTA ? "delta" : "low-rank", linear_file_name(rows[k].t));
     }
     if (all->initial_state.data && !all->initial_sum.data && sum)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "%.100s: initial_state is present, but initial_sum, its sum of features, is missing", work->input->path);
+        return failure(error, ATTN_ERR_ARGUMENT, "initial_state is present, but initial_sum, its sum of features, is missing");
     if (all->grad_final_state.data && !all->grad_final_sum.data && sum)
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "%.100s: dfinal_state is present, but dfinal_sum, of the sum of features, is missing", work->input->path);
+        return failure(error, ATTN_ERR_ARGUMENT, "dfinal_state is present, but dfinal_sum, of the sum of features, is missing");
     if (!all->initial_state.data) all->initial_sum = (attn_input){0};
     if (!all->grad_final_state.data) all->grad_final_sum = (attn_input){0};
     if (p->random_features == 0 || all->feature_matrix.data) return ATTN_OK;
@@ -177,8 +175,11 @@ attn_status linear_work_begin(linear_work *work, const attention_input *input, c
     attn_linear_problem *p = &work->problem;
     attn_linear_tensors *all = &work->tensors;
     attn_options options = options_for_library(common);
-    if (from->bias.data || from->mask.data || from->block_mask.data || !from->lengths_q.data != !from->lengths_kv.data ||
-        from->dropout_given.data || from->sink.data || from->scale.data)
+    /* `lengths` is of both sides here, and read as lengths_kv */
+    const attn_archive_tensor *keys = input->used[TENSOR(lengths_kv)].tensor;
+    const int one_side = !from->lengths_q.data != !from->lengths_kv.data && !(keys && strcmp(keys->name, "lengths") == 0);
+    if (from->bias.data || from->mask.data || from->block_mask.data || one_side || from->dropout_given.data || from->sink.data ||
+        from->scale.data)
         return failure(error, ATTN_ERR_UNSUPPORTED,
                        "linear attention has no mask, bias, slopes, sink, scale of each head, or lengths of one side; --ignore "
                        "leaves a tensor out");

@@ -244,7 +244,26 @@ rejected 2 "attn run: no input file has 'q'; give the file, or --query=FILE.npy"
 rejected 2 "attn run: a.safetensors: no tensor 'qq' (nearest: q, k, v)" run a.safetensors --query=qq -o out.npz
 rejected 2 "attn run: nokey.safetensors: no tensor 'k'; --key=NAME chooses another (available: kk, q, v)" run nokey.safetensors -o out.npz
 rejected 2 "attn run: noquery.safetensors: no tensor 'q'; --query=NAME chooses another (available: x)" run noquery.safetensors -o out.npz
-rejected 2 "attn run: a.safetensors: no tensor 'v'; --value=NAME chooses another (available: k, q, v)" run a.safetensors --ignore=v -o out.npz
+rejected 2 "attn run: a.safetensors: --ignore=v leaves tensor 'v' out; --value=NAME chooses another" run a.safetensors --ignore=v -o out.npz
+rejected 2 "attn run: a.safetensors: tensor 'q' is used as tan_q; --query=q uses it as q too" run a.safetensors -o out.npz --jvp --tan-q=q
+rejected 2 "attn run: a.safetensors: tensor 'k' is used as v; --key=k uses it as k too" run a.safetensors -o out.npz --value=k
+rejected 2 "attn run: a.safetensors: tensor 'v' is used as do; --value=v uses it as v too" run a.safetensors -o out.npz --backward --do=v
+rejected 2 "attn run: do.safetensors: tensor 'do' is used as bias; --do=do uses it as do too" run do.safetensors -o out.npz --backward --bias=do
+ok "a tensor in two roles" "$ATTN" run a.safetensors -o twice.npz --jvp --tan-q=q --query=q
+rm -f twice.npz
+
+# run: linear attention
+rejected 2 "attn run: a.safetensors: rule=delta needs a tensor 'beta'" run a.safetensors -o out.npz --linear --causal --rule=delta
+make decay.safetensors $flat decay:i32:4:0
+rejected 2 "attn run: decay.safetensors: tensor 'decay' is i32; expected f32, f64, f16 or bf16" run decay.safetensors -o out.npz --linear --causal
+make decay.safetensors $flat decay:f32:5
+rejected 2 "attn run: decay.safetensors: tensor 'decay' [5]: expected the 4 numbers of [1, 1, 4, 1]" run decay.safetensors -o out.npz --linear --causal
+make state.safetensors $flat initial_state:f32:1x1x8x8
+rejected 2 "attn run: state.safetensors: initial_state is present, but initial_sum, its sum of features, is missing" \
+    run state.safetensors -o out.npz --linear --causal
+make dstate.safetensors $flat do:f32:4x8 dfinal_state:f32:1x1x8x8
+rejected 2 "attn run: dstate.safetensors: dfinal_state is present, but dfinal_sum, of the sum of features, is missing" \
+    run dstate.safetensors -o out.npz --linear --causal --backward
 rejected 2 "attn run: a.safetensors: no tensor 'near' (nearest: k, q, v)" run a.safetensors --offset=near -o out.npz
 
 # run: shapes

@@ -5,7 +5,8 @@
 printed version '^attn [0-9]+\.[0-9]+\.[0-9]+$' --version
 printed help '^usage: attn COMMAND' --help
 printed help '^usage: attn COMMAND' help
-for command in run top view plot analyze mask hopfield einsum check bench info explain; do
+commands="run top view plot layer analyze mask hopfield einsum check bench info explain"
+for command in $commands; do
     ok "help names $command" grep -q "^  attn $command " out.txt
     "$ATTN" $command --help >$command.txt 2>err.txt </dev/null
     ok "attn $command --help: status 0" same "$?" 0
@@ -13,18 +14,45 @@ for command in run top view plot analyze mask hopfield einsum check bench info e
     ok "attn $command --help: usage first" grep -q "^usage: attn $command " $command.txt
     ok "attn help $command is the same" same "$("$ATTN" help $command)" "$(cat $command.txt)"
     ok "attn $command --help fits into 100 columns" same "$(awk 'length > 100' $command.txt)" ""
-    for option in threads isa seed json quiet help; do
+    for option in json quiet help; do
         ok "attn $command has --$option" grep -q -e "--$option" $command.txt
     done
 done
+# Every command takes the options of all commands; those without an effect are not in its --help.
+for command in $commands; do
+    case $command in
+    plot | einsum) without="threads isa seed" ;;
+    info | explain) without=seed ;;
+    *) without= ;;
+    esac
+    for option in threads isa seed; do
+        case " $without " in
+        *" $option "*) lines=0 ;;
+        *) lines=1 ;;
+        esac
+        ok "attn $command --help has --$option $lines times" same "$(grep -c -e "^ *--$option=" $command.txt)" $lines
+    done
+done
+ok "--isa and --seed where they have no effect" "$ATTN" einsum dot_product --isa=scalar --seed=1 --threads=2 --quiet
+ok "info --seed" "$ATTN" info --seed=1
+printed "info --isa" '^isa       scalar$' info --isa=scalar --threads=3
+ok "  and --threads" grep -qx 'threads   3' out.txt
+ATTN_ISA=scalar "$ATTN" info --json >out.txt
+ok "info follows ATTN_ISA" grep -qE '"isa":[^"]*"scalar"' out.txt
+ATTN_ISA=avx "$ATTN" info >out.txt 2>err.txt
+ok "  and rejects what is none" same "$? $(cat err.txt)" \
+    "2 attn info: the environment variable ATTN_ISA is 'avx'; known: scalar, avx2, avx512, neon"
 for option in causal align window chunk block block-mask empty alibi scale softcap temperature dropout layout dtype query key value mask bias lengths-q lengths-kv offset \
-    slopes sink cu-seqlens-q cu-seqlens-kv do dlse ignore tokens; do
+    slopes sink cu-seqlens-q cu-seqlens-kv ignore tokens; do
     for command in run top view; do
         ok "attn $command has --$option" grep -q -e "--$option" $command.txt
     done
 done
-for option in output backward lse weights; do
-    ok "attn run has --$option" grep -q -e "--$option" run.txt
+for option in output backward lse weights do dlse tan-q tan-k tan-v tan-bias; do
+    ok "attn run has --$option" grep -q -e "--$option\\b" run.txt
+done
+for command in top view analyze; do
+    ok "attn $command has no gradients" same "$(grep -cE -e '--(do|dlse|tan-[a-z]+)=' $command.txt)" 0
 done
 for command in run bench explain; do
     for option in invariant reproducible; do

@@ -32,6 +32,11 @@ for i in range(3):
 assert made["patterns"] == given["patterns"] and struct.unpack("<d", made["beta"]) == (1,)'
 ok "the same seed, the same lines" same "$("$ATTN" hopfield p.safetensors --seed=1)" "$("$ATTN" hopfield p.safetensors --seed=1)"
 
+case $(uname -m) in
+aarch64 | arm64) other=avx2 ;;
+*) other=neon ;;
+esac
+rejected 3 "attn hopfield: p.safetensors: this build has no kernel for f32 on $other" hopfield p.safetensors --isa=$other
 rejected 2 "attn hopfield: n.safetensors: no tensor is named patterns" hopfield n.safetensors
 rejected 2 "attn hopfield: r.safetensors: tensor 'patterns' is not [row, channel] with at least one row and one channel" hopfield r.safetensors
 rejected 3 "attn hopfield: i.safetensors: tensor 'patterns' is i32; it must be f32 or f64" hopfield i.safetensors

@@ -219,6 +219,17 @@ def gradients():
         check(f"{name}: the gradients are the change of y", abs(got - expected) < 1e-6 * max(1, abs(expected)), (got, expected))
 
 
+def other_name():
+    """A tensor `lengths` is lengths_kv, unless there is that, or a context whose tokens it may not count."""
+    name, weights, x, context, words = next(one for one in LAYERS if one[2][0] == B and not one[3])
+    given = inputs(weights, x, context)
+    y = lambda **more: (lambda out, report: (out["y"].numbers, "lengths" in [t["name"] for t in report["used"]]))(*run({**given, **more}, *words))
+    real, fewer = Tensor([B], [3, 5]), Tensor([B], [2, 1])
+    expected = y(lengths_kv=real)[0]
+    check("lengths are those of the keys", y(lengths=real) == (expected, True) and y()[0] != expected)
+    check("unless lengths_kv is there", y(lengths=fewer, lengths_kv=real) == (expected, False))
+
+
 def decoding():
     """Decoding by tokens or chunks, with a contiguous or paged cache, equals one pass, weights too; also with lengths_kv."""
     for name, weights, x, context, words in LAYERS:
@@ -284,7 +295,7 @@ def main():
         return 77
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for part in (definitions, gradients, decoding, packed, options):
+        for part in (definitions, gradients, other_name, decoding, packed, options):
             part()
         os.chdir("/")
     return finish()

@@ -177,7 +177,16 @@ def main():
         once, again = (run(folder, t, "--phi=favor/8", "--seed=3", "--causal")["o"] for _ in range(2))
         near("favor, drawn from the same seed", once, again, 0)
 
-        path = os.path.join(folder, "in.safetensors")
+        # `lengths` are of both sides, as two tensors say it.
+        path, outputs = os.path.join(folder, "in.safetensors"), []
+        for names in (["lengths"], ["lengths_q", "lengths_kv"], []):
+            tensor_file.write(path, {**{name: ("F64", *t[name]) for name in "qkv"}, **{name: ("I64", [B], [N - 7, 3]) for name in names}})
+            done = attn("run", path, "-o", os.path.join(folder, "out.safetensors"), "--linear", "--quiet")
+            assert done.returncode == 0, done.stderr
+            outputs.append(list(tensor_file.read(os.path.join(folder, "out.safetensors"))[0]["o"][2]))
+        near("lengths", outputs[0], outputs[1], 0)
+        assert outputs[0] != outputs[2]
+
         write(path, {name: t[name] for name in "qkv"})
         for words, message in [
             (["--rule=delta", "--causal"], "rule=delta needs a tensor 'beta'"),

@@ -71,6 +71,9 @@ def main():
         check("analyze: entropies of a sequence as alone", len(mine) == HEADS_Q and all(abs(a["entropy"] - b["entropy"]) < 1e-6 for a, b in zip(mine, expected)))
         done = run("view", "flat.safetensors", "-o", "page.html", "--json", *layout)
         check("view: an entry for each sequence", done.returncode == 0 and json.loads(done.stdout)["entries"] == len(LENGTHS), done.stderr)
+    save("known.safetensors", TOKENS, **parts, lengths=([4], list(LENGTHS)))
+    done = run("top", "known.safetensors", "--token=w1", "--layout=bshd")
+    check("lengths of any meaning beside cu_seqlens are left alone", done.returncode == 0, done.stderr)
     save("both.safetensors", TOKENS, **parts, lengths_q=([4], list(LENGTHS)))
     done = run("top", "both.safetensors", "--token=w1", "--layout=bshd")
     check("lengths beside cu_seqlens are rejected", done.returncode == 2 and

@@ -211,6 +211,35 @@ static void lengths_and_offsets(void **state)
     check(&e, "--ignore=offset --align=bottom-right --window=1,0 --scale=-2");
 }
 
+/* `lengths` are those of the keys, unless the file has lengths_kv or is packed, or a flag uses them. */
+static void lengths_by_their_other_name(void **state)
+{
+    (void)state;
+    static example e;
+    static const int64_t three[] = {3, 0, 5}, ones[] = {1, 1, 1};
+    example_init(&e);
+    int64_t keys[6], fewer[6];
+    for (int k = 0; k < 6; k++) keys[k] = three[k % 3], fewer[k] = ones[k % 3];
+    attn_archive *file = example_file(&e, 2, lead23);
+    add_full(file, "lengths", 1, (int64_t[]){3}, ATTN_I32, three);
+    write_file(file, "in.safetensors");
+    check(&e, "--ignore=lengths");
+    e.p.len_kv = keys;
+    check(&e, "");
+    check(&e, "--lengths-kv=lengths");
+    e.p.len_kv = NULL, e.p.len_q = fewer;
+    file = example_file(&e, 2, lead23);
+    add_full(file, "lengths", 1, (int64_t[]){3}, ATTN_I32, ones);
+    write_file(file, "in.safetensors");
+    check(&e, "--lengths-q=lengths");
+    e.p.len_kv = keys, e.p.len_q = NULL;
+    file = example_file(&e, 2, lead23);
+    add_full(file, "lengths", 1, (int64_t[]){3}, ATTN_I32, ones);
+    add_full(file, "lengths_kv", 1, (int64_t[]){3}, ATTN_I32, three);
+    write_file(file, "in.safetensors");
+    check(&e, "");
+}
+
 static void names_and_types(void **state)
 {
     (void)state;
@@ -346,6 +375,7 @@ int main(void)
         cmocka_unit_test(layout_bshd),
         cmocka_unit_test(masks_and_biases_broadcast),
         cmocka_unit_test(lengths_and_offsets),
+        cmocka_unit_test(lengths_by_their_other_name),
         cmocka_unit_test(names_and_types),
         cmocka_unit_test(formats),
         cmocka_unit_test(a_terminal_changes_nothing),
