@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_strides.c - the normal form of types and strides: a dense slot equals one with the same strides spelled out, strides of axes
- * of size 1 are ignored, and a tensor that differs from the planned one at execution is rejected by name. */
+ * of size 1 are ignored, one element may stand for a whole input, and a tensor that differs from the planned one at execution is
+ * rejected by name. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "valid_call.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 static valid_call s, other;
 
@@ -261,11 +266,69 @@ static void test_calls(void **state)
     assert_true(valid_call_untouched(&s));
 }
 
+/* Numbers for all inputs in f32; equal ones for tensor n, of whatever type it has. */
+static void draw_inputs(attn_op op, int n, attn_dtype dtype)
+{
+    for (int t = 0; t < tensors_of_table; t++) {
+        const int is_float = table[t].types & 1 << ATTN_F32 && !slot_get(&s.tensors, t).dtype;
+        if (table[t].role[op] != ATTN_ROLE_INPUT || !is_float) continue;
+        for (size_t i = 0; i < VALID_BYTES / sizeof(float); i++) {
+            const float number = (float)((31 * (size_t)t + 17 * (t == n ? 0 : i)) % 13) / 8 - 0.75f;
+            memcpy(s.memory[t] + i * sizeof number, &number, sizeof number);
+        }
+    }
+    if (dtype == ATTN_BOOL) memset(s.memory[n], 1, VALID_BYTES);
+    memcpy(s.before, s.memory, sizeof s.before);
+}
+
+/* One element may stand for a whole input, where the end of memory follows it: the same bits as a dense tensor of that number. */
+static void test_one_element(void **state)
+{
+    static unsigned char dense[VALID_TENSORS][VALID_BYTES];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *const memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int accepted = 0, changed = 0;
+    (void)state;
+    assert_true(memory != MAP_FAILED && mprotect(memory + page, page, PROT_NONE) == 0);
+    FOR_EACH_USED(op, n)
+    {
+        if (table[n].role[op] != ATTN_ROLE_INPUT) continue;
+        attn_plan *plan;
+        attn_error error;
+        make((attn_op)op, n);
+        plan = plan_of(&s);
+        const attn_dtype dtype = info_of(plan, n).dtype;
+        draw_inputs((attn_op)op, n, dtype);
+        execute(plan, &s, n, "dense");
+        attn_plan_destroy(plan);
+        changed += !valid_call_untouched(&s);
+        memcpy(dense, s.memory, sizeof dense);
+        memcpy(s.memory, s.before, sizeof dense);
+        attn_input slot = slot_get(&s.tensors, n);
+        slot.data = memcpy(memory + page - attn_dtype_size(dtype), s.memory[n], attn_dtype_size(dtype));
+        for (int axis = 0; axis < 4; axis++) slot.stride[axis] = ATTN_BROADCAST;
+        slot_set(&s.tensors, n, slot);
+        if (valid_call_plan(&s, &plan, &error) != ATTN_OK) {
+            if (error.status != ATTN_ERR_STRIDE || error.tensor != n) fail_msg("op %d: %s: %s", op, table[n].name, error.message);
+            continue;
+        }
+        execute(plan, &s, n, "one element");
+        attn_plan_destroy(plan);
+        if (memcmp(dense, s.memory, sizeof dense) != 0)
+            fail_msg("op %d: one element of %s is not the dense tensor", op, table[n].name);
+        accepted++;
+    }
+    print_message("%d tensors of one element\n", accepted);
+    assert_true(accepted > 30 && changed > accepted);
+    assert_int_equal(munmap(memory, 2 * page), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense_and_explicit), cmocka_unit_test(test_absent),
                                        cmocka_unit_test(test_other_strides),      cmocka_unit_test(test_axes_of_one),
-                                       cmocka_unit_test(test_packed_tokens),      cmocka_unit_test(test_calls)};
+                                       cmocka_unit_test(test_packed_tokens),      cmocka_unit_test(test_calls),
+                                       cmocka_unit_test(test_one_element)};
     valid_call_table();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

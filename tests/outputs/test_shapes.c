@@ -227,6 +227,8 @@ static void test_memory(void **state)
     assert_true(workspace_of(65536, 0, 32) < (size_t)2 << 20);
     assert_true(workspace_of(65536, 1, 32) < (size_t)16 << 20);
     assert_true(workspace_of(65536, 1, 32) < 2 * workspace_of(32768, 1, 32));
+    /* No more than len_kv keys are kept, however many are requested. */
+    for (int rows = 0; rows < 2; rows++) assert_int_equal(workspace_of(300, rows, INT64_C(1) << 40), workspace_of(300, rows, 300));
 }
 
 int main(void)
