@@ -270,7 +270,7 @@ static void test_few(void **state)
         {dropout, "attn_fwd_f32_scalar", "; tiles, since dropout is requested"},
         {blocks, "attn_fwd_f32_scalar", "; tiles, since a block mask is given"},
         {dilation, "attn_fwd_f32_scalar", "; tiles, since keys are dilated"},
-        {global, "attn_fwd_f32_scalar", "; tiles, since tokens are global"},
+        {global, "attn_fwd_f32_scalar", "; tiles, since there are global tokens"},
         {uniform, "attn_fwd_f32_scalar", "; tiles, since fully masked rows are uniform"},
         {weights, "attn_fwd_f32_scalar", "; tiles, since weights or scores are requested"},
         {top, "attn_fwd_f32_scalar", "; tiles, since statistics of rows are requested"},

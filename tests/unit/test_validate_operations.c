@@ -181,7 +181,7 @@ static void test_invariant(void **state)
     attn_plan_destroy(plan);
     s.problem.mask.global_kv = 1;
     assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_UNSUPPORTED);
-    assert_string_equal(error.message, "options.invariant is set and tokens are global; then bits depend on the chunk");
+    assert_string_equal(error.message, "options.invariant is set and there are global tokens; then bits depend on the chunk");
 }
 
 /* options.reproducible rejects what depends on the number of queries of a tile, since its bits must be those of every instruction
@@ -204,7 +204,7 @@ static void test_reproducible(void **state)
     s.problem.mask.global_kv = 1;
     assert_int_equal(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_UNSUPPORTED);
     assert_string_equal(error.message,
-                        "options.reproducible is set and tokens are global; then bits depend on the instruction set");
+                        "options.reproducible is set and there are global tokens; then bits depend on the instruction set");
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
     if (cpu.isa == ATTN_ISA_SCALAR) return;
     s.problem.mask.global_kv = 0;
