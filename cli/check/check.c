@@ -182,8 +182,8 @@ static void print_rows(const checker *k, int all)
             printf("%-22s skipped: needs %s\n", row->about.name, row->about.needs);
             continue;
         }
-        printf("%-24s %6" PRId64 " cases, %" PRId64 " failed, largest error %.3f of the bound\n", row->about.name, row->cases,
-               row->failed, row->worst);
+        printf("%-24s %6" PRId64 " case%s, %" PRId64 " failed, largest error %.3f of the bound\n", row->about.name, row->cases,
+               row->cases == 1 ? "" : "s", row->failed, row->worst);
         if (row->worst_case[0]) printf("%-22s %s\n", "", row->worst_case);
         if (row->worst > worst) worst = row->worst;
     }

@@ -19,6 +19,7 @@ static void print_words(void)
     printf("\nWords of a problem string, in any order, separated by colons (required: sq and d):\n");
     for (int w = 0; problem_word_at(w); w++) {
         const problem_word *word = problem_word_at(w);
+        if (word->form == WORD_FLAG) continue;
         const char *argument = word->argument ? word->argument : "";
         const char *between = word->form == WORD_OPTION && argument[0] && argument[0] != '[' ? "=" : "";
         int wide = printf("  %s%s%s", word->name, between, argument);

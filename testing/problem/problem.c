@@ -64,6 +64,7 @@ static const problem_rule *find_rule(const char *word, const char **value)
             if (strlen(name) == letters && strncmp(word, name, letters) == 0) return rule;
             break;
         case WORD_OPTION:
+        case WORD_FLAG:
             *value = word[name_length] ? word + name_length + 1 : NULL;
             if (strlen(name) == name_length && strncmp(word, name, name_length) == 0) return rule;
             break;
@@ -114,7 +115,7 @@ attn_status problem_parse(const char *text, problem_spec *spec, attn_error *erro
 
 size_t problem_print(const problem_spec *spec, char *text, size_t size)
 {
-    static const char *const between[] = {[WORD_IS_VALUE] = "", [WORD_SIZE] = "", [WORD_OPTION] = "="};
+    static const char *const between[] = {[WORD_IS_VALUE] = "", [WORD_SIZE] = "", [WORD_OPTION] = "=", [WORD_FLAG] = ""};
     size_t whole = 0;
     if (size) text[0] = 0;
     for (int r = 0; r < problem_rules_count; r++) {

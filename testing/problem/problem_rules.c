@@ -104,7 +104,7 @@ const problem_rule problem_rules[] = {
      .first = SPEC_SHARED_REL, .omitted = SPEC_SHARED_BOTH},
     {.word = {"dtable", NULL, "also the gradient of the table of t5 or clipped", WORD_OPTION, FLAG_NONE},
      .read = value_read_flag, .print = value_print_flag, FIELD(dtable)},
-    {.word = {"rope", NULL, "rotary positions of queries and keys (a flag only)", WORD_OPTION, FLAG_INPUT},
+    {.word = {"rope", NULL, "rotary positions of queries and keys", WORD_FLAG, FLAG_INPUT},
      .read = value_read_flag, .print = value_print_flag, FIELD(rope)},
     {.word = {"sparse", "KIND", "a sparse mask: longformer/WIDTH/GLOBAL", WORD_OPTION, FLAG_INPUT},
      .read = value_read_pattern, .print = value_print_pattern, FIELD(sparse), .choices = LIST("longformer/N/N")},

@@ -6,6 +6,7 @@
 
 #include "attn/attn.h"
 #include "on_threads.h"
+#include "testing/random/random.h"
 
 enum { HEADS = 4, LEN = 150, DIM = 24, COUNT = HEADS * LEN * DIM };
 
@@ -13,18 +14,13 @@ typedef struct tensors {
     float q[COUNT], k[COUNT], v[COUNT], o[COUNT], lse[HEADS * LEN], grad_q[COUNT], grad_k[COUNT], grad_v[COUNT];
 } tensors;
 
-static inline float noise(uint32_t *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return (float)(*state >> 8) / (float)(1 << 23) - 1;
-}
-
 static inline tensors *tensors_create(void)
 {
     tensors *t = calloc(1, sizeof *t);
-    uint32_t state = 1;
+    random_state r = random_from(1);
     MUST(t);
-    for (int i = 0; i < COUNT; i++) t->q[i] = noise(&state), t->k[i] = noise(&state), t->v[i] = noise(&state);
+    for (int i = 0; i < COUNT; i++)
+        t->q[i] = (float)random_signed(&r), t->k[i] = (float)random_signed(&r), t->v[i] = (float)random_signed(&r);
     return t;
 }
 

@@ -371,6 +371,10 @@ rejected 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)
 rejected 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8
 rejected 3 "attn explain: sq9:d8:rope: rope rotates queries and keys before there is a problem: attn run, top, view and analyze have --rope" explain sq9:d8:rope
 
+rejected 3 "attn explain: linear:sq64:d64:causal:rule=delta:denominator=clamp: the delta rule has no denominator; set denominator to none" \
+    explain linear:sq64:d64:causal:rule=delta:denominator=clamp
+ok "  which does it" "$ATTN" explain linear:sq64:d64:causal:rule=delta:denominator=none
+
 # Failing to write standard output is an error too.
 if [ -c /dev/full ]; then
     "$ATTN" info >/dev/full 2>err.txt

@@ -67,6 +67,7 @@ ok "explain --invariant has the cost" grep -q "decode in the order of tiles; opt
 "$ATTN" explain --reproducible fwd:f32:hq8:sq64:d64 >reproducible.txt
 ok "explain --reproducible says so" grep -q "options.reproducible: the blocks and chains of every instruction set" reproducible.txt
 ok "the words of problem strings are in explain --help" grep -qE '^  window=L,R +a query sees' explain.txt
+ok "  without the flag rope, which it rejects" same "$(grep -c '^  rope' explain.txt)" 0
 
 # JSON: one object with these keys.
 fields() {
@@ -83,8 +84,9 @@ printed "decode is fwd by another name" '"problem":.*"decode:bf16:' explain deco
 sed 's/"decode:/"fwd:/' out.txt >decode.txt
 ok "  with the same plan" same "$("$ATTN" explain fwd:bf16:hq32:hkv8:sq1:skv4096:d128 --json)" "$(cat decode.txt)"
 printed "  in attn check" '^[1-9][0-9]* passed, 0 failed, ' check decode:int8:hq4:hkv2:sq1:skv300:d64:causal=bottom-right
-ok "  which prints a kernel that ran" grep -q ' [1-9][0-9]* cases, 0 failed' out.txt
+ok "  which prints a kernel that ran" grep -q ' [1-9][0-9]* cases*, 0 failed' out.txt
 ok "  and none that did not" same "$(grep -c ' 0 cases, ' out.txt)" 0
+printed "  one case is one" '^attn_fwd_f32_scalar +1 case, 0 failed, ' check fwd:f32:sq9:d8 --isa=scalar
 printed "  in attn bench" '"kernel":.*"attn_dec_f32_' bench decode:f32:hq4:hkv2:sq1:skv300:d64 --seconds=0.01 --threads=1 --json
 printed "explain bwd --json" '"kernel":.*"attn_bwd_' explain bwd:sq100:d64:softcap=2 --json
 fields name cost bytes fused

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "attn/attn.h"
+#include "testing/random/random.h"
 
 enum { B = 9, HEADS = 2, SQ = 200, SKV = 180, D = 16, WHOLE = HEADS * SQ * D, KEYS = HEADS * SKV * D };
 
@@ -31,12 +32,12 @@ static void run(int64_t batch, int64_t from, results *r)
 static void test_batch(void **state)
 {
     static results all, one;
-    uint32_t x = 12345;
+    random_state r = random_from(12345);
     float *inputs[] = {q, k, v, dO};
     const size_t counts[] = {B * WHOLE, B * KEYS, B * KEYS, B * WHOLE};
     (void)state;
     for (int n = 0; n < 4; n++)
-        for (size_t i = 0; i < counts[n]; i++) inputs[n][i] = (float)((x = x * 1664525u + 1013904223u) >> 8) / (float)(1 << 23) - 1;
+        for (size_t i = 0; i < counts[n]; i++) inputs[n][i] = (float)random_signed(&r);
     run(B, 0, &all); /* 18 key heads: one task computes all splits of a head */
     for (int64_t b = 0; b < B; b += 4) {
         run(1, b, &one); /* 2 key heads: splits run concurrently */

@@ -5,6 +5,8 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "kernel_test.h"
 
+#include "testing/random/random.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,17 +190,11 @@ void fold(int width, int64_t n, int64_t dim_v, void *S, const void *block_max, c
 
 /* ---- numbers ---- */
 
-static uint64_t state;
+static random_state numbers;
 
-void seed(uint64_t value) { state = value * 2685821657736338717u + 88172645463325252u; }
+void seed(uint64_t value) { numbers = random_from(value); }
 
-double uniform(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (double)(state >> 11) * 0x1p-52 - 1;
-}
+double uniform(void) { return random_signed(&numbers); }
 
 void *random_input(attn_dtype dtype, int64_t n, double size)
 {

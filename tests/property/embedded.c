@@ -2,6 +2,8 @@
  * embedded.c - the layouts of sequences, and the content of their tensors. */
 #include "embedded.h"
 
+#include "testing/random/random.h"
+
 #include <math.h>
 
 const tensor_kind kinds[TENSORS] = {
@@ -32,10 +34,8 @@ const char *const place_names[PLACES] = {"exact", "plain", "longer", "padded", "
 /* A number in -1 .. 1 that depends only on the arguments. */
 static float drawn(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
 {
-    uint64_t x = ((((a * 1000003 + b) * 1000003 + c) * 1000003 + d) * 1000003 + e) * 0x9E3779B97F4A7C15u;
-    x ^= x >> 29;
-    x *= 0xBF58476D1CE4E5B9u;
-    return (float)(int32_t)(x >> 32) / 2147483648.f;
+    random_state r = random_from((((a * 1000003 + b) * 1000003 + c) * 1000003 + d) * 1000003 + e);
+    return (float)random_signed(&r);
 }
 
 static void draw_all(float *to, int count, uint64_t number)

@@ -2,6 +2,7 @@
  * soak_work.c - the work of one thread.  Problems are those of the fuzzer of the interface (fuzz/api_case.h), without its oracles.
  */
 #include "soak.h"
+#include "testing/random/random.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include "api_case.h"
 #include "attn/cache.h"
 #include "attn/layers.h"
+#include "testing/random/random.h"
 
 enum {
     ENTRIES = 3,
@@ -184,8 +186,8 @@ static void ask_too_much(soak_worker *w)
 /* Channel c of the key (side 0) or value (1) of a token, computed from its position in its sequence. */
 static float number_of(int64_t entry, int64_t token, int64_t head, int64_t c, int side)
 {
-    const uint64_t x = ((uint64_t)token * 64 + (uint64_t)(entry * 16 + head * 8 + c)) * 2 + (uint64_t)side;
-    return (float)((x * 0x9E3779B97F4A7C15u) >> 40) / 8388608.0f - 1;
+    random_state r = random_from(((uint64_t)token * 64 + (uint64_t)(entry * 16 + head * 8 + c)) * 2 + (uint64_t)side);
+    return (float)random_signed(&r);
 }
 
 static int64_t place_of(int64_t entry, int64_t token, int64_t head, const int64_t *table)

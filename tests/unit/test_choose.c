@@ -271,7 +271,7 @@ static void test_few(void **state)
     TILES((s.tensors.block_mask.data = ATTN_LATER, s.problem.mask.block_q = s.problem.mask.block_kv = 2),
           "; tiles, since a block mask is given");
     TILES(s.problem.mask.dilation = 2, "; tiles, since keys are dilated");
-    TILES(s.problem.mask.global_kv = 1, "; tiles, since tokens are global");
+    TILES(s.problem.mask.global_kv = 1, "; tiles, since there are global tokens");
     TILES(s.problem.mask.empty = ATTN_EMPTY_UNIFORM, "; tiles, since fully masked rows are uniform");
     TILES(s.tensors.weights.data = ATTN_LATER, "; tiles, since weights or scores are requested");
     TILES((s.problem.outputs.topk = 2, s.tensors.topk_index.data = ATTN_LATER), "; tiles, since statistics of rows are requested");

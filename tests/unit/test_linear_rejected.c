@@ -155,10 +155,8 @@ static void test_fit(void **state)
     UNSUPPORTED((f.problem.causal = 0, f.problem.rule = ATTN_LINEAR_RULE_DELTA), "the delta rule is causal; set causal");
     UNSUPPORTED((f.problem.causal = 0, f.tensors.decay = attn_in(f.decay)), "a decay is causal; set causal");
     UNSUPPORTED((f.problem.causal = 0, f.problem.form = ATTN_LINEAR_FORM_RECURRENT), "the recurrent form is causal; set causal");
-    UNSUPPORTED(f.problem.rule = ATTN_LINEAR_RULE_DELTA,
-                "the delta rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE");
-    UNSUPPORTED(f.problem.rule = ATTN_LINEAR_RULE_LOW_RANK,
-                "the low-rank rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE");
+    UNSUPPORTED(f.problem.rule = ATTN_LINEAR_RULE_DELTA, "the delta rule has no denominator; set denominator to none");
+    UNSUPPORTED(f.problem.rule = ATTN_LINEAR_RULE_LOW_RANK, "the low-rank rule has no denominator; set denominator to none");
     UNSUPPORTED((f.problem.rule = ATTN_LINEAR_RULE_LOW_RANK, f.problem.denominator = ATTN_DENOMINATOR_NONE,
                  f.problem.form = ATTN_LINEAR_FORM_CHUNKED),
                 "the low-rank rule has the recurrent form only");

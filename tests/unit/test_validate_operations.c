@@ -184,7 +184,7 @@ static void test_invariant(void **state)
     attn_plan_destroy(plan);
     s.problem.mask.global_kv = 1;
     FAILS(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_UNSUPPORTED,
-          "options.invariant is set and tokens are global; then bits depend on the chunk");
+          "options.invariant is set and there are global tokens; then bits depend on the chunk");
 }
 
 /* options.reproducible rejects what depends on the number of queries of a tile, since its bits must be those of every instruction
@@ -204,7 +204,7 @@ static void test_reproducible(void **state)
     s.options.isa = ATTN_ISA_DEFAULT;
     s.problem.mask.global_kv = 1;
     FAILS(attn_plan_create(&plan, &s.problem, &s.tensors, &s.options, &error), ATTN_ERR_UNSUPPORTED,
-          "options.reproducible is set and tokens are global; then bits depend on the instruction set");
+          "options.reproducible is set and there are global tokens; then bits depend on the instruction set");
     assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
     if (cpu.isa == ATTN_ISA_SCALAR) return;
     s.problem.mask.global_kv = 0;

@@ -69,7 +69,7 @@ static attn_status check_fit(const attn_linear_resolved *p, attn_error *error)
     CHECK_TENSOR(p->causal || !p->has.decay, ATTN_LINEAR_SLOT_decay, ATTN_ERR_UNSUPPORTED, "a decay is causal; set causal");
     CHECK(p->causal || p->form != ATTN_LINEAR_FORM_RECURRENT, ATTN_ERR_UNSUPPORTED, "the recurrent form is causal; set causal");
     CHECK(p->rule == ATTN_LINEAR_RULE_ADD || !has_sum(p), ATTN_ERR_UNSUPPORTED,
-          "the %s rule has no denominator; set denominator to ATTN_DENOMINATOR_NONE", rule);
+          "the %s rule has no denominator; set denominator to none", rule);
     const int chunked = p->form == ATTN_LINEAR_FORM_CHUNKED || p->form == ATTN_LINEAR_FORM_QUADRATIC;
     CHECK(!chunked || p->rule != ATTN_LINEAR_RULE_LOW_RANK, ATTN_ERR_UNSUPPORTED, "the low-rank rule has the recurrent form only");
     return ATTN_OK;
