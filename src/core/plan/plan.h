@@ -38,8 +38,8 @@ attn_status attn_problem_resolve(attn_resolved *problem, const attn_tensors *ten
                                  attn_error *error);
 attn_status attn_shape_validate(const attn_shape *shape, attn_error *error);
 attn_status attn_options_validate(const attn_options *options, attn_error *error);
-/* The arguments of an execution: the planned tensors again, their addresses, and what is read from them before it begins.  No tensor
- * may share the workspace. */
+/* The arguments of an execution: the planned tensors again, their addresses, and what is read from them before it begins.  No
+ * tensor may share the workspace. */
 attn_status attn_args_read(const struct attn_plan *plan, const attn_tensors *tensors, attn_bytes workspace, attn_args *args,
                            attn_error *error);
 attn_status attn_args_validate(const attn_resolved *problem, const attn_args *args, attn_error *error);

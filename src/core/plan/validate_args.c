@@ -159,7 +159,8 @@ attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, a
         tokens_q = attn_index_at(args->cu_seqlens_q, p->at.cu_seqlens_q.dtype, p->shape.batch);
         tokens_kv = attn_index_at(args->cu_seqlens_kv, p->at.cu_seqlens_kv.dtype, p->shape.batch);
     }
-    return attn_tensors_check_overlap(&attn_attention_family, plan->tensor, plan->tensors, pointers, tokens_q, tokens_kv, workspace, error);
+    return attn_tensors_check_overlap(&attn_attention_family, plan->tensor, plan->tensors, pointers, tokens_q, tokens_kv, workspace,
+                                      error);
 }
 
 attn_status attn_args_validate(const attn_resolved *p, const attn_args *args, attn_error *error)
