@@ -27,6 +27,7 @@ typedef struct api_case {
     int everywhere;    /* set before drawing: options.reproducible, and no particular instruction set */
     int special;       /* NaN, infinities and huge numbers are among the inputs */
     int hostile;       /* a field was replaced by an extreme number: not repaired, nor checked against ref/ or subproblems */
+    int plan_only;     /* several sizes were: there is no memory for its tensors, and no time if they have no elements */
     int64_t tokens[2]; /* packed: of queries, of keys */
 } api_case;
 

@@ -356,6 +356,10 @@ static void make_hostile(api_case *c)
     switch (draw_below(d, 12)) {
     case 0:
         (&c->problem.shape.batch)[draw_below(d, 7)] = draw_hostile(d);
+        if (draw_one_in(d, 2)) return;
+        c->plan_only = 1;
+        draw_vast_fields(d, &c->problem.shape.batch, 7);
+        if (draw_one_in(d, 2)) c->problem.shape.heads_kv = c->problem.shape.heads_q;
         return;
     case 1:
         (&c->problem.mask.window_left)[draw_below(d, 9)] = draw_hostile(d);

@@ -58,3 +58,35 @@ int64_t draw_hostile(draws *d)
                                       INT64_MAX / 4};
     return numbers[draw_below(d, (int64_t)(sizeof numbers / sizeof *numbers))];
 }
+
+int64_t draw_vast(draws *d)
+{
+    static const int64_t sizes[] = {0,
+                                    1,
+                                    2,
+                                    3,
+                                    64,
+                                    INT32_MAX,
+                                    (int64_t)1 << 31,
+                                    (int64_t)1 << 32,
+                                    (int64_t)1 << 40,
+                                    (int64_t)1 << 47,
+                                    ((int64_t)1 << 48) - 1,
+                                    (int64_t)1 << 48,
+                                    ((int64_t)1 << 48) + 1,
+                                    (int64_t)1 << 56,
+                                    (int64_t)1 << 60,
+                                    INT64_MAX / 8,
+                                    (int64_t)1 << 62,
+                                    INT64_MAX - 1,
+                                    INT64_MAX};
+    return draw_one_in(d, 3) ? draw_below(d, 3) : sizes[draw_below(d, (int64_t)(sizeof sizes / sizeof *sizes))];
+}
+
+void draw_vast_fields(draws *d, int64_t *fields, int n)
+{
+    const int all = draw_one_in(d, 3);
+    fields[draw_below(d, n)] = draw_vast(d);
+    for (int i = 0; i < n; i++)
+        if (all || draw_one_in(d, 2)) fields[i] = draw_vast(d);
+}

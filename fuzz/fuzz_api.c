@@ -74,7 +74,7 @@ void target_run(draws *from)
         target_rejected++;
         return;
     }
-    const int fits = case_allocate(c, plan);
+    const int fits = !c->plan_only && case_allocate(c, plan);
     target_drawn();
     if (fits) target_ran += case_judge(c, plan);
     attn_plan_destroy(plan);

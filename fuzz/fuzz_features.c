@@ -286,7 +286,7 @@ static const char *corrupt_problem(void)
         return "a negative size";
     default:
         if (p->batch * p->heads * p->len * p->rank * p->dim == 0) return NULL;
-        (&p->batch)[draw_below(d, 5)] = INT64_MAX - draw_below(d, 3);
+        for (int64_t n = draw_below(d, 5); n >= 0; n--) (&p->batch)[draw_below(d, 5)] = INT64_MAX - draw_below(d, 3);
         return "bytes that overflow 64 bits";
     }
 }

@@ -152,7 +152,7 @@ static void reject(void)
     attn_output *slot = c.backward ? &c.grad_o_parts[part] : &c.tensors.o;
     switch (draw_below(d, 9)) {
     case 0:
-        (&p.batch)[draw_below(d, 4)] = draw_hostile(d);
+        for (int64_t n = draw_below(d, 4); n >= 0; n--) (&p.batch)[draw_below(d, 4)] = draw_hostile(d);
         for (int i = 0; i < 4; i++) /* larger sizes would be read: none but invalid ones */
             if ((&p.batch)[i] > (&c.problem.batch)[i]) (&p.batch)[i] = draw_one_in(d, 2) ? INT64_MAX : -1;
         if (p.batch < 0 || p.heads < 0 || p.len_q < 0 || p.dim_v < 0) must = "a negative size";

@@ -92,6 +92,7 @@ static void run_hostile(draws *d, ref_matrices m, attn_dtype dtype, const attn_o
     size_t bytes;
     attn_error error;
     (&m.rows)[draw_below(d, 3)] = draw_hostile(d);
+    if (draw_one_in(d, 2)) draw_vast_fields(d, &m.rows, 3);
     matrices_dense(&m);
     if (draw_one_in(d, 2)) (&m.stride_a)[draw_below(d, 3)] = draw_hostile(d);
     const attn_product_problem p = matrices_problem(&m, dtype);

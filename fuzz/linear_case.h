@@ -36,10 +36,11 @@ typedef struct linear_case {
     attn_linear_problem problem;
     attn_linear_tensors tensors;
     attn_options options;
-    int gentle;  /* sizes and numbers whose sums stay bounded: compared with ref/ */
-    int special; /* NaN, infinities and huge numbers are among the inputs */
-    int hostile; /* a field was replaced by an invalid or huge value */
-    int saved;   /* backward: o and denominators were computed by a forward */
+    int gentle;    /* sizes and numbers whose sums stay bounded: compared with ref/ */
+    int special;   /* NaN, infinities and huge numbers are among the inputs */
+    int hostile;   /* a field was replaced by an invalid or huge value */
+    int plan_only; /* several sizes were: there is no memory for its tensors, and no time if they have no elements */
+    int saved;     /* backward: o and denominators were computed by a forward */
 } linear_case;
 
 attn_output *linear_slot(attn_linear_tensors *tensors, const linear_case *c, int t);

@@ -121,8 +121,13 @@ static void make_hostile(linear_case *c)
     c->hostile = 1, c->gentle = 0;
     switch (draw_below(d, 12)) {
     case 0:
-    case 1:
         (&p->shape.batch)[draw_below(d, 7)] = draw_hostile(d);
+        return;
+    case 1:
+        c->plan_only = 1;
+        draw_vast_fields(d, &p->shape.batch, 7);
+        if (draw_one_in(d, 2)) p->shape.heads_kv = p->shape.heads_q;
+        if (p->causal) p->shape.len_q = p->shape.len_kv;
         return;
     case 2:
         p->random_features = draw_hostile(d);
@@ -237,7 +242,7 @@ attn_linear_plan *linear_draw(linear_case *c)
     attn_error error;
     attn_linear_plan *plan = linear_plan(c, &c->problem, &c->tensors, &c->options, &error);
     if (!plan) return NULL;
-    const int capacity = make_blocks(c, plan);
+    const int capacity = !c->plan_only && make_blocks(c, plan);
     attn_linear_plan_destroy(plan);
     if (!capacity) return NULL;
     fill(c);

@@ -70,7 +70,7 @@ static void test_each_allocation(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (int n = 1; n <= calls[i].allocations + 1; n++) {
-            unsigned char before[sizeof out];
+            unsigned char before[sizeof out], after[sizeof out];
             attn_error error;
             memset(&out, 0x5a, sizeof out);
             out.properties.struct_size = sizeof out.properties;
@@ -82,7 +82,8 @@ static void test_each_allocation(void **state)
             assert_int_equal(fault_live(), live);
             assert_int_equal(failed, n <= calls[i].allocations);
             assert_int_equal(status, failed ? ATTN_ERR_MEMORY : ATTN_OK);
-            assert_int_equal(memcmp(&out, before, sizeof out) == 0, failed);
+            memcpy(after, &out, sizeof out);
+            assert_int_equal(memcmp(after, before, sizeof out) == 0, failed);
             if (failed) assert_string_equal(error.message, calls[i].message);
         }
 }

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz_sizes.c - fuzzes every function that takes sizes (target.h) with several vast ones at once, in tensors without elements
+ * (ATTN_EMPTY) or without pointers (ATTN_LATER): products and sums of sizes must be checked, since no memory stands behind them.
+ * Each call is accepted or rejected with a message; what it does is for the other targets to check. */
+#include "sizes_case.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attn/bilinear.h"
+#include "attn/cache.h"
+#include "attn/cost.h"
+#include "attn/hopfield.h"
+#include "attn/latent.h"
+#include "attn/layers.h"
+#include "attn/linear.h"
+#include "attn/mask.h"
+#include "attn/merge.h"
+#include "attn/position.h"
+#include "attn/product.h"
+#include "attn/seq2seq.h"
+
+const char *const target_cases = "calls";
+
+sizes_case sizes;
+
+static const char *const kinds[] = {"plan",      "linear",   "product",  "cost", "counts",        "packed layer",
+                                    "cache",     "merge",    "position", "gate", "distance bias", "features",
+                                    "linformer", "hopfield", "bilinear", "mask"};
+
+void target_print(void)
+{
+    fprintf(stderr, "%s, sizes", kinds[sizes.kind]);
+    for (int i = 0; i < SIZES_MOST; i++) fprintf(stderr, " %" PRId64, sizes.of[i]);
+    fputc('\n', stderr);
+    if (sizes.kind <= SIZES_LINEAR) sizes_print_plan();
+}
+
+void *sizes_allocate(void *context, size_t bytes)
+{
+    (void)context;
+    return bytes <= (size_t)1 << 24 ? aligned_alloc(64, (bytes + 63) / 64 * 64 + 64) : NULL;
+}
+
+void sizes_release(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
+static void judge(attn_status status, const attn_error *error)
+{
+    check_error(status, error);
+    if (status == ATTN_OK) target_ran++;
+    else target_rejected++;
+}
+
+#define CALL(call)                                                                                                                 \
+    do {                                                                                                                           \
+        attn_error error;                                                                                                          \
+        memset(&error, 0x55, sizeof error);                                                                                        \
+        const attn_status status_ = (call);                                                                                        \
+        judge(status_, &error);                                                                                                    \
+    } while (0)
+
+/* ---- functions without tensors ---- */
+
+static void cost(draws *d)
+{
+    const int64_t *s = sizes.of;
+    const attn_cost_problem p = {.struct_size = sizeof p,
+                                 .method = (attn_cost_method)draw_below(d, 3),
+                                 .shape = {s[0], s[1], draw_one_in(d, 2) ? s[1] : 1, s[2], s[3], s[4], s[5]},
+                                 .features = s[6],
+                                 .rank = s[7],
+                                 .fast_elements = s[8]};
+    attn_cost out = {.struct_size = sizeof out};
+    CALL(attn_cost_estimate(&p, &out, &error));
+}
+
+/* A size that a layer accepts, more often than not. */
+static int64_t narrow(draws *d, int64_t size) { return draw_one_in(d, 8) ? size : size % ((int64_t)1 << 31); }
+
+static void check_counts(const attn_layer_counts *n)
+{
+    if (n->parameters < 0 || n->cache_per_token < 0 || n->saved_bytes < 0 || !(n->flops >= 0)) finding("a count is negative");
+}
+
+static void counts(draws *d)
+{
+    const int64_t *s = sizes.of;
+    attn_problem attention = {.struct_size = sizeof attention};
+    attn_layer_counts n = {.struct_size = sizeof n};
+    const attn_layer layer = {.struct_size = sizeof layer,
+                              .dtype = draw_one_in(d, 2) ? ATTN_F64 : ATTN_F32,
+                              .dim_model = narrow(d, s[0]),
+                              .dim_key = narrow(d, s[1]),
+                              .dim_output = narrow(d, s[2]),
+                              .heads_q = narrow(d, s[3]),
+                              .heads_kv = draw_one_in(d, 2) ? narrow(d, s[3]) : 1,
+                              .head_dim = narrow(d, s[4]),
+                              .head_dim_v = narrow(d, s[5]),
+                              .attention = &attention};
+    if (draw_one_in(d, 2)) attention.score.kind = ATTN_SCORE_GENERAL, attention.score.dim_k = narrow(d, s[6]);
+    CALL(attn_layer_count(&layer, s[7], s[8], s[9], NULL, &n, &error));
+    check_counts(&n);
+    const attn_latent latent = {.struct_size = sizeof latent,
+                                .dtype = layer.dtype,
+                                .dim_model = s[0] % (1 << 25),
+                                .dim_output = s[1] % (1 << 25),
+                                .heads = s[3] % (1 << 25),
+                                .head_dim = s[4] % (1 << 25),
+                                .head_dim_v = s[5] % (1 << 25),
+                                .rank = s[6] % (1 << 25),
+                                .rank_query = s[2] % (1 << 25),
+                                .dim_rotary = draw_one_in(d, 2) ? 0 : 2};
+    CALL(attn_latent_count(&latent, s[7], s[8], s[9], NULL, &n, &error));
+    check_counts(&n);
+    const attn_seq2seq module = {.struct_size = sizeof module,
+                                 .dtype = layer.dtype,
+                                 .score = ATTN_SCORE_ADDITIVE,
+                                 .dim_state = s[0] % (1 << 25),
+                                 .dim_memory = s[1] % (1 << 25),
+                                 .dim_hidden = s[2] % (1 << 25),
+                                 .dim_output = s[4] % (1 << 25)};
+    CALL(attn_seq2seq_count(&module, s[7], s[8], s[9], NULL, &n, &error));
+    check_counts(&n);
+}
+
+/* ---- layers over packed sequences: small weights, and offsets that are wrong or in memory ---- */
+
+enum { MODEL = 4, TOKENS = 6 };
+
+static int64_t offset(draws *d)
+{
+    const int64_t size = draw_one_in(d, 2) ? draw_below(d, TOKENS + 1) : draw_one_in(d, 4) ? draw_hostile(d) : draw_vast(d);
+    return size > TOKENS && size < (int64_t)1 << 31 ? TOKENS : size; /* those between may be valid, but have no memory here */
+}
+
+/* The most tokens of a sequence: all tiles of so many are visited, although sequences are shorter. */
+static int64_t most(draws *d, int64_t size)
+{
+    return draw_one_in(d, 2) || (size > 1 << 12 && size <= (int64_t)1 << 48) ? TOKENS : size;
+}
+
+static void packed_layer(draws *d)
+{
+    static float x[TOKENS * MODEL], w[64], y[TOKENS * MODEL], gradient[TOKENS * MODEL], weights_out[4][MODEL * MODEL];
+    static char saved[4096];
+    int64_t begin[2][4];
+    for (int i = 0; i < 8; i++) begin[i / 4][i % 4] = i % 4 == 0 && !draw_one_in(d, 8) ? 0 : offset(d);
+    if (draw_one_in(d, 2)) memcpy(begin[1], begin[0], sizeof begin[0]);
+    attn_options options = {.struct_size = sizeof options, .threads = 1, .allocator = {sizes_allocate, sizes_release, NULL}};
+    const attn_rope rope = {.struct_size = sizeof rope};
+    const attn_layer layer = {
+        .struct_size = sizeof layer, .dim_model = MODEL, .heads_q = 2, .rope = draw_one_in(d, 4) ? NULL : &rope};
+    const attn_layer_weights weights = {.struct_size = sizeof weights,
+                                        .query = attn_out(w),
+                                        .key = attn_out(w),
+                                        .value = attn_out(w),
+                                        .output = attn_out(w)},
+                             gradients = {.struct_size = sizeof gradients,
+                                          .query = attn_out(weights_out[0]),
+                                          .key = attn_out(weights_out[1]),
+                                          .value = attn_out(weights_out[2]),
+                                          .output = attn_out(weights_out[3])};
+    const attn_latent latent = {
+        .struct_size = sizeof latent, .dim_model = MODEL, .heads = 2, .head_dim = 2, .rank = 2, .dim_rotary = layer.rope ? 2 : 0};
+    const attn_latent_weights small = {
+        .struct_size = sizeof small, .query = attn_out(w), .down = attn_out(w), .up = attn_out(w), .output = attn_out(w)};
+    const attn_tensors of_attention = {
+        .struct_size = sizeof of_attention, .cu_seqlens_q = attn_in(begin[0]), .cu_seqlens_kv = attn_in(begin[1])};
+    attn_layer_tensors t = {.struct_size = sizeof t,
+                            .batch = 1 + draw_below(d, 3),
+                            .len_q = most(d, sizes.of[0]),
+                            .attention = &of_attention,
+                            .options = &options,
+                            .saved = draw_one_in(d, 2) ? saved : NULL,
+                            .query = attn_in(x),
+                            .output = attn_out(y)};
+    if (draw_one_in(d, 2)) t.key = attn_in(x), t.len_kv = most(d, sizes.of[1]);
+    CALL(attn_layer_forward(&layer, &weights, &t, &error));
+    attn_layer_tensors of_latents = t;
+    of_latents.saved = NULL;
+    CALL(attn_latent_forward(&latent, &small, &of_latents, &error));
+    t.saved = saved;
+    t.grad_output = attn_in(x), t.grad_query = attn_out(gradient);
+    CALL(attn_layer_backward(&layer, &weights, &t, &gradients, &error));
+}
+
+/* ---- a cache without channels, so that only sizes, lengths and pages count ---- */
+
+static void cache(draws *d)
+{
+    const int64_t *s = sizes.of;
+    int64_t lengths[2], more[2], table[2][4];
+    static const attn_rope rope = {.struct_size = sizeof rope, .dim_rotary = 2};
+    const int64_t capacity = draw_one_in(d, 2) ? INT64_MAX - draw_below(d, 2) : s[0];
+    for (int i = 0; i < 2; i++) {
+        lengths[i] = draw_one_in(d, 2) ? draw_vast(d) : capacity - draw_below(d, 3),
+        more[i] = draw_one_in(d, 2) ? draw_below(d, 3) : draw_vast(d);
+        for (int k = 0; k < 4; k++) table[i][k] = draw_one_in(d, 8) ? draw_hostile(d) : draw_below(d, 2);
+    }
+    attn_cache c = {.struct_size = sizeof c,
+                    .batch = draw_below(d, 3),
+                    .heads_kv = draw_below(d, 3),
+                    .capacity = capacity,
+                    .dim_qk = s[1],
+                    .dim_v = s[2],
+                    .k = attn_out(ATTN_EMPTY),
+                    .v = attn_out(ATTN_EMPTY),
+                    .lengths = attn_out(lengths)};
+    if (c.heads_kv > 0 && !draw_one_in(d, 4)) c.dim_qk = c.dim_v = 0;
+    if (draw_one_in(d, 2) && s[3] > 0) {
+        c.page_size = s[3], c.pages = s[4], c.page_table = attn_in(table);
+        if (c.capacity / c.page_size >= 4) c.capacity = c.page_size < INT64_MAX / 4 ? 4 * c.page_size : INT64_MAX;
+        if (c.capacity / c.page_size + (c.capacity % c.page_size != 0) > 4) return; /* more columns than the table has */
+    }
+    if (draw_one_in(d, 4)) c.rope = &rope;
+    const attn_cache_tokens t = {.struct_size = sizeof t,
+                                 .len = draw_one_in(d, 2) ? draw_below(d, 3) : s[5],
+                                 .k = attn_in(ATTN_EMPTY),
+                                 .v = attn_in(ATTN_EMPTY),
+                                 .lengths = draw_one_in(d, 2) ? attn_in(more) : (attn_input){0}};
+    if (t.len > 64 && c.batch && c.heads_kv) return; /* rows without channels, which take as long as others */
+    CALL(attn_cache_append(&c, &t, &error));
+    const attn_input in = attn_in(ATTN_EMPTY);
+    const attn_output out = attn_out(ATTN_EMPTY);
+    CALL(attn_quantise(draw_one_in(d, 2) ? 0 : s[6], draw_one_in(d, 2) ? 0 : s[7], &in, &out, &out, &error));
+}
+
+/* ---- tensors without elements ---- */
+
+static void product(draws *d)
+{
+    const attn_product_problem p = {.struct_size = sizeof p,
+                                    .dtype = draw_one_in(d, 2) ? ATTN_F64 : ATTN_F32,
+                                    .rows = sizes.of[0],
+                                    .columns = sizes.of[1],
+                                    .inner = sizes.of[2],
+                                    .add = draw_one_in(d, 2)};
+    attn_product_tensors t = {
+        .struct_size = sizeof t, .a = attn_in(ATTN_EMPTY), .b = attn_in(ATTN_EMPTY), .c = attn_out(ATTN_EMPTY)};
+    const attn_options o = {.struct_size = sizeof o, .threads = 1 + (int)draw_below(d, 40), .isa = (attn_isa)draw_below(d, 3)};
+    size_t bytes;
+    CALL(attn_product_workspace_size(&p, &bytes, &o, &error));
+    if (draw_one_in(d, 4)) t.a.stride[2] = draw_hostile(d), t.a.stride[3] = 1;
+    if (p.rows == 0 || p.columns == 0) CALL(attn_product(&p, &t, &o, &error));
+}
+
+static void merge(draws *d)
+{
+    static const attn_input in[3] = {{ATTN_EMPTY, 0, {0, 0, 0, 0}}, {ATTN_EMPTY, 0, {0, 0, 0, 0}}, {ATTN_EMPTY, 0, {0, 0, 0, 0}}};
+    attn_output out[3] = {attn_out(ATTN_EMPTY), attn_out(ATTN_EMPTY), attn_out(ATTN_EMPTY)};
+    const attn_merge_problem p = {.struct_size = sizeof p,
+                                  .parts = 1 + draw_below(d, 3),
+                                  .batch = sizes.of[0],
+                                  .heads = sizes.of[1],
+                                  .len_q = sizes.of[2],
+                                  .dim_v = sizes.of[3]};
+    attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = in, .lse_parts = in, .o = attn_out(ATTN_EMPTY)};
+    const attn_options o = {
+        .struct_size = sizeof o, .threads = 1 + (int)draw_below(d, 40), .allocator = {sizes_allocate, sizes_release, NULL}};
+    CALL(attn_merge(&p, &t, &o, &error));
+    t.grad_o = attn_in(ATTN_EMPTY), t.grad_o_parts = out, t.grad_lse_parts = out, t.o = (attn_output){0};
+    CALL(attn_merge_backward(&p, &t, &o, &error));
+}
+
+static void position(draws *d)
+{
+    const int64_t *s = sizes.of, shape[4] = {s[0], s[1], s[2], s[3]};
+    const attn_input in = attn_in(ATTN_EMPTY), positions = draw_one_in(d, 2) ? in : (attn_input){0};
+    const attn_output out = attn_out(ATTN_EMPTY);
+    const attn_rope rope = {.struct_size = sizeof rope, .dim_rotary = draw_one_in(d, 2) ? 0 : s[4]};
+    CALL(attn_rope_apply(&rope, shape, &in, &positions, &out, &error));
+    CALL(attn_sinusoidal(ATTN_ROPE_PAIRS_INTERLEAVED, s[0], s[1], 0, &positions, &out, &error));
+    CALL(attn_position_add(s[5], shape, &in, &in, &positions, &out, &error));
+    CALL(attn_position_add_backward(s[5], shape, &in, &positions, &out, &error));
+    CALL(attn_position_resize(s[0], s[1], s[2], &in, &out, &error));
+    CALL(attn_position_resize_backward(s[0], s[1], s[2], &in, &out, &error));
+    CALL(attn_alibi_slopes(s[0], &out, &error));
+}
+
+static void gate(draws *d)
+{
+    const int64_t *s = sizes.of;
+    const attn_bias_gate n = {.struct_size = sizeof n, .batch = s[0], .heads = s[1], .len_q = s[2], .dim = s[3], .width = s[4]};
+    const attn_input in = attn_in(ATTN_EMPTY);
+    const attn_output out = attn_out(ATTN_EMPTY);
+    attn_bias_gate_tensors t = {.struct_size = sizeof t, .q = in, .w = in, .b = in, .a = in, .gates = out};
+    CALL(attn_bias_gate_forward(&n, &t, &error));
+    if ((s[1] | s[3]) >> 20 && (s[1] | s[3]) <= (int64_t)1 << 56) return; /* sums for these are asked from malloc */
+    t.gates = (attn_output){0}, t.grad_gates = in, t.grad_q = out;
+    if (draw_one_in(d, 2)) t.grad_w = t.grad_b = t.grad_a = out;
+    CALL(attn_bias_gate_backward(&n, &t, &error));
+}
+
+static void distance(draws *d)
+{
+    const int64_t *s = sizes.of;
+    const attn_distance_bias r = {.struct_size = sizeof r,
+                                  .kind = draw_one_in(d, 2) ? ATTN_DISTANCE_T5 : ATTN_DISTANCE_CLIPPED,
+                                  .heads = s[0],
+                                  .buckets = draw_one_in(d, 2) ? 0 : s[1],
+                                  .max_distance = s[2],
+                                  .causal = draw_one_in(d, 2),
+                                  .len_q = s[3],
+                                  .len_kv = s[4],
+                                  .offset_q = draw_hostile(d)};
+    const attn_input in = attn_in(ATTN_EMPTY);
+    const attn_output out = attn_out(ATTN_EMPTY);
+    CALL(attn_distance_bias_fill(&r, &in, &out, &error));
+    CALL(attn_distance_bias_backward(&r, &in, &out, &error));
+    (void)attn_distance_buckets(&r), (void)attn_distance_bucket(&r, s[5]), (void)attn_distance_bucket(&r, -s[6]);
+}
+
+static void features(draws *d)
+{
+    const attn_output out = attn_out(ATTN_EMPTY);
+    for (int kind = 0; kind < 8; kind++)
+        if (attn_features_count((attn_features)kind, sizes.of[0], sizes.of[1]) < 0) finding("a negative number of features");
+    CALL(attn_random_features((attn_random_rows)draw_below(d, 3), sizes.of[0], sizes.of[1], 1, 0, &out, &error));
+}
+
+static void linformer(draws *d)
+{
+    const attn_input in = attn_in(ATTN_EMPTY);
+    const attn_output out = attn_out(ATTN_EMPTY);
+    attn_linformer_problem p = {.struct_size = sizeof p};
+    attn_linformer_tensors t = {.struct_size = sizeof t, .x = in, .projection = in, .y = out};
+    const attn_options o = {.struct_size = sizeof o, .threads = 2, .allocator = {sizes_allocate, sizes_release, NULL}};
+    p.batch = sizes.of[0], p.heads = sizes.of[1], p.rank = sizes.of[2], p.len = sizes.of[3], p.dim = sizes.of[4];
+    (void)d;
+    /* Heads and tokens without elements are visited all the same. */
+    if (p.len > 4096 && p.len <= (int64_t)1 << 48) p.len = 2;
+    if (p.batch > 64 && p.batch <= (int64_t)1 << 48) p.batch = 2;
+    if (p.heads > 64 && p.heads <= (int64_t)1 << 48) p.heads = 2;
+    CALL(attn_linformer_project(&p, &t, &o, &error));
+    t.y = (attn_output){0}, t.grad_y = in, t.grad_x = t.grad_projection = out;
+    CALL(attn_linformer_backward(&p, &t, &o, &error));
+}
+
+static void hopfield(draws *d)
+{
+    static const float patterns[1];
+    const attn_hopfield m = {.struct_size = sizeof m, .stored = sizes.of[0], .dim = sizes.of[1], .patterns = attn_in(ATTN_EMPTY)};
+    const attn_hopfield one = {.struct_size = sizeof one, .stored = 1, .dim = 1, .patterns = attn_in(patterns)};
+    attn_hopfield_tensors t = {.struct_size = sizeof t, .states = attn_in(ATTN_EMPTY), .updated = attn_out(ATTN_EMPTY)};
+    const attn_hopfield *const with = draw_one_in(d, 2) ? &m : &one;
+    const int64_t count = with == &one ? sizes.of[2] : 0;
+    double share, separation;
+    CALL(attn_hopfield_update(with, count, &t, &error));
+    CALL(attn_hopfield_retrieve(with, count, sizes.of[3], 0, &t, &error));
+    CALL(attn_hopfield_classical(with, (attn_hopfield_order)draw_below(d, 2), count, &t, &error));
+    CALL(attn_hopfield_basin(&m, sizes.of[4], sizes.of[5], 1, 1, sizes.of[3], 0, &share, &error));
+    CALL(attn_hopfield_landscape(&m, sizes.of[4], sizes.of[5], 0, 1, &share, &separation, &error));
+    CALL(attn_hopfield_separation(&m, &separation, &error));
+    t.updated = (attn_output){0}, t.grad_updated = attn_in(ATTN_EMPTY), t.grad_states = attn_out(ATTN_EMPTY);
+    CALL(attn_hopfield_update_backward(with, count, &t, &error));
+    (void)attn_hopfield_classical_capacity(sizes.of[0]), (void)attn_hopfield_modern_capacity(sizes.of[0]);
+}
+
+/* Vectors at one address, of which none is touched: a count is 0, or the sizes are vast. */
+static void bilinear(draws *d)
+{
+    static double at[3], out[3];
+    const int64_t *s = sizes.of, dim = s[0] < 2 ? s[0] : s[0] | (int64_t)1 << 33;
+    const int64_t count = draw_one_in(d, 2) ? 0 : s[1] | (int64_t)1 << 62;
+    CALL(attn_metric_scaled(s[0] | (int64_t)1 << 33, 1, out, &error));
+    CALL(attn_metric_learned(0, s[0] | (int64_t)1 << 33, at, out, &error));
+    CALL(attn_metric_learned_backward(s[1] | (int64_t)1 << 40, s[0] | (int64_t)1 << 33, at, at + 1, out, &error));
+    CALL(attn_metric_inverse(s[0] | (int64_t)1 << 33, at, out, &error));
+    CALL(attn_index_lower(count, dim, at, at + 1, out, &error));
+    CALL(attn_bilinear_form(count, dim, at, at + 1, at + 2, out, &error));
+    CALL(attn_bilinear_form_batch(count, draw_one_in(d, 2) ? 0 : s[2] | (int64_t)1 << 62, dim, at, at + 1, at + 2, out, &error));
+    CALL(attn_inner_product(count, dim, at, at + 1, NULL, out, &error));
+}
+
+/* Patterns over sizes for which there is memory, or certainly none. */
+static void mask(draws *d)
+{
+    attn_pattern p[3];
+    attn_pattern_set *set = NULL;
+    const int64_t *s = sizes.of;
+    int64_t len[2];
+    for (int i = 0; i < 2; i++) len[i] = s[i] < 65 || s[i] > (int64_t)1 << 60 ? s[i] : 64;
+    for (int i = 0; i < 3; i++) {
+        const attn_pattern all[] = {attn_pattern_causal(),
+                                    attn_pattern_window(s[2], s[3]),
+                                    attn_pattern_sliding_window(s[2]),
+                                    attn_pattern_local(s[3]),
+                                    attn_pattern_radius(s[4]),
+                                    attn_pattern_strided(s[2]),
+                                    attn_pattern_dilated(s[2], s[3]),
+                                    attn_pattern_fixed(s[3], s[4]),
+                                    attn_pattern_global_local(s[4], s[2]),
+                                    attn_pattern_prefix(s[2]),
+                                    attn_pattern_lengths(s[3], s[4])};
+        p[i] = all[draw_below(d, (int64_t)(sizeof all / sizeof *all))];
+    }
+    CALL(attn_pattern_set_create(&set, len[0], len[1], 1 + draw_below(d, 3), p, &error));
+    if (!set) return;
+    attn_problem problem = {.struct_size = sizeof problem};
+    attn_tensors tensors = {.struct_size = sizeof tensors};
+    for (int i = 0; i < 4; i++) (void)attn_pattern_set_sees(set, i < 2 ? len[0] - 1 : s[5], i % 2 ? len[1] - 1 : s[6]);
+    CALL(attn_pattern_set_apply(set, &problem, &tensors, &error));
+    attn_pattern_set_counts n = {.struct_size = sizeof n};
+    if (len[0] < 65 && len[1] < 65) CALL(attn_pattern_set_count(set, s[5], s[6], &n, &error));
+    attn_pattern_set_destroy(set);
+}
+
+/* Nothing is computed in a tensor without elements, so no call takes long.  (The engine has a timeout of its own; FUZZ_TRACE=1
+ * tells which case it was.) */
+static void limit_seconds(unsigned seconds)
+{
+#ifdef FUZZ_ENGINE
+    (void)seconds;
+#else
+    (void)alarm(seconds);
+#endif
+}
+
+void target_run(draws *from)
+{
+    static void (*const runs[])(draws *) = {sizes_plan, sizes_linear, product,  cost,     counts,    packed_layer, cache,    merge,
+                                            position,   gate,         distance, features, linformer, hopfield,     bilinear, mask};
+    memset(&sizes, 0, sizeof sizes);
+    sizes.kind = draw_one_in(from, 2) ? (int)draw_below(from, 2) : (int)draw_below(from, SIZES_KINDS);
+    draw_vast_fields(from, sizes.of, SIZES_MOST);
+    target_drawn();
+    limit_seconds(30);
+    runs[sizes.kind](from);
+    limit_seconds(0);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ * sizes_case.h - shared by the files of fuzz_sizes.c: the drawn sizes, and memory of which there is little. */
+#ifndef ATTN_FUZZ_SIZES_CASE_H
+#define ATTN_FUZZ_SIZES_CASE_H
+
+#include "target.h"
+
+enum { SIZES_PLAN, SIZES_LINEAR, SIZES_KINDS = 16, SIZES_MOST = 10 };
+
+typedef struct sizes_case {
+    int kind;
+    int64_t of[SIZES_MOST];
+} sizes_case;
+
+extern sizes_case sizes; /* the running case */
+
+/* An allocator that refuses blocks above 16 MiB. */
+void *sizes_allocate(void *context, size_t bytes);
+void sizes_release(void *context, void *memory);
+
+/* ---- sizes_plans.c: plans of attention and of linear attention, executed if nothing is to be computed ---- */
+void sizes_plan(draws *d);
+void sizes_linear(draws *d);
+void sizes_print_plan(void);
+
+#endif
