@@ -82,8 +82,9 @@ static void cost(draws *d)
     CALL(attn_cost_estimate(&p, &out, &error));
 }
 
-/* A size that a layer accepts, more often than not. */
+/* A size that a layer accepts, more often than not: below 2^31, or as most modules want it, of a few channels. */
 static int64_t narrow(draws *d, int64_t size) { return draw_one_in(d, 8) ? size : size % ((int64_t)1 << 31); }
+static int64_t few(draws *d, int64_t size) { return draw_one_in(d, 8) ? size : 1 + size % 6; }
 
 static void check_counts(const attn_layer_counts *n)
 {
@@ -110,23 +111,23 @@ static void counts(draws *d)
     check_counts(&n);
     const attn_latent latent = {.struct_size = sizeof latent,
                                 .dtype = layer.dtype,
-                                .dim_model = s[0] % (1 << 25),
-                                .dim_output = s[1] % (1 << 25),
-                                .heads = s[3] % (1 << 25),
-                                .head_dim = s[4] % (1 << 25),
-                                .head_dim_v = s[5] % (1 << 25),
-                                .rank = s[6] % (1 << 25),
-                                .rank_query = s[2] % (1 << 25),
+                                .dim_model = few(d, s[0]),
+                                .dim_output = few(d, s[1]),
+                                .heads = few(d, s[3]),
+                                .head_dim = few(d, s[4]),
+                                .head_dim_v = few(d, s[5]),
+                                .rank = few(d, s[6]),
+                                .rank_query = few(d, s[2]),
                                 .dim_rotary = draw_one_in(d, 2) ? 0 : 2};
     CALL(attn_latent_count(&latent, s[7], s[8], s[9], NULL, &n, &error));
     check_counts(&n);
     const attn_seq2seq module = {.struct_size = sizeof module,
                                  .dtype = layer.dtype,
                                  .score = ATTN_SCORE_ADDITIVE,
-                                 .dim_state = s[0] % (1 << 25),
-                                 .dim_memory = s[1] % (1 << 25),
-                                 .dim_hidden = s[2] % (1 << 25),
-                                 .dim_output = s[4] % (1 << 25)};
+                                 .dim_state = few(d, s[0]),
+                                 .dim_memory = few(d, s[1]),
+                                 .dim_hidden = few(d, s[2]),
+                                 .dim_output = few(d, s[4])};
     CALL(attn_seq2seq_count(&module, s[7], s[8], s[9], NULL, &n, &error));
     check_counts(&n);
 }

@@ -8,9 +8,9 @@
 
 attn_status attn_latents_layout(const latent *m, const extent *e, char *memory, saved *s, latents *at, attn_error *error)
 {
-    const int64_t rows_q = e->entries * e->tokens_q, rows_kv = e->entries * e->tokens_kv;
     int64_t query, kv, normed;
-    TRY(attn_saved_layout(&m->l, e->entries, e->tokens_q, e->tokens_kv, memory, s, error));
+    TRY(attn_saved_layout(&m->l, e->entries, e->tokens_q, e->tokens_kv, memory, s, error)); /* also that the next products fit */
+    const int64_t rows_q = e->entries * e->tokens_q, rows_kv = e->entries * e->tokens_kv;
     TRY(attn_layer_bytes(m->l.size, rows_q, m->rank_query, 1, &query, error));
     TRY(attn_layer_bytes(m->l.size, rows_kv, m->rank + m->rotary, 1, &kv, error));
     TRY(attn_layer_bytes(m->l.size, rows_kv, m->rank, 1, &normed, error));

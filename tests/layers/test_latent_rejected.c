@@ -174,6 +174,8 @@ static void test_rejected_by_some(void **state)
     counts.struct_size = sizeof counts;
     FAILS(attn_latent_count(&g.latent, -1, 1, 1, NULL, &counts, &error), ATTN_ERR_SHAPE,
           "latent: batch (-1), len_q (1) or len_kv (1) is negative");
+    FAILS(attn_latent_count(&g.latent, INT64_C(1) << 60, INT64_MAX, 1, NULL, &counts, &error), ATTN_ERR_SHAPE,
+          "layer: the bytes of 1152921504606846976 x 9223372036854775807 x 1 numbers overflow 64 bits");
     FAILS(attn_latent_initialise(&g.latent, (attn_init)4, 0, &g.weights, &error), ATTN_ERR_ARGUMENT,
           "latent: init (4) is not an attn_init");
     FAILS(attn_latent_load(&g.latent, NULL, "", &g.weights, &error), ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
