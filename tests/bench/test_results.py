@@ -7,6 +7,7 @@ Usage: test_results.py ATTN TOP
 """
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -46,8 +47,9 @@ class Results(unittest.TestCase):
         self.assertEqual(page.read_text(encoding="utf-8"), text)
 
     def test_a_changed_result_is_noticed(self):
-        file = next((self.top / "bench/results").glob("*-peers.json"))
-        file.write_text(file.read_text(encoding="utf-8").replace('"PyTorch": 1.32', '"PyTorch": 1.33'), encoding="utf-8")
+        for file in (self.top / "bench/results").glob("*-peers.json"):
+            text = file.read_text(encoding="utf-8")
+            file.write_text(re.sub(r'"PyTorch": [0-9.]+(?=[,}])', '"PyTorch": 98.7', text, count=1), encoding="utf-8")
         self.assertIn("docs/benchmarks.md is not what", self.results("check", status=1))
 
     def test_a_row_that_no_table_has_is_an_error(self):
