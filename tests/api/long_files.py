@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A file has one subject: one of more than 500 lines says in its first 20 lines why it is long.
+
+Usage: tests/api/long_files.py    (in the root of the sources)
+"""
+import pathlib
+import re
+import sys
+
+FOLDERS = ("bench", "cli", "cmake", "docs", "examples", "fuzz", "include", "lab", "ref", "script", "src", "testing", "tests", "tools")
+KINDS = {".c", ".cmake", ".css", ".def", ".h", ".in", ".js", ".md", ".py", ".sh"}
+
+
+def main():
+    files = [path for folder in FOLDERS for path in pathlib.Path(folder).rglob("*") if path.suffix in KINDS and "build" not in path.parts]
+    files += pathlib.Path().glob("*.md")
+    faults, longest = 0, []
+    for path in sorted(files):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if len(lines) > 500:
+            longest.append(f"{path} ({len(lines)})")
+        if len(lines) > 500 and not re.search(r"\blong\b|\blength\b", "\n".join(lines[:20])):
+            faults += 1
+            print(f"{path} has {len(lines)} lines, and its head does not say why it is long")
+    print(f"{len(files)} files; over 500 lines: {', '.join(longest)}")
+    return 1 if faults or len(files) < 900 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
