@@ -23,6 +23,7 @@ ABI_PACKAGES="abigail-tools git" # for script/abi --since alone
 DEBIAN_PACKAGES="debhelper dpkg-dev fakeroot lintian" # for script/release --debian alone
 
 say() { printf '\n== %s\n' "$*"; }
+usage() { echo "usage: script/$(basename "$0")${1:+ $1}" >&2; exit 2; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }

@@ -48,8 +48,11 @@ def main():
     gone = [(what, entry) for what, entry in gone if what]
     for what, (file, function, before, _) in gone:
         print(f"{KNOWN}: {file}: {function}: {before}: there is no such {what}")
+    bare = [entry for entry, reason in entries.items() if not reason]
+    for file, function, before, _ in bare:
+        print(f"{KNOWN}: {file}: {function}: {before}: no reason is given")
     print(f"{len(entries)} entries, {len(gone)} of them about code that is gone")
-    return 1 if gone or not entries else 0
+    return 1 if gone or bare or not entries else 0
 
 
 if __name__ == "__main__":

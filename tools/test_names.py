@@ -16,6 +16,9 @@ FILE = pathlib.Path(__file__).resolve().parent.parent / "tests/names.txt"
 def main():
     listed = json.loads(subprocess.check_output(["ctest", "--test-dir", sys.argv[1], "--show-only=json-v1"], text=True))
     names = sorted(test["name"] for test in listed["tests"])
+    disabled = [test["name"] for test in listed["tests"] if any(p["name"] == "DISABLED" and p["value"] for p in test["properties"])]
+    for name in disabled:
+        print(f"{name} is disabled; remove it, or let it say why it cannot run and exit with 77")
     kept = FILE.read_text().split()
     if sys.argv[2:] == ["--write"]:
         FILE.write_text("".join(name + "\n" for name in names))
@@ -26,7 +29,9 @@ def main():
         print(f"{name} is gone; if this is intended, run tools/test_names.py {sys.argv[1]} --write")
     for name in sorted(set(names) - set(kept)):
         print(f"{name} is new; run tools/test_names.py {sys.argv[1]} --write")
-    return 1 if kept != names else 0
+    if sorted(kept) == names and kept != names:
+        print(f"{FILE.name} is not sorted; run tools/test_names.py {sys.argv[1]} --write")
+    return 1 if kept != names or disabled else 0
 
 
 if __name__ == "__main__":

@@ -227,7 +227,13 @@ int attn_cmd_bench(int argc, char **argv)
     candidate *candidates = need_memory(list.count, sizeof *candidates);
     exit = parse_all(&list, &common, spec);
     if (exit < 0 && list.count == 0) exit = command_fail_missing(usage.name, "problem", usage.example);
-    if (exit < 0 && settings.csv && file_check(settings.csv, &error) != ATTN_OK) exit = command_fail(usage.name, NULL, &error);
+    if (exit < 0 && settings.csv &&
+        (file_check_distinct(settings.csv, settings.problems, &error) != ATTN_OK || file_check(settings.csv, &error) != ATTN_OK))
+        exit = command_fail(usage.name, NULL, &error);
+    if (exit < 0 && settings.samples && !common.json) {
+        failure(&error, ATTN_ERR_ARGUMENT, "--samples needs --json, into which it puts the times");
+        exit = command_fail(usage.name, NULL, &error);
+    }
     if (exit < 0) exit = bench(&common, &settings, &list, spec, candidates);
     for (int k = 0; k < list.count; k++) candidate_destroy(&candidates[k]);
     free(candidates);

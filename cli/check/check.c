@@ -293,6 +293,9 @@ static int check_problems(checker *k, int count, char **texts)
         problem_spec spec;
         const int linear = is_linear(texts[i], &spec);
         attn_status status = linear ? check_linear_on_all(k, &spec, &error) : case_parse(texts[i], &c, &error);
+        if (status == ATTN_OK && !linear && strncmp(texts[i], "linear", 6) == 0)
+            status = failure(&error, ATTN_ERR_ARGUMENT,
+                             "linear attention takes no words of checks, such as fill, poison, plant and memory");
         if (status == ATTN_OK && !linear) status = check_case_on_all(k, &c, &error);
         if (status != ATTN_OK) return command_fail("check", texts[i], &error);
     }

@@ -58,7 +58,7 @@ static const option_row mask_options[] = {
     {"queries", 'n', "N", "number of queries (required)", WHOLE(mask_settings, queries, 0, 1 << 20), .needed = "--queries"},
     {"keys", 'm', "N", "number of keys (default: as many)", WHOLE(mask_settings, keys, 0, 1 << 20)},
     {"text", 0, NULL, "print a mask of any size as text", FLAG(mask_settings, text)},
-    {"png", 0, "FILE", "write a picture, at least 256 pixels wide", TEXT(mask_settings, png)},
+    {"png", 0, "FILE", "write a picture, .png, at least 256 pixels wide", OUTPUT(mask_settings, png, ".png")},
     {"output", 'o', "FILE", "write it as a tensor: .safetensors, .npz or .npy",
      OUTPUT(mask_settings, output, ".safetensors, .npz or .npy")},
     {"map", 0, "FILE", "blocks for map/Q/K: a tensor [rows, columns], 1 = keep", TEXT(mask_settings, map)},
@@ -224,6 +224,8 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     attn_archive *file = NULL, *out = NULL;
     attn_pattern_set_counts count = {.struct_size = sizeof count};
     attn_status status = file_check_distinct(s->output, s->map, error);
+    if (status == ATTN_OK) status = file_check_distinct(s->png, s->map, error);
+    if (status == ATTN_OK && s->png && s->output) status = file_check(s->output, error); /* before the picture is written */
     if (status == ATTN_OK) status = default_tiles(s, common, error);
     for (int k = first; k < argc && status == ATTN_OK; k++) {
         status = pattern_parse(argv[k], common->seed, &named[k - first], error);

@@ -361,6 +361,13 @@ rejected 3 "attn run: a.safetensors: options.reproducible is set; the bits of li
     run a.safetensors -o out.npz --linear --reproducible
 rejected 3 "attn run: a.safetensors: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
     run a.safetensors -o out.npz --reproducible --isa=scalar
+echo 'sq8:d8' >problems.txt
+rejected 2 "attn bench: problems.txt: this output is an input, which would be replaced" bench --problems=problems.txt --csv=problems.txt --seconds=0.01
+rejected 2 "attn bench: --samples needs --json, into which it puts the times" bench sq8:d8 --samples
+rejected 2 "attn check: linear:sq9:d8:fill=huge: linear attention takes no words of checks, such as fill, poison, plant and memory" check linear:sq9:d8:fill=huge
+rejected 2 "attn mask: m.svg: expected a name that ends in .png" mask causal -n 4 --png m.svg
+rejected 2 "attn mask: missing/m.npy: cannot be written: No such file or directory" mask causal -n 4 -o missing/m.npy --png beside.png
+ok "no picture beside it" test ! -e beside.png
 rejected 2 "attn bench: bwd:sq9:d8: --invariant is for fwd and decode, and means nothing for bwd" bench sq9:d8 bwd:sq9:d8 --invariant
 rejected 3 "attn bench: linear:sq9:d8: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     bench linear:sq9:d8 --reproducible

@@ -14,16 +14,10 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
+from tap import check, finish
 
 ATTN = sys.argv[1]
 H, S, D = 2, 4, 8
-count = failed = 0
-
-
-def check(name, good, why=""):
-    global count, failed
-    count, failed = count + 1, failed + (not good)
-    print(f"{'ok' if good else 'not ok'} {count} - {name}{'' if good else f': {why}'}")
 
 
 def floats(*shape):
@@ -112,7 +106,7 @@ CALLS = {
     "hopfield": {"output": ["-o", "found.npz"], "beta": ["--beta=2"], "noise": ["--noise=0.5"], "iterations": ["--iterations=2"], "tolerance": ["--tolerance=1"]},
     "einsum": {"sizes": ["--sizes=i=2,j=3,k=4"]},
     "check": {},
-    "bench": {"seconds": [], "problems": ["--problems=problems.txt"], "clock": ["--clock=cpu", "--threads=1"], "csv": ["--csv=out.csv"], "samples": ["--samples"],
+    "bench": {"seconds": [], "problems": ["--problems=problems.txt"], "clock": ["--clock=cpu", "--threads=1"], "csv": ["--csv=out.csv"], "samples": ["--samples", "--json"],
               "list": ["--list"]},
     "info": {}, "explain": {},
 }
@@ -181,8 +175,7 @@ def main():
         problem = ":".join(filter(None, ("sq8:d8", SIZES.get(word, WORDS.get(word, word)))))
         done = attn("explain", problem)
         check(f"explain {problem}", done.returncode == 0, done.stderr.strip())
-    print(f"1..{count}")
-    return failed > 0
+    return finish()
 
 
 with tempfile.TemporaryDirectory() as folder:

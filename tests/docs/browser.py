@@ -40,7 +40,7 @@ def main():
     path = driver.find_browser()
     if not path:
         print("skipped: no Chromium to open the site in")
-        return 0
+        return 77
     page = driver.Browser(path, 1280, 800)
     try:
         for query, wanted in QUERIES.items():

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Every script that is given a wrong argument says how it is used, on standard error, and does nothing else: status 2.
+set -eu
+count=0
+for script in script/*; do
+    [ "$script" != script/common.sh ] || continue
+    status=0
+    said=$("$script" --no-such-option 2>&1) || status=$?
+    if [ $status != 2 ] || [[ $said != "usage: $script"* ]]; then
+        echo "$script --no-such-option: status $status, and says: $said"
+        exit 1
+    fi
+    count=$((count + 1))
+done
+echo "$count scripts"
+[ $count -ge 10 ]
