@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
 """TAP output of the Python tests of the command: a line for each check, then their number."""
+import os
+import sys
+import tempfile
+
 count = failed = 0
 
 
@@ -13,3 +17,12 @@ def finish():
     """Prints how many checks there were; the exit status."""
     print(f"1..{count}")
     return 1 if failed else 0
+
+
+def run_in_folder(main):
+    """Calls main in an empty folder, which is then removed, and exits with its status."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        status = main()
+        os.chdir("/")
+    sys.exit(status)

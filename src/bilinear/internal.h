@@ -9,7 +9,8 @@
 #include "../common/slots.h"
 #include "attn/bilinear.h"
 
-/* dim is at least 1, count at least 0, and arrays of count * dim and dim * dim doubles fit the address space. */
+/* dim is at least 1, count at least 0, and arrays of count * dim and dim * dim doubles take at most PTRDIFF_MAX bytes; so neither
+ * dim * (dim + 4) nor count * dim + 1 doubles, which functions allocate, wrap a size_t of twice that. */
 static inline attn_status bilinear_check_sizes(int64_t count, int64_t dim, attn_error *error)
 {
     CHECK(dim >= 1, ATTN_ERR_SHAPE, "dim is %" PRId64 "; it must be at least 1", dim);

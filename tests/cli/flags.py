@@ -10,11 +10,10 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
-from tap import check, finish
+from tap import check, finish, run_in_folder
 
 ATTN = sys.argv[1]
 H, S, D = 2, 4, 8
@@ -178,8 +177,4 @@ def main():
     return finish()
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    status = main()
-    os.chdir("/")
-sys.exit(status)
+run_in_folder(main)

@@ -7,11 +7,10 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file
-from tap import check, finish
+from tap import check, finish, run_in_folder
 
 ATTN = sys.argv[1]
 LENGTHS, HEADS_Q, HEADS_KV, DIM = (3, 5, 0, 4), 4, 2, 6
@@ -81,8 +80,4 @@ def main():
     return finish()
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    status = main()
-    os.chdir("/")
-sys.exit(status)
+run_in_folder(main)

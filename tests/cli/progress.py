@@ -6,10 +6,9 @@ import os
 import pty
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from tap import check, finish
+from tap import check, finish, run_in_folder
 
 ATTN, MAKE = sys.argv[1:3]
 
@@ -57,8 +56,4 @@ def main():
     return finish()
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    status = main()
-    os.chdir("/")
-sys.exit(status)
+run_in_folder(main)
