@@ -13,7 +13,7 @@
 #include "testing/text/json.h"
 #include "testing/text/nearest.h"
 
-enum { OPERANDS = 8, LETTERS = 128, TERM = 16 };
+enum { OPERANDS = 8, LETTERS = 128, TERM = 16, NAME = 4 /* letters alone are a name from this length on */ };
 
 typedef struct example {
     const char *name, *contraction, *meaning;
@@ -62,7 +62,7 @@ static const command_usage usage = {
     .synopsis = "CONTRACTION|NAME [options]",
     .summary = "Explains a contraction such as \"bhid,bhjd->bhij\": its free and summed indices, the shapes\n"
                "of its inputs and output, and its cost. Without ->, the indices that occur once are free,\n"
-               "in alphabetical order.\n",
+               "in alphabetical order; a single tensor with more than 3 indices needs the ->.\n",
     .notes = "Examples:\n"
              "  attn einsum \"bhid,bhjd->bhij\" --sizes=b=2,h=8,i=1024,j=1024,d=64\n"
              "  attn einsum multihead_scores --json\n",
@@ -275,21 +275,27 @@ static const option_row einsum_options[] = {
     {0},
 };
 
-/* A word with an underscore is a name, and so are `trace` and `diagonal`; anything else is a contraction. */
+/* 1 for indices: several tensors, an arrow, or at most NAME - 1 letters, such as ii. */
+static int is_contraction(const char *word)
+{
+    return !strchr(word, '_') && (strchr(word, ',') || strstr(word, "->") || strlen(word) < NAME);
+}
+
+/* *found is NULL if the word is no name but a contraction. */
 static attn_status find_example(const char *word, const example **found, attn_error *error)
 {
     char hint[120];
     nearest near;
     *found = NULL;
-    if (!strchr(word, '_') && strcmp(word, "trace") != 0 && strcmp(word, "diagonal") != 0) return ATTN_OK;
     nearest_init(&near, word);
     for (int k = 0; k < EXAMPLES; k++) {
         nearest_offer(&near, examples[k].name);
         if (strcmp(word, examples[k].name) == 0) *found = &examples[k];
     }
-    if (*found) return ATTN_OK;
+    if (*found || is_contraction(word)) return ATTN_OK;
     nearest_print(&near, "", hint, sizeof hint);
-    return failure(error, ATTN_ERR_ARGUMENT, "unknown contraction%s", hint);
+    return failure(error, ATTN_ERR_ARGUMENT,
+                   "unknown name%s; `attn einsum --help` lists them; a contraction has a comma or an arrow, as in ij,jk->ik", hint);
 }
 
 int attn_cmd_einsum(int argc, char **argv)

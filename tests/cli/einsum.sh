@@ -35,6 +35,10 @@ rejected 2 "attn einsum: ij: sizes (i2) are not a list such as b=2,h=8" einsum i
 rejected 2 "attn einsum: ij: the size of i (0) is not between 1 and 1073741824" einsum ij --sizes=i=0,j=3
 rejected 2 "attn einsum: ij: the size of j (9223372036854775808) is not between 1 and 1073741824" einsum ij --sizes=i=1,j=9223372036854775808
 rejected 2 "attn einsum: ij: sizes name i twice" einsum ij --sizes=i=2,i=3,j=1
-rejected 2 "attn einsum: dot_produkt: unknown contraction (nearest: dot_product)" einsum dot_produkt
+help='`attn einsum --help` lists them; a contraction has a comma or an arrow, as in ij,jk->ik'
+rejected 2 "attn einsum: dot_produkt: unknown name (nearest: dot_product); $help" einsum dot_produkt
+rejected 2 "attn einsum: trade: unknown name (nearest: trace); $help" einsum trade
+rejected 2 "attn einsum: bhij: unknown name (nearest: trace); $help" einsum bhij
+ok "with an arrow, four indices of one tensor" same "$("$ATTN" einsum "bhij->bhji" | head -1)" "bhij->bhji"
 
 tap_done
