@@ -240,11 +240,24 @@ int label_is_special(const char *label)
 
 /* ---- choosing ---- */
 
-static attn_status unknown_number(const char *option, int64_t number, const int64_t *known, int64_t count, attn_error *error)
+attn_status labels_unknown(const char *option, int64_t number, const int64_t *known, int64_t count, attn_error *error)
 {
+    char text[120];
+    const int64_t first = known && count ? known[0] : 0, last = known && count ? known[count - 1] : count - 1;
     if (count == 0) return failure(error, ATTN_ERR_ARGUMENT, "--%s: nothing to choose from", option);
-    return failure(error, ATTN_ERR_ARGUMENT, "--%s: there is no %" PRId64 ", only %" PRId64 " to %" PRId64, option, number,
-                   known ? known[0] : 0, known ? known[count - 1] : count - 1);
+    if (count == 1) snprintf(text, sizeof text, "%" PRId64, first);
+    else snprintf(text, sizeof text, "%" PRId64 " to %" PRId64, first, last);
+    if (last - first != count - 1) { /* with gaps, as layers may have: as many as fit */
+        size_t used = 0;
+        for (int64_t k = 0; k < count; k++) {
+            if (used + 2 * LABEL_NUMBER > sizeof text) {
+                snprintf(text + used, sizeof text - used, ", ...");
+                break;
+            }
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%" PRId64, k ? ", " : "", known[k]);
+        }
+    }
+    return failure(error, ATTN_ERR_ARGUMENT, "--%s: there is no %" PRId64 ", only %s", option, number, text);
 }
 
 static int64_t index_of(const int64_t *known, int64_t count, int64_t number)
@@ -254,28 +267,38 @@ static int64_t index_of(const int64_t *known, int64_t count, int64_t number)
     return -1;
 }
 
-attn_status labels_choose(const char *option, const char *text, const int64_t *known, int64_t count, int64_t **chosen,
-                          int64_t *chosen_count, attn_error *error)
+/* "5" or "3-5", up to *end; 0 if it is neither. */
+static int read_range(const char *text, char **end, long long *first, long long *last)
+{
+    errno = 0;
+    if (!isdigit((unsigned char)*text)) return 0;
+    *first = *last = strtoll(text, end, 10);
+    if (**end != '-') return !errno;
+    if (!isdigit((unsigned char)(*end)[1])) return 0;
+    *last = strtoll(*end + 1, end, 10);
+    return !errno;
+}
+
+static attn_status choose(const char *option, int one_range, const char *text, const int64_t *known, int64_t count,
+                          int64_t **chosen, int64_t *chosen_count, attn_error *error)
 {
     char *selected = need_memory(count, 1);
     attn_status status = ATTN_OK;
     if (!text) memset(selected, 1, (size_t)count);
     for (const char *at = text; at && status == ATTN_OK;) {
         char *end;
-        errno = 0;
-        long long first = strtoll(at, &end, 10), last = first;
-        int good = isdigit((unsigned char)*at) && !errno;
-        if (good && *end == '-') {
-            good = isdigit((unsigned char)end[1]);
-            last = strtoll(end + 1, &end, 10);
-        }
-        if (!good || errno || (*end && *end != ',') || last < first) {
-            status = failure(error, ATTN_ERR_ARGUMENT, "--%s: '%.40s' is not a list of numbers, such as 0,3-5", option, text);
+        long long first, last;
+        if (!read_range(at, &end, &first, &last) || (*end && (*end != ',' || one_range))) {
+            status = failure(error, ATTN_ERR_ARGUMENT, "--%s: '%.40s' is not %s", option, text,
+                             one_range ? "one number or range, such as 100-199" : "a list of numbers, such as 0,3-5");
             break;
         }
+        if (last < first)
+            status = failure(error, ATTN_ERR_ARGUMENT, "--%s: %lld-%lld ends before it begins; did you mean %lld-%lld?", option,
+                             first, last, last, first);
         for (int64_t number = first; number <= last && status == ATTN_OK; number++) {
             int64_t k = index_of(known, count, number);
-            if (k < 0) status = unknown_number(option, number, known, count, error);
+            if (k < 0) status = labels_unknown(option, number, known, count, error);
             else selected[k] = 1;
         }
         at = *end ? end + 1 : NULL;
@@ -286,4 +309,16 @@ attn_status labels_choose(const char *option, const char *text, const int64_t *k
         if (selected[k]) (*chosen)[(*chosen_count)++] = k;
     free(selected);
     return status;
+}
+
+attn_status labels_choose(const char *option, const char *text, const int64_t *known, int64_t count, int64_t **chosen,
+                          int64_t *chosen_count, attn_error *error)
+{
+    return choose(option, 0, text, known, count, chosen, chosen_count, error);
+}
+
+attn_status labels_choose_range(const char *option, const char *text, int64_t count, int64_t **chosen, int64_t *chosen_count,
+                                attn_error *error)
+{
+    return choose(option, 1, text, NULL, count, chosen, chosen_count, error);
 }

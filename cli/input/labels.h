@@ -49,4 +49,11 @@ int label_is_special(const char *label);
 attn_status labels_choose(const char *option, const char *text, const int64_t *known, int64_t count, int64_t **chosen,
                           int64_t *chosen_count, attn_error *error);
 
+/* The same for one number or range, such as "3-5", of 0 .. count-1. */
+attn_status labels_choose_range(const char *option, const char *text, int64_t count, int64_t **chosen, int64_t *chosen_count,
+                                attn_error *error);
+
+/* The error for a number that is not in `known`. */
+attn_status labels_unknown(const char *option, int64_t number, const int64_t *known, int64_t count, attn_error *error);
+
 #endif

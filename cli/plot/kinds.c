@@ -33,8 +33,7 @@ attn_status choice_make(choice *c, const plot_task *task, const stack *s, int on
     if (status == ATTN_OK)
         status = labels_choose("head", settings->heads ? settings->heads : first, NULL, s->heads, &c->head, &c->heads, error);
     if (status == ATTN_OK && c->entry >= s->labels.entries)
-        status = failure(error, ATTN_ERR_ARGUMENT, "--entry: there is no %" PRId64 ", only 0 to %" PRId64, c->entry,
-                         s->labels.entries - 1);
+        status = labels_unknown("entry", c->entry, NULL, s->labels.entries, error);
     if (status == ATTN_OK && one && c->layers * c->heads > 1)
         status = failure(error, ATTN_ERR_ARGUMENT, "--layer and --head name %" PRId64 " matrices; this picture shows one",
                          c->layers * c->heads);
@@ -47,7 +46,7 @@ attn_status choose_query(const plot_task *task, const stack *s, int64_t otherwis
 {
     *query = task->settings->query < 0 ? otherwise : task->settings->query;
     if (*query < s->rows) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "--query: there is no %" PRId64 ", only 0 to %" PRId64, *query, s->rows - 1);
+    return labels_unknown("query", *query, NULL, s->rows, error);
 }
 
 void name_head(const stack *s, int64_t layer, int64_t head, char text[80])

@@ -70,9 +70,7 @@ static attn_status choose(page *g, const view_settings *settings, attn_error *er
     attn_status status = labels_choose("layer", settings->layers, l->layer_number, l->layers, &g->layer, &g->layers, error);
     if (status == ATTN_OK) status = labels_choose("head", settings->heads, NULL, s->heads_q, &g->head, &g->heads, error);
     if (status == ATTN_OK) status = labels_choose("entry", settings->entries, NULL, l->entries, &g->entry, &g->entries, error);
-    if (status == ATTN_OK) status = labels_choose("queries", settings->queries, NULL, s->len_q, &g->query, &g->rows, error);
-    if (status == ATTN_OK && g->rows && g->query[g->rows - 1] - g->query[0] != g->rows - 1)
-        return failure(error, ATTN_ERR_ARGUMENT, "--queries: '%.40s' is not one range, such as 100-199", settings->queries);
+    if (status == ATTN_OK) status = labels_choose_range("queries", settings->queries, s->len_q, &g->query, &g->rows, error);
     g->layer_number = need_memory(g->layers, sizeof *g->layer_number);
     for (int64_t y = 0; y < g->layers; y++) g->layer_number[y] = l->layer_number[g->layer[y]];
     return status;

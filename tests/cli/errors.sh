@@ -306,6 +306,7 @@ rejected 2 "attn top: a.safetensors: queries have no tokens; --tokens=FILE names
 rejected 2 "attn top: a.safetensors: no query #4; there are 4" top a.safetensors --token '#4'
 rejected 2 "attn top: --layer: there is no 6, only 0 to 5" top "$STREET" --token it --layer 6
 rejected 2 "attn top: --head: '1-' is not a list of numbers, such as 0,3-5" top "$STREET" --token it --head 1-
+rejected 2 "attn top: --head: 5-3 ends before it begins; did you mean 3-5?" top "$STREET" --token it --head 0,5-3
 rejected 2 "attn top: --head: there is no 12, only 0 to 11" top "$STREET" --token it --head 3,10-12
 rejected 2 "attn top: --count is -1; it must be at least 0" top "$STREET" --token it --count=-1
 rejected 2 "attn top: missing.txt: No such file or directory" top a.safetensors --token it --tokens missing.txt
@@ -333,7 +334,11 @@ rejected 2 "attn run: positions.safetensors: tensor 'positions_q' [3]: expected 
 rejected 2 "attn view: no input file; for example: attn view IN.safetensors -o attention.html" view -o out.html
 rejected 2 "attn view: no output file; for example: attn view IN.safetensors -o attention.html" view "$STREET"
 rejected 2 "attn view: out.svg: expected a name that ends in .html" view gone.safetensors -o out.svg
-rejected 2 "attn view: --queries: '1,3' is not one range, such as 100-199" view "$STREET" -o out.html --queries 1,3
+rejected 2 "attn view: --queries: '1,3' is not one number or range, such as 100-199" view "$STREET" -o out.html --queries 1,3
+rejected 2 "attn view: --queries: 'x' is not one number or range, such as 100-199" view "$STREET" -o out.html --queries x
+rejected 2 "attn view: --queries: 3-1 ends before it begins; did you mean 1-3?" view "$STREET" -o out.html --queries=3-1
+rejected 2 "attn view: --queries: there is no 14, only 0 to 13" view "$STREET" -o out.html --queries=12-14
+rejected 2 "attn view: --entry: there is no 1, only 0" view "$STREET" -o out.html --entry=1
 rejected 2 "attn view: empty.safetensors: nothing to show, a size is 0" view empty.safetensors -o out.html
 rejected 2 "attn view: nowhere/out.html: cannot create a file beside it: No such file or directory" view "$STREET" -o nowhere/out.html
 make huge.safetensors q:f32:8000x1:0 k:f32:8000x1:0

@@ -62,6 +62,7 @@ ok "--entry chooses" same "$(weights one.json | wc -l) $(grep -c '"entry":[^0-9]
 "$MAKE" layers.safetensors q:f32:2x3x4x8 k:f32:2x3x4x8 'tokens=["a","b","c","d"]' 'layers=[4, 7]' 'layout=q k: [layer, head, token, 8]'
 "$ATTN" top layers.safetensors --token d --layer 7 --json >layers.json
 ok "numbers of layers are the file's own" same "$(grep '"layer"' layers.json | sort -u | tr -cd '0-9')" 7
+rejected 2 "attn top: --layer: there is no 5, only 4, 7" top layers.safetensors --token d --layer=5
 "$MAKE" plain.safetensors q:f32:2x3x4x8 k:f32:2x3x4x8
 printf 'a\nb\nc\nd\n' >words.txt
 "$ATTN" top plain.safetensors --token d --tokens words.txt --json >plain.json

@@ -439,7 +439,7 @@ def check_rejections():
     rejected(2, "--layer: there is no 9, only 0 to 5", "weights", "out.safetensors", "--layer=9", *out)
     rejected(2, "--head: there is no 12, only 0 to 11", "weights", "out.safetensors", "--head=12", *out)
     rejected(2, "--layer and --head name 12 matrices; this picture shows one", "weights", "out.safetensors", "--head=0-11", *out)
-    rejected(2, "--entry: there is no 1, only 0 to 0", "weights", "out.safetensors", "--entry=1", *out)
+    rejected(2, "--entry: there is no 1, only 0", "weights", "out.safetensors", "--entry=1", *out)
     rejected(2, "--query: there is no 14, only 0 to 13", "temperature", "out.safetensors", "--query=14", *out)
     rejected(2, "--high: '0' is not a number above 0, or max", "weights", "out.safetensors", "--high=0", *out)
     rejected(2, "good.safetensors: no tensor 'dq' (available: weights); attn run --backward writes it", "gradients", "good.safetensors", *out)
