@@ -4,10 +4,13 @@
 tests/gradient, tests/merge or tests/position.
 
 A message counts as tested when a string of a test equals its format, or is a possible output of the format.
+Comments do not count, neither of tests nor of rules.
 """
 import pathlib
 import re
 import sys
+
+from sources import without_comments
 
 ROOT = pathlib.Path(__file__).parent.parent
 LITERALS = r'(?:\s*(?:"(?:[^"\\]|\\.)*"|PRI[du](?:64|32)))+'
@@ -22,7 +25,7 @@ def joined(text):
 
 def formats(path):
     """(line, format) of each CHECK and attn_fail."""
-    text = path.read_text()
+    text = without_comments(path)
     for call in re.finditer(r"\b(?:CHECK|CHECK_TENSORS?|attn_fail|attn_fail_tensor)\(", text):
         literal = re.search(r"ATTN_ERR_\w+,(" + LITERALS + ")", text[call.start() :])
         end = text.index(";", call.start()) - call.start()
@@ -41,7 +44,7 @@ def main():
     tested = set()
     folders = ["tests/unit", "tests/interface", "tests/fault", "tests/gradient", "tests/merge", "tests/position"]
     for path in sorted(path for folder in folders for path in (ROOT / folder).glob("*.c")):
-        tested.update(joined(match.group(0)) for match in re.finditer(LITERALS, path.read_text()))
+        tested.update(joined(match.group(0)) for match in re.finditer(LITERALS, without_comments(path)))
     rules = faults = 0
     for folder in ("plan", "api"):
         for path in sorted((ROOT / "src/core" / folder).glob("*.c")):
