@@ -29,7 +29,7 @@ static const struct {
     {TENSOR(alibi_slopes), "ALiBi slopes of each head, or batch entry and head"},
     {TENSOR(bias_table), "table of a bias by distance, for --t5 or --clipped"},
     {TENSOR(relative_keys), "rows by distance, for --rel"},
-    {TENSOR(relative_values), "the same for values, for --rel=shaw-values/N"},
+    {TENSOR(relative_values), "the same for values, for --rel=shaw-values/DISTANCE"},
     {TENSOR(relative_u), "a vector of each head, for --rel=xl"},
     {TENSOR(relative_v), "the same for positions, for --rel=xl"},
     {TENSOR(sink), "a score of each head that joins the denominator"},
@@ -225,8 +225,8 @@ static attn_status set_scaling(void *target, const char *name, const char *value
         s->factor < HUGE_VAL && has_length == needs_length && (!has_length || s->original_length > 0))
         return ATTN_OK;
     return failure(error, ATTN_ERR_ARGUMENT,
-                   "%s: '%.40s' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or "
-                   "llama3/FACTOR/LENGTH",
+                   "%s: '%.40s' is not linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L or llama3/F/L, with a factor F of at least 1 and "
+                   "the trained length L, an integer above 0",
                    name, value);
 }
 

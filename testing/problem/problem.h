@@ -42,7 +42,7 @@ typedef enum spec_order { SPEC_BHSD, SPEC_BSHD } spec_order;
 /* Axes of a mask or bias that have size 1: "b1h1" is SPEC_ONE_B | SPEC_ONE_H. */
 enum { SPEC_ONE_B = 1, SPEC_ONE_H = 2, SPEC_ONE_Q = 4, SPEC_ONE_K = 8 };
 
-enum { SPEC_NAME = 32 };
+enum { SPEC_NAME = 48 };
 
 /* The contents of a problem string.  Start from problem_init. */
 typedef struct problem_spec {

@@ -24,7 +24,7 @@ struct problem_rule {
     value_print *print;
     size_t field;               /* offset in problem_spec */
     double low, high;           /* of numbers: low <= x <= high */
-    const char *const *choices; /* the words in the order of their enum, from `first`; or patterns such as "shaw/N" */
+    const char *const *choices; /* the words in the order of their enum, from `first`; or patterns such as "shaw/DISTANCE" */
     int first;                  /* the enum value of choices[0] */
     int omitted;                /* the enum value of the word without '=' */
 };

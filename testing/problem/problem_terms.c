@@ -121,14 +121,12 @@ static int64_t least_distance(const problem_spec *spec)
 }
 
 /* Relative terms: clipped to a distance, or with a row for every possible distance. */
-static attn_status build_relative(const problem_spec *spec, attn_problem *p, attn_tensors *all, attn_error *error)
+static void build_relative(const problem_spec *spec, attn_problem *p, attn_tensors *all)
 {
     attn_relative *r = &p->relative;
     const int64_t most = is_shaw(spec) ? problem_after_slash(spec->rel) : 0;
     const int xl = strcmp(spec->rel, "xl") == 0, values = problem_has_relative_values(spec);
-    if (!spec->rel[0]) return ATTN_OK;
-    if (most < 0 || most > (int64_t)1 << 38)
-        return failure(error, ATTN_ERR_ARGUMENT, "rel=%s: the distance must be between 0 and 2^38", spec->rel);
+    if (!spec->rel[0]) return;
     r->first = is_shaw(spec) ? -most : least_distance(spec);
     r->rows = problem_relative_rows(spec);
     const struct {
@@ -145,7 +143,6 @@ static attn_status build_relative(const problem_spec *spec, attn_problem *p, att
         const int64_t width = terms[k].width;
         if (spec->shared & SPEC_SHARED_REL && width >= 0) share(all, terms[k].t, width ? width : 1, 1);
     }
-    return ATTN_OK;
 }
 
 attn_status problem_build_terms(const problem_spec *spec, attn_problem *problem, attn_tensors *tensors, attn_error *error)
@@ -153,5 +150,6 @@ attn_status problem_build_terms(const problem_spec *spec, attn_problem *problem,
     attn_status status = build_score(spec, problem, tensors, error);
     if (status != ATTN_OK) return status;
     build_bias_table(spec, problem, tensors);
-    return build_relative(spec, problem, tensors, error);
+    build_relative(spec, problem, tensors);
+    return ATTN_OK;
 }

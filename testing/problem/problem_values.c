@@ -2,6 +2,7 @@
  * problem_values.c - reading and printing the values of words in problem strings. */
 #include "problem_values.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -120,7 +121,7 @@ attn_status value_read_seed(const problem_rule *rule, problem_spec *spec, const 
     char *end;
     spec->seed = strtoull(value, &end, 10);
     if (!*value || strspn(value, "0123456789") != strlen(value) || errno)
-        return failure(error, ATTN_ERR_ARGUMENT, "seed: '%.40s' is not a 64-bit integer", value);
+        return failure(error, ATTN_ERR_ARGUMENT, "seed: '%.40s' is not an integer between 0 and 2^64 - 1", value);
     return ATTN_OK;
 }
 
@@ -155,7 +156,7 @@ attn_status value_read_window(const problem_rule *rule, problem_spec *spec, cons
     const char *comma = strchr(value, ',');
     if (!comma || !read_int(value, comma, &spec->window_left) || !read_int(comma + 1, value + strlen(value), &spec->window_right) ||
         spec->window_left < -1 || spec->window_right < -1)
-        return failure(error, ATTN_ERR_ARGUMENT, "window: '%.40s' is not L,R (two integers; -1 for no bound)", value);
+        return failure(error, ATTN_ERR_ARGUMENT, "window: '%.40s' is not L,R (two integers of at least -1; -1 is no bound)", value);
     spec->window = 1;
     return ATTN_OK;
 }
@@ -164,7 +165,7 @@ attn_status value_read_chunk(const problem_rule *rule, problem_spec *spec, const
 {
     if (!value) return need_value(rule, error);
     if (!read_int(value, value + strlen(value), &spec->chunk) || spec->chunk < 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "chunk: '%.40s' is not a number of keys (an integer; 0 is off)", value);
+        return failure(error, ATTN_ERR_ARGUMENT, "chunk: '%.40s' is not a number of keys (an integer above 0; 0 is off)", value);
     return ATTN_OK;
 }
 
@@ -261,8 +262,9 @@ attn_status value_read_t5(const problem_rule *rule, problem_spec *spec, const ch
     if (spec->t5 && (!slash || (read_int(slash + 1, second ? second : end, &spec->t5_buckets) && spec->t5_buckets > 0)) &&
         (!second || (read_int(second + 1, end, &spec->t5_distance) && spec->t5_distance > 0)))
         return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE",
-                   rule->word.name, value);
+    return failure(error, ATTN_ERR_ARGUMENT,
+                   "%s: '%.40s' is not both or causal, KEYS/BUCKETS or KEYS/BUCKETS/DISTANCE (integers above 0)", rule->word.name,
+                   value);
 }
 
 int value_print_t5(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
@@ -278,18 +280,32 @@ int value_print_t5(const problem_rule *rule, const problem_spec *spec, char *tex
     return spec->t5 != SPEC_T5_NONE;
 }
 
-/* Each N in the pattern matches an integer above 0. */
-static int matches(const char *pattern, const char *value)
+/* A number of a pattern that is out of range. */
+typedef struct bad_number {
+    const char *word, *text; /* WIDTH, what is in its place */
+    int word_length, text_length;
+} bad_number;
+
+/* Each word in capitals of the pattern matches an integer from 1 to 2^38, as printed.  0: no match; if only the numbers are wrong,
+ * *bad gets the first. */
+static int matches(const char *pattern, const char *value, bad_number *bad)
 {
+    static const int64_t most = (int64_t)1 << 38;
+    bad_number wrong = {0};
     for (;;) {
-        if (*pattern == 'N') {
-            if (*value < '1' || *value > '9') return 0;
-            value += strspn(value, "0123456789");
-            pattern++;
+        if (isupper((unsigned char)*pattern)) {
+            const size_t word = strspn(pattern, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), length = strcspn(value, "/");
+            int64_t number;
+            if (!length) return 0;
+            if (!wrong.word && (!read_int(value, value + length, &number) || number < 1 || number > most || *value == '0'))
+                wrong = (bad_number){pattern, value, (int)word, (int)length};
+            pattern += word;
+            value += length;
         } else if (*pattern != *value) {
             return 0;
         } else if (!*pattern) {
-            return 1;
+            if (wrong.word) *bad = wrong;
+            return !wrong.word;
         } else {
             pattern++, value++;
         }
@@ -298,14 +314,17 @@ static int matches(const char *pattern, const char *value)
 
 attn_status value_read_pattern(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
 {
+    bad_number bad = {0};
     if (!value) return need_value(rule, error);
     for (int k = 0; rule->choices[k]; k++) {
-        if (matches(rule->choices[k], value) && strlen(value) < SPEC_NAME) {
+        if (matches(rule->choices[k], value, &bad)) { /* so it is shorter than SPEC_NAME */
             snprintf(field_in(rule, spec), SPEC_NAME, "%s", strcmp(value, "dot") ? value : "");
             return ATTN_OK;
         }
     }
-    return unknown_value(rule, value, error);
+    if (!bad.word) return unknown_value(rule, value, error);
+    return failure(error, ATTN_ERR_ARGUMENT, "%s=%.80s: %.*s (%.*s) is not an integer between 1 and 2^38", rule->word.name, value,
+                   bad.word_length, bad.word, bad.text_length < 40 ? bad.text_length : 40, bad.text);
 }
 
 int value_print_pattern(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)

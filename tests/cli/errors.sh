@@ -78,7 +78,7 @@ rejected 2 "attn run: --threads (-1) is not between 0 and 65536" run a.safetenso
 rejected 2 "attn run: --threads: 'many' is not an integer" run a.safetensors -o out.npz --threads many
 rejected 2 "attn run: --threads: '99999999999999999999' does not fit in 64 bits" run a.safetensors -o out.npz --threads=99999999999999999999
 rejected 2 "attn run: --isa: unknown instruction set 'avx3' (nearest: avx2)" run a.safetensors -o out.npz --isa=avx3
-rejected 2 "attn run: --seed: 'x' is not a 64-bit integer" run a.safetensors -o out.npz --seed=x
+rejected 2 "attn run: --seed: 'x' is not an integer between 0 and 2^64 - 1" run a.safetensors -o out.npz --seed=x
 rejected 2 "attn info: unexpected argument 'now'" info now
 rejected 2 "attn run: unexpected argument 'b'" run a b
 
@@ -101,7 +101,7 @@ rejected 2 "attn run: --column-sum: 'none' is not one of each, group, all" run a
 rejected 2 "attn run: --column-queries needs --column-sum" run a.safetensors -o out.npz --column-queries=2
 rejected 3 "attn run: out.npz: NumPy files cannot hold bf16; write .safetensors, or use --dtype" run a.safetensors -o out.npz --dtype bf16
 rejected 2 "attn run: nowhere/out.npz: cannot create a file beside it: No such file or directory" run a.safetensors -o nowhere/out.npz
-rejected 2 "attn run: --window: '3' is not L,R (two integers; -1 for no bound)" run a.safetensors -o out.npz --window=3
+rejected 2 "attn run: --window: '3' is not L,R (two integers of at least -1; -1 is no bound)" run a.safetensors -o out.npz --window=3
 rejected 2 "attn run: --causal: unknown value 'top' (nearest: top-left)" run a.safetensors -o out.npz --causal=top
 rejected 2 "attn run: --dtype: unknown value 'bf17' (nearest: bf16, f16)" run a.safetensors -o out.npz --dtype=bf17
 rejected 2 "attn run: --scale: 'inf' is not a number" run a.safetensors -o out.npz --scale=inf
@@ -119,7 +119,7 @@ rejected 2 "attn run: --softcap is -2; it must be at least 0" run a.safetensors 
 rejected 2 "attn run: --dropout (1.5) is not between 0 and 1" run a.safetensors -o out.npz --dropout=1.5
 rejected 2 "attn run: --dropout (-0.1) is not between 0 and 1" run a.safetensors -o out.npz --dropout=-0.1
 rejected 2 "attn run: --dropout: 'nan' is not a number" run a.safetensors -o out.npz --dropout=nan
-rejected 2 "attn run: --chunk: '-1' is not a number of keys (an integer; 0 is off)" run a.safetensors -o out.npz --chunk=-1
+rejected 2 "attn run: --chunk: '-1' is not a number of keys (an integer above 0; 0 is off)" run a.safetensors -o out.npz --chunk=-1
 rejected 2 "attn run: --block: '0,2' is not Q,K (two integers above 0)" run a.safetensors -o out.npz --block=0,2
 rejected 2 "attn run: --block: '2,2/0.5' is not Q,K (two integers above 0)" run a.safetensors -o out.npz --block=2,2/0.5
 rejected 2 "attn run: --empty: unknown value 'mean' (nearest: zero)" run a.safetensors -o out.npz --empty=mean
@@ -318,9 +318,9 @@ for name in words text; do
 done
 rejected 2 "attn top: --rope-pairs needs --rope" top "$STREET" --token it --rope-pairs=halves
 rejected 2 "attn run: --rope-base: '-1' is not a number above 0" run a.safetensors -o out.npz --rope --rope-base=-1
-rejected 2 "attn run: --rope-scaling: 'yarn/4' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or llama3/FACTOR/LENGTH" \
+rejected 2 "attn run: --rope-scaling: 'yarn/4' is not linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L or llama3/F/L, with a factor F of at least 1 and the trained length L, an integer above 0" \
     run a.safetensors -o out.npz --rope --rope-scaling=yarn/4
-rejected 2 "attn run: --rope-scaling: 'linear/0x4' is not linear/FACTOR, ntk/FACTOR or, with LENGTH trained on, ntk-dynamic, yarn or llama3/FACTOR/LENGTH" \
+rejected 2 "attn run: --rope-scaling: 'linear/0x4' is not linear/F, ntk/F, ntk-dynamic/F/L, yarn/F/L or llama3/F/L, with a factor F of at least 1 and the trained length L, an integer above 0" \
     run a.safetensors -o out.npz --rope --rope-scaling=linear/0x4
 rejected 2 "attn run: a.safetensors: rope rotates 3 channels; pairs need an even number" run a.safetensors -o out.npz --rope --rope-channels=3
 rejected 3 "attn run: --rope goes with forward and --backward; it does not rotate tangents" run tanq.safetensors -o out.npz --rope --jvp
