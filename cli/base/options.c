@@ -116,10 +116,10 @@ static int index_of(const flat_options *flat, int id)
 }
 
 /* getopt_long returns '?' for an unknown option and for an unexpected value, ':' for a missing value. */
-static attn_status reject(const flat_options *flat, int said, const char *word, attn_error *error)
+static attn_status reject(const flat_options *flat, int id, const char *word, attn_error *error)
 {
     int k = index_of(flat, optopt);
-    if (said == ':' && k >= 0)
+    if (id == ':' && k >= 0)
         return failure(error, ATTN_ERR_ARGUMENT, "option --%s needs a value: --%s=%s", flat->row[k]->name, flat->row[k]->name,
                        flat->row[k]->argument);
     if (optopt >= FIRST_ID)

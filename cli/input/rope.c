@@ -64,9 +64,9 @@ static attn_status turn(const attention_input *input, const attn_rope *rope, con
 /* Rejects what --rope cannot be combined with. */
 static attn_status check_rope(const attention_input *input, const input_settings *settings, attn_error *error)
 {
-    const int said = settings->rope.struct_size || settings->stretched.struct_size;
+    const int given = settings->rope.struct_size || settings->stretched.struct_size;
     const int roles_of[] = {ROLE_POSITIONS_Q, ROLE_POSITIONS_KV};
-    if (!input->spec.rope && said) return failure(error, ATTN_ERR_ARGUMENT, "--rope-%s needs --rope", settings->rope_word);
+    if (!input->spec.rope && given) return failure(error, ATTN_ERR_ARGUMENT, "--rope-%s needs --rope", settings->rope_word);
     for (int r = 0; r < 2 && !input->spec.rope; r++)
         if (input->used[roles_of[r]].tensor)
             return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s' holds rotary positions, which need --rope",

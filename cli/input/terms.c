@@ -39,15 +39,15 @@ static attn_status read_weights(attention_input *input, attn_error *error)
     problem_spec *spec = &input->spec;
     const attn_score_kind kind = problem_score_kind(spec);
     const int64_t heads = spec->shape.heads_q, dim = spec->shape.dim_qk, of_k = k->tensor->shape[k->tensor->rank - 1];
-    const int64_t said = problem_after_slash(spec->score);
-    if (kind == ATTN_SCORE_GENERAL && said && said != of_k)
-        return input_mismatch(k, q, error, "score=general/%" PRId64 " sets the width of a key, which is %" PRId64, said, of_k);
+    const int64_t size = problem_after_slash(spec->score);
+    if (kind == ATTN_SCORE_GENERAL && size && size != of_k)
+        return input_mismatch(k, q, error, "score=general/%" PRId64 " sets the width of a key, which is %" PRId64, size, of_k);
     if (!t) return ATTN_OK;
     attn_status status = input_check_float(used, error);
     if (status != ATTN_OK) return status;
     const int64_t rows = t->rank > 1 ? t->shape[t->rank - 2] : 1, of_heads = t->rank > 2 ? t->shape[0] : 1;
     const int64_t columns = kind == ATTN_SCORE_GENERAL ? of_k : dim;
-    const int64_t expected_rows = kind == ATTN_SCORE_GENERAL ? dim : kind == ATTN_SCORE_METRIC ? said : 0;
+    const int64_t expected_rows = kind == ATTN_SCORE_GENERAL ? dim : kind == ATTN_SCORE_METRIC ? size : 0;
     const int64_t most = kind == ATTN_SCORE_ADDITIVE ? 2 : INT64_MAX;
     const int least_rank = kind == ATTN_SCORE_ADDITIVE ? 1 : 2;
     if (t->rank < least_rank || t->rank > 3 || t->shape[t->rank - 1] != columns || (of_heads != 1 && of_heads != heads) ||

@@ -58,7 +58,7 @@ static int linear_ticks(const chart_axis *a, double *ticks)
     double step = pow(10, floor(log10((a->high - a->low) / 5)));
     if ((a->high - a->low) / step > 20) step *= 5;
     else if ((a->high - a->low) / step > 10) step *= 2;
-    if (a->whole && step < 1) step = 1;
+    if (a->integers && step < 1) step = 1;
     int count = 0;
     for (double n = ceil(a->low / step - 1e-9); n * step <= a->high + 1e-9 * step && count < MOST_TICKS; n++)
         ticks[count++] = n * step + 0.0; /* no -0 */

@@ -14,7 +14,7 @@ typedef struct chart_axis {
     const char *label; /* with the unit: "time (ms)" */
     axis_scale scale;
     double low, high;
-    int whole; /* ticks at whole numbers only */
+    int integers; /* ticks at integers only */
 } chart_axis;
 
 typedef enum chart_mark { MARK_LINE, MARK_DASHED, MARK_POINTS /* on a line */, MARK_DOTS /* alone */, MARK_BARS } chart_mark;

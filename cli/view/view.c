@@ -82,12 +82,12 @@ static attn_status take_weights(page *g, const input_settings *in, attn_error *e
     attention_input *input = &g->input;
     const attn_archive_tensor *t = attn_archive_find(input->file, "weights");
     problem_spec plain;
-    char said[400], nothing[400];
+    char given[400], defaults[400];
     problem_init(&plain);
     plain.seed = in->spec.seed;
-    problem_print(&in->spec, said, sizeof said);
-    problem_print(&plain, nothing, sizeof nothing);
-    if (strcmp(said, nothing) != 0)
+    problem_print(&in->spec, given, sizeof given);
+    problem_print(&plain, defaults, sizeof defaults);
+    if (strcmp(given, defaults) != 0)
         return failure(error, ATTN_ERR_ARGUMENT, "%.100s has weights and no q: the flags of a mechanism would change nothing",
                        input->path);
     if (t->rank < 2 || t->dtype < ATTN_F32 || t->dtype > ATTN_BF16)

@@ -30,20 +30,20 @@ bound_model bound_model_of(attn_dtype compute, int64_t dim_qk, int64_t len_kv, i
 double bound_lost(const bound_model *model, double scale, double sum_q, double sum_k, double sum_qk)
 {
     const double dim = (double)model->dim_qk;
-    double lost = model->denormal * ((model->whole ? sum_q : 0) + sum_k + sum_qk + dim + model->whole);
+    double lost = model->denormal * ((model->int8 ? sum_q : 0) + sum_k + sum_qk + dim + model->int8);
     if (model->bf16) lost += model->normal * (sum_q + fabs(scale) * (sum_k + dim)); /* of a factor, and of each intermediate sum */
     return lost;
 }
 
 double bound_cut(const bound_model *model, double most_q, double sum_k)
 {
-    return model->digits ? cut_query * model->unit * most_q * sum_k : 0;
+    return model->fixed_point ? cut_query * model->unit * most_q * sum_k : 0;
 }
 
 double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added)
 {
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
-    const double roundings = (double)(model->dim_qk + 2 + model->whole);
+    const double roundings = (double)(model->dim_qk + 2 + model->int8);
     double e = (gamma_of(roundings, u) + gamma_of(roundings, u_ref)) * dot + lost;
     if (model->softcap > 0 && stage >= ATTN_STAGE_CAPPED) { /* the slope of tanh is at most 1 */
         e += tanh_error * (u + u_ref) * fmin(dot, model->softcap);
@@ -177,7 +177,7 @@ static double output_elementwise(const bound_model *model, const bound_weights *
         mass += weights->high[j] * size[j * stride];
         largest = fmax(largest, size[j * stride]);
     }
-    const double divide = gamma_of(2 + model->dropout + model->whole, model->unit) + gamma_of(2, DBL_EPSILON / 2);
+    const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(2, DBL_EPSILON / 2);
     return moved + (weights->summing + divide) * (1 + weights->summing) * mass + 2 * weights->flushed * largest +
            model->denormal * (2 * weights->seen + 5);
 }
@@ -207,10 +207,10 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
     if (!(moved < farthest)) moved = farthest;
     if (!(mass < largest)) mass = largest;
 
-    const double divide = gamma_of(2 + model->dropout + model->whole, model->unit) + gamma_of(1, DBL_EPSILON / 2);
+    const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(1, DBL_EPSILON / 2);
     double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
     /* The product of a weight and a scale may be off by half the smallest number; that error is then multiplied by up to 127. */
-    const double lost = model->denormal * ((model->whole ? 66 : 2) * weights->seen + 5);
+    const double lost = model->denormal * ((model->int8 ? 66 : 2) * weights->seen + 5);
     const double cut = cut_weight * model->unit * weights->most_scaled / weights->sum_low * (1 + 2 * weights->summing) * whole;
     return bound + 2 * weights->flushed * largest + lost + cut;
 }

@@ -152,16 +152,17 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
             lost[j] = e->S[first + j] == -INFINITY
                           ? 0
                           : lost_of(model, &q, sum_k[j], e->sum_qk[first + j]) + bound_cut(model, q.most, sum_k[j]);
-        const bound_row data = {
-            .S = e->S + first,
-            .lse = e->lse[row],
-            .dot = e->dot + first,
-            .lost = lost,
-            .added = e->added ? e->added + first : NULL,
-            .sink = r->normaliser == REF_BY_SOFTMAX_ONE ? 0
-                    : e->ref.sink                       ? e->ref.sink[h]
-                                                        : -INFINITY,
-            .value_scale = model->digits && e->in[TENSOR(v_scale)] ? e->in[TENSOR(v_scale)] + (b * r->Hkv + g) * r->Skv : NULL};
+        const bound_row data = {.S = e->S + first,
+                                .lse = e->lse[row],
+                                .dot = e->dot + first,
+                                .lost = lost,
+                                .added = e->added ? e->added + first : NULL,
+                                .sink = r->normaliser == REF_BY_SOFTMAX_ONE ? 0
+                                        : e->ref.sink                       ? e->ref.sink[h]
+                                                                            : -INFINITY,
+                                .value_scale = model->fixed_point && e->in[TENSOR(v_scale)]
+                                                   ? e->in[TENSOR(v_scale)] + (b * r->Hkv + g) * r->Skv
+                                                   : NULL};
         if (is_uniform(e, row)) prepare_uniform(model, e, row, weights, equal);
         else bound_prepare(model, &data, weights);
     }
@@ -194,7 +195,7 @@ static bound_model model_of(const expectation *e, int64_t block_kv)
     model.shift = e->ref.shift;
     model.softcap = e->ref.softcap;
     model.dropout = e->ref.Z != NULL;
-    model.whole = e->whole;
+    model.int8 = e->int8;
     model.bf16 = e->bf16;
     return model;
 }
@@ -203,7 +204,7 @@ int compare_outputs(comparison *c, const expectation *e, const outputs *got, int
 {
     const ref_problem *r = &e->ref;
     bound_model model = model_of(e, block_kv);
-    model.digits = e->whole && got->decoded;
+    model.fixed_point = e->int8 && got->decoded;
     double *scratch = calloc((size_t)r->Skv * 9 + 1, sizeof *scratch);
     *c = (comparison){0};
     if (!scratch) return 0;

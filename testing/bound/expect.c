@@ -281,7 +281,7 @@ static int create(expectation *e, const attn_problem *p, const attn_tensors *all
         if (!(e->added = doubles(pairs))) return 0;
     if (e->in[TENSOR(score_matrix)]) tensors_extent(p, all, TENSOR(score_matrix), w);
     e->numbers_of_w = tensor_count(w);
-    e->whole = all->k.dtype == ATTN_I8 || all->v.dtype == ATTN_I8;
+    e->int8 = all->k.dtype == ATTN_I8 || all->v.dtype == ATTN_I8;
     e->bf16 = all->q.dtype == ATTN_BF16 && tensors_dtype(all, TENSOR(k)) == ATTN_BF16;
     apply_scales(e, s, TENSOR(k), TENSOR(k_scale), problem_dim_k(p));
     apply_scales(e, s, TENSOR(v), TENSOR(v_scale), s->dim_v);

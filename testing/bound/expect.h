@@ -23,8 +23,8 @@ typedef struct expectation {
     double *sum_k; /* [B][Hkv][Skv]: sum_c |k_jc|, and other factors that multiply underflow */
     int64_t numbers_of_w;
     attn_dtype compute;
-    int whole; /* keys or values are i8 */
-    int bf16;  /* queries and keys are bf16 */
+    int int8; /* keys or values are i8 */
+    int bf16; /* queries and keys are bf16 */
 } expectation;
 
 /* The problem's scale, or its default: 1/sqrt(dim_qk) for dot products, else 1. */

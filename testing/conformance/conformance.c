@@ -65,14 +65,14 @@ static void count(suite *s, const char *name, const evaluation *e)
 
 static void run_translated(suite *s, evaluation *e, const adapter *rules, const cJSON *json, const attn_archive *tensors)
 {
-    const int said = cJSON_GetObjectItemCaseSensitive(json, "tolerance") != NULL;
+    const int given = cJSON_GetObjectItemCaseSensitive(json, "tolerance") != NULL;
     view_pool pool = {0};
     translation t = {.pool = &pool};
     translate(&t, rules, json, tensors);
     if (t.wrong[0]) conclude(e, CHECK_FAILED, "%s", t.wrong);
     else if (t.skip[0]) conclude(e, CHECK_SKIPPED, "%s", t.skip);
     else
-        evaluate(e, &t, tolerance_in(json, "rtol", "rel", said ? 0 : 1e-5), tolerance_in(json, "atol", "abs", said ? 0 : 1e-6),
+        evaluate(e, &t, tolerance_in(json, "rtol", "rel", given ? 0 : 1e-5), tolerance_in(json, "atol", "abs", given ? 0 : 1e-6),
                  s->options);
     pool_empty(&pool);
 }

@@ -226,7 +226,7 @@ static void *bytes_at(void *p, int64_t i) { return (char *)p + i; }
 
 /* Scores of int8 keys: within the error of fixed-point queries, with the same bits whatever rows and keys they are computed with.
  */
-void test_digit_dots(void **state)
+void test_fixed_point_dots(void **state)
 {
     const attn_fixed_point_part *fixed_point = it.kernel.fixed_point;
     (void)state;
@@ -258,7 +258,7 @@ void test_digit_dots(void **state)
         }
 }
 
-void test_digit_values(void **state)
+void test_fixed_point_values(void **state)
 {
     const attn_fixed_point_part *fixed_point = it.kernel.fixed_point;
     (void)state;
@@ -298,7 +298,7 @@ void test_digit_values(void **state)
 }
 
 /* Which rows can be converted to fixed point of 24 bits. */
-void test_digit_rows(void **state)
+void test_fixed_point_rows(void **state)
 {
     static const struct {
         double number;

@@ -27,9 +27,19 @@ static const struct CMUnitTest tests[] = {
 static const struct CMUnitTest bf16_tests[] = {TEST(test_pairs), TEST(test_score_pairs), TEST(test_pairs_seen)};
 
 static const struct CMUnitTest decode_tests[] = {
-    TEST(test_dots),         TEST(test_dots_same_bits), TEST(test_weigh_row),    TEST(test_add_values), TEST(test_digit_dots),
-    TEST(test_digit_values), TEST(test_digit_rows),     TEST(test_nan_safe_row), TEST(test_modify_row), TEST(test_finish_row),
-    TEST(test_order),        TEST(test_order_edges),    TEST(test_pair_dots),
+    TEST(test_dots),
+    TEST(test_dots_same_bits),
+    TEST(test_weigh_row),
+    TEST(test_add_values),
+    TEST(test_fixed_point_dots),
+    TEST(test_fixed_point_values),
+    TEST(test_fixed_point_rows),
+    TEST(test_nan_safe_row),
+    TEST(test_modify_row),
+    TEST(test_finish_row),
+    TEST(test_order),
+    TEST(test_order_edges),
+    TEST(test_pair_dots),
 };
 
 static void test_cpu(void **state)

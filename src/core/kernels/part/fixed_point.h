@@ -9,9 +9,9 @@
 
 /*
  * Keys and values of i8 are used as integers: a row X of queries or weights becomes unit (65536 d2 + 256 d1 + d0), where unit is a
- * power of 2 chosen by the row's largest element and d are 8-bit digits, so that products and sums of digits are exact in 32 bits
- * and blocks may be cut anywhere.  A row of digits is ldd = ATTN_FIXED_POINT_BYTES bytes, aligned to 16; ldd is the same for all
- * rows, and weights are converted for the whole block.
+ * power of 2 chosen by the row's largest element and d are its limbs of 8 bits, so that products and sums of limbs are exact in 32
+ * bits and blocks may be cut anywhere.  A fixed-point row is ldd = ATTN_FIXED_POINT_BYTES bytes, aligned to 16; ldd is the same for
+ * all rows, and weights are converted for the whole block.
  */
 enum { ATTN_FIXED_POINT_HEAD = 64, ATTN_MOST_FIXED_POINT_CHANNELS = 1 << 15 };
 #define ATTN_FIXED_POINT_BYTES(n)    (ATTN_FIXED_POINT_HEAD + 3 * (((int64_t)(n) + 3 + 63) / 64 * 64))
@@ -22,16 +22,16 @@ typedef struct attn_fixed_point_part {
 
     /* One row of scaled queries or of weights; returns 0 if it cannot be converted: NaN, infinite, nearly 0 throughout, or a
      * negative weight. */
-    int (*convert_query)(int64_t dim, const void *Q, void *digits);
-    int (*convert_weights)(int64_t n, const void *P, void *digits, int64_t ldd);
+    int (*convert_query)(int64_t dim, const void *Q, void *fixed);
+    int (*convert_weights)(int64_t n, const void *P, void *fixed, int64_t ldd);
     /* S[i][j] = sum_c Q[i][c] K[j][c].  Rows up to a multiple of 4 exist, and are computed; n >= 1. */
-    void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *digits, int64_t ldd, const void *K, int64_t ldk, void *S,
+    void (*dots)(int64_t rows, int64_t n, int64_t dim, const void *fixed, int64_t ldd, const void *K, int64_t ldk, void *S,
                  int64_t lds, int64_t fetch);
     /* sums += products of the weights of keys first .. first + n-1 and n values: int32_t[rows][ATTN_FIXED_POINT_SUMS(dim_v)]. */
-    void (*add_values)(int64_t rows, int64_t n, int64_t dim_v, const void *digits, int64_t ldd, int64_t first, const void *V,
+    void (*add_values)(int64_t rows, int64_t n, int64_t dim_v, const void *fixed, int64_t ldd, int64_t first, const void *V,
                        int64_t ldv, void *sums, int64_t fetch);
     /* One row of O, ldo elements, from its sums. */
-    void (*output)(int64_t dim_v, const void *digits, const void *sums, void *O, int64_t ldo);
+    void (*output)(int64_t dim_v, const void *fixed, const void *sums, void *O, int64_t ldo);
 } attn_fixed_point_part;
 
 #endif

@@ -58,7 +58,7 @@ VF_INLINE uint32_t most_bits(const real *p, int64_t count)
 }
 
 /* Stores the three bytes of VF_LANES numbers, rounded to integers from 0 to 2^24 - 1: byte d at p + d * plane. */
-VF_INLINE void store_digits(char *p, int64_t plane, vf x)
+VF_INLINE void store_limbs(char *p, int64_t plane, vf x)
 {
     const vi integers = _mm512_cvtps_epi32(x);
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(integers));

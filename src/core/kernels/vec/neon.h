@@ -11,7 +11,7 @@
 #include <arm_neon.h>
 
 /* Register tiles of the products: with 32 registers, 4 rows x 6 vectors or 8 x 3 (24 sums).  Six vectors hold as many queries as a
- * tile on AVX2, so that sums over queries are chained alike (options.reproducible). */
+ * tile on AVX2, so that sums over queries have the same order (options.reproducible). */
 #define VF_VECTORS             6
 #define VF_ROWS(width)         ((width) > 3 ? 4 : (width) > 1 ? 8 : 12)
 #define VF_MOST_ROWS           12

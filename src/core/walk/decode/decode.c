@@ -75,8 +75,8 @@ static void value_piece(const attn_decode_group *g, const attn_decode_source *s,
                                          plan->streams);
 }
 
-/* Cuts n weights of each row, times their values' factors, into digits. */
-static void cut_weights(const attn_decode_group *g, attn_decode_block *b, int64_t n)
+/* Converts n weights of each row, times their values' factors, to fixed point. */
+static void convert_weights(const attn_decode_group *g, attn_decode_block *b, int64_t n)
 {
     const attn_walk *w = g->call->walk;
     const int64_t bytes = ATTN_FIXED_POINT_BYTES(w->block_kv), sums = ATTN_FIXED_POINT_SUMS(w->problem.shape.dim_v);
@@ -182,7 +182,7 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, const ch
     for (int64_t row = 0; factors && row < g->rows; row++)
         w->kernel.decode->scale_row(n - before, attn_decode_at(g, b->S, row * g->lds + before), factors);
     memset(b->O, 0, (size_t)attn_min(plan->shared.O_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
-    if (plan->integer_values) cut_weights(g, b, n);
+    if (plan->integer_values) convert_weights(g, b, n);
     attn_decode_pieces(g, &g->values, b->low, b->high, then, value_piece, b);
     if (plan->integer_values) store_fixed_point_output(g, b);
     for (int64_t row = 0; row < g->rows; row++)

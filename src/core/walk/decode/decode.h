@@ -15,7 +15,7 @@ typedef struct attn_decode_scratch {
     int64_t S, kept_scores; /* [rows][block_kv + lanes]: scores, and those before they became weights, if keys were dropped */
     int64_t O;              /* [2][ldo]: a row while blocks are merged */
     int64_t factors;        /* float[block_kv], if keys or values are i8 */
-    int64_t integer_queries, integer_weights; /* if i8 is multiplied as integers: rows of digits, */
+    int64_t integer_queries, integer_weights; /* if i8 is multiplied as integers: fixed-point rows, */
     int64_t fixed_point_sums;                 /* and int32_t[rows][ATTN_FIXED_POINT_SUMS(dim_v)] */
     int64_t block_O, row_factors;             /* in order: [rows][ldo] and [rows] of the current block of tiles */
     int64_t K, V;                             /* in order, if they are i8: [tile_kv][dim] */

@@ -38,9 +38,9 @@ typedef struct attn_decode_block {
     int64_t low, high;                       /* keys that any of the rows sees */
     void *Q, *S, *kept_scores, *scratch, *O; /* kept_scores: the scores, if keys were dropped */
     float *factors;                          /* of i8 keys, or of i8 values */
-    char *integer_queries, *integer_weights; /* rows of digits; odd_queries, odd_weights: a bit per row that cannot be converted */
+    char *integer_queries, *integer_weights; /* fixed-point rows; odd_queries, odd_weights: a bit for each row that has none */
     unsigned odd_queries, odd_weights;
-    int32_t *sums; /* of products of digits */
+    int32_t *sums; /* of products of limbs */
 } attn_decode_block;
 
 static inline char *attn_decode_after_workers(const attn_decode_call *c)

@@ -56,8 +56,8 @@ static void write_sums(const call *c, const attn_visibility *visibility, int64_t
         attn_real_put(c->args->column_sum, c->walk->compute, at + j * stride[2], sums ? sums[j - low] : 0);
 }
 
-/* The lanes of a tile that weigh all keys equally; NULL if none does. */
-static const int32_t *alike_in(const attn_task *task, const attn_tile *tile, const char *shared)
+/* Flags of the lanes of a tile whose weights are uniform; NULL if there is none. */
+static const int32_t *uniform_in(const attn_task *task, const attn_tile *tile, const char *shared)
 {
     const attn_walk *w = task->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
@@ -110,7 +110,7 @@ static void add_head(const call *c, const attn_task *task, int64_t low, int64_t 
         attn_tile tile = attn_tile_at(w, t);
         tile.rows = attn_clamp(len_q - tile.first, 0, tile.rows);
         if (tile.rows == 0 || tile.first + tile.rows <= from) continue;
-        const int32_t *alike = alike_in(task, &tile, shared);
+        const int32_t *alike = uniform_in(task, &tile, shared);
         attn_tile_find_keys(&task->visibility, &tile);
         attn_interval run = {low, low};
         for (int open = 0; attn_task_next(task, &tile, alike != NULL, high, &run); open = 1) {

@@ -13,7 +13,7 @@ typedef struct attn_finished {
     void *Qt; /* packed, unless `keys` is empty */
     const void *m, *l;
     attn_interval keys;   /* that it visits */
-    const int32_t *empty; /* NULL, or the lanes that weigh all keys equally since they see none */
+    const int32_t *empty; /* NULL, or flags of the fully masked lanes, whose weights are uniform */
 } attn_finished;
 
 /* An output with an element for each pair of a query and a key, from one query on. */

@@ -155,8 +155,8 @@ void attn_slot_close_part(attn_slot *s, const attn_slot *own)
         w->kernel.softmax->merge(s->tile.width, w->problem.shape.dim_v, own->m, own->l, own->Ot, s->m, s->l, s->Ot);
 }
 
-/* Recomputes all blocks of a tile whose O is not finite although keys were dropped, since 0 * NaN must not leak; or which has lanes
- * that see no key and must weigh all keys equally.  In the same parts as before, so that correct rows keep their bits. */
+/* Recomputes all blocks of a tile whose O is not finite although keys were dropped, since 0 * NaN must not leak; or which has
+ * fully masked lanes, whose weights must be uniform.  In the same parts as before, so that correct rows keep their bits. */
 static void repeat_nan_safe(const attn_task *task, attn_slot *s)
 {
     const attn_walk *w = task->walk;

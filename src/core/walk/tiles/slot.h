@@ -13,7 +13,7 @@ typedef struct attn_slot {
     void *Qt, *Ot, *m, *l;
     attn_interval keys;   /* that it visits */
     int dropped;          /* a key was dropped inside a visited block */
-    const int32_t *empty; /* NULL, or the lanes that weigh all keys equally since they see none */
+    const int32_t *empty; /* NULL, or flags of the fully masked lanes, whose weights are uniform */
     int begun;            /* a part of the keys is in its state */
 } attn_slot;
 

@@ -11,7 +11,7 @@
 typedef struct attn_forward_scratch {
     int64_t O, O_bytes;        /* of each place of a group, transposed */
     int64_t m, l;              /* likewise */
-    int64_t empty;             /* int32_t: of the current tile, 1 where a query weighs all keys equally */
+    int64_t empty;             /* int32_t: of the current tile, 1 where a query is fully masked and its weights uniform */
     int64_t part;              /* of each place: O, m and l of one part of the keys */
     int64_t rows;              /* whole rows of a tile, for the caller's view */
     int64_t row_max, row_sums; /* of a tile: T[tile_q] and double[2][tile_q] */
@@ -23,7 +23,7 @@ typedef struct attn_forward_scratch {
 typedef struct attn_forward_shared {
     int64_t states, state_bytes; /* [batch * heads_q][at_once + 1]: O, m, l and a flag of all parts so far, and of each at work */
     int64_t row_m, row_l;        /* for column sums: of every row, each head's padded to whole vectors */
-    int64_t row_empty;           /* likewise: 1 where it weighs all keys equally */
+    int64_t row_empty;           /* likewise: 1 where it is fully masked and its weights uniform */
 } attn_forward_shared;
 
 typedef struct attn_forward_walk {
