@@ -208,10 +208,15 @@ rejected 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected [4, 8],
 rejected 2 "attn run: metric.safetensors: tensor 'w' [3, 3, 8]: expected weights [8], with biases [2, 8], or for each head [2, 1 or 2, 8]" run metric.safetensors -o out.npz --score=additive
 rejected 2 "attn run: a.safetensors: no tensor 'w'; --w=NAME chooses another (available: k, q, v)" run a.safetensors -o out.npz --score=general
 rejected 2 "attn run: --w is for --score=general, metric and additive: it names their weights" run metric.safetensors -o out.npz --w=w
-rejected 3 "attn run: rel.safetensors: relative_keys is set and score.kind is cosine; relative terms are for dot products only" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
-rejected 3 "attn run: wholeb.safetensors: k.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients" run wholeb.safetensors -o out.npz --backward
+rejected 3 "attn run: rel.safetensors: relative_keys is set and --score is cosine; relative terms are for dot products only" run rel.safetensors -o out.npz --rel=shaw/1 --score=cosine
+rejected 3 "attn run: wholeb.safetensors: k.dtype is i8 and the operation is not forward; integers have no gradients" run wholeb.safetensors -o out.npz --backward
 
 # run: linear attention
+made='the operation is neither forward nor --backward; the other operations are for'
+rejected 3 "attn run: tanq.safetensors: --normaliser is sigmoid and $made softmax only" run tanq.safetensors -o out.npz --jvp --normaliser=sigmoid
+rejected 3 "attn run: tanq.safetensors: --score is cosine and $made dot products only" run tanq.safetensors -o out.npz --jvp --score=cosine
+rejected 3 "attn explain: jvp:sq5:d4:normaliser=relu: normaliser is relu and op is neither fwd nor bwd; the other operations are for softmax only" \
+    explain jvp:sq5:d4:normaliser=relu
 rejected 2 "attn run: --phi: unknown value 'elu3' (nearest: elu1, relu)" run a.safetensors -o out.npz --phi=elu3
 rejected 3 "attn run: linear attention writes o and weights, not --lse" run a.safetensors -o out.npz --phi=elu1 --lse
 rejected 3 "attn run: linear attention has forward and --backward only" run a.safetensors -o out.npz --linear --jvp
