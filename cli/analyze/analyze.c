@@ -28,8 +28,8 @@ static const command_usage usage = {
                "layer how much its heads differ. The weights are computed from q and k of IN.\n",
     .notes = "Means are over the queries with a weight above 0. Entropies are in nats; `normalised`\n"
              "is the entropy over the logarithm of the number of keys. --temperature shows the effect\n"
-             "of another temperature. The weights of --normaliser=sigmoid and relu are no\n"
-             "distribution: in place of the entropy and what follows from it there is their sum.\n"
+             "of another temperature. Where the weights of a query are no distribution, with another\n"
+             "normaliser or a sink, their sum takes the place of the entropy and what follows from it.\n"
              "\n"
              "--states treats the weights of a query as a Gibbs distribution at the temperature T of\n"
              "its softmax, with energies -scores: log partition log Z, free energy -T log Z, mean\n"
@@ -165,7 +165,7 @@ static double diversity_of(const sums *s)
 
 typedef struct printer {
     cJSON *heads, *layers; /* NULL: a table */
-    int distribution;      /* 1: the weights of a query are those of a softmax */
+    int distribution;      /* 1: the weights of a query that sees a key sum to 1 */
 } printer;
 
 static const statistic *statistics_in(const printer *out) { return out->distribution ? of_distributions : of_numbers; }
@@ -296,7 +296,7 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
     if (status == ATTN_OK) status = input_check_output(&input, settings->states.steps, error);
     if (status == ATTN_OK) status = states_check(&settings->states, &input, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);
-    if (status == ATTN_OK) out.distribution = input.problem.score.normaliser < ATTN_NORMALISER_SIGMOID;
+    if (status == ATTN_OK) out.distribution = input.problem.score.normaliser == ATTN_NORMALISER_SOFTMAX && !input.tensors.sink.data;
     if (status == ATTN_OK && common->json) {
         object = json_begin();
         out.heads = json_list(object, "heads");

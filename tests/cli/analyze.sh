@@ -22,7 +22,10 @@ ok "  and its heads are the same" grep -q '^ *0   all  head diversity 0\.000$' o
 printed "relu has them too" '^ +0 +0 +0\.000 +0\.000$' analyze "$STREET" --normaliser=relu --scale=0
 printed "in json" '"row_sum":' analyze "$STREET" --normaliser=sigmoid --json
 ok "  without entropies" same "$(grep -cE 'entropy|effective|information' out.txt)" 0
-printed "softmax-one has entropies" '^layer  head  entropy ' analyze "$STREET" --normaliser=softmax-one
+printed "softmax-one has sums: 14 / (1 + 14)" '^ +5 +11 +0\.933 +0\.067$' analyze "$STREET" --normaliser=softmax-one --scale=0
+"$MAKE" sink.safetensors q:f32:2x4x8 k:f32:2x4x8 sink:f32:2:0
+printed "so has a sink of 0: 4 / (1 + 4)" '^ +0 +1 +0\.800 +0\.200$' analyze sink.safetensors --scale=0
+printed "without the sink, an entropy: log 4" '^ +0 +1 +1\.386 ' analyze sink.safetensors --scale=0 --ignore=sink
 ok "steps of a sigmoid" "$ATTN" analyze "$STREET" --normaliser=sigmoid --steps=sigmoid.safetensors --quiet
 
 printed "gradients" '^gradients of \|o\|\^2 / 2$' analyze "$STREET" --gradients --causal
