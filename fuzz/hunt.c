@@ -48,7 +48,7 @@ static void keep(const check_case *c, const check_result *r)
 
 static void judge(const check_case *c)
 {
-    static const check_setting setting = {.isa = ATTN_ISA_DEFAULT, .threads = 1};
+    static const check_setting setting = {.options = {.struct_size = sizeof(attn_options), .isa = ATTN_ISA_DEFAULT, .threads = 1}};
     char text[CASE_TEXT], again[CASE_TEXT];
     check_case parsed;
     check_result r;

@@ -294,7 +294,7 @@ const option_row bits_options[] = {
 attn_status options_check_bits(const common_settings *settings, const problem_spec *spec, attn_error *error)
 {
     if (!settings->invariant || spec->op == SPEC_FORWARD || spec->op == SPEC_DECODE) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "--invariant is for fwd and decode, and means nothing for %s", problem_op_name(spec));
+    return failure(error, ATTN_ERR_ARGUMENT, "--invariant is for fwd and decode; %s does not guarantee it", problem_op_name(spec));
 }
 
 static attn_status set_problem_word(void *target, const char *name, const char *value, attn_error *error)

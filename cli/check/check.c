@@ -61,6 +61,8 @@ static const command_usage usage = {
              "  ktype= vtype= otype= biastype=TYPE   storage that differs from that of q\n"
              "  index=i32     lengths and offsets in 32 bits\n"
              "Linear attention takes none of these; it is checked in each of its forms.\n"
+             "--invariant applies to the forward passes among the cases; --reproducible skips what it\n"
+             "does not support, such as linear attention.\n"
              "Example: attn check fwd:f32:sq33:skv65:d64:causal:fill=huge:poison=nan\n"
              "A failure prints such a problem: `attn check PROBLEM` reproduces it.\n",
 };
@@ -111,12 +113,20 @@ static kernel_row *row_of(checker *k, const char *name, kernel_row *otherwise)
     return otherwise;
 }
 
+static attn_options options_of(const checker *k, const kernel_row *row, int threads)
+{
+    attn_options options = options_for_library(k->settings);
+    options.isa = row->about.isa;
+    options.threads = threads;
+    return options;
+}
+
 static void check_on_row(checker *k, kernel_row *row, check_call *call, const check_case *c)
 {
     char text[CASE_TEXT];
     check_result result;
     const int threads = k->settings->threads ? k->settings->threads : 1 + (int)(c->spec.seed % 3);
-    check_run(&result, call, c, &(check_setting){.isa = row->about.isa, .threads = threads});
+    check_run(&result, call, c, &(check_setting){.options = options_of(k, row, threads)});
     case_print(c, text, sizeof text);
     row = row_of(k, result.kernel, row);
     row->cases++;
@@ -190,6 +200,15 @@ static void print_rows(const checker *k, int all)
     printf("largest error of all: %.3f of the bound\n", worst);
 }
 
+static void add_skipped(checker *k, kernel_row *row, const char *problem, const attn_error *why)
+{
+    row->cases++;
+    report_add(
+        &k->report,
+        &(report_entry){
+            .suite = "kernels", .name = row->about.name, .problem = problem, .reason = why->message, .status = CHECK_SKIPPED});
+}
+
 /* Linear attention, on every kernel of its compute type. */
 static attn_status check_linear_on_all(checker *k, const problem_spec *spec, attn_error *error)
 {
@@ -200,7 +219,12 @@ static attn_status check_linear_on_all(checker *k, const problem_spec *spec, att
         kernel_row *row = &k->rows[i];
         linear_verdict v;
         if (!row->about.usable || row->about.op != ATTN_LINEAR || row->about.compute != compute) continue;
-        const attn_status status = check_linear(spec, row->about.isa, k->settings->threads, &v, error);
+        const attn_options options = options_of(k, row, k->settings->threads);
+        const attn_status status = check_linear(spec, &options, &v, error);
+        if (status == ATTN_ERR_UNSUPPORTED && options.reproducible) {
+            add_skipped(k, row, text, error);
+            continue;
+        }
         if (status != ATTN_OK) return status;
         row->cases++;
         row->failed += v.status == CHECK_FAILED;
@@ -231,7 +255,12 @@ static attn_status check_products_on_all(checker *k, const check_options *own, a
             product_verdict v;
             if (!in_part(k, own)) continue;
             const int threads = k->settings->threads ? k->settings->threads : 1 + n % 3;
-            const attn_status status = product_check(&product, row->about.compute, row->about.isa, threads, &v, error);
+            const attn_options options = options_of(k, row, threads);
+            const attn_status status = product_check(&product, row->about.compute, &options, &v, error);
+            if (status == ATTN_ERR_UNSUPPORTED && options.reproducible) {
+                add_skipped(k, row, v.name, error);
+                continue;
+            }
             if (status != ATTN_OK) return status;
             const int passed = v.bound_fraction <= 1;
             row->cases++;
@@ -292,10 +321,12 @@ static int check_problems(checker *k, int count, char **texts)
         check_case c;
         problem_spec spec;
         const int linear = is_linear(texts[i], &spec);
-        attn_status status = linear ? check_linear_on_all(k, &spec, &error) : case_parse(texts[i], &c, &error);
+        attn_status status = linear ? ATTN_OK : case_parse(texts[i], &c, &error);
         if (status == ATTN_OK && !linear && strncmp(texts[i], "linear", 6) == 0)
             status = failure(&error, ATTN_ERR_ARGUMENT,
                              "linear attention takes no words of checks, such as fill, poison, plant and memory");
+        if (status == ATTN_OK) status = options_check_bits(k->settings, linear ? &spec : &c.spec, &error);
+        if (status == ATTN_OK && linear) status = check_linear_on_all(k, &spec, &error);
         if (status == ATTN_OK && !linear) status = check_case_on_all(k, &c, &error);
         if (status != ATTN_OK) return command_fail("check", texts[i], &error);
     }
@@ -309,12 +340,18 @@ int attn_cmd_check(int argc, char **argv)
     check_options own = {0};
     attn_error error;
     int first;
-    const option_group groups[] = {{"Checks", rows, &own}, {"Common", common_options, &settings}, {0}};
+    const option_group groups[] = {
+        {"Checks", rows, &own}, {"Plan", bits_options, &settings}, {"Common", common_options, &settings}, {0}};
     const int early = options_begin(&usage, groups, argc, argv, argc, &first);
     if (early >= 0) return early;
     if (own.conformance && first < argc) {
         failure(&error, ATTN_ERR_ARGUMENT, "--conformance runs the cases of a directory, and takes no problem (%.60s)",
                 argv[first]);
+        return command_fail("check", NULL, &error);
+    }
+
+    if (own.conformance && (settings.invariant || settings.reproducible)) {
+        failure(&error, ATTN_ERR_ARGUMENT, "--conformance has neither --invariant nor --reproducible");
         return command_fail("check", NULL, &error);
     }
 

@@ -194,12 +194,11 @@ static void compare(const linear_check *c, int t, const char *how, linear_verdic
     }
 }
 
-attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, linear_verdict *verdict, attn_error *error)
+attn_status check_linear(const problem_spec *spec, const attn_options *options, linear_verdict *verdict, attn_error *error)
 {
     static const char *const forms[] = {"auto", "chunked", "recurrent", "quadratic"};
     linear_check c = {.problem = {0}};
     attn_linear_problem *p = &c.problem;
-    const attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = threads};
     drawing d = {&c, {spec->seed}, spec->seed};
     *verdict = (linear_verdict){.status = CHECK_PASSED};
     attn_status status = linear_problem_build(spec, p, &c.tensors, error);
@@ -215,9 +214,9 @@ attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, li
         attn_linear_problem one = *p;
         one.form = (attn_linear_form)form;
         one.op = ATTN_FORWARD;
-        status = execute(&c, &one, &d, &options, error);
+        status = execute(&c, &one, &d, options, error);
         one.op = ATTN_BACKWARD;
-        if (status == ATTN_OK && backward) status = execute(&c, &one, &d, &options, error);
+        if (status == ATTN_OK && backward) status = execute(&c, &one, &d, options, error);
         if (status != ATTN_OK) break;
         define(&c, backward);
         for (int t = 0; t < LINEARS; t++) {

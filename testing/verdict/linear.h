@@ -15,9 +15,9 @@ typedef struct linear_verdict {
     double bound_fraction; /* of u (16 + features + tokens) times the largest number of the output, plus the storage rounding */
 } linear_verdict;
 
-/* Runs forward, and for linear-bwd backward, on numbers within +-1 drawn from the seed, with the kernel of `isa`.  Returns an error
- * if the problem cannot be run. */
-attn_status check_linear(const problem_spec *spec, attn_isa isa, int threads, linear_verdict *verdict, attn_error *error);
+/* Runs forward, and for linear-bwd backward, on numbers within +-1 drawn from the seed, with the kernel of options->isa.  Returns
+ * an error if the problem cannot be run. */
+attn_status check_linear(const problem_spec *spec, const attn_options *options, linear_verdict *verdict, attn_error *error);
 
 /* The problem as ref/ has it, without its tensors. */
 ref_linear linear_definition(const attn_linear_problem *p);

@@ -46,13 +46,12 @@ static numbers draw(int64_t count, attn_dtype dtype, random_state *random)
 
 static void drop(numbers *n) { free(n->exact), free(n->size), free(n->data); }
 
-attn_status product_check(const ref_matrices *product, attn_dtype dtype, attn_isa isa, int threads, product_verdict *verdict,
+attn_status product_check(const ref_matrices *product, attn_dtype dtype, const attn_options *options, product_verdict *verdict,
                           attn_error *error)
 {
     const ref_matrices *p = product;
     const attn_product_problem problem = matrices_problem(p, dtype);
     const int64_t count = p->rows * p->columns;
-    const attn_options options = {.struct_size = sizeof options, .isa = isa, .threads = threads};
     const double unit = dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24,
                  roundings = 5 + fmin((double)p->inner, 256) + (double)p->inner / 256 + p->add;
     random_state random = {(uint64_t)(p->rows * 1000 + p->columns * 10 + p->inner)};
@@ -62,7 +61,7 @@ attn_status product_check(const ref_matrices *product, attn_dtype dtype, attn_is
     snprintf(verdict->name, sizeof verdict->name, "product:%" PRId64 "x%" PRId64 "x%" PRId64 "%s%s%s", p->rows, p->columns,
              p->inner, p->a_transposed ? ":at" : "", p->b_transposed ? ":bt" : "", p->add ? ":add" : "");
     const attn_product_tensors tensors = matrices_tensors(p, a.data, b.data, c.data);
-    const attn_status status = attn_product(&problem, &tensors, &options, error);
+    const attn_status status = attn_product(&problem, &tensors, options, error);
     if (status == ATTN_OK) {
         ref_product(p, a.exact, b.exact, c.exact);
         ref_product(p, a.size, b.size, c.size);

@@ -16,7 +16,7 @@ typedef struct product_verdict {
 int product_case(int index, ref_matrices *product);
 
 /* Computes a case with one instruction set, and measures its error. */
-attn_status product_check(const ref_matrices *product, attn_dtype dtype, attn_isa isa, int threads, product_verdict *verdict,
+attn_status product_check(const ref_matrices *product, attn_dtype dtype, const attn_options *options, product_verdict *verdict,
                           attn_error *error);
 
 #endif

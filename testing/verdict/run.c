@@ -76,8 +76,7 @@ static int plan_and_execute(check_result *r, const attn_problem *problem, const 
     attn_error error;
     attn_plan *plan = NULL;
     attn_plan_description about = {.struct_size = sizeof about};
-    const attn_options options = {.struct_size = sizeof options, .isa = setting->isa, .threads = setting->threads};
-    attn_status status = attn_plan_create(&plan, problem, tensors, &options, &error);
+    attn_status status = attn_plan_create(&plan, problem, tensors, &setting->options, &error);
     if (status != ATTN_OK) end_if_out_of_memory(&error);
     if (status == ATTN_ERR_UNSUPPORTED) conclude(r, CHECK_SKIPPED, "%s", error.message);
     else if (status != ATTN_OK) conclude(r, CHECK_FAILED, "attn_plan_create: %s", error.message);
@@ -109,7 +108,7 @@ void check_run(check_result *r, check_call *call, const check_case *c, const che
     check_outputs out;
     int64_t block_kv = 1;
     *r = (check_result){.status = CHECK_PASSED};
-    snprintf(r->kernel, sizeof r->kernel, "%s", attn_isa_name(setting->isa));
+    snprintf(r->kernel, sizeof r->kernel, "%s", attn_isa_name(setting->options.isa));
     if (!check_outputs_create(&out, call, c)) end_out_of_memory("the outputs of a check");
     if (call->problem.op == ATTN_FORWARD || run_forward(r, call, c, setting, &out))
         (void)plan_and_execute(r, &call->problem, &call->tensors, c, setting, &block_kv);

@@ -21,8 +21,7 @@ typedef struct check_result {
 
 /* How to run it. */
 typedef struct check_setting {
-    attn_isa isa;
-    int threads;
+    attn_options options;                              /* with the instruction set and threads */
     void (*tamper)(check_outputs *out, void *context); /* modifies outputs before the comparison: proves that checks can fail */
     void *tamper_context;
 } check_setting;

@@ -26,7 +26,10 @@ static check_result run(const char *text, void (*tamper)(check_outputs *out, voi
 {
     const check_case c = parse(text);
     check_result r;
-    check_run_case(&r, &c, &(check_setting){.isa = ATTN_ISA_SCALAR, .threads = 1, .tamper = tamper, .tamper_context = context});
+    check_run_case(&r, &c,
+                   &(check_setting){.options = {.struct_size = sizeof(attn_options), .isa = ATTN_ISA_SCALAR, .threads = 1},
+                                    .tamper = tamper,
+                                    .tamper_context = context});
     return r;
 }
 

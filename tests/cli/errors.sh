@@ -355,17 +355,20 @@ rejected 2 "attn check: --quick and --thorough are different numbers of cases; g
 for part in 2 0/2 3/2 1/1001 /2 1/ 1/2x 1.5/2 12345678/12345678; do
     rejected 2 "attn check: --part: '$part' is not K/N, the K-th of N parts, with N up to 1000" check --part=$part
 done
+rejected 2 "attn check: --conformance has neither --invariant nor --reproducible" check --conformance=. --reproducible
+rejected 2 "attn check: bwd:sq9:d8: --invariant is for fwd and decode; bwd does not guarantee it" check bwd:sq9:d8 --invariant
+rejected 2 "attn check: linear:sq9:d8: --invariant is for fwd and decode; linear does not guarantee it" check linear:sq9:d8 --invariant
 rejected 2 "attn check: --part divides the cases of a whole check; it takes no problem and no --conformance" check --part=1/2 fwd:f32:s64:d64
 
 # explain
 rejected 3 "attn explain: linear:sq50:d16: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     explain linear:sq50:d16 --reproducible
 for op in bwd jvp bwd2 linear linear-bwd; do
-    rejected 2 "attn explain: $op:sq50:d16: --invariant is for fwd and decode, and means nothing for $op" explain $op:sq50:d16 --invariant
+    rejected 2 "attn explain: $op:sq50:d16: --invariant is for fwd and decode; $op does not guarantee it" explain $op:sq50:d16 --invariant
 done
-rejected 2 "attn run: --invariant is for fwd and decode, and means nothing for bwd" run a.safetensors -o out.npz --backward --invariant
-rejected 2 "attn run: --invariant is for fwd and decode, and means nothing for linear" run a.safetensors -o out.npz --linear --invariant
-rejected 2 "attn run: --invariant is for fwd and decode, and means nothing for linear-bwd" \
+rejected 2 "attn run: --invariant is for fwd and decode; bwd does not guarantee it" run a.safetensors -o out.npz --backward --invariant
+rejected 2 "attn run: --invariant is for fwd and decode; linear does not guarantee it" run a.safetensors -o out.npz --linear --invariant
+rejected 2 "attn run: --invariant is for fwd and decode; linear-bwd does not guarantee it" \
     run a.safetensors -o out.npz --linear --backward --invariant
 rejected 3 "attn run: a.safetensors: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     run a.safetensors -o out.npz --linear --reproducible
@@ -378,7 +381,7 @@ rejected 2 "attn check: linear:sq9:d8:fill=huge: linear attention takes no words
 rejected 2 "attn mask: m.svg: expected a name that ends in .png" mask causal -n 4 --png m.svg
 rejected 2 "attn mask: missing/m.npy: cannot be written: No such file or directory" mask causal -n 4 -o missing/m.npy --png beside.png
 ok "no picture beside it" test ! -e beside.png
-rejected 2 "attn bench: bwd:sq9:d8: --invariant is for fwd and decode, and means nothing for bwd" bench sq9:d8 bwd:sq9:d8 --invariant
+rejected 2 "attn bench: bwd:sq9:d8: --invariant is for fwd and decode; bwd does not guarantee it" bench sq9:d8 bwd:sq9:d8 --invariant
 rejected 3 "attn bench: linear:sq9:d8: options.reproducible is set; the bits of linear attention depend on the instruction set" \
     bench linear:sq9:d8 --reproducible
 rejected 3 "attn explain: sq50:d16: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
