@@ -133,7 +133,7 @@ static attn_status read_output(contraction *c, const char *arrow, attn_error *er
         const attn_status status = add_letter(c->output, *at, error);
         if (status != ATTN_OK) return status;
         if (!occurrences(c, *at))
-            return failure(error, ATTN_ERR_ARGUMENT, "index %c after the arrow is on no tensor before it", *at);
+            return failure(error, ATTN_ERR_ARGUMENT, "index %c after the arrow is not on any tensor before it", *at);
     }
     return ATTN_OK;
 }

@@ -28,7 +28,7 @@ static const command_usage usage = {
                "layer how much its heads differ. The weights are computed from q and k of IN.\n",
     .notes = "Means are over the queries with a weight above 0. Entropies are in nats; `normalised`\n"
              "is the entropy over the logarithm of the number of keys. --temperature shows the effect\n"
-             "of another temperature. Where the weights of a query are no distribution, with another\n"
+             "of another temperature. Where the weights of a query are not a distribution, with another\n"
              "normaliser or a sink, their sum takes the place of the entropy and what follows from it.\n"
              "\n"
              "--states treats the weights of a query as a Gibbs distribution at the temperature T of\n"

@@ -356,7 +356,7 @@ int attn_cmd_check(int argc, char **argv)
     }
 
     if (own.quick && own.thorough) {
-        failure(&error, ATTN_ERR_ARGUMENT, "--quick and --thorough are different numbers of cases; give one");
+        failure(&error, ATTN_ERR_ARGUMENT, "--quick and --thorough set different numbers of cases; give only one");
         return command_fail("check", NULL, &error);
     }
 

@@ -197,7 +197,7 @@ static attn_status read_index(attention_input *input, int r, attn_error *error)
     int64_t *index = input_alloc(input, input->spec.shape.batch, sizeof *index);
     for (int64_t b = 0; b < input->spec.shape.batch; b++)
         if (!input_integer(t, input_entry_of(input, t->rank, t->shape, b), &index[b]))
-            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s': a number beyond 2^63", used->path, t->name);
+            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s' has a number beyond 2^63", used->path, t->name);
     input_set(input, r, index, ATTN_I64);
     return ATTN_OK;
 }

@@ -42,7 +42,7 @@ static attn_status positions_of(attention_input *input, int role, const int64_t 
                        used->path, t->name, shape_text(actual_text, t->rank, t->shape), tokens, tokens);
     for (int64_t n = 0; n < batch * tokens; n++)
         if (!input_integer(t, n % count, &at[n]))
-            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s': a number beyond 2^63", used->path, t->name);
+            return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s' has a number beyond 2^63", used->path, t->name);
     return ATTN_OK;
 }
 

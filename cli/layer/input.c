@@ -46,7 +46,7 @@ static attn_status read_index(layer_work *w, int i, const attn_archive_tensor *t
     w->index[i] = need_memory(t->shape[0], sizeof *w->index[i]);
     for (int64_t k = 0; k < t->shape[0]; k++)
         if (!input_integer(t, k, &w->index[i][k]))
-            return failure(error, ATTN_ERR_ARGUMENT, "tensor '%s': a number beyond 2^63", t->name);
+            return failure(error, ATTN_ERR_ARGUMENT, "tensor '%s' has a number beyond 2^63", t->name);
     return ATTN_OK;
 }
 

@@ -87,7 +87,7 @@ static const option_row layer_options[] = {
      .needed = "output file"},
     {"kind", 0, "KIND", "multi-head, latent, additive, general or dot (default: by weight names)", CALL(set_kind)},
     {"heads", 0, "N", "query heads (required for multi-head and latent)", WHOLE(layer_settings, heads, 1, INT32_MAX)},
-    {"heads-kv", 0, "N", "key and value heads (default: as many)", WHOLE(layer_settings, heads_kv, 1, INT32_MAX)},
+    {"heads-kv", 0, "N", "key and value heads (default: as many as query heads)", WHOLE(layer_settings, heads_kv, 1, INT32_MAX)},
     {"head-dim", 0, "N", "channels of a head (default: the width of x / heads)", WHOLE(layer_settings, head_dim, 1, INT32_MAX)},
     {"head-dim-v", 0, "N", "channels of a head's values (default: the same)", WHOLE(layer_settings, head_dim_v, 1, INT32_MAX)},
     {"rope-pairs", 0, "KIND", "which channels are rotated together: interleaved (default) or halves",

@@ -56,7 +56,7 @@ typedef struct mask_settings {
 
 static const option_row mask_options[] = {
     {"queries", 'n', "N", "number of queries (required)", WHOLE(mask_settings, queries, 0, 1 << 20), .needed = "--queries"},
-    {"keys", 'm', "N", "number of keys (default: as many)", WHOLE(mask_settings, keys, 0, 1 << 20)},
+    {"keys", 'm', "N", "number of keys (default: as many as queries)", WHOLE(mask_settings, keys, 0, 1 << 20)},
     {"text", 0, NULL, "print a mask of any size as text", FLAG(mask_settings, text)},
     {"png", 0, "FILE", "write a picture, .png, at least 256 pixels wide", OUTPUT(mask_settings, png, ".png")},
     {"output", 'o', "FILE", "write it as a tensor: .safetensors, .npz or .npy",

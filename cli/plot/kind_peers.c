@@ -21,7 +21,7 @@ static attn_status find_rows(const source *from, const cJSON **rows, attn_error 
 {
     *rows = from->json ? cJSON_GetObjectItemCaseSensitive(from->json, "rows") : NULL;
     if (*rows && cJSON_IsArray(*rows) && (*rows)->child && cJSON_GetArraySize(*rows) <= MOST_ROWS) return ATTN_OK;
-    return failure(error, ATTN_ERR_FORMAT, "%.100s: no 'rows', 1 to %d of them; such files are in bench/results", from->path,
+    return failure(error, ATTN_ERR_FORMAT, "%.100s: no list 'rows' of 1 to %d entries; such files are in bench/results", from->path,
                    MOST_ROWS);
 }
 

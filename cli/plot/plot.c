@@ -43,7 +43,7 @@ static const command_usage usage = {
     .without = "threads isa seed",
     .synopsis = "KIND IN... -o OUT.svg [options]",
     .summary = "Draws what the other commands wrote, as one self-contained .svg or .html file for light\n"
-               "and dark screens. Values show under the mouse.\n",
+               "and dark screens. Hovering shows values.\n",
     .notes = "In a picture of one head, --layer, --head and --entry choose it (default: the first).\n"
              "\n"
              "Examples:\n"

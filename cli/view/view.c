@@ -122,7 +122,7 @@ static attn_status check_size(const page *g, attn_error *error)
     const int64_t sizes[] = {g->entries, g->layers, g->heads, g->rows, g->input.problem.shape.len_kv};
     int64_t count = 1;
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        if (sizes[k] == 0) return failure(error, ATTN_ERR_SHAPE, "%.100s: nothing to show, a size is 0", g->input.path);
+        if (sizes[k] == 0) return failure(error, ATTN_ERR_SHAPE, "%.100s: nothing to show: a size is 0", g->input.path);
         if (!__builtin_mul_overflow(count, sizes[k], &count) && count <= VIEW_MAX_WEIGHTS) continue;
         return failure(error, ATTN_ERR_UNSUPPORTED,
                        "%.60s: %" PRId64 " entries x %" PRId64 " layers x %" PRId64 " heads x %" PRId64 " x %" PRId64

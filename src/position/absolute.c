@@ -24,7 +24,8 @@ attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t chann
 {
     CHECK(order == ATTN_ROPE_PAIRS_INTERLEAVED || order == ATTN_ROPE_PAIRS_HALVES, ATTN_ERR_ARGUMENT,
           "sinusoidal: order is %d; known: 0 (interleaved), 1 (halves)", (int)order);
-    CHECK(tokens >= 0 && channels >= 0, ATTN_ERR_SHAPE, "sinusoidal: %" PRId64 " tokens of %" PRId64 " channels", tokens, channels);
+    CHECK(tokens >= 0 && channels >= 0, ATTN_ERR_SHAPE,
+          "sinusoidal: %" PRId64 " tokens of %" PRId64 " channels; neither may be negative", tokens, channels);
     CHECK(base >= 0 && isfinite(base), ATTN_ERR_ARGUMENT, "sinusoidal: base is %g; it must be above 0 and finite (0 for 10000)",
           base);
     CHECK(table, ATTN_ERR_ARGUMENT, "sinusoidal: table is NULL");
@@ -59,7 +60,7 @@ static attn_status check_table(int64_t rows, attn_input *table, const char *name
     TRY(resolve_table(table, name, rows, shape[3], error));
     TRY(attn_rows_positions(at, positions, "position table: positions", shape[0], shape[2], error));
     CHECK(at->data || shape[0] == 0 || shape[2] <= rows, ATTN_ERR_ARGUMENT,
-          "%" PRId64 " tokens but a position table of %" PRId64 " rows", shape[2], rows);
+          "there are %" PRId64 " tokens and the position table has only %" PRId64 " rows", shape[2], rows);
     const int some = shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0; /* else nothing is looked up */
     for (int64_t b = 0; some && at->data && b < shape[0]; b++)
         for (int64_t t = 0; t < shape[2]; t++) {

@@ -8,8 +8,8 @@
 static attn_status check_sizes(int64_t channels, int64_t rows, int64_t rows_y, attn_error *error)
 {
     CHECK(channels >= 0 && rows >= 0 && rows_y >= 0, ATTN_ERR_SHAPE,
-          "position resize: %" PRId64 " channels, %" PRId64 " rows to %" PRId64, channels, rows, rows_y);
-    CHECK(rows > 0 || rows_y == 0, ATTN_ERR_SHAPE, "position resize: no rows to make %" PRId64 " from", rows_y);
+          "position resize: %" PRId64 " channels, %" PRId64 " rows to %" PRId64 "; none may be negative", channels, rows, rows_y);
+    CHECK(rows > 0 || rows_y == 0, ATTN_ERR_SHAPE, "position resize: there are no rows to resize to %" PRId64, rows_y);
     return ATTN_OK;
 }
 

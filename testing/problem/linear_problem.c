@@ -80,9 +80,9 @@ attn_status linear_problem_build(const problem_spec *given, attn_linear_problem 
     problem_print(&spec, text, sizeof text);
     problem_print(&plain, known, sizeof known);
     if (strcmp(text, known) != 0 || (spec.causal != SPEC_CAUSAL_NONE && spec.causal != SPEC_CAUSAL_TOP_LEFT))
-        return failure(
-            error, ATTN_ERR_UNSUPPORTED,
-            "linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word");
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "linear attention takes sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, and no "
+                       "other words");
     attn_linear_problem p = {.struct_size = sizeof p, .shape = spec.shape};
     if (spec.dtype == SPEC_INT8) return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention does not support int8");
     p.op = spec.op == SPEC_LINEAR_BACKWARD ? ATTN_BACKWARD : ATTN_FORWARD;

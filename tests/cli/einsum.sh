@@ -24,7 +24,7 @@ while read -r name contraction; do
 done <names.txt
 
 rejected 2 "attn einsum: i1,j: '1' is not an index; indices are letters" einsum "i1,j"
-rejected 2 "attn einsum: ij->ik: index k after the arrow is on no tensor before it" einsum "ij->ik"
+rejected 2 "attn einsum: ij->ik: index k after the arrow is not on any tensor before it" einsum "ij->ik"
 rejected 2 "attn einsum: ij->ii: index i appears twice after the arrow" einsum "ij->ii"
 rejected 2 "attn einsum: ij,,k: tensor 2 has no index" einsum "ij,,k"
 rejected 2 "attn einsum: ->: no index before the arrow" einsum -- "->"

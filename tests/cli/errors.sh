@@ -220,7 +220,7 @@ rejected 3 "attn explain: jvp:sq5:d4:normaliser=relu: normaliser is relu and op 
 rejected 2 "attn run: --phi: unknown value 'elu3' (nearest: elu1, relu)" run a.safetensors -o out.npz --phi=elu3
 rejected 3 "attn run: linear attention writes o and weights, not --lse" run a.safetensors -o out.npz --phi=elu1 --lse
 rejected 3 "attn run: linear attention has forward and --backward only" run a.safetensors -o out.npz --linear --jvp
-rejected 3 "attn run: a.safetensors: linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word" run a.safetensors -o out.npz --phi=elu1 --window=2,0
+rejected 3 "attn run: a.safetensors: linear attention takes sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, and no other words" run a.safetensors -o out.npz --phi=elu1 --window=2,0
 rejected 2 "attn top: unknown option '--phi' (nearest: --key, --w, --do)" top a.safetensors --token=it --phi=elu1
 
 # run: beyond forward
@@ -344,14 +344,14 @@ rejected 2 "attn view: --queries: 'x' is not one number or range, such as 100-19
 rejected 2 "attn view: --queries: 3-1 ends before it begins; did you mean 1-3?" view "$STREET" -o out.html --queries=3-1
 rejected 2 "attn view: --queries: there is no 14, only 0 to 13" view "$STREET" -o out.html --queries=12-14
 rejected 2 "attn view: --entry: there is no 1, only 0" view "$STREET" -o out.html --entry=1
-rejected 2 "attn view: empty.safetensors: nothing to show, a size is 0" view empty.safetensors -o out.html
+rejected 2 "attn view: empty.safetensors: nothing to show: a size is 0" view empty.safetensors -o out.html
 rejected 2 "attn view: nowhere/out.html: cannot create a file beside it: No such file or directory" view "$STREET" -o nowhere/out.html
 make huge.safetensors q:f32:8000x1:0 k:f32:8000x1:0
 rejected 3 "attn view: huge.safetensors: 1 entries x 1 layers x 1 heads x 8000 x 8000 weights are too many for a page (at most 50331648); --layer, --head, --entry, --queries choose fewer" \
     view huge.safetensors -o out.html
 
 # check
-rejected 2 "attn check: --quick and --thorough are different numbers of cases; give one" check --quick --thorough
+rejected 2 "attn check: --quick and --thorough set different numbers of cases; give only one" check --quick --thorough
 for part in 2 0/2 3/2 1/1001 /2 1/ 1/2x 1.5/2 12345678/12345678; do
     rejected 2 "attn check: --part: '$part' is not K/N, the K-th of N parts, with N up to 1000" check --part=$part
 done

@@ -190,7 +190,7 @@ def main():
         write(path, {name: t[name] for name in "qkv"})
         for words, message in [
             (["--rule=delta", "--causal"], "rule=delta needs a tensor 'beta'"),
-            (["--linear", "--softcap=3"], "linear attention has sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, no other word"),
+            (["--linear", "--softcap=3"], "linear attention takes sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, and no other words"),
             (["--linear", "--lse"], "linear attention writes o and weights, not --lse"),
             (["--linear", "--jvp"], "linear attention has forward and --backward only"),
             (["--state"], "--state needs --linear"),

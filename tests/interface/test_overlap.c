@@ -392,7 +392,7 @@ static void test_random(void **state)
     assert_true(met > 500 && disjoint > 500 && close > 400 && undecided * 50 < disjoint);
 }
 
-/* Strides so intricate that the search gives up: rejected, and the message says so. */
+/* Strides so irregular that the search gives up: rejected, and the message says so. */
 static void test_undecided(void **state)
 {
     enum { N = 40 };
@@ -444,7 +444,7 @@ static void test_workspace(void **state)
             const attn_status status = attn_execute(plan, &t, workspace, need, &error);
             if (status != (place ? ATTN_ERR_ARGUMENT : ATTN_OK)) fail_msg("tensor %zu, place %d: %s", n, place, error.message);
             if (place) assert_int_equal(error.tensor, moved[n].number);
-            if (place) assert_non_null(strstr(error.message, " and the workspace share memory"));
+            if (place) assert_non_null(strstr(error.message, " and the workspace overlap"));
             assert_memory_equal(places[place], moved[n].values, bytes); /* nothing was written */
         }
         *moved[n].data = kept;

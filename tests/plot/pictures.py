@@ -452,7 +452,7 @@ def check_rejections():
     rejected(2, "one.json: no two problems differ only in their length (sq or skv)", "runtime", "one.json", *out)
     rejected(2, "one.json: fwd:f32:sq8:d8 has no 'seconds_all' and no 'histogram'; `attn bench --json --samples` writes both", "latency", "one.json", *out)
     for name, content, why in (
-            ("norows.json", {"rows": []}, "no 'rows', 1 to 64 of them; such files are in bench/results"),
+            ("norows.json", {"rows": []}, "no list 'rows' of 1 to 64 entries; such files are in bench/results"),
             ("nowords.json", {"rows": [{"ratios": {"One": 1}}]}, "a row has no 'words' or no 'ratios'"),
             ("zero.json", {"rows": [{"words": "fwd", "ratios": {"One": 0}}]}, "fwd: 'One' is not a number above 0"),
             ("many.json", {"rows": [{"words": "fwd", "ratios": {str(n): 1 for n in range(9)}}]}, "more than 8 names in 'ratios'")):

@@ -178,7 +178,7 @@ static void test_absolute(void **state)
     FAILS(attn_sinusoidal((attn_rope_pairs)5, 1, 4, 0, NULL, &out, &error), ATTN_ERR_ARGUMENT,
           "sinusoidal: order is 5; known: 0 (interleaved), 1 (halves)");
     FAILS(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, -1, 4, 0, NULL, &out, &error), ATTN_ERR_SHAPE,
-          "sinusoidal: -1 tokens of 4 channels");
+          "sinusoidal: -1 tokens of 4 channels; neither may be negative");
     FAILS(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 1, 4, -3, NULL, &out, &error), ATTN_ERR_ARGUMENT,
           "sinusoidal: base is -3; it must be above 0 and finite (0 for 10000)");
     FAILS(attn_sinusoidal(ATTN_ROPE_PAIRS_HALVES, 1, 4, 0, NULL, &bytes, &error), ATTN_ERR_UNSUPPORTED,
@@ -193,7 +193,8 @@ static void test_absolute(void **state)
     FAILS(ADD(-2, &in, shape, &in, NULL), ATTN_ERR_SHAPE, "position table: rows (-2) is negative");
     FAILS(ADD(2, &odd, shape, &in, NULL), ATTN_ERR_UNSUPPORTED, "position table is bool; it must be f32, f64, f16 or bf16");
     FAILS(ADD(2, &narrow, shape, &in, NULL), ATTN_ERR_STRIDE, "position table.stride[2] (3) is below the channels (4)");
-    FAILS(ADD(1, &in, shape, &in, NULL), ATTN_ERR_ARGUMENT, "2 tokens but a position table of 1 rows"); /* T > T_max */
+    FAILS(ADD(1, &in, shape, &in, NULL), ATTN_ERR_ARGUMENT,
+          "there are 2 tokens and the position table has only 1 rows"); /* T > T_max */
     FAILS(ADD(2, &in, shape, &in, &far), ATTN_ERR_ARGUMENT, "positions[1] is 2; the table has 2 rows");
     FAILS(ADD(2, &in, shape, &in, &before), ATTN_ERR_ARGUMENT, "positions[0] is -1; the table has 2 rows");
     FAILS(ADD(2, &in, shape, &in, &missing), ATTN_ERR_ARGUMENT, "position table: positions is NULL");
@@ -242,7 +243,7 @@ static void test_distance(void **state)
     RULE((r.buckets = 1, r.causal = 1), ATTN_ERR_ARGUMENT, "distance bias: buckets is 1; it must be at least 2");
     RULE(r.max_distance = 8, ATTN_ERR_ARGUMENT, "distance bias: max_distance is 8; it must be above 8, the exact buckets");
     RULE((r.kind = ATTN_DISTANCE_CLIPPED, r.max_distance = 3, r.buckets = 8), ATTN_ERR_ARGUMENT,
-         "distance bias: buckets is 8; clipped at 3 there are 7");
+         "distance bias: buckets is 8; a bias clipped at 3 has 7");
     FAILS(attn_distance_bias_fill(NULL, &table, &bias, &error), ATTN_ERR_ARGUMENT, "distance bias: rule is NULL");
     FAILS(attn_distance_bias_fill(&r, NULL, &bias, &error), ATTN_ERR_ARGUMENT, "distance bias: table is NULL");
     FAILS(attn_distance_bias_fill(&r, &none, &bias, &error), ATTN_ERR_ARGUMENT, "distance bias: table is missing");
@@ -278,8 +279,9 @@ static void test_resize(void **state)
     const attn_output to = {y, ATTN_F64, {0, 0, 0, 0}}, over = {x + 1, ATTN_F64, {0, 0, 0, 0}}, none = {0};
     FAILS(attn_position_resize(1, 2, 2, &half, &to, &error), ATTN_ERR_UNSUPPORTED,
           "position resize: x is f16; it must be f32 or f64");
-    FAILS(attn_position_resize(1, -1, 2, &from, &to, &error), ATTN_ERR_SHAPE, "position resize: 1 channels, -1 rows to 2");
-    FAILS(attn_position_resize(1, 0, 2, &from, &to, &error), ATTN_ERR_SHAPE, "position resize: no rows to make 2 from");
+    FAILS(attn_position_resize(1, -1, 2, &from, &to, &error), ATTN_ERR_SHAPE,
+          "position resize: 1 channels, -1 rows to 2; none may be negative");
+    FAILS(attn_position_resize(1, 0, 2, &from, &to, &error), ATTN_ERR_SHAPE, "position resize: there are no rows to resize to 2");
     FAILS(attn_position_resize(1, 2, 2, &from, &over, &error), ATTN_ERR_STRIDE,
           "position resize: y and x share elements; an output must not overlap another tensor");
     FAILS(attn_position_resize(1, 2, 2, &from, &none, &error), ATTN_ERR_ARGUMENT, "position resize: y is missing");

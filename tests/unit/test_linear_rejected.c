@@ -241,9 +241,9 @@ static void test_planned(void **state)
             "k.stride[0] is 0; the plan was made with 12");
     DIFFERS((f.tensors.k.stride[0] = 12, f.tensors.k.stride[2] = 4, f.tensors.k.stride[3] = 1), -1, ATTN_OK, "");
     DIFFERS(f.tensors.q.data = workspace, 0, ATTN_ERR_ARGUMENT,
-            "q and the workspace share memory, or strides too intricate to tell");
+            "q and the workspace overlap, or its strides make it impossible to tell");
     DIFFERS(f.tensors.o.data = workspace, 3, ATTN_ERR_ARGUMENT,
-            "o and the workspace share memory, or strides too intricate to tell");
+            "o and the workspace overlap, or its strides make it impossible to tell");
     assert_int_equal(attn_linear_plan_tensor(plan, 13, &told, NULL), ATTN_OK);
     assert_true(told.role == ATTN_ROLE_OUTPUT && told.dtype == ATTN_F32 && told.shape[2] == 4 && told.bytes == sizeof f.state);
     FAILS(attn_linear_plan_tensor(plan, 27, &told, &error), ATTN_ERR_ARGUMENT,

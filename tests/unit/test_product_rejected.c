@@ -81,12 +81,12 @@ static void test_rules(void **state)
     REJECTED(f.tensors.b.data = ATTN_EMPTY, ATTN_ERR_ARGUMENT, "product: b is ATTN_EMPTY and has elements");
     REJECTED(f.tensors.b.data = (const char *)f.b + 1, ATTN_ERR_ARGUMENT, "product: b is not aligned to its elements of 4 bytes");
     REJECTED(f.tensors.c.dtype = ATTN_F64, ATTN_ERR_UNSUPPORTED, "product: c is f64; it must be f32");
-    REJECTED(f.tensors.c.data = f.b, ATTN_ERR_STRIDE, "product: c and b share elements, or strides too intricate to tell");
+    REJECTED(f.tensors.c.data = f.b, ATTN_ERR_STRIDE, "product: c and b overlap, or their strides make it impossible to tell");
     /* the last element of C is the first of A */
     REJECTED(f.tensors.a.data = f.c + ROWS * COLUMNS - 1, ATTN_ERR_STRIDE,
-             "product: c and a share elements, or strides too intricate to tell");
+             "product: c and a overlap, or their strides make it impossible to tell");
     REJECTED((f.tensors.b = (attn_input){f.c + ROWS * COLUMNS, 0, {0, 0, 1, -INNER}}), ATTN_ERR_STRIDE,
-             "product: c and b share elements, or strides too intricate to tell");
+             "product: c and b overlap, or their strides make it impossible to tell");
     REJECTED(f.options.struct_size = 1, ATTN_ERR_ARGUMENT, "attn_options.struct_size is 1; set it to sizeof(attn_options)");
     REJECTED(f.options.threads = -2, ATTN_ERR_ARGUMENT, "options.threads is -2; it must be at least 1, or 0 for the default");
     REJECTED(f.problem.struct_size = 3, ATTN_ERR_ARGUMENT,
@@ -94,10 +94,11 @@ static void test_rules(void **state)
     REJECTED(f.workspace = NULL, ATTN_ERR_ARGUMENT, "workspace is NULL; the product needs %zu bytes");
     REJECTED(f.workspace_size = 100, ATTN_ERR_MEMORY, "workspace has 100 bytes; the product needs %zu");
     REJECTED((f.tensors.a.data = f.memory + 1, f.workspace_size -= 8), ATTN_ERR_ARGUMENT,
-             "product: a and the workspace share memory, or strides too intricate to tell");
+             "product: a and the workspace overlap, or its strides make it impossible to tell");
     REJECTED((f.tensors.b.data = f.memory, f.workspace_size -= 8), ATTN_ERR_ARGUMENT,
-             "product: b and the workspace share memory, or strides too intricate to tell");
-    REJECTED(f.workspace = f.c, ATTN_ERR_ARGUMENT, "product: c and the workspace share memory, or strides too intricate to tell");
+             "product: b and the workspace overlap, or its strides make it impossible to tell");
+    REJECTED(f.workspace = f.c, ATTN_ERR_ARGUMENT,
+             "product: c and the workspace overlap, or its strides make it impossible to tell");
 }
 
 static void test_null(void **state)

@@ -81,7 +81,8 @@ static void test_origin(void **state)
     REJECTED(ORIGIN(.batch = INT64_MIN), ATTN_ERR_ARGUMENT, "origin.batch is -9223372036854775808; it must be between 0 and 2^60");
     REJECTED(ORIGIN(.head = 9, .heads = 12), ATTN_ERR_ARGUMENT, "origin.head is 9 and heads_q 4; origin.heads (12) is too small");
     REJECTED(ORIGIN(.reserved = {0, 0, 5}), ATTN_ERR_ARGUMENT, "origin.reserved[2] is 5; it must be 0");
-    REJECTED(ORIGIN(.head = 4), ATTN_ERR_ARGUMENT, "origin.head is 4 and origin.heads 0; set it to heads_q of the whole");
+    REJECTED(ORIGIN(.head = 4), ATTN_ERR_ARGUMENT,
+             "origin.head is 4 and origin.heads is 0; set it to heads_q of the whole problem");
     REJECTED((ORIGIN(.q = 3), s.tensors.block_mask = attn_in(s.mask), s.problem.mask.block_q = s.problem.mask.block_kv = 2),
              ATTN_ERR_ARGUMENT, "origin.q (3) is not a multiple of mask.block_q (2)");
     REJECTED(

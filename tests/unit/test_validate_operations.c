@@ -152,7 +152,7 @@ static void test_outputs(void **state)
     REJECTED(s.problem.outputs.topk = 3, ATTN_ERR_ARGUMENT, "outputs.topk is 3 but neither topk_index nor topk_weight is set");
     REJECTED(TOP(0), ATTN_ERR_ARGUMENT, "topk_index is set and outputs.topk is 0; set outputs.topk to the number of keys");
     REJECTED((TOP(1), s.problem.shape.len_kv = INT64_C(1) << 31, s.tensors.topk_index.dtype = ATTN_I32), ATTN_ERR_UNSUPPORTED,
-             "topk_index.dtype is i32 and len_kv (2147483648) is more than it holds");
+             "topk_index.dtype is i32 and len_kv (2147483648) does not fit in it");
     REJECTED((TOP(1), s.tensors.topk_index.dtype = ATTN_U8), ATTN_ERR_UNSUPPORTED, "topk_index.dtype is u8; it must be i32 or i64");
     REJECTED(s.tensors.entropy = ((attn_output){s.grad_q, ATTN_BF16, {0}}), ATTN_ERR_UNSUPPORTED,
              "entropy.dtype is bf16; it must be f32, the compute type");

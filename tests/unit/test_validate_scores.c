@@ -49,7 +49,7 @@ static void test_score_kinds(void **state)
     REJECTED((KIND(GENERAL), s.tensors.score_matrix = attn_in(NULL)), ATTN_ERR_ARGUMENT, "score_matrix is NULL");
     REJECTED((KIND(GENERAL), s.problem.score.dim_k = -1), ATTN_ERR_SHAPE, "score.dim_k (-1) is negative");
     REJECTED((KIND(COSINE), s.problem.score.dim_k = 8), ATTN_ERR_ARGUMENT,
-             "score.dim_k is 8 and score.kind is cosine; only with general do keys have other channels than queries");
+             "score.dim_k is 8 and score.kind is cosine; only general allows keys of another width than queries");
     REJECTED((KIND(METRIC), s.problem.score.dim_metric = -2), ATTN_ERR_SHAPE, "score.dim_metric (-2) is negative");
     REJECTED(s.problem.score.dim_metric = 3, ATTN_ERR_ARGUMENT, "score.dim_metric is 3 and score.kind is dot; only metric has it");
     REJECTED((KIND(DISTANCE), s.tensors.score_matrix = attn_in(w)), ATTN_ERR_ARGUMENT,

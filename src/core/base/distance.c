@@ -22,7 +22,7 @@ attn_status attn_distance_resolve(const attn_distance_bias *given, attn_distance
     CHECK(r->causal == 0 || r->causal == 1, ATTN_ERR_ARGUMENT, "distance bias: causal is %d; it must be 0 or 1", r->causal);
     if (r->kind == ATTN_DISTANCE_CLIPPED) {
         CHECK(r->buckets == 0 || r->buckets == 2 * r->max_distance + 1, ATTN_ERR_ARGUMENT,
-              "distance bias: buckets is %" PRId64 "; clipped at %" PRId64 " there are %" PRId64, r->buckets, r->max_distance,
+              "distance bias: buckets is %" PRId64 "; a bias clipped at %" PRId64 " has %" PRId64, r->buckets, r->max_distance,
               2 * r->max_distance + 1);
         r->buckets = 2 * r->max_distance + 1;
         return ATTN_OK;

@@ -127,8 +127,8 @@ static attn_status check_no_overlap(const matrix *c, const matrix *other, attn_e
     const int64_t shape[2][4] = {{1, 1, c->rows, c->columns}, {1, 1, other->rows, other->columns}};
     const int64_t stride[2][4] = {{0, 0, c->row, c->column}, {0, 0, other->row, other->column}};
     const attn_elements x = {c->slot->data, shape[0], stride[0], c->size}, y = {other->slot->data, shape[1], stride[1], c->size};
-    CHECK(attn_elements_meet(&x, &y) == 0, ATTN_ERR_STRIDE, "product: c and %s share elements, or strides too intricate to tell",
-          other->name);
+    CHECK(attn_elements_meet(&x, &y) == 0, ATTN_ERR_STRIDE,
+          "product: c and %s overlap, or their strides make it impossible to tell", other->name);
     return ATTN_OK;
 }
 
@@ -178,7 +178,7 @@ attn_status attn_product_check_workspace(const attn_product_matrices *m, attn_by
         const int64_t shape[4] = {1, 1, matrices[i].lines, matrices[i].length}, stride[4] = {0, 0, matrices[i].stride, 1};
         const attn_elements elements = {matrices[i].base, shape, stride, m->dtype == ATTN_F64 ? 8 : 4};
         CHECK(attn_elements_meet_bytes(&elements, workspace) == 0, ATTN_ERR_ARGUMENT,
-              "product: %s and the workspace share memory, or strides too intricate to tell", matrices[i].name);
+              "product: %s and the workspace overlap, or its strides make it impossible to tell", matrices[i].name);
     }
     return ATTN_OK;
 }

@@ -206,7 +206,7 @@ static attn_status check_workspace(const attn_tensor_family *family, const attn_
 {
     const attn_elements elements = {pointer, shape, t->at.stride, attn_dtype_bytes(t->at.dtype)};
     CHECK_TENSOR(attn_elements_meet_bytes(&elements, workspace) == 0, t->number, ATTN_ERR_ARGUMENT,
-                 "%s and the workspace share memory, or strides too intricate to tell", family->rows[t->number].name);
+                 "%s and the workspace overlap, or its strides make it impossible to tell", family->rows[t->number].name);
     return ATTN_OK;
 }
 

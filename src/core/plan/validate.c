@@ -152,7 +152,7 @@ static attn_status check_kind(const attn_resolved *p, attn_error *error)
           kind);
     CHECK(s->dim_k >= 0, ATTN_ERR_SHAPE, "score.dim_k (%" PRId64 ") is negative", s->dim_k);
     CHECK(s->dim_k == 0 || s->kind == ATTN_SCORE_GENERAL, ATTN_ERR_ARGUMENT,
-          "score.dim_k is %" PRId64 " and score.kind is %s; only with general do keys have other channels than queries", s->dim_k,
+          "score.dim_k is %" PRId64 " and score.kind is %s; only general allows keys of another width than queries", s->dim_k,
           kind);
     CHECK(s->dim_metric >= 0, ATTN_ERR_SHAPE, "score.dim_metric (%" PRId64 ") is negative", s->dim_metric);
     CHECK(s->dim_metric == 0 || s->kind == ATTN_SCORE_METRIC, ATTN_ERR_ARGUMENT,
@@ -367,7 +367,7 @@ static attn_status check_outputs(const attn_resolved *p, attn_dtype index, attn_
                  "%s is set and outputs.topk is 0; set outputs.topk to the number of keys",
                  p->has.topk_index ? "topk_index" : "topk_weight");
     CHECK_TENSOR(p->shape.len_kv <= INT32_MAX || index != ATTN_I32, ATTN_SLOT_topk_index, ATTN_ERR_UNSUPPORTED,
-                 "topk_index.dtype is i32 and len_kv (%" PRId64 ") is more than it holds", p->shape.len_kv);
+                 "topk_index.dtype is i32 and len_kv (%" PRId64 ") does not fit in it", p->shape.len_kv);
     return ATTN_OK;
 }
 

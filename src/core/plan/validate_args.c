@@ -110,7 +110,7 @@ static attn_status check_origin(const attn_resolved *p, const attn_origin *o, at
           "origin.head is %" PRId64 " and heads_q %" PRId64 "; origin.heads (%" PRId64 ") is too small", o->head, p->shape.heads_q,
           o->heads);
     CHECK(o->heads != 0 || o->head == 0, ATTN_ERR_ARGUMENT,
-          "origin.head is %" PRId64 " and origin.heads 0; set it to heads_q of the whole", o->head);
+          "origin.head is %" PRId64 " and origin.heads is 0; set it to heads_q of the whole problem", o->head);
     for (int i = 0; i < 3; i++)
         CHECK(o->reserved[i] == 0, ATTN_ERR_ARGUMENT, "origin.reserved[%d] is %" PRId64 "; it must be 0", i, o->reserved[i]);
     if (!p->has.block_mask && !p->has.block_starts) return ATTN_OK;
