@@ -7,7 +7,7 @@
 
 #include "../common/options.h"
 
-static attn_status check_lengths(attn_layer_tensors *a, attn_error *error)
+attn_status attn_call_sizes(const attn_layer_tensors *a, attn_error *error)
 {
     const struct {
         const char *name;
@@ -15,6 +15,15 @@ static attn_status check_lengths(attn_layer_tensors *a, attn_error *error)
     } sizes[] = {{"batch", a->batch}, {"len_q", a->len_q}, {"len_kv", a->len_kv}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "layer: %s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) /* also beside a 0, since strides are products of these */
+        CHECK(sizes[i].value <= INT32_MAX, ATTN_ERR_SHAPE, "layer: %s (%" PRId64 ") is more than 2147483647", sizes[i].name,
+              sizes[i].value);
+    return ATTN_OK;
+}
+
+static attn_status check_lengths(attn_layer_tensors *a, attn_error *error)
+{
+    TRY(attn_call_sizes(a, error));
     if (a->only_cached) a->len_kv = 0;
     if (a->key.data || a->only_cached) return ATTN_OK;
     CHECK(!a->len_kv || a->len_kv == a->len_q, ATTN_ERR_SHAPE,

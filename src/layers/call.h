@@ -31,6 +31,8 @@ typedef struct call {
 /* Copies the caller's struct, extended to our size, and its options likewise into `options` (NULL: the options are only checked;
  * `copy` still points to the caller's, whose struct may be shorter). */
 attn_status attn_call_read(attn_layer_tensors *copy, attn_options *options, const attn_layer_tensors *given, attn_error *error);
+/* Checks batch and lengths, each by itself: products of two of them fit. */
+attn_status attn_call_sizes(const attn_layer_tensors *args, attn_error *error);
 /* Checks all tensors but the inputs; c->l must be filled in. */
 attn_status attn_call_check(call *c, int rotated, const attn_layer_tensors *args, attn_error *error);
 /* Checks layer, weights and inputs, and measures the scratch of the products.  Call attn_call_end afterwards, even on failure. */

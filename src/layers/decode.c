@@ -24,7 +24,9 @@ static attn_status check_cache(const layer *l, const attn_cache *cache, int64_t 
     CHECK(cache->capacity >= 0 && cache->page_size >= 0 && cache->pages >= 0, ATTN_ERR_SHAPE,
           "layer: the cache's capacity (%" PRId64 "), page_size (%" PRId64 ") or pages (%" PRId64 ") is negative", cache->capacity,
           cache->page_size, cache->pages);
-    CHECK(sizes_fit(8, numbers, 4), ATTN_ERR_SHAPE, "layer: the cache is too large: its bytes overflow 64 bits");
+    const int64_t of_entry[3] = {cache->heads_kv, cache->capacity, numbers[3]};
+    CHECK(sizes_fit(8, numbers, 4) && sizes_fit(8, numbers + 1, 3) && sizes_fit(8, of_entry, 3), ATTN_ERR_SHAPE,
+          "layer: the cache is too large: its bytes overflow 64 bits");
     CHECK(!cache->rope, ATTN_ERR_ARGUMENT, "layer: the cache has a rope; leave it NULL, the layer rotates with its own");
     /* The lengths are read before attn_cache_append checks them, or without calling it. */
     const attn_input lengths = slot_of(&cache->lengths);
@@ -71,8 +73,10 @@ attn_status attn_decoding_begin(decoding *d, const call *c, const attn_cache *ca
     d->positions[0] = d->appended + batch;
     d->positions[1] = d->positions[0] + q;
     for (int64_t b = 0; b < batch; b++) {
-        const int64_t held = lengths[b];
+        const int64_t held = lengths[b], capacity = d->cache.capacity;
         d->appended[b] = args->only_cached ? 0 : c->lengths_q && !args->key.data ? c->lengths_q[b] : args->len_kv;
+        CHECK(held >= 0 && held <= capacity, ATTN_ERR_ARGUMENT,
+              "cache: lengths[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64, b, held, capacity);
         for (int64_t t = 0; t < args->len_q; t++) d->positions[0][b * args->len_q + t] = (args->only_cached ? 0 : held) + t;
         for (int64_t t = 0; t < args->len_kv; t++) d->positions[1][b * args->len_kv + t] = held + t;
         CHECK(!c->lengths_q || (c->lengths_q[b] >= 0 && c->lengths_q[b] <= args->len_q), ATTN_ERR_ARGUMENT,

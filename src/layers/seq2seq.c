@@ -56,6 +56,7 @@ static attn_status reading_begin(reading *r, const attn_seq2seq *given, const at
     if (m->w[SCORE_WEIGHT]) r->attention.score_matrix = (attn_input){m->w[SCORE_WEIGHT], m->dtype, {0, 0, 0, 0}};
     r->args.attention = &r->attention;
     TRY(attn_layer_count(&m->between, args->batch, args->len_q, args->len_kv, NULL, &counts, error));
+    TRY(attn_call_sizes(args, error)); /* which the inner layer would check, but strides are computed before */
     r->layer_bytes = counts.saved_bytes;
     TRY(attn_layer_rows(m->dtype, &args->query, "query", args->batch, args->len_q, m->state, 1, &r->states, error));
     TRY(attn_layer_rows(m->dtype, &args->key, "key", args->batch, args->len_kv, m->memory, 0, &r->remembered, error));

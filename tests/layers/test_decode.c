@@ -264,8 +264,8 @@ static void test_rejected(void **state)
     attn_error error;
     draw(&n);
     (void)state;
-    for (int i = 0; i < 18; i++) {
-        static const char *const messages[18] = {"cache is NULL",
+    for (int i = 0; i < 21; i++) {
+        static const char *const messages[21] = {"cache is NULL",
                                                  "attn_cache.struct_size is 3; set it to sizeof(attn_cache)",
                                                  "layer: the cache's batch is 1; the layer has 2",
                                                  "layer: the cache's heads_kv is 4; the layer has 2",
@@ -282,7 +282,10 @@ static void test_rejected(void **state)
                                                  "cache: lengths is ATTN_LATER; this call needs its pointer",
                                                  "cache: lengths is i32; it must be i64",
                                                  "layer: the cache is too large: its bytes overflow 64 bits",
-                                                 "layer: lengths_q is ATTN_EMPTY and has elements"};
+                                                 "layer: lengths_q is ATTN_EMPTY and has elements",
+                                                 "cache: lengths[1] (13) is not between 0 and 12",
+                                                 "cache: lengths[0] (9223372036854775807) is not between 0 and 12",
+                                                 "layer: the cache is too large: its bytes overflow 64 bits"};
         double y[B * 2 * E];
         unsigned char before[sizeof y];
         int64_t lengths[B] = {0, 0};
@@ -311,6 +314,9 @@ static void test_rejected(void **state)
         if (i == 7) options.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
         if (i == 8) tensors.lengths_kv = attn_in(too_many), args.attention = &tensors;
         if (i == 9) args.lengths_q = attn_in(too_many);
+        if (i == 18) h.lengths[1] = lengths[1] = 13, args.only_cached = 1; /* more tokens than the cache has memory for */
+        if (i == 19) h.lengths[0] = lengths[0] = INT64_MAX;                /* plus 2 overflows */
+        if (i == 20) h.cache.batch = args.batch = 0, h.cache.capacity = INT64_MAX / 2; /* strides overflow beside the 0 */
         if (i == 10) h.lengths[0] = lengths[0] = 11;
         if (i == 11) options.paging.pages = 1;
         if (i == 12) tensors.bias = attn_in(NULL), args.attention = &tensors;

@@ -264,7 +264,13 @@ static void test_beyond(void **state)
           "layer: query.stride[0] (2305843009213693951) times its size (5) overflows 64-bit addresses");
     make(&g), g.args.len_q = INT64_MAX / 64;
     FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_SHAPE,
-          "layer: the bytes of 2 x 144115188075855871 x 144115188075855871 numbers overflow 64 bits");
+          "layer: len_q (144115188075855871) is more than 2147483647");
+    g.args.batch = g.args.len_q = INT_MAX;
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_SHAPE,
+          "layer: the bytes of 2147483647 x 2147483647 x 2147483647 numbers overflow 64 bits");
+    make(&g), g.args.batch = 0, g.args.len_q = INT64_MAX; /* strides would overflow beside the 0 */
+    FAILS(attn_layer_forward(&g.layer, &g.weights, &g.args, &error), ATTN_ERR_SHAPE,
+          "layer: len_q (9223372036854775807) is more than 2147483647");
 }
 
 /* Outputs may overlap neither themselves nor anything else. */
