@@ -84,10 +84,11 @@ attn_status attn_verify_gradients(const attn_problem *problem, double step, int6
     attn_status status = ATTN_OK;
     for (int i = 0; i < ARRAYS; i++)
         if (!(x[i] = attn_analysis_acquire(&o, sizes[i]))) status = fail(error, ATTN_ERR_MEMORY, "no memory for the gradients");
-    if (status == ATTN_OK) status = attn_analysis_begin(&passes, &plain, &t, x[LSE], NULL, &o, error);
-    if (status == ATTN_OK) status = attn_analysis_begin_backward(&passes, &t, x[GRAD_Q], x[GRAD_K], x[GRAD_V], &o, error);
+    const int some = longest > 0 || n.o > 0; /* else lse alone would be computed, over any number of keys without channels */
+    if (status == ATTN_OK) status = attn_analysis_begin(&passes, &plain, &t, some ? x[LSE] : NULL, NULL, &o, error);
+    if (status == ATTN_OK && some) status = attn_analysis_begin_backward(&passes, &t, x[GRAD_Q], x[GRAD_K], x[GRAD_V], &o, error);
     if (status == ATTN_OK) status = execution_run(&passes.run_forward, &passes.forward, error);
-    if (status == ATTN_OK) status = execution_run(&passes.run_backward, &passes.backward, error);
+    if (status == ATTN_OK && some) status = execution_run(&passes.run_backward, &passes.backward, error);
     attn_tensors *const f = &passes.forward;
     const moved all[] = {{&f->q.data, n.q, x[GRAD_Q]}, {&f->k.data, n.k, x[GRAD_K]}, {&f->v.data, n.v, x[GRAD_V]}};
     for (int i = 0; i < 3 && status == ATTN_OK; i++)

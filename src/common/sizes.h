@@ -21,6 +21,16 @@ static inline int sizes_fit(int64_t bytes, const int64_t *sizes, int count)
     return 1;
 }
 
+/* Their product, which fits; 0 if one is 0, even if the product of the others does not fit. */
+static inline int64_t sizes_product(const int64_t *sizes, int count)
+{
+    int64_t product = 1;
+    for (int n = 0; n < count; n++)
+        if (sizes[n] == 0) return 0;
+    for (int n = 0; n < count; n++) product *= sizes[n];
+    return product;
+}
+
 /* The axis with which a tensor exceeds the address range; -1: none. */
 static inline int strides_beyond(int64_t bytes, const int64_t shape[4], const int64_t stride[4])
 {

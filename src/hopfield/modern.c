@@ -167,7 +167,7 @@ static attn_status iterate(const update *u, const hopfield *m, int64_t count, in
         TRY(update_run(u, m, count, now, next, energy, error));
         for (int64_t i = 0; energies && i < count; i++) energies[i * (most + 1) + step] = number_at(m->dtype, energy, i);
         if (step == most || moving == 0) {
-            for (int64_t later = step + 1; energies && later <= most; later++)
+            for (int64_t later = step + 1; energies && count > 0 && later <= most; later++)
                 for (int64_t i = 0; i < count; i++) energies[i * (most + 1) + later] = energies[i * (most + 1) + step];
             break;
         }

@@ -269,7 +269,7 @@ void attn_call_end(call *c)
 
 sequence attn_layer_dense_rows(char *data, int64_t batch, int64_t tokens, int64_t channels)
 {
-    return (sequence){data, batch, tokens, channels, tokens * channels, channels};
+    return (sequence){data, tokens > 0 ? batch : 0, tokens, channels, tokens * channels, channels};
 }
 
 void attn_move_rows(const layer *l, const sequence *from, const sequence *to, int add)

@@ -40,6 +40,9 @@ attn_status attn_extra_check(const layer *l, const attn_problem *problem, const 
 /* The rows of sequence b: the first one, and their number without padding. */
 static int64_t first_of(const extent *e, int64_t b) { return e->packed ? attn_layer_index_at(e->begin_q, b) : 0; }
 
+/* Those that may have rows. */
+static int64_t sequences(const extent *e) { return e->tokens_q > 0 ? e->batch : 0; }
+
 static int64_t real_rows(const extent *e, const attn_tensors *core, int64_t b)
 {
     if (e->packed) return attn_layer_index_at(e->begin_q, b + 1) - first_of(e, b);
@@ -92,7 +95,7 @@ attn_status attn_extra_weights(const layer *l, const attn_layer_tensors *args, c
     x->weight = x->factor + rows;
     x->lse = x->weight + rows;
     for (int64_t n = 0; n < rows; n++) x->factor[n] = 1, x->weight[n] = 0;
-    for (int64_t b = 0; b < e->batch; b++)
+    for (int64_t b = 0; b < sequences(e); b++)
         for (int64_t i = 0; i < real_rows(e, core, b); i++)
             for (int64_t h = 0; h < l->heads_q; h++) {
                 const int64_t t = first_of(e, b) + i, n = place_of(l, e, b, h, t);
@@ -152,7 +155,7 @@ static void merge_statistics(const layer *l, const extent *e, const attn_tensors
 
 void attn_extra_merge(const layer *l, const extent *e, const attn_tensors *core, const saved *s, const extra *x)
 {
-    for (int64_t b = 0; b < e->batch; b++)
+    for (int64_t b = 0; b < sequences(e); b++)
         for (int64_t i = 0; i < real_rows(e, core, b); i++)
             for (int64_t h = 0; h < l->heads_q; h++) {
                 const int64_t t = first_of(e, b) + i, n = place_of(l, e, b, h, t), at = row_at(l, e, b, t, h, l->head_dim_v),
@@ -176,7 +179,7 @@ attn_status attn_extra_backward(const layer *l, const attn_layer_tensors *args, 
     TRY(attn_memory_acquire(args->options, (keys + values + l->heads_q) * (int64_t)sizeof(double), &memory, error));
     double *const dk = (double *)memory, *const dv = dk + keys, *const dscale = dv + values;
     memset(memory, 0, (size_t)(keys + values + l->heads_q) * sizeof(double));
-    for (int64_t b = 0; b < e->batch; b++)
+    for (int64_t b = 0; b < sequences(e); b++)
         for (int64_t i = 0; i < real_rows(e, core, b); i++)
             for (int64_t h = 0; h < l->heads_q; h++) {
                 const int64_t t = first_of(e, b) + i, n = place_of(l, e, b, h, t), g = h / (l->heads_q / l->heads_kv),

@@ -58,7 +58,7 @@ typedef struct layer {
     attn_problem options;                /* unset if attention is NULL */
 } layer;
 
-/* [batch, tokens, channels] anywhere in memory. */
+/* [batch, tokens, channels] anywhere in memory.  Without tokens there are no entries either: walks over them end at once. */
 typedef struct sequence {
     char *data;
     int64_t batch, tokens, channels, stride_batch, stride_token;

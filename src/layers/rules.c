@@ -249,7 +249,10 @@ attn_status attn_layer_rows(attn_dtype dtype, const attn_input *given, const cha
     const int beyond = strides_beyond(8, shape, strides);
     CHECK(beyond < 0, ATTN_ERR_SHAPE, "layer: %s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses",
           name, beyond, strides[beyond < 0 ? 0 : beyond], shape[beyond < 0 ? 0 : beyond]);
-    if (!some) return ATTN_OK;
+    if (!some) { /* walks go over the entries, of which there may be any number */
+        r->batch = 0;
+        return ATTN_OK;
+    }
     /* either the tokens of an entry are contiguous, or the entries of a token */
     const int by_entry = (tokens <= 1 || r->stride_token >= channels) &&
                          (batch <= 1 || r->stride_batch >= (tokens - 1) * r->stride_token + channels),

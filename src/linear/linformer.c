@@ -185,7 +185,8 @@ attn_status attn_linformer_backward(const attn_linformer_problem *problem, const
     const int64_t shape[4] = {1, l.shared ? 1 : n->heads, n->len, n->rank};
     TRY(check_type(&l, "grad_projection", total.dtype, error));
     TRY(slot_resolve(&total, "linformer: grad_projection", shape, l.compute, error));
-    for (int axis = 1; axis < 4; axis++)
+    const int some = n->len > 0 && n->rank > 0 && shape[1] > 0; /* else dense strides are 0 */
+    for (int axis = 1; axis < 4 && some; axis++)
         CHECK(shape[axis] <= 1 || total.stride[axis] != 0, ATTN_ERR_STRIDE,
               "linformer: grad_projection.stride[%d] is 0; an output cannot broadcast", axis);
     TRY(check_no_overlap(&l, &total, shape, error));

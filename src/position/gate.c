@@ -82,6 +82,15 @@ static int64_t queries(const gate *g)
     return g->n.batch > 0 && g->n.heads > 0 && g->n.len_q > 0 ? g->n.batch * g->n.heads * g->n.len_q : 0;
 }
 
+/* 1 if no gradient that is requested has elements. */
+static int writes_nothing(const gate *g)
+{
+    const bound_tensor *t = g->t;
+    const int of_w = t[GRAD_W].data && g->n.dim > 0 && g->n.width > 0, of_b = t[GRAD_B].data && g->n.width > 0,
+              of_a = t[GRAD_A].data && g->n.heads > 0, of_q = t[GRAD_Q].data && g->n.dim > 0 && queries(g) > 0;
+    return !of_q && !of_w && !of_b && !of_a;
+}
+
 static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 
 static double get_w(const gate *g, int64_t c, int64_t k) { return bound_get(&g->t[W], bound_at(&g->t[W], 0, 0, c, k)); }
@@ -126,6 +135,7 @@ attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_bias_
 {
     gate g;
     TRY(bind(rule, tensors, BACKWARD, &g, error));
+    if (writes_nothing(&g)) return succeed(error);
     const bound_tensor *q = &g.t[Q], *grad_gates = &g.t[GRAD_GATES], *grad_q = &g.t[GRAD_Q], *grad_w = &g.t[GRAD_W],
                        *grad_b = &g.t[GRAD_B], *grad_a = &g.t[GRAD_A];
     /* Every z of a half enters its sum alike, so all columns of a half have the same dw and db: one is kept for each half. */

@@ -44,8 +44,9 @@ attn_status attn_distance_bias_fill(const attn_distance_bias *rule, const attn_i
     TRY(bound_output(&call, bias_of(&r, "bias", from.dtype), bias, &to, error));
     TRY(check_offset(&r, error));
     TRY(bound_no_overlap(&call, error));
-    for (int64_t h = 0; h < r.heads; h++)
-        for (int64_t i = 0; i < r.len_q && r.len_kv > 0; i++)
+    const int64_t heads = r.len_q > 0 && r.len_kv > 0 ? r.heads : 0; /* a table that heads share may have any number of them */
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = 0; i < r.len_q; i++)
             for (int64_t j = 0; j < r.len_kv; j++)
                 bound_put(&to, bound_at(&to, 0, h, i, j),
                           bound_get(&from, bound_at(&from, 0, h, attn_distance_bucket_of(&r, i + r.offset_q - j), 0)));

@@ -23,6 +23,7 @@ attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, voi
     TRY(attn_args_read(plan, tensors, (attn_bytes){workspace, workspace_size < need ? 0 : need}, &args, error));
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
+    if (args.idle) return attn_succeed(error); /* heads and tokens without channels would be walked one by one, even 2^48 */
     char *aligned = attn_workspace_align(workspace);
     /* The last part first: if there are several, it writes the padding of all, and the others overwrite theirs. */
     for (int n = plan->parts - 1; n >= 0; n--) {

@@ -11,9 +11,15 @@ int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features
     return attn_linear_dim_features(kind, dim_qk, features);
 }
 
+/* No output has elements: an execution is done once its arguments are checked, however large the sizes that are not 0. */
+static int is_idle(const attn_linear_plan *plan)
+{
+    return attn_tensors_write_nothing(&attn_linear_family, plan->tensor, plan->tensors, 0, 0);
+}
+
 size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan)
 {
-    if (!plan || plan->walk.tasks == 0) return 0;
+    if (!plan || plan->walk.tasks == 0 || is_idle(plan)) return 0;
     return (size_t)plan->walk.bytes + 63; /* for alignment */
 }
 
@@ -73,7 +79,7 @@ attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_
     TRY(attn_linear_args_read(plan, tensors, (attn_bytes){workspace, workspace_size < need ? 0 : need}, &a, error));
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
-    attn_run_linear(&plan->walk, &a, attn_workspace_align(workspace));
+    if (!is_idle(plan)) attn_run_linear(&plan->walk, &a, attn_workspace_align(workspace));
     return attn_succeed(error);
 }
 

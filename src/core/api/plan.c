@@ -82,7 +82,8 @@ attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, cons
 size_t attn_plan_workspace_size(const attn_plan *plan)
 {
     size_t most = 0;
-    for (int n = 0; plan && n < plan->parts; n++) {
+    if (!plan || attn_plan_is_idle(plan, 1, 1)) return 0; /* how many packed tokens there are is not known yet */
+    for (int n = 0; n < plan->parts; n++) {
         const size_t bytes = attn_plan_part_bytes(&plan->part[n]);
         if (bytes > most) most = bytes;
     }

@@ -49,6 +49,7 @@ typedef struct attn_args {
 #undef OUTPUT
     attn_call call;
     attn_origin origin; /* with `heads` resolved */
+    int idle;           /* attn_plan_is_idle */
 } attn_args;
 
 /* Which sequences are short enough for the walk that processes a whole head at once (walk/small/small.h), by their lengths. */

@@ -42,6 +42,9 @@ attn_status attn_options_validate(const attn_options *options, attn_error *error
  * tensor may share the workspace. */
 attn_status attn_args_read(const struct attn_plan *plan, const attn_tensors *tensors, attn_bytes workspace, attn_args *args,
                            attn_error *error);
+/* 1 if an execution, with so many packed tokens, has nothing to do: no output has elements, and no function of the caller waits for
+ * rows or scores.  It is done once its arguments are checked, however large the sizes that are not 0. */
+int attn_plan_is_idle(const struct attn_plan *plan, int64_t tokens_q, int64_t tokens_kv);
 attn_status attn_args_validate(const attn_resolved *problem, const attn_args *args, attn_error *error);
 
 /* The shape of a tensor, for attn_tensor_facts. */

@@ -184,6 +184,18 @@ static void shape_of_call(const attn_tensor_row *row, const attn_planned_tensor 
     if (t->packed) shape[2] = row->axes[2] == ATTN_AXIS_KEY ? tokens_kv : tokens_q;
 }
 
+int attn_tensors_write_nothing(const attn_tensor_family *family, const attn_planned_tensor *list, int count, int64_t tokens_q,
+                               int64_t tokens_kv)
+{
+    for (int i = 0; i < count; i++) {
+        int64_t shape[4];
+        if (list[i].role != ATTN_ROLE_OUTPUT || is_empty(&list[i])) continue;
+        shape_of_call(&family->rows[list[i].number], &list[i], tokens_q, tokens_kv, shape);
+        if (shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0) return 0;
+    }
+    return 1;
+}
+
 static attn_status check_pair(const attn_tensor_family *family, const attn_planned_tensor *a, const attn_planned_tensor *b,
                               const int64_t shape_a[4], const int64_t shape_b[4], void *const *pointers, attn_error *error)
 {

@@ -155,6 +155,10 @@ attn_status attn_tensors_check_overlap(const attn_tensor_family *family, const a
                                        void *const *pointers, int64_t tokens_q, int64_t tokens_kv, attn_bytes workspace,
                                        attn_error *error);
 
+/* 1 if no output of a call has elements. */
+int attn_tensors_write_nothing(const attn_tensor_family *family, const attn_planned_tensor *list, int count, int64_t tokens_q,
+                               int64_t tokens_kv);
+
 /* ---- parts of these ---- */
 
 /* The types that a rule allows in some problem: bits 1 << dtype. */

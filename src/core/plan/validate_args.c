@@ -39,7 +39,10 @@ static attn_status check_offsets(const attn_resolved *p, const attn_args *args, 
 static attn_status check_pages(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const attn_paging *g = &p->paging;
-    for (int64_t b = 0; b < p->shape.batch; b++) {
+    /* Entries of one length that share a row of the table have the same pages. */
+    const int shared = p->at.page_table.stride[0] == 0 && !p->has.lengths_kv;
+    const int64_t entries = shared ? attn_min(1, p->shape.batch) : p->shape.batch;
+    for (int64_t b = 0; b < entries; b++) {
         int64_t length = p->has.lengths_kv ? attn_index_at(args->lengths_kv, p->at.lengths_kv.dtype, b) : p->shape.len_kv;
         for (int64_t i = 0; i < attn_ceil_div(length, g->page_size); i++) {
             const attn_dtype dtype = p->at.page_table.dtype;
@@ -143,6 +146,14 @@ static attn_status read_call(const attn_resolved *p, const attn_call *given, att
     return ATTN_OK;
 }
 
+int attn_plan_is_idle(const attn_plan *plan, int64_t tokens_q, int64_t tokens_kv)
+{
+    const attn_resolved *p = &plan->problem;
+    const int queries = p->shape.heads_q > 0 && (attn_is_packed(p) ? tokens_q > 0 : p->shape.batch > 0 && p->shape.len_q > 0);
+    return (!queries || (!p->has.rows && !p->has.modifier)) &&
+           attn_tensors_write_nothing(&attn_attention_family, plan->tensor, plan->tensors, tokens_q, tokens_kv);
+}
+
 attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, attn_bytes workspace, attn_args *args,
                            attn_error *error)
 {
@@ -159,8 +170,10 @@ attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, a
         tokens_q = attn_index_at(args->cu_seqlens_q, p->at.cu_seqlens_q.dtype, p->shape.batch);
         tokens_kv = attn_index_at(args->cu_seqlens_kv, p->at.cu_seqlens_kv.dtype, p->shape.batch);
     }
-    return attn_tensors_check_overlap(&attn_attention_family, plan->tensor, plan->tensors, pointers, tokens_q, tokens_kv, workspace,
-                                      error);
+    TRY(attn_tensors_check_overlap(&attn_attention_family, plan->tensor, plan->tensors, pointers, tokens_q, tokens_kv, workspace,
+                                   error));
+    args->idle = attn_plan_is_idle(plan, tokens_q, tokens_kv);
+    return ATTN_OK;
 }
 
 attn_status attn_args_validate(const attn_resolved *p, const attn_args *args, attn_error *error)

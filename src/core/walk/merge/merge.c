@@ -264,5 +264,9 @@ static void each_tile(const attn_merge_call *c, void (*run)(tile *t))
     attn_threads_run(c->parallel_for, c->parallel_context, workers, j.tasks, run_task, &j);
 }
 
-void attn_run_merge(const attn_merge_call *call) { each_tile(call, merge_tile); }
+void attn_run_merge(const attn_merge_call *call)
+{
+    if (call->dim_v > 0 || call->lse.data) each_tile(call, merge_tile); /* else no output has elements */
+}
+
 void attn_run_merge_backward(const attn_merge_call *call) { each_tile(call, backward_tile); }
