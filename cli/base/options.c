@@ -273,7 +273,7 @@ static attn_status set_seed(void *target, const char *name, const char *value, a
 }
 
 const option_row common_options[] = {
-    {"threads", 0, "N", "number of threads (default: all)", WHOLE(common_settings, threads, 0, 65536)},
+    {"threads", 0, "N", "number of threads (default: all)", WHOLE(common_settings, threads, 0, 1024)},
     {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512, neon", CALL(set_isa)},
     {"seed", 0, "N", "seed of the random numbers (default 0)", CALL(set_seed)},
     {"json", 0, NULL, "print one JSON object and nothing else", FLAG(common_settings, json)},

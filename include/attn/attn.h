@@ -477,8 +477,8 @@ typedef void attn_parallel_for(void *context, int64_t n, void (*body)(void *body
 
 typedef struct attn_options {
     size_t struct_size; /* sizeof(attn_options) */
-    /* How many threads may work at once; 0: ATTN_THREADS (1 to 1024) from the environment, else OMP_NUM_THREADS (its first number),
-     * else the number of CPUs that the calling thread may run on. */
+    /* How many threads may work at once, 1 to 1024; 0: ATTN_THREADS (1 to 1024) from the environment, else OMP_NUM_THREADS (its
+     * first number), else the number of CPUs that the calling thread may run on. */
     int threads;
     attn_isa isa; /* exactly this one, or an error */
     /* 1: in addition, in ATTN_FORWARD, the bits of a query's result, for finite numbers, do not depend on how queries are split

@@ -200,7 +200,7 @@ class Rejections(unittest.TestCase):
         self.rejected(2, "--seconds: '0' is not a number above 0 and up to 86400", problem, "--seconds", "0")
         self.rejected(2, "--seconds: 'x' is not a number above 0 and up to 86400", problem, "--seconds=x")
         self.rejected(2, "--seconds: '1e9' is not a number above 0 and up to 86400", problem, "--seconds=1e9")
-        self.rejected(2, "--threads (-1) is not between 0 and 65536", problem, "--threads=-1")
+        self.rejected(2, "--threads (-1) is not between 0 and 1024", problem, "--threads=-1")
         self.rejected(2, "unknown option '--secnods' (nearest: --seconds)", problem, "--secnods=1")
         self.rejected(2, "--clock: unknown clock 'sun' (known: wall, cpu)", problem, "--clock=sun")
         self.rejected(2, "--clock=cpu counts one thread; use it with --threads=1", problem, "--clock=cpu", "--threads=2")

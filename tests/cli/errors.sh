@@ -74,7 +74,7 @@ rejected 2 "attn run: unknown option '-x'" run a.safetensors -o out.npz -x
 rejected 2 "attn run: option --window needs a value: --window=L,R" run a.safetensors -o out.npz --window
 rejected 2 "attn run: option --output needs a value: --output=FILE" run a.safetensors -o
 rejected 2 "attn info: option --json takes no value" info --json=1
-rejected 2 "attn run: --threads (-1) is not between 0 and 65536" run a.safetensors -o out.npz --threads=-1
+rejected 2 "attn run: --threads (-1) is not between 0 and 1024" run a.safetensors -o out.npz --threads=-1
 rejected 2 "attn run: --threads: 'many' is not an integer" run a.safetensors -o out.npz --threads many
 rejected 2 "attn run: --threads: '99999999999999999999' does not fit in 64 bits" run a.safetensors -o out.npz --threads=99999999999999999999
 rejected 2 "attn run: --isa: unknown instruction set 'avx3' (nearest: avx2)" run a.safetensors -o out.npz --isa=avx3

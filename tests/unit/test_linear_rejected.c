@@ -123,7 +123,7 @@ static void test_enums(void **state)
     ARGUMENT(f.tensors.struct_size -= 8, "attn_linear_tensors.struct_size is 1304; set it to sizeof(attn_linear_tensors)");
     REJECTED(f.options.reproducible = 1, ATTN_ERR_UNSUPPORTED,
              "options.reproducible is set; the bits of linear attention depend on the instruction set");
-    ARGUMENT(f.options.threads = -1, "options.threads is -1; it must be at least 1, or 0 for the default");
+    ARGUMENT(f.options.threads = -1, "options.threads is -1; it must be between 1 and 1024, or 0 for the default");
 }
 
 static void test_numbers(void **state)

@@ -88,7 +88,8 @@ static void test_rules(void **state)
     REJECTED((f.tensors.b = (attn_input){f.c + ROWS * COLUMNS, 0, {0, 0, 1, -INNER}}), ATTN_ERR_STRIDE,
              "product: c and b overlap, or their strides make it impossible to tell");
     REJECTED(f.options.struct_size = 1, ATTN_ERR_ARGUMENT, "attn_options.struct_size is 1; set it to sizeof(attn_options)");
-    REJECTED(f.options.threads = -2, ATTN_ERR_ARGUMENT, "options.threads is -2; it must be at least 1, or 0 for the default");
+    REJECTED(f.options.threads = -2, ATTN_ERR_ARGUMENT,
+             "options.threads is -2; it must be between 1 and 1024, or 0 for the default");
     REJECTED(f.problem.struct_size = 3, ATTN_ERR_ARGUMENT,
              "attn_product_problem.struct_size is 3; set it to sizeof(attn_product_problem)");
     REJECTED(f.workspace = NULL, ATTN_ERR_ARGUMENT, "workspace is NULL; the product needs %zu bytes");

@@ -261,7 +261,11 @@ static void test_options(void **state)
     (void)state;
     REJECTED(s.options.reproducible = -1, ATTN_ERR_ARGUMENT, "options.reproducible is -1; it must be 0 or 1");
     REJECTED(s.options.invariant = 2, ATTN_ERR_ARGUMENT, "options.invariant is 2; it must be 0 or 1");
-    REJECTED(s.options.threads = -1, ATTN_ERR_ARGUMENT, "options.threads is -1; it must be at least 1, or 0 for the default");
+    ACCEPTED(s.options.threads = 1024);
+    REJECTED(s.options.threads = 1025, ATTN_ERR_ARGUMENT,
+             "options.threads is 1025; it must be between 1 and 1024, or 0 for the default");
+    REJECTED(s.options.threads = -1, ATTN_ERR_ARGUMENT,
+             "options.threads is -1; it must be between 1 and 1024, or 0 for the default");
     REJECTED(s.options.isa = (attn_isa)5, ATTN_ERR_ARGUMENT,
              "options.isa is 5; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)");
     REJECTED(s.options.allocator.allocate = never_allocate, ATTN_ERR_ARGUMENT,

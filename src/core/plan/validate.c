@@ -13,6 +13,7 @@
 #include "../base/names.h"
 #include "../gradient/bias_gradient.h"
 #include "../prepare/prepare.h"
+#include "../threads/pool.h"
 #include "../walk/walks.h"
 #include "plan.h"
 #include "tensors.h"
@@ -436,7 +437,8 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
 
 attn_status attn_options_validate(const attn_options *o, attn_error *error)
 {
-    CHECK(o->threads >= 0, ATTN_ERR_ARGUMENT, "options.threads is %d; it must be at least 1, or 0 for the default", o->threads);
+    CHECK(o->threads >= 0 && o->threads <= ATTN_POOL_MOST, ATTN_ERR_ARGUMENT,
+          "options.threads is %d; it must be between 1 and %d, or 0 for the default", o->threads, ATTN_POOL_MOST);
     CHECK(o->isa >= ATTN_ISA_DEFAULT && o->isa <= ATTN_ISA_NEON, ATTN_ERR_ARGUMENT,
           "options.isa is %d; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)", (int)o->isa);
     CHECK(o->reproducible == 0 || o->reproducible == 1, ATTN_ERR_ARGUMENT, "options.reproducible is %d; it must be 0 or 1",
