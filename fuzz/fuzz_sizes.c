@@ -6,11 +6,14 @@
 #include "sizes_case.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include "attn/analysis.h"
 #include "attn/bilinear.h"
 #include "attn/cache.h"
 #include "attn/cost.h"
@@ -28,9 +31,9 @@ const char *const target_cases = "calls";
 
 sizes_case sizes;
 
-static const char *const kinds[] = {"plan",      "linear",   "product",  "cost", "counts",        "packed layer",
-                                    "cache",     "merge",    "position", "gate", "distance bias", "features",
-                                    "linformer", "hopfield", "bilinear", "mask"};
+static const char *const kinds[] = {"plan",     "linear",   "product", "cost",          "counts",   "packed layer", "cache",
+                                    "merge",    "position", "gate",    "distance bias", "features", "linformer",    "hopfield",
+                                    "bilinear", "mask",     "modules", "decoding",      "analysis"};
 
 void target_print(void)
 {
@@ -52,20 +55,18 @@ void sizes_release(void *context, void *memory)
     free(memory);
 }
 
-static void judge(attn_status status, const attn_error *error)
+attn_input sizes_shared(void)
+{
+    static const double zeros[64];
+    return (attn_input){zeros, ATTN_DTYPE_DEFAULT, {ATTN_BROADCAST, ATTN_BROADCAST, ATTN_BROADCAST, 1}};
+}
+
+void sizes_judge(attn_status status, const attn_error *error)
 {
     check_error(status, error);
     if (status == ATTN_OK) target_ran++;
     else target_rejected++;
 }
-
-#define CALL(call)                                                                                                                 \
-    do {                                                                                                                           \
-        attn_error error;                                                                                                          \
-        memset(&error, 0x55, sizeof error);                                                                                        \
-        const attn_status status_ = (call);                                                                                        \
-        judge(status_, &error);                                                                                                    \
-    } while (0)
 
 /* ---- functions without tensors ---- */
 
@@ -80,117 +81,6 @@ static void cost(draws *d)
                                  .fast_elements = s[8]};
     attn_cost out = {.struct_size = sizeof out};
     CALL(attn_cost_estimate(&p, &out, &error));
-}
-
-/* A size that a layer accepts, more often than not: below 2^31, or as most modules want it, of a few channels. */
-static int64_t narrow(draws *d, int64_t size) { return draw_one_in(d, 8) ? size : size % ((int64_t)1 << 31); }
-static int64_t few(draws *d, int64_t size) { return draw_one_in(d, 8) ? size : 1 + size % 6; }
-
-static void check_counts(const attn_layer_counts *n)
-{
-    if (n->parameters < 0 || n->cache_per_token < 0 || n->saved_bytes < 0 || !(n->flops >= 0)) finding("a count is negative");
-}
-
-static void counts(draws *d)
-{
-    const int64_t *s = sizes.of;
-    attn_problem attention = {.struct_size = sizeof attention};
-    attn_layer_counts n = {.struct_size = sizeof n};
-    const attn_layer layer = {.struct_size = sizeof layer,
-                              .dtype = draw_one_in(d, 2) ? ATTN_F64 : ATTN_F32,
-                              .dim_model = narrow(d, s[0]),
-                              .dim_key = narrow(d, s[1]),
-                              .dim_output = narrow(d, s[2]),
-                              .heads_q = narrow(d, s[3]),
-                              .heads_kv = draw_one_in(d, 2) ? narrow(d, s[3]) : 1,
-                              .head_dim = narrow(d, s[4]),
-                              .head_dim_v = narrow(d, s[5]),
-                              .attention = &attention};
-    if (draw_one_in(d, 2)) attention.score.kind = ATTN_SCORE_GENERAL, attention.score.dim_k = narrow(d, s[6]);
-    CALL(attn_layer_count(&layer, s[7], s[8], s[9], NULL, &n, &error));
-    check_counts(&n);
-    const attn_latent latent = {.struct_size = sizeof latent,
-                                .dtype = layer.dtype,
-                                .dim_model = few(d, s[0]),
-                                .dim_output = few(d, s[1]),
-                                .heads = few(d, s[3]),
-                                .head_dim = few(d, s[4]),
-                                .head_dim_v = few(d, s[5]),
-                                .rank = few(d, s[6]),
-                                .rank_query = few(d, s[2]),
-                                .dim_rotary = draw_one_in(d, 2) ? 0 : 2};
-    CALL(attn_latent_count(&latent, s[7], s[8], s[9], NULL, &n, &error));
-    check_counts(&n);
-    const attn_seq2seq module = {.struct_size = sizeof module,
-                                 .dtype = layer.dtype,
-                                 .score = ATTN_SCORE_ADDITIVE,
-                                 .dim_state = few(d, s[0]),
-                                 .dim_memory = few(d, s[1]),
-                                 .dim_hidden = few(d, s[2]),
-                                 .dim_output = few(d, s[4])};
-    CALL(attn_seq2seq_count(&module, s[7], s[8], s[9], NULL, &n, &error));
-    check_counts(&n);
-}
-
-/* ---- layers over packed sequences: small weights, and offsets that are wrong or in memory ---- */
-
-enum { MODEL = 4, TOKENS = 6 };
-
-static int64_t offset(draws *d)
-{
-    const int64_t size = draw_one_in(d, 2) ? draw_below(d, TOKENS + 1) : draw_one_in(d, 4) ? draw_hostile(d) : draw_vast(d);
-    return size > TOKENS && size < (int64_t)1 << 31 ? TOKENS : size; /* those between may be valid, but have no memory here */
-}
-
-/* The most tokens of a sequence: all tiles of so many are visited, although sequences are shorter. */
-static int64_t most(draws *d, int64_t size)
-{
-    return draw_one_in(d, 2) || (size > 1 << 12 && size <= (int64_t)1 << 48) ? TOKENS : size;
-}
-
-static void packed_layer(draws *d)
-{
-    static float x[TOKENS * MODEL], w[64], y[TOKENS * MODEL], gradient[TOKENS * MODEL], weights_out[4][MODEL * MODEL];
-    static char saved[4096];
-    int64_t begin[2][4];
-    for (int i = 0; i < 8; i++) begin[i / 4][i % 4] = i % 4 == 0 && !draw_one_in(d, 8) ? 0 : offset(d);
-    if (draw_one_in(d, 2)) memcpy(begin[1], begin[0], sizeof begin[0]);
-    attn_options options = {.struct_size = sizeof options, .threads = 1, .allocator = {sizes_allocate, sizes_release, NULL}};
-    const attn_rope rope = {.struct_size = sizeof rope};
-    const attn_layer layer = {
-        .struct_size = sizeof layer, .dim_model = MODEL, .heads_q = 2, .rope = draw_one_in(d, 4) ? NULL : &rope};
-    const attn_layer_weights weights = {.struct_size = sizeof weights,
-                                        .query = attn_out(w),
-                                        .key = attn_out(w),
-                                        .value = attn_out(w),
-                                        .output = attn_out(w)},
-                             gradients = {.struct_size = sizeof gradients,
-                                          .query = attn_out(weights_out[0]),
-                                          .key = attn_out(weights_out[1]),
-                                          .value = attn_out(weights_out[2]),
-                                          .output = attn_out(weights_out[3])};
-    const attn_latent latent = {
-        .struct_size = sizeof latent, .dim_model = MODEL, .heads = 2, .head_dim = 2, .rank = 2, .dim_rotary = layer.rope ? 2 : 0};
-    const attn_latent_weights small = {
-        .struct_size = sizeof small, .query = attn_out(w), .down = attn_out(w), .up = attn_out(w), .output = attn_out(w)};
-    const attn_tensors of_attention = {
-        .struct_size = sizeof of_attention, .cu_seqlens_q = attn_in(begin[0]), .cu_seqlens_kv = attn_in(begin[1])};
-    attn_layer_tensors t = {.struct_size = sizeof t,
-                            .batch = 1 + draw_below(d, 3),
-                            .len_q = most(d, sizes.of[0]),
-                            .attention = &of_attention,
-                            .options = &options,
-                            .saved = draw_one_in(d, 2) ? saved : NULL,
-                            .query = attn_in(x),
-                            .output = attn_out(y)};
-    if (draw_one_in(d, 2)) t.key = attn_in(x), t.len_kv = most(d, sizes.of[1]);
-    CALL(attn_layer_forward(&layer, &weights, &t, &error));
-    attn_layer_tensors of_latents = t;
-    of_latents.saved = NULL;
-    CALL(attn_latent_forward(&latent, &small, &of_latents, &error));
-    t.saved = saved;
-    t.grad_output = attn_in(x), t.grad_query = attn_out(gradient);
-    CALL(attn_layer_backward(&layer, &weights, &t, &gradients, &error));
 }
 
 /* ---- a cache without channels, so that only sizes, lengths and pages count ---- */
@@ -208,7 +98,7 @@ static void cache(draws *d)
     }
     attn_cache c = {.struct_size = sizeof c,
                     .batch = draw_below(d, 3),
-                    .heads_kv = draw_below(d, 3),
+                    .heads_kv = draw_one_in(d, 2) ? s[9] : draw_below(d, 3),
                     .capacity = capacity,
                     .dim_qk = s[1],
                     .dim_v = s[2],
@@ -227,8 +117,12 @@ static void cache(draws *d)
                                  .k = attn_in(ATTN_EMPTY),
                                  .v = attn_in(ATTN_EMPTY),
                                  .lengths = draw_one_in(d, 2) ? attn_in(more) : (attn_input){0}};
-    if (t.len > 64 && c.batch && c.heads_kv) return; /* rows without channels, which take as long as others */
     CALL(attn_cache_append(&c, &t, &error));
+    const attn_problem p = {.struct_size = sizeof p, .shape.heads_q = draw_one_in(d, 2) ? s[8] : c.heads_kv};
+    const attn_tensors attention = {.struct_size = sizeof attention, .q = attn_in(ATTN_EMPTY), .o = attn_out(ATTN_EMPTY)};
+    const attn_options o = {
+        .struct_size = sizeof o, .threads = 1 + (int)draw_below(d, 40), .allocator = {sizes_allocate, sizes_release, NULL}};
+    CALL(attn_cache_attend(&c, &t, &p, &attention, &o, &error));
     const attn_input in = attn_in(ATTN_EMPTY);
     const attn_output out = attn_out(ATTN_EMPTY);
     CALL(attn_quantise(draw_one_in(d, 2) ? 0 : s[6], draw_one_in(d, 2) ? 0 : s[7], &in, &out, &out, &error));
@@ -250,12 +144,16 @@ static void product(draws *d)
     size_t bytes;
     CALL(attn_product_workspace_size(&p, &bytes, &o, &error));
     if (draw_one_in(d, 4)) t.a.stride[2] = draw_hostile(d), t.a.stride[3] = 1;
-    if (p.rows == 0 || p.columns == 0) CALL(attn_product(&p, &t, &o, &error));
+    if (p.rows == 0 || p.columns == 0) {
+        CALL(attn_product(&p, &t, &o, &error));
+        CALL(attn_product_in(&p, &t, NULL, 0, &o, &error));
+    }
 }
 
 static void merge(draws *d)
 {
     static const attn_input in[3] = {{ATTN_EMPTY, 0, {0, 0, 0, 0}}, {ATTN_EMPTY, 0, {0, 0, 0, 0}}, {ATTN_EMPTY, 0, {0, 0, 0, 0}}};
+    const attn_input shared = sizes_shared(), lse[3] = {shared, shared, shared};
     attn_output out[3] = {attn_out(ATTN_EMPTY), attn_out(ATTN_EMPTY), attn_out(ATTN_EMPTY)};
     const attn_merge_problem p = {.struct_size = sizeof p,
                                   .parts = 1 + draw_below(d, 3),
@@ -263,7 +161,8 @@ static void merge(draws *d)
                                   .heads = sizes.of[1],
                                   .len_q = sizes.of[2],
                                   .dim_v = sizes.of[3]};
-    attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = in, .lse_parts = in, .o = attn_out(ATTN_EMPTY)};
+    attn_merge_tensors t = {
+        .struct_size = sizeof t, .o_parts = in, .lse_parts = draw_one_in(d, 2) ? lse : in, .o = attn_out(ATTN_EMPTY)};
     const attn_options o = {
         .struct_size = sizeof o, .threads = 1 + (int)draw_below(d, 40), .allocator = {sizes_allocate, sizes_release, NULL}};
     CALL(attn_merge(&p, &t, &o, &error));
@@ -294,8 +193,10 @@ static void gate(draws *d)
     const attn_output out = attn_out(ATTN_EMPTY);
     attn_bias_gate_tensors t = {.struct_size = sizeof t, .q = in, .w = in, .b = in, .a = in, .gates = out};
     CALL(attn_bias_gate_forward(&n, &t, &error));
+    if (draw_one_in(d, 2)) t.a = t.b = sizes_shared(), t.b.stride[3] = ATTN_BROADCAST, t.a.stride[3] = ATTN_BROADCAST;
     if ((s[1] | s[3]) >> 20 && (s[1] | s[3]) <= (int64_t)1 << 56) return; /* sums for these are asked from malloc */
     t.gates = (attn_output){0}, t.grad_gates = in, t.grad_q = out;
+    if (t.a.data != in.data && draw_one_in(d, 2)) t.grad_gates = t.a;
     if (draw_one_in(d, 2)) t.grad_w = t.grad_b = t.grad_a = out;
     CALL(attn_bias_gate_backward(&n, &t, &error));
 }
@@ -312,8 +213,9 @@ static void distance(draws *d)
                                   .len_q = s[3],
                                   .len_kv = s[4],
                                   .offset_q = draw_hostile(d)};
-    const attn_input in = attn_in(ATTN_EMPTY);
+    attn_input in = attn_in(ATTN_EMPTY);
     const attn_output out = attn_out(ATTN_EMPTY);
+    if (draw_one_in(d, 2)) in = sizes_shared(), in.stride[2] = in.stride[3] = ATTN_BROADCAST;
     CALL(attn_distance_bias_fill(&r, &in, &out, &error));
     CALL(attn_distance_bias_backward(&r, &in, &out, &error));
     (void)attn_distance_buckets(&r), (void)attn_distance_bucket(&r, s[5]), (void)attn_distance_bucket(&r, -s[6]);
@@ -335,11 +237,8 @@ static void linformer(draws *d)
     attn_linformer_tensors t = {.struct_size = sizeof t, .x = in, .projection = in, .y = out};
     const attn_options o = {.struct_size = sizeof o, .threads = 2, .allocator = {sizes_allocate, sizes_release, NULL}};
     p.batch = sizes.of[0], p.heads = sizes.of[1], p.rank = sizes.of[2], p.len = sizes.of[3], p.dim = sizes.of[4];
-    (void)d;
-    /* Heads and tokens without elements are visited all the same. */
-    if (p.len > 4096 && p.len <= (int64_t)1 << 48) p.len = 2;
-    if (p.batch > 64 && p.batch <= (int64_t)1 << 48) p.batch = 2;
-    if (p.heads > 64 && p.heads <= (int64_t)1 << 48) p.heads = 2;
+    if (p.rank == 0 && draw_one_in(d, 2)) t.x = sizes_shared();
+    if (p.dim == 0 && draw_one_in(d, 2)) t.projection = sizes_shared();
     CALL(attn_linformer_project(&p, &t, &o, &error));
     t.y = (attn_output){0}, t.grad_y = in, t.grad_x = t.grad_projection = out;
     CALL(attn_linformer_backward(&p, &t, &o, &error));
@@ -355,7 +254,9 @@ static void hopfield(draws *d)
     const int64_t count = with == &one ? sizes.of[2] : 0;
     double share, separation;
     CALL(attn_hopfield_update(with, count, &t, &error));
+    t.energies = t.iterations = attn_out(ATTN_EMPTY);
     CALL(attn_hopfield_retrieve(with, count, sizes.of[3], 0, &t, &error));
+    t.energies = t.iterations = (attn_output){0};
     CALL(attn_hopfield_classical(with, (attn_hopfield_order)draw_below(d, 2), count, &t, &error));
     CALL(attn_hopfield_basin(&m, sizes.of[4], sizes.of[5], 1, 1, sizes.of[3], 0, &share, &error));
     CALL(attn_hopfield_landscape(&m, sizes.of[4], sizes.of[5], 0, 1, &share, &separation, &error));
@@ -368,7 +269,7 @@ static void hopfield(draws *d)
 /* Vectors at one address, of which none is touched: a count is 0, or the sizes are vast. */
 static void bilinear(draws *d)
 {
-    static double at[3], out[3];
+    static double at[3], out[3], metric[4];
     const int64_t *s = sizes.of, dim = s[0] < 2 ? s[0] : s[0] | (int64_t)1 << 33;
     const int64_t count = draw_one_in(d, 2) ? 0 : s[1] | (int64_t)1 << 62;
     CALL(attn_metric_scaled(s[0] | (int64_t)1 << 33, 1, out, &error));
@@ -379,6 +280,54 @@ static void bilinear(draws *d)
     CALL(attn_bilinear_form(count, dim, at, at + 1, at + 2, out, &error));
     CALL(attn_bilinear_form_batch(count, draw_one_in(d, 2) ? 0 : s[2] | (int64_t)1 << 62, dim, at, at + 1, at + 2, out, &error));
     CALL(attn_inner_product(count, dim, at, at + 1, NULL, out, &error));
+    const int64_t other = draw_one_in(d, 2) ? 0 : s[2] | (int64_t)1 << 62, wide = s[0] | (int64_t)1 << 33;
+    CALL(attn_metric_diagonal(wide, at, out, &error));
+    CALL(attn_metric_inverse_backward(wide, at, at + 1, out, &error));
+    attn_metric_properties properties = {.struct_size = sizeof properties};
+    CALL(attn_metric_check(wide, 0, at, &properties, &error));
+    CALL(attn_index_raise(count, dim, at, at + 1, out, &error));
+    CALL(attn_index_backward(count, dim, at, at + 1, at + 2, out, NULL, &error));
+    CALL(attn_bilinear_form_backward(count, dim, at, at, at + 1, at + 2, out, out + 1, NULL, &error));
+    CALL(attn_bilinear_form_batch_backward(count, other, dim, at, at, at + 1, at + 2, out, out + 1, NULL, &error));
+    CALL(attn_quadratic_form(count, dim, at, at + 1, out, &error));
+    const attn_tensors t = {.struct_size = sizeof t,
+                            .q = attn_in(ATTN_EMPTY),
+                            .k = attn_in(ATTN_EMPTY),
+                            .v = attn_in(ATTN_EMPTY),
+                            .o = attn_out(ATTN_EMPTY)};
+    const attn_problem p = {.struct_size = sizeof p, .shape = {s[3], s[4], s[4], s[5], s[6], 2, s[7]}};
+    const attn_options o = {.struct_size = sizeof o, .threads = 2, .allocator = {sizes_allocate, sizes_release, NULL}};
+    CALL(attn_bilinear_attention(&p, &t, metric, &o, &error));
+}
+
+/* Distributions without elements, and attentions step by step. */
+static void analysis(draws *d)
+{
+    static double x[4], out[4];
+    const int64_t *s = sizes.of, n = draw_one_in(d, 2) ? 0 : s[0] | (int64_t)1 << 62, many = n ? 0 : s[1];
+    CALL(attn_softmax(0, 1, x, NULL, out, NULL, &error));
+    CALL(attn_temperature_sweep(n, 0, x, x, out, out, &error));
+    CALL(attn_softmax_jacobian(0, 1, x, out, &error));
+    CALL(attn_head_entropy(n == 0 ? 1 : 0, s[1], n, x, out, &error));
+    (void)attn_mutual_information(many, n, x), (void)attn_head_diversity(many, 0, x), (void)attn_max_entropy(s[0]);
+    const attn_input in = attn_in(ATTN_EMPTY);
+    attn_tensors t = {.struct_size = sizeof t, .q = in, .k = in, .v = in, .o = attn_out(ATTN_EMPTY)};
+    t.q.dtype = t.k.dtype = t.v.dtype = t.o.dtype = ATTN_F64;
+    attn_problem p = {.struct_size = sizeof p, .shape = {s[2], s[3], s[3], s[4], s[5], s[6], s[7]}};
+    if (draw_one_in(d, 2)) p.shape.dim_qk = p.shape.dim_v = 0;
+    const attn_options o = {.struct_size = sizeof o, .threads = 2, .allocator = {sizes_allocate, sizes_release, NULL}};
+    attn_steps steps = {.struct_size = sizeof steps};
+    attn_flow flow = {.struct_size = sizeof flow};
+    attn_verification verified = {.struct_size = sizeof verified};
+    CALL(attn_decompose(&p, &t, &steps, &o, &error));
+    CALL(attn_gradient_flow(&p, &t, &flow, &o, &error));
+    CALL(attn_verify_gradients(&p, 0, 2, &t, &verified, &o, &error));
+    attn_rope_scaling scaling = {.struct_size = sizeof scaling, .factor = 2, .dim = s[8] < 2 ? 0 : s[8] | (int64_t)1 << 61};
+    double magnitude;
+    CALL(attn_rope_frequencies(&scaling, NULL, &magnitude, &error));
+    CALL(attn_convert(0, NULL, ATTN_F32, NULL, ATTN_F64, &error));
+    CALL(attn_mask_keep_from_drop(s[9], &in, &t.o, &error));
+    CALL(attn_mask_bias_from_keep(s[9], 0, &in, &t.o, &error));
 }
 
 /* Patterns over sizes for which there is memory, or certainly none. */
@@ -391,6 +340,10 @@ static void mask(draws *d)
     for (int i = 0; i < 2; i++) len[i] = s[i] < 65 || s[i] > (int64_t)1 << 60 ? s[i] : 64;
     for (int i = 0; i < 3; i++) {
         const attn_pattern all[] = {attn_pattern_causal(),
+                                    attn_pattern_causal_bottom_right(),
+                                    attn_pattern_block_diagonal(s[2]),
+                                    attn_pattern_columns(s[3]),
+                                    attn_pattern_bigbird(s[2], s[3], s[4], s[5], 1),
                                     attn_pattern_window(s[2], s[3]),
                                     attn_pattern_sliding_window(s[2]),
                                     attn_pattern_local(s[3]),
@@ -410,30 +363,47 @@ static void mask(draws *d)
     for (int i = 0; i < 4; i++) (void)attn_pattern_set_sees(set, i < 2 ? len[0] - 1 : s[5], i % 2 ? len[1] - 1 : s[6]);
     CALL(attn_pattern_set_apply(set, &problem, &tensors, &error));
     attn_pattern_set_counts n = {.struct_size = sizeof n};
-    if (len[0] < 65 && len[1] < 65) CALL(attn_pattern_set_count(set, s[5], s[6], &n, &error));
+    if ((len[0] < 65 && len[1] < 65) || len[0] == 0 || len[1] == 0) CALL(attn_pattern_set_count(set, s[5], s[6], &n, &error));
+    const attn_output keep = attn_out(ATTN_EMPTY);
+    CALL(attn_pattern_set_fill(set, &keep, &error));
     attn_pattern_set_destroy(set);
 }
 
-/* Nothing is computed in a tensor without elements, so no call takes long.  (The engine has a timeout of its own; FUZZ_TRACE=1
- * tells which case it was.) */
-static void limit_seconds(unsigned seconds)
+/* Nothing is computed in a tensor without elements, so no call takes long: the calls of a case take microseconds of CPU.  (Not of
+ * the clock, which runs while others compute.  The engine has a timeout of its own; FUZZ_TRACE=1 tells which case it was.) */
+enum { SECONDS_OF_CPU = 5, SECONDS = 120 };
+
+#ifndef FUZZ_ENGINE
+static void too_long(int number)
+{
+    finding(number == SIGVTALRM ? "%d seconds of CPU, with nothing to compute" : "%d seconds, waiting",
+            number == SIGVTALRM ? SECONDS_OF_CPU : SECONDS);
+}
+#endif
+
+static void limit_time(int on)
 {
 #ifdef FUZZ_ENGINE
-    (void)seconds;
+    (void)on;
 #else
-    (void)alarm(seconds);
+    const struct itimerval cpu = {.it_value.tv_sec = on ? SECONDS_OF_CPU : 0};
+    if (on) (void)signal(SIGVTALRM, too_long), (void)signal(SIGALRM, too_long);
+    (void)setitimer(ITIMER_VIRTUAL, &cpu, NULL);
+    (void)alarm(on ? SECONDS : 0);
 #endif
 }
 
 void target_run(draws *from)
 {
-    static void (*const runs[])(draws *) = {sizes_plan, sizes_linear, product,  cost,     counts,    packed_layer, cache,    merge,
-                                            position,   gate,         distance, features, linformer, hopfield,     bilinear, mask};
+    static void (*const runs[])(draws *) = {sizes_plan, sizes_linear, product,  cost, sizes_counts,  sizes_packed_layer,
+                                            cache,      merge,        position, gate, distance,      features,
+                                            linformer,  hopfield,     bilinear, mask, sizes_modules, sizes_decoding,
+                                            analysis};
     memset(&sizes, 0, sizeof sizes);
     sizes.kind = draw_one_in(from, 2) ? (int)draw_below(from, 2) : (int)draw_below(from, SIZES_KINDS);
     draw_vast_fields(from, sizes.of, SIZES_MOST);
     target_drawn();
-    limit_seconds(30);
+    limit_time(1);
     runs[sizes.kind](from);
-    limit_seconds(0);
+    limit_time(0);
 }

@@ -5,7 +5,7 @@
 
 #include "target.h"
 
-enum { SIZES_PLAN, SIZES_LINEAR, SIZES_KINDS = 16, SIZES_MOST = 10 };
+enum { SIZES_PLAN, SIZES_LINEAR, SIZES_KINDS = 19, SIZES_MOST = 10 };
 
 typedef struct sizes_case {
     int kind;
@@ -18,9 +18,29 @@ extern sizes_case sizes; /* the running case */
 void *sizes_allocate(void *context, size_t bytes);
 void sizes_release(void *context, void *memory);
 
+/* Counts a call, and checks that its error fits its status. */
+void sizes_judge(attn_status status, const attn_error *error);
+
+#define CALL(call)                                                                                                                 \
+    do {                                                                                                                           \
+        attn_error error;                                                                                                          \
+        memset(&error, 0x55, sizeof error);                                                                                        \
+        const attn_status status_ = (call);                                                                                        \
+        sizes_judge(status_, &error);                                                                                              \
+    } while (0)
+
+/* An input whose axes but the last broadcast from a few zeros: it has elements, however many. */
+attn_input sizes_shared(void);
+
 /* ---- sizes_plans.c: plans of attention and of linear attention, executed if nothing is to be computed ---- */
 void sizes_plan(draws *d);
 void sizes_linear(draws *d);
 void sizes_print_plan(void);
+
+/* ---- sizes_layers.c: layers, latent attention and sequence-to-sequence modules, and their decoding ---- */
+void sizes_counts(draws *d);
+void sizes_packed_layer(draws *d);
+void sizes_modules(draws *d);
+void sizes_decoding(draws *d);
 
 #endif

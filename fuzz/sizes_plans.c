@@ -38,11 +38,16 @@ static void draw_shape(draws *d, attn_shape *s)
 static void draw_slots(draws *d, attn_family family, attn_op op, void *tensors, const void *data)
 {
     attn_tensor_description about = {.struct_size = sizeof about};
+    const int shared = data == ATTN_EMPTY && draw_one_in(d, 3); /* inputs have elements */
     for (int t = 0; attn_tensor_describe(family, t, &about, NULL) == ATTN_OK; t++) {
         attn_output *slot = (void *)((char *)tensors + about.offset);
         if (about.role[op] == ATTN_ROLE_NONE) continue;
         if (about.need[op] != ATTN_NEED_ALWAYS && !draw_one_in(d, 16)) continue;
         slot->data = (void *)(uintptr_t)data;
+        if (shared && about.need[op] == ATTN_NEED_ALWAYS && about.role[op] == ATTN_ROLE_INPUT) {
+            const attn_input zeros = sizes_shared();
+            memcpy(slot, &zeros, sizeof zeros);
+        }
         if (draw_one_in(d, 24)) slot->stride[draw_below(d, 4)] = draw_hostile(d), slot->stride[3] = 1;
     }
 }
@@ -110,7 +115,7 @@ static attn_options draw_options(draws *d)
     return o;
 }
 
-static int is_short(const attn_shape *s) /* so that loops over what is empty end */
+static int is_short(const attn_shape *s) /* so that counting tiles ends soon */
 {
     const int64_t most = 1 << 12;
     return s->batch <= most && s->heads_q <= most && s->heads_kv <= most && s->len_q <= most && s->len_kv <= most;
@@ -150,7 +155,7 @@ void sizes_plan(draws *d)
     for (int i = 0; attn_plan_tensor(plan, i, &tensor, NULL) == ATTN_OK; i++) continue;
     if (is_short(&problem.shape) && attn_plan_describe(plan, &about, &error)) finding("no description: %s", error.message);
     const size_t bytes = attn_plan_workspace_size(plan);
-    void *const workspace = data == ATTN_EMPTY && is_short(&problem.shape) ? sizes_allocate(NULL, bytes) : NULL;
+    void *const workspace = data == ATTN_EMPTY ? sizes_allocate(NULL, bytes) : NULL;
     if (workspace) check_error(attn_execute(plan, &t, workspace, bytes, &error), &error);
     free(workspace);
     attn_plan_destroy(plan);
@@ -193,7 +198,7 @@ void sizes_linear(draws *d)
     for (int i = 0; attn_linear_plan_tensor(plan, i, &tensor, NULL) == ATTN_OK; i++) continue;
     if (attn_linear_plan_describe(plan, &about, &error)) finding("no description: %s", error.message);
     const size_t bytes = attn_linear_plan_workspace_size(plan);
-    void *const workspace = data == ATTN_EMPTY && is_short(&p->shape) ? sizes_allocate(NULL, bytes) : NULL;
+    void *const workspace = data == ATTN_EMPTY ? sizes_allocate(NULL, bytes) : NULL;
     if (workspace) check_error(attn_linear_execute(plan, &t, workspace, bytes, &error), &error);
     free(workspace);
     attn_linear_plan_destroy(plan);
