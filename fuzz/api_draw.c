@@ -253,7 +253,8 @@ static attn_plan *plan_repaired(api_case *c)
         const int t = error.tensor;
         attn_problem *p = &c->problem;
         if (t >= c->count || t < -1 || error.other >= c->count || error.other < -1) finding("error names tensor %d", t);
-        if (t < 0) {
+        /* A field without its tensor, which the message names but does not miss. */
+        if (t < 0 || (!case_slot(&c->tensors, c, t)->data && !strstr(error.message, "is missing"))) {
             if (strstr(error.message, "mask.empty")) p->mask.empty = ATTN_EMPTY_ZERO;
             else if (strstr(error.message, "normaliser")) p->score.normaliser = ATTN_NORMALISER_SOFTMAX, p->score.shift = 0;
             else if (strstr(error.message, "temperature")) p->score.temperature = 0;

@@ -47,7 +47,7 @@ typedef enum attn_status {
 typedef struct attn_error {
     attn_status status;
     int tensor; /* index of the tensor that the message is about, in attn_tensor_describe of the call's family; -1: none */
-    int other;  /* the other tensor of a conflicting pair; -1: none */
+    int other;  /* the other tensor of a pair that the message is about; -1: none */
     char message[244];
 } attn_error;
 

@@ -4,6 +4,7 @@
 #ifndef ATTN_TESTS_UNIT_REJECTED_H
 #define ATTN_TESTS_UNIT_REJECTED_H
 
+#include "named.h"
 #include "small.h"
 
 /* Plans and executes; the error is that of the first that rejects. */
@@ -47,6 +48,7 @@ static inline void expect(small *s, attn_status status, const char *message, int
     if (got != status || error.status != status || strcmp(error.message, message) != 0)
         fail_msg("line %d:\n  expected status %d: %s\n  got status %d: %s", line, (int)status, message, (int)got, error.message);
     expect_tensor(&error, line);
+    expect_named(&error, ATTN_FAMILY_ATTENTION, line);
     assert_int_equal(attempt(s, NULL), status);
     if (memcmp(&s->options, &defaults, sizeof defaults) == 0) {
         assert_int_equal(attn_compute(&s->problem, &s->tensors, &error), status);

@@ -2,6 +2,7 @@
  * test_linear_rejected.c - every rule of linear attention: a violation of it, with its status and exact message; and that nothing
  * is written then. */
 #include "fails.h"
+#include "named.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -73,6 +74,7 @@ static void expect(fixture *f, attn_status status, const char *message, int line
     const attn_status got = attempt(f, &error);
     if (got != status || strcmp(error.message, message) != 0)
         fail_msg("line %d:\n  expected status %d: %s\n  got status %d: %s", line, (int)status, message, (int)got, error.message);
+    expect_named(&error, ATTN_FAMILY_LINEAR, line);
     for (size_t i = 0; status != ATTN_OK && i < sizeof f->o; i++) assert_int_equal(((unsigned char *)f->o)[i], UNTOUCHED);
 }
 

@@ -123,6 +123,8 @@ _Static_assert(sizeof rows / sizeof *rows == ATTN_SLOTS && (int)ATTN_SLOTS <= (i
 
 static const char *const operations[] = {"ATTN_FORWARD", "ATTN_BACKWARD", "ATTN_JVP", "ATTN_DOUBLE_BACKWARD"};
 
+_Static_assert(ATTN_SLOT_q == 0, "resolve.c names it as the tensor on whose type others depend");
+
 const attn_tensor_family attn_attention_family = {rows, ATTN_SLOTS, "attn_tensors", operations};
 
 static int64_t axis_size(const attn_resolved *p, attn_axis axis)

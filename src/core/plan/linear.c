@@ -30,8 +30,8 @@ static attn_status check_enums(const attn_linear_resolved *p, attn_error *error)
           "rule is %d; known: 0 (add), 1 (delta), 2 (low rank)", (int)p->rule);
     CHECK(p->decay_kind == ATTN_DECAY_HEAD || p->decay_kind == ATTN_DECAY_CHANNEL, ATTN_ERR_ARGUMENT,
           "decay_kind is %d; known: 0 (per head), 1 (per channel)", (int)p->decay_kind);
-    CHECK(p->has.decay || p->decay_kind == ATTN_DECAY_HEAD, ATTN_ERR_ARGUMENT, "decay_kind is %d and decay is not set",
-          (int)p->decay_kind);
+    CHECK_TENSOR(p->has.decay || p->decay_kind == ATTN_DECAY_HEAD, ATTN_LINEAR_SLOT_decay, ATTN_ERR_ARGUMENT,
+                 "decay_kind is %d and decay is not set", (int)p->decay_kind);
     CHECK(p->form >= ATTN_LINEAR_FORM_AUTO && p->form <= ATTN_LINEAR_FORM_QUADRATIC, ATTN_ERR_ARGUMENT,
           "form is %d; known: 0 (auto), 1 (chunked), 2 (recurrent), 3 (quadratic)", (int)p->form);
     CHECK(p->causal == 0 || p->causal == 1, ATTN_ERR_ARGUMENT, "causal is %d; it must be 0 or 1", p->causal);

@@ -75,6 +75,8 @@ _Static_assert(sizeof rows / sizeof *rows == ATTN_LINEAR_SLOTS && (int)ATTN_LINE
 
 static const char *const operations[ATTN_OPERATIONS] = {"ATTN_FORWARD", "ATTN_BACKWARD"};
 
+_Static_assert(ATTN_LINEAR_SLOT_q == 0, "resolve.c names it as the tensor on whose type others depend");
+
 const attn_tensor_family attn_linear_family = {rows, ATTN_LINEAR_SLOTS, "attn_linear_tensors", operations};
 
 static int64_t axis_size(const attn_linear_resolved *p, attn_axis axis)

@@ -20,6 +20,7 @@ typedef struct types {
     unsigned allowed; /* bits 1 << dtype */
     attn_dtype natural;
     const char *text;
+    int of_query; /* because of the type of q */
 } types;
 
 /* like: the type of the tensor whose gradient it is, or ATTN_DTYPE_DEFAULT. */
@@ -31,26 +32,26 @@ static types types_of(attn_type_rule rule, attn_dtype query, attn_dtype like)
     const char *same_text = wide ? "f64, as q is f64" : "f32, f16 or bf16, as q is not f64";
     switch (rule) {
     case ATTN_TYPE_QUERY:
-        return (types){FLOATS, ATTN_F32, "f32, f64, f16 or bf16"};
+        return (types){FLOATS, ATTN_F32, "f32, f64, f16 or bf16", 0};
     case ATTN_TYPE_KEY:
-        return wide ? (types){same, stored, same_text}
-                    : (types){same | 1u << ATTN_I8, stored, "f32, f16, bf16 or i8, as q is not f64"};
+        return wide ? (types){same, stored, same_text, 1}
+                    : (types){same | 1u << ATTN_I8, stored, "f32, f16, bf16 or i8, as q is not f64", 1};
     case ATTN_TYPE_SAME:
-        return (types){same, stored, same_text};
+        return (types){same, stored, same_text, 1};
     case ATTN_TYPE_STORED:
-        return (types){same, compute, same_text};
+        return (types){same, compute, same_text, 1};
     case ATTN_TYPE_COMPUTE:
-        return (types){1u << compute, compute, wide ? "f64, the compute type" : "f32, the compute type"};
+        return (types){1u << compute, compute, wide ? "f64, the compute type" : "f32, the compute type", 0};
     case ATTN_TYPE_FLOAT:
-        return (types){FLOATS, like ? like : compute, "f32, f64, f16 or bf16"};
+        return (types){FLOATS, like ? like : compute, "f32, f64, f16 or bf16", 0};
     case ATTN_TYPE_F32:
-        return (types){1u << ATTN_F32, ATTN_F32, "f32"};
+        return (types){1u << ATTN_F32, ATTN_F32, "f32", 0};
     case ATTN_TYPE_BYTE:
-        return (types){BYTES, ATTN_BOOL, "bool or u8"};
+        return (types){BYTES, ATTN_BOOL, "bool or u8", 0};
     case ATTN_TYPE_INDEX:
         break;
     }
-    return (types){INDICES, ATTN_I64, "i32 or i64"};
+    return (types){INDICES, ATTN_I64, "i32 or i64", 0};
 }
 
 unsigned attn_types_ever(attn_type_rule rule)
@@ -69,8 +70,9 @@ static attn_status resolve_dtype(const attn_tensor_row *row, attn_planned_tensor
     }
     CHECK_TENSOR(dtype >= ATTN_F32 && dtype <= ATTN_U64, t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %d; it is not a type",
                  row->name, (int)dtype);
-    CHECK_TENSOR(of->allowed >> dtype & 1, t->number, ATTN_ERR_UNSUPPORTED, "%s.dtype is %s; it must be %s", row->name,
-                 attn_dtype_text(dtype), of->text);
+    /* In each family q comes first. */
+    CHECK_TENSORS(of->allowed >> dtype & 1, t->number, of->of_query ? 0 : -1, ATTN_ERR_UNSUPPORTED, "%s.dtype is %s; it must be %s",
+                  row->name, attn_dtype_text(dtype), of->text);
     return ATTN_OK;
 }
 

@@ -225,20 +225,20 @@ static attn_status check_mask(const attn_resolved *p, attn_error *error)
           "mask.global_q is %" PRId64 " and mask.global_kv %" PRId64 "; both must be at least 0", m->global_q, m->global_kv);
     const int blocks = p->has.block_mask || p->has.block_starts;
     CHECK(m->block_entries >= 0, ATTN_ERR_ARGUMENT, "mask.block_entries is %" PRId64 "; it must be at least 0", m->block_entries);
-    CHECK(m->block_entries == 0 || p->has.block_index, ATTN_ERR_ARGUMENT,
-          "mask.block_entries is %" PRId64 " and block_index is not set", m->block_entries);
+    CHECK_TENSOR(m->block_entries == 0 || p->has.block_index, ATTN_SLOT_block_index, ATTN_ERR_ARGUMENT,
+                 "mask.block_entries is %" PRId64 " and block_index is not set", m->block_entries);
     CHECK_TENSOR(!blocks || (m->block_q > 0 && m->block_kv > 0), p->has.block_mask ? ATTN_SLOT_block_mask : ATTN_SLOT_block_starts,
                  ATTN_ERR_ARGUMENT, "%s needs mask.block_q and mask.block_kv of at least 1; they are %" PRId64 " and %" PRId64,
                  p->has.block_mask ? "block_mask" : "block_starts", m->block_q, m->block_kv);
-    CHECK(blocks || (m->block_q == 0 && m->block_kv == 0), ATTN_ERR_ARGUMENT,
-          "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 " but neither block_mask nor block_starts is set", m->block_q,
-          m->block_kv);
+    CHECK_TENSORS(blocks || (m->block_q == 0 && m->block_kv == 0), ATTN_SLOT_block_mask, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT,
+                  "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 " but neither block_mask nor block_starts is set",
+                  m->block_q, m->block_kv);
     CHECK_TENSOR(m->empty == ATTN_EMPTY_ZERO || !p->has.sink, ATTN_SLOT_sink, ATTN_ERR_ARGUMENT,
                  "mask.empty is uniform and sink is set; with a sink a fully masked row has all its weight on the sink");
     CHECK_TENSOR(m->align == ATTN_ALIGN_TOP_LEFT || !p->has.offset_q, ATTN_SLOT_offset_q, ATTN_ERR_ARGUMENT,
                  "offset_q is set and mask.align is bottom-right; set only one of them");
-    CHECK(m->align == ATTN_ALIGN_TOP_LEFT || !p->has.origin, ATTN_ERR_ARGUMENT,
-          "mask.align is bottom-right and the call has an origin, whose lengths are those of a part; give offset_q");
+    CHECK_TENSOR(m->align == ATTN_ALIGN_TOP_LEFT || !p->has.origin, ATTN_SLOT_offset_q, ATTN_ERR_ARGUMENT,
+                 "mask.align is bottom-right and the call has an origin, whose lengths are those of a part; give offset_q");
     return ATTN_OK;
 }
 
@@ -246,14 +246,16 @@ static attn_status check_paging(const attn_resolved *p, attn_error *error)
 {
     const attn_paging *g = &p->paging;
     if (!attn_is_paged(p)) {
-        CHECK(g->page_size == 0 && g->pages == 0, ATTN_ERR_ARGUMENT,
-              "paging.page_size is %" PRId64 " and paging.pages %" PRId64 " but page_table is not set", g->page_size, g->pages);
+        CHECK_TENSOR(g->page_size == 0 && g->pages == 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
+                     "paging.page_size is %" PRId64 " and paging.pages %" PRId64 " but page_table is not set", g->page_size,
+                     g->pages);
         return ATTN_OK;
     }
     CHECK_TENSOR(p->op == ATTN_FORWARD, ATTN_SLOT_page_table, ATTN_ERR_UNSUPPORTED,
                  "page_table is set and op is not ATTN_FORWARD; paged keys have no gradients");
-    CHECK_TENSOR(p->mask.empty == ATTN_EMPTY_ZERO || !p->has.lengths_kv, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
-                 "mask.empty is uniform and the keys are in pages; keys after lengths_kv have no page to average");
+    CHECK_TENSORS(p->mask.empty == ATTN_EMPTY_ZERO || !p->has.lengths_kv, ATTN_SLOT_page_table, ATTN_SLOT_lengths_kv,
+                  ATTN_ERR_ARGUMENT,
+                  "mask.empty is uniform and the keys are in pages; keys after lengths_kv have no page to average");
     CHECK_TENSOR(g->page_size > 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
                  "page_table needs paging.page_size of at least 1; it is %" PRId64, g->page_size);
     CHECK_TENSOR(g->pages >= 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
@@ -266,14 +268,15 @@ static attn_status check_quantised(const attn_resolved *p, const attn_dtype type
 {
     static const char *const names[] = {"k", "v"};
     const unsigned char has[] = {p->has.k_scale, p->has.v_scale};
-    const int slots[] = {ATTN_SLOT_k_scale, ATTN_SLOT_v_scale};
+    const int slots[] = {ATTN_SLOT_k_scale, ATTN_SLOT_v_scale}, of[] = {ATTN_SLOT_k, ATTN_SLOT_v};
     for (int n = 0; n < 2; n++) {
         const int integers = types[n] == ATTN_I8;
-        CHECK_TENSOR(!integers || p->op == ATTN_FORWARD, n ? ATTN_SLOT_v : ATTN_SLOT_k, ATTN_ERR_UNSUPPORTED,
+        CHECK_TENSOR(!integers || p->op == ATTN_FORWARD, of[n], ATTN_ERR_UNSUPPORTED,
                      "%s.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients", names[n]);
-        CHECK_TENSOR(!integers || has[n], slots[n], ATTN_ERR_ARGUMENT, "%s_scale is missing; %s.dtype is i8", names[n], names[n]);
-        CHECK_TENSOR(integers || !has[n], slots[n], ATTN_ERR_ARGUMENT, "%s_scale is set and %s.dtype is not i8", names[n],
-                     names[n]);
+        CHECK_TENSORS(!integers || has[n], slots[n], of[n], ATTN_ERR_ARGUMENT, "%s_scale is missing; %s.dtype is i8", names[n],
+                      names[n]);
+        CHECK_TENSORS(integers || !has[n], slots[n], of[n], ATTN_ERR_ARGUMENT, "%s_scale is set and %s.dtype is not i8", names[n],
+                      names[n]);
     }
     return ATTN_OK;
 }
@@ -283,8 +286,8 @@ static attn_status check_bias_table(attn_resolved *p, attn_error *error)
     attn_bias_table *t = &p->bias_table;
     attn_distance_bias rule;
     if (!p->has.bias_table) {
-        CHECK(!t->kind && !t->buckets && !t->max_distance && !t->causal, ATTN_ERR_ARGUMENT,
-              "bias_table has a rule but the tensor bias_table is not set");
+        CHECK_TENSOR(!t->kind && !t->buckets && !t->max_distance && !t->causal, ATTN_SLOT_bias_table, ATTN_ERR_ARGUMENT,
+                     "bias_table has a rule but the tensor bias_table is not set");
         return ATTN_OK;
     }
     CHECK(t->max_distance <= 1 << 24, ATTN_ERR_ARGUMENT, "bias_table.max_distance is %" PRId64 "; it must be at most 16777216",
@@ -306,9 +309,10 @@ static attn_status check_relative(const attn_resolved *p, attn_error *error)
     CHECK_TENSORS(p->has.relative_keys || (!p->has.relative_u && !p->has.relative_v), of_keys, ATTN_SLOT_relative_keys,
                   ATTN_ERR_ARGUMENT, "%s is set and relative_keys is not", p->has.relative_u ? "relative_u" : "relative_v");
     if (!p->has.relative_keys && !p->has.relative_values) {
-        CHECK(r->rows == 0 && r->first == 0, ATTN_ERR_ARGUMENT,
-              "relative.rows is %" PRId64 " and relative.first %" PRId64 " but neither relative_keys nor relative_values is set",
-              r->rows, r->first);
+        CHECK_TENSORS(r->rows == 0 && r->first == 0, ATTN_SLOT_relative_keys, ATTN_SLOT_relative_values, ATTN_ERR_ARGUMENT,
+                      "relative.rows is %" PRId64 " and relative.first %" PRId64
+                      " but neither relative_keys nor relative_values is set",
+                      r->rows, r->first);
         return ATTN_OK;
     }
     CHECK_TENSOR(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, slot, ATTN_ERR_UNSUPPORTED,
@@ -362,8 +366,8 @@ static attn_status check_outputs(const attn_resolved *p, attn_dtype index, attn_
     CHECK(o->column_queries >= 0, ATTN_ERR_ARGUMENT, "outputs.column_queries is %" PRId64 "; it must be at least 1, or 0 for all",
           o->column_queries);
     CHECK(o->topk >= 0, ATTN_ERR_ARGUMENT, "outputs.topk is %" PRId64 "; it must be at least 1, or 0 for none", o->topk);
-    CHECK(o->topk == 0 || top, ATTN_ERR_ARGUMENT, "outputs.topk is %" PRId64 " but neither topk_index nor topk_weight is set",
-          o->topk);
+    CHECK_TENSORS(o->topk == 0 || top, ATTN_SLOT_topk_index, ATTN_SLOT_topk_weight, ATTN_ERR_ARGUMENT,
+                  "outputs.topk is %" PRId64 " but neither topk_index nor topk_weight is set", o->topk);
     CHECK_TENSOR(o->topk > 0 || !top, p->has.topk_index ? ATTN_SLOT_topk_index : ATTN_SLOT_topk_weight, ATTN_ERR_ARGUMENT,
                  "%s is set and outputs.topk is 0; set outputs.topk to the number of keys",
                  p->has.topk_index ? "topk_index" : "topk_weight");
