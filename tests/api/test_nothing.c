@@ -114,6 +114,13 @@ static void test_functions(void **state)
     p.shape.batch = VAST, p.shape.len_q = 0; /* no rows */
     PROMPTLY(attn_compute(&p, &t, NULL), ATTN_OK);
     assert_int_equal(rows, 10);
+    tiles = 0; /* nor pairs, for any number of heads with keys */
+    call = (attn_call){
+        .struct_size = sizeof call, .modify_scores = count_tiles, .modify_slopes = count_tiles, .modify_context = &tiles};
+    p.op = ATTN_BACKWARD, p.shape = (attn_shape){1, VAST, VAST, 0, 7, 0, 0};
+    t.k = none(), t.lse = t.grad_q = t.grad_k = t.grad_v = out(), t.grad_o = none();
+    PROMPTLY(attn_compute(&p, &t, NULL), ATTN_OK);
+    assert_int_equal(tiles, 0);
 }
 
 static void test_linear(void **state)
@@ -123,6 +130,10 @@ static void test_linear(void **state)
     attn_linear_tensors t = {.struct_size = sizeof t, .q = none(), .k = none(), .v = none(), .o = out()};
     (void)state;
     p.denominator = ATTN_DENOMINATOR_NONE;
+    attn_linear_plan *plan;
+    assert_int_equal(attn_linear_plan_create(&plan, &p, &t, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_linear_plan_workspace_size(plan), 0);
+    attn_linear_plan_destroy(plan);
     PROMPTLY(attn_linear_compute(&p, &t, NULL), ATTN_OK);
     t.lengths = attn_in(lengths);
     PROMPTLY(attn_linear_compute(&p, &t, NULL), ATTN_ERR_ARGUMENT);
