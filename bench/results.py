@@ -9,7 +9,7 @@ generated; these are never edited by hand.  (The chart is made by `attn plot pee
                                                      --json`; --cpu, --machine, --date, --gcc and --command add what these lack
     bench/results.py figures OUT.json COLUMN         measures the other figures (FIGURES below) with build/release/attn; the same options
 
-Kinds of result files: shares (of a ceiling, by `attn bench`; rows.json has the rows of the table, in order, and the aims), peers (times
+Kinds of result files: shares (of a ceiling, by `attn bench`; rows.json has the rows of the table, in order, and the targets), peers (times
 of others over those of libattn, by bench/peers.py) and figures (all other figures, with their commands).
 """
 import argparse
@@ -73,7 +73,7 @@ def share(row, result):
 
 
 def shares(rows, results):
-    return table(["problem (f32 unless said)", "aim, at best"] + [r["column"] for r in results],
+    return table(["problem (f32 unless stated)", "target, at best"] + [r["column"] for r in results],
                  [[row["words"], row["aim"]] + [share(row, r) for r in results] for row in rows])
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Checks that docs/coverage.md has every required row, and that every test named there and in docs/rulings.md exists.
 
-A row is `| ID | what | provided by | proved by |`.  The last cell names tests as `tests/FILE` or `tests/FILE: function`, in backticks;
+A row is `| ID | what | provided by | tested by |`.  The last cell names tests as `tests/FILE` or `tests/FILE: function`, in backticks;
 comments of the file do not count.
 It may be empty only if the third cell is `not yet: issue N` or begins with `none:` and a reason.
 """
