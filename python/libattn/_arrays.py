@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""Arrays of any library as memory that C reads, and back.
+
+An argument may be a NumPy array, anything with DLPack or the buffer protocol (torch and JAX tensors on a CPU, memoryview, array), a
+list or a number.  Nothing is copied unless the last axis is not contiguous or the type differs from one that a function demands.
+"""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _abi
+
+try:
+    from ml_dtypes import bfloat16
+except ImportError:  # then there are no bfloat16 arrays either, but for torch's
+    bfloat16 = None
+
+Array = NDArray[Any]
+
+TYPES: dict[np.dtype[Any], int] = {
+    np.dtype(name): value
+    for name, value in {
+        "float32": _abi.ATTN_F32, "float64": _abi.ATTN_F64, "float16": _abi.ATTN_F16, "bool": _abi.ATTN_BOOL, "int8": _abi.ATTN_I8,
+        "uint8": _abi.ATTN_U8, "int16": _abi.ATTN_I16, "uint16": _abi.ATTN_U16, "int32": _abi.ATTN_I32, "uint32": _abi.ATTN_U32,
+        "int64": _abi.ATTN_I64, "uint64": _abi.ATTN_U64,
+    }.items()
+}
+if bfloat16 is not None:
+    TYPES[np.dtype(bfloat16)] = _abi.ATTN_BF16
+DTYPES = {value: dtype for dtype, value in TYPES.items()}
+
+CPU = 1  # kDLCPU of DLPack
+
+
+def dtype_of(value: int) -> np.dtype[Any]:
+    """The NumPy type of an attn_dtype."""
+    if value == _abi.ATTN_BF16 and bfloat16 is None:
+        raise NotImplementedError("bfloat16 arrays need the package ml_dtypes")
+    return DTYPES[value]
+
+
+def asarray(x: Any, name: str, dtype: Any = None) -> Array:
+    """x as a NumPy array over the same memory; a copy only if `dtype` is another one than its own.
+
+    Raises TypeError, with `name` in its sentence, for what is not an array of numbers in this computer's memory.
+    """
+    array = _view(x, name)
+    if dtype is not None and array.dtype != dtype:
+        if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
+            raise TypeError(f"{name} has type {array.dtype}, which does not become {np.dtype(dtype)} without loss")
+        array = array.astype(dtype)
+    if array.dtype not in TYPES:
+        raise TypeError(f"{name} has type {array.dtype}, which libattn does not know")
+    return array
+
+
+def _view(x: Any, name: str) -> Array:
+    if isinstance(x, np.ndarray):
+        return x
+    if getattr(x, "requires_grad", False):
+        raise TypeError(f"{name} is a tensor that requires a gradient: use libattn.torch, or {name}.detach()")
+    device = getattr(x, "__dlpack_device__", None)
+    if device is not None:
+        if device()[0] != CPU:
+            raise TypeError(f"{name} is on the device {getattr(x, 'device', device())}, and libattn computes on the CPU")
+        if str(x.dtype) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16
+            import torch
+
+            return np.from_dlpack(x.view(torch.int16)).view(dtype_of(_abi.ATTN_BF16))
+        try:
+            return np.from_dlpack(x)
+        except (BufferError, RuntimeError, TypeError) as error:
+            if not hasattr(x, "__array__"):
+                raise TypeError(f"{name}: {error}") from error
+    array = np.asarray(x)
+    if array.dtype == object:
+        raise TypeError(f"{name} is of type {type(x).__name__}, not an array of numbers")
+    return array
+
+
+def rows(array: Array) -> Array:
+    """The array, or a copy of it if its last axis is not contiguous."""
+    if array.ndim and array.shape[-1] > 1 and array.strides[-1] != array.itemsize:
+        return np.ascontiguousarray(array)
+    if any(stride % array.itemsize for stride in array.strides) or not array.flags.aligned:
+        return np.ascontiguousarray(array).copy() if not array.flags.aligned else np.ascontiguousarray(array)
+    return array
+
+
+def slot(kind: type[ctypes.Structure], array: Array | None, axes: Sequence[int] | None = None) -> Any:
+    """An attn_input or attn_output over the array's memory, which the caller keeps alive; None: an absent tensor.
+
+    axes[i] says which of the slot's four axes axis i of the array is; by default they are the first ones.
+    """
+    made = kind()
+    if array is None:
+        return made
+    made.dtype = TYPES[array.dtype]
+    if array.size == 0:
+        made.data = _abi.ATTN_EMPTY
+        return made
+    made.data = array.ctypes.data
+    axes = range(array.ndim) if axes is None else axes
+    stride = [0, 0, 0, 0]
+    for size, step, axis in zip(array.shape, array.strides, axes, strict=True):
+        stride[axis] = 0 if size == 1 else step // array.itemsize
+    if array.size > 1 and not any(stride):
+        stride[0] = _abi.ATTN_BROADCAST
+    made.stride[:] = stride
+    return made
+
+
+def pointer(array: Array | None) -> int | None:
+    """The address for a `const double *` and its like; None for None."""
+    return None if array is None else array.ctypes.data
+
+
+def like(result: Array, x: Any) -> Any:
+    """A result as an array of the library that x comes from: NumPy's by default; memory is shared where that library can."""
+    if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
+        return result
+    if type(x).__module__.partition(".")[0] == "torch":
+        import torch
+
+        if bfloat16 is not None and result.dtype == bfloat16:
+            return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(result)
+    namespace = getattr(x, "__array_namespace__", None)
+    if namespace is None:
+        return result
+    library = namespace()
+    try:
+        return library.from_dlpack(result)
+    except (AttributeError, BufferError, RuntimeError, TypeError):
+        return library.asarray(result)
