@@ -5,6 +5,8 @@
     bench/errors.py                                       300 problems, a table
     bench/errors.py --problems 50 --types bf16 --json     fewer, as JSON
     bench/errors.py --against definition                  libattn alone against loops in double; needs only numpy
+    bench/errors.py --json >RUN; bench/errors.py --write RUN
+                                                          keeps a run in bench/results/errors.json, and its table in docs/numerics.md
 
 Problems are drawn from seeds.  Each is computed by libattn, by PyTorch's scaled_dot_product_attention in the storage type, and in
 double from the same stored numbers.  An error is the largest difference from double in a tensor, or the root mean square, in units in
@@ -13,18 +15,24 @@ of libattn's errors to PyTorch's is significantly above 1 (a sign test at 5 %), 
 docs/numerics.md.  The packages are installed into build/errors, unless --here.
 """
 import argparse
+import ctypes
+import datetime
 import importlib
 import json
 import math
 import pathlib
 import platform
+import subprocess
 import sys
+import textwrap
 
 import libattn
 import peers
 
 TOP = peers.TOP
 HOME = TOP / "build" / "errors"
+KEPT = TOP / "bench/results/errors.json"
+PAGE = TOP / "docs/numerics.md"
 PACKAGES = {name: peers.PACKAGES[name] for name in ("numpy", "torch")}
 TENSORS = ("o", "grad_q", "grad_k", "grad_v")
 DIGITS = {"f32": 24, "f16": 11, "bf16": 8}
@@ -228,7 +236,8 @@ def errors(problem, results, exact, bound):
 def judge(problem, chosen, library):
     """One row: errors of libattn, and of PyTorch if requested."""
     definition = by_definition(problem)
-    row, exact, bound = {"problem": str(problem), "dtype": problem.dtype}, definition, bounds(problem, definition)
+    row = {"problem": str(problem), "dtype": problem.dtype, "len_kv": problem.len_kv}
+    exact, bound = definition, bounds(problem, definition)
     if chosen.against == "torch":
         exact = by_torch(problem, True)[0]
         for name in TENSORS:  # both in double: checks that all computed the same problem
@@ -277,17 +286,86 @@ def summary(rows, against):
     return lines
 
 
-def print_table(lines, against):
+def table(lines, against):
     def three(spreads):
         return " / ".join(f"{spreads[key]:.3g}" for key in ("median", "95 %", "worst"))
 
-    print("| type | tensor | error | libattn | of the bound |" + (" PyTorch | ratio | libattn above |" if against == "torch" else ""))
-    print("|---|---|---|---|--:|" + ("---|---|--:|" if against == "torch" else ""))
+    made = ["| type | tensor | error | libattn | of the bound |" + (" PyTorch | ratio | libattn above |" if against == "torch" else "")]
+    made.append("|---|---|---|---|--:|" + ("---|---|--:|" if against == "torch" else ""))
     for line in lines:
         cells = [line["dtype"], line["tensor"], line["measure"], three(line["libattn"]), f"{line['libattn fraction']:.2g}"]
         if against == "torch":
             cells += [three(line["torch"]), three(line["ratio"]), f"{100 * line['above']:.0f} %"]
-        print("| " + " | ".join(cells) + " |")
+        made.append("| " + " | ".join(cells) + " |")
+    return "\n".join(made)
+
+
+def few_keys(rows, below=16):
+    """The median ratio over the f32 problems with few keys, forward."""
+    few = [row for row in rows if row["dtype"] == "f32" and row["len_kv"] < below]
+    ratios = [over(row["libattn_errors"]["o"]["largest"], row["torch_errors"]["o"]["largest"]) for row in few]
+    return {"below": below, "problems": len(few), "ratio": float(np.median(ratios)) if ratios else None}
+
+
+# ---- the page ----
+
+
+def kept(run):
+    """What bench/results keeps of a run."""
+    if run["against"] != "torch" or run["faults"]:
+        raise SystemExit("errors.py: --write takes a run against PyTorch in which nothing is wrong")
+    head = {name: run[name] for name in ("versions", "commit", "date", "cpu", "isa", "threads", "seed", "count", "flash", "few_keys")}
+    lines = ",\n  ".join(json.dumps(line) for line in run["summary"])
+    return "{\n" + "".join(f" {json.dumps(name)}: {json.dumps(value)},\n" for name, value in head.items()) + f' "summary": [\n  {lines}\n ]\n}}\n'
+
+
+def section(run):
+    """The table with its run, and what it says of f32."""
+    versions, total, few = run["versions"], run["count"] * len({line["dtype"] for line in run["summary"]}), run["few_keys"]
+    flash = f"all {total}" if run["flash"] == total else f"{run['flash']} of {total}"
+
+    def medians(tensors):
+        found = sorted(line["ratio"]["median"] for line in run["summary"] if line["dtype"] == "f32" and line["tensor"] in tensors)
+        return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (found[0], found[-1])))
+
+    text = (
+        f"{run['date']}: libattn {versions['libattn']} at {run['commit']}, PyTorch {versions['torch']} (its flash kernels took {flash} problems), "
+        f"NumPy {versions['numpy']}, {run['cpu']} ({run['isa']}), {run['threads']} threads, seeds from {run['seed']}. "
+        f"Median ratios in f32: {medians(TENSORS[1:])} for gradients, {medians(TENSORS[:1])} for o, "
+        f"{few['ratio']:.2f} for o in the {few['problems']} problems of fewer than {few['below']} keys."
+    )
+    return table(run["summary"], "torch") + "\n\n" + textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def filled(text, run):
+    """The page with the section of the run."""
+    begin, end = "<!-- bench/errors.py -->\n", "<!-- end -->"
+    before, found, rest = text.partition(begin)
+    if not found or end not in rest:
+        raise SystemExit(f"errors.py: {PAGE.name} has no place for the table: {begin.strip()} ... {end}")
+    return f"{before}{begin}\n{section(run)}\n\n{end}{rest.partition(end)[2]}"
+
+
+def write(path):
+    KEPT.write_text(kept(json.loads(pathlib.Path(path).read_text(encoding="utf-8"))), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), json.loads(KEPT.read_text(encoding="utf-8"))), encoding="utf-8")
+
+
+def commit():
+    """The commit of the sources, with a plus if they differ from it."""
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout.strip()
+
+    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "src", "include") else "")
+
+
+def isa(library):
+    """The instruction set of plans here, and what the CPU has beyond it."""
+    described, error = library.new("attn_cpu_description"), library.new("attn_error")
+    library.check(library.calls.attn_cpu_describe(ctypes.byref(described), ctypes.byref(error)), error)
+    library.calls.attn_isa_name.restype = ctypes.c_char_p
+    beyond = [name for name in described.features.decode().split() if "_" in name]
+    return ", ".join([library.calls.attn_isa_name(described.isa).decode(), *beyond])
 
 
 def faults(rows, lines):
@@ -324,7 +402,10 @@ def arguments():
     parser.add_argument("--library", default=peers.find_library(), help="libattn.so (default: the newest in build/*/lib)")
     parser.add_argument("--here", action="store_true", help="install nothing: use the packages of this Python")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--write", metavar="RUN", help="compute nothing: keep the output of --json, and its table in docs/numerics.md")
     chosen = parser.parse_args()
+    if chosen.write:
+        return chosen
     unknown = set(chosen.types.split(",")) - set(DIGITS)
     if unknown:
         parser.error(f"unknown type: {', '.join(sorted(unknown))}; known: {', '.join(DIGITS)}")
@@ -337,6 +418,8 @@ def arguments():
 
 def main():
     chosen = arguments()
+    if chosen.write:
+        return write(chosen.write)
     if chosen.against == "torch" and not chosen.here:
         for name, why in peers.enter(HOME, PACKAGES, __file__).items():
             raise SystemExit(f"errors.py: {name} could not be installed: {why}")
@@ -355,14 +438,18 @@ def main():
     lines = summary(rows, chosen.against)
     said = faults(rows, lines)
     if chosen.json:
-        print(json.dumps({"versions": versions, "cpu": cpu(), "summary": lines, "faults": said, "problems": rows}, indent=1))
+        run = {"versions": versions, "commit": commit(), "date": datetime.date.today().isoformat(), "cpu": cpu(), "isa": isa(library)}
+        run |= {"threads": chosen.threads, "against": chosen.against, "seed": chosen.seed, "count": chosen.problems}
+        if chosen.against == "torch":
+            run |= {"flash": sum(row["flash"] for row in rows), "few_keys": few_keys(rows)}
+        print(json.dumps(run | {"summary": lines, "faults": said, "problems": rows}, indent=1))
     else:
         print(f"{', '.join(f'{name} {version}' for name, version in versions.items())}; {cpu()}")
         print(f"{chosen.problems} problems of each type, seeds from {chosen.seed}: median / 95 % / worst, in units in the last place")
         if chosen.against == "torch":
             print(f"PyTorch used its flash kernels in {sum(row['flash'] for row in rows)} of {len(rows)}.")
         print()
-        print_table(lines, chosen.against)
+        print(table(lines, chosen.against))
         print("".join(f"\nerrors.py: {line}" for line in said), end="\n" if said else "")
     return 1 if said else 0
 

@@ -34,7 +34,7 @@ def load():
     found = {"shares": [], "peers": [], "figures": []}
     rows = json.loads((RESULTS / "rows.json").read_text(encoding="utf-8"))["rows"]
     for path in sorted(RESULTS.glob("*.json")):
-        if path.name != "rows.json":
+        if path.name not in ("rows.json", "errors.json"):  # errors.json is bench/errors.py's
             result = json.loads(path.read_text(encoding="utf-8"))
             known = {row["row"] for row in rows}
             for row in result["rows"]:

@@ -29,7 +29,7 @@ def blocks(lines):
                 at += 1
             kind = "code"
         elif text.startswith("<!--"):
-            last = "<!-- end -->" if text.startswith("<!-- bench/results.py") else "-->"
+            last = "<!-- end -->" if text.startswith("<!-- bench/") else "-->"
             while at < len(lines) and last not in lines[at]:
                 at += 1
             kind = "comment"

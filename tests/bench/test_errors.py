@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """bench/errors.py without PyTorch: libattn's results are within their error bounds, and wrong results are detected."""
 import argparse
+import json
 import sys
 import unittest
 
@@ -68,6 +69,32 @@ class Errors(unittest.TestCase):
 
         self.assertEqual(errors.faults([], [line(105, 95, 1.001), line(0, 200, 0.5)]), [])
         self.assertEqual(len(errors.faults([], [line(130, 70, 1.02)])), 1)
+
+    def test_page(self):
+        text, run = errors.PAGE.read_text(encoding="utf-8"), json.loads(errors.KEPT.read_text(encoding="utf-8"))
+        self.assertEqual(errors.filled(text, run), text, "docs/numerics.md is not what bench/errors.py --write made")
+        self.assertFalse(run["commit"].endswith("+"), "measured with changes that are in no commit")
+        run["summary"][0]["libattn"]["median"] += 1
+        self.assertNotEqual(errors.filled(text, run), text)
+
+    def test_write(self):
+        rows = [errors.judge(errors.Problem(seed, "f32"), CHOSEN, self.library) for seed in (1, 2)]
+        for row in rows:  # in place of PyTorch, libattn itself
+            row["torch_errors"] = row["libattn_errors"]
+        run = json.loads(errors.KEPT.read_text(encoding="utf-8"))
+        lines = errors.summary(rows, "torch")
+        run |= {"against": "torch", "faults": [], "problems": rows, "summary": lines, "few_keys": errors.few_keys(rows, 1000)}
+        back = json.loads(errors.kept(run))
+        self.assertNotIn("problems", back)
+        self.assertEqual(back["summary"], lines)
+        self.assertEqual(back["few_keys"], {"below": 1000, "problems": 2, "ratio": 1.0})
+        self.assertIn("1.00 for o in the 2 problems of fewer than 1000 keys", errors.section(back).replace("\n", " "))
+        for name, value in (("against", "definition"), ("faults", ["one"])):
+            with self.assertRaises(SystemExit):
+                errors.kept(run | {name: value})
+
+    def test_instruction_set(self):
+        self.assertRegex(errors.isa(self.library), "^(scalar|avx2|avx512|neon)(, |$)")
 
 
 if __name__ == "__main__":
