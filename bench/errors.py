@@ -370,16 +370,16 @@ def isa(library):
 
 def faults(rows, lines):
     """The reasons for exit status 1."""
-    said = []
+    report = []
     for row in rows:
         for name, found in row["libattn_errors"].items():
             if not found["fraction"] <= 1:
-                said.append(f"{name} is off by {found['fraction']:.3g} of its bound: {row['problem']}")
+                report.append(f"{name} is off by {found['fraction']:.3g} of its bound: {row['problem']}")
     for line in lines:
         if "ratio" in line and line["ratio"]["median"] > 1 and line["larger"] - line["smaller"] > 1.65 * math.sqrt(line["larger"] + line["smaller"]):
             where = f"{line['dtype']} {line['tensor']}, {line['measure']}"
-            said.append(f"{where}: the median of libattn's error over PyTorch's is {line['ratio']['median']:.4f}")
-    return said
+            report.append(f"{where}: the median of libattn's error over PyTorch's is {line['ratio']['median']:.4f}")
+    return report
 
 
 def cpu():
@@ -436,13 +436,13 @@ def main():
         for seed in range(chosen.seed, chosen.seed + chosen.problems):
             rows.append(judge(Problem(seed, dtype), chosen, library))
     lines = summary(rows, chosen.against)
-    said = faults(rows, lines)
+    report = faults(rows, lines)
     if chosen.json:
         run = {"versions": versions, "commit": commit(), "date": datetime.date.today().isoformat(), "cpu": cpu(), "isa": isa(library)}
         run |= {"threads": chosen.threads, "against": chosen.against, "seed": chosen.seed, "count": chosen.problems}
         if chosen.against == "torch":
             run |= {"flash": sum(row["flash"] for row in rows), "few_keys": few_keys(rows)}
-        print(json.dumps(run | {"summary": lines, "faults": said, "problems": rows}, indent=1))
+        print(json.dumps(run | {"summary": lines, "faults": report, "problems": rows}, indent=1))
     else:
         print(f"{', '.join(f'{name} {version}' for name, version in versions.items())}; {cpu()}")
         print(f"{chosen.problems} problems of each type, seeds from {chosen.seed}: median / 95 % / worst, in units in the last place")
@@ -450,8 +450,8 @@ def main():
             print(f"PyTorch used its flash kernels in {sum(row['flash'] for row in rows)} of {len(rows)}.")
         print()
         print(table(lines, chosen.against))
-        print("".join(f"\nerrors.py: {line}" for line in said), end="\n" if said else "")
-    return 1 if said else 0
+        print("".join(f"\nerrors.py: {line}" for line in report), end="\n" if report else "")
+    return 1 if report else 0
 
 
 if __name__ == "__main__":

@@ -157,13 +157,13 @@ def write_result(words, result):
 def take(words):
     run = json.loads(pathlib.Path(words.input).read_text(encoding="utf-8"))
     beside = "times" in run["results"][0]
-    said = {"gcc": words.gcc} if words.gcc else {}
+    compiler = {"gcc": words.gcc} if words.gcc else {}
     known = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "jax": "JAX", "libattn": "libattn"}
     found = {known[n]: v for n, v in run["versions"].items() if n in known} if beside else {"libattn": run["version"]}
     machine = run.get("machine", {})
     result = {"kind": "peers" if beside else "shares", "column": words.column, "cpu": words.cpu or machine.get("cpu", "?"),
               "machine": words.machine, "isa": machine.get("isa", words.isa), "threads": run["threads"] if beside else machine["threads"],
-              "versions": found | said, "date": words.date, "command": words.command}
+              "versions": found | compiler, "date": words.date, "command": words.command}
     if not beside:
         result["isa"] = run["results"][0]["isa"]
         result["ceilings"] = {"fma_f32_gflops": round(machine["ceilings"].get(f"fma_f32_{result['isa']}_gflops", machine["fma_f32_gflops"]))}

@@ -135,7 +135,7 @@ int main(int count, char **arguments)
     sweep from;
     long ran = 0;
     numbered_begin(&run, 60, count, arguments);
-    if (!sweep_create(&from, (sweep_tile){16, 128}, run.seed + 1, 0)) return fputs("hunt: out of memory\n", stderr), 2;
+    if (!sweep_create(&from, (sweep_tile){16, 128}, run.seed + 1, 0)) return fputs("hunt: cannot allocate memory\n", stderr), 2;
     for (; numbered_next(&run, &d); ran++) {
         const int climbing = draw_below(&d, 4) > 0 && ran > 200;
         check_case c = from.cases[draw_word(&d) % (uint64_t)from.count];

@@ -147,8 +147,8 @@ def objects_of(root, build):
 def symbols_of(objects):
     """The symbols that each source defines, {symbol: is it a function}, and those that it uses."""
     defined, used = collections.defaultdict(dict), collections.defaultdict(set)
-    said = subprocess.run(["nm", "-A", "-P", *map(str, objects)], capture_output=True, text=True, check=True).stdout
-    for line in said.splitlines():
+    printed = subprocess.run(["nm", "-A", "-P", *map(str, objects)], capture_output=True, text=True, check=True).stdout
+    for line in printed.splitlines():
         name, _, rest = line.partition(": ")
         symbol, kind = rest.split()[:2]
         source = objects[pathlib.Path(name)]

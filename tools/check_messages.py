@@ -4,7 +4,8 @@
 tests/gradient, tests/merge or tests/position.
 
 A message counts as tested when a string of a test equals its format, or is a possible output of the format.
-Comments do not count, neither of tests nor of rules.
+Comments do not count, neither of tests nor of rules.  Also checks that no string of the library, the command or the harness has a
+word for which CONTRIBUTING.md has another.
 """
 import pathlib
 import re
@@ -15,6 +16,8 @@ from sources import without_comments
 ROOT = pathlib.Path(__file__).parent.parent
 LITERALS = r'(?:\s*(?:"(?:[^"\\]|\\.)*"|PRI[du](?:64|32)))+'
 PIECE = re.compile(r'"((?:[^"\\]|\\.)*)"|PRI[du](?:64|32)')
+OTHER_WORDS = re.compile(r"out of memory|\bno memory|\ba \.np[yz]|\bwhole numbers?\b|\bfolders?\b|\brefused?\b")
+STATUS_NAMES = ROOT / "src/core/api/describe.c"  # where ATTN_ERR_MEMORY is "out of memory"
 CONVERSION = re.compile(r"%(?:zu|ld|d|s|g)")
 
 
@@ -40,6 +43,14 @@ def pattern(text):
     return re.compile("(.*)".join(re.escape(part) for part in parts) + r"\Z", re.S)
 
 
+def other_words():
+    """`FILE: "TEXT"` of each string with such a word."""
+    for path in sorted(path for folder in ("src", "cli", "testing") for path in (ROOT / folder).rglob("*.[ch]")):
+        for text in (joined(match.group(0)) for match in re.finditer(LITERALS, without_comments(path))):
+            if OTHER_WORDS.search(text) and (path != STATUS_NAMES or text != "out of memory"):
+                yield f'{path.relative_to(ROOT)}: "{text}"'
+
+
 def main():
     tested = set()
     folders = ["tests/unit", "tests/interface", "tests/fault", "tests/gradient", "tests/merge", "tests/position"]
@@ -58,8 +69,9 @@ def main():
                 else:
                     continue
                 faults += 1
-    print(f"{rules} messages, {faults} without a test")
-    return 1 if faults or rules == 0 else 0
+    words = [f"{found}: CONTRIBUTING.md has another word" for found in other_words()]
+    print(*words, f"{rules} messages, {faults} without a test", sep="\n")
+    return 1 if faults or words or rules == 0 else 0
 
 
 if __name__ == "__main__":

@@ -95,12 +95,12 @@ def build(folder, orders, count, clock):
                 process.terminate()
                 process.wait()
                 sys.exit(unfinished("the build"))
-        said = open(f"{folder}/build.log").read()
+        log = open(f"{folder}/build.log").read()
         if status == 0:
             return numbered
         wrong = {(os.path.relpath(os.path.normpath(os.path.join(out, f)), tree), int(line))
-                 for f, line in re.findall(r"(?:^|inlined from .* at )(\S+?):(\d+):\d+(?:: error|: note|: fatal|:$|,$)", said, re.M)}
-        if not re.search(r"error:", said):
+                 for f, line in re.findall(r"(?:^|inlined from .* at )(\S+?):(\d+):\d+(?:: error|: note|: fatal|:$|,$)", log, re.M)}
+        if not re.search(r"error:", log):
             sys.exit(f"the copy does not build: {folder}/build.log")
         bad = [m for m in numbered.values() if any(m.file == f and m.line <= at <= m.last for f, at in wrong)]
         bad = bad or [m for m in numbered.values() if any(m.file == f for f, _ in wrong)]

@@ -38,8 +38,8 @@ def dependency(name, version, libraries):
 
 
 def libc():
-    said = subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=False).stdout.split()
-    return dependency(said[0], said[1], LIBC) if len(said) == 2 else dependency("libc", None, LIBC)
+    words = subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=False).stdout.split()
+    return dependency(words[0], words[1], LIBC) if len(words) == 2 else dependency("libc", None, LIBC)
 
 
 def sbom(linked, tarball, url):

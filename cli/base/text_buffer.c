@@ -53,7 +53,7 @@ void text_print(text_buffer *text, const char *format, ...)
 
 attn_status text_status(const text_buffer *text, const char *what, attn_error *error)
 {
-    return text->failed ? failure(error, ATTN_ERR_MEMORY, "out of memory for %s", what) : ATTN_OK;
+    return text->failed ? failure(error, ATTN_ERR_MEMORY, "cannot allocate memory for %s", what) : ATTN_OK;
 }
 
 void text_free(text_buffer *text)

@@ -23,7 +23,7 @@ void text_letter(text_buffer *text, char letter);
 void text_string(text_buffer *text, const char *string);
 __attribute__((format(printf, 2, 3))) void text_print(text_buffer *text, const char *format, ...);
 
-/* ATTN_OK if the text is complete; else ATTN_ERR_MEMORY, "out of memory for WHAT". */
+/* ATTN_OK if the text is complete; else ATTN_ERR_MEMORY, "cannot allocate memory for WHAT". */
 attn_status text_status(const text_buffer *text, const char *what, attn_error *error);
 
 void text_free(text_buffer *text);

@@ -16,7 +16,7 @@ void *fresh_memory(size_t bytes)
 {
     void *memory = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        fprintf(stderr, "attn bench: out of memory (%zu bytes)\n", bytes);
+        fprintf(stderr, "attn bench: cannot allocate %zu bytes\n", bytes);
         exit(EXIT_USAGE);
     }
     return memory;

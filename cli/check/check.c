@@ -292,7 +292,7 @@ static int check_sweep(checker *k, const check_options *own)
     sweep cases;
     attn_error error;
     if (!sweep_create(&cases, largest_tile(k), k->settings->seed + 1, own->thorough)) {
-        failure(&error, ATTN_ERR_MEMORY, "out of memory for the list of cases");
+        failure(&error, ATTN_ERR_MEMORY, "cannot allocate memory for the list of cases");
         return command_fail("check", NULL, &error);
     }
     progress bar;

@@ -88,7 +88,7 @@ static attn_status find_chosen(attention_input *input, int r, const char *name, 
         attn_status status = attn_archive_read(&input->single[r], name, error);
         if (status != ATTN_OK) return status;
         if (attn_archive_count(input->single[r]) != 1)
-            return failure(error, ATTN_ERR_FORMAT, "%.150s: a .npy file with one tensor was expected", name);
+            return failure(error, ATTN_ERR_FORMAT, "%.150s: an .npy file with one tensor was expected", name);
         input->used[r] = (input_tensor){name, attn_archive_at(input->single[r], 0)};
         return ATTN_OK;
     }

@@ -98,7 +98,7 @@ static attn_status write_png(const attn_pattern_set *set, const mask_settings *s
         return failure(error, ATTN_ERR_ARGUMENT, "a picture has 1 to %d queries and keys, not %" PRId64 " x %" PRId64, MOST_PIXELS,
                        s->queries, s->keys);
     unsigned char *pixels = malloc((size_t)(s->queries * s->keys));
-    if (!pixels) return failure(error, ATTN_ERR_MEMORY, "no memory for a picture");
+    if (!pixels) return failure(error, ATTN_ERR_MEMORY, "cannot allocate memory for a picture");
     const attn_output seen = attn_out(pixels);
     attn_status status = attn_pattern_set_fill(set, &seen, error);
     for (int64_t n = 0; n < s->queries * s->keys && status == ATTN_OK; n++) pixels[n] = pixels[n] ? 255 : 0;

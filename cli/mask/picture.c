@@ -50,7 +50,7 @@ attn_status picture_write(const char *path, const unsigned char *pixels, int64_t
     unsigned char *row = malloc((size_t)(width * scale) + 1);
     attn_status status = ATTN_OK;
     if (!row || !encode(&text, pixels, height, width, scale, row))
-        status = failure(error, ATTN_ERR_MEMORY, "no memory for a picture");
+        status = failure(error, ATTN_ERR_MEMORY, "cannot allocate memory for a picture");
     if (status == ATTN_OK) status = file_write_text(&text, path, error);
     text_free(&text);
     free(row);

@@ -96,7 +96,7 @@ static attn_status check_output(const char *path, const output_settings *outputs
     const char *const extension = strrchr(path, '.'), *beside = output_beside(outputs, spec);
     const int npy = strcmp(extension, ".npy") == 0, npz = strcmp(extension, ".npz") == 0;
     if (npy && beside)
-        return failure(error, ATTN_ERR_ARGUMENT, "%.120s: a .npy file holds one tensor, and --%s adds another", path, beside);
+        return failure(error, ATTN_ERR_ARGUMENT, "%.120s: an .npy file holds one tensor, and --%s adds another", path, beside);
     if ((npy || npz) && spec->dtype == SPEC_BF16)
         return failure(error, ATTN_ERR_UNSUPPORTED, "%.120s: NumPy files cannot hold bf16; write .safetensors, or use --dtype",
                        path);

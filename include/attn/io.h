@@ -60,7 +60,7 @@ ATTN_API void attn_archive_destroy(attn_archive *archive);
 
 /*
  * Reads all tensors and metadata of a file into a new container.  The format is detected from the content, not the name; the tensor
- * of a .npy file gets the file's name without directory and extension.
+ * of an .npy file gets the file's name without directory and extension.
  *
  *  archive  [out] the container; NULL on failure
  *  path     [in]  a regular file, or a pipe (which is read to its end)
@@ -86,7 +86,7 @@ ATTN_API attn_status attn_archive_read(attn_archive **archive, const char *path,
  */
 ATTN_API attn_status attn_archive_map(attn_archive **archive, const char *path, attn_error *error);
 
-/* The same for a file already in memory.  name replaces the path in messages and in the name of a .npy tensor.  The bytes are
+/* The same for a file already in memory.  name replaces the path in messages and in the name of an .npy tensor.  The bytes are
  * borrowed: they must stay unchanged until the container is destroyed.  Any alignment will do. */
 ATTN_API attn_status attn_archive_read_memory(attn_archive **archive, const char *name, const void *bytes, size_t size,
                                               attn_error *error);
@@ -102,7 +102,7 @@ ATTN_API attn_status attn_archive_read_memory(attn_archive **archive, const char
  * Returns
  *      ATTN_ERR_ARGUMENT     NULL, or any other extension
  *      ATTN_ERR_SHAPE        more or less than one tensor for .npy
- *      ATTN_ERR_UNSUPPORTED  bf16 in .npz or .npy, since NumPy has no such type; a .npz name that is too long or has control bytes
+ *      ATTN_ERR_UNSUPPORTED  bf16 in .npz or .npy, since NumPy has no such type; an .npz name that is too long or has control bytes
  *      ATTN_ERR_IO           the operating system failed to write, or `path` is not a regular file
  *      ATTN_ERR_MEMORY
  */

@@ -254,7 +254,7 @@ attn_status attn_gradient_flow(const attn_problem *problem, const attn_tensors *
     attn_status status = ATTN_OK;
     for (int i = 0; i < ARRAYS; i++) {
         x[i] = arrays[i].data ? arrays[i].data : attn_analysis_acquire(&o, arrays[i].count);
-        if (!x[i]) status = fail(error, ATTN_ERR_MEMORY, "no memory for %" PRId64 " weights and their gradients", n.pairs);
+        if (!x[i]) status = fail(error, ATTN_ERR_MEMORY, "cannot allocate %" PRId64 " weights and their gradients", n.pairs);
     }
     if (status == ATTN_OK) status = attn_analysis_begin(&passes, &p, &t, x[LSE], x[WEIGHTS], &o, error);
     if (status == ATTN_OK)

@@ -83,7 +83,7 @@ attn_status attn_verify_gradients(const attn_problem *problem, double step, int6
     analysis_passes passes = {.run_forward = {.plan = NULL}};
     attn_status status = ATTN_OK;
     for (int i = 0; i < ARRAYS; i++)
-        if (!(x[i] = attn_analysis_acquire(&o, sizes[i]))) status = fail(error, ATTN_ERR_MEMORY, "no memory for the gradients");
+        if (!(x[i] = attn_analysis_acquire(&o, sizes[i]))) status = fail(error, ATTN_ERR_MEMORY, "cannot allocate the gradients");
     const int some = longest > 0 || n.o > 0; /* else lse alone would be computed, over any number of keys without channels */
     if (status == ATTN_OK) status = attn_analysis_begin(&passes, &plain, &t, some ? x[LSE] : NULL, NULL, &o, error);
     if (status == ATTN_OK && some) status = attn_analysis_begin_backward(&passes, &t, x[GRAD_Q], x[GRAD_K], x[GRAD_V], &o, error);

@@ -129,7 +129,7 @@ attn_status attn_bilinear_form_batch(int64_t len_q, int64_t len_kv, int64_t dim,
     CHECK_NO_OVERLAP(OUT(scores, len_q, len_kv), IN(q, len_q, dim), IN(k, len_kv, dim), IN(g, dim, dim));
     double *lowered =
         malloc((size_t)(len_q * dim + 1) * sizeof *lowered); /* g^T q, so that a score costs dim products, not dim^2 */
-    CHECK(lowered, ATTN_ERR_MEMORY, "no memory for %" PRId64 " queries of dim %" PRId64, len_q, dim);
+    CHECK(lowered, ATTN_ERR_MEMORY, "cannot allocate %" PRId64 " queries of dim %" PRId64, len_q, dim);
     times_matrix(len_q, dim, q, g, 1, NULL, lowered);
     for (int64_t i = 0; i < len_q; i++)
         for (int64_t j = 0; j < len_kv; j++) {
@@ -154,7 +154,7 @@ attn_status attn_bilinear_form_batch_backward(int64_t len_q, int64_t len_kv, int
                      IN(k, len_kv, dim), IN(g, dim, dim), IN(grad, len_q, len_kv));
     const int64_t longest = len_q > len_kv ? len_q : len_kv;
     double *sums = malloc((size_t)(longest * dim + 1) * sizeof *sums);
-    CHECK(sums, ATTN_ERR_MEMORY, "no memory for %" PRId64 " vectors of dim %" PRId64, longest, dim);
+    CHECK(sums, ATTN_ERR_MEMORY, "cannot allocate %" PRId64 " vectors of dim %" PRId64, longest, dim);
     weighted_sums(len_q, len_kv, dim, grad, q, 1, sums);
     if (grad_k) times_matrix(len_kv, dim, sums, g, 1, NULL, grad_k);
     weighted_sums(len_q, len_kv, dim, grad, k, 0, sums);

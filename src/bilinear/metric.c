@@ -123,7 +123,7 @@ attn_status attn_metric_inverse(int64_t dim, const double *g, double *inverse, a
     TRY(check_finite(dim, g, error));
     const size_t bytes = (size_t)(dim * dim) * sizeof *g;
     double *m = malloc(bytes), *found = malloc(bytes);
-    attn_status status = m && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "no memory for a matrix of dim %" PRId64, dim);
+    attn_status status = m && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "cannot allocate a matrix of dim %" PRId64, dim);
     if (status == ATTN_OK) {
         memcpy(m, g, bytes);
         const int64_t column = eliminate(dim, m, found);
@@ -147,7 +147,7 @@ attn_status attn_metric_inverse_backward(int64_t dim, const double *inverse, con
     CHECK_POINTER(grad_g);
     CHECK_NO_OVERLAP(OUT(grad_g, dim, dim), IN(inverse, dim, dim), IN(grad_inverse, dim, dim));
     double *half = calloc((size_t)(dim * dim), sizeof *half); /* grad_inverse inverse^T */
-    CHECK(half, ATTN_ERR_MEMORY, "no memory for a matrix of dim %" PRId64, dim);
+    CHECK(half, ATTN_ERR_MEMORY, "cannot allocate a matrix of dim %" PRId64, dim);
     memset(grad_g, 0, (size_t)(dim * dim) * sizeof *grad_g);
     for (int64_t a = 0; a < dim; a++)
         for (int64_t b = 0; b < dim; b++)
@@ -223,7 +223,7 @@ attn_status attn_metric_check(int64_t dim, double tolerance, const double *g, at
     TRY(struct_writable(properties, sizeof *properties, "attn_metric_properties", error));
     TRY(check_finite(dim, g, error));
     double *m = malloc((size_t)(dim * (dim + 4)) * sizeof *m), largest = 0, asymmetry = 0, low = 0, high = 0;
-    CHECK(m, ATTN_ERR_MEMORY, "no memory for a matrix of dim %" PRId64, dim);
+    CHECK(m, ATTN_ERR_MEMORY, "cannot allocate a matrix of dim %" PRId64, dim);
     double *d = m + dim * dim, *e = d + dim, *v = e + dim, *w = v + dim;
     for (int64_t i = 0; i < dim * dim; i++) largest = fmax(largest, fabs(g[i]));
     /* Divided by its largest element, so that no square overflows. */

@@ -61,7 +61,7 @@ attn_status attn_hopfield_landscape(const attn_hopfield *memory, int64_t axis, i
     for (int64_t i = 0; states && i < points; i++)
         put_number(m.dtype, states, i * m.dim + axis, low + (double)i * (high - low) / (double)(points - 1));
     if (states && found) status = attn_hopfield_resolved_update(&m, points, states, NULL, found, error);
-    else status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
+    else status = fail(error, ATTN_ERR_MEMORY, "hopfield: cannot allocate memory");
     for (int64_t i = 0; status == ATTN_OK && i < points; i++) {
         x[i] = low + (double)i * (high - low) / (double)(points - 1);
         energy[i] = number_at(m.dtype, found, i);
@@ -95,7 +95,7 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
     TRY(attn_hopfield_check_most(most, error));
     void *probes = hopfield_acquire(&m, samples * m.dim), *found = hopfield_acquire(&m, samples * m.dim);
     const hopfield_arrays arrays = {.states = probes, .updated = found};
-    attn_status status = probes && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
+    attn_status status = probes && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "hopfield: cannot allocate memory");
     const attn_output drawn = {probes, m.dtype, {0, 0, 0, 0}};
     if (status == ATTN_OK) status = attn_random_features(ATTN_RANDOM_ROWS_NORMAL, samples, m.dim, seed, 0, &drawn, error);
     for (int64_t i = 0; status == ATTN_OK && i < samples * m.dim; i++)

@@ -36,7 +36,7 @@ attn_status attn_hopfield_classical(const attn_hopfield *memory, attn_hopfield_o
           "hopfield: order is %d; known: 0 (synchronous), 1 (asynchronous)", (int)order);
     TRY(attn_hopfield_bind(&m, count, 0, HOPFIELD_CLASSICAL, tensors, &a, error));
     double *x = options_acquire(&m.options, (size_t)(m.dim + m.patterns) * sizeof *x), *overlaps = x ? x + m.dim : NULL;
-    CHECK(x, ATTN_ERR_MEMORY, "hopfield: out of memory");
+    CHECK(x, ATTN_ERR_MEMORY, "hopfield: cannot allocate memory");
     for (int64_t i = 0; i < count; i++) {
         double sum = 0;
         for (int64_t c = 0; c < m.dim; c++) x[c] = number_at(m.dtype, a.states, i * m.dim + c);

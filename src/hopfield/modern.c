@@ -56,7 +56,7 @@ static attn_status update_begin(update *u, const hopfield *m, int64_t count, int
 {
     const attn_problem problem = problem_of(m, count);
     *u = (update){.lse = hopfield_acquire(m, count), .spare = has_updated ? NULL : hopfield_acquire(m, count * m->dim)};
-    CHECK(u->lse && (has_updated || u->spare), ATTN_ERR_MEMORY, "hopfield: out of memory");
+    CHECK(u->lse && (has_updated || u->spare), ATTN_ERR_MEMORY, "hopfield: cannot allocate memory");
     const attn_tensors tensors = tensors_of(m, ATTN_LATER, ATTN_LATER, u->lse);
     return execution_begin(&u->run, &problem, &tensors, &m->options, error);
 }
@@ -137,7 +137,7 @@ attn_status attn_hopfield_update_backward(const attn_hopfield *memory, int64_t c
     void *parts[6];
     attn_status status = ATTN_OK;
     for (int k = 0; k < 6; k++)
-        if (!(parts[k] = hopfield_acquire(&m, sizes[k]))) status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
+        if (!(parts[k] = hopfield_acquire(&m, sizes[k]))) status = fail(error, ATTN_ERR_MEMORY, "hopfield: cannot allocate memory");
     if (status == ATTN_OK)
         status = backward(&m, count, a.states, a.grad_updated, a.grad_energy, parts, a.grad_states, a.grad_patterns, error);
     for (int k = 0; k < 6; k++) hopfield_release(&m, parts[k]);
@@ -199,7 +199,8 @@ attn_status attn_hopfield_resolved_retrieve(const hopfield *m, int64_t count, in
     int64_t *taken = options_acquire(&m->options, (size_t)count * sizeof *taken);
     update u;
     attn_status status = update_begin(&u, m, count, 1, error);
-    if (status == ATTN_OK && !(now && next && energy && taken)) status = fail(error, ATTN_ERR_MEMORY, "hopfield: out of memory");
+    if (status == ATTN_OK && !(now && next && energy && taken))
+        status = fail(error, ATTN_ERR_MEMORY, "hopfield: cannot allocate memory");
     if (status == ATTN_OK) {
         memset(taken, 0, (size_t)count * sizeof *taken);
         if (bytes) memcpy(now, arrays->states, bytes);

@@ -47,7 +47,10 @@ attn_status attn_io_fail_errno(const attn_io_context *context, const char *doing
     return attn_io_fail(context, ATTN_ERR_IO, "cannot %s: %s", doing, reason);
 }
 
-attn_status attn_io_fail_memory(const attn_io_context *context) { return attn_io_fail(context, ATTN_ERR_MEMORY, "out of memory"); }
+attn_status attn_io_fail_memory(const attn_io_context *context)
+{
+    return attn_io_fail(context, ATTN_ERR_MEMORY, "cannot allocate memory");
+}
 
 attn_status attn_io_succeed(const attn_io_context *context)
 {

@@ -19,10 +19,10 @@ typedef struct attn_io_context {
 __attribute__((format(printf, 3, 4))) attn_status attn_io_fail(const attn_io_context *context, attn_status status,
                                                                const char *format, ...);
 
-/* The same from errno: ATTN_ERR_IO, `PATH: cannot DO: No such file or directory`; or out of memory. */
+/* The same from errno: ATTN_ERR_IO, `PATH: cannot DO: No such file or directory`; or ATTN_ERR_MEMORY. */
 attn_status attn_io_fail_errno(const attn_io_context *context, const char *doing);
 
-/* ATTN_ERR_MEMORY, `PATH: out of memory`. */
+/* ATTN_ERR_MEMORY, `PATH: cannot allocate memory`. */
 attn_status attn_io_fail_memory(const attn_io_context *context);
 
 /* clang's analyser sees one file at a time, and so cannot know that these never return ATTN_OK. */

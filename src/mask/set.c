@@ -132,7 +132,7 @@ attn_status attn_pattern_set_create(attn_pattern_set **out, int64_t len_q, int64
         complete = attn_pattern_set_fuse(set);
     }
     if (!complete) attn_pattern_set_destroy(set);
-    CHECK(complete, ATTN_ERR_MEMORY, "no memory for a set of %" PRId64 " patterns", count);
+    CHECK(complete, ATTN_ERR_MEMORY, "cannot allocate a set of %" PRId64 " patterns", count);
     *out = set;
     return succeed(error);
 }

@@ -130,7 +130,7 @@ attn_status attn_position_add_backward(int64_t rows, const int64_t shape[4], con
     CHECK(channels == 0 || rows < INT64_MAX / 16 / channels, ATTN_ERR_SHAPE,
           "position table: grad_table is too large: its bytes overflow 64 bits");
     double *sums = calloc((size_t)(rows * channels) + 1, sizeof *sums);
-    CHECK(sums, ATTN_ERR_MEMORY, "no memory for the gradient of a position table");
+    CHECK(sums, ATTN_ERR_MEMORY, "cannot allocate the gradient of a position table");
     for (int64_t b = 0; b < shape[0] && !empty; b++)
         for (int64_t h = 0; h < shape[1]; h++)
             for (int64_t t = 0; t < shape[2]; t++) {

@@ -141,7 +141,7 @@ attn_status attn_bias_gate_backward(const attn_bias_gate *rule, const attn_bias_
     /* Every z of a half enters its sum alike, so all columns of a half have the same dw and db: one is kept for each half. */
     const int64_t width = g.n.width, columns = 2 * width, dim = g.n.dim, heads = g.n.heads;
     double *const sums = calloc((size_t)(2 * (dim + 1) + heads), sizeof *sums);
-    CHECK(sums, ATTN_ERR_MEMORY, "bias gate: no memory for %" PRId64 " sums", 2 * (dim + 1) + heads);
+    CHECK(sums, ATTN_ERR_MEMORY, "bias gate: cannot allocate %" PRId64 " sums", 2 * (dim + 1) + heads);
     double *const db = sums + 2 * dim, *const da = db + 2;
     for (int64_t n = 0; n < queries(&g); n++) {
         const double u = half_gate(&g, n, 0), r = half_gate(&g, n, 1), a = get_a(&g, n);

@@ -165,7 +165,7 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
     }
     if (!ok) {
         check_call_destroy(call);
-        return failure(error, ATTN_ERR_MEMORY, "out of memory for the tensors of a check");
+        return failure(error, ATTN_ERR_MEMORY, "cannot allocate the tensors of a check");
     }
     fill_poison(call, c);
     for (int t = 0; t < TENSORS; t++)

@@ -35,23 +35,25 @@ void *need_memory(int64_t count, size_t size)
     void *memory =
         count < 0 || (uint64_t)count > SIZE_MAX / (size ? size : 1) ? NULL : calloc((size_t)(count ? count : 1), size ? size : 1);
     if (!memory) {
-        fprintf(stderr, "attn: out of memory (%lld x %zu bytes)\n", (long long)count, size);
+        fprintf(stderr, "attn: cannot allocate %lld x %zu bytes\n", (long long)count, size);
         exit(EXIT_USAGE);
     }
     return memory;
 }
 
-void end_out_of_memory(const char *what)
+static _Noreturn void end_with(const char *begin, const char *text)
 {
-    fputs("attn: out of memory: ", stderr);
-    put_shown(stderr, what);
+    fputs(begin, stderr);
+    put_shown(stderr, text);
     putc('\n', stderr);
     exit(EXIT_USAGE);
 }
 
+void end_out_of_memory(const char *what) { end_with("attn: cannot allocate memory for ", what); }
+
 void end_if_out_of_memory(const attn_error *error)
 {
-    if (error->status == ATTN_ERR_MEMORY) end_out_of_memory(error->message);
+    if (error->status == ATTN_ERR_MEMORY) end_with("attn: ", error->message);
 }
 
 char *need_text(const char *text, size_t length)

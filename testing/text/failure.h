@@ -23,11 +23,11 @@ __attribute__((format(printf, 3, 4))) void failure_say(attn_error *error, attn_s
 /* Prepends "SUBJECT: " to the message; returns error->status. */
 attn_status failure_about(attn_error *error, const char *subject);
 
-/* count zeroed elements of `size` bytes; never NULL: if memory is short, prints "attn: out of memory" and exits with EXIT_USAGE.
- * Only for the command line, which has not written anything by then. */
+/* count zeroed elements of `size` bytes; never NULL: if memory is short, prints "attn: cannot allocate COUNT x SIZE bytes" and
+ * exits with EXIT_USAGE.  Only for the command line, which has not written anything by then. */
 __attribute__((returns_nonnull)) void *need_memory(int64_t count, size_t size);
 
-/* Ends the program in the same way: "attn: out of memory: WHAT". */
+/* Ends the program in the same way: "attn: cannot allocate memory for WHAT". */
 _Noreturn void end_out_of_memory(const char *what);
 
 /* The same if the error is ATTN_ERR_MEMORY.  For checks: when memory is short, a check has neither passed nor failed. */

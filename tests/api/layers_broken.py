@@ -75,10 +75,10 @@ def main():
     cc = sys.argv[1]
     wrong = 0
     cases = {"right": ({}, None), **BROKEN}
-    for what, (others, said) in cases.items():
+    for what, (others, expected) in cases.items():
         with tempfile.TemporaryDirectory() as folder:
             status, words = run(cc, pathlib.Path(folder).resolve(), {**RIGHT, **others})
-        if status != (1 if said else 0) or (said and said not in words.splitlines()):
+        if status != (1 if expected else 0) or (expected and expected not in words.splitlines()):
             wrong += 1
             print(f"{what}: status {status}\n{words}")
     with tempfile.TemporaryDirectory() as folder:

@@ -6,9 +6,9 @@ count=0
 for script in script/*; do
     [ "$script" != script/common.sh ] || continue
     status=0
-    said=$("$script" --no-such-option 2>&1) || status=$?
-    if [ $status != 2 ] || [[ $said != "usage: $script"* ]]; then
-        echo "$script --no-such-option: status $status, and says: $said"
+    printed=$("$script" --no-such-option 2>&1) || status=$?
+    if [ $status != 2 ] || [[ $printed != "usage: $script"* ]]; then
+        echo "$script --no-such-option: status $status, and says: $printed"
         exit 1
     fi
     count=$((count + 1))

@@ -54,8 +54,8 @@ class Errors(unittest.TestCase):
                 rows = self.rows("f32", 3)
             finally:
                 errors.by_libattn = computed
-            said = errors.faults(rows, errors.summary(rows, "definition"))
-            self.assertTrue(said and all(line.startswith(f"{name} is off by") for line in said), said)
+            report = errors.faults(rows, errors.summary(rows, "definition"))
+            self.assertTrue(report and all(line.startswith(f"{name} is off by") for line in report), report)
 
     def test_units(self):
         self.assertEqual(errors.last_place("bf16", np.array([-3.0, 1.0])), 2.0**-6)

@@ -28,8 +28,8 @@ done
 echo "${#problems[@]} problems"
 
 rejected() { # MESSAGE PROBLEM
-    said=$("$attn" check "$2" 2>&1)
-    [ $? = 2 ] && [ "$said" = "attn check: $2: $1" ] || fail "$2: $said"
+    printed=$("$attn" check "$2" 2>&1)
+    [ $? = 2 ] && [ "$printed" = "attn check: $2: $1" ] || fail "$2: $printed"
 }
 rejected "heads_kv is 0 and heads_q is 2: query heads need a key head" fwd:f32:b2:hq2:hkv0:sq3:skv5:d4:dv3
 rejected "heads_q (3) is not a multiple of heads_kv (2)" bwd:f32:b2:hq3:hkv2:sq3:skv5:d4:dv3

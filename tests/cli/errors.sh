@@ -92,9 +92,9 @@ rejected 2 "attn run: out.txt: expected a name that ends in .safetensors, .npz o
 rejected 2 "attn run: the name of the output file is empty" run a.safetensors -o ''
 ok "of two names of an output, the last one counts" "$ATTN" run a.safetensors -o out.txt -o twice.npz
 rm -f twice.npz
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --lse adds another" run a.safetensors -o out.npy --lse
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --weights adds another" run a.safetensors -o out.npy --weights
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --topk adds another" run a.safetensors -o out.npy --topk=2
+rejected 2 "attn run: out.npy: an .npy file holds one tensor, and --lse adds another" run a.safetensors -o out.npy --lse
+rejected 2 "attn run: out.npy: an .npy file holds one tensor, and --weights adds another" run a.safetensors -o out.npy --weights
+rejected 2 "attn run: out.npy: an .npy file holds one tensor, and --topk adds another" run a.safetensors -o out.npy --topk=2
 rejected 2 "attn run: --topk (0) is not between 1 and 2147483647" run a.safetensors -o out.npz --topk=0
 rejected 2 "attn run: --scores: 'cooked' is not one of raw, capped, biased, weights" run a.safetensors -o out.npz --scores=cooked
 rejected 2 "attn run: --column-sum: 'none' is not one of each, group, all" run a.safetensors -o out.npz --column-sum=none
@@ -150,7 +150,7 @@ rejected 2 "attn run: a.safetensors: no tensor 'do'; --do=NAME chooses another (
 rejected 2 "attn run: do.safetensors: tensor 'do' [4, 7]: expected [4, 8]" run do.safetensors -o out.npz --backward
 rejected 2 "attn run: dlse.safetensors: tensor 'dlse' [3]: expected [4]" run dlse.safetensors -o out.npz --backward
 rejected 2 "attn run: --do is a gradient, which is for attn run --backward and --double-backward" run do.safetensors -o out.npz --do=do
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --backward adds another" run dlse.safetensors -o out.npy --backward --ignore=dlse
+rejected 2 "attn run: out.npy: an .npy file holds one tensor, and --backward adds another" run dlse.safetensors -o out.npy --backward --ignore=dlse
 
 rejected 2 "attn run: --ignore: no tensor 'slpoes' can be left out (nearest: slopes); known: mask, bias, lengths_q, lengths_kv, offset, slopes, bias_table, relative_keys, relative_values, relative_u, relative_v, ..." \
     run a.safetensors -o out.npz --ignore=slpoes
@@ -231,7 +231,7 @@ rejected 2 "attn run: tan.safetensors: tensor 'tan_k' [4, 7]: expected [4, 8]" r
 rejected 2 "attn run: tan.safetensors: no tensor 'do'; --do=NAME chooses another (available: k, q, tan_k, v)" run tan.safetensors -o out.npz --double-backward
 rejected 2 "attn run: --tan-k is a tangent, which is for attn run --jvp and --double-backward" run tan.safetensors -o out.npz --tan-k=tan_k
 rejected 2 "attn run: --jvp: only one of --backward, --jvp and --double-backward at a time" run a.safetensors -o out.npz --backward --jvp
-rejected 2 "attn run: out.npy: a .npy file holds one tensor, and --jvp adds another" run tanq.safetensors -o out.npy --jvp
+rejected 2 "attn run: out.npy: an .npy file holds one tensor, and --jvp adds another" run tanq.safetensors -o out.npy --jvp
 rejected 2 "attn run: tanb.safetensors: tensor 'tan_bias' is the tangent of a bias, and there is no bias" run tanb.safetensors -o out.npz --jvp
 rejected 2 "attn run: --after-dropout needs --weights or --scores=weights" run a.safetensors -o out.npz --after-dropout
 

@@ -45,7 +45,7 @@ ok "the name of the library's slot: the same gradients" cmp short.txt whole.txt
 ok "  that of the slopes among them" grep -q '"dslopes"' whole.txt
 "$ATTN" layer whole.safetensors -o y.npz --heads=4 --heads-kv=2 --backward --json --ignore=alibi_slopes >y.json
 ok "  but where it is ignored" same "$(grep -c '"dslopes"' y.json)" 0
-ok "  and is said to be left" grep -q '"unused":.\["alibi_slopes"\]' y.json
+ok "  and is listed as unused" grep -q '"unused":.\["alibi_slopes"\]' y.json
 # shellcheck disable=SC2086
 "$MAKE" more.safetensors $small dy:f32:2x5x8 other:f32:4
 "$ATTN" layer more.safetensors -o y.npz --heads=4 --heads-kv=2 --json | tr -d '\n\t ' >y.json

@@ -18,7 +18,7 @@ def on_terminal(*words, eager="1"):
     mine, its = pty.openpty()
     with subprocess.Popen([ATTN, *words], stdout=subprocess.DEVNULL, stderr=its, env={**os.environ, "ATTN_PROGRESS": eager}) as process:
         os.close(its)
-        said = b""
+        printed = b""
         while True:
             try:
                 part = os.read(mine, 4096)
@@ -26,9 +26,9 @@ def on_terminal(*words, eager="1"):
                 part = b""
             if not part:
                 break
-            said += part
+            printed += part
     os.close(mine)
-    return process.returncode, said.decode()
+    return process.returncode, printed.decode()
 
 
 def same(a, b):
@@ -45,14 +45,14 @@ def main():
     for name, words in (("plain", (*backward, "--ignore=mask")), ("mask", backward), ("window", (*backward, "--window=1000,200", "--ignore=mask")),
                         ("bshd", ("run", "bshd.safetensors", "--backward", "--layout=bshd"))):
         whole = subprocess.run([ATTN, *words, "-o", "whole.safetensors"], capture_output=True, text=True)
-        status, said = on_terminal(*words, "-o", "sliced.safetensors")
-        check(f"{name}: done", (whole.returncode, status, whole.stderr) == (0, 0, ""), whole.stderr + said)
+        status, printed = on_terminal(*words, "-o", "sliced.safetensors")
+        check(f"{name}: done", (whole.returncode, status, whole.stderr) == (0, 0, ""), whole.stderr + printed)
         check(f"{name}: the same bits", same("whole.safetensors", "sliced.safetensors"))
-        check(f"{name}: a bar, taken away at the end", "gradients [" in said and "%" in said and said.endswith("\r"), repr(said[-200:]))
-    status, said = on_terminal(*backward, "-o", "sliced.safetensors", eager="")
-    check("no bar for short work", (status, said) == (0, ""), repr(said))
-    status, said = on_terminal(*backward, "-o", "sliced.safetensors", "--quiet")
-    check("none with --quiet", (status, said) == (0, ""), repr(said))
+        check(f"{name}: a bar, taken away at the end", "gradients [" in printed and "%" in printed and printed.endswith("\r"), repr(printed[-200:]))
+    status, printed = on_terminal(*backward, "-o", "sliced.safetensors", eager="")
+    check("no bar for short work", (status, printed) == (0, ""), repr(printed))
+    status, printed = on_terminal(*backward, "-o", "sliced.safetensors", "--quiet")
+    check("none with --quiet", (status, printed) == (0, ""), repr(printed))
     return finish()
 
 

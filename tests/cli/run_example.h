@@ -45,13 +45,13 @@ IN_TESTS int leave_folder(void **state)
 IN_TESTS void run(const char *words)
 {
     char command[600];
-    snprintf(command, sizeof command, "cd %s && exec %s run %s >said 2>&1", folder, ATTN_COMMAND, words);
+    snprintf(command, sizeof command, "cd %s && exec %s run %s >printed 2>&1", folder, ATTN_COMMAND, words);
     int status = system(command);
-    FILE *said = fopen(in_folder("said"), "r");
+    FILE *printed = fopen(in_folder("printed"), "r");
     char line[300] = "";
-    assert_non_null(said);
-    if (!fgets(line, sizeof line, said)) line[0] = 0;
-    fclose(said);
+    assert_non_null(printed);
+    if (!fgets(line, sizeof line, printed)) line[0] = 0;
+    fclose(printed);
     if (status != 0 || line[0]) fail_msg("attn run %s: status %d: %s", words, WEXITSTATUS(status), line);
 }
 

@@ -30,7 +30,7 @@ def on_terminal(*words):
     mine, its = pty.openpty()
     with subprocess.Popen([ATTN, *words], stdout=its, stderr=its) as process:
         os.close(its)
-        said = b""
+        printed = b""
         while True:
             try:
                 part = os.read(mine, 65536)
@@ -38,14 +38,14 @@ def on_terminal(*words):
                 break
             if not part:
                 break
-            said += part
-        check(f"{words[0]} on a terminal", process.wait() == 0, said[-200:])
+            printed += part
+        check(f"{words[0]} on a terminal", process.wait() == 0, printed[-200:])
     os.close(mine)
-    return said.replace(b"\r\n", b"\n")
+    return printed.replace(b"\r\n", b"\n")
 
 
-def clean(name, said, lines=True):
-    text = said.decode("utf-8", "replace")
+def clean(name, printed, lines=True):
+    text = printed.decode("utf-8", "replace")
     bad = sorted({f"U+{ord(c):04X}" for c in text if c in set(HIDDEN) - ({"\n", "\t"} if lines else set())} | ({"broken"} if "\ufffd" in text else set()))
     check(f"{name}: nothing of it gets through", not bad, " ".join(bad))
     return text

@@ -124,8 +124,8 @@ static void packed_numbers_out_of_range(void **state)
     (void)state;
     static const int64_t falling[] = {0, 3, 2, 5}, far[] = {0, 2, 2, 6};
     const int64_t *rows[] = {falling, far};
-    static const char *const said[] = {"tensor 'cu_seqlens_q': number 2 (2) is not between 3 and 5",
-                                       "tensor 'cu_seqlens_q': number 3 (6) is not between 2 and 5"};
+    static const char *const expected[] = {"tensor 'cu_seqlens_q': number 2 (2) is not between 3 and 5",
+                                           "tensor 'cu_seqlens_q': number 3 (6) is not between 2 and 5"};
     for (int r = 0; r < 2; r++) {
         example_init(&e);
         attn_archive *file = new_file();
@@ -141,7 +141,7 @@ static void packed_numbers_out_of_range(void **state)
         assert_non_null(pipe);
         assert_non_null(fgets(line, sizeof line, pipe));
         assert_int_equal(WEXITSTATUS(pclose(pipe)), 2);
-        if (!strstr(line, said[r])) fail_msg("printed: %s", line);
+        if (!strstr(line, expected[r])) fail_msg("printed: %s", line);
         assert_int_not_equal(access(in_folder("no.safetensors"), F_OK), 0);
     }
 }

@@ -68,8 +68,8 @@ static void check_terms(const char *words, const term *terms, int count, double 
         assert_memory_equal(gradient->shape, terms[t].shape, (size_t)terms[t].rank * sizeof(int64_t));
         assert_close(out, name, grads[t], product(terms[t].rank, terms[t].shape));
     }
-    const char *said = attn_archive_get_metadata(out, "attn_problem");
-    assert_string_equal(said, problem);
+    const char *written = attn_archive_get_metadata(out, "attn_problem");
+    assert_string_equal(written, problem);
     attn_archive_destroy(out);
 }
 

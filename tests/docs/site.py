@@ -49,9 +49,9 @@ def check_commands():
     names = re.findall(r"^  attn (\w+)", subprocess.run([ATTN, "--help"], capture_output=True, text=True, check=True).stdout, re.M)
     count = 0
     for name in names:
-        said = subprocess.run([ATTN, name, "--help"], capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run([ATTN, name, "--help"], capture_output=True, text=True, check=True).stdout
         page = text_of(f"commands/{name}.html")
-        for option in set(re.findall(r"--[a-z][a-z-]*", said)):
+        for option in set(re.findall(r"--[a-z][a-z-]*", printed)):
             count += 1
             if option not in page:
                 faults.append(f"attn {name} {option} is not in the site")

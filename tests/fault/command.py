@@ -141,7 +141,7 @@ class Bench:
         if self.name == "bench" and written and written.startswith(b"problem,") and written.count(b"\n") == 2 and written.endswith(b"\n"):
             whole = written
         rest = {name for name in now if name != self.output} - set(before) - {f"{self.input}.new"}
-        said, name = p.stderr.decode("utf-8", "replace").strip(), f"{self.name}, {fault}"
+        printed, name = p.stderr.decode("utf-8", "replace").strip(), f"{self.name}, {fault}"
         if rest:
             return name, f"left behind: {rest}"
         if p.returncode == 0:
@@ -152,14 +152,14 @@ class Bench:
             return None
         if p.returncode < 0 and f":{-p.returncode}" in fault:
             return None if written in (before.get(self.output), whole) else (name, "a signal left half a file")
-        if p.returncode == 1 and said.startswith("libgomp: "): # libgomp ends the process itself without memory or threads
+        if p.returncode == 1 and printed.startswith("libgomp: "): # libgomp ends the process itself without memory or threads
             return (name, "libgomp, and the file was touched") if self.output and written != before.get(self.output) else None
         if p.returncode not in (2, 3):
-            return name, f"exit status {p.returncode}: {said[-200:]}"
-        if not re.match(r"attn\b.*: ", said.split("\n")[-1]):
-            return name, f"no sentence: {said[-200:]!r}"
+            return name, f"exit status {p.returncode}: {printed[-200:]}"
+        if not re.match(r"attn\b.*: ", printed.split("\n")[-1]):
+            return name, f"no sentence: {printed[-200:]!r}"
         if self.output and written != before.get(self.output):
-            return name, f"rejected, and the file was touched: {said[-200:]}"
+            return name, f"rejected, and the file was touched: {printed[-200:]}"
         return None
 
 

@@ -59,13 +59,13 @@ static void test_each_allocation(void **state)
         int allocations;
         const char *message;
     } calls[] = {
-        {form, 1, "no memory for 3 queries of dim 3"},
-        {form_backward, 1, "no memory for 3 vectors of dim 3"},
-        {inverse, 2, "no memory for a matrix of dim 3"},
-        {inverse_backward, 1, "no memory for a matrix of dim 3"},
-        {check, 1, "no memory for a matrix of dim 3"},
-        {table_backward, 1, "no memory for the gradient of a position table"},
-        {gate_backward, 1, "bias gate: no memory for 9 sums"},
+        {form, 1, "cannot allocate 3 queries of dim 3"},
+        {form_backward, 1, "cannot allocate 3 vectors of dim 3"},
+        {inverse, 2, "cannot allocate a matrix of dim 3"},
+        {inverse_backward, 1, "cannot allocate a matrix of dim 3"},
+        {check, 1, "cannot allocate a matrix of dim 3"},
+        {table_backward, 1, "cannot allocate the gradient of a position table"},
+        {gate_backward, 1, "bias gate: cannot allocate 9 sums"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * write_samples.c - writes samples.safetensors, samples.npz and a .npy of each type into the current folder, for read_back.py.
+ * write_samples.c - writes samples.safetensors, samples.npz and an .npy of each type into the current folder, for read_back.py.
  */
 #include "io_test.h"
 

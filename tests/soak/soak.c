@@ -119,12 +119,12 @@ int main(int words_count, char **words)
         if (pthread_create(&thread[running], NULL, work, worker[running]))
             return fputs("soak: cannot create a thread\n", stderr), 2;
     }
-    for (double said = start; now() - start < seconds;) {
+    for (double reported = start; now() - start < seconds;) {
         nanosleep(&(struct timespec){(time_t)pause, (long)(1e9 * (pause - (double)(time_t)pause))}, NULL);
         if (count < SAMPLES_MOST) samples[count++] = resident();
-        if (now() - said < 60) continue;
-        said = now();
-        printf("%6.0f s: %lld plans, %lld tokens, %.0f KiB\n", said - start, (long long)atomic_load(&totals.plans),
+        if (now() - reported < 60) continue;
+        reported = now();
+        printf("%6.0f s: %lld plans, %lld tokens, %.0f KiB\n", reported - start, (long long)atomic_load(&totals.plans),
                (long long)atomic_load(&totals.tokens), samples[count - 1]);
     }
     atomic_store(&stopping, 1);

@@ -72,7 +72,7 @@ static void says_that_memory_is_out(void **state)
     attn_error error;
     text_buffer text = {.failed = 1};
     assert_int_equal(view_write(&text, &data, &error), ATTN_ERR_MEMORY);
-    assert_string_equal(error.message, "out of memory for the page");
+    assert_string_equal(error.message, "cannot allocate memory for the page");
     assert_int_equal(text.count, 0);
     text_add(&text, "more", SIZE_MAX);
     text_print(&text, "%d", 1);
@@ -83,7 +83,7 @@ static void says_that_memory_is_out(void **state)
     assert_int_equal(text_status(&text, "it", &error), ATTN_OK);
     text_add(&text, "more than there is", SIZE_MAX - 5);
     assert_int_equal(text_status(&text, "it", &error), ATTN_ERR_MEMORY);
-    assert_string_equal(error.message, "out of memory for it");
+    assert_string_equal(error.message, "cannot allocate memory for it");
     text_letter(&text, '.');
     assert_int_equal(text.count, 5);
     text_free(&text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_run_whole.c - i8 keys and values through `attn run`: with scales from the file, quantised by --dtype=int8, and dequantised
+ * test_run_int8.c - i8 keys and values through `attn run`: with scales from the file, quantised by --dtype=int8, and dequantised
  * to a float type; against ref/. */
 #include "run_example.h"
 
@@ -57,7 +57,7 @@ static void write_int8(int one, int bshd)
     write_file(file, "in.safetensors");
 }
 
-static void whole_numbers_with_their_scales(void **state)
+static void integers_with_their_scales(void **state)
 {
     (void)state;
     draw();
@@ -98,7 +98,7 @@ static void quantised_first(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(whole_numbers_with_their_scales), cmocka_unit_test(tokens_before_heads),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(integers_with_their_scales), cmocka_unit_test(tokens_before_heads),
                                        cmocka_unit_test(quantised_first)};
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }
