@@ -35,8 +35,8 @@ enum { PAIR = 2 * VF_LANES }; /* channels of vf_load_two */
 /* The place of channel c of `dim` in a row combined with loads of `order`: bf16 comes as even and odd channels. */
 VF_INLINE int64_t place_of(const attn_dtype order, int64_t c, int64_t dim)
 {
-    int64_t pair = c / PAIR * PAIR, at = c - pair;
-    return VF_SPLITS(order) && pair + PAIR <= dim ? pair + at % 2 * VF_LANES + at / 2 : c;
+    if (!VF_SPLITS(order) || c / PAIR * PAIR + PAIR > dim) return c;
+    return c / PAIR * PAIR + c % 2 * VF_LANES + c % PAIR / 2;
 }
 
 /* The row in natural order: undoes place_of. */
