@@ -15,40 +15,60 @@ static int exit_status(attn_status status)
     return status == ATTN_OK ? EXIT_DONE : status == ATTN_ERR_UNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_USAGE;
 }
 
-/* Names of the library in its messages, and what they are in problem strings and in the flags of attn run. */
+/* Names of the library in its messages, and what users type: in problem strings, and as flags. */
 static const struct {
     const char *name, *word, *flag;
-} own_words[] = {{"ATTN_FORWARD", "fwd", "forward"},
-                 {"ATTN_BACKWARD", "bwd", "--backward"},
-                 {"ATTN_JVP", "jvp", "--jvp"},
-                 {"ATTN_DOUBLE_BACKWARD", "bwd2", "--double-backward"},
-                 {"op is", "op is", "the operation is"},
-                 {"score.normaliser is", "normaliser is", "--normaliser is"},
-                 {"score.kind is", "score is", "--score is"}};
-enum { OWN_WORDS = sizeof own_words / sizeof *own_words };
+} user_names[] = {{"ATTN_FORWARD", "fwd", "forward"},
+                  {"ATTN_BACKWARD", "bwd", "--backward"},
+                  {"ATTN_JVP", "jvp", "--jvp"},
+                  {"ATTN_DOUBLE_BACKWARD", "bwd2", "--double-backward"},
+                  {"op is", "op is", "the operation is"},
+                  {"score.kind is", "score is", "--score is"},
+                  {"score.scale is", "scale is", "--scale is"},
+                  {"score.softcap is", "softcap is", "--softcap is"},
+                  {"score.temperature is", "temperature is", "--temperature is"},
+                  {"score.normaliser is", "normaliser is", "--normaliser is"},
+                  {"score.shift is", "shift is", "--shift is"},
+                  {"softmax one", "softmax-one", "softmax-one"},
+                  {"dropout.probability is", "dropout is", "--dropout is"},
+                  {"mask.causal", "causal", "--causal"},
+                  {"mask.align", "align", "--align"},
+                  {"mask.chunk", "chunk", "--chunk"},
+                  {"mask.empty", "empty", "--empty"},
+                  {"global-local:", "longformer:", "longformer:"},
+                  {"sliding window:", "sliding:", "sliding:"},
+                  {"block diagonal:", "diagonal:", "diagonal:"},
+                  {"block map:", "map:", "map:"},
+                  {"options.threads", "--threads", "--threads"},
+                  {"options.isa", "--isa", "--isa"},
+                  {"options.reproducible", "--reproducible", "--reproducible"},
+                  {"options.invariant", "--invariant", "--invariant"}};
+enum { USER_NAMES = sizeof user_names / sizeof *user_names };
 
 static int in_name(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
 
-static void put_in_own_words(const char *command, const char *message)
+void command_put(FILE *out, const char *command, const char *message)
 {
-    char text[4 * sizeof((attn_error *)0)->message]; /* the longest replacement has four times the letters */
-    const int runs = command && strcmp(command, "run") == 0;
+    char text[2048]; /* of at most 4 letters for each letter of a message; what exceeds it is cut */
+    const int problem_string =
+        command && (strcmp(command, "bench") == 0 || strcmp(command, "check") == 0 || strcmp(command, "explain") == 0);
     size_t used = 0;
     for (const char *at = message; *at;) {
         const char *put = at;
         size_t length = 1, count = 1;
-        for (int k = 0; k < OWN_WORDS && (at == message || !in_name(at[-1])); k++) {
-            const size_t name = strlen(own_words[k].name);
-            if (strncmp(at, own_words[k].name, name) != 0 || in_name(at[name])) continue;
-            put = runs ? own_words[k].flag : own_words[k].word;
+        for (int k = 0; k < USER_NAMES && (at == message || !in_name(at[-1])); k++) {
+            const size_t name = strlen(user_names[k].name);
+            if (strncmp(at, user_names[k].name, name) != 0 || in_name(at[name])) continue;
+            put = problem_string ? user_names[k].word : user_names[k].flag;
             length = name, count = strlen(put);
         }
+        if (used + count >= sizeof text) break;
         memcpy(text + used, put, count);
         used += count;
         at += length;
     }
     text[used] = 0;
-    put_shown(stderr, text);
+    put_shown(out, text);
 }
 
 int command_fail(const char *command, const char *subject, const attn_error *error)
@@ -60,7 +80,7 @@ int command_fail(const char *command, const char *subject, const attn_error *err
         put_shown(stderr, subject);
         fputs(": ", stderr);
     }
-    put_in_own_words(command, error->message);
+    command_put(stderr, command, error->message);
     putc('\n', stderr);
     return exit_status(error->status);
 }

@@ -8,6 +8,8 @@
 #ifndef ATTN_CLI_BASE_COMMANDS_H
 #define ATTN_CLI_BASE_COMMANDS_H
 
+#include <stdio.h>
+
 #include "attn/attn.h"
 #include "testing/text/failure.h" /* the exit statuses */
 
@@ -32,6 +34,10 @@ int command_fail(const char *command, const char *subject, const attn_error *err
 /* The same for a surplus operand, and for a missing one; example shows a correct call. */
 int command_fail_operand(const char *command, const char *operand);
 int command_fail_missing(const char *command, const char *what, const char *example);
+
+/* Prints a text of the library, whose names (mask.chunk) become what users of the command type (--chunk; in problem strings chunk).
+ */
+void command_put(FILE *out, const char *command, const char *text);
 
 /* The compiler and what was built in: "gcc 12.2.0, sanitizers address". */
 const char *built_with(void);

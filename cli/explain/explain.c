@@ -152,7 +152,9 @@ static void print_text(const char *text, const explanation *x)
     const attn_plan_description *d = &x->description;
     printf("problem    %s\n", text);
     printf("kernel     %s (computes in %s)\n", d->kernel, attn_dtype_name(d->compute));
-    printf("why        %s\n", d->why);
+    printf("why        ");
+    command_put(stdout, "explain", d->why);
+    putchar('\n');
     printf("tile       %" PRId64 " queries x %" PRId64 " keys\n", d->tile_q, d->block_kv);
     printf("blocks     %" PRId64 " x %" PRId64 " for each head\n", tiles(shape->len_q, d->tile_q),
            tiles(shape->len_kv, d->block_kv));
@@ -191,7 +193,9 @@ static void print_linear(const char *text, const attn_linear_problem *p, const a
     const double state = (double)d->dim_features * (double)p->shape.dim_v * (double)attn_dtype_size(d->compute);
     printf("problem    %s\n", text);
     printf("kernel     %s (computes in %s)\n", d->kernel, attn_dtype_name(d->compute));
-    printf("why        %s\n", d->why);
+    printf("why        ");
+    command_put(stdout, "explain", d->why);
+    putchar('\n');
     if (d->form == ATTN_LINEAR_FORM_RECURRENT) printf("form       recurrent: token by token through the state\n");
     else printf("form       %s: %" PRId64 " tokens at a time, as matrix products\n", forms[d->form], d->chunk);
     printf("state      %" PRId64 " features x %" PRId64 " channels for each head (%.1f KiB)\n", d->dim_features, p->shape.dim_v,

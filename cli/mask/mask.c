@@ -132,17 +132,17 @@ static attn_status make_tensor(const attn_pattern_set *set, const mask_settings 
 }
 
 /* 1 if attention applies the mask within its walk. */
-static int is_fused(const attn_pattern_set *set, const mask_settings *s, attn_error *why)
+static int is_fused(const attn_pattern_set *set, const mask_settings *s)
 {
+    attn_error why;
     attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, s->queries, s->keys, 64, 64}};
     attn_tensors tensors = {.struct_size = sizeof tensors};
-    return attn_pattern_set_apply(set, &problem, &tensors, why) == ATTN_OK;
+    return attn_pattern_set_apply(set, &problem, &tensors, &why) == ATTN_OK;
 }
 
 static char *compose_json(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_set_counts *n, int argc,
                           char **argv, int first)
 {
-    attn_error why;
     cJSON *object = json_begin();
     cJSON *names = json_list(object, "mask");
     for (int k = first; k < argc; k++) cJSON_AddItemToArray(names, cJSON_CreateString(argv[k]));
@@ -156,7 +156,7 @@ static char *compose_json(const attn_pattern_set *set, const mask_settings *s, c
     json_int(tile, "keys", s->tile_kv);
     json_int(object, "tiles_total", n->tiles);
     json_int(object, "tiles_skipped", n->tiles_empty);
-    json_flag(object, "fused", is_fused(set, s, &why));
+    json_flag(object, "fused", is_fused(set, s));
     if (s->png) json_text(object, "png", s->png);
     if (s->output) json_text(object, "output", s->output);
     return json_compose(object);
@@ -164,7 +164,6 @@ static char *compose_json(const attn_pattern_set *set, const mask_settings *s, c
 
 static void print_text(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_set_counts *n)
 {
-    attn_error why;
     if (s->text || (s->queries <= MOST_TEXT && s->keys <= MOST_TEXT)) print_rows(set, s);
     printf("count     %" PRId64 " of %" PRId64 " pairs\n", n->pairs, s->queries * s->keys);
     printf("sparsity  %.2f %%\n", 100 * n->sparsity);
@@ -172,8 +171,8 @@ static void print_text(const attn_pattern_set *set, const mask_settings *s, cons
         printf("empty     %" PRId64 " %s no key\n", n->queries_empty, n->queries_empty == 1 ? "query sees" : "queries see");
     printf("tiles     %" PRId64 " of %" PRId64 " skipped (%.2f %%), of %" PRId64 " queries x %" PRId64 " keys\n", n->tiles_empty,
            n->tiles, n->tiles ? 100 * (double)n->tiles_empty / (double)n->tiles : 0, s->tile_q, s->tile_kv);
-    const int fused = is_fused(set, s, &why);
-    printf("fused     %s%s\n", fused ? "yes: attention walks the tiles that are left" : "no: ", fused ? "" : why.message);
+    if (is_fused(set, s)) printf("fused     yes: attention walks the tiles that are left\n");
+    else printf("fused     no: attention needs it as a matrix of %" PRId64 " x %" PRId64 "; -o writes one\n", s->queries, s->keys);
 }
 
 /* The tensor of a file that is a map of blocks: the only one, or `blocks`. */

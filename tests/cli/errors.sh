@@ -144,7 +144,7 @@ rejected 2 "attn run: scale.safetensors: tensor 'scale' [2]: expected a number f
 rejected 2 "attn run: slopes.safetensors: tensor 'slopes' [3]: expected a number for each head [4], or for each batch entry and head [2, 4]" \
     run slopes.safetensors -o out.npz
 rejected 2 "attn run: slopesi.safetensors: tensor 'slopes' is i32; expected f32, f64, f16 or bf16" run slopesi.safetensors -o out.npz
-rejected 2 "attn run: sinks.safetensors: mask.empty is uniform and sink is set; with a sink a fully masked row has all its weight on the sink" \
+rejected 2 "attn run: sinks.safetensors: --empty is uniform and sink is set; with a sink a fully masked row has all its weight on the sink" \
     run sinks.safetensors -o out.npz --empty=uniform
 rejected 2 "attn run: a.safetensors: no tensor 'do'; --do=NAME chooses another (available: k, q, v)" run a.safetensors -o out.npz --backward
 rejected 2 "attn run: do.safetensors: tensor 'do' [4, 7]: expected [4, 8]" run do.safetensors -o out.npz --backward
@@ -217,6 +217,13 @@ rejected 3 "attn run: tanq.safetensors: --normaliser is sigmoid and $made softma
 rejected 3 "attn run: tanq.safetensors: --score is cosine and $made dot products only" run tanq.safetensors -o out.npz --jvp --score=cosine
 rejected 3 "attn explain: jvp:sq5:d4:normaliser=relu: normaliser is relu and op is neither fwd nor bwd; the other operations are for softmax only" \
     explain jvp:sq5:d4:normaliser=relu
+rejected 2 "attn run: a.safetensors: --shift is 3 and --normaliser is softmax; only sigmoid has it" run a.safetensors -o out.npz --shift=3
+rejected 2 "attn analyze: --empty is uniform and --normaliser is softmax-one; with a sink a fully masked row has all its weight on the sink" \
+    analyze a.safetensors --empty=uniform --normaliser=softmax-one
+rejected 2 "attn explain: fwd:sq8:d8:shift=3: shift is 3 and normaliser is softmax; only sigmoid has it" explain fwd:sq8:d8:shift=3
+rejected 2 "attn mask: longformer: width is 0; it must be between 1 and 2^60" mask longformer/0/0 -n 8
+rejected 2 "attn mask: sliding: keys is 0; it must be between 1 and 2^60" mask sliding/0 -n 8
+rejected 2 "attn mask: diagonal: size is 0; it must be between 1 and 2^60" mask diagonal/0 -n 8
 rejected 2 "attn run: --phi: unknown value 'elu3' (nearest: elu1, relu)" run a.safetensors -o out.npz --phi=elu3
 rejected 3 "attn run: linear attention writes o and weights, not --lse" run a.safetensors -o out.npz --phi=elu1 --lse
 rejected 3 "attn run: linear attention has forward and --backward only" run a.safetensors -o out.npz --linear --jvp
@@ -361,7 +368,7 @@ rejected 2 "attn check: linear:sq9:d8: --invariant is for fwd and decode; linear
 rejected 2 "attn check: --part divides the cases of a whole check; it takes no problem and no --conformance" check --part=1/2 fwd:f32:s64:d64
 
 # explain
-rejected 3 "attn explain: linear:sq50:d16: options.reproducible is set; the bits of linear attention depend on the instruction set" \
+rejected 3 "attn explain: linear:sq50:d16: --reproducible is set; the bits of linear attention depend on the instruction set" \
     explain linear:sq50:d16 --reproducible
 for op in bwd jvp bwd2 linear linear-bwd; do
     rejected 2 "attn explain: $op:sq50:d16: --invariant is for fwd and decode; $op does not guarantee it" explain $op:sq50:d16 --invariant
@@ -370,9 +377,9 @@ rejected 2 "attn run: --invariant is for fwd and decode; bwd does not guarantee 
 rejected 2 "attn run: --invariant is for fwd and decode; linear does not guarantee it" run a.safetensors -o out.npz --linear --invariant
 rejected 2 "attn run: --invariant is for fwd and decode; linear-bwd does not guarantee it" \
     run a.safetensors -o out.npz --linear --backward --invariant
-rejected 3 "attn run: a.safetensors: options.reproducible is set; the bits of linear attention depend on the instruction set" \
+rejected 3 "attn run: a.safetensors: --reproducible is set; the bits of linear attention depend on the instruction set" \
     run a.safetensors -o out.npz --linear --reproducible
-rejected 3 "attn run: a.safetensors: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
+rejected 3 "attn run: a.safetensors: --reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
     run a.safetensors -o out.npz --reproducible --isa=scalar
 echo 'sq8:d8' >problems.txt
 rejected 2 "attn bench: problems.txt: this output is an input, which would be replaced" bench --problems=problems.txt --csv=problems.txt --seconds=0.01
@@ -382,9 +389,9 @@ rejected 2 "attn mask: m.svg: expected a name that ends in .png" mask causal -n 
 rejected 2 "attn mask: missing/m.npy: cannot be written: No such file or directory" mask causal -n 4 -o missing/m.npy --png beside.png
 ok "no picture beside it" test ! -e beside.png
 rejected 2 "attn bench: bwd:sq9:d8: --invariant is for fwd and decode; bwd does not guarantee it" bench sq9:d8 bwd:sq9:d8 --invariant
-rejected 3 "attn bench: linear:sq9:d8: options.reproducible is set; the bits of linear attention depend on the instruction set" \
+rejected 3 "attn bench: linear:sq9:d8: --reproducible is set; the bits of linear attention depend on the instruction set" \
     bench linear:sq9:d8 --reproducible
-rejected 3 "attn explain: sq50:d16: options.reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
+rejected 3 "attn explain: sq50:d16: --reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
     explain sq50:d16 --reproducible --isa=scalar
 rejected 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 rejected 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual

@@ -63,12 +63,12 @@ for command in run bench explain check; do
     ok "attn $command says where --reproducible holds" grep -q -e "--reproducible  *the same bits with avx2, avx512 and neon; scalar is rejected" $command.txt
 done
 "$ATTN" explain --invariant fwd:f32:hq8:hkv2:sq1:skv4096:d64 >invariant.txt
-ok "explain --invariant has the cost" grep -q "decode in the order of tiles; options.invariant: .* 1.15 times their time (decode 1.3)" invariant.txt
+ok "explain --invariant has the cost" grep -q "decode in the order of tiles; --invariant: .* 1.15 times their time (decode 1.3)" invariant.txt
 ok "check --reproducible skips scalar kernels" same "$("$ATTN" check --reproducible --isa=scalar fwd:f32:sq4:d8 | tail -1)" "0 passed, 0 failed, 1 skipped"
 ok "  and linear attention" same "$("$ATTN" check --reproducible --isa=scalar linear:f32:sq4:d8 | tail -1)" "0 passed, 0 failed, 1 skipped"
 ok "check --invariant passes" same "$("$ATTN" check --invariant --isa=scalar fwd:f32:sq4:d8 | tail -1)" "1 passed, 0 failed, 0 skipped"
 "$ATTN" explain --reproducible fwd:f32:hq8:sq64:d64 >reproducible.txt
-ok "explain --reproducible says so" grep -q "options.reproducible: the blocks and chains of every instruction set" reproducible.txt
+ok "explain --reproducible says so" grep -q -e "; --reproducible: the blocks and chains of every instruction set" reproducible.txt
 ok "the words of problem strings are in explain --help" grep -qE '^  window=L,R +a query sees' explain.txt
 ok "  without the flag rope, which it rejects" same "$(grep -c '^  rope' explain.txt)" 0
 
