@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # The CMake package that `cmake --install` installs.  (Each library, its headers and its pkg-config file: cmake/library.cmake; the
 # command and its man page: cli/CMakeLists.txt.)  All paths are relative, so a prefix can be moved.  Components, for
-# `cmake --install --component`: runtime, development, command.
+# `cmake --install --component`: runtime, development, command, python (python/install.cmake).
 include(CMakePackageConfigHelpers)
 
 get_property(package_libraries GLOBAL PROPERTY ATTN_LIBRARIES)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Installs a build into a new folder, moves it, and builds the program of README.md against it as an outside user would, and programs
-# for the other libraries.  Usage: tests/install/outside.sh BUILD CC LIBRARY...     (LIBRARY: core, io, layers, as built)
+# for the other libraries.  Usage: tests/install/outside.sh BUILD CC PYTHON LIBRARY...     (LIBRARY: core, io, layers, as built)
 . tests/install/library.sh
-build=$1 cc=$2
-shift 2
+build=$1 cc=$2 python=$3
+shift 3
 libraries=$*
 has() { [[ " $libraries " = *" $1 "* ]]; }
 
@@ -15,13 +15,23 @@ export PKG_CONFIG_PATH=$libdir/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 if grep -rIl -e "$root" -e "$dir" -e "$build" "$dir/usr"; then fail "these files name a folder of the build"; fi
 
 # Files of each component; together they are the whole installation.
-for component in runtime development command; do
+for component in runtime development command python; do
     quietly cmake --install "$build" --prefix "$dir/part/$component" --component $component
     (cd "$dir/part/$component" 2>/dev/null && find . ! -type d | sort) >"$dir/$component.txt" || true
 done
-(cd "$dir/usr" && find . ! -type d | sort) | diff - <(sort "$dir"/{runtime,development,command}.txt) || fail "the components together are not the whole installation"
+(cd "$dir/usr" && find . ! -type d | sort) | diff - <(sort "$dir"/{runtime,development,command,python}.txt) || fail "the components together are not the whole installation"
 grep -vE '/libattn(_io|_layers)?\.so\.[0-9.]+$|/LICENSE$' "$dir/runtime.txt" && fail "these files do not belong to the component runtime"
 grep -E '\.so\.|/bin/|/man/' "$dir/development.txt" && fail "these files do not belong to the component development"
+grep -v '/libattn/' "$dir/python.txt" && fail "these files do not belong to the component python"
+if [ -s "$dir/python.txt" ] && "$python" -c 'import numpy' 2>/dev/null; then # the package uses the libraries that are installed with it
+    PYTHONPATH=$(dirname "$(find "$dir/usr" -name libattn -path '*python*')") "$python" - "$dir/usr" <<'END' || fail "the installed package does not work"
+import sys, libattn
+with open("/proc/self/maps", encoding="utf-8") as maps:
+    loaded = {line.split()[-1] for line in maps if "libattn" in line}
+assert libattn.cpu().threads >= 1 and loaded and all(path.startswith(sys.argv[1]) for path in loaded), loaded
+END
+    echo "python: works"
+fi
 if [ -e "$dir/usr/bin/attn" ]; then
     grep -vE '/bin/attn$|/man1/attn.1$' "$dir/command.txt" && fail "these files do not belong to the component command"
     "$dir/usr/bin/attn" info >/dev/null || fail "the installed attn does not run"

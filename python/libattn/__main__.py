@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""python -m libattn: the command `attn`, and unchanged programs of Python with libattn's attention.
+
+    python -m libattn ARGUMENT...                     the command attn: python -m libattn --help
+    python -m libattn run SCRIPT.py ARGUMENT...       runs a program, in which torch's attention is libattn's
+    python -m libattn run -m MODULE ARGUMENT...       the same for a module
+
+The last two call libattn.torch.enable() first; with LIBATTN_ENABLE=0 in the environment they do not.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import runpy
+import shutil
+import sys
+from typing import NoReturn
+
+COMMAND = pathlib.Path(__file__).parent / "bin" / "attn"
+
+
+def command(arguments: list[str]) -> NoReturn:
+    """Becomes the command attn: that of this package, or else the one on the PATH."""
+    found = str(COMMAND) if COMMAND.exists() else shutil.which("attn")
+    if found is None:
+        sys.exit(f"python -m libattn: there is no command attn, neither {COMMAND} nor on the PATH")
+    os.execv(found, ["attn", *arguments])
+
+
+def program(arguments: list[str]) -> None:
+    """Runs a script or a module as Python itself does, after libattn.torch.enable()."""
+    if os.environ.get("LIBATTN_ENABLE", "1") != "0":
+        from .torch import enable
+
+        enable()
+    if arguments[0] == "-m":
+        if len(arguments) < 2:
+            sys.exit("python -m libattn run -m: the name of a module is missing")
+        sys.argv = arguments[1:]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path.insert(0, str(pathlib.Path(arguments[0]).resolve().parent))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    if len(arguments) > 1 and arguments[0] == "run" and (arguments[1] == "-m" or arguments[1].endswith(".py")):
+        program(arguments[1:])
+    else:
+        command(arguments)
+
+
+if __name__ == "__main__":
+    main()
