@@ -66,6 +66,14 @@ def dense(x: Any, name: str, dtype: Any) -> Array:
     return np.require(asarray(x, name, dtype), requirements=["C", "A"])
 
 
+def typed(x: Any, name: str, dtype: Any, owner: str) -> Array:
+    """x as an array of exactly this type, that of `owner`; only what has no type of its own (a list, a number) or integers are converted."""
+    array = asarray(x, name)
+    if array.dtype != dtype and array.dtype.kind not in "iub" and hasattr(x, "dtype"):
+        raise TypeError(f"{name} has type {array.dtype}; it must be {np.dtype(dtype)}, as {owner}")
+    return np.require(array, dtype, ["A"])
+
+
 def keeps(x: Any, name: str, shape: tuple[int, ...]) -> Array | None:
     """A mask as bytes, 1 where a score counts, broadcast to `shape`; None: all count."""
     if x is None:
@@ -158,6 +166,6 @@ def each(array: Array, axes: int) -> Array:
     return array.reshape(math.prod(array.shape[:split]), *array.shape[split:])
 
 
-def one(numbers: Array, x: Any) -> Any:
+def one(numbers: Array | np.floating[Any], x: Any) -> Any:
     """A float if there is one number for all of x; else the array, in the library of x."""
-    return float(numbers) if numbers.ndim == 0 else like(numbers, x)
+    return like(numbers, x) if isinstance(numbers, np.ndarray) and numbers.ndim else float(numbers)
