@@ -18,7 +18,7 @@ import numpy as np
 from . import _abi, _native
 from ._arguments import choice, integer, one, real, typed
 from ._arrays import Array, asarray, like, pointer, slot
-from ._options import Isa, options
+from ._calls import Isa, options
 
 __all__ = ["Hopfield", "Retrieval", "classical_capacity", "modern_capacity"]
 
