@@ -125,7 +125,7 @@ typedef struct attn_linear_tensors {
     attn_input beta;           /* [B, Hkv, Skv, 1]: delta rule */
     attn_input erase;          /* [B, Hkv, Skv, F]: low rank; no feature map is applied to erase and write */
     attn_input write;          /* [B, Hkv, Skv, F] */
-    attn_input lengths;        /* [B], dense, i64 or i32: tokens of each entry; rows past them are 0, keys past them are not read */
+    attn_input lengths;        /* [B], dense, i64 or i32: tokens of each entry; later keys are not read; causal: later rows are 0 */
 
     attn_input initial_state; /* [B, Hkv, F, Dv] */
     attn_input initial_sum;   /* [B, Hkv, F, 1] */

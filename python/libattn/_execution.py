@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT
+"""How to compute: the options that every function which plans or uses threads takes by keyword (attn_options)."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Literal, TypedDict
+
+from . import _abi, _native
+from ._arguments import choice, integer
+
+Isa = Literal["scalar", "avx2", "avx512", "neon"]
+ISAS: dict[str, int] = {name.removeprefix("ATTN_ISA_").lower(): value for name, value in _abi.ENUMS["attn_isa"].items() if value}
+
+
+class Execution(TypedDict, total=False):
+    """How to compute; results do not depend on it, but for the last bits where another isa rounds differently."""
+
+    threads: int | None  #: how many may work at once, 1 to 1024; None: ATTN_THREADS, OMP_NUM_THREADS, or one for each CPU
+    isa: Isa | None  #: exactly this instruction set, or NotImplementedError; None: the best that the CPU has (at most ATTN_ISA)
+    invariant: bool  #: the same bits however queries are split into calls
+    reproducible: bool  #: the same bits with AVX2, AVX-512 and NEON
+    workspace_limit: int | None  #: bytes of temporary memory at most; for plans
+
+
+NAMES = frozenset(Execution.__annotations__)
+
+
+def execution(options: Execution) -> Any:
+    """The attn_options of these keywords; None where all are absent, so that C has its defaults.
+
+    Raises TypeError or ValueError with the name of the option that is wrong.
+    """
+    if unknown := options.keys() - NAMES:
+        raise TypeError(f"{sorted(unknown)[0]} is not an option; known: {', '.join(sorted(NAMES))}")
+    if not any(value is not None and value is not False for value in options.values()):
+        return None
+    flags = {name: int(bool(options.get(name))) for name in ("invariant", "reproducible")}
+    made = _native.struct(_abi.attn_options, **flags)
+    threads, isa, limit = options.get("threads"), options.get("isa"), options.get("workspace_limit")
+    if threads is not None:
+        made.threads = integer(threads, "threads", 1, 1024)
+    if isa is not None:
+        made.isa = choice(isa, "isa", ISAS)
+    if limit is not None:
+        made.workspace_limit = integer(limit, "workspace_limit", 1)
+    return made
+
+
+def reference(struct: Any) -> Any:
+    """The argument `const attn_options *options` for what `execution` returned."""
+    return None if struct is None else ctypes.byref(struct)
