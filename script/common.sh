@@ -8,6 +8,7 @@ export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 # Debian's packages, by purpose.
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libzip-dev libpng-dev"
 TEST_PACKAGES="g++ binutils python3 python3-numpy libcmocka-dev libsimde-dev"
+PYTHON_PACKAGES="python3-dev python3-numpy python3-pytest python3-venv" # for the Python package and its tests
 CLANG_PACKAGES="clang"
 PAGE_PACKAGES="chromium"
 FORMAT_PACKAGES="clang-format-14"

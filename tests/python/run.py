@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs a file of python/tests with pytest: run.py BUILD FILE [--slow]
+
+Without --slow, tests marked slow are left out; with it, all others.  Status 77, with the reason, if every test was skipped.
+"""
+import os
+import pathlib
+import sys
+
+from interpreter import environment, interpreter, skip
+
+
+class Counter:
+    """Counts tests by their result, and keeps the reasons of skipped ones."""
+
+    def __init__(self):
+        self.ran, self.reasons = 0, []
+
+    def pytest_runtest_logreport(self, report):
+        self.add(report, report.when == "call")
+
+    def pytest_collectreport(self, report):
+        self.add(report, False)
+
+    def add(self, report, ran):
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self.reasons.append(report.longrepr[2].removeprefix("Skipped: "))
+        self.ran += ran and not report.skipped
+
+
+def main():
+    build, file, *options = sys.argv[1:]
+    if os.environ.get("ATTN_TEST_RUNS") != "1":  # once more, in the package's own environment
+        chosen = interpreter()
+        os.execve(chosen, [chosen, *sys.argv], {**environment(build), "ATTN_TEST_RUNS": "1"})
+    del os.environ["ATTN_TEST_RUNS"]
+    for module in "numpy", "pytest":
+        try:
+            __import__(module)
+        except ImportError:
+            skip(f"{sys.executable} has no {module}")
+    import pytest
+
+    counter = Counter()
+    select = "slow" if options == ["--slow"] else "not slow"
+    status = pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "--rootdir", str(pathlib.Path(file).parents[2]), "-m", select, file], plugins=[counter])
+    if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and not counter.ran:
+        if not counter.reasons:
+            print(f"there is no test in {file}")
+            return 1
+        skip("; ".join(sorted(set(counter.reasons))))
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

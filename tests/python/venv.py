@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Makes the environment that the tests of the Python package run in: venv.py FOLDER
+
+It has what requirements.txt lists.  If that cannot be installed together, each is installed alone, and FOLDER/missing says which are
+missing and why: tests that need them are then skipped.  FOLDER/installed is written last; if it fits requirements.txt, nothing is done.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+
+WANTED = pathlib.Path(__file__).with_name("requirements.txt")
+
+
+def install(folder, *what):
+    """None, or pip's sentence on why not."""
+    words = [folder / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1", "--timeout", "20", *what]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    if found.returncode == 0:
+        return None
+    said = [line for line in found.stderr.splitlines() if line.startswith("ERROR: ")] or found.stderr.splitlines() or ["pip failed"]
+    return said[-1].removeprefix("ERROR: ")
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    folder = pathlib.Path(sys.argv[1])
+    installed = folder / "installed"
+    wanted = WANTED.read_text()
+    if installed.exists() and installed.read_text() == wanted:
+        return 0
+    shutil.rmtree(folder, ignore_errors=True)
+    made = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True, text=True, check=False)
+    if made.returncode:
+        print(f"there is no environment for the Python package: {(made.stdout + made.stderr).strip().splitlines()[-1]}")
+        shutil.rmtree(folder, ignore_errors=True)
+        return 1
+    missing = {}
+    if install(folder, "-r", WANTED):
+        missing = {line: reason for line in wanted.split() if (reason := install(folder, line))}
+    for what, reason in missing.items():
+        print(f"{what} is not installed: {reason}")
+    (folder / "missing").write_text("".join(f"{what} {reason}\n" for what, reason in missing.items()))
+    if any(what.startswith(("numpy=", "pytest=")) for what in missing):
+        return 1  # then Debian's are better than this environment
+    installed.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
