@@ -45,6 +45,9 @@ attn_plan *case_plan(const api_case *c, const attn_options *options);
 int case_allocate(api_case *c, const attn_plan *plan);
 /* Moves each tensor to new memory, `elements` elements after its start. */
 void case_move(api_case *c, size_t elements);
+/* Computes o and lse by a forward, for the operations that read them: a drawn lse gives weights above 1, which become 1.  options
+ * may be NULL.  Returns 0 if these slots cannot be written. */
+int case_save_forward(api_case *c, const attn_options *options);
 /* Element i of a dense tensor of i32 or i64, and the one at an address. */
 int64_t get_index(const block *b, int64_t i);
 int64_t read_index(const void *at, attn_dtype dtype);

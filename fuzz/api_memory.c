@@ -155,3 +155,33 @@ void case_move(api_case *c, size_t elements)
         if (b->bytes) case_slot(&c->tensors, c, t)->data = b->memory + b->first;
     }
 }
+
+/* ---- results of forward ---- */
+
+int case_save_forward(api_case *c, const attn_options *options)
+{
+    attn_problem p = c->problem;
+    attn_tensors tensors = c->tensors;
+    attn_call call = c->call;
+    attn_plan *plan = NULL;
+    attn_error error;
+    if (p.op == ATTN_FORWARD) return 1;
+    p.op = ATTN_FORWARD;
+    call.modify_slopes = NULL;
+    tensors.call = &call;
+    for (int t = 0; t < c->count; t++) {
+        attn_output *slot = case_slot(&tensors, c, t);
+        if (c->about[t].role[ATTN_FORWARD] == ATTN_ROLE_NONE) memset(slot, 0, sizeof *slot);
+    }
+    attn_status status = attn_plan_create(&plan, &p, &tensors, options, &error);
+    if (status == ATTN_OK) {
+        const size_t need = attn_plan_workspace_size(plan);
+        void *workspace = malloc(need + 1);
+        if (!workspace) abort();
+        status = attn_execute(plan, &tensors, workspace, need, &error);
+        free(workspace);
+    }
+    attn_plan_destroy(plan);
+    check_error(status, &error);
+    return status == ATTN_OK;
+}

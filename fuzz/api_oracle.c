@@ -202,27 +202,6 @@ static void parts(api_case *c)
     chunk(c, begin, end);
 }
 
-/* Computes o and lse by a forward, for the operations that read them: random ones would do, except for the check against ref/.
- * Returns 0 if these slots cannot be written. */
-static int save_forward(api_case *c)
-{
-    attn_problem p = c->problem;
-    attn_tensors tensors = c->tensors;
-    attn_call call = c->call;
-    if (p.op == ATTN_FORWARD) return 1;
-    p.op = ATTN_FORWARD;
-    call.modify_slopes = NULL;
-    tensors.call = &call;
-    for (int t = 0; t < c->count; t++) {
-        attn_output *slot = case_slot(&tensors, c, t);
-        if (c->about[t].role[ATTN_FORWARD] == ATTN_ROLE_NONE) memset(slot, 0, sizeof *slot);
-    }
-    attn_error error;
-    const attn_status status = attn_compute(&p, &tensors, &error);
-    check_error(status, &error);
-    return status == ATTN_OK;
-}
-
 /* ---- failing allocations ---- */
 
 static void without_memory(const api_case *c)
@@ -247,7 +226,7 @@ int case_judge(api_case *c, attn_plan *plan)
     if (c->options.workspace_limit && need > c->options.workspace_limit)
         finding("%zu bytes of workspace, but workspace_limit is %zu", need, c->options.workspace_limit);
     if (need > WORKSPACE_MOST) return 0;
-    const int saved = save_forward(c);
+    const int saved = case_save_forward(c, NULL);
     if (!run(c, plan, &c->tensors, 0xFF, (size_t)draw_below(&c->from, 64), 0xA5)) return 0;
     blocks_keep(c->of, c->count);
     if (saved && !c->special && !c->hostile) (void)case_reference(c);

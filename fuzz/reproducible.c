@@ -41,6 +41,7 @@ static int run(api_case *c, attn_isa isa, uint64_t *sum)
     attn_options options = c->options;
     attn_error error;
     options.isa = isa;
+    (void)case_save_forward(c, &options); /* where o and lse overlap, gradients of what was drawn */
     attn_plan *plan = case_plan(c, &options);
     if (!plan) return 0;
     const size_t bytes = attn_plan_workspace_size(plan);

@@ -14,8 +14,12 @@
  *
  * which counts every chain of roundings once: those of a score, whose error becomes one of its weight and of the cap's derivatives,
  * of the gradient of a weight, of the sums over keys and queries, and of lse.  So a result's bound is the same formula over
- * absolute values, with term (i, j) multiplied by 2 a_i u in forward mode and backward, and by 3 a_i u in double backward.  Weights
- * below the smallest normal number may be lost entirely.
+ * absolute values, with term (i, j) multiplied by e^(2 a_i u) - 1 in forward mode and backward, and with 3 for 2 in double
+ * backward. Weights below the smallest normal number may be lost entirely.
+ *
+ * However large a_i u is, a computed weight is at most H_ij = min(P_ij e^(a_i u), 1), so a term's error is also at most 3 H_ij
+ * times the sizes of its other factors, in which means over keys have the weights H_ij.  Where a score may overflow there is no
+ * bound.
  *
  * If kernels flush numbers below `flushed` to 0, a score may lose scale (sum_c |q_c| + |k_jc| + 1) flushed, and dO . v the same
  * with their sizes: divided by u, these are added to e_ij and to |dO| . |v|.

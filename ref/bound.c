@@ -30,8 +30,9 @@ typedef struct line {
     double scale;             /* |scale| over the temperature */
     double error, normal;     /* the relative error of a factor; the smallest weight that is sure to survive */
     double lse;               /* of the query */
-    const double *weight;
-    double mean;  /* mean of the sizes of the tangents */
+    const double *score, *weight;
+    double *high; /* the largest that each weight may come out */
+    double mean;  /* mean of the sizes of the tangents, by the largest weights */
     double lost;  /* error of dO . O from storing O */
     double floor; /* absolute error of any term */
 } line;
@@ -46,16 +47,31 @@ static double size_of_flushed(const ref_arithmetic *a, const double *x, const do
 
 static double size_of_raw(const line *r, int64_t j) { return ref_score_size(r->sizes, r->at.b, r->at.h, r->at.i, j); }
 
+/* Of what is added to the score. */
+static double size_of_added(const ref_problem *p, const line *r, int64_t j)
+{
+    double size = 0;
+    if (p->bias) size += fabs(p->bias[r->at.index * p->Skv + j]);
+    if (p->slopes) size += fabs(p->slopes[r->at.b * p->Hq + r->at.h] * (double)(r->at.position - j));
+    if (p->bias_table) size += fabs(p->bias_table[bias_table_at(p, r->at.h, r->at.position - j)]);
+    return size;
+}
+
 static double size_of_score(const ref_problem *p, const line *r, const ref_arithmetic *a, int64_t j)
 {
     double size = (double)(ref_score_roundings(p) + 2) * r->scale * size_of_raw(r, j);
     size += r->scale * size_of_flushed(a, r->at.q, r->at.K + j * dim_k(p), p->kind == REF_DOT ? p->D : 0);
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
     if (p->modify) size = (1 + a->modifier_curvature) * size + a->modifier_shift;
-    if (p->bias) size += fabs(p->bias[r->at.index * p->Skv + j]);
-    if (p->slopes) size += fabs(p->slopes[r->at.b * p->Hq + r->at.h] * (double)(r->at.position - j));
-    if (p->bias_table) size += fabs(p->bias_table[bias_table_at(p, r->at.h, r->at.position - j)]);
-    return size;
+    return size + size_of_added(p, r, j);
+}
+
+/* The largest number on the way to a score, which must not overflow. */
+static double size_on_the_way(const ref_problem *p, const line *r, int64_t j)
+{
+    double q = 0;
+    for (int64_t c = 0; c < p->D; c++) q += fabs(r->at.q[c]);
+    return r->scale * (size_of_raw(r, j) + q) + size_of_added(p, r, j);
 }
 
 /* |dO| . |v|, with its row of the table */
@@ -83,14 +99,40 @@ static double size_of_tangent(const ref_problem *p, const ref_gradgrad *s, const
 static int seen(const ref_problem *p, const line *r, int64_t j) { return ref_visible(p, r->at.b, r->at.h, r->at.i, j); }
 static double kept(const ref_problem *p, const line *r, int64_t j) { return p->Z ? p->Z[r->at.index * p->Skv + j] : 1; }
 
-/* Error of a term with weight P_j and `factors` factors. */
-static double moved(const line *r, int64_t j, int factors) { return factors * r->error * r->weight[j] + r->normal; }
+/* Error of a term with weight P and `factors` factors.  However wrong the logarithm of the weight is, the computed term is no
+ * more than `high` times the other factors' sizes, and the exact one no more than P times those. */
+static double term_error(const line *r, double P, double high, int factors)
+{
+    const double most = 3 * high, error = P > 0 ? expm1(factors * r->error) * P : most;
+    return (error > most ? most : error) + r->normal;
+}
+
+static double moved(const ref_problem *p, const line *r, int64_t j, int factors)
+{
+    if (p->normaliser == REF_BY_RELU) return factors * r->error * r->weight[j] + r->normal;
+    return term_error(r, r->weight[j], r->high[j], factors);
+}
+
+/* No computed weight is above 1, nor above the exact one times e^error. */
+static double highest(const line *r, double log_weight) { return exp(fmin(log_weight + r->error, 0)); }
+
+static void find_highest(const ref_problem *p, const line *r)
+{
+    for (int64_t j = 0; j < p->Skv; j++) {
+        const double S = r->score[j], P = r->weight[j], x = S + p->shift;
+        r->high[j] = P;
+        if (isnan(P) || p->normaliser == REF_BY_RELU) continue;
+        if (S == -INFINITY) r->high[j] = P > 0 ? highest(r, log(P)) : 0; /* not visible; above 0 if the row is uniform */
+        else if (p->normaliser == REF_BY_SIGMOID) r->high[j] = highest(r, x > 0 ? -log1p(exp(-x)) : x - log1p(exp(x)));
+        else r->high[j] = highest(r, S - r->lse);
+    }
+}
 
 /* Forward: a sum of products of weights and values. */
 static void bound_forward(ref_bounds *b, const ref_problem *p, const line *r)
 {
     for (int64_t j = 0; j < p->Skv; j++) {
-        const double w = r->weight[j] != 0 ? moved(r, j, 2) * kept(p, r, j) : 0;
+        const double w = r->high[j] != 0 ? moved(p, r, j, 2) * kept(p, r, j) : 0;
         for (int64_t c = 0; c < p->Dv && w != 0; c++)
             b->O[r->at.index * p->Dv + c] += w * row_value(r->sizes, &r->value, j, c) + r->floor;
     }
@@ -116,13 +158,17 @@ static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_gradgr
                               .drelative_keys = b->relative_keys,
                               .drelative_u = b->relative_u,
                               .drelative_v = b->relative_v};
-    double delta = elementwise ? 0 : r->lost / (2 * r->error) + (s->dlse ? fabs(s->dlse[i]) : 0);
+    const double lost = elementwise ? 0 : r->lost;
+    double delta = !elementwise && s->dlse ? fabs(s->dlse[i]) : 0;
     for (int64_t j = 0; j < p->Skv && !elementwise; j++)
-        if (seen(p, r, j) && kept(p, r, j) != 0) delta += r->weight[j] * kept(p, r, j) * size_of_product(r, a, dO, j);
-    if (p->sink && r->lse > -INFINITY) b->sink[r->at.h] += (2 * r->error * exp(p->sink[r->at.h] - r->lse) + r->normal) * delta;
+        if (seen(p, r, j) && kept(p, r, j) != 0) delta += r->high[j] * kept(p, r, j) * size_of_product(r, a, dO, j);
+    if (p->sink && r->lse > -INFINITY) {
+        const double log_weight = p->sink[r->at.h] - r->lse, high = highest(r, log_weight);
+        b->sink[r->at.h] += term_error(r, exp(log_weight), high, 2) * delta + high * lost;
+    }
     for (int64_t j = 0; j < p->Skv; j++) {
         const int64_t key = r->key_head * p->Skv + j, distance = r->at.position - j;
-        const double z = kept(p, r, j), w = moved(r, j, 2);
+        const double z = kept(p, r, j), w = moved(p, r, j, 2);
         const int sees = seen(p, r, j);
         if (!sees && r->weight[j] == 0) continue;
         for (int64_t c = 0; c < p->Dv && z != 0; c++) {
@@ -130,7 +176,8 @@ static void bound_backward(ref_bounds *b, const ref_problem *p, const ref_gradgr
             if (p->relative_values) b->relative_values[relative_row(p, &r->at, j) * p->Dv + c] += z * w * fabs(dO[c]) + r->floor;
         }
         if (!sees) continue; /* a fully masked row with uniform weights */
-        const double g = z != 0 ? z * size_of_product(r, a, dO, j) : 0, dS = w * (g + delta) + undecided(p, r, a, j) * g;
+        const double g = z != 0 ? z * size_of_product(r, a, dO, j) : 0,
+                     dS = w * (g + delta) + r->high[j] * lost + undecided(p, r, a, j) * g;
         b->S[i * p->Skv + j] = dS + r->floor;
         b->slopes[r->at.b * p->Hq + r->at.h] += dS * fabs((double)distance) + r->floor;
         if (p->bias_table) b->bias_table[bias_table_at(p, r->at.h, distance)] += dS + r->floor;
@@ -144,7 +191,7 @@ static void bound_tangents(ref_bounds *b, const ref_problem *p, const ref_gradgr
     const int64_t i = r->at.index;
     for (int64_t j = 0; j < p->Skv; j++) {
         const int sees = seen(p, r, j);
-        const double z = kept(p, r, j), w = moved(r, j, 2), size = sees ? size_of_tangent(p, s, r, j) : 0;
+        const double z = kept(p, r, j), w = moved(p, r, j, 2), size = sees ? size_of_tangent(p, s, r, j) : 0;
         if (!sees && r->weight[j] == 0) continue;
         b->lse[i] += w * size + r->floor;
         for (int64_t c = 0; c < p->Dv && z != 0; c++) {
@@ -162,16 +209,22 @@ static void bound_double_backward(ref_bounds *b, const ref_problem *p, const ref
     const int64_t i = r->at.index;
     const double *dO = s->dO + i * p->Dv;
     const double curve = p->softcap > 0 ? 2 / p->softcap : 0;
-    double delta = r->lost / (3 * r->error) + (s->dlse ? fabs(s->dlse[i]) : 0);
-    double kappa = sum_abs(dO, b->O + i * p->Dv, p->Dv) / (2 * r->error);
-    for (int64_t j = 0; j < p->Skv; j++)
-        if (seen(p, r, j) && kept(p, r, j) != 0) delta += r->weight[j] * kept(p, r, j) * sum_abs(dO, r->at.V + j * p->Dv, p->Dv);
+    double delta = s->dlse ? fabs(s->dlse[i]) : 0, kappa = 0;
+    for (int64_t j = 0; j < p->Skv; j++) {
+        if (!seen(p, r, j) || kept(p, r, j) == 0) continue;
+        const double w = r->high[j] * kept(p, r, j), g = sum_abs(dO, r->at.V + j * p->Dv, p->Dv);
+        delta += w * g;
+        kappa += w * (size_of_tangent(p, s, r, j) + r->mean) * g;
+        if (s->Vd) kappa += w * sum_abs(dO, s->Vd + (r->key_head * p->Skv + j) * p->Dv, p->Dv);
+    }
     for (int64_t j = 0; j < p->Skv; j++) {
         if (!seen(p, r, j)) continue;
         const int64_t key = r->key_head * p->Skv + j;
-        const double z = kept(p, r, j), w = moved(r, j, 3), away = size_of_tangent(p, s, r, j) + r->mean;
-        const double dS = w * ((z != 0 ? z * sum_abs(dO, r->at.V + j * p->Dv, p->Dv) : 0) + delta);
-        const double R = away * dS + w * ((z != 0 && s->Vd ? z * sum_abs(dO, s->Vd + key * p->Dv, p->Dv) : 0) + kappa);
+        const double z = kept(p, r, j), w = moved(p, r, j, 3), away = size_of_tangent(p, s, r, j) + r->mean;
+        const double lost = r->high[j] * r->lost; /* of delta; of kappa as much, times the mean of the tangents */
+        const double dS = w * ((z != 0 ? z * sum_abs(dO, r->at.V + j * p->Dv, p->Dv) : 0) + delta) + lost;
+        const double R =
+            away * dS + w * ((z != 0 && s->Vd ? z * sum_abs(dO, s->Vd + key * p->Dv, p->Dv) : 0) + kappa) + lost * r->mean;
         const double X = R + dS * curve * size_before(p, s, r, j);
         b->S[i * p->Skv + j] = R + r->floor;
         for (int64_t c = 0; c < p->D; c++) {
@@ -188,13 +241,14 @@ typedef enum operation { FORWARD, BACKWARD, FORWARD_MODE, DOUBLE_BACKWARD } oper
 static void bound_row(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, line *r, const ref_arithmetic *a, operation op)
 {
     const int64_t i = r->at.index;
-    double most = 0;
+    double most = 0, largest = 0;
     int any = 0;
     for (int64_t j = 0; j < p->Skv; j++) {
         if (!seen(p, r, j)) continue;
         any = 1;
+        if (r->score[j] == -INFINITY) continue; /* as if not seen */
         most = fmax(most, size_of_score(p, r, a, j));
-        if (op >= FORWARD_MODE) r->mean += r->weight[j] * size_of_tangent(p, s, r, j);
+        largest = fmax(largest, size_on_the_way(p, r, j));
     }
     if (!any && !row_is_uniform(p, &r->at) && !(p->sink && op == BACKWARD)) return; /* nothing is computed */
     /* Chains of roundings beside those of a score: gradients through a vector's length; weights and tables, which sum over all
@@ -203,6 +257,10 @@ static void bound_row(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s
     if (p->W || p->relative_rows || p->bias_table) chains += (double)(p->B * p->Hq * p->Sq + p->relative_rows);
     r->error = (a->unit + 0x1p-53) * (8 + chains + most + (isfinite(r->lse) ? fabs(r->lse) : 0)); /* ref/ rounds too */
     r->normal = a->normal;
+    if (!(largest < 1 / a->normal)) r->error = r->normal = INFINITY; /* a score may overflow: no bound */
+    find_highest(p, r);
+    for (int64_t j = 0; j < p->Skv && op >= FORWARD_MODE; j++)
+        if (seen(p, r, j)) r->mean += r->high[j] * size_of_tangent(p, s, r, j);
     for (int64_t c = 0; c < p->Dv && a->O_lost && op >= BACKWARD && s->dO; c++)
         if (a->O_lost[i * p->Dv + c] > 0) r->lost += fabs(s->dO[i * p->Dv + c]) * a->O_lost[i * p->Dv + c];
     if (op == FORWARD) bound_forward(b, p, r);
@@ -241,7 +299,7 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, con
 {
     const int64_t rows = p->B * p->Hq * p->Sq, keys = p->B * p->Hkv * p->Skv,
                   of_tables = (p->relative_of_each_head ? p->Hq : 1) * p->relative_rows;
-    double *S = array(p->Skv), *P = array(p->Skv);
+    double *S = array(p->Skv), *P = array(p->Skv), *high = array(p->Skv);
     ref_problem sizes;
     *b = (ref_bounds){.O = array(rows * p->Dv),
                       .lse = array(rows),
@@ -260,7 +318,7 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, con
                       .bias_table = array(p->Hq * p->buckets)};
     int ok = ref_sizes_make(&sizes, p);
     const double floor = floor_of(p, s, a);
-    ok = ok && S && P && b->O && b->lse && b->Q && b->K && b->V && b->S && b->scale && b->slopes && b->sink && b->W &&
+    ok = ok && S && P && high && b->O && b->lse && b->Q && b->K && b->V && b->S && b->scale && b->slopes && b->sink && b->W &&
          b->relative_keys && b->relative_values && b->relative_u && b->relative_v && b->bias_table;
     for (int64_t n = 0; ok && n < rows; n++) {
         const int64_t b_of = n / p->Sq / p->Hq, h = n / p->Sq % p->Hq, i = n % p->Sq;
@@ -269,7 +327,7 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, con
         r.scale = fabs(r.at.scale);
         r.lse = row_weights(p, &r.at, S, P);
         if (p->normaliser == REF_BY_RELU) relu_errors(p, S, r.lse, P);
-        r.weight = P;
+        r.score = S, r.weight = P, r.high = high;
         r.floor = floor;
         bound_row(b, p, s, &r, a, op);
     }
@@ -283,7 +341,7 @@ static int bound(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s, con
         lift(b->relative_v, p->Hq * p->D, pairs * floor);
     }
     if (ok) ref_sizes_free(&sizes);
-    free(S), free(P);
+    free(S), free(P), free(high);
     if (!ok) ref_bounds_free(b);
     return ok;
 }

@@ -75,4 +75,8 @@ VF_INLINE vf vf_exp(vf d)
     return vf_fma(q, vf_mul(r, power), power);
 }
 
+/* A weight recomputed from lse, at most 1: where scores are so large that their rounding exceeds 88, one that is computed in
+ * another order than forward's may be as far above lse, and exp would leave its range.  NaN where s or lse is. */
+VF_INLINE vf weight_from_lse(vf s, vf lse) { return vf_exp(vf_min(vf_zero(), vf_sub(s, lse))); }
+
 #endif

@@ -39,11 +39,11 @@ VF_INLINE void short_gradient_rows(const int width, int64_t rows, int64_t sees, 
         for (int v = 0; v < width; v++) {
             const int64_t j = v * VF_LANES;
             if (j + VF_LANES <= n) {
-                vf p = vf_exp(vf_sub(vf_load(s + j), at));
+                vf p = weight_from_lse(vf_load(s + j), at);
                 vf_store(s + j, p);
                 vf_store(d + j, gradient_of_score(p, p, vf_load(d + j), less));
             } else if (j < n) {
-                vf p = vf_exp(vf_sub(vf_load(s + j), at));
+                vf p = weight_from_lse(vf_load(s + j), at);
                 p = vf_select(vf_gt(vf_set((real)(n - j)), lane), p, vf_zero());
                 vf_store(s + j, p);
                 vf_store(d + j, gradient_of_score(p, p, vf_load(d + j), less));

@@ -21,7 +21,7 @@ static void step_tangent(int width, int64_t n, void *S, void *Sd, const void *ls
         vf at = vf_load((const real *)lse + v * VF_LANES), sum = vf_zero();
         for (int64_t j = 0; j < n; j++) {
             int64_t k = j * TILE + v * VF_LANES;
-            vf p = vf_exp(vf_sub(vf_load((const real *)S + k), at));
+            vf p = weight_from_lse(vf_load((const real *)S + k), at);
             sum = vf_add(sum, times_if_any(p, vf_load((const real *)Sd + k)));
             vf_store((real *)S + k, drop ? vf_mul(vf_set((real)keep), p) : p);
         }

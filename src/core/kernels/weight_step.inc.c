@@ -19,7 +19,7 @@ static vf move_nan(int64_t n, real *S, vf lse)
     return vf_select(is_number, lse, vf_zero());
 }
 
-/* S = P = exp(S - lse) and, with drop, after = keep * P or 0; without dropout both are the same. */
+/* S = P = exp(min(S - lse, 0)) and, with drop, after = keep * P or 0; without dropout both are the same. */
 VF_INLINE void weights_before_and_after(int width, int64_t n, real *S, const real *lse, const attn_drop *drop, double keep,
                                         real *after)
 {
@@ -28,7 +28,7 @@ VF_INLINE void weights_before_and_after(int width, int64_t n, real *S, const rea
         if (!vm_all(vf_eq(at, at))) at = move_nan(n, S + v * VF_LANES, at);
         for (int64_t j = 0; j < n; j++) {
             int64_t k = j * TILE + v * VF_LANES;
-            vf p = vf_exp(vf_sub(vf_load(S + k), at));
+            vf p = weight_from_lse(vf_load(S + k), at);
             vf_store(S + k, p);
             if (drop) vf_store(after + k, vf_mul(vf_set((real)keep), p));
         }

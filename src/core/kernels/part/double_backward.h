@@ -14,7 +14,7 @@ typedef struct attn_double_backward_part {
     void (*dot)(int width, int64_t dim, const void *Xt, const void *Yt, void *sums);
 
     /*
-     *      P = exp(S - lse)      W = P, or with drop: keep * P if it keeps the weight, else 0
+     *      P = exp(min(S - lse, 0))      W = P, or with drop: keep * P if it keeps the weight, else 0
      *
      *      dP = dS = W dP - P delta
      *      Sd = R  = (Sd - mu) dS + W h - P kappa

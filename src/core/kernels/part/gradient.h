@@ -21,7 +21,7 @@ typedef struct attn_gradient_part {
                   const void *grad_lse, int64_t grad_lse_stride, int64_t live, void *delta, void *lse_lanes);
 
     /*
-     *      P = exp(S - lse)      W = P, or with drop: keep * P if it keeps the weight, else 0      dS = W dP - P delta
+     *      P = exp(min(S - lse, 0))      W = P, or with drop: keep * P if it keeps the weight, else 0      dS = W dP - P delta
      *
      * S becomes W and dP becomes dS.  Where P is 0, dS is 0, whatever dP holds; where W is 0, dP is not read.  scratch: like S.
      */

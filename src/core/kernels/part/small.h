@@ -87,8 +87,8 @@ typedef struct attn_small_gradient_part {
     /* As delta of attn_gradient_part, but from rows. */
     void (*delta)(int64_t rows, int64_t dim_v, const void *dO, int64_t lddo, const void *O, int64_t ldo, const void *lse,
                   int64_t lse_stride, const void *grad_lse, int64_t grad_lse_stride, void *delta, void *lse_rows);
-    /* S becomes P = exp(S - lse), and dS, which holds dP, becomes P (dP - delta), or 0 where P is 0, whatever dP holds; both are 0
-     * past the keys that a row sees, as in exponentiate. */
+    /* S becomes P = exp(min(S - lse, 0)), and dS, which holds dP, becomes P (dP - delta), or 0 where P is 0, whatever dP holds;
+     * both are 0 past the keys that a row sees, as in exponentiate. */
     void (*gradient)(int width, int64_t rows, int64_t sees, void *S, int64_t ld, void *dS, int64_t ldd, const void *lse,
                      const void *delta);
 } attn_small_gradient_part;

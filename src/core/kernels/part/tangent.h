@@ -14,7 +14,7 @@ typedef struct attn_tangent_part {
     void (*add_tangents)(int width, int64_t n, void *Sd, const void *other);
 
     /*
-     *      P = exp(S - lse)      W = P, or with drop: keep * P if it keeps the weight, else 0
+     *      P = exp(min(S - lse, 0))      W = P, or with drop: keep * P if it keeps the weight, else 0
      *      mu[lane] += sum_j P_j Sd_j      S = W      Sd = W Sd
      *
      * Sd is not read where P is 0, nor for the product where W is 0.

@@ -126,8 +126,8 @@ static double sink_gradient(const attn_task *task, const attn_gradient_tile *t)
     const double sink = attn_task_sink(task);
     double sum = 0;
     for (int64_t i = 0; i < attn_min(t->tile.rows, task->visibility.len_q - t->tile.first); i++) {
-        double lse = attn_real_at(t->lse, w->compute, i);
-        sum -= exp(sink - lse) * attn_real_at(t->delta, w->compute, i);
+        const double d = sink - attn_real_at(t->lse, w->compute, i), weight = d > 0 ? 1 : exp(d); /* NaN stays NaN */
+        sum -= weight * attn_real_at(t->delta, w->compute, i);
     }
     return sum;
 }
