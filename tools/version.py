@@ -18,7 +18,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VERSION = r"\d+\.\d+\.\d+"
-ABI = r"\d+\.\d+"  # of the sonames, before 1.0 (cmake/library.cmake)
+ABI = r"\d+\.\d+"  # of sonames, and what find_package is asked for, before 1.0 (cmake/library.cmake)
+EXAMPLES = ("minimal", "seq2seq_additive", "train_copy", "transformer")
 
 # (file, regular expression whose group is the text, how often, which part of the version)
 PLACES = [
@@ -29,6 +30,7 @@ PLACES = [
     ("CITATION.cff", rf"(?m)^version: ({VERSION})$", 1, "whole"),
     ("docs/releasing.md", rf"\blibattn({ABI})\b", 2, "abi"),
     ("docs/releasing.md", rf"\bATTN_({ABI})\b", 1, "abi"),
+    *((f"examples/{name}/CMakeLists.txt", rf"(?m)^find_package\(libattn ({ABI}) ", 1, "abi") for name in EXAMPLES),
 ]
 HEADING = re.compile(rf"(?m)^## ({VERSION}), (not yet released|\d{{4}}-\d\d-\d\d)$")
 # What was measured, or changed, with a version keeps it.
@@ -77,14 +79,19 @@ def files(root):
 
 
 def others(root, version):
-    """Lines beside PLACES that name this version of libattn."""
-    known = {name for name, *_ in PLACES}
-    named = re.compile(rf"(?i)(libattn|version)\W.*(?<![\d.]){re.escape(version)}(?![\d.]\d)|(?<![\d.]){re.escape(version)}(?![\d.]\d).*\blibattn")
+    """Lines beside PLACES that name this version of libattn, or that of its interface next to its name."""
+    known, abi = {name for name, *_ in PLACES}, re.escape(parts(version)["abi"])
+    whole = rf"(?<![\d.]){re.escape(version)}(?![\d.]\d)"
+    named = re.compile(rf"(?i)\b(libattn|version)\W.*{whole}|{whole}.*\blibattn|\b(lib)?attn(_[a-z]+)?(\.so)?[\W_]{{0,4}}{abi}(?!\.?\d)")
     for name in files(root):
-        if name not in known and not HISTORY.match(name):
-            for number, line in enumerate((root / name).read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-                if named.search(line):
-                    yield f"{name}:{number}: names {version}, and is not in PLACES of tools/version.py"
+        if name in known or HISTORY.match(name):
+            continue
+        text = (root / name).read_text(encoding="utf-8", errors="replace")
+        for number, line in enumerate(text.splitlines() if parts(version)["abi"] in text else (), 1):
+            found = named.search(line)
+            if found:
+                yield f"{name}:{number}: `{found[0]}` names the version, and is not in PLACES of tools/version.py"
+
 
 
 def check(root):

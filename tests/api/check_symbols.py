@@ -22,7 +22,7 @@ def exported(library):
 
 
 def interface(library):
-    """The version in the soname: 0.1 for libattn.so.0.1."""
+    """The version in the soname: 1 for libattn.so.1."""
     lines = subprocess.run(["readelf", "-d", library], check=True, capture_output=True, text=True).stdout
     return re.search(r"soname: \[\w+\.so\.([0-9.]+)\]", lines)[1]
 
