@@ -12,13 +12,13 @@
 #include "draws.h"
 #include "target.h"
 
-enum { TENSORS_MOST = 80 };
+enum { MAX_TENSORS = 80 };
 
 typedef struct api_case {
     draws from;
     int count; /* of tensors in the table */
-    attn_tensor_description about[TENSORS_MOST];
-    block of[TENSORS_MOST];
+    attn_tensor_description about[MAX_TENSORS];
+    block of[MAX_TENSORS];
     attn_problem problem;
     attn_tensors tensors;
     attn_call call;

@@ -212,7 +212,7 @@ static void draw_strides(api_case *c, int t, const attn_tensor_plan *plan)
         slot->stride[axis] = run;
         run *= size > 0 ? size : 1;
         if (draw_one_in(d, 3)) run += draw_below(d, 5);
-        if (run > BLOCK_BYTES_MOST) break;
+        if (run > MAX_BLOCK_BYTES) break;
     }
     for (int axis = 0; axis < 4; axis++) {
         if (axis < 3 && draw_one_in(d, 7)) slot->stride[axis] = -slot->stride[axis];
@@ -401,7 +401,7 @@ static void make_hostile(api_case *c)
 attn_plan *case_draw(api_case *c)
 {
     draws *d = &c->from;
-    for (c->count = 0; c->count < TENSORS_MOST; c->count++) {
+    for (c->count = 0; c->count < MAX_TENSORS; c->count++) {
         c->about[c->count].struct_size = sizeof *c->about;
         if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, c->count, &c->about[c->count], NULL)) break;
     }

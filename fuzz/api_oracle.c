@@ -8,7 +8,7 @@
 
 #include "../tests/limited_allocator.h"
 
-enum { WORKSPACE_MOST = 1 << 27 };
+enum { MAX_WORKSPACE = 1 << 27 };
 
 static char message[sizeof((attn_error *)0)->message]; /* of the last rejected call */
 
@@ -225,7 +225,7 @@ int case_judge(api_case *c, attn_plan *plan)
     const size_t need = attn_plan_workspace_size(plan);
     if (c->options.workspace_limit && need > c->options.workspace_limit)
         finding("%zu bytes of workspace, but workspace_limit is %zu", need, c->options.workspace_limit);
-    if (need > WORKSPACE_MOST) return 0;
+    if (need > MAX_WORKSPACE) return 0;
     const int saved = case_save_forward(c, NULL);
     if (!run(c, plan, &c->tensors, 0xFF, (size_t)draw_below(&c->from, 64), 0xA5)) return 0;
     blocks_keep(c->of, c->count);

@@ -47,7 +47,7 @@ block block_of(const char *name, attn_dtype dtype, int output, int64_t i0, int64
     int64_t dense = 1;
     for (int axis = 3; axis >= 0; axis--) {
         b.stride[axis] = dense;
-        if (dense < BLOCK_BYTES_MOST) dense *= b.shape[axis] > 0 ? b.shape[axis] : 1;
+        if (dense < MAX_BLOCK_BYTES) dense *= b.shape[axis] > 0 ? b.shape[axis] : 1;
     }
     return b;
 }
@@ -63,7 +63,7 @@ void block_draw_strides(block *b, draws *d, int last)
     for (int i = 3; i >= 0; i--) {
         const int axis = order[i];
         b->stride[axis] = run;
-        if (run < BLOCK_BYTES_MOST) run *= b->shape[axis] > 0 ? b->shape[axis] : 1;
+        if (run < MAX_BLOCK_BYTES) run *= b->shape[axis] > 0 ? b->shape[axis] : 1;
         if (draw_one_in(d, 3)) run += draw_below(d, 5);
     }
     for (int axis = 0; axis < 4; axis++) {
@@ -89,14 +89,14 @@ int block_allocate(block *b)
         int64_t reach;
         if (b->shape[axis] < 0) return 0;
         if (__builtin_mul_overflow(b->shape[axis] - 1, step(b, axis), &reach)) return 0;
-        if (reach > BLOCK_BYTES_MOST || reach < -BLOCK_BYTES_MOST) return 0;
+        if (reach > MAX_BLOCK_BYTES || reach < -MAX_BLOCK_BYTES) return 0;
         *(reach < 0 ? &low : &high) += reach;
     }
     if (b->shape[0] && b->shape[1] && b->shape[2] && b->shape[3]) {
         b->bytes = (size_t)(high - low + 1) * b->element;
         b->first = (ptrdiff_t)-low * (ptrdiff_t)b->element;
     }
-    if (b->bytes > BLOCK_BYTES_MOST) return 0;
+    if (b->bytes > MAX_BLOCK_BYTES) return 0;
     b->memory = take(b->bytes);
     return 1;
 }

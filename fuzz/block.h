@@ -7,7 +7,7 @@
 #include "attn/attn.h"
 #include "draws.h"
 
-enum { BLOCK_BYTES_MOST = 1 << 23 };
+enum { MAX_BLOCK_BYTES = 1 << 23 };
 
 typedef struct block {
     const char *name; /* NULL: the case has no such tensor */

@@ -25,7 +25,7 @@ enum {
     C_BLOCKS
 };
 
-enum { BATCH_MOST = 3, CAPACITY_MOST = 96, ROTARY_MOST = 64 };
+enum { MAX_BATCH = 3, MAX_CAPACITY = 96, MAX_ROTARY = 64 };
 
 typedef struct cache_case {
     draws *from;
@@ -35,8 +35,8 @@ typedef struct cache_case {
     attn_tensors tensors;
     attn_options options;
     attn_rope rope;
-    double tables[2][CAPACITY_MOST * ROTARY_MOST / 2]; /* cosines and sines of the rope */
-    int64_t lengths[BATCH_MOST], added[BATCH_MOST];    /* before the step; tokens that it adds */
+    double tables[2][MAX_CAPACITY * MAX_ROTARY / 2]; /* cosines and sines of the rope */
+    int64_t lengths[MAX_BATCH], added[MAX_BATCH];    /* before the step; tokens that it adds */
     block of[C_BLOCKS];
     unsigned char *shadow[C_OWN]; /* the expected bytes */
 } cache_case;

@@ -21,10 +21,10 @@ static void draw_rope(cache_case *c)
     r->pairs = draw_one_in(d, 2) ? ATTN_ROPE_PAIRS_HALVES : ATTN_ROPE_PAIRS_INTERLEAVED;
     r->dim_rotary = c->cache.dim_qk % 2 || draw_one_in(d, 2) ? c->cache.dim_qk / 2 / 2 * 2 : 0;
     const int64_t rotary = r->dim_rotary ? r->dim_rotary : c->cache.dim_qk;
-    if (rotary == 0 || rotary % 2 || rotary > ROTARY_MOST) return;
+    if (rotary == 0 || rotary % 2 || rotary > MAX_ROTARY) return;
     c->cache.rope = r;
     if (!draw_one_in(d, 3)) return;
-    r->cosines = c->tables[0], r->sines = c->tables[1], r->table_rows = 1 + draw_below(d, CAPACITY_MOST);
+    r->cosines = c->tables[0], r->sines = c->tables[1], r->table_rows = 1 + draw_below(d, MAX_CAPACITY);
     for (int64_t i = 0; i < r->table_rows * rotary / 2; i++) {
         const double angle = draw_real(d, -4, 4);
         c->tables[0][i] = cos(angle), c->tables[1][i] = sin(angle);
@@ -72,8 +72,8 @@ void cache_draw(cache_case *c)
     attn_cache *k = &c->cache;
     const int wide = draw_one_in(d, 5);
     k->struct_size = sizeof *k;
-    k->batch = 1 + draw_below(d, BATCH_MOST), k->heads_kv = 1 + draw_below(d, 2);
-    k->capacity = draw_one_in(d, 4) ? draw_below(d, CAPACITY_MOST + 1) : draw_below(d, 40);
+    k->batch = 1 + draw_below(d, MAX_BATCH), k->heads_kv = 1 + draw_below(d, 2);
+    k->capacity = draw_one_in(d, 4) ? draw_below(d, MAX_CAPACITY + 1) : draw_below(d, 40);
     k->dim_qk = dims[draw_below(d, 14)], k->dim_v = dims[draw_below(d, 14)];
     const attn_dtype key = !wide && draw_one_in(d, 3) ? ATTN_I8 : draw_float(d, wide),
                      value = !wide && draw_one_in(d, 3) ? ATTN_I8 : draw_float(d, wide);
@@ -238,7 +238,7 @@ void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2])
 static void expect_row(cache_case *c, int which, const int64_t at[2], int64_t h, const double *x, int64_t dim)
 {
     const block *b = &c->of[which], *scales = &c->of[which + C_K_SCALE - C_K];
-    double whole[ROTARY_MOST + 1];
+    double whole[MAX_ROTARY + 1];
     if (dim == 0 && b->dtype != ATTN_I8) return;
     if (b->dtype != ATTN_I8) {
         (void)attn_convert(dim, x, ATTN_F64, c->shadow[which] + (block_at(b, at[0], h, at[1], 0) - b->memory), b->dtype, NULL);
@@ -253,7 +253,7 @@ static void expect_row(cache_case *c, int which, const int64_t at[2], int64_t h,
 void cache_expect(cache_case *c)
 {
     const attn_cache *k = &c->cache;
-    double x[ROTARY_MOST + 1];
+    double x[MAX_ROTARY + 1];
     for (int64_t b = 0; b < k->batch; b++) {
         for (int64_t t = 0; t < c->added[b]; t++) {
             int64_t at[2], place = c->lengths[b] + t;
@@ -267,7 +267,7 @@ void cache_expect(cache_case *c)
                     const int64_t shape[4] = {1, 1, 1, k->dim_qk};
                     const attn_input from = {block_at(&c->of[C_NEW_K], b, h, t, 0), c->of[C_NEW_K].dtype, {0, 0, 0, 0}},
                                      position = attn_in(&place);
-                    double rotated[ROTARY_MOST + 1];
+                    double rotated[MAX_ROTARY + 1];
                     const attn_output to = {rotated, type, {0, 0, 0, 0}};
                     if (attn_rope_apply(k->rope, shape, &from, &position, &to, NULL))
                         finding("attn_rope_apply rejects a key that was appended");

@@ -15,7 +15,7 @@ const char *const target_cases = "analyses";
 
 enum { SOFTMAX, LOG_SOFTMAX, SWEEP, NUMBERS, JACOBIAN, JVP, HEAD_ENTROPY, DECOMPOSE, FLOW, VERIFY, KINDS };
 enum { IN_1, IN_2, KEEP, Q, K, V, GRAD_O, O, OUT_1, OUT_2, OUT_3, OUT_4, OUT_5, BLOCKS };
-enum { N_MOST = 40, ROWS_MOST = 8, NUMBERS_OF = 7 };
+enum { MAX_N = 40, MAX_ROWS = 8, NUMBERS_OF = 7 };
 
 static struct {
     draws *from;
@@ -31,7 +31,7 @@ static struct {
     attn_verification found;
     block of[BLOCKS];
     double *p[BLOCKS];
-    int64_t drawn_n, drawn_rows, drawn_heads, drawn_most;
+    int64_t drawn_n, drawn_rows, drawn_heads, drawn_max;
     double drawn_temperature, drawn_step;
 } c;
 
@@ -92,7 +92,7 @@ static attn_status call(attn_error *e)
 static void place(void)
 {
     double **const p = c.p;
-    c.n = c.drawn_n, c.rows = c.drawn_rows, c.heads = c.drawn_heads, c.most = c.drawn_most;
+    c.n = c.drawn_n, c.rows = c.drawn_rows, c.heads = c.drawn_heads, c.most = c.drawn_max;
     c.temperature = c.drawn_temperature, c.step = c.drawn_step;
     c.problem = c.drawn;
     for (int t = 0; t < BLOCKS; t++) p[t] = c.of[t].name ? (double *)(void *)(c.of[t].memory + c.of[t].first) : NULL;
@@ -193,9 +193,9 @@ static void draw_case(void)
 {
     draws *d = c.from;
     c.kind = (int)draw_below(d, KINDS), c.options = calls_options(d);
-    c.drawn_n = draw_below(d, N_MOST), c.drawn_rows = draw_below(d, ROWS_MOST), c.drawn_heads = draw_below(d, 4);
+    c.drawn_n = draw_below(d, MAX_N), c.drawn_rows = draw_below(d, MAX_ROWS), c.drawn_heads = draw_below(d, 4);
     c.drawn_temperature = draw_real(d, 0.1, 4), c.drawn_step = draw_one_in(d, 2) ? 0 : draw_real(d, 1e-6, 1e-4),
-    c.drawn_most = draw_below(d, 5);
+    c.drawn_max = draw_below(d, 5);
     if (c.kind <= SWEEP) draw_scores();
     if (c.kind == SOFTMAX) c.gibbs_at = draw_one_in(d, 4) ? NULL : &c.gibbs;
     if (c.kind == LOG_SOFTMAX || (c.kind == SOFTMAX && !draw_one_in(d, 4))) make(OUT_1, "weights", 1, 1, 1, c.drawn_n, CALLS_DENSE);
@@ -277,7 +277,7 @@ static double entropy_of(const double *p, int64_t step, int64_t n)
 static void by_numbers(void)
 {
     const double *p = c.p[IN_1], *q = c.p[IN_2], entropy = entropy_of(p, 1, c.n), rows = (double)(c.rows * c.heads);
-    double kl = 0, most = c.n > 1 ? log((double)c.n) : 0, mean[N_MOST] = {0}, of_rows = 0, alike = 0;
+    double kl = 0, most = c.n > 1 ? log((double)c.n) : 0, mean[MAX_N] = {0}, of_rows = 0, alike = 0;
     for (int64_t j = 0; j < c.n; j++) {
         if (p[j] > 0) kl += q[j] > 0 ? p[j] * log(p[j] / q[j]) : INFINITY;
         for (int64_t i = 0; i < c.rows * c.heads; i++) mean[j] += p[i * c.n + j] / rows;
@@ -306,7 +306,7 @@ static void by_numbers(void)
 static void check_given(void)
 {
     const double *p = c.p[IN_1], *q = c.p[IN_2], T = c.temperature;
-    double px = 0, size = 0, same[N_MOST];
+    double px = 0, size = 0, same[MAX_N];
     for (int64_t h = 0; c.kind == HEAD_ENTROPY && h < c.heads; h++) {
         double sum = 0;
         for (int64_t i = 0; i < c.rows && c.n > 0; i++) sum += entropy_of(p + (h * c.rows + i) * c.n, 1, c.n) / (double)c.rows;

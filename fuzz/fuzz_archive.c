@@ -16,10 +16,10 @@
 
 const char *const target_cases = "containers";
 
-enum { STEPS_MOST = 12, NAME_MOST = 16, TEXT_MOST = 24 };
+enum { MAX_STEPS = 12, MAX_NAME = 16, MAX_TEXT = 24 };
 
 typedef struct entry {
-    char name[NAME_MOST];
+    char name[MAX_NAME];
     attn_dtype dtype;
     int rank;
     int64_t shape[ATTN_MAX_RANK];
@@ -29,14 +29,14 @@ typedef struct entry {
 } entry;
 
 typedef struct text {
-    char key[NAME_MOST], value[TEXT_MOST];
+    char key[MAX_NAME], value[MAX_TEXT];
 } text;
 
 static struct {
     draws *from;
     attn_archive *archive;
-    entry tensors[STEPS_MOST];
-    text texts[STEPS_MOST];
+    entry tensors[MAX_STEPS];
+    text texts[MAX_STEPS];
     int count, text_count;
 } c;
 
@@ -298,7 +298,7 @@ void target_run(draws *from)
     c.from = from;
     if (attn_archive_create(&c.archive, &last)) finding("no container: %s", last.message);
     if (attn_archive_create(NULL, &last) != ATTN_ERR_ARGUMENT) finding("a container is created without a place for it");
-    for (int64_t steps = draw_below(from, STEPS_MOST); steps > 0; steps--) (draw_one_in(from, 3) ? set_text : add_tensor)();
+    for (int64_t steps = draw_below(from, MAX_STEPS); steps > 0; steps--) (draw_one_in(from, 3) ? set_text : add_tensor)();
     target_drawn();
     check_tensors(c.archive, "after creation"), check_texts(c.archive, "after creation");
     if (draw_one_in(from, 6)) write_and_read();

@@ -35,7 +35,7 @@ enum {
 };
 /* Inputs, then outputs, each in the order of the function's arguments. */
 enum { IN_1, IN_2, IN_3, IN_4, OUT_1, OUT_2, OUT_3, BLOCKS };
-enum { DIM_MOST = 12, COUNT_MOST = 10 };
+enum { MAX_DIM = 12, MAX_COUNT = 10 };
 
 static struct {
     draws *from;
@@ -132,7 +132,7 @@ static void draw_case(void)
     static const char *const metrics[] = {NULL, "scaled", "euclidean"};
     draws *d = c.from;
     c.kind = (int)draw_below(d, KINDS), c.special = c.kind != CHECK && c.kind != INVERSE && draw_one_in(d, 10);
-    c.drawn[0] = draw_below(d, COUNT_MOST), c.drawn[1] = draw_below(d, COUNT_MOST), c.drawn[2] = 1 + draw_below(d, DIM_MOST);
+    c.drawn[0] = draw_below(d, MAX_COUNT), c.drawn[1] = draw_below(d, MAX_COUNT), c.drawn[2] = 1 + draw_below(d, MAX_DIM);
     c.scale = draw_one_in(d, 3) ? 0 : draw_real(d, -3, 3), c.tolerance = draw_one_in(d, 2) ? 0 : draw_real(d, 0, 0.5);
     c.metric = metrics[draw_below(d, 3)], c.options = calls_options(d), c.problem = (attn_problem){.struct_size = sizeof c.problem};
     const int64_t n = c.drawn[0], m = c.drawn[1], dim = c.drawn[2];
@@ -225,12 +225,12 @@ static void by_pairs(void)
 {
     const int64_t n = c.count, m = c.kind == BATCH || c.kind == BATCH_BACKWARD ? c.other : 1, dim = c.dim;
     const int batch = c.kind == BATCH || c.kind == BATCH_BACKWARD;
-    double gu[COUNT_MOST][DIM_MOST] = {{0}}, gv[COUNT_MOST][DIM_MOST] = {{0}}, gg[DIM_MOST][DIM_MOST] = {{0}};
-    double su[COUNT_MOST][DIM_MOST] = {{0}}, sv[COUNT_MOST][DIM_MOST] = {{0}}, sg[DIM_MOST][DIM_MOST] = {{0}};
+    double gu[MAX_COUNT][MAX_DIM] = {{0}}, gv[MAX_COUNT][MAX_DIM] = {{0}}, gg[MAX_DIM][MAX_DIM] = {{0}};
+    double su[MAX_COUNT][MAX_DIM] = {{0}}, sv[MAX_COUNT][MAX_DIM] = {{0}}, sg[MAX_DIM][MAX_DIM] = {{0}};
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < m; j++) {
             const int64_t other = batch ? j : i;
-            double u[DIM_MOST], v[DIM_MOST], size = 0;
+            double u[MAX_DIM], v[MAX_DIM], size = 0;
             for (int64_t a = 0; a < dim; a++) u[a] = in(IN_1, i, a), v[a] = in(IN_2, other, a);
             if (c.kind == FORM || c.kind == BATCH) {
                 const double exact = form(u, v, IN_3, &size);
@@ -255,7 +255,7 @@ static void by_pairs(void)
 
 static void by_vectors(void)
 {
-    double v[DIM_MOST], size;
+    double v[MAX_DIM], size;
     for (int64_t i = 0; i < c.count; i++) {
         for (int64_t a = 0; a < c.dim; a++) v[a] = in(IN_1, i, a);
         if (c.kind == QUADRATIC) size = 0, check_sum(OUT_1, 0, i, form(v, v, IN_2, &size), size);
@@ -309,11 +309,11 @@ static void by_matrices(void)
 /* g inverse = 1, within the condition number. */
 static void by_products(void)
 {
-    double most = 0, most_inverse = 0;
+    double most = 0, max_inverse = 0;
     for (int64_t a = 0; a < c.dim; a++)
         for (int64_t b = 0; b < c.dim; b++)
-            most = fmax(most, fabs(in(IN_1, a, b))), most_inverse = fmax(most_inverse, fabs(in(OUT_1, a, b)));
-    const double condition = most * most_inverse * (double)(c.dim * c.dim);
+            most = fmax(most, fabs(in(IN_1, a, b))), max_inverse = fmax(max_inverse, fabs(in(OUT_1, a, b)));
+    const double condition = most * max_inverse * (double)(c.dim * c.dim);
     for (int64_t a = 0; a < c.dim; a++)
         for (int64_t b = 0; b < c.dim; b++) {
             double sum = 0;
@@ -339,7 +339,7 @@ static void by_quotients(void)
     if (trace < (double)c.dim * p->min_eigenvalue - off || trace > (double)c.dim * p->max_eigenvalue + off)
         finding("a trace of %g, eigenvalues %g to %g", trace, p->min_eigenvalue, p->max_eigenvalue);
     for (int k = 0; k < 12; k++) {
-        double v[DIM_MOST], size = 0, length = 0;
+        double v[MAX_DIM], size = 0, length = 0;
         for (int64_t a = 0; a < c.dim; a++) v[a] = k < c.dim ? (double)(a == k) : draw_real(c.from, -1, 1), length += v[a] * v[a];
         const double quotient = form(v, v, IN_1, &size) / length;
         if (quotient < p->min_eigenvalue - off || quotient > p->max_eigenvalue + off)

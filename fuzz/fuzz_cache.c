@@ -28,7 +28,7 @@ void target_print(void)
             k->batch, k->heads_kv, c.problem.shape.heads_q, k->capacity, k->dim_qk, k->dim_v, k->pages, k->page_size,
             k->rope != NULL, c.rope.table_rows, c.tokens.len, c.options.threads, c.options.invariant, c.problem.mask.window,
             c.problem.mask.window_left, c.problem.score.softcap);
-    for (int64_t b = 0; b < k->batch && b < BATCH_MOST; b++) fprintf(stderr, "  %" PRId64 " + %" PRId64, c.lengths[b], c.added[b]);
+    for (int64_t b = 0; b < k->batch && b < MAX_BATCH; b++) fprintf(stderr, "  %" PRId64 " + %" PRId64, c.lengths[b], c.added[b]);
     fputc('\n', stderr);
     blocks_print(c.of, C_BLOCKS);
 }
@@ -110,15 +110,15 @@ static void *copy_rows(const block *b, int64_t entry, int64_t rows)
 static double lost_score(const double *q, const double *k, int64_t total)
 {
     const int64_t dim = c.cache.dim_qk;
-    double most_q = 0, most = 0;
+    double max_q = 0, most = 0;
     if (c.of[C_K].dtype != ATTN_I8 || dim == 0) return 0;
-    for (int64_t x = 0; x < dim; x++) most_q = fmax(most_q, fabs(q[x]));
+    for (int64_t x = 0; x < dim; x++) max_q = fmax(max_q, fabs(q[x]));
     for (int64_t j = 0; j < total; j++) {
         double sum = 0;
         for (int64_t x = 0; x < dim; x++) sum += fabs(k[j * dim + x]);
         most = fmax(most, sum);
     }
-    return 2.01 * 0x1p-24 / sqrt((double)dim) * most_q * most;
+    return 2.01 * 0x1p-24 / sqrt((double)dim) * max_q * most;
 }
 
 static double lost_value(int64_t e, int64_t g, int64_t x, const double *w, const double *v, int64_t total, double score)
@@ -247,7 +247,7 @@ static void check_entry(int64_t e)
 static void run_in_two_parts(void)
 {
     const int64_t len = c.tokens.len, first = draw_below(c.from, len + 1);
-    int64_t now[BATCH_MOST] = {0}, then[BATCH_MOST] = {0};
+    int64_t now[MAX_BATCH] = {0}, then[MAX_BATCH] = {0};
     for (int64_t b = 0; b < c.cache.batch; b++) now[b] = c.added[b] < first ? c.added[b] : first, then[b] = c.added[b] - now[b];
     take_back();
     blocks_canary(c.of + C_OWN, C_BLOCKS - C_OWN, 0x42);
@@ -267,13 +267,13 @@ static void run_corrupted(void)
     const attn_problem problem = c.problem;
     const attn_tensors tensors = c.tensors;
     int only_attend;
-    unsigned char lengths[8 * BATCH_MOST], *table = malloc(c.of[C_TABLE].bytes + 1);
+    unsigned char lengths[8 * MAX_BATCH], *table = malloc(c.of[C_TABLE].bytes + 1);
     if (!table) abort();
     memcpy(lengths, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes);
     if (c.of[C_TABLE].memory) memcpy(table, c.of[C_TABLE].memory, c.of[C_TABLE].bytes);
     const char *what = cache_corrupt(&c, &only_attend);
     const int64_t heads = c.problem.shape.heads_q;
-    unsigned char wrong[8 * BATCH_MOST];
+    unsigned char wrong[8 * MAX_BATCH];
     memcpy(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes);
     if (what && !only_attend && append()) finding("%s, but attn_cache_append succeeds", what);
     if (what && attend(&c.options, 0x21)) finding("%s, but attn_cache_attend succeeds (heads %d)", what, (int)heads);

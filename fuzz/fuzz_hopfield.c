@@ -19,7 +19,7 @@ enum { UPDATE, BACKWARD, RETRIEVE, CLASSICAL, SEPARATION, LANDSCAPE, BASIN, KIND
 /* STATES to ENERGIES are in the order of the slots. */
 enum { STATES, UPDATED, ENERGY, GRAD_UPDATED, GRAD_ENERGY, GRAD_STATES, GRAD_PATTERNS, ITERATIONS, ENERGIES, SLOTS };
 enum { PATTERNS = SLOTS, AT, LEVEL, ONE, BLOCKS };
-enum { STORED_MOST = 20, DIM_MOST = 40, COUNT_MOST = 12 };
+enum { MAX_STORED = 20, MAX_DIM = 40, MAX_COUNT = 12 };
 
 static struct {
     draws *from;
@@ -116,12 +116,12 @@ static void draw_case(void)
     c.implied = draw_one_in(d, 2), c.options = calls_options(d), c.order = (attn_hopfield_order)draw_below(d, 2);
     attn_hopfield *m = &c.drawn;
     *m = (attn_hopfield){.struct_size = sizeof *m, .dtype = draw_one_in(d, 2) ? ATTN_F64 : ATTN_F32};
-    m->stored = 1 + draw_below(d, STORED_MOST), m->dim = 1 + draw_below(d, draw_one_in(d, 3) ? DIM_MOST : 9);
+    m->stored = 1 + draw_below(d, MAX_STORED), m->dim = 1 + draw_below(d, draw_one_in(d, 3) ? MAX_DIM : 9);
     if (!draw_one_in(d, 3)) m->beta = draw_real(d, 0.1, 8);
     m->options = draw_one_in(d, 8) ? NULL : &c.options;
     c.was.count = c.kind == LANDSCAPE ? 2 + draw_below(d, 12)
-                  : c.kind == BASIN   ? 1 + draw_below(d, COUNT_MOST)
-                                      : draw_below(d, COUNT_MOST);
+                  : c.kind == BASIN   ? 1 + draw_below(d, MAX_COUNT)
+                                      : draw_below(d, MAX_COUNT);
     c.was.most = draw_below(d, 9), c.was.tolerance = draw_one_in(d, 3) ? 0 : draw_real(d, 1e-7, 0.3);
     c.was.axis = draw_below(d, m->dim), c.was.index = draw_below(d, m->stored), c.was.noise = draw_real(d, 0, 2),
     c.seed = draw_word(d);
@@ -147,7 +147,7 @@ static void draw_case(void)
 
 /* ---- expected results ---- */
 
-static double X[STORED_MOST * DIM_MOST];
+static double X[MAX_STORED * MAX_DIM];
 
 /* The error bound of a score of state x, and of sums with such weights. */
 static double unit(void) { return block_unit(c.memory.dtype) * (double)(c.memory.dim + c.memory.stored + 16); }
@@ -173,8 +173,8 @@ static void read_rows(double *to, int at, int64_t rows)
 static void by_update(void)
 {
     const int64_t M = c.memory.stored, N = c.memory.dim;
-    double x[COUNT_MOST * DIM_MOST], p[STORED_MOST], updated[DIM_MOST], grad[DIM_MOST], gx[DIM_MOST];
-    double dX[STORED_MOST * DIM_MOST] = {0}, size_X = 0;
+    double x[MAX_COUNT * MAX_DIM], p[MAX_STORED], updated[MAX_DIM], grad[MAX_DIM], gx[MAX_DIM];
+    double dX[MAX_STORED * MAX_DIM] = {0}, size_X = 0;
     read_rows(x, STATES, c.count);
     for (int64_t i = 0; i < c.count; i++) {
         const double *const xi = x + i * N, off = lost_score(xi), energy = ref_hopfield_update(M, N, beta(), X, xi, p, updated);
@@ -201,7 +201,7 @@ static void retrieve(block *now, int64_t count, int64_t most, double tolerance, 
     block next = block_of("next", c.memory.dtype, 1, 1, 1, count, N),
           energy = block_of("energy", c.memory.dtype, 1, 1, 1, count, 1);
     if (!block_allocate(&next) || !block_allocate(&energy)) abort();
-    int64_t taken[COUNT_MOST] = {0}, stands[COUNT_MOST] = {0};
+    int64_t taken[MAX_COUNT] = {0}, stands[MAX_COUNT] = {0};
     for (int64_t step = 0; step <= most; step++) {
         attn_hopfield_tensors t = {
             .struct_size = sizeof t, .states = block_in(now), .updated = block_out(&next), .energy = block_out(&energy)};
@@ -243,7 +243,7 @@ static void by_updates(void)
 static void by_signs(void)
 {
     const int64_t M = c.memory.stored, N = c.memory.dim;
-    double x[DIM_MOST], old[DIM_MOST];
+    double x[MAX_DIM], old[MAX_DIM];
     for (int64_t i = 0; i < c.count; i++) {
         double energy = 0, size = 0;
         for (int64_t k = 0; k < N; k++) x[k] = old[k] = block_get(&c.of[STATES], 0, 0, i, k);
@@ -275,7 +275,7 @@ static double distance(const double *x, const double *y)
 static void by_distances(void)
 {
     const int64_t M = c.memory.stored, N = c.memory.dim;
-    static const double zero[DIM_MOST];
+    static const double zero[MAX_DIM];
     double least = INFINITY, lengths = 0;
     for (int64_t a = 0; a < M; a++) {
         for (int64_t b = 0; b < a; b++) least = fmin(least, distance(X + a * N, X + b * N));
@@ -287,7 +287,7 @@ static void by_distances(void)
 
 static void by_energies(void)
 {
-    double x[DIM_MOST], p[STORED_MOST], updated[DIM_MOST];
+    double x[MAX_DIM], p[MAX_STORED], updated[MAX_DIM];
     for (int64_t i = 0; i < c.count; i++) {
         memset(x, 0, sizeof x);
         const double at = c.low + (double)i * (c.high - c.low) / (double)(c.count - 1);
@@ -312,7 +312,7 @@ static void by_probes(void)
     retrieve(&probes, c.count, c.most, c.tolerance, "a basin");
     int64_t back = 0;
     for (int64_t i = 0; i < c.count; i++) {
-        double x[DIM_MOST], least = INFINITY;
+        double x[MAX_DIM], least = INFINITY;
         int64_t best = 0;
         for (int64_t k = 0; k < N; k++) x[k] = block_get(&probes, 0, 0, i, k);
         for (int64_t m = 0; m < c.memory.stored; m++) {

@@ -11,7 +11,7 @@
 #include "../tests/limited_allocator.h"
 #include "linear_case.h"
 
-enum { WORKSPACE_MOST = 1 << 26 };
+enum { MAX_WORKSPACE = 1 << 26 };
 
 const char *const target_cases = "problems of linear attention";
 
@@ -240,7 +240,7 @@ static void without_memory(void)
 static int judge(const attn_linear_plan *plan)
 {
     draws *d = c.from;
-    if (attn_linear_plan_workspace_size(plan) > WORKSPACE_MOST) return 0;
+    if (attn_linear_plan_workspace_size(plan) > MAX_WORKSPACE) return 0;
     save_forward();
     if (!run(plan, &c.tensors, 0xFF, (size_t)draw_below(d, 64), 0xA5)) {
         if (!c.hostile) finding("a plan's own tensors are rejected: %s", last.message);

@@ -14,15 +14,15 @@
 
 const char *const target_cases = "masks";
 
-enum { LENGTH_MOST = 40, PATTERNS_MOST = 4, DIM = 3 };
-enum { LENGTHS_Q, LENGTHS_KV, MAP, LISTS = 3, MATRIX = LISTS * PATTERNS_MOST, GIVEN, FORM, BLOCKS };
+enum { MAX_LENGTH = 40, MAX_PATTERNS = 4, DIM = 3 };
+enum { LENGTHS_Q, LENGTHS_KV, MAP, LISTS = 3, MATRIX = LISTS * MAX_PATTERNS, GIVEN, FORM, BLOCKS };
 
 static struct {
     draws *from;
     int drop; /* 1: GIVEN is a drop mask and FORM a keep mask; 0: GIVEN is a keep mask and FORM a bias */
     int64_t len_q, len_kv, count, given_count;
     double fill;
-    attn_pattern patterns[PATTERNS_MOST];
+    attn_pattern patterns[MAX_PATTERNS];
     block of[BLOCKS];
     const attn_pattern_set *set;
     attn_input given;
@@ -61,7 +61,7 @@ static int64_t drawn_block(uint64_t seed, int64_t n, int64_t t, int64_t left)
 static int bigbird_sees(const attn_pattern *p, wide row, wide column)
 {
     const int64_t n = (int64_t)row, k = (int64_t)column, count = (c.len_kv + p->size[0] - 1) / p->size[0];
-    unsigned char seen[LENGTH_MOST] = {0};
+    unsigned char seen[MAX_LENGTH] = {0};
     int64_t left = 0;
     for (int64_t x = 0; x < count; x++) {
         seen[x] = llabs(n - x) <= p->size[1] / 2 || x < p->size[2] || n < p->size[2];
@@ -213,8 +213,8 @@ static attn_pattern draw_pattern(int64_t k)
 static void draw_case(void)
 {
     draws *d = c.from;
-    c.len_q = draw_below(d, LENGTH_MOST), c.len_kv = draw_below(d, LENGTH_MOST);
-    c.count = draw_one_in(d, 2) ? 1 : draw_below(d, PATTERNS_MOST + 1);
+    c.len_q = draw_below(d, MAX_LENGTH), c.len_kv = draw_below(d, MAX_LENGTH);
+    c.count = draw_one_in(d, 2) ? 1 : draw_below(d, MAX_PATTERNS + 1);
     for (int64_t k = 0; k < c.count; k++) c.patterns[k] = draw_pattern(k);
 }
 
@@ -283,7 +283,7 @@ static void judge_count(const attn_pattern_set *set, const unsigned char *keep)
         pairs += row, queries += row == 0;
     }
     for (int64_t i = 0; i < c.len_q; i += sizes[0])
-        for (int64_t j = 0; j < c.len_kv; j += sizes[1] < LENGTH_MOST ? sizes[1] : LENGTH_MOST) {
+        for (int64_t j = 0; j < c.len_kv; j += sizes[1] < MAX_LENGTH ? sizes[1] : MAX_LENGTH) {
             int64_t own = 0;
             for (int64_t x = i; x < c.len_q && x < i + sizes[0]; x++)
                 for (int64_t y = j; y < c.len_kv && y - j < sizes[1]; y++) own += keep[x * c.len_kv + y];
@@ -302,14 +302,14 @@ static void judge_count(const attn_pattern_set *set, const unsigned char *keep)
 /* Applied to the fields of a problem, against the matrix as a mask. */
 static void judge_fields(const attn_pattern_set *set, const unsigned char *keep)
 {
-    static double numbers[4 * LENGTH_MOST * DIM], o[2][LENGTH_MOST * DIM];
+    static double numbers[4 * MAX_LENGTH * DIM], o[2][MAX_LENGTH * DIM];
     attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, c.len_q, c.len_kv, DIM, DIM}}, was;
     if (c.len_q == 0 || c.len_kv == 0) return; /* no pairs */
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) numbers[i] = draw_real(c.from, -2, 2);
     attn_tensors t = {.struct_size = sizeof t,
                       .q = {numbers, ATTN_F64, {0, 0, 0, 0}},
-                      .k = attn_in(numbers + LENGTH_MOST * DIM),
-                      .v = attn_in(numbers + 2 * LENGTH_MOST * DIM),
+                      .k = attn_in(numbers + MAX_LENGTH * DIM),
+                      .v = attn_in(numbers + 2 * MAX_LENGTH * DIM),
                       .o = attn_out(o[0])};
     attn_tensors masked = t, before;
     const attn_problem plain = p;
@@ -373,7 +373,7 @@ static void judge_rejected(void)
 
 static void judge_set(void)
 {
-    static unsigned char keep[LENGTH_MOST * LENGTH_MOST];
+    static unsigned char keep[MAX_LENGTH * MAX_LENGTH];
     attn_pattern_set *set = create(c.count, c.len_q, c.len_kv);
     if (!set) finding("a valid set is rejected: %s", last.message);
     target_ran++;

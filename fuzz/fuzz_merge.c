@@ -12,9 +12,9 @@
 #include "block.h"
 #include "target.h"
 
-enum { PARTS_MOST = 40, BLOCKS = 4 * PARTS_MOST + 2 };
+enum { MAX_PARTS = 40, BLOCKS = 4 * MAX_PARTS + 2 };
 /* The order of a case's blocks: the parts, then o and lse or their gradients, then the gradients of the parts. */
-enum { O_PARTS = 0, LSE_PARTS = PARTS_MOST, WHOLE = 2 * PARTS_MOST, WHOLE_LSE, GRAD_O, GRAD_LSE = GRAD_O + PARTS_MOST };
+enum { O_PARTS = 0, LSE_PARTS = MAX_PARTS, WHOLE = 2 * MAX_PARTS, WHOLE_LSE, GRAD_O, GRAD_LSE = GRAD_O + MAX_PARTS };
 
 const char *const target_cases = "merges";
 
@@ -26,8 +26,8 @@ static struct {
     attn_options options;
     attn_dtype dtype, compute;
     block of[BLOCKS];
-    attn_input o_parts[PARTS_MOST], lse_parts[PARTS_MOST];
-    attn_output grad_o_parts[PARTS_MOST], grad_lse_parts[PARTS_MOST];
+    attn_input o_parts[MAX_PARTS], lse_parts[MAX_PARTS];
+    attn_output grad_o_parts[MAX_PARTS], grad_lse_parts[MAX_PARTS];
 } c;
 
 void target_print(void)
@@ -46,7 +46,7 @@ static attn_error last;
 /* Points the slots at the blocks, from batch entry e on. */
 static void place(int64_t e)
 {
-    for (int64_t p = 0; p < c.problem.parts && p < PARTS_MOST; p++) {
+    for (int64_t p = 0; p < c.problem.parts && p < MAX_PARTS; p++) {
         attn_output *const slots[2] = {&c.grad_o_parts[p], &c.grad_lse_parts[p]};
         c.o_parts[p] = block_in(&c.of[O_PARTS + p]), c.lse_parts[p] = block_in(&c.of[LSE_PARTS + p]);
         if (c.of[O_PARTS + p].bytes) c.o_parts[p].data = block_at(&c.of[O_PARTS + p], e, 0, 0, 0);
@@ -111,7 +111,7 @@ static void draw_case(void)
     c.backward = draw_one_in(d, 2), c.special = draw_one_in(d, 8);
     c.dtype = types[draw_below(d, 4)], c.compute = c.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     *p = (attn_merge_problem){.struct_size = sizeof *p,
-                              .parts = 1 + (draw_one_in(d, 6) ? draw_below(d, PARTS_MOST) : draw_below(d, 5))};
+                              .parts = 1 + (draw_one_in(d, 6) ? draw_below(d, MAX_PARTS) : draw_below(d, 5))};
     p->batch = draw_one_in(d, 30) ? 0 : 1 + draw_below(d, 3), p->heads = draw_one_in(d, 30) ? 0 : 1 + draw_below(d, 3);
     p->len_q = draw_one_in(d, 5) ? draw_below(d, 200) : draw_below(d, 20), p->dim_v = dims[draw_below(d, 15)];
     if (p->len_q > 40) p->dim_v %= 34;
@@ -224,7 +224,7 @@ static void row(int64_t e, int64_t h, int64_t i)
     const double unit =
         c.compute == ATTN_F64 ? 2 * block_unit(ATTN_F64) : block_unit(ATTN_F32); /* this check computes in double, too */
     const double terms = (double)parts + 8;
-    double most = -INFINITY, sum = 0, lse, w[PARTS_MOST], loose[PARTS_MOST];
+    double most = -INFINITY, sum = 0, lse, w[MAX_PARTS], loose[MAX_PARTS];
     for (int64_t p = 0; p < parts; p++) most = fmax(most, w[p] = block_get(&c.of[LSE_PARTS + p], e, h, i, 0));
     for (int64_t p = 0; p < parts; p++) sum += w[p] == -INFINITY ? 0 : exp(w[p] - most);
     lse = sum > 0 ? most + log(sum) : -INFINITY;
@@ -234,7 +234,7 @@ static void row(int64_t e, int64_t h, int64_t i)
         w[p] = w[p] == -INFINITY ? 0 : exp(w[p] - lse);
     }
     if (!c.backward) block_check(&c.of[WHOLE_LSE], e, h, i, 0, lse, unit * (terms + fabs(lse)));
-    double dot[PARTS_MOST] = {0}, size[PARTS_MOST] = {0};
+    double dot[MAX_PARTS] = {0}, size[MAX_PARTS] = {0};
     for (int64_t x = 0; x < dim; x++) {
         double o = 0, bound = 0;
         for (int64_t p = 0; p < parts; p++) {

@@ -38,7 +38,7 @@ static const char *const kinds[] = {"plan",     "linear",   "product", "cost",  
 void target_print(void)
 {
     fprintf(stderr, "%s, sizes", kinds[sizes.kind]);
-    for (int i = 0; i < SIZES_MOST; i++) fprintf(stderr, " %" PRId64, sizes.of[i]);
+    for (int i = 0; i < MAX_SIZES; i++) fprintf(stderr, " %" PRId64, sizes.of[i]);
     fputc('\n', stderr);
     if (sizes.kind <= SIZES_LINEAR) sizes_print_plan();
 }
@@ -401,7 +401,7 @@ void target_run(draws *from)
                                             analysis};
     memset(&sizes, 0, sizeof sizes);
     sizes.kind = draw_one_in(from, 2) ? (int)draw_below(from, 2) : (int)draw_below(from, SIZES_KINDS);
-    draw_vast_fields(from, sizes.of, SIZES_MOST);
+    draw_vast_fields(from, sizes.of, MAX_SIZES);
     target_drawn();
     limit_time(1);
     runs[sizes.kind](from);

@@ -11,14 +11,14 @@
 #include "target.h"
 
 enum { OF_HEADS, OF_LATENTS, OF_A_MEMORY, LAYER_KINDS };
-enum { WEIGHTS_MOST = 10 };
+enum { MAX_WEIGHTS = 10 };
 /* The blocks; gradients are in the order of their inputs and weights. */
 enum {
     Y_X,
     Y_KEY,
     Y_VALUE,
     Y_WEIGHTS,
-    Y_INPUTS = Y_WEIGHTS + WEIGHTS_MOST,
+    Y_INPUTS = Y_WEIGHTS + MAX_WEIGHTS,
     Y_Y = Y_INPUTS,
     Y_MEAN,
     Y_DY,
@@ -29,7 +29,7 @@ enum {
 /* The layout of every weights struct. */
 typedef struct layer_weights {
     size_t struct_size;
-    attn_output slot[WEIGHTS_MOST];
+    attn_output slot[MAX_WEIGHTS];
 } layer_weights;
 
 typedef struct layers_case {

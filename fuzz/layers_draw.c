@@ -136,7 +136,7 @@ void layers_place(layers_case *c, int64_t e, int64_t batch)
     if (c->masked) c->core.lengths_kv = attn_in(c->lengths + e);
     t->attention = &c->core;
     c->weights.struct_size = c->gradients.struct_size = sizeof(size_t) + (size_t)c->weight_count * sizeof(attn_output);
-    for (int i = 0; i < WEIGHTS_MOST; i++) {
+    for (int i = 0; i < MAX_WEIGHTS; i++) {
         c->weights.slot[i] = slot[Y_WEIGHTS + i], c->gradients.slot[i] = slot[Y_GRADIENTS + Y_WEIGHTS + i];
         /* Biases, and all weights of other kinds, are dense. */
         if (c->kind == OF_HEADS && i < 4) continue;

@@ -98,16 +98,16 @@ static void make_like(const layers_case *c, block *of, layer_weights *slots)
 
 static void by_seed(const layers_case *c)
 {
-    block of[WEIGHTS_MOST] = {{0}};
+    block of[MAX_WEIGHTS] = {{0}};
     layer_weights slots, again;
     const uint64_t seed = draw_word(c->from);
     const attn_init init = (attn_init)draw_below(c->from, 4);
     make_like(c, of, &slots);
-    blocks_canary(of, WEIGHTS_MOST, 0x5A);
+    blocks_canary(of, MAX_WEIGHTS, 0x5A);
     if (initialise(c, &slots, (attn_init)(4 + draw_below(c->from, 9)), seed) == ATTN_OK) finding("an unknown rule is accepted");
-    blocks_untouched(of, WEIGHTS_MOST, 0x5A, last.message);
+    blocks_untouched(of, MAX_WEIGHTS, 0x5A, last.message);
     if (initialise(c, &slots, init, seed)) finding("weights are not initialised: %s", last.message);
-    blocks_keep(of, WEIGHTS_MOST);
+    blocks_keep(of, MAX_WEIGHTS);
     for (int i = 0; i < c->weight_count; i++)
         for (int64_t x = 0; x < of[i].shape[1]; x++)
             for (int64_t y = 0; y < of[i].shape[2]; y++)
@@ -115,17 +115,17 @@ static void by_seed(const layers_case *c)
                     if (!(fabs(block_get(&of[i], 0, x, y, z)) < 20))
                         finding("%s is initialised with %g", of[i].name, block_get(&of[i], 0, x, y, z));
     again = slots;
-    blocks_canary(of, WEIGHTS_MOST, 0xC3);
+    blocks_canary(of, MAX_WEIGHTS, 0xC3);
     if (initialise(c, &again, init, seed)) finding("weights are not initialised again: %s", last.message);
-    blocks_compare(of, WEIGHTS_MOST, 0xC3, "the same seed");
-    blocks_free(of, WEIGHTS_MOST);
+    blocks_compare(of, MAX_WEIGHTS, 0xC3, "the same seed");
+    blocks_free(of, MAX_WEIGHTS);
 }
 
 static void check_grouped_heads(const layers_case *c)
 {
     const int64_t heads = c->layer.heads_kv, groups = draw_one_in(c->from, 2) ? 1 : heads;
     static const int which[] = {1, 2, 5, 6, 8, 9}; /* key, value, their biases, extra key and value */
-    block of[WEIGHTS_MOST] = {{0}};
+    block of[MAX_WEIGHTS] = {{0}};
     layer_weights slots = {.struct_size = c->weights.struct_size};
     for (int k = 0; k < 6; k++) {
         const block *b = &c->of[Y_WEIGHTS + which[k]];
@@ -135,12 +135,12 @@ static void check_grouped_heads(const layers_case *c)
         if (!block_allocate(to)) abort();
         slots.slot[which[k]] = (attn_output){to->bytes ? to->memory : ATTN_EMPTY, to->dtype, {0, 0, 0, 0}};
     }
-    blocks_canary(of, WEIGHTS_MOST, 0x5A);
+    blocks_canary(of, MAX_WEIGHTS, 0x5A);
     const void *from = &c->weights, *grouped = &slots;
     attn_status status = attn_layer_group_heads(&c->layer, heads + 1, from, grouped, &last);
     check_error(status, &last);
     if (status == ATTN_OK) finding("more groups than heads are accepted");
-    blocks_untouched(of, WEIGHTS_MOST, 0x5A, last.message);
+    blocks_untouched(of, MAX_WEIGHTS, 0x5A, last.message);
     memset(&last, 0x55, sizeof last);
     status = attn_layer_group_heads(&c->layer, groups, from, grouped, &last);
     check_error(status, &last);
@@ -156,7 +156,7 @@ static void check_grouped_heads(const layers_case *c)
                     block_check(to, 0, g, y, z, sum * (double)groups / (double)heads, 0x1p-51 * size);
                 }
     }
-    blocks_free(of, WEIGHTS_MOST);
+    blocks_free(of, MAX_WEIGHTS);
 }
 
 void layers_by_weights(const layers_case *c)

@@ -48,13 +48,13 @@ static void check_output(const entry *x, int t)
     const double rounding = b->dtype == ATTN_F16 ? 0x1p-11 : b->dtype == ATTN_BF16 ? 0x1p-8 : b->dtype == ATTN_F32 ? 0x1p-24 : 0;
     const double least = b->dtype == ATTN_F16 ? 0x1p-24 : 0x1p-126;
     if (t >= L_DQ && x->of[L_N]) { /* gradients through 1 / n */
-        double least_n = 1;
+        double min_n = 1;
         for (int64_t i = 0; i < c->of[L_N].shape[1] * (x->tokens[L_N] < c->of[L_N].shape[2] ? x->tokens[L_N] : c->of[L_N].shape[2]);
              i++) {
             const double epsilon = p->epsilon > 0 ? p->epsilon : 1e-6, n = x->of[L_N][i];
-            least_n = fmin(least_n, p->denominator == ATTN_DENOMINATOR_ADD ? n + epsilon : fmax(n, epsilon));
+            min_n = fmin(min_n, p->denominator == ATTN_DENOMINATOR_ADD ? n + epsilon : fmax(n, epsilon));
         }
-        terms /= least_n > 0 ? least_n : 1;
+        terms /= min_n > 0 ? min_n : 1;
     }
     for (int64_t i = 0; i < b->shape[1] * most * b->shape[3]; i++) largest = fmax(largest, fabs(x->of[t][i]));
     for (int64_t h = 0; h < b->shape[1]; h++)

@@ -18,7 +18,7 @@
 
 #include "../tests/fnv.h"
 
-enum { PROBLEMS = 500, OPERATIONS = 4, LEAST_OF_EACH = 40 };
+enum { PROBLEMS = 500, OPERATIONS = 4, MIN_OF_EACH = 40 };
 
 _Noreturn void finding(const char *what, ...)
 {
@@ -122,7 +122,7 @@ int main(int count, char **arguments)
     }
     if (fclose(file)) wrong++;
     for (int op = 0; op < OPERATIONS; op++)
-        if (of[op] < LEAST_OF_EACH) {
+        if (of[op] < MIN_OF_EACH) {
             fprintf(stderr, "only %d of %d problems are of operation %d\n", of[op], done, op);
             wrong++;
         }

@@ -5,11 +5,11 @@
 
 #include "target.h"
 
-enum { SIZES_PLAN, SIZES_LINEAR, SIZES_KINDS = 19, SIZES_MOST = 10 };
+enum { SIZES_PLAN, SIZES_LINEAR, SIZES_KINDS = 19, MAX_SIZES = 10 };
 
 typedef struct sizes_case {
     int kind;
-    int64_t of[SIZES_MOST];
+    int64_t of[MAX_SIZES];
 } sizes_case;
 
 extern sizes_case sizes; /* the running case */

@@ -23,8 +23,8 @@ attn_status states_set_temperatures(void *target, const char *name, const char *
         const double t = strtod(at, &end);
         if (end == at || strspn(at, "+-.0123456789eE") < (size_t)(end - at) || (*end && *end != ',') || !(t > 0) || !isfinite(t))
             return failure(error, ATTN_ERR_ARGUMENT, "%s (%.60s) is not a list of numbers above 0", name, value);
-        if (s->count == MOST_TEMPERATURES)
-            return failure(error, ATTN_ERR_ARGUMENT, "%s has more than %d numbers", name, MOST_TEMPERATURES);
+        if (s->count == MAX_TEMPERATURES)
+            return failure(error, ATTN_ERR_ARGUMENT, "%s has more than %d numbers", name, MAX_TEMPERATURES);
         s->temperatures[s->count++] = t;
         at = end;
         if (!*at) return ATTN_OK;
@@ -78,8 +78,8 @@ static attn_status decompose(const attention_input *input, int with_output, deco
     d->row = need_memory(d->len_kv, sizeof(double));
     d->weights = need_memory(d->len_kv, sizeof(double));
     d->uniform = need_memory(d->len_kv, sizeof(double));
-    d->sweep = need_memory(MOST_TEMPERATURES * d->len_kv, sizeof(double));
-    d->entropy = need_memory(MOST_TEMPERATURES, sizeof(double));
+    d->sweep = need_memory(MAX_TEMPERATURES * d->len_kv, sizeof(double));
+    d->entropy = need_memory(MAX_TEMPERATURES, sizeof(double));
     return attn_decompose(&problem, &tensors, &d->steps, NULL, error);
 }
 
@@ -180,7 +180,7 @@ static void show_sweep(const decomposed *d, const labels *l, int64_t layer, int6
                        cJSON *list)
 {
     const int64_t at = labels_batch(l, layer, entry) * d->heads + head;
-    double mean[MOST_TEMPERATURES] = {0};
+    double mean[MAX_TEMPERATURES] = {0};
     int64_t rows = 0;
     for (int64_t i = 0; i < d->len_q; i++) {
         const int64_t n = seen_scores(d, at, i);

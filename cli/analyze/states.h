@@ -6,11 +6,11 @@
 #include "cli/input/labels.h"
 #include "testing/text/json.h"
 
-enum { MOST_TEMPERATURES = 16 };
+enum { MAX_TEMPERATURES = 16 };
 
 typedef struct states_settings {
     int states; /* 1: a table of them */
-    double temperatures[MOST_TEMPERATURES];
+    double temperatures[MAX_TEMPERATURES];
     int count;         /* of temperatures */
     const char *steps; /* a file; NULL: none */
 } states_settings;

@@ -14,7 +14,7 @@
 static const double sample_seconds = 2e-3;
 /* Shorter calls are timed back to back: caches, pages and branch predictors as the previous call left them. */
 static const double warm_below = 20e-3;
-static const int64_t most_calls = 1000000;
+static const int64_t max_calls = 1000000;
 
 /* An allocator that counts. */
 static void *count_allocate(void *context, size_t bytes)
@@ -67,13 +67,13 @@ static void calibrate(candidate *c, double first)
     if (first > 10 * warm_below) return; /* long, whatever a second call would say */
     double seconds = time_calls(c, 1);
     int64_t calls = 1;
-    while (seconds < sample_seconds && calls < most_calls) { /* one measurement of a short call says little */
+    while (seconds < sample_seconds && calls < max_calls) { /* one measurement of a short call says little */
         calls *= 2;
         seconds = time_calls(c, calls);
     }
     const double each = seconds / (double)calls;
-    c->calls = each > 0 ? (int64_t)ceil(sample_seconds / each) : most_calls;
-    if (c->calls > most_calls) c->calls = most_calls;
+    c->calls = each > 0 ? (int64_t)ceil(sample_seconds / each) : max_calls;
+    if (c->calls > max_calls) c->calls = max_calls;
     if (c->calls < 1) c->calls = 1;
     c->warm = each < warm_below;
 }

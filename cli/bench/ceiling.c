@@ -13,7 +13,7 @@ static const double fma_seconds = 0.5e-3; /* of one sample */
 static const double stale_after = 0.1;
 /* The memory stream reads a buffer of this many last-level caches, so none of it is still cached. */
 enum { CACHES_OF_MEMORY = 4 };
-static const size_t least_memory = (size_t)256 << 20, most_memory = (size_t)2 << 30;
+static const size_t min_memory = (size_t)256 << 20, max_memory = (size_t)2 << 30;
 static const size_t memory_sample = (size_t)32 << 20; /* bytes of one sample, all threads together */
 static const size_t cache_sample = (size_t)32 << 20;
 
@@ -134,7 +134,7 @@ static void add_reads(ceilings *all, attn_isa isa)
 {
     const size_t threads = (size_t)all->threads;
     const size_t in_l2 = all->l2 / 2, in_l3 = all->l3 / threads / 2;
-    const size_t memory = least(most(CACHES_OF_MEMORY * all->l3, least_memory), most_memory);
+    const size_t memory = least(most(CACHES_OF_MEMORY * all->l3, min_memory), max_memory);
     all->part = full_steps(most(memory / threads, most(in_l2, in_l3)));
     all->memory = fresh_memory(threads * all->part);
     reading all_of_it = {.memory = all->memory, .part = all->part};

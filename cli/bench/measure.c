@@ -5,7 +5,7 @@
 #include "cli/base/progress.h"
 #include "clock.h"
 
-static candidate *least_measured(candidate *candidates, int count)
+static candidate *min_measured(candidate *candidates, int count)
 {
     candidate *least = candidates;
     for (int k = 1; k < count; k++)
@@ -13,12 +13,12 @@ static candidate *least_measured(candidate *candidates, int count)
     return least;
 }
 
-static double least_of(double a, double b) { return a < b ? a : b; }
+static double min_of(double a, double b) { return a < b ? a : b; }
 
 static void show(progress *bar, const candidate *candidates, int count, double seconds)
 {
     double done = 0;
-    for (int k = 0; k < count; k++) done += least_of(candidates[k].spent, seconds);
+    for (int k = 0; k < count; k++) done += min_of(candidates[k].spent, seconds);
     progress_show(bar, (int64_t)(1000 * done), (int64_t)(1000 * seconds * count));
 }
 
@@ -37,7 +37,7 @@ void measure(candidate *candidates, const own_ceilings *against, int count, ceil
     progress bar;
     progress_begin(&bar, "measuring", quiet);
     for (;;) {
-        candidate *c = least_measured(candidates, count);
+        candidate *c = min_measured(candidates, count);
         if (c->seconds.count && c->spent >= seconds) break;
         const own_ceilings *r = &against[c - candidates];
         if (r->fma) ceiling_sample(all, r->fma);

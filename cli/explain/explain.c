@@ -114,7 +114,7 @@ typedef struct explanation {
     attn_problem problem;
     attn_tensors tensors;
     attn_plan_description description;
-    option_cost costs[MOST_COSTS];
+    option_cost costs[MAX_COSTS];
     int count;
 } explanation;
 

@@ -144,9 +144,9 @@ static int64_t bytes_of(const char *name, const attn_problem *p, const attn_tens
     return tensor.bytes * (all->cu_seqlens_q.data && tensors_packs(t) ? p->shape.batch : 1);
 }
 
-int option_costs(const attn_problem *problem, const attn_tensors *tensors, const attn_plan *plan, option_cost list[MOST_COSTS])
+int option_costs(const attn_problem *problem, const attn_tensors *tensors, const attn_plan *plan, option_cost list[MAX_COSTS])
 {
-    _Static_assert(sizeof table / sizeof *table <= MOST_COSTS, "raise MOST_COSTS");
+    _Static_assert(sizeof table / sizeof *table <= MAX_COSTS, "raise MAX_COSTS");
     int count = 0;
     for (size_t r = 0; r < sizeof table / sizeof *table; r++) {
         const char *const *of = table[r].tensors;

@@ -49,8 +49,8 @@ static attn_status read_weights(attention_input *input, attn_error *error)
     const int64_t columns = kind == ATTN_SCORE_GENERAL ? of_k : dim;
     const int64_t expected_rows = kind == ATTN_SCORE_GENERAL ? dim : kind == ATTN_SCORE_METRIC ? size : 0;
     const int64_t most = kind == ATTN_SCORE_ADDITIVE ? 2 : INT64_MAX;
-    const int least_rank = kind == ATTN_SCORE_ADDITIVE ? 1 : 2;
-    if (t->rank < least_rank || t->rank > 3 || t->shape[t->rank - 1] != columns || (of_heads != 1 && of_heads != heads) ||
+    const int min_rank = kind == ATTN_SCORE_ADDITIVE ? 1 : 2;
+    if (t->rank < min_rank || t->rank > 3 || t->shape[t->rank - 1] != columns || (of_heads != 1 && of_heads != heads) ||
         (expected_rows || kind == ATTN_SCORE_GENERAL ? rows != expected_rows : rows < 1 || rows > most))
         return mismatch_of_weights(input, kind == ATTN_SCORE_GENERAL ? dim : expected_rows, columns, error);
     spec->w = (of_heads > 1 ? SPEC_W_HEADS : 0) | (kind == ATTN_SCORE_ADDITIVE && rows == 2 ? SPEC_W_BIAS : 0);

@@ -16,7 +16,7 @@
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 
-enum { MOST_NAMES = 32, MOST_TEXT = 200, MOST_PIXELS = 1 << 14 };
+enum { MAX_NAMES = 32, MAX_TEXT = 200, MAX_PIXELS = 1 << 14 };
 
 static void print_names(void)
 {
@@ -94,8 +94,8 @@ static void print_rows(const attn_pattern_set *set, const mask_settings *s)
 
 static attn_status write_png(const attn_pattern_set *set, const mask_settings *s, attn_error *error)
 {
-    if (s->queries < 1 || s->keys < 1 || s->queries > MOST_PIXELS || s->keys > MOST_PIXELS)
-        return failure(error, ATTN_ERR_ARGUMENT, "a picture has 1 to %d queries and keys, not %" PRId64 " x %" PRId64, MOST_PIXELS,
+    if (s->queries < 1 || s->keys < 1 || s->queries > MAX_PIXELS || s->keys > MAX_PIXELS)
+        return failure(error, ATTN_ERR_ARGUMENT, "a picture has 1 to %d queries and keys, not %" PRId64 " x %" PRId64, MAX_PIXELS,
                        s->queries, s->keys);
     unsigned char *pixels = malloc((size_t)(s->queries * s->keys));
     if (!pixels) return failure(error, ATTN_ERR_MEMORY, "cannot allocate memory for a picture");
@@ -164,7 +164,7 @@ static char *compose_json(const attn_pattern_set *set, const mask_settings *s, c
 
 static void print_text(const attn_pattern_set *set, const mask_settings *s, const attn_pattern_set_counts *n)
 {
-    if (s->text || (s->queries <= MOST_TEXT && s->keys <= MOST_TEXT)) print_rows(set, s);
+    if (s->text || (s->queries <= MAX_TEXT && s->keys <= MAX_TEXT)) print_rows(set, s);
     printf("count     %" PRId64 " of %" PRId64 " pairs\n", n->pairs, s->queries * s->keys);
     printf("sparsity  %.2f %%\n", 100 * n->sparsity);
     if (n->queries_empty)
@@ -217,8 +217,8 @@ static attn_status give_maps(attn_pattern *patterns, int count, const mask_setti
 
 static attn_status show(int argc, char **argv, int first, mask_settings *s, const common_settings *common, attn_error *error)
 {
-    static named_pattern named[MOST_NAMES];
-    attn_pattern patterns[MOST_NAMES] = {{0}};
+    static named_pattern named[MAX_NAMES];
+    attn_pattern patterns[MAX_NAMES] = {{0}};
     attn_pattern_set *set = NULL;
     attn_archive *file = NULL, *out = NULL;
     attn_pattern_set_counts count = {.struct_size = sizeof count};
@@ -249,7 +249,7 @@ int attn_cmd_mask(int argc, char **argv)
     common_settings common = {0};
     mask_settings settings = {.keys = -1, .tile_q = -1, .tile_kv = -1};
     const option_group groups[] = {{"Mask", mask_options, &settings}, {"Options", common_options, &common}, {0}};
-    int operands, exit = options_begin(&usage, groups, argc, argv, MOST_NAMES, &operands);
+    int operands, exit = options_begin(&usage, groups, argc, argv, MAX_NAMES, &operands);
     attn_error error;
     if (exit >= 0) return exit;
     if (settings.keys < 0) settings.keys = settings.queries;

@@ -8,7 +8,7 @@
 
 #include "color.h"
 
-enum { LEFT = 64, TOP = 26, BOTTOM = 44, LEGEND = 20, RIGHT = 8, MOST_TICKS = 40 };
+enum { LEFT = 64, TOP = 26, BOTTOM = 44, LEGEND = 20, RIGHT = 8, MAX_TICKS = 40 };
 
 static double share(const chart_axis *a, double value)
 {
@@ -60,7 +60,7 @@ static int linear_ticks(const chart_axis *a, double *ticks)
     else if ((a->high - a->low) / step > 10) step *= 2;
     if (a->integers && step < 1) step = 1;
     int count = 0;
-    for (double n = ceil(a->low / step - 1e-9); n * step <= a->high + 1e-9 * step && count < MOST_TICKS; n++)
+    for (double n = ceil(a->low / step - 1e-9); n * step <= a->high + 1e-9 * step && count < MAX_TICKS; n++)
         ticks[count++] = n * step + 0.0; /* no -0 */
     return count;
 }
@@ -73,11 +73,11 @@ static int log_ticks(const chart_axis *a, double *ticks)
     static const double parts[] = {1, 2, 5};
     int count = 0;
     const double each = ceil(tens / (ten ? 10 : 6));
-    for (double power = each * floor(log(a->low) / log(base) / each); count < MOST_TICKS; power += each) {
+    for (double power = each * floor(log(a->low) / log(base) / each); count < MAX_TICKS; power += each) {
         if (pow(base, power) > a->high * 1.000001) break;
         for (int k = 0; k < (ten && tens < 3 ? 3 : 1); k++) {
             const double tick = pow(base, power) * parts[k];
-            if (tick >= a->low * 0.999999 && tick <= a->high * 1.000001 && count < MOST_TICKS) ticks[count++] = tick;
+            if (tick >= a->low * 0.999999 && tick <= a->high * 1.000001 && count < MAX_TICKS) ticks[count++] = tick;
         }
     }
     return count;
@@ -103,7 +103,7 @@ static int ticks_of(const chart_axis *a, double *ticks)
 /* The width left of the axes: the label of y, and its longest tick. */
 static double left_of(const chart *c)
 {
-    double ticks[MOST_TICKS], most = 0;
+    double ticks[MAX_TICKS], most = 0;
     char text[32];
     const int count = ticks_of(&c->y, ticks);
     for (int k = 0; k < count; k++) most = fmax(most, figure_text_width(tick_text(ticks[k], text)));
@@ -118,7 +118,7 @@ void chart_size(const chart *c, double *width, double *height)
 
 static void draw_axes(figure *f, const chart *c, const chart_space *s)
 {
-    double ticks[MOST_TICKS];
+    double ticks[MAX_TICKS];
     char text[32];
     const double bottom = s->top + s->height, right = s->left + s->width;
     figure_group(f, "y-axis", c->y.label);

@@ -13,7 +13,7 @@
 #include "testing/text/failure.h"
 #include "testing/text/shown.h"
 
-enum { MARGIN = 24, TOP = 72, GAP = 32, MOST_WIDTH = 1340, LINE = 18 };
+enum { MARGIN = 24, TOP = 72, GAP = 32, MAX_WIDTH = 1340, LINE = 18 };
 
 void figure_begin(figure *f) { *f = (figure){.x = MARGIN, .y = TOP}; }
 
@@ -33,7 +33,7 @@ void figure_new_row(figure *f)
 
 void figure_place(figure *f, double width, double height, double *x, double *y)
 {
-    if (f->x > MARGIN && f->x + width > MOST_WIDTH) figure_new_row(f);
+    if (f->x > MARGIN && f->x + width > MAX_WIDTH) figure_new_row(f);
     *x = f->x;
     *y = f->y;
     f->x += width + GAP;

@@ -27,7 +27,7 @@ typedef struct heat {
 } heat;
 
 /* The most cells in one picture. */
-enum { HEAT_MOST = 1 << 20 };
+enum { HEAT_MAX = 1 << 20 };
 
 void heat_size(const heat *h, double *width, double *height);
 void heat_draw(figure *f, const heat *h, double x, double y);

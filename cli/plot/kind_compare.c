@@ -11,14 +11,14 @@
 #include "kinds.h"
 #include "testing/text/failure.h"
 
-enum { MOST_FILES = 8 };
+enum { MAX_FILES = 8 };
 
 typedef struct comparison {
-    stack s[MOST_FILES];
+    stack s[MAX_FILES];
     choice c;
-    double *weights[MOST_FILES], entropy[MOST_FILES], sum[MOST_FILES]; /* the last two are means of the rows */
-    int distributions;                                                 /* 1: all rows sum to 1 */
-    char name[MOST_FILES][64];                                         /* of the file, without folder and extension */
+    double *weights[MAX_FILES], entropy[MAX_FILES], sum[MAX_FILES]; /* the last two are means of the rows */
+    int distributions;                                              /* 1: all rows sum to 1 */
+    char name[MAX_FILES][64];                                       /* of the file, without folder and extension */
     int64_t query;
 } comparison;
 
@@ -47,7 +47,7 @@ static attn_status read_files(plot_task *task, comparison *x, attn_error *error)
                            ", %" PRId64 ", %" PRId64 "]",
                            task->sources[k].path, s->heads, s->rows, s->columns, task->sources[0].path, x->s[0].heads, x->s[0].rows,
                            x->s[0].columns);
-        if (s->rows * s->columns * task->count > HEAT_MOST)
+        if (s->rows * s->columns * task->count > HEAT_MAX)
             return failure(error, ATTN_ERR_UNSUPPORTED, "%.80s: %" PRId64 " x %" PRId64 " weights are too many for a picture",
                            task->sources[k].path, s->rows, s->columns);
         status = stack_read(s, x->c.layer[0], x->c.entry, x->c.head[0], 0, &x->weights[k], error);
@@ -69,7 +69,7 @@ static void draw_query(plot_task *task, const comparison *x, const char **names)
     const int64_t n = s->columns;
     const int bars = n <= 32;
     double *at = need_memory(task->count * n, sizeof *at), most = 0;
-    chart_series series[MOST_FILES];
+    chart_series series[MAX_FILES];
     char title[160];
     for (int k = 0; k < task->count; k++) {
         const double *row = x->weights[k] + x->query * n, wide = 0.8 / task->count;
@@ -95,8 +95,8 @@ static void draw_query(plot_task *task, const comparison *x, const char **names)
 /* The mean entropies of the files, or the mean sums if not all rows are distributions. */
 static void draw_means(plot_task *task, const comparison *x)
 {
-    double at[MOST_FILES];
-    const char *names[MOST_FILES];
+    double at[MAX_FILES];
+    const char *names[MAX_FILES];
     const double *means = x->distributions ? x->entropy : x->sum, limit = x->distributions ? attn_max_entropy(x->s[0].columns) : 1;
     double most = limit;
     char text[80];

@@ -10,7 +10,7 @@
 #include "kinds.h"
 #include "testing/text/failure.h"
 
-enum { BINS = 20, MOST_BARS = 120 };
+enum { BINS = 20, MAX_BARS = 120 };
 
 /* ---- the distribution ---- */
 
@@ -106,7 +106,7 @@ static attn_status draw_entropy(plot_task *task, const stack *s, const choice *c
     }
     if (status == ATTN_OK) {
         draw_histogram(task, values, count, limit);
-        if (heads > 1 && heads <= MOST_BARS) draw_means(task, means, names, heads, limit);
+        if (heads > 1 && heads <= MAX_BARS) draw_means(task, means, names, heads, limit);
         snprintf(task->title, sizeof task->title, "Entropy of %" PRId64 " rows of weights, %" PRId64 " head%s", count, heads,
                  heads > 1 ? "s" : "");
     }
@@ -223,10 +223,10 @@ attn_status plot_temperature(plot_task *task, attn_error *error)
                                     "attn run --scores=biased", 2, error);
     if (status == ATTN_OK) status = choice_make(&c, task, &s, 1, error);
     if (status == ATTN_OK) status = choose_query(task, &s, s.rows - 1, &query, error);
-    if (status == ATTN_OK && s.rows * s.columns > HEAT_MOST)
+    if (status == ATTN_OK && s.rows * s.columns > HEAT_MAX)
         status =
             failure(error, ATTN_ERR_UNSUPPORTED, "%.80s: %" PRId64 " x %" PRId64 " scores are too many for a picture (at most %d)",
-                    task->sources[0].path, s.rows, s.columns, HEAT_MOST);
+                    task->sources[0].path, s.rows, s.columns, HEAT_MAX);
     if (status == ATTN_OK) status = stack_read(&s, c.layer[0], c.entry, c.head[0], 1, &scores, error);
     if (status == ATTN_OK) {
         char head[80];

@@ -61,7 +61,7 @@ static attn_status draw_tensors(plot_task *task, const source *from, attn_error 
         if (status == ATTN_OK && k == 0) status = choice_make(&c[k], task, &s[k], 1, error);
         if (status != ATTN_OK) break;
         const int64_t used = k ? c[0].head[0] * s[k].heads / s[0].heads : c[0].head[0];
-        if (s[k].labels.layers != s[0].labels.layers || s[k].rows * s[k].columns > HEAT_MOST)
+        if (s[k].labels.layers != s[0].labels.layers || s[k].rows * s[k].columns > HEAT_MAX)
             status = failure(error, ATTN_ERR_SHAPE, "%.100s: tensor '%s' [%" PRId64 ", %" PRId64 "] %s", from->path, names[k],
                              s[k].rows, s[k].columns,
                              s[k].labels.layers != s[0].labels.layers ? "has other layers than dq" : "is too large for a picture");

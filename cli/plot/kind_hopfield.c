@@ -15,7 +15,7 @@
 #include "kinds.h"
 #include "testing/text/failure.h"
 
-enum { MOST_STATES = 8, GRID = 50, LEVELS = 20, POINTS = 50 };
+enum { MAX_STATES = 8, GRID = 50, LEVELS = 20, POINTS = 50 };
 
 typedef struct memory {
     int64_t patterns, dim, states, updates; /* updates + 1 points of a path */
@@ -100,15 +100,15 @@ static attn_status read_json(const source *from, memory *m, attn_error *error)
     return ATTN_OK;
 }
 
-static int64_t shown(const memory *m) { return m->states < MOST_STATES ? m->states : MOST_STATES; }
+static int64_t shown(const memory *m) { return m->states < MAX_STATES ? m->states : MAX_STATES; }
 
 /* One line for each state over its updates. */
 static void draw_updates(plot_task *task, const memory *m, const char *title, const char *what, const double *values, double low,
                          double high)
 {
     double *x = need_memory(m->updates + 1, sizeof *x);
-    char names[MOST_STATES][40];
-    chart_series series[MOST_STATES];
+    char names[MAX_STATES][40];
+    chart_series series[MAX_STATES];
     int64_t most = 1;
     for (int64_t k = 0; k <= m->updates; k++) x[k] = (double)k;
     chart c = {.title = title,
@@ -203,11 +203,11 @@ static attn_status draw_segment(plot_task *task, const memory *m, attn_error *er
 /* softmax(beta X x) of the first state for other betas. */
 static attn_status draw_betas(plot_task *task, const memory *m, attn_error *error)
 {
-    const int64_t patterns = m->patterns < MOST_STATES ? m->patterns : MOST_STATES;
+    const int64_t patterns = m->patterns < MAX_STATES ? m->patterns : MAX_STATES;
     double beta[POINTS], *scores = need_memory(m->patterns, sizeof *scores), *weights = need_memory(m->patterns, sizeof *weights);
     double *y = need_memory(patterns * POINTS, sizeof *y);
-    char names[MOST_STATES][40], own[60];
-    chart_series series[MOST_STATES];
+    char names[MAX_STATES][40], own[60];
+    chart_series series[MAX_STATES];
     attn_status status = ATTN_OK;
     for (int64_t p = 0; p < m->patterns; p++) scores[p] = dot(m->pattern + p * m->dim, m->path, m->dim);
     for (int k = 0; k < POINTS && status == ATTN_OK; k++) {
@@ -265,10 +265,10 @@ static void draw_capacity(plot_task *task, const memory *m)
 static attn_status draw_landscape(plot_task *task, const memory *m, attn_error *error)
 {
     double reach = 2, *states = need_memory(GRID * GRID * 2, sizeof *states), *energy = need_memory(GRID * GRID, sizeof *energy);
-    double low = INFINITY, high = -INFINITY, ways[2][MOST_STATES][64], marks[2][64];
+    double low = INFINITY, high = -INFINITY, ways[2][MAX_STATES][64], marks[2][64];
     const int64_t places = m->updates + 1 < 64 ? m->updates + 1 : 64, patterns = m->patterns < 64 ? m->patterns : 64;
-    char names[MOST_STATES][40];
-    chart_series series[MOST_STATES + 1];
+    char names[MAX_STATES][40];
+    chart_series series[MAX_STATES + 1];
     for (int64_t n = 0; n < m->patterns * 2; n++) reach = fmax(reach, 1.1 * fabs(m->pattern[n]));
     for (int64_t n = 0; n < m->states * (m->updates + 1) * 2; n++) reach = fmax(reach, 1.1 * fabs(m->path[n]));
     for (int64_t i = 0; i < GRID; i++)
@@ -321,7 +321,7 @@ attn_status plot_hopfield(plot_task *task, attn_error *error)
     if (status == ATTN_OK && m.path) status = draw_betas(task, &m, error);
     if (status == ATTN_OK && m.path) draw_capacity(task, &m);
     snprintf(task->title, sizeof task->title, "Associative memory: %" PRId64 " states on their way%s", m.states,
-             m.states > MOST_STATES ? ", the first 8 shown" : "");
+             m.states > MAX_STATES ? ", the first 8 shown" : "");
     if (m.path)
         snprintf(task->about, sizeof task->about, "%.150s: %" PRId64 " patterns of %" PRId64 " channels, beta %.4g", from->path,
                  m.patterns, m.dim, m.beta);

@@ -8,7 +8,7 @@
 #include "kinds.h"
 #include "testing/text/failure.h"
 
-enum { BINS = 40, MOST_PANELS = 8 };
+enum { BINS = 40, MAX_PANELS = 8 };
 
 /* Samples in bins of equal width from low to high, in seconds. */
 typedef struct histogram {
@@ -98,8 +98,8 @@ attn_status plot_latency(plot_task *task, attn_error *error)
         const char *name = cJSON_IsString(problem) ? problem->valuestring : "a result";
         double median, p90, p99;
         histogram h;
-        if (panels++ == MOST_PANELS)
-            return failure(error, ATTN_ERR_UNSUPPORTED, "%.100s: more than %d results", from->path, MOST_PANELS);
+        if (panels++ == MAX_PANELS)
+            return failure(error, ATTN_ERR_UNSUPPORTED, "%.100s: more than %d results", from->path, MAX_PANELS);
         status = source_number(from, row, "seconds.median", name, &median, error);
         if (status == ATTN_OK) status = source_number(from, row, "seconds.p90", name, &p90, error);
         if (status == ATTN_OK) status = source_number(from, row, "seconds.p99", name, &p99, error);

@@ -9,7 +9,7 @@
 #include "kinds.h"
 #include "testing/text/failure.h"
 
-enum { MOST_ROWS = 64, MOST_RATIO = 6, BAR = 12, GAP = 9, SCALE = 420, TOP = 22, MARGIN = 10 };
+enum { MAX_ROWS = 64, MAX_RATIO = 6, BAR = 12, GAP = 9, SCALE = 420, TOP = 22, MARGIN = 10 };
 
 typedef struct peers {
     const char *names[COLOR_SERIES];
@@ -20,9 +20,9 @@ typedef struct peers {
 static attn_status find_rows(const source *from, const cJSON **rows, attn_error *error)
 {
     *rows = from->json ? cJSON_GetObjectItemCaseSensitive(from->json, "rows") : NULL;
-    if (*rows && cJSON_IsArray(*rows) && (*rows)->child && cJSON_GetArraySize(*rows) <= MOST_ROWS) return ATTN_OK;
+    if (*rows && cJSON_IsArray(*rows) && (*rows)->child && cJSON_GetArraySize(*rows) <= MAX_ROWS) return ATTN_OK;
     return failure(error, ATTN_ERR_FORMAT, "%.100s: no list 'rows' of 1 to %d entries; such files are in bench/results", from->path,
-                   MOST_ROWS);
+                   MAX_ROWS);
 }
 
 /* Checks every row, and collects the names in them, in the order of first appearance. */
@@ -50,7 +50,7 @@ static attn_status read_peers(const source *from, const cJSON *rows, peers *all,
             all->names[all->count++] = ratio->string;
         }
     }
-    all->most = fmin(ceil(longest), MOST_RATIO);
+    all->most = fmin(ceil(longest), MAX_RATIO);
     return ATTN_OK;
 }
 

@@ -11,14 +11,14 @@
 #include "kinds.h"
 #include "testing/text/failure.h"
 
-enum { MOST_GROUPS = 8, MOST_POINTS = 64 };
+enum { MAX_GROUPS = 8, MAX_POINTS = 64 };
 
 /* Problems that differ only in their length. */
 typedef struct group {
     char name[200];
     int count;
-    double n[MOST_POINTS], seconds[MOST_POINTS], extra[MOST_POINTS], scores[MOST_POINTS],
-        estimate[MOST_POINTS]; /* bytes; NaN: unknown */
+    double n[MAX_POINTS], seconds[MAX_POINTS], extra[MAX_POINTS], scores[MAX_POINTS],
+        estimate[MAX_POINTS]; /* bytes; NaN: unknown */
 } group;
 
 /* The problem without its lengths, and the length. */
@@ -41,7 +41,7 @@ static group *group_of(group *groups, int *count, const char *name)
 {
     for (int k = 0; k < *count; k++)
         if (strcmp(groups[k].name, name) == 0) return &groups[k];
-    if (*count == MOST_GROUPS) return NULL;
+    if (*count == MAX_GROUPS) return NULL;
     snprintf(groups[*count].name, sizeof groups[*count].name, "%s", name);
     return &groups[(*count)++];
 }
@@ -77,8 +77,8 @@ static attn_status read_results(const source *from, group *groups, int *count, a
                              problem->valuestring, seconds, n);
         if (status != ATTN_OK) return status;
         group *g = group_of(groups, count, name);
-        if (!g || g->count == MOST_POINTS)
-            return failure(error, ATTN_ERR_UNSUPPORTED, "%.100s: more than %d %s", from->path, g ? MOST_POINTS : MOST_GROUPS,
+        if (!g || g->count == MAX_POINTS)
+            return failure(error, ATTN_ERR_UNSUPPORTED, "%.100s: more than %d %s", from->path, g ? MAX_POINTS : MAX_GROUPS,
                            g ? "lengths of one problem" : "kinds of problems");
         int at = g->count++;
         for (; at > 0 && g->n[at - 1] > n; at--) { /* in order of length */
@@ -115,7 +115,7 @@ static double slope(const group *g)
 
 static chart_axis length_axis(const group *groups, int count)
 {
-    double all[MOST_GROUPS * MOST_POINTS];
+    double all[MAX_GROUPS * MAX_POINTS];
     chart_axis axis = {"length n (tokens)", AXIS_LOG_2, 1, 2, 0};
     int64_t used = 0;
     for (int k = 0; k < count; k++)
@@ -126,11 +126,11 @@ static chart_axis length_axis(const group *groups, int count)
 
 static void draw_time(plot_task *task, const group *groups, int count)
 {
-    static double y[3 * MOST_GROUPS][MOST_POINTS];
-    static char names[3 * MOST_GROUPS][300];
-    chart_series series[3 * MOST_GROUPS];
+    static double y[3 * MAX_GROUPS][MAX_POINTS];
+    static char names[3 * MAX_GROUPS][300];
+    chart_series series[3 * MAX_GROUPS];
     int used = 0;
-    double all[3 * MOST_GROUPS * MOST_POINTS];
+    double all[3 * MAX_GROUPS * MAX_POINTS];
     int64_t all_count = 0;
     for (int k = 0; k < count; k++) {
         const group *g = &groups[k];
@@ -158,10 +158,10 @@ static void draw_time(plot_task *task, const group *groups, int count)
 
 static void draw_memory(plot_task *task, const group *groups, int count)
 {
-    static double y[3 * MOST_GROUPS][MOST_POINTS];
-    static char names[3 * MOST_GROUPS][300];
-    chart_series series[3 * MOST_GROUPS];
-    double all[3 * MOST_GROUPS * MOST_POINTS];
+    static double y[3 * MAX_GROUPS][MAX_POINTS];
+    static char names[3 * MAX_GROUPS][300];
+    chart_series series[3 * MAX_GROUPS];
+    double all[3 * MAX_GROUPS * MAX_POINTS];
     int used = 0;
     int64_t all_count = 0;
     for (int k = 0; k < count; k++) {
@@ -200,17 +200,17 @@ static void draw_memory(plot_task *task, const group *groups, int count)
 /* How much faster the other groups are than the first, at lengths that both have. */
 static void draw_speedup(plot_task *task, const group *groups, int count)
 {
-    static double x[MOST_GROUPS][MOST_POINTS], y[MOST_GROUPS][MOST_POINTS];
-    static char names[MOST_GROUPS][460];
-    chart_series series[MOST_GROUPS];
-    double all[MOST_GROUPS * MOST_POINTS];
+    static double x[MAX_GROUPS][MAX_POINTS], y[MAX_GROUPS][MAX_POINTS];
+    static char names[MAX_GROUPS][460];
+    chart_series series[MAX_GROUPS];
+    double all[MAX_GROUPS * MAX_POINTS];
     int used = 0;
     int64_t all_count = 0;
     for (int k = 1; k < count; k++) {
         int points = 0;
         for (int p = 0; p < groups[k].count; p++)
             for (int f = 0; f < groups[0].count; f++) {
-                if (groups[0].n[f] != groups[k].n[p] || points == MOST_POINTS) continue;
+                if (groups[0].n[f] != groups[k].n[p] || points == MAX_POINTS) continue;
                 x[used][points] = groups[k].n[p];
                 all[all_count++] = y[used][points++] = groups[0].seconds[f] / groups[k].seconds[p];
             }
@@ -248,7 +248,7 @@ void tell_machine(plot_task *task, const source *from)
 attn_status plot_runtime(plot_task *task, attn_error *error)
 {
     const source *from = &task->sources[0];
-    group *groups = need_memory(MOST_GROUPS, sizeof *groups);
+    group *groups = need_memory(MAX_GROUPS, sizeof *groups);
     int count = 0, most = 0;
     attn_status status = read_results(from, groups, &count, error);
     for (int k = 0; k < count; k++)

@@ -24,11 +24,11 @@ static attn_status check_size(const stack *s, int64_t matrices, attn_error *erro
 {
     int64_t cells;
     if (!__builtin_mul_overflow(s->rows, s->columns, &cells) && !__builtin_mul_overflow(cells, matrices, &cells) &&
-        cells <= HEAT_MOST)
+        cells <= HEAT_MAX)
         return ATTN_OK;
     return failure(error, ATTN_ERR_UNSUPPORTED,
                    "%.80s: %" PRId64 " matrices of %" PRId64 " x %" PRId64 " are too many cells for a picture (at most %d)",
-                   s->source->path, matrices, s->rows, s->columns, HEAT_MOST);
+                   s->source->path, matrices, s->rows, s->columns, HEAT_MAX);
 }
 
 /* ---- one head ---- */

@@ -14,13 +14,13 @@
 #include "testing/text/nearest.h"
 #include "testing/text/shown.h"
 
-enum { MOST_FILES = 8 };
+enum { MAX_FILES = 8 };
 
 static const plot_kind kinds[] = {
     {"weights", "weights", "a head's weights, with tokens on both axes", 1, plot_weights},
     {"heads", "weights", "all heads side by side", 1, plot_heads},
-    {"steps", "q, scores, weights, o", "from queries to outputs; IN2 may have q", MOST_FILES, plot_steps},
-    {"compare", "weights of each", "a head under several metrics or mechanisms, a file each", MOST_FILES, plot_compare},
+    {"steps", "q, scores, weights, o", "from queries to outputs; IN2 may have q", MAX_FILES, plot_steps},
+    {"compare", "weights of each", "a head under several metrics or mechanisms, a file each", MAX_FILES, plot_compare},
     {"entropy", "entropy, or weights", "the distribution of the entropies of rows", 1, plot_entropy},
     {"temperature", "scores", "entropy and weights by temperature", 1, plot_temperature},
     {"gradients", "dq, dk, dv, or JSON", "gradients, and their norms", 1, plot_gradients},
@@ -102,7 +102,7 @@ static const plot_kind *find_kind(const char *name, attn_error *error)
 
 static attn_status plot(const plot_kind *kind, char *const *paths, int count, const plot_settings *settings, attn_error *error)
 {
-    source sources[MOST_FILES] = {{0}};
+    source sources[MAX_FILES] = {{0}};
     figure f;
     plot_task task = {.settings = settings, .sources = sources, .count = count, .figure = &f};
     attn_status status = ATTN_OK;
@@ -119,7 +119,7 @@ static attn_status plot(const plot_kind *kind, char *const *paths, int count, co
     } else {
         figure_drop(&f);
     }
-    for (int k = 0; k < count && k < MOST_FILES; k++) source_close(&sources[k]);
+    for (int k = 0; k < count && k < MAX_FILES; k++) source_close(&sources[k]);
     return status;
 }
 
@@ -138,7 +138,7 @@ int attn_cmd_plot(int argc, char **argv)
     const option_group groups[] = {{"Picture", plot_options, &settings}, {"All commands", common_options, &common}, {0}};
     attn_error error;
     int operands;
-    const int exit = options_begin(&usage, groups, argc, argv, 1 + MOST_FILES, &operands);
+    const int exit = options_begin(&usage, groups, argc, argv, 1 + MAX_FILES, &operands);
     if (exit >= 0) return exit;
     const plot_kind *const kind = find_kind(argv[operands], &error);
     if (!kind) return command_fail(usage.name, NULL, &error);

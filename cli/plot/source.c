@@ -14,7 +14,7 @@
 #include "cli/base/text_buffer.h"
 #include "testing/text/failure.h"
 
-enum { MOST_TEXT = 1 << 28 };
+enum { MAX_TEXT = 1 << 28 };
 
 static int is_text(int c) { return c == '{' || c == 'p' || c == ' ' || c == '\n' || c == '\t'; }
 
@@ -39,13 +39,13 @@ static attn_status read_all(source *s, FILE *file, size_t *bytes, attn_error *er
     char part[1 << 14];
     text_buffer whole = {0};
     size_t count;
-    while ((count = fread(part, 1, sizeof part, file)) > 0 && whole.count < MOST_TEXT) text_add(&whole, part, count);
+    while ((count = fread(part, 1, sizeof part, file)) > 0 && whole.count < MAX_TEXT) text_add(&whole, part, count);
     *bytes = whole.count;
     text_letter(&whole, 0); /* .csv is parsed as NUL-terminated text */
     s->bytes = whole.bytes;
     if (text_status(&whole, "a file of text", error) != ATTN_OK) return failure_about(error, s->path);
     if (ferror(file)) return failure(error, ATTN_ERR_IO, "%.150s: cannot be read", s->path);
-    if (!feof(file)) return failure(error, ATTN_ERR_FORMAT, "%.150s: is larger than %d bytes", s->path, MOST_TEXT);
+    if (!feof(file)) return failure(error, ATTN_ERR_FORMAT, "%.150s: is larger than %d bytes", s->path, MAX_TEXT);
     return ATTN_OK;
 }
 
@@ -71,10 +71,10 @@ static char *next_field(char **at, int *last)
 
 static attn_status read_csv(source *s, attn_error *error)
 {
-    enum { MOST_COLUMNS = 64 };
-    char *columns[MOST_COLUMNS], *at = s->bytes;
+    enum { MAX_COLUMNS = 64 };
+    char *columns[MAX_COLUMNS], *at = s->bytes;
     int count = 0, last = 0;
-    while (!last && count < MOST_COLUMNS) columns[count++] = next_field(&at, &last);
+    while (!last && count < MAX_COLUMNS) columns[count++] = next_field(&at, &last);
     s->json = cJSON_CreateObject();
     cJSON *rows = cJSON_AddArrayToObject(s->json, "results");
     for (int64_t line = 2; *at; line++) {

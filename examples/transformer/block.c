@@ -11,7 +11,7 @@
 
 #include "attn/product.h"
 
-enum { SELF, CROSS, HIDDEN, MOST_PARTS };
+enum { SELF, CROSS, HIDDEN, MAX_PARTS };
 static const double epsilon = 1e-5; /* of norms */
 
 /* Pointers into an array of parameters, or of their gradients. */
@@ -29,7 +29,7 @@ static real *next(real **at, int64_t count)
 }
 
 /* Sets the pointers of the parts into an array of parameters; returns its length (NULL: only counts). */
-static int64_t name_parts(const block *b, real *parameters, part parts[MOST_PARTS], int *count)
+static int64_t name_parts(const block *b, real *parameters, part parts[MAX_PARTS], int *count)
 {
     static real none[1];
     real *const begin = parameters ? parameters : none;
@@ -116,7 +116,7 @@ static int64_t name_trace(const block *b, const block_data *d, char *memory, int
     const int64_t rows = d->batch * d->len, stream = rounded(rows * b->width * (int64_t)sizeof(real)),
                   hidden = rounded(rows * b->hidden * (int64_t)sizeof(real));
     static real none[1];
-    part parts[MOST_PARTS];
+    part parts[MAX_PARTS];
     int count;
     int64_t bytes = 2 * stream + hidden;
     (void)name_parts(b, NULL, parts, &count);
@@ -285,7 +285,7 @@ attn_status block_initialise(const block *b, real *parameters, uint64_t seed, at
 {
     const double reach = sqrt(6 / (double)(b->width + b->hidden));
     const block_data nothing = {0};
-    part parts[MOST_PARTS];
+    part parts[MAX_PARTS];
     int count;
     memset(parameters, 0, (size_t)block_parameters(b) * sizeof *parameters);
     (void)name_parts(b, parameters, parts, &count);
@@ -308,7 +308,7 @@ attn_status block_initialise(const block *b, real *parameters, uint64_t seed, at
 attn_status block_forward(const block *b, const real *parameters, const block_data *d, attn_error *error)
 {
     const int64_t rows = d->batch * d->len, size = rows * b->width;
-    part parts[MOST_PARTS];
+    part parts[MAX_PARTS];
     int count;
     (void)name_parts(b, (real *)(uintptr_t)parameters, parts, &count);
     memcpy(d->y, d->x, (size_t)size * sizeof *d->y); /* the stream */
@@ -331,7 +331,7 @@ attn_status block_forward(const block *b, const real *parameters, const block_da
 attn_status block_backward(const block *b, const real *parameters, const block_data *d, real *dparameters, attn_error *error)
 {
     const int64_t rows = d->batch * d->len, size = rows * b->width;
-    part parts[MOST_PARTS], grads[MOST_PARTS];
+    part parts[MAX_PARTS], grads[MAX_PARTS];
     int count;
     (void)name_parts(b, (real *)(uintptr_t)parameters, parts, &count);
     (void)name_parts(b, dparameters, grads, &count);

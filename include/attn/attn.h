@@ -616,16 +616,16 @@ typedef enum attn_axis {
     ATTN_AXIS_LIST = 16     /* of a length of its own: starts, entries, bounds, rows of a matrix */
 } attn_axis;
 
-enum { ATTN_OPERATIONS = 4 };      /* ATTN_FORWARD to ATTN_DOUBLE_BACKWARD */
-enum { ATTN_MOST_OPERATIONS = 8 }; /* array size, with space for future ones */
+enum { ATTN_OPERATIONS = 4 };     /* ATTN_FORWARD to ATTN_DOUBLE_BACKWARD */
+enum { ATTN_MAX_OPERATIONS = 8 }; /* array size, with space for future ones */
 
 /* One row of the table of tensors, which holds for every problem of the family. */
 typedef struct attn_tensor_description {
     size_t struct_size; /* in: sizeof(attn_tensor_description) */
     const char *name;   /* the slot's: "q", "grad_bias" */
     size_t offset;      /* of the slot in the family's struct of tensors */
-    attn_role role[ATTN_MOST_OPERATIONS];
-    attn_need need[ATTN_MOST_OPERATIONS];
+    attn_role role[ATTN_MAX_OPERATIONS];
+    attn_need need[ATTN_MAX_OPERATIONS];
     attn_axis axes[4];
     unsigned types;  /* bits 1 << attn_dtype of the types that some problem allows */
     int gradient_of; /* index of the tensor whose gradient (grad_, second_) or tangent (tan_) this is; -1: of none */

@@ -173,11 +173,11 @@ int main(int argc, char **argv)
     for (int64_t r = 0; p.integers && r < padded; r++)
         p.integers->convert_query(p.dim, p.Q + r * p.dim, p.integer_queries + r * ATTN_FIXED_POINT_BYTES(p.dim));
 
-    enum { MOST = 4096 };
-    static double share[MOST], took[MOST], rate[MOST];
+    enum { CAPACITY = 4096 };
+    static double share[CAPACITY], took[CAPACITY], rate[CAPACITY];
     int count = 0;
     double begin = now(), seconds = 1e-3 * (double)number("MS", 2000);
-    while (now() - begin < seconds && count < MOST) {
+    while (now() - begin < seconds && count < CAPACITY) {
         double t0 = now();
         read_all(p.K, bytes);
         read_all(p.V, bytes);

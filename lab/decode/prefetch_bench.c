@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <x86intrin.h>
 
-enum { LINE = 64, PAGE = 4096, MOST = 8192, ROUNDS = 200 };
+enum { LINE = 64, PAGE = 4096, CAPACITY = 8192, ROUNDS = 200 };
 
 static const size_t bytes = (size_t)256 << 20;
 static char *memory;
@@ -105,12 +105,12 @@ static double prefetch(char *const *lines, int n, int into_l1, int pause)
 /* Share of the lines that are in a cache 2 microseconds after their prefetch. */
 static void came(const char *what, int n, int in_order, int into_l1, int pause)
 {
-    static char *lines[MOST];
-    static uint32_t order[MOST];
+    static char *lines[CAPACITY];
+    static uint32_t order[CAPACITY];
     const int rounds = ROUNDS * 64 / (n > 64 ? n : 64) + 4;
     double there = 0, pace = 0;
     for (int round = 0; round < rounds; round++) {
-        char *first = memory + number() % (bytes - MOST * LINE) / PAGE * PAGE;
+        char *first = memory + number() % (bytes - CAPACITY * LINE) / PAGE * PAGE;
         for (int i = 0; i < n; i++) lines[i] = in_order ? first + i * LINE : memory + number() % bytes / LINE * LINE;
         for (int i = 0; i < n; i++) _mm_clflush(lines[i]); /* the translation stays */
         _mm_mfence();
@@ -150,7 +150,7 @@ int main(void)
         const int into_l1 = round == 1;
         const char *what = into_l1 ? "T0 (L1):" : "T1 (L2):";
         for (size_t i = 0; i < sizeof bursts / sizeof *bursts; i++) came(what, bursts[i], 0, into_l1, 0);
-        for (size_t i = 0; i < sizeof pauses / sizeof *pauses; i++) came(what, MOST, 1, into_l1, pauses[i]);
+        for (size_t i = 0; i < sizeof pauses / sizeof *pauses; i++) came(what, CAPACITY, 1, into_l1, pauses[i]);
     }
     return 0;
 }

@@ -33,7 +33,7 @@ typedef attn_layer_tensors tensors;
 #define REAL float
 #endif
 
-enum { MOST = 4000 };
+enum { CAPACITY = 4000 };
 
 static double now(void)
 {
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     const int back = strcmp(argv[3], "backward") == 0;
     const attn_options options = {.struct_size = sizeof options, .threads = argc > 4 ? atoi(argv[4]) : 1};
     const double seconds = argc > 5 ? atof(argv[5]) : 1;
-    static double sample[MOST];
+    static double sample[CAPACITY];
     REAL *w[8];
     attn_error error;
     attn_layer_counts counts = {.struct_size = sizeof counts};
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
                        .grad_query = {.data = drawn(n)}};
     if (attn_layer_forward(&layer, &weights, &t, &error)) return puts(error.message), 1;
     int reps = 1, samples = 0;
-    for (const double start = now(); samples < MOST && (samples < 5 || now() - start < seconds);) {
+    for (const double start = now(); samples < CAPACITY && (samples < 5 || now() - start < seconds);) {
         const double begin = now();
         for (int i = 0; i < reps; i++)
             if (back ? attn_layer_backward(&layer, &weights, &t, &gradients, &error)

@@ -96,8 +96,8 @@ static double largest_difference(const void *x, const void *y, int64_t count)
 
 static void measure(const product *p, int64_t dim, int64_t tokens, int threads, double seconds)
 {
-    enum { MOST = 4000 };
-    static double t[2][MOST];
+    enum { CAPACITY = 4000 };
+    static double t[2][CAPACITY];
     candidate *const f[2] = {ours, blas};
     void *a = matrix(p->m * p->k), *b = matrix(p->n * p->k), *c = matrix(p->m * p->n), *d = matrix(p->m * p->n);
     ours(p, a, b, c), blas(p, a, b, d);
@@ -107,7 +107,7 @@ static void measure(const product *p, int64_t dim, int64_t tokens, int threads, 
     once = now() - once;
     const int reps = once > 5e-3 ? 1 : (int)(5e-3 / once) + 1, gap = threads > 1;
     int n = 0;
-    for (double start = now(); n < MOST && (n < 5 || now() - start < seconds); n++)
+    for (double start = now(); n < CAPACITY && (n < 5 || now() - start < seconds); n++)
         for (int i = 0; i < 2; i++) t[(n + i) % 2][n] = turn(f[(n + i) % 2], p, a, b, c, reps, gap);
     for (int i = 0; i < 2; i++) qsort(t[i], (size_t)n, sizeof t[i][0], by_size);
     const double us[2] = {t[0][n / 10] * 1e6, t[1][n / 10] * 1e6}, mid[2] = {t[0][n / 2], t[1][n / 2]};

@@ -13,7 +13,7 @@
 
 #include "attn/attn.h"
 
-enum { MOST_ROUNDS = 400, MOST_CANDIDATES = 4 };
+enum { MAX_ROUNDS = 400, MAX_CANDIDATES = 4 };
 
 static double now(void)
 {
@@ -38,7 +38,7 @@ typedef struct candidate {
     attn_tensors tensors;
     void *workspace;
     size_t size;
-    double times[MOST_ROUNDS], best;
+    double times[MAX_ROUNDS], best;
     char why[256];
 } candidate;
 
@@ -64,7 +64,7 @@ static int by_size(const void *a, const void *b)
 static void race(candidate *c, int count, double budget)
 {
     int rounds = 0;
-    for (const double begin = now(); rounds < MOST_ROUNDS && (rounds < 5 || now() - begin < budget); rounds++)
+    for (const double begin = now(); rounds < MAX_ROUNDS && (rounds < 5 || now() - begin < budget); rounds++)
         for (int n = 0; n < count; n++) {
             attn_error error;
             const double start = now();
@@ -92,7 +92,7 @@ static void few(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t dim, int64
          *v = numbers(heads_kv * len * dim_v, dtype);
     void *o = malloc((size_t)(heads_q * n * dim_v) * 8);
     const attn_tensors t = {.struct_size = sizeof t, .q = {q, dtype, {0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
-    static candidate c[MOST_CANDIDATES];
+    static candidate c[MAX_CANDIDATES];
     prepare(&c[0], &p, &t, 0);
     prepare(&c[1], &p, &t, 1);
     p.mask.empty = ATTN_EMPTY_UNIFORM;
@@ -116,7 +116,7 @@ static void order(int64_t heads_q, int64_t heads_kv, int64_t n, int64_t len, int
          *v = numbers(heads_kv * len * dim, dtype);
     void *o = malloc((size_t)(heads_q * n * dim) * 8);
     const attn_tensors t = {.struct_size = sizeof t, .q = {q, dtype, {0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
-    static candidate c[MOST_CANDIDATES];
+    static candidate c[MAX_CANDIDATES];
     prepare(&c[0], &p, &t, 0);
     prepare(&c[1], &p, &t, 1);
     race(c, 2, 400);

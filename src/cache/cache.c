@@ -101,8 +101,8 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t toke
         CHECK(both[i].slot->dtype == ATTN_F32, ATTN_ERR_UNSUPPORTED, "cache: %s is %s; it must be f32", both[i].name,
               attn_dtype_name(both[i].slot->dtype));
     }
-    CHECK(!cache->rope || cache->k.dtype != ATTN_I8 || cache->dim_qk <= ATTN_CACHE_MOST_ROTATED, ATTN_ERR_UNSUPPORTED,
-          "cache: k is i8 and rotated, and dim_qk is %" PRId64 "; it must be at most %d", cache->dim_qk, ATTN_CACHE_MOST_ROTATED);
+    CHECK(!cache->rope || cache->k.dtype != ATTN_I8 || cache->dim_qk <= ATTN_CACHE_MAX_ROTATED, ATTN_ERR_UNSUPPORTED,
+          "cache: k is i8 and rotated, and dim_qk is %" PRId64 "; it must be at most %d", cache->dim_qk, ATTN_CACHE_MAX_ROTATED);
     return ATTN_OK;
 }
 
@@ -284,7 +284,7 @@ static void write_key(const token_place *at, const void *row, attn_dtype dtype)
     const attn_cache *c = at->cache;
     const int64_t one_row[4] = {1, 1, 1, c->dim_qk};
     const attn_input from = {row, dtype, {0, 0, 0, 0}}, position = attn_in(&at->j);
-    float rotated[ATTN_CACHE_MOST_ROTATED];
+    float rotated[ATTN_CACHE_MAX_ROTATED];
     if (c->rope && c->k.dtype != ATTN_I8) {
         const attn_output to = {place_of(c, &c->k, at->b, at->h, at->j), c->k.dtype, {0, 0, 0, 0}};
         (void)attn_rope_apply(c->rope, one_row, &from, &position, &to, NULL);

@@ -19,7 +19,7 @@ void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens);
 void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *whole, float *scale);
 
 /* The most channels of a key that is rotated and then quantised, which is done on the stack. */
-enum { ATTN_CACHE_MOST_ROTATED = 4096 };
+enum { ATTN_CACHE_MAX_ROTATED = 4096 };
 
 /* Element i of an index array, i32 or i64. */
 int64_t attn_cache_index(const attn_input *slot, int64_t i);

@@ -16,11 +16,11 @@ typedef struct place {
     int group; /* above 0: places of the same group are checked against each other elsewhere */
 } place;
 
-enum { PLACES_MOST = 96 };
+enum { MAX_PLACES = 96 };
 
 typedef struct places {
-    place all[PLACES_MOST];
-    double low[PLACES_MOST], high[PLACES_MOST]; /* addresses from its first byte to one past the last; inexact beyond 2^53 */
+    place all[MAX_PLACES];
+    double low[MAX_PLACES], high[MAX_PLACES]; /* addresses from its first byte to one past the last; inexact beyond 2^53 */
     int count;
     int group;   /* for the next additions */
     size_t size; /* bytes of an element, for the next additions */

@@ -92,7 +92,7 @@ attn_status attn_hopfield_basin(const attn_hopfield *memory, int64_t index, int6
           m.patterns - 1);
     CHECK(noise >= 0 && isfinite(noise), ATTN_ERR_ARGUMENT, "hopfield: noise is %g; it must be at least 0 and finite", noise);
     CHECK(share, ATTN_ERR_ARGUMENT, "hopfield: share is NULL");
-    TRY(attn_hopfield_check_most(most, error));
+    TRY(attn_hopfield_check_limit(most, error));
     void *probes = hopfield_acquire(&m, samples * m.dim), *found = hopfield_acquire(&m, samples * m.dim);
     const hopfield_arrays arrays = {.states = probes, .updated = found};
     attn_status status = probes && found ? ATTN_OK : fail(error, ATTN_ERR_MEMORY, "hopfield: cannot allocate memory");

@@ -39,7 +39,7 @@ attn_status attn_hopfield_bind(const hopfield *memory, int64_t count, int64_t mo
 attn_status attn_hopfield_resolved_update(const hopfield *memory, int64_t count, const void *states, void *updated, void *energy,
                                           attn_error *error);
 /* Checks the greatest number of updates. */
-attn_status attn_hopfield_check_most(int64_t most, attn_error *error);
+attn_status attn_hopfield_check_limit(int64_t most, attn_error *error);
 attn_status attn_hopfield_resolved_retrieve(const hopfield *memory, int64_t count, int64_t most, double tolerance,
                                             const hopfield_arrays *arrays, attn_error *error);
 

@@ -182,7 +182,7 @@ static attn_status iterate(const update *u, const hopfield *m, int64_t count, in
     return ATTN_OK;
 }
 
-attn_status attn_hopfield_check_most(int64_t most, attn_error *error)
+attn_status attn_hopfield_check_limit(int64_t most, attn_error *error)
 {
     CHECK(most >= 0, ATTN_ERR_ARGUMENT, "hopfield: most (%" PRId64 ") is negative", most);
     CHECK(most < INT64_MAX, ATTN_ERR_SHAPE, "hopfield: most (%" PRId64 ") plus one overflows 64 bits", most);
@@ -225,7 +225,7 @@ attn_status attn_hopfield_retrieve(const attn_hopfield *memory, int64_t count, i
     hopfield m;
     hopfield_arrays a;
     TRY(attn_hopfield_resolve(memory, count, &m, error));
-    TRY(attn_hopfield_check_most(most, error));
+    TRY(attn_hopfield_check_limit(most, error));
     TRY(attn_hopfield_bind(&m, count, most, HOPFIELD_RETRIEVE, tensors, &a, error));
     return attn_hopfield_resolved_retrieve(&m, count, most, tolerance, &a, error);
 }

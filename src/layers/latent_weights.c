@@ -94,7 +94,7 @@ attn_status attn_latent_store(const attn_latent *given, const attn_latent_weight
     TRY(attn_latent_resolve(given, &m, error));
     TRY(attn_latent_bind(&m, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "latent: tensors is NULL");
-    _Static_assert(TENSORS <= (int)NAMED_MOST, "named_new holds what is stored");
+    _Static_assert(TENSORS <= (int)MAX_NAMED, "named_new holds what is stored");
     named_new file = {.tensors = tensors, .prefix = prefix};
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < TENSORS; i++) {

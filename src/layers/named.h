@@ -15,13 +15,13 @@ attn_status attn_named_check(const layer *l, const attn_archive_tensor *t, int64
 attn_status attn_named_find(const layer *l, const attn_archive *tensors, const char *prefix, const char *end, int64_t rows,
                             int64_t columns, int needed, char **data, attn_error *error);
 
-enum { NAMED_MOST = 12 };
+enum { MAX_NAMED = 12 };
 
 /* The tensors that one call adds to an archive: all or nothing. */
 typedef struct named_new {
     attn_archive *tensors;
-    const char *prefix;           /* NULL: "" */
-    const char *ends[NAMED_MOST]; /* added so far; the strings outlive the call */
+    const char *prefix;          /* NULL: "" */
+    const char *ends[MAX_NAMED]; /* added so far; the strings outlive the call */
     int count;
 } named_new;
 

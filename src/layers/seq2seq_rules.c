@@ -207,7 +207,7 @@ attn_status attn_seq2seq_store(const attn_seq2seq *given, const attn_seq2seq_wei
     TRY(attn_module_bind(&m, "weights", weights, WEIGHTS_READ, error));
     CHECK(tensors, ATTN_ERR_ARGUMENT, "seq2seq: tensors is NULL");
     const layer of_type = {.dtype = m.dtype};
-    _Static_assert(MODULE_TENSORS <= (int)NAMED_MOST, "named_new holds what is stored");
+    _Static_assert(MODULE_TENSORS <= (int)MAX_NAMED, "named_new holds what is stored");
     named_new file = {.tensors = tensors, .prefix = prefix};
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < MODULE_TENSORS; i++) {

@@ -36,7 +36,7 @@ static const kind_row kinds[] = {
 };
 
 /* Beyond this, sums of sizes and positions might overflow. */
-static const int64_t MOST = INT64_MAX / 8;
+static const int64_t MAX_SIZE = INT64_MAX / 8;
 
 static attn_status check_documents(const attn_pattern *p, const char *name, const int64_t *lengths, int64_t length,
                                    attn_error *error)
@@ -61,14 +61,14 @@ static attn_status check_pattern(const attn_pattern *p, int64_t len_q, int64_t l
         CHECK(p->reserved[k] == 0, ATTN_ERR_ARGUMENT, "%s: reserved[%d] is %" PRId64 "; it must be 0", row->name, k,
               p->reserved[k]);
     for (int k = 0; k < 4 && row->sizes[k]; k++)
-        CHECK(p->size[k] >= row->least[k] && p->size[k] <= MOST, ATTN_ERR_ARGUMENT,
+        CHECK(p->size[k] >= row->least[k] && p->size[k] <= MAX_SIZE, ATTN_ERR_ARGUMENT,
               "%s: %s is %" PRId64 "; it must be between %" PRId64 " and 2^60", row->name, row->sizes[k], p->size[k],
               row->least[k]);
     if (p->kind == ATTN_PATTERN_FIXED)
         CHECK(p->size[1] <= p->size[0], ATTN_ERR_ARGUMENT, "fixed: columns is %" PRId64 "; it must be at most the stride, %" PRId64,
               p->size[1], p->size[0]);
     if (p->kind == ATTN_PATTERN_DILATED)
-        CHECK(p->size[0] <= MOST / p->size[1], ATTN_ERR_ARGUMENT,
+        CHECK(p->size[0] <= MAX_SIZE / p->size[1], ATTN_ERR_ARGUMENT,
               "dilated: radius is %" PRId64 "; multiplied by %" PRId64 " it exceeds 2^60", p->size[0], p->size[1]);
     if (p->kind == ATTN_PATTERN_BLOCK_MAP)
         CHECK(p->blocks || len_q == 0 || len_kv == 0, ATTN_ERR_ARGUMENT, "block map: blocks is NULL");
@@ -107,8 +107,8 @@ attn_status attn_pattern_set_create(attn_pattern_set **out, int64_t len_q, int64
     *out = NULL;
     CHECK(count >= 0 && count <= 1000, ATTN_ERR_ARGUMENT, "count is %" PRId64 "; it must be between 0 and 1000", count);
     CHECK(patterns || count == 0, ATTN_ERR_ARGUMENT, "patterns is NULL");
-    CHECK(len_q >= 0 && len_q <= MOST / 16, ATTN_ERR_SHAPE, "len_q (%" PRId64 ") is not between 0 and 2^56", len_q);
-    CHECK(len_kv >= 0 && len_kv <= MOST / 16, ATTN_ERR_SHAPE, "len_kv (%" PRId64 ") is not between 0 and 2^56", len_kv);
+    CHECK(len_q >= 0 && len_q <= MAX_SIZE / 16, ATTN_ERR_SHAPE, "len_q (%" PRId64 ") is not between 0 and 2^56", len_q);
+    CHECK(len_kv >= 0 && len_kv <= MAX_SIZE / 16, ATTN_ERR_SHAPE, "len_kv (%" PRId64 ") is not between 0 and 2^56", len_kv);
     for (int64_t k = 0; k < count; k++) TRY(check_pattern(&patterns[k], len_q, len_kv, error));
 
     attn_pattern_set *set = calloc(1, sizeof *set);

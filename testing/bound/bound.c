@@ -35,9 +35,9 @@ double bound_lost(const bound_model *model, double scale, double sum_q, double s
     return lost;
 }
 
-double bound_cut(const bound_model *model, double most_q, double sum_k)
+double bound_cut(const bound_model *model, double max_q, double sum_k)
 {
-    return model->fixed_point ? cut_query * model->unit * most_q * sum_k : 0;
+    return model->fixed_point ? cut_query * model->unit * max_q * sum_k : 0;
 }
 
 double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added)
@@ -122,7 +122,7 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
     weights->shared = model->normaliser == ATTN_NORMALISER_RELU ? seen : 1;
     weights->sum_low = weights->sum_high = weights->log_error = weights->flushed = weights->summing = weights->sink_moved = 0;
     weights->value_scale = row->value_scale;
-    weights->most_scaled = 0;
+    weights->max_scaled = 0;
     if (seen == 0) return;
     top = fmax(top, row->sink);
 
@@ -146,7 +146,7 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
         weights->sum_low += weights->low[j];
         weights->sum_high += weights->high[j];
         if (weights->high[j] > 0) weights->log_error = fmax(weights->log_error, eps);
-        if (row->value_scale) weights->most_scaled = fmax(weights->most_scaled, weights->high[j] * fabs(row->value_scale[j]));
+        if (row->value_scale) weights->max_scaled = fmax(weights->max_scaled, weights->high[j] * fabs(row->value_scale[j]));
     }
     if (row->sink > -INFINITY) { /* a key with an exact score and the value 0 */
         const double below = top - row->sink + 2 * e_max, log_weight = row->sink - row->lse;
@@ -195,7 +195,7 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
         mass += weights->high[j] * size[j * stride];
         farthest = fmax(farthest, away);
         largest = fmax(largest, size[j * stride]);
-        if (weights->most_scaled > 0 && V[j * stride] != 0) whole += fabs(V[j * stride] / weights->value_scale[j]);
+        if (weights->max_scaled > 0 && V[j * stride] != 0) whole += fabs(V[j * stride] / weights->value_scale[j]);
     }
     if (weights->sink_moved > 0) {
         moved += weights->sink_moved * fabs(o);
@@ -211,7 +211,7 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
     double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
     /* The product of a weight and a scale may be off by half the smallest number; that error is then multiplied by up to 127. */
     const double lost = model->denormal * ((model->int8 ? 66 : 2) * weights->seen + 5);
-    const double cut = cut_weight * model->unit * weights->most_scaled / weights->sum_low * (1 + 2 * weights->summing) * whole;
+    const double cut = cut_weight * model->unit * weights->max_scaled / weights->sum_low * (1 + 2 * weights->summing) * whole;
     return bound + 2 * weights->flushed * largest + lost + cut;
 }
 

@@ -47,8 +47,8 @@ typedef struct bound_row {
 
 /* sum_q is |scale| sum_c |q_c|, sum_k is sum_c |k_jc|, sum_qk is sum_c |q_c k_jc|. */
 double bound_lost(const bound_model *model, double scale, double sum_q, double sum_k, double sum_qk);
-/* What it loses in addition if the query is rounded to fixed point; most_q is |scale| max_c |q_c|. */
-double bound_cut(const bound_model *model, double most_q, double sum_k);
+/* What it loses in addition if the query is rounded to fixed point; max_q is |scale| max_c |q_c|. */
+double bound_cut(const bound_model *model, double max_q, double sum_k);
 
 /* e_j: the error bound of a score at a stage before the softmax; lost is from bound_lost; added is 0 if nothing is added. */
 double bound_score(const bound_model *model, attn_stage stage, double dot, double lost, double S, double added);
@@ -65,7 +65,7 @@ typedef struct bound_weights {
     double seen;              /* number of keys that the query sees */
     double sink_moved;        /* high - P of the sink, which is a key with value 0 */
     double shared;            /* the divisor of elementwise weights: visible keys for ReLU, 1 for sigmoid */
-    double most_scaled;       /* the largest high times its value's scale; 0 if weights are not rounded to fixed point */
+    double max_scaled;        /* the largest high times its value's scale; 0 if weights are not rounded to fixed point */
     const double *value_scale;
 } bound_weights;
 

@@ -19,7 +19,7 @@
 #include "testing/text/shown.h"
 #include "translate.h"
 
-enum { PATH_CAPACITY = 4096, REASONS = 256, MANIFEST_MOST = 64 << 20 };
+enum { PATH_CAPACITY = 4096, REASONS = 256, MAX_MANIFEST = 64 << 20 };
 
 /* How often each reason occurred, for the paragraph of a suite. */
 typedef struct tally {
@@ -134,7 +134,7 @@ static char *read_text(const char *path)
     char *text = NULL;
     long size = -1;
     if (fseek(file, 0, SEEK_END) == 0) size = ftell(file);
-    if (size >= 0 && size <= MANIFEST_MOST && fseek(file, 0, SEEK_SET) == 0) {
+    if (size >= 0 && size <= MAX_MANIFEST && fseek(file, 0, SEEK_SET) == 0) {
         text = need_memory(size + 1, 1);
         if (fread(text, 1, (size_t)size, file) != (size_t)size) free(text), text = NULL;
     }

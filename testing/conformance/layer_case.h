@@ -12,7 +12,7 @@
 #include "evaluate.h"
 
 enum { QUERY, KEY, VALUE, OUTPUT, PROJECTIONS };
-enum { MOST_NAMES = 64, GRADIENTS = 10 };
+enum { MAX_NAMES = 64, GRADIENTS = 10 };
 
 /* A matrix and a bias anywhere in two tensors: weight[at + h*stride[0] + c*stride[1] + m*stride[2]], bias[bias_at + h*dim + c]. */
 typedef struct case_projection {
@@ -33,7 +33,7 @@ typedef struct layer_case {
     view_pool pool;
     const cJSON *json, *params;
     const attn_archive *tensors;
-    int tensor_used[MOST_NAMES], param_used[MOST_NAMES];
+    int tensor_used[MAX_NAMES], param_used[MAX_NAMES];
     double rtol, atol;
     attn_options options;
 

@@ -13,7 +13,7 @@
 
 static view given(layer_case *c, const char *name)
 {
-    for (int64_t i = 0; i < attn_archive_count(c->tensors) && i < MOST_NAMES; i++) {
+    for (int64_t i = 0; i < attn_archive_count(c->tensors) && i < MAX_NAMES; i++) {
         const attn_archive_tensor *t = attn_archive_at(c->tensors, i);
         if (strcmp(t->name, name) != 0) continue;
         c->tensor_used[i] = 1;
@@ -36,7 +36,7 @@ static int fine(const layer_case *c) { return c->result->status == CHECK_PASSED;
 static const cJSON *param(layer_case *c, const char *name)
 {
     int i = 0;
-    for (const cJSON *p = c->params ? c->params->child : NULL; p && i < MOST_NAMES; p = p->next, i++) {
+    for (const cJSON *p = c->params ? c->params->child : NULL; p && i < MAX_NAMES; p = p->next, i++) {
         if (strcmp(p->string, name) != 0) continue;
         c->param_used[i] = 1;
         return p;
@@ -55,9 +55,9 @@ static void check_all_taken(layer_case *c)
 {
     int i = 0;
     for (const cJSON *p = c->params ? c->params->child : NULL; p; p = p->next, i++)
-        if (i >= MOST_NAMES || !c->param_used[i]) conclude(c->result, CHECK_SKIPPED, "attribute %.100s is not known", p->string);
+        if (i >= MAX_NAMES || !c->param_used[i]) conclude(c->result, CHECK_SKIPPED, "attribute %.100s is not known", p->string);
     for (int64_t n = 0; n < attn_archive_count(c->tensors); n++)
-        if (n >= MOST_NAMES || !c->tensor_used[n])
+        if (n >= MAX_NAMES || !c->tensor_used[n])
             conclude(c->result, CHECK_SKIPPED, "tensor %.100s is not known", attn_archive_at(c->tensors, n)->name);
 }
 

@@ -21,8 +21,8 @@ static int fail(const char *program, const char *message)
 
 static attn_isa isa_named(const char *name)
 {
-    enum { MOST_ISAS = 64 };
-    for (int isa = ATTN_ISA_DEFAULT + 1; isa < MOST_ISAS; isa++)
+    enum { MAX_ISAS = 64 };
+    for (int isa = ATTN_ISA_DEFAULT + 1; isa < MAX_ISAS; isa++)
         if (strcmp(name, attn_isa_name((attn_isa)isa)) == 0) return (attn_isa)isa;
     return ATTN_ISA_DEFAULT;
 }

@@ -79,12 +79,12 @@ IN_TESTS attn_archive *new_file(void)
 
 /* ---- one attention, as ref/ takes it ---- */
 
-enum { MOST = 4096 };
+enum { CAPACITY = 4096 };
 
 typedef struct example {
     ref_problem p;
-    double Q[MOST], K[MOST], V[MOST], O[MOST], lse[MOST], S[MOST], P[MOST], bias[MOST];
-    unsigned char keep[MOST];
+    double Q[CAPACITY], K[CAPACITY], V[CAPACITY], O[CAPACITY], lse[CAPACITY], S[CAPACITY], P[CAPACITY], bias[CAPACITY];
+    unsigned char keep[CAPACITY];
     int64_t index[8];
 } example;
 
@@ -172,7 +172,8 @@ IN_TESTS void assert_shape(const attn_archive *file, const char *name, int rank,
 
 /* The outputs of --backward, computed by ref/. */
 typedef struct gradients {
-    double dO[MOST], dlse[MOST], dQ[MOST], dK[MOST], dV[MOST], P[MOST], dS[MOST], dscale[8], dslopes[32], dsink[8], Z[MOST];
+    double dO[CAPACITY], dlse[CAPACITY], dQ[CAPACITY], dK[CAPACITY], dV[CAPACITY], P[CAPACITY], dS[CAPACITY], dscale[8],
+        dslopes[32], dsink[8], Z[CAPACITY];
 } gradients;
 
 IN_TESTS void gradients_draw(gradients *g)

@@ -104,7 +104,7 @@ static void layout_bshd(void **state)
 {
     (void)state;
     static example e;
-    static double swapped[MOST];
+    static double swapped[CAPACITY];
     example_init(&e);
     attn_archive *file = new_file();
     swap_heads(e.Q, swapped, 6, 4, 3, 4);
@@ -143,8 +143,8 @@ static void masks_and_biases_broadcast(void **state)
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         const int64_t full[5] = {2, 3, 4, 3, 5};
         int64_t count = product(rows[r].rank, rows[r].shape), stride[5] = {0};
-        double bias[MOST];
-        unsigned char keep[MOST];
+        double bias[CAPACITY];
+        unsigned char keep[CAPACITY];
         example_init(&e);
         for (int64_t k = 0; k < count; k++) {
             bias[k] = (float)number(k, 3);

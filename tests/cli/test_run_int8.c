@@ -5,7 +5,7 @@
 #include "run_example.h"
 
 static example e;
-static double int8_k[MOST], int8_v[MOST], scale_k[MOST], scale_v[MOST];
+static double int8_k[CAPACITY], int8_v[CAPACITY], scale_k[CAPACITY], scale_v[CAPACITY];
 
 /* The example with keys and values rounded to i8 and back. */
 static void draw(void)
@@ -31,7 +31,7 @@ static void add_i8(attn_archive *file, const char *name, int rank, const int64_t
 static void write_int8(int one, int bshd)
 {
     attn_archive *file = new_file();
-    double q[MOST], k[MOST], v[MOST], sk[MOST], sv[MOST];
+    double q[CAPACITY], k[CAPACITY], v[CAPACITY], sk[CAPACITY], sv[CAPACITY];
     const int64_t Hq = e.p.Hq, Hkv = e.p.Hkv, Sq = e.p.Sq, Skv = e.p.Skv, D = e.p.D, Dv = e.p.Dv;
     for (int64_t b = 0; b < 6; b++)
         for (int64_t h = 0; h < Hq; h++)

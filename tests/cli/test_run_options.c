@@ -43,7 +43,7 @@ static void draw(void)
 }
 
 /* The bias expanded for ref/: batch entry b of 6 has that of b / 3. */
-static double full_bias[MOST];
+static double full_bias[CAPACITY];
 
 static void expand_bias(void)
 {

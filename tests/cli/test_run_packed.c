@@ -27,10 +27,11 @@ static void copy_sequence(int into_file, int bshd, double *file, double *dense, 
 
 static void check_packed(int bshd)
 {
-    static double Q[MOST], K[MOST], V[MOST], dO[MOST], O[MOST], lse[MOST], dQ[MOST], dK[MOST], dV[MOST], one[4][MOST];
+    static double Q[CAPACITY], K[CAPACITY], V[CAPACITY], dO[CAPACITY], O[CAPACITY], lse[CAPACITY], dQ[CAPACITY], dK[CAPACITY],
+        dV[CAPACITY], one[4][CAPACITY];
     const int64_t tq = begin_q[SEQUENCES], tk = begin_kv[SEQUENCES];
     double row_max[32] = {0}, column_sum[32] = {0}, weights[SEQUENCES * HEADS * 3 * 4] = {0};
-    for (int64_t k = 0; k < MOST; k++) {
+    for (int64_t k = 0; k < CAPACITY; k++) {
         Q[k] = (float)number(k, 0), K[k] = (float)number(k, 1), V[k] = (float)number(k, 2), dO[k] = (float)number(k, 3);
         O[k] = lse[k] = dQ[k] = dK[k] = dV[k] = 0;
     }

@@ -73,7 +73,7 @@ static void check_terms(const char *words, const term *terms, int count, double 
     attn_archive_destroy(out);
 }
 
-static double terms_of[3][MOST], grads_of[3][MOST];
+static double terms_of[3][CAPACITY], grads_of[3][CAPACITY];
 static double *const grads[] = {grads_of[0], grads_of[1], grads_of[2]};
 
 static void begin_terms(void)

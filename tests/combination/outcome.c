@@ -22,7 +22,7 @@ int outcome_has(const combination *c, int t) { return !c->chooses || c->requeste
 
 output *outcome_add(combination *c, outcome *out, int t, tensor got)
 {
-    assert_true(out->count < OUTCOME_MOST);
+    assert_true(out->count < OUTCOME_CAPACITY);
     output *o = &out->of[out->count++];
     *o =
         (output){t, t == OUTCOME_ROWS ? "rows" : tensors_about(t)->name, got, array(size_of(got.shape)), array(size_of(got.shape))};
@@ -293,8 +293,8 @@ int outcome_run(combination *c, outcome *out, attn_isa isa, int threads)
 
 void outcome_compare_bits(combination *c, outcome *out, const int *thread_counts, int count)
 {
-    void *one[OUTCOME_MOST];
-    size_t bytes[OUTCOME_MOST];
+    void *one[OUTCOME_CAPACITY];
+    size_t bytes[OUTCOME_CAPACITY];
     for (int i = 0; i < out->count; i++) {
         const tensor *got = &out->of[i].got;
         bytes[i] = (size_t)got->count * attn_dtype_size(got->layout.dtype);

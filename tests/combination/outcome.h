@@ -13,12 +13,12 @@ typedef struct output {
     double *exact, *bound; /* dense, like got.value; the bound in units of the compute type's unit roundoff */
 } output;
 
-enum { OUTCOME_MOST = 18, OUTCOME_ROWS = -1 };
+enum { OUTCOME_CAPACITY = 18, OUTCOME_ROWS = -1 };
 
 typedef struct outcome {
     attn_op op;
     int count;
-    output of[OUTCOME_MOST];
+    output of[OUTCOME_CAPACITY];
     double unit; /* the compute type's unit roundoff */
     int bare;    /* 1: without results of ref/ */
 } outcome;

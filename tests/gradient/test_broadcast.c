@@ -10,9 +10,10 @@
 #include <math.h>
 
 static int64_t heads = 3;
-enum { B = 2, H = 3, SQ = 5, SKV = 7, D = 4, ROWS = 6, MOST = B * H * SKV * SKV * D };
+enum { B = 2, H = 3, SQ = 5, SKV = 7, D = 4, ROWS = 6, CAPACITY = B * H * SKV * SKV * D };
 
-static double q[MOST], k[MOST], v[MOST], o[MOST], lse[MOST], grad_o[MOST], grad_q[MOST], grad_k[MOST], grad_v[MOST];
+static double q[CAPACITY], k[CAPACITY], v[CAPACITY], o[CAPACITY], lse[CAPACITY], grad_o[CAPACITY], grad_q[CAPACITY],
+    grad_k[CAPACITY], grad_v[CAPACITY];
 
 static void fill(double *x, int64_t n, uint64_t seed)
 {
@@ -64,7 +65,7 @@ static void run(const table *t, const double *numbers, const int64_t stride[4], 
 
 static void check(const table *t, unsigned axes)
 {
-    static double numbers[MOST], whole[MOST], grad[MOST], one[MOST], sum[MOST];
+    static double numbers[CAPACITY], whole[CAPACITY], grad[CAPACITY], one[CAPACITY], sum[CAPACITY];
     const int64_t *n = t->shape, count = n[0] * n[1] * n[2] * n[3];
     int64_t stride[4], dense[4], kept[4], total = 1;
     for (int axis = 3; axis >= 0; axis--) {
@@ -79,7 +80,7 @@ static void check(const table *t, unsigned axes)
         const int64_t at[4] = {i / n[3] / n[2] / n[1], i / n[3] / n[2] % n[1], i / n[3] % n[2], i % n[3]};
         whole[i] = numbers[at[0] * stride[0] + at[1] * stride[1] + at[2] * stride[2] + at[3] * stride[3]];
     }
-    for (int64_t i = 0; i < MOST; i++) one[i] = grad[i] = 1e9;
+    for (int64_t i = 0; i < CAPACITY; i++) one[i] = grad[i] = 1e9;
     run(t, whole, dense, grad);
     run(t, numbers, stride, one);
     for (int64_t i = 0; i < count; i++) {
@@ -90,14 +91,14 @@ static void check(const table *t, unsigned axes)
     }
     for (int64_t i = 0; i < total; i++)
         if (!(fabs(sum[i] - one[i]) < 1e-12)) fail_msg("%s, axes %u: gradient %g, should be %g", t->name, axes, one[i], sum[i]);
-    for (int64_t i = total; i < MOST; i++)
+    for (int64_t i = total; i < CAPACITY; i++)
         if (one[i] != 1e9) fail_msg("%s, axes %u: number %d is written, it has %d", t->name, axes, (int)i, (int)total);
 }
 
 static void test_tables(void **state)
 {
     (void)state;
-    fill(q, MOST, 11), fill(k, MOST, 12), fill(v, MOST, 13), fill(grad_o, MOST, 14);
+    fill(q, CAPACITY, 11), fill(k, CAPACITY, 12), fill(v, CAPACITY, 13), fill(grad_o, CAPACITY, 14);
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (unsigned axes = 1; axes < 15; axes++) {
             const table *t = &tables[i];
@@ -113,7 +114,7 @@ static void test_tables(void **state)
 /* Without heads, the gradient of a table shared by all heads is an empty sum, 0. */
 static void test_no_heads(void **state)
 {
-    static const double numbers[MOST];
+    static const double numbers[CAPACITY];
     (void)state;
     heads = 0;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
@@ -169,7 +170,7 @@ static void test_dense(void **state)
  * touched. */
 static void test_one_shared_of_no_heads(void **state)
 {
-    static const double numbers[MOST];
+    static const double numbers[CAPACITY];
     (void)state;
     for (int n = 0; n < 4; n++) {
         const int shared = n % 2, key_heads = n / 2; /* key heads without query heads: no work */
@@ -205,8 +206,8 @@ static void test_one_shared_of_no_heads(void **state)
 /* If one size is 0, each gradient is an empty sum, 0, also on a broadcast axis of size 0, on which the gradient has size 1. */
 static void check_nothing(const table *t, int axes, int nothing)
 {
-    static const double numbers[MOST];
-    static double grad[MOST];
+    static const double numbers[CAPACITY];
+    static double grad[CAPACITY];
     attn_problem p = {.struct_size = sizeof p, .op = ATTN_BACKWARD, .shape = {B, H, H, SQ, SKV, D, D}, .score.kind = t->kind};
     int64_t *const sizes[] = {&p.shape.batch, &p.shape.heads_q, &p.shape.len_q, &p.shape.len_kv, &p.shape.dim_qk};
     *sizes[nothing] = 0;
@@ -229,7 +230,7 @@ static void check_nothing(const table *t, int axes, int nothing)
     memcpy((char *)&all + t->slot, &slot, sizeof slot);
     memcpy((char *)&all + t->grad, &to, sizeof to);
     all.q.dtype = ATTN_F64;
-    for (int i = 0; i < MOST; i++) grad[i] = 1e9;
+    for (int i = 0; i < CAPACITY; i++) grad[i] = 1e9;
     const attn_status made = attn_plan_create(&plan, &p, &all, NULL, &error);
     if (made == ATTN_ERR_STRIDE) return; /* channels of relative tables must be contiguous */
     if (made != ATTN_OK) fail_msg("%s without %d, axes %d: %s", t->name, nothing, axes, error.message);
@@ -243,7 +244,7 @@ static void check_nothing(const table *t, int axes, int nothing)
     attn_plan_destroy(plan);
     if (attn_compute(&p, &all, &error) != ATTN_OK) fail_msg("%s without %d, axes %d: %s", t->name, nothing, axes, error.message);
     const int64_t total = shape.shape[0] * shape.shape[1] * shape.shape[2] * shape.shape[3];
-    for (int64_t i = 0; i < MOST; i++)
+    for (int64_t i = 0; i < CAPACITY; i++)
         if (grad[i] != (i < total ? 0 : 1e9))
             fail_msg("%s without %d, axes %d: gradient %d of %d is %g", t->name, nothing, axes, (int)i, (int)total, grad[i]);
 }

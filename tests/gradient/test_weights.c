@@ -7,11 +7,11 @@
 
 #include "attn/attn.h"
 
-enum { MOST = 100, D = 16, HEADS = 2, NUMBERS = HEADS * MOST * D };
+enum { CAPACITY = 100, D = 16, HEADS = 2, NUMBERS = HEADS * CAPACITY * D };
 
 /* Room for f64; `ones` is also the values. */
 typedef struct numbers {
-    double q[NUMBERS], k[NUMBERS], ones[NUMBERS], o[NUMBERS], lse[HEADS * MOST], bias[MOST * MOST];
+    double q[NUMBERS], k[NUMBERS], ones[NUMBERS], o[NUMBERS], lse[HEADS * CAPACITY], bias[CAPACITY * CAPACITY];
     double grad_q[NUMBERS], grad_k[NUMBERS], sum[NUMBERS], second_v[NUMBERS], grad_sink[HEADS];
 } numbers;
 
@@ -94,7 +94,7 @@ static void check(const numbers *x, attn_op op, const sizes *s, attn_dtype dtype
         assert_true(at(x->grad_sink, dtype, h) == (double)(-D * s->queries));
 }
 
-static void test_at_most_one(void **state)
+static void test_at_max_one(void **state)
 {
     static const attn_op ops[] = {ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64};
@@ -107,8 +107,8 @@ static void test_at_most_one(void **state)
         const attn_op op = ops[n / 4 % 3];
         const attn_dtype dtype = types[n / 36];
         fill(x.q, NUMBERS, dtype, -0.5, 0.125), fill(x.k, NUMBERS, dtype, 0.25, 0.25), fill(x.ones, NUMBERS, dtype, 1, 0);
-        fill(x.o, NUMBERS, dtype, 1, 0), fill(x.lse, HEADS * MOST, dtype, far_below[n / 12 % 3], 0);
-        fill(x.bias, MOST * MOST, dtype, -1, 0.25);
+        fill(x.o, NUMBERS, dtype, 1, 0), fill(x.lse, HEADS * CAPACITY, dtype, far_below[n / 12 % 3], 0);
+        fill(x.bias, CAPACITY * CAPACITY, dtype, -1, 0.25);
         for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
             if (!run(&x, op, s, dtype, (attn_isa)isa)) continue;
             check(&x, op, s, dtype, (attn_isa)isa);
@@ -120,6 +120,6 @@ static void test_at_most_one(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_at_most_one)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_at_max_one)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,22 +150,22 @@ static void test_known(void **state)
 
 static void test_retrieve(void **state)
 {
-    enum { MOST = 30 };
+    enum { CAPACITY = 30 };
     attn_hopfield sharp = memory;
-    double noisy[M][N], found[M][N], energies[M][MOST + 1], again[M][N];
+    double noisy[M][N], found[M][N], energies[M][CAPACITY + 1], again[M][N];
     int64_t taken[M];
     (void)state;
     sharp.beta = 12;
     for (int i = 0; i < M * N; i++) noisy[i / N][i % N] = X[i / N][i % N] + 0.2 * uniform();
-    assert_int_equal(retrieve(&sharp, M, noisy, MOST, 1e-10, found, taken, energies[0], NULL), ATTN_OK);
+    assert_int_equal(retrieve(&sharp, M, noisy, CAPACITY, 1e-10, found, taken, energies[0], NULL), ATTN_OK);
     for (int i = 0; i < M; i++) {
-        assert_in_range(taken[i], 1, MOST);
+        assert_in_range(taken[i], 1, CAPACITY);
         for (int c = 0; c < N; c++) assert_true(fabs(found[i][c] - X[i][c]) < 0.1);
-        for (int k = 0; k < MOST; k++) assert_true(energies[i][k + 1] <= energies[i][k] + 1e-14);
-        for (int k = (int)taken[i]; k < MOST; k++) assert_true(energies[i][k + 1] == energies[i][k]);
+        for (int k = 0; k < CAPACITY; k++) assert_true(energies[i][k + 1] <= energies[i][k] + 1e-14);
+        for (int k = (int)taken[i]; k < CAPACITY; k++) assert_true(energies[i][k + 1] == energies[i][k]);
     }
     /* One state alone converges to the same point; with 0 iterations states do not change. */
-    assert_int_equal(retrieve(&sharp, 1, noisy[3], MOST, 1e-10, again[3], NULL, NULL, NULL), ATTN_OK);
+    assert_int_equal(retrieve(&sharp, 1, noisy[3], CAPACITY, 1e-10, again[3], NULL, NULL, NULL), ATTN_OK);
     for (int c = 0; c < N; c++) assert_true(fabs(again[3][c] - found[3][c]) <= 1e-9);
     assert_int_equal(retrieve(&sharp, M, noisy, 0, 1e-10, again, taken, energies[0], NULL), ATTN_OK);
     assert_memory_equal(again, noisy, sizeof noisy);

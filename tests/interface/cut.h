@@ -102,8 +102,8 @@ typedef struct cuts {
     cut_axis batch, heads, q, kv;
 } cuts;
 
-/* most_...: maximum number of parts of an axis. */
-cuts cuts_draw(whole *w, int most_batch, int most_heads, int most_q, int most_kv);
+/* max_...: maximum number of parts of an axis. */
+cuts cuts_draw(whole *w, int max_batch, int max_heads, int max_q, int max_kv);
 part cuts_part(const cuts *c, int batch, int head, int q, int kv);
 
 /* Sums over parts, in the shapes of the whole. */

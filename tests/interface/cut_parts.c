@@ -18,14 +18,14 @@ static cut_axis cut(random_state *random, int64_t size, int most, int64_t multip
     return c;
 }
 
-cuts cuts_draw(whole *w, int most_batch, int most_heads, int most_q, int most_kv)
+cuts cuts_draw(whole *w, int max_batch, int max_heads, int max_q, int max_kv)
 {
     const attn_shape *s = &w->problem.shape;
     cuts c;
-    c.batch = cut(&w->random, s->batch, most_batch, 1);
-    c.heads = cut(&w->random, s->heads_kv, most_heads, 1);
-    c.q = cut(&w->random, s->len_q, most_q, whole_step_q(w));
-    c.kv = cut(&w->random, s->len_kv, most_kv, whole_step_kv(w));
+    c.batch = cut(&w->random, s->batch, max_batch, 1);
+    c.heads = cut(&w->random, s->heads_kv, max_heads, 1);
+    c.q = cut(&w->random, s->len_q, max_q, whole_step_q(w));
+    c.kv = cut(&w->random, s->len_kv, max_kv, whole_step_kv(w));
     return c;
 }
 

@@ -69,12 +69,12 @@ static void test_cuts(void **state)
 }
 
 /* Parts of batch entries, heads and queries, in one operation, with the same bits as the whole. */
-static void check_bits(whole *w, attn_op op, int most_batch, int most_q)
+static void check_bits(whole *w, attn_op op, int max_batch, int max_q)
 {
     whole_run(w, ATTN_FORWARD);
     if (op != ATTN_FORWARD) whole_run(w, op);
     sums all = sums_make(w);
-    const cuts c = cuts_draw(w, most_batch, 2, most_q, 1);
+    const cuts c = cuts_draw(w, max_batch, 2, max_q, 1);
     for (int n = 0; n < c.batch.n * c.heads.n; n++)
         for (int i = 0; i < c.q.n; i++) {
             const part p = cuts_part(&c, n / c.heads.n, n % c.heads.n, i, 0);

@@ -163,13 +163,13 @@ static void test_other_strides(void **state)
 /* Problems with axes of size 1 and garbage in their strides plan and run like dense ones. */
 static void test_axes_of_one(void **state)
 {
-    enum { MOST = 64 };
-    static float q[MOST], k[MOST], v[MOST], o[2][MOST];
+    enum { CAPACITY = 64 };
+    static float q[CAPACITY], k[CAPACITY], v[CAPACITY], o[2][CAPACITY];
     static const char *const names[] = {"q", "k", "v", "o"};
     static const attn_shape shapes[] = {
         {1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 3, 4, 2, 2}, {1, 2, 1, 1, 4, 2, 2}, {2, 1, 1, 3, 1, 2, 1}, {1, 2, 2, 1, 3, 1, 4}};
     (void)state;
-    for (int i = 0; i < MOST; i++) q[i] = (float)(i % 7), k[i] = (float)(i % 5), v[i] = (float)i;
+    for (int i = 0; i < CAPACITY; i++) q[i] = (float)(i % 7), k[i] = (float)(i % 5), v[i] = (float)i;
     for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++) {
         attn_problem p = {.struct_size = sizeof p, .shape = shapes[n]};
         attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o[0])};

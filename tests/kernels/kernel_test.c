@@ -119,18 +119,18 @@ double real(double x) { return rounded(it.compute, x); }
 
 /* ---- memory ---- */
 
-enum { GUARD = 256, PATTERN = 0xa5, MOST = 256 };
+enum { GUARD = 256, PATTERN = 0xa5, CAPACITY = 256 };
 
 static struct {
     char *start;
     int64_t bytes, mapped; /* mapped 0: an output */
-} held[MOST];
+} held[CAPACITY];
 static int holding;
 
 void *input(int64_t bytes)
 {
     int64_t page = sysconf(_SC_PAGESIZE), pages = (bytes + page) / page;
-    assert_true(holding < MOST);
+    assert_true(holding < CAPACITY);
     char *start = mmap(NULL, (size_t)((pages + 1) * page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(start != MAP_FAILED);
     assert_int_equal(mprotect(start + pages * page, (size_t)page, PROT_NONE), 0);
@@ -142,7 +142,7 @@ void *input(int64_t bytes)
 
 void *output(int64_t bytes)
 {
-    assert_true(holding < MOST);
+    assert_true(holding < CAPACITY);
     char *start = aligned_alloc(64, (size_t)((bytes + 2 * GUARD + 63) / 64 * 64));
     assert_non_null(start);
     memset(start, PATTERN, (size_t)(bytes + 2 * GUARD));

@@ -16,7 +16,7 @@
 
 #include "../../src/core/kernels/kernel.h"
 
-enum { MOST_LANES = ATTN_MOST_LANES };
+enum { MAX_LANES = ATTN_MAX_LANES };
 
 /* The kernel under test; set for every row of kernels.def in turn. */
 typedef struct subject {

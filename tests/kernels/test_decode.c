@@ -215,7 +215,7 @@ static void *uneven_rows(int64_t rows, int64_t n, int64_t ld, int positive)
     return x;
 }
 
-static double most_of(const void *row, int64_t n)
+static double max_of(const void *row, int64_t n)
 {
     double most = 0;
     for (int64_t c = 0; c < n; c++) most = fmax(most, fabs(get(it.compute, row, c)));
@@ -241,7 +241,7 @@ void test_fixed_point_dots(void **state)
                 assert_true(fixed_point->convert_query(dim, at(Q, i * dim), bytes_at(cut, i * bytes)));
             fixed_point->dots(rows, n, dim, cut, bytes, K, ldk, S, lds, 64);
             for (int64_t i = 0; i < rows; i++) {
-                const double most = most_of(at(Q, i * dim), dim);
+                const double most = max_of(at(Q, i * dim), dim);
                 for (int64_t j = 0; j < n; j++) {
                     double sum = 0, whole = 0;
                     for (int64_t c = 0; c < dim; c++) {
@@ -276,7 +276,7 @@ void test_fixed_point_values(void **state)
             fixed_point->add_values(rows, n, dim, cut, bytes, 0, V, ldv, whole, 64);
             for (int64_t i = 0; i < rows; i++) {
                 fixed_point->output(dim, bytes_at(cut, i * bytes), bytes_at(whole, i * sums * 4), at(O, i * ldo), ldo);
-                const double most = most_of(at(P, i * n), n);
+                const double most = max_of(at(P, i * n), n);
                 for (int64_t c = 0; c < dim; c++) {
                     double sum = 0, sizes = 0;
                     for (int64_t j = 0; j < n; j++) {
@@ -395,14 +395,14 @@ void test_modify_row(void **state)
 
 void test_finish_row(void **state)
 {
-    enum { MOST_PARTS = 19 };
+    enum { MAX_PARTS = 19 };
     attn_dtype list[4];
     (void)state;
     for (int t = types(list) - 1; t >= 0; t--)
         for (int d = 1; d < DIMS; d++)
             for (int which = 0; which < 4; which++) {
                 const int64_t dim = dims[d], ldo = rounded_up(dim, it.lanes) + it.lanes,
-                              parts = 1 + (d * 5 + which * 3) % MOST_PARTS;
+                              parts = 1 + (d * 5 + which * 3) % MAX_PARTS;
                 const int sink = which == 1, none = which == 2;
                 void *m = random_input(it.compute, parts, 4), *l = input(parts * size()), *O = zeros(parts * ldo);
                 void *order = order_of(list[t], dim), *scratch = output(2 * rounded_up(dim, it.lanes) * size());
@@ -427,8 +427,8 @@ void test_finish_row(void **state)
                                       lse);
                 for (int64_t c = 0; c < dim; c++) {
                     double expected_c = none ? 0 : expected[c] / total,
-                           most_off = none ? 0 : sizes[c] / total * it.unit * (double)(2 * parts + 16);
-                    assert_true(fabs(get(it.compute, o, c) - expected_c) <= most_off);
+                           max_off = none ? 0 : sizes[c] / total * it.unit * (double)(2 * parts + 16);
+                    assert_true(fabs(get(it.compute, o, c) - expected_c) <= max_off);
                 }
                 if (none) assert_true(get(it.compute, lse, 0) == -(double)INFINITY);
                 else

@@ -9,7 +9,7 @@
 #include "kernel_test.h"
 
 static const int64_t dims[] = {0, 1, 3, 8, 31, 40, 64, 100};
-enum { DIMS = 8, MOST_KEYS = 320 };
+enum { DIMS = 8, MAX_KEYS = 320 };
 
 /* Running state of one tile. */
 typedef struct running {
@@ -62,7 +62,7 @@ void test_exp(void **state)
     (void)state;
     running r = fresh(it.vectors, n, 0);
     for (int turn = 0; turn < turns; turn++) {
-        double scores[128 * MOST_LANES] = {0};
+        double scores[128 * MAX_LANES] = {0};
         for (int at = 0; at < n * it.tile; at++) {
             double u = fabs(uniform());
             scores[at] = real(turn % 2 ? u * least : -ldexp(u, (int)(uniform() * 20) - 17)); /* uniform, or concentrated near 0 */
@@ -84,7 +84,7 @@ void test_exp(void **state)
     assert_true(worst <= (f32 ? 1.2 : 1));
     /* Below the normal range: at most the smallest normal number, and exactly 0 further down. */
     const double normal = f32 ? FLT_MIN : DBL_MIN;
-    double low[MOST_LANES * 3];
+    double low[MAX_LANES * 3];
     for (int at = 0; at < it.tile; at++) {
         low[at] = 0;
         low[it.tile + at] = real(log(normal) + (flushed - log(normal)) * ((double)at / it.tile));
@@ -103,7 +103,7 @@ void test_exp(void **state)
 static void check_against_definition(const running *r, int width, int64_t n, int64_t dim_v, const double *scores, const void *V)
 {
     for (int i = 0; i < width * it.lanes; i++) {
-        double most = -(double)INFINITY, sum = 0, weights[MOST_KEYS];
+        double most = -(double)INFINITY, sum = 0, weights[MAX_KEYS];
         double l = get(it.compute, r->l, i), m = get(it.compute, r->m, i), slack = (double)(n + 30) * it.unit;
         for (int64_t j = 0; j < n; j++) most = fmax(most, scores[j * it.tile + i]);
         if (most == -(double)INFINITY) {
@@ -134,7 +134,7 @@ void test_fold(void **state)
     for (int width = 1; width <= it.vectors; width++)
         for (int d = 0; d < DIMS; d++) {
             int64_t dim_v = dims[d], n = 0, size = size_of(it.compute), used = (int64_t)width * it.lanes;
-            double scores[MOST_KEYS * MOST_LANES];
+            double scores[MAX_KEYS * MAX_LANES];
             running r = fresh(width, 128, dim_v);
             void *V = random_input(it.compute, 246 * dim_v, 3);
             for (int b = 0; b < BLOCKS; b++) {
@@ -164,7 +164,7 @@ void test_fold_maximum(void **state)
     (void)state;
     running r = fresh(it.vectors, 1, 0);
     for (int b = 0; b < 7; b++) {
-        double scores[MOST_LANES];
+        double scores[MAX_LANES];
         for (int i = 0; i < it.tile; i++) scores[i] = i % 2 ? steps[b] : 1;
         absorb(&r, it.vectors, 1, 0, scores, r.S, 0);
         for (int i = 0; i < it.tile; i++) assert_true(get(it.compute, r.m, i) == (i % 2 ? expected[b] : 1));
@@ -178,7 +178,7 @@ void test_fold_same_bits(void **state)
     (void)state;
     for (int d = 0; d < DIMS; d++) {
         int64_t n = 33, dim_v = dims[d], size = size_of(it.compute);
-        double scores[3][40 * MOST_LANES];
+        double scores[3][40 * MAX_LANES];
         void *V = random_input(it.compute, 3 * n * dim_v, 1);
         running all = fresh(it.vectors, n, dim_v);
         for (int b = 0; b < 3; b++)
@@ -188,7 +188,7 @@ void test_fold_same_bits(void **state)
             for (int nan_safe = 0; nan_safe < 2; nan_safe++) {
                 running one = fresh(width, n, dim_v);
                 for (int b = 0; b < 3; b++) {
-                    double own[40 * MOST_LANES];
+                    double own[40 * MAX_LANES];
                     memcpy(own, scores[b], sizeof own);
                     for (int64_t j = 0; j < n; j++) /* every lane but 0 grows in each block */
                         for (int i = 1; i < width * it.lanes; i++) own[j * it.tile + i] = real(own[j * it.tile + i] + 30 * b);
@@ -222,7 +222,7 @@ void test_fold_hostile(void **state)
         /* Equal scores of any size have equal weights, even if a second block repeats them. */
         for (size_t k = 0; k < sizeof scores / sizeof scores[0]; k++) {
             enum { KEYS = 6 };
-            double all[2 * KEYS * MOST_LANES];
+            double all[2 * KEYS * MAX_LANES];
             void *V = random_input(it.compute, 2 * KEYS * 3, 1);
             running r = fresh(width, KEYS, 3);
             for (int at = 0; at < 2 * KEYS * it.tile; at++) all[at] = real(scores[k]);
@@ -234,7 +234,7 @@ void test_fold_hostile(void **state)
         }
         /* From the lowest to the highest and far below again: only the highest counts. */
         {
-            double steps[3 * MOST_LANES];
+            double steps[3 * MAX_LANES];
             void *V = random_input(it.compute, 3, 1);
             running r = fresh(width, 1, 1);
             for (int at = 0; at < 3 * it.tile; at++) steps[at] = at / it.tile == 1 ? 0.9 * top : it.lowest;
@@ -273,7 +273,7 @@ void test_fold_nan_safe(void **state)
     (void)state;
     for (int width = 1; width <= it.vectors; width++) {
         enum { KEYS = 9, DIM = 5 };
-        double scores[KEYS * MOST_LANES];
+        double scores[KEYS * MAX_LANES];
         void *V = random_input(it.compute, KEYS * DIM, 1);
         running r = fresh(width, KEYS, DIM);
         for (int at = 0; at < KEYS * it.tile; at++) scores[at] = real(uniform());

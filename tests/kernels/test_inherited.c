@@ -36,18 +36,18 @@ static struct {
 const attn_kernel_row *__wrap_attn_kernel_rows(int *count);
 const attn_kernel_row *__real_attn_kernel_rows(int *count);
 
-enum { OPERATIONS = 4, SEEDS = 25, IN_ORDER_SEEDS = 150, MOST_ROWS = 256 };
+enum { OPERATIONS = 4, SEEDS = 25, IN_ORDER_SEEDS = 150, MAX_ROWS = 256 };
 static attn_product_part products[2];
 static attn_kernel own_parts[2];
 static attn_kernel_set set;
-static attn_kernel_row rows[OPERATIONS + MOST_ROWS]; /* those of the test, and all others */
-static int first;                                    /* how many of the test's rows are visible */
+static attn_kernel_row rows[OPERATIONS + MAX_ROWS]; /* those of the test, and all others */
+static int first;                                   /* how many of the test's rows are visible */
 
 const attn_kernel_row *__wrap_attn_kernel_rows(int *count)
 {
     int others;
     const attn_kernel_row *all = __real_attn_kernel_rows(&others);
-    assert_true(others <= MOST_ROWS);
+    assert_true(others <= MAX_ROWS);
     memcpy(rows + OPERATIONS, all, (size_t)others * sizeof *all);
     *count = first + others;
     return rows + OPERATIONS - first;
@@ -86,8 +86,8 @@ static void draw(combination *c, uint64_t seed, attn_dtype dtype)
 static void check_bits(combination *c, attn_op op, const attn_kernel_row *below)
 {
     outcome out = outcome_make(c, op);
-    void *own[OUTCOME_MOST];
-    size_t bytes[OUTCOME_MOST];
+    void *own[OUTCOME_CAPACITY];
+    size_t bytes[OUTCOME_CAPACITY];
     first = OPERATIONS;
     assert_true(outcome_run(c, &out, below->isa, 1));
     for (int i = 0; i < out.count; i++) {

@@ -39,8 +39,8 @@ static void check_kernel(const attn_kernel_row *row)
     attn_kernel k;
     attn_kernel_assemble(row, &k);
     assert_true(attn_kernel_merge(row) == k.merge && attn_kernel_matrix(row) == k.matrix);
-    assert_in_range(k.lanes * k.vectors, 1, MOST_LANES);
-    assert_in_range(k.vectors, 1, ATTN_MOST_VECTORS);
+    assert_in_range(k.lanes * k.vectors, 1, MAX_LANES);
+    assert_in_range(k.vectors, 1, ATTN_MAX_VECTORS);
     assert_true(k.lanes == k.product->shape.lanes && k.vectors == k.product->shape.vectors);
 #define SPECIAL(part, type)                                                                                                        \
     if (k.part) {                                                                                                                  \

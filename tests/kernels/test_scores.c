@@ -9,7 +9,7 @@
 
 static const int64_t dims[] = {0, 1, 3, 8, 31, 40, 64, 100};
 static const int64_t lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 17, 25, 31};
-enum { DIMS = 8, LENGTHS = 14, MOST_KEYS = 40 };
+enum { DIMS = 8, LENGTHS = 14, MAX_KEYS = 40 };
 
 /* A tile buffer of n rows with random numbers in the lanes in use. */
 static void *random_tile(int width, int64_t n, double size)
@@ -107,8 +107,8 @@ void test_keep_range(void **state)
             for (int kind = 0; kind < 4; kind++) {
                 int64_t n = lengths[k];
                 int used = width * it.lanes;
-                int32_t low[MOST_LANES], high[MOST_LANES];
-                double before[MOST_KEYS * MOST_LANES];
+                int32_t low[MAX_LANES], high[MAX_LANES];
+                double before[MAX_KEYS * MAX_LANES];
                 void *S = random_tile(width, n, 7), *rest = random_tile(width, n, 7), *most = random_tile(width, 1, 8);
                 for (int i = 0; i < used; i++) { /* any; a causal band; all; none */
                     int a = (int)(fabs(uniform()) * (double)(n + 1)), b = (int)(fabs(uniform()) * (double)(n + 1));
@@ -163,7 +163,7 @@ void test_seen(void **state)
         for (int k = 0; k < LENGTHS; k++)
             for (int which = 0; which < BANDS; which++) {
                 const int64_t n = lengths[k], dim = 19, size = size_of(it.compute), used = (int64_t)width * it.lanes;
-                int32_t low[MOST_LANES], high[MOST_LANES];
+                int32_t low[MAX_LANES], high[MAX_LANES];
                 void *Qt = random_tile(width, dim, 1), *K = random_input(it.compute, n * dim, 1);
                 void *all = output(n * it.tile * size), *all_max = output(it.tile * size);
                 void *seen = output(n * it.tile * size), *seen_max = output(it.tile * size);
@@ -280,7 +280,7 @@ void test_pairs_seen(void **state)
         for (int k = 0; k < LENGTHS; k++)
             for (int which = 0; which < BANDS; which++) {
                 const int64_t n = lengths[k], dim = 19, pairs = attn_bf16_pairs(dim), used = (int64_t)width * it.lanes;
-                int32_t low[MOST_LANES], high[MOST_LANES];
+                int32_t low[MAX_LANES], high[MAX_LANES];
                 void *Q = rows_of_bf16(used * dim, 0), *K = rows_of_bf16(n * dim, 0);
                 void *Qt = output(pairs * it.tile * 4), *Kp = output(n * pairs * 4);
                 void *all = output(n * it.tile * 4), *all_max = output(it.tile * 4);
@@ -336,7 +336,7 @@ static void each_block(attn_dtype dtype, void (*fill)(attn_dtype dtype, void *p,
             for (int which = 0; which < LAYOUTS; which++) {
                 int64_t n = lengths[k], used = (int64_t)width * it.lanes, rows = used - (k % 2 ? it.lanes / 2 : 0), elements;
                 int64_t padded = (n + it.lanes - 1) / it.lanes * it.lanes;
-                double before[MOST_KEYS * MOST_LANES];
+                double before[MAX_KEYS * MAX_LANES];
                 attn_block block = layout(which, dtype, rows, n, &elements);
                 void *S = random_tile(width, n, 7), *memory = input(elements * size_of(dtype));
                 void *scratch = output(it.tile * padded * size_of(it.compute));
@@ -451,7 +451,7 @@ void test_softcap(void **state)
             const int64_t n = 41;
             void *S = random_tile(width, n, 1), *block_max = output(it.tile * size_of(it.compute));
             void *slope = output(n * it.tile * size_of(it.compute)), *curvature = output(n * it.tile * size_of(it.compute));
-            double before[41 * MOST_LANES], most[MOST_LANES];
+            double before[41 * MAX_LANES], most[MAX_LANES];
             for (int64_t at = 0; at < n * it.tile; at++) {
                 /* |s / cap| from 1e-6 to 0.6, and where mixed up to 60 */
                 double size = pow(10, -6 + 5.75 * fabs(uniform())) * (mixed && uniform() > 0.5 ? 100 : 1);

@@ -238,7 +238,7 @@ void test_weigh(void **state)
                 int64_t n = lengths[k], rows = rows_of(width, (int)k % 4), stride = n + (int64_t)k, out = size_of(types[t]);
                 int64_t size = size_of(it.compute);
                 void *S = output(n * it.tile * size), *m = output(it.tile * size), *l = output(it.tile * size);
-                double scores[128 * MOST_LANES];
+                double scores[128 * MAX_LANES];
                 char *w = output(rows * stride * out);
                 for (int64_t i = 0; i < width * it.lanes; i++) {
                     put(it.compute, m, i, 3), put(it.compute, l, i, i == 1 ? 0 : 5 + uniform());

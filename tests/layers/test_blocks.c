@@ -7,7 +7,7 @@
 
 #include "block.h"
 
-enum { B = 2, LEN = 3, MEMORY = 4, E = 4, F = 6, MOST = 400 };
+enum { B = 2, LEN = 3, MEMORY = 4, E = 4, F = 6, CAPACITY = 400 };
 
 static const block blocks[] = {{.width = E, .heads = 2, .hidden = F},
                                {.width = E, .heads = 2, .hidden = F, .post_norm = 1},
@@ -17,8 +17,8 @@ static const int64_t lengths[B] = {2, MEMORY};
 
 typedef struct sample {
     const block *b;
-    double parameters[MOST], x[B * LEN * E], memory[B * MEMORY * E], y[B * LEN * E], dy[B * LEN * E];
-    double dparameters[MOST], dx[B * LEN * E], dmemory[B * MEMORY * E];
+    double parameters[CAPACITY], x[B * LEN * E], memory[B * MEMORY * E], y[B * LEN * E], dy[B * LEN * E];
+    double dparameters[CAPACITY], dx[B * LEN * E], dmemory[B * MEMORY * E];
     block_data data;
 } sample;
 
@@ -26,7 +26,7 @@ static void make(sample *s, const block *b)
 {
     memset(s, 0, sizeof *s);
     s->b = b;
-    assert_true(block_parameters(b) <= MOST);
+    assert_true(block_parameters(b) <= CAPACITY);
     assert_int_equal(block_initialise(b, s->parameters, 3, NULL), ATTN_OK);
     for (int64_t i = 0; i < block_parameters(b); i++) s->parameters[i] += 0.2 * sin(3.1 * (double)i); /* biases and gains too */
     for (int i = 0; i < B * LEN * E; i++) s->x[i] = sin(1.3 * i), s->dy[i] = cos(2.1 * i);

@@ -10,7 +10,7 @@
 #include "attn/latent.h"
 #include "attn/seq2seq.h"
 
-enum { LARGEST = 256 * 256, MOST = 7 };
+enum { LARGEST = 256 * 256, CAPACITY = 7 };
 static const char *const names[] = {"xavier", "head", "small", "torch"};
 
 /* A matrix: its size, and the standard deviation of each initialisation. */
@@ -23,7 +23,7 @@ typedef struct matrix {
 static void check(const char *kind, const matrix *all, int count,
                   attn_status (*draw)(float (*w)[LARGEST], attn_init init, uint64_t seed))
 {
-    static float w[MOST][LARGEST], again[MOST][LARGEST];
+    static float w[CAPACITY][LARGEST], again[CAPACITY][LARGEST];
     for (int init = 0; init < 4; init++) {
         memset(w, 0, sizeof w);
         assert_int_equal(draw(w, (attn_init)init, 5), ATTN_OK);

@@ -8,14 +8,14 @@
 #include "attn/mask.h"
 #include "testing/random/random.h"
 
-enum { MOST_Q = 150, MOST_KV = 170 };
+enum { MAX_Q = 150, MAX_KV = 170 };
 
 static random_state draw_source;
 
 static inline int64_t below(int64_t n) { return random_below(&draw_source, n); }
 
 static const int64_t lengths_of_q[] = {40, 0, 27, 60}, lengths_of_kv[] = {50, 31, 0, 70};
-static unsigned char some_blocks[MOST_Q * MOST_KV];
+static unsigned char some_blocks[MAX_Q * MAX_KV];
 
 /* A pattern of any kind, with sizes that make a difference for 150 tokens. */
 static inline attn_pattern draw_pattern(int64_t kind, int64_t len_q, int64_t len_kv)

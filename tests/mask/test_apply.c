@@ -54,7 +54,7 @@ static int seen_as_said(const attn_pattern *patterns, int64_t count, int64_t len
         assert_int_equal(status, ATTN_ERR_UNSUPPORTED);
         assert_memory_equal(&a.problem, &before.problem, sizeof a.problem);
         assert_memory_equal(&a.tensors, &before.tensors, sizeof a.tensors);
-        static unsigned char keep[MOST_Q * MOST_KV]; /* then the matrix is used */
+        static unsigned char keep[MAX_Q * MAX_KV]; /* then the matrix is used */
         const attn_output matrix = attn_out(keep);
         assert_int_equal(attn_pattern_set_fill(set, &matrix, NULL), ATTN_OK);
         a.tensors.mask = (attn_input){keep, ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, len_kv, 1}};
@@ -78,14 +78,14 @@ static void test_what_is_seen(void **state)
     draw_blocks();
     for (int64_t kind = ATTN_PATTERN_CAUSAL; kind <= ATTN_PATTERN_BLOCK_MAP; kind++)
         for (int shape = 0; shape < 4; shape++) {
-            const int64_t len_q = shape & 1 ? MOST_Q : 1 + below(MOST_Q), len_kv = shape & 2 ? MOST_KV : 1 + below(MOST_KV);
+            const int64_t len_q = shape & 1 ? MAX_Q : 1 + below(MAX_Q), len_kv = shape & 2 ? MAX_KV : 1 + below(MAX_KV);
             const attn_pattern pattern = draw_pattern(kind, len_q, len_kv);
             int has_fields = seen_as_said(&pattern, 1, len_q, len_kv);
             assert_int_equal(has_fields, kind != ATTN_PATTERN_FIXED);
             alone += has_fields;
         }
     for (int n = 0; n < 400; n++) {
-        const int64_t len_q = below(3) ? MOST_Q : 1 + below(MOST_Q), len_kv = below(3) ? MOST_KV : 1 + below(MOST_KV);
+        const int64_t len_q = below(3) ? MAX_Q : 1 + below(MAX_Q), len_kv = below(3) ? MAX_KV : 1 + below(MAX_KV);
         attn_pattern patterns[3];
         const int64_t count = 2 + below(2);
         for (int64_t k = 0; k < count; k++) patterns[k] = draw_pattern(1 + below(ATTN_PATTERN_BLOCK_MAP), len_q, len_kv);

@@ -60,7 +60,7 @@ static void release(results *r)
 static int same(const attn_pattern *patterns, int64_t count, int64_t len_q, int64_t len_kv)
 {
     static const char *const names[] = {"o", "lse", "dq", "dk", "dv"};
-    static unsigned char keep[MOST_Q * MOST_KV];
+    static unsigned char keep[MAX_Q * MAX_KV];
     attn_pattern_set *set;
     attn_error error;
     results fields, matrix;
@@ -90,7 +90,7 @@ static void test_alone(void **state)
     draw_blocks();
     for (int64_t kind = ATTN_PATTERN_CAUSAL; kind <= ATTN_PATTERN_BLOCK_MAP; kind++)
         for (int n = 0; n < 6; n++) {
-            const int64_t len_q = n < 3 ? MOST_Q : 1 + below(MOST_Q), len_kv = n % 3 == 0 ? MOST_KV : 1 + below(MOST_KV);
+            const int64_t len_q = n < 3 ? MAX_Q : 1 + below(MAX_Q), len_kv = n % 3 == 0 ? MAX_KV : 1 + below(MAX_KV);
             const attn_pattern pattern = draw_pattern(kind, len_q, len_kv);
             assert_int_equal(same(&pattern, 1, len_q, len_kv), kind != ATTN_PATTERN_FIXED);
         }
@@ -102,7 +102,7 @@ static void test_together(void **state)
     (void)state;
     draw_blocks();
     for (int n = 0; n < 300; n++) {
-        const int64_t len_q = below(3) ? MOST_Q : 1 + below(MOST_Q), len_kv = below(3) ? MOST_KV : 1 + below(MOST_KV);
+        const int64_t len_q = below(3) ? MAX_Q : 1 + below(MAX_Q), len_kv = below(3) ? MAX_KV : 1 + below(MAX_KV);
         attn_pattern patterns[3];
         const int64_t count = 2 + below(2);
         for (int64_t k = 0; k < count; k++) patterns[k] = draw_pattern(1 + below(ATTN_PATTERN_BLOCK_MAP), len_q, len_kv);

@@ -126,8 +126,8 @@ static void lay_out(embedded *e, place where, attn_dtype dtype, const sizes *of)
     e->where = where;
     e->dtype = dtype;
     e->of = *of;
-    e->batch = !beside ? 1 : of->mixed ? MOST_BATCH : where == PAGED ? 2 : 3;
-    e->own = e->batch == 1 ? 0 : of->mixed ? (int64_t)(of->mixed % MOST_BATCH) : 1;
+    e->batch = !beside ? 1 : of->mixed ? MAX_BATCH : where == PAGED ? 2 : 3;
+    e->own = e->batch == 1 ? 0 : of->mixed ? (int64_t)(of->mixed % MAX_BATCH) : 1;
     for (int64_t b = 0; b < e->batch; b++) {
         const int64_t kind = e->batch == 1 ? 1 : b;
         const int drawn_ones = of->mixed && b != e->own;
@@ -157,14 +157,14 @@ embedded *embed(place where, attn_dtype dtype, const sizes *of)
     e->tan_bias = pairs(e, 51);
     e->grad_bias = pairs(e, 0);
     e->second_bias = pairs(e, 0);
-    draw_all(e->slopes, MOST_HEADS, 60);
-    draw_all(e->sink, MOST_HEADS, 61);
+    draw_all(e->slopes, MAX_HEADS, 60);
+    draw_all(e->sink, MAX_HEADS, 61);
     draw_all(e->w, 2 * D * D, 62);
-    draw_all(e->table, MOST_HEADS * ROWS, 63);
-    draw_all(e->u, MOST_HEADS * D, 64);
-    draw_all(e->v, MOST_HEADS * D, 65);
-    draw_all(e->relative_keys, MOST_HEADS * ROWS * D, 66);
-    draw_all(e->relative_values, MOST_HEADS * ROWS * DV, 67);
+    draw_all(e->table, MAX_HEADS * ROWS, 63);
+    draw_all(e->u, MAX_HEADS * D, 64);
+    draw_all(e->v, MAX_HEADS * D, 65);
+    draw_all(e->relative_keys, MAX_HEADS * ROWS * D, 66);
+    draw_all(e->relative_values, MAX_HEADS * ROWS * DV, 67);
     attn_problem *p = &e->problem;
     p->struct_size = sizeof *p;
     p->shape = (attn_shape){e->batch, of->heads_q, of->heads_kv, e->long_q, e->long_kv, D, of->dim_v};

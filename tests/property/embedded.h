@@ -10,7 +10,7 @@
 
 #include "attn/attn.h"
 
-enum { MOST_HEADS = 32, D = 16, DV = 20, ROWS = 41, PAGE = 7, MOST_BATCH = 5 };
+enum { MAX_HEADS = 32, D = 16, DV = 20, ROWS = 41, PAGE = 7, MAX_BATCH = 5 };
 
 typedef struct memory_layout {
     attn_dtype dtype;
@@ -69,16 +69,16 @@ typedef struct embedded {
     attn_dtype dtype;
     sizes of;
     int uses;
-    int64_t batch, own, len_q[MOST_BATCH], len_kv[MOST_BATCH], cu_q[MOST_BATCH + 1], cu_kv[MOST_BATCH + 1], long_q, long_kv;
-    int32_t narrow_q[MOST_BATCH], narrow_kv[MOST_BATCH], *pages; /* indices of PAGED are narrow */
+    int64_t batch, own, len_q[MAX_BATCH], len_kv[MAX_BATCH], cu_q[MAX_BATCH + 1], cu_kv[MAX_BATCH + 1], long_q, long_kv;
+    int32_t narrow_q[MAX_BATCH], narrow_kv[MAX_BATCH], *pages; /* indices of PAGED are narrow */
     char *data[TENSORS];
     float *bias, *grad_bias, *tan_bias, *second_bias;
-    float slopes[MOST_HEADS], sink[MOST_HEADS], w[2 * D * D], table[MOST_HEADS * ROWS], u[MOST_HEADS * D], v[MOST_HEADS * D];
-    float relative_keys[MOST_HEADS * ROWS * D], relative_values[MOST_HEADS * ROWS * DV];
+    float slopes[MAX_HEADS], sink[MAX_HEADS], w[2 * D * D], table[MAX_HEADS * ROWS], u[MAX_HEADS * D], v[MAX_HEADS * D];
+    float relative_keys[MAX_HEADS * ROWS * D], relative_values[MAX_HEADS * ROWS * DV];
     struct { /* sums over the batch: comparable only if that is one sequence */
-        float slopes[MOST_HEADS], sink[MOST_HEADS], scale[MOST_HEADS], w[2 * D * D], table[MOST_HEADS * ROWS], u[MOST_HEADS * D],
-            v[MOST_HEADS * D];
-        float relative_keys[MOST_HEADS * ROWS * D], relative_values[MOST_HEADS * ROWS * DV];
+        float slopes[MAX_HEADS], sink[MAX_HEADS], scale[MAX_HEADS], w[2 * D * D], table[MAX_HEADS * ROWS], u[MAX_HEADS * D],
+            v[MAX_HEADS * D];
+        float relative_keys[MAX_HEADS * ROWS * D], relative_values[MAX_HEADS * ROWS * DV];
     } grad;
 } embedded;
 

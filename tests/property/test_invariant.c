@@ -11,7 +11,7 @@
 #include "attn/relative.h"
 #include "testing/random/random.h"
 
-enum { MOST_HEADS = 8, MOST_Q = 200, MOST_KV = 2300, MOST_DIM = 64, TABLE = 50, PAGE = 16, MOST_BATCH = 2 };
+enum { MAX_HEADS = 8, MAX_Q = 200, MAX_KV = 2300, MAX_DIM = 64, TABLE = 50, PAGE = 16, MAX_BATCH = 2 };
 
 typedef enum keys { DENSE, PAGED, INTEGERS, KEYS } keys;
 
@@ -22,9 +22,9 @@ typedef struct whole {
     random_state random;
     attn_dtype dtype;
     keys keys;
-    int64_t offset[MOST_BATCH]; /* of query 0 */
-    int32_t pages[MOST_BATCH * (MOST_KV / PAGE + 1)];
-    float slopes[MOST_HEADS], sink[MOST_HEADS];
+    int64_t offset[MAX_BATCH]; /* of query 0 */
+    int32_t pages[MAX_BATCH * (MAX_KV / PAGE + 1)];
+    float slopes[MAX_HEADS], sink[MAX_HEADS];
     char *q, *k, *v, *o, *bias, *mask, *table, *scale, *columns;
     float *k_scale, *v_scale, *lse;
     int64_t *ranges;
@@ -66,12 +66,12 @@ static void chunks(whole *w) { w->problem.mask.chunk = 1 + random_below(&w->rand
 static void softcap(whole *w) { w->problem.score.softcap = 3; }
 static void alibi(whole *w)
 {
-    for (int h = 0; h < MOST_HEADS; h++) w->slopes[h] = (float)random_signed(&w->random) / 16;
+    for (int h = 0; h < MAX_HEADS; h++) w->slopes[h] = (float)random_signed(&w->random) / 16;
     w->tensors.alibi_slopes = attn_in(w->slopes);
 }
 static void sink(whole *w)
 {
-    for (int h = 0; h < MOST_HEADS; h++) w->sink[h] = (float)random_signed(&w->random) * 3;
+    for (int h = 0; h < MAX_HEADS; h++) w->sink[h] = (float)random_signed(&w->random) * 3;
     w->tensors.sink = attn_in(w->sink);
 }
 static void bias(whole *w)
@@ -154,8 +154,8 @@ static void draw_any_sizes(whole *w, uint64_t seed)
     w->dtype = types[seed % 5];
     w->keys = w->dtype == ATTN_F64 && seed / 5 % KEYS == INTEGERS ? DENSE : (keys)(seed / 5 % KEYS);
     w->problem = (attn_problem){.struct_size = sizeof w->problem,
-                                .shape = {1 + random_below(r, MOST_BATCH), h[0], h[1], 1 + random_below(r, MOST_Q),
-                                          1 + random_below(r, long_keys ? MOST_KV : 300), dims[random_below(r, 4)],
+                                .shape = {1 + random_below(r, MAX_BATCH), h[0], h[1], 1 + random_below(r, MAX_Q),
+                                          1 + random_below(r, long_keys ? MAX_KV : 300), dims[random_below(r, 4)],
                                           dims[random_below(r, 4)]}};
 }
 
@@ -164,11 +164,11 @@ static void draw_short_sizes(whole *w, uint64_t seed)
 {
     static const int64_t heads[][2] = {{4, 1}, {2, 2}, {8, 2}, {1, 1}}, dims[] = {16, 32, 48, 64};
     random_state *r = &w->random;
-    const int64_t *h = heads[random_below(r, 4)], len_q = 8 + random_below(r, random_below(r, 2) ? 120 : MOST_Q);
+    const int64_t *h = heads[random_below(r, 4)], len_q = 8 + random_below(r, random_below(r, 2) ? 120 : MAX_Q);
     w->dtype = seed / 4 % 4 == 3 ? ATTN_F64 : ATTN_F32;
     w->keys = seed / 16 % 2 ? PAGED : DENSE;
     w->problem = (attn_problem){.struct_size = sizeof w->problem,
-                                .shape = {1 + random_below(r, MOST_BATCH), h[0], h[1], len_q, len_q + random_below(r, 40) - 7,
+                                .shape = {1 + random_below(r, MAX_BATCH), h[0], h[1], len_q, len_q + random_below(r, 40) - 7,
                                           dims[random_below(r, 4)], dims[random_below(r, 4)]}};
 }
 
@@ -219,7 +219,7 @@ static void place(whole *w, int64_t most)
 {
     const attn_shape *s = &w->problem.shape;
     const int bottom = w->problem.mask.align == ATTN_ALIGN_BOTTOM_RIGHT;
-    for (int b = 0; b < MOST_BATCH; b++) w->offset[b] = bottom ? s->len_kv - s->len_q : random_below(&w->random, most) - most / 5;
+    for (int b = 0; b < MAX_BATCH; b++) w->offset[b] = bottom ? s->len_kv - s->len_q : random_below(&w->random, most) - most / 5;
     if (!bottom) w->tensors.offset_q = attn_in(w->offset);
 }
 
@@ -304,12 +304,12 @@ static void run_chunk(whole *w, int64_t first, int64_t count, int short_keys, in
     const attn_dtype compute_type = w->tensors.lse.dtype;
     attn_problem p = w->problem;
     attn_tensors t = w->tensors;
-    int64_t offset[MOST_BATCH], lengths[MOST_BATCH];
+    int64_t offset[MAX_BATCH], lengths[MAX_BATCH];
     char *o = scratch(s->batch * s->heads_q * count * s->dim_v, attn_dtype_size(w->dtype));
     char *lse = scratch(s->batch * s->heads_q * count, attn_dtype_size(compute_type));
     p.shape.len_q = count;
     p.mask.align = ATTN_ALIGN_TOP_LEFT;
-    for (int b = 0; b < MOST_BATCH; b++) {
+    for (int b = 0; b < MAX_BATCH; b++) {
         offset[b] = w->offset[b] + first;
         lengths[b] = offset[b] + count < 0 ? 0 : offset[b] + count > s->len_kv ? s->len_kv : offset[b] + count;
     }

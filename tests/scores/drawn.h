@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-enum { KINDS_MOST = 8 };
+enum { MAX_KINDS = 8 };
 
 static const attn_dtype drawn_types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 
@@ -37,7 +37,7 @@ static inline double drawn_fraction(const drawn_kinds *d, uint64_t seed, attn_dt
 
 static inline void drawn_check_types(const drawn_kinds *d)
 {
-    double forward[KINDS_MOST][4] = {{0}}, backward[KINDS_MOST][4] = {{0}};
+    double forward[MAX_KINDS][4] = {{0}}, backward[MAX_KINDS][4] = {{0}};
     for (int n = 0; n < d->seeds; n++) {
         const uint64_t seed = d->first + (uint64_t)n;
         const int kind = (int)(seed % (uint64_t)d->kinds), type = n / d->kinds / d->seeds_of_type % 4;
@@ -48,14 +48,14 @@ static inline void drawn_check_types(const drawn_kinds *d)
     /* A bound that is never approached tells nothing.  (Where a sanitizer leaves few problems, one may be exact in a type.) */
     const int problems_each = d->seeds / d->kinds / 4;
     for (int k = 0; k < d->kinds; k++) {
-        double most_forward = 0, most_backward = 0;
+        double max_forward = 0, max_backward = 0;
         for (int t = 0; t < 4; t++) {
             print_message("%s in %s: at most %.4f of the bound forward, %.4f backward\n", d->names[k],
                           attn_dtype_name(drawn_types[t]), forward[k][t], backward[k][t]);
-            most_forward = fmax(most_forward, forward[k][t]), most_backward = fmax(most_backward, backward[k][t]);
+            max_forward = fmax(max_forward, forward[k][t]), max_backward = fmax(max_backward, backward[k][t]);
             if (problems_each >= 4) assert_true(forward[k][t] > 1e-4 && backward[k][t] > 1e-4);
         }
-        assert_true(most_forward > 1e-4 && most_backward > 1e-4);
+        assert_true(max_forward > 1e-4 && max_backward > 1e-4);
     }
 }
 

@@ -21,11 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS_MOST = 64, SAMPLES_MOST = 1 << 16, ALLOCATED_MOST = 64 << 10, SECONDS_TO_JUDGE = 60 };
+enum { MAX_THREADS = 64, MAX_SAMPLES = 1 << 16, MAX_ALLOCATED = 64 << 10, SECONDS_TO_JUDGE = 60 };
 
 static soak_totals totals;
 static atomic_int stopping;
-static double samples[SAMPLES_MOST]; /* of resident memory, in KiB */
+static double samples[MAX_SAMPLES]; /* of resident memory, in KiB */
 
 static double now(void)
 {
@@ -85,7 +85,7 @@ static int judge(int count, int resident_too, size_t before)
            before, allocated());
     if (atomic_load(&totals.blocks))
         status = printf("FAILED: %lld blocks were never released\n", (long long)atomic_load(&totals.blocks));
-    if (allocated() > before + ALLOCATED_MOST) status = printf("FAILED: more is allocated than at the start\n");
+    if (allocated() > before + MAX_ALLOCATED) status = printf("FAILED: more is allocated than at the start\n");
     if (resident_too && last > 1.01 * first + 1024) status = printf("FAILED: resident memory grew\n");
     return status != 0;
 }
@@ -94,9 +94,9 @@ int main(int words_count, char **words)
 {
     const double seconds = option(words_count, words, "--seconds=", 10), limit = option(words_count, words, "--limit=", 4096);
     const int threads = (int)option(words_count, words, "--threads=", 4);
-    pthread_t thread[THREADS_MOST];
-    soak_worker *worker[THREADS_MOST];
-    if (threads < 1 || threads > THREADS_MOST || !(seconds > 0))
+    pthread_t thread[MAX_THREADS];
+    soak_worker *worker[MAX_THREADS];
+    if (threads < 1 || threads > MAX_THREADS || !(seconds > 0))
         return fputs("soak: --threads is 1 to 64, --seconds above 0\n", stderr), 2;
     totals.seed = (uint64_t)option(words_count, words, "--seed=", 1);
     for (int i = 1; i < words_count; i++)
@@ -121,7 +121,7 @@ int main(int words_count, char **words)
     }
     for (double reported = start; now() - start < seconds;) {
         nanosleep(&(struct timespec){(time_t)pause, (long)(1e9 * (pause - (double)(time_t)pause))}, NULL);
-        if (count < SAMPLES_MOST) samples[count++] = resident();
+        if (count < MAX_SAMPLES) samples[count++] = resident();
         if (now() - reported < 60) continue;
         reported = now();
         printf("%6.0f s: %lld plans, %lld tokens, %.0f KiB\n", reported - start, (long long)atomic_load(&totals.plans),

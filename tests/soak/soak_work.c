@@ -26,7 +26,7 @@ enum {
     TOKENS = 8,
     MODEL = 16,
     SENTENCE = 7,
-    WORKSPACE_MOST = 1 << 27
+    MAX_WORKSPACE = 1 << 27
 };
 
 struct soak_worker {
@@ -150,7 +150,7 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
     if (status == ATTN_OK) {
         atomic_fetch_add(&w->totals->plans, 1);
         const size_t size = attn_plan_workspace_size(plan);
-        void *workspace = size <= WORKSPACE_MOST ? malloc(size + 1) : NULL;
+        void *workspace = size <= MAX_WORKSPACE ? malloc(size + 1) : NULL;
         if (workspace && attn_execute(plan, &c->tensors, workspace, size, &error) == ATTN_OK)
             bits = blocks_checksum(c->of, c->count);
         free(workspace);

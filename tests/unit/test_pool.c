@@ -9,11 +9,11 @@
 #include "on_threads.h"
 #include "threads/pool.h"
 
-enum { MOST = 40, TASKS = 500 };
+enum { CAPACITY = 40, TASKS = 500 };
 
 typedef struct job {
     atomic_int next;
-    atomic_int taken[TASKS], numbers[MOST];
+    atomic_int taken[TASKS], numbers[CAPACITY];
     int depth;
 } job;
 
@@ -23,7 +23,7 @@ static void check(int workers, int depth);
 static void work(void *context, int64_t worker)
 {
     job *j = context;
-    MUST(worker >= 0 && worker < MOST);
+    MUST(worker >= 0 && worker < CAPACITY);
     MUST(atomic_fetch_add(&j->numbers[worker], 1) == 0);
     for (int n; (n = atomic_fetch_add(&j->next, 1)) < TASKS;) {
         atomic_fetch_add(&j->taken[n], 1);
@@ -36,7 +36,7 @@ static void check(int workers, int depth)
     job j = {.depth = depth};
     attn_pool_run(workers, work, &j);
     MUST(atomic_load(&j.numbers[0]) == 1);
-    for (int n = workers; n < MOST; n++) MUST(atomic_load(&j.numbers[n]) == 0);
+    for (int n = workers; n < CAPACITY; n++) MUST(atomic_load(&j.numbers[n]) == 0);
     for (int n = 0; n < TASKS; n++) MUST(atomic_load(&j.taken[n]) == 1);
 }
 
@@ -44,7 +44,7 @@ static void test_all_tasks(void **state)
 {
     (void)state;
     for (int round = 0; round < 3; round++)
-        for (int workers = 1; workers <= MOST; workers++) check(workers, 0);
+        for (int workers = 1; workers <= CAPACITY; workers++) check(workers, 0);
 }
 
 static void test_inside(void **state)

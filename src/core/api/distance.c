@@ -56,7 +56,7 @@ attn_status attn_distance_bias_fill(const attn_distance_bias *rule, const attn_i
 attn_status attn_distance_bias_backward(const attn_distance_bias *rule, const attn_input *grad_bias, const attn_output *grad_table,
                                         attn_error *error)
 {
-    enum { MOST = 2048 }; /* buckets of one pass over the pairs */
+    enum { MAX_BUCKETS = 2048 }; /* buckets of one pass over the pairs */
     attn_distance_bias r = {0};
     bound_call call = {.module = "distance bias"};
     bound_tensor from, to;
@@ -66,9 +66,9 @@ attn_status attn_distance_bias_backward(const attn_distance_bias *rule, const at
     TRY(check_offset(&r, error));
     TRY(bound_no_overlap(&call, error));
     for (int64_t h = 0; h < r.heads; h++)
-        for (int64_t first = 0; first < r.buckets; first += MOST) {
-            const int64_t count = r.buckets - first < MOST ? r.buckets - first : MOST;
-            double sums[MOST] = {0};
+        for (int64_t first = 0; first < r.buckets; first += MAX_BUCKETS) {
+            const int64_t count = r.buckets - first < MAX_BUCKETS ? r.buckets - first : MAX_BUCKETS;
+            double sums[MAX_BUCKETS] = {0};
             for (int64_t i = 0; i < r.len_q && r.len_kv > 0; i++)
                 for (int64_t j = 0; j < r.len_kv; j++) {
                     const int64_t n = attn_distance_bucket_of(&r, i + r.offset_q - j) - first;

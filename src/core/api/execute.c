@@ -7,7 +7,7 @@
 /* 1 if some sequence belongs to this part: parts of a ragged batch may have none, and are skipped quickly. */
 static int has_work(const attn_resolved *p, const attn_args *args)
 {
-    if (p->most_q == 0 || (!p->skips_others && !attn_is_packed(p))) return 1; /* the last part also handles padding */
+    if (p->max_q == 0 || (!p->skips_others && !attn_is_packed(p))) return 1; /* the last part also handles padding */
     for (int64_t b = 0; b < p->shape.batch; b++)
         if (attn_has_entry(p, args, b)) return 1;
     return 0;

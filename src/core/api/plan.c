@@ -47,7 +47,7 @@ attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, cons
                              const attn_options *options, attn_error *error)
 {
     attn_planned_tensor list[ATTN_SLOTS];
-    attn_plan_part parts[ATTN_MOST_PLAN_PARTS];
+    attn_plan_part parts[ATTN_MAX_PLAN_PARTS];
     attn_plan made;
     attn_options o = {0};
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");

@@ -69,7 +69,7 @@ attn_status attn_product_workspace_size(const attn_product_problem *problem, siz
     made m;
     CHECK(bytes, ATTN_ERR_ARGUMENT, "bytes is NULL");
     TRY(make(&m, problem, NULL, 1, options, error));
-    const int64_t most = attn_product_walk_most(&m.walk, m.threads);
+    const int64_t most = attn_product_walk_max(&m.walk, m.threads);
     *bytes = most ? (size_t)most + 63 : 0;
     return attn_succeed(error);
 }

@@ -8,7 +8,7 @@
 
 /* The most that a size of a problem may be (plan/validate.c): a multiple of one by a few constants fits 64 bits, such as the bytes
  * of its numbers for all lanes of all tiles of a group, and so does a sum of several.  Products of two sizes are checked. */
-#define ATTN_MOST_SIZE (INT64_C(1) << 48)
+#define ATTN_MAX_SIZE (INT64_C(1) << 48)
 
 /* *out = a*b for a, b >= 0; returns 0 on overflow. */
 static inline int attn_mul(int64_t a, int64_t b, int64_t *out)

@@ -54,9 +54,9 @@ typedef struct attn_args {
 
 /* Which sequences are short enough for the walk that processes a whole head at once (walk/small/small.h), by their lengths. */
 typedef struct attn_small {
-    int64_t least_q, most_q; /* most_q 0: none */
-    int64_t most_kv;         /* sequences have at least one key */
-    int64_t of_query;        /* the most keys per query */
+    int64_t min_q, max_q; /* max_q 0: none */
+    int64_t max_kv;       /* sequences have at least one key */
+    int64_t of_query;     /* the most keys per query */
 } attn_small;
 
 /* With default types, implied strides and ATTN_BROADCAST resolved. */
@@ -75,7 +75,7 @@ typedef struct attn_resolved {
     int invariant;              /* attn_options.invariant */
     int reproducible;           /* attn_options.reproducible */
     int64_t rows_of_query;      /* if a walk's rows are queries of several heads (walk/rows/rows.c), how many per query; else 0 */
-    int64_t least_q, most_q;    /* if a walk has only sequences of some lengths: their range of queries; most_q 0: it has all */
+    int64_t min_q, max_q;       /* if a walk has only sequences of some lengths: their range of queries; max_q 0: it has all */
     unsigned char skips_others; /* 1: other sequences are left to other walks, 0: they count as empty */
     unsigned char small_only;   /* of these sequences, 1: only the small ones, 0: all but them */
     attn_small small;

@@ -8,19 +8,19 @@
 
 typedef struct attn_gradient_tile {
     attn_tile tile;
-    attn_interval keys;                    /* visited keys */
-    attn_interval seen[ATTN_MOST_VECTORS]; /* of these, the keys that each vector of its queries sees */
-    int dropped;                           /* a key was masked inside the last block */
-    int nan_safe_queries;                  /* a row of Q or dO is not finite */
-    const int32_t *empty;                  /* NULL, or flags of the fully masked lanes, whose weights are uniform */
-    char *Qt, *dOt, *lse, *delta, *dQt;    /* tile buffers; Qt and dOt are in pairs if attn_scores_bf16 */
-    char *Q_panels, *dO_panels;            /* the rows of Q, scaled, and of dO */
+    attn_interval keys;                   /* visited keys */
+    attn_interval seen[ATTN_MAX_VECTORS]; /* of these, the keys that each vector of its queries sees */
+    int dropped;                          /* a key was masked inside the last block */
+    int nan_safe_queries;                 /* a row of Q or dO is not finite */
+    const int32_t *empty;                 /* NULL, or flags of the fully masked lanes, whose weights are uniform */
+    char *Qt, *dOt, *lse, *delta, *dQt;   /* tile buffers; Qt and dOt are in pairs if attn_scores_bf16 */
+    char *Q_panels, *dO_panels;           /* the rows of Q, scaled, and of dO */
 } attn_gradient_tile;
 
 /* Tiles that go over the keys together. */
 typedef struct attn_gradient_group {
     int64_t count;
-    attn_gradient_tile tiles[ATTN_MOST_TILES];
+    attn_gradient_tile tiles[ATTN_MAX_TILES];
     attn_prefetch prefetch; /* what a product may prefetch */
 } attn_gradient_group;
 

@@ -195,7 +195,7 @@ static void step_additive_score(int width, int64_t n, int64_t hidden, const void
 static void step_additive_score_seen(int width, int64_t n, int64_t hidden, const void *Qt, const void *K, int64_t ldk,
                                      const void *w, double scale, void *S, void *block_max, const int32_t *low, const int32_t *high)
 {
-    segment segments[MOST_SEGMENTS];
+    segment segments[MAX_SEGMENTS];
     const int count = segments_of(width, n, low, high, segments);
     start_max(width, block_max);
     for (int64_t k = 0, j = 0; k < count; j = segments[k++].end) {

@@ -12,7 +12,7 @@ typedef struct segment {
     int first, last;
 } segment;
 
-enum { MOST_SEGMENTS = 2 * VF_VECTORS + 1 };
+enum { MAX_SEGMENTS = 2 * VF_VECTORS + 1 };
 
 /* Returns the number of segments. */
 static int segments_of(int width, int64_t n, const int32_t *low, const int32_t *high, segment *segments)

@@ -202,7 +202,7 @@ VF_INLINE real max_row(int64_t n, real *s)
     vf most = vf_set(-(real)INFINITY);
     for (int64_t j = n; j % VF_LANES != 0; j++) s[j] = -(real)INFINITY;
     for (int64_t j = 0; j < n; j += VF_LANES) most = vf_max(vf_load(s + j), most);
-    return most_of_lanes(most);
+    return max_of_lanes(most);
 }
 
 /* `rows` rows from row `first` on. */

@@ -288,7 +288,7 @@ VF_INLINE real sum_of_lanes(vf x)
     return lanes[0];
 }
 
-VF_INLINE real most_of_lanes(vf x)
+VF_INLINE real max_of_lanes(vf x)
 {
     real lanes[VF_LANES], most = -(real)INFINITY;
     vf_store(lanes, x);
@@ -303,7 +303,7 @@ static void step_exponentiate_row(int64_t n, void *S, void *m, void *l)
     int64_t end = (n + VF_LANES - 1) / VF_LANES * VF_LANES;
     for (int64_t j = n; j < end; j++) s[j] = -(real)INFINITY;
     for (int64_t j = 0; j < end; j += VF_LANES) most = vf_max(vf_load(s + j), most);
-    real top = most_of_lanes(most);
+    real top = max_of_lanes(most);
     if (top == -(real)INFINITY) top = REAL_LOWEST;
     for (int64_t j = 0; j < end; j += VF_LANES) {
         vf p = vf_exp(vf_sub(vf_load(s + j), vf_set(top)));
@@ -316,7 +316,7 @@ static void step_exponentiate_row(int64_t n, void *S, void *m, void *l)
 
 /* ---- values ---- */
 
-enum { MOST_STRIP = 8 }; /* vectors of a strip for one row: memory prefers long pieces of a key to short ones */
+enum { MAX_STRIP = 8 }; /* vectors of a strip for one row: memory prefers long pieces of a key to short ones */
 
 /* One key's part of a strip: `width` vectors from channel c on, the last of them partial if count < VF_LANES. */
 VF_INLINE void load_strip(const attn_dtype dtype, const int width, const char *V, int64_t c, int64_t count, vf *x)
@@ -336,7 +336,7 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
 {
     const int64_t size = bytes_of(dtype);
     const int bytes = (int)(width * VF_LANES * size);
-    vf acc[4][MOST_STRIP];
+    vf acc[4][MAX_STRIP];
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
         VF_UNROLL
@@ -349,7 +349,7 @@ VF_INLINE void value_strip(const int rows, const int width, const attn_dtype dty
     const int prefetched = !next.dense && c * size % LINE != 0; /* another strip has prefetched its lines */
     VF_ROLLED
     for (int64_t j = 0; j < n; j++) {
-        vf x[MOST_STRIP];
+        vf x[MAX_STRIP];
         const int prefetches = bytes >= LINE || (next.dense ? j * bytes % LINE == 0 : !prefetched);
         load_strip(dtype, width, V + j * ldv * size, c, count, x);
         VF_UNROLL
@@ -375,7 +375,7 @@ VF_INLINE void chain_rows(const int rows, int64_t first, const attn_dtype dtype,
     O += first * ldo;
 #define STRIP(width, count) value_strip(rows, width, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, c, count, fetch, streaming)
     if (rows < 4) VF_ROLLED
-    for (; c + MOST_STRIP / rows * VF_LANES <= dim_v; c += MOST_STRIP / rows * VF_LANES) STRIP(MOST_STRIP / rows, VF_LANES);
+    for (; c + MAX_STRIP / rows * VF_LANES <= dim_v; c += MAX_STRIP / rows * VF_LANES) STRIP(MAX_STRIP / rows, VF_LANES);
     VF_ROLLED
     for (; c + VF_STRIP * VF_LANES <= dim_v; c += VF_STRIP * VF_LANES) STRIP(VF_STRIP, VF_LANES);
     if (VF_STRIP > 2 && c + PAIR <= dim_v) {

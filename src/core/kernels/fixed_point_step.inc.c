@@ -20,11 +20,11 @@ typedef struct fixed_point_head {
 
 /* Returns 1 with *factor = 2^shift and its inverse in *unit, if a row whose largest absolute value has these bits can be such
  * integers; smaller ones would need factors beyond the range of f32. */
-static int fixed_point_factor(uint32_t bits, int bits_of_most, float *factor, float *unit)
+static int fixed_point_factor(uint32_t bits, int bits_of_max, float *factor, float *unit)
 {
     const uint32_t infinite = UINT32_C(0x7f800000), tiny = UINT32_C(0x12000000); /* 2^-91 */
     if (bits >= infinite || (bits && bits < tiny)) return 0;
-    const int shift = bits ? bits_of_most - 1 + 127 - (int)(bits >> 23) : 0;
+    const int shift = bits ? bits_of_max - 1 + 127 - (int)(bits >> 23) : 0;
     const uint32_t up = (uint32_t)(127 + shift) << 23, down = (uint32_t)(127 - shift) << 23;
     memcpy(factor, &up, sizeof up);
     memcpy(unit, &down, sizeof down);
@@ -134,7 +134,7 @@ static int step_convert_weights(int64_t n, const void *P, void *fixed, int64_t l
     const int64_t plane = plane_of(ldd);
     char *at = (char *)fixed + ATTN_FIXED_POINT_HEAD;
     float factor;
-    if (!fixed_point_factor(most_bits(p, n), 24, &factor, &((fixed_point_head *)fixed)->unit))
+    if (!fixed_point_factor(max_bits(p, n), 24, &factor, &((fixed_point_head *)fixed)->unit))
         return 0; /* a sign is the highest bit */
     for (int64_t j = 0; j < n; j += VF_LANES)
         store_limbs(at + j, plane, vf_mul(vf_load_part(p + j, least(n - j, VF_LANES)), vf_set(factor)));

@@ -96,7 +96,7 @@ static void step_multiply(int width, int64_t n, void *X, const void *Y)
 /* C[j][c] += sum_i A[j][i] B[i][c] for one register tile of `rows` keys and `width` vectors of channels. */
 VF_INLINE void outer_rows(const int rows, const int width, int64_t queries, const real *A, const real *B, real *C, int64_t ldc)
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     prefetch_stream none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
     VF_UNROLL
     for (int i = 0; i < rows; i++) {

@@ -86,7 +86,7 @@ static void step_decay_triangle(int width, int64_t n, void *S, int64_t first, in
 VF_INLINE void rows_times(const int rows, const int width, const int add, int64_t steps, const real *A, int64_t row, int64_t step,
                           const real *Xt, real *C, int64_t ldc, attn_prefetch *prefetch)
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     prefetch_stream none = {.at = (uintptr_t)A, .rows = (uintptr_t)A};
     prefetch_during(prefetch, rows * width, steps);
     product(rows, width, steps, A, row, step, Xt, &none, acc);

@@ -83,7 +83,7 @@ VF_INLINE void put_tile(const int rows, const int width, vf (*acc)[VF_VECTORS], 
 VF_INLINE void multiply_rows(const int rows, const int width, int64_t steps, const real *A, const real *B, int64_t part, int add,
                              real *C, int64_t ldc, prefetch_stream *next)
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         VF_UNROLL
@@ -127,7 +127,7 @@ static void step_multiply(int64_t rows, int64_t columns, int64_t steps, const vo
 VF_INLINE void place_rows(const int rows, const int width, int64_t steps, const real *A, int64_t row, int64_t step, const real *B,
                           int64_t ldb, int add, real *C, int64_t ldc)
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     product_rows(rows, width, steps, A, row, step, B, ldb, acc);
     put_tile(rows, width, acc, VF_LANES, add, C, ldc);
 }
@@ -255,7 +255,7 @@ VF_INLINE void sweep_row(const int steps, int64_t columns, const real *A, int64_
 }
 
 /* Vectors of B at a time, and at most: longer rows of C are far apart, and better written one by one. */
-enum { RANK_ONE_VECTORS = 4, RANK_ONE_MOST = 32 };
+enum { RANK_ONE_VECTORS = 4, RANK_ONE_MAX_VECTORS = 32 };
 
 /* One step: B stays in registers, and each row of C is a multiple of it. */
 VF_INLINE void rank_one_columns(const int width, int64_t rows, const real *A, int64_t row, const real *B, int add, real *C,
@@ -290,7 +290,7 @@ static int64_t rank_one_update(int64_t rows, int64_t columns, const real *A, int
 static void step_sweep(int64_t rows, int64_t columns, int64_t steps, const void *A, int64_t row, int64_t step, const void *B,
                        int64_t ldb, int go_on, int add, void *S, int64_t lds)
 {
-    if (steps == 1 && !go_on && columns <= RANK_ONE_MOST * VF_LANES) {
+    if (steps == 1 && !go_on && columns <= RANK_ONE_MAX_VECTORS * VF_LANES) {
         const int64_t done = rank_one_update(rows, columns, A, row, B, add, S, lds);
         if (done == columns) return;
         columns -= done;
@@ -337,17 +337,17 @@ static void step_join(int64_t count, const void *S, int add, void *C)
 VF_INLINE void dot_tile(const int rows, int64_t columns, int64_t steps, const real *A, int64_t lda, const real *B, int64_t ldb,
                         int add, real *C, int64_t ldc)
 {
-    enum { MOST = VF_DOT_SUMS };
-    const int tile = MOST / rows;
-    const real *a[4], *b[MOST];
-    vf acc[MOST];
-    real sums[MOST];
+    enum { MAX_SUMS = VF_DOT_SUMS };
+    const int tile = MAX_SUMS / rows;
+    const real *a[4], *b[MAX_SUMS];
+    vf acc[MAX_SUMS];
+    real sums[MAX_SUMS];
     int64_t k = 0;
     for (int i = 0; i < rows; i++) a[i] = A + i * lda;
     VF_UNROLL
     for (int j = 0; j < tile; j++) b[j] = B + least(j, columns - 1) * ldb;
     VF_UNROLL
-    for (int s = 0; s < MOST; s++) acc[s] = vf_zero();
+    for (int s = 0; s < MAX_SUMS; s++) acc[s] = vf_zero();
     VF_ROLLED
     for (; k + VF_LANES <= steps; k += VF_LANES) {
         vf x[4];
@@ -367,7 +367,7 @@ VF_INLINE void dot_tile(const int rows, int64_t columns, int64_t steps, const re
         }
     }
     VF_UNROLL
-    for (int s = 0; s < MOST; s += VF_LANES) {
+    for (int s = 0; s < MAX_SUMS; s += VF_LANES) {
         const vf sum = vf_sums(acc + s);
         if (rows == 1 && columns >= tile) vf_store(C + s, add ? vf_add(vf_load(C + s), sum) : sum);
         else vf_store(sums + s, sum);

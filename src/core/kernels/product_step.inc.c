@@ -169,7 +169,7 @@ VF_INLINE void product_in_order(const int pairs, const int rows, const int width
     VF_ROLLED
     for (int chain = 0; chain < VF_CHAINS; chain++) {
         const int64_t steps = (dim - chain + VF_CHAINS - 1) / VF_CHAINS;
-        vf acc[VF_MOST_ROWS][VF_VECTORS];
+        vf acc[VF_MAX_ROWS][VF_VECTORS];
 #ifdef VF_ASM_PRODUCT_CHAIN
         if (!pairs && VF_ASM_PRODUCT_CHAIN(rows, width, steps, A + chain, row, B + chain * TILE, &next->at, next->hop, sum))
             continue;
@@ -188,7 +188,7 @@ VF_INLINE void product_in_order(const int pairs, const int rows, const int width
 VF_INLINE void score_rows(const int in_order, const int pairs, const int rows, const int width, int64_t dim, const real *Qt,
                           const real *K, int64_t ldk, real scale, real *S, real *block_max, prefetch_stream *next)
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     if (in_order) {
         product_in_order(pairs, rows, width, dim, K, ldk, Qt, next, acc);
     } else if (pairs) {
@@ -335,7 +335,7 @@ VF_INLINE void score_band(const int in_order, const int pairs, int width, int64_
                           const void *next, int64_t next_ld)
 {
     prefetch_stream next_rows = prefetch_stream_of(next, next_ld, pairs ? next_ld : dim);
-    segment segments[MOST_SEGMENTS];
+    segment segments[MAX_SEGMENTS];
     const int count = segments_of(width, n, low, high, segments);
     start_max(width, block_max);
     for (int64_t s = 0, j = 0; s < count; j = segments[s++].end) {

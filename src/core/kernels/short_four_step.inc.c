@@ -137,7 +137,7 @@ static int step_four_exponentiate(int width, int64_t rows, int64_t n, void *S, v
 VF_INLINE void four_value_strip(const int width, int64_t rows, int64_t n, const real *P, const real *V, int64_t ldv,
                                 const real *factors, real *O, int64_t ldo)
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     product_rows(FOUR, width, n, P, 1, FOUR, V, ldv, acc);
     VF_UNROLL
     for (int i = 0; i < FOUR; i++) {

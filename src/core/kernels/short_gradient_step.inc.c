@@ -31,8 +31,8 @@ VF_INLINE void short_gradient_rows(const int width, int64_t rows, int64_t sees, 
                                    const real *lse, const real *delta)
 {
     const vf lane = lane_index(0, VF_LANES);
-    for (int64_t i = clamped(1 - sees - VF_MOST_ROWS, rows); i < rows; i++) {
-        const int64_t n = clamped(sees + i, width * VF_LANES), end = clamped(sees + i + VF_MOST_ROWS, width * VF_LANES);
+    for (int64_t i = clamped(1 - sees - VF_MAX_ROWS, rows); i < rows; i++) {
+        const int64_t n = clamped(sees + i, width * VF_LANES), end = clamped(sees + i + VF_MAX_ROWS, width * VF_LANES);
         const vf at = vf_set(lse[i]), less = vf_set(delta[i]);
         real *s = S + i * ld, *d = dS + i * ldd;
         VF_UNROLL

@@ -45,7 +45,7 @@ VF_INLINE int64_t clamped(int64_t x, int64_t most) { return x < 0 ? 0 : least(x,
 VF_INLINE void short_scores(const int in_order, const int rows, const int width, int64_t dim, const real *X, int64_t ldx,
                             const real *Kt, real *S, int64_t ld)
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     prefetch_stream none = {.at = (uintptr_t)X};
     if (in_order) product_in_order(0, rows, width, dim, X, ldx, Kt, &none, acc);
     else product(rows, width, dim, X, ldx, 1, Kt, &none, acc);
@@ -180,10 +180,10 @@ VF_INLINE vf sums_in_order(const short_group *g, const real *S, int64_t ld)
     return sum;
 }
 
-/* S = exp(S - m), and 0 for at least VF_MOST_ROWS of the n keys past those that a row sees; returns the sum of each row. */
+/* S = exp(S - m), and 0 for at least VF_MAX_ROWS of the n keys past those that a row sees; returns the sum of each row. */
 VF_INLINE vf exponentiate_group(const short_group *g, int64_t n, const int in_order, real *S, int64_t ld, vf lane)
 {
-    const int64_t last = least(g->end + VF_MOST_ROWS, n);
+    const int64_t last = least(g->end + VF_MAX_ROWS, n);
     vf sum[VF_LANES];
     for (int i = g->rows; i < VF_LANES; i++) sum[i] = vf_zero();
     VF_ROLLED
@@ -285,7 +285,7 @@ VF_INLINE void short_product_rows(const int rows, const int width, const attn_sh
     const int64_t steps = to > from ? to - from : 0;
     const real *factor = (const real *)p->factors + m * p->factor_step;
     real *C = (real *)p->C + m * p->ldc + c;
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     prefetch_during(prefetch, rows * width, steps);
     product_rows(rows, width, steps, (const real *)p->A + m * p->row + from * p->step, p->row, p->step,
                  (const real *)p->B + from * p->ldb + c, p->ldb, acc);
@@ -408,7 +408,7 @@ static int step_short_exponentiate_lanes(int width, int64_t rows, int64_t n, voi
 VF_INLINE void short_value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv,
                                 const real *factors, real *O, int64_t ldo)
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     product_rows(rows, width, n, P, 1, TILE, V, ldv, acc);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {

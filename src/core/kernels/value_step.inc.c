@@ -37,7 +37,7 @@ VF_INLINE void value_band(const int rows, const int width, const segment *segmen
 VF_INLINE void value_rows(const int rows, const int width, int64_t n, const real *P, const real *V, int64_t ldv, real *Ot,
                           const vf *factor, const segment *segments, int count, prefetch_stream *next)
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     if (segments && rows == VF_ROWS(width) && width > 1) value_band(rows, width, segments, count, P, V, ldv, next, acc);
     else product(rows, width, n, V, 1, ldv, P, next, acc);
     VF_UNROLL
@@ -96,7 +96,7 @@ static void step_values_seen(int width, int64_t n, int64_t dim_v, const void *P,
                              void *Ot, const int32_t *low, const int32_t *high, const void *next, int64_t next_ld)
 {
     prefetch_stream next_rows = prefetch_stream_of(next, next_ld, dim_v);
-    segment segments[MOST_SEGMENTS];
+    segment segments[MAX_SEGMENTS];
     int count = segments_of(width, n, low, high, segments);
 #if defined(VF_ASM_PRODUCT) && !defined(VF_ASM_PRODUCT_MORE) /* the asm starts chains and cannot continue them */
     count = join_full_segments(width, count, segments);

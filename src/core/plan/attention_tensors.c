@@ -113,7 +113,7 @@ static const attn_tensor_row rows[] = {
     [ATTN_SLOT_second_grad_lse] = {"second_grad_lse", GRADGRAD_WRITES, ROW_AXES, ATTN_TYPE_COMPUTE, ATTN_PACKED | ATTN_GRADIENT_INDEPENDENT, ATTN_SLOT_grad_lse, -1},
 };
 /* clang-format on */
-_Static_assert(sizeof rows / sizeof *rows == ATTN_SLOTS && (int)ATTN_SLOTS <= (int)ATTN_MOST_TENSORS, "a row for each slot");
+_Static_assert(sizeof rows / sizeof *rows == ATTN_SLOTS && (int)ATTN_SLOTS <= (int)ATTN_MAX_TENSORS, "a row for each slot");
 #define INPUT(name)                                                                                                                \
     _Static_assert(offsetof(attn_tensors, name) == sizeof(attn_tensors_head) + ATTN_SLOT_##name * sizeof(attn_input), #name);
 #define OUTPUT(name) INPUT(name)

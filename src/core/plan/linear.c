@@ -45,7 +45,7 @@ static attn_status check_numbers(const attn_linear_resolved *p, attn_error *erro
           p->random_features);
     CHECK(random || p->random_features == 0, ATTN_ERR_ARGUMENT, "random_features is %" PRId64 "; only the random maps have them",
           p->random_features);
-    CHECK(p->random_features <= ATTN_MOST_SIZE, ATTN_ERR_SHAPE,
+    CHECK(p->random_features <= ATTN_MAX_SIZE, ATTN_ERR_SHAPE,
           "random_features (%" PRId64 ") is more than 2^48, the most of any size", p->random_features);
     CHECK(isfinite(p->feature_scale), ATTN_ERR_ARGUMENT, "feature_scale is %g; it must be finite", p->feature_scale);
     CHECK(random || p->feature_scale == 0, ATTN_ERR_ARGUMENT, "feature_scale is %g; only the random maps have it",

@@ -64,7 +64,7 @@ static const attn_tensor_row rows[] = {
     [S(grad_initial_sum)] = {"grad_initial_sum", WRITES, SUM_AXES, ATTN_TYPE_COMPUTE, ATTN_GRADIENT_UNREDUCED, S(initial_sum), -1},
 };
 /* clang-format on */
-_Static_assert(sizeof rows / sizeof *rows == ATTN_LINEAR_SLOTS && (int)ATTN_LINEAR_SLOTS <= (int)ATTN_MOST_TENSORS,
+_Static_assert(sizeof rows / sizeof *rows == ATTN_LINEAR_SLOTS && (int)ATTN_LINEAR_SLOTS <= (int)ATTN_MAX_TENSORS,
                "a row for each slot");
 #define INPUT(name)                                                                                                                \
     _Static_assert(offsetof(attn_linear_tensors, name) == sizeof(attn_tensors_head) + S(name) * sizeof(attn_input), #name);

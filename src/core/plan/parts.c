@@ -22,16 +22,16 @@ static int may_be_small(const attn_resolved *p, const attn_small *small)
 {
     const attn_shape *s = &p->shape;
     if (!is_ragged(p) && !has_ragged_keys(p)) return attn_is_small(small, s->len_q, s->len_kv);
-    if (!is_ragged(p) && (s->len_q < small->least_q || s->len_q > small->most_q)) return 0;
-    return s->len_q >= small->least_q && s->len_kv > 0 && (has_ragged_keys(p) || s->len_kv <= small->most_kv);
+    if (!is_ragged(p) && (s->len_q < small->min_q || s->len_q > small->max_q)) return 0;
+    return s->len_q >= small->min_q && s->len_kv > 0 && (has_ragged_keys(p) || s->len_kv <= small->max_kv);
 }
 
 /* Whether some sequence of at least `least` queries can be within the limits. */
 static int may_take(const attn_resolved *p, const attn_walk_limits *limits, int64_t least)
 {
     const int64_t n = p->shape.len_q;
-    if (n == 0 || limits->most_q < least || (!is_ragged(p) && n > limits->most_q)) return 0;
-    return limits->small.most_q == 0 || may_be_small(p, &limits->small);
+    if (n == 0 || limits->max_q < least || (!is_ragged(p) && n > limits->max_q)) return 0;
+    return limits->small.max_q == 0 || may_be_small(p, &limits->small);
 }
 
 /* The parts in ascending order of queries, each with the sequences that the ones before it leave.  *rejection: NULL, or the feature
@@ -50,19 +50,19 @@ static int deal(const attn_resolved *p, const attn_kernel_row *tiles, attn_plan_
         const int is_first = seen++ == 0, is_last = !type->limits;
         if (!is_last && !type->limits(p, tiles, &limits)) continue;
         const char *missing = attn_feature_missing(used, type->supported);
-        if (missing && is_first && limits.most_q < INT64_MAX && n > 0 && n <= limits.most_q) *rejection = missing;
+        if (missing && is_first && limits.max_q < INT64_MAX && n > 0 && n <= limits.max_q) *rejection = missing;
         if (missing || (!is_last && !may_take(p, &limits, rest.least))) continue;
         attn_plan_part *part = &parts[count++];
         *part = rest;
         part->type = type;
-        part->most = limits.most_q;
-        if (limits.small.most_q) {
+        part->most = limits.max_q;
+        if (limits.small.max_q) {
             part->small = rest.small = limits.small;
             part->small_only = 1;
             if (!is_ragged(p) && !has_ragged_keys(p)) break;
         } else {
-            if (limits.most_q >= n) break;
-            rest.least = limits.most_q + 1;
+            if (limits.max_q >= n) break;
+            rest.least = limits.max_q + 1;
         }
     }
     return count;
@@ -108,12 +108,12 @@ attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options
     attn_resolved own;
     attn_setting setting = {
         .problem = problem, .row = part->row, .parallel_for = o->parallel_for, .parallel_context = o->parallel_context};
-    if (!is_one || part->small.most_q || part->most < problem->shape.len_q) {
+    if (!is_one || part->small.max_q || part->most < problem->shape.len_q) {
         own = *problem;
         own.shape.len_q = attn_min(own.shape.len_q, part->most);
         if (!is_one) {
-            own.least_q = part->least;
-            own.most_q = part->most;
+            own.min_q = part->least;
+            own.max_q = part->most;
             own.skips_others = (unsigned char)skips_others;
         }
         own.small = part->small;

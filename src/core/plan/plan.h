@@ -19,7 +19,7 @@ typedef struct attn_plan_part {
     attn_walk *walk; /* type->size bytes */
 } attn_plan_part;
 
-enum { ATTN_MOST_PLAN_PARTS = 4, ATTN_WHY_SIZE = 320 };
+enum { ATTN_MAX_PLAN_PARTS = 4, ATTN_WHY_SIZE = 320 };
 
 /* One block of memory: parts, tensors and walks follow it. */
 struct attn_plan {

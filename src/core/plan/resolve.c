@@ -203,7 +203,7 @@ attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_ten
 attn_status attn_tensors_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, const void *tensors,
                                  const unsigned char *has, attn_planned_tensor *list, int *count, attn_error *error)
 {
-    int place[ATTN_MOST_TENSORS];
+    int place[ATTN_MAX_TENSORS];
     *count = 0;
     for (int n = 0; n < family->count; n++) {
         const attn_tensor_row *row = &family->rows[n];

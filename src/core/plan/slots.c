@@ -133,7 +133,7 @@ static attn_status check_layout(const attn_tensor_row *row, const attn_planned_t
 /* An address for a tensor without elements, distinct from all others: pointer arithmetic starts there, nothing is read. */
 static void *nowhere(int number)
 {
-    static const _Alignas(8) char nothing[ATTN_MOST_TENSORS * 8] = {0};
+    static const _Alignas(8) char nothing[ATTN_MAX_TENSORS * 8] = {0};
     return (void *)(uintptr_t)(nothing + 8 * number);
 }
 
@@ -227,7 +227,7 @@ attn_status attn_tensors_check_overlap(const attn_tensor_family *family, const a
                                        attn_error *error)
 {
     const uintptr_t from = (uintptr_t)workspace.base, to = from + workspace.count;
-    uintptr_t low[ATTN_MOST_TENSORS], high[ATTN_MOST_TENSORS];
+    uintptr_t low[ATTN_MAX_TENSORS], high[ATTN_MAX_TENSORS];
     for (int i = 0; i < count; i++) {
         attn_planned_tensor t = list[i];
         const uintptr_t base = (uintptr_t)pointers[t.number];

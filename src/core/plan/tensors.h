@@ -18,7 +18,7 @@
 #include "attn/attn.h"
 
 /* Upper bound on the tensors of a family. */
-enum { ATTN_MOST_TENSORS = 80 };
+enum { ATTN_MAX_TENSORS = 80 };
 
 /* The head of a struct of tensors; slots follow, of 48 bytes each (40 with 4-byte pointers). */
 typedef struct attn_tensors_head {

@@ -6,13 +6,13 @@
 #include "../threads/pool.h"
 #include "plan.h"
 
-/* The number at the start of a text; 0 if there is none from 1 to ATTN_POOL_MOST.  *rest: what follows it. */
+/* The number at the start of a text; 0 if there is none from 1 to ATTN_POOL_MAX.  *rest: what follows it. */
 static int number_of(const char *text, const char **rest)
 {
     char *end;
     const long number = strtol(text, &end, 10);
     *rest = end;
-    return end == text || number < 1 || number > ATTN_POOL_MOST ? 0 : (int)number;
+    return end == text || number < 1 || number > ATTN_POOL_MAX ? 0 : (int)number;
 }
 
 attn_status attn_threads_choose(int given, int *threads, attn_error *error)
@@ -24,7 +24,7 @@ attn_status attn_threads_choose(int given, int *threads, attn_error *error)
     if (variable && *variable) {
         *threads = number_of(variable, &rest);
         CHECK(*threads && !*rest, ATTN_ERR_ARGUMENT,
-              "the environment variable ATTN_THREADS is '%s'; it must be a number from 1 to %d", variable, ATTN_POOL_MOST);
+              "the environment variable ATTN_THREADS is '%s'; it must be a number from 1 to %d", variable, ATTN_POOL_MAX);
         return ATTN_OK;
     }
     const char *const openmp = getenv("OMP_NUM_THREADS");

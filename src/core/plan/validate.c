@@ -106,8 +106,8 @@ attn_status attn_shape_validate(const attn_shape *s, attn_error *error)
         CHECK(sizes[i].value >= 0, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is negative", sizes[i].name, sizes[i].value);
         any |= sizes[i].value;
     }
-    for (size_t i = 0; any > ATTN_MOST_SIZE && i < sizeof sizes / sizeof *sizes; i++)
-        CHECK(sizes[i].value <= ATTN_MOST_SIZE, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is more than 2^48, the most of any size",
+    for (size_t i = 0; any > ATTN_MAX_SIZE && i < sizeof sizes / sizeof *sizes; i++)
+        CHECK(sizes[i].value <= ATTN_MAX_SIZE, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is more than 2^48, the most of any size",
               sizes[i].name, sizes[i].value);
     CHECK(any, ATTN_ERR_SHAPE, "shape is all 0: it was not set (an empty batch has batch 0 and the sizes of its heads)");
     CHECK(s->heads_kv > 0 || s->heads_q == 0, ATTN_ERR_SHAPE,
@@ -387,7 +387,7 @@ static attn_status check_sizes(const attn_resolved *p, attn_error *error)
         {"paging.pages", p->paging.pages}, {"mask.block_entries", p->mask.block_entries}, {"outputs.topk", p->outputs.topk},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        CHECK(sizes[i].value <= ATTN_MOST_SIZE, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is more than 2^48, the most of any size",
+        CHECK(sizes[i].value <= ATTN_MAX_SIZE, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is more than 2^48, the most of any size",
               sizes[i].name, sizes[i].value);
     return ATTN_OK;
 }
@@ -441,8 +441,8 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
 
 attn_status attn_options_validate(const attn_options *o, attn_error *error)
 {
-    CHECK(o->threads >= 0 && o->threads <= ATTN_POOL_MOST, ATTN_ERR_ARGUMENT,
-          "options.threads is %d; it must be between 1 and %d, or 0 for the default", o->threads, ATTN_POOL_MOST);
+    CHECK(o->threads >= 0 && o->threads <= ATTN_POOL_MAX, ATTN_ERR_ARGUMENT,
+          "options.threads is %d; it must be between 1 and %d, or 0 for the default", o->threads, ATTN_POOL_MAX);
     CHECK(o->isa >= ATTN_ISA_DEFAULT && o->isa <= ATTN_ISA_NEON, ATTN_ERR_ARGUMENT,
           "options.isa is %d; known: 0 (default), 1 (scalar), 2 (avx2), 3 (avx512), 4 (neon)", (int)o->isa);
     CHECK(o->reproducible == 0 || o->reproducible == 1, ATTN_ERR_ARGUMENT, "options.reproducible is %d; it must be 0 or 1",

@@ -36,7 +36,7 @@ static int64_t full_blocks(const attn_walk *walk, const attn_interval *keys, con
 
 /* Up to so many blocks of a tile are tested one by one for keys that a dilation leaves, as the walk does; beyond, all count as
  * visited. */
-enum { MOST_TESTED = 1 << 12 };
+enum { MAX_TESTED = 1 << 12 };
 
 /* Blocks that a tile visits, and those that are fully visible.  Global keys and the others may share a block. */
 static void count_tile(const attn_walk *walk, const attn_visibility *visibility, attn_tile *tile, double *visited, double *full)
@@ -44,7 +44,7 @@ static void count_tile(const attn_walk *walk, const attn_visibility *visibility,
     attn_interval keys = attn_tile_find_keys(visibility, tile);
     const attn_visible_keys *any = &tile->visible.any, *all = &tile->visible.all;
     if (any->global.low >= any->global.high || any->local.low / walk->block_kv <= (any->global.high - 1) / walk->block_kv) {
-        if (visibility->dilation >= tile->rows + walk->block_kv && blocks_of(walk, keys.low, keys.high) < MOST_TESTED) {
+        if (visibility->dilation >= tile->rows + walk->block_kv && blocks_of(walk, keys.low, keys.high) < MAX_TESTED) {
             for (int64_t j = keys.low; j < keys.high; j = attn_block_end(walk, j, keys.high))
                 *visited += !attn_tile_sees_none(visibility, &tile->visible, tile->first, tile->rows, j,
                                                  attn_block_end(walk, j, keys.high));
@@ -70,15 +70,15 @@ static double count_keys(const attn_visibility *visibility, int64_t i)
 
 void attn_walk_count(const attn_walk *walk, attn_tile_count *count)
 {
-    enum { MOST = 1 << 18 }; /* tiles that are counted */
+    enum { MAX_TILES = 1 << 18 }; /* tiles that are counted */
     const attn_resolved *p = &walk->problem;
     attn_visibility visibility;
     attn_visibility_of(p, NULL, 0, 0, &visibility);
     double visited = 0, full = 0, pairs = 0;
-    int64_t sampled = attn_min(walk->tiles, MOST);
+    int64_t sampled = attn_min(walk->tiles, MAX_TILES);
 
     for (int64_t n = 0; n < sampled; n++) {
-        int64_t t = walk->tiles <= MOST ? n : (int64_t)((double)n * ((double)walk->tiles / (double)MOST));
+        int64_t t = walk->tiles <= MAX_TILES ? n : (int64_t)((double)n * ((double)walk->tiles / (double)MAX_TILES));
         attn_tile tile = attn_tile_at(walk, t);
         for (int64_t i = tile.first; i < tile.first + tile.rows; i++) pairs += count_keys(&visibility, i);
         count_tile(walk, &visibility, &tile, &visited, &full);

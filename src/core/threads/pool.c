@@ -58,7 +58,7 @@ typedef struct call {
 /* The only mutable object of the library, except what cpu.c detected.  A forked child starts with an empty one. */
 static struct pool {
     pthread_mutex_t lock;
-    worker workers[ATTN_POOL_MOST - 1];
+    worker workers[ATTN_POOL_MAX - 1];
     int used;            /* how many of these have ever been workers */
     worker *idle;        /* waiting for a call; most recently used first */
     worker *spare;       /* have exited, or could not start */
@@ -77,7 +77,7 @@ int attn_pool_cpus(void)
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
 #endif
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online < 1 ? 1 : online > ATTN_POOL_MOST ? ATTN_POOL_MOST : (int)online;
+    return online < 1 ? 1 : online > ATTN_POOL_MAX ? ATTN_POOL_MAX : (int)online;
 }
 
 static int64_t nanoseconds(void)
@@ -286,7 +286,7 @@ static worker *make_all(call *c, worker *list, worker **fresh, int64_t number)
 void attn_pool_run(int workers, void (*body)(void *context, int64_t worker), void *context)
 {
     call c = {.body = body, .context = context, .posted = nanoseconds()};
-    worker *fresh, *list = take(&c, workers < ATTN_POOL_MOST ? workers : ATTN_POOL_MOST, &fresh);
+    worker *fresh, *list = take(&c, workers < ATTN_POOL_MAX ? workers : ATTN_POOL_MAX, &fresh);
     int64_t number = 1;
     atomic_init(&c.to_wake, list);
     for (worker *w = list; w; w = w->next) {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* The most threads a call can have, including the caller's. */
-enum { ATTN_POOL_MOST = 1024 };
+enum { ATTN_POOL_MAX = 1024 };
 
 /* How many CPUs the calling thread may run on; at least 1. */
 int attn_pool_cpus(void);

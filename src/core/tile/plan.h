@@ -7,7 +7,7 @@
 #include "tables.h"
 
 /* Upper bound on the tiles that share a block of keys. */
-enum { ATTN_MOST_TILES = 8 };
+enum { ATTN_MAX_TILES = 8 };
 
 /* Relative keys and values (relative.h). */
 typedef struct attn_relatives {

@@ -7,7 +7,7 @@
 #include "../base/element.h"
 #include "../base/names.h"
 
-enum { MOST_KEYS = 128 }; /* of a band, so that it stays in L1 beside the scores */
+enum { MAX_KEYS = 128 }; /* of a band, so that it stays in L1 beside the scores */
 
 static int64_t size_of(const attn_walk *w) { return (int64_t)attn_dtype_bytes(w->compute); }
 
@@ -74,12 +74,12 @@ static int64_t band_row(const attn_band *v, int64_t j, int64_t n)
 }
 
 /* Number of next keys within the table; 0 after the last one. */
-static int64_t next_keys(const attn_band *v, int64_t j) { return attn_min(MOST_KEYS, v->far - j); }
+static int64_t next_keys(const attn_band *v, int64_t j) { return attn_min(MAX_KEYS, v->far - j); }
 
 /* Prefetches the lower rows, of nearer keys, which come next; an address before the table is only a hint. */
 static void multiply(const attn_band *v, const void *Xt, int64_t row, int64_t count)
 {
-    const void *next = (const void *)((uintptr_t)v->rows + (uintptr_t)((row - MOST_KEYS) * v->dim * size_of(v->w)));
+    const void *next = (const void *)((uintptr_t)v->rows + (uintptr_t)((row - MAX_KEYS) * v->dim * size_of(v->w)));
     v->w->kernel.product->score(v->width, count, v->dim, Xt, row_at(v, row), v->dim, v->band, v->stale, next, v->dim);
 }
 

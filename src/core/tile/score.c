@@ -122,7 +122,7 @@ static int drop_near(const attn_task *task, const attn_tile *tile, const attn_ke
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const int64_t n = keys->high - keys->low, nearest = w->problem.mask.least_distance - 1;
-    int32_t low[ATTN_MOST_LANES], high[ATTN_MOST_LANES];
+    int32_t low[ATTN_MAX_LANES], high[ATTN_MAX_LANES];
     int any = 0;
     for (int64_t i = 0; i < tile->width * w->kernel.lanes; i++) {
         const int64_t query = tile->first + attn_min(i, tile->rows - 1) - keys->low;

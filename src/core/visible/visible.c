@@ -23,14 +23,14 @@ static int64_t floor_mod(int64_t x, int64_t y)
 
 int attn_is_small(const attn_small *s, int64_t len_q, int64_t len_kv)
 {
-    return len_q >= s->least_q && len_q <= s->most_q && len_kv > 0 && len_kv <= s->most_kv && len_kv <= s->of_query * len_q;
+    return len_q >= s->min_q && len_q <= s->max_q && len_kv > 0 && len_kv <= s->max_kv && len_kv <= s->of_query * len_q;
 }
 
 int attn_is_of_walk(const attn_resolved *p, int64_t len_q, int64_t len_kv)
 {
-    if (p->most_q == 0) return 1;
-    if (len_q < p->least_q || len_q > p->most_q) return 0;
-    return p->small.most_q == 0 || attn_is_small(&p->small, len_q, len_kv) == p->small_only;
+    if (p->max_q == 0) return 1;
+    if (len_q < p->min_q || len_q > p->max_q) return 0;
+    return p->small.max_q == 0 || attn_is_small(&p->small, len_q, len_kv) == p->small_only;
 }
 
 /* Tokens of a batch entry: by cu_seqlens if packed, by lengths if padded, else all. */

@@ -23,7 +23,7 @@
 
 /* The sequences that a walk takes; the others are left to later walks. */
 typedef struct attn_walk_limits {
-    int64_t most_q;   /* queries */
+    int64_t max_q;    /* queries */
     attn_small small; /* if not 0: of these only the small ones */
 } attn_walk_limits;
 

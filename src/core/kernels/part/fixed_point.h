@@ -13,7 +13,7 @@
  * bits and blocks may be cut anywhere.  A fixed-point row is ldd = ATTN_FIXED_POINT_BYTES bytes, aligned to 16; ldd is the same for
  * all rows, and weights are converted for the whole block.
  */
-enum { ATTN_FIXED_POINT_HEAD = 64, ATTN_MOST_FIXED_POINT_CHANNELS = 1 << 15 };
+enum { ATTN_FIXED_POINT_HEAD = 64, ATTN_MAX_FIXED_POINT_CHANNELS = 1 << 15 };
 #define ATTN_FIXED_POINT_BYTES(n)    (ATTN_FIXED_POINT_HEAD + 3 * (((int64_t)(n) + 3 + 63) / 64 * 64))
 #define ATTN_FIXED_POINT_SUMS(dim_v) (3 * (((int64_t)(dim_v) + 63) / 64 * 64))
 

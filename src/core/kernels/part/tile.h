@@ -41,7 +41,7 @@ typedef struct attn_tile_shape {
     int fused;   /* 1: a multiply-add is rounded once, as by fma(); 0: twice */
 } attn_tile_shape;
 
-enum { ATTN_MOST_LANES = 64, ATTN_MOST_VECTORS = 6 }; /* of a tile */
+enum { ATTN_MAX_LANES = 64, ATTN_MAX_VECTORS = 6 }; /* of a tile */
 
 enum { ATTN_LINE = 64, ATTN_PAGE = 4096 }; /* bytes of a cache line and of a page, for prefetching */
 
@@ -76,12 +76,12 @@ typedef struct attn_drop {
  * Memory that the caller will use soon, in rows: a long product prefetches a few lines of it now and then.  Addresses are integers,
  * since hints may point past an array.
  */
-enum { ATTN_MOST_PREFETCH = 8 };
+enum { ATTN_MAX_PREFETCH = 8 };
 typedef struct attn_prefetch {
     struct attn_prefetch_rows {
         uintptr_t at;
         int64_t rows, bytes, stride; /* stride in bytes */
-    } list[ATTN_MOST_PREFETCH];
+    } list[ATTN_MAX_PREFETCH];
     int count, next; /* of list */
     int begun;
     int64_t byte; /* within the current row */

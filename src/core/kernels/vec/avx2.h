@@ -22,7 +22,7 @@
  * multiply-adds, the best that fits; 6 x 2 take 8; 12 x 1 take 13 and are load-bound. */
 #define VF_VECTORS     3
 #define VF_ROWS(width) ((width) == 3 ? 4 : (width) == 2 ? 6 : 12)
-#define VF_MOST_ROWS   12
+#define VF_MAX_ROWS    12
 /* Decode: 8 dot products at a time, and strips of 2 vectors of values for 4 rows. */
 #define VF_DOT_SUMS 8
 #define VF_STRIP    2
@@ -227,8 +227,8 @@ VF_INLINE int vm_all(vm a) { return _mm256_movemask_pd(a) == 0xf; }
 VF_INLINE vf vf_select(vm mask, vf yes, vf no) { return _mm256_blendv_pd(no, yes, mask); }
 VF_INLINE vm vf_at_least(const uint32_t *p, uint32_t t)
 {
-    __m128i x = _mm_loadu_si128((const __m128i *)p), least_kept = _mm_set1_epi32((int32_t)t);
-    return _mm256_castsi256_pd(_mm256_cvtepi32_epi64(_mm_cmpeq_epi32(_mm_max_epu32(x, least_kept), x)));
+    __m128i x = _mm_loadu_si128((const __m128i *)p), min_kept = _mm_set1_epi32((int32_t)t);
+    return _mm256_castsi256_pd(_mm256_cvtepi32_epi64(_mm_cmpeq_epi32(_mm_max_epu32(x, min_kept), x)));
 }
 VF_INLINE vf vf_of_i32(const int32_t *p) { return _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)p)); }
 

@@ -24,7 +24,7 @@
 /* Register tiles of the products: with 32 registers, 8 rows x 3 vectors or 12 x 2 (24 sums). */
 #define VF_VECTORS     3
 #define VF_ROWS(width) ((width) == 3 ? 8 : 12)
-#define VF_MOST_ROWS   12
+#define VF_MAX_ROWS    12
 /* Decode: 16 dot products at a time, and strips of 4 vectors of values for 4 rows. */
 #define VF_DOT_SUMS 16
 #define VF_STRIP    4

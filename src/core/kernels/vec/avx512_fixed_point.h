@@ -46,7 +46,7 @@ VF_INLINE vf vi_value(const vi *x)
 }
 
 /* The largest bit pattern of `count` elements, compared as unsigned integers. */
-VF_INLINE uint32_t most_bits(const real *p, int64_t count)
+VF_INLINE uint32_t max_bits(const real *p, int64_t count)
 {
     uint32_t lanes[VF_LANES], most = 0;
     vi all = vi_set(0);

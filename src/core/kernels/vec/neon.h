@@ -14,7 +14,7 @@
  * tile on AVX2, so that sums over queries have the same order (options.reproducible). */
 #define VF_VECTORS             6
 #define VF_ROWS(width)         ((width) > 3 ? 4 : (width) > 1 ? 8 : 12)
-#define VF_MOST_ROWS           12
+#define VF_MAX_ROWS            12
 #define VF_ORDERED_ROWS(width) VF_ROWS(width)
 /* Decode: 16 dot products at a time, or 8 of ordered scores, which take two vectors each; strips of 4 value vectors for 4 rows. */
 #define VF_DOT_SUMS   16

@@ -159,7 +159,7 @@ PRODUCT_ASM(12, 1, PRODUCT_ZEROS_12, PRODUCT_FETCH PRODUCT_FETCH PRODUCT_FETCH)
 VF_INLINE void product_rest(const int rows, const int width, const product_operands *p)
 {
     const real *a = p->a, *b = p->b;
-    vf sum[VF_MOST_ROWS][VF_VECTORS];
+    vf sum[VF_MAX_ROWS][VF_VECTORS];
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         VF_UNROLL
@@ -259,7 +259,7 @@ VF_INLINE int vf_product_more(const int rows, const int first, const int last, i
 VF_INLINE int vf_product_chain(const int rows, const int width, int64_t steps, const real *a, int64_t row, const real *b,
                                uintptr_t *fetch, int64_t hop, vf (*sums)[VF_VECTORS])
 {
-    vf acc[VF_MOST_ROWS][VF_VECTORS];
+    vf acc[VF_MAX_ROWS][VF_VECTORS];
     const product_operands p = {steps, a, row, VF_CHAINS, b, VF_CHAINS * VF_LANES * VF_VECTORS, fetch, hop, 0, acc[0]};
     if (!product_any(rows, width, &p)) return 0;
     VF_UNROLL

@@ -12,7 +12,7 @@ typedef int vm;
 #define VF_LANES                   1
 #define VF_VECTORS                 4
 #define VF_ROWS(width)             4
-#define VF_MOST_ROWS               4
+#define VF_MAX_ROWS                4
 #define VF_DOT_SUMS                4
 #define VF_STRIP                   4
 #define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 256)

@@ -397,7 +397,7 @@ static int init(attn_walk *walk, const attn_setting *setting)
     if (!attn_prepare_problem(setting->problem, &walk->problem) || !attn_relative_problem(setting->problem, &walk->problem))
         return 0;
     attn_tiles_begin(tiles);
-    return attn_sums_deal(&plan->sums, setting, &p->at.grad_k, &p->at.grad_v, ATTN_MOST_TILES) &&
+    return attn_sums_deal(&plan->sums, setting, &p->at.grad_k, &p->at.grad_v, ATTN_MAX_TILES) &&
            attn_tables_init(&tiles->tables, walk, walk->tile_q + walk->block_kv) && attn_relative_init(tiles) &&
            attn_relative_sums_init(&plan->sums) && attn_sums_lay_out(&plan->sums, NULL, 0, NULL, 0) &&
            attn_prepare_init(&plan->prepare, walk) && attn_add(tiles->tables.bytes, tiles->relative.bytes, &before) &&

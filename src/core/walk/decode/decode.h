@@ -7,7 +7,7 @@
 #include "../../tile/tables.h"
 
 /* The most rows of a key head that are decoded: the queries of all its query heads. */
-enum { ATTN_MOST_DECODE_ROWS = 32 };
+enum { ATTN_MAX_DECODE_ROWS = 32 };
 
 /* One worker's memory: offsets in bytes.  A part that a problem does not use takes no bytes. */
 typedef struct attn_decode_scratch {

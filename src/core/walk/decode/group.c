@@ -6,7 +6,7 @@
 
 /* The keys of a piece take about so many bytes: the next piece is prefetched while the current one is processed, so memory has the
  * time of a whole piece, and the current piece is in the level 1 cache (lab/decode/README.md). */
-enum { PIECE_BYTES = 16384, LEAST_PIECE = 16 };
+enum { PIECE_BYTES = 16384, MIN_PIECE = 16 };
 
 static attn_decode_source source_of(const void *base, const attn_layout *layout, int64_t dim)
 {
@@ -14,7 +14,7 @@ static attn_decode_source source_of(const void *base, const attn_layout *layout,
     /* Unsigned: without keys the stride may be any number. */
     const int64_t step = (int64_t)((uint64_t)layout->stride[2] * (uint64_t)size);
     attn_decode_source s = {base, layout, dim, attn_max(1, dim * size), step, 0};
-    s.piece = attn_max(LEAST_PIECE, PIECE_BYTES / s.row / LEAST_PIECE * LEAST_PIECE);
+    s.piece = attn_max(MIN_PIECE, PIECE_BYTES / s.row / MIN_PIECE * MIN_PIECE);
     return s;
 }
 
@@ -28,7 +28,7 @@ void attn_decode_group_at(attn_decode_group *g, const attn_decode_call *c, char 
     for (int64_t k = 0; k < g->heads; k++) g->task[k] = attn_task_of_head(c->walk, c->args, memory, number * g->heads + k);
     g->queries = attn_clamp(g->task->visibility.len_q, 0, s->len_q);
     g->rows = g->heads * g->queries;
-    g->most_rows = g->heads * s->len_q;
+    g->max_rows = g->heads * s->len_q;
     g->ldq = c->plan->ldq;
     g->ldo = c->plan->ldo;
     g->lds = attn_decode_lds(c->plan);
@@ -45,7 +45,7 @@ void *attn_decode_state(const attn_decode_group *g, int64_t block)
 
 void *attn_decode_number(const attn_decode_group *g, int64_t offset, int64_t row)
 {
-    return attn_decode_at(g, attn_decode_after_workers(g->call) + offset, (g->number * g->most_rows + row) * g->call->plan->blocks);
+    return attn_decode_at(g, attn_decode_after_workers(g->call) + offset, (g->number * g->max_rows + row) * g->call->plan->blocks);
 }
 
 /* ---- pieces ---- */

@@ -25,11 +25,11 @@ typedef struct attn_decode_source {
 /* A key head of a batch entry, with the rows of its query heads. */
 typedef struct attn_decode_group {
     const attn_decode_call *call;
-    int64_t number;                        /* of batch entry and key head */
-    int64_t heads, queries, rows;          /* queries: of this sequence, which may have fewer than others */
-    int64_t most_rows;                     /* that any sequence may have */
-    attn_task task[ATTN_MOST_DECODE_ROWS]; /* of each query head; the first is used for their keys */
-    int64_t ldq, ldo, lds, size;           /* size: bytes of a number of the compute type */
+    int64_t number;                       /* of batch entry and key head */
+    int64_t heads, queries, rows;         /* queries: of this sequence, which may have fewer than others */
+    int64_t max_rows;                     /* that any sequence may have */
+    attn_task task[ATTN_MAX_DECODE_ROWS]; /* of each query head; the first is used for their keys */
+    int64_t ldq, ldo, lds, size;          /* size: bytes of a number of the compute type */
     attn_decode_source keys, values;
 } attn_decode_group;
 

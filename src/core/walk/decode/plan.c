@@ -83,9 +83,9 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
     plan->ldq = attn_ceil_div(attn_max(shape->dim_qk, 1), lanes) * lanes;
     plan->ldo = attn_ceil_div(attn_max(shape->dim_v, 1), lanes) * lanes;
     plan->integer_keys =
-        !in_order && walk->kernel.fixed_point && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MOST_FIXED_POINT_CHANNELS;
+        !in_order && walk->kernel.fixed_point && p->at.k.dtype == ATTN_I8 && shape->dim_qk <= ATTN_MAX_FIXED_POINT_CHANNELS;
     plan->integer_values =
-        !in_order && walk->kernel.fixed_point && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MOST_FIXED_POINT_CHANNELS;
+        !in_order && walk->kernel.fixed_point && p->at.v.dtype == ATTN_I8 && shape->dim_v <= ATTN_MAX_FIXED_POINT_CHANNELS;
     plan->streams = come_from_memory(p);
     plan->blocks = attn_max(1, attn_ceil_div(shape->len_kv, walk->block_kv));
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads)) return 0;
@@ -107,7 +107,7 @@ static int init_in_order(attn_walk *walk, const attn_setting *setting) { return 
 /* Tiles cost a whole vector of rows, and convert keys of 16 or 8 bits to the compute type; decode costs each row, so it is faster
  * while a key head has few rows: fewer of them if keys need no conversion, unless a tile would hold a single head
  * (lab/rows/README.md). */
-enum { MOST_ROWS_OF_WIDE_KEYS = 8 };
+enum { MAX_ROWS_OF_WIDE_KEYS = 8 };
 
 static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_walk_limits *to)
 {
@@ -116,8 +116,8 @@ static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_wal
     if (s->batch == 0 || s->heads_q == 0) return 0;
     const int wide = attn_dtype_bytes(p->at.k.dtype) >= 4,
               joined = s->heads_q == s->heads_kv || !attn_walk_rejection(&attn_walk_rows, p);
-    to->most_q = (wide && joined ? MOST_ROWS_OF_WIDE_KEYS : ATTN_MOST_DECODE_ROWS) / (s->heads_q / s->heads_kv);
-    return to->most_q > 0;
+    to->max_q = (wide && joined ? MAX_ROWS_OF_WIDE_KEYS : ATTN_MAX_DECODE_ROWS) / (s->heads_q / s->heads_kv);
+    return to->max_q > 0;
 }
 
 const attn_walk_type attn_walk_decode = {

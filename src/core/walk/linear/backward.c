@@ -202,7 +202,7 @@ static attn_prefetch prefetch_of_keys(const attn_linear_head *head, int64_t firs
     const attn_linear_resolved *p = &w->problem;
     attn_prefetch prefetch = {0};
     attn_linear_prefetch_keys(head, first, &prefetch);
-    for (int64_t k = 0; p->causal && k < w->group && prefetch.count + 5 <= ATTN_MOST_PREFETCH; k++)
+    for (int64_t k = 0; p->causal && k < w->group && prefetch.count + 5 <= ATTN_MAX_PREFETCH; k++)
         prefetch_queries(head, head->g * w->group + k, first, &prefetch);
     attn_linear_prefetch(head, head->args->grad_k, &p->at.grad_k, head->g, first, head->len_kv, p->shape.dim_qk, &prefetch);
     attn_linear_prefetch(head, head->args->grad_v, &p->at.grad_v, head->g, first, head->len_kv, p->shape.dim_v, &prefetch);
@@ -284,7 +284,7 @@ void attn_linear_backward_chunks(const attn_linear_head *head)
     for (int64_t first = 0; !p->causal && first < head->len_q; first += w->chunk) {
         const int64_t n = attn_min(w->chunk, head->len_q - first);
         attn_prefetch prefetch = {0};
-        for (int64_t k = 0; k < w->group && prefetch.count + 3 <= ATTN_MOST_PREFETCH; k++)
+        for (int64_t k = 0; k < w->group && prefetch.count + 3 <= ATTN_MAX_PREFETCH; k++)
             prefetch_queries(head, head->g * w->group + k, first + w->chunk, &prefetch);
         load_queries(head, first, n);
         for (int64_t k = 0; k < w->group; k++) absorb_queries(head, k, n, NULL, &prefetch);

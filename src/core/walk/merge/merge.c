@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * merge.c - merges rows tile by tile: the weights of their parts, then each row as a weighted sum of rows.  Up to MOST_PARTS parts
- * get their weights together; with more, the lse comes first, row by row, and they are added MOST_PARTS at a time.
+ * merge.c - merges rows tile by tile: the weights of their parts, then each row as a weighted sum of rows.  Up to MAX_PARTS parts
+ * get their weights together; with more, the lse comes first, row by row, and they are added MAX_PARTS at a time.
  */
 #include "merge.h"
 
@@ -13,7 +13,7 @@
 #include "../../base/names.h"
 #include "../../threads/threads.h"
 
-enum { ROWS = 32, MOST_PARTS = 32, CHANNELS = 256 };
+enum { ROWS = 32, MAX_PARTS = 32, CHANNELS = 256 };
 
 /* The serial threshold, in numbers read and written: 0.1 ms of one thread's work. */
 static const double SERIAL = 1 << 19;
@@ -22,10 +22,10 @@ typedef struct tile {
     const attn_merge_call *call;
     int64_t b, h, first, rows;
     int64_t part, parts;            /* the parts whose weights are in W */
-    double W[MOST_PARTS * ROWS];    /* of the compute type, [part][ROWS] */
+    double W[MAX_PARTS * ROWS];     /* of the compute type, [part][ROWS] */
     double most[ROWS], total[ROWS]; /* of the compute type, if all parts get their weights together */
-    const char *row[MOST_PARTS];    /* of O of each of these parts, row 0, */
-    int64_t step[MOST_PARTS];       /* and bytes from row to row */
+    const char *row[MAX_PARTS];     /* of O of each of these parts, row 0, */
+    int64_t step[MAX_PARTS];        /* and bytes from row to row */
     double lse[ROWS];               /* of all parts */
 } tile;
 
@@ -110,8 +110,8 @@ static void prepare_in_groups(tile *t)
     const attn_merge_call *c = t->call;
     double most[ROWS], sum[ROWS];
     for (int64_t r = 0; r < t->rows; r++) most[r] = -INFINITY, sum[r] = 0;
-    for (int64_t part = 0; part < c->parts; part += MOST_PARTS) {
-        load_lse(t, part, attn_min(MOST_PARTS, c->parts - part), 0, t->rows);
+    for (int64_t part = 0; part < c->parts; part += MAX_PARTS) {
+        load_lse(t, part, attn_min(MAX_PARTS, c->parts - part), 0, t->rows);
         for (int64_t p = 0; p < t->parts; p++)
             for (int64_t r = 0; r < t->rows; r++) {
                 const double one = attn_real_at(t->W, c->compute, p * ROWS + r);
@@ -125,7 +125,7 @@ static void prepare_in_groups(tile *t)
 
 static void prepare(tile *t)
 {
-    if (t->call->parts <= MOST_PARTS) prepare_one_pass(t);
+    if (t->call->parts <= MAX_PARTS) prepare_one_pass(t);
     else prepare_in_groups(t);
 }
 
@@ -133,8 +133,8 @@ static void prepare(tile *t)
 static void weights_of(tile *t, int64_t part, int64_t first, int64_t end)
 {
     const attn_merge_call *c = t->call;
-    if (c->parts <= MOST_PARTS) return;
-    load_lse(t, part, attn_min(MOST_PARTS, c->parts - part), first, end);
+    if (c->parts <= MAX_PARTS) return;
+    load_lse(t, part, attn_min(MAX_PARTS, c->parts - part), first, end);
     for (int64_t p = 0; p < t->parts; p++)
         for (int64_t r = first; r < end; r++) {
             const double one = attn_real_at(t->W, c->compute, p * ROWS + r);
@@ -157,25 +157,25 @@ static void parts_of_row(const tile *t, int64_t row, int64_t channel, const void
 static void merge_one_pass(tile *t)
 {
     const attn_merge_call *c = t->call;
-    const void *rows[MOST_PARTS];
+    const void *rows[MAX_PARTS];
     for (int64_t r = 0; r < t->rows; r++) {
         parts_of_row(t, r, 0, rows);
         c->kernel->add(c->parts, c->dim_v, rows, c->dtype, weight_at(t, 0, r), ROWS, NULL, row_of_slot(t, &c->o, c->dtype, r), 1);
     }
 }
 
-/* More than MOST_PARTS parts: a row is merged in pieces of CHANNELS, whose sums are kept from one group of parts to the next. */
+/* More than MAX_PARTS parts: a row is merged in pieces of CHANNELS, whose sums are kept from one group of parts to the next. */
 static void merge_in_groups(tile *t)
 {
     const attn_merge_call *c = t->call;
-    const void *rows[MOST_PARTS];
+    const void *rows[MAX_PARTS];
     double sums[CHANNELS];
     const int64_t size = (int64_t)attn_dtype_bytes(c->dtype);
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t first = 0; first < c->dim_v; first += CHANNELS) {
             const int64_t n = attn_min(CHANNELS, c->dim_v - first);
-            for (int64_t part = 0; part < c->parts; part += MOST_PARTS) {
-                const int last = part + MOST_PARTS >= c->parts;
+            for (int64_t part = 0; part < c->parts; part += MAX_PARTS) {
+                const int last = part + MAX_PARTS >= c->parts;
                 weights_of(t, part, r, r + 1);
                 parts_of_row(t, r, first, rows);
                 c->kernel->add(t->parts, n, rows, c->dtype, weight_at(t, part, r), ROWS, part ? sums : NULL,
@@ -188,7 +188,7 @@ static void merge_tile(tile *t)
 {
     const attn_merge_call *c = t->call;
     prepare(t);
-    if (c->parts <= MOST_PARTS) merge_one_pass(t);
+    if (c->parts <= MAX_PARTS) merge_one_pass(t);
     else merge_in_groups(t);
     for (int64_t r = 0; c->lse.data && r < t->rows; r++)
         attn_real_put(row_of_slot(t, &c->lse, c->compute, r), c->compute, 0, t->lse[r]);
@@ -198,10 +198,10 @@ static void merge_tile(tile *t)
 static void backward_tile(tile *t)
 {
     const attn_merge_call *c = t->call;
-    const void *rows[MOST_PARTS];
+    const void *rows[MAX_PARTS];
     double all[ROWS] = {0};
     prepare(t);
-    for (int64_t part = 0; part < c->parts; part += MOST_PARTS) {
+    for (int64_t part = 0; part < c->parts; part += MAX_PARTS) {
         weights_of(t, part, 0, t->rows);
         for (int64_t r = 0; r < t->rows; r++) {
             const void *grad_o = row_of_slot(t, &c->grad_o, c->dtype, r);
@@ -215,7 +215,7 @@ static void backward_tile(tile *t)
             }
         }
     }
-    for (int64_t part = 0; part < c->parts; part += MOST_PARTS) {
+    for (int64_t part = 0; part < c->parts; part += MAX_PARTS) {
         weights_of(t, part, 0, t->rows);
         for (int64_t p = 0; p < t->parts; p++)
             for (int64_t r = 0; r < t->rows; r++) {

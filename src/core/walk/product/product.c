@@ -79,12 +79,12 @@ void attn_product_walk_init(attn_product_walk *w, int threads)
     if (w->tasks == 0 || p->inner == 0) w->bytes = 0;
 }
 
-int64_t attn_product_walk_most(const attn_product_walk *w, int threads)
+int64_t attn_product_walk_max(const attn_product_walk *w, int threads)
 {
     const attn_product_matrices *p = &w->problem;
     const attn_matrix_part *k = w->kernel;
-    const int64_t steps = attn_min(PART, p->inner), most_rows = round_up(PACKED_A / (PART * w->size), k->group);
-    const int64_t rows = attn_min(most_rows, round_up(attn_min(p->rows, most_rows), k->group));
+    const int64_t steps = attn_min(PART, p->inner), max_rows = round_up(PACKED_A / (PART * w->size), k->group);
+    const int64_t rows = attn_min(max_rows, round_up(attn_min(p->rows, max_rows), k->group));
     const int64_t packed = attn_round_64(rows * steps * w->size) + attn_round_64(k->lanes * k->vectors * steps * w->size);
     if (p->rows == 0 || p->columns == 0 || p->inner == 0) return 0;
     return workers_of(p, threads) * attn_max(packed, SWEPT_ROWS * SWEPT);

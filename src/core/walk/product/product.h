@@ -49,7 +49,7 @@ int attn_product_is_small(const attn_product_matrices *problem);
 void attn_product_walk_init(attn_product_walk *walk, int threads);
 
 /* Bytes that suffice for all workers of any product that is no larger in any size, whatever its layout. */
-int64_t attn_product_walk_most(const attn_product_walk *walk, int threads);
+int64_t attn_product_walk_max(const attn_product_walk *walk, int threads);
 
 /* workspace: aligned to 64, workers * bytes. */
 void attn_run_product(const attn_product_walk *walk, void *workspace);

@@ -137,8 +137,8 @@ static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_wal
 {
     if (p->shape.heads_q == p->shape.heads_kv || p->shape.heads_q == 0 || p->shape.heads_kv == 0) return 0;
     const attn_tile_shape *shape = &attn_kernel_product(tiles)->shape;
-    to->most_q = shape->lanes * shape->vectors - 1;
-    return to->most_q > 0;
+    to->max_q = shape->lanes * shape->vectors - 1;
+    return to->max_q > 0;
 }
 
 const attn_walk_type attn_walk_rows = {

@@ -8,7 +8,7 @@
 
 /* ---- which problems ---- */
 
-enum { LEAST_QUERIES = 8, LEAST_LANES = 4 };
+enum { MIN_QUERIES = 8, MIN_LANES = 4 };
 
 /* All tensors have the compute type: others are converted into tiles anyway. */
 static int is_unconverted(const attn_resolved *p, attn_dtype t)
@@ -23,15 +23,15 @@ int attn_small_limits(const attn_resolved *p, const attn_kernel_row *row, attn_w
 {
     const attn_shape *s = &p->shape;
     const int64_t lanes = attn_kernel_product(row)->shape.lanes;
-    if (lanes < LEAST_LANES || s->dim_qk % lanes || s->dim_v % lanes || s->dim_qk == 0 || s->dim_v == 0) return 0;
+    if (lanes < MIN_LANES || s->dim_qk % lanes || s->dim_v % lanes || s->dim_qk == 0 || s->dim_v == 0) return 0;
     if (!is_unconverted(p, row->compute)) return 0;
     /* This walk transposes keys, tiles transpose queries: better those of which there are fewer. */
-    to->small = (attn_small){LEAST_QUERIES, ATTN_SMALL_TOKENS, ATTN_SMALL_TOKENS, 2};
+    to->small = (attn_small){MIN_QUERIES, ATTN_SMALL_TOKENS, ATTN_SMALL_TOKENS, 2};
     return 1;
 }
 
-int64_t attn_small_queries(const attn_walk *walk) { return attn_min(walk->problem.shape.len_q, walk->problem.small.most_q); }
-int64_t attn_small_keys(const attn_walk *walk) { return attn_min(walk->problem.shape.len_kv, walk->problem.small.most_kv); }
+int64_t attn_small_queries(const attn_walk *walk) { return attn_min(walk->problem.shape.len_q, walk->problem.small.max_q); }
+int64_t attn_small_keys(const attn_walk *walk) { return attn_min(walk->problem.shape.len_kv, walk->problem.small.max_kv); }
 
 int64_t attn_small_queries_of_task(const attn_walk *walk, int64_t heads, int threads)
 {

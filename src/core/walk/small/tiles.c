@@ -128,15 +128,15 @@ static void run(const attn_walk *walk, const attn_args *args, char *workspace)
 }
 
 /* Values that stay in a level 1 cache of 32 KB with the strips of scores that they are multiplied by. */
-enum { MOST_VALUE_BYTES = 26 << 10 };
+enum { MAX_VALUE_BYTES = 26 << 10 };
 
 static int limits(const attn_resolved *p, const attn_kernel_row *row, attn_walk_limits *to)
 {
     if (!attn_small_limits(p, row, to)) return 0;
     const int64_t value_bytes = p->shape.dim_v * (int64_t)attn_dtype_bytes(row->compute);
-    const int64_t most = attn_min(attn_block_of_tiles(p, attn_kernel_product(row)), MOST_VALUE_BYTES / value_bytes);
+    const int64_t most = attn_min(attn_block_of_tiles(p, attn_kernel_product(row)), MAX_VALUE_BYTES / value_bytes);
     to->small = (attn_small){1, ATTN_SMALL_TOKENS, attn_min(ATTN_SMALL_TOKENS, most), ATTN_SMALL_TOKENS};
-    return to->small.most_kv > 0;
+    return to->small.max_kv > 0;
 }
 
 const attn_walk_type attn_walk_small_tiles = {

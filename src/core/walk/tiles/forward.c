@@ -111,7 +111,7 @@ static void run_head(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
     const attn_walk *w = c->walk;
-    attn_slot slots[ATTN_MOST_TILES];
+    attn_slot slots[ATTN_MAX_TILES];
     attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, number);
     attn_next_task next_task = next_task_at(c, &task, number + w->workers);
     task.next_task = &next_task;
@@ -123,15 +123,15 @@ static void run_head(void *context, int64_t worker, int64_t number)
 static int is_of_other_walk(const call *c, int64_t number)
 {
     const attn_resolved *p = &c->walk->problem;
-    if (p->most_q == 0 || (!p->skips_others && !attn_is_packed(p))) return 0;
+    if (p->max_q == 0 || (!p->skips_others && !attn_is_packed(p))) return 0;
     return !attn_has_entry(p, c->args, number / (c->walk->tasks / p->shape.batch));
 }
 
 static void run_group(void *context, int64_t worker, int64_t number)
 {
     const call *c = context;
-    attn_task tasks[ATTN_MOST_TILES];
-    attn_slot slots[ATTN_MOST_TILES];
+    attn_task tasks[ATTN_MAX_TILES];
+    attn_slot slots[ATTN_MAX_TILES];
     if (is_of_other_walk(c, number)) return;
     run_slots(c, slots, open_slots(c, c->workspace + worker * c->walk->worker_bytes, number, tasks, slots));
 }
@@ -168,9 +168,9 @@ static void run_part(void *context, int64_t worker, int64_t number)
     const call *c = r->call;
     const attn_walk *w = c->walk;
     const int64_t part = r->first + number % (r->end - r->first);
-    attn_task tasks[ATTN_MOST_TILES];
-    attn_slot slots[ATTN_MOST_TILES], own[ATTN_MOST_TILES];
-    int *mark[ATTN_MOST_TILES], any = 0;
+    attn_task tasks[ATTN_MAX_TILES];
+    attn_slot slots[ATTN_MAX_TILES], own[ATTN_MAX_TILES];
+    int *mark[ATTN_MAX_TILES], any = 0;
     int64_t count = open_slots(c, c->workspace + worker * w->worker_bytes, number / (r->end - r->first), tasks, slots);
     for (int64_t t = 0; t < count; t++) {
         const int seen = attn_slot_open_part(&slots[t], part, &own[t]);

@@ -25,7 +25,7 @@ static attn_pairs dense_pairs(const attn_task *task, attn_stage stage, const voi
     return pairs;
 }
 
-int attn_requested_pairs(const attn_task *task, int64_t first, attn_pairs pairs[ATTN_MOST_PAIRS])
+int attn_requested_pairs(const attn_task *task, int64_t first, attn_pairs pairs[ATTN_MAX_PAIRS])
 {
     const attn_resolved *p = &task->walk->problem;
     int count = 0;
@@ -203,7 +203,7 @@ void attn_outputs_of_tile(const attn_task *task, const attn_finished *f, char *s
 {
     const attn_walk *w = task->walk;
     const attn_resolved *p = &w->problem;
-    attn_pairs pairs[ATTN_MOST_PAIRS];
+    attn_pairs pairs[ATTN_MAX_PAIRS];
     int count = attn_requested_pairs(task, f->tile->first, pairs), walk = needs_rows(p);
 
     if (p->has.rows) pairs[count++] = viewed_pairs(task);

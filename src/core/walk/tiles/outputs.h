@@ -25,8 +25,8 @@ typedef struct attn_pairs {
 } attn_pairs;
 
 /* The requested dense outputs, from query `first` on; returns their number. */
-enum { ATTN_MOST_PAIRS = 3 };
-int attn_requested_pairs(const attn_task *task, int64_t first, attn_pairs pairs[ATTN_MOST_PAIRS]);
+enum { ATTN_MAX_PAIRS = 3 };
+int attn_requested_pairs(const attn_task *task, int64_t first, attn_pairs pairs[ATTN_MAX_PAIRS]);
 /* Fills `rows` rows as without any key: weights 0, scores -infinity. */
 void attn_pairs_clear(const attn_task *task, const attn_pairs *pairs, int64_t rows);
 

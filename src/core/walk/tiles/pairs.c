@@ -37,7 +37,7 @@ static void run_tile(void *context, int64_t worker, int64_t number)
     if (w->problem.has.dropout_keep) write_keep(&task, &tile);
     if (!w->problem.has.cu_seqlens_q) return;
 
-    attn_pairs pairs[ATTN_MOST_PAIRS];
+    attn_pairs pairs[ATTN_MAX_PAIRS];
     int64_t first = attn_max(tile.first, task.visibility.len_q), rows = tile.first + tile.rows - first;
     int count = attn_requested_pairs(&task, first, pairs);
     for (int k = 0; k < count; k++) attn_pairs_clear(&task, &pairs[k], rows);

@@ -13,7 +13,7 @@ static int64_t tiles_of_task(const attn_forward_walk *plan, int64_t heads, int t
     const attn_walk *walk = &plan->tiles.walk;
     const attn_shape *shape = &walk->problem.shape;
     const int copied = plan->tiles.compact_k || plan->tiles.compact_v;
-    int64_t most = copied ? ATTN_MOST_TILES : shape->len_kv > walk->block_kv ? 2 : 1;
+    int64_t most = copied ? ATTN_MAX_TILES : shape->len_kv > walk->block_kv ? 2 : 1;
     double tile_bytes = (double)(shape->dim_qk + shape->dim_v) * (double)walk->tile_q * (double)attn_dtype_bytes(walk->compute);
     while (most > 1 && tile_bytes * (double)most > 256 << 10) most /= 2;
     while (most > 1 && (double)heads * (double)walk->tiles / (double)most < 4.0 * threads) most /= 2;
@@ -51,7 +51,7 @@ static int deal(attn_forward_walk *plan, int threads)
     if (!attn_mul(p->shape.batch, p->shape.heads_q, &heads) || !attn_mul(p->shape.batch, p->shape.heads_kv, &key_heads)) return 0;
     plan->at_once = 1;
     plan->by_heads = walk->tiles == 1 && of_group > 1;
-    plan->tiles.group = plan->by_heads ? attn_min(of_group, ATTN_MOST_TILES) : tiles_of_task(plan, heads, threads);
+    plan->tiles.group = plan->by_heads ? attn_min(of_group, ATTN_MAX_TILES) : tiles_of_task(plan, heads, threads);
     if (plan->by_heads && !attn_mul(key_heads, attn_ceil_div(of_group, plan->tiles.group), &walk->tasks)) return 0;
     if (!plan->by_heads && !attn_mul(heads, attn_ceil_div(walk->tiles, plan->tiles.group), &walk->tasks)) return 0;
     plan->whole_heads = !attn_is_serial(p) && walk->tasks > 0 && takes_whole_heads(plan, heads, threads);

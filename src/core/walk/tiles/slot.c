@@ -67,7 +67,7 @@ static void fold(const attn_task *task, const attn_slot *s, const attn_keys *key
     void *S = attn_part(task, at->S), *scratch = attn_part(task, at->modifiers);
     const int64_t n = keys->high - keys->low, dim_v = w->problem.shape.dim_v, ldv = keys->ldv;
     const int width = s->tile.width;
-    _Alignas(64) char scratch_of_factor[ATTN_MOST_LANES * sizeof(double)];
+    _Alignas(64) char scratch_of_factor[ATTN_MAX_LANES * sizeof(double)];
     void *factor = NULL;
     attn_drop storage;
     const attn_drop *drop = attn_task_drop(task, &s->tile, keys->low, &storage);
@@ -269,8 +269,8 @@ void attn_slots_fold(attn_slot *slots, int64_t count)
     const int64_t high = last_of(slots, count);
     int64_t end;
     for (int64_t j = beyond_gaps(slots, count, 0); j < high; j = beyond_gaps(slots, count, end)) {
-        attn_interval run[ATTN_MOST_TILES];
-        int needed[ATTN_MOST_TILES], any = 0;
+        attn_interval run[ATTN_MAX_TILES];
+        int needed[ATTN_MAX_TILES], any = 0;
         end = attn_block_end(w, j, high);
         for (int64_t t = 0; t < count; t++) {
             run[t].high = j;
@@ -294,8 +294,8 @@ void attn_slots_fold_parts(attn_slot *slots, int64_t count)
         return;
     }
     for (int64_t j = beyond_gaps(slots, count, 0); j < high; j = beyond_gaps(slots, count, (part + 1) * plan->part_kv)) {
-        attn_slot own[ATTN_MOST_TILES];
-        int open[ATTN_MOST_TILES];
+        attn_slot own[ATTN_MAX_TILES];
+        int open[ATTN_MAX_TILES];
         part = j / plan->part_kv;
         for (int64_t t = 0; t < count; t++) open[t] = attn_slot_open_part(&slots[t], part, &own[t]);
         attn_slots_fold(own, count);
