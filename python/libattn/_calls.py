@@ -11,7 +11,7 @@ from ._arguments import choice, integer
 Isa = Literal["scalar", "avx2", "avx512", "neon"]
 
 ISAS: dict[str, int] = {"scalar": _abi.ATTN_ISA_SCALAR, "avx2": _abi.ATTN_ISA_AVX2, "avx512": _abi.ATTN_ISA_AVX512, "neon": _abi.ATTN_ISA_NEON}
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 
 
 def options(threads: int | None, isa: str | None = None, invariant: bool = False, reproducible: bool = False) -> Any:
@@ -20,7 +20,7 @@ def options(threads: int | None, isa: str | None = None, invariant: bool = False
         return None
     made = _native.struct(_abi.attn_options, invariant=int(bool(invariant)), reproducible=int(bool(reproducible)))
     if threads is not None:
-        made.threads = integer(threads, "threads", 1, MOST_THREADS)
+        made.threads = integer(threads, "threads", 1, MAX_THREADS)
     if isa is not None:
         made.isa = choice(isa, "isa", ISAS)
     return ctypes.pointer(made)

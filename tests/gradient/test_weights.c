@@ -94,7 +94,7 @@ static void check(const numbers *x, attn_op op, const sizes *s, attn_dtype dtype
         assert_true(at(x->grad_sink, dtype, h) == (double)(-D * s->queries));
 }
 
-static void test_at_max_one(void **state)
+static void test_at_most_one(void **state)
 {
     static const attn_op ops[] = {ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64};
@@ -120,6 +120,6 @@ static void test_at_max_one(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_at_max_one)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_at_most_one)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
