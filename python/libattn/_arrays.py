@@ -58,6 +58,14 @@ def asarray(x: Any, name: str, dtype: Any = None) -> Array:
     return array
 
 
+def _device(device: Any) -> int:
+    """The kind of a device, or 0 for what DLPack does not know: torch's meta tensors."""
+    try:
+        return device()[0]
+    except (BufferError, RuntimeError, ValueError):
+        return 0
+
+
 def _view(x: Any, name: str) -> Array:
     if isinstance(x, np.ndarray):
         return x
@@ -65,8 +73,8 @@ def _view(x: Any, name: str) -> Array:
         raise TypeError(f"{name} is a tensor that requires a gradient: use libattn.torch, or {name}.detach()")
     device = getattr(x, "__dlpack_device__", None)
     if device is not None:
-        if device()[0] != CPU:
-            raise TypeError(f"{name} is on the device {getattr(x, 'device', device())}, and libattn computes on the CPU")
+        if _device(device) != CPU:
+            raise TypeError(f"{name} is on the device {getattr(x, 'device', 'of another kind')}, and libattn computes on the CPU")
         if str(x.dtype) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16
             import torch
 

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT
+ * plans.c - plans kept between calls, in an array per thread, most recently used first: programs alternate between few shapes, so
+ * comparing keys in this order is faster than hashing them. */
+#include "plans.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct entry {
+    kept_plan kept; /* first, so that a kept_plan is an entry */
+    attn_plan *plan;
+    size_t key_size, workspace_size;
+    int users; /* calls in progress; more than one if a callback of a call makes the same call */
+    char *key; /* behind the entry, then the note */
+} entry;
+
+typedef struct cache {
+    int count;
+    int busy; /* the workspace is in use */
+    void *workspace;
+    size_t workspace_size;
+    entry *entries[KEPT_PLANS];
+} cache;
+
+static _Thread_local cache *mine;
+static pthread_key_t at_exit; /* of a thread */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int works;
+
+static void entry_free(entry *e)
+{
+    attn_plan_destroy(e->plan);
+    free(e);
+}
+
+static void cache_free(void *memory)
+{
+    cache *c = memory;
+    for (int i = 0; i < c->count; i++) entry_free(c->entries[i]);
+    free(c->workspace);
+    free(c);
+}
+
+static void make_key(void) { works = !pthread_key_create(&at_exit, cache_free); }
+
+/* The thread that ends the process runs no destructors of keys. */
+__attribute__((destructor)) static void unload(void)
+{
+    if (!works) return;
+    pthread_key_delete(at_exit);
+    if (mine) cache_free(mine);
+    mine = NULL;
+}
+
+static cache *cache_make(void)
+{
+    pthread_once(&once, make_key);
+    if (!works) return NULL;
+    cache *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    if (pthread_setspecific(at_exit, c)) {
+        free(c);
+        return NULL;
+    }
+    return mine = c;
+}
+
+/* Moves entry i to the front. */
+static entry *to_front(cache *c, int i)
+{
+    entry *e = c->entries[i];
+    memmove(c->entries + 1, c->entries, (size_t)i * sizeof *c->entries);
+    return c->entries[0] = e;
+}
+
+kept_plan *kept_find(const void *key, size_t key_size)
+{
+    cache *c = mine;
+    for (int i = 0; c && i < c->count; i++) {
+        entry *e = c->entries[i];
+        if (e->key_size != key_size || memcmp(e->key, key, key_size)) continue;
+        if (i) to_front(c, i);
+        e->users++;
+        return &e->kept;
+    }
+    return NULL;
+}
+
+static void remove_at(cache *c, int i)
+{
+    entry *e = c->entries[i];
+    memmove(c->entries + i, c->entries + i + 1, (size_t)(--c->count - i) * sizeof *c->entries);
+    entry_free(e);
+}
+
+/* Makes space for one more; 0 if all are held. */
+static int make_space(cache *c)
+{
+    for (int i = c->count - 1; c->count == KEPT_PLANS && i >= 0; i--)
+        if (!c->entries[i]->users) remove_at(c, i);
+    return c->count < KEPT_PLANS;
+}
+
+kept_plan *kept_add(const void *key, size_t key_size, attn_plan *plan, size_t note_size)
+{
+    cache *c = mine ? mine : cache_make();
+    const size_t note_at = (sizeof(entry) + key_size + 15) / 16 * 16;
+    entry *e = c && make_space(c) ? calloc(1, note_at + note_size) : NULL;
+    if (!e) {
+        attn_plan_destroy(plan);
+        return NULL;
+    }
+    e->kept.plan = e->plan = plan;
+    e->kept.note = (char *)e + note_at;
+    e->key = (char *)(e + 1);
+    e->key_size = key_size;
+    e->workspace_size = attn_plan_workspace_size(plan);
+    e->users = 1;
+    memcpy(e->key, key, key_size);
+    c->entries[c->count++] = e;
+    to_front(c, c->count - 1);
+    return &e->kept;
+}
+
+/* This thread's workspace, or new memory if a call that is in progress uses it, or if it would be large to keep. */
+static void *workspace(cache *c, size_t size)
+{
+    if (c->busy || size > KEPT_WORKSPACE) return malloc(size);
+    if (size > c->workspace_size) {
+        free(c->workspace);
+        c->workspace = malloc(size);
+        c->workspace_size = c->workspace ? size : 0;
+    }
+    return c->workspace;
+}
+
+attn_status kept_execute(kept_plan *kept, const attn_tensors *tensors, attn_error *error)
+{
+    cache *c = mine;
+    const size_t size = ((entry *)kept)->workspace_size;
+    void *memory = size ? workspace(c, size) : NULL;
+    const int shared = memory && memory == c->workspace;
+    if (shared) c->busy = 1;
+    /* Without memory attn_execute says so. */
+    const attn_status status = attn_execute(kept->plan, tensors, memory, memory ? size : 0, error);
+    if (shared) c->busy = 0;
+    else free(memory);
+    return status;
+}
+
+void kept_release(kept_plan *kept) { ((entry *)kept)->users--; }
+
+void kept_drop(kept_plan *kept)
+{
+    cache *c = mine;
+    for (int i = 0; i < c->count; i++)
+        if (c->entries[i] == (entry *)kept) {
+            remove_at(c, i);
+            return;
+        }
+}
+
+void kept_clear(void)
+{
+    cache *c = mine;
+    if (!c) return;
+    for (int i = c->count - 1; i >= 0; i--)
+        if (!c->entries[i]->users) remove_at(c, i);
+    if (c->busy) return;
+    free(c->workspace);
+    c->workspace = NULL;
+    c->workspace_size = 0;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT
+ * compute.c - a call: compute(op, layout, more, **keywords), where `more` is a dict of further keywords or None.  An output is
+ * asked for by True, and then allocated, or by the array that it is written to; all are returned, in the order of the keywords. */
+#include "core.h"
+
+#include <stdio.h>
+
+#include "common/plans.h"
+
+enum { SMALL = 200000 }; /* floating-point operations of a call that is shorter than handing over the interpreter may take */
+
+/* What is kept with a plan. */
+typedef struct note {
+    int small;
+    struct {
+        int ndim;
+        attn_dtype dtype;
+        int64_t shape[4], stride[4];
+    } made[TENSORS]; /* of the outputs to allocate, in their order */
+} note;
+
+/* What a plan depends on, followed by `count` tensors. */
+typedef struct key {
+    attn_problem problem;
+    attn_options options;
+    int64_t tokens_q, tokens_kv;
+    int32_t layout, functions, rank, count;
+    struct {
+        int32_t number, dtype, ndim, written;
+        int64_t shape[4], stride[4];
+    } tensors[TENSORS];
+} key;
+
+PyObject *call_fail(state *s, const attn_error *error)
+{
+    PyObject *status = PyLong_FromLong(error->status), *kind = NULL;
+    if (status) kind = PyDict_GetItemWithError(s->exceptions, status);
+    Py_XDECREF(status);
+    if (!PyErr_Occurred()) PyErr_SetString(kind ? kind : PyExc_RuntimeError, error->message);
+    return NULL;
+}
+
+static int set(call *c, int number, PyObject *value)
+{
+    return number < NAME_FIELDS ? view_take(c, number, value) : field_set(c, number - NAME_FIELDS, value);
+}
+
+static int set_more(call *c, PyObject *more)
+{
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    if (more == Py_None) return 0;
+    if (!PyDict_Check(more)) return PyErr_SetString(PyExc_TypeError, "more must be a dict or None"), -1;
+    while (PyDict_Next(more, &at, &name, &value)) {
+        PyObject *number = PyDict_GetItemWithError(c->state->index, name);
+        if (!number) {
+            if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%R is not an option or a tensor of attention", name);
+            return -1;
+        }
+        if (set(c, (int)PyLong_AsLong(number), value)) return -1;
+    }
+    return 0;
+}
+
+static int set_layout(call *c, PyObject *value)
+{
+    if (!PyUnicode_Check(value)) return PyErr_Format(PyExc_TypeError, "layout must be a string, not %R", value), -1;
+    for (int i = 0; layout_name((axes_layout)i); i++)
+        if (PyUnicode_CompareWithASCIIString(value, layout_name((axes_layout)i)) == 0) {
+            c->layout = (axes_layout)i;
+            return 0;
+        }
+    PyErr_Format(PyExc_ValueError, "layout is %R; known: bhsd bshd thd", value);
+    return -1;
+}
+
+int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    memset(c, 0, offsetof(call, views));
+    c->state = PyModule_GetState(module);
+    c->problem.struct_size = sizeof c->problem;
+    c->options.struct_size = sizeof c->options;
+    c->more.struct_size = sizeof c->more;
+    c->tensors.struct_size = sizeof c->tensors;
+    if (count != 3 || !names) return PyErr_SetString(PyExc_TypeError, "expected op, layout, more and keywords"), -1;
+    const long op = PyLong_AsLong(args[0]);
+    if (op < 0 || op >= ATTN_OPERATIONS) return PyErr_SetString(PyExc_ValueError, "op is not an operation"), -1;
+    c->problem.op = (attn_op)op;
+    if (set_layout(c, args[1])) return -1;
+    const short *numbers = names_find(c->state, names);
+    if (!numbers) return -1;
+    const Py_ssize_t given = PyTuple_Size(names);
+    for (Py_ssize_t i = 0; i < given; i++)
+        if (args[3 + i] != Py_None && set(c, numbers[i], args[3 + i])) return -1;
+    if (set_more(c, args[2])) return -1;
+    return sizes_make(c);
+}
+
+static size_t make_key(const call *c, key *k)
+{
+    memcpy(&k->problem, &c->problem, sizeof k->problem);
+    memcpy(&k->options, &c->options, sizeof k->options);
+    k->tokens_q = c->tokens_q;
+    k->tokens_kv = c->tokens_kv;
+    k->layout = c->layout;
+    k->rank = c->rank;
+    k->functions = (c->more.origin != NULL) | (c->more.visit_rows != NULL) << 1 | (c->more.modify_scores != NULL) << 2 |
+                   (c->more.modify_slopes != NULL) << 3;
+    k->count = c->count;
+    for (int i = 0; i < c->count; i++) {
+        const view *v = &c->views[i];
+        k->tensors[i].number = v->number;
+        k->tensors[i].dtype = v->dtype;
+        k->tensors[i].ndim = v->ndim;
+        k->tensors[i].written = v->written;
+        memcpy(k->tensors[i].shape, v->shape, sizeof v->shape);
+        memcpy(k->tensors[i].stride, v->stride, sizeof v->stride);
+    }
+    return offsetof(key, tensors) + (size_t)c->count * sizeof *k->tensors;
+}
+
+static void bind(call *c, const view *v)
+{
+    const attn_input slot = axes_slot(c, v);
+    memcpy((char *)&c->tensors + c->state->rows_of[v->number].about.offset, &slot, sizeof slot);
+}
+
+/* Plans, with the types and strides of all tensors, and checks all shapes; allocated[i]: view i is to be allocated. */
+static attn_plan *plan_make(call *c, const char *allocated)
+{
+    attn_plan *plan;
+    attn_error error;
+    for (int i = 0; i < c->count; i++) {
+        if (allocated[i] ? sizes_of_output(c, &c->views[i]) : fit_output(c, &c->views[i])) return NULL;
+        bind(c, &c->views[i]);
+    }
+    if (attn_plan_create(&plan, &c->problem, &c->tensors, &c->options, &error)) return call_fail(c->state, &error), NULL;
+    if (!fit_check(c, plan)) return plan;
+    attn_plan_destroy(plan);
+    return NULL;
+}
+
+static int note_make(const call *c, const attn_plan *plan, const char *allocated, note *n)
+{
+    attn_plan_description about = {.struct_size = sizeof about};
+    attn_error error;
+    if (attn_plan_describe(plan, &about, &error)) return call_fail(c->state, &error), -1;
+    n->small = about.flops < SMALL && !c->more.visit_rows && !c->more.modify_scores;
+    for (int i = 0, made = 0; i < c->count; i++) {
+        if (!allocated[i]) continue;
+        const view *v = &c->views[i];
+        attn_tensor_plan of = {.struct_size = sizeof of};
+        if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c->state, &error), -1;
+        n->made[made].ndim = v->ndim;
+        n->made[made].dtype = of.dtype;
+        memcpy(n->made[made].shape, v->shape, sizeof v->shape);
+        memcpy(n->made[made++].stride, v->stride, sizeof v->stride);
+    }
+    return 0;
+}
+
+static kept_plan *plan_of(call *c)
+{
+    key k;
+    char allocated[TENSORS];
+    int made = 0;
+    const size_t size = make_key(c, &k);
+    kept_plan *kept = kept_find(&k, size);
+    for (int i = 0; i < c->count; i++) made += allocated[i] = c->views[i].ndim < 0;
+    if (!kept) {
+        attn_plan *plan = plan_make(c, allocated);
+        if (!plan) return NULL;
+        kept = kept_add(&k, size, plan, offsetof(note, made) + (size_t)made * sizeof *((note *)NULL)->made);
+        if (!kept) return PyErr_NoMemory(), NULL;
+        if (note_make(c, plan, allocated, kept->note)) return kept_drop(kept), NULL;
+    }
+    const note *n = kept->note;
+    made = 0;
+    for (int i = 0; i < c->count; i++) {
+        view *v = &c->views[i];
+        if (allocated[i]) {
+            v->ndim = n->made[made].ndim;
+            v->dtype = n->made[made].dtype;
+            memcpy(v->shape, n->made[made].shape, sizeof v->shape);
+            memcpy(v->stride, n->made[made++].stride, sizeof v->stride);
+            if (view_allocate(c, v)) return kept_release(kept), NULL;
+        }
+        bind(c, v);
+    }
+    return kept;
+}
+
+/* What a caller gets for an output: the array that it passed, or one of the library that q comes from. */
+static PyObject *result(call *c, const view *v)
+{
+    PyObject *q = c->views[c->place[TENSOR(q)] - 1].given;
+    if (v->given != Py_True) {
+        Py_INCREF(v->given);
+        return v->given;
+    }
+    if (PyObject_TypeCheck(q, (PyTypeObject *)c->state->ndarray)) {
+        Py_INCREF(v->owner);
+        return v->owner;
+    }
+    return PyObject_CallFunctionObjArgs(c->state->like, v->owner, q, NULL);
+}
+
+static PyObject *results(call *c)
+{
+    int count = 0, at = 0;
+    const view *last = NULL;
+    for (int i = 0; i < c->count; i++)
+        if (c->views[i].written) count++, last = &c->views[i];
+    if (count == 1) return result(c, last);
+    PyObject *all = PyTuple_New(count);
+    for (int i = 0; all && i < c->count; i++) {
+        if (!c->views[i].written) continue;
+        PyObject *one = result(c, &c->views[i]);
+        if (!one) {
+            Py_DECREF(all);
+            return NULL;
+        }
+        PyTuple_SetItem(all, at++, one);
+    }
+    return all;
+}
+
+static PyObject *run(call *c)
+{
+    attn_status status;
+    attn_error error;
+    kept_plan *kept = plan_of(c);
+    if (!kept) return NULL;
+    if (c->more.dropout_seed || c->more.dropout_offset || c->more.origin || c->more.visit_rows || c->more.modify_scores ||
+        c->more.modify_slopes)
+        c->tensors.call = &c->more;
+    if (((const note *)kept->note)->small) status = kept_execute(kept, &c->tensors, &error);
+    else {
+        Py_BEGIN_ALLOW_THREADS;
+        status = kept_execute(kept, &c->tensors, &error);
+        Py_END_ALLOW_THREADS;
+    }
+    kept_release(kept);
+    return status ? call_fail(c->state, &error) : results(c);
+}
+
+PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    call c;
+    c.count = 0;
+    PyObject *made = call_parse(&c, module, args, count, names) ? NULL : run(&c);
+    views_release(&c);
+    return made;
+}

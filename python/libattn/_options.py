@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""Options that attention, its derivatives and Plan share."""
+from __future__ import annotations
+
+from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
+
+ArrayLike = Any  #: an array of any library, or what numpy.asarray takes
+Isa = Literal["default", "scalar", "avx2", "avx512", "neon"]
+Stage = Literal["raw", "capped", "biased", "weights"]
+
+
+class Options(TypedDict, total=False):
+    """Keywords after those that a signature names: the rest of attn.h, under the names there (attn_problem, attn_tensors, ...).
+
+    Arrays have the axes that are listed; those on the left may be missing or have size 1, which broadcasts, except where there is
+    one axis.  B is the batch, Hq and Hkv are the heads of queries and of keys, Sq and Skv the numbers of queries and keys, D and Dv
+    the channels of keys and of values.
+    """
+
+    # Scores.
+    score: Literal["dot", "general", "metric", "cosine", "distance", "additive"]  #: what is compared (default "dot")
+    score_matrix: ArrayLike  #: [Hq, rows, channels] of general, metric and additive scores
+    temperature: float  #: scores are divided by it, before the softcap (default 1)
+    normaliser: Literal["softmax", "softmax-one", "sigmoid", "relu"]  #: how scores become weights (default "softmax")
+    shift: float  #: of the sigmoid
+    modify_scores: Callable[[Any], None]  #: the caller's own scores: libattn.Tile
+    modify_slopes: Callable[[Any], None]  #: their derivatives
+
+    # Which keys a query sees, besides causal, window and mask.
+    align: Literal["top-left", "bottom-right"]  #: which query stands where; default as in `causal`
+    offset_q: ArrayLike  #: [B] position of query 0 of each batch entry among the keys, in place of `align`
+    chunk: int  #: keys of the same chunk only
+    dilation: int  #: every n-th key of a window
+    global_q: int  #: the first queries see all keys, whatever the window
+    global_kv: int  #: all queries see the first keys
+    least_distance: int  #: 1: a query does not see its own key
+    ranges: ArrayLike  #: [B, Hq, Sq, 2] the first key that a query may see, and one past the last
+    block_mask: ArrayLike  #: [B, Hq, ceil(Sq/block_q), ceil(Skv/block_kv)] of bool
+    block_starts: ArrayLike  #: [ceil(Sq/block_q) + 1] where the list of each block of queries starts in block_index
+    block_index: ArrayLike  #: blocks of keys that are visited
+    block_q: int  #: queries per block
+    block_kv: int  #: keys per block
+    empty: Literal["zero", "uniform"]  #: the result of a query that sees no key (default "zero")
+    len_q: int  #: layout thd: the longest sequence of queries, if known; found from cu_seqlens_q otherwise
+    len_kv: int  #: the same of keys
+
+    # Terms by distance.
+    bias_table: ArrayLike  #: [Hq, buckets] added by distance (T5, clipped distances)
+    bias_table_kind: Literal["t5", "clipped"]
+    bias_table_max_distance: int
+    bias_table_causal: bool  #: T5: all buckets for keys before the query
+    relative_keys: ArrayLike  #: [Hq, rows, D] (Shaw; Transformer-XL)
+    relative_values: ArrayLike  #: [Hq, rows, Dv]
+    relative_u: ArrayLike  #: [Hq, D] added to queries before keys
+    relative_v: ArrayLike  #: [Hq, D] added to queries before relative keys
+    relative_first: int  #: the distance of row 0
+
+    # Keys and values of int8, each with a scale: arrays like k and v without their last axis, of float32.
+    k_scale: ArrayLike
+    v_scale: ArrayLike
+
+    # Dropout.
+    dropout_offset: int  #: continues the sequence of `seed`
+    dropout_given: ArrayLike  #: [B, Hq, Sq, Skv] of bool: which weights are kept, drawn by the caller
+    after_dropout: bool  #: weights are returned after dropout
+
+    # Further results of attention: their names, or names and arrays to write to.
+    outputs: Sequence[str] | Mapping[str, ArrayLike]
+    scores_stage: Stage  #: of the output "scores" (default "raw")
+    topk: int  #: keys per query of the outputs "topk_index" and "topk_weight"
+    column_heads: Literal["each", "group", "all"]  #: which heads share a sum of the output "column_sum"
+    column_queries: int  #: how many of the last queries it covers; 0: all
+    visit_rows: Callable[[Any], None]  #: receives weights, or scores of rows_stage, in ranges of rows: libattn.Rows
+    rows_stage: Stage
+
+    # How to compute: results have the same bits for any number of threads, with or without a limit.
+    isa: Isa  #: exactly this instruction set, or an error
+    invariant: bool  #: bits do not depend on how queries are split into calls
+    reproducible: bool  #: the same bits with AVX2, AVX-512 and NEON
+    workspace_limit: int  #: bytes that a call may use besides its arrays
+    origin: tuple[int, int, int, int, int]  #: (batch, head, heads, q, kv) of a part within a larger problem

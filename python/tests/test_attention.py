@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""libattn.attention against its definition in double, within the derived bound, for each option and pairs of them."""
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import libattn
+from libattn import _bound, _definition
+
+SHAPES = [  # batch, heads_q, heads_kv, len_q, len_kv, dim, dim_v
+    (2, 4, 2, 5, 7, 8, 6),
+    (1, 2, 1, 1, 33, 16, 16),
+    (1, 3, 3, 40, 40, 12, 20),
+    (2, 2, 2, 9, 4, 1, 3),
+]
+
+
+def arrays(shape, dtype=np.float32, seed=0):
+    batch, heads_q, heads_kv, len_q, len_kv, dim, dim_v = shape
+    rng = np.random.default_rng(seed)
+    return [
+        rng.standard_normal(size).astype(dtype)
+        for size in ((batch, heads_q, len_q, dim), (batch, heads_kv, len_kv, dim), (batch, heads_kv, len_kv, dim_v))
+    ]
+
+
+def options_of(name, shape):
+    """One option by name, for a shape."""
+    batch, heads, _, len_q, len_kv, _, _ = shape
+    rng = np.random.default_rng(1)
+    pairs = (batch, heads, len_q, len_kv)
+    return {
+        "plain": {},
+        "causal": {"causal": True},
+        "top-left": {"causal": "top-left"},
+        "window": {"window": 3},
+        "left": {"window": (2, None)},
+        "right": {"window": (-1, 1)},
+        "mask": {"mask": rng.random(pairs) < 0.7},
+        "mask2": {"mask": rng.random(pairs[2:]) < 0.5},
+        "mask_keys": {"mask": rng.random((batch, 1, 1, len_kv)) < 0.5},
+        "bias": {"bias": rng.standard_normal(pairs).astype("f")},
+        "bias3": {"bias": rng.standard_normal(pairs[1:])},
+        "bias_inf": {"bias": np.where(rng.random(pairs[2:]) < 0.3, -np.inf, 0.5).astype("f")},
+        "scale": {"scale": 0.25},
+        "scales": {"scale": rng.random(heads)},
+        "softcap": {"softcap": 2.0},
+        "temperature": {"temperature": 1.7},
+        "sink": {"sink": rng.standard_normal(heads)},
+        "alibi": {"alibi_slopes": rng.random(heads)},
+        "alibi2": {"alibi_slopes": rng.random((batch, heads)).astype("f")},
+        "dropout": {"dropout": 0.3, "seed": 0x123456789ABCDEF0},
+        "given": {"dropout": 0.5, "dropout_given": rng.random(pairs) < 0.5},
+        "lengths_q": {"lengths_q": rng.integers(0, len_q + 1, batch)},
+        "lengths_kv": {"lengths_kv": rng.integers(0, len_kv + 1, batch).astype("i4")},
+        "offset": {"offset_q": rng.integers(-2, 5, batch), "causal": True},
+        "chunk": {"chunk": 3},
+        "dilation": {"window": (6, 6), "dilation": 2},
+        "global": {"window": 1, "global_q": 1, "global_kv": 2},
+        "distance": {"least_distance": 1},
+        "ranges": {"ranges": np.sort(rng.integers(-1, len_kv + 2, (batch, heads, len_q, 2)))},
+        "blocks": {"block_mask": rng.random((-(-len_q // 2), -(-len_kv // 3))) < 0.6, "block_q": 2, "block_kv": 3},
+        "one": {"normaliser": "softmax-one"},
+        "uniform": {"empty": "uniform"},
+    }[name]
+
+
+NAMES = [
+    "plain", "causal", "top-left", "window", "left", "right", "mask", "mask2", "mask_keys", "bias", "bias3", "bias_inf", "scale", "scales",
+    "softcap", "temperature", "sink", "alibi", "alibi2", "dropout", "given", "lengths_q", "lengths_kv", "offset", "chunk", "dilation",
+    "global", "distance", "ranges", "blocks", "one", "uniform",
+]
+
+
+def compare(shape, options, dtype=np.float32):
+    """Fails if a result is farther from the definition than the bound; returns the largest fraction of it."""
+    q, k, v = arrays(shape, dtype)
+    o, lse, weights = libattn.attention(q, k, v, return_lse=True, return_weights=True, **options)
+    double = dtype == np.float64
+    if not double:  # what the library is given: numbers of the compute type
+        options = {n: x.astype("f") if isinstance(x, np.ndarray) and x.dtype == float and n != "bias" else x for n, x in options.items()}
+    want = _definition.forward(q, k, v, options)
+    bound = _bound.forward(want, q, k, v, options, double, block_kv=16)
+    assert o.dtype == dtype and lse.dtype == weights.dtype == (np.float64 if double else np.float32)
+    fractions = []
+    for name, got, exact, most in (("o", o, want.o, bound.o), ("lse", lse, want.lse, bound.lse), ("weights", weights, want.weights, bound.weights)):
+        got = np.asarray(got)
+        with np.errstate(invalid="ignore"):
+            error = np.where(got.astype(float) == exact, 0, abs(got.astype(float) - exact))
+        most = most + _bound.storage(got)
+        assert (error <= most).all(), f"{name}: {error.max()} of {most.ravel()[error.argmax()]}"
+        fractions.append(np.divide(error, most, out=np.zeros_like(error), where=error > 0).max(initial=0))
+    return max(fractions)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_an_option_is_its_definition(name, shape):
+    for dtype in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16):
+        compare(shape, options_of(name, shape), dtype)
+
+
+def test_pairs_of_options_are_their_definition():
+    refused = []
+    for first, second in itertools.combinations(NAMES, 2):
+        one, two = options_of(first, SHAPES[0]), options_of(second, SHAPES[0])
+        if set(one) & set(two):
+            continue
+        try:
+            compare(SHAPES[0], {**one, **two})
+        except (NotImplementedError, ValueError) as error:
+            refused.append((first, second, str(error)))
+    assert {pair[:2] for pair in refused} == {("sink", "one"), ("sink", "uniform"), ("one", "uniform")}, refused
+
+
+def test_the_comparison_can_fail():
+    q, k, v = arrays(SHAPES[0])
+    want = _definition.forward(q, k, v, {})
+    bound = _bound.forward(want, q, k, v, {}, False, 16)
+    got = libattn.attention(q, k, v, scale=1.0001 / np.sqrt(8))
+    assert (abs(got - want.o) > bound.o).any()
