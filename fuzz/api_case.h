@@ -18,7 +18,7 @@ typedef struct api_case {
     draws from;
     int count; /* of tensors in the table */
     attn_tensor_description about[MAX_TENSORS];
-    block of[MAX_TENSORS];
+    block blocks[MAX_TENSORS];
     attn_problem problem;
     attn_tensors tensors;
     attn_call call;

@@ -81,7 +81,7 @@ static void fill_indices(api_case *c, const char *name, block *b)
 
 static void fill(api_case *c, int t)
 {
-    block *b = &c->of[t];
+    block *b = &c->blocks[t];
     if (!strncmp(c->about[t].name, "cu_", 3)) return;
     if (b->dtype == ATTN_I64 || b->dtype == ATTN_I32) {
         fill_indices(c, c->about[t].name, b);
@@ -96,7 +96,7 @@ static void fill(api_case *c, int t)
 
 static void cumulate(api_case *c, int side)
 {
-    block *b = &c->of[case_find(c, side ? "cu_seqlens_kv" : "cu_seqlens_q")];
+    block *b = &c->blocks[case_find(c, side ? "cu_seqlens_kv" : "cu_seqlens_q")];
     const int64_t most = side ? c->problem.shape.len_kv : c->problem.shape.len_q;
     int64_t sum = 0;
     put_index(b, 0, 0);
@@ -107,7 +107,7 @@ static void cumulate(api_case *c, int side)
 
 static int one(api_case *c, const attn_plan *plan, int t)
 {
-    block *b = &c->of[t];
+    block *b = &c->blocks[t];
     attn_output *slot = case_slot(&c->tensors, c, t);
     attn_tensor_plan about = {.struct_size = sizeof about};
     if (attn_plan_tensor(plan, t, &about, NULL)) finding("attn_plan_tensor(%d) rejects", t);
@@ -140,7 +140,7 @@ int case_allocate(api_case *c, const attn_plan *plan)
     const int first[2] = {case_find(c, "cu_seqlens_q"), case_find(c, "cu_seqlens_kv")};
     for (int side = 0; side < 2; side++) {
         if (!one(c, plan, first[side])) return 0;
-        if (c->of[first[side]].name) cumulate(c, side);
+        if (c->blocks[first[side]].name) cumulate(c, side);
     }
     for (int t = 0; t < c->count; t++)
         if (t != first[0] && t != first[1] && !one(c, plan, t)) return 0;
@@ -150,7 +150,7 @@ int case_allocate(api_case *c, const attn_plan *plan)
 void case_move(api_case *c, size_t elements)
 {
     for (int t = 0; t < c->count; t++) {
-        block *b = &c->of[t];
+        block *b = &c->blocks[t];
         block_move(b, elements);
         if (b->bytes) case_slot(&c->tensors, c, t)->data = b->memory + b->first;
     }

@@ -22,13 +22,13 @@ static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, 
     if (!workspace) return 0;
     memset(workspace, workspace_byte, need + off);
     memset(&error, 0x55, sizeof error);
-    blocks_canary(c->of, c->count, canary);
+    blocks_canary(c->blocks, c->count, canary);
     const attn_status status = attn_execute(plan, tensors, workspace + off, need, &error);
     free(workspace);
     check_error(status, &error);
     if (status == ATTN_OK) return 1;
     memcpy(message, error.message, sizeof message);
-    blocks_untouched(c->of, c->count, canary, error.message);
+    blocks_untouched(c->blocks, c->count, canary, error.message);
     return 0;
 }
 
@@ -39,7 +39,7 @@ static void run_again(api_case *c, const attn_options *options, unsigned char by
     if (!plan) finding("%s: the same plan is now rejected", what);
     if (!run(c, plan, &c->tensors, byte, off, canary)) finding("%s: the same call is now rejected: %s", what, message);
     attn_plan_destroy(plan);
-    blocks_compare(c->of, c->count, canary, what);
+    blocks_compare(c->blocks, c->count, canary, what);
 }
 
 /* ---- masked keys ---- */
@@ -55,13 +55,13 @@ static int poison(api_case *c)
         (c->call.visit_rows && p->outputs.rows_stage < ATTN_STAGE_BIASED))
         return 0;
     for (int64_t e = 0; e < p->shape.batch; e++) {
-        const block *starts = &c->of[case_find(c, "cu_seqlens_kv")];
+        const block *starts = &c->blocks[case_find(c, "cu_seqlens_kv")];
         const int64_t first = packed ? get_index(starts, e) : 0,
                       count = packed ? get_index(starts, e + 1) - first : p->shape.len_kv;
         unsigned char *seen = case_seen(c, e);
         for (int64_t row = 0; seen && row < p->shape.heads_kv * count; row++)
             for (size_t n = 0; !seen[row] && n < sizeof names / sizeof *names; n++) {
-                block *b = &c->of[case_find(c, names[n])];
+                block *b = &c->blocks[case_find(c, names[n])];
                 if (!b->name || b->output || b->dtype == ATTN_I8 || block_may_overlap(b)) continue;
                 any = 1;
                 for (int64_t x = 0; x < b->shape[3]; x++) block_put(b, packed ? 0 : e, row / count, first + row % count, x, NAN);
@@ -85,12 +85,12 @@ static void run_entry(api_case *c, int64_t e)
     if (p.dropout.probability > 0 && p.mask.align == ATTN_ALIGN_BOTTOM_RIGHT) return;
     p.shape.batch = 1;
     for (int side = 0; side < 2 && packed; side++) {
-        const block *b = &c->of[case_find(c, side ? "cu_seqlens_kv" : "cu_seqlens_q")];
+        const block *b = &c->blocks[case_find(c, side ? "cu_seqlens_kv" : "cu_seqlens_q")];
         first[side] = get_index(b, e);
         cu[side][1] = get_index(b, e + 1) - first[side];
     }
     for (int t = 0; t < c->count; t++) {
-        const block *b = &c->of[t];
+        const block *b = &c->blocks[t];
         attn_output *slot = case_slot(&tensors, c, t);
         if (b->bytes == 0) continue;
         if (packed && case_packs(c, t)) slot->data = block_at(b, 0, 0, first[c->about[t].axes[2] == ATTN_AXIS_KEY], 0);
@@ -119,7 +119,7 @@ static void run_entry(api_case *c, int64_t e)
     if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) finding("one entry: the same call is now rejected: %s", message);
     attn_plan_destroy(plan);
     for (int t = 0; t < c->count; t++) {
-        const block *b = &c->of[t];
+        const block *b = &c->blocks[t];
         if (!b->copy || c->about[t].axes[0] != ATTN_AXIS_BATCH || (b->shape[0] == 1 && !packed)) continue;
         const int packs = packed && case_packs(c, t), side = c->about[t].axes[2] == ATTN_AXIS_KEY;
         if (packed && !packs && b->shape[0] == 1 && c->problem.shape.batch > 1) continue;
@@ -143,7 +143,7 @@ static void chunk(api_case *c, int64_t begin, int64_t end)
     call.origin = &origin;
     tensors.call = &call;
     for (int t = 0; t < c->count; t++) {
-        const block *b = &c->of[t];
+        const block *b = &c->blocks[t];
         attn_output *slot = case_slot(&tensors, c, t);
         if (b->bytes == 0) continue;
         if (c->about[t].axes[2] == ATTN_AXIS_QUERY && b->shape[2] > 1) slot->data = block_at(b, 0, 0, begin, 0);
@@ -153,7 +153,7 @@ static void chunk(api_case *c, int64_t begin, int64_t end)
         if (b->output && slot->stride[0] == ATTN_BROADCAST) slot->stride[0] = 0;
     }
     if (case_has(c, "lengths_q")) {
-        const block *b = &c->of[case_find(c, "lengths_q")];
+        const block *b = &c->blocks[case_find(c, "lengths_q")];
         for (int64_t e = 0; e < p.shape.batch; e++) {
             lengths[e] = get_index(b, e) - begin;
             if (lengths[e] < 0) lengths[e] = 0;
@@ -169,7 +169,7 @@ static void chunk(api_case *c, int64_t begin, int64_t end)
     if (!run(c, plan, &tensors, 0xFF, 0, 0x3C)) finding("chunk: the same call is now rejected: %s", message);
     attn_plan_destroy(plan);
     for (int t = 0; t < c->count; t++) {
-        const block *b = &c->of[t];
+        const block *b = &c->blocks[t];
         if (!b->copy || c->about[t].axes[2] != ATTN_AXIS_QUERY) continue;
         block_compare_part(b, (int64_t[]){0, 0, begin, 0}, (int64_t[]){b->shape[0], b->shape[1], end, b->shape[3]}, 0, "chunk");
     }
@@ -181,7 +181,7 @@ static int infinite_scores(const api_case *c)
 {
     static const char *const names[] = {"q", "k", "k_scale"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
-        const block *b = &c->of[case_find(c, names[n])];
+        const block *b = &c->blocks[case_find(c, names[n])];
         if (b->output || b->dtype < ATTN_F32 || b->dtype > ATTN_BF16) continue;
         for (size_t i = 0; i < b->bytes; i += b->element)
             if (isinf(number_get(b->memory + i, b->dtype))) return 1;
@@ -228,7 +228,7 @@ int case_judge(api_case *c, attn_plan *plan)
     if (need > MAX_WORKSPACE) return 0;
     const int saved = case_save_forward(c, NULL);
     if (!run(c, plan, &c->tensors, 0xFF, (size_t)draw_below(&c->from, 64), 0xA5)) return 0;
-    blocks_keep(c->of, c->count);
+    blocks_keep(c->blocks, c->count);
     if (saved && !c->special && !c->hostile) (void)case_reference(c);
     attn_options other = c->options;
     other.threads = 1 + (int)draw_below(&c->from, 7);
@@ -243,7 +243,7 @@ int case_judge(api_case *c, attn_plan *plan)
         check_error(status, &error);
         if (small && attn_plan_workspace_size(small) > other.workspace_limit) finding("workspace_limit is exceeded");
         if (small && !run(c, small, &c->tensors, 0xFF, 1, 0x77)) finding("rejected under a workspace_limit: %s", message);
-        if (small) blocks_compare(c->of, c->count, 0x77, "workspace_limit");
+        if (small) blocks_compare(c->blocks, c->count, 0x77, "workspace_limit");
         attn_plan_destroy(small);
         other = c->options;
     }

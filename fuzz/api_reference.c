@@ -36,7 +36,7 @@ static int64_t clamped(int64_t n) { return n > LARGEST ? LARGEST : n; }
 
 static const block *tensor(const api_case *c, const char *name)
 {
-    const block *b = &c->of[case_find(c, name)];
+    const block *b = &c->blocks[case_find(c, name)];
     return b->name ? b : NULL;
 }
 

@@ -250,22 +250,23 @@ void block_check(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3,
 
 /* ---- all tensors of a case ---- */
 
-void blocks_free(block *of, int count)
+void blocks_free(block *blocks, int count)
 {
-    for (int t = 0; t < count; t++) block_free(&of[t]);
+    for (int t = 0; t < count; t++) block_free(&blocks[t]);
 }
 
-void blocks_canary(const block *of, int count, unsigned char canary)
+void blocks_canary(const block *blocks, int count, unsigned char canary)
 {
     for (int t = 0; t < count; t++)
-        if (of[t].output && of[t].memory) memset(of[t].memory, canary, of[t].bytes);
+        if (blocks[t].output && blocks[t].memory) memset(blocks[t].memory, canary, blocks[t].bytes);
 }
 
-void blocks_untouched(const block *of, int count, unsigned char canary, const char *message)
+void blocks_untouched(const block *blocks, int count, unsigned char canary, const char *message)
 {
     for (int t = 0; t < count; t++)
-        for (size_t i = 0; of[t].output && i < of[t].bytes; i++)
-            if (of[t].memory[i] != canary) finding("%s is written at byte %zu, but the call failed: %s", of[t].name, i, message);
+        for (size_t i = 0; blocks[t].output && i < blocks[t].bytes; i++)
+            if (blocks[t].memory[i] != canary)
+                finding("%s is written at byte %zu, but the call failed: %s", blocks[t].name, i, message);
 }
 
 static void keep(block *b)
@@ -281,10 +282,10 @@ static void keep(block *b)
                     memset(b->is_element + (block_at(b, i, h, t, c) - b->memory), 1, b->element);
 }
 
-void blocks_keep(block *of, int count)
+void blocks_keep(block *blocks, int count)
 {
     for (int t = 0; t < count; t++)
-        if (of[t].output && of[t].memory) keep(&of[t]);
+        if (blocks[t].output && blocks[t].memory) keep(&blocks[t]);
 }
 
 static int same(const void *x, const void *y, const block *b)
@@ -294,10 +295,10 @@ static int same(const void *x, const void *y, const block *b)
     return isnan(number_get(x, b->dtype)) && isnan(number_get(y, b->dtype));
 }
 
-void blocks_compare(const block *of, int count, unsigned char canary, const char *what)
+void blocks_compare(const block *blocks, int count, unsigned char canary, const char *what)
 {
     for (int t = 0; t < count; t++) {
-        const block *b = &of[t];
+        const block *b = &blocks[t];
         if (!b->output || !b->copy) continue;
         for (size_t i = 0; i < b->bytes; i += b->element) {
             if (b->is_element[i] && !same(b->copy + i, b->memory + i, b))
@@ -323,11 +324,11 @@ void block_compare_part(const block *b, const int64_t begin[4], const int64_t en
                 }
 }
 
-uint64_t blocks_checksum(const block *of, int count)
+uint64_t blocks_checksum(const block *blocks, int count)
 {
     uint64_t sum = FNV_START;
     for (int t = 0; t < count; t++) {
-        const block *b = &of[t];
+        const block *b = &blocks[t];
         const int real = b->dtype >= ATTN_F32 && b->dtype <= ATTN_BF16;
         if (!b->output || !b->memory) continue;
         for (size_t at = 0; at + b->element <= b->bytes; at += b->element) {
@@ -338,10 +339,10 @@ uint64_t blocks_checksum(const block *of, int count)
     return sum;
 }
 
-void blocks_print(const block *of, int count)
+void blocks_print(const block *blocks, int count)
 {
     for (int t = 0; t < count; t++) {
-        const block *b = &of[t];
+        const block *b = &blocks[t];
         if (!b->name) continue;
         fprintf(stderr, "  %-18s %-4s [%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "] strides", b->name,
                 attn_dtype_name(b->dtype), b->shape[0], b->shape[1], b->shape[2], b->shape[3]);

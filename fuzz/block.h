@@ -54,17 +54,17 @@ void block_check(const block *b, int64_t i0, int64_t i1, int64_t i2, int64_t i3,
 
 /* ---- all tensors of a case ---- */
 
-void blocks_free(block *of, int count);
-void blocks_canary(const block *of, int count, unsigned char canary);
+void blocks_free(block *blocks, int count);
+void blocks_canary(const block *blocks, int count, unsigned char canary);
 /* After an error: no byte of an output may be written. */
-void blocks_untouched(const block *of, int count, unsigned char canary, const char *message);
-void blocks_keep(block *of, int count);
+void blocks_untouched(const block *blocks, int count, unsigned char canary, const char *message);
+void blocks_keep(block *blocks, int count);
 /* Every element of an output must be as copied, every other byte the canary. */
-void blocks_compare(const block *of, int count, unsigned char canary, const char *what);
+void blocks_compare(const block *blocks, int count, unsigned char canary, const char *what);
 /* The same for the elements of one output in [begin, end); `zeros`: zeros of either sign are equal. */
 void block_compare_part(const block *b, const int64_t begin[4], const int64_t end[4], int zeros, const char *what);
 /* A checksum of all outputs; every NaN counts as the same, since its bits are unspecified. */
-uint64_t blocks_checksum(const block *of, int count);
-void blocks_print(const block *of, int count);
+uint64_t blocks_checksum(const block *blocks, int count);
+void blocks_print(const block *blocks, int count);
 
 #endif

@@ -37,7 +37,7 @@ typedef struct cache_case {
     attn_rope rope;
     double tables[2][MAX_CAPACITY * MAX_ROTARY / 2]; /* cosines and sines of the rope */
     int64_t lengths[MAX_BATCH], added[MAX_BATCH];    /* before the step; tokens that it adds */
-    block of[C_BLOCKS];
+    block blocks[C_BLOCKS];
     unsigned char *shadow[C_OWN]; /* the expected bytes */
 } cache_case;
 

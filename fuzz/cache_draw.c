@@ -33,10 +33,10 @@ static void draw_rope(cache_case *c)
 
 static void make(cache_case *c, int at, block b, int strides)
 {
-    block_free(&c->of[at]);
-    c->of[at] = b;
-    if (strides && draw_one_in(c->from, 2)) block_draw_strides(&c->of[at], c->from, 1);
-    if (!block_allocate(&c->of[at])) finding("%s is too large", b.name);
+    block_free(&c->blocks[at]);
+    c->blocks[at] = b;
+    if (strides && draw_one_in(c->from, 2)) block_draw_strides(&c->blocks[at], c->from, 1);
+    if (!block_allocate(&c->blocks[at])) finding("%s is too large", b.name);
 }
 
 static void draw_pages(cache_case *c)
@@ -50,7 +50,7 @@ static void draw_pages(cache_case *c)
     block wider = block_of("page_table", type, 0, k->batch, 1, 1, columns > 0 ? columns : 1);
     if (draw_one_in(d, 2)) wider.stride[0] += draw_below(d, 5);
     make(c, C_TABLE, wider, 0);
-    const block *table = &c->of[C_TABLE];
+    const block *table = &c->blocks[C_TABLE];
     if (table->memory) memset(table->memory, 0xFF, table->bytes); /* bytes between rows are compared too */
     /* A permutation: no page is used twice. */
     const int64_t step = 1 + 2 * draw_below(d, 4), first = draw_below(d, k->pages > 0 ? k->pages : 1);
@@ -85,42 +85,44 @@ void cache_draw(cache_case *c)
     if (key == ATTN_I8) make(c, C_K_SCALE, block_of("k_scale", ATTN_F32, 1, entries, k->heads_kv, space, 1), 1);
     if (value == ATTN_I8) make(c, C_V_SCALE, block_of("v_scale", ATTN_F32, 1, entries, k->heads_kv, space, 1), 1);
     make(c, C_LENGTHS, block_of("lengths", ATTN_I64, 1, k->batch, 1, 1, 1), 0);
-    blocks_canary(c->of, C_OWN, 0xFF); /* NaN where no token has been written */
-    memset(c->of[C_LENGTHS].memory, 0, c->of[C_LENGTHS].bytes);
+    blocks_canary(c->blocks, C_OWN, 0xFF); /* NaN where no token has been written */
+    memset(c->blocks[C_LENGTHS].memory, 0, c->blocks[C_LENGTHS].bytes);
     for (int t = 0; t < C_OWN; t++) {
-        c->shadow[t] = malloc(c->of[t].bytes + 1);
+        c->shadow[t] = malloc(c->blocks[t].bytes + 1);
         if (!c->shadow[t]) abort();
-        if (c->of[t].memory) memcpy(c->shadow[t], c->of[t].memory, c->of[t].bytes);
+        if (c->blocks[t].memory) memcpy(c->shadow[t], c->blocks[t].memory, c->blocks[t].bytes);
     }
-    k->k = block_out(&c->of[C_K]), k->v = block_out(&c->of[C_V]);
-    k->k_scale = block_out(&c->of[C_K_SCALE]), k->v_scale = block_out(&c->of[C_V_SCALE]);
-    k->lengths = attn_out(c->of[C_LENGTHS].memory);
+    k->k = block_out(&c->blocks[C_K]), k->v = block_out(&c->blocks[C_V]);
+    k->k_scale = block_out(&c->blocks[C_K_SCALE]), k->v_scale = block_out(&c->blocks[C_V_SCALE]);
+    k->lengths = attn_out(c->blocks[C_LENGTHS].memory);
     if (k->dim_qk == 0 && draw_one_in(d, 2)) memset(k->k.stride, 0, sizeof k->k.stride);
     if (k->page_size)
-        k->page_table = (attn_input){c->of[C_TABLE].memory, c->of[C_TABLE].dtype, {c->of[C_TABLE].stride[0], 0, 0, 1}};
+        k->page_table = (attn_input){c->blocks[C_TABLE].memory, c->blocks[C_TABLE].dtype, {c->blocks[C_TABLE].stride[0], 0, 0, 1}};
 }
 
 void cache_place(cache_case *c, int64_t first, int64_t count, const int64_t *added)
 {
     attn_cache_tokens *t = &c->tokens;
-    *t =
-        (attn_cache_tokens){.struct_size = sizeof *t, .len = count, .k = block_in(&c->of[C_NEW_K]), .v = block_in(&c->of[C_NEW_V])};
-    c->tensors = (attn_tensors){
-        .struct_size = sizeof c->tensors, .q = block_in(&c->of[C_Q]), .o = block_out(&c->of[C_O]), .lse = block_out(&c->of[C_LSE])};
-    if (c->of[C_NEW_K].bytes) t->k.data = block_at(&c->of[C_NEW_K], 0, 0, first, 0);
-    if (c->of[C_NEW_V].bytes) t->v.data = block_at(&c->of[C_NEW_V], 0, 0, first, 0);
-    if (c->of[C_Q].bytes) c->tensors.q.data = block_at(&c->of[C_Q], 0, 0, first, 0);
-    if (c->of[C_O].bytes) c->tensors.o.data = block_at(&c->of[C_O], 0, 0, first, 0);
-    if (c->of[C_LSE].bytes) c->tensors.lse.data = block_at(&c->of[C_LSE], 0, 0, first, 0);
-    for (int64_t b = 0; b < c->cache.batch; b++) block_put(&c->of[C_NEW_LENGTHS], b, 0, 0, 0, (double)added[b]);
-    t->lengths = (attn_input){c->of[C_NEW_LENGTHS].memory, c->of[C_NEW_LENGTHS].dtype, {0, 0, 0, 0}};
+    *t = (attn_cache_tokens){
+        .struct_size = sizeof *t, .len = count, .k = block_in(&c->blocks[C_NEW_K]), .v = block_in(&c->blocks[C_NEW_V])};
+    c->tensors = (attn_tensors){.struct_size = sizeof c->tensors,
+                                .q = block_in(&c->blocks[C_Q]),
+                                .o = block_out(&c->blocks[C_O]),
+                                .lse = block_out(&c->blocks[C_LSE])};
+    if (c->blocks[C_NEW_K].bytes) t->k.data = block_at(&c->blocks[C_NEW_K], 0, 0, first, 0);
+    if (c->blocks[C_NEW_V].bytes) t->v.data = block_at(&c->blocks[C_NEW_V], 0, 0, first, 0);
+    if (c->blocks[C_Q].bytes) c->tensors.q.data = block_at(&c->blocks[C_Q], 0, 0, first, 0);
+    if (c->blocks[C_O].bytes) c->tensors.o.data = block_at(&c->blocks[C_O], 0, 0, first, 0);
+    if (c->blocks[C_LSE].bytes) c->tensors.lse.data = block_at(&c->blocks[C_LSE], 0, 0, first, 0);
+    for (int64_t b = 0; b < c->cache.batch; b++) block_put(&c->blocks[C_NEW_LENGTHS], b, 0, 0, 0, (double)added[b]);
+    t->lengths = (attn_input){c->blocks[C_NEW_LENGTHS].memory, c->blocks[C_NEW_LENGTHS].dtype, {0, 0, 0, 0}};
 }
 
 void cache_draw_step(cache_case *c)
 {
     draws *d = c->from;
     const attn_cache *k = &c->cache;
-    const int wide = c->of[C_K].dtype == ATTN_F64;
+    const int wide = c->blocks[C_K].dtype == ATTN_F64;
     const int64_t len = draw_one_in(d, 3) ? 1 : draw_one_in(d, 4) ? draw_below(d, 40) : draw_below(d, 8);
     const int64_t heads = k->heads_kv * (1 + draw_below(d, 4));
     const attn_dtype q = draw_float(d, wide);
@@ -129,18 +131,19 @@ void cache_draw_step(cache_case *c)
     make(c, C_NEW_LENGTHS, block_of("tokens.lengths", draw_one_in(d, 2) ? ATTN_I32 : ATTN_I64, 0, k->batch, 1, 1, 1), 0);
     make(c, C_Q, block_of("q", q, 0, k->batch, heads, len, k->dim_qk), 1);
     make(c, C_O, block_of("o", draw_float(d, wide), 1, k->batch, heads, len, k->dim_v), 1);
-    block_free(&c->of[C_LSE]);
+    block_free(&c->blocks[C_LSE]);
     if (draw_one_in(d, 2)) make(c, C_LSE, block_of("lse", wide ? ATTN_F64 : ATTN_F32, 1, k->batch, heads, len, 1), 1);
-    block_fill(&c->of[C_NEW_K], d, -2, 2, 0), block_fill(&c->of[C_NEW_V], d, -2, 2, 0), block_fill(&c->of[C_Q], d, -2, 2, 0);
+    block_fill(&c->blocks[C_NEW_K], d, -2, 2, 0), block_fill(&c->blocks[C_NEW_V], d, -2, 2, 0),
+        block_fill(&c->blocks[C_Q], d, -2, 2, 0);
     for (int64_t b = 0; b < k->batch; b++) {
-        c->lengths[b] = (int64_t)block_get(&c->of[C_LENGTHS], b, 0, 0, 0);
+        c->lengths[b] = (int64_t)block_get(&c->blocks[C_LENGTHS], b, 0, 0, 0);
         c->added[b] = draw_one_in(d, 2) ? len : draw_below(d, len + 1);
         if (c->added[b] > k->capacity - c->lengths[b]) c->added[b] = k->capacity - c->lengths[b];
         /* NaN in tokens past those added. */
         for (int which = C_NEW_K; which <= C_NEW_V; which++)
-            for (int64_t t = c->added[b]; t < len && !block_may_overlap(&c->of[which]); t++)
+            for (int64_t t = c->added[b]; t < len && !block_may_overlap(&c->blocks[which]); t++)
                 for (int64_t h = 0; h < k->heads_kv; h++)
-                    for (int64_t x = 0; x < c->of[which].shape[3]; x++) block_put(&c->of[which], b, h, t, x, NAN);
+                    for (int64_t x = 0; x < c->blocks[which].shape[3]; x++) block_put(&c->blocks[which], b, h, t, x, NAN);
     }
     c->problem = (attn_problem){.struct_size = sizeof c->problem, .shape = {.heads_q = heads}};
     if (draw_one_in(d, 4))
@@ -185,21 +188,24 @@ const char *cache_corrupt(cache_case *c, int *attend)
         return "a type that a cache cannot have";
     case 7:
         for (int axis = 0; axis < 3; axis++)
-            if (c->of[C_K].shape[axis] > 1 && c->of[C_K].bytes > 0) {
+            if (c->blocks[C_K].shape[axis] > 1 && c->blocks[C_K].bytes > 0) {
                 k->k.stride[axis] = draw_one_in(d, 2) ? 0 : ATTN_BROADCAST;
                 return "a cache that broadcasts";
             }
         return NULL;
     case 8:
     case 9:
-        block_put(&c->of[C_LENGTHS], b, 0, 0, 0, draw_one_in(d, 3) ? -1 : draw_one_in(d, 2) ? (double)(k->capacity + 1) : 0x1p62);
+        block_put(&c->blocks[C_LENGTHS], b, 0, 0, 0,
+                  draw_one_in(d, 3)   ? -1
+                  : draw_one_in(d, 2) ? (double)(k->capacity + 1)
+                                      : 0x1p62);
         return "a length outside the cache";
     case 10:
-        block_put(&c->of[C_NEW_LENGTHS], b, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)(t->len + 1));
+        block_put(&c->blocks[C_NEW_LENGTHS], b, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)(t->len + 1));
         return "more tokens than there are";
     case 11:
         if (pages < 1) return NULL;
-        block_put(&c->of[C_TABLE], b, 0, 0, draw_below(d, pages), draw_one_in(d, 2) ? -1 : (double)k->pages);
+        block_put(&c->blocks[C_TABLE], b, 0, 0, draw_below(d, pages), draw_one_in(d, 2) ? -1 : (double)k->pages);
         return "a page that does not exist";
     case 12:
         if (c->lengths[b] + c->added[b] < 1) return NULL;
@@ -219,7 +225,7 @@ const char *cache_corrupt(cache_case *c, int *attend)
         *attend = 1, memset(draw_one_in(d, 2) ? (void *)&c->tensors.o : (void *)&c->tensors.q, 0, sizeof(attn_output));
         return "o or q is missing";
     default: /* an output that overlaps an input */
-        if (c->of[C_K].bytes == 0 || c->of[C_O].bytes == 0 || c->of[C_O].element != c->of[C_K].element) return NULL;
+        if (c->blocks[C_K].bytes == 0 || c->blocks[C_O].bytes == 0 || c->blocks[C_O].element != c->blocks[C_K].element) return NULL;
         *attend = 1, c->tensors.o.data = k->k.data;
         return "o overlaps the cache";
     }
@@ -230,14 +236,14 @@ const char *cache_corrupt(cache_case *c, int *attend)
 void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2])
 {
     const int64_t size = c->cache.page_size;
-    at[0] = size ? (int64_t)block_get(&c->of[C_TABLE], b, 0, 0, j / size) : b;
+    at[0] = size ? (int64_t)block_get(&c->blocks[C_TABLE], b, 0, 0, j / size) : b;
     at[1] = size ? j % size : j;
 }
 
 /* Writes a row of the shadow, converted to the cache's type. */
 static void expect_row(cache_case *c, int which, const int64_t at[2], int64_t h, const double *x, int64_t dim)
 {
-    const block *b = &c->of[which], *scales = &c->of[which + C_K_SCALE - C_K];
+    const block *b = &c->blocks[which], *scales = &c->blocks[which + C_K_SCALE - C_K];
     double whole[MAX_ROTARY + 1];
     if (dim == 0 && b->dtype != ATTN_I8) return;
     if (b->dtype != ATTN_I8) {
@@ -259,13 +265,13 @@ void cache_expect(cache_case *c)
             int64_t at[2], place = c->lengths[b] + t;
             cache_where(c, b, place, at);
             for (int64_t h = 0; h < k->heads_kv; h++) {
-                for (int64_t i = 0; i < k->dim_v; i++) x[i] = block_get(&c->of[C_NEW_V], b, h, t, i);
+                for (int64_t i = 0; i < k->dim_v; i++) x[i] = block_get(&c->blocks[C_NEW_V], b, h, t, i);
                 expect_row(c, C_V, at, h, x, k->dim_v);
-                for (int64_t i = 0; i < k->dim_qk; i++) x[i] = block_get(&c->of[C_NEW_K], b, h, t, i);
+                for (int64_t i = 0; i < k->dim_qk; i++) x[i] = block_get(&c->blocks[C_NEW_K], b, h, t, i);
                 if (k->rope && k->dim_qk > 0) { /* rotated into the type that the cache rotates to, then to f64, which is exact */
-                    const attn_dtype type = c->of[C_K].dtype == ATTN_I8 ? ATTN_F32 : c->of[C_K].dtype;
+                    const attn_dtype type = c->blocks[C_K].dtype == ATTN_I8 ? ATTN_F32 : c->blocks[C_K].dtype;
                     const int64_t shape[4] = {1, 1, 1, k->dim_qk};
-                    const attn_input from = {block_at(&c->of[C_NEW_K], b, h, t, 0), c->of[C_NEW_K].dtype, {0, 0, 0, 0}},
+                    const attn_input from = {block_at(&c->blocks[C_NEW_K], b, h, t, 0), c->blocks[C_NEW_K].dtype, {0, 0, 0, 0}},
                                      position = attn_in(&place);
                     double rotated[MAX_ROTARY + 1];
                     const attn_output to = {rotated, type, {0, 0, 0, 0}};

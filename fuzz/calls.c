@@ -24,20 +24,20 @@ static uint64_t sum_of_inputs(const calls *c)
 {
     uint64_t sum = FNV_START;
     for (int t = 0; t < c->count; t++)
-        if (!c->of[t].output && c->of[t].memory) sum = fnv_add(sum, c->of[t].memory, c->of[t].bytes);
+        if (!c->blocks[t].output && c->blocks[t].memory) sum = fnv_add(sum, c->blocks[t].memory, c->blocks[t].bytes);
     return sum;
 }
 
 int calls_run(const calls *c, unsigned char canary)
 {
     memset(&calls_last, 0x55, sizeof calls_last);
-    blocks_canary(c->of, c->count, canary);
+    blocks_canary(c->blocks, c->count, canary);
     const uint64_t before = sum_of_inputs(c);
     const attn_status status = c->call(&calls_last);
     check_error(status, &calls_last);
     if (sum_of_inputs(c) != before) finding("an input is written");
     if (status == ATTN_OK) return 1;
-    blocks_untouched(c->of, c->count, canary, calls_last.message);
+    blocks_untouched(c->blocks, c->count, canary, calls_last.message);
     return 0;
 }
 
@@ -45,18 +45,18 @@ void calls_first(const calls *c)
 {
     if (!calls_run(c, 0xA5)) finding("a valid call is rejected: %s", calls_last.message);
     target_ran++;
-    blocks_keep(c->of, c->count);
+    blocks_keep(c->blocks, c->count);
 }
 
 void calls_again(const calls *c, unsigned char canary, const char *what)
 {
     if (!calls_run(c, canary)) finding("%s: the same call is now rejected: %s", what, calls_last.message);
-    blocks_compare(c->of, c->count, canary, what);
+    blocks_compare(c->blocks, c->count, canary, what);
 }
 
 void calls_elsewhere(const calls *c, draws *d)
 {
-    for (int t = 0; t < c->count; t++) block_move(&c->of[t], 1 + (size_t)draw_below(d, 15));
+    for (int t = 0; t < c->count; t++) block_move(&c->blocks[t], 1 + (size_t)draw_below(d, 15));
     c->place();
     calls_again(c, 0x99, "other addresses");
 }
@@ -92,7 +92,7 @@ void calls_without_memory(const calls *c, attn_options *options)
         if (p.held) finding("allocation %d fails: %d blocks are not released", left, p.held);
     }
     if (!ran) finding("40 allocations are not enough");
-    blocks_compare(c->of, c->count, 0x32, "the caller's allocator");
+    blocks_compare(c->blocks, c->count, 0x32, "the caller's allocator");
     *options = was;
 }
 

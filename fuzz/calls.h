@@ -8,7 +8,7 @@
 #include "target.h"
 
 typedef struct calls {
-    block *of;
+    block *blocks;
     int count;
     attn_status (*call)(attn_error *error); /* with the case's current sizes, slots and pointers */
     void (*place)(void);                    /* resets slots and pointers from the blocks, and sizes to those drawn */

@@ -29,7 +29,7 @@ static struct {
     attn_steps steps;
     attn_flow flow;
     attn_verification found;
-    block of[BLOCKS];
+    block blocks[BLOCKS];
     double *p[BLOCKS];
     int64_t drawn_n, drawn_rows, drawn_heads, drawn_max;
     double drawn_temperature, drawn_step;
@@ -45,10 +45,10 @@ void target_print(void)
             c.kind, c.n, c.rows, c.heads, c.temperature, s->batch, s->heads_q, s->heads_kv, s->len_q, s->len_kv, s->dim_qk,
             s->dim_v, c.problem.mask.causal, c.problem.score.softcap, c.problem.score.scale, c.problem.dropout.probability, c.step,
             c.most, c.options.threads, (int)c.options.isa);
-    blocks_print(c.of, BLOCKS);
+    blocks_print(c.blocks, BLOCKS);
 }
 
-static const unsigned char *kept(void) { return c.of[KEEP].name ? c.of[KEEP].memory + c.of[KEEP].first : NULL; }
+static const unsigned char *kept(void) { return c.blocks[KEEP].name ? c.blocks[KEEP].memory + c.blocks[KEEP].first : NULL; }
 
 /* Functions that return no status: one number each, into OUT_1. */
 static void call_numbers(void)
@@ -95,9 +95,9 @@ static void place(void)
     c.n = c.drawn_n, c.rows = c.drawn_rows, c.heads = c.drawn_heads, c.most = c.drawn_max;
     c.temperature = c.drawn_temperature, c.step = c.drawn_step;
     c.problem = c.drawn;
-    for (int t = 0; t < BLOCKS; t++) p[t] = c.of[t].name ? (double *)(void *)(c.of[t].memory + c.of[t].first) : NULL;
+    for (int t = 0; t < BLOCKS; t++) p[t] = c.blocks[t].name ? (double *)(void *)(c.blocks[t].memory + c.blocks[t].first) : NULL;
     for (int t = 0; c.kind >= JACOBIAN && c.kind <= HEAD_ENTROPY && t < BLOCKS; t++)
-        if (c.of[t].bytes == 0) p[t] = NULL; /* nothing to read or write */
+        if (c.blocks[t].bytes == 0) p[t] = NULL; /* nothing to read or write */
     if (c.gibbs_at) c.gibbs = (attn_gibbs){.struct_size = sizeof c.gibbs};
     c.steps = (attn_steps){sizeof c.steps, p[OUT_1], p[OUT_2], p[OUT_3], p[OUT_4], p[OUT_5]};
     c.flow = (attn_flow){.struct_size = sizeof c.flow,
@@ -108,11 +108,11 @@ static void place(void)
                          .grad_v = p[OUT_5]};
     c.found = (attn_verification){.struct_size = sizeof c.found};
     c.tensors = (attn_tensors){.struct_size = sizeof c.tensors,
-                               .q = block_in(&c.of[Q]),
-                               .k = block_in(&c.of[K]),
-                               .v = block_in(&c.of[V]),
-                               .o = block_out(&c.of[O]),
-                               .grad_o = block_in(&c.of[GRAD_O])};
+                               .q = block_in(&c.blocks[Q]),
+                               .k = block_in(&c.blocks[K]),
+                               .v = block_in(&c.blocks[V]),
+                               .o = block_out(&c.blocks[O]),
+                               .grad_o = block_in(&c.blocks[GRAD_O])};
     if (c.kind == FLOW || c.kind == VERIFY) { /* dense: four strides of 0 */
         memset(c.tensors.q.stride, 0, sizeof c.tensors.q.stride), memset(c.tensors.k.stride, 0, sizeof c.tensors.k.stride);
         memset(c.tensors.v.stride, 0, sizeof c.tensors.v.stride), memset(c.tensors.o.stride, 0, sizeof c.tensors.o.stride);
@@ -120,14 +120,14 @@ static void place(void)
     }
 }
 
-static const calls all = {c.of, BLOCKS, call, place};
+static const calls all = {c.blocks, BLOCKS, call, place};
 
 /* ---- drawing ---- */
 
 static void make(int at, const char *name, int64_t i0, int64_t i1, int64_t i2, int64_t i3, int strides)
 {
-    calls_make(&c.of[at], c.from, block_of(name, ATTN_F64, at >= O, i0, i1, i2, i3), strides);
-    if (at < O) block_fill(&c.of[at], c.from, -1.5, 1.5, 0);
+    calls_make(&c.blocks[at], c.from, block_of(name, ATTN_F64, at >= O, i0, i1, i2, i3), strides);
+    if (at < O) block_fill(&c.blocks[at], c.from, -1.5, 1.5, 0);
 }
 
 /* Scores of a softmax, often far from 0, where only their differences matter. */
@@ -137,11 +137,11 @@ static void draw_scores(void)
     const double shift = shifts[draw_below(c.from, 7)];
     c.drawn_temperature = draw_one_in(c.from, 2) ? draw_real(c.from, 0.05, 10) : temperatures[draw_below(c.from, 7)];
     make(IN_1, "scores", 1, 1, 1, c.drawn_n, CALLS_DENSE);
-    for (int64_t j = 0; j < c.drawn_n; j++) block_put(&c.of[IN_1], 0, 0, 0, j, shift + draw_real(c.from, -30, 30));
+    for (int64_t j = 0; j < c.drawn_n; j++) block_put(&c.blocks[IN_1], 0, 0, 0, j, shift + draw_real(c.from, -30, 30));
     if (c.kind == SWEEP || draw_one_in(c.from, 2)) return;
-    calls_make(&c.of[KEEP], c.from, block_of("keep", ATTN_BOOL, 0, 1, 1, 1, c.drawn_n), CALLS_DENSE);
-    for (size_t j = 0; j < c.of[KEEP].bytes; j++)
-        c.of[KEEP].memory[j] = (unsigned char)(draw_word(c.from) % 3 ? draw_word(c.from) : 0);
+    calls_make(&c.blocks[KEEP], c.from, block_of("keep", ATTN_BOOL, 0, 1, 1, 1, c.drawn_n), CALLS_DENSE);
+    for (size_t j = 0; j < c.blocks[KEEP].bytes; j++)
+        c.blocks[KEEP].memory[j] = (unsigned char)(draw_word(c.from) % 3 ? draw_word(c.from) : 0);
 }
 
 /* Rows of weights, some of them 0. */
@@ -152,9 +152,10 @@ static void draw_weights(int at, int64_t rows)
         double sum = 0;
         for (int64_t j = 0; j < c.drawn_n; j++) {
             const double w = draw_one_in(c.from, 5) ? 0 : draw_real(c.from, 0, 1);
-            block_put(&c.of[at], 0, 0, i, j, w), sum += w;
+            block_put(&c.blocks[at], 0, 0, i, j, w), sum += w;
         }
-        for (int64_t j = 0; sum > 0 && j < c.drawn_n; j++) block_put(&c.of[at], 0, 0, i, j, block_get(&c.of[at], 0, 0, i, j) / sum);
+        for (int64_t j = 0; sum > 0 && j < c.drawn_n; j++)
+            block_put(&c.blocks[at], 0, 0, i, j, block_get(&c.blocks[at], 0, 0, i, j) / sum);
     }
 }
 
@@ -202,7 +203,7 @@ static void draw_case(void)
     if (c.kind == SWEEP) {
         make(IN_2, "temperatures", 1, 1, 1, c.drawn_rows, CALLS_DENSE),
             make(OUT_1, "weights", 1, 1, c.drawn_rows, c.drawn_n, CALLS_DENSE);
-        for (int64_t t = 0; t < c.drawn_rows; t++) block_put(&c.of[IN_2], 0, 0, 0, t, draw_real(d, 0.01, 10));
+        for (int64_t t = 0; t < c.drawn_rows; t++) block_put(&c.blocks[IN_2], 0, 0, 0, t, draw_real(d, 0.01, 10));
         if (!draw_one_in(d, 3)) make(OUT_2, "entropy", 1, 1, 1, c.drawn_rows, CALLS_DENSE);
     }
     if (c.kind >= NUMBERS && c.kind <= HEAD_ENTROPY) {
@@ -222,31 +223,31 @@ static void draw_case(void)
 
 typedef long double precise;
 
-static int counts(int64_t j) { return !c.of[KEEP].name || block_get(&c.of[KEEP], 0, 0, 0, j) != 0; }
+static int counts(int64_t j) { return !c.blocks[KEEP].name || block_get(&c.blocks[KEEP], 0, 0, 0, j) != 0; }
 
 /* Checks one softmax; its weights are in row `row` of OUT_1. */
 static void one_softmax(int64_t row, double T, const attn_gibbs *g)
 {
     precise most = -INFINITY, sum = 0, mean = 0, entropy = 0, variance = 0;
     for (int64_t j = 0; j < c.n; j++)
-        if (counts(j)) most = fmaxl(most, block_get(&c.of[IN_1], 0, 0, 0, j));
+        if (counts(j)) most = fmaxl(most, block_get(&c.blocks[IN_1], 0, 0, 0, j));
     for (int64_t j = 0; j < c.n; j++)
-        if (counts(j)) sum += expl((block_get(&c.of[IN_1], 0, 0, 0, j) - most) / T);
+        if (counts(j)) sum += expl((block_get(&c.blocks[IN_1], 0, 0, 0, j) - most) / T);
     for (int64_t j = 0; j < c.n; j++) {
-        const double s = c.n ? block_get(&c.of[IN_1], 0, 0, 0, j) : 0;
+        const double s = c.n ? block_get(&c.blocks[IN_1], 0, 0, 0, j) : 0;
         const precise down = (s - most) / T, w = counts(j) ? expl(down) / sum : 0;
         const double loose = 64 * 0x1p-53 * (1 - (double)(down > -800 ? down : -800)) * (double)(c.n + 1);
         if (w > 0) mean += w * s, entropy -= w * logl(w);
-        if (c.kind != LOG_SOFTMAX) block_check(&c.of[OUT_1], 0, 0, row, j, (double)w, loose * (double)w + 1e-300);
-        else if (!counts(j)) block_check(&c.of[OUT_1], 0, 0, row, j, -INFINITY, 0);
+        if (c.kind != LOG_SOFTMAX) block_check(&c.blocks[OUT_1], 0, 0, row, j, (double)w, loose * (double)w + 1e-300);
+        else if (!counts(j)) block_check(&c.blocks[OUT_1], 0, 0, row, j, -INFINITY, 0);
         else
-            block_check(&c.of[OUT_1], 0, 0, row, j, (double)(down - logl(sum)),
+            block_check(&c.blocks[OUT_1], 0, 0, row, j, (double)(down - logl(sum)),
                         64 * 0x1p-53 * (1 + fabs((double)down)) * (double)(c.n + 1));
     }
-    if (c.of[OUT_2].name) block_check(&c.of[OUT_2], 0, 0, 0, row, (double)entropy, 1e-12);
+    if (c.blocks[OUT_2].name) block_check(&c.blocks[OUT_2], 0, 0, 0, row, (double)entropy, 1e-12);
     if (!g) return;
     for (int64_t j = 0; j < c.n; j++) {
-        const double s = block_get(&c.of[IN_1], 0, 0, 0, j);
+        const double s = block_get(&c.blocks[IN_1], 0, 0, 0, j);
         const precise w = counts(j) ? expl((s - most) / T) / sum : 0;
         if (w > 0) variance += w * (s - mean) * (s - mean);
     }
@@ -299,7 +300,7 @@ static void by_numbers(void)
                                                                                      kl,
                                                                                      entropy_of(mean, 1, c.n) - of_rows,
                                                                                      c.heads > 1 ? 1 - alike / pairs : 0};
-    for (int i = 0; i < NUMBERS_OF; i++) block_check(&c.of[OUT_1], 0, 0, 0, i, exact[i], 1e-12 * (1 + fabs(exact[i])));
+    for (int i = 0; i < NUMBERS_OF; i++) block_check(&c.blocks[OUT_1], 0, 0, 0, i, exact[i], 1e-12 * (1 + fabs(exact[i])));
 }
 
 /* Checks the functions of given weights. */
@@ -310,17 +311,17 @@ static void check_given(void)
     for (int64_t h = 0; c.kind == HEAD_ENTROPY && h < c.heads; h++) {
         double sum = 0;
         for (int64_t i = 0; i < c.rows && c.n > 0; i++) sum += entropy_of(p + (h * c.rows + i) * c.n, 1, c.n) / (double)c.rows;
-        block_check(&c.of[OUT_2], 0, 0, 0, h, sum, 1e-12);
+        block_check(&c.blocks[OUT_2], 0, 0, 0, h, sum, 1e-12);
     }
     if (c.kind == HEAD_ENTROPY) return;
     for (int64_t j = 0; j < c.n; j++) px += p[j] * q[j], size += fabs(p[j] * q[j]), same[j] = q[j];
     for (int64_t j = 0; j < c.n; j++) {
-        block_check(&c.of[OUT_4], 0, 0, 0, j, p[j] * (q[j] - px) / T, 1e-14 * p[j] * (fabs(q[j]) + size) / T);
-        for (int64_t k = 0; k < c.n; k++) block_check(&c.of[OUT_3], 0, 0, j, k, p[j] * ((j == k) - p[k]) / T, 1e-15 * p[j] / T);
+        block_check(&c.blocks[OUT_4], 0, 0, 0, j, p[j] * (q[j] - px) / T, 1e-14 * p[j] * (fabs(q[j]) + size) / T);
+        for (int64_t k = 0; k < c.n; k++) block_check(&c.blocks[OUT_3], 0, 0, j, k, p[j] * ((j == k) - p[k]) / T, 1e-15 * p[j] / T);
     }
     if (c.kind == JVP && attn_softmax_jvp(c.n, T, p, same, same, &calls_last)) finding("in place: %s", calls_last.message);
     for (int64_t j = 0; c.kind == JVP && j < c.n; j++)
-        if (same[j] != block_get(&c.of[OUT_4], 0, 0, 0, j)) finding("in place: number %lld differs", (long long)j);
+        if (same[j] != block_get(&c.blocks[OUT_4], 0, 0, 0, j)) finding("in place: number %lld differs", (long long)j);
 }
 
 /* Checks every step of one query, from q to o. */
@@ -333,41 +334,42 @@ static void one_query(int64_t b, int64_t h, int64_t i, double *dk_norm)
     double w[16], slope[16], sum = 0, most = -INFINITY, delta = 0, dP[16];
     for (int64_t j = 0; j < s->len_kv; j++) {
         double raw = 0;
-        for (int64_t x = 0; x < s->dim_qk; x++) raw += block_get(&c.of[Q], b, h, i, x) * block_get(&c.of[K], b, g, j, x);
+        for (int64_t x = 0; x < s->dim_qk; x++) raw += block_get(&c.blocks[Q], b, h, i, x) * block_get(&c.blocks[K], b, g, j, x);
         const int seen = !c.problem.mask.causal || j <= i;
         const double t = score->softcap > 0 ? tanh(scale * raw / score->softcap) : 0;
         w[j] = !seen ? -INFINITY : score->softcap > 0 ? score->softcap * t : scale * raw, slope[j] = scale * (1 - t * t);
         most = fmax(most, w[j]);
         if (c.kind == DECOMPOSE)
-            block_check(&c.of[OUT_1], b, h, i, j, raw, 1e-13), block_check(&c.of[OUT_2], b, h, i, j, w[j], 1e-13);
+            block_check(&c.blocks[OUT_1], b, h, i, j, raw, 1e-13), block_check(&c.blocks[OUT_2], b, h, i, j, w[j], 1e-13);
     }
     for (int64_t j = 0; j < s->len_kv; j++) sum += most > -INFINITY ? exp(w[j] - most) : 0;
     const double lse = sum > 0 ? most + log(sum) : -INFINITY;
     for (int64_t j = 0; j < s->len_kv; j++) w[j] = sum > 0 ? exp(w[j] - lse) : 0;
     if (c.kind == DECOMPOSE)
-        block_check(&c.of[OUT_4], b, h, i, 0, lse, 1e-13), block_check(&c.of[OUT_5], b, h, i, 0, exp(lse), 1e-12 * exp(lse));
+        block_check(&c.blocks[OUT_4], b, h, i, 0, lse, 1e-13),
+            block_check(&c.blocks[OUT_5], b, h, i, 0, exp(lse), 1e-12 * exp(lse));
     for (int64_t x = 0; x < s->dim_v; x++) {
         double o = 0;
-        for (int64_t j = 0; j < s->len_kv; j++) o += w[j] * block_get(&c.of[V], b, g, j, x);
-        block_check(&c.of[O], b, h, i, x, o, 1e-13);
+        for (int64_t j = 0; j < s->len_kv; j++) o += w[j] * block_get(&c.blocks[V], b, g, j, x);
+        block_check(&c.blocks[O], b, h, i, x, o, 1e-13);
     }
     for (int64_t j = 0; j < s->len_kv; j++) {
-        if (c.kind == DECOMPOSE) block_check(&c.of[OUT_3], b, h, i, j, w[j], 1e-13);
+        if (c.kind == DECOMPOSE) block_check(&c.blocks[OUT_3], b, h, i, j, w[j], 1e-13);
         dP[j] = 0;
         for (int64_t x = 0; x < s->dim_v; x++)
-            dP[j] += block_get(&c.of[c.of[GRAD_O].name ? GRAD_O : O], b, h, i, x) * block_get(&c.of[V], b, g, j, x);
+            dP[j] += block_get(&c.blocks[c.blocks[GRAD_O].name ? GRAD_O : O], b, h, i, x) * block_get(&c.blocks[V], b, g, j, x);
         delta += w[j] * dP[j];
     }
     for (int64_t j = 0; c.kind == FLOW && j < s->len_kv; j++) {
         const int seen = !c.problem.mask.causal || j <= i;
-        block_check(&c.of[OUT_1], b, h, i, j, seen ? dP[j] : 0, 1e-12),
-            block_check(&c.of[OUT_2], b, h, i, j, w[j] * (dP[j] - delta), 1e-12);
+        block_check(&c.blocks[OUT_1], b, h, i, j, seen ? dP[j] : 0, 1e-12),
+            block_check(&c.blocks[OUT_2], b, h, i, j, w[j] * (dP[j] - delta), 1e-12);
         *dk_norm += w[j] * w[j] * (dP[j] - delta) * (dP[j] - delta);
     }
     for (int64_t x = 0; c.kind == FLOW && x < s->dim_qk; x++) {
         double dq = 0;
-        for (int64_t j = 0; j < s->len_kv; j++) dq += w[j] * (dP[j] - delta) * slope[j] * block_get(&c.of[K], b, g, j, x);
-        block_check(&c.of[OUT_3], b, h, i, x, dq, 1e-12);
+        for (int64_t j = 0; j < s->len_kv; j++) dq += w[j] * (dP[j] - delta) * slope[j] * block_get(&c.blocks[K], b, g, j, x);
+        block_check(&c.blocks[OUT_3], b, h, i, x, dq, 1e-12);
     }
 }
 
@@ -396,7 +398,7 @@ static void by_differences(void)
 static void by_definition(void)
 {
     if (c.kind == SOFTMAX || c.kind == LOG_SOFTMAX) one_softmax(0, c.temperature, c.gibbs_at);
-    for (int64_t t = 0; c.kind == SWEEP && t < c.rows; t++) one_softmax(t, block_get(&c.of[IN_2], 0, 0, 0, t), NULL);
+    for (int64_t t = 0; c.kind == SWEEP && t < c.rows; t++) one_softmax(t, block_get(&c.blocks[IN_2], 0, 0, 0, t), NULL);
     if (c.kind == NUMBERS) by_numbers();
     if (c.kind >= JACOBIAN && c.kind <= HEAD_ENTROPY) check_given();
     if (c.kind == DECOMPOSE || c.kind == FLOW) by_attention();
@@ -415,7 +417,7 @@ static const char *corrupt_softmax(void)
         return c.kind == SWEEP && c.rows == 0 ? NULL : "a negative size";
     case 1:
         if (c.kind == SWEEP && c.rows == 0) return NULL;
-        if (c.kind == SWEEP) block_put(&c.of[IN_2], 0, 0, 0, c.rows - 1, bad[draw_below(d, 4)]);
+        if (c.kind == SWEEP) block_put(&c.blocks[IN_2], 0, 0, 0, c.rows - 1, bad[draw_below(d, 4)]);
         else c.temperature = bad[draw_below(d, 4)];
         return "an invalid temperature";
     case 2:
@@ -465,9 +467,9 @@ static const char *corrupt_attention(void)
         return NULL;
     case 4:
         if (c.kind == VERIFY) return c.most = -1 - draw_below(d, 9), "a negative number of elements";
-        return calls_corrupt_input(&c.tensors.k, &c.of[K], d, 1);
+        return calls_corrupt_input(&c.tensors.k, &c.blocks[K], d, 1);
     default:
-        return calls_corrupt(&c.tensors.o, &c.of[O], d, 1, &c.of[V]);
+        return calls_corrupt(&c.tensors.o, &c.blocks[O], d, 1, &c.blocks[V]);
     }
 }
 
@@ -486,5 +488,5 @@ void target_run(draws *from)
     calls_first(&all);
     by_definition();
     calls_vary(&all, from, c.kind >= DECOMPOSE ? &c.options : NULL, 1, reject);
-    blocks_free(c.of, BLOCKS);
+    blocks_free(c.blocks, BLOCKS);
 }

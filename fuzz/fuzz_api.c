@@ -47,7 +47,7 @@ void target_print(void)
                 c->origin.heads, c->origin.q, c->origin.kv);
     fprintf(stderr, "  special %d hostile %d\n", c->special, c->hostile);
     for (int t = 0; t < c->count; t++) {
-        const block *b = &c->of[t];
+        const block *b = &c->blocks[t];
         const attn_output *slot = case_slot(&c->tensors, c, t);
         if (!slot->data) continue;
         fprintf(stderr,
@@ -78,5 +78,5 @@ void target_run(draws *from)
     target_drawn();
     if (fits) target_ran += case_judge(c, plan);
     attn_plan_destroy(plan);
-    blocks_free(c->of, c->count);
+    blocks_free(c->blocks, c->count);
 }

@@ -46,7 +46,7 @@ static struct {
     attn_metric_properties properties;
     attn_problem problem;
     attn_options options;
-    block of[BLOCKS];
+    block blocks[BLOCKS];
     double *p[BLOCKS];
     attn_tensors tensors;
 } c;
@@ -56,7 +56,7 @@ void target_print(void)
     fprintf(stderr,
             "kind %d count %" PRId64 " and %" PRId64 " dim %" PRId64 " scale %g tolerance %g metric %s special %d threads %d\n",
             c.kind, c.count, c.other, c.dim, c.scale, c.tolerance, c.metric ? c.metric : "NULL", c.special, c.options.threads);
-    blocks_print(c.of, BLOCKS);
+    blocks_print(c.blocks, BLOCKS);
 }
 
 static attn_status call(attn_error *e)
@@ -105,26 +105,26 @@ static attn_status call(attn_error *e)
 static void place(void)
 {
     c.count = c.drawn[0], c.other = c.drawn[1], c.dim = c.drawn[2];
-    for (int t = 0; t < BLOCKS; t++) c.p[t] = c.of[t].name ? (double *)(void *)(c.of[t].memory + c.of[t].first) : NULL;
+    for (int t = 0; t < BLOCKS; t++) c.p[t] = c.blocks[t].name ? (double *)(void *)(c.blocks[t].memory + c.blocks[t].first) : NULL;
     if (c.kind == CHECK) c.properties = (attn_metric_properties){.struct_size = sizeof c.properties};
     if (c.kind != ATTENTION) return;
     c.problem.shape = (attn_shape){1, 1, 1, c.count, c.other, c.dim, c.dim};
     c.tensors = (attn_tensors){.struct_size = sizeof c.tensors,
-                               .q = block_in(&c.of[IN_1]),
-                               .k = block_in(&c.of[IN_2]),
-                               .v = block_in(&c.of[IN_3]),
-                               .o = block_out(&c.of[OUT_1]),
-                               .scores = block_out(&c.of[OUT_2])};
+                               .q = block_in(&c.blocks[IN_1]),
+                               .k = block_in(&c.blocks[IN_2]),
+                               .v = block_in(&c.blocks[IN_3]),
+                               .o = block_out(&c.blocks[OUT_1]),
+                               .scores = block_out(&c.blocks[OUT_2])};
 }
 
-static const calls all = {c.of, BLOCKS, call, place};
+static const calls all = {c.blocks, BLOCKS, call, place};
 
 /* ---- drawing ---- */
 
 static void make(int at, const char *name, int64_t rows, int64_t columns)
 {
-    calls_make(&c.of[at], c.from, block_of(name, ATTN_F64, at >= OUT_1, 1, 1, rows, columns), CALLS_DENSE);
-    if (at < OUT_1) block_fill(&c.of[at], c.from, -2, 2, c.special);
+    calls_make(&c.blocks[at], c.from, block_of(name, ATTN_F64, at >= OUT_1, 1, 1, rows, columns), CALLS_DENSE);
+    if (at < OUT_1) block_fill(&c.blocks[at], c.from, -2, 2, c.special);
 }
 
 static void draw_case(void)
@@ -159,7 +159,8 @@ static void draw_case(void)
         make(IN_1, "g", dim, dim);
         for (int64_t a = 0; a < dim; a++) /* often symmetric, sometimes definite */
             for (int64_t b = 0; b <= a && !draw_one_in(d, 40); b++)
-                block_put(&c.of[IN_1], 0, 0, b, a, block_get(&c.of[IN_1], 0, 0, a, b) + (a == b) * (double)draw_below(d, 20));
+                block_put(&c.blocks[IN_1], 0, 0, b, a,
+                          block_get(&c.blocks[IN_1], 0, 0, a, b) + (a == b) * (double)draw_below(d, 20));
         break;
     case LOWER:
     case RAISE:
@@ -206,7 +207,7 @@ static void draw_case(void)
 /* ---- expected results ---- */
 
 /* Element [i][j] of a block; a vector is row 0. */
-static double in(int at, int64_t i, int64_t j) { return block_get(&c.of[at], 0, 0, i, j); }
+static double in(int at, int64_t i, int64_t j) { return block_get(&c.blocks[at], 0, 0, i, j); }
 static double form(const double *u, const double *v, int g, double *size)
 {
     double sum = 0;
@@ -218,7 +219,7 @@ static double form(const double *u, const double *v, int g, double *size)
 /* Every output is a sum  to[x][y] = sum_st L[.][.] M[.][.] N[.][.]; `size` is the sum of absolute terms, which bounds the error. */
 static void check_sum(int at, int64_t x, int64_t y, double exact, double size)
 {
-    block_check(&c.of[at], 0, 0, x, y, exact, 64 * 0x1p-53 * (double)(c.dim + c.count + c.other + 4) * size);
+    block_check(&c.blocks[at], 0, 0, x, y, exact, 64 * 0x1p-53 * (double)(c.dim + c.count + c.other + 4) * size);
 }
 
 static void by_pairs(void)
@@ -353,9 +354,9 @@ static void by_general_score(void)
     attn_tensors t = c.tensors;
     p.score.kind = ATTN_SCORE_GENERAL;
     t.score_matrix = (attn_input){c.p[IN_4], ATTN_F64, {0, 0, 0, 0}};
-    blocks_canary(c.of, BLOCKS, 0x5A);
+    blocks_canary(c.blocks, BLOCKS, 0x5A);
     if (attn_compute(&p, &t, &calls_last)) finding("a general score is rejected: %s", calls_last.message);
-    if (c.options.isa == ATTN_ISA_DEFAULT) blocks_compare(c.of, BLOCKS, 0x5A, "a general score");
+    if (c.options.isa == ATTN_ISA_DEFAULT) blocks_compare(c.blocks, BLOCKS, 0x5A, "a general score");
 }
 
 static void by_definition(void)
@@ -385,7 +386,8 @@ static void reject(void)
         else c.dim = draw_one_in(d, 3) ? 0 : calls_bad_size(d), must = "an invalid dim";
         break;
     case 1:
-        if (!c.of[at].name || (at >= OUT_1 && (c.kind == INDEX_BACKWARD || c.kind == FORM_BACKWARD || c.kind == BATCH_BACKWARD)))
+        if (!c.blocks[at].name ||
+            (at >= OUT_1 && (c.kind == INDEX_BACKWARD || c.kind == FORM_BACKWARD || c.kind == BATCH_BACKWARD)))
             break;
         if (c.kind == ATTENTION && at != IN_4) break;
         c.p[at] = NULL, must = "NULL";
@@ -395,14 +397,15 @@ static void reject(void)
         if (c.kind == CHECK) c.tolerance = draw_one_in(d, 2) ? -1 : NAN, must = "an invalid tolerance";
         if (c.kind == INNER) c.metric = draw_one_in(d, 2) ? "" : "scaled ", must = "an unknown metric";
         if (c.kind == INVERSE || c.kind == CHECK)
-            block_put(&c.of[IN_1], 0, 0, c.dim - 1, 0, draw_one_in(d, 2) ? NAN : INFINITY), must = "a number that is not finite";
+            block_put(&c.blocks[IN_1], 0, 0, c.dim - 1, 0, draw_one_in(d, 2) ? NAN : INFINITY),
+                must = "a number that is not finite";
         if (c.kind == ATTENTION) c.problem.score.kind = ATTN_SCORE_COSINE, must = "a score kind set by the caller";
         break;
     default:
         if (c.kind == CHECK) c.properties.struct_size = (size_t)draw_hostile(d) | 1 << 22, must = "a struct of megabytes";
-        if (c.kind == ATTENTION) c.tensors.score_matrix = block_in(&c.of[IN_4]), must = "a score matrix set by the caller";
+        if (c.kind == ATTENTION) c.tensors.score_matrix = block_in(&c.blocks[IN_4]), must = "a score matrix set by the caller";
         for (int64_t a = 0; c.kind == INVERSE && a < c.dim; a++) /* two equal rows, or a row of zeros */
-            block_put(&c.of[IN_1], 0, 0, 0, a, c.dim > 1 ? block_get(&c.of[IN_1], 0, 0, c.dim - 1, a) : 0),
+            block_put(&c.blocks[IN_1], 0, 0, 0, a, c.dim > 1 ? block_get(&c.blocks[IN_1], 0, 0, c.dim - 1, a) : 0),
                 must = "a singular matrix";
     }
     calls_rejected(&all, must);
@@ -418,5 +421,5 @@ void target_run(draws *from)
     calls_first(&all);
     by_definition();
     calls_vary(&all, from, c.kind == ATTENTION ? &c.options : NULL, 1, reject);
-    blocks_free(c.of, BLOCKS);
+    blocks_free(c.blocks, BLOCKS);
 }

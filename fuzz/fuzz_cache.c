@@ -30,16 +30,16 @@ void target_print(void)
             c.problem.mask.window_left, c.problem.score.softcap);
     for (int64_t b = 0; b < k->batch && b < MAX_BATCH; b++) fprintf(stderr, "  %" PRId64 " + %" PRId64, c.lengths[b], c.added[b]);
     fputc('\n', stderr);
-    blocks_print(c.of, C_BLOCKS);
+    blocks_print(c.blocks, C_BLOCKS);
 }
 
 /* Checks every byte of the cache. */
 static void check_cache(const char *what)
 {
     for (int t = 0; t < C_OWN; t++)
-        for (size_t i = 0; i < c.of[t].bytes; i++)
-            if (c.of[t].memory[i] != c.shadow[t][i])
-                finding("%s: byte %zu of %s is %d, should be %d", what, i, c.of[t].name, c.of[t].memory[i], c.shadow[t][i]);
+        for (size_t i = 0; i < c.blocks[t].bytes; i++)
+            if (c.blocks[t].memory[i] != c.shadow[t][i])
+                finding("%s: byte %zu of %s is %d, should be %d", what, i, c.blocks[t].name, c.blocks[t].memory[i], c.shadow[t][i]);
 }
 
 static int append(void)
@@ -53,10 +53,10 @@ static int append(void)
 static int attend(const attn_options *options, unsigned char canary)
 {
     memset(&last, 0x55, sizeof last);
-    if (canary) blocks_canary(c.of + C_OWN, C_BLOCKS - C_OWN, canary);
+    if (canary) blocks_canary(c.blocks + C_OWN, C_BLOCKS - C_OWN, canary);
     const attn_status status = attn_cache_attend(&c.cache, &c.tokens, &c.problem, &c.tensors, options, &last);
     check_error(status, &last);
-    if (status != ATTN_OK) blocks_untouched(c.of + C_OWN, C_BLOCKS - C_OWN, canary, last.message);
+    if (status != ATTN_OK) blocks_untouched(c.blocks + C_OWN, C_BLOCKS - C_OWN, canary, last.message);
     return status == ATTN_OK;
 }
 
@@ -70,7 +70,7 @@ static int has_angles(void)
 }
 
 /* Restores the lengths from before the step, so that it can be repeated. */
-static void take_back(void) { memcpy(c.of[C_LENGTHS].memory, c.lengths, c.of[C_LENGTHS].bytes); }
+static void take_back(void) { memcpy(c.blocks[C_LENGTHS].memory, c.lengths, c.blocks[C_LENGTHS].bytes); }
 
 /* ---- the same attention over a dense copy ---- */
 
@@ -111,7 +111,7 @@ static double lost_score(const double *q, const double *k, int64_t total)
 {
     const int64_t dim = c.cache.dim_qk;
     double max_q = 0, most = 0;
-    if (c.of[C_K].dtype != ATTN_I8 || dim == 0) return 0;
+    if (c.blocks[C_K].dtype != ATTN_I8 || dim == 0) return 0;
     for (int64_t x = 0; x < dim; x++) max_q = fmax(max_q, fabs(q[x]));
     for (int64_t j = 0; j < total; j++) {
         double sum = 0;
@@ -129,9 +129,9 @@ static double lost_value(int64_t e, int64_t g, int64_t x, const double *w, const
         int64_t at[2];
         cache_where(&c, e, j, at);
         size += w[j] * fabs(v[j * dim + x]);
-        if (c.of[C_V].dtype != ATTN_I8) continue;
-        most = fmax(most, w[j] * block_get(&c.of[C_V_SCALE], at[0], g, at[1], 0));
-        whole += fabs(block_get(&c.of[C_V], at[0], g, at[1], x));
+        if (c.blocks[C_V].dtype != ATTN_I8) continue;
+        most = fmax(most, w[j] * block_get(&c.blocks[C_V_SCALE], at[0], g, at[1], 0));
+        whole += fabs(block_get(&c.blocks[C_V], at[0], g, at[1], x));
     }
     return 2 * score * size + 1.01 * 0x1p-24 * most * whole + 64 * (double)total * (double)FLT_TRUE_MIN;
 }
@@ -141,10 +141,10 @@ static void compare_entry(int64_t e, const double *q, int64_t count, int64_t tot
 {
     const attn_cache *k = &c.cache;
     const int64_t heads = c.problem.shape.heads_q, offset = total - count;
-    const int wide = c.of[C_Q].dtype == ATTN_F64;
+    const int wide = c.blocks[C_Q].dtype == ATTN_F64;
     if (heads * count * total > 20000) return;
-    double *K = of_rows(&c.of[C_K], &c.of[C_K_SCALE], e, k->heads_kv, total, 1),
-           *V = of_rows(&c.of[C_V], &c.of[C_V_SCALE], e, k->heads_kv, total, 1);
+    double *K = of_rows(&c.blocks[C_K], &c.blocks[C_K_SCALE], e, k->heads_kv, total, 1),
+           *V = of_rows(&c.blocks[C_V], &c.blocks[C_V_SCALE], e, k->heads_kv, total, 1);
     const size_t pairs = (size_t)(heads * count * total) + 1, rows = (size_t)(heads * count);
     double *o = calloc(rows * (size_t)k->dim_v + 1, sizeof *o), *lse = calloc(rows + 1, sizeof *lse), *s = calloc(pairs, sizeof *s),
            *w = calloc(pairs, sizeof *w);
@@ -176,9 +176,9 @@ static void compare_entry(int64_t e, const double *q, int64_t count, int64_t tot
         const int64_t h = at / count, g = h / (heads / k->heads_kv), row = at % count;
         const double *values = V + g * total * k->dim_v, lost = lost_score(q + at * k->dim_qk, K + g * total * k->dim_qk, total);
         for (int64_t x = 0; x < k->dim_v; x++)
-            block_check(&c.of[C_O], e, h, row, x, o[at * k->dim_v + x],
+            block_check(&c.blocks[C_O], e, h, row, x, o[at * k->dim_v + x],
                         bounds.O[at * k->dim_v + x] + lost_value(e, g, x, w + at * total, values, total, lost));
-        if (c.of[C_LSE].name) block_check(&c.of[C_LSE], e, h, row, 0, lse[at], bounds.lse[at] + lost);
+        if (c.blocks[C_LSE].name) block_check(&c.blocks[C_LSE], e, h, row, 0, lse[at], bounds.lse[at] + lost);
     }
     ref_bounds_free(&bounds);
     free(K), free(V), free(o), free(lse), free(s), free(w);
@@ -189,39 +189,39 @@ static void check_entry(int64_t e)
 {
     const attn_cache *k = &c.cache;
     const int64_t heads = c.problem.shape.heads_q, count = c.added[e], total = c.lengths[e] + count;
-    const block *o = &c.of[C_O];
+    const block *o = &c.blocks[C_O];
     for (int64_t h = 0; h < heads; h++)
         for (int64_t t = count; t < c.tokens.len; t++)
             for (int64_t x = 0; x < k->dim_v; x++)
                 if (block_get(o, e, h, t, x) != 0) finding("o[%d,%d,%d] past the entry's tokens is not 0", (int)e, (int)h, (int)t);
     if (count == 0) return;
-    double *q = of_rows(&c.of[C_Q], NULL, e, heads, count, 0);
+    double *q = of_rows(&c.blocks[C_Q], NULL, e, heads, count, 0);
     unsigned char *queries = malloc((size_t)(heads * count * k->dim_qk) * 8 + 1),
                   *got = malloc((size_t)(heads * count * k->dim_v) * 8 + 1);
     int64_t positions[64];
     if (!queries || !got) abort();
-    (void)attn_convert(heads * count * k->dim_qk, q, ATTN_F64, queries, c.of[C_Q].dtype, NULL);
+    (void)attn_convert(heads * count * k->dim_qk, q, ATTN_F64, queries, c.blocks[C_Q].dtype, NULL);
     if (k->rope) {
         const int64_t shape[4] = {1, heads, count, k->dim_qk};
         unsigned char *rotated = malloc((size_t)(heads * count * k->dim_qk) * 8 + 1);
-        const attn_input from = {queries, c.of[C_Q].dtype, {0, 0, 0, 0}}, places = attn_in(positions);
-        const attn_output to = {rotated, c.of[C_Q].dtype, {0, 0, 0, 0}};
+        const attn_input from = {queries, c.blocks[C_Q].dtype, {0, 0, 0, 0}}, places = attn_in(positions);
+        const attn_output to = {rotated, c.blocks[C_Q].dtype, {0, 0, 0, 0}};
         for (int64_t t = 0; t < count; t++) positions[t] = c.lengths[e] + t;
         if (!rotated || attn_rope_apply(k->rope, shape, &from, &places, &to, &last))
             finding("attn_rope_apply rejects queries: %s", last.message);
-        (void)attn_convert(heads * count * k->dim_qk, rotated, c.of[C_Q].dtype, q, ATTN_F64, NULL);
+        (void)attn_convert(heads * count * k->dim_qk, rotated, c.blocks[C_Q].dtype, q, ATTN_F64, NULL);
         free(queries);
         queries = rotated;
     }
     void *copies[4];
-    for (int t = C_K; t <= C_V_SCALE; t++) copies[t] = c.of[t].name ? copy_rows(&c.of[t], e, total) : NULL;
+    for (int t = C_K; t <= C_V_SCALE; t++) copies[t] = c.blocks[t].name ? copy_rows(&c.blocks[t], e, total) : NULL;
     attn_problem p = c.problem;
     p.shape = (attn_shape){1, heads, k->heads_kv, count, total, k->dim_qk, k->dim_v};
     p.mask.causal = 1, p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     attn_tensors t = {.struct_size = sizeof t,
-                      .q = {k->dim_qk ? queries : ATTN_EMPTY, c.of[C_Q].dtype, {0, 0, 0, 0}},
-                      .k = {k->dim_qk ? copies[C_K] : ATTN_EMPTY, c.of[C_K].dtype, {0, 0, 0, 0}},
-                      .v = {k->dim_v ? copies[C_V] : ATTN_EMPTY, c.of[C_V].dtype, {0, 0, 0, 0}},
+                      .q = {k->dim_qk ? queries : ATTN_EMPTY, c.blocks[C_Q].dtype, {0, 0, 0, 0}},
+                      .k = {k->dim_qk ? copies[C_K] : ATTN_EMPTY, c.blocks[C_K].dtype, {0, 0, 0, 0}},
+                      .v = {k->dim_v ? copies[C_V] : ATTN_EMPTY, c.blocks[C_V].dtype, {0, 0, 0, 0}},
                       .o = {k->dim_v ? got : ATTN_EMPTY, o->dtype, {0, 0, 0, 0}}};
     if (copies[C_K_SCALE]) t.k_scale = attn_in(copies[C_K_SCALE]);
     if (copies[C_V_SCALE]) t.v_scale = attn_in(copies[C_V_SCALE]);
@@ -250,14 +250,14 @@ static void run_in_two_parts(void)
     int64_t now[MAX_BATCH] = {0}, then[MAX_BATCH] = {0};
     for (int64_t b = 0; b < c.cache.batch; b++) now[b] = c.added[b] < first ? c.added[b] : first, then[b] = c.added[b] - now[b];
     take_back();
-    blocks_canary(c.of + C_OWN, C_BLOCKS - C_OWN, 0x42);
+    blocks_canary(c.blocks + C_OWN, C_BLOCKS - C_OWN, 0x42);
     cache_place(&c, 0, first, now);
     if (!attend(&c.options, 0)) finding("the first %d tokens are rejected: %s", (int)first, last.message);
     cache_place(&c, first, len - first, then);
     if (!attend(&c.options, 0)) finding("the tokens after the first %d are rejected: %s", (int)first, last.message);
     cache_place(&c, 0, len, c.added);
     check_cache("in two steps");
-    blocks_compare(c.of + C_OWN, C_BLOCKS - C_OWN, 0x42, "in two steps");
+    blocks_compare(c.blocks + C_OWN, C_BLOCKS - C_OWN, 0x42, "in two steps");
 }
 
 static void run_corrupted(void)
@@ -267,20 +267,21 @@ static void run_corrupted(void)
     const attn_problem problem = c.problem;
     const attn_tensors tensors = c.tensors;
     int only_attend;
-    unsigned char lengths[8 * MAX_BATCH], *table = malloc(c.of[C_TABLE].bytes + 1);
+    unsigned char lengths[8 * MAX_BATCH], *table = malloc(c.blocks[C_TABLE].bytes + 1);
     if (!table) abort();
-    memcpy(lengths, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes);
-    if (c.of[C_TABLE].memory) memcpy(table, c.of[C_TABLE].memory, c.of[C_TABLE].bytes);
+    memcpy(lengths, c.blocks[C_LENGTHS].memory, c.blocks[C_LENGTHS].bytes);
+    if (c.blocks[C_TABLE].memory) memcpy(table, c.blocks[C_TABLE].memory, c.blocks[C_TABLE].bytes);
     const char *what = cache_corrupt(&c, &only_attend);
     const int64_t heads = c.problem.shape.heads_q;
     unsigned char wrong[8 * MAX_BATCH];
-    memcpy(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes);
+    memcpy(wrong, c.blocks[C_LENGTHS].memory, c.blocks[C_LENGTHS].bytes);
     if (what && !only_attend && append()) finding("%s, but attn_cache_append succeeds", what);
     if (what && attend(&c.options, 0x21)) finding("%s, but attn_cache_attend succeeds (heads %d)", what, (int)heads);
-    if (memcmp(wrong, c.of[C_LENGTHS].memory, c.of[C_LENGTHS].bytes) != 0) finding("%s: rejected, but lengths are changed", what);
+    if (memcmp(wrong, c.blocks[C_LENGTHS].memory, c.blocks[C_LENGTHS].bytes) != 0)
+        finding("%s: rejected, but lengths are changed", what);
     c.cache = cache, c.tokens = tokens, c.problem = problem, c.tensors = tensors;
-    memcpy(c.of[C_LENGTHS].memory, lengths, c.of[C_LENGTHS].bytes);
-    if (c.of[C_TABLE].memory) memcpy(c.of[C_TABLE].memory, table, c.of[C_TABLE].bytes);
+    memcpy(c.blocks[C_LENGTHS].memory, lengths, c.blocks[C_LENGTHS].bytes);
+    if (c.blocks[C_TABLE].memory) memcpy(c.blocks[C_TABLE].memory, table, c.blocks[C_TABLE].bytes);
     free(table);
     cache_place(&c, 0, tokens.len, c.added);
     check_cache(what ? what : "nothing");
@@ -308,14 +309,14 @@ static void step(void)
     if (!attend(&c.options, 0xA5)) finding("attend: a valid call is rejected: %s", last.message);
     target_ran++;
     check_cache("attend");
-    blocks_keep(c.of + C_OWN, C_BLOCKS - C_OWN);
+    blocks_keep(c.blocks + C_OWN, C_BLOCKS - C_OWN);
     for (int64_t e = 0; e < c.cache.batch; e++) check_entry(e);
     attn_options other = c.options;
     other.threads = c.options.threads % 3 + 1;
     take_back();
     if (!attend(&other, 0x5A)) finding("other threads: rejected: %s", last.message);
     check_cache("other threads");
-    blocks_compare(c.of + C_OWN, C_BLOCKS - C_OWN, 0x5A, "other threads");
+    blocks_compare(c.blocks + C_OWN, C_BLOCKS - C_OWN, 0x5A, "other threads");
     if (c.options.invariant) run_in_two_parts();
 }
 
@@ -353,6 +354,6 @@ void target_run(draws *from)
     quantise();
     cache_draw(&c);
     for (int64_t steps = 1 + draw_below(from, 5); steps > 0; steps--) step();
-    blocks_free(c.of, C_BLOCKS);
+    blocks_free(c.blocks, C_BLOCKS);
     for (int t = 0; t < C_OWN; t++) free(c.shadow[t]);
 }

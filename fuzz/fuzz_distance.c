@@ -25,7 +25,7 @@ static struct {
     attn_distance_bias rule, drawn_rule;
     attn_bias_gate gate, drawn_gate;
     attn_bias_gate_tensors tensors;
-    block of[BLOCKS];
+    block blocks[BLOCKS];
     attn_input read;
     attn_output written;
 } c;
@@ -38,7 +38,7 @@ void target_print(void)
             " from %" PRId64 "  gate of %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " width %" PRId64 "\n",
             c.kind, c.heads, (int)r->kind, r->buckets, r->max_distance, r->causal, r->len_q, r->len_kv, r->offset_q, c.gate.batch,
             c.gate.heads, c.gate.len_q, c.gate.dim, c.gate.width);
-    blocks_print(c.of, BLOCKS);
+    blocks_print(c.blocks, BLOCKS);
 }
 
 static attn_status call(attn_error *error)
@@ -64,24 +64,24 @@ static attn_output *slot_of(int at)
 
 static void place(void)
 {
-    c.rule = c.drawn_rule, c.gate = c.drawn_gate, c.heads = c.of[TO].shape[1];
-    c.read = block_in(&c.of[FROM]), c.written = block_out(&c.of[TO]);
+    c.rule = c.drawn_rule, c.gate = c.drawn_gate, c.heads = c.blocks[TO].shape[1];
+    c.read = block_in(&c.blocks[FROM]), c.written = block_out(&c.blocks[TO]);
     c.tensors = (attn_bias_gate_tensors){.struct_size = sizeof c.tensors};
     for (int at = Q; at < BLOCKS; at++) {
-        const attn_output slot = block_out(&c.of[at]);
+        const attn_output slot = block_out(&c.blocks[at]);
         memcpy(slot_of(at), &slot, sizeof slot);
     }
 }
 
-static const calls all = {c.of, BLOCKS, call, place};
+static const calls all = {c.blocks, BLOCKS, call, place};
 
 /* ---- drawing ---- */
 
 static void make(int at, const char *name, int output, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
     const attn_dtype dtype = draw_one_in(c.from, 2) ? ATTN_F64 : ATTN_F32;
-    calls_make(&c.of[at], c.from, block_of(name, dtype, output, i0, i1, i2, i3), CALLS_ANY);
-    if (!output) block_fill(&c.of[at], c.from, -2, 2, c.special);
+    calls_make(&c.blocks[at], c.from, block_of(name, dtype, output, i0, i1, i2, i3), CALLS_ANY);
+    if (!output) block_fill(&c.blocks[at], c.from, -2, 2, c.special);
 }
 
 static void draw_distance(void)
@@ -181,15 +181,15 @@ static void by_distance(void)
             for (int64_t j = 0; j < r->len_kv; j++) {
                 const int64_t n = attn_distance_bucket(r, i + r->offset_q - j);
                 if (c.kind == FILL) {
-                    const double x = block_get(&c.of[FROM], 0, h, n, 0);
-                    if (fabs(x) < 1e30) block_check(&c.of[TO], 0, h, i, j, x, 0);
+                    const double x = block_get(&c.blocks[FROM], 0, h, n, 0);
+                    if (fabs(x) < 1e30) block_check(&c.blocks[TO], 0, h, i, j, x, 0);
                 } else {
-                    const double x = block_get(&c.of[FROM], 0, h, i, j);
+                    const double x = block_get(&c.blocks[FROM], 0, h, i, j);
                     sums[n] += x, sizes[n] += fabs(x);
                 }
             }
         for (int64_t n = 0; c.kind == FILL_BACKWARD && n < buckets; n++)
-            if (sizes[n] < 1e30) block_check(&c.of[TO], 0, h, n, 0, sums[n], 1024 * 0x1p-53 * sizes[n]);
+            if (sizes[n] < 1e30) block_check(&c.blocks[TO], 0, h, n, 0, sums[n], 1024 * 0x1p-53 * sizes[n]);
     }
 }
 
@@ -199,7 +199,7 @@ static void by_slopes(void)
     while (power * 2 <= c.heads) power *= 2;
     for (int64_t h = 0; h < c.heads; h++) {
         const double step = h < power ? (double)(h + 1) / (double)power : ((double)(h - power) + 0.5) / (double)power;
-        block_check(&c.of[TO], 0, h, 0, 0, pow(2, -8 * step), 0x1p-50);
+        block_check(&c.blocks[TO], 0, h, 0, 0, pow(2, -8 * step), 0x1p-50);
     }
 }
 
@@ -216,38 +216,40 @@ static void by_gate(void)
                 for (int part = 0; part < 2; part++) {
                     double z = 0, size = 1;
                     for (int64_t k = part * g->width; k < (part + 1) * g->width; k++) {
-                        z += block_get(&c.of[B], 0, 0, 0, k), size += fabs(block_get(&c.of[B], 0, 0, 0, k));
+                        z += block_get(&c.blocks[B], 0, 0, 0, k), size += fabs(block_get(&c.blocks[B], 0, 0, 0, k));
                         for (int64_t x = 0; x < g->dim; x++) {
-                            const double term = block_get(&c.of[Q], b, h, i, x) * block_get(&c.of[W], 0, 0, x, k);
+                            const double term = block_get(&c.blocks[Q], b, h, i, x) * block_get(&c.blocks[W], 0, 0, x, k);
                             z += term, size += fabs(term);
                         }
                     }
                     half[part] = 1 / (1 + exp(-z)), off[part] = many * size;
                 }
-                const double a = block_get(&c.of[A], 0, h, 0, 0), u = half[0], r = half[1], least = off[0] + off[1];
-                if (c.of[GATES].name) block_check(&c.of[GATES], b, h, i, 0, u * (r * a - 1) + 2, least * (2 + fabs(a)));
-                if (!c.of[GRAD_GATES].name) continue;
-                const double grad = block_get(&c.of[GRAD_GATES], b, h, i, 0), size = fabs(grad) * (1 + fabs(a)) * (least + many);
+                const double a = block_get(&c.blocks[A], 0, h, 0, 0), u = half[0], r = half[1], least = off[0] + off[1];
+                if (c.blocks[GATES].name) block_check(&c.blocks[GATES], b, h, i, 0, u * (r * a - 1) + 2, least * (2 + fabs(a)));
+                if (!c.blocks[GRAD_GATES].name) continue;
+                const double grad = block_get(&c.blocks[GRAD_GATES], b, h, i, 0),
+                             size = fabs(grad) * (1 + fabs(a)) * (least + many);
                 dz[0] = grad * (r * a - 1) * u * (1 - u), dz[1] = grad * u * a * r * (1 - r);
                 da[h] += grad * u * r, size_a[h] += size;
                 for (int64_t x = 0; x < g->dim; x++) {
-                    const double q = block_get(&c.of[Q], b, h, i, x);
+                    const double q = block_get(&c.blocks[Q], b, h, i, x);
                     double dq = 0, size_q = 0;
                     for (int64_t k = 0; k < 2 * g->width; k++) {
-                        const double w = block_get(&c.of[W], 0, 0, x, k);
+                        const double w = block_get(&c.blocks[W], 0, 0, x, k);
                         dq += dz[k >= g->width] * w, size_q += size * fabs(w);
                     }
-                    if (c.of[GRAD_Q].name) block_check(&c.of[GRAD_Q], b, h, i, x, dq, 4 * size_q);
+                    if (c.blocks[GRAD_Q].name) block_check(&c.blocks[GRAD_Q], b, h, i, x, dq, 4 * size_q);
                     for (int part = 0; part < 2; part++) dw[part][x] += dz[part] * q, size_w[part][x] += size * fabs(q);
                 }
                 for (int part = 0; part < 2; part++) db[part] += dz[part], size_b[part] += size;
             }
     for (int64_t k = 0; c.kind == GATE_BACKWARD && k < 2 * g->width; k++) {
         const int part = k >= g->width;
-        block_check(&c.of[GRAD_B], 0, 0, 0, k, db[part], 4 * size_b[part]);
-        for (int64_t x = 0; x < g->dim; x++) block_check(&c.of[GRAD_W], 0, 0, x, k, dw[part][x], 4 * size_w[part][x]);
+        block_check(&c.blocks[GRAD_B], 0, 0, 0, k, db[part], 4 * size_b[part]);
+        for (int64_t x = 0; x < g->dim; x++) block_check(&c.blocks[GRAD_W], 0, 0, x, k, dw[part][x], 4 * size_w[part][x]);
     }
-    for (int64_t h = 0; c.kind == GATE_BACKWARD && h < g->heads; h++) block_check(&c.of[GRAD_A], 0, h, 0, 0, da[h], 4 * size_a[h]);
+    for (int64_t h = 0; c.kind == GATE_BACKWARD && h < g->heads; h++)
+        block_check(&c.blocks[GRAD_A], 0, h, 0, 0, da[h], 4 * size_a[h]);
 }
 
 /* ---- invalid calls ---- */
@@ -307,19 +309,19 @@ static void reject(void)
     const char *must = NULL;
     const int at = Q + (int)draw_below(d, SLOTS);
     if (c.kind >= GATE) {
-        must = draw_one_in(d, 3) ? corrupt_gate() : calls_corrupt(slot_of(at), &c.of[at], d, at < GRAD_Q, NULL);
-        if (!must && !c.of[at].name && draw_one_in(d, 2)) {
-            *slot_of(at) = (attn_output){c.of[Q].memory, ATTN_F64, {1, 1, 1, 1}};
+        must = draw_one_in(d, 3) ? corrupt_gate() : calls_corrupt(slot_of(at), &c.blocks[at], d, at < GRAD_Q, NULL);
+        if (!must && !c.blocks[at].name && draw_one_in(d, 2)) {
+            *slot_of(at) = (attn_output){c.blocks[Q].memory, ATTN_F64, {1, 1, 1, 1}};
             if (at == GATES || at == GRAD_GATES || c.kind == GATE) must = "an unused tensor";
             else memset(slot_of(at), 0, sizeof(attn_output));
         }
     } else if (c.kind != SLOPES && draw_one_in(d, 2)) {
-        must = draw_one_in(d, 2) ? corrupt_rule() : calls_corrupt_input(&c.read, &c.of[FROM], d, 1);
+        must = draw_one_in(d, 2) ? corrupt_rule() : calls_corrupt_input(&c.read, &c.blocks[FROM], d, 1);
     } else if (c.kind == SLOPES && draw_one_in(d, 3)) {
         c.heads = calls_bad_size(d);
         must = "an invalid number of heads";
     } else {
-        must = calls_corrupt(&c.written, &c.of[TO], d, 1, c.of[FROM].name ? &c.of[FROM] : NULL);
+        must = calls_corrupt(&c.written, &c.blocks[TO], d, 1, c.blocks[FROM].name ? &c.blocks[FROM] : NULL);
     }
     calls_rejected(&all, must);
 }
@@ -335,5 +337,5 @@ void target_run(draws *from)
     else if (c.kind <= FILL_BACKWARD) by_distance();
     else if (!c.special) by_gate();
     calls_vary(&all, from, NULL, 0, reject);
-    blocks_free(c.of, BLOCKS);
+    blocks_free(c.blocks, BLOCKS);
 }

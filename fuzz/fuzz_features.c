@@ -34,7 +34,7 @@ static struct {
     const void *src;
     void *dst;
     attn_dtype src_dtype, dst_dtype;
-    block of[BLOCKS];
+    block blocks[BLOCKS];
 } c;
 
 void target_print(void)
@@ -45,7 +45,7 @@ void target_print(void)
             " seed %" PRIu64 " draw %u rows %d threads %d isa %d special %d\n",
             c.kind, p->batch, p->heads, p->len, p->rank, p->dim, c.shared, c.count, c.width, c.seed, (unsigned)c.draw, (int)c.rows,
             c.options.threads, (int)c.options.isa, c.special);
-    blocks_print(c.of, BLOCKS);
+    blocks_print(c.blocks, BLOCKS);
 }
 
 static attn_status call(attn_error *error)
@@ -67,19 +67,20 @@ static attn_status call(attn_error *error)
 static void place(void)
 {
     c.problem = c.drawn, c.count = c.drawn_count, c.width = c.drawn_width;
-    c.x = block_in(&c.of[X]), c.y = block_out(&c.of[Y]), c.scales = block_out(&c.of[GRAD_X]);
-    c.src = c.of[X].memory ? c.of[X].memory + c.of[X].first : NULL, c.dst = c.of[Y].memory ? c.of[Y].memory + c.of[Y].first : NULL;
-    c.src_dtype = c.of[X].dtype, c.dst_dtype = c.of[Y].dtype;
+    c.x = block_in(&c.blocks[X]), c.y = block_out(&c.blocks[Y]), c.scales = block_out(&c.blocks[GRAD_X]);
+    c.src = c.blocks[X].memory ? c.blocks[X].memory + c.blocks[X].first : NULL,
+    c.dst = c.blocks[Y].memory ? c.blocks[Y].memory + c.blocks[Y].first : NULL;
+    c.src_dtype = c.blocks[X].dtype, c.dst_dtype = c.blocks[Y].dtype;
     c.tensors = (attn_linformer_tensors){.struct_size = sizeof c.tensors,
                                          .x = c.x,
-                                         .projection = block_in(&c.of[PROJECTION]),
+                                         .projection = block_in(&c.blocks[PROJECTION]),
                                          .y = c.y,
-                                         .grad_y = block_in(&c.of[GRAD_Y]),
-                                         .grad_x = block_out(&c.of[GRAD_X]),
-                                         .grad_projection = block_out(&c.of[GRAD_PROJECTION])};
+                                         .grad_y = block_in(&c.blocks[GRAD_Y]),
+                                         .grad_x = block_out(&c.blocks[GRAD_X]),
+                                         .grad_projection = block_out(&c.blocks[GRAD_PROJECTION])};
 }
 
-static const calls all = {c.of, BLOCKS, call, place};
+static const calls all = {c.blocks, BLOCKS, call, place};
 
 /* ---- drawing ---- */
 
@@ -88,8 +89,8 @@ static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
 /* Inputs are within 1.5, which bound_of relies on, except in special cases. */
 static void make(int at, const char *name, attn_dtype dtype, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
-    calls_make(&c.of[at], c.from, block_of(name, dtype, at >= Y, i0, i1, i2, i3), CALLS_ROWS);
-    if (at < Y) block_fill(&c.of[at], c.from, -1.5, 1.5, c.special);
+    calls_make(&c.blocks[at], c.from, block_of(name, dtype, at >= Y, i0, i1, i2, i3), CALLS_ROWS);
+    if (at < Y) block_fill(&c.blocks[at], c.from, -1.5, 1.5, c.special);
 }
 
 static void draw_linformer(void)
@@ -105,9 +106,9 @@ static void draw_linformer(void)
     make(X, "x", x, p->batch, p->heads, p->len, p->dim);
     block b = block_of("projection", narrow, 0, 1, p->heads, p->len, p->rank);
     if (p->heads > 1 && draw_one_in(d, 2)) b.stride[1] = 0;
-    calls_make(&c.of[PROJECTION], d, b, b.stride[1] == 0 ? CALLS_DENSE : CALLS_ROWS);
-    block_fill(&c.of[PROJECTION], d, -1.5, 1.5, c.special);
-    c.shared = p->heads > 1 && (c.of[PROJECTION].stride[1] == 0 || c.of[PROJECTION].stride[1] == ATTN_BROADCAST);
+    calls_make(&c.blocks[PROJECTION], d, b, b.stride[1] == 0 ? CALLS_DENSE : CALLS_ROWS);
+    block_fill(&c.blocks[PROJECTION], d, -1.5, 1.5, c.special);
+    c.shared = p->heads > 1 && (c.blocks[PROJECTION].stride[1] == 0 || c.blocks[PROJECTION].stride[1] == ATTN_BROADCAST);
     if (c.kind == PROJECT) {
         make(Y, "y", compute, p->batch, p->heads, p->rank, p->dim);
         return;
@@ -126,18 +127,18 @@ static void draw_case(void)
     const attn_dtype one = types[draw_below(d, 4)], other = types[draw_below(d, 4)];
     switch (c.kind) {
     case RANDOM:
-        calls_make(&c.of[Y], d, block_of("matrix", one == ATTN_F64 ? ATTN_F64 : ATTN_F32, 1, 1, 1, c.drawn_count, c.drawn_width),
-                   CALLS_ANY);
+        calls_make(&c.blocks[Y], d,
+                   block_of("matrix", one == ATTN_F64 ? ATTN_F64 : ATTN_F32, 1, 1, 1, c.drawn_count, c.drawn_width), CALLS_ANY);
         break;
     case QUANTISE:
         make(X, "src", one, 1, 1, c.drawn_count, c.drawn_width), make(Y, "whole", ATTN_I8, 1, 1, c.drawn_count, c.drawn_width);
-        calls_make(&c.of[GRAD_X], d, block_of("scales", ATTN_F32, 1, 1, 1, c.drawn_count, 1), CALLS_ANY);
+        calls_make(&c.blocks[GRAD_X], d, block_of("scales", ATTN_F32, 1, 1, 1, c.drawn_count, 1), CALLS_ANY);
         break;
     case CONVERT:
-        calls_make(&c.of[X], d, block_of("src", one, 0, 1, 1, 1, c.drawn_count), CALLS_DENSE);
-        calls_make(&c.of[Y], d, block_of("dst", other, 1, 1, 1, 1, c.drawn_count), CALLS_DENSE);
-        for (size_t i = 0; i < c.of[X].bytes; i++)
-            c.of[X].memory[i] = (unsigned char)draw_word(d); /* every bit pattern of the type */
+        calls_make(&c.blocks[X], d, block_of("src", one, 0, 1, 1, 1, c.drawn_count), CALLS_DENSE);
+        calls_make(&c.blocks[Y], d, block_of("dst", other, 1, 1, 1, 1, c.drawn_count), CALLS_DENSE);
+        for (size_t i = 0; i < c.blocks[X].bytes; i++)
+            c.blocks[X].memory[i] = (unsigned char)draw_word(d); /* every bit pattern of the type */
         break;
     default:
         draw_linformer();
@@ -150,7 +151,7 @@ static void draw_case(void)
 /* A dense copy in double. */
 static double *expanded(int at, int64_t heads)
 {
-    const block *b = &c.of[at];
+    const block *b = &c.blocks[at];
     double *to = malloc((size_t)(b->shape[0] * heads * b->shape[2] * b->shape[3] + 1) * sizeof *to), *next = to;
     if (!to) abort();
     for (int64_t i = 0; i < b->shape[0]; i++)
@@ -162,7 +163,7 @@ static double *expanded(int at, int64_t heads)
 
 static void check_all(int at, const double *exact, double bound)
 {
-    const block *b = &c.of[at];
+    const block *b = &c.blocks[at];
     for (int64_t i = 0; i < b->shape[0]; i++)
         for (int64_t h = 0; h < b->shape[1]; h++)
             for (int64_t t = 0; t < b->shape[2]; t++)
@@ -172,7 +173,7 @@ static void check_all(int at, const double *exact, double bound)
 /* Inputs are within 1.5, so a sum of n products is within 2.25 n and has n roundings of that size. */
 static double bound_of(int64_t terms)
 {
-    const double u = c.of[X].dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24, n = (double)terms;
+    const double u = c.blocks[X].dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24, n = (double)terms;
     return 2 * (n + 4) * u * 2.25 * n;
 }
 
@@ -199,7 +200,7 @@ static void by_projection(void)
 /* Orthogonal rows are so within a block, numbers are normal, and a matrix of fewer rows has the same ones. */
 static void by_themselves(void)
 {
-    const block *b = &c.of[Y];
+    const block *b = &c.blocks[Y];
     const double loose = (b->dtype == ATTN_F64 ? 1e-11 : 1e-4) * (double)(c.width + 1);
     for (int64_t i = 0; i < c.count; i++)
         for (int64_t j = c.width ? i / c.width * c.width : i; j < i && c.rows == ATTN_RANDOM_ROWS_ORTHOGONAL; j++) {
@@ -233,11 +234,11 @@ static void by_rows(void)
 {
     double x[160], exact[160];
     for (int64_t i = 0; i < c.count; i++) {
-        for (int64_t k = 0; k < c.width; k++) x[k] = block_get(&c.of[X], 0, 0, i, k);
-        const double scale = ref_quantise(c.width, x, exact), got = block_get(&c.of[GRAD_X], 0, 0, i, 0);
+        for (int64_t k = 0; k < c.width; k++) x[k] = block_get(&c.blocks[X], 0, 0, i, k);
+        const double scale = ref_quantise(c.width, x, exact), got = block_get(&c.blocks[GRAD_X], 0, 0, i, 0);
         if (got != scale && !(isnan(got) && isnan(scale))) finding("the scale of row %lld is %g, not %g", (long long)i, got, scale);
         for (int64_t k = 0; k < c.width && !isnan(scale); k++)
-            if (block_get(&c.of[Y], 0, 0, i, k) != exact[k])
+            if (block_get(&c.blocks[Y], 0, 0, i, k) != exact[k])
                 finding("element %lld of row %lld is quantised wrongly", (long long)k, (long long)i);
     }
 }
@@ -247,7 +248,7 @@ static void by_types(void)
 {
     const int digits[] = {0, 24, 53, 11, 8}, least[] = {0, -149, -1074, -24, -133};
     for (int64_t i = 0; i < c.count; i++) {
-        const double x = block_get(&c.of[X], 0, 0, 0, i), y = block_get(&c.of[Y], 0, 0, 0, i);
+        const double x = block_get(&c.blocks[X], 0, 0, 0, i), y = block_get(&c.blocks[Y], 0, 0, 0, i);
         if (isnan(x) != isnan(y)) finding("%g becomes %g", x, y);
         if (isnan(x) || x == y) continue;
         int exponent;
@@ -259,12 +260,12 @@ static void by_types(void)
             finding("%.17g becomes %.17g, not %.17g", x, y, nearest);
         if (signbit(x) != signbit(y)) finding("%g becomes %g", x, y);
     }
-    if (c.of[X].element != c.of[Y].element || c.of[X].bytes == 0) return;
-    unsigned char *same = malloc(c.of[X].bytes);
+    if (c.blocks[X].element != c.blocks[Y].element || c.blocks[X].bytes == 0) return;
+    unsigned char *same = malloc(c.blocks[X].bytes);
     if (!same) abort();
-    memcpy(same, c.src, (size_t)c.count * c.of[X].element);
+    memcpy(same, c.src, (size_t)c.count * c.blocks[X].element);
     if (attn_convert(c.count, same, c.src_dtype, same, c.dst_dtype, &calls_last)) finding("in place: %s", calls_last.message);
-    if (memcmp(same, c.dst, (size_t)c.count * c.of[X].element) != 0) finding("in place: the results differ");
+    if (memcmp(same, c.dst, (size_t)c.count * c.blocks[X].element) != 0) finding("in place: the results differ");
     free(same);
 }
 
@@ -298,12 +299,13 @@ static void reject(void)
     const char *must = NULL;
     const int at = (int)draw_below(d, c.kind == CONVERT ? 4 : 3);
     if (c.kind <= BACKWARD && draw_one_in(d, 2)) must = corrupt_problem();
-    else if (c.kind == PROJECT && at == 2) must = calls_corrupt(&c.tensors.y, &c.of[Y], d, 1, &c.of[X]);
+    else if (c.kind == PROJECT && at == 2) must = calls_corrupt(&c.tensors.y, &c.blocks[Y], d, 1, &c.blocks[X]);
     else if (c.kind == BACKWARD && at == 2)
-        must = calls_corrupt(&c.tensors.grad_projection, &c.of[GRAD_PROJECTION], d, 1, &c.of[X]);
-    else if (c.kind == BACKWARD && draw_one_in(d, 2)) must = calls_corrupt(&c.tensors.grad_x, &c.of[GRAD_X], d, 1, &c.of[GRAD_Y]);
+        must = calls_corrupt(&c.tensors.grad_projection, &c.blocks[GRAD_PROJECTION], d, 1, &c.blocks[X]);
+    else if (c.kind == BACKWARD && draw_one_in(d, 2))
+        must = calls_corrupt(&c.tensors.grad_x, &c.blocks[GRAD_X], d, 1, &c.blocks[GRAD_Y]);
     else if (c.kind <= BACKWARD)
-        must = calls_corrupt_input(at ? &c.tensors.projection : &c.tensors.x, &c.of[at ? PROJECTION : X], d, 1);
+        must = calls_corrupt_input(at ? &c.tensors.projection : &c.tensors.x, &c.blocks[at ? PROJECTION : X], d, 1);
     else if (c.kind == CONVERT) {
         if (at == 0) c.count = -1 - draw_below(d, 9), must = "a negative count";
         if (at == 1)
@@ -319,8 +321,8 @@ static void reject(void)
         *(draw_one_in(d, 2) ? &c.count : &c.width) = calls_bad_size(d);
         if (c.count < 0 || c.width < 0 || c.kind == RANDOM || (c.count && c.width)) must = "an invalid size";
     } else if (c.kind == RANDOM && at == 1) c.rows = (attn_random_rows)2, must = "an unknown kind of rows";
-    else if (c.kind == QUANTISE && at == 1) must = calls_corrupt_input(&c.x, &c.of[X], d, 1);
-    else must = calls_corrupt(&c.y, &c.of[Y], d, 1, c.kind == QUANTISE ? &c.of[X] : NULL);
+    else if (c.kind == QUANTISE && at == 1) must = calls_corrupt_input(&c.x, &c.blocks[X], d, 1);
+    else must = calls_corrupt(&c.y, &c.blocks[Y], d, 1, c.kind == QUANTISE ? &c.blocks[X] : NULL);
     calls_rejected(&all, must);
     c.rows = rows;
 }
@@ -337,5 +339,5 @@ void target_run(draws *from)
     if (c.kind == QUANTISE) by_rows();
     if (c.kind == CONVERT) by_types();
     calls_vary(&all, from, c.kind <= BACKWARD ? &c.options : NULL, 1, reject);
-    blocks_free(c.of, BLOCKS);
+    blocks_free(c.blocks, BLOCKS);
 }

@@ -31,7 +31,7 @@ static struct {
     double tolerance, low, high, noise;
     uint64_t seed;
     attn_hopfield_tensors tensors;
-    block of[BLOCKS];
+    block blocks[BLOCKS];
     double *at, *level, *one;
     struct {
         int64_t count, most, axis, index;
@@ -47,7 +47,7 @@ void target_print(void)
             " noise %g threads %d isa %d special %d signs %d\n",
             c.kind, attn_dtype_name(c.memory.dtype), c.memory.stored, c.memory.dim, c.memory.beta, c.count, c.most, c.tolerance,
             (int)c.order, c.axis, c.low, c.high, c.index, c.noise, c.options.threads, (int)c.options.isa, c.special, c.signs);
-    blocks_print(c.of, BLOCKS);
+    blocks_print(c.blocks, BLOCKS);
 }
 
 static attn_status call(attn_error *error)
@@ -75,31 +75,31 @@ static attn_output *slot_of(int at)
     return (attn_output *)(void *)((char *)&c.tensors + offsetof(attn_hopfield_tensors, states)) + at;
 }
 
-static double *numbers(int at) { return c.of[at].name ? (double *)(void *)(c.of[at].memory + c.of[at].first) : NULL; }
+static double *numbers(int at) { return c.blocks[at].name ? (double *)(void *)(c.blocks[at].memory + c.blocks[at].first) : NULL; }
 
 static void place(void)
 {
     c.memory = c.drawn;
     c.count = c.was.count, c.most = c.was.most, c.axis = c.was.axis, c.index = c.was.index;
     c.tolerance = c.was.tolerance, c.low = c.was.low, c.high = c.was.high, c.noise = c.was.noise;
-    c.memory.patterns = block_in(&c.of[PATTERNS]);
+    c.memory.patterns = block_in(&c.blocks[PATTERNS]);
     if (c.implied) memset(c.memory.patterns.stride, 0, sizeof c.memory.patterns.stride);
     c.tensors = (attn_hopfield_tensors){.struct_size = sizeof c.tensors};
     for (int at = 0; at < SLOTS; at++) {
-        attn_output slot = block_out(&c.of[at]);
+        attn_output slot = block_out(&c.blocks[at]);
         if (c.implied) memset(slot.stride, 0, sizeof slot.stride);
         memcpy(slot_of(at), &slot, sizeof slot);
     }
     c.at = numbers(AT), c.level = numbers(LEVEL), c.one = numbers(ONE);
 }
 
-static const calls all = {c.of, BLOCKS, call, place};
+static const calls all = {c.blocks, BLOCKS, call, place};
 
 /* ---- drawing ---- */
 
 static void make(int at, const char *name, attn_dtype dtype, int output, int64_t rows, int64_t columns)
 {
-    block *b = &c.of[at];
+    block *b = &c.blocks[at];
     calls_make(b, c.from, block_of(name, dtype, output, 1, 1, rows, columns), CALLS_DENSE);
     if (output) return;
     block_fill(b, c.from, -1, 1, c.special);
@@ -167,7 +167,7 @@ static double lost_score(const double *x)
 static void read_rows(double *to, int at, int64_t rows)
 {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < c.memory.dim; k++) to[i * c.memory.dim + k] = block_get(&c.of[at], 0, 0, i, k);
+        for (int64_t k = 0; k < c.memory.dim; k++) to[i * c.memory.dim + k] = block_get(&c.blocks[at], 0, 0, i, k);
 }
 
 static void by_update(void)
@@ -180,18 +180,18 @@ static void by_update(void)
         const double *const xi = x + i * N, off = lost_score(xi), energy = ref_hopfield_update(M, N, beta(), X, xi, p, updated);
         double square = 0;
         for (int64_t k = 0; k < N; k++) square += xi[k] * xi[k];
-        block_check(&c.of[ENERGY], 0, 0, i, 0, energy, 2 * off / beta() + unit() * (square + 8 / beta()));
-        for (int64_t k = 0; k < N; k++) block_check(&c.of[UPDATED], 0, 0, i, k, updated[k], 4 * off);
+        block_check(&c.blocks[ENERGY], 0, 0, i, 0, energy, 2 * off / beta() + unit() * (square + 8 / beta()));
+        for (int64_t k = 0; k < N; k++) block_check(&c.blocks[UPDATED], 0, 0, i, k, updated[k], 4 * off);
         if (c.kind != BACKWARD) continue;
-        const double dE = c.of[GRAD_ENERGY].name ? block_get(&c.of[GRAD_ENERGY], 0, 0, i, 0) : 0;
-        for (int64_t k = 0; k < N; k++) grad[k] = c.of[GRAD_UPDATED].name ? block_get(&c.of[GRAD_UPDATED], 0, 0, i, k) : 0;
+        const double dE = c.blocks[GRAD_ENERGY].name ? block_get(&c.blocks[GRAD_ENERGY], 0, 0, i, 0) : 0;
+        for (int64_t k = 0; k < N; k++) grad[k] = c.blocks[GRAD_UPDATED].name ? block_get(&c.blocks[GRAD_UPDATED], 0, 0, i, k) : 0;
         ref_hopfield_backward(M, N, beta(), X, xi, p, grad, dE, gx, dX);
         const double bound = 16 * off * (1 + beta()) * (double)(N + 1); /* patterns and gradients are within 1 */
         size_X += bound;
-        for (int64_t k = 0; k < N; k++) block_check(&c.of[GRAD_STATES], 0, 0, i, k, gx[k], bound);
+        for (int64_t k = 0; k < N; k++) block_check(&c.blocks[GRAD_STATES], 0, 0, i, k, gx[k], bound);
     }
     for (int64_t m = 0; c.kind == BACKWARD && m < M; m++)
-        for (int64_t k = 0; k < N; k++) block_check(&c.of[GRAD_PATTERNS], 0, 0, m, k, dX[m * N + k], size_X);
+        for (int64_t k = 0; k < N; k++) block_check(&c.blocks[GRAD_PATTERNS], 0, 0, m, k, dX[m * N + k], size_X);
 }
 
 /* Moves states by attn_hopfield_update, each until it moves less than the tolerance. */
@@ -209,8 +209,8 @@ static void retrieve(block *now, int64_t count, int64_t most, double tolerance, 
             finding("%s: an update is rejected: %s", what, calls_last.message);
         for (int64_t i = 0; i < count; i++) {
             double move = 0;
-            if (c.of[ENERGIES].name && c.kind == RETRIEVE) {
-                const double got = block_get(&c.of[ENERGIES], 0, 0, i, step), exact = block_get(&energy, 0, 0, i, 0);
+            if (c.blocks[ENERGIES].name && c.kind == RETRIEVE) {
+                const double got = block_get(&c.blocks[ENERGIES], 0, 0, i, step), exact = block_get(&energy, 0, 0, i, 0);
                 if (got != exact && !(isnan(got) && isnan(exact)))
                     finding("energy %lld of state %lld is %.17g, not %.17g", (long long)step, (long long)i, got, exact);
             }
@@ -224,9 +224,9 @@ static void retrieve(block *now, int64_t count, int64_t most, double tolerance, 
         }
     }
     for (int64_t i = 0; c.kind == RETRIEVE && i < count; i++) {
-        if (c.of[ITERATIONS].name && block_get(&c.of[ITERATIONS], 0, 0, i, 0) != (double)taken[i])
+        if (c.blocks[ITERATIONS].name && block_get(&c.blocks[ITERATIONS], 0, 0, i, 0) != (double)taken[i])
             finding("state %lld takes %lld updates", (long long)i, (long long)taken[i]);
-        for (int64_t k = 0; k < N; k++) block_check(&c.of[UPDATED], 0, 0, i, k, block_get(now, 0, 0, i, k), 0);
+        for (int64_t k = 0; k < N; k++) block_check(&c.blocks[UPDATED], 0, 0, i, k, block_get(now, 0, 0, i, k), 0);
     }
     block_free(&next), block_free(&energy);
 }
@@ -235,7 +235,7 @@ static void by_updates(void)
 {
     block now = block_of("now", c.memory.dtype, 0, 1, 1, c.count, c.memory.dim);
     if (!block_allocate(&now)) abort();
-    memcpy(now.memory, c.of[STATES].memory, now.bytes);
+    memcpy(now.memory, c.blocks[STATES].memory, now.bytes);
     retrieve(&now, c.count, c.most, c.tolerance, "retrieval");
     block_free(&now);
 }
@@ -246,7 +246,7 @@ static void by_signs(void)
     double x[MAX_DIM], old[MAX_DIM];
     for (int64_t i = 0; i < c.count; i++) {
         double energy = 0, size = 0;
-        for (int64_t k = 0; k < N; k++) x[k] = old[k] = block_get(&c.of[STATES], 0, 0, i, k);
+        for (int64_t k = 0; k < N; k++) x[k] = old[k] = block_get(&c.blocks[STATES], 0, 0, i, k);
         for (int64_t a = 0; a < N; a++) {
             double field = 0, most = 0;
             for (int64_t b = 0; b < N; b++) {
@@ -255,13 +255,13 @@ static void by_signs(void)
                 field += w * (c.order ? x[b] : old[b]), most += w_size * 2;
                 energy -= w * old[a] * old[b] / (2 * (double)N), size += w_size * fabs(old[a] * old[b]) / (double)N;
             }
-            if (!c.of[UPDATED].name) continue;
+            if (!c.blocks[UPDATED].name) continue;
             x[a] = field > 0 ? 1 : field < 0 ? -1 : 0;
-            const double got = block_get(&c.of[UPDATED], 0, 0, i, a);
+            const double got = block_get(&c.blocks[UPDATED], 0, 0, i, a);
             if (!c.signs && fabs(field) < 1e-12 * (1 + most)) x[a] = got; /* rounding decides the sign */
             if (got != x[a]) finding("unit %lld of state %lld is %g, not %g", (long long)a, (long long)i, got, x[a]);
         }
-        block_check(&c.of[ENERGY], 0, 0, i, 0, energy, 1e-12 * (1 + size));
+        block_check(&c.blocks[ENERGY], 0, 0, i, 0, energy, 1e-12 * (1 + size));
     }
 }
 
@@ -282,7 +282,7 @@ static void by_distances(void)
         lengths += distance(X + a * N, zero);
     }
     const double exact = least / (lengths / (double)M);
-    block_check(&c.of[ONE], 0, 0, 0, 0, exact, 1e-13 * exact);
+    block_check(&c.blocks[ONE], 0, 0, 0, 0, exact, 1e-13 * exact);
 }
 
 static void by_energies(void)
@@ -292,9 +292,9 @@ static void by_energies(void)
         memset(x, 0, sizeof x);
         const double at = c.low + (double)i * (c.high - c.low) / (double)(c.count - 1);
         x[c.axis] = c.memory.dtype == ATTN_F64 ? at : (double)(float)at;
-        block_check(&c.of[AT], 0, 0, 0, i, at, 1e-14 * (fabs(c.low) + fabs(c.high)));
+        block_check(&c.blocks[AT], 0, 0, 0, i, at, 1e-14 * (fabs(c.low) + fabs(c.high)));
         const double energy = ref_hopfield_update(c.memory.stored, c.memory.dim, beta(), X, x, p, updated);
-        block_check(&c.of[LEVEL], 0, 0, 0, i, energy, 2 * lost_score(x) / beta() + unit() * (at * at + 8 / beta()));
+        block_check(&c.blocks[LEVEL], 0, 0, 0, i, energy, 2 * lost_score(x) / beta() + unit() * (at * at + 8 / beta()));
     }
 }
 
@@ -321,7 +321,7 @@ static void by_probes(void)
         }
         back += best == c.index;
     }
-    block_check(&c.of[ONE], 0, 0, 0, 0, (double)back / (double)c.count, 0);
+    block_check(&c.blocks[ONE], 0, 0, 0, 0, (double)back / (double)c.count, 0);
     block_free(&probes);
 }
 
@@ -368,7 +368,7 @@ static const char *corrupt_memory(void)
         c.options.isa = (attn_isa)77;
         return "an unknown instruction set";
     default:
-        return calls_corrupt_input(&m->patterns, &c.of[PATTERNS], d, 1);
+        return calls_corrupt_input(&m->patterns, &c.blocks[PATTERNS], d, 1);
     }
 }
 
@@ -408,13 +408,13 @@ static void reject(void)
     const char *must = NULL;
     if (which == 0) must = corrupt_memory();
     else if (which == 1 || c.kind > CLASSICAL) must = corrupt_numbers();
-    else if (c.of[at].name)
-        must = calls_corrupt(slot_of(at), &c.of[at], d, at == STATES || (at == UPDATED && c.kind == RETRIEVE),
-                             at == STATES ? NULL : &c.of[PATTERNS]);
+    else if (c.blocks[at].name)
+        must = calls_corrupt(slot_of(at), &c.blocks[at], d, at == STATES || (at == UPDATED && c.kind == RETRIEVE),
+                             at == STATES ? NULL : &c.blocks[PATTERNS]);
     else if (at == ITERATIONS || at == ENERGIES ? c.kind != RETRIEVE
              : at >= GRAD_UPDATED               ? c.kind != BACKWARD
                                                 : c.kind == BACKWARD || (at == ENERGY && c.kind == RETRIEVE)) {
-        *slot_of(at) = (attn_output){c.of[PATTERNS].memory, c.memory.dtype, {0, 0, 0, 0}};
+        *slot_of(at) = (attn_output){c.blocks[PATTERNS].memory, c.memory.dtype, {0, 0, 0, 0}};
         must = "an unused tensor";
     }
     calls_rejected(&all, must);
@@ -430,5 +430,5 @@ void target_run(draws *from)
     calls_first(&all);
     by_definition();
     calls_vary(&all, from, c.memory.options ? &c.options : NULL, c.kind != SEPARATION, reject);
-    blocks_free(c.of, BLOCKS);
+    blocks_free(c.blocks, BLOCKS);
 }

@@ -35,7 +35,7 @@ void target_print(void)
             n->dim_rotary, (int)c.module.score, c.module.dim_hidden);
     for (int64_t e = 0; c.masked && e < c.batch; e++) fprintf(stderr, "  length %" PRId64, c.lengths[e]);
     fputc('\n', stderr);
-    blocks_print(c.of, Y_BLOCKS);
+    blocks_print(c.blocks, Y_BLOCKS);
 }
 
 attn_status layers_forward(const layers_case *x, attn_error *error)
@@ -63,7 +63,7 @@ attn_status layers_backward(const layers_case *x, attn_error *error)
 /* Forward, which fills `saved`, then backward. */
 static void run(unsigned char canary, const char *what)
 {
-    blocks_canary(c.of, Y_BLOCKS, canary);
+    blocks_canary(c.blocks, Y_BLOCKS, canary);
     c.tensors.saved = c.saved;
     if (layers_forward(&c, &last)) finding("%s: a valid forward is rejected: %s", what, last.message);
     if (layers_backward(&c, &last)) finding("%s: a valid backward is rejected: %s", what, last.message);
@@ -90,10 +90,10 @@ static void run_corrupted(void)
     const int backward = draw_one_in(c.from, 2);
     const layers_case was = c;
     const char *what = layers_corrupt(&c, backward);
-    blocks_canary(c.of, Y_BLOCKS, 0x21);
+    blocks_canary(c.blocks, Y_BLOCKS, 0x21);
     const attn_status status = what ? (backward ? layers_backward : layers_forward)(&c, &last) : ATTN_OK;
     if (what && status == ATTN_OK) finding("%s, but %s succeeds", what, backward ? "backward" : "forward");
-    blocks_untouched(c.of, Y_BLOCKS, 0x21, last.message);
+    blocks_untouched(c.blocks, Y_BLOCKS, 0x21, last.message);
     c = was;
     layers_place(&c, 0, c.batch);
     c.tensors.saved = c.saved;
@@ -107,10 +107,10 @@ static void without_memory(void)
         c.options.allocator = (attn_allocator){limited_acquire, limited_release, &p};
         for (int backward = 0; backward < 2; backward++) {
             p.left = left;
-            blocks_canary(c.of, Y_BLOCKS, 0x32);
+            blocks_canary(c.blocks, Y_BLOCKS, 0x32);
             const attn_status status = (backward ? layers_backward : layers_forward)(&c, &last);
             if (status != ATTN_OK && status != ATTN_ERR_MEMORY) finding("allocation %d fails: status %d", left, (int)status);
-            if (status != ATTN_OK) blocks_untouched(c.of, Y_BLOCKS, 0x32, last.message);
+            if (status != ATTN_OK) blocks_untouched(c.blocks, Y_BLOCKS, 0x32, last.message);
             if (p.held) finding("allocation %d fails: %d blocks are not released", left, p.held);
         }
     }
@@ -122,12 +122,12 @@ static void run_entry(int64_t e)
 {
     if (c.len_q < 5 || (c.len_kv && c.len_kv < 5) || c.attention.dropout.probability > 0) return;
     layers_place(&c, e, 1);
-    blocks_canary(c.of, Y_BLOCKS, 0x3C);
+    blocks_canary(c.blocks, Y_BLOCKS, 0x3C);
     if (layers_forward(&c, &last)) finding("one entry: rejected: %s", last.message);
     layers_place(&c, 0, c.batch);
     c.tensors.saved = c.saved;
     for (int t = Y_Y; t <= Y_MEAN; t++) {
-        const block *b = &c.of[t];
+        const block *b = &c.blocks[t];
         const int64_t begin[4] = {e, 0, 0, 0}, end[4] = {e + 1, 1, b->shape[2], b->shape[3]};
         if (b->name) block_compare_part(b, begin, end, 0, "one entry");
     }
@@ -136,21 +136,21 @@ static void run_entry(int64_t e)
 /* NaN in keys past the lengths, and in later tokens under a causal mask. */
 static void run_masked(void)
 {
-    const int own = c.of[Y_KEY].name != NULL;
+    const int own = c.blocks[Y_KEY].name != NULL;
     for (int64_t e = 0; c.masked && own && e < c.batch; e++)
         for (int t = Y_KEY; t <= Y_VALUE; t++)
-            for (int64_t j = c.lengths[e]; c.of[t].name && j < c.len_kv; j++)
-                for (int64_t x = 0; x < c.of[t].shape[3]; x++) block_put(&c.of[t], e, 0, j, x, NAN);
+            for (int64_t j = c.lengths[e]; c.blocks[t].name && j < c.len_kv; j++)
+                for (int64_t x = 0; x < c.blocks[t].shape[3]; x++) block_put(&c.blocks[t], e, 0, j, x, NAN);
     const int64_t first = own || !c.attention.mask.causal ? c.len_q : draw_below(c.from, c.len_q);
     for (int64_t e = 0; e < c.batch; e++)
         for (int64_t j = first; j < c.len_q; j++)
-            for (int64_t x = 0; x < c.dim_q; x++) block_put(&c.of[Y_X], e, 0, j, x, NAN);
-    blocks_canary(c.of, Y_BLOCKS, 0x44);
+            for (int64_t x = 0; x < c.dim_q; x++) block_put(&c.blocks[Y_X], e, 0, j, x, NAN);
+    blocks_canary(c.blocks, Y_BLOCKS, 0x44);
     c.tensors.saved = NULL;
     if (layers_forward(&c, &last)) finding("NaN in masked tokens: rejected: %s", last.message);
     for (int t = Y_Y; t <= Y_MEAN; t++) {
-        const int64_t begin[4] = {0, 0, 0, 0}, end[4] = {c.batch, 1, first, c.of[t].shape[3]};
-        if (c.of[t].name) block_compare_part(&c.of[t], begin, end, 0, "NaN in masked tokens");
+        const int64_t begin[4] = {0, 0, 0, 0}, end[4] = {c.batch, 1, first, c.blocks[t].shape[3]};
+        if (c.blocks[t].name) block_compare_part(&c.blocks[t], begin, end, 0, "NaN in masked tokens");
     }
 }
 
@@ -160,7 +160,7 @@ static void judge(void)
     allocate_saved();
     run(0xA5, "first");
     target_ran++;
-    blocks_keep(c.of, Y_BLOCKS);
+    blocks_keep(c.blocks, Y_BLOCKS);
     if (c.kind == OF_HEADS) layers_by_loops(&c);
     if (draw_one_in(d, 4)) {
         if (c.dtype == ATTN_F64) layers_by_differences(&c);
@@ -171,7 +171,7 @@ static void judge(void)
     for (c.options.threads = 1; c.options.threads <= 3; c.options.threads++) {
         if (c.options.threads == threads) continue;
         run(0x5A, "other threads");
-        blocks_compare(c.of, Y_BLOCKS, 0x5A, "other threads");
+        blocks_compare(c.blocks, Y_BLOCKS, 0x5A, "other threads");
     }
     c.options.threads = threads;
     if (draw_one_in(d, 2)) run_corrupted();
@@ -180,10 +180,10 @@ static void judge(void)
     if (c.batch > 1) run_entry(draw_below(d, c.batch));
     if (draw_one_in(d, 3)) {
         for (int t = 0; t < Y_BLOCKS; t++)
-            if (t != Y_MEAN) block_move(&c.of[t], 1 + (size_t)draw_below(d, 15));
+            if (t != Y_MEAN) block_move(&c.blocks[t], 1 + (size_t)draw_below(d, 15));
         layers_place(&c, 0, c.batch);
         run(0x99, "other addresses");
-        blocks_compare(c.of, Y_BLOCKS, 0x99, "other addresses");
+        blocks_compare(c.blocks, Y_BLOCKS, 0x99, "other addresses");
     }
     run_masked();
 }
@@ -196,5 +196,5 @@ void target_run(draws *from)
     target_drawn();
     judge();
     free(c.saved);
-    blocks_free(c.of, Y_BLOCKS);
+    blocks_free(c.blocks, Y_BLOCKS);
 }

@@ -30,7 +30,7 @@ void target_print(void)
             " threads %d isa %d gentle %d special %d hostile %d\n",
             (int)p->features, p->random_features, (int)p->denominator, p->epsilon, (int)p->scale_kind, p->scale, p->causal,
             (int)p->rule, (int)p->decay_kind, p->chunk, c.options.threads, (int)c.options.isa, c.gentle, c.special, c.hostile);
-    blocks_print(c.of, L_TENSORS);
+    blocks_print(c.blocks, L_TENSORS);
 }
 
 static attn_error last; /* of the last call */
@@ -44,12 +44,12 @@ static int run(const attn_linear_plan *plan, const attn_linear_tensors *tensors,
     if (!workspace) abort();
     memset(workspace, workspace_byte, need + off);
     memset(&last, 0x55, sizeof last);
-    blocks_canary(c.of, L_TENSORS, canary);
+    blocks_canary(c.blocks, L_TENSORS, canary);
     const attn_status status = attn_linear_execute(plan, tensors, workspace + off, need, &last);
     free(workspace);
     check_error(status, &last);
     if (status == ATTN_OK) return 1;
-    blocks_untouched(c.of, L_TENSORS, canary, last.message);
+    blocks_untouched(c.blocks, L_TENSORS, canary, last.message);
     return 0;
 }
 
@@ -59,7 +59,7 @@ static void run_again(const attn_options *options, unsigned char byte, size_t of
     if (!plan) finding("%s: the same plan is now rejected: %s", what, last.message);
     if (!run(plan, &c.tensors, byte, off, canary)) finding("%s: the same call is now rejected: %s", what, last.message);
     attn_linear_plan_destroy(plan);
-    blocks_compare(c.of, L_TENSORS, canary, what);
+    blocks_compare(c.blocks, L_TENSORS, canary, what);
 }
 
 /* Computes o and denominators by a forward, for backward to read. */
@@ -73,7 +73,7 @@ static void save_forward(void)
     p.op = ATTN_FORWARD;
     for (int t = 0; t < L_TENSORS; t++)
         if (c.about[t].role[ATTN_FORWARD] == ATTN_ROLE_NONE) memset(linear_slot(&tensors, &c, t), 0, sizeof(attn_output));
-    c.saved = !block_may_overlap(&c.of[L_O]) && !block_may_overlap(&c.of[L_N]);
+    c.saved = !block_may_overlap(&c.blocks[L_O]) && !block_may_overlap(&c.blocks[L_N]);
     if (!c.saved) return;
     const attn_status status = attn_linear_compute(&p, &tensors, &error);
     check_error(status, &error);
@@ -99,22 +99,22 @@ static void reject(const attn_linear_plan *plan)
         if (!linear_has(&c, t)) return;
         slot->data = draw_one_in(d, 2) ? ATTN_LATER : ATTN_MISSING;
         must = "a tensor is ATTN_LATER or ATTN_MISSING";
-        if (c.of[t].bytes == 0) must = NULL;
+        if (c.blocks[t].bytes == 0) must = NULL;
         break;
     case 2:
-        if (!linear_has(&c, t) || !linear_has(&c, other) || t == other || !c.of[t].output) return;
-        if (t == L_S1 || t == L_Z1 || c.of[t].bytes == 0 || c.of[other].bytes == 0) return;
+        if (!linear_has(&c, t) || !linear_has(&c, other) || t == other || !c.blocks[t].output) return;
+        if (t == L_S1 || t == L_Z1 || c.blocks[t].bytes == 0 || c.blocks[other].bytes == 0) return;
         slot->data = linear_slot(&tensors, &c, other)->data;
-        if (((uintptr_t)slot->data & (c.of[t].element - 1)) == 0) must = "an output overlaps another tensor";
+        if (((uintptr_t)slot->data & (c.blocks[t].element - 1)) == 0) must = "an output overlaps another tensor";
         break;
     case 3:
-        if (!linear_has(&c, L_LENGTHS) || c.of[L_LENGTHS].bytes == 0) return;
+        if (!linear_has(&c, L_LENGTHS) || c.blocks[L_LENGTHS].bytes == 0) return;
         {
             int64_t lengths[8] = {0};
             lengths[draw_below(d, c.problem.shape.batch)] = draw_one_in(d, 2) ? c.problem.shape.len_kv + 1 : -1;
             int32_t narrow[8];
             for (int i = 0; i < 8; i++) narrow[i] = (int32_t)lengths[i];
-            tensors.lengths.data = c.of[L_LENGTHS].dtype == ATTN_I32 ? (void *)narrow : (void *)lengths;
+            tensors.lengths.data = c.blocks[L_LENGTHS].dtype == ATTN_I32 ? (void *)narrow : (void *)lengths;
             if (run(plan, &tensors, 0xFF, 0, 0x11)) finding("lengths outside the sequence are accepted");
         }
         return;
@@ -122,16 +122,16 @@ static void reject(const attn_linear_plan *plan)
         if (need == 0) return;
         {
             unsigned char *workspace = malloc(need);
-            blocks_canary(c.of, L_TENSORS, 0x22);
+            blocks_canary(c.blocks, L_TENSORS, 0x22);
             const attn_status status = attn_linear_execute(plan, &tensors, workspace, need - 1, &last);
             check_error(status, &last);
             if (status != ATTN_ERR_MEMORY) finding("a workspace that is too small gives status %d", (int)status);
-            blocks_untouched(c.of, L_TENSORS, 0x22, last.message);
+            blocks_untouched(c.blocks, L_TENSORS, 0x22, last.message);
             free(workspace);
         }
         return;
     default:
-        if (!linear_has(&c, t) || t == L_OMEGA || c.of[t].shape[2] < 2 || c.of[t].bytes == 0) return;
+        if (!linear_has(&c, t) || t == L_OMEGA || c.blocks[t].shape[2] < 2 || c.blocks[t].bytes == 0) return;
         slot->stride[2] += 1 + draw_below(d, 9);
         must = "strides are not those of the plan";
         break;
@@ -147,7 +147,7 @@ static void run_entry(int64_t e)
     attn_linear_tensors tensors = c.tensors;
     p.shape.batch = 1;
     for (int t = 0; t < L_TENSORS; t++) {
-        const block *b = &c.of[t];
+        const block *b = &c.blocks[t];
         if (!linear_has(&c, t) || b->bytes == 0 || c.about[t].axes[0] != ATTN_AXIS_BATCH) continue;
         linear_slot(&tensors, &c, t)->data = block_at(b, e, 0, 0, 0);
     }
@@ -156,7 +156,7 @@ static void run_entry(int64_t e)
     if (!run(plan, &tensors, 0xFF, 0, 0x3C)) finding("one entry: the same call is now rejected: %s", last.message);
     attn_linear_plan_destroy(plan);
     for (int t = 0; t < L_TENSORS; t++) {
-        const block *b = &c.of[t];
+        const block *b = &c.blocks[t];
         const int64_t begin[4] = {e, 0, 0, 0}, end[4] = {e + 1, b->shape[1], b->shape[2], b->shape[3]};
         if (b->output) block_compare_part(b, begin, end, 0, "one entry");
     }
@@ -168,7 +168,7 @@ static int poison_token(int64_t e, int64_t token)
     static const int of_tokens[] = {L_Q, L_K, L_V, L_DECAY, L_BETA, L_ERASE, L_WRITE, L_DO};
     int any = 0;
     for (size_t i = 0; i < sizeof of_tokens / sizeof *of_tokens; i++) {
-        const block *b = &c.of[of_tokens[i]];
+        const block *b = &c.blocks[of_tokens[i]];
         if (!linear_has(&c, of_tokens[i]) || b->output || block_may_overlap(b) || token >= b->shape[2]) continue;
         if (!c.problem.causal && (of_tokens[i] == L_Q || of_tokens[i] == L_DO)) continue;
         for (int64_t h = 0; h < b->shape[1]; h++)
@@ -193,15 +193,15 @@ static void run_masked(void)
     if (!plan || !run(plan, &c.tensors, 0xFF, 1, 0x44)) finding("NaN from a token on: rejected: %s", last.message);
     attn_linear_plan_destroy(plan);
     for (int t = L_O; t <= L_N; t++) {
-        const int64_t begin[4] = {0, 0, 0, 0}, end[4] = {s->batch, s->heads_q, first, c.of[t].shape[3]};
-        if (linear_has(&c, t)) block_compare_part(&c.of[t], begin, end, 1, "NaN from a token on");
+        const int64_t begin[4] = {0, 0, 0, 0}, end[4] = {s->batch, s->heads_q, first, c.blocks[t].shape[3]};
+        if (linear_has(&c, t)) block_compare_part(&c.blocks[t], begin, end, 1, "NaN from a token on");
     }
 }
 
 /* The final state written over the initial one. */
 static void in_place(void)
 {
-    block *s0 = &c.of[L_S0], *z0 = &c.of[L_Z0];
+    block *s0 = &c.blocks[L_S0], *z0 = &c.blocks[L_Z0];
     if (!linear_has(&c, L_S0) || !linear_has(&c, L_S1) || block_may_overlap(s0) || (linear_has(&c, L_Z0) && block_may_overlap(z0)))
         return;
     attn_linear_tensors tensors = c.tensors;
@@ -216,7 +216,8 @@ static void in_place(void)
         for (int64_t h = 0; h < s->heads_kv; h++)
             for (int64_t f = 0; f < s0->shape[2]; f++)
                 for (int64_t x = 0; x < s0->shape[3]; x++) {
-                    const unsigned char *was = c.of[L_S1].copy + (block_at(&c.of[L_S1], e, h, f, x) - c.of[L_S1].memory);
+                    const unsigned char *was =
+                        c.blocks[L_S1].copy + (block_at(&c.blocks[L_S1], e, h, f, x) - c.blocks[L_S1].memory);
                     if (memcmp(block_at(s0, e, h, f, x), was, s0->element) != 0 && !isnan(block_get(s0, e, h, f, x)))
                         finding("states in place: final_state differs");
                 }
@@ -246,7 +247,7 @@ static int judge(const attn_linear_plan *plan)
         if (!c.hostile) finding("a plan's own tensors are rejected: %s", last.message);
         return 0;
     }
-    blocks_keep(c.of, L_TENSORS);
+    blocks_keep(c.blocks, L_TENSORS);
     if (c.gentle && c.saved) linear_reference(&c);
     attn_options other = c.options;
     for (other.threads = 1; other.threads <= 3; other.threads++)
@@ -258,8 +259,8 @@ static int judge(const attn_linear_plan *plan)
     if (c.problem.shape.batch > 1) run_entry(draw_below(d, c.problem.shape.batch));
     if (draw_one_in(d, 3)) {
         for (int t = 0; t < L_TENSORS; t++) {
-            block_move(&c.of[t], 1 + (size_t)draw_below(d, 15));
-            if (linear_has(&c, t)) linear_slot(&c.tensors, &c, t)->data = block_out(&c.of[t]).data;
+            block_move(&c.blocks[t], 1 + (size_t)draw_below(d, 15));
+            if (linear_has(&c, t)) linear_slot(&c.tensors, &c, t)->data = block_out(&c.blocks[t]).data;
         }
         run_again(&c.options, 0xFF, 5, 0x99, "other addresses");
     }
@@ -277,5 +278,5 @@ void target_run(draws *from)
     if (plan) target_ran += judge(plan);
     else target_rejected++;
     attn_linear_plan_destroy(plan);
-    blocks_free(c.of, L_TENSORS);
+    blocks_free(c.blocks, L_TENSORS);
 }

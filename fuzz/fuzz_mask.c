@@ -23,7 +23,7 @@ static struct {
     int64_t len_q, len_kv, count, given_count;
     double fill;
     attn_pattern patterns[MAX_PATTERNS];
-    block of[BLOCKS];
+    block blocks[BLOCKS];
     const attn_pattern_set *set;
     attn_input given;
     attn_output matrix, form;
@@ -39,7 +39,7 @@ void target_print(void)
         fprintf(stderr, "  kind %d sizes %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " seed %" PRIu64 " count %" PRId64 "\n",
                 (int)p->kind, p->size[0], p->size[1], p->size[2], p->size[3], p->seed, p->count);
     }
-    blocks_print(c.of, BLOCKS);
+    blocks_print(c.blocks, BLOCKS);
 }
 
 /* ---- definitions, in integers that do not overflow ---- */
@@ -148,7 +148,7 @@ static int64_t draw_size(int64_t least)
 
 static const int64_t *draw_lengths(int at, const char *name, int64_t count, int64_t length)
 {
-    block *b = &c.of[at];
+    block *b = &c.blocks[at];
     calls_make(b, c.from, block_of(name, ATTN_I64, 0, count, 1, 1, 1), CALLS_DENSE);
     for (int64_t d = 0; d < count; d++) {
         const int64_t own = draw_below(c.from, length / 2 + 2);
@@ -203,9 +203,10 @@ static attn_pattern draw_pattern(int64_t k)
     default: {
         const int at = (int)k * LISTS + MAP;
         const int64_t rows = c.len_q / a + (c.len_q % a != 0), columns = c.len_kv / b + (c.len_kv % b != 0);
-        calls_make(&c.of[at], d, block_of("blocks", ATTN_BOOL, 0, 1, 1, rows, columns), CALLS_DENSE);
-        for (size_t i = 0; i < c.of[at].bytes; i++) c.of[at].memory[i] = (unsigned char)(draw_word(d) % 3 ? 0 : draw_word(d));
-        return attn_pattern_block_map(a, b, c.of[at].memory);
+        calls_make(&c.blocks[at], d, block_of("blocks", ATTN_BOOL, 0, 1, 1, rows, columns), CALLS_DENSE);
+        for (size_t i = 0; i < c.blocks[at].bytes; i++)
+            c.blocks[at].memory[i] = (unsigned char)(draw_word(d) % 3 ? 0 : draw_word(d));
+        return attn_pattern_block_map(a, b, c.blocks[at].memory);
     }
     }
 }
@@ -236,14 +237,14 @@ static const attn_pattern_set *filling;
 
 static attn_status fill(attn_error *error) { return attn_pattern_set_fill(c.set, c.matrix_at, error); }
 
-static void place_matrix(void) { c.set = filling, c.matrix = block_out(&c.of[MATRIX]), c.matrix_at = &c.matrix; }
+static void place_matrix(void) { c.set = filling, c.matrix = block_out(&c.blocks[MATRIX]), c.matrix_at = &c.matrix; }
 
-static const calls fills = {&c.of[MATRIX], 1, fill, place_matrix};
+static const calls fills = {&c.blocks[MATRIX], 1, fill, place_matrix};
 
 static void judge_matrix(const attn_pattern_set *set, unsigned char *keep)
 {
     draws *d = c.from;
-    block *b = &c.of[MATRIX];
+    block *b = &c.blocks[MATRIX];
     calls_make(b, d, block_of("keep", draw_one_in(d, 2) ? ATTN_BOOL : ATTN_U8, 1, 1, 1, c.len_q, c.len_kv), CALLS_ANY);
     filling = set;
     place_matrix();
@@ -395,23 +396,23 @@ static attn_status call(attn_error *error)
 
 static void place(void)
 {
-    c.given_count = c.of[GIVEN].shape[3], c.given = block_in(&c.of[GIVEN]), c.form = block_out(&c.of[FORM]);
+    c.given_count = c.blocks[GIVEN].shape[3], c.given = block_in(&c.blocks[GIVEN]), c.form = block_out(&c.blocks[FORM]);
     c.given_at = &c.given, c.form_at = &c.form;
 }
 
-static const calls forms = {&c.of[GIVEN], 2, call, place};
+static const calls forms = {&c.blocks[GIVEN], 2, call, place};
 
 /* The keep mask written over the drop mask. */
 static void judge_in_place(void)
 {
     unsigned char same[70];
-    const attn_output slot = {c.given_count ? same : ATTN_EMPTY, c.of[FORM].dtype, {0, 0, 0, 0}};
+    const attn_output slot = {c.given_count ? same : ATTN_EMPTY, c.blocks[FORM].dtype, {0, 0, 0, 0}};
     attn_input drop;
     memcpy(&drop, &slot, sizeof drop);
-    for (int64_t i = 0; i < c.given_count; i++) same[i] = *block_at(&c.of[GIVEN], 0, 0, 0, i);
+    for (int64_t i = 0; i < c.given_count; i++) same[i] = *block_at(&c.blocks[GIVEN], 0, 0, 0, i);
     if (attn_mask_keep_from_drop(c.given_count, &drop, &slot, &calls_last)) finding("in place: %s", calls_last.message);
     for (int64_t i = 0; i < c.given_count; i++)
-        if (same[i] != *block_at(&c.of[FORM], 0, 0, 0, i)) finding("in place: element %lld is %d", (long long)i, same[i]);
+        if (same[i] != *block_at(&c.blocks[FORM], 0, 0, 0, i)) finding("in place: element %lld is %d", (long long)i, same[i]);
 }
 
 static void judge_forms(void)
@@ -420,7 +421,7 @@ static void judge_forms(void)
     static const double numbers[] = {-INFINITY, -1e9, -1e4, 0, NAN, 3};
     draws *d = c.from;
     const int64_t count = draw_below(d, 70);
-    block *from = &c.of[GIVEN], *to = &c.of[FORM];
+    block *from = &c.blocks[GIVEN], *to = &c.blocks[FORM];
     c.drop = draw_one_in(d, 2), c.fill = numbers[draw_below(d, 6)];
     const attn_dtype form = c.drop ? masks[draw_below(d, 2)] : types[draw_below(d, 4)];
     calls_make(from, d, block_of(c.drop ? "drop" : "keep", masks[draw_below(d, 2)], 0, 1, 1, 1, count), CALLS_ANY);
@@ -465,5 +466,5 @@ void target_run(draws *from)
     target_drawn();
     judge_set();
     if (draw_one_in(from, 3)) judge_forms();
-    blocks_free(c.of, BLOCKS);
+    blocks_free(c.blocks, BLOCKS);
 }

@@ -25,7 +25,7 @@ static struct {
     attn_merge_tensors tensors;
     attn_options options;
     attn_dtype dtype, compute;
-    block of[BLOCKS];
+    block blocks[BLOCKS];
     attn_input o_parts[MAX_PARTS], lse_parts[MAX_PARTS];
     attn_output grad_o_parts[MAX_PARTS], grad_lse_parts[MAX_PARTS];
 } c;
@@ -38,7 +38,7 @@ void target_print(void)
             " threads %d isa %d special %d hostile %d\n",
             c.backward, p->parts, p->batch, p->heads, p->len_q, p->dim_v, c.options.threads, (int)c.options.isa, c.special,
             c.hostile);
-    blocks_print(c.of, BLOCKS);
+    blocks_print(c.blocks, BLOCKS);
 }
 
 static attn_error last;
@@ -48,19 +48,19 @@ static void place(int64_t e)
 {
     for (int64_t p = 0; p < c.problem.parts && p < MAX_PARTS; p++) {
         attn_output *const slots[2] = {&c.grad_o_parts[p], &c.grad_lse_parts[p]};
-        c.o_parts[p] = block_in(&c.of[O_PARTS + p]), c.lse_parts[p] = block_in(&c.of[LSE_PARTS + p]);
-        if (c.of[O_PARTS + p].bytes) c.o_parts[p].data = block_at(&c.of[O_PARTS + p], e, 0, 0, 0);
-        if (c.of[LSE_PARTS + p].bytes) c.lse_parts[p].data = block_at(&c.of[LSE_PARTS + p], e, 0, 0, 0);
+        c.o_parts[p] = block_in(&c.blocks[O_PARTS + p]), c.lse_parts[p] = block_in(&c.blocks[LSE_PARTS + p]);
+        if (c.blocks[O_PARTS + p].bytes) c.o_parts[p].data = block_at(&c.blocks[O_PARTS + p], e, 0, 0, 0);
+        if (c.blocks[LSE_PARTS + p].bytes) c.lse_parts[p].data = block_at(&c.blocks[LSE_PARTS + p], e, 0, 0, 0);
         for (int i = 0; i < 2; i++) {
-            const block *b = &c.of[(i ? GRAD_LSE : GRAD_O) + p];
+            const block *b = &c.blocks[(i ? GRAD_LSE : GRAD_O) + p];
             *slots[i] = block_out(b);
             if (b->bytes) slots[i]->data = block_at(b, e, 0, 0, 0);
         }
     }
     attn_output whole[2];
     for (int i = 0; i < 2; i++) {
-        whole[i] = block_out(&c.of[WHOLE + i]);
-        if (c.of[WHOLE + i].bytes) whole[i].data = block_at(&c.of[WHOLE + i], e, 0, 0, 0);
+        whole[i] = block_out(&c.blocks[WHOLE + i]);
+        if (c.blocks[WHOLE + i].bytes) whole[i].data = block_at(&c.blocks[WHOLE + i], e, 0, 0, 0);
     }
     c.tensors = (attn_merge_tensors){.struct_size = sizeof c.tensors, .o_parts = c.o_parts, .lse_parts = c.lse_parts};
     if (!c.backward) {
@@ -75,18 +75,18 @@ static void place(int64_t e)
 static int run(const attn_merge_problem *p, const attn_options *options, unsigned char canary)
 {
     memset(&last, 0x55, sizeof last);
-    blocks_canary(c.of, BLOCKS, canary);
+    blocks_canary(c.blocks, BLOCKS, canary);
     const attn_status status = (c.backward ? attn_merge_backward : attn_merge)(p, &c.tensors, options, &last);
     check_error(status, &last);
     if (status == ATTN_OK) return 1;
-    blocks_untouched(c.of, BLOCKS, canary, last.message);
+    blocks_untouched(c.blocks, BLOCKS, canary, last.message);
     return 0;
 }
 
 static void run_again(const attn_options *options, unsigned char canary, const char *what)
 {
     if (!run(&c.problem, options, canary)) finding("%s: the same call is now rejected: %s", what, last.message);
-    blocks_compare(c.of, BLOCKS, canary, what);
+    blocks_compare(c.blocks, BLOCKS, canary, what);
 }
 
 /* ---- drawing ---- */
@@ -94,7 +94,7 @@ static void run_again(const attn_options *options, unsigned char canary, const c
 static void make(int at, const char *name, int wide, int output)
 {
     const attn_merge_problem *p = &c.problem;
-    block *b = &c.of[at];
+    block *b = &c.blocks[at];
     *b = block_of(name, wide ? c.dtype : c.compute, output, p->batch, p->heads, p->len_q, wide ? p->dim_v : 1);
     if (draw_one_in(c.from, 2)) block_draw_strides(b, c.from, wide);
     if (!block_allocate(b)) finding("%s is too large", name);
@@ -122,9 +122,9 @@ static void draw_case(void)
     const uint64_t empty = draw_word(d); /* rows for which no part has keys */
     for (int i = 0; i < p->parts; i++) {
         make(O_PARTS + i, "o_parts", 1, 0), make(LSE_PARTS + i, "lse_parts", 0, 0);
-        block_fill(&c.of[O_PARTS + i], d, -2, 2, c.special);
-        block_fill(&c.of[LSE_PARTS + i], d, -9, 9, c.special);
-        const block *lse = &c.of[LSE_PARTS + i], *o = &c.of[O_PARTS + i];
+        block_fill(&c.blocks[O_PARTS + i], d, -2, 2, c.special);
+        block_fill(&c.blocks[LSE_PARTS + i], d, -9, 9, c.special);
+        const block *lse = &c.blocks[LSE_PARTS + i], *o = &c.blocks[O_PARTS + i];
         for (int64_t b = 0; b < p->batch; b++) /* parts without keys */
             for (int64_t h = 0; h < p->heads; h++)
                 for (int64_t t = 0; t < p->len_q; t++)
@@ -137,7 +137,7 @@ static void draw_case(void)
     }
     make(WHOLE, c.backward ? "grad_o" : "o", 1, !c.backward);
     if (!draw_one_in(d, 3)) make(WHOLE_LSE, c.backward ? "grad_lse" : "lse", 0, !c.backward);
-    if (c.backward) block_fill(&c.of[WHOLE], d, -1, 1, c.special), block_fill(&c.of[WHOLE_LSE], d, -1, 1, c.special);
+    if (c.backward) block_fill(&c.blocks[WHOLE], d, -1, 1, c.special), block_fill(&c.blocks[WHOLE_LSE], d, -1, 1, c.special);
     place(0);
 }
 
@@ -184,11 +184,11 @@ static void reject(void)
         must = "ATTN_MISSING or ATTN_LATER";
         break;
     case 7: /* o over a part of other strides, or a gradient over any part */
-        if (c.of[O_PARTS].bytes == 0) return;
+        if (c.blocks[O_PARTS].bytes == 0) return;
         slot->data = (void *)(uintptr_t)c.o_parts[part].data;
         if (c.backward) must = "a gradient overlaps a part";
         else if (memcmp(slot->stride, c.o_parts[part].stride, sizeof slot->stride) == 0) return;
-        else if (block_may_overlap(&c.of[O_PARTS + part])) must = "o overlaps a part that broadcasts";
+        else if (block_may_overlap(&c.blocks[O_PARTS + part])) must = "o overlaps a part that broadcasts";
         else return;
         break;
     default:
@@ -225,7 +225,7 @@ static void row(int64_t e, int64_t h, int64_t i)
         c.compute == ATTN_F64 ? 2 * block_unit(ATTN_F64) : block_unit(ATTN_F32); /* this check computes in double, too */
     const double terms = (double)parts + 8;
     double most = -INFINITY, sum = 0, lse, w[MAX_PARTS], loose[MAX_PARTS];
-    for (int64_t p = 0; p < parts; p++) most = fmax(most, w[p] = block_get(&c.of[LSE_PARTS + p], e, h, i, 0));
+    for (int64_t p = 0; p < parts; p++) most = fmax(most, w[p] = block_get(&c.blocks[LSE_PARTS + p], e, h, i, 0));
     for (int64_t p = 0; p < parts; p++) sum += w[p] == -INFINITY ? 0 : exp(w[p] - most);
     lse = sum > 0 ? most + log(sum) : -INFINITY;
     /* A weight's error is the rounding of its exponent and of lse. */
@@ -233,29 +233,29 @@ static void row(int64_t e, int64_t h, int64_t i)
         loose[p] = w[p] == -INFINITY ? 0 : terms + fabs(w[p] - lse) + fabs(lse);
         w[p] = w[p] == -INFINITY ? 0 : exp(w[p] - lse);
     }
-    if (!c.backward) block_check(&c.of[WHOLE_LSE], e, h, i, 0, lse, unit * (terms + fabs(lse)));
+    if (!c.backward) block_check(&c.blocks[WHOLE_LSE], e, h, i, 0, lse, unit * (terms + fabs(lse)));
     double dot[MAX_PARTS] = {0}, size[MAX_PARTS] = {0};
     for (int64_t x = 0; x < dim; x++) {
         double o = 0, bound = 0;
         for (int64_t p = 0; p < parts; p++) {
-            const double part = w[p] == 0 ? 0 : block_get(&c.of[O_PARTS + p], e, h, i, x);
+            const double part = w[p] == 0 ? 0 : block_get(&c.blocks[O_PARTS + p], e, h, i, x);
             o += w[p] * part, bound += unit * loose[p] * w[p] * fabs(part);
         }
         if (!c.backward) {
-            block_check(&c.of[WHOLE], e, h, i, x, o, bound);
+            block_check(&c.blocks[WHOLE], e, h, i, x, o, bound);
             continue;
         }
-        const double grad = block_get(&c.of[WHOLE], e, h, i, x);
+        const double grad = block_get(&c.blocks[WHOLE], e, h, i, x);
         for (int64_t p = 0; p < parts; p++) {
-            const double part = w[p] == 0 ? 0 : block_get(&c.of[O_PARTS + p], e, h, i, x);
+            const double part = w[p] == 0 ? 0 : block_get(&c.blocks[O_PARTS + p], e, h, i, x);
             dot[p] += grad * (part - o),
                 size[p] += fabs(grad) * (fabs(part) + fabs(o)) * unit * (terms + (double)dim) + fabs(grad) * bound;
-            block_check(&c.of[GRAD_O + p], e, h, i, x, w[p] * grad, unit * loose[p] * w[p] * fabs(grad));
+            block_check(&c.blocks[GRAD_O + p], e, h, i, x, w[p] * grad, unit * loose[p] * w[p] * fabs(grad));
         }
     }
-    const double grad_lse = c.backward && c.of[WHOLE_LSE].name ? block_get(&c.of[WHOLE_LSE], e, h, i, 0) : 0;
+    const double grad_lse = c.backward && c.blocks[WHOLE_LSE].name ? block_get(&c.blocks[WHOLE_LSE], e, h, i, 0) : 0;
     for (int64_t p = 0; c.backward && p < parts; p++)
-        block_check(&c.of[GRAD_LSE + p], e, h, i, 0, w[p] * (dot[p] + grad_lse),
+        block_check(&c.blocks[GRAD_LSE + p], e, h, i, 0, w[p] * (dot[p] + grad_lse),
                     w[p] * (2 * size[p] + unit * loose[p] * (fabs(dot[p]) + fabs(grad_lse)) + 4 * unit * fabs(grad_lse)));
 }
 
@@ -267,7 +267,7 @@ static void judge(void)
     const attn_merge_problem *p = &c.problem;
     if (!run(p, &c.options, 0xA5)) finding("a valid call is rejected: %s", last.message);
     target_ran++;
-    blocks_keep(c.of, BLOCKS);
+    blocks_keep(c.blocks, BLOCKS);
     for (int64_t e = 0; !c.special && e < p->batch; e++)
         for (int64_t h = 0; h < p->heads; h++)
             for (int64_t i = 0; i < p->len_q; i++) row(e, h, i);
@@ -283,27 +283,28 @@ static void judge(void)
         if (!run(&one, &c.options, 0x3C)) finding("one entry: the same call is now rejected: %s", last.message);
         place(0);
         for (int t = 0; t < BLOCKS; t++) {
-            const int64_t begin[4] = {e, 0, 0, 0}, end[4] = {e + 1, p->heads, p->len_q, c.of[t].shape[3]};
-            if (c.of[t].output) block_compare_part(&c.of[t], begin, end, 0, "one entry");
+            const int64_t begin[4] = {e, 0, 0, 0}, end[4] = {e + 1, p->heads, p->len_q, c.blocks[t].shape[3]};
+            if (c.blocks[t].output) block_compare_part(&c.blocks[t], begin, end, 0, "one entry");
         }
     }
     if (draw_one_in(d, 2)) {
-        for (int t = 0; t < BLOCKS; t++) block_move(&c.of[t], 1 + (size_t)draw_below(d, 15));
+        for (int t = 0; t < BLOCKS; t++) block_move(&c.blocks[t], 1 + (size_t)draw_below(d, 15));
         place(0);
         run_again(&c.options, 0x99, "other addresses");
     }
     /* o and lse written over a part. */
     const int part = (int)draw_below(d, p->parts);
-    if (c.backward || block_may_overlap(&c.of[part]) || block_may_overlap(&c.of[LSE_PARTS + part])) return;
-    c.tensors.o = block_out(&c.of[part]), c.tensors.lse = block_out(&c.of[LSE_PARTS + part]);
+    if (c.backward || block_may_overlap(&c.blocks[part]) || block_may_overlap(&c.blocks[LSE_PARTS + part])) return;
+    c.tensors.o = block_out(&c.blocks[part]), c.tensors.lse = block_out(&c.blocks[LSE_PARTS + part]);
     if (!run(p, &c.options, 0x11)) finding("in place: the same call is now rejected: %s", last.message);
     for (int64_t e = 0; e < p->batch; e++)
         for (int64_t h = 0; h < p->heads; h++)
             for (int64_t i = 0; i < p->len_q; i++)
                 for (int64_t x = 0; x < p->dim_v; x++) {
-                    const unsigned char *was = c.of[WHOLE].copy + (block_at(&c.of[WHOLE], e, h, i, x) - c.of[WHOLE].memory);
-                    if (memcmp(block_at(&c.of[part], e, h, i, x), was, c.of[part].element) != 0 &&
-                        !isnan(block_get(&c.of[part], e, h, i, x)))
+                    const unsigned char *was =
+                        c.blocks[WHOLE].copy + (block_at(&c.blocks[WHOLE], e, h, i, x) - c.blocks[WHOLE].memory);
+                    if (memcmp(block_at(&c.blocks[part], e, h, i, x), was, c.blocks[part].element) != 0 &&
+                        !isnan(block_get(&c.blocks[part], e, h, i, x)))
                         finding("in place: o differs");
                 }
 }
@@ -315,5 +316,5 @@ void target_run(draws *from)
     draw_case();
     target_drawn();
     judge();
-    blocks_free(c.of, BLOCKS);
+    blocks_free(c.blocks, BLOCKS);
 }

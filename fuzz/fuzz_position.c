@@ -23,7 +23,7 @@ static struct {
     attn_rope_pairs order;
     attn_rope rope;
     attn_rope_scaling scaling;
-    block of[BLOCKS];
+    block blocks[BLOCKS];
     /* The call's arguments; in ADD_BACKWARD the table's block is the output grad_table. */
     attn_input x, table, positions;
     attn_output y, grad_table;
@@ -43,12 +43,12 @@ void target_print(void)
             c.kind, c.shape[0], c.shape[1], c.shape[2], c.shape[3], c.rows, c.rows_y, c.base, (int)c.order, c.rope.dim_rotary,
             c.rope.stretch, c.rope.magnitude, c.rope.inverse, (int)c.scaling.kind, c.scaling.dim, c.scaling.factor,
             c.scaling.original_length, c.scaling.length, c.scaling.fast, c.scaling.slow);
-    blocks_print(c.of, BLOCKS);
+    blocks_print(c.blocks, BLOCKS);
 }
 
 static attn_status call(attn_error *error)
 {
-    const attn_input *const at = c.no_slot && !c.of[POSITIONS].name ? NULL : &c.positions;
+    const attn_input *const at = c.no_slot && !c.blocks[POSITIONS].name ? NULL : &c.positions;
     switch (c.kind) {
     case ROPE:
         return attn_rope_apply(&c.rope, c.shape_at, c.x_at, at, c.y_at, error);
@@ -67,22 +67,22 @@ static attn_status call(attn_error *error)
     }
 }
 
-static void *numbers(int at) { return c.of[at].name ? c.of[at].memory + c.of[at].first : NULL; }
+static void *numbers(int at) { return c.blocks[at].name ? c.blocks[at].memory + c.blocks[at].first : NULL; }
 
 static void place(void)
 {
     memcpy(c.shape, c.drawn, sizeof c.shape);
     c.rows = c.drawn[4], c.rows_y = c.drawn[5];
-    c.x = block_in(&c.of[X]), c.y = block_out(&c.of[Y]);
-    c.table = block_in(&c.of[TABLE]), c.grad_table = block_out(&c.of[TABLE]);
-    c.positions = block_in(&c.of[POSITIONS]);
+    c.x = block_in(&c.blocks[X]), c.y = block_out(&c.blocks[Y]);
+    c.table = block_in(&c.blocks[TABLE]), c.grad_table = block_out(&c.blocks[TABLE]);
+    c.positions = block_in(&c.blocks[POSITIONS]);
     c.shape_at = c.shape, c.x_at = &c.x, c.y_at = &c.y, c.table_at = &c.table, c.grad_at = &c.grad_table;
     c.rope.frequencies = c.kind == ROPE ? numbers(ANGLES) : NULL;
     c.frequencies = numbers(ANGLES), c.magnitude = numbers(MAGNITUDE);
     c.rope.cosines = numbers(COSINES), c.rope.sines = numbers(SINES);
 }
 
-static const calls all = {c.of, BLOCKS, call, place};
+static const calls all = {c.blocks, BLOCKS, call, place};
 
 /* ---- drawing ---- */
 
@@ -93,12 +93,12 @@ static void make_table(int at, const char *name, attn_dtype dtype, int output, i
 {
     block b = block_of(name, dtype, output, 1, 1, rows, c.shape[3]);
     b.stride[2] += draw_one_in(c.from, 2) ? draw_below(c.from, 6) : 0;
-    calls_make(&c.of[at], c.from, b, CALLS_DENSE);
+    calls_make(&c.blocks[at], c.from, b, CALLS_DENSE);
 }
 
 static void make_positions(int64_t low, int64_t most)
 {
-    block *b = &c.of[POSITIONS];
+    block *b = &c.blocks[POSITIONS];
     const attn_dtype dtype = draw_one_in(c.from, 2) ? ATTN_I64 : ATTN_I32;
     calls_make(b, c.from, block_of("positions", dtype, 0, c.shape[0], 1, c.shape[2], 1), CALLS_ANY);
     if (b->memory) memset(b->memory, 0x3C, b->bytes); /* gaps, too, since a hash of all bytes is compared */
@@ -109,8 +109,8 @@ static void make_positions(int64_t low, int64_t most)
 
 static void make_doubles(int at, const char *name, int output, int64_t rows, int64_t columns)
 {
-    calls_make(&c.of[at], c.from, block_of(name, ATTN_F64, output, 1, 1, rows, columns), CALLS_DENSE);
-    if (!output) block_fill(&c.of[at], c.from, -1, 1, 0);
+    calls_make(&c.blocks[at], c.from, block_of(name, ATTN_F64, output, 1, 1, rows, columns), CALLS_DENSE);
+    if (!output) block_fill(&c.blocks[at], c.from, -1, 1, 0);
 }
 
 static void draw_rope(void)
@@ -181,21 +181,21 @@ static void draw_case(void)
     case ADD_BACKWARD:
         if (draw_one_in(d, 2) && c.rows) make_positions(0, c.rows);
         make_table(TABLE, c.kind == ADD ? "table" : "grad_table", other, c.kind == ADD_BACKWARD, c.rows);
-        if (c.kind == ADD) block_fill(&c.of[TABLE], d, -2, 2, special);
+        if (c.kind == ADD) block_fill(&c.blocks[TABLE], d, -2, 2, special);
         break;
     default: {
         const attn_dtype x = one == ATTN_F64 ? ATTN_F64 : ATTN_F32, y = other == ATTN_F64 ? ATTN_F64 : ATTN_F32;
         if (c.rows == 0) c.rows_y = c.drawn[5] = 0;
         const int back = c.kind == RESIZE_BACKWARD;
-        calls_make(&c.of[X], d, block_of("x", x, 0, 1, 1, back ? c.rows_y : c.rows, s[3]), CALLS_ANY);
-        calls_make(&c.of[Y], d, block_of("y", y, 1, 1, 1, back ? c.rows : c.rows_y, s[3]), CALLS_ANY);
+        calls_make(&c.blocks[X], d, block_of("x", x, 0, 1, 1, back ? c.rows_y : c.rows, s[3]), CALLS_ANY);
+        calls_make(&c.blocks[Y], d, block_of("y", y, 1, 1, 1, back ? c.rows : c.rows_y, s[3]), CALLS_ANY);
         break;
     }
     }
     if (c.kind == ROPE || c.kind == ADD || c.kind == ADD_BACKWARD)
-        calls_make(&c.of[X], d, block_of("x", one, 0, s[0], s[1], s[2], s[3]), CALLS_ROWS);
-    if (c.kind == ROPE || c.kind == ADD) calls_make(&c.of[Y], d, block_of("y", other, 1, s[0], s[1], s[2], s[3]), CALLS_ROWS);
-    if (c.of[X].name) block_fill(&c.of[X], d, -2, 2, special);
+        calls_make(&c.blocks[X], d, block_of("x", one, 0, s[0], s[1], s[2], s[3]), CALLS_ROWS);
+    if (c.kind == ROPE || c.kind == ADD) calls_make(&c.blocks[Y], d, block_of("y", other, 1, s[0], s[1], s[2], s[3]), CALLS_ROWS);
+    if (c.blocks[X].name) block_fill(&c.blocks[X], d, -2, 2, special);
     place();
 }
 
@@ -203,7 +203,7 @@ static void draw_case(void)
 
 static double position_of(int64_t b, int64_t t)
 {
-    return c.of[POSITIONS].name ? block_get(&c.of[POSITIONS], b, 0, t, 0) : (double)t;
+    return c.blocks[POSITIONS].name ? block_get(&c.blocks[POSITIONS], b, 0, t, 0) : (double)t;
 }
 
 /* One row of y: rotated pairs a c - b s, with an error bound of `off` for cosine and sine; the other channels are x. */
@@ -214,25 +214,26 @@ static void rope_row(int64_t b, int64_t h, int64_t t)
     const double magnitude = r->magnitude > 0 ? r->magnitude : 1, base = r->base > 0 ? r->base : 10000;
     for (int64_t k = 0; k < c.shape[3]; k++) {
         const int halves = r->pairs == ATTN_ROPE_PAIRS_HALVES;
-        const double x = block_get(&c.of[X], b, h, t, k);
+        const double x = block_get(&c.blocks[X], b, h, t, k);
         if (k >= dim) {
-            block_check(&c.of[Y], b, h, t, k, x, 0);
+            block_check(&c.blocks[Y], b, h, t, k, x, 0);
             continue;
         }
         const int64_t i = halves ? k % half : k / 2;
         const int second = halves ? k >= half : (int)(k % 2);
-        const double pair = block_get(&c.of[X], b, h, t, halves ? (second ? k - half : k + half) : k ^ 1), p = position_of(b, t);
+        const double pair = block_get(&c.blocks[X], b, h, t, halves ? (second ? k - half : k + half) : k ^ 1),
+                     p = position_of(b, t);
         const double frequency =
-            c.of[ANGLES].name ? block_get(&c.of[ANGLES], 0, 0, 0, i) : pow(base, -2.0 * (double)i / (double)dim);
+            c.blocks[ANGLES].name ? block_get(&c.blocks[ANGLES], 0, 0, 0, i) : pow(base, -2.0 * (double)i / (double)dim);
         const double angle = p / (r->stretch > 0 ? r->stretch : 1) * frequency;
         double cosine = magnitude * cos(angle), sine = magnitude * sin(angle), off = 8 * 0x1p-53 * (1 + fabs(angle)) * magnitude;
-        if (c.of[COSINES].name) {
-            cosine = block_get(&c.of[COSINES], 0, 0, (int64_t)p, i), sine = block_get(&c.of[SINES], 0, 0, (int64_t)p, i);
+        if (c.blocks[COSINES].name) {
+            cosine = block_get(&c.blocks[COSINES], 0, 0, (int64_t)p, i), sine = block_get(&c.blocks[SINES], 0, 0, (int64_t)p, i);
             off = 8 * 0x1p-53;
         }
         if (r->inverse) sine = -sine;
         const double exact = second ? pair * sine + x * cosine : x * cosine - pair * sine, size = fabs(x) + fabs(pair);
-        if (isfinite(size) && size < 1e30) block_check(&c.of[Y], b, h, t, k, exact, off * size);
+        if (isfinite(size) && size < 1e30) block_check(&c.blocks[Y], b, h, t, k, exact, off * size);
     }
 }
 
@@ -262,9 +263,9 @@ static void by_scaling(void)
             const double keep = fmin(fmax((length * f / two_pi - slow) / (fast - slow), 0), 1);
             f = (1 - keep) * f / s->factor + keep * f;
         }
-        block_check(&c.of[ANGLES], 0, 0, 0, i, f, 1e-12 * f * s->factor);
+        block_check(&c.blocks[ANGLES], 0, 0, 0, i, f, 1e-12 * f * s->factor);
     }
-    block_check(&c.of[MAGNITUDE], 0, 0, 0, 0, s->kind == ATTN_ROPE_SCALING_YARN ? 0.1 * log(s->factor) + 1 : 1, 1e-14);
+    block_check(&c.blocks[MAGNITUDE], 0, 0, 0, 0, s->kind == ATTN_ROPE_SCALING_YARN ? 0.1 * log(s->factor) + 1 : 1, 1e-14);
 }
 
 static void by_resizing(void)
@@ -278,17 +279,18 @@ static void by_resizing(void)
             const int64_t first = at < (double)c.rows - 1 ? (int64_t)at : c.rows - 1,
                           second = first + 1 < c.rows ? first + 1 : first;
             const double part = first == second ? 0 : at - (double)first;
-            const double x = block_get(&c.of[X], 0, 0, back ? t : first, k), z = block_get(&c.of[X], 0, 0, back ? t : second, k);
+            const double x = block_get(&c.blocks[X], 0, 0, back ? t : first, k),
+                         z = block_get(&c.blocks[X], 0, 0, back ? t : second, k);
             wild |= !(fabs(x) < 1e30 && fabs(z) < 1e30);
             if (back) {
                 sums[first] += (1 - part) * x, sums[second] += part * x;
                 sizes[first] += fabs(x), sizes[second] += fabs(x);
             } else if (fabs(x) < 1e30 && fabs(z) < 1e30) {
-                block_check(&c.of[Y], 0, 0, t, k, (1 - part) * x + part * z, 64 * 0x1p-53 * (1 + at) * (fabs(x) + fabs(z)));
+                block_check(&c.blocks[Y], 0, 0, t, k, (1 - part) * x + part * z, 64 * 0x1p-53 * (1 + at) * (fabs(x) + fabs(z)));
             }
         }
         for (int64_t p = 0; back && !wild && p < c.rows; p++)
-            block_check(&c.of[Y], 0, 0, p, k, sums[p], 64 * 0x1p-53 * (double)(c.rows_y + c.rows) * sizes[p]);
+            block_check(&c.blocks[Y], 0, 0, p, k, sums[p], 64 * 0x1p-53 * (double)(c.rows_y + c.rows) * sizes[p]);
     }
 }
 
@@ -309,20 +311,21 @@ static void by_definition(void)
                     const double angle = p * pow(c.base > 0 ? c.base : 10000, -2.0 * (double)i / (double)s[3]);
                     const int sine = c.order ? k < sines : k % 2 == 0;
                     if (c.kind == SINUSOIDAL)
-                        block_check(&c.of[Y], b, h, t, k, sine ? sin(angle) : cos(angle), 8 * 0x1p-53 * (1 + fabs(angle)));
+                        block_check(&c.blocks[Y], b, h, t, k, sine ? sin(angle) : cos(angle), 8 * 0x1p-53 * (1 + fabs(angle)));
                     if (c.kind == ADD) {
-                        const double x = block_get(&c.of[X], b, h, t, k), row = block_get(&c.of[TABLE], 0, 0, (int64_t)p, k);
-                        if (fabs(x) < 1e30 && fabs(row) < 1e30) block_check(&c.of[Y], b, h, t, k, x + row, 0);
+                        const double x = block_get(&c.blocks[X], b, h, t, k),
+                                     row = block_get(&c.blocks[TABLE], 0, 0, (int64_t)p, k);
+                        if (fabs(x) < 1e30 && fabs(row) < 1e30) block_check(&c.blocks[Y], b, h, t, k, x + row, 0);
                     }
                     if (c.kind != ADD_BACKWARD) continue;
-                    const double grad = block_get(&c.of[X], b, h, t, k);
+                    const double grad = block_get(&c.blocks[X], b, h, t, k);
                     sums[(int64_t)p * s[3] + k] += grad, sizes[(int64_t)p * s[3] + k] += fabs(grad);
                 }
             }
     for (int64_t p = 0; c.kind == ADD_BACKWARD && p < c.rows; p++)
         for (int64_t k = 0; k < s[3]; k++)
             if (sizes[p * s[3] + k] < 1e30)
-                block_check(&c.of[TABLE], 0, 0, p, k, sums[p * s[3] + k], 256 * 0x1p-53 * sizes[p * s[3] + k]);
+                block_check(&c.blocks[TABLE], 0, 0, p, k, sums[p * s[3] + k], 256 * 0x1p-53 * sizes[p * s[3] + k]);
 }
 
 /* ---- invalid calls ---- */
@@ -343,8 +346,8 @@ static const char *corrupt_rope(void)
         r->reserved[draw_below(d, 4)] = draw_hostile(d) | 1;
         return "a reserved word";
     case 3:
-        if (!r->cosines || !c.of[X].bytes) return NULL;
-        r->table_rows = c.of[POSITIONS].name ? 0 : c.shape[2] - 1;
+        if (!r->cosines || !c.blocks[X].bytes) return NULL;
+        r->table_rows = c.blocks[POSITIONS].name ? 0 : c.shape[2] - 1;
         return "tables that end before the tokens";
     default:
         r->struct_size = (size_t)draw_hostile(d) | 1 << 22;
@@ -393,7 +396,7 @@ static const char *corrupt_size(void)
 }
 
 /* If there is nothing to do, these functions do not require the tensor. */
-static int needed(int at) { return c.of[at].bytes > 0 || c.kind >= RESIZE; }
+static int needed(int at) { return c.blocks[at].bytes > 0 || c.kind >= RESIZE; }
 
 /* Sets one of the pointer arguments to NULL. */
 static const char *corrupt_pointer(void)
@@ -422,13 +425,13 @@ static void reject(void)
         must = corrupt_size();
         break;
     case 2:
-        must = calls_corrupt_input(&c.x, &c.of[X], d, needed(X));
+        must = calls_corrupt_input(&c.x, &c.blocks[X], d, needed(X));
         break;
     case 3:
-        if (c.kind == ADD) must = calls_corrupt_input(&c.table, &c.of[TABLE], d, needed(TABLE));
-        if (c.kind == ADD_BACKWARD) must = calls_corrupt(&c.grad_table, &c.of[TABLE], d, needed(TABLE), NULL);
-        if (c.positions.data && c.kind >= ADD && c.of[X].bytes && draw_one_in(d, 2)) {
-            block_put(&c.of[POSITIONS], 0, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)c.rows);
+        if (c.kind == ADD) must = calls_corrupt_input(&c.table, &c.blocks[TABLE], d, needed(TABLE));
+        if (c.kind == ADD_BACKWARD) must = calls_corrupt(&c.grad_table, &c.blocks[TABLE], d, needed(TABLE), NULL);
+        if (c.positions.data && c.kind >= ADD && c.blocks[X].bytes && draw_one_in(d, 2)) {
+            block_put(&c.blocks[POSITIONS], 0, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)c.rows);
             must = "a position outside the table";
         }
         break;
@@ -436,13 +439,13 @@ static void reject(void)
         must = corrupt_pointer();
         break;
     case 5:
-        must = calls_corrupt_input(&c.positions, &c.of[POSITIONS], d, 0);
+        must = calls_corrupt_input(&c.positions, &c.blocks[POSITIONS], d, 0);
         break;
     default: {
-        const block *x = &c.of[X], *y = &c.of[Y];
+        const block *x = &c.blocks[X], *y = &c.blocks[Y];
         int same = x->dtype == y->dtype; /* y may be x with the same strides */
         for (int k = 0; k < 4; k++) same &= y->shape[k] < 2 || x->stride[k] == y->stride[k];
-        must = calls_corrupt(&c.y, &c.of[Y], d, needed(Y), x->name && !same ? x : &c.of[POSITIONS]);
+        must = calls_corrupt(&c.y, &c.blocks[Y], d, needed(Y), x->name && !same ? x : &c.blocks[POSITIONS]);
     }
     }
     calls_rejected(&all, must);
@@ -459,5 +462,5 @@ void target_run(draws *from)
     calls_first(&all);
     by_definition();
     calls_vary(&all, from, NULL, 0, reject);
-    blocks_free(c.of, BLOCKS);
+    blocks_free(c.blocks, BLOCKS);
 }

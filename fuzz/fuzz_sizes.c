@@ -38,7 +38,7 @@ static const char *const kinds[] = {"plan",     "linear",   "product", "cost",  
 void target_print(void)
 {
     fprintf(stderr, "%s, sizes", kinds[sizes.kind]);
-    for (int i = 0; i < MAX_SIZES; i++) fprintf(stderr, " %" PRId64, sizes.of[i]);
+    for (int i = 0; i < MAX_SIZES; i++) fprintf(stderr, " %" PRId64, sizes.values[i]);
     fputc('\n', stderr);
     if (sizes.kind <= SIZES_LINEAR) sizes_print_plan();
 }
@@ -72,7 +72,7 @@ void sizes_judge(attn_status status, const attn_error *error)
 
 static void cost(draws *d)
 {
-    const int64_t *s = sizes.of;
+    const int64_t *s = sizes.values;
     const attn_cost_problem p = {.struct_size = sizeof p,
                                  .method = (attn_cost_method)draw_below(d, 3),
                                  .shape = {s[0], s[1], draw_one_in(d, 2) ? s[1] : 1, s[2], s[3], s[4], s[5]},
@@ -87,7 +87,7 @@ static void cost(draws *d)
 
 static void cache(draws *d)
 {
-    const int64_t *s = sizes.of;
+    const int64_t *s = sizes.values;
     int64_t lengths[2], more[2], table[2][4];
     static const attn_rope rope = {.struct_size = sizeof rope, .dim_rotary = 2};
     const int64_t capacity = draw_one_in(d, 2) ? INT64_MAX - draw_below(d, 2) : s[0];
@@ -134,9 +134,9 @@ static void product(draws *d)
 {
     const attn_product_problem p = {.struct_size = sizeof p,
                                     .dtype = draw_one_in(d, 2) ? ATTN_F64 : ATTN_F32,
-                                    .rows = sizes.of[0],
-                                    .columns = sizes.of[1],
-                                    .inner = sizes.of[2],
+                                    .rows = sizes.values[0],
+                                    .columns = sizes.values[1],
+                                    .inner = sizes.values[2],
                                     .add = draw_one_in(d, 2)};
     attn_product_tensors t = {
         .struct_size = sizeof t, .a = attn_in(ATTN_EMPTY), .b = attn_in(ATTN_EMPTY), .c = attn_out(ATTN_EMPTY)};
@@ -157,10 +157,10 @@ static void merge(draws *d)
     attn_output out[3] = {attn_out(ATTN_EMPTY), attn_out(ATTN_EMPTY), attn_out(ATTN_EMPTY)};
     const attn_merge_problem p = {.struct_size = sizeof p,
                                   .parts = 1 + draw_below(d, 3),
-                                  .batch = sizes.of[0],
-                                  .heads = sizes.of[1],
-                                  .len_q = sizes.of[2],
-                                  .dim_v = sizes.of[3]};
+                                  .batch = sizes.values[0],
+                                  .heads = sizes.values[1],
+                                  .len_q = sizes.values[2],
+                                  .dim_v = sizes.values[3]};
     attn_merge_tensors t = {
         .struct_size = sizeof t, .o_parts = in, .lse_parts = draw_one_in(d, 2) ? lse : in, .o = attn_out(ATTN_EMPTY)};
     const attn_options o = {
@@ -172,7 +172,7 @@ static void merge(draws *d)
 
 static void position(draws *d)
 {
-    const int64_t *s = sizes.of, shape[4] = {s[0], s[1], s[2], s[3]};
+    const int64_t *s = sizes.values, shape[4] = {s[0], s[1], s[2], s[3]};
     const attn_input in = attn_in(ATTN_EMPTY), positions = draw_one_in(d, 2) ? in : (attn_input){0};
     const attn_output out = attn_out(ATTN_EMPTY);
     const attn_rope rope = {.struct_size = sizeof rope, .dim_rotary = draw_one_in(d, 2) ? 0 : s[4]};
@@ -187,7 +187,7 @@ static void position(draws *d)
 
 static void gate(draws *d)
 {
-    const int64_t *s = sizes.of;
+    const int64_t *s = sizes.values;
     const attn_bias_gate n = {.struct_size = sizeof n, .batch = s[0], .heads = s[1], .len_q = s[2], .dim = s[3], .width = s[4]};
     const attn_input in = attn_in(ATTN_EMPTY);
     const attn_output out = attn_out(ATTN_EMPTY);
@@ -203,7 +203,7 @@ static void gate(draws *d)
 
 static void distance(draws *d)
 {
-    const int64_t *s = sizes.of;
+    const int64_t *s = sizes.values;
     const attn_distance_bias r = {.struct_size = sizeof r,
                                   .kind = draw_one_in(d, 2) ? ATTN_DISTANCE_T5 : ATTN_DISTANCE_CLIPPED,
                                   .heads = s[0],
@@ -225,8 +225,9 @@ static void features(draws *d)
 {
     const attn_output out = attn_out(ATTN_EMPTY);
     for (int kind = 0; kind < 8; kind++)
-        if (attn_features_count((attn_features)kind, sizes.of[0], sizes.of[1]) < 0) finding("a negative number of features");
-    CALL(attn_random_features((attn_random_rows)draw_below(d, 3), sizes.of[0], sizes.of[1], 1, 0, &out, &error));
+        if (attn_features_count((attn_features)kind, sizes.values[0], sizes.values[1]) < 0)
+            finding("a negative number of features");
+    CALL(attn_random_features((attn_random_rows)draw_below(d, 3), sizes.values[0], sizes.values[1], 1, 0, &out, &error));
 }
 
 static void linformer(draws *d)
@@ -236,7 +237,8 @@ static void linformer(draws *d)
     attn_linformer_problem p = {.struct_size = sizeof p};
     attn_linformer_tensors t = {.struct_size = sizeof t, .x = in, .projection = in, .y = out};
     const attn_options o = {.struct_size = sizeof o, .threads = 2, .allocator = {sizes_allocate, sizes_release, NULL}};
-    p.batch = sizes.of[0], p.heads = sizes.of[1], p.rank = sizes.of[2], p.len = sizes.of[3], p.dim = sizes.of[4];
+    p.batch = sizes.values[0], p.heads = sizes.values[1], p.rank = sizes.values[2], p.len = sizes.values[3],
+    p.dim = sizes.values[4];
     if (p.rank == 0 && draw_one_in(d, 2)) t.x = sizes_shared();
     if (p.dim == 0 && draw_one_in(d, 2)) t.projection = sizes_shared();
     CALL(attn_linformer_project(&p, &t, &o, &error));
@@ -247,30 +249,31 @@ static void linformer(draws *d)
 static void hopfield(draws *d)
 {
     static const float patterns[1];
-    const attn_hopfield m = {.struct_size = sizeof m, .stored = sizes.of[0], .dim = sizes.of[1], .patterns = attn_in(ATTN_EMPTY)};
+    const attn_hopfield m = {
+        .struct_size = sizeof m, .stored = sizes.values[0], .dim = sizes.values[1], .patterns = attn_in(ATTN_EMPTY)};
     const attn_hopfield one = {.struct_size = sizeof one, .stored = 1, .dim = 1, .patterns = attn_in(patterns)};
     attn_hopfield_tensors t = {.struct_size = sizeof t, .states = attn_in(ATTN_EMPTY), .updated = attn_out(ATTN_EMPTY)};
     const attn_hopfield *const with = draw_one_in(d, 2) ? &m : &one;
-    const int64_t count = with == &one ? sizes.of[2] : 0;
+    const int64_t count = with == &one ? sizes.values[2] : 0;
     double share, separation;
     CALL(attn_hopfield_update(with, count, &t, &error));
     t.energies = t.iterations = attn_out(ATTN_EMPTY);
-    CALL(attn_hopfield_retrieve(with, count, sizes.of[3], 0, &t, &error));
+    CALL(attn_hopfield_retrieve(with, count, sizes.values[3], 0, &t, &error));
     t.energies = t.iterations = (attn_output){0};
     CALL(attn_hopfield_classical(with, (attn_hopfield_order)draw_below(d, 2), count, &t, &error));
-    CALL(attn_hopfield_basin(&m, sizes.of[4], sizes.of[5], 1, 1, sizes.of[3], 0, &share, &error));
-    CALL(attn_hopfield_landscape(&m, sizes.of[4], sizes.of[5], 0, 1, &share, &separation, &error));
+    CALL(attn_hopfield_basin(&m, sizes.values[4], sizes.values[5], 1, 1, sizes.values[3], 0, &share, &error));
+    CALL(attn_hopfield_landscape(&m, sizes.values[4], sizes.values[5], 0, 1, &share, &separation, &error));
     CALL(attn_hopfield_separation(&m, &separation, &error));
     t.updated = (attn_output){0}, t.grad_updated = attn_in(ATTN_EMPTY), t.grad_states = attn_out(ATTN_EMPTY);
     CALL(attn_hopfield_update_backward(with, count, &t, &error));
-    (void)attn_hopfield_classical_capacity(sizes.of[0]), (void)attn_hopfield_modern_capacity(sizes.of[0]);
+    (void)attn_hopfield_classical_capacity(sizes.values[0]), (void)attn_hopfield_modern_capacity(sizes.values[0]);
 }
 
 /* Vectors at one address, of which none is touched: a count is 0, or the sizes are vast. */
 static void bilinear(draws *d)
 {
     static double at[3], out[3], metric[4];
-    const int64_t *s = sizes.of, dim = s[0] < 2 ? s[0] : s[0] | (int64_t)1 << 33;
+    const int64_t *s = sizes.values, dim = s[0] < 2 ? s[0] : s[0] | (int64_t)1 << 33;
     const int64_t count = draw_one_in(d, 2) ? 0 : s[1] | (int64_t)1 << 62;
     CALL(attn_metric_scaled(s[0] | (int64_t)1 << 33, 1, out, &error));
     CALL(attn_metric_learned(0, s[0] | (int64_t)1 << 33, at, out, &error));
@@ -304,7 +307,7 @@ static void bilinear(draws *d)
 static void analysis(draws *d)
 {
     static double x[4], out[4];
-    const int64_t *s = sizes.of, n = draw_one_in(d, 2) ? 0 : s[0] | (int64_t)1 << 62, many = n ? 0 : s[1];
+    const int64_t *s = sizes.values, n = draw_one_in(d, 2) ? 0 : s[0] | (int64_t)1 << 62, many = n ? 0 : s[1];
     CALL(attn_softmax(0, 1, x, NULL, out, NULL, &error));
     CALL(attn_temperature_sweep(n, 0, x, x, out, out, &error));
     CALL(attn_softmax_jacobian(0, 1, x, out, &error));
@@ -335,7 +338,7 @@ static void mask(draws *d)
 {
     attn_pattern p[3];
     attn_pattern_set *set = NULL;
-    const int64_t *s = sizes.of;
+    const int64_t *s = sizes.values;
     int64_t len[2];
     for (int i = 0; i < 2; i++) len[i] = s[i] < 65 || s[i] > (int64_t)1 << 60 ? s[i] : 64;
     for (int i = 0; i < 3; i++) {
@@ -401,7 +404,7 @@ void target_run(draws *from)
                                             analysis};
     memset(&sizes, 0, sizeof sizes);
     sizes.kind = draw_one_in(from, 2) ? (int)draw_below(from, 2) : (int)draw_below(from, SIZES_KINDS);
-    draw_vast_fields(from, sizes.of, MAX_SIZES);
+    draw_vast_fields(from, sizes.values, MAX_SIZES);
     target_drawn();
     limit_time(1);
     runs[sizes.kind](from);

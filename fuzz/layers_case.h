@@ -51,7 +51,7 @@ typedef struct layers_case {
     attn_layer_tensors tensors;
     size_t saved_bytes;
     unsigned char *saved;
-    block of[Y_BLOCKS];
+    block blocks[Y_BLOCKS];
 } layers_case;
 
 /* ---- layers_draw.c ---- */

@@ -7,9 +7,9 @@
 
 static void make(layers_case *c, int at, block b)
 {
-    c->of[at] = b;
-    c->of[at].output = at >= Y_GRADIENTS || at == Y_Y || at == Y_MEAN;
-    if (!block_allocate(&c->of[at])) finding("%s is too large", b.name);
+    c->blocks[at] = b;
+    c->blocks[at].output = at >= Y_GRADIENTS || at == Y_Y || at == Y_MEAN;
+    if (!block_allocate(&c->blocks[at])) finding("%s is too large", b.name);
 }
 
 /* Rows with gaps. */
@@ -37,7 +37,7 @@ static void weight(layers_case *c, int at, const char *name, int64_t i1, int64_t
 {
     const double most = 1.7 / sqrt((double)(in > 0 ? in : 1));
     make(c, Y_WEIGHTS + at, matrix(c, name, i1, i2, i3, turn));
-    block_fill(&c->of[Y_WEIGHTS + at], c->from, -most, most, 0);
+    block_fill(&c->blocks[Y_WEIGHTS + at], c->from, -most, most, 0);
     make(c, Y_GRADIENTS + Y_WEIGHTS + at, matrix(c, name, i1, i2, i3, turn));
 }
 
@@ -52,7 +52,7 @@ static void draw_heads(layers_case *c)
     l->heads_kv = heads, l->heads_q = heads * group, l->head_dim = draw_dim(d), l->head_dim_v = draw_dim(d);
     l->dim_model = c->dim_q = draw_dim(d);
     l->dim_key = c->dim_kv = c->len_kv ? draw_dim(d) : c->dim_q;
-    l->dim_value = c->dim_v = c->of[Y_VALUE].name ? draw_dim(d) : c->dim_kv;
+    l->dim_value = c->dim_v = c->blocks[Y_VALUE].name ? draw_dim(d) : c->dim_kv;
     l->dim_output = c->dim_out = draw_dim(d);
     if (l->head_dim % 2 == 0 && draw_one_in(d, 3)) l->rope = &c->rope;
     c->extra = draw_one_in(d, 5);
@@ -114,7 +114,7 @@ void layers_place(layers_case *c, int64_t e, int64_t batch)
     attn_layer_tensors *t = &c->tensors;
     attn_output slot[Y_BLOCKS];
     for (int i = 0; i < Y_BLOCKS; i++) {
-        const block *b = &c->of[i];
+        const block *b = &c->blocks[i];
         slot[i] = block_out(b);
         if (b->bytes && b->shape[0] > 1) slot[i].data = block_at(b, e, 0, 0, 0);
         if (i == Y_MEAN) memset(slot[i].stride, 0, sizeof slot[i].stride);
@@ -159,13 +159,13 @@ void layers_draw(layers_case *c)
     if (draw_one_in(d, 5)) c->attention.score.softcap = 4;
     if (draw_one_in(d, 6)) c->attention.dropout.probability = 0.3;
     c->masked = draw_one_in(d, 3);
-    if (c->kind == OF_HEADS && c->len_kv && draw_one_in(d, 2)) c->of[Y_VALUE].name = "value";
+    if (c->kind == OF_HEADS && c->len_kv && draw_one_in(d, 2)) c->blocks[Y_VALUE].name = "value";
     if (c->kind == OF_HEADS) draw_heads(c);
     else if (c->kind == OF_LATENTS) draw_latents(c);
     else draw_memory(c);
     const int64_t keys = c->len_kv ? c->len_kv : c->len_q;
     for (int64_t e = 0; e < c->batch; e++) c->lengths[e] = draw_below(d, keys + 1);
-    const int value = c->of[Y_VALUE].name != NULL;
+    const int value = c->blocks[Y_VALUE].name != NULL;
     make(c, Y_X, rows_of(c, "query", c->len_q, c->dim_q));
     if (c->len_kv) make(c, Y_KEY, rows_of(c, "key", c->len_kv, c->dim_kv));
     if (value) make(c, Y_VALUE, rows_of(c, "value", c->len_kv, c->dim_v));
@@ -174,8 +174,8 @@ void layers_draw(layers_case *c)
     make(c, Y_GRADIENTS + Y_X, rows_of(c, "grad_query", c->len_q, c->dim_q));
     if (c->len_kv) make(c, Y_GRADIENTS + Y_KEY, rows_of(c, "grad_key", c->len_kv, c->dim_kv));
     if (value) make(c, Y_GRADIENTS + Y_VALUE, rows_of(c, "grad_value", c->len_kv, c->dim_v));
-    for (int t = Y_X; t <= Y_VALUE; t++) block_fill(&c->of[t], d, -1.5, 1.5, 0);
-    block_fill(&c->of[Y_DY], d, -1, 1, 0);
+    for (int t = Y_X; t <= Y_VALUE; t++) block_fill(&c->blocks[t], d, -1.5, 1.5, 0);
+    block_fill(&c->blocks[Y_DY], d, -1, 1, 0);
     layers_place(c, 0, c->batch);
 }
 

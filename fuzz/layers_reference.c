@@ -12,13 +12,13 @@ static double allowed(attn_dtype dtype) { return 4e3 * (dtype == ATTN_F64 ? 0x1p
 
 static double weight_at(const layers_case *c, int w, int64_t i1, int64_t i2, int64_t i3)
 {
-    return c->of[Y_WEIGHTS + w].name ? block_get(&c->of[Y_WEIGHTS + w], 0, i1, i2, i3) : 0;
+    return c->blocks[Y_WEIGHTS + w].name ? block_get(&c->blocks[Y_WEIGHTS + w], 0, i1, i2, i3) : 0;
 }
 
 /* Returns [heads][tokens + more][dim]: a projection of entry e's tokens, then the extra key if `more` is 1. */
 static double *project(const layers_case *c, int64_t e, int input, int w, int64_t heads, int64_t dim, int64_t tokens, int more)
 {
-    const block *x = &c->of[input];
+    const block *x = &c->blocks[input];
     double *to = calloc((size_t)(heads * (tokens + more) * dim) + 1, sizeof *to);
     if (!to) abort();
     for (int64_t h = 0; h < heads; h++)
@@ -50,7 +50,7 @@ static void entry_by_loops(const layers_case *c, int64_t e)
 {
     const attn_layer *l = &c->layer;
     const int64_t keys = c->len_kv ? c->len_kv : c->len_q, all = keys + c->extra, length = c->masked ? c->lengths[e] : keys;
-    const int key = c->of[Y_KEY].name ? Y_KEY : Y_X, value = c->of[Y_VALUE].name ? Y_VALUE : key;
+    const int key = c->blocks[Y_KEY].name ? Y_KEY : Y_X, value = c->blocks[Y_VALUE].name ? Y_VALUE : key;
     double *q = project(c, e, Y_X, 0, l->heads_q, l->head_dim, c->len_q, 0),
            *k = project(c, e, key, 1, l->heads_kv, l->head_dim, keys, c->extra),
            *v = project(c, e, value, 2, l->heads_kv, l->head_dim_v, keys, c->extra),
@@ -83,7 +83,7 @@ static void entry_by_loops(const layers_case *c, int64_t e)
             double y = weight_at(c, 7, 0, 0, m);
             for (int64_t h = 0; h < l->heads_q; h++)
                 for (int64_t x = 0; x < l->head_dim_v; x++) y += a[h * l->head_dim_v + x] * weight_at(c, 3, m, h, x);
-            const double got = block_get(&c->of[Y_Y], e, 0, i, m);
+            const double got = block_get(&c->blocks[Y_Y], e, 0, i, m);
             if (!(fabs(got - y) <= allowed(c->dtype) * (1 + fabs(y))))
                 finding("loops: output[%d,%d,%d] is %.12g, should be %.12g", (int)e, (int)i, (int)m, got, y);
         }
@@ -106,8 +106,8 @@ static void copy(layers_case *to, const layers_case *c, attn_dtype dtype)
     to->layer.attention = to->latent.attention = to->module.attention = &to->attention;
     if (c->layer.rope) to->layer.rope = &to->rope;
     for (int t = 0; t < Y_BLOCKS; t++) {
-        const block *from = &c->of[t];
-        block *b = &to->of[t];
+        const block *from = &c->blocks[t];
+        block *b = &to->blocks[t];
         const int64_t *n = from->shape;
         if (!from->name) continue;
         *b = block_of(from->name, dtype, from->output, n[0], n[1], n[2], n[3]);
@@ -126,7 +126,7 @@ static void copy(layers_case *to, const layers_case *c, attn_dtype dtype)
 static void drop(layers_case *c)
 {
     free(c->saved);
-    blocks_free(c->of, Y_BLOCKS);
+    blocks_free(c->blocks, Y_BLOCKS);
 }
 
 static double largest(const block *b)
@@ -159,7 +159,7 @@ void layers_by_f64(layers_case *c)
     copy(&wide, c, ATTN_F64);
     if (layers_forward(&wide, &error) || layers_backward(&wide, &error)) finding("in f64: rejected: %s", error.message);
     for (int t = 0; t < Y_BLOCKS; t++)
-        if (c->of[t].output) near(&c->of[t], &wide.of[t], 8 * allowed(ATTN_F32), "f64");
+        if (c->blocks[t].output) near(&c->blocks[t], &wide.blocks[t], 8 * allowed(ATTN_F32), "f64");
     drop(&wide);
 }
 
@@ -173,25 +173,25 @@ static double loss(const layers_case *c)
     for (int64_t e = 0; e < c->batch; e++)
         for (int64_t i = 0; i < c->len_q; i++)
             for (int64_t m = 0; m < c->dim_out; m++)
-                sum += block_get(&c->of[Y_Y], e, 0, i, m) * block_get(&c->of[Y_DY], e, 0, i, m);
+                sum += block_get(&c->blocks[Y_Y], e, 0, i, m) * block_get(&c->blocks[Y_DY], e, 0, i, m);
     return sum;
 }
 
-/* Moves all inputs and weights by `by` in a random direction of `seed`; returns the slope of `of`'s gradients along it. */
-static double step(layers_case *c, const layers_case *of, uint64_t seed, double by, double *size)
+/* Moves all inputs and weights by `by` in a random direction of `seed`; returns the slope of `base`'s gradients along it. */
+static double step(layers_case *c, const layers_case *base, uint64_t seed, double by, double *size)
 {
     draws d = draws_from((const uint8_t *)&seed, sizeof seed);
     double slope = 0;
     *size = 1;
     for (int t = 0; t < Y_INPUTS; t++) {
-        const block *b = &c->of[t];
+        const block *b = &c->blocks[t];
         if (!b->name) continue;
         for (int64_t i = 0; i < b->shape[0]; i++)
             for (int64_t h = 0; h < b->shape[1]; h++)
                 for (int64_t k = 0; k < b->shape[2]; k++)
                     for (int64_t x = 0; x < b->shape[3]; x++) {
                         const double direction = draw_real(&d, -1, 1),
-                                     part = direction * block_get(&of->of[Y_GRADIENTS + t], i, h, k, x);
+                                     part = direction * block_get(&base->blocks[Y_GRADIENTS + t], i, h, k, x);
                         block_put(b, i, h, k, x, block_get(b, i, h, k, x) + by * direction);
                         slope += part, *size += fabs(part);
                     }
@@ -222,7 +222,7 @@ static void piece(layers_case *c, int64_t first, int64_t count)
 {
     layers_place(c, 0, c->batch);
     attn_layer_tensors *t = &c->tensors;
-    t->query.data = block_at(&c->of[Y_X], 0, 0, first, 0), t->output.data = block_at(&c->of[Y_Y], 0, 0, first, 0);
+    t->query.data = block_at(&c->blocks[Y_X], 0, 0, first, 0), t->output.data = block_at(&c->blocks[Y_Y], 0, 0, first, 0);
     t->len_q = t->len_kv = count;
     if (!c->len_kv) t->len_kv = 0;
     memset(&t->weights_mean, 0, sizeof t->weights_mean);
@@ -253,7 +253,7 @@ void layers_by_steps(layers_case *c)
     memset(k.memory, 0xFF, k.bytes), memset(v.memory, 0xFF, v.bytes);
     cache.k = block_out(&k), cache.lengths = attn_out(lengths);
     if (!latent) cache.v = block_out(&v);
-    blocks_canary(again.of, Y_BLOCKS, 0xFF);
+    blocks_canary(again.blocks, Y_BLOCKS, 0xFF);
     if (memory) { /* the whole memory first, then the states piece by piece */
         piece(&again, 0, c->len_q);
         again.tensors.len_kv = c->len_kv;
@@ -274,7 +274,7 @@ void layers_by_steps(layers_case *c)
         check_error(status, &error);
         if (status != ATTN_OK) finding("decode: rejected: %s", error.message);
     }
-    near(&again.of[Y_Y], &c->of[Y_Y], (c->dtype == ATTN_F64 ? 1 : 8) * allowed(c->dtype), "decode");
+    near(&again.blocks[Y_Y], &c->blocks[Y_Y], (c->dtype == ATTN_F64 ? 1 : 8) * allowed(c->dtype), "decode");
     block_free(&k), block_free(&v);
     drop(&again);
 }

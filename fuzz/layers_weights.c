@@ -69,7 +69,7 @@ static void by_files(const layers_case *c)
     if (store(c, file, prefix) == ATTN_OK) finding("weights are stored twice");
     if (load(c, file, prefix, &loaded)) finding("stored weights are not loaded: %s", last.message);
     for (int i = 0; i < c->weight_count; i++) {
-        const block *was = &c->of[Y_WEIGHTS + i];
+        const block *was = &c->blocks[Y_WEIGHTS + i];
         if (was->name && !loaded.slot[i].data) finding("%s is not loaded", was->name);
         if (!was->name || was->bytes == 0) continue;
         const block now = loaded_block(was, &loaded.slot[i]);
@@ -83,70 +83,70 @@ static void by_files(const layers_case *c)
 }
 
 /* Uninitialised weights of the case's shapes and strides, and their slots. */
-static void make_like(const layers_case *c, block *of, layer_weights *slots)
+static void make_like(const layers_case *c, block *blocks, layer_weights *slots)
 {
     *slots = c->weights;
     for (int i = 0; i < c->weight_count; i++) {
-        const block *b = &c->of[Y_WEIGHTS + i];
+        const block *b = &c->blocks[Y_WEIGHTS + i];
         if (!b->name) continue;
-        of[i] = block_of(b->name, b->dtype, 1, b->shape[0], b->shape[1], b->shape[2], b->shape[3]);
-        memcpy(of[i].stride, b->stride, sizeof of[i].stride);
-        if (!block_allocate(&of[i])) abort();
-        slots->slot[i].data = of[i].bytes ? of[i].memory + of[i].first : ATTN_EMPTY;
+        blocks[i] = block_of(b->name, b->dtype, 1, b->shape[0], b->shape[1], b->shape[2], b->shape[3]);
+        memcpy(blocks[i].stride, b->stride, sizeof blocks[i].stride);
+        if (!block_allocate(&blocks[i])) abort();
+        slots->slot[i].data = blocks[i].bytes ? blocks[i].memory + blocks[i].first : ATTN_EMPTY;
     }
 }
 
 static void by_seed(const layers_case *c)
 {
-    block of[MAX_WEIGHTS] = {{0}};
+    block blocks[MAX_WEIGHTS] = {{0}};
     layer_weights slots, again;
     const uint64_t seed = draw_word(c->from);
     const attn_init init = (attn_init)draw_below(c->from, 4);
-    make_like(c, of, &slots);
-    blocks_canary(of, MAX_WEIGHTS, 0x5A);
+    make_like(c, blocks, &slots);
+    blocks_canary(blocks, MAX_WEIGHTS, 0x5A);
     if (initialise(c, &slots, (attn_init)(4 + draw_below(c->from, 9)), seed) == ATTN_OK) finding("an unknown rule is accepted");
-    blocks_untouched(of, MAX_WEIGHTS, 0x5A, last.message);
+    blocks_untouched(blocks, MAX_WEIGHTS, 0x5A, last.message);
     if (initialise(c, &slots, init, seed)) finding("weights are not initialised: %s", last.message);
-    blocks_keep(of, MAX_WEIGHTS);
+    blocks_keep(blocks, MAX_WEIGHTS);
     for (int i = 0; i < c->weight_count; i++)
-        for (int64_t x = 0; x < of[i].shape[1]; x++)
-            for (int64_t y = 0; y < of[i].shape[2]; y++)
-                for (int64_t z = 0; z < of[i].shape[3]; z++)
-                    if (!(fabs(block_get(&of[i], 0, x, y, z)) < 20))
-                        finding("%s is initialised with %g", of[i].name, block_get(&of[i], 0, x, y, z));
+        for (int64_t x = 0; x < blocks[i].shape[1]; x++)
+            for (int64_t y = 0; y < blocks[i].shape[2]; y++)
+                for (int64_t z = 0; z < blocks[i].shape[3]; z++)
+                    if (!(fabs(block_get(&blocks[i], 0, x, y, z)) < 20))
+                        finding("%s is initialised with %g", blocks[i].name, block_get(&blocks[i], 0, x, y, z));
     again = slots;
-    blocks_canary(of, MAX_WEIGHTS, 0xC3);
+    blocks_canary(blocks, MAX_WEIGHTS, 0xC3);
     if (initialise(c, &again, init, seed)) finding("weights are not initialised again: %s", last.message);
-    blocks_compare(of, MAX_WEIGHTS, 0xC3, "the same seed");
-    blocks_free(of, MAX_WEIGHTS);
+    blocks_compare(blocks, MAX_WEIGHTS, 0xC3, "the same seed");
+    blocks_free(blocks, MAX_WEIGHTS);
 }
 
 static void check_grouped_heads(const layers_case *c)
 {
     const int64_t heads = c->layer.heads_kv, groups = draw_one_in(c->from, 2) ? 1 : heads;
     static const int which[] = {1, 2, 5, 6, 8, 9}; /* key, value, their biases, extra key and value */
-    block of[MAX_WEIGHTS] = {{0}};
+    block blocks[MAX_WEIGHTS] = {{0}};
     layer_weights slots = {.struct_size = c->weights.struct_size};
     for (int k = 0; k < 6; k++) {
-        const block *b = &c->of[Y_WEIGHTS + which[k]];
-        block *to = &of[which[k]];
+        const block *b = &c->blocks[Y_WEIGHTS + which[k]];
+        block *to = &blocks[which[k]];
         if (!b->name) continue;
         *to = block_of(b->name, b->dtype, 1, 1, groups, b->shape[2], b->shape[3]);
         if (!block_allocate(to)) abort();
         slots.slot[which[k]] = (attn_output){to->bytes ? to->memory : ATTN_EMPTY, to->dtype, {0, 0, 0, 0}};
     }
-    blocks_canary(of, MAX_WEIGHTS, 0x5A);
+    blocks_canary(blocks, MAX_WEIGHTS, 0x5A);
     const void *from = &c->weights, *grouped = &slots;
     attn_status status = attn_layer_group_heads(&c->layer, heads + 1, from, grouped, &last);
     check_error(status, &last);
     if (status == ATTN_OK) finding("more groups than heads are accepted");
-    blocks_untouched(of, MAX_WEIGHTS, 0x5A, last.message);
+    blocks_untouched(blocks, MAX_WEIGHTS, 0x5A, last.message);
     memset(&last, 0x55, sizeof last);
     status = attn_layer_group_heads(&c->layer, groups, from, grouped, &last);
     check_error(status, &last);
     if (status != ATTN_OK) finding("heads are not grouped: %s", last.message);
     for (int k = 0; k < 6; k++) {
-        const block *b = &c->of[Y_WEIGHTS + which[k]], *to = &of[which[k]];
+        const block *b = &c->blocks[Y_WEIGHTS + which[k]], *to = &blocks[which[k]];
         for (int64_t g = 0; b->name && g < groups; g++)
             for (int64_t y = 0; y < b->shape[2]; y++)
                 for (int64_t z = 0; z < b->shape[3]; z++) {
@@ -156,13 +156,13 @@ static void check_grouped_heads(const layers_case *c)
                     block_check(to, 0, g, y, z, sum * (double)groups / (double)heads, 0x1p-51 * size);
                 }
     }
-    blocks_free(of, MAX_WEIGHTS);
+    blocks_free(blocks, MAX_WEIGHTS);
 }
 
 void layers_by_weights(const layers_case *c)
 {
     int some = 0;
-    for (int i = 0; i < c->weight_count; i++) some |= c->of[Y_WEIGHTS + i].name != NULL;
+    for (int i = 0; i < c->weight_count; i++) some |= c->blocks[Y_WEIGHTS + i].name != NULL;
     if (!some) return; /* dot-product scores without an output projection have none */
     switch (draw_below(c->from, 3)) {
     case 0:

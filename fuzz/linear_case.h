@@ -32,7 +32,7 @@ enum {
 typedef struct linear_case {
     draws *from;
     attn_tensor_description about[L_TENSORS];
-    block of[L_TENSORS];
+    block blocks[L_TENSORS];
     attn_linear_problem problem;
     attn_linear_tensors tensors;
     attn_options options;
@@ -44,7 +44,7 @@ typedef struct linear_case {
 } linear_case;
 
 attn_output *linear_slot(attn_linear_tensors *tensors, const linear_case *c, int t);
-static inline int linear_has(const linear_case *c, int t) { return c->of[t].name != NULL; }
+static inline int linear_has(const linear_case *c, int t) { return c->blocks[t].name != NULL; }
 /* The number of tokens of entry e. */
 int64_t linear_length(const linear_case *c, int64_t e);
 

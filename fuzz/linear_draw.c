@@ -11,7 +11,7 @@ attn_output *linear_slot(attn_linear_tensors *tensors, const linear_case *c, int
 
 int64_t linear_length(const linear_case *c, int64_t e)
 {
-    return linear_has(c, L_LENGTHS) ? (int64_t)block_get(&c->of[L_LENGTHS], e, 0, 0, 0) : c->problem.shape.len_kv;
+    return linear_has(c, L_LENGTHS) ? (int64_t)block_get(&c->blocks[L_LENGTHS], e, 0, 0, 0) : c->problem.shape.len_kv;
 }
 
 static int64_t draw_size(draws *d, int64_t most)
@@ -183,7 +183,7 @@ static int make_blocks(linear_case *c, const attn_linear_plan *plan)
         attn_tensor_plan about = {.struct_size = sizeof about};
         if (attn_linear_plan_tensor(plan, t, &about, NULL)) finding("attn_linear_plan_tensor(%d) rejects", t);
         if (about.role == ATTN_ROLE_NONE) continue;
-        block *b = &c->of[t];
+        block *b = &c->blocks[t];
         *b = block_of(c->about[t].name, about.dtype, about.role == ATTN_ROLE_OUTPUT, about.shape[0], about.shape[1], about.shape[2],
                       about.shape[3]);
         const int dense = t == L_OMEGA || t == L_LENGTHS;
@@ -201,7 +201,7 @@ static void fill(linear_case *c)
 {
     draws *d = c->from;
     for (int t = 0; t < L_TENSORS; t++) {
-        const block *b = &c->of[t];
+        const block *b = &c->blocks[t];
         double low = -1, high = 1;
         if (!linear_has(c, t) || b->output) continue;
         if (t == L_DECAY) low = -1, high = 0;

@@ -9,7 +9,7 @@
 typedef struct entry {
     const linear_case *c;
     int64_t e, tokens[L_TENSORS]; /* of its sequence; rows past them are 0 */
-    double *of[L_TENSORS];
+    double *numbers[L_TENSORS];
 } entry;
 
 static int64_t features_of(const linear_case *c)
@@ -17,15 +17,15 @@ static int64_t features_of(const linear_case *c)
     return attn_features_count(c->problem.features, c->problem.shape.dim_qk, c->problem.random_features);
 }
 
-static attn_dtype compute_of(const linear_case *c) { return c->of[L_Q].dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
+static attn_dtype compute_of(const linear_case *c) { return c->blocks[L_Q].dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
 
 /* A dense array for the entry's part of a tensor, filled if it is an input; NULL if the tensor is absent. */
 static void open_tensor(entry *x, int t)
 {
-    const block *b = &x->c->of[t];
+    const block *b = &x->c->blocks[t];
     if (!linear_has(x->c, t) || t == L_LENGTHS) return;
     const int64_t most = x->tokens[t] < b->shape[2] ? x->tokens[t] : b->shape[2];
-    double *at = x->of[t] = calloc((size_t)(b->shape[1] * most * b->shape[3]) + 1, sizeof *at);
+    double *at = x->numbers[t] = calloc((size_t)(b->shape[1] * most * b->shape[3]) + 1, sizeof *at);
     if (!at) abort();
     for (int64_t h = 0; h < b->shape[1] && !b->output; h++)
         for (int64_t i = 0; i < most; i++)
@@ -36,8 +36,8 @@ static void check_output(const entry *x, int t)
 {
     const linear_case *c = x->c;
     const attn_linear_problem *p = &c->problem;
-    const block *b = &c->of[t];
-    if (!x->of[t] || !b->output) return;
+    const block *b = &c->blocks[t];
+    if (!x->numbers[t] || !b->output) return;
     const int64_t most = x->tokens[t] < b->shape[2] ? x->tokens[t] : b->shape[2];
     const double f = (double)features_of(c), dv = (double)p->shape.dim_v;
     double terms = 16 + f + (double)p->shape.len_kv, largest = 1; /* sums of numbers of about 1 may cancel to 0 */
@@ -47,20 +47,21 @@ static void check_output(const entry *x, int t)
     const double unit = compute_of(c) == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     const double rounding = b->dtype == ATTN_F16 ? 0x1p-11 : b->dtype == ATTN_BF16 ? 0x1p-8 : b->dtype == ATTN_F32 ? 0x1p-24 : 0;
     const double least = b->dtype == ATTN_F16 ? 0x1p-24 : 0x1p-126;
-    if (t >= L_DQ && x->of[L_N]) { /* gradients through 1 / n */
+    if (t >= L_DQ && x->numbers[L_N]) { /* gradients through 1 / n */
         double min_n = 1;
-        for (int64_t i = 0; i < c->of[L_N].shape[1] * (x->tokens[L_N] < c->of[L_N].shape[2] ? x->tokens[L_N] : c->of[L_N].shape[2]);
+        for (int64_t i = 0;
+             i < c->blocks[L_N].shape[1] * (x->tokens[L_N] < c->blocks[L_N].shape[2] ? x->tokens[L_N] : c->blocks[L_N].shape[2]);
              i++) {
-            const double epsilon = p->epsilon > 0 ? p->epsilon : 1e-6, n = x->of[L_N][i];
+            const double epsilon = p->epsilon > 0 ? p->epsilon : 1e-6, n = x->numbers[L_N][i];
             min_n = fmin(min_n, p->denominator == ATTN_DENOMINATOR_ADD ? n + epsilon : fmax(n, epsilon));
         }
         terms /= min_n > 0 ? min_n : 1;
     }
-    for (int64_t i = 0; i < b->shape[1] * most * b->shape[3]; i++) largest = fmax(largest, fabs(x->of[t][i]));
+    for (int64_t i = 0; i < b->shape[1] * most * b->shape[3]; i++) largest = fmax(largest, fabs(x->numbers[t][i]));
     for (int64_t h = 0; h < b->shape[1]; h++)
         for (int64_t i = 0; i < b->shape[2]; i++)
             for (int64_t k = 0; k < b->shape[3]; k++) {
-                const double exact = i < most ? x->of[t][(h * most + i) * b->shape[3] + k] : 0;
+                const double exact = i < most ? x->numbers[t][(h * most + i) * b->shape[3] + k] : 0;
                 const double got = block_get(b, x->e, h, i, k), bound = unit * terms * largest + least + rounding * fabs(exact);
                 if (b->dtype == ATTN_F16 && fabs(exact) + bound >= 65504) continue;
                 if (!(fabs(got - exact) <= (i < most ? bound : 0)))
@@ -97,11 +98,11 @@ static void compare_entry(const linear_case *c, int64_t e)
                           .D = s->dim_qk,
                           .Dv = s->dim_v,
                           .M = p->random_features,
-                          .Q = x.of[L_Q],
-                          .K = x.of[L_K],
-                          .V = x.of[L_V],
+                          .Q = x.numbers[L_Q],
+                          .K = x.numbers[L_K],
+                          .V = x.numbers[L_V],
                           .map = (ref_map)p->features,
-                          .omega = x.of[L_OMEGA],
+                          .omega = x.numbers[L_OMEGA],
                           .feature_scale = 1 / sqrt(root),
                           .scale = p->scale_kind == ATTN_SCALE_VALUE ? p->scale
                                    : sum                             ? 1
@@ -109,35 +110,35 @@ static void compare_entry(const linear_case *c, int64_t e)
                           .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
                           .denominator = (ref_denominator)p->denominator,
                           .causal = p->causal,
-                          .log_decay = x.of[L_DECAY],
+                          .log_decay = x.numbers[L_DECAY],
                           .decay_channels = p->decay_kind == ATTN_DECAY_CHANNEL,
-                          .beta = x.of[L_BETA],
-                          .erase = x.of[L_ERASE],
-                          .write = x.of[L_WRITE],
-                          .S0 = x.of[L_S0],
-                          .z0 = x.of[L_Z0]};
+                          .beta = x.numbers[L_BETA],
+                          .erase = x.numbers[L_ERASE],
+                          .write = x.numbers[L_WRITE],
+                          .S0 = x.numbers[L_S0],
+                          .z0 = x.numbers[L_Z0]};
     if (p->op == ATTN_FORWARD) {
-        if (!ref_linear_forward(&r, spare(&x.of[L_O], s->heads_q * rows * s->dim_v), spare(&x.of[L_N], s->heads_q * rows),
-                                spare(&x.of[L_S1], state), spare(&x.of[L_Z1], s->heads_kv * f)))
+        if (!ref_linear_forward(&r, spare(&x.numbers[L_O], s->heads_q * rows * s->dim_v), spare(&x.numbers[L_N], s->heads_q * rows),
+                                spare(&x.numbers[L_S1], state), spare(&x.numbers[L_Z1], s->heads_kv * f)))
             abort();
     } else {
-        const ref_linear_gradients g = {.dO = x.of[L_DO],
-                                        .dS1 = x.of[L_DS1],
-                                        .dz1 = x.of[L_DZ1],
-                                        .O = x.of[L_O],
-                                        .dQ = x.of[L_DQ],
-                                        .dK = x.of[L_DK],
-                                        .dV = x.of[L_DV],
-                                        .dlog_decay = x.of[L_DDECAY],
-                                        .dbeta = x.of[L_DBETA],
-                                        .derase = x.of[L_DERASE],
-                                        .dwrite = x.of[L_DWRITE],
-                                        .dS0 = x.of[L_DS0],
-                                        .dz0 = x.of[L_DZ0]};
+        const ref_linear_gradients g = {.dO = x.numbers[L_DO],
+                                        .dS1 = x.numbers[L_DS1],
+                                        .dz1 = x.numbers[L_DZ1],
+                                        .O = x.numbers[L_O],
+                                        .dQ = x.numbers[L_DQ],
+                                        .dK = x.numbers[L_DK],
+                                        .dV = x.numbers[L_DV],
+                                        .dlog_decay = x.numbers[L_DDECAY],
+                                        .dbeta = x.numbers[L_DBETA],
+                                        .derase = x.numbers[L_DERASE],
+                                        .dwrite = x.numbers[L_DWRITE],
+                                        .dS0 = x.numbers[L_DS0],
+                                        .dz0 = x.numbers[L_DZ0]};
         if (!ref_linear_backward(&r, &g)) abort();
     }
     for (int t = 0; t < L_TENSORS; t++) check_output(&x, t);
-    for (int t = 0; t < L_TENSORS; t++) free(x.of[t]);
+    for (int t = 0; t < L_TENSORS; t++) free(x.numbers[t]);
 }
 
 void linear_reference(const linear_case *c)

@@ -46,11 +46,11 @@ static int run(api_case *c, attn_isa isa, uint64_t *sum)
     if (!plan) return 0;
     const size_t bytes = attn_plan_workspace_size(plan);
     void *workspace = malloc(bytes + 1);
-    blocks_canary(c->of, c->count, 0x11);
+    blocks_canary(c->blocks, c->count, 0x11);
     const int ran = workspace && attn_execute(plan, &c->tensors, workspace, bytes, &error) == ATTN_OK;
     free(workspace);
     attn_plan_destroy(plan);
-    if (ran) *sum = blocks_checksum(c->of, c->count);
+    if (ran) *sum = blocks_checksum(c->blocks, c->count);
     return ran;
 }
 
@@ -78,7 +78,7 @@ static int try_case(uint64_t number, attn_isa best, attn_op *op, uint64_t *sum)
         }
     }
     attn_plan_destroy(plan);
-    blocks_free(c.of, c.count);
+    blocks_free(c.blocks, c.count);
     return result;
 }
 
@@ -86,7 +86,7 @@ int main(int count, char **arguments)
 {
     const int writes = count == 3 && strcmp(arguments[1], "--write") == 0;
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
-    int done = 0, of[OPERATIONS] = {0}, wrong = 0;
+    int done = 0, counts[OPERATIONS] = {0}, wrong = 0;
     if (count != 2 + writes) {
         fprintf(stderr, "usage: %s [--write] FILE\n", arguments[0]);
         return 2;
@@ -108,7 +108,7 @@ int main(int count, char **arguments)
         if (result == 0) continue;
         wrong += result < 0;
         done++;
-        of[op]++;
+        counts[op]++;
         if (writes) fprintf(file, "%d %" PRIu64 " %016" PRIx64 "\n", (int)op, number, sum);
         else if (fscanf(file, "%d %" SCNu64 " %" SCNx64, &operation, &case_number, &expected) != 3 || operation != (int)op ||
                  case_number != number) {
@@ -122,11 +122,11 @@ int main(int count, char **arguments)
     }
     if (fclose(file)) wrong++;
     for (int op = 0; op < OPERATIONS; op++)
-        if (of[op] < MIN_OF_EACH) {
-            fprintf(stderr, "only %d of %d problems are of operation %d\n", of[op], done, op);
+        if (counts[op] < MIN_OF_EACH) {
+            fprintf(stderr, "only %d of %d problems are of operation %d\n", counts[op], done, op);
             wrong++;
         }
-    printf("%d problems (%d forward, %d backward, %d in forward mode, %d double backward), %d wrong\n", done, of[ATTN_FORWARD],
-           of[ATTN_BACKWARD], of[ATTN_JVP], of[ATTN_DOUBLE_BACKWARD], wrong);
+    printf("%d problems (%d forward, %d backward, %d in forward mode, %d double backward), %d wrong\n", done, counts[ATTN_FORWARD],
+           counts[ATTN_BACKWARD], counts[ATTN_JVP], counts[ATTN_DOUBLE_BACKWARD], wrong);
     return wrong != 0;
 }

@@ -9,7 +9,7 @@ enum { SIZES_PLAN, SIZES_LINEAR, SIZES_KINDS = 19, MAX_SIZES = 10 };
 
 typedef struct sizes_case {
     int kind;
-    int64_t of[MAX_SIZES];
+    int64_t values[MAX_SIZES];
 } sizes_case;
 
 extern sizes_case sizes; /* the running case */

@@ -22,7 +22,7 @@ static void check_counts(const attn_layer_counts *n)
 
 void sizes_counts(draws *d)
 {
-    const int64_t *s = sizes.of;
+    const int64_t *s = sizes.values;
     attn_problem attention = {.struct_size = sizeof attention};
     attn_layer_counts n = {.struct_size = sizeof n};
     const attn_layer layer = {.struct_size = sizeof layer,
@@ -116,13 +116,13 @@ void sizes_packed_layer(draws *d)
         .struct_size = sizeof of_attention, .cu_seqlens_q = attn_in(begin[0]), .cu_seqlens_kv = attn_in(begin[1])};
     attn_layer_tensors t = {.struct_size = sizeof t,
                             .batch = 1 + draw_below(d, 3),
-                            .len_q = most(d, sizes.of[0]),
+                            .len_q = most(d, sizes.values[0]),
                             .attention = &of_attention,
                             .options = &options,
                             .saved = draw_one_in(d, 2) ? saved : NULL,
                             .query = attn_in(x),
                             .output = attn_out(y)};
-    if (draw_one_in(d, 2)) t.key = attn_in(x), t.len_kv = most(d, sizes.of[1]);
+    if (draw_one_in(d, 2)) t.key = attn_in(x), t.len_kv = most(d, sizes.values[1]);
     CALL(attn_layer_forward(&layer, &weights, &t, &error));
     attn_layer_tensors of_latents = t;
     of_latents.saved = NULL;
@@ -200,12 +200,12 @@ static attn_layer_tensors draw_call(draws *d, const attn_options *options, const
     attn_layer_tensors t = {.struct_size = sizeof t,
                             .options = options,
                             .attention = draw_one_in(d, 4) ? attention : NULL,
-                            .batch = draw_one_in(d, 2) ? sizes.of[0] : draw_below(d, 3),
+                            .batch = draw_one_in(d, 2) ? sizes.values[0] : draw_below(d, 3),
                             .query = attn_in(rows_in),
                             .output = attn_out(rows_out)};
     if (one && t.batch > 1 && t.batch < (int64_t)1 << 31) t.batch = 1;
-    t.len_q = tokens_for(d, t.batch, draw_one_in(d, 3) ? 0 : sizes.of[1]);
-    if (draw_one_in(d, 2)) t.key = attn_in(rows_in), t.len_kv = tokens_for(d, t.batch, draw_one_in(d, 3) ? 0 : sizes.of[2]);
+    t.len_q = tokens_for(d, t.batch, draw_one_in(d, 3) ? 0 : sizes.values[1]);
+    if (draw_one_in(d, 2)) t.key = attn_in(rows_in), t.len_kv = tokens_for(d, t.batch, draw_one_in(d, 3) ? 0 : sizes.values[2]);
     return t;
 }
 
@@ -240,7 +240,7 @@ void sizes_modules(draws *d)
     CALL(attn_latent_forward(&latent, &of_latents, &t, &error));
     attn_layer_tensors of_memory = t;
     of_memory.key = attn_in(rows_in);
-    if (!t.key.data) of_memory.len_kv = tokens_for(d, t.batch, sizes.of[3]);
+    if (!t.key.data) of_memory.len_kv = tokens_for(d, t.batch, sizes.values[3]);
     CALL(attn_seq2seq_forward(&module, &of_module, &of_memory, &error));
     ask_for_gradients(&t), ask_for_gradients(&of_memory);
     CALL(attn_layer_backward(&layer, &weights, &t, &gradients, &error));
@@ -267,7 +267,7 @@ void sizes_decoding(draws *d)
     const attn_seq2seq_weights of_module = module_weights(&module, -1);
     attn_layer_tensors t = draw_call(d, &options, &attention, 1); /* entry 1 of a vast capacity is not in memory */
     t.only_cached = draw_one_in(d, 3);
-    const int64_t small = draw_one_in(d, 2) ? sizes.of[4] : 16, capacity = draw_one_in(d, 8) ? draw_hostile(d) : small;
+    const int64_t small = draw_one_in(d, 2) ? sizes.values[4] : 16, capacity = draw_one_in(d, 8) ? draw_hostile(d) : small;
     for (int i = 0; i < 2; i++)
         for (int b = 0; b < ENTRIES; b++) {
             const int64_t beyond = draw_one_in(d, 2) ? -1 : capacity < INT64_MAX ? capacity + 1 : INT64_MAX;
@@ -284,7 +284,8 @@ void sizes_decoding(draws *d)
                         .v = attn_out(v[0]),
                         .lengths = attn_out(lengths[0])};
     if (draw_one_in(d, 3)) {
-        cache.page_table = attn_in(pages), cache.page_size = sizes.of[5] > 0 ? sizes.of[5] : 16, cache.pages = sizes.of[6];
+        cache.page_table = attn_in(pages), cache.page_size = sizes.values[5] > 0 ? sizes.values[5] : 16,
+        cache.pages = sizes.values[6];
         if (cache.capacity < 0 || cache.capacity / cache.page_size >= ENTRIES) cache.capacity = cache.page_size;
     }
     CALL(attn_layer_decode(&layer, &weights, &cache, &t, &error));
@@ -297,7 +298,7 @@ void sizes_decoding(draws *d)
     t.lengths_q = (attn_input){0}, t.only_cached = 0;
     attn_layer_tensors of_memory = t;
     of_memory.key = attn_in(rows_in);
-    if (!t.key.data) of_memory.len_kv = tokens_for(d, t.batch, sizes.of[3]);
+    if (!t.key.data) of_memory.len_kv = tokens_for(d, t.batch, sizes.values[3]);
     CALL(attn_seq2seq_remember(&module, &of_module, &cache, &of_memory, &error));
     CALL(attn_seq2seq_step(&module, &of_module, &cache, &t, &error));
 }

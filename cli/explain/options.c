@@ -149,12 +149,12 @@ int option_costs(const attn_problem *problem, const attn_tensors *tensors, const
     _Static_assert(sizeof table / sizeof *table <= MAX_COSTS, "raise MAX_COSTS");
     int count = 0;
     for (size_t r = 0; r < sizeof table / sizeof *table; r++) {
-        const char *const *of = table[r].tensors;
-        if (!(table[r].used ? table[r].used(problem, tensors) : tensors_has(tensors, tensors_find(of[0])))) continue;
+        const char *const *names = table[r].tensors;
+        if (!(table[r].used ? table[r].used(problem, tensors) : tensors_has(tensors, tensors_find(names[0])))) continue;
         option_cost *one = &list[count++];
         *one = (option_cost){table[r].name, table[r].cost, table[r].fused, 0};
         if (table[r].prepares) one->bytes = prepared_bytes(problem, tensors);
-        for (int k = 0; k < 2 && of[k]; k++) one->bytes += bytes_of(of[k], problem, tensors, plan);
+        for (int k = 0; k < 2 && names[k]; k++) one->bytes += bytes_of(names[k], problem, tensors, plan);
     }
     return count;
 }

@@ -212,7 +212,7 @@ static int is_used(const void *work, const attn_archive_tensor *t)
 static char *compose_json(const layer_work *w, const char *path, double seconds, const difference *list, int count)
 {
     cJSON *object = json_begin(), *written, *differences;
-    const attn_archive *const of[2] = {w->file, w->weights_file};
+    const attn_archive *const files[2] = {w->file, w->weights_file};
     json_text(object, "input", path);
     json_text(object, "output", w->settings->output);
     json_text(object, "kind", w->kind->name);
@@ -222,8 +222,8 @@ static char *compose_json(const layer_work *w, const char *path, double seconds,
     json_number(object, "seconds", seconds);
     cJSON *used = json_list(object, "used");
     for (int f = 0; f < 2; f++)
-        for (int64_t k = 0; of[f] && k < attn_archive_count(of[f]); k++)
-            if (is_used(w, attn_archive_at(of[f], k))) listed_json(used, NULL, attn_archive_at(of[f], k));
+        for (int64_t k = 0; files[f] && k < attn_archive_count(files[f]); k++)
+            if (is_used(w, attn_archive_at(files[f], k))) listed_json(used, NULL, attn_archive_at(files[f], k));
     listed_unused_json(json_list(object, "unused"), w->file, is_used, w);
     written = json_list(object, "written");
     for (int64_t k = 0; k < attn_archive_count(w->out); k++)

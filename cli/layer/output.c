@@ -34,9 +34,9 @@ static attn_status add_option_gradients(layer_work *w, attn_error *error)
 {
     attn_status status = ATTN_OK;
     for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
-        const int of = tensors_about(t)->gradient_of;
-        if (of < 0 || tensors_about(t)->role[ATTN_BACKWARD] != ATTN_ROLE_OUTPUT || !tensors_has(&w->tensors, of)) continue;
-        const attn_archive_tensor *like = layer_find_option(w, of);
+        const int primal = tensors_about(t)->gradient_of;
+        if (primal < 0 || tensors_about(t)->role[ATTN_BACKWARD] != ATTN_ROLE_OUTPUT || !tensors_has(&w->tensors, primal)) continue;
+        const attn_archive_tensor *like = layer_find_option(w, primal);
         status = place(w, tensors_file_name(t), like->rank, like->shape, tensors_slot(&w->tensors, t), error);
     }
     return status;

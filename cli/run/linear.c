@@ -140,15 +140,15 @@ static void *take(void *context, int t, const attn_tensor_plan *about)
 {
     linear_work *work = context;
     const attention_input *input = work->input;
-    const int of = linear_about(t)->gradient_of;
+    const int primal = linear_about(t)->gradient_of;
     int64_t shape[ATTN_MAX_RANK];
     void *memory = NULL;
     attn_error error;
     if (t == LINEAR(denominators)) return own(work, about->bytes, 1);
     int rank = t == LINEAR(o) ? input_file_shape(input, TENSOR(o), about->shape, shape) : 4;
     if (t != LINEAR(o)) memcpy(shape, about->shape, 4 * sizeof *shape);
-    if (of >= LINEAR(q) && of <= LINEAR(v)) {
-        const attn_archive_tensor *like = input->used[of - LINEAR(q) + TENSOR(q)].tensor;
+    if (primal >= LINEAR(q) && primal <= LINEAR(v)) {
+        const attn_archive_tensor *like = input->used[primal - LINEAR(q) + TENSOR(q)].tensor;
         rank = like->rank;
         memcpy(shape, like->shape, sizeof like->shape);
     }

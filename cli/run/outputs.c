@@ -112,8 +112,8 @@ void outputs_request(const output_settings *settings, attention_input *input)
 /* The shape in the file: for a gradient that of its tensor. */
 static int shape_of(const attention_input *input, int t, const attn_tensor_plan *about, int64_t shape[ATTN_MAX_RANK])
 {
-    const int of = tensors_about(t)->gradient_of;
-    const attn_archive_tensor *like = of >= 0 ? input->used[of].tensor : NULL;
+    const int primal = tensors_about(t)->gradient_of;
+    const attn_archive_tensor *like = primal >= 0 ? input->used[primal].tensor : NULL;
     if (!like) return input_file_shape(input, t, about->shape, shape);
     memcpy(shape, like->shape, sizeof like->shape);
     return like->rank;

@@ -38,12 +38,12 @@ attn_status attn_analysis_check(const attn_problem *problem, const attn_tensors 
     const int64_t rows[3] = {s->batch, s->heads_q, s->len_q}, keys[3] = {s->batch, s->heads_kv, s->len_kv};
     const struct {
         const char *name;
-        const int64_t *of;
+        const int64_t *axes;
         int64_t each, *count;
     } arrays[] = {{"lse", rows, 1, &n->rows},   {"weights", rows, s->len_kv, &n->pairs}, {"q", rows, s->dim_qk, &n->q},
                   {"o", rows, s->dim_v, &n->o}, {"k", keys, s->dim_qk, &n->k},           {"v", keys, s->dim_v, &n->v}};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        const int64_t sizes[4] = {arrays[i].of[0], arrays[i].of[1], arrays[i].of[2], arrays[i].each};
+        const int64_t sizes[4] = {arrays[i].axes[0], arrays[i].axes[1], arrays[i].axes[2], arrays[i].each};
         CHECK(sizes_fit((int64_t)sizeof(double), sizes, 4), ATTN_ERR_SHAPE, "%s is too large: its bytes overflow 64 bits",
               arrays[i].name);
         *arrays[i].count = sizes_product(sizes, 4);

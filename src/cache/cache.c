@@ -84,7 +84,7 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t toke
 {
     const int64_t shape[4] = {entries, cache->heads_kv, tokens, 1};
     const struct {
-        const char *name, *label, *of;
+        const char *name, *label, *tensor;
         attn_dtype dtype;
         attn_output *slot;
     } both[] = {{"k_scale", "cache: k_scale", "k", cache->k.dtype, &cache->k_scale},
@@ -93,10 +93,10 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t toke
         const attn_input given = slot_of(both[i].slot);
         if (both[i].dtype != ATTN_I8) {
             CHECK(slot_is_absent(&given), ATTN_ERR_ARGUMENT, "cache: %s is set and %s is %s; only i8 has scales", both[i].name,
-                  both[i].of, attn_dtype_name(both[i].dtype));
+                  both[i].tensor, attn_dtype_name(both[i].dtype));
             continue;
         }
-        CHECK(given.data || cache->batch == 0, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].of, both[i].name);
+        CHECK(given.data || cache->batch == 0, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].tensor, both[i].name);
         TRY(resolve_output(both[i].slot, both[i].label, shape, ATTN_F32, 0, error));
         CHECK(both[i].slot->dtype == ATTN_F32, ATTN_ERR_UNSUPPORTED, "cache: %s is %s; it must be f32", both[i].name,
               attn_dtype_name(both[i].slot->dtype));

@@ -11,14 +11,14 @@
 #include "places.h"
 #include "slots.h"
 
-static inline void places_add_slot(places *p, const char *of, const char *name, const attn_input *slot, const int64_t shape[4],
+static inline void places_add_slot(places *p, const char *owner, const char *name, const attn_input *slot, const int64_t shape[4],
                                    attn_dtype natural, int output)
 {
     const size_t size = p->size;
     attn_input s = *slot;
     if (slot_resolve(&s, name, shape, natural, NULL) != ATTN_OK || !slot_is_address(&s)) return;
     p->size = attn_dtype_size(s.dtype);
-    if (p->size) places_add(p, of, name, s.data, shape, s.stride, output);
+    if (p->size) places_add(p, owner, name, s.data, shape, s.stride, output);
     p->size = size;
 }
 
@@ -39,7 +39,7 @@ static inline void places_add_rope(places *p, const attn_rope *rope, int64_t cha
 
 /* A cache as given, or resolved; `written`: it is appended to.  Values that are the first channels of the keys count as one tensor
  * with them. */
-static inline void places_add_cache(places *p, const char *of, const attn_cache *c, int written)
+static inline void places_add_cache(places *p, const char *owner, const attn_cache *c, int written)
 {
     const int paged = c->page_table.data != NULL, has_pages = paged && c->page_size > 0;
     const int64_t entries = paged ? c->pages : c->batch, tokens = paged ? c->page_size : c->capacity,
@@ -52,16 +52,16 @@ static inline void places_add_cache(places *p, const char *of, const attn_cache 
                        memcmp(slots[0].stride, slots[1].stride, sizeof slots[0].stride) == 0;
     attn_input lengths = slots[2];
     if (slot_is_dense(&lengths)) lengths.stride[0] = 1;
-    places_add_slot(p, of, "k", &slots[0], k, ATTN_F32, written);
-    if (!shared) places_add_slot(p, of, "v", &slots[1], v, type, written);
-    places_add_slot(p, of, "lengths", &lengths, each, ATTN_I64, written);
-    places_add_slot(p, of, "k_scale", &slots[3], rows, ATTN_F32, written);
-    places_add_slot(p, of, "v_scale", &slots[4], rows, ATTN_F32, written);
-    if (columns > 0) places_add_slot(p, of, "page_table", &c->page_table, table, ATTN_I64, 0);
+    places_add_slot(p, owner, "k", &slots[0], k, ATTN_F32, written);
+    if (!shared) places_add_slot(p, owner, "v", &slots[1], v, type, written);
+    places_add_slot(p, owner, "lengths", &lengths, each, ATTN_I64, written);
+    places_add_slot(p, owner, "k_scale", &slots[3], rows, ATTN_F32, written);
+    places_add_slot(p, owner, "v_scale", &slots[4], rows, ATTN_F32, written);
+    if (columns > 0) places_add_slot(p, owner, "page_table", &c->page_table, table, ATTN_I64, 0);
 }
 
 /* The tensors of `t` that the plan has, except those that a cache supplies; an execution checks them against each other. */
-static inline void places_add_attention(places *p, const char *of, const attn_plan *plan, const attn_tensors *t, int has_cache)
+static inline void places_add_attention(places *p, const char *owner, const attn_plan *plan, const attn_tensors *t, int has_cache)
 {
     const size_t first = offsetof(attn_tensors, q);
     const size_t cached[] = {offsetof(attn_tensors, k),          offsetof(attn_tensors, v),
@@ -83,7 +83,7 @@ static inline void places_add_attention(places *p, const char *of, const attn_pl
         /* Skips what forward left for backward, which may be here too. */
         if (planned.role == ATTN_ROLE_INPUT && about.role[ATTN_FORWARD] == ATTN_ROLE_OUTPUT) continue;
         p->size = attn_dtype_size(planned.dtype);
-        places_add(p, of, about.name, s.data, planned.shape, planned.stride, planned.role == ATTN_ROLE_OUTPUT);
+        places_add(p, owner, about.name, s.data, planned.shape, planned.stride, planned.role == ATTN_ROLE_OUTPUT);
     }
     p->group = 0;
     p->size = size;

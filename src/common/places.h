@@ -8,7 +8,7 @@
 #include "text.h"
 
 typedef struct place {
-    const char *of, *name; /* of: the struct it is a field of, or "" */
+    const char *owner, *name; /* of: the struct it is a field of, or "" */
     const void *data;
     size_t size; /* bytes of an element */
     int64_t shape[4], stride[4];
@@ -27,7 +27,7 @@ typedef struct places {
 } places;
 
 /* NULL is skipped.  Names must live as long as `p`. */
-static inline void places_add(places *p, const char *of, const char *name, const void *data, const int64_t shape[4],
+static inline void places_add(places *p, const char *owner, const char *name, const void *data, const int64_t shape[4],
                               const int64_t stride[4], int output)
 {
     if (!data) return;
@@ -42,7 +42,7 @@ static inline void places_add(places *p, const char *of, const char *name, const
         const double extent = (double)(shape[x] - 1) * (double)stride[x] * (double)p->size;
         *(extent < 0 ? &low : &high) += extent;
     }
-    at->of = of;
+    at->owner = owner;
     at->name = name;
     at->data = data;
     at->size = p->size;
@@ -89,8 +89,8 @@ static inline attn_status places_check(const places *p, const char *module, attn
             const attn_elements x = {a->data, a->shape, a->stride, a->size}, y = {b->data, b->shape, b->stride, b->size};
             const int meet = elements_meet(&x, &y);
             if (meet == 0) continue;
-            text_join(both[0], sizeof both[0], a->of, *a->of ? "." : "", a->name);
-            text_join(both[1], sizeof both[1], b->of, *b->of ? "." : "", b->name);
+            text_join(both[0], sizeof both[0], a->owner, *a->owner ? "." : "", a->name);
+            text_join(both[1], sizeof both[1], b->owner, *b->owner ? "." : "", b->name);
             CHECK(meet < 0, ATTN_ERR_STRIDE, "%s: %s and %s share elements; an output must not overlap another tensor", module,
                   both[0], both[1]);
             return fail(error, ATTN_ERR_STRIDE,

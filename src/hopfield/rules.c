@@ -59,7 +59,7 @@ typedef enum part { NONE, OPTIONAL, NEEDED } part;
 typedef struct row {
     const char *name;
     int output;
-    part of[HOPFIELD_USES];
+    part need[HOPFIELD_USES];
 } row;
 
 enum { STATES, UPDATED, ENERGY, GRAD_UPDATED, GRAD_ENERGY, GRAD_STATES, GRAD_PATTERNS, ITERATIONS, ENERGIES, SLOTS };
@@ -103,9 +103,9 @@ attn_status attn_hopfield_bind(const hopfield *m, int64_t count, int64_t most, h
                                                                                    : m->dim;
         memcpy(&slot, (const char *)&given + offsetof(attn_hopfield_tensors, states) + (size_t)s * sizeof slot, sizeof slot);
         TRY(bind(rows[s].name, slot, dtype, count_of, width, &data[s], error));
-        CHECK(!data[s] || rows[s].of[use], ATTN_ERR_ARGUMENT, "hopfield: %s is set; %s does not use it", rows[s].name,
+        CHECK(!data[s] || rows[s].need[use], ATTN_ERR_ARGUMENT, "hopfield: %s is set; %s does not use it", rows[s].name,
               functions[use]);
-        CHECK(data[s] || rows[s].of[use] != NEEDED, ATTN_ERR_ARGUMENT, "hopfield: %s is missing", rows[s].name);
+        CHECK(data[s] || rows[s].need[use] != NEEDED, ATTN_ERR_ARGUMENT, "hopfield: %s is missing", rows[s].name);
         const int64_t shape[4] = {1, 1, count_of, width}, stride[4] = {0, 0, width, 1};
         all.size = attn_dtype_size(dtype);
         places_add(&all, "", rows[s].name, data[s], shape, stride, rows[s].output);

@@ -64,7 +64,7 @@ static void create(attn_io_output *output, size_t folder)
 attn_status attn_io_output_open(const attn_io_context *context, attn_io_output *output, attn_unfinished *unfinished)
 {
     output->descriptor = -1;
-    output->temporary = unfinished ? unfinished : &output->own;
+    output->temporary = unfinished ? unfinished : &output->local;
     set_there(output->temporary, 0);
     attn_status status = find_target(context, &output->target);
     if (status) return status;

@@ -11,8 +11,8 @@
 
 typedef struct attn_io_output {
     char *target;               /* context->path with a symbolic link followed */
-    attn_unfinished *temporary; /* in the folder of target: the caller's, or `own` */
-    attn_unfinished own;
+    attn_unfinished *temporary; /* in the folder of target: the caller's, or `local` */
+    attn_unfinished local;
     int descriptor;
 } attn_io_output;
 

@@ -14,7 +14,7 @@ enum { FORWARD, BACKWARD };
 static const struct row {
     const char *name;
     int output;
-    part of[2];
+    part need[2];
 } rows[SLOTS] = {
     [Q] = {"q", 0, {NEEDED, NEEDED}},           [W] = {"w", 0, {NEEDED, NEEDED}},
     [B] = {"b", 0, {NEEDED, NEEDED}},           [A] = {"a", 0, {NEEDED, NEEDED}},
@@ -64,13 +64,13 @@ static attn_status bind(const attn_bias_gate *given, const attn_bias_gate_tensor
         bound_rule rule = {.name = rows[s].name,
                            .natural = s == Q ? ATTN_F32 : g->t[Q].dtype,
                            .types = BOUND_REAL,
-                           .optional = rows[s].of[use] != NEEDED};
+                           .optional = rows[s].need[use] != NEEDED};
         attn_input slot;
         g->t[s] = (bound_tensor){.data = NULL};
         memcpy(rule.shape, shapes[s], sizeof rule.shape);
         memcpy(&slot, (const char *)&slots + offsetof(attn_bias_gate_tensors, q) + (size_t)s * sizeof slot, sizeof slot);
         TRY(bound_add(&call, &rule, &slot, rows[s].output, &g->t[s], error));
-        CHECK(!g->t[s].data || rows[s].of[use], ATTN_ERR_ARGUMENT, "bias gate: %s is set; %s does not use it", rows[s].name,
+        CHECK(!g->t[s].data || rows[s].need[use], ATTN_ERR_ARGUMENT, "bias gate: %s is set; %s does not use it", rows[s].name,
               functions[use]);
     }
     return bound_no_overlap(&call, error);

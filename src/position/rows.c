@@ -35,27 +35,27 @@ static void add(places *p, const char *name, const attn_input *slot, const int64
     places_add(p, "", name, slot->data, shape, slot->stride, output);
 }
 
-attn_status attn_rows_no_overlap(const attn_rows_places *of, const char *module, const char *y, const char *x, attn_error *error)
+attn_status attn_rows_no_overlap(const attn_rows_places *given, const char *module, const char *y, const char *x, attn_error *error)
 {
-    const int64_t *const tokens = of->x ? of->shape_x : of->shape;
-    const int64_t table[4] = {1, 1, of->rows, of->channels}, positions[4] = {tokens[0], 1, tokens[2], 1};
-    const attn_elements to = {of->y->data, of->shape, of->y->stride, attn_dtype_size(of->y->dtype)};
+    const int64_t *const tokens = given->x ? given->shape_x : given->shape;
+    const int64_t table[4] = {1, 1, given->rows, given->channels}, positions[4] = {tokens[0], 1, tokens[2], 1};
+    const attn_elements to = {given->y->data, given->shape, given->y->stride, attn_dtype_size(given->y->dtype)};
     places p = {.count = 0};
     int64_t span;
-    const int axis = elements_self_overlap(of->shape, of->y->stride, &span);
+    const int axis = elements_self_overlap(given->shape, given->y->stride, &span);
     CHECK(axis < 0, ATTN_ERR_STRIDE,
           "%s: %s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements", module,
-          y, axis, of->y->stride[axis < 0 ? 0 : axis], span);
-    add(&p, y, of->y, of->shape, 1);
-    if (of->x) {
-        const attn_elements from = {of->x->data, of->shape_x, of->x->stride, attn_dtype_size(of->x->dtype)};
-        if (of->x->dtype != of->y->dtype || !elements_coincide(&to, &from)) add(&p, x, of->x, of->shape_x, 0);
+          y, axis, given->y->stride[axis < 0 ? 0 : axis], span);
+    add(&p, y, given->y, given->shape, 1);
+    if (given->x) {
+        const attn_elements from = {given->x->data, given->shape_x, given->x->stride, attn_dtype_size(given->x->dtype)};
+        if (given->x->dtype != given->y->dtype || !elements_coincide(&to, &from)) add(&p, x, given->x, given->shape_x, 0);
     }
-    add(&p, "table", of->table, table, 0);
-    if (of->positions->data) add(&p, "positions", of->positions, positions, 0);
+    add(&p, "table", given->table, table, 0);
+    if (given->positions->data) add(&p, "positions", given->positions, positions, 0);
     p.size = sizeof(double);
     for (int i = 0; i < 3; i++) {
-        const attn_rows_read *r = &of->read[i];
+        const attn_rows_read *r = &given->read[i];
         const int64_t shape[4] = {1, 1, r->rows, r->columns}, stride[4] = {0, 0, r->columns, 1};
         if (r->rows > 0) places_add(&p, "", r->name, r->data, shape, stride, 0);
     }

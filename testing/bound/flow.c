@@ -46,12 +46,12 @@ static void reduce(const double *from, const int64_t full[4], double *to, const 
 /* Output t from the reference's arrays, reduced over the axes that the output reduces; exact and bound remain the caller's. */
 static int take(flows *all, int t, const attn_problem *p, const attn_tensors *tensors, const double *exact, const double *bound)
 {
-    const int of = tensors_about(t)->gradient_of;
+    const int primal = tensors_about(t)->gradient_of;
     int64_t size[4], full[4];
     if (!tensors_writes(tensors, p->op, t)) return 1;
     tensors_shape(p, tensors, t, size);
-    const int of_table = of >= 0 && tensors_about(of)->axes[0] == ATTN_AXIS_ONE;
-    tensors_shape(p, tensors, of >= 0 && tensors_about(of)->axes[0] == ATTN_AXIS_BATCH ? of : t, full);
+    const int of_table = primal >= 0 && tensors_about(primal)->axes[0] == ATTN_AXIS_ONE;
+    tensors_shape(p, tensors, primal >= 0 && tensors_about(primal)->axes[0] == ATTN_AXIS_BATCH ? primal : t, full);
     if (of_table && p->shape.heads_q == 0) full[1] = 0; /* the gradient, 0, still has size 1, but the reference has no table */
     all->exact[t] = doubles(size);
     all->bound[t] = doubles(size);

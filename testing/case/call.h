@@ -26,7 +26,7 @@ void check_call_destroy(check_call *call);
 
 /* Outputs by tensor number.  o and lse are included as inputs of the operations after forward. */
 typedef struct check_outputs {
-    tensor of[TENSORS];
+    tensor tensors[TENSORS];
     double *numbers[TENSORS]; /* after check_outputs_take, [batch][head][token][channel]; NULL: not written */
 } check_outputs;
 

@@ -20,7 +20,7 @@ int check_outputs_create(check_outputs *out, check_call *call, const check_case 
         if (!written && !(saved && tensors_has(&call->tensors, t))) continue;
         tensors_shape(p, &call->tensors, t, size);
         if (written) out->numbers[t] = doubles(size);
-        if (place_tensor(&out->of[t], call, t, c, tensors_of_keys(t) ? kv : q)) continue;
+        if (place_tensor(&out->tensors[t], call, t, c, tensors_of_keys(t) ? kv : q)) continue;
         check_outputs_destroy(out);
         return 0;
     }
@@ -53,13 +53,14 @@ const char *check_outputs_take(check_outputs *out, const check_call *call)
         if (!out->numbers[t]) continue;
         tensors_shape(&call->problem, &call->tensors, t, size);
         const int64_t *begin = !tensors_packs(t) ? NULL : tensors_of_keys(t) ? e->begin_kv : e->begin_q;
-        if (!take(&out->of[t], begin, size, t == TENSOR(lse) ? -INFINITY : 0, out->numbers[t])) spilled = tensors_about(t)->name;
+        if (!take(&out->tensors[t], begin, size, t == TENSOR(lse) ? -INFINITY : 0, out->numbers[t]))
+            spilled = tensors_about(t)->name;
     }
     return spilled;
 }
 
 void check_outputs_destroy(check_outputs *out)
 {
-    for (int t = 0; t < TENSORS; t++) tensor_destroy(&out->of[t]), free(out->numbers[t]);
+    for (int t = 0; t < TENSORS; t++) tensor_destroy(&out->tensors[t]), free(out->numbers[t]);
     *out = (check_outputs){0};
 }

@@ -24,7 +24,7 @@ typedef struct case_projection {
 typedef struct case_gradient {
     const char *name; /* "out.grad_wq" */
     view expected;
-    enum { OF_QUERY, OF_KEY, OF_WEIGHT, OF_BIAS } of;
+    enum { OF_QUERY, OF_KEY, OF_WEIGHT, OF_BIAS } role;
     int projection; /* OF_WEIGHT, OF_BIAS */
 } case_gradient;
 

@@ -179,10 +179,10 @@ static attn_status backward(layer_run *r, attn_error *error)
     for (int g = 0; g < c->gradients; g++) {
         const case_gradient *x = &c->gradient[g];
         r->grad[g] = pool_take(&c->pool, view_count(&x->expected), 8);
-        if (x->of == OF_QUERY) r->args.grad_query.data = r->grad[g];
-        if (x->of == OF_KEY) r->args.grad_key.data = r->grad[g];
-        if (x->of == OF_WEIGHT) to[x->projection]->data = r->grad[g];
-        if (x->of == OF_BIAS) biases[x->projection]->data = r->grad[g];
+        if (x->role == OF_QUERY) r->args.grad_query.data = r->grad[g];
+        if (x->role == OF_KEY) r->args.grad_key.data = r->grad[g];
+        if (x->role == OF_WEIGHT) to[x->projection]->data = r->grad[g];
+        if (x->role == OF_BIAS) biases[x->projection]->data = r->grad[g];
     }
     return attn_layer_backward(&r->layer, &r->weights, &r->args, &r->gradients, error);
 }

@@ -60,9 +60,9 @@ void linear_define(linear_case *c, double *exact[ALL])
     const int64_t features = attn_features_count(p->features, s->dim_qk, p->random_features);
     const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
     for (int t = OUT_O; t < ALL; t++) {
-        const int64_t of[] = {view_count(&c->tensor[IN_Q]) / s->dim_qk * s->dim_v, s->batch * s->heads_kv * features * s->dim_v,
-                              view_count(&c->tensor[IN_Q]), view_count(&c->tensor[IN_K]), view_count(&c->tensor[IN_V])};
-        exact[t] = pool_take(&c->pool, of[t - OUT_O], sizeof(double));
+        const int64_t counts[] = {view_count(&c->tensor[IN_Q]) / s->dim_qk * s->dim_v, s->batch * s->heads_kv * features * s->dim_v,
+                                  view_count(&c->tensor[IN_Q]), view_count(&c->tensor[IN_K]), view_count(&c->tensor[IN_V])};
+        exact[t] = pool_take(&c->pool, counts[t - OUT_O], sizeof(double));
     }
     double *n = pool_take(&c->pool, view_count(&c->tensor[IN_Q]), sizeof *n);
     double *z = pool_take(&c->pool, s->batch * s->heads_kv * features, sizeof *z);

@@ -139,10 +139,10 @@ static void longformer(table_case *c)
             keep[k][n] = real && (k || all_first || llabs(i - j) <= window || view_get(&global, at + j) > 0);
         }
         case_attention a = {.p.shape = {batch, heads, heads, tokens, tokens, dim / heads, dim / heads}};
-        double **of = k ? whole : local;
+        double **matrices = k ? whole : local;
         attn_pattern_set *set = NULL;
         attn_error error;
-        case_attention_begin(c, &a, of[0], of[1], of[2]);
+        case_attention_begin(c, &a, matrices[0], matrices[1], matrices[2]);
         if (!k && all_first) {
             const attn_pattern pattern = attn_pattern_global_local(2 * window, first);
             attn_status status = attn_pattern_set_create(&set, tokens, tokens, 1, &pattern, &error);

@@ -31,7 +31,7 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
 {
     const struct {
         int requested, is_set;
-        const char *name, *of, *is;
+        const char *name, *tensor, *is;
     } gradients[] = {{spec->dbias, spec->bias, "dbias", "bias", "the gradient of the bias"},
                      {spec->dslopes, spec->alibi, "dslopes", "alibi", "the gradient of its slopes"},
                      {spec->dtable, spec->t5 || spec->clipped, "dtable", "t5 or clipped", "the gradient of its table"},
@@ -41,7 +41,7 @@ static attn_status check_gradients(const problem_spec *spec, attn_error *error)
     const int backward = spec->op == SPEC_BACKWARD;
     for (size_t k = 0; k < sizeof gradients / sizeof *gradients; k++)
         if (gradients[k].requested && !(backward && gradients[k].is_set))
-            return failure(error, ATTN_ERR_ARGUMENT, "%s needs bwd and %s: it is %s", gradients[k].name, gradients[k].of,
+            return failure(error, ATTN_ERR_ARGUMENT, "%s needs bwd and %s: it is %s", gradients[k].name, gradients[k].tensor,
                            gradients[k].is);
     if (spec->dlse && !backward && spec->op != SPEC_DOUBLE_BACKWARD)
         return failure(error, ATTN_ERR_ARGUMENT, "dlse needs bwd or bwd2: it is an incoming gradient");
@@ -129,7 +129,7 @@ static attn_status lay_all(const problem_spec *spec, const attn_problem *p, attn
     const attn_dtype stored = problem_dtype(spec);
     attn_status status = ATTN_OK;
     for (int t = 0; t < TENSORS && status == ATTN_OK; t++) {
-        const int of = tensors_about(t)->gradient_of, like = of >= 0 ? of : t;
+        const int primal = tensors_about(t)->gradient_of, like = primal >= 0 ? primal : t;
         if (!tensors_has(all, t)) continue;
         if (like == TENSOR(q) || like == TENSOR(k) || like == TENSOR(v) || like == TENSOR(o)) tensors_slot(all, t)->dtype = stored;
         /* Packed tensors have tokens outermost anyway. */

@@ -47,8 +47,8 @@ const char *tensors_file_name(int t)
         if (in_files[k].t == t) return in_files[k].name;
     if (!grad) return d->name;
     if (!made[t][0]) {
-        const int of = tensors_find(grad + strlen("grad_"));
-        snprintf(made[t], sizeof made[t], "%.*sd%s", (int)(grad - d->name), d->name, tensors_file_name(of));
+        const int primal = tensors_find(grad + strlen("grad_"));
+        snprintf(made[t], sizeof made[t], "%.*sd%s", (int)(grad - d->name), d->name, tensors_file_name(primal));
     }
     return made[t];
 }
@@ -180,13 +180,13 @@ static int64_t size_of_axis(const attn_problem *p, int t, attn_axis axis)
 void tensors_shape(const attn_problem *p, const attn_tensors *all, int t, int64_t shape[4])
 {
     const attn_tensor_description *d = tensors_about(t);
-    const int of = d->gradient_of, reduced = of >= 0 && d->role[p->op] == ATTN_ROLE_OUTPUT && !tensors_packs(of);
+    const int primal = d->gradient_of, reduced = primal >= 0 && d->role[p->op] == ATTN_ROLE_OUTPUT && !tensors_packs(primal);
     for (int axis = 0; axis < 4; axis++) shape[axis] = size_of_axis(p, t, d->axes[axis]);
-    if (t == TENSOR(score_matrix) || of == TENSOR(score_matrix)) problem_matrix_size(p, shape + 2);
+    if (t == TENSOR(score_matrix) || primal == TENSOR(score_matrix)) problem_matrix_size(p, shape + 2);
     if (t == TENSOR(column_sum) && p->outputs.column_heads)
         shape[1] = p->outputs.column_heads == ATTN_COLUMNS_GROUP ? p->shape.heads_kv : 1;
     for (int axis = 0; axis < 4 && reduced; axis++)
-        if (tensors_broadcasts(all, of, axis)) shape[axis] = 1;
+        if (tensors_broadcasts(all, primal, axis)) shape[axis] = 1;
 }
 
 int tensors_broadcasts(const attn_tensors *all, int t, int axis)

@@ -37,8 +37,8 @@ static void compare(check_result *r, const check_call *call, const check_outputs
     const outputs got = {.O = out->numbers[TENSOR(o)],
                          .lse = out->numbers[TENSOR(lse)],
                          .P = out->numbers[TENSOR(weights)],
-                         .o_dtype = out->of[TENSOR(o)].layout.dtype,
-                         .weights_dtype = out->of[TENSOR(weights)].layout.dtype,
+                         .o_dtype = out->tensors[TENSOR(o)].layout.dtype,
+                         .weights_dtype = out->tensors[TENSOR(weights)].layout.dtype,
                          .decoded = strstr(r->kernel, "_dec_") != NULL};
     char text[200];
     r->numbers = (comparison){0};
@@ -98,8 +98,8 @@ static int run_forward(check_result *r, check_call *call, const check_case *c, c
     attn_tensors tensors;
     const attn_problem forward = tensors_forward(&call->problem, &call->tensors, &tensors);
     if (!plan_and_execute(r, &forward, &tensors, c, setting, &block_kv)) return 0;
-    guarded_freeze(&out->of[TENSOR(o)].block);
-    guarded_freeze(&out->of[TENSOR(lse)].block);
+    guarded_freeze(&out->tensors[TENSOR(o)].block);
+    guarded_freeze(&out->tensors[TENSOR(lse)].block);
     return 1;
 }
 

@@ -130,10 +130,10 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
     const int fits = !is_endless(&c->problem.shape) && case_allocate(c, drawn);
     attn_plan_destroy(drawn);
     if (!fits) {
-        blocks_free(c->of, c->count);
+        blocks_free(c->blocks, c->count);
         return 0;
     }
-    blocks_canary(c->of, c->count, 0x5A);
+    blocks_canary(c->blocks, c->count, 0x5A);
     attn_options options = c->options;
     attn_error error;
     options.allocator = options_of(w, 1).allocator;
@@ -152,11 +152,11 @@ static uint64_t run_problem(soak_worker *w, uint64_t number, int threads, int fa
         const size_t size = attn_plan_workspace_size(plan);
         void *workspace = size <= MAX_WORKSPACE ? malloc(size + 1) : NULL;
         if (workspace && attn_execute(plan, &c->tensors, workspace, size, &error) == ATTN_OK)
-            bits = blocks_checksum(c->of, c->count);
+            bits = blocks_checksum(c->blocks, c->count);
         free(workspace);
     }
     attn_plan_destroy(plan);
-    blocks_free(c->of, c->count);
+    blocks_free(c->blocks, c->count);
     return bits;
 }
 

@@ -141,9 +141,9 @@ static void store_table(const attn_walk *w, char *sums, int64_t dim, int64_t ld,
 
 /* of: the table, whose strides determine how many tables its gradient has.  With 0 heads one side may be shared and the other have
  * none. */
-static void store_zeros(const attn_walk *w, int64_t dim, const attn_layout *of, const attn_layout *layout, void *out)
+static void store_zeros(const attn_walk *w, int64_t dim, const attn_layout *like, const attn_layout *layout, void *out)
 {
-    const int64_t tables = of->stride[1] == 0 ? 1 : w->problem.shape.heads_q;
+    const int64_t tables = like->stride[1] == 0 ? 1 : w->problem.shape.heads_q;
     for (int64_t table = 0; table < tables; table++)
         for (int64_t row = 0; row < rows_of_gradient(w, layout); row++)
             for (int64_t c = 0; c < dim; c++)

@@ -60,21 +60,21 @@ static void philox_of(const attn_drop *drop, int lanes, philox *to)
 
 /* x[word][lane]: the random words of keys 4*group .. 4*group+3.  A word is the lower half of 64 bits, so that a product is one
  * instruction and has both its halves in place; the upper half is never used. */
-VF_INLINE void philox_draw(const philox *of, int lanes, int64_t group, uint32_t (*x)[TILE])
+VF_INLINE void philox_draw(const philox *generator, int lanes, int64_t group, uint32_t (*x)[TILE])
 {
     const vu m0 = vu_set(philox_m0), m1 = vu_set(philox_m1);
-    const uint64_t of_group = philox_product(philox_m1, of->offset_upper ^ (uint32_t)group);
+    const uint64_t of_group = philox_product(philox_m1, generator->offset_upper ^ (uint32_t)group);
     const vu upper = vu_set(of_group >> 32), lower = vu_set(of_group);
     VF_ROLLED
     for (int i = 0; i < lanes; i += VU_LANES) {
-        const vu a = vu_multiply(m0, vu_xor(upper, vu_load(of->early + i)));
-        vu x0 = vu_xor(lower, vu_load(of->middle + i)), x1 = vu_load(of->x1 + i);
-        vu x2 = vu_xor(vu_upper(a), vu_load(of->late + i)), x3 = a;
+        const vu a = vu_multiply(m0, vu_xor(upper, vu_load(generator->early + i)));
+        vu x0 = vu_xor(lower, vu_load(generator->middle + i)), x1 = vu_load(generator->x1 + i);
+        vu x2 = vu_xor(vu_upper(a), vu_load(generator->late + i)), x3 = a;
         VF_UNROLL
         for (int r = 0; r < ROUNDS - SHARED_ROUNDS; r++) {
             const vu c = vu_multiply(m0, x0), d = vu_multiply(m1, x2);
-            x0 = vu_xor(vu_xor(vu_upper(d), x1), vu_load(of->keys[r][0]));
-            x2 = vu_xor(vu_xor(vu_upper(c), x3), vu_load(of->keys[r][1]));
+            x0 = vu_xor(vu_xor(vu_upper(d), x1), vu_load(generator->keys[r][0]));
+            x2 = vu_xor(vu_xor(vu_upper(c), x3), vu_load(generator->keys[r][1]));
             x1 = d;
             x3 = c;
         }
@@ -86,10 +86,10 @@ VF_INLINE void philox_draw(const philox *of, int lanes, int64_t group, uint32_t 
 }
 
 /* The words of key j of the block, drawn with the first key of its group of four. */
-VF_INLINE const uint32_t *philox_words(const attn_drop *drop, const philox *of, int lanes, int64_t j, uint32_t (*x)[TILE])
+VF_INLINE const uint32_t *philox_words(const attn_drop *drop, const philox *generator, int lanes, int64_t j, uint32_t (*x)[TILE])
 {
     const int64_t key = drop->first_kv + j;
-    if (j == 0 || key % 4 == 0) philox_draw(of, lanes, key / 4, x);
+    if (j == 0 || key % 4 == 0) philox_draw(generator, lanes, key / 4, x);
     return x[key % 4];
 }
 
@@ -111,14 +111,14 @@ VF_INLINE void drop_block(const int width, int64_t n, real *P, const attn_drop *
 {
     const int none = drop->threshold >> 32 != 0; /* no weight is kept */
     uint32_t x[4][TILE];
-    philox of;
+    philox generator;
     if (drop->given.base) {
         drop_given(width, n, P, drop);
         return;
     }
-    philox_of(drop, width * VF_LANES, &of);
+    philox_of(drop, width * VF_LANES, &generator);
     for (int64_t j = 0; j < n; j++) {
-        const uint32_t *word = philox_words(drop, &of, width * VF_LANES, j, x);
+        const uint32_t *word = philox_words(drop, &generator, width * VF_LANES, j, x);
         VF_UNROLL
         for (int v = 0; v < width; v++) {
             real *p = P + j * TILE + v * VF_LANES;

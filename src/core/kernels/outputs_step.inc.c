@@ -158,10 +158,10 @@ static void step_sum_columns(int width, int64_t first, int64_t end, int64_t n, c
 static void step_store_keep(int64_t n, const attn_drop *drop, unsigned char *keep, int64_t stride)
 {
     uint32_t x[4][TILE];
-    philox of;
-    if (!drop->given.base) philox_of(drop, (int)drop->rows, &of);
+    philox generator;
+    if (!drop->given.base) philox_of(drop, (int)drop->rows, &generator);
     for (int64_t j = 0; j < n; j++) {
-        const uint32_t *word = drop->given.base ? NULL : philox_words(drop, &of, (int)drop->rows, j, x);
+        const uint32_t *word = drop->given.base ? NULL : philox_words(drop, &generator, (int)drop->rows, j, x);
         for (int64_t i = 0; i < drop->rows; i++)
             keep[i * stride + j] = (unsigned char)(word ? word[i] >= drop->threshold : given_keeps(drop, i, j));
     }

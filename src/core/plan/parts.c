@@ -105,20 +105,20 @@ static attn_status fit(const attn_plan_part *part, attn_setting *setting, size_t
 attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *part, int skips_others,
                                 int is_one, attn_error *error)
 {
-    attn_resolved own;
+    attn_resolved restricted;
     attn_setting setting = {
         .problem = problem, .row = part->row, .parallel_for = o->parallel_for, .parallel_context = o->parallel_context};
     if (!is_one || part->small.max_q || part->most < problem->shape.len_q) {
-        own = *problem;
-        own.shape.len_q = attn_min(own.shape.len_q, part->most);
+        restricted = *problem;
+        restricted.shape.len_q = attn_min(restricted.shape.len_q, part->most);
         if (!is_one) {
-            own.min_q = part->least;
-            own.max_q = part->most;
-            own.skips_others = (unsigned char)skips_others;
+            restricted.min_q = part->least;
+            restricted.max_q = part->most;
+            restricted.skips_others = (unsigned char)skips_others;
         }
-        own.small = part->small;
-        own.small_only = (unsigned char)part->small_only;
-        setting.problem = &own;
+        restricted.small = part->small;
+        restricted.small_only = (unsigned char)part->small_only;
+        setting.problem = &restricted;
     }
     TRY(attn_threads_choose(o->threads, &setting.threads, error));
     return fit(part, &setting, o->workspace_limit, error);

@@ -59,20 +59,20 @@ unsigned attn_types_ever(attn_type_rule rule)
     return types_of(rule, ATTN_F32, ATTN_DTYPE_DEFAULT).allowed | types_of(rule, ATTN_F64, ATTN_DTYPE_DEFAULT).allowed;
 }
 
-static attn_status resolve_dtype(const attn_tensor_row *row, attn_planned_tensor *t, const types *of, attn_error *error)
+static attn_status resolve_dtype(const attn_tensor_row *row, attn_planned_tensor *t, const types *expected, attn_error *error)
 {
     const attn_dtype dtype = t->given.dtype;
     t->at.dtype = dtype;
-    t->natural = of->natural;
+    t->natural = expected->natural;
     if (dtype == ATTN_DTYPE_DEFAULT) {
-        t->at.dtype = of->natural;
+        t->at.dtype = expected->natural;
         return ATTN_OK;
     }
     CHECK_TENSOR(dtype >= ATTN_F32 && dtype <= ATTN_U64, t->number, ATTN_ERR_ARGUMENT, "%s.dtype is %d; it is not a type",
                  row->name, (int)dtype);
     /* In each family q comes first. */
-    CHECK_TENSORS(of->allowed >> dtype & 1, t->number, of->of_query ? 0 : -1, ATTN_ERR_UNSUPPORTED, "%s.dtype is %s; it must be %s",
-                  row->name, attn_dtype_text(dtype), of->text);
+    CHECK_TENSORS(expected->allowed >> dtype & 1, t->number, expected->of_query ? 0 : -1, ATTN_ERR_UNSUPPORTED,
+                  "%s.dtype is %s; it must be %s", row->name, attn_dtype_text(dtype), expected->text);
     return ATTN_OK;
 }
 
@@ -182,20 +182,20 @@ static int broadcasts(const attn_tensor_row *row, const attn_planned_tensor *t, 
 }
 
 attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, attn_planned_tensor *t,
-                                const attn_planned_tensor *of, attn_error *error)
+                                const attn_planned_tensor *primal, attn_error *error)
 {
     const attn_tensor_row *row = &family->rows[t->number];
-    const types allowed = types_of(row->type, facts->query, of ? of->at.dtype : ATTN_DTYPE_DEFAULT);
+    const types allowed = types_of(row->type, facts->query, primal ? primal->at.dtype : ATTN_DTYPE_DEFAULT);
     t->packed = facts->packed && row->flags & ATTN_PACKED;
     facts->shape(facts->problem, t->number, t->shape);
     /* The gradient of a tensor has size 1, and stride 0, on axes that the tensor broadcasts, even if it is an empty sum. */
-    const int shrinks = of && t->role == ATTN_ROLE_OUTPUT && !(row->flags & (ATTN_PACKED | ATTN_GRADIENT_UNREDUCED));
+    const int shrinks = primal && t->role == ATTN_ROLE_OUTPUT && !(row->flags & (ATTN_PACKED | ATTN_GRADIENT_UNREDUCED));
     for (int axis = 0; shrinks && axis < 4; axis++)
-        if (broadcasts(&family->rows[of->number], of, axis)) t->shape[axis] = 1;
+        if (broadcasts(&family->rows[primal->number], primal, axis)) t->shape[axis] = 1;
     TRY(resolve_dtype(row, t, &allowed, error));
     TRY(resolve_strides(row, t, error));
     for (int axis = 0; shrinks && axis < 4; axis++)
-        if (broadcasts(&family->rows[of->number], of, axis)) t->at.stride[axis] = 0;
+        if (broadcasts(&family->rows[primal->number], primal, axis)) t->at.stride[axis] = 0;
     TRY(attn_tensor_extent(row, t, t->shape, error));
     return t->packed ? ATTN_OK : attn_tensor_self_overlap(row, t, t->shape, error);
 }
@@ -213,16 +213,16 @@ attn_status attn_tensors_resolve(const attn_tensor_family *family, const attn_te
         place[n] = *count;
         CHECK_TENSOR(row->role[facts->op] != ATTN_ROLE_NONE, n, ATTN_ERR_ARGUMENT, "%s is set; %s does not use it", row->name,
                      family->operations[facts->op]);
-        const int of = row->gradient_of;
-        CHECK_TENSORS(of < 0 || has[of] || row->flags & ATTN_GRADIENT_INDEPENDENT, n, of, ATTN_ERR_ARGUMENT,
-                      "%s is set and %s is not", row->name, family->rows[of].name);
+        const int primal = row->gradient_of;
+        CHECK_TENSORS(primal < 0 || has[primal] || row->flags & ATTN_GRADIENT_INDEPENDENT, n, primal, ATTN_ERR_ARGUMENT,
+                      "%s is set and %s is not", row->name, family->rows[primal].name);
         const attn_input slot = attn_slot_of(tensors, n);
         attn_planned_tensor *t = &list[(*count)++];
         t->number = n;
         t->role = row->role[facts->op];
         t->given.dtype = slot.dtype;
         for (int axis = 0; axis < 4; axis++) t->given.stride[axis] = slot.stride[axis];
-        TRY(attn_tensor_resolve(family, facts, t, of < 0 || !has[of] ? NULL : &list[place[of]], error));
+        TRY(attn_tensor_resolve(family, facts, t, primal < 0 || !has[primal] ? NULL : &list[place[primal]], error));
     }
     return ATTN_OK;
 }

@@ -169,7 +169,7 @@ int attn_tensor_dense_strides(const attn_tensor_row *row, const attn_planned_ten
 
 /* Shape, type, strides and extent of t, whose number, role and `given` are set.  of: NULL, or the tensor whose gradient it is. */
 attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_tensor_facts *facts, attn_planned_tensor *t,
-                                const attn_planned_tensor *of, attn_error *error);
+                                const attn_planned_tensor *primal, attn_error *error);
 
 /* Checks that the distance from the lowest to the highest element fits a pointer difference; fills low and high. */
 attn_status attn_tensor_extent(const attn_tensor_row *row, attn_planned_tensor *t, const int64_t shape[4], attn_error *error);

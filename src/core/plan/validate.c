@@ -268,15 +268,15 @@ static attn_status check_quantised(const attn_resolved *p, const attn_dtype type
 {
     static const char *const names[] = {"k", "v"};
     const unsigned char has[] = {p->has.k_scale, p->has.v_scale};
-    const int slots[] = {ATTN_SLOT_k_scale, ATTN_SLOT_v_scale}, of[] = {ATTN_SLOT_k, ATTN_SLOT_v};
+    const int slots[] = {ATTN_SLOT_k_scale, ATTN_SLOT_v_scale}, scaled[] = {ATTN_SLOT_k, ATTN_SLOT_v};
     for (int n = 0; n < 2; n++) {
         const int integers = types[n] == ATTN_I8;
-        CHECK_TENSOR(!integers || p->op == ATTN_FORWARD, of[n], ATTN_ERR_UNSUPPORTED,
+        CHECK_TENSOR(!integers || p->op == ATTN_FORWARD, scaled[n], ATTN_ERR_UNSUPPORTED,
                      "%s.dtype is i8 and op is not ATTN_FORWARD; integers have no gradients", names[n]);
-        CHECK_TENSORS(!integers || has[n], slots[n], of[n], ATTN_ERR_ARGUMENT, "%s_scale is missing; %s.dtype is i8", names[n],
+        CHECK_TENSORS(!integers || has[n], slots[n], scaled[n], ATTN_ERR_ARGUMENT, "%s_scale is missing; %s.dtype is i8", names[n],
                       names[n]);
-        CHECK_TENSORS(integers || !has[n], slots[n], of[n], ATTN_ERR_ARGUMENT, "%s_scale is set and %s.dtype is not i8", names[n],
-                      names[n]);
+        CHECK_TENSORS(integers || !has[n], slots[n], scaled[n], ATTN_ERR_ARGUMENT, "%s_scale is set and %s.dtype is not i8",
+                      names[n], names[n]);
     }
     return ATTN_OK;
 }

@@ -188,19 +188,19 @@ static void score(const attn_task *task, const attn_tile *tile, const void *Qt, 
         else k->additive->score(tile->width, n, D, Qt, keys->K, keys->ldk, weights, scale, S, most);
     } else if (k->pairs) {
         const double scale = attn_task_scale(task);
-        const attn_pairs_part *of = k->pairs;
+        const attn_pairs_part *part = k->pairs;
         if (segments)
-            (in_order ? of->score_seen_in_order : of->score_seen)(tile->width, n, D, Qt, keys->K, scale, S, most, low, high, next,
-                                                                  next_ld);
-        else (in_order ? of->score_in_order : of->score)(tile->width, n, D, Qt, keys->K, scale, S, most, next, next_ld, beside);
+            (in_order ? part->score_seen_in_order : part->score_seen)(tile->width, n, D, Qt, keys->K, scale, S, most, low, high,
+                                                                      next, next_ld);
+        else (in_order ? part->score_in_order : part->score)(tile->width, n, D, Qt, keys->K, scale, S, most, next, next_ld, beside);
     } else {
-        const attn_product_part *of = k->product;
+        const attn_product_part *part = k->product;
         if (segments)
-            (in_order ? of->score_seen_in_order : of->score_seen)(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, low, high,
-                                                                  next, next_ld);
+            (in_order ? part->score_seen_in_order : part->score_seen)(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, low, high,
+                                                                      next, next_ld);
         else
-            (in_order ? of->score_beside_in_order : of->score_beside)(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, next,
-                                                                      next_ld, beside);
+            (in_order ? part->score_beside_in_order : part->score_beside)(tile->width, n, D, Qt, keys->K, keys->ldk, S, most, next,
+                                                                          next_ld, beside);
     }
 }
 

@@ -153,7 +153,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
     attn_prefetch prefetch = plan->prefetches_next ? attn_small_prefetch(&task, head + w->workers) : (attn_prefetch){0};
     void *Kt = attn_part(&task, plan->Kt), *S = attn_part(&task, plan->S);
     const attn_small_sources from = attn_small_sources_of(&task, plan->K, plan->V);
-    const queries of = queries_of(plan, &task, first, rows);
+    const queries source = queries_of(plan, &task, first, rows);
 
     void (*score)(int, int64_t, int64_t, const void *, int64_t, const void *, int64_t, void *, int64_t, attn_prefetch *) =
         p->invariant ? w->kernel.small->score_in_order : w->kernel.small->score;
@@ -162,9 +162,9 @@ static void run_task(void *context, int64_t worker, int64_t number)
         const attn_key_tile tile = attn_key_tile_at(w, len_kv, t);
         if (tile.first >= seen + rows) break; /* past the keys that the last query sees */
         const char *K = (const char *)from.K + tile.first * from.ldk * (int64_t)attn_dtype_bytes(w->compute);
-        w->kernel.storage->pack_query(tile.width, tile.rows, dim_qk, K, p->at.k.dtype, from.ldk, of.key_scale, Kt);
-        score(tile.width, rows, dim_qk, of.X, of.ld, Kt, seen - tile.first, attn_small_element(w, S, tile.first), plan->ld_scores,
-              &prefetch);
+        w->kernel.storage->pack_query(tile.width, tile.rows, dim_qk, K, p->at.k.dtype, from.ldk, source.key_scale, Kt);
+        score(tile.width, rows, dim_qk, source.X, source.ld, Kt, seen - tile.first, attn_small_element(w, S, tile.first),
+              plan->ld_scores, &prefetch);
     }
     const scored s = {.task = &task,
                       .rows = rows,
