@@ -10,6 +10,7 @@ there are two of a day).
 
 Commands run in an empty folder with a link to examples/, and in plain C (ATTN_ISA=scalar), which gives the same numbers on every CPU.
 """
+import argparse
 import base64
 import json
 import os
@@ -72,8 +73,15 @@ def take_page(attn, folder):
 
 
 def main():
-    attn, write = os.path.abspath(sys.argv[1]), "--write" in sys.argv[2:]
-    if "--page" in sys.argv[2:]:
+    parser = argparse.ArgumentParser(prog="tools/pictures.py", description="Runs the commands of pages and compares their pictures.")
+    parser.add_argument("attn", metavar="ATTN", help="the command, as script/build leaves it in build/release/attn")
+    parser.add_argument("--write", action="store_true", help="update the pictures")
+    parser.add_argument("--page", action="store_true", help="take a new docs/pictures/page.png")
+    chosen = parser.parse_args()
+    if not os.access(chosen.attn, os.X_OK):
+        parser.error(f"{chosen.attn} is not a program")
+    attn, write = os.path.abspath(chosen.attn), chosen.write
+    if chosen.page:
         with tempfile.TemporaryDirectory() as folder:
             take_page(attn, pathlib.Path(folder))
         return 0

@@ -6,6 +6,7 @@ columns of .clang-format after an indent of four.
     tools/wrap.py             reports lines that are too long (the test docs/width)
     tools/wrap.py FILE...     wraps the paragraphs and items of these files that have such a line
 """
+import argparse
 import pathlib
 import re
 import sys
@@ -97,11 +98,15 @@ def pages():
 
 
 def main():
-    for name in sys.argv[1:]:
-        path = pathlib.Path(name)
-        text = path.read_text(encoding="utf-8")
-        path.write_text(wrap(text), encoding="utf-8")
-    if sys.argv[1:]:
+    parser = argparse.ArgumentParser(prog="tools/wrap.py", description="Wraps these files, or reports lines that are too long.")
+    parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE")
+    files = parser.parse_args().files
+    for path in files:
+        if not path.is_file():
+            parser.error(f"{path} is not a file")
+    for path in files:
+        path.write_text(wrap(path.read_text(encoding="utf-8")), encoding="utf-8")
+    if files:
         return 0
     faults = 0
     for path in pages():

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every script that is given a wrong argument says how it is used, on standard error, and does nothing else: status 2.
+# Every script, and tool that people run, that is given a wrong argument says how it is used, on standard error, and does nothing else: status 2.
 set -eu
 count=0
-for script in script/*; do
+for script in script/* tools/wrap.py tools/pictures.py tools/test_names.py; do
     [ "$script" != script/common.sh ] || continue
     status=0
     printed=$("$script" --no-such-option 2>&1) || status=$?
