@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
-from . import _abi, _native
-from ._arguments import choice, integer
-
-Isa = Literal["scalar", "avx2", "avx512", "neon"]
-ISAS: dict[str, int] = {name.removeprefix("ATTN_ISA_").lower(): value for name, value in _abi.ENUMS["attn_isa"].items() if value}
+from . import _abi, _calls, _native
+from ._arguments import integer
+from ._calls import Isa
 
 
 class Execution(TypedDict, total=False):
@@ -26,26 +24,17 @@ NAMES = frozenset(Execution.__annotations__)
 
 
 def execution(options: Execution) -> Any:
-    """The attn_options of these keywords; None where all are absent, so that C has its defaults.
+    """A pointer to the attn_options of these keywords; None where all are absent, so that C has its defaults.
 
     Raises TypeError or ValueError with the name of the option that is wrong.
     """
     if unknown := options.keys() - NAMES:
         raise TypeError(f"{sorted(unknown)[0]} is not an option; known: {', '.join(sorted(NAMES))}")
-    if not any(value is not None and value is not False for value in options.values()):
-        return None
-    flags = {name: int(bool(options.get(name))) for name in ("invariant", "reproducible")}
-    made = _native.struct(_abi.attn_options, **flags)
-    threads, isa, limit = options.get("threads"), options.get("isa"), options.get("workspace_limit")
-    if threads is not None:
-        made.threads = integer(threads, "threads", 1, 1024)
-    if isa is not None:
-        made.isa = choice(isa, "isa", ISAS)
+    made = _calls.options(
+        options.get("threads"), options.get("isa"), options.get("invariant", False), options.get("reproducible", False)
+    )
+    limit = options.get("workspace_limit")
     if limit is not None:
-        made.workspace_limit = integer(limit, "workspace_limit", 1)
+        made = made or ctypes.pointer(_native.struct(_abi.attn_options))
+        made.contents.workspace_limit = integer(limit, "workspace_limit", 1)
     return made
-
-
-def reference(struct: Any) -> Any:
-    """The argument `const attn_options *options` for what `execution` returned."""
-    return None if struct is None else ctypes.byref(struct)

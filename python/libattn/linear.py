@@ -35,7 +35,7 @@ import numpy as np
 from . import _abi, _native
 from ._arguments import choice, integer, real
 from ._arrays import DTYPES, Array, asarray, like
-from ._execution import NAMES, Execution, execution, reference
+from ._execution import NAMES, Execution, execution
 from ._slots import Slots, Workspaces, exactly, fits, floats, four, integers, output, output_slot, summed
 
 __all__ = [
@@ -382,7 +382,7 @@ class _Handle:
     def __init__(self, call: _Call) -> None:
         self.handle = ctypes.c_void_p()
         _native.call(
-            "attn_linear_plan_create", ctypes.byref(self.handle), ctypes.byref(call.problem), call.slots.reference, reference(call.options)
+            "attn_linear_plan_create", ctypes.byref(self.handle), ctypes.byref(call.problem), call.slots.reference, call.options
         )
         weakref.finalize(self, _native.call, "attn_linear_plan_destroy", self.handle)
         self.workspaces = Workspaces(_native.call("attn_linear_plan_workspace_size", self.handle))
@@ -605,7 +605,7 @@ def linformer_project(x: Any, projection: Any, *, out: Any = None, **options: Un
     slots.put("projection", matrix)
     slots.put("y", four(y, "out"))
     problem = _linformer(whole, matrix, own.shape[-1])
-    _native.call("attn_linformer_project", ctypes.byref(problem), slots.reference, reference(execution(options)))
+    _native.call("attn_linformer_project", ctypes.byref(problem), slots.reference, execution(options))
     return out if out is not None else like(y, x)
 
 
@@ -626,5 +626,5 @@ def linformer_backward(x: Any, projection: Any, grad_y: Any, **options: Unpack[E
     for name, array in (("x", whole), ("projection", matrix), ("grad_y", grad), ("grad_x", grad_x), ("grad_projection", grad_projection)):
         slots.put(name, array)
     problem = _linformer(whole, matrix, own.shape[-1])
-    _native.call("attn_linformer_backward", ctypes.byref(problem), slots.reference, reference(execution(options)))
+    _native.call("attn_linformer_backward", ctypes.byref(problem), slots.reference, execution(options))
     return like(grad_x.reshape(tokens.shape), x), like(grad_projection.reshape(own.shape), x)
