@@ -26,7 +26,7 @@ void axes_make(tensor_row *row)
                                                    : AXES_ROWS;
 }
 
-int axes_most(const tensor_row *row, axes_layout layout)
+int axes_max(const tensor_row *row, axes_layout layout)
 {
     if (row->rule >= AXES_PAIR) return row->cores;
     return (layout == LAYOUT_THD ? 3 : 4) - (row->rule == AXES_ROWS_ONE);
@@ -34,7 +34,7 @@ int axes_most(const tensor_row *row, axes_layout layout)
 
 int axes_of(const tensor_row *row, axes_layout layout, int ndim, int axes[4])
 {
-    const int most = axes_most(row, layout);
+    const int most = axes_max(row, layout);
     if (ndim > most || (layout == LAYOUT_THD && row->rule <= AXES_ROWS_ONE && ndim < most)) return 0;
     for (int i = 0; i < ndim; i++) {
         const int at = most - ndim + i;

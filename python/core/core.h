@@ -111,7 +111,7 @@ const char *layout_name(axes_layout layout); /* NULL past the last */
 void axes_make(tensor_row *row);
 /* axes[i]: the slot's axis of axis i of an array with `ndim` axes; 0 if a tensor cannot have that many. */
 int axes_of(const tensor_row *row, axes_layout layout, int ndim, int axes[4]);
-int axes_most(const tensor_row *row, axes_layout layout);
+int axes_max(const tensor_row *row, axes_layout layout);
 attn_input axes_slot(const call *c, const view *v);
 
 /* sizes.c */

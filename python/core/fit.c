@@ -21,7 +21,9 @@ static int mismatch(const call *c, const view *v, const int64_t want[4], int bro
     int axes[4];
     int64_t wanted[4] = {0};
     const tensor_row *row = &c->state->rows_of[v->number];
-    const int most = row->rule <= AXES_ROWS_ONE ? v->ndim : axes_most(row, c->layout);
+    int most = axes_max(row, c->layout);
+    if (row->rule <= AXES_ROWS_ONE && c->layout != LAYOUT_THD) most -= 4 - c->rank;
+    if (most < v->ndim) most = v->ndim;
     axes_of(row, c->layout, most, axes);
     for (int i = 0; i < most; i++) wanted[i] = want[axes[i]];
     text_of(v->shape, v->ndim, have_text);

@@ -170,7 +170,7 @@ int sizes_of_output(call *c, view *v)
         v->ndim = like->ndim;
         memcpy(v->shape, like->shape, sizeof v->shape);
     } else {
-        const int most = axes_most(row, c->layout), short_of = c->layout == LAYOUT_THD || row->rule == AXES_OTHER ? 0 : 4 - c->rank;
+        const int most = axes_max(row, c->layout), short_of = c->layout == LAYOUT_THD || row->rule == AXES_OTHER ? 0 : 4 - c->rank;
         v->ndim = most - short_of;
         axes_of(row, c->layout, v->ndim, axes);
         for (int i = 0; i < v->ndim; i++) v->shape[i] = axis_size(c, row, row->about.axes[axes[i]]);

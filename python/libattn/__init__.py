@@ -2,8 +2,12 @@
 """Attention on a CPU: every mechanism, forward and backward, in memory linear in the sequence length, with the same bits every time."""
 from . import analysis, bilinear, hopfield, linear, masks
 from ._attention import attention
+from ._derivatives import attention_backward, attention_double_backward, jvp
 from ._info import cpu, version
-from ._options import Options
+from ._options import ForwardOptions, Options, Problem
 
 __version__ = version()
-__all__ = ["Options", "__version__", "analysis", "attention", "bilinear", "cpu", "hopfield", "linear", "masks", "version"]
+__all__ = [
+    "ForwardOptions", "Options", "Problem", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward",
+    "bilinear", "cpu", "hopfield", "jvp", "linear", "masks", "version",
+]

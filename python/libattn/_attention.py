@@ -2,14 +2,10 @@
 """Softmax attention, and all its variants, over arrays."""
 from __future__ import annotations
 
-from typing import Any, Literal, Unpack
+from typing import Any, Mapping, Unpack
 
 from . import _abi, _core
-from ._options import ArrayLike, Options
-
-Causal = bool | Literal["top-left", "bottom-right"]
-Window = int | tuple[int | None, int | None] | None
-Layout = Literal["bhsd", "bshd", "thd"]
+from ._options import ArrayLike, Causal, ForwardOptions, Layout, Window
 
 
 def attention(
@@ -18,7 +14,7 @@ def attention(
     alibi_slopes: ArrayLike | None = None, dropout: float = 0.0, seed: int = 0, lengths_q: ArrayLike | None = None,
     lengths_kv: ArrayLike | None = None, cu_seqlens_q: ArrayLike | None = None, cu_seqlens_kv: ArrayLike | None = None,
     page_table: ArrayLike | None = None, layout: Layout = "bhsd", out: ArrayLike | None = None, return_lse: bool = False,
-    return_weights: bool = False, threads: int | None = None, **options: Unpack[Options],
+    return_weights: bool = False, threads: int | None = None, **options: Unpack[ForwardOptions],
 ) -> Any:
     """Attention: for each batch entry b, head h and query i, with g = h // (heads_q // heads_kv),
 
@@ -61,7 +57,7 @@ def attention(
     return_weights also returns w, [batch, heads_q, queries, keys], of the compute type
     threads        how many threads may work, at most; default: ATTN_THREADS, OMP_NUM_THREADS, or the CPUs of this process, as they
                    are when a thread first computes a problem of this kind
-    options        all the rest: libattn.Options
+    options        all the rest: libattn.Options and libattn.ForwardOptions
 
     Returns o, of the shape of q with the channels of v and of q's type; with further results a tuple (o, lse, weights, *outputs) of
     those that were asked for.  A query that sees no key gets zeros, and lse -inf.
@@ -90,5 +86,5 @@ def _more(options: Any) -> dict[str, Any]:
     outputs = more.pop("outputs")
     if isinstance(outputs, str):
         raise TypeError(f"outputs must be names, as in outputs=[{outputs!r}]")
-    more.update(outputs if hasattr(outputs, "keys") else dict.fromkeys(outputs, True))
+    more.update(outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, True))
     return more

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
 ArrayLike = Any  #: an array of any library, or what numpy.asarray takes
+Causal = bool | Literal["top-left", "bottom-right"]
+Window = int | tuple[int | None, int | None] | None
+Layout = Literal["bhsd", "bshd", "thd"]
 Isa = Literal["default", "scalar", "avx2", "avx512", "neon"]
 Stage = Literal["raw", "capped", "biased", "weights"]
 
@@ -55,23 +58,9 @@ class Options(TypedDict, total=False):
     relative_v: ArrayLike  #: [Hq, D] added to queries before relative keys
     relative_first: int  #: the distance of row 0
 
-    # Keys and values of int8, each with a scale: arrays like k and v without their last axis, of float32.
-    k_scale: ArrayLike
-    v_scale: ArrayLike
-
     # Dropout.
     dropout_offset: int  #: continues the sequence of `seed`
     dropout_given: ArrayLike  #: [B, Hq, Sq, Skv] of bool: which weights are kept, drawn by the caller
-    after_dropout: bool  #: weights are returned after dropout
-
-    # Further results of attention: their names, or names and arrays to write to.
-    outputs: Sequence[str] | Mapping[str, ArrayLike]
-    scores_stage: Stage  #: of the output "scores" (default "raw")
-    topk: int  #: keys per query of the outputs "topk_index" and "topk_weight"
-    column_heads: Literal["each", "group", "all"]  #: which heads share a sum of the output "column_sum"
-    column_queries: int  #: how many of the last queries it covers; 0: all
-    visit_rows: Callable[[Any], None]  #: receives weights, or scores of rows_stage, in ranges of rows: libattn.Rows
-    rows_stage: Stage
 
     # How to compute: results have the same bits for any number of threads, with or without a limit.
     isa: Isa  #: exactly this instruction set, or an error
@@ -79,3 +68,43 @@ class Options(TypedDict, total=False):
     reproducible: bool  #: the same bits with AVX2, AVX-512 and NEON
     workspace_limit: int  #: bytes that a call may use besides its arrays
     origin: tuple[int, int, int, int, int]  #: (batch, head, heads, q, kv) of a part within a larger problem
+
+
+class ForwardOptions(Options, total=False):
+    """Options of attention alone."""
+
+    # Keys and values of int8, each with a scale: arrays like k and v without their last axis, of float32.
+    k_scale: ArrayLike
+    v_scale: ArrayLike
+
+    # Further results of attention: their names, or names and arrays to write to.
+    outputs: Sequence[str] | Mapping[str, ArrayLike]
+    after_dropout: bool  #: weights are returned after dropout
+    scores_stage: Stage  #: of the output "scores" (default "raw")
+    topk: int  #: keys per query of the outputs "topk_index" and "topk_weight"
+    column_heads: Literal["each", "group", "all"]  #: which heads share a sum of the output "column_sum"
+    column_queries: int  #: how many of the last queries it covers; 0: all
+    visit_rows: Callable[[Any], None]  #: receives weights, or scores of rows_stage, in ranges of rows: libattn.Rows
+    rows_stage: Stage
+
+
+class Problem(Options, total=False):
+    """All that says what is computed, besides q, k and v: the keywords of libattn.attention, where they are explained."""
+
+    causal: Causal
+    window: Window
+    mask: ArrayLike | None
+    bias: ArrayLike | None
+    scale: float | ArrayLike | None
+    softcap: float | None
+    sink: ArrayLike | None
+    alibi_slopes: ArrayLike | None
+    dropout: float
+    seed: int
+    lengths_q: ArrayLike | None
+    lengths_kv: ArrayLike | None
+    cu_seqlens_q: ArrayLike | None
+    cu_seqlens_kv: ArrayLike | None
+    page_table: ArrayLike | None
+    layout: Layout
+    threads: int | None
