@@ -3,8 +3,6 @@
  * asked for by True, and then allocated, or by the array that it is written to; all are returned, in the order of the keywords. */
 #include "core.h"
 
-#include <stdio.h>
-
 #include "common/plans.h"
 
 enum { SMALL = 200000 }; /* floating-point operations of a call that is shorter than handing over the interpreter may take */
@@ -74,9 +72,10 @@ static int set_layout(call *c, PyObject *value)
     return -1;
 }
 
-int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names, int describes)
 {
     memset(c, 0, offsetof(call, views));
+    c->describes = describes;
     c->state = PyModule_GetState(module);
     c->problem.struct_size = sizeof c->problem;
     c->options.struct_size = sizeof c->options;
@@ -125,8 +124,7 @@ static void bind(call *c, const view *v)
     memcpy((char *)&c->tensors + c->state->rows_of[v->number].about.offset, &slot, sizeof slot);
 }
 
-/* Plans, with the types and strides of all tensors, and checks all shapes; allocated[i]: view i is to be allocated. */
-static attn_plan *plan_make(call *c, const char *allocated)
+attn_plan *call_plan(call *c, const char *allocated)
 {
     attn_plan *plan;
     attn_error error;
@@ -168,7 +166,7 @@ static kept_plan *plan_of(call *c)
     kept_plan *kept = kept_find(&k, size);
     for (int i = 0; i < c->count; i++) made += allocated[i] = c->views[i].ndim < 0;
     if (!kept) {
-        attn_plan *plan = plan_make(c, allocated);
+        attn_plan *plan = call_plan(c, allocated);
         if (!plan) return NULL;
         kept = kept_add(&k, size, plan, offsetof(note, made) + (size_t)made * sizeof *((note *)NULL)->made);
         if (!kept) return PyErr_NoMemory(), NULL;
@@ -248,7 +246,7 @@ PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t count
 {
     call c;
     c.count = 0;
-    PyObject *made = call_parse(&c, module, args, count, names) ? NULL : run(&c);
+    PyObject *made = call_parse(&c, module, args, count, names, 0) ? NULL : run(&c);
     views_release(&c);
     return made;
 }

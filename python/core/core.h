@@ -9,7 +9,8 @@
  *      axes.c      which axis of an array is which axis of its tensor, by layout
  *      sizes.c     attn_shape and other sizes from the arrays; what an output's array must be
  *      fit.c       do the arrays have the shapes that the plan expects?
- *      compute.c   one call, from keywords to arrays; describe.c: its plan as a dictionary
+ *      compute.c   one call, from keywords to arrays
+ *      describe.c  the plan of a call as a dictionary
  *
  * What tensors there are, in which operations, with which axes and types, is read from attn_tensor_describe, so every tensor of
  * attn.h can be passed, under its name there.
@@ -125,7 +126,10 @@ int fit_check(call *c, const attn_plan *plan);
 /* compute.c */
 PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *core_describe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
-int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+/* Reads the arguments; describes: also shapes in place of arrays. */
+int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names, int describes);
+/* Plans, with the types and strides of all tensors, and checks all shapes.  allocated[i]: view i is to be allocated. */
+attn_plan *call_plan(call *c, const char *allocated);
 PyObject *call_fail(state *s, const attn_error *error);
 
 #endif

@@ -93,6 +93,8 @@ static void finish(void *module)
 static PyMethodDef methods[] = {
     {"compute", (PyCFunction)(void (*)(void))core_compute, METH_FASTCALL | METH_KEYWORDS,
      "compute(op, layout, more, **keywords): an operation of attn.h over arrays"},
+    {"describe", (PyCFunction)(void (*)(void))core_describe, METH_FASTCALL | METH_KEYWORDS,
+     "describe(op, layout, more, **keywords): the plan of compute, where (shape, dtype) may stand for an array"},
     {NULL, NULL, 0, NULL},
 };
 

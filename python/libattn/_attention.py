@@ -71,14 +71,14 @@ def attention(
         >>> o = libattn.attention(q, k, v, causal=True)
     """
     return _core.compute(
-        _abi.ATTN_FORWARD, layout, _more(options) if options else None, q=q, k=k, v=v, o=True if out is None else out, lse=return_lse,
+        _abi.ATTN_FORWARD, layout, further_results(options) if options else None, q=q, k=k, v=v, o=True if out is None else out, lse=return_lse,
         weights=return_weights, causal=causal, window=window, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink,
         alibi_slopes=alibi_slopes, dropout=dropout, seed=seed, lengths_q=lengths_q, lengths_kv=lengths_kv, cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, threads=threads,
     )
 
 
-def _more(options: Any) -> dict[str, Any]:
+def further_results(options: Any) -> dict[str, Any]:
     """The keywords of _core.compute that options stand for: outputs become one keyword each."""
     if "outputs" not in options:
         return options

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ * describe.c - the plan of a call as a dictionary: what attn_plan_describe says, and the arrays that the call takes and gives. */
+#include "core.h"
+
+/* A name, a type and a shape. */
+static PyObject *describe_view(const call *c, const view *v, const attn_plan *plan)
+{
+    attn_tensor_plan of = {.struct_size = sizeof of};
+    attn_error error;
+    PyObject *shape = PyTuple_New(v->ndim);
+    if (!shape) return NULL;
+    for (int i = 0; i < v->ndim; i++) PyTuple_SetItem(shape, i, PyLong_FromLongLong(v->shape[i]));
+    if (attn_plan_tensor(plan, v->number, &of, &error)) {
+        Py_DECREF(shape);
+        return call_fail(c->state, &error);
+    }
+    return Py_BuildValue("(siiN)", c->state->rows_of[v->number].about.name, v->written, (int)of.dtype, shape);
+}
+
+static PyObject *describe_views(const call *c, const attn_plan *plan)
+{
+    PyObject *all = PyList_New(c->count);
+    for (int i = 0; all && i < c->count; i++) {
+        PyObject *one = describe_view(c, &c->views[i], plan);
+        if (!one) {
+            Py_DECREF(all);
+            return NULL;
+        }
+        PyList_SetItem(all, i, one);
+    }
+    return all;
+}
+
+static PyObject *describe(call *c)
+{
+    char allocated[TENSORS];
+    attn_plan_description of = {.struct_size = sizeof of};
+    attn_error error;
+    for (int i = 0; i < c->count; i++) allocated[i] = c->views[i].ndim < 0;
+    attn_plan *plan = call_plan(c, allocated);
+    if (!plan) return NULL;
+    PyObject *made = NULL, *views = describe_views(c, plan);
+    const int failed = attn_plan_describe(plan, &of, &error);
+    if (failed) call_fail(c->state, &error);
+    if (failed) Py_CLEAR(views);
+    if (views)
+        made = Py_BuildValue("{sssssisisisLsLsLsLsLsnsdsN}", "kernel", of.kernel, "why", of.why, "isa", (int)of.isa, "compute",
+                             (int)of.compute, "threads", of.threads, "tile_q", (long long)of.tile_q, "block_kv",
+                             (long long)of.block_kv, "tiles_total", (long long)of.tiles_total, "tiles_visited",
+                             (long long)of.tiles_visited, "tiles_modified", (long long)of.tiles_modified, "workspace_bytes",
+                             (Py_ssize_t)of.workspace_bytes, "flops", of.flops, "arrays", views);
+    attn_plan_destroy(plan);
+    return made;
+}
+
+PyObject *core_describe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    call c;
+    c.count = 0;
+    PyObject *made = call_parse(&c, module, args, count, names, 1) ? NULL : describe(&c);
+    views_release(&c);
+    return made;
+}

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT
+"""Plans: what a problem costs and how it will be computed, known from shapes alone."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+import numpy as np
+
+from . import _abi, _arrays, _core, _native
+from ._attention import further_results
+from ._options import ArrayLike, ForwardOptions, Problem
+
+Operation = Literal["forward", "backward", "jvp", "double_backward"]
+OPERATIONS: dict[str, int] = {
+    "forward": _abi.ATTN_FORWARD, "backward": _abi.ATTN_BACKWARD, "jvp": _abi.ATTN_JVP, "double_backward": _abi.ATTN_DOUBLE_BACKWARD,
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An array of a plan: its shape and type."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class PlanOptions(Problem, ForwardOptions, total=False):
+    """Keywords of Plan and explain: those of attention and of its derivatives, where an array may also be a Spec or (shape, dtype)."""
+
+    return_lse: bool
+    return_weights: bool
+    arrays: dict[str, ArrayLike | Spec]  #: further arrays of the operation by name: tan_bias, grad_lse, grad_bias, ...
+
+
+class Plan:
+    """A checked problem: what computes it, in what tiles, with how much memory; then, as often as you like, its results.
+
+        plan = libattn.Plan((1, 8, 512, 64), (1, 8, 512, 64), (1, 8, 512, 64), causal=True, return_lse=True)
+        print(plan.kernel, plan.workspace_bytes, plan.outputs["o"].shape)
+        o, lse = plan.execute(q, k, v)
+
+    q, k, v    arrays, whose contents do not matter, or their shapes
+    dtype      the type of q, k and v where shapes are given
+    op         "forward", "backward", "jvp" or "double_backward": the latter take o, lse, grad_o, tan_q, ... as their functions do,
+               and have all results that those always have.  Name others in `arrays`: arrays={"grad_sink": True}
+    options    as in libattn.attention; any array may be given as libattn.Spec(shape, dtype)
+
+    Raises what attention raises for the same problem, before there is any data.  A plan may be executed by any number of threads at
+    once.  Shapes alone are assumed to be of arrays in C order.
+    """
+
+    op: Operation
+    kernel: str  #: "attn_fwd_f32_avx2"
+    why: str  #: why this kernel, and how the problem is walked
+    isa: str
+    compute: str  #: the type of all sums: "f32" or "f64"
+    threads: int
+    tile_q: int  #: a tile is tile_q queries times block_kv keys
+    block_kv: int
+    tiles_total: int
+    tiles_visited: int  #: the others have no visible key
+    tiles_modified: int  #: passed through a mask or a bias
+    workspace_bytes: int  #: memory that a call takes besides its arrays
+    flops: float  #: 2 * (dim + dim_v) for each visible pair of a query and a key
+    inputs: dict[str, Spec]
+    outputs: dict[str, Spec]
+
+    def __init__(
+        self, q: ArrayLike | Spec, k: ArrayLike | Spec, v: ArrayLike | Spec, *, op: Operation = "forward", dtype: Any = "float32",
+        **options: Unpack[PlanOptions],
+    ) -> None:
+        if op not in OPERATIONS:
+            raise ValueError(f"op is {op!r}; known: {', '.join(OPERATIONS)}")
+        self.op = op
+        given: dict[str, Any] = dict(options)
+        self._layout: Any = given.pop("layout", "bhsd")
+        given = {**further_results(given), **given.pop("arrays", {})}
+        given.pop("arrays", None)
+        three = {name: _spec(x, dtype) for name, x in (("q", q), ("k", k), ("v", v))}
+        keywords = {**three, **_results(op, given, three, self._layout), **given}
+        keywords = {name: _pair(x) for name, x in keywords.items()}
+        found = _core.describe(OPERATIONS[op], self._layout, keywords, **_no_keywords)
+        arrays: list[Any] = found.pop("arrays")
+        names = {written: {n: Spec(shape, _arrays.dtype_of(t)) for n, w, t, shape in arrays if w == written} for written in (0, 1)}
+        self.inputs, self.outputs = names[0], names[1]
+        found["isa"] = _native.call("attn_isa_name", found["isa"]).decode()
+        found["compute"] = _native.call("attn_dtype_name", found["compute"]).decode()
+        for name, value in found.items():
+            setattr(self, name, value)
+        self._fixed = {name: x for name, x in keywords.items() if name not in self.inputs and name not in self.outputs}
+        self._keywords = list(keywords)
+
+    def execute(self, q: ArrayLike, k: ArrayLike, v: ArrayLike, **arrays: ArrayLike) -> Any:
+        """The results for these arrays: all inputs of the plan, by their names, and outputs to write to where wanted.
+
+        `seed` and `dropout_offset` may be given too.  Returns what the plan's operation returns.  Raises TypeError for an array that
+        the plan does not have or that is missing, ValueError for another shape or type than the plan's.
+        """
+        given: dict[str, Any] = {"q": q, "k": k, "v": v, **arrays}
+        extra = {name: given.pop(name) for name in ("seed", "dropout_offset") if name in given}
+        for name, spec in self.inputs.items():
+            if name not in given:
+                raise TypeError(f"{name} is missing; the plan was made with it")
+            _check(name, given[name], spec)
+        for name in given:
+            if name not in self.inputs and name not in self.outputs:
+                raise TypeError(f"{name} is set; the plan was made without it")
+        keywords = {n: given.get(n, True) if n in self.outputs else given[n] if n in self.inputs else self._fixed[n] for n in self._keywords}
+        return _core.compute(OPERATIONS[self.op], self._layout, {**keywords, **extra}, **_no_keywords)
+
+    def __repr__(self) -> str:
+        return f"<libattn.Plan {self.op}, {self.kernel}, {self.flops:.3g} flop, {self.threads} threads>"
+
+    def __str__(self) -> str:
+        rows = [
+            ("kernel", f"{self.kernel} (computes in {self.compute})"),
+            ("why", self.why),
+            ("tile", f"{self.tile_q} queries x {self.block_kv} keys"),
+            ("tiles", f"{self.tiles_total} in all; {self.tiles_visited} visited, {self.tiles_modified} of them through a mask or bias"),
+            ("threads", str(self.threads)),
+            ("workspace", f"{self.workspace_bytes} bytes"),
+            ("work", f"{self.flops:.3g} flop"),
+            ("inputs", _list(self.inputs)),
+            ("outputs", _list(self.outputs)),
+        ]
+        return "\n".join(f"{name:<10} {text}" for name, text in rows)
+
+
+_no_keywords: dict[str, Any] = {"threads": None}  # _core takes at least one
+
+
+def explain(
+    q: ArrayLike | Spec, k: ArrayLike | Spec, v: ArrayLike | Spec, *, op: Operation = "forward", dtype: Any = "float32",
+    **options: Unpack[PlanOptions],
+) -> str:
+    """What would compute a problem, why, in which tiles and with how much memory, as text; the arguments are those of Plan.
+
+        >>> print(libattn.explain((1, 8, 512, 64), (1, 8, 512, 64), (1, 8, 512, 64), causal=True))
+    """
+    return str(Plan(q, k, v, op=op, dtype=dtype, **options))
+
+
+def _spec(x: Any, dtype: Any) -> Any:
+    """A shape becomes a Spec; what has a shape, or is one, stays."""
+    if isinstance(x, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in x):
+        return Spec(tuple(int(n) for n in x), np.dtype(dtype))
+    return x
+
+
+def _pair(x: Any) -> Any:
+    """What _core takes for a shape."""
+    return (tuple(x.shape), np.dtype(x.dtype)) if isinstance(x, Spec) else x
+
+
+def _results(op: str, given: dict[str, Any], three: dict[str, Any], layout: str) -> dict[str, Any]:
+    """What an operation always takes and gives, besides q, k and v."""
+    lse, weights = given.pop("return_lse", False), given.pop("return_weights", False)
+    if op == "forward":
+        return {"o": True, "lse": lse, "weights": weights}
+    q, v = (x if isinstance(x, Spec) else Spec(np.shape(x), _arrays.asarray(x, n).dtype) for n, x in three.items() if n in "qv")
+    wide = np.dtype("float64") if q.dtype == np.dtype("float64") else np.dtype("float32")
+    o, row = Spec((*q.shape[:-1], *v.shape[-1:]), q.dtype), Spec(q.shape[:-1], wide)
+    more: dict[str, Any] = {"o": o, "lse": row}
+    if op != "jvp":
+        more["grad_o"] = o
+    if op != "backward":
+        more.update({"tan_" + name: x for name, x in three.items()})
+    if op == "backward":
+        return {**more, "grad_q": True, "grad_k": True, "grad_v": True}
+    if op == "jvp":
+        return {**more, "tan_o": True, "tan_lse": lse}
+    return {**more, "second_grad_o": True, "second_q": True, "second_k": True, "second_v": True}
+
+
+def _check(name: str, x: Any, spec: Spec) -> None:
+    array = _arrays.asarray(x, name)
+    if array.shape != spec.shape:
+        raise ValueError(f"{name} has the shape {array.shape}; the plan was made with {spec.shape}")
+    if array.dtype != spec.dtype and {array.dtype.kind, spec.dtype.kind} != {"f"}:
+        raise ValueError(f"{name} has the type {array.dtype}; the plan was made with {spec.dtype}")
+
+
+def _list(arrays: dict[str, Spec]) -> str:
+    return ", ".join(f"{name} {list(spec.shape)} {spec.dtype}" for name, spec in arrays.items())
