@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: MIT
 """Attention on a CPU: every mechanism, forward and backward, in memory linear in the sequence length, with the same bits every time."""
-from . import analysis, bilinear, files, hopfield, linear, masks, positions
+from . import analysis, bilinear, cost, files, hopfield, linear, masks, positions
 from ._attention import attention
 from ._check import Check, check
 from ._derivatives import attention_backward, attention_double_backward, jvp
 from ._info import cpu, version
 from ._introspection import Kernel, Tensor, kernels, tensors
+from ._merge import Merged, MergeGradients, merge, merge_backward
 from ._options import ForwardOptions, Options, Problem
 from ._plan import Plan, PlanOptions, Spec, explain
+from ._product import product, product_workspace_size
+from ._types import convert, dtype_name, dtype_size
 
 __version__ = version()
 __all__ = [
-    "Check", "ForwardOptions", "Kernel", "Options", "Plan", "PlanOptions", "Problem", "Spec", "Tensor", "__version__", "analysis",
-    "attention", "attention_backward", "attention_double_backward", "bilinear", "check", "cpu", "explain", "files", "hopfield", "jvp",
-    "kernels", "linear", "masks", "positions", "tensors", "version",
+    "Check", "ForwardOptions", "Kernel", "MergeGradients", "Merged", "Options", "Plan", "PlanOptions", "Problem", "Spec", "Tensor",
+    "__version__", "analysis", "attention", "attention_backward", "attention_double_backward", "bilinear", "check", "convert", "cost",
+    "cpu", "dtype_name", "dtype_size", "explain", "files", "hopfield", "jvp", "kernels", "linear", "masks", "merge", "merge_backward",
+    "positions", "product", "product_workspace_size", "tensors", "version",
 ]
