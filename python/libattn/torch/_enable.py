@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT
+"""libattn in the place of PyTorch's own attention on a CPU, for models as they are.
+
+Three operators are replaced while it is enabled; what each serves, and what it leaves to PyTorch:
+
+    _scaled_dot_product_flash_attention_for_cpu and its backward
+        what F.scaled_dot_product_attention calls for four axes, equal head sizes, no dropout, a mask without gradient; also in
+        compiled graphs, exported programs, autocast, torch.func.grad and vmap
+    _scaled_dot_product_attention_math
+        what it calls for everything else: three axes, other head sizes, dropout, gradients of masks, second derivatives.  Where the
+        user chose it (sdpa_kernel(SDPBackend.MATH)), PyTorch's runs
+    _native_multi_head_attention
+        the fast paths of nn.MultiheadAttention and nn.TransformerEncoderLayer in evaluation
+"""
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+import warnings
+from typing import Any, Iterator
+
+import torch
+
+from ._attention import compute_attention
+from ._shim import AT, DEFAULTS, SHIM
+
+Tensor = torch.Tensor
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+_lock = threading.Lock()
+_depth = 0
+_library: torch.library.Library | None = None
+_engaged: collections.Counter[str] = collections.Counter()
+_left: collections.Counter[str] = collections.Counter()
+_math = torch.ops.aten._scaled_dot_product_attention_math.default
+_native = torch.ops.aten._native_multi_head_attention.default
+_stock_native: Any = None
+
+
+def enable() -> None:
+    """PyTorch's attention on a CPU is libattn's from now on, in every thread, until disable().
+
+    F.scaled_dot_product_attention, nn.MultiheadAttention, nn.TransformerEncoderLayer and models made of them need no change;
+    graphs that torch.compile makes or has made use it too.  Results differ from PyTorch's by rounding; a query that sees no key gets
+    zeros.  What torch.compile makes of other calls than those with four axes and no dropout stays libattn's after disable().
+    sdpa_kernel(SDPBackend.MATH) still means PyTorch's own.  stats() says what it was used for.
+
+    Calls nest: as many disable() as enable() bring PyTorch's own back.
+    """
+    global _depth, _library, _stock_native
+    with _lock:
+        _depth += 1
+        if _depth > 1:
+            return
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that a kernel is replaced
+                if _stock_native is None:
+                    _stock_native = torch.library.get_kernel(_native, "CPU")
+                _library = torch.library.Library("aten", "IMPL")
+                for key in ("CPU", "AutogradCPU"):
+                    _library.impl("_scaled_dot_product_attention_math", _replace_math, key)
+                _library.impl("_native_multi_head_attention", _replace_native, "CPU", with_keyset=True)
+                if SHIM.attn_torch_enable():  # last: PyTorch warns of the first kernel that is replaced, and here it would print
+                    raise RuntimeError("libattn.torch: PyTorch rejected the kernels")
+        except BaseException:
+            _depth = 0
+            _restore()
+            raise
+
+
+def disable() -> None:
+    """Takes one enable() back; without one, does nothing."""
+    global _depth
+    with _lock:
+        if _depth:
+            _depth -= 1
+        if not _depth:
+            _restore()
+
+
+def _restore() -> None:
+    global _library
+    SHIM.attn_torch_disable()
+    if _library is not None:
+        _library._destroy()
+        _library = None
+
+
+def enabled() -> bool:
+    """Is libattn in the place of PyTorch's attention?"""
+    return _depth > 0
+
+
+@contextlib.contextmanager
+def using() -> Iterator[None]:
+    """enable() for a block:  with libattn.torch.using(): ..."""
+    enable()
+    try:
+        yield
+    finally:
+        disable()
+
+
+def stats(reset: bool = False) -> dict[str, dict[str, int]]:
+    """How often libattn computed in the place of PyTorch, and how often and why PyTorch computed itself.
+
+    Returns {"libattn": {what: calls}, "torch": {why: calls}}; counters of all threads, since the start or the last stats(True).  What
+    torch.compile traced counts when it runs, where it is F.scaled_dot_product_attention with four axes, else when it is traced.
+    """
+    global _base
+    forward, backward = SHIM.attn_torch_calls(0), SHIM.attn_torch_calls(1)
+    engaged = {"scaled_dot_product_attention": forward - _base[0], "scaled_dot_product_attention backward": backward - _base[1], **_engaged}
+    found = {"libattn": {what: n for what, n in engaged.items() if n}, "torch": dict(_left)}
+    if reset:
+        _base = (forward, backward)
+        _engaged.clear()
+        _left.clear()
+    return found
+
+
+_base = (0, 0)
+
+
+def _replace_math(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    dropout_mask: Tensor | None = None, *, scale: float | None = None, enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor]:
+    why = _math_is_torch_s(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, enable_gqa)
+    if why:
+        _left[why] += 1
+        return _math.decompose(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, scale=scale, enable_gqa=enable_gqa)
+    kind = "dropout" if dropout_p else "three axes or fewer" if query.dim() < 4 else "other head sizes, gradients of masks and other cases"
+    _engaged[f"scaled_dot_product_attention: {kind}"] += 1
+    options = list(DEFAULTS)
+    options[AT["causal"]], options[AT["align"]], options[AT["scale"]] = int(is_causal), 0, scale
+    if attn_mask is not None:
+        options[AT["mask" if attn_mask.dtype == torch.bool else "bias"]] = attn_mask
+    if dropout_p:
+        options[AT["dropout"]], options[AT["seed"]] = dropout_p, torch.randint(2**63 - 1, (), dtype=torch.int64)
+    lead = query.shape[:-3]
+    folded = query.dim() > 4
+    if folded:
+        query, key, value = (x.flatten(0, -4) for x in (query, key, value))
+    o, _, _ = compute_attention(query, key, value, options)
+    return (o.unflatten(0, lead) if folded else o), query.new_empty(0)
+
+
+def _math_is_torch_s(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, causal: bool, dropout_mask: Tensor | None, gqa: bool,
+) -> str:
+    """Why PyTorch computes this call itself; "": it does not."""
+    if not torch.backends.cuda.flash_sdp_enabled():
+        return "sdpa_kernel(SDPBackend.MATH) was chosen"
+    if any(type(x) is not Tensor and x.is_nested for x in (query, key, value)) or query.is_nested:
+        return "nested tensors"
+    if query.dtype not in FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
+        return f"type {query.dtype}, {key.dtype}, {value.dtype}"
+    if dropout_mask is not None:
+        return "a dropout mask was given"
+    if query.dim() != key.dim() or query.dim() != value.dim() or query.dim() < 2:
+        return "other numbers of axes"
+    if any(x.shape[:-3] != query.shape[:-3] for x in (key, value)):
+        return "batches that broadcast"
+    if query.dim() > 2 and (key.shape[-3] != value.shape[-3] or (key.shape[-3] != query.shape[-3] and not gqa) or query.shape[-3] % max(key.shape[-3], 1)):
+        return "heads that broadcast or do not fit"
+    if key.shape[-2] != value.shape[-2] or key.shape[-1] != query.shape[-1]:
+        return "shapes that do not fit"
+    if causal and mask is not None:
+        return "is_causal with attn_mask"
+    if mask is not None:
+        if mask.dtype not in (torch.bool, *FLOATS):
+            return f"attn_mask of type {mask.dtype}"
+        if query.dim() > 4 and mask.dim() > 2:
+            return "attn_mask with more than four axes"
+        if mask.dim() > query.dim():
+            return "attn_mask with more axes than the query"
+    if not 0 <= dropout_p <= 1:
+        return "dropout_p that is no probability"
+    return ""
+
+
+def _replace_native(
+    keys: Any, query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor, qkv_bias: Tensor, proj_weight: Tensor,
+    proj_bias: Tensor, mask: Tensor | None = None, need_weights: bool = True, average_attn_weights: bool = True, mask_type: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    why = _native_is_torch_s(query, mask, mask_type)
+    if why:
+        _left[f"_native_multi_head_attention: {why}"] += 1
+        return _stock_native.call_boxed(
+            keys, query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, need_weights, average_attn_weights,
+            mask_type)
+    _engaged["nn.MultiheadAttention, nn.TransformerEncoderLayer"] += 1
+    batch, tokens, _ = query.shape
+    linear = torch.nn.functional.linear
+    if key is query and value is query:
+        q, k, v = linear(query, qkv_weight, qkv_bias).view(batch, tokens, 3, num_head, -1).permute(2, 0, 3, 1, 4)
+    else:
+        parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
+        q, k, v = (linear(x, w, b).view(batch, x.shape[1], num_head, -1).transpose(1, 2) for x, w, b in parts)
+    options = list(DEFAULTS)
+    if mask is not None:  # not 0, or True: the query does not see the key
+        seen = mask.logical_not()
+        options[AT["mask"]] = seen[:, None, None] if mask_type == 1 else seen
+    o, _, weights = compute_attention(q, k, v, options, need_weights)
+    if need_weights:
+        weights = (weights.mean(1) if average_attn_weights else weights).to(query.dtype)
+    return linear(o.transpose(1, 2).reshape(batch, tokens, embed_dim), proj_weight, proj_bias), weights
+
+
+def _native_is_torch_s(query: Tensor, mask: Tensor | None, mask_type: int | None) -> str:
+    if not torch.backends.cuda.flash_sdp_enabled():
+        return "sdpa_kernel(SDPBackend.MATH) was chosen"
+    if query.is_nested:
+        return "nested tensors"
+    if query.dtype not in FLOATS or query.dim() != 3:
+        return f"type {query.dtype}" if query.dim() == 3 else "other numbers of axes"
+    if mask is not None and mask_type not in (0, 1, 2):
+        return "a mask of another kind"
+    return ""
