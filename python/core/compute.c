@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * compute.c - a call: compute(op, layout, more, **keywords), where `more` is a dict of further keywords or None.  An output is
- * asked for by True, and then allocated, or by the array that it is written to; all are returned, in the order of the keywords. */
+ * compute.c - a call: compute(op, layout, more, names, *values), where `more` is a dict of further names and values or None.  (A
+ * call of Python's with more than 15 keywords makes a dict of them, which takes longer than all else here.)  An output is asked for
+ * by True, and then allocated, or by the array that it is written to; all are returned, in the order of the keywords. */
 #include "core.h"
 
 #include "common/plans.h"
@@ -11,10 +12,10 @@ enum { SMALL = 200000 }; /* floating-point operations of a call that is shorter 
 typedef struct note {
     int small;
     struct {
-        int ndim;
-        attn_dtype dtype;
-        int64_t shape[4], stride[4];
-    } made[TENSORS]; /* of the outputs to allocate, in their order */
+        attn_input slot; /* without the address, unless there are no elements */
+        int ndim;        /* of the array */
+        int64_t shape[4];
+    } views[TENSORS];
 } note;
 
 /* What a plan depends on, followed by `count` tensors. */
@@ -22,7 +23,7 @@ typedef struct key {
     attn_problem problem;
     attn_options options;
     int64_t tokens_q, tokens_kv;
-    int32_t layout, functions, rank, count;
+    int32_t layout, functions, rank, count; /* functions: bits of what a call has */
     struct {
         int32_t number, dtype, ndim, written;
         int64_t shape[4], stride[4];
@@ -72,7 +73,7 @@ static int set_layout(call *c, PyObject *value)
     return -1;
 }
 
-int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names, int describes)
+int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, int describes)
 {
     memset(c, 0, offsetof(call, views));
     c->describes = describes;
@@ -81,18 +82,18 @@ int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t coun
     c->options.struct_size = sizeof c->options;
     c->more.struct_size = sizeof c->more;
     c->tensors.struct_size = sizeof c->tensors;
-    if (count != 3 || !names) return PyErr_SetString(PyExc_TypeError, "expected op, layout, more and keywords"), -1;
+    if (count < 4 || !PyTuple_Check(args[3]) || PyTuple_Size(args[3]) != count - 4)
+        return PyErr_SetString(PyExc_TypeError, "expected op, layout, more, names and as many values"), -1;
     const long op = PyLong_AsLong(args[0]);
     if (op < 0 || op >= ATTN_OPERATIONS) return PyErr_SetString(PyExc_ValueError, "op is not an operation"), -1;
     c->problem.op = (attn_op)op;
     if (set_layout(c, args[1])) return -1;
-    const short *numbers = names_find(c->state, names);
+    const short *numbers = names_find(c->state, args[3]);
     if (!numbers) return -1;
-    const Py_ssize_t given = PyTuple_Size(names);
-    for (Py_ssize_t i = 0; i < given; i++)
-        if (args[3 + i] != Py_None && set(c, numbers[i], args[3 + i])) return -1;
+    for (Py_ssize_t i = 4; i < count; i++)
+        if (args[i] != Py_None && set(c, numbers[i - 4], args[i])) return -1;
     if (set_more(c, args[2])) return -1;
-    return sizes_make(c);
+    return c->layout == LAYOUT_THD ? sizes_of_data(c) : 0;
 }
 
 static size_t make_key(const call *c, key *k)
@@ -104,7 +105,7 @@ static size_t make_key(const call *c, key *k)
     k->layout = c->layout;
     k->rank = c->rank;
     k->functions = (c->more.origin != NULL) | (c->more.visit_rows != NULL) << 1 | (c->more.modify_scores != NULL) << 2 |
-                   (c->more.modify_slopes != NULL) << 3;
+                   (c->more.modify_slopes != NULL) << 3 | c->align_given << 4;
     k->count = c->count;
     for (int i = 0; i < c->count; i++) {
         const view *v = &c->views[i];
@@ -118,9 +119,8 @@ static size_t make_key(const call *c, key *k)
     return offsetof(key, tensors) + (size_t)c->count * sizeof *k->tensors;
 }
 
-static void bind(call *c, const view *v)
+static void bind(call *c, const view *v, attn_input slot)
 {
-    const attn_input slot = axes_slot(c, v);
     memcpy((char *)&c->tensors + c->state->rows_of[v->number].about.offset, &slot, sizeof slot);
 }
 
@@ -130,7 +130,7 @@ attn_plan *call_plan(call *c, const char *allocated)
     attn_error error;
     for (int i = 0; i < c->count; i++) {
         if (allocated[i] ? sizes_of_output(c, &c->views[i]) : fit_output(c, &c->views[i])) return NULL;
-        bind(c, &c->views[i]);
+        bind(c, &c->views[i], axes_slot(c, &c->views[i]));
     }
     if (attn_plan_create(&plan, &c->problem, &c->tensors, &c->options, &error)) return call_fail(c->state, &error), NULL;
     if (!fit_check(c, plan)) return plan;
@@ -138,21 +138,52 @@ attn_plan *call_plan(call *c, const char *allocated)
     return NULL;
 }
 
-static int note_make(const call *c, const attn_plan *plan, const char *allocated, note *n)
+static int note_make(const call *c, const attn_plan *plan, note *n)
 {
     attn_plan_description about = {.struct_size = sizeof about};
     attn_error error;
     if (attn_plan_describe(plan, &about, &error)) return call_fail(c->state, &error), -1;
     n->small = about.flops < SMALL && !c->more.visit_rows && !c->more.modify_scores;
-    for (int i = 0, made = 0; i < c->count; i++) {
-        if (!allocated[i]) continue;
+    for (int i = 0; i < c->count; i++) {
         const view *v = &c->views[i];
         attn_tensor_plan of = {.struct_size = sizeof of};
         if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c->state, &error), -1;
-        n->made[made].ndim = v->ndim;
-        n->made[made].dtype = of.dtype;
-        memcpy(n->made[made].shape, v->shape, sizeof v->shape);
-        memcpy(n->made[made++].stride, v->stride, sizeof v->stride);
+        n->views[i].slot = axes_slot(c, v);
+        n->views[i].slot.dtype = of.dtype;
+        n->views[i].ndim = v->ndim;
+        memcpy(n->views[i].shape, v->shape, sizeof v->shape);
+    }
+    return 0;
+}
+
+/* A plan that is not kept yet. */
+static kept_plan *plan_new(call *c, const key *k, size_t size)
+{
+    char allocated[TENSORS];
+    for (int i = 0; i < c->count; i++) allocated[i] = c->views[i].ndim < 0;
+    attn_plan *plan = sizes_make(c) ? NULL : call_plan(c, allocated);
+    if (!plan) return NULL;
+    kept_plan *kept = kept_add(k, size, plan, offsetof(note, views) + (size_t)c->count * sizeof *((note *)NULL)->views);
+    if (!kept) return PyErr_NoMemory(), NULL;
+    if (note_make(c, plan, kept->note)) return kept_drop(kept), NULL;
+    for (int i = 0; i < c->count; i++)
+        if (allocated[i]) c->views[i].ndim = -1;
+    return kept;
+}
+
+static int bind_all(call *c, const note *n)
+{
+    for (int i = 0; i < c->count; i++) {
+        view *v = &c->views[i];
+        attn_input slot = n->views[i].slot;
+        if (v->ndim < 0) {
+            v->ndim = n->views[i].ndim;
+            v->dtype = slot.dtype;
+            memcpy(v->shape, n->views[i].shape, sizeof v->shape);
+            if (view_allocate(c, v)) return -1;
+        }
+        if (slot.data != ATTN_EMPTY) slot.data = v->data;
+        bind(c, v, slot);
     }
     return 0;
 }
@@ -160,32 +191,12 @@ static int note_make(const call *c, const attn_plan *plan, const char *allocated
 static kept_plan *plan_of(call *c)
 {
     key k;
-    char allocated[TENSORS];
-    int made = 0;
     const size_t size = make_key(c, &k);
     kept_plan *kept = kept_find(&k, size);
-    for (int i = 0; i < c->count; i++) made += allocated[i] = c->views[i].ndim < 0;
-    if (!kept) {
-        attn_plan *plan = call_plan(c, allocated);
-        if (!plan) return NULL;
-        kept = kept_add(&k, size, plan, offsetof(note, made) + (size_t)made * sizeof *((note *)NULL)->made);
-        if (!kept) return PyErr_NoMemory(), NULL;
-        if (note_make(c, plan, allocated, kept->note)) return kept_drop(kept), NULL;
-    }
-    const note *n = kept->note;
-    made = 0;
-    for (int i = 0; i < c->count; i++) {
-        view *v = &c->views[i];
-        if (allocated[i]) {
-            v->ndim = n->made[made].ndim;
-            v->dtype = n->made[made].dtype;
-            memcpy(v->shape, n->made[made].shape, sizeof v->shape);
-            memcpy(v->stride, n->made[made++].stride, sizeof v->stride);
-            if (view_allocate(c, v)) return kept_release(kept), NULL;
-        }
-        bind(c, v);
-    }
-    return kept;
+    if (!kept) kept = plan_new(c, &k, size);
+    if (!kept || !bind_all(c, kept->note)) return kept;
+    kept_release(kept);
+    return NULL;
 }
 
 /* What a caller gets for an output: the array that it passed, or one of the library that q comes from. */
@@ -242,11 +253,11 @@ static PyObject *run(call *c)
     return status ? call_fail(c->state, &error) : results(c);
 }
 
-PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     call c;
     c.count = 0;
-    PyObject *made = call_parse(&c, module, args, count, names, 0) ? NULL : run(&c);
+    PyObject *made = call_parse(&c, module, args, count, 0) ? NULL : run(&c);
     views_release(&c);
     return made;
 }

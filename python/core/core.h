@@ -116,6 +116,7 @@ int axes_max(const tensor_row *row, axes_layout layout);
 attn_input axes_slot(const call *c, const view *v);
 
 /* sizes.c */
+int sizes_of_data(call *c); /* what depends on numbers in arrays, so is found in every call */
 int sizes_make(call *c);
 int sizes_of_output(call *c, view *v);
 
@@ -124,10 +125,10 @@ int fit_output(call *c, const view *v); /* before there is a plan */
 int fit_check(call *c, const attn_plan *plan);
 
 /* compute.c */
-PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
-PyObject *core_describe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *core_describe(PyObject *module, PyObject *const *args, Py_ssize_t count);
 /* Reads the arguments; describes: also shapes in place of arrays. */
-int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names, int describes);
+int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, int describes);
 /* Plans, with the types and strides of all tensors, and checks all shapes.  allocated[i]: view i is to be allocated. */
 attn_plan *call_plan(call *c, const char *allocated);
 PyObject *call_fail(state *s, const attn_error *error);

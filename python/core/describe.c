@@ -37,7 +37,7 @@ static PyObject *describe(call *c)
     attn_plan_description of = {.struct_size = sizeof of};
     attn_error error;
     for (int i = 0; i < c->count; i++) allocated[i] = c->views[i].ndim < 0;
-    attn_plan *plan = call_plan(c, allocated);
+    attn_plan *plan = sizes_make(c) ? NULL : call_plan(c, allocated);
     if (!plan) return NULL;
     PyObject *made = NULL, *views = describe_views(c, plan);
     const int failed = attn_plan_describe(plan, &of, &error);
@@ -53,11 +53,11 @@ static PyObject *describe(call *c)
     return made;
 }
 
-PyObject *core_describe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *core_describe(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     call c;
     c.count = 0;
-    PyObject *made = call_parse(&c, module, args, count, names, 1) ? NULL : describe(&c);
+    PyObject *made = call_parse(&c, module, args, count, 1) ? NULL : describe(&c);
     views_release(&c);
     return made;
 }

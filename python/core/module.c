@@ -91,10 +91,10 @@ static void finish(void *module)
 }
 
 static PyMethodDef methods[] = {
-    {"compute", (PyCFunction)(void (*)(void))core_compute, METH_FASTCALL | METH_KEYWORDS,
-     "compute(op, layout, more, **keywords): an operation of attn.h over arrays"},
-    {"describe", (PyCFunction)(void (*)(void))core_describe, METH_FASTCALL | METH_KEYWORDS,
-     "describe(op, layout, more, **keywords): the plan of compute, where (shape, dtype) may stand for an array"},
+    {"compute", (PyCFunction)(void (*)(void))core_compute, METH_FASTCALL,
+     "compute(op, layout, more, names, *values): an operation of attn.h over arrays"},
+    {"describe", (PyCFunction)(void (*)(void))core_describe, METH_FASTCALL,
+     "describe(op, layout, more, names, *values): the plan of compute, where (shape, dtype) may stand for an array"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -46,21 +46,6 @@ static int longest(const call *c, int number, int64_t tokens, int64_t *len)
     return 0;
 }
 
-static int packed(call *c)
-{
-    attn_shape *shape = &c->problem.shape;
-    c->tokens_q = size_at(c, TENSOR(q), 2);
-    c->tokens_kv = size_at(c, TENSOR(k), 2);
-    if (!c->place[TENSOR(cu_seqlens_q)] || !c->place[TENSOR(cu_seqlens_kv)]) {
-        PyErr_SetString(PyExc_ValueError, "layout is thd: it needs cu_seqlens_q and cu_seqlens_kv");
-        return -1;
-    }
-    if (longest(c, TENSOR(cu_seqlens_q), c->tokens_q, &shape->len_q)) return -1;
-    if (longest(c, TENSOR(cu_seqlens_kv), c->tokens_kv, &shape->len_kv)) return -1;
-    shape->batch = find(c, TENSOR(cu_seqlens_q))->shape[0] - 1;
-    return 0;
-}
-
 static int ranks(call *c)
 {
     static const int three[] = {TENSOR(q), TENSOR(k), TENSOR(v)};
@@ -81,6 +66,22 @@ static int ranks(call *c)
                                       : "4, or 3 without a batch, or 2 without heads");
         return -1;
     }
+    return 0;
+}
+
+int sizes_of_data(call *c)
+{
+    if (ranks(c)) return -1;
+    attn_shape *shape = &c->problem.shape;
+    c->tokens_q = size_at(c, TENSOR(q), 2);
+    c->tokens_kv = size_at(c, TENSOR(k), 2);
+    if (!c->place[TENSOR(cu_seqlens_q)] || !c->place[TENSOR(cu_seqlens_kv)]) {
+        PyErr_SetString(PyExc_ValueError, "layout is thd: it needs cu_seqlens_q and cu_seqlens_kv");
+        return -1;
+    }
+    if (longest(c, TENSOR(cu_seqlens_q), c->tokens_q, &shape->len_q)) return -1;
+    if (longest(c, TENSOR(cu_seqlens_kv), c->tokens_kv, &shape->len_kv)) return -1;
+    shape->batch = find(c, TENSOR(cu_seqlens_q))->shape[0] - 1;
     return 0;
 }
 
@@ -113,13 +114,13 @@ static void choices(call *c)
 int sizes_make(call *c)
 {
     attn_shape *shape = &c->problem.shape;
-    if (ranks(c)) return -1;
+    if (c->layout != LAYOUT_THD && ranks(c)) return -1;
     choices(c);
     shape->heads_q = size_at(c, TENSOR(q), 1);
     shape->dim_qk = size_at(c, TENSOR(q), 3);
     shape->heads_kv = size_at(c, TENSOR(k), 1);
     shape->dim_v = size_at(c, TENSOR(v), 3);
-    if (c->layout == LAYOUT_THD) return packed(c);
+    if (c->layout == LAYOUT_THD) return 0;
     if (c->place[TENSOR(cu_seqlens_q)] || c->place[TENSOR(cu_seqlens_kv)]) {
         PyErr_SetString(PyExc_ValueError, "cu_seqlens_q and cu_seqlens_kv need the layout thd, [tokens, heads, dim]");
         return -1;

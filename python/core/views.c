@@ -71,19 +71,20 @@ static int measure(const call *c, view *v)
 {
     const tensor_row *row = &c->state->rows_of[v->number];
     const Py_buffer *b = &v->buffer;
+    const int shift = __builtin_ctzll((unsigned long long)b->itemsize); /* sizes are powers of 2, and divisions slow */
     const Py_ssize_t item = b->itemsize;
     int whole = 1, dense = 1, empty = 0;
     Py_ssize_t step = 1;
     for (int i = v->ndim - 1; i >= 0; i--) {
         v->shape[i] = b->shape[i];
-        v->stride[i] = b->strides[i] / item;
+        v->stride[i] = b->strides[i] >> shift;
         empty |= b->shape[i] == 0;
-        whole &= b->strides[i] % item == 0;
+        whole &= (b->strides[i] & (item - 1)) == 0;
         dense &= b->shape[i] <= 1 || v->stride[i] == step;
         step *= b->shape[i];
     }
     if (empty) return 0;
-    if ((uintptr_t)b->buf % (size_t)item) whole = 0;
+    if ((uintptr_t)b->buf & (size_t)(item - 1)) whole = 0;
     if (row->rule == AXES_PAIR) return !whole;
     if (row->rule == AXES_OTHER) return !whole || !dense;
     return !whole || (row->rule == AXES_ROWS && v->shape[v->ndim - 1] > 1 && v->stride[v->ndim - 1] != 1);

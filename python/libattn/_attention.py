@@ -7,6 +7,12 @@ from typing import Any, Mapping, Unpack
 from . import _abi, _core
 from ._options import ArrayLike, Causal, ForwardOptions, Layout, Window
 
+_FORWARD = _abi.ATTN_FORWARD
+_NAMES = (
+    "q", "k", "v", "o", "lse", "weights", "causal", "window", "mask", "bias", "scale", "softcap", "sink", "alibi_slopes", "dropout", "seed",
+    "lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv", "page_table", "threads",
+)
+
 
 def attention(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, *, causal: Causal = False, window: Window = None, mask: ArrayLike | None = None,
@@ -71,10 +77,9 @@ def attention(
         >>> o = libattn.attention(q, k, v, causal=True)
     """
     return _core.compute(
-        _abi.ATTN_FORWARD, layout, further_results(options) if options else None, q=q, k=k, v=v, o=True if out is None else out, lse=return_lse,
-        weights=return_weights, causal=causal, window=window, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink,
-        alibi_slopes=alibi_slopes, dropout=dropout, seed=seed, lengths_q=lengths_q, lengths_kv=lengths_kv, cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, threads=threads,
+        _FORWARD, layout, further_results(options) if options else None, _NAMES, q, k, v, True if out is None else out, return_lse,
+        return_weights, causal, window, mask, bias, scale, softcap, sink, alibi_slopes, dropout, seed, lengths_q, lengths_kv, cu_seqlens_q,
+        cu_seqlens_kv, page_table, threads,
     )
 
 

@@ -98,7 +98,7 @@ def _compare(
     for name in ("mask", "bias"):
         if name in exact:
             exact[name] = _arrays.asarray(exact[name], name)
-    block = _core.describe(_abi.ATTN_FORWARD, "bhsd", options, q=q, k=k, v=v, o=True)["block_kv"]
+    block = _core.describe(_abi.ATTN_FORWARD, "bhsd", options, ("q", "k", "v", "o"), q, k, v, True)["block_kv"]
     o, lse, weights = attention(q, k, v, return_lse=True, return_weights=True, **options)
     found = _definition.forward(q, k, v, exact)
     bound = _bound.forward(found, q, k, v, exact, double, block)

@@ -8,6 +8,12 @@ from . import _abi, _core
 from ._options import ArrayLike, Problem
 
 Outs = Sequence[ArrayLike | None] | None
+_BACKWARD = ("q", "k", "v", "o", "lse", "grad_o", "grad_lse", "grad_q", "grad_k", "grad_v")
+_JVP = ("q", "k", "v", "o", "lse", "tan_q", "tan_k", "tan_v", "tan_o", "tan_lse", "bias", "tan_bias")
+_DOUBLE_BACKWARD = (
+    "q", "k", "v", "o", "lse", "grad_o", "grad_lse", "tan_q", "tan_k", "tan_v", "second_grad_o", "second_q", "second_k", "second_v",
+    "bias", "tan_bias", "second_bias", "second_grad_lse",
+)
 
 
 def attention_backward(
@@ -47,8 +53,7 @@ def attention_backward(
         more[f"grad_{name}"] = grads[name] if isinstance(grads, Mapping) else True
     grad_q, grad_k, grad_v = _outs(out, ("grad_q", "grad_k", "grad_v"))
     return _core.compute(
-        _abi.ATTN_BACKWARD, layout, more, q=q, k=k, v=v, o=o, lse=lse, grad_o=grad_o, grad_lse=grad_lse, grad_q=grad_q, grad_k=grad_k,
-        grad_v=grad_v,
+        _abi.ATTN_BACKWARD, layout, more, _BACKWARD, q, k, v, o, lse, grad_o, grad_lse, grad_q, grad_k, grad_v,
     )
 
 
@@ -74,8 +79,8 @@ def jvp(
     more = dict(problem)
     layout: Any = more.pop("layout", "bhsd")
     return _core.compute(
-        _abi.ATTN_JVP, layout, more, q=q, k=k, v=v, o=o, lse=lse, tan_q=tan_q, tan_k=tan_k, tan_v=tan_v, tan_o=True if out is None else out,
-        tan_lse=return_lse, bias=more.pop("bias", None), tan_bias=tan_bias,
+        _abi.ATTN_JVP, layout, more, _JVP, q, k, v, o, lse, tan_q, tan_k, tan_v, True if out is None else out, return_lse,
+        more.pop("bias", None), tan_bias,
     )
 
 
@@ -98,9 +103,8 @@ def attention_double_backward(
     layout: Any = more.pop("layout", "bhsd")
     made = _outs(out, ("second_grad_o", "second_q", "second_k", "second_v"))
     return _core.compute(
-        _abi.ATTN_DOUBLE_BACKWARD, layout, more, q=q, k=k, v=v, o=o, lse=lse, grad_o=grad_o, grad_lse=grad_lse, tan_q=tan_q, tan_k=tan_k,
-        tan_v=tan_v, second_grad_o=made[0], second_q=made[1], second_k=made[2], second_v=made[3], bias=more.pop("bias", None),
-        tan_bias=tan_bias, second_bias=return_bias, second_grad_lse=return_grad_lse,
+        _abi.ATTN_DOUBLE_BACKWARD, layout, more, _DOUBLE_BACKWARD, q, k, v, o, lse, grad_o, grad_lse, tan_q, tan_k, tan_v, made[0],
+        made[1], made[2], made[3], more.pop("bias", None), tan_bias, return_bias, return_grad_lse,
     )
 
 

@@ -75,7 +75,7 @@ def test_every_tensor_is_a_keyword():
     assert names == slots
     for row in libattn.tensors():  # known to _core, whatever else is wrong
         with pytest.raises((ValueError, NotImplementedError, TypeError)) as found:
-            _core.compute(0, "bhsd", None, **{row.name: np.zeros((1, 1, 1, 1), complex)})
+            _core.compute(0, "bhsd", None, (row.name,), np.zeros((1, 1, 1, 1), complex))
         assert "is not an option" not in str(found.value)
 
 
