@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: MIT
+"""Inference over a cache of keys and values: append new tokens and attend to everything so far, for a batch of sequences of different
+lengths, contiguous or in pages, down to 8 bits.  (The header attn/cache.h.)
+
+    kept = cache.Cache.empty(batch=2, heads=8, capacity=4096, dim_qk=64)
+    o = kept.attend(q, k, v)                                    # the prompt, then token by token: [batch, heads_q, len, dim]
+"""
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+
+from . import _abi, _native
+from ._arguments import integer, real
+from ._arrays import Array, like
+from ._execution import Execution, execution
+from ._slots import Slots, exactly, fits, floats, input_slot, integers, output, output_slot
+from .positions import Rope
+
+__all__ = ["Cache", "Quantised", "quantise"]
+
+
+class Quantised(NamedTuple):
+    """Rows of int8, each with its own scale."""
+
+    whole: Any  #: [..., dim] of int8
+    scales: Any  #: [...] of float32
+
+
+def quantise(x: Any) -> Quantised:
+    """Rows of float32, float64, float16 or bfloat16, [..., dim], quantised to int8, each with its own scale (k_scale and v_scale of
+    attention):
+
+        scales[i]   = max_c |x[i, c]| / 127, rounded to float32
+        whole[i, c] = x[i, c] / scales[i] rounded to nearest, ties to even; 0 if the scale is 0
+
+    so that the error of a number is at most half a scale, as long as the scale is a normal number of float32.  A NaN or infinity makes
+    its row's scale NaN, and so the whole row.
+    """
+    array = floats(x, "x")
+    if array.ndim == 0:
+        raise ValueError("x has no axes; it must have at least one, the channels of a row")
+    rows = array.reshape(-1, array.shape[-1]) if array.size else array.reshape(int(np.prod(array.shape[:-1])), array.shape[-1])
+    whole, scales = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
+    slots = input_slot(rows, (2, 3)), output_slot(whole, (2, 3)), output_slot(scales, (2,))
+    _native.call("attn_quantise", *rows.shape, *(ctypes.byref(slot) for slot in slots))
+    return Quantised(like(whole.reshape(array.shape), x), like(scales.reshape(array.shape[:-1]), x))
+
+
+def _memory(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Array:
+    """An array that the cache writes to: not a copy."""
+    array = output(x, name, np.shape(x) if shape is None else shape)
+    if str(array.dtype) not in dtypes:
+        raise TypeError(f"{name} has type {array.dtype}; it must be {' or '.join(dtypes)}")
+    return array
+
+
+STORED = ("float32", "float16", "bfloat16", "int8", "float64")
+
+
+class Cache:
+    """Keys and values of a batch of sequences, over arrays of yours, which it updates in place.
+
+    k            [batch, heads, capacity, dim_qk], in pages [pages, heads, page_size, dim_qk]: of float32, float16, bfloat16, int8, or all
+                 of float64
+    v            [batch, heads, capacity, dim_v], in pages [pages, heads, page_size, dim_v]: likewise
+    lengths      [batch] of int64: tokens in the cache; appending adds to them
+    page_table   [batch, pages of a sequence] of int64 or int32: token j of entry b is token j % page_size of page
+                 page_table[b, j // page_size].  The pages that a call writes to must be distinct, which is not checked
+    k_scale      [batch, heads, capacity], or in pages, of float32: if k is int8; appending quantises as `quantise` does
+    v_scale      the same, if v is int8
+    rope         the rotation of keys, when they are appended, and of queries, by their positions in the sequence
+
+    The attributes of these names are arrays over the same memory; write to their elements between calls as you like (lengths to go
+    back, page_table as sequences grow).  Calls on one cache wait for each other; calls on different caches may run at once.
+
+    Raises ValueError or TypeError for arrays that do not fit.
+    """
+
+    def __init__(
+        self, k: Any, v: Any, lengths: Any, *, page_table: Any = None, k_scale: Any = None, v_scale: Any = None, rope: Rope | None = None,
+    ) -> None:
+        self.k: Array = _memory(k, "k", None, STORED)
+        self.v: Array = _memory(v, "v", None, STORED)
+        for name, array in (("k", self.k), ("v", self.v)):
+            if array.ndim != 4:
+                raise ValueError(f"{name} has {array.ndim} axes; it must have four, [batch or pages, heads, tokens, channels]")
+        if self.v.shape[:3] != self.k.shape[:3]:
+            raise ValueError(f"v has shape {list(self.v.shape)}, k {list(self.k.shape)}; they must agree but for the channels")
+        first, self.heads, tokens, dim = self.k.shape
+        self.page_table: Array | None = None
+        self.batch, self.capacity, page_size, pages = first, tokens, 0, 0
+        if page_table is not None:
+            self.page_table = integers(page_table, "page_table")
+            if self.page_table.ndim != 2:
+                raise ValueError(f"page_table has {self.page_table.ndim} axes; it must have two, [batch, pages of a sequence]")
+            self.batch, page_size, pages = self.page_table.shape[0], tokens, first
+            self.capacity = self.page_table.shape[1] * page_size
+        self.page_size: int = page_size  #: tokens of a page; 0: contiguous
+        self.lengths: Array = _memory(lengths, "lengths", (self.batch,), ("int64",))
+        if not self.lengths.flags.c_contiguous:
+            raise ValueError("lengths is not contiguous")
+        scales = {}
+        for name, array, scale in (("k_scale", self.k, k_scale), ("v_scale", self.v, v_scale)):
+            if (scale is not None) != (array.dtype == np.int8):
+                raise ValueError(f"{name} is {'missing' if scale is None else 'set'}, and {name[0]} is of {array.dtype}; int8 needs scales")
+            scales[name] = None if scale is None else _memory(scale, name, array.shape[:3], ("float32",))
+        self.k_scale: Array | None = scales["k_scale"]
+        self.v_scale: Array | None = scales["v_scale"]
+        self.rope: Rope | None = rope
+        self._lock = threading.Lock()
+
+        self._cache = _native.struct(
+            _abi.attn_cache, batch=self.batch, heads_kv=self.heads, capacity=self.capacity, dim_qk=dim, dim_v=self.v.shape[3],
+            page_size=page_size, pages=pages,
+        )
+        if rope is not None:
+            self._rope, self._tables = rope._struct(dim, False)  # pyright: ignore[reportPrivateUsage]
+            self._cache.rope = ctypes.pointer(self._rope)
+        self._cache.k, self._cache.v, self._cache.lengths = output_slot(self.k), output_slot(self.v), output_slot(self.lengths, (0,))
+        if self.page_table is not None:
+            self._cache.page_table = input_slot(self.page_table, (0, 3))
+        for name, scale in scales.items():
+            if scale is not None:
+                setattr(self._cache, name, output_slot(scale, (0, 1, 2)))
+
+    @classmethod
+    def empty(
+        cls, batch: int, heads: int, capacity: int, dim_qk: int, dim_v: int | None = None, *, dtype: Any = np.float32, v_dtype: Any = None,
+        page_size: int | None = None, rope: Rope | None = None,
+    ) -> Cache:
+        """An empty cache in new memory.
+
+        capacity is the most tokens of a sequence, dim_v by default dim_qk, v_dtype by default dtype (float32, float16, bfloat16, int8, or
+        float64 for both).  With page_size the memory is in pages, as many as all sequences need, one sequence after the other.
+        """
+        names = "batch", "heads", "capacity", "dim_qk", "dim_v"
+        sizes = [integer(x, name, 0) for name, x in zip(names, (batch, heads, capacity, dim_qk, dim_qk if dim_v is None else dim_v))]
+        shape, table = (sizes[0], sizes[1], sizes[2]), None
+        if page_size is not None:
+            size = integer(page_size, "page_size", 1)
+            each = -(-sizes[2] // size)
+            table = np.arange(sizes[0] * each).reshape(sizes[0], each)
+            shape = sizes[0] * each, sizes[1], size
+        kinds = np.dtype(dtype), np.dtype(dtype if v_dtype is None else v_dtype)
+        k_scale, v_scale = (np.zeros(shape, np.float32) if kind == np.int8 else None for kind in kinds)
+        return cls(
+            np.zeros((*shape, sizes[3]), kinds[0]), np.zeros((*shape, sizes[4]), kinds[1]), np.zeros(sizes[0], np.int64), page_table=table,
+            k_scale=k_scale, v_scale=v_scale, rope=rope,
+        )
+
+    def __repr__(self) -> str:
+        where = f"{self.k.shape[0]} pages of {self.page_size}" if self.page_size else f"capacity {self.capacity}"
+        return f"<libattn Cache of {self.batch} x {self.heads} heads, {where}, {self.k.dtype}, lengths {self.lengths.tolist()}>"
+
+    def _tokens(self, k: Any, v: Any, lengths: Any) -> tuple[Any, list[Array]]:
+        """The attn_cache_tokens, and its arrays."""
+        exact = np.float64 if self.k.dtype == np.float64 else None
+        keys, values = floats(k, "k", exact), floats(v, "v", exact)
+        if keys.ndim != 4:
+            raise ValueError(f"k has {keys.ndim} axes; it must have four, [batch, heads, len, dim_qk]")
+        shape = (self.batch, self.heads, keys.shape[2])
+        exactly(keys, "k", (*shape, self.k.shape[3]), "[batch, heads, len, dim_qk]")
+        exactly(values, "v", (*shape, self.v.shape[3]), "[batch, heads, len, dim_v]")
+        tokens = _native.struct(_abi.attn_cache_tokens, len=keys.shape[2])
+        tokens.k, tokens.v = input_slot(keys), input_slot(values)
+        kept = [keys, values]
+        if lengths is not None:
+            kept.append(exactly(integers(lengths, "lengths"), "lengths", (self.batch,), "[batch]"))
+            tokens.lengths = input_slot(kept[-1], (0,))
+        return tokens, kept
+
+    def append(self, k: Any, v: Any, lengths: Any = None) -> None:
+        """Token t of entry b becomes key lengths[b] + t, rotated if there is a rope and rounded once to the cache's type, and the cache's
+        lengths grow.
+
+        k [batch, heads, len, dim_qk] and v [batch, heads, len, dim_v] are of any float type.  lengths [batch]: how many of the `len`
+        tokens are real; None: all.
+
+        Raises ValueError (also if an entry would exceed its capacity, or the rope's tables end before the new tokens), TypeError or
+        NotImplementedError with the cache as it was.
+        """
+        tokens, kept = self._tokens(k, v, lengths)
+        with self._lock:
+            _native.call("attn_cache_append", ctypes.byref(self._cache), ctypes.byref(tokens))
+        del kept  # until here
+
+    def attend(
+        self, q: Any, k: Any, v: Any, lengths: Any = None, *, scale: float | None = None, softcap: float | None = None,
+        temperature: float | None = None, window: int | tuple[int | None, int | None] | None = None, alibi_slopes: Any = None,
+        sink: Any = None, return_lse: bool = False, out: Any = None, **options: Unpack[Execution],
+    ) -> Any:
+        """Appends k and v, then lets the new tokens attend causally to all of their sequence, themselves included: query t of entry b sees
+        keys 0 .. n + t, where n is the length of b before.  o [batch, heads_q, len, dim_v], of q's type; with return_lse (o, lse).
+
+        q is [batch, heads_q, len, dim_qk], heads_q a multiple of the cache's heads; the rope rotates it.  scale, softcap, temperature,
+        window, alibi_slopes and sink are those of attention.  Rows past lengths are 0.  For all else, append and call attention:
+
+            kept.append(k, v)
+            o = libattn.attention(q, kept.k, kept.v, causal=True, **kept.arguments(), ...)
+
+        Plans and allocates in each call.  Raises what append and attention raise; then nothing is written, in the cache neither.
+        """
+        tokens, kept = self._tokens(k, v, lengths)
+        queries = floats(q, "q")
+        heads = queries.shape[1] if queries.ndim == 4 else 0
+        exactly(queries, "q", (self.batch, heads, tokens.len, self.k.shape[3]), "[batch, heads_q, len, dim_qk]")
+        problem = _native.struct(_abi.attn_problem)
+        problem.shape.heads_q, problem.mask.causal = heads, 1
+        if scale is not None:
+            problem.score.scale_kind, problem.score.scale = _abi.ATTN_SCALE_VALUE, real(scale, "scale")
+        for name, value in (("softcap", softcap), ("temperature", temperature)):
+            if value is not None:
+                setattr(problem.score, name, real(value, name))
+                if getattr(problem.score, name) == 0:
+                    raise ValueError(f"{name} is 0; it must be above 0, or None")
+        if window is not None:
+            left, right = window if isinstance(window, tuple) else (window, window)
+            problem.mask.window = 1
+            problem.mask.window_left = -1 if left is None else integer(left, "window")
+            problem.mask.window_right = -1 if right is None else integer(right, "window")
+        slots = Slots(_abi.attn_tensors)
+        shape = (self.batch, heads, tokens.len)
+        compute = np.dtype(np.float64 if queries.dtype == np.float64 else np.float32)
+        o = output(out, "out", (*shape, self.v.shape[3]), queries.dtype)
+        slots.put("q", queries)
+        slots.put("o", o)
+        if alibi_slopes is not None:
+            slopes = floats(alibi_slopes, "alibi_slopes", compute)
+            slopes = slopes[np.newaxis] if slopes.ndim == 1 else slopes
+            slots.put("alibi_slopes", fits(slopes, "alibi_slopes", shape[:2], "[batch, heads_q]"), (0, 1))
+        if sink is not None:
+            slots.put("sink", np.ascontiguousarray(exactly(floats(sink, "sink", compute), "sink", (heads,), "[heads_q]")), (1,))
+        lse = np.empty(shape, compute) if return_lse else None
+        slots.put("lse", lse, (0, 1, 2))
+        with self._lock:
+            _native.call(
+                "attn_cache_attend", ctypes.byref(self._cache), ctypes.byref(tokens), ctypes.byref(problem), slots.reference,
+                execution(options),
+            )
+        del kept
+        done = like(o, q) if out is None else out
+        return done if lse is None else (done, like(lse, q))
+
+    def arguments(self) -> dict[str, Any]:
+        """The keywords with which libattn.attention reads the cache as k and v: lengths_kv, and page_table and scales if it has them."""
+        found = {"lengths_kv": self.lengths, "page_table": self.page_table, "k_scale": self.k_scale, "v_scale": self.v_scale}
+        return {name: array for name, array in found.items() if array is not None}
+
+    def _places(self, b: int, tokens: Array) -> tuple[Any, Any, Any]:
+        """Where tokens [heads, count] of entry b are in k, v and their scales."""
+        heads = np.arange(self.heads)[:, np.newaxis]
+        if self.page_table is None:
+            return b, heads, tokens
+        return self.page_table[b, tokens // self.page_size], heads, tokens % self.page_size
+
+    def evict(self, keep: Any, lengths: Any = None) -> None:
+        """Keeps only the tokens whose numbers are in keep, [batch, count] or, for each head its own, [batch, heads, count], in this order;
+        the others make room.  lengths [batch]: how many of the `count` numbers are used; None: all.
+
+        The keys with the largest weights are in topk_index and column_sum of attention.  Keys keep the rotation of the position where they
+        were appended; tokens that follow are rotated by their number in the cache.  Pages that sequences share must not be evicted from.
+
+        Raises ValueError for a number that is not a token of its entry, with the cache as it was.
+        """
+        chosen = integers(keep, "keep")
+        if chosen.ndim == 2:
+            chosen = np.broadcast_to(chosen[:, np.newaxis], (chosen.shape[0], self.heads, chosen.shape[1]))
+        if chosen.ndim != 3 or chosen.shape[:2] != (self.batch, self.heads):
+            raise ValueError(f"keep has shape {list(np.shape(keep))}; it must be [batch, count] or [batch, heads, count]")
+        counts = np.full(self.batch, chosen.shape[2])
+        if lengths is not None:
+            counts = exactly(integers(lengths, "lengths"), "lengths", (self.batch,), "[batch]")
+        with self._lock:
+            for b in range(self.batch):
+                if not 0 <= counts[b] <= chosen.shape[2]:
+                    raise ValueError(f"lengths[{b}] is {counts[b]}; it must be between 0 and {chosen.shape[2]}")
+                numbers = chosen[b, :, :counts[b]]
+                if numbers.size and not (0 <= numbers.min() and numbers.max() < self.lengths[b]):
+                    raise ValueError(f"keep of entry {b} has a number that is not between 0 and {self.lengths[b] - 1}, its tokens")
+                if counts[b] > self.capacity:
+                    raise ValueError(f"keep has {counts[b]} tokens for entry {b}, above the capacity of {self.capacity}")
+            for b in range(self.batch):
+                source = self._places(b, chosen[b, :, :counts[b]])
+                target = self._places(b, np.broadcast_to(np.arange(counts[b]), (self.heads, counts[b])))
+                for array in (self.k, self.v, self.k_scale, self.v_scale):
+                    if array is not None:
+                        array[target] = array[source]
+                self.lengths[b] = counts[b]

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: MIT
+"""Caches of keys and values against attention over whole sequences, computed in double."""
+import threading
+
+import numpy as np
+import pytest
+
+import libattn
+from libattn import cache
+from libattn.cache import Cache
+from libattn.positions import Rope
+from problems import arrays, close
+
+B, HQ, H, N, D, DV = 2, 4, 2, 11, 8, 6
+
+
+def draw(seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape).astype(dtype) for shape in ((B, HQ, N, D), (B, H, N, D), (B, H, N, DV))]
+
+
+def attention(q, k, v, scale=D**-0.5, softcap=None, window=None, slopes=None, sink=None, temperature=1.0):
+    """Causal attention of all tokens, in double: o and lse."""
+    n, group = q.shape[2], q.shape[1] // k.shape[1]
+    k, v = k.repeat(group, 1), v.repeat(group, 1)
+    s = scale / temperature * q @ k.swapaxes(2, 3)
+    if softcap:
+        s = softcap * np.tanh(s / softcap)
+    distance = np.subtract.outer(np.arange(n), np.arange(n))
+    if slopes is not None:
+        s = s - np.reshape(slopes, (-1, 1, 1)) * abs(distance)
+    s = np.where((distance >= 0) & (distance <= (n if window is None else window)), s, -np.inf)
+    top = s.max(3, keepdims=True)
+    weights = np.exp(s - top)
+    total = weights.sum(3, keepdims=True)
+    if sink is not None:
+        total = total + np.exp(np.reshape(sink, (-1, 1, 1)) - top)
+    return weights @ v / total, (np.log(total) + top)[..., 0]
+
+
+# Scores below 10 of 8 products, weights of 11 keys: a few hundred roundings of numbers below 4.
+NEAR = 500 * 4 * 2.0**-53
+
+
+@pytest.mark.parametrize("page_size", [None, 3, 4, 16])
+@pytest.mark.parametrize("rope", [None, Rope(pairs="halves", base=100.0)])
+def test_decode(page_size, rope):
+    q, k, v = draw()
+    kept = Cache.empty(B, H, 12, D, DV, dtype=np.float64, page_size=page_size, rope=rope)
+    where = np.arange(N)
+    want, lse = attention(*(x if rope is None else rope(x, where) for x in (q, k)), v)
+    for start, end in ((0, 5), (5, 6), (6, 6), (6, 9), (9, 11)):
+        cut = np.s_[:, :, start:end]
+        o, sums = kept.attend(q[cut], k[cut], v[cut], return_lse=True)
+        close(o, want[cut], NEAR)
+        close(sums, lse[cut], NEAR)
+    assert kept.lengths.tolist() == [N, N]
+    if rope is None:
+        last = np.s_[:, :, 9:]
+        close(libattn.attention(q[last], kept.k, kept.v, causal=True, **kept.arguments()), want[last], NEAR)
+    with pytest.raises(ValueError, match="do not fit"):
+        kept.append(k[:, :, :6], v[:, :, :6])
+    assert kept.lengths.tolist() == [N, N]
+
+
+def test_different_lengths():
+    q, k, v = draw(1)
+    kept = Cache.empty(B, H, 12, D, DV, dtype=np.float64)
+    kept.append(k[:, :, :4], v[:, :, :4], [4, 2])
+    o = kept.attend(q[:, :, :3], k[:, :, 4:7], v[:, :, 4:7], np.int32([3, 1]))
+    assert kept.lengths.tolist() == [7, 3]
+    for b, (old, new) in enumerate(((4, 3), (2, 1))):
+        keys, values = (np.concatenate([x[b:b + 1, :, :old], x[b:b + 1, :, 4:4 + new]], 2) for x in (k, v))
+        queries = np.concatenate([np.zeros((1, HQ, old, D)), q[b:b + 1, :, :new]], 2)
+        close(o[b, :, :new], attention(queries, keys, values)[0][0, :, old:], NEAR)
+        assert not o[b, :, new:].any()
+
+
+@pytest.mark.parametrize("options", [
+    {"scale": 0.7}, {"softcap": 2.0}, {"window": 3}, {"alibi_slopes": [0.5, 0.25, 0.1, 0.0]}, {"sink": [0.0, 1.0, -1.0, 2.0]},
+    {"temperature": 2.0, "threads": 2}, {"window": (3, None), "isa": "scalar"},
+])
+def test_options(options):
+    q, k, v = draw(2)
+    kept = Cache.empty(B, H, N, D, DV, dtype=np.float64)
+    own = {"slopes" if name == "alibi_slopes" else name: x for name, x in options.items() if name not in ("threads", "isa")}
+    if isinstance(own.get("window"), tuple):
+        own["window"] = own["window"][0]
+    want, _ = attention(q, k, v, **own)
+    for start, end in ((0, 6), (6, 7), (7, 11)):
+        cut = np.s_[:, :, start:end]
+        out = np.empty(want[cut].shape)
+        assert kept.attend(q[cut], k[cut], v[cut], out=out, **options) is out
+        close(out, want[cut], NEAR)
+
+
+@pytest.mark.parametrize("dtype, v_dtype", [("float32", None), ("float16", None), ("int8", "int8"), ("int8", "float32")])
+@pytest.mark.parametrize("page_size", [None, 4])
+def test_types(dtype, v_dtype, page_size):
+    q, k, v = draw(3, np.float32)
+    kept = Cache.empty(B, H, 12, D, DV, dtype=dtype, v_dtype=v_dtype, page_size=page_size)
+    o = kept.attend(q, k, v)
+    read = []
+    for x, kind in ((k, dtype), (v, v_dtype or dtype)):
+        whole, scales = cache.quantise(x)
+        read.append(whole * scales[..., np.newaxis].astype(float) if kind == "int8" else x.astype(kind).astype(float))
+    # Exact scores are those of the keys as stored; f32 has 2^29 times the rounding of double.
+    close(o, attention(q.astype(float), *read)[0], NEAR * 2.0**29)
+    again = libattn.attention(q[:, :, -1:], kept.k, kept.v, causal=True, **kept.arguments())
+    close(again, o[:, :, -1:], NEAR * 2.0**29)
+
+
+def test_your_memory():
+    torch = pytest.importorskip("torch")
+    q, k, v = (torch.from_numpy(x) for x in draw(4, np.float32))
+    memory = torch.zeros(B, H, 16, D + DV)
+    lengths = torch.zeros(B, dtype=torch.int64)
+    kept = Cache(memory[..., :D], memory[..., D:], lengths)
+    o = kept.attend(q, k, v)
+    assert isinstance(o, torch.Tensor) and lengths.tolist() == [N, N]
+    assert torch.equal(memory[:, :, :N], torch.cat([k, v], 3)) and not memory[:, :, N:].any()
+    # Two sequences that share the first page.
+    table = np.array([[0, 1, 2], [0, 3, 4]])
+    pages = np.zeros((5, H, 4, D)), np.zeros((5, H, 4, DV))
+    shared = Cache(*pages, np.array([4, 4]), page_table=table)
+    a, b, c = draw(5)
+    pages[0][0], pages[1][0] = b[0, :, :4], c[0, :, :4]
+    o = shared.attend(a[:, :, 4:], b[:, :, 4:], c[:, :, 4:])
+    keys, values = (np.concatenate([x[:1, :, :4].repeat(2, 0), x[:, :, 4:]], 2) for x in (b, c))
+    close(o, attention(a, keys, values)[0][:, :, 4:], NEAR)
+
+
+@pytest.mark.parametrize("page_size", [None, 4])
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+def test_evict(page_size, dtype):
+    q, k, v = draw(6, np.float64 if dtype == "float64" else np.float32)
+    kept = Cache.empty(B, H, 12, D, DV, dtype=dtype, page_size=page_size)
+    kept.append(k[:, :, :10], v[:, :, :10])
+    keep = np.array([[[1, 3, 9, 4], [0, 2, 5, 9]], [[9, 8, 1, 0], [2, 1, 0, 0]]])
+    kept.evict(keep, [4, 3])
+    assert kept.lengths.tolist() == [4, 3]
+    want = Cache.empty(B, H, 12, D, DV, dtype=dtype)
+    chosen = [np.take_along_axis(x, keep[..., np.newaxis], 2) for x in (k, v)]
+    want.append(*chosen, [4, 3])
+    for one in (kept, want):
+        one.evict([[2, 0], [1, 2]])
+    last = np.s_[:, :, 10:]
+    close(kept.attend(q[last], k[last], v[last]), want.attend(q[last], k[last], v[last]), 1e-5 if dtype == "int8" else NEAR)
+    before = kept.k.copy()
+    for bad, lengths in (([[3], [0]], None), ([[-1], [0]], None), ([[0], [0]], [2, 0])):
+        with pytest.raises(ValueError):
+            kept.evict(bad, lengths)
+    assert np.array_equal(before, kept.k) and kept.lengths.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_quantise(dtype):
+    rng = np.random.default_rng(7)
+    x = (rng.standard_normal((3, 4, 9)) * 10.0 ** rng.integers(-3, 3, (3, 4, 1))).astype(dtype)
+    x[1, 2] = 0
+    whole, scales = cache.quantise(x)
+    assert (whole.dtype, whole.shape, scales.dtype, scales.shape) == (np.int8, x.shape, np.float32, x.shape[:-1])
+    exact = x.astype(float)
+    close(scales, np.abs(exact).max(2) / 127, 2.0**-24 * np.abs(exact).max(2) / 127)
+    close(whole * scales[..., None].astype(float), exact, 0.5 * scales[..., None].astype(float) * (1 + 2.0**-22))
+    assert whole[1, 2].tolist() == [0] * 9 and scales[1, 2] == 0
+    x[0, 0, 3] = np.inf
+    assert np.isnan(cache.quantise(x).scales[0, 0]) and cache.quantise(np.zeros((0, 4))).whole.shape == (0, 4)
+
+
+@arrays
+def test_libraries(make):
+    x = make(np.eye(3)[None, None])
+    kept = Cache.empty(1, 1, 4, 3, dtype=np.float64)
+    assert type(kept.attend(x, x, x)) is type(cache.quantise(x).whole) is type(x)
+
+
+def test_calls_wait_for_each_other():
+    _, k, v = draw(8)
+    kept = Cache.empty(B, H, 400, D, DV, dtype=np.float64)
+    threads = [threading.Thread(target=lambda: [kept.append(k[:, :, :1], v[:, :, :1]) for _ in range(50)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert kept.lengths.tolist() == [400, 400] and np.array_equal(kept.k, np.broadcast_to(k[:, :, :1], kept.k.shape))
+
+
+Q, K, V = draw()
+C = np.zeros((B, H, 12, D))
+
+
+def kept(**options):
+    return Cache.empty(B, H, 12, D, DV, dtype=np.float64, **options)
+
+
+@pytest.mark.parametrize("make, kind, message", [
+    (lambda: Cache(C[0], C[0], np.zeros(H, np.int64)), ValueError, "k has 3 axes"),
+    (lambda: Cache(C, C[:, :, :5], np.zeros(B, np.int64)), ValueError, "v has shape"),
+    (lambda: Cache(C, C, np.zeros(3, np.int64)), ValueError, "lengths has shape"),
+    (lambda: Cache(C, C, np.zeros(B, np.int32)), TypeError, "lengths has type int32"),
+    (lambda: Cache(C, C, [0, 0]), TypeError, "lengths is of type list"),
+    (lambda: Cache(C.astype(np.int16), C, np.zeros(B, np.int64)), TypeError, "k has type int16"),
+    (lambda: Cache(C.astype(np.int8), C.astype(np.float32), np.zeros(B, np.int64)), ValueError, "k_scale is missing"),
+    (lambda: Cache(C, C, np.zeros(B, np.int64), v_scale=np.zeros((B, H, 12), np.float32)), ValueError, "v_scale is set"),
+    (lambda: Cache(C, C, np.zeros(B, np.int64), page_table=[0, 1]), ValueError, "page_table has 1 axes"),
+    (lambda: Cache(np.broadcast_to(0.0, C.shape), C, np.zeros(B, np.int64)), ValueError, "k is read-only"),
+    (lambda: Cache.empty(B, H, 12, D, dtype=np.float64, v_dtype=np.float32).append(K, K), NotImplementedError, "f64"),
+    (lambda: Cache.empty(-1, H, 12, D), ValueError, "batch is -1"),
+    (lambda: kept(rope=Rope(dim_rotary=3)).append(K, V), ValueError, "even"),
+    (lambda: kept(rope=Rope(cosines=np.ones((5, 4)), sines=np.ones((5, 4)))).append(K, V), ValueError, "5"),
+    (lambda: kept().append(K[:, :1], V), ValueError, "k has shape"),
+    (lambda: kept().append(K, V[..., :2]), ValueError, "v has shape"),
+    (lambda: kept().append(K, V, [12, 1]), ValueError, "lengths"),
+    (lambda: kept().attend(Q[:, :3], K, V), ValueError, "heads_q"),
+    (lambda: kept().attend(Q[0], K, V), ValueError, "q has shape"),
+    (lambda: kept().attend(Q, K, V, softcap=0), ValueError, "softcap is 0"),
+    (lambda: kept().attend(Q, K, V, sink=[0.0]), ValueError, "sink has shape"),
+    (lambda: kept().attend(Q, K, V, bias=Q), TypeError, "bias is not an option"),
+    (lambda: kept().evict([1, 2]), ValueError, "keep has shape"),
+    (lambda: cache.quantise(1.0), ValueError, "x has no axes"),
+    (lambda: cache.quantise(np.zeros((2, 2), int)), TypeError, "x has type"),
+])
+def test_errors(make, kind, message):
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_an_error_writes_nothing():
+    one = kept()
+    one.append(K[:, :, :3], V[:, :, :3])
+    before = one.k.copy(), one.v.copy(), one.lengths.copy()
+    with pytest.raises(ValueError, match="temperature"):
+        one.attend(Q[:, :, :4], K[:, :, :4], V[:, :, :4], temperature=-1.0)
+    assert all(np.array_equal(x, y) for x, y in zip(before, (one.k, one.v, one.lengths)))
