@@ -93,6 +93,9 @@ int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t coun
     for (Py_ssize_t i = 4; i < count; i++)
         if (args[i] != Py_None && set(c, numbers[i - 4], args[i])) return -1;
     if (set_more(c, args[2])) return -1;
+    if (c->more.dropout_seed || c->more.dropout_offset || c->more.origin || c->more.visit_rows || c->more.modify_scores ||
+        c->more.modify_slopes)
+        c->tensors.call = &c->more;
     return c->layout == LAYOUT_THD ? sizes_of_data(c) : 0;
 }
 
@@ -240,9 +243,6 @@ static PyObject *run(call *c)
     attn_error error;
     kept_plan *kept = plan_of(c);
     if (!kept) return NULL;
-    if (c->more.dropout_seed || c->more.dropout_offset || c->more.origin || c->more.visit_rows || c->more.modify_scores ||
-        c->more.modify_slopes)
-        c->tensors.call = &c->more;
     if (((const note *)kept->note)->small) status = kept_execute(kept, &c->tensors, &error);
     else {
         Py_BEGIN_ALLOW_THREADS;

@@ -2,11 +2,12 @@
 """Attention on a CPU: every mechanism, forward and backward, in memory linear in the sequence length, with the same bits every time."""
 from . import analysis, bilinear, cache, cost, files, hopfield, linear, masks, positions
 from ._attention import attention
+from ._callbacks import Rows, Tile
 from ._check import Check, check
 from ._derivatives import attention_backward, attention_double_backward, jvp
 from ._info import cpu, version
 from ._introspection import Kernel, Tensor, kernels, tensors
-from ._merge import Merged, MergeGradients, merge, merge_backward
+from ._merge import MergeGradients, Merged, merge, merge_backward
 from ._options import ForwardOptions, Options, Problem
 from ._plan import Plan, PlanOptions, Spec, explain
 from ._product import product, product_workspace_size
@@ -14,8 +15,8 @@ from ._types import convert, dtype_name, dtype_size
 
 __version__ = version()
 __all__ = [
-    "Check", "ForwardOptions", "Kernel", "MergeGradients", "Merged", "Options", "Plan", "PlanOptions", "Problem", "Spec", "Tensor",
-    "__version__", "analysis", "attention", "attention_backward", "attention_double_backward", "bilinear", "cache", "check", "convert", "cost",
-    "cpu", "dtype_name", "dtype_size", "explain", "files", "hopfield", "jvp", "kernels", "linear", "masks", "merge", "merge_backward",
-    "positions", "product", "product_workspace_size", "tensors", "version",
+    "Check", "ForwardOptions", "Kernel", "MergeGradients", "Merged", "Options", "Plan", "PlanOptions", "Problem", "Rows", "Spec",
+    "Tensor", "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward", "bilinear", "cache",
+    "check", "convert", "cost", "cpu", "dtype_name", "dtype_size", "explain", "files", "hopfield", "jvp", "kernels", "linear", "masks",
+    "merge", "merge_backward", "positions", "product", "product_workspace_size", "tensors", "version",
 ]

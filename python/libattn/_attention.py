@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Unpack
 
-from . import _abi, _core
+from . import _abi, _callbacks, _core
 from ._options import ArrayLike, Causal, ForwardOptions, Layout, Window
 
 _FORWARD = _abi.ATTN_FORWARD
@@ -76,8 +76,10 @@ def attention(
         >>> q = k = v = numpy.random.rand(1, 8, 512, 64).astype("float32")
         >>> o = libattn.attention(q, k, v, causal=True)
     """
-    return _core.compute(
-        _FORWARD, layout, further_results(options) if options else None, _NAMES, q, k, v, True if out is None else out, return_lse,
+    more: Any = further_results(options) if options else None
+    compute = _callbacks.compute if options else _core.compute
+    return compute(
+        _FORWARD, layout, more, _NAMES, q, k, v, True if out is None else out, return_lse,
         return_weights, causal, window, mask, bias, scale, softcap, sink, alibi_slopes, dropout, seed, lengths_q, lengths_kv, cu_seqlens_q,
         cu_seqlens_kv, page_table, threads,
     )

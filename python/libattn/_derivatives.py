@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence, Unpack
 
-from . import _abi, _core
+from . import _abi, _callbacks
 from ._options import ArrayLike, Problem
 
 Outs = Sequence[ArrayLike | None] | None
@@ -52,7 +52,7 @@ def attention_backward(
     for name in grads:
         more[f"grad_{name}"] = grads[name] if isinstance(grads, Mapping) else True
     grad_q, grad_k, grad_v = _outs(out, ("grad_q", "grad_k", "grad_v"))
-    return _core.compute(
+    return _callbacks.compute(
         _abi.ATTN_BACKWARD, layout, more, _BACKWARD, q, k, v, o, lse, grad_o, grad_lse, grad_q, grad_k, grad_v,
     )
 
@@ -78,7 +78,7 @@ def jvp(
     """
     more = dict(problem)
     layout: Any = more.pop("layout", "bhsd")
-    return _core.compute(
+    return _callbacks.compute(
         _abi.ATTN_JVP, layout, more, _JVP, q, k, v, o, lse, tan_q, tan_k, tan_v, True if out is None else out, return_lse,
         more.pop("bias", None), tan_bias,
     )
@@ -102,7 +102,7 @@ def attention_double_backward(
     more = dict(problem)
     layout: Any = more.pop("layout", "bhsd")
     made = _outs(out, ("second_grad_o", "second_q", "second_k", "second_v"))
-    return _core.compute(
+    return _callbacks.compute(
         _abi.ATTN_DOUBLE_BACKWARD, layout, more, _DOUBLE_BACKWARD, q, k, v, o, lse, grad_o, grad_lse, tan_q, tan_k, tan_v, made[0],
         made[1], made[2], made[3], more.pop("bias", None), tan_bias, return_bias, return_grad_lse,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
+from ._callbacks import Rows, Tile
+
 ArrayLike = Any  #: an array of any library, or what numpy.asarray takes
 Causal = bool | Literal["top-left", "bottom-right"]
 Window = int | tuple[int | None, int | None] | None
@@ -26,8 +28,8 @@ class Options(TypedDict, total=False):
     temperature: float  #: scores are divided by it, before the softcap (default 1)
     normaliser: Literal["softmax", "softmax-one", "sigmoid", "relu"]  #: how scores become weights (default "softmax")
     shift: float  #: of the sigmoid
-    modify_scores: Callable[[Any], None]  #: the caller's own scores: libattn.Tile
-    modify_slopes: Callable[[Any], None]  #: their derivatives
+    modify_scores: Callable[[Tile], object]  #: the caller's own scores: libattn.Tile
+    modify_slopes: Callable[[Tile], object]  #: their derivatives
 
     # Which keys a query sees, besides causal, window and mask.
     align: Literal["top-left", "bottom-right"]  #: which query stands where; default as in `causal`
@@ -84,8 +86,8 @@ class ForwardOptions(Options, total=False):
     topk: int  #: keys per query of the outputs "topk_index" and "topk_weight"
     column_heads: Literal["each", "group", "all"]  #: which heads share a sum of the output "column_sum"
     column_queries: int  #: how many of the last queries it covers; 0: all
-    visit_rows: Callable[[Any], None]  #: receives weights, or scores of rows_stage, in ranges of rows: libattn.Rows
-    rows_stage: Stage
+    visit_rows: Callable[[Rows], object]  #: receives scores of rows_stage, in ranges of rows: libattn.Rows
+    rows_stage: Stage  #: default "raw"; "weights": what return_weights returns
 
 
 class Problem(Options, total=False):

@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from . import _abi, _arrays, _core, _native
+from . import _abi, _arrays, _callbacks, _core, _native
 from ._attention import further_results
 from ._options import ArrayLike, ForwardOptions, Problem
 
@@ -80,7 +80,9 @@ class Plan:
         three = {name: _spec(x, dtype) for name, x in (("q", q), ("k", k), ("v", v))}
         keywords = {**three, **_results(op, given, three, self._layout), **given}
         keywords = {name: _pair(x) for name, x in keywords.items()}
-        found = _core.describe(OPERATIONS[op], self._layout, keywords, ())
+        # A plan depends on whether there are functions, not on which.
+        addresses = {name: 1 for name in _callbacks.KINDS if keywords.get(name) is not None}
+        found = _core.describe(OPERATIONS[op], self._layout, {**keywords, **addresses}, ())
         arrays: list[Any] = found.pop("arrays")
         names = {written: {n: Spec(shape, _arrays.dtype_of(t)) for n, w, t, shape in arrays if w == written} for written in (0, 1)}
         self.inputs, self.outputs = names[0], names[1]
@@ -107,7 +109,7 @@ class Plan:
             if name not in self.inputs and name not in self.outputs:
                 raise TypeError(f"{name} is set; the plan was made without it")
         keywords = {n: given.get(n, True) if n in self.outputs else given[n] if n in self.inputs else self._fixed[n] for n in self._keywords}
-        return _core.compute(OPERATIONS[self.op], self._layout, {**keywords, **extra}, ())
+        return _callbacks.compute(OPERATIONS[self.op], self._layout, {**keywords, **extra}, ())
 
     def __repr__(self) -> str:
         return f"<libattn.Plan {self.op}, {self.kernel}, {self.flops:.3g} flop, {self.threads} threads>"
