@@ -90,9 +90,12 @@ class Cache:
                 raise ValueError(f"{name} has {array.ndim} axes; it must have four, [batch or pages, heads, tokens, channels]")
         if self.v.shape[:3] != self.k.shape[:3]:
             raise ValueError(f"v has shape {list(self.v.shape)}, k {list(self.k.shape)}; they must agree but for the channels")
-        first, self.heads, tokens, dim = self.k.shape
+        first, heads, tokens, dim = self.k.shape
+        self.batch: int = first
+        self.heads: int = heads
+        self.capacity: int = tokens
         self.page_table: Array | None = None
-        self.batch, self.capacity, page_size, pages = first, tokens, 0, 0
+        page_size = pages = 0
         if page_table is not None:
             self.page_table = integers(page_table, "page_table")
             if self.page_table.ndim != 2:

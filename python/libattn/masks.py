@@ -175,8 +175,9 @@ class PatternSet:
     """
 
     def __init__(self, len_q: int, len_kv: int, *patterns: Pattern) -> None:
-        self.len_q, self.len_kv = integer(len_q, "len_q", 0), integer(len_kv, "len_kv", 0)
-        self.patterns = patterns
+        self.len_q: int = integer(len_q, "len_q", 0)
+        self.len_kv: int = integer(len_kv, "len_kv", 0)
+        self.patterns: tuple[Pattern, ...] = patterns
         for one in patterns:
             if not isinstance(one, Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"a pattern is of type {type(one).__name__}; the functions of libattn.masks make patterns")
