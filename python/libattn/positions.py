@@ -372,7 +372,7 @@ def bias_gate_backward(q: Any, w: Any, b: Any, a: Any, grad_gates: Any) -> GateG
     grad = exactly(floats(grad_gates, "grad_gates"), "grad_gates", queries.shape[:-1], "[batch, heads, len_q]")
     slots.put("grad_gates", grad.reshape(slots["q"].shape[:3]), (0, 1, 2))
     made: list[Any] = []
-    for name, x, axes in (("q", q, None), ("w", w, (2, 3)), ("b", b, (3,)), ("a", a, (1,))):
+    for name, axes in (("q", None), ("w", (2, 3)), ("b", (3,)), ("a", (1,))):
         made.append(np.empty(slots[name].shape, slots[name].dtype))
         slots.put(f"grad_{name}", made[-1], axes)
     _native.call("attn_bias_gate_backward", ctypes.byref(rule), slots.reference)
