@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The site documents each public name exactly once and each option of each command, loads nothing from a network, and has no broken
-links.
+"""The site documents each public name of C and of Python exactly once, and each option of each command, loads nothing from a network,
+and has no broken links.
 
 Usage: site.py ATTN SITE
 """
 import html
+import os
 import pathlib
 import re
 import subprocess
@@ -58,6 +59,36 @@ def check_commands():
     print(f"{len(names)} commands, {count} options")
 
 
+PUBLIC = """
+import types, libattn
+def names(module):
+    for name in module.__all__:
+        found = getattr(module, name)
+        if isinstance(found, types.ModuleType):
+            yield from names(found)
+        elif not name.startswith("__"):
+            yield f"{module.__name__}.{name}"
+print(*names(libattn), sep="\\n")
+"""
+
+
+def check_package():
+    """The public names of the Python package, if this build has it."""
+    tree = pathlib.Path(ATTN).resolve().parent / "python"
+    if not (tree / "libattn/_abi.py").exists():
+        print("Python: not built, not compared")
+        return
+    asked = subprocess.run([sys.executable, "-c", PUBLIC], capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(tree)})
+    public = asked.stdout.split()
+    if len(public) < 50:
+        faults.append(f"the package has {len(public)} public names: {asked.stderr}")
+    listed = [name for name, kind, _ in inventory() if kind.startswith("py:")]
+    for name in public:
+        if listed.count(name) != 1:
+            faults.append(f"{name} has {listed.count(name)} places")
+    print(f"{len(public)} names of Python")
+
+
 def check_links():
     """Links between pages, and everything a browser would load, lead to files of the site."""
     anchors, links, count = {}, [], 0
@@ -87,6 +118,7 @@ def check_links():
 
 check_names()
 check_commands()
+check_package()
 check_links()
 for fault in faults:
     print(fault)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the input of Sphinx: the Markdown of this repository, a page for each public header (headers.py) and for each command (its
---help), and a page for each file that these link to, so that the site is self-contained.
+"""Writes the input of Sphinx: the Markdown of this repository, a page for each public header (headers.py), for each module of the
+Python package (package.py) and for each command (its --help), and a page for each file that these link to, so that the site is
+self-contained.
 
 Usage: site.py ATTN FOLDER
 """
@@ -13,13 +14,14 @@ import subprocess
 import sys
 
 import headers
+import package
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The sidebar, in this order; Sphinx reports a page that is neither here nor linked as an error.
 PARTS = {
     "Start": ["docs/building", "docs/python", "docs/which", "explorer", "docs/training"],
     "Mechanisms": ["docs/mechanisms"],
-    "Reference": ["docs/conventions", "docs/notation", "headers", "commands", "docs/io", "docs/threads"],
+    "Reference": ["docs/conventions", "docs/notation", "headers", "package", "commands", "docs/io", "docs/threads"],
     "Speed": ["docs/benchmarks", "docs/peers"],
     "Design": ["ARCHITECTURE", "docs/numerics", "docs/coverage", "docs/rulings", "docs/conformance", "docs/reliability", "docs/mutation"],
     "Project": ["CHANGELOG", "CONTRIBUTING", "CODE_OF_CONDUCT", "SECURITY", "docs/releasing", "lab"],
@@ -91,7 +93,7 @@ class Site:
         for name in sorted(self.pages):
             text = self.markdown(name, (ROOT / f"{name}.md").read_text(encoding="utf-8"))
             if name == "README":
-                parts = [(caption, [page for page in pages if page in self.pages or page in ("headers", "commands", "lab", "explorer")]) for caption, pages in PARTS.items()]
+                parts = [(caption, [page for page in pages if page in self.pages or page in ("headers", "package", "commands", "lab", "explorer")]) for caption, pages in PARTS.items()]
                 toc = "\n".join(f"```{{eval-rst}}\n{toctree(['/' + self.document(page) for page in pages], caption)}```\n" for caption, pages in parts)
                 self.put("index.md", f"{text}\n{toc}")
             elif name == "docs/mechanisms":
@@ -107,7 +109,7 @@ class Site:
 
     @staticmethod
     def document(page):
-        return {"headers": "headers/index", "commands": "commands/index"}.get(page, page)
+        return {"headers": "headers/index", "package": "package/index", "commands": "commands/index"}.get(page, page)
 
     def write_headers(self):
         texts, known = self.texts, self.known
@@ -119,6 +121,15 @@ class Site:
         about = ("The conventions of :doc:`/docs/conventions` hold in all of them. Every public name is described once; "
                  "the :ref:`index <genindex>` lists all names.")
         self.put("headers/index.rst", f"{title}\n{'=' * len(title)}\n\n{about}\n\n{toctree(order, hidden=False).replace('maxdepth: 2', 'maxdepth: 1')}")
+
+    def write_package(self):
+        """The Python package, a page for each module."""
+        found = package.pages(ROOT / "python/libattn")
+        for name, text in found.items():
+            self.put(f"package/{name}.rst", text)
+        title = "The Python package"
+        about = ("Every public name of each module; :doc:`/docs/python` is where to begin. Arrays, types and errors are those of that page.")
+        self.put("package/index.rst", f"{title}\n{'=' * len(title)}\n\n{about}\n\n{toctree(found, hidden=False).replace('maxdepth: 2', 'maxdepth: 1')}")
 
     def write_explorer(self):
         """The pages that `attn view` makes of the example data, unchanged."""
@@ -167,6 +178,7 @@ def main():
     site = Site(os.path.abspath(sys.argv[1]), folder)
     site.write_pages()
     site.write_headers()
+    site.write_package()
     site.write_commands()
     site.write_explorer()
     site.write_sources()
