@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Attention on a CPU: every mechanism, forward and backward, in memory linear in the sequence length, with the same bits every time."""
-from . import analysis, bilinear, cache, cost, files, hopfield, linear, masks, positions
+from . import analysis, bilinear, cache, cost, files, hopfield, latent, layers, linear, masks, positions, seq2seq
 from ._attention import attention
 from ._callbacks import Rows, Tile
 from ._check import Check, check
@@ -15,8 +15,8 @@ from ._types import convert, dtype_name, dtype_size
 
 __version__ = version()
 __all__ = [
-    "Check", "ForwardOptions", "Kernel", "MergeGradients", "Merged", "Options", "Plan", "PlanOptions", "Problem", "Rows", "Spec",
-    "Tensor", "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward", "bilinear", "cache",
-    "check", "convert", "cost", "cpu", "dtype_name", "dtype_size", "explain", "files", "hopfield", "jvp", "kernels", "linear", "masks",
-    "merge", "merge_backward", "positions", "product", "product_workspace_size", "tensors", "version",
+    "Check", "ForwardOptions", "Kernel", "MergeGradients", "Merged", "Options", "Plan", "PlanOptions", "Problem", "Rows", "Spec", "Tensor",
+    "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward", "bilinear", "cache", "check",
+    "convert", "cost", "cpu", "dtype_name", "dtype_size", "explain", "files", "hopfield", "jvp", "kernels", "latent", "layers", "linear",
+    "masks", "merge", "merge_backward", "positions", "product", "product_workspace_size", "seq2seq", "tensors", "version",
 ]
