@@ -14,6 +14,7 @@ from ._arguments import choice, integer, result, text, typed
 from ._arrays import Array, asarray, like, pointer, rows
 from ._problem import Inner, Sizes, check_options, enum, put_dense
 from ._slots import Slots, integers
+from .cache import Cache
 from .files import Archive, Path
 
 Init = Literal["xavier", "head", "small", "torch"]
@@ -222,7 +223,7 @@ class Module:
 class Call:
     """One call of a module: its structs, and the arrays behind them."""
 
-    def __init__(self, module: Module, inputs: Sequence[Any], options: Mapping[str, Any], *, align: bool = True, decoding: bool = False) -> None:
+    def __init__(self, module: Module, inputs: Sequence[Any], options: Mapping[str, Any], *, align: bool = True) -> None:
         self.module, self.names = module, module._inputs
         merged = {**module.options, **options}
         self.slots = Slots(_abi.attn_layer_tensors)
@@ -388,10 +389,11 @@ def backward(
 
 
 def decode(
-    module: Module, cache: Any, inputs: Sequence[Any], options: Mapping[str, Any], out: Any, outputs: Sequence[str], lengths_q: Any,
+    module: Module, cache: Any, inputs: Sequence[Any], options: Mapping[str, Any], out: Any, outputs: Sequence[str],
     only_cached: bool, function: str = "decode", positions: Sequence[Any] = (None, None),
 ) -> Any:
-    call = Call(module, inputs, options, align=False)
+    rest = {name: x for name, x in options.items() if name != "lengths_q"}
+    call, lengths_q = Call(module, inputs, rest, align=False), options.get("lengths_q")
     call.positions("positions_q", positions[0], call.tokens_q)
     call.positions("positions_kv", positions[1], call.tokens_kv)
     lengths: Array | None = None
@@ -403,11 +405,11 @@ def decode(
     call.slots.struct.only_cached = int(bool(only_cached))
     made = result(out, (*call.arrays["query"].shape[1 if call.flat else 0:-1], call.width), module.dtype)
     call.put("output", made)
-    struct, kept = check_cache(cache)._struct()
+    struct = of_cache(module, cache)
     appended = 0 if only_cached else lengths if lengths is not None and not call.has_key else call.tokens_kv
-    further = call.outputs(outputs, int(np.max(np.asarray(cache.lengths) + appended, initial=0)) if np.size(cache.lengths) == call.batch else 0)
-    call.run(function, ctypes.byref(struct))
-    del kept
+    further = call.outputs(outputs, int(np.max(cache.lengths + appended, initial=0)) if cache.batch == call.batch else 0)
+    with cache._lock:
+        call.run(function, ctypes.byref(struct))
     x = inputs[0]
     output = like(made, x) if out is None else out
     return Forward(output, None, {name: like(_plain(array, call), x) for name, array in further.items()}) if further else output
@@ -429,20 +431,24 @@ def remember(module: Module, cache: Any, memory: Any, lengths: Any) -> None:
     inner = Inner(module.options, Sizes(full.shape[0], 1, 1, 0, full.shape[1]), module.dtype, align=False)
     layer, kept = module._struct(module.options)
     layer.attention = ctypes.pointer(inner.problem)
-    struct, borrowed = check_cache(cache)._struct()
+    struct = of_cache(module, cache)
     weights = module._slots(module.weights, module._weights({}))
-    before = np.array(cache.lengths)
-    _native.call("attn_seq2seq_remember", ctypes.byref(layer), weights.reference, ctypes.byref(struct), slots.reference)
-    if real is not None:
-        cache.lengths[...] = before + real
-    del kept, borrowed
+    with cache._lock:
+        before = np.array(cache.lengths)
+        _native.call("attn_seq2seq_remember", ctypes.byref(layer), weights.reference, ctypes.byref(struct), slots.reference)
+        if real is not None:
+            cache.lengths[...] = before + real
+    del kept
 
 
-def check_cache(cache: Any) -> Any:
-    """The cache itself, if it is one."""
-    if not hasattr(cache, "_struct") or not hasattr(cache, "lengths"):
+def of_cache(module: Module, cache: Any) -> Any:
+    """The attn_cache of a cache; that of a latent layer has no values of its own."""
+    if not isinstance(cache, Cache):
         raise TypeError(f"cache is of type {type(cache).__name__}; it must be a libattn.cache.Cache")
-    return cache
+    struct = _abi.attn_cache.from_buffer_copy(cache._cache)
+    if module._name == "latent":
+        struct.v, struct.v_scale = _abi.attn_output(), _abi.attn_output()
+    return struct
 
 
 class _View:

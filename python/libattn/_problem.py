@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Mapping, get_type_hints
+from typing import Any, Literal, Mapping, TypedDict, cast
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from . import _abi, _native
 from ._arguments import choice, integer, real
 from ._arrays import Array, asarray, rows
 from ._execution import NAMES as EXECUTION
-from ._execution import execution
-from ._options import ForwardOptions, Problem
+from ._execution import Execution, execution
+from ._options import ArrayLike, Causal, Isa, Stage, Window
 from ._slots import Slots, booleans, floats, integers
 
 # The tensors that keywords may give: their axes in a slot's four, and how their numbers are read.  Of "BHqk", axes that are missing on
@@ -31,8 +31,67 @@ GRADIENTS = (
 DENSE = ("scale", "sink", "relative_u", "relative_v")
 ROWS = ("lse", "row_max", "entropy", "effective_keys")
 OUTPUTS = (*ROWS, "weights", "scores", "column_sum", "topk_index", "topk_weight", "dropout_keep")
-ELSEWHERE = ("page_table", "layout", "outputs", "k_scale", "v_scale", "visit_rows", "rows_stage", "modify_scores", "modify_slopes", "len_q", "len_kv")
-KNOWN = frozenset({*get_type_hints(Problem), *get_type_hints(ForwardOptions)}) - {*ELSEWHERE}
+
+
+class Common(TypedDict, total=False):
+    """Those keywords of libattn.attention, where they are explained, that other modules pass on."""
+
+    causal: Causal
+    window: Window
+    mask: ArrayLike | None
+    bias: ArrayLike | None
+    scale: float | ArrayLike | None
+    softcap: float | None
+    sink: ArrayLike | None
+    alibi_slopes: ArrayLike | None
+    dropout: float
+    seed: int
+    lengths_q: ArrayLike | None
+    lengths_kv: ArrayLike | None
+    cu_seqlens_q: ArrayLike | None
+    cu_seqlens_kv: ArrayLike | None
+    temperature: float
+    normaliser: Literal["softmax", "softmax-one", "sigmoid", "relu"]
+    shift: float
+    align: Literal["top-left", "bottom-right"]
+    offset_q: ArrayLike
+    chunk: int
+    dilation: int
+    global_q: int
+    global_kv: int
+    least_distance: int
+    ranges: ArrayLike
+    block_mask: ArrayLike
+    block_starts: ArrayLike
+    block_index: ArrayLike
+    block_q: int
+    block_kv: int
+    empty: Literal["zero", "uniform"]
+    bias_table: ArrayLike
+    bias_table_kind: Literal["t5", "clipped"]
+    bias_table_max_distance: int
+    bias_table_causal: bool
+    relative_keys: ArrayLike
+    relative_values: ArrayLike
+    relative_u: ArrayLike
+    relative_v: ArrayLike
+    relative_first: int
+    dropout_offset: int
+    dropout_given: ArrayLike
+    after_dropout: bool
+    scores_stage: Stage
+    topk: int
+    column_heads: Literal["each", "group", "all"]
+    column_queries: int
+    threads: int | None
+    isa: Isa
+    invariant: bool
+    reproducible: bool
+    workspace_limit: int
+    origin: tuple[int, int, int, int, int]
+
+
+KNOWN = frozenset({*Common.__annotations__, "score", "score_matrix"})
 
 
 def enum(name: str) -> dict[str, int]:
@@ -63,13 +122,13 @@ class Sizes:
     def __init__(self, batch: int, heads_q: int, heads_kv: int, len_q: int, len_kv: int, tokens: int = 0) -> None:
         self.batch, self.heads_q, self.heads_kv, self.len_q, self.len_kv = batch, heads_q, heads_kv, len_q, len_kv
         self.tokens = tokens  # packed: of all sequences
-        self.letters = {"B": batch, "H": heads_q, "q": len_q, "k": len_kv, "2": 2, " ": 1}
+        self.letters: dict[str, int] = {"B": batch, "H": heads_q, "q": len_q, "k": len_kv, "2": 2, " ": 1}
 
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raises TypeError for a name that is no option."""
     for name in options:
-        if name not in KNOWN and name not in EXECUTION:
+        if name not in KNOWN:
             raise TypeError(f"{name} is not an option here; known: {', '.join(sorted(KNOWN))}")
 
 
@@ -200,7 +259,7 @@ class Inner:
                 continue
             self.put(name, read(x, name, self.compute))
         self.call = self._call(options)
-        self.options = execution({name: options[name] for name in EXECUTION if options.get(name) not in (None, "default")})
+        self.options = execution(cast(Execution, {name: options[name] for name in EXECUTION if options.get(name) not in (None, "default")}))
 
     def put(self, name: str, array: Array) -> None:
         """Fills the slot of an input."""
@@ -208,7 +267,7 @@ class Inner:
         full = placed(array, name, self.sizes)
         self.given[name] = full
         letters = axes.replace(" ", "")
-        shape = tuple(self.sizes.letters.get(letter, size) for size, letter in zip(full.shape, letters))
+        shape: tuple[int, ...] = tuple(self.sizes.letters.get(letter, size) for size, letter in zip(full.shape, letters))
         wide = np.broadcast_to(full, shape)
         if len(letters) == 1 or name in DENSE:
             put_dense(self.tensors, name, np.ascontiguousarray(wide))

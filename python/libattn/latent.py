@@ -15,6 +15,7 @@ import numpy as np
 from . import _abi, _modules, _native
 from ._arguments import integer, real
 from ._modules import Counts, Forward, Gradients, Init, Module, Weight
+from .cache import Cache
 from .files import Archive, Path
 from .layers import Options, check_rope, put_rope
 
@@ -110,19 +111,26 @@ class Latent(Module):
         return _modules.backward(self, grad_output, (query, key), options, saved, grads, grad_lse, (positions_q, positions_kv))
 
     def decode(
-        self, cache: Any, query: Any, key: Any = None, *, lengths_q: Any = None, only_cached: bool = False, out: Any = None,
-        outputs: Sequence[str] = (), **options: Unpack[Options],
+        self, cache: Cache, query: Any, key: Any = None, *, only_cached: bool = False, out: Any = None, outputs: Sequence[str] = (),
+        **options: Unpack[Options],
     ) -> Any:
-        """The next tokens of each entry, over a cache (libattn.cache.Cache) of latents: heads_kv 1, dim_qk = rank + dim_rotary (c_j, then
-        r_j), dim_v = rank, without memory for values, since they are the first channels of the keys.  Keys and values of the heads are
-        never formed: with up_h^T = (K_h, V_h),
+        """The next tokens of each entry, over a cache of latents (self.cache): of one head with rank + dim_rotary channels (c_j, then r_j),
+        the first `rank` of which are the values, so that there is no memory for them.  Keys and values of the heads are never formed: with
+        up_h^T = (K_h, V_h),
 
             q.k_jh = (K_h^T q).c_j + q_rotated.r_j        sum_j w_j v_jh = V_h sum_j w_j c_j
 
         so this is attention with one key head, with the same result up to rounding (ibid., appendix C).  The rest is as in
         libattn.layers.Layer.decode.
         """
-        return _modules.decode(self, cache, (query, key), options, out, outputs, lengths_q, only_cached)
+        return _modules.decode(self, cache, (query, key), options, out, outputs, only_cached)
+
+    def cache(self, batch: int, capacity: int, *, dtype: Any = None) -> Cache:
+        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16 or bfloat16 (float64 for a layer of
+        float64); None: of the layer's type."""
+        sizes = integer(batch, "batch", 0), integer(capacity, "capacity", 0)
+        latents = np.zeros((sizes[0], 1, sizes[1], self.rank + self.dim_rotary), self.dtype if dtype is None else dtype)
+        return Cache(latents, latents[..., :self.rank], np.zeros(sizes[0], np.int64))
 
     def _weights(self, options: Mapping[str, Any]) -> dict[str, Weight]:
         d, h, c, cv, rotary = self.dim_model, self.heads, self.head_dim, self.head_dim_v, self.dim_rotary

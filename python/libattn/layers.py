@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 
@@ -20,15 +20,20 @@ from . import _abi, _modules, _native
 from ._arguments import integer, text
 from ._arrays import asarray
 from ._modules import Counts, Forward, Gradients, Init, Module, Weight
-from ._options import ForwardOptions, Problem
+from ._options import ArrayLike
+from ._problem import Common
+from .cache import Cache
 from .files import Archive, Path
 
 __all__ = ["Counts", "Forward", "Gradients", "Init", "Layer", "Options"]
 
 
-class Options(Problem, ForwardOptions, total=False):
-    """Keywords of libattn.attention that say what the attention inside a layer computes, and how.  Given to a layer, they hold for all of
-    its calls; given to a call, for that one.  Not: page_table, layout, len_q, len_kv, outputs, k_scale, v_scale and callbacks."""
+class Options(Common, total=False):
+    """Keywords of libattn.attention that say what the attention inside a layer computes, and how; they are explained there and in
+    libattn.Options.  Given to a layer, they hold for all of its calls; given to a call, for that one."""
+
+    score: Literal["dot", "general", "metric", "cosine", "distance", "additive"]
+    score_matrix: ArrayLike
 
 
 class Layer(Module):
@@ -182,24 +187,29 @@ class Layer(Module):
         return _modules.backward(self, grad_output, (query, key, value), options, saved, grads, grad_lse, (positions_q, positions_kv))
 
     def decode(
-        self, cache: Any, query: Any, key: Any = None, value: Any = None, *, lengths_q: Any = None, only_cached: bool = False, out: Any = None,
+        self, cache: Cache, query: Any, key: Any = None, value: Any = None, *, only_cached: bool = False, out: Any = None,
         outputs: Sequence[str] = (), **options: Unpack[Options],
     ) -> Any:
-        """The next tokens of each entry, over a cache (libattn.cache.Cache) of heads_kv heads, head_dim and head_dim_v channels, without a
-        rope of its own.  With n = cache.lengths[b] before the call,
+        """The next tokens of each entry, over a cache (self.cache, or any without a rope of its own).  With n = cache.lengths[b] before the call,
 
             token t of the key input becomes key n + t of the cache, rotated to position n + t if there is a rope
             query t has position n + t and sees all keys; with causal those up to n + t, with a window those within it
 
         so token by token, or in chunks of any size, the outputs are those of forward over the whole, up to rounding.
 
-         lengths_q     [batch]: how many of the tokens are real; None: all
+         lengths_q     (among the options) [batch]: how many of the tokens are real; None: all
          only_cached   True: nothing is appended, and queries attend to the cache as it is, for example a memory that was filled once
                        (cross-attention)
 
         Returns the output, or with `outputs` a Forward.  On any error the cache's lengths are unchanged.
         """
-        return _modules.decode(self, cache, (query, key, value), options, out, outputs, lengths_q, only_cached)
+        return _modules.decode(self, cache, (query, key, value), options, out, outputs, only_cached)
+
+    def cache(self, batch: int, capacity: int, *, dtype: Any = None, page_size: int | None = None) -> Cache:
+        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16 or int8 (float64 for a layer
+        of float64); None: of the layer's type."""
+        keys = self._key_dim(self.options)
+        return Cache.empty(batch, self.heads_kv, capacity, keys, self.head_dim_v, dtype=self.dtype if dtype is None else dtype, page_size=page_size)
 
     def group_heads(self, groups: int) -> Layer:
         """A layer with fewer heads of keys and values: head g is the mean of heads g*n .. g*n+n-1 of this one, n = heads_kv / groups

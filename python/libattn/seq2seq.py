@@ -15,13 +15,18 @@ import numpy as np
 from . import _abi, _modules, _native
 from ._arguments import choice, integer
 from ._modules import Counts, Forward, Gradients, Init, Module, Weight
+from ._problem import Common
+from .cache import Cache
 from .files import Archive, Path
-from .layers import Options
 
 __all__ = ["Counts", "Forward", "Gradients", "Init", "Options", "Score", "Seq2Seq"]
 
 Score = Literal["dot", "general", "additive"]
 SCORES = {"dot": _abi.ATTN_SCORE_DOT, "general": _abi.ATTN_SCORE_GENERAL, "additive": _abi.ATTN_SCORE_ADDITIVE}
+
+
+class Options(Common, total=False):
+    """libattn.layers.Options but score and score_matrix, which are the module's; cu_seqlens are an error."""
 
 
 class Seq2Seq(Module):
@@ -40,7 +45,7 @@ class Seq2Seq(Module):
      dim_output   None: the output is the context; else the channels of tanh(combine [context; state]) (ibid., equation 5)
      dtype        of inputs, weights and outputs: float32 or float64
      weights      by name, or None: none yet (initialise, load_weights)
-     options      libattn.layers.Options but score, score_matrix and cu_seqlens; the scale is 1 unless it is given
+     options      libattn.seq2seq.Options; the scale is 1 unless it is given
 
     Weights, matrices [out, in], dense, of the module's type; the names in `weights`:
 
@@ -83,7 +88,7 @@ class Seq2Seq(Module):
 
     def __call__(self, states: Any, memory: Any, *, out: Any = None, **options: Unpack[Options]) -> Any:
         """The output of forward."""
-        return self.forward(states, memory, out=out, **options).output
+        return _modules.forward(self, (states, _present(memory)), options, out, False, ()).output
 
     def forward(
         self, states: Any, memory: Any, *, out: Any = None, saved: bool = False, outputs: Sequence[str] = (), **options: Unpack[Options]
@@ -100,16 +105,23 @@ class Seq2Seq(Module):
         """All gradients, as libattn.layers.Layer.backward has them: `query` is that of the states, `key` that of the memory."""
         return _modules.backward(self, grad_output, (states, _present(memory)), options, saved, grads, grad_lse)
 
-    def remember(self, cache: Any, memory: Any, *, lengths: Any = None) -> None:
-        """Appends the memory [batch, len_kv, dim_memory] to a cache (libattn.cache.Cache) of heads_kv 1, dim_qk dim_hidden (additive) or
-        dim_memory, and dim_v dim_memory: the part of the scores that depends on the memory alone is computed once.  lengths [batch] says
+    def remember(self, cache: Cache, memory: Any, *, lengths: Any = None) -> None:
+        """Appends the memory [batch, len_kv, dim_memory] to a cache (self.cache): the part of the scores that depends on the memory
+        alone is computed once.  lengths [batch] says
         how many of the vectors are real, in place of lengths_kv; None: all."""
         _modules.remember(self, cache, _present(memory), lengths)
 
-    def step(self, cache: Any, states: Any, *, out: Any = None, outputs: Sequence[str] = (), **options: Unpack[Options]) -> Any:
+    def step(self, cache: Cache, states: Any, *, out: Any = None, outputs: Sequence[str] = (), **options: Unpack[Options]) -> Any:
         """What forward computes for these states [batch, len_q, dim_state], over a cache that `remember` filled.  Returns the output, or
         with `outputs` a Forward."""
-        return _modules.decode(self, cache, (states, None), options, out, outputs, None, True, "step")
+        return _modules.decode(self, cache, (states, None), options, out, outputs, True, "step")
+
+    def cache(self, batch: int, capacity: int, *, dtype: Any = None) -> Cache:
+        """An empty cache for remember and step: capacity vectors of the memory of each of `batch` sequences, of float32, float16, bfloat16 or
+        int8 (float64 for a module of float64); None: of the module's type."""
+        return Cache.empty(
+            batch, 1, capacity, self.dim_hidden or self.dim_memory, self.dim_memory, dtype=self.dtype if dtype is None else dtype
+        )
 
     def _weights(self, options: Mapping[str, Any]) -> dict[str, Weight]:
         known: dict[str, Weight] = {}

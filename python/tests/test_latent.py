@@ -129,3 +129,16 @@ def test_arrays_of_other_libraries(make):
 def test_errors_name_the_argument(wrong, error, sentence):
     with pytest.raises(error, match=sentence):
         wrong()
+
+
+@pytest.mark.parametrize("chunks", [[1] * 5, [3, 2]])
+@pytest.mark.parametrize("name", SIZES)
+def test_decode(name, chunks):
+    layer = make(name)
+    x = RNG.normal(size=(2, 5, layer.dim_model))
+    kept, parts, start = layer.cache(2, 6), [], 0
+    for count in chunks:
+        parts.append(layer.decode(kept, x[:, start:start + count], causal=True))
+        start += count
+    close(np.concatenate(parts, 1), layer(x, causal=True), 64 * bound(layer, x))
+    assert kept.lengths.tolist() == [5, 5] and kept.v.base is not None and np.shares_memory(kept.k, kept.v)

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
+import libattn
 from libattn import files, layers
 from problems import arrays, close, data
 
@@ -240,7 +241,7 @@ def test_a_layer_of_a_real_model(tmp_path):
 
 
 def test_rope():
-    positions = pytest.importorskip("libattn.positions")
+    positions = libattn.positions
     layer = make("heads")
     layer.rope = positions.Rope()
     x = inputs(layer)[0]
@@ -340,3 +341,40 @@ LAYER = layers.Layer(12, 3, dtype="f8").initialise()
 def test_errors_name_the_argument(wrong, error, sentence):
     with pytest.raises(error, match=sentence):
         wrong()
+
+
+@pytest.mark.parametrize("chunks", [[1] * 7, [4, 3], [7]])
+@pytest.mark.parametrize("name, options", [("heads", {"causal": True}), ("grouped", {"causal": True, "window": (2, None)}), ("heads", {"rope": True, "causal": True})])
+def test_decode(name, options, chunks):
+    """Token by token, or in chunks, as forward over the whole."""
+    layer, options = make(name), dict(options)
+    if options.pop("rope", None):
+        layer.rope = libattn.positions.Rope()
+    x = inputs(layer, (2,), 7)[0]
+    expected = layer(x, **options)
+    for kept in (layer.cache(2, 7), layer.cache(2, 7, page_size=2)):
+        parts, start = [], 0
+        for count in chunks:
+            parts.append(layer.decode(kept, x[:, start:start + count], **options))
+            start += count
+        close(np.concatenate(parts, 1), expected, bound(layer, x))
+        assert kept.lengths.tolist() == [7, 7]
+
+
+def test_decode_with_lengths_and_memory():
+    layer = make("heads")
+    x, memory, _ = inputs(layer, (2,), 4, 6)
+    kept = layer.cache(2, 9)
+    done = layer.decode(kept, x, causal=True, lengths_q=[2, 4], outputs=["weights_mean"])
+    assert kept.lengths.tolist() == [2, 4] and done.outputs["weights_mean"].shape == (2, 4, 4)
+    close(done.output[0, :2], layer(x[:1, :2], causal=True)[0], bound(layer, x))
+    close(done.output[1], layer(x[1:], causal=True)[0], bound(layer, x))
+    cross = layer.cache(2, 6)
+    close(layer.decode(cross, x, memory), layer(x, memory), bound(layer, x))
+    close(layer.decode(cross, x, only_cached=True), layer(x, memory), bound(layer, x))
+    assert cross.lengths.tolist() == [6, 6]
+    with pytest.raises(ValueError, match="6 more do not fit"):
+        layer.decode(cross, x, memory)
+    with pytest.raises(ValueError, match=r"lengths_q has shape \[1\]; it must be \[2\]"):
+        layer.decode(kept, x, lengths_q=[1])
+    assert cross.lengths.tolist() == [6, 6]

@@ -117,3 +117,19 @@ X = np.ones((2, 3, 4), "f4")
 def test_errors_name_the_argument(wrong, error, sentence):
     with pytest.raises(error, match=sentence):
         wrong()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_step(name):
+    module = make(name)
+    h, m = inputs(module)
+    kept, lengths = module.cache(2, 8), np.array([3, 5])
+    module.remember(kept, m, lengths=lengths)
+    assert kept.lengths.tolist() == [3, 5]
+    expected = module.forward(h, m, lengths_kv=lengths, outputs=["weights_mean"])
+    for i in range(3):
+        close(module.step(kept, h[:, i:i + 1]), expected.output[:, i:i + 1], bound(module, h, m))
+    close(module.step(kept, h, outputs=["weights_mean"]).outputs["weights_mean"], expected.outputs["weights_mean"], bound(module, h, m))
+    for wrong in (np.array([6, 1]), np.array([1])):
+        with pytest.raises(ValueError, match="lengths must be 2 numbers between 0 and 5"):
+            module.remember(kept, m, lengths=wrong)
