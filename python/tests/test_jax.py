@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: MIT
+"""libattn.jax against the definition in jax.numpy, in double: values, every order of derivatives, transformations, errors."""
+import functools
+import gc
+import itertools
+import os
+import pathlib
+import shutil
+import subprocess
+
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+import libattn  # noqa: E402
+import libattn.jax as attn  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+
+B, H, G, S, T, D, E = 2, 4, 2, 5, 7, 8, 6
+EPSILON = np.finfo(np.float64).eps
+
+
+def definition(q, k, v, *, causal=False, window=None, mask=None, bias=None, scale=None, softcap=None, sink=None, alibi_slopes=None,
+               lengths_q=None, lengths_kv=None, align="bottom-right", layout="bhsd"):
+    """The loop of the docstring, over all pairs at once."""
+    if layout == "bshd":
+        q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    k, v = jnp.repeat(k, group, 1), jnp.repeat(v, group, 1)
+    queries, keys = q.shape[2], k.shape[2]
+    s = jnp.einsum("bhid,bhjd->bhij", q, k) * (q.shape[3] ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        s = softcap * jnp.tanh(s / softcap)
+    rows = jnp.full(q.shape[0], queries) if lengths_q is None else lengths_q
+    columns = jnp.full(q.shape[0], keys) if lengths_kv is None else lengths_kv
+    place = jnp.arange(queries) + (0 if "top-left" in (causal, align) else (columns - rows)[:, None])
+    i, j = jnp.broadcast_to(place, (q.shape[0], queries))[:, None, :, None], jnp.arange(keys)
+    if bias is not None:
+        s = s + bias
+    if alibi_slopes is not None:
+        s = s - alibi_slopes[None, :, None, None] * jnp.abs(i - j)
+    seen = (j < columns[:, None, None, None]) & (jnp.arange(queries)[:, None] < rows[:, None, None, None])
+    if causal:
+        seen &= j <= i
+    if window is not None:
+        seen &= (j >= i - window[0]) & (j <= i + window[1])
+    if mask is not None:
+        seen &= mask
+    s = jnp.where(seen, s, -jnp.inf)
+    if sink is not None:
+        s = jnp.concatenate([s, jnp.broadcast_to(sink[None, :, None, None], (*s.shape[:3], 1))], -1)
+    most = jax.lax.stop_gradient(jnp.max(s, -1, keepdims=True))
+    most = jnp.where(jnp.isfinite(most), most, 0)
+    w = jnp.exp(s - most)
+    total = w.sum(-1, keepdims=True) * (jnp.arange(queries)[:, None] < rows[:, None, None, None])  # padding has no denominator
+    w = w / jnp.where(total == 0, 1, total)
+    lse = jnp.where(total == 0, -jnp.inf, most + jnp.log(jnp.where(total == 0, 1, total)))[..., 0]
+    o = jnp.einsum("bhij,bhjd->bhid", w[..., :keys], v)
+    return (o, lse) if layout == "bhsd" else (jnp.swapaxes(o, 1, 2), jnp.swapaxes(lse, 1, 2))
+
+
+def draw(seed, *shape):
+    return jnp.asarray(np.random.default_rng([seed, *shape]).standard_normal(shape))
+
+
+def arrays(layout="bhsd"):
+    found = [draw(0, B, H, S, D), draw(1, B, G, T, D), draw(2, B, G, T, E)]
+    return [jnp.swapaxes(x, 1, 2) for x in found] if layout == "bshd" else found
+
+
+# Options that have no derivative, and inputs that have one.
+OPTIONS = {
+    "none": {},
+    "causal": {"causal": "bottom-right"},
+    "top-left": {"causal": "top-left"},
+    "window": {"window": (2, 1)},
+    "window top-left": {"window": (1, 2), "align": "top-left"},
+    "scale": {"scale": 0.3},
+    "softcap": {"softcap": 1.5},
+    "mask": {"mask": jnp.asarray(np.random.default_rng(3).random((B, 1, S, T)) < 0.7)},
+    "lengths": {"lengths_q": jnp.array([S, 3]), "lengths_kv": jnp.array([5, T])},
+    "bshd": {"layout": "bshd"},
+}
+INPUTS = {
+    "none": {},
+    "bias": {"bias": draw(4, B, H, S, T)},
+    "bias b1": {"bias": draw(5, 1, H, 1, T)},
+    "bias 1111": {"bias": draw(6, 1, 1, 1, 1)},
+    "sink": {"sink": draw(7, H)},
+    "slopes": {"alibi_slopes": jnp.abs(draw(8, H))},
+}
+PAIRS = list(itertools.product(OPTIONS, INPUTS))
+
+
+def problem(option, extra):
+    """(f, g, x): the library and the definition as functions of the differentiable inputs x."""
+    options, names = OPTIONS[option], list(INPUTS[extra])
+    x = (*arrays(options.get("layout", "bhsd")), *INPUTS[extra].values())
+
+    def finite(pair):  # a row without keys has lse = -inf
+        return pair[0], jnp.where(jnp.isfinite(pair[1]), pair[1], 0)
+
+    def f(q, k, v, *others):
+        return finite(attn.attention(q, k, v, **options, **dict(zip(names, others, strict=True)), return_lse=True))
+
+    def g(q, k, v, *others):
+        return finite(definition(q, k, v, **options, **dict(zip(names, others, strict=True))))
+
+    return f, g, x
+
+
+def assert_same(found, expected, terms, epsilon=EPSILON):
+    """Equal to a multiple of the rounding of a type: `terms` counts the additions behind a number and its derivatives' conditions."""
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert a.shape == b.shape
+        size = float(jnp.max(jnp.abs(b), initial=1.0))
+        np.testing.assert_allclose(a, b, rtol=0, atol=terms * epsilon * size)
+
+
+def scalar(f, seed=9):
+    def total(*x):
+        return sum(jnp.vdot(draw(seed + n, *y.shape), y) for n, y in enumerate(f(*x)))
+
+    return total
+
+
+@pytest.mark.parametrize(("option", "extra"), PAIRS)
+def test_forward(option, extra):
+    f, g, x = problem(option, extra)
+    assert_same(f(*x), g(*x), 16 * (D + T))
+
+
+@pytest.mark.parametrize(("option", "extra"), PAIRS)
+def test_gradients(option, extra):
+    f, g, x = problem(option, extra)
+    every = tuple(range(len(x)))
+    assert_same(jax.grad(scalar(f), every)(*x), jax.grad(scalar(g), every)(*x), 64 * (D + T))
+
+
+@pytest.mark.parametrize(("option", "extra"), PAIRS)
+def test_tangents(option, extra):
+    f, g, x = problem(option, extra)
+    t = tuple(draw(20 + n, *y.shape) for n, y in enumerate(x))
+    assert_same(jax.jvp(f, x, t), jax.jvp(g, x, t), 64 * (D + T))
+
+
+SECOND = {
+    "jvp of grad": lambda f, every, x, t: jax.jvp(jax.grad(f, every), x, t)[1],
+    "grad of grad": lambda f, every, x, t: jax.grad(
+        lambda *y: sum(jnp.vdot(a, b) for a, b in zip(jax.grad(f, every)(*y), t, strict=True)), every
+    )(*x),
+    "grad of jvp": lambda f, every, x, t: jax.grad(lambda *y: jax.jvp(f, y, t)[1], every)(*x),
+}
+
+
+TWICE = [(o, e) for o, e in PAIRS if e != "slopes"]
+
+
+@pytest.mark.parametrize(("option", "extra", "way"), [(*pair, way) for pair, way in zip(TWICE, itertools.cycle(SECOND))])
+def test_second_derivatives(option, extra, way):
+    f, g, x = problem(option, extra)
+    every, t = tuple(range(len(x))), tuple(draw(30 + n, *y.shape) for n, y in enumerate(x))
+    assert_same(SECOND[way](scalar(f), every, x, t), SECOND[way](scalar(g), every, x, t), 512 * (D + T))
+
+
+def test_some_inputs_only():
+    f, g, x = problem("causal", "sink")
+    for chosen in ((0,), (1,), (2,), (3,), (0, 3), (1, 2)):
+        t = tuple(draw(40 + n, *x[n].shape) for n in chosen)
+
+        def part(h, *y, chosen=chosen):
+            return scalar(h)(*(y[chosen.index(n)] if n in chosen else x[n] for n in range(len(x))))
+
+        some, every = tuple(x[n] for n in chosen), tuple(range(len(chosen)))
+        for way in SECOND.values():
+            assert_same(way(functools.partial(part, f), every, some, t), way(functools.partial(part, g), every, some, t), 512 * (D + T))
+
+
+@pytest.mark.parametrize("extra", INPUTS)
+@pytest.mark.parametrize("mapped", ["q", "kv", "extra", "all", "last axis"])
+def test_vmap(extra, mapped):
+    f, g, x = problem("lengths", extra)
+    many = tuple(jnp.stack([y, 2 * y, -y]) for y in x)
+    takes = {"q": {0}, "kv": {1, 2}, "extra": set(range(3, len(x))) or {0}, "all": set(range(len(x))), "last axis": {0, 1}}[mapped]
+    axis = -1 if mapped == "last axis" else 0
+    args = [jnp.moveaxis(many[n], 0, axis) if n in takes else x[n] for n in range(len(x))]
+    axes = [axis if n in takes else None for n in range(len(x))]
+    every = tuple(range(len(x)))
+    assert_same(jax.vmap(f, axes)(*args), jax.vmap(g, axes)(*args), 16 * (D + T))
+    grad = [jax.vmap(jax.grad(scalar(h), every), axes)(*args) for h in (f, g)]
+    assert_same(*grad, 64 * (D + T))
+    if extra != "slopes":
+        t = tuple(draw(50 + n, *y.shape) for n, y in enumerate(x))
+        second = [jax.vmap(lambda *y, h=h: jax.jvp(jax.grad(scalar(h), every), y, t)[1], axes)(*args) for h in (f, g)]
+        assert_same(*second, 512 * (D + T))
+
+
+def test_vmap_of_vmap():
+    f, g, x = problem("none", "bias b1")
+    args = [jnp.stack([jnp.stack([y, -y]), jnp.stack([y, y / 2])]) for y in x]
+    assert_same(jax.vmap(jax.vmap(f))(*args), jax.vmap(jax.vmap(g))(*args), 16 * (D + T))
+
+
+def test_hessian():
+    q, k, v = draw(0, 1, 1, 2, 2), draw(1, 1, 1, 3, 2), draw(2, 1, 1, 3, 2)
+    found, expected = (jax.hessian(lambda x, h=h: (h(x, k, v)[0] ** 2).sum())(q) for h in (lambda *x: (attn.attention(*x),), definition))
+    assert_same(found, expected, 4096)
+
+
+def test_transformations():
+    f, g, x = problem("causal", "bias")
+    total = {"f": lambda *y: f(*y)[0].sum(), "g": lambda *y: g(*y)[0].sum()}
+    assert_same(*(jax.jit(jax.grad(h, (0, 1, 2, 3)))(*x) for h in total.values()), 64 * (D + T))
+    assert_same(*(jax.grad(jax.checkpoint(h), (0, 1, 2, 3))(*x) for h in total.values()), 64 * (D + T))
+
+    def repeated(h, q, k, v, bias):
+        return jax.lax.scan(lambda c, _: (h(c, k, v[..., :1] * jnp.ones(D), bias)[0], 0), q, None, length=3)[0].sum()
+
+    assert_same(*(jax.grad(repeated, (1, 2, 3, 4))(h, *x) for h in (f, g)), 512 * (D + T))
+
+
+@pytest.mark.skipif(len(jax.devices()) < 2, reason="one device")
+def test_shard_map():
+    f, g, x = problem("lengths", "none")
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("batch",))
+    spec = jax.sharding.PartitionSpec("batch")
+
+    def part(h):
+        def run(q, k, v):
+            return h(q, k, v)
+
+        return jax.shard_map(run, mesh=mesh, in_specs=(spec, spec, spec), out_specs=spec)
+
+    f, g = (lambda *y: attn.attention(*y, causal=True)), (lambda *y: definition(*y, causal=True)[0])
+    assert_same(jax.jit(part(f))(*x), g(*x), 16 * (D + T))
+    assert_same(jax.grad(lambda *y: (part(f)(*y) ** 2).sum(), (0, 1, 2))(*x), jax.grad(lambda *y: (g(*y) ** 2).sum(), (0, 1, 2))(*x), 64 * (D + T))
+    t = tuple(draw(60 + n, *y.shape) for n, y in enumerate(x))
+    second = [jax.jvp(jax.grad(lambda *y, h=h: (h(*y) ** 2).sum(), (0, 1, 2)), x, t)[1] for h in (part(f), g)]
+    assert_same(*second, 512 * (D + T))
+
+
+def test_types():
+    for dtype, exact in ((jnp.float32, jnp.float32), (jnp.float16, jnp.float32), (jnp.bfloat16, jnp.float32), (jnp.float64, jnp.float64)):
+        x = [y.astype(dtype) for y in arrays()]
+        o, lse = attn.attention(*x, return_lse=True)
+        assert o.dtype == dtype and lse.dtype == exact
+        expected = definition(*(y.astype(jnp.float64) for y in x))[0]
+        bound = (float(jnp.finfo(dtype).eps) + 16 * (D + T) * float(jnp.finfo(exact).eps)) * float(jnp.abs(x[2].astype(jnp.float64)).max())
+        assert float(jnp.abs(o - expected).max()) <= bound
+        grads = jax.grad(lambda *y: attn.attention(*y).astype(jnp.float32).sum(), (0, 1, 2))(*x)
+        assert all(grad.dtype == dtype for grad in grads)
+
+
+def test_dot_product_attention_is_that_of_jax():
+    q, k, v = (draw(70 + n, B, T, heads, D).astype(jnp.float32) for n, heads in enumerate((H, G, G)))
+    q = q[:, :S]
+    bias, mask = draw(74, B, 1, S, T), jnp.asarray(np.random.default_rng(75).random((1, H, S, T)) < 0.8).at[..., 0].set(True)
+    cases = (
+        {}, {"scale": 0.2}, {"bias": bias.astype(jnp.float32)}, {"mask": mask}, {"is_causal": True}, {"local_window_size": 3},
+        {"local_window_size": (2, 1)}, {"key_value_seq_lengths": jnp.array([5, T], jnp.int32)}, {"mask": mask, "is_causal": True},
+        {"return_residual": True},
+    )
+    for options in cases:
+        f, g = (functools.partial(h, **options) for h in (attn.dot_product_attention, jax.nn.dot_product_attention))
+        assert_same(f(q, k, v), g(q, k, v), 16 * (D + T), np.finfo(np.float32).eps)
+        if not {"mask", "bias", "key_value_seq_lengths"} & set(options):
+            assert_same(f(q[0], k[0], v[0]), g(q[0], k[0], v[0]), 16 * (D + T), np.finfo(np.float32).eps)
+
+
+def test_dropout():
+    x = tuple(arrays())
+    once = attn.attention(*x, dropout=0.4, seed=3)
+    assert (once == attn.attention(*x, dropout=0.4, seed=jnp.uint32(3))).all() and (once != attn.attention(*x, dropout=0.4, seed=4)).any()
+    assert attn.attention(*x, dropout=0.4, seed=jax.random.key(1)).shape == once.shape
+    jitted = jax.jit(lambda seed: attn.attention(*x, dropout=0.4, seed=seed))
+    assert (jitted(3) == once).all() and (jitted(4) != once).any()
+    # The weights that forward drops, from values that are unit vectors; then backward by finite differences is the chain rule's.
+    kept = attn.attention(x[0], x[1], jnp.broadcast_to(jnp.eye(T), (B, G, T, T)), dropout=0.4, seed=3)
+    weights = attn.attention(x[0], x[1], jnp.broadcast_to(jnp.eye(T), (B, G, T, T)))
+    keep = jnp.where(kept != 0, 1 / 0.6, 0)
+    np.testing.assert_allclose(kept, weights * keep, rtol=1e-13)
+
+    def by_definition(q, k, v):
+        s = jnp.einsum("bhid,bhjd->bhij", q, jnp.repeat(k, H // G, 1)) * D**-0.5
+        return jnp.einsum("bhij,bhjd->bhid", jax.nn.softmax(s, -1) * keep, jnp.repeat(v, H // G, 1))
+
+    t = tuple(draw(80 + n, *y.shape) for n, y in enumerate(x))
+    f, g = (lambda *y: (attn.attention(*y, dropout=0.4, seed=3) ** 2).sum()), (lambda *y: (by_definition(*y) ** 2).sum())
+    assert_same(jax.grad(f, (0, 1, 2))(*x), jax.grad(g, (0, 1, 2))(*x), 64 * (D + T))
+    for way in SECOND.values():
+        assert_same(way(f, (0, 1, 2), x, t), way(g, (0, 1, 2), x, t), 512 * (D + T))
+
+
+def test_same_bits():
+    x = [draw(90 + n, 1, 8, 300, 64).astype(jnp.float32) for n in range(3)]
+    f = jax.jit(lambda *y: attn.attention(*y, causal=True))
+    assert all((f(*x) == f(*x)).all() for _ in range(5))
+    np.testing.assert_array_equal(f(*x), libattn.attention(*map(np.asarray, x), causal=True, threads=1))
+
+
+def test_empty():
+    q, k, v = arrays()
+    assert attn.attention(q[:0], k[:0], v[:0]).shape == (0, H, S, E)
+    assert (attn.attention(q, k[:, :, :0], v[:, :, :0]) == 0).all()
+    assert jax.grad(lambda x: attn.attention(x, k[:, :, :0], v[:, :, :0]).sum())(q).shape == q.shape
+
+
+Q, K, V = arrays()
+WRONG = {
+    "axes": (ValueError, "q has 3 axes, not 4", lambda: attn.attention(Q[0], K, V)),
+    "heads": (ValueError, r"heads_q \(3\) is not a multiple of heads_kv \(2\)", lambda: attn.attention(Q[:, :3], K, V)),
+    "type": (TypeError, "k has type int64", lambda: attn.attention(Q, K.astype(jnp.int64), V)),
+    "mixed": (NotImplementedError, "f64", lambda: attn.attention(Q, K.astype(jnp.float32), V)),
+    "mask type": (TypeError, "mask has type float64, not bool", lambda: attn.attention(Q, K, V, mask=jnp.ones((S, T)))),
+    "mask shape": (ValueError, r"mask has shape \(4, 7\), which does not broadcast", lambda: attn.attention(Q, K, V, mask=jnp.ones((4, T), bool))),
+    "sink": (ValueError, r"sink has shape \(3,\), not \(4,\)", lambda: attn.attention(Q, K, V, sink=jnp.ones(3))),
+    "lengths": (TypeError, "lengths_kv has type float64", lambda: attn.attention(Q, K, V, lengths_kv=jnp.ones(2))),
+    "length": (Exception, "lengths_kv", lambda: attn.attention(Q, K, V, lengths_kv=jnp.array([3, 99])).block_until_ready()),
+    "layout": (ValueError, "layout is 'sbhd'", lambda: attn.attention(Q, K, V, layout="sbhd")),
+    "causal": (ValueError, "causal is 'yes'", lambda: attn.attention(Q, K, V, causal="yes")),
+    "align": (ValueError, "align is 'left'", lambda: attn.attention(Q, K, V, align="left")),
+    "window": (ValueError, "window is", lambda: attn.attention(Q, K, V, window=(1, 2, 3))),
+    "softcap": (ValueError, "softcap", lambda: attn.attention(Q, K, V, softcap=-1.0)),
+    "scale": (ValueError, "scale", lambda: attn.attention(Q, K, V, scale=float("nan"))),
+    "dropout": (ValueError, "dropout", lambda: attn.attention(Q, K, V, dropout=1.5)),
+    "seed": (ValueError, "seed", lambda: attn.attention(Q, K, V, dropout=0.5, seed=-1)),
+    "lengths of k and v": (ValueError, "v has", lambda: attn.attention(Q, K, V[:, :, :3])),
+    "batch": (ValueError, "k has", lambda: attn.attention(Q, K[:1], V)),
+    "channels": (ValueError, "k has", lambda: attn.attention(Q, K[..., :3], V)),
+    "third": (NotImplementedError, "third", lambda: jax.grad(lambda x: jax.grad(lambda y: jax.grad(lambda z: attn.attention(z, K, V).sum())(y).sum())(x).sum())(Q)),
+    "jvp of jvp": (NotImplementedError, "jax.jvp of jax.grad", lambda: jax.jvp(lambda y: jax.jvp(lambda z: attn.attention(z, K, V), (y,), (y,))[1], (Q,), (Q,))),
+    "slopes": (NotImplementedError, "alibi_slopes", lambda: jax.jvp(jax.grad(lambda y: attn.attention(Q, K, V, alibi_slopes=y).sum()), (jnp.ones(H),), (jnp.ones(H),))),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_errors(name):
+    kind, sentence, call = WRONG[name]
+    with pytest.raises(kind, match=sentence):
+        call()
+
+
+def test_a_failed_call_leaves_nothing_behind():
+    f = jax.jit(lambda n: attn.attention(Q, K, V, lengths_kv=n))
+    for _ in range(3):
+        with pytest.raises(Exception, match="lengths_kv"):
+            f(jnp.array([1, T + 1])).block_until_ready()
+        assert_same(f(jnp.array([2, T])), definition(Q, K, V, lengths_kv=jnp.array([2, T]))[0], 16 * (D + T))
+
+
+def test_layout_of_structs():
+    """The declarations of python/xla/ffi.h are those of the header that jaxlib ships."""
+    import jaxlib
+
+    include = pathlib.Path(jaxlib.__file__).parent / "include"
+    source = pathlib.Path(__file__).parent / "xla_layout.c"
+    compiler = shutil.which("cc")
+    if not (include / "xla/ffi/api/c_api.h").exists():
+        pytest.skip("this jaxlib ships no header")
+    if not compiler:
+        pytest.skip("there is no C compiler")
+    subprocess.run([compiler, "-std=c11", "-fsyntax-only", "-I", include, "-I", source.resolve().parent.parent, source], check=True)
+
+
+@pytest.mark.slow
+def test_memory_stays():
+    import resource
+
+    x = [y.astype(jnp.float32) for y in arrays()]
+    f = jax.jit(lambda *y: attn.attention(*y, causal=True))
+
+    def run(count):
+        for _ in range(count):
+            f(*x).block_until_ready()
+        gc.collect()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    before = run(10_000)
+    assert run(100_000) - before < 2048  # KiB; a leak of one small block each would be ten times that
