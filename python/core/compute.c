@@ -105,7 +105,7 @@ static size_t make_key(const call *c, key *k)
     memcpy(&k->options, &c->options, sizeof k->options);
     k->tokens_q = c->tokens_q;
     k->tokens_kv = c->tokens_kv;
-    k->layout = c->layout;
+    k->layout = (int32_t)c->layout;
     k->rank = c->rank;
     k->functions = (c->more.origin != NULL) | (c->more.visit_rows != NULL) << 1 | (c->more.modify_scores != NULL) << 2 |
                    (c->more.modify_slopes != NULL) << 3 | c->align_given << 4;
@@ -113,7 +113,7 @@ static size_t make_key(const call *c, key *k)
     for (int i = 0; i < c->count; i++) {
         const view *v = &c->views[i];
         k->tensors[i].number = v->number;
-        k->tensors[i].dtype = v->dtype;
+        k->tensors[i].dtype = (int32_t)v->dtype;
         k->tensors[i].ndim = v->ndim;
         k->tensors[i].written = v->written;
         memcpy(k->tensors[i].shape, v->shape, sizeof v->shape);

@@ -40,7 +40,7 @@ static PyObject *describe(call *c)
     attn_plan *plan = sizes_make(c) ? NULL : call_plan(c, allocated);
     if (!plan) return NULL;
     PyObject *made = NULL, *views = describe_views(c, plan);
-    const int failed = attn_plan_describe(plan, &of, &error);
+    const int failed = attn_plan_describe(plan, &of, &error) != ATTN_OK;
     if (failed) call_fail(c->state, &error);
     if (failed) Py_CLEAR(views);
     if (views)

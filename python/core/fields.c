@@ -80,6 +80,11 @@ static int set_causal(call *c, PyObject *value)
         c->problem.mask.causal = value == Py_True;
         return 0;
     }
+    if (PyObject_HasAttrString(value, "dtype")) { /* a truth value of NumPy's */
+        const int on = PyObject_IsTrue(value);
+        c->problem.mask.causal = on > 0;
+        return on < 0 ? -1 : 0;
+    }
     if (!PyUnicode_Check(value)) return wrong("causal", "False, True, 'top-left' or 'bottom-right'", value);
     if (to_choice("causal", aligns, value, &align)) return -1;
     c->problem.mask.causal = 1;

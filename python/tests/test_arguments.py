@@ -282,6 +282,37 @@ def test_an_output_may_not_be_an_input():
         A(Q, Q, Q, out=Q)
 
 
+def test_random_arguments():
+    """Any arrays for any tensors: an exception or a result, and never what is behind an array (as valgrind would see)."""
+    rng = np.random.default_rng(9)
+    rows = [row for row in libattn.tensors() if row.name not in "qkvo" and ("forward" in row.inputs + row.outputs or rng.random() < 0.1)]
+    sizes = {"batch": 2, "head_q": 4, "head_kv": 2, "query": 5, "key": 7, "dim_qk": 8, "dim_k": 8, "dim_v": 6, "one": 1}
+    dtypes = [np.float32, np.float64, np.int64, np.int32, bool, np.uint8, np.float16]
+    natural = {"f32": np.float32, "bool": bool, "i32": np.int32}
+    raised, computed = set(), 0
+    for _ in range(3000):
+        options = {}
+        for row in rng.choice(len(rows), rng.integers(1, 4), replace=False):
+            row = rows[row]
+            shape = [sizes.get(axis, int(rng.integers(1, 5))) for axis in row.axes if axis != "one" or rng.random() < 0.2]
+            shape = [n if rng.random() < 0.95 else int(rng.integers(0, 9)) for n in shape][rng.integers(0, 2) * (rng.random() < 0.3):]
+            dtype = dtypes[rng.integers(len(dtypes))]
+            if rng.random() < 0.8:
+                dtype = next(natural[name] for name in natural if name in row.dtypes)
+            options[row.name] = rng.integers(0, 3, shape).astype(dtype)
+        for name, choices in {"block_q": [2], "block_kv": [2, 3], "topk": [1, 3], "causal": [True], "dropout": [0.5], "layout": ["bshd"],
+                              "score": ["general", "metric", "additive", "cosine"], "relative_first": [-2], "len_q": [3],
+                              "bias_table_kind": ["clipped"], "column_heads": ["all", "group"], "after_dropout": [True]}.items():
+            if rng.random() < (0.9 if name in ("block_q", "block_kv", "topk") and any(n.startswith(name[:4]) for n in options) else 0.05):
+                options[name] = choices[rng.integers(len(choices))]
+        try:
+            A(Q, K, V, **options)
+            computed += 1
+        except (ValueError, NotImplementedError, TypeError) as error:
+            raised.add(str(error))
+    assert computed > 20 and len(raised) > 100
+
+
 # ---- threads, processes, signals, memory
 
 
