@@ -42,17 +42,28 @@ def documents(lengths_q, lengths_kv, len_q, len_kv):
 
 N, M = 13, 17
 BLOCKS = np.random.default_rng(0).random((5, 5)) < 0.5
-I, J = np.mgrid[:N, :M]
+ROW, COLUMN = np.mgrid[:N, :M]
 FORMULAS = [
-    (masks.causal(), J <= I), (masks.window(2, 1), (I - 2 <= J) & (J <= I + 1)), (masks.window(-1, 3), J <= I + 3),
-    (masks.sliding_window(3), (I - 3 < J) & (J <= I)), (masks.sliding_window(1), I == J), (masks.radius(2), abs(I - J) <= 2),
-    (masks.local(5), abs(I - J) <= 2), (masks.local(4), abs(I - J) <= 2), (masks.block_diagonal(4), I // 4 == J // 4),
-    (masks.strided(3), I % 3 == J % 3), (masks.columns(3), J % 3 == 0), (masks.dilated(2, 3), (abs(I - J) <= 6) & (I % 3 == J % 3)),
-    (masks.fixed(4, 1), (I // 4 == J // 4) | (J % 4 >= 3)), (masks.global_local(4, 2), (abs(I - J) <= 2) | (J < 2) | (I < 2)),
-    (masks.bigbird(3, 1, 1, 1, seed=2**40 + 5), bigbird(3, 1, 1, 1, 2**40 + 5, N, M)), (masks.prefix(5), (J <= I) | (J < 5)),
-    (masks.lengths(4, 6), (I < 4) & (J < 6)),
+    (masks.causal(), COLUMN <= ROW),
+    (masks.window(2, 1), (ROW - 2 <= COLUMN) & (COLUMN <= ROW + 1)),
+    (masks.window(-1, 3), COLUMN <= ROW + 3),
+    (masks.sliding_window(3), (ROW - 3 < COLUMN) & (COLUMN <= ROW)),
+    (masks.sliding_window(1), ROW == COLUMN),
+    (masks.radius(2), abs(ROW - COLUMN) <= 2),
+    (masks.local(5), abs(ROW - COLUMN) <= 2),
+    (masks.local(4), abs(ROW - COLUMN) <= 2),
+    (masks.block_diagonal(4), ROW // 4 == COLUMN // 4),
+    (masks.strided(3), ROW % 3 == COLUMN % 3),
+    (masks.columns(3), COLUMN % 3 == 0),
+    (masks.dilated(2, 3), (abs(ROW - COLUMN) <= 6) & (ROW % 3 == COLUMN % 3)),
+    (masks.fixed(4, 1), (ROW // 4 == COLUMN // 4) | (COLUMN % 4 >= 3)),
+    (masks.global_local(4, 2), (abs(ROW - COLUMN) <= 2) | (COLUMN < 2) | (ROW < 2)),
+    (masks.bigbird(3, 1, 1, 1, seed=2**40 + 5), bigbird(3, 1, 1, 1, 2**40 + 5, N, M)),
+    (masks.prefix(5), (COLUMN <= ROW) | (COLUMN < 5)),
+    (masks.lengths(4, 6), (ROW < 4) & (COLUMN < 6)),
     (masks.documents([3, 0, 5, 2], np.int32([4, 1, 2, 9])), documents([3, 0, 5, 2], [4, 1, 2, 9], N, M)),
-    (masks.documents([6, 7]), documents([6, 7], [6, 7], N, M)), (masks.block_map(3, 4, BLOCKS), BLOCKS.repeat(3, 0).repeat(4, 1)[:N, :M]),
+    (masks.documents([6, 7]), documents([6, 7], [6, 7], N, M)),
+    (masks.block_map(3, 4, BLOCKS), BLOCKS.repeat(3, 0).repeat(4, 1)[:N, :M]),
 ]
 
 
@@ -70,9 +81,9 @@ def test_formulas(case):
 
 
 def test_bottom_right_moves_all_positions():
-    positions = I + M - N
+    positions = ROW + M - N
     found = masks.PatternSet(N, M, masks.causal_bottom_right(), masks.block_diagonal(4), masks.local(6)).matrix()
-    assert np.array_equal(found, (J <= positions) & (positions // 4 == J // 4) & (abs(positions - J) <= 3))
+    assert np.array_equal(found, (COLUMN <= positions) & (positions // 4 == COLUMN // 4) & (abs(positions - COLUMN) <= 3))
 
 
 def test_text_and_names():

@@ -94,21 +94,21 @@ def test_libraries(make):
     assert type(found.o) is type(found.lse) is type(grads.o_parts[1]) is type(make(o_parts[0]))
 
 
-O, L = np.zeros((2, 3)), np.zeros(2)
+ZERO, NONE = np.zeros((2, 3)), np.zeros(2)
 
 
 @pytest.mark.parametrize("make, kind, message", [
     (lambda: libattn.merge([], []), ValueError, "at least one part"),
-    (lambda: libattn.merge([O], []), ValueError, "lse_parts 0"),
-    (lambda: libattn.merge([O, O[:1]], [L, L]), ValueError, r"o_parts\[1\] has shape"),
-    (lambda: libattn.merge([O, O.astype(np.float32)], [L, L]), ValueError, r"o_parts\[1\] has type float32"),
-    (lambda: libattn.merge([O], [O]), ValueError, r"lse_parts\[0\] has shape"),
-    (lambda: libattn.merge([O.astype(int)], [L]), TypeError, r"o_parts\[0\] has type"),
-    (lambda: libattn.merge([O], [L], out=np.zeros((2, 2))), ValueError, "out has shape"),
-    (lambda: libattn.merge([O], [L], thread=1), TypeError, "thread is not an option"),
-    (lambda: libattn.merge_backward([O], [L], O[:1]), ValueError, "grad_o has shape"),
-    (lambda: libattn.merge_backward([O], [L], O, grad_lse=O), ValueError, "grad_lse has shape"),
-    (lambda: libattn.merge_backward([O], [L], O, reproducible=True), NotImplementedError, "reproducible"),
+    (lambda: libattn.merge([ZERO], []), ValueError, "lse_parts 0"),
+    (lambda: libattn.merge([ZERO, ZERO[:1]], [NONE, NONE]), ValueError, r"o_parts\[1\] has shape"),
+    (lambda: libattn.merge([ZERO, ZERO.astype(np.float32)], [NONE, NONE]), ValueError, r"o_parts\[1\] has type float32"),
+    (lambda: libattn.merge([ZERO], [ZERO]), ValueError, r"lse_parts\[0\] has shape"),
+    (lambda: libattn.merge([ZERO.astype(int)], [NONE]), TypeError, r"o_parts\[0\] has type"),
+    (lambda: libattn.merge([ZERO], [NONE], out=np.zeros((2, 2))), ValueError, "out has shape"),
+    (lambda: libattn.merge([ZERO], [NONE], thread=1), TypeError, "thread is not an option"),
+    (lambda: libattn.merge_backward([ZERO], [NONE], ZERO[:1]), ValueError, "grad_o has shape"),
+    (lambda: libattn.merge_backward([ZERO], [NONE], ZERO, grad_lse=ZERO), ValueError, "grad_lse has shape"),
+    (lambda: libattn.merge_backward([ZERO], [NONE], ZERO, reproducible=True), NotImplementedError, "reproducible"),
 ])
 def test_errors(make, kind, message):
     with pytest.raises(kind, match=message):
