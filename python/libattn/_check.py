@@ -17,8 +17,10 @@ from ._options import ArrayLike, Problem
 DEFINED = {
     "causal", "window", "mask", "bias", "scale", "softcap", "sink", "alibi_slopes", "dropout", "seed", "lengths_q", "lengths_kv", "align",
     "offset_q", "chunk", "dilation", "global_q", "global_kv", "least_distance", "ranges", "block_mask", "block_starts", "block_index",
-    "block_q", "block_kv", "temperature", "normaliser", "empty", "dropout_given", "dropout_offset",
+    "block_q", "block_kv", "temperature", "normaliser", "empty", "dropout_given", "dropout_offset", "score", "score_matrix", "shift", "bias_table", "bias_table_kind", "bias_table_max_distance",
+    "bias_table_causal", "relative_keys", "relative_values", "relative_u", "relative_v", "relative_first",
 }
+FORWARD_ONLY = {"normaliser", "empty", "score", "relative_keys", "relative_values"}  # their derivatives are for attn check
 HOW = {"threads", "isa", "invariant", "reproducible", "workspace_limit"}
 
 
@@ -52,7 +54,8 @@ def check(
 
     q, k, v      [batch, heads, tokens, dim], float32, float64, float16 or bfloat16
     derivatives  also compares backward, forward mode and double backward, for random gradients and tangents drawn with seed_of_data
-    problem      scores other than dot products, normalisers other than softmax and terms by distance are for the command `attn check`
+    problem      derivatives of scores other than dot products, of normalisers other than softmax and of relative keys and values are
+                 for the command `attn check`
 
     A bound is derived from the data (docs/numerics.md), so a fraction above 1 is a defect of the library or of the machine, not bad
     luck.  Returns a Check, whose `passed` is True if there is none.  Raises what attention raises, and NotImplementedError for
@@ -95,17 +98,20 @@ def _compare(
     for name in ("scale", "sink", "alibi_slopes"):
         if name in exact and not isinstance(exact[name], (int, float)):
             exact[name] = _arrays.asarray(exact[name], name).astype(wide)
+    for name in ("score_matrix", "bias_table", "relative_keys", "relative_values", "relative_u", "relative_v"):
+        if name in exact:
+            exact[name] = _arrays.asarray(exact[name], name).astype(float if double else np.float32)
     for name in ("mask", "bias"):
         if name in exact:
             exact[name] = _arrays.asarray(exact[name], name)
     block = _core.describe(_abi.ATTN_FORWARD, "bhsd", options, ("q", "k", "v", "o"), q, k, v, True)["block_kv"]
     o, lse, weights = attention(q, k, v, return_lse=True, return_weights=True, **options)
     found = _definition.forward(q, k, v, exact)
-    bound = _bound.forward(found, q, k, v, exact, double, block)
+    bound = _bound.forward(found, q, k, exact, double, block)
     yield "o", _fraction(o, found.o, bound.o)
     yield "lse", _fraction(lse, found.lse, bound.lse)
     yield "weights", _fraction(weights, found.weights, bound.weights)
-    if not derivatives or not q.size or not k.size or not v.size or options.get("empty") == "uniform" or "normaliser" in options:
+    if not derivatives or not q.size or not k.size or not v.size or FORWARD_ONLY & set(options):
         return
     rng = np.random.default_rng(seed)
     grad_o = rng.standard_normal(o.shape).astype(o.dtype)

@@ -105,6 +105,28 @@ def kept(batch: int, heads: int, len_q: int, len_kv: int, options: dict[str, Any
     return keep / (1 - p) if p < 1 else np.zeros(shape)
 
 
+def buckets(distance: NDArray[np.int64], count: int, options: dict[str, Any]) -> NDArray[np.int64]:
+    """The bucket of each distance (attn/position.h): T5's (Raffel et al. 2020, section 2.1, and its code) or clipped distances."""
+    if options.get("bias_table_kind") == "clipped":
+        most = options.get("bias_table_max_distance") or (count - 1) // 2
+        return np.clip(distance, -most, most) + most
+    each = count if options.get("bias_table_causal") else count // 2
+    n = np.maximum(distance, 0) if options.get("bias_table_causal") else abs(distance)
+    exact = each // 2
+    with np.errstate(divide="ignore"):
+        ratio = np.log(np.maximum(n, 1) / max(exact, 1)) / np.log((options.get("bias_table_max_distance") or 128) / max(exact, 1))
+    bucket = np.where(n < exact, n, np.minimum(exact + np.floor(ratio * (each - exact)).astype(np.int64), each - 1))
+    return np.where((distance < 0) & (each < count), bucket + each, bucket)
+
+
+def by_distance(table: Any, distance: NDArray[np.int64], options: dict[str, Any]) -> Real:
+    """[batch, heads or 1, len_q, len_kv, channels]: the row of a relative table for each pair (attn/relative.h)."""
+    rows = np.asarray(table, float)
+    rows = rows.reshape((-1, *rows.shape[-2:]))
+    at = np.clip(distance - (options.get("relative_first") or 0), 0, rows.shape[1] - 1)
+    return np.moveaxis(rows[:, at], 0, 1)
+
+
 @dataclass
 class Scores:
     """Scores of all pairs, and what their error depends on."""
@@ -114,37 +136,78 @@ class Scores:
     size: Real  #: d_j of docs/numerics.md: the sum of the absolute terms of x
     added: Real  #: the sum of the absolute values of what is added to the capped score
     additions: int
+    roundings: int  #: of each term of x, besides the scale's: the channels of a dot product
+
+
+def products(q: Real, k: Real, distance: NDArray[np.int64], options: dict[str, Any]) -> tuple[Real, Real, int]:
+    """x over the scale for each pair, its size, and the roundings of a term; keys are repeated for the heads of a group."""
+    kind, dim = options.get("score") or "dot", q.shape[-1]
+
+    def dot(a: Real, b: Real) -> Real:
+        return np.einsum("bhic,bhjc->bhij", a, b)
+
+    if kind == "dot":
+        keys, size_q, size_r = q, abs(q), abs(q)
+        relative = options.get("relative_keys")
+        if relative is None:
+            return dot(q, k), dot(abs(q), abs(k)), dim
+        u, v = (np.asarray(0 if options.get(n) is None else options[n], float) for n in ("relative_u", "relative_v"))
+        u, v = (x[:, None] if x.ndim == 2 else x for x in (u, v))
+        rows = by_distance(relative, distance, options)
+        keys, size_q, size_r = q + u, abs(q) + abs(u), abs(q) + abs(v)
+        x = dot(keys, k) + ((q + v)[:, :, :, None] * rows).sum(-1)
+        return x, dot(size_q, abs(k)) + (size_r[:, :, :, None] * abs(rows)).sum(-1), dim + 2
+    if kind == "cosine":
+        lengths_of = np.sqrt((q**2).sum(-1))[..., None] * np.sqrt((k**2).sum(-1))[:, :, None]
+        return tuple(np.where(lengths_of > 0, x / np.where(lengths_of > 0, lengths_of, 1), 0) for x in (dot(q, k), dot(abs(q), abs(k)))) + (2 * dim + 8,)
+    if kind == "distance":
+        squares = (q**2).sum(-1)[..., None] + (k**2).sum(-1)[:, :, None]
+        return -(squares - 2 * dot(q, k)), 2 * dot(abs(q), abs(k)) + squares, 2 * dim + 8
+    w = np.asarray(options["score_matrix"], float)
+    w = np.broadcast_to(w.reshape((-1, *w.shape[-2:])), (q.shape[1], *w.shape[-2:]))
+    if kind == "general":
+        return dot(np.einsum("bhia,hac->bhic", q, w), k), dot(np.einsum("bhia,hac->bhic", abs(q), abs(w)), abs(k)), dim + k.shape[-1] + 1
+    if kind == "metric":
+        project = [np.einsum("bhic,hrc->bhir", x, y) for x, y in ((q, w), (k, w), (abs(q), abs(w)), (abs(k), abs(w)))]
+        return dot(project[0], project[1]), dot(project[2], project[3]), 2 * dim + w.shape[1] + 2
+    weights = w[:, 0][:, None, None]  # additive
+    bias = w[:, 1] if w.shape[1] == 2 else np.zeros_like(w[:, 0])
+    x = (weights * np.tanh(q[:, :, :, None] + k[:, :, None] + bias[:, None, None])).sum(-1)
+    more = (abs(q) + abs(bias)[:, None])[:, :, :, None] / (dim + 18) if w.shape[1] == 2 else np.zeros_like(q)[:, :, :, None]
+    return x, np.broadcast_to((abs(weights) * (1 + more)).sum(-1), x.shape), dim + 16
 
 
 def scores(q: Real, k: Real, options: dict[str, Any]) -> Scores:
-    """Dot products with every bias and mask."""
+    """Scores with every bias and mask."""
     get = options.get
     batch, heads, len_q, dim = q.shape
     len_kv = k.shape[2]
-    group = heads // k.shape[1] if k.shape[1] else 1
-    wide = np.repeat(k, group, 1)
+    wide = np.repeat(k, heads // k.shape[1] if k.shape[1] else 1, 1)
+    p = positions(batch, len_q, len_kv, options)
+    distance = p[:, :, None] - np.arange(len_kv)
     scale: Any = get("scale")
-    scale = (1 / np.sqrt(dim) if dim else 1.0) if scale is None else np.asarray(scale, float)
-    scale = np.reshape(scale, (-1, 1, 1)) / (get("temperature") or 1)
+    default = 1 / np.sqrt(dim) if dim and (get("score") or "dot") == "dot" else 1.0
+    scale = np.reshape(default if scale is None else np.asarray(scale, float), (-1, 1, 1)) / (get("temperature") or 1)
     with np.errstate(invalid="ignore", over="ignore"):
-        x = scale * np.einsum("bhic,bhjc->bhij", q, wide)
-        size = abs(scale) * np.einsum("bhic,bhjc->bhij", abs(q), abs(wide))
+        x, size, roundings = products(q, wide, distance, options)
+        x, size = scale * x, abs(scale) * size
     cap = get("softcap") or 0
     s = cap * np.tanh(x / cap) if cap else x
     added, additions = np.zeros_like(s), 0
-    p = positions(batch, len_q, len_kv, options)
-    distance = p[:, None, :, None] - np.arange(len_kv)
     terms = []
     if get("bias") is not None:
         terms.append(np.asarray(options["bias"], float))
     if get("alibi_slopes") is not None:
         slopes = np.asarray(options["alibi_slopes"], float)
-        terms.append(-(slopes.reshape(-1, heads, 1, 1)) * abs(distance))
+        terms.append(-(slopes.reshape(-1, heads, 1, 1)) * abs(distance)[:, None])
+    if get("bias_table") is not None:
+        table = np.atleast_2d(np.asarray(options["bias_table"], float))
+        terms.append(np.moveaxis(table[:, buckets(distance, table.shape[1], options)], 0, 1))
     sees = visible(batch, heads, len_q, len_kv, options)
     with np.errstate(invalid="ignore"):
         for term in terms:
             s, added, additions = s + term, added + abs(term), additions + 1
-    return Scores(np.where(sees, s, -np.inf), x, size, np.where(sees, added, 0), additions)
+    return Scores(np.where(sees, s, -np.inf), x, size, np.where(sees, added, 0), additions, roundings)
 
 
 @dataclass
@@ -155,6 +218,8 @@ class Forward:
     lse: Real
     weights: Real
     keep: Real
+    values: Real  #: [batch, heads, len_q or 1, len_kv, dim_v]: with relative values
+    sizes: Real  #: the same over absolute terms
     scores: Scores
 
 
@@ -186,8 +251,12 @@ def forward(q: Any, k: Any, v: Any, options: dict[str, Any]) -> Forward:
     rows = np.arange(len_q)[None, :, None] < lengths(options.get("lengths_q"), batch, len_q)[:, None, None]  # others are padding
     weights, lse = np.where(rows[:, None], weights, 0), np.where(rows[:, None], lse, -np.inf)
     keep = kept(batch, heads, len_q, len_kv, options)
-    group = heads // v.shape[1] if v.shape[1] else 1
-    values = np.repeat(v, group, 1)
+    values = np.repeat(v, heads // v.shape[1] if v.shape[1] else 1, 1)[:, :, None]
+    sizes = abs(values)
+    if options.get("relative_values") is not None:
+        distance = positions(batch, len_q, len_kv, options)[:, :, None] - np.arange(len_kv)
+        more = by_distance(options["relative_values"], distance, options)
+        values, sizes = values + more, sizes + abs(more)
     used = (weights * keep)[..., None] != 0  # a key that is not seen has no effect, whatever its value
-    o = (np.where(used, values[:, :, None], 0) * (weights * keep)[..., None]).sum(-2)
-    return Forward(o, lse[..., 0], weights, keep, found)
+    o = (np.where(used, values, 0) * (weights * keep)[..., None]).sum(-2)
+    return Forward(o, lse[..., 0], weights, keep, values, sizes, found)

@@ -119,8 +119,10 @@ def test_check():
     assert found.passed and found.worst < 0.5 and "grad_sink" in found.fractions and str(found).endswith("of the bound")
     assert libattn.check(q.swapaxes(1, 2), k.swapaxes(1, 2), v.swapaxes(1, 2), layout="bshd").passed
     assert libattn.check(q[0], k[0], v[0], derivatives=False).passed
-    with pytest.raises(NotImplementedError, match="check does not compare score; attn check does"):
-        libattn.check(q, k, v, score="cosine")
+    assert libattn.check(q, k, v, score="additive", score_matrix=np.ones((1, 16))).passed
+    assert libattn.check(q, k, v, bias_table=np.ones((4, 8)), bias_table_max_distance=16, normaliser="sigmoid").passed
+    with pytest.raises(NotImplementedError, match="check does not compare origin; attn check does"):
+        libattn.check(q, k, v, origin=(0, 0, 0, 0, 0))
 
 
 def test_check_sees_a_wrong_result(monkeypatch):
