@@ -12,6 +12,7 @@ from torch_problems import check_forward, check_gradients, qkv, reference, tenso
 
 attention = libattn.torch.attention
 func = torch.func
+OPS = torch.ops.libattn
 F64 = torch.float64
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHAPES = {
@@ -195,12 +196,37 @@ TRANSFORMS = {
 }
 
 
+def operator(q, k, v, causal=False, bias=None, mask=None):
+    """The operator itself."""
+    return OPS.attention(q, k, v, int(causal), 1, None, mask, bias)[0]
+
+
+@pytest.mark.parametrize("way", [attention, operator], ids=["attention", "operator"])
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms(name):
+def test_transforms(name, way):
     q, k, v = qkv(dtype=F64)
-    found, want = (TRANSFORMS[name](s, q, k, v) for s in (attention, reference))
+    found, want = (TRANSFORMS[name](s, q, k, v) for s in (way, reference))
     # Sums of a few hundred terms of at most 100 each, in double.
     torch.testing.assert_close(found, want, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("way", [attention, operator], ids=["attention", "operator"])
+def test_forward_mode_of_forward_mode_is_refused(way):
+    q, k, v = qkv(dtype=F64)
+
+    def tangent(a):
+        return func.jvp(lambda x: way(x, k, v), (a,), (k,))[1]
+
+    with pytest.raises(NotImplementedError, match="forward mode of forward mode"):
+        func.jvp(tangent, (q,), (q,))
+
+
+@pytest.mark.parametrize("name", ["grad", "jvp", "vmap", "vmap of a bias", "jvp(grad)", "vmap(grad)"])
+def test_transforms_within_compile(name):
+    torch._dynamo.reset()
+    q, k, v = qkv(dtype=F64)
+    found = torch.compile(lambda *a: TRANSFORMS[name](attention, *a), fullgraph=True)(q, k, v)
+    torch.testing.assert_close(found, TRANSFORMS[name](reference, q, k, v), rtol=0, atol=1e-11)
 
 
 def test_vmap_with_dropout():
@@ -236,8 +262,6 @@ def test_checkpoint_draws_the_same_dropout():
 
 # ---- the rest of PyTorch -------------------------------------------------------------------------------------------------------------
 
-OPS = torch.ops.libattn
-
 
 def _samples():
     q, k, v = qkv(dtype=F64)
@@ -255,8 +279,8 @@ def _samples():
 @pytest.mark.parametrize("name", ["forward", "strides", "bias", "backward", "backward of a bias", "tangent", "double"])
 def test_opcheck(name, grad):
     operator, arguments = _samples()[name]
-    if grad and name in ("tangent", "double"):
-        return  # has no derivatives as an operator
+    if grad and name == "double":
+        return  # has no derivatives
     arguments = tuple(x.clone().requires_grad_() if grad and isinstance(x, torch.Tensor) else x for x in arguments)
     assert set(torch.library.opcheck(operator.default, arguments).values()) == {"SUCCESS"}
 

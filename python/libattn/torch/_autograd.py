@@ -17,6 +17,7 @@ from ._vmap import over_batches
 Tensor = torch.Tensor
 OPTIONS = len(DEFAULTS)
 BIAS = AT["bias"]
+TWICE = "libattn has no forward mode of forward mode"
 # Kernels are called below autograd, for which these classes stand.
 below = torch._C._AutoDispatchBelowAutograd
 
@@ -52,12 +53,24 @@ def _second(found: Any, bias: Any) -> list[Any]:
     return [*found[2:5], None, None, *rest]
 
 
+def _needs(ctx: Any, first: int) -> Any:
+    """Of each option, whether its gradient is needed; `first`: the argument where options begin."""
+    first += ctx.first
+    return ctx.needs_input_grad[first:first + OPTIONS]
+
+
+def _apply(ctx: Any, function: Any, *arguments: Any) -> Any:
+    """The derivative as a class, or, within an operator, as an operator."""
+    return function.operator(*arguments) if ctx.first else function.apply(*arguments)
+
+
 class _Saved:
     """q, k, v, o, lse and the options of a context."""
 
     @staticmethod
     def keep(ctx: Any, tensors: Any, options: Any, *more: Any) -> None:
         mine, ctx.numbers = split(options)
+        ctx.first = getattr(ctx, "first", 0)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, *mine, *more)
         ctx.save_for_forward(*tensors, *mine, *more)
@@ -71,6 +84,8 @@ class _Saved:
 
 class Attention(torch.autograd.Function):
     """(q, k, v, *options, weights) -> o, lse, weights"""
+
+    operator = _attention
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
@@ -88,15 +103,15 @@ class Attention(torch.autograd.Function):
         if grad_o is None and grad_lse is None:
             return (None,) * (OPTIONS + 4)
         whole, _ = _Saved.load(ctx)
-        needs = ctx.needs_input_grad[3:-1]
-        found = Backward.apply(grad_o, grad_lse, *whole[:5], _wants(needs), *whole[5:])
+        needs = _needs(ctx, 3)
+        found = _apply(ctx, Backward, grad_o, grad_lse, *whole[:5], _wants(needs), *whole[5:])
         return (*_gradients(found, needs), None)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         whole, _ = _Saved.load(ctx)
         _refuse([x is not None for x in tangents[3:-1]], "forward mode")
-        return (*Tangent.apply(*tangents[:3], tangents[3 + BIAS], *whole), None)
+        return (*_apply(ctx, Tangent, *tangents[:3], tangents[3 + BIAS], *whole), None)
 
     @staticmethod
     def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
@@ -105,6 +120,8 @@ class Attention(torch.autograd.Function):
 
 class Backward(torch.autograd.Function):
     """(grad_o, grad_lse, q, k, v, o, lse, wants, *options) -> gradients"""
+
+    operator = _backward
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
@@ -122,10 +139,10 @@ class Backward(torch.autograd.Function):
         if all(x is None for x in tangents):
             return (None,) * (OPTIONS + 8)
         whole, (grad_o, grad_lse) = _Saved.load(ctx, 2)
-        _refuse(ctx.needs_input_grad[8:], "second derivative")
+        _refuse(_needs(ctx, 8), "second derivative")
         if any(x is not None for x in tangents[4:]):
             raise NotImplementedError("libattn has no second derivative of the gradients of alibi_slopes, sink, scale and bias_table")
-        found = Double.apply(grad_o, grad_lse, *tangents[:4], *whole)
+        found = _apply(ctx, Double, grad_o, grad_lse, *tangents[:4], *whole)
         q, k, v, _, _, *rest = _second(found, whole[5 + BIAS])
         return None if grad_o is None else found[0], None if grad_lse is None else found[1], q, k, v, None, None, None, *rest
 
@@ -137,12 +154,12 @@ class Backward(torch.autograd.Function):
         along = (*tangents[:3], options[BIAS])
         found: list[Any] = [None] * 4
         if any(x is not None for x in along):
-            second = Double.apply(grad_o, grad_lse, *along, *whole)
+            second = _apply(ctx, Double, grad_o, grad_lse, *along, *whole)
             found = [*second[2:5], second[5] if ctx.wants & WANTS["bias"] else None]
         if ctx.wants & ~WANTS["bias"]:
             raise NotImplementedError("libattn has no second derivative of the gradients of alibi_slopes, sink, scale and bias_table")
         if tan_grad_o is not None or tan_grad_lse is not None:
-            linear = Backward.apply(tan_grad_o, tan_grad_lse, *whole[:5], ctx.wants, *whole[5:])
+            linear = _apply(ctx, Backward, tan_grad_o, tan_grad_lse, *whole[:5], ctx.wants, *whole[5:])
             found = [a if b is None else a + b for a, b in zip(linear, found, strict=False)]
         if not ctx.wants & WANTS["bias"]:
             found[3] = None
@@ -155,6 +172,8 @@ class Backward(torch.autograd.Function):
 
 class Tangent(torch.autograd.Function):
     """(tan_q, tan_k, tan_v, tan_bias, q, k, v, o, lse, *options) -> tan_o, tan_lse"""
+
+    operator = _jvp
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
@@ -170,14 +189,14 @@ class Tangent(torch.autograd.Function):
         whole, tangents = _Saved.load(ctx, 4)
         if grad_o is None and grad_lse is None:
             return (None,) * (OPTIONS + 9)
-        _refuse(ctx.needs_input_grad[9:], "second derivative")
-        second = Double.apply(grad_o, grad_lse, *tangents, *whole)
-        linear = Backward.apply(grad_o, grad_lse, *whole[:5], WANTS["bias"] if tangents[3] is not None else 0, *whole[5:])
+        _refuse(_needs(ctx, 9), "second derivative")
+        second = _apply(ctx, Double, grad_o, grad_lse, *tangents, *whole)
+        linear = _apply(ctx, Backward, grad_o, grad_lse, *whole[:5], WANTS["bias"] if tangents[3] is not None else 0, *whole[5:])
         return (*(None if x is None else g for x, g in zip(tangents, linear, strict=False)), *_second(second, whole[5 + BIAS]))
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
-        raise NotImplementedError("libattn has no forward mode of forward mode")
+        raise NotImplementedError(TWICE)
 
     @staticmethod
     def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
@@ -186,6 +205,8 @@ class Tangent(torch.autograd.Function):
 
 class Double(torch.autograd.Function):
     """(grad_o, grad_lse, tan_q, tan_k, tan_v, tan_bias, q, k, v, o, lse, *options) -> second derivatives"""
+
+    operator = _double
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
@@ -211,42 +232,53 @@ class Double(torch.autograd.Function):
         return over_batches(Double.apply, info, dims, arguments, rows=11, options=11, bias=5)
 
 
-# ---- the operators themselves, for torch.compile and torch.export, which see no classes ------------------------------------------
+# ---- the operators themselves: for torch.compile and torch.export, which see no classes, and within transforms of torch.func ------
+#
+# torch.library.register_autograd would do for gradients, but gives a tangent of zero in forward mode without a word, and refuses
+# torch.func.  Here a class of one level, as torch.func itself makes of each torch.autograd.Function, records the call, and the
+# dispatcher takes it on to the next level.
 
 
-def _setup(ctx: Any, inputs: Any, output: Any) -> None:
-    mine, ctx.numbers = split(inputs[3:-1])
-    ctx.save_for_backward(*inputs[:3], *output[:2], *mine)
+class _Level:
+    """What the dispatcher calls for an operator where tensors have derivatives."""
+
+    def __init__(self, operator: Any, function: type[torch.autograd.Function]) -> None:
+        self.operator = operator
+        self.defaults = [argument.default_value if argument.has_default_value() else None for argument in operator._schema.arguments]
+
+        def forward(keys: Any, *arguments: Any) -> Any:
+            # This level records what it has to itself; others are still to come.
+            with torch.enable_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(True), below():
+                return operator.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+
+        def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
+            # Forward mode is off in here, so a second one outside of this one would miss what follows, and get a tangent of zero.
+            levels = torch._C._functorch.get_interpreter_stack() or ()
+            if sum(level.key() == torch._C._functorch.TransformType.Jvp for level in levels) > 1:
+                raise NotImplementedError(TWICE)
+            return function.jvp(ctx, *tangents)
+
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.first = 1
+            function.setup_context(ctx, inputs[1:], output)
+
+        self.record = type(f"{function.__name__}Level", (torch.autograd.function._SingleLevelFunction,), {
+            "forward": staticmethod(forward), "setup_context": staticmethod(setup_context),
+            "backward": staticmethod(lambda ctx, *gradients: (None, *function.backward(ctx, *gradients))),
+            "jvp": staticmethod(jvp),
+        })
+
+    def __call__(self, keys: Any, *arguments: Any) -> Any:
+        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        if not recorded and all(torch._VF._unpack_dual(x, level=0)[1] is None for x in tensors):
+            with below():
+                return self.operator.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+        whole = [*arguments, *self.defaults[len(arguments):]]  # the dispatcher leaves out trailing arguments that have their defaults
+        with torch._functorch.autograd_function.enable_single_level_autograd_function():
+            return self.record.apply(keys, *whole)
 
 
-def _needs(ctx: Any, first: int) -> tuple[bool, ...]:
-    """Of each option, whether its gradient is needed.  The dispatcher leaves out trailing arguments that have their defaults."""
-    needs = ctx.needs_input_grad[first:first + OPTIONS]
-    return (*needs, *[False] * (OPTIONS - len(needs)))
-
-
-def _first(ctx: Any, grad_o: Any, grad_lse: Any, _: Any) -> Any:
-    whole, _ = _Saved.load(ctx)
-    needs = _needs(ctx, 3)
-    found = _gradients(_backward(grad_o, grad_lse, *whole[:5], _wants(needs), *whole[5:]), needs)
-    return tuple([*found, None][:len(ctx.needs_input_grad)])
-
-
-def _setup_backward(ctx: Any, inputs: Any, output: Any) -> None:
-    mine, ctx.numbers = split(inputs[8:])
-    ctx.save_for_backward(*inputs[2:7], *mine, inputs[0], inputs[1])
-
-
-def _again(ctx: Any, *tangents: Any) -> Any:
-    whole, (grad_o, grad_lse) = _Saved.load(ctx, 2)
-    _refuse(_needs(ctx, 8), "second derivative")
-    bias = whole[5 + BIAS]
-    tan_bias = None if bias is None or tangents[3] is None or tangents[3].shape != bias.shape else tangents[3]
-    found = _double(grad_o, grad_lse, *tangents[:3], tan_bias, *whole)
-    q, k, v, _, _, *rest = _second(found, bias)
-    every = [None if grad_o is None else found[0], None if grad_lse is None else found[1], q, k, v, None, None, None, *rest]
-    return tuple(every[:len(ctx.needs_input_grad)])
-
-
-torch.library.register_autograd("libattn::attention", _first, setup_context=_setup)
-torch.library.register_autograd("libattn::attention_backward", _again, setup_context=_setup_backward)
+_library = torch.library.Library("libattn", "IMPL")
+for _operator, _function in ((_attention, Attention), (_backward, Backward), (_jvp, Tangent), (_double, Double)):
+    _library.impl(_operator, _Level(_operator, _function), "Autograd", with_keyset=True)

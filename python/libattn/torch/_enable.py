@@ -23,7 +23,7 @@ from typing import Any, Iterator
 import torch
 
 from ._attention import compute_attention
-from ._shim import AT, DEFAULTS, SHIM
+from ._shim import AT, DEFAULTS, OPS, SHIM
 
 Tensor = torch.Tensor
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -143,7 +143,9 @@ def _replace_math(
     folded = query.dim() > 4
     if folded:
         query, key, value = (x.flatten(0, -4) for x in (query, key, value))
-    o, _, _ = compute_attention(query, key, value, options)
+    # In the midst of a transform of torch.func, operators go on from here, and classes do not.
+    within = torch._C._are_functorch_transforms_active()
+    o, _, _ = OPS.attention(query, key, value, *options) if within else compute_attention(query, key, value, options)
     return (o.unflatten(0, lead) if folded else o), query.new_empty(0)
 
 
@@ -153,7 +155,7 @@ def _math_is_torch_s(
     """Why PyTorch computes this call itself; "": it does not."""
     if not torch.backends.cuda.flash_sdp_enabled():
         return "sdpa_kernel(SDPBackend.MATH) was chosen"
-    if any(type(x) is not Tensor and x.is_nested for x in (query, key, value)) or query.is_nested:
+    if any(x.is_nested for x in (query, key, value)):
         return "nested tensors"
     if query.dtype not in FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
         return f"type {query.dtype}, {key.dtype}, {value.dtype}"

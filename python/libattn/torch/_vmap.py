@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 import torch
 
-from ._shim import AT, NAMES, WANTS
+from ._shim import AT, NAMES, OPS, WANTS
 
 # Options that have a batch axis, and how many axes a tensor has that has all of them.
 BATCHED = {"mask": 4, "bias": 4, "block_mask": 4, "lengths_q": 1, "lengths_kv": 1, "offset_q": 1}
@@ -79,3 +79,20 @@ def _unfolded(x: Any, size: int, batch: int, ndim: int) -> Any:
     if x.dim() == 1:  # was not asked for
         return x.new_empty(size, 0)
     return x if ndim == 3 else x.reshape(size, batch, *x.shape[1:])
+
+
+def _register(name: str, rows: int, options: int, bias: int | None = None) -> None:
+    operator = getattr(OPS, name).default
+    defaults = [argument.default_value if argument.has_default_value() else None for argument in operator._schema.arguments]
+
+    def rule(info: Any, dims: Any, *arguments: Any) -> Any:
+        more = len(defaults) - len(arguments)
+        return over_batches(operator, info, (*dims, *[None] * more), (*arguments, *defaults[len(defaults) - more:]), rows, options, bias)
+
+    torch.library.register_vmap(f"libattn::{name}", rule)
+
+
+_register("attention", 3, 3)
+_register("attention_backward", 7, 8)
+_register("attention_jvp", 9, 9, bias=3)
+_register("attention_double_backward", 11, 11, bias=5)
