@@ -130,6 +130,18 @@ class Slots:
         return ctypes.byref(self.struct)
 
 
+class Fixed:
+    """Objects over memory that C knows: their attributes are set once, so that no array is replaced behind its back."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__:
+            raise AttributeError(f"{name} of a {type(self).__name__} cannot be replaced; of an array, write to the elements")
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name} of a {type(self).__name__} cannot be deleted")
+
+
 class Workspaces:
     """Memory for executions of one plan: as many blocks as run at once, kept for the next ones."""
 

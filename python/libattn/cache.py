@@ -17,7 +17,7 @@ from . import _abi, _native
 from ._arguments import integer, real
 from ._arrays import Array, like
 from ._execution import Execution, execution
-from ._slots import Slots, exactly, fits, floats, input_slot, integers, output, output_slot
+from ._slots import Fixed, Slots, exactly, fits, floats, input_slot, integers, output, output_slot
 from .positions import Rope
 
 __all__ = ["Cache", "Quantised", "quantise"]
@@ -61,7 +61,7 @@ def _memory(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str,
 STORED = ("float32", "float16", "bfloat16", "int8", "float64")
 
 
-class Cache:
+class Cache(Fixed):
     """Keys and values of a batch of sequences, over arrays of yours, which it updates in place.
 
     k            [batch, heads, capacity, dim_qk], in pages [pages, heads, page_size, dim_qk]: of float32, float16, bfloat16, int8, or all
@@ -74,7 +74,7 @@ class Cache:
     v_scale      the same, if v is int8
     rope         the rotation of keys, when they are appended, and of queries, by their positions in the sequence
 
-    The attributes of these names are arrays over the same memory; write to their elements between calls as you like (lengths to go
+    The attributes of these names are arrays over the same memory: write to their elements between calls as you like (lengths to go
     back, page_table as sequences grow).  Calls on one cache wait for each other; calls on different caches may run at once.
 
     Raises ValueError or TypeError for arrays that do not fit.
@@ -91,18 +91,15 @@ class Cache:
         if self.v.shape[:3] != self.k.shape[:3]:
             raise ValueError(f"v has shape {list(self.v.shape)}, k {list(self.k.shape)}; they must agree but for the channels")
         first, heads, tokens, dim = self.k.shape
-        self.batch: int = first
+        table = None if page_table is None else integers(page_table, "page_table")
+        if table is not None and table.ndim != 2:
+            raise ValueError(f"page_table has {table.ndim} axes; it must have two, [batch, pages of a sequence]")
+        pages = 0 if table is None else first
+        self.page_table: Array | None = table
+        self.page_size: int = 0 if table is None else tokens  #: tokens of a page; 0: contiguous
+        self.batch: int = first if table is None else table.shape[0]
+        self.capacity: int = tokens if table is None else table.shape[1] * tokens
         self.heads: int = heads
-        self.capacity: int = tokens
-        self.page_table: Array | None = None
-        page_size = pages = 0
-        if page_table is not None:
-            self.page_table = integers(page_table, "page_table")
-            if self.page_table.ndim != 2:
-                raise ValueError(f"page_table has {self.page_table.ndim} axes; it must have two, [batch, pages of a sequence]")
-            self.batch, page_size, pages = self.page_table.shape[0], tokens, first
-            self.capacity = self.page_table.shape[1] * page_size
-        self.page_size: int = page_size  #: tokens of a page; 0: contiguous
         self.lengths: Array = _memory(lengths, "lengths", (self.batch,), ("int64",))
         if not self.lengths.flags.c_contiguous:
             raise ValueError("lengths is not contiguous")
@@ -118,7 +115,7 @@ class Cache:
 
         self._cache = _native.struct(
             _abi.attn_cache, batch=self.batch, heads_kv=self.heads, capacity=self.capacity, dim_qk=dim, dim_v=self.v.shape[3],
-            page_size=page_size, pages=pages,
+            page_size=self.page_size, pages=pages,
         )
         if rope is not None:
             self._rope, self._tables = rope._struct(dim, False)  # pyright: ignore[reportPrivateUsage]
@@ -283,7 +280,8 @@ class Cache:
                     raise ValueError(f"lengths[{b}] is {counts[b]}; it must be between 0 and {chosen.shape[2]}")
                 numbers = chosen[b, :, :counts[b]]
                 if numbers.size and not (0 <= numbers.min() and numbers.max() < self.lengths[b]):
-                    raise ValueError(f"keep of entry {b} has a number that is not between 0 and {self.lengths[b] - 1}, its tokens")
+                    span = f"{numbers.min()} to {numbers.max()}"
+                    raise ValueError(f"keep of entry {b} has the numbers {span}, and the cache {self.lengths[b]} tokens of it")
                 if counts[b] > self.capacity:
                     raise ValueError(f"keep has {counts[b]} tokens for entry {b}, above the capacity of {self.capacity}")
             for b in range(self.batch):

@@ -35,7 +35,7 @@ from ._arguments import choice, integer
 from ._arrays import Array, asarray, like
 from ._execution import Execution, execution
 from ._linear import FEATURES, Call, Features, Forward, Gradients, Handle, Options, PlanDescription, TensorPlan
-from ._slots import Slots, exactly, fits, floats, four, output, output_slot
+from ._slots import Fixed, Slots, exactly, fits, floats, four, output, output_slot
 
 __all__ = [
     "BackwardPlan", "Forward", "Gradients", "Options", "Plan", "PlanDescription", "State", "TensorPlan", "attention", "backward",
@@ -195,7 +195,7 @@ class BackwardPlan:
         return self._handle.tensors()
 
 
-class State:
+class State(Fixed):
     """Decoding: the state of every head, which tokens update in place as they attend.
 
         state = linear.State(batch=1, heads=8, dim_qk=64, dim_v=64)

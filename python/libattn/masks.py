@@ -20,7 +20,7 @@ import numpy as np
 from . import _abi, _native
 from ._arguments import integer, real
 from ._arrays import Array, like, pointer
-from ._slots import booleans, input_slot, integers, output, output_slot
+from ._slots import Fixed, booleans, input_slot, integers, output, output_slot
 
 __all__ = [
     "Counts", "Pattern", "PatternSet", "bias_from_keep", "bigbird", "block_diagonal", "block_map", "causal", "causal_bottom_right",
@@ -168,7 +168,7 @@ class Counts:
     queries_empty: int  #: that see no key
 
 
-class PatternSet:
+class PatternSet(Fixed):
     """The intersection of patterns over len_q queries and len_kv keys; immutable.  Without patterns everything is visible.
 
     Raises ValueError with a message that names the number out of its range, or MemoryError.

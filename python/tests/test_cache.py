@@ -226,6 +226,23 @@ def test_errors(make, kind, message):
         make()
 
 
+def test_nothing_is_replaced():
+    one = kept()
+    for name in ("k", "lengths", "batch", "rope"):
+        with pytest.raises(AttributeError, match=f"{name} of a Cache cannot be replaced"):
+            setattr(one, name, None)
+    with pytest.raises(AttributeError):
+        del one.k
+
+
+def test_numbers_in_its_arrays_are_checked():
+    for lengths, table in (([-1, 0], [[0], [1]]), ([13, 0], [[0], [1]]), ([0, 0], [[0], [2]]), ([0, 0], [[0], [-1]])):
+        one = Cache(C, np.zeros((B, H, 12, DV)), np.array(lengths), page_table=np.array(table))
+        for call in (lambda one=one: one.append(K, V), lambda one=one: one.attend(Q, K, V)):
+            with pytest.raises(ValueError, match="lengths|page"):
+                call()
+
+
 def test_an_error_writes_nothing():
     one = kept()
     one.append(K[:, :, :3], V[:, :, :3])

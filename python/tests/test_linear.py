@@ -215,6 +215,12 @@ def test_a_state_decodes(options):
     assert np.array_equal(state.state, kept)
 
 
+def test_a_state_is_not_replaced():
+    state = linear.State(2, 2, 6, 5)
+    with pytest.raises(AttributeError, match="state of a State cannot be replaced"):
+        state.state = state.state[:1]
+
+
 def test_axes_may_be_missing():
     rng, q, k, v = problem(8, heads=2)
     whole = linear.forward(q, k, v, causal=True)

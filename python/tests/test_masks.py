@@ -165,6 +165,12 @@ def test_errors(make, kind, message):
         make()
 
 
+def test_a_set_does_not_change():
+    both = masks.PatternSet(N, M, masks.causal())
+    with pytest.raises(AttributeError, match="len_q of a PatternSet cannot be replaced"):
+        both.len_q = 3
+
+
 def test_forms():
     drop = np.random.default_rng(1).random((3, 4, 5)) < 0.5
     keep = masks.keep_from_drop(drop)
