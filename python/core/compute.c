@@ -162,7 +162,7 @@ static int note_make(const call *c, const attn_plan *plan, note *n)
 /* A plan that is not kept yet. */
 static kept_plan *plan_new(call *c, const key *k, size_t size)
 {
-    char allocated[TENSORS];
+    char allocated[TENSORS] = {0};
     for (int i = 0; i < c->count; i++) allocated[i] = c->views[i].ndim < 0;
     attn_plan *plan = sizes_make(c) ? NULL : call_plan(c, allocated);
     if (!plan) return NULL;

@@ -33,7 +33,7 @@ static PyObject *describe_views(const call *c, const attn_plan *plan)
 
 static PyObject *describe(call *c)
 {
-    char allocated[TENSORS];
+    char allocated[TENSORS] = {0};
     attn_plan_description of = {.struct_size = sizeof of};
     attn_error error;
     for (int i = 0; i < c->count; i++) allocated[i] = c->views[i].ndim < 0;
