@@ -300,6 +300,17 @@ class DistanceBias:
         """The bucket of distance d = p_i - j."""
         return _native.call("attn_distance_bucket", ctypes.byref(self._rule()), integer(distance, "distance"))
 
+    def arguments(self, table: Any) -> dict[str, Any]:
+        """The keywords with which libattn.attention, its derivatives and Plan add the bias, in memory of one number for each distance:
+
+            libattn.attention(q, k, v, **rule.arguments(table))
+
+        With grads=["bias_table"], attention_backward also returns the gradient of the table.
+        """
+        rule = self._rule()
+        found = {"bias_table": table, "bias_table_kind": self.kind, "bias_table_causal": bool(self.causal)}
+        return {**found, "bias_table_max_distance": rule.max_distance} if self.max_distance is not None else found
+
     def matrix(self, table: Any, len_q: int, len_kv: int, *, offset_q: int = 0) -> Any:
         """bias[h, i, j] = table[h, bucket(i + offset_q - j)], [heads, len_q, len_kv], for table [heads, buckets] of float32 or float64: for
         inspection, or as the bias of attention.  Query i has the position of key i + offset_q."""

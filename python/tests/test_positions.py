@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import libattn
 from libattn import _abi, positions
 from libattn.positions import DistanceBias, Rope
 from problems import EPS, arrays, close
@@ -189,6 +190,9 @@ def test_distance_bias(rule, bucket, count):
     table = rng.standard_normal((2, count))
     which = np.array([[bucket(i + 4 - j) for j in range(9)] for i in range(6)])
     close(rule.matrix(table, 6, 9, offset_q=4), table[:, which], 0)
+    q, k, v = (rng.standard_normal((1, 2, n, 4)) for n in (6, 9, 9))
+    o = libattn.attention(q, k, v, offset_q=[4], **rule.arguments(table))
+    close(o, libattn.attention(q, k, v, bias=rule.matrix(table, 6, 9, offset_q=4)), 1e-14 * 9 * np.abs(v).max())
     grad = rng.standard_normal((2, 6, 9))
     want = np.stack([np.bincount(which.ravel(), one.ravel(), count) for one in grad])
     close(rule.backward(grad, offset_q=4), want, 54 * EPS * np.abs(grad).sum())
