@@ -31,7 +31,7 @@ def expected(q, k, v, options):
     numbers = {name: double(x) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
     q64, k64, v64 = (double(x) for x in (q, k, v))
     found = _definition.forward(q64, k64, v64, numbers)
-    bound = _bound.forward(found, q64, k64, v64, numbers, q.dtype == torch.float64, BLOCK)
+    bound = _bound.forward(found, q64, k64, numbers, q.dtype == torch.float64, BLOCK)
     return found, bound
 
 
