@@ -67,7 +67,7 @@ def dense(x: Any, name: str, dtype: Any) -> Array:
 
 
 def typed(x: Any, name: str, dtype: Any, owner: str) -> Array:
-    """x as an array of exactly this type, that of `owner`; only what has no type of its own (a list, a number) or integers are converted."""
+    """x as an array of exactly this type, that of `owner`; only integers, and what has no type (a list), are converted."""
     array = asarray(x, name)
     if array.dtype != dtype and array.dtype.kind not in "iub" and hasattr(x, "dtype"):
         raise TypeError(f"{name} has type {array.dtype}; it must be {np.dtype(dtype)}, as {owner}")
@@ -93,7 +93,8 @@ def result(out: Any, shape: tuple[int, ...], dtype: Any) -> Array:
         return np.empty(shape, dtype)
     array = asarray(out, "out")
     if array.shape != tuple(shape) or array.dtype != dtype:
-        raise ValueError(f"out has shape {array.shape} and type {array.dtype}; it must have shape {tuple(shape)} and type {np.dtype(dtype)}")
+        wanted = f"shape {tuple(shape)} and type {np.dtype(dtype)}"
+        raise ValueError(f"out has shape {array.shape} and type {array.dtype}; it must have {wanted}")
     if not array.flags.c_contiguous or not array.flags.aligned:
         raise ValueError("out is not contiguous")
     if not array.flags.writeable:

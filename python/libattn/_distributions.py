@@ -130,7 +130,8 @@ def kl_divergence(p: Any, q: Any) -> Any:
     """sum_j p_j log(p_j / q_j) for p and q [..., n]: [...], a float for single ones; infinity where q_j = 0 < p_j."""
     shapes = Shapes()
     left, right = shapes.doubles(p, "p", "... n"), shapes.doubles(q, "q", "... n")
-    found = [_native.call("attn_kl_divergence", shapes["n"], pointer(a), pointer(b)) for a, b in zip(each(left, 1), each(right, 1), strict=True)]
+    pairs = zip(each(left, 1), each(right, 1), strict=True)
+    found = [_native.call("attn_kl_divergence", shapes["n"], pointer(a), pointer(b)) for a, b in pairs]
     return one(np.reshape(np.array(found, float), shapes.front), p)
 
 

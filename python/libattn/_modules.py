@@ -83,7 +83,8 @@ class Weight:
 class Module:
     """A module with weights.  Subclasses say what its struct and its weights are."""
 
-    _name = ""  # of attn_NAME, attn_NAME_weights, attn_NAME_forward
+    _name = ""  # of attn_NAME and attn_NAME_weights
+    _functions: dict[str, str] = {}  # the functions of C by what they do
     _inputs = ("query", "key", "value")
 
     def __init__(self, dtype: Any, weights: Mapping[str, Any] | None, options: Mapping[str, Any]) -> None:
@@ -146,12 +147,14 @@ class Module:
             "torch"    torch.nn.MultiheadAttention's rule for a layer, torch.nn.Linear's for other modules
         """
         known = self._weights({})
-        names = self._needed() | {name for name in known if biases and name.endswith("bias") and name.removesuffix("_bias") in self._biased()}
+        names = self._needed()
+        if biases:
+            names = names | {name for name in known if name.endswith("bias") and name.removesuffix("_bias") in self._biased()}
         made = {name: np.empty(known[name].flat, self.dtype) for name in known if name in names}
         slots = self._slots(made, known, writable=True)
         layer, kept = self._struct({})
         value = choice(init, "init", enum("attn_init"))
-        _native.call(f"attn_{self._name}_initialise", ctypes.byref(layer), value, integer(seed, "seed", 0, 2**64 - 1), slots.reference)
+        _native.call(self._functions["initialise"], ctypes.byref(layer), value, integer(seed, "seed", 0, 2**64 - 1), slots.reference)
         del kept
         self.weights = dict(made)
         return self
@@ -171,7 +174,7 @@ class Module:
         layer, kept = self._struct({})
         with archive._lock:
             _native.call(
-                f"attn_{self._name}_load", ctypes.byref(layer), archive._address(), text(prefix, "prefix"), slots.reference
+                self._functions["load"], ctypes.byref(layer), archive._address(), text(prefix, "prefix"), slots.reference
             )
             owner = (archive._handle, dict(archive._kept))
         del kept
@@ -194,7 +197,7 @@ class Module:
         layer, kept = self._struct({})
         with archive._lock:
             _native.call(
-                f"attn_{self._name}_store", ctypes.byref(layer), slots.reference, text(prefix, "prefix"), archive._address()
+                self._functions["store"], ctypes.byref(layer), slots.reference, text(prefix, "prefix"), archive._address()
             )
         del kept
 
@@ -215,7 +218,7 @@ class Module:
         layer, kept = self._struct({**self.options, **options})
         slots = self._slots(self.weights, self._weights(options))
         found = _native.struct(_abi.attn_layer_counts)
-        _native.call(f"attn_{self._name}_count", ctypes.byref(layer), batch, len_q, len_kv, slots.reference, ctypes.byref(found))
+        _native.call(self._functions["count"], ctypes.byref(layer), batch, len_q, len_kv, slots.reference, ctypes.byref(found))
         del kept
         return Counts(found.parameters, found.cache_per_token, found.saved_bytes, found.flops)
 
@@ -244,15 +247,18 @@ class Call:
                 self.front = array.shape[:-2]
             if array.ndim not in (2, 3) or (wanted and array.ndim != wanted) or (field_name != "query" and (array.ndim == 2) != self.flat):
                 axes = "[tokens" if packed or (self.flat and field_name != "query") else "[batch, tokens"
-                raise ValueError(f"{name} has shape {list(array.shape)}; it must be {axes}, {width}]" + (", as cu_seqlens_q is given" if packed else ""))
+                why = ", as cu_seqlens_q is given" if packed else ""
+                raise ValueError(f"{name} has shape {list(array.shape)}; it must be {axes}, {width}]{why}")
             if array.shape[-1] != width:
                 raise ValueError(f"{name} has shape {list(array.shape)}; it must have {width} channels")
             self.put(field_name, array)
             lengths[field_name] = array.shape[-2]
             if array.ndim == 3 and array.shape[0] != self.arrays["query"].shape[0]:
-                raise ValueError(f"{name} has shape {list(array.shape)}; it must have {self.arrays['query'].shape[0]} entries, as {self.names[0]} has")
-        if "value" in lengths and lengths.get("key", lengths["query"]) != lengths["value"]:
-            raise ValueError(f"{self.names[2]} has {lengths['value']} tokens; it must have {lengths.get('key', lengths['query'])}, as {self.names[1]} has")
+                entries = self.arrays["query"].shape[0]
+                raise ValueError(f"{name} has shape {list(array.shape)}; it must have {entries} entries, as {self.names[0]} has")
+        keys = lengths.get("key", lengths["query"])
+        if lengths.get("value", keys) != keys:
+            raise ValueError(f"{self.names[2]} has {lengths['value']} tokens; it must have {keys}, as {self.names[1]} has")
         self.tokens_q, self.tokens_kv = lengths["query"], lengths.get("key", lengths.get("value", lengths["query"]))
         self.has_key = "key" in lengths or "value" in lengths
         batch, len_q, len_kv = (1 if self.flat else self.front[0]), self.tokens_q, self.tokens_kv
@@ -317,11 +323,13 @@ class Call:
             tensors.call = ctypes.pointer(self.inner.call)
         if self.inner.options is not None:
             tensors.options = self.inner.options
-        _native.call(f"attn_{self.module._name}_{function}", ctypes.byref(self.layer), self.weights.reference, *between, self.slots.reference, *after)
+        name = self.module._functions[function]
+        _native.call(name, ctypes.byref(self.layer), self.weights.reference, *between, self.slots.reference, *after)
 
 
 def forward(
-    module: Module, inputs: Sequence[Any], options: Mapping[str, Any], out: Any, saved: bool, outputs: Sequence[str], positions: Sequence[Any] = (None, None)
+    module: Module, inputs: Sequence[Any], options: Mapping[str, Any], out: Any, saved: bool, outputs: Sequence[str],
+    positions: Sequence[Any] = (None, None),
 ) -> Forward:
     call = Call(module, inputs, options)
     call.positions("positions_q", positions[0], call.tokens_q)
@@ -362,7 +370,8 @@ def backward(
         array = rows(typed(grad_lse, "grad_lse", module.dtype, f"the {module._noun} is"))
         shape = (call.sizes.heads_q, call.tokens_q)
         if array.shape[-2:] != shape or array.ndim > 3 or (array.ndim == 3 and array.shape[0] not in (1, call.batch)):
-            raise ValueError(f"grad_lse has shape {list(array.shape)}; it must be [{'' if call.flat else f'{call.batch}, '}{shape[0]}, {shape[1]}]")
+            wanted = list(shape) if call.flat else [call.batch, *shape]
+            raise ValueError(f"grad_lse has shape {list(array.shape)}; it must be {wanted}")
         put_dense(call.inner.tensors, "grad_lse", np.ascontiguousarray(array))
     memory = np.require(asarray(saved, "saved"), requirements=["C", "A"])
     size = module._count({**module.options, **options}, *call.counted).saved_bytes
@@ -435,7 +444,7 @@ def remember(module: Module, cache: Any, memory: Any, lengths: Any) -> None:
     weights = module._slots(module.weights, module._weights({}))
     with cache._lock:
         before = np.array(cache.lengths)
-        _native.call("attn_seq2seq_remember", ctypes.byref(layer), weights.reference, ctypes.byref(struct), slots.reference)
+        _native.call(module._functions["remember"], ctypes.byref(layer), weights.reference, ctypes.byref(struct), slots.reference)
         if real is not None:
             cache.lengths[...] = before + real
     del kept

@@ -21,9 +21,9 @@ FLOAT, COMPUTE, BOOL, INT = "float", "compute", "bool", "int"
 TENSORS: dict[str, tuple[str, str]] = {
     "mask": ("BHqk", BOOL), "bias": ("BHqk", FLOAT), "ranges": ("BHq2", INT), "block_mask": ("BH..", BOOL), "dropout_given": ("BHqk", BOOL),
     "lengths_q": ("B", INT), "lengths_kv": ("B", INT), "offset_q": ("B", INT), "cu_seqlens_q": (".", INT), "cu_seqlens_kv": (".", INT),
-    "block_starts": (".", INT), "block_index": (".", INT), "scale": (" H", COMPUTE), "alibi_slopes": ("BH", COMPUTE), "sink": (" H", COMPUTE),
-    "score_matrix": (" H..", FLOAT), "bias_table": (" H.", FLOAT), "relative_keys": (" H..", FLOAT), "relative_values": (" H..", FLOAT),
-    "relative_u": (" H .", COMPUTE), "relative_v": (" H .", COMPUTE),
+    "block_starts": (".", INT), "block_index": (".", INT), "scale": (" H", COMPUTE), "alibi_slopes": ("BH", COMPUTE),
+    "sink": (" H", COMPUTE), "score_matrix": (" H..", FLOAT), "bias_table": (" H.", FLOAT), "relative_keys": (" H..", FLOAT),
+    "relative_values": (" H..", FLOAT), "relative_u": (" H .", COMPUTE), "relative_v": (" H .", COMPUTE),
 }
 GRADIENTS = (
     "bias", "scale", "score_matrix", "alibi_slopes", "sink", "bias_table", "relative_keys", "relative_values", "relative_u", "relative_v",
@@ -91,7 +91,15 @@ class Common(TypedDict, total=False):
     origin: tuple[int, int, int, int, int]
 
 
-KNOWN = frozenset({*Common.__annotations__, "score", "score_matrix"})
+class Options(Common, total=False):
+    """Keywords of libattn.attention that say what the attention inside a layer, or one that is analysed, computes, and how; they are
+    explained there and in libattn.Options.  Given to a layer, they hold for all of its calls; given to a call, for that one."""
+
+    score: Literal["dot", "general", "metric", "cosine", "distance", "additive"]
+    score_matrix: ArrayLike
+
+
+KNOWN = frozenset({*Common.__annotations__, *Options.__annotations__})
 
 
 def enum(name: str) -> dict[str, int]:
@@ -238,7 +246,8 @@ def placed(array: Array, name: str, sizes: Sizes) -> Array:
         expected = sizes.letters.get(letter, size)
         if size != expected and (size != 1 or (len(axes) == 1 and letter != "H") or letter == "2"):
             wanted = ", ".join(str(sizes.letters.get(one, "any")) for one in axes)
-            raise ValueError(f"{name} has shape {list(array.shape)}; it must be [{wanted}]{', or 1 where it is constant' if len(axes) > 1 else ''}")
+            constant = ", or 1 where it is constant" if len(axes) > 1 else ""
+            raise ValueError(f"{name} has shape {list(array.shape)}; it must be [{wanted}]{constant}")
     return full
 
 
@@ -267,7 +276,7 @@ class Inner:
         full = placed(array, name, self.sizes)
         self.given[name] = full
         letters = axes.replace(" ", "")
-        shape: tuple[int, ...] = tuple(self.sizes.letters.get(letter, size) for size, letter in zip(full.shape, letters))
+        shape = [self.sizes.letters[letter] if letter in self.sizes.letters else size for size, letter in zip(full.shape, letters)]
         wide = np.broadcast_to(full, shape)
         if len(letters) == 1 or name in DENSE:
             put_dense(self.tensors, name, np.ascontiguousarray(wide))

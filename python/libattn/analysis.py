@@ -11,8 +11,11 @@ from ._distributions import (
     Gibbs, effective_states, entropy, head_diversity, head_entropy, kl_divergence, log_softmax, max_entropy, mutual_information,
     normalised_entropy, softmax, softmax_jacobian, softmax_jvp, temperature_sweep,
 )
+from ._problem import Options
+from ._steps import Flow, Steps, Verification, decompose, gradient_flow, verify_gradients
 
 __all__ = [
-    "Gibbs", "effective_states", "entropy", "head_diversity", "head_entropy", "kl_divergence", "log_softmax", "max_entropy",
-    "mutual_information", "normalised_entropy", "softmax", "softmax_jacobian", "softmax_jvp", "temperature_sweep",
+    "Flow", "Gibbs", "Options", "Steps", "Verification", "decompose", "effective_states", "entropy", "gradient_flow", "head_diversity",
+    "head_entropy", "kl_divergence", "log_softmax", "max_entropy", "mutual_information", "normalised_entropy", "softmax",
+    "softmax_jacobian", "softmax_jvp", "temperature_sweep", "verify_gradients",
 ]

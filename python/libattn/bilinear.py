@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from . import _abi, _native
 from ._arguments import Shapes, integer, one, real, text
 from ._arrays import like, pointer
+from ._attention import attention
+from ._problem import Common
 
 __all__ = [
-    "MetricProperties", "bilinear_form", "bilinear_form_backward", "bilinear_form_batch", "bilinear_form_batch_backward", "index_backward",
-    "index_lower", "index_raise", "inner_product", "metric_check", "metric_diagonal", "metric_inverse", "metric_inverse_backward",
-    "metric_learned", "metric_learned_backward", "metric_scaled", "quadratic_form",
+    "MetricProperties", "bilinear_attention", "bilinear_form", "bilinear_form_backward", "bilinear_form_batch",
+    "bilinear_form_batch_backward", "index_backward", "index_lower", "index_raise", "inner_product", "metric_check", "metric_diagonal",
+    "metric_inverse", "metric_inverse_backward", "metric_learned", "metric_learned_backward", "metric_scaled", "quadratic_form",
 ]
 
 
@@ -117,7 +119,9 @@ def metric_check(g: Any, *, tolerance: float = 1e-6) -> MetricProperties:
         raise ValueError("tolerance is 0; it must be above 0")
     found = _native.struct(_abi.attn_metric_properties)
     _native.call("attn_metric_check", shapes["dim"], limit, pointer(matrix), ctypes.byref(found))
-    return MetricProperties(bool(found.symmetric), bool(found.positive_definite), bool(found.valid), found.min_eigenvalue, found.max_eigenvalue)
+    return MetricProperties(
+        bool(found.symmetric), bool(found.positive_definite), bool(found.valid), found.min_eigenvalue, found.max_eigenvalue
+    )
 
 
 def _index(name: str, v: Any, g: Any, matrix: str) -> Any:
@@ -165,7 +169,10 @@ def bilinear_form(u: Any, v: Any, g: Any) -> Any:
 
 
 def bilinear_form_backward(u: Any, v: Any, g: Any, grad: Any) -> tuple[Any, Any, Any]:
-    """The gradient of bilinear_form, from grad [...]: grad_u_i = grad_i g v_i, grad_v_i = grad_i g^T u_i, grad_g = sum_i grad_i u_i v_i^T."""
+    """The gradient of bilinear_form, from grad [...]:
+
+        grad_u_i = grad_i g v_i          grad_v_i = grad_i g^T u_i          grad_g = sum_i grad_i u_i v_i^T
+    """
     shapes = Shapes()
     left, right = shapes.doubles(u, "u", "... dim"), shapes.doubles(v, "v", "... dim")
     metric, gradient = shapes.doubles(g, "g", "dim dim"), shapes.doubles(grad, "grad", "...")
@@ -223,3 +230,17 @@ def inner_product(u: Any, v: Any, *, metric: str = "scaled") -> Any:
     form = np.empty(shapes.front)
     _native.call("attn_inner_product", form.size, shapes["dim"], pointer(left), pointer(right), text(metric, "metric"), pointer(form))
     return one(form, u)
+
+
+def bilinear_attention(q: Any, k: Any, v: Any, g: Any, **options: Unpack[Common]) -> Any:
+    """libattn.attention with s_ij = B(q_i, k_j) instead of the scaled dot product, g [dim, dim]: attention with score="general",
+    score_matrix = g in double, and scale 1 unless it is given.
+
+    q [batch, heads, len_q, dim], k [batch, heads_kv, len_kv, dim] and v [batch, heads_kv, len_kv, dim_v] as there; everything else that
+    attention has (outputs, gradients, other options) is available there, with these two keywords: libattn.attention_backward returns the
+    gradient of g as that of "score_matrix".  Raises what attention raises.
+    """
+    shapes = Shapes()
+    metric = shapes.doubles(g, "g", "dim dim")
+    more: Any = {"scale": 1.0, **{name: x for name, x in options.items() if x is not None}}
+    return attention(q, k, v, score="general", score_matrix=metric, **more)

@@ -296,7 +296,8 @@ class Archive(MutableMapping[str, Array]):
 
     def __contains__(self, name: object) -> bool:
         with self._lock:
-            return isinstance(name, str) and "\0" not in name and bool(_native.call("attn_archive_find", self._address(), text(name, "name")))
+            handle = self._address()
+            return isinstance(name, str) and "\0" not in name and bool(_native.call("attn_archive_find", handle, text(name, "name")))
 
     def __hash__(self) -> int:
         return id(self)

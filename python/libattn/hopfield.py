@@ -50,7 +50,8 @@ class Hopfield:
 
     def __init__(self, patterns: Any, *, beta: float = 1.0, threads: int | None = None, isa: Isa | None = None) -> None:
         array = asarray(patterns, "patterns")
-        self.patterns: Array = np.require(array, array.dtype if array.dtype in TYPES else np.float32 if hasattr(patterns, "dtype") else float, ["C", "A"])
+        dtype = array.dtype if array.dtype in TYPES else np.dtype(np.float32 if hasattr(patterns, "dtype") else np.float64)
+        self.patterns: Array = np.require(array, dtype, ["C", "A"])
         if self.patterns.ndim != 2 or 0 in self.patterns.shape:
             raise ValueError(f"patterns has shape {list(array.shape)}; it must be [stored, dim], at least [1, 1]")
         self.beta: float = real(beta, "beta")
@@ -126,7 +127,8 @@ class Hopfield:
         count = old.size // self.dim
         for field, array in {"states": old, "grad_updated": updated, "grad_energy": energy, "grad_states": grad_states}.items():
             if array is not None:
-                setattr(tensors, field, slot(type(getattr(tensors, field)), array.reshape(count, 1 if field == "grad_energy" else self.dim), (2, 3)))
+                flat = array.reshape(count, 1 if field == "grad_energy" else self.dim)
+                setattr(tensors, field, slot(type(getattr(tensors, field)), flat, (2, 3)))
         _native.call("attn_hopfield_update_backward", ctypes.byref(self._memory()), count, ctypes.byref(tensors))
         return like(grad_states, states), like(grad_patterns, states)
 

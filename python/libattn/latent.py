@@ -14,12 +14,12 @@ import numpy as np
 
 from . import _abi, _modules, _native
 from ._arguments import integer, real
-from ._modules import Counts, Forward, Gradients, Init, Module, Weight
+from ._modules import Counts, Forward, Gradients, Module, Weight
 from .cache import Cache
 from .files import Archive, Path
 from .layers import Options, check_rope, put_rope
 
-__all__ = ["Counts", "Forward", "Gradients", "Init", "Latent", "Options"]
+__all__ = ["Counts", "Forward", "Gradients", "Latent", "Options"]
 
 
 class Latent(Module):
@@ -58,6 +58,10 @@ class Latent(Module):
     """
 
     _name = "latent"
+    _functions = {
+        "forward": "attn_latent_forward", "backward": "attn_latent_backward", "decode": "attn_latent_decode", "count": "attn_latent_count",
+        "initialise": "attn_latent_initialise", "load": "attn_latent_load", "store": "attn_latent_store",
+    }
     _inputs = ("query", "key", "value")
 
     def __init__(
@@ -89,7 +93,8 @@ class Latent(Module):
 
     def __repr__(self) -> str:
         size = f"{self.head_dim} + {self.dim_rotary}" if self.dim_rotary else f"{self.head_dim}"
-        return f"Latent({self.dim_model} channels, {self.heads} heads of {size}, rank {self.rank}, {self.dtype}, weights: {', '.join(self.weights) or 'none'})"
+        weights = ", ".join(self.weights) or "none"
+        return f"Latent({self.dim_model} channels, {self.heads} heads of {size}, rank {self.rank}, {self.dtype}, weights: {weights})"
 
     def __call__(self, query: Any, key: Any = None, *, out: Any = None, **options: Unpack[Options]) -> Any:
         """The output of forward."""

@@ -12,28 +12,19 @@ from __future__ import annotations
 import copy
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 
 from . import _abi, _modules, _native
 from ._arguments import integer, text
 from ._arrays import asarray
-from ._modules import Counts, Forward, Gradients, Init, Module, Weight
-from ._options import ArrayLike
-from ._problem import Common
+from ._modules import Counts, Forward, Gradients, Module, Weight
+from ._problem import Options
 from .cache import Cache
 from .files import Archive, Path
 
-__all__ = ["Counts", "Forward", "Gradients", "Init", "Layer", "Options"]
-
-
-class Options(Common, total=False):
-    """Keywords of libattn.attention that say what the attention inside a layer computes, and how; they are explained there and in
-    libattn.Options.  Given to a layer, they hold for all of its calls; given to a call, for that one."""
-
-    score: Literal["dot", "general", "metric", "cosine", "distance", "additive"]
-    score_matrix: ArrayLike
+__all__ = ["Counts", "Forward", "Gradients", "Layer", "Options"]
 
 
 class Layer(Module):
@@ -73,6 +64,10 @@ class Layer(Module):
     """
 
     _name = "layer"
+    _functions = {
+        "forward": "attn_layer_forward", "backward": "attn_layer_backward", "decode": "attn_layer_decode", "count": "attn_layer_count",
+        "initialise": "attn_layer_initialise", "load": "attn_layer_load", "store": "attn_layer_store",
+    }
 
     def __init__(
         self, dim_model: int, heads_q: int, *, heads_kv: int | None = None, head_dim: int | None = None, head_dim_v: int | None = None,
@@ -118,7 +113,8 @@ class Layer(Module):
         heads = integer(heads_q, "heads_q", 1)
 
         def shape(*names: str) -> tuple[int, ...]:
-            return next((archive[prefix + name].shape for name in names if prefix + name in archive and archive[prefix + name].ndim == 2), ())
+            shapes = (archive[prefix + name].shape for name in names if prefix + name in archive)
+            return next((found for found in shapes if len(found) == 2), ())
 
         def per_head(size: int, count: int) -> int | None:
             return size // count if size and size % count == 0 else None
@@ -190,7 +186,7 @@ class Layer(Module):
         self, cache: Cache, query: Any, key: Any = None, value: Any = None, *, only_cached: bool = False, out: Any = None,
         outputs: Sequence[str] = (), **options: Unpack[Options],
     ) -> Any:
-        """The next tokens of each entry, over a cache (self.cache, or any without a rope of its own).  With n = cache.lengths[b] before the call,
+        """The next tokens of each entry, over a cache (self.cache, or any without a rope of its own).  With n = cache.lengths[b] before,
 
             token t of the key input becomes key n + t of the cache, rotated to position n + t if there is a rope
             query t has position n + t and sees all keys; with causal those up to n + t, with a window those within it
@@ -206,10 +202,10 @@ class Layer(Module):
         return _modules.decode(self, cache, (query, key, value), options, out, outputs, only_cached)
 
     def cache(self, batch: int, capacity: int, *, dtype: Any = None, page_size: int | None = None) -> Cache:
-        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16 or int8 (float64 for a layer
-        of float64); None: of the layer's type."""
-        keys = self._key_dim(self.options)
-        return Cache.empty(batch, self.heads_kv, capacity, keys, self.head_dim_v, dtype=self.dtype if dtype is None else dtype, page_size=page_size)
+        """An empty cache for decode: capacity tokens of each of `batch` sequences, of float32, float16, bfloat16 or int8 (float64 for a
+        layer of float64); None: of the layer's type."""
+        kind, keys = self.dtype if dtype is None else dtype, self._key_dim(self.options)
+        return Cache.empty(batch, self.heads_kv, capacity, keys, self.head_dim_v, dtype=kind, page_size=page_size)
 
     def group_heads(self, groups: int) -> Layer:
         """A layer with fewer heads of keys and values: head g is the mean of heads g*n .. g*n+n-1 of this one, n = heads_kv / groups
@@ -219,7 +215,8 @@ class Layer(Module):
         made.options, made.weights = dict(self.options), dict(self.weights)
         made.heads_kv = count
         known = made._weights(self.options)
-        names = [name for name in ("key", "value", "key_bias", "value_bias", "extra_key", "extra_value") if self.weights.get(name) is not None]
+        grouped = ("key", "value", "key_bias", "value_bias", "extra_key", "extra_value")
+        names = [name for name in grouped if self.weights.get(name) is not None]
         if self.heads_kv % count:
             raise ValueError(f"heads_kv ({self.heads_kv}) is not a multiple of groups ({count})")
         fresh = {name: np.empty(known[name].flat, self.dtype) for name in names}
@@ -243,7 +240,8 @@ class Layer(Module):
             "query": Weight((1, 2, 3), (h, c, self.dim_model), 0, True), "key": Weight((1, 2, 3), (g, ck, self.dim_key), 0, True),
             "value": Weight((1, 2, 3), (g, cv, self.dim_value), 0, True), "output": Weight((1, 2, 3), (self.dim_output, h, cv), 1, True),
             "query_bias": Weight((1, 2), (h, c), 0), "key_bias": Weight((1, 2), (g, ck), 0), "value_bias": Weight((1, 2), (g, cv), 0),
-            "output_bias": Weight((3,), (self.dim_output,)), "extra_key": Weight((1, 2), (g, ck), 0), "extra_value": Weight((1, 2), (g, cv), 0),
+            "output_bias": Weight((3,), (self.dim_output,)), "extra_key": Weight((1, 2), (g, ck), 0),
+            "extra_value": Weight((1, 2), (g, cv), 0),
         }
         return known
 

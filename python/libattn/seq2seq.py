@@ -14,12 +14,12 @@ import numpy as np
 
 from . import _abi, _modules, _native
 from ._arguments import choice, integer
-from ._modules import Counts, Forward, Gradients, Init, Module, Weight
+from ._modules import Counts, Forward, Gradients, Module, Weight
 from ._problem import Common
 from .cache import Cache
 from .files import Archive, Path
 
-__all__ = ["Counts", "Forward", "Gradients", "Init", "Options", "Score", "Seq2Seq"]
+__all__ = ["Counts", "Forward", "Gradients", "Options", "Seq2Seq"]
 
 Score = Literal["dot", "general", "additive"]
 SCORES = {"dot": _abi.ATTN_SCORE_DOT, "general": _abi.ATTN_SCORE_GENERAL, "additive": _abi.ATTN_SCORE_ADDITIVE}
@@ -59,6 +59,11 @@ class Seq2Seq(Module):
     """
 
     _name = "seq2seq"
+    _functions = {
+        "forward": "attn_seq2seq_forward", "backward": "attn_seq2seq_backward", "remember": "attn_seq2seq_remember",
+        "step": "attn_seq2seq_step", "count": "attn_seq2seq_count", "initialise": "attn_seq2seq_initialise", "load": "attn_seq2seq_load",
+        "store": "attn_seq2seq_store",
+    }
     _inputs = ("states", "memory", "value")
 
     def __init__(
@@ -84,7 +89,8 @@ class Seq2Seq(Module):
         return cls(score, dim_state=dim_state, **sizes).load_weights(source, prefix)
 
     def __repr__(self) -> str:
-        return f"Seq2Seq({self.score!r}, {self.dim_state} channels over {self.dim_memory}, {self.dtype}, weights: {', '.join(self.weights) or 'none'})"
+        weights = ", ".join(self.weights) or "none"
+        return f"Seq2Seq({self.score!r}, {self.dim_state} channels over {self.dim_memory}, {self.dtype}, weights: {weights})"
 
     def __call__(self, states: Any, memory: Any, *, out: Any = None, **options: Unpack[Options]) -> Any:
         """The output of forward."""
@@ -93,8 +99,8 @@ class Seq2Seq(Module):
     def forward(
         self, states: Any, memory: Any, *, out: Any = None, saved: bool = False, outputs: Sequence[str] = (), **options: Unpack[Options]
     ) -> Forward:
-        """All steps of the decoder, or one: states [batch, len_q, dim_state], memory [batch, len_kv, dim_memory], the lengths of the sources
-        in lengths_kv [batch].  The output "weights_mean" has the weights, [batch, len_q, len_kv].  The rest is as in
+        """All steps of the decoder, or one: states [batch, len_q, dim_state], memory [batch, len_kv, dim_memory], the lengths of the
+        sources in lengths_kv [batch].  The output "weights_mean" has the weights, [batch, len_q, len_kv].  The rest is as in
         libattn.layers.Layer.forward."""
         return _modules.forward(self, (states, _present(memory)), options, out, saved, outputs)
 
@@ -117,8 +123,8 @@ class Seq2Seq(Module):
         return _modules.decode(self, cache, (states, None), options, out, outputs, True, "step")
 
     def cache(self, batch: int, capacity: int, *, dtype: Any = None) -> Cache:
-        """An empty cache for remember and step: capacity vectors of the memory of each of `batch` sequences, of float32, float16, bfloat16 or
-        int8 (float64 for a module of float64); None: of the module's type."""
+        """An empty cache for remember and step: capacity vectors of the memory of each of `batch` sequences, of float32, float16, bfloat16
+        or int8 (float64 for a module of float64); None: of the module's type."""
         return Cache.empty(
             batch, 1, capacity, self.dim_hidden or self.dim_memory, self.dim_memory, dtype=self.dtype if dtype is None else dtype
         )

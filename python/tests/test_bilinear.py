@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import libattn
 from libattn import bilinear
 from problems import EPS, arrays, close
 
@@ -139,3 +140,18 @@ def test_any_layout_and_type():
     u = RNG.normal(size=(6, 10)).astype(np.float32)
     close(bilinear.bilinear_form(u[::2, ::2], u[1::2, ::2], np.asfortranarray(G)), (u[::2, ::2].astype(float) @ G * u[1::2, ::2]).sum(-1),
           16 * EPS * (abs(u[::2, ::2]).astype(float) @ abs(G) * abs(u[1::2, ::2])).sum(-1))
+
+
+def test_attention():
+    q, k, v = RNG.normal(size=(2, 3, 4, 5)), RNG.normal(size=(2, 3, 6, 5)), RNG.normal(size=(2, 3, 6, 7))
+    for scale in (None, 0.5):
+        scores = (scale or 1) * (q @ G @ k.swapaxes(-1, -2))
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        close(bilinear.bilinear_attention(q, k, v, G, scale=scale), weights @ v, 64 * EPS * (1 + np.abs(scores).max()) * np.abs(v).max() * 8)
+    plain = libattn.attention(q, k, v)
+    close(bilinear.bilinear_attention(q, k, v, bilinear.metric_scaled(5)), plain, 256 * EPS * np.abs(v).max())
+    with pytest.raises(ValueError, match="g has shape"):
+        bilinear.bilinear_attention(q, k, v, np.ones((5, 4)))
+    with pytest.raises(ValueError, match="score_matrix|dim"):
+        bilinear.bilinear_attention(q, k, v, np.eye(4))

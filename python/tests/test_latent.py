@@ -82,7 +82,7 @@ def test_backward(name, saved):
     close(found.key, differences(lambda z: (layer(x, z) * grad).sum(), z), 1e-6)
     assert found.value is None and set(found.weights) == set(layer.weights)
     for weight in layer.weights:
-        def loss(one):
+        def loss(one, weight=weight):
             twin = copy.copy(layer)
             twin.weights = {**layer.weights, weight: one}
             return (twin(x, z) * grad).sum()

@@ -142,10 +142,10 @@ def test_backward(name, saved):
     found = layer.backward(grad, *given, saved=memory)
 
     for i, one in enumerate((found.query, found.key, found.value)):
-        close(one, differences(lambda x: (layer(*given[:i], x, *given[i + 1:]) * grad).sum(), given[i]), 1e-7)
+        close(one, differences(lambda x, i=i: (layer(*given[:i], x, *given[i + 1:]) * grad).sum(), given[i]), 1e-7)
     assert set(found.weights) == set(layer.weights) and found.grads == {}
     for weight in layer.weights:
-        def loss(x):
+        def loss(x, weight=weight):
             twin = copy.copy(layer)
             twin.weights = {**layer.weights, weight: x}
             return (twin(*given) * grad).sum()
@@ -161,7 +161,7 @@ def test_backward_of_self_attention_and_tensors():
     assert found.key is None and found.value is None
     close(found.query, differences(lambda x: (layer(x, **options) * grad).sum(), x), 1e-7)
     for name in ("bias", "sink", "alibi_slopes"):
-        expected = differences(lambda x: (layer(layer_input, **{**options, name: x}) * grad).sum(), options[name]) if (layer_input := x) is not None else None
+        expected = differences(lambda one, name=name: (layer(x, **{**options, name: one}) * grad).sum(), options[name])
         close(found.grads[name].reshape(expected.shape), expected, 1e-7)
     scale = differences(lambda s: (layer(x, **options, scale=s) * grad).sum(), np.full(3, 0.5))
     close(found.grads["scale"], scale, 1e-7)

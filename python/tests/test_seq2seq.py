@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from libattn import files, seq2seq
+from libattn import seq2seq
 from problems import arrays, close
 from test_layers import bound, differences
 
@@ -70,7 +70,7 @@ def test_backward(name, saved):
     close(found.key, differences(lambda m: (module(h, m) * grad).sum(), m), 1e-7)
     assert set(found.weights) == set(module.weights)
     for weight in module.weights:
-        def loss(one):
+        def loss(one, weight=weight):
             twin = copy.copy(module)
             twin.weights = {**module.weights, weight: one}
             return (twin(h, m) * grad).sum()
