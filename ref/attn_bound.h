@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn_bound.h - error bounds: how far a gradient, a tangent or a second gradient may be from that of ref/.
+ * attn_bound.h - error bounds: how far a gradient, a tangent or a gradient of double backward may be from that of ref/.
  *
  * Each of them is a sum of products: of a weight, a tangent of a score and, in double backward, a gradient of a weight.  Each of
  * these factors carries a relative error of at most

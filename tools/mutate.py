@@ -12,7 +12,7 @@ from mutations import FOLDERS, ROOT
 from survivors import KNOWN, known
 
 SUBJECTS = ("analysis api cache combination cost fuzz gradient interface kernels linear mask merge outputs product property "
-            "relative scores second unit")
+            "relative scores double_backward unit")
 PROGRAM = re.compile(rf"tests/test_(?:{SUBJECTS.replace(' ', '|')})_\w+")
 WITH_EACH_ISA = re.compile("combination|linear|gradient")
 LEAST = 0.95

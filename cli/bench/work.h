@@ -14,7 +14,7 @@
 double visible_pairs(const attn_problem *problem, const int64_t *lengths_q, const int64_t *lengths_kv, const int64_t *offsets);
 
 /* Floating-point operations: forward 2 (dim_qk + dim_v) per pair, for the two products; backward 2.5 times that, for its five;
- * forward mode and the second order likewise, for the products that work.c lists. */
+ * forward mode and double backward likewise, for the products that work.c lists. */
 double problem_flops(const attn_problem *problem, double pairs);
 
 #endif

@@ -50,8 +50,8 @@ static const command_usage usage = {
     .summary = "Runs every kernel of this CPU on the problems, and compares each number with the\n"
                "reference in double precision under a derived bound of its rounding error. Without\n"
                "a PROBLEM: on several thousand cases that cover every tile remainder, head size,\n"
-               "option, storage type and hostile number, forward, backward, in forward mode and in\n"
-               "second order, and linear attention and products of matrices.\n",
+               "option, storage type and hostile number: forward, backward, forward mode, double\n"
+               "backward, linear attention and products of matrices.\n",
     .notes = "A problem string may also have these words:\n"
              "  fill=KIND     numbers: normal, uniform, huge, equal, onehot, zero, denormal, rising,\n"
              "                falling, spread\n"

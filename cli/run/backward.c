@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * backward.c - the gradients, tangents and second gradients of `attn run`. */
+ * backward.c - the gradients, tangents and double backward of `attn run`. */
 #include "backward.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * backward.h - what `attn run` does beyond forward: adds gradients, tangents or second gradients to the output and computes them.
+ * backward.h - what `attn run` does beyond forward: computes gradients, tangents or double backward into the output.
  */
 #ifndef ATTN_CLI_RUN_BACKWARD_H
 #define ATTN_CLI_RUN_BACKWARD_H

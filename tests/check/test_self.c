@@ -77,7 +77,7 @@ static void spoilt_outputs_are_found(void **state)
     }
 }
 
-/* The same for gradients, tangents and second gradients: each output off by one part in 100, and with one sign flipped. */
+/* The same for gradients, tangents and double backward: each output off by one part in 100, and with one sign flipped. */
 typedef struct spoilt_flow {
     int which, sign;
 } spoilt_flow;

@@ -290,7 +290,7 @@ static void builds_problems(void **state)
     assert_int_equal(b.p.mask.align, ATTN_ALIGN_BOTTOM_RIGHT);
 }
 
-/* Every option of the core, gradients, tangents and second gradients. */
+/* Every option of the core, gradients, tangents and double backward. */
 static void builds_what_the_library_has(void **state)
 {
     (void)state;

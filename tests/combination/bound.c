@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bound.c - bounds of forward mode and the second order, over absolute values; those of forward and backward, from ref/. */
+ * bound.c - bounds of forward mode and double backward, over absolute values; those of forward and backward, from ref/. */
 #include "test.h"
 
 #include "bound.h"
@@ -73,7 +73,7 @@ static void bound_tangents(bounds *out, const ref_problem *p, const ref_gradgrad
     }
 }
 
-/* The second order: every term of its formula, as a magnitude. */
+/* Double backward: every term of its formula, as a magnitude. */
 static void bound_double_backward(bounds *out, const ref_problem *p, const ref_gradgrad *s, const line *r, const double *weight,
                                   double mean)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * bound.h - error bounds of results.  Forward and backward: the bounds of ref/ (attn_bound.h).  Forward mode and the second order:
+ * bound.h - error bounds of results.  Forward and backward: the bounds of ref/ (attn_bound.h).  Forward mode and double backward:
  * tighter than there, since sums are short.  A kernel computes sums of products of a weight, a tangent of a score and, in the
- * second order, a gradient of a weight, and each of these factors carries the relative error
+ * double backward, a gradient of a weight, and each of these factors carries the relative error
  *
  *      a_i u,   a_i = 8 + |lse_i| + max_j ((1 + 2/C) sum_c |scale q_c k_jc| + magnitudes of the biases)     u: the unit roundoff
  *
  * which also exceeds the error of summation at the lengths used here.  So the bound of a result is u times its formula over
- * absolute values, with term (i, j) multiplied by 2 a_i in forward mode and by 3 a_i in the second order.
+ * absolute values, with term (i, j) multiplied by 2 a_i in forward mode and by 3 a_i in double backward.
  */
 #ifndef ATTN_TESTS_COMBINATION_BOUND_H
 #define ATTN_TESTS_COMBINATION_BOUND_H
@@ -22,10 +22,10 @@
 
 typedef struct bounds {
     double *tan_o, *tan_lse;  /* [B][Hq][Sq][Dv], [B][Hq][Sq] */
-    double *q, *k, *v, *bias; /* of the second order; shapes of dQ, dK, dV and dS */
+    double *q, *k, *v, *bias; /* of double backward; shapes of dQ, dK, dV and dS */
 } bounds;
 
-/* Bounds of forward mode, and of the second order if s->dO is given, in units of u. */
+/* Bounds of forward mode, and of double backward if s->dO is given, in units of u. */
 void bounds_make(bounds *b, const ref_problem *p, const ref_gradgrad *s);
 void bounds_free(bounds *b);
 /* The same by ref/, for O stored in a narrower type. */

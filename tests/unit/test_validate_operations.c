@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_validate_operations.c - the rules of gradients, tangents and second gradients, and of the outputs of forward. */
+ * test_validate_operations.c - the rules of gradients, tangents and double backward, and of the outputs of forward. */
 #include "fails.h"
 #include "rejected.h"
 

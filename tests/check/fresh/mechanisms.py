@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Generated cases of mechanism_grad: outputs; gradients, tangents and second gradients by complex steps."""
+"""Generated cases of mechanism_grad: outputs; gradients, tangents and double backward by complex steps."""
 import numpy as np
 
 from core import Case, gradients, inner, join, mix, positions, products, repeat, softmax, split, tangent, visible

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_second.c - double backward on random combinations of all options: against ref/ within the bound, the same bits for any
- * number of threads, and against differences of the library's own first gradients.
+ * test_double_backward.c - double backward on random combinations of all options: against ref/ within the bound, the same bits for
+ * any number of threads, and against differences of the library's own first gradients.
  */
 #include "operation.h"
 
