@@ -4,6 +4,7 @@
 #include "plans.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,15 +136,23 @@ static void *workspace(cache *c, size_t size)
     return c->workspace;
 }
 
+static attn_status no_workspace(size_t size, attn_error *error)
+{
+    if (!error) return ATTN_ERR_MEMORY;
+    *error = (attn_error){.status = ATTN_ERR_MEMORY, .tensor = -1, .other = -1};
+    snprintf(error->message, sizeof error->message, "cannot allocate a workspace of %zu bytes", size);
+    return ATTN_ERR_MEMORY;
+}
+
 attn_status kept_execute(kept_plan *kept, const attn_tensors *tensors, attn_error *error)
 {
     cache *c = mine;
     const size_t size = ((entry *)kept)->workspace_size;
     void *memory = size ? workspace(c, size) : NULL;
     const int shared = memory && memory == c->workspace;
+    if (size && !memory) return no_workspace(size, error);
     if (shared) c->busy = 1;
-    /* Without memory attn_execute says so. */
-    const attn_status status = attn_execute(kept->plan, tensors, memory, memory ? size : 0, error);
+    const attn_status status = attn_execute(kept->plan, tensors, memory, size, error);
     if (shared) c->busy = 0;
     else free(memory);
     return status;

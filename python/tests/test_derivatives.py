@@ -117,6 +117,36 @@ def test_the_definition_is_the_derivative():
         assert abs((up[2][n] - down[2][n]) / (2 * step) - second[n]).max() < 1e-7, n
 
 
+def test_numbers_by_hand():
+    """Three keys of two channels, with numbers that were worked out elsewhere."""
+    q, k, v = np.array([[1.0, 0], [0, 1]]), np.array([[1.0, 0], [0, 1], [1, 1]]), np.array([[2.0, 0], [0, 2], [1, 1]])
+    o, lse, weights, entropy = libattn.attention(q, k, v, return_lse=True, return_weights=True, outputs=["entropy"])
+    near = {"rtol": 0, "atol": 1e-8}
+    assert np.allclose(weights, [[0.401112093, 0.197775815, 0.401112093], [0.197775815, 0.401112093, 0.401112093]], **near)
+    assert np.allclose(entropy, 1.053362978, **near) and np.allclose(o, [[1.203336278, 0.796663722], [0.796663722, 1.203336278]], **near)
+    assert np.allclose(np.exp(lse), 5.0562, atol=1e-4)
+    grad_q, grad_k, grad_v = libattn.attention_backward(q, k, v, o, lse, np.array([[1.0, 2], [-1, 3]]))
+    assert np.allclose(grad_v, [[0.203336278, 1.395551629], [-0.203336278, 1.598887907], [0, 2.005560463]], **near)
+    assert np.allclose(grad_q, [[-0.168284918, 0.225956999], [-0.903827997, 0.67313967]], **near)
+    assert np.allclose(grad_k, [[-0.225956999, -0.67313967], [0.168284918, 0.903827997], [0.057672082, -0.230688326]], **near)
+
+
+def test_what_is_masked_has_no_effect():
+    case = Case(SHAPES[0], {}, np.float32)
+    mask = np.array([1, 1, 0, 1, 0, 1, 1], bool)
+    options = {"mask": mask, "lengths_kv": [7, 6]}
+    o, lse = libattn.attention(case.q, case.k, case.v, return_lse=True, **options)
+    grads = libattn.attention_backward(case.q, case.k, case.v, o, lse, case.grad_o, **options)
+    k, v = case.k.copy(), case.v.copy()
+    for x in (k, v):
+        x[:, :, ~mask] = np.nan
+        x[1, :, 6:] = np.inf
+    again = libattn.attention(case.q, k, v, return_lse=True, **options)
+    assert (again[0] == o).all() and (again[1] == lse).all()
+    again = libattn.attention_backward(case.q, k, v, o, lse, case.grad_o, **options)
+    assert all((a == b).all() for a, b in zip(again, grads, strict=True)) and (again[1][:, :, ~mask] == 0).all()
+
+
 def test_outputs_may_be_given():
     case = Case(SHAPES[0], {}, np.float32)
     out = [np.empty_like(case.q), None, np.empty_like(case.v)]

@@ -107,6 +107,15 @@ def test_every_field_of_a_problem_is_a_keyword():
     assert inputs - keywords == {"q", "k", "v"}
 
 
+def test_every_option_is_known():
+    q = array()
+    for name in {*libattn.Problem.__annotations__, *libattn.ForwardOptions.__annotations__}:
+        try:
+            libattn.attention(q, q, q, **{name: 1j})  # of a type that no option has, but for switches
+        except Exception as error:
+            assert "is not an option" not in str(error) and "unexpected" not in str(error), name
+
+
 def test_kernels():
     found = libattn.kernels()
     assert any(kernel.usable and kernel.isa == "scalar" and kernel.op == "forward" for kernel in found)
