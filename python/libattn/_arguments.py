@@ -69,6 +69,8 @@ def dense(x: Any, name: str, dtype: Any) -> Array:
 def typed(x: Any, name: str, dtype: Any, owner: str) -> Array:
     """x as an array of exactly this type, that of `owner`; only integers, and what has no type (a list), are converted."""
     array = asarray(x, name)
+    if array.dtype == dtype and array.flags.aligned:
+        return array
     if array.dtype != dtype and array.dtype.kind not in "iub" and hasattr(x, "dtype"):
         raise TypeError(f"{name} has type {array.dtype}; it must be {np.dtype(dtype)}, as {owner}")
     return np.require(array, dtype, ["A"])

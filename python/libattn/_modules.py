@@ -12,7 +12,7 @@ import numpy as np
 from . import _abi, _native
 from ._arguments import choice, integer, result, text, typed
 from ._arrays import Array, asarray, like, pointer, rows
-from ._problem import Inner, Sizes, check_options, enum, put_dense
+from ._problem import Inner, Sizes, check_options, enum, fill, put_dense
 from ._slots import Slots, integers
 from .cache import Cache
 from .files import Archive, Path
@@ -117,6 +117,14 @@ class Module:
         """The weights that initialise makes, but for biases."""
         raise NotImplementedError
 
+    def _described(self, options: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """The C struct with the options of its attention, and what it borrows."""
+        made, kept = self._struct(options)
+        problem = _native.struct(_abi.attn_problem)
+        fill(problem, options)
+        made.attention = ctypes.pointer(problem)
+        return made, kept
+
     # Weights.
 
     def _slots(self, weights: Mapping[str, Any], known: Mapping[str, Weight], writable: bool = False) -> Slots:
@@ -152,7 +160,7 @@ class Module:
             names = names | {name for name in known if name.endswith("bias") and name.removesuffix("_bias") in self._biased()}
         made = {name: np.empty(known[name].flat, self.dtype) for name in known if name in names}
         slots = self._slots(made, known, writable=True)
-        layer, kept = self._struct({})
+        layer, kept = self._described(self.options)
         value = choice(init, "init", enum("attn_init"))
         _native.call(self._functions["initialise"], ctypes.byref(layer), value, integer(seed, "seed", 0, 2**64 - 1), slots.reference)
         del kept
@@ -171,7 +179,7 @@ class Module:
         """
         archive = source if isinstance(source, Archive) else Archive.read(source)
         slots = Slots(getattr(_abi, f"attn_{self._name}_weights"))
-        layer, kept = self._struct({})
+        layer, kept = self._described(self.options)
         with archive._lock:
             _native.call(
                 self._functions["load"], ctypes.byref(layer), archive._address(), text(prefix, "prefix"), slots.reference
@@ -194,7 +202,7 @@ class Module:
         if not isinstance(archive, Archive):
             raise TypeError(f"archive is of type {type(archive).__name__}; it must be a libattn.files.Archive")
         slots = self._slots(self.weights, self._weights({}))
-        layer, kept = self._struct({})
+        layer, kept = self._described(self.options)
         with archive._lock:
             _native.call(
                 self._functions["store"], ctypes.byref(layer), slots.reference, text(prefix, "prefix"), archive._address()
@@ -215,7 +223,7 @@ class Module:
         return self._count({}, *sizes)
 
     def _count(self, options: Mapping[str, Any], batch: int, len_q: int, len_kv: int) -> Counts:
-        layer, kept = self._struct({**self.options, **options})
+        layer, kept = self._described({**self.options, **options})
         slots = self._slots(self.weights, self._weights(options))
         found = _native.struct(_abi.attn_layer_counts)
         _native.call(self._functions["count"], ctypes.byref(layer), batch, len_q, len_kv, slots.reference, ctypes.byref(found))

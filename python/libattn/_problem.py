@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any, Literal, Mapping, TypedDict, cast
 
 import numpy as np
@@ -102,6 +103,7 @@ class Options(Common, total=False):
 KNOWN = frozenset({*Common.__annotations__, *Options.__annotations__})
 
 
+@functools.cache
 def enum(name: str) -> dict[str, int]:
     """The names of an enum of the headers as they are in Python: ATTN_SCORE_DOT of attn_score_kind is "dot"."""
     values: dict[str, int] = _abi.ENUMS[name]

@@ -220,7 +220,7 @@ class Layer(Module):
         if self.heads_kv % count:
             raise ValueError(f"heads_kv ({self.heads_kv}) is not a multiple of groups ({count})")
         fresh = {name: np.empty(known[name].flat, self.dtype) for name in names}
-        layer, kept = self._struct(self.options)
+        layer, kept = self._described(self.options)
         old, new = self._slots(self.weights, self._weights(self.options)), made._slots(fresh, known, writable=True)
         _native.call("attn_layer_group_heads", ctypes.byref(layer), count, old.reference, new.reference)
         del kept

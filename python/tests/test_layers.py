@@ -378,3 +378,67 @@ def test_decode_with_lengths_and_memory():
     with pytest.raises(ValueError, match=r"lengths_q has shape \[1\]; it must be \[2\]"):
         layer.decode(kept, x, lengths_q=[1])
     assert cross.lengths.tolist() == [6, 6]
+
+
+def table(*shape):
+    return RNG.normal(size=shape)
+
+
+OPTIONS = {
+    "nothing": {}, "top-left": {"causal": "top-left"}, "bottom-right": {"causal": "bottom-right"}, "window": {"window": (2, 1)}, "one side": {"window": (None, 0)},
+    "mask": {"mask": RNG.random((2, 3, 4, 6)) < 0.7}, "mask of keys": {"mask": RNG.random((2, 1, 1, 6)) < 0.7}, "bias": {"bias": table(4, 6)}, "one bias": {"bias": table(2, 1, 1, 1)},
+    "number": {"bias": np.array(0.5)}, "lengths": {"lengths_q": [2, 4], "lengths_kv": np.array([6, 3])}, "slopes": {"alibi_slopes": table(3)}, "slopes of entries": {"alibi_slopes": table(2, 3)},
+    "scales": {"scale": table(3)}, "sink": {"sink": table(3)}, "softcap": {"softcap": 1.5, "temperature": 2.0}, "one": {"normaliser": "softmax-one"}, "sigmoid": {"normaliser": "sigmoid", "shift": -1.0},
+    "relu": {"normaliser": "relu"}, "chunk": {"chunk": 2, "align": "top-left"}, "dilation": {"window": 4, "dilation": 2}, "global": {"window": 1, "global_q": 1, "global_kv": 2},
+    "not itself": {"least_distance": 1}, "uniform": {"lengths_kv": [0, 6], "empty": "uniform"}, "ranges": {"ranges": np.sort(RNG.integers(0, 7, (2, 1, 4, 2)), -1)},
+    "offset": {"offset_q": np.array([1, 2]), "causal": True}, "block mask": {"block_mask": RNG.random((2, 3, 2, 2)) < 0.7, "block_q": 2, "block_kv": 3},
+    "block lists": {"block_starts": [0, 1, 3], "block_index": [0, 0, 1], "block_q": 2, "block_kv": 3}, "t5": {"bias_table": table(3, 8)}, "shared t5": {"bias_table": table(1, 8), "bias_table_causal": True},
+    "clipped": {"bias_table": table(3, 5), "bias_table_kind": "clipped"}, "relative": {"relative_keys": table(3, 5, 4), "relative_values": table(3, 5, 4), "relative_first": -2},
+    "xl": {"relative_keys": table(3, 9, 4), "relative_u": table(3, 4), "relative_v": table(3, 4), "relative_first": -5}, "cosine": {"score": "cosine", "scale": 3.0}, "distance": {"score": "distance"},
+    "general": {"score": "general", "score_matrix": table(3, 4, 4)}, "one matrix": {"score": "general", "score_matrix": table(4, 4)}, "metric": {"score": "metric", "score_matrix": table(1, 2, 4)},
+    "additive": {"score": "additive", "score_matrix": table(1, 2, 4)}, "dropout": {"dropout": 0.4, "seed": 7, "dropout_offset": 2},
+    "given": {"dropout": 0.4, "dropout_given": RNG.random((2, 3, 4, 6)) < 0.6}, "isa": {"isa": "scalar", "invariant": True},
+}
+GRADIENTS = ("bias", "alibi_slopes", "sink", "score_matrix", "bias_table", "relative_keys", "relative_values", "relative_u", "relative_v")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_is_that_of_attention(name):
+    """A layer without projections is libattn.attention over heads side by side, forward and backward."""
+    options = OPTIONS[name]
+    layer = layers.Layer(12, 3, dtype="f8", no_query=True, no_key=True, no_value=True, no_output=True)
+    q, k, v = RNG.normal(size=(2, 4, 12)), RNG.normal(size=(2, 6, 12)), RNG.normal(size=(2, 6, 12))
+    heads = [x.reshape(2, -1, 3, 4) for x in (q, k, v)]
+    expected, lse = libattn.attention(*heads, layout="bshd", return_lse=True, **options)
+    slack = 1e-12
+    done = layer.forward(q, k, v, saved=True, **options)
+    close(done.output, expected.reshape(2, 4, 12), slack)
+    softmax = options.get("normaliser", "softmax").startswith("softmax")
+    if softmax:
+        close(layer.forward(q, k, v, outputs=["lse"], **options).outputs["lse"], lse if lse.shape == (2, 3, 4) else np.moveaxis(lse, 1, 2), slack)
+    grad = RNG.normal(size=(2, 4, 12))
+    wanted = [one for one in GRADIENTS if one in options] + (["scale"] if np.ndim(options.get("scale")) else [])
+    grads = libattn.attention_backward(*heads, expected, lse, grad.reshape(2, 4, 3, 4), grads=wanted, layout="bshd", **options)
+    found = layer.backward(grad, q, k, v, saved=done.saved, grads=wanted, **options)
+    for ours, theirs in zip((found.query, found.key, found.value), grads):
+        close(ours, theirs.reshape(ours.shape), slack * 10)
+    for one, theirs in zip(wanted, grads[3:]):
+        close(found.grads[one].reshape(theirs.shape), theirs, slack * 100)
+
+
+def test_a_general_score_between_heads_of_different_sizes():
+    layer = layers.Layer(8, 2, dtype="f8", score="general", score_matrix=RNG.normal(size=(2, 4, 3))).initialise()
+    assert layer.weights["key"].shape == (6, 8)
+    x = RNG.normal(size=(5, 8))
+    w = layer.weights
+    q, k, v = (split(x @ w[name].T, 2) for name in ("query", "key", "value"))
+    scores = np.einsum("hic,hcd,hjd->hij", q, layer.options["score_matrix"], k)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    close(layer(x), (weights @ v).swapaxes(0, 1).reshape(5, 8) @ w["output"].T, bound(layer, x))
+    archive = files.Archive()
+    layer.store(archive)
+    assert np.array_equal(copy.copy(layer).load_weights(archive)(x), layer(x))
+    assert layer.count(1, 5).cache_per_token == (6 + 8) * 8
+    kept = layer.cache(1, 5)
+    close(layer.decode(kept, x[np.newaxis])[0], layer(x), bound(layer, x))
