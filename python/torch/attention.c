@@ -28,6 +28,7 @@
     X("f", "float", dropout, "0.")                                                                                                 \
     X("t", "Tensor?", page_table, "None")                                                                                          \
     X("t", "Tensor?", offset_q, "None")                                                                                            \
+    X("t", "Tensor?", ranges, "None")                                                                                              \
     X("t", "Tensor?", block_mask, "None")                                                                                          \
     X("i", "int", block_q, "0")                                                                                                    \
     X("i", "int", block_kv, "0")                                                                                                   \
@@ -129,6 +130,7 @@ static int inputs(call *c, attn_op op, const argument *t, const argument *o)
         {OPTION_scales, TENSOR(scale)},
         {OPTION_page_table, TENSOR(page_table)},
         {OPTION_offset_q, TENSOR(offset_q)},
+        {OPTION_ranges, TENSOR(ranges)},
         {OPTION_block_mask, TENSOR(block_mask)},
         {OPTION_bias_table, TENSOR(bias_table)},
     };

@@ -31,7 +31,7 @@ def attention(
     dropout: float = 0.0, seed: int | Tensor | None = None, lengths_q: Tensor | None = None, lengths_kv: Tensor | None = None,
     cu_seqlens_q: Tensor | None = None, cu_seqlens_kv: Tensor | None = None, page_table: Tensor | None = None,
     layout: Literal["bhsd", "bshd", "thd"] = "bhsd", out: Tensor | None = None, return_lse: bool = False, return_weights: bool = False,
-    threads: int | None = None, offset_q: Tensor | None = None, chunk: int = 0, block_mask: Tensor | None = None,
+    threads: int | None = None, offset_q: Tensor | None = None, chunk: int = 0, ranges: Tensor | None = None, block_mask: Tensor | None = None,
     block_size: tuple[int, int] | None = None, bias_table: Tensor | None = None, bias_table_kind: Literal["t5", "clipped"] = "t5",
     bias_table_max_distance: int = 0, bias_table_causal: bool = False,
 ) -> Any:
@@ -45,6 +45,7 @@ def attention(
     threads        at most so many; default: torch.get_num_threads()
     offset_q       [batch]: the position of the first query among the keys
     chunk          a query sees keys of its own chunk of this many only
+    ranges         [batch, heads_q, queries, 2]: the first key that a query may see, and one past the last
     block_mask     bool, [batch, heads_q, blocks of queries, blocks of keys] or what broadcasts to it, with block_size, the numbers
                    of queries and keys of a block: which blocks are seen at all
     bias_table     [heads_q, buckets]: a bias by distance, of the kind "t5" or "clipped" (attn/relative.h)
@@ -89,7 +90,7 @@ def attention(
         options[AT["seed"]] = _seed(seed)
     for name, x in (
         ("bias", bias), ("lengths_q", lengths_q), ("lengths_kv", lengths_kv), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_kv", cu_seqlens_kv),
-        ("page_table", page_table), ("block_mask", block_mask), ("threads", threads), ("bias_table", bias_table),
+        ("page_table", page_table), ("ranges", ranges), ("block_mask", block_mask), ("threads", threads), ("bias_table", bias_table),
     ):
         if x is not None:
             options[AT[name]] = x

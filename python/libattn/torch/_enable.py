@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """libattn in the place of PyTorch's own attention on a CPU, for models as they are.
 
-Three operators are replaced while it is enabled; what each serves, and what it leaves to PyTorch:
+Three operators and a function are replaced while it is enabled; what each serves, and what it leaves to PyTorch:
 
     _scaled_dot_product_flash_attention_for_cpu and its backward
         what F.scaled_dot_product_attention calls for four axes, equal head sizes, no dropout, a mask without gradient; also in
@@ -11,6 +11,8 @@ Three operators are replaced while it is enabled; what each serves, and what it 
         user chose it (sdpa_kernel(SDPBackend.MATH)), PyTorch's runs
     _native_multi_head_attention
         the fast paths of nn.MultiheadAttention and nn.TransformerEncoderLayer in evaluation
+    torch.nn.attention.flex_attention.flex_attention
+        which has no backward on a CPU otherwise (_flex.py).  torch.compile leaves it out of its graphs, so fullgraph refuses it
 """
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ from typing import Any, Iterator
 
 import torch
 
+from . import _flex
 from ._attention import compute_attention
 from ._shim import AT, DEFAULTS, OPS, SHIM
 
@@ -62,6 +65,7 @@ def enable() -> None:
                 for key in ("CPU", "AutogradCPU"):
                     _library.impl("_scaled_dot_product_attention_math", _replace_math, key)
                 _library.impl("_native_multi_head_attention", _replace_native, "CPU", with_keyset=True)
+                _flex.replace(_count_flex)
                 if SHIM.attn_torch_enable():  # last: PyTorch warns of the first kernel that is replaced, and here it would print
                     raise RuntimeError("libattn.torch: PyTorch rejected the kernels")
         except BaseException:
@@ -83,9 +87,14 @@ def disable() -> None:
 def _restore() -> None:
     global _library
     SHIM.attn_torch_disable()
+    _flex.restore()
     if _library is not None:
         _library._destroy()
         _library = None
+
+
+def _count_flex() -> None:
+    _engaged["flex_attention"] += 1
 
 
 def enabled() -> bool:

@@ -9,7 +9,7 @@ import torch
 from ._shim import AT, NAMES, OPS, WANTS
 
 # Options that have a batch axis, and how many axes a tensor has that has all of them.
-BATCHED = {"mask": 4, "bias": 4, "block_mask": 4, "lengths_q": 1, "lengths_kv": 1, "offset_q": 1}
+BATCHED = {"mask": 4, "bias": 4, "ranges": 4, "block_mask": 4, "lengths_q": 1, "lengths_kv": 1, "offset_q": 1}
 # Where q is, by where options begin: in attention, its backward, its tangent, its double backward.
 Q = {3: 0, 8: 2, 9: 4, 11: 6}
 LAYOUT, DROPOUT = AT["layout"], AT["dropout"]
