@@ -303,9 +303,9 @@ void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens)
 {
     int64_t *lengths = attn_cache_lengths(cache);
     const int written = cache->dim_qk > 0 || cache->dim_v > 0 || cache->k.dtype == ATTN_I8 || cache->v.dtype == ATTN_I8;
-    const int64_t heads = written ? cache->heads_kv : 0; /* there may be 2^48 of them, without channels */
     for (int64_t b = 0; b < cache->batch; b++) {
-        int64_t count = attn_cache_new_tokens(tokens, b);
+        const int64_t count = attn_cache_new_tokens(tokens, b);
+        const int64_t heads = written && count > 0 ? cache->heads_kv : 0; /* of no channels or no tokens there may be 2^48 */
         for (int64_t h = 0; h < heads; h++)
             for (int64_t t = 0; t < count; t++) {
                 const token_place at = {cache, b, h, lengths[b] + t};

@@ -176,6 +176,10 @@ static void test_cache(void **state)
     const attn_tensors t = {.struct_size = sizeof t, .q = none(), .o = out()};
     PROMPTLY(attn_cache_attend(&c, &tokens, &p, &t, NULL, NULL), ATTN_OK);
     assert_int_equal(lengths[0], 7);
+    attn_cache full = c; /* channels, but no tokens: compilers may drop the loop, but not in a debug build */
+    full.capacity = lengths[0] = 0, full.dim_qk = full.dim_v = 4;
+    const attn_cache_tokens no_tokens = {.struct_size = sizeof no_tokens, .k = none(), .v = none()};
+    PROMPTLY(attn_cache_append(&full, &no_tokens, NULL), ATTN_OK);
 }
 
 static void test_positions(void **state)
