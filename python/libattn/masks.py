@@ -150,7 +150,7 @@ def _lengths(x: Any, name: str) -> Array:
 def block_map(block_q: int, block_kv: int, blocks: Any) -> Pattern:
     """blocks[n, k] for n = floor(i / block_q) and k = floor(j / block_kv), blocks a matrix of bool with ceil(len_q / block_q) rows and
     ceil(len_kv / block_kv) columns."""
-    matrix = np.ascontiguousarray(booleans(blocks, "blocks") != 0).view(np.uint8).copy()
+    matrix = np.ascontiguousarray(booleans(blocks, "blocks") != 0).view(np.uint8)  # a copy
     if matrix.ndim != 2:
         raise ValueError(f"blocks has {matrix.ndim} axes; it must have two")
     sizes = integer(block_q, "block_q"), integer(block_kv, "block_kv")

@@ -186,6 +186,21 @@ def test_calls_wait_for_each_other():
     assert kept.lengths.tolist() == [400, 400] and np.array_equal(kept.k, np.broadcast_to(k[:, :, :1], kept.k.shape))
 
 
+@pytest.mark.parametrize("call", ["append", "attend", "evict"])
+def test_a_call_waits(call):
+    q, k, v = draw(9)
+    one = Cache.empty(B, H, 40, D, DV, dtype=np.float64)
+    one.append(k, v)
+    arguments = {"append": (k, v), "attend": (q, k, v), "evict": ([[0], [1]],)}[call]
+    thread = threading.Thread(target=getattr(one, call), args=arguments)
+    with one._lock:  # as another call holds it
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive() and one.lengths.tolist() == [N, N]
+    thread.join()
+    assert one.lengths.tolist() == ([1, 1] if call == "evict" else [2 * N, 2 * N])
+
+
 Q, K, V = draw()
 C = np.zeros((B, H, 12, D))
 

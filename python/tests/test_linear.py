@@ -294,7 +294,9 @@ def test_random_features():
     assert abs(linear.random_features(9, 4, seed=2**64 - 1, draw=5) - matrix).max() < 1e-6  # Gram-Schmidt in f32
     normal = linear.random_features(4000, 4, rows="normal", dtype=np.float64)
     assert abs(normal.mean()) < 5 / 16000**0.5 and abs(normal.var() - 1) < 5 * (2 / 16000) ** 0.5
-    assert not np.array_equal(matrix, linear.random_features(9, 4, seed=1, draw=5, dtype=np.float64))
+    assert abs(normal[:4] @ normal[:4].T)[np.triu_indices(4, 1)].max() > 0.01  # not orthogonal
+    for other in ({"seed": 1, "draw": 5}, {"seed": 2**64 - 1, "draw": 6}):
+        assert not np.array_equal(matrix, linear.random_features(9, 4, dtype=np.float64, **other))
     with pytest.raises(NotImplementedError):
         linear.random_features(3, 3, dtype=np.float16)
 
@@ -368,6 +370,7 @@ REJECTED = [
     ({"feature_matrix": np.zeros((8, 5)), "features": "favor"}, ValueError, "feature_matrix has shape"),
     ({"causal": True, "beta": np.zeros((2, 2, 13)), "denominator": "clamp"}, NotImplementedError, "denominator"),
     ({"reproducible": True}, NotImplementedError, "reproducible"),
+    ({"workspace_limit": 1}, MemoryError, "workspace"), ({"workspace_limit": 0}, ValueError, "workspace_limit is 0"),
 ]
 
 

@@ -179,6 +179,7 @@ def test_forms():
     assert masks.keep_from_drop(bytes_of, out=bytes_of) is bytes_of and np.array_equal(bytes_of, ~drop)
     assert np.array_equal(masks.bias_from_keep(keep), np.where(keep, 0, -np.inf)) and masks.bias_from_keep(keep).dtype == np.float32
     assert np.array_equal(masks.bias_from_keep(keep, fill=-1e9, dtype=np.float64), np.where(keep, 0, -1e9))
+    assert np.array_equal(masks.bias_from_keep(np.array([0, 256, -1])), [-np.inf, 0, 0])
     assert np.isneginf(masks.bias_from_keep([0], fill=-1e9, dtype=np.float16)).all()
     torch = pytest.importorskip("torch")
     assert isinstance(masks.bias_from_keep(torch.tensor(keep)), torch.Tensor)
