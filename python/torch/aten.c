@@ -86,9 +86,10 @@ static int backward(call *c, const argument *a, AtenTensorHandle *out)
     if (inputs(c, ATTN_BACKWARD, a + 1, a + 6)) return -1;
     if (call_input(c, TENSOR(o), &a[4]) || call_input(c, TENSOR(lse), &a[5]) || call_input(c, TENSOR(grad_o), &a[0])) return -1;
     for (int i = 0; i < 3; i++) {
-        const view *of = call_view(c, TENSOR(q) + i);
-        const int64_t stride[4] = {of->size[1] * of->size[2] * of->size[3], of->size[3], of->size[1] * of->size[3], 1};
-        if (call_output(c, TENSOR(grad_q) + i, 4, of->size, stride, of->dtype, &out[i])) return -1;
+        const view *input = call_view(c, TENSOR(q) + i);
+        const int64_t stride[4] = {input->size[1] * input->size[2] * input->size[3], input->size[3],
+                                   input->size[1] * input->size[3], 1};
+        if (call_output(c, TENSOR(grad_q) + i, 4, input->size, stride, input->dtype, &out[i])) return -1;
     }
     return call_run(c);
 }

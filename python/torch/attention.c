@@ -233,7 +233,7 @@ static int whole_bias(call *c)
 static int backward(call *c, const argument *a, AtenTensorHandle *out)
 {
     static const struct {
-        int want, of, number;
+        int want, input, number;
     } others[] = {
         {WANTS_BIAS, TENSOR(bias), TENSOR(grad_bias)},
         {WANTS_SLOPES, TENSOR(alibi_slopes), TENSOR(grad_alibi_slopes)},
@@ -245,12 +245,12 @@ static int backward(call *c, const argument *a, AtenTensorHandle *out)
     if (saved_inputs(c, ATTN_BACKWARD, a + 2, a + 8) || grad_o(c, &a[0]) || call_input(c, TENSOR(grad_lse), &a[1])) return -1;
     if ((wants & WANTS_BIAS) && whole_bias(c)) return -1;
     for (int i = 0; i < 3; i++) {
-        const view *of = call_view(c, TENSOR(q) + i);
-        if (call_result(c, TENSOR(grad_q) + i, of, -1, of->dtype, &out[i])) return -1;
+        const view *input = call_view(c, TENSOR(q) + i);
+        if (call_result(c, TENSOR(grad_q) + i, input, -1, input->dtype, &out[i])) return -1;
     }
     for (int i = 0; i < 5; i++) {
-        const view *of = wants & others[i].want ? call_view(c, others[i].of) : NULL;
-        if (of ? call_like(c, others[i].number, of, &out[3 + i]) : nothing(c, &out[3 + i])) return -1;
+        const view *input = wants & others[i].want ? call_view(c, others[i].input) : NULL;
+        if (input ? call_like(c, others[i].number, input, &out[3 + i]) : nothing(c, &out[3 + i])) return -1;
     }
     return call_run(c);
 }
@@ -280,8 +280,8 @@ static int double_backward(call *c, const argument *a, AtenTensorHandle *out)
     if (call_result(c, TENSOR(second_grad_o), q, c->problem.shape.dim_v, q->dtype, &out[0])) return -1;
     if (per_query(c, TENSOR(second_grad_lse), &out[1])) return -1;
     for (int i = 0; i < 3; i++) {
-        const view *of = call_view(c, TENSOR(q) + i);
-        if (call_result(c, TENSOR(second_q) + i, of, -1, of->dtype, &out[2 + i])) return -1;
+        const view *input = call_view(c, TENSOR(q) + i);
+        if (call_result(c, TENSOR(second_q) + i, input, -1, input->dtype, &out[2 + i])) return -1;
     }
     if (bias ? call_like(c, TENSOR(second_bias), bias, &out[5]) : nothing(c, &out[5])) return -1;
     return call_run(c);

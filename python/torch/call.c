@@ -257,27 +257,27 @@ static int check(call *c, const attn_plan *plan, int index)
     const view *v = &c->views[index].view;
     const struct row *row = &rows[number];
     const int free = row->rule == PARTS && row->cores > 1 && row->about.gradient_of < 0; /* to broadcast */
-    attn_tensor_plan of = {.struct_size = sizeof of};
+    attn_tensor_plan planned = {.struct_size = sizeof planned};
     int64_t wanted[4] = {0};
     int axes[4], fits = 1;
     if (row->rule == PARTS && row->about.gradient_of >= 0) return 0; /* of a tensor that has been checked */
-    if (attn_plan_tensor(plan, number, &of, c->error)) return -1;
+    if (attn_plan_tensor(plan, number, &planned, c->error)) return -1;
     if (c->layout == LAYOUT_THD && row->rule != PARTS) {
-        of.shape[0] = 1;
-        of.shape[2] = size_at(c, row->about.axes[2] == ATTN_AXIS_KEY ? TENSOR(k) : TENSOR(q), 2);
+        planned.shape[0] = 1;
+        planned.shape[2] = size_at(c, row->about.axes[2] == ATTN_AXIS_KEY ? TENSOR(k) : TENSOR(q), 2);
     }
     const int most = row->rule == PARTS ? row->cores : v->ndim;
     axes_of(c, number, most, axes);
     for (int i = 0; i < most; i++) {
         const int at = i - (most - v->ndim);
-        wanted[i] = of.shape[axes[i]];
+        wanted[i] = planned.shape[axes[i]];
         fits &= at < 0 ? free || wanted[i] == 1 : v->size[at] == wanted[i] || (free && v->size[at] == 1);
     }
     /* Without a batch axis there is one batch entry, and so on. */
     for (int axis = 0; row->rule != PARTS && c->layout != LAYOUT_THD && axis < 4; axis++) {
         int found = row->rule == ROWS_ONE && axis == 3;
         for (int i = 0; i < most; i++) found |= axes[i] == axis;
-        fits &= found || of.shape[axis] == 1;
+        fits &= found || planned.shape[axis] == 1;
     }
     if (fits) return 0;
     char have_text[100], want_text[100];
