@@ -105,7 +105,6 @@ TOGETHER = [[one] for one, _ in FORMULAS] + [
 ]
 
 
-@pytest.mark.skipif(not hasattr(libattn, "attention"), reason="this build has no libattn.attention")
 @pytest.mark.parametrize("case", range(len(TOGETHER)))
 def test_attention_with_patterns(case):
     both = masks.PatternSet(N, M, *TOGETHER[case])
@@ -120,6 +119,25 @@ def test_attention_with_patterns(case):
     rng = np.random.default_rng(case)
     q, k, v = (rng.standard_normal(shape) for shape in ((N, 4), (M, 4), (M, 3)))
     assert np.allclose(libattn.attention(q, k, v, **arguments), attention(q, k, v, keep), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("patterns", [
+    [masks.documents([6, 7], [8, 9])], [masks.columns(3)], [masks.block_map(3, 4, BLOCKS)], [masks.bigbird(3, 1, 1, 1, seed=3)],
+    [masks.causal_bottom_right(), masks.local(6)], [masks.prefix(4)], [masks.global_local(4, 2), masks.causal()],
+])
+def test_heads_layouts_and_gradients(patterns):
+    both = masks.PatternSet(N, M, *patterns)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal(shape) for shape in ((2, 4, N, 8), (2, 2, M, 8), (2, 2, M, 8)))
+    found, want = [], []
+    for results, arguments in ((found, both.arguments()), (want, {"mask": both.matrix(), "align": "top-left"})):
+        o, lse = libattn.attention(q, k, v, return_lse=True, **arguments)
+        results += [o, lse, *libattn.attention_backward(q, k, v, o, lse, o, **arguments)]
+        other = libattn.attention(*(x.transpose(0, 2, 1, 3) for x in (q, k, v)), layout="bshd", **arguments)
+        results.append(other.transpose(0, 2, 1, 3))
+    for one, two in zip(found, want):
+        assert np.allclose(one, two, rtol=1e-11, atol=1e-12)
+    assert np.allclose(found[0], found[-1], rtol=1e-12, atol=1e-13)
 
 
 def test_arguments():
