@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -234,7 +234,10 @@ class Module:
 class Call:
     """One call of a module: its structs, and the arrays behind them."""
 
-    def __init__(self, module: Module, inputs: Sequence[Any], options: Mapping[str, Any], *, align: bool = True) -> None:
+    def __init__(
+        self, module: Module, inputs: Sequence[Any], options: Mapping[str, Any], held: Callable[[Call], int] | None = None,
+    ) -> None:
+        """held: where there is a cache, how many keys its longest entry will have."""
         self.module, self.names = module, module._inputs
         merged = {**module.options, **options}
         self.slots = Slots(_abi.attn_layer_tensors)
@@ -282,9 +285,10 @@ class Call:
             len_q, len_kv = (int(np.max(np.diff(bound), initial=0)) for bound in bounds)
         self.batch = batch
         tensors.batch, tensors.len_q, tensors.len_kv = batch, len_q, len_kv if self.has_key else 0
-        self.sizes = Sizes(batch, *module._heads(merged), len_q, len_kv, self.tokens_q if packed else 0)
+        keys = len_kv if held is None else held(self)
+        self.sizes = Sizes(batch, *module._heads(merged), len_q, keys, self.tokens_q if packed else 0)
         self.counted = (1, self.tokens_q, self.tokens_kv) if packed else (batch, len_q, len_kv)
-        self.inner = Inner(merged, self.sizes, module.dtype, align=align)
+        self.inner = Inner(merged, self.sizes, module.dtype, align=held is None)
         self.layer, self.kept = module._struct(merged)
         self.layer.attention = ctypes.pointer(self.inner.problem)
         self.weights = module._slots(module.weights, self.known)
@@ -304,8 +308,9 @@ class Call:
             raise ValueError(f"{name} has shape {list(array.shape)}; it must be {list(shape)}")
         put_dense(self.slots, name, array)
 
-    def outputs(self, names: Sequence[str], len_kv: int) -> dict[str, Array]:
+    def outputs(self, names: Sequence[str]) -> dict[str, Array]:
         """Arrays for further outputs by name."""
+        len_kv = self.sizes.len_kv + ("extra_key" in self.weights.arrays)
         if isinstance(names, str):
             raise TypeError(f"outputs must be names, as in outputs=[{names!r}]")
         found: dict[str, Array] = {}
@@ -344,7 +349,7 @@ def forward(
     call.positions("positions_kv", positions[1], call.tokens_kv)
     made = result(out, (*call.arrays["query"].shape[1 if call.flat else 0:-1], call.width), module.dtype)
     call.put("output", made)
-    further = call.outputs(outputs, call.sizes.len_kv + ("extra_key" in call.weights.arrays))
+    further = call.outputs(outputs)
     memory = np.empty(module._count({**module.options, **options}, *call.counted).saved_bytes, np.uint8) if saved else None
     if memory is not None:
         call.slots.struct.saved = pointer(memory)
@@ -407,29 +412,32 @@ def backward(
 
 def decode(
     module: Module, cache: Any, inputs: Sequence[Any], options: Mapping[str, Any], out: Any, outputs: Sequence[str],
-    only_cached: bool, function: str = "decode", positions: Sequence[Any] = (None, None),
+    only_cached: bool, function: str = "decode",
 ) -> Any:
-    rest = {name: x for name, x in options.items() if name != "lengths_q"}
-    call, lengths_q = Call(module, inputs, rest, align=False), options.get("lengths_q")
-    call.positions("positions_q", positions[0], call.tokens_q)
-    call.positions("positions_kv", positions[1], call.tokens_kv)
-    lengths: Array | None = None
-    if lengths_q is not None:
-        lengths = np.require(integers(lengths_q, "lengths_q"), np.int64, ["C", "A"])
-        if lengths.shape != (call.batch,):
-            raise ValueError(f"lengths_q has shape {list(lengths.shape)}; it must be [{call.batch}]")
-        put_dense(call.slots, "lengths_q", lengths)
-    call.slots.struct.only_cached = int(bool(only_cached))
-    made = result(out, (*call.arrays["query"].shape[1 if call.flat else 0:-1], call.width), module.dtype)
-    call.put("output", made)
     struct = of_cache(module, cache)
-    appended = 0 if only_cached else lengths if lengths is not None and not call.has_key else call.tokens_kv
-    further = call.outputs(outputs, int(np.max(cache.lengths + appended, initial=0)) if cache.batch == call.batch else 0)
-    with cache._lock:
+    rest = {name: x for name, x in options.items() if name != "lengths_q"}
+    x = options.get("lengths_q")
+    lengths = None if x is None else np.require(integers(x, "lengths_q"), np.int64, ["C", "A"])
+
+    def held(call: Call) -> int:
+        if cache.batch != call.batch:
+            raise ValueError(f"cache has {cache.batch} entries; it must have {call.batch}, as {call.names[0]} has")
+        if lengths is not None and lengths.shape != (call.batch,):
+            raise ValueError(f"lengths_q has shape {list(lengths.shape)}; it must be [{call.batch}]")
+        appended = 0 if only_cached else lengths if lengths is not None and not call.has_key else call.tokens_kv
+        return max(int(np.max(cache.lengths + appended, initial=0)), 0)
+
+    with cache._lock:  # the lengths that sizes are made of must be those that C reads
+        call = Call(module, inputs, rest, held)
+        if lengths is not None:
+            put_dense(call.slots, "lengths_q", lengths)
+        call.slots.struct.only_cached = int(bool(only_cached))
+        made = result(out, (*call.arrays["query"].shape[1 if call.flat else 0:-1], call.width), module.dtype)
+        call.put("output", made)
+        further = call.outputs(outputs)
         call.run(function, ctypes.byref(struct))
-    x = inputs[0]
-    output = like(made, x) if out is None else out
-    return Forward(output, None, {name: like(_plain(array, call), x) for name, array in further.items()}) if further else output
+    output = like(made, inputs[0]) if out is None else out
+    return Forward(output, None, {name: like(_plain(array, call), inputs[0]) for name, array in further.items()}) if further else output
 
 
 def remember(module: Module, cache: Any, memory: Any, lengths: Any) -> None:

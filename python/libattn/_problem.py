@@ -208,7 +208,10 @@ def fill(problem: Any, options: Mapping[str, Any], *, align: bool = True) -> Non
 
     table = problem.bias_table
     if get("bias_table") is not None:
-        table.buckets = asarray(options["bias_table"], "bias_table").shape[-1]
+        shape = asarray(options["bias_table"], "bias_table").shape
+        if not shape:
+            raise ValueError("bias_table has shape []; it must be [heads, buckets]")
+        table.buckets = shape[-1]
         if get("bias_table_kind") is not None:
             table.kind = choice(options["bias_table_kind"], "bias_table_kind", enum("attn_distance_kind"))
         if table.kind == _abi.ATTN_DISTANCE_CLIPPED:

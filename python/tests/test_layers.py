@@ -442,3 +442,25 @@ def test_a_general_score_between_heads_of_different_sizes():
     assert layer.count(1, 5).cache_per_token == (6 + 8) * 8
     kept = layer.cache(1, 5)
     close(layer.decode(kept, x[np.newaxis])[0], layer(x), bound(layer, x))
+
+
+@pytest.mark.parametrize("extra", [False, True])
+def test_outputs_of_decoding_have_a_column_for_each_key_of_the_cache(extra):
+    layer = make("heads")
+    if extra:
+        layer.weights |= {"extra_key": RNG.normal(size=12), "extra_value": RNG.normal(size=12)}
+    x = inputs(layer, (2,), 5)[0]
+    names = ["weights_mean"] if extra else ["weights_mean", "weights", "scores", "column_sum", "lse"]
+    expected = layer.forward(x, causal=True, outputs=names)
+    kept = layer.cache(2, 9, page_size=2)
+    layer.decode(kept, x[:, :3], causal=True)
+    bias = np.zeros((4, 5))
+    done = layer.decode(kept, x[:, 3:], causal=True, outputs=names, bias=bias[:2])
+    close(done.outputs["weights_mean"], expected.outputs["weights_mean"][:, 3:], bound(layer, x))
+    if not extra:
+        close(done.outputs["weights"], expected.outputs["weights"][:, :, 3:], bound(layer, x))
+        close(done.outputs["column_sum"], expected.outputs["weights"][:, :, 3:].sum(2), bound(layer, x))
+        close(done.outputs["scores"], expected.outputs["scores"][:, :, 3:], bound(layer, x))
+    for wrong, sentence in ((x[:1, :1], "cache has 2 entries; it must have 1, as query has"), (x[:, :1, :3], "query has shape")):
+        with pytest.raises(ValueError, match=sentence):
+            layer.decode(kept, wrong)
