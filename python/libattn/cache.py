@@ -246,7 +246,10 @@ class Cache(Fixed):
         return done if lse is None else (done, like(lse, q))
 
     def arguments(self) -> dict[str, Any]:
-        """The keywords with which libattn.attention reads the cache as k and v: lengths_kv, and page_table and scales if it has them."""
+        """The keywords with which libattn.attention reads the cache as k and v: lengths_kv, and page_table and scales if it has them.
+
+        With a rope the keys in the cache are rotated; rotate q too: kept.rope(q, positions), with positions [batch, len].
+        """
         found = {"lengths_kv": self.lengths, "page_table": self.page_table, "k_scale": self.k_scale, "v_scale": self.v_scale}
         return {name: array for name, array in found.items() if array is not None}
 

@@ -55,9 +55,9 @@ def test_decode(page_size, rope):
         close(o, want[cut], NEAR)
         close(sums, lse[cut], NEAR)
     assert kept.lengths.tolist() == [N, N]
-    if rope is None:
-        last = np.s_[:, :, 9:]
-        close(libattn.attention(q[last], kept.k, kept.v, causal=True, **kept.arguments()), want[last], NEAR)
+    last = np.s_[:, :, 9:]
+    turned = q[last] if rope is None else rope(q[last], np.arange(9, 11))
+    close(libattn.attention(turned, kept.k, kept.v, causal=True, **kept.arguments()), want[last], NEAR)
     with pytest.raises(ValueError, match="do not fit"):
         kept.append(k[:, :, :6], v[:, :, :6])
     assert kept.lengths.tolist() == [N, N]
