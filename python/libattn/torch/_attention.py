@@ -117,8 +117,14 @@ def compute_attention(q: Tensor, k: Tensor, v: Tensor, options: Any, weights: bo
     try:
         if differentiated(q, k, v, options):
             return Attention.apply(q, k, v, *options, weights)
+        if weights:
+            with below():
+                return _operator(q, k, v, *options, weights)
+        end = len(options)
+        while end and options[end - 1] is DEFAULTS[end - 1]:  # arguments that are left out cost nothing
+            end -= 1
         with below():
-            return _operator(q, k, v, *options, weights)
+            return _operator(q, k, v, *options[:end])
     except RuntimeError as raised:
         raise error(raised) from None
 
