@@ -32,7 +32,8 @@ EXCEPTIONS: dict[int, type[Exception]] = {
 @functools.cache
 def library(name: str) -> ctypes.CDLL:
     """libattn ("attn"), libattn_io ("attn_io") or libattn_layers ("attn_layers")."""
-    return ctypes.CDLL(str(FOLDER / f"lib{name}.so"))
+    # In a build tree lib/ has links, and a library finds others beside itself.
+    return ctypes.CDLL(str((FOLDER / f"lib{name}.so").resolve()))
 
 
 @functools.cache
