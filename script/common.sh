@@ -21,7 +21,7 @@ ARM_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" # for scrip
 ARM_LIBRARIES="libc6-dev libcjson-dev libzip-dev libpng-dev libcmocka-dev" # for AArch64, unpacked by script/arm
 TIDY_PACKAGES="clang-tidy" # for script/analyze alone
 ABI_PACKAGES="abigail-tools git" # for script/abi --since alone
-DEBIAN_PACKAGES="debhelper dpkg-dev fakeroot lintian" # for script/release --debian alone
+DEBIAN_PACKAGES="debhelper dh-python dpkg-dev fakeroot lintian" # for script/release --debian alone
 
 say() { printf '\n== %s\n' "$*"; }
 usage() { echo "usage: script/$(basename "$0")${1:+ $1}" >&2; exit 2; }
