@@ -9,6 +9,7 @@ import pytest
 
 EPS = 2.0**-53  # half a unit in the last place of 1 in double
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BFLOAT16 = [importlib.import_module("ml_dtypes").bfloat16] if importlib.util.find_spec("ml_dtypes") else []  # where NumPy has it
 FOLDERS = [ROOT / "examples" / "data", ROOT.parent / "shared" / "data"]
 
 

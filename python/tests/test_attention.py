@@ -2,9 +2,9 @@
 """libattn.attention against its definition in double, within the derived bound, for each option and pairs of them."""
 import itertools
 
-import ml_dtypes
 import numpy as np
 import pytest
+from problems import BFLOAT16
 
 import libattn
 from libattn import _bound, _definition
@@ -113,7 +113,7 @@ def compare(shape, options, dtype=np.float32):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", NAMES + FORWARD)
 def test_an_option_is_its_definition(name, shape):
-    for dtype in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16):
+    for dtype in (np.float32, np.float64, np.float16, *BFLOAT16):
         compare(shape, options_of(name, shape), dtype)
 
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
 """attention_backward, jvp and attention_double_backward against their definition in double, within the derived bounds."""
-import ml_dtypes
 import numpy as np
 import pytest
+from problems import BFLOAT16
 from test_attention import NAMES, SHAPES, arrays, options_of
 
 import libattn
 from libattn import _bound, _definition
 from libattn import _derivative_definition as definition
 
-DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
+DTYPES = [np.float32, np.float64, np.float16, *BFLOAT16]
 
 
 class Case:
