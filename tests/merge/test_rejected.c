@@ -13,6 +13,7 @@ static void test_rejected(void **state)
 {
     static double o[2], lse[2], out[2];
     static const attn_input nothing;
+    attn_output grads[2] = {f64_out(out), f64_out(out)};
     const attn_call call = {.struct_size = sizeof call};
     (void)state;
 #define REJECTED(change, text)                                                                                                     \
@@ -51,6 +52,8 @@ static void test_rejected(void **state)
     REJECTED(t.lse = f64_out(out), "merge: lse and o share elements; an output must not overlap another tensor");
     REJECTED(t.grad_o = f64(o), "merge: grad_o is set; attn_merge does not use it");
     REJECTED(t.grad_lse.stride[2] = 1, "merge: grad_lse is set; attn_merge does not use it");
+    REJECTED(t.grad_o_parts = grads, "merge: grad_o_parts is set; attn_merge does not use it");
+    REJECTED(t.grad_lse_parts = grads, "merge: grad_lse_parts is set; attn_merge does not use it");
     const attn_merge_tensors none = {.struct_size = sizeof none};
     FAILS(attn_merge(NULL, &none, NULL, &error), ATTN_ERR_ARGUMENT, "problem is NULL");
     FAILS(attn_merge(&one, NULL, NULL, &error), ATTN_ERR_ARGUMENT, "tensors is NULL");
@@ -74,7 +77,8 @@ static void test_undecided(void **state)
 
 static void test_gradient_rejected(void **state)
 {
-    static double o[1], lse[1], go[1], glse[1];
+    static double o[1], lse[1], go[1], glse[1], out[1];
+    const attn_output unset = {0};
     const attn_input os[] = {f64(o)}, lses[] = {f64(lse)};
     attn_output gos[] = {f64_out(go)}, glses[] = {f64_out(glse)};
     const attn_merge_problem p = {.struct_size = sizeof p, .parts = 1, .batch = 1, .heads = 1, .len_q = 1, .dim_v = 1};
@@ -88,7 +92,13 @@ static void test_gradient_rejected(void **state)
     FAILS(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT, "merge: grad_o is missing");
     t.grad_o = f64(o), t.grad_o_parts = NULL;
     FAILS(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT, "merge: grad_o_parts is NULL");
-    t.grad_o_parts = gos, gos[0].data = o;
+    t.grad_o_parts = gos, t.grad_lse_parts = NULL;
+    FAILS(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT, "merge: grad_lse_parts is NULL");
+    t.grad_lse_parts = glses, t.o = f64_out(out);
+    FAILS(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT, "merge: o is set; attn_merge_backward does not use it");
+    t.o = unset, t.lse.dtype = ATTN_F64;
+    FAILS(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_ARGUMENT, "merge: lse is set; attn_merge_backward does not use it");
+    t.lse = unset, gos[0].data = o;
     FAILS(attn_merge_backward(&p, &t, NULL, &error), ATTN_ERR_STRIDE,
           "merge: grad_o_parts[0] and o_parts[0] share elements; an output must not overlap another tensor");
 }
