@@ -109,6 +109,10 @@ class Module:
     def _heads(self, options: Mapping[str, Any]) -> tuple[int, int]:
         raise NotImplementedError
 
+    def _dims(self, options: Mapping[str, Any], decoding: bool) -> tuple[int, int, int]:
+        """Channels of a query, a key and a value in the attention."""
+        raise NotImplementedError
+
     def _channels(self) -> tuple[tuple[int, int, int], int]:
         """Channels of the three inputs, and of the output."""
         raise NotImplementedError
@@ -286,7 +290,8 @@ class Call:
         self.batch = batch
         tensors.batch, tensors.len_q, tensors.len_kv = batch, len_q, len_kv if self.has_key else 0
         keys = len_kv if held is None else held(self)
-        self.sizes = Sizes(batch, *module._heads(merged), len_q, keys, self.tokens_q if packed else 0)
+        dims = module._dims(merged, held is not None)
+        self.sizes = Sizes(batch, *module._heads(merged), len_q, keys, dims, self.tokens_q if packed else 0)
         self.counted = (1, self.tokens_q, self.tokens_kv) if packed else (batch, len_q, len_kv)
         self.inner = Inner(merged, self.sizes, module.dtype, align=held is None)
         self.layer, self.kept = module._struct(merged)
@@ -453,7 +458,7 @@ def remember(module: Module, cache: Any, memory: Any, lengths: Any) -> None:
     slots = Slots(_abi.attn_layer_tensors)
     slots.struct.batch, slots.struct.len_kv = full.shape[:2]
     slots.put("key", full, (0, 2, 3))
-    inner = Inner(module.options, Sizes(full.shape[0], 1, 1, 0, full.shape[1]), module.dtype, align=False)
+    inner = Inner(module.options, Sizes(full.shape[0], 1, 1, 0, full.shape[1], module._dims(module.options, True)), module.dtype, align=False)
     layer, kept = module._struct(module.options)
     layer.attention = ctypes.pointer(inner.problem)
     struct = of_cache(module, cache)

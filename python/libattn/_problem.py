@@ -17,14 +17,15 @@ from ._options import ArrayLike, Causal, Isa, Stage, Window
 from ._slots import Slots, booleans, floats, integers
 
 # The tensors that keywords may give: their axes in a slot's four, and how their numbers are read.  Of "BHqk", axes that are missing on
-# the left or have size 1 broadcast; capitals B and H are batch and query heads, q and k the two lengths, and "." is any size.
+# the left or have size 1 broadcast; B and H are batch and query heads, q and k the two lengths, n and m blocks of these.
+# Others must have their size: D and V are channels of keys and values, X and Y those of the matrix, R rows, S and N starts; "." is any.
 FLOAT, COMPUTE, BOOL, INT = "float", "compute", "bool", "int"
 TENSORS: dict[str, tuple[str, str]] = {
-    "mask": ("BHqk", BOOL), "bias": ("BHqk", FLOAT), "ranges": ("BHq2", INT), "block_mask": ("BH..", BOOL), "dropout_given": ("BHqk", BOOL),
-    "lengths_q": ("B", INT), "lengths_kv": ("B", INT), "offset_q": ("B", INT), "cu_seqlens_q": (".", INT), "cu_seqlens_kv": (".", INT),
-    "block_starts": (".", INT), "block_index": (".", INT), "scale": (" H", COMPUTE), "alibi_slopes": ("BH", COMPUTE),
-    "sink": (" H", COMPUTE), "score_matrix": (" H..", FLOAT), "bias_table": (" H.", FLOAT), "relative_keys": (" H..", FLOAT),
-    "relative_values": (" H..", FLOAT), "relative_u": (" H .", COMPUTE), "relative_v": (" H .", COMPUTE),
+    "mask": ("BHqk", BOOL), "bias": ("BHqk", FLOAT), "ranges": ("BHq2", INT), "block_mask": ("BHnm", BOOL), "dropout_given": ("BHqk", BOOL),
+    "lengths_q": ("B", INT), "lengths_kv": ("B", INT), "offset_q": ("B", INT), "cu_seqlens_q": ("S", INT), "cu_seqlens_kv": ("S", INT),
+    "block_starts": ("N", INT), "block_index": (".", INT), "scale": (" H", COMPUTE), "alibi_slopes": ("BH", COMPUTE),
+    "sink": (" H", COMPUTE), "score_matrix": (" HXY", FLOAT), "bias_table": (" H.", FLOAT), "relative_keys": (" HRD", FLOAT),
+    "relative_values": (" HRV", FLOAT), "relative_u": (" H D", COMPUTE), "relative_v": (" H D", COMPUTE),
 }
 GRADIENTS = (
     "bias", "scale", "score_matrix", "alibi_slopes", "sink", "bias_table", "relative_keys", "relative_values", "relative_u", "relative_v",
@@ -129,10 +130,29 @@ def put_dense(slots: Slots, name: str, array: Array) -> None:
 class Sizes:
     """The sizes of an attention, in the letters of TENSORS."""
 
-    def __init__(self, batch: int, heads_q: int, heads_kv: int, len_q: int, len_kv: int, tokens: int = 0) -> None:
+    def __init__(
+        self, batch: int, heads_q: int, heads_kv: int, len_q: int, len_kv: int, dims: tuple[int, int, int], tokens: int = 0
+    ) -> None:
+        self.dims = dims  # channels of a query, a key and a value
         self.batch, self.heads_q, self.heads_kv, self.len_q, self.len_kv = batch, heads_q, heads_kv, len_q, len_kv
         self.tokens = tokens  # packed: of all sequences
-        self.letters: dict[str, int] = {"B": batch, "H": heads_q, "q": len_q, "k": len_kv, "2": 2, " ": 1}
+        self.letters: dict[str, int] = {
+            "B": batch, "H": heads_q, "q": len_q, "k": len_kv, "D": dims[0], "V": dims[2], "S": batch + 1, "2": 2,
+        }
+
+    def settle(self, problem: Any) -> None:
+        """Adds what depends on the problem: blocks, rows of tables, the matrix of the scores."""
+        mask, score, letters = problem.mask, problem.score, self.letters
+        if mask.block_q > 0 and mask.block_kv > 0:
+            letters["n"], letters["m"] = -(-self.len_q // mask.block_q), -(-self.len_kv // mask.block_kv)
+            letters["N"] = letters["n"] + 1
+        letters["R"] = problem.relative.rows
+        if score.kind == _abi.ATTN_SCORE_GENERAL:
+            letters["X"], letters["Y"] = self.dims[0], self.dims[1]
+        elif score.kind in (_abi.ATTN_SCORE_METRIC, _abi.ATTN_SCORE_ADDITIVE):
+            letters["Y"] = self.dims[0]
+        if score.kind == _abi.ATTN_SCORE_ADDITIVE:
+            letters["X"] = 1 + score.additive_bias
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -152,7 +172,7 @@ def fill(problem: Any, options: Mapping[str, Any], *, align: bool = True) -> Non
         score.kind = choice(options["score"], "score", enum("attn_score_kind"))
     if matrix is not None:
         shape = asarray(matrix, "score_matrix").shape
-        if score.kind == _abi.ATTN_SCORE_GENERAL and shape:
+        if score.kind == _abi.ATTN_SCORE_GENERAL and len(shape) > 1 and shape[-1] != shape[-2]:
             score.dim_k = shape[-1]
         if score.kind == _abi.ATTN_SCORE_METRIC and len(shape) > 1:
             score.dim_metric = shape[-2]
@@ -189,6 +209,9 @@ def fill(problem: Any, options: Mapping[str, Any], *, align: bool = True) -> Non
     for name in ("chunk", "dilation", "global_q", "global_kv", "block_q", "block_kv", "least_distance"):
         if get(name) is not None:
             setattr(mask, name, integer(options[name], name))
+    for name in ("block_mask", "block_starts"):
+        if get(name) is not None and not (mask.block_q > 0 and mask.block_kv > 0):
+            raise ValueError(f"{name} is set; block_q and block_kv must be at least 1")
     if get("block_index") is not None:
         mask.block_entries = asarray(options["block_index"], "block_index").size
     if get("empty") is not None:
@@ -224,6 +247,8 @@ def fill(problem: Any, options: Mapping[str, Any], *, align: bool = True) -> Non
             shape = asarray(options[name], name).shape
             if len(shape) < 2:
                 raise ValueError(f"{name} has shape {list(shape)}; it must be [heads, rows, channels]")
+            if problem.relative.rows not in (0, shape[-2]):
+                raise ValueError(f"relative_values has {shape[-2]} rows; it must have {problem.relative.rows}, as relative_keys has")
             problem.relative.rows = shape[-2]
     if get("relative_first") is not None:
         problem.relative.first = integer(options["relative_first"], "relative_first")
@@ -249,7 +274,7 @@ def placed(array: Array, name: str, sizes: Sizes) -> Array:
     full = array[(np.newaxis,) * (len(axes) - array.ndim)]
     for size, letter in zip(full.shape, axes):
         expected = sizes.letters.get(letter, size)
-        if size != expected and (size != 1 or (len(axes) == 1 and letter != "H") or letter == "2"):
+        if size != expected and (size != 1 or letter not in ("BHqknm" if len(axes) > 1 else "H")):
             wanted = ", ".join(str(sizes.letters.get(one, "any")) for one in axes)
             constant = ", or 1 where it is constant" if len(axes) > 1 else ""
             raise ValueError(f"{name} has shape {list(array.shape)}; it must be [{wanted}]{constant}")
@@ -263,6 +288,7 @@ class Inner:
         self.sizes, self.compute = sizes, np.dtype(compute)
         self.problem = _native.struct(_abi.attn_problem)
         fill(self.problem, options, align=align)
+        sizes.settle(self.problem)
         self.tensors = Slots(_abi.attn_tensors)
         self.given: dict[str, Array] = {}  # with the axes of TENSORS
         self.outputs: dict[str, Array] = {}

@@ -80,7 +80,8 @@ class _Attention:
         ):
             if self.full[name].shape != shape:
                 raise ValueError(f"{name} has shape {list(arrays[name].shape)}; it must be {axes}, {list(shape)}, with q and k as they are")
-        self.inner = Inner(options, Sizes(batch, heads, groups, len_q, len_kv), np.float64)
+        sizes = Sizes(batch, heads, groups, len_q, len_kv, (dim, channels, self.full["v"].shape[3]))
+        self.inner = Inner(options, sizes, np.float64)
         for name, size in zip(("batch", "heads_q", "heads_kv", "len_q", "len_kv", "dim_qk", "dim_v"),
                               (batch, heads, groups, len_q, len_kv, dim, self.full["v"].shape[3])):
             setattr(self.inner.problem.shape, name, size)

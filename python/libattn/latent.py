@@ -157,6 +157,10 @@ class Latent(Module):
     def _heads(self, options: Mapping[str, Any]) -> tuple[int, int]:
         return self.heads, self.heads
 
+    def _dims(self, options: Mapping[str, Any], decoding: bool) -> tuple[int, int, int]:
+        dim = (self.rank if decoding else self.head_dim) + self.dim_rotary
+        return dim, dim, self.rank if decoding else self.head_dim_v
+
     def _channels(self) -> tuple[tuple[int, int, int], int]:
         return (self.dim_model, self.dim_model, 0), self.dim_output
 

@@ -254,6 +254,9 @@ class Layer(Module):
     def _heads(self, options: Mapping[str, Any]) -> tuple[int, int]:
         return self.heads_q, self.heads_kv
 
+    def _dims(self, options: Mapping[str, Any], decoding: bool) -> tuple[int, int, int]:
+        return self.head_dim, self._key_dim(options), self.head_dim_v
+
     def _channels(self) -> tuple[tuple[int, int, int], int]:
         inputs = (
             self.heads_q * self.head_dim if self.no_query else self.dim_model,

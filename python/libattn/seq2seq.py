@@ -148,6 +148,9 @@ class Seq2Seq(Module):
     def _heads(self, options: Mapping[str, Any]) -> tuple[int, int]:
         return 1, 1
 
+    def _dims(self, options: Mapping[str, Any], decoding: bool) -> tuple[int, int, int]:
+        return self.dim_hidden or self.dim_state, self.dim_hidden or self.dim_memory, self.dim_memory
+
     def _channels(self) -> tuple[tuple[int, int, int], int]:
         return (self.dim_state, self.dim_memory, 0), self.dim_output or self.dim_memory
 

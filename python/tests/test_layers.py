@@ -464,3 +464,22 @@ def test_outputs_of_decoding_have_a_column_for_each_key_of_the_cache(extra):
     for wrong, sentence in ((x[:1, :1], "cache has 2 entries; it must have 1, as query has"), (x[:, :1, :3], "query has shape")):
         with pytest.raises(ValueError, match=sentence):
             layer.decode(kept, wrong)
+
+
+@pytest.mark.parametrize("options, sentence", [
+    ({"relative_values": np.ones((1, 6))}, r"relative_values has shape \[1, 6\]; it must be \[3, 1, 4\]"), ({"relative_keys": np.ones((3, 5, 3))}, "relative_keys has shape"),
+    ({"relative_keys": np.ones((3, 5, 4)), "relative_values": np.ones((3, 4, 4))}, "relative_values has 4 rows; it must have 5, as relative_keys has"),
+    ({"relative_keys": np.ones((3, 5, 4)), "relative_u": np.ones((3, 5))}, "relative_u has shape"), ({"score": "general", "score_matrix": np.ones((3, 4))}, "score_matrix has shape"),
+    ({"score": "metric", "score_matrix": np.ones((2, 5))}, "score_matrix has shape"), ({"score": "additive", "score_matrix": np.ones((1, 5))}, "score_matrix has shape"),
+    ({"score": "additive", "score_matrix": np.ones((3, 4))}, "score_matrix has shape"), ({"block_mask": np.ones((1, 1), bool)}, "block_mask is set; block_q and block_kv must be"),
+    ({"block_mask": np.ones((2, 3), bool), "block_q": 2, "block_kv": 2}, "block_mask has shape"), ({"block_starts": [0, 1], "block_index": [0], "block_q": 2, "block_kv": 2}, "block_starts has shape"),
+    ({"bias_table": np.array(1.0)}, "bias_table has shape"), ({"ranges": np.ones((5, 1), int)}, "ranges has shape"), ({"sink": np.ones(2)}, "sink has shape"),
+])
+def test_sizes_that_c_takes_for_granted(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        LAYER(X, **options)
+
+
+def test_both_sequences_have_as_many_starts():
+    with pytest.raises(ValueError, match="cu_seqlens_kv has shape"):
+        LAYER(X[0], cu_seqlens_q=[0, 2, 5], cu_seqlens_kv=[0, 5])
