@@ -9,6 +9,10 @@ set(ATTN_THREADS Threads::Threads)
 set(ATTN_THREADS_INSTALLED -pthread)
 
 # pkg-config modules: PkgConfig::NAME, with pkg-config's own names.
+if(ATTN_BUNDLED)
+  include(${CMAKE_CURRENT_LIST_DIR}/bundled.cmake)
+  return()
+endif()
 if(ATTN_IO)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(libcjson REQUIRED IMPORTED_TARGET libcjson)

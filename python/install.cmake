@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 # The component python of `cmake --install`: the package alone, which uses the libraries of the component runtime; in a wheel it has the
 # libraries and the command in it.
+if(ATTN_WHEEL AND NOT SKBUILD_SCRIPTS_DIR)
+  message(FATAL_ERROR "ATTN_WHEEL is for scikit-build-core, which says where the scripts of a wheel are: pip install .")
+endif()
 if(ATTN_INSTALL)
   foreach(source ${sources})
     get_filename_component(folder ${source} DIRECTORY)
@@ -28,6 +31,18 @@ if(ATTN_WHEEL AND ATTN_CLI)
   set_target_properties(attn PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
   install(TARGETS attn RUNTIME DESTINATION ${ATTN_PYTHON_FOLDER}/bin COMPONENT python)
   install(PROGRAMS attn.py DESTINATION ${SKBUILD_SCRIPTS_DIR} RENAME attn COMPONENT python)
+endif()
+
+# The licenses of what is linked statically, beside ours.
+if(ATTN_WHEEL)
+  foreach(bundled ${ATTN_BUNDLED_SOURCES})
+    string(REGEX MATCH "^([^=]*)=(.*)$" bundled ${bundled})
+    install(CODE "file(GLOB found \"${CMAKE_MATCH_2}/LICENSE*\")
+if(NOT found)
+  message(FATAL_ERROR \"${CMAKE_MATCH_2} has no license\")
+endif()
+file(INSTALL \${found} DESTINATION \"${SKBUILD_METADATA_DIR}/licenses/${CMAKE_MATCH_1}\")" COMPONENT python)
+  endforeach()
 endif()
 
 function(attn_python_install_extension target)
