@@ -77,16 +77,16 @@ def fields(node, path):
 
 def described(module, name):
     """The entry of a name of __all__."""
-    node, full = module.definition(name), f"{module.full}.{name}"
+    node = module.definition(name)
     if node is None:
         raise SystemExit(f"{module.path}: __all__ has {name}, which is defined nowhere")
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
-        return f".. py:data:: {full}\n\n{literal(ast.unparse(node), 3)}"
+        return f".. py:data:: {name}\n\n{literal(ast.unparse(node), 3)}"
     doc = ast.get_docstring(node) or ""
     if not isinstance(node, ast.ClassDef):
-        return f".. py:function:: {full}{signature(node)}\n\n{literal(doc, 3)}"
+        return f".. py:function:: {name}{signature(node)}\n\n{literal(doc, 3)}"
     made = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
-    text = f".. py:class:: {full}{signature(made, True) if made else ''}\n\n{literal(doc, 3)}"
+    text = f".. py:class:: {name}{signature(made, True) if made else ''}\n\n{literal(doc, 3)}"
     text += literal(fields(node, owner(module, name).path), 3)
     for one in node.body:
         if not isinstance(one, ast.FunctionDef) or one.name.startswith("_"):
