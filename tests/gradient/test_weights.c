@@ -62,12 +62,12 @@ static int run(numbers *x, attn_op op, const sizes *s, attn_dtype dtype, attn_is
         t.tan_o = (attn_output){.data = x->sum, .dtype = dtype};
     } else {
         t.second_grad_o = (attn_output){.data = x->sum, .dtype = dtype};
-        t.second_q = (attn_output){.data = x->grad_q, .dtype = dtype},
+        t.second_q = (attn_output){.data = x->grad_q, .dtype = dtype};
         t.second_k = (attn_output){.data = x->grad_k, .dtype = dtype};
         t.second_v = (attn_output){.data = x->second_v, .dtype = dtype};
     }
     if (attn_plan_create(&plan, &p, &t, &options, &error) != ATTN_OK) {
-        if (!isa_is_elsewhere(isa, error.message)) fail_msg("%s: %s", s->name, error.message);
+        if (!isa_is_elsewhere((int)isa, error.message)) fail_msg("%s: %s", s->name, error.message);
         return 0;
     }
     const size_t size = attn_plan_workspace_size(plan);
