@@ -9,7 +9,8 @@
 typedef struct entry {
     const linear_case *c;
     int64_t e, tokens[L_TENSORS]; /* of its sequence; rows past them are 0 */
-    double *numbers[L_TENSORS];
+    int64_t count[L_TENSORS];
+    double *numbers[L_TENSORS], largest[L_TENSORS];
 } entry;
 
 static int64_t features_of(const linear_case *c)
@@ -19,14 +20,21 @@ static int64_t features_of(const linear_case *c)
 
 static attn_dtype compute_of(const linear_case *c) { return c->blocks[L_Q].dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
 
+static double *spare(double **slot, int64_t count)
+{
+    if (!*slot) *slot = calloc((size_t)count + 1, sizeof **slot);
+    if (!*slot) abort();
+    return *slot;
+}
+
 /* A dense array for the entry's part of a tensor, filled if it is an input; NULL if the tensor is absent. */
 static void open_tensor(entry *x, int t)
 {
     const block *b = &x->c->blocks[t];
     if (!linear_has(x->c, t) || t == L_LENGTHS) return;
     const int64_t most = x->tokens[t] < b->shape[2] ? x->tokens[t] : b->shape[2];
-    double *at = x->numbers[t] = calloc((size_t)(b->shape[1] * most * b->shape[3]) + 1, sizeof *at);
-    if (!at) abort();
+    x->count[t] = b->shape[1] * most * b->shape[3];
+    double *at = spare(&x->numbers[t], x->count[t]);
     for (int64_t h = 0; h < b->shape[1] && !b->output; h++)
         for (int64_t i = 0; i < most; i++)
             for (int64_t k = 0; k < b->shape[3]; k++) *at++ = block_get(b, b->shape[0] > 1 ? x->e : 0, h, i, k);
@@ -40,7 +48,7 @@ static void check_output(const entry *x, int t)
     if (!x->numbers[t] || !b->output) return;
     const int64_t most = x->tokens[t] < b->shape[2] ? x->tokens[t] : b->shape[2];
     const double f = (double)features_of(c), dv = (double)p->shape.dim_v;
-    double terms = 16 + f + (double)p->shape.len_kv, largest = 1; /* sums of numbers of about 1 may cancel to 0 */
+    double terms = 16 + f + (double)p->shape.len_kv;
     if (t >= L_DQ) terms += dv;
     if (t == L_DBETA) terms += f * dv;
     if (t == L_DDECAY) terms += (p->decay_kind == ATTN_DECAY_HEAD ? f : 1) * dv;
@@ -57,12 +65,12 @@ static void check_output(const entry *x, int t)
         }
         terms /= min_n > 0 ? min_n : 1;
     }
-    for (int64_t i = 0; i < b->shape[1] * most * b->shape[3]; i++) largest = fmax(largest, fabs(x->numbers[t][i]));
     for (int64_t h = 0; h < b->shape[1]; h++)
         for (int64_t i = 0; i < b->shape[2]; i++)
             for (int64_t k = 0; k < b->shape[3]; k++) {
                 const double exact = i < most ? x->numbers[t][(h * most + i) * b->shape[3] + k] : 0;
-                const double got = block_get(b, x->e, h, i, k), bound = unit * terms * largest + least + rounding * fabs(exact);
+                const double got = block_get(b, x->e, h, i, k),
+                             bound = unit * terms * x->largest[t] + least + rounding * fabs(exact);
                 if (b->dtype == ATTN_F16 && fabs(exact) + bound >= 65504) continue;
                 if (!(fabs(got - exact) <= (i < most ? bound : 0)))
                     finding("ref: %s[%lld,%lld,%lld,%lld] is %.9g, should be %.9g, off by %.3g, bound %.3g", b->name,
@@ -70,73 +78,106 @@ static void check_output(const entry *x, int t)
             }
 }
 
-static double *spare(double **slot, int64_t count)
+static int op_gives(const linear_case *c, int t) { return c->problem.op == ATTN_FORWARD ? t < L_DO : t >= L_DQ; }
+
+/* All outputs of the operation from the inputs in x, by definition. */
+static void define(const entry *x, int absolute)
 {
-    if (!*slot) *slot = calloc((size_t)count + 1, sizeof **slot);
-    if (!*slot) abort();
-    return *slot;
+    const linear_case *c = x->c;
+    const attn_linear_problem *p = &c->problem;
+    const attn_shape *s = &p->shape;
+    const double root = s->dim_qk > 0 ? sqrt((double)s->dim_qk) : 1;
+    double *const *t = x->numbers;
+    const ref_linear r = {.B = 1,
+                          .Hq = s->heads_q,
+                          .Hkv = s->heads_kv,
+                          .Sq = x->tokens[L_Q],
+                          .Skv = x->tokens[L_K],
+                          .D = s->dim_qk,
+                          .Dv = s->dim_v,
+                          .M = p->random_features,
+                          .Q = t[L_Q],
+                          .K = t[L_K],
+                          .V = t[L_V],
+                          .map = (ref_map)p->features,
+                          .omega = t[L_OMEGA],
+                          .feature_scale = 1 / sqrt(root),
+                          .scale = p->scale_kind == ATTN_SCALE_VALUE         ? p->scale
+                                   : p->denominator != ATTN_DENOMINATOR_NONE ? 1
+                                                                             : 1 / root,
+                          .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
+                          .denominator = (ref_denominator)p->denominator,
+                          .causal = p->causal,
+                          .log_decay = t[L_DECAY],
+                          .decay_channels = p->decay_kind == ATTN_DECAY_CHANNEL,
+                          .beta = t[L_BETA],
+                          .erase = t[L_ERASE],
+                          .write = t[L_WRITE],
+                          .S0 = t[L_S0],
+                          .z0 = t[L_Z0],
+                          .absolute = absolute};
+    const ref_linear_gradients g = {.dO = t[L_DO],
+                                    .dS1 = t[L_DS1],
+                                    .dz1 = t[L_DZ1],
+                                    .O = t[L_O],
+                                    .dQ = t[L_DQ],
+                                    .dK = t[L_DK],
+                                    .dV = t[L_DV],
+                                    .dlog_decay = t[L_DDECAY],
+                                    .dbeta = t[L_DBETA],
+                                    .derase = t[L_DERASE],
+                                    .dwrite = t[L_DWRITE],
+                                    .dS0 = t[L_DS0],
+                                    .dz0 = t[L_DZ0]};
+    if (!(p->op == ATTN_FORWARD ? ref_linear_forward(&r, t[L_O], t[L_N], t[L_S1], t[L_Z1]) : ref_linear_backward(&r, &g))) abort();
+}
+
+/* The largest number of each output, or of the sums of absolute values behind it: gradients of a maximum, or those of equal values,
+ * cancel to 0.  (Under the other rules such sums grow with every token, where the state itself does not.) */
+static void find_largest(entry *x)
+{
+    double *kept[L_TENSORS] = {0};
+    const int absolute = x->c->problem.rule == ATTN_LINEAR_RULE_ADD;
+    for (int t = 0; t < L_TENSORS; t++) {
+        const int64_t n = x->count[t];
+        if (!x->numbers[t] || !absolute) continue;
+        kept[t] = x->numbers[t];
+        x->numbers[t] = NULL;
+        double *at = spare(&x->numbers[t], n);
+        for (int64_t i = 0; i < n; i++)
+            at[i] = t == L_Q || t == L_K || t == L_OMEGA || t == L_DECAY ? kept[t][i] : fabs(kept[t][i]);
+    }
+    if (absolute) define(x, 1);
+    for (int t = 0; t < L_TENSORS; t++) {
+        x->largest[t] = 1; /* sums of numbers of about 1 may cancel to 0 */
+        for (int64_t i = 0; x->numbers[t] && op_gives(x->c, t) && i < x->count[t]; i++)
+            x->largest[t] = fmax(x->largest[t], fabs(x->numbers[t][i]));
+        if (!absolute) continue;
+        free(x->numbers[t]);
+        x->numbers[t] = kept[t];
+    }
 }
 
 static void compare_entry(const linear_case *c, int64_t e)
 {
     const attn_linear_problem *p = &c->problem;
     const attn_shape *s = &p->shape;
-    const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
-    const int64_t n = linear_length(c, e), rows = p->causal ? n : s->len_q, f = features_of(c), state = s->heads_kv * f * s->dim_v;
+    const int64_t n = linear_length(c, e), rows = p->causal ? n : s->len_q, f = features_of(c);
     entry x = {.c = c, .e = e};
     for (int t = 0; t < L_TENSORS; t++) {
         const attn_axis axis = c->about[t].axes[2];
         x.tokens[t] = axis == ATTN_AXIS_KEY ? n : axis == ATTN_AXIS_QUERY ? rows : INT64_MAX;
         open_tensor(&x, t);
     }
-    const double root = s->dim_qk > 0 ? sqrt((double)s->dim_qk) : 1;
-    const ref_linear r = {.B = 1,
-                          .Hq = s->heads_q,
-                          .Hkv = s->heads_kv,
-                          .Sq = rows,
-                          .Skv = n,
-                          .D = s->dim_qk,
-                          .Dv = s->dim_v,
-                          .M = p->random_features,
-                          .Q = x.numbers[L_Q],
-                          .K = x.numbers[L_K],
-                          .V = x.numbers[L_V],
-                          .map = (ref_map)p->features,
-                          .omega = x.numbers[L_OMEGA],
-                          .feature_scale = 1 / sqrt(root),
-                          .scale = p->scale_kind == ATTN_SCALE_VALUE ? p->scale
-                                   : sum                             ? 1
-                                                                     : 1 / root,
-                          .epsilon = p->epsilon > 0 ? p->epsilon : 1e-6,
-                          .denominator = (ref_denominator)p->denominator,
-                          .causal = p->causal,
-                          .log_decay = x.numbers[L_DECAY],
-                          .decay_channels = p->decay_kind == ATTN_DECAY_CHANNEL,
-                          .beta = x.numbers[L_BETA],
-                          .erase = x.numbers[L_ERASE],
-                          .write = x.numbers[L_WRITE],
-                          .S0 = x.numbers[L_S0],
-                          .z0 = x.numbers[L_Z0]};
-    if (p->op == ATTN_FORWARD) {
-        if (!ref_linear_forward(&r, spare(&x.numbers[L_O], s->heads_q * rows * s->dim_v), spare(&x.numbers[L_N], s->heads_q * rows),
-                                spare(&x.numbers[L_S1], state), spare(&x.numbers[L_Z1], s->heads_kv * f)))
-            abort();
-    } else {
-        const ref_linear_gradients g = {.dO = x.numbers[L_DO],
-                                        .dS1 = x.numbers[L_DS1],
-                                        .dz1 = x.numbers[L_DZ1],
-                                        .O = x.numbers[L_O],
-                                        .dQ = x.numbers[L_DQ],
-                                        .dK = x.numbers[L_DK],
-                                        .dV = x.numbers[L_DV],
-                                        .dlog_decay = x.numbers[L_DDECAY],
-                                        .dbeta = x.numbers[L_DBETA],
-                                        .derase = x.numbers[L_DERASE],
-                                        .dwrite = x.numbers[L_DWRITE],
-                                        .dS0 = x.numbers[L_DS0],
-                                        .dz0 = x.numbers[L_DZ0]};
-        if (!ref_linear_backward(&r, &g)) abort();
+    if (p->op == ATTN_FORWARD) { /* which ref/ computes whether the call has them or not */
+        const int64_t state = s->heads_kv * f * s->dim_v;
+        x.count[L_O] = s->heads_q * rows * s->dim_v, x.count[L_N] = s->heads_q * rows;
+        x.count[L_S1] = state, x.count[L_Z1] = s->heads_kv * f;
+        for (int t = 0; t < L_TENSORS; t++)
+            if (t == L_O || t == L_N || t == L_S1 || t == L_Z1) spare(&x.numbers[t], x.count[t]);
     }
+    define(&x, 0);
+    find_largest(&x);
     for (int t = 0; t < L_TENSORS; t++) check_output(&x, t);
     for (int t = 0; t < L_TENSORS; t++) free(x.numbers[t]);
 }

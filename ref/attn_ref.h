@@ -193,6 +193,9 @@ typedef struct ref_linear {
     const double *beta;          /* [B][Hkv][Skv]: the delta rule */
     const double *erase, *write; /* [B][Hkv][Skv][F]: the low-rank rule */
     const double *S0, *z0;       /* [B][Hkv][F][Dv] and [B][Hkv][F]: the initial state; NULL: 0 */
+    /* 1: every term by its absolute value, if V, S0 and the gradients are absolute values too: rounding errors are proportional to
+     * these sums, however small the results are.  Not with beta or erase. */
+    int absolute;
 } ref_linear;
 
 /* O [B][Hq][Sq][Dv], n [B][Hq][Sq], and the final state S1, z1; none NULL.  Both functions return 0 if out of memory. */

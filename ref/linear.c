@@ -10,6 +10,9 @@
 
 static int64_t feature_count(const ref_linear *p) { return p->map <= REF_SOFTMAX ? p->D : p->map == REF_FAVOR ? p->M : 2 * p->M; }
 
+static double minus(const ref_linear *p, double a, double b) { return p->absolute ? a + b : a - b; }
+static double term(const ref_linear *p, double a) { return p->absolute ? fabs(a) : a; }
+
 static void features(const ref_linear *p, const double *x, double *f)
 {
     double sum = 0, square = 0;
@@ -30,6 +33,7 @@ static void features(const ref_linear *p, const double *x, double *f)
             f[p->M + m] = sin(u) * factor;
         }
     }
+    for (int64_t c = 0; c < feature_count(p); c++) f[c] = term(p, f[c]);
 }
 
 /* dx from df: the sum over features of df/dx. */
@@ -42,13 +46,14 @@ static void features_backward(const ref_linear *p, const double *x, const double
         if (p->map == REF_ELU1) dx[c] = x[c] > 0 ? df[c] : df[c] * f[c];
         if (p->map == REF_IDENTITY) dx[c] = df[c];
         if (p->map == REF_RELU) dx[c] = x[c] > 0 ? df[c] : 0;
-        if (p->map == REF_SOFTMAX) dx[c] = f[c] * (df[c] - inner);
+        if (p->map == REF_SOFTMAX) dx[c] = f[c] * minus(p, df[c], inner);
         for (int64_t m = 0; p->map > REF_SOFTMAX && m < p->M; m++) {
-            const double w = p->omega[m * p->D + c] * p->feature_scale, s = x[c] * p->feature_scale * p->feature_scale;
+            const double w = term(p, p->omega[m * p->D + c]) * p->feature_scale,
+                         s = term(p, x[c]) * p->feature_scale * p->feature_scale;
             if (p->map == REF_FAVOR) {
-                dx[c] += df[m] * f[m] * (w - s);
+                dx[c] += df[m] * f[m] * minus(p, w, s);
             } else {
-                dx[c] += w * (df[p->M + m] * f[m] - df[m] * f[p->M + m]);
+                dx[c] += w * minus(p, df[p->M + m] * f[m], df[m] * f[p->M + m]);
                 if (p->map == REF_TRIGONOMETRIC) dx[c] += s * (df[m] * f[m] + df[p->M + m] * f[p->M + m]);
             }
         }
@@ -179,7 +184,7 @@ static void query_backward(const ref_linear *p, const ref_linear_gradients *g, o
             h->dq[c] += a * S[c * Dv + d];
             h->dS[c * Dv + d] += a * h->q[c];
         }
-        e -= slope * a * (g->O ? g->O[index * Dv + d] : p->scale * sum / guard);
+        e = minus(p, e, slope * a * (g->O ? g->O[index * Dv + d] : p->scale * sum / guard));
     }
     for (int64_t c = 0; c < F; c++) {
         h->dq[c] += e * z[c];
