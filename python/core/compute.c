@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * compute.c - a call: compute(op, layout, more, names, *values), where `more` is a dict of further names and values or None.  (A
- * call of Python's with more than 15 keywords makes a dict of them, which takes longer than all else here.)  An output is asked for
+ * call of Python's with more than 15 keywords makes a dict of them, which takes longer than all else here.)  An output is requested
  * by True, and then allocated, or by the array that it is written to; all are returned, in the order of the keywords. */
 #include "core.h"
 

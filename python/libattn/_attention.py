@@ -29,7 +29,7 @@ def attention(
         w[j]   = exp(s[j] - lse)
         o      = sum(w[j] * v[b, g, j, :])
 
-    (Vaswani et al. 2017, equation 1), in memory linear in the lengths unless the weights are asked for, exact up to rounding
+    (Vaswani et al. 2017, equation 1), in memory linear in the lengths unless the weights are requested, exact up to rounding
     (docs/numerics.md has the bound), and with the same bits for any number of threads.
 
     Arrays are NumPy's or those of any library with DLPack or the buffer protocol, on the CPU, of float32, float64, float16 or
@@ -66,7 +66,7 @@ def attention(
     options        all the rest: libattn.Options and libattn.ForwardOptions
 
     Returns o, of the shape of q with the channels of v and of q's type; with further results a tuple (o, lse, weights, *outputs) of
-    those that were asked for.  A query that sees no key gets zeros, and lse -inf.
+    those that were requested.  A query that sees no key gets zeros, and lse -inf.
 
     Raises ValueError for shapes and numbers that do not fit, TypeError for what is not an array, not on the CPU or of a type that
     libattn does not know, NotImplementedError for combinations that it does not compute, and MemoryError; the sentence names the

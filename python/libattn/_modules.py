@@ -35,7 +35,7 @@ class Forward:
     """What forward computed."""
 
     output: Any  #: [batch, len_q, dim_output], without the axis batch where the input has none
-    saved: Any  #: for backward, a NumPy array of bytes; None if it was not asked for
+    saved: Any  #: for backward, a NumPy array of bytes; None if it was not requested
     outputs: dict[str, Any] = field(default_factory=dict)  #: further outputs by name
 
 

@@ -32,7 +32,7 @@ class Retrieval:
 
     updated: Any  #: [..., dim], the final states
     iterations: Any  #: [...] of int64: updates of each state, including one that moved nothing; an int for a single state
-    energies: Any  #: [..., most + 1] of double: before each update and after the last, which is repeated; None if not asked for
+    energies: Any  #: [..., most + 1] of double: before each update and after the last, which is repeated; None if not requested
 
 
 class Hopfield:

@@ -68,7 +68,7 @@ const char *const attention_schemas[] = {
 };
 #undef X
 
-/* What attention_backward is asked for, besides the gradients of q, k and v. */
+/* The outputs requested of attention_backward, besides the gradients of q, k and v. */
 enum { WANTS_BIAS = 1, WANTS_SLOPES = 2, WANTS_SINK = 4, WANTS_SCALES = 8, WANTS_TABLE = 16 };
 
 static int numbers(call *c, const argument *o)
@@ -150,7 +150,7 @@ static int inputs(call *c, attn_op op, const argument *t, const argument *o)
     return call_sizes(c);
 }
 
-/* A result that was not asked for. */
+/* A result that was not requested. */
 static int nothing(call *c, AtenTensorHandle *result)
 {
     view v;

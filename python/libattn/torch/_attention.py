@@ -130,7 +130,7 @@ def compute_attention(q: Tensor, k: Tensor, v: Tensor, options: Any, weights: bo
 
 
 def differentiated(q: Tensor, k: Tensor, v: Tensor, options: Any) -> bool:
-    """Is a derivative asked for, or a transform of torch.func active?"""
+    """Is a derivative requested, or a transform of torch.func active?"""
     if _transforms() or torch.autograd.forward_ad._current_level >= 0:
         return True
     if not torch.is_grad_enabled():

@@ -36,7 +36,7 @@ NAMES: tuple[str, ...] = tuple(argument.name for argument in _arguments)
 DEFAULTS: tuple[Any, ...] = tuple(argument.default_value for argument in _arguments)
 IS_TENSOR: tuple[bool, ...] = tuple("Tensor" in str(argument.type) for argument in _arguments)
 AT = {name: i for i, name in enumerate(NAMES)}
-# Those with gradients: what attention_backward is asked for, in the order of its results.
+# Those with gradients: the outputs requested of attention_backward, in the order of its results.
 WANTS = {"bias": 1, "alibi_slopes": 2, "sink": 4, "scales": 8, "bias_table": 16}
 
 

@@ -76,7 +76,7 @@ def _join(x: Any, d: Any, size: int, batch: int, ndim: int) -> Any:
 
 
 def _unfolded(x: Any, size: int, batch: int, ndim: int) -> Any:
-    if x.dim() == 1:  # was not asked for
+    if x.dim() == 1:  # was not requested
         return x.new_empty(size, 0)
     return x if ndim == 3 else x.reshape(size, batch, *x.shape[1:])
 
