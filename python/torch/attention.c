@@ -37,6 +37,20 @@
     X("i", "int", table_kind, "0")                                                                                                 \
     X("i", "int", table_distance, "0")                                                                                             \
     X("i", "int", table_causal, "0")                                                                                               \
+    X("i", "int", score, "0")                                                                                                      \
+    X("t", "Tensor?", score_matrix, "None")                                                                                        \
+    X("f", "float", temperature, "0.")                                                                                             \
+    X("i", "int", normaliser, "0")                                                                                                 \
+    X("f", "float", shift, "0.")                                                                                                   \
+    X("t", "Tensor?", relative_keys, "None")                                                                                       \
+    X("t", "Tensor?", relative_values, "None")                                                                                     \
+    X("t", "Tensor?", relative_u, "None")                                                                                          \
+    X("t", "Tensor?", relative_v, "None")                                                                                          \
+    X("i", "int", relative_first, "0")                                                                                             \
+    X("i", "int", dilation, "0")                                                                                                   \
+    X("i", "int", global_q, "0")                                                                                                   \
+    X("i", "int", global_kv, "0")                                                                                                  \
+    X("i", "int", least_distance, "0")                                                                                             \
     X("i", "int", threads, "0")
 
 enum option {
@@ -56,8 +70,8 @@ const char *const attention_schemas[] = {
     "attention(Tensor q, Tensor k, Tensor v" OPTIONS(X) ", bool weights=False) -> (Tensor o, Tensor lse, Tensor weights)",
     "attention_backward(Tensor? grad_o, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, int wants" OPTIONS(
         X) ") -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_bias, Tensor grad_alibi_slopes, Tensor grad_sink, "
-           "Tensor grad_scales, "
-           "Tensor grad_bias_table)",
+           "Tensor grad_scales, Tensor grad_bias_table, Tensor grad_score_matrix, Tensor grad_relative_keys, "
+           "Tensor grad_relative_values, Tensor grad_relative_u, Tensor grad_relative_v)",
     "attention_jvp(Tensor? tan_q, Tensor? tan_k, Tensor? tan_v, Tensor? tan_bias, Tensor q, Tensor k, Tensor v, Tensor o, Tensor "
     "lse" OPTIONS(X) ") -> (Tensor tan_o, Tensor tan_lse)",
     "attention_double_backward(Tensor? grad_o, Tensor? grad_lse, Tensor? tan_q, Tensor? tan_k, Tensor? tan_v, Tensor? tan_bias, "
@@ -69,7 +83,18 @@ const char *const attention_schemas[] = {
 #undef X
 
 /* The outputs requested of attention_backward, besides the gradients of q, k and v. */
-enum { WANTS_BIAS = 1, WANTS_SLOPES = 2, WANTS_SINK = 4, WANTS_SCALES = 8, WANTS_TABLE = 16 };
+enum {
+    WANTS_BIAS = 1,
+    WANTS_SLOPES = 2,
+    WANTS_SINK = 4,
+    WANTS_SCALES = 8,
+    WANTS_TABLE = 16,
+    WANTS_MATRIX = 32,
+    WANTS_KEYS = 64,
+    WANTS_VALUES = 128,
+    WANTS_U = 256,
+    WANTS_V = 512
+};
 
 static int numbers(call *c, const argument *o)
 {
@@ -87,7 +112,16 @@ static int numbers(call *c, const argument *o)
     p->mask.chunk = o[OPTION_chunk].integer;
     p->mask.block_q = o[OPTION_block_q].integer;
     p->mask.block_kv = o[OPTION_block_kv].integer;
+    p->mask.dilation = o[OPTION_dilation].integer;
+    p->mask.global_q = o[OPTION_global_q].integer;
+    p->mask.global_kv = o[OPTION_global_kv].integer;
+    p->mask.least_distance = o[OPTION_least_distance].integer;
+    p->score.kind = (attn_score_kind)o[OPTION_score].integer;
+    p->score.normaliser = (attn_normaliser)o[OPTION_normaliser].integer;
     p->score.softcap = o[OPTION_softcap].real;
+    p->score.temperature = o[OPTION_temperature].real;
+    p->score.shift = o[OPTION_shift].real;
+    p->relative.first = o[OPTION_relative_first].integer;
     p->dropout.probability = o[OPTION_dropout].real;
     if (o[OPTION_scale].given) {
         p->score.scale_kind = ATTN_SCALE_VALUE;
@@ -113,6 +147,32 @@ static int seed(call *c, const argument *a)
     return 0;
 }
 
+/* What the shape of score_matrix says. */
+static void matrix(call *c)
+{
+    const view *v = call_view(c, TENSOR(score_matrix));
+    const int64_t channels = v->ndim ? v->size[v->ndim - 1] : 1, lines = v->ndim > 1 ? v->size[v->ndim - 2] : 1;
+    attn_score *score = &c->problem.score;
+    if (score->kind == ATTN_SCORE_GENERAL && lines != channels) score->dim_k = channels;
+    if (score->kind == ATTN_SCORE_METRIC) score->dim_metric = lines;
+    score->additive_bias = score->kind == ATTN_SCORE_ADDITIVE && lines == 2;
+}
+
+/* What the shapes of relative_keys and relative_values say. */
+static int relative(call *c)
+{
+    static const int tables[] = {TENSOR(relative_keys), TENSOR(relative_values)};
+    for (int i = 0; i < 2; i++) {
+        const view *v = call_view(c, tables[i]);
+        if (!v) continue;
+        if (v->ndim < 2)
+            return call_fail(c, ATTN_ERR_SHAPE, "relative_%s has %d axes; it must be [heads, rows, channels]",
+                             i ? "values" : "keys", v->ndim);
+        c->problem.relative.rows = v->size[v->ndim - 2];
+    }
+    return 0;
+}
+
 /* q, k and v at t, and the options at o. */
 static int inputs(call *c, attn_op op, const argument *t, const argument *o)
 {
@@ -133,6 +193,11 @@ static int inputs(call *c, attn_op op, const argument *t, const argument *o)
         {OPTION_ranges, TENSOR(ranges)},
         {OPTION_block_mask, TENSOR(block_mask)},
         {OPTION_bias_table, TENSOR(bias_table)},
+        {OPTION_score_matrix, TENSOR(score_matrix)},
+        {OPTION_relative_keys, TENSOR(relative_keys)},
+        {OPTION_relative_values, TENSOR(relative_values)},
+        {OPTION_relative_u, TENSOR(relative_u)},
+        {OPTION_relative_v, TENSOR(relative_v)},
     };
     c->problem.op = op;
     if (numbers(c, o) || seed(c, &o[OPTION_seed])) return -1;
@@ -147,6 +212,8 @@ static int inputs(call *c, attn_op op, const argument *t, const argument *o)
         c->problem.bias_table.causal = o[OPTION_table_causal].integer != 0;
         c->problem.bias_table.buckets = table->ndim ? table->size[table->ndim - 1] : 1;
     }
+    if (o[OPTION_score_matrix].given) matrix(c);
+    if (relative(c)) return -1;
     return call_sizes(c);
 }
 
@@ -240,6 +307,11 @@ static int backward(call *c, const argument *a, AtenTensorHandle *out)
         {WANTS_SINK, TENSOR(sink), TENSOR(grad_sink)},
         {WANTS_SCALES, TENSOR(scale), TENSOR(grad_scale)},
         {WANTS_TABLE, TENSOR(bias_table), TENSOR(grad_bias_table)},
+        {WANTS_MATRIX, TENSOR(score_matrix), TENSOR(grad_score_matrix)},
+        {WANTS_KEYS, TENSOR(relative_keys), TENSOR(grad_relative_keys)},
+        {WANTS_VALUES, TENSOR(relative_values), TENSOR(grad_relative_values)},
+        {WANTS_U, TENSOR(relative_u), TENSOR(grad_relative_u)},
+        {WANTS_V, TENSOR(relative_v), TENSOR(grad_relative_v)},
     };
     const int64_t wants = a[7].integer;
     if (saved_inputs(c, ATTN_BACKWARD, a + 2, a + 8) || grad_o(c, &a[0]) || call_input(c, TENSOR(grad_lse), &a[1])) return -1;
@@ -248,7 +320,7 @@ static int backward(call *c, const argument *a, AtenTensorHandle *out)
         const view *input = call_view(c, TENSOR(q) + i);
         if (call_result(c, TENSOR(grad_q) + i, input, -1, input->dtype, &out[i])) return -1;
     }
-    for (int i = 0; i < 5; i++) {
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const view *input = wants & others[i].want ? call_view(c, others[i].input) : NULL;
         if (input ? call_like(c, others[i].number, input, &out[3 + i]) : nothing(c, &out[3 + i])) return -1;
     }

@@ -42,7 +42,7 @@ void view_drop(AtenTensorHandle tensor);
 
 /* ---- boxed.c --------------------------------------------------------------------------------------------------- */
 
-enum { MAX_ARGUMENTS = 48, MAX_RESULTS = 8 };
+enum { MAX_ARGUMENTS = 64, MAX_RESULTS = 13 };
 
 typedef struct argument {
     int given; /* 0: None, or an undefined tensor */
@@ -61,7 +61,7 @@ extern _Thread_local attn_error boxed_error;
 /* ---- call.c ---------------------------------------------------------------------------------------------------- */
 
 #define TENSOR(name) ((int)((offsetof(attn_tensors, name) - offsetof(attn_tensors, q)) / sizeof(attn_input)))
-enum { TENSORS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input), MAX_VIEWS = 32 };
+enum { TENSORS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input), MAX_VIEWS = 48 };
 
 typedef enum layout { LAYOUT_BHSD, LAYOUT_BSHD, LAYOUT_THD, LAYOUTS } layout;
 

@@ -8,17 +8,21 @@ import torch
 
 from ._autograd import Attention, below
 from ._fake import compute
-from ._shim import AT, DEFAULTS, OPS, error
+from ._shim import AT, DEFAULTS, OPS, WANTS, error
 
 Tensor = torch.Tensor
 Causal = bool | Literal["top-left", "bottom-right"]
 Window = int | tuple[int | None, int | None] | None
+Score = Literal["dot", "general", "metric", "cosine", "distance", "additive"]
+Normaliser = Literal["softmax", "softmax-one", "sigmoid", "relu"]
 
 LAYOUTS = {"bhsd": 0, "bshd": 1, "thd": 2}
 CAUSAL = {False: (0, 1), True: (1, 1), "top-left": (1, 0), "bottom-right": (1, 1)}
 TABLES = {"t5": 0, "clipped": 1}
+SCORES = {"dot": 0, "general": 1, "metric": 2, "cosine": 3, "distance": 4, "additive": 5}
+NORMALISERS = {"softmax": 0, "softmax-one": 1, "sigmoid": 2, "relu": 3}
 FIRST, ALIGN = AT["causal"], AT["align"]
-DIFFERENTIABLE = tuple(AT[name] for name in ("bias", "alibi_slopes", "sink", "scales", "bias_table"))
+DIFFERENTIABLE = tuple(AT[name] for name in WANTS)
 
 _operator = OPS.attention.default
 _transforms = torch._C._are_functorch_transforms_active
@@ -33,7 +37,10 @@ def attention(
     layout: Literal["bhsd", "bshd", "thd"] = "bhsd", out: Tensor | None = None, return_lse: bool = False, return_weights: bool = False,
     threads: int | None = None, offset_q: Tensor | None = None, chunk: int = 0, ranges: Tensor | None = None, block_mask: Tensor | None = None,
     block_size: tuple[int, int] | None = None, bias_table: Tensor | None = None, bias_table_kind: Literal["t5", "clipped"] = "t5",
-    bias_table_max_distance: int = 0, bias_table_causal: bool = False,
+    bias_table_max_distance: int = 0, bias_table_causal: bool = False, score: Score = "dot", score_matrix: Tensor | None = None,
+    temperature: float | None = None, normaliser: Normaliser = "softmax", shift: float = 0.0, relative_keys: Tensor | None = None,
+    relative_values: Tensor | None = None, relative_u: Tensor | None = None, relative_v: Tensor | None = None, relative_first: int = 0,
+    dilation: int = 0, global_q: int = 0, global_kv: int = 0, least_distance: int = 0,
 ) -> Any:
     """Attention over tensors on the CPU: libattn.attention, with gradients.
 
@@ -49,8 +56,18 @@ def attention(
     block_mask     bool, [batch, heads_q, blocks of queries, blocks of keys] or what broadcasts to it, with block_size, the numbers
                    of queries and keys of a block: which blocks are seen at all
     bias_table     [heads_q, buckets]: a bias by distance, of the kind "t5" or "clipped" (attn/relative.h)
+    score          "dot", "general", "metric", "cosine", "distance" or "additive", and score_matrix [heads_q, rows, channels] for those
+                   that have weights: what is compared (attn_score)
+    temperature    scores are divided by it, before the softcap
+    normaliser     "softmax", "softmax-one", "sigmoid" (of scores + shift) or "relu": how scores become weights
+    relative_keys, relative_values, relative_u, relative_v, relative_first
+                   [heads_q, rows, dim], [heads_q, rows, dim_v], [heads_q, dim], [heads_q, dim]: keys and values by distance, of which
+                   row 0 is for the distance relative_first (Shaw; Transformer-XL; attn/relative.h)
+    dilation, global_q, global_kv, least_distance
+                   every n-th key of a window; the first queries that see all keys, and the first keys that all queries see; 1: a query
+                   does not see its own key
 
-    Gradients: of q, k, v, bias, sink, alibi_slopes, scale (a tensor) and bias_table; of q, k, v and bias in forward mode too, and
+    Gradients: of q, k, v and every tensor of floats among the options; of q, k, v and bias in forward mode too (dot products only), and
     twice, by torch.autograd and torch.func alike, under torch.vmap, and in torch.compile and torch.export without a break.  lse has
     gradients, weights have none.
 
@@ -62,14 +79,16 @@ def attention(
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
         q, k, v = (x.to(kind) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
-    _check(q, k, v)
+    check_tensors(q=q, k=k, v=v)
     options = list(DEFAULTS)
     try:
         options[FIRST], options[ALIGN] = CAUSAL[causal]
         options[AT["layout"]] = LAYOUTS[layout]
         options[AT["table_kind"]] = TABLES[bias_table_kind]
+        options[AT["score"]] = SCORES[score]
+        options[AT["normaliser"]] = NORMALISERS[normaliser]
     except (KeyError, TypeError):
-        raise ValueError(_choice(causal, layout, bias_table_kind)) from None
+        raise ValueError(_choice(causal, layout, bias_table_kind, score, normaliser)) from None
     if window is not None:
         options[AT["window_left"]], options[AT["window_right"]] = _window(window)
     if mask is not None:
@@ -80,7 +99,7 @@ def attention(
         options[AT["scales"]] = scale.to(compute(q))
     elif scale is not None:
         options[AT["scale"]] = float(scale)
-    for name, x in (("sink", sink), ("alibi_slopes", alibi_slopes)):
+    for name, x in (("sink", sink), ("alibi_slopes", alibi_slopes), ("relative_u", relative_u), ("relative_v", relative_v)):
         if x is not None:
             options[AT[name]] = x.to(compute(q))
     if softcap is not None:
@@ -91,6 +110,7 @@ def attention(
     for name, x in (
         ("bias", bias), ("lengths_q", lengths_q), ("lengths_kv", lengths_kv), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_kv", cu_seqlens_kv),
         ("page_table", page_table), ("ranges", ranges), ("block_mask", block_mask), ("threads", threads), ("bias_table", bias_table),
+        ("score_matrix", score_matrix), ("relative_keys", relative_keys), ("relative_values", relative_values),
     ):
         if x is not None:
             options[AT[name]] = x
@@ -99,6 +119,17 @@ def attention(
     if block_size is not None:
         options[AT["block_q"]], options[AT["block_kv"]] = block_size
     options[AT["chunk"]] = chunk
+    if temperature is not None:
+        if not temperature > 0:
+            raise ValueError(f"temperature is {temperature}; it must be above 0")
+        options[AT["temperature"]] = float(temperature)
+    if shift:
+        options[AT["shift"]] = float(shift)
+    for name, number in (
+        ("relative_first", relative_first), ("dilation", dilation), ("global_q", global_q), ("global_kv", global_kv),
+        ("least_distance", least_distance),
+    ):
+        options[AT[name]] = number
     options[AT["table_distance"]], options[AT["table_causal"]] = bias_table_max_distance, int(bias_table_causal)
     o, lse, weights = compute_attention(q, k, v, options, return_weights)
     if out is not None:
@@ -140,25 +171,31 @@ def differentiated(q: Tensor, k: Tensor, v: Tensor, options: Any) -> bool:
     return any(options[i] is not None and options[i].requires_grad for i in DIFFERENTIABLE)
 
 
-def _check(q: Any, k: Any, v: Any) -> None:
-    for name, x in (("q", q), ("k", k), ("v", v)):
+def check_tensors(**tensors: Any) -> None:
+    """Are these dense tensors in this computer's memory, or all of them meta tensors?"""
+    meta = None
+    for name, x in tensors.items():
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} is of type {type(x).__name__}; it must be a torch.Tensor (libattn.attention takes other arrays)")
-        if not (x.is_cpu or x.is_meta) or x.is_meta != q.is_meta:
+        meta = x.is_meta if meta is None else meta
+        if not (x.is_cpu or x.is_meta) or x.is_meta != meta:
             raise TypeError(f"{name} is on the device {x.device}, and libattn computes on the CPU")
         if x.layout != torch.strided:
             raise TypeError(f"{name} has the layout {x.layout}; it must be a dense tensor")
 
 
-def _choice(causal: Any, layout: Any, kind: Any) -> str:
-    for name, x, known in (("causal", causal, CAUSAL), ("layout", layout, LAYOUTS)):
+def _choice(causal: Any, layout: Any, kind: Any, score: Any, normaliser: Any) -> str:
+    for name, x, known in (
+        ("causal", causal, CAUSAL), ("layout", layout, LAYOUTS), ("bias_table_kind", kind, TABLES), ("score", score, SCORES),
+        ("normaliser", normaliser, NORMALISERS),
+    ):
         try:
-            if x in known:
-                continue
+            found = x in known
         except TypeError:
-            pass
-        return f"{name} is {x!r}; known: {', '.join(map(repr, known))}"
-    return f"bias_table_kind is {kind!r}; known: {', '.join(map(repr, TABLES))}"
+            found = False
+        if not found:
+            return f"{name} is {x!r}; known: {', '.join(map(repr, known))}"
+    raise AssertionError
 
 
 def _window(window: Any) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 
 With D the derivative, attention_double_backward is the gradient of <grad, D o . tan> with respect to everything, so it serves for
 the gradient of Backward, for the tangent of Backward (a Hessian is symmetric) and for the gradient of Tangent.  Third derivatives
-raise NotImplementedError, as do second ones with respect to sinks, slopes, scales of heads and bias tables.
+raise NotImplementedError, as do second ones with respect to options other than a bias.
 """
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from ._shim import AT, DEFAULTS, OPS, WANTS, join, split
+from ._shim import AT, DEFAULTS, OPS, WANTS, error, join, split
 from ._vmap import over_batches
 
 Tensor = torch.Tensor
 OPTIONS = len(DEFAULTS)
 BIAS = AT["bias"]
 TWICE = "libattn has no forward mode of forward mode"
+ONCE = "libattn has no second derivative of the gradients of alibi_slopes, sink, scale, score_matrix, bias_table and relative tensors"
 # Kernels are called below autograd, for which these classes stand.
 below = torch._C._AutoDispatchBelowAutograd
 
@@ -31,8 +32,8 @@ def _wants(needs: Any) -> int:
 
 
 def _refuse(needs: Any, what: str) -> None:
-    for name in ("alibi_slopes", "sink", "scales", "bias_table"):
-        if needs[AT[name]]:
+    for name in WANTS:
+        if needs[AT[name]] and name != "bias":
             raise NotImplementedError(f"libattn has no {what} with respect to {'scale' if name == 'scales' else name}")
 
 
@@ -57,6 +58,14 @@ def _needs(ctx: Any, first: int) -> Any:
     """Of each option, whether its gradient is needed; `first`: the argument where options begin."""
     first += ctx.first
     return ctx.needs_input_grad[first:first + OPTIONS]
+
+
+def _run(operator: Any, arguments: Any) -> Any:
+    try:
+        with below():
+            return operator(*arguments)
+    except RuntimeError as raised:
+        raise error(raised) from None
 
 
 def _apply(ctx: Any, function: Any, *arguments: Any) -> Any:
@@ -89,8 +98,7 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
-        with below():
-            return _attention(*arguments)
+        return _run(_attention, arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -125,8 +133,7 @@ class Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
-        with below():
-            return _backward(*arguments)
+        return _run(_backward, arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -141,7 +148,7 @@ class Backward(torch.autograd.Function):
         whole, (grad_o, grad_lse) = _Saved.load(ctx, 2)
         _refuse(_needs(ctx, 8), "second derivative")
         if any(x is not None for x in tangents[4:]):
-            raise NotImplementedError("libattn has no second derivative of the gradients of alibi_slopes, sink, scale and bias_table")
+            raise NotImplementedError(ONCE)
         found = _apply(ctx, Double, grad_o, grad_lse, *tangents[:4], *whole)
         q, k, v, _, _, *rest = _second(found, whole[5 + BIAS])
         return None if grad_o is None else found[0], None if grad_lse is None else found[1], q, k, v, None, None, None, *rest
@@ -157,13 +164,13 @@ class Backward(torch.autograd.Function):
             second = _apply(ctx, Double, grad_o, grad_lse, *along, *whole)
             found = [*second[2:5], second[5] if ctx.wants & WANTS["bias"] else None]
         if ctx.wants & ~WANTS["bias"]:
-            raise NotImplementedError("libattn has no second derivative of the gradients of alibi_slopes, sink, scale and bias_table")
+            raise NotImplementedError(ONCE)
         if tan_grad_o is not None or tan_grad_lse is not None:
             linear = _apply(ctx, Backward, tan_grad_o, tan_grad_lse, *whole[:5], ctx.wants, *whole[5:])
             found = [a if b is None else a + b for a, b in zip(linear, found, strict=False)]
         if not ctx.wants & WANTS["bias"]:
             found[3] = None
-        return (*found, None, None, None, None)
+        return (*found, *[None] * (len(WANTS) - 1))
 
     @staticmethod
     def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
@@ -177,8 +184,7 @@ class Tangent(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
-        with below():
-            return _jvp(*arguments)
+        return _run(_jvp, arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -210,8 +216,7 @@ class Double(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
-        with below():
-            return _double(*arguments)
+        return _run(_double, arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -239,7 +244,7 @@ class Double(torch.autograd.Function):
 # dispatcher takes it on to the next level.
 
 
-class _Level:
+class Level:
     """What the dispatcher calls for an operator where tensors have derivatives."""
 
     def __init__(self, operator: Any, function: type[torch.autograd.Function]) -> None:
@@ -281,4 +286,4 @@ class _Level:
 
 _library = torch.library.Library("libattn", "IMPL")
 for _operator, _function in ((_attention, Attention), (_backward, Backward), (_jvp, Tangent), (_double, Double)):
-    _library.impl(_operator, _Level(_operator, _function), "Autograd", with_keyset=True)
+    _library.impl(_operator, Level(_operator, _function), "Autograd", with_keyset=True)

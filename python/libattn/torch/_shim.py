@@ -37,7 +37,10 @@ DEFAULTS: tuple[Any, ...] = tuple(argument.default_value for argument in _argume
 IS_TENSOR: tuple[bool, ...] = tuple("Tensor" in str(argument.type) for argument in _arguments)
 AT = {name: i for i, name in enumerate(NAMES)}
 # Those with gradients: the outputs requested of attention_backward, in the order of its results.
-WANTS = {"bias": 1, "alibi_slopes": 2, "sink": 4, "scales": 8, "bias_table": 16}
+WANTS = {
+    "bias": 1, "alibi_slopes": 2, "sink": 4, "scales": 8, "bias_table": 16, "score_matrix": 32, "relative_keys": 64, "relative_values": 128,
+    "relative_u": 256, "relative_v": 512,
+}
 
 
 def split(options: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
