@@ -5,8 +5,9 @@ from ._attention import attention
 from ._enable import disable, enable, enabled, stats, using
 from ._flash import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache, memory_efficient_attention, varlen_attn
 from ._flex import flex_attention
+from ._linear import linear_attention
 
 __all__ = [
     "attention", "disable", "enable", "enabled", "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache",
-    "flex_attention", "memory_efficient_attention", "stats", "using", "varlen_attn",
+    "flex_attention", "linear_attention", "memory_efficient_attention", "stats", "using", "varlen_attn",
 ]
