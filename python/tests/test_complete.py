@@ -21,7 +21,6 @@ WITHOUT = {
     "attn_bilinear_attention": "bilinear.bilinear_attention is attention with the score and the scale that it sets",
     "attn_compute": "attention keeps plans, or makes one, and executes them",
     "attn_file_write_watched": "as attn_archive_write_watched",
-    "attn_options_resolve": "a kept plan has its options resolved",
     "attn_unfinished_remove": "as attn_archive_write_watched",
 }
 

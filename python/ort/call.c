@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT
+ * call.c - one run of a kernel: the runtime's values as slots, a kept plan, the runtime's threads. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/plans.h"
+#include "shim.h"
+
+ort_status *fail(int code, const char *format, ...)
+{
+    char message[400];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return ort->create_status(code, message);
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------------- */
+
+attn_dtype type_of(int type)
+{
+    switch (type) {
+    case ORT_FLOAT:
+        return ATTN_F32;
+    case ORT_FLOAT16:
+        return ATTN_F16;
+    case ORT_BFLOAT16:
+        return ATTN_BF16;
+    case ORT_DOUBLE:
+        return ATTN_F64;
+    case ORT_BOOL:
+        return ATTN_BOOL;
+    case ORT_INT32:
+        return ATTN_I32;
+    case ORT_INT64:
+        return ATTN_I64;
+    default:
+        return ATTN_DTYPE_DEFAULT;
+    }
+}
+
+static int64_t count_of(const value *v)
+{
+    int64_t count = 1;
+    for (int axis = 0; axis < v->rank; axis++) count *= v->size[axis];
+    return count;
+}
+
+static ort_status *read_info(const ort_tensor_info *info, value *v)
+{
+    size_t rank;
+    TRY(ort->element_type(info, &v->type));
+    TRY(ort->rank(info, &rank));
+    if (rank > MAX_AXES) return fail(ORT_INVALID_ARGUMENT, "%s has %zu axes; it must have at most %d", v->name, rank, MAX_AXES);
+    v->rank = (int)rank;
+    return ort->dimensions(info, v->size, rank);
+}
+
+static ort_status *read_value(const ort_value *tensor, value *v)
+{
+    ort_tensor_info *info;
+    TRY(ort->tensor_info(tensor, &info));
+    ort_status *status = read_info(info, v);
+    ort->release_tensor_info(info);
+    if (status) return status;
+    TRY(ort->tensor_data((ort_value *)(uintptr_t)tensor, &v->data));
+    if (!count_of(v)) v->data = ATTN_EMPTY;
+    return NULL;
+}
+
+ort_status *call_input(call *c, size_t index, const char *name, value *v)
+{
+    const ort_value *tensor = NULL;
+    *v = (value){.name = name};
+    if (index < c->inputs) TRY(ort->input(c->context, index, &tensor));
+    return tensor ? read_value(tensor, v) : NULL;
+}
+
+ort_status *call_output(call *c, size_t index, const char *name, int rank, const int64_t *size, int type, value *v)
+{
+    ort_value *tensor = NULL;
+    *v = (value){.name = name};
+    if (index < c->outputs) TRY(ort->output(c->context, index, size, (size_t)rank, &tensor));
+    if (!tensor) return NULL;
+    TRY(read_value(tensor, v));
+    return v->type == type ? NULL : fail(ORT_INVALID_ARGUMENT, "%s has another element type than its input", name);
+}
+
+ort_status *expect(const value *v, int rank, const int64_t *size)
+{
+    char have[120] = "", want[120] = "";
+    int fits = v->rank == rank;
+    for (int axis = 0; axis < rank; axis++) fits = fits && v->size[axis] == size[axis];
+    if (fits) return NULL;
+    for (int axis = 0, at = 0; axis < v->rank; axis++)
+        at += snprintf(have + at, sizeof have - (size_t)at, axis ? ", %lld" : "%lld", (long long)v->size[axis]);
+    for (int axis = 0, at = 0; axis < rank; axis++)
+        at += snprintf(want + at, sizeof want - (size_t)at, axis ? ", %lld" : "%lld", (long long)size[axis]);
+    return fail(ORT_INVALID_ARGUMENT, "%s has the shape [%s]; it must be [%s]", v->name, have, want);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------------------------- */
+
+attn_input dense(void *data, attn_dtype dtype, const int64_t sizes[4])
+{
+    return (attn_input){data, dtype, {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1}};
+}
+
+attn_output written(attn_input slot)
+{
+    attn_output out;
+    _Static_assert(sizeof out == sizeof slot, "an output is laid out like an input");
+    memcpy(&out, &slot, sizeof out);
+    return out;
+}
+
+ort_status *rows_of(const value *v, int64_t heads, attn_input *slot, int64_t sizes[4])
+{
+    if (v->rank == 4) {
+        memcpy(sizes, v->size, 4 * sizeof *sizes);
+        *slot = dense(v->data, type_of(v->type), sizes);
+        return NULL;
+    }
+    if (v->rank != 3) return fail(ORT_INVALID_ARGUMENT, "%s has %d axes; it must have 3 or 4", v->name, v->rank);
+    if (v->size[2] % heads)
+        return fail(ORT_INVALID_ARGUMENT, "the last axis of %s (%lld) is not a multiple of its %lld heads", v->name,
+                    (long long)v->size[2], (long long)heads);
+    const int64_t all[4] = {v->size[0], heads, v->size[1], v->size[2] / heads};
+    memcpy(sizes, all, sizeof all);
+    *slot = (attn_input){v->data, type_of(v->type), {v->size[1] * v->size[2], all[3], v->size[2], 1}};
+    return NULL;
+}
+
+ort_status *pairs_of(const value *v, const int64_t sizes[4], attn_input *slot)
+{
+    int64_t step = 1, any = 0;
+    *slot = (attn_input){v->data, type_of(v->type), {0, 0, 0, 0}};
+    for (int axis = 3, at = v->rank - 1; at >= 0; axis--, at--) {
+        if (v->size[at] != 1 && (axis < 0 || v->size[at] != sizes[axis]))
+            return fail(ORT_INVALID_ARGUMENT, "axis %d of %s has the size %lld; it must be %lld or 1", at, v->name,
+                        (long long)v->size[at], axis < 0 ? 1 : (long long)sizes[axis]);
+        if (v->size[at] != 1) slot->stride[axis] = step;
+        if (axis >= 0) any |= slot->stride[axis];
+        step *= v->size[at];
+    }
+    if (v->data == ATTN_EMPTY) *slot = (attn_input){ATTN_EMPTY, slot->dtype, {0, 0, 0, 0}};
+    else if (!any) slot->stride[0] = ATTN_BROADCAST; /* four zeros would mean dense */
+    return NULL;
+}
+
+/* ---- a run ----------------------------------------------------------------------------------------------------- */
+
+ort_status *call_begin(call *c, ort_context *context, int threads)
+{
+    memset(c, 0, sizeof *c);
+    c->context = context;
+    c->threads = threads;
+    c->problem.struct_size = sizeof c->problem;
+    c->tensors.struct_size = sizeof c->tensors;
+    TRY(ort->input_count(context, &c->inputs));
+    return ort->output_count(context, &c->outputs);
+}
+
+ort_status *call_scratch(call *c, int64_t count, size_t element, void **memory)
+{
+    size_t bytes;
+    if (c->scratches == MAX_SCRATCH || __builtin_mul_overflow((size_t)count, element, &bytes) ||
+        !(*memory = malloc(bytes ? bytes : 1)))
+        return fail(ORT_FAIL, "cannot allocate %lld elements of scratch memory", (long long)count);
+    c->scratch[c->scratches++] = *memory;
+    return NULL;
+}
+
+void call_end(call *c)
+{
+    while (c->scratches) free(c->scratch[--c->scratches]);
+}
+
+/* The run that this thread is in, whose threads the library's loops use. */
+static _Thread_local const ort_context *running;
+
+typedef struct body {
+    void (*run)(void *, int64_t);
+    void *context;
+} body;
+
+static void run_one(void *context, size_t i)
+{
+    const body *b = context;
+    b->run(b->context, (int64_t)i);
+}
+
+static void parallel_for(void *context, int64_t n, void (*run)(void *, int64_t), void *run_context)
+{
+    body b = {run, run_context};
+    (void)context;
+    if (n > 1 && running) {
+        ort_status *status = ort->parallel_for(running, run_one, (size_t)n, 0, &b);
+        if (!status) return;
+        ort->release_status(status); /* it checks its arguments before it runs anything */
+    }
+    for (int64_t i = 0; i < n; i++) run(run_context, i);
+}
+
+enum { SLOTS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input), MOST_SLOTS = 16 };
+
+typedef struct key {
+    attn_problem problem;
+    int64_t threads;
+    struct {
+        int64_t number, type, stride[4];
+    } slot[MOST_SLOTS];
+} key;
+
+/* All that a plan depends on; 0 if there are more tensors than any operator has. */
+static size_t key_of(const call *c, key *k)
+{
+    const attn_input *slots = &c->tensors.q;
+    int count = 0;
+    memcpy(&k->problem, &c->problem, sizeof k->problem);
+    k->threads = c->threads;
+    for (int i = 0; i < SLOTS; i++) {
+        if (!slots[i].data) continue;
+        if (count == MOST_SLOTS) return 0;
+        k->slot[count].number = i;
+        k->slot[count].type = (int64_t)slots[i].dtype * 2 + (slots[i].data == ATTN_EMPTY);
+        memcpy(k->slot[count++].stride, slots[i].stride, sizeof slots[i].stride);
+    }
+    return offsetof(key, slot) + (size_t)count * sizeof k->slot[0];
+}
+
+static ort_status *failed(const attn_error *error)
+{
+    return fail(error->status == ATTN_ERR_UNSUPPORTED ? ORT_NOT_IMPLEMENTED
+                : error->status == ATTN_ERR_MEMORY    ? ORT_FAIL
+                                                      : ORT_INVALID_ARGUMENT,
+                "%s", error->message);
+}
+
+ort_status *call_run(call *c)
+{
+    key k;
+    attn_error error;
+    const size_t size = key_of(c, &k);
+    if (!size) return fail(ORT_FAIL, "libattn's provider has more tensors than it expects");
+    kept_plan *kept = kept_find(&k, size);
+    if (!kept) {
+        const attn_options options = {.struct_size = sizeof options, .threads = c->threads, .parallel_for = parallel_for};
+        attn_plan *plan;
+        if (attn_plan_create(&plan, &c->problem, &c->tensors, &options, &error)) return failed(&error);
+        kept = kept_add(&k, size, plan, 0);
+        if (!kept) return fail(ORT_FAIL, "cannot allocate the memory of a plan");
+    }
+    running = c->context;
+    const attn_status status = kept_execute(kept, &c->tensors, &error);
+    running = NULL;
+    kept_release(kept);
+    return status ? failed(&error) : NULL;
+}
