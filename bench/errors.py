@@ -26,7 +26,7 @@ import subprocess
 import sys
 import textwrap
 
-import libattn
+import structs
 import peers
 
 TOP = peers.TOP
@@ -424,7 +424,7 @@ def main():
         for name, why in peers.enter(HOME, PACKAGES, __file__).items():
             raise SystemExit(f"errors.py: {name} could not be installed: {why}")
     globals()["np"] = peers.np = importlib.import_module("numpy")
-    library = libattn.Library(str(chosen.library), str(TOP / "include/attn/attn.h"))
+    library = structs.Library(str(chosen.library), str(TOP / "include/attn/attn.h"))
     versions = {"libattn": library.version, "numpy": np.__version__}
     if chosen.against == "torch":
         torch = importlib.import_module("torch")

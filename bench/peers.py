@@ -430,7 +430,7 @@ def main():
     threads = bind(chosen.threads)
     sys.path.insert(0, str(TOP / "bench"))
     globals()["np"] = importlib.import_module("numpy")
-    globals()["attn"] = importlib.import_module("libattn").Library(str(chosen.library), str(TOP / "include/attn/attn.h"))
+    globals()["attn"] = importlib.import_module("structs").Library(str(chosen.library), str(TOP / "include/attn/attn.h"))
 
     versions = {name: words[0].split("==")[1] for name, words in PACKAGES.items() if name not in missing}
     rows = []

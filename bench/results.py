@@ -5,12 +5,14 @@ generated; these are never edited by hand.  (The chart is made by `attn plot pee
 
     bench/results.py write                           generates the tables
     bench/results.py check                           reports differences from the output of `write` (the test bench/results)
-    bench/results.py take OUT.json IN.json COLUMN    makes a result file from the output of `attn bench --json` or `bench/peers.py
-                                                     --json`; --cpu, --machine, --date, --gcc and --command add what these lack
+    bench/results.py take OUT.json IN.json COLUMN    makes a result file from the output of `attn bench --json`, `bench/peers.py
+                                                     --json`, `bench/models.py --json` or `lab/python/calls.py --json`; --cpu,
+                                                     --machine, --isa, --date, --gcc and --command add what these lack
     bench/results.py figures OUT.json COLUMN         measures the other figures (FIGURES below) with build/release/attn; the same options
 
 Kinds of result files: shares (of a ceiling, by `attn bench`; rows.json has the rows of the table, in order, and the targets), peers (times
-of others over those of libattn, by bench/peers.py) and figures (all other figures, with their commands).
+of others over those of libattn, by bench/peers.py), models (in PyTorch with libattn enabled, by bench/models.py), calls (what a call from
+Python takes, by lab/python/calls.py) and figures (all other figures, with their commands).
 """
 import argparse
 import datetime
@@ -27,11 +29,12 @@ RESULTS = TOP / "bench/results"
 PAGE = TOP / "docs/benchmarks.md"
 FORMATS = {"%": ("{:d}", " %"), "times": ("{:.2f}", ""), "us": ("{:.1f}", " us"), "cycles": ("{:.1f}", "")}
 PEERS = ("PyTorch", "ONNX Runtime", "JAX")
+KINDS = ("shares", "peers", "models", "calls", "figures")
 
 
 def load():
     """The rows of the table of shares, and result files by kind, in the order of their columns."""
-    found = {"shares": [], "peers": [], "figures": []}
+    found = {kind: [] for kind in KINDS}
     rows = json.loads((RESULTS / "rows.json").read_text(encoding="utf-8"))["rows"]
     for path in sorted(RESULTS.glob("*.json")):
         if path.name not in ("rows.json", "errors.json"):  # errors.json is bench/errors.py's
@@ -84,6 +87,22 @@ def peers(result):
     return table(head, body)
 
 
+def cells(results, cell):
+    """Rows of one line for each, `words` and `aim`, and a cell for each result file."""
+    lines = {row["words"]: "" if row.get("aim") is None else f"{row['aim']:g}" for result in results for row in result["rows"]}
+    found = [{row["words"]: cell(row) for row in result["rows"]} for result in results]
+    return [[words, aim, *[column.get(words, "-") for column in found]] for words, aim in lines.items()]
+
+
+def models(results):
+    return table(["what", "target"] + [r["column"] for r in results],
+                 cells(results, lambda row: f"{row['ratio']:.2f}, {row['ratio_best']:.2f} ({row['pytorch_ms']:g} to {row['libattn_ms']:g} ms)"))
+
+
+def calls(results):
+    return table(["call", "target, us more"] + [r["column"] for r in results], cells(results, lambda row: f"{row['us']:.1f}, {row['over']:.1f} more"))
+
+
 def figures(results):
     words = {row["words"]: row["command"] for result in results for row in result["rows"]}
     return table(["what", "by"] + [r["column"] for r in results],
@@ -95,9 +114,11 @@ def tables():
     """The text between the markers of the page, by name."""
     rows, found = load()
     return {
-        "columns": columns(found["shares"] + found["peers"] + found["figures"]),
+        "columns": columns([result for kind in KINDS for result in found[kind]]),
         "shares": shares(rows, found["shares"]),
         "peers": "\n\n".join(f"{r['column']}, {r['date']}:\n\n{peers(r)}" for r in found["peers"]),
+        "models": models(found["models"]),
+        "calls": calls(found["calls"]),
         "figures": figures(found["figures"]),
     }
 
@@ -154,12 +175,26 @@ def write_result(words, result):
     pathlib.Path(words.output).write_text(f'{{\n{head} "rows": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
 
 
+NAMES = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "jax": "JAX", "libattn": "libattn", "python": "Python", "numpy": "NumPy",
+         "transformers": "transformers"}
+
+
+def take_python(words, run):
+    """The rows as they are."""
+    compiler = {"gcc": words.gcc} if words.gcc else {}
+    return write_result(words, {
+        "kind": run["kind"], "column": words.column, "cpu": words.cpu or "?", "machine": words.machine, "isa": words.isa, "threads": run["threads"],
+        "versions": {NAMES[name]: version for name, version in run["versions"].items()} | compiler, "date": words.date, "command": words.command,
+        "rows": run["results"]})
+
+
 def take(words):
     run = json.loads(pathlib.Path(words.input).read_text(encoding="utf-8"))
+    if "kind" in run:
+        return take_python(words, run)
     beside = "times" in run["results"][0]
     compiler = {"gcc": words.gcc} if words.gcc else {}
-    known = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "jax": "JAX", "libattn": "libattn"}
-    found = {known[n]: v for n, v in run["versions"].items() if n in known} if beside else {"libattn": run["version"]}
+    found = {NAMES[n]: v for n, v in run["versions"].items() if n in ("onnxruntime", "torch", "jax", "libattn")} if beside else {"libattn": run["version"]}
     machine = run.get("machine", {})
     result = {"kind": "peers" if beside else "shares", "column": words.column, "cpu": words.cpu or machine.get("cpu", "?"),
               "machine": words.machine, "isa": machine.get("isa", words.isa), "threads": run["threads"] if beside else machine["threads"],

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * print_structs.c - prints sizes and offsets, as compiled, of the structs that bench/libattn.py reads from attn.h. */
+ * print_structs.c - prints sizes and offsets, as compiled, of the structs that bench/structs.py reads from attn.h. */
 #include <stddef.h>
 #include <stdio.h>
 

@@ -13,7 +13,7 @@ except ImportError:
     print("skipped: no numpy")
     sys.exit(77)
 import errors  # noqa: E402  pylint: disable=wrong-import-position,import-error
-import libattn  # noqa: E402  pylint: disable=wrong-import-position,import-error
+import structs  # noqa: E402  pylint: disable=wrong-import-position,import-error
 import peers  # noqa: E402  pylint: disable=wrong-import-position,import-error
 
 errors.np = peers.np = np
@@ -23,7 +23,7 @@ CHOSEN = argparse.Namespace(against="definition", threads=2)
 class Errors(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.library = libattn.Library(LIBRARY, f"{TOP}/include/attn/attn.h")
+        cls.library = structs.Library(LIBRARY, f"{TOP}/include/attn/attn.h")
 
     def rows(self, dtype, count):
         return [errors.judge(errors.Problem(seed, dtype), CHOSEN, self.library) for seed in range(1, count + 1)]

@@ -17,6 +17,10 @@ import unittest
 ATTN, TOP = sys.argv[1], pathlib.Path(sys.argv[2])
 PEERS = {"versions": {"libattn": "0.9.8", "torch": "2.13.0"}, "threads": 2, "results": [
     {"case": "fwd-d64", "problem": "forward", "times": {"libattn": {"median": 0.04237}}, "ratios": {"PyTorch": {"median": 1.3241, "best": 1.3}}}]}
+MODELS = {"kind": "models", "threads": 2, "versions": {"libattn": "0.9.8", "torch": "2.13.0", "python": "3.11.7"}, "results": [
+    {"case": "gpt2", "words": "GPT-2", "aim": 1.2, "samples": 9, "ratio": 1.5, "ratio_best": 1.25, "pytorch_ms": 30, "libattn_ms": 20}]}
+CALLS = {"kind": "calls", "threads": 1, "versions": {"libattn": "0.9.8", "numpy": "2.4.6"}, "results": [
+    {"words": "kernel", "us": 5.5, "over": 0.0, "aim": None}, {"words": "_core", "us": 6.25, "over": 0.75, "aim": 1}]}
 
 
 class Results(unittest.TestCase):
@@ -76,6 +80,18 @@ class Results(unittest.TestCase):
         self.results("take", self.top / "bench/results/new.json", self.top / "run.json", "Peers here", "--isa=avx2", "--date=2026-01-02")
         self.results("write")
         self.assertIn("| forward | 42.4 | 1.32 |", (self.top / "docs/benchmarks.md").read_text(encoding="utf-8"))
+
+    def test_times_of_python_become_columns(self):
+        for name, run in (("models", MODELS), ("calls", CALLS)):
+            (self.top / "run.json").write_text(json.dumps(run), encoding="utf-8")
+            self.results("take", self.top / f"bench/results/new-{name}.json", self.top / "run.json", "Python here", "--date=2026-01-02")
+        for file in (self.top / "bench/results").glob("20*.json"):
+            if json.loads(file.read_text(encoding="utf-8"))["kind"] in ("models", "calls"):
+                file.unlink()
+        self.results("write")
+        page = (self.top / "docs/benchmarks.md").read_text(encoding="utf-8")
+        for line in ("| GPT-2 | 1.2 | 1.50, 1.25 (30 to 20 ms) |", "| kernel |  | 5.5, 0.0 more |", "| _core | 1 | 6.2, 0.8 more |"):
+            self.assertIn(line, page)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""bench/libattn.py: structs read from attn.h have the compiler's layout, and a plan runs."""
+"""bench/structs.py: structs read from attn.h have the compiler's layout, and a plan runs."""
 import ctypes
 import struct
 import subprocess
@@ -8,14 +8,14 @@ import unittest
 
 PRINT, LIBRARY, TOP = sys.argv[1:4]
 sys.path.insert(0, f"{TOP}/bench")
-import libattn  # noqa: E402  pylint: disable=wrong-import-position,import-error
+import structs  # noqa: E402  pylint: disable=wrong-import-position,import-error
 
 HEADER = f"{TOP}/include/attn/attn.h"
 
 
 class Structs(unittest.TestCase):
     def test_layout(self):
-        types, _ = libattn.read_header(HEADER)
+        types, _ = structs.read_header(HEADER)
         lines = subprocess.run([PRINT], capture_output=True, text=True, check=True).stdout.splitlines()
         self.assertGreater(len(lines), 20)
         for line in lines:
@@ -24,13 +24,13 @@ class Structs(unittest.TestCase):
             self.assertEqual(found, int(number), line)
 
     def test_enumerators(self):
-        _, values = libattn.read_header(HEADER)
+        _, values = structs.read_header(HEADER)
         self.assertEqual((values["ATTN_OK"], values["ATTN_BF16"], values["ATTN_BACKWARD"]), (0, 4, 1))
 
 
 class Plans(unittest.TestCase):
     def setUp(self):
-        self.attn = libattn.Library(LIBRARY, HEADER)
+        self.attn = structs.Library(LIBRARY, HEADER)
 
     def problem(self, length):
         made = self.attn.new("attn_problem")
@@ -49,7 +49,7 @@ class Plans(unittest.TestCase):
 
     def test_says_what_is_wrong(self):
         wrong = self.problem(-1)
-        with self.assertRaisesRegex(libattn.LibraryError, "len_kv"):
+        with self.assertRaisesRegex(structs.LibraryError, "len_kv"):
             self.attn.plan(wrong, self.attn.new("attn_tensors"), threads=1)
 
 
