@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Modules of PyTorch with weights, whose attention libattn computes: each trains like any other torch.nn.Module."""
+from ._cache import Cache
+from ._grouped import GroupedQueryAttention
+from ._latent import LatentAttention
 from ._multihead import MultiheadAttention
 from ._scores import ScoreOptions
 
-__all__ = ["MultiheadAttention", "ScoreOptions"]
+__all__ = ["Cache", "GroupedQueryAttention", "LatentAttention", "MultiheadAttention", "ScoreOptions"]
