@@ -65,7 +65,7 @@ def enable() -> None:
                 for key in ("CPU", "AutogradCPU"):
                     _library.impl("_scaled_dot_product_attention_math", _replace_math, key)
                 _library.impl("_native_multi_head_attention", _replace_native, "CPU", with_keyset=True)
-                _flex.replace(_count_flex)
+                _flex.replace(lambda: count("flex_attention"))
                 if SHIM.attn_torch_enable():  # last: PyTorch warns of the first kernel that is replaced, and here it would print
                     raise RuntimeError("libattn.torch: PyTorch rejected the kernels")
         except BaseException:
@@ -93,8 +93,9 @@ def _restore() -> None:
         _library = None
 
 
-def _count_flex() -> None:
-    _engaged["flex_attention"] += 1
+def count(what: str) -> None:
+    """Something that stats() shows was computed."""
+    _engaged[what] += 1
 
 
 def enabled() -> bool:
