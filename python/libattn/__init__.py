@@ -9,14 +9,17 @@ from ._info import cpu, version
 from ._introspection import Kernel, Tensor, kernels, tensors
 from ._merge import MergeGradients, Merged, merge, merge_backward
 from ._options import ForwardOptions, Options, Problem
+from ._page import Page, view
+from ._picture import Picture, plot
 from ._plan import Plan, PlanOptions, Spec, explain
 from ._product import product, product_workspace_size
 from ._types import convert, dtype_name, dtype_size
 
 __version__ = version()
 __all__ = [
-    "Check", "ForwardOptions", "Kernel", "MergeGradients", "Merged", "Options", "Plan", "PlanOptions", "Problem", "Rows", "Spec", "Tensor",
-    "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward", "bilinear", "cache", "check",
-    "convert", "cost", "cpu", "dtype_name", "dtype_size", "explain", "files", "hopfield", "jvp", "kernels", "latent", "layers", "linear",
-    "masks", "merge", "merge_backward", "positions", "product", "product_workspace_size", "seq2seq", "tensors", "version",
+    "Check", "ForwardOptions", "Kernel", "MergeGradients", "Merged", "Options", "Page", "Picture", "Plan", "PlanOptions", "Problem",
+    "Rows", "Spec", "Tensor", "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward",
+    "bilinear", "cache", "check", "convert", "cost", "cpu", "dtype_name", "dtype_size", "explain", "files", "hopfield", "jvp",
+    "kernels", "latent", "layers", "linear", "masks", "merge", "merge_backward", "plot", "positions", "product", "product_workspace_size",
+    "seq2seq", "tensors", "version", "view",
 ]

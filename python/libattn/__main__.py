@@ -13,18 +13,17 @@ from __future__ import annotations
 import os
 import pathlib
 import runpy
-import shutil
 import sys
 from typing import NoReturn
 
-COMMAND = pathlib.Path(__file__).parent / "bin" / "attn"
+from . import _command
 
 
 def command(arguments: list[str]) -> NoReturn:
     """Becomes the command attn: that of this package, or else the one on the PATH."""
-    found = str(COMMAND) if COMMAND.exists() else shutil.which("attn")
+    found = _command.find()
     if found is None:
-        sys.exit(f"python -m libattn: there is no command attn, neither {COMMAND} nor on the PATH")
+        sys.exit(f"python -m libattn: {_command.absent()}")
     os.execv(found, ["attn", *arguments])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The examples of docs/python.md and README.md run, and print what the page says."""
+"""The examples of docs/python.md, docs/python/ and README.md run, and print what the page says."""
 import contextlib
 import importlib.util
 import io
@@ -9,14 +9,14 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = ["docs/python.md", "README.md"]
+PAGES = ["docs/python.md", "README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/python").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 
 
 def sections(page):
-    """[(heading, [(code, what it prints or None)])] of a page."""
+    """[(heading, [(code, what it prints or None)])] of a page; of one in docs/python/ the whole, which reads on from top to bottom."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    for part in re.split(r"^## ", text, flags=re.M):
+    for part in [text] if page.startswith("docs/python/") else re.split(r"^## ", text, flags=re.M):
         blocks = BLOCK.findall(part)
         found = []
         for number, (language, code) in enumerate(blocks):
@@ -35,8 +35,9 @@ def test_there_are_examples():
 
 
 @pytest.mark.parametrize("page, heading, blocks", ALL, ids=[f"{page}: {heading}" for page, heading, _ in ALL])
-def test_examples(page, heading, blocks):
-    for name in set(re.findall(r"^import (\w+)", "\n".join(code for code, _ in blocks), re.M)):
+def test_examples(page, heading, blocks, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in set(re.findall(r"^(?:import|from) (\w+)", "\n".join(code for code, _ in blocks), re.M)):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"there is no {name}")
     space = {"__name__": "example"}

@@ -29,7 +29,7 @@ def test_status_and_message_are_those_of_the_command():
 
 def test_without_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    program = "import pathlib, libattn.__main__ as m; m.COMMAND = pathlib.Path('/nowhere/attn'); m.main()"
+    program = "import pathlib, libattn.__main__ as m; m._command.COMMAND = pathlib.Path('/nowhere/attn'); m.main()"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert found.returncode == 1 and "there is no command attn" in found.stderr
 

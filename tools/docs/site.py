@@ -19,7 +19,7 @@ import package
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The sidebar, in this order; Sphinx reports a page that is neither here nor linked as an error.
 PARTS = {
-    "Start": ["docs/building", "docs/python", "docs/which", "explorer", "docs/training"],
+    "Start": ["docs/building", "docs/python", "docs/python/pictures", "docs/which", "explorer", "docs/training"],
     "Mechanisms": ["docs/mechanisms"],
     "Reference": ["docs/conventions", "docs/notation", "headers", "package", "commands", "docs/io", "docs/threads"],
     "Speed": ["docs/benchmarks", "docs/peers"],
