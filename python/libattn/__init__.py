@@ -3,6 +3,7 @@
 from . import analysis, bilinear, cache, cost, files, hopfield, latent, layers, linear, masks, positions, seq2seq
 from ._attention import attention
 from ._callbacks import Rows, Tile
+from ._capture import Layer, Record, capture
 from ._check import Check, check
 from ._derivatives import attention_backward, attention_double_backward, jvp
 from ._info import cpu, version
@@ -17,9 +18,9 @@ from ._types import convert, dtype_name, dtype_size
 
 __version__ = version()
 __all__ = [
-    "Check", "ForwardOptions", "Kernel", "MergeGradients", "Merged", "Options", "Page", "Picture", "Plan", "PlanOptions", "Problem",
-    "Rows", "Spec", "Tensor", "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward",
-    "bilinear", "cache", "check", "convert", "cost", "cpu", "dtype_name", "dtype_size", "explain", "files", "hopfield", "jvp",
+    "Check", "ForwardOptions", "Kernel", "Layer", "MergeGradients", "Merged", "Options", "Page", "Picture", "Plan", "PlanOptions", "Problem",
+    "Record", "Rows", "Spec", "Tensor", "Tile", "__version__", "analysis", "attention", "attention_backward", "attention_double_backward",
+    "bilinear", "cache", "capture", "check", "convert", "cost", "cpu", "dtype_name", "dtype_size", "explain", "files", "hopfield", "jvp",
     "kernels", "latent", "layers", "linear", "masks", "merge", "merge_backward", "plot", "positions", "product", "product_workspace_size",
     "seq2seq", "tensors", "version", "view",
 ]
