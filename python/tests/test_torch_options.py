@@ -80,3 +80,23 @@ def test_second_derivatives_that_are_not_there(name, text):
     first, = torch.autograd.grad(libattn.torch.attention(q, k, v, **CASES[name]).square().sum(), q, create_graph=True)
     with pytest.raises(NotImplementedError, match=text):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("causal", [False, True, "top-left"])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_a_call_without_options_is_the_same(causal, scale):
+    """Few options, and no lse, take an operator with few arguments."""
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 6)
+    o, _ = libattn.torch.attention(q, k, v, causal=causal, scale=scale, return_lse=True)
+    out = torch.empty_like(o)
+    assert torch.equal(libattn.torch.attention(q, k, v, causal=causal, scale=scale), o)
+    assert libattn.torch.attention(q, k, v, causal=causal, scale=scale, out=out) is out and torch.equal(out, o)
+    with pytest.raises(ValueError, match="k has the shape"):
+        libattn.torch.attention(q, k[..., :3], v, causal=causal, scale=scale)
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_a_scale_of_one_number_has_a_gradient(layout):
+    x = torch.randn(3, 1, 3, 3, 4, dtype=torch.float64)
+    scale = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(lambda scale: libattn.torch.attention(*x, scale=scale, layout=layout), scale)

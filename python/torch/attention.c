@@ -68,6 +68,7 @@ static const char forward_kinds[] = "TTT" LETTERS "b", backward_kinds[] = "ttTTT
 #define X(letter, type, name, value) ", " type " " #name "=" value
 const char *const attention_schemas[] = {
     "attention(Tensor q, Tensor k, Tensor v" OPTIONS(X) ", bool weights=False) -> (Tensor o, Tensor lse, Tensor weights)",
+    "attention_plain(Tensor q, Tensor k, Tensor v, int causal=0, int align=1, float? scale=None) -> Tensor",
     "attention_backward(Tensor? grad_o, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, int wants" OPTIONS(
         X) ") -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_bias, Tensor grad_alibi_slopes, Tensor grad_sink, "
            "Tensor grad_scales, Tensor grad_bias_table, Tensor grad_score_matrix, Tensor grad_relative_keys, "
@@ -255,6 +256,24 @@ static int forward(call *c, const argument *a, AtenTensorHandle *out)
     return call_run(c);
 }
 
+/* Without gradients, with the first three options alone: each argument of an operator takes time, and so does lse. */
+static const char plain_kinds[] = "TTTiig";
+static int plain(call *c, const argument *a, AtenTensorHandle *out)
+{
+    c->problem.op = ATTN_FORWARD;
+    c->problem.mask.causal = (int)a[3 + OPTION_causal].integer;
+    c->problem.mask.align = (attn_align)a[3 + OPTION_align].integer;
+    if (a[3 + OPTION_scale].given) {
+        c->problem.score.scale_kind = ATTN_SCALE_VALUE;
+        c->problem.score.scale = a[3 + OPTION_scale].real;
+    }
+    for (int i = 0; i < 3; i++)
+        if (call_input(c, TENSOR(q) + i, &a[i])) return -1;
+    if (call_sizes(c)) return -1;
+    const view *q = call_view(c, TENSOR(q));
+    return call_result(c, TENSOR(o), q, c->problem.shape.dim_v, q->dtype, &out[0]) || call_run(c) ? -1 : 0;
+}
+
 /* q, k, v, o and lse at t, and the options at o. */
 static int saved_inputs(call *c, attn_op op, const argument *t, const argument *o)
 {
@@ -380,12 +399,14 @@ static int with_call(part *run, const argument *a, AtenTensorHandle *out, attn_e
         boxed_call(name##_kinds, name##_kernel, stack, arguments, results);                                                        \
     }
 OPERATOR(forward)
+OPERATOR(plain)
 OPERATOR(backward)
 OPERATOR(jvp)
 OPERATOR(double_backward)
 
 const operator_row attention_operators[] = {
     {"attention", forward_boxed},
+    {"attention_plain", plain_boxed},
     {"attention_backward", backward_boxed},
     {"attention_jvp", jvp_boxed},
     {"attention_double_backward", double_backward_boxed},

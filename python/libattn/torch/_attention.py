@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from torch.autograd import forward_ad
 
 from ._autograd import Attention, below
 from ._fake import compute
 from ._shim import AT, DEFAULTS, OPS, WANTS, error
 
 Tensor = torch.Tensor
+STRIDED = torch.strided
 Causal = bool | Literal["top-left", "bottom-right"]
 Window = int | tuple[int | None, int | None] | None
 Score = Literal["dot", "general", "metric", "cosine", "distance", "additive"]
@@ -22,9 +24,17 @@ TABLES = {"t5": 0, "clipped": 1}
 SCORES = {"dot": 0, "general": 1, "metric": 2, "cosine": 3, "distance": 4, "additive": 5}
 NORMALISERS = {"softmax": 0, "softmax-one": 1, "sigmoid": 2, "relu": 3}
 FIRST, ALIGN = AT["causal"], AT["align"]
+CONVERTED = tuple(AT[name] for name in ("sink", "alibi_slopes", "relative_u", "relative_v"))
+PASSED = tuple(AT[name] for name in (
+    "bias", "lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv", "page_table", "ranges", "block_mask", "threads", "bias_table", "score_matrix",
+    "relative_keys", "relative_values"))
+NUMBERS = tuple(AT[name] for name in (
+    "chunk", "relative_first", "dilation", "global_q", "global_kv", "least_distance", "shift", "table_distance", "table_causal"))
 DIFFERENTIABLE = tuple(AT[name] for name in WANTS)
 
-_operator = OPS.attention.default
+PLAIN = len(OPS.attention_plain.default._schema.arguments) - 3  # the options of this operator, which are the first
+
+_operator, _plain = OPS.attention.default, OPS.attention_plain.default
 _transforms = torch._C._are_functorch_transforms_active
 _compiling = torch.compiler.is_compiling
 
@@ -79,59 +89,69 @@ def attention(
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
         q, k, v = (x.to(kind) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
-    check_tensors(q=q, k=k, v=v)
-    options = list(DEFAULTS)
-    try:
-        options[FIRST], options[ALIGN] = CAUSAL[causal]
-        options[AT["layout"]] = LAYOUTS[layout]
-        options[AT["table_kind"]] = TABLES[bias_table_kind]
-        options[AT["score"]] = SCORES[score]
-        options[AT["normaliser"]] = NORMALISERS[normaliser]
-    except (KeyError, TypeError):
-        raise ValueError(_choice(causal, layout, bias_table_kind, score, normaliser)) from None
+    if not (type(q) is type(k) is type(v) is Tensor and q.is_cpu and k.is_cpu and v.is_cpu and q.layout is k.layout is v.layout is STRIDED):
+        check_tensors(q=q, k=k, v=v)
+    given: dict[int, Any] = {}  # what is not the default: the others cost nothing
+    if causal is not False or layout != "bhsd" or bias_table_kind != "t5" or score != "dot" or normaliser != "softmax":
+        try:
+            given[FIRST], given[ALIGN] = CAUSAL[causal]
+            given[AT["layout"]] = LAYOUTS[layout]
+            given[AT["table_kind"]] = TABLES[bias_table_kind]
+            given[AT["score"]] = SCORES[score]
+            given[AT["normaliser"]] = NORMALISERS[normaliser]
+        except (KeyError, TypeError):
+            raise ValueError(_choice(causal, layout, bias_table_kind, score, normaliser)) from None
     if window is not None:
-        options[AT["window_left"]], options[AT["window_right"]] = _window(window)
+        given[AT["window_left"]], given[AT["window_right"]] = _window(window)
     if mask is not None:
         if mask.dtype not in (torch.bool, torch.uint8):
             raise TypeError(f"mask has type {mask.dtype}; it must be of booleans, True where a query sees a key (bias is added)")
-        options[AT["mask"]] = mask
-    if isinstance(scale, Tensor) and scale.dim():
-        options[AT["scales"]] = scale.to(compute(q))
+        given[AT["mask"]] = mask
+    if isinstance(scale, Tensor) and (scale.dim() or scale.requires_grad):
+        given[AT["scales"]] = (scale if scale.dim() else scale.expand(q.shape[-3 if layout == "bhsd" else -2])).to(compute(q))
     elif scale is not None:
-        options[AT["scale"]] = float(scale)
-    for name, x in (("sink", sink), ("alibi_slopes", alibi_slopes), ("relative_u", relative_u), ("relative_v", relative_v)):
+        given[AT["scale"]] = float(scale)
+    for at, x in zip(CONVERTED, (sink, alibi_slopes, relative_u, relative_v), strict=True):
         if x is not None:
-            options[AT[name]] = x.to(compute(q))
+            given[at] = x.to(compute(q))
+    for at, x in zip(PASSED, (
+        bias, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, ranges, block_mask, threads, bias_table, score_matrix, relative_keys,
+        relative_values,
+    ), strict=True):
+        if x is not None:
+            given[at] = x
+    for at, number in zip(NUMBERS, (
+        chunk, relative_first, dilation, global_q, global_kv, least_distance, shift, bias_table_max_distance, bias_table_causal,
+    ), strict=True):
+        if number != 0:
+            given[at] = number
     if softcap is not None:
-        options[AT["softcap"]] = float(softcap)
+        given[AT["softcap"]] = float(softcap)
     if dropout:
-        options[AT["dropout"]] = float(dropout)
-        options[AT["seed"]] = _seed(seed)
-    for name, x in (
-        ("bias", bias), ("lengths_q", lengths_q), ("lengths_kv", lengths_kv), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_kv", cu_seqlens_kv),
-        ("page_table", page_table), ("ranges", ranges), ("block_mask", block_mask), ("threads", threads), ("bias_table", bias_table),
-        ("score_matrix", score_matrix), ("relative_keys", relative_keys), ("relative_values", relative_values),
-    ):
-        if x is not None:
-            options[AT[name]] = x
+        given[AT["dropout"]] = float(dropout)
+        given[AT["seed"]] = _seed(seed)
     if offset_q is not None:
-        options[AT["offset_q"]], options[ALIGN] = offset_q, 0
+        given[AT["offset_q"]], given[ALIGN] = offset_q, 0
     if block_size is not None:
-        options[AT["block_q"]], options[AT["block_kv"]] = block_size
-    options[AT["chunk"]] = chunk
+        given[AT["block_q"]], given[AT["block_kv"]] = block_size
     if temperature is not None:
         if not temperature > 0:
             raise ValueError(f"temperature is {temperature}; it must be above 0")
-        options[AT["temperature"]] = float(temperature)
-    if shift:
-        options[AT["shift"]] = float(shift)
-    for name, number in (
-        ("relative_first", relative_first), ("dilation", dilation), ("global_q", global_q), ("global_kv", global_kv),
-        ("least_distance", least_distance),
-    ):
-        options[AT[name]] = number
-    options[AT["table_distance"]], options[AT["table_causal"]] = bias_table_max_distance, int(bias_table_causal)
-    o, lse, weights = compute_attention(q, k, v, options, return_weights)
+        given[AT["temperature"]] = float(temperature)
+    options: Any = DEFAULTS
+    if given:
+        options = list(DEFAULTS)
+        for at, x in given.items():
+            options[at] = x
+    count = len(DEFAULTS) if _compiling() else 1 + max(given, default=-1)
+    if count <= PLAIN and not (return_lse or return_weights or differentiated(q, k, v, options)):
+        with below():
+            try:
+                o = _plain(q, k, v, *options[:count])
+            except RuntimeError as raised:
+                raise error(raised) from None
+        return o if out is None else out.copy_(o)
+    o, lse, weights = compute_attention(q, k, v, options, return_weights, count)
     if out is not None:
         if o.requires_grad or out.requires_grad:
             raise ValueError("out is set; a result with gradients cannot be written into it")
@@ -141,8 +161,10 @@ def attention(
     return (o, *([lse] if return_lse else []), *([weights] if return_weights else []))
 
 
-def compute_attention(q: Tensor, k: Tensor, v: Tensor, options: Any, weights: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """o, lse and weights, by the way that the caller's mode of autograd needs."""
+def compute_attention(
+    q: Tensor, k: Tensor, v: Tensor, options: Any, weights: bool = False, count: int = len(DEFAULTS),
+) -> tuple[Tensor, Tensor, Tensor]:
+    """o, lse and weights, by the way that the caller's mode of autograd needs; after the first `count` options, all are the defaults."""
     if _compiling():
         return _operator(q, k, v, *options, weights)
     try:
@@ -151,24 +173,21 @@ def compute_attention(q: Tensor, k: Tensor, v: Tensor, options: Any, weights: bo
         if weights:
             with below():
                 return _operator(q, k, v, *options, weights)
-        end = len(options)
-        while end and options[end - 1] is DEFAULTS[end - 1]:  # arguments that are left out cost nothing
-            end -= 1
         with below():
-            return _operator(q, k, v, *options[:end])
+            return _operator(q, k, v, *options[:count])
     except RuntimeError as raised:
         raise error(raised) from None
 
 
 def differentiated(q: Tensor, k: Tensor, v: Tensor, options: Any) -> bool:
     """Is a derivative requested, or a transform of torch.func active?"""
-    if _transforms() or torch.autograd.forward_ad._current_level >= 0:
+    if _transforms() or forward_ad._current_level >= 0:
         return True
     if not torch.is_grad_enabled():
         return False
     if q.requires_grad or k.requires_grad or v.requires_grad:
         return True
-    return any(options[i] is not None and options[i].requires_grad for i in DIFFERENTIABLE)
+    return options is not DEFAULTS and any(options[i] is not None and options[i].requires_grad for i in DIFFERENTIABLE)
 
 
 def check_tensors(**tensors: Any) -> None:

@@ -44,6 +44,11 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Any:
     return o, lse, q.new_empty(shape, dtype=compute(q))
 
 
+@torch.library.register_fake("libattn::attention_plain")
+def _plain(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
+    return _rows(q, v)[0]
+
+
 def _filled(options: tuple[Any, ...], more: int) -> list[Any]:
     """Options with the defaults of those that were left out; `more`: False for what follows them."""
     whole = [*DEFAULTS, *([False] * more)]
