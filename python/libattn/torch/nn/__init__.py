@@ -3,7 +3,8 @@
 from ._cache import Cache
 from ._grouped import GroupedQueryAttention
 from ._latent import LatentAttention
+from ._linear import LinearAttention, State
 from ._multihead import MultiheadAttention
 from ._scores import ScoreOptions
 
-__all__ = ["Cache", "GroupedQueryAttention", "LatentAttention", "MultiheadAttention", "ScoreOptions"]
+__all__ = ["Cache", "GroupedQueryAttention", "LatentAttention", "LinearAttention", "MultiheadAttention", "ScoreOptions", "State"]
