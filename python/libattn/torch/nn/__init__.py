@@ -11,6 +11,6 @@ from ._scores import ScoreOptions
 from ._seq2seq import BahdanauAttention, LuongAttention
 
 __all__ = [
-    "BahdanauAttention", "Cache", "GroupedQueryAttention", "Hopfield", "HopfieldLayer", "HopfieldPooling", "LatentAttention", "LinearAttention",
-    "LuongAttention", "MultiheadAttention", "ScoreOptions", "ShawAttention", "State", "T5Attention", "TransformerXLAttention",
+    "BahdanauAttention", "Cache", "GroupedQueryAttention", "Hopfield", "HopfieldLayer", "HopfieldPooling", "LatentAttention",
+    "LinearAttention", "LuongAttention", "MultiheadAttention", "ScoreOptions", "ShawAttention", "State", "T5Attention", "TransformerXLAttention",
 ]

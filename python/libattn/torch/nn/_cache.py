@@ -31,7 +31,8 @@ class Cache:
         return cls(torch.zeros(*shape, dim, dtype=dtype), torch.zeros(*shape, dim if dim_v is None else dim_v, dtype=dtype))
 
     def __repr__(self) -> str:
-        return f"<Cache of {self.keys.shape[0]} x {self.keys.shape[1]} heads, capacity {self.keys.shape[2]}, lengths {self.lengths.tolist()}>"
+        batch, heads, capacity, _ = self.keys.shape
+        return f"<Cache of {batch} x {heads} heads, capacity {capacity}, lengths {self.lengths.tolist()}>"
 
     def positions(self, tokens: int) -> Tensor:
         """[batch, tokens]: the positions of tokens that would be appended."""
@@ -52,7 +53,8 @@ class Cache:
             if x is None:
                 continue
             if x.dim() != 4 or x.shape[:2] != kept.shape[:2] or x.shape[3] != kept.shape[3] or x.shape[2] != keys.shape[2]:
-                raise ValueError(f"{name} has shape {list(x.shape)}, and the cache {list(kept.shape)}; batch, heads and channels must agree")
+                have, want = list(x.shape), list(kept.shape)
+                raise ValueError(f"{name} has shape {have}, and the cache {want}; batch, heads and channels must agree")
         before, count = self.lengths.clone(), keys.shape[2]
         more = torch.full_like(before, count) if lengths is None else lengths.to(torch.int64)
         if more.shape != before.shape or bool((more < 0).any()) or bool((more > count).any()):

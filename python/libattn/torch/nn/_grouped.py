@@ -98,7 +98,8 @@ class GroupedQueryAttention(Scores):
             cache.check(x)
             if torch.is_grad_enabled():
                 with torch.no_grad():
-                    return self(x, key_padding_mask=key_padding_mask, attn_mask=attn_mask, positions=positions, cache=cache, lengths=lengths)
+                    return self(
+                        x, key_padding_mask=key_padding_mask, attn_mask=attn_mask, positions=positions, cache=cache, lengths=lengths)
         q = split_heads(self.q_proj(x), self.num_heads)
         k, v = (split_heads(f(source), self.num_kv_heads) for f in (self.k_proj, self.v_proj))
         if cache is not None and positions is None:

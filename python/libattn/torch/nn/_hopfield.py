@@ -32,9 +32,9 @@ class Hopfield(torch.nn.Module):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int = 1, *, stored_dim: int | None = None, hidden_dim: int | None = None, beta: float | None = None,
-        learn_beta: bool = False, steps: int = 0, normalise: bool = True, bias: bool = True, dropout: float = 0.0, device: Any = None,
-        dtype: torch.dtype | None = None,
+        self, embed_dim: int, num_heads: int = 1, *, stored_dim: int | None = None, hidden_dim: int | None = None,
+        beta: float | None = None, learn_beta: bool = False, steps: int = 0, normalise: bool = True, bias: bool = True,
+        dropout: float = 0.0, device: Any = None, dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         kind: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -89,7 +89,10 @@ class HopfieldPooling(torch.nn.Module):
     quantity                         states, the parameter `states` [quantity, embed_dim]
     """
 
-    def __init__(self, embed_dim: int, num_heads: int = 1, *, quantity: int = 1, device: Any = None, dtype: torch.dtype | None = None, **options: Any) -> None:
+    def __init__(
+        self, embed_dim: int, num_heads: int = 1, *, quantity: int = 1, device: Any = None,
+        dtype: torch.dtype | None = None, **options: Any,
+    ) -> None:
         super().__init__()
         self.association: Hopfield = Hopfield(embed_dim, num_heads, device=device, dtype=dtype, **options)
         self.states: torch.nn.Parameter = torch.nn.Parameter(torch.empty(quantity, embed_dim, device=device, dtype=dtype))
@@ -108,10 +111,13 @@ class HopfieldLayer(torch.nn.Module):
     quantity                         patterns, the parameter `patterns` [quantity, stored_dim]
     """
 
-    def __init__(self, embed_dim: int, num_heads: int = 1, *, quantity: int, device: Any = None, dtype: torch.dtype | None = None, **options: Any) -> None:
+    def __init__(
+        self, embed_dim: int, num_heads: int = 1, *, quantity: int, device: Any = None, dtype: torch.dtype | None = None, **options: Any,
+    ) -> None:
         super().__init__()
         self.association: Hopfield = Hopfield(embed_dim, num_heads, device=device, dtype=dtype, **options)
-        self.patterns: torch.nn.Parameter = torch.nn.Parameter(torch.empty(quantity, self.association.stored_dim, device=device, dtype=dtype))
+        patterns = torch.empty(quantity, self.association.stored_dim, device=device, dtype=dtype)
+        self.patterns: torch.nn.Parameter = torch.nn.Parameter(patterns)
         torch.nn.init.normal_(self.patterns)
 
     def forward(self, state: Tensor) -> Tensor:

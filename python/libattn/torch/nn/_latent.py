@@ -42,9 +42,9 @@ class LatentAttention(torch.nn.Module):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, *, kv_lora_rank: int, qk_nope_head_dim: int, qk_rope_head_dim: int, v_head_dim: int | None = None,
-        q_lora_rank: int | None = None, rope: Rope | None = None, scale: float | None = None, causal: bool = True, dropout: float = 0.0,
-        norm_epsilon: float = 1e-6, device: Any = None, dtype: torch.dtype | None = None,
+        self, embed_dim: int, num_heads: int, *, kv_lora_rank: int, qk_nope_head_dim: int, qk_rope_head_dim: int,
+        v_head_dim: int | None = None, q_lora_rank: int | None = None, rope: Rope | None = None, scale: float | None = None,
+        causal: bool = True, dropout: float = 0.0, norm_epsilon: float = 1e-6, device: Any = None, dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         kind: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -93,7 +93,8 @@ class LatentAttention(torch.nn.Module):
         key_padding_mask  [batch, tokens] of booleans: True where a key is left out; without a cache
         positions         [tokens] or [batch, tokens]; None: 0, 1, 2 ..., or what the cache says
         cache             cache(): latents of x are appended to it, and x sees all of it that is causal; the result has no gradient.
-                          Keys and values of the heads are never formed: q.k_jh = (K_h^T q).c_j + q_rotated.r_j, and sum_j w_j v_jh = V_h sum_j w_j c_j (appendix C)
+                          Keys and values of the heads are never formed: q.k_jh = (K_h^T q).c_j + q_rotated.r_j, and
+                          sum_j w_j v_jh = V_h sum_j w_j c_j (ibid., appendix C)
         lengths           [batch]: how many of the tokens are real, with a cache; None: all
 
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.

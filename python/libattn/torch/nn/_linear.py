@@ -60,7 +60,8 @@ class LinearAttention(torch.nn.Module):
         if not causal and (decay or delta):
             raise NotImplementedError(f"{'decay' if decay else 'delta'} is set, which needs causal")
         if (num_features is not None) != (features in RANDOM):
-            raise ValueError(f"num_features is {num_features}, and features {features!r}; it is for {', '.join(map(repr, RANDOM))}, which need it")
+            known = ", ".join(map(repr, RANDOM))
+            raise ValueError(f"num_features is {num_features}, and features {features!r}; it is for {known}, which need it")
         self.embed_dim: int = embed_dim
         self.num_heads: int = num_heads
         self.num_kv_heads: int = kv_heads
@@ -88,7 +89,8 @@ class LinearAttention(torch.nn.Module):
         self.o_norm: torch.nn.RMSNorm | None = torch.nn.RMSNorm(width, eps=1e-6, **kind) if norm else None
         self.feature_matrix: Tensor | None
         matrix = None if num_features is None else torch.from_numpy(random_features(num_features, width, seed=seed, dtype="float64"))
-        self.register_buffer("feature_matrix", None if matrix is None else matrix.to(**kind if dtype else {"dtype": torch.get_default_dtype()}))
+        target = torch.get_default_dtype() if dtype is None else dtype
+        self.register_buffer("feature_matrix", None if matrix is None else matrix.to(device=device, dtype=target))
 
     def extra_repr(self) -> str:
         return f"{self.embed_dim}, {self.num_heads}, {self.num_kv_heads}, features={self.features!r}, decay={self.decay!r}, delta={self.delta}"

@@ -107,7 +107,7 @@ class MultiheadAttention(Scores):
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
         for name, x, channels in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
-            axes = "[tokens, channels], or [batch, tokens, channels]" if self.batch_first else "[tokens, channels], or [tokens, batch, channels]"
+            axes = f"[tokens, channels], or {'[batch, tokens, channels]' if self.batch_first else '[tokens, batch, channels]'}"
             check_input(x, name, self, channels, axes, (2, 3))
             if x.dim() != query.dim():
                 raise ValueError(f"{name} has {x.dim()} axes; it must have {query.dim()}, as query has")
@@ -151,7 +151,9 @@ class MultiheadAttention(Scores):
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return [functional.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)]
 
-    def _masks(self, attn_mask: Tensor | None, padding: Tensor | None, batch: int, len_q: int, len_kv: int) -> tuple[Tensor | None, Tensor | None]:
+    def _masks(
+        self, attn_mask: Tensor | None, padding: Tensor | None, batch: int, len_q: int, len_kv: int,
+    ) -> tuple[Tensor | None, Tensor | None]:
         """Booleans, True where a query sees a key, and floats to add, [batch or 1, heads or 1, len_q or 1, len_kv]."""
         mask: Tensor | None = None
         bias: Tensor | None = None

@@ -66,8 +66,8 @@ class ShawAttention(torch.nn.Module):
         q, k, v = (split_heads(f(x), self.num_heads) for f in (self.q_proj, self.k_proj, self.v_proj))
         o = attention(
             q, k, v, causal=self.causal, mask=key_mask(key_padding_mask, "key_padding_mask", x.shape[0], x.shape[1]),
-            relative_keys=self.relative_keys.to(q.dtype), relative_values=None if self.relative_values is None else self.relative_values.to(q.dtype),
-            relative_first=-self.max_distance, dropout=self.dropout if self.training else 0.0)
+            relative_keys=self.relative_keys, relative_values=self.relative_values, relative_first=-self.max_distance,
+            dropout=self.dropout if self.training else 0.0)
         return self.o_proj(join_heads(o))
 
 

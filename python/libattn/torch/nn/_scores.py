@@ -50,8 +50,8 @@ class Scores(torch.nn.Module):
         self.sinks: torch.nn.Parameter | None = torch.nn.Parameter(torch.zeros(num_heads, **kind)) if options.get("sinks") else None
         self.q_norm: torch.nn.Module | None = torch.nn.RMSNorm(head_dim, eps=1e-6, **kind) if options.get("qk_norm") else None
         self.k_norm: torch.nn.Module | None = torch.nn.RMSNorm(head_dim, eps=1e-6, **kind) if options.get("qk_norm") else None
-        self.alibi_slopes: Tensor | None
-        self.register_buffer("alibi_slopes", torch.from_numpy(alibi_slopes(num_heads)) if options.get("alibi") else None, persistent=False)
+        # No buffer: .half() would round it.
+        self.alibi_slopes: Tensor | None = torch.from_numpy(alibi_slopes(num_heads, dtype="float64")) if options.get("alibi") else None
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={x}" for name, x in self.options.items())
