@@ -54,7 +54,7 @@ def test_results_and_gradients(name):
         found = call(q, k, v, return_state=True, **rest, **dict(zip(learned, tensors, strict=True)))
         return tuple(x for x in found if x is not None)
 
-    assert torch.autograd.gradcheck(run, (*inputs(), *own))
+    assert torch.autograd.gradcheck(run, (*inputs(), *own), check_batched_grad=True)
 
 
 def test_a_gradient_of_one_result():

@@ -25,6 +25,8 @@ ARGUMENTS = ", ".join([
     "bool causal, str features, str denominator, float? scale, float? feature_scale, float? epsilon, str form, int? chunk",
 ])
 
+_transforms = torch._C._are_functorch_transforms_active
+
 _library = torch.library.Library("libattn", "FRAGMENT")
 _library.define(f"linear_attention({ARGUMENTS}) -> (Tensor o, Tensor denominators, Tensor final_state, Tensor final_sum)")
 _library.define(
@@ -73,7 +75,12 @@ def linear_attention(
     if denominator is None:
         denominator = "clamp" if beta is None and erase is None and write is None else "none"
     arguments = (*tensors.values(), bool(causal), features, denominator, scale, feature_scale, epsilon, form, chunk)
-    o, _, state, total = _operator(*arguments)
+    if torch.compiler.is_compiling() or _transforms() or torch.autograd.forward_ad._current_level >= 0 or q.is_meta:
+        call = _operator
+    else:
+        recorded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors.values())
+        call = Linear.apply if recorded else _forward
+    o, _, state, total = call(*arguments)
     return (o, state, None if denominator == "none" else total) if return_state else o
 
 
@@ -81,11 +88,12 @@ def linear_attention(
 
 
 def _arrays(tensors: Any) -> dict[str, Any]:
-    """Arguments of libattn.linear; bfloat16, which NumPy does not have, becomes float32, in which it is computed anyway."""
+    """Arguments of libattn.linear, over the memory of tensors; bfloat16, which NumPy does not have, becomes float32, in which it is
+    computed anyway."""
     found = {}
     for name, x in tensors.items():
         if x is not None:
-            found[name] = (x.float() if x.dtype == torch.bfloat16 else x).detach()
+            found[name] = (x.float() if x.dtype == torch.bfloat16 else x).detach().numpy()
     return found
 
 
@@ -99,10 +107,9 @@ def _forward(*arguments: Any) -> Any:
     tensors, options = _call(arguments)
     q = tensors["q"]
     done = linear.forward(**_arrays(tensors), **options)
-    none = q.new_empty(0)
-    return (
-        done.o.to(q.dtype), none if done.denominators is None else done.denominators, done.final_state,
-        none.clone() if done.final_sum is None else done.final_sum)
+    found = (done.o, done.denominators, done.final_state, done.final_sum)
+    o, *rest = (q.new_empty(0) if x is None else torch.from_numpy(x) for x in found)
+    return o.to(q.dtype), *rest
 
 
 def _backward(grad_o: Any, grad_state: Any, grad_sum: Any, o: Tensor, denominators: Tensor, *arguments: Any) -> Any:
@@ -119,7 +126,7 @@ def _backward(grad_o: Any, grad_state: Any, grad_sum: Any, o: Tensor, denominato
     results = []
     for name in LEARNED:
         x, grad = tensors[name], getattr(found, name)
-        results.append(tensors["q"].new_empty(0) if x is None else grad.to(x.dtype))
+        results.append(tensors["q"].new_empty(0) if x is None else torch.from_numpy(grad).to(x.dtype))
     return tuple(results)
 
 
@@ -166,8 +173,7 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
-        with below():
-            return _operator(*arguments)
+        return _forward(*arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -192,10 +198,6 @@ class Linear(torch.autograd.Function):
     def jvp(ctx: Any, *_: Any) -> Any:
         raise NotImplementedError(FIRST)
 
-    @staticmethod
-    def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
-        return _each(Linear.apply, info, dims, arguments)
-
 
 class LinearBackward(torch.autograd.Function):
     """linear_attention_backward's arguments -> gradients"""
@@ -204,7 +206,7 @@ class LinearBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
-        with below():
+        with below():  # (by the dispatcher, since gradients may be those of is_grads_batched)
             return _gradient(*arguments)
 
     @staticmethod
