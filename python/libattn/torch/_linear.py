@@ -98,7 +98,7 @@ def _arrays(tensors: Any) -> dict[str, Any]:
 
 
 def _call(arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    options = dict(zip(OPTIONS, arguments[len(TENSORS):], strict=True))
+    options: dict[str, Any] = dict(zip(OPTIONS, arguments[len(TENSORS):], strict=True))
     options["threads"] = min(torch.get_num_threads(), 1024)
     return dict(zip(TENSORS, arguments, strict=False)), options
 

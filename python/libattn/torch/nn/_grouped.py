@@ -86,8 +86,8 @@ class GroupedQueryAttention(Scores):
 
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
-        check_input(x, "x", self, self.embed_dim, "[batch, tokens, channels]")
-        source = x if context is None else check_input(context, "context", self, self.kdim, "[batch, keys, channels]")
+        check_input(x, "x", self.o_proj.weight, self.embed_dim, "[batch, tokens, channels]")
+        source = x if context is None else check_input(context, "context", self.o_proj.weight, self.kdim, "[batch, keys, channels]")
         if context is None and self.kdim != self.embed_dim:
             raise ValueError(f"context is missing; keys have {self.kdim} channels, and x {self.embed_dim}")
         if source.shape[0] != x.shape[0]:

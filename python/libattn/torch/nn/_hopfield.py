@@ -67,8 +67,8 @@ class Hopfield(torch.nn.Module):
 
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
-        check_input(state, "state", self, self.embed_dim, "[batch, states, channels]")
-        check_input(stored, "stored", self, self.stored_dim, "[batch, patterns, channels]")
+        check_input(state, "state", self.out_proj.weight, self.embed_dim, "[batch, states, channels]")
+        check_input(stored, "stored", self.out_proj.weight, self.stored_dim, "[batch, patterns, channels]")
         if state.shape[0] != stored.shape[0]:
             raise ValueError(f"state has {state.shape[0]} batch entries, and stored {stored.shape[0]}")
         mask = key_mask(stored_padding_mask, "stored_padding_mask", stored.shape[0], stored.shape[1])
@@ -100,7 +100,7 @@ class HopfieldPooling(torch.nn.Module):
 
     def forward(self, stored: Tensor, *, stored_padding_mask: Tensor | None = None) -> Tensor:
         """[batch, quantity, embed_dim] of stored, [batch, patterns, stored_dim].  The rest is as in Hopfield."""
-        check_input(stored, "stored", self, self.association.stored_dim, "[batch, patterns, channels]")
+        check_input(stored, "stored", self.states, self.association.stored_dim, "[batch, patterns, channels]")
         return self.association(self.states.expand(stored.shape[0], -1, -1), stored, stored_padding_mask=stored_padding_mask)
 
 
@@ -122,5 +122,5 @@ class HopfieldLayer(torch.nn.Module):
 
     def forward(self, state: Tensor) -> Tensor:
         """[batch, states, embed_dim] of state, [batch, states, embed_dim].  The rest is as in Hopfield."""
-        check_input(state, "state", self, self.association.embed_dim, "[batch, states, channels]")
+        check_input(state, "state", self.patterns, self.association.embed_dim, "[batch, states, channels]")
         return self.association(state, self.patterns.expand(state.shape[0], -1, -1))

@@ -99,7 +99,7 @@ class LatentAttention(torch.nn.Module):
 
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
-        check_input(x, "x", self, self.embed_dim, "[batch, tokens, channels]")
+        check_input(x, "x", self.o_proj.weight, self.embed_dim, "[batch, tokens, channels]")
         for name, other in (("key_padding_mask", key_padding_mask), ("lengths", lengths)):
             if other is not None and (cache is None) == (name == "lengths"):
                 raise ValueError(f"{name} is set, which is for a call {'with' if cache is None else 'without'} a cache")

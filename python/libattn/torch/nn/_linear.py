@@ -104,7 +104,7 @@ class LinearAttention(torch.nn.Module):
 
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
-        check_input(x, "x", self, self.embed_dim, "[batch, tokens, channels]")
+        check_input(x, "x", self.o_proj.weight, self.embed_dim, "[batch, tokens, channels]")
         q = split_heads(self.q_proj(x), self.num_heads)
         k, v = (split_heads(f(x), self.num_kv_heads) for f in (self.k_proj, self.v_proj))
         if self.delta:

@@ -108,7 +108,7 @@ class MultiheadAttention(Scores):
         """
         for name, x, channels in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             axes = f"[tokens, channels], or {'[batch, tokens, channels]' if self.batch_first else '[tokens, batch, channels]'}"
-            check_input(x, name, self, channels, axes, (2, 3))
+            check_input(x, name, self.out_proj.weight, channels, axes, (2, 3))
             if x.dim() != query.dim():
                 raise ValueError(f"{name} has {x.dim()} axes; it must have {query.dim()}, as query has")
         same, batched = query is key and key is value, query.dim() == 3

@@ -62,7 +62,7 @@ class ShawAttention(torch.nn.Module):
 
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
-        check_input(x, "x", self, self.embed_dim, "[batch, tokens, channels]")
+        check_input(x, "x", self.o_proj.weight, self.embed_dim, "[batch, tokens, channels]")
         q, k, v = (split_heads(f(x), self.num_heads) for f in (self.q_proj, self.k_proj, self.v_proj))
         o = attention(
             q, k, v, causal=self.causal, mask=key_mask(key_padding_mask, "key_padding_mask", x.shape[0], x.shape[1]),
@@ -114,10 +114,10 @@ class TransformerXLAttention(torch.nn.Module):
 
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
-        check_input(x, "x", self, self.embed_dim, "[batch, tokens, channels]")
+        check_input(x, "x", self.o_net.weight, self.embed_dim, "[batch, tokens, channels]")
         whole = x
         if memory is not None:
-            check_input(memory, "memory", self, self.embed_dim, "[batch, tokens, channels]")
+            check_input(memory, "memory", self.o_net.weight, self.embed_dim, "[batch, tokens, channels]")
             if memory.shape[0] != x.shape[0]:
                 raise ValueError(f"memory has {memory.shape[0]} batch entries, and x {x.shape[0]}")
             whole = torch.cat([memory, x], 1)
@@ -199,10 +199,10 @@ class T5Attention(torch.nn.Module):
 
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
-        x = check_input(hidden_states, "hidden_states", self, self.d_model, "[batch, tokens, channels]")
+        x = check_input(hidden_states, "hidden_states", self.o.weight, self.d_model, "[batch, tokens, channels]")
         source = x
         if key_value_states is not None:
-            source = check_input(key_value_states, "key_value_states", self, self.d_model, "[batch, keys, channels]")
+            source = check_input(key_value_states, "key_value_states", self.o.weight, self.d_model, "[batch, keys, channels]")
             if source.shape[0] != x.shape[0]:
                 raise ValueError(f"key_value_states has {source.shape[0]} batch entries, and hidden_states {x.shape[0]}")
         q, k, v = (split_heads(f(y), self.num_heads) for f, y in ((self.q, x), (self.k, source), (self.v, source)))

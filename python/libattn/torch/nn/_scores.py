@@ -70,14 +70,13 @@ class Scores(torch.nn.Module):
         return more | {"sink": self.sinks, "alibi_slopes": self.alibi_slopes}
 
 
-def check_input(x: Any, name: str, module: torch.nn.Module, channels: int, axes: str, dims: tuple[int, ...] = (3,)) -> Tensor:
-    """x, if it is a dense tensor on the CPU of this many channels and of the type of the module's weights."""
+def check_input(x: Any, name: str, weight: Tensor | None, channels: int, axes: str, dims: tuple[int, ...] = (3,)) -> Tensor:
+    """x, if it is a dense tensor of this many channels, with the type and the device of a weight of the module."""
     if isinstance(x, Tensor) and x.is_nested:
         raise TypeError(f"{name} is a nested tensor; pad it, and give the lengths as a mask")
     check_tensors(**{name: x})
     if x.dim() not in dims or x.shape[-1] != channels:
         raise ValueError(f"{name} has shape {list(x.shape)}; it must be {axes} with {channels} channels")
-    weight = next((w for w in module.parameters() if w.is_floating_point()), None)
     if weight is not None and x.device != weight.device:
         raise TypeError(f"{name} is on the device {x.device}, and the weights on {weight.device}; libattn computes on the CPU")
     if weight is not None and x.dtype != weight.dtype and not torch.is_autocast_enabled("cpu"):

@@ -20,8 +20,9 @@ class _Decoder(torch.nn.Module):
 
     def _attend(self, query: Tensor, memory: Tensor, mask: Tensor | None, need_weights: bool, q: Any, k: Any, **options: Any) -> Any:
         """context and weights of states [batch, len_q, query_dim] or [batch, query_dim], with q(states) and the keys k(memory)."""
-        check_input(query, "query", self, self.query_dim, "[batch, queries, channels] or [batch, channels]", (2, 3))
-        check_input(memory, "memory", self, self.memory_dim, "[batch, keys, channels]")
+        weight = next(self.parameters(), None)
+        check_input(query, "query", weight, self.query_dim, "[batch, queries, channels] or [batch, channels]", (2, 3))
+        check_input(memory, "memory", weight, self.memory_dim, "[batch, keys, channels]")
         if query.shape[0] != memory.shape[0]:
             raise ValueError(f"query has {query.shape[0]} batch entries, and memory {memory.shape[0]}")
         states = query if query.dim() == 3 else query[:, None]
@@ -66,7 +67,7 @@ class BahdanauAttention(_Decoder):
 
     def project(self, memory: Tensor) -> Tensor:
         """memory_proj(memory), [batch, keys, hidden_dim]: what forward takes as `projected`, so that it is computed once for all steps."""
-        return self.memory_proj(check_input(memory, "memory", self, self.memory_dim, "[batch, keys, channels]"))
+        return self.memory_proj(check_input(memory, "memory", self.weight, self.memory_dim, "[batch, keys, channels]"))
 
     def forward(
         self, query: Tensor, memory: Tensor, *, memory_padding_mask: Tensor | None = None, projected: Tensor | None = None,
