@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """libattn.torch.nn's additive and multiplicative, relative, T5's and Hopfield's attention, against definitions in plain PyTorch."""
+import copy
 import math
+import pickle
 
 import pytest
 
@@ -272,3 +274,28 @@ def test_sentences(name):
 def test_more_sentences(call, text):
     with pytest.raises(ValueError, match=text):
         call()
+
+
+MODELS = {
+    "grouped": lambda: nn.GroupedQueryAttention(16, 4, 2, rope=True, sinks=True, window=(3, 0)), "latent": lambda: nn.LatentAttention(16, 2, kv_lora_rank=4, qk_nope_head_dim=4, qk_rope_head_dim=2),
+    "linear": lambda: nn.LinearAttention(16, 4, features="identity", delta=True, decay="head"), "Shaw": lambda: nn.ShawAttention(16, 2, 3),
+    "Transformer-XL": lambda: nn.TransformerXLAttention(16, 2), "T5": lambda: nn.T5Attention(16, 2, has_relative_attention_bias=True), "Hopfield": lambda: nn.HopfieldPooling(16, 2),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_copies_and_pickles(name):
+    module, x = MODELS[name](), draw(2, 7, 16, dtype=torch.float32)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(x), module(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grouped", "linear", "Transformer-XL", "T5"])
+def test_exported_and_compiled_for_any_length(name):
+    module, x, y = MODELS[name]().eval(), draw(2, 7, 16, dtype=torch.float32), draw(2, 11, 16, seed=2, dtype=torch.float32)
+    tokens = torch.export.Dim("tokens", min=2, max=512)
+    torch._dynamo.reset()
+    for other in (torch.export.export(module, (x,), dynamic_shapes=({1: tokens},)).module(), torch.compile(module, fullgraph=True, dynamic=True, backend="aot_eager")):
+        for z in (x, y):
+            torch.testing.assert_close(other(z), module(z), rtol=0, atol=1e-5)
