@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """libattn.torch.nn's additive and multiplicative, relative, T5's and Hopfield's attention, against definitions in plain PyTorch."""
 import copy
+import doctest
 import math
 import pickle
 
@@ -8,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", minversion="2.10")
 
+import libattn  # noqa: E402
 import libattn.torch.nn as nn  # noqa: E402
 from libattn import hopfield  # noqa: E402
 from torch_modules import draw, gradients, same  # noqa: E402
@@ -288,6 +290,24 @@ def test_copies_and_pickles(name):
     module, x = MODELS[name](), draw(2, 7, 16, dtype=torch.float32)
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(other(x), module(x))
+
+
+@pytest.mark.parametrize("name", nn.__all__)
+def test_examples_of_docstrings(name):
+    known = {"torch": torch, "libattn": libattn, **{x: torch.rand(1, 5, 512) for x in "xab"}}
+    for example in doctest.DocTestFinder(recurse=False).find(getattr(nn, name), name, globs=known):
+        assert not doctest.DocTestRunner().run(example).failed
+
+
+@pytest.mark.parametrize("make", [
+    lambda p: nn.GroupedQueryAttention(16, 4, 2, dropout=p), lambda p: nn.LatentAttention(16, 2, kv_lora_rank=4, qk_nope_head_dim=4, qk_rope_head_dim=2, dropout=p),
+    lambda p: nn.ShawAttention(16, 2, 3, dropout=p), lambda p: nn.TransformerXLAttention(16, 2, dropout=p), lambda p: nn.T5Attention(16, 2, dropout=p),
+    lambda p: nn.HopfieldPooling(16, 2, dropout=p),
+])
+def test_dropout_in_training_alone(make):
+    module, plain, x = make(0.5), make(0.0), draw(2, 7, 16, dtype=torch.float32)
+    plain.load_state_dict(module.state_dict())
+    assert torch.equal(module.eval()(x), plain(x)) and not torch.equal(module.train()(x), plain(x))
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ class MultiheadAttention(Scores):
 
         >>> layer = libattn.torch.nn.MultiheadAttention(64, 8, batch_first=True, window=(128, 0), rope=True)
         >>> layer.load_state_dict(torch.nn.MultiheadAttention(64, 8).state_dict())
+        <All keys matched successfully>
     """
 
     def __init__(
