@@ -103,6 +103,8 @@ typedef struct ort_api {
     ort_status *(*node_outputs)(const ort_node *node, const ort_value_info **outputs, size_t count);
     void *places_357[4];
     ort_status *(*node_attribute)(const ort_node *node, const char *name, const ort_attribute **attribute); /* 361 */
+    void *places_362[28];
+    bool (*has_shape)(const ort_tensor_info *info); /* 390 */
 } ort_api;
 
 _Static_assert(offsetof(ort_api, tensor_data) == 51 * sizeof(void *), "place of a function");
@@ -111,6 +113,7 @@ _Static_assert(offsetof(ort_api, release_tensor_info) == 99 * sizeof(void *), "p
 _Static_assert(offsetof(ort_api, config) == 238 * sizeof(void *), "place of a function");
 _Static_assert(offsetof(ort_api, parallel_for) == 274 * sizeof(void *), "place of a function");
 _Static_assert(offsetof(ort_api, ep_api) == 317 * sizeof(void *), "place of a function");
+_Static_assert(offsetof(ort_api, has_shape) == 390 * sizeof(void *), "place of a function");
 _Static_assert(offsetof(ort_api, node_attribute) == 361 * sizeof(void *), "place of a function");
 
 typedef struct ort_base {

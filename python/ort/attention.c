@@ -7,8 +7,6 @@
 enum { Q, K, V, MASK, PAST_KEY, PAST_VALUE, LENGTHS }; /* inputs */
 enum { O, PRESENT_KEY, PRESENT_VALUE, SCORES };        /* outputs */
 
-#define HAS(bits, number) ((bits) >> (number)&1)
-
 const char *attention_read(const source *s, attributes *a)
 {
     a->heads_q = source_int(s, "q_num_heads", 0);
@@ -36,47 +34,6 @@ const char *attention_refuse(const shape_of_node *node, const attributes *a)
         (HAS(node->inputs, MASK) && node->type[MASK] != ORT_BOOL && wide != (node->type[MASK] == ORT_DOUBLE)))
         return "double with another type";
     if (a->softmax_type == ORT_DOUBLE && !wide) return "softmax_precision is double";
-    return NULL;
-}
-
-/* past and then now, along the axis of tokens, into whole, of sizes {B, heads, tokens, dim}. */
-static void append(const value *past, const attn_input *now, void *whole, const int64_t sizes[4])
-{
-    const size_t element = attn_dtype_size(now->dtype);
-    const int64_t before = past->data ? past->size[2] : 0, row = sizes[3];
-    for (int64_t b = 0; b < sizes[0]; b++)
-        for (int64_t h = 0; h < sizes[1]; h++) {
-            char *to = (char *)whole + (size_t)((b * sizes[1] + h) * sizes[2] * row) * element;
-            const char *from = (const char *)now->data + (size_t)(b * now->stride[0] + h * now->stride[1]) * element;
-            const size_t bytes = (size_t)(before * row) * element;
-            if (bytes) memcpy(to, (const char *)past->data + (size_t)(b * sizes[1] + h) * bytes, bytes);
-            to += bytes;
-            if (now->stride[2] == row) {
-                memcpy(to, from, (size_t)((sizes[2] - before) * row) * element);
-                continue;
-            }
-            for (int64_t t = 0; t < sizes[2] - before; t++)
-                memcpy(to + (size_t)(t * row) * element, from + (size_t)(t * now->stride[2]) * element, (size_t)row * element);
-        }
-}
-
-/* The keys or values of past and now as one tensor, which is the output `index` if the node has it.  *slot and sizes are those of
- * now before, and of the whole after. */
-static ort_status *join(call *c, const value *past, size_t index, const char *name, int type, attn_input *slot, int64_t sizes[4])
-{
-    value present;
-    int64_t whole[4] = {sizes[0], sizes[1], sizes[2], sizes[3]};
-    if (past->data) {
-        const int64_t want[4] = {sizes[0], sizes[1], past->rank == 4 ? past->size[2] : 0, sizes[3]};
-        TRY(expect(past, 4, want));
-        whole[2] += past->size[2];
-    }
-    TRY(call_output(c, index, name, 4, whole, type, &present));
-    if (!present.data && !past->data) return NULL;
-    if (!present.data) TRY(call_scratch(c, whole[0] * whole[1] * whole[2] * whole[3], attn_dtype_size(slot->dtype), &present.data));
-    if (present.data != ATTN_EMPTY) append(past, slot, present.data, whole);
-    memcpy(sizes, whole, sizeof whole);
-    *slot = dense(present.data, slot->dtype, whole);
     return NULL;
 }
 
@@ -120,30 +77,6 @@ static ort_status *set_mask(call *c, value *mask)
     return pairs_of(mask, sizes, mask->type == ORT_BOOL ? &c->tensors.mask : &c->tensors.bias);
 }
 
-/* Where query 0 stands among the keys. */
-static ort_status *set_position(call *c, const attributes *a, const value *lengths, int64_t before)
-{
-    const attn_shape *shape = &c->problem.shape;
-    attn_mask *mask = &c->problem.mask;
-    int64_t *offsets;
-    if (a->window_left >= 0 || a->window_right >= 0) {
-        mask->window = 1;
-        mask->window_left = a->window_left;
-        mask->window_right = a->window_right;
-    }
-    mask->causal = a->causal;
-    if (!mask->causal && !mask->window) return NULL;
-    if (lengths->data || before == shape->len_kv - shape->len_q) {
-        mask->align = ATTN_ALIGN_BOTTOM_RIGHT;
-        return NULL;
-    }
-    if (!before) return NULL;
-    TRY(call_scratch(c, shape->batch, sizeof *offsets, (void **)&offsets));
-    for (int64_t b = 0; b < shape->batch; b++) offsets[b] = before;
-    c->tensors.offset_q = (attn_input){offsets, ATTN_I64, {1, 0, 0, 0}};
-    return NULL;
-}
-
 ort_status *attention_compute(const attributes *a, call *c)
 {
     value q, k, v, mask, past_key, past_value, lengths, o, scores;
@@ -163,14 +96,10 @@ ort_status *attention_compute(const attributes *a, call *c)
     TRY(rows_of(&v, a->heads_kv, &t->v, value_sizes));
     if (k.rank != q.rank || v.rank != q.rank) return fail(ORT_INVALID_ARGUMENT, "Q, K and V have different numbers of axes");
     const int64_t key_want[4] = {query[0], key[1], key[2], query[3]}, value_want[4] = {query[0], key[1], key[2], value_sizes[3]};
-    TRY(expect(&(value){.name = "K as [batch, heads, tokens, dim]", .rank = 4, .size = {key[0], key[1], key[2], key[3]}}, 4,
-               key_want));
-    TRY(expect(&(value){.name = "V as [batch, heads, tokens, dim]",
-                        .rank = 4,
-                        .size = {value_sizes[0], value_sizes[1], value_sizes[2], value_sizes[3]}},
-               4, value_want));
-    TRY(join(c, &past_key, PRESENT_KEY, "present_key", k.type, &t->k, key));
-    TRY(join(c, &past_value, PRESENT_VALUE, "present_value", v.type, &t->v, value_sizes));
+    TRY(expect_sizes("K as [batch, heads, tokens, dim]", key, key_want));
+    TRY(expect_sizes("V as [batch, heads, tokens, dim]", value_sizes, value_want));
+    TRY(joined(c, &past_key, PRESENT_KEY, "present_key", k.type, &t->k, key));
+    TRY(joined(c, &past_value, PRESENT_VALUE, "present_value", v.type, &t->v, value_sizes));
     if (value_sizes[2] != key[2]) return fail(ORT_INVALID_ARGUMENT, "past_key and past_value have different lengths");
     *shape = (attn_shape){query[0], query[1], key[1], query[2], key[2], query[3], value_sizes[3]};
 
@@ -190,12 +119,9 @@ ort_status *attention_compute(const attributes *a, call *c)
         TRY(expect(&lengths, 1, query));
         t->lengths_kv = (attn_input){lengths.data, type_of(lengths.type), {1, 0, 0, 0}};
     }
-    TRY(set_position(c, a, &lengths, past_key.data ? past_key.size[2] : 0));
+    const int64_t before = lengths.data ? -1 : past_key.data ? past_key.size[2] : 0;
+    TRY(set_position(c, a->causal, a->window_left, a->window_right, before));
     c->problem.outputs.scores_stage = scores.data ? (attn_stage)a->scores_stage : 0;
-    c->problem.score.softcap = a->softcap;
-    if (a->scale > 0) {
-        c->problem.score.scale_kind = ATTN_SCALE_VALUE;
-        c->problem.score.scale = a->scale;
-    }
+    set_score(c, a);
     return call_run(c);
 }

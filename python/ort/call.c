@@ -86,7 +86,7 @@ ort_status *call_output(call *c, size_t index, const char *name, int rank, const
     if (index < c->outputs) TRY(ort->output(c->context, index, size, (size_t)rank, &tensor));
     if (!tensor) return NULL;
     TRY(read_value(tensor, v));
-    return v->type == type ? NULL : fail(ORT_INVALID_ARGUMENT, "%s has another element type than its input", name);
+    return !type || v->type == type ? NULL : fail(ORT_INVALID_ARGUMENT, "%s has another element type than its input", name);
 }
 
 ort_status *expect(const value *v, int rank, const int64_t *size)
@@ -149,6 +149,14 @@ ort_status *pairs_of(const value *v, const int64_t sizes[4], attn_input *slot)
     if (v->data == ATTN_EMPTY) *slot = (attn_input){ATTN_EMPTY, slot->dtype, {0, 0, 0, 0}};
     else if (!any) slot->stride[0] = ATTN_BROADCAST; /* four zeros would mean dense */
     return NULL;
+}
+
+void set_score(call *c, const attributes *a)
+{
+    c->problem.score.softcap = a->softcap;
+    if (a->scale == 0) return;
+    c->problem.score.scale_kind = ATTN_SCALE_VALUE;
+    c->problem.score.scale = a->scale;
 }
 
 /* ---- a run ----------------------------------------------------------------------------------------------------- */

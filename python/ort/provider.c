@@ -95,15 +95,20 @@ static ort_status *add(provider *p, int index)
 
 /* ---- splitting a graph ----------------------------------------------------------------------------------------- */
 
-/* The element type of a value, or 0. */
-static ort_status *element_of(const ort_value_info *found, int *type)
+static ort_status *look_at(const ort_value_info *found, int *type, int *rank)
 {
     const ort_type_info *info;
     const ort_tensor_info *tensor = NULL;
+    size_t axes;
     TRY(ort->type_of_value(found, &info));
     TRY(ort->tensor_info_of_type(info, &tensor));
     *type = 0;
-    return tensor ? ort->element_type(tensor, type) : NULL;
+    *rank = -1;
+    if (!tensor) return NULL;
+    TRY(ort->element_type(tensor, type));
+    TRY(ort->rank(tensor, &axes));
+    if (ort->has_shape(tensor)) *rank = (int)axes;
+    return NULL;
 }
 
 static ort_status *look(const ort_node *node, shape_of_node *n)
@@ -121,7 +126,7 @@ static ort_status *look(const ort_node *node, shape_of_node *n)
     for (size_t i = 0; i < inputs; i++) {
         if (!values[i]) continue;
         n->inputs |= 1u << i;
-        TRY(element_of(values[i], &n->type[i]));
+        TRY(look_at(values[i], &n->type[i], &n->rank[i]));
     }
     TRY(ort->node_outputs(node, values, outputs));
     for (size_t i = 0; i < outputs; i++)

@@ -5,6 +5,9 @@
  *      provider.c  loading, the provider, which nodes of a graph it takes
  *      operators.c the table of operators; attributes, from a node or from a kernel
  *      attention.c ai.onnx Attention
+ *      multihead.c com.microsoft MultiHeadAttention
+ *      grouped.c   com.microsoft GroupQueryAttention, with rotary.c
+ *      cache.c     past and new keys as one tensor; where queries stand among them
  *      call.c      one run: inputs and outputs as slots, a kept plan, the runtime's threads
  *      counts.c    what was computed, and what was left to the runtime and why
  *
@@ -30,12 +33,16 @@ extern const ort_ep_api *ort_ep;
 
 /* ---- operators.c ----------------------------------------------------------------------------------------------- */
 
-enum { MAX_INPUTS = 16, MAX_OUTPUTS = 8 };
+enum { MAX_INPUTS = 20, MAX_OUTPUTS = 8 };
 
-/* A node of a graph: which inputs and outputs it has (bits), and their types (0: none, or not known). */
+#define HAS(bits, number) ((bits) >> (number)&1)
+
+/* A node of a graph: which inputs and outputs it has (bits), and of each input the type (0: none, or not known) and the number of
+ * axes
+ * (-1: not known). */
 typedef struct shape_of_node {
     unsigned inputs, outputs;
-    int type[MAX_INPUTS];
+    int type[MAX_INPUTS], rank[MAX_INPUTS];
 } shape_of_node;
 
 /* Attributes of all operators; 0 where an operator lacks one. */
@@ -47,6 +54,9 @@ typedef struct attributes {
     int scores_stage;
     int64_t window_left, window_right; /* -1: no bound */
     int softmax_type;                  /* 0: not said */
+    double hidden;                     /* what is added to the score of a padding key */
+    int rotary, interleaved;           /* GroupQueryAttention */
+    int smooth;
 } attributes;
 
 /* Where attributes are read: a node while a graph is split, a kernel while it is made. */
@@ -57,6 +67,8 @@ typedef struct source {
 
 int64_t source_int(const source *s, const char *name, int64_t otherwise);
 double source_float(const source *s, const char *name, double otherwise);
+/* "" if there is none, or it does not fit. */
+void source_string(const source *s, const char *name, char *text, size_t size);
 
 typedef struct call call;
 
@@ -88,7 +100,7 @@ void count_left(const operator* o, const char *reason); /* a string constant */
 
 /* ---- call.c ---------------------------------------------------------------------------------------------------- */
 
-enum { MAX_AXES = 5, MAX_SCRATCH = 8 };
+enum { MAX_AXES = 5, MAX_SCRATCH = 20 };
 
 /* An input or output.  data is NULL if it is absent, and ATTN_EMPTY if it has no elements. */
 typedef struct value {
@@ -112,7 +124,7 @@ ort_status *fail(int code, const char *format, ...) __attribute__((format(printf
 
 ort_status *call_begin(call *c, ort_context *context, int threads);
 ort_status *call_input(call *c, size_t index, const char *name, value *v);
-/* Absent if the node lacks this output. */
+/* Absent if the node lacks this output.  A failure if it has another type; 0: any. */
 ort_status *call_output(call *c, size_t index, const char *name, int rank, const int64_t *size, int type, value *v);
 /* Memory until the call ends; never NULL without a failure. */
 ort_status *call_scratch(call *c, int64_t count, size_t element, void **memory);
@@ -130,10 +142,45 @@ ort_status *pairs_of(const value *v, const int64_t sizes[4], attn_input *slot);
 attn_input dense(void *data, attn_dtype dtype, const int64_t sizes[4]);
 attn_output written(attn_input slot);
 
+/* Sets the scale and the softcap. */
+void set_score(call *c, const attributes *a);
+
+/* ---- cache.c --------------------------------------------------------------------------------------------------- */
+
+/* Fails unless a tensor with these sizes, which call_input does not know, has those that are wanted. */
+ort_status *expect_sizes(const char *name, const int64_t sizes[4], const int64_t want[4]);
+/* The keys or values of past (or none) and now as one tensor, which is the output `index` if the node has it.  *slot and sizes are
+ * those of now before, and of the whole after. */
+ort_status *joined(call *c, const value *past, size_t index, const char *name, int type, attn_input *slot, int64_t sizes[4]);
+/* Causal masks and windows: query 0 stands at key `before`, or, for -1, so that the last query stands at the last key of its
+ * length. */
+ort_status *set_position(call *c, int causal, int64_t left, int64_t right, int64_t before);
+
+/* ---- rotary.c -------------------------------------------------------------------------------------------------- */
+
+/* Tokens whose channels are turned: [batch, heads, tokens, dim] from one slot to another, at positions[batch, tokens]. */
+typedef struct turn {
+    const value *cosines, *sines; /* [positions, half the channels that turn] */
+    const int64_t *positions;
+    int64_t sizes[4];
+    attn_input from, to;
+    int interleaved;
+} turn;
+
+ort_status *rotate(const call *c, const turn *t);
+
 /* ---- the operators --------------------------------------------------------------------------------------------- */
 
 const char *attention_read(const source *s, attributes *a);
 const char *attention_refuse(const shape_of_node *node, const attributes *a);
 ort_status *attention_compute(const attributes *a, call *c);
+
+const char *multihead_read(const source *s, attributes *a);
+const char *multihead_refuse(const shape_of_node *node, const attributes *a);
+ort_status *multihead_compute(const attributes *a, call *c);
+
+const char *grouped_read(const source *s, attributes *a);
+const char *grouped_refuse(const shape_of_node *node, const attributes *a);
+ort_status *grouped_compute(const attributes *a, call *c);
 
 #endif
