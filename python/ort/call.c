@@ -268,3 +268,21 @@ ort_status *call_run(call *c)
     kept_release(kept);
     return status ? failed(&error) : NULL;
 }
+
+ort_status *call_run_linear(call *c, const attn_linear_problem *problem, const attn_linear_tensors *tensors)
+{
+    const attn_options options = {.struct_size = sizeof options, .threads = c->threads, .parallel_for = parallel_for};
+    attn_linear_plan *plan;
+    attn_error error;
+    void *memory = NULL;
+    if (attn_linear_plan_create(&plan, problem, tensors, &options, &error)) return failed(&error);
+    const size_t size = attn_linear_plan_workspace_size(plan);
+    ort_status *status = call_scratch(c, (int64_t)size, 1, &memory);
+    if (!status) {
+        running = c->context;
+        if (attn_linear_execute(plan, tensors, memory, size, &error)) status = failed(&error);
+        running = NULL;
+    }
+    attn_linear_plan_destroy(plan);
+    return status;
+}

@@ -33,6 +33,22 @@ const operator operators[] = {
      .read = grouped_read,
      .refuse = grouped_refuse,
      .compute = grouped_compute},
+    {.domain = "",
+     .name = "LinearAttention",
+     .first = 27,
+     .last = 27,
+     .types = {{"T", HALVES}, {"S", HALVES}},
+     .read = linear_read,
+     .refuse = linear_refuse,
+     .compute = linear_compute},
+    {.domain = "com.microsoft",
+     .name = "LinearAttention",
+     .first = 1,
+     .last = 1,
+     .types = {{"T", HALVES}, {"S", HALVES}},
+     .read = linear_read,
+     .refuse = linear_refuse,
+     .compute = linear_compute},
 };
 
 const int operator_count = sizeof operators / sizeof *operators;

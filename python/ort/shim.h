@@ -7,6 +7,7 @@
  *      attention.c ai.onnx Attention
  *      multihead.c com.microsoft MultiHeadAttention
  *      grouped.c   com.microsoft GroupQueryAttention, with rotary.c
+ *      linear.c    LinearAttention of both domains
  *      cache.c     past and new keys as one tensor; where queries stand among them
  *      call.c      one run: inputs and outputs as slots, a kept plan, the runtime's threads
  *      counts.c    what was computed, and what was left to the runtime and why
@@ -18,6 +19,7 @@
 #define ATTN_PYTHON_ORT_SHIM_H
 
 #include <attn/attn.h>
+#include <attn/linear.h>
 
 #include "api.h"
 
@@ -57,6 +59,7 @@ typedef struct attributes {
     double hidden;                     /* what is added to the score of a padding key */
     int rotary, interleaved;           /* GroupQueryAttention */
     int smooth;
+    int gated, delta; /* LinearAttention */
 } attributes;
 
 /* Where attributes are read: a node while a graph is split, a kernel while it is made. */
@@ -129,6 +132,7 @@ ort_status *call_output(call *c, size_t index, const char *name, int rank, const
 /* Memory until the call ends; never NULL without a failure. */
 ort_status *call_scratch(call *c, int64_t count, size_t element, void **memory);
 ort_status *call_run(call *c);
+ort_status *call_run_linear(call *c, const attn_linear_problem *problem, const attn_linear_tensors *tensors);
 void call_end(call *c);
 
 attn_dtype type_of(int type); /* ATTN_DTYPE_DEFAULT: not one of the library's */
@@ -182,5 +186,9 @@ ort_status *multihead_compute(const attributes *a, call *c);
 const char *grouped_read(const source *s, attributes *a);
 const char *grouped_refuse(const shape_of_node *node, const attributes *a);
 ort_status *grouped_compute(const attributes *a, call *c);
+
+const char *linear_read(const source *s, attributes *a);
+const char *linear_refuse(const shape_of_node *node, const attributes *a);
+ort_status *linear_compute(const attributes *a, call *c);
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""libattn.onnx: ONNX's own tests of Attention, what they leave out, errors, threads, memory.  Every node must be taken."""
+"""libattn.onnx: ONNX's own tests of Attention and LinearAttention, what they leave out, errors, threads, memory.  Every node must be taken."""
 import concurrent.futures
 import importlib
 import itertools
@@ -20,7 +20,9 @@ import libattn.onnx  # noqa: E402
 from onnx_models import BFLOAT16, definition, heads, model, run, session, stock  # noqa: E402
 
 importlib.import_module(cases.__name__ + ".attention")
-CASES = {case.name: case for case in cases._NodeTestCases if "Attention" in {n.op_type for n in case.model.graph.node}}
+importlib.import_module(cases.__name__ + ".linear_attention")
+KINDS = {"Attention", "LinearAttention"}
+CASES = {case.name: case for case in cases._NodeTestCases if KINDS & {n.op_type for n in case.model.graph.node}}
 NOT_TAKEN = {"test_attention_local_window_gqa_rank4_mask": "softmax_precision is double"}
 EPSILON = {np.dtype(np.float64): 2.0**-53, np.dtype(np.float32): 2.0**-24, np.dtype(np.float16): 2.0**-11, BFLOAT16: 2.0**-8}
 
@@ -31,7 +33,7 @@ def left_since(before):
 
 
 def test_there_are_cases():
-    assert len(CASES) > 80 and NOT_TAKEN.keys() <= CASES.keys()
+    assert len(CASES) > 100 and NOT_TAKEN.keys() <= CASES.keys()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -49,7 +51,8 @@ def test_node(name):
         for f, e in zip(found, expected, strict=True):
             assert f.shape == e.shape and f.dtype == e.dtype
             np.testing.assert_allclose(f.astype(float), np.asarray(e, float), rtol=case.rtol, atol=max(case.atol, 4 * float(EPSILON[f.dtype])))
-    assert libattn.onnx.stats()["libattn"]["Attention"] == before["libattn"].get("Attention", 0) + len(case.data_sets)
+    kind = next(node.op_type for node in case.model.graph.node if node.op_type in KINDS)
+    assert libattn.onnx.stats()["libattn"][kind] == before["libattn"].get(kind, 0) + len(case.data_sets)
 
 
 # ---- sizes, types and combinations that they lack -----------------------------------------------------------------------

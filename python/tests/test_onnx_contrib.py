@@ -317,6 +317,69 @@ def test_multihead_left():
     left(node("MultiHeadAttention", MULTIHEAD, feed, ("o",), num_heads=4), "MultiHeadAttention: a bias with keys of 4 axes")
 
 
+# ---- LinearAttention ----------------------------------------------------------------------------------------------------------
+
+LINEAR = ["query", "key", "value", "past_state", "decay", "beta"]
+
+
+def linear(rule, *, B=2, H=4, G=2, D=8, E=6, T=70, each=False, one=False, past=True, dtype=np.float32, state=None, seed=0, **attributes):
+    """(model, feed). each: a decay for each channel; one: a beta for all heads; state: the type of the states."""
+    x = Random(seed)
+    key = x(B, T, G, D)
+    feed = {"query": x(B, T, H * D), "key": (key / np.linalg.norm(key, axis=-1, keepdims=True)).reshape(B, T, -1), "value": x(B, T, G * E)}
+    if past:
+        feed["past_state"] = x(B, G, D, E).astype(state or dtype)
+    if "gated" in rule:
+        feed["decay"] = -np.abs(x(B, T, G * D if each else G)) / 8
+    if "delta" in rule:
+        feed["beta"] = 1 / (1 + np.exp(-x(B, T, 1 if one else G)))
+    feed = {name: array if name == "past_state" else array.astype(dtype) for name, array in feed.items()}
+    last = max(LINEAR.index(name) for name in feed)
+    made = onnx.helper.make_node("LinearAttention", [name if name in feed else "" for name in LINEAR[: last + 1]], ["o", "state"],
+                                 domain="com.microsoft", q_num_heads=H, kv_num_heads=G, update_rule=rule, **attributes)
+    return model(made, feed, {"o": (dtype, 3), "state": (state or dtype, 4)}, fixed=False), feed
+
+
+@pytest.mark.parametrize("T", [1, 70])
+@pytest.mark.parametrize("options", [{}, {"past": False}, {"scale": 0.3}, {"each": True}, {"one": True}, {"H": 2}, {"G": 1}], ids=str)
+@pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
+def test_linear(rule, options, T):
+    made, feed = linear(rule, T=T, **options)
+    for f, e in zip(run(session(made), feed), stock(made, feed), strict=True):
+        np.testing.assert_allclose(f, e, rtol=0, atol=1e-5 * max(1, np.abs(e).max()))
+
+
+@pytest.mark.parametrize("dtype, state", [(np.float16, np.float16), (np.float16, np.float32), (BFLOAT16, BFLOAT16), (np.float32, np.float16)], ids=str)
+def test_linear_types(dtype, state):
+    """As float, within the rounding of the types of results and states."""
+    made, feed = linear("gated_delta", dtype=dtype, state=state)
+    wide, _ = linear("gated_delta")
+    found = run(session(made), feed)
+    expected = run(session(wide), {name: x.astype(np.float32) for name, x in feed.items()})
+    for f, e, kind in zip(found, expected, (dtype, state)):
+        assert f.dtype == kind
+        np.testing.assert_allclose(f.astype(float), e, rtol=0, atol=np.abs(e).max() * {np.float32: 1e-6, np.float16: 2.0**-11, BFLOAT16: 2.0**-8}[kind])
+
+
+def test_linear_wrong():
+    made, feed = linear("gated_delta")
+    now = session(made)
+    for name, cut, sentence in (
+        ("key", np.s_[:, :9], "key as [batch, heads, tokens, dim] has the shape [2, 2, 9, 8]; it must be [2, 2, 70, 8]"),
+        ("past_state", np.s_[:, :1], "past_state has the shape [2, 1, 8, 6]; it must be [2, 2, 8, 6]"),
+        ("beta", np.s_[:, :9], "beta has the shape [2, 9, 2]; it must be [2, 70, 2]"),
+        ("decay", np.s_[:1], "decay has the shape [1, 70, 2]; it must be [2, 70, 2]"),
+    ):
+        with pytest.raises(Exception, match=re.escape(sentence)):
+            run(now, feed | {name: np.ascontiguousarray(feed[name][cut])})
+    run(now, feed)
+
+
+def test_linear_left():
+    left(linear("gated", state_window=2)[0], "LinearAttention: state_window")
+    left(linear("linear", H=3)[0], "LinearAttention: q_num_heads is not a multiple of kv_num_heads")
+
+
 # ---- cases of the runtime's own tests -----------------------------------------------------------------------------------------
 
 SUITES = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "conformance"

@@ -47,8 +47,8 @@ def session_options(options: Any = None, *, threads: int | None = None) -> Any:
 
         session = onnxruntime.InferenceSession("model.onnx", libattn.onnx.session_options())
 
-    Taken are the nodes Attention of opset 23 to 25 and MultiHeadAttention and GroupQueryAttention of com.microsoft, with masks, caches
-    and rotary positions; a node with a type or an option that libattn lacks stays the runtime's own (stats() says why).  fuse() makes such nodes from matrix products and softmaxes.  Do not pass providers to the session too: ONNX
+    Taken are the nodes Attention of opset 23 to 25, LinearAttention of opset 27, and MultiHeadAttention, GroupQueryAttention and
+    LinearAttention of com.microsoft, with masks, caches and rotary positions; a node with a type or an option that libattn lacks stays the runtime's own (stats() says why).  fuse() makes such nodes from matrix products and softmaxes.  Do not pass providers to the session too: ONNX
     Runtime then ignores those of the options.
 
     options  the SessionOptions to add the provider to, or None for new ones
@@ -93,6 +93,7 @@ def _counts(left: bool) -> dict[str, int]:
     while not _shim().attn_ort_count(index, ctypes.byref(name), ctypes.byref(reason), ctypes.byref(count)):
         text = (name.value or b"").decode()
         if left == (reason.value is not None):
-            found[f"{text}: {reason.value.decode()}" if reason.value is not None else text] = count.value
+            what = f"{text}: {reason.value.decode()}" if reason.value is not None else text
+            found[what] = found.get(what, 0) + count.value  # (an operator may be of two domains)
         index += 1
     return found
