@@ -180,6 +180,59 @@ def test_layers_share_a_mask():
     assert kinds(fused)["Where"] == 1 and kinds(fused)["Add"] == 1
 
 
+def triangle(b, how):
+    """The mask "j <= i" of exporters, as (kind of use, name)."""
+    lengths = b("Concat", b("Slice", b("Shape", "q"), [-2], [-1]), b("Slice", b("Shape", "k"), [-2], [-1]), axis=0)
+    ones = b("Expand", np.array([1], np.int64), lengths)
+    if how == "added":
+        return b("Where", b("Equal", b("Trilu", ones, upper=0), [0]), b.constant(-np.inf), b.constant(0.0))
+    if how == "added, bool":
+        return b("Where", b("Cast", b("Trilu", ones, upper=0), to=9), b.constant(0.0), b.constant(-np.inf))
+    if how == "keep":
+        return b("Cast", b("Trilu", b("ConstantOfShape", lengths, value=numpy_helper.from_array(np.array([1.0], np.float32))), upper=0), to=9)
+    if how == "hide":
+        return b("Cast", b("Trilu", ones, 1, upper=1), to=9)
+    if how == "not hide":
+        return b("Not", b("Cast", b("Trilu", ones, 1, upper=1), to=9))
+    raise AssertionError(how)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize("how", ["added", "added, bool", "keep", "hide", "not hide"])
+def test_triangles(how, more, symbolic):
+    """A triangle made of the lengths needs no mask: Attention is causal."""
+    feed = heads(more=random(4, B, 1, 1, T))
+    b = Builder(**feed)
+    scores, mask = scaled_product(b, "div"), triangle(b, how)
+    none = b.constant(-np.inf)
+    scores = b("Add", scores, mask) if "added" in how else b("Where", mask, none, scores) if how == "hide" else b("Where", mask, scores, none)
+    if more:
+        scores = b("Add", scores, "more")
+    fused = check(b.model(b("MatMul", b("Softmax", scores, axis=-1), "v"), symbolic=symbolic), feed)
+    assert len(fused.graph.node) == 1 and len(fused.graph.node[0].input) == 3 + more
+    assert {a.name: a.i for a in fused.graph.node[0].attribute}["is_causal"] == 1
+
+
+@pytest.mark.parametrize("what", ["diagonal", "upper", "zeros", "one row", "another length", "finite"])
+def test_other_triangles(what):
+    """What is nearly a causal mask is a mask like others."""
+    feed = heads()
+    b = Builder(**feed)
+    lengths = b("Concat", b("Slice", b("Shape", "q" if what != "another length" else "k"), [-2], [-1]), b("Slice", b("Shape", "k"), [-2], [-1]), axis=0)
+    if what == "one row":
+        lengths = b("Concat", [1], b("Slice", b("Shape", "k"), [-2], [-1]), axis=0)
+    if what == "another length":
+        lengths = b.constant([1, T])
+    ones = b("Expand", np.array([what != "zeros"], np.int64), lengths)
+    cut = b("Trilu", ones, 1, upper=0) if what == "diagonal" else b("Trilu", ones, 0, upper=1) if what == "upper" else b("Trilu", ones, upper=0)
+    hides = -1e9 if what in ("finite", "zeros") else -np.inf
+    scores = b("Add", scaled_product(b, "div"), b("Where", b("Equal", cut, [0]), b.constant(hides), b.constant(0.0)))
+    fused = check(b.model(b("MatMul", b("Softmax", scores, axis=-1), "v")), feed, strict=False)
+    made = next(node for node in fused.graph.node if node.op_type == "Attention")
+    assert len(made.input) == 4 and "is_causal" not in {a.name for a in made.attribute}
+
+
 def test_no_key_is_seen():
     """Without the guard against NaN, and with it."""
     visible = np.ones((B, 1, S, T), bool)
@@ -440,6 +493,8 @@ def test_exports_of_torch(what, axes):
     fused = check(model, feed, strict=False)
     if what == "repeat_kv":
         assert kinds(fused)["Expand"] == 0
+    if what == "causal":
+        assert kinds(fused) == {"Attention": 1} and len(fused.graph.node[0].input) == 3
     if axes and "mask" not in what:  # other sizes than the exported ones
         feed = {name: np.repeat(x, 2, 0) for name, x in feed.items()}
         np.testing.assert_allclose(run(session(fused, strict=False), feed)[0], stock(model, feed)[0], rtol=0, atol=2e-6)

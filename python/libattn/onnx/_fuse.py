@@ -6,7 +6,7 @@
     weights = Softmax(scores)              with casts, dropout, and the Where(IsNaN(x), 0, x) of exported boolean masks
     o       = MatMul(weights, v)           k and v possibly repeated for groups of query heads, by Expand and Reshape
 
-A match is left as it is where its sizes do not show that Attention means the same.
+A mask that is a triangle made of the lengths becomes is_causal (_triangle.py).  A match is left as it is where its sizes do not show that Attention means the same.
 """
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ._graph import Dim, Graph, attribute, subgraphs
+from ._triangle import is_causal
 
 OPSET = 23  #: the first with Attention
 LARGE = 1024  #: bytes from which on an initializer is kept out of the analysis
@@ -30,7 +31,8 @@ def fuse(model: Any) -> Any:
     """A copy of an ONNX model in which attention that was exported as matrix products and a softmax is nodes Attention.
 
     Found are MatMul, Softmax and MatMul over 3 or 4 axes as exporters write them: with scales on either side, softcaps, masks that are
-    added or chosen by Where, casts, and keys and values that are repeated for groups of query heads; in subgraphs too.  Attention is
+    added or chosen by Where, casts, and keys and values that are repeated for groups of query heads; in subgraphs too.  A causal mask
+    that is made of the lengths becomes is_causal, which computes no hidden score; another one stays a mask.  Attention is
     of opset 23, so a model of an older one is converted.  Results are the same but for rounding and for queries that see no key,
     which get 0 where their softmax was NaN.  What is not found stays as it is.
 
@@ -272,8 +274,11 @@ def _fuse_product(graph: Graph, node: Any) -> None:
     if rank == 3:  # [batch * heads, tokens, dim], as one batch entry
         q, k, v = (graph.insert(node, "Unsqueeze", [name, graph.number(np.array([0], np.int64))]) for name in (q, k, v))
     of_scores = graph.type(softmax.input[0])
-    mask = _mask(graph, node, found.masks, k, pairs[-1], of_scores or types.pop())
+    masks = [mask for mask in found.masks if not is_causal(graph, *mask, pairs)]
+    mask = _mask(graph, node, masks, k, pairs[-1], of_scores or types.pop())
     options: dict[str, Any] = {"scale": scale}
+    if len(masks) < len(found.masks):
+        options["is_causal"] = 1
     if found.softcap:
         options["softcap"] = found.softcap
     if (wide or found.wide) and of_scores == 1:

@@ -132,11 +132,13 @@ class Graph:
     def scalar(self, name: str) -> float | None:
         """The number, if the value is a constant of one element."""
         with np.errstate(all="ignore"):
-            found = self.constant(name)
-        if found is None or found.size != 1 or found.dtype.kind not in "fiV":
-            return None
-        number = float(np.asarray(found, np.float64).reshape(()))
-        return None if np.isnan(number) else number
+            return _number(self.constant(name))
+
+    def scalar_of(self, tensor: Any) -> float | None:
+        """The same of a TensorProto."""
+        import onnx.numpy_helper
+
+        return _number(onnx.numpy_helper.to_array(tensor))
 
     # ---- new nodes --------------------------------------------------------------------------------------------------------
 
@@ -188,6 +190,13 @@ class Graph:
         copies = [type(node).FromString(node.SerializeToString()) for node in kept]
         del self.proto.node[:]
         self.proto.node.extend(copies)
+
+
+def _number(found: Any) -> float | None:
+    if found is None or found.size != 1 or found.dtype.kind not in "fiVb":
+        return None
+    number = float(np.asarray(found, np.float64).reshape(()))
+    return None if np.isnan(number) else number
 
 
 def _of_constant(node: Any) -> Any:
