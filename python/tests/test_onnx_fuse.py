@@ -115,6 +115,17 @@ def test_scales(how, symbolic, opset):
     assert len(fused.graph.node) == 1
 
 
+@pytest.mark.parametrize("opset, axis", [(11, 3), (12, 3), (12, -1)])
+def test_softmax_of_old_opsets(opset, axis):
+    """Before opset 13 a Softmax is over all axes from one on, which the conversion says with a Flatten."""
+    feed = heads()
+    b = Builder(**feed)
+    fused = check(b.model(b("MatMul", b("Softmax", scaled_product(b, "div"), axis=axis), "v"), opset=opset, symbolic=True), feed)
+    assert len(fused.graph.node) == 1
+    b = Builder(**feed)
+    check(b.model(b("MatMul", b("Softmax", scaled_product(b, "div"), axis=2), "v"), opset=opset), feed, 0, strict=False)
+
+
 def test_softcap():
     feed = heads(mask=random(4, B, 1, S, T))
     b = Builder(**feed)

@@ -131,36 +131,60 @@ def _fuse_graph(graph: Graph) -> None:
         graph.proto.value_info.remove(info)
 
 
-def _weights(graph: Graph, name: str) -> Any:
-    """The Softmax that a factor of a product comes from, and whether a cast follows; every value on the way is read once."""
-    wide = False
-    while True:
-        if guard := graph.maker(name, "Where"):
-            test = graph.maker(guard.input[0], "IsNaN")
-            inner = guard.input[2]
-            if not test or test.input[0] != inner or graph.scalar(guard.input[1]) != 0 or graph.readers.get(inner) != 2:
-                return None, wide
+@dataclass
+class Softmax:
+    """A softmax whose weights are a factor of a product."""
+
+    scores: str
+    axis: int
+    reads: int = 1  #: how often the scores are read, by the softmax alone
+    wide: bool = False  #: a cast follows
+
+
+def _weights(graph: Graph, name: str) -> Softmax | None:
+    """The softmax that a factor of a product comes from; every value on the way is read once."""
+    wide = guarded = False
+    while guarded or graph.once(name):
+        guarded = False
+        if found := _softmax(graph, name):
+            found.wide = wide
+            return found
+        if node := graph.maker(name, "Where"):
+            test, inner = graph.maker(node.input[0], "IsNaN"), node.input[2]
+            if not test or test.input[0] != inner or graph.scalar(node.input[1]) != 0 or graph.readers.get(inner) != 2:
+                return None
+            guarded = True
             name = inner
-            node = graph.maker(name, "Softmax")
-            return (node, wide) if node else (None, wide)
-        if not graph.once(name):
-            return None, wide
-        if node := graph.maker(name, "Softmax"):
-            return node, wide
-        if node := graph.maker(name, "Cast", "Identity", "Dropout"):
-            if node.op_type == "Dropout" and (len(node.input) > 2 or any(output and graph.readers.get(output) for output in node.output[1:])):
-                return None, wide
-            if node.op_type == "Cast" and graph.type(node.input[0]) not in FLOATS:
-                return None, wide
-            wide |= node.op_type == "Cast"
-            name = node.input[0]
             continue
-        return None, wide
+        node = graph.maker(name, "Cast", "Identity", "Dropout")
+        if node is None or (node.op_type == "Cast" and graph.type(node.input[0]) not in FLOATS):
+            return None
+        if node.op_type == "Dropout" and (len(node.input) > 2 or any(output and graph.readers.get(output) for output in node.output[1:])):
+            return None
+        wide |= node.op_type == "Cast"
+        name = node.input[0]
+    return None
 
 
-def _scores(graph: Graph, name: str) -> Scores | None:
+def _softmax(graph: Graph, name: str) -> Softmax | None:
+    """A Softmax; or one of opset 12 over the last axis, which the conversion to 13 flattens to two axes and shapes back."""
+    if node := graph.maker(name, "Softmax"):
+        return Softmax(node.input[0], attribute(node, "axis", -1))
+    back = graph.maker(name, "Reshape")
+    node = graph.maker(back.input[0], "Softmax") if back else None
+    flat = graph.maker(node.input[0], "Flatten") if node else None
+    shape = graph.maker(back.input[1], "Shape") if back else None
+    if not node or not flat or not shape or not graph.once(node.input[0]) or not graph.once(node.output[0]):
+        return None
+    sizes = graph.shape(flat.input[0])
+    if not sizes or shape.input[0] != flat.input[0] or attribute(flat, "axis", 1) != len(sizes) - 1 or attribute(node, "axis", -1) not in (-1, 1):
+        return None
+    return Softmax(flat.input[0], -1, 2)
+
+
+def _scores(graph: Graph, name: str, reads: int = 1) -> Scores | None:
     """The scores that a softmax reads, from the product on."""
-    if not graph.once(name):
+    if graph.readers.get(name) != reads:
         return None
     if node := graph.maker(name, "MatMul"):
         return Scores(node)
@@ -245,18 +269,16 @@ def _same_shape(graph: Graph, one: str, other: str) -> bool:
 
 
 def _fuse_product(graph: Graph, node: Any) -> None:
-    softmax, wide = _weights(graph, node.input[0])
-    if not softmax or not graph.once(softmax.input[0]):
-        return
-    found = _scores(graph, softmax.input[0])
-    if not found:
+    softmax = _weights(graph, node.input[0])
+    found = _scores(graph, softmax.scores, softmax.reads) if softmax else None
+    if not softmax or not found:
         return
     q, q_scale = _factor(graph, found.product.input[0])
     k, k_scale = _factor(graph, found.product.input[1])
     v = node.input[1]
     sizes = [graph.shape(name) or [] for name in (q, k, v)]
     rank = len(sizes[0])
-    if rank not in (3, 4) or any(len(size) != rank for size in sizes) or attribute(softmax, "axis", -1) not in (-1, rank - 1):
+    if rank not in (3, 4) or any(len(size) != rank for size in sizes) or softmax.axis not in (-1, rank - 1):
         return
     types = {graph.type(name) for name in (q, k, v)}
     scale = found.scale * q_scale * k_scale
@@ -273,7 +295,7 @@ def _fuse_product(graph: Graph, node: Any) -> None:
     k, v = _ungrouped(graph, sizes[0], k, v)
     if rank == 3:  # [batch * heads, tokens, dim], as one batch entry
         q, k, v = (graph.insert(node, "Unsqueeze", [name, graph.number(np.array([0], np.int64))]) for name in (q, k, v))
-    of_scores = graph.type(softmax.input[0])
+    of_scores = graph.type(softmax.scores)
     masks = [mask for mask in found.masks if not is_causal(graph, *mask, pairs)]
     mask = _mask(graph, node, masks, k, pairs[-1], of_scores or types.pop())
     options: dict[str, Any] = {"scale": scale}
@@ -281,7 +303,7 @@ def _fuse_product(graph: Graph, node: Any) -> None:
         options["is_causal"] = 1
     if found.softcap:
         options["softcap"] = found.softcap
-    if (wide or found.wide) and of_scores == 1:
+    if (softmax.wide or found.wide) and of_scores == 1:
         options["softmax_precision"] = 1
     inputs = [q, k, v] + ([mask] if mask else [])
     if rank == 4:
