@@ -106,7 +106,8 @@ attn_status source_open(source *s, const char *path, attn_error *error)
     if (file) fclose(file);
     if (status != ATTN_OK) return status;
     if (s->bytes && bytes > 7 && strncmp(s->bytes, "problem", 7) == 0) return read_csv(s, error);
-    if (s->bytes && is_text(first)) {
+    /* The first byte of a .safetensors file is that of a length below 2^32, which may look like a letter. */
+    if (s->bytes && is_text(first) && !(bytes >= 8 && memchr(s->bytes, 0, 8))) {
         s->json = cJSON_ParseWithLength(s->bytes, bytes);
         if (cJSON_IsObject(s->json)) return ATTN_OK;
         if (first == '{') return failure(error, ATTN_ERR_FORMAT, "%.150s: is not complete JSON", path);
