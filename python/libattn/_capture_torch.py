@@ -135,7 +135,7 @@ class Recorder(TorchFunctionMode):
             options["sink"] = array(sink)
         causal = more.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
-        aligned = name in ("sdpa", "eager")  # these have windows in their masks, and the first query at the first key
+        aligned = name in ("sdpa", "eager", "libattn")  # these have windows in their masks, and the first query at the first key
         if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4:
             options.update(self.of_mask(attention_mask, keys))
         elif attention_mask is None or isinstance(attention_mask, Tensor) and attention_mask.dim() == 2:
@@ -159,7 +159,8 @@ class Recorder(TorchFunctionMode):
 def array(x: Tensor) -> Array:
     """A copy in NumPy: of float16 and bfloat16 as float32."""
     x = x.detach()
-    return np.array((x.float() if x.is_floating_point() and x.dtype != torch.float64 else x).cpu().numpy())
+    x = x.float() if x.is_floating_point() and x.dtype != torch.float64 else x
+    return x.cpu().clone().numpy()  # (a clone of libattn.transformers' masks is their matrix)
 
 
 def four(x: Tensor) -> Tensor:

@@ -17,9 +17,12 @@ import headers
 import package
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tools"))
+import notebooks
+
 # The sidebar, in this order; Sphinx reports a page that is neither here nor linked as an error.
 PARTS = {
-    "Start": ["docs/building", "docs/python", "docs/python/pictures", "docs/which", "explorer", "docs/training"],
+    "Start": ["docs/building", "docs/python", "docs/python/pictures", "examples/notebooks/README", "docs/which", "explorer", "docs/training"],
     "Mechanisms": ["docs/mechanisms"],
     "Reference": ["docs/conventions", "docs/notation", "headers", "package", "commands", "docs/io", "docs/threads"],
     "Speed": ["docs/benchmarks", "docs/peers"],
@@ -67,6 +70,8 @@ class Site:
         place = os.path.normpath(os.path.join(os.path.dirname(name), path))
         anchor = "#" + anchor if anchor else ""
         header = re.fullmatch(r"include/attn/(\w+)\.h", place)
+        if place.endswith(".ipynb") and (ROOT / place).exists():
+            return f"/{place[:-6]}.md"
         if place.endswith(".md") and place[:-3] in self.pages:
             return ("/index.md" if place == "README.md" else f"/{place}") + anchor
         if header:
@@ -99,6 +104,8 @@ class Site:
             elif name == "docs/mechanisms":
                 mechanisms = re.findall(r"\]\((mechanisms/\w+)\.md\)", (ROOT / "docs/mechanisms.md").read_text(encoding="utf-8"))
                 self.put(f"{name}.md", f"{text}\n```{{eval-rst}}\n{toctree(mechanisms)}```\n")
+            elif name == "examples/notebooks/README":
+                self.put(f"{name}.md", f"{text}\n```{{eval-rst}}\n{toctree(self.write_notebooks())}```\n")
             else:
                 listed = any(name in pages for pages in PARTS.values()) or name.startswith(("docs/mechanisms/", "lab/"))
                 self.put(f"{name}.md", ("" if listed else "---\norphan: true\n---\n\n") + text)
@@ -106,6 +113,19 @@ class Site:
         title = "Experiments"
         self.put("lab.rst", f"{title}\n{'=' * len(title)}\n\nExperiments with their measurements: what helped, and what did not.\n\n{toctree(labs, hidden=False)}")
         shutil.copytree(ROOT / "docs/pictures", self.folder / "docs/pictures")
+
+    def write_notebooks(self):
+        """A page for each notebook, with its pictures; returns their names."""
+        found = sorted((ROOT / "examples/notebooks").glob("*.ipynb"))
+        for path in found:
+            name = f"examples/notebooks/{path.stem}"
+
+            def put_picture(number, svg, stem=path.stem):
+                self.put(f"examples/notebooks/{stem}-{number}.svg", svg)
+                return f"{stem}-{number}.svg"
+
+            self.put(f"{name}.md", notebooks.page(path, put_picture))
+        return [path.stem for path in found]
 
     @staticmethod
     def document(page):
