@@ -22,7 +22,7 @@ import notebooks
 
 # The sidebar, in this order; Sphinx reports a page that is neither here nor linked as an error.
 PARTS = {
-    "Start": ["docs/building", "docs/python", "docs/python/pictures", "examples/notebooks/README", "docs/which", "explorer", "docs/training"],
+    "Start": ["docs/building", "docs/python/quickstart", "docs/python", "docs/python/migration", "docs/python/pictures", "examples/notebooks/README", "docs/which", "explorer", "docs/training"],
     "Mechanisms": ["docs/mechanisms"],
     "Reference": ["docs/conventions", "docs/notation", "headers", "package", "commands", "docs/io", "docs/threads"],
     "Speed": ["docs/benchmarks", "docs/peers"],
