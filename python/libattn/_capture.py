@@ -26,7 +26,7 @@ class Layer:
     name     of the module that computed it: "encoder.layer.3.attention.self"
     q        [batch, heads_q, queries, dim], with rotary positions if the model has them
     k, v     [batch, heads_kv, keys, dim] and [batch, heads_kv, keys, dim_v]
-    options  the rest of the problem as keywords of libattn.attention: mask, bias, scale, softcap, sink
+    options  the rest of the problem as keywords of libattn.attention: mask, bias, scale, softcap, sink, temperature
     """
 
     def __init__(self, name: str, q: Array, k: Array, v: Array, options: Mapping[str, Any]) -> None:
@@ -165,7 +165,7 @@ class Record(Mapping[str, Layer]):
                   that the model masks is no key in any case
         metadata  further strings
 
-        The flag of a softcap is in the metadata as `flags`, for the command to be given.
+        The flags of a softcap and a temperature are in the metadata as `flags`, for the command to be given.
 
         Raises ValueError for what does not fit, and for layers whose scales, softcaps or sinks differ: a file has one of each.
         """
@@ -225,17 +225,17 @@ def stacked(name: str, found: list[Layer], some: slice) -> dict[str, Array]:
 
 
 def common(found: list[Layer]) -> tuple[dict[str, Array], str]:
-    """The scale and the sink of all layers, as tensors [heads], and the flag of their softcap."""
+    """The scale and the sink of all layers, as tensors [heads], and the flags of their softcap and temperature."""
     heads = found[0].q.shape[1]
     tensors = {}
-    for name in ("scale", "sink", "softcap"):
+    for name in ("scale", "sink", "softcap", "temperature"):
         values = [one.options.get(name) for one in found]
         if not all(same(value, values[0]) for value in values):
             raise ValueError(f"the layers differ in their {name}, and a file has one; save one layer at a time, with layers=[0]")
-        if values[0] is not None and name != "softcap":
+        if values[0] is not None and name in ("scale", "sink"):
             tensors[name] = np.broadcast_to(np.asarray(values[0], np.float32), (heads,))
-    softcap = found[0].options.get("softcap")
-    return tensors, "" if softcap is None else f"--softcap={softcap:g}"
+    flags = [f"--{name}={found[0].options[name]:g}" for name in ("softcap", "temperature") if name in found[0].options]
+    return tensors, " ".join(flags)
 
 
 def numbers_of(names: list[str]) -> list[int]:
@@ -259,7 +259,7 @@ def continues(last: Layer, made: Layer) -> bool:
     grown, queries = b[2] - a[2], made.q.shape[2]
     if not (grown == queries and grown > 0 or grown == 0 and queries == 1 < b[2]):
         return False
-    alike = all(same(last.options.get(name), made.options.get(name)) for name in ("scale", "softcap", "sink"))
+    alike = all(same(last.options.get(name), made.options.get(name)) for name in ("scale", "softcap", "sink", "temperature"))
     return alike and np.array_equal(made.k[:, :, :a[2]], last.k)
 
 
@@ -295,16 +295,17 @@ def capture(model: Any) -> AbstractContextManager[Record]:
 
     model    a torch.nn.Module, on any device; nothing of it is changed, and it computes the same
 
-    Seen are F.scaled_dot_product_attention, nn.MultiheadAttention and what is made of them (nn.Transformer...), and in models of
-    transformers whatever attn_implementation is set, "eager" too; not seen are models that compute attention by products and a
-    softmax of their own, call flex_attention themselves, or are scripted.  Compiled models run without their graphs.  What is kept is
+    Seen are F.scaled_dot_product_attention, nn.MultiheadAttention and what is made of them (nn.Transformer...), libattn.torch.attention
+    and libattn.torch.nn, and in models of transformers whatever attn_implementation is set, "eager" too; not seen are models that
+    compute attention by products and a softmax of their own, call PyTorch's flex_attention themselves, or are scripted.  Compiled models run without their graphs.  What is kept is
     copied to NumPy arrays (bfloat16 and float16 as float32): 4 bytes for each number of q, k and v, and a byte for each pair of query
     and key where there is a mask.  Weights are computed when they are asked for.
 
     Only calls of this thread are recorded.  Returns a context manager, whose value is a Record, which is complete at the end of the
     block and remains valid.
 
-    Raises TypeError if model is not a torch.nn.Module; in the block, NotImplementedError for a mask that it cannot read.
+    Raises TypeError if model is not a torch.nn.Module; in the block, NotImplementedError for a mask that it cannot read, and for packed
+    sequences, pages, and scores of libattn.torch.attention other than dot products with a softmax.
     """
     from ._capture_torch import recording
 

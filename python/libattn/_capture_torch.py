@@ -4,6 +4,8 @@
     F.scaled_dot_product_attention and F.multi_head_attention_forward
         by a TorchFunctionMode, which sees them wherever they were imported to.  While one is active, nn.MultiheadAttention and
         nn.TransformerEncoderLayer leave their fast paths by themselves
+    libattn.torch.attention, and libattn's modules and FlexAttention over it
+        by the same, which sees their operator (_capture_operator.py)
     the attention functions of transformers
         by AttentionInterface.get_interface, which every model asks for its function, "eager" or a registered one
 
@@ -52,6 +54,10 @@ class Recorder(TorchFunctionMode):
                 bound = MHA.bind(*args, **kwargs)
                 bound.apply_defaults()
                 self.add(self.running[-1], *self.of_multi_head(bound.arguments))
+            elif str(func) == "libattn.attention.default":
+                from ._capture_operator import problem
+
+                self.add(self.running[-1], *problem(*args[:3], args[3:], array))
         return func(*args, **kwargs)
 
     def add(self, name: str, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:

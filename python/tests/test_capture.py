@@ -188,6 +188,52 @@ def test_compiled_models_run_without_their_graphs():
     assert list(record) == ["blocks.0.attention"]
 
 
+def ours(**options):
+    """A model over libattn.torch.attention."""
+    from libattn.torch import attention
+
+    class Ours(torch.nn.Module):
+        def forward(self, x, k):
+            return attention(x, k, k, return_weights=True, **options)
+
+    return Ours()
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("options", [
+    {}, {"causal": True, "window": (2, 0), "scale": 0.5}, {"causal": "top-left", "softcap": 2.0, "temperature": 1.5}, {"layout": "bshd", "chunk": 2},
+    {"alibi_slopes": torch.tensor([0.5, 0.25, 0.5, 0.25]), "lengths_kv": torch.tensor([3, 5])}, {"sink": torch.ones(4), "scale": torch.arange(1.0, 5)},
+    {"bias_table": torch.randn(4, 8), "bias_table_max_distance": 16, "mask": torch.ones(5, 6).tril(1).bool()}], ids=lambda options: "-".join(options) or "none")
+def test_libattn_s_own_attention(options, grad):
+    sizes = ((2, 5, 4, 8), (2, 6, 2, 8)) if "layout" in options else ((2, 4, 5, 8), (2, 2, 6, 8))
+    q, k = torch.randn(*sizes[0], requires_grad=grad), torch.randn(*sizes[1])
+    model = ours(**options)
+    with libattn.capture(model) as record:
+        _, weights = model(q, k)
+    assert record[0].q.shape == (2, 4, 5, 8) and set(record[0].options) <= {"mask", "bias", "scale", "softcap", "sink", "temperature"}
+    close(record[0].weights, weights.detach(), 16 * EPS)
+
+
+def test_libattn_s_modules_and_what_is_not_recorded():
+    from libattn.torch import flex_attention, nn
+
+    layer = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    record, (_, expected) = recorded(layer, x, x, x, average_attn_weights=False)
+    close(record[0].weights, expected, 16 * EPS)
+
+    class Flex(torch.nn.Module):
+        def forward(self, q):
+            return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: torch.where(i >= j, s - 0.5 * (i - j), -torch.inf))
+
+    q = torch.randn(1, 2, 5, 8)
+    record, o = recorded(Flex(), q)
+    close(record[0].o, o, 16 * EPS)
+    for options, name in (({"score": "cosine"}, "score"), ({"normaliser": "relu"}, "normaliser")):
+        with pytest.raises(NotImplementedError, match=f"capture: libattn.torch.attention with {name} is not recorded"):
+            recorded(ours(**options), q, q)
+
+
 def command(*words):
     done = subprocess.run([_command.find(), *map(str, words)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -270,7 +316,10 @@ def test_a_failing_model_leaves_nothing_behind():
 
 def models():
     """(name, model, its inputs, the weights that it returns itself)"""
-    transformers = pytest.importorskip("transformers")
+    import transformers
+    import libattn.transformers
+
+    libattn.transformers.register()
     small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 50}
     ids, mask = torch.randint(3, 50, (2, 6)), torch.tensor([[1] * 6, [1] * 4 + [0] * 2])
     both = {"input_ids": ids, "attention_mask": mask}
@@ -291,7 +340,7 @@ def test_transformers():
         model.eval().set_attn_implementation("eager")
         with torch.no_grad():
             expected = weights(model(**inputs, output_attentions=True))
-        for implementation in ("eager", "sdpa", "flex_attention")[:1 if name == "gemma2" else 2 if name == "t5" else 3]:
+        for implementation in ("eager", "libattn", "sdpa", "flex_attention")[:2 if name == "gemma2" else 3 if name == "t5" else 4]:
             model.set_attn_implementation(implementation)
             record, _ = recorded(model, **inputs)
             assert len(record) == len(expected), (name, implementation, list(record))
