@@ -109,7 +109,7 @@ class Record(Mapping[str, Layer]):
         return key in self._calls
 
     def __repr__(self) -> str:
-        return f"Record({len(self)} layers{' of ' + self._model if self._model else ''})"
+        return f"Record({len(self)} layer{'s' * (len(self) != 1)}{' of ' + self._model if self._model else ''})"
 
     def chosen(self, layers: str | Sequence[str | int] | None = None, call: int = -1) -> list[Layer]:
         """The layers of one page or file, which have the same shapes.

@@ -64,7 +64,7 @@ def recorded(model, *args, **kwargs):
 
 def test_what_is_recorded():
     record, made = recorded(Model(), torch.randn(3, 5, 16))
-    assert list(record) == ["blocks.0.attention", "blocks.1.attention"] and len(record) == 2 and repr(record) == "Record(2 layers of Model)"
+    assert list(record) == ["blocks.0.attention", "blocks.1.attention"] and len(record) == 2 and repr(record) == "Record(2 layers of Model)" and repr(recorded(Model(1), torch.randn(1, 2, 16))[0]) == "Record(1 layer of Model)"
     for name, o in zip(record, made):
         layer = record[name]
         assert layer.q.shape == (3, 4, 5, 8) and layer.k.shape == layer.v.shape == (3, 2, 5, 8) and layer.weights.shape == (3, 4, 5, 5)
