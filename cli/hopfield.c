@@ -14,6 +14,7 @@
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
 #include "cli/base/options.h"
+#include "cli/input/find.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 
@@ -69,8 +70,10 @@ static double number_of(const void *array, attn_dtype dtype, int64_t i)
 
 static attn_status find_rows(const work *w, const char *name, const attn_archive_tensor **t, attn_error *error)
 {
+    char names[100];
     *t = attn_archive_find(w->file, name);
-    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s", name);
+    input_list(w->file, names, sizeof names);
+    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor '%s' (available: %s)", name, names);
     if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; it must be f32 or f64", name, attn_dtype_name((*t)->dtype));
     if ((*t)->rank != 2 || (*t)->shape[0] < 1 || (*t)->shape[1] < 1)

@@ -14,7 +14,7 @@ attn_status layer_find_rows(const layer_work *w, const char *name, int rank, con
     char shape[SHAPE_TEXT], names[100];
     *t = attn_archive_find(w->file, name);
     input_list(w->file, names, sizeof names);
-    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s (available: %s)", name, names);
+    if (!*t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor '%s' (available: %s)", name, names);
     if ((*t)->dtype != ATTN_F32 && (*t)->dtype != ATTN_F64)
         return failure(error, ATTN_ERR_UNSUPPORTED, "tensor '%s' is %s; a layer computes in f32 or f64", name,
                        attn_dtype_name((*t)->dtype));
@@ -73,7 +73,7 @@ static attn_status find_begins(layer_work *w, int i, const char *name, const att
                                attn_error *error)
 {
     const attn_archive_tensor *t = attn_archive_find(w->file, name);
-    if (!t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %s, and x is packed", name);
+    if (!t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor '%s', and x is packed", name);
     if (rows->rank != 2)
         return failure(error, ATTN_ERR_SHAPE, "tensor '%s': packed sequences are [token, channel], and %s has %d axes", t->name,
                        rows->name, rows->rank);

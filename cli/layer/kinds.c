@@ -26,7 +26,7 @@ static attn_status size_of(const layer_work *w, const char *end, int64_t *rows, 
 {
     const attn_archive_tensor *t = weight_named(w, end);
     char shape[SHAPE_TEXT];
-    if (!t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named %.100s%s", prefix_of(w), end);
+    if (!t) return failure(error, ATTN_ERR_ARGUMENT, "no tensor '%.100s%s'", prefix_of(w), end);
     if (t->rank != 2 || t->shape[0] < 1 || t->shape[1] < 1)
         return failure(error, ATTN_ERR_SHAPE, "tensor '%.80s' has shape %.100s; expected [out, in]", t->name,
                        shape_text(shape, t->rank, t->shape));

@@ -127,7 +127,7 @@ static attn_status choose_kind(layer_work *w, attn_error *error)
     w->heads = w->kind->has_heads ? s->heads : 1;
     if (w->kind->has_heads && !s->heads) return failure(error, ATTN_ERR_ARGUMENT, "a %s layer needs --heads=N", w->kind->name);
     if (w->kind->needs_context && !w->context)
-        return failure(error, ATTN_ERR_ARGUMENT, "no tensor is named context, which a layer of kind %s attends to", w->kind->name);
+        return failure(error, ATTN_ERR_ARGUMENT, "no tensor 'context', which a layer of kind %s attends to", w->kind->name);
     if (s->page_size && !s->decode) return failure(error, ATTN_ERR_ARGUMENT, "--page-size is for the cache of --decode");
     return ATTN_OK;
 }

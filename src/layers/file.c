@@ -70,7 +70,7 @@ static attn_status load_separate(const layer *l, const attn_archive *tensors, co
     const attn_archive_tensor *t;
     if (!*weight && !p->none) {
         TRY(find(tensors, prefix, weight_names[i], &t, error));
-        CHECK(t, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s%s, %s%s or %s%s", prefix, weight_names[i][0], prefix,
+        CHECK(t, ATTN_ERR_ARGUMENT, "layer: no tensor '%s%s', '%s%s' or '%s%s'", prefix, weight_names[i][0], prefix,
               weight_names[i][1], prefix, weight_names[i][2]);
         TRY(attn_named_check(l, t, p->to_model ? p->model : width_of(p), p->to_model ? width_of(p) : p->model, error));
         *weight = (char *)(uintptr_t)t->data;

@@ -42,7 +42,7 @@ attn_status attn_named_find(const layer *l, const attn_archive *tensors, const c
     char name[NAMED];
     TRY(attn_named_full(name, prefix ? prefix : "", end, error));
     const attn_archive_tensor *t = attn_archive_find(tensors, name);
-    CHECK(t || !needed, ATTN_ERR_ARGUMENT, "layer: no tensor is named %s", name);
+    CHECK(t || !needed, ATTN_ERR_ARGUMENT, "layer: no tensor '%s'", name);
     *data = NULL;
     if (!t) return ATTN_OK;
     TRY(attn_named_check(l, t, rows, columns, error));

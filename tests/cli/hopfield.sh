@@ -37,7 +37,7 @@ aarch64 | arm64) other=avx2 ;;
 *) other=neon ;;
 esac
 rejected 3 "attn hopfield: p.safetensors: this build has no kernel for f32 on $other" hopfield p.safetensors --isa=$other
-rejected 2 "attn hopfield: n.safetensors: no tensor is named patterns" hopfield n.safetensors
+rejected 2 "attn hopfield: n.safetensors: no tensor 'patterns' (available: q)" hopfield n.safetensors
 rejected 2 "attn hopfield: r.safetensors: tensor 'patterns' is not [row, channel] with at least one row and one channel" hopfield r.safetensors
 rejected 3 "attn hopfield: i.safetensors: tensor 'patterns' is i32; it must be f32 or f64" hopfield i.safetensors
 rejected 2 "attn hopfield: w.safetensors: tensor 'states' is f32 with 31 channels, and patterns are f32 with 32" hopfield w.safetensors

@@ -65,8 +65,8 @@ rejected 2 "attn layer: out.npy: expected a name that ends in .safetensors or .n
 rejected 2 "attn layer: small.safetensors: the width of x (8) is not a multiple of --heads (3); set --head-dim" \
     layer small.safetensors -o out.npz --heads=3
 rejected 2 "attn layer: small.safetensors: layer: tensor 'wk' has shape [4, 8]; the layer has [8, 8]" layer small.safetensors -o out.npz --heads=4
-rejected 2 "attn layer: x.safetensors: layer: no tensor is named q_proj_weight, q_proj.weight or wq" layer x.safetensors -o out.npz --heads=4
-rejected 2 "attn layer: x.safetensors: no tensor is named dy (available: x)" \
+rejected 2 "attn layer: x.safetensors: layer: no tensor 'q_proj_weight', 'q_proj.weight' or 'wq'" layer x.safetensors -o out.npz --heads=4
+rejected 2 "attn layer: x.safetensors: no tensor 'dy' (available: x)" \
     layer x.safetensors -o out.npz --heads=2 --weights-file=weights.safetensors --prefix=a. --backward
 rejected 3 "attn layer: small.safetensors: a layer takes no layout; x is [batch, token, channel]" \
     layer small.safetensors -o out.npz --heads=4 --layout=bshd
@@ -90,7 +90,7 @@ rejected_weights() {
 good='wq:f32:8x8 wk:f32:8x6 wv:f32:8x6'
 # shellcheck disable=SC2086
 {
-    rejected_weights "layer: no tensor is named out_proj.weight, o_proj.weight or wo" --heads=2 2 $good
+    rejected_weights "layer: no tensor 'out_proj.weight', 'o_proj.weight' or 'wo'" --heads=2 2 $good
     rejected_weights "layer: tensor 'wo' has shape [8, 9]; the layer has [8, 8]" --heads=2 2 $good wo:f32:8x9
     rejected_weights "layer: tensor 'wo' is f64; the layer is f32" --heads=2 3 $good wo:f64:8x8
     rejected_weights "layer: tensor 'wo' has a NaN at element 0" --heads=2 2 $good wo:f32:8x8:nan
@@ -100,7 +100,7 @@ good='q_proj.weight:f32:10x8 kv_a_proj_with_mqa.weight:f32:6x8'
 # shellcheck disable=SC2086
 {
     good="$good kv_b_proj.weight:f32:14x4"
-    rejected_weights "no tensor is named o_proj.weight" --heads=2 2 $good
+    rejected_weights "no tensor 'o_proj.weight'" --heads=2 2 $good
     rejected_weights "layer: tensor 'o_proj.weight' has shape [8, 9]; the layer has [8, 8]" --heads=2 2 $good o_proj.weight:f32:8x9
     rejected_weights "layer: tensor 'o_proj.weight' is f64; the layer is f32" --heads=2 3 $good o_proj.weight:f64:8x8
     rejected_weights "layer: tensor 'o_proj.weight' has a NaN at element 0" --heads=2 2 $good o_proj.weight:f32:8x8:nan
@@ -117,7 +117,7 @@ good='q_proj.weight:f32:10x8 kv_a_proj_with_mqa.weight:f32:6x8'
 good='w:f32:4 state.weight:f32:4x8'
 # shellcheck disable=SC2086
 {
-    rejected_weights "layer: no tensor is named memory.weight" "" 2 $good
+    rejected_weights "layer: no tensor 'memory.weight'" "" 2 $good
     rejected_weights "layer: tensor 'memory.weight' has shape [6, 4]; the layer has [4, 6]" "" 2 $good memory.weight:f32:6x4
     rejected_weights "layer: tensor 'memory.weight' is f64; the layer is f32" "" 3 $good memory.weight:f64:4x6
     rejected_weights "layer: tensor 'memory.weight' has a NaN at element 0" "" 2 $good memory.weight:f32:4x6:nan
@@ -126,7 +126,7 @@ good='w:f32:4 state.weight:f32:4x8'
     rejected_weights "seq2seq: dim_state (8) is not dim_memory (6), which a dot product needs" --kind=dot 2 w:f32:8x5
 }
 "$MAKE" alone.safetensors x:f32:5x8 w:f32:8x6
-rejected 2 "attn layer: alone.safetensors: no tensor is named context, which a layer of kind general attends to" layer alone.safetensors -o out.npz
+rejected 2 "attn layer: alone.safetensors: no tensor 'context', which a layer of kind general attends to" layer alone.safetensors -o out.npz
 rejected 2 "attn layer: --kind: 'mla' is not multi-head, latent, additive, general or dot" layer small.safetensors -o out.npz --kind=mla
 rejected 2 "attn layer: --rope-pairs: 'half' is not interleaved or halves" layer small.safetensors -o out.npz --heads=4 --rope-pairs=half
 rejected 2 "attn layer: --rope-base: '0' is not a number above 0" layer small.safetensors -o out.npz --heads=4 --rope-base=0
@@ -188,7 +188,7 @@ packed='x:f32:5x8 wq:f32:8x8 wk:f32:8x8 wv:f32:8x8 wo:f32:8x8'
     "$MAKE" odd.safetensors $packed cu_seqlens_q:i32:1:0
     rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' holds no sequence; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed cu_seqlens_kv:i32:1:0
-    rejected 2 "attn layer: odd.safetensors: no tensor is named cu_seqlens_q, and x is packed" layer odd.safetensors -o out.npz --heads=2
+    rejected 2 "attn layer: odd.safetensors: no tensor 'cu_seqlens_q', and x is packed" layer odd.safetensors -o out.npz --heads=2
     "$MAKE" odd.safetensors $packed context:f32:5x8 cu_seqlens_q:i32:1:0
     rejected 2 "attn layer: odd.safetensors: tensor 'cu_seqlens_q' holds no sequence; x has 5 tokens" layer odd.safetensors -o out.npz --heads=2
 }

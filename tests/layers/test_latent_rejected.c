@@ -21,7 +21,7 @@ static void test_bad_files(void **state)
         attn_dtype dtype;
         const int64_t *shape;
         const void *data;
-    } cases[] = {{"layer: no tensor is named o_proj.weight", ATTN_F32, NULL, NULL},
+    } cases[] = {{"layer: no tensor 'o_proj.weight'", ATTN_F32, NULL, NULL},
                  {"layer: tensor 'o_proj.weight' has shape [8, 5]; the layer has [5, 8]", ATTN_F32, wrong, good},
                  {"layer: tensor 'o_proj.weight' is f64; the layer is f32", ATTN_F64, right, wide},
                  {"layer: tensor 'o_proj.weight' has a NaN at element 7", ATTN_F32, right, nan_inside}};

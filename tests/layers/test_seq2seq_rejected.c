@@ -19,7 +19,7 @@ static void test_bad_files(void **state)
         attn_dtype dtype;
         const int64_t *shape;
         const void *data;
-    } cases[] = {{"layer: no tensor is named a.w", ATTN_F32, NULL, NULL},
+    } cases[] = {{"layer: no tensor 'a.w'", ATTN_F32, NULL, NULL},
                  {"layer: tensor 'a.w' has shape [5, 3]; the layer has [3, 5]", ATTN_F32, wrong, good},
                  {"layer: tensor 'a.w' is f64; the layer is f32", ATTN_F64, right, wide},
                  {"layer: tensor 'a.w' has a NaN at element 2", ATTN_F32, right, nan_inside}};

@@ -135,7 +135,7 @@ static void test_bad_files(void **state)
         attn_dtype dtype;
         const int64_t *shape;
         const void *data;
-    } cases[] = {{"layer: no tensor is named a.out_proj.weight, a.o_proj.weight or a.wo", ATTN_F32, NULL, NULL},
+    } cases[] = {{"layer: no tensor 'a.out_proj.weight', 'a.o_proj.weight' or 'a.wo'", ATTN_F32, NULL, NULL},
                  {"layer: tensor 'a.wo' has shape [8, 7]; the layer has [8, 8]", ATTN_F32, wrong, good},
                  {"layer: tensor 'a.wo' is f64; the layer is f32", ATTN_F64, square, wide},
                  {"layer: tensor 'a.wo' has a NaN at element 13", ATTN_F32, square, nan_inside}};
