@@ -15,8 +15,18 @@ def interpreter():
 
 
 def environment(build):
-    """The environment in which `import libattn` is the package of a build; no file is written beside the sources."""
-    return {**os.environ, "PYTHONPATH": str(pathlib.Path(build) / "python"), "PYTHONPYCACHEPREFIX": str(pathlib.Path(build) / "pycache")}
+    """The environment in which `import libattn` is the package of a build; no file is written beside the sources.
+
+    Every test is a process of its own.  Modules are compiled once for all of them, below the build folder (PyTorch's take 6 s of a
+    processor), whatever the caller's environment says; and Inductor neither starts workers that import PyTorch again nor compiles
+    programs to see whether this CPU has the instruction set that it names.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    build = pathlib.Path(build).resolve()
+    return {
+        "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_VEC_ISA_OK": "1", **kept,
+        "PYTHONPATH": str(build / "python"), "PYTHONPYCACHEPREFIX": str(build / "pycache"),
+    }
 
 
 def program(name):

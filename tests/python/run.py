@@ -35,6 +35,8 @@ def main():
         chosen = interpreter()
         os.execve(chosen, [chosen, *sys.argv], {**environment(build), "ATTN_TEST_RUNS": "1"})
     del os.environ["ATTN_TEST_RUNS"]
+    if sys.dont_write_bytecode or not sys.pycache_prefix:
+        sys.exit("compiled modules are not kept: each test would compile all that it imports (interpreter.py)")
     for module in "numpy", "pytest":
         try:
             __import__(module)

@@ -15,7 +15,8 @@ WANTED = pathlib.Path(__file__).with_name("requirements.txt")
 
 def install(folder, *what):
     """None, or pip's sentence on why not."""
-    words = [folder / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1", "--timeout", "20", *what]
+    # Not compiled: tests look for compiled modules below their build folder (interpreter.py), and import a tenth of these 12,000.
+    words = [folder / "bin/python", "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "--retries", "1", "--timeout", "20", *what]
     found = subprocess.run(words, capture_output=True, text=True, check=False)
     if found.returncode == 0:
         return None
