@@ -118,7 +118,7 @@ def test_an_option_is_its_definition(name, shape):
 
 
 def test_pairs_of_options_are_their_definition():
-    refused = []
+    rejected = []
     for first, second in itertools.combinations(NAMES + FORWARD, 2):
         one, two = options_of(first, SHAPES[0]), options_of(second, SHAPES[0])
         if set(one) & set(two):
@@ -126,11 +126,11 @@ def test_pairs_of_options_are_their_definition():
         try:
             compare(SHAPES[0], {**one, **two})
         except (NotImplementedError, ValueError) as error:
-            refused.append((first, second, str(error)))
+            rejected.append((first, second, str(error)))
     scores = {"general", "metric", "cosine", "distances", "additive", "additive2"}
     exclusive = [({"shaw", "xl"}, scores), ({"sigmoid", "relu"}, {"sink", "uniform"}), ({"sink", "one"}, {"uniform"}), ({"sink"}, {"one"})]
-    wrong = [(*pair, why) for *pair, why in refused if not any(set(pair) & x and set(pair) & y for x, y in exclusive)]
-    assert not wrong and len(refused) == sum(len(x) * len(y) for x, y in exclusive)
+    wrong = [(*pair, why) for *pair, why in rejected if not any(set(pair) & x and set(pair) & y for x, y in exclusive)]
+    assert not wrong and len(rejected) == sum(len(x) * len(y) for x, y in exclusive)
 
 
 def test_the_comparison_can_fail():
