@@ -21,9 +21,10 @@ QUERIES = {
     "latent attention": "docs/mechanisms/latent.html", "cosine": "docs/mechanisms/cosine.html", "safetensors files": "docs/io.html",
     "threads": "docs/threads.html", "coverage": "docs/coverage.html", "releasing": "docs/releasing.html", "einsum": "commands/einsum.html",
     "benchmarks measured": "docs/benchmarks.html", "bertviz": "docs/python/migration.html", "capture heads": "docs/python/pictures.html",
+    "python": "docs/python.html", "libattn.attention_backward": "package/libattn.html",
 }
-PAGES = ("index.html", "docs/mechanisms/masks.html", "docs/benchmarks.html", "docs/which.html", "headers/attn.html", "commands/run.html",
-         "docs/python/migration.html", "examples/notebooks/3_looking_at_heads.html")
+PAGES = ("index.html", "docs/python.html", "package/libattn.html", "docs/mechanisms/masks.html", "docs/benchmarks.html", "docs/which.html",
+         "headers/attn.html", "commands/run.html", "docs/python/migration.html", "examples/notebooks/3_looking_at_heads.html")
 RESULTS = """new Promise(done => { const end = Date.now() + 5000; const look = () => {
     const found = [...document.querySelectorAll('#search-results li a')].map((a) => a.getAttribute('href').split('?')[0].split('#')[0]);
     const ready = /finished|did not match/.test(document.querySelector('#search-results')?.textContent ?? '');

@@ -27,18 +27,19 @@ def inventory():
 
 
 def check_names():
-    """The functions, structs and enums of tests/install/abi.txt, which another tool extracts from the compiled headers."""
+    """The functions, structs, enums and constants of tests/install/abi.txt, which another tool extracts from the compiled headers."""
     found = {}
     for name, kind, address in inventory():
         if kind.startswith("c:") and kind != "c:functionParam":
             found.setdefault(name, []).append((kind, address))
     functions = re.findall(r"^[a-z][^\n:]*?\b(attn_\w+)\(", ABI, re.M)
     types = re.findall(r"^(?:struct|enum) (attn_\w+)", ABI, re.M)
-    for name in [*functions, *types]:
+    constants = re.findall(r"^(?:macro |    )(ATTN_\w+) ", ABI, re.M)
+    for name in [*functions, *types, *constants]:
         if len(found.get(name, [])) != 1:
             faults.append(f"{name} has {len(found.get(name, []))} places")
-    print(f"{len(functions)} functions, {len(types)} structs and enums, {len(found)} names in all")
-    if len(functions) < 100 or len(types) < 50:
+    print(f"{len(functions)} functions, {len(types)} structs and enums, {len(constants)} constants, {len(found)} names in all")
+    if len(functions) < 100 or len(types) < 50 or len(constants) < 100:
         faults.append("abi.txt was not understood")
 
 
