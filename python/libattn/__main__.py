@@ -10,6 +10,7 @@ The last two call libattn.torch.enable() first; with LIBATTN_ENABLE=0 in the env
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 import runpy
@@ -27,17 +28,40 @@ def command(arguments: list[str]) -> NoReturn:
     os.execv(found, ["attn", *arguments])
 
 
+def wrong(sentence: str) -> NoReturn:
+    """One line and the status of a wrong argument, as the command has them."""
+    print(f"python -m libattn run: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
+def exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError as error:  # of a package that it names; others are the package's own
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            return False
+        raise
+
+
 def program(arguments: list[str]) -> None:
     """Runs a script or a module as Python itself does, after libattn.torch.enable()."""
+    if arguments[0] == "-m":
+        if len(arguments) < 2:
+            wrong("-m: the name of a module is missing")
+        sys.path.insert(0, os.getcwd())
+        if not exists(arguments[1]):
+            wrong(f"-m: there is no module {arguments[1]}")
+    else:
+        try:
+            open(arguments[0], "rb").close()
+        except OSError as error:
+            wrong(f"{arguments[0]}: {error.strerror}")
     if os.environ.get("LIBATTN_ENABLE", "1") != "0":
         from .torch import enable
 
         enable()
     if arguments[0] == "-m":
-        if len(arguments) < 2:
-            sys.exit("python -m libattn run -m: the name of a module is missing")
         sys.argv = arguments[1:]
-        sys.path.insert(0, os.getcwd())
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments

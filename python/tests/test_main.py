@@ -56,11 +56,18 @@ def test_a_module_runs_as_in_python(script, monkeypatch):
     assert (name, pathlib.Path(arguments[0]).name, arguments[1:], value) == ("__main__", "program.py", ["x"], 7)
 
 
-def test_a_module_without_a_name():
-    found = run("run", "-m", LIBATTN_ENABLE="0")
-    assert found.returncode == 1 and "name of a module" in found.stderr
-
-
-def test_a_script_that_is_missing(tmp_path):
-    found = run("run", tmp_path / "missing.py", LIBATTN_ENABLE="0")
-    assert found.returncode != 0 and "missing.py" in found.stderr
+def test_a_program_that_is_missing(tmp_path):
+    script = tmp_path / "missing.py"
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/__init__.py").write_text("import nowhere_at_all\n")
+    for words, sentence in (
+        ([script], f"{script}: No such file or directory"), (["-m"], "-m: the name of a module is missing"),
+        (["-m", "nowhere_at_all"], "-m: there is no module nowhere_at_all"), (["-m", "nowhere.at.all"], "-m: there is no module nowhere.at.all"),
+        (["-m", "package.missing"], "-m: there is no module package.missing"),
+    ):
+        found = run("run", *words, folder=tmp_path, LIBATTN_ENABLE="0")
+        assert (found.returncode, found.stderr) == (2, f"python -m libattn run: {sentence}\n")
+    found = run("run", "-m", "broken.part", folder=tmp_path, LIBATTN_ENABLE="0")  # that is the package's own error
+    assert found.returncode == 1 and "No module named 'nowhere_at_all'" in found.stderr and "Traceback" in found.stderr
