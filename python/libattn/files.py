@@ -100,6 +100,15 @@ def _destroy(address: int | None, borrowed: Any) -> None:
     _native.call("attn_archive_destroy", address)
 
 
+def _items(mapping: Any, name: str) -> list[tuple[Any, Any]]:
+    """The items of a mapping, or of an object with `keys`, as dict() takes it; none of None."""
+    if mapping is None:
+        return []
+    if not hasattr(mapping, "keys"):
+        raise TypeError(f"{name} is of type {type(mapping).__name__}; it must be a mapping of names")
+    return [(key, mapping[key]) for key in mapping.keys()]
+
+
 class _Memory:
     """Memory of a container as NumPy sees it, read-only."""
 
@@ -163,9 +172,9 @@ class Archive(MutableMapping[str, Array]):
         self._source = ""
         self._kept: dict[str, Array] = {}
         self._handle: _Handle | None = _create()
-        for name, tensor in (tensors or {}).items():
+        for name, tensor in _items(tensors, "tensors"):
             self[name] = tensor
-        for key, value in (metadata or {}).items():
+        for key, value in _items(metadata, "metadata"):
             self.metadata[key] = value
 
     @classmethod

@@ -241,6 +241,9 @@ def test_a_failed_write_leaves_the_file(tmp_path):
     (lambda folder: files.save(folder / "x.npz", {"z": np.ones((1,) * 9)}), NotImplementedError, "tensor 'z' has 9 axes"),
     (lambda folder: files.save(folder / "x.npz", {}, metadata={"k": 3}), TypeError, r"metadata\['k'\] is of type int"),
     (lambda folder: files.save(folder / "x.npz", {}, metadata={3: "k"}), TypeError, "key is of type int"),
+    (lambda folder: files.save(folder / "x.npz", np.ones(3)), TypeError, "tensors is of type ndarray; it must be a mapping of names"),
+    (lambda folder: files.save(folder / "x.npz", [1]), TypeError, "tensors is of type list"),
+    (lambda folder: files.save(folder / "x.npz", {}, metadata="k"), TypeError, "metadata is of type str"),
     (lambda folder: files.Archive.read_memory(b""), ValueError, "memory"), (lambda folder: files.Archive.read_memory(b"nonsense", name="mine"), ValueError, "mine"),
     (lambda folder: files.Archive.read_memory("text"), TypeError, "bytes"), (lambda folder: files.Archive()["x"], KeyError, "x"),
 ])
