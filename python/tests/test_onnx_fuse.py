@@ -436,6 +436,30 @@ def test_defaults_are_no_constants(version):
     assert kinds(libattn.onnx.fuse(model))["Attention"] == (version < 4)
 
 
+@pytest.mark.parametrize("sizes", [(2, 5), (1, 1), (4, 9)])
+def test_heads_of_unknown_number(sizes):
+    """As transformers' models are exported: heads are what is left of the channels, and a mask is made for all layers."""
+    feed = {"x": random(1, *sizes, H * D), "seen": random(2, *sizes) > -0.5}
+    feed["seen"][:, 0] = True
+    example = {"x": random(1, B, S, H * D), "seen": np.ones((B, S), bool)}
+    b = Builder(**example)
+    lengths = [b("Unsqueeze", b("Gather", b("Shape", "x"), b.constant(np.array(axis))), [0]) for axis in (0, 1)]
+    mask = b("Where", b("Unsqueeze", "seen", [1, 2]), b.constant(0.0), b.constant(float(np.finfo(np.float32).min)))
+    o = "x"
+    for layer in range(2):
+        def project(x, seed):
+            projected = b("MatMul", x, random(seed, H * D, H * D) / 8)
+            return b("Reshape", projected, b("Concat", *lengths, [-1], [D], axis=0))
+
+        q, v = (b("Transpose", project(o, 10 * layer + seed), perm=[0, 2, 1, 3]) for seed in (3, 4))
+        k = b("Transpose", project(o, 10 * layer + 5), perm=[0, 2, 3, 1])
+        weights = b("Softmax", b("Add", b("Mul", b("MatMul", q, k), D**-0.5), mask), axis=-1)
+        together = b("Transpose", b("MatMul", weights, v), perm=[0, 2, 1, 3])
+        o = b("Reshape", together, b("Concat", *lengths, [H * D], axis=0))
+    model = b.model(o, opset=17, symbolic=True)
+    check(model, feed, 2, strict=False)
+
+
 def test_nothing_to_fuse():
     feed = {"q": random(1, 3)}
     b = Builder(**feed)

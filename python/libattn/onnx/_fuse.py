@@ -314,11 +314,12 @@ def _fuse_product(graph: Graph, node: Any) -> None:
 
 
 def _clash(q: list[Dim], k: list[Dim], v: list[Dim]) -> bool:
-    """Whether a product broadcasts where Attention does not, as far as sizes are known.  k is transposed."""
+    """Whether a product broadcasts where Attention does not, as far as sizes are known; where they are not, Attention would fail, not
+    compute something else.  k is transposed."""
     for axis, three in enumerate(zip(q[:-2], k[:-2], v[:-2])):
         numbers = {size for size in three if isinstance(size, int)}
-        if len(q) == 4 and axis == 1:  # heads: one for all queries is fine
-            if three[1] != three[2] or (three[1] != three[0] and three[1] != 1):
+        if len(q) == 4 and axis == 1:  # heads: one of keys and values for all queries is fine
+            if three[2] != three[1] and {three[1], three[2]} <= numbers or three[1] not in (three[0], 1) and {three[0], three[1]} <= numbers:
                 return True
         elif len(numbers) > 1 or (1 in numbers and set(three) != {1}):
             return True
