@@ -47,6 +47,12 @@ class Mask(torch.Tensor):
             return Mask(self.ranges, self.shape[0], end)
         return self if (start, end) == (0, self.shape[axis]) else None
 
+    def numpy(self, *, force: bool = False) -> Any:
+        return self.matrix().numpy(force=force)
+
+    def tolist(self) -> Any:
+        return self.matrix().tolist()
+
     def __tensor_flatten__(self) -> tuple[list[str], tuple[()]]:
         return ["ranges"], ()
 
