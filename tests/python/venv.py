@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: MIT
 """Makes the environment that the tests of the Python package run in: venv.py FOLDER
 
-It has what requirements.txt lists.  If that cannot be installed together, each is installed alone, and FOLDER/missing says which are
-missing and why: tests that need them are then skipped.  FOLDER/installed is written last; if it fits requirements.txt, nothing is done.
+It has what requirements.txt lists, and what requirements-no-deps.txt lists without what that depends on: files of models lie in it.
+If a list cannot be installed together, each is installed alone, and FOLDER/missing says which are missing and why: tests that need
+them are then skipped.  FOLDER/installed is written last; if it fits the lists, nothing is done.
 """
 import pathlib
 import shutil
 import subprocess
 import sys
 
-WANTED = pathlib.Path(__file__).with_name("requirements.txt")
+HERE = pathlib.Path(__file__).parent
+LISTS = {HERE / "requirements.txt": [], HERE / "requirements-no-deps.txt": ["--no-deps"]}
 
 
 def install(folder, *what):
@@ -30,7 +32,7 @@ def main():
         return 2
     folder = pathlib.Path(sys.argv[1])
     installed = folder / "installed"
-    wanted = WANTED.read_text()
+    wanted = "".join(path.read_text() for path in LISTS)
     if installed.exists() and installed.read_text() == wanted:
         return 0
     shutil.rmtree(folder, ignore_errors=True)
@@ -40,8 +42,9 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
         return 1
     missing = {}
-    if install(folder, "-r", WANTED):
-        missing = {line: reason for line in wanted.split() if (reason := install(folder, line))}
+    for path, options in LISTS.items():
+        if install(folder, *options, "-r", path):
+            missing |= {line: reason for line in path.read_text().split() if (reason := install(folder, *options, line))}
     for what, reason in missing.items():
         print(f"{what} is not installed: {reason}")
     (folder / "missing").write_text("".join(f"{what} {reason}\n" for what, reason in missing.items()))
