@@ -247,6 +247,24 @@ def test_padding_of_two_axes():
     torch.testing.assert_close(last, whole[:, -3:], rtol=0, atol=1e-5)
 
 
+def test_matrices():
+    """Of custom masks, which may be longer than the keys are."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 12, 8) for heads in (4, 2, 2))
+    seen, added, bias = torch.rand(2, 1, 12, 15) < 0.8, torch.randn(2, 4, 12, 15), torch.randn(1, 4, 12, 12)
+    module = torch.nn.Module()
+    for mask, position_bias, whole in (
+        (seen, None, seen[..., :12]), (added, None, added[..., :12]), (added, bias, added[..., :12] + bias), (None, bias, bias.expand(2, -1, -1, -1)),
+        (seen, bias, torch.where(seen[..., :12], bias, -torch.inf)),
+    ):
+        want = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=whole, enable_gqa=True).transpose(1, 2)
+        found, _ = _attention.attention_forward(module, q, k, v, mask, is_causal=False, position_bias=position_bias)
+        torch.testing.assert_close(found, want, rtol=0, atol=1e-5)
+        one, _ = _attention.attention_forward(module, q[:1], k, v, mask, is_causal=False, position_bias=position_bias)  # queries that are learned
+        torch.testing.assert_close(one[0], want[0], rtol=0, atol=1e-5)
+        assert one.shape == want.shape
+
+
 def test_what_is_not_computed_says_so():
     q = torch.randn(1, 4, 3, 8)
     for name in ("indices", "block_indices", "sinks"):
@@ -330,8 +348,10 @@ def test_bfloat16(family):
     ("Llama", "libattn"), ("Gemma 2", "libattn"), ("ModernBERT", "libattn"), ("Mistral", "flash_libattn")])
 def test_capture(family, implementation):
     model = model_of(family)
-    for padded in (True, False):
+    for padded in (True, False, None):
         inputs = inputs_of(family, model, padded)
+        if padded is None:  # so few that a window hides none
+            inputs["input_ids"] = TOKENS[:, :3]
         found = []
         for name in ("eager", implementation):
             model.set_attn_implementation(name)

@@ -93,8 +93,6 @@ def _attend(
         query, key, value = (x.expand(batch, -1, -1, -1) for x in (query, key, value))
     if mask is not None and mask.dim() == 2:
         mask = _of_padding(mask, query, key, causal, window)
-    if options["bias"] is not None:
-        options["bias"] = options["bias"][..., :keys]
     if mask is None:
         if queries > 1 and causal:
             options["causal"] = causal
