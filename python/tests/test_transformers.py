@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""libattn.transformers: models of many families against their eager attention, and masks against those of transformers."""
+"""libattn.transformers: models of many families against their eager attention, and masks against those of transformers.
+
+One file of more than 500 lines, since the import of transformers takes seconds.
+"""
 import importlib.util
 import json
 import os
@@ -387,12 +390,17 @@ def test_compiled():
     tokens = generated(model, "libattn", inputs)
     settings = transformers.CompileConfig(backend="aot_eager", fullgraph=True)
     settings._compile_all_devices = True
+    counters = torch._dynamo.utils.counters
+    counters.clear()
     assert torch.equal(generated(model, "libattn", inputs, cache_implementation="static", compile_config=settings), tokens)
+    assert counters["stats"]["unique_graphs"] and not counters["graph_break"]
     # Layers that are compiled one by one are given masks that were made before.
     torch._dynamo.reset()
+    counters.clear()
     for layer in model.model.layers:
         layer.compile(backend="aot_eager")
     check(step(model, {**inputs, "use_cache": False}), want)
+    assert counters["stats"]["unique_graphs"] and not counters["graph_break"]
 
 
 # ---- masks ---------------------------------------------------------------------------------------------------------------------------
