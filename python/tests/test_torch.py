@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """libattn.torch.attention: results against the definition, and derivatives in every mode."""
+import math
 import threading
 
 import numpy as np
@@ -145,16 +146,45 @@ def test_gradcheck_in_every_mode(more):
     assert torch.autograd.gradgradcheck(call, (q, k, v, bias), check_fwd_over_rev=True, check_rev_over_rev=True)
 
 
-@pytest.mark.parametrize("name, shape", [("sink", (2,)), ("alibi_slopes", (2,)), ("alibi_slopes", (1, 2)), ("scale", (2,)), ("bias_table", (2, 8))])
-def test_gradients_of_parameters(name, shape):
+PARAMETERS = {"sink": (2,), "alibi_slopes": (2,), "slopes of entries": (1, 2), "scale": (2,), "bias_table": (2, 8)}
+WITH = [{}, {"causal": True, "lengths_q": torch.tensor([2]), "lengths_kv": torch.tensor([3])}, {"softcap": 1.5, "window": (1, 1)}, {"layout": "bshd"}, {"layout": "thd"}]
+
+
+@pytest.mark.parametrize("more", WITH, ids=["plain", "lengths", "softcap", "bshd", "thd"])
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_gradients_of_parameters(name, more):
     q, k, v = qkv(**SMALL)
-    x = torch.rand(shape, dtype=F64, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda q, x: attention(q, k, v, **{name: x}), (q, x))
-    with pytest.raises(NotImplementedError, match=f"second derivative.*{name}"):
-        first, = torch.autograd.grad(attention(q, k, v, **{name: x}).sum(), q, create_graph=True)
-        first.sum().backward()
-    with pytest.raises(NotImplementedError, match=f"forward mode.*{name}"):
-        func.jvp(lambda x: attention(q, k, v, **{name: x}), (x.detach(),), (x.detach(),))
+    x = torch.rand(PARAMETERS[name], dtype=F64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    if "layout" in more:
+        q, k, v = (y.detach().transpose(1, 2).contiguous().requires_grad_() for y in (q, k, v))
+    if more.get("layout") == "thd":
+        q, k, v = (y.detach()[0].requires_grad_() for y in (q, k, v))
+        more = {**more, "cu_seqlens_q": torch.tensor([0, 1, 3]), "cu_seqlens_kv": torch.tensor([0, 2, 4])}
+        x = (x.repeat(2, 1) if name == "slopes of entries" else x).detach().requires_grad_()
+    key = "alibi_slopes" if name == "slopes of entries" else name
+
+    def call(q, k, v, x):
+        o, lse = attention(q, k, v, return_lse=True, **{key: x}, **more)
+        return o, lse.masked_fill(lse == -math.inf, 0)
+
+    inputs = (q, k, v, x)
+    assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(call, inputs, check_fwd_over_rev=True, fast_mode=True)
+
+
+def test_second_derivatives_of_parameters_together():
+    q, k, v = qkv(**SMALL, heads_kv=1)
+    bias, = tensors((2, 3, 4), dtype=F64, grad=True, seed=4)
+    parameters = [torch.rand(2, dtype=F64, generator=torch.Generator().manual_seed(i)).requires_grad_() for i in range(3)]
+
+    def call(q, k, v, bias, sink, slopes, scale):
+        return attention(q, k, v, bias=bias, sink=sink, alibi_slopes=slopes, scale=scale, dropout=0.3, seed=5, causal=True, return_lse=True)
+
+    inputs = (q, k, v, bias, *parameters)
+    assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
+    loss = lambda sink: call(q, k, v, bias, sink, *parameters[1:])[0].square().sum()  # noqa: E731
+    found = func.jacrev(func.grad(loss))(parameters[0].detach())
+    torch.testing.assert_close(found, torch.autograd.functional.hessian(loss, parameters[0].detach()), rtol=1e-9, atol=1e-12)
 
 
 def test_third_derivatives_are_rejected():

@@ -153,7 +153,7 @@ def test_a_score_mod_within_torch_func():
         torch.testing.assert_close(found, want, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["gates", "square", "gated"])
+@pytest.mark.parametrize("name", ["gates", "table", "alibi", "square", "gated"])
 def test_second_derivatives(name):
     score, parameters, *_ = SCORES.get(name) or OTHERS[name]
     q, k, v = problem()

@@ -8,6 +8,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ._autograd import Attention, below
+from ._composed import are_moved, composed
 from ._fake import compute
 from ._shim import AT, DEFAULTS, OPS, WANTS, error
 
@@ -77,9 +78,11 @@ def attention(
                    every n-th key of a window; the first queries that see all keys, and the first keys that all queries see; 1: a query
                    does not see its own key
 
-    Gradients: of q, k, v and every tensor of floats among the options; of q, k, v and bias in forward mode too (dot products only), and
-    twice, by torch.autograd and torch.func alike, under torch.vmap, and in torch.compile and torch.export without a break.  lse has
-    gradients, weights have none.
+    Gradients: of q, k, v and every tensor of floats among the options; of q, k, v, bias, sink, alibi_slopes, scale (a tensor) and
+    bias_table in forward mode too, and twice (dot products and softmax only), by torch.autograd and torch.func alike, under torch.vmap,
+    and in torch.compile and torch.export without a break (there, of options other than the bias once only).  Forward mode and second
+    derivatives with respect to alibi_slopes and bias_table take memory for every pair of query and key.  lse has gradients, weights
+    have none.
 
     Raises ValueError, TypeError or NotImplementedError with a sentence that names the argument.
 
@@ -169,6 +172,8 @@ def compute_attention(
         return _operator(q, k, v, *options, weights)
     try:
         if differentiated(q, k, v, options):
+            if forward_ad._current_level >= 0 and not weights and are_moved(options):
+                return (*composed(Attention.apply, q, k, v, *options), q.new_empty(0))
             return Attention.apply(q, k, v, *options, weights)
         if weights:
             with below():

@@ -2,8 +2,10 @@
 """Derivatives of the operators, in every mode: backward, twice backward, forward, forward over backward and the reverse.
 
 With D the derivative, attention_double_backward is the gradient of <grad, D o . tan> with respect to everything, so it serves for
-the gradient of Backward, for the tangent of Backward (a Hessian is symmetric) and for the gradient of Tangent.  Third derivatives
-raise NotImplementedError, as do second ones with respect to options other than a bias.
+the gradient of Backward, for the tangent of Backward (a Hessian is symmetric) and for the gradient of Tangent.  Sinks, slopes,
+scales of heads and bias tables are not among everything: where a gradient with respect to them is to be differentiated, it is
+computed by other operations (_composed.py).  Third derivatives raise NotImplementedError, as do second ones with respect to other
+options.
 """
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ._composed import can_compose, gradients
 from ._shim import AT, DEFAULTS, OPS, WANTS, error, join, split
 from ._vmap import over_batches
 
@@ -112,6 +115,9 @@ class Attention(torch.autograd.Function):
             return (None,) * (OPTIONS + 4)
         whole, _ = _Saved.load(ctx)
         needs = _needs(ctx, 3)
+        if not ctx.first and torch.is_grad_enabled() and can_compose(whole[5:], [name for name in WANTS if needs[AT[name]]]):
+            first, rest = gradients(Attention.apply, grad_o, grad_lse, whole, needs, WANTS)
+            return (*first, *rest, None)
         found = _apply(ctx, Backward, grad_o, grad_lse, *whole[:5], _wants(needs), *whole[5:])
         return (*_gradients(found, needs), None)
 
