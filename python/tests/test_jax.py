@@ -169,6 +169,65 @@ def test_second_derivatives(option, extra, way):
     assert_same(SECOND[way](scalar(f), every, x, t), SECOND[way](scalar(g), every, x, t), 512 * (D + T))
 
 
+STARTS_Q, STARTS_KV = np.array([0, 2, 2, S + 2]), np.array([0, 3, 4, T + 4], np.int32)
+PACKED = {
+    "none": {}, "causal": {"causal": True}, "window": {"window": (1, 1)}, "bias": {"bias": draw(40, 3, H, S, T)}, "sink": {"sink": draw(41, H)},
+    "slopes": {"alibi_slopes": jnp.abs(draw(42, H))}, "mask": {"mask": jnp.asarray(np.random.default_rng(43).random((3, 1, S, T)) < 0.8)},
+}
+
+
+def packed(name):
+    """f of packed sequences, the definition of one after the other, and arrays of [tokens, heads, channels]."""
+    options = dict(PACKED[name])
+    longest = {"max_seqlen_q": S, "max_seqlen_kv": T} if name in ("bias", "mask") else {}
+
+    def f(q, k, v, *sink, starts=(STARTS_Q, STARTS_KV)):
+        mine = options | ({"sink": sink[0]} if sink else {})
+        found = attn.attention(q, k, v, layout="thd", cu_seqlens_q=starts[0], cu_seqlens_kv=starts[1], return_lse=True, **longest, **mine)
+        return found[0], jnp.where(jnp.isfinite(found[1]), found[1], 0)
+
+    def g(q, k, v, *sink):
+        parts = []
+        for b in range(3):
+            rows, columns = slice(STARTS_Q[b], STARTS_Q[b + 1]), slice(STARTS_KV[b], STARTS_KV[b + 1])
+            one = [jnp.swapaxes(x[None, at], 1, 2) for x, at in ((q, rows), (k, columns), (v, columns))]
+            mine = {name: x[b:b + 1, :, :one[0].shape[2], :one[1].shape[2]] if name in ("bias", "mask") else x for name, x in options.items()}
+            o, lse = definition(*one, **mine | ({"sink": sink[0]} if sink else {}))
+            parts.append((jnp.swapaxes(o[0], 0, 1), jnp.swapaxes(lse[0], 0, 1)))
+        o, lse = (jnp.concatenate(x) for x in zip(*parts, strict=True))
+        return o, jnp.where(jnp.isfinite(lse), lse, 0)
+
+    x = (draw(44, S + 2, H, D), draw(45, T + 4, G, D), draw(46, T + 4, G, E))
+    return f, g, (*x, options["sink"]) if name == "sink" else x
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_sequences(name):
+    f, g, x = packed(name)
+    everything = tuple(range(len(x)))
+    assert_same(f(*x), jax.jit(g)(*x), 16 * (D + T))
+    first = [jax.grad(scalar(h), everything) for h in (f, g)]
+    assert_same(*(jax.jit(h)(*x) for h in first), 64 * (D + T) * S)
+    if name in ("sink", "bias"):
+        along = tuple(draw(47 + n, *y.shape) for n, y in enumerate(x))
+        for way in (lambda h, x, t: jax.jvp(h, x, t)[1], lambda h, x, t: jax.jvp(jax.grad(scalar(h), everything), x, t)[1], lambda h, x, t: jax.grad(scalar(jax.grad(scalar(h), everything)))(*x)):  # noqa: E501
+            assert_same(*(jax.jit(way, static_argnums=0)(h, x, along) for h in (f, g)), 512 * (D + T) * S)
+
+
+def test_packed_sequences_under_transformations():
+    f, g, x = packed("causal")
+    many = [jnp.stack([y, 2 * y]) for y in x]
+    g = jax.jit(g)
+    expected = [jnp.stack(parts) for parts in zip(g(*x), g(*(2 * y for y in x)), strict=True)]
+    assert_same(jax.vmap(f)(*many), expected, 16 * (D + T))
+    starts = jax.jit(lambda a, b: f(*x, starts=(a, b)))
+    assert_same(starts(STARTS_Q, STARTS_KV), g(*x), 16 * (D + T))
+    for a, b, name in ((STARTS_Q + [0, 0, 0, 1], STARTS_KV, "q"), (STARTS_Q, np.minimum(STARTS_KV, T + 3), "k"), (STARTS_Q + [0, 9, 0, 0], STARTS_KV, "q")):
+        with pytest.raises(Exception, match=f"cu_seqlens_{name}"):
+            jax.block_until_ready(starts(a, b))
+    assert_same(starts(STARTS_Q, STARTS_KV), g(*x), 16 * (D + T))
+
+
 def test_some_inputs_only():
     f, g, x = problem("causal", "sink")
     for chosen in ((0,), (1,), (2,), (3,), (0, 3), (1, 2)):
@@ -335,6 +394,10 @@ WRONG = {
     "lengths of k and v": (ValueError, "v has", lambda: attn.attention(Q, K, V[:, :, :3])),
     "batch": (ValueError, "k has", lambda: attn.attention(Q, K[:1], V)),
     "channels": (ValueError, "k has", lambda: attn.attention(Q, K[..., :3], V)),
+    "packed": (ValueError, "cu_seqlens_q is missing", lambda: attn.attention(Q[0], K[0], V[0], layout="thd")),
+    "starts": (ValueError, "cu_seqlens_kv is set", lambda: attn.attention(Q, K, V, cu_seqlens_kv=jnp.array([0, T]))),
+    "numbers of starts": (ValueError, "sequences", lambda: attn.attention(Q[0], K[0], V[0], layout="thd", cu_seqlens_q=jnp.array([0, 2, 5]), cu_seqlens_kv=jnp.array([0, 7]))),
+    "type of starts": (ValueError, "cu_seqlens_q has shape", lambda: attn.attention(Q[0], K[0], V[0], layout="thd", cu_seqlens_q=jnp.zeros(2), cu_seqlens_kv=jnp.array([0, 7]))),
     "third": (NotImplementedError, "third", lambda: jax.grad(lambda x: jax.grad(lambda y: jax.grad(lambda z: attn.attention(z, K, V).sum())(y).sum())(x).sum())(Q)),
     "jvp of jvp": (NotImplementedError, "jax.jvp of jax.grad", lambda: jax.jvp(lambda y: jax.jvp(lambda z: attn.attention(z, K, V), (y,), (y,))[1], (Q,), (Q,))),
     "slopes": (NotImplementedError, "alibi_slopes", lambda: jax.jvp(jax.grad(lambda y: attn.attention(Q, K, V, alibi_slopes=y).sum()), (jnp.ones(H),), (jnp.ones(H),))),

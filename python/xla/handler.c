@@ -78,6 +78,32 @@ static void place(attn_tensors *tensors, attn_call *call, const int64_t numbers[
     memcpy((char *)tensors + numbers[0], &slot, sizeof slot);
 }
 
+/* The library does not know how many tokens packed sequences have: cu_seqlens must end there. */
+static int ends_at(const xla_buffer *starts, int64_t type, int64_t tokens)
+{
+    const int64_t last = starts->dims[0] - 1;
+    return last >= 0 && (type == ATTN_I64 ? ((const int64_t *)starts->data)[last] : ((const int32_t *)starts->data)[last]) == tokens;
+}
+
+static const char *misplaced(const xla_call_frame *frame, const int64_t *slots)
+{
+    int64_t queries = 0, keys = 0;
+    for (int64_t i = 0; i < frame->arguments.size; i++) {
+        const xla_buffer *buffer = frame->arguments.values[i];
+        const int64_t offset = slots[NUMBERS * i];
+        if (offset == offsetof(attn_tensors, q)) queries = buffer->dims[0];
+        if (offset == offsetof(attn_tensors, k)) keys = buffer->dims[0];
+    }
+    for (int64_t i = 0; i < frame->arguments.size; i++) {
+        const int64_t *numbers = slots + NUMBERS * i;
+        if (numbers[0] == offsetof(attn_tensors, cu_seqlens_q) && !ends_at(frame->arguments.values[i], numbers[1], queries))
+            return "cu_seqlens_q does not end at the number of tokens of q";
+        if (numbers[0] == offsetof(attn_tensors, cu_seqlens_kv) && !ends_at(frame->arguments.values[i], numbers[1], keys))
+            return "cu_seqlens_kv does not end at the number of tokens of k";
+    }
+    return NULL;
+}
+
 __attribute__((visibility("default"))) xla_error *attn_xla_call(xla_call_frame *frame);
 
 xla_error *attn_xla_call(xla_call_frame *frame)
@@ -89,6 +115,8 @@ xla_error *attn_xla_call(xla_call_frame *frame)
     if (attribute(&frame->attributes, "problem", 1, &k.problem, sizeof k.problem) != sizeof k.problem || all > MOST_TENSORS ||
         attribute(&frame->attributes, "slots", sizeof k.slots[0], k.slots, sizeof k.slots) != NUMBERS * all)
         return failure(frame, XLA_ERROR_INTERNAL, "libattn.jax and its shared object are of different versions");
+    const char *wrong = misplaced(frame, k.slots);
+    if (wrong) return failure(frame, XLA_ERROR_INVALID_ARGUMENT, wrong);
     k.threads = xla_threads(frame);
 
     attn_tensors tensors = {.struct_size = sizeof tensors};

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ._call import Spec, check, compute_dtype
 from ._primitives import SAVED, bind, forward_p, seed_words
 
-Layout = Literal["bhsd", "bshd"]
+Layout = Literal["bhsd", "bshd", "thd"]
 Align = Literal["top-left", "bottom-right"]
 Causal = bool | Literal["top-left", "bottom-right"]
 
@@ -32,10 +32,10 @@ def _window(window: int | Sequence[int | None] | None) -> tuple[int, int] | None
     return None if left == right == -1 else (left, right)
 
 
-def _rows(x: Any, name: str) -> jax.Array:
-    array = jnp.asarray(x)
-    if array.ndim != 4:
-        raise ValueError(f"{name} has {array.ndim} axes, not 4: {array.shape}")
+def _rows(x: Any, name: str, layout: str) -> jax.Array:
+    array, axes = jnp.asarray(x), 3 if layout == "thd" else 4
+    if array.ndim != axes:
+        raise ValueError(f"{name} has {array.ndim} axes, not {axes}: {array.shape}")
     if array.dtype not in (jnp.float32, jnp.float64, jnp.float16, jnp.bfloat16):
         raise TypeError(f"{name} has type {array.dtype}, not float32, float64, float16 or bfloat16")
     return array
@@ -44,11 +44,12 @@ def _rows(x: Any, name: str) -> jax.Array:
 def _check_sizes(named: dict[str, jax.Array], spec: Spec) -> None:
     """q, k and v have sizes in common."""
     head, token = spec.axes
-    for name, other, axes in (("k", "q", (0, 3)), ("v", "k", (0, head, token))):
+    batch = () if spec.packed else (0,)
+    for name, other, axes in (("k", "q", (*batch, -1)), ("v", "k", (*batch, head, token))):
         for axis in axes:
             here, there = named[name].shape[axis], named[other].shape[axis]
             if here != there:
-                what = {0: "batch entries", head: "heads", token: "keys", 3: "channels"}[axis]
+                what = {**dict.fromkeys(batch, "batch entries"), head: "heads", token: "keys", -1: "channels"}[axis]
                 raise ValueError(f"{name} has {here} {what}, {other} has {there}")
 
 
@@ -71,17 +72,43 @@ def _vector(x: Any, name: str, size: int, what: str, dtype: Any) -> jax.Array:
     return array.astype(dtype)
 
 
+def _packed(
+    named: dict[str, jax.Array], layout: str, starts_q: Any, starts_kv: Any, most_q: int | None, most_kv: int | None,
+) -> tuple[int, int, int] | None:
+    """Puts the starts of packed sequences into `named`; returns their number, and the most queries and keys of one."""
+    given = {"cu_seqlens_q": starts_q, "cu_seqlens_kv": starts_kv}
+    if layout != "thd":
+        for name, x in (given | {"max_seqlen_q": most_q, "max_seqlen_kv": most_kv}).items():
+            if x is not None:
+                raise ValueError(f"{name} is set; it needs the layout 'thd', [tokens, heads, channels]")
+        return None
+    for name, x in given.items():
+        if x is None:
+            raise ValueError(f"{name} is missing; the layout 'thd' needs it")
+        array = jnp.asarray(x)
+        if array.ndim != 1 or array.shape[0] < 2 or array.dtype not in (jnp.int32, jnp.int64):
+            raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}; it must have one axis, two elements or more, and int32 or int64")
+        named[name] = array
+    counts = [named[name].shape[0] - 1 for name in given]
+    if counts[0] != counts[1]:
+        raise ValueError(f"cu_seqlens_q has {counts[0]} sequences, cu_seqlens_kv has {counts[1]}")
+    most = [int(named[name].shape[0] if limit is None else limit) for name, limit in (("q", most_q), ("k", most_kv))]
+    return counts[0], most[0], most[1]
+
+
 @overload
 def attention(
     q: Any, k: Any, v: Any, *, causal: Causal = ..., window: int | Sequence[int | None] | None = ..., mask: Any = ..., bias: Any = ...,
     scale: float | None = ..., softcap: float | None = ..., sink: Any = ..., alibi_slopes: Any = ..., dropout: float = ..., seed: Any = ...,
-    lengths_q: Any = ..., lengths_kv: Any = ..., align: Align = ..., layout: Layout = ..., return_lse: Literal[False] = ...,
+    lengths_q: Any = ..., lengths_kv: Any = ..., cu_seqlens_q: Any = ..., cu_seqlens_kv: Any = ..., max_seqlen_q: int | None = ...,
+    max_seqlen_kv: int | None = ..., align: Align = ..., layout: Layout = ..., return_lse: Literal[False] = ...,
 ) -> jax.Array: ...
 @overload
 def attention(
     q: Any, k: Any, v: Any, *, causal: Causal = ..., window: int | Sequence[int | None] | None = ..., mask: Any = ..., bias: Any = ...,
     scale: float | None = ..., softcap: float | None = ..., sink: Any = ..., alibi_slopes: Any = ..., dropout: float = ..., seed: Any = ...,
-    lengths_q: Any = ..., lengths_kv: Any = ..., align: Align = ..., layout: Layout = ..., return_lse: Literal[True],
+    lengths_q: Any = ..., lengths_kv: Any = ..., cu_seqlens_q: Any = ..., cu_seqlens_kv: Any = ..., max_seqlen_q: int | None = ...,
+    max_seqlen_kv: int | None = ..., align: Align = ..., layout: Layout = ..., return_lse: Literal[True],
 ) -> tuple[jax.Array, jax.Array]: ...
 def attention(
     q: Any,
@@ -100,6 +127,10 @@ def attention(
     seed: Any = 0,
     lengths_q: Any = None,
     lengths_kv: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_kv: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_kv: int | None = None,
     align: Align = "bottom-right",
     layout: Layout = "bhsd",
     return_lse: bool = False,
@@ -115,7 +146,7 @@ def attention(
     checkpoint, scan and shard_map.  Third derivatives raise NotImplementedError, as does jvp of jvp.
 
     Args:
-        q: [batch, heads, queries, channels], or [batch, queries, heads, channels] for layout "bshd"; float32, float64, float16, bfloat16.
+        q: [batch, heads, queries, channels], [batch, queries, heads, channels] for layout "bshd", [tokens, heads, channels] for "thd"; float32, float64, float16, bfloat16.
         k: likewise with keys; its heads divide those of q (grouped queries).
         v: likewise; its channels may differ.
         causal: False; True or "bottom-right": the last query stands at the last key; "top-left": the first at the first.
@@ -130,6 +161,11 @@ def attention(
         seed: of dropout: an integer, an array of one, or a key of jax.random.
         lengths_q: [batch], queries of each entry; rows past them are 0.
         lengths_kv: [batch], keys of each entry.
+        cu_seqlens_q: [sequences + 1], of integers, with cu_seqlens_kv and layout "thd": sequences of different lengths, one after the other;
+            those of entry b are cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1.  Both start at 0 and end at the number of tokens.
+        cu_seqlens_kv: likewise for keys.
+        max_seqlen_q: the most queries of a sequence, where a mask or a bias is given, or to plan for less than all tokens.
+        max_seqlen_kv: likewise for keys.
         align: the positions of queries for window and alibi_slopes, where causal does not say: as in causal.
         layout: the order of the axes of q, k, v and o.
         return_lse: also return the logarithm of each softmax's denominator, like o without its last axis, of float32 (float64 for float64).
@@ -143,15 +179,16 @@ def attention(
         TypeError: an array of a type that is not known.
         NotImplementedError: a combination that the library does not compute; a platform other than the CPU.
     """
-    if layout not in ("bhsd", "bshd"):
-        raise ValueError(f"layout is {layout!r}, not 'bhsd' or 'bshd'")
-    named = {name: _rows(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
+    if layout not in ("bhsd", "bshd", "thd"):
+        raise ValueError(f"layout is {layout!r}, not 'bhsd', 'bshd' or 'thd'")
+    named = {name: _rows(x, name, layout) for name, x in (("q", q), ("k", k), ("v", v))}
+    packed = _packed(named, layout, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv)
     spec = Spec(
         layout, _align(causal, align), causal is not False, _window(window), None if scale is None else float(scale), None if softcap is None else float(softcap),
-        float(dropout),
+        float(dropout), packed,
     )
     _check_sizes(named, spec)
-    batch, heads, _, queries, keys, *_ = spec.sizes(*(x.shape for x in named.values()))
+    batch, heads, _, queries, keys, *_ = spec.sizes(*(named[name].shape for name in "qkv"))
     full, exact = (batch, heads, queries, keys), compute_dtype(named["q"].dtype)
     if mask is not None:
         named["mask"] = _pairs(mask, "mask", full)
@@ -171,7 +208,7 @@ def attention(
     o, lse = bind(forward_p, named, spec, SAVED)
     if not return_lse:
         return o
-    return o, lse if layout == "bhsd" else jnp.swapaxes(lse, 1, 2)
+    return o, jnp.swapaxes(lse, 1, 2) if layout == "bshd" else lse
 
 
 def dot_product_attention(

@@ -20,6 +20,7 @@ TARGET = "libattn"
 SEED = "seed"  #: not a tensor: two words of 32 bits
 ROWS = ("q", "k", "v", "o")  #: arrays of [batch, heads, tokens, channels], in the order of the layout
 ENTRIES = ("lengths_q", "lengths_kv")  #: arrays of [batch]
+STARTS = ("cu_seqlens_q", "cu_seqlens_kv")  #: arrays of [sequences + 1]: packed sequences, where ROWS are [tokens, heads, channels]
 HEADS = ("sink", "alibi_slopes")  #: arrays of [heads]
 PAIRS = ("bias", "mask")  #: arrays of [batch, heads, queries, keys], 1 where they broadcast
 
@@ -43,13 +44,14 @@ def base(name: str) -> str:
 class Spec:
     """What to compute, without sizes: hashable, so that JAX can compare it."""
 
-    layout: str  #: "bhsd" or "bshd"
+    layout: str  #: "bhsd", "bshd" or "thd"
     align: str = "bottom-right"  #: or "top-left": which query stands at which key
     causal: bool = False
     window: tuple[int, int] | None = None  #: keys before and after a query's position; -1: no bound
     scale: float | None = None
     softcap: float | None = None
     dropout: float = 0.0
+    packed: tuple[int, int, int] | None = None  #: of layout "thd": sequences, and the most queries and keys of one
 
     def problem(self, op: int, shape: Sequence[int]) -> _abi.attn_problem:
         """The attn_problem of an operation and seven sizes."""
@@ -69,12 +71,15 @@ class Spec:
     def sizes(self, q: Sequence[int], k: Sequence[int], v: Sequence[int]) -> tuple[int, ...]:
         """batch, heads_q, heads_kv, len_q, len_kv, dim_qk, dim_v."""
         head, token = self.axes
+        if self.packed is not None:
+            sequences, queries, keys = self.packed
+            return sequences, q[head], k[head], queries, keys, q[2], v[2]
         return q[0], q[head], k[head], q[token], k[token], q[3], v[3]
 
     @property
     def axes(self) -> tuple[int, int]:
         """Where arrays have heads and tokens."""
-        return (1, 2) if self.layout == "bhsd" else (2, 1)
+        return {"bhsd": (1, 2), "bshd": (2, 1), "thd": (1, 0)}[self.layout]
 
 
 def compute_dtype(dtype: Any) -> Any:
@@ -87,8 +92,10 @@ def shape_of(name: str, spec: Spec, known: dict[str, Any]) -> jax.ShapeDtypeStru
     found = base(name)
     q, v = known["q"], known["v"]
     if found == "o":
-        return jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype)
+        return jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype)
     if found == "lse":
+        if spec.packed is not None:
+            return jax.ShapeDtypeStruct(q.shape[:-1], compute_dtype(q.dtype))
         head, token = spec.axes
         return jax.ShapeDtypeStruct((q.shape[0], q.shape[head], q.shape[token]), compute_dtype(q.dtype))
     return jax.ShapeDtypeStruct(known[found].shape, known[found].dtype)
@@ -108,7 +115,7 @@ def slot_numbers(name: str, spec: Spec, shape: Sequence[int], dtype: Any) -> lis
     found, stride = base(name), [0, 0, 0, 0]
     if found in ROWS:
         step, (head, token) = _strides(shape), spec.axes
-        stride = [step[0], step[head], step[token], step[3]]
+        stride = [0 if spec.packed else step[0], step[head], step[token], step[-1]]
     elif found in PAIRS and not name.startswith(("grad_", "second_")):  # those that are written are dense
         stride = [0 if size == 1 else step for size, step in zip(shape, _strides(shape), strict=True)]
         if not any(stride):

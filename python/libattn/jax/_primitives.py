@@ -24,10 +24,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from .. import _abi
-from ._call import ENTRIES, HEADS, ROWS, SEED, Spec, base, call, shape_of
+from ._call import ENTRIES, HEADS, ROWS, SEED, STARTS, Spec, base, call, shape_of
 from ._varying import alike, result
 
-FORWARD_INPUTS = ("q", "k", "v", "mask", "bias", "sink", "alibi_slopes", *ENTRIES, SEED)
+FORWARD_INPUTS = ("q", "k", "v", "mask", "bias", "sink", "alibi_slopes", *ENTRIES, *STARTS, SEED)
 DIFFERENTIABLE = ("q", "k", "v", "bias", *HEADS)
 SAVED = ("o", "lse")
 Arrays = dict[str, Any]
@@ -50,29 +50,36 @@ def _forward(named: Arrays, spec: Spec, wanted: Sequence[str]) -> list[Any]:
 
 
 def _by_row(x: Any, spec: Spec) -> Any:
-    """A number for each [batch, head, query], to multiply arrays like o with."""
-    return (x if spec.layout == "bhsd" else jnp.swapaxes(x, 1, 2))[..., None]
+    """A number for each row of lse, to multiply arrays like o with."""
+    return (jnp.swapaxes(x, 1, 2) if spec.layout == "bshd" else x)[..., None]
 
 
 def _inner(a: Any, b: Any, spec: Spec) -> Any:
-    """<a, b> for each [batch, head, query]."""
+    """<a, b> for each row, like lse."""
     exact = jnp.promote_types(a.dtype, jnp.float32)
     found = jnp.sum(a.astype(exact) * b.astype(exact), axis=-1)
-    return found if spec.layout == "bhsd" else jnp.swapaxes(found, 1, 2)
+    return jnp.swapaxes(found, 1, 2) if spec.layout == "bshd" else found
 
 
 def _scaled(row: Any, x: Any, spec: Spec) -> Any:
     return (_by_row(row, spec) * x.astype(row.dtype)).astype(x.dtype)
 
 
-def _sink_share(named: Arrays) -> Any:
+def _each_head(x: Any, spec: Spec) -> Any:
+    """A number for each head, beside lse: [batch, heads, queries], or packed [tokens, heads]."""
+    return x[None, :] if spec.packed else x[None, :, None]
+
+
+def _sink_share(named: Arrays, spec: Spec) -> Any:
     """The weight of the sink in each row; 0 past lengths_q, where lse is -inf."""
     lse = named["lse"]
-    return jnp.where(jnp.isneginf(lse), 0, jnp.exp(named["sink"][None, :, None] - lse))
+    return jnp.where(jnp.isneginf(lse), 0, jnp.exp(_each_head(named["sink"], spec) - lse))
 
 
 def _slopes_as_bias(named: Arrays, spec: Spec, slopes: Any) -> Any:
     """What slopes add to the scores, [batch, heads, queries, keys]: only forward mode along slopes needs memory of this size."""
+    if spec.packed:
+        raise NotImplementedError("forward mode along alibi_slopes is not available for packed sequences; pass the slopes as a bias")
     head, token = spec.axes
     q, k = named["q"], named["k"]
     first = jnp.zeros(q.shape[0], jnp.int32)
@@ -93,7 +100,7 @@ def _tangent(named: Arrays, spec: Spec, wanted: Sequence[str]) -> list[Any]:
     if along:
         found = call(_abi.ATTN_JVP, spec, inputs | {"tan_" + name: x for name, x in along.items()}, ("tan_o", "tan_lse"))
     if "tan_sink" in named:
-        moved = _sink_share(named) * named["tan_sink"][None, :, None]
+        moved = _sink_share(named, spec) * _each_head(named["tan_sink"], spec)
         found = {"tan_o": found["tan_o"] - _scaled(moved, o, spec), "tan_lse": found["tan_lse"] + moved}
     return [found["tan_" + name] for name in wanted]
 
@@ -125,14 +132,14 @@ def _hessian(named: Arrays, spec: Spec, wanted: Sequence[str]) -> list[Any]:
     if "sink" in named and ("tan_sink" in named or "sink" in wanted):
         # Along a change c of the sink: w_ij' = -ws_i c w_ij, o' = -ws c o, lse' = ws c, with ws the weight of the sink; so the rows of
         # grad_o and grad_lse change as if they were scaled.
-        share, delta = _sink_share(named), _inner(g_o, named["o"], spec)
-        change = named["tan_sink"][None, :, None] if "tan_sink" in named else jnp.zeros_like(share)
+        share, delta = _sink_share(named, spec), _inner(g_o, named["o"], spec)
+        change = _each_head(named["tan_sink"], spec) if "tan_sink" in named else jnp.zeros_like(share)
         if "sink" in wanted:
             tan_o = total.get("grad_o", jnp.zeros_like(named["o"])) - _scaled(share * change, named["o"], spec)
             tan_lse = total.get("grad_lse", 0) + share * change
             inner = _inner(g_o, tan_o, spec) + (_inner(add_o, named["o"], spec) if add_o is not None else 0)
             rows = share * ((change - tan_lse) * (g_lse - delta) - inner + (add_lse if add_lse is not None else 0))
-            add("sink", jnp.sum(rows, axis=(0, 2)))
+            add("sink", jnp.sum(rows, axis=0 if spec.packed else (0, 2)))
         if "tan_sink" in named:
             add("grad_o", -_scaled(share * change, named["o"], spec))
             add("grad_lse", share * change)
@@ -163,7 +170,7 @@ def _fold(p: Primitive, args: Sequence[Any], dims: Sequence[Any], *, names: tupl
     batch = named["q"].shape[mapped[names.index("q")]]
 
     def has_batch(name: str) -> bool:
-        return base(name) not in (*HEADS, SEED)
+        return not spec.packed and base(name) not in (*HEADS, SEED)
 
     def is_shared(name: str) -> bool:  # a bias of batch 1
         return base(name) == "bias" and named["bias"].shape[mapped[names.index("bias")]] != batch
