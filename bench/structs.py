@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """libattn from Python, with ctypes: the structs are read from attn.h, so that they are declared only once.
 
-    attn = Library("build/release/lib/libattn.so", "include/attn/attn.h")
+    attn = structs.Library("build/release/lib/libattn.so", "include/attn/attn.h")
     problem = attn.new("attn_problem"); problem.shape.batch = 1; ...
     tensors = attn.new("attn_tensors"); tensors.q.data = ...
     plan = attn.plan(problem, tensors, threads=2); plan.run(tensors)
