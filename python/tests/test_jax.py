@@ -2,6 +2,7 @@
 """libattn.jax against the definition in jax.numpy, in double: values, every order of derivatives, transformations, errors."""
 import functools
 import gc
+import inspect
 import itertools
 import os
 import pathlib
@@ -329,6 +330,8 @@ def test_dot_product_attention_is_that_of_jax():
         {"local_window_size": (2, 1)}, {"key_value_seq_lengths": jnp.array([5, T], jnp.int32)}, {"mask": mask, "is_causal": True},
         {"return_residual": True},
     )
+    if "return_residual" not in inspect.signature(jax.nn.dot_product_attention).parameters:  # such a JAX forgets a window without a mask
+        cases = [options for options in cases if not {"return_residual", "local_window_size"} & set(options)]
     for options in cases:
         f, g = (functools.partial(h, **options) for h in (attn.dot_product_attention, jax.nn.dot_product_attention))
         assert_same(f(q, k, v), g(q, k, v), 16 * (D + T), np.finfo(np.float32).eps)
