@@ -59,7 +59,20 @@ class Problem:
             whole = len(keys) and int(keys[-1]) - int(keys[0]) == len(keys) - 1
             yield first, end, keys, slice(int(keys[0]), int(keys[-1]) + 1) if whole else keys
 
+    def filled(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """All parts, without derivatives.  Kept results of parts would lie between freed scores in memory, which glibc before 2.38
+        then does not use again for aligned memory of the same size: all scores, in the end."""
+        kind = torch.float64 if query.dtype == torch.float64 else torch.float32
+        rows = query.shape[:3]
+        found = query.new_empty(*rows, value.shape[3]), query.new_empty(rows, dtype=kind), query.new_empty(rows, dtype=kind)
+        for first, end, keys, at in self.parts(query, key):
+            part = self.part(query[:, :, first:end], key[:, :, at], value[:, :, at], first, keys)
+            for whole, some in zip(found, part, strict=True):
+                whole[:, :, first:end] = some
+        return found
+
     def whole(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """The same of operations that have derivatives."""
         parts = [
             self.part(query[:, :, first:end], key[:, :, at], value[:, :, at], first, keys) for first, end, keys, at in self.parts(query, key)
         ]
@@ -71,7 +84,7 @@ class Rows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, problem: Problem, *tensors: Tensor) -> Any:
-        found = problem.whole(*tensors[:3])
+        found = problem.filled(*tensors[:3])
         ctx.problem = problem
         ctx.mark_non_differentiable(found[2])
         ctx.save_for_backward(*tensors)
