@@ -125,6 +125,7 @@ ort_status *rows_of(const value *v, int64_t heads, attn_input *slot, int64_t siz
         return NULL;
     }
     if (v->rank != 3) return fail(ORT_INVALID_ARGUMENT, "%s has %d axes; it must have 3 or 4", v->name, v->rank);
+    if (heads < 1) return fail(ORT_INVALID_ARGUMENT, "%s has 3 axes, and the node does not say how many heads it has", v->name);
     if (v->size[2] % heads)
         return fail(ORT_INVALID_ARGUMENT, "the last axis of %s (%lld) is not a multiple of its %lld heads", v->name,
                     (long long)v->size[2], (long long)heads);

@@ -227,6 +227,16 @@ def test_wrong_sizes(what):
         made.run(None, right)
 
 
+def test_three_axes_without_a_number_of_heads():
+    """The runtime notices this itself, unless it does not know how many axes there are."""
+    feed = {name: random(1, np.float32, 1, 4, 16) for name in "qkv"}
+    model = attention({name: random(1, np.float32, 1, 2, 4, 8) for name in "qkv"}, fixed=False)
+    for one in (*model.graph.input, *model.graph.output):
+        one.type.tensor_type.ClearField("shape")
+    with pytest.raises(Exception, match="Q has 3 axes, and the node does not say how many heads it has"):
+        session(model).run(None, feed)
+
+
 def test_wrong_masks_and_lengths():
     feed = {name: random(1, np.float32, 1, 2, 4, 8) for name in "qkv"}
     with pytest.raises(Exception, match=re.escape("axis 0 of attn_mask has the size 3; it must be 4 or 1")):

@@ -19,12 +19,14 @@ def environment(build):
 
     Every test is a process of its own.  Modules are compiled once for all of them, below the build folder (PyTorch's take 6 s of a
     processor), whatever the caller's environment says; and Inductor neither starts workers that import PyTorch again nor compiles
-    programs to see whether this CPU has the instruction set that it names.
+    programs to see whether this CPU has the instruction set that it names.  What it compiles is kept below the build folder too: it
+    does not notice that another build's operators take other arguments.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     build = pathlib.Path(build).resolve()
     return {
         "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_VEC_ISA_OK": "1", **kept,
+        "TORCHINDUCTOR_CACHE_DIR": str(build / "inductor"),
         "PYTHONPATH": str(build / "python"), "PYTHONPYCACHEPREFIX": str(build / "pycache"),
     }
 
