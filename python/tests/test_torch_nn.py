@@ -215,7 +215,7 @@ def test_it_learns():
     ({"value": draw(3, 8, 16)}, ValueError, "3, 3 and 3 batch entries and 6, 9 and 8 tokens"), ({"key": draw(2, 9, 16), "value": draw(2, 9, 16)}, ValueError, "batch must agree"),
     ({"query": draw(3, 6, 16, dtype=torch.float32)}, TypeError, "query has type torch.float32, and the weights torch.float64"),
     ({"query": [1.0]}, TypeError, "query is of type list"), ({"key": draw(3, 9, 16).to("meta")}, TypeError, "key is on the device meta, and the weights on cpu"),
-    ({"key": torch.nested.nested_tensor([draw(3, 16)])}, TypeError, "key is a nested tensor"),
+    ({"key": torch.nested.nested_tensor([draw(3, 16)])}, TypeError, "key is a nested tensor.*enable_nested_tensor=False"),
     ({"attn_mask": torch.ones(5, 9)}, ValueError, r"attn_mask has shape \[5, 9\]; it must be \[6, 9\] or \[12, 6, 9\]"),
     ({"attn_mask": torch.ones(6, 9, dtype=torch.int64)}, TypeError, "attn_mask has type torch.int64"),
     ({"key_padding_mask": torch.ones(3, 8, dtype=torch.bool)}, ValueError, r"key_padding_mask has shape \[3, 8\]; it must be \[3, 9\]"),
@@ -224,6 +224,21 @@ def test_sentences(change, kind, text):
     ours, _ = pair()
     with pytest.raises(kind, match=text):
         ours(**dict(zip(("query", "key", "value"), inputs(), strict=True)) | change)
+
+
+def test_an_encoder_with_padding():
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, enable_nested_tensor=False).eval()
+    x, hidden = torch.randn(2, 6, 16), torch.arange(6) >= torch.tensor([[6], [4]])
+    with torch.no_grad():
+        theirs = encoder(x, src_key_padding_mask=hidden)
+        for layer in encoder.layers:
+            ours = Ours(16, 2, batch_first=True)
+            ours.load_state_dict(layer.self_attn.state_dict())
+            layer.self_attn = ours.eval()
+        torch.testing.assert_close(encoder(x, src_key_padding_mask=hidden), theirs, rtol=0, atol=1e-5)
+        encoder.use_nested_tensor = True
+        with pytest.raises(TypeError, match="enable_nested_tensor=False"):
+            encoder(x, src_key_padding_mask=hidden)
 
 
 def test_sentences_of_the_constructor():
