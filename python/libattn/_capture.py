@@ -293,7 +293,8 @@ def capture(model: Any) -> AbstractContextManager[Record]:
         record.save("heads.safetensors", tokens)        # for attn view, top, analyze
         record["layer.3"].weights                       # [batch, heads, queries, keys]
 
-    model    a torch.nn.Module, on any device; nothing of it is changed, and it computes the same
+    model    a torch.nn.Module, on any device; nothing of it is changed, and it computes the same, but for rows of padding that
+             nn.TransformerEncoder sets to 0 in evaluation, which have other values
 
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention and what is made of them (nn.Transformer...), libattn.torch.attention
     and libattn.torch.nn, and in models of transformers whatever attn_implementation is set, "eager" too; not seen are models that
