@@ -10,7 +10,7 @@ import sys
 
 LIBRARY, TOP = sys.argv[1:3]
 sys.path.insert(0, f"{TOP}/bench")
-import libattn  # noqa: E402  pylint: disable=wrong-import-position,import-error
+import structs  # noqa: E402  pylint: disable=wrong-import-position,import-error
 
 LENGTH, DIM, THREADS = 400, 32, 4
 COUNT = LENGTH * DIM
@@ -45,5 +45,5 @@ def main():
 if "fork" not in multiprocessing.get_all_start_methods() or not os.path.isdir("/proc/self/task"):
     print("skipped: no fork here")
     sys.exit(77)
-ATTN = libattn.Library(LIBRARY, f"{TOP}/include/attn/attn.h")
+ATTN = structs.Library(LIBRARY, f"{TOP}/include/attn/attn.h")
 main()
