@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch", minversion="2.10")
@@ -234,6 +235,44 @@ def test_a_mask_notices_another_tensor_in_the_place_of_one_that_is_gone():
         box[0] = torch.randint(2, (T,))
         want = dense(q, k, v, None, lambda b, h, i, j: box[0][i] == box[0][j])[0]
         torch.testing.assert_close(lib.flex_attention(q, k, v, block_mask=blocks), want, rtol=0, atol=1e-12)
+
+
+def test_a_mask_notices_other_functions_and_keywords():
+    q, k, v = (x.detach() for x in problem())
+
+    def within(most):
+        return lambda b, h, i, j, *, most=most: i - j <= most
+
+    compared = torch.ge
+
+    def ordered(b, h, i, j):
+        return compared(i, j)
+
+    mask = create_block_mask(within(10000), None, None, q.shape[2], k.shape[2], device="cpu")
+    first = lib.flex_attention(q, k, v, block_mask=mask)
+    mask.mask_mod = within(0)
+    assert not torch.equal(lib.flex_attention(q, k, v, block_mask=mask), first)
+    mask.mask_mod = ordered
+    first = lib.flex_attention(q, k, v, block_mask=mask)
+    compared = torch.le
+    assert not torch.equal(lib.flex_attention(q, k, v, block_mask=mask), first)
+
+
+def test_a_mask_may_read_what_has_no_truth_value():
+    q, k, v = (x.detach() for x in problem())
+    widths = numpy.array([3, 4])
+    mask = create_block_mask(lambda b, h, i, j: i - j <= int(widths[0]), None, None, q.shape[2], k.shape[2], device="cpu")
+    first = lib.flex_attention(q, k, v, block_mask=mask)
+    widths[0] = 0
+    assert not torch.equal(lib.flex_attention(q, k, v, block_mask=mask), first)
+
+
+def test_a_mask_of_inference_mode():
+    q, k, v = (x.detach() for x in problem())
+    want = lib.flex_attention(q, k, v, block_mask=block_mask("causal"))
+    with torch.inference_mode():
+        mask = create_block_mask(MASKS["causal"], None, None, q.shape[2], k.shape[2], device="cpu", BLOCK_SIZE=16)
+        assert torch.equal(lib.flex_attention(q, k, v, block_mask=mask), want)
 
 
 def test_blocks_that_are_left_out_are_not_seen():

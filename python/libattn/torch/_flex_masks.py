@@ -53,7 +53,8 @@ class _Reads:
 
     def _visit(self, x: Any) -> None:
         if isinstance(x, Tensor):
-            self.tensors.append((x, x._version))
+            self.known &= not x.is_inference()  # which have no version
+            self.tensors.append((x, 0 if x.is_inference() else x._version))
         elif isinstance(x, (bool, int, float, str)):
             self.numbers.append(x)
         elif isinstance(x, (list, tuple)):
@@ -66,8 +67,11 @@ class _Reads:
                 self.numbers.append(x.__code__)
                 self._visit([cell.cell_contents for cell in x.__closure__ or ()])
                 self._visit(x.__defaults__ or ())
+                self._visit(list((x.__kwdefaults__ or {}).values()))
                 self._visit([x.__globals__[name] for name in _names(x.__code__) if name in x.__globals__])
-        elif isinstance(x, (types.BuiltinFunctionType, type)) or x is None or x in (torch, torch.nn.functional) or getattr(x, "__name__", "") == "math":
+        elif isinstance(x, (types.BuiltinFunctionType, type)) or x is None:
+            self.numbers.append(x)
+        elif x is torch or x is torch.nn.functional or getattr(x, "__name__", "") == "math":
             pass
         else:
             self.known = False  # it may change
