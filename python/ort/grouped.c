@@ -135,6 +135,9 @@ static ort_status *open_cache(call *c, const sequences *s, const value *past, si
         TRY(expect(past, 4, want));
     }
     TRY(call_output(c, index, name, 4, sizes, 0, present));
+    if ((past->data && type_of(past->type) != c->tensors.k.dtype) ||
+        (present->data && type_of(present->type) != c->tensors.k.dtype))
+        return fail(ORT_INVALID_ARGUMENT, "%s has another element type than the keys", past->data ? past->name : name);
     if (!present->data) {
         *present = (value){.name = name, .rank = 4, .size = {sizes[0], sizes[1], sizes[2], sizes[3]}};
         TRY(call_scratch(c, sizes[0] * sizes[1] * sizes[2], row, &present->data));

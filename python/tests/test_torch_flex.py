@@ -203,6 +203,12 @@ def test_options():
         lib.flex_attention(q[0], k[0], v[0])
 
 
+def test_a_score_divided_by_zero():
+    q, k, v = (x.detach() for x in problem())
+    found = lib.flex_attention(q, k, v, lambda s, b, h, i, j: torch.where(j < 0, s / 0, s))  # which is not chosen
+    torch.testing.assert_close(found, dense(q, k, v, None, None)[0], rtol=0, atol=1e-12)
+
+
 def test_a_mask_is_evaluated_once_unless_what_it_reads_changes():
     q, k, v = (x.detach() for x in problem())
     documents, calls = torch.zeros(T, dtype=torch.int64), []

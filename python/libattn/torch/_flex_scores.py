@@ -126,7 +126,10 @@ class _Reader(TorchDispatchMode):
         if name == "mul" and not (form and others[0]):
             return self._times(form, _number(rest[0], self)) if form else self._times(others[0], _number(first, self))
         if name == "div" and form and len(rest) == 1 and not others[0]:
-            return self._times(form, 1 / _number(rest[0], self))
+            by = _number(rest[0], self)
+            if not by:
+                raise OtherForm("a score is divided by 0")
+            return self._times(form, 1 / by)
         if name == "neg":
             return self._times(form, -1.0)
         if name == "tanh" and form and form.cap is None and not form.inside and not form.added:
