@@ -7,21 +7,9 @@ torch = pytest.importorskip("torch", minversion="2.10")
 import libattn.torch.nn as nn  # noqa: E402
 from libattn import latent as reference  # noqa: E402
 from libattn import positions  # noqa: E402
-from torch_modules import attend, draw, gradients, same, turned  # noqa: E402
+from torch_modules import attend, draw, gradients, heads, made, same, turned  # noqa: E402
 
 F64 = torch.float64
-
-
-def made(kind, *sizes, **options):
-    torch.manual_seed(0)
-    module = kind(*sizes, dtype=F64, **options)
-    for p in module.parameters():
-        torch.nn.init.normal_(p, std=0.4)
-    return module
-
-
-def heads(x, count):
-    return x.unflatten(-1, (count, -1)).transpose(1, 2)
 
 
 # ---- grouped -------------------------------------------------------------------------------------------------------------------------

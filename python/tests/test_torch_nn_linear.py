@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", minversion="2.10")
 
 import libattn.torch.nn as nn  # noqa: E402
-from torch_modules import draw, gradients, same  # noqa: E402
+from torch_modules import draw, gradients, heads, same  # noqa: E402
 
 F64 = torch.float64
 CASES = {
@@ -32,10 +32,6 @@ def mapped(module, x):
     if module.features == "favor":
         return (projected - x.square().sum(-1, keepdim=True) / 2).exp() / rows**0.5
     return torch.cat([projected.cos(), projected.sin()], -1) / rows**0.5
-
-
-def heads(x, count):
-    return x.unflatten(-1, (count, -1)).transpose(1, 2)
 
 
 def define(module, x):

@@ -12,17 +12,9 @@ torch = pytest.importorskip("torch", minversion="2.10")
 import libattn  # noqa: E402
 import libattn.torch.nn as nn  # noqa: E402
 from libattn import hopfield  # noqa: E402
-from torch_modules import draw, gradients, same  # noqa: E402
+from torch_modules import draw, gradients, heads, made, same  # noqa: E402
 
 F64 = torch.float64
-
-
-def made(kind, *sizes, **options):
-    torch.manual_seed(0)
-    module = kind(*sizes, dtype=F64, **options)
-    for p in module.parameters():
-        torch.nn.init.normal_(p, std=0.4)
-    return module
 
 
 def weigh(s, v, mask=None, causal=False):
@@ -31,10 +23,6 @@ def weigh(s, v, mask=None, causal=False):
         s = s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool).triu(1 + s.shape[-1] - s.shape[-2]), -torch.inf)
     w = (s if mask is None else s.masked_fill(mask, -torch.inf)).softmax(-1)
     return w @ v, w
-
-
-def heads(x, count):
-    return x.unflatten(-1, (count, -1)).transpose(1, 2)
 
 
 def joined(o):

@@ -11,6 +11,20 @@ def draw(*shape, seed=1, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
+def made(kind, *sizes, **options):
+    """A module in double, with parameters of which none is small."""
+    torch.manual_seed(0)
+    module = kind(*sizes, dtype=torch.float64, **options)
+    for p in module.parameters():
+        torch.nn.init.normal_(p, std=0.4)
+    return module
+
+
+def heads(x, count):
+    """[..., tokens, channels] as [..., heads, tokens, dim]"""
+    return x.unflatten(-1, (count, -1)).transpose(1, 2)
+
+
 def same(found, want):
     """Within rounding of double: sums of at most a few hundred terms of magnitude 10, through two or three products."""
     torch.testing.assert_close(found, want, rtol=1e-11, atol=1e-11)
