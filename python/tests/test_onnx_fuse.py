@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""libattn.onnx.fuse: the graphs that exporters write, built by hand and exported by PyTorch; what must stay as it is."""
-import collections
-import io
-
+"""libattn.onnx.fuse: the graphs that exporters write, built by hand; what must stay as it is."""
 import numpy as np
 import pytest
 
@@ -14,94 +11,8 @@ import onnxruntime  # noqa: E402
 from onnx import numpy_helper  # noqa: E402
 
 import libattn.onnx  # noqa: E402
-from onnx_models import TYPES, run, session, stock  # noqa: E402
-
-B, H, S, T, D, E = 3, 4, 5, 7, 8, 6
-
-
-def random(seed, *shape, dtype=np.float32):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-class Builder:
-    """A graph, node by node: b("MatMul", x, y) is the name of the result; arrays become constants."""
-
-    def __init__(self, **feed):
-        self.feed, self.nodes, self.constants = feed, [], []
-
-    def __call__(self, kind, *inputs, outputs=1, **attributes):
-        names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
-        found = [f"{kind.lower()}{len(self.nodes)}_{i}" for i in range(outputs)]
-        self.nodes.append(onnx.helper.make_node(kind, names, found, **attributes))
-        return found[0] if outputs == 1 else found
-
-    def constant(self, x, kind=np.float32):
-        name = f"constant{len(self.constants)}"
-        array = np.asarray(x, None if isinstance(x, np.ndarray) else np.int64 if isinstance(x, (list, int)) else kind)
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def model(self, *results, opset=23, symbolic=False, types=None):
-        def info(name, x):
-            names = {B: "batch", S: "queries", T: "keys"}
-            return onnx.helper.make_tensor_value_info(name, TYPES[x.dtype], [names.get(d, d) if symbolic else d for d in x.shape])
-
-        kinds = types or [1] * len(results)
-        graph = onnx.helper.make_graph(
-            self.nodes, "exported", [info(name, x) for name, x in self.feed.items()],
-            [onnx.helper.make_tensor_value_info(name, kind, None) for name, kind in zip(results, kinds)], self.constants,
-        )
-        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10)
-
-
-def heads(**more):
-    return {"q": random(1, B, H, S, D), "k": random(2, B, H, T, D), "v": random(3, B, H, T, E), **more}
-
-
-def kinds(model):
-    return collections.Counter(node.op_type for node in model.graph.node)
-
-
-def check(model, feed, attentions=1, *, atol=2e-6, strict=None):
-    """Fused, it has this many nodes Attention, which libattn computes, and its results are those of the model."""
-    kept = model.SerializeToString()
-    fused = libattn.onnx.fuse(model)
-    assert model.SerializeToString() == kept
-    onnx.checker.check_model(fused, full_check=True)
-    found = kinds(fused)
-    assert found["Attention"] == attentions, found
-    before = libattn.onnx.stats()["libattn"].get("Attention", 0)
-    if strict is None:
-        strict = set(found) <= {"Attention"}
-    results = run(session(fused, strict=strict), feed)
-    assert libattn.onnx.stats()["libattn"].get("Attention", 0) - before == attentions
-    for f, e in zip(results, stock(model, feed), strict=True):
-        assert f.dtype == e.dtype
-        np.testing.assert_allclose(f.astype(float), e.astype(float), rtol=0, atol=atol)
-    return fused
-
-
-ROOT = float(np.sqrt(D))
-
-
-def scaled_product(b, how):
-    if how == "div":
-        return b("Div", b("MatMul", "q", b("Transpose", "k", perm=[0, 1, 3, 2])), ROOT)
-    if how == "mul":
-        return b("Mul", 0.25, b("MatMul", "q", b("Transpose", "k", perm=[0, 1, 3, 2])))
-    if how == "q":
-        return b("MatMul", b("Div", "q", ROOT), b("Transpose", "k", perm=[0, 1, 3, 2]))
-    if how == "both":
-        return b("MatMul", b("Mul", "q", ROOT**-0.5), b("Mul", b("Transpose", "k", perm=[0, 1, 3, 2]), ROOT**-0.5))
-    if how == "before transpose":
-        return b("MatMul", b("Mul", "q", 0.5), b("Transpose", b("Mul", "k", 0.5), perm=[0, 1, 3, 2]))
-    if how == "of the shape":  # as PyTorch exports F.scaled_dot_product_attention
-        size = b("Cast", b("Slice", b("Shape", "q"), [-1], [2**60]), to=1)
-        scale = b("Sqrt", b("Div", np.ones(1, np.float32), b("Sqrt", size)))
-        return b("MatMul", b("Mul", "q", scale), b("Mul", b("Transpose", "k", perm=[0, 1, 3, 2]), scale))
-    if how == "identity":
-        return b("Identity", b("MatMul", b("Identity", "q"), b("Transpose", "k", perm=[0, 1, 3, 2])))
-    raise AssertionError(how)
+from onnx_graphs import B, Builder, check, D, E, H, heads, kinds, random, ROOT, S, scaled_product, T  # noqa: E402
+from onnx_models import run, session, stock  # noqa: E402
 
 
 @pytest.mark.parametrize("opset", [13, 17, 23, 25])
@@ -484,73 +395,6 @@ def test_errors(tmp_path):
     model.graph.node[0].op_type = "Negative"
     with pytest.raises(NotImplementedError, match="the model cannot be converted from opset 17 to 23, which has Attention: "):
         libattn.onnx.fuse(model)
-
-
-def exported(function, *inputs, opset=17, axes=True):
-    torch = pytest.importorskip("torch")
-
-    class Model(torch.nn.Module):
-        def forward(self, *x):
-            return function(*x)
-
-    made = function.eval() if isinstance(function, torch.nn.Module) else Model()
-    names = [f"x{i}" for i in range(len(inputs))]
-    moving = {name: {0: "batch", x.ndim - 2: f"tokens_of_{name}"} for name, x in zip(names, inputs)}
-    file = io.BytesIO()
-    torch.onnx.export(made, inputs, file, dynamo=False, opset_version=opset, input_names=names, dynamic_axes=moving if axes else None)
-    return onnx.load_from_string(file.getvalue()), {name: x.numpy() for name, x in zip(names, inputs)}
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("axes", [False, True])
-@pytest.mark.parametrize("what", ["plain", "causal", "bool", "float", "masked_fill", "repeat_kv", "upcast", "three axes"])
-def test_exports_of_torch(what, axes):
-    torch = pytest.importorskip("torch")
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    q, k, v = (torch.from_numpy(x) for x in heads().values())
-    few = k[:, :2], v[:, :2]
-    mask = torch.from_numpy(random(4, B, 1, S, T))
-
-    def repeat(x):
-        return x[:, :, None].expand(x.shape[0], 2, 2, x.shape[2], x.shape[3]).reshape(x.shape[0], 4, x.shape[2], x.shape[3])
-
-    calls = {
-        "plain": (sdpa, (q, k, v)),
-        "causal": (lambda *x: sdpa(*x, is_causal=True), (q, k, v)),
-        "bool": (sdpa, (q, k, v, mask > -1)),
-        "float": (sdpa, (q, k, v, mask)),
-        "masked_fill": (lambda q, k, v, m: torch.softmax((q @ k.transpose(2, 3) / 3).masked_fill(m < 0, torch.finfo(q.dtype).min), -1) @ v, (q, k, v, mask)),
-        "repeat_kv": (lambda q, k, v: sdpa(q, repeat(k), repeat(v)), (q, *few)),
-        "upcast": (lambda q, k, v, m: (torch.softmax((q @ k.transpose(2, 3) * 0.3 + m), -1, torch.float32).to(q.dtype)) @ v, (q, k, v, mask[:, :, :1])),
-        "three axes": (lambda q, k, v: sdpa(q[0], k[0], v[0]), (q, k, v)),
-    }
-    model, feed = exported(*calls[what][:1], *calls[what][1], axes=axes)
-    fused = check(model, feed, strict=False)
-    if what == "repeat_kv":
-        assert kinds(fused)["Expand"] == 0
-    if what == "causal":
-        assert kinds(fused) == {"Attention": 1} and len(fused.graph.node[0].input) == 3
-    if axes and "mask" not in what:  # other sizes than the exported ones
-        feed = {name: np.repeat(x, 2, 0) for name, x in feed.items()}
-        np.testing.assert_allclose(run(session(fused, strict=False), feed)[0], stock(model, feed)[0], rtol=0, atol=2e-6)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_layer_of_torch():
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
-
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = torch.nn.MultiheadAttention(32, 4, batch_first=True)
-
-        def forward(self, x, hidden):
-            return self.inner(x, x, x, key_padding_mask=hidden, need_weights=False)[0]
-
-    hidden = torch.tensor([[False] * 9, [False] * 6 + [True] * 3])
-    model, feed = exported(Model(), torch.randn(2, 9, 32), hidden, axes=False)
-    check(model, feed, strict=False)
 
 
 def test_needs_no_runtime(monkeypatch):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """libattn.transformers: models of many families against their eager attention, and masks against those of transformers.
 
-One file of more than 500 lines, since the import of transformers takes seconds.
+It is long because the import of transformers, once for each file of tests, takes seconds.
 """
 import importlib.util
 import json

@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("bench", "cli", "cmake", "docs", "examples", "fuzz", "include", "lab", "ref", "script", "src", "testing", "tests", "tools")
+FOLDERS = ("bench", "cli", "cmake", "docs", "examples", "fuzz", "include", "lab", "python", "ref", "script", "src", "testing", "tests", "tools")
 KINDS = {".c", ".cmake", ".css", ".def", ".h", ".in", ".js", ".md", ".py", ".sh"}
 
 
