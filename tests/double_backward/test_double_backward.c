@@ -3,6 +3,7 @@
  * test_double_backward.c - double backward on random combinations of all options: against ref/ within the bound, the same bits for
  * any number of threads, and against differences of the library's own first gradients.
  */
+#define OPERATION ATTN_DOUBLE_BACKWARD
 #include "operation.h"
 
 /* Outputs of the operation, of the library or of ref/. */
@@ -48,7 +49,7 @@ static int run(combination *c, derivatives *out, attn_isa isa, int threads)
 {
     for (int x = 0; x < OUTPUTS; x++)
         if (out->of[x].memory) tensor_fill_bytes(&out->of[x], 0xff);
-    if (!combination_run(c, ATTN_DOUBLE_BACKWARD, isa, threads)) return 0;
+    if (!combination_run(c, OPERATION, isa, threads)) return 0;
     for (int x = 0; x < OUTPUTS; x++)
         if (out->of[x].memory) tensor_read(&out->of[x]);
     return 1;
@@ -133,12 +134,6 @@ static double compare(attn_dtype dtype)
     return worst;
 }
 
-static void test_same_bits(void **state)
-{
-    (void)state;
-    same_bits(ATTN_DOUBLE_BACKWARD);
-}
-
 /* ---- differences of first gradients ---- */
 
 static double inner(const tensor *gradient, const tensor *x)
@@ -204,16 +199,4 @@ static void test_differences(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_f64),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_differences),
-    };
-#if defined(__SANITIZE_THREAD__)
-    cmocka_set_test_filter("test_same_bits"); /* the others have one thread */
-#endif
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return operation_main((struct CMUnitTest)cmocka_unit_test(test_differences)); }

@@ -3,6 +3,7 @@
  * test_jvp.c - forward mode against ref/, on random combinations of all options: within the bound, the same bits for any number of
  * threads, and the transpose of backward.
  */
+#define OPERATION ATTN_JVP
 #include "operation.h"
 
 typedef struct tangents {
@@ -20,7 +21,7 @@ static int run(combination *c, tangents *out, attn_isa isa, int threads)
 {
     tensor_fill_bytes(&out->o, 0xff);
     tensor_fill_bytes(&out->lse, 0xff);
-    if (!combination_run(c, ATTN_JVP, isa, threads)) return 0;
+    if (!combination_run(c, OPERATION, isa, threads)) return 0;
     tensor_read(&out->o);
     tensor_read(&out->lse);
     return 1;
@@ -66,12 +67,6 @@ static double compare(attn_dtype dtype)
     }
     print_message("jvp in %s: at most %.3f of the bound\n", attn_dtype_name(dtype), worst);
     return worst;
-}
-
-static void test_same_bits(void **state)
-{
-    (void)state;
-    same_bits(ATTN_JVP);
 }
 
 /* Returns x.y and adds |x|.|y| to *size; where y is 0, x may be poisoned. */
@@ -128,16 +123,4 @@ static void test_adjoint(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_f64),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_adjoint),
-    };
-#if defined(__SANITIZE_THREAD__)
-    cmocka_set_test_filter("test_same_bits"); /* the others have one thread */
-#endif
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return operation_main((struct CMUnitTest)cmocka_unit_test(test_adjoint)); }
