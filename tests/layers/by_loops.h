@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * by_loops.h - helpers of tests that compare layers with loops in double: numbers, and gradients by central differences. */
+ * by_loops.h - helpers of tests that compare layers with loops in double: results, and gradients by central differences. */
 #ifndef ATTN_TESTS_LAYERS_BY_LOOPS_H
 #define ATTN_TESTS_LAYERS_BY_LOOPS_H
 
@@ -18,6 +18,16 @@ static inline double get(attn_dtype dtype, const void *from, int64_t at)
 
 /* The error of sums of numbers of about 1 after this many roundings. */
 static inline double roundings(attn_dtype dtype, double many) { return many * (dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24); }
+
+/* Compares `count` results of type dtype with the loops'. */
+static inline void assert_close(const char *name, const char *of, attn_dtype dtype, const void *results, const double *expected,
+                                int64_t count, double error)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs(get(dtype, results, i) - expected[i]) <= error))
+            fail_msg("%s, %s: %s[%d] is %.17g, not %.17g", name, attn_dtype_name(dtype), of, (int)i, get(dtype, results, i),
+                     expected[i]);
+}
 
 /*
  * Compares the gradients of `count` numbers x on which loss(sample) depends with central differences.  With a step e, these are off

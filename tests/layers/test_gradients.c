@@ -325,10 +325,7 @@ static void test_forward(void **state)
             make(&s, &variants[n]);
             run(&s, &h, dtypes[d], 1);
             (void)reference(&s, y, P);
-            for (int64_t i = 0; i < B * SQ * s.out; i++)
-                if (!(fabs(get(dtypes[d], h.y, i) - y[i]) <= allowed(dtypes[d])))
-                    fail_msg("%s, %s: y[%d] is %.9g, not %.9g", s.v->name, attn_dtype_name(dtypes[d]), (int)i,
-                             get(dtypes[d], h.y, i), y[i]);
+            assert_close(s.v->name, "y", dtypes[d], h.y, y, B * SQ * s.out, allowed(dtypes[d]));
             const int64_t keys = s.len_kv + s.v->extra;
             for (int64_t b = 0; b < B; b++)
                 for (int64_t at = 0; at < SQ * keys; at++) {

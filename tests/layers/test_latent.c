@@ -10,6 +10,8 @@
 
 enum { B = 2, SQ = 4, SKV = 5, E = 6, H = 2, OUT = 5, LARGEST = 200 };
 enum { X, Z, QUERY_DOWN, QUERY, DOWN, UP, OUTPUT, QUERY_NORM, NORM, TENSORS };
+static const char *const names[TENSORS] = {"x", "z", "query_down", "query", "down", "up", "output", "query_norm", "norm"};
+enum { THIRD = 1000, SUM = 100 };
 
 typedef struct variant {
     const char *name;
@@ -223,10 +225,7 @@ static void test_forward(void **state)
             make(&s, &variants[n]);
             run(&s, &h, dtype, 1);
             (void)reference(&s, y);
-            for (int64_t i = 0; i < B * SQ * OUT; i++)
-                if (!(fabs(get(dtype, h.y, i) - y[i]) <= allowed(dtype)))
-                    fail_msg("%s, %s: y[%d] is %.9g, not %.9g", s.v->name, attn_dtype_name(dtype), (int)i, get(dtype, h.y, i),
-                             y[i]);
+            assert_close(s.v->name, "y", dtype, h.y, y, B * SQ * OUT, allowed(dtype));
             free(h.saved);
         }
 }
@@ -237,21 +236,7 @@ static double loss(void *s)
     return reference(s, y);
 }
 
-static void test_differences(void **state)
-{
-    static const char *const names[TENSORS] = {"x", "z", "query_down", "query", "down", "up", "output", "query_norm", "norm"};
-    (void)state;
-    for (int n = 0; n < VARIANTS; n++) {
-        sample s;
-        held h;
-        make(&s, &variants[n]);
-        run(&s, &h, ATTN_F64, 1);
-        for (int t = 0; t < TENSORS; t++) assert_gradients(s.v->name, names[t], s.x[t], h.grad[t], s.count[t], loss, &s, 1000, 100);
-        free(h.saved);
-    }
-}
-
-#include "types_and_threads.inc.c"
+#include "gradients.inc.c"
 
 /* Decoding from the latent cache, token by token and in pieces, contiguous and in pages, equals the expanded form over the whole.
  */
@@ -304,9 +289,7 @@ static void test_decode(void **state)
                     assert_true(fabs(sum - (double)(B * count)) < 1e-12);
                 }
                 assert_int_equal(lengths[1], s.len_kv);
-                for (int64_t i = 0; i < B * SQ * OUT; i++)
-                    if (!(fabs(y[i] - h.y[i]) <= allowed(ATTN_F64)))
-                        fail_msg("%s: y[%d] is %.17g, not %.17g", s.v->name, (int)i, y[i], h.y[i]);
+                assert_close(s.v->name, "y", ATTN_F64, y, h.y, B * SQ * OUT, allowed(ATTN_F64));
                 free(h.saved);
             }
 }

@@ -9,6 +9,8 @@
 
 enum { B = 2, LEN = 3, MEMORY = 5, LARGEST = 200 };
 enum { STATES, MEM, W, STATE, MEMORY_W, BIAS, COMBINE, TENSORS };
+static const char *const names[TENSORS] = {"states", "memory", "w", "state", "memory's", "bias", "combine"};
+enum { THIRD = 100, SUM = 10 };
 
 typedef struct variant {
     const char *name;
@@ -180,11 +182,8 @@ static void test_forward(void **state)
             make(&s, &variants[n]);
             run(&s, &h, dtype, 1);
             (void)reference(&s, y, P);
-            for (int64_t i = 0; i < B * LEN * s.out; i++)
-                if (!(fabs(get(dtype, h.y, i) - y[i]) <= allowed(dtype)))
-                    fail_msg("%s, %s: y[%d] is %.9g, not %.9g", s.v->name, attn_dtype_name(dtype), (int)i, get(dtype, h.y, i),
-                             y[i]);
-            for (int64_t i = 0; i < B * LEN * MEMORY; i++) assert_true(fabs(get(dtype, h.mean, i) - P[i]) <= allowed(dtype));
+            assert_close(s.v->name, "y", dtype, h.y, y, B * LEN * s.out, allowed(dtype));
+            assert_close(s.v->name, "weights", dtype, h.mean, P, B * LEN * MEMORY, allowed(dtype));
             free(h.saved);
         }
 }
@@ -195,21 +194,7 @@ static double loss(void *s)
     return reference(s, y, P);
 }
 
-static void test_differences(void **state)
-{
-    static const char *const names[TENSORS] = {"states", "memory", "w", "state", "memory's", "bias", "combine"};
-    (void)state;
-    for (int n = 0; n < VARIANTS; n++) {
-        sample s;
-        held h;
-        make(&s, &variants[n]);
-        run(&s, &h, ATTN_F64, 1);
-        for (int t = 0; t < TENSORS; t++) assert_gradients(s.v->name, names[t], s.x[t], h.grad[t], s.count[t], loss, &s, 100, 10);
-        free(h.saved);
-    }
-}
-
-#include "types_and_threads.inc.c"
+#include "gradients.inc.c"
 
 /* One state at a time over a memory that was prepared once. */
 static void test_steps(void **state)
@@ -248,9 +233,7 @@ static void test_steps(void **state)
             for (int64_t i = 0; i < B * MEMORY; i++)
                 assert_true(fabs(mean[i] - h.mean[(i / MEMORY * LEN + t) * MEMORY + i % MEMORY]) <= allowed(ATTN_F64));
         }
-        for (int64_t i = 0; i < B * LEN * s.out; i++)
-            if (!(fabs(y[i] - h.y[i]) <= allowed(ATTN_F64)))
-                fail_msg("%s: y[%d] is %.17g, not %.17g", s.v->name, (int)i, y[i], h.y[i]);
+        assert_close(s.v->name, "y", ATTN_F64, y, h.y, B * LEN * s.out, allowed(ATTN_F64));
         free(h.saved);
     }
 }
