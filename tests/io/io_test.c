@@ -113,19 +113,22 @@ attn_archive *io_read(const char *path)
     return tensors;
 }
 
+attn_status io_try_bytes(const char *name, unsigned char *bytes, size_t size, attn_error *error)
+{
+    attn_archive *tensors;
+    const attn_status status = attn_archive_read_memory(&tensors, name, bytes, size, error);
+    if (status) assert_null(tensors);
+    attn_archive_destroy(tensors);
+    free(bytes);
+    return status;
+}
+
 void io_write(const attn_archive *tensors, const char *path)
 {
     attn_error error = {.status = ATTN_ERR_IO, .message = "stale"};
     if (attn_archive_write(tensors, path, &error)) fail_msg("%s", error.message);
     assert_int_equal(error.status, ATTN_OK);
     assert_string_equal(error.message, "");
-}
-
-void io_assert_error(attn_status status, const attn_error *error, attn_status expected, const char *message)
-{
-    assert_string_equal(error->message, message);
-    assert_int_equal(status, expected);
-    assert_int_equal(error->status, expected);
 }
 
 unsigned char *io_load(const char *path, size_t *size)
