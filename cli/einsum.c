@@ -301,13 +301,12 @@ static attn_status find_example(const char *word, const example **found, attn_er
 int attn_cmd_einsum(int argc, char **argv)
 {
     einsum_settings settings = {0};
-    const option_group groups[] = {
-        {"Contraction", einsum_options, &settings}, {"All commands", common_options, &settings.common}, {NULL, NULL, NULL}};
+    const option_group groups[] = {{"Contraction", einsum_options, &settings}, {0}};
     contraction c = {0};
     const example *named;
     attn_error error;
     int operand;
-    const int early = options_begin(&usage, groups, argc, argv, 1, &operand);
+    const int early = options_begin(&usage, groups, &settings.common, argc, argv, 1, &operand);
     if (early >= 0) return early;
     attn_status status = find_example(argv[operand], &named, &error);
     if (status == ATTN_OK) status = read_contraction(&c, named ? named->contraction : argv[operand], &error);

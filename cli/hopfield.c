@@ -220,12 +220,11 @@ static char *show(const work *w)
 int attn_cmd_hopfield(int argc, char **argv)
 {
     hopfield_settings settings = {.beta = 1, .noise = 0.1, .tolerance = 1e-6, .iterations = 10};
-    const option_group groups[] = {
-        {"Retrieval", hopfield_options, &settings}, {"Common", common_options, &settings.common}, {NULL, NULL, NULL}};
+    const option_group groups[] = {{"Retrieval", hopfield_options, &settings}, {0}};
     work w = {.settings = &settings};
     attn_error error;
     int operand;
-    const int early = options_begin(&usage, groups, argc, argv, 1, &operand);
+    const int early = options_begin(&usage, groups, &settings.common, argc, argv, 1, &operand);
     if (early >= 0) return early;
     attn_status status = attn_archive_read(&w.file, argv[operand], &error);
     if (status != ATTN_OK) return command_fail("hopfield", NULL, &error); /* the message names the file */
@@ -236,7 +235,7 @@ int attn_cmd_hopfield(int argc, char **argv)
     char *json = status == ATTN_OK && settings.common.json ? show(&w) : NULL;
     status = file_finish(status, w.out, settings.output, json, &error);
     if (status == ATTN_OK && !settings.common.json) (void)show(&w);
-    const int result = status == ATTN_OK ? EXIT_DONE : command_fail("hopfield", argv[operand], &error);
+    const int result = command_end(status, "hopfield", argv[operand], &error);
     attn_archive_destroy(w.out);
     attn_archive_destroy(w.file);
     free(w.noisy);

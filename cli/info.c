@@ -70,9 +70,9 @@ static void print_text(const attn_cpu_description *cpu)
 int attn_cmd_info(int argc, char **argv)
 {
     common_settings common = {0};
-    const option_group groups[] = {{"Options", common_options, &common}, {0}};
+    const option_group groups[] = {{0}};
     attn_error error;
-    int operands, exit = options_begin(&usage, groups, argc, argv, 0, &operands);
+    int operands, exit = options_begin(&usage, groups, &common, argc, argv, 0, &operands);
     if (exit >= 0) return exit;
 
     attn_cpu_description cpu = {.struct_size = sizeof cpu};

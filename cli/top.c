@@ -297,9 +297,10 @@ static void print_table(const link_list *found, const attention_input *input, co
 
 /* ---- the command ---- */
 
-static attn_status top(const char *path, const top_settings *settings, const input_settings *in, const common_settings *common,
-                       attn_error *error)
+static attn_status top(const char *path, const void *own, input_settings *in, attn_error *error)
 {
+    const top_settings *settings = own;
+    const common_settings *common = &in->common;
     attention_input input;
     labels l = {0};
     chosen c = {0};
@@ -327,14 +328,8 @@ static attn_status top(const char *path, const top_settings *settings, const inp
 
 int attn_cmd_top(int argc, char **argv)
 {
-    common_settings common = {0};
     input_settings in;
     top_settings settings = {.count = -1};
-    const option_group own[] = {{"Links", top_options, &settings}, {0}};
-    const char *path;
-    attn_error error;
-    int exit = input_begin(&usage, own, FLAG_INPUT, argc, argv, &in, &common, &path);
-    if (exit < 0) exit = top(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
-    input_settings_free(&in);
-    return exit;
+    const option_group groups[] = {{"Links", top_options, &settings}, {0}};
+    return input_command(&usage, groups, FLAG_INPUT, argc, argv, &in, top, &settings);
 }

@@ -283,15 +283,17 @@ static attn_status analyze_gradients(const attention_input *input, cJSON *object
 
 /* ---- the command ---- */
 
-static attn_status analyze(const char *path, const analyze_settings *settings, const input_settings *in,
-                           const common_settings *common, attn_error *error)
+static attn_status analyze(const char *path, const void *own, input_settings *in, attn_error *error)
 {
+    const analyze_settings *settings = own;
+    const common_settings *common = &in->common;
     attention_input input;
     labels l = {0};
     printer out = {NULL, NULL, 1};
     cJSON *object = NULL;
     attn_archive *steps = NULL;
     const int values = settings->gradients || settings->states.steps;
+    if (settings->gradients || states_requested(&settings->states)) in->has_dtype = 1, in->spec.dtype = SPEC_F64;
     attn_status status = input_load(&input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
     if (status == ATTN_OK) status = input_check_output(&input, settings->states.steps, error);
     if (status == ATTN_OK) status = states_check(&settings->states, &input, error);
@@ -317,16 +319,8 @@ static attn_status analyze(const char *path, const analyze_settings *settings, c
 
 int attn_cmd_analyze(int argc, char **argv)
 {
-    common_settings common = {0};
     input_settings in;
     analyze_settings settings = {0};
-    const option_group own[] = {{"Analysis", analyze_options, &settings}, {0}};
-    const char *path;
-    attn_error error;
-    int exit = input_begin(&usage, own, FLAG_INPUT, argc, argv, &in, &common, &path);
-    if (settings.gradients || states_requested(&settings.states)) in.has_dtype = 1, in.spec.dtype = SPEC_F64;
-    if (exit < 0)
-        exit = analyze(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
-    input_settings_free(&in);
-    return exit;
+    const option_group groups[] = {{"Analysis", analyze_options, &settings}, {0}};
+    return input_command(&usage, groups, FLAG_INPUT, argc, argv, &in, analyze, &settings);
 }

@@ -85,6 +85,11 @@ int command_fail(const char *command, const char *subject, const attn_error *err
     return exit_status(error->status);
 }
 
+int command_end(attn_status status, const char *command, const char *subject, const attn_error *error)
+{
+    return status == ATTN_OK ? EXIT_DONE : command_fail(command, subject, error);
+}
+
 int command_fail_operand(const char *command, const char *operand)
 {
     attn_error error;

@@ -31,7 +31,10 @@ int attn_cmd_explain(int argc, char **argv);
  * problem string) may be NULL. */
 int command_fail(const char *command, const char *subject, const attn_error *error);
 
-/* The same for a surplus operand, and for a missing one; example shows a correct call. */
+/* EXIT_DONE if status is ATTN_OK, else as command_fail. */
+int command_end(attn_status status, const char *command, const char *subject, const attn_error *error);
+
+/* As command_fail for a surplus operand, and for a missing one; example shows a correct call. */
 int command_fail_operand(const char *command, const char *operand);
 int command_fail_missing(const char *command, const char *what, const char *example);
 

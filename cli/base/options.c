@@ -17,7 +17,7 @@
 #include "testing/text/failure.h"
 #include "testing/text/nearest.h"
 
-enum { MAX_OPTIONS = 128, FIRST_ID = 256 /* above every letter */, HELP_ID = FIRST_ID + MAX_OPTIONS };
+enum { OWN_GROUPS = 5, MAX_OPTIONS = 128, FIRST_ID = 256 /* above every letter */, HELP_ID = FIRST_ID + MAX_OPTIONS };
 
 /* All rows of all groups, numbered, and which of them the command line has. */
 typedef struct flat_options {
@@ -204,18 +204,6 @@ static const char *missing(const command_usage *usage, const flat_options *flat,
     return NULL;
 }
 
-int options_begin(const command_usage *usage, const option_group *groups, int argc, char **argv, int most, int *operands)
-{
-    flat_options flat = {0};
-    flatten(groups, &flat);
-    const int exit = parse(usage, groups, &flat, argc, argv);
-    if (exit >= 0) return exit;
-    *operands = optind;
-    if (argc - optind > most) return command_fail_operand(usage->name, argv[optind + most]);
-    const char *what = missing(usage, &flat, argc - optind);
-    return what ? command_fail_missing(usage->name, what, usage->example) : -1;
-}
-
 /* ---- common options ---- */
 
 attn_status option_int(const char *name, const char *value, int64_t low, int64_t high, int64_t *number, attn_error *error)
@@ -272,7 +260,7 @@ static attn_status set_seed(void *target, const char *name, const char *value, a
     return status;
 }
 
-const option_row common_options[] = {
+static const option_row common_options[] = {
     {"threads", 0, "N", "number of threads (default: all)", WHOLE(common_settings, threads, 0, 1024)},
     {"isa", 0, "NAME", "use this instruction set: scalar, avx2, avx512, neon", CALL(set_isa)},
     {"seed", 0, "N", "seed of the random numbers (default 0)", CALL(set_seed)},
@@ -280,6 +268,25 @@ const option_row common_options[] = {
     {"quiet", 'q', NULL, "print no progress and no summary", FLAG(common_settings, quiet)},
     {0},
 };
+
+/* ---- a command begins ---- */
+
+int options_begin(const command_usage *usage, const option_group *own, common_settings *common, int argc, char **argv, int most,
+                  int *operands)
+{
+    option_group groups[OWN_GROUPS + 2] = {{0}};
+    flat_options flat = {0};
+    int n = 0;
+    for (; n < OWN_GROUPS && own[n].rows; n++) groups[n] = own[n];
+    groups[n] = (option_group){"All commands", common_options, common};
+    flatten(groups, &flat);
+    const int exit = parse(usage, groups, &flat, argc, argv);
+    if (exit >= 0) return exit;
+    *operands = optind;
+    if (argc - optind > most) return command_fail_operand(usage->name, argv[optind + most]);
+    const char *what = missing(usage, &flat, argc - optind);
+    return what ? command_fail_missing(usage->name, what, usage->example) : -1;
+}
 
 int options_tell(const common_settings *settings) { return !settings->quiet && !settings->json && isatty(STDOUT_FILENO); }
 

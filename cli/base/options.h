@@ -67,17 +67,7 @@ typedef struct command_usage {
     const char *without; /* "isa seed": options of all commands that have no effect here, accepted but not in --help; may be NULL */
 } command_usage;
 
-/*
- * Starts a command: parses argv[1] .. argv[argc-1], prints --help and errors, and rejects more than `most` operands and what is
- * missing.  Returns -1 if the command is to go on, else its exit status.  Operands are moved to the end, as getopt_long does:
- * *operands is their first index.
- *
- *  groups  [in]  ends with a group without rows; at most 128 options in all
- */
-int options_begin(const command_usage *usage, const option_group *groups, int argc, char **argv, int most, int *operands);
-
-/* ---- options of all commands ---- */
-
+/* What the options of all commands set: --threads --isa --seed --quiet --json. */
 typedef struct common_settings {
     int threads; /* 0: the library's default */
     attn_isa isa;
@@ -87,11 +77,19 @@ typedef struct common_settings {
     int invariant, reproducible; /* of attn_options; only bits_options sets them */
 } common_settings;
 
+/*
+ * Starts a command: parses argv[1] .. argv[argc-1], prints --help and errors, and rejects more than `most` operands and what is
+ * missing.  Returns -1 if the command is to go on, else its exit status.  Operands are moved to the end, as getopt_long does:
+ * *operands is their first index.
+ *
+ *  groups  [in]   the command's own: five at most, ended by one without rows; with those of all commands at most 128 options
+ *  common  [out]  is zero before
+ */
+int options_begin(const command_usage *usage, const option_group *groups, common_settings *common, int argc, char **argv, int most,
+                  int *operands);
+
 /* 1 if a command tells what it did: on a terminal, without --quiet and --json. */
 int options_tell(const common_settings *settings);
-
-/* --threads --isa --seed --quiet --json; the target is a common_settings. */
-extern const option_row common_options[];
 
 /* --invariant --reproducible, for commands that plan; the target is a common_settings. */
 extern const option_row bits_options[];

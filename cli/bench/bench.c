@@ -200,10 +200,9 @@ int attn_cmd_bench(int argc, char **argv)
     common_settings common = {0};
     bench_settings settings = {.seconds = 3};
     problem_list list = {0};
-    const option_group groups[] = {
-        {"Benchmark", bench_options, &settings}, {"Plan", bits_options, &common}, {"Options", common_options, &common}, {0}};
+    const option_group groups[] = {{"Benchmark", bench_options, &settings}, {"Plan", bits_options, &common}, {0}};
     attn_error error;
-    int operands, exit = options_begin(&usage, groups, argc, argv, argc, &operands);
+    int operands, exit = options_begin(&usage, groups, &common, argc, argv, argc, &operands);
     if (exit >= 0) return exit;
     if (settings.list) {
         if (operands < argc) return command_fail_operand(usage.name, argv[operands]);

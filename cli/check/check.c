@@ -311,7 +311,7 @@ static int check_sweep(checker *k, const check_options *own)
         if (status == ATTN_OK && in_part(k, own)) status = check_linear_on_all(k, &spec, &error);
     }
     if (status == ATTN_OK) status = check_products_on_all(k, own, &error);
-    return status == ATTN_OK ? EXIT_DONE : command_fail("check", NULL, &error);
+    return command_end(status, "check", NULL, &error);
 }
 
 static int check_problems(checker *k, int count, char **texts)
@@ -340,9 +340,8 @@ int attn_cmd_check(int argc, char **argv)
     check_options own = {0};
     attn_error error;
     int first;
-    const option_group groups[] = {
-        {"Checks", rows, &own}, {"Plan", bits_options, &settings}, {"Common", common_options, &settings}, {0}};
-    const int early = options_begin(&usage, groups, argc, argv, argc, &first);
+    const option_group groups[] = {{"Checks", rows, &own}, {"Plan", bits_options, &settings}, {0}};
+    const int early = options_begin(&usage, groups, &settings, argc, argv, argc, &first);
     if (early >= 0) return early;
     if (own.conformance && first < argc) {
         failure(&error, ATTN_ERR_ARGUMENT, "--conformance runs the cases of a directory, and takes no problem (%.60s)",

@@ -222,15 +222,15 @@ static int explain_linear(const char *text, const problem_spec *spec, const comm
     if (status == ATTN_OK && common->json) json_linear(canonical, &description);
     if (status == ATTN_OK && !common->json) print_linear(canonical, &problem, &description);
     attn_linear_plan_destroy(plan);
-    return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
+    return command_end(status, usage.name, text, &error);
 }
 
 int attn_cmd_explain(int argc, char **argv)
 {
     common_settings common = {0};
-    const option_group groups[] = {{"Plan", bits_options, &common}, {"Options", common_options, &common}, {0}};
+    const option_group groups[] = {{"Plan", bits_options, &common}, {0}};
     attn_error error;
-    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
+    int operands, exit = options_begin(&usage, groups, &common, argc, argv, 1, &operands);
     if (exit >= 0) return exit;
 
     const char *text = argv[operands];
@@ -251,5 +251,5 @@ int attn_cmd_explain(int argc, char **argv)
     if (status == ATTN_OK && common.json) print_json(canonical, &x);
     if (status == ATTN_OK && !common.json) print_text(canonical, &x);
     attn_plan_destroy(plan);
-    return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, text, &error);
+    return command_end(status, usage.name, text, &error);
 }

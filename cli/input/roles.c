@@ -258,24 +258,23 @@ static const option_row *role_options(problem_word_flag words)
     return rows;
 }
 
-enum { OWN_GROUPS = 3 };
+enum { OWN_GROUPS = 3 /* the input and its mechanism are two more, of the five that options_begin takes */ };
 
-int input_begin(const command_usage *usage, const option_group *own, problem_word_flag words, int argc, char **argv,
-                input_settings *settings, common_settings *common, const char **path)
+int input_command(const command_usage *usage, const option_group *groups, problem_word_flag words, int argc, char **argv,
+                  input_settings *in, input_use *use, const void *own)
 {
-    option_group groups[OWN_GROUPS + 4] = {{0}};
+    option_group all[OWN_GROUPS + 3] = {{0}};
+    attn_error error;
     int n = 0, operand;
-    *settings = (input_settings){.ignored = need_memory(argc + 1, sizeof *settings->ignored)};
-    settings->ignored[0] = NULL;
-    problem_init(&settings->spec);
-    for (; n < OWN_GROUPS && own[n].rows; n++) groups[n] = own[n];
-    groups[n++] = (option_group){"Input", role_options(words), settings};
-    groups[n++] = (option_group){"Mechanism, in the words of problem strings", problem_options(words), &settings->spec};
-    groups[n] = (option_group){"All commands", common_options, common};
-    const int exit = options_begin(usage, groups, argc, argv, 1, &operand);
-    settings->spec.seed = common->seed;
-    *path = exit < 0 ? argv[operand] : NULL;
+    *in = (input_settings){.ignored = need_memory(argc + 1, sizeof *in->ignored)};
+    in->ignored[0] = NULL;
+    problem_init(&in->spec);
+    for (; n < OWN_GROUPS && groups[n].rows; n++) all[n] = groups[n];
+    all[n++] = (option_group){"Input", role_options(words), in};
+    all[n] = (option_group){"Mechanism, in the words of problem strings", problem_options(words), &in->spec};
+    int exit = options_begin(usage, all, &in->common, argc, argv, 1, &operand);
+    in->spec.seed = in->common.seed;
+    if (exit < 0) exit = command_end(use(argv[operand], own, in, &error), usage->name, NULL, &error);
+    free(in->ignored);
     return exit;
 }
-
-void input_settings_free(input_settings *settings) { free(settings->ignored); }

@@ -24,7 +24,7 @@ attn_status role_set_pairs(void *target, const char *name, const char *value, at
 /* 1 if an operation (spec_op) uses the role; what forward uses, all operations use. */
 int role_used_by(int role, int op);
 
-/* The input flags of run, top, view and analyze. */
+/* The flags of run, top, view and analyze that are not their own. */
 typedef struct input_settings {
     problem_spec spec;         /* options and operation; start from problem_init */
     int has_dtype;             /* 1: convert q, k and v to spec.dtype */
@@ -36,15 +36,18 @@ typedef struct input_settings {
     attn_rope_scaling stretched; /* of --rope-scaling; struct_size 0: none */
     const char *rope_word;       /* the last of these flags, after "rope-" */
     const char *tokens;          /* a file with one token a line; NULL: from the metadata */
+    common_settings common;
 } input_settings;
 
+/* What a command does with the tensors of a file: path, NULL if --query and the others name .npy files. */
+typedef attn_status input_use(const char *path, const void *own, input_settings *in, attn_error *error);
+
 /*
- * Starts a command over the tensors of a file: options_begin with its `own` groups (three at most, ended by one without rows),
- * those of the input and of its mechanism (problem_options(words)), and those of all commands.  *path is the input file; NULL if
- * --query and the others name .npy files.  Release settings with input_settings_free in any case.
+ * A command over the tensors of a file: options_begin with its own groups (three at most, ended by one without rows) and those of
+ * the input and of its mechanism (problem_options(words)), which set *in, then use(path, own, in, ...).  `own` is what the
+ * command's groups set.  Returns the exit status.
  */
-int input_begin(const command_usage *usage, const option_group *own, problem_word_flag words, int argc, char **argv,
-                input_settings *settings, common_settings *common, const char **path);
-void input_settings_free(input_settings *settings);
+int input_command(const command_usage *usage, const option_group *groups, problem_word_flag words, int argc, char **argv,
+                  input_settings *in, input_use *use, const void *own);
 
 #endif

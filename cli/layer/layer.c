@@ -285,12 +285,10 @@ int attn_cmd_layer(int argc, char **argv)
     layer_settings settings = {0};
     problem_spec spec;
     problem_init(&spec);
-    const option_group groups[] = {{"Layer", layer_options, &settings},
-                                   {"Attention, in the words of problem strings", attention_options(), &spec},
-                                   {"All commands", common_options, &common},
-                                   {0}};
+    const option_group groups[] = {
+        {"Layer", layer_options, &settings}, {"Attention, in the words of problem strings", attention_options(), &spec}, {0}};
     attn_error error;
-    int operands, exit = options_begin(&usage, groups, argc, argv, 1, &operands);
+    int operands, exit = options_begin(&usage, groups, &common, argc, argv, 1, &operands);
     if (exit >= 0) return exit;
     spec.seed = common.seed;
 
@@ -301,5 +299,5 @@ int attn_cmd_layer(int argc, char **argv)
     attn_archive_destroy(w.file);
     for (int i = 0; i < LAYER_INDICES; i++) free(w.index[i]);
     free(w.saved);
-    return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    return command_end(status, usage.name, NULL, &error);
 }

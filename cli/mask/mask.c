@@ -248,11 +248,11 @@ int attn_cmd_mask(int argc, char **argv)
 {
     common_settings common = {0};
     mask_settings settings = {.keys = -1, .tile_q = -1, .tile_kv = -1};
-    const option_group groups[] = {{"Mask", mask_options, &settings}, {"Options", common_options, &common}, {0}};
-    int operands, exit = options_begin(&usage, groups, argc, argv, MAX_NAMES, &operands);
+    const option_group groups[] = {{"Mask", mask_options, &settings}, {0}};
+    int operands, exit = options_begin(&usage, groups, &common, argc, argv, MAX_NAMES, &operands);
     attn_error error;
     if (exit >= 0) return exit;
     if (settings.keys < 0) settings.keys = settings.queries;
     attn_status status = show(argc, argv, operands, &settings, &common, &error);
-    return status == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
+    return command_end(status, usage.name, NULL, &error);
 }

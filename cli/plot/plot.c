@@ -135,10 +135,10 @@ int attn_cmd_plot(int argc, char **argv)
 {
     common_settings common = {0};
     plot_settings settings = {.entry = -1, .query = -1, .high = -1};
-    const option_group groups[] = {{"Picture", plot_options, &settings}, {"All commands", common_options, &common}, {0}};
+    const option_group groups[] = {{"Picture", plot_options, &settings}, {0}};
     attn_error error;
     int operands;
-    const int exit = options_begin(&usage, groups, argc, argv, 1 + MAX_FILES, &operands);
+    const int exit = options_begin(&usage, groups, &common, argc, argv, 1 + MAX_FILES, &operands);
     if (exit >= 0) return exit;
     const plot_kind *const kind = find_kind(argv[operands], &error);
     if (!kind) return command_fail(usage.name, NULL, &error);

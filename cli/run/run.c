@@ -216,9 +216,10 @@ static attn_status check_flags(const run_settings *settings, const common_settin
     return options_check_bits(common, &done, error);
 }
 
-static attn_status run(const char *path, const run_settings *settings, const input_settings *in, const common_settings *common,
-                       attn_error *error)
+static attn_status run(const char *path, const void *own, input_settings *in, attn_error *error)
 {
+    const run_settings *settings = own;
+    const common_settings *common = &in->common;
     attention_input input;
     computation work = {0};
     backward_work gradients = {0};
@@ -282,17 +283,11 @@ static attn_status run(const char *path, const run_settings *settings, const inp
 
 int attn_cmd_run(int argc, char **argv)
 {
-    common_settings common = {0};
     input_settings in;
     run_settings settings = {.spec = &in.spec};
-    const option_group own[] = {{"Output", run_options, &settings},
-                                {"Outputs besides o", output_options, &settings.outputs},
-                                {"Plan", bits_options, &common},
-                                {0}};
-    const char *path;
-    attn_error error;
-    int exit = input_begin(&usage, own, FLAG_OUTPUT, argc, argv, &in, &common, &path);
-    if (exit < 0) exit = run(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
-    input_settings_free(&in);
-    return exit;
+    const option_group groups[] = {{"Output", run_options, &settings},
+                                   {"Outputs besides o", output_options, &settings.outputs},
+                                   {"Plan", bits_options, &in.common},
+                                   {0}};
+    return input_command(&usage, groups, FLAG_OUTPUT, argc, argv, &in, run, &settings);
 }

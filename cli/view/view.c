@@ -289,9 +289,10 @@ static attn_status write_page(page *g, const view_settings *settings, int wants_
     return status;
 }
 
-static attn_status view(const char *path, const view_settings *settings, const input_settings *in, const common_settings *common,
-                        attn_error *error)
+static attn_status view(const char *path, const void *own, input_settings *in, attn_error *error)
 {
+    const view_settings *settings = own;
+    const common_settings *common = &in->common;
     page g = {0};
     size_t bytes = 0;
     char *json = NULL;
@@ -318,15 +319,8 @@ static attn_status view(const char *path, const view_settings *settings, const i
 
 int attn_cmd_view(int argc, char **argv)
 {
-    common_settings common = {0};
     input_settings in;
     view_settings settings = {0};
-    const option_group own[] = {{"Page", view_options, &settings}, {0}};
-    const char *path;
-    attn_error error;
-    int exit = input_begin(&usage, own, FLAG_INPUT, argc, argv, &in, &common, &path);
-    if (exit < 0)
-        exit = view(path, &settings, &in, &common, &error) == ATTN_OK ? EXIT_DONE : command_fail(usage.name, NULL, &error);
-    input_settings_free(&in);
-    return exit;
+    const option_group groups[] = {{"Page", view_options, &settings}, {0}};
+    return input_command(&usage, groups, FLAG_INPUT, argc, argv, &in, view, &settings);
 }
