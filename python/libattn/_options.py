@@ -90,8 +90,8 @@ class ForwardOptions(Options, total=False):
     rows_stage: Stage  #: default "raw"; "weights": what return_weights returns
 
 
-class Problem(Options, total=False):
-    """All that says what is computed, besides q, k and v: the keywords of libattn.attention, where they are explained."""
+class Named(TypedDict, total=False):
+    """The keywords that the signature of libattn.attention names, but for layouts and results."""
 
     causal: Causal
     window: Window
@@ -107,6 +107,11 @@ class Problem(Options, total=False):
     lengths_kv: ArrayLike | None
     cu_seqlens_q: ArrayLike | None
     cu_seqlens_kv: ArrayLike | None
+    threads: int | None
+
+
+class Problem(Options, Named, total=False):
+    """All that says what is computed, besides q, k and v: the keywords of libattn.attention, where they are explained."""
+
     page_table: ArrayLike | None
     layout: Layout
-    threads: int | None

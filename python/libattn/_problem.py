@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, Literal, Mapping, TypedDict, cast
+from typing import Any, Literal, Mapping, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ._arguments import choice, integer, real
 from ._arrays import Array, asarray, rows
 from ._execution import NAMES as EXECUTION
 from ._execution import Execution, execution
-from ._options import ArrayLike, Causal, Isa, Stage, Window
+from ._options import ArrayLike, Isa, Named, Stage
 from ._slots import Slots, booleans, floats, integers
 
 # The tensors that keywords may give: their axes in a slot's four, and how their numbers are read.  Of "BHqk", axes that are missing on
@@ -35,23 +35,9 @@ ROWS = ("lse", "row_max", "entropy", "effective_keys")
 OUTPUTS = (*ROWS, "weights", "scores", "column_sum", "topk_index", "topk_weight", "dropout_keep")
 
 
-class Common(TypedDict, total=False):
+class Common(Named, total=False):
     """Those keywords of libattn.attention, where they are explained, that other modules pass on."""
 
-    causal: Causal
-    window: Window
-    mask: ArrayLike | None
-    bias: ArrayLike | None
-    scale: float | ArrayLike | None
-    softcap: float | None
-    sink: ArrayLike | None
-    alibi_slopes: ArrayLike | None
-    dropout: float
-    seed: int
-    lengths_q: ArrayLike | None
-    lengths_kv: ArrayLike | None
-    cu_seqlens_q: ArrayLike | None
-    cu_seqlens_kv: ArrayLike | None
     temperature: float
     normaliser: Literal["softmax", "softmax-one", "sigmoid", "relu"]
     shift: float
@@ -85,7 +71,6 @@ class Common(TypedDict, total=False):
     topk: int
     column_heads: Literal["each", "group", "all"]
     column_queries: int
-    threads: int | None
     isa: Isa
     invariant: bool
     reproducible: bool
