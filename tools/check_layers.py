@@ -137,8 +137,8 @@ def objects_of(root, build):
         if root not in source.parents or build in source.parents:
             continue
         source = source.relative_to(root)
-        words = entry.get("arguments") or shlex.split(entry["command"])
-        made = pathlib.Path(entry["directory"], words[words.index("-o") + 1])
+        args = entry.get("arguments") or shlex.split(entry["command"])
+        made = pathlib.Path(entry["directory"], args[args.index("-o") + 1])
         if source.parts[0] in ("src", "ref", "testing", "cli") and made.exists():
             found[made] = source
     return found
@@ -224,7 +224,7 @@ def check_calls(root, build):
                 if target in calls[source]:
                     print(f"    {source} calls {', '.join(calls[source][target])} of {target}")
     count = sum(len(targets) for targets in calls.values())
-    print(f"{len(set(objects.values()))} files, {count} pairs that call, {faults} that do not point down or go in a circle")
+    print(f"{len(set(objects.values()))} files, {count} pairs that call, {faults} that do not point down or are part of a cycle")
     return faults
 
 
@@ -232,11 +232,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", nargs="?", default=pathlib.Path(__file__).parent.parent, type=pathlib.Path)
     parser.add_argument("--build", type=pathlib.Path)
-    words = parser.parse_args()
-    root = words.folder.resolve()
+    args = parser.parse_args()
+    root = args.folder.resolve()
     faults = check_includes(root)
-    if words.build:
-        faults += check_calls(root, words.build.resolve())
+    if args.build:
+        faults += check_calls(root, args.build.resolve())
     return 1 if faults else 0
 
 

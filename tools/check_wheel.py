@@ -38,7 +38,7 @@ def wrong_files(names, draft):
         yield f"{extra} belongs to no package of ours"  # such as libattn.libs, which auditwheel makes of foreign libraries
     for name in names:
         if re.search(r"\.so\.\d|\.a$|\.pc$|\.h$|__pycache__|/tests?/", name):
-            yield f"{name} does not belong into a wheel"
+            yield f"{name} does not belong in a wheel"
         if name.endswith(".so") and "cpython" in name:
             yield f"{name} is for one version of Python only"
     for bundled in () if draft else BUNDLED:

@@ -163,7 +163,7 @@ class Kept:
 
 
 def run(folder, test, extra, seconds, clock):
-    """The status, or "time" if the test exceeds `seconds` of CPU, or "stopped" if the time is over."""
+    """The status, or "time" if the test exceeds `seconds` of CPU, or "stopped" if the time is up."""
     def limits():
         for what, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 1 << 28), (resource.RLIMIT_AS, 12 << 30),
                            (resource.RLIMIT_CPU, seconds)):
@@ -220,7 +220,7 @@ def baseline(folder, clock):
 
 
 def unfinished(what):
-    print(f"the time was over before {what} ended; the next run continues from here")
+    print(f"the time was up before {what} ended; the next run continues from here")
     return 3
 
 
@@ -276,7 +276,7 @@ class Judge:
         return sorted(out, key=rank)
 
     def ask(self, number, most, budget=float("inf")):
-        """Runs tests until one fails, the time is over, or the budget of CPU seconds is spent."""
+        """Runs tests until one fails, the time is up, or the budget of CPU seconds is spent."""
         while not self.killer(number) and self.clock.left() > 0:
             tests = self.pending(number, most)
             budget -= tests[0].seconds if tests else 0

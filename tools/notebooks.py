@@ -80,7 +80,7 @@ def compared(outputs):
 
 
 def differences(path):
-    """What the cells show now and the file has otherwise, as text; empty: nothing."""
+    """Where the cells now show something else than the file has, as text; empty: nowhere."""
     found = []
     for cell, outputs in run(path):
         if not varies(cell) and compared(outputs) != compared(cell["outputs"]):

@@ -77,11 +77,11 @@ def main():
     parser.add_argument("attn", metavar="ATTN", help="the command, as script/build leaves it in build/release/attn")
     parser.add_argument("--write", action="store_true", help="update the pictures")
     parser.add_argument("--page", action="store_true", help="take a new docs/pictures/page.png")
-    chosen = parser.parse_args()
-    if not os.access(chosen.attn, os.X_OK):
-        parser.error(f"{chosen.attn} is not a program")
-    attn, write = os.path.abspath(chosen.attn), chosen.write
-    if chosen.page:
+    args = parser.parse_args()
+    if not os.access(args.attn, os.X_OK):
+        parser.error(f"{args.attn} is not a program")
+    attn, write = os.path.abspath(args.attn), args.write
+    if args.page:
         with tempfile.TemporaryDirectory() as folder:
             take_page(attn, pathlib.Path(folder))
         return 0

@@ -100,12 +100,12 @@ def mistakes(document):
                             referenceLocator=r"pkg:[a-z]+/[^@\s]+@\S+")
         known.append(entry.get("SPDXID"))
     for name in {name for name in known if known.count(name) > 1}:
-        yield f"{name} is there twice"
+        yield f"{name} occurs twice"
     described = False
     for relation in document.get("relationships", []):
         for end in "spdxElementId", "relatedSpdxElement":
             if relation.get(end) not in known:
-                yield f"a relationship names {relation.get(end)}, which is not there"
+                yield f"a relationship names {relation.get(end)}, which does not exist"
         described = described or relation.get("relationshipType") == "DESCRIBES"
     if not described:
         yield "it describes nothing"

@@ -20,10 +20,10 @@ def main():
     parser = argparse.ArgumentParser(prog="tools/test_names.py", description="Compares the tests of a build with tests/names.txt.")
     parser.add_argument("build", metavar="BUILD", help="the folder of a full build")
     parser.add_argument("--write", action="store_true", help="rewrite tests/names.txt")
-    chosen = parser.parse_args()
-    if not pathlib.Path(chosen.build, "CTestTestfile.cmake").is_file():
-        parser.error(f"{chosen.build} is not a build with tests")
-    listed = json.loads(subprocess.check_output(["ctest", "--test-dir", chosen.build, "--show-only=json-v1"], text=True))
+    args = parser.parse_args()
+    if not pathlib.Path(args.build, "CTestTestfile.cmake").is_file():
+        parser.error(f"{args.build} is not a build with tests")
+    listed = json.loads(subprocess.check_output(["ctest", "--test-dir", args.build, "--show-only=json-v1"], text=True))
     names = sorted(test["name"] for test in listed["tests"])
     disabled = [test["name"] for test in listed["tests"] if any(p["name"] == "DISABLED" and p["value"] for p in test["properties"])]
     for name in disabled:
@@ -31,17 +31,17 @@ def main():
     kept = FILE.read_text().split()
     if not any(name.startswith("python/") for name in names):
         names = sorted(names + [name for name in kept if name.startswith("python/")])
-    if chosen.write:
+    if args.write:
         FILE.write_text("".join(name + "\n" for name in names))
         for name in sorted(set(kept) - set(names)):
             print(f"removed: {name} (commit this only if the test was removed on purpose)")
         return 0
     for name in sorted(set(kept) - set(names)):
-        print(f"{name} is gone; if this is intended, run tools/test_names.py {chosen.build} --write")
+        print(f"{name} is gone; if this is intended, run tools/test_names.py {args.build} --write")
     for name in sorted(set(names) - set(kept)):
-        print(f"{name} is new; run tools/test_names.py {chosen.build} --write")
+        print(f"{name} is new; run tools/test_names.py {args.build} --write")
     if sorted(kept) == names and kept != names:
-        print(f"{FILE.name} is not sorted; run tools/test_names.py {chosen.build} --write")
+        print(f"{FILE.name} is not sorted; run tools/test_names.py {args.build} --write")
     return 1 if kept != names or disabled else 0
 
 

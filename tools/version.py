@@ -136,16 +136,16 @@ def main():
     parser.add_argument("version", nargs="?", help="write this one")
     parser.add_argument("date", nargs="?", help="the day of the release, YYYY-MM-DD")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT)
-    words = parser.parse_args()
-    if words.version and not re.fullmatch(VERSION, words.version):
-        parser.error(f"{words.version} is not MAJOR.MINOR.PATCH")
-    if words.date:
+    args = parser.parse_args()
+    if args.version and not re.fullmatch(VERSION, args.version):
+        parser.error(f"{args.version} is not MAJOR.MINOR.PATCH")
+    if args.date:
         try:
-            datetime.date.fromisoformat(words.date)
+            datetime.date.fromisoformat(args.date)
         except ValueError:
-            parser.error(f"{words.date} is not a day, YYYY-MM-DD")
+            parser.error(f"{args.date} is not a day, YYYY-MM-DD")
     try:
-        print(write(words.root, words.version, words.date) if words.version else check(words.root))
+        print(write(args.root, args.version, args.date) if args.version else check(args.root))
     except Wrong as wrong:
         print(f"{wrong}", file=sys.stderr)
         return 1

@@ -134,6 +134,6 @@ def pages(root):
     return dict(sorted(found.items()))
 
 
-if __name__ == "__main__":  # a look at what is found
+if __name__ == "__main__":  # lists the pages, to check this by hand
     for key, page in pages(pathlib.Path(__file__).resolve().parents[2] / "python/libattn").items():
         print(key, page.count(".. py:") - 1, "names")
