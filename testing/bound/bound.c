@@ -75,9 +75,9 @@ static double rescale_error(const bound_model *model, double below, double block
 /* Roundings that a sum over keys applies to one of its terms: within a block, and when blocks are added.  With bands
  * (relative values), the keys beyond an end of the table are summed first, over a block of keys; then the rows of the band of 128
  * keys and a tile of queries are added one by one, in one chain. */
-static double roundings_of_sum(const bound_model *model, double seen, double blocks)
+static double roundings_of_sum(const bound_model *model, double visible, double blocks)
 {
-    const double block = fmin((double)model->block_kv, seen), bands = (double)model->block_kv / 128 + 3;
+    const double block = fmin((double)model->block_kv, visible), bands = (double)model->block_kv / 128 + 3;
     return block + 2 * blocks + (model->bands ? block + 256 + bands * blocks : 0);
 }
 
@@ -110,27 +110,27 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
 {
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
     const int64_t n = model->len_kv;
-    double seen = 0, top = -INFINITY, e_max = 0;
+    double visible = 0, top = -INFINITY, e_max = 0;
     for (int64_t j = 0; j < n; j++) {
         weights->P[j] = weights->low[j] = weights->high[j] = weights->own[j] = 0;
         if (row->S[j] == -INFINITY) continue;
-        seen += 1;
+        visible += 1;
         top = fmax(top, row->S[j]);
         e_max = fmax(e_max, score_error(model, row, j));
     }
-    weights->seen = seen;
-    weights->shared = model->normaliser == ATTN_NORMALISER_RELU ? seen : 1;
+    weights->visible = visible;
+    weights->shared = model->normaliser == ATTN_NORMALISER_RELU ? visible : 1;
     weights->sum_low = weights->sum_high = weights->log_error = weights->flushed = weights->summing = weights->sink_moved = 0;
     weights->value_scale = row->value_scale;
     weights->max_scaled = 0;
-    if (seen == 0) return;
+    if (visible == 0) return;
     top = fmax(top, row->sink);
 
     /* Split-KV: with few queries and 8 blocks or more, blocks may be dealt to parts of 4 or more, whose states are then merged. */
     const double all_blocks = ceil((double)n / (double)model->block_kv), parts = all_blocks >= 8 ? floor(all_blocks / 4) : 0;
-    const double blocks = fmin(all_blocks, seen);
-    weights->summing = gamma_of(roundings_of_sum(model, seen, blocks), u) + gamma_of(seen + 1, u_ref);
-    weights->flushed = model->normal * (seen + 2 * blocks + 2); /* the largest weight is 1 or more */
+    const double blocks = fmin(all_blocks, visible);
+    weights->summing = gamma_of(roundings_of_sum(model, visible, blocks), u) + gamma_of(visible + 1, u_ref);
+    weights->flushed = model->normal * (visible + 2 * blocks + 2); /* the largest weight is 1 or more */
     if (is_elementwise(model)) {
         prepare_elementwise(model, row, weights);
         return;
@@ -171,7 +171,7 @@ static double output_elementwise(const bound_model *model, const bound_weights *
 {
     double moved = 0, mass = 0, largest = 0;
     for (int64_t j = 0; j < model->len_kv; j++) {
-        if (weights->own[j] == 0) continue; /* not seen */
+        if (weights->own[j] == 0) continue; /* not visible */
         const double P = weights->P[j], away = fmax(weights->high[j] - P, P - weights->low[j]);
         moved += away * fabs(V[j * stride]);
         mass += weights->high[j] * size[j * stride];
@@ -179,23 +179,23 @@ static double output_elementwise(const bound_model *model, const bound_weights *
     }
     const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(2, DBL_EPSILON / 2);
     return moved + (weights->summing + divide) * (1 + weights->summing) * mass + 2 * weights->flushed * largest +
-           model->denormal * (2 * weights->seen + 5);
+           model->denormal * (2 * weights->visible + 5);
 }
 
 double bound_output(const bound_model *model, const bound_weights *weights, const double *V, const double *size, int64_t stride,
                     double o)
 {
-    if (weights->seen == 0) return 0;
+    if (weights->visible == 0) return 0;
     if (is_elementwise(model)) return output_elementwise(model, weights, V, size, stride);
-    double moved = 0, mass = 0, farthest = 0, largest = 0, whole = 0;
+    double moved = 0, mass = 0, farthest = 0, largest = 0, integers = 0;
     for (int64_t j = 0; j < model->len_kv; j++) {
-        if (weights->own[j] == 0) continue; /* not seen */
+        if (weights->own[j] == 0) continue; /* not visible */
         const double away = fabs(V[j * stride] - o);
         moved += (weights->high[j] - weights->P[j]) * away;
         mass += weights->high[j] * size[j * stride];
         farthest = fmax(farthest, away);
         largest = fmax(largest, size[j * stride]);
-        if (weights->max_scaled > 0 && V[j * stride] != 0) whole += fabs(V[j * stride] / weights->value_scale[j]);
+        if (weights->max_scaled > 0 && V[j * stride] != 0) integers += fabs(V[j * stride] / weights->value_scale[j]);
     }
     if (weights->sink_moved > 0) {
         moved += weights->sink_moved * fabs(o);
@@ -210,20 +210,20 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
     const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(1, DBL_EPSILON / 2);
     double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
     /* The product of a weight and a scale may be off by half the smallest number; that error is then multiplied by up to 127. */
-    const double lost = model->denormal * ((model->int8 ? 66 : 2) * weights->seen + 5);
-    const double cut = cut_weight * model->unit * weights->max_scaled / weights->sum_low * (1 + 2 * weights->summing) * whole;
+    const double lost = model->denormal * ((model->int8 ? 66 : 2) * weights->visible + 5);
+    const double cut = cut_weight * model->unit * weights->max_scaled / weights->sum_low * (1 + 2 * weights->summing) * integers;
     return bound + 2 * weights->flushed * largest + lost + cut;
 }
 
 double bound_lse(const bound_model *model, const bound_weights *weights, double lse)
 {
-    if (weights->seen == 0) return 0;
+    if (weights->visible == 0) return 0;
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
     if (is_elementwise(model))
         return (u + u_ref) * log_error * (lse > 0 ? fmax(1, lse) : 0); /* log of a number of keys; log 1 is exact */
     double weight_error = fmax(log(weights->sum_high), -log(weights->sum_low));
     if (!(weight_error < weights->log_error)) weight_error = weights->log_error;
-    const double last = log_error * fmax(1, log(weights->seen) + lag) + fabs(lse); /* log(l), and m + log(l) */
+    const double last = log_error * fmax(1, log(weights->visible) + lag) + fabs(lse); /* log(l), and m + log(l) */
     return weight_error + 2 * weights->summing + weights->flushed + (u + u_ref) * last;
 }
 

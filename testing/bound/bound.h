@@ -62,7 +62,7 @@ typedef struct bound_weights {
     double log_error;         /* the largest log-error of a weight that matters */
     double summing;           /* relative error of a sum of len_kv terms */
     double flushed;           /* bound of the sum of weights and products flushed below the smallest normal number */
-    double seen;              /* number of keys that the query sees */
+    double visible;           /* number of keys that the query sees */
     double sink_moved;        /* high - P of the sink, which is a key with value 0 */
     double shared;            /* the divisor of elementwise weights: visible keys for ReLU, 1 for sigmoid */
     double max_scaled;        /* the largest high times its value's scale; 0 if weights are not rounded to fixed point */

@@ -183,7 +183,7 @@ static void poison_row(const tensor *t, const int64_t *begin, int64_t b, int64_t
 }
 
 /* 1 if any query of the ranges [b0, b1) ... sees any key of [j0, j1). */
-static int seen(const expectation *e, const int64_t low[4], const int64_t high[4])
+static int visible(const expectation *e, const int64_t low[4], const int64_t high[4])
 {
     for (int64_t b = low[0]; b < high[0]; b++)
         for (int64_t h = low[1]; h < high[1]; h++)
@@ -205,7 +205,7 @@ void fill_poison(check_call *call, const check_case *c)
         for (int64_t g = 0; g < r->Hkv && c->memory != MEMORY_BROADCAST; g++)
             for (int64_t j = 0; j < r->Skv; j++) {
                 const int64_t low[4] = {b, g * group, 0, j}, high[4] = {b + 1, (g + 1) * group, r->Sq, j + 1};
-                if (seen(e, low, high)) continue;
+                if (visible(e, low, high)) continue;
                 poison_row(&call->in[TENSOR(k)], e->begin_kv, b, g, j, poison);
                 poison_row(&call->in[TENSOR(k_scale)], e->begin_kv, b, g, j, poison);
                 poison_row(&call->in[TENSOR(tan_k)], e->begin_kv, b, g, j, poison);
@@ -218,7 +218,7 @@ void fill_poison(check_call *call, const check_case *c)
         for (int64_t h = 0; h < r->Hq; h++)
             for (int64_t i = 0; i < r->Sq; i++) {
                 const int64_t low[4] = {b, h, i, 0}, high[4] = {b + 1, h + 1, i + 1, r->Skv};
-                if (seen(e, low, high)) continue;
+                if (visible(e, low, high)) continue;
                 poison_row(&call->in[TENSOR(q)], e->begin_q, b, h, i, poison);
                 poison_row(&call->in[TENSOR(tan_q)], e->begin_q, b, h, i, poison);
                 if (!r->uniform) poison_row(&call->in[TENSOR(grad_o)], e->begin_q, b, h, i, poison);
@@ -232,6 +232,6 @@ void fill_poison(check_call *call, const check_case *c)
         for (int axis = 0; axis < 4; axis++) high[axis] = distinct(bias, axis) == 1 ? bias->size[axis] : low[axis] + 1;
         void *at = tensor_at(bias, b, h, i, j);
         /* -infinity drops these pairs, so it stays. */
-        if (!seen(e, low, high) && element_read(bias->layout.dtype, at) != -INFINITY) poison_element(bias, at, poison);
+        if (!visible(e, low, high) && element_read(bias->layout.dtype, at) != -INFINITY) poison_element(bias, at, poison);
     }
 }

@@ -108,7 +108,7 @@ static void project_three(table_case *c, const double *x, int64_t batch, int64_t
 
 /*
  * Tokens see those within `window`, and global ones; global tokens see all, through separate projections.  Masked tokens neither
- * see nor are seen.  If the global tokens come first, the library's pattern is used; else a mask of all pairs.
+ * see nor are visible.  If the global tokens come first, the library's pattern is used; else a mask of all pairs.
  */
 static void longformer(table_case *c)
 {

@@ -111,7 +111,7 @@ typedef enum problem_word_form {
     WORD_IS_VALUE, /* the word is the value: fwd, bf16 */
     WORD_SIZE,     /* a name and a number: b2, hq32 */
     WORD_OPTION,   /* name, name=value */
-    WORD_FLAG      /* a flag of commands: in the strings that they write, but none that they can do something with */
+    WORD_FLAG      /* a flag of commands, in the strings that they print; in a string that is given it is rejected */
 } problem_word_form;
 
 /* Which commands have a flag --name for an option.  Options without one follow from the tensors given. */
