@@ -281,7 +281,7 @@ static int is_contraction(const char *word)
     return !strchr(word, '_') && (strchr(word, ',') || strstr(word, "->") || strlen(word) < NAME);
 }
 
-/* *found is NULL if the word is no name but a contraction. */
+/* *found is NULL if the word is not a name but a contraction. */
 static attn_status find_example(const char *word, const example **found, attn_error *error)
 {
     char hint[120];

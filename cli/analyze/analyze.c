@@ -67,7 +67,7 @@ static const option_row analyze_options[] = {
 
 /* ---- heads ---- */
 
-/* A number of a head: its name in JSON, and in the table, where it is as wide as that. */
+/* A number of a head: its name in JSON, and the heading of its column, which is as wide. */
 typedef struct statistic {
     const char *name, *heading;
     int digits;

@@ -20,7 +20,7 @@ static inline int states_requested(const states_settings *s) { return s->states 
 /* Sets the temperatures of a states_settings: "0.5,1,2". */
 attn_status states_set_temperatures(void *target, const char *name, const char *value, attn_error *error);
 
-/* ATTN_ERR_ARGUMENT where scores alone do not tell the weights: for states and temperatures, but not for steps. */
+/* ATTN_ERR_ARGUMENT where scores alone do not determine the weights: for states and temperatures, but not for steps. */
 attn_status states_check(const states_settings *settings, const attention_input *input, attn_error *error);
 
 /* Prints them, or adds them to an object.  The input is in f64.  *steps: where settings->steps names a file, what is to be written

@@ -20,7 +20,7 @@ attn_status file_write_text(const text_buffer *text, const char *path, attn_erro
  * prints the JSON of json_compose (NULL: none).  Frees the JSON in any case; returns the status. */
 attn_status file_finish(attn_status status, const attn_archive *archive, const char *path, char *json, attn_error *error);
 
-/* ATTN_ERR_ARGUMENT if the name of an output has another end than these: ".safetensors, .npz or .npy". */
+/* ATTN_ERR_ARGUMENT if the name of an output does not end in one of these: ".safetensors, .npz or .npy". */
 attn_status file_check_name(const char *path, const char *ends, attn_error *error);
 
 /* For a check before long work: ATTN_ERR_IO if this user cannot write `path`.  Touches nothing. */

@@ -10,7 +10,7 @@
 #include "attn/attn.h"
 #include "testing/problem/problem.h"
 
-/* What becomes of a value: a function has it, or it is stored in a field of the target. */
+/* What becomes of a value: a function receives it, or it is stored in a field of the target. */
 typedef enum option_kind { OPTION_CALL, OPTION_TEXT, OPTION_FLAG, OPTION_INT, OPTION_WHOLE, OPTION_REAL } option_kind;
 
 typedef struct option_row {
@@ -23,7 +23,7 @@ typedef struct option_row {
     option_kind kind;
     size_t at;         /* of the field in the target */
     int64_t low, high; /* of a number */
-    const char *ends;  /* of the name of an output file: ".svg or .html"; NULL: the text is no such name */
+    const char *ends;  /* of the name of an output file: ".svg or .html"; NULL: any text */
     attn_status (*set)(void *target, const char *name, const char *value, attn_error *error);
 
     const char *needed; /* what is missing without it: "output file"; NULL: it may be left out */

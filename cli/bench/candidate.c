@@ -64,7 +64,7 @@ static attn_status run_first(candidate *c, const attn_options *given, double *se
 static void calibrate(candidate *c, double first)
 {
     c->calls = 1;
-    if (first > 10 * warm_below) return; /* long, whatever a second call would say */
+    if (first > 10 * warm_below) return; /* even if the first call was slow, one call is long enough */
     double seconds = time_calls(c, 1);
     int64_t calls = 1;
     while (seconds < sample_seconds && calls < max_calls) { /* one measurement of a short call says little */

@@ -22,7 +22,7 @@ static void show(progress *bar, const candidate *candidates, int count, double s
     progress_show(bar, (int64_t)(1000 * done), (int64_t)(1000 * seconds * count));
 }
 
-/* Memory is read as the problem reads it: the same pages, for as long.  Cached data is alike everywhere. */
+/* Memory is read as the problem reads it: the same pages, for as long.  In a cache it does not matter which pages they are. */
 static void sample_stream(candidate *c, const own_ceilings *r, ceilings *all)
 {
     const data *d = &c->data;

@@ -82,11 +82,11 @@ typedef struct checker {
     int count;
     report report;
     const common_settings *settings;
-    int64_t seen; /* cases of the sweep so far, in whichever part */
+    int64_t counted; /* cases of the sweep so far, in whichever part */
 } checker;
 
 /* 1 if the next case of the sweep is in the part that is checked. */
-static int in_part(checker *k, const check_options *own) { return own->parts == 0 || k->seen++ % own->parts == own->part - 1; }
+static int in_part(checker *k, const check_options *own) { return own->parts == 0 || k->counted++ % own->parts == own->part - 1; }
 
 /* The kernels, all or those of one instruction set. */
 static void list_kernels(checker *k)
@@ -181,7 +181,7 @@ static sweep_tile largest_tile(const checker *k)
     return tile;
 }
 
-/* all: also kernels without a case, of which a sweep should leave none; given problems run on a few kernels. */
+/* all: also kernels without a case, which a sweep should not leave; given problems run on a few kernels only. */
 static void print_rows(const checker *k, int all)
 {
     double worst = 0;

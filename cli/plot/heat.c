@@ -122,7 +122,7 @@ static void describe(const heat *h, int64_t i, int64_t j, char *text, size_t siz
     label_of(h->row_names, i, row);
     label_of(h->column_names, j, column);
     const double v = h->values[i * h->columns + j];
-    if (h->colors == HEAT_MASK) snprintf(value, sizeof value, "%s", v != 0 ? "seen" : "masked");
+    if (h->colors == HEAT_MASK) snprintf(value, sizeof value, "%s", v != 0 ? "visible" : "masked");
     else if (!isfinite(v)) snprintf(value, sizeof value, "masked");
     else snprintf(value, sizeof value, "%s %.4g", h->value, v);
     snprintf(text, size, "%s %s, %s %s: %s", h->row_axis, row, h->column_axis, column, value);
@@ -205,7 +205,7 @@ void heat_bar(figure *f, heat_colors colors, double low, double high, const char
     char class[8];
     figure_text(f, "quiet", x, y + 11, "%s", label);
     if (colors == HEAT_MASK) {
-        static const char *const words[] = {"masked", "seen"};
+        static const char *const words[] = {"masked", "visible"};
         for (int n = 0; n < 2; n++) {
             figure_box(f, n ? "m1" : "m0", x + 80 * n, y + 20, 14, 14, NULL);
             figure_box(f, "frame", x + 80 * n, y + 20, 14, 14, NULL);

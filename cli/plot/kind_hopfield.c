@@ -281,13 +281,13 @@ static attn_status draw_landscape(plot_task *task, const memory *m, attn_error *
     for (int64_t i = 0; i < shown(m); i++) {
         for (int64_t k = 0; k < places; k++)
             for (int axis = 0; axis < 2; axis++) ways[axis][i][k] = m->path[(i * (m->updates + 1) + k) * 2 + axis];
-        snprintf(names[i], sizeof names[i], "way of state %" PRId64, i);
+        snprintf(names[i], sizeof names[i], "trajectory of state %" PRId64, i);
         series[i] = (chart_series){names[i],   MARK_POINTS, (int)i, m->done[i] + 1 < places ? m->done[i] + 1 : places,
                                    ways[0][i], ways[1][i],  0};
     }
     for (int64_t p = 0; p < patterns; p++) marks[0][p] = m->pattern[p * 2], marks[1][p] = m->pattern[p * 2 + 1];
     series[shown(m)] = (chart_series){"patterns", MARK_DOTS, COLOR_SERIES - 1, patterns, marks[0], marks[1], 0};
-    const chart c = {.title = "Energy over both channels, and the ways of the states",
+    const chart c = {.title = "Energy over both channels, and the trajectories of the states",
                      .x = {"channel 0", AXIS_LINEAR, -reach, reach, 0},
                      .y = {"channel 1", AXIS_LINEAR, -reach, reach, 0},
                      .width = 460,
@@ -320,7 +320,7 @@ attn_status plot_hopfield(plot_task *task, attn_error *error)
     if (status == ATTN_OK && m.path && m.patterns > 1) status = draw_segment(task, &m, error);
     if (status == ATTN_OK && m.path) status = draw_betas(task, &m, error);
     if (status == ATTN_OK && m.path) draw_capacity(task, &m);
-    snprintf(task->title, sizeof task->title, "Associative memory: %" PRId64 " states on their way%s", m.states,
+    snprintf(task->title, sizeof task->title, "Associative memory: trajectories of %" PRId64 " states%s", m.states,
              m.states > MAX_STATES ? ", the first 8 shown" : "");
     if (m.path)
         snprintf(task->about, sizeof task->about, "%.150s: %" PRId64 " patterns of %" PRId64 " channels, beta %.4g", from->path,

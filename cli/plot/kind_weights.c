@@ -223,7 +223,7 @@ attn_status plot_mask(plot_task *task, attn_error *error)
         heat_put(task->figure, &h);
         heat_bar_put(task->figure, h.colors, 0, 1, "pairs");
         snprintf(task->title, sizeof task->title, "Mask%s%.150s", words ? ": " : "", words ? words : "");
-        snprintf(task->about, sizeof task->about, "%.150s: %" PRId64 " of %" PRId64 " pairs are seen, %.2f %% are not",
+        snprintf(task->about, sizeof task->about, "%.150s: %" PRId64 " of %" PRId64 " pairs are visible, %.2f %% are masked",
                  task->sources[0].path, seen, s.rows * s.columns, 100 * (1 - (double)seen / (double)(s.rows * s.columns)));
         free(rows), free(columns);
     }

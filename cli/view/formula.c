@@ -76,7 +76,7 @@ void formula_print(const attention_input *input, char *text, size_t size)
     if (t->alibi_slopes.data) add(&to, " - slope |i - j|");
     if (p->score.normaliser == ATTN_NORMALISER_SIGMOID && p->score.shift != 0)
         add(&to, " %c %.4g", p->score.shift < 0 ? '-' : '+', fabs(p->score.shift));
-    add(&to, p->score.normaliser == ATTN_NORMALISER_RELU ? ") / keys seen" : ")");
+    add(&to, p->score.normaliser == ATTN_NORMALISER_RELU ? ") / visible keys" : ")");
     if (t->sink.data) add(&to, ", with a sink");
     if (input->rope.struct_size) add(&to, ", q and k rotated");
     add_mask(&to, &p->mask, t);

@@ -25,7 +25,7 @@ source_is "softmax(0.1768 q k\u1d40), causal" --causal
 source_is "softmax(0.08839 q k\u1d40)" --temperature=2
 source_is "softmax(5 tanh(0.5 q k\u1d40 / 5))" --scale=1 --temperature=2 --softcap=5
 source_is "sigmoid(0.1768 q k\u1d40 - 2.5)" --normaliser=sigmoid --shift=-2.5
-source_is "relu(0.1768 q k\u1d40) / keys seen" --normaliser=relu
+source_is "relu(0.1768 q k\u1d40) / visible keys" --normaliser=relu
 source_is "softmax-one(cos(q, k))" --score=cosine --normaliser=softmax-one
 source_is "softmax(0.1768 q k\u1d40), q and k rotated" --rope
 source_is "softmax(10 (-|q - k|\u00b2))" --score=distance --scale=10

@@ -274,7 +274,7 @@ def check_gradients(words):
 def check_mask(words):
     rows = [line for line in run("mask", "longformer/8/2", "causal", "-n", "20").splitlines() if set(line) <= set("#.")]
     cells = Picture(*words["mask"]).panel("Which query sees which key").cells()
-    tap.check("mask: white is seen, black is not", [c[3] for c in cells] == ["m1" if c == "#" else "m0" for row in rows for c in row])
+    tap.check("mask: white is visible, black is not", [c[3] for c in cells] == ["m1" if c == "#" else "m0" for row in rows for c in row])
     # A large mask has a path for each colour: the white one is the lower triangle, one run per row.
     panel = Picture(*words["large"]).panel("Which query sees which key")
     white = next(p for p in panel.node.iter(SVG + "path") if p.get("class") == "m1")
@@ -301,10 +301,10 @@ def check_hopfield(words):
             good &= len(points) == len(s["energies"])
             good &= all(near(x(a), n, 0.02) and near(y(b), s["energies"][n], 0.01) for n, (a, b) in enumerate(points))
         tap.check(f"hopfield: energies of each update ({source})", good)
-    panel = picture.panel("Energy over both channels, and the ways of the states")
+    panel = picture.panel("Energy over both channels, and the trajectories of the states")
     (x, _), (y, _) = panel.axis("x"), panel.axis("y")
     path = load("ways.safetensors")["path"][1]
-    ways = [[(x(a), y(b)) for a, b in panel.points(f"way of state {k}")] for k in range(4)]
+    ways = [[(x(a), y(b)) for a, b in panel.points(f"trajectory of state {k}")] for k in range(4)]
     tap.check("hopfield: ways", all(near(p[0], path[(k * 7 + n) * 2], 0.01) and near(p[1], path[(k * 7 + n) * 2 + 1], 0.01)
                                     for k, way in enumerate(ways) for n, p in enumerate(way)) and all(len(w) > 2 for w in ways))
     levels = panel.groups("contours")[0].findall(SVG + "path")
