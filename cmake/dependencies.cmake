@@ -8,6 +8,15 @@ find_package(Threads REQUIRED)
 set(ATTN_THREADS Threads::Threads)
 set(ATTN_THREADS_INSTALLED -pthread)
 
+# attn_need(MODULE OPTION PACKAGE): PkgConfig::MODULE, which OPTION needs; PACKAGE has it on Debian.
+macro(attn_need module option package)
+  pkg_check_modules(${module} IMPORTED_TARGET ${module})
+  if(NOT ${module}_FOUND)
+    message(FATAL_ERROR "${option} needs ${module}, which pkg-config does not find: install it (Debian: ${package}), "
+                        "or leave this part out with -D${option}=OFF (docs/building.md has all options)")
+  endif()
+endmacro()
+
 # pkg-config modules: PkgConfig::NAME, with pkg-config's own names.
 if(ATTN_BUNDLED)
   include(${CMAKE_CURRENT_LIST_DIR}/bundled.cmake)
@@ -15,9 +24,9 @@ if(ATTN_BUNDLED)
 endif()
 if(ATTN_IO)
   find_package(PkgConfig REQUIRED)
-  pkg_check_modules(libcjson REQUIRED IMPORTED_TARGET libcjson)
-  pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
+  attn_need(libcjson ATTN_IO libcjson-dev)
+  attn_need(libzip ATTN_IO libzip-dev)
 endif()
 if(ATTN_CLI)
-  pkg_check_modules(libpng REQUIRED IMPORTED_TARGET libpng)
+  attn_need(libpng ATTN_CLI libpng-dev)
 endif()
