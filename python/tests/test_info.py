@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The library that was loaded, and errors of calls through ctypes."""
 import ctypes
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +15,13 @@ from libattn import _abi, _native
 def test_version():
     parts = libattn.version().split(".")
     assert len(parts) == 3 and all(part.isdigit() for part in parts)
+
+
+def test_sources_that_are_not_built_say_so():
+    sources = pathlib.Path(__file__).resolve().parents[1]
+    found = subprocess.run([sys.executable, "-c", "import libattn"], capture_output=True, text=True, check=False,
+                           env={**os.environ, "PYTHONPATH": str(sources)})
+    assert found.returncode == 1 and f"ImportError: libattn is not built in {sources / 'libattn'}: run `pip install .`" in found.stderr
 
 
 def test_cpu(monkeypatch):
