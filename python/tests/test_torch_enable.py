@@ -17,6 +17,7 @@ from torch_problems import check_forward, check_gradients, qkv, reference, tenso
 sdpa = F.scaled_dot_product_attention
 PLAIN = "scaled_dot_product_attention"
 DROPOUT, FEW, OTHER = (f"{PLAIN}: {kind}" for kind in ("dropout", "three axes or fewer", "other head sizes, gradients of masks and other cases"))
+NESTED = f"{PLAIN}: nested tensors"
 LAYERS = "nn.MultiheadAttention, nn.TransformerEncoderLayer"
 CHOSEN = "sdpa_kernel(SDPBackend.MATH) was chosen"
 
@@ -137,10 +138,63 @@ def test_what_is_left_to_torch_says_why():
     with pytest.raises(RuntimeError):  # as without libattn
         sdpa(q.int(), k.int(), v.int())
     assert lib.stats(reset=True)["torch"] == {"type torch.int32, torch.int32, torch.int32": 1}
-    nested = [torch.nested.nested_tensor([torch.randn(3, 4, 16), torch.randn(5, 4, 16)], layout=torch.jagged).transpose(1, 2) for _ in range(3)]
-    lib.stats(reset=True)
-    found = sdpa(*nested)
-    torch.testing.assert_close(found.values(), stock(sdpa, *nested).values(), rtol=0, atol=1e-5)
+
+
+# ---- nested tensors ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_an_encoder_makes_nested_tensors_of_padding(mode):
+    torch.manual_seed(0)
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 3).eval()
+    x, hidden = torch.randn(4, 8, 64), torch.arange(8) >= torch.tensor([[8], [5], [1], [0]])
+    with mode():
+        found = encoder(x, src_key_padding_mask=hidden)
+        assert lib.stats(reset=True) == {"libattn": {f"{LAYERS}: nested tensors": 3}, "torch": {}}
+        torch.testing.assert_close(found, stock(encoder, x, src_key_padding_mask=hidden), rtol=0, atol=6e-5)  # three layers as below
+        with sdpa_kernel(SDPBackend.MATH):
+            torch.testing.assert_close(encoder(x, src_key_padding_mask=hidden), stock(encoder, x, src_key_padding_mask=hidden), rtol=0, atol=0)
+    assert lib.stats() == {"libattn": {}, "torch": {f"_native_multi_head_attention: nested tensors: {CHOSEN}": 3}}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_nested_tensors_of_multi_head_attention(dtype):
+    torch.manual_seed(0)
+    heads = torch.nn.MultiheadAttention(64, 4, batch_first=True, dtype=dtype).eval()
+    x = torch.nested.nested_tensor([torch.randn(n, 64, dtype=dtype) for n in (5, 0, 8)])
+    for options in ({"need_weights": False}, {}, {"average_attn_weights": False}):
+        with torch.no_grad():
+            o, weights = heads(x, x, x, **options)
+            want, theirs = stock(heads, x, x, x, **options)
+        assert used() == {f"{LAYERS}: nested tensors": 1} and (weights is None) == (theirs is None)
+        bound = {"rtol": 0, "atol": 200 * torch.finfo(dtype).eps}  # of sums of 64 terms below 1, twice
+        torch.testing.assert_close(o.to_padded_tensor(0.0), want.to_padded_tensor(0.0), **bound)
+        if weights is not None:
+            torch.testing.assert_close(weights, theirs, **bound)
+    with torch.no_grad():
+        call = (heads.embed_dim, heads.num_heads, heads.in_proj_weight, heads.in_proj_bias, heads.out_proj.weight, heads.out_proj.bias)
+        torch._native_multi_head_attention(x, x, x.clone(), *call)
+    assert lib.stats() == {"libattn": {}, "torch": {"_native_multi_head_attention: nested tensors: query, key and value are not the same": 1}}
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_of_scaled_dot_product_attention(layout):
+    each = [qkv(batch=1, len_q=n, len_kv=m, dtype=torch.float64, seed=n, grad=True) for n, m in ((3, 4), (6, 1), (1, 5))]
+    if layout is torch.jagged:
+        q, k, v = (torch.nested.as_nested_tensor([x[0].transpose(0, 1) for x in parts], layout=layout).transpose(1, 2) for parts in zip(*each, strict=True))
+    else:
+        q, k, v = (torch.nested.as_nested_tensor([x[0] for x in parts]) for parts in zip(*each, strict=True))
+    o = sdpa(q, k, v, scale=0.3)
+    assert used() == {NESTED: 1} and o.is_nested and o.layout is layout and (o.size(0), o.size(1)) == (q.size(0), q.size(1))
+    assert o.is_contiguous() == stock(sdpa, q, k, v).is_contiguous()
+    grads = torch.autograd.grad(sum(x.square().sum() for x in o.unbind()), [x for one in each for x in one])
+    for i, (one, found) in enumerate(zip(each, o.unbind(), strict=True)):
+        want = reference(*one, scale=0.3)
+        torch.testing.assert_close(found, want[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(grads[3 * i:3 * i + 3], torch.autograd.grad(want.square().sum(), one), rtol=0, atol=1e-12)
+    with sdpa_kernel(SDPBackend.MATH):
+        sdpa(q, k, v)
+    assert lib.stats() == {"libattn": {}, "torch": {f"nested tensors: {CHOSEN}": 1}}
 
 
 def test_torch_func():

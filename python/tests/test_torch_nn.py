@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", minversion="2.10")
 
 import libattn.torch.nn  # noqa: E402
-from torch_modules import attend, draw, gradients, same, turned  # noqa: E402
+from torch_modules import attend, draw, gradients, made, same, turned  # noqa: E402
 
 F64 = torch.float64
 Ours, Theirs = libattn.torch.nn.MultiheadAttention, torch.nn.MultiheadAttention
@@ -41,6 +41,10 @@ def pair(batch_first=True, dtype=F64, **options):
 def inputs(kdim=16, vdim=16, batch_first=True, dtype=F64, **_):
     found = [draw(3, 6, 16, dtype=dtype), draw(3, 9, kdim, seed=2, dtype=dtype), draw(3, 9, vdim, seed=3, dtype=dtype)]
     return [(x if batch_first else x.transpose(0, 1).contiguous()).requires_grad_() for x in found]
+
+
+def nested(*lengths, channels=16, seed=1, layout=torch.strided, grad=False):
+    return torch.nested.nested_tensor([draw(n, channels, seed=seed) for n in lengths], layout=layout, requires_grad=grad)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -215,7 +219,9 @@ def test_it_learns():
     ({"value": draw(3, 8, 16)}, ValueError, "3, 3 and 3 batch entries and 6, 9 and 8 tokens"), ({"key": draw(2, 9, 16), "value": draw(2, 9, 16)}, ValueError, "batch must agree"),
     ({"query": draw(3, 6, 16, dtype=torch.float32)}, TypeError, "query has type torch.float32, and the weights torch.float64"),
     ({"query": [1.0]}, TypeError, "query is of type list"), ({"key": draw(3, 9, 16).to("meta")}, TypeError, "key is on the device meta, and the weights on cpu"),
-    ({"key": torch.nested.nested_tensor([draw(3, 16)])}, TypeError, "key is a nested tensor.*enable_nested_tensor=False"),
+    ({"key": nested(9, 9, 9)}, ValueError, "query must be a nested tensor"), ({"query": nested(4, 2), "key": nested(2, 2), "value": nested(2, 1)}, ValueError, r"\[4, 2\], \[2, 2\], \[2, 1\]"),
+    ({"query": nested(4, 2), "key": nested(4, 2), "value": nested(4, 2), "attn_mask": torch.ones(4, 4)}, NotImplementedError, "attn_mask is set"),
+    ({"query": nested(4, 2), "key": nested(4, 2, channels=8), "value": nested(4, 2)}, ValueError, "key has shape .* with 16 channels"),
     ({"attn_mask": torch.ones(5, 9)}, ValueError, r"attn_mask has shape \[5, 9\]; it must be \[6, 9\] or \[12, 6, 9\]"),
     ({"attn_mask": torch.ones(6, 9, dtype=torch.int64)}, TypeError, "attn_mask has type torch.int64"),
     ({"key_padding_mask": torch.ones(3, 8, dtype=torch.bool)}, ValueError, r"key_padding_mask has shape \[3, 8\]; it must be \[3, 9\]"),
@@ -227,7 +233,7 @@ def test_sentences(change, kind, text):
 
 
 def test_an_encoder_with_padding():
-    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, enable_nested_tensor=False).eval()
+    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
     x, hidden = torch.randn(2, 6, 16), torch.arange(6) >= torch.tensor([[6], [4]])
     with torch.no_grad():
         theirs = encoder(x, src_key_padding_mask=hidden)
@@ -235,10 +241,49 @@ def test_an_encoder_with_padding():
             ours = Ours(16, 2, batch_first=True)
             ours.load_state_dict(layer.self_attn.state_dict())
             layer.self_attn = ours.eval()
-        torch.testing.assert_close(encoder(x, src_key_padding_mask=hidden), theirs, rtol=0, atol=1e-5)
-        encoder.use_nested_tensor = True
-        with pytest.raises(TypeError, match="enable_nested_tensor=False"):
-            encoder(x, src_key_padding_mask=hidden)
+        for encoder.use_nested_tensor in (True, False):
+            torch.testing.assert_close(encoder(x, src_key_padding_mask=hidden)[~hidden], theirs[~hidden], rtol=0, atol=1e-5)
+
+
+# ---- nested tensors ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("options", [
+    {}, {"is_causal": True}, {"rope": True, "qk_norm": True, "window": (1, 0)}, {"alibi": True, "sinks": True}, {"kdim": 5, "vdim": 7}])
+def test_nested_tensors_are_their_entries(options, layout):
+    options = dict(options)
+    call = {"is_causal": options.pop("is_causal", False)}
+    ours, _ = pair(**options) if options.keys() <= {"kdim", "vdim"} else (made(Ours, 16, 4, batch_first=True, **options), None)
+    x = nested(5, 1, 3, layout=layout, grad=True)
+    given = [x, x, x]
+    if "kdim" in options:
+        given = [x, nested(2, 4, 6, channels=5, seed=2, layout=layout), nested(2, 4, 6, channels=7, seed=3, layout=layout)]
+    o, none = ours(*given, need_weights=False, **call)
+    again, weights = ours(*given, average_attn_weights=False, **call)
+    assert o.is_nested and o.layout is layout and none is None and o.dtype == F64
+    entries = [[one.detach() for one in y.unbind()] for y in (o, again, *given)]
+    for i, (found, other, *inputs_) in enumerate(zip(*entries, strict=True)):
+        want, w = ours(*(y[None] for y in inputs_), average_attn_weights=False, **call)
+        same(found, want[0])
+        same(other, want[0])
+        same(weights[i, :, :w.shape[2], :w.shape[3]], w[0])
+        assert not weights[i, :, w.shape[2]:].any() and not weights[i, :, :, w.shape[3]:].any()
+    x.grad = None
+    sum(one.square().sum() for one in o.unbind()).backward()
+    for one, found in zip(x.unbind(), x.grad.unbind(), strict=True):
+        y = one.detach().requires_grad_()
+        if "kdim" not in options:
+            same(found, torch.autograd.grad(ours(y[None], y[None], y[None], need_weights=False, **call)[0].square().sum(), y)[0])
+
+
+def test_nested_tensors_need_the_batch_first():
+    with pytest.raises(ValueError, match="batch_first=True"):
+        Ours(16, 4, dtype=F64)(*[nested(4, 2)] * 3)
+    with pytest.raises(NotImplementedError, match="add_bias_kv is set"):
+        Ours(16, 4, dtype=F64, batch_first=True, add_bias_kv=True)(*[nested(4, 2)] * 3)
+    with pytest.raises(TypeError, match="x is a nested tensor; pad it"):
+        libattn.torch.nn.GroupedQueryAttention(16, 4, 2, dtype=F64)(nested(4, 2))
 
 
 def test_sentences_of_the_constructor():

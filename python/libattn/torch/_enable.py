@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """libattn in the place of PyTorch's own attention on a CPU, for models as they are.
 
-Three operators and a function are replaced while it is enabled; what each serves, and what it leaves to PyTorch:
+Three operators and a function are replaced while it is enabled, the last two operators for nested tensors too, which become packed
+sequences; what each serves, and what it leaves to PyTorch:
 
     _scaled_dot_product_flash_attention_for_cpu and its backward
         what F.scaled_dot_product_attention calls for four axes, equal head sizes, no dropout, a mask without gradient; also in
@@ -10,7 +11,8 @@ Three operators and a function are replaced while it is enabled; what each serve
         what it calls for everything else: three axes, other head sizes, dropout, gradients of masks, second derivatives.  Where the
         user chose it (sdpa_kernel(SDPBackend.MATH)), PyTorch's runs
     _native_multi_head_attention
-        the fast paths of nn.MultiheadAttention and nn.TransformerEncoderLayer in evaluation
+        the fast paths of nn.MultiheadAttention and nn.TransformerEncoderLayer in evaluation; with nested tensors those of
+        nn.TransformerEncoder, which makes them where there is padding
     torch.nn.attention.flex_attention.flex_attention
         which has no backward on a CPU otherwise (_flex.py).  torch.compile leaves it out of its graphs, so fullgraph refuses it
 """
@@ -24,7 +26,7 @@ from typing import Any, Iterator
 
 import torch
 
-from . import _flex
+from . import _flex, _nested
 from ._attention import compute_attention
 from ._shim import AT, DEFAULTS, OPS, SHIM
 
@@ -38,20 +40,20 @@ _engaged: collections.Counter[str] = collections.Counter()
 _left: collections.Counter[str] = collections.Counter()
 _math = torch.ops.aten._scaled_dot_product_attention_math.default
 _native = torch.ops.aten._native_multi_head_attention.default
-_stock_native: Any = None
+_stock_native: dict[str, Any] = {}
 
 
 def enable() -> None:
     """PyTorch's attention on a CPU is libattn's from now on, in every thread, until disable().
 
-    F.scaled_dot_product_attention, nn.MultiheadAttention, nn.TransformerEncoderLayer and models made of them need no change;
+    F.scaled_dot_product_attention, nn.MultiheadAttention, nn.TransformerEncoder and models made of them need no change, nor do nested tensors;
     graphs that torch.compile makes or has made use it too.  Results differ from PyTorch's by rounding; a query that sees no key gets
     zeros.  What torch.compile makes of other calls than those with four axes and no dropout stays libattn's after disable().
     sdpa_kernel(SDPBackend.MATH) still means PyTorch's own.  stats() says what it was used for.
 
     Calls nest: as many disable() as enable() bring PyTorch's own back.
     """
-    global _depth, _library, _stock_native
+    global _depth, _library
     with _lock:
         _depth += 1
         if _depth > 1:
@@ -59,12 +61,14 @@ def enable() -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a kernel is replaced
-                if _stock_native is None:
-                    _stock_native = torch.library.get_kernel(_native, "CPU")
+                for key in ("CPU", "NestedTensorCPU"):
+                    if key not in _stock_native:
+                        _stock_native[key] = torch.library.get_kernel(_native, key)
                 _library = torch.library.Library("aten", "IMPL")
-                for key in ("CPU", "AutogradCPU"):
-                    _library.impl("_scaled_dot_product_attention_math", _replace_math, key)
+                for key in ("CPU", "AutogradCPU", "NestedTensorCPU", "AutogradNestedTensor"):
+                    _library.impl("_scaled_dot_product_attention_math", _replace_nested_math if "Nested" in key else _replace_math, key)
                 _library.impl("_native_multi_head_attention", _replace_native, "CPU", with_keyset=True)
+                _library.impl("_native_multi_head_attention", _replace_nested_native, "NestedTensorCPU", with_keyset=True)
                 _flex.replace(lambda: count("flex_attention"))
                 if SHIM.attn_torch_enable():  # last: PyTorch warns of the first kernel that is replaced, and here it would print
                     raise RuntimeError("libattn.torch: PyTorch rejected the kernels")
@@ -165,8 +169,6 @@ def _math_is_torch_s(
     """Why PyTorch computes this call itself; "": it does not."""
     if not torch.backends.cuda.flash_sdp_enabled():
         return "sdpa_kernel(SDPBackend.MATH) was chosen"
-    if any(x.is_nested for x in (query, key, value)):
-        return "nested tensors"
     if query.dtype not in FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
         return f"type {query.dtype}, {key.dtype}, {value.dtype}"
     if dropout_mask is not None:
@@ -200,7 +202,7 @@ def _replace_native(
     why = _native_is_torch_s(query, mask, mask_type)
     if why:
         _left[f"_native_multi_head_attention: {why}"] += 1
-        return _stock_native.call_boxed(
+        return _stock_native["CPU"].call_boxed(
             keys, query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, need_weights, average_attn_weights,
             mask_type)
     _engaged["nn.MultiheadAttention, nn.TransformerEncoderLayer"] += 1
@@ -224,10 +226,94 @@ def _replace_native(
 def _native_is_torch_s(query: Tensor, mask: Tensor | None, mask_type: int | None) -> str:
     if not torch.backends.cuda.flash_sdp_enabled():
         return "sdpa_kernel(SDPBackend.MATH) was chosen"
-    if query.is_nested:
-        return "nested tensors"
     if query.dtype not in FLOATS or query.dim() != 3:
         return f"type {query.dtype}" if query.dim() == 3 else "other numbers of axes"
     if mask is not None and mask_type not in (0, 1, 2):
         return "a mask of another kind"
     return ""
+
+
+# ---- nested tensors ------------------------------------------------------------------------------------------------------------------
+
+
+def _replace_nested_math(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    dropout_mask: Tensor | None = None, *, scale: float | None = None, enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """query, key, value   nested, [batch, heads, tokens, dim]"""
+    why = _nested_math_is_torch_s(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask)
+    if why:
+        _left[f"nested tensors: {why}"] += 1
+        return _math.decompose(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, scale=scale, enable_gqa=enable_gqa)
+    _engaged["scaled_dot_product_attention: nested tensors"] += 1
+    (q, starts_q), (k, starts_kv), (v, _) = (_nested.packed(x.transpose(1, 2)) for x in (query, key, value))
+    options = _packed_options(starts_q, starts_kv)
+    options[AT["scale"]] = scale
+    if dropout_p:
+        options[AT["dropout"]], options[AT["seed"]] = dropout_p, torch.randint(2**63 - 1, (), dtype=torch.int64)
+    o = compute_attention(q, k, v, options)[0]
+    return _nested.nested(o, starts_q, query).transpose(1, 2).contiguous(), o.new_empty(0)
+
+
+def _nested_math_is_torch_s(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, causal: bool, dropout_mask: Tensor | None,
+) -> str:
+    if not torch.backends.cuda.flash_sdp_enabled():
+        return "sdpa_kernel(SDPBackend.MATH) was chosen"
+    if mask is not None or dropout_mask is not None or causal:
+        return "a mask was given"
+    if any(x.dtype not in FLOATS or x.dtype != query.dtype for x in (query, key, value)):
+        return f"type {query.dtype}, {key.dtype}, {value.dtype}"
+    if not 0 <= dropout_p <= 1:
+        return "dropout_p that is no probability"
+    q, k, v = (x.transpose(1, 2) if x.is_nested and x.dim() == 4 else x for x in (query, key, value))
+    if not all(_nested.fits(x, 4) for x in (q, k, v)):
+        return "shapes that are not [batch, heads, tokens, dim]"
+    (_, k_lengths), (_, v_lengths) = _nested.packed(k), _nested.packed(v)
+    if q.size(0) != k.size(0) or not torch.equal(k_lengths, v_lengths) or not q.size(2) == k.size(2) == v.size(2) or q.size(3) != k.size(3):
+        return "shapes that do not fit"
+    return ""
+
+
+def _replace_nested_native(
+    keys: Any, query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, qkv_weight: Tensor, qkv_bias: Tensor, proj_weight: Tensor,
+    proj_bias: Tensor, mask: Tensor | None = None, need_weights: bool = True, average_attn_weights: bool = True, mask_type: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """query, key, value   nested, [batch, tokens, embed_dim]"""
+    why = _nested_native_is_torch_s(query, key, value, mask)
+    if why:
+        _left[f"_native_multi_head_attention: nested tensors: {why}"] += 1
+        return _stock_native["NestedTensorCPU"].call_boxed(
+            keys, query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, need_weights, average_attn_weights,
+            mask_type)
+    _engaged["nn.MultiheadAttention, nn.TransformerEncoderLayer: nested tensors"] += 1
+    x, starts = _nested.packed(query)
+    linear = torch.nn.functional.linear
+    q, k, v = linear(x, qkv_weight, qkv_bias).view(x.shape[0], 3, num_head, -1).unbind(1)
+    weights = None
+    if need_weights:
+        options = list(DEFAULTS)
+        options[AT["layout"]], options[AT["lengths_q"]], options[AT["lengths_kv"]] = 1, starts.diff(), starts.diff()
+        o, _, weights = compute_attention(*(_nested.padded(part, starts) for part in (q, k, v)), options, True)
+        o, weights = o[_nested.present(starts)], (weights.mean(1) if average_attn_weights else weights).to(query.dtype)
+    else:
+        o = compute_attention(q, k, v, _packed_options(starts, starts))[0]
+    return _nested.nested(linear(o.flatten(1), proj_weight, proj_bias), starts, query), weights  # type: ignore[return-value]
+
+
+def _nested_native_is_torch_s(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> str:
+    if not torch.backends.cuda.flash_sdp_enabled():
+        return "sdpa_kernel(SDPBackend.MATH) was chosen"
+    if mask is not None:
+        return "a mask was given"
+    if query.dtype not in FLOATS:
+        return f"type {query.dtype}"
+    if key is not query or value is not query:
+        return "query, key and value are not the same"
+    return "" if _nested.fits(query, 3) else "shapes that are not [batch, tokens, channels]"
+
+
+def _packed_options(starts_q: Tensor, starts_kv: Tensor) -> list[Any]:
+    options = list(DEFAULTS)
+    options[AT["layout"]], options[AT["cu_seqlens_q"]], options[AT["cu_seqlens_kv"]] = 2, starts_q, starts_kv
+    return options

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 import torch
 from torch.nn import functional
 
+from .. import _nested
 from .._attention import attention
 from ._scores import POSITIONAL, ScoreOptions, Scores, check_input, join_heads, multiple, split_heads
 
@@ -96,7 +97,9 @@ class MultiheadAttention(Scores):
     ) -> tuple[Tensor, Tensor | None]:
         """The result and, unless need_weights is False, the weights.
 
-        query                 [len_q, batch, embed_dim], or with batch_first [batch, len_q, embed_dim], or [len_q, embed_dim]
+        query                 [len_q, batch, embed_dim], or with batch_first [batch, len_q, embed_dim], or [len_q, embed_dim]; or with
+                              batch_first a nested tensor [batch, len_q, embed_dim] with a len_q for each batch entry, as key and value then
+                              are too, without masks: the result is one as well, and the weights are padded with zeros
         key, value            the same with len_kv and kdim, vdim channels
         key_padding_mask      [batch, len_kv] (or [len_kv]): True where a key is left out, or floats that are added to the scores
         need_weights          False is faster: no weights are formed
@@ -107,6 +110,8 @@ class MultiheadAttention(Scores):
 
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
+        if any(isinstance(x, Tensor) and x.is_nested for x in (query, key, value)):
+            return self._forward_nested(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
         for name, x, channels in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             axes = f"[tokens, channels], or {'[batch, tokens, channels]' if self.batch_first else '[tokens, batch, channels]'}"
             check_input(x, name, self.out_proj.weight, channels, axes, (2, 3))
@@ -141,6 +146,49 @@ class MultiheadAttention(Scores):
             weights = (weights.mean(1) if average_attn_weights else weights).to(o.dtype)
             weights = weights if batched else weights[0]
         return o if batched and self.batch_first else o.transpose(0, 1) if batched else o[0], weights
+
+    def _forward_nested(
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, need_weights: bool, attn_mask: Tensor | None,
+        average_attn_weights: bool, is_causal: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """forward of nested tensors: as packed sequences, or padded where there are weights to return."""
+        if not self.batch_first:
+            raise ValueError("query, key or value is a nested tensor, [batch, tokens, channels]; this needs batch_first=True")
+        for name, given in (("key_padding_mask", key_padding_mask is not None), ("attn_mask", attn_mask is not None and not is_causal)):
+            if given:
+                raise NotImplementedError(f"{name} is set, and query, key or value is a nested tensor; pad them, and give the lengths as key_padding_mask")
+        if self.bias_k is not None or self.add_zero_attn:
+            name = "add_zero_attn" if self.add_zero_attn else "add_bias_kv"
+            raise NotImplementedError(f"{name} is set, and query, key or value is a nested tensor; pad them, and give the lengths as key_padding_mask")
+        values, starts = [], []
+        for name, x, channels in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
+            if not (isinstance(x, Tensor) and _nested.fits(x, 3)):
+                raise ValueError(f"{name} must be a nested tensor [batch, tokens, {channels}], of which only the tokens differ, as others of the inputs are")
+            one, its = _nested.packed(x)
+            values.append(check_input(one, name, self.out_proj.weight, channels, "[batch, tokens, channels]", (2,)))
+            starts.append(its)
+        starts_q, starts_kv, starts_v = starts
+        if not torch.equal(starts_kv, starts_v) or starts_q.shape != starts_kv.shape:
+            raise ValueError(
+                f"query, key and value have the lengths {[one.diff().tolist() for one in starts]}; as many for each, and those of key and "
+                "value must agree")
+        same = query is key and key is value
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)) for x in self._projected(values[0], values[0] if same else values[1], values[2], same))
+        places = (torch.arange(x.shape[0]) - one[:-1].repeat_interleave(one.diff()) for x, one in ((q, starts_q), (k, starts_kv)))
+        q, k = (x[0].transpose(0, 1) for x in self.prepare(q.transpose(0, 1)[None], k.transpose(0, 1)[None], *places))
+        options = self.arguments()
+        if not torch.equal(starts_q, starts_kv) and any(name in self.options for name in POSITIONAL):
+            options["offset_q"] = torch.zeros(starts_q.shape[0] - 1, dtype=torch.int64)
+        options["causal"] = "top-left" if is_causal else False
+        options["dropout"] = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            q, k, v = (_nested.padded(x, one) for x, one in ((q, starts_q), (k, starts_kv), (v, starts_kv)))
+            o, weights = attention(q, k, v, layout="bshd", lengths_q=starts_q.diff(), lengths_kv=starts_kv.diff(), return_weights=True, **options)
+            o, weights = o[_nested.present(starts_q)], (weights.mean(1) if average_attn_weights else weights).to(o.dtype)
+        else:
+            o = attention(q, k, v, layout="thd", cu_seqlens_q=starts_q, cu_seqlens_kv=starts_kv, **options)
+        return _nested.nested(self.out_proj(o.flatten(1)), starts_q, query), weights
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor, same: bool) -> Any:
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)

@@ -73,7 +73,7 @@ class Scores(torch.nn.Module):
 def check_input(x: Any, name: str, weight: Tensor | None, channels: int, axes: str, dims: tuple[int, ...] = (3,)) -> Tensor:
     """x, if it is a dense tensor of this many channels, with the type and the device of a weight of the module."""
     if isinstance(x, Tensor) and x.is_nested:
-        raise TypeError(f"{name} is a nested tensor; pad it, and give the lengths as a mask (nn.TransformerEncoder: enable_nested_tensor=False)")
+        raise TypeError(f"{name} is a nested tensor; pad it, and give the lengths as a mask")
     check_tensors(**{name: x})
     if x.dim() not in dims or x.shape[-1] != channels:
         raise ValueError(f"{name} has shape {list(x.shape)}; it must be {axes} with {channels} channels")
