@@ -17,6 +17,8 @@ transformers = pytest.importorskip("transformers")
 
 import transformers.masking_utils as stock  # noqa: E402
 from transformers import modeling_flash_attention_utils  # noqa: E402
+from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: E402
+from transformers.models.llama import modeling_llama as llama  # noqa: E402
 
 import libattn.torch  # noqa: E402
 import libattn.transformers  # noqa: E402
@@ -227,6 +229,35 @@ def test_another_flash_implementation_is_left_alone():
         modeling_flash_attention_utils._lazy_imports("flash_other")
 
 
+def test_unregister():
+    """The names and the private function of transformers are as before, and again ours after register(), whatever else wraps it."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    mappings = AttentionInterface._global_mapping, AttentionMaskInterface._global_mapping
+    ours = modeling_flash_attention_utils._lazy_imports
+    libattn.transformers.register()
+    assert modeling_flash_attention_utils._lazy_imports is ours
+    try:
+        libattn.transformers.unregister()
+        libattn.transformers.unregister()
+        assert modeling_flash_attention_utils._lazy_imports is ours.__wrapped__ is not ours
+        assert not any(name in mapping for name in ("libattn", "flash_libattn") for mapping in mappings)
+        with pytest.raises((ImportError, ValueError)):
+            modeling_flash_attention_utils._lazy_imports("flash_libattn")
+        libattn.transformers.register()
+        first = modeling_flash_attention_utils._lazy_imports
+        modeling_flash_attention_utils._lazy_imports = lambda *arguments, **options: first(*arguments, **options)  # another library's
+        libattn.transformers.unregister()
+        with pytest.raises((ImportError, ValueError)):
+            modeling_flash_attention_utils._lazy_imports("flash_libattn")
+        libattn.transformers.register()
+        assert modeling_flash_attention_utils._lazy_imports("flash_libattn")[0] is libattn.torch.flash_attn_func
+    finally:
+        modeling_flash_attention_utils._lazy_imports = ours.__wrapped__
+        libattn.transformers.register()
+    assert all(name in mapping for name in ("libattn", "flash_libattn") for mapping in mappings)
+
+
 def test_padding_of_two_axes():
     """As models give it that make their masks themselves."""
     torch.manual_seed(0)
@@ -248,6 +279,42 @@ def test_padding_of_two_axes():
     last, _ = _attention.flash_attention_forward(module, q[:, :, -3:], k, v, None, is_causal=True)
     whole, _ = _attention.flash_attention_forward(module, q, k, v, None, is_causal=True)
     torch.testing.assert_close(last, whole[:, -3:], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("queries, keys", [(7, 7), (3, 7), (1, 7), (7, 3)])
+def test_what_is_seen_without_a_mask_and_with_two_axes(queries, keys):
+    """As with "sdpa": causal from the first key on without a mask; with any mask, what it says.  "flash_libattn" alone reads padding."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 8) for n in (queries, keys, keys))
+    module = torch.nn.Module()
+    module.is_causal, module.num_key_value_groups = True, 1
+    padding, each = torch.arange(keys) >= 2, torch.rand(queries, keys) < 0.7
+    each[:, 0] = padding[-1] = True
+    theirs, eager = sdpa_attention_forward, llama.eager_attention_forward
+
+    def compare(mask, *stock_functions):
+        found, _ = _attention.attention_forward(module, q, k, v, mask, scaling=0.3)
+        for function in stock_functions:
+            torch.testing.assert_close(found, function(module, q, k, v, mask, scaling=0.3)[0], rtol=0, atol=1e-5)
+
+    if queries <= keys:
+        compare(None, theirs)
+    for mask in (padding[None], each):
+        compare(mask, theirs)
+        compare(torch.where(mask, 0.0, -1e9), theirs, eager)
+    seen = torch.arange(keys) <= torch.arange(queries)[:, None] + keys - queries
+    seen = seen & padding
+    found, _ = _attention.flash_attention_forward(module, q, k, v, padding[None].long(), scaling=0.3)
+    want, _ = theirs(module, q, k, v, seen[None, None], scaling=0.3)
+    torch.testing.assert_close(found[:, seen.any(1)], want[:, seen.any(1)], rtol=0, atol=1e-5)
+
+
+def test_padding_is_for_flash():
+    q = torch.randn(3, 4, 5, 8)
+    with pytest.raises(ValueError, match=r"attention_mask has shape \[3, 5\]; with two axes it must be \[5, 5\].*flash_libattn"):
+        _attention.attention_forward(torch.nn.Module(), q, q, q, torch.ones(3, 5, dtype=torch.bool))
+    with pytest.raises(TypeError, match="attention_mask has type torch.int64"):
+        _attention.attention_forward(torch.nn.Module(), q, q, q, torch.ones(5, 5, dtype=torch.int64))
 
 
 def test_matrices():

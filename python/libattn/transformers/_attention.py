@@ -23,13 +23,19 @@ def attention_forward(
     """Attention for the name "libattn".
 
     query, key, value   [batch, heads, tokens, dim], with fewer heads of key and value if you like
-    attention_mask      a Mask; booleans, numbers that are added, [batch, 1 or heads, queries, keys]; booleans of keys, [batch, keys];
-                        without one, is_causal (or module.is_causal) says what is seen if there is more than one query
+    attention_mask      a Mask; booleans, or numbers that are added, [batch, 1 or heads, queries, keys] or [queries or 1, keys]: all that
+                        is hidden, also where the module is causal.  Without one, is_causal (or module.is_causal) says what is seen if
+                        there is more than one query: keys 0 .. i by query i, however many there are behind (a cache of fixed size)
     s_aux               [heads]: sinks
     position_bias       [batch or 1, heads, queries, keys]: added to the scores
 
-    Returns o, [batch, tokens, heads, dim], and with output_attentions=True the weights.
+    As with "sdpa", then, whose masks these are; "eager" differs where there is no mask: it has no other, and hides nothing.
+
+    Returns o, [batch, tokens, heads, dim], and with output_attentions=True the weights.  Raises ValueError or TypeError for a mask of two
+    axes that is none, such as padding [batch, keys], which only "flash_libattn" takes.
     """
+    if attention_mask is not None and attention_mask.dim() == 2:
+        attention_mask = _of_two_axes(attention_mask, query.shape[2], key.shape[2])
     return _attend(module, query, key, value, attention_mask, _causal(module, is_causal) and "top-left", None, {
         "dropout": dropout, "scale": scaling, "softcap": softcap, "sink": s_aux, "bias": position_bias}, more)
 
@@ -42,6 +48,7 @@ def flash_attention_forward(
     """Attention for the name "flash_libattn", as flash_attention_forward of transformers.
 
     As attention_forward; but without a mask the last query stands at the last key, and sees sliding_window keys, its own among them.
+    A mask of two axes, [batch, keys], is 0 at the padding of keys, and the same holds among the others.
 
     cu_seq_lens_q, _k   [sequences + 1]: where each sequence begins among the tokens of all batch entries, one after the other
     """
@@ -64,6 +71,17 @@ def flash_attention_forward(
     if used < q.shape[0]:
         o = torch.cat([o, o.new_zeros(q.shape[0] - used, *o.shape[1:])])
     return o.unflatten(0, (query.shape[0], query.shape[2])), None
+
+
+def _of_two_axes(mask: Tensor, queries: int, keys: int) -> Tensor:
+    """What "eager" and "sdpa" make of a mask of two axes."""
+    if mask.shape[0] not in (1, queries) or mask.shape[1] < keys:
+        raise ValueError(
+            f"attention_mask has shape {list(mask.shape)}; with two axes it must be [{queries}, {keys}], queries and keys, as for \"sdpa\" (padding, "
+            "[batch, keys], is for \"flash_libattn\")")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(f"attention_mask has type {mask.dtype}; it must be of booleans, True where a query sees a key, or of floats to add")
+    return mask[None, None]
 
 
 def _causal(module: Any, is_causal: bool | None) -> bool:
