@@ -88,8 +88,10 @@ class Record(Mapping[str, Layer]):
         if key in self._calls:
             return key
         parts = [name for name in names if f".{key}." in f".{name}."]
-        if len(parts) != 1:
-            raise KeyError(f"{key!r} is part of {len(parts)} names; recorded: {', '.join(names) or 'nothing'}")
+        if not parts:
+            raise KeyError(f"no layer has {key!r} in its name; recorded: {listed(names)}")
+        if len(parts) > 1:
+            raise KeyError(f"{len(parts)} layers have {key!r} in their name, and it must say which: {listed(parts)}")
         return parts[0]
 
     def __getitem__(self, key: str | int) -> Layer:
@@ -125,7 +127,7 @@ class Record(Mapping[str, Layer]):
         if isinstance(layers, str):
             names = [name for name in self._calls if f".{layers}." in f".{name}."]
             if not names:
-                raise KeyError(f"no layer has {layers!r} in its name; recorded: {', '.join(self._calls)}")
+                raise KeyError(f"no layer has {layers!r} in its name; recorded: {listed(list(self._calls))}")
         else:
             names = list(self._calls) if layers is None else [self._found(one) for one in layers]
         for name in names:
@@ -207,6 +209,12 @@ class Record(Mapping[str, Layer]):
             for name in ("mask", "bias"):
                 tensors.update(stacked(name, found, some))
         return tensors, kept
+
+
+def listed(names: list[str]) -> str:
+    """Names for a sentence, the first and the last of many."""
+    shown = names if len(names) <= 8 else [*names[:4], "...", *names[-2:]]
+    return f"{', '.join(shown)}{f' ({len(names)} layers)' if len(shown) < len(names) else ''}" or "nothing"
 
 
 def stacked(name: str, found: list[Layer], some: slice) -> dict[str, Array]:
@@ -302,8 +310,8 @@ def capture(model: Any) -> AbstractContextManager[Record]:
     copied to NumPy arrays (bfloat16 and float16 as float32): 4 bytes for each number of q, k and v, and a byte for each pair of query
     and key where there is a mask.  Weights are computed when they are asked for.
 
-    Only calls of this thread are recorded.  Returns a context manager, whose value is a Record, which is complete at the end of the
-    block and remains valid.
+    Only calls of this thread are recorded; others may run the model meanwhile.  Returns a context manager, whose value is a Record,
+    which is complete at the end of the block and remains valid.
 
     Raises TypeError if model is not a torch.nn.Module; in the block, NotImplementedError for a mask that it cannot read, and for packed
     sequences, pages, and scores of libattn.torch.attention other than dot products with a softmax.

@@ -36,28 +36,44 @@ _patched: dict[type, Callable[..., Any]] = {}
 _users = 0
 
 
+class Running(threading.local):
+    """The modules whose forward runs, each thread's own, the innermost last."""
+
+    def __init__(self) -> None:
+        self.modules: list[int] = []
+
+    def enter(self, module: int) -> None:
+        self.modules.append(module)
+
+    def leave(self, module: int) -> None:
+        """Also of modules within it, which a removed hook or an interrupt may have left; nothing, if it began before there was a hook."""
+        if module in self.modules:
+            del self.modules[len(self.modules) - 1 - self.modules[::-1].index(module):]
+
+
 class Recorder(TorchFunctionMode):
     def __init__(self, model: torch.nn.Module, record: Record) -> None:
         super().__init__()
         self.names = {id(module): name or type(model).__name__ for name, module in model.named_modules()}
         self.record = record
-        self.running: list[str] = []  # names of the modules whose forward runs, the innermost last
+        self.running = Running()
         self.inside = 0  # calls of transformers' functions, which may call PyTorch's
         self.kept: dict[tuple[Any, ...], tuple[Any, Array]] = {}  # masks as arrays, which layers share
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.running and not self.inside:
+        if self.running.modules and not self.inside:
+            name = self.names[self.running.modules[-1]]
             if func is F.scaled_dot_product_attention:
-                self.add(self.running[-1], *self.of_sdpa(*args, **kwargs))
+                self.add(name, *self.of_sdpa(*args, **kwargs))
             elif func is F.multi_head_attention_forward:
                 bound = MHA.bind(*args, **kwargs)
                 bound.apply_defaults()
-                self.add(self.running[-1], *self.of_multi_head(bound.arguments))
+                self.add(name, *self.of_multi_head(bound.arguments))
             elif str(func) == "libattn.attention.default":
                 from ._capture_operator import problem
 
-                self.add(self.running[-1], *problem(*args[:3], args[3:], array))
+                self.add(name, *problem(*args[:3], args[3:], array))
         return func(*args, **kwargs)
 
     def add(self, name: str, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:
@@ -143,6 +159,8 @@ class Recorder(TorchFunctionMode):
         causal = getattr(module, "is_causal", True) if causal is None else causal
         aligned = name in ("sdpa", "eager", "libattn")  # these have windows in their masks, and the first query at the first key
         if isinstance(attention_mask, Tensor) and attention_mask.dim() == 4:
+            options.update(self.of_mask(attention_mask, keys))
+        elif isinstance(attention_mask, Tensor) and attention_mask.dim() == 2 and aligned:  # these read it as [queries, keys]
             options.update(self.of_mask(attention_mask, keys))
         elif attention_mask is None or isinstance(attention_mask, Tensor) and attention_mask.dim() == 2:
             if attention_mask is not None:
@@ -237,16 +255,16 @@ def patched() -> Iterator[None]:
 @contextlib.contextmanager
 def hooked(model: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
     """recorder.running is what runs of the model."""
-    def enter(name: str) -> Any:
-        return lambda *_: recorder.running.append(name)
+    def enter(module: torch.nn.Module, *_: Any) -> None:
+        recorder.running.enter(id(module))
 
-    def leave(*_: Any) -> None:
-        recorder.running.pop()
+    def leave(module: torch.nn.Module, *_: Any) -> None:
+        recorder.running.leave(id(module))
 
     handles = []
     try:
         for module in model.modules():
-            handles.append(module.register_forward_pre_hook(enter(recorder.names[id(module)])))
+            handles.append(module.register_forward_pre_hook(enter))
             handles.append(module.register_forward_hook(leave, always_call=True))
         yield
     finally:

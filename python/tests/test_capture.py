@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """libattn.capture: what models of PyTorch and transformers compute with, compared with the weights that they return themselves."""
+import concurrent.futures
 import importlib.util
 import json
 import subprocess
+import threading
 
 import numpy as np
 import pytest
@@ -291,12 +293,15 @@ def test_errors():
         with pytest.raises(ValueError, match="no attention was recorded: the model was not called in the block"):
             use()
     record, _ = recorded(Model(), torch.randn(1, 5, 16))
-    for key, sentence in [("blocks", "'blocks' is part of 2 names; recorded: blocks.0.attention"), ("none", "'none' is part of 0 names"),
+    for key, sentence in [("blocks", "2 layers have 'blocks' in their name, and it must say which: blocks.0.attention, blocks.1.attention"),
+                          ("layers.7", "no layer has 'layers.7' in its name; recorded: blocks.0.attention, blocks.1.attention"),
                           (2, "there is no layer 2; 2 were recorded")]:
         with pytest.raises(KeyError, match=sentence):
             record[key]
     with pytest.raises(KeyError, match="no layer has 'attn' in its name"):
         record.view(layers="attn")
+    with pytest.raises(KeyError, match=r"no layer has 'layers.7' in its name; recorded: blocks.0.attention, blocks.1.attention, .*, \.\.\., .*blocks.10.attention \(11 layers\)"):
+        recorded(Model(11), torch.randn(1, 2, 16))[0]["layers.7"]
     record[0].options["scale"] = 2.0
     with pytest.raises(ValueError, match="the layers differ in their scale, and a file has one"):
         record.save("x.safetensors")
@@ -311,7 +316,86 @@ def test_a_failing_model_leaves_nothing_behind():
     assert not recorded(model.forget(), torch.randn(1, 5, 16))[0].calls(0)[1:]
 
 
+# ---- modules that run in other threads, begin before the block, or end after it
+
+
+class Waiting(torch.nn.Module):
+    """A Model whose forward waits in its midst."""
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.reached, self.free = Model(), threading.Event(), threading.Event()
+
+    def forward(self, x):
+        made = self.model(x)
+        self.reached.set()
+        assert self.free.wait(60)
+        return made
+
+
+def elsewhere(call):
+    """call() in another thread, and a function that waits for its end and raises what it raised."""
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    future = pool.submit(call)
+    return lambda: (future.result(60), pool.shutdown())[0]
+
+
+def test_other_threads_have_modules_of_their_own():
+    waiting, x = Waiting(), torch.randn(1, 5, 16)
+    with libattn.capture(waiting) as record:
+        end = elsewhere(lambda: waiting(x))  # this thread is not recorded, and stays within `waiting` while the other one runs
+        assert waiting.reached.wait(60)
+        F.scaled_dot_product_attention(*[torch.randn(1, 2, 3, 4)] * 3)  # of no module
+        waiting.model.forget()(x)
+        waiting.free.set()
+        end()
+    assert list(record) == ["model.blocks.0.attention", "model.blocks.1.attention"]
+    assert all(len(record.calls(name)) == 1 and record[name].k.shape[2] == 5 for name in record)
+
+
+def test_a_forward_that_began_before_the_block():
+    waiting, x = Waiting(), torch.randn(1, 5, 16)
+    waiting.register_forward_hook(lambda *_: None)  # without any hook at its begin, a module calls none at its end
+    end = elsewhere(lambda: waiting(x))
+    assert waiting.reached.wait(60)
+    with libattn.capture(waiting) as record:
+        waiting.free.set()
+        assert len(end()) == 2  # its hooks are left without having been entered
+    assert not record
+
+
+def test_hooks_that_others_remove_and_an_interrupt():
+    model, x = Model(), torch.randn(1, 5, 16)
+    with libattn.capture(model) as record:
+        handle = model.blocks[0]["attention"].register_forward_pre_hook(lambda module, _: module._forward_hooks.clear())
+        model(x)  # the first attention is entered, and never left
+        F.scaled_dot_product_attention(*[torch.randn(1, 2, 3, 4)] * 3)  # of no module
+        handle.remove()
+        stop = model.blocks[1]["attention"].q.register_forward_pre_hook(lambda *_: exec("raise KeyboardInterrupt"))
+        with pytest.raises(KeyboardInterrupt):
+            model.forget()(x)
+        stop.remove()
+        model.forget()(x)
+    assert list(record) == ["blocks.0.attention", "blocks.1.attention"] and len(record.calls(1)) == 2
+
+
 # ---- transformers
+
+
+@pytest.mark.parametrize("name", ["sdpa", "eager", "flash_attention_2"])
+def test_masks_of_two_axes(name):
+    """[queries, keys], but padding of keys with a causal triangle for names with "flash" in them."""
+    from libattn._capture import Record
+    from libattn._capture_torch import Recorder
+
+    module = torch.nn.Linear(1, 1)
+    q, k = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
+    mask = torch.tensor([[False, True, True, True, True]])
+    *_, options = Recorder(module, Record()).of_interface(name, module, q, k, k, mask)
+    seen = np.arange(5) >= 1
+    seen = seen & (np.arange(5) <= np.arange(3)[:, None] + 2) if "flash" in name else np.broadcast_to(seen, (3, 5))
+    assert (options["mask"] == seen).all() and options["mask"].shape == (1, 1, 3, 5)
+
 
 
 def models():
