@@ -52,10 +52,7 @@ static int set_more(call *c, PyObject *more)
     if (!PyDict_Check(more)) return PyErr_SetString(PyExc_TypeError, "more must be a dict or None"), -1;
     while (PyDict_Next(more, &at, &name, &value)) {
         PyObject *number = PyDict_GetItemWithError(c->state->index, name);
-        if (!number) {
-            if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%R is not an option or a tensor of attention", name);
-            return -1;
-        }
+        if (!number) return names_unknown(c->state, name);
         if (set(c, (int)PyLong_AsLong(number), value)) return -1;
     }
     return 0;

@@ -67,6 +67,7 @@ typedef struct state {
     PyObject *ndarray, *empty, *asarray, *like;
     PyObject *dtypes[DTYPES]; /* NULL: none */
     PyObject *exceptions;     /* status: class */
+    PyObject *elsewhere;      /* a keyword of other libraries: what to write */
     PyObject *index;          /* keyword: number (names.c) */
     PyObject *dtype_word;
     words words[WORDS];
@@ -95,6 +96,7 @@ typedef struct call {
 /* names.c: what a keyword sets */
 enum { NAME_FIELDS = TENSORS }; /* numbers below are tensors, others fields */
 int names_make(state *s);
+int names_unknown(state *s, PyObject *name); /* raises TypeError; -1 */
 const short *names_find(state *s, PyObject *names);
 
 /* fields.c: all return 0, or -1 with an exception */

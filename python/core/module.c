@@ -40,7 +40,9 @@ static int read_dtypes(state *s)
 static int start(PyObject *module)
 {
     state *s = PyModule_GetState(module);
-    if (from("libattn._native", "EXCEPTIONS", &s->exceptions) || read_tensors(s) || read_dtypes(s)) return -1;
+    if (from("libattn._native", "EXCEPTIONS", &s->exceptions) || from("libattn._names", "ELSEWHERE", &s->elsewhere) ||
+        read_tensors(s) || read_dtypes(s))
+        return -1;
     if (from("numpy", "ndarray", &s->ndarray) || from("numpy", "empty", &s->empty)) return -1;
     if (from("libattn._arrays", "asarray", &s->asarray) || from("libattn._arrays", "like", &s->like)) return -1;
     s->dtype_word = PyUnicode_InternFromString("dtype");
@@ -50,7 +52,7 @@ static int start(PyObject *module)
 /* Everything that is kept is visited or cleared here. */
 static int each(state *s, int (*visit)(PyObject **, visitproc, void *), visitproc function, void *context)
 {
-    PyObject **all[] = {&s->ndarray, &s->empty, &s->asarray, &s->like, &s->exceptions, &s->index, &s->dtype_word};
+    PyObject **all[] = {&s->ndarray, &s->empty, &s->asarray, &s->like, &s->exceptions, &s->elsewhere, &s->index, &s->dtype_word};
     int stop = 0;
     for (size_t i = 0; !stop && i < sizeof all / sizeof *all; i++) stop = visit(all[i], function, context);
     for (int i = 0; !stop && i < DTYPES; i++) stop = visit(&s->dtypes[i], function, context);

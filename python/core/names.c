@@ -22,13 +22,19 @@ int names_make(state *s)
     return 0;
 }
 
+int names_unknown(state *s, PyObject *name)
+{
+    PyObject *hint = PyErr_Occurred() ? NULL : PyDict_GetItemWithError(s->elsewhere, name);
+    if (PyErr_Occurred()) return -1;
+    if (hint) PyErr_Format(PyExc_TypeError, "%R is not an option or a tensor of attention; write %U", name, hint);
+    else PyErr_Format(PyExc_TypeError, "%R is not an option or a tensor of attention", name);
+    return -1;
+}
+
 static int find(state *s, PyObject *name, short *at)
 {
     PyObject *number = PyDict_GetItemWithError(s->index, name);
-    if (!number) {
-        if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%R is not an option or a tensor of attention", name);
-        return -1;
-    }
+    if (!number) return names_unknown(s, name);
     *at = (short)PyLong_AsLong(number);
     return 0;
 }

@@ -2,8 +2,11 @@
 """What attention accepts, from which library, in which memory; what it rejects, and with which sentence."""
 import array
 import gc
+import importlib
+import inspect
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import threading
@@ -14,6 +17,7 @@ import pytest
 from problems import BFLOAT16
 
 import libattn
+from libattn import _names
 
 A = libattn.attention
 
@@ -245,6 +249,8 @@ ERRORS = [
     ({"cu_seqlens_q": [0, 5]}, ValueError, r"cu_seqlens_q and cu_seqlens_kv need the layout thd"),
     ({"page_table": [[0, 9], [0, 1]], "lengths_kv": [14, 14]}, ValueError, r"page 1 of batch entry 0 is 9 in page_table; paging.pages is 2"),
     ({"nothing": 1}, TypeError, r"'nothing' is not an option or a tensor of attention"),
+    ({"attn_mask": True}, TypeError, r"'attn_mask' is not an option or a tensor of attention; write mask=, of booleans.*, or bias="),
+    ({"is_causal": True}, TypeError, r"write causal=True;.* PyTorch's is causal=\"top-left\""),
     ({"outputs": "lse"}, TypeError, r"outputs must be names, as in outputs=\['lse'\]"),
     ({"outputs": ["lss"]}, TypeError, r"'lss' is not an option or a tensor of attention"),
     ({"outputs": ["lse"], "return_lse": True}, TypeError, r"lse is given twice"),
@@ -266,6 +272,24 @@ def test_errors(change, error, sentence):
     arguments = {"q": Q, "k": K, "v": V, **change}
     with pytest.raises(error, match=sentence):
         A(arguments.pop("q"), arguments.pop("k"), arguments.pop("v"), **arguments)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_keywords_of_other_libraries(library):
+    """Each is unknown, with a hint whose keywords are not."""
+    if library == "numpy":
+        function, x = A, Q
+    else:
+        kind = pytest.importorskip(library)
+        function = importlib.import_module(f"libattn.{library}").attention
+        x = (kind.tensor if library == "torch" else kind.numpy.asarray)(Q)
+    known = inspect.signature(function).parameters
+    for name, hint in _names.ELSEWHERE.items():
+        assert name not in known and set(re.findall(r"(\w+)=", hint)) <= known.keys(), name
+        with pytest.raises(TypeError, match=f"^'{name}' is not an option or a tensor of attention; write {re.escape(hint)}$"):
+            function(x, x, x, **{name: True})
+    with pytest.raises(TypeError, match="^'nothing' is not an option or a tensor of attention$"):
+        function(x, x, x, nothing=True)
 
 
 def test_a_tensor_that_requires_a_gradient():

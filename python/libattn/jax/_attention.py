@@ -2,11 +2,12 @@
 """Attention as functions of JAX arrays."""
 from __future__ import annotations
 
-from typing import Any, Literal, Sequence, overload
+from typing import Any, Literal, Never, Sequence, overload
 
 import jax
 import jax.numpy as jnp
 
+from .. import _names
 from ._call import Spec, check, compute_dtype
 from ._primitives import SAVED, bind, forward_p, seed_words
 
@@ -134,6 +135,7 @@ def attention(
     align: Align = "bottom-right",
     layout: Layout = "bhsd",
     return_lse: bool = False,
+    **unknown: Never,
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
     """Attention of queries over keys and values, in memory linear in their number.
 
@@ -179,6 +181,8 @@ def attention(
         TypeError: an array of a type that is not known.
         NotImplementedError: a combination that the library does not compute; a platform other than the CPU.
     """
+    if unknown:
+        raise _names.unknown(unknown)
     if layout not in ("bhsd", "bshd", "thd"):
         raise ValueError(f"layout is {layout!r}, not 'bhsd', 'bshd' or 'thd'")
     named = {name: _rows(x, name, layout) for name, x in (("q", q), ("k", k), ("v", v))}

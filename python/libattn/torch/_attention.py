@@ -2,11 +2,12 @@
 """libattn.torch.attention."""
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 import torch
 from torch.autograd import forward_ad
 
+from .. import _names
 from ._autograd import Attention, below
 from ._composed import are_moved, composed
 from ._fake import compute
@@ -51,7 +52,7 @@ def attention(
     bias_table_max_distance: int = 0, bias_table_causal: bool = False, score: Score = "dot", score_matrix: Tensor | None = None,
     temperature: float | None = None, normaliser: Normaliser = "softmax", shift: float = 0.0, relative_keys: Tensor | None = None,
     relative_values: Tensor | None = None, relative_u: Tensor | None = None, relative_v: Tensor | None = None, relative_first: int = 0,
-    dilation: int = 0, global_q: int = 0, global_kv: int = 0, least_distance: int = 0,
+    dilation: int = 0, global_q: int = 0, global_kv: int = 0, least_distance: int = 0, **unknown: Never,
 ) -> Any:
     """Attention over tensors on the CPU: libattn.attention, with gradients.
 
@@ -89,6 +90,8 @@ def attention(
         >>> q = k = v = torch.rand(1, 8, 512, 64, requires_grad=True)
         >>> libattn.torch.attention(q, k, v, causal=True).sum().backward()
     """
+    if unknown:
+        raise _names.unknown(unknown)
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
         q, k, v = (x.to(kind) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v))
