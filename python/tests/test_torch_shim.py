@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The declarations of python/torch/stable.h are those of the installed PyTorch."""
+"""The declarations of python/torch/stable.h are those of the installed PyTorch; and its caches know the schemas of libattn's operators."""
 import pathlib
 import re
 
@@ -46,3 +46,30 @@ def test_types(headers):
     for declared in ("using TorchLibraryHandle = TorchLibraryOpaque*", "using StableIValue = uint64_t",
                      "typedef void(*ParallelFunc)(int64_t begin,int64_t end,void*ctx)"):
         assert plain(declared) in headers, declared
+
+
+def test_caches_of_compiled_graphs_know_the_schemas(monkeypatch):
+    """A graph that was compiled with other schemas, whose arguments may mean something else, is compiled anew."""
+    import torch._inductor.config as settings
+    from torch._dynamo.utils import counters
+    from torch._inductor.utils import fresh_cache
+
+    import libattn.torch
+    from libattn.torch import _fake
+
+    x = torch.randn(1, 2, 3, 4)
+    for call in (lambda x: libattn.torch.attention(x, x, x, causal=True), lambda x: libattn.torch.linear_attention(x, x, x)):
+
+        def found(call=call):
+            torch._dynamo.reset()
+            counters.clear()
+            torch.testing.assert_close(torch.compile(call)(x), call(x), rtol=0, atol=1e-5)
+            return counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"]
+
+        with fresh_cache():
+            assert found() == 0 and found() > 0
+            with monkeypatch.context() as other:
+                other.setattr(_fake, "signature", lambda: "another release")
+                assert found() == 0
+            assert found() > 0
+    assert settings.unsafe_marked_cacheable_functions == {"torch.ops.libattn": _fake.signature()} and len(_fake.signature()) == 64

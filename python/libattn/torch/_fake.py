@@ -2,7 +2,10 @@
 """What the operators return, without data: for meta tensors, torch.compile and torch.export.  Sizes and strides are those of the kernels."""
 from __future__ import annotations
 
-from typing import Any
+import functools
+import hashlib
+import sys
+from typing import Any, Callable
 
 import torch
 
@@ -31,7 +34,40 @@ def _rows(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return dense([*q.shape[:-1], v.shape[-1]], q), q.new_empty(q.shape[:-1], dtype=compute(q))
 
 
-@torch.library.register_fake("libattn::attention")
+@functools.cache
+def signature() -> str:
+    """A hash of the schemas of all operators."""
+    names = sorted(name.split(".") for name in torch._C._dispatch_get_all_op_names() if name.startswith("libattn::"))
+    schemas = [str(torch._C._get_schema(name, overload[0] if overload else "")) for name, *overload in names]
+    return hashlib.sha256("\n".join(schemas).encode()).hexdigest()
+
+
+def key_caches() -> None:
+    """Makes the signature a part of the keys of Inductor's caches on disk, in which a graph has only the names of operators.
+
+    Whatever traces a graph has imported the module of settings.
+    """
+    settings: Any = sys.modules.get("torch._inductor.config")
+    known = getattr(settings, "unsafe_marked_cacheable_functions", None)  # "changing the cache key value will change the ... key"
+    if known is not None and known.get("torch.ops.libattn") != signature():
+        settings.unsafe_marked_cacheable_functions = {**known, "torch.ops.libattn": signature()}
+
+
+def register(name: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """torch.library.register_fake for an operator of libattn."""
+
+    def of(function: Callable[..., Any]) -> Callable[..., Any]:
+        def fake(*arguments: Any, **more: Any) -> Any:
+            key_caches()
+            return function(*arguments, **more)
+
+        torch.library.register_fake(f"libattn::{name}", fake, **options)
+        return function
+
+    return of
+
+
+@register("attention")
 def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Any:
     *options, weights = _filled(options, 1)
     o, lse = _rows(q, v)
@@ -44,7 +80,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Any:
     return o, lse, q.new_empty(shape, dtype=compute(q))
 
 
-@torch.library.register_fake("libattn::attention_plain")
+@register("attention_plain")
 def _plain(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> Tensor:
     return _rows(q, v)[0]
 
@@ -55,7 +91,7 @@ def _filled(options: tuple[Any, ...], more: int) -> list[Any]:
     return [*options, *whole[len(options):]]
 
 
-@torch.library.register_fake("libattn::attention_backward")
+@register("attention_backward")
 def _backward(grad_o: Any, grad_lse: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, wants: int, *options: Any) -> Any:
     options = tuple(_filled(options, 0))
     others = []
@@ -65,12 +101,12 @@ def _backward(grad_o: Any, grad_lse: Any, q: Tensor, k: Tensor, v: Tensor, o: Te
     return (dense(q.shape, q), dense(k.shape, k), dense(v.shape, v), *others)
 
 
-@torch.library.register_fake("libattn::attention_jvp")
+@register("attention_jvp")
 def _jvp(tan_q: Any, tan_k: Any, tan_v: Any, tan_bias: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *options: Any) -> Any:
     return _rows(q, v)
 
 
-@torch.library.register_fake("libattn::attention_double_backward")
+@register("attention_double_backward")
 def _double(
     grad_o: Any, grad_lse: Any, tan_q: Any, tan_k: Any, tan_v: Any, tan_bias: Any, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *options: Any,
 ) -> Any:

@@ -9,7 +9,7 @@ import torch
 from .. import linear
 from ._attention import check_tensors
 from ._autograd import Level, below
-from ._fake import compute
+from ._fake import compute, register
 
 Tensor = torch.Tensor
 Features = Literal["elu1", "identity", "relu", "softmax", "favor", "fourier", "trigonometric"]
@@ -150,7 +150,7 @@ def _fake_backward(*arguments: Any) -> Any:
 
 for _name, _kernel, _fake in (("", _forward, _fake_forward), ("_backward", _backward, _fake_backward)):
     _library.impl(f"linear_attention{_name}", _kernel, "CPU")
-    torch.library.register_fake(f"libattn::linear_attention{_name}", _fake, lib=_library)
+    register(f"linear_attention{_name}", lib=_library)(_fake)
 _operator = torch.ops.libattn.linear_attention.default
 _gradient = torch.ops.libattn.linear_attention_backward.default
 
