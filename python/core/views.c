@@ -46,6 +46,21 @@ static attn_dtype prescribed(const call *c, const view *v)
     return c->place[0] && c->views[c->place[0] - 1].dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
 }
 
+/* A type that no problem takes for this tensor.  (Those that this problem does not take are the library's to reject.) */
+static int check_dtype(const call *c, const view *v)
+{
+    const unsigned types = c->state->rows_of[v->number].about.types;
+    const char *what = v->number == TENSOR(mask) ? "bool (what is added to the scores is the bias)"
+                       : types & 1u << ATTN_BOOL ? "bool"
+                       : types & 1u << ATTN_I64  ? "int64 or int32"
+                       : types & 1u << ATTN_I8   ? "float32, float64, float16, bfloat16, or int8 with scales"
+                       : types & 1u << ATTN_F16  ? "float32, float64, float16 or bfloat16"
+                                                 : "float32 or float64";
+    if (types >> v->dtype & 1) return 0;
+    PyErr_Format(PyExc_TypeError, "%s has type %S; it must be %s", tensor_name(c, v->number), c->state->dtypes[v->dtype], what);
+    return -1;
+}
+
 static int export(call *c, view *v)
 {
     const char *name = tensor_name(c, v->number);
@@ -130,7 +145,7 @@ static int take_shape(call *c, view *v, PyObject *x)
     }
     for (int n = 1; n < DTYPES && !v->dtype; n++)
         if (c->state->dtypes[n] && PyObject_RichCompareBool(dtype, c->state->dtypes[n], Py_EQ) > 0) v->dtype = (attn_dtype)n;
-    if (v->dtype) return 0;
+    if (v->dtype) return check_dtype(c, v);
     PyErr_Format(PyExc_TypeError, "%s has a type that libattn does not know", tensor_name(c, v->number));
     return -1;
 }
@@ -147,7 +162,7 @@ static int take(call *c, view *v, PyObject *x)
     if (c->describes && is_shape(x)) return take_shape(c, v, x);
     Py_INCREF(x);
     v->owner = x;
-    if (!PyObject_TypeCheck(x, (PyTypeObject *)s->ndarray)) {
+    if (Py_TYPE(x) != (PyTypeObject *)s->ndarray) { /* a subclass may mean more than its numbers */
         if (asarray(c, v, ATTN_DTYPE_DEFAULT)) return -1;
         if (v->written && !PyObject_HasAttrString(x, "__dlpack__") && !PyObject_CheckBuffer(x)) {
             PyErr_Format(PyExc_TypeError, "%s is of type %R, which has no memory to write to", tensor_name(c, v->number),
@@ -160,7 +175,7 @@ static int take(call *c, view *v, PyObject *x)
     if (!v->dtype || (must && must != v->dtype)) {
         if (asarray(c, v, must) || dtype_number(s, v->owner, &v->dtype)) return -1;
     }
-    if (export(c, v)) return -1;
+    if (check_dtype(c, v) || export(c, v)) return -1;
     return measure(c, v) ? copy(c, v) : 0;
 }
 

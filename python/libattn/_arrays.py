@@ -34,6 +34,7 @@ if bfloat16 is not None:
 DTYPES = {value: dtype for dtype, value in TYPES.items()}
 
 CPU = 1  # kDLCPU of DLPack
+LAZY = ("conj", "neg")  # what torch notes instead of changing memory, and DLPack does not hand on
 
 
 def dtype_of(value: int) -> np.dtype[Any]:
@@ -54,7 +55,8 @@ def asarray(x: Any, name: str, dtype: Any = None) -> Array:
             raise TypeError(f"{name} has type {array.dtype}, which does not become {np.dtype(dtype)} without loss")
         array = array.astype(dtype)
     if array.dtype not in TYPES:
-        raise TypeError(f"{name} has type {array.dtype}, which libattn does not know")
+        how = "" if array.dtype.isnative else f": its bytes are in another order; pass {name}.astype({name}.dtype.newbyteorder('='))"
+        raise TypeError(f"{name} has type {array.dtype}, which libattn does not know{how}")
     return array
 
 
@@ -66,16 +68,34 @@ def _device(device: Any) -> int:
         return 0
 
 
+def _plain(x: Array, name: str) -> Array:
+    """The array without its subclass, if that says no more than the numbers do: memmap, matrix, recarray."""
+    if isinstance(x, np.ma.MaskedArray):
+        how = "out.data" if name == "out" else f"numpy.ma.filled({name}, number), and hide keys with mask="
+        raise TypeError(f"{name} is a masked array, whose mask would be ignored; pass {how}")
+    kind = type(x)
+    if kind is not np.ndarray and kind.__array_ufunc__ is not np.ndarray.__array_ufunc__:
+        raise TypeError(f"{name} is of type {kind.__name__}, whose numbers may have a meaning (a unit) that would be lost; pass numpy.asarray({name})")
+    return np.asarray(x)
+
+
+def _masked_within(x: Any) -> bool:
+    return any(map(_masked_within, x)) if isinstance(x, (list, tuple)) else isinstance(x, np.ma.MaskedArray)
+
+
 def _view(x: Any, name: str) -> Array:
     if isinstance(x, np.ndarray):
-        return x
+        return x if type(x) is np.ndarray else _plain(x, name)
     if getattr(x, "requires_grad", False):
         raise TypeError(f"{name} is a tensor that requires a gradient: use libattn.torch, or {name}.detach()")
+    for bit in LAZY:
+        if getattr(x, f"is_{bit}", bool)():
+            raise TypeError(f"{name} is a tensor whose memory does not have its numbers yet; pass {name}.resolve_{bit}()")
     device = getattr(x, "__dlpack_device__", None)
     if device is not None:
         if _device(device) != CPU:
             raise TypeError(f"{name} is on the device {getattr(x, 'device', 'of another kind')}, and libattn computes on the CPU")
-        if str(x.dtype) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16
+        if str(getattr(x, "dtype", "")) == "torch.bfloat16":  # NumPy's DLPack has no bfloat16
             import torch
 
             return np.from_dlpack(x.view(torch.int16)).view(dtype_of(_abi.ATTN_BF16))
@@ -84,7 +104,12 @@ def _view(x: Any, name: str) -> Array:
         except (BufferError, RuntimeError, TypeError) as error:
             if not hasattr(x, "__array__"):
                 raise TypeError(f"{name}: {error}") from error
-    array = np.asarray(x)
+    if _masked_within(x):
+        raise TypeError(f"{name} has masked elements, whose mask would be ignored; pass numpy.ma.filled(), and hide keys with mask=")
+    try:
+        array = _plain(np.asanyarray(x), name)  # (what becomes a masked array is one)
+    except RuntimeError as error:  # of torch
+        raise TypeError(f"{name}: {error}") from error
     if array.dtype == object:
         raise TypeError(f"{name} is of type {type(x).__name__}, not an array of numbers")
     return array

@@ -11,7 +11,7 @@ from .. import _names
 from ._autograd import Attention, below
 from ._composed import are_moved, composed
 from ._fake import compute
-from ._shim import AT, DEFAULTS, OPS, WANTS, error
+from ._shim import AT, DEFAULTS, NAMES, OPS, WANTS, error
 
 Tensor = torch.Tensor
 STRIDED = torch.strided
@@ -32,6 +32,9 @@ PASSED = tuple(AT[name] for name in (
     "relative_keys", "relative_values"))
 NUMBERS = tuple(AT[name] for name in (
     "chunk", "relative_first", "dilation", "global_q", "global_kv", "least_distance", "shift", "table_distance", "table_causal"))
+INTEGERS = tuple(AT[name] for name in (
+    "lengths_q", "lengths_kv", "offset_q", "cu_seqlens_q", "cu_seqlens_kv", "page_table", "ranges"))
+THREADS = AT["threads"]
 DIFFERENTIABLE = tuple(AT[name] for name in WANTS)
 
 PLAIN = len(OPS.attention_plain.default._schema.arguments) - 3  # the options of this operator, which are the first
@@ -110,7 +113,7 @@ def attention(
     if window is not None:
         given[AT["window_left"]], given[AT["window_right"]] = _window(window)
     if mask is not None:
-        if mask.dtype not in (torch.bool, torch.uint8):
+        if _tensor(mask, "mask").dtype not in (torch.bool, torch.uint8):
             raise TypeError(f"mask has type {mask.dtype}; it must be of booleans, True where a query sees a key (bias is added)")
         given[AT["mask"]] = mask
     if isinstance(scale, Tensor) and (scale.dim() or scale.requires_grad):
@@ -119,13 +122,13 @@ def attention(
         given[AT["scale"]] = float(scale)
     for at, x in zip(CONVERTED, (sink, alibi_slopes, relative_u, relative_v), strict=True):
         if x is not None:
-            given[at] = x.to(compute(q))
+            given[at] = _tensor(x, NAMES[at]).to(compute(q))
     for at, x in zip(PASSED, (
         bias, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, ranges, block_mask, threads, bias_table, score_matrix, relative_keys,
         relative_values,
     ), strict=True):
         if x is not None:
-            given[at] = x
+            given[at] = _integers(x, at) if at in INTEGERS else x if at == THREADS else _tensor(x, NAMES[at])
     for at, number in zip(NUMBERS, (
         chunk, relative_first, dilation, global_q, global_kv, least_distance, shift, bias_table_max_distance, bias_table_causal,
     ), strict=True):
@@ -137,7 +140,7 @@ def attention(
         given[AT["dropout"]] = float(dropout)
         given[AT["seed"]] = _seed(seed)
     if offset_q is not None:
-        given[AT["offset_q"]], given[ALIGN] = offset_q, 0
+        given[AT["offset_q"]], given[ALIGN] = _integers(offset_q, AT["offset_q"]), 0
     if block_size is not None:
         given[AT["block_q"]], given[AT["block_kv"]] = block_size
     if temperature is not None:
@@ -223,6 +226,18 @@ def _choice(causal: Any, layout: Any, kind: Any, score: Any, normaliser: Any) ->
         if not found:
             return f"{name} is {x!r}; known: {', '.join(map(repr, known))}"
     raise AssertionError
+
+
+def _tensor(x: Any, name: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is of type {type(x).__name__}; it must be a torch.Tensor")
+    return x
+
+
+def _integers(x: Any, at: int) -> Tensor:
+    if _tensor(x, NAMES[at]).dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{NAMES[at]} has type {x.dtype}; it must be torch.int64 or torch.int32")
+    return x
 
 
 def _window(window: Any) -> tuple[int, int]:
