@@ -5,6 +5,7 @@
 #include "core.h"
 
 #include "common/plans.h"
+#include "common/sentence.h"
 
 enum { SMALL = 200000 }; /* floating-point operations of a call that is shorter than handing over the interpreter may take */
 
@@ -30,13 +31,32 @@ typedef struct key {
     } tensors[TENSORS];
 } key;
 
-PyObject *call_fail(state *s, const attn_error *error)
+PyObject *core_fail(state *s, attn_error *error, int forward)
 {
+    sentence_python(error->message, sizeof error->message, forward);
     PyObject *status = PyLong_FromLong(error->status), *kind = NULL;
     if (status) kind = PyDict_GetItemWithError(s->exceptions, status);
     Py_XDECREF(status);
     if (!PyErr_Occurred()) PyErr_SetString(kind ? kind : PyExc_RuntimeError, error->message);
     return NULL;
+}
+
+PyObject *call_fail(const call *c, attn_error *error) { return core_fail(c->state, error, c->problem.op == ATTN_FORWARD); }
+
+PyObject *core_sentence(PyObject *module, PyObject *text)
+{
+    (void)module;
+    char message[SENTENCE_MOST];
+    Py_ssize_t size;
+    const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
+    if (!bytes) return NULL;
+    if ((size_t)size >= sizeof message) {
+        Py_INCREF(text);
+        return text;
+    }
+    memcpy(message, bytes, (size_t)size + 1);
+    sentence_python(message, sizeof message, 0);
+    return PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
 }
 
 static int set(call *c, int number, PyObject *value)
@@ -132,7 +152,7 @@ attn_plan *call_plan(call *c, const char *allocated)
         if (allocated[i] ? sizes_of_output(c, &c->views[i]) : fit_output(c, &c->views[i])) return NULL;
         bind(c, &c->views[i], axes_slot(c, &c->views[i]));
     }
-    if (attn_plan_create(&plan, &c->problem, &c->tensors, &c->options, &error)) return call_fail(c->state, &error), NULL;
+    if (attn_plan_create(&plan, &c->problem, &c->tensors, &c->options, &error)) return call_fail(c, &error), NULL;
     if (!fit_check(c, plan)) return plan;
     attn_plan_destroy(plan);
     return NULL;
@@ -142,12 +162,12 @@ static int note_make(const call *c, const attn_plan *plan, note *n)
 {
     attn_plan_description about = {.struct_size = sizeof about};
     attn_error error;
-    if (attn_plan_describe(plan, &about, &error)) return call_fail(c->state, &error), -1;
+    if (attn_plan_describe(plan, &about, &error)) return call_fail(c, &error), -1;
     n->small = about.flops < SMALL && !c->more.visit_rows && !c->more.modify_scores;
     for (int i = 0; i < c->count; i++) {
         const view *v = &c->views[i];
         attn_tensor_plan of = {.struct_size = sizeof of};
-        if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c->state, &error), -1;
+        if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c, &error), -1;
         n->views[i].slot = axes_slot(c, v);
         n->views[i].slot.dtype = of.dtype;
         n->views[i].ndim = v->ndim;
@@ -247,7 +267,7 @@ static PyObject *run(call *c)
         Py_END_ALLOW_THREADS;
     }
     kept_release(kept);
-    return status ? call_fail(c->state, &error) : results(c);
+    return status ? call_fail(c, &error) : results(c);
 }
 
 PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t count)

@@ -133,6 +133,9 @@ PyObject *core_describe(PyObject *module, PyObject *const *args, Py_ssize_t coun
 int call_parse(call *c, PyObject *module, PyObject *const *args, Py_ssize_t count, int describes);
 /* Plans, with the types and strides of all tensors, and checks all shapes.  allocated[i]: view i is to be allocated. */
 attn_plan *call_plan(call *c, const char *allocated);
-PyObject *call_fail(state *s, const attn_error *error);
+PyObject *core_sentence(PyObject *module, PyObject *text);
+/* Raises the exception of an error, in the words of Python; forward: of attention, whose o is the keyword out. */
+PyObject *core_fail(state *s, attn_error *error, int forward);
+PyObject *call_fail(const call *c, attn_error *error);
 
 #endif

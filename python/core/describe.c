@@ -12,7 +12,7 @@ static PyObject *describe_view(const call *c, const view *v, const attn_plan *pl
     for (int i = 0; i < v->ndim; i++) PyTuple_SetItem(shape, i, PyLong_FromLongLong(v->shape[i]));
     if (attn_plan_tensor(plan, v->number, &of, &error)) {
         Py_DECREF(shape);
-        return call_fail(c->state, &error);
+        return call_fail(c, &error);
     }
     return Py_BuildValue("(siiN)", c->state->rows_of[v->number].about.name, v->written, (int)of.dtype, shape);
 }
@@ -41,7 +41,7 @@ static PyObject *describe(call *c)
     if (!plan) return NULL;
     PyObject *made = NULL, *views = describe_views(c, plan);
     const int failed = attn_plan_describe(plan, &of, &error) != ATTN_OK;
-    if (failed) call_fail(c->state, &error);
+    if (failed) call_fail(c, &error);
     if (failed) Py_CLEAR(views);
     if (views)
         made = Py_BuildValue("{sssssisisisLsLsLsLsLsnsdsN}", "kernel", of.kernel, "why", of.why, "isa", (int)of.isa, "compute",

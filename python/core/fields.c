@@ -199,6 +199,7 @@ static const field fields[] = {
     AT(ADDRESS, "modify_scores", more.modify_scores),
     AT(ADDRESS, "modify_slopes", more.modify_slopes),
 };
+enum { MAX_THREADS = 1024 }; /* attn.h */
 enum { FIELDS = sizeof fields / sizeof *fields };
 _Static_assert(sizeof(size_t) == 8 && sizeof(attn_isa) == sizeof(int) && sizeof(attn_stage) == sizeof(int), "fields are words");
 
@@ -228,8 +229,8 @@ static int set_size(const field *f, PyObject *value, void *to)
         *(int64_t *)to = size;
         return 0;
     }
-    if (size < 1 || size > INT_MAX) {
-        PyErr_Format(PyExc_ValueError, "threads is %R; it must be between 1 and 1024, or None", value);
+    if (size < 1 || size > MAX_THREADS) {
+        PyErr_Format(PyExc_ValueError, "threads is %R; it must be between 1 and %d, or None", value, MAX_THREADS);
         return -1;
     }
     *(int *)to = (int)size;

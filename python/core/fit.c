@@ -41,7 +41,7 @@ static int check(const call *c, const view *v, const attn_plan *plan)
     attn_error error;
     int64_t have[4] = {1, 1, 1, 1}, want[4];
     int axes[4], fits = 1;
-    if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c->state, &error), -1;
+    if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c, &error), -1;
     memcpy(want, of.shape, sizeof want);
     if (c->layout == LAYOUT_THD && rows) {
         want[0] = 1;

@@ -16,7 +16,7 @@ static int read_tensors(state *s)
     for (int n = 0; n < TENSORS; n++) {
         tensor_row *row = &s->rows_of[n];
         row->about.struct_size = sizeof row->about;
-        if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, n, &row->about, &error)) return call_fail(s, &error), -1;
+        if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, n, &row->about, &error)) return core_fail(s, &error, 0), -1;
         axes_make(row);
     }
     return 0;
@@ -97,6 +97,8 @@ static PyMethodDef methods[] = {
      "compute(op, layout, more, names, *values): an operation of attn.h over arrays"},
     {"describe", (PyCFunction)(void (*)(void))core_describe, METH_FASTCALL,
      "describe(op, layout, more, names, *values): the plan of compute, where (shape, dtype) may stand for an array"},
+    {"sentence", core_sentence, METH_O,
+     "sentence(text): an error's sentence of the library with the names of Python (common/words.def)"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -2,7 +2,7 @@
 """Softmax attention, and all its variants, over arrays."""
 from __future__ import annotations
 
-from typing import Any, Mapping, Unpack
+from typing import Any, Iterable, Mapping, Unpack
 
 from . import _abi, _callbacks, _core
 from ._options import ArrayLike, Causal, ForwardOptions, Layout, Window
@@ -91,7 +91,7 @@ def further_results(options: Any) -> dict[str, Any]:
         return options
     more = dict(options)
     outputs = more.pop("outputs")
-    if isinstance(outputs, str):
-        raise TypeError(f"outputs must be names, as in outputs=[{outputs!r}]")
+    if isinstance(outputs, str) or not isinstance(outputs, Iterable):
+        raise TypeError(f"outputs must be names, as in outputs=[{outputs!r}]" if isinstance(outputs, str) else f"outputs must be names, not {outputs!r}")
     more.update(outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, True))
     return more

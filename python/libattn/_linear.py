@@ -9,7 +9,7 @@ from typing import Any, Literal, Mapping, Sequence, cast, get_args
 
 import numpy as np
 
-from . import _abi, _native
+from . import _abi, _core, _native
 from ._arguments import choice, integer, real
 from ._arrays import DTYPES, Array, like
 from ._execution import NAMES, Execution, execution
@@ -297,7 +297,7 @@ class Handle:
         _native.call("attn_linear_plan_describe", self.handle, ctypes.byref(found))
         names = {value: name for name, value in FORMS.items()}
         return PlanDescription(
-            found.kernel.decode(), found.why.decode(), _native.call("attn_isa_name", found.isa).decode(),
+            found.kernel.decode(), _core.sentence(found.why.decode()), _native.call("attn_isa_name", found.isa).decode(),
             _native.call("attn_dtype_name", found.compute).decode(), names[found.form], found.chunk, found.dim_features, found.threads,
             found.workspace_bytes, found.flops,
         )

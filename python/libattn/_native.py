@@ -50,7 +50,11 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def exception(status: int, message: str) -> Exception:
-    """The exception that stands for a status, with the library's sentence."""
+    """The exception that stands for a status, with the library's sentence in the words of Python."""
+    if status not in (_abi.ATTN_ERR_IO, _abi.ATTN_ERR_FORMAT):  # (they are about the contents of files)
+        from . import _core  # (which imports this module)
+
+        message = _core.sentence(message)
     return EXCEPTIONS.get(status, RuntimeError)(message)
 
 

@@ -86,6 +86,7 @@ class Plan:
         arrays: list[Any] = found.pop("arrays")
         names = {written: {n: Spec(shape, _arrays.dtype_of(t)) for n, w, t, shape in arrays if w == written} for written in (0, 1)}
         self.inputs, self.outputs = names[0], names[1]
+        found["why"] = _core.sentence(found["why"])
         found["isa"] = _native.call("attn_isa_name", found["isa"]).decode()
         found["compute"] = _native.call("attn_dtype_name", found["compute"]).decode()
         for name, value in found.items():

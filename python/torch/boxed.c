@@ -3,6 +3,8 @@
  * when all of them are. */
 #include "shim.h"
 
+#include "common/sentence.h"
+
 #include <string.h>
 
 _Thread_local attn_error boxed_error;
@@ -63,5 +65,7 @@ static int run_kernel(const char *kinds, kernel *run, StableIValue *stack, uint6
 
 void boxed_call(const char *kinds, kernel *run, StableIValue *stack, uint64_t arguments, uint64_t results)
 {
-    if (run_kernel(kinds, run, stack, arguments, results)) stable_throw(boxed_error.message);
+    if (!run_kernel(kinds, run, stack, arguments, results)) return;
+    sentence_python(boxed_error.message, sizeof boxed_error.message, 0);
+    stable_throw(boxed_error.message);
 }

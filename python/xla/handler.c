@@ -8,6 +8,7 @@
 #include "threads.h"
 
 #include "common/plans.h"
+#include "common/sentence.h"
 
 #include <string.h>
 
@@ -24,8 +25,9 @@ static xla_error *failure(const xla_call_frame *frame, int code, const char *mes
     return frame->api->error_create(&(xla_error_create){sizeof(xla_error_create), NULL, message, code});
 }
 
-static xla_error *failed(const xla_call_frame *frame, const attn_error *error)
+static xla_error *failed(const xla_call_frame *frame, attn_error *error)
 {
+    sentence_python(error->message, sizeof error->message, 0);
     int code = error->status == ATTN_ERR_UNSUPPORTED ? XLA_ERROR_UNIMPLEMENTED
                : error->status == ATTN_ERR_MEMORY    ? XLA_ERROR_RESOURCE_EXHAUSTED
                                                      : XLA_ERROR_INVALID_ARGUMENT;
