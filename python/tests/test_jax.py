@@ -394,6 +394,14 @@ WRONG = {
     "window": (ValueError, "window is", lambda: attn.attention(Q, K, V, window=(1, 2, 3))),
     "softcap": (ValueError, "softcap", lambda: attn.attention(Q, K, V, softcap=-1.0)),
     "scale": (ValueError, "scale", lambda: attn.attention(Q, K, V, scale=float("nan"))),
+    "scale of heads": (ValueError, r"^scale has shape \(4,\); it must be one number; multiply q by it, and pass scale=1.0$", lambda: attn.attention(Q, K, V, scale=jnp.ones(H))),
+    "scale of text": (TypeError, "^scale is 'large'; it must be a number$", lambda: attn.attention(Q, K, V, scale="large")),
+    "traced scale": (TypeError, "^scale is traced by JAX .* it must be known .*; multiply q by it, and pass scale=1.0", lambda: jax.jit(lambda x: attn.attention(Q, K, V, scale=x))(0.5)),
+    "traced softcap": (TypeError, "^softcap is traced by JAX", lambda: jax.grad(lambda x: attn.attention(Q, K, V, softcap=x).sum())(5.0)),
+    "traced dropout": (TypeError, "^dropout is traced by JAX", lambda: jax.jit(lambda x: attn.attention(Q, K, V, dropout=x))(0.5)),
+    "traced window": (TypeError, "^window is traced by JAX", lambda: jax.jit(lambda x: attn.attention(Q, K, V, window=(x, 0)))(2)),
+    "traced causal": (TypeError, "^causal is traced by JAX", lambda: jax.jit(lambda x: attn.attention(Q, K, V, causal=x))(True)),
+    "window of a fraction": (TypeError, "^window is 1.5; it must be an integer", lambda: attn.attention(Q, K, V, window=1.5)),
     "dropout": (ValueError, "dropout", lambda: attn.attention(Q, K, V, dropout=1.5)),
     "seed": (ValueError, "seed", lambda: attn.attention(Q, K, V, dropout=0.5, seed=-1)),
     "lengths of k and v": (ValueError, "v has", lambda: attn.attention(Q, K, V[:, :, :3])),
@@ -414,6 +422,14 @@ def test_errors(name):
     kind, sentence, call = WRONG[name]
     with pytest.raises(kind, match=sentence):
         call()
+
+
+def test_options_of_numpy_and_jax():
+    expected = attn.attention(Q, K, V, scale=0.5, softcap=3.0, window=(2, 2))
+    assert (attn.attention(Q, K, V, scale=jnp.float32(0.5), softcap=np.float64(3), window=np.int32(2)) == expected).all()
+    assert (jax.jit(lambda x: attn.attention(x * 0.5, K, V, scale=1.0))(Q) == attn.attention(Q * 0.5, K, V, scale=1.0)).all()
+    for on, truth in ((np.bool_(False), False), (0, False), (np.bool_(True), True), (1, True)):
+        assert (attn.attention(Q, K, V, causal=on) == attn.attention(Q, K, V, causal=truth)).all(), on
 
 
 def test_a_failed_call_leaves_nothing_behind():

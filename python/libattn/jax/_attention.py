@@ -2,6 +2,7 @@
 """Attention as functions of JAX arrays."""
 from __future__ import annotations
 
+import operator
 from typing import Any, Literal, Never, Sequence, overload
 
 import jax
@@ -16,7 +17,24 @@ Align = Literal["top-left", "bottom-right"]
 Causal = bool | Literal["top-left", "bottom-right"]
 
 
+def _known(x: Any, name: str, instead: str = "") -> Any:
+    """What is compiled into the operation: no array that JAX traces."""
+    if isinstance(x, jax.core.Tracer):
+        raise TypeError(f"{name} is traced by JAX (jit, grad, vmap, scan); it must be known when the operation is compiled{instead}")
+    return x
+
+
+def _number(x: Any, name: str, instead: str = "") -> float:
+    if jnp.ndim(_known(x, name, instead)):
+        raise ValueError(f"{name} has shape {jnp.shape(x)}; it must be one number{instead}")
+    try:
+        return float(x)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {x!r}; it must be a number") from None
+
+
 def _align(causal: Causal, align: str) -> str:
+    _known(causal, "causal")
     for name, value in (("causal", causal), ("align", align)):
         if value not in ((False, True) if name == "causal" else ()) and value not in ("top-left", "bottom-right"):
             raise ValueError(f"{name} is {value!r}, not {'False, True, ' if name == 'causal' else ''}'top-left' or 'bottom-right'")
@@ -26,10 +44,13 @@ def _align(causal: Causal, align: str) -> str:
 def _window(window: int | Sequence[int | None] | None) -> tuple[int, int] | None:
     if window is None:
         return None
-    sides = (window, window) if isinstance(window, int) else tuple(window)
+    sides = tuple(window) if isinstance(window, (tuple, list)) else (window, window)
     if len(sides) != 2:
         raise ValueError(f"window is {window!r}, not a number of keys or a pair (left, right)")
-    left, right = (-1 if side is None else int(side) for side in sides)
+    for side in sides:
+        if not hasattr(_known(side, "window"), "__index__") and side is not None:
+            raise TypeError(f"window is {window!r}; it must be an integer or a pair (left, right) of them")
+    left, right = (-1 if side is None else operator.index(side) for side in sides)
     return None if left == right == -1 else (left, right)
 
 
@@ -155,7 +176,8 @@ def attention(
         window: keys on both sides of a query's position that it sees, or a pair (left, right); -1 or None: no bound.
         mask: bool, broadcasts to [batch, heads, queries, keys]; True: seen.
         bias: added to the scores, likewise; has a gradient.
-        scale: of the scores, 1/sqrt(channels) by default.
+        scale: of the scores, 1/sqrt(channels) by default: a number, or an array of no axes that JAX does not trace.  For a scale that is
+            learned, or one for each head, multiply q by it and pass 1.0.
         softcap: bounds the scores, as in Gemma 2.
         sink: [heads], a score in each denominator that has no key (gpt-oss); has a gradient.
         alibi_slopes: [heads] (Press et al. 2022); has a first derivative.  Forward mode along it takes memory for all pairs.
@@ -188,8 +210,9 @@ def attention(
     named = {name: _rows(x, name, layout) for name, x in (("q", q), ("k", k), ("v", v))}
     packed = _packed(named, layout, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv)
     spec = Spec(
-        layout, _align(causal, align), causal is not False, _window(window), None if scale is None else float(scale), None if softcap is None else float(softcap),
-        float(dropout), packed,
+        layout, _align(causal, align), bool(causal), _window(window),
+        None if scale is None else _number(scale, "scale", "; multiply q by it, and pass scale=1.0"), None if softcap is None else _number(softcap, "softcap"),
+        _number(dropout, "dropout"), packed,
     )
     _check_sizes(named, spec)
     batch, heads, _, queries, keys, *_ = spec.sizes(*(named[name].shape for name in "qkv"))
