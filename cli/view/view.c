@@ -15,6 +15,7 @@
 #include "cli/input/labels.h"
 #include "formula.h"
 #include "page.h"
+#include "rows.h"
 #include "testing/memory/element.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
@@ -25,7 +26,8 @@ static const command_usage usage = {
     .synopsis = "IN -o PAGE.html [options]",
     .summary = "Writes one page that shows the weights of all layers and heads, computed from q and k\n"
                "of IN, or read from IN as `attn run --weights` and `attn layer --weights` wrote them. It\n"
-               "needs no network and no other file: open it in a browser.\n",
+               "needs no network and no other file: open it in a browser. Rows that are no weights of a\n"
+               "softmax (NaN, numbers below 0, sums other than 1) are counted at its top.\n",
     .notes = "Example:\n"
              "  attn view sentence.safetensors -o attention.html --layer 0-2\n",
     .operands = {"input file"},
@@ -60,7 +62,7 @@ typedef struct page {
     int64_t *layer_number;
     view_fact *facts;
     int64_t facts_count;
-    char source[FORMULA_TEXT + 300], attribution[400];
+    char source[FORMULA_TEXT + 300 + ROWS_TEXT], attribution[400];
 } page;
 
 static attn_status choose(page *g, const view_settings *settings, attn_error *error)
@@ -231,13 +233,14 @@ static void add_facts(page *g)
     if (model)
         snprintf(g->attribution, sizeof g->attribution, "Recorded from %.200s%s%.100s", model, licence ? ", " : "",
                  licence ? licence : "");
+    char formula[FORMULA_TEXT], rows[ROWS_TEXT];
+    view_rows_print(g->weights, g->entries * g->layers * g->heads * g->rows, g->input.problem.shape.len_kv, g->found != NULL, rows);
     if (g->found) {
-        snprintf(g->source, sizeof g->source, "%.200s: the weights that are in it", g->input.path);
+        snprintf(g->source, sizeof g->source, "%.200s: the weights that are in it%s", g->input.path, rows);
         return;
     }
-    char formula[FORMULA_TEXT];
     formula_print(&g->input, formula, sizeof formula);
-    snprintf(g->source, sizeof g->source, "%.200s: %s, computed by attn %s", g->input.path, formula, attn_version());
+    snprintf(g->source, sizeof g->source, "%.200s: %s, computed by attn %s%s", g->input.path, formula, attn_version(), rows);
 }
 
 /* ---- the command ---- */

@@ -59,7 +59,8 @@ def view(
     height     of the frame in a notebook, in pixels
     options    of libattn.attention, for q and k: causal, window, scale, mask, ...; layout is "bhsd"
 
-    Returns a Page: the last value of a cell of a notebook, or `.save("page.html")`.  Weights are held as 32-bit floats up to
+    Returns a Page: the last value of a cell of a notebook, or `.save("page.html")`.  Its heading counts the rows that are no weights of
+    a softmax, if there are any: with NaN or infinities, numbers below 0, or a sum that is neither 1 nor 0.  Weights are held as 32-bit floats up to
     2 million of them, then in 16 bits; 48 million is the limit.
 
     Raises ValueError for shapes that do not fit, more tokens than rows, and a choice of what there is not; NotImplementedError for

@@ -65,6 +65,26 @@ block rows.html 0 | head -c 112 | cmp - expected_rows.bin
 ok "  two queries of one head" same "$?" 0
 "$MAKE" odd.safetensors weights:f64:3x5:0.2
 printed "one head, in f64" '"keys":[^0-9]*5' view odd.safetensors -o odd.html --json
+ok "  no word about weights that sum to 1" grep -q ': the weights that are in it"' odd.html
+
+# What no softmax gives is said on the page.
+doubts() { # SENTENCE TENSOR
+    "$MAKE" odd.safetensors "$2"
+    "$ATTN" view odd.safetensors -o odd.html
+    ok "page: $1" grep -qF "it; $1\"" odd.html
+}
+doubts "6 of 6 rows sum neither to 1 nor to 0" weights:f32:2x3x5:0.3
+doubts "6 of 6 rows have numbers that are not finite" weights:f32:2x3x5:nan
+doubts "1 of 1 rows has numbers that are not finite" weights:f16:1x5:inf
+doubts "3 of 3 rows have numbers below 0" weights:bf16:3x5:-0.25
+"$MAKE" odd.safetensors weights:f32:3x5:0
+"$ATTN" view odd.safetensors -o odd.html
+ok "rows that see nothing are no doubt" grep -q ': the weights that are in it"' odd.html
+"$MAKE" odd.safetensors q:f32:1x3x4:nan k:f32:1x3x4:1
+"$ATTN" view odd.safetensors -o odd.html
+ok "nor are NaN that are computed hidden" grep -qF "; 3 of 3 rows have numbers that are not finite\"" odd.html
+"$ATTN" view "$STREET" -o odd.html --normaliser=relu
+ok "but other sums are where they are said" grep -q 'computed by attn [0-9.]*"' odd.html
 rejected 2 "attn view: made.safetensors has weights and no q: the flags of a mechanism would change nothing" view made.safetensors -o out.html --causal
 "$MAKE" odd.safetensors weights:i32:3x5
 rejected 2 "attn view: odd.safetensors: tensor 'weights' is i32 with 2 axes; expected floats, [head, query, key]" view odd.safetensors -o out.html
