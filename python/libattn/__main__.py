@@ -20,6 +20,13 @@ from typing import NoReturn
 from . import _command
 
 
+USAGE = """\
+python -m libattn run: what is to run?
+  python -m libattn run SCRIPT.py ARGUMENT...     a program, in which torch's attention is libattn's
+  python -m libattn run -m MODULE ARGUMENT...     the same for a module
+  python -m libattn run FILE ARGUMENT...          attention over the tensors of a file, as the command `attn run`:"""
+
+
 def command(arguments: list[str]) -> NoReturn:
     """Becomes the command attn: that of this package, or else the one on the PATH."""
     found = _command.find()
@@ -71,6 +78,8 @@ def program(arguments: list[str]) -> None:
 
 def main() -> None:
     arguments = sys.argv[1:]
+    if arguments == ["run"]:  # `attn run` without arguments says what it takes; here that is half of it
+        print(USAGE, file=sys.stderr)
     if len(arguments) > 1 and arguments[0] == "run" and (arguments[1] == "-m" or arguments[1].endswith(".py")):
         program(arguments[1:])
     else:

@@ -27,6 +27,14 @@ def test_status_and_message_are_those_of_the_command():
     assert found.returncode == 2 and found.stderr.startswith("attn run: ")
 
 
+def test_run_alone_says_what_it_takes():
+    found, command = run("run"), run("run", "--threads=1")
+    assert (found.returncode, found.stdout) == (2, "") and command.returncode == 2
+    ours, theirs = found.stderr.split("`attn run`:\n")
+    assert "run SCRIPT.py ARGUMENT..." in ours and "run -m MODULE ARGUMENT..." in ours and ours.startswith("python -m libattn run: ")
+    assert theirs == command.stderr and theirs.startswith("attn run: ")
+
+
 def test_without_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     program = "import pathlib, libattn.__main__ as m; m._command.COMMAND = pathlib.Path('/nowhere/attn'); m.main()"
