@@ -114,6 +114,8 @@ def test_transformer_xl(causal):
         same(found, want)
         same(gradients(found, module, [x, memory]), gradients(want, module, [x, memory]))
     same(module(x), transformer_xl(module, x, memory[:, :0], None))
+    for before in (None, memory[:, :0], memory[:, :1], memory):
+        assert module(x[:, :0], before).shape == (2, 0, 8)
     assert sorted(module.state_dict()) == ["o_net.weight", "qkv_net.weight", "r_net.weight", "r_r_bias", "r_w_bias"]
 
 
@@ -260,6 +262,9 @@ def test_sentences(name):
     (lambda: nn.Hopfield(8, beta=0.0), "beta is 0.0; it must be above 0"), (lambda: nn.Hopfield(8, steps=-1), "steps is -1"),
     (lambda: nn.BahdanauAttention(4)(torch.rand(1, 2, 4), torch.rand(1, 3, 4), projected=torch.rand(1, 3, 2)), r"projected has shape \[1, 3, 2\]"),
     (lambda: nn.TransformerXLAttention(8, 2)(torch.rand(2, 3, 8), torch.rand(1, 3, 8)), "memory has 1 batch entries, and x 2"),
+    (lambda: nn.T5Attention(8, 2, has_relative_attention_bias=True, num_buckets=7), "num_buckets is 7; it must be even and at least 4"),
+    (lambda: nn.T5Attention(8, 2, causal=True, has_relative_attention_bias=True, max_distance=16), "max_distance is 16; it must be at least 17"),
+    (lambda: nn.T5Attention(8, 2, max_distance=0), "max_distance is 0; it must be at least 1"),
 ])
 def test_more_sentences(call, text):
     with pytest.raises(ValueError, match=text):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .._attention import attention
+from .._attention import attention, check_tensors
 from ._scores import check_input, join_heads, key_mask, multiple, split_heads
 
 Tensor = torch.Tensor
@@ -124,7 +124,8 @@ class TransformerXLAttention(torch.nn.Module):
         q, k, v = (split_heads(y, self.num_heads) for y in self.qkv_net(whole).chunk(3, -1))
         q = q[:, :, whole.shape[1] - x.shape[1]:]
         first = 0 if self.causal else 1 - x.shape[1]
-        relative = split_heads(self.r_net(self._sinusoids(first, whole.shape[1]).to(x.dtype)), self.num_heads)
+        end = max(whole.shape[1], first + 1)  # a table has a row, even if there is no token
+        relative = split_heads(self.r_net(self._sinusoids(first, end).to(x)), self.num_heads)
         o = attention(
             q, k, v, causal=self.causal, mask=key_mask(key_padding_mask, "key_padding_mask", x.shape[0], whole.shape[1]),
             relative_keys=relative, relative_u=self.r_w_bias, relative_v=self.r_r_bias, relative_first=first,
@@ -163,6 +164,12 @@ class T5Attention(torch.nn.Module):
     ) -> None:
         super().__init__()
         kind: dict[str, Any] = {"device": device, "dtype": dtype}
+        each = num_buckets if causal else num_buckets // 2
+        if has_relative_attention_bias and (each < 2 or (num_buckets % 2 and not causal)):
+            raise ValueError(f"num_buckets is {num_buckets}; it must be {'at least 2' if causal else 'even and at least 4, half of them for each direction'}")
+        least = each // 2 + 1 if has_relative_attention_bias else 1
+        if max_distance < least:
+            raise ValueError(f"max_distance is {max_distance}; it must be at least {least}")
         self.d_model: int = d_model
         self.num_heads: int = num_heads
         self.d_kv: int = multiple(d_model, "d_model", num_heads, "num_heads") if d_kv is None else d_kv
@@ -210,6 +217,7 @@ class T5Attention(torch.nn.Module):
         if bias_table is None and self.relative_attention_bias is not None:
             bias_table = self.bias_table()
         if bias_table is not None:
+            check_tensors(bias_table=bias_table)
             options = {"bias_table": bias_table.to(q.dtype), "bias_table_max_distance": self.max_distance, "bias_table_causal": self.causal}
         o = attention(
             q, k, v, causal=self.causal, scale=1.0, mask=key_mask(key_padding_mask, "key_padding_mask", x.shape[0], source.shape[1]),
