@@ -223,6 +223,7 @@ def test_it_learns():
     ({"query": nested(4, 2), "key": nested(4, 2), "value": nested(4, 2), "attn_mask": torch.ones(4, 4)}, NotImplementedError, "attn_mask is set"),
     ({"query": nested(4, 2), "key": nested(4, 2, channels=8), "value": nested(4, 2)}, ValueError, "key has shape .* with 16 channels"),
     ({"attn_mask": torch.ones(5, 9)}, ValueError, r"attn_mask has shape \[5, 9\]; it must be \[6, 9\] or \[12, 6, 9\]"),
+    ({"attn_mask": [[0.0]]}, TypeError, "attn_mask is of type list"), ({"key_padding_mask": [True]}, TypeError, "key_padding_mask is of type list"),
     ({"attn_mask": torch.ones(6, 9, dtype=torch.int64)}, TypeError, "attn_mask has type torch.int64"),
     ({"key_padding_mask": torch.ones(3, 8, dtype=torch.bool)}, ValueError, r"key_padding_mask has shape \[3, 8\]; it must be \[3, 9\]"),
 ])

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
 """libattn.torch.nn's grouped and latent attention: against definitions in plain PyTorch, and token by token against the whole."""
+import copy
+import pickle
+
 import pytest
 
 torch = pytest.importorskip("torch", minversion="2.10")
@@ -123,6 +126,61 @@ def test_a_cache_says_what_does_not_fit():
         module(draw(2, 1, 16), cache=cache, lengths=torch.tensor([2, 0]))
 
 
+@pytest.mark.parametrize("wrong", [
+    {"key_padding_mask": torch.zeros(2, 3, dtype=torch.bool)}, {"attn_mask": torch.ones(3, 3, dtype=torch.bool)}, {"attn_mask": torch.ones(3, 12, dtype=torch.int64)},
+    {"lengths": torch.tensor([1.0, 2.0])}, {"lengths": torch.tensor([1, 4])},
+])
+def test_a_call_that_raises_leaves_the_cache_as_it_was(wrong):
+    module = DECODERS[0]()
+    x, cache = draw(2, 6, 16), module.cache(2, 12)
+    first = module(x[:, :3], cache=cache)
+    with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
+        module(x[:, 3:], cache=cache, **wrong)
+    assert cache.lengths.tolist() == [3, 3]
+    same(torch.cat([first, module(x[:, 3:], cache=cache)], 1), module(x))
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_so_does_one_that_is_found_wrong_by_attention_itself(number):
+    module = DECODERS[number]()
+    cache = module.cache(2, 12)
+    module.train().dropout = 2.0
+    with pytest.raises(ValueError, match="dropout"):
+        module(draw(2, 3, 16), cache=cache)
+    assert cache.lengths.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_copies_of_a_cache(number):
+    module = DECODERS[number]()
+    x = draw(2, 7, 16)
+    _, cache = decoded(module, x[:, :6], [6])
+    for one in (copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))):
+        same(module(x[:, 6:], cache=one), module(x)[:, 6:])
+        assert one.lengths.tolist() == [7, 7] and cache.lengths.tolist() == [6, 6]
+        if number == 3:
+            assert one.values.data_ptr() == one.keys.data_ptr() and torch.equal(one.values, one.keys[..., :6])
+
+
+@pytest.mark.parametrize("make", [
+    lambda: nn.GroupedQueryAttention(16, 4, 2, rope=True, qk_norm=True), lambda: nn.LatentAttention(16, 3, **LATENT),
+    lambda: nn.MultiheadAttention(16, 4, rope=positions.Rope(frequencies=[1.0, 0.1])), lambda: nn.LinearAttention(16, 4, decay="fixed", features="favor", num_features=8),
+])
+def test_weights_that_come_later(make):
+    """Made without memory, as large models are, then filled."""
+    with torch.device("meta"):
+        module = make()
+    x = draw(2, 7, 16, dtype=torch.float32)
+    inputs = [x] * (3 if isinstance(module, nn.MultiheadAttention) else 1)
+    shape = module(*(x.to("meta") for x in inputs))
+    want = make()
+    module.to_empty(device="cpu").load_state_dict(want.state_dict())
+    found, want = module(*inputs), want(*inputs)
+    if len(inputs) == 3:
+        shape, found, want = shape[0], found[0], want[0]
+    assert shape.shape == want.shape and torch.equal(found, want)
+
+
 def test_a_cache_of_another_type():
     module = DECODERS[0]().float()
     x = draw(2, 9, 16, dtype=torch.float32)
@@ -207,7 +265,14 @@ def test_sentences():
         (lambda: grouped(x, key_padding_mask=torch.ones(2, 4)), TypeError, "key_padding_mask has type torch.float32"),
         (lambda: grouped(x, positions=torch.arange(3)), ValueError, r"positions has shape \[3\]; it must be \[4\] or \[2, 4\]"),
         (lambda: latent(x, lengths=torch.tensor([1, 1])), ValueError, "lengths is set, which is for a call with a cache"),
-        (lambda: latent(x[..., :3]), ValueError, "x has shape"), (lambda: nn.GroupedQueryAttention(16, 4, 3), ValueError, r"num_heads \(4\) is not a multiple of num_kv_heads \(3\)"),
+        (lambda: grouped(x, positions=[0, 1, 2, 3]), TypeError, "positions is of type list"), (lambda: grouped(x, lengths=[4, 4]), TypeError, "lengths is of type list"),
+        (lambda: grouped(x, lengths=torch.tensor([4])), ValueError, r"lengths has shape \[1\]; it must be \[2\]"),
+        (lambda: grouped(x, key_padding_mask=[[False] * 4] * 2), TypeError, "key_padding_mask is of type list"),
+        (lambda: grouped(x, attn_mask=x.numpy()), TypeError, "attn_mask is of type ndarray"),
+        (lambda: grouped(x, attn_mask=torch.ones(4, 4, dtype=torch.int64)), TypeError, "attn_mask has type torch.int64"),
+        (lambda: grouped(x, attn_mask=torch.ones(3, 4)), ValueError, r"attn_mask has shape \[3, 4\]; it must be \[2, 4, 4, 4\], or what broadcasts to it"),
+        (lambda: grouped(x, attn_mask=torch.ones(1, 2, 4, 4, 4)), ValueError, "attn_mask has shape"), (lambda: grouped(x, cache="a"), TypeError, "cache is of type str"),
+        (lambda: latent(x, cache=7), TypeError, "cache is of type int"), (lambda: latent(x[..., :3]), ValueError, "x has shape"), (lambda: nn.GroupedQueryAttention(16, 4, 3), ValueError, r"num_heads \(4\) is not a multiple of num_kv_heads \(3\)"),
         (lambda: nn.LatentAttention(16, 2, kv_lora_rank=4, qk_nope_head_dim=4, qk_rope_head_dim=3), ValueError, r"dim_rotary \(3\)"),
         (lambda: nn.GroupedQueryAttention(16, 4, 2, kdim=5)(torch.rand(1, 2, 16)), ValueError, "context is missing"),
     ):

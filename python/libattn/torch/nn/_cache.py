@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 
+from .._attention import attention
+from ._scores import check_lengths
+
 Tensor = torch.Tensor
 
 
@@ -30,6 +33,15 @@ class Cache:
         shape = (batch, heads, capacity)
         return cls(torch.zeros(*shape, dim, dtype=dtype), torch.zeros(*shape, dim if dim_v is None else dim_v, dtype=dtype))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """(pickle would copy memory that keys and values share.)"""
+        return self.__dict__ | ({"values": self.values.shape[3]} if self._shared else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._shared:
+            self.values = self.keys[..., :state["values"]]
+
     def __repr__(self) -> str:
         batch, heads, capacity, _ = self.keys.shape
         return f"<Cache of {batch} x {heads} heads, capacity {capacity}, lengths {self.lengths.tolist()}>"
@@ -47,7 +59,8 @@ class Cache:
     def append(self, keys: Tensor, values: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """Appends tokens [batch, heads, tokens, dim]; lengths [batch]: how many of them are real, None: all.  Returns the lengths before.
 
-        Raises ValueError, with the cache as it was, if shapes differ or the capacity does not suffice.
+        Raises ValueError if shapes differ or the capacity does not suffice, and TypeError for what are no integers, with the cache as it
+        was.
         """
         for name, x, kept in (("keys", keys, self.keys), ("values", values, self.values)):
             if x is None:
@@ -56,8 +69,10 @@ class Cache:
                 have, want = list(x.shape), list(kept.shape)
                 raise ValueError(f"{name} has shape {have}, and the cache {want}; batch, heads and channels must agree")
         before, count = self.lengths.clone(), keys.shape[2]
+        if lengths is not None:
+            check_lengths(lengths, before.shape[0])
         more = torch.full_like(before, count) if lengths is None else lengths.to(torch.int64)
-        if more.shape != before.shape or bool((more < 0).any()) or bool((more > count).any()):
+        if bool((more < 0).any()) or bool((more > count).any()):
             raise ValueError(f"lengths is {more.tolist()}; it must have {before.shape[0]} numbers between 0 and {count}")
         if bool((before + more > self.keys.shape[2]).any()):
             raise ValueError(f"{count} tokens after {before.tolist()} do not fit into a cache of capacity {self.keys.shape[2]}")
@@ -72,3 +87,23 @@ class Cache:
     def arguments(self, before: Tensor) -> dict[str, Any]:
         """Keywords of libattn.torch.attention for queries that stand from position before[b] on."""
         return {"lengths_kv": self.lengths, "offset_q": before}
+
+
+def check_cache(cache: Any, x: Tensor) -> None:
+    """Is this a cache, with the batch of x [batch, tokens, channels]?"""
+    if not isinstance(cache, Cache):
+        raise TypeError(f"cache is of type {type(cache).__name__}; it must be what cache() of the module makes")
+    cache.check(x)
+
+
+def attend(cache: Cache, q: Tensor, keys: Tensor, values: Tensor | None, lengths: Tensor | None, **options: Any) -> Tensor:
+    """Attention over the cache, after these tokens are appended to it; values None: they are the first channels of keys.  If it raises,
+    the cache is as it was."""
+    before = cache.append(keys, values, lengths)
+    try:
+        k = cache.keys.to(q.dtype)
+        v = k[..., :cache.values.shape[3]] if values is None else cache.values.to(q.dtype)
+        return attention(q, k, v, **cache.arguments(before), **options)
+    except BaseException:
+        cache.lengths.copy_(before)
+        raise

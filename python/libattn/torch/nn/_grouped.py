@@ -7,8 +7,8 @@ from typing import Any, Unpack
 import torch
 
 from .._attention import attention
-from ._cache import Cache
-from ._scores import ScoreOptions, Scores, check_input, join_heads, key_mask, multiple, split_heads
+from ._cache import Cache, attend, check_cache
+from ._scores import ScoreOptions, Scores, check_input, check_lengths, join_heads, key_mask, multiple, pair_mask, split_heads
 
 Tensor = torch.Tensor
 
@@ -77,7 +77,8 @@ class GroupedQueryAttention(Scores):
 
         x                 [batch, tokens, embed_dim]
         context           [batch, keys, kdim]: what keys and values are made of; None: x
-        key_padding_mask  [batch, keys] of booleans: True where a key is left out
+        key_padding_mask  [batch, keys] of booleans: True where a key is left out.  Keys are those of x or of the context; with a cache,
+                          as many as its capacity, here and below
         attn_mask         floats that are added to the scores, which may have a gradient, or booleans, True where a query sees a key, as
                           in F.scaled_dot_product_attention: [batch, num_heads, tokens, keys], or what broadcasts to it
         positions         [tokens] or [batch, tokens]: positions of x for the rope; None: 0, 1, 2 ..., or what the cache says
@@ -94,8 +95,10 @@ class GroupedQueryAttention(Scores):
             raise ValueError(f"context has {source.shape[0]} batch entries, and x {x.shape[0]}")
         if cache is not None and context is not None:
             raise ValueError("cache is set, and context: a cache is for self-attention")
+        if lengths is not None:
+            check_lengths(lengths, x.shape[0])
         if cache is not None:
-            cache.check(x)
+            check_cache(cache, x)
             if torch.is_grad_enabled():
                 with torch.no_grad():
                     return self(
@@ -105,20 +108,19 @@ class GroupedQueryAttention(Scores):
         if cache is not None and positions is None:
             positions = cache.positions(x.shape[1])
         q, k = self.prepare(q, k, positions, positions if context is None else None)
-        options = self.arguments()
+        keys = k.shape[2] if cache is None else cache.keys.shape[2]
+        padding = key_mask(key_padding_mask, "key_padding_mask", x.shape[0], keys)
+        mask, bias = pair_mask(attn_mask, "attn_mask", (x.shape[0], self.num_heads, x.shape[1], keys))
+        if padding is not None:
+            mask = padding if mask is None else mask & padding
+        options: dict[str, Any] = self.arguments() | {
+            "causal": self.causal, "mask": mask, "bias": bias, "dropout": self.dropout if self.training else 0.0}
         if lengths is not None:
             options["lengths_q"] = lengths
         if cache is not None:
-            before = cache.append(k, v, lengths)
-            k, v = cache.keys.to(q.dtype), cache.values.to(q.dtype)
-            options.update(cache.arguments(before))
-        elif lengths is not None and context is None:
-            options.update(lengths_kv=lengths, offset_q=torch.zeros_like(lengths))
-        mask = key_mask(key_padding_mask, "key_padding_mask", x.shape[0], k.shape[2])
-        bias: Tensor | None = None
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            mask = attn_mask if mask is None else mask & attn_mask
-        elif attn_mask is not None:
-            bias = attn_mask
-        o = attention(q, k, v, causal=self.causal, mask=mask, bias=bias, dropout=self.dropout if self.training else 0.0, **options)
+            o = attend(cache, q, k, v, lengths, **options)
+        else:
+            if lengths is not None and context is None:
+                options.update(lengths_kv=lengths, offset_q=torch.zeros_like(lengths))
+            o = attention(q, k, v, **options)
         return self.o_proj(join_heads(o))

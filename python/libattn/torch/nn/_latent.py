@@ -8,7 +8,7 @@ import torch
 
 from ...positions import Rope
 from .._attention import attention
-from ._cache import Cache
+from ._cache import Cache, attend, check_cache
 from ._rotary import Rotary
 from ._scores import check_input, join_heads, key_mask, split_heads
 
@@ -104,7 +104,7 @@ class LatentAttention(torch.nn.Module):
             if other is not None and (cache is None) == (name == "lengths"):
                 raise ValueError(f"{name} is set, which is for a call {'with' if cache is None else 'without'} a cache")
         if cache is not None:
-            cache.check(x)
+            check_cache(cache, x)
             if torch.is_grad_enabled():
                 with torch.no_grad():
                     return self(x, positions=positions, cache=cache, lengths=lengths)
@@ -122,11 +122,9 @@ class LatentAttention(torch.nn.Module):
             mask = key_mask(key_padding_mask, "key_padding_mask", x.shape[0], x.shape[1])
             o = attention(torch.cat([content, turned], -1), k, up[..., nope:], mask=mask, **options)
             return self.o_proj(join_heads(o))
-        before = cache.append(torch.cat([latent[:, None], shared], -1), lengths=lengths)
         up = self.kv_b_proj.weight.unflatten(0, (self.num_heads, nope + self.v_head_dim))
         q = torch.cat([content @ up[:, :nope], turned], -1)
-        keys = cache.keys.to(q.dtype)
-        o = attention(q, keys, keys[..., :self.kv_lora_rank], **cache.arguments(before), **options)
+        o = attend(cache, q, torch.cat([latent[:, None], shared], -1), None, lengths, **options)
         return self.o_proj(join_heads(o @ up[:, nope:].transpose(-1, -2)))
 
     def _queries(self, x: Tensor) -> Tensor:

@@ -89,8 +89,7 @@ class LinearAttention(torch.nn.Module):
         self.o_norm: torch.nn.RMSNorm | None = torch.nn.RMSNorm(width, eps=1e-6, **kind) if norm else None
         self.feature_matrix: Tensor | None
         matrix = None if num_features is None else torch.from_numpy(random_features(num_features, width, seed=seed, dtype="float64"))
-        target = torch.get_default_dtype() if dtype is None else dtype
-        self.register_buffer("feature_matrix", None if matrix is None else matrix.to(device=device, dtype=target))
+        self.register_buffer("feature_matrix", None if matrix is None else matrix.to(self.o_proj.weight))
 
     def extra_repr(self) -> str:
         return f"{self.embed_dim}, {self.num_heads}, {self.num_kv_heads}, features={self.features!r}, decay={self.decay!r}, delta={self.delta}"
@@ -112,7 +111,7 @@ class LinearAttention(torch.nn.Module):
         compute = torch.float64 if q.dtype == torch.float64 else torch.float32
         decay: Tensor | None = None
         if self.decay == "fixed":
-            decay = torch.log1p(-(2.0 ** (-5 - torch.arange(self.num_kv_heads, dtype=torch.float64)))).to(compute).view(1, -1, 1, 1)
+            decay = torch.log1p(-(2.0 ** (-5 - torch.arange(self.num_kv_heads, dtype=torch.float64, device=q.device)))).to(compute).view(1, -1, 1, 1)
         elif self.decay_proj is not None:
             decay = functional.logsigmoid(split_heads(self.decay_proj(x), self.num_kv_heads).to(compute))
         beta = None if self.b_proj is None else self.b_proj(x).sigmoid().transpose(1, 2)

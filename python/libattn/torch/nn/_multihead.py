@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from .. import _nested
-from .._attention import attention
+from .._attention import attention, check_tensors
 from ._scores import POSITIONAL, ScoreOptions, Scores, check_input, join_heads, multiple, split_heads
 
 Tensor = torch.Tensor
@@ -117,6 +117,9 @@ class MultiheadAttention(Scores):
             check_input(x, name, self.out_proj.weight, channels, axes, (2, 3))
             if x.dim() != query.dim():
                 raise ValueError(f"{name} has {x.dim()} axes; it must have {query.dim()}, as query has")
+        for name, x in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+            if x is not None:
+                check_tensors(**{name: x})
         same, batched = query is key and key is value, query.dim() == 3
         if not batched:
             query, key, value = query[None], key[None], value[None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...positions import Rope
+from .._attention import check_tensors
 
 Tensor = torch.Tensor
 
@@ -29,10 +30,11 @@ class Rotary(torch.nn.Module):
         self.halves: bool = rope.pairs == "halves"
         self.magnitude: float = 1.0 if rope.magnitude is None else float(rope.magnitude)
         if rope.frequencies is None:
-            steps = torch.arange(0, self.width, 2, dtype=torch.float64) / self.width
+            # (On the CPU also where torch.device("meta") leaves the weights for later.)
+            steps = torch.arange(0, self.width, 2, dtype=torch.float64, device="cpu") / self.width
             frequencies = (10000.0 if rope.base is None else float(rope.base)) ** -steps
         else:
-            frequencies = torch.as_tensor(rope.frequencies, dtype=torch.float64)
+            frequencies = torch.as_tensor(rope.frequencies, dtype=torch.float64, device="cpu")
             if frequencies.shape != (self.width // 2,):
                 raise ValueError(f"frequencies of rope has shape {list(frequencies.shape)}; it must be [{self.width // 2}]")
         self._frequencies = frequencies / (1.0 if rope.stretch is None else float(rope.stretch))
@@ -40,10 +42,12 @@ class Rotary(torch.nn.Module):
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """x [batch, heads, tokens, dim], rotated.  positions [tokens] or [batch, tokens]; None: 0, 1, 2 ..."""
         if positions is None:
-            positions = torch.arange(x.shape[-2])
-        elif positions.shape not in ((x.shape[-2],), (x.shape[0], x.shape[-2])):
-            raise ValueError(f"positions has shape {list(positions.shape)}; it must be [{x.shape[-2]}] or [{x.shape[0]}, {x.shape[-2]}]")
-        angles = (positions.double()[..., None] * self._frequencies)
+            positions = torch.arange(x.shape[-2], device=x.device)
+        else:
+            check_tensors(positions=positions)
+            if positions.shape not in ((x.shape[-2],), (x.shape[0], x.shape[-2])):
+                raise ValueError(f"positions has shape {list(positions.shape)}; it must be [{x.shape[-2]}] or [{x.shape[0]}, {x.shape[-2]}]")
+        angles = positions.double()[..., None] * self._frequencies.to(x.device)
         angles = angles[:, None] if angles.dim() == 3 else angles
         kind = x.dtype if x.dtype == torch.float64 else torch.float32
         cosine, sine = ((f * self.magnitude).to(kind) for f in (angles.cos(), angles.sin()))

@@ -19,7 +19,7 @@ class ScoreOptions(TypedDict, total=False):
     window: Window  #: how far to the left and to the right of its position a query sees: a number, or (left, right), None: unbounded
     chunk: int  #: a query sees keys of its own chunk of so many only
     dilation: int  #: every n-th key of the window only
-    scale: float | None  #: factor of the scores; None: 1/sqrt(head_dim)
+    scale: float | None  #: factor of the scores; None: 1/sqrt(head_dim) for "dot", 1 for the other scores
     softcap: float | None  #: scores become softcap tanh(scores / softcap) (Gemma 2)
     temperature: float | None  #: scores are divided by it
     score: Literal["dot", "cosine", "distance"]  #: what is compared: q.k, q.k / (|q| |k|), -|q - k|^2
@@ -98,11 +98,33 @@ def key_mask(mask: Tensor | None, name: str, batch: int, keys: int) -> Tensor | 
     """A mask of PyTorch's, [batch, keys] of booleans, True where a key is left out, as one of libattn's."""
     if mask is None:
         return None
+    check_tensors(**{name: mask})
     if mask.dtype != torch.bool:
         raise TypeError(f"{name} has type {mask.dtype}; it must be of booleans, True where a key is left out")
     if mask.shape != (batch, keys):
         raise ValueError(f"{name} has shape {list(mask.shape)}; it must be [{batch}, {keys}], batch and keys")
     return ~mask[:, None, None, :]
+
+
+def pair_mask(mask: Tensor | None, name: str, sizes: tuple[int, int, int, int]) -> tuple[Tensor | None, Tensor | None]:
+    """A mask of F.scaled_dot_product_attention's, [batch, heads, queries, keys] = sizes or what broadcasts to it, as a mask and a bias."""
+    if mask is None:
+        return None, None
+    check_tensors(**{name: mask})
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(f"{name} has type {mask.dtype}; it must be of booleans, True where a query sees a key, or of floats to add")
+    if mask.dim() > 4 or any(have not in (1, want) for have, want in zip(reversed(mask.shape), reversed(sizes), strict=False)):
+        raise ValueError(f"{name} has shape {list(mask.shape)}; it must be {list(sizes)}, or what broadcasts to it")
+    return (mask, None) if mask.dtype == torch.bool else (None, mask)
+
+
+def check_lengths(lengths: Tensor, batch: int) -> None:
+    """Are these integers, [batch]?"""
+    check_tensors(lengths=lengths)
+    if lengths.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"lengths has type {lengths.dtype}; it must be torch.int64 or torch.int32")
+    if lengths.shape != (batch,):
+        raise ValueError(f"lengths has shape {list(lengths.shape)}; it must be [{batch}]")
 
 
 def multiple(size: int, name: str, of: int, other: str) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from .._attention import attention
+from .._attention import attention, check_tensors
 from ._scores import check_input, key_mask
 
 Tensor = torch.Tensor
@@ -83,8 +83,11 @@ class BahdanauAttention(_Decoder):
         Raises ValueError for shapes and TypeError for types and devices, with a sentence that names the argument.
         """
         rows = self.weight[None] if self.bias is None else torch.stack([self.weight, self.bias])
-        if projected is not None and projected.shape != (*memory.shape[:2], self.hidden_dim):
-            raise ValueError(f"projected has shape {list(projected.shape)}; it must be {[*memory.shape[:2], self.hidden_dim]}")
+        check_input(memory, "memory", self.weight, self.memory_dim, "[batch, keys, channels]")
+        if projected is not None:
+            check_tensors(projected=projected)
+            if projected.shape != (*memory.shape[:2], self.hidden_dim):
+                raise ValueError(f"projected has shape {list(projected.shape)}; it must be {[*memory.shape[:2], self.hidden_dim]}")
         return self._attend(
             query, memory, memory_padding_mask, need_weights, self.query_proj, self.memory_proj if projected is None else lambda _: projected,
             score="additive", score_matrix=rows)
