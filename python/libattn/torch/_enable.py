@@ -14,7 +14,7 @@ sequences; what each serves, and what it leaves to PyTorch:
         the fast paths of nn.MultiheadAttention and nn.TransformerEncoderLayer in evaluation; with nested tensors those of
         nn.TransformerEncoder, which makes them where there is padding
     torch.nn.attention.flex_attention.flex_attention
-        which has no backward on a CPU otherwise (_flex.py).  torch.compile leaves it out of its graphs, so fullgraph refuses it
+        which has no backward on a CPU otherwise (_flex.py), also in compiled graphs (_flex_compiled.py)
 """
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def enable() -> None:
 
     F.scaled_dot_product_attention, nn.MultiheadAttention, nn.TransformerEncoder and models made of them need no change, nor do nested tensors;
     graphs that torch.compile makes or has made use it too.  Results differ from PyTorch's by rounding; a query that sees no key gets
-    zeros.  What torch.compile makes of other calls than those with four axes and no dropout stays libattn's after disable().
-    sdpa_kernel(SDPBackend.MATH) still means PyTorch's own.  stats() says what it was used for.
+    zeros.  What torch.compile makes of flex_attention, and of calls with other than four axes or with dropout, stays libattn's after
+    disable().  sdpa_kernel(SDPBackend.MATH) still means PyTorch's own.  stats() says what it was used for.
 
     Calls nest: as many disable() as enable() bring PyTorch's own back.
     """
@@ -69,7 +69,7 @@ def enable() -> None:
                     _library.impl("_scaled_dot_product_attention_math", _replace_nested_math if "Nested" in key else _replace_math, key)
                 _library.impl("_native_multi_head_attention", _replace_native, "CPU", with_keyset=True)
                 _library.impl("_native_multi_head_attention", _replace_nested_native, "NestedTensorCPU", with_keyset=True)
-                _flex.replace(lambda: count("flex_attention"))
+                _flex.replace(lambda: count("flex_attention"), leave)
                 if SHIM.attn_torch_enable():  # last: PyTorch warns of the first kernel that is replaced, and here it would print
                     raise RuntimeError("libattn.torch: PyTorch rejected the kernels")
         except BaseException:
@@ -102,6 +102,11 @@ def count(what: str) -> None:
     _engaged[what] += 1
 
 
+def leave(why: str) -> None:
+    """Something that stats() shows was left to PyTorch."""
+    _left[why] += 1
+
+
 def enabled() -> bool:
     """Is libattn in the place of PyTorch's attention?"""
     return _depth > 0
@@ -121,7 +126,8 @@ def stats(reset: bool = False) -> dict[str, dict[str, int]]:
     """How often libattn computed in the place of PyTorch, and how often and why PyTorch computed itself.
 
     Returns {"libattn": {what: calls}, "torch": {why: calls}}; counters of all threads, since the start or the last stats(True).  What
-    torch.compile traced counts when it runs, where it is F.scaled_dot_product_attention with four axes, else when it is traced.
+    torch.compile traced counts when it runs, where it is F.scaled_dot_product_attention with four axes or flex_attention, else when it
+    is traced.
     """
     global _base
     forward, backward = SHIM.attn_torch_calls(0), SHIM.attn_torch_calls(1)

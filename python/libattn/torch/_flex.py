@@ -2,7 +2,8 @@
 """FlexAttention on a CPU, forward and backward: torch.nn.attention.flex_attention.flex_attention.
 
 What a BlockMask lets queries see becomes options of libattn (_flex_masks.py), and so does a score_mod of a form that has them
-(_flex_scores.py).  Any other form is computed by PyTorch, some queries at a time (_flex_rows.py).
+(_flex_scores.py).  Any other form is computed by PyTorch, some queries at a time (_flex_rows.py).  Within torch.compile, an operator
+does all of this when the graph runs (_flex_compiled.py).
 """
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from typing import Any, Callable
 import torch
 from torch.nn.attention import flex_attention as stock
 
-from . import _flex_masks, _flex_rows, _flex_scores
-from ._attention import compute_attention
-from ._shim import AT, DEFAULTS
+from . import _flex_compiled, _flex_masks
+from ._flex_attend import attend, checked
+from ._flex_compiled import constant, returned, traced, unknown
 
 Tensor = torch.Tensor
+_compiling = torch.compiler.is_dynamo_compiling
 
 
 def flex_attention(
@@ -33,35 +35,18 @@ def flex_attention(
     return_lse          also returns lse, [batch, heads, tokens]; return_aux: AuxOutput(lse, max_scores)
     kernel_options      accepted, without effect
 
-    Raises ValueError for shapes that do not fit.
+    Raises ValueError for shapes, or a block_mask of another size or device, that do not fit.  Within torch.compile it is part of the
+    graph, with first derivatives; NotImplementedError for a score_mod that has graphs of its own, as torch.cond makes them.
     """
-    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
-        raise ValueError("query, key and value must have 4 axes, [batch, heads, tokens, dim]")
-    if query.shape[1] != key.shape[1] and not enable_gqa:
-        raise ValueError(f"query has {query.shape[1]} heads and key has {key.shape[1]}: this needs enable_gqa=True")
-    if key.shape[0] == 1 != query.shape[0]:
-        key, value = key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)
+    if _compiling():
+        why = unknown()
+        if why:
+            raise NotImplementedError(why)
+        return traced(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux, False)
+    query, key, value = checked(query, key, value, block_mask, enable_gqa, return_lse, return_aux)
     found = _flex_masks.seen(block_mask, query, key)
-    options = list(DEFAULTS)
-    options[AT["align"]] = 0
-    reader = None if score_mod is None else _flex_scores.read(score_mod, torch.float64 if query.dtype == torch.float64 else torch.float32)
-    try:
-        if return_aux is not None and return_aux.max_scores:
-            raise _flex_scores.OtherForm("max_scores")
-        if reader is not None:
-            options[AT["scale"]] = _flex_scores.as_options(reader, score_mod, query, key, scale, found.backward, options)
-        else:
-            options[AT["scale"]] = scale
-    except _flex_scores.OtherForm:
-        learned = [] if reader is None else list(reader.learned.values())
-        o, lse, top = _flex_rows.attend(query, key, value, score_mod, block_mask, found, scale, learned)
-    else:
-        top = None
-        _flex_masks.as_options(found, block_mask, query, key, options)
-        o, lse, _ = compute_attention(query, key, value, options)
-    if return_aux is not None:
-        return o, stock.AuxOutput(lse=lse if return_aux.lse else None, max_scores=top)
-    return (o, lse) if return_lse else o
+    largest = return_aux is not None and return_aux.max_scores
+    return returned(*attend(query, key, value, score_mod, block_mask, found, scale, largest), return_lse, return_aux)
 
 
 # ---- in the place of PyTorch's ---------------------------------------------------------------------------------------------------------
@@ -74,18 +59,35 @@ def _instead(query, key, value, score_mod=None, block_mask=None, scale=None, ena
     return call(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux)
 
 
-def replace(count: Callable[[], None]) -> None:
-    """PyTorch's function computes like the one here from now on, also for callers that have imported it already."""
+def replace(count: Callable[[], None], left: Callable[[str], None]) -> None:
+    """PyTorch's function computes like the one here from now on, also for callers that have imported it already.
 
-    @torch.compiler.disable
-    def flex(*arguments: Any, **options: Any) -> Any:
-        count()
-        return flex_attention(*arguments, **options)
+    count is called for each call that libattn computes, left with the reason, where a graph keeps PyTorch's.
+    """
+    _flex_compiled.count = count
+
+    @constant
+    def known() -> bool:
+        why = unknown()
+        if why:
+            left(why)
+        return not why
+
+    def flex(
+        query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None, scale: Any = None, enable_gqa: bool = False,
+        return_lse: bool = False, kernel_options: Any = None, *, return_aux: Any = None,
+    ) -> Any:
+        if not _compiling():
+            count()
+            return flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux)
+        if not known():
+            return stock_flex(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux=return_aux)
+        return traced(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, return_aux, True)
 
     space = stock.flex_attention.__globals__
-    space["_libattn_flex"] = flex
-    space["_libattn_stock"] = types.FunctionType(_code, space, "flex_attention", stock.flex_attention.__defaults__)
-    space["_libattn_stock"].__kwdefaults__ = stock.flex_attention.__kwdefaults__
+    stock_flex = types.FunctionType(_code, space, "flex_attention", stock.flex_attention.__defaults__)
+    stock_flex.__kwdefaults__ = stock.flex_attention.__kwdefaults__
+    space["_libattn_flex"], space["_libattn_stock"] = flex, stock_flex
     stock.flex_attention.__code__ = _instead.__code__
 
 

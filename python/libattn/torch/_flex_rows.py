@@ -78,6 +78,29 @@ class Problem:
         ]
         return tuple(torch.cat(x, 2) for x in zip(*parts, strict=True))
 
+    def gradients(self, tensors: Sequence[Tensor], needs: Sequence[bool], grad_o: Tensor, grad_lse: Tensor, again: bool) -> list[Any]:
+        """Of query, key, value and what score_mod reads, where it is needed; again: they have derivatives."""
+        query, key, value, *others = tensors
+        grads = [torch.zeros_like(x) if need else None for x, need in zip(tensors, needs, strict=True)]
+        with torch.enable_grad():
+            for first, end, keys, at in self.parts(query, key):
+                mine = [x[:, :, to] for x, to in ((query, slice(first, end)), (key, at), (value, at))]
+                if not again:
+                    mine = [x.detach().requires_grad_(need) for x, need in zip(mine, needs, strict=False)]
+                o, lse, _ = self.part(*mine, first, keys)
+                inputs = [x for x, need in zip((*mine, *others), needs, strict=True) if need]
+                results = [(x, grad) for x, grad in ((o, grad_o[:, :, first:end]), (lse, grad_lse[:, :, first:end])) if x.requires_grad]
+                found = iter(torch.autograd.grad([x for x, _ in results], inputs, [grad for _, grad in results], create_graph=again, allow_unused=True))
+                for whole, place in zip(grads, (slice(first, end), at, at, *[None] * len(others)), strict=True):
+                    if whole is None:
+                        continue
+                    part = next(found)
+                    if part is not None and place is None:
+                        whole += part
+                    elif part is not None:
+                        whole[:, :, place] += part
+        return grads
+
 
 class Rows(torch.autograd.Function):
     """(problem, query, key, value, *what score_mod reads) -> o, lse, the largest scores"""
@@ -92,28 +115,11 @@ class Rows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_o: Tensor, grad_lse: Tensor, _: Any) -> Any:
-        problem, tensors, again = ctx.problem, ctx.saved_tensors, torch.is_grad_enabled()
-        query, key, value, *others = tensors
-        needs = ctx.needs_input_grad[1:]
-        grads = [torch.zeros_like(x) if need else None for x, need in zip(tensors, needs, strict=True)]
-        with torch.enable_grad():
-            for first, end, keys, at in problem.parts(query, key):
-                mine = [x[:, :, to] for x, to in ((query, slice(first, end)), (key, at), (value, at))]
-                if not again:
-                    mine = [x.detach().requires_grad_(need) for x, need in zip(mine, needs, strict=False)]
-                o, lse, _ = problem.part(*mine, first, keys)
-                inputs = [x for x, need in zip((*mine, *others), needs, strict=True) if need]
-                results = [(x, grad) for x, grad in ((o, grad_o[:, :, first:end]), (lse, grad_lse[:, :, first:end])) if x.requires_grad]
-                found = iter(torch.autograd.grad([x for x, _ in results], inputs, [grad for _, grad in results], create_graph=again, allow_unused=True))
-                for whole, place in zip(grads, (slice(first, end), at, at, *[None] * len(others)), strict=True):
-                    if whole is None:
-                        continue
-                    part = next(found)
-                    if part is not None and place is None:
-                        whole += part
-                    elif part is not None:
-                        whole[:, :, place] += part
-        return None, *grads
+        return None, *ctx.problem.gradients(ctx.saved_tensors, ctx.needs_input_grad[1:], grad_o, grad_lse, torch.is_grad_enabled())
+
+
+def problem_of(query: Tensor, score_mod: Callable[..., Any] | None, block_mask: Any, found: Seen, scale: float | None) -> Problem:
+    return Problem(score_mod, block_mask, found, query.shape[-1] ** -0.5 if scale is None else scale)
 
 
 def attend(
@@ -121,7 +127,7 @@ def attend(
     reads: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
     """o, lse and the largest scores; reads: the tensors with gradients that score_mod reads."""
-    problem = Problem(score_mod, block_mask, found, query.shape[-1] ** -0.5 if scale is None else scale)
+    problem = problem_of(query, score_mod, block_mask, found, scale)
     if not query.shape[2] or not key.shape[1]:
         lse = query.new_full(query.shape[:3], -math.inf, dtype=torch.float64 if query.dtype == torch.float64 else torch.float32)
         return query.new_zeros(*query.shape[:3], value.shape[3]), lse, lse
