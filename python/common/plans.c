@@ -9,8 +9,9 @@
 #include <string.h>
 
 typedef struct entry {
-    kept_plan kept; /* first, so that a kept_plan is an entry */
-    attn_plan *plan;
+    kept_plan kept;  /* first, so that a kept_plan is an entry */
+    attn_plan *plan; /* one of the two */
+    attn_linear_plan *linear;
     size_t key_size, workspace_size;
     int users; /* calls in progress; more than one if a callback of a call makes the same call */
     char *key; /* behind the entry, then the note */
@@ -32,6 +33,7 @@ static int works;
 static void entry_free(entry *e)
 {
     attn_plan_destroy(e->plan);
+    attn_linear_plan_destroy(e->linear);
     free(e);
 }
 
@@ -103,24 +105,37 @@ static int make_space(cache *c)
     return c->count < KEPT_PLANS;
 }
 
-kept_plan *kept_add(const void *key, size_t key_size, attn_plan *plan, size_t note_size)
+/* A new entry at the front, held once, without a plan; NULL if there is no memory. */
+static entry *entry_new(const void *key, size_t key_size, size_t note_size)
 {
     cache *c = mine ? mine : cache_make();
     const size_t note_at = (sizeof(entry) + key_size + 15) / 16 * 16;
     entry *e = c && make_space(c) ? calloc(1, note_at + note_size) : NULL;
-    if (!e) {
-        attn_plan_destroy(plan);
-        return NULL;
-    }
-    e->kept.plan = e->plan = plan;
+    if (!e) return NULL;
     e->kept.note = (char *)e + note_at;
     e->key = (char *)(e + 1);
     e->key_size = key_size;
-    e->workspace_size = attn_plan_workspace_size(plan);
     e->users = 1;
     memcpy(e->key, key, key_size);
     c->entries[c->count++] = e;
-    to_front(c, c->count - 1);
+    return to_front(c, c->count - 1);
+}
+
+kept_plan *kept_add(const void *key, size_t key_size, attn_plan *plan, size_t note_size)
+{
+    entry *e = entry_new(key, key_size, note_size);
+    if (!e) return attn_plan_destroy(plan), NULL;
+    e->plan = plan;
+    e->workspace_size = attn_plan_workspace_size(plan);
+    return &e->kept;
+}
+
+kept_plan *kept_add_linear(const void *key, size_t key_size, attn_linear_plan *plan, size_t note_size)
+{
+    entry *e = entry_new(key, key_size, note_size);
+    if (!e) return attn_linear_plan_destroy(plan), NULL;
+    e->linear = plan;
+    e->workspace_size = attn_linear_plan_workspace_size(plan);
     return &e->kept;
 }
 
@@ -144,18 +159,30 @@ static attn_status no_workspace(size_t size, attn_error *error)
     return ATTN_ERR_MEMORY;
 }
 
-attn_status kept_execute(kept_plan *kept, const attn_tensors *tensors, attn_error *error)
+/* One of the two kinds of tensors. */
+static attn_status execute(const entry *e, const attn_tensors *tensors, const attn_linear_tensors *linear, attn_error *error)
 {
     cache *c = mine;
-    const size_t size = ((entry *)kept)->workspace_size;
+    const size_t size = e->workspace_size;
     void *memory = size ? workspace(c, size) : NULL;
     const int shared = memory && memory == c->workspace;
     if (size && !memory) return no_workspace(size, error);
     if (shared) c->busy = 1;
-    const attn_status status = attn_execute(kept->plan, tensors, memory, size, error);
+    const attn_status status =
+        e->plan ? attn_execute(e->plan, tensors, memory, size, error) : attn_linear_execute(e->linear, linear, memory, size, error);
     if (shared) c->busy = 0;
     else free(memory);
     return status;
+}
+
+attn_status kept_execute(kept_plan *kept, const attn_tensors *tensors, attn_error *error)
+{
+    return execute((const entry *)kept, tensors, NULL, error);
+}
+
+attn_status kept_execute_linear(kept_plan *kept, const attn_linear_tensors *tensors, attn_error *error)
+{
+    return execute((const entry *)kept, NULL, tensors, error);
 }
 
 void kept_release(kept_plan *kept) { ((entry *)kept)->users--; }

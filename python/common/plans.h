@@ -12,13 +12,15 @@
  *      kept_release(kept);
  *
  * The key is all that the plan depends on: problem, options, and the presence, type and strides of each tensor, as bytes without
- * padding that varies.  Every thread has plans of its own, so nothing is locked; they and one workspace are freed when the thread
- * ends.  A child of fork() keeps those of the thread that called it.  No function here needs an interpreter or a framework.
+ * padding that varies; it begins with the problem, whose struct_size tells attention from linear attention.  Every thread has plans
+ * of its own, so nothing is locked; they and one workspace are freed when the thread ends.  A child of fork() keeps those of the
+ * thread that called it.  No function here needs an interpreter or a framework.
  */
 #ifndef ATTN_PYTHON_COMMON_PLANS_H
 #define ATTN_PYTHON_COMMON_PLANS_H
 
 #include <attn/attn.h>
+#include <attn/linear.h>
 
 enum {
     KEPT_PLANS = 32,                  /* per thread; beyond that, the one that was used least recently goes */
@@ -26,7 +28,6 @@ enum {
 };
 
 typedef struct kept_plan {
-    const attn_plan *plan;
     void *note; /* memory of the binding's that lives as long as the plan; zeros at first */
 } kept_plan;
 
@@ -39,6 +40,10 @@ kept_plan *kept_add(const void *key, size_t key_size, attn_plan *plan, size_t no
 
 /* attn_execute with this thread's workspace. */
 attn_status kept_execute(kept_plan *kept, const attn_tensors *tensors, attn_error *error);
+
+/* The same for linear attention. */
+kept_plan *kept_add_linear(const void *key, size_t key_size, attn_linear_plan *plan, size_t note_size);
+attn_status kept_execute_linear(kept_plan *kept, const attn_linear_tensors *tensors, attn_error *error);
 
 void kept_release(kept_plan *kept);
 

@@ -62,10 +62,7 @@ typedef struct ort_api {
     void *places_56[4];
     ort_status *(*element_type)(const ort_tensor_info *info, int *type); /* 60 */
     ort_status *(*rank)(const ort_tensor_info *info, size_t *rank);
-    ort_status *(*dimensions)(const ort_tensor_info *info, int64_t *sizes, size_t rank);
-    void *places_63[2];
-    ort_status *(*tensor_info)(const ort_value *value, ort_tensor_info **info); /* 65 */
-    void *places_66[19];
+    void *places_62[23];
     ort_status *(*kernel_float)(const ort_kernel_info *info, const char *name, float *number); /* 85 */
     ort_status *(*kernel_int)(const ort_kernel_info *info, const char *name, int64_t *number);
     ort_status *(*kernel_string)(const ort_kernel_info *info, const char *name, char *text, size_t *size);
@@ -75,9 +72,7 @@ typedef struct ort_api {
     ort_status *(*output)(ort_context *context, size_t index, const int64_t *sizes, size_t rank, ort_value **value);
     void *place_92;
     void (*release_status)(ort_status *status); /* 93 */
-    void *places_94[5];
-    void (*release_tensor_info)(ort_tensor_info *info); /* 99 */
-    void *places_100[137];
+    void *places_94[143];
     ort_status *(*has_config)(const ort_session_options *options, const char *key, int *present); /* 237 */
     ort_status *(*config)(const ort_session_options *options, const char *key, char *value, size_t *size);
     void *places_239[33];
@@ -105,15 +100,19 @@ typedef struct ort_api {
     ort_status *(*node_attribute)(const ort_node *node, const char *name, const ort_attribute **attribute); /* 361 */
     void *places_362[28];
     bool (*has_shape)(const ort_tensor_info *info); /* 390 */
+    void *places_391[23];
+    /* The runtime's own sizes, with nothing allocated; new in 24. */
+    ort_status *(*type_and_sizes)(const ort_value *value, int *type, const int64_t **sizes, size_t *rank); /* 414 */
 } ort_api;
 
 _Static_assert(offsetof(ort_api, tensor_data) == 51 * sizeof(void *), "place of a function");
 _Static_assert(offsetof(ort_api, kernel_float) == 85 * sizeof(void *), "place of a function");
-_Static_assert(offsetof(ort_api, release_tensor_info) == 99 * sizeof(void *), "place of a function");
+_Static_assert(offsetof(ort_api, release_status) == 93 * sizeof(void *), "place of a function");
 _Static_assert(offsetof(ort_api, config) == 238 * sizeof(void *), "place of a function");
 _Static_assert(offsetof(ort_api, parallel_for) == 274 * sizeof(void *), "place of a function");
 _Static_assert(offsetof(ort_api, ep_api) == 317 * sizeof(void *), "place of a function");
 _Static_assert(offsetof(ort_api, has_shape) == 390 * sizeof(void *), "place of a function");
+_Static_assert(offsetof(ort_api, type_and_sizes) == 414 * sizeof(void *), "place of a function");
 _Static_assert(offsetof(ort_api, node_attribute) == 361 * sizeof(void *), "place of a function");
 
 typedef struct ort_base {

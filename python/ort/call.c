@@ -49,23 +49,14 @@ static int64_t count_of(const value *v)
     return count;
 }
 
-static ort_status *read_info(const ort_tensor_info *info, value *v)
-{
-    size_t rank;
-    TRY(ort->element_type(info, &v->type));
-    TRY(ort->rank(info, &rank));
-    if (rank > MAX_AXES) return fail(ORT_INVALID_ARGUMENT, "%s has %zu axes; it must have at most %d", v->name, rank, MAX_AXES);
-    v->rank = (int)rank;
-    return ort->dimensions(info, v->size, rank);
-}
-
 static ort_status *read_value(const ort_value *tensor, value *v)
 {
-    ort_tensor_info *info;
-    TRY(ort->tensor_info(tensor, &info));
-    ort_status *status = read_info(info, v);
-    ort->release_tensor_info(info);
-    if (status) return status;
+    const int64_t *size;
+    size_t rank;
+    TRY(ort->type_and_sizes(tensor, &v->type, &size, &rank));
+    if (rank > MAX_AXES) return fail(ORT_INVALID_ARGUMENT, "%s has %zu axes; it must have at most %d", v->name, rank, MAX_AXES);
+    v->rank = (int)rank;
+    if (rank) memcpy(v->size, size, rank * sizeof *size);
     TRY(ort->tensor_data((ort_value *)(uintptr_t)tensor, &v->data));
     if (!count_of(v)) v->data = ATTN_EMPTY;
     return NULL;
@@ -214,31 +205,42 @@ static void parallel_for(void *context, int64_t n, void (*run)(void *, int64_t),
     for (int64_t i = 0; i < n; i++) run(run_context, i);
 }
 
-enum { SLOTS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input), MOST_SLOTS = 16 };
+enum {
+    SLOTS = (sizeof(attn_tensors) - offsetof(attn_tensors, q)) / sizeof(attn_input),
+    LINEAR_SLOTS = (sizeof(attn_linear_tensors) - offsetof(attn_linear_tensors, q)) / sizeof(attn_input),
+    MOST_SLOTS = 16
+};
 
+typedef struct key_slot {
+    int64_t number, type, stride[4];
+} key_slot;
+
+/* All that a plan depends on. */
 typedef struct key {
     attn_problem problem;
     int64_t threads;
-    struct {
-        int64_t number, type, stride[4];
-    } slot[MOST_SLOTS];
+    key_slot slot[MOST_SLOTS];
 } key;
 
-/* All that a plan depends on; 0 if there are more tensors than any operator has. */
-static size_t key_of(const call *c, key *k)
+typedef struct linear_key {
+    attn_linear_problem problem;
+    int64_t threads;
+    key_slot slot[MOST_SLOTS];
+} linear_key;
+_Static_assert(sizeof(attn_problem) != sizeof(attn_linear_problem), "struct_size tells keys apart");
+
+/* The slots that are present; -1 if there are more than any operator has. */
+static int key_slots(const attn_input *slots, int count, key_slot slot[MOST_SLOTS])
 {
-    const attn_input *slots = &c->tensors.q;
-    int count = 0;
-    memcpy(&k->problem, &c->problem, sizeof k->problem);
-    k->threads = c->threads;
-    for (int i = 0; i < SLOTS; i++) {
+    int present = 0;
+    for (int i = 0; i < count; i++) {
         if (!slots[i].data) continue;
-        if (count == MOST_SLOTS) return 0;
-        k->slot[count].number = i;
-        k->slot[count].type = (int64_t)slots[i].dtype * 2 + (slots[i].data == ATTN_EMPTY);
-        memcpy(k->slot[count++].stride, slots[i].stride, sizeof slots[i].stride);
+        if (present == MOST_SLOTS) return -1;
+        slot[present].number = i;
+        slot[present].type = (int64_t)slots[i].dtype * 2 + (slots[i].data == ATTN_EMPTY);
+        memcpy(slot[present++].stride, slots[i].stride, sizeof slots[i].stride);
     }
-    return offsetof(key, slot) + (size_t)count * sizeof k->slot[0];
+    return present;
 }
 
 static ort_status *failed(const attn_error *error)
@@ -249,41 +251,47 @@ static ort_status *failed(const attn_error *error)
                 "%s", error->message);
 }
 
-ort_status *call_run(call *c)
+static ort_status *run(call *c, kept_plan *kept, const attn_linear_tensors *linear)
 {
-    key k;
     attn_error error;
-    const size_t size = key_of(c, &k);
-    if (!size) return fail(ORT_FAIL, "libattn's provider has more tensors than it expects");
-    kept_plan *kept = kept_find(&k, size);
-    if (!kept) {
-        const attn_options options = {.struct_size = sizeof options, .threads = c->threads, .parallel_for = parallel_for};
-        attn_plan *plan;
-        if (attn_plan_create(&plan, &c->problem, &c->tensors, &options, &error)) return failed(&error);
-        kept = kept_add(&k, size, plan, 0);
-        if (!kept) return fail(ORT_FAIL, "cannot allocate the memory of a plan");
-    }
+    if (!kept) return fail(ORT_FAIL, "cannot allocate the memory of a plan");
     running = c->context;
-    const attn_status status = kept_execute(kept, &c->tensors, &error);
+    const attn_status status = linear ? kept_execute_linear(kept, linear, &error) : kept_execute(kept, &c->tensors, &error);
     running = NULL;
     kept_release(kept);
     return status ? failed(&error) : NULL;
 }
 
+ort_status *call_run(call *c)
+{
+    key k;
+    attn_plan *plan;
+    attn_error error;
+    memcpy(&k.problem, &c->problem, sizeof k.problem);
+    k.threads = c->threads;
+    const int count = key_slots(&c->tensors.q, SLOTS, k.slot);
+    if (count < 0) return fail(ORT_FAIL, "libattn's provider has more tensors than it expects");
+    const size_t size = offsetof(key, slot) + (size_t)count * sizeof k.slot[0];
+    kept_plan *kept = kept_find(&k, size);
+    if (kept) return run(c, kept, NULL);
+    const attn_options options = {.struct_size = sizeof options, .threads = c->threads, .parallel_for = parallel_for};
+    if (attn_plan_create(&plan, &c->problem, &c->tensors, &options, &error)) return failed(&error);
+    return run(c, kept_add(&k, size, plan, 0), NULL);
+}
+
 ort_status *call_run_linear(call *c, const attn_linear_problem *problem, const attn_linear_tensors *tensors)
 {
-    const attn_options options = {.struct_size = sizeof options, .threads = c->threads, .parallel_for = parallel_for};
+    linear_key k;
     attn_linear_plan *plan;
     attn_error error;
-    void *memory = NULL;
+    memcpy(&k.problem, problem, sizeof k.problem);
+    k.threads = c->threads;
+    const int count = key_slots(&tensors->q, LINEAR_SLOTS, k.slot);
+    if (count < 0) return fail(ORT_FAIL, "libattn's provider has more tensors than it expects");
+    const size_t size = offsetof(linear_key, slot) + (size_t)count * sizeof k.slot[0];
+    kept_plan *kept = kept_find(&k, size);
+    if (kept) return run(c, kept, tensors);
+    const attn_options options = {.struct_size = sizeof options, .threads = c->threads, .parallel_for = parallel_for};
     if (attn_linear_plan_create(&plan, problem, tensors, &options, &error)) return failed(&error);
-    const size_t size = attn_linear_plan_workspace_size(plan);
-    ort_status *status = call_scratch(c, (int64_t)size, 1, &memory);
-    if (!status) {
-        running = c->context;
-        if (attn_linear_execute(plan, tensors, memory, size, &error)) status = failed(&error);
-        running = NULL;
-    }
-    attn_linear_plan_destroy(plan);
-    return status;
+    return run(c, kept_add_linear(&k, size, plan, 0), tensors);
 }

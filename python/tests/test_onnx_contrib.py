@@ -361,6 +361,22 @@ def test_linear_types(dtype, state):
         np.testing.assert_allclose(f.astype(float), e, rtol=0, atol=np.abs(e).max() * {np.float32: 1e-6, np.float16: 2.0**-11, BFLOAT16: 2.0**-8}[kind])
 
 
+def test_linear_keeps_plans():
+    """More shapes than are kept, with and without a state, twice in one session: each result is that of its own plan."""
+    made, feed = linear("gated", T=40)
+    now, without = session(made), session(linear("gated", past=False)[0])
+    for T in (*range(1, 41), *range(40, 0, -1)):
+        part = {name: x if name == "past_state" else np.ascontiguousarray(x[:, :T]) for name, x in feed.items()}
+        alone = {name: x for name, x in part.items() if name != "past_state"}
+        for f, e in zip(run(now, part), run(without, {**alone}), strict=True):
+            assert f.shape == e.shape and (f != e).any()
+        cut = T // 2
+        if cut:  # the first tokens, and the others from the state that these leave
+            o, state = run(now, {name: x if name == "past_state" else np.ascontiguousarray(x[:, :cut]) for name, x in part.items()})
+            rest = {name: state if name == "past_state" else np.ascontiguousarray(x[:, cut:]) for name, x in part.items()}
+            np.testing.assert_allclose(np.concatenate([o, run(now, rest)[0]], 1), run(now, part)[0], rtol=0, atol=1e-5)
+
+
 def test_linear_wrong():
     made, feed = linear("gated_delta")
     now = session(made)
