@@ -7,7 +7,7 @@
 #include "common/plans.h"
 #include "common/sentence.h"
 
-enum { SMALL = 200000 }; /* floating-point operations of a call that is shorter than handing over the interpreter may take */
+enum { SMALL = 200000 }; /* floating-point operations up to which a call takes less time than releasing the GIL may */
 
 /* What is kept with a plan. */
 typedef struct note {

@@ -10,7 +10,7 @@ typedef struct field {
     const char *name;
     kind kind;
     size_t offset;       /* in a call */
-    const char *choices; /* of an enum, from 0 on, each with a space behind it */
+    const char *choices; /* of an enum, from 0 on, each followed by a space */
     own *set;
 } field;
 
@@ -35,11 +35,11 @@ static int to_size(const char *name, PyObject *value, int64_t *to)
     const int large = PyErr_ExceptionMatches(PyExc_OverflowError);
     PyErr_Clear();
     if (!large) return wrong(name, "an integer", value);
-    PyErr_Format(PyExc_ValueError, "%s is %R, which 64 bits do not hold", name, value);
+    PyErr_Format(PyExc_ValueError, "%s is %R, which does not fit in 64 bits", name, value);
     return -1;
 }
 
-/* The number of a choice; '-' is as good as '_'. */
+/* The number of a choice; '-' and '_' are the same. */
 static int to_choice(const char *name, const char *choices, PyObject *value, int *to)
 {
     Py_ssize_t size;

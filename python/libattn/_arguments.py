@@ -25,7 +25,7 @@ def real(x: Any, name: str) -> float:
 
 
 def integer(x: Any, name: str, least: int | None = None, most: int = INT64 - 1) -> int:
-    """An integer as a Python int that C can take; numbers with a fraction are none."""
+    """An integer as a Python int that C can take; a number with a fraction is not one."""
     try:
         value = operator.index(x)
     except TypeError:

@@ -120,7 +120,7 @@ class Record(Mapping[str, Layer]):
         call     which call of each
 
         Raises ValueError where nothing was recorded, where the shapes differ, and where a layer has no such call; KeyError for a name
-        that there is not.
+        that was not recorded.
         """
         if not self._calls:
             raise ValueError("no attention was recorded: the model was not called in the block, or computes attention by products and a softmax of its own")
@@ -164,7 +164,7 @@ class Record(Mapping[str, Layer]):
         layers, call     as for `chosen`
         entry     only this batch entry; default: all
         lengths   real tokens of each batch entry, where padding follows; default: all, or the lengths of the lists in tokens.  Padding
-                  that the model masks is no key in any case
+                  that the model masks is never a key
         metadata  further strings
 
         The flags of a softcap and a temperature are in the metadata as `flags`, for the command to be given.
@@ -304,11 +304,11 @@ def capture(model: Any) -> AbstractContextManager[Record]:
     model    a torch.nn.Module, on any device; nothing of it is changed, and it computes the same, but for rows of padding that
              nn.TransformerEncoder sets to 0 in evaluation, which have other values
 
-    Seen are F.scaled_dot_product_attention, nn.MultiheadAttention and what is made of them (nn.Transformer...), libattn.torch.attention
-    and libattn.torch.nn, and in models of transformers whatever attn_implementation is set, "eager" too; not seen are models that
-    compute attention by products and a softmax of their own, call PyTorch's flex_attention themselves, or are scripted.  Compiled models run without their graphs.  What is kept is
-    copied to NumPy arrays (bfloat16 and float16 as float32): 4 bytes for each number of q, k and v, and a byte for each pair of query
-    and key where there is a mask.  Weights are computed when they are asked for.
+    Recorded are F.scaled_dot_product_attention, nn.MultiheadAttention and what is made of them (nn.Transformer...),
+    libattn.torch.attention and libattn.torch.nn, and in models of transformers every attn_implementation, "eager" too; not recorded
+    are models that compute attention by products and a softmax of their own, call PyTorch's flex_attention themselves, or are
+    scripted.  Compiled models run eagerly.  What is kept is copied to NumPy arrays (bfloat16 and float16 as float32): 4 bytes for each
+    number of q, k and v, and a byte for each pair of query and key where there is a mask.  Weights are computed when they are read.
 
     Only calls of this thread are recorded; others may run the model meanwhile.  Returns a context manager, whose value is a Record,
     which is complete at the end of the block and remains valid.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Records the attention of a PyTorch model (libattn.capture) at the places where models ask for it:
+"""Records the attention of a PyTorch model (libattn.capture) at the places where models call it:
 
     F.scaled_dot_product_attention and F.multi_head_attention_forward
         by a TorchFunctionMode, which sees them wherever they were imported to.  While one is active, nn.MultiheadAttention and
@@ -7,7 +7,7 @@
     libattn.torch.attention, and libattn's modules and FlexAttention over it
         by the same, which sees their operator (_capture_operator.py)
     the attention functions of transformers
-        by AttentionInterface.get_interface, which every model asks for its function, "eager" or a registered one
+        by AttentionInterface.get_interface, from which every model gets its function, "eager" or a registered one
 
 Hooks of the model's modules say which of them is running.
 """

@@ -68,7 +68,7 @@ def softmax(scores: Any, *, temperature: float = 1.0, keep: Any = None, return_g
 
 
 def _check_temperature(heat: float) -> None:
-    """What the library says of a temperature, where there is no row to say it of."""
+    """Raises what softmax raises for a temperature, where there are no rows to pass it with."""
     zero = np.zeros(1)
     _native.call("attn_softmax", 1, heat, pointer(zero), None, None, None)
 

@@ -63,7 +63,7 @@ def view(
     a softmax, if there are any: with NaN or infinities, numbers below 0, or a sum that is neither 1 nor 0.  Weights are held as 32-bit floats up to
     2 million of them, then in 16 bits; 48 million is the limit.
 
-    Raises ValueError for shapes that do not fit, more tokens than rows, and a choice of what there is not; NotImplementedError for
+    Raises ValueError for shapes that do not fit, more tokens than rows, and a choice of heads or layers that do not exist; NotImplementedError for
     more weights than a page can hold; FileNotFoundError where the package was built without the command attn.
     """
     words = ["view", *_command.numbers("layer", layers), *_command.numbers("head", heads), *_command.numbers("entry", entries),

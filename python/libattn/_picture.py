@@ -71,7 +71,7 @@ def plot(
 
     Returns a Picture: the last value of a cell of a notebook, or `.save("picture.svg")`.
 
-    Raises ValueError for an unknown kind, tensors that are missing or do not fit, and a choice of what there is not;
+    Raises ValueError for an unknown kind, tensors that are missing or do not fit, and a choice of heads or layers that do not exist;
     FileNotFoundError where the package was built without the command attn.
     """
     if kind not in TENSOR:

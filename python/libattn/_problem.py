@@ -107,7 +107,7 @@ def _shared(names: list[list[str]]) -> list[str]:
 
 
 def put_dense(slots: Slots, name: str, array: Array) -> None:
-    """Fills a slot with an array that is dense in the order of the slot's axes, which some calls want to hear."""
+    """Fills a slot with an array that is dense in the order of the slot's axes, with strides of 0, as some calls require."""
     slots.put(name, array.reshape(-1))
     getattr(slots.struct, name).stride[:] = [0, 0, 0, 0]
 
@@ -141,7 +141,7 @@ class Sizes:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raises TypeError for a name that is no option."""
+    """Raises TypeError for a name that is not an option."""
     for name in options:
         if name not in KNOWN:
             raise TypeError(f"{name} is not an option here; known: {', '.join(sorted(KNOWN))}")

@@ -202,7 +202,7 @@ class Cache(Fixed):
             kept.append(k, v)
             o = libattn.attention(q, kept.k, kept.v, causal=True, **kept.arguments(), ...)
 
-        Plans and allocates in each call.  Raises what append and attention raise; then nothing is written, in the cache neither.
+        Plans and allocates in each call.  Raises what append and attention raise; then nothing is written, to the cache either.
         """
         tokens, kept = self._tokens(k, v, lengths)
         queries = floats(q, "q")

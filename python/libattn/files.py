@@ -233,7 +233,7 @@ class Archive(MutableMapping[str, Array]):
                 raise _os_error(error, os.path.dirname(place) or b".") from None
 
     def close(self) -> None:
-        """Lets go of the tensors; arrays that were taken out stay valid.  Closing twice is no error."""
+        """Lets go of the tensors; arrays that were taken out stay valid.  Closing twice is not an error."""
         with self._lock:
             self._handle = None
             self._kept.clear()

@@ -112,7 +112,7 @@ def global_local(width: int, global_tokens: int) -> Pattern:
 def bigbird(block: int, window: int, global_blocks: int, random_blocks: int, *, seed: int = 0) -> Pattern:
     """Over blocks of `block` queries n and `block` keys k (Zaheer et al. 2020, "Big Bird", section 2): |n - k| <= floor(window / 2), or
     k < global_blocks or n < global_blocks, or k is one of random_blocks others that n draws: for t = 0, 1, ... number
-    floor(word * left / 2^32) of the `left` blocks not yet seen, in ascending order, where word is the first of Philox4x32-10 with
+    floor(word * left / 2^32) of the `left` blocks not yet visible, in ascending order, where word is the first of Philox4x32-10 with
     key = seed and counter = (0, n, t, 0)."""
     return _pattern(
         "attn_pattern_bigbird", block=block, window=window, global_blocks=global_blocks, random_blocks=random_blocks, seed=seed

@@ -113,8 +113,7 @@ class Seq2Seq(Module):
 
     def remember(self, cache: Cache, memory: Any, *, lengths: Any = None) -> None:
         """Appends the memory [batch, len_kv, dim_memory] to a cache (self.cache): the part of the scores that depends on the memory
-        alone is computed once.  lengths [batch] says
-        how many of the vectors are real, in place of lengths_kv; None: all."""
+        alone is computed once.  lengths [batch] says how many of the vectors are real, in place of lengths_kv; None: all."""
         _modules.remember(self, cache, _present(memory), lengths)
 
     def step(self, cache: Cache, states: Any, *, out: Any = None, outputs: Sequence[str] = (), **options: Unpack[Options]) -> Any:

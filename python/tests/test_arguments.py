@@ -240,7 +240,7 @@ ERRORS = [
     ({"seed": -1}, ValueError, r"seed is -1; it must be at least 0 and below 2\^64"),
     ({"seed": 1 << 64}, ValueError, r"seed is 18446744073709551616; it must be at least 0 and below 2\^64"),
     ({"seed": 0.5}, TypeError, r"seed must be an integer, not 0.5"),
-    ({"chunk": 1 << 70}, ValueError, r"chunk is 1180591620717411303424, which 64 bits do not hold"),
+    ({"chunk": 1 << 70}, ValueError, r"chunk is 1180591620717411303424, which does not fit in 64 bits"),
     ({"threads": 0}, ValueError, r"threads is 0; it must be between 1 and 1024, or None"),
     ({"threads": 2000}, ValueError, r"threads is 2000; it must be between 1 and 1024, or None"),
     ({"layout": "sbhd"}, ValueError, r"layout is 'sbhd'; known: bhsd bshd thd"),

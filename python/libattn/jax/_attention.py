@@ -169,12 +169,13 @@ def attention(
     checkpoint, scan and shard_map.  Third derivatives raise NotImplementedError, as does jvp of jvp.
 
     Args:
-        q: [batch, heads, queries, channels], [batch, queries, heads, channels] for layout "bshd", [tokens, heads, channels] for "thd"; float32, float64, float16, bfloat16.
+        q: [batch, heads, queries, channels], [batch, queries, heads, channels] for layout "bshd", [tokens, heads, channels] for
+            "thd"; float32, float64, float16, bfloat16.
         k: likewise with keys; its heads divide those of q (grouped queries).
         v: likewise; its channels may differ.
         causal: False; True or "bottom-right": the last query stands at the last key; "top-left": the first at the first.
         window: keys on both sides of a query's position that it sees, or a pair (left, right); -1 or None: no bound.
-        mask: bool, broadcasts to [batch, heads, queries, keys]; True: seen.
+        mask: bool, broadcasts to [batch, heads, queries, keys]; True: visible.
         bias: added to the scores, likewise; has a gradient.
         scale: of the scores, 1/sqrt(channels) by default: a number, or an array of no axes that JAX does not trace.  For a scale that is
             learned, or one for each head, multiply q by it and pass 1.0.

@@ -10,7 +10,7 @@ With x the inputs that have derivatives (q, k, v, bias, sink, alibi_slopes), g t
     second     x, t, d -> the tangent of `tangent` along d of x               linear in d; only its transpose, hessian, is computed
 
 o and lse, computed once, are arguments of all but the first.  They are functions of x, which the formulas account for, so their own
-tangents count nowhere.  Third derivatives, and the second derivative forward over forward, raise NotImplementedError.
+tangents are ignored.  Third derivatives, and the second derivative forward over forward, raise NotImplementedError.
 """
 from __future__ import annotations
 

@@ -6,7 +6,8 @@
     weights = Softmax(scores)              with casts, dropout, and the Where(IsNaN(x), 0, x) of exported boolean masks
     o       = MatMul(weights, v)           k and v possibly repeated for groups of query heads, by Expand and Reshape
 
-A mask that is a triangle made of the lengths becomes is_causal (_triangle.py).  A match is left as it is where its sizes do not show that Attention means the same.
+A mask that is a triangle made of the lengths becomes is_causal (_triangle.py).  A match is left as it is where its sizes do not show
+that Attention means the same.
 """
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A graph of ONNX's with what fusion asks of it: who makes a value and who reads it, sizes, constants; and new nodes in their place."""
+"""A graph of ONNX's with what fusion needs to know of it: who makes a value and who reads it, sizes, constants; and new nodes in their place."""
 from __future__ import annotations
 
 from typing import Any, Callable, Iterator
@@ -126,7 +126,7 @@ class Graph:
         sizes = self.shape(node.input[0])
         if sizes is None:
             return None
-        known = np.array([size if isinstance(size, int) else np.nan for size in sizes])  # what comes of NaN is none of scalar()'s
+        known = np.array([size if isinstance(size, int) else np.nan for size in sizes])  # scalar() rejects NaN
         return known[attribute(node, "start", 0) : attribute(node, "end", len(sizes))]
 
     def scalar(self, name: str) -> float | None:

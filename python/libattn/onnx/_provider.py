@@ -47,9 +47,10 @@ def session_options(options: Any = None, *, threads: int | None = None) -> Any:
 
         session = onnxruntime.InferenceSession("model.onnx", libattn.onnx.session_options())
 
-    Taken are the nodes Attention of opset 23 to 25, LinearAttention of opset 27, and MultiHeadAttention, GroupQueryAttention and
-    LinearAttention of com.microsoft, with masks, caches and rotary positions; a node with a type or an option that libattn lacks stays the runtime's own (stats() says why).  fuse() makes such nodes from matrix products and softmaxes.  Do not pass providers to the session too: ONNX
-    Runtime then ignores those of the options.
+    The provider takes the nodes Attention of opset 23 to 25, LinearAttention of opset 27, and MultiHeadAttention, GroupQueryAttention
+    and LinearAttention of com.microsoft, with masks, caches and rotary positions; a node with a type or an option that libattn lacks is
+    left to the runtime (stats() says why).  fuse() makes such nodes from matrix products and softmaxes.  Do not pass providers to the
+    session too: ONNX Runtime then ignores those of the options.
 
     options  the SessionOptions to add the provider to, or None for new ones
     threads  1 to 1024; default: options.intra_op_num_threads, or if this is 0, the runtime's default, what ATTN_THREADS or the

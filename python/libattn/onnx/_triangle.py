@@ -9,7 +9,7 @@ from ._graph import Dim, Graph, attribute
 
 
 def is_causal(graph: Graph, kind: str, name: str, number: float, pairs: list[Dim]) -> bool:
-    """Whether a mask hides exactly the keys behind each query, of [.., queries, keys] = pairs, with -infinity.
+    """Whether a mask hides exactly the keys after each query, of [.., queries, keys] = pairs, with -infinity.
 
     kind, number  "add": the mask is added; "keep" or "hide": a condition, and what hides
     """
@@ -19,8 +19,8 @@ def is_causal(graph: Graph, kind: str, name: str, number: float, pairs: list[Dim
     if not node:
         return False
     chosen = graph.scalar(node.input[1]), graph.scalar(node.input[2])
-    wanted = 1 if chosen == (0, -math.inf) else -1 if chosen == (-math.inf, 0) else 0
-    return wanted != 0 and _triangle(graph, node.input[0], pairs) == wanted
+    sign = 1 if chosen == (0, -math.inf) else -1 if chosen == (-math.inf, 0) else 0
+    return sign != 0 and _triangle(graph, node.input[0], pairs) == sign
 
 
 def _triangle(graph: Graph, name: str, pairs: list[Dim]) -> int:
