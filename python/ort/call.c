@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/plans.h"
+#include "common/sentence.h"
 #include "shim.h"
 
 ort_status *fail(int code, const char *format, ...)
@@ -243,8 +244,9 @@ static int key_slots(const attn_input *slots, int count, key_slot slot[MOST_SLOT
     return present;
 }
 
-static ort_status *failed(const attn_error *error)
+static ort_status *failed(attn_error *error)
 {
+    sentence_python(error->message, sizeof error->message, 0);
     return fail(error->status == ATTN_ERR_UNSUPPORTED ? ORT_NOT_IMPLEMENTED
                 : error->status == ATTN_ERR_MEMORY    ? ORT_FAIL
                                                       : ORT_INVALID_ARGUMENT,

@@ -249,6 +249,12 @@ def test_wrong_masks_and_lengths():
         session(attention(feed, fixed=False)).run(None, feed)
 
 
+def test_sentences_have_the_names_of_attributes():
+    feed = {name: random(1, np.float32, 1, 2, 4, 8) for name in "qkv"}
+    with pytest.raises(Exception, match=r"[^.]\bscale is inf; it must be finite"):
+        session(attention(feed, scale=float("inf"))).run(None, feed)
+
+
 def test_refused():
     """Nodes that are left to the runtime, with their reasons."""
     feed = {name: random(1, np.float32, 1, 2, 4, 8) for name in "qkv"}
