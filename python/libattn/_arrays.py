@@ -71,7 +71,7 @@ def _device(device: Any) -> int:
 def _plain(x: Array, name: str) -> Array:
     """The array without its subclass, if that says no more than the numbers do: memmap, matrix, recarray."""
     if isinstance(x, np.ma.MaskedArray):
-        how = "out.data" if name == "out" else f"numpy.ma.filled({name}, number), and hide keys with mask="
+        how = "out.data" if name == "out" else "what numpy.ma.filled makes of it, and mask= to hide keys"
         raise TypeError(f"{name} is a masked array, whose mask would be ignored; pass {how}")
     kind = type(x)
     if kind is not np.ndarray and kind.__array_ufunc__ is not np.ndarray.__array_ufunc__:
@@ -105,7 +105,7 @@ def _view(x: Any, name: str) -> Array:
             if not hasattr(x, "__array__"):
                 raise TypeError(f"{name}: {error}") from error
     if _masked_within(x):
-        raise TypeError(f"{name} has masked elements, whose mask would be ignored; pass numpy.ma.filled(), and hide keys with mask=")
+        raise TypeError(f"{name} has masked elements, whose mask would be ignored; pass what numpy.ma.filled makes of them")
     try:
         array = _plain(np.asanyarray(x), name)  # (what becomes a masked array is one)
     except RuntimeError as error:  # of torch
