@@ -11,13 +11,15 @@ set(bundled_prefix ${PROJECT_BINARY_DIR}/bundled)
 file(MAKE_DIRECTORY ${bundled_prefix}/include/cjson) # folders of imported targets must exist from the start
 set(ATTN_BUNDLED_SOURCES "")
 
-set(bundled_flags "-fvisibility=hidden -ffunction-sections -fdata-sections -ffile-prefix-map=${bundled_prefix}=.")
+# Quoted, since folders may have blanks; and in a file, since the scripts of ExternalProject do not hand quotes on.
+set(bundled_flags "-fvisibility=hidden -ffunction-sections -fdata-sections \"-ffile-prefix-map=${bundled_prefix}=.\"")
 if(ATTN_SOURCES)
-  string(APPEND bundled_flags " -ffile-prefix-map=${ATTN_SOURCES}=.")
+  string(APPEND bundled_flags " \"-ffile-prefix-map=${ATTN_SOURCES}=.\"")
 endif()
 if(ATTN_HARDEN)
   string(APPEND bundled_flags " -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3")
 endif()
+file(WRITE ${bundled_prefix}/flags.cmake "set(CMAKE_C_FLAGS [==[${bundled_flags}]==] CACHE STRING \"\")\n")
 
 add_link_options(LINKER:--gc-sections) # what nothing calls
 
@@ -44,7 +46,7 @@ function(attn_bundle name version library module)
     PREFIX ${bundled_prefix}/${name} SOURCE_DIR ${source} BINARY_DIR ${bundled_prefix}/${name}/build
     INSTALL_DIR ${bundled_prefix}
     CMAKE_ARGS
-      -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-Os\ -DNDEBUG -DCMAKE_C_FLAGS=${bundled_flags}
+      -C${bundled_prefix}/flags.cmake -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-Os\ -DNDEBUG
       -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_POLICY_VERSION_MINIMUM=3.5 -DCMAKE_C_COMPILER=${CMAKE_C_COMPILER}
       -DCMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER} -DCMAKE_TOOLCHAIN_FILE=${CMAKE_TOOLCHAIN_FILE}
       -DCMAKE_INSTALL_PREFIX=${bundled_prefix} -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=OFF
