@@ -200,15 +200,14 @@ static attn_pattern draw_pattern(int64_t k)
         const int64_t *q = draw_lengths(base + LENGTHS_Q, "lengths_q", count, own ? c.len_q : least);
         return attn_pattern_documents(count, q, own ? draw_lengths(base + LENGTHS_KV, "lengths_kv", count, c.len_kv) : NULL);
     }
-    default: {
-        const int at = (int)k * LISTS + MAP;
-        const int64_t rows = c.len_q / a + (c.len_q % a != 0), columns = c.len_kv / b + (c.len_kv % b != 0);
-        calls_make(&c.blocks[at], d, block_of("blocks", ATTN_BOOL, 0, 1, 1, rows, columns), CALLS_DENSE);
-        for (size_t i = 0; i < c.blocks[at].bytes; i++)
-            c.blocks[at].memory[i] = (unsigned char)(draw_word(d) % 3 ? 0 : draw_word(d));
-        return attn_pattern_block_map(a, b, c.blocks[at].memory);
+    case ATTN_PATTERN_BLOCK_MAP:
+        break;
     }
-    }
+    const int at = (int)k * LISTS + MAP;
+    const int64_t rows = c.len_q / a + (c.len_q % a != 0), columns = c.len_kv / b + (c.len_kv % b != 0);
+    calls_make(&c.blocks[at], d, block_of("blocks", ATTN_BOOL, 0, 1, 1, rows, columns), CALLS_DENSE);
+    for (size_t i = 0; i < c.blocks[at].bytes; i++) c.blocks[at].memory[i] = (unsigned char)(draw_word(d) % 3 ? 0 : draw_word(d));
+    return attn_pattern_block_map(a, b, c.blocks[at].memory);
 }
 
 static void draw_case(void)

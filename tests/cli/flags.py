@@ -153,6 +153,8 @@ def main():
         file.write("a\nb\nc\nd\n")
     with open("problems.txt", "w") as file:
         file.write("fwd:f32:sq5:d8\n")
+    missing = set(re.findall(r"^  attn ([a-z]+) ", attn("--help").stdout, re.M)) - {*INPUTS, *OPERANDS}
+    check("each command has a call in this test: CALLS and OPERANDS, or INPUTS", not missing, missing)
     for command in (*INPUTS, *OPERANDS):
         asked = attn(command, "--help")
         if asked.returncode:  # a build without layers

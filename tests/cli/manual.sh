@@ -12,7 +12,9 @@ ok "no warnings" same "$(cat warnings.txt)" ""
 if command -v mandoc >/dev/null; then
     ok "mandoc finds nothing" mandoc -T lint -W warning "$PAGE"
 fi
-for command in run top view plot layer analyze mask hopfield einsum check bench info explain; do
+commands=$("$ATTN" --help | sed -n 's/^  attn \([a-z]*\) .*/\1/p')
+ok "there are commands" test "$(echo "$commands" | wc -l)" -ge 12
+for command in $commands; do
     "$ATTN" $command --help >help.txt
     ok "attn $command" grep -q "attn $command" page.txt
     for option in $(grep -oE '^ +(-[a-z], )?--[a-z-]+' help.txt | grep -oE -e '--[a-z-]+'); do

@@ -14,6 +14,18 @@ ok "nothing but rows and figures" same "$("$ATTN" mask causal -n 3 | grep -cvE '
 ok "the same seed draws the same blocks" same "$(rows bigbird/2/1/0/2 -n 20 --seed 7)" "$(rows bigbird/2/1/0/2 -n 20 --seed 7)"
 ok "another seed draws others" test "$(rows bigbird/2/1/0/2 -n 20 --seed 7)" != "$(rows bigbird/2/1/0/2 -n 20 --seed 8)"
 
+# Every kind of mask.h has a word here and a row on its page, which has every word, too.
+for kind in $(sed -nE 's/^ +(ATTN_PATTERN_[A-Z_]+) = [0-9]+,?$/\1/p' "$ROOT/include/attn/mask.h"); do
+    name=$(echo "${kind#ATTN_PATTERN_}" | tr '[:upper:]' '[:lower:]')
+    ok "cli/mask/pattern.c has a row for $kind" grep -q "$kind," "$ROOT/cli/mask/pattern.c"
+    ok "docs/mechanisms/masks.md has a row for $name" grep -qE "^\|[^|]*\`$name[(\`]" "$ROOT/docs/mechanisms/masks.md"
+done
+"$ATTN" mask --help | sed -n '/^Masks/,$p' | sed -n 's/^  \([a-z-]*\).*/\1/p' >words.txt
+ok "masks are listed" test "$(wc -l <words.txt)" -ge 17
+while read -r word; do
+    ok "docs/mechanisms/masks.md has the word $word" grep -qE "^\|[^|]*\|[^|]*\`$word[/\`]" "$ROOT/docs/mechanisms/masks.md"
+done <words.txt
+
 printed "count" '^count     10 of 16 pairs$' mask causal -n 4
 printed "sparsity" '^sparsity  37\.50 %$' mask causal -n 4
 printed "queries that see nothing" '^empty     2 queries see no key$' mask lengths/2/3 -n 4

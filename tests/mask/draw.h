@@ -17,10 +17,12 @@ static inline int64_t below(int64_t n) { return random_below(&draw_source, n); }
 static const int64_t lengths_of_q[] = {40, 0, 27, 60}, lengths_of_kv[] = {50, 31, 0, 70};
 static unsigned char some_blocks[MAX_Q * MAX_KV];
 
+enum { LAST_KIND = ATTN_PATTERN_BLOCK_MAP }; /* the newest; the switch below has them all */
+
 /* A pattern of any kind, with sizes that make a difference for 150 tokens. */
 static inline attn_pattern draw_pattern(int64_t kind, int64_t len_q, int64_t len_kv)
 {
-    switch (kind) {
+    switch ((attn_pattern_kind)kind) {
     case ATTN_PATTERN_CAUSAL:
         return attn_pattern_causal();
     case ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT:
@@ -53,9 +55,10 @@ static inline attn_pattern draw_pattern(int64_t kind, int64_t len_q, int64_t len
         return attn_pattern_lengths(below(len_q + 3), below(len_kv + 3));
     case ATTN_PATTERN_DOCUMENTS:
         return attn_pattern_documents(len_q >= 127 && len_kv >= 151 ? 4 : 0, lengths_of_q, below(2) ? lengths_of_kv : NULL);
-    default:
-        return attn_pattern_block_map(1 + below(40), 1 + below(40), some_blocks);
+    case ATTN_PATTERN_BLOCK_MAP:
+        break;
     }
+    return attn_pattern_block_map(1 + below(40), 1 + below(40), some_blocks);
 }
 
 static inline void draw_blocks(void)

@@ -88,7 +88,7 @@ static void test_alone(void **state)
 {
     (void)state;
     draw_blocks();
-    for (int64_t kind = ATTN_PATTERN_CAUSAL; kind <= ATTN_PATTERN_BLOCK_MAP; kind++)
+    for (int64_t kind = ATTN_PATTERN_CAUSAL; kind <= LAST_KIND; kind++)
         for (int n = 0; n < 6; n++) {
             const int64_t len_q = n < 3 ? MAX_Q : 1 + below(MAX_Q), len_kv = n % 3 == 0 ? MAX_KV : 1 + below(MAX_KV);
             const attn_pattern pattern = draw_pattern(kind, len_q, len_kv);
@@ -105,7 +105,7 @@ static void test_together(void **state)
         const int64_t len_q = below(3) ? MAX_Q : 1 + below(MAX_Q), len_kv = below(3) ? MAX_KV : 1 + below(MAX_KV);
         attn_pattern patterns[3];
         const int64_t count = 2 + below(2);
-        for (int64_t k = 0; k < count; k++) patterns[k] = draw_pattern(1 + below(ATTN_PATTERN_BLOCK_MAP), len_q, len_kv);
+        for (int64_t k = 0; k < count; k++) patterns[k] = draw_pattern(1 + below(LAST_KIND), len_q, len_kv);
         with_fields += same(patterns, count, len_q, len_kv);
     }
     print_message("fields express %d of 300 sets\n", with_fields);

@@ -479,6 +479,8 @@ def main():
         os.chdir(folder)
         words = make_all()
         out = load("out.safetensors")
+        kinds = re.findall(r"^  ([a-z]+) ", run("plot", "--help").split("\nKinds")[1], re.M)
+        tap.check("each kind of attn plot --help has a file in files.py", set(kinds) == {kind for kind, *_ in words.values()}, kinds)
         check_weights(words, out)
         check_steps(words, out)
         check_compare(words, out)
