@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * fails.h - FAILS: a call must fail with this status and exactly this message.  Pass &error in the call; the macro declares it. */
+ * fails.h - FAILS: a call must fail with this status and exactly this message.  Pass &error in the call; the macro declares it.
+ * OVERLAPS: the same where two tensors of the call overlap. */
 #ifndef ATTN_TESTS_FAILS_H
 #define ATTN_TESTS_FAILS_H
 
@@ -15,5 +16,8 @@
         assert_int_equal(error.status, expected);                                                                                  \
         assert_string_equal(error.message, text);                                                                                  \
     } while (0)
+
+/* The call must fail since these overlap: "bilinear: form and u". */
+#define OVERLAPS(call, both) FAILS(call, ATTN_ERR_STRIDE, both " share elements; an output must not overlap another tensor")
 
 #endif

@@ -229,20 +229,18 @@ static void test_overlap(void **state)
     static const double fresh[8] = {.5, .25, .125, .125, 1, 2, 3, 4};
     double x[8], y[8];
     memcpy(x, fresh, sizeof x);
-#define MEETS(call, both)                                                                                                          \
-    FAILS(call, ATTN_ERR_STRIDE, "analysis: " both " share elements; an output must not overlap another tensor")
-    MEETS(attn_softmax(3, 1, x, NULL, x + 1, NULL, &error), "weights and scores");
-    MEETS(attn_softmax(3, 1, y, (const unsigned char *)x + 23, x, NULL, &error), "weights and keep");
-    MEETS(attn_log_softmax(3, 1, x + 2, NULL, x, &error), "logs and scores");
-    MEETS(attn_temperature_sweep(2, 2, x, x + 4, x, y, &error), "weights and scores");
-    MEETS(attn_temperature_sweep(2, 2, y, x + 4, x + 1, NULL, &error), "weights and temperatures");
-    MEETS(attn_temperature_sweep(2, 2, y, x + 4, x, x + 3, &error), "weights and entropy");
-    MEETS(attn_temperature_sweep(2, 2, x, x + 4, y, x + 1, &error), "entropy and scores");
-    MEETS(attn_softmax_jacobian(2, 1, x, x, &error), "jacobian and p");
-    MEETS(attn_softmax_jacobian(2, 1, x + 3, x, &error), "jacobian and p");
-    MEETS(attn_softmax_jvp(3, 1, y, x, x + 1, &error), "out and x");
-    MEETS(attn_softmax_jvp(3, 1, x, y, x, &error), "out and p");
-    MEETS(attn_head_entropy(2, 2, 2, x, x + 7, &error), "entropy and weights");
+    OVERLAPS(attn_softmax(3, 1, x, NULL, x + 1, NULL, &error), "analysis: weights and scores");
+    OVERLAPS(attn_softmax(3, 1, y, (const unsigned char *)x + 23, x, NULL, &error), "analysis: weights and keep");
+    OVERLAPS(attn_log_softmax(3, 1, x + 2, NULL, x, &error), "analysis: logs and scores");
+    OVERLAPS(attn_temperature_sweep(2, 2, x, x + 4, x, y, &error), "analysis: weights and scores");
+    OVERLAPS(attn_temperature_sweep(2, 2, y, x + 4, x + 1, NULL, &error), "analysis: weights and temperatures");
+    OVERLAPS(attn_temperature_sweep(2, 2, y, x + 4, x, x + 3, &error), "analysis: weights and entropy");
+    OVERLAPS(attn_temperature_sweep(2, 2, x, x + 4, y, x + 1, &error), "analysis: entropy and scores");
+    OVERLAPS(attn_softmax_jacobian(2, 1, x, x, &error), "analysis: jacobian and p");
+    OVERLAPS(attn_softmax_jacobian(2, 1, x + 3, x, &error), "analysis: jacobian and p");
+    OVERLAPS(attn_softmax_jvp(3, 1, y, x, x + 1, &error), "analysis: out and x");
+    OVERLAPS(attn_softmax_jvp(3, 1, x, y, x, &error), "analysis: out and p");
+    OVERLAPS(attn_head_entropy(2, 2, 2, x, x + 7, &error), "analysis: entropy and weights");
     assert_memory_equal(x, fresh, sizeof x);
     assert_int_equal(attn_softmax_jacobian(2, 1, x + 4, x, NULL), ATTN_OK); /* adjacent, no overlap */
     for (int logs = 0; logs < 2; logs++) {
