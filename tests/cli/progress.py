@@ -3,32 +3,20 @@
 """`attn run` on a terminal shows a progress bar, for which it computes in slices, with the same bits."""
 
 import os
-import pty
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from on_terminal import on_terminal
 from tap import check, finish, run_in_folder
 
 ATTN, MAKE = sys.argv[1:3]
 
 
-def on_terminal(*words, eager="1"):
+def watched(*words, eager="1"):
     """Exit status, and the text on standard error, a terminal; eager: bar and slices even for short work."""
-    mine, its = pty.openpty()
-    with subprocess.Popen([ATTN, *words], stdout=subprocess.DEVNULL, stderr=its, env={**os.environ, "ATTN_PROGRESS": eager}) as process:
-        os.close(its)
-        printed = b""
-        while True:
-            try:
-                part = os.read(mine, 4096)
-            except OSError: # the other end is closed
-                part = b""
-            if not part:
-                break
-            printed += part
-    os.close(mine)
-    return process.returncode, printed.decode()
+    status, printed = on_terminal([ATTN, *words], stdout=subprocess.DEVNULL, ATTN_PROGRESS=eager)
+    return status, printed.decode()
 
 
 def same(a, b):
@@ -45,13 +33,13 @@ def main():
     for name, words in (("plain", (*backward, "--ignore=mask")), ("mask", backward), ("window", (*backward, "--window=1000,200", "--ignore=mask")),
                         ("bshd", ("run", "bshd.safetensors", "--backward", "--layout=bshd"))):
         whole = subprocess.run([ATTN, *words, "-o", "whole.safetensors"], capture_output=True, text=True)
-        status, printed = on_terminal(*words, "-o", "sliced.safetensors")
+        status, printed = watched(*words, "-o", "sliced.safetensors")
         check(f"{name}: done", (whole.returncode, status, whole.stderr) == (0, 0, ""), whole.stderr + printed)
         check(f"{name}: the same bits", same("whole.safetensors", "sliced.safetensors"))
         check(f"{name}: a bar, taken away at the end", "gradients [" in printed and "%" in printed and printed.endswith("\r"), repr(printed[-200:]))
-    status, printed = on_terminal(*backward, "-o", "sliced.safetensors", eager="")
+    status, printed = watched(*backward, "-o", "sliced.safetensors", eager="")
     check("no bar for short work", (status, printed) == (0, ""), repr(printed))
-    status, printed = on_terminal(*backward, "-o", "sliced.safetensors", "--quiet")
+    status, printed = watched(*backward, "-o", "sliced.safetensors", "--quiet")
     check("none with --quiet", (status, printed) == (0, ""), repr(printed))
     return finish()
 

@@ -3,7 +3,6 @@
 """Untrusted text that the command prints: every control and format character is replaced, whatever its source."""
 import json
 import os
-import pty
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,7 @@ import unicodedata
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tensor_file  # noqa: E402
+from on_terminal import on_terminal  # noqa: E402
 from tap import check, finish  # noqa: E402
 
 ATTN = os.path.abspath(sys.argv[1])
@@ -25,23 +25,11 @@ def run(*words, status=0):
     return p.stdout, p.stderr
 
 
-def on_terminal(*words):
+def terminal(*words):
     """Standard output and error, as one, of a command on a terminal."""
-    mine, its = pty.openpty()
-    with subprocess.Popen([ATTN, *words], stdout=its, stderr=its) as process:
-        os.close(its)
-        printed = b""
-        while True:
-            try:
-                part = os.read(mine, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not part:
-                break
-            printed += part
-        check(f"{words[0]} on a terminal", process.wait() == 0, printed[-200:])
-    os.close(mine)
-    return printed.replace(b"\r\n", b"\n")
+    status, printed = on_terminal([ATTN, *words])
+    check(f"{words[0]} on a terminal", status == 0, printed[-200:])
+    return printed
 
 
 def clean(name, printed, lines=True):
@@ -77,17 +65,17 @@ def main():
     one = ("F32", (2, 1), [1.0, 2.0])
     names = {f"n{c}": one for c in HIDDEN}
     tensor_file.write("names.safetensors", {"q": one, "k": one, "v": one, **names})
-    text = clean("names of tensors", on_terminal("run", "names.safetensors", "-o", "o.safetensors"))
+    text = clean("names of tensors", terminal("run", "names.safetensors", "-o", "o.safetensors"))
     check("  they are listed", text.count("n?") == len(names), text)
-    text = clean("a path", on_terminal("run", "names.safetensors", "-o", "o\x9b\u202eo\x1b.safetensors"))
+    text = clean("a path", terminal("run", "names.safetensors", "-o", "o\x9b\u202eo\x1b.safetensors"))
     check("  it is told", "o??o?.safetensors" in text, text)
     out, _ = run("run", "names.safetensors", "-o", "o.safetensors", "--json")
     clean("JSON of names", out)
     check("  is right", set(json.loads(out)["unused"]) == set(names))
-    text = clean("view", on_terminal("view", "tokens.safetensors", "-o", "p\u202e.html"))
+    text = clean("view", terminal("view", "tokens.safetensors", "-o", "p\u202e.html"))
     check("  it is told", "wrote p?.html" in text, text)
     tensor_file.write("w.safetensors", {"weights": ("F32", (1, 1, 1), [1.0])})
-    text = clean("plot", on_terminal("plot", "weights", "w.safetensors", "-o", "p\x9b.svg"))
+    text = clean("plot", terminal("plot", "weights", "w.safetensors", "-o", "p\x9b.svg"))
     check("  it is told", "wrote p?.svg" in text, text)
 
     for c in HIDDEN:
