@@ -71,6 +71,18 @@ static inline void expect_filled(const char *name, const void *valid, size_t siz
     }
 }
 
+/* run_NAME: a call, as an expression of x, the struct that is cut, and e, the error. */
+#define RUN(name, call)                                                                                                            \
+    static attn_status run_##name(const void *x, attn_error *e) { return call; }
+/* The same where x is what a field of `copy`, a copy of `valid`, points to. */
+#define RUN_AT(name, type, valid, field, call)                                                                                     \
+    static attn_status run_##name(const void *x, attn_error *e)                                                                    \
+    {                                                                                                                              \
+        type copy = (valid);                                                                                                       \
+        copy.field = x;                                                                                                            \
+        return call;                                                                                                               \
+    }
+
 /* One row of a test.  The test defines make(), which sets up its valid structs afresh. */
 #define TAILS(type, valid, slots, run)                                                                                             \
     do {                                                                                                                           \

@@ -99,91 +99,54 @@ static void make(void)
         .struct_size = sizeof product_tensors, .a = attn_in(q), .b = attn_transposed(k, D), .c = attn_out(numbers)};
 }
 
-static attn_status run_tokens(const void *x, attn_error *e) { return length = 0, attn_cache_append(&cache, x, e); }
-static attn_status run_cache(const void *x, attn_error *e) { return length = 0, attn_cache_append(x, &tokens, e); }
-static attn_status run_attend(const void *x, attn_error *e)
-{
-    return length = 0, attn_cache_attend(&cache, &tokens, &one_head, x, NULL, e);
-}
-static attn_status run_attend_problem(const void *x, attn_error *e)
-{
-    return length = 0, attn_cache_attend(&cache, &tokens, x, &attended, NULL, e);
-}
-static attn_status run_bilinear(const void *x, attn_error *e) { return attn_bilinear_attention(&problem, x, g, NULL, e); }
-static attn_status run_bilinear_problem(const void *x, attn_error *e) { return attn_bilinear_attention(x, &tensors, g, NULL, e); }
-static attn_status run_decompose(const void *x, attn_error *e) { return attn_decompose(&problem, x, &steps, NULL, e); }
-static attn_status run_decompose_problem(const void *x, attn_error *e) { return attn_decompose(x, &tensors, &steps, NULL, e); }
-static attn_status run_steps(const void *x, attn_error *e) { return attn_decompose(&problem, &tensors, x, NULL, e); }
-static attn_status run_flow(const void *x, attn_error *e)
-{
-    return attn_gradient_flow(&problem, &tensors, (attn_flow *)(uintptr_t)x, NULL, e);
-}
-static attn_status run_verify(const void *x, attn_error *e)
-{
-    return attn_verify_gradients(&problem, 0, 1, &tensors, (attn_verification *)(uintptr_t)x, NULL, e);
-}
-static attn_status run_gibbs(const void *x, attn_error *e)
-{
-    return attn_softmax(LEN, 1, q, NULL, NULL, (attn_gibbs *)(uintptr_t)x, e);
-}
-static attn_status run_metric(const void *x, attn_error *e)
-{
-    return attn_metric_check(D, 0, g, (attn_metric_properties *)(uintptr_t)x, e);
-}
-static attn_status run_cost(const void *x, attn_error *e) { return attn_cost_estimate(x, &costs, e); }
-static attn_status run_costs(const void *x, attn_error *e) { return attn_cost_estimate(&cost, (attn_cost *)(uintptr_t)x, e); }
+RUN(tokens, (length = 0, attn_cache_append(&cache, x, e)))
+RUN(cache, (length = 0, attn_cache_append(x, &tokens, e)))
+RUN(attend, (length = 0, attn_cache_attend(&cache, &tokens, &one_head, x, NULL, e)))
+RUN(attend_problem, (length = 0, attn_cache_attend(&cache, &tokens, x, &attended, NULL, e)))
+RUN(bilinear, attn_bilinear_attention(&problem, x, g, NULL, e))
+RUN(bilinear_problem, attn_bilinear_attention(x, &tensors, g, NULL, e))
+RUN(decompose, attn_decompose(&problem, x, &steps, NULL, e))
+RUN(decompose_problem, attn_decompose(x, &tensors, &steps, NULL, e))
+RUN(steps, attn_decompose(&problem, &tensors, x, NULL, e))
+RUN(flow, attn_gradient_flow(&problem, &tensors, (attn_flow *)(uintptr_t)x, NULL, e))
+RUN(verify, attn_verify_gradients(&problem, 0, 1, &tensors, (attn_verification *)(uintptr_t)x, NULL, e))
+RUN(gibbs, attn_softmax(LEN, 1, q, NULL, NULL, (attn_gibbs *)(uintptr_t)x, e))
+RUN(metric, attn_metric_check(D, 0, g, (attn_metric_properties *)(uintptr_t)x, e))
+RUN(cost, attn_cost_estimate(x, &costs, e))
+RUN(costs, attn_cost_estimate(&cost, (attn_cost *)(uintptr_t)x, e))
 static attn_status run_rope(const void *x, attn_error *e)
 {
     const attn_input from = attn_in(new_q);
     const attn_output to = attn_out(new_o);
     return attn_rope_apply(x, shape, &from, NULL, &to, e);
 }
-static attn_status run_scaling(const void *x, attn_error *e) { return attn_rope_frequencies(x, numbers, NULL, e); }
+RUN(scaling, attn_rope_frequencies(x, numbers, NULL, e))
 static attn_status run_distance(const void *x, attn_error *e)
 {
     const attn_input from = attn_in(table);
     const attn_output to = attn_out(bias);
     return attn_distance_bias_fill(x, &from, &to, e);
 }
-static attn_status run_gate(const void *x, attn_error *e) { return attn_bias_gate_forward(x, &gate_tensors, e); }
-static attn_status run_gate_tensors(const void *x, attn_error *e) { return attn_bias_gate_forward(&gate, x, e); }
-static attn_status run_linear(const void *x, attn_error *e) { return attn_linear_compute(x, &linear_tensors, e); }
-static attn_status run_linear_tensors(const void *x, attn_error *e) { return attn_linear_compute(&linear, x, e); }
-static attn_status run_linformer(const void *x, attn_error *e) { return attn_linformer_project(x, &linformer_tensors, NULL, e); }
-static attn_status run_linformer_tensors(const void *x, attn_error *e) { return attn_linformer_project(&linformer, x, NULL, e); }
-static attn_status run_merge(const void *x, attn_error *e) { return attn_merge(x, &merge_tensors, NULL, e); }
-static attn_status run_merge_tensors(const void *x, attn_error *e) { return attn_merge(&merge, x, NULL, e); }
-static attn_status run_merge_options(const void *x, attn_error *e) { return attn_merge(&merge, &merge_tensors, x, e); }
-static attn_status run_memory(const void *x, attn_error *e) { return attn_hopfield_update(x, LEN, &remembered, e); }
-static attn_status run_remembered(const void *x, attn_error *e) { return attn_hopfield_update(&memory, LEN, x, e); }
-static attn_status run_decompose_options(const void *x, attn_error *e) { return attn_decompose(&problem, &tensors, &steps, x, e); }
-static attn_status run_bilinear_options(const void *x, attn_error *e)
-{
-    return attn_bilinear_attention(&problem, &tensors, g, x, e);
-}
-static attn_status run_linformer_options(const void *x, attn_error *e)
-{
-    return attn_linformer_project(&linformer, &linformer_tensors, x, e);
-}
-static attn_status run_memory_options(const void *x, attn_error *e)
-{
-    attn_hopfield m = memory;
-    m.options = x;
-    return attn_hopfield_update(&m, LEN, &remembered, e);
-}
-static attn_status run_attend_options(const void *x, attn_error *e)
-{
-    return length = 0, attn_cache_attend(&cache, &tokens, &one_head, &attended, x, e);
-}
-static attn_status run_product(const void *x, attn_error *e) { return attn_product(x, &product_tensors, NULL, e); }
-static attn_status run_product_tensors(const void *x, attn_error *e) { return attn_product(&product, x, NULL, e); }
-static attn_status run_product_options(const void *x, attn_error *e) { return attn_product(&product, &product_tensors, x, e); }
-static attn_status run_call(const void *x, attn_error *e)
-{
-    attn_tensors t = tensors;
-    t.call = x;
-    return attn_compute(&problem, &t, e);
-}
+RUN(gate, attn_bias_gate_forward(x, &gate_tensors, e))
+RUN(gate_tensors, attn_bias_gate_forward(&gate, x, e))
+RUN(linear, attn_linear_compute(x, &linear_tensors, e))
+RUN(linear_tensors, attn_linear_compute(&linear, x, e))
+RUN(linformer, attn_linformer_project(x, &linformer_tensors, NULL, e))
+RUN(linformer_tensors, attn_linformer_project(&linformer, x, NULL, e))
+RUN(merge, attn_merge(x, &merge_tensors, NULL, e))
+RUN(merge_tensors, attn_merge(&merge, x, NULL, e))
+RUN(merge_options, attn_merge(&merge, &merge_tensors, x, e))
+RUN(memory, attn_hopfield_update(x, LEN, &remembered, e))
+RUN(remembered, attn_hopfield_update(&memory, LEN, x, e))
+RUN(decompose_options, attn_decompose(&problem, &tensors, &steps, x, e))
+RUN(bilinear_options, attn_bilinear_attention(&problem, &tensors, g, x, e))
+RUN(linformer_options, attn_linformer_project(&linformer, &linformer_tensors, x, e))
+RUN_AT(memory_options, attn_hopfield, memory, options, attn_hopfield_update(&copy, LEN, &remembered, e))
+RUN(attend_options, (length = 0, attn_cache_attend(&cache, &tokens, &one_head, &attended, x, e)))
+RUN(product, attn_product(x, &product_tensors, NULL, e))
+RUN(product_tensors, attn_product(&product, x, NULL, e))
+RUN(product_options, attn_product(&product, &product_tensors, x, e))
+RUN_AT(call, attn_tensors, tensors, call, attn_compute(&problem, &copy, e))
 
 static attn_pattern_set *a_set(void)
 {
@@ -204,10 +167,7 @@ static attn_status run_apply_problem(const void *x, attn_error *e)
     attn_tensors t = patterned;
     return attn_pattern_set_apply(a_set(), (attn_problem *)(uintptr_t)x, &t, e);
 }
-static attn_status run_count(const void *x, attn_error *e)
-{
-    return attn_pattern_set_count(a_set(), 1, 1, (attn_pattern_set_counts *)(uintptr_t)x, e);
-}
+RUN(count, attn_pattern_set_count(a_set(), 1, 1, (attn_pattern_set_counts *)(uintptr_t)x, e))
 
 static attn_linear_plan *a_linear_plan(void)
 {
@@ -215,14 +175,8 @@ static attn_linear_plan *a_linear_plan(void)
     if (!plan) assert_int_equal(attn_linear_plan_create(&plan, &linear, &linear_tensors, NULL, NULL), ATTN_OK);
     return plan;
 }
-static attn_status run_linear_plan(const void *x, attn_error *e)
-{
-    return attn_linear_plan_describe(a_linear_plan(), (attn_linear_plan_description *)(uintptr_t)x, e);
-}
-static attn_status run_linear_tensor(const void *x, attn_error *e)
-{
-    return attn_linear_plan_tensor(a_linear_plan(), 0, (attn_tensor_plan *)(uintptr_t)x, e);
-}
+RUN(linear_plan, attn_linear_plan_describe(a_linear_plan(), (attn_linear_plan_description *)(uintptr_t)x, e))
+RUN(linear_tensor, attn_linear_plan_tensor(a_linear_plan(), 0, (attn_tensor_plan *)(uintptr_t)x, e))
 
 static void test_slots(void **state)
 {

@@ -8,7 +8,7 @@
 
 enum { D = 4, LEN = 3 };
 
-static float w[8][64], x[LEN * D], y[LEN * D], saved[1024];
+static float w[8][64], input[LEN * D], y[LEN * D], saved[1024];
 static attn_layer layer = {.struct_size = sizeof layer, .dim_model = D, .heads_q = 1};
 static attn_layer_weights weights;
 static attn_layer_tensors tensors;
@@ -42,7 +42,7 @@ static void make(void)
                                    .batch = 1,
                                    .len_q = LEN,
                                    .len_kv = LEN,
-                                   .query = attn_in(x),
+                                   .query = attn_in(input),
                                    .key = attn_in(w[7]),
                                    .output = attn_out(y),
                                    .saved = saved};
@@ -58,81 +58,48 @@ static void make(void)
                          .lengths = attn_out(&length)};
 }
 
-static attn_status run_layer(const void *p, attn_error *e) { return attn_layer_forward(p, &weights, &tensors, e); }
-static attn_status run_weights(const void *p, attn_error *e) { return attn_layer_forward(&layer, p, &tensors, e); }
-static attn_status run_gradients(const void *p, attn_error *e)
+RUN(layer, attn_layer_forward(x, &weights, &tensors, e))
+RUN(weights, attn_layer_forward(&layer, x, &tensors, e))
+static attn_status run_gradients(const void *x, attn_error *e)
 {
     attn_layer_tensors t = tensors;
-    t.grad_output = attn_in(x);
+    t.grad_output = attn_in(input);
     (void)attn_layer_forward(&layer, &weights, &tensors, NULL);
-    return attn_layer_backward(&layer, &weights, &t, p, e);
+    return attn_layer_backward(&layer, &weights, &t, x, e);
 }
-static attn_status run_tensors(const void *p, attn_error *e) { return attn_layer_forward(&layer, &weights, p, e); }
-static attn_status run_latent_tensors(const void *p, attn_error *e) { return attn_latent_forward(&latent, &latent_weights, p, e); }
-static attn_status run_module_tensors(const void *p, attn_error *e) { return attn_seq2seq_forward(&module, &module_weights, p, e); }
-static attn_status run_latent(const void *p, attn_error *e) { return attn_latent_forward(p, &latent_weights, &tensors, e); }
-static attn_status run_latent_weights(const void *p, attn_error *e) { return attn_latent_forward(&latent, p, &tensors, e); }
-static attn_status run_module(const void *p, attn_error *e) { return attn_seq2seq_forward(p, &module_weights, &tensors, e); }
-static attn_status run_module_weights(const void *p, attn_error *e) { return attn_seq2seq_forward(&module, p, &tensors, e); }
-static attn_status run_cache(const void *p, attn_error *e)
+RUN(tensors, attn_layer_forward(&layer, &weights, x, e))
+RUN(latent_tensors, attn_latent_forward(&latent, &latent_weights, x, e))
+RUN(module_tensors, attn_seq2seq_forward(&module, &module_weights, x, e))
+RUN(latent, attn_latent_forward(x, &latent_weights, &tensors, e))
+RUN(latent_weights, attn_latent_forward(&latent, x, &tensors, e))
+RUN(module, attn_seq2seq_forward(x, &module_weights, &tensors, e))
+RUN(module_weights, attn_seq2seq_forward(&module, x, &tensors, e))
+static attn_status run_cache(const void *x, attn_error *e)
 {
     attn_layer_tensors t = tensors;
     t.saved = NULL;
-    return length = 0, attn_layer_decode(&layer, &weights, p, &t, e);
+    return length = 0, attn_layer_decode(&layer, &weights, x, &t, e);
 }
 
-static attn_status run_counts(const void *p, attn_error *e)
-{
-    return attn_layer_count(&layer, 1, 1, 1, &weights, (attn_layer_counts *)(uintptr_t)p, e);
-}
+RUN(counts, attn_layer_count(&layer, 1, 1, 1, &weights, (attn_layer_counts *)(uintptr_t)x, e))
 
 /* Structs to which a layer or its tensors point. */
-static attn_status run_attention(const void *p, attn_error *e)
-{
-    attn_layer_tensors t = tensors;
-    t.attention = p;
-    return attn_layer_forward(&layer, &weights, &t, e);
-}
-static attn_status run_module_attention(const void *p, attn_error *e)
-{
-    attn_layer_tensors t = tensors;
-    t.attention = p;
-    return attn_seq2seq_forward(&module, &module_weights, &t, e);
-}
-static attn_status run_call(const void *p, attn_error *e)
-{
-    attn_layer_tensors t = tensors;
-    t.call = p;
-    return attn_layer_forward(&layer, &weights, &t, e);
-}
-static attn_status run_options(const void *p, attn_error *e)
-{
-    attn_layer_tensors t = tensors;
-    t.options = p;
-    return attn_layer_forward(&layer, &weights, &t, e);
-}
-static attn_status run_problem(const void *p, attn_error *e)
-{
-    attn_layer l = layer;
-    l.attention = p;
-    return attn_layer_forward(&l, &weights, &tensors, e);
-}
-static attn_status run_rope(const void *p, attn_error *e)
-{
-    attn_layer l = layer;
-    l.rope = p;
-    return attn_layer_forward(&l, &weights, &tensors, e);
-}
+RUN_AT(attention, attn_layer_tensors, tensors, attention, attn_layer_forward(&layer, &weights, &copy, e))
+RUN_AT(module_attention, attn_layer_tensors, tensors, attention, attn_seq2seq_forward(&module, &module_weights, &copy, e))
+RUN_AT(call, attn_layer_tensors, tensors, call, attn_layer_forward(&layer, &weights, &copy, e))
+RUN_AT(options, attn_layer_tensors, tensors, options, attn_layer_forward(&layer, &weights, &copy, e))
+RUN_AT(problem, attn_layer, layer, attention, attn_layer_forward(&copy, &weights, &tensors, e))
+RUN_AT(rope, attn_layer, layer, rope, attn_layer_forward(&copy, &weights, &tensors, e))
 
 /* Loading fills in a struct of the caller. */
-static attn_status run_load(const void *p, attn_error *e)
+static attn_status run_load(const void *x, attn_error *e)
 {
     static const int64_t square[2] = {D, D};
     attn_archive *file;
     assert_int_equal(attn_archive_create(&file, NULL), ATTN_OK);
     static const char *const names[] = {"wq", "wk", "wv", "wo"};
     for (int i = 0; i < 4; i++) assert_int_equal(attn_archive_add(file, names[i], ATTN_F32, 2, square, w[i], NULL), ATTN_OK);
-    const attn_status status = attn_layer_load(&layer, file, "", (attn_layer_weights *)(uintptr_t)p, e);
+    const attn_status status = attn_layer_load(&layer, file, "", (attn_layer_weights *)(uintptr_t)x, e);
     attn_archive_destroy(file);
     return status;
 }
