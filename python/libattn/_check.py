@@ -79,12 +79,12 @@ def _four(x: NDArray[Any], layout: str) -> NDArray[Any]:
     return x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 
-def _fraction(got: Any, want: Any, bound: Any, single_in_double: bool = False) -> float:
+def _fraction(got: Any, expected: Any, bound: Any, single_in_double: bool = False) -> float:
     got = np.asarray(got)
-    bound = abs(np.asarray(bound, float)) + _bound.storage(got) + 1e-36 + (abs(want) * 2.0**-24 if single_in_double else 0)
+    bound = abs(np.asarray(bound, float)) + _bound.storage(got) + 1e-36 + (abs(expected) * 2.0**-24 if single_in_double else 0)
     with np.errstate(invalid="ignore"):
-        error = abs(got.astype(float) - want)
-    error = np.where((got.astype(float) == want) | (np.isnan(want) & np.isnan(got)), 0, np.where(np.isnan(error), np.inf, error))
+        error = abs(got.astype(float) - expected)
+    error = np.where((got.astype(float) == expected) | (np.isnan(expected) & np.isnan(got)), 0, np.where(np.isnan(error), np.inf, error))
     return float(np.where(error > 0, error / bound, 0).max(initial=0))
 
 
@@ -125,9 +125,9 @@ def _compare(
     # A gradient has the type of its array, which may be narrower than the sums.
     narrow = {n: double and n in ("bias", "alibi_slopes") and exact[n].dtype == np.float32 for n in exact}
 
-    def compared(name: str, key: str, got: Any, want: Any, size: Any) -> tuple[str, float]:
-        shape = np.shape(exact[key]) if key in ("bias", "alibi_slopes") else want[key].shape
-        first, second = (derivative.reduced(x[key], shape) for x in (want, size))
+    def compared(name: str, key: str, got: Any, expected: Any, size: Any) -> tuple[str, float]:
+        shape = np.shape(exact[key]) if key in ("bias", "alibi_slopes") else expected[key].shape
+        first, second = (derivative.reduced(x[key], shape) for x in (expected, size))
         return name, _fraction(got, first, second, narrow.get(key, False))
 
     grads = attention_backward(q, k, v, o, lse, grad_o, grad_lse=grad_lse, grads=extra, **options)
@@ -135,10 +135,10 @@ def _compare(
     for name, got in zip(["q", "k", "v", *extra], grads):
         yield compared("grad_" + name, name, got, *results)
     tan_o, tan_lse = jvp(q, k, v, o, lse, return_lse=True, **tangents, **options)
-    want, size = derivative.jvp(terms, **tangents), derivative.jvp(size2, **tangents)
+    expected, size = derivative.jvp(terms, **tangents), derivative.jvp(size2, **tangents)
     mean = derivative.tangent(size2, tangents["tan_q"], tangents["tan_k"], tangents.get("tan_bias"))[2]
-    yield "tan_o", _fraction(tan_o, want["o"], size["o"] + mean * lost)
-    yield "tan_lse", _fraction(tan_lse, want["lse"], size["lse"])
+    yield "tan_o", _fraction(tan_o, expected["o"], size["o"] + mean * lost)
+    yield "tan_lse", _fraction(tan_lse, expected["lse"], size["lse"])
     second = attention_double_backward(
         q, k, v, o, lse, grad_o, grad_lse=grad_lse, return_bias="bias" in exact, **tangents, **options
     )

@@ -50,38 +50,38 @@ def softmax(scores: Any, *, temperature: float = 1.0, keep: Any = None, return_g
     Raises ValueError for a temperature that is not above 0 and finite, and for a mask that does not broadcast.
     """
     numbers, rows, masks = _rows(scores, keep)
-    heat = real(temperature, "temperature")
+    temperature = real(temperature, "temperature")
     weights = result(out, numbers.shape, np.float64)
     found = np.empty((len(FIELDS), *numbers.shape[:-1])) if return_gibbs else None
     statistics = found.reshape(len(FIELDS), len(rows)) if found is not None else None
     gibbs = _native.struct(_abi.attn_gibbs)
     for i, (row, to) in enumerate(zip(rows, each(weights, 1), strict=True)):
         _native.call(
-            "attn_softmax", row.size, heat, pointer(row), None if masks is None else pointer(masks[i]), pointer(to), ctypes.byref(gibbs)
+            "attn_softmax", row.size, temperature, pointer(row), None if masks is None else pointer(masks[i]), pointer(to), ctypes.byref(gibbs)
         )
         if statistics is not None:
             statistics[:, i] = [getattr(gibbs, field) for field in FIELDS]
     if len(rows) == 0:
-        _check_temperature(heat)
+        _check_temperature(temperature)
     returned = given(out, weights, scores)
     return returned if found is None else (returned, Gibbs(*(one(part, scores) for part in found)))
 
 
-def _check_temperature(heat: float) -> None:
+def _check_temperature(temperature: float) -> None:
     """Raises what softmax raises for a temperature, where there are no rows to pass it with."""
     zero = np.zeros(1)
-    _native.call("attn_softmax", 1, heat, pointer(zero), None, None, None)
+    _native.call("attn_softmax", 1, temperature, pointer(zero), None, None, None)
 
 
 def log_softmax(scores: Any, *, temperature: float = 1.0, keep: Any = None, out: Any = None) -> Any:
     """log weights_j = s_j / T - log Z, along the last axis; -infinity for scores that are not kept.  Arguments as in softmax."""
     numbers, rows, masks = _rows(scores, keep)
-    heat = real(temperature, "temperature")
+    temperature = real(temperature, "temperature")
     logs = result(out, numbers.shape, np.float64)
     for i, (row, to) in enumerate(zip(rows, each(logs, 1), strict=True)):
-        _native.call("attn_log_softmax", row.size, heat, pointer(row), None if masks is None else pointer(masks[i]), pointer(to))
+        _native.call("attn_log_softmax", row.size, temperature, pointer(row), None if masks is None else pointer(masks[i]), pointer(to))
     if len(rows) == 0:
-        _check_temperature(heat)
+        _check_temperature(temperature)
     return given(out, logs, scores)
 
 
@@ -149,22 +149,22 @@ def softmax_jacobian(p: Any, *, temperature: float = 1.0) -> Any:
 
     Symmetric, positive semidefinite; rows and columns sum to 0.  Raises ValueError for a temperature that is not above 0 and finite.
     """
-    numbers, heat = Shapes().doubles(p, "p", "... n"), real(temperature, "temperature")
-    _check_temperature(heat)
+    numbers, temperature = Shapes().doubles(p, "p", "... n"), real(temperature, "temperature")
+    _check_temperature(temperature)
     jacobian = np.empty((*numbers.shape, numbers.shape[-1]))
     for row, to in zip(each(numbers, 1), each(jacobian, 2), strict=True):
-        _native.call("attn_softmax_jacobian", row.size, heat, pointer(row), pointer(to))
+        _native.call("attn_softmax_jacobian", row.size, temperature, pointer(row), pointer(to))
     return like(jacobian, p)
 
 
 def softmax_jvp(p: Any, x: Any, *, temperature: float = 1.0, out: Any = None) -> Any:
     """out_j = p_j (x_j - sum_k p_k x_k) / T for p and x [..., n]: the Jacobian, which is symmetric, times a vector; out may be x."""
-    shapes, heat = Shapes(), real(temperature, "temperature")
+    shapes, temperature = Shapes(), real(temperature, "temperature")
     numbers, vectors = shapes.doubles(p, "p", "... n"), shapes.doubles(x, "x", "... n")
-    _check_temperature(heat)
+    _check_temperature(temperature)
     product = result(out, numbers.shape, np.float64)
     for row, vector, to in zip(each(numbers, 1), each(vectors, 1), each(product, 1), strict=True):
-        _native.call("attn_softmax_jvp", row.size, heat, pointer(row), pointer(vector), pointer(to))
+        _native.call("attn_softmax_jvp", row.size, temperature, pointer(row), pointer(vector), pointer(to))
     return given(out, product, p)
 
 
