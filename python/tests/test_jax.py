@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""libattn.jax against the definition in jax.numpy, in double: values, every order of derivatives, transformations, errors."""
+"""libattn.jax against its definition (jax_definition.py), in double: values, every order of derivatives, transformations, errors."""
 import functools
 import gc
 import inspect
@@ -20,51 +20,14 @@ import jax.numpy as jnp  # noqa: E402
 
 import libattn  # noqa: E402
 import libattn.jax as attn  # noqa: E402
+from jax_definition import Definition, along, definition  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)  # of what runs for milliseconds
 
 OLD = tuple(map(int, jax.__version__.split(".")[:2])) < (0, 7)
 B, H, G, S, T, D, E = 2, 4, 2, 5, 7, 8, 6
 EPSILON = np.finfo(np.float64).eps
-
-
-def definition(q, k, v, *, causal=False, window=None, mask=None, bias=None, scale=None, softcap=None, sink=None, alibi_slopes=None,
-               lengths_q=None, lengths_kv=None, align="bottom-right", layout="bhsd"):
-    """The loop of the docstring, over all pairs at once."""
-    if layout == "bshd":
-        q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
-    group = q.shape[1] // k.shape[1]
-    k, v = jnp.repeat(k, group, 1), jnp.repeat(v, group, 1)
-    queries, keys = q.shape[2], k.shape[2]
-    s = jnp.einsum("bhid,bhjd->bhij", q, k) * (q.shape[3] ** -0.5 if scale is None else scale)
-    if softcap is not None:
-        s = softcap * jnp.tanh(s / softcap)
-    rows = jnp.full(q.shape[0], queries) if lengths_q is None else lengths_q
-    columns = jnp.full(q.shape[0], keys) if lengths_kv is None else lengths_kv
-    place = jnp.arange(queries) + (0 if "top-left" in (causal, align) else (columns - rows)[:, None])
-    i, j = jnp.broadcast_to(place, (q.shape[0], queries))[:, None, :, None], jnp.arange(keys)
-    if bias is not None:
-        s = s + bias
-    if alibi_slopes is not None:
-        s = s - alibi_slopes[None, :, None, None] * jnp.abs(i - j)
-    seen = (j < columns[:, None, None, None]) & (jnp.arange(queries)[:, None] < rows[:, None, None, None])
-    if causal:
-        seen &= j <= i
-    if window is not None:
-        seen &= (j >= i - window[0]) & (j <= i + window[1])
-    if mask is not None:
-        seen &= mask
-    s = jnp.where(seen, s, -jnp.inf)
-    if sink is not None:
-        s = jnp.concatenate([s, jnp.broadcast_to(sink[None, :, None, None], (*s.shape[:3], 1))], -1)
-    most = jax.lax.stop_gradient(jnp.max(s, -1, keepdims=True))
-    most = jnp.where(jnp.isfinite(most), most, 0)
-    w = jnp.exp(s - most)
-    total = w.sum(-1, keepdims=True) * (jnp.arange(queries)[:, None] < rows[:, None, None, None])  # padding has no denominator
-    w = w / jnp.where(total == 0, 1, total)
-    lse = jnp.where(total == 0, -jnp.inf, most + jnp.log(jnp.where(total == 0, 1, total)))[..., 0]
-    o = jnp.einsum("bhij,bhjd->bhid", w[..., :keys], v)
-    return (o, lse) if layout == "bhsd" else (jnp.swapaxes(o, 1, 2), jnp.swapaxes(lse, 1, 2))
 
 
 def draw(seed, *shape):
@@ -105,31 +68,40 @@ def problem(option, extra):
     options, names = OPTIONS[option], list(INPUTS[extra])
     x = (*arrays(options.get("layout", "bhsd")), *INPUTS[extra].values())
 
-    def finite(pair):  # a row without keys has lse = -inf
-        return pair[0], jnp.where(jnp.isfinite(pair[1]), pair[1], 0)
-
     def f(q, k, v, *others):
         return finite(attn.attention(q, k, v, **options, **dict(zip(names, others, strict=True)), return_lse=True))
 
-    def g(q, k, v, *others):
-        return finite(definition(q, k, v, **options, **dict(zip(names, others, strict=True))))
+    return f, Definition(*names, **options), x
 
-    return f, g, x
+
+def finite(pair):
+    """o and lse, which is -inf for a row without keys."""
+    return pair[0], jnp.where(jnp.isfinite(pair[1]), pair[1], 0)
 
 
 def assert_same(found, expected, terms, epsilon=EPSILON):
     """Equal to a multiple of the rounding of a type: `terms` counts the additions behind a number and its derivatives' conditions."""
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert a.shape == b.shape
-        size = float(jnp.max(jnp.abs(b), initial=1.0))
-        np.testing.assert_allclose(a, b, rtol=0, atol=terms * epsilon * size)
+        np.testing.assert_allclose(a, b, rtol=0, atol=terms * epsilon * float(np.max(np.abs(b), initial=1.0)))
 
 
-def scalar(f, seed=9):
+def scalar(f):
+    """A function whose gradients are those that `gradients` has of the definition."""
+
     def total(*x):
-        return sum(jnp.vdot(draw(seed + n, *y.shape), y) for n, y in enumerate(f(*x)))
+        return sum(jnp.vdot(draw(9 + n, *y.shape), y) for n, y in enumerate(f(*x)))
 
     return total
+
+
+def gradients(g):
+    return functools.partial(g.gradients, lambda o, lse: (draw(9, *o.shape), draw(10, *lse.shape)))
+
+
+def squared(g):
+    """The gradients of the sum of o^2."""
+    return functools.partial(g.gradients, lambda o, lse: (2 * o, 0 * lse))
 
 
 @pytest.mark.parametrize(("option", "extra"), PAIRS)
@@ -142,16 +114,17 @@ def test_forward(option, extra):
 def test_gradients(option, extra):
     f, g, x = problem(option, extra)
     every = tuple(range(len(x)))
-    assert_same(jax.grad(scalar(f), every)(*x), jax.grad(scalar(g), every)(*x), 64 * (D + T))
+    assert_same(jax.grad(scalar(f), every)(*x), gradients(g)(*x), 64 * (D + T))
 
 
 @pytest.mark.parametrize(("option", "extra"), [pair for pair in PAIRS if "none" in pair])  # pairs: second derivatives, which use them
 def test_tangents(option, extra):
     f, g, x = problem(option, extra)
     t = tuple(draw(20 + n, *y.shape) for n, y in enumerate(x))
-    assert_same(jax.jvp(f, x, t), jax.jvp(g, x, t), 64 * (D + T))
+    assert_same(jax.jvp(f, x, t), (g(*x), along(g, x, t)), 64 * (D + T))
 
 
+# The Hessian times a direction, in every way.
 SECOND = {
     "jvp of grad": lambda f, every, x, t: jax.jvp(jax.grad(f, every), x, t)[1],
     "grad of grad": lambda f, every, x, t: jax.grad(
@@ -168,7 +141,7 @@ TWICE = [(o, e) for o, e in PAIRS if e != "slopes"]
 def test_second_derivatives(option, extra, way):
     f, g, x = problem(option, extra)
     every, t = tuple(range(len(x))), tuple(draw(30 + n, *y.shape) for n, y in enumerate(x))
-    assert_same(SECOND[way](scalar(f), every, x, t), SECOND[way](scalar(g), every, x, t), 512 * (D + T))
+    assert_same(SECOND[way](scalar(f), every, x, t), along(gradients(g), x, t), 512 * (D + T))
 
 
 STARTS_Q, STARTS_KV = np.array([0, 2, 2, S + 2]), np.array([0, 3, 4, T + 4], np.int32)
@@ -181,46 +154,46 @@ PACKED = {
 def packed(name):
     """f of packed sequences, the definition of one after the other, and arrays of [tokens, heads, channels]."""
     options = dict(PACKED[name])
+    sink = {"sink": options.pop("sink")} if name == "sink" else {}
     longest = {"max_seqlen_q": S, "max_seqlen_kv": T} if name in ("bias", "mask") else {}
 
-    def f(q, k, v, *sink, starts=(STARTS_Q, STARTS_KV)):
-        mine = options | ({"sink": sink[0]} if sink else {})
-        found = attn.attention(q, k, v, layout="thd", cu_seqlens_q=starts[0], cu_seqlens_kv=starts[1], return_lse=True, **longest, **mine)
-        return found[0], jnp.where(jnp.isfinite(found[1]), found[1], 0)
+    def f(q, k, v, *others, starts=(STARTS_Q, STARTS_KV)):
+        mine = options | longest | dict(zip(sink, others, strict=True))
+        return finite(attn.attention(q, k, v, layout="thd", cu_seqlens_q=starts[0], cu_seqlens_kv=starts[1], return_lse=True, **mine))
 
-    def g(q, k, v, *sink):
-        parts = []
+    def one_by_one(q, k, v, grad=None, **options):
+        parts, given = [], grad and grad(*one_by_one(q, k, v, **options))
         for b in range(3):
             rows, columns = slice(STARTS_Q[b], STARTS_Q[b + 1]), slice(STARTS_KV[b], STARTS_KV[b + 1])
-            one = [jnp.swapaxes(x[None, at], 1, 2) for x, at in ((q, rows), (k, columns), (v, columns))]
+            one = [np.swapaxes(x[None, at], 1, 2) for x, at in ((q, rows), (k, columns), (v, columns))]
             mine = {name: x[b:b + 1, :, :one[0].shape[2], :one[1].shape[2]] if name in ("bias", "mask") else x for name, x in options.items()}
-            o, lse = definition(*one, **mine | ({"sink": sink[0]} if sink else {}))
-            parts.append((jnp.swapaxes(o[0], 0, 1), jnp.swapaxes(lse[0], 0, 1)))
-        o, lse = (jnp.concatenate(x) for x in zip(*parts, strict=True))
-        return o, jnp.where(jnp.isfinite(lse), lse, 0)
+            parts.append(definition(*one, **mine, grad=grad and (lambda o, lse, rows=rows: [np.swapaxes(x[None, rows], 1, 2) for x in given])))
+        if not grad:
+            return [np.concatenate([np.swapaxes(x[0], 0, 1) for x in xs]) for xs in zip(*parts, strict=True)]
+        return {name: sum(part[name] for part in parts) if name == "sink" else np.concatenate([np.swapaxes(part[name][0], 0, 1) for part in parts]) for name in ("q", "k", "v", *sink)}
 
     x = (draw(44, S + 2, H, D), draw(45, T + 4, G, D), draw(46, T + 4, G, E))
-    return f, g, (*x, options["sink"]) if name == "sink" else x
+    return f, Definition(*sink, of=one_by_one, **options), (*x, *sink.values())
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_packed_sequences(name):
     f, g, x = packed(name)
     everything = tuple(range(len(x)))
-    assert_same(f(*x), jax.jit(g)(*x), 16 * (D + T))
-    first = [jax.grad(scalar(h), everything) for h in (f, g)]
-    assert_same(*(jax.jit(h)(*x) for h in first), 64 * (D + T) * S)
+    assert_same(f(*x), g(*x), 16 * (D + T))
+    first = jax.grad(scalar(f), everything)
+    assert_same(jax.jit(first)(*x), gradients(g)(*x), 64 * (D + T) * S)
     if name in ("sink", "bias"):
-        along = tuple(draw(47 + n, *y.shape) for n, y in enumerate(x))
-        for way in (lambda h, x, t: jax.jvp(h, x, t)[1], lambda h, x, t: jax.jvp(jax.grad(scalar(h), everything), x, t)[1], lambda h, x, t: jax.grad(scalar(jax.grad(scalar(h), everything)))(*x)):  # noqa: E501
-            assert_same(*(jax.jit(way, static_argnums=0)(h, x, along) for h in (f, g)), 512 * (D + T) * S)
+        t = tuple(draw(47 + n, *y.shape) for n, y in enumerate(x))
+        assert_same(jax.jit(lambda x, t: jax.jvp(f, x, t))(x, t), (g(*x), along(g, x, t)), 512 * (D + T) * S)
+        for way in ("jvp of grad", "grad of grad"):
+            assert_same(jax.jit(functools.partial(SECOND[way], scalar(f), everything))(x, t), along(gradients(g), x, t), 512 * (D + T) * S)
 
 
 def test_packed_sequences_under_transformations():
     f, g, x = packed("causal")
-    many = [jnp.stack([y, 2 * y]) for y in x]
-    g = jax.jit(g)
-    expected = [jnp.stack(parts) for parts in zip(g(*x), g(*(2 * y for y in x)), strict=True)]
+    many = [np.stack([y, 2 * y]) for y in x]
+    expected = [np.stack(parts) for parts in zip(g(*x), g(*(2 * y for y in x)), strict=True)]
     assert_same(jax.vmap(f)(*many), expected, 16 * (D + T))
     starts = jax.jit(lambda a, b: f(*x, starts=(a, b)))
     assert_same(starts(STARTS_Q, STARTS_KV), g(*x), 16 * (D + T))
@@ -235,12 +208,13 @@ def test_some_inputs_only():
     for chosen in ((0,), (1,), (2,), (3,), (0, 3), (1, 2)):
         t = tuple(draw(40 + n, *x[n].shape) for n in chosen)
 
-        def part(h, *y, chosen=chosen):
-            return scalar(h)(*(y[chosen.index(n)] if n in chosen else x[n] for n in range(len(x))))
+        def part(*y, chosen=chosen):
+            return scalar(f)(*(y[chosen.index(n)] if n in chosen else x[n] for n in range(len(x))))
 
         some, every = tuple(x[n] for n in chosen), tuple(range(len(chosen)))
+        moved = along(gradients(g), x, [t[chosen.index(n)] if n in chosen else np.zeros(y.shape) for n, y in enumerate(x)])
         for way in SECOND.values():
-            assert_same(way(functools.partial(part, f), every, some, t), way(functools.partial(part, g), every, some, t), 512 * (D + T))
+            assert_same(way(part, every, some, t), [moved[n] for n in chosen], 512 * (D + T))
 
 
 MAPPED = ["all", "extra", "q", "kv", "last axis"]
@@ -249,64 +223,84 @@ MAPPED = ["all", "extra", "q", "kv", "last axis"]
 @pytest.mark.parametrize(("extra", "mapped"), [(e, m) for e in INPUTS for m in (MAPPED if e == "bias b1" else MAPPED[:2])])
 def test_vmap(extra, mapped):
     f, g, x = problem("lengths", extra)
-    many = tuple(jnp.stack([y, 2 * y, -y]) for y in x)
+    many = tuple(np.stack([y, 2 * y, -y]) for y in x)
     takes = {"q": {0}, "kv": {1, 2}, "extra": set(range(3, len(x))) or {0}, "all": set(range(len(x))), "last axis": {0, 1}}[mapped]
     axis = -1 if mapped == "last axis" else 0
-    args = [jnp.moveaxis(many[n], 0, axis) if n in takes else x[n] for n in range(len(x))]
+    args = [np.moveaxis(many[n], 0, axis) if n in takes else x[n] for n in range(len(x))]
     axes = [axis if n in takes else None for n in range(len(x))]
     every = tuple(range(len(x)))
-    assert_same(jax.vmap(f, axes)(*args), jax.vmap(g, axes)(*args), 16 * (D + T))
-    grad = [jax.vmap(jax.grad(scalar(h), every), axes)(*args) for h in (f, g)]
-    assert_same(*grad, 64 * (D + T))
+    each = [[many[n][one] if n in takes else x[n] for n in every] for one in range(3)]
+
+    def stacked(h):
+        return [np.stack(parts) for parts in zip(*(h(y) for y in each), strict=True)]
+
+    assert_same(jax.vmap(f, axes)(*args), stacked(lambda y: g(*y)), 16 * (D + T))
+    assert_same(jax.vmap(jax.grad(scalar(f), every), axes)(*args), stacked(lambda y: gradients(g)(*y)), 64 * (D + T))
     if extra != "slopes":
         t = tuple(draw(50 + n, *y.shape) for n, y in enumerate(x))
-        second = [jax.vmap(lambda *y, h=h: jax.jvp(jax.grad(scalar(h), every), y, t)[1], axes)(*args) for h in (f, g)]
-        assert_same(*second, 512 * (D + T))
+        second = jax.vmap(lambda *y: jax.jvp(jax.grad(scalar(f), every), y, t)[1], axes)(*args)
+        assert_same(second, stacked(lambda y: along(gradients(g), y, t)), 512 * (D + T))
 
 
 def test_vmap_of_vmap():
     f, g, x = problem("none", "bias b1")
-    args = [jnp.stack([jnp.stack([y, -y]), jnp.stack([y, y / 2])]) for y in x]
-    assert_same(jax.vmap(jax.vmap(f))(*args), jax.vmap(jax.vmap(g))(*args), 16 * (D + T))
+    factors = np.array([[1, -1], [1, 0.5]])
+    args = [np.multiply.outer(factors, y) for y in x]
+    expected = [np.reshape(parts, (2, 2, *parts[0].shape)) for parts in zip(*(g(*(c * y for y in x)) for c in factors.ravel()), strict=True)]
+    assert_same(jax.vmap(jax.vmap(f))(*args), expected, 16 * (D + T))
 
 
 def test_hessian():
     q, k, v = draw(0, 1, 1, 2, 2), draw(1, 1, 1, 3, 2), draw(2, 1, 1, 3, 2)
-    found, expected = (jax.hessian(lambda x, h=h: (h(x, k, v)[0] ** 2).sum())(q) for h in (lambda *x: (attn.attention(*x),), definition))
-    assert_same(found, expected, 4096)
+    found = jax.hessian(lambda x: (attn.attention(x, k, v) ** 2).sum())(q)
+    columns = [along(lambda x: squared(Definition())(x, k, v)[:1], (q,), (t.reshape(q.shape),))[0] for t in np.eye(q.size)]
+    assert_same(found, np.stack(columns, -1).reshape(2 * q.shape), 4096)
 
 
 def test_transformations():
     f, g, x = problem("causal", "bias")
-    total = {"f": lambda *y: f(*y)[0].sum(), "g": lambda *y: g(*y)[0].sum()}
-    assert_same(*(jax.jit(jax.grad(h, (0, 1, 2, 3)))(*x) for h in total.values()), 64 * (D + T))
-    assert_same(*(jax.grad(jax.checkpoint(h), (0, 1, 2, 3))(*x) for h in total.values()), 64 * (D + T))
 
-    def repeated(h, q, k, v, bias):
-        return jax.lax.scan(lambda c, _: (h(c, k, v[..., :1] * jnp.ones(D), bias)[0], 0), q, None, length=3)[0].sum()
+    def total(*y):
+        return f(*y)[0].sum()
 
-    assert_same(*(jax.grad(repeated, (1, 2, 3, 4))(h, *x) for h in (f, g)), 512 * (D + T))
+    def first(grad_o, *y):
+        return g.gradients(lambda o, lse: (np.broadcast_to(grad_o, o.shape), 0 * lse), *y)
+
+    expected = first(1.0, *x)
+    assert_same(jax.jit(jax.grad(total, (0, 1, 2, 3)))(*x), expected, 64 * (D + T))
+    assert_same(jax.grad(jax.checkpoint(total), (0, 1, 2, 3))(*x), expected, 64 * (D + T))
+
+    def repeated(q, k, v, bias):
+        return jax.lax.scan(lambda c, _: (f(c, k, v[..., :1] * jnp.ones(D), bias)[0], 0), q, None, length=3)[0].sum()
+
+    q, k, v, bias = map(np.asarray, x)
+    wide, steps = np.repeat(v[..., :1], D, -1), [q]
+    for _ in range(2):
+        steps.append(g(steps[-1], k, wide, bias)[0])
+    grad_o, parts = 1.0, []
+    for step in reversed(steps):
+        grad_o, *rest = first(grad_o, step, k, wide, bias)
+        parts.append(rest)
+    grad_k, grad_v, grad_bias = (sum(xs) for xs in zip(*parts, strict=True))
+    grad_v = np.concatenate([grad_v.sum(-1, keepdims=True), np.zeros(v.shape)[..., 1:]], -1)
+    assert_same(jax.grad(repeated, (1, 2, 3))(*x), (grad_k, grad_v, grad_bias), 512 * (D + T))
 
 
 @pytest.mark.skipif(len(jax.devices()) < 2, reason="one device")
 @pytest.mark.skipif(OLD, reason="shard_map needs JAX 0.7")
 def test_shard_map():
-    f, g, x = problem("lengths", "none")
+    x, g = arrays(), Definition(causal=True)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("batch",))
     spec = jax.sharding.PartitionSpec("batch")
+    f = jax.shard_map(lambda *y: attn.attention(*y, causal=True), mesh=mesh, in_specs=(spec, spec, spec), out_specs=spec)
 
-    def part(h):
-        def run(q, k, v):
-            return h(q, k, v)
+    def total(*y):
+        return (f(*y) ** 2).sum()
 
-        return jax.shard_map(run, mesh=mesh, in_specs=(spec, spec, spec), out_specs=spec)
-
-    f, g = (lambda *y: attn.attention(*y, causal=True)), (lambda *y: definition(*y, causal=True)[0])
-    assert_same(jax.jit(part(f))(*x), g(*x), 16 * (D + T))
-    assert_same(jax.grad(lambda *y: (part(f)(*y) ** 2).sum(), (0, 1, 2))(*x), jax.grad(lambda *y: (g(*y) ** 2).sum(), (0, 1, 2))(*x), 64 * (D + T))
-    t = tuple(draw(60 + n, *y.shape) for n, y in enumerate(x))
-    second = [jax.jvp(jax.grad(lambda *y, h=h: (h(*y) ** 2).sum(), (0, 1, 2)), x, t)[1] for h in (part(f), g)]
-    assert_same(*second, 512 * (D + T))
+    assert_same(jax.jit(f)(*x), g(*x)[0], 16 * (D + T))
+    assert_same(jax.grad(total, (0, 1, 2))(*x), squared(g)(*x), 64 * (D + T))
+    t = [draw(60 + n, *y.shape) for n, y in enumerate(x)]
+    assert_same(jax.jvp(jax.grad(total, (0, 1, 2)), x, t)[1], along(squared(g), x, t), 512 * (D + T))
 
 
 def test_types():
@@ -314,9 +308,9 @@ def test_types():
         x = [y.astype(dtype) for y in arrays()]
         o, lse = attn.attention(*x, return_lse=True)
         assert o.dtype == dtype and lse.dtype == exact
-        expected = definition(*(y.astype(jnp.float64) for y in x))[0]
-        bound = (float(jnp.finfo(dtype).eps) + 16 * (D + T) * float(jnp.finfo(exact).eps)) * float(jnp.abs(x[2].astype(jnp.float64)).max())
-        assert float(jnp.abs(o - expected).max()) <= bound
+        exactly = [np.asarray(y).astype(float) for y in x]
+        bound = (float(jnp.finfo(dtype).eps) + 16 * (D + T) * float(jnp.finfo(exact).eps)) * abs(exactly[2]).max()
+        assert abs(np.asarray(o).astype(float) - definition(*exactly)[0]).max() <= bound
         grads = jax.grad(lambda *y: attn.attention(*y).astype(jnp.float32).sum(), (0, 1, 2))(*x)
         assert all(grad.dtype == dtype for grad in grads)
 
@@ -334,6 +328,7 @@ def test_dot_product_attention_is_that_of_jax():
         cases = [options for options in cases if not {"return_residual", "local_window_size"} & set(options)]
     for options in cases:
         f, g = (functools.partial(h, **options) for h in (attn.dot_product_attention, jax.nn.dot_product_attention))
+        g = jax.jit(g)
         assert_same(f(q, k, v), g(q, k, v), 16 * (D + T), np.finfo(np.float32).eps)
         if not {"mask", "bias", "key_value_seq_lengths"} & set(options):
             assert_same(f(q[0], k[0], v[0]), g(q[0], k[0], v[0]), 16 * (D + T), np.finfo(np.float32).eps)
@@ -349,18 +344,16 @@ def test_dropout():
     # The weights that forward drops, from values that are unit vectors; then backward by finite differences is the chain rule's.
     kept = attn.attention(x[0], x[1], jnp.broadcast_to(jnp.eye(T), (B, G, T, T)), dropout=0.4, seed=3)
     weights = attn.attention(x[0], x[1], jnp.broadcast_to(jnp.eye(T), (B, G, T, T)))
-    keep = jnp.where(kept != 0, 1 / 0.6, 0)
-    np.testing.assert_allclose(kept, weights * keep, rtol=1e-13)
+    np.testing.assert_allclose(kept, weights * np.where(kept != 0, 1 / 0.6, 0), rtol=1e-13)
 
-    def by_definition(q, k, v):
-        s = jnp.einsum("bhid,bhjd->bhij", q, jnp.repeat(k, H // G, 1)) * D**-0.5
-        return jnp.einsum("bhij,bhjd->bhid", jax.nn.softmax(s, -1) * keep, jnp.repeat(v, H // G, 1))
+    def total(*y):
+        return (attn.attention(*y, dropout=0.4, seed=3) ** 2).sum()
 
-    t = tuple(draw(80 + n, *y.shape) for n, y in enumerate(x))
-    f, g = (lambda *y: (attn.attention(*y, dropout=0.4, seed=3) ** 2).sum()), (lambda *y: (by_definition(*y) ** 2).sum())
-    assert_same(jax.grad(f, (0, 1, 2))(*x), jax.grad(g, (0, 1, 2))(*x), 64 * (D + T))
+    t, g = tuple(draw(80 + n, *y.shape) for n, y in enumerate(x)), squared(Definition(keep=np.where(kept != 0, 1 / 0.6, 0)))
+    assert_same(jax.grad(total, (0, 1, 2))(*x), g(*x), 64 * (D + T))
+    moved = along(g, x, t)
     for way in SECOND.values():
-        assert_same(way(f, (0, 1, 2), x, t), way(g, (0, 1, 2), x, t), 512 * (D + T))
+        assert_same(way(total, (0, 1, 2), x, t), moved, 512 * (D + T))
 
 
 def test_same_bits():
