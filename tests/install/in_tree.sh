@@ -23,7 +23,7 @@ if(NOT TARGET attn::attn_static OR TARGET attn::io OR TARGET attn::layers OR TAR
 endif()
 END
 for fetch in OFF ON; do
-    quietly cmake -S "$dir/readme" -B "$dir/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 -DCMAKE_C_COMPILER="$cc" -DFETCH=$fetch
+    quietly cmake -S "$dir/readme" -B "$dir/build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O0 -DATTN_SCALAR_ONLY" -DCMAKE_C_COMPILER="$cc" -DFETCH=$fetch
     quietly cmake --build "$dir/build"
     check "$([ $fetch = ON ] && echo FetchContent || echo add_subdirectory)" "$dir/build/readme"
     if linked "$dir/build/readme"; then fail "attn::attn is not the static library"; fi

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * dec_f64.c - attn_dec_f64_avx2: the decode kernel in f64, for AVX2 with FMA and F16C. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 64
 #include "../vec/avx2.h"
 

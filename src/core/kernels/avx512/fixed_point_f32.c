@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * fixed_point_f32.c - attn_fixed_point_f32_avx512_vnni: decode over i8 keys and values in integers, for AVX512_VNNI. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 32
 #include "../vec/avx512.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * linear_f32.c - attn_linear_f32_avx512: the linear attention kernel in f32, for AVX-512 F, BW, DQ and VL. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 32
 #include "../vec/avx512.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * pairs_f32.c - attn_pairs_f32_avx512_bf16: scores from bf16 without conversion, for AVX512_BF16. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 32
 #include "../vec/avx512.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * bwd_f32.c - attn_bwd_f32_neon: the backward kernel in f32, for NEON. */
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 32
 #include "../vec/neon.h"
 

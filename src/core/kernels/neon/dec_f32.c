@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * dec_f32.c - attn_dec_f32_neon: the decode kernel in f32, for NEON. */
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 32
 #include "../vec/neon.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * dec_f64.c - attn_dec_f64_neon: the decode kernel in f64, for NEON. */
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 64
 #include "../vec/neon.h"
 

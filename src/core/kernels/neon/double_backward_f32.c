@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * double_backward_f32.c - attn_double_backward_f32_neon: the double backward kernel in f32, for NEON. */
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 32
 #include "../vec/neon.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * product_f32.c - attn_product_f32_neon: the matrix product kernel in f32, for NEON. */
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(ATTN_SCALAR_ONLY)
 #define REAL_BITS 32
 #include "../vec/neon.h"
 
