@@ -4,7 +4,6 @@
 
 Values are read back from positions through the ticks of the axes, as a person reads them.
 """
-
 import json
 import math
 import os
