@@ -5,7 +5,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+int curve_make_folder(const char *folder)
+{
+    struct stat found;
+    return mkdir(folder, 0777) == 0 || (stat(folder, &found) == 0 && S_ISDIR(found.st_mode));
+}
 
 static FILE *open_in(const char *folder, const char *name, const char *extension)
 {

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * curve.h - the course of a training run, as files.  Each function returns 0 if a file cannot be written. */
+ * curve.h - the course of a training run, as files.  Each function returns 0 if this fails. */
 #ifndef CURVE_H
 #define CURVE_H
 
 #include <stdint.h>
+
+/* Makes the folder if there is none. */
+int curve_make_folder(const char *folder);
 
 /* FOLDER/loss.csv, and FOLDER/loss.svg on a logarithmic scale. */
 int curve_write(const char *folder, const char *title, const double *losses, int steps);

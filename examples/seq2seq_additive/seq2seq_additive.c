@@ -79,6 +79,7 @@ int main(int argc, char **argv)
     int right = 0;
     if (steps < 1 || steps > STEPS)
         return fprintf(stderr, "seq2seq_additive: steps (%s) must be between 1 and %d\n", argv[2], STEPS), 2;
+    if (!curve_make_folder(folder)) return fprintf(stderr, "seq2seq_additive: %s: cannot make this directory\n", folder), 2;
     decoder *d = decoder_create(&s, seed, &error);
     if (!d) return fprintf(stderr, "seq2seq_additive: %s\n", error.message), 2;
     printf("%lld parameters; %d letters of %d kinds to reverse; %d steps of %d sequences\n", (long long)decoder_parameters(d), N,

@@ -87,6 +87,7 @@ int main(int argc, char **argv)
     attn_error error = {.message = "a file cannot be written"};
     int64_t right = 0;
     if (steps < 1 || steps > STEPS) return fprintf(stderr, "train_copy: steps (%s) must be between 1 and %d\n", argv[2], STEPS), 2;
+    if (!curve_make_folder(folder)) return fprintf(stderr, "train_copy: %s: cannot make this directory\n", folder), 2;
     model *m = model_create(&s, seed);
     if (!m) return fprintf(stderr, "train_copy: no memory\n"), 2;
     printf("%lld parameters; %d letters of %d kinds to copy or reverse; %d steps of %d sequences\n", (long long)model_parameters(m),

@@ -4,7 +4,6 @@
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-mkdir "$dir/one" "$dir/two"
 OMP_NUM_THREADS=1 "$1" "$dir/one" 20 >/dev/null && { echo "20 steps are too few to learn, but the example reports success"; exit 1; }
 OMP_NUM_THREADS=3 "$1" "$dir/two" 20 >/dev/null && exit 1
 cmp "$dir/one/loss.csv" "$dir/two/loss.csv"
