@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Without Sphinx: every relative link of a page leads to a file, every page of docs/ has a place in the site (PARTS in
+tools/docs/site.py), and every mechanism a line in docs/mechanisms.md."""
+import ast
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
+
+
+def parts():
+    """The pages that PARTS lists."""
+    for statement in ast.parse((ROOT / "tools/docs/site.py").read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "PARTS":
+            return {page for pages in ast.literal_eval(statement.value).values() for page in pages}
+    return set()
+
+
+def main():
+    faults, links, placed = [], 0, parts()
+    mechanisms = (ROOT / "docs/mechanisms.md").read_text(encoding="utf-8")
+    pages = [page for page in sorted(ROOT.rglob("*.md")) if not re.search(r"(^|/)(build|dist|\.[^/]*)/", str(page.relative_to(ROOT)))]
+    for page in pages:
+        name, text = str(page.relative_to(ROOT))[:-3], re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+        lost = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+        links += len(LINK.findall(text))
+        faults += [f"{name}.md: there is no {link}" for link in lost]
+        if name.startswith("docs/mechanisms/") and f"](mechanisms/{page.name})" not in mechanisms:
+            faults.append(f"{name}.md has no link in docs/mechanisms.md")
+        elif name.startswith("docs/") and not name.startswith("docs/mechanisms/") and name not in placed:
+            faults.append(f"{name}.md has no place in the site: add it to PARTS in tools/docs/site.py")
+    print("\n".join(faults) or f"{len(pages)} pages, {links} links")
+    return 1 if faults or links < 200 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
