@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -21,6 +22,11 @@ def run(*words, out=None):
         with open(out, "w") as file:
             file.write(done.stdout)
     return done.stdout
+
+
+def kinds():
+    """The kinds of pictures that attn plot --help lists."""
+    return re.findall(r"^  ([a-z]+) ", run("plot", "--help").split("\nKinds")[1], re.M)
 
 
 def make(*words):

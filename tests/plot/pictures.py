@@ -13,7 +13,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
-from files import ATTN, STREET, PATTERNS, load, make_all, run, save
+from files import ATTN, STREET, PATTERNS, kinds, load, make_all, run, save
 import tap
 import tensor_file
 
@@ -478,8 +478,7 @@ def main():
         os.chdir(folder)
         words = make_all()
         out = load("out.safetensors")
-        kinds = re.findall(r"^  ([a-z]+) ", run("plot", "--help").split("\nKinds")[1], re.M)
-        tap.check("each kind of attn plot --help has a file in files.py", set(kinds) == {kind for kind, *_ in words.values()}, kinds)
+        tap.check("each kind of attn plot --help has a file in files.py", set(kinds()) == {kind for kind, *_ in words.values()}, kinds())
         check_weights(words, out)
         check_steps(words, out)
         check_compare(words, out)
