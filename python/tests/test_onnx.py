@@ -273,6 +273,12 @@ def test_wrong_threads(threads):
         libattn.onnx.session_options(threads=threads)
 
 
+@pytest.mark.parametrize("threads", [2.5, "2"])
+def test_threads_that_are_no_integer(threads):
+    with pytest.raises(TypeError, match=f"threads is of type {type(threads).__name__}; it must be an integer"):
+        libattn.onnx.session_options(threads=threads)
+
+
 def test_wrong_option():
     libattn.onnx.register()
     options = onnxruntime.SessionOptions()

@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 from .. import _native
+from .._arguments import integer
 
 NAME = "LibattnExecutionProvider"
 LIBRARY = _native.FOLDER.parent / "_ort.so"
@@ -56,15 +57,17 @@ def session_options(options: Any = None, *, threads: int | None = None) -> Any:
     threads  1 to 1024; default: options.intra_op_num_threads, or if this is 0, the runtime's default, what ATTN_THREADS or the
              affinity gives.  The threads themselves are the runtime's.
 
-    Returns options.  Raises ImportError without ONNX Runtime, NotImplementedError if it is older than 1.24, ValueError for threads.
+    Returns options.  Raises ImportError without ONNX Runtime, NotImplementedError if it is older than 1.24, ValueError or TypeError for
+    threads.
     """
     import onnxruntime
 
     register()
     made = onnxruntime.SessionOptions() if options is None else options
-    if threads is not None and not 1 <= threads <= 1024:
+    asked = None if threads is None else integer(threads, "threads")
+    if asked is not None and not 1 <= asked <= 1024:
         raise ValueError(f"threads is {threads}; it must be 1 to 1024")
-    count = threads or made.intra_op_num_threads
+    count = asked or made.intra_op_num_threads
     made.add_provider_for_devices(_devices(onnxruntime)[:1], {"threads": str(count)} if count else {})
     return made
 
