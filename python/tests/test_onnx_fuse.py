@@ -12,7 +12,7 @@ from onnx import numpy_helper  # noqa: E402
 
 import libattn.onnx  # noqa: E402
 from onnx_graphs import B, Builder, check, D, E, H, heads, kinds, random, ROOT, S, scaled_product, T  # noqa: E402
-from onnx_models import run, session, stock  # noqa: E402
+from onnx_models import run, session, stock, TYPES  # noqa: E402
 
 
 @pytest.mark.parametrize("opset", [13, 17, 23, 25])
@@ -70,6 +70,20 @@ def test_chosen_masks(hide, number):
     scores, constant = scaled_product(b, "div"), b.constant(number)
     scores = b("Where", "mask", constant, scores) if hide else b("Where", "mask", scores, constant)
     check(b.model(b("MatMul", b("Softmax", scores, axis=-1), "v")), feed)
+
+
+@pytest.mark.parametrize("number, kind", [(-1e8, np.float32), (-1e9, np.float32), (-1e9, np.float64), (float(np.finfo(np.float32).min), np.float32)])
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_query_that_sees_no_key_averages_all_of_them(number, kind, twice):
+    """Whatever its scores are: those of this test would be left over in a sum with the number."""
+    visible = random(4, B, 1, S, T) > -0.5
+    visible[:, :, 0] = False
+    feed = {name: (x if name == "v" else 5 * x).astype(kind) for name, x in heads().items()} | {"mask": visible}
+    b = Builder(**feed)
+    scores = b("Where", "mask", b("MatMul", "q", b("Transpose", "k", perm=[0, 1, 3, 2])), b.constant(number, kind))
+    if twice:
+        scores = b("Where", b("Not", "mask"), b.constant(number, kind), scores)
+    check(b.model(b("MatMul", b("Softmax", scores, axis=-1), "v"), types=[TYPES[np.dtype(kind)]]), feed, atol=1e-5, strict=False)
 
 
 @pytest.mark.parametrize("order", range(4))
@@ -287,6 +301,18 @@ LEFT = {
     ),
     "a small number hides": (lambda b: b("MatMul", b("Softmax", b("Where", "mask", scaled_product(b, "div"), b.constant(-100.0)), axis=-1), "v"), {"mask": np.tri(S, T, 2, bool)}),
     "a large number hides": (lambda b: b("MatMul", b("Softmax", b("Where", "mask", scaled_product(b, "div"), b.constant(1e9)), axis=-1), "v"), {"mask": np.tri(S, T, 2, bool)}),
+    "a number that leaves scores over hides, and another mask is added": (
+        lambda b: b("MatMul", b("Softmax", b("Add", b("Where", "mask", scaled_product(b, "div"), b.constant(-1e9)), "more"), axis=-1), "v"),
+        {"mask": np.tri(S, T, -1, bool), "more": random(5, S, T)},
+    ),
+    "a mask is added, then a number hides": (
+        lambda b: b("MatMul", b("Softmax", b("Where", "mask", b("Add", scaled_product(b, "div"), "more"), b.constant(-1e30)), axis=-1), "v"),
+        {"mask": np.tri(S, T, -1, bool), "more": np.where(random(5, S, T) > 0, 0, -np.inf).astype(np.float32)},
+    ),
+    "two numbers hide": (
+        lambda b: b("MatMul", b("Softmax", b("Where", "mask", b("Where", "other", scaled_product(b, "div"), b.constant(-1e9)), b.constant(-1e10)), axis=-1), "v"),
+        {"mask": np.tri(S, T, -1, bool), "other": np.tri(S, T, -2, bool)},
+    ),
     "scale of zero": (lambda b: b("MatMul", b("Softmax", b("Mul", scaled_product(b, "div"), 0.0), axis=-1), "v"), {}),
     "negative scale": (lambda b: b("MatMul", b("Softmax", b("Mul", scaled_product(b, "div"), -1.0), axis=-1), "v"), {}),
     "a mask of one axis": (lambda b: b("MatMul", b("Softmax", b("Add", scaled_product(b, "div"), "mask"), axis=-1), "v"), {"mask": random(4, T)}),

@@ -24,6 +24,8 @@ from ._triangle import is_causal
 OPSET = 23  #: the first with Attention
 LARGE = 1024  #: bytes from which on an initializer is kept out of the analysis
 HIDES = -1e8  #: a score below this hides its key, whatever the score was
+ABSORBS = -1e29  #: a score plus this is this
+LOWEST = {1: -(2.0**126), 10: -math.inf, 11: -(2.0**1022), 16: -(2.0**126)}  #: of an element type, a number that absorbs
 FLOATS = (1, 10, 11, 16)  #: float32, float16, float64, bfloat16
 TRANSPOSED = {3: [0, 2, 1], 4: [0, 1, 3, 2]}
 
@@ -35,7 +37,7 @@ def fuse(model: Any) -> Any:
     added or chosen by Where, casts, and keys and values that are repeated for groups of query heads; in subgraphs too.  A causal mask
     that is made of the lengths becomes is_causal, which computes no hidden score; another one stays a mask.  Attention is
     of opset 23, so a model of an older one is converted.  Results are the same but for rounding and for queries that see no key,
-    which get 0 where their softmax was NaN.  What is not found stays as it is.
+    which get 0 where their softmax was NaN, and the mean of what a finite number hides.  What is not found stays as it is.
 
     model  an onnx.ModelProto, which is not changed, or the path of one
 
@@ -289,6 +291,9 @@ def _fuse_product(graph: Graph, node: Any) -> None:
     if not all(_fits(graph, name, kind, pairs) for kind, name, _ in found.masks):
         return
 
+    if not _averages(found.masks):
+        return
+
     k, more = _straight(graph, node, k, rank)
     scale *= more
     if not (scale > 0 and math.isfinite(scale)):
@@ -325,6 +330,16 @@ def _clash(q: list[Dim], k: list[Dim], v: list[Dim]) -> bool:
         elif len(numbers) > 1 or (1 in numbers and set(three) != {1}):
             return True
     return False
+
+
+def _averages(masks: list[tuple[str, str, float]]) -> bool:
+    """Whether what is chosen in place of scores can be added to them, also for a query that sees no key: it averages what it would have
+    seen, if the number that hides is finite."""
+    added = [kind == "add" for kind, _, _ in masks]
+    numbers = {number for kind, _, number in masks if kind != "add"}
+    if numbers <= {-math.inf}:
+        return True
+    return len(numbers) == 1 and (not any(added) or (added == sorted(added) and max(numbers) <= ABSORBS))
 
 
 def _fits(graph: Graph, name: str, kind: str, pairs: list[Dim]) -> bool:
@@ -377,21 +392,22 @@ def _repeated(graph: Graph, q: list[Dim], name: str) -> Any:
 
 
 def _mask(graph: Graph, before: Any, masks: list[tuple[str, str, float]], k: str, keys: Dim, type: int) -> str:
-    """The one mask that means all of them, "" without any: boolean if it can be."""
+    """The one mask that means all of them, "" without any: boolean if it can be.  What is chosen in place of scores, in all of them the
+    same number, is hidden by one Where."""
     import onnx.helper
 
-    total = ""
-    boolean = all(kind != "add" and math.isinf(number) for kind, _, number in masks)
-    for kind, name, number in masks:
-        if boolean:
+    total, number = "", -math.inf
+    for kind, name, hides in masks:
+        if kind != "add":
             one = graph.insert(before, "Not", [name]) if kind == "hide" else name
-        elif kind == "add":
-            one = name
-        else:
-            element = onnx.helper.tensor_dtype_to_np_dtype(type)
-            zero, hides = graph.number(np.array(0, element)), graph.number(np.array(number, element))
-            one = graph.insert(before, "Where", [name, zero, hides] if kind == "keep" else [name, hides, zero])
-        total = graph.insert(before, "And" if boolean else "Add", [total, one]) if total else one
+            total, number = (graph.insert(before, "And", [total, one]) if total else one), hides
+    added = [name for kind, name, _ in masks if kind == "add"]
+    if total and (added or math.isfinite(number)):
+        element = onnx.helper.tensor_dtype_to_np_dtype(type)
+        number = number if added else LOWEST[type]  # so low that nothing is left of the score
+        total = graph.insert(before, "Where", [total, graph.number(np.array(0, element)), graph.number(np.array(number, element))])
+    for name in added:
+        total = graph.insert(before, "Add", [total, name]) if total else name
     # Attention pads a mask that is shorter than the keys, where Add repeats it.
     if not any((graph.shape(name) or [1])[-1] == keys and keys not in (None, "") for _, name, _ in masks) and masks:
         total = graph.insert(before, "Expand", [total, graph.insert(before, "Shape", [k], start=2, end=3)])
