@@ -444,8 +444,20 @@ def test_counts():
 
 
 @pytest.mark.slow
-def test_compiled():
+def test_compiled(calls):
     """The whole model, and generation with a cache of fixed size whose steps are compiled."""
+    model = model_of("Llama")
+    inputs = inputs_of("Llama", model)
+    model.set_attn_implementation("libattn")
+    want = step(model, inputs)
+    torch._dynamo.reset()
+    calls.clear()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    model.zero_grad()
+    found = compiled(**inputs, use_cache=False).logits[LEFT.bool()]
+    (found * torch.randn(found.shape, generator=torch.Generator().manual_seed(3))).sum().backward()
+    check((found.detach(), {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}), want)
+    assert calls and all("ranges" in call for call in calls)
     torch._dynamo.reset()
     model = model_of("Mistral")
     inputs = inputs_of("Mistral", model)
@@ -546,6 +558,30 @@ def test_a_mask_is_a_tensor():
     assert (mask.numpy() == want.numpy()).all() and mask.tolist() == want.tolist()
     for part in (mask[:, :, -2:], mask[..., :5], mask[:, :], mask.detach(), mask[:, :, -2:, :5]):
         assert isinstance(part, _masks.Mask)
+
+
+@pytest.mark.parametrize("name", ["causal", "bidirectional", "window"])
+def test_masks_in_graphs(name, calls):
+    """Two numbers for each query and the padding as it is, with holes too; windows are matrices, as in transformers."""
+    q, k = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 9, 8)
+    module = torch.nn.Module()
+
+    def masked(q, k, padding, first):
+        mask = _masks.attention_mask(2, 3, 9, first, mask_function=stock.sliding_window_causal_mask_function(3) if name == "window" else MASKS[name],
+                                     attention_mask=padding)
+        return _attention.attention_forward(module, q, k, k, mask[:, :, :, :k.shape[2]])[0], mask & True
+
+    torch._dynamo.reset()
+    graph = torch.compile(masked, backend="aot_eager", fullgraph=True)
+    for padding in (PADDINGS["left"], PADDINGS["holes"]):
+        for first in (4, torch.tensor(6)):
+            found, matrix = graph(q, k, padding, first)
+            want = stock.sdpa_mask(2, 3, 9, first, mask_function=MASKS[name], attention_mask=padding, allow_is_causal_skip=False)
+            assert torch.equal(matrix, want)
+            want = _attention.attention_forward(module, q, k, k, want)[0]
+            torch.testing.assert_close(found, want, rtol=0, atol=1e-6)
+    traced = [call for call in calls if call != {"mask"}]
+    assert all(call == {"ranges", "mask"} for call in traced) and bool(traced) == (name != "window")
 
 
 # ---- real weights --------------------------------------------------------------------------------------------------------------------

@@ -117,6 +117,8 @@ def _attend(
         options["window"] = window
     elif isinstance(mask, Mask):
         options["ranges"] = mask.ranges
+        if mask.kept is not None:
+            options["mask"] = mask.kept
     elif mask.dtype == torch.bool:
         options["mask"] = mask[..., :keys]
     else:

@@ -19,32 +19,35 @@ ROWS = 128  # of a mask that are evaluated at once
 
 
 class Mask(torch.Tensor):
-    """A mask of booleans, [batch, 1, queries, keys], by its ranges, [batch or 1, 1, queries, 2].
+    """A mask of booleans, [batch, 1, queries, keys], by its ranges, [batch or 1, 1, queries, 2], and perhaps by the keys that all queries of
+    a batch entry may see, [batch, 1, 1, keys].
 
-    What attention reads are the ranges.  Any other operation sees the matrix, which is then made; only slices of queries, and of
+    What attention reads are these.  Any other operation sees the matrix, which is then made; only slices of queries, and of
     the first keys, are masks of this kind again.
     """
 
     ranges: Tensor
+    kept: Tensor | None
 
     @staticmethod
-    def __new__(cls, ranges: Tensor, batch: int, keys: int) -> Mask:
+    def __new__(cls, ranges: Tensor, batch: int, keys: int, kept: Tensor | None = None) -> Mask:
         self = torch.Tensor._make_wrapper_subclass(cls, (batch, 1, ranges.shape[2], keys), dtype=torch.bool, device=ranges.device)  # type: ignore[attr-defined]
-        self.ranges = ranges
+        self.ranges, self.kept = ranges, kept
         return self
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def matrix(self) -> Tensor:
         j = torch.arange(self.shape[3], device=self.ranges.device)
-        return ((j >= self.ranges[..., :1]) & (j < self.ranges[..., 1:])).expand(self.shape)
+        seen = (j >= self.ranges[..., :1]) & (j < self.ranges[..., 1:])
+        return (seen if self.kept is None else seen & self.kept).expand(self.shape)
 
     def part(self, axis: int, start: int, end: int) -> Mask | None:
         """A slice, if it is a mask of this kind."""
         if axis == 2:
-            return Mask(self.ranges[:, :, start:end], self.shape[0], self.shape[3])
+            return Mask(self.ranges[:, :, start:end], self.shape[0], self.shape[3], self.kept)
         if axis == 3 and start == 0:
-            return Mask(self.ranges, self.shape[0], end)
+            return Mask(self.ranges, self.shape[0], end, None if self.kept is None else self.kept[..., :end])
         return self if (start, end) == (0, self.shape[axis]) else None
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -54,11 +57,11 @@ class Mask(torch.Tensor):
         return self.matrix().tolist()
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[()]]:
-        return ["ranges"], ()
+        return ["ranges"] if self.kept is None else ["ranges", "kept"], ()
 
     @staticmethod
     def __tensor_unflatten__(inner: dict[str, Tensor], _: Any, size: Any, stride: Any) -> Mask:
-        return Mask(inner["ranges"], size[0], size[3])
+        return Mask(inner["ranges"], size[0], size[3], inner.get("kept"))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Mask({tuple(self.shape)}, ranges={self.ranges})"
@@ -67,7 +70,7 @@ class Mask(torch.Tensor):
     def __torch_dispatch__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         if function in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
             whole = arguments[0]
-            return Mask(function(whole.ranges), whole.shape[0], whole.shape[3])
+            return Mask(function(whole.ranges), whole.shape[0], whole.shape[3], None if whole.kept is None else function(whole.kept))
         if function is torch.ops.aten.slice.Tensor:
             axis, start, end, step = (*arguments[1:], *(0, None, None, 1)[len(arguments) - 1:])
             axis %= 4
@@ -86,12 +89,23 @@ def attention_mask(
 ) -> Tensor | None:
     """sdpa_mask of transformers.masking_utils: a Mask, a matrix of booleans, or None where every query sees every key.
 
-    In a graph that is traced: that of transformers.
+    In a graph that is traced, whose mask cannot depend on whether padding is at the ends: a Mask with the padding as it is, where
+    mask_function is causal_mask_function or bidirectional_mask_function itself; else that of transformers.
     """
     tracing = torch.compiler.is_compiling() or torch.jit.is_tracing()
     sizes = {"batch_size": batch_size, "kv_length": kv_length, "kv_offset": kv_offset, "mask_function": mask_function,
              "attention_mask": attention_mask, "use_vmap": use_vmap, "device": device, **more}
     if tracing or torch.device(device).type != "cpu":
+        padding = stock.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+        skips = padding is None and (allow_is_bidirectional_skip or (allow_is_causal_skip and q_length == kv_length and not isinstance(q_offset, Tensor)))
+        if torch.compiler.is_dynamo_compiling() and not skips and torch.device(device).type == "cpu" and (
+                mask_function is stock.causal_mask_function or mask_function is stock.bidirectional_mask_function):
+            begin = torch.zeros(q_length, dtype=torch.int64)
+            end = begin + kv_length
+            if mask_function is stock.causal_mask_function:
+                end = (torch.arange(1, q_length + 1) + (q_offset - kv_offset)).clamp(0, kv_length)
+            kept = None if padding is None else padding[:, kv_offset:kv_offset + kv_length].bool()[:, None, None]
+            return _made(torch.stack([begin, end], -1)[None, None], batch_size, kv_length, kept)
         return stock.sdpa_mask(
             q_length=q_length, q_offset=q_offset, allow_is_causal_skip=allow_is_causal_skip and q_length == kv_length,
             allow_is_bidirectional_skip=allow_is_bidirectional_skip, **sizes)
@@ -110,6 +124,12 @@ def attention_mask(
         return None
     ranges = torch.stack(torch.broadcast_tensors(begin, end), -1)
     return Mask(ranges.expand(-1, q_length, 2)[:, None], batch_size, kv_length)
+
+
+@torch._dynamo.allow_in_graph
+def _made(ranges: Tensor, batch: int, keys: int, kept: Tensor | None) -> Mask:
+    """A Mask within a graph of torch.compile, which looks at this function's result only."""
+    return Mask(ranges, batch, keys, kept)
 
 
 def _run(seen: Tensor, offset: int) -> Bounds | None:
