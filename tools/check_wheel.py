@@ -13,7 +13,7 @@ import sys
 import tempfile
 import zipfile
 
-SIZE = 3 * 1024 * 1024  # bytes
+SIZE = 3_000_000  # bytes
 LIBC = re.compile(r"lib(c|m|pthread|dl)\.so\.\d+|ld-linux.*")
 BUNDLED = ("cjson", "libpng", "libzip", "zlib")
 FRAMEWORKS = ("torch", "jax", "tensorflow", "onnxruntime", "transformers", "ml_dtypes")
