@@ -114,7 +114,8 @@ def test_forward(option, extra):
 def test_gradients(option, extra):
     f, g, x = problem(option, extra)
     every = tuple(range(len(x)))
-    assert_same(jax.grad(scalar(f), every)(*x), gradients(g)(*x), 64 * (D + T))
+    first = jax.grad(scalar(f), every)
+    assert_same((first if "none" in (option, extra) else jax.jit(first))(*x), gradients(g)(*x), 64 * (D + T))
 
 
 @pytest.mark.parametrize(("option", "extra"), [pair for pair in PAIRS if "none" in pair])  # pairs: second derivatives, which use them
@@ -141,7 +142,7 @@ TWICE = [(o, e) for o, e in PAIRS if e != "slopes"]
 def test_second_derivatives(option, extra, way):
     f, g, x = problem(option, extra)
     every, t = tuple(range(len(x))), tuple(draw(30 + n, *y.shape) for n, y in enumerate(x))
-    assert_same(SECOND[way](scalar(f), every, x, t), along(gradients(g), x, t), 512 * (D + T))
+    assert_same(jax.jit(functools.partial(SECOND[way], scalar(f), every))(x, t), along(gradients(g), x, t), 512 * (D + T))
 
 
 STARTS_Q, STARTS_KV = np.array([0, 2, 2, S + 2]), np.array([0, 3, 4, T + 4], np.int32)
@@ -181,13 +182,16 @@ def test_packed_sequences(name):
     f, g, x = packed(name)
     everything = tuple(range(len(x)))
     assert_same(f(*x), g(*x), 16 * (D + T))
-    first = jax.grad(scalar(f), everything)
-    assert_same(jax.jit(first)(*x), gradients(g)(*x), 64 * (D + T) * S)
+    assert_same(jax.jit(jax.grad(scalar(f), everything))(*x), gradients(g)(*x), 64 * (D + T) * S)
     if name in ("sink", "bias"):
         t = tuple(draw(47 + n, *y.shape) for n, y in enumerate(x))
-        assert_same(jax.jit(lambda x, t: jax.jvp(f, x, t))(x, t), (g(*x), along(g, x, t)), 512 * (D + T) * S)
-        for way in ("jvp of grad", "grad of grad"):
-            assert_same(jax.jit(functools.partial(SECOND[way], scalar(f), everything))(x, t), along(gradients(g), x, t), 512 * (D + T) * S)
+
+        def every_order(x, t):
+            return jax.jvp(f, x, t), *(SECOND[way](scalar(f), everything, x, t) for way in ("jvp of grad", "grad of grad"))
+
+        tangents, *second = jax.jit(every_order)(x, t)
+        assert_same(tangents, (g(*x), along(g, x, t)), 512 * (D + T) * S)
+        assert_same(second, 2 * [along(gradients(g), x, t)], 512 * (D + T) * S)
 
 
 def test_packed_sequences_under_transformations():
@@ -213,8 +217,8 @@ def test_some_inputs_only():
 
         some, every = tuple(x[n] for n in chosen), tuple(range(len(chosen)))
         moved = along(gradients(g), x, [t[chosen.index(n)] if n in chosen else np.zeros(y.shape) for n, y in enumerate(x)])
-        for way in SECOND.values():
-            assert_same(way(part, every, some, t), [moved[n] for n in chosen], 512 * (D + T))
+        found = jax.jit(lambda x, t, part=part, every=every: [way(part, every, x, t) for way in SECOND.values()])(some, t)
+        assert_same(found, len(SECOND) * [[moved[n] for n in chosen]], 512 * (D + T))
 
 
 MAPPED = ["all", "extra", "q", "kv", "last axis"]
@@ -234,12 +238,14 @@ def test_vmap(extra, mapped):
     def stacked(h):
         return [np.stack(parts) for parts in zip(*(h(y) for y in each), strict=True)]
 
-    assert_same(jax.vmap(f, axes)(*args), stacked(lambda y: g(*y)), 16 * (D + T))
-    assert_same(jax.vmap(jax.grad(scalar(f), every), axes)(*args), stacked(lambda y: gradients(g)(*y)), 64 * (D + T))
+    t = tuple(draw(50 + n, *y.shape) for n, y in enumerate(x))
+    first = jax.grad(scalar(f), every)
+    orders = [f, first, lambda *y: jax.jvp(first, y, t)[1]][:2 if extra == "slopes" else 3]
+    found = jax.jit(lambda *y: [jax.vmap(h, axes)(*y) for h in orders])(*args)
+    assert_same(found[0], stacked(lambda y: g(*y)), 16 * (D + T))
+    assert_same(found[1], stacked(lambda y: gradients(g)(*y)), 64 * (D + T))
     if extra != "slopes":
-        t = tuple(draw(50 + n, *y.shape) for n, y in enumerate(x))
-        second = jax.vmap(lambda *y: jax.jvp(jax.grad(scalar(f), every), y, t)[1], axes)(*args)
-        assert_same(second, stacked(lambda y: along(gradients(g), y, t)), 512 * (D + T))
+        assert_same(found[2], stacked(lambda y: along(gradients(g), y, t)), 512 * (D + T))
 
 
 def test_vmap_of_vmap():
@@ -252,7 +258,7 @@ def test_vmap_of_vmap():
 
 def test_hessian():
     q, k, v = draw(0, 1, 1, 2, 2), draw(1, 1, 1, 3, 2), draw(2, 1, 1, 3, 2)
-    found = jax.hessian(lambda x: (attn.attention(x, k, v) ** 2).sum())(q)
+    found = jax.jit(jax.hessian(lambda x: (attn.attention(x, k, v) ** 2).sum()))(q)
     columns = [along(lambda x: squared(Definition())(x, k, v)[:1], (q,), (t.reshape(q.shape),))[0] for t in np.eye(q.size)]
     assert_same(found, np.stack(columns, -1).reshape(2 * q.shape), 4096)
 
@@ -297,10 +303,12 @@ def test_shard_map():
     def total(*y):
         return (f(*y) ** 2).sum()
 
-    assert_same(jax.jit(f)(*x), g(*x)[0], 16 * (D + T))
-    assert_same(jax.grad(total, (0, 1, 2))(*x), squared(g)(*x), 64 * (D + T))
     t = [draw(60 + n, *y.shape) for n, y in enumerate(x)]
-    assert_same(jax.jvp(jax.grad(total, (0, 1, 2)), x, t)[1], along(squared(g), x, t), 512 * (D + T))
+    first = jax.grad(total, (0, 1, 2))
+    found = jax.jit(lambda *y: (f(*y), first(*y), jax.jvp(first, y, tuple(t))[1]))(*x)
+    assert_same(found[0], g(*x)[0], 16 * (D + T))
+    assert_same(found[1], squared(g)(*x), 64 * (D + T))
+    assert_same(found[2], along(squared(g), x, t), 512 * (D + T))
 
 
 def test_types():
@@ -326,12 +334,11 @@ def test_dot_product_attention_is_that_of_jax():
     )
     if "return_residual" not in inspect.signature(jax.nn.dot_product_attention).parameters:  # such a JAX forgets a window without a mask
         cases = [options for options in cases if not {"return_residual", "local_window_size"} & set(options)]
-    for options in cases:
-        f, g = (functools.partial(h, **options) for h in (attn.dot_product_attention, jax.nn.dot_product_attention))
-        g = jax.jit(g)
-        assert_same(f(q, k, v), g(q, k, v), 16 * (D + T), np.finfo(np.float32).eps)
-        if not {"mask", "bias", "key_value_seq_lengths"} & set(options):
-            assert_same(f(q[0], k[0], v[0]), g(q[0], k[0], v[0]), 16 * (D + T), np.finfo(np.float32).eps)
+    one = ([options, (q[0], k[0], v[0])] for options in cases if not {"mask", "bias", "key_value_seq_lengths"} & set(options))
+    calls = [*([options, (q, k, v)] for options in cases), *one]
+    expected = jax.jit(lambda: [jax.nn.dot_product_attention(*x, **options) for options, x in calls])()
+    for (options, x), want in zip(calls, expected, strict=True):
+        assert_same(attn.dot_product_attention(*x, **options), want, 16 * (D + T), np.finfo(np.float32).eps)
 
 
 def test_dropout():
