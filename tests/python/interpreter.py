@@ -20,12 +20,13 @@ def environment(build):
     Every test is a process of its own.  Modules are compiled once for all of them, below the build folder (PyTorch's take 6 s of a
     processor), whatever the caller's environment says; and Inductor neither starts workers that import PyTorch again nor compiles
     programs to see whether this CPU has the instruction set that it names.  What it compiles is kept below the build folder too: it
-    does not notice that another build's operators take other arguments.
+    does not notice that another build's operators take other arguments.  Threads of PyTorch and OpenBLAS with nothing to do wait
+    without a processor, which the test beside this one needs.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     build = pathlib.Path(build).resolve()
     return {
-        "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_VEC_ISA_OK": "1", **kept,
+        "TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_VEC_ISA_OK": "1", "OMP_WAIT_POLICY": "passive", "OPENBLAS_NUM_THREADS": "1", **kept,
         "TORCHINDUCTOR_CACHE_DIR": str(build / "inductor"),
         "PYTHONPATH": str(build / "python"), "PYTHONPYCACHEPREFIX": str(build / "pycache"),
     }
