@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs a file of python/tests with pytest: run.py BUILD FILE [--slow]
+"""Runs files of python/tests with pytest: run.py BUILD FILE... [--slow]
 
 Without --slow, tests marked slow are left out; with it, all others.  Status 77, with the reason, if every test was skipped.
 """
@@ -30,7 +30,7 @@ class Counter:
 
 
 def main():
-    build, file, *options = sys.argv[1:]
+    build, *files = [word for word in sys.argv[1:] if word != "--slow"]
     if os.environ.get("ATTN_TEST_RUNS") != "1":  # once more, in the package's own environment
         chosen = interpreter()
         os.execve(chosen, [chosen, *sys.argv], {**environment(build), "ATTN_TEST_RUNS": "1"})
@@ -45,11 +45,12 @@ def main():
     import pytest
 
     counter = Counter()
-    select = "slow" if options == ["--slow"] else "not slow"
-    status = pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "--rootdir", str(pathlib.Path(file).parents[2]), "-m", select, file], plugins=[counter])
+    select = "slow" if "--slow" in sys.argv else "not slow"
+    root = str(pathlib.Path(files[0]).parents[2])
+    status = pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "--rootdir", root, "-m", select, *files], plugins=[counter])
     if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and not counter.ran:
         if not counter.reasons:
-            print(f"there is no test in {file}")
+            print(f"there is no test in {' '.join(files)}")
             return 1
         skip("; ".join(sorted(set(counter.reasons))))
     return int(status)
