@@ -58,7 +58,8 @@ def test_caches_of_compiled_graphs_know_the_schemas(monkeypatch):
     from libattn.torch import _fake
 
     x = torch.randn(1, 2, 3, 4)
-    for call in (lambda x: libattn.torch.attention(x, x, x, causal=True), lambda x: libattn.torch.linear_attention(x, x, x)):
+    calls = [lambda x: libattn.torch.attention(x, x, x, causal=True), lambda x: libattn.torch.linear_attention(x, x, x)]
+    for call in [*calls, lambda x: libattn.torch.flex_attention(x, x, x, lambda score, *_: 0.5 * score)]:
 
         def found(call=call):
             torch._dynamo.reset()

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.nn.attention import flex_attention as stock
 
 from . import _flex_masks, _flex_rows, _flex_scores
-from ._fake import compute, dense
+from ._fake import compute, dense, register
 from ._flex_attend import attend, checked, exact, options_of, working
 from ._flex_text import bound, parted, unchanged, written
 from ._shim import AT, OPS, WANTS
@@ -154,7 +154,7 @@ def _fake_backward(grad_o: Any, grad_lse: Any, q: Tensor, k: Tensor, v: Tensor, 
 
 for _name, _kernel, _fake in (("flex", _forward, _fake_forward), ("flex_backward", _backward, _fake_backward)):
     _library.impl(_name, _kernel, "CPU")
-    torch.library.register_fake(f"libattn::{_name}", _fake, lib=_library)
+    register(_name, lib=_library)(_fake)
 
 
 # ---- derivatives -----------------------------------------------------------------------------------------------------------------------
