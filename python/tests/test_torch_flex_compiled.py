@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", minversion="2.10")
 
 import libattn.torch as lib  # noqa: E402
-from libattn.torch import _flex_compiled, _flex_rows, _flex_scores  # noqa: E402
+from libattn.torch import _flex_compiled, _flex_rows, _flex_scores, _flex_text, _flex_tiles  # noqa: E402
 from test_torch_flex import (  # noqa: E402
     DOCUMENTS_K, F64, GATES, H, MASKS, OTHERS, POINTS, SCORES, SLOPES, TABLE, VECTOR, WHOLE, S, T, block_mask, dense, problem, tensors,
 )
@@ -241,7 +241,51 @@ def test_a_pytorch_that_traces_it_in_another_way(monkeypatch):
         compiled(lib.flex_attention)(q, k, v)
 
 
-def test_inductor():
+def parts(backend, score="gated"):
+    q, k, v = problem(2)
+    mask, inputs = block_mask("nothing"), (q, k, v, *OTHERS[score][1])
+    found = compiled(flex_attention, backend)(q, k, v, SCORE[score], mask, enable_gqa=True, return_lse=True)
+    want = dense(q, k, v, SCORE[score], MASKS["nothing"])
+    same([found[0], found[1].nan_to_num(neginf=0)], [want[0], want[1].nan_to_num(neginf=0)], inputs)
+    return lib.stats(reset=True)["torch"]
+
+
+def test_parts_by_formula(monkeypatch):
+    """What Inductor would compile."""
+    monkeypatch.setattr(_flex_compiled, "wanted", lambda: True)
+    calls = []
+
+    def plain(text, learned):
+        calls.append(learned)
+        return _flex_tiles._functions(*_flex_text.source(text), learned)
+
+    monkeypatch.setattr(_flex_tiles, "_compiled", plain)
+    for score in ("gated", "points"):
+        assert not parts("aot_eager", score)
+        assert set(calls) == {(), (0,)}
+        calls.clear()
+
+
+def test_parts_that_are_not_compiled(monkeypatch):
+    monkeypatch.setattr(_flex_compiled, "wanted", lambda: True)
+    monkeypatch.setattr(_flex_compiled, "_failed", set())
+
+    def fails(text, learned):
+        raise torch._dynamo.exc.TorchDynamoException("no compiler")
+
+    monkeypatch.setattr(_flex_tiles, "_compiled", fails)
+    (why, times), = parts("aot_eager").items()
+    assert "was not compiled" in why and times == 1
+
+
+@pytest.mark.slow
+def test_parts_that_inductor_compiles(monkeypatch):
+    calls, filled = [], _flex_tiles.Tiles.filled
+    monkeypatch.setattr(_flex_tiles.Tiles, "filled", lambda self: calls.append(1) or filled(self))
+    assert not parts("inductor") and calls
+
+
+def test_inductor(monkeypatch):
     """A model with parameters of its own, in float32."""
 
     class Model(torch.nn.Module):
@@ -254,6 +298,7 @@ def test_inductor():
             o = call(q, k, v, lambda s, b, h, i, j: s + self.gates[h] * (i - j), mask)
             return o + call(o, k, v, lambda s, b, h, i, j: s * self.gates[h] + (documents[i] == documents[j]), mask)
 
+    monkeypatch.setattr(_flex_rows, "SCORES", 2**20)  # one part, which PyTorch's operators compute
     documents = DOCUMENTS_K[:40]
     model, x = Model(), tensors((2, 40, 24))[0]
     mask = create_block_mask(MASKS["causal"], None, None, 40, 40, device="cpu", BLOCK_SIZE=16)

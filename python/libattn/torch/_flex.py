@@ -64,7 +64,7 @@ def replace(count: Callable[[], None], left: Callable[[str], None]) -> None:
 
     count is called for each call that libattn computes, left with the reason, where a graph keeps PyTorch's.
     """
-    _flex_compiled.count = count
+    _flex_compiled.count, _flex_compiled.left = count, left
 
     @constant
     def known() -> bool:

@@ -55,9 +55,10 @@ def options_of(
 
 def attend(
     query: Tensor, key: Tensor, value: Tensor, score_mod: Callable[..., Any] | None, block_mask: Any, found: _flex_masks.Seen, scale: float | None,
-    largest: bool,
+    largest: bool, tiles: Callable[[_flex_rows.Problem], tuple[Tensor, Tensor] | None] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """o, lse and, where `largest` asks for them or they cost nothing, the largest scores; found: what block_mask lets queries see."""
+    """o, lse and, where `largest` asks for them or they cost nothing, the largest scores; found: what block_mask lets queries see;
+    tiles: another way to compute parts (None: it cannot)."""
     with exact():
         reader = None if score_mod is None else _flex_scores.read(score_mod, working(query))
         try:
@@ -66,6 +67,9 @@ def attend(
             options = options_of(query, key, reader, score_mod, block_mask, found, scale)
         except _flex_scores.OtherForm:
             learned = [] if reader is None else list(reader.learned.values())
+            done = tiles and not largest and tiles(_flex_rows.problem_of(query, score_mod, block_mask, found, scale))
+            if done:
+                return (*done, None)
             o, lse, top = _flex_rows.attend(query, key, value, score_mod, block_mask, found, scale, learned)
             return o, lse, top
         o, lse, _ = compute_attention(query, key, value, options)

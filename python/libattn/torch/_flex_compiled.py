@@ -23,6 +23,7 @@ from . import _flex_masks, _flex_rows, _flex_scores
 from ._fake import compute, dense, register
 from ._flex_attend import attend, checked, exact, options_of, working
 from ._flex_text import bound, parted, unchanged, written
+from ._flex_tiles import Tiles, wanted
 from ._shim import AT, OPS, WANTS
 
 Tensor = torch.Tensor
@@ -30,13 +31,15 @@ STOCK = ("self", "query", "key", "value", "score_mod", "block_mask", "scale", "k
 SECOND = "libattn has no second derivatives of FlexAttention in compiled graphs"
 MASKS, BYTES = 32, 2**28  # that are kept, and how many bytes of them
 
-count: Callable[[], None] = lambda: None  # noqa: E731  (what stats() shows: set by _flex.replace)
+# What stats() shows: set by _flex.replace.
+count: Callable[[], None] = lambda: None  # noqa: E731
+left: Callable[[str], None] = lambda why: None  # noqa: E731
 
 # ---- the operators ---------------------------------------------------------------------------------------------------------------------
 
 _OPTIONS = (
     "str score, Tensor[] score_tensors, SymInt[] score_numbers, str mask, Tensor[] mask_tensors, SymInt[] mask_numbers, Tensor[] blocks, "
-    "SymInt[] block_size, float? scale")
+    "SymInt[] block_size, float? scale, bool tiles")
 _library = torch.library.Library("libattn", "FRAGMENT")
 _library.define(f"flex(Tensor q, Tensor k, Tensor v, {_OPTIONS}, bool largest, bool instead) -> (Tensor o, Tensor lse, Tensor top)")
 _library.define(
@@ -103,6 +106,23 @@ def _problem(q: Tensor, k: Tensor, options: Any, score_tensors: Any = None) -> t
     return score_mod, blocks, _seen(blocks, (mask, *mask_numbers, *sizes), (*mask_tensors, *lists), q, k)
 
 
+def _tiles(problem: _flex_rows.Problem, q: Tensor, k: Tensor, v: Tensor, options: Any, compute: Callable[[Tiles], Any]) -> Any:
+    """What compiled parts compute; None: they cannot, or there is one part only."""
+    score, tensors, numbers = options[:3]
+    if not (options[9] and score) or score in _failed or q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] <= _flex_rows.SCORES:
+        return None
+    try:
+        with torch.no_grad():
+            return compute(Tiles(problem, score, tensors, numbers, q, k, v))
+    except torch._dynamo.exc.TorchDynamoException as raised:
+        _failed.add(score)
+        left(f"flex_attention: a score_mod was not compiled, and PyTorch's operators compute it ({type(raised).__name__})")
+        return None
+
+
+_failed: set[str] = set()
+
+
 def _like(x: Tensor, fake: Tensor) -> Tensor:
     """x with strides that were promised."""
     return x if x.stride() == fake.stride() else fake.copy_(x)
@@ -113,7 +133,9 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Te
     if instead:
         count()
     with _outside(), torch.no_grad():
-        o, lse, top = attend(q, k, v, *_problem(q, k, options), options[-3], largest)
+        problem = _problem(q, k, options)
+        o, lse, top = attend(q, k, v, *problem, options[8], largest, lambda found: _tiles(found, q, k, v, options, Tiles.filled))
+        o = o.to(q.dtype)
         return _like(o, dense(o.shape, q)), lse.contiguous(), top.clone() if largest and top is not None else q.new_empty(0)
 
 
@@ -127,11 +149,13 @@ def _backward(
         score_mod, blocks, found = _problem(q, k, options, tensors)
         reader = None if score_mod is None else _flex_scores.read(score_mod, working(q))
         try:
-            mine = options_of(q, k, reader, score_mod, blocks, found, options[-1])
+            mine = options_of(q, k, reader, score_mod, blocks, found, options[8])
         except _flex_scores.OtherForm:
-            problem, needed = _flex_rows.problem_of(q, score_mod, blocks, found, options[-1]), [True] * (3 + len(learned))
-            grad_o, grad_lse = (torch.zeros_like(x) if grad is None else grad for x, grad in ((o, grad_o), (lse, grad_lse)))
-            whole = problem.gradients((q, k, v, *learned), needed, grad_o, grad_lse, False)
+            problem = _flex_rows.problem_of(q, score_mod, blocks, found, options[8])
+            grads = [torch.zeros_like(x) if grad is None else grad for x, grad in ((o, grad_o), (lse, grad_lse))]
+            whole = _tiles(problem, q, k, v, options, lambda tiles: tiles.gradients(needs, o, lse, *grads))
+            if whole is None:
+                whole = problem.gradients((q, k, v, *learned), [True] * (3 + len(learned)), *grads, False)
             first, rest = whole[:3], whole[3:]
         else:
             names = [name for name in WANTS if mine[AT[name]] is not None and mine[AT[name]].requires_grad]
@@ -140,7 +164,7 @@ def _backward(
             first, by_name = results[:3], dict(zip(WANTS, results[3:], strict=True))
             rest = learned and torch.autograd.grad([mine[AT[name]] for name in names], learned, [by_name[name] for name in names], allow_unused=True)
     rest = [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(learned, rest, strict=True)]
-    return (*(_like(x, dense(of.shape, of)) for x, of in zip(first, (q, k, v), strict=True)), [x.contiguous() for x in rest])
+    return (*(_like(x.to(of.dtype), dense(of.shape, of)) for x, of in zip(first, (q, k, v), strict=True)), [x.contiguous() for x in rest])
 
 
 def _fake_forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -170,13 +194,14 @@ class Call:
     mask_numbers: list[Any]
     block_size: list[Any]
     scale: float | None
+    tiles: bool
     counts: tuple[int, int]
 
     def options(self, tensors: Any) -> tuple[Any, ...]:
         one, two = self.counts[0], sum(self.counts)
         return (
             self.score, list(tensors[:one]), self.score_numbers, self.mask, list(tensors[one:two]), self.mask_numbers, list(tensors[two:]),
-            self.block_size, self.scale)
+            self.block_size, self.scale, self.tiles)
 
 
 class Flex(torch.autograd.Function):
@@ -242,7 +267,7 @@ class Traced(torch._ops.HigherOrderOperator):
             return self._now(query, key, value, score_mod, lists, sizes, mask_mod, scale, largest, instead, score_reads, mask_reads)
         call = Call(
             "" if unchanged(score_mod) else written(score_mod, score_reads), numbers, written(mask_mod, mask_reads) if lists else "", mask_numbers, sizes,
-            scale, (len(tensors), len(mask_tensors)))
+            scale, wanted(), (len(tensors), len(mask_tensors)))
         return Flex.apply(call, largest, instead, query, key, value, *tensors, *mask_tensors, *lists)
 
     @staticmethod

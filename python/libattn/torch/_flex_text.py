@@ -37,11 +37,16 @@ def parted(reads: Sequence[Any]) -> tuple[list[Tensor], list[Any]]:
     return [x for x in reads if isinstance(x, Tensor)], [x for x in reads if not isinstance(x, Tensor)]
 
 
+def merged(kinds: str, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> list[Any]:
+    """Both again, in order."""
+    tensor, number = iter(tensors), iter(numbers)
+    return [next(tensor) if kind == "t" else next(number) for kind in kinds]
+
+
 def bound(text: str, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Callable[..., Any]:
     """The function again, that reads these."""
-    function, kinds = _function(text)
-    tensor, number = iter(tensors), iter(numbers)
-    reads = [next(tensor) if kind == "t" else next(number) for kind in kinds]
+    function, kinds = source(text)
+    reads = merged(kinds, tensors, numbers)
     return lambda *arguments: function(None, *arguments, *reads)
 
 
@@ -59,8 +64,9 @@ def _import(name: str, x: Any) -> str:
 
 
 @functools.lru_cache(256)
-def _function(text: str) -> tuple[Callable[..., Any], str]:
-    kinds, source = text.split("\n", 1)
+def source(text: str) -> tuple[Callable[..., Any], str]:
+    """The function, and of what kinds those are that it reads."""
+    kinds, code = text.split("\n", 1)
     space: dict[str, Any] = {}
-    exec(compile(source, "<score_mod or mask_mod>", "exec", dont_inherit=True), space)  # of a graph that PyTorch traced here, or kept
+    exec(compile(code, "<score_mod or mask_mod>", "exec", dont_inherit=True), space)  # of a graph that PyTorch traced here, or kept
     return space["forward"], kinds
