@@ -89,11 +89,11 @@ def test_options():
     same(found, want, (q, k, v, few_k, few_v, one_k, one_v, SLOPES, GATES))
 
 
-def test_other_lengths_in_the_same_graph(monkeypatch):
+@torch._dynamo.config.patch(error_on_recompile=True)  # (monkeypatch leaves it deleted)
+def test_other_lengths_in_the_same_graph():
     def model(q, k, v, mask, table, factor):
         return flex_attention(q, k, v, lambda s, b, h, i, j: s + factor * table[h, i - j + table.shape[1] // 2], mask) * 2
 
-    monkeypatch.setattr(torch._dynamo.config, "error_on_recompile", True)
     call = compiled(model, dynamic=True)
     for n, factor in ((40, 0.5), (57, 0.25), (33, 2.0)):
         q, k, v, table = (x.requires_grad_() for x in tensors((2, 5, n, 8), (2, 5, n, 8), (2, 5, n, 8), (5, 2 * n), dtype=F64, seed=n))
