@@ -243,6 +243,16 @@ def test_a_mask_notices_another_tensor_in_the_place_of_one_that_is_gone():
         torch.testing.assert_close(lib.flex_attention(q, k, v, block_mask=blocks), want, rtol=0, atol=1e-12)
 
 
+def test_a_mask_notices_what_changes_without_a_new_version():
+    q, k, v = (x.detach() for x in problem())
+    documents = torch.zeros(T, dtype=torch.int64)
+    blocks = create_block_mask(lambda b, h, i, j: documents[i] == documents[j], None, None, S, T, device="cpu")
+    for change in (lambda: None, lambda: documents.numpy()[40:].fill(1), lambda: documents.data[:20].fill_(2)):
+        change()
+        want = dense(q, k, v, None, lambda b, h, i, j: documents[i] == documents[j])[0]
+        torch.testing.assert_close(lib.flex_attention(q, k, v, block_mask=blocks), want, rtol=0, atol=1e-12)
+
+
 def test_a_mask_notices_other_functions_and_keywords():
     q, k, v = (x.detach() for x in problem())
 

@@ -48,6 +48,7 @@ class _Reads:
     def __init__(self, function: Any) -> None:
         self.numbers: list[Any] = []
         self.tensors: list[tuple[Tensor, int]] = []  # kept, so that no other one gets their place
+        self.copies: list[Tensor] = []
         self.known, self._functions = True, set[int]()
         self._visit(function)
 
@@ -76,10 +77,16 @@ class _Reads:
         else:
             self.known = False  # it may change
 
+    def keep(self) -> None:
+        """Copies what the tensors hold: NumPy and x.data change it without a new version."""
+        self.copies = [x.detach().clone() for x, _ in self.tensors]
+
     def same(self, other: _Reads) -> bool:
+        """After keep(): is what another one reads still that?"""
         return (
             self.known and other.known and self.numbers == other.numbers and len(self.tensors) == len(other.tensors)
             and all(x is y and n == m for (x, n), (y, m) in zip(self.tensors, other.tensors, strict=True))
+            and all(torch.equal(x, copy) for (x, _), copy in zip(self.tensors, self.copies, strict=True))
         )
 
 
@@ -95,6 +102,7 @@ def seen(block_mask: Any, query: Tensor, key: Tensor) -> Seen:
     reads._visit([*_lists(block_mask), *query.shape[:3], key.shape[2]])
     if _kept.get(number) is block_mask and _masks[number][0].same(reads):
         return _masks[number][1]
+    reads.keep()
     found = _evaluated(block_mask, query, key)
     if number not in _masks:
         weakref.finalize(block_mask, _masks.pop, number, None)
