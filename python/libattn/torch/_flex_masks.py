@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """What a BlockMask lets each query see: two numbers a query where that is an interval of keys, else a byte for each pair.
 
-A mask_mod is evaluated in rows of blocks, and only once for a BlockMask as long as the tensors that it reads stay as they are.
+A mask_mod is evaluated in rows of blocks, and only once for a BlockMask as long as the tensors that it reads hold the same.
 """
 from __future__ import annotations
 
+import math
 import types
 import weakref
 from dataclasses import dataclass
@@ -43,19 +44,18 @@ _masks: dict[int, tuple[Any, Seen]] = {}
 
 
 class _Reads:
-    """What the result of a function depends on, as far as Python shows it: numbers, and tensors with their versions."""
+    """What the result of a function depends on, as far as Python shows it: numbers, and what tensors hold."""
 
     def __init__(self, function: Any) -> None:
         self.numbers: list[Any] = []
-        self.tensors: list[tuple[Tensor, int]] = []  # kept, so that no other one gets their place
-        self.copies: list[Tensor] = []
+        self.tensors: list[Tensor] = []
         self.known, self._functions = True, set[int]()
         self._visit(function)
 
     def _visit(self, x: Any) -> None:
         if isinstance(x, Tensor):
-            self.known &= not x.is_inference()  # which have no version
-            self.tensors.append((x, 0 if x.is_inference() else x._version))
+            self.known &= not torch._C._functorch.is_functorch_wrapped_tensor(x)
+            self.tensors.append(x)
         elif isinstance(x, (bool, int, float, str)):
             self.numbers.append(x)
         elif isinstance(x, (list, tuple)):
@@ -72,21 +72,21 @@ class _Reads:
                 self._visit([x.__globals__[name] for name in _names(x.__code__) if name in x.__globals__])
         elif isinstance(x, (types.BuiltinFunctionType, type)) or x is None:
             self.numbers.append(x)
-        elif x is torch or x is torch.nn.functional or getattr(x, "__name__", "") == "math":
+        elif x is torch or x is torch.nn.functional or x is math:
             pass
         else:
             self.known = False  # it may change
 
-    def keep(self) -> None:
-        """Copies what the tensors hold: NumPy and x.data change it without a new version."""
-        self.copies = [x.detach().clone() for x, _ in self.tensors]
+    def kept(self) -> _Reads:
+        """With copies of the tensors, which NumPy and x.data change without a new version."""
+        self.tensors = [x.detach().clone() for x in self.tensors] if self.known else []
+        return self
 
     def same(self, other: _Reads) -> bool:
-        """After keep(): is what another one reads still that?"""
+        """Does another one read the same?"""
         return (
             self.known and other.known and self.numbers == other.numbers and len(self.tensors) == len(other.tensors)
-            and all(x is y and n == m for (x, n), (y, m) in zip(self.tensors, other.tensors, strict=True))
-            and all(torch.equal(x, copy) for (x, _), copy in zip(self.tensors, self.copies, strict=True))
+            and all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(self.tensors, other.tensors, strict=True))
         )
 
 
@@ -102,11 +102,10 @@ def seen(block_mask: Any, query: Tensor, key: Tensor) -> Seen:
     reads._visit([*_lists(block_mask), *query.shape[:3], key.shape[2]])
     if _kept.get(number) is block_mask and _masks[number][0].same(reads):
         return _masks[number][1]
-    reads.keep()
     found = _evaluated(block_mask, query, key)
     if number not in _masks:
         weakref.finalize(block_mask, _masks.pop, number, None)
-    _kept[number], _masks[number] = block_mask, (reads, found)
+    _kept[number], _masks[number] = block_mask, (reads.kept(), found)
     return found
 
 
