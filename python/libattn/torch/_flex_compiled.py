@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator
@@ -182,10 +181,6 @@ for _name, _kernel, _fake in (("flex", _forward, _fake_forward), ("flex_backward
     register(_name, lib=_library)(_fake)
 
 
-# In each graph that Dynamo makes, so that caches on disk do not give back one with operators of other arguments.
-ARGUMENTS = f"{zlib.crc32(f'{OPS.flex.default._schema}{OPS.flex_backward.default._schema}'.encode()):08x}"
-
-
 # ---- derivatives -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -255,7 +250,7 @@ class FlexBackward(torch.autograd.Function):
 
 
 class Traced(torch._ops.HigherOrderOperator):
-    """query, key, value, score_mod, (*lists of blocks, rows, columns, mask_mod), scale, (largest, instead, ARGUMENTS), and what the functions read."""
+    """query, key, value, score_mod, (*lists of blocks, rows, columns, mask_mod), scale, (largest, instead), and what the functions read."""
 
     def __init__(self) -> None:
         super().__init__("libattn_flex", cacheable=True)
@@ -266,7 +261,7 @@ class Traced(torch._ops.HigherOrderOperator):
     ) -> tuple[Tensor, Tensor, Tensor]:
         *lists, mask_mod = block_mask
         lists, sizes = lists[:-2], lists[-2:]
-        largest, instead, _ = how
+        largest, instead = how
         (tensors, numbers), (mask_tensors, mask_numbers) = parted(score_reads), parted(mask_reads if lists else ())
         if not is_fake(query):
             return self._now(query, key, value, score_mod, lists, sizes, mask_mod, scale, largest, instead, score_reads, mask_reads)
@@ -330,7 +325,7 @@ def traced(
             blocks = (block_mask.full_kv_num_blocks, block_mask.full_kv_indices, *blocks)
         blocks = (block_mask.kv_num_blocks, block_mask.kv_indices, *blocks)
     largest = return_aux is not None and return_aux.max_scores
-    o, lse, top = _traced(query, key, value, _score if score_mod is None else score_mod, blocks, scale, (largest, instead, ARGUMENTS))
+    o, lse, top = _traced(query, key, value, _score if score_mod is None else score_mod, blocks, scale, (largest, instead))
     return returned(o, lse, top if largest else None, return_lse, return_aux)
 
 
