@@ -5,8 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-int64_t dim_k(const ref_problem *p) { return p->Dk ? p->Dk : p->D; }
-
 row row_at(const ref_problem *p, int64_t b, int64_t h, int64_t i)
 {
     row r;
@@ -22,13 +20,6 @@ row row_at(const ref_problem *p, int64_t b, int64_t h, int64_t i)
     r.scale = p->scale_of_head ? p->scale_of_head[h] : p->scale;
     if (p->temperature > 0) r.scale /= p->temperature;
     return r;
-}
-
-double dot(const double *x, const double *y, int64_t n)
-{
-    double sum = 0;
-    for (int64_t c = 0; c < n; c++) sum += x[c] * y[c];
-    return sum;
 }
 
 /* x / y rounded down, for y > 0. */
@@ -58,13 +49,6 @@ int64_t relative_row(const ref_problem *p, const row *r, int64_t j)
     int64_t t = r->position - j - p->relative_first, last = p->relative_rows - 1;
     t = t < 0 ? 0 : t > last ? last : t;
     return (p->relative_of_each_head ? r->h * p->relative_rows : 0) + t;
-}
-
-double row_value(const ref_problem *p, const row *r, int64_t j, int64_t c)
-{
-    double value = r->V[j * p->Dv + c];
-    if (p->relative_values) value += p->relative_values[relative_row(p, r, j) * p->Dv + c];
-    return value;
 }
 
 int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j)

@@ -15,10 +15,15 @@ typedef struct row {
 } row;
 row row_at(const ref_problem *p, int64_t b, int64_t h, int64_t i);
 
-double dot(const double *x, const double *y, int64_t n);
+static inline double dot(const double *x, const double *y, int64_t n)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < n; c++) sum += x[c] * y[c];
+    return sum;
+}
 
 /* Channels of a key. */
-int64_t dim_k(const ref_problem *p);
+static inline int64_t dim_k(const ref_problem *p) { return p->Dk ? p->Dk : p->D; }
 /* Numbers in W, for one head. */
 int64_t weights_of_head(const ref_problem *p);
 
@@ -33,7 +38,12 @@ int64_t bias_table_at(const ref_problem *p, int64_t h, int64_t d);
 /* The row of the relative tables for the query and key j, counted over all tables. */
 int64_t relative_row(const ref_problem *p, const row *r, int64_t j);
 /* Channel c of the value of key j as seen by the query, with its relative value. */
-double row_value(const ref_problem *p, const row *r, int64_t j, int64_t c);
+static inline double row_value(const ref_problem *p, const row *r, int64_t j, int64_t c)
+{
+    double value = r->V[j * p->Dv + c];
+    if (p->relative_values) value += p->relative_values[relative_row(p, r, j) * p->Dv + c];
+    return value;
+}
 
 /* 1 if the query is real: rows after a sequence's end are padding. */
 int row_is_live(const ref_problem *p, const row *r);

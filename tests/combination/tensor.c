@@ -105,48 +105,74 @@ static double of_bits(unsigned bits, int mantissa, int bias, double least)
     return bits & 0x8000 ? -x : x;
 }
 
-double tensor_get(const tensor *t, int64_t at)
+/* Elements at, at + step, ... (the type is looked at once, as tests read and draw millions of elements) */
+#define EACH(x)                                                                                                                    \
+    for (int64_t n = 0; n < count; n++, at += step) to[n] = (x)
+
+static void get(const tensor *t, int64_t at, int64_t step, int64_t count, double *to)
 {
+    const void *memory = t->memory;
     switch (t->layout.dtype) {
     case ATTN_F32:
-        return (double)((const float *)t->memory)[at];
+        EACH((double)((const float *)memory)[at]);
+        break;
     case ATTN_F64:
-        return ((const double *)t->memory)[at];
+        EACH(((const double *)memory)[at]);
+        break;
     case ATTN_F16:
-        return of_bits(((const uint16_t *)t->memory)[at], 10, 15, 0x1p-24);
+        EACH(of_bits(((const uint16_t *)memory)[at], 10, 15, 0x1p-24));
+        break;
     case ATTN_BF16:
-        return of_bits(((const uint16_t *)t->memory)[at], 7, 127, 0x1p-133);
+        EACH(of_bits(((const uint16_t *)memory)[at], 7, 127, 0x1p-133));
+        break;
     case ATTN_I8:
-        return ((const signed char *)t->memory)[at];
+        EACH(((const signed char *)memory)[at]);
+        break;
     default:
-        return ((const unsigned char *)t->memory)[at];
+        EACH(((const unsigned char *)memory)[at]);
     }
 }
 
-void tensor_set(tensor *t, int64_t at, double x)
+double tensor_get(const tensor *t, int64_t at)
 {
+    double x;
+    get(t, at, 1, 1, &x);
+    return x;
+}
+
+static void set(tensor *t, int64_t at, int64_t count, const double *x)
+{
+    void *memory = t->memory;
     switch (t->layout.dtype) {
     case ATTN_F32:
-        ((float *)t->memory)[at] = (float)x;
+        for (int64_t n = 0; n < count; n++) ((float *)memory)[at + n] = (float)x[n];
         break;
     case ATTN_F64:
-        ((double *)t->memory)[at] = x;
+        memcpy((double *)memory + at, x, (size_t)count * sizeof *x);
         break;
     case ATTN_F16:
     case ATTN_BF16: /* any rounding will do: tensor_read reads the stored value back */
-        (void)attn_convert(1, &x, ATTN_F64, (uint16_t *)t->memory + at, t->layout.dtype, NULL);
+        (void)attn_convert(count, x, ATTN_F64, (uint16_t *)memory + at, t->layout.dtype, NULL);
         break;
     case ATTN_I8: /* rounds towards 0 */
-        ((signed char *)t->memory)[at] = (signed char)x;
+        for (int64_t n = 0; n < count; n++) ((signed char *)memory)[at + n] = (signed char)x[n];
         break;
     default:
-        ((unsigned char *)t->memory)[at] = x != 0;
+        for (int64_t n = 0; n < count; n++) ((unsigned char *)memory)[at + n] = x[n] != 0;
     }
 }
 
+void tensor_set(tensor *t, int64_t at, double x) { set(t, at, 1, &x); }
+
 void tensor_draw(tensor *t, random_state *random, double size)
 {
-    for (int64_t i = 0; i < t->count; i++) tensor_set(t, i, size * random_signed(random));
+    enum { BLOCK = 64 };
+    double block[BLOCK];
+    for (int64_t at = 0, count; at < t->count; at += count) {
+        count = t->count - at < BLOCK ? t->count - at : BLOCK;
+        for (int64_t n = 0; n < count; n++) block[n] = size * random_signed(random);
+        set(t, at, count, block);
+    }
     tensor_read(t);
 }
 
@@ -159,8 +185,7 @@ void tensor_read(tensor *t)
     for (int64_t b = 0; b < n[0]; b++)
         for (int64_t h = 0; h < n[1]; h++)
             for (int64_t i = 0; i < n[2]; i++, to += n[3]) {
-                int has = tensor_has(t, b, i);
-                int64_t from = has ? tensor_at(t, b, h, i, 0) : 0;
-                for (int64_t c = 0; c < n[3]; c++) to[c] = has ? tensor_get(t, from + c * step) : 0;
+                if (tensor_has(t, b, i)) get(t, tensor_at(t, b, h, i, 0), step, n[3], to);
+                else memset(to, 0, (size_t)n[3] * sizeof *to);
             }
 }

@@ -87,7 +87,8 @@ static void fill(embedded *e, int t)
     e->data[t] = malloc((size_t)(count * size));
     assert_non_null(e->data[t]);
     const float nan = NAN;
-    for (int64_t n = 0; n < count; n++) (void)attn_convert(1, &nan, ATTN_F32, e->data[t] + n * size, type_of(e, t), NULL);
+    if (count) (void)attn_convert(1, &nan, ATTN_F32, e->data[t], type_of(e, t), NULL);
+    for (int64_t n = 1; n < count; n++) memcpy(e->data[t] + n * size, e->data[t], (size_t)size);
     for (int64_t b = 0; b < e->batch && kinds[t].read; b++)
         for (int64_t h = 0; h < heads_of(e, t); h++)
             for (int64_t i = 0; i < lengths_of(e, t)[b]; i++) {

@@ -39,11 +39,18 @@ static void *scratch(int64_t count, size_t size)
 
 static void *numbers(whole *w, int64_t count, attn_dtype dtype, double size)
 {
-    char *to = scratch(count, attn_dtype_size(dtype));
-    for (int64_t n = 0; n < count; n++) {
-        const float x = (float)(random_signed(&w->random) * size);
-        if (dtype == ATTN_I8) to[n] = (char)(signed char)(random_below(&w->random, 255) - 127);
-        else (void)attn_convert(1, &x, ATTN_F32, to + n * (int64_t)attn_dtype_size(dtype), dtype, NULL);
+    enum { BLOCK = 64 };
+    const int64_t bytes = (int64_t)attn_dtype_size(dtype);
+    char *to = scratch(count, (size_t)bytes);
+    float block[BLOCK];
+    if (dtype == ATTN_I8) {
+        for (int64_t n = 0; n < count; n++) to[n] = (char)(signed char)(random_below(&w->random, 255) - 127);
+        return to;
+    }
+    for (int64_t n = 0, filled; n < count; n += filled) {
+        filled = count - n < BLOCK ? count - n : BLOCK;
+        for (int64_t i = 0; i < filled; i++) block[i] = (float)(random_signed(&w->random) * size);
+        (void)attn_convert(filled, block, ATTN_F32, to + n * bytes, dtype, NULL);
     }
     return to;
 }
