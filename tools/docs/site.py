@@ -181,7 +181,7 @@ class Site:
     def write_sources(self):
         """The files that pages link to, and lists of the folders."""
         for place in sorted(self.wanted):
-            path, head = ROOT / place, f":orphan:\n\n{place}\n{'=' * len(place)}\n\n"
+            path, head = ROOT / place, f":orphan:\n:nosearch:\n\n{place}\n{'=' * len(place)}\n\n"
             if path.is_dir():
                 found = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
                 body = ".. code-block:: text\n\n" + "".join(f"   {name}\n" for name in found)
