@@ -50,6 +50,44 @@ static void test_backward(void **state)
     PROMPTLY(attn_compute(&p, &t, NULL), ATTN_OK);
 }
 
+/* Without query heads no table is read, wherever it lies, though there are keys to visit.  (The stride of its heads is 0, as if
+ * they shared it.)  The gradient of one that they do share is 0. */
+static void test_no_heads(void **state)
+{
+    float grad[20 + 20 + 1] = {1}, *sum = grad + 40;
+    (void)state;
+    for (int op = ATTN_FORWARD; op <= ATTN_DOUBLE_BACKWARD; op++)
+        for (int gradient = 0; gradient <= (op == ATTN_BACKWARD); gradient++) {
+            const attn_problem p = {.struct_size = sizeof p,
+                                    .op = (attn_op)op,
+                                    .shape = {1, 0, 1, 3, 5, 4, 4},
+                                    .bias_table = {.kind = ATTN_DISTANCE_CLIPPED, .max_distance = 300}};
+            attn_tensors t = forward();
+            t.k = t.v = shared();
+            t.bias_table = (attn_input){ATTN_EMPTY, ATTN_F32, {0, 0, INT64_C(1) << 40, 1}};
+            if (gradient)
+                t.bias_table = (attn_input){zeros, ATTN_F32, {0, ATTN_BROADCAST, ATTN_BROADCAST, 1}},
+                t.grad_bias_table = attn_out(sum);
+            if (op != ATTN_FORWARD) t.lse = out();
+            if (op == ATTN_BACKWARD || op == ATTN_DOUBLE_BACKWARD) t.grad_o = none();
+            if (op == ATTN_BACKWARD) t.grad_q = out(), t.grad_k = attn_out(grad), t.grad_v = attn_out(grad + 20);
+            if (op >= ATTN_JVP) t.tan_q = none(), t.tan_k = t.tan_v = shared();
+            if (op == ATTN_JVP) t.tan_o = out();
+            if (op == ATTN_DOUBLE_BACKWARD)
+                t.second_grad_o = t.second_q = out(), t.second_k = attn_out(grad), t.second_v = attn_out(grad + 20);
+            attn_plan *plan;
+            assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, NULL), ATTN_OK);
+            const size_t size = attn_plan_workspace_size(plan);
+            void *workspace = malloc(size + 1); /* (a sanitizer sees what is written after it) */
+            assert_non_null(workspace);
+            for (int n = 0; n < 41; n++) grad[n] = 1;
+            assert_int_equal(attn_execute(plan, &t, workspace, size, NULL), ATTN_OK);
+            free(workspace);
+            attn_plan_destroy(plan);
+            for (int n = 0; n < 41; n++) assert_true(grad[n] == (n < 40 ? op % 2 == 0 : !gradient));
+        }
+}
+
 /* One row of pages for any number of entries. */
 static void test_pages(void **state)
 {
@@ -221,9 +259,10 @@ static void test_analysis(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),   cmocka_unit_test(test_backward),  cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_checked),   cmocka_unit_test(test_functions), cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_linformer), cmocka_unit_test(test_merge),     cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_positions), cmocka_unit_test(test_hopfield),  cmocka_unit_test(test_analysis)};
+        cmocka_unit_test(test_forward), cmocka_unit_test(test_backward),  cmocka_unit_test(test_no_heads),
+        cmocka_unit_test(test_pages),   cmocka_unit_test(test_checked),   cmocka_unit_test(test_functions),
+        cmocka_unit_test(test_linear),  cmocka_unit_test(test_linformer), cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_cache),   cmocka_unit_test(test_positions), cmocka_unit_test(test_hopfield),
+        cmocka_unit_test(test_analysis)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ void attn_tables_finish(const attn_walk *walk, const attn_args *args, char *shar
     const attn_layout *layout = &p->at.grad_bias_table;
     const int64_t tables = attn_bias_table_shared(p) ? 1 : p->shape.heads_q, buckets = t->rule.buckets;
     double *totals = (double *)(void *)(shared + attn_sums_of(walk)->shared.table_totals);
-    const int any = walk->tasks > 0; /* else there is no workspace either */
+    const int any = walk->tasks > 0 && p->shape.heads_q > 0; /* else there is no workspace either */
     for (int64_t n = 0; any && n < tables * buckets; n++) totals[n] = 0;
     for (int64_t n = 0; any && n < t->length; n++) {
         const int64_t bucket = attn_distance_bucket_of(&t->rule, t->first + n);
