@@ -175,7 +175,7 @@ static double output_elementwise(const bound_model *model, const bound_weights *
         const double P = weights->P[j], away = fmax(weights->high[j] - P, P - weights->low[j]);
         moved += away * fabs(V[j * stride]);
         mass += weights->high[j] * size[j * stride];
-        largest = fmax(largest, size[j * stride]);
+        if (size[j * stride] > largest) largest = size[j * stride];
     }
     const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(2, DBL_EPSILON / 2);
     return moved + (weights->summing + divide) * (1 + weights->summing) * mass + 2 * weights->flushed * largest +
@@ -193,8 +193,8 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
         const double away = fabs(V[j * stride] - o);
         moved += (weights->high[j] - weights->P[j]) * away;
         mass += weights->high[j] * size[j * stride];
-        farthest = fmax(farthest, away);
-        largest = fmax(largest, size[j * stride]);
+        if (away > farthest) farthest = away;
+        if (size[j * stride] > largest) largest = size[j * stride];
         if (weights->max_scaled > 0 && V[j * stride] != 0) integers += fabs(V[j * stride] / weights->value_scale[j]);
     }
     if (weights->sink_moved > 0) {
