@@ -82,10 +82,12 @@ def test_three_axes_and_others():
     q, k, v = qkv(grad=True)
     for index in (0, (0, 0)):
         part = [x[index] for x in (q, k, v)]
+        used()
         o = sdpa(*part)
         check_forward(o.view(1, -1, 8, 16), *(x.view(1, -1, 8, 16) for x in part))
-        assert used() == {FEW: 1}
+        assert used() in ({FEW: 1}, {PLAIN: 1})  # (PyTorch 2.14 has given them the first axis already)
         torch.testing.assert_close(torch.autograd.grad(o.square().sum(), q), torch.autograd.grad(reference(*part).square().sum(), q), rtol=0, atol=1e-5)
+    used()
     o = sdpa(*(x[None] for x in (q, k, v)))
     assert torch.equal(o[0], lib.attention(q, k, v)) and used() == {OTHER: 1}
 
@@ -205,7 +207,7 @@ def test_torch_func():
     torch.testing.assert_close(found, func.grad(lambda a: reference(a, k, v).square().sum())(q), rtol=0, atol=1e-12)
     found = func.vmap(lambda a: sdpa(a, k, v))(torch.stack([q, k]))
     torch.testing.assert_close(found, torch.stack([reference(q, k, v), reference(k, k, v)]), rtol=0, atol=1e-12)
-    q, k, v = (x[0] for x in (q, k, v))
+    q, k, v = qkv(dtype=torch.float64, dim_v=24)  # (PyTorch's own kernel, which is called for equal head sizes, has no forward mode)
     found = func.jvp(func.grad(lambda a: sdpa(a, k, v).square().sum()), (q,), (k,))
     torch.testing.assert_close(found, func.jvp(func.grad(lambda a: reference(a, k, v).square().sum()), (q,), (k,)), rtol=0, atol=1e-12)
 

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from problems import ROOT  # noqa: E402
 
 HEADERS = pathlib.Path(torch.__file__).parent / "include" / "torch" / "csrc"
+NEW = {"torch_delete_stable_ivalue"}  # STABLE_NEW_NAMES
 FILES = [HEADERS / "inductor" / "aoti_torch" / "c" / "shim.h", HEADERS / "stable" / "c" / "shim.h"]
 
 
@@ -38,6 +39,8 @@ def test_there_are_rows():
 
 @pytest.mark.parametrize("result, name, parameters", [row for row in rows() if row[1] != "name"], ids=lambda x: x if x.isidentifier() else "")
 def test_declaration(headers, result, name, parameters):
+    if name in NEW and name not in headers:
+        pytest.skip("this PyTorch is older than the function, and is used without it")
     ours = plain(f"{result} {name}({parameters})").replace("BoxedKernel fn", "void(*fn)(StableIValue*,uint64_t,uint64_t)")
     assert ours in headers, ours
 
