@@ -327,7 +327,7 @@ static void quantise(void)
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
     const int64_t rows = draw_below(d, 5), dim = draw_below(d, 70), stride = dim + draw_below(d, 4);
     block from = block_of("src", types[draw_below(d, 4)], 0, 1, 1, rows, dim),
-          whole = block_of("whole", ATTN_I8, 1, 1, 1, rows, dim), scales = block_of("scales", ATTN_F32, 1, 1, 1, rows, 1);
+          whole = block_of("values", ATTN_I8, 1, 1, 1, rows, dim), scales = block_of("scales", ATTN_F32, 1, 1, 1, rows, 1);
     double x[80], exact[80];
     from.stride[2] = stride;
     if (!block_allocate(&from) || !block_allocate(&whole) || !block_allocate(&scales)) abort();

@@ -131,7 +131,7 @@ static void draw_case(void)
                    block_of("matrix", one == ATTN_F64 ? ATTN_F64 : ATTN_F32, 1, 1, 1, c.drawn_count, c.drawn_width), CALLS_ANY);
         break;
     case QUANTISE:
-        make(X, "src", one, 1, 1, c.drawn_count, c.drawn_width), make(Y, "whole", ATTN_I8, 1, 1, c.drawn_count, c.drawn_width);
+        make(X, "src", one, 1, 1, c.drawn_count, c.drawn_width), make(Y, "values", ATTN_I8, 1, 1, c.drawn_count, c.drawn_width);
         calls_make(&c.blocks[GRAD_X], d, block_of("scales", ATTN_F32, 1, 1, 1, c.drawn_count, 1), CALLS_ANY);
         break;
     case CONVERT:

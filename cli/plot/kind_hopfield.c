@@ -265,7 +265,7 @@ static void draw_capacity(plot_task *task, const memory *m)
 static attn_status draw_landscape(plot_task *task, const memory *m, attn_error *error)
 {
     double reach = 2, *states = need_memory(GRID * GRID * 2, sizeof *states), *energy = need_memory(GRID * GRID, sizeof *energy);
-    double low = INFINITY, high = -INFINITY, ways[2][MAX_STATES][64], marks[2][64];
+    double low = INFINITY, high = -INFINITY, paths[2][MAX_STATES][64], marks[2][64];
     const int64_t places = m->updates + 1 < 64 ? m->updates + 1 : 64, patterns = m->patterns < 64 ? m->patterns : 64;
     char names[MAX_STATES][40];
     chart_series series[MAX_STATES + 1];
@@ -280,10 +280,10 @@ static attn_status draw_landscape(plot_task *task, const memory *m, attn_error *
     for (int64_t n = 0; n < GRID * GRID; n++) low = fmin(low, energy[n]), high = fmax(high, energy[n]);
     for (int64_t i = 0; i < shown(m); i++) {
         for (int64_t k = 0; k < places; k++)
-            for (int axis = 0; axis < 2; axis++) ways[axis][i][k] = m->path[(i * (m->updates + 1) + k) * 2 + axis];
+            for (int axis = 0; axis < 2; axis++) paths[axis][i][k] = m->path[(i * (m->updates + 1) + k) * 2 + axis];
         snprintf(names[i], sizeof names[i], "trajectory of state %" PRId64, i);
-        series[i] = (chart_series){names[i],   MARK_POINTS, (int)i, m->done[i] + 1 < places ? m->done[i] + 1 : places,
-                                   ways[0][i], ways[1][i],  0};
+        series[i] = (chart_series){names[i],    MARK_POINTS, (int)i, m->done[i] + 1 < places ? m->done[i] + 1 : places,
+                                   paths[0][i], paths[1][i], 0};
     }
     for (int64_t p = 0; p < patterns; p++) marks[0][p] = m->pattern[p * 2], marks[1][p] = m->pattern[p * 2 + 1];
     series[shown(m)] = (chart_series){"patterns", MARK_DOTS, COLOR_SERIES - 1, patterns, marks[0], marks[1], 0};

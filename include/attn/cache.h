@@ -16,17 +16,17 @@ extern "C" {
 /*
  * Quantises rows to int8, each row with its own scale (k_scale and v_scale of attn_tensors):
  *
- *      scales[i]   = max_c |x_ic| / 127, rounded to f32
- *      whole[i, c] = x_ic / scales[i] rounded to nearest, ties to even; 0 if the scale is 0
+ *      scales[i]    = max_c |x_ic| / 127, rounded to f32
+ *      values[i, c] = x_ic / scales[i] rounded to nearest, ties to even; 0 if the scale is 0
  *
  * so that the error of a number is at most half a scale, as long as the scale is a normal f32 number.  A NaN or infinity makes its
  * row's scale NaN, and so the whole row NaN.
  *
  *  src     [in]  [1, 1, rows, dim] of f32 (default), f64, f16 or bf16, the last axis contiguous
- *  whole   [out] [1, 1, rows, dim] of i8, the same
+ *  values  [out] [1, 1, rows, dim] of i8, the same
  *  scales  [out] [1, 1, rows, 1] of f32
  */
-ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, const attn_output *whole,
+ATTN_API attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, const attn_output *values,
                                    const attn_output *scales, attn_error *error);
 
 /*

@@ -26,7 +26,7 @@ __all__ = ["Cache", "Quantised", "quantise"]
 class Quantised(NamedTuple):
     """Rows of int8, each with its own scale."""
 
-    whole: Any  #: [..., dim] of int8
+    values: Any  #: [..., dim] of int8
     scales: Any  #: [...] of float32
 
 
@@ -34,8 +34,8 @@ def quantise(x: Any) -> Quantised:
     """Rows of float32, float64, float16 or bfloat16, [..., dim], quantised to int8, each with its own scale (k_scale and v_scale of
     attention):
 
-        scales[i]   = max_c |x[i, c]| / 127, rounded to float32
-        whole[i, c] = x[i, c] / scales[i] rounded to nearest, ties to even; 0 if the scale is 0
+        scales[i]    = max_c |x[i, c]| / 127, rounded to float32
+        values[i, c] = x[i, c] / scales[i] rounded to nearest, ties to even; 0 if the scale is 0
 
     so that the error of a number is at most half a scale, as long as the scale is a normal number of float32.  A NaN or infinity makes
     its row's scale NaN, and so the whole row.
@@ -44,10 +44,10 @@ def quantise(x: Any) -> Quantised:
     if array.ndim == 0:
         raise ValueError("x has no axes; it must have at least one, the channels of a row")
     rows = array.reshape(-1, array.shape[-1]) if array.size else array.reshape(int(np.prod(array.shape[:-1])), array.shape[-1])
-    whole, scales = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
-    slots = input_slot(rows, (2, 3)), output_slot(whole, (2, 3)), output_slot(scales, (2,))
+    values, scales = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
+    slots = input_slot(rows, (2, 3)), output_slot(values, (2, 3)), output_slot(scales, (2,))
     _native.call("attn_quantise", *rows.shape, *(ctypes.byref(slot) for slot in slots))
-    return Quantised(like(whole.reshape(array.shape), x), like(scales.reshape(array.shape[:-1]), x))
+    return Quantised(like(values.reshape(array.shape), x), like(scales.reshape(array.shape[:-1]), x))
 
 
 def _memory(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Array:

@@ -175,13 +175,13 @@ static void store(const attn_input *from, const attn_input *to, const int64_t si
 }
 
 /* Turns the queries, in a copy, and the keys on their way into the cache. */
-static ort_status *turn_all(const attributes *a, call *c, const sequences *s, const value *keys, const int64_t q[4],
-                            const int64_t k[4])
+static ort_status *rotate_all(const attributes *a, call *c, const sequences *s, const value *keys, const int64_t q[4],
+                              const int64_t k[4])
 {
     attn_tensors *t = &c->tensors;
     value cosines, sines;
     int64_t *positions;
-    void *turned;
+    void *rotated;
     TRY(call_input(c, COSINES, "cos_cache", &cosines));
     TRY(call_input(c, SINES, "sin_cache", &sines));
     if (cosines.rank != 2 || 2 * cosines.size[1] > q[3])
@@ -189,18 +189,18 @@ static ort_status *turn_all(const attributes *a, call *c, const sequences *s, co
                     "cos_cache must have 2 axes, the last at most half as long as the %lld channels of a head", (long long)q[3]);
     TRY(expect(&sines, 2, cosines.size));
     TRY(read_positions(c, s, &positions));
-    TRY(call_scratch(c, q[0] * q[1] * q[2] * q[3], attn_dtype_size(t->q.dtype), &turned));
-    turn one = {&cosines, &sines, positions, {q[0], q[1], q[2], q[3]}, t->q, dense(turned, t->q.dtype, q), a->interleaved};
+    TRY(call_scratch(c, q[0] * q[1] * q[2] * q[3], attn_dtype_size(t->q.dtype), &rotated));
+    rotation one = {&cosines, &sines, positions, {q[0], q[1], q[2], q[3]}, t->q, dense(rotated, t->q.dtype, q), a->interleaved};
     TRY(rotate(c, &one));
     t->q = one.to;
     for (int64_t b = 0; b < k[0]; b++) {
-        turn next = {&cosines,
-                     &sines,
-                     positions + b * k[2],
-                     {1, k[1], k[2], k[3]},
-                     t->k,
-                     place_in(keys, t->k.dtype, b, before(s, c, b)),
-                     a->interleaved};
+        rotation next = {&cosines,
+                         &sines,
+                         positions + b * k[2],
+                         {1, k[1], k[2], k[3]},
+                         t->k,
+                         place_in(keys, t->k.dtype, b, before(s, c, b)),
+                         a->interleaved};
         next.from.data = (const char *)t->k.data + (size_t)(b * t->k.stride[0]) * attn_dtype_size(t->k.dtype);
         TRY(rotate(c, &next));
     }
@@ -251,7 +251,7 @@ ort_status *grouped_compute(const attributes *a, call *c)
     TRY(open_cache(c, &s, &past_key, PRESENT_KEY, "present_key", k, &keys));
     TRY(open_cache(c, &s, &past_value, PRESENT_VALUE, "present_value", k, &values));
     if (t->k.data != ATTN_EMPTY) {
-        if (a->rotary) TRY(turn_all(a, c, &s, &keys, q, k));
+        if (a->rotary) TRY(rotate_all(a, c, &s, &keys, q, k));
         for (int64_t b = 0; b < k[0]; b++) {
             const attn_input key_to = place_in(&keys, t->k.dtype, b, before(&s, c, b)),
                              value_to = place_in(&values, t->v.dtype, b, before(&s, c, b));

@@ -18,7 +18,7 @@ static void floats(int64_t count, const void *from, attn_dtype type, float *to)
 /* The heads of one token. */
 static void rotate_token(void *context, size_t i)
 {
-    const turn *t = context;
+    const rotation *t = context;
     const int64_t b = (int64_t)i / t->sizes[2], token = (int64_t)i % t->sizes[2], half = t->cosines->size[1], dim = t->sizes[3];
     const int64_t row = t->positions[i] * half * (int64_t)attn_dtype_size(type_of(t->cosines->type));
     float cosines[MOST / 2], sines[MOST / 2], x[MOST];
@@ -36,7 +36,7 @@ static void rotate_token(void *context, size_t i)
     }
 }
 
-ort_status *rotate(const call *c, const turn *t)
+ort_status *rotate(const call *c, const rotation *t)
 {
     const int64_t tokens = t->sizes[0] * t->sizes[2];
     if (t->sizes[3] > MOST)

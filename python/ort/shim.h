@@ -151,7 +151,7 @@ void set_score(call *c, const attributes *a);
 
 /* ---- cache.c --------------------------------------------------------------------------------------------------- */
 
-/* Fails unless a tensor with these sizes, which call_input does not know, has those that are wanted. */
+/* Fails unless a tensor with these sizes, which call_input does not know, has those that are expected. */
 ort_status *expect_sizes(const char *name, const int64_t sizes[4], const int64_t want[4]);
 /* The keys or values of past (or none) and now as one tensor, which is the output `index` if the node has it.  *slot and sizes are
  * those of now before, and of the whole after. */
@@ -162,16 +162,16 @@ ort_status *set_position(call *c, int causal, int64_t left, int64_t right, int64
 
 /* ---- rotary.c -------------------------------------------------------------------------------------------------- */
 
-/* Tokens whose channels are turned: [batch, heads, tokens, dim] from one slot to another, at positions[batch, tokens]. */
-typedef struct turn {
-    const value *cosines, *sines; /* [positions, half the channels that turn] */
+/* Tokens whose channels are rotated: [batch, heads, tokens, dim] from one slot to another, at positions[batch, tokens]. */
+typedef struct rotation {
+    const value *cosines, *sines; /* [positions, half the channels that are rotated] */
     const int64_t *positions;
     int64_t sizes[4];
     attn_input from, to;
     int interleaved;
-} turn;
+} rotation;
 
-ort_status *rotate(const call *c, const turn *t);
+ort_status *rotate(const call *c, const rotation *t);
 
 /* ---- the operators --------------------------------------------------------------------------------------------- */
 

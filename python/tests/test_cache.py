@@ -102,8 +102,8 @@ def test_types(dtype, v_dtype, page_size):
     o = kept.attend(q, k, v)
     read = []
     for x, kind in ((k, dtype), (v, v_dtype or dtype)):
-        whole, scales = cache.quantise(x)
-        read.append(whole * scales[..., np.newaxis].astype(float) if kind == "int8" else x.astype(kind).astype(float))
+        values, scales = cache.quantise(x)
+        read.append(values * scales[..., np.newaxis].astype(float) if kind == "int8" else x.astype(kind).astype(float))
     # Exact scores are those of the keys as stored; f32 has 2^29 times the rounding of double.
     close(o, attention(q.astype(float), *read)[0], NEAR * 2.0**29)
     again = libattn.attention(q[:, :, -1:], kept.k, kept.v, causal=True, **kept.arguments())
@@ -158,21 +158,21 @@ def test_quantise(dtype):
     rng = np.random.default_rng(7)
     x = (rng.standard_normal((3, 4, 9)) * 10.0 ** rng.integers(-3, 3, (3, 4, 1))).astype(dtype)
     x[1, 2] = 0
-    whole, scales = cache.quantise(x)
-    assert (whole.dtype, whole.shape, scales.dtype, scales.shape) == (np.int8, x.shape, np.float32, x.shape[:-1])
+    values, scales = cache.quantise(x)
+    assert (values.dtype, values.shape, scales.dtype, scales.shape) == (np.int8, x.shape, np.float32, x.shape[:-1])
     exact = x.astype(float)
     close(scales, np.abs(exact).max(2) / 127, 2.0**-24 * np.abs(exact).max(2) / 127)
-    close(whole * scales[..., None].astype(float), exact, 0.5 * scales[..., None].astype(float) * (1 + 2.0**-22))
-    assert whole[1, 2].tolist() == [0] * 9 and scales[1, 2] == 0
+    close(values * scales[..., None].astype(float), exact, 0.5 * scales[..., None].astype(float) * (1 + 2.0**-22))
+    assert values[1, 2].tolist() == [0] * 9 and scales[1, 2] == 0
     x[0, 0, 3] = np.inf
-    assert np.isnan(cache.quantise(x).scales[0, 0]) and cache.quantise(np.zeros((0, 4))).whole.shape == (0, 4)
+    assert np.isnan(cache.quantise(x).scales[0, 0]) and cache.quantise(np.zeros((0, 4))).values.shape == (0, 4)
 
 
 @arrays
 def test_libraries(make):
     x = make(np.eye(3)[None, None])
     kept = Cache.empty(1, 1, 4, 3, dtype=np.float64)
-    assert type(kept.attend(x, x, x)) is type(cache.quantise(x).whole) is type(x)
+    assert type(kept.attend(x, x, x)) is type(cache.quantise(x).values) is type(x)
 
 
 def test_calls_wait_for_each_other():

@@ -16,7 +16,7 @@ void attn_cache_places(places *p, const attn_cache *cache, const attn_cache_toke
 void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens);
 
 /* One row of attn_quantise. */
-void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *whole, float *scale);
+void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *values, float *scale);
 
 /* The most channels of a key that is rotated and then quantised, which is done on the stack. */
 enum { ATTN_CACHE_MAX_ROTATED = 4096 };

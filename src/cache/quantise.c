@@ -15,7 +15,7 @@ static void read_some(const void *src, attn_dtype dtype, int64_t c, int64_t n, d
     (void)attn_convert(n, (const char *)src + c * (int64_t)attn_dtype_size(dtype), dtype, x, ATTN_F64, NULL);
 }
 
-void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *whole, float *scale)
+void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *values, float *scale)
 {
     double x[SOME], most = 0;
     int finite = 1;
@@ -35,12 +35,12 @@ void attn_quantise_row(int64_t dim, const void *src, attn_dtype dtype, int8_t *w
         for (int64_t i = 0; i < n; i++) {
             /* More than 127 steps if the scale was rounded down, or if f32 cannot represent an f64 row's. */
             const double steps = step > 0 ? nearbyint(x[i] / step) : 0;
-            whole[c + i] = (int8_t)(steps > 127 ? 127 : steps < -127 ? -127 : steps);
+            values[c + i] = (int8_t)(steps > 127 ? 127 : steps < -127 ? -127 : steps);
         }
     }
 }
 
-attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, const attn_output *whole, const attn_output *scales,
+attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, const attn_output *values, const attn_output *scales,
                           attn_error *error)
 {
     bound_call call = {.module = "quantise"};
@@ -48,10 +48,10 @@ attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, cons
     CHECK(rows >= 0 && dim >= 0, ATTN_ERR_SHAPE, "quantise: %s (%" PRId64 ") is negative", rows < 0 ? "rows" : "dim",
           rows < 0 ? rows : dim);
     const bound_rule of_src = {"src", {1, 1, rows, dim}, ATTN_F32, BOUND_FLOAT, 0, 1},
-                     of_whole = {"whole", {1, 1, rows, dim}, ATTN_I8, BOUND_I8, 0, 1},
+                     of_values = {"values", {1, 1, rows, dim}, ATTN_I8, BOUND_I8, 0, 1},
                      of_scales = {"scales", {1, 1, rows, 1}, ATTN_F32, BOUND_F32, 0, 0};
     TRY(bound_input(&call, of_src, src, &from, error));
-    TRY(bound_output(&call, of_whole, whole, &to, error));
+    TRY(bound_output(&call, of_values, values, &to, error));
     TRY(bound_output(&call, of_scales, scales, &scale, error));
     TRY(bound_no_overlap(&call, error));
     for (int64_t i = 0; i < rows; i++)
