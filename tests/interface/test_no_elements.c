@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_no_elements.c - each pair of tensors in each operation, where one axis of the shape has size 0: what has no elements is
- * neither read nor written, wherever it lies and its strides lead, and what has elements ends at the end of memory. */
+ * neither read nor written, wherever it lies and its strides lead. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "valid_call.h"
 
@@ -31,8 +31,9 @@ static void make_empty(attn_shape *shape, int axis)
     if (axis == 6) shape->dim_v = 0;
 }
 
-/* Moves what has no elements to the guard page, with these strides as far as planning takes them.  Each plan is asked anew: the
- * gradient of a tensor that is shared along an axis (by a stride of 0) has elements, even if nothing shares it. */
+/* Moves what has no elements to the guard page, with these strides as far as planning takes them; returns how many tensors took
+ * them.  Destroys the plan.  Each plan is asked anew: the gradient of a tensor that is shared along an axis (by a stride of 0) has
+ * elements, even if nothing shares it. */
 static int move_away(attn_plan *plan, const int64_t *stride)
 {
     attn_error error;

@@ -114,6 +114,12 @@ static inline int attn_relative_shared(const attn_resolved *p)
     return (by_keys ? p->at.relative_keys : p->at.relative_values).stride[1] == 0;
 }
 
+/* How many such tables there are to read: one for each head, or one that all share; without heads none, whatever the strides. */
+static inline int64_t attn_tables_to_read(const attn_resolved *p, int shared)
+{
+    return shared && p->shape.heads_q > 0 ? 1 : p->shape.heads_q;
+}
+
 /* Number of column sums per key. */
 static inline int64_t attn_column_heads(const attn_resolved *p)
 {

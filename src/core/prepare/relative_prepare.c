@@ -32,8 +32,7 @@ int attn_relative_init(attn_tile_walk *plan)
     if (!attn_has_relative(p)) return 1;
     const int two = p->has.relative_u || p->has.relative_v, backward = p->op == ATTN_BACKWARD;
     r->two = two;
-    r->tables =
-        s->heads_q > 0 && attn_relative_shared(p) ? 1 : s->heads_q; /* with 0 heads one side may be shared, and the other empty */
+    r->tables = attn_tables_to_read(p, attn_relative_shared(p));
     r->pad = walk->tile_q;
     if (!attn_mul(s->batch, s->heads_q, &queries) || !attn_mul(queries, s->len_q, &queries)) return 0;
     rows = g->rows + 2 * r->pad;

@@ -21,7 +21,7 @@ int attn_tables_init(attn_tables *t, const attn_walk *walk, int64_t span)
                                    .buckets = given->buckets,
                                    .max_distance = given->max_distance,
                                    .causal = given->causal};
-    t->count = attn_bias_table_shared(p) && p->shape.heads_q > 0 ? 1 : p->shape.heads_q;
+    t->count = attn_tables_to_read(p, attn_bias_table_shared(p));
     t->first = -t->rule.max_distance - span;
     t->length = 2 * (t->rule.max_distance + span) + 1;
     int64_t end = HEAD_BYTES, at;
