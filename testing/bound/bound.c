@@ -165,38 +165,48 @@ double bound_storage(attn_dtype storage, double size)
     return 0;
 }
 
-/* A sum over keys, divided by a number of keys, which is exact. */
-static double output_elementwise(const bound_model *model, const bound_weights *weights, const double *V, const double *size,
-                                 int64_t stride)
+void bound_begin_sums(const bound_model *model, const double *o, bound_sums *sums)
 {
-    double moved = 0, mass = 0, largest = 0;
-    for (int64_t j = 0; j < model->len_kv; j++) {
-        if (weights->own[j] == 0) continue; /* not visible */
-        const double P = weights->P[j], away = fmax(weights->high[j] - P, P - weights->low[j]);
-        moved += away * fabs(V[j * stride]);
-        mass += weights->high[j] * size[j * stride];
-        if (size[j * stride] > largest) largest = size[j * stride];
+    for (int64_t c = 0; c < sums->dim; c++) {
+        sums->centre[c] = is_elementwise(model) ? 0 : o[c];
+        sums->moved[c] = sums->mass[c] = sums->farthest[c] = sums->largest[c] = sums->integers[c] = 0;
     }
-    const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(2, DBL_EPSILON / 2);
-    return moved + (weights->summing + divide) * (1 + weights->summing) * mass + 2 * weights->flushed * largest +
-           model->denormal * (2 * weights->visible + 5);
 }
 
-double bound_output(const bound_model *model, const bound_weights *weights, const double *V, const double *size, int64_t stride,
-                    double o)
+void bound_add_key(const bound_model *model, const bound_weights *weights, int64_t j, const double *v, const double *size,
+                   bound_sums *sums)
+{
+    if (weights->own[j] == 0) return; /* not visible */
+    const double high = weights->high[j], up = high - weights->P[j], down = weights->P[j] - weights->low[j];
+    const double step = is_elementwise(model) ? fmax(up, down) : up;
+    const double *restrict centre = sums->centre;
+    double *restrict moved = sums->moved, *restrict mass = sums->mass;
+    double *restrict farthest = sums->farthest, *restrict largest = sums->largest;
+    for (int64_t c = 0; c < sums->dim; c++) {
+        const double away = fabs(v[c] - centre[c]);
+        moved[c] += step * away;
+        mass[c] += high * size[c];
+        farthest[c] = away > farthest[c] ? away : farthest[c];
+        largest[c] = size[c] > largest[c] ? size[c] : largest[c];
+    }
+    if (weights->max_scaled > 0)
+        for (int64_t c = 0; c < sums->dim; c++)
+            if (v[c] != 0) sums->integers[c] += fabs(v[c] / weights->value_scale[j]);
+}
+
+/* A sum over keys, divided by a number of keys, which is exact. */
+static double output_elementwise(const bound_model *model, const bound_weights *weights, const bound_sums *sums, int64_t c)
+{
+    const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(2, DBL_EPSILON / 2);
+    return sums->moved[c] + (weights->summing + divide) * (1 + weights->summing) * sums->mass[c] +
+           2 * weights->flushed * sums->largest[c] + model->denormal * (2 * weights->visible + 5);
+}
+
+double bound_output(const bound_model *model, const bound_weights *weights, const bound_sums *sums, int64_t c, double o)
 {
     if (weights->visible == 0) return 0;
-    if (is_elementwise(model)) return output_elementwise(model, weights, V, size, stride);
-    double moved = 0, mass = 0, farthest = 0, largest = 0, integers = 0;
-    for (int64_t j = 0; j < model->len_kv; j++) {
-        if (weights->own[j] == 0) continue; /* not visible */
-        const double away = fabs(V[j * stride] - o);
-        moved += (weights->high[j] - weights->P[j]) * away;
-        mass += weights->high[j] * size[j * stride];
-        if (away > farthest) farthest = away;
-        if (size[j * stride] > largest) largest = size[j * stride];
-        if (weights->max_scaled > 0 && V[j * stride] != 0) integers += fabs(V[j * stride] / weights->value_scale[j]);
-    }
+    if (is_elementwise(model)) return output_elementwise(model, weights, sums, c);
+    double moved = sums->moved[c], mass = sums->mass[c], farthest = sums->farthest[c];
     if (weights->sink_moved > 0) {
         moved += weights->sink_moved * fabs(o);
         farthest = fmax(farthest, fabs(o));
@@ -205,14 +215,15 @@ double bound_output(const bound_model *model, const bound_weights *weights, cons
     moved /= weights->sum_low;
     mass /= weights->sum_low;
     if (!(moved < farthest)) moved = farthest;
-    if (!(mass < largest)) mass = largest;
+    if (!(mass < sums->largest[c])) mass = sums->largest[c];
 
     const double divide = gamma_of(2 + model->dropout + model->int8, model->unit) + gamma_of(1, DBL_EPSILON / 2);
     double bound = moved + (2 * weights->summing + divide) * (1 + 2 * weights->summing) * mass;
     /* The product of a weight and a scale may be off by half the smallest number; that error is then multiplied by up to 127. */
     const double lost = model->denormal * ((model->int8 ? 66 : 2) * weights->visible + 5);
-    const double cut = cut_weight * model->unit * weights->max_scaled / weights->sum_low * (1 + 2 * weights->summing) * integers;
-    return bound + 2 * weights->flushed * largest + lost + cut;
+    const double cut =
+        cut_weight * model->unit * weights->max_scaled / weights->sum_low * (1 + 2 * weights->summing) * sums->integers[c];
+    return bound + 2 * weights->flushed * sums->largest[c] + lost + cut;
 }
 
 double bound_lse(const bound_model *model, const bound_weights *weights, double lse)

@@ -71,17 +71,33 @@ typedef struct bound_weights {
 
 void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights);
 
+/* Sums over the keys for the outputs of a row.  The caller provides all arrays, dim entries each. */
+typedef struct bound_sums {
+    int64_t dim;
+    double *centre;   /* what the distance of a value is measured from: the reference's output, or 0 */
+    double *moved;    /* what the output moves by if the weights do */
+    double *mass;     /* the sum of weight times size */
+    double *farthest; /* the largest distance of a value */
+    double *largest;  /* the largest size */
+    double *integers; /* the sum of the values in units of their scales, with max_scaled */
+} bound_sums;
+
+/* Without keys yet; o is the reference, dim entries. */
+void bound_begin_sums(const bound_model *model, const double *o, bound_sums *sums);
+/* Adds key j, if the query sees it, with its value v, whose numbers are summed from parts of these sizes in all. */
+void bound_add_key(const bound_model *model, const bound_weights *weights, int64_t j, const double *v, const double *size,
+                   bound_sums *sums);
+
 /*
  * |computed - reference| <= bound before the last rounding, with the reference itself computed in double, for
  *
- *      bound_output   o_c, with v_j = V[j * stride] and o the reference; v_j is summed from parts of size size[j * stride] in all
+ *      bound_output   o_c, of which o is the reference, after bound_add_key was called with the value of every key
  *      bound_lse      lse
  *      bound_weight   the weight of key j
  *
  * The bound is 0 for a query that sees no key and for the weight of an invisible key: there the library is exact.
  */
-double bound_output(const bound_model *model, const bound_weights *weights, const double *V, const double *size, int64_t stride,
-                    double o);
+double bound_output(const bound_model *model, const bound_weights *weights, const bound_sums *sums, int64_t c, double o);
 double bound_lse(const bound_model *model, const bound_weights *weights, double lse);
 double bound_weight(const bound_model *model, const bound_weights *weights, int64_t j);
 

@@ -125,27 +125,49 @@ static double lost_of(const bound_model *model, const query_size *q, double sum_
     return bound_lost(model, q->scale, q->sum, sum_k, sum_qk);
 }
 
-/* The relative part of the value of key j for a query. */
-static double relative_value(const ref_problem *r, const int64_t at[4], int64_t j, int64_t col)
+/* The relative part of the value of key j for a query; NULL: none. */
+static const double *relative_value(const ref_problem *r, const int64_t at[4], int64_t j)
 {
-    if (!r->relative_values) return 0;
+    if (!r->relative_values) return NULL;
     int64_t t = at[2] + (r->offset ? r->offset[at[0]] : 0) - j - r->relative_first;
     t = t < 0 ? 0 : t >= r->relative_rows ? r->relative_rows - 1 : t;
-    return r->relative_values[((r->relative_of_each_head ? at[1] * r->relative_rows : 0) + t) * r->Dv + col];
+    return r->relative_values + ((r->relative_of_each_head ? at[1] * r->relative_rows : 0) + t) * r->Dv;
+}
+
+/* Sums over the keys that the query sees, whose values may have a relative part and dropout's factor z.  sizes: |V|. */
+static void sum_values(const expectation *e, const bound_model *model, const bound_weights *weights, const double *sizes,
+                       bound_sums *sums, const int64_t at[4])
+{
+    const ref_problem *r = &e->ref;
+    const int64_t row = (at[0] * r->Hq + at[1]) * r->Sq + at[2];
+    const int64_t first = (at[0] * r->Hkv + at[1] / (r->Hq / r->Hkv)) * r->Skv * r->Dv;
+    double *value = sums->integers + r->Dv, *size = value + r->Dv;
+    bound_begin_sums(model, e->O + row * r->Dv, sums);
+    for (int64_t j = 0; j < r->Skv; j++) {
+        const double z = r->Z ? r->Z[row * r->Skv + j] : 1, *table = relative_value(r, at, j);
+        const double *V = e->ref.V + first + j * r->Dv, *size_of_v = sizes + first + j * r->Dv;
+        if (!table && z == 1) {
+            bound_add_key(model, weights, j, V, size_of_v, sums);
+            continue;
+        }
+        for (int64_t c = 0; c < r->Dv; c++) {
+            value[c] = z == 0 ? 0 : z * (V[c] + (table ? table[c] : 0)); /* (0 even if V[c] is not finite) */
+            size[c] = z == 0 ? 0 : z * (size_of_v[c] + (table ? fabs(table[c]) : 0));
+        }
+        bound_add_key(model, weights, j, value, size, sums);
+    }
 }
 
 static void compare_row(comparison *c, const expectation *e, const outputs *got, const bound_model *model, bound_weights *weights,
-                        double *lost, const int64_t at[4])
+                        const double *sizes, bound_sums *sums, double *lost, const int64_t at[4])
 {
     const ref_problem *r = &e->ref;
     const int64_t b = at[0], h = at[1], i = at[2], g = h / (r->Hq / r->Hkv);
     const int64_t row = (b * r->Hq + h) * r->Sq + i;
     const double *sum_k = e->sum_k + (b * r->Hkv + g) * r->Skv;
-    const double *V = e->ref.V + (b * r->Hkv + g) * r->Skv * r->Dv;
     const int finite = row_is_finite(e, row);
     const query_size q = size_of_query(e, row);
     const int64_t first = row * r->Skv;
-    double *after = lost + r->Skv, *size = after + r->Skv, *equal = size + r->Skv;
 
     if (finite) {
         for (int64_t j = 0; j < r->Skv; j++)
@@ -163,18 +185,14 @@ static void compare_row(comparison *c, const expectation *e, const outputs *got,
                                 .value_scale = model->fixed_point && e->in[TENSOR(v_scale)]
                                                    ? e->in[TENSOR(v_scale)] + (b * r->Hkv + g) * r->Skv
                                                    : NULL};
-        if (is_uniform(e, row)) prepare_uniform(model, e, row, weights, equal);
+        if (is_uniform(e, row)) prepare_uniform(model, e, row, weights, lost + r->Skv);
         else bound_prepare(model, &data, weights);
     }
 
+    if (finite) sum_values(e, model, weights, sizes, sums, at);
     for (int64_t col = 0; col < r->Dv; col++) {
         const double o = e->O[row * r->Dv + col];
-        for (int64_t j = 0; j < r->Skv; j++) {
-            const double z = r->Z ? r->Z[first + j] : 1, table = relative_value(r, at, j, col);
-            after[j] = z != 0 ? z * (V[j * r->Dv + col] + table) : 0;
-            size[j] = z != 0 ? z * (fabs(V[j * r->Dv + col]) + fabs(table)) : 0;
-        }
-        const double bound = finite && isfinite(o) ? bound_output(model, weights, after, size, 1, o) : 0;
+        const double bound = finite && isfinite(o) ? bound_output(model, weights, sums, col, o) : 0;
         judge(c, "o", (int64_t[4]){b, h, i, col}, got->O[row * r->Dv + col], o, bound, got->o_dtype);
     }
     if (got->lse)
@@ -205,14 +223,19 @@ int compare_outputs(comparison *c, const expectation *e, const outputs *got, int
     const ref_problem *r = &e->ref;
     bound_model model = model_of(e, block_kv);
     model.fixed_point = e->int8 && got->decoded;
-    double *scratch = calloc((size_t)r->Skv * 9 + 1, sizeof *scratch);
+    const int64_t values = r->B * r->Hkv * r->Skv * r->Dv;
+    double *scratch = calloc((size_t)(r->Skv * 7 + r->Dv * 8 + values) + 1, sizeof *scratch);
     *c = (comparison){0};
     if (!scratch) return 0;
     bound_weights weights = {.P = scratch, .low = scratch + r->Skv, .high = scratch + 2 * r->Skv, .own = scratch + 3 * r->Skv};
+    double *lost = scratch + 4 * r->Skv, *first = lost + 3 * r->Skv;
+    bound_sums sums = {r->Dv, first, first + r->Dv, first + 2 * r->Dv, first + 3 * r->Dv, first + 4 * r->Dv, first + 5 * r->Dv};
+    double *sizes = first + 8 * r->Dv;
+    for (int64_t n = 0; n < values; n++) sizes[n] = fabs(r->V[n]);
     for (int64_t b = 0; b < r->B; b++)
         for (int64_t h = 0; h < r->Hq; h++)
             for (int64_t i = 0; i < r->Sq; i++)
-                compare_row(c, e, got, &model, &weights, scratch + 4 * r->Skv, (int64_t[4]){b, h, i, 0});
+                compare_row(c, e, got, &model, &weights, sizes, &sums, lost, (int64_t[4]){b, h, i, 0});
     free(scratch);
     return 1;
 }

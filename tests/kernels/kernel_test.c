@@ -30,14 +30,23 @@ int64_t size_of(attn_dtype dtype)
     }
 }
 
+/* 2^exponent, a normal double.  (ldexp takes a third of the time of these tests.) */
+static double power_of_two(int exponent)
+{
+    uint64_t bits = (uint64_t)(1023 + exponent) << 52;
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
+
 /* The value of a 16-bit pattern, by the definition of its format. */
 static double of_pattern(unsigned h, int bits, int bias)
 {
     int exponent = (int)(h >> bits) & ((1 << (15 - bits)) - 1);
     double mantissa = h & ((1u << bits) - 1), x;
     if (exponent == (1 << (15 - bits)) - 1) x = mantissa != 0 ? (double)NAN : (double)INFINITY;
-    else if (exponent == 0) x = ldexp(mantissa, 1 - bias - bits);
-    else x = ldexp(mantissa + (1 << bits), exponent - bias - bits);
+    else if (exponent == 0) x = mantissa * power_of_two(1 - bias - bits);
+    else x = (mantissa + (1 << bits)) * power_of_two(exponent - bias - bits);
     return h & 0x8000 ? -x : x;
 }
 
@@ -55,7 +64,7 @@ static unsigned to_pattern(double x, int bits, int bias)
         else high = middle;
     }
     /* Beyond the largest number the next value would be 2^(bias + 1). */
-    double below = of_pattern(low, bits, bias), above = high == infinity ? ldexp(1, bias + 1) : of_pattern(high, bits, bias);
+    double below = of_pattern(low, bits, bias), above = high == infinity ? power_of_two(bias + 1) : of_pattern(high, bits, bias);
     double half = below + (above - below) / 2;
     return sign | (x > half || (x == half && (low & 1)) ? high : low);
 }
@@ -90,7 +99,7 @@ void put(attn_dtype dtype, void *base, int64_t index, double x)
 {
     char *p = (char *)base + index * size_of(dtype);
     float single = (float)x;
-    uint16_t half = (uint16_t)(dtype == ATTN_F16 ? to_pattern(x, 10, 15) : to_pattern(x, 7, 127));
+    uint16_t half;
     switch (dtype) {
     case ATTN_F64:
         memcpy(p, &x, 8);
@@ -103,6 +112,7 @@ void put(attn_dtype dtype, void *base, int64_t index, double x)
         *(signed char *)p = (signed char)x;
         break;
     default:
+        half = (uint16_t)(dtype == ATTN_F16 ? to_pattern(x, 10, 15) : to_pattern(x, 7, 127));
         memcpy(p, &half, 2);
         break;
     }
