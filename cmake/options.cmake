@@ -11,6 +11,12 @@ if(ATTN_SANITIZE)
   target_compile_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE})
 endif()
+# For what starts no thread and would take most of the time under TSan, which need not watch it.  Linked after attn_options, whose
+# options come first then.
+add_library(attn_one_thread INTERFACE)
+if(ATTN_SANITIZE STREQUAL "thread")
+  target_compile_options(attn_one_thread INTERFACE -fno-sanitize=thread)
+endif()
 # The memory sanitizer sees neither the writes of assembly (the products of AVX2) nor what masked loads and stores leave unchanged, so
 # it gets the kernels in plain C: they are the same *.inc.c, and everything around them is the same.  valgrind, which sees
 # instructions, covers the others.  (The preset msan also tracks where memory was allocated, which doubles the time to compile.)
