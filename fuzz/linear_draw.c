@@ -32,7 +32,8 @@ static void draw_problem(linear_case *c)
     p->causal = !draw_one_in(d, 4);
     s->batch = draw_one_in(d, 30) ? 0 : 1 + draw_below(d, 3);
     s->heads_kv = draw_one_in(d, 40) ? 0 : 1 + draw_below(d, 2);
-    s->heads_q = s->heads_kv * (1 + draw_below(d, 3));
+    const int64_t group = draw_below(d, 40); /* rarely no query heads, with key heads or without */
+    s->heads_q = s->heads_kv * (group == 39 ? 0 : 1 + group % 3);
     s->len_kv = draw_size(d, draw_one_in(d, 6) ? 400 : 130);
     s->len_q = p->causal ? s->len_kv : draw_size(d, 130);
     s->dim_qk = draw_size(d, 70), s->dim_v = draw_size(d, 90);

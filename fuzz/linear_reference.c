@@ -185,7 +185,7 @@ static void compare_entry(const linear_case *c, int64_t e)
 void linear_reference(const linear_case *c)
 {
     const attn_shape *s = &c->problem.shape;
-    const double work = (double)(s->heads_q * (s->len_q + s->len_kv)) * (double)features_of(c) * (double)(s->dim_v + 1);
-    if (work > 1e6 || s->heads_kv == 0) return;
+    const int64_t tokens = s->heads_q * (s->len_q + s->len_kv) + s->heads_kv * s->len_kv;
+    if ((double)tokens * (double)features_of(c) * (double)(s->dim_v + 1) > 1e6) return;
     for (int64_t e = 0; e < s->batch; e++) compare_entry(c, e);
 }

@@ -242,7 +242,7 @@ static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one
 
 int ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g)
 {
-    const int64_t F = feature_count(p), Dv = p->Dv, group = p->Hq / p->Hkv;
+    const int64_t F = feature_count(p), Dv = p->Dv, group = p->Hkv ? p->Hq / p->Hkv : 0;
     one_head h;
     if (!head_open(p, &h)) return 0;
     for (int64_t head = 0; head < p->B * p->Hkv; head++) {

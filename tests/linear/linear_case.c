@@ -197,7 +197,8 @@ void linear_case_define(linear_case *c)
     double **x = c->exact;
     const int sum = p->denominator != ATTN_DENOMINATOR_NONE;
     double *n = calloc((size_t)(s->batch * s->heads_q * s->len_q) + 1, sizeof *n);
-    double *z1 = calloc((size_t)(c->count[T_S1]) + 1, sizeof *z1);
+    const int64_t f = attn_features_count(p->features, s->dim_qk, p->random_features);
+    double *z1 = calloc((size_t)(s->batch * s->heads_kv * f) + 1, sizeof *z1);
     const double root = sqrt((double)s->dim_qk);
     assert_true(n && z1);
     ref_linear r = {.B = s->batch,

@@ -40,8 +40,8 @@ attn_token attn_linear_token_at(const attn_linear_head *head, const attn_linear_
     const int64_t size = size_of(w);
     char *own = attn_linear_part(head, w->scratch.token);
     attn_token t = {.dim_k = w->dim_f, .dim_v = p->shape.dim_v, .ld = ld, .S = S, .y = own, .u = own + w->ld_v * size};
-    t.q = attn_linear_run_query(head, 0, j);
     t.k = (const char *)r->Kf + j * w->ld_f * size;
+    t.q = w->group ? attn_linear_run_query(head, 0, j) : t.k; /* without queries, y is not read */
     t.v = (const char *)r->V + j * r->ldv * size;
     t.gate_channels = r->gate_channels;
     if (r->gates) t.gate = (const char *)r->gates + j * (r->gate_channels ? w->ld_f : 1) * size;
@@ -78,11 +78,13 @@ void attn_linear_take(const attn_linear_head *head, int64_t token, attn_token *t
     head->walk->kernel.token->step(t);
 }
 
-/* Stores token j's outputs of every query head; the state is after it, and its sum moves past it. */
+/* Stores token j's outputs of every query head; the state is after it, and its sum moves past it: with the first of these heads, or
+ * by itself if there are none. */
 static void store_outputs(const attn_linear_head *head, const attn_token *t, int64_t token, int64_t j, void *z)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
+    if (!w->group && w->normalised) (void)w->kernel.token->sum(w->dim_f, t->k, t->k, t->gate, t->gate_channels, z);
     for (int64_t k = 0; k < w->group; k++) {
         const int64_t h = head->g * w->group + k;
         const void *q = attn_linear_run_query(head, k, j);
