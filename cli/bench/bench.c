@@ -65,7 +65,7 @@ static const command_usage usage = {
     .example = "attn bench fwd:f32:hq8:sq1024:d64:causal",
 };
 
-/* Timed by default: the first lines of bench/problems.txt, one of each kind. */
+/* Timed by default: lines of bench/problems.txt, one of each kind. */
 static const char *const usual[] = {
     "fwd:f32:hq8:sq2048:d64",  "fwd:f32:hq8:sq2048:d128:causal",      "fwd:f32:b32:hq8:sq100:d64",
     "fwd:bf16:hq8:sq2048:d64", "fwd:f32:hq32:hkv8:sq1:skv32768:d128",

@@ -236,8 +236,16 @@ class Files(unittest.TestCase):
         self.assertGreater(len(problems), 20)
         self.assertEqual(len(problems), len(set(problems)))
         for problem in problems:
-            done = subprocess.run([ATTN, "explain", problem], capture_output=True, text=True, check=False)
+            done = subprocess.run([ATTN, "explain", problem, "--json"], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["problem"], problem)  # as bench reports it, by which files are compared
+        # So does bench/results.py take find the results of the rows of the page, except those that are made by hand.
+        with open(os.path.join(BENCH, "results", "rows.json"), encoding="utf-8") as file:
+            rows = [row for row in json.load(file)["rows"] if row["unit"] != "cycles" and (row["unit"] != "times" or "over" in row)]
+        self.assertGreater(len(rows), 20)
+        for row in rows:
+            self.assertIn(row["unit"], ("%", "times", "us"), row)
+            self.assertTrue({row.get("problem", row["row"]), row.get("over", problems[0])} <= set(problems), row)
 
     def compare(self, *words):
         return subprocess.run(
