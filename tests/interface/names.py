@@ -4,7 +4,8 @@
 
 Names: a constant is its enum's name and a word; a function ..._count fills a struct ..._counts.
 Signatures: a function that can fail returns a status and its last argument is an error; only one that cannot fail returns void; the
-order of arguments is subject, numbers, inputs, outputs, options, error; a gradient follows its tensor; one tensor is one slot.
+order of arguments is subject, numbers, inputs, outputs, options, error; a gradient follows its tensor; one tensor is one slot; only
+attn_pattern_... return a struct by value, and no argument is one.
 
 Usage: names.py ABI HEADERS...        (tests/install/abi.txt include/attn/*.h)
 """
@@ -109,6 +110,9 @@ def main():
               if kind == "attn_status" and name.endswith("_count") and not re.search(r"^attn_\w*counts \*$", args[-2])]
     wrong += [f"{name} is a struct, but there is no function {name[:-1]}" for name in re.findall(r"^struct (attn_\w+_counts): ", text, re.M)
               if name[:-1] not in public]
+    structs = set(re.findall(r"^struct (\w+): ", text, re.M))
+    wrong += [f"{name}: {kind} by value, which not every language can pass or receive" for result, name, args in calls
+              for kind in (result, *args) if kind in structs and not (kind == "attn_pattern" and kind == result)]
     print("\n".join(wrong) or f"{len(enums)} enums, {len(calls)} functions")
     return 1 if wrong else 0
 
