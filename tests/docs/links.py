@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Without Sphinx: every relative link of a page leads to a file, every page of docs/ has a place in the site (PARTS in
-tools/docs/site.py), and every mechanism a line in docs/mechanisms.md."""
+tools/docs/site.py), every mechanism a line in docs/mechanisms.md, every folder that CMakeLists.txt adds one in the tree of
+ARCHITECTURE.md, and every option one in docs/building.md."""
 import ast
 import pathlib
 import re
@@ -19,8 +20,21 @@ def parts():
     return set()
 
 
+def undescribed():
+    """What CMakeLists.txt has and no page describes."""
+    build, design, options = ((ROOT / name).read_text(encoding="utf-8") for name in ("CMakeLists.txt", "ARCHITECTURE.md", "docs/building.md"))
+    tree = re.search(r"^## The tree\n+```\n(.*?)^```", design, re.S | re.M)[1].split()
+    for folder in re.findall(r"^ *add_subdirectory\((\S+)\)", build, re.M):
+        if folder + "/" not in tree:
+            yield f"ARCHITECTURE.md: the tree has no {folder}/"
+    unlisted = {"ATTN_WERROR", *re.findall(r"^mark_as_advanced\((\w+)\)", build, re.M)}  # for work on libattn itself
+    for option in re.findall(r"^(?:cmake_dependent_)?option\((\w+)", build, re.M):
+        if option not in unlisted and f"`{option}`" not in options:
+            yield f"docs/building.md does not have the option {option}"
+
+
 def main():
-    faults, links, placed = [], 0, parts()
+    faults, links, placed = list(undescribed()), 0, parts()
     mechanisms = (ROOT / "docs/mechanisms.md").read_text(encoding="utf-8")
     pages = [page for page in sorted(ROOT.rglob("*.md")) if not re.search(r"(^|/)(build|dist|\.[^/]*)/", str(page.relative_to(ROOT)))]
     for page in pages:
