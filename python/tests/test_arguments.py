@@ -11,13 +11,14 @@ import resource
 import signal
 import threading
 import time
+import typing
 
 import numpy as np
 import pytest
 from problems import BFLOAT16
 
 import libattn
-from libattn import _names
+from libattn import _names, _problem
 
 A = libattn.attention
 
@@ -265,6 +266,18 @@ ERRORS = [
     ({"origin": (1, 2)}, TypeError, r"origin must be \(batch, head, heads, q, kv\), not \(1, 2\)"),
     ({"workspace_limit": 1}, MemoryError, r"workspace"),
 ]
+
+
+@pytest.mark.parametrize("option, enum", [("score", "attn_score_kind"), ("normaliser", "attn_normaliser"), ("empty", "attn_empty"),
+                                          ("scores_stage", "attn_stage"), ("column_heads", "attn_columns"),
+                                          ("bias_table_kind", "attn_distance_kind"), ("isa", "attn_isa")])
+def test_words_of_an_option_are_those_of_its_enum(option, enum):
+    """In C (python/core/fields.c) the position of a word is its value."""
+    words = _problem.enum(enum)
+    with pytest.raises(ValueError, match=f"{option} is 'magic'; known: {' '.join(sorted(words, key=words.__getitem__))}$"):
+        A(Q, K, V, **{option: "magic"})
+    hints = [typing.get_type_hints(of).get(option) for of in (libattn.Options, _problem.Options)]
+    assert all(set(typing.get_args(hint)) == set(words) for hint in hints if hint is not None)
 
 
 @pytest.mark.parametrize("change, error, sentence", ERRORS, ids=[f"{n}-{'-'.join(c)}" for n, (c, *_) in enumerate(ERRORS)])

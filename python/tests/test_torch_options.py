@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Options of libattn.torch.attention beyond dot products and softmax: results are those of libattn.attention, gradients those of differences."""
+from typing import get_args
+
 import pytest
 
 torch = pytest.importorskip("torch", minversion="2.10")
 
 import libattn  # noqa: E402
 import libattn.torch  # noqa: E402
+from libattn import _problem  # noqa: E402
+from libattn.torch import _attention  # noqa: E402
 from torch_problems import qkv, tensors  # noqa: E402
 
 F64 = torch.float64
@@ -44,6 +48,11 @@ def test_results_and_gradients(name):
         return libattn.torch.attention(q, k, v, **rest, **dict(zip(learned, more, strict=True)))
 
     assert torch.autograd.gradcheck(call, (*qkv(**SMALL), *(given[key] for key in learned)))
+
+
+def test_words_are_those_of_the_enums():
+    for words, literal, enum in ((_attention.SCORES, _attention.Score, "attn_score_kind"), (_attention.NORMALISERS, _attention.Normaliser, "attn_normaliser")):
+        assert words == _problem.enum(enum) and set(words) == set(get_args(literal))
 
 
 def test_compiled():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# view.sh - `attn view` writes one self-contained page.  (tests/view opens pages in a browser.)
+# view.sh - `attn view` writes one self-contained page; the command knows every kind of score.  (tests/view opens pages in a browser.)
 . tests/cli/tap.sh
 
 printed view '"heads":[^0-9]*12' view "$STREET" -o page.html --json
@@ -30,6 +30,21 @@ source_is "softmax-one(cos(q, k))" --score=cosine --normaliser=softmax-one
 source_is "softmax(0.1768 q k\u1d40), q and k rotated" --rope
 source_is "softmax(10 (-|q - k|\u00b2))" --score=distance --scale=10
 source_is "softmax(0.1768 q k\u1d40), at most 3 keys back, at most 1 ahead" --window=3,1
+
+# Every kind of score that the library has: its words in the command and the manual, and its formula if it needs no weights.
+formulas=
+for kind in $(sed -n 's/^    ATTN_SCORE_\([A-Z]*\) = [1-9].*/\1/p' "$ROOT/tests/install/abi.txt" | tr A-Z a-z); do
+    printed "score=$kind" "^options +score=$kind " explain "sq4:d4:score=$kind"
+    rejected 3 "attn explain: jvp:sq4:d4:score=$kind: score is $kind and op is neither fwd nor bwd; the other operations are for dot products only" \
+        explain "jvp:sq4:d4:score=$kind"
+    ok "  in the manual" grep -qxE "\.Cm $kind( ,)?" "$ROOT/cli/attn.1.in"
+    "$ATTN" explain "sq4:d4:w=heads:score=$kind" >out.txt 2>&1 || formulas="$formulas $kind"
+done
+ok "there are kinds without weights" test -n "$formulas"
+for kind in $formulas; do
+    ok "view --score=$kind" "$ATTN" view "$STREET" -o source.html --score=$kind
+    ok "  has a formula of it" grep -qE ": softmax\([^q]*q.*k.*\), computed by attn" source.html
+done
 
 printed "choices" '"queries":[^0-9]*5' view "$STREET" -o part.html --layer 3,5 --head 0-1 --queries 9-13 --title 'A part' --json
 ok "  layers" grep -qE '"layers":[^0-9]*2' out.txt

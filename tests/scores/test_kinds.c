@@ -16,6 +16,7 @@ static void draw(combination *c, uint64_t seed, attn_dtype dtype, int flags)
     problem_spec spec;
     random_problem(&spec, seed, dtype);
     combination_of(c, &spec, KIND | flags);
+    assert_int_equal(c->problem.score.kind, ATTN_SCORE_GENERAL + seed % KINDS);
 }
 
 static const drawn_kinds all = {names, KINDS, FIRST, SEEDS, 1, draw};
