@@ -7,7 +7,7 @@ import pytest
 from problems import BFLOAT16
 
 import libattn
-from libattn import _bound, _definition
+from libattn import _bound, _definition, _problem
 
 SHAPES = [  # batch, heads_q, heads_kv, len_q, len_kv, dim, dim_v
     (2, 4, 2, 5, 7, 8, 6),
@@ -115,6 +115,13 @@ def compare(shape, options, dtype=np.float32):
 def test_an_option_is_its_definition(name, shape):
     for dtype in (np.float32, np.float64, np.float16, *BFLOAT16):
         compare(shape, options_of(name, shape), dtype)
+
+
+@pytest.mark.parametrize("option, enum", [("score", "attn_score_kind"), ("normaliser", "attn_normaliser"), ("empty", "attn_empty")])
+def test_each_word_of_an_option_is_compared(option, enum):
+    words = _problem.enum(enum)
+    default = min(words, key=words.__getitem__)
+    assert {options_of(name, SHAPES[0]).get(option, default) for name in NAMES + FORWARD} == set(words)
 
 
 def test_pairs_of_options_are_their_definition():
