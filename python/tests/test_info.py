@@ -5,11 +5,12 @@ import os
 import pathlib
 import subprocess
 import sys
+import typing
 
 import pytest
 
 import libattn
-from libattn import _abi, _native
+from libattn import _abi, _calls, _native, _options
 
 
 def test_version():
@@ -30,6 +31,14 @@ def test_cpu(monkeypatch):
     monkeypatch.setenv("ATTN_THREADS", "none")
     with pytest.raises(ValueError, match="ATTN_THREADS"):
         libattn.cpu()
+
+
+def test_every_instruction_set_has_its_name():
+    sets = {name.removeprefix("ATTN_ISA_").lower(): value for name, value in vars(_abi).items() if name.startswith("ATTN_ISA_")}
+    assert typing.get_args(_options.Isa) == tuple(sets) and {"default": 0, **_calls.ISAS} == sets
+    assert typing.get_args(_calls.Isa) == tuple(_calls.ISAS)
+    with pytest.raises(ValueError, match="isa is 'mmx'; known: " + " ".join(sets) + "$"):
+        libattn.attention([[1.0]], [[1.0]], [[1.0]], isa="mmx")  # of python/core/fields.c
 
 
 def test_every_function_is_exported():

@@ -43,6 +43,12 @@ ok "info follows ATTN_ISA" grep -qE '"isa":[^"]*"scalar"' out.txt
 ATTN_ISA=avx "$ATTN" info >out.txt 2>err.txt
 ok "  and rejects what is none" same "$? $(cat err.txt)" \
     "2 attn info: the environment variable ATTN_ISA is 'avx'; known: scalar, avx2, avx512, neon"
+for isa in $(sed -n 's/^ *ATTN_ISA_\([A-Z0-9]*\) = [1-9].*/\1/p' "$ROOT/include/attn/attn.h" | tr '[:upper:]' '[:lower:]'); do
+    ok "attn check names --isa=$isa" grep -q -e "--isa=NAME .*\b$isa\b" check.txt
+    ok "attn info names ATTN_ISA=$isa" grep -q "ATTN_ISA (.*\b$isa\b" info.txt
+    "$ATTN" explain --isa=$isa fwd:f32:sq4:d8 >out.txt 2>err.txt
+    ok "attn explain knows --isa=$isa" same "$(grep -c "unknown instruction set" err.txt)" 0
+done
 for option in causal align window chunk block block-mask empty alibi scale softcap temperature dropout layout dtype query key value mask bias lengths-q lengths-kv offset \
     slopes sink cu-seqlens-q cu-seqlens-kv ignore tokens; do
     for command in run top view; do

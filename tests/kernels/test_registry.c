@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "../../src/core/base/cpu.h"
 #include "kernel_test.h"
 
 /* 1 if a part of `size` bytes has every function from offset `from` on. */
@@ -78,6 +79,11 @@ void test_registry(void **state)
         if (r) assert_true(row->isa <= attn_kernel_at(r - 1)->isa);
         assert_true((row->isa == ATTN_ISA_SCALAR) == (row->needs == 0));
         scalar += row->isa == ATTN_ISA_SCALAR;
+        for (uint32_t bit = 1; bit; bit <<= 1) {
+            char word[32];
+            attn_cpu_feature_names(row->needs & bit, word, sizeof word);
+            if ((row->needs & bit) && !*word) fail_msg("%s needs the feature %x, which has no name", row->name, (unsigned)bit);
+        }
         for (; set->below; set = set->below)
             assert_true((set->needs & set->below->needs) == set->below->needs && set->needs != set->below->needs);
     }

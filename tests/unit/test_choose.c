@@ -140,6 +140,33 @@ static void test_choice(void **state)
     }
 }
 
+/* Whatever has a name can be requested in both ways, and is listed where what is unknown is rejected. */
+static void test_every_name(void **state)
+{
+    attn_options options = {.struct_size = sizeof options, .isa = (attn_isa)99}, resolved = {.struct_size = sizeof resolved};
+    attn_error of_options, of_variable;
+    char listed[32];
+    (void)state;
+    hidden = features = 0;
+    assert_int_equal(attn_options_resolve(&options, &resolved, &of_options), ATTN_ERR_ARGUMENT);
+    options.isa = ATTN_ISA_DEFAULT;
+    setenv("ATTN_ISA", "sse9", 1);
+    assert_int_equal(attn_options_resolve(&options, &resolved, &of_variable), ATTN_ERR_ARGUMENT);
+    unsetenv("ATTN_ISA");
+    for (int isa = ATTN_ISA_SCALAR; strcmp(attn_isa_name((attn_isa)isa), "unknown") != 0; isa++) {
+        const char *name = attn_isa_name((attn_isa)isa);
+        snprintf(listed, sizeof listed, "%d (%s)", isa, name);
+        setenv("ATTN_ISA", name, 1);
+        const attn_status variable = attn_options_resolve(NULL, &resolved, NULL);
+        unsetenv("ATTN_ISA");
+        options.isa = (attn_isa)isa;
+        if (attn_options_resolve(&options, &resolved, NULL) == ATTN_ERR_ARGUMENT) fail_msg("options.isa cannot be %s", listed);
+        if (!strstr(of_options.message, listed)) fail_msg("no %s in: %s", listed, of_options.message);
+        if (variable != ATTN_OK) fail_msg("ATTN_ISA cannot be %s", name);
+        if (!strstr(of_variable.message, name)) fail_msg("no %s in: %s", name, of_variable.message);
+    }
+}
+
 /* ---- threads ---- */
 
 static void set(const char *name, const char *value)
@@ -368,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_every_name),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_affinity),
         cmocka_unit_test(test_few),
