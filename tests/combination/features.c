@@ -197,16 +197,3 @@ int feature_combination(combination *c, const feature_sizes *sizes, attn_dtype d
     if (r.visits) combination_say(c, "rows");
     return 1;
 }
-
-static long asked;
-
-/* attn_is_serial of src/core/task/walk.h, wrapped: problems of these sizes would be computed by one thread. */
-int __wrap_attn_is_serial(const void *problem);
-int __wrap_attn_is_serial(const void *problem)
-{
-    (void)problem;
-    asked++;
-    return 0;
-}
-
-long feature_threads_taken(void) { return asked; }

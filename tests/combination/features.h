@@ -29,7 +29,4 @@ typedef struct feature_sizes {
 int feature_combination(combination *c, const feature_sizes *sizes, attn_dtype dtype, const feature_way *const *ways, int count,
                         uint64_t seed, attn_error *error);
 
-/* Times that a plan took threads for a problem too small for them: tests that link this compare real threads. */
-long feature_threads_taken(void);
-
 #endif

@@ -368,20 +368,12 @@ static void test_triples(void **state)
     assert_true(all.ran >= CASES(700));
 }
 
-/* Without the wrapped function all of the above would have run on one thread. */
-static void test_threads(void **state)
-{
-    (void)state;
-    assert_true(feature_threads_taken() > 0);
-}
-
 int main(void)
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     const char *cap = getenv("ATTN_ISA");
     if (attn_cpu_describe(&cpu, NULL) != ATTN_OK) return 1;
     scalar_only = cpu.isa == ATTN_ISA_SCALAR || (cap && strcmp(cap, "scalar") == 0);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_pairs), cmocka_unit_test(test_triples),
-                                       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_pairs), cmocka_unit_test(test_triples)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
