@@ -15,10 +15,9 @@ static void step_pack_pair_rows(int64_t rows, int64_t dim, const void *q, int64_
 
 /* As dot_tile.  Keys that come from memory are prefetched in two pages at a time, and twice for few rows: there are so few
  * instructions between two lines that the address arithmetic pays off, which it does not if keys come from a cache. */
-VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t dim, const real *Q, int64_t ldq, const char *K,
-                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
+VF_INLINE void pair_tile(const int rows, const int n, const int whole, int64_t keys, int64_t dim, const real *Q, int64_t ldq,
+                         const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
-    const int n = VF_DOT_SUMS / rows;
     const prefetch_order next = prefetch_order_of(streaming, fetch, streaming && rows <= 2, ldk == dim, 2 * ldk);
     vf acc[VF_DOT_SUMS];
     VF_UNROLL
@@ -45,26 +44,27 @@ VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t 
     if (2 * p < dim) ADD(p, load_pairs(KEY(k), dim, p));
 #undef ADD
 #undef KEY
-    store_dots(rows, whole, keys, acc, S, lds);
+    store_dots(rows, n, whole, keys, acc, S, lds);
 }
 
-VF_INLINE void pair_rows(const int rows, int64_t first, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
-                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
+VF_INLINE void pair_rows(const int rows, int64_t first, const int whole, int64_t n, int64_t dim, const real *Q, int64_t ldq,
+                         const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
-    const int64_t each = VF_DOT_SUMS / rows;
-    int64_t j = 0;
+    const int each = keys_of_tile(VF_DOT_SUMS / rows, whole);
     VF_ROLLED
-    for (; j + each <= n; j += each)
-        pair_tile(rows, 1, each, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, streaming);
-    if (j < n)
-        pair_tile(rows, 0, n - j, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, streaming);
+    for (int64_t j = 0; j < n; j += each)
+        pair_tile(rows, each, whole, whole ? each : least(each, n - j), dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk,
+                  S + first * lds + j, lds, fetch, streaming);
 }
 
 static void step_pair_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S,
                            int64_t lds, int64_t fetch, int streaming)
 {
-    if (streaming) EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
-    else EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
+    const int64_t most = n / VF_DOT_SUMS * VF_DOT_SUMS;
+    const char *rest = (const char *)K + 2 * most * ldk;
+    if (streaming) EACH_ROWS(pair_rows, rows, 1, most, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
+    else EACH_ROWS(pair_rows, rows, 1, most, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
+    EACH_ROWS(pair_rows, rows, 0, n - most, dim, Q, ldq, rest, ldk, (real *)S + most, lds, (uintptr_t)fetch, 0);
 }
 
 static void step_scale_pair_row(int64_t n, void *S, double scale)
@@ -80,8 +80,7 @@ static void step_scale_pair_row(int64_t n, void *S, double scale)
 static void step_ordered_pair_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk,
                                      void *S, int64_t lds, int64_t fetch, int streaming)
 {
-    if (streaming) EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
-    else EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
+    ordered_scores_as(1, ATTN_BF16, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, streaming);
 }
 
 #define ATTN_DECODE_PAIRS_PART                                                                                                     \
