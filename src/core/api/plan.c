@@ -82,7 +82,10 @@ attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, cons
 size_t attn_plan_workspace_size(const attn_plan *plan)
 {
     size_t most = 0;
-    if (!plan || attn_plan_is_idle(plan, 1, 1)) return 0; /* how many packed tokens there are is not known yet */
+    if (!plan) return 0;
+    /* How many packed tokens there are is not known yet, only whether there can be any. */
+    const attn_shape *shape = &plan->problem.shape;
+    if (attn_plan_is_idle(plan, shape->batch > 0 && shape->len_q > 0, shape->batch > 0 && shape->len_kv > 0)) return 0;
     for (int n = 0; n < plan->parts; n++) {
         const size_t bytes = attn_plan_part_bytes(&plan->part[n]);
         if (bytes > most) most = bytes;

@@ -39,6 +39,7 @@ static attn_status check_offsets(const attn_resolved *p, const attn_args *args, 
 static attn_status check_pages(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const attn_paging *g = &p->paging;
+    if (p->shape.len_kv == 0) return ATTN_OK; /* (any number of entries) */
     /* Entries of one length that share a row of the table have the same pages. */
     const int shared = p->at.page_table.stride[0] == 0 && !p->has.lengths_kv;
     const int64_t entries = shared ? attn_min(1, p->shape.batch) : p->shape.batch;
