@@ -69,7 +69,7 @@ void test_dots(void **state)
 /* A score has the same bits whatever rows and keys it is computed with. */
 void test_dots_same_bits(void **state)
 {
-    enum { ROWS = 9, N = 37, DIM = 75, LD = 128 };
+    enum { ROWS = 10, N = 37, DIM = 75, LD = 128 };
     attn_dtype list[4];
     (void)state;
     for (int t = types(list) - 1; t >= 0; t--) {

@@ -137,12 +137,12 @@ VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const
                            uintptr_t fetch, const int streaming)
 {
     const int each = keys_of_tile(VF_CHAIN_SUMS / rows, whole);
-    const int64_t size = bytes_of(dtype);
+    const int64_t size = bytes_of(dtype), end = end_of_tiles(VF_CHAIN_SUMS / rows, whole, n);
     const int twice = streaming && (pairs ? rows <= 2 : few_instructions_between(dtype, rows));
     const prefetch_order next =
         prefetch_order_of(pairs ? streaming : bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
     VF_ROLLED
-    for (int64_t j = 0; j < n; j += each)
+    for (int64_t j = start_of_tiles(VF_CHAIN_SUMS / rows, whole, n); j < end; j += each)
         chain_tile(pairs, rows, dtype, each, whole, whole ? each : least(each, n - j), dim, Q + first * ldq, ldq,
                    K + j * ldk * size, ldk, S + first * lds + j, lds, &next);
 }
@@ -150,12 +150,10 @@ VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const
 VF_INLINE void ordered_scores_as(const int pairs, const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q,
                                  int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int streaming)
 {
-    const int64_t most = n / VF_CHAIN_SUMS * VF_CHAIN_SUMS;
-    const char *rest = K + most * ldk * bytes_of(dtype);
     if (streaming && (pairs || streaming_matters(dtype)))
-        EACH_ROWS(chain_tiles, rows, pairs, dtype, 1, most, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
-    else EACH_ROWS(chain_tiles, rows, pairs, dtype, 1, most, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
-    EACH_ROWS(chain_tiles, rows, pairs, dtype, 0, n - most, dim, Q, ldq, rest, ldk, S + most, lds, fetch, 0);
+        EACH_ROWS(chain_tiles, rows, pairs, dtype, 1, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
+    else EACH_ROWS(chain_tiles, rows, pairs, dtype, 1, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
+    EACH_ROWS(chain_tiles, rows, pairs, dtype, 0, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
 
 static void step_ordered_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,

@@ -51,8 +51,9 @@ VF_INLINE void pair_rows(const int rows, int64_t first, const int whole, int64_t
                          const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
     const int each = keys_of_tile(VF_DOT_SUMS / rows, whole);
+    const int64_t end = end_of_tiles(VF_DOT_SUMS / rows, whole, n);
     VF_ROLLED
-    for (int64_t j = 0; j < n; j += each)
+    for (int64_t j = start_of_tiles(VF_DOT_SUMS / rows, whole, n); j < end; j += each)
         pair_tile(rows, each, whole, whole ? each : least(each, n - j), dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk,
                   S + first * lds + j, lds, fetch, streaming);
 }
@@ -60,11 +61,9 @@ VF_INLINE void pair_rows(const int rows, int64_t first, const int whole, int64_t
 static void step_pair_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S,
                            int64_t lds, int64_t fetch, int streaming)
 {
-    const int64_t most = n / VF_DOT_SUMS * VF_DOT_SUMS;
-    const char *rest = (const char *)K + 2 * most * ldk;
-    if (streaming) EACH_ROWS(pair_rows, rows, 1, most, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
-    else EACH_ROWS(pair_rows, rows, 1, most, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
-    EACH_ROWS(pair_rows, rows, 0, n - most, dim, Q, ldq, rest, ldk, (real *)S + most, lds, (uintptr_t)fetch, 0);
+    if (streaming) EACH_ROWS(pair_rows, rows, 1, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
+    else EACH_ROWS(pair_rows, rows, 1, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
+    EACH_ROWS(pair_rows, rows, 0, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
 }
 
 static void step_scale_pair_row(int64_t n, void *S, double scale)

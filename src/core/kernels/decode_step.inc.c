@@ -111,9 +111,11 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
         }                                                                                                                          \
     } while (0)
 
-/* Keys of a register tile, of at most `most`.  What remains past the last whole tile, and small pages, take smaller tiles, in which
- * keys may be missing: as large ones would be most of the code, and of the arithmetic for a page of one token. */
+/* Tiles of keys: whole ones of `most` keys, as long as there are so many, and then smaller ones, of at most 4, in which keys may be
+ * missing.  (Tiles of `most` there would be a third of the code, and of most of the arithmetic in a page of one token.) */
 VF_INLINE int keys_of_tile(const int most, const int whole) { return whole || most < 4 ? most : 4; }
+VF_INLINE int64_t start_of_tiles(const int most, const int whole, int64_t n) { return whole ? 0 : n / most * most; }
+VF_INLINE int64_t end_of_tiles(const int most, const int whole, int64_t n) { return whole ? n / most * most : n; }
 
 /* Adds the lanes of a tile's sums, and stores them. */
 VF_INLINE void store_dots(const int rows, const int each, const int whole, int64_t keys, const vf *acc, real *S, int64_t lds)
@@ -143,7 +145,7 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int n, con
         VF_ROLLED                                                                                                                  \
         for (c = 0; c + PAIR <= dim; c += PAIR) {                                                                                  \
             vf x[2];                                                                                                               \
-            prefetch_in_step(&next, key, size *c, 1, (int)(PAIR * size), 0, 1);                                                    \
+            prefetch_in_step(&next, key, size *(c), 1, (int)(PAIR * size), 0, 1);                                                  \
             vf_load_two(dtype, key, c, x);                                                                                         \
             VF_UNROLL                                                                                                              \
             for (int h = 0; h < 2; h++) (sum) = vf_fma(x[h], vf_load(Q + c + h * VF_LANES), sum);                                  \
@@ -215,15 +217,15 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int n, con
     store_dots(rows, n, whole, keys, acc, S, lds);
 }
 
-/* whole: n is a multiple of VF_DOT_SUMS. */
+/* The keys of whole tiles, or those that remain. */
 VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, const int whole, int64_t n, int64_t dim,
                         const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch,
                         const int streaming)
 {
     const int each = keys_of_tile(VF_DOT_SUMS / rows, whole);
-    const int64_t size = bytes_of(dtype);
+    const int64_t size = bytes_of(dtype), end = end_of_tiles(VF_DOT_SUMS / rows, whole, n);
     VF_ROLLED
-    for (int64_t j = 0; j < n; j += each)
+    for (int64_t j = start_of_tiles(VF_DOT_SUMS / rows, whole, n); j < end; j += each)
         dot_tile(rows, dtype, each, whole, whole ? each : least(each, n - j), dim, Q + first * ldq, ldq, K + j * ldk * size, ldk,
                  S + first * lds + j, lds, fetch, streaming);
 }
@@ -231,11 +233,9 @@ VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, c
 VF_INLINE void dots_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
                        int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int streaming)
 {
-    const int64_t most = n / VF_DOT_SUMS * VF_DOT_SUMS;
-    const char *rest = K + most * ldk * bytes_of(dtype);
-    if (streaming && streaming_matters(dtype)) EACH_ROWS(dot_rows, rows, dtype, 1, most, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
-    else EACH_ROWS(dot_rows, rows, dtype, 1, most, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
-    EACH_ROWS(dot_rows, rows, dtype, 0, n - most, dim, Q, ldq, rest, ldk, S + most, lds, fetch, 0);
+    if (streaming && streaming_matters(dtype)) EACH_ROWS(dot_rows, rows, dtype, 1, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
+    else EACH_ROWS(dot_rows, rows, dtype, 1, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
+    EACH_ROWS(dot_rows, rows, dtype, 0, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
 
 static void step_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,
