@@ -11,17 +11,30 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "attn/attn.h"
+
 enum { MAX_WAIT_NS = 2000000 }; /* (a thread may not come: there may be no memory for it) */
 
 static atomic_long shared_runs;
 
-/* Of src/core/task/walk.h. */
-int __wrap_attn_is_serial(const void *problem);
-int __wrap_attn_is_serial(const void *problem)
+/* Plans for one thread are as ever. */
+static _Thread_local int is_single;
+
+attn_status __real_attn_plan_create(attn_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
+                                    const attn_options *options, attn_error *error);
+attn_status __wrap_attn_plan_create(attn_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
+                                    const attn_options *options, attn_error *error);
+attn_status __wrap_attn_plan_create(attn_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
+                                    const attn_options *options, attn_error *error)
 {
-    (void)problem;
-    return 0;
+    is_single = options && options->threads == 1;
+    return __real_attn_plan_create(plan, problem, tensors, options, error);
 }
+
+/* Of src/core/task/walk.h. */
+int __real_attn_is_serial(const void *problem);
+int __wrap_attn_is_serial(const void *problem);
+int __wrap_attn_is_serial(const void *problem) { return is_single && __real_attn_is_serial(problem); }
 
 typedef struct shared_run {
     void (*body)(void *context, int64_t worker);
@@ -60,6 +73,7 @@ void __wrap_attn_pool_run(int workers, void (*body)(void *, int64_t), void *cont
 __attribute__((destructor)) static void require_threads(void)
 {
     if (atomic_load(&shared_runs) > 0) return;
+    (void)fflush(NULL);
     (void)fputs("no problem was computed by several threads\n", stderr);
     _exit(1);
 }

@@ -15,6 +15,12 @@
 
 #include <cmocka.h>
 
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+#define ATTN_TESTS_MEMORY
+#endif
+#endif
+
 /* Number of random cases to run of n: all without a sanitizer, fewer under one in proportion to its slowdown.  (Data races depend
  * on the walk and its options, all of which combination/walks covers, and not on the numbers.) */
 #if defined(__SANITIZE_THREAD__)
@@ -23,6 +29,9 @@
 #elif defined(__SANITIZE_ADDRESS__)
 #define CASES(n) ((n) / 8)
 #define EVERY(n) (13 * (n))
+#elif defined(ATTN_TESTS_MEMORY)
+#define CASES(n) ((n) / 3)
+#define EVERY(n) (3 * (n))
 #else
 #define CASES(n) (n)
 #define EVERY(n) (n)

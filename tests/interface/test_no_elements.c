@@ -142,16 +142,17 @@ static int run_vast(attn_op op, int n, int empty, int too, int vast)
 
 static void test_vast(void **state)
 {
-    long ran = 0;
+    long ran = 0, number = 0;
     (void)state;
     for (int op = ATTN_FORWARD; op <= ATTN_DOUBLE_BACKWARD; op++)
         for (int n = 0; n < tensors_of_table; n++)
             for (int empty = 0; empty < AXES; empty++)
                 for (int too = empty; too < AXES; too++)
                     for (int vast = 0; vast < AXES; vast++)
-                        if (table[n].role[op] != ATTN_ROLE_NONE) ran += run_vast((attn_op)op, n, empty, too, vast);
+                        if (table[n].role[op] != ATTN_ROLE_NONE && number++ % EVERY(1) == 0)
+                            ran += run_vast((attn_op)op, n, empty, too, vast);
     print_message("%ld calls that write nothing\n", ran);
-    assert_true(ran > 1000);
+    assert_true(ran > CASES(8000));
 }
 
 static int map_guard(void **state)

@@ -30,7 +30,9 @@ class Counter:
 
 
 def main():
-    build, *files = [word for word in sys.argv[1:] if word != "--slow"]
+    build, *files = [word for word in sys.argv[1:] if word != "--slow"] or [""]
+    if not files or build.startswith("-"):
+        sys.exit(__doc__)
     if os.environ.get("ATTN_TEST_RUNS") != "1":  # once more, in the package's own environment
         chosen = interpreter()
         os.execve(chosen, [chosen, *sys.argv], {**environment(build), "ATTN_TEST_RUNS": "1"})
