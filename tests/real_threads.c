@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * real_threads.c - for tests that compare numbers of threads (linked with test_real_threads, which wraps two functions of the
+ * real_threads.c - for tests that compare numbers of threads (linked with test_real_threads, which wraps three functions of the
  * library). Problems that the library would compute by one thread, because they are small, take as many as they may; the calling
  * thread does not begin before another has, which would otherwise often find no work left; and a test that has ended without
  * threads has failed. */

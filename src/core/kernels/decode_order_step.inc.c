@@ -68,11 +68,10 @@ VF_INLINE hf chain_ends(const hf *x)
 }
 
 /* As dot_tile and, for pairs, pair_tile, including what is prefetched and when. */
-VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtype, const int n, const int whole, int64_t keys,
-                          int64_t dim, const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds,
-                          const prefetch_order *next)
+VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim,
+                          const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, const prefetch_order *next)
 {
-    const int step = pairs ? VF_LANES : PAIR, at_once = step / VF_CHAINS;
+    const int n = VF_CHAIN_SUMS / rows, step = pairs ? VF_LANES : PAIR, at_once = step / VF_CHAINS;
     const int64_t stride = ldk * bytes_of(dtype), size = pairs ? 4 : bytes_of(dtype), numbers = pairs ? attn_bf16_pairs(dim) : dim;
     const int64_t complete = pairs ? dim / 2 : dim; /* complete numbers */
     hf acc[VF_CHAIN_SUMS];
@@ -128,40 +127,38 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
 #undef KEY
     real sums[VF_CHAIN_SUMS];
     VF_UNROLL
-    for (int i = 0; i < rows * n; i += VF_CHAINS) hf_store(sums + i, chain_ends(acc + i));
-    STORE_SUMS(n, rows, whole, keys, sums, S, lds);
+    for (int i = 0; i < VF_CHAIN_SUMS; i += VF_CHAINS) hf_store(sums + i, chain_ends(acc + i));
+    STORE_SUMS(VF_CHAIN_SUMS, rows, whole, keys, sums, S, lds);
 }
 
-VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const attn_dtype dtype, const int whole, int64_t n,
-                           int64_t dim, const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds,
-                           uintptr_t fetch, const int streaming)
+VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const attn_dtype dtype, int64_t n, int64_t dim,
+                           const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch,
+                           const int streaming)
 {
-    const int each = keys_of_tile(VF_CHAIN_SUMS / rows, whole);
-    const int64_t size = bytes_of(dtype), end = end_of_tiles(VF_CHAIN_SUMS / rows, whole, n);
+    const int64_t each = VF_CHAIN_SUMS / rows, size = bytes_of(dtype);
     const int twice = streaming && (pairs ? rows <= 2 : few_instructions_between(dtype, rows));
     const prefetch_order next =
         prefetch_order_of(pairs ? streaming : bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
+    Q += first * ldq;
+    S += first * lds;
+    int64_t j = 0;
     VF_ROLLED
-    for (int64_t j = start_of_tiles(VF_CHAIN_SUMS / rows, whole, n); j < end; j += each)
-        chain_tile(pairs, rows, dtype, each, whole, whole ? each : least(each, n - j), dim, Q + first * ldq, ldq,
-                   K + j * ldk * size, ldk, S + first * lds + j, lds, &next);
+    for (; j + each <= n; j += each)
+        chain_tile(pairs, rows, dtype, 1, each, dim, Q, ldq, K + j * ldk * size, ldk, S + j, lds, &next);
+    if (j < n) chain_tile(pairs, rows, dtype, 0, n - j, dim, Q, ldq, K + j * ldk * size, ldk, S + j, lds, &next);
 }
 
-VF_INLINE void ordered_scores_as(const int pairs, const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q,
-                                 int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int streaming)
+VF_INLINE void ordered_scores_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq,
+                                 const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int streaming)
 {
-    if (streaming && (pairs || streaming_matters(dtype)))
-        EACH_ROWS(chain_tiles, rows, pairs, dtype, 1, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
-    else EACH_ROWS(chain_tiles, rows, pairs, dtype, 1, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
-    EACH_ROWS(chain_tiles, rows, pairs, dtype, 0, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
+    if (streaming && streaming_matters(dtype)) EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
+    else EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
 
 static void step_ordered_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,
                                 int64_t ldk, void *S, int64_t lds, int64_t fetch, int streaming)
 {
-#define SCORES_AS(dtype, ...) ordered_scores_as(0, dtype, __VA_ARGS__)
-    EACH_KEYS(SCORES_AS, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, streaming);
-#undef SCORES_AS
+    EACH_KEYS(ordered_scores_as, dtype, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, streaming);
 }
 
 /* As add_diagonals_rows: a bias by distance, which decreases along the keys. */

@@ -15,9 +15,10 @@ static void step_pack_pair_rows(int64_t rows, int64_t dim, const void *q, int64_
 
 /* As dot_tile.  Keys that come from memory are prefetched in two pages at a time, and twice for few rows: there are so few
  * instructions between two lines that the address arithmetic pays off, which it does not if keys come from a cache. */
-VF_INLINE void pair_tile(const int rows, const int n, const int whole, int64_t keys, int64_t dim, const real *Q, int64_t ldq,
-                         const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
+VF_INLINE void pair_tile(const int rows, const int whole, int64_t keys, int64_t dim, const real *Q, int64_t ldq, const char *K,
+                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
+    const int n = VF_DOT_SUMS / rows;
     const prefetch_order next = prefetch_order_of(streaming, fetch, streaming && rows <= 2, ldk == dim, 2 * ldk);
     vf acc[VF_DOT_SUMS];
     VF_UNROLL
@@ -44,26 +45,26 @@ VF_INLINE void pair_tile(const int rows, const int n, const int whole, int64_t k
     if (2 * p < dim) ADD(p, load_pairs(KEY(k), dim, p));
 #undef ADD
 #undef KEY
-    store_dots(rows, n, whole, keys, acc, S, lds);
+    store_dots(rows, whole, keys, acc, S, lds);
 }
 
-VF_INLINE void pair_rows(const int rows, int64_t first, const int whole, int64_t n, int64_t dim, const real *Q, int64_t ldq,
-                         const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
+VF_INLINE void pair_rows(const int rows, int64_t first, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
+                         int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
-    const int each = keys_of_tile(VF_DOT_SUMS / rows, whole);
-    const int64_t end = end_of_tiles(VF_DOT_SUMS / rows, whole, n);
+    const int64_t each = VF_DOT_SUMS / rows;
+    int64_t j = 0;
     VF_ROLLED
-    for (int64_t j = start_of_tiles(VF_DOT_SUMS / rows, whole, n); j < end; j += each)
-        pair_tile(rows, each, whole, whole ? each : least(each, n - j), dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk,
-                  S + first * lds + j, lds, fetch, streaming);
+    for (; j + each <= n; j += each)
+        pair_tile(rows, 1, each, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, streaming);
+    if (j < n)
+        pair_tile(rows, 0, n - j, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, streaming);
 }
 
 static void step_pair_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S,
                            int64_t lds, int64_t fetch, int streaming)
 {
-    if (streaming) EACH_ROWS(pair_rows, rows, 1, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
-    else EACH_ROWS(pair_rows, rows, 1, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
-    EACH_ROWS(pair_rows, rows, 0, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
+    if (streaming) EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
+    else EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
 }
 
 static void step_scale_pair_row(int64_t n, void *S, double scale)
@@ -79,7 +80,8 @@ static void step_scale_pair_row(int64_t n, void *S, double scale)
 static void step_ordered_pair_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk,
                                      void *S, int64_t lds, int64_t fetch, int streaming)
 {
-    ordered_scores_as(1, ATTN_BF16, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, streaming);
+    if (streaming) EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
+    else EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
 }
 
 #define ATTN_DECODE_PAIRS_PART                                                                                                     \

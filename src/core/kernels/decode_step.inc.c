@@ -94,43 +94,34 @@ static void step_pack_rows(int64_t rows, int64_t dim, const void *q, attn_dtype 
 
 /* ---- scores ---- */
 
-#ifndef VF_LOOPS_OVER_KEYS
-#define VF_LOOPS_OVER_KEYS 0
-#endif
-
 /* Stores the sums of a register tile as scores.  A macro: if it were a function with an array of its caller's, gcc 12 would store
  * the sums twice, 3 to 5 % of decode from a level 2 cache. */
-#define STORE_SUMS(each, rows, whole, keys, sums, S, lds)                                                                          \
+#define STORE_SUMS(most, rows, whole, keys, sums, S, lds)                                                                          \
     do {                                                                                                                           \
+        const int each = (most) / (rows);                                                                                          \
         if (whole) {                                                                                                               \
             VF_UNROLL                                                                                                              \
-            for (int r = 0; r < (rows); r++) memcpy((S) + r * (lds), (sums) + r * (each), (size_t)(each) * sizeof(real));          \
+            for (int r = 0; r < (rows); r++) memcpy((S) + r * (lds), (sums) + r * each, (size_t)each * sizeof(real));              \
         } else {                                                                                                                   \
-            for (int i = 0; i < (each) * (rows); i++)                                                                              \
-                if (i % (each) < (keys)) (S)[i / (each) * (lds) + i % (each)] = (sums)[i];                                         \
+            for (int i = 0; i < each * (rows); i++)                                                                                \
+                if (i % each < (keys)) (S)[i / each * (lds) + i % each] = (sums)[i];                                               \
         }                                                                                                                          \
     } while (0)
 
-/* Tiles of keys: whole ones of `most` keys, as long as there are so many, and then smaller ones, of at most 4, in which keys may be
- * missing.  (Tiles of `most` there would be a third of the code, and of most of the arithmetic in a page of one token.) */
-VF_INLINE int keys_of_tile(const int most, const int whole) { return whole || most < 4 ? most : 4; }
-VF_INLINE int64_t start_of_tiles(const int most, const int whole, int64_t n) { return whole ? 0 : n / most * most; }
-VF_INLINE int64_t end_of_tiles(const int most, const int whole, int64_t n) { return whole ? n / most * most : n; }
-
 /* Adds the lanes of a tile's sums, and stores them. */
-VF_INLINE void store_dots(const int rows, const int each, const int whole, int64_t keys, const vf *acc, real *S, int64_t lds)
+VF_INLINE void store_dots(const int rows, const int whole, int64_t keys, const vf *acc, real *S, int64_t lds)
 {
     real sums[VF_DOT_SUMS];
     VF_UNROLL
-    for (int i = 0; i < rows * each; i += VF_LANES) vf_store(sums + i, vf_sums(acc + i));
-    STORE_SUMS(each, rows, whole, keys, sums, S, lds);
+    for (int i = 0; i < VF_DOT_SUMS; i += VF_LANES) vf_store(sums + i, vf_sums(acc + i));
+    STORE_SUMS(VF_DOT_SUMS, rows, whole, keys, sums, S, lds);
 }
 
-/* Scores of `rows` queries and n keys, of which `keys` exist (whole: all). */
-VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int n, const int whole, int64_t keys, int64_t dim,
-                        const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch,
-                        const int streaming)
+/* Scores of `rows` queries and up to VF_DOT_SUMS / rows keys, of which `keys` exist. */
+VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole, int64_t keys, int64_t dim, const real *Q,
+                        int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
+    const int n = VF_DOT_SUMS / rows;
     const int64_t size = bytes_of(dtype);
     const int twice = streaming && few_instructions_between(dtype, rows);
     const prefetch_order next = prefetch_order_of(bytes_of(dtype) > 2 || twice, fetch, twice, ldk == dim, ldk * size);
@@ -139,34 +130,17 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int n, con
     VF_UNROLL
     for (int i = 0; i < VF_DOT_SUMS; i++) acc[i] = vf_zero();
 #define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * ldk * size)
-        /* One row: two multiply-adds a line, so the order of the lines matters most, and tiles go key by key. */
-#define ADD_KEY(key, sum)                                                                                                          \
-    do {                                                                                                                           \
-        VF_ROLLED                                                                                                                  \
-        for (c = 0; c + PAIR <= dim; c += PAIR) {                                                                                  \
-            vf x[2];                                                                                                               \
-            prefetch_in_step(&next, key, size *(c), 1, (int)(PAIR * size), 0, 1);                                                  \
-            vf_load_two(dtype, key, c, x);                                                                                         \
-            VF_UNROLL                                                                                                              \
-            for (int h = 0; h < 2; h++) (sum) = vf_fma(x[h], vf_load(Q + c + h * VF_LANES), sum);                                  \
-        }                                                                                                                          \
-    } while (0)
-    if (rows == 1 && VF_LOOPS_OVER_KEYS) {
-        real sums[VF_DOT_SUMS * VF_LANES];
+    if (rows == 1) VF_UNROLL /* two multiply-adds a line: the order of the lines matters most, so key by key */
+    for (int k = 0; k < n; k++) {
         VF_ROLLED
-        for (int k = 0; k < n; k++) {
-            const char *key = KEY(k);
-            vf sum = vf_zero();
-            ADD_KEY(key, sum);
-            vf_store(sums + k * VF_LANES, sum);
+        for (c = 0; c + PAIR <= dim; c += PAIR) {
+            vf x[2];
+            prefetch_in_step(&next, KEY(k), c * size, 1, (int)(PAIR * size), 0, 1);
+            vf_load_two(dtype, KEY(k), c, x);
+            VF_UNROLL
+            for (int h = 0; h < 2; h++) acc[k] = vf_fma(x[h], vf_load(Q + c + h * VF_LANES), acc[k]);
         }
-        VF_UNROLL
-        for (int k = 0; k < n; k++) acc[k] = vf_load(sums + k * VF_LANES);
-    } else if (rows == 1) {
-        VF_UNROLL
-        for (int k = 0; k < n; k++) ADD_KEY(KEY(k), acc[k]);
     }
-#undef ADD_KEY
     if (rows > 1) VF_ROLLED
     for (; c + PAIR <= dim; c += PAIR) {
         if (rows == 4) {
@@ -214,28 +188,28 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int n, con
         }
     }
 #undef KEY
-    store_dots(rows, n, whole, keys, acc, S, lds);
+    store_dots(rows, whole, keys, acc, S, lds);
 }
 
-/* The keys of whole tiles, or those that remain. */
-VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, const int whole, int64_t n, int64_t dim,
-                        const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch,
-                        const int streaming)
+VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, int64_t n, int64_t dim, const real *Q, int64_t ldq,
+                        const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, const int streaming)
 {
-    const int each = keys_of_tile(VF_DOT_SUMS / rows, whole);
-    const int64_t size = bytes_of(dtype), end = end_of_tiles(VF_DOT_SUMS / rows, whole, n);
+    const int64_t each = VF_DOT_SUMS / rows, size = bytes_of(dtype);
+    int64_t j = 0;
     VF_ROLLED
-    for (int64_t j = start_of_tiles(VF_DOT_SUMS / rows, whole, n); j < end; j += each)
-        dot_tile(rows, dtype, each, whole, whole ? each : least(each, n - j), dim, Q + first * ldq, ldq, K + j * ldk * size, ldk,
-                 S + first * lds + j, lds, fetch, streaming);
+    for (; j + each <= n; j += each)
+        dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch,
+                 streaming);
+    if (j < n)
+        dot_tile(rows, dtype, 0, n - j, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch,
+                 streaming);
 }
 
 VF_INLINE void dots_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
                        int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int streaming)
 {
-    if (streaming && streaming_matters(dtype)) EACH_ROWS(dot_rows, rows, dtype, 1, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
-    else EACH_ROWS(dot_rows, rows, dtype, 1, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
-    EACH_ROWS(dot_rows, rows, dtype, 0, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
+    if (streaming && streaming_matters(dtype)) EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
+    else EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
 
 static void step_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,

@@ -26,9 +26,8 @@
 #define VF_ROWS(width) ((width) == 3 ? 8 : 12)
 #define VF_MAX_ROWS    12
 /* Decode: 16 dot products at a time, and strips of 4 vectors of values for 4 rows. */
-#define VF_DOT_SUMS        16
-#define VF_LOOPS_OVER_KEYS 1
-#define VF_STRIP           4
+#define VF_DOT_SUMS 16
+#define VF_STRIP    4
 /* A block of scores of a full tile, 192 bytes a key, is 24 KB. */
 #define VF_BLOCK_KV(dim_qk, dim_v) ((void)(dim_qk), (void)(dim_v), 128)
 #if defined(ATTN_EMULATE_AVX512)

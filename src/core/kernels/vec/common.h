@@ -37,10 +37,8 @@
  *                                                 default is in dropout_step.inc.c
  *
  * and constants: VF_VECTORS, the vectors of a full tile; VF_ROWS(width), the rows of a register tile of that width; for decode
- * VF_DOT_SUMS, the sums of a register tile of scores, and VF_STRIP, the vectors of a strip of values.  Optional:
- * VF_LOOPS_OVER_KEYS, 1 if dot_tile loops over the keys of a single query, which is less code (with the 16 keys of AVX-512 2 to 8 %
- * faster from a cache, with the 8 of AVX2 a tenth slower for 16-bit keys); for ordered scores VF_ORDERED_ROWS(width), the rows of a
- * register tile, and VF_CHAIN_SUMS, the sums of one in decode.
+ * VF_DOT_SUMS, the sums of a register tile of scores, and VF_STRIP, the vectors of a strip of values.  Optional, for ordered
+ * scores: VF_ORDERED_ROWS(width), the rows of a register tile, and VF_CHAIN_SUMS, the sums of one in decode.
  */
 #ifndef ATTN_KERNELS_VEC_COMMON_H
 #define ATTN_KERNELS_VEC_COMMON_H
