@@ -17,6 +17,11 @@ add_library(attn_one_thread INTERFACE)
 if(ATTN_SANITIZE STREQUAL "thread")
   target_compile_options(attn_one_thread INTERFACE -fno-sanitize=thread)
 endif()
+# The reference, in which tests under ASan and UBSan would spend most of their time.  (The memory sanitizer and script/fuzz watch it.)
+add_library(attn_reference INTERFACE)
+if(ATTN_SANITIZE MATCHES "address" AND NOT ATTN_SANITIZE MATCHES "fuzzer")
+  target_compile_options(attn_reference INTERFACE -fno-sanitize=address,undefined)
+endif()
 # The memory sanitizer sees neither the writes of assembly (the products of AVX2) nor what masked loads and stores leave unchanged, so
 # it gets the kernels in plain C: they are the same *.inc.c, and everything around them is the same.  valgrind, which sees
 # instructions, covers the others.  (The preset msan also tracks where memory was allocated, which doubles the time to compile.)

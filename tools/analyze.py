@@ -3,8 +3,8 @@
 """tools/analyze.py gcc|clang|clang-tidy|cppcheck BUILD FOLDER...: runs an analyser over the C files of these source folders.
 
 BUILD has a compile_commands.json.  The status is 1 if there is any finding or the analyser failed; 77, with `skipped: REASON`, if it is
-not installed.  clang gives the warnings of a build with it, without generating code.  Disabled checks, and the reasons, are here (gcc),
-in .clang-tidy and in tools/cppcheck.txt.  The last line is the number of findings and files, and the time.
+not installed.  clang gives the warnings of a build with it, without generating code, for what has no object in BUILD.  Disabled checks, and
+the reasons, are here (gcc), in .clang-tidy and in tools/cppcheck.txt.  The last line is the number of findings and files, and the time.
 """
 import concurrent.futures
 import json
@@ -46,6 +46,11 @@ def compiler_words(entry):
         words = words[1:]
     words[words.index("-o") + 1] = os.devnull
     return words
+
+
+def is_compiled(entry):
+    words = shlex.split(entry["command"])
+    return pathlib.Path(entry["directory"], words[words.index("-o") + 1]).exists()
 
 
 def run(words, folder):
@@ -97,6 +102,8 @@ def main():
     entries = {name: entry for name, entry in entries.items() if not (leave and leave.match(name))}
     if not entries:
         sys.exit(f"{build}: no file of {' '.join(folders)} is compiled there")
+    if tool == "clang":
+        entries = {name: entry for name, entry in entries.items() if not is_compiled(entry)}
     database = build / "analyze" / tool
     database.mkdir(parents=True, exist_ok=True)
     (database / "compile_commands.json").write_text(json.dumps(list(entries.values())))

@@ -48,7 +48,7 @@ static int sees_any(const combination *c, int64_t b, int64_t h, int64_t i)
 
 /* For random combinations without the words in `but`, in both types. */
 #define FOR_COMBINATIONS(c, but)                                                                                                   \
-    for (int n_of_##c = 0; n_of_##c < 2 * SEEDS; n_of_##c++)                                                                       \
+    for (int n_of_##c = 0; n_of_##c < share_of_cases(2 * SEEDS); n_of_##c++)                                                       \
         for (int once_##c = draw_without(&(c), n_of_##c, but); once_##c; once_##c = 0, combination_free(&(c)))
 
 enum { SINK = 1, SOFTCAP = 2, DROPOUT = 4, UNIFORM = 8 };
