@@ -37,8 +37,8 @@
 #define EVERY(n) (n)
 #endif
 
-/* The number of random cases to run of n: one in $ATTN_TEST_SHARE, which script/test sets where it runs tests again (label isa).  For
- * tests that spend most of their time in the reference. */
+/* The number of random cases to run of n: one in $ATTN_TEST_SHARE, which script/test sets where it runs tests again (label isa).
+ * For tests that spend most of their time in the reference. */
 static inline int share_of_cases(int n)
 {
     const char *share = getenv("ATTN_TEST_SHARE");

@@ -81,6 +81,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
 #define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * stride)
     if (rows == 1) VF_UNROLL
     for (int k = 0; k < n; k++) {
+        if (!whole && k >= keys) continue;
         VF_ROLLED
         for (u = 0; u + step <= complete; u += step) {
             prefetch_in_step(next, KEY(k), u * size, 1, (int)(step * size), 0, 1);
@@ -154,6 +155,11 @@ VF_INLINE void ordered_scores_as(const attn_dtype dtype, int64_t rows, int64_t n
     if (streaming && streaming_matters(dtype)) EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
     else EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
 }
+
+FOR_KEYS(ordered_scores_as,
+         (int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K, int64_t ldk, real *S, int64_t lds,
+          uintptr_t fetch, int streaming),
+         rows, n, dim, Q, ldq, K, ldk, S, lds, fetch, streaming)
 
 static void step_ordered_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, attn_dtype dtype,
                                 int64_t ldk, void *S, int64_t lds, int64_t fetch, int streaming)
