@@ -23,10 +23,19 @@ static attn_status choose(attn_plan *plan, const attn_problem *problem, const at
     return attn_plan_parts_choose(&plan->problem, o, parts, &plan->parts, plan->why, sizeof plan->why, error);
 }
 
-static attn_status make_parts(const attn_plan *plan, const attn_options *o, attn_error *error)
+/* 1 if no execution has anything to do.  (How many packed tokens there are is not known yet, only whether there can be any.) */
+static int is_always_idle(const attn_plan *plan)
 {
+    const attn_shape *shape = &plan->problem.shape;
+    return attn_plan_is_idle(plan, shape->batch > 0 && shape->len_q > 0, shape->batch > 0 && shape->len_kv > 0);
+}
+
+static attn_status make_parts(const attn_plan *plan, const attn_options *options, attn_error *error)
+{
+    attn_options o = *options;
+    if (is_always_idle(plan)) o.workspace_limit = 0; /* it needs no workspace */
     for (int n = 0; n < plan->parts; n++)
-        TRY(attn_plan_part_make(&plan->problem, o, &plan->part[n], n + 1 < plan->parts, plan->parts == 1, error));
+        TRY(attn_plan_part_make(&plan->problem, &o, &plan->part[n], n + 1 < plan->parts, plan->parts == 1, error));
     return ATTN_OK;
 }
 
@@ -82,10 +91,7 @@ attn_status attn_plan_create(attn_plan **plan, const attn_problem *problem, cons
 size_t attn_plan_workspace_size(const attn_plan *plan)
 {
     size_t most = 0;
-    if (!plan) return 0;
-    /* How many packed tokens there are is not known yet, only whether there can be any. */
-    const attn_shape *shape = &plan->problem.shape;
-    if (attn_plan_is_idle(plan, shape->batch > 0 && shape->len_q > 0, shape->batch > 0 && shape->len_kv > 0)) return 0;
+    if (!plan || is_always_idle(plan)) return 0;
     for (int n = 0; n < plan->parts; n++) {
         const size_t bytes = attn_plan_part_bytes(&plan->part[n]);
         if (bytes > most) most = bytes;

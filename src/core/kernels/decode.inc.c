@@ -13,6 +13,7 @@
 
 #pragma GCC diagnostic pop
 
+#include "decode_keys_step.inc.c"
 #include "decode_prefetch_step.inc.c"
 #include "decode_step.inc.c"
 
