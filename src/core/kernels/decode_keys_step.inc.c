@@ -10,7 +10,7 @@
  * in them, up to a fifth, depends on where in a line they begin. */
 #if VF_LANES > 1
 #define FUNCTION_FOR_KEYS(f, suffix, dtype, parameters, ...)                                                                       \
-    static VF_NOINLINE __attribute__((aligned(64))) void f##suffix parameters { f(dtype, __VA_ARGS__); }
+    static VF_NOINLINE __attribute__((aligned(ATTN_LINE))) void f##suffix parameters { f(dtype, __VA_ARGS__); }
 #define CALL_FOR_KEYS(f, suffix, dtype, ...) f##suffix(__VA_ARGS__)
 #else
 #define FUNCTION_FOR_KEYS(f, suffix, dtype, parameters, ...)
