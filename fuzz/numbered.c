@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "testing/random/share.h"
+
 static uint64_t value_of(const char *text, const char *name, uint64_t otherwise)
 {
     const size_t n = strlen(name);
@@ -13,13 +15,14 @@ static uint64_t value_of(const char *text, const char *name, uint64_t otherwise)
 
 void numbered_begin(numbered *n, uint64_t seconds, int count, char **arguments)
 {
-    *n = (numbered){.cases = UINT64_MAX, .seconds = seconds, .begin = time(NULL)};
+    *n = (numbered){.cases = INT64_MAX, .seconds = seconds, .begin = time(NULL)};
     for (int i = 1; i < count; i++) {
         n->seconds = value_of(arguments[i], "--seconds=", n->seconds);
         n->seed = value_of(arguments[i], "--seed=", n->seed);
         n->first = value_of(arguments[i], "--first=", n->first);
         n->cases = value_of(arguments[i], "--cases=", n->cases);
     }
+    n->cases = (uint64_t)share_of_cases((int64_t)n->cases);
 }
 
 int numbered_next(numbered *n, draws *from)

@@ -13,7 +13,7 @@ typedef struct numbered {
     time_t begin;
 } numbered;
 
-/* seconds: the default of --seconds. */
+/* seconds: the default of --seconds.  The cases are those of --cases, or their share (testing/random/share.h). */
 void numbered_begin(numbered *n, uint64_t seconds, int count, char **arguments);
 /* Returns 0 when all cases are done or time is up; otherwise *from is the source of the next case's choices. */
 int numbered_next(numbered *n, draws *from);

@@ -37,14 +37,6 @@
 #define EVERY(n) (n)
 #endif
 
-/* The number of random cases to run of n: one in $ATTN_TEST_SHARE, which script/test sets where it runs tests again (label isa).
- * For tests that spend most of their time in the reference. */
-static inline int share_of_cases(int n)
-{
-    const char *share = getenv("ATTN_TEST_SHARE");
-    return share && share[0] > '1' && share[0] <= '9' ? n / (share[0] - '0') : n;
-}
-
 /* 1 if attn_isa `isa` belongs to another architecture than this one (the default and plain C belong to all). */
 static inline int isa_is_foreign(int isa)
 {

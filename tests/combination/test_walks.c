@@ -12,6 +12,7 @@
 #include "outcome.h"
 #include "plan/plan.h"
 #include "testing/random/random.h"
+#include "testing/random/share.h"
 
 #include <math.h>
 #include <stdlib.h>

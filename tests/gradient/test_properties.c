@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include "combination/outcome.h"
+#include "testing/random/share.h"
 
 #include <math.h>
 
