@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * real_threads.c - for tests that compare numbers of threads (linked with test_real_threads, which wraps three functions of the
+ * real_threads.c - for tests that compare numbers of threads (linked with test_real_threads, which wraps four functions of the
  * library). Problems that the library would compute by one thread, because they are small, take as many as they may; the calling
  * thread does not begin before another has, which would otherwise often find no work left; and a test that has ended without
  * threads has failed. */
@@ -35,6 +35,10 @@ attn_status __wrap_attn_plan_create(attn_plan **plan, const attn_problem *proble
 int __real_attn_is_serial(const void *problem);
 int __wrap_attn_is_serial(const void *problem);
 int __wrap_attn_is_serial(const void *problem) { return is_single && __real_attn_is_serial(problem); }
+
+/* Of src/core/walk/product/product.h. */
+int __wrap_attn_product_is_small(const void *problem);
+int __wrap_attn_product_is_small(const void *problem) { return (void)problem, 0; }
 
 typedef struct shared_run {
     void (*body)(void *context, int64_t worker);

@@ -173,6 +173,6 @@ def test_patterns_are_borrowed_and_copies_have_their_own():
 
 
 def test_threads_do_not_change_the_bits():
-    patterns, states = RNG.normal(size=(64, 32)), RNG.normal(size=(100, 32))
+    patterns, states = RNG.normal(size=(300, 64)), RNG.normal(size=(300, 64))  # (one thread computes what is small)
     assert np.array_equal(hopfield.Hopfield(patterns, threads=1).update(states), hopfield.Hopfield(patterns, threads=2).update(states))
     assert np.array_equal(hopfield.Hopfield(patterns, isa="scalar").update(states), hopfield.Hopfield(patterns, isa="scalar").update(states))

@@ -189,6 +189,9 @@ def faults_of(bench, calls):
 
 
 def main():
+    known = re.findall(r"^  attn (\w+)", subprocess.run([ATTN, "--help"], capture_output=True, text=True, check=True).stdout, re.M)
+    for name in sorted(set(known) - {arguments[0] for arguments, _ in COMMANDS.values()}):
+        outcome(False, f"attn {name}", "it has no faults: add it to COMMANDS in tests/fault/command.py")
     folder = folder_with_inputs()
     original = content(folder)
     shutil.rmtree(folder)

@@ -24,8 +24,6 @@ static int64_t round_up(int64_t x, int64_t unit) { return attn_ceil_div(x, unit)
 
 int attn_product_is_small(const attn_product_matrices *p) { return (double)p->rows * (double)p->columns * (double)p->inner < 3e5; }
 
-static int workers_of(const attn_product_matrices *p, int threads) { return attn_product_is_small(p) ? 1 : threads; }
-
 static attn_product_way choose(const attn_product_walk *w)
 {
     const attn_product_matrices *p = &w->problem;
@@ -56,7 +54,6 @@ void attn_product_walk_init(attn_product_walk *w, int threads)
     const int64_t panel = k->lanes * k->vectors, steps = attn_min(PART, p->inner);
     w->size = p->dtype == ATTN_F64 ? 8 : 4;
     w->way = choose(w);
-    threads = workers_of(p, threads);
     w->packed_a = w->bytes = 0;
     if (w->way == ATTN_PRODUCT_PACKED) {
         w->row_blocks = cut(p->rows, k->group, attn_ceil_div(p->rows, PACKED_A / (PART * w->size)), &w->block_rows);
@@ -87,7 +84,7 @@ int64_t attn_product_walk_max(const attn_product_walk *w, int threads)
     const int64_t rows = attn_min(max_rows, round_up(attn_min(p->rows, max_rows), k->group));
     const int64_t packed = attn_round_64(rows * steps * w->size) + attn_round_64(k->lanes * k->vectors * steps * w->size);
     if (p->rows == 0 || p->columns == 0 || p->inner == 0) return 0;
-    return workers_of(p, threads) * attn_max(packed, SWEPT_ROWS * SWEPT);
+    return threads * attn_max(packed, SWEPT_ROWS * SWEPT);
 }
 
 typedef struct job {
