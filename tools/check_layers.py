@@ -8,8 +8,8 @@ include src/common.  In testing: conformance -> verdict -> case -> bound -> prob
 testing, and `attn check` alone sees all of it, and ref/.
 
 Everything else sees the public headers and its own folder; the harness and the tests also see ref/, the tests see testing and cli, and
-the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/
-and tests/combination.  ref/ sees none of our headers.
+the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/,
+tests/combination and tests/cut.  ref/ sees none of our headers.
 
 A walk of attention is known only by its type (walk/walks.h): only files of its own folder include or call it, and rows, which runs
 tiles over another problem.
@@ -37,7 +37,7 @@ CHECKS = "cli/check"
 KNOWN_WALKS = ["linear", "merge", "product"]  # these have problems of their own
 WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
 INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
-SHARED_BY_TESTS = ["tests", "tests/combination"]
+SHARED_BY_TESTS = ["tests", "tests/combination", "tests/cut"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
 PUBLIC = re.compile(r"\bATTN_API\b[^;{]*?\b(attn_\w+)\s*\(")
 

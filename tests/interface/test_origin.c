@@ -4,7 +4,7 @@
  * queries and keys, with results over disjoint keys merged, sees the same keys, draws the same dropout and has the same distances
  * as one call, forward and backward, with pages and block lists; and has the same bits where the interface guarantees them.
  */
-#include "cut.h"
+#include "cut/cut.h"
 
 #include <math.h>
 

@@ -13,7 +13,7 @@
  *
  * since the gradient of a part depends on the tangents through its own inputs and through its incoming gradients.
  */
-#include "cut.h"
+#include "cut/cut.h"
 
 #include "attn/merge.h"
 

@@ -9,6 +9,7 @@
 #include "attn/bilinear.h"
 #include "attn/cache.h"
 #include "attn/cost.h"
+#include "attn/distributed.h"
 #include "attn/hopfield.h"
 #include "attn/linear.h"
 #include "attn/mask.h"
@@ -60,6 +61,11 @@ static attn_pattern_set_counts count = {.struct_size = sizeof count};
 static attn_hopfield memory;
 static attn_hopfield_tensors remembered;
 static attn_linear_plan_description description = {.struct_size = sizeof description};
+static attn_split split = {.struct_size = sizeof split, .part = 2};
+static attn_transport alone = {.struct_size = sizeof alone, .ranks = 1};
+static attn_split_description owned = {.struct_size = sizeof owned};
+static attn_split_part part = {.struct_size = sizeof part};
+static attn_distributed_description distributed = {.struct_size = sizeof distributed};
 static attn_tensor_plan tensor_plan = {.struct_size = sizeof tensor_plan};
 
 static void make(void)
@@ -178,6 +184,30 @@ static attn_linear_plan *a_linear_plan(void)
 RUN(linear_plan, attn_linear_plan_describe(a_linear_plan(), (attn_linear_plan_description *)(uintptr_t)x, e))
 RUN(linear_tensor, attn_linear_plan_tensor(a_linear_plan(), 0, (attn_tensor_plan *)(uintptr_t)x, e))
 
+static attn_status plan_parts(const attn_problem *p, const attn_tensors *t, const attn_split *s, const attn_transport *ranks,
+                              const attn_options *with, attn_error *e)
+{
+    attn_distributed_plan *plan;
+    const attn_status status = attn_distributed_plan_create(&plan, p, t, s, ranks, with, e);
+    attn_distributed_plan_destroy(plan);
+    return status;
+}
+RUN(parts_problem, plan_parts(x, &tensors, &split, NULL, NULL, e))
+RUN(parts_tensors, plan_parts(&problem, x, &split, NULL, NULL, e))
+RUN(split, plan_parts(&problem, &tensors, x, NULL, NULL, e))
+RUN(transport, plan_parts(&problem, &tensors, &split, x, NULL, e))
+RUN(parts_options, plan_parts(&problem, &tensors, &split, NULL, x, e))
+RUN(owned, attn_split_describe(&split, LEN, ATTN_AXIS_KEY, 0, 1, (attn_split_description *)(uintptr_t)x, e))
+RUN(part, attn_split_part_describe(&split, LEN, ATTN_AXIS_KEY, 0, 1, 0, (attn_split_part *)(uintptr_t)x, e))
+
+static attn_distributed_plan *a_plan_of_parts(void)
+{
+    static attn_distributed_plan *plan;
+    if (!plan) assert_int_equal(attn_distributed_plan_create(&plan, &problem, &tensors, &split, NULL, NULL, NULL), ATTN_OK);
+    return plan;
+}
+RUN(distributed, attn_distributed_describe(a_plan_of_parts(), (attn_distributed_description *)(uintptr_t)x, e))
+
 static void test_slots(void **state)
 {
     (void)state;
@@ -185,6 +215,7 @@ static void test_slots(void **state)
     TAILS(attn_tensors, tensors, 1, run_bilinear);
     TAILS(attn_tensors, tensors, 1, run_decompose);
     TAILS(attn_tensors, patterned, 1, run_apply);
+    TAILS(attn_tensors, tensors, 1, run_parts_tensors);
     TAILS(attn_cache, cache, 1, run_cache);
     TAILS(attn_cache_tokens, tokens, 1, run_tokens);
     TAILS(attn_bias_gate_tensors, gate_tensors, 1, run_gate_tensors);
@@ -202,7 +233,11 @@ static void test_fields(void **state)
     TAILS(attn_problem, problem, 0, run_bilinear_problem);
     TAILS(attn_problem, problem, 0, run_decompose_problem);
     TAILS(attn_problem, problem, 0, run_apply_problem);
+    TAILS(attn_problem, problem, 0, run_parts_problem);
     TAILS(attn_call, call, 0, run_call);
+    TAILS(attn_split, split, 0, run_split);
+    TAILS(attn_transport, alone, 0, run_transport);
+    TAILS(attn_options, options, 0, run_parts_options);
     TAILS(attn_options, options, 0, run_merge_options);
     TAILS(attn_options, options, 0, run_product_options);
     TAILS(attn_options, options, 0, run_decompose_options);
@@ -234,6 +269,10 @@ static void test_filled(void **state)
     FILLED(attn_pattern_set_counts, count, run_count);
     FILLED(attn_linear_plan_description, description, run_linear_plan);
     FILLED(attn_tensor_plan, tensor_plan, run_linear_tensor);
+    FILLED(attn_split_description, owned, run_owned);
+    FILLED(attn_split_part, part, run_part);
+    FILLED(attn_distributed_description, distributed, run_distributed);
+    attn_distributed_plan_destroy(a_plan_of_parts());
     attn_linear_plan_destroy(a_linear_plan());
     attn_pattern_set_destroy(a_set());
 }

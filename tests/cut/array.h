@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * array.h - dense arrays, element by element. */
-#ifndef ATTN_TESTS_INTERFACE_ARRAY_H
-#define ATTN_TESTS_INTERFACE_ARRAY_H
+#ifndef ATTN_TESTS_CUT_ARRAY_H
+#define ATTN_TESTS_CUT_ARRAY_H
 
 #include "test.h"
 

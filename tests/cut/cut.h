@@ -2,8 +2,8 @@
  *
  * cut.h - a random attention problem with many options; the parts into which it is cut (ranges of batch entries, heads, queries and
  * keys), each with its origin, as in ring attention over several devices or a prompt in chunks; and the parts recombined. */
-#ifndef ATTN_TESTS_INTERFACE_CUT_H
-#define ATTN_TESTS_INTERFACE_CUT_H
+#ifndef ATTN_TESTS_CUT_CUT_H
+#define ATTN_TESTS_CUT_CUT_H
 
 #include "test.h"
 

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * distributed.h - one attention problem over several ranks (processes of one or many machines), each of which holds some of the
+ * queries and keys.  The same bits for any number of ranks.  Conventions of attn.h hold.
+ *
+ * The queries and the keys of a problem are cut into parts of `part` tokens, part n from token n part on.  A pair of a part of
+ * queries and a part of keys, a cell, is one call of the library, whose result depends on nothing else; and the results of the
+ * cells are combined in an order that their numbers alone decide:
+ *
+ *      o, lse                of a part of queries: as attn_merge does, two at a time, in a binary tree over the parts of keys
+ *      grad_q, tangents      of a part of queries: their sum, in the same tree
+ *      grad_k, grad_v        of a part of keys: their sum, in a binary tree over the parts of queries
+ *      other gradients       (of tables, slopes, ...): their sum over the parts of keys, then over those of queries
+ *
+ * A node of level L and number N of a tree combines nodes 2N and 2N + 1 of level L - 1; what does not exist is left out.  So it
+ * does not matter which rank computes a cell, or when: one rank gets the bits that any number of them gets (Liu et al. 2023, "Ring
+ * Attention", has the idea of the ring; its sums follow the ring).  These bits are not those of attn_compute, which cuts at other
+ * places, and the error is at most twice as large.
+ */
+#ifndef ATTN_DISTRIBUTED_H
+#define ATTN_DISTRIBUTED_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which rank owns a part.  With R ranks and G parts, part n belongs to */
+typedef enum attn_layout {
+    ATTN_LAYOUT_CONTIGUOUS = 0, /* rank n R / G: each rank has neighbours only */
+    ATTN_LAYOUT_ZIGZAG = 1,     /* c = 2 n R / G; rank c, or 2R - 1 - c where c >= R: causal work is even */
+    ATTN_LAYOUT_STRIPED = 2,    /* rank n mod R */
+    ATTN_LAYOUT_OWNERS = 3      /* rank owners[n] */
+} attn_layout;
+
+/* How keys and values reach the ranks whose queries see them.  No result depends on it. */
+typedef enum attn_way {
+    ATTN_WAY_AUTO = 0,  /* direct */
+    ATTN_WAY_RING = 1,  /* from neighbour to neighbour, all of them */
+    ATTN_WAY_DIRECT = 2 /* from their owner, and only to ranks with queries that see them: with a window, the halo */
+} attn_way;
+
+/*
+ * How ranks exchange messages.  A message is sent once and received once; those from one rank to another with one tag arrive in
+ * the order in which they were sent.  Both begin without waiting; *request is then passed to `wait`, once.  Each function returns
+ * 0, or another number if it failed, after which the state of the exchange is lost.
+ */
+typedef struct attn_transport {
+    size_t struct_size; /* sizeof(attn_transport) */
+    int rank;           /* of the caller, 0 .. ranks - 1 */
+    int ranks;
+    void *context;
+    int (*send)(void *context, int to, int tag, const void *data, size_t bytes, void **request);
+    int (*receive)(void *context, int from, int tag, void *data, size_t bytes, void **request);
+    int (*wait)(void *context, int64_t count, void **requests); /* until all are done; NULL requests are skipped */
+    int (*progress)(void *context);                             /* optional: called between cells */
+    int64_t reserved[4];                                        /* must be 0 */
+} attn_transport;
+
+/* How a problem is divided. */
+typedef struct attn_split {
+    size_t struct_size; /* sizeof(attn_split) */
+    int64_t part;       /* tokens of a part, the same on all ranks whatever their number; 0: 1024 */
+    attn_layout layout;
+    attn_way way;
+    const int32_t *owners_q;  /* ATTN_LAYOUT_OWNERS: the rank of each part of queries, read by attn_distributed_plan_create */
+    const int32_t *owners_kv; /* likewise of each part of keys */
+    int64_t reserved[6];      /* must be 0 */
+} attn_split;
+
+/*
+ * A problem planned for the ranks of a transport.  Immutable; one execution at a time uses its transport.
+ */
+typedef struct attn_distributed_plan attn_distributed_plan;
+
+/*
+ * Plans ATTN_FORWARD, ATTN_BACKWARD or ATTN_JVP over all ranks.  Collective: each rank calls it, with the same problem and split.
+ *
+ *  problem    [in]  the whole problem: len_q and len_kv count the tokens of all ranks
+ *  tensors    [in]  the rank's own: of its parts in rising order, one after another along the axis of tokens
+ *                      a tensor with a row for each query                       the rows of its queries
+ *                      a tensor with a row for each key                         the rows of its keys
+ *                      mask, bias, dropout_given, block_mask                    the rows of its queries, with all keys
+ *                      slopes, tables, scales, the sink and their gradients     all of it; these gradients get the same bits on all
+ * ranks lengths_q, lengths_kv, offset_q                          all of it: the numbers are read now As in attn_plan_create, other
+ * pointers may be ATTN_LATER. split      [in]  NULL: all defaults transport  [in]  NULL: one rank, which has everything.  Must
+ * outlive the plan options    [in]  NULL: all defaults.  The instruction set must be the same on all ranks
+ *
+ * All ranks return the same status, and the message of the lowest rank that failed; none does if ranks disagree about the problem,
+ * the split or the instruction set (ATTN_ERR_ARGUMENT).  Otherwise returns what attn_plan_create returns, or
+ *      ATTN_ERR_UNSUPPORTED  what cells cannot be combined to (yet): double backward, packed sequences, pages, block lists,
+ *                            ATTN_EMPTY_UNIFORM, outputs of forward other than o and lse, the gradient of a bias that all queries
+ *                            or all keys share; a part that is no multiple of the blocks of a block mask
+ *      ATTN_ERR_IO           the transport failed
+ */
+ATTN_API attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const attn_problem *problem,
+                                                  const attn_tensors *tensors, const attn_split *split,
+                                                  const attn_transport *transport, const attn_options *options, attn_error *error);
+
+/* Bytes of workspace of attn_distributed_execute on this rank. */
+ATTN_API size_t attn_distributed_workspace_size(const attn_distributed_plan *plan);
+
+/*
+ * Runs a plan.  Collective.  Allocates nothing.  Returns, on all ranks alike and with all outputs untouched, what attn_execute
+ * returns; or ATTN_ERR_IO, if the transport fails, with outputs that are lost.
+ */
+ATTN_API attn_status attn_distributed_execute(const attn_distributed_plan *plan, const attn_tensors *tensors, void *workspace,
+                                              size_t workspace_size, attn_error *error);
+
+/* What a plan does on this rank. */
+typedef struct attn_distributed_description {
+    size_t struct_size; /* in: sizeof(attn_distributed_description) */
+    int64_t parts_q;    /* of the whole */
+    int64_t parts_kv;
+    int64_t queries; /* tokens of this rank */
+    int64_t keys;
+    int64_t cells;        /* that this rank computes */
+    int64_t cells_most;   /* of the rank that has the most; all ranks wait for it */
+    int64_t cells_total;  /* of all ranks */
+    int64_t messages;     /* that this rank sends in an execution */
+    int64_t bytes;        /* of these */
+    int64_t row_nodes;    /* results of parts of queries that wait at the same time, at most, */
+    int64_t column_nodes; /* and of parts of keys */
+    size_t workspace_bytes;
+    attn_way way;
+    int ranks;
+} attn_distributed_description;
+
+/* Fills in *description, whose struct_size is set.  ATTN_ERR_ARGUMENT: NULL, or an invalid struct_size. */
+ATTN_API attn_status attn_distributed_describe(const attn_distributed_plan *plan, attn_distributed_description *description,
+                                               attn_error *error);
+
+/* Frees a plan; NULL is a no-op.  Not collective. */
+ATTN_API void attn_distributed_plan_destroy(attn_distributed_plan *plan);
+
+/* What a rank owns of an axis of tokens. */
+typedef struct attn_split_description {
+    size_t struct_size;  /* in: sizeof(attn_split_description) */
+    int64_t parts_total; /* of all ranks */
+    int64_t parts;       /* of this rank */
+    int64_t tokens;      /* of these */
+} attn_split_description;
+
+/*
+ * How many parts and tokens a rank has, for allocating its tensors.  Local: needs neither a plan nor a transport.
+ *
+ *  split   [in]  NULL: all defaults
+ *  tokens  [in]  of the whole axis
+ *  axis    [in]  ATTN_AXIS_QUERY or ATTN_AXIS_KEY: the axes may have different lengths and owners
+ *
+ * Returns ATTN_ERR_ARGUMENT or ATTN_ERR_SHAPE.
+ */
+ATTN_API attn_status attn_split_describe(const attn_split *split, int64_t tokens, attn_axis axis, int rank, int ranks,
+                                         attn_split_description *description, attn_error *error);
+
+/* A part of a rank. */
+typedef struct attn_split_part {
+    size_t struct_size; /* in: sizeof(attn_split_part) */
+    int64_t number;     /* among the parts of all ranks */
+    int64_t first;      /* token of the whole */
+    int64_t tokens;     /* split.part, or fewer in the last */
+    int64_t local;      /* token of the rank's tensor with which it begins there */
+} attn_split_part;
+
+/* Part number `index` (0, 1, ...) of those of a rank.  ATTN_ERR_ARGUMENT past the last one. */
+ATTN_API attn_status attn_split_part_describe(const attn_split *split, int64_t tokens, attn_axis axis, int rank, int ranks,
+                                              int64_t index, attn_split_part *part, attn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

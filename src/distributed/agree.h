@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * agree.h - all ranks learn whether one of them failed, and whether they were asked the same: in log2 of their number messages of a
+ * few hundred bytes (the dissemination barrier of Hensgen, Finkel and Manber 1988, with the lowest failing rank as the value). */
+#ifndef ATTN_DISTRIBUTED_AGREE_H
+#define ATTN_DISTRIBUTED_AGREE_H
+
+#include "attn/distributed.h"
+
+/* Returns `status`, of this rank with its *error, or the status and message of the lowest rank that failed; or ATTN_ERR_ARGUMENT
+ * with `differs` as the message, if all were successful and their `asked` are not equal. */
+attn_status attn_agree(const attn_transport *transport, attn_status status, uint64_t asked, const char *differs, attn_error *error);
+
+/* What that sends. */
+int attn_agree_messages(const attn_transport *transport);
+size_t attn_agree_bytes(void); /* of one message */
+
+/* A number that differs, almost certainly, if something that the ranks have to agree about does. */
+typedef struct attn_digest {
+    uint64_t value;
+} attn_digest;
+
+static inline void attn_digest_add(attn_digest *d, const void *bytes, size_t count) /* FNV-1a */
+{
+    for (size_t n = 0; n < count; n++) d->value = (d->value ^ ((const unsigned char *)bytes)[n]) * 0x100000001B3u;
+}
+static inline void attn_digest_number(attn_digest *d, int64_t x) { attn_digest_add(d, &x, sizeof x); }
+static inline void attn_digest_real(attn_digest *d, double x) { attn_digest_add(d, &x, sizeof x); }
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ * bound.c - see bound.h. */
+#include "bound.h"
+
+#include "../common/places.h"
+#include "../common/slots.h"
+
+#define MODULE "distributed"
+
+static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static attn_spread spread_of(const attn_tensor_description *d)
+{
+    static const size_t index[] = {offsetof(attn_tensors, lengths_q),    offsetof(attn_tensors, lengths_kv),
+                                   offsetof(attn_tensors, cu_seqlens_q), offsetof(attn_tensors, cu_seqlens_kv),
+                                   offsetof(attn_tensors, offset_q),     offsetof(attn_tensors, block_starts),
+                                   offsetof(attn_tensors, block_index),  offsetof(attn_tensors, page_table)};
+    for (size_t n = 0; n < sizeof index / sizeof *index; n++)
+        if (d->offset == index[n]) return ATTN_SPREAD_INDEX;
+    if (d->axes[2] == ATTN_AXIS_BLOCK_Q) return ATTN_SPREAD_BLOCKS;
+    if (d->axes[2] == ATTN_AXIS_QUERY) return d->axes[3] == ATTN_AXIS_KEY ? ATTN_SPREAD_PAIRS : ATTN_SPREAD_QUERIES;
+    return d->axes[2] == ATTN_AXIS_KEY ? ATTN_SPREAD_KEYS : ATTN_SPREAD_SAME;
+}
+
+/* The results that need more than combining what the cells give. */
+static attn_status check_result(const attn_problem *p, const attn_tensor_description *d, attn_error *error)
+{
+    static const size_t combined[] = {offsetof(attn_tensors, o),
+                                      offsetof(attn_tensors, lse),
+                                      offsetof(attn_tensors, grad_q),
+                                      offsetof(attn_tensors, grad_k),
+                                      offsetof(attn_tensors, grad_v),
+                                      offsetof(attn_tensors, grad_bias),
+                                      offsetof(attn_tensors, tan_o),
+                                      offsetof(attn_tensors, tan_lse),
+                                      offsetof(attn_tensors, grad_scale),
+                                      offsetof(attn_tensors, grad_score_matrix),
+                                      offsetof(attn_tensors, grad_sink),
+                                      offsetof(attn_tensors, grad_alibi_slopes),
+                                      offsetof(attn_tensors, grad_bias_table),
+                                      offsetof(attn_tensors, grad_relative_keys),
+                                      offsetof(attn_tensors, grad_relative_values),
+                                      offsetof(attn_tensors, grad_relative_u),
+                                      offsetof(attn_tensors, grad_relative_v)};
+    if (d->role[p->op] != ATTN_ROLE_OUTPUT) return ATTN_OK;
+    for (size_t n = 0; n < sizeof combined / sizeof *combined; n++)
+        if (d->offset == combined[n]) return ATTN_OK;
+    return fail(error, ATTN_ERR_UNSUPPORTED,
+                MODULE ": %s is set; over parts only o, lse, gradients and first tangents can be computed", d->name);
+}
+
+/* The shape of a tensor of the rank. */
+static void shape_of(attn_bound *b, const attn_tensor_plan *cell, int64_t queries, int64_t keys, const attn_problem *p)
+{
+    memcpy(b->shape, cell->shape, sizeof b->shape);
+    if (b->spread == ATTN_SPREAD_QUERIES) b->shape[2] = queries;
+    if (b->spread == ATTN_SPREAD_KEYS) b->shape[2] = keys;
+    if (b->spread == ATTN_SPREAD_PAIRS) {
+        b->shape[2] = queries;
+        b->shape[3] = p->shape.len_kv;
+    }
+    if (b->spread == ATTN_SPREAD_BLOCKS) {
+        b->shape[2] = queries / p->mask.block_q + (queries % p->mask.block_q != 0);
+        b->shape[3] = p->shape.len_kv / p->mask.block_kv + (p->shape.len_kv % p->mask.block_kv != 0);
+    }
+}
+
+static void make_dense(attn_bound *b)
+{
+    b->stride[3] = 1;
+    for (int axis = 3; axis > 0; axis--) b->stride[axis - 1] = b->stride[axis] * (b->shape[axis] > 1 ? b->shape[axis] : 1);
+}
+
+static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors *tensors, const attn_tensor_description *d,
+                        const attn_tensor_plan *cell, int64_t queries, int64_t keys, attn_error *error)
+{
+    int64_t span;
+    *b = (attn_bound){
+        .index = -1, .offset = d->offset, .role = cell->role, .spread = spread_of(d), .dtype = cell->dtype, .name = d->name};
+    const attn_input slot = attn_bound_slot(b, tensors);
+    TRY(check_result(p, d, error));
+    shape_of(b, cell, queries, keys, p);
+    if (b->spread == ATTN_SPREAD_SAME) memcpy(b->stride, cell->stride, sizeof b->stride); /* some broadcast by default */
+    else if (slot_is_dense(&slot)) make_dense(b);
+    else
+        for (int axis = 0; axis < 4; axis++) b->stride[axis] = slot.stride[axis] == ATTN_BROADCAST ? 0 : slot.stride[axis];
+    const int beyond = strides_beyond((int64_t)attn_dtype_size(b->dtype), b->shape, b->stride);
+    CHECK(beyond < 0, ATTN_ERR_SHAPE,
+          MODULE ": %s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses", d->name, beyond,
+          b->stride[beyond < 0 ? 0 : beyond], b->shape[beyond < 0 ? 0 : beyond]);
+    const int some = b->shape[0] > 0 && b->shape[1] > 0 && b->shape[2] > 0 && b->shape[3] > 0;
+    const int axis = some && b->role == ATTN_ROLE_OUTPUT ? elements_self_overlap(b->shape, b->stride, &span) : -1;
+    CHECK(axis < 0, ATTN_ERR_STRIDE,
+          MODULE ": %s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements",
+          d->name, axis, b->stride[axis < 0 ? 0 : axis], span);
+    b->has_elements = some;
+    b->width = b->shape[3];
+    return ATTN_OK;
+}
+
+static int broadcasts(const attn_input *slot, int axis, int64_t size)
+{
+    return size > 1 && !slot_is_dense(slot) && (slot->stride[axis] == 0 || slot->stride[axis] == ATTN_BROADCAST);
+}
+
+/* What a cell cannot do for a whole. */
+static attn_status check_problem(const attn_problem *p, const attn_tensors *t, int64_t part, attn_error *error)
+{
+    const struct {
+        const attn_input *slot;
+        const char *name;
+    } missing[] = {{&t->cu_seqlens_q, "cu_seqlens_q"},
+                   {&t->cu_seqlens_kv, "cu_seqlens_kv"},
+                   {&t->page_table, "page_table"},
+                   {&t->block_starts, "block_starts"},
+                   {&t->block_index, "block_index"}};
+    CHECK(p->op != ATTN_DOUBLE_BACKWARD, ATTN_ERR_UNSUPPORTED, MODULE ": op is %d; double backward is not there yet", (int)p->op);
+    CHECK(p->mask.empty != ATTN_EMPTY_UNIFORM, ATTN_ERR_UNSUPPORTED, MODULE ": mask.empty is 1 (uniform), which is not there yet");
+    for (size_t n = 0; n < sizeof missing / sizeof *missing; n++)
+        CHECK(slot_is_absent(missing[n].slot), ATTN_ERR_UNSUPPORTED, MODULE ": %s is set, which is not there yet", missing[n].name);
+    const int is_one = part >= p->shape.len_q && part >= p->shape.len_kv;
+    CHECK(slot_is_absent(&t->block_mask) || is_one || p->mask.block_q < 1 || p->mask.block_kv < 1 ||
+              (part % p->mask.block_q == 0 && part % p->mask.block_kv == 0),
+          ATTN_ERR_UNSUPPORTED,
+          MODULE ": split.part is %" PRId64 "; with a block mask it must be a multiple of mask.block_q (%" PRId64
+                 ") and mask.block_kv (%" PRId64 ")",
+          part, p->mask.block_q, p->mask.block_kv);
+    CHECK(!t->grad_bias.data || (!broadcasts(&t->bias, 2, p->shape.len_q) && !broadcasts(&t->bias, 3, p->shape.len_kv)),
+          ATTN_ERR_UNSUPPORTED, MODULE ": grad_bias is set and all queries or all keys share a bias, whose sum is not there yet");
+    CHECK(!t->call || !((const attn_call *)t->call)->visit_rows, ATTN_ERR_UNSUPPORTED,
+          MODULE ": call.visit_rows is set; there are no whole rows over parts");
+    CHECK(!t->call || !t->call->origin, ATTN_ERR_ARGUMENT, MODULE ": call.origin is set; the problem must be the whole");
+    return ATTN_OK;
+}
+
+attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, const attn_tensors *tensors, int64_t part,
+                             int64_t queries, int64_t keys, const attn_options *options, attn_error *error)
+{
+    attn_problem cell = *problem;
+    attn_tensors t = *tensors;
+    attn_plan *plan;
+    TRY(check_problem(problem, tensors, part, error));
+    cell.shape.len_q = min(part, cell.shape.len_q);
+    cell.shape.len_kv = min(part, cell.shape.len_kv);
+    for (size_t at = offsetof(attn_tensors, q); at < sizeof t; at += sizeof(attn_input)) {
+        attn_input *slot = (attn_input *)(void *)((char *)&t + at);
+        if (slot->data && slot->data != ATTN_MISSING) slot->data = ATTN_LATER;
+    }
+    TRY(attn_plan_create(&plan, &cell, &t, options, error));
+    bounds->count = 0;
+    bounds->compute = ATTN_F32;
+    attn_status status = ATTN_OK;
+    for (int index = 0; status == ATTN_OK; index++) {
+        attn_tensor_description d = {.struct_size = sizeof d};
+        attn_tensor_plan planned = {.struct_size = sizeof planned};
+        if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, index, &d, NULL) != ATTN_OK) break;
+        status = attn_plan_tensor(plan, index, &planned, error);
+        if (status != ATTN_OK || planned.role == ATTN_ROLE_NONE) continue;
+        attn_bound *b = &bounds->all[bounds->count++];
+        status = bind(b, problem, tensors, &d, &planned, queries, keys, error);
+        b->index = index;
+        if (d.offset == offsetof(attn_tensors, q) && planned.dtype == ATTN_F64) bounds->compute = ATTN_F64;
+    }
+    attn_plan_destroy(plan);
+    return status;
+}
+
+attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *planned, const attn_tensors *tensors,
+                              attn_error *error)
+{
+    places p = {.count = 0};
+    for (int n = 0; n < bounds->count; n++) {
+        const attn_bound *b = &bounds->all[n];
+        const attn_input then = attn_bound_slot(b, planned), now = attn_bound_slot(b, tensors);
+        CHECK(now.data, ATTN_ERR_ARGUMENT, MODULE ": %s is missing; the plan was made with it", b->name);
+        TRY(slot_check(&now, b->name, b->has_elements, error));
+        TRY(slot_aligned(&now, b->name, attn_dtype_size(b->dtype), error));
+        CHECK(now.dtype == then.dtype && memcmp(now.stride, then.stride, sizeof now.stride) == 0, ATTN_ERR_STRIDE,
+              MODULE ": the type or the strides of %s differ from those of the plan", b->name);
+        if (!b->has_elements) continue;
+        p.size = attn_dtype_size(b->dtype);
+        places_add(&p, "", b->name, now.data, b->shape, b->stride, b->role == ATTN_ROLE_OUTPUT);
+    }
+    for (size_t at = offsetof(attn_tensors, q); at < sizeof *tensors; at += sizeof(attn_input)) {
+        const attn_input *slot = (const attn_input *)(const void *)((const char *)tensors + at);
+        int known = slot_is_absent(slot);
+        for (int n = 0; n < bounds->count; n++) known |= bounds->all[n].offset == at;
+        CHECK(known, ATTN_ERR_ARGUMENT, MODULE ": a tensor is set that the plan was made without");
+    }
+    return places_check(&p, MODULE, error);
+}

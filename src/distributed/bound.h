@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bound.h - the tensors of a rank: which of them the problem has, how each is spread over the ranks, and its layout.  Everything
+ * follows from the table of tensors (attn_tensor_describe). */
+#ifndef ATTN_DISTRIBUTED_BOUND_H
+#define ATTN_DISTRIBUTED_BOUND_H
+
+#include "grid.h"
+
+/* What of a tensor a rank has, by its axes. */
+typedef enum attn_spread {
+    ATTN_SPREAD_SAME = 0, /* all of it, as every rank: slopes, tables, scales */
+    ATTN_SPREAD_QUERIES,  /* the rows of its queries */
+    ATTN_SPREAD_KEYS,     /* the rows of its keys */
+    ATTN_SPREAD_PAIRS,    /* the rows of its queries, with all keys: masks, biases */
+    ATTN_SPREAD_BLOCKS,   /* the same in blocks */
+    ATTN_SPREAD_INDEX     /* lengths, offsets, lists: all of it; cells get their own */
+} attn_spread;
+
+typedef struct attn_bound {
+    int index;     /* of attn_tensor_describe */
+    size_t offset; /* of the slot in attn_tensors */
+    attn_role role;
+    attn_spread spread;
+    attn_dtype dtype;            /* the caller's */
+    int64_t shape[4], stride[4]; /* of the rank's tensor */
+    int has_elements;            /* if not, its strides may be any */
+    int64_t width;               /* numbers of a token and head, of ATTN_SPREAD_QUERIES and _KEYS */
+    const char *name;
+} attn_bound;
+
+enum { ATTN_BOUND = 80 };
+
+typedef struct attn_bounds {
+    attn_bound all[ATTN_BOUND];
+    int count;
+    attn_dtype compute; /* f32 or f64 */
+} attn_bounds;
+
+/* problem: the whole, with ATTN_ALIGN_TOP_LEFT.  tensors: what the rank passes, of which only presence, types and strides are
+ * read.  queries and keys: tokens of the rank. */
+attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, const attn_tensors *tensors, int64_t part,
+                             int64_t queries, int64_t keys, const attn_options *options, attn_error *error);
+
+static inline attn_input attn_bound_slot(const attn_bound *b, const attn_tensors *t)
+{
+    return *(const attn_input *)(const void *)((const char *)t + b->offset);
+}
+
+/* Checks that the tensors of an execution are those that were planned, and that no output shares elements with another tensor. */
+attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *planned, const attn_tensors *tensors,
+                              attn_error *error);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * grid.h - the parts of queries and keys of a problem: their owners, and which cells exist.  A cell exists if the rules of
+ * positions (causal, window, chunk, lengths, documents) leave it a visible pair, or seem to: all of them are known to every rank,
+ * unlike masks and biases. */
+#ifndef ATTN_DISTRIBUTED_GRID_H
+#define ATTN_DISTRIBUTED_GRID_H
+
+#include "attn/distributed.h"
+
+typedef struct attn_range {
+    int64_t first, end;
+} attn_range;
+
+/* The parts of queries, or of keys. */
+typedef struct attn_parts {
+    int64_t tokens, part, count;
+    int32_t *owner;
+    int64_t *local; /* first token in the tensors of its owner */
+} attn_parts;
+
+/* Index tensors of the whole problem, as 64-bit numbers; NULL: absent. */
+typedef struct attn_grid_index {
+    const int64_t *lengths_q, *lengths_kv, *offset_q, *starts_q, *starts_kv;
+} attn_grid_index;
+
+enum { ATTN_SEEN_RANGES = 2 };
+
+typedef struct attn_grid {
+    attn_parts q, kv;
+    attn_range *seen; /* of part i of queries: parts of keys within its window, and global ones, at ATTN_SEEN_RANGES i */
+    int ranks;
+} attn_grid;
+
+static inline int64_t attn_part_first(const attn_parts *p, int64_t n) { return n * p->part; }
+static inline int64_t attn_part_size(const attn_parts *p, int64_t n)
+{
+    const int64_t left = p->tokens - n * p->part;
+    return left < p->part ? left : p->part;
+}
+
+/* Of the largest part. */
+static inline int64_t attn_part_most(const attn_parts *p) { return p->tokens < p->part ? p->tokens : p->part; }
+
+/* The tokens that `rank` owns. */
+int64_t attn_parts_tokens(const attn_parts *p, int rank);
+
+/* Bytes of the arrays of a grid, which attn_grid_fill takes from `memory`.  The problem's sizes are valid. */
+size_t attn_grid_bytes(const attn_problem *problem, int64_t part);
+attn_status attn_grid_fill(attn_grid *grid, void *memory, const attn_problem *problem, const attn_grid_index *index,
+                           const attn_split *split, int ranks, attn_error *error);
+
+/* 1 if part i of queries has a cell with one of the parts first .. end - 1 of keys; and the reverse. */
+int attn_row_exists(const attn_grid *grid, int64_t i, int64_t first, int64_t end);
+int attn_column_exists(const attn_grid *grid, int64_t j, int64_t first, int64_t end);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ * node.c - what becomes of the results of cells: they are combined, two at a time, and stored. */
+#include "../common/slots.h"
+#include "attn/merge.h"
+#include "cell.h"
+
+/* ---- combining ---- */
+
+static void add_numbers(attn_dtype compute, void *left, const void *right, int64_t count)
+{
+    if (compute == ATTN_F64) {
+        double *a = left;
+        const double *b = right;
+        for (int64_t n = 0; n < count; n++) a[n] += b[n];
+    } else {
+        float *a = left;
+        const float *b = right;
+        for (int64_t n = 0; n < count; n++) a[n] += b[n];
+    }
+}
+
+/* left += right for `tokens` tokens of each head, of space for `part`. */
+static void add_result(const attn_cells *c, const attn_bound *b, int64_t at, int64_t part, int64_t tokens, char *left,
+                       const char *right)
+{
+    const int64_t size = (int64_t)attn_dtype_size(c->bounds.compute);
+    for (int64_t n = 0; n < b->shape[0] * b->shape[1] && b->width > 0; n++) {
+        const int64_t offset = at + n * part * b->width * size;
+        add_numbers(c->bounds.compute, left + offset, right + offset, tokens * b->width);
+    }
+}
+
+/* Of two parts; both are -infinity or the logarithm of the divisor, 1, for a normaliser that divides by nothing. */
+static void keep_larger(attn_dtype compute, void *left, const void *right, int64_t count)
+{
+    for (int64_t n = 0; n < count; n++) {
+        if (compute == ATTN_F64) {
+            if (((const double *)right)[n] > ((double *)left)[n]) ((double *)left)[n] = ((const double *)right)[n];
+        } else if (((const float *)right)[n] > ((float *)left)[n]) ((float *)left)[n] = ((const float *)right)[n];
+    }
+}
+
+static attn_input slot_at(const attn_cells *c, const char *node, int64_t at, int64_t width)
+{
+    const int64_t part = attn_part_most(&c->grid.q), heads = c->problem.shape.heads_q;
+    return (attn_input){node + at, c->bounds.compute, {heads * part * width, part * width, width, 1}};
+}
+
+static int64_t place_of_o(const attn_cells *c)
+{
+    for (int n = 0; n < c->bounds.count; n++)
+        if (c->bounds.all[n].offset == offsetof(attn_tensors, o)) return c->at[n];
+    return 0;
+}
+
+static void merge(const attn_cells *c, int64_t tokens, char *left, const char *right)
+{
+    const attn_shape *s = &c->problem.shape;
+    const int64_t at_o = place_of_o(c);
+    const attn_merge_problem problem = {
+        .struct_size = sizeof problem, .parts = 2, .batch = s->batch, .heads = s->heads_q, .len_q = tokens, .dim_v = s->dim_v};
+    const attn_input o[2] = {slot_at(c, left, at_o, s->dim_v), slot_at(c, right, at_o, s->dim_v)},
+                     lse[2] = {slot_at(c, left, c->at_lse, 1), slot_at(c, right, c->at_lse, 1)};
+    attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = o, .lse_parts = lse};
+    t.o = (attn_output){left + at_o, o->dtype, {o->stride[0], o->stride[1], o->stride[2], 1}};
+    t.lse = (attn_output){left + c->at_lse, o->dtype, {lse->stride[0], lse->stride[1], lse->stride[2], 1}};
+    (void)attn_merge(&problem, &t, &c->options, NULL); /* (nothing of it is the caller's) */
+}
+
+void attn_node_add(const attn_cells *c, attn_node_kind kind, int64_t tokens, char *left, const char *right)
+{
+    static const attn_spread spread[] = {ATTN_SPREAD_QUERIES, ATTN_SPREAD_KEYS, ATTN_SPREAD_SAME};
+    const int is_forward = c->problem.op == ATTN_FORWARD, sums = c->problem.score.normaliser == ATTN_NORMALISER_SIGMOID;
+    const int64_t part = attn_part_most(&c->grid.q);
+    if (is_forward && !sums) {
+        merge(c, tokens, left, right);
+        return;
+    }
+    for (int n = 0; n < c->bounds.count; n++) {
+        const attn_bound *b = &c->bounds.all[n];
+        if (b->role != ATTN_ROLE_OUTPUT || b->spread != spread[kind] || b->offset == offsetof(attn_tensors, lse)) continue;
+        const int64_t space = attn_node_space(c, kind, b), rows = kind == ATTN_NODE_SHARED ? b->shape[2] : tokens;
+        add_result(c, b, c->at[n], space, rows, left, right);
+    }
+    if (is_forward) {
+        const int64_t size = (int64_t)attn_dtype_size(c->bounds.compute), count = c->problem.shape.batch * c->problem.shape.heads_q;
+        for (int64_t n = 0; n < count; n++)
+            keep_larger(c->bounds.compute, left + c->at_lse + n * part * size, right + c->at_lse + n * part * size, tokens);
+    }
+}
+
+/* ---- storing ---- */
+
+static void store(const attn_cells *c, const attn_bound *b, void *data, int64_t first, int64_t tokens, int64_t space,
+                  const char *from)
+{
+    const int64_t size = (int64_t)attn_dtype_size(b->dtype), own = (int64_t)attn_dtype_size(c->bounds.compute);
+    if (!b->has_elements) return;
+    for (int64_t x = 0; x < b->shape[0]; x++)
+        for (int64_t h = 0; h < b->shape[1]; h++)
+            for (int64_t t = 0; t < tokens; t++) {
+                char *to = (char *)data + (x * b->stride[0] + h * b->stride[1] + (first + t) * b->stride[2]) * size;
+                if (!from) memset(to, 0, (size_t)(b->width * size));
+                else
+                    (void)attn_convert(b->width, from + ((x * b->shape[1] + h) * space + t) * b->width * own, c->bounds.compute, to,
+                                       b->dtype, NULL);
+            }
+}
+
+void attn_node_store(const attn_cells *c, attn_node_kind kind, const attn_tensors *mine, int64_t local, int64_t tokens,
+                     const char *node)
+{
+    static const attn_spread spread[] = {ATTN_SPREAD_QUERIES, ATTN_SPREAD_KEYS, ATTN_SPREAD_SAME};
+    for (int n = 0; n < c->bounds.count; n++) {
+        const attn_bound *b = &c->bounds.all[n];
+        if (b->role != ATTN_ROLE_OUTPUT || b->spread != spread[kind]) continue;
+        const int shared = kind == ATTN_NODE_SHARED;
+        const attn_input slot = attn_bound_slot(b, mine);
+        store(c, b, slot_written(&slot), shared ? 0 : local, shared ? b->shape[2] : tokens, attn_node_space(c, kind, b),
+              node ? node + c->at[n] : NULL);
+    }
+}
+
+/* Its last axis need not be contiguous. */
+static void clear_rows(const attn_bound *b, char *data)
+{
+    const int64_t *s = b->stride;
+    const size_t size = attn_dtype_size(b->dtype);
+    if (!b->has_elements) return;
+    for (int64_t x = 0; x < b->shape[0]; x++)
+        for (int64_t h = 0; h < b->shape[1]; h++)
+            for (int64_t i = 0; i < b->shape[2]; i++)
+                for (int64_t j = 0; j < b->shape[3]; j++)
+                    memset(data + (x * s[0] + h * s[1] + i * s[2] + j * s[3]) * (int64_t)size, 0, size);
+}
+
+void attn_cells_clear(const attn_cells *c, const attn_tensors *mine)
+{
+    for (int n = 0; n < c->bounds.count; n++) {
+        const attn_bound *b = &c->bounds.all[n];
+        const attn_input slot = attn_bound_slot(b, mine);
+        if (b->role == ATTN_ROLE_OUTPUT && b->spread == ATTN_SPREAD_PAIRS) clear_rows(b, slot_written(&slot));
+    }
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * run.h - a plan for the cells of a rank, and what happens in what order: the keys of one rank after another arrive, are used in
+ * cells and go on, while results are combined.  The same code counts, without numbers, what a plan has to provide. */
+#ifndef ATTN_DISTRIBUTED_RUN_H
+#define ATTN_DISTRIBUTED_RUN_H
+
+#include "cell.h"
+#include "tree.h"
+
+/* What an execution needs and does; found by one that only counts. */
+typedef struct attn_run_needs {
+    int64_t slots[ATTN_NODE_KINDS]; /* nodes that wait at the same time */
+    int64_t requests;
+    size_t arriving; /* bytes of the keys of one step */
+    size_t home;     /* bytes of the rank's own keys, as messages */
+    int64_t cells, messages, bytes;
+} attn_run_needs;
+
+struct attn_distributed_plan {
+    attn_cells cells;
+    attn_transport transport; /* ranks 1: unused */
+    attn_way way;
+    int me, ranks;
+    attn_owned own;
+    int64_t most_kv; /* parts of keys of the rank that has the most */
+    attn_run_needs needs;
+    int64_t cells_most, cells_total;
+    size_t workspace;
+    void *memory; /* of the arrays */
+};
+
+/* Bytes of workspace for attn_run, with numbers or without. */
+size_t attn_run_bytes(const attn_distributed_plan *plan, int counts);
+
+/* Checks that these do not overflow. */
+attn_status attn_run_fits(const attn_distributed_plan *plan, attn_error *error);
+
+/* Runs the plan with plan->needs. */
+attn_status attn_run(const attn_distributed_plan *plan, const attn_tensors *mine, void *workspace, attn_error *error);
+
+/* Counts into *needs what a run does; *enough = 0 if plan->needs.slots or requests are too few for that. */
+void attn_run_count(const attn_distributed_plan *plan, void *workspace, attn_run_needs *needs, int *enough);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ * split.c - see split.h; and what a rank owns, for callers. */
+#include "split.h"
+
+#include "../common/slots.h"
+
+enum { DEFAULT_PART = 1024 };
+
+attn_status attn_split_read(attn_split *copy, const attn_split *caller, attn_error *error)
+{
+    *copy = (attn_split){.struct_size = sizeof *copy};
+    if (caller) TRY(struct_read(copy, sizeof *copy, sizeof *copy, caller, "attn_split", error));
+    CHECK(copy->part >= 0, ATTN_ERR_ARGUMENT, "split.part is %" PRId64 "; it must be at least 1, or 0 for %d", copy->part,
+          DEFAULT_PART);
+    if (!copy->part) copy->part = DEFAULT_PART;
+    CHECK((unsigned)copy->layout <= ATTN_LAYOUT_OWNERS, ATTN_ERR_ARGUMENT,
+          "split.layout is %d; known: 0 (contiguous), 1 (zigzag), 2 (striped), 3 (owners)", (int)copy->layout);
+    CHECK((unsigned)copy->way <= ATTN_WAY_DIRECT, ATTN_ERR_ARGUMENT, "split.way is %d; known: 0 (auto), 1 (ring), 2 (direct)",
+          (int)copy->way);
+    CHECK(copy->layout == ATTN_LAYOUT_OWNERS || (!copy->owners_q && !copy->owners_kv), ATTN_ERR_ARGUMENT,
+          "split.owners_%s is set; split.layout must be 3 (owners)", copy->owners_q ? "q" : "kv");
+    for (size_t n = 0; n < sizeof copy->reserved / sizeof *copy->reserved; n++)
+        CHECK(copy->reserved[n] == 0, ATTN_ERR_ARGUMENT, "split.reserved[%zu] is %" PRId64 "; it must be 0", n, copy->reserved[n]);
+    return ATTN_OK;
+}
+
+attn_status attn_split_check(const attn_split *split, int64_t tokens, attn_axis axis, const char *name, attn_error *error)
+{
+    CHECK(tokens >= 0 && tokens <= INT64_C(1) << 48, ATTN_ERR_SHAPE, "%s is %" PRId64 "; it must be 0 to 2^48", name, tokens);
+    CHECK(tokens / split->part < INT32_MAX, ATTN_ERR_SHAPE,
+          "%s (%" PRId64 ") has more than 2^31 parts of split.part (%" PRId64 ") tokens", name, tokens, split->part);
+    const int keys = axis == ATTN_AXIS_KEY;
+    CHECK(split->layout != ATTN_LAYOUT_OWNERS || tokens == 0 || (keys ? split->owners_kv : split->owners_q), ATTN_ERR_ARGUMENT,
+          "split.owners_%s is NULL; split.layout 3 (owners) needs it", keys ? "kv" : "q");
+    return ATTN_OK;
+}
+
+int32_t attn_split_owner(const attn_split *split, attn_axis axis, int64_t n, int64_t count, int ranks)
+{
+    if (split->layout == ATTN_LAYOUT_OWNERS) return (axis == ATTN_AXIS_KEY ? split->owners_kv : split->owners_q)[n];
+    if (split->layout == ATTN_LAYOUT_STRIPED) return (int32_t)(n % ranks);
+    if (split->layout == ATTN_LAYOUT_CONTIGUOUS) return (int32_t)(n * ranks / count); /* (all below 2^31) */
+    const int64_t c = n * (2 * (int64_t)ranks) / count;
+    return (int32_t)(c < ranks ? c : 2 * (int64_t)ranks - 1 - c);
+}
+
+/* ---- public ---- */
+
+/* Arguments of both functions below; *count: the parts of all ranks. */
+static attn_status read_axis(attn_split *s, const attn_split *split, int64_t tokens, attn_axis axis, int rank, int ranks,
+                             int64_t *count, attn_error *error)
+{
+    TRY(attn_split_read(s, split, error));
+    CHECK(axis == ATTN_AXIS_QUERY || axis == ATTN_AXIS_KEY, ATTN_ERR_ARGUMENT, "axis is %d; it must be 4 (query) or 5 (key)",
+          (int)axis);
+    CHECK(ranks >= 1 && rank >= 0 && rank < ranks, ATTN_ERR_ARGUMENT, "rank is %d of %d; it must be at least 0 and below ranks",
+          rank, ranks);
+    TRY(attn_split_check(s, tokens, axis, "tokens", error));
+    *count = tokens / s->part + (tokens % s->part != 0);
+    return ATTN_OK;
+}
+
+static int64_t tokens_of(const attn_split *s, int64_t tokens, int64_t n)
+{
+    return tokens - n * s->part < s->part ? tokens - n * s->part : s->part;
+}
+
+attn_status attn_split_describe(const attn_split *split, int64_t tokens, attn_axis axis, int rank, int ranks,
+                                attn_split_description *description, attn_error *error)
+{
+    attn_split s;
+    attn_split_description d = {.struct_size = sizeof d};
+    CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
+    TRY(read_axis(&s, split, tokens, axis, rank, ranks, &d.parts_total, error));
+    for (int64_t n = 0; n < d.parts_total; n++) {
+        if (attn_split_owner(&s, axis, n, d.parts_total, ranks) != rank) continue;
+        d.parts++;
+        d.tokens += tokens_of(&s, tokens, n);
+    }
+    TRY(struct_write(description, &d, sizeof d, "attn_split_description", error));
+    return succeed(error);
+}
+
+attn_status attn_split_part_describe(const attn_split *split, int64_t tokens, attn_axis axis, int rank, int ranks, int64_t index,
+                                     attn_split_part *part, attn_error *error)
+{
+    attn_split s;
+    attn_split_part d = {.struct_size = sizeof d};
+    int64_t count, found = 0;
+    CHECK(part, ATTN_ERR_ARGUMENT, "part is NULL");
+    TRY(read_axis(&s, split, tokens, axis, rank, ranks, &count, error));
+    for (; d.number < count; d.number++)
+        if (attn_split_owner(&s, axis, d.number, count, ranks) == rank && found++ == index) break;
+    CHECK(index >= 0 && d.number < count, ATTN_ERR_ARGUMENT, "part %" PRId64 " does not exist; rank %d has %" PRId64, index, rank,
+          found);
+    d.first = d.number * s.part;
+    d.tokens = tokens_of(&s, tokens, d.number);
+    d.local = index * s.part; /* all before it are full */
+    TRY(struct_write(part, &d, sizeof d, "attn_split_part", error));
+    return succeed(error);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ * split.h - which rank owns a part. */
+#ifndef ATTN_DISTRIBUTED_SPLIT_H
+#define ATTN_DISTRIBUTED_SPLIT_H
+
+#include "attn/distributed.h"
+
+/* A copy with its defaults; NULL is all defaults. */
+attn_status attn_split_read(attn_split *copy, const attn_split *caller, attn_error *error);
+/* Checks the number of parts of an axis of `tokens` tokens, and that it has owners. */
+attn_status attn_split_check(const attn_split *split, int64_t tokens, attn_axis axis, const char *name, attn_error *error);
+
+/* The owner of part n of `count`; with ATTN_LAYOUT_OWNERS what the caller says, unchecked. */
+int32_t attn_split_owner(const attn_split *split, attn_axis axis, int64_t n, int64_t count, int ranks);
+
+#endif

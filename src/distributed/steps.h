@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * steps.h - the exchange of keys and of what they get: in step s, a rank computes with keys of rank me - s (modulo the ranks), and
+ * rank me + s with keys of this one.  Ways differ in where keys come from and in which of them come. */
+#ifndef ATTN_DISTRIBUTED_STEPS_H
+#define ATTN_DISTRIBUTED_STEPS_H
+
+#include "run.h"
+
+/* A run, or a count of what a run does. */
+typedef struct attn_running {
+    const attn_distributed_plan *plan;
+    const attn_tensors *mine; /* NULL: counts */
+    attn_error *error;
+    attn_status status;
+    attn_tree_pool pool[ATTN_NODE_KINDS];
+    attn_tree *rows, *shared; /* of each own part of queries */
+    attn_tree *columns;       /* of each own part of keys */
+    attn_tree *away;          /* of each part of keys of the step's rank, until its sums are sent there */
+    attn_tree total;          /* shared results of all parts of queries */
+    int64_t *from;            /* the parts of keys of the step, */
+    int64_t from_count;       /* in rising order */
+    char *home, *arrived[2], *workspace;
+    void **requests;
+    int64_t waiting;         /* requests */
+    attn_tree coming, going; /* nodes of which a message is on its way, in order */
+    attn_run_needs needs;
+    int enough;
+} attn_running;
+
+static inline int attn_rank_at(const attn_distributed_plan *plan, int64_t distance)
+{
+    const int64_t n = plan->ranks;
+    return (int)((plan->me + distance % n + n) % n);
+}
+
+/* Sends and receives; a count only counts. */
+void attn_steps_send(attn_running *r, int to, int tag, const void *data, size_t bytes);
+void attn_steps_receive(attn_running *r, int from, int tag, void *data, size_t bytes);
+void attn_steps_wait(attn_running *r);
+
+enum { ATTN_TAG_KEYS = 1, ATTN_TAG_COLUMNS = 2, ATTN_TAG_SHARED = 3, ATTN_TAG_AGREE = 4 };
+
+/* Copies the own keys into messages, if there are other ranks. */
+void attn_steps_begin(attn_running *r);
+/* Begins the exchange of the keys of step `step`. */
+void attn_steps_post(attn_running *r, int step);
+/* Fills in r->from with the parts of keys of a step. */
+void attn_steps_list(attn_running *r, int step);
+/* The message of part number n of the list; NULL: the caller owns it. */
+const char *attn_steps_message(const attn_running *r, int step, int64_t n);
+
+#endif

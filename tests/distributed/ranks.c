@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ * ranks.c - see ranks.h. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
+#include "ranks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "testing/random/random.h"
+
+/* A message on its way, or a receive that waits for one. */
+typedef struct message {
+    struct message *next;
+    int from, to, tag, done;
+    void *data;
+    size_t bytes;
+} message;
+
+typedef struct world {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    message *sent; /* oldest first; not yet received */
+    uint64_t delays;
+    int ranks, failed;
+} world;
+
+typedef struct rank {
+    world *world;
+    attn_transport transport;
+    random_state random;
+    int64_t bytes, messages;
+    void (*body)(void *, const attn_transport *);
+    void *context;
+    pthread_t thread;
+} rank;
+
+static void delay(rank *r)
+{
+    if (!r->world->delays || random_below(&r->random, 3)) return;
+    const struct timespec some = {0, (long)random_below(&r->random, 200000)};
+    (void)nanosleep(&some, NULL);
+}
+
+static int begin(const message *what, void **request)
+{
+    message *m = malloc(sizeof *m);
+    if (!m) return 1;
+    *m = *what;
+    *request = m;
+    return 0;
+}
+
+/* The message is copied: it has been sent when this returns. */
+static int send_message(void *context, int to, int tag, const void *data, size_t bytes, void **request)
+{
+    rank *r = context;
+    world *w = r->world;
+    void *copy = malloc(bytes + 1), *sent;
+    if (!copy) return 1;
+    memcpy(copy, data, bytes);
+    delay(r);
+    if (begin(&(message){.from = r->transport.rank, .to = to, .tag = tag, .data = copy, .bytes = bytes}, &sent)) return 1;
+    pthread_mutex_lock(&w->lock);
+    message **last = &w->sent;
+    while (*last) last = &(*last)->next;
+    *last = sent;
+    r->bytes += (int64_t)bytes;
+    r->messages++;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    *request = NULL;
+    return 0;
+}
+
+static int receive_message(void *context, int from, int tag, void *data, size_t bytes, void **request)
+{
+    rank *r = context;
+    return begin(&(message){.from = from, .to = r->transport.rank, .tag = tag, .data = data, .bytes = bytes}, request);
+}
+
+static message **find(world *w, const message *m)
+{
+    for (message **at = &w->sent; *at; at = &(*at)->next)
+        if ((*at)->from == m->from && (*at)->to == m->to && (*at)->tag == m->tag) return at;
+    return NULL;
+}
+
+static int wait_all(void *context, int64_t count, void **requests)
+{
+    rank *r = context;
+    world *w = r->world;
+    int wrong = 0;
+    for (int64_t n = 0; n < count; n++) {
+        message *m = requests[n], **at;
+        if (!m) continue;
+        delay(r);
+        pthread_mutex_lock(&w->lock);
+        while (!(at = find(w, m))) pthread_cond_wait(&w->changed, &w->lock);
+        message *got = *at;
+        *at = got->next;
+        pthread_mutex_unlock(&w->lock);
+        if (got->bytes != m->bytes) wrong = 2;
+        else memcpy(m->data, got->data, m->bytes);
+        free(got->data), free(got), free(m);
+    }
+    return wrong;
+}
+
+static void *run(void *context)
+{
+    rank *r = context;
+    r->body(r->context, &r->transport);
+    return NULL;
+}
+
+int64_t ranks_bytes(const attn_transport *transport) { return ((const rank *)transport->context)->bytes; }
+int64_t ranks_messages(const attn_transport *transport) { return ((const rank *)transport->context)->messages; }
+
+int64_t ranks_run(int ranks, uint64_t delays, void (*body)(void *, const attn_transport *), void *context)
+{
+    static rank all[MAX_RANKS];
+    world w = {.delays = delays, .ranks = ranks};
+    int64_t bytes = 0;
+    pthread_mutex_init(&w.lock, NULL);
+    pthread_cond_init(&w.changed, NULL);
+    for (int n = 0; n < ranks; n++) {
+        all[n] = (rank){.world = &w, .body = body, .context = context, .random = random_from(delays + (uint64_t)n)};
+        all[n].transport = (attn_transport){.struct_size = sizeof(attn_transport),
+                                            .rank = n,
+                                            .ranks = ranks,
+                                            .context = &all[n],
+                                            .send = send_message,
+                                            .receive = receive_message,
+                                            .wait = wait_all};
+        if (pthread_create(&all[n].thread, NULL, run, &all[n])) abort();
+    }
+    for (int n = 0; n < ranks; n++) {
+        (void)pthread_join(all[n].thread, NULL);
+        bytes += all[n].bytes;
+    }
+    pthread_cond_destroy(&w.changed);
+    pthread_mutex_destroy(&w.lock);
+    return bytes;
+}

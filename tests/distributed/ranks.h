@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ranks.h - ranks as threads of one process, with a transport over their common memory: messages arrive late and in any order but
+ * that which the interface promises. */
+#ifndef ATTN_TESTS_DISTRIBUTED_RANKS_H
+#define ATTN_TESTS_DISTRIBUTED_RANKS_H
+
+#include "attn/distributed.h"
+
+enum { MAX_RANKS = 16 };
+
+/* Calls body on each rank, on a thread of its own, and returns when all have returned.  delays: 0, or the seed of random ones.
+ * Returns the bytes that the ranks sent while they called `body`; of agreement, too. */
+int64_t ranks_run(int ranks, uint64_t delays, void (*body)(void *context, const attn_transport *transport), void *context);
+
+/* Bytes and messages that this rank has sent so far. */
+int64_t ranks_bytes(const attn_transport *transport);
+int64_t ranks_messages(const attn_transport *transport);
+
+#endif

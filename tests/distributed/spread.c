@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT
+ * spread.c - see spread.h. */
+#include "spread.h"
+
+#include <math.h>
+
+#include "ranks.h"
+
+/* ---- the whole ---- */
+
+static attn_input *slot_of(attn_tensors *t, const spread_tensor *x) { return (attn_input *)(void *)((char *)t + x->about.offset); }
+
+static int64_t elements(const int64_t shape[4]) { return shape[0] * shape[1] * shape[2] * shape[3]; }
+
+static size_t bytes_of(const spread_tensor *x) { return (size_t)elements(x->shape) * attn_dtype_size(x->dtype); }
+
+static int is_elementwise(attn_normaliser n) { return n == ATTN_NORMALISER_SIGMOID || n == ATTN_NORMALISER_RELU; }
+
+int spread_has(const whole *w, const spread_more *more, attn_op op)
+{
+    return whole_has(w, op) && (op == ATTN_FORWARD || op == ATTN_BACKWARD || !is_elementwise(more->normaliser));
+}
+
+static const array *input_of(const spread *s, const char *name)
+{
+    const whole *w = s->w;
+    const struct {
+        const char *name;
+        const array *of;
+    } all[] = {{"q", &w->q},
+               {"k", &w->k},
+               {"v", &w->v},
+               {"mask", &w->mask},
+               {"bias", &w->bias},
+               {"block_mask", &w->block_mask},
+               {"ranges", &w->ranges},
+               {"alibi_slopes", &w->slopes},
+               {"bias_table", &w->table},
+               {"relative_keys", &w->relative_keys},
+               {"relative_values", &w->relative_values},
+               {"relative_u", &w->relative_u},
+               {"relative_v", &w->relative_v},
+               {"scale", &w->scale},
+               {"grad_o", &w->grad_o},
+               {"grad_lse", &w->grad_lse},
+               {"tan_q", &w->tan_q},
+               {"tan_k", &w->tan_k},
+               {"tan_v", &w->tan_v},
+               {"tan_bias", &w->tan_bias},
+               {"sink", &s->more->sink}};
+    if (is_elementwise(s->more->normaliser) && !strcmp(name, "grad_lse")) return NULL;
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++)
+        if (!strcmp(name, all[n].name)) return all[n].of->data ? all[n].of : NULL;
+    return NULL;
+}
+
+static const int64_t *index_of(const whole *w, const char *name)
+{
+    if (w->has_lengths && !strcmp(name, "lengths_q")) return w->lengths_q;
+    if (w->has_lengths && !strcmp(name, "lengths_kv")) return w->lengths_kv;
+    return w->has_offset && !w->bottom_right && !strcmp(name, "offset_q") ? w->offset_q : NULL;
+}
+
+/* 1 for outputs that the operation has over parts. */
+static int is_wanted(const spread *s, const spread_tensor *x)
+{
+    const char *name = x->about.name;
+    if (s->problem.op == ATTN_FORWARD) return !strcmp(name, "o") || !strcmp(name, "lse");
+    if (s->problem.op == ATTN_JVP) return !strcmp(name, "tan_o") || !strcmp(name, "tan_lse");
+    return x->about.gradient_of >= 0 && s->all[x->about.gradient_of].role == ATTN_ROLE_INPUT;
+}
+
+static char *filled(const void *from, size_t bytes)
+{
+    char *data = malloc(bytes + 1);
+    assert_non_null(data);
+    if (from) memcpy(data, from, bytes);
+    else memset(data, 0x5a, bytes);
+    return data;
+}
+
+/* What is copied into an input; NULL: it is absent. */
+static const void *data_of(const spread *s, const spread *forward, const char *name)
+{
+    const array *a = input_of(s, name);
+    if (a) return a->data;
+    for (int n = 0; forward && n < forward->count; n++)
+        if (!strcmp(name, forward->all[n].about.name) && forward->all[n].role == ATTN_ROLE_OUTPUT) return forward->all[n].data;
+    return index_of(s->w, name);
+}
+
+/* The slots of the operation, without memory. */
+static void find_tensors(spread *s, const spread *forward, attn_tensors *t)
+{
+    for (;; s->count++) {
+        spread_tensor *x = &s->all[s->count];
+        x->about.struct_size = sizeof x->about;
+        if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, s->count, &x->about, NULL) != ATTN_OK) break;
+        const array *a = input_of(s, x->about.name);
+        x->role = x->about.role[s->problem.op];
+        if (x->role == ATTN_ROLE_INPUT && !data_of(s, forward, x->about.name)) x->role = ATTN_ROLE_NONE;
+        if (x->role == ATTN_ROLE_OUTPUT && !is_wanted(s, x)) x->role = ATTN_ROLE_NONE;
+        if (x->role != ATTN_ROLE_NONE) *slot_of(t, x) = (attn_input){ATTN_LATER, a ? a->dtype : ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    }
+}
+
+void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op, const spread *forward)
+{
+    attn_tensors t = {.struct_size = sizeof t, .call = &s->call};
+    attn_plan *plan;
+    attn_error error;
+    *s = (spread){.w = w, .more = more, .problem = w->problem, .call = w->call};
+    s->problem.op = op;
+    s->problem.score.normaliser = more->normaliser;
+    if (w->bottom_right) s->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
+    if (s->call.modify_scores && op != ATTN_FORWARD) s->call.modify_slopes = cut_slopes;
+    find_tensors(s, forward, &t);
+    if (attn_plan_create(&plan, &s->problem, &t, NULL, &error) != ATTN_OK) fail_msg("%s: %s", w->text, error.message);
+    for (int n = 0; n < s->count; n++) {
+        spread_tensor *x = &s->all[n];
+        attn_tensor_plan planned = {.struct_size = sizeof planned};
+        assert_int_equal(attn_plan_tensor(plan, n, &planned, NULL), ATTN_OK);
+        if (x->role == ATTN_ROLE_NONE) continue;
+        x->dtype = planned.dtype;
+        memcpy(x->shape, planned.shape, sizeof x->shape);
+        x->data = filled(x->role == ATTN_ROLE_INPUT ? data_of(s, forward, x->about.name) : NULL, bytes_of(x));
+        *slot_of(&t, x) = (attn_input){x->data, x->dtype, {0, 0, 0, 0}};
+    }
+    attn_plan_destroy(plan);
+    if (attn_compute(&s->problem, &t, &error) != ATTN_OK) fail_msg("%s: %s", w->text, error.message);
+}
+
+void spread_free(spread *s)
+{
+    for (int n = 0; n < s->count; n++) free(s->all[n].data);
+}
+
+/* ---- ranks ---- */
+
+/* What a tensor is cut along: 0: nothing. */
+static int64_t cut_unit(const spread *s, const spread_tensor *x, int *keys)
+{
+    *keys = x->about.axes[2] == ATTN_AXIS_KEY;
+    if (x->about.axes[2] == ATTN_AXIS_QUERY || *keys) return 1;
+    return x->about.axes[2] == ATTN_AXIS_BLOCK_Q ? s->problem.mask.block_q : 0;
+}
+
+/* Copies rows between a tensor of the whole and one of a rank. */
+static void copy_rows(const spread_tensor *all, int64_t first, const spread_tensor *own, int64_t own_first, int64_t rows,
+                      int to_own)
+{
+    const size_t row = (size_t)all->shape[3] * attn_dtype_size(all->dtype);
+    for (int64_t n = 0; n < all->shape[0] * all->shape[1]; n++) {
+        char *const a = all->data + (size_t)(n * all->shape[2] + first) * row, *const b =
+                                                                                   own->data +
+                                                                                   (size_t)(n * own->shape[2] + own_first) * row;
+        memcpy(to_own ? b : a, to_own ? a : b, row * (size_t)rows);
+    }
+}
+
+typedef struct job {
+    const spread *s;
+    const spread_way *way;
+    spread *out;
+    attn_error error[MAX_RANKS];
+} job;
+
+typedef struct own {
+    spread_tensor all[SPREAD_TENSORS];
+    int64_t parts[2][512], count[2], tokens[2];
+} own;
+
+static void copy_parts(const spread *s, const own *o, const spread_tensor *all, const spread_tensor *mine, int64_t step, int to_own)
+{
+    int keys;
+    const int64_t unit = cut_unit(s, all, &keys), tokens = keys ? s->problem.shape.len_kv : s->problem.shape.len_q;
+    int64_t at = 0;
+    for (int64_t n = 0; n < o->count[keys]; n++) {
+        const int64_t first = o->parts[keys][n] * step, end = first + step < tokens ? first + step : tokens;
+        const int64_t rows = (end + unit - 1) / unit - first / unit;
+        copy_rows(all, first / unit, mine, at, rows, to_own);
+        at += rows;
+    }
+}
+
+static void find_parts(const job *j, int r, int keys, own *o)
+{
+    const attn_shape *s = &j->s->problem.shape;
+    const attn_axis axis = keys ? ATTN_AXIS_KEY : ATTN_AXIS_QUERY;
+    const int64_t tokens = keys ? s->len_kv : s->len_q;
+    attn_split_description d = {.struct_size = sizeof d};
+    assert_int_equal(attn_split_describe(&j->way->split, tokens, axis, r, j->way->ranks, &d, NULL), ATTN_OK);
+    o->count[keys] = d.parts, o->tokens[keys] = d.tokens;
+    for (int64_t n = 0; n < d.parts; n++) {
+        attn_split_part x = {.struct_size = sizeof x};
+        assert_int_equal(attn_split_part_describe(&j->way->split, tokens, axis, r, j->way->ranks, n, &x, NULL), ATTN_OK);
+        o->parts[keys][n] = x.number;
+    }
+}
+
+static void on_rank(void *context, const attn_transport *transport)
+{
+    job *j = context;
+    const spread *s = j->s;
+    const int r = transport->rank;
+    const int64_t step = j->way->split.part;
+    attn_tensors t = {.struct_size = sizeof t, .call = &s->call};
+    attn_options options = {.struct_size = sizeof options, .threads = j->way->threads};
+    attn_error *error = &j->error[r];
+    attn_distributed_plan *plan;
+    own *o = calloc(1, sizeof *o);
+    assert_non_null(o);
+    for (int keys = 0; keys < 2; keys++) find_parts(j, r, keys, o);
+    for (int n = 0; n < s->count; n++) {
+        const spread_tensor *all = &s->all[n];
+        spread_tensor *x = &o->all[n];
+        int keys;
+        *x = *all;
+        if (x->role == ATTN_ROLE_NONE) continue;
+        const int64_t unit = cut_unit(s, all, &keys);
+        if (unit) x->shape[2] = (o->tokens[keys] + unit - 1) / unit;
+        x->data = filled(unit || x->role == ATTN_ROLE_OUTPUT ? NULL : all->data, bytes_of(x));
+        if (unit && x->role == ATTN_ROLE_INPUT) copy_parts(s, o, all, x, step, 1);
+        *slot_of(&t, x) = (attn_input){elements(x->shape) ? x->data : ATTN_EMPTY, x->dtype, {0, 0, 0, 0}};
+    }
+    if (attn_distributed_plan_create(&plan, &s->problem, &t, &j->way->split, j->way->ranks == 1 ? NULL : transport, &options,
+                                     error) == ATTN_OK) {
+        const size_t size = attn_distributed_workspace_size(plan);
+        void *workspace = filled(NULL, size);
+        attn_distributed_description d = {.struct_size = sizeof d};
+        const int64_t bytes = ranks_bytes(transport), messages = ranks_messages(transport);
+        assert_int_equal(attn_distributed_describe(plan, &d, NULL), ATTN_OK);
+        const attn_status done = attn_distributed_execute(plan, &t, workspace, size, error);
+        if (done == ATTN_OK && (d.bytes != ranks_bytes(transport) - bytes || d.messages != ranks_messages(transport) - messages)) {
+            error->status = ATTN_ERR_IO;
+            (void)snprintf(error->message, sizeof error->message, "%d bytes were sent in %d messages, not %d in %d",
+                           (int)(ranks_bytes(transport) - bytes), (int)(ranks_messages(transport) - messages), (int)d.bytes,
+                           (int)d.messages);
+        }
+        free(workspace);
+        attn_distributed_plan_destroy(plan);
+    }
+    for (int n = 0; n < s->count; n++) {
+        spread_tensor *x = &o->all[n];
+        int keys;
+        if (x->role == ATTN_ROLE_NONE) continue;
+        if (x->role == ATTN_ROLE_OUTPUT) {
+            if (cut_unit(s, x, &keys)) copy_parts(s, o, &j->out->all[n], x, step, 0);
+            else if (r == 0) memcpy(j->out->all[n].data, x->data, bytes_of(x));
+        }
+        free(x->data);
+    }
+    free(o);
+}
+
+void spread_run(const spread *s, const spread_way *way, spread *out)
+{
+    job j = {.s = s, .way = way, .out = out};
+    *out = *s;
+    for (int n = 0; n < s->count; n++)
+        out->all[n].data = s->all[n].role == ATTN_ROLE_OUTPUT ? filled(NULL, bytes_of(&s->all[n])) : NULL;
+    (void)ranks_run(way->ranks, way->delays, on_rank, &j);
+    for (int r = 0; r < way->ranks; r++)
+        if (j.error[r].status != ATTN_OK) fail_msg("%s, rank %d of %d: %s", s->w->text, r, way->ranks, j.error[r].message);
+}
+
+/* ---- comparing ---- */
+
+static double number(const spread_tensor *x, int64_t n)
+{
+    double value = 0;
+    (void)attn_convert(1, x->data + (size_t)n * attn_dtype_size(x->dtype), x->dtype, &value, ATTN_F64, NULL);
+    return value;
+}
+
+double spread_compare(const spread *expected, const spread *got, double tolerance)
+{
+    double worst = 0;
+    for (int n = 0; n < expected->count; n++) {
+        const spread_tensor *a = &expected->all[n], *b = &got->all[n];
+        if (a->role != ATTN_ROLE_OUTPUT) continue;
+        for (int64_t k = 0; k < elements(a->shape); k++) {
+            const double x = number(a, k), y = number(b, k);
+            if (x == y) continue; /* infinities too */
+            const double off = fabs(x - y) / (tolerance * (1 + fabs(x)));
+            if (!(off <= 1))
+                fail_msg("%s: %s[%d] is %.9g over parts, and %.9g in one call", expected->w->text, a->about.name, (int)k, y, x);
+            worst = fmax(worst, off);
+        }
+    }
+    return worst;
+}
+
+int spread_same(const spread *a, const spread *b)
+{
+    for (int n = 0; n < a->count; n++)
+        if (a->all[n].role == ATTN_ROLE_OUTPUT && memcmp(a->all[n].data, b->all[n].data, bytes_of(&a->all[n]))) return 0;
+    return 1;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * spread.h - a problem with all its tensors, computed in one call, and divided among ranks by the table of tensors. */
+#ifndef ATTN_TESTS_DISTRIBUTED_SPREAD_H
+#define ATTN_TESTS_DISTRIBUTED_SPREAD_H
+
+#include "attn/distributed.h"
+#include "cut/cut.h"
+
+enum { SPREAD_TENSORS = 80 };
+
+/* A tensor of the whole problem or of a rank: dense. */
+typedef struct spread_tensor {
+    attn_tensor_description about;
+    attn_role role; /* in this operation; ATTN_ROLE_NONE: absent */
+    attn_dtype dtype;
+    int64_t shape[4];
+    char *data;
+} spread_tensor;
+
+/* Options that cut.h does not draw. */
+typedef struct spread_more {
+    attn_normaliser normaliser;
+    array sink; /* data NULL: none */
+} spread_more;
+
+typedef struct spread {
+    const whole *w;
+    const spread_more *more;
+    attn_problem problem;
+    attn_call call;
+    spread_tensor all[SPREAD_TENSORS];
+    int count;
+} spread;
+
+/* An operation of a whole with all outputs that attn/distributed.h has, which are computed in one call.  forward: that of the same
+ * problem, for the operations that read o and lse. */
+void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op, const spread *forward);
+/* 1 if the operation supports all options. */
+int spread_has(const whole *w, const spread_more *more, attn_op op);
+void spread_free(spread *s);
+
+/* One execution by `ranks` ranks; *out has what they computed, in the shape of the whole. */
+typedef struct spread_way {
+    int ranks;
+    attn_split split;
+    uint64_t delays;
+    int threads;
+} spread_way;
+void spread_run(const spread *s, const spread_way *way, spread *out);
+
+/* The largest difference between outputs, as a fraction of tolerance (1 + |number|); fails above 1. */
+double spread_compare(const spread *expected, const spread *got, double tolerance);
+/* 1 if all outputs have the same bits. */
+int spread_same(const spread *a, const spread *b);
+
+#endif
