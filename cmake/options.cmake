@@ -17,8 +17,8 @@ add_library(attn_one_thread INTERFACE)
 if(ATTN_SANITIZE STREQUAL "thread")
   target_compile_options(attn_one_thread INTERFACE -fno-sanitize=thread)
 endif()
-# The reference, in which tests under ASan and UBSan would spend most of their time.  (The memory sanitizer watches
-# it, and in script/fuzz with clang the address sanitizer.)
+# The reference, in which tests under ASan and UBSan would spend most of their time.  (Fuzz targets have one that is watched:
+# attn_ref_watched in ref/.)
 add_library(attn_reference INTERFACE)
 if(ATTN_SANITIZE MATCHES "address" AND NOT ATTN_SANITIZE MATCHES "fuzzer")
   target_compile_options(attn_reference INTERFACE -fno-sanitize=address,undefined)

@@ -17,7 +17,7 @@ enum { MAX_WAIT_NS = 2000000 }; /* (a thread may not come: there may be no memor
 
 static atomic_long shared_runs;
 
-/* Plans for one thread are as ever. */
+/* Plans for one thread are made as usual. */
 static _Thread_local int is_single;
 
 attn_status __real_attn_plan_create(attn_plan **plan, const attn_problem *problem, const attn_tensors *tensors,

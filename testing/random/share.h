@@ -6,12 +6,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* The number of random cases to run of n, at least one: one in $ATTN_TEST_SHARE (2 to 9), which script/test sets with --quick and
+/* The number of random cases to run of n, at least one: one in $ATTN_TEST_SHARE, which script/test sets with --quick and
  * where it runs tests again (label isa); all without it.  For tests that spend most of their time in the reference. */
 static inline int64_t share_of_cases(int64_t n)
 {
     const char *share = getenv("ATTN_TEST_SHARE");
-    const int64_t of = share && share[0] > '1' && share[0] <= '9' ? share[0] - '0' : 1;
+    const int64_t given = share ? strtol(share, NULL, 10) : 1, of = given > 1 ? given : 1;
     return n / of + (n % of != 0);
 }
 

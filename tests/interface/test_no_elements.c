@@ -114,7 +114,7 @@ static int has_little(const attn_plan *plan)
     return 1;
 }
 
-/* What needs no workspace has a plan under any limit. */
+/* What needs no workspace can be planned under any limit. */
 static void plan_with_least_workspace(void)
 {
     attn_error error;
