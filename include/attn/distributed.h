@@ -77,7 +77,7 @@ typedef struct attn_distributed_plan attn_distributed_plan;
 /*
  * Plans ATTN_FORWARD, ATTN_BACKWARD or ATTN_JVP over all ranks.  Collective: each rank calls it, with the same problem and split.
  *
- *  problem    [in]  the whole problem: len_q and len_kv count the tokens of all ranks
+ *  problem    [in]  the whole problem: len_q and len_kv are those of all ranks together (of packed sequences, as ever, the longest)
  *  tensors    [in]  the rank's own: of its parts in rising order, one after another along the axis of tokens
  *                      a tensor with a row for each query                       the rows of its queries
  *                      a tensor with a row for each key                         the rows of its keys
@@ -89,9 +89,9 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *
  * All ranks return the same status, and the message of the lowest rank that failed; none does if ranks disagree about the problem,
  * the split or the instruction set (ATTN_ERR_ARGUMENT).  Otherwise returns what attn_plan_create returns, or
- *      ATTN_ERR_UNSUPPORTED  what cells cannot be combined to (yet): double backward, packed sequences, pages, block lists,
- *                            ATTN_EMPTY_UNIFORM, outputs of forward other than o and lse, the gradient of a bias that all queries
- *                            or all keys share; a part that is no multiple of the blocks of a block mask
+ *      ATTN_ERR_UNSUPPORTED  what is not there yet: double backward, pages, block lists, ATTN_EMPTY_UNIFORM, outputs of forward
+ *                            other than o and lse, the gradient of a bias that all queries or all keys share, masks and biases of
+ *                            packed sequences; a part that is not a multiple of the blocks of a block mask
  *      ATTN_ERR_IO           the transport failed
  */
 ATTN_API attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const attn_problem *problem,

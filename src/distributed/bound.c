@@ -65,8 +65,15 @@ static void shape_of(attn_bound *b, const attn_tensor_plan *cell, int64_t querie
     }
 }
 
-static void make_dense(attn_bound *b)
+static void make_dense(attn_bound *b, int packed)
 {
+    if (packed && b->spread != ATTN_SPREAD_PAIRS) { /* token, head, channel */
+        b->stride[3] = 1;
+        b->stride[1] = b->shape[3];
+        b->stride[2] = b->shape[1] * b->shape[3];
+        b->stride[0] = 0;
+        return;
+    }
     b->stride[3] = 1;
     for (int axis = 3; axis > 0; axis--) b->stride[axis - 1] = b->stride[axis] * (b->shape[axis] > 1 ? b->shape[axis] : 1);
 }
@@ -81,7 +88,7 @@ static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors
     TRY(check_result(p, d, error));
     shape_of(b, cell, queries, keys, p);
     if (b->spread == ATTN_SPREAD_SAME) memcpy(b->stride, cell->stride, sizeof b->stride); /* some broadcast by default */
-    else if (slot_is_dense(&slot)) make_dense(b);
+    else if (slot_is_dense(&slot)) make_dense(b, tensors->cu_seqlens_q.data != NULL);
     else
         for (int axis = 0; axis < 4; axis++) b->stride[axis] = slot.stride[axis] == ATTN_BROADCAST ? 0 : slot.stride[axis];
     const int beyond = strides_beyond((int64_t)attn_dtype_size(b->dtype), b->shape, b->stride);
@@ -109,15 +116,19 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
     const struct {
         const attn_input *slot;
         const char *name;
-    } missing[] = {{&t->cu_seqlens_q, "cu_seqlens_q"},
-                   {&t->cu_seqlens_kv, "cu_seqlens_kv"},
-                   {&t->page_table, "page_table"},
-                   {&t->block_starts, "block_starts"},
-                   {&t->block_index, "block_index"}};
+    } missing[] = {{&t->page_table, "page_table"}, {&t->block_starts, "block_starts"}, {&t->block_index, "block_index"}},
+      unpacked[] = {{&t->mask, "mask"},     {&t->bias, "bias"},         {&t->block_mask, "block_mask"},
+                    {&t->ranges, "ranges"}, {&t->tan_bias, "tan_bias"}, {&t->dropout_given, "dropout_given"}};
     CHECK(p->op != ATTN_DOUBLE_BACKWARD, ATTN_ERR_UNSUPPORTED, MODULE ": op is %d; double backward is not there yet", (int)p->op);
     CHECK(p->mask.empty != ATTN_EMPTY_UNIFORM, ATTN_ERR_UNSUPPORTED, MODULE ": mask.empty is 1 (uniform), which is not there yet");
     for (size_t n = 0; n < sizeof missing / sizeof *missing; n++)
         CHECK(slot_is_absent(missing[n].slot), ATTN_ERR_UNSUPPORTED, MODULE ": %s is set, which is not there yet", missing[n].name);
+    for (size_t n = 0; n < sizeof unpacked / sizeof *unpacked && t->cu_seqlens_q.data; n++)
+        CHECK(slot_is_absent(unpacked[n].slot), ATTN_ERR_UNSUPPORTED,
+              MODULE ": %s is set with cu_seqlens_q, which is not there yet", unpacked[n].name);
+    CHECK(!t->cu_seqlens_q.data || slot_is_dense(&t->alibi_slopes) || t->alibi_slopes.stride[0] == 0 ||
+              t->alibi_slopes.stride[0] == ATTN_BROADCAST,
+          ATTN_ERR_UNSUPPORTED, MODULE ": alibi_slopes differ between packed sequences, which is not there yet");
     const int is_one = part >= p->shape.len_q && part >= p->shape.len_kv;
     CHECK(slot_is_absent(&t->block_mask) || is_one || p->mask.block_q < 1 || p->mask.block_kv < 1 ||
               (part % p->mask.block_q == 0 && part % p->mask.block_kv == 0),
@@ -140,11 +151,20 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
     attn_tensors t = *tensors;
     attn_plan *plan;
     TRY(check_problem(problem, tensors, part, error));
-    cell.shape.len_q = min(part, cell.shape.len_q);
-    cell.shape.len_kv = min(part, cell.shape.len_kv);
-    for (size_t at = offsetof(attn_tensors, q); at < sizeof t; at += sizeof(attn_input)) {
-        attn_input *slot = (attn_input *)(void *)((char *)&t + at);
+    cell.shape.len_q = min(part, queries > 0 ? queries : cell.shape.len_q); /* strides may have no space for more */
+    cell.shape.len_kv = min(part, keys > 0 ? keys : cell.shape.len_kv);
+    if (t.cu_seqlens_q.data) cell.shape.batch = 1; /* a cell has one sequence at a time */
+    t.cu_seqlens_q = t.cu_seqlens_kv = (attn_input){.data = NULL};
+    for (int index = 0;; index++) { /* without memory; the strides of what has no elements may be any */
+        attn_tensor_description d = {.struct_size = sizeof d};
+        if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, index, &d, NULL) != ATTN_OK) break;
+        attn_input *slot = (attn_input *)(void *)((char *)&t + d.offset);
+        const attn_spread spread = spread_of(&d);
+        const int64_t rows = spread == ATTN_SPREAD_KEYS                                  ? keys
+                             : spread == ATTN_SPREAD_SAME || spread == ATTN_SPREAD_INDEX ? 1
+                                                                                         : queries;
         if (slot->data && slot->data != ATTN_MISSING) slot->data = ATTN_LATER;
+        if (rows == 0) memset(slot->stride, 0, sizeof slot->stride);
     }
     TRY(attn_plan_create(&plan, &cell, &t, options, error));
     bounds->count = 0;
@@ -168,11 +188,18 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
 attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *planned, const attn_tensors *tensors,
                               attn_error *error)
 {
+    for (int index = 0;; index++) {
+        attn_tensor_description d = {.struct_size = sizeof d};
+        if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, index, &d, NULL) != ATTN_OK) break;
+        const attn_bound here = {.offset = d.offset};
+        const attn_input then = attn_bound_slot(&here, planned), now = attn_bound_slot(&here, tensors);
+        CHECK(!then.data == !now.data, ATTN_ERR_ARGUMENT, MODULE ": %s is %s", d.name,
+              then.data ? "missing; the plan was made with it" : "set; the plan was made without it");
+    }
     places p = {.count = 0};
     for (int n = 0; n < bounds->count; n++) {
         const attn_bound *b = &bounds->all[n];
         const attn_input then = attn_bound_slot(b, planned), now = attn_bound_slot(b, tensors);
-        CHECK(now.data, ATTN_ERR_ARGUMENT, MODULE ": %s is missing; the plan was made with it", b->name);
         TRY(slot_check(&now, b->name, b->has_elements, error));
         TRY(slot_aligned(&now, b->name, attn_dtype_size(b->dtype), error));
         CHECK(now.dtype == then.dtype && memcmp(now.stride, then.stride, sizeof now.stride) == 0, ATTN_ERR_STRIDE,
@@ -180,12 +207,6 @@ attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *pla
         if (!b->has_elements) continue;
         p.size = attn_dtype_size(b->dtype);
         places_add(&p, "", b->name, now.data, b->shape, b->stride, b->role == ATTN_ROLE_OUTPUT);
-    }
-    for (size_t at = offsetof(attn_tensors, q); at < sizeof *tensors; at += sizeof(attn_input)) {
-        const attn_input *slot = (const attn_input *)(const void *)((const char *)tensors + at);
-        int known = slot_is_absent(slot);
-        for (int n = 0; n < bounds->count; n++) known |= bounds->all[n].offset == at;
-        CHECK(known, ATTN_ERR_ARGUMENT, MODULE ": a tensor is set that the plan was made without");
     }
     return places_check(&p, MODULE, error);
 }

@@ -11,8 +11,12 @@
 
 typedef enum attn_node_kind { ATTN_NODE_ROW, ATTN_NODE_COLUMN, ATTN_NODE_SHARED, ATTN_NODE_KINDS } attn_node_kind;
 
-/* Sizes of the keys in a cell. */
-typedef enum attn_cell_keys { ATTN_KEYS_FULL, ATTN_KEYS_LAST, ATTN_KEYS_NONE, ATTN_KEYS_KINDS } attn_cell_keys;
+/* A plan for pieces of a size.  Their keys are the rank's own, with its strides, or lie in the message of a part of `space` keys.
+ */
+typedef struct attn_cell_plan {
+    int64_t queries, keys, space; /* space -1: own */
+    attn_plan *plan;
+} attn_cell_plan;
 
 typedef struct attn_cells {
     attn_problem problem; /* the whole */
@@ -22,12 +26,14 @@ typedef struct attn_cells {
     attn_grid grid;
     attn_grid_index index;
     attn_bounds bounds;
-    int64_t at[ATTN_BOUND];                  /* bytes: of a result in its node, of a key tensor in the message of a full part */
-    int64_t at_lse;                          /* of forward's lse in a row node, whether or not the caller wants it */
-    size_t node[ATTN_NODE_KINDS];            /* bytes; 0: there are no such results */
-    int has_sink;                            /* each part of queries has one more term: a cell without keys */
-    attn_plan *plans[2][ATTN_KEYS_KINDS][2]; /* of the last part of queries or another; the keys; whether they are in a message */
-    size_t workspace;                        /* of the largest plan, and lengths */
+    int64_t at[ATTN_BOUND];       /* bytes: of a result in its node, of a key tensor in the message of a full part */
+    int64_t at_lse;               /* of forward's lse in a row node, whether or not the caller wants it */
+    size_t node[ATTN_NODE_KINDS]; /* bytes; 0: there are no such results */
+    int has_sink;                 /* each part of queries has one more term: a cell without keys */
+    int64_t documents;            /* packed sequences, with index.starts_q and _kv; problem.shape.batch is 1 then */
+    attn_cell_plan *plans;        /* in the order of their sizes */
+    int64_t plan_count, plan_capacity;
+    size_t workspace; /* of the largest plan, lengths, and a shared node for packed sequences */
 } attn_cells;
 
 /* The parts of a rank, in rising order. */
@@ -37,7 +43,7 @@ typedef struct attn_owned {
 } attn_owned;
 
 /* bounds, grid, index, problem, options and planned are filled in.  Call attn_cells_free afterwards, even if this fails. */
-attn_status attn_cells_plan(attn_cells *cells, const attn_owned *own, attn_error *error);
+attn_status attn_cells_plan(attn_cells *cells, int rank, const attn_owned *own, attn_error *error);
 void attn_cells_free(attn_cells *cells);
 
 /* How many rows of a result a node of a kind has space for. */

@@ -4,6 +4,7 @@
 
 #include "../common/options.h"
 #include "agree.h"
+#include "index.h"
 #include "run.h"
 #include "split.h"
 
@@ -27,41 +28,6 @@ static attn_status read_transport(attn_transport *copy, const attn_transport *ca
 }
 
 /* ---- planning ---- */
-
-/* Numbers of an index tensor of one for each batch entry, as 64-bit ones. */
-static attn_status read_index(int64_t *to, const attn_input *slot, const char *name, int64_t batch, int64_t least, int64_t most,
-                              attn_error *error)
-{
-    TRY(slot_check(slot, name, batch > 0, error));
-    for (int64_t b = 0; b < batch; b++) {
-        to[b] = slot->dtype == ATTN_I32 ? ((const int32_t *)slot->data)[b] : ((const int64_t *)slot->data)[b];
-        CHECK(to[b] >= least && to[b] <= most, ATTN_ERR_ARGUMENT,
-              "%s[%" PRId64 "] (%" PRId64 ") is not between %" PRId64 " and %" PRId64, name, b, to[b], least, most);
-    }
-    return ATTN_OK;
-}
-
-/* Three arrays of `batch` numbers at `memory`; the offsets also hold those of ATTN_ALIGN_BOTTOM_RIGHT. */
-static attn_status fill_index(attn_cells *c, const attn_tensors *t, int bottom_right, int64_t *memory, attn_error *error)
-{
-    const attn_shape *s = &c->problem.shape;
-    int64_t *const q = memory, *const kv = memory + s->batch, *const offset = memory + 2 * s->batch;
-    const attn_input *const slots[] = {&t->lengths_q, &t->lengths_kv, &t->offset_q};
-    const char *const names[] = {"lengths_q", "lengths_kv", "offset_q"};
-    for (int n = 0; n < 3; n++)
-        CHECK(slots[n]->dtype == 0 || slots[n]->dtype == ATTN_I64 || slots[n]->dtype == ATTN_I32, ATTN_ERR_UNSUPPORTED,
-              "%s is %s; it must be i64 or i32", names[n], attn_dtype_name(slots[n]->dtype));
-    CHECK(!bottom_right || !t->offset_q.data, ATTN_ERR_ARGUMENT, "offset_q is set; mask.align is 1 (bottom-right), which sets it");
-    if (t->lengths_q.data) TRY(read_index(q, &t->lengths_q, names[0], s->batch, 0, s->len_q, error));
-    if (t->lengths_kv.data) TRY(read_index(kv, &t->lengths_kv, names[1], s->batch, 0, s->len_kv, error));
-    if (t->offset_q.data) TRY(read_index(offset, &t->offset_q, names[2], s->batch, -(INT64_C(1) << 60), INT64_C(1) << 60, error));
-    for (int64_t b = 0; b < s->batch && bottom_right; b++)
-        offset[b] = (t->lengths_kv.data ? kv[b] : s->len_kv) - (t->lengths_q.data ? q[b] : s->len_q);
-    c->index = (attn_grid_index){.lengths_q = t->lengths_q.data ? q : NULL,
-                                 .lengths_kv = t->lengths_kv.data ? kv : NULL,
-                                 .offset_q = t->offset_q.data || bottom_right ? offset : NULL};
-    return ATTN_OK;
-}
 
 static void list_parts(const attn_parts *p, int rank, int64_t *parts, int64_t *count)
 {
@@ -120,31 +86,38 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     TRY(slots_read(&c->planned, sizeof c->planned, sizeof c->planned, tensors, "attn_tensors", error));
     TRY(attn_split_read(&split, caller, error));
     const attn_shape *s = &c->problem.shape;
-    TRY(attn_split_check(&split, s->len_q, ATTN_AXIS_QUERY, "shape.len_q", error));
-    TRY(attn_split_check(&split, s->len_kv, ATTN_AXIS_KEY, "shape.len_kv", error));
     CHECK(s->batch >= 0 && s->batch < INT32_MAX, ATTN_ERR_SHAPE, "shape.batch is %" PRId64 "; over parts it must be 0 to 2^31",
           s->batch);
-    const int64_t longest = s->len_q > s->len_kv ? s->len_q : s->len_kv;
+    CHECK(s->len_q >= 0 && s->len_kv >= 0, ATTN_ERR_SHAPE, "shape.len_%s is %" PRId64 "; it must not be negative",
+          s->len_q < 0 ? "q" : "kv", s->len_q < 0 ? s->len_q : s->len_kv);
+    p->numbers = options_acquire(&c->options, attn_index_bytes(s->batch));
+    CHECK(p->numbers, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of lengths", attn_index_bytes(s->batch));
+    TRY(attn_index_read(&c->index, &c->planned, &c->problem, p->numbers, error));
+    c->problem.mask.align = ATTN_ALIGN_TOP_LEFT;
+    const attn_range tokens = attn_index_tokens(&c->index, &c->problem); /* of queries, of keys */
+    TRY(attn_split_check(&split, tokens.first, ATTN_AXIS_QUERY, "the number of queries", error));
+    TRY(attn_split_check(&split, tokens.end, ATTN_AXIS_KEY, "the number of keys", error));
+    const int64_t longest = tokens.first > tokens.end ? tokens.first : tokens.end;
     if (split.part > longest && longest > 0) split.part = longest;
     p->way = split.way == ATTN_WAY_AUTO ? ATTN_WAY_DIRECT : split.way;
-    const int bottom_right = c->problem.mask.align == ATTN_ALIGN_BOTTOM_RIGHT;
-    c->problem.mask.align = ATTN_ALIGN_TOP_LEFT;
-    const size_t grid = (attn_grid_bytes(&c->problem, split.part) + 63) / 64 * 64, index = 3 * (size_t)s->batch * sizeof(int64_t);
-    const int64_t all_q = s->len_q / split.part + 1, all_kv = s->len_kv / split.part + 1;
+    const size_t grid = attn_grid_bytes(tokens, split.part);
+    const int64_t all_q = tokens.first / split.part + 1, all_kv = tokens.end / split.part + 1;
     const size_t lists = (size_t)(all_q + all_kv + p->ranks) * sizeof(int64_t);
-    p->memory = options_acquire(&c->options, grid + index + lists);
-    CHECK(p->memory, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", grid + index + lists);
-    int64_t *const numbers = (int64_t *)(void *)((char *)p->memory + grid);
-    TRY(fill_index(c, &c->planned, bottom_right, numbers, error));
-    TRY(attn_grid_fill(&c->grid, p->memory, &c->problem, &c->index, &split, p->ranks, error));
-    p->own.q = numbers + 3 * s->batch;
+    p->memory = options_acquire(&c->options, grid + lists);
+    CHECK(p->memory, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", grid + lists);
+    TRY(attn_grid_fill(&c->grid, p->memory, tokens, &c->problem, &c->index, &split, p->ranks, error));
+    if (c->index.starts_q) {
+        c->documents = s->batch;
+        c->problem.shape.batch = 1;
+    }
+    p->own.q = (int64_t *)(void *)((char *)p->memory + grid);
     p->own.kv = p->own.q + all_q;
     list_parts(&c->grid.q, p->me, p->own.q, &p->own.count_q);
     list_parts(&c->grid.kv, p->me, p->own.kv, &p->own.count_kv);
     count_cells(p, p->own.kv + all_kv);
     TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, attn_parts_tokens(&c->grid.q, p->me),
                          attn_parts_tokens(&c->grid.kv, p->me), options, error));
-    TRY(attn_cells_plan(c, &p->own, error));
+    TRY(attn_cells_plan(c, p->me, &p->own, error));
     TRY(find_needs(p, error));
     p->needs.messages += attn_agree_messages(&p->transport);
     p->needs.bytes += attn_agree_messages(&p->transport) * (int64_t)attn_agree_bytes();
@@ -160,7 +133,7 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     const attn_grid *g = &p->cells.grid;
     const attn_mask *m = &x->mask;
     const attn_score *s = &x->score;
-    const int64_t batch = x->shape.batch;
+    const int64_t batch = p->cells.documents ? p->cells.documents : x->shape.batch;
     attn_digest d = {0xcbf29ce484222325u};
     const int64_t whole[] = {p->ranks,          p->way,          x->op,
                              m->causal,         m->window,       m->empty,
@@ -178,10 +151,11 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     attn_digest_number(&d, x->relative.first), attn_digest_number(&d, x->relative.rows);
     attn_digest_add(&d, g->q.owner, (size_t)g->q.count * sizeof *g->q.owner);
     attn_digest_add(&d, g->kv.owner, (size_t)g->kv.count * sizeof *g->kv.owner);
-    const int64_t *const lists[] = {p->cells.index.lengths_q, p->cells.index.lengths_kv, p->cells.index.offset_q};
-    for (int n = 0; n < 3; n++) {
+    const attn_grid_index *index = &p->cells.index;
+    const int64_t *const lists[] = {index->lengths_q, index->lengths_kv, index->offset_q, index->starts_q, index->starts_kv};
+    for (int n = 0; n < 5; n++) {
         attn_digest_number(&d, lists[n] != NULL);
-        if (lists[n]) attn_digest_add(&d, lists[n], (size_t)batch * sizeof(int64_t));
+        if (lists[n]) attn_digest_add(&d, lists[n], (size_t)(batch + (n > 2)) * sizeof(int64_t));
     }
     for (int n = 0; n < p->cells.bounds.count; n++) {
         const attn_bound *b = &p->cells.bounds.all[n];
@@ -233,6 +207,7 @@ void attn_distributed_plan_destroy(attn_distributed_plan *p)
     const attn_options o = p->cells.options;
     attn_cells_free(&p->cells);
     options_release(&o, p->memory);
+    options_release(&o, p->numbers);
     options_release(&o, p);
 }
 

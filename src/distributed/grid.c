@@ -94,21 +94,21 @@ static void fill_seen(attn_grid *g, const attn_problem *problem, const attn_grid
 
 /* ---- the grid ---- */
 
-size_t attn_grid_bytes(const attn_problem *problem, int64_t part)
+size_t attn_grid_bytes(attn_range tokens, int64_t part)
 {
-    const size_t q = (size_t)parts_of(problem->shape.len_q, part), kv = (size_t)parts_of(problem->shape.len_kv, part);
-    return q * (ATTN_SEEN_RANGES * sizeof(attn_range) + sizeof(int64_t) + sizeof(int32_t)) +
-           kv * (sizeof(int64_t) + sizeof(int32_t));
+    const size_t q = (size_t)parts_of(tokens.first, part), kv = (size_t)parts_of(tokens.end, part);
+    const size_t bytes =
+        q * (ATTN_SEEN_RANGES * sizeof(attn_range) + sizeof(int64_t) + sizeof(int32_t)) + kv * (sizeof(int64_t) + sizeof(int32_t));
+    return (bytes + 7) / 8 * 8;
 }
 
-attn_status attn_grid_fill(attn_grid *g, void *memory, const attn_problem *problem, const attn_grid_index *index,
+attn_status attn_grid_fill(attn_grid *g, void *memory, attn_range tokens, const attn_problem *problem, const attn_grid_index *index,
                            const attn_split *split, int ranks, attn_error *error)
 {
-    const attn_shape *s = &problem->shape;
     char *at = memory;
     g->ranks = ranks;
-    g->q = (attn_parts){.tokens = s->len_q, .part = split->part, .count = parts_of(s->len_q, split->part)};
-    g->kv = (attn_parts){.tokens = s->len_kv, .part = split->part, .count = parts_of(s->len_kv, split->part)};
+    g->q = (attn_parts){.tokens = tokens.first, .part = split->part, .count = parts_of(tokens.first, split->part)};
+    g->kv = (attn_parts){.tokens = tokens.end, .part = split->part, .count = parts_of(tokens.end, split->part)};
     g->seen = (attn_range *)(void *)at, at += (size_t)g->q.count * ATTN_SEEN_RANGES * sizeof(attn_range);
     g->q.local = (int64_t *)(void *)at, at += (size_t)g->q.count * sizeof(int64_t);
     g->kv.local = (int64_t *)(void *)at, at += (size_t)g->kv.count * sizeof(int64_t);

@@ -45,10 +45,11 @@ static inline int64_t attn_part_most(const attn_parts *p) { return p->tokens < p
 /* The tokens that `rank` owns. */
 int64_t attn_parts_tokens(const attn_parts *p, int rank);
 
-/* Bytes of the arrays of a grid, which attn_grid_fill takes from `memory`.  The problem's sizes are valid. */
-size_t attn_grid_bytes(const attn_problem *problem, int64_t part);
-attn_status attn_grid_fill(attn_grid *grid, void *memory, const attn_problem *problem, const attn_grid_index *index,
-                           const attn_split *split, int ranks, attn_error *error);
+/* Bytes of the arrays of a grid, a multiple of 8, which attn_grid_fill takes from `memory`.  tokens: queries (first) and keys
+ * (end). */
+size_t attn_grid_bytes(attn_range tokens, int64_t part);
+attn_status attn_grid_fill(attn_grid *grid, void *memory, attn_range tokens, const attn_problem *problem,
+                           const attn_grid_index *index, const attn_split *split, int ranks, attn_error *error);
 
 /* 1 if part i of queries has a cell with one of the parts first .. end - 1 of keys; and the reverse. */
 int attn_row_exists(const attn_grid *grid, int64_t i, int64_t first, int64_t end);

@@ -2,7 +2,7 @@
  * node.c - what becomes of the results of cells: they are combined, two at a time, and stored. */
 #include "../common/slots.h"
 #include "attn/merge.h"
-#include "cell.h"
+#include "piece.h"
 
 /* ---- combining ---- */
 
@@ -69,7 +69,6 @@ static void merge(const attn_cells *c, int64_t tokens, char *left, const char *r
 
 void attn_node_add(const attn_cells *c, attn_node_kind kind, int64_t tokens, char *left, const char *right)
 {
-    static const attn_spread spread[] = {ATTN_SPREAD_QUERIES, ATTN_SPREAD_KEYS, ATTN_SPREAD_SAME};
     const int is_forward = c->problem.op == ATTN_FORWARD, sums = c->problem.score.normaliser == ATTN_NORMALISER_SIGMOID;
     const int64_t part = attn_part_most(&c->grid.q);
     if (is_forward && !sums) {
@@ -78,7 +77,7 @@ void attn_node_add(const attn_cells *c, attn_node_kind kind, int64_t tokens, cha
     }
     for (int n = 0; n < c->bounds.count; n++) {
         const attn_bound *b = &c->bounds.all[n];
-        if (b->role != ATTN_ROLE_OUTPUT || b->spread != spread[kind] || b->offset == offsetof(attn_tensors, lse)) continue;
+        if (b->role != ATTN_ROLE_OUTPUT || b->spread != attn_spread_of(kind) || b->offset == offsetof(attn_tensors, lse)) continue;
         const int64_t space = attn_node_space(c, kind, b), rows = kind == ATTN_NODE_SHARED ? b->shape[2] : tokens;
         add_result(c, b, c->at[n], space, rows, left, right);
     }
@@ -110,10 +109,9 @@ static void store(const attn_cells *c, const attn_bound *b, void *data, int64_t 
 void attn_node_store(const attn_cells *c, attn_node_kind kind, const attn_tensors *mine, int64_t local, int64_t tokens,
                      const char *node)
 {
-    static const attn_spread spread[] = {ATTN_SPREAD_QUERIES, ATTN_SPREAD_KEYS, ATTN_SPREAD_SAME};
     for (int n = 0; n < c->bounds.count; n++) {
         const attn_bound *b = &c->bounds.all[n];
-        if (b->role != ATTN_ROLE_OUTPUT || b->spread != spread[kind]) continue;
+        if (b->role != ATTN_ROLE_OUTPUT || b->spread != attn_spread_of(kind)) continue;
         const int shared = kind == ATTN_NODE_SHARED;
         const attn_input slot = attn_bound_slot(b, mine);
         store(c, b, slot_written(&slot), shared ? 0 : local, shared ? b->shape[2] : tokens, attn_node_space(c, kind, b),

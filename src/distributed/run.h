@@ -27,7 +27,7 @@ struct attn_distributed_plan {
     attn_run_needs needs;
     int64_t cells_most, cells_total;
     size_t workspace;
-    void *memory; /* of the arrays */
+    void *memory, *numbers; /* of the arrays */
 };
 
 /* Bytes of workspace for attn_run, with numbers or without. */

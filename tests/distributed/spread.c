@@ -54,8 +54,11 @@ static const array *input_of(const spread *s, const char *name)
     return NULL;
 }
 
-static const int64_t *index_of(const whole *w, const char *name)
+static const int64_t *index_of(const spread *s, const char *name)
 {
+    const whole *w = s->w;
+    if (s->more->documents && !strcmp(name, "cu_seqlens_q")) return s->more->starts_q;
+    if (s->more->documents && !strcmp(name, "cu_seqlens_kv")) return s->more->starts_kv;
     if (w->has_lengths && !strcmp(name, "lengths_q")) return w->lengths_q;
     if (w->has_lengths && !strcmp(name, "lengths_kv")) return w->lengths_kv;
     return w->has_offset && !w->bottom_right && !strcmp(name, "offset_q") ? w->offset_q : NULL;
@@ -86,7 +89,7 @@ static const void *data_of(const spread *s, const spread *forward, const char *n
     if (a) return a->data;
     for (int n = 0; forward && n < forward->count; n++)
         if (!strcmp(name, forward->all[n].about.name) && forward->all[n].role == ATTN_ROLE_OUTPUT) return forward->all[n].data;
-    return index_of(s->w, name);
+    return index_of(s, name);
 }
 
 /* The slots of the operation, without memory. */
@@ -104,6 +107,34 @@ static void find_tensors(spread *s, const spread *forward, attn_tensors *t)
     }
 }
 
+/* Tokens of all ranks on an axis of a tensor. */
+static int64_t tokens_of(const spread *s, int keys)
+{
+    const spread_more *m = s->more;
+    if (m->documents) return keys ? m->starts_kv[m->documents] : m->starts_q[m->documents];
+    return keys ? s->problem.shape.len_kv : s->problem.shape.len_q;
+}
+
+static int is_of(const spread_tensor *x, attn_axis axis) { return x->about.axes[2] == axis; }
+
+/* A slot with head before token, also for packed sequences, where the default is the reverse. */
+static attn_input slot_with(const spread *s, const spread_tensor *x, int64_t rows, void *data)
+{
+    attn_input slot = {data, x->dtype, {0, 0, 0, 0}};
+    if (!s->more->documents || !(is_of(x, ATTN_AXIS_QUERY) || is_of(x, ATTN_AXIS_KEY))) return slot;
+    const int64_t stride[4] = {0, rows * x->shape[3], x->shape[3], 1};
+    memcpy(slot.stride, stride, sizeof stride);
+    return slot;
+}
+
+static int64_t longest(const int64_t *starts, int64_t count)
+{
+    int64_t most = 0;
+    for (int64_t b = 0; b < count; b++)
+        if (starts[b + 1] - starts[b] > most) most = starts[b + 1] - starts[b];
+    return most;
+}
+
 void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op, const spread *forward)
 {
     attn_tensors t = {.struct_size = sizeof t, .call = &s->call};
@@ -114,6 +145,11 @@ void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op,
     s->problem.score.normaliser = more->normaliser;
     if (w->bottom_right) s->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     if (s->call.modify_scores && op != ATTN_FORWARD) s->call.modify_slopes = cut_slopes;
+    if (more->documents) {
+        s->problem.shape.batch = more->documents;
+        s->problem.shape.len_q = longest(more->starts_q, more->documents);
+        s->problem.shape.len_kv = longest(more->starts_kv, more->documents);
+    }
     find_tensors(s, forward, &t);
     if (attn_plan_create(&plan, &s->problem, &t, NULL, &error) != ATTN_OK) fail_msg("%s: %s", w->text, error.message);
     for (int n = 0; n < s->count; n++) {
@@ -123,8 +159,11 @@ void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op,
         if (x->role == ATTN_ROLE_NONE) continue;
         x->dtype = planned.dtype;
         memcpy(x->shape, planned.shape, sizeof x->shape);
+        if (is_of(x, ATTN_AXIS_QUERY)) x->shape[2] = tokens_of(s, 0);
+        if (is_of(x, ATTN_AXIS_KEY)) x->shape[2] = tokens_of(s, 1);
+        if (!strcmp(x->about.name, "alibi_slopes") && more->documents) x->shape[0] = 1; /* the default */
         x->data = filled(x->role == ATTN_ROLE_INPUT ? data_of(s, forward, x->about.name) : NULL, bytes_of(x));
-        *slot_of(&t, x) = (attn_input){x->data, x->dtype, {0, 0, 0, 0}};
+        *slot_of(&t, x) = slot_with(s, x, x->shape[2], x->data);
     }
     attn_plan_destroy(plan);
     if (attn_compute(&s->problem, &t, &error) != ATTN_OK) fail_msg("%s: %s", w->text, error.message);
@@ -173,7 +212,7 @@ typedef struct own {
 static void copy_parts(const spread *s, const own *o, const spread_tensor *all, const spread_tensor *mine, int64_t step, int to_own)
 {
     int keys;
-    const int64_t unit = cut_unit(s, all, &keys), tokens = keys ? s->problem.shape.len_kv : s->problem.shape.len_q;
+    const int64_t unit = cut_unit(s, all, &keys), tokens = tokens_of(s, keys);
     int64_t at = 0;
     for (int64_t n = 0; n < o->count[keys]; n++) {
         const int64_t first = o->parts[keys][n] * step, end = first + step < tokens ? first + step : tokens;
@@ -185,9 +224,8 @@ static void copy_parts(const spread *s, const own *o, const spread_tensor *all, 
 
 static void find_parts(const job *j, int r, int keys, own *o)
 {
-    const attn_shape *s = &j->s->problem.shape;
     const attn_axis axis = keys ? ATTN_AXIS_KEY : ATTN_AXIS_QUERY;
-    const int64_t tokens = keys ? s->len_kv : s->len_q;
+    const int64_t tokens = tokens_of(j->s, keys);
     attn_split_description d = {.struct_size = sizeof d};
     assert_int_equal(attn_split_describe(&j->way->split, tokens, axis, r, j->way->ranks, &d, NULL), ATTN_OK);
     o->count[keys] = d.parts, o->tokens[keys] = d.tokens;
@@ -221,7 +259,7 @@ static void on_rank(void *context, const attn_transport *transport)
         if (unit) x->shape[2] = (o->tokens[keys] + unit - 1) / unit;
         x->data = filled(unit || x->role == ATTN_ROLE_OUTPUT ? NULL : all->data, bytes_of(x));
         if (unit && x->role == ATTN_ROLE_INPUT) copy_parts(s, o, all, x, step, 1);
-        *slot_of(&t, x) = (attn_input){elements(x->shape) ? x->data : ATTN_EMPTY, x->dtype, {0, 0, 0, 0}};
+        *slot_of(&t, x) = slot_with(s, x, x->shape[2], elements(x->shape) ? x->data : ATTN_EMPTY);
     }
     if (attn_distributed_plan_create(&plan, &s->problem, &t, &j->way->split, j->way->ranks == 1 ? NULL : transport, &options,
                                      error) == ATTN_OK) {

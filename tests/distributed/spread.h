@@ -22,6 +22,8 @@ typedef struct spread_tensor {
 typedef struct spread_more {
     attn_normaliser normaliser;
     array sink; /* data NULL: none */
+    /* Above 0: the first entry of the whole is so many packed sequences, which begin at these tokens. */
+    int64_t documents, starts_q[10], starts_kv[10];
 } spread_more;
 
 typedef struct spread {

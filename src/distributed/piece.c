@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ * piece.c - see piece.h. */
+#include "piece.h"
+
+#include "../common/slots.h"
+
+/* ---- slots ---- */
+
+/* From row `row` on, and from column `column` of each row on. */
+static void place(attn_input *slot, const attn_bound *b, const void *data, int64_t row, int64_t column)
+{
+    slot->data = data;
+    if (data != ATTN_LATER && data != ATTN_EMPTY && b->has_elements)
+        slot->data = (const char *)data + (row * b->stride[2] + column * b->stride[3]) * (int64_t)attn_dtype_size(b->dtype);
+    slot->dtype = b->dtype;
+    memcpy(slot->stride, b->stride, sizeof slot->stride);
+    for (int axis = 0; axis < 4; axis++)
+        if (b->shape[axis] > 1 && !slot->stride[axis] && !slot->stride[0] && !slot->stride[1] && !slot->stride[2] &&
+            !slot->stride[3])
+            slot->stride[axis] = ATTN_BROADCAST; /* on every axis: not dense */
+}
+
+/* A dense tensor of b->width numbers for each token, with space for `tokens` of them. */
+static void place_dense(attn_input *slot, const attn_bound *b, attn_dtype dtype, int64_t tokens, const char *data)
+{
+    *slot = (attn_input){data, dtype, {0, 0, 0, 0}};
+    const int64_t sizes[] = {b->shape[0], b->shape[1], tokens, b->width};
+    if (!sizes_product(sizes, 4)) return; /* any strides do */
+    const int64_t stride[4] = {b->shape[1] * tokens * b->width, tokens * b->width, b->width, 1};
+    memcpy(slot->stride, stride, sizeof stride);
+}
+
+/* ---- pieces ---- */
+
+static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The first sequence that ends behind `token`. */
+static int64_t first_document(const int64_t *starts, int64_t count, int64_t token)
+{
+    int64_t low = 0, high = count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (starts[middle + 1] > token) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+int attn_piece_next(const attn_cells *c, const attn_cell *cell, attn_piece *p)
+{
+    const attn_parts *q = &c->grid.q, *kv = &c->grid.kv;
+    const int64_t first_q = attn_part_first(q, cell->i), end_q = first_q + attn_part_size(q, cell->i);
+    const int64_t first_kv = cell->j < 0 ? 0 : attn_part_first(kv, cell->j),
+                  end_kv = cell->j < 0 ? 0 : first_kv + attn_part_size(kv, cell->j);
+    if (!c->documents || cell->j < 0) {
+        const int more = p->entry < 0;
+        *p = (attn_piece){0, first_q, end_q - first_q, first_kv, end_kv - first_kv, first_q, first_kv};
+        return more;
+    }
+    const int64_t *const starts_q = c->index.starts_q, *const starts_kv = c->index.starts_kv;
+    int64_t b = p->entry < 0 ? first_document(starts_q, c->documents, first_q) : p->entry + 1;
+    for (; b < c->documents && starts_q[b] < end_q; b++) {
+        const int64_t from_q = max(starts_q[b], first_q), to_q = min(starts_q[b + 1], end_q);
+        const int64_t from_kv = max(starts_kv[b], first_kv), to_kv = min(starts_kv[b + 1], end_kv);
+        *p = (attn_piece){b, from_q, to_q - from_q, from_kv, to_kv - from_kv, from_q - starts_q[b], from_kv - starts_kv[b]};
+        if (p->queries > 0 && p->keys > 0) return 1;
+    }
+    return 0;
+}
+
+/* ---- the call of a piece ---- */
+
+/* Where its rows begin in the nodes and the message of the cell. */
+typedef struct inside {
+    int64_t q, kv;
+} inside;
+
+static inside inside_of(const attn_cells *c, const attn_cell *cell, const attn_piece *p)
+{
+    return (inside){p->first_q - attn_part_first(&c->grid.q, cell->i),
+                    cell->j < 0 ? 0 : p->first_kv - attn_part_first(&c->grid.kv, cell->j)};
+}
+
+static int64_t clip(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
+
+/* lengths: space for 2 batch numbers. */
+static void place_index(const attn_cells *c, const attn_piece *p, int64_t *lengths, attn_piece_call *x)
+{
+    const int64_t batch = c->problem.shape.batch;
+    int64_t *const of_q = lengths, *const of_kv = lengths + batch;
+    for (int64_t b = 0; b < batch && lengths; b++) {
+        if (c->index.lengths_q) of_q[b] = clip(c->index.lengths_q[b] - p->origin_q, p->queries);
+        if (c->index.lengths_kv) of_kv[b] = clip(c->index.lengths_kv[b] - p->origin_kv, p->keys);
+    }
+    if (c->index.lengths_q) x->tensors.lengths_q = attn_in(lengths ? of_q : ATTN_LATER);
+    if (c->index.lengths_kv) x->tensors.lengths_kv = attn_in(lengths ? of_kv : ATTN_LATER);
+    if (c->index.offset_q) x->tensors.offset_q = attn_in(c->index.offset_q + p->entry);
+}
+
+static void place_result(const attn_cells *c, int n, const attn_cell *cell, inside at, attn_piece_call *x)
+{
+    const attn_bound *b = &c->bounds.all[n];
+    for (int k = 0; k < ATTN_NODE_KINDS; k++) {
+        const attn_node_kind kind = (attn_node_kind)k;
+        const int64_t row = kind == ATTN_NODE_ROW ? at.q : kind == ATTN_NODE_COLUMN ? at.kv : 0;
+        const char *node = cell->node[k];
+        if (b->spread != attn_spread_of(kind)) continue;
+        if (node) node += c->at[n] + row * b->width * (int64_t)attn_dtype_size(c->bounds.compute);
+        place_dense(attn_slot_in(&x->tensors, b), b, c->bounds.compute, attn_node_space(c, kind, b), node ? node : ATTN_LATER);
+    }
+}
+
+/* Forward's lse that the caller does not want. */
+static void place_lse(const attn_cells *c, const attn_cell *cell, inside at, attn_piece_call *x)
+{
+    const int64_t space = attn_part_most(&c->grid.q), heads = c->problem.shape.heads_q;
+    char *node = cell->node[ATTN_NODE_ROW];
+    if (node) node += c->at_lse + at.q * (int64_t)attn_dtype_size(c->bounds.compute);
+    x->tensors.lse = (attn_output){node ? node : ATTN_LATER, c->bounds.compute, {heads * space, space, 1, 1}};
+}
+
+void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, const attn_piece *p, int away,
+                    int64_t *lengths, attn_piece_call *x)
+{
+    const int has_keys = cell->j >= 0;
+    const inside in = inside_of(c, cell, p);
+    const int64_t space = has_keys ? attn_part_size(&c->grid.kv, cell->j) : 0, local_q = c->grid.q.local[cell->i] + in.q;
+    const attn_mask *m = &c->problem.mask;
+    x->problem = c->problem;
+    x->problem.shape.len_q = p->queries;
+    x->problem.shape.len_kv = p->keys;
+    x->origin = (attn_origin){.batch = p->entry, .heads = c->problem.shape.heads_q, .q = p->origin_q, .kv = p->origin_kv};
+    x->call = mine->call ? *mine->call : (attn_call){.struct_size = sizeof x->call};
+    x->call.origin = &x->origin;
+    x->tensors = (attn_tensors){.struct_size = sizeof x->tensors, .call = &x->call};
+    if (has_keys && c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE)
+        x->problem.score.normaliser = ATTN_NORMALISER_SOFTMAX;
+    size_t at = 0;
+    for (int n = 0; n < c->bounds.count; n++) {
+        const attn_bound *b = &c->bounds.all[n];
+        const attn_input given = attn_bound_slot(b, mine);
+        attn_input *slot = attn_slot_in(&x->tensors, b);
+        const int is_sink = b->offset == offsetof(attn_tensors, sink) || b->offset == offsetof(attn_tensors, grad_sink);
+        const int needs_keys = b->spread == ATTN_SPREAD_KEYS || b->spread == ATTN_SPREAD_PAIRS || b->spread == ATTN_SPREAD_BLOCKS;
+        if (is_sink && has_keys) continue; /* it is a term of its own */
+        if (needs_keys && !has_keys) {
+            *slot = (attn_input){.data = ATTN_EMPTY, .dtype = b->dtype};
+            continue;
+        }
+        if (b->role == ATTN_ROLE_OUTPUT && b->spread != ATTN_SPREAD_PAIRS) {
+            place_result(c, n, cell, in, x);
+            continue;
+        }
+        switch (b->spread) {
+        case ATTN_SPREAD_SAME:
+            place(slot, b, given.data, 0, 0);
+            break;
+        case ATTN_SPREAD_QUERIES:
+            place(slot, b, given.data, local_q, 0);
+            break;
+        case ATTN_SPREAD_KEYS:
+            if (!away) place(slot, b, given.data, c->grid.kv.local[cell->j] + in.kv, 0);
+            else {
+                const size_t before = at + (size_t)(in.kv * b->width) * attn_dtype_size(b->dtype);
+                place_dense(slot, b, b->dtype, space, cell->message ? cell->message + before : ATTN_LATER);
+            }
+            at += attn_round_64_up(attn_width_bytes(b, attn_dtype_size(b->dtype)) * (size_t)space);
+            break;
+        case ATTN_SPREAD_PAIRS:
+            place(slot, b, given.data, local_q, p->origin_kv);
+            break;
+        case ATTN_SPREAD_BLOCKS:
+            place(slot, b, given.data, local_q / m->block_q, p->origin_kv / m->block_kv);
+            break;
+        case ATTN_SPREAD_INDEX:
+            break;
+        }
+    }
+    if (c->problem.op == ATTN_FORWARD && !c->planned.lse.data) place_lse(c, cell, in, x);
+    place_index(c, p, lengths, x);
+}
