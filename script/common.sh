@@ -16,6 +16,7 @@ MAN_PACKAGES="man-db"
 DOCS_PACKAGES="python3-venv" # Sphinx itself comes from PyPI
 CPPCHECK_PACKAGES="cppcheck"
 VALGRIND_PACKAGES="valgrind"
+MPI_PACKAGES="libopenmpi-dev openmpi-bin libmpich-dev mpich" # for tests over MPI
 MSAN_PACKAGES="libclang-rt-dev llvm" # its runtime for clang, and the symbolizer for its reports
 ARM_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" # for script/arm
 ARM_LIBRARIES="libc6-dev libcjson-dev libzip-dev libpng-dev libcmocka-dev" # for AArch64, unpacked by script/arm

@@ -121,7 +121,7 @@ def program(cc, headers):
 
 
 def interface(cc):
-    headers = sorted((INCLUDE / "attn").glob("*.h"))
+    headers = sorted(path for path in (INCLUDE / "attn").glob("*.h") if path.name != "mpi.h")  # which is in no library
     with tempfile.TemporaryDirectory() as folder:
         source, binary = pathlib.Path(folder) / "abi.c", pathlib.Path(folder) / "abi"
         source.write_text(program(cc, headers), encoding="utf-8")

@@ -115,14 +115,17 @@ static void *run(void *context)
     return NULL;
 }
 
-int64_t ranks_bytes(const attn_transport *transport) { return ((const rank *)transport->context)->bytes; }
-int64_t ranks_messages(const attn_transport *transport) { return ((const rank *)transport->context)->messages; }
+void ranks_sent(const attn_transport *transport, int64_t *messages, int64_t *bytes)
+{
+    const rank *r = transport->context;
+    *messages = r->messages;
+    *bytes = r->bytes;
+}
 
-int64_t ranks_run(int ranks, uint64_t delays, void (*body)(void *, const attn_transport *), void *context)
+void ranks_run(int ranks, uint64_t delays, void (*body)(void *, const attn_transport *), void *context)
 {
     static rank all[MAX_RANKS];
     world w = {.delays = delays, .ranks = ranks};
-    int64_t bytes = 0;
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.changed, NULL);
     for (int n = 0; n < ranks; n++) {
@@ -136,11 +139,7 @@ int64_t ranks_run(int ranks, uint64_t delays, void (*body)(void *, const attn_tr
                                             .wait = wait_all};
         if (pthread_create(&all[n].thread, NULL, run, &all[n])) abort();
     }
-    for (int n = 0; n < ranks; n++) {
-        (void)pthread_join(all[n].thread, NULL);
-        bytes += all[n].bytes;
-    }
+    for (int n = 0; n < ranks; n++) (void)pthread_join(all[n].thread, NULL);
     pthread_cond_destroy(&w.changed);
     pthread_mutex_destroy(&w.lock);
-    return bytes;
 }

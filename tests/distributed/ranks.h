@@ -9,12 +9,10 @@
 
 enum { MAX_RANKS = 16 };
 
-/* Calls body on each rank, on a thread of its own, and returns when all have returned.  delays: 0, or the seed of random ones.
- * Returns the bytes that the ranks sent while they called `body`; of agreement, too. */
-int64_t ranks_run(int ranks, uint64_t delays, void (*body)(void *context, const attn_transport *transport), void *context);
+/* Calls body on each rank, on a thread of its own, and returns when all have returned.  delays: 0, or the seed of random ones. */
+void ranks_run(int ranks, uint64_t delays, void (*body)(void *context, const attn_transport *transport), void *context);
 
-/* Bytes and messages that this rank has sent so far. */
-int64_t ranks_bytes(const attn_transport *transport);
-int64_t ranks_messages(const attn_transport *transport);
+/* What this rank has sent so far. */
+void ranks_sent(const attn_transport *transport, int64_t *messages, int64_t *bytes);
 
 #endif

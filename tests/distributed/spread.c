@@ -222,33 +222,30 @@ static void copy_parts(const spread *s, const own *o, const spread_tensor *all, 
     }
 }
 
-static void find_parts(const job *j, int r, int keys, own *o)
+static void find_parts(const spread *s, const spread_way *way, int r, int keys, own *o)
 {
     const attn_axis axis = keys ? ATTN_AXIS_KEY : ATTN_AXIS_QUERY;
-    const int64_t tokens = tokens_of(j->s, keys);
+    const int64_t tokens = tokens_of(s, keys);
     attn_split_description d = {.struct_size = sizeof d};
-    assert_int_equal(attn_split_describe(&j->way->split, tokens, axis, r, j->way->ranks, &d, NULL), ATTN_OK);
+    assert_int_equal(attn_split_describe(&way->split, tokens, axis, r, way->ranks, &d, NULL), ATTN_OK);
     o->count[keys] = d.parts, o->tokens[keys] = d.tokens;
     for (int64_t n = 0; n < d.parts; n++) {
         attn_split_part x = {.struct_size = sizeof x};
-        assert_int_equal(attn_split_part_describe(&j->way->split, tokens, axis, r, j->way->ranks, n, &x, NULL), ATTN_OK);
+        assert_int_equal(attn_split_part_describe(&way->split, tokens, axis, r, way->ranks, n, &x, NULL), ATTN_OK);
         o->parts[keys][n] = x.number;
     }
 }
 
-static void on_rank(void *context, const attn_transport *transport)
+void spread_run_rank(const spread *s, const spread_way *way, const attn_transport *transport, spread *out, attn_error *error)
 {
-    job *j = context;
-    const spread *s = j->s;
     const int r = transport->rank;
-    const int64_t step = j->way->split.part;
+    const int64_t step = way->split.part;
     attn_tensors t = {.struct_size = sizeof t, .call = &s->call};
-    attn_options options = {.struct_size = sizeof options, .threads = j->way->threads};
-    attn_error *error = &j->error[r];
+    attn_options options = {.struct_size = sizeof options, .threads = way->threads};
     attn_distributed_plan *plan;
     own *o = calloc(1, sizeof *o);
     assert_non_null(o);
-    for (int keys = 0; keys < 2; keys++) find_parts(j, r, keys, o);
+    for (int keys = 0; keys < 2; keys++) find_parts(s, way, r, keys, o);
     for (int n = 0; n < s->count; n++) {
         const spread_tensor *all = &s->all[n];
         spread_tensor *x = &o->all[n];
@@ -261,19 +258,20 @@ static void on_rank(void *context, const attn_transport *transport)
         if (unit && x->role == ATTN_ROLE_INPUT) copy_parts(s, o, all, x, step, 1);
         *slot_of(&t, x) = slot_with(s, x, x->shape[2], elements(x->shape) ? x->data : ATTN_EMPTY);
     }
-    if (attn_distributed_plan_create(&plan, &s->problem, &t, &j->way->split, j->way->ranks == 1 ? NULL : transport, &options,
-                                     error) == ATTN_OK) {
+    if (attn_distributed_plan_create(&plan, &s->problem, &t, &way->split, way->ranks == 1 ? NULL : transport, &options, error) ==
+        ATTN_OK) {
         const size_t size = attn_distributed_workspace_size(plan);
         void *workspace = filled(NULL, size);
         attn_distributed_description d = {.struct_size = sizeof d};
-        const int64_t bytes = ranks_bytes(transport), messages = ranks_messages(transport);
+        int64_t messages = 0, bytes = 0, messages_after = 0, bytes_after = 0;
         assert_int_equal(attn_distributed_describe(plan, &d, NULL), ATTN_OK);
+        if (way->sent) way->sent(transport, &messages, &bytes);
         const attn_status done = attn_distributed_execute(plan, &t, workspace, size, error);
-        if (done == ATTN_OK && (d.bytes != ranks_bytes(transport) - bytes || d.messages != ranks_messages(transport) - messages)) {
+        if (way->sent) way->sent(transport, &messages_after, &bytes_after);
+        if (done == ATTN_OK && way->sent && (d.bytes != bytes_after - bytes || d.messages != messages_after - messages)) {
             error->status = ATTN_ERR_IO;
             (void)snprintf(error->message, sizeof error->message, "%d bytes were sent in %d messages, not %d in %d",
-                           (int)(ranks_bytes(transport) - bytes), (int)(ranks_messages(transport) - messages), (int)d.bytes,
-                           (int)d.messages);
+                           (int)(bytes_after - bytes), (int)(messages_after - messages), (int)d.bytes, (int)d.messages);
         }
         free(workspace);
         attn_distributed_plan_destroy(plan);
@@ -283,23 +281,40 @@ static void on_rank(void *context, const attn_transport *transport)
         int keys;
         if (x->role == ATTN_ROLE_NONE) continue;
         if (x->role == ATTN_ROLE_OUTPUT) {
-            if (cut_unit(s, x, &keys)) copy_parts(s, o, &j->out->all[n], x, step, 0);
-            else if (r == 0) memcpy(j->out->all[n].data, x->data, bytes_of(x));
+            if (cut_unit(s, x, &keys)) copy_parts(s, o, &out->all[n], x, step, 0);
+            else if (r == 0) memcpy(out->all[n].data, x->data, bytes_of(x));
         }
         free(x->data);
     }
     free(o);
 }
 
-void spread_run(const spread *s, const spread_way *way, spread *out)
+static void on_rank(void *context, const attn_transport *transport)
 {
-    job j = {.s = s, .way = way, .out = out};
+    job *j = context;
+    spread_run_rank(j->s, j->way, transport, j->out, &j->error[transport->rank]);
+}
+
+void spread_output(const spread *s, spread *out)
+{
     *out = *s;
-    for (int n = 0; n < s->count; n++)
-        out->all[n].data = s->all[n].role == ATTN_ROLE_OUTPUT ? filled(NULL, bytes_of(&s->all[n])) : NULL;
-    (void)ranks_run(way->ranks, way->delays, on_rank, &j);
-    for (int r = 0; r < way->ranks; r++)
-        if (j.error[r].status != ATTN_OK) fail_msg("%s, rank %d of %d: %s", s->w->text, r, way->ranks, j.error[r].message);
+    for (int n = 0; n < s->count; n++) {
+        out->all[n].data = NULL;
+        if (s->all[n].role != ATTN_ROLE_OUTPUT) continue;
+        out->all[n].data = calloc(bytes_of(&s->all[n]) + 1, 1);
+        assert_non_null(out->all[n].data);
+    }
+}
+
+void spread_run(const spread *s, const spread_way *given, spread *out)
+{
+    spread_way way = *given;
+    job j = {.s = s, .way = &way, .out = out};
+    way.sent = ranks_sent;
+    spread_output(s, out);
+    ranks_run(way.ranks, way.delays, on_rank, &j);
+    for (int r = 0; r < way.ranks; r++)
+        if (j.error[r].status != ATTN_OK) fail_msg("%s, rank %d of %d: %s", s->w->text, r, way.ranks, j.error[r].message);
 }
 
 /* ---- comparing ---- */

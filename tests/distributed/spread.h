@@ -4,8 +4,9 @@
 #ifndef ATTN_TESTS_DISTRIBUTED_SPREAD_H
 #define ATTN_TESTS_DISTRIBUTED_SPREAD_H
 
-#include "attn/distributed.h"
 #include "cut/cut.h"
+
+#include "attn/distributed.h"
 
 enum { SPREAD_TENSORS = 80 };
 
@@ -35,6 +36,9 @@ typedef struct spread {
     int count;
 } spread;
 
+/* Draws a problem; packed: of packed sequences.  Returns the size of its parts, or 0 if it has options that parts do not have. */
+int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype, int packed);
+
 /* An operation of a whole with all outputs that attn/distributed.h has, which are computed in one call.  forward: that of the same
  * problem, for the operations that read o and lse. */
 void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op, const spread *forward);
@@ -48,8 +52,13 @@ typedef struct spread_way {
     attn_split split;
     uint64_t delays;
     int threads;
+    /* What the rank has sent so far; NULL: unknown. */
+    void (*sent)(const attn_transport *transport, int64_t *messages, int64_t *bytes);
 } spread_way;
 void spread_run(const spread *s, const spread_way *way, spread *out);
+/* The same for one of the ranks, of any transport: fills in its rows of *out (spread_output), and *error. */
+void spread_run_rank(const spread *s, const spread_way *way, const attn_transport *transport, spread *out, attn_error *error);
+void spread_output(const spread *s, spread *out);
 
 /* The largest difference between outputs, as a fraction of tolerance (1 + |number|); fails above 1. */
 double spread_compare(const spread *expected, const spread *got, double tolerance);

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * mpi.c - random problems over the ranks of MPI (mpi.sh): the same bits as on one rank, and the messages that MPI_Isend was given
+ * are those of the description.  One rank prints; the exit status is 1 if something differs. */
+#include "spread.h"
+
+#include "attn/mpi.h"
+
+enum { SEEDS = 24 };
+
+static int64_t sent_messages, sent_bytes;
+
+/* MPI's own profiling interface: counts, and passes on. */
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm communicator, MPI_Request *request)
+{
+    sent_messages++;
+    sent_bytes += count; /* of MPI_BYTE */
+    return PMPI_Isend(data, count, type, to, tag, communicator, request);
+}
+
+static void sent(const attn_transport *transport, int64_t *messages, int64_t *bytes)
+{
+    (void)transport;
+    *messages = sent_messages;
+    *bytes = sent_bytes;
+}
+
+/* Each rank has filled in its own rows, and zeros elsewhere. */
+static void collect(spread *out, int rank)
+{
+    for (int n = 0; n < out->count; n++) {
+        const spread_tensor *x = &out->all[n];
+        if (!x->data) continue;
+        const int bytes = (int)(x->shape[0] * x->shape[1] * x->shape[2] * x->shape[3]) * (int)attn_dtype_size(x->dtype);
+        (void)MPI_Reduce(rank ? x->data : MPI_IN_PLACE, x->data, bytes, MPI_BYTE, MPI_BOR, 0, MPI_COMM_WORLD);
+    }
+}
+
+/* Returns the number of faults, on rank 0. */
+static int check(const attn_mpi *ranks, uint64_t seed, attn_op op)
+{
+    static whole w;
+    spread_more more;
+    int faults = 0;
+    const attn_dtype dtype = seed & 1 ? ATTN_F64 : ATTN_F32;
+    const int64_t part_size = spread_draw(&w, &more, seed, dtype, seed % 3 == 0);
+    if (part_size > 0 && spread_has(&w, &more, op)) {
+        spread forward, all, one, here;
+        attn_error error;
+        spread_way way = {.ranks = ranks->transport.ranks, .threads = 1, .sent = sent};
+        way.split = (attn_split){.struct_size = sizeof way.split,
+                                 .part = part_size,
+                                 .layout = (attn_layout)(seed / 2 % 3),
+                                 .way = (attn_way)(seed / 6 % 3)};
+        spread_make(&forward, &w, &more, ATTN_FORWARD, NULL);
+        spread_make(&all, &w, &more, op, op == ATTN_FORWARD ? NULL : &forward);
+        spread_output(&all, &here);
+        spread_run_rank(&all, &way, &ranks->transport, &here, &error);
+        if (error.status != ATTN_OK) faults++, printf("%s, rank %d: %s\n", w.text, ranks->transport.rank, error.message);
+        collect(&here, ranks->transport.rank);
+        way.ranks = 1;
+        if (ranks->transport.rank == 0) {
+            spread_run(&all, &way, &one);
+            if (!spread_same(&one, &here)) faults++, printf("%s: other bits than on one rank\n", w.text);
+            spread_free(&one);
+        }
+        spread_free(&here), spread_free(&all), spread_free(&forward);
+    }
+    free(more.sink.data);
+    whole_free(&w);
+    return faults;
+}
+
+int main(int count, char **arguments)
+{
+    attn_mpi ranks;
+    attn_error error;
+    int level, faults = 0, all = 0;
+    (void)MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &level);
+    if (attn_mpi_open(&ranks, MPI_COMM_WORLD, &error) != ATTN_OK) {
+        printf("%s\n", error.message);
+        return 1;
+    }
+    for (uint64_t seed = 0; seed < SEEDS; seed++)
+        for (int op = ATTN_FORWARD; op <= ATTN_JVP; op++) faults += check(&ranks, seed, (attn_op)op);
+    (void)MPI_Allreduce(&faults, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (ranks.transport.rank == 0) printf("%d ranks: %d faults\n", ranks.transport.ranks, all);
+    attn_mpi_close(&ranks);
+    (void)MPI_Finalize();
+    return all != 0;
+}

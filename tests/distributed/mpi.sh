@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# mpi.c with an MPI, on 1 to 8 ranks; and attn/mpi.h compiles alone with it, in C99, C11 and C++11.
+# Usage: tests/distributed/mpi.sh MPI LIBRARY     (MPI: openmpi or mpich; LIBRARY: libattn.a)
+set -eu
+mpi=$1 library=$2
+command -v mpicc.$mpi >/dev/null || { echo "skipped: there is no $mpi"; exit 77; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+warnings="-Wall -Wextra -Wconversion -Wshadow -Werror -Iinclude"
+echo '#include <attn/mpi.h>' >"$dir/alone.c"
+cp "$dir/alone.c" "$dir/alone.cpp"
+# shellcheck disable=SC2086
+for dialect in c99 c11; do mpicc.$mpi -std=$dialect $warnings -pedantic -fsyntax-only "$dir/alone.c"; done
+# shellcheck disable=SC2086 # (without MPI's own C++ headers, which have warnings)
+if command -v mpicxx.$mpi >/dev/null; then
+    mpicxx.$mpi -std=c++11 $warnings -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX -fsyntax-only "$dir/alone.cpp"
+fi
+# shellcheck disable=SC2086
+mpicc.$mpi -std=c11 -O1 $warnings -I. -Itests -o "$dir/test" tests/distributed/mpi.c tests/distributed/draw.c tests/distributed/spread.c \
+    tests/distributed/ranks.c tests/cut/*.c "$library" -lcmocka -pthread -lm
+# More ranks than processors, as root, without a network; ranks that wait let the others compute.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_btl=self,vader OMPI_MCA_plm_rsh_agent=
+for ranks in 1 2 3 5 8; do timeout 200 mpirun.$mpi -n $ranks "$dir/test"; done
