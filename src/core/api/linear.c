@@ -23,6 +23,16 @@ size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan)
     return (size_t)plan->walk.bytes + 63; /* for alignment */
 }
 
+/* (Threads are all that it saves.) */
+static int lay_out(void *of, int threads, int saves, size_t *bytes)
+{
+    attn_linear_plan *plan = of;
+    (void)saves;
+    if (!attn_linear_walk_init(&plan->walk, threads)) return 0;
+    *bytes = attn_linear_plan_workspace_size(plan);
+    return 1;
+}
+
 static attn_status make(attn_linear_plan *plan, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
                         const attn_options *options, attn_error *error)
 {
@@ -44,14 +54,11 @@ static attn_status make(attn_linear_plan *plan, const attn_linear_problem *probl
     w->dim_f = attn_features_count(w->problem.features, w->problem.shape.dim_qk, w->problem.random_features);
     w->parallel_for = o.parallel_for;
     w->parallel_context = o.parallel_context;
+    size_t bytes;
     int threads;
     TRY(attn_threads_choose(o.threads, &threads, error));
-    CHECK(attn_linear_walk_init(w, threads), ATTN_ERR_SHAPE,
-          "the sizes are too large: a workspace or task count overflows 64 bits");
-    const size_t limit = o.workspace_limit, need = attn_linear_plan_workspace_size(plan);
-    CHECK(limit == 0 || need <= limit, ATTN_ERR_MEMORY, "options.workspace_limit is %zu bytes; this problem needs %zu", limit,
-          need);
-    return ATTN_OK;
+    TRY(attn_plan_fit(lay_out, plan, threads, o.workspace_limit, &bytes, error));
+    return attn_plan_check_limit(o.workspace_limit, bytes, error);
 }
 
 attn_status attn_linear_plan_create(attn_linear_plan **plan, const attn_linear_problem *problem, const attn_linear_tensors *tensors,

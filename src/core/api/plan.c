@@ -33,10 +33,13 @@ static int is_always_idle(const attn_plan *plan)
 static attn_status make_parts(const attn_plan *plan, const attn_options *options, attn_error *error)
 {
     attn_options o = *options;
+    size_t most = 0, bytes;
     if (is_always_idle(plan)) o.workspace_limit = 0; /* it needs no workspace */
-    for (int n = 0; n < plan->parts; n++)
-        TRY(attn_plan_part_make(&plan->problem, &o, &plan->part[n], n + 1 < plan->parts, plan->parts == 1, error));
-    return ATTN_OK;
+    for (int n = 0; n < plan->parts; n++) {
+        TRY(attn_plan_part_make(&plan->problem, &o, &plan->part[n], n + 1 < plan->parts, plan->parts == 1, &bytes, error));
+        if (bytes > most) most = bytes;
+    }
+    return attn_plan_check_limit(o.workspace_limit, most, error);
 }
 
 static void say(const attn_plan *plan)

@@ -70,44 +70,38 @@ static int deal(const attn_resolved *p, const attn_kernel_row *tiles, attn_plan_
 
 _Static_assert(offsetof(attn_walk, problem) == 0, "a walk begins with its problem");
 
-/* Lays the walk out.  Returns 0 if a size overflows. */
-static int lay_out(const attn_plan_part *part, const attn_setting *setting)
-{
-    const size_t problem = sizeof part->walk->problem; /* several KB, copied instead */
-    memset((char *)part->walk + problem, 0, part->type->size - problem);
-    attn_walk_begin(part->walk, setting);
-    return part->type->init(part->walk, setting);
-}
-
 size_t attn_plan_part_bytes(const attn_plan_part *part)
 {
     return part->walk->bytes ? (size_t)part->walk->bytes + 63 : 0; /* for alignment */
 }
 
-/* Stays within workspace_limit, if there is one: first by saving memory, then by fewer threads. */
-static attn_status fit(const attn_plan_part *part, attn_setting *setting, size_t limit, attn_error *error)
+/* A part, and what its walk is made from. */
+typedef struct part_setting {
+    const attn_plan_part *part;
+    attn_setting setting;
+} part_setting;
+
+static int lay_out(void *plan, int threads, int saves, size_t *bytes)
 {
-    int laid_out = lay_out(part, setting);
-    if (limit > 0 && laid_out && attn_plan_part_bytes(part) > limit) {
-        setting->saves_memory = 1;
-        laid_out = lay_out(part, setting);
-    }
-    while (limit > 0 && laid_out && attn_plan_part_bytes(part) > limit && setting->threads > 1) {
-        setting->threads /= 2;
-        laid_out = lay_out(part, setting);
-    }
-    CHECK(laid_out, ATTN_ERR_SHAPE, "the sizes are too large: a workspace or task count overflows 64 bits");
-    CHECK(limit == 0 || attn_plan_part_bytes(part) <= limit, ATTN_ERR_MEMORY,
-          "options.workspace_limit is %zu bytes; this problem needs %zu", limit, attn_plan_part_bytes(part));
-    return ATTN_OK;
+    part_setting *of = plan;
+    const attn_plan_part *part = of->part;
+    const size_t problem = sizeof part->walk->problem; /* several KB, copied instead */
+    of->setting.threads = threads;
+    of->setting.saves_memory = saves;
+    memset((char *)part->walk + problem, 0, part->type->size - problem);
+    attn_walk_begin(part->walk, &of->setting);
+    if (!part->type->init(part->walk, &of->setting)) return 0;
+    *bytes = attn_plan_part_bytes(part);
+    return 1;
 }
 
 attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *part, int skips_others,
-                                int is_one, attn_error *error)
+                                int is_one, size_t *bytes, attn_error *error)
 {
     attn_resolved restricted;
-    attn_setting setting = {
-        .problem = problem, .row = part->row, .parallel_for = o->parallel_for, .parallel_context = o->parallel_context};
+    part_setting of = {
+        part, {.problem = problem, .row = part->row, .parallel_for = o->parallel_for, .parallel_context = o->parallel_context}};
+    int threads;
     if (!is_one || part->small.max_q || part->most < problem->shape.len_q) {
         restricted = *problem;
         restricted.shape.len_q = attn_min(restricted.shape.len_q, part->most);
@@ -118,10 +112,10 @@ attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options
         }
         restricted.small = part->small;
         restricted.small_only = (unsigned char)part->small_only;
-        setting.problem = &restricted;
+        of.setting.problem = &restricted;
     }
-    TRY(attn_threads_choose(o->threads, &setting.threads, error));
-    return fit(part, &setting, o->workspace_limit, error);
+    TRY(attn_threads_choose(o->threads, &threads, error));
+    return attn_plan_fit(lay_out, &of, threads, o->workspace_limit, bytes, error);
 }
 
 static void tell(char *why, size_t size, const char *text, const char *more)

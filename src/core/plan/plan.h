@@ -72,12 +72,23 @@ attn_status attn_kernel_choose(const attn_resolved *problem, const attn_options 
 /* Chooses which walks run the problem, and for which sequence lengths: fills parts[0 .. *count-1] except their walks, and `why`. */
 attn_status attn_plan_parts_choose(const attn_resolved *problem, const attn_options *o, attn_plan_part *parts, int *count,
                                    char *why, size_t why_size, attn_error *error);
-/* Plans a part, in part->walk.  skips_others: other parts follow and take the rest; is_one: it is the only part. */
+/* Plans a part, in part->walk.  skips_others: other parts follow and take the rest; is_one: it is the only part.  *bytes: as
+ * attn_plan_fit says. */
 attn_status attn_plan_part_make(const attn_resolved *problem, const attn_options *o, attn_plan_part *part, int skips_others,
-                                int is_one, attn_error *error);
+                                int is_one, size_t *bytes, attn_error *error);
 
 /* Bytes of workspace of a part, including alignment. */
 size_t attn_plan_part_bytes(const attn_plan_part *part);
+
+/* Lays a plan out for so many threads, with `saves` in less memory where it can, and sets the bytes of its workspace.  Returns 0 if
+ * a size overflows. */
+typedef int attn_lay_out(void *plan, int threads, int saves, size_t *bytes);
+
+/* Lays a plan out within the limit (0: none), if it can: first as it is fastest, then saving memory, then for half as many threads,
+ * and so on.  *bytes: its workspace, or, where that exceeds the limit, the least limit that it keeps to. */
+attn_status attn_plan_fit(attn_lay_out *lay_out, void *plan, int threads, size_t limit, size_t *bytes, attn_error *error);
+/* ATTN_ERR_MEMORY if a plan needs more than the limit. */
+attn_status attn_plan_check_limit(size_t limit, size_t bytes, attn_error *error);
 
 /* The first row of kernels.def for an operation outside attn_problem. */
 attn_status attn_kernel_best(attn_op op, attn_dtype compute, const attn_options *options, const attn_kernel_row **row,

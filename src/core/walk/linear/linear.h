@@ -73,7 +73,7 @@ typedef struct attn_linear_head {
     int64_t len_q, len_kv; /* tokens that exist */
 } attn_linear_head;
 
-/* Chooses form, chunk and memory; 0 if a size overflows. */
+/* Chooses form, chunk and memory; 0 if a size overflows.  May be called again, for other threads. */
 int attn_linear_walk_init(attn_linear_walk *walk, int threads);
 double attn_linear_walk_flops(const attn_linear_walk *walk);
 
