@@ -179,6 +179,7 @@ static int bench(const common_settings *common, const bench_settings *settings, 
         attn_isa chosen = ATTN_ISA_SCALAR;
         (void)options_find_isa(common, &chosen, NULL);
         ceilings_create(&all, threads, chosen, isa, count);
+        measure_ceilings(&all, settings->seconds);
         for (int k = 0; k < count; k++) against[k] = own_ceilings_of(&all, &candidates[k]);
         measure(candidates, against, count, &all, settings->seconds, common->quiet);
         for (int k = 0; k < count; k++) results[k] = result_of(&candidates[k], &against[k]);

@@ -153,8 +153,6 @@ void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *o
     add_fma(all, cpu.isa);
     for (int k = 0; k < count; k++) add_fma(all, others[k]);
     add_reads(all, isa);
-    for (int n = 0; n < NEARBY; n++)
-        for (int k = 0; k < all->count; k++) ceiling_sample(all, &all->list[k]);
 }
 
 void ceilings_destroy(ceilings *all)

@@ -37,7 +37,7 @@ typedef struct ceilings {
 } ceilings;
 
 /* Finds the loops of `isa`, of the best instruction set that the CPU has and of the `count` others that problems run on; allocates
- * the memory to read; takes the first samples.  Cache levels of unknown size are left out. */
+ * the memory to read; takes no sample yet.  Cache levels of unknown size are left out. */
 void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *others, int count);
 void ceilings_destroy(ceilings *all);
 

@@ -32,22 +32,42 @@ static void sample_stream(candidate *c, const own_ceilings *r, ceilings *all)
     else ceiling_sample(all, r->stream);
 }
 
+/* Samples all ceilings; returns how long that took. */
+static double sample_all(ceilings *all)
+{
+    const double begin = clock_seconds();
+    for (int k = 0; k < all->count; k++) ceiling_sample(all, &all->list[k]);
+    return clock_seconds() - begin;
+}
+
+void measure_ceilings(ceilings *all, double seconds)
+{
+    double spent = 0;
+    for (int n = 0; n == 0 || (n < NEARBY && spent < seconds); n++) spent += sample_all(all);
+}
+
 void measure(candidate *candidates, const own_ceilings *against, int count, ceilings *all, double seconds, int quiet)
 {
     progress bar;
+    double of_candidates = 0, of_ceilings = 0; /* seconds */
     progress_begin(&bar, "measuring", quiet);
     for (;;) {
         candidate *c = min_measured(candidates, count);
         if (c->seconds.count && c->spent >= seconds) break;
         const own_ceilings *r = &against[c - candidates];
-        if (r->fma) ceiling_sample(all, r->fma);
-        sample_stream(c, r, all);
+        const int affordable = of_ceilings <= of_candidates || !c->seconds.count;
+        const double before = c->spent, begin = clock_seconds();
+        if (affordable && r->fma) ceiling_sample(all, r->fma);
+        if (affordable) sample_stream(c, r, all);
+        const double middle = clock_seconds();
         candidate_sample(c);
-        ceilings_refresh(all);
+        const double end = clock_seconds();
+        if (affordable) ceilings_refresh(all);
+        of_candidates += c->spent - before;
+        of_ceilings += middle - begin + clock_seconds() - end;
         show(&bar, candidates, count, seconds);
     }
     /* ceilings for the last samples to be compared with */
-    for (int n = 0; n < NEARBY; n++)
-        for (int k = 0; k < all->count; k++) ceiling_sample(all, &all->list[k]);
+    for (int n = 0; n == 0 || (n < NEARBY && of_ceilings < of_candidates); n++) of_ceilings += sample_all(all);
     progress_end(&bar);
 }
