@@ -232,10 +232,11 @@ int attn_cmd_hopfield(int argc, char **argv)
     if (status != ATTN_OK) return attn_archive_destroy(w.file), command_fail("hopfield", NULL, &error);
     status = prepare(&w, &error);
     if (status == ATTN_OK) status = retrieve(&w, &error);
+    if (status != ATTN_OK) failure_about(&error, argv[operand]);
     char *json = status == ATTN_OK && settings.common.json ? show(&w) : NULL;
     status = file_finish(status, w.out, settings.output, json, &error);
     if (status == ATTN_OK && !settings.common.json) (void)show(&w);
-    const int result = command_end(status, "hopfield", argv[operand], &error);
+    const int result = command_end(status, "hopfield", NULL, &error);
     attn_archive_destroy(w.out);
     attn_archive_destroy(w.file);
     free(w.noisy);

@@ -125,11 +125,14 @@ static int match(const char *label, const char *pattern)
     return strcasecmp(without_mark(label), pattern) == 0;
 }
 
-/* "#9": the position; -1 otherwise. */
+/* "#9": the position, at most INT64_MAX; -1 otherwise. */
 static int64_t position_of(const char *pattern)
 {
-    int64_t position = 0;
-    return pattern[0] == '#' && option_int("", pattern + 1, 0, INT64_MAX, &position, NULL) == ATTN_OK ? position : -1;
+    const char *digits = pattern + 1;
+    int64_t position = INT64_MAX;
+    if (pattern[0] != '#' || !*digits || strspn(digits, "0123456789") != strlen(digits)) return -1;
+    (void)option_int("", digits, 0, INT64_MAX, &position, NULL); /* one that does not fit stays INT64_MAX */
+    return position;
 }
 
 /* The best match of any query of the chosen entries. */

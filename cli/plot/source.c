@@ -26,6 +26,9 @@ static attn_status peek(const char *path, FILE **file, int *first, int *regular,
     if (!*file || fstat(fileno(*file), &about) != 0)
         return failure(error, ATTN_ERR_IO, "%.150s: cannot open: %s", path, strerror(errno));
     *regular = S_ISREG(about.st_mode);
+    if (!*regular && !S_ISFIFO(about.st_mode))
+        return failure(error, ATTN_ERR_IO, "%.150s: %s", path,
+                       S_ISDIR(about.st_mode) ? "is a directory" : "is neither a file nor a pipe");
     *first = getc(*file);
     if (*first == EOF)
         return failure(error, ferror(*file) ? ATTN_ERR_IO : ATTN_ERR_FORMAT, "%.150s: %s", path,

@@ -316,6 +316,7 @@ rejected 2 "attn top: no token; for example: attn top IN.safetensors --token it"
 rejected 2 "attn top: $STREET: no query is the token 'ti' (nearest: it, tired, the)" top "$STREET" --token ti
 rejected 2 "attn top: a.safetensors: queries have no tokens; --tokens=FILE names them, --token='#N' chooses one by position" top a.safetensors --token it
 rejected 2 "attn top: a.safetensors: no query #4; there are 4" top a.safetensors --token '#4'
+rejected 2 "attn top: a.safetensors: no query #9999999999999999999; there are 4" top a.safetensors --token '#9999999999999999999'
 rejected 2 "attn top: --layer: there is no 6, only 0 to 5" top "$STREET" --token it --layer 6
 rejected 2 "attn top: --head: '1-' is not a list of numbers, such as 0,3-5" top "$STREET" --token it --head 1-
 rejected 2 "attn top: --head: 5-3 ends before it begins; did you mean 3-5?" top "$STREET" --token it --head 0,5-3

@@ -45,6 +45,10 @@ rejected 2 "attn hopfield: w.safetensors: tensor 'states' is f32 with 31 channel
 rejected 2 "attn hopfield: nan.safetensors: tensor 'states' has nan at row 0, channel 0" hopfield nan.safetensors
 rejected 2 "attn hopfield: out.npy: expected a name that ends in .safetensors or .npz" hopfield gone.safetensors -o out.npy
 rejected 2 "attn hopfield: gone.safetensors: cannot open: No such file or directory" hopfield gone.safetensors
+mkdir folder.safetensors
+rejected 2 "attn hopfield: folder.safetensors: is a directory" hopfield p.safetensors -o folder.safetensors
+rejected 2 "attn hopfield: folder.safetensors: is a directory" hopfield folder.safetensors
+rejected 2 "attn hopfield: none/out.npz: cannot create a file beside it: No such file or directory" hopfield p.safetensors -o none/out.npz
 rejected 2 "attn hopfield: --beta: '0' is not a number above 0" hopfield p.safetensors --beta=0
 rejected 2 "attn hopfield: --noise: 'x' is not a number of at least 0" hopfield p.safetensors --noise=x
 

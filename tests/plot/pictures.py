@@ -435,6 +435,10 @@ def check_rejections():
     rejected(2, "weights takes 1 file, not 2", "weights", "good.safetensors", "good.safetensors", *out)
     rejected(2, "none.safetensors: cannot open: No such file or directory", "weights", "none.safetensors", *out)
     rejected(2, "nil: is empty", "weights", "nil", *out)
+    os.mkdir("folder.safetensors")
+    rejected(2, "folder.safetensors: is a directory", "weights", "folder.safetensors", *out)
+    for device in ("/dev/null", "/dev/full"):  # the latter never ends
+        rejected(2, f"{device}: is neither a file nor a pipe", "weights", device, *out)
     rejected(2, "junk: is not complete JSON", "weights", "junk", *out)
     rejected(2, "broken.json: is not complete JSON", "runtime", "broken.json", *out)
     rejected(2, "nan.safetensors: tensor 'weights': number 3 is nan", "weights", "nan.safetensors", *out)
