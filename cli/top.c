@@ -32,6 +32,8 @@ static const command_usage usage = {
              "  attn top sentence.safetensors --token it --layer 3 --head 1 --json\n",
     .operands = {"input file"},
     .example = "attn top IN.safetensors --token it",
+    .without = "seed",
+    .lacks = role_lacked_of_weights,
 };
 
 enum { TABLE_COUNT = 20 };

@@ -48,6 +48,8 @@ static const command_usage usage = {
              "  attn analyze layer.safetensors --gradients --causal\n",
     .operands = {"input file"},
     .example = "attn analyze IN.safetensors",
+    .without = "seed",
+    .lacks = role_lacked_of_analysis,
 };
 
 typedef struct analyze_settings {
@@ -283,6 +285,17 @@ static attn_status analyze_gradients(const attention_input *input, cJSON *object
 
 /* ---- the command ---- */
 
+/* Rejects flags of tensors that only --steps and --gradients read. */
+static attn_status check_unused(const input_settings *in, attn_error *error)
+{
+    static const int unused[] = {TENSOR(v), TENSOR(v_scale), TENSOR(relative_values), TENSOR(dropout_given)};
+    for (size_t k = 0; k < sizeof unused / sizeof *unused; k++)
+        if (in->chosen[unused[k]])
+            return failure(error, ATTN_ERR_ARGUMENT,
+                           "--%s has no effect without --steps or --gradients: weights do not depend on it", role_flag(unused[k]));
+    return ATTN_OK;
+}
+
 static attn_status analyze(const char *path, const void *own, input_settings *in, attn_error *error)
 {
     const analyze_settings *settings = own;
@@ -294,7 +307,9 @@ static attn_status analyze(const char *path, const void *own, input_settings *in
     attn_archive *steps = NULL;
     const int values = settings->gradients || settings->states.steps;
     if (settings->gradients || states_requested(&settings->states)) in->has_dtype = 1, in->spec.dtype = SPEC_F64;
-    attn_status status = input_load(&input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
+    attn_status status = values ? ATTN_OK : check_unused(in, error);
+    if (status != ATTN_OK) return status;
+    status = input_load(&input, path, in, values ? INPUT_VALUE : INPUT_NO_VALUE, error);
     if (status == ATTN_OK) status = input_check_output(&input, settings->states.steps, error);
     if (status == ATTN_OK) status = states_check(&settings->states, &input, error);
     if (status == ATTN_OK) status = labels_read(&l, &input, in->tokens, error);

@@ -61,6 +61,7 @@ enum { HELP_COLUMN = 28 };
 static void print_row(char letter, const char *name, const char *argument, const char *help)
 {
     char left[80];
+    if (!help) help = ""; /* tests/cli/help.sh finds it */
     const char *between = !argument || argument[0] == '[' ? "" : "=";
     if (letter) snprintf(left, sizeof left, "  -%c, --%s%s%s", letter, name, between, argument ? argument : "");
     else snprintf(left, sizeof left, "      --%s%s%s", name, between, argument ? argument : "");
@@ -68,8 +69,7 @@ static void print_row(char letter, const char *name, const char *argument, const
     else printf("%s\n%*s%s\n", left, HELP_COLUMN, "", help);
 }
 
-/* 1 if the name is among the words, which are separated by blanks. */
-static int is_word(const char *words, const char *name)
+int options_has_word(const char *words, const char *name)
 {
     const size_t length = strlen(name);
     for (const char *at = words ? words : ""; *at; at += strspn(at, " ")) {
@@ -80,13 +80,22 @@ static int is_word(const char *words, const char *name)
     return 0;
 }
 
+/* Why the command lacks the option; NULL: it has it. */
+static const char *why_lacked(const command_usage *usage, const char *name)
+{
+    const option_lacked *lacked = usage->lacks;
+    while (lacked && lacked->name && strcmp(lacked->name, name) != 0) lacked++;
+    return lacked && lacked->name ? lacked->why : NULL;
+}
+
 static void print_help(const command_usage *usage, const option_group *groups)
 {
     printf("usage: attn %s %s\n\n%s", usage->name, usage->synopsis, usage->summary);
     for (const option_group *g = groups; g->rows; g++) {
         printf("\n%s:\n", g->title);
         for (const option_row *row = g->rows; row->name; row++)
-            if (row->help && !is_word(usage->without, row->name)) print_row(row->letter, row->name, row->argument, row->help);
+            if (!row->hidden && !options_has_word(usage->without, row->name) && !why_lacked(usage, row->name))
+                print_row(row->letter, row->name, row->argument, row->help);
         if (!g[1].rows) print_row('h', "help", NULL, "print this help");
     }
     if (usage->notes) printf("\n%s", usage->notes);
@@ -178,6 +187,11 @@ static int parse(const command_usage *usage, const option_group *groups, flat_op
         }
         int k = index_of(flat, id);
         if (k < 0) continue; /* cannot happen: getopt_long returns only ids of the table */
+        const char *why_not = why_lacked(usage, flat->row[k]->name);
+        if (why_not) {
+            failure(&error, ATTN_ERR_ARGUMENT, "--%s has no effect: %s", flat->row[k]->name, why_not);
+            return command_fail(usage->name, NULL, &error);
+        }
         flat->given[k] = 1;
         if (store(flat->row[k], flat->target[k], optarg, &why) != ATTN_OK) {
             failure(&error, why.status, "--%.230s", why.message);
@@ -306,7 +320,9 @@ attn_status options_check_bits(const common_settings *settings, const problem_sp
 
 static attn_status set_problem_word(void *target, const char *name, const char *value, attn_error *error)
 {
-    return problem_set(target, name, value, error);
+    problem_spec *spec = target;
+    if (strcmp(name, "phi") == 0 || strcmp(name, "rule") == 0) spec->linear = 1;
+    return problem_set(spec, name, value, error);
 }
 
 const option_row *problem_options(problem_word_flag most)

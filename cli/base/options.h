@@ -17,7 +17,7 @@ typedef struct option_row {
     const char *name;     /* "threads" is --threads */
     char letter;          /* 'o' is -o as well; 0: none */
     const char *argument; /* "N"; NULL: none; "[=KIND]": may be left out */
-    const char *help;     /* a phrase that fits beside the name; NULL: accepted, but not in --help */
+    const char *help;     /* a phrase that fits beside the name */
 
     /* Filled in by one of the macros below. */
     option_kind kind;
@@ -28,6 +28,7 @@ typedef struct option_row {
 
     const char *needed; /* what is missing without it: "output file"; NULL: it may be left out */
     int stands_in;      /* 1: it takes the place of an operand */
+    int hidden;         /* 1: accepted, but not in --help */
 } option_row;
 
 /* The end of a row.  CALL: the function gets the value, NULL if none was given; its message starts with the name: `isa: unknown
@@ -54,6 +55,12 @@ typedef struct option_group {
     void *target;
 } option_group;
 
+/* An option of the rows that a command lacks since it would change nothing there: rejected, and not in --help. */
+typedef struct option_lacked {
+    const char *name; /* NULL ends a list */
+    const char *why;  /* after "has no effect: " */
+} option_lacked;
+
 typedef struct command_usage {
     const char *name;     /* "run" */
     const char *synopsis; /* "IN -o OUT [options]" */
@@ -65,6 +72,7 @@ typedef struct command_usage {
     const char *example;     /* a correct call, for messages about what is missing */
 
     const char *without; /* "isa seed": options of all commands that have no effect here, accepted but not in --help; may be NULL */
+    const option_lacked *lacks; /* options of its own groups; NULL: none */
 } command_usage;
 
 /* What the options of all commands set: --threads --isa --seed --quiet --json. */
@@ -88,6 +96,9 @@ typedef struct common_settings {
 int options_begin(const command_usage *usage, const option_group *groups, common_settings *common, int argc, char **argv, int most,
                   int *operands);
 
+/* 1 if the name is among the words, which are separated by blanks; NULL: none. */
+int options_has_word(const char *words, const char *name);
+
 /* 1 if a command tells what it did: on a terminal, without --quiet and --json. */
 int options_tell(const common_settings *settings);
 
@@ -97,7 +108,8 @@ extern const option_row bits_options[];
 /* ATTN_ERR_ARGUMENT if --invariant would have no effect: the library reads it in forward only and ignores it elsewhere. */
 attn_status options_check_bits(const common_settings *settings, const problem_spec *spec, attn_error *error);
 
-/* The flags of problem strings (problem_word.flag up to `most`) in a static table; the target is a problem_spec. */
+/* The flags of problem strings (problem_word.flag up to `most`) in a static table; the target is a problem_spec.  --phi and --rule
+ * set its `linear`. */
 const option_row *problem_options(problem_word_flag most);
 
 /* Parses an integer from low to high. */

@@ -155,6 +155,14 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     status = build(input, error);
     if (status == ATTN_OK) status = problem_check(&input->spec, error);
     if (status != ATTN_OK) return failure_about(error, input->path);
+    const int offset = settings->spec.offset_kind || settings->chosen[TENSOR(offset_q)];
+    if (!settings->spec.linear) /* which has neither flag */
+        status = input_check_positions(&input->spec,
+                                       settings->spec.align ? "align"
+                                       : offset             ? "offset"
+                                                            : NULL,
+                                       input->spec.rope && !input->used[ROLE_POSITIONS_Q].tensor, error);
+    if (status != ATTN_OK) return status;
     if (input->begins_q) input_unpack(input);
     input->call.dropout_seed = input->spec.seed;
     input->tensors.call = &input->call;

@@ -55,6 +55,10 @@ attn_status input_check_output(const attention_input *input, const char *output,
 /* With --rope: the gradients of q and k from those of their rotated copies, in place. */
 attn_status input_rotate_back(const attention_input *input, const attn_tensors *tensors, attn_error *error);
 
+/* ATTN_ERR_ARGUMENT for a flag that sets the positions of queries (NULL: none is given) where nothing depends on them.  The spec is
+ * that of the flags and the tensors; rotated: q is rotated by these positions. */
+attn_status input_check_positions(const problem_spec *spec, const char *flag, int rotated, attn_error *error);
+
 /* Element k of an integer tensor; 0 if it is a u64 beyond i64. */
 int input_integer(const attn_archive_tensor *t, int64_t k, int64_t *value);
 

@@ -64,6 +64,16 @@ static const struct {
 };
 enum { SLOTS = sizeof slots / sizeof *slots };
 
+static const char before_dropout[] = "weights are taken before dropout", of_keys[] = "weights do not depend on values";
+const option_lacked role_lacked_of_weights[] = {{"dropout", before_dropout},
+                                                {"dropout-given", before_dropout},
+                                                {"dropout-keep", before_dropout},
+                                                {"value", of_keys},
+                                                {"v-scale", of_keys},
+                                                {"relative-values", of_keys},
+                                                {0}};
+const option_lacked role_lacked_of_analysis[] = {{"dropout", before_dropout}, {0}};
+
 const char *role_name(int role)
 {
     return role == ROLE_POSITIONS_Q ? "positions_q" : role == ROLE_POSITIONS_KV ? "positions_kv" : tensors_file_name(role);
@@ -250,11 +260,13 @@ static const option_row *role_options(problem_word_flag words)
     option_row *row = rows;
     for (int n = 0; n < FLAGS; n++) {
         const int used = words == FLAG_OUTPUT || role_used_by(table[n].role, SPEC_FORWARD); /* only `run` has gradients */
-        *row = (option_row){role_flag(table[n].role), 0, "NAME", used ? table[n].help : NULL, CALL(set_role)};
+        *row = (option_row){role_flag(table[n].role), 0, "NAME", table[n].help, CALL(set_role)};
+        row->hidden = !used;
         row++->stands_in = table[n].role == TENSOR(q);
     }
     for (int n = 0; n < OTHERS; n++) *row++ = other_rows[n];
-    for (int n = 0; n < SLOTS; n++) *row++ = (option_row){slots[n].file_flag, 0, slots[n].argument, NULL, CALL(set_role)};
+    for (int n = 0; n < SLOTS; n++)
+        *row++ = (option_row){slots[n].file_flag, 0, slots[n].argument, NULL, CALL(set_role), .hidden = 1};
     return rows;
 }
 

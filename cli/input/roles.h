@@ -24,6 +24,9 @@ attn_status role_set_pairs(void *target, const char *name, const char *value, at
 /* 1 if an operation (spec_op) uses the role; what forward uses, all operations use. */
 int role_used_by(int role, int op);
 
+/* Options that change no weights: of commands that show them, and of analyze, which may read values for other figures. */
+extern const option_lacked role_lacked_of_weights[], role_lacked_of_analysis[];
+
 /* The flags of run, top, view and analyze that are not their own. */
 typedef struct input_settings {
     problem_spec spec;         /* options and operation; start from problem_init */

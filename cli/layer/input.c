@@ -249,6 +249,8 @@ attn_status layer_find_options(layer_work *w, const problem_spec *given, attn_er
     if (status == ATTN_OK && (spec.bias = bias != NULL)) status = find_pairs(w, bias, 0, &spec.bias_one, error);
     tell_terms(w, &spec);
     if (status == ATTN_OK) status = problem_build(&spec, &w->attention, all, error);
+    const int rotated = given->rope || !(w->kind->takes_scores || w->kind->needs_context) /* latent */;
+    if (status == ATTN_OK) status = input_check_positions(&spec, given->align ? "align" : NULL, rotated, error);
     if (status != ATTN_OK) return status;
     all->q = all->k = all->v = (attn_input){0}; /* the layer's own */
     all->o = (attn_output){0};

@@ -62,6 +62,14 @@ static attn_status set_kind(void *target, const char *name, const char *value, a
     return ATTN_OK;
 }
 
+static attn_status set_rope(void *target, const char *name, const char *value, attn_error *error)
+{
+    layer_settings *s = target;
+    s->rope_word = name;
+    if (strcmp(name, "rope-pairs") == 0) return role_set_pairs(&s->rope_pairs, name, value, error);
+    return option_real(name, value, 1, 0, &s->rope_base, error);
+}
+
 /* Tensors of a file that a layer's attention may read; its queries, keys and values are the layer's own. */
 static int is_option(int t)
 {
@@ -90,9 +98,8 @@ static const option_row layer_options[] = {
     {"heads-kv", 0, "N", "key and value heads (default: as many as query heads)", WHOLE(layer_settings, heads_kv, 1, INT32_MAX)},
     {"head-dim", 0, "N", "channels of a head (default: the width of x / heads)", WHOLE(layer_settings, head_dim, 1, INT32_MAX)},
     {"head-dim-v", 0, "N", "channels of a head's values (default: the same)", WHOLE(layer_settings, head_dim_v, 1, INT32_MAX)},
-    {"rope-pairs", 0, "KIND", "which channels are rotated together: interleaved (default) or halves",
-     CALL_ON(role_set_pairs, layer_settings, rope_pairs)},
-    {"rope-base", 0, "B", "base of the rotation frequencies (default: 10000)", ABOVE_0(layer_settings, rope_base, 0)},
+    {"rope-pairs", 0, "KIND", "which channels are rotated together: interleaved (default) or halves", CALL(set_rope)},
+    {"rope-base", 0, "B", "base of the rotation frequencies (default: 10000)", CALL(set_rope)},
     {"weights-file", 0, "FILE", "the file that has the weights (default: IN)", TEXT(layer_settings, weights_file)},
     {"prefix", 0, "TEXT", "prefix of the names of the weights", TEXT(layer_settings, prefix)},
     {"ignore", 0, "NAME", "leave out mask, bias, slopes, sink, scale, ... (may be repeated)", CALL(set_ignored)},
@@ -146,6 +153,10 @@ static attn_status prepare(layer_work *w, const char *path, const problem_spec *
     if (status == ATTN_OK && s->decode) status = layer_check_decode(w, error);
     w->rope = (attn_rope){.struct_size = sizeof w->rope, .pairs = s->rope_pairs, .base = s->rope_base};
     if (status == ATTN_OK) status = w->kind->load(w, spec->rope, error);
+    if (status == ATTN_OK && s->rope_word && !w->rotates)
+        status = failure(error, ATTN_ERR_ARGUMENT,
+                         w->kind->takes_scores ? "--%s needs --rope" : "--%s has no effect: this layer rotates no channels",
+                         s->rope_word);
     const int packed = w->tensors.cu_seqlens_q.data != NULL; /* all of their tokens */
     w->counts = (attn_layer_counts){.struct_size = sizeof w->counts};
     if (status == ATTN_OK)

@@ -17,6 +17,7 @@ typedef struct layer_settings {
     int64_t heads, heads_kv, head_dim, head_dim_v;
     double rope_base; /* 0: 10000 */
     attn_rope_pairs rope_pairs;
+    const char *rope_word;     /* the last of these flags that was given; NULL: none */
     int64_t decode, page_size; /* tokens of a step, 0: all at once; 0: contiguous */
     int weights, weights_mean, backward, compare;
     const char *ignored[LAYER_IGNORED]; /* tensors; NULL ends them */

@@ -196,6 +196,18 @@ static attn_status find_map(const attn_archive *file, const mask_settings *s, co
     return ATTN_OK;
 }
 
+/* Masks of lengths are as long as the whole, or shorter. */
+static attn_status check_lengths(const attn_pattern *pattern, const mask_settings *s, attn_error *error)
+{
+    static const char *const of[2] = {"queries", "keys"};
+    const int64_t most[2] = {s->queries, s->keys};
+    for (int side = 0; side < 2 && pattern->kind == ATTN_PATTERN_LENGTHS; side++)
+        if (pattern->size[side] > most[side])
+            return failure(error, ATTN_ERR_ARGUMENT, "lengths: %" PRId64 " %s; the mask has %" PRId64, pattern->size[side],
+                           of[side], most[side]);
+    return ATTN_OK;
+}
+
 /* Gives every map its blocks; *file stays open while they are used. */
 static attn_status give_maps(attn_pattern *patterns, int count, const mask_settings *s, attn_archive **file, attn_error *error)
 {
@@ -229,6 +241,7 @@ static attn_status show(int argc, char **argv, int first, mask_settings *s, cons
     for (int k = first; k < argc && status == ATTN_OK; k++) {
         status = pattern_parse(argv[k], common->seed, &named[k - first], error);
         patterns[k - first] = named[k - first].pattern;
+        if (status == ATTN_OK) status = check_lengths(&patterns[k - first], s, error);
     }
     if (status == ATTN_OK) status = give_maps(patterns, argc - first, s, &file, error);
     if (status == ATTN_OK) status = attn_pattern_set_create(&set, s->queries, s->keys, argc - first, patterns, error);

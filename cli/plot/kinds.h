@@ -30,7 +30,8 @@ typedef struct plot_kind {
     const char *name;
     const char *files; /* what it reads, for --help */
     const char *help;
-    int most; /* files */
+    int most;          /* files */
+    const char *takes; /* the flags that it reads, of those of some kinds: "layer head entry" */
     attn_status (*draw)(plot_task *task, attn_error *error);
 } plot_kind;
 

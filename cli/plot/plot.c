@@ -17,18 +17,19 @@
 enum { MAX_FILES = 8 };
 
 static const plot_kind kinds[] = {
-    {"weights", "weights", "a head's weights, with tokens on both axes", 1, plot_weights},
-    {"heads", "weights", "all heads side by side", 1, plot_heads},
-    {"steps", "q, scores, weights, o", "from queries to outputs; IN2 may have q", MAX_FILES, plot_steps},
-    {"compare", "weights of each", "a head under several metrics or mechanisms, a file each", MAX_FILES, plot_compare},
-    {"entropy", "entropy, or weights", "the distribution of the entropies of rows", 1, plot_entropy},
-    {"temperature", "scores", "entropy and weights by temperature", 1, plot_temperature},
-    {"gradients", "dq, dk, dv, or JSON", "gradients, and their norms", 1, plot_gradients},
-    {"mask", "mask", "which query sees which key", 1, plot_mask},
-    {"hopfield", "attn hopfield's -o or JSON", "energies and trajectories of states", 1, plot_hopfield},
-    {"runtime", "attn bench's JSON or .csv", "time and memory by length, with n and n^2", 1, plot_runtime},
-    {"latency", "attn bench's JSON", "how long single calls take", 1, plot_latency},
-    {"peers", "a file of bench/results", "how much longer other libraries take", 1, plot_peers},
+    {"weights", "weights", "a head's weights, with tokens on both axes", 1, "layer head entry tensor high", plot_weights},
+    {"heads", "weights", "all heads side by side", 1, "layer head entry tensor high", plot_heads},
+    {"steps", "q, scores, weights, o", "from queries to outputs; IN2 may have q", MAX_FILES, "layer head entry", plot_steps},
+    {"compare", "weights of each", "a head under several metrics or mechanisms, a file each", MAX_FILES,
+     "layer head entry query tensor high", plot_compare},
+    {"entropy", "entropy, or weights", "the distribution of the entropies of rows", 1, "layer head entry", plot_entropy},
+    {"temperature", "scores", "entropy and weights by temperature", 1, "layer head entry query tensor", plot_temperature},
+    {"gradients", "dq, dk, dv, or JSON", "gradients, and their norms", 1, "layer head entry", plot_gradients},
+    {"mask", "mask", "which query sees which key", 1, "layer head entry tensor", plot_mask},
+    {"hopfield", "attn hopfield's -o or JSON", "energies and trajectories of states", 1, "", plot_hopfield},
+    {"runtime", "attn bench's JSON or .csv", "time and memory by length, with n and n^2", 1, "", plot_runtime},
+    {"latency", "attn bench's JSON", "how long single calls take", 1, "", plot_latency},
+    {"peers", "a file of bench/results", "how much longer other libraries take", 1, "", plot_peers},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -100,12 +101,33 @@ static const plot_kind *find_kind(const char *name, attn_error *error)
     return NULL;
 }
 
+/* Rejects a flag that the kind does not read. */
+static attn_status check_flags(const plot_kind *kind, const plot_settings *s, attn_error *error)
+{
+    const struct {
+        const char *name;
+        int given;
+    } flags[] = {{"layer", s->layers != NULL}, {"head", s->heads != NULL},    {"entry", s->entry >= 0},
+                 {"query", s->query >= 0},     {"tensor", s->tensor != NULL}, {"high", s->high >= 0}};
+    for (size_t f = 0; f < sizeof flags / sizeof *flags; f++) {
+        char kinds_with[120] = "";
+        if (!flags[f].given || options_has_word(kind->takes, flags[f].name)) continue;
+        for (int k = 0; k < KINDS; k++)
+            if (options_has_word(kinds[k].takes, flags[f].name))
+                snprintf(kinds_with + strlen(kinds_with), sizeof kinds_with - strlen(kinds_with), "%s%s", *kinds_with ? ", " : "",
+                         kinds[k].name);
+        return failure(error, ATTN_ERR_ARGUMENT, "--%s has no effect on a picture of kind %s; it is for %s", flags[f].name,
+                       kind->name, kinds_with);
+    }
+    return ATTN_OK;
+}
+
 static attn_status plot(const plot_kind *kind, char *const *paths, int count, const plot_settings *settings, attn_error *error)
 {
     source sources[MAX_FILES] = {{0}};
     figure f;
     plot_task task = {.settings = settings, .sources = sources, .count = count, .figure = &f};
-    attn_status status = ATTN_OK;
+    attn_status status = check_flags(kind, settings, error);
     for (int k = 0; k < count && status == ATTN_OK; k++) status = file_check_distinct(settings->output, paths[k], error);
     if (status == ATTN_OK && count > kind->most)
         status = failure(error, ATTN_ERR_ARGUMENT, "%s takes %d file%s, not %d", kind->name, kind->most,

@@ -9,16 +9,13 @@
 #include "testing/problem/linear_problem.h"
 #include "testing/text/failure.h"
 
-int linear_is_requested(const problem_spec *spec)
-{
-    return spec->linear || spec->phi[0] || spec->rule || spec->denominator || spec->epsilon != 0 || spec->form;
-}
+int linear_is_requested(const problem_spec *spec) { return spec->linear; }
 
 problem_spec linear_input_spec(const problem_spec *spec)
 {
     problem_spec plain = *spec;
     plain.phi[0] = 0;
-    plain.rule = plain.linear = plain.denominator = plain.form = 0;
+    plain.rule = plain.denominator = plain.form = 0;
     plain.epsilon = 0;
     return plain;
 }

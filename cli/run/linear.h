@@ -22,7 +22,7 @@ typedef struct linear_work {
     int owned_count;
 } linear_work;
 
-/* 1 if the options select linear attention. */
+/* 1 if the options select linear attention: --linear, --phi or --rule, even --rule=add. */
 int linear_is_requested(const problem_spec *spec);
 /* The options that softmax and linear attention share, for input_load. */
 problem_spec linear_input_spec(const problem_spec *spec);

@@ -209,7 +209,12 @@ static attn_status check_flags(const run_settings *settings, const common_settin
     problem_spec done = *settings->spec;
     if (linear && op != SPEC_FORWARD && op != SPEC_BACKWARD)
         return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention has forward and --backward only");
-    if (settings->state && !linear) return failure(error, ATTN_ERR_ARGUMENT, "--state needs --linear");
+    const char *of_linear = settings->state     ? "state"
+                            : done.denominator  ? "denominator"
+                            : done.epsilon != 0 ? "epsilon"
+                            : done.form         ? "form"
+                                                : NULL;
+    if (of_linear && !linear) return failure(error, ATTN_ERR_ARGUMENT, "--%s needs --linear (or --phi, --rule)", of_linear);
     if (beside && strcmp(beside, "weights") != 0 && strcmp(beside, "backward") != 0)
         return failure(error, ATTN_ERR_UNSUPPORTED, "linear attention writes o and weights, not --%s", beside);
     if (linear) done.op = op == SPEC_BACKWARD ? SPEC_LINEAR_BACKWARD : SPEC_LINEAR;

@@ -32,6 +32,8 @@ static const command_usage usage = {
              "  attn view sentence.safetensors -o attention.html --layer 0-2\n",
     .operands = {"input file"},
     .example = "attn view IN.safetensors -o attention.html",
+    .without = "seed",
+    .lacks = role_lacked_of_weights,
 };
 
 typedef struct view_settings {

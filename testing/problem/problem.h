@@ -99,7 +99,7 @@ typedef struct problem_spec {
     int denominator;     /* 0: that of the map and the rule; else an attn_denominator plus 1 */
     double epsilon;      /* of its guard; 0: the default */
     int form;            /* attn_linear_form */
-    int linear;          /* `attn run --linear`; has no word */
+    int linear;          /* `attn run --linear`, --phi or --rule; has no word */
     char rel[SPEC_NAME]; /* "shaw/64", "shaw-values/64", "full", "xl" */
     int drel;            /* the gradients of its tables */
 

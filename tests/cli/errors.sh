@@ -132,6 +132,39 @@ rejected 2 "attn run: --dropout-given: --dropout-keep already names the tensor; 
 rejected 2 "attn run: --blocks: --block-mask already names the tensor; use --block-mask alone" \
     run a.safetensors -o out.npz --block-mask=a --blocks=b
 
+# Flags without an effect
+for command in "top --token=#1" "view -o out.html"; do
+    for flag in dropout=0.5 dropout-given=k dropout-keep=k; do
+        # shellcheck disable=SC2086
+        rejected 2 "attn ${command%% *}: --${flag%%=*} has no effect: weights are taken before dropout" $command "$STREET" --$flag
+    done
+    for flag in value v-scale relative-values; do
+        # shellcheck disable=SC2086
+        rejected 2 "attn ${command%% *}: --$flag has no effect: weights do not depend on values" $command "$STREET" --$flag=missing
+    done
+done
+rejected 2 "attn analyze: --dropout has no effect: weights are taken before dropout" analyze "$STREET" --dropout=0.5
+for flag in value v-scale relative-values dropout-given; do
+    rejected 2 "attn analyze: --$flag has no effect without --steps or --gradients: weights do not depend on it" \
+        analyze "$STREET" --states --$flag=missing
+done
+rejected 2 "attn analyze: $STREET: no tensor 'missing' (nearest: k, o, q)" analyze "$STREET" --steps=steps.npz --value=missing
+rejected 2 "attn analyze: $STREET: no tensor 'missing' (nearest: k, o, q)" analyze "$STREET" --gradients --value=missing
+for flag in epsilon=1e-6 denominator=none denominator=clamp form=chunked state; do
+    rejected 2 "attn run: --${flag%%=*} needs --linear (or --phi, --rule)" run a.safetensors -o out.npz --$flag
+done
+nothing="has no effect without --causal, --window, --sparse, --chunk, --alibi, --t5, --clipped, --rel or --rope: nothing else depends on the positions of queries"
+for flag in align=top-left align=bottom-right; do
+    rejected 2 "attn run: --align $nothing" run a.safetensors -o out.npz --$flag
+    rejected 2 "attn top: --align $nothing" top "$STREET" --token=it --$flag
+    rejected 2 "attn view: --align $nothing" view "$STREET" -o out.html --$flag --softcap=2
+    rejected 2 "attn analyze: --align $nothing" analyze "$STREET" --$flag
+done
+make starts.safetensors q:f32:1x2x4x8 k:f32:1x2x4x8 v:f32:1x2x4x8 starts:i64:1:3 positions_q:i64:4:1
+rejected 2 "attn run: --offset $nothing" run a.safetensors -o out.npz --offset=3 --dropout=0.5
+rejected 2 "attn run: --offset $nothing" run starts.safetensors -o out.npz --offset=starts --ignore=positions_q
+rejected 2 "attn run: --offset $nothing" run starts.safetensors -o out.npz --offset=3 --rope
+
 # run: optional tensors, and gradients
 rejected 2 "attn run: a.safetensors: --block needs a tensor 'blocks' (1 = keep); --block-mask=NAME chooses another" \
     run a.safetensors -o out.npz --block=2,2
@@ -386,6 +419,9 @@ echo 'sq8:d8' >problems.txt
 rejected 2 "attn bench: problems.txt: this output is an input, which would be replaced" bench --problems=problems.txt --csv=problems.txt --seconds=0.01
 rejected 2 "attn bench: --samples needs --json, into which it puts the times" bench sq8:d8 --samples
 rejected 2 "attn check: linear:sq9:d8:fill=huge: linear attention takes no words of checks, such as fill, poison, plant and memory" check linear:sq9:d8:fill=huge
+rejected 2 "attn mask: lengths: 9 queries; the mask has 8" mask lengths/9/9 -n 8
+rejected 2 "attn mask: lengths: 9 keys; the mask has 8" mask causal lengths/8/9 -n 8
+ok "as many as there are" "$ATTN" mask lengths/8/9 -n 8 -m 9
 rejected 2 "attn mask: m.svg: expected a name that ends in .png" mask causal -n 4 --png m.svg
 rejected 2 "attn mask: missing/m.npy: cannot be written: No such file or directory" mask causal -n 4 -o missing/m.npy --png beside.png
 ok "no picture beside it" test ! -e beside.png

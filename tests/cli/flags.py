@@ -113,6 +113,10 @@ OPERANDS = {"plot": ["weights", "weights.safetensors", "-o", "out.svg"], "mask":
             "einsum": ["matrix_multiply"], "check": ["fwd:f32:sq4:d8"], "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"], "info": [], "explain": ["fwd:f32:sq4:d8"]}
 INPUTS = {"run": ["-o", "out.safetensors"], "top": ["--token=#1"], "view": ["-o", "out.html"], "analyze": [],
           "layer": ["-o", "out.safetensors", f"--heads={H}"]}
+# Flags of a command that need other words than the table's.
+OWN = {("analyze", flag): [*TENSORS[flag][0], "--steps=steps.npz"] for flag in ("value", "relative-values", "v-scale")}
+OWN["analyze", "dropout-given"] = ["--dropout-given=t", "--steps=steps.npz"]
+OWN["plot", "query"] = ["compare", "weights.safetensors", "weights.safetensors", "-o", "out.svg", "--query=1"]
 ELSEWHERE = {("check", "conformance"), ("check", "thorough"), ("check", "quick"), ("check", "part")}  # each takes long; tests/check uses them
 
 # Words of problem strings that take a value or need others beside them.
@@ -137,9 +141,12 @@ def use(command, flag):
     if flag == "list":
         return ["--list"]
     if command in OPERANDS:
+        if (command, flag) in OWN:
+            return OWN[command, flag]
         return OPERANDS[command] + {**COMMON, **CALLS[command]}[flag]
     table = {**TENSORS, **LAYERS} if command == "layer" else TENSORS
     words, more = (COMMON[flag], {}) if flag in COMMON else table[flag]
+    words = OWN.get((command, flag), words)
     given = {**(LAYER if command == "layer" else QKV), **more}
     tensor_file.write("in.safetensors", {name: tensor for name, tensor in given.items() if tensor})
     return ["in.safetensors", *INPUTS[command], *words]

@@ -14,6 +14,14 @@ for command in $commands; do
     ok "attn $command --help: nothing on standard error" same "$(cat err.txt)" ""
     ok "attn $command --help: usage first" grep -q "^usage: attn $command " $command.txt
     ok "attn help $command is the same" same "$("$ATTN" help $command)" "$(cat $command.txt)"
+    # beside its name, or on the next line
+    ok "attn $command --help tells what each option does" same "$(awk '
+        function check() { if (name != "" && text !~ /[^ ]/) print name }
+        /^ +(-[a-zA-Z], )?--[a-z0-9]/ { check(); name = text = $0; sub(/^ *(-[a-zA-Z], )?/, "", name); sub(/ .*/, "", name)
+                                   sub(/^ *(-[a-zA-Z], )?[^ ]*/, "", text); next }
+        /^                            / { text = text $0; next }
+        { check(); name = "" }
+        END { check() }' $command.txt)" ""
     ok "attn $command --help fits into 100 columns" same "$(awk 'length > 100' $command.txt)" ""
     for option in json quiet help; do
         ok "attn $command has --$option" grep -q -e "--$option" $command.txt
@@ -23,7 +31,7 @@ done
 for command in $commands; do
     case $command in
     plot | einsum) without="threads isa seed" ;;
-    info | explain) without=seed ;;
+    info | explain | top | view | analyze) without=seed ;;
     *) without= ;;
     esac
     for option in threads isa seed; do
@@ -49,13 +57,19 @@ for isa in $(sed -n 's/^ *ATTN_ISA_\([A-Z0-9]*\) = [1-9].*/\1/p' "$ROOT/include/
     "$ATTN" explain --isa=$isa fwd:f32:sq4:d8 >out.txt 2>err.txt
     ok "attn explain knows --isa=$isa" same "$(grep -c "unknown instruction set" err.txt)" 0
 done
-for option in causal align window chunk block block-mask empty alibi scale softcap temperature dropout layout dtype query key value mask bias lengths-q lengths-kv offset \
+for option in causal align window chunk block block-mask empty alibi scale softcap temperature layout dtype query key mask bias lengths-q lengths-kv offset \
     slopes sink cu-seqlens-q cu-seqlens-kv ignore tokens; do
     for command in run top view; do
         ok "attn $command has --$option" grep -q -e "--$option" $command.txt
     done
 done
-for option in output backward lse weights do dlse tan-q tan-k tan-v tan-bias; do
+ok "attn analyze has no --dropout" same "$(grep -c -e '--dropout=' analyze.txt)" 0
+for command in top view; do
+    for option in dropout dropout-given value v-scale relative-values; do
+        ok "attn $command has no --$option" same "$(grep -c -e "--$option=" $command.txt)" 0
+    done
+done
+for option in output backward lse weights dropout dropout-given value v-scale relative-values do dlse tan-q tan-k tan-v tan-bias; do
     ok "attn run has --$option" grep -q -e "--$option\\b" run.txt
 done
 for command in top view analyze; do

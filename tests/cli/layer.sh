@@ -130,6 +130,15 @@ rejected 2 "attn layer: alone.safetensors: no tensor 'context', which a layer of
 rejected 2 "attn layer: --kind: 'mla' is not multi-head, latent, additive, general or dot" layer small.safetensors -o out.npz --kind=mla
 rejected 2 "attn layer: --rope-pairs: 'half' is not interleaved or halves" layer small.safetensors -o out.npz --heads=4 --rope-pairs=half
 rejected 2 "attn layer: --rope-base: '0' is not a number above 0" layer small.safetensors -o out.npz --heads=4 --rope-base=0
+for flag in rope-pairs=halves rope-pairs=interleaved rope-base=5; do
+    rejected 2 "attn layer: small.safetensors: --${flag%%=*} needs --rope" layer small.safetensors -o out.npz --heads=4 --heads-kv=2 --$flag
+    ok "  which takes --$flag" "$ATTN" layer small.safetensors -o out.npz --heads=4 --heads-kv=2 --rope --$flag
+    rm -f out.npz
+done
+"$MAKE" still.safetensors x:f32:5x8 q_proj.weight:f32:8x8 kv_a_proj_with_mqa.weight:f32:4x8 kv_a_layernorm.weight:f32:4 kv_b_proj.weight:f32:14x4 o_proj.weight:f32:8x6
+rejected 2 "attn layer: still.safetensors: --rope-base has no effect: this layer rotates no channels" layer still.safetensors -o out.npz --heads=2 --rope-base=5
+rejected 2 "attn layer: small.safetensors: --align has no effect without --causal, --window, --sparse, --chunk, --alibi, --t5, --clipped, --rel or --rope: nothing else depends on the positions of queries" \
+    layer small.safetensors -o out.npz --heads=4 --align=bottom-right
 rejected 2 "attn layer: --decode (0) is not between 1 and 2147483647" layer small.safetensors -o out.npz --heads=4 --decode=0
 
 # Options that --decode rejects; lengths, offsets and masks that do not fit.

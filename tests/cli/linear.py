@@ -177,6 +177,8 @@ def main():
         once, again = (run(folder, t, "--phi=favor/8", "--seed=3", "--causal")["o"] for _ in range(2))
         near("favor, drawn from the same seed", once, again, 0)
 
+        near("--rule=add is linear attention", run(folder, t, "--rule=add", "--causal")["o"], run(folder, t, "--linear", "--causal")["o"], 0)
+
         # `lengths` are of both sides, as two tensors say it.
         path, outputs = os.path.join(folder, "in.safetensors"), []
         for names in (["lengths"], ["lengths_q", "lengths_kv"], []):
@@ -191,6 +193,7 @@ def main():
         for words, message in [
             (["--rule=delta", "--causal"], "rule=delta needs a tensor 'beta'"),
             (["--linear", "--softcap=3"], "linear attention takes sizes, causal, scale, phi, decay, rule, denominator, epsilon, form and seed, and no other words"),
+            *[(["--linear", flag], "linear attention takes sizes, causal, scale") for flag in ("--offset=3", "--align=bottom-right")],
             (["--linear", "--lse"], "linear attention writes o and weights, not --lse"),
             (["--linear", "--jvp"], "linear attention has forward and --backward only"),
             (["--state"], "--state needs --linear"),

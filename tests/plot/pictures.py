@@ -455,6 +455,12 @@ def check_rejections():
     rejected(2, "--layer and --head name 12 matrices; this picture shows one", "weights", "out.safetensors", "--head=0-11", *out)
     rejected(2, "--entry: there is no 1, only 0", "weights", "out.safetensors", "--entry=1", *out)
     rejected(2, "--query: there is no 14, only 0 to 13", "temperature", "out.safetensors", "--query=14", *out)
+    every = "weights, heads, steps, compare, entropy, temperature, gradients, mask"
+    for kind, flag, others in (("weights", "--query=77", "compare, temperature"), ("mask", "--query=0", "compare, temperature"),
+                               ("entropy", "--tensor=x", "weights, heads, compare, temperature, mask"),
+                               ("mask", "--high=max", "weights, heads, compare"), ("runtime", "--layer=0", every), ("latency", "--entry=0", every),
+                               ("peers", "--head=0", every), ("hopfield", "--layer=9", every)):
+        rejected(2, f"{flag.split('=')[0]} has no effect on a picture of kind {kind}; it is for {others}", kind, "good.safetensors", flag, *out)
     rejected(2, "--high: '0' is not a number above 0, or max", "weights", "out.safetensors", "--high=0", *out)
     rejected(2, "good.safetensors: no tensor 'dq' (available: weights); attn run --backward writes it", "gradients", "good.safetensors", *out)
     rejected(2, "nothing.json: no 'gradient_norms'; `attn analyze --gradients --json` writes them", "gradients", "nothing.json", *out)
