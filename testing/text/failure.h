@@ -10,7 +10,7 @@
 enum {
     EXIT_DONE = 0,        /* done, all checks passed */
     EXIT_CHECK = 1,       /* a check failed */
-    EXIT_USAGE = 2,       /* wrong usage or bad input; no output file was written */
+    EXIT_USAGE = 2,       /* wrong usage, bad input, or output that cannot be written (see EXIT STATUS of attn.1.in) */
     EXIT_UNSUPPORTED = 3, /* well formed, but not supported by this build */
 };
 

@@ -444,6 +444,18 @@ if [ -c /dev/full ]; then
     "$ATTN" info >/dev/full 2>err.txt
     ok "a full disk: status 2" same $? 2
     ok "  says so" same "$(cat err.txt)" "attn: standard output cannot be written"
+    # The output file is complete by then, as the manual page says.
+    make patterns.safetensors patterns:f32:3x4
+    for words in "run a.safetensors -o" "mask causal -n 4 -o" "hopfield patterns.safetensors -o"; do
+        # shellcheck disable=SC2086
+        "$ATTN" $words whole.npz --json >out.txt
+        # shellcheck disable=SC2086
+        "$ATTN" $words full.npz --json >/dev/full 2>err.txt
+        ok "  attn ${words%% *}: status 2" same $? 2
+        ok "  and says so" same "$(cat err.txt)" "attn: standard output cannot be written"
+        ok "  after the file" cmp whole.npz full.npz
+        rm -f whole.npz full.npz
+    done
 fi
 
 tap_done
