@@ -288,7 +288,7 @@ static attn_status analyze_gradients(const attention_input *input, cJSON *object
 /* Rejects flags of tensors that only --steps and --gradients read. */
 static attn_status check_unused(const input_settings *in, attn_error *error)
 {
-    static const int unused[] = {TENSOR(v), TENSOR(v_scale), TENSOR(relative_values), TENSOR(dropout_given)};
+    static const int unused[] = {TENSOR(v_scale), TENSOR(relative_values), TENSOR(dropout_given)};
     for (size_t k = 0; k < sizeof unused / sizeof *unused; k++)
         if (in->chosen[unused[k]])
             return failure(error, ATTN_ERR_ARGUMENT,

@@ -68,8 +68,7 @@ static const char before_dropout[] = "weights are taken before dropout", of_keys
 const option_lacked role_lacked_of_weights[] = {{"dropout", before_dropout},
                                                 {"dropout-given", before_dropout},
                                                 {"dropout-keep", before_dropout},
-                                                {"value", of_keys},
-                                                {"v-scale", of_keys},
+                                                 {"v-scale", of_keys},
                                                 {"relative-values", of_keys},
                                                 {0}};
 const option_lacked role_lacked_of_analysis[] = {{"dropout", before_dropout}, {0}};

@@ -144,7 +144,8 @@ for command in "top --token=#1" "view -o out.html"; do
     done
 done
 rejected 2 "attn analyze: --dropout has no effect: weights are taken before dropout" analyze "$STREET" --dropout=0.5
-for flag in value v-scale relative-values dropout-given; do
+rejected 2 "attn analyze: --value has no effect: weights do not depend on values" analyze "$STREET" --states --value=missing
+for flag in v-scale relative-values dropout-given; do
     rejected 2 "attn analyze: --$flag has no effect without --steps or --gradients: weights do not depend on it" \
         analyze "$STREET" --states --$flag=missing
 done

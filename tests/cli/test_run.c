@@ -283,6 +283,10 @@ static void formats(void **state)
     run("in.safetensors -o plain.safetensors --causal"); /* without weights: with them, few queries take other kernels */
     run("in.npz -o a.npz --causal --lse");
     run("--query=q.npy --key=k.npy --value=v.npy -o b.npy --causal");
+    char view[600]; /* the third of three files is accepted, though weights need only two */
+    snprintf(view, sizeof view, "cd %s && exec %s view --query=q.npy --key=k.npy --value=v.npy -o b.html >printed 2>&1", folder,
+             ATTN_COMMAND);
+    assert_int_equal(system(view), 0);
     run("in.npz --value=v.npy --ignore=v -o c.safetensors --causal");
     attn_archive *first = read_file("plain.safetensors");
     const attn_archive_tensor *o = attn_archive_find(first, "o");
