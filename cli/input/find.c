@@ -128,7 +128,11 @@ attn_status input_find(attention_input *input, const char *path, const input_set
         const char *name = settings->chosen[r];
         const int gradient = r == TENSOR(grad_o) || r == TENSOR(grad_lse);
         if (!role_flag(r)) continue;
-        if ((r == TENSOR(v) || r == TENSOR(relative_values)) && !value) continue;
+        if ((r == TENSOR(v) || r == TENSOR(relative_values)) && !value) {
+            if (name) status = find_chosen(input, r, name, error); /* the third of three .npy files: it must exist, no more */
+            input->used[r] = (input_tensor){NULL, NULL};
+            continue;
+        }
         if (r == TENSOR(offset_q) && settings->spec.offset_kind == SPEC_OFFSET_VALUE && !name) continue; /* --offset=N is given */
         if (r == TENSOR(scale) && settings->spec.has_scale && !name) continue;                           /* --scale=X is given */
         if (r == TENSOR(score_matrix) && !has_w && !name) continue;

@@ -140,8 +140,6 @@ static attn_status build(attention_input *input, attn_error *error)
 attn_status input_load(attention_input *input, const char *path, const input_settings *settings, int value, attn_error *error)
 {
     *input = (attention_input){.spec = settings->spec, .call.struct_size = sizeof input->call};
-    if (value == INPUT_NO_VALUE && path && settings->chosen[TENSOR(v)]) /* without a file, it may be the third of three .npy files */
-        return failure(error, ATTN_ERR_ARGUMENT, "--value has no effect: weights do not depend on values");
     attn_status status = input_find(input, path, settings, value, error);
     if (status == ATTN_OK) status = read_shape(input, error);
     if (status == ATTN_OK) status = read_types(input, settings->has_dtype, error);

@@ -138,13 +138,15 @@ for command in "top --token=#1" "view -o out.html"; do
         # shellcheck disable=SC2086
         rejected 2 "attn ${command%% *}: --${flag%%=*} has no effect: weights are taken before dropout" $command "$STREET" --$flag
     done
-    for flag in value v-scale relative-values; do
+    # shellcheck disable=SC2086
+    rejected 2 "attn ${command%% *}: $STREET: no tensor 'missing' (nearest: k, o, q)" $command "$STREET" --value=missing
+    for flag in v-scale relative-values; do
         # shellcheck disable=SC2086
         rejected 2 "attn ${command%% *}: --$flag has no effect: weights do not depend on values" $command "$STREET" --$flag=missing
     done
 done
 rejected 2 "attn analyze: --dropout has no effect: weights are taken before dropout" analyze "$STREET" --dropout=0.5
-rejected 2 "attn analyze: --value has no effect: weights do not depend on values" analyze "$STREET" --states --value=missing
+rejected 2 "attn analyze: $STREET: no tensor 'missing' (nearest: k, o, q)" analyze "$STREET" --states --value=missing
 for flag in v-scale relative-values dropout-given; do
     rejected 2 "attn analyze: --$flag has no effect without --steps or --gradients: weights do not depend on it" \
         analyze "$STREET" --states --$flag=missing

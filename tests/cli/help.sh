@@ -65,7 +65,7 @@ for option in causal align window chunk block block-mask empty alibi scale softc
 done
 ok "attn analyze has no --dropout" same "$(grep -c -e '--dropout=' analyze.txt)" 0
 for command in top view; do
-    for option in dropout dropout-given value v-scale relative-values; do
+    for option in dropout dropout-given v-scale relative-values; do
         ok "attn $command has no --$option" same "$(grep -c -e "--$option=" $command.txt)" 0
     done
 done
