@@ -15,6 +15,7 @@
 const char *const target_cases = "masks";
 
 enum { MAX_LENGTH = 40, MAX_PATTERNS = 4, DIM = 3 };
+enum { LAST_KIND = ATTN_PATTERN_BLOCK_MAP }; /* the newest; each switch has them all */
 enum { LENGTHS_Q, LENGTHS_KV, MAP, LISTS = 3, MATRIX = LISTS * MAX_PATTERNS, GIVEN, FORM, BLOCKS };
 
 static struct {
@@ -162,7 +163,7 @@ static attn_pattern draw_pattern(int64_t k)
 {
     draws *d = c.from;
     const int64_t a = draw_size(1), b = draw_size(1), small = draw_size(0);
-    switch ((attn_pattern_kind)(1 + draw_below(d, 17))) {
+    switch ((attn_pattern_kind)(1 + draw_below(d, LAST_KIND))) {
     case ATTN_PATTERN_CAUSAL:
         return attn_pattern_causal();
     case ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT:
@@ -333,14 +334,41 @@ static void judge_fields(const attn_pattern_set *set, const unsigned char *keep)
         if (!(fabs(o[0][i] - o[1][i]) <= 1e-13)) finding("o[%lld] is %.17g, with a mask %.17g", (long long)i, o[0][i], o[1][i]);
 }
 
+/* How many of its sizes a kind uses and checks. */
+static int sizes_of(attn_pattern_kind kind)
+{
+    switch (kind) {
+    case ATTN_PATTERN_CAUSAL:
+    case ATTN_PATTERN_CAUSAL_BOTTOM_RIGHT:
+    case ATTN_PATTERN_DOCUMENTS:
+        return 0;
+    case ATTN_PATTERN_SLIDING_WINDOW:
+    case ATTN_PATTERN_RADIUS:
+    case ATTN_PATTERN_LOCAL:
+    case ATTN_PATTERN_BLOCK_DIAGONAL:
+    case ATTN_PATTERN_STRIDED:
+    case ATTN_PATTERN_COLUMNS:
+    case ATTN_PATTERN_PREFIX:
+        return 1;
+    case ATTN_PATTERN_WINDOW:
+    case ATTN_PATTERN_DILATED:
+    case ATTN_PATTERN_FIXED:
+    case ATTN_PATTERN_GLOBAL_LOCAL:
+    case ATTN_PATTERN_LENGTHS:
+    case ATTN_PATTERN_BLOCK_MAP:
+        return 2;
+    case ATTN_PATTERN_BIGBIRD:
+        return 4;
+    }
+    return 0;
+}
+
 static void judge_rejected(void)
 {
     draws *d = c.from;
     attn_pattern *p = &c.patterns[0];
     int64_t count = c.count, len_q = c.len_q, len_kv = c.len_kv;
     const char *must = NULL;
-    const int sizes[18] = {[3] = 2,  [4] = 1,  [5] = 1,  [6] = 1,  [7] = 1,  [8] = 1,  [9] = 1,
-                           [10] = 2, [11] = 2, [12] = 2, [13] = 4, [14] = 1, [15] = 2, [17] = 2};
     switch (draw_below(d, 5)) {
     case 0:
         if (draw_one_in(d, 2)) len_q = calls_bad_size(d);
@@ -357,13 +385,13 @@ static void judge_rejected(void)
         must = "a reserved word";
         break;
     case 3:
-        if (count == 0 || sizes[p->kind] == 0) return;
-        p->size[draw_below(d, sizes[p->kind])] = draw_one_in(d, 2) ? INT64_MAX : -2;
+        if (count == 0 || sizes_of(p->kind) == 0) return;
+        p->size[draw_below(d, sizes_of(p->kind))] = draw_one_in(d, 2) ? INT64_MAX : -2;
         must = "an invalid size";
         break;
     default:
         if (count == 0) return;
-        p->kind = (attn_pattern_kind)(draw_one_in(d, 2) ? 0 : 18 + draw_below(d, 99));
+        p->kind = (attn_pattern_kind)(draw_one_in(d, 2) ? 0 : LAST_KIND + 1 + draw_below(d, 99));
         must = "an unknown kind";
     }
     attn_pattern_set *set = create(count, len_q, len_kv);

@@ -17,7 +17,7 @@ static inline int64_t below(int64_t n) { return random_below(&draw_source, n); }
 static const int64_t lengths_of_q[] = {40, 0, 27, 60}, lengths_of_kv[] = {50, 31, 0, 70};
 static unsigned char some_blocks[MAX_Q * MAX_KV];
 
-enum { LAST_KIND = ATTN_PATTERN_BLOCK_MAP }; /* the newest; the switch below has them all */
+enum { LAST_KIND = ATTN_PATTERN_BLOCK_MAP }; /* the newest (the test interface/last); the switch below has them all */
 
 /* A pattern of any kind, with sizes that make a difference for 150 tokens. */
 static inline attn_pattern draw_pattern(int64_t kind, int64_t len_q, int64_t len_kv)
@@ -72,6 +72,15 @@ static inline void describe(const attn_pattern *patterns, int64_t count, char *t
     for (int64_t k = 0; k < count && at < size; k++)
         at += (size_t)snprintf(text + at, size - at, " %d(%d,%d,%d,%d)", (int)patterns[k].kind, (int)patterns[k].size[0],
                                (int)patterns[k].size[1], (int)patterns[k].size[2], (int)patterns[k].size[3]);
+}
+
+/* Fails unless a pattern of this kind, on its own, needs a matrix exactly if that is known here. */
+static inline void expect_fields(int64_t kind, int has_fields)
+{
+    const int expected = kind != ATTN_PATTERN_FIXED; /* the only kind for which attention has no fields */
+    if (has_fields != expected)
+        fail_msg("fields express a pattern of kind %d (mask.h): %d, but expect_fields in tests/mask/draw.h says %d", (int)kind,
+                 has_fields, expected);
 }
 
 #endif
