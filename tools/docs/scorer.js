@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The order of search results: Sphinx's own, except that the page of a mechanism comes before lists that name it (unless the list
 // itself is asked for by its title), and these before sources, experiments and the changelog.
 var Scorer = {

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What holds for every file of the repository: sources begin with the licence, no text names a folder of somebody's machine, and,
+with --build, a C file is compiled by that (full) build, so that examples and tests which nothing builds are noticed.
+
+Usage: tests/api/tracked.py [--build BUILD]    (in the root of the sources)
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+LICENCE = "SPDX-License-Identifier: MIT"
+SOURCES = {".c", ".cmake", ".cpp", ".css", ".def", ".h", ".js", ".py", ".pyi", ".rb", ".sh"}
+WITHOUT_LICENCE = {".ci/run": "calls script/test and nothing else"}
+MACHINE = re.compile(r"(?<![\w.~-])/(?:root|work|home/\w+|Users/\w+)/[\w.-]*")
+MACHINES_ALLOWED = {}  # {file: reason}
+NOT_TEXT = {".npy", ".npz", ".png", ".safetensors"}
+ELSEWHERE = {  # C files, or folders of them, that the build does not compile, and what does
+    "lab/": "tests/api/lab.sh",
+    "python/tests/": "the tests of Python, when they run",
+    "tests/fault/wrap.c": "tests/fault, into a library to preload",
+    "tests/install/": "tests/install, against what was installed",
+    "tests/kernels/test_operations.c": "the build, where the CPU has no AVX-512 (tests/kernels/CMakeLists.txt)",
+}
+
+
+def tracked():
+    """Files of the checkout; of an unpacked tarball, all but what was built."""
+    listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=False)
+    if listed.returncode == 0 and listed.stdout:
+        return [path for path in map(pathlib.Path, listed.stdout.rstrip("\0").split("\0")) if path.is_file()]
+    return [path for path in pathlib.Path().rglob("*") if path.is_file() and not {"build", "dist", "__pycache__"} & set(path.parts)]
+
+
+def faults_of_text(path):
+    text = path.read_text(encoding="utf-8", errors="replace")  # a fuzzing corpus holds any bytes
+    source = path.suffix in SOURCES or path.name == "CMakeLists.txt" or text.startswith("#!")
+    if source and path.as_posix() not in WITHOUT_LICENCE and LICENCE not in "\n".join(text.split("\n", 4)[:4]):
+        yield f"{path}: its first lines have no comment with `{LICENCE}`; add it"
+    found = MACHINE.search(text)
+    if found and path.as_posix() not in MACHINES_ALLOWED:
+        line = text.count("\n", 0, found.start()) + 1
+        yield f"{path}:{line}: {found[0]} is a folder of one machine; write a path that others have"
+
+
+def not_built(files, build):
+    entries = json.loads((build / "compile_commands.json").read_text())
+    built = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in entries}
+    with_python = any("python" in path.parts for path in built)
+    for path in files:
+        name = path.as_posix()
+        if path.suffix != ".c" or name.endswith(".inc.c") or path.resolve() in built or name.startswith(tuple(ELSEWHERE)):
+            continue
+        if with_python or path.parts[0] != "python":
+            yield f"{path}: nothing builds this; add it to a CMakeLists.txt, or to ELSEWHERE in {sys.argv[0]} with a reason"
+
+
+def main():
+    files = tracked()
+    faults = [fault for path in files if path.suffix not in NOT_TEXT for fault in faults_of_text(path)]
+    if sys.argv[1:2] == ["--build"]:
+        faults += not_built(files, pathlib.Path(sys.argv[2]))
+    print("\n".join(faults) or f"{len(files)} files")
+    return 1 if faults or len(files) < 1500 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
