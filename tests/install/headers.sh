@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every installed header compiles on its own, included twice, in C99, C11, C++11 and C++20, with warnings as errors.
+# Every installed header compiles on its own, included twice, in C99, C11, C++11 and C++20, with warnings as errors; and C++ calls each
+# function by its name in C.
 # Usage: tests/install/headers.sh BUILD CC CXX HEADER...     (HEADER: attn.h, ...: all headers that this build should install)
 set -eu
 build=$1 cc=$2 cxx=$3
@@ -24,3 +25,24 @@ while read -r header; do
     for dialect in c++11 c++20; do "$cxx" -std=$dialect $warnings "$dir/alone.cpp"; done
     echo "$header: $cc, $cxx"
 done <"$dir/installed"
+
+# A table of all functions refers to them by the names that the libraries must have.
+tr '\n' ' ' <"$dir/installed" | xargs -n1 printf '#include <attn/%s>\n' >"$dir/names.cpp"
+while read -r header; do
+    sed 's|/\*.*\*/||' "$include/attn/$header" | tr '\n' ' ' | grep -oE 'ATTN_API [^;(]*\battn_\w+\(' | grep -oE '\w+\($' | tr -d '(' | sort |
+        sed "s|\$| $header|"
+done <"$dir/installed" >"$dir/functions"
+{
+    echo 'typedef void (*function)(); extern const function functions[]; const function functions[] = {'
+    sed 's|\(.*\) .*|    reinterpret_cast<function>(\1),|' "$dir/functions"
+    echo '};'
+} >>"$dir/names.cpp"
+"$cxx" -std=c++11 "-I$include" -c "$dir/names.cpp" -o "$dir/names.o"
+nm -u "$dir/names.o" | sed 's/.* //' >"$dir/used"
+failed=0 count=0
+while read -r name header; do
+    count=$((count + 1))
+    grep -qx "$name" "$dir/used" || { echo "$header: C++ looks for $name by another name: declare it within extern \"C\" { }"; failed=1; }
+done <"$dir/functions"
+echo "$count functions by their names in C++"
+[ $failed = 0 ] && [ "$count" -gt 100 ]
