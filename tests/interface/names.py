@@ -6,12 +6,16 @@ Names: a constant is its enum's name and a word; a function ..._count fills a st
 Signatures: a function that can fail returns a status and its last argument is an error; only one that cannot fail returns void; the
 order of arguments is subject, numbers, inputs, outputs, options, error; a gradient follows its tensor; one tensor is one slot; only
 attn_pattern_... return a struct by value, and no argument is one.
+Comments: each function has one above it, or shares that of the function above it.  Macros of the headers begin with ATTN_.
 
 Usage: names.py ABI HEADERS...        (tests/install/abi.txt include/attn/*.h)
 """
 import pathlib
 import re
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/docs"))
+import headers as reader
 
 OWN = {"attn_op", "attn_status", "attn_dtype"}  # these have their own naming rules, in docs/conventions.md
 BLOCKS = {"attn_convert", "attn_archive_add", "attn_archive_allocate"}  # numbers in an array of any rank: not a slot
@@ -20,6 +24,10 @@ PLAIN = {  # arrays that are not tensors of a call, or go with arrays of double,
     "attn_pattern_documents", "attn_pattern_block_map",  # a value that borrows them
     "attn_softmax", "attn_log_softmax",
     "attn_archive_add", "attn_archive_allocate",  # a shape of any rank
+}
+SHARED = {  # described in the comment of the function above
+    "attn_out", "attn_index_raise", "attn_hopfield_modern_capacity", "attn_file_write_watched",
+    "attn_latent_store", "attn_seq2seq_step", "attn_seq2seq_store",
 }
 
 
@@ -93,6 +101,20 @@ def arguments(name, args):
             yield f"{name}: {arg} is an array without a type and strides; one tensor is one slot"
 
 
+def comments(file, text):
+    """The functions of a header without a comment, and macros that are anybody's."""
+    last = True  # whether the declaration above has a comment
+    for kind, name, _, comment in reader.declarations(text):
+        if kind == "func" and bool(comment) == (name in SHARED):
+            yield (f"{file}: {name} has a comment of its own: take it out of SHARED in tests/interface/names.py" if comment
+                   else f"{file}: {name} has no comment above it; say what it computes, its arguments and every error")
+        elif kind == "func" and not comment and not last:
+            yield f"{file}: {name} shares the comment of the function above, which has none"
+        last = kind == "func" and bool(comment or (name in SHARED and last))
+    for name in re.findall(r"^# *define (?!ATTN_)(\w+)", text, re.M):
+        yield f"{file}: the macro {name} does not begin with ATTN_, and may be a name of the program that includes this"
+
+
 def main():
     text = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
     enums, calls = list(constants(text)), functions(text)
@@ -106,6 +128,7 @@ def main():
              for value in values if not value.startswith(prefix)]
     wrong += signatures(calls)
     wrong += [line for name, args in headers for line in arguments(name, args)]
+    wrong += [line for path in sys.argv[2:] for line in comments(path, pathlib.Path(path).read_text(encoding="utf-8"))]
     wrong += [f"{name} does not fill a {name}s" for kind, name, args in calls
               if kind == "attn_status" and name.endswith("_count") and not re.search(r"^attn_\w*counts \*$", args[-2])]
     wrong += [f"{name} is a struct, but there is no function {name[:-1]}" for name in re.findall(r"^struct (attn_\w+_counts): ", text, re.M)
