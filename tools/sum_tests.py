@@ -3,7 +3,8 @@
 """Adds up the reports of script/test: ctest's JUnit files and the file `steps` (lines of failed|skipped NAME REASON) of a folder.
 
 Lists failed tests, and skipped tests with their reasons; the last line is `N passed, N failed, N skipped`.  Status 1 if anything failed
-or nothing passed.  A test that ctest could not start has failed: only a test that reports it (status 77) counts as skipped.
+or nothing passed.  A test that ctest could not start has failed: only a test that reports it (status 77) and prints the reason counts
+as skipped.
 """
 import pathlib
 import re
@@ -12,9 +13,9 @@ import xml.etree.ElementTree as ElementTree
 
 
 def reason_of(case):
-    text = "".join(case.findtext("system-out") or "")
-    found = re.search(r"^skipped: (.*)$", text, re.M)
-    return found.group(1) if found else "no reason given"
+    """What follows `skipped: ` in its output, or None."""
+    found = re.search(r"^skipped: *(\S.*)$", case.findtext("system-out") or "", re.M)
+    return found and found[1]
 
 
 def read(path, passed, failed, skipped):
@@ -32,7 +33,11 @@ def read(path, passed, failed, skipped):
         if case.get("status") == "run":
             passed.append((name, ""))
         elif skip is not None and (skip.get("message") or "").startswith("SKIP_RETURN_CODE"):
-            skipped.append((name, reason_of(case)))
+            reason = reason_of(case)
+            if reason:
+                skipped.append((name, reason))
+            else:
+                failed.append((name, "it exits with 77 and does not say why; let it print `skipped: REASON`"))
         else:
             node = case.find("failure") if skip is None else skip
             failed.append((name, (node.get("message") or "") if node is not None else case.get("status", "")))
@@ -45,8 +50,11 @@ def main():
         read(path, passed, failed, skipped)
     steps = folder / "steps"
     for line in steps.read_text().splitlines() if steps.exists() else []:
-        kind, name, reason = line.split(" ", 2)
-        {"failed": failed, "skipped": skipped}[kind].append((name, reason))
+        kind, name, reason = (line + "  ").split(" ", 2)
+        if kind == "skipped" and reason.strip():
+            skipped.append((name, reason.strip()))
+        else:
+            failed.append((name, reason.strip() or "no reason"))
     for title, what in (("skipped", skipped), ("failed", failed)):
         for name, reason in what:
             print(f"{title}: {name}: {reason}")

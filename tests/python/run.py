@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Runs files of python/tests with pytest: run.py BUILD FILE... [--slow]
 
-Without --slow, tests marked slow are left out; with it, all others.  Status 77, with the reason, if every test was skipped.
+Without --slow, tests marked slow are left out; with it, all others.  Status 77, with the reason, if every test was skipped; 1 if one was
+skipped without a reason.
 """
 import os
 import pathlib
@@ -11,11 +12,14 @@ import sys
 from interpreter import environment, interpreter, skip
 
 
+NO_REASONS = {"", "Skipped", "unconditional skip", "<Skipped instance>"}  # what pytest says of skip() and mark.skip
+
+
 class Counter:
     """Counts tests by their result, and keeps the reasons of skipped ones."""
 
     def __init__(self):
-        self.ran, self.reasons = 0, []
+        self.ran, self.reasons, self.unexplained = 0, [], []
 
     def pytest_runtest_logreport(self, report):
         self.add(report, report.when == "call")
@@ -25,7 +29,9 @@ class Counter:
 
     def add(self, report, ran):
         if report.skipped and isinstance(report.longrepr, tuple):
-            self.reasons.append(report.longrepr[2].removeprefix("Skipped: "))
+            self.reasons.append(report.longrepr[2].removeprefix("Skipped:").strip())
+            if self.reasons[-1] in NO_REASONS:
+                self.unexplained.append(report.nodeid)
         self.ran += ran and not report.skipped
 
 
@@ -50,6 +56,10 @@ def main():
     select = "slow" if "--slow" in sys.argv else "not slow"
     root = str(pathlib.Path(files[0]).parents[2])
     status = pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "--rootdir", root, "-m", select, *files], plugins=[counter])
+    for test in counter.unexplained:
+        print(f"{test} is skipped without a reason; give it one: pytest.skip(\"there is no ...\")")
+    if counter.unexplained:
+        return 1
     if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and not counter.ran:
         if not counter.reasons:
             print(f"there is no test in {' '.join(files)}")
