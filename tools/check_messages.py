@@ -5,8 +5,9 @@ tests/gradient, tests/merge or tests/position.
 
 A message counts as tested when a string of a test equals its format, or is a possible output of the format.
 Comments do not count, neither of tests nor of rules.  Also checks that no string of the library, the command or the harness has a
-word for which CONTRIBUTING.md has another.
+word for which CONTRIBUTING.md has another, and that no message of these or of the Python package ends with a period.
 """
+import ast
 import pathlib
 import re
 import sys
@@ -16,7 +17,8 @@ from sources import without_comments
 ROOT = pathlib.Path(__file__).parent.parent
 LITERALS = r'(?:\s*(?:"(?:[^"\\]|\\.)*"|PRI[du](?:64|32)))+'
 PIECE = re.compile(r'"((?:[^"\\]|\\.)*)"|PRI[du](?:64|32)')
-OTHER_WORDS = re.compile(r"out of memory|\bno memory|\ba \.np[yz]|\bwhole numbers?\b|\bfolders?\b|\brefused?\b")
+OTHER_WORDS = re.compile(r"out of memory|\bno memory|\ba \.np[yz]|\bwhole numbers?\b|\bfolders?\b|\brefused?\b|(?<!there )\bis no (?!longer\b)")
+MESSAGE = re.compile(r"\b(?:CHECK\w*|\w*fail(?:ure)?\w*|PyErr_\w+)\(")
 STATUS_NAMES = ROOT / "src/core/api/describe.c"  # where ATTN_ERR_MEMORY is "out of memory"
 CONVERSION = re.compile(r"%(?:zu|ld|d|s|g)")
 
@@ -51,6 +53,31 @@ def other_words():
                 yield f'{path.relative_to(ROOT)}: "{text}"'
 
 
+def raised(path):
+    """The text of each exception that a Python file raises, values left out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+            text = node.exc.args[0]
+            parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+
+
+def sentences():
+    """`FILE: "TEXT"` of each message that ends with a period, or of an exception with a word for which there is another."""
+    for path in sorted(path for folder in ("src", "cli", "testing", "python") for path in (ROOT / folder).rglob("*.[ch]")):
+        text = without_comments(path)
+        for call in MESSAGE.finditer(text):
+            for literal in re.finditer(LITERALS, text[call.end() : text.find(";", call.end())]):
+                if re.search(r"[^.]\.(\\n)?$", joined(literal.group(0))):
+                    yield f'{path.relative_to(ROOT)}: "{joined(literal.group(0))}": a message has no final period'
+    for path in sorted((ROOT / "python/libattn").rglob("*.py")):
+        for text in raised(path):
+            if re.search(r"[^.]\.$", text):
+                yield f'{path.relative_to(ROOT)}: "{text}": a message has no final period'
+            if OTHER_WORDS.search(text):
+                yield f'{path.relative_to(ROOT)}: "{text}": CONTRIBUTING.md has another word'
+
+
 def main():
     tested = set()
     folders = ["tests/unit", "tests/interface", "tests/fault", "tests/gradient", "tests/merge", "tests/position"]
@@ -69,7 +96,7 @@ def main():
                 else:
                     continue
                 faults += 1
-    words = [f"{found}: CONTRIBUTING.md has another word" for found in other_words()]
+    words = [f"{found}: CONTRIBUTING.md has another word" for found in other_words()] + list(sentences())
     print(*words, f"{rules} messages, {faults} without a test", sep="\n")
     return 1 if faults or words or rules == 0 else 0
 

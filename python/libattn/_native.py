@@ -17,7 +17,7 @@ try:
     from . import _abi
 except ImportError:
     raise ImportError(f"libattn is not built in {pathlib.Path(__file__).parent}: run `pip install .` at the root of the repository, and "
-                      "start Python elsewhere, or put the folder python of a build with ATTN_PYTHON=ON on PYTHONPATH") from None
+                      "start Python elsewhere, or put the directory python of a build with ATTN_PYTHON=ON on PYTHONPATH") from None
 
 FOLDER = pathlib.Path(__file__).parent / "lib"
 

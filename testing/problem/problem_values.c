@@ -156,7 +156,8 @@ attn_status value_read_window(const problem_rule *rule, problem_spec *spec, cons
     const char *comma = strchr(value, ',');
     if (!comma || !read_int(value, comma, &spec->window_left) || !read_int(comma + 1, value + strlen(value), &spec->window_right) ||
         spec->window_left < -1 || spec->window_right < -1)
-        return failure(error, ATTN_ERR_ARGUMENT, "window: '%.40s' is not L,R (two integers of at least -1; -1 is no bound)", value);
+        return failure(error, ATTN_ERR_ARGUMENT, "window: '%.40s' is not L,R (two integers of at least -1; -1 for no bound)",
+                       value);
     spec->window = 1;
     return ATTN_OK;
 }

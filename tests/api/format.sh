@@ -9,5 +9,9 @@ done
 [ -n "$tool" ] || { echo "skipped: no clang-format 14"; exit 77; }
 files=$(find bench cli examples fuzz include ref src testing tests -name '*.[ch]' 2>/dev/null | sort)
 # shellcheck disable=SC2086
-"$tool" --dry-run -Werror --ferror-limit=1 $files
+found=$("$tool" --dry-run -Werror --ferror-limit=1 $files 2>&1) || {
+    echo "$found"
+    echo "to format them:  $tool -i $(echo "$found" | sed -n 's/:[0-9]*:[0-9]*: error: .*//p' | sort -u | tr '\n' ' ')"
+    exit 1
+}
 echo "$(echo "$files" | wc -l) files"

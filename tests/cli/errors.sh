@@ -101,7 +101,7 @@ rejected 2 "attn run: --column-sum: 'none' is not one of each, group, all" run a
 rejected 2 "attn run: --column-queries needs --column-sum" run a.safetensors -o out.npz --column-queries=2
 rejected 3 "attn run: out.npz: NumPy files cannot hold bf16; write .safetensors, or use --dtype" run a.safetensors -o out.npz --dtype bf16
 rejected 2 "attn run: nowhere/out.npz: cannot create a file beside it: No such file or directory" run a.safetensors -o nowhere/out.npz
-rejected 2 "attn run: --window: '3' is not L,R (two integers of at least -1; -1 is no bound)" run a.safetensors -o out.npz --window=3
+rejected 2 "attn run: --window: '3' is not L,R (two integers of at least -1; -1 for no bound)" run a.safetensors -o out.npz --window=3
 rejected 2 "attn run: --causal: unknown value 'top' (nearest: top-left)" run a.safetensors -o out.npz --causal=top
 rejected 2 "attn run: --dtype: unknown value 'bf17' (nearest: bf16, f16)" run a.safetensors -o out.npz --dtype=bf17
 rejected 2 "attn run: --scale: 'inf' is not a number" run a.safetensors -o out.npz --scale=inf

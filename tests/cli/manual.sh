@@ -42,10 +42,10 @@ commands=$("$ATTN" --help | sed -n 's/^  attn \([a-z]*\) .*/\1/p')
 ok "there are commands" test "$(echo "$commands" | wc -l)" -ge 12
 for command in $commands; do
     "$ATTN" $command --help >help.txt
-    ok "attn $command" grep -q "attn $command" page.txt
+    ok "cli/attn.1.in has attn $command" grep -q "attn $command" page.txt
     for option in $(sed -nE 's/^ +(-[a-zA-Z]), (--[a-z0-9-]+).*/\1 \2/p; s/^ +(--[a-z0-9-]+).*/\1/p' help.txt); do
         printf '%s\n' "$option" >>known.txt
-        ok "$command $option is in a section of $command" in_sections $command $option
+        ok "cli/attn.1.in describes $option in a section of $command" in_sections $command $option
     done
 done
 # Accepted by another name, and those of attn itself.
@@ -59,7 +59,7 @@ ok "the same bits are promised for AVX2 and AVX-512 alone" same "$(tr -s ' \n' '
 "$ATTN" explain --help | sed -n '/^Words/,$p' | sed -n 's/^  \([a-z0-9]*\).*/\1/p' >words.txt
 ok "problem strings have words" test "$(wc -l <words.txt)" -gt 30
 while read -r word; do
-    ok "word $word" grep -qwE "$word[NLCTXP=]?" page.txt
+    ok "cli/attn.1.in describes the word $word" grep -qwE "$word[NLCTXP=]?" page.txt
 done <words.txt
 ok "the version is that of the library" grep -q "libattn $("$ATTN" --version | cut -d' ' -f2)" page.txt
 
