@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks that includes and calls point down only, and that files do not call each other in cycles.
+"""Checks that includes and calls point down only, and that files neither include nor call each other in cycles.
 
 In src/core: api -> plan -> walk -> prepare -> gradient -> tile -> task -> visible -> threads -> kernels -> base; all of src may
 include src/common.  In testing: conformance -> verdict -> case -> bound -> problem -> memory -> text -> random.  In cli: a command
 (a file of cli/, or a folder) -> compute -> input -> base, and no command to another; they see problem, memory, text and random of
 testing, and `attn check` alone sees all of it, and ref/.
 
-Everything else sees the public headers and its own folder; the harness and the tests also see ref/, the tests see testing and cli, and
-the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination) all of src/core.  Tests share tests/,
-tests/combination and tests/cut.  ref/ sees none of our headers.
+Everything else sees the public headers and its own folder; the modules of python/ also see python/common, the harness and the tests
+ref/, the tests testing and cli, and the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination)
+all of src/core.  Tests share tests/, tests/combination and tests/cut.  ref/ sees none of our headers.
 
 A walk of attention is known only by its type (walk/walks.h): only files of its own folder include or call it, and rows, which runs
 tiles over another problem.
@@ -39,6 +39,7 @@ WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
 INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
 SHARED_BY_TESTS = ["tests", "tests/combination", "tests/cut"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
+BY_MACRO = re.compile(r'^\s*#\s*include\s+([^"<\s]\S*)', re.M)  # which these rules cannot follow
 PUBLIC = re.compile(r"\bATTN_API\b[^;{]*?\b(attn_\w+)\s*\(")
 
 
@@ -46,7 +47,7 @@ def area(path):
     """The folder that a rule refers to: src/core/plan, src/core/walk/tiles, src/io, cli/run, cli/top, ref, tests/unit ..."""
     if path.parts[0] == "cli" and len(path.parts) == 2:
         return f"cli/{path.stem}"
-    depth = 2 if path.parts[0] in ("src", "tests", "testing", "cli") else 1
+    depth = 2 if path.parts[0] in ("src", "tests", "testing", "cli", "python") else 1
     if path.parts[:2] == ("src", "core"):
         depth = 4 if path.parts[2] == "walk" else 3
     return "/".join(path.parts[: min(depth, len(path.parts) - 1)])
@@ -86,6 +87,8 @@ def allowed(source, target):
         if target.startswith("src/core/"):
             return source in INTERNALS_TESTED
         return target == "ref" or target in SHARED_BY_TESTS or target.split("/")[0] in ("cli", "src", "testing")
+    if source.startswith("python/"):
+        return target == "python/common"
     if source.startswith("testing/"):
         if target.startswith("testing/"):
             return points_down(TESTING, source.split("/")[1], target.split("/")[1])
@@ -108,17 +111,27 @@ def resolve(root, file, name, quoted):
 
 def check_includes(root):
     files = faults = 0
-    for folder in ("include", "ref", "src", "testing", "cli", "tests", "examples", "bench", "fuzz"):
+    includes = collections.defaultdict(dict)
+    for folder in ("include", "ref", "src", "testing", "cli", "tests", "examples", "bench", "fuzz", "python"):
         for file in sorted((root / folder).rglob("*")):
             if file.suffix not in (".c", ".h", ".def"):
                 continue
             files += 1
             here = file.relative_to(root)
-            for match in INCLUDE.finditer(file.read_text()):
+            text = file.read_text()
+            for match in BY_MACRO.finditer(text):
+                faults += 1
+                print(f"{here}: #include {match[1]}: name the file, or its rule cannot be checked")
+            for match in INCLUDE.finditer(text):
                 target = resolve(root, file, match.group(1) or match.group(2), match.group(1) is not None)
+                if target and target != here:
+                    includes[here][target] = True
                 if target and not allowed(area(here), area(target)):
                     faults += 1
                     print(f"{here}: {area(here)} may not include {target}")
+    for circle in circles(includes):
+        faults += 1
+        print(f"these include each other in a circle; move what they share to a header of its own: {', '.join(map(str, circle))}")
     if files == 0:
         faults = 1
         print(f"{root}: no sources here")

@@ -47,6 +47,13 @@ BROKEN = {  # rule broken: the files that replace those of RIGHT, and a line tha
                                   "testing/random/draw.c: testing/random may not call judge of testing/verdict/judge.c"),
     "the command sees the harness": ({"cli/top.c": '#include "testing/verdict/judge.c"\nint attn_cmd_top(int n) { return n; }'},
                                      "cli/top.c: cli/top may not include testing/verdict/judge.c"),
+    "headers in a circle": ({"src/core/base/one.h": '#include "two.h"', "src/core/base/two.h": '#include "base/one.h"'},
+                            "these include each other in a circle; move what they share to a header of its own: "
+                            "src/core/base/one.h, src/core/base/two.h"),
+    "a header named by a macro": ({"src/io/x.h": "", "src/io/read.c": '#define NAME "x.h"\n#include NAME\nint read_all(int n) { return n; }'},
+                                  "src/io/read.c: #include NAME: name the file, or its rule cannot be checked"),
+    "Python sees the core's inside": ({"src/core/base/sizes.h": "int size_of(int);", "python/core/call.c": '#include "src/core/base/sizes.h"'},
+                                      "python/core/call.c: python/core may not include src/core/base/sizes.h"),
     "files of a folder in a circle": ({"cli/input/load.c": "int part(int); int load(int n) { return part(n); }",
                                        "cli/input/part.c": "int load(int); int part(int n) { return load(n); }"},
                                       "    cli/input/part.c calls load of cli/input/load.c"),
@@ -60,6 +67,8 @@ def run(cc, folder, files):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
+    for name in files:
+        path = folder / name
         if path.suffix == ".c":
             made = folder / "build" / (name.replace("/", "_") + ".o")
             made.parent.mkdir(exist_ok=True)
