@@ -3,8 +3,9 @@
 """tools/analyze.py gcc|clang|clang-tidy|cppcheck BUILD FOLDER...: runs an analyser over the C files of these source folders.
 
 BUILD has a compile_commands.json.  The status is 1 if there is any finding or the analyser failed; 77, with `skipped: REASON`, if it is
-not installed.  clang gives the warnings of a build with it, without generating code, for what has no object in BUILD.  Disabled checks, and
-the reasons, are here (gcc), in .clang-tidy and in tools/cppcheck.txt.  The last line is the number of findings and files, and the time.
+not installed.  clang gives the warnings of a build with it, without generating code, for what has no object in BUILD that is newer than
+its sources.  Disabled checks, and the reasons, are here (gcc), in .clang-tidy and in tools/cppcheck.txt.  The last line is the number of
+findings and files, and the time.
 """
 import concurrent.futures
 import json
@@ -48,9 +49,33 @@ def compiler_words(entry):
     return words
 
 
-def is_compiled(entry):
+def sources_of(build):
+    """{object: the files it was compiled from}, as ninja recorded them; empty if the build is not ninja's."""
+    done = subprocess.run(["ninja", "-C", str(build), "-t", "deps"], capture_output=True, text=True, check=False)
+    found = {}
+    for block in done.stdout.split("\n\n") if done.returncode == 0 else []:
+        head, *files = [line for line in block.splitlines() if not line.startswith("ninja: ")] or [""]
+        made, mark, state = head.partition(": #deps ")
+        if mark and state.endswith("(VALID)"):
+            found[build / made] = [build / line.strip() for line in files]
+    return found
+
+
+def changed(path, times):
+    """When a file changed, from `times`; now if there is none."""
+    if path not in times:
+        try:
+            times[path] = path.stat().st_mtime_ns
+        except OSError:
+            times[path] = time.time_ns()
+    return times[path]
+
+
+def is_compiled(entry, sources, times):
+    """Whether the object of a command is newer than all that it was compiled from."""
     words = shlex.split(entry["command"])
-    return pathlib.Path(entry["directory"], words[words.index("-o") + 1]).exists()
+    made = pathlib.Path(entry["directory"], words[words.index("-o") + 1])
+    return made in sources and made.exists() and all(changed(path, times) <= changed(made, times) for path in sources[made])
 
 
 def run(words, folder):
@@ -103,7 +128,9 @@ def main():
     if not entries:
         sys.exit(f"{build}: no file of {' '.join(folders)} is compiled there")
     if tool == "clang":
-        entries = {name: entry for name, entry in entries.items() if not is_compiled(entry)}
+        sources, times, every = sources_of(build), {}, len(entries)
+        entries = {name: entry for name, entry in entries.items() if not is_compiled(entry, sources, times)}
+        print(f"clang: {every - len(entries)} of {every} files have an object that is newer than their sources")
     database = build / "analyze" / tool
     database.mkdir(parents=True, exist_ok=True)
     (database / "compile_commands.json").write_text(json.dumps(list(entries.values())))
