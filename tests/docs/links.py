@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Without Sphinx: every relative link of a page leads to a file, every page of docs/ has a place in the site (PARTS in
 tools/docs/site.py), every mechanism a line in docs/mechanisms.md, every folder that CMakeLists.txt adds one in the tree of
-ARCHITECTURE.md, and every option one in docs/building.md."""
+ARCHITECTURE.md, and every option of CMake one in docs/building.md."""
 import ast
 import pathlib
 import re
@@ -10,6 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
+
+FOLDERS = ("cli", "cmake", "fuzz", "python", "ref", "src", "testing", "tests")  # those of the build
 
 
 def parts():
@@ -22,15 +24,18 @@ def parts():
 
 def undescribed():
     """What CMakeLists.txt has and no page describes."""
-    build, design, options = ((ROOT / name).read_text(encoding="utf-8") for name in ("CMakeLists.txt", "ARCHITECTURE.md", "docs/building.md"))
+    build, design, described = ((ROOT / name).read_text(encoding="utf-8") for name in ("CMakeLists.txt", "ARCHITECTURE.md", "docs/building.md"))
     tree = re.search(r"^## The tree\n+```\n(.*?)^```", design, re.S | re.M)[1].split()
     for folder in re.findall(r"^ *add_subdirectory\((\S+)\)", build, re.M):
         if folder + "/" not in tree:
             yield f"ARCHITECTURE.md: the tree has no {folder}/"
+    files = [ROOT / "CMakeLists.txt", *(file for folder in FOLDERS for name in ("CMakeLists.txt", "*.cmake") for file in (ROOT / folder).rglob(name))]
+    texts = [(file.relative_to(ROOT), file.read_text(encoding="utf-8")) for file in files]
     unlisted = {"ATTN_WERROR", *re.findall(r"^mark_as_advanced\((\w+)\)", build, re.M)}  # for work on libattn itself
-    for option in re.findall(r"^(?:cmake_dependent_)?option\((\w+)", build, re.M):
-        if option not in unlisted and f"`{option}`" not in options:
-            yield f"docs/building.md does not have the option {option}"
+    for file, text in texts:
+        for option in re.findall(r"^ *(?:(?:cmake_dependent_)?option\(|set\((?=ATTN_\w+ [^()\n]* CACHE ))(\w+)", text, re.M):
+            if option not in unlisted and f"`{option}`" not in described:
+                yield f"docs/building.md does not have the option {option} of {file}; add a row"
 
 
 def main():
