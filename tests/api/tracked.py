@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What holds for every file of the repository: sources begin with the licence, no text names a folder of somebody's machine, and,
-with --build, a C file is compiled by that (full) build, so that examples and tests which nothing builds are noticed.
+"""What holds for every file of the repository: sources begin with the licence, and no text names a folder of somebody's machine.  And
+what is never run is noticed: with --build, C files that this (full) build does not compile; scripts of tests/ that nothing names; and
+test functions that are in no list (the compiler notices static ones).
 
 Usage: tests/api/tracked.py [--build BUILD]    (in the root of the sources)
 """
@@ -24,6 +25,7 @@ ELSEWHERE = {  # C files, or folders of them, that the build does not compile, a
     "tests/install/": "tests/install, against what was installed",
     "tests/kernels/test_operations.c": "the build, where the CPU has no AVX-512 (tests/kernels/CMakeLists.txt)",
 }
+BY_HAND = {"tests/io/make_fixtures.py": "wrote tests/io/data, with the libraries of other projects"}  # scripts that no test runs
 
 
 def tracked():
@@ -57,9 +59,34 @@ def not_built(files, build):
             yield f"{path}: nothing builds this; add it to a CMakeLists.txt, or to ELSEWHERE in {sys.argv[0]} with a reason"
 
 
+def not_run(files):
+    tests = [path for path in files if path.parts[0] == "tests"]
+    lists, callers = {}, {}  # the words of each CMakeLists.txt; who names a file or imports a module
+    for path in files:
+        if path.name == "CMakeLists.txt":
+            lists[path.parent] = set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+        if path.name == "CMakeLists.txt" or path.suffix in (".py", ".sh", ".cmake") or path.parts[0] == "script":
+            text = path.read_text(encoding="utf-8")
+            for name in re.findall(r"[\w-]+\.(?:py|sh)\b", text):
+                callers.setdefault(name, set()).add(path)
+            for line in re.findall(r"^ *(?:import|from) (.*)", text, re.M):
+                for name in re.findall(r"\w+", line):
+                    callers.setdefault(name + ".py", set()).add(path)
+    for path in tests:
+        named = path.stem in lists.get(path.parent, ()) or callers.get(path.name, set()) - {path}
+        if path.suffix in (".py", ".sh") and not named and path.as_posix() not in BY_HAND:
+            yield f"{path}: nothing runs this; add it to a CMakeLists.txt, or to BY_HAND in {sys.argv[0]} with a reason"
+    texts = {path: path.read_text(encoding="utf-8") for path in tests if path.suffix == ".c"}
+    listed = {name for text in texts.values() for name in re.findall(r"\b(?:cmocka_unit_test\w*|TEST)\(\s*(\w+)", text)}
+    for path, text in texts.items():
+        for name in re.findall(r"^void (test_\w+)\(void \*\*", text, re.M):
+            if name not in listed:
+                yield f"{path}: {name} is in no list of cmocka_unit_test(...), so it is never run"
+
+
 def main():
     files = tracked()
-    faults = [fault for path in files if path.suffix not in NOT_TEXT for fault in faults_of_text(path)]
+    faults = [fault for path in files if path.suffix not in NOT_TEXT for fault in faults_of_text(path)] + list(not_run(files))
     if sys.argv[1:2] == ["--build"]:
         faults += not_built(files, pathlib.Path(sys.argv[2]))
     print("\n".join(faults) or f"{len(files)} files")
