@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The site in a headless Chromium, from file://: searches have the right page among the first three results, no page loads anything
-from a network or has script errors, and pages fit the width of a phone.
+from a network or has script errors, pages fit the width of a phone, and on a screen no code or table must be scrolled sideways.
 
 Usage: browser.py SITE
 """
@@ -23,8 +23,11 @@ QUERIES = {
     "benchmarks measured": "docs/benchmarks.html", "bertviz": "docs/python/migration.html", "capture heads": "docs/python/pictures.html",
     "python": "docs/python.html", "libattn.attention_backward": "package/libattn.html",
 }
-PAGES = ("index.html", "docs/python.html", "package/libattn.html", "docs/mechanisms/masks.html", "docs/benchmarks.html", "docs/which.html",
+PAGES = ("index.html", "ARCHITECTURE.html", "docs/python.html", "package/libattn.html", "package/libattn.masks.html",
+         "package/libattn.layers.html", "docs/mechanisms/masks.html", "docs/benchmarks.html", "docs/peers.html", "docs/which.html",
          "headers/attn.html", "commands/run.html", "docs/python/migration.html", "examples/notebooks/3_looking_at_heads.html")
+HIDDEN = """[...document.querySelectorAll('article pre, article .table-wrapper, article table')].filter((one) => one.scrollWidth > one.clientWidth + 1)
+    .map((one) => one.textContent.trim().slice(0, 40))"""
 RESULTS = """new Promise(done => { const end = Date.now() + 5000; const look = () => {
     const found = [...document.querySelectorAll('#search-results li a')].map((a) => a.getAttribute('href').split('?')[0].split('#')[0]);
     const ready = /finished|did not match/.test(document.querySelector('#search-results')?.textContent ?? '');
@@ -55,6 +58,8 @@ def main():
                 page.open((SITE / name).as_uri())
                 wide = page.evaluate("document.documentElement.scrollWidth")
                 check(name, f"is {wide} wide on {width}", wide <= width)
+                hidden = page.evaluate(HIDDEN) if width > 1000 else []
+                check(name, f"must be scrolled sideways to read {hidden}", not hidden)
                 check(name, f"asks for {[url for url in page.requests if not url.startswith(('file:', 'data:', 'about:'))]}",
                       all(url.startswith(("file:", "data:", "about:")) for url in page.requests))
                 check(name, f"breaks: {page.failures}", not page.failures)

@@ -20,6 +20,7 @@ pygments_style = "default"
 html_theme = "furo"
 html_title = f"libattn {version}"
 html_extra_path = ["extra"]
+html_static_path, html_css_files = ["static"], ["site.css"]
 html_search_scorer = os.path.join(os.path.dirname(__file__), "scorer.js")
 html_copy_source = html_show_sourcelink = False
 html_last_updated_fmt = None

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Pages of the Python package: one for each public module, with every name of its __all__ and its docstring.
 
-The sources are read, not imported, so that the site needs neither a build nor what a module imports.
+The sources are read, not imported, so that the site needs neither a build nor what a module imports.  Docstrings have no markup for a
+tool; they are read as the comments of headers are (headers.py), and a line of one space, a name and what it means is an item.
 """
 import ast
 import inspect
 import pathlib
+import re
+
+import headers
+
+ITEM = re.compile(r" (\S.*?) {2,}(\S.*)")
+NAME = re.compile(r"\blibattn(?:\.\w+)+")
 
 
 class Module:
@@ -22,6 +29,14 @@ class Module:
 
     def is_module(self, name):
         return (self.path.name == "__init__.py") and ((self.path.parent / f"{name}.py").exists() or (self.path.parent / name / "__init__.py").exists())
+
+    def names(self):
+        """The public names, in order."""
+        return sorted((name for name in self.public if not name.startswith("__")), key=str.lower)
+
+    def modules(self):
+        """Those of them that are modules."""
+        return [name for name in self.names() if self.is_module(name) and self.definition(name) is None]
 
     def child(self, name):
         return Module(self.root, ".".join(filter(None, [self.name, name])))
@@ -60,6 +75,35 @@ def signature(node, method=False):
     return f"({ast.unparse(bare)})"
 
 
+class Prose(headers.Text):
+    """Writes docstrings as reStructuredText; `python` has the public names of the package."""
+
+    def __init__(self, known, pages, python=()):
+        super().__init__(known, pages)
+        self.python = set(python)
+
+    def inline(self, text, literal=False):
+        out, at = [], 0
+        for match in NAME.finditer(text):
+            if match[0] in self.python and text[:match.start()].count("`") % 2 == 0:
+                out += [super().inline(text[at:match.start()], literal), f"\\ :py:obj:`{match[0]}`\\ "]
+                at = match.end()
+        return "".join(out) + super().inline(text[at:], literal)
+
+    def doc(self, text, by):
+        """A docstring, indented."""
+        lines = []
+        for line in (text or "").split("\n"):
+            item = ITEM.fullmatch(line)
+            if item:
+                line = f"- `{item[1]}`: {item[2]}"
+            elif lines and lines[-1].startswith("- ") and re.match(r" {4}\s*\S", line) and "  " not in line.strip():
+                lines[-1] += " " + line.strip()
+                continue
+            lines.append(line)
+        return "".join(f"{line}\n" for line in self.write("\n".join(lines), " " * by)) + "\n"
+
+
 def indented(text, by):
     return "".join(f"{' ' * by}{line}\n" if line.strip() else "\n" for line in text.splitlines())
 
@@ -75,7 +119,7 @@ def fields(node, path):
     return inspect.cleandoc("\n" + "\n".join(line for block in found for line in block)) if found else ""
 
 
-def described(module, name):
+def described(module, name, prose):
     """The entry of a name of __all__."""
     node = module.definition(name)
     if node is None:
@@ -84,9 +128,9 @@ def described(module, name):
         return f".. py:data:: {name}\n\n{literal(ast.unparse(node), 3)}"
     doc = ast.get_docstring(node) or ""
     if not isinstance(node, ast.ClassDef):
-        return f".. py:function:: {name}{signature(node)}\n\n{literal(doc, 3)}"
+        return f".. py:function:: {name}{signature(node)}\n\n{prose.doc(doc, 3)}"
     made = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
-    text = f".. py:class:: {name}{signature(made, True) if made else ''}\n\n{literal(doc, 3)}"
+    text = f".. py:class:: {name}{signature(made, True) if made else ''}\n\n{prose.doc(doc, 3)}"
     text += literal(fields(node, owner(module, name).path), 3)
     for one in node.body:
         if not isinstance(one, ast.FunctionDef) or one.name.startswith("_"):
@@ -96,7 +140,7 @@ def described(module, name):
             continue
         kind = "property" if marks & {"property", "cached_property"} else "method"
         text += f"   .. py:{kind}:: {one.name}{'' if kind == 'property' else signature(one, 'staticmethod' not in marks)}\n\n"
-        text += literal(ast.get_docstring(one) or "", 6)
+        text += prose.doc(ast.get_docstring(one), 6)
     return text
 
 
@@ -110,17 +154,16 @@ def owner(module, name):
     return module
 
 
-def page(module):
-    """The page of a module, and the modules that its __all__ names."""
-    names = sorted((name for name in module.public if not name.startswith("__")), key=str.lower)
-    modules = [name for name in names if module.is_module(name) and module.definition(name) is None]
-    title = module.full
-    text = f"{title}\n{'=' * len(title)}\n\n.. py:module:: {title}\n\n{literal(ast.get_docstring(module.tree) or '', 0)}"
-    return text + "\n".join(described(module, name) for name in names if name not in modules), modules
+def page(module, prose):
+    """The page of a module."""
+    title, names = module.full, [name for name in module.names() if name not in module.modules()]
+    text = f"{title}\n{'=' * len(title)}\n\n.. py:module:: {title}\n\n{prose.doc(ast.get_docstring(module.tree), 0)}"
+    return text + "\n".join(described(module, name, prose) for name in names)
 
 
-def pages(root):
-    """{name of a module: its page} of the package in the folder root: also of modules that it does not import itself."""
+def pages(root, known, documents):
+    """{name of a module: its page} of the package in the folder root: also of modules that it does not import itself.  `known` and
+    `documents` are what can be linked beside them (headers.Text)."""
     found, waiting = {}, [Module(root)]
     for path in sorted(root.iterdir()):
         name = path.stem if path.suffix == ".py" or (path / "__init__.py").exists() else "_"
@@ -129,11 +172,12 @@ def pages(root):
     while waiting:
         module = waiting.pop(0)
         if module.full not in found:
-            found[module.full], modules = page(module)
-            waiting += [module.child(name) for name in modules]
-    return dict(sorted(found.items()))
+            found[module.full] = module
+            waiting += [module.child(name) for name in module.modules()]
+    prose = Prose(known, documents, (f"{module.full}.{name}" for module in found.values() for name in module.names()))
+    return {name: page(module, prose) for name, module in sorted(found.items())}
 
 
 if __name__ == "__main__":  # lists the pages, to check this by hand
-    for key, page in pages(pathlib.Path(__file__).resolve().parents[2] / "python/libattn").items():
-        print(key, page.count(".. py:") - 1, "names")
+    for key, text in pages(pathlib.Path(__file__).resolve().parents[2] / "python/libattn", {}, {}).items():
+        print(key, text.count(".. py:") - 1, "names")

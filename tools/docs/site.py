@@ -52,6 +52,7 @@ class Site:
         self.wanted = set()  # files and folders that pages link to
         self.texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "include/attn").glob("*.h"))}
         self.known = headers.roles(self.texts)
+        self.linked = {f"attn/{name}": f"/headers/{name[:-2]}" for name in self.texts} | {f"{page}.md": f"/{page}" for page in self.pages}
 
     def put(self, name, text):
         path = self.folder / name
@@ -132,10 +133,9 @@ class Site:
         return {"headers": "headers/index", "package": "package/index", "commands": "commands/index"}.get(page, page)
 
     def write_headers(self):
-        texts, known = self.texts, self.known
-        pages = {f"attn/{name}": f"/headers/{name[:-2]}" for name in texts} | {f"{page}.md": f"/{page}" for page in self.pages}
+        texts = self.texts
         for name, text in texts.items():
-            self.put(f"headers/{name[:-2]}.rst", headers.page(name, text, known, pages))
+            self.put(f"headers/{name[:-2]}.rst", headers.page(name, text, self.known, self.linked))
         order = ["types", "attn"] + [name[:-2] for name in texts if name not in ("types.h", "attn.h")]
         title = "The public headers"
         about = ("The conventions of :doc:`/docs/conventions` hold in all of them. Every public name is described once; "
@@ -144,7 +144,7 @@ class Site:
 
     def write_package(self):
         """The Python package, a page for each module."""
-        found = package.pages(ROOT / "python/libattn")
+        found = package.pages(ROOT / "python/libattn", self.known, self.linked)
         for name, text in found.items():
             self.put(f"package/{name}.rst", text)
         title = "The Python package"
@@ -204,6 +204,8 @@ def main():
     site.write_sources()
     for name in ("conf.py", "scorer.js"):
         shutil.copy(ROOT / "tools/docs" / name, folder / name)
+    (folder / "static").mkdir()
+    shutil.copy(ROOT / "tools/docs/site.css", folder / "static/site.css")
     print(f"{len(site.pages)} pages, {len(site.wanted)} files that they link to")
 
 
