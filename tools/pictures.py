@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs the commands of each page of docs/mechanisms (its `sh` blocks) and checks that they write the picture on the page, and that the
-chart of README.md, docs/pictures/peers.svg, is what `attn plot peers` makes of the newest such file in bench/results (with AVX-512, if
-there are two of a day).
+"""Runs the commands of each page of docs/ (its `sh` blocks), and checks that those of a mechanism write its picture, and those of another
+page the pictures on it that they name with -o; and that the chart of README.md, docs/pictures/peers.svg, is what `attn plot peers` makes
+of the newest such file in bench/results (with AVX-512, if there are two of a day).
 
     tools/pictures.py ATTN              runs them all and reports failures and differences from docs/pictures (the test docs/lines)
     tools/pictures.py ATTN --write      updates the pictures
     tools/pictures.py ATTN --page       takes a new docs/pictures/page.png, with Chromium: layer 3, head 1 of `attn view`
 
-Commands run in an empty folder with a link to examples/, and in plain C (ATTN_ISA=scalar), which gives the same numbers on every CPU.
+tools/snippets.py says how to exempt a block.  Commands run in an empty folder with a link to examples/, and in plain C (ATTN_ISA=scalar), which gives the same numbers on every CPU.
 """
 import argparse
 import base64
@@ -20,28 +20,33 @@ import subprocess
 import sys
 import tempfile
 
+import snippets
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs/pictures"
 LARGEST = 250_000  # bytes
 
 
 def run_page(page, folder, attn):
-    """The faults of one page; its picture is left in the folder."""
-    text, name = page.read_text(encoding="utf-8"), page.stem
-    lines = "\n".join(re.findall(r"^```sh\n(.*?)^```$", text, re.S | re.M))
-    if f"](../pictures/{name}.svg)" not in text or f"-o {name}.svg" not in lines:
-        return [f"the page has no picture ../pictures/{name}.svg, or no command in an sh block that makes it"]
+    """The pictures that the commands of one page left in the folder, and its faults."""
+    text, _ = snippets.checked(page.read_text(encoding="utf-8"))
+    lines = "\n".join(code for _, _, code in snippets.fenced(text, "sh"))
+    pictures = [name for name in re.findall(r"\]\((?:\.\./)*pictures/([\w.-]+\.svg)\)", text) if f"-o {name}" in lines]
+    if page.parent.name == "mechanisms" and f"{page.stem}.svg" not in pictures:
+        return [], [f"the page has no picture ../pictures/{page.stem}.svg, or no command in an sh block that makes it"]
+    if not lines:
+        return [], []
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "bin").mkdir()
     (folder / "bin/attn").symlink_to(attn)
     around = dict(os.environ, ATTN_ISA="scalar", PATH=f"{folder / 'bin'}:{os.environ['PATH']}")
     done = subprocess.run(["bash", "-euc", lines], cwd=folder, env=around, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
-        return [f"its commands fail: {done.stderr.strip()}"]
-    made = folder / f"{name}.svg"
-    if not made.exists():
-        return [f"its commands make no {name}.svg"]
-    return [f"its picture has {made.stat().st_size} bytes, more than {LARGEST}"] if made.stat().st_size > LARGEST else []
+        return [], [f"its commands fail: {done.stderr.strip()}"]
+    faults = [f"its commands make no {name}" for name in pictures if not (folder / name).exists()]
+    made = [name for name in pictures if (folder / name).exists()]
+    sizes = {name: (folder / name).stat().st_size for name in made}
+    return made, faults + [f"its picture {name} has {size} bytes, more than {LARGEST}" for name, size in sizes.items() if size > LARGEST]
 
 
 def draw_peers(attn, to):
@@ -86,12 +91,13 @@ def main():
             take_page(attn, pathlib.Path(folder))
         return 0
     count = faults = 0
-    pages = sorted((ROOT / "docs/mechanisms").glob("*.md"))
+    pages = sorted((ROOT / "docs").rglob("*.md"))
     for page in pages:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            found = run_page(page, folder, attn)
-            found = found or keep(folder / f"{page.stem}.svg", f"{page.stem}.svg", write)
+            made, found = run_page(page, folder, attn)
+            for picture in made if not found else []:
+                found += keep(folder / picture, picture, write)
         count += len(re.findall(r"^attn ", page.read_text(encoding="utf-8"), re.M))
         for fault in found:
             print(f"{page.relative_to(ROOT)}: {fault}")
@@ -102,7 +108,7 @@ def main():
             print(f"README.md: {fault}")
             faults += 1
     for picture in PICTURES.glob("*.svg"):
-        if picture.stem not in [page.stem for page in pages] and f"pictures/{picture.name}" not in (ROOT / "README.md").read_text(encoding="utf-8"):
+        if not any(f"pictures/{picture.name})" in page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *pages]):
             print(f"{picture.relative_to(ROOT)}: no page uses it")
             faults += 1
     if (PICTURES / "page.png").stat().st_size > 300_000:
