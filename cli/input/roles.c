@@ -65,12 +65,9 @@ static const struct {
 enum { SLOTS = sizeof slots / sizeof *slots };
 
 static const char before_dropout[] = "weights are taken before dropout", of_keys[] = "weights do not depend on values";
-const option_lacked role_lacked_of_weights[] = {{"dropout", before_dropout},
-                                                {"dropout-given", before_dropout},
-                                                {"dropout-keep", before_dropout},
-                                                 {"v-scale", of_keys},
-                                                {"relative-values", of_keys},
-                                                {0}};
+const option_lacked role_lacked_of_weights[] = {{"dropout", before_dropout},      {"dropout-given", before_dropout},
+                                                {"dropout-keep", before_dropout}, {"v-scale", of_keys},
+                                                {"relative-values", of_keys},     {0}};
 const option_lacked role_lacked_of_analysis[] = {{"dropout", before_dropout}, {0}};
 
 const char *role_name(int role)

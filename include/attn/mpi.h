@@ -60,16 +60,19 @@ static inline int attn_mpi_begin(const attn_mpi *ranks, int sends, int other, in
     return failed;
 }
 
+/* transport.send. */
 static inline int attn_mpi_send(void *context, int to, int tag, const void *data, size_t bytes, void **request)
 {
     return attn_mpi_begin((const attn_mpi *)context, 1, to, tag, (void *)(uintptr_t)data, bytes, request);
 }
 
+/* transport.receive. */
 static inline int attn_mpi_receive(void *context, int from, int tag, void *data, size_t bytes, void **request)
 {
     return attn_mpi_begin((const attn_mpi *)context, 0, from, tag, data, bytes, request);
 }
 
+/* transport.wait. */
 static inline int attn_mpi_wait(void *context, int64_t count, void **requests)
 {
     int failed = MPI_SUCCESS, k;

@@ -25,7 +25,7 @@ ATTN, CC = sys.argv[1:3]
 C_NAME = re.compile(r"\b(?:attn|ATTN)_\w+\b(?![*/])")
 PYTHON_NAME = re.compile(r"\blibattn((?:\.[A-Za-z_]\w*)+)(?![\w-])")
 HEAD = "".join(f"#include <{name}.h>\n" for name in ("math", "stdio", "stdlib", "string")) + "".join(
-    f'#include "attn/{path.name}"\n' for path in sorted((ROOT / "include/attn").glob("*.h")))
+    f'#include "attn/{path.name}"\n' for path in sorted((ROOT / "include/attn").glob("*.h")) if path.name != "mpi.h")  # which needs an MPI
 GIVEN = check_pages.GIVEN + "extern attn_input x_slot;\nextern attn_output y_slot;\nextern int64_t shape[4];\n"
 SPAN = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
 FOLDERS = ("include", "src", "cli", "testing", "tests", "fuzz", "python", "cmake", "tools", "script", "packaging", "examples", "bench")

@@ -27,7 +27,7 @@ while read -r header; do
 done <"$dir/installed"
 
 # A table of all functions refers to them by the names that the libraries must have.
-tr '\n' ' ' <"$dir/installed" | xargs -n1 printf '#include <attn/%s>\n' >"$dir/names.cpp"
+grep -vx mpi.h "$dir/installed" | tr '\n' ' ' | xargs -n1 printf '#include <attn/%s>\n' >"$dir/names.cpp"
 while read -r header; do
     sed 's|/\*.*\*/||' "$include/attn/$header" | tr '\n' ' ' | grep -oE 'ATTN_API [^;(]*\battn_\w+\(' | grep -oE '\w+\($' | tr -d '(' | sort |
         sed "s|\$| $header|"
