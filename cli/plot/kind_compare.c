@@ -119,6 +119,13 @@ static void draw_means(plot_task *task, const comparison *x)
     (void)chart_put(task->figure, &c);
 }
 
+static double largest_of_all(const plot_task *task, const comparison *x)
+{
+    double most = 0;
+    for (int k = 0; k < task->count; k++) most = fmax(most, largest_of(x->weights[k], x->s[k].rows * x->s[k].columns));
+    return most;
+}
+
 attn_status plot_compare(plot_task *task, attn_error *error)
 {
     comparison x = {0};
@@ -127,7 +134,8 @@ attn_status plot_compare(plot_task *task, attn_error *error)
     attn_status status = read_files(task, &x, error);
     if (status == ATTN_OK) {
         const char **rows = stack_row_names(&x.s[0], x.c.entry), **columns = stack_column_names(&x.s[0], x.c.entry);
-        const double high = task->settings->high > 0 ? task->settings->high : 1;
+        double high = task->settings->high > 0 ? task->settings->high : 1;
+        if (task->settings->high == 0) high = largest_of_all(task, &x);
         for (int k = 0; k < task->count; k++) {
             const stack *s = &x.s[k];
             const heat h = {x.name[k],

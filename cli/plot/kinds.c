@@ -18,6 +18,14 @@ const char *weights_note(int distributions)
     return distributions ? "Each row of weights sums to 1. " CAVEAT : CAVEAT;
 }
 
+double largest_of(const double *numbers, int64_t count)
+{
+    double most = 0;
+    for (int64_t n = 0; n < count; n++)
+        if (isfinite(numbers[n])) most = fmax(most, fabs(numbers[n]));
+    return most > 0 ? most : 1;
+}
+
 attn_status choice_make(choice *c, const plot_task *task, const stack *s, int one, attn_error *error)
 {
     const plot_settings *settings = task->settings;

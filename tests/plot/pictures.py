@@ -156,6 +156,9 @@ def check_compare(words, out):
     cosine = load("cosine.safetensors")["weights"][1][(3 * 12 + 1) * 196:][:196]
     heat_is("compare: the second file", picture.panel("cosine"), 14, 14, cosine, "h", 0, 1)
     rows = {"out": out["weights"][1][(3 * 12 + 1) * 196:][:196], "cosine": cosine}
+    brighter = Picture(*words["compare"], "--high=max")
+    for name, weights in rows.items():
+        heat_is(f"compare: {name} with --high=max, that of both files", brighter.panel(name), 14, 14, weights, "h", 0, max(map(max, rows.values())))
     panel = picture.panel("What query 9 (it) attends to")
     value = panel.axis("y")[0]
     for name, weights in rows.items():
