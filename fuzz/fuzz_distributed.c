@@ -108,6 +108,37 @@ static void check_owned(const api_case *c)
         finding("%" PRId64 " and %" PRId64 " of %" PRId64 " keys have an owner", all, counted, tokens);
 }
 
+/* Owners are ranks, and none has more than its share of parts. */
+static void check_balance(const api_case *c)
+{
+    const int packed = case_has(c, "cu_seqlens_q");
+    const int64_t part = split.part, queries = packed ? c->tokens[0] : c->problem.shape.len_q,
+                  keys = packed ? c->tokens[1] : c->problem.shape.len_kv;
+    if (part > INT64_MAX / 2) return;
+    const int64_t parts = (queries + part - 1) / part, of_keys = (keys + part - 1) / part;
+    const int ranks = 1 + (int)(queries % 5);
+    int32_t *q = malloc((size_t)parts * sizeof *q + 1), *kv = malloc((size_t)of_keys * sizeof *kv + 1);
+    int64_t owned[5] = {0};
+    if (!q || !kv) {
+        free(q), free(kv);
+        return;
+    }
+    const attn_output owners_q = {parts ? q : ATTN_EMPTY, ATTN_I32, {0, 0, 0, 0}},
+                      owners_kv = {of_keys ? kv : ATTN_EMPTY, ATTN_I32, {0, 0, 0, 0}};
+    const attn_status status = attn_split_balance(&c->problem, &c->tensors, &split, ranks, &owners_q, &owners_kv, &last);
+    check_error(status, &last);
+    if (status != ATTN_OK) finding("a planned problem cannot be balanced: %s", last.message);
+    for (int64_t n = 0; n < parts; n++) {
+        if (q[n] < 0 || q[n] >= ranks) finding("part %" PRId64 " belongs to rank %d", n, (int)q[n]);
+        owned[q[n]]++;
+    }
+    for (int r = 0; r < ranks; r++)
+        if (owned[r] > (parts + ranks - 1) / ranks) finding("rank %d has %" PRId64 " of %" PRId64 " parts", r, owned[r], parts);
+    for (int64_t n = 0; n < of_keys; n++)
+        if (kv[n] < 0 || kv[n] >= ranks) finding("part %" PRId64 " of keys belongs to rank %d", n, (int)kv[n]);
+    free(q), free(kv);
+}
+
 void target_run(draws *from)
 {
     api_case *const c = &drawn;
@@ -130,6 +161,7 @@ void target_run(draws *from)
             d.messages)
             finding("a wrong description");
         check_owned(c);
+        check_balance(c);
         if (d.workspace_bytes < (size_t)1 << 27 && run(c, plan, 0, 0x5A)) {
             target_ran++;
             blocks_keep(c->blocks, c->count);

@@ -167,6 +167,24 @@ typedef struct attn_split_part {
 ATTN_API attn_status attn_split_part_describe(const attn_split *split, int64_t tokens, attn_axis axis, int rank, int ranks,
                                               int64_t index, attn_split_part *part, attn_error *error);
 
+/*
+ * Owners such that all ranks have about the same work, for ATTN_LAYOUT_OWNERS: for packed sequences and sequences of different
+ * lengths, whose parts differ.  The part of queries that sees the most keys goes first, to the rank with the least work so far that
+ * has less than its share of the parts (Graham 1969); keys belong to the rank of the queries at their place, if there are as many.
+ * Local: all ranks that ask the same get the same.
+ *
+ *  problem    [in]   the whole, as in attn_distributed_plan_create
+ *  tensors    [in]   lengths, offset_q and cu_seqlens, if they are present; the others are not read
+ *  split      [in]   its part; NULL: all defaults
+ *  owners_q   [out]  [parts] of i32, dense: for attn_split.owners_q; attn_split_describe says how many
+ *  owners_kv  [out]  likewise
+ *
+ * Masks and biases are not looked at.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE, ATTN_ERR_UNSUPPORTED or
+ * ATTN_ERR_MEMORY.
+ */
+ATTN_API attn_status attn_split_balance(const attn_problem *problem, const attn_tensors *tensors, const attn_split *split,
+                                        int ranks, const attn_output *owners_q, const attn_output *owners_kv, attn_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -31,6 +31,7 @@ NOT_YET: set[str] = {
     "attn_distributed_plan_create",
     "attn_distributed_plan_destroy",
     "attn_distributed_workspace_size",
+    "attn_split_balance",
     "attn_split_describe",
     "attn_split_part_describe",
 }

@@ -46,8 +46,7 @@ static int64_t floor_to(int64_t x, int64_t unit)
     return x - (rest < 0 ? rest + unit : rest);
 }
 
-/* The keys that queries at positions first .. last of a sequence of `keys` keys may see: in the window, and global ones. */
-static void seen_of(const attn_mask *m, int64_t first, int64_t last, int64_t keys, attn_range seen[ATTN_SEEN_RANGES])
+void attn_keys_seen(const attn_mask *m, int64_t first, int64_t last, int64_t keys, attn_range seen[ATTN_SEEN_RANGES])
 {
     const int64_t far = INT64_C(1) << 60;
     attn_range all = {0, keys};
@@ -84,7 +83,8 @@ static void fill_seen(attn_grid *g, const attn_problem *problem, const attn_grid
         for (int64_t i = base_q / g->q.part; i <= (base_q + queries - 1) / g->q.part; i++) {
             const int64_t at = attn_part_first(&g->q, i);
             attn_range seen[ATTN_SEEN_RANGES];
-            seen_of(&problem->mask, max(at - base_q, 0) + offset, min(at + g->q.part - base_q, queries) - 1 + offset, keys, seen);
+            attn_keys_seen(&problem->mask, max(at - base_q, 0) + offset, min(at + g->q.part - base_q, queries) - 1 + offset, keys,
+                           seen);
             for (int n = 0; n < ATTN_SEEN_RANGES; n++)
                 include(&g->seen[ATTN_SEEN_RANGES * i + n], (attn_range){seen[n].first + base_kv, seen[n].end + base_kv},
                         g->kv.part);

@@ -51,6 +51,10 @@ size_t attn_grid_bytes(attn_range tokens, int64_t part);
 attn_status attn_grid_fill(attn_grid *grid, void *memory, attn_range tokens, const attn_problem *problem,
                            const attn_grid_index *index, const attn_split *split, int ranks, attn_error *error);
 
+/* The keys that queries at positions first .. last of a sequence of `keys` keys may see: in the window, and global ones, as far as
+ * ranges go. */
+void attn_keys_seen(const attn_mask *mask, int64_t first, int64_t last, int64_t keys, attn_range seen[ATTN_SEEN_RANGES]);
+
 /* 1 if part i of queries has a cell with one of the parts first .. end - 1 of keys; and the reverse. */
 int attn_row_exists(const attn_grid *grid, int64_t i, int64_t first, int64_t end);
 int attn_column_exists(const attn_grid *grid, int64_t j, int64_t first, int64_t end);

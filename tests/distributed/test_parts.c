@@ -5,16 +5,23 @@
 
 #include <math.h>
 
-enum { SEEDS = CASES(150) };
+enum { SEEDS = CASES(150), MOST_PARTS = 512 };
 
 /* The same bits on other ranks, in other layouts and ways. */
 static void check_ranks(whole *w, const spread *all, const spread *one, spread_way way)
 {
     static const int ranks[] = {2, 3, 4, 5, 8};
+    static int32_t owners[2][MOST_PARTS];
     for (int n = 0; n < 3; n++) {
         spread other;
         way.ranks = ranks[random_below(&w->random, 5)];
-        way.split.layout = (attn_layout)random_below(&w->random, 3);
+        way.split.layout = (attn_layout)random_below(&w->random, ATTN_LAYOUT_OWNERS + 1);
+        way.split.owners_q = way.split.owners_kv = NULL;
+        if (way.split.layout == ATTN_LAYOUT_OWNERS) {
+            for (int k = 0; k < MOST_PARTS; k++) owners[0][k] = (int32_t)random_below(&w->random, way.ranks);
+            for (int k = 0; k < MOST_PARTS; k++) owners[1][k] = (int32_t)random_below(&w->random, way.ranks);
+            way.split.owners_q = owners[0], way.split.owners_kv = owners[1];
+        }
         way.split.way = (attn_way)random_below(&w->random, 3);
         way.threads = 1 + (int)random_below(&w->random, 3);
         way.delays = random_below(&w->random, 2) ? 1 + (uint64_t)n : 0;
