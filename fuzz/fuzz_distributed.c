@@ -125,7 +125,7 @@ static void check_balance(const api_case *c)
     }
     const attn_output owners_q = {parts ? q : ATTN_EMPTY, ATTN_I32, {0, 0, 0, 0}},
                       owners_kv = {of_keys ? kv : ATTN_EMPTY, ATTN_I32, {0, 0, 0, 0}};
-    const attn_status status = attn_split_balance(&c->problem, &c->tensors, &split, ranks, &owners_q, &owners_kv, &last);
+    const attn_status status = attn_split_balance(&c->problem, ranks, &c->tensors, &split, &owners_q, &owners_kv, &last);
     check_error(status, &last);
     if (status != ATTN_OK) finding("a planned problem cannot be balanced: %s", last.message);
     for (int64_t n = 0; n < parts; n++) {

@@ -122,7 +122,7 @@ static void draw_means(plot_task *task, const comparison *x)
 static double largest_of_all(const plot_task *task, const comparison *x)
 {
     double most = 0;
-    for (int k = 0; k < task->count; k++) most = fmax(most, largest_of(x->weights[k], x->s[k].rows * x->s[k].columns));
+    for (int k = 0; k < task->count; k++) most = fmax(most, plot_largest(x->weights[k], x->s[k].rows * x->s[k].columns));
     return most;
 }
 

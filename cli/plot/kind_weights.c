@@ -35,7 +35,7 @@ static attn_status draw_weights(plot_task *task, const stack *s, const choice *c
     if (status == ATTN_OK) {
         double sum;
         task->note = weights_note(row_without_entropy(s, numbers, &sum) < 0);
-        const double set = task->settings->high, high = set > 0 ? set : set < 0 ? 1 : largest_of(numbers, s->rows * s->columns);
+        const double set = task->settings->high, high = set > 0 ? set : set < 0 ? 1 : plot_largest(numbers, s->rows * s->columns);
         const char **rows = stack_row_names(s, c->entry), **columns = stack_column_names(s, c->entry);
         name_head(s, c->layer[0], c->head[0], head);
         const heat h = {"Where each query attends",
@@ -89,7 +89,7 @@ static attn_status draw_heads(plot_task *task, const stack *s, const choice *c, 
     for (int64_t n = 0; n < count && status == ATTN_OK; n++) {
         status = stack_read(s, c->layer[n / c->heads], c->entry, c->head[n % c->heads], 0, &numbers[n], error);
         if (status == ATTN_OK) status = check_weights(s, numbers[n], error);
-        if (status == ATTN_OK) high = fmax(high, largest_of(numbers[n], size));
+        if (status == ATTN_OK) high = fmax(high, plot_largest(numbers[n], size));
         if (status == ATTN_OK) distributions &= row_without_entropy(s, numbers[n], &sum) < 0;
     }
     task->note = weights_note(distributions);
@@ -164,7 +164,7 @@ static attn_status draw_step(plot_task *task, const char *name, const char *titl
                         .columns = s.columns,
                         .values = numbers,
                         .colors = weights ? HEAT_SEQUENTIAL : HEAT_DIVERGING,
-                        .high = weights ? 1 : largest_of(numbers, s.rows * s.columns),
+                        .high = weights ? 1 : plot_largest(numbers, s.rows * s.columns),
                         .row_names = rows,
                         .column_names = columns};
         double width, height, x, y;

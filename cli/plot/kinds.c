@@ -18,7 +18,7 @@ const char *weights_note(int distributions)
     return distributions ? "Each row of weights sums to 1. " CAVEAT : CAVEAT;
 }
 
-double largest_of(const double *numbers, int64_t count)
+double plot_largest(const double *numbers, int64_t count)
 {
     double most = 0;
     for (int64_t n = 0; n < count; n++)

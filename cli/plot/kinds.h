@@ -57,7 +57,7 @@ typedef struct choice {
 } choice;
 
 /* The largest size of a number, to which --high=max sets the end of a scale; 1 if there is none above 0. */
-double largest_of(const double *numbers, int64_t count);
+double plot_largest(const double *numbers, int64_t count);
 
 /* Chooses by --layer, --head and --entry; by default all layers and heads, or with `one` the first of each. */
 attn_status choice_make(choice *c, const plot_task *task, const stack *s, int one, attn_error *error);

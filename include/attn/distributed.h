@@ -182,8 +182,9 @@ ATTN_API attn_status attn_split_part_describe(const attn_split *split, int64_t t
  * Masks and biases are not looked at.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE, ATTN_ERR_UNSUPPORTED or
  * ATTN_ERR_MEMORY.
  */
-ATTN_API attn_status attn_split_balance(const attn_problem *problem, const attn_tensors *tensors, const attn_split *split,
-                                        int ranks, const attn_output *owners_q, const attn_output *owners_kv, attn_error *error);
+ATTN_API attn_status attn_split_balance(const attn_problem *problem, int ranks, const attn_tensors *tensors,
+                                        const attn_split *split, const attn_output *owners_q, const attn_output *owners_kv,
+                                        attn_error *error);
 
 #ifdef __cplusplus
 }

@@ -112,7 +112,7 @@ static attn_status balance(balancing *x, int ranks, const attn_output *owners_q,
     return ATTN_OK;
 }
 
-attn_status attn_split_balance(const attn_problem *problem, const attn_tensors *tensors, const attn_split *split, int ranks,
+attn_status attn_split_balance(const attn_problem *problem, int ranks, const attn_tensors *tensors, const attn_split *split,
                                const attn_output *owners_q, const attn_output *owners_kv, attn_error *error)
 {
     balancing x = {.options.struct_size = sizeof x.options};

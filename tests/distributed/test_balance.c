@@ -7,7 +7,7 @@
 #include "attn/distributed.h"
 #include "testing/random/random.h"
 
-enum { DOCUMENTS = 600, PART = 64, MOST = 4096 };
+enum { DOCUMENTS = 600, PART = 256, MOST = 4096 };
 
 static int64_t starts[DOCUMENTS + 1];
 static int32_t owners_q[MOST], owners_kv[MOST];
@@ -54,7 +54,7 @@ static void check(uint64_t seed, int64_t window, int ranks)
     const attn_split split = {.struct_size = sizeof split, .part = PART};
     const attn_output q = {owners_q, ATTN_I32, {0, 0, 0, 0}}, kv = {owners_kv, ATTN_I32, {0, 0, 0, 0}};
     attn_error error;
-    if (attn_split_balance(&p, &t, &split, ranks, &q, &kv, &error) != ATTN_OK) fail_msg("%s", error.message);
+    if (attn_split_balance(&p, ranks, &t, &split, &q, &kv, &error) != ATTN_OK) fail_msg("%s", error.message);
     const double found = imbalance(count, window, ranks);
     if (found > 1.05)
         fail_msg("seed %d, window %d, %d ranks: the busiest has %.3f of the average", (int)seed, (int)window, ranks, found);
@@ -76,13 +76,13 @@ static void test_rejected(void **state)
     const attn_tensors t = {.struct_size = sizeof t};
     const attn_output q = {owners_q, ATTN_I32, {0, 0, 0, 0}}, wide = {starts, ATTN_I64, {0, 0, 0, 0}}, none = {0};
     attn_error error;
-    assert_int_equal(attn_split_balance(&p, &t, NULL, 0, &q, &q, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_split_balance(&p, 0, &t, NULL, &q, &q, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "ranks is 0; it must be at least 1");
-    assert_int_equal(attn_split_balance(&p, &t, NULL, 2, &wide, &q, &error), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(attn_split_balance(&p, 2, &t, NULL, &wide, &q, &error), ATTN_ERR_UNSUPPORTED);
     assert_string_equal(error.message, "owners_q is i64; it must be i32");
-    assert_int_equal(attn_split_balance(&p, &t, NULL, 2, &q, &none, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_split_balance(&p, 2, &t, NULL, &q, &none, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "owners_kv is missing");
-    assert_int_equal(attn_split_balance(&p, &t, NULL, 2, NULL, &q, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_split_balance(&p, 2, &t, NULL, NULL, &q, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "owners_q is NULL");
 }
 
