@@ -22,12 +22,36 @@
     FUNCTION_FOR_KEYS(f, _f16, ATTN_F16, parameters, __VA_ARGS__)                                                                  \
     FUNCTION_FOR_KEYS(f, _i8, ATTN_I8, parameters, __VA_ARGS__)                                                                    \
     FUNCTION_FOR_KEYS(f, _bf16, ATTN_BF16, parameters, __VA_ARGS__)
+/* The types that keys do not have.  Without a `default`, a new type fails to compile here instead of being read as another. */
+#define NOT_KEYS                                                                                                                   \
+    case ATTN_DTYPE_DEFAULT:                                                                                                       \
+    case ATTN_F64:                                                                                                                 \
+    case ATTN_BOOL:                                                                                                                \
+    case ATTN_U8:                                                                                                                  \
+    case ATTN_I16:                                                                                                                 \
+    case ATTN_U16:                                                                                                                 \
+    case ATTN_I32:                                                                                                                 \
+    case ATTN_U32:                                                                                                                 \
+    case ATTN_I64:                                                                                                                 \
+    case ATTN_U64
 #define EACH_KEYS(f, dtype, ...)                                                                                                   \
     do {                                                                                                                           \
-        if ((dtype) == ATTN_F32) CALL_FOR_KEYS(f, _f32, ATTN_F32, __VA_ARGS__);                                                    \
-        else if ((dtype) == ATTN_F16) CALL_FOR_KEYS(f, _f16, ATTN_F16, __VA_ARGS__);                                               \
-        else if ((dtype) == ATTN_I8) CALL_FOR_KEYS(f, _i8, ATTN_I8, __VA_ARGS__);                                                  \
-        else CALL_FOR_KEYS(f, _bf16, ATTN_BF16, __VA_ARGS__);                                                                      \
+        switch (dtype) {                                                                                                           \
+        case ATTN_F32:                                                                                                             \
+            CALL_FOR_KEYS(f, _f32, ATTN_F32, __VA_ARGS__);                                                                         \
+            break;                                                                                                                 \
+        case ATTN_F16:                                                                                                             \
+            CALL_FOR_KEYS(f, _f16, ATTN_F16, __VA_ARGS__);                                                                         \
+            break;                                                                                                                 \
+        case ATTN_I8:                                                                                                              \
+            CALL_FOR_KEYS(f, _i8, ATTN_I8, __VA_ARGS__);                                                                           \
+            break;                                                                                                                 \
+        case ATTN_BF16:                                                                                                            \
+            CALL_FOR_KEYS(f, _bf16, ATTN_BF16, __VA_ARGS__);                                                                       \
+            break;                                                                                                                 \
+        NOT_KEYS:                                                                                                                  \
+            break;                                                                                                                 \
+        }                                                                                                                          \
     } while (0)
 #else
 #define FOR_KEYS(f, parameters, ...) FUNCTION_FOR_KEYS(f, _f64, ATTN_F64, parameters, __VA_ARGS__)
