@@ -102,7 +102,7 @@ def test_all_pairs():
 
 
 def test_golden_number():
-    """../shared/spec/mechanisms.md, section 15."""
+    """By hand: 4 / sqrt(3)."""
     assert bilinear.bilinear_form([1, 2, 1], [2, 1, 0], bilinear.metric_scaled(3)) == pytest.approx(2.309401, abs=5e-7)
     assert bilinear.inner_product([1, 2, 1], [2, 1, 0]) == pytest.approx(2.309401, abs=5e-7)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The counts of cost against their formulas, and the numbers of ../shared/spec/mechanisms.md (section 14)."""
+"""The counts of cost against their formulas, and golden numbers."""
 import numpy as np
 import pytest
 

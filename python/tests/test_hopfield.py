@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""libattn.hopfield against NumPy in double, and the golden numbers of ../shared/spec/mechanisms.md."""
+"""libattn.hopfield against NumPy in double, and golden numbers."""
 import copy
 import pickle
 

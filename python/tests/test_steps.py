@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""libattn.analysis: one attention step by step, against NumPy and the golden numbers of ../shared/spec/mechanisms.md."""
+"""libattn.analysis: one attention step by step, against NumPy and golden numbers."""
 import numpy as np
 import pytest
 

@@ -21,7 +21,7 @@ def suite(name):
     """Cases as (folder, what the manifest says of one)."""
     path = FOLDER / name / "manifest.json"
     if not path.exists():
-        reason = f"no suite {name} in {FOLDER} (ATTN_CONFORMANCE_DIR names another)"
+        reason = f"no suite {name}; ATTN_CONFORMANCE_DIR names a folder of suites"
         return [pytest.param(None, None, marks=pytest.mark.skip(reason=reason), id="none")]
     return [pytest.param(path.parent, case, id=case["name"]) for case in json.loads(path.read_text())["cases"]]
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Test suites of other projects: every case that this version covers passes, on every instruction set.  usage: suites.sh ATTN
+# ATTN_CONFORMANCE_DIR names the folder of suites; by default it is where continuous integration has one.
 set -euo pipefail
 folder=${ATTN_CONFORMANCE_DIR:-../shared/conformance}
 if [ ! -d "$folder" ]; then
-  echo "skipped: no folder of suites ($folder; ATTN_CONFORMANCE_DIR names another)"
+  echo "skipped: no folder of suites; ATTN_CONFORMANCE_DIR names one"
   exit 77
 fi
 for isa in scalar avx2 avx512 neon; do
