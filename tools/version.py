@@ -4,8 +4,8 @@
 
     tools/version.py                           prints it; status 1 if two places differ, or a file names it that PLACES lacks
                                                (the test release/version; script/release)
-    tools/version.py MAJOR.MINOR.PATCH [DATE]  writes it into all places, and into CHANGELOG.md the date (YYYY-MM-DD), or that this version
-                                               is not yet released; a released one gets a section above it
+    tools/version.py MAJOR.MINOR.PATCH [DATE]  writes it into all places, and into CHANGELOG.md and CITATION.cff the date (YYYY-MM-DD),
+                                               or that this version is not yet released; a released one gets a section above it
 
 --root TREE works on another tree.
 """
@@ -33,6 +33,7 @@ PLACES = [
     *((f"examples/{name}/CMakeLists.txt", rf"(?m)^find_package\(libattn ({ABI}) ", 1, "abi") for name in EXAMPLES),
 ]
 HEADING = re.compile(rf"(?m)^## ({VERSION}), (not yet released|\d{{4}}-\d\d-\d\d)$")
+RELEASED = re.compile(r"(?m)^date-released: (.*)\n")  # in CITATION.cff, if this version is released
 # What was measured, or changed, with a version keeps it.
 HISTORY = re.compile(r"^(CHANGELOG\.md|bench/results/.*|docs/(benchmarks|numerics|peers|reliability)\.md)$")
 TEXT = re.compile(r"(\.(c|h|cpp|py|pyi|md|txt|cmake|in|sh|cff|toml|cfg|json|ya?ml|rb|1)|/[^./]+)$")
@@ -93,6 +94,13 @@ def others(root, version):
                 yield f"{name}:{number}: `{found[0]}` names the version, and is not in PLACES of tools/version.py"
 
 
+def check_date(root):
+    """What is wrong with the date in CITATION.cff."""
+    when, found = heading(root)[2], RELEASED.findall(read(root, "CITATION.cff"))
+    wanted = [] if when == "not yet released" else [when]
+    if found != wanted:
+        yield f"CITATION.cff: date-released is {', '.join(found) or 'missing'}, but CHANGELOG.md says {when}"
+
 
 def check(root):
     """The version."""
@@ -105,7 +113,7 @@ def check(root):
                 wrong.append(f"{name}:{line}: {match[1]}, but {wanted[part]} in {PLACES[0][0]}")
     if heading(root)[1] != version:
         wrong.append(f"CHANGELOG.md: the first version is {heading(root)[1]}, but {version} in {PLACES[0][0]}")
-    wrong += others(root, version)
+    wrong += [*check_date(root), *others(root, version)]
     if wrong:
         raise Wrong("\n".join(wrong))
     return version
@@ -128,6 +136,9 @@ def write(root, version, date):
     after = "" if found[2] == "not yet released" else f"\n\n{found[0]}"
     text = found.string[:found.start()] + f"## {version}, {when}{after}" + found.string[found.end():]
     (root / "CHANGELOG.md").write_text(text, encoding="utf-8")
+    text = RELEASED.sub("", read(root, "CITATION.cff"))
+    text = re.sub(r"(?m)^(version: .*)\n", rf"\1\ndate-released: {date}\n", text) if date else text
+    (root / "CITATION.cff").write_text(text, encoding="utf-8")
     return check(root)
 
 

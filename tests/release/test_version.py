@@ -72,8 +72,15 @@ class Version(unittest.TestCase):
         self.assertEqual(version.write(self.root, "0.99.0", "2031-02-03"), "0.99.0")
         self.assertEqual((self.root / "CHANGELOG.md").read_text(encoding="utf-8"), changes.replace("## 0.98.9, not yet released", "## 0.99.0, 2031-02-03", 1))
         self.assertIn("project(libattn VERSION 0.99.0 ", (self.root / "CMakeLists.txt").read_text(encoding="utf-8"))
+        self.assertIn("\nversion: 0.99.0\ndate-released: 2031-02-03\n", (self.root / "CITATION.cff").read_text(encoding="utf-8"))
         self.fails(r"^CHANGELOG.md: 0\.99\.0 was released on 2031-02-03\n$", "0.99.0", "2031-02-04")
+        self.edit("CITATION.cff", "date-released: 2031", "date-released: 2030")
+        self.fails(r"^CITATION.cff: date-released is 2030-02-03, but CHANGELOG.md says 2031-02-03\n$")
+        self.edit("CITATION.cff", "date-released: .*\n", "")
+        self.fails(r"^CITATION.cff: date-released is missing, but CHANGELOG.md says 2031-02-03\n$")
+        self.edit("CITATION.cff", "(version: .*\n)", r"\1date-released: 2031-02-03\n")
         self.assertEqual(version.write(self.root, "0.100.0", None), "0.100.0")  # development goes on
+        self.assertNotIn("date-released", (self.root / "CITATION.cff").read_text(encoding="utf-8"))
         self.assertEqual((self.root / "CHANGELOG.md").read_text(encoding="utf-8"),
                          changes.replace("## 0.98.9, not yet released", "## 0.100.0, not yet released\n\n## 0.99.0, 2031-02-03", 1))
 
