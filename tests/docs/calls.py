@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The code on all pages of docs/, and of README.md, ARCHITECTURE.md and CONTRIBUTING.md, names what exists, in blocks and in the text:
-commands of `attn` and their options, names of C that begin with attn_ or ATTN_, names of the Python package; blocks of C compile, those
-of Python parse.  (tools/pictures.py runs the `sh` blocks, python/tests/test_docs.py the Python of its pages, tests/api/check_pages.py
-compiles the calls of mechanisms.)  tools/snippets.py says how to exempt a block.
+commands of `attn` and their options, names ATTN_..., names of the Python package; blocks of C compile, those of Python parse.
+(The test docs/names looks for names attn_..., tools/pictures.py runs the `sh` blocks, python/tests/test_docs.py the Python of its pages, and
+tests/api/check_pages.py compiles the calls of mechanisms.)  tools/snippets.py says how to exempt a block.
 
 Usage: calls.py ATTN CC
 """
@@ -22,28 +22,27 @@ import snippets  # pylint: disable=wrong-import-position
 import check_pages  # pylint: disable=wrong-import-position
 
 ATTN, CC = sys.argv[1:3]
-C_NAME = re.compile(r"\b(?:attn|ATTN)_\w+\b(?![*/])")
+CONSTANT = re.compile(r"\bATTN_\w+\b(?![*/])")
 PYTHON_NAME = re.compile(r"\blibattn((?:\.[A-Za-z_]\w*)+)(?![\w-])")
 HEAD = "".join(f"#include <{name}.h>\n" for name in ("math", "stdio", "stdlib", "string")) + "".join(
     f'#include "attn/{path.name}"\n' for path in sorted((ROOT / "include/attn").glob("*.h")) if path.name != "mpi.h")  # which needs an MPI
 GIVEN = check_pages.GIVEN + "extern attn_input x_slot;\nextern attn_output y_slot;\nextern int64_t shape[4];\n"
 SPAN = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
 FOLDERS = ("include", "src", "cli", "testing", "tests", "fuzz", "python", "cmake", "tools", "script", "packaging", "examples", "bench")
-count = {"commands": 0, "names of C": 0, "names of Python": 0, "blocks of C": 0, "blocks of Python": 0}
+count = {"commands": 0, "names ATTN_...": 0, "names of Python": 0, "blocks of C": 0, "blocks of Python": 0}
 
 
 def help_of(*words):
     return subprocess.run([ATTN, *words, "--help"], capture_output=True, text=True, check=True).stdout
 
 
-def known_names():
-    """The words attn_... and ATTN_... of the public headers, and those of all sources."""
-    public = set(C_NAME.findall("\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "include/attn").glob("*.h"))))
-    every = set(public)
+def constants():
+    """The words ATTN_... of all sources."""
+    found = set()
     for path in [ROOT / "CMakeLists.txt", *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]:
         if path.is_file() and path.suffix in (".c", ".h", ".py", ".pyi", ".txt", ".cmake", ".in", ".sh", ".def", ".cpp", "") and path != pathlib.Path(__file__).resolve():
-            every.update(C_NAME.findall(path.read_text(encoding="utf-8", errors="replace")))
-    return public, every
+            found.update(CONSTANT.findall(path.read_text(encoding="utf-8", errors="replace")))
+    return found
 
 
 class Commands:
@@ -148,17 +147,13 @@ def compiles(blocks, folder):
             yield f"{name}:{line}: does not compile\n{done.stderr}"
 
 
-def page_faults(name, text, commands, python, public, every):
+def page_faults(text, commands, python, known):
     """(line or None, fault) of one page."""
     for number, line in commands_of(text):
         yield from ((number, fault) for fault in commands.faults(line))
-    strict = "".join(code for _, _, code in snippets.fenced(text, "c"))
-    for word in set(C_NAME.findall(strict)) - public:
-        if not re.search(rf"\b\w+ \**{word}\(", strict):
-            yield None, f"no public header has {word}, which a block of C uses"
-    for match in C_NAME.finditer(text):
-        count["names of C"] += 1
-        if match[0] not in every and not re.search(r"_$|^attn.*[A-Z]|^attn_noun_verb$", match[0]):  # (the others are patterns)
+    for match in CONSTANT.finditer(text):
+        count["names ATTN_..."] += 1
+        if match[0] not in known and not match[0].endswith("_"):
             yield text.count("\n", 0, match.start()) + 1, f"no source has {match[0]}"
     for _, number, code in snippets.fenced(text, "python"):
         count["blocks of Python"] += 1
@@ -174,13 +169,13 @@ def page_faults(name, text, commands, python, public, every):
 
 
 def main():
-    (public, every), commands, python = known_names(), Commands(), Python()
+    known, commands, python = constants(), Commands(), Python()
     faults, blocks = [], []
     for path in snippets.pages():
         name = str(path.relative_to(ROOT))
         text, nameless = snippets.checked(path.read_text(encoding="utf-8"))
         faults += [f"{name}: an exemption without a reason"] * nameless
-        faults += [f"{name}{f':{number}' if number else ''}: {fault}" for number, fault in page_faults(name, text, commands, python, public, every)]
+        faults += [f"{name}{f':{number}' if number else ''}: {fault}" for number, fault in page_faults(text, commands, python, known)]
         blocks += [(name, number, code) for _, number, code in snippets.fenced(text, "c") if name != "README.md"]  # tests/interface/program.sh
     with tempfile.TemporaryDirectory() as folder:
         faults += compiles(blocks, pathlib.Path(folder))
