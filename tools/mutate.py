@@ -72,7 +72,7 @@ def build(folder, orders, count, clock):
     put(f"{tree}/src/core/base/mutant.c", SOURCE)
     core = [p for p in listed if p.startswith("src/core/") and os.path.isfile(f"{ROOT}/{p}")]
     taken = {f: [orders[f].pop(0) for _ in range(min(n, len(orders[f])))] for f, n in mutations.shares(orders, count).items()}
-    launcher = [f"-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     while True:
         numbered = dict(enumerate((m for f in FOLDERS for m in sorted(taken[f])), 1))
         of = collections.defaultdict(list)

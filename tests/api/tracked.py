@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """What holds for every file of the repository: sources begin with the licence, and no text names a folder of somebody's machine.  And
-what is never run is noticed: with --build, C files that this (full) build does not compile; scripts of tests/ that nothing names; and
+what is never run is noticed: with --build, C files and CMakeLists.txt that this (full) build does not have; scripts of tests/ that nothing names; and
 test functions that are in no list (the compiler notices static ones).
 
 Usage: tests/api/tracked.py [--build BUILD]    (in the root of the sources)
@@ -58,6 +58,12 @@ def not_built(files, build):
             continue
         if with_python or path.parts[0] != "python":
             yield f"{path}: nothing builds this; add it to a CMakeLists.txt, or to ELSEWHERE in {sys.argv[0]} with a reason"
+    ninja = build / "build.ninja"
+    read = re.search(r"^build build\.ninja: RERUN_CMAKE.*", ninja.read_text(), re.M)[0] + " " if ninja.is_file() else ""
+    for path in files if read else ():
+        own = path.parts[0] in ("examples", "packaging")  # projects of their own
+        if path.name == "CMakeLists.txt" and not own and f"/{path} " not in read and (with_python or path.parts[0] != "python"):
+            yield f"{path}: the build does not read this; add its folder (of tests, to the list in tests/CMakeLists.txt)"
 
 
 def not_run(files):

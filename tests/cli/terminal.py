@@ -56,7 +56,7 @@ def main():
     for c in HIDDEN:
         if c != "\0":
             out = subprocess.run([ATTN, "top", "tokens.safetensors", "--token", f"a{c}b", "-n1"], capture_output=True, check=False).stdout
-            if f"'a?b'".encode() not in out.split(b"\n")[0]:
+            if "'a?b'".encode() not in out.split(b"\n")[0]:
                 check(f"--token with U+{ord(c):04X}", False, out[:100])
     all_of = "".join(HIDDEN[1:])
     _, err = run("top", "tokens.safetensors", "--token", "zz" + all_of[:30], status=2)
