@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What runs over the values of an enum, or draws one of them, reaches the last: a new value is then tried everywhere.
+"""What runs over the values of an enum, or draws or names them, reaches the last: a new value is then tried everywhere.
 
 Looks at loops (`for (x = ATTN_FIRST; x <= ATTN_LAST;`), ranges (`>= ATTN_FIRST && ... <= ATTN_LAST`), `LAST_KIND = ATTN_LAST`, and draws
-(`(attn_op)draw_below(d, 4)`, `(attn_op)(1 + draw_below(d, 3))`) in C.
+(`(attn_op)draw_below(d, 4)`, `(attn_op)(1 + draw_below(d, 3))`) in C, and at messages (`known: 0 (add), 1 (delta)`).
 
 Usage: last.py ABI        (tests/install/abi.txt, in the root of the sources)
 """
@@ -31,6 +31,7 @@ RANGES = (
     re.compile(rf"\bfor \([^;]*= (?:\(int\))?{PAIR}; [^;]*<= (?:\(int\))?{PAIR};"),
     re.compile(rf">= {PAIR} && [^&|()]*<= {PAIR}(?! ?[+\w])"),
 )
+CHECK = re.compile(r"CHECK\(([^;\"]*),\s*\"[^\"]*known: (\d[^\"]*)\"")
 LAST = re.compile(rf"\bLAST\w* = {PAIR}")
 DRAW = re.compile(r"\((attn_\w+)\)(?:\((?:[^();]*(?:\([^();]*\))? \? \w+ : )?(\d+) \+ )?\w*below\((?:[^,();]*, )?(\d+)\)")
 
@@ -58,6 +59,14 @@ def faults_of(text, enums, count):
         newest = max(enums[enum], key=enums[enum].get)
         if last != newest:
             yield at, f"this ends at {last}, but the last {enum} is {newest}"
+    for match in CHECK.finditer(text):
+        named = [constant for constant in re.findall(PAIR, match[1]) if enum_of.get(constant, "attn_status") != "attn_status"]
+        if not named or named[-1] in ENDS:
+            continue
+        count.append(match.start())
+        enum, last = enum_of[named[-1]], re.findall(r"(\d+) \(", match[2])[-1]
+        if int(last) != max(enums[enum].values()):
+            yield match.start(), f"this message names values up to {last}, but the last {enum} is {max(enums[enum].values())}"
     for match in DRAW.finditer(text):
         enum, first, number = match[1], int(match[2] or 0), int(match[3])
         if enum not in enums or enum in PARTS:
