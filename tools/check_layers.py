@@ -219,6 +219,9 @@ def check_calls(root, build):
         for symbol in symbols:
             owners[symbol].add(source)
     faults, calls = 0, collections.defaultdict(lambda: collections.defaultdict(list))
+    for symbol in [symbol for symbol, files in owners.items() if len(files) > 1 and symbol != "main"]:
+        faults += 1
+        print(f"{' and '.join(sorted(map(str, owners.pop(symbol))))} both define {symbol}: give one of them another name")
     for source in sorted(used):
         for symbol in sorted(used[source]):
             for target in sorted(owners[symbol] - {source}):

@@ -47,6 +47,8 @@ BROKEN = {  # rule broken: the files that replace those of RIGHT, and a line tha
                                   "testing/random/draw.c: testing/random may not call judge of testing/verdict/judge.c"),
     "the command sees the harness": ({"cli/top.c": '#include "testing/verdict/judge.c"\nint attn_cmd_top(int n) { return n; }'},
                                      "cli/top.c: cli/top may not include testing/verdict/judge.c"),
+    "two functions of one name": ({"cli/top.c": "int draw(int n) { return n; } int attn_cmd_top(int n) { return draw(n); }"},
+                                  "cli/top.c and testing/random/draw.c both define draw: give one of them another name"),
     "headers in a circle": ({"src/core/base/one.h": '#include "two.h"', "src/core/base/two.h": '#include "base/one.h"'},
                             "these include each other in a circle; move what they share to a header of its own: "
                             "src/core/base/one.h, src/core/base/two.h"),
