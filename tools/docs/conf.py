@@ -10,8 +10,9 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 myst_heading_anchors = 4
 toc_object_entries = False  # halves the build time, since every page contains the whole tree
 nitpicky = True
-# Types of the C library, which have no page.
+# Types of the C library and of MPI, which have no page.
 nitpick_ignore = [("c:identifier", name) for name in ("size_t", "int32_t", "int64_t", "uint32_t", "uint64_t")]
+nitpick_ignore_regex = [("c:identifier", r"MPI_\w+")]
 add_function_parentheses = False
 smartquotes = False
 highlight_language = "none"
