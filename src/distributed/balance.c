@@ -89,8 +89,7 @@ static attn_status balance(balancing *x, int ranks, const attn_output *owners_q,
 {
     const attn_shape *s = &x->problem.shape;
     CHECK(ranks >= 1, ATTN_ERR_ARGUMENT, "ranks is %d; it must be at least 1", ranks);
-    CHECK(s->batch >= 0 && s->batch < INT32_MAX && s->len_q >= 0 && s->len_kv >= 0, ATTN_ERR_SHAPE,
-          "shape.batch, len_q or len_kv is negative, or the batch is 2^31 or more");
+    TRY(attn_index_check(s, error));
     x->numbers = options_acquire(&x->options, attn_index_bytes(s->batch));
     CHECK(x->numbers, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of lengths", attn_index_bytes(s->batch));
     TRY(attn_index_read(&x->index, &x->tensors, &x->problem, x->numbers, error));

@@ -86,10 +86,7 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     TRY(slots_read(&c->planned, sizeof c->planned, sizeof c->planned, tensors, "attn_tensors", error));
     TRY(attn_split_read(&split, caller, error));
     const attn_shape *s = &c->problem.shape;
-    CHECK(s->batch >= 0 && s->batch < INT32_MAX, ATTN_ERR_SHAPE, "shape.batch is %" PRId64 "; over parts it must be 0 to 2^31",
-          s->batch);
-    CHECK(s->len_q >= 0 && s->len_kv >= 0, ATTN_ERR_SHAPE, "shape.len_%s is %" PRId64 "; it must not be negative",
-          s->len_q < 0 ? "q" : "kv", s->len_q < 0 ? s->len_q : s->len_kv);
+    TRY(attn_index_check(s, error));
     p->numbers = options_acquire(&c->options, attn_index_bytes(s->batch));
     CHECK(p->numbers, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of lengths", attn_index_bytes(s->batch));
     TRY(attn_index_read(&c->index, &c->planned, &c->problem, p->numbers, error));

@@ -75,6 +75,15 @@ attn_status attn_index_read(attn_grid_index *x, const attn_tensors *t, const att
     return ATTN_OK;
 }
 
+attn_status attn_index_check(const attn_shape *s, attn_error *error)
+{
+    CHECK(s->batch >= 0 && s->batch < INT32_MAX, ATTN_ERR_SHAPE, "shape.batch is %" PRId64 "; over parts it must be 0 to 2^31",
+          s->batch);
+    CHECK(s->len_q >= 0, ATTN_ERR_SHAPE, "shape.len_q is %" PRId64 "; it must not be negative", s->len_q);
+    CHECK(s->len_kv >= 0, ATTN_ERR_SHAPE, "shape.len_kv is %" PRId64 "; it must not be negative", s->len_kv);
+    return ATTN_OK;
+}
+
 size_t attn_index_bytes(int64_t batch) { return INDEX_TENSORS * (size_t)(batch + 1) * sizeof(int64_t); }
 
 attn_range attn_index_tokens(const attn_grid_index *x, const attn_problem *problem)

@@ -5,8 +5,10 @@
 
 #include "grid.h"
 
+/* Checks the sizes that the functions below use. */
+attn_status attn_index_check(const attn_shape *shape, attn_error *error);
 size_t attn_index_bytes(int64_t batch);
-/* Into arrays at `memory`; offset_q is set for ATTN_ALIGN_BOTTOM_RIGHT, too.  batch and lengths of the problem are not negative. */
+/* Into arrays at `memory`; offset_q is set for ATTN_ALIGN_BOTTOM_RIGHT, too. */
 attn_status attn_index_read(attn_grid_index *index, const attn_tensors *tensors, const attn_problem *problem, int64_t *memory,
                             attn_error *error);
 /* Queries (first) and keys (end) of all ranks: those of packed sequences, or the lengths of the shape. */
