@@ -44,7 +44,8 @@ typedef enum attn_way {
 /*
  * How ranks exchange messages.  A message is sent once and received once; those from one rank to another with one tag arrive in
  * the order in which they were sent.  Both begin without waiting; *request is then passed to `wait`, once.  Each function returns
- * 0, or another number if it failed, after which the state of the exchange is lost.
+ * 0, or another number if it failed; then nothing more is sent, received or waited for, and memory of receives that have begun (of
+ * the workspace) belongs to the transport until it is closed.
  */
 typedef struct attn_transport {
     size_t struct_size; /* sizeof(attn_transport) */

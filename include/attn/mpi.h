@@ -10,7 +10,7 @@
  *      attn_mpi_close(&ranks);
  *
  * MPI must be initialised with at least MPI_THREAD_FUNNELED: all calls of MPI come from the thread that calls the library.  If a
- * rank dies, MPI ends the job; nothing is recovered.
+ * rank dies, MPI ends the job; nothing is recovered.  After ATTN_ERR_IO the program must end it, too (MPI_Abort).
  */
 #ifndef ATTN_MPI_H
 #define ATTN_MPI_H

@@ -138,9 +138,6 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
           part, p->mask.block_q, p->mask.block_kv);
     CHECK(!t->grad_bias.data || (!broadcasts(&t->bias, 2, p->shape.len_q) && !broadcasts(&t->bias, 3, p->shape.len_kv)),
           ATTN_ERR_UNSUPPORTED, MODULE ": grad_bias is set and all queries or all keys share a bias, whose sum is not there yet");
-    CHECK(!t->call || !((const attn_call *)t->call)->visit_rows, ATTN_ERR_UNSUPPORTED,
-          MODULE ": call.visit_rows is set; there are no whole rows over parts");
-    CHECK(!t->call || !t->call->origin, ATTN_ERR_ARGUMENT, MODULE ": call.origin is set; the problem must be the whole");
     return ATTN_OK;
 }
 
@@ -185,6 +182,24 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
     return status;
 }
 
+attn_status attn_bounds_read_call(attn_call *copy, const attn_tensors *tensors, attn_error *error)
+{
+    *copy = (attn_call){.struct_size = sizeof *copy};
+    if (tensors->call) TRY(struct_read(copy, sizeof *copy, sizeof *copy, tensors->call, "attn_call", error));
+    CHECK(!copy->visit_rows, ATTN_ERR_UNSUPPORTED, MODULE ": call.visit_rows is set; there are no whole rows over parts");
+    CHECK(!copy->origin, ATTN_ERR_ARGUMENT, MODULE ": call.origin is set; the problem must be the whole");
+    return ATTN_OK;
+}
+
+attn_status attn_bounds_check_call(const attn_call *planned, const attn_call *call, attn_error *error)
+{
+    const char *differs = !planned->modify_scores != !call->modify_scores   ? "modify_scores"
+                          : !planned->modify_slopes != !call->modify_slopes ? "modify_slopes"
+                                                                            : NULL;
+    CHECK(!differs, ATTN_ERR_ARGUMENT, MODULE ": call.%s is set in the plan or in its execution, and not in both", differs);
+    return ATTN_OK;
+}
+
 attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *planned, const attn_tensors *tensors,
                               attn_error *error)
 {
@@ -202,8 +217,12 @@ attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *pla
         const attn_input then = attn_bound_slot(b, planned), now = attn_bound_slot(b, tensors);
         TRY(slot_check(&now, b->name, b->has_elements, error));
         TRY(slot_aligned(&now, b->name, attn_dtype_size(b->dtype), error));
-        CHECK(now.dtype == then.dtype && memcmp(now.stride, then.stride, sizeof now.stride) == 0, ATTN_ERR_STRIDE,
-              MODULE ": the type or the strides of %s differ from those of the plan", b->name);
+        const int same_type = now.dtype == then.dtype || now.dtype == b->dtype;
+        const int same_strides =
+            memcmp(now.stride, then.stride, sizeof now.stride) == 0 || memcmp(now.stride, b->stride, sizeof now.stride) == 0;
+        CHECK(same_type, ATTN_ERR_ARGUMENT, MODULE ": %s is %s; the plan was made with %s", b->name, attn_dtype_name(now.dtype),
+              attn_dtype_name(b->dtype));
+        CHECK(same_strides, ATTN_ERR_STRIDE, MODULE ": the strides of %s differ from those of the plan", b->name);
         if (!b->has_elements) continue;
         p.size = attn_dtype_size(b->dtype);
         places_add(&p, "", b->name, now.data, b->shape, b->stride, b->role == ATTN_ROLE_OUTPUT);

@@ -47,6 +47,11 @@ static inline attn_input attn_bound_slot(const attn_bound *b, const attn_tensors
     return *(const attn_input *)(const void *)((const char *)t + b->offset);
 }
 
+/* A copy of tensors->call; all zeros if that is NULL. */
+attn_status attn_bounds_read_call(attn_call *copy, const attn_tensors *tensors, attn_error *error);
+/* Checks that a call has the functions that the plan was made with. */
+attn_status attn_bounds_check_call(const attn_call *planned, const attn_call *call, attn_error *error);
+
 /* Checks that the tensors of an execution are those that were planned, and that no output shares elements with another tensor. */
 attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *planned, const attn_tensors *tensors,
                               attn_error *error);

@@ -22,7 +22,7 @@ typedef struct attn_cells {
     attn_problem problem; /* the whole */
     attn_options options;
     attn_tensors planned; /* as the caller passed them to the plan */
-    attn_call call;
+    attn_call call;       /* of the plan */
     attn_grid grid;
     attn_grid_index index;
     attn_bounds bounds;

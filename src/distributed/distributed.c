@@ -41,8 +41,7 @@ static void count_cells(attn_distributed_plan *p, int64_t *of_rank)
 {
     const attn_grid *g = &p->cells.grid;
     for (int r = 0; r < p->ranks; r++) of_rank[r] = 0;
-    for (int64_t i = 0; i < g->q.count; i++)
-        for (int64_t j = 0; j < g->kv.count; j++) of_rank[g->q.owner[i]] += attn_row_exists(g, i, j, j + 1);
+    for (int64_t i = 0; i < g->q.count; i++) of_rank[g->q.owner[i]] += attn_row_cells(g, i);
     for (int r = 0; r < p->ranks; r++) {
         if (of_rank[r] > p->cells_most) p->cells_most = of_rank[r];
         p->cells_total += of_rank[r];
@@ -84,6 +83,8 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(struct_read(&c->problem, sizeof c->problem, sizeof c->problem, problem, "attn_problem", error));
     TRY(slots_read(&c->planned, sizeof c->planned, sizeof c->planned, tensors, "attn_tensors", error));
+    TRY(attn_bounds_read_call(&c->call, &c->planned, error));
+    c->planned.call = &c->call;
     TRY(attn_split_read(&split, caller, error));
     const attn_shape *s = &c->problem.shape;
     TRY(attn_index_check(s, error));
@@ -212,12 +213,21 @@ void attn_distributed_plan_destroy(attn_distributed_plan *p)
 
 size_t attn_distributed_workspace_size(const attn_distributed_plan *plan) { return plan->workspace; }
 
-static attn_status check_call(const attn_distributed_plan *p, const attn_tensors *tensors, attn_tensors *copy,
-                              const void *workspace, size_t size, attn_error *error)
+/* What an execution was given, in copies: the tensors have the call. */
+typedef struct given {
+    attn_tensors tensors;
+    attn_call call;
+} given;
+
+static attn_status check_call(const attn_distributed_plan *p, const attn_tensors *tensors, given *copy, const void *workspace,
+                              size_t size, attn_error *error)
 {
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    TRY(slots_read(copy, sizeof *copy, sizeof *copy, tensors, "attn_tensors", error));
-    TRY(attn_bounds_check(&p->cells.bounds, &p->cells.planned, copy, error));
+    TRY(slots_read(&copy->tensors, sizeof copy->tensors, sizeof copy->tensors, tensors, "attn_tensors", error));
+    TRY(attn_bounds_read_call(&copy->call, &copy->tensors, error));
+    copy->tensors.call = &copy->call;
+    TRY(attn_bounds_check_call(&p->cells.call, &copy->call, error));
+    TRY(attn_bounds_check(&p->cells.bounds, &p->cells.planned, &copy->tensors, error));
     CHECK(size >= p->workspace, ATTN_ERR_MEMORY, "workspace_size is %zu; this plan needs %zu", size, p->workspace);
     CHECK(workspace, ATTN_ERR_ARGUMENT, "workspace is NULL");
     return ATTN_OK;
@@ -226,12 +236,17 @@ static attn_status check_call(const attn_distributed_plan *p, const attn_tensors
 attn_status attn_distributed_execute(const attn_distributed_plan *plan, const attn_tensors *tensors, void *workspace,
                                      size_t workspace_size, attn_error *error)
 {
-    attn_tensors mine;
+    given mine = {.call.dropout_seed = 0};
     attn_error rejected = {.status = ATTN_OK};
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     attn_status status = check_call(plan, tensors, &mine, workspace, workspace_size, &rejected);
-    if (plan->ranks > 1) status = attn_agree(&plan->transport, status, 0, "", &rejected);
-    if (status == ATTN_OK) status = attn_run(plan, &mine, workspace, &rejected);
+    attn_digest dropout = {0xcbf29ce484222325u};
+    attn_digest_add(&dropout, &mine.call.dropout_seed, sizeof mine.call.dropout_seed);
+    attn_digest_number(&dropout, mine.call.dropout_offset);
+    if (plan->ranks > 1)
+        status = attn_agree(&plan->transport, status, dropout.value,
+                            "distributed: ranks disagree about call.dropout_seed or dropout_offset", &rejected);
+    if (status == ATTN_OK) status = attn_run(plan, &mine.tensors, workspace, &rejected);
     if (error) *error = rejected;
     return status == ATTN_OK ? succeed(error) : status;
 }

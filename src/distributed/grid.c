@@ -129,6 +129,13 @@ int attn_row_exists(const attn_grid *g, int64_t i, int64_t first, int64_t end)
     return 0;
 }
 
+int64_t attn_row_cells(const attn_grid *g, int64_t i)
+{
+    const attn_range *near = &g->seen[ATTN_SEEN_RANGES * i], *global = near + 1;
+    const int64_t both = min(near->end, global->end) - max(near->first, global->first);
+    return near->end - near->first + global->end - global->first - max(both, 0);
+}
+
 int attn_column_exists(const attn_grid *g, int64_t j, int64_t first, int64_t end)
 {
     for (int64_t i = first; i < min(end, g->q.count); i++)

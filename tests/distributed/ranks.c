@@ -23,14 +23,20 @@ typedef struct world {
     pthread_cond_t changed;
     message *sent; /* oldest first; not yet received */
     uint64_t delays;
-    int ranks, failed;
+    int64_t messages;
+    int failed;
 } world;
+
+static int64_t fails_at = -1;
+
+void ranks_fail_at(int64_t number) { fails_at = number; }
 
 typedef struct rank {
     world *world;
     attn_transport transport;
     random_state random;
     int64_t bytes, messages;
+    message *begun; /* receives that have not been waited for */
     void (*body)(void *, const attn_transport *);
     void *context;
     pthread_t thread;
@@ -39,7 +45,7 @@ typedef struct rank {
 static void delay(rank *r)
 {
     if (!r->world->delays || random_below(&r->random, 3)) return;
-    const struct timespec some = {0, (long)random_below(&r->random, 200000)};
+    const struct timespec some = {0, (long)random_below(&r->random, 40000)};
     (void)nanosleep(&some, NULL);
 }
 
@@ -66,18 +72,32 @@ static int send_message(void *context, int to, int tag, const void *data, size_t
     message **last = &w->sent;
     while (*last) last = &(*last)->next;
     *last = sent;
+    if (w->messages++ == fails_at) w->failed = 1;
+    const int failed = w->failed;
     r->bytes += (int64_t)bytes;
     r->messages++;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     *request = NULL;
-    return 0;
+    return failed;
 }
 
 static int receive_message(void *context, int from, int tag, void *data, size_t bytes, void **request)
 {
     rank *r = context;
-    return begin(&(message){.from = from, .to = r->transport.rank, .tag = tag, .data = data, .bytes = bytes}, request);
+    if (begin(&(message){.next = r->begun, .from = from, .to = r->transport.rank, .tag = tag, .data = data, .bytes = bytes},
+              request))
+        return 1;
+    r->begun = *request;
+    return 0;
+}
+
+static void end_receive(rank *r, message *m)
+{
+    message **at = &r->begun;
+    while (*at != m) at = &(*at)->next;
+    *at = m->next;
+    free(m);
 }
 
 static message **find(world *w, const message *m)
@@ -97,13 +117,19 @@ static int wait_all(void *context, int64_t count, void **requests)
         if (!m) continue;
         delay(r);
         pthread_mutex_lock(&w->lock);
-        while (!(at = find(w, m))) pthread_cond_wait(&w->changed, &w->lock);
-        message *got = *at;
-        *at = got->next;
+        while (!(at = find(w, m)) && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
+        message *got = at ? *at : NULL;
+        if (got) *at = got->next;
         pthread_mutex_unlock(&w->lock);
+        if (!got) {
+            end_receive(r, m);
+            wrong = 3;
+            continue;
+        }
         if (got->bytes != m->bytes) wrong = 2;
         else memcpy(m->data, got->data, m->bytes);
-        free(got->data), free(got), free(m);
+        free(got->data), free(got);
+        end_receive(r, m);
     }
     return wrong;
 }
@@ -125,7 +151,7 @@ void ranks_sent(const attn_transport *transport, int64_t *messages, int64_t *byt
 void ranks_run(int ranks, uint64_t delays, void (*body)(void *, const attn_transport *), void *context)
 {
     static rank all[MAX_RANKS];
-    world w = {.delays = delays, .ranks = ranks};
+    world w = {.delays = delays};
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.changed, NULL);
     for (int n = 0; n < ranks; n++) {
@@ -140,6 +166,13 @@ void ranks_run(int ranks, uint64_t delays, void (*body)(void *, const attn_trans
         if (pthread_create(&all[n].thread, NULL, run, &all[n])) abort();
     }
     for (int n = 0; n < ranks; n++) (void)pthread_join(all[n].thread, NULL);
+    for (int n = 0; n < ranks; n++)
+        while (all[n].begun) end_receive(&all[n], all[n].begun); /* only after a failure */
+    while (w.sent) {                                             /* likewise */
+        message *left = w.sent;
+        w.sent = left->next;
+        free(left->data), free(left);
+    }
     pthread_cond_destroy(&w.changed);
     pthread_mutex_destroy(&w.lock);
 }

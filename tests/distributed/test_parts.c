@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { SEEDS = CASES(150), MOST_PARTS = 512 };
+enum { SEEDS = CASES(80), MOST_PARTS = 512 };
 
 /* The same bits on other ranks, in other layouts and ways. */
 static void check_ranks(whole *w, const spread *all, const spread *one, spread_way way)
