@@ -15,7 +15,7 @@
  * A node of level L and number N of a tree combines nodes 2N and 2N + 1 of level L - 1; what does not exist is left out.  So it
  * does not matter which rank computes a cell, or when: one rank gets the bits that any number of them gets (Liu et al. 2023, "Ring
  * Attention", has the idea of the ring; its sums follow the ring).  These bits are not those of attn_compute, which cuts at other
- * places, and the error is at most twice as large.
+ * places; docs/distributed.md says how near they are.
  */
 #ifndef ATTN_DISTRIBUTED_H
 #define ATTN_DISTRIBUTED_H

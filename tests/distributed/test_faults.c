@@ -36,7 +36,7 @@ typedef struct outcome {
 
 typedef struct job {
     wrong what;
-    int who;
+    int who, too;        /* too: fails by what is wrong with NO_KEYS, with another message; 0: none */
     int64_t allocations; /* that succeed, with NO_MEMORY */
     outcome of[RANKS];
 } job;
@@ -48,7 +48,7 @@ static void on_rank(void *context, const attn_transport *transport)
 {
     job *j = context;
     outcome *out = &j->of[transport->rank];
-    const wrong what = transport->rank == j->who ? j->what : NOTHING;
+    const wrong what = transport->rank == j->who ? j->what : j->too && transport->rank == j->too ? NO_KEYS : NOTHING;
     float q[OWN * D] = {1}, k[OWN * D] = {2}, v[2 * OWN * D] = {3}, o[OWN * D];
     attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, LEN, LEN, D, D}, .mask.causal = 1, .dropout.probability = 0.5};
     attn_call call = {.struct_size = sizeof call, .dropout_seed = 7};
@@ -131,6 +131,20 @@ static void test_one_rank(void **state)
         }
 }
 
+/* Of two that fail, the lower rank is heard. */
+static void test_two_ranks(void **state)
+{
+    (void)state;
+    for (int who = 0; who < RANKS; who++)
+        for (int too = 1; too < RANKS; too++) {
+            job j = {.what = NO_MEMORY, .who = who, .too = too};
+            if (who == too) continue;
+            ranks_run(RANKS, 0, on_rank, &j);
+            check_same(&j);
+            assert_int_equal(j.of[0].status, who < too ? ATTN_ERR_MEMORY : ATTN_ERR_ARGUMENT);
+        }
+}
+
 static void test_messages(void **state)
 {
     int failed = 1;
@@ -168,7 +182,7 @@ static void test_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_rank), cmocka_unit_test(test_messages),
-                                       cmocka_unit_test(test_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_rank), cmocka_unit_test(test_two_ranks),
+                                       cmocka_unit_test(test_messages), cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
