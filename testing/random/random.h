@@ -41,4 +41,12 @@ static inline double random_normal(random_state *r)
     return radius * cos(6.283185307179586 * random_unit(r));
 }
 
+/* Of mean 0 and variance 1, within 3.47: the sum of four uniform numbers.  A tenth of the time of a normal one. */
+static inline double random_bell(random_state *r)
+{
+    const uint64_t z = random_bits(r);
+    const int64_t sum = (int64_t)((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48)) - 2 * 0xffff;
+    return (double)sum * (1.7320508075688772 / 0x1p16);
+}
+
 #endif

@@ -2,6 +2,7 @@
  *
  * test_parts.c - a problem over parts equals one call, and has the same bits for every number of ranks, layout and way. */
 #include "spread.h"
+#include "testing/random/share.h"
 
 #include <math.h>
 
@@ -58,7 +59,7 @@ static void test_op(attn_op op, const char *name)
 {
     for (int d = 0; d < 4; d++) {
         double worst = 0;
-        for (int seed = 0; seed < (d / 2 ? 3 : 1) * SEEDS; seed++)
+        for (int seed = 0; seed < share_of_cases((d / 2 ? 3 : 1) * SEEDS); seed++)
             worst = fmax(worst, check((uint64_t)seed, d & 1 ? ATTN_F64 : ATTN_F32, op, d / 2));
         print_message("%s, %s%s: at most %.3f of the tolerance\n", name, d & 1 ? "f64" : "f32", d / 2 ? ", packed" : "", worst);
     }

@@ -123,7 +123,7 @@ attend *attend_create(const variant *v, attn_shape shape, uint64_t seed)
     allocate(a);
     for (int which = Q; which <= V; which++)
         for (int64_t n = 0; n < count_of(a, (part)which); n++)
-            element_write(v->dtype, *array_of(a, (part)which) + (size_t)n * attn_dtype_size(v->dtype), random_normal(&random));
+            element_write(v->dtype, *array_of(a, (part)which) + (size_t)n * attn_dtype_size(v->dtype), random_bell(&random));
     memset(a->mask, 1, (size_t)count_of(a, WEIGHTS));
     for (int b = 0; b < 16; b++) a->lengths_q[b] = shape.len_q, a->lengths_kv[b] = shape.len_kv;
     return a;

@@ -39,7 +39,8 @@ int all_variants(variant list[16], int half);
     assert_true(count_of_##v > 0);                                                                                                 \
     for (const variant *v = list_of_##v; v < list_of_##v + count_of_##v; v++)
 
-/* Tensors of this shape: q, k and v normally distributed; bias 0, a mask that keeps all and full lengths, which are not in use yet.
+/* Tensors of this shape: q, k and v of mean 0 and variance 1; bias 0, a mask that keeps all and full lengths, which are not in use
+ * yet.
  */
 attend *attend_create(const variant *v, attn_shape shape, uint64_t seed);
 /* The same with all data and options copied. */

@@ -59,7 +59,7 @@ static attend *busy(const variant *v, attn_shape shape, uint64_t seed)
         FOR_EACH(h, shape.heads_q) FOR_EACH(i, shape.len_q) FOR_EACH(j, shape.len_kv)
         {
             *mask_at(a, b, h, i, j) = random_below(&random, 8) != 0;
-            put(a, BIAS, b, h, i, j, random_normal(&random));
+            put(a, BIAS, b, h, i, j, random_bell(&random));
         }
     }
     return a;

@@ -22,7 +22,7 @@ static void p8_linear_in_values(void **state)
         FOR_EACH(b, 2) FOR_EACH(g, 2) FOR_EACH(j, shape.len_kv) FOR_EACH(c, shape.dim_v)
         {
             const double x = get(a, V, b, g, j, c);
-            put(other, V, b, g, j, c, random_normal(&random));
+            put(other, V, b, g, j, c, random_bell(&random));
             put(twice, V, b, g, j, c, 2 * x);
             put(sum, V, b, g, j, c, 3 * x - 0.5 * get(other, V, b, g, j, c));
         }

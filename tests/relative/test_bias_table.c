@@ -9,6 +9,7 @@
 #include "attn/position.h"
 #include "combination/differences.h"
 #include "combination/outcome.h"
+#include "testing/random/share.h"
 
 #include <math.h>
 
@@ -26,7 +27,7 @@ static void test_types(void **state)
 {
     double forward[4] = {0}, backward[4] = {0};
     (void)state;
-    for (uint64_t n = 0; n < SEEDS; n++) {
+    for (uint64_t n = 0; n < (uint64_t)share_of_cases(SEEDS); n++) {
         const int flags = n % 3 ? 0 : KIND;
         forward[n % 4] = fmax(forward[n % 4], compare(FIRST + n, types[n % 4], ATTN_FORWARD, flags));
         backward[n % 4] = fmax(backward[n % 4], compare(FIRST + n, types[n % 4], ATTN_BACKWARD, flags));

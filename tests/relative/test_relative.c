@@ -8,6 +8,7 @@
 
 #include "combination/differences.h"
 #include "combination/outcome.h"
+#include "testing/random/share.h"
 
 #include <math.h>
 
@@ -24,7 +25,7 @@ static void test_types(void **state)
 {
     double worst[2][4] = {{0}};
     (void)state;
-    for (uint64_t n = 0; n < SEEDS; n++) {
+    for (uint64_t n = 0; n < (uint64_t)share_of_cases(SEEDS); n++) {
         const int flags = n % 5 == 0 ? TABLE : n % 5 == 1 ? MODIFY : 0;
         worst[0][n % 4] = fmax(worst[0][n % 4], compare(FIRST + n, types[n % 4], ATTN_FORWARD, flags));
         worst[1][n % 4] = fmax(worst[1][n % 4], compare(FIRST + n, types[n % 4], ATTN_BACKWARD, flags));
