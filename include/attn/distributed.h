@@ -42,10 +42,11 @@ typedef enum attn_way {
 } attn_way;
 
 /*
- * How ranks exchange messages.  A message is sent once and received once; those from one rank to another with one tag arrive in
- * the order in which they were sent.  Both begin without waiting; *request is then passed to `wait`, once.  Each function returns
- * 0, or another number if it failed; then nothing more is sent, received or waited for, and memory of receives that have begun (of
- * the workspace) belongs to the transport until it is closed.
+ * How ranks exchange messages.  A message is sent once and received once, with the same number of bytes (0 or more); those from one
+ * rank to another with one tag arrive in the order in which they were sent.  Both begin without waiting, and set *request; it is
+ * passed to `wait` once, also if they failed.  Each function returns 0, or another number if it failed.  After a failure nothing
+ * more is sent or received; what has begun is passed to `wait`, which must not wait for other ranks any more.  When `wait` returns,
+ * whatever it returns, the memory of its messages is no longer used.
  */
 typedef struct attn_transport {
     size_t struct_size; /* sizeof(attn_transport) */
@@ -55,7 +56,7 @@ typedef struct attn_transport {
     int (*send)(void *context, int to, int tag, const void *data, size_t bytes, void **request);
     int (*receive)(void *context, int from, int tag, void *data, size_t bytes, void **request);
     int (*wait)(void *context, int64_t count, void **requests); /* until all are done; NULL requests are skipped */
-    int (*progress)(void *context);                             /* optional: called between cells */
+    int (*progress)(void *context);                             /* NULL, or called between cells, to let messages go on */
     int64_t reserved[4];                                        /* must be 0 */
 } attn_transport;
 
@@ -83,28 +84,36 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *                      a tensor with a row for each query                       the rows of its queries
  *                      a tensor with a row for each key                         the rows of its keys
  *                      mask, bias, dropout_given, block_mask                    the rows of its queries, with all keys
- *                      slopes, tables, scales, the sink and their gradients     all of it; these gradients get the same bits on all
- * ranks lengths_q, lengths_kv, offset_q                          all of it: the numbers are read now As in attn_plan_create, other
- * pointers may be ATTN_LATER. split      [in]  NULL: all defaults transport  [in]  NULL: one rank, which has everything.  Must
- * outlive the plan options    [in]  NULL: all defaults.  The instruction set must be the same on all ranks
+ *                      slopes, tables, scales, the sink                         all of it, the same on all ranks
+ *                      gradients of these                                       all of it; they get the same bits on all ranks
+ *                      lengths_q, lengths_kv, offset_q, cu_seqlens              all of it; the numbers are read now
+ *                    As in attn_plan_create, other pointers may be ATTN_LATER; what has no rows on this rank is ATTN_EMPTY
+ *  split      [in]   NULL: all defaults
+ *  transport  [in]   NULL: one rank, which has everything.  It is copied; its context must outlive the plan
+ *  options    [in]   NULL: all defaults.  The instruction set must be the same on all ranks
  *
- * All ranks return the same status, and the message of the lowest rank that failed; none does if ranks disagree about the problem,
- * the split or the instruction set (ATTN_ERR_ARGUMENT).  Otherwise returns what attn_plan_create returns, or
+ * All ranks return the same status, and the message of the lowest rank that failed; ATTN_ERR_ARGUMENT if they disagree about the
+ * problem, the split, types, the instruction set, or about which tensors and functions there are.  (Not agreed about: a transport
+ * whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise returns what
+ * attn_plan_create returns, or
  *      ATTN_ERR_UNSUPPORTED  what is not there yet: double backward, pages, block lists, ATTN_EMPTY_UNIFORM, outputs of forward
  *                            other than o and lse, the gradient of a bias that all queries or all keys share, masks and biases of
- *                            packed sequences; a part that is not a multiple of the blocks of a block mask
+ *                            packed sequences, slopes that differ between these; a part that is not a multiple of the blocks of a
+ *                            block mask
+ *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */
 ATTN_API attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const attn_problem *problem,
                                                   const attn_tensors *tensors, const attn_split *split,
                                                   const attn_transport *transport, const attn_options *options, attn_error *error);
 
-/* Bytes of workspace of attn_distributed_execute on this rank. */
+/* Bytes of workspace of attn_distributed_execute on this rank; 0 for NULL. */
 ATTN_API size_t attn_distributed_workspace_size(const attn_distributed_plan *plan);
 
 /*
- * Runs a plan.  Collective.  Allocates nothing.  Returns, on all ranks alike and with all outputs untouched, what attn_execute
- * returns; or ATTN_ERR_IO, if the transport fails, with outputs that are lost.
+ * Runs a plan.  Collective; the plan must not be NULL.  Allocates nothing.  Returns, on all ranks alike and with all outputs
+ * untouched, what attn_execute returns; or ATTN_ERR_IO, if the transport fails, with outputs that are lost: ranks may return that
+ * at different times, or not at all, and the job must end.
  */
 ATTN_API attn_status attn_distributed_execute(const attn_distributed_plan *plan, const attn_tensors *tensors, void *workspace,
                                               size_t workspace_size, attn_error *error);
@@ -122,7 +131,8 @@ typedef struct attn_distributed_description {
     int64_t messages;     /* that this rank sends in an execution */
     int64_t bytes;        /* of these */
     int64_t row_nodes;    /* results of parts of queries that wait at the same time, at most, */
-    int64_t column_nodes; /* and of parts of keys */
+    int64_t column_nodes; /* and of parts of keys, */
+    int64_t shared_nodes; /* and of gradients that all ranks share, of which each is as large as all of these together */
     size_t workspace_bytes;
     attn_way way;
     int ranks;
@@ -180,8 +190,9 @@ ATTN_API attn_status attn_split_part_describe(const attn_split *split, int64_t t
  *  owners_q   [out]  [parts] of i32, dense: for attn_split.owners_q; attn_split_describe says how many
  *  owners_kv  [out]  likewise
  *
- * Masks and biases are not looked at.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE, ATTN_ERR_UNSUPPORTED or
- * ATTN_ERR_MEMORY.
+ * Masks and biases are not looked at, and of the problem only the shape and the mask.  Takes time in proportion to the queries.
+ * Whole parts are given away, so a rank should have a dozen or more.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE,
+ * ATTN_ERR_UNSUPPORTED or ATTN_ERR_MEMORY.
  */
 ATTN_API attn_status attn_split_balance(const attn_problem *problem, int ranks, const attn_tensors *tensors,
                                         const attn_split *split, const attn_output *owners_q, const attn_output *owners_kv,

@@ -2,18 +2,10 @@
  * agree.c - see agree.h. */
 #include "agree.h"
 
-#include <string.h>
-
 #include "../common/fail.h"
 #include "steps.h"
 
-typedef struct opinion {
-    int64_t status, rank; /* of the lowest rank that failed; status ATTN_OK: none has */
-    uint64_t least, most; /* of what was asked */
-    attn_error error;
-} opinion;
-
-static void hear(opinion *mine, const opinion *other)
+static void learn(attn_verdict *mine, const attn_verdict *other)
 {
     if (other->least < mine->least) mine->least = other->least;
     if (other->most > mine->most) mine->most = other->most;
@@ -25,19 +17,20 @@ static void hear(opinion *mine, const opinion *other)
 
 attn_status attn_agree(const attn_transport *t, attn_status status, uint64_t asked, const char *differs, attn_error *error)
 {
-    opinion mine = {.status = status, .rank = t->rank, .least = asked, .most = asked};
+    attn_verdict mine = {.status = status, .rank = t->rank, .least = asked, .most = asked};
     if (status != ATTN_OK && error) mine.error = *error;
-    for (int distance = 1; distance < t->ranks; distance *= 2) {
-        const int to = (t->rank + distance) % t->ranks, from = (t->rank - distance + t->ranks) % t->ranks;
-        const opinion said = mine;
-        opinion heard;
+    for (int64_t distance = 1; distance < t->ranks; distance *= 2) {
+        const int to = (int)((t->rank + distance) % t->ranks), from = (int)((t->rank - distance + t->ranks) % t->ranks);
+        const attn_verdict said = mine;
+        attn_verdict heard = {.status = ATTN_OK};
         void *requests[2] = {NULL, NULL};
         int failed = t->receive(t->context, from, ATTN_TAG_AGREE, &heard, sizeof heard, &requests[0]);
         if (!failed) failed = t->send(t->context, to, ATTN_TAG_AGREE, &said, sizeof said, &requests[1]);
-        if (!failed) failed = t->wait(t->context, 2, requests);
-        CHECK(!failed, ATTN_ERR_IO, "distributed: the transport failed (%d) while ranks %d and %d agreed with rank %d", failed,
-              from, to, t->rank);
-        hear(&mine, &heard);
+        const int late = t->wait(t->context, 2, requests); /* also after a failure: `heard` and `said` go out of scope */
+        if (!failed) failed = late;
+        CHECK(!failed, ATTN_ERR_IO, "distributed: the transport failed (%d) while ranks agreed: sending to %d, receiving from %d",
+              failed, to, from);
+        learn(&mine, &heard);
     }
     if (mine.status != ATTN_OK) {
         if (error) *error = mine.error;
@@ -50,8 +43,6 @@ attn_status attn_agree(const attn_transport *t, attn_status status, uint64_t ask
 int attn_agree_messages(const attn_transport *t)
 {
     int count = 0;
-    for (int distance = 1; distance < t->ranks; distance *= 2) count++;
+    for (int64_t distance = 1; distance < t->ranks; distance *= 2) count++;
     return count;
 }
-
-size_t attn_agree_bytes(void) { return sizeof(opinion); }

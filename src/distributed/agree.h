@@ -7,24 +7,30 @@
 
 #include "attn/distributed.h"
 
+/* What a rank knows: how it and those that it has heard of are. */
+typedef struct attn_verdict {
+    int64_t status, rank; /* of the lowest rank that failed; status ATTN_OK: none has */
+    uint64_t least, most; /* of what was asked */
+    attn_error error;
+} attn_verdict;
+
 /* Returns `status`, of this rank with its *error, or the status and message of the lowest rank that failed; or ATTN_ERR_ARGUMENT
  * with `differs` as the message, if all were successful and their `asked` are not equal. */
 attn_status attn_agree(const attn_transport *transport, attn_status status, uint64_t asked, const char *differs, attn_error *error);
 
-/* What that sends. */
+/* Messages that each rank sends for that, of sizeof(attn_verdict) bytes. */
 int attn_agree_messages(const attn_transport *transport);
-size_t attn_agree_bytes(void); /* of one message */
 
-/* A number that differs, almost certainly, if something that the ranks have to agree about does. */
+/* A number that differs, almost certainly, if something that the ranks have to agree about does (FNV-1a). */
 typedef struct attn_digest {
     uint64_t value;
 } attn_digest;
 
-static inline void attn_digest_add(attn_digest *d, const void *bytes, size_t count) /* FNV-1a */
+static inline attn_digest attn_digest_begin(void) { return (attn_digest){0xcbf29ce484222325u}; }
+static inline void attn_digest_add(attn_digest *d, const void *bytes, size_t count)
 {
     for (size_t n = 0; n < count; n++) d->value = (d->value ^ ((const unsigned char *)bytes)[n]) * 0x100000001B3u;
 }
 static inline void attn_digest_number(attn_digest *d, int64_t x) { attn_digest_add(d, &x, sizeof x); }
-static inline void attn_digest_real(attn_digest *d, double x) { attn_digest_add(d, &x, sizeof x); }
 
 #endif

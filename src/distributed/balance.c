@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "../common/options.h"
+#include "../common/places.h"
 #include "index.h"
 #include "split.h"
 
@@ -23,15 +24,11 @@ static double pairs_of(const attn_mask *m, int64_t position, int64_t keys)
 
 static void fill_loads(load *loads, int64_t count, int64_t part, const attn_problem *problem, const attn_grid_index *x)
 {
-    const attn_shape *s = &problem->shape;
     for (int64_t n = 0; n < count; n++) loads[n] = (load){0, n};
-    for (int64_t b = 0; b < s->batch; b++) {
-        const int64_t first = x->starts_q ? x->starts_q[b] : 0;
-        const int64_t queries = x->starts_q ? x->starts_q[b + 1] - first : x->lengths_q ? x->lengths_q[b] : s->len_q;
-        const int64_t keys = x->starts_kv ? x->starts_kv[b + 1] - x->starts_kv[b] : x->lengths_kv ? x->lengths_kv[b] : s->len_kv;
-        const int64_t offset = x->offset_q ? x->offset_q[b] : 0;
-        for (int64_t i = 0; i < queries && keys > 0; i++)
-            loads[(first + i) / part].pairs += pairs_of(&problem->mask, i + offset, keys);
+    for (int64_t b = 0; b < x->entries; b++) {
+        const attn_entry e = attn_entry_at(x, &problem->shape, b);
+        for (int64_t i = 0; i < e.queries && e.keys > 0; i++)
+            loads[(e.first_q + i) / part].pairs += pairs_of(&problem->mask, i + e.offset, e.keys);
     }
 }
 
@@ -44,7 +41,7 @@ static int by_load(const void *a, const void *b)
 /* The largest part first, to the rank with the least work of those that do not have their share of parts yet (Graham 1969). */
 static void assign(load *loads, int64_t count, int ranks, double *work, int64_t *owned, int32_t *owners)
 {
-    const int64_t most = count / ranks + (count % ranks != 0);
+    const int64_t most = attn_parts_of(count, ranks);
     for (int r = 0; r < ranks; r++) work[r] = 0, owned[r] = 0;
     qsort(loads, (size_t)count, sizeof *loads, by_load);
     for (int64_t n = 0; n < count; n++) {
@@ -96,10 +93,13 @@ static attn_status balance(balancing *x, int ranks, const attn_output *owners_q,
     const attn_range tokens = attn_index_tokens(&x->index, &x->problem);
     TRY(attn_split_check(&x->split, tokens.first, ATTN_AXIS_QUERY, "the number of queries", error));
     TRY(attn_split_check(&x->split, tokens.end, ATTN_AXIS_KEY, "the number of keys", error));
-    const int64_t part = x->split.part, count_q = tokens.first / part + (tokens.first % part != 0),
-                  count_kv = tokens.end / part + (tokens.end % part != 0);
+    const int64_t part = x->split.part, count_q = attn_parts_of(tokens.first, part), count_kv = attn_parts_of(tokens.end, part);
     TRY(check_owners(owners_q, "owners_q", count_q, error));
     TRY(check_owners(owners_kv, "owners_kv", count_kv, error));
+    places both = {.size = sizeof(int32_t)};
+    places_add_numbers(&both, "owners_q", owners_q->data, 1, 1, count_q, 1);
+    places_add_numbers(&both, "owners_kv", owners_kv->data, 1, 1, count_kv, 1);
+    TRY(places_check(&both, "balance", error));
     const size_t bytes = (size_t)count_q * sizeof(load) + (size_t)ranks * (sizeof(double) + sizeof(int64_t));
     x->memory = options_acquire(&x->options, bytes);
     CHECK(x->memory, ATTN_ERR_MEMORY, "cannot allocate %zu bytes to balance parts", bytes);

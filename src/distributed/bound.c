@@ -7,8 +7,6 @@
 
 #define MODULE "distributed"
 
-static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static attn_spread spread_of(const attn_tensor_description *d)
 {
     static const size_t index[] = {offsetof(attn_tensors, lengths_q),    offsetof(attn_tensors, lengths_kv),
@@ -105,13 +103,14 @@ static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors
     return ATTN_OK;
 }
 
+/* Whether elements along an axis are one and the same; no elements are, too, since a gradient still has the one. */
 static int broadcasts(const attn_input *slot, int axis, int64_t size)
 {
-    return size > 1 && !slot_is_dense(slot) && (slot->stride[axis] == 0 || slot->stride[axis] == ATTN_BROADCAST);
+    return size != 1 && !slot_is_dense(slot) && (slot->stride[axis] == 0 || slot->stride[axis] == ATTN_BROADCAST);
 }
 
 /* What a cell cannot do for a whole. */
-static attn_status check_problem(const attn_problem *p, const attn_tensors *t, int64_t part, attn_error *error)
+static attn_status check_problem(const attn_problem *p, const attn_tensors *t, int64_t part, int64_t queries, attn_error *error)
 {
     const struct {
         const attn_input *slot;
@@ -136,8 +135,9 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
           MODULE ": split.part is %" PRId64 "; with a block mask it must be a multiple of mask.block_q (%" PRId64
                  ") and mask.block_kv (%" PRId64 ")",
           part, p->mask.block_q, p->mask.block_kv);
-    CHECK(!t->grad_bias.data || (!broadcasts(&t->bias, 2, p->shape.len_q) && !broadcasts(&t->bias, 3, p->shape.len_kv)),
-          ATTN_ERR_UNSUPPORTED, MODULE ": grad_bias is set and all queries or all keys share a bias, whose sum is not there yet");
+    const int64_t rows = p->shape.len_q > 0 ? attn_max(queries, 1) : 0; /* a rank with one row, or none, may have any stride */
+    CHECK(!t->grad_bias.data || (!broadcasts(&t->bias, 2, rows) && !broadcasts(&t->bias, 3, p->shape.len_kv)), ATTN_ERR_UNSUPPORTED,
+          MODULE ": grad_bias is set and all queries or all keys share a bias, whose sum is not there yet");
     return ATTN_OK;
 }
 
@@ -147,9 +147,9 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
     attn_problem cell = *problem;
     attn_tensors t = *tensors;
     attn_plan *plan;
-    TRY(check_problem(problem, tensors, part, error));
-    cell.shape.len_q = min(part, queries > 0 ? queries : cell.shape.len_q); /* strides may have no space for more */
-    cell.shape.len_kv = min(part, keys > 0 ? keys : cell.shape.len_kv);
+    TRY(check_problem(problem, tensors, part, queries, error));
+    cell.shape.len_q = attn_min(part, queries > 0 ? queries : cell.shape.len_q); /* strides may have no space for more */
+    cell.shape.len_kv = attn_min(part, keys > 0 ? keys : cell.shape.len_kv);
     if (t.cu_seqlens_q.data) cell.shape.batch = 1; /* a cell has one sequence at a time */
     t.cu_seqlens_q = t.cu_seqlens_kv = (attn_input){.data = NULL};
     for (int index = 0;; index++) { /* without memory; the strides of what has no elements may be any */
@@ -191,8 +191,13 @@ attn_status attn_bounds_read_call(attn_call *copy, const attn_tensors *tensors, 
     return ATTN_OK;
 }
 
-attn_status attn_bounds_check_call(const attn_call *planned, const attn_call *call, attn_error *error)
+attn_status attn_bounds_check_call(const attn_call *planned, const attn_call *call, attn_op op, attn_error *error)
 {
+    CHECK(call->reserved == 0, ATTN_ERR_ARGUMENT, "call.reserved is %" PRIu32 "; it must be 0", call->reserved);
+    CHECK(!call->modify_scores || op == ATTN_FORWARD || call->modify_slopes, ATTN_ERR_ARGUMENT,
+          "call.modify_scores is set and call.modify_slopes is NULL; the derivatives need it");
+    CHECK(call->modify_scores || !call->modify_slopes, ATTN_ERR_ARGUMENT,
+          "call.modify_slopes is set and call.modify_scores is NULL");
     const char *differs = !planned->modify_scores != !call->modify_scores   ? "modify_scores"
                           : !planned->modify_slopes != !call->modify_slopes ? "modify_slopes"
                                                                             : NULL;
@@ -200,8 +205,20 @@ attn_status attn_bounds_check_call(const attn_call *planned, const attn_call *ca
     return ATTN_OK;
 }
 
+static attn_status check_workspace(const places *p, attn_scratch workspace, attn_error *error)
+{
+    const int64_t shape[4] = {1, 1, 1, (int64_t)workspace.bytes}, stride[4] = {0, 0, 0, 1};
+    const attn_elements bytes = {workspace.data, shape, stride, 1};
+    for (const place *x = p->all; x < p->all + p->count; x++) {
+        const attn_elements elements = {x->data, x->shape, x->stride, x->size};
+        CHECK(elements_meet(&elements, &bytes) == 0, ATTN_ERR_ARGUMENT,
+              MODULE ": %s and the workspace overlap, or its strides make it impossible to tell", x->name);
+    }
+    return ATTN_OK;
+}
+
 attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *planned, const attn_tensors *tensors,
-                              attn_error *error)
+                              attn_scratch workspace, attn_error *error)
 {
     for (int index = 0;; index++) {
         attn_tensor_description d = {.struct_size = sizeof d};
@@ -227,5 +244,6 @@ attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *pla
         p.size = attn_dtype_size(b->dtype);
         places_add(&p, "", b->name, now.data, b->shape, b->stride, b->role == ATTN_ROLE_OUTPUT);
     }
+    TRY(check_workspace(&p, workspace, error));
     return places_check(&p, MODULE, error);
 }

@@ -30,6 +30,7 @@ typedef struct attn_bound {
 } attn_bound;
 
 enum { ATTN_BOUND = 80 };
+_Static_assert(sizeof(attn_tensors) / sizeof(attn_input) <= ATTN_BOUND, "all tensors have a place");
 
 typedef struct attn_bounds {
     attn_bound all[ATTN_BOUND];
@@ -49,11 +50,18 @@ static inline attn_input attn_bound_slot(const attn_bound *b, const attn_tensors
 
 /* A copy of tensors->call; all zeros if that is NULL. */
 attn_status attn_bounds_read_call(attn_call *copy, const attn_tensors *tensors, attn_error *error);
-/* Checks that a call has the functions that the plan was made with. */
-attn_status attn_bounds_check_call(const attn_call *planned, const attn_call *call, attn_error *error);
+/* Checks a call, and that it has the functions that the plan was made with. */
+attn_status attn_bounds_check_call(const attn_call *planned, const attn_call *call, attn_op op, attn_error *error);
 
-/* Checks that the tensors of an execution are those that were planned, and that no output shares elements with another tensor. */
+/* Memory of the caller beside the tensors. */
+typedef struct attn_scratch {
+    void *data;
+    size_t bytes;
+} attn_scratch;
+
+/* Checks that the tensors of an execution are those that were planned, and that neither an output nor the workspace shares elements
+ * with another tensor. */
 attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *planned, const attn_tensors *tensors,
-                              attn_error *error);
+                              attn_scratch workspace, attn_error *error);
 
 #endif

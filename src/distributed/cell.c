@@ -27,6 +27,11 @@ static attn_status add_result(attn_cells *c, attn_node_kind kind, const attn_bou
 static attn_status lay_out(attn_cells *c, attn_error *error)
 {
     memset(c->node, 0, sizeof c->node);
+    for (const attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++) {
+        const int64_t sizes[] = {b->shape[0], b->shape[1], attn_part_most(&c->grid.kv), b->width};
+        CHECK(b->spread != ATTN_SPREAD_KEYS || sizes_fit(ATTN_BOUND * 8, sizes, 4), ATTN_ERR_SHAPE,
+              "distributed: %s of a part is too large: its bytes overflow 64 bits", b->name);
+    }
     for (int k = 0; k < ATTN_NODE_KINDS; k++)
         for (int n = 0; n < c->bounds.count; n++) {
             const attn_node_kind kind = (attn_node_kind)k;
@@ -65,6 +70,7 @@ void attn_message_fill(const attn_cells *c, const attn_tensors *mine, int64_t j,
         const size_t size = attn_dtype_size(b->dtype), row = (size_t)b->width * size;
         const char *from = attn_bound_slot(b, mine).data;
         char *to = message + at;
+        if (row == 0) continue; /* `from` may be ATTN_EMPTY */
         for (int64_t x = 0; x < b->shape[0]; x++)
             for (int64_t g = 0; g < b->shape[1]; g++)
                 for (int64_t t = 0; t < keys; t++, to += row)
@@ -188,8 +194,11 @@ static attn_status run_piece(const attn_cells *c, const attn_tensors *mine, cons
     const size_t lengths = attn_round_64_up(2 * (size_t)c->problem.shape.batch * sizeof(int64_t));
     const int away = cell->message != NULL;
     const attn_cell_plan like = sizes_of(c, cell, p, away);
+    const int64_t n = find_plan(c, &like);
+    CHECK(n < c->plan_count && compare(&c->plans[n], &like) == 0, ATTN_ERR_ARGUMENT,
+          "distributed: there is no plan for %" PRId64 " queries with %" PRId64 " keys", p->queries, p->keys);
     attn_call_make(c, mine, cell, p, away, (int64_t *)(void *)workspace, &x);
-    return attn_execute(c->plans[find_plan(c, &like)].plan, &x.tensors, workspace + lengths, size - lengths, error);
+    return attn_execute(c->plans[n].plan, &x.tensors, workspace + lengths, size - lengths, error);
 }
 
 attn_status attn_cell_run(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, void *workspace, attn_error *error)

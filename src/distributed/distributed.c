@@ -10,6 +10,7 @@
 
 /* ---- reading ---- */
 
+/* What ranks need in order to agree about anything else. */
 static attn_status read_transport(attn_transport *copy, const attn_transport *caller, attn_error *error)
 {
     *copy = (attn_transport){.struct_size = sizeof *copy, .ranks = 1};
@@ -21,9 +22,13 @@ static attn_status read_transport(attn_transport *copy, const attn_transport *ca
           !copy->send      ? "send"
           : !copy->receive ? "receive"
                            : "wait");
-    for (size_t n = 0; n < sizeof copy->reserved / sizeof *copy->reserved; n++)
-        CHECK(copy->reserved[n] == 0, ATTN_ERR_ARGUMENT, "transport.reserved[%zu] is %" PRId64 "; it must be 0", n,
-              copy->reserved[n]);
+    return ATTN_OK;
+}
+
+static attn_status check_transport(const attn_transport *t, attn_error *error)
+{
+    for (size_t n = 0; n < sizeof t->reserved / sizeof *t->reserved; n++)
+        CHECK(t->reserved[n] == 0, ATTN_ERR_ARGUMENT, "transport.reserved[%zu] is %" PRId64 "; it must be 0", n, t->reserved[n]);
     return ATTN_OK;
 }
 
@@ -55,21 +60,22 @@ static void count_cells(attn_distributed_plan *p, int64_t *of_rank)
 static attn_status find_needs(attn_distributed_plan *p, attn_error *error)
 {
     const attn_options *o = &p->cells.options;
-    p->needs = (attn_run_needs){.slots = {8, 8, 8}, .requests = 8};
+    p->needs = (attn_run_needs){.slots = {64, 64, 64}, .requests = 64};
     for (;;) {
         attn_run_needs needs;
         int enough;
         const size_t bytes = attn_run_bytes(p, 1);
         void *memory = options_acquire(o, bytes);
         CHECK(memory, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes in which a plan counts", bytes);
-        attn_run_count(p, memory, &needs, &enough);
+        const attn_status status = attn_run_count(p, memory, &needs, &enough, error);
         options_release(o, memory);
+        if (status != ATTN_OK) return status;
         if (enough) {
             p->needs = needs;
             return ATTN_OK;
         }
-        for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) p->needs.slots[kind] *= 2;
-        p->needs.requests *= 2;
+        for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) p->needs.slots[kind] *= 4;
+        p->needs.requests *= 4;
     }
 }
 
@@ -84,6 +90,7 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     TRY(struct_read(&c->problem, sizeof c->problem, sizeof c->problem, problem, "attn_problem", error));
     TRY(slots_read(&c->planned, sizeof c->planned, sizeof c->planned, tensors, "attn_tensors", error));
     TRY(attn_bounds_read_call(&c->call, &c->planned, error));
+    TRY(attn_bounds_check_call(&c->call, &c->call, c->problem.op, error));
     c->planned.call = &c->call;
     TRY(attn_split_read(&split, caller, error));
     const attn_shape *s = &c->problem.shape;
@@ -98,7 +105,7 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     const int64_t longest = tokens.first > tokens.end ? tokens.first : tokens.end;
     if (split.part > longest && longest > 0) split.part = longest;
     p->way = split.way == ATTN_WAY_AUTO ? ATTN_WAY_DIRECT : split.way;
-    const size_t grid = attn_grid_bytes(tokens, split.part);
+    const size_t grid = attn_grid_bytes(tokens, split.part, p->ranks);
     const int64_t all_q = tokens.first / split.part + 1, all_kv = tokens.end / split.part + 1;
     const size_t lists = (size_t)(all_q + all_kv + p->ranks) * sizeof(int64_t);
     p->memory = options_acquire(&c->options, grid + lists);
@@ -116,77 +123,98 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, attn_parts_tokens(&c->grid.q, p->me),
                          attn_parts_tokens(&c->grid.kv, p->me), options, error));
     TRY(attn_cells_plan(c, p->me, &p->own, error));
+    CHECK((double)attn_message_bytes(c, attn_part_most(&c->grid.kv)) * (double)p->most_kv < 0x1p60, ATTN_ERR_SHAPE,
+          "distributed: the keys of a rank are too large: their bytes overflow 64 bits");
     TRY(find_needs(p, error));
-    p->needs.messages += attn_agree_messages(&p->transport);
-    p->needs.bytes += attn_agree_messages(&p->transport) * (int64_t)attn_agree_bytes();
+    const int agreements = 2 * attn_agree_messages(&p->transport); /* before and after the run */
+    p->needs.messages += agreements;
+    p->needs.bytes += agreements * (int64_t)sizeof(attn_verdict);
     TRY(attn_run_fits(p, error));
     p->workspace = attn_run_bytes(p, 0);
+    const size_t limit = c->options.workspace_limit;
+    CHECK(!limit || p->workspace <= limit, ATTN_ERR_MEMORY,
+          "distributed: the workspace takes %zu bytes and options.workspace_limit is %zu; smaller parts take less", p->workspace,
+          limit);
     return ATTN_OK;
 }
 
-/* Of all that must be the same on all ranks. */
+static void add_index(attn_digest *d, const attn_grid_index *x)
+{
+    const int64_t *const lists[] = {x->lengths_q, x->lengths_kv, x->offset_q, x->starts_q, x->starts_kv};
+    attn_digest_number(d, x->entries);
+    for (int n = 0; n < 5; n++) {
+        attn_digest_number(d, lists[n] != NULL);
+        if (lists[n]) attn_digest_add(d, lists[n], (size_t)(x->entries + (n > 2)) * sizeof(int64_t));
+    }
+}
+
+/* Of all that must be the same on all ranks.  (The structs that are added as bytes have no padding.) */
 static uint64_t digest_of(const attn_distributed_plan *p)
 {
-    const attn_problem *x = &p->cells.problem;
-    const attn_grid *g = &p->cells.grid;
-    const attn_mask *m = &x->mask;
-    const attn_score *s = &x->score;
-    const int64_t batch = p->cells.documents ? p->cells.documents : x->shape.batch;
-    attn_digest d = {0xcbf29ce484222325u};
-    const int64_t whole[] = {p->ranks,          p->way,          x->op,
-                             m->causal,         m->window,       m->empty,
-                             m->window_left,    m->window_right, m->chunk,
-                             m->dilation,       m->global_q,     m->global_kv,
-                             m->block_q,        m->block_kv,     m->block_entries,
-                             m->least_distance, s->kind,         s->scale_kind,
-                             s->dim_k,          s->dim_metric,   s->additive_bias,
-                             s->normaliser,     g->q.part,       p->cells.bounds.compute};
-    const double real[] = {s->scale, s->temperature, s->softcap, s->shift, x->dropout.probability};
-    attn_digest_add(&d, &x->shape, sizeof x->shape);
-    attn_digest_add(&d, whole, sizeof whole);
-    for (size_t n = 0; n < sizeof real / sizeof *real; n++) attn_digest_real(&d, real[n]);
-    attn_digest_number(&d, x->bias_table.kind), attn_digest_number(&d, x->bias_table.max_distance);
-    attn_digest_number(&d, x->relative.first), attn_digest_number(&d, x->relative.rows);
-    attn_digest_add(&d, g->q.owner, (size_t)g->q.count * sizeof *g->q.owner);
-    attn_digest_add(&d, g->kv.owner, (size_t)g->kv.count * sizeof *g->kv.owner);
-    const attn_grid_index *index = &p->cells.index;
-    const int64_t *const lists[] = {index->lengths_q, index->lengths_kv, index->offset_q, index->starts_q, index->starts_kv};
-    for (int n = 0; n < 5; n++) {
-        attn_digest_number(&d, lists[n] != NULL);
-        if (lists[n]) attn_digest_add(&d, lists[n], (size_t)(batch + (n > 2)) * sizeof(int64_t));
-    }
-    for (int n = 0; n < p->cells.bounds.count; n++) {
-        const attn_bound *b = &p->cells.bounds.all[n];
-        attn_digest_number(&d, b->index);
-        if (b->spread == ATTN_SPREAD_KEYS) attn_digest_number(&d, b->dtype);
-    }
+    const attn_cells *c = &p->cells;
+    const attn_problem *x = &c->problem;
+    const attn_bias_table *table = &x->bias_table;
     attn_options resolved = {.struct_size = sizeof resolved};
-    const attn_options *o = &p->cells.options;
+    const attn_options *o = &c->options;
+    attn_digest d = attn_digest_begin();
+    const int64_t numbers[] = {p->ranks,
+                               p->way,
+                               x->op,
+                               table->kind,
+                               table->buckets,
+                               table->max_distance,
+                               table->causal,
+                               c->grid.q.part,
+                               c->bounds.compute,
+                               c->call.modify_scores != NULL,
+                               c->call.modify_slopes != NULL,
+                               o->reproducible,
+                               o->invariant,
+                               (int64_t)attn_message_bytes(c, attn_part_most(&c->grid.kv))};
+    attn_digest_add(&d, numbers, sizeof numbers);
+    attn_digest_add(&d, &x->shape, sizeof x->shape);
+    attn_digest_add(&d, &x->score, sizeof x->score);
+    attn_digest_add(&d, &x->mask, sizeof x->mask);
+    attn_digest_add(&d, &x->dropout, sizeof x->dropout);
+    attn_digest_add(&d, &x->relative, sizeof x->relative);
+    attn_digest_add(&d, c->grid.q.owner, (size_t)c->grid.q.count * sizeof *c->grid.q.owner);
+    attn_digest_add(&d, c->grid.kv.owner, (size_t)c->grid.kv.count * sizeof *c->grid.kv.owner);
+    add_index(&d, &c->index);
+    for (const attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++) {
+        attn_digest_number(&d, b->index), attn_digest_number(&d, b->dtype);
+        if (b->spread == ATTN_SPREAD_SAME) attn_digest_add(&d, b->shape, sizeof b->shape);
+    }
+    attn_digest_add(&d, c->node, sizeof c->node);
     if (!o->reproducible && attn_options_resolve(o, &resolved, NULL) == ATTN_OK) attn_digest_number(&d, resolved.isa);
-    attn_digest_number(&d, o->reproducible), attn_digest_number(&d, o->invariant);
     return d.value;
+}
+
+/* Plans on this rank; *plan is set if there is anything to destroy, also after a failure. */
+static attn_status plan_here(attn_distributed_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
+                             const attn_split *split, const attn_transport *transport, const attn_options *options,
+                             attn_error *error)
+{
+    attn_options o;
+    TRY(check_transport(transport, error));
+    TRY(options_read(&o, options, error));
+    attn_distributed_plan *p = options_acquire(&o, sizeof *p);
+    CHECK(p, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", sizeof *p);
+    *p = (attn_distributed_plan){.transport = *transport, .me = transport->rank, .ranks = transport->ranks, .cells.options = o};
+    *plan = p;
+    return plan_alone(p, problem, tensors, split, options, error);
 }
 
 attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
                                          const attn_split *split, const attn_transport *transport, const attn_options *options,
                                          attn_error *error)
 {
-    attn_options o;
     attn_transport t;
     attn_error rejected = {.status = ATTN_OK};
-    CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
-    *plan = NULL;
-    TRY(read_transport(&t, transport, error));
-    attn_status status = options_read(&o, options, &rejected);
     attn_distributed_plan *p = NULL;
-    if (status == ATTN_OK) {
-        p = options_acquire(&o, sizeof *p);
-        if (!p) status = fail(&rejected, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", sizeof *p);
-    }
-    if (p) {
-        *p = (attn_distributed_plan){.transport = t, .me = t.rank, .ranks = t.ranks, .cells.options = o};
-        status = plan_alone(p, problem, tensors, split, options, &rejected);
-    }
+    if (plan) *plan = NULL;
+    TRY(read_transport(&t, transport, error));
+    attn_status status =
+        plan ? plan_here(&p, problem, tensors, split, &t, options, &rejected) : fail(&rejected, ATTN_ERR_ARGUMENT, "plan is NULL");
     if (t.ranks > 1)
         status = attn_agree(&t, status, status == ATTN_OK ? digest_of(p) : 0,
                             "distributed: ranks disagree about the problem, the split or the instruction set", &rejected);
@@ -211,7 +239,7 @@ void attn_distributed_plan_destroy(attn_distributed_plan *p)
 
 /* ---- executing and describing ---- */
 
-size_t attn_distributed_workspace_size(const attn_distributed_plan *plan) { return plan->workspace; }
+size_t attn_distributed_workspace_size(const attn_distributed_plan *plan) { return plan ? plan->workspace : 0; }
 
 /* What an execution was given, in copies: the tensors have the call. */
 typedef struct given {
@@ -219,18 +247,18 @@ typedef struct given {
     attn_call call;
 } given;
 
-static attn_status check_call(const attn_distributed_plan *p, const attn_tensors *tensors, given *copy, const void *workspace,
+static attn_status check_call(const attn_distributed_plan *p, const attn_tensors *tensors, given *copy, void *workspace,
                               size_t size, attn_error *error)
 {
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(slots_read(&copy->tensors, sizeof copy->tensors, sizeof copy->tensors, tensors, "attn_tensors", error));
     TRY(attn_bounds_read_call(&copy->call, &copy->tensors, error));
     copy->tensors.call = &copy->call;
-    TRY(attn_bounds_check_call(&p->cells.call, &copy->call, error));
-    TRY(attn_bounds_check(&p->cells.bounds, &p->cells.planned, &copy->tensors, error));
+    TRY(attn_bounds_check_call(&p->cells.call, &copy->call, p->cells.problem.op, error));
     CHECK(size >= p->workspace, ATTN_ERR_MEMORY, "workspace_size is %zu; this plan needs %zu", size, p->workspace);
     CHECK(workspace, ATTN_ERR_ARGUMENT, "workspace is NULL");
-    return ATTN_OK;
+    const attn_scratch scratch = {workspace, p->workspace};
+    return attn_bounds_check(&p->cells.bounds, &p->cells.planned, &copy->tensors, scratch, error);
 }
 
 attn_status attn_distributed_execute(const attn_distributed_plan *plan, const attn_tensors *tensors, void *workspace,
@@ -240,13 +268,16 @@ attn_status attn_distributed_execute(const attn_distributed_plan *plan, const at
     attn_error rejected = {.status = ATTN_OK};
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     attn_status status = check_call(plan, tensors, &mine, workspace, workspace_size, &rejected);
-    attn_digest dropout = {0xcbf29ce484222325u};
+    attn_digest dropout = attn_digest_begin();
     attn_digest_add(&dropout, &mine.call.dropout_seed, sizeof mine.call.dropout_seed);
     attn_digest_number(&dropout, mine.call.dropout_offset);
     if (plan->ranks > 1)
         status = attn_agree(&plan->transport, status, dropout.value,
                             "distributed: ranks disagree about call.dropout_seed or dropout_offset", &rejected);
-    if (status == ATTN_OK) status = attn_run(plan, &mine.tensors, workspace, &rejected);
+    if (status == ATTN_OK) {
+        status = attn_run(plan, &mine.tensors, workspace, &rejected);
+        if (plan->ranks > 1 && status != ATTN_ERR_IO) status = attn_agree(&plan->transport, status, 0, "", &rejected);
+    }
     if (error) *error = rejected;
     return status == ATTN_OK ? succeed(error) : status;
 }
@@ -269,6 +300,7 @@ attn_status attn_distributed_describe(const attn_distributed_plan *plan, attn_di
                                             .bytes = plan->needs.bytes,
                                             .row_nodes = plan->needs.slots[ATTN_NODE_ROW],
                                             .column_nodes = plan->needs.slots[ATTN_NODE_COLUMN],
+                                            .shared_nodes = plan->needs.slots[ATTN_NODE_SHARED],
                                             .workspace_bytes = plan->workspace,
                                             .way = plan->way,
                                             .ranks = plan->ranks};

@@ -5,29 +5,26 @@
 #include "../common/slots.h"
 #include "split.h"
 
-static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t parts_of(int64_t tokens, int64_t part) { return tokens / part + (tokens % part != 0); }
-
 /* ---- owners ---- */
 
 static attn_status fill_owners(attn_parts *p, const attn_split *split, attn_axis axis, int ranks, attn_error *error)
 {
     for (int64_t n = 0; n < p->count; n++) {
         const int32_t r = attn_split_owner(split, axis, n, p->count, ranks);
-        CHECK(r >= 0 && r < ranks, ATTN_ERR_ARGUMENT, "split.owners_%s[%" PRId64 "] is %d; it must be a rank, 0 to %d",
-              axis == ATTN_AXIS_KEY ? "kv" : "q", n, (int)r, ranks - 1);
+        TRY(attn_split_check_owner(r, axis, n, ranks, error));
         p->owner[n] = r;
     }
-    /* `local` by one pass for each rank would be quadratic; the parts of a rank are in rising order, so count as they come. */
-    for (int64_t n = 0; n < p->count; n++) p->local[n] = -1;
-    for (int64_t n = 0; n < p->count; n++) {
-        if (p->local[n] >= 0) continue;
-        int64_t at = 0;
-        for (int64_t m = n; m < p->count; m++)
-            if (p->owner[m] == p->owner[n]) p->local[m] = at, at += attn_part_size(p, m);
-    }
     return ATTN_OK;
+}
+
+/* owned: space for a number of each rank. */
+static void fill_local(attn_parts *p, int ranks, int64_t *owned)
+{
+    for (int r = 0; r < ranks; r++) owned[r] = 0;
+    for (int64_t n = 0; n < p->count; n++) {
+        p->local[n] = owned[p->owner[n]];
+        owned[p->owner[n]] += attn_part_size(p, n);
+    }
 }
 
 int64_t attn_parts_tokens(const attn_parts *p, int rank)
@@ -50,16 +47,16 @@ void attn_keys_seen(const attn_mask *m, int64_t first, int64_t last, int64_t key
 {
     const int64_t far = INT64_C(1) << 60;
     attn_range all = {0, keys};
-    if (m->causal) all.end = min(all.end, last + 1);
+    if (m->causal) all.end = attn_min(all.end, last + 1);
     if (m->chunk > 0) {
-        all.first = max(all.first, floor_to(first, m->chunk));
-        all.end = min(all.end, floor_to(last, m->chunk) + min(m->chunk, far));
+        all.first = attn_max(all.first, floor_to(first, m->chunk));
+        all.end = attn_min(all.end, floor_to(last, m->chunk) + attn_min(m->chunk, far));
     }
     seen[0] = all;
-    seen[1] = (attn_range){all.first, min(all.end, m->global_kv)};
+    seen[1] = (attn_range){all.first, attn_min(all.end, m->global_kv)};
     if (!m->window || (last >= 0 && first < m->global_q)) return;
-    if (m->window_left >= 0) seen[0].first = max(all.first, first - min(m->window_left, far));
-    if (m->window_right >= 0) seen[0].end = min(all.end, last + min(m->window_right, far) + 1);
+    if (m->window_left >= 0) seen[0].first = attn_max(all.first, first - attn_min(m->window_left, far));
+    if (m->window_right >= 0) seen[0].end = attn_min(all.end, last + attn_min(m->window_right, far) + 1);
 }
 
 static void include(attn_range *all, attn_range more, int64_t part)
@@ -67,38 +64,71 @@ static void include(attn_range *all, attn_range more, int64_t part)
     if (more.first >= more.end) return;
     const attn_range parts = {more.first / part, (more.end - 1) / part + 1};
     if (all->first >= all->end) *all = parts;
-    else *all = (attn_range){min(all->first, parts.first), max(all->end, parts.end)};
+    else *all = (attn_range){attn_min(all->first, parts.first), attn_max(all->end, parts.end)};
+}
+
+attn_entry attn_entry_at(const attn_grid_index *x, const attn_shape *s, int64_t b)
+{
+    attn_entry e = {.queries = s->len_q, .keys = s->len_kv, .offset = x->offset_q ? x->offset_q[b] : 0};
+    if (x->lengths_q) e.queries = x->lengths_q[b];
+    if (x->lengths_kv) e.keys = x->lengths_kv[b];
+    if (x->starts_q) e.first_q = x->starts_q[b], e.queries = x->starts_q[b + 1] - e.first_q;
+    if (x->starts_kv) e.first_kv = x->starts_kv[b], e.keys = x->starts_kv[b + 1] - e.first_kv;
+    return e;
 }
 
 static void fill_seen(attn_grid *g, const attn_problem *problem, const attn_grid_index *x)
 {
-    const attn_shape *s = &problem->shape;
     for (int64_t n = 0; n < ATTN_SEEN_RANGES * g->q.count; n++) g->seen[n] = (attn_range){0, 0};
-    for (int64_t b = 0; b < s->batch; b++) {
-        const int64_t base_q = x->starts_q ? x->starts_q[b] : 0, base_kv = x->starts_kv ? x->starts_kv[b] : 0;
-        const int64_t queries = x->starts_q ? x->starts_q[b + 1] - base_q : x->lengths_q ? x->lengths_q[b] : s->len_q;
-        const int64_t keys = x->starts_kv ? x->starts_kv[b + 1] - base_kv : x->lengths_kv ? x->lengths_kv[b] : s->len_kv;
-        const int64_t offset = x->offset_q ? x->offset_q[b] : 0;
-        if (queries == 0 || keys == 0) continue;
-        for (int64_t i = base_q / g->q.part; i <= (base_q + queries - 1) / g->q.part; i++) {
-            const int64_t at = attn_part_first(&g->q, i);
+    for (int64_t b = 0; b < x->entries; b++) {
+        const attn_entry e = attn_entry_at(x, &problem->shape, b);
+        if (e.queries == 0 || e.keys == 0) continue;
+        for (int64_t i = e.first_q / g->q.part; i <= (e.first_q + e.queries - 1) / g->q.part; i++) {
+            const int64_t at = attn_part_first(&g->q, i), first = attn_max(at - e.first_q, 0),
+                          last = attn_min(at + g->q.part - e.first_q, e.queries) - 1;
             attn_range seen[ATTN_SEEN_RANGES];
-            attn_keys_seen(&problem->mask, max(at - base_q, 0) + offset, min(at + g->q.part - base_q, queries) - 1 + offset, keys,
-                           seen);
+            attn_keys_seen(&problem->mask, first + e.offset, last + e.offset, e.keys, seen);
             for (int n = 0; n < ATTN_SEEN_RANGES; n++)
-                include(&g->seen[ATTN_SEEN_RANGES * i + n], (attn_range){seen[n].first + base_kv, seen[n].end + base_kv},
+                include(&g->seen[ATTN_SEEN_RANGES * i + n], (attn_range){seen[n].first + e.first_kv, seen[n].end + e.first_kv},
                         g->kv.part);
+        }
+    }
+}
+
+/* The first part at or behind j that has not been reached; next[j] is j for these. */
+static int64_t unreached(int64_t *next, int64_t j)
+{
+    for (; next[j] != j; j = next[j]) next[j] = next[next[j]];
+    return j;
+}
+
+/* Parts of keys are reached by one part of queries after another, from both ends; each is looked at once. */
+static void fill_rows(attn_grid *g, int64_t *next)
+{
+    const int64_t rows = g->q.count, columns = g->kv.count;
+    for (int64_t j = 0; j < columns; j++) g->rows[j] = (attn_range){0, 0};
+    for (int down = 0; down < 2; down++) {
+        for (int64_t j = 0; j <= columns; j++) next[j] = j;
+        for (int64_t n = 0; n < rows * ATTN_SEEN_RANGES; n++) {
+            const int64_t i = down ? rows - 1 - n / ATTN_SEEN_RANGES : n / ATTN_SEEN_RANGES;
+            const attn_range *seen = &g->seen[ATTN_SEEN_RANGES * i + n % ATTN_SEEN_RANGES];
+            if (seen->first >= seen->end) continue;
+            for (int64_t j = unreached(next, seen->first); j < seen->end; j = unreached(next, j)) {
+                if (down) g->rows[j].end = i + 1;
+                else g->rows[j].first = i;
+                next[j] = j + 1;
+            }
         }
     }
 }
 
 /* ---- the grid ---- */
 
-size_t attn_grid_bytes(attn_range tokens, int64_t part)
+size_t attn_grid_bytes(attn_range tokens, int64_t part, int ranks)
 {
-    const size_t q = (size_t)parts_of(tokens.first, part), kv = (size_t)parts_of(tokens.end, part);
-    const size_t bytes =
-        q * (ATTN_SEEN_RANGES * sizeof(attn_range) + sizeof(int64_t) + sizeof(int32_t)) + kv * (sizeof(int64_t) + sizeof(int32_t));
+    const size_t q = (size_t)attn_parts_of(tokens.first, part), kv = (size_t)attn_parts_of(tokens.end, part);
+    const size_t bytes = q * (ATTN_SEEN_RANGES * sizeof(attn_range) + sizeof(int64_t) + sizeof(int32_t)) +
+                         kv * (sizeof(attn_range) + sizeof(int64_t) + sizeof(int32_t)) + (kv + 1 + (size_t)ranks) * sizeof(int64_t);
     return (bytes + 7) / 8 * 8;
 }
 
@@ -106,17 +136,21 @@ attn_status attn_grid_fill(attn_grid *g, void *memory, attn_range tokens, const 
                            const attn_split *split, int ranks, attn_error *error)
 {
     char *at = memory;
-    g->ranks = ranks;
-    g->q = (attn_parts){.tokens = tokens.first, .part = split->part, .count = parts_of(tokens.first, split->part)};
-    g->kv = (attn_parts){.tokens = tokens.end, .part = split->part, .count = parts_of(tokens.end, split->part)};
+    g->q = (attn_parts){.tokens = tokens.first, .part = split->part, .count = attn_parts_of(tokens.first, split->part)};
+    g->kv = (attn_parts){.tokens = tokens.end, .part = split->part, .count = attn_parts_of(tokens.end, split->part)};
     g->seen = (attn_range *)(void *)at, at += (size_t)g->q.count * ATTN_SEEN_RANGES * sizeof(attn_range);
+    g->rows = (attn_range *)(void *)at, at += (size_t)g->kv.count * sizeof(attn_range);
     g->q.local = (int64_t *)(void *)at, at += (size_t)g->q.count * sizeof(int64_t);
     g->kv.local = (int64_t *)(void *)at, at += (size_t)g->kv.count * sizeof(int64_t);
-    g->q.owner = (int32_t *)(void *)at, at += (size_t)g->q.count * sizeof(int32_t);
-    g->kv.owner = (int32_t *)(void *)at;
+    int64_t *const next = (int64_t *)(void *)at, *const owned = next + g->kv.count + 1; /* until this returns */
+    g->q.owner = (int32_t *)(void *)(owned + ranks);
+    g->kv.owner = g->q.owner + g->q.count;
     TRY(fill_owners(&g->q, split, ATTN_AXIS_QUERY, ranks, error));
     TRY(fill_owners(&g->kv, split, ATTN_AXIS_KEY, ranks, error));
+    fill_local(&g->q, ranks, owned);
+    fill_local(&g->kv, ranks, owned);
     fill_seen(g, problem, index);
+    fill_rows(g, next);
     return ATTN_OK;
 }
 
@@ -124,7 +158,7 @@ int attn_row_exists(const attn_grid *g, int64_t i, int64_t first, int64_t end)
 {
     for (int n = 0; n < ATTN_SEEN_RANGES; n++) {
         const attn_range *seen = &g->seen[ATTN_SEEN_RANGES * i + n];
-        if (max(seen->first, first) < min(seen->end, end)) return 1;
+        if (attn_max(seen->first, first) < attn_min(seen->end, end)) return 1;
     }
     return 0;
 }
@@ -132,13 +166,13 @@ int attn_row_exists(const attn_grid *g, int64_t i, int64_t first, int64_t end)
 int64_t attn_row_cells(const attn_grid *g, int64_t i)
 {
     const attn_range *near = &g->seen[ATTN_SEEN_RANGES * i], *global = near + 1;
-    const int64_t both = min(near->end, global->end) - max(near->first, global->first);
-    return near->end - near->first + global->end - global->first - max(both, 0);
+    const int64_t both = attn_min(near->end, global->end) - attn_max(near->first, global->first);
+    return near->end - near->first + global->end - global->first - attn_max(both, 0);
 }
 
 int attn_column_exists(const attn_grid *g, int64_t j, int64_t first, int64_t end)
 {
-    for (int64_t i = first; i < min(end, g->q.count); i++)
+    for (int64_t i = attn_max(first, g->rows[j].first); i < attn_min(end, g->rows[j].end); i++)
         if (attn_row_exists(g, i, j, j + 1)) return 1;
     return 0;
 }

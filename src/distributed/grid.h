@@ -21,6 +21,7 @@ typedef struct attn_parts {
 
 /* Index tensors of the whole problem, as 64-bit numbers; NULL: absent. */
 typedef struct attn_grid_index {
+    int64_t entries; /* of the batch; of packed sequences, their number */
     const int64_t *lengths_q, *lengths_kv, *offset_q, *starts_q, *starts_kv;
 } attn_grid_index;
 
@@ -29,25 +30,33 @@ enum { ATTN_SEEN_RANGES = 2 };
 typedef struct attn_grid {
     attn_parts q, kv;
     attn_range *seen; /* of part i of queries: parts of keys within its window, and global ones, at ATTN_SEEN_RANGES i */
-    int ranks;
+    attn_range
+        *rows; /* of part j of keys: the first part of queries that sees it, and the end of the last; others may lie between */
 } attn_grid;
 
+static inline int64_t attn_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t attn_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static inline int64_t attn_parts_of(int64_t tokens, int64_t part) { return tokens / part + (tokens % part != 0); }
 static inline int64_t attn_part_first(const attn_parts *p, int64_t n) { return n * p->part; }
-static inline int64_t attn_part_size(const attn_parts *p, int64_t n)
-{
-    const int64_t left = p->tokens - n * p->part;
-    return left < p->part ? left : p->part;
-}
+static inline int64_t attn_part_size(const attn_parts *p, int64_t n) { return attn_min(p->tokens - n * p->part, p->part); }
 
 /* Of the largest part. */
-static inline int64_t attn_part_most(const attn_parts *p) { return p->tokens < p->part ? p->tokens : p->part; }
+static inline int64_t attn_part_most(const attn_parts *p) { return attn_min(p->tokens, p->part); }
+
+/* The queries and the keys of an entry of the batch, and where the first query is among the keys. */
+typedef struct attn_entry {
+    int64_t first_q, queries, first_kv, keys; /* tokens of the whole, of packed sequences */
+    int64_t offset;
+} attn_entry;
+attn_entry attn_entry_at(const attn_grid_index *index, const attn_shape *shape, int64_t b);
 
 /* The tokens that `rank` owns. */
 int64_t attn_parts_tokens(const attn_parts *p, int rank);
 
 /* Bytes of the arrays of a grid, a multiple of 8, which attn_grid_fill takes from `memory`.  tokens: queries (first) and keys
  * (end). */
-size_t attn_grid_bytes(attn_range tokens, int64_t part);
+size_t attn_grid_bytes(attn_range tokens, int64_t part, int ranks);
 attn_status attn_grid_fill(attn_grid *grid, void *memory, attn_range tokens, const attn_problem *problem,
                            const attn_grid_index *index, const attn_split *split, int ranks, attn_error *error);
 

@@ -20,6 +20,7 @@ static attn_status read_index(const index_rule *r, int64_t *to, const int64_t **
     if (!slot->data) return ATTN_OK;
     CHECK(slot->dtype == 0 || slot->dtype == ATTN_I64 || slot->dtype == ATTN_I32, ATTN_ERR_UNSUPPORTED,
           "%s is %s; it must be i64 or i32", r->name, attn_dtype_name(slot->dtype));
+    CHECK(r->count < 2 || slot_is_dense(slot) || slot->stride[0] == 1, ATTN_ERR_STRIDE, "%s must be dense", r->name);
     TRY(slot_aligned(slot, r->name, slot->dtype == ATTN_I32 ? 4 : 8, error));
     for (int64_t n = 0; n < r->count; n++) {
         to[n] = slot->dtype == ATTN_I32 ? ((const int32_t *)slot->data)[n] : ((const int64_t *)slot->data)[n];
@@ -47,18 +48,19 @@ attn_status attn_index_read(attn_grid_index *x, const attn_tensors *t, const att
 {
     const attn_shape *s = &problem->shape;
     const int bottom_right = problem->mask.align == ATTN_ALIGN_BOTTOM_RIGHT;
-    const int64_t far = INT64_C(1) << 60, long_ = INT64_C(1) << 48, each = s->batch + 1;
+    const int64_t far = INT64_C(1) << 60, most = INT64_C(1) << 48, each = s->batch + 1;
     const index_rule rules[INDEX_TENSORS] = {{&t->lengths_q, "lengths_q", s->batch, 0, s->len_q},
                                              {&t->lengths_kv, "lengths_kv", s->batch, 0, s->len_kv},
                                              {&t->offset_q, "offset_q", s->batch, -far, far},
-                                             {&t->cu_seqlens_q, "cu_seqlens_q", each, 0, long_},
-                                             {&t->cu_seqlens_kv, "cu_seqlens_kv", each, 0, long_}};
+                                             {&t->cu_seqlens_q, "cu_seqlens_q", each, 0, most},
+                                             {&t->cu_seqlens_kv, "cu_seqlens_kv", each, 0, most}};
     const int64_t **const to[INDEX_TENSORS] = {&x->lengths_q, &x->lengths_kv, &x->offset_q, &x->starts_q, &x->starts_kv};
     CHECK(!t->cu_seqlens_q.data == !t->cu_seqlens_kv.data, ATTN_ERR_ARGUMENT, "cu_seqlens_%s is missing; set both or neither",
           t->cu_seqlens_q.data ? "kv" : "q");
     CHECK(!t->cu_seqlens_q.data || (!t->lengths_q.data && !t->lengths_kv.data), ATTN_ERR_ARGUMENT,
           "cu_seqlens_q and lengths_%s are set; set only one of them", t->lengths_q.data ? "q" : "kv");
     CHECK(!bottom_right || !t->offset_q.data, ATTN_ERR_ARGUMENT, "offset_q is set; mask.align is 1 (bottom-right), which sets it");
+    x->entries = s->batch;
     for (int n = 0; n < INDEX_TENSORS; n++) TRY(read_index(&rules[n], memory + n * each, to[n], error));
     if (x->starts_q) {
         TRY(check_starts(x->starts_q, s->batch, s->len_q, "cu_seqlens_q", error));
@@ -67,9 +69,8 @@ attn_status attn_index_read(attn_grid_index *x, const attn_tensors *t, const att
     if (!bottom_right) return ATTN_OK;
     int64_t *const offset = memory + 2 * each;
     for (int64_t b = 0; b < s->batch; b++) {
-        const int64_t queries = x->starts_q ? x->starts_q[b + 1] - x->starts_q[b] : x->lengths_q ? x->lengths_q[b] : s->len_q;
-        const int64_t keys = x->starts_kv ? x->starts_kv[b + 1] - x->starts_kv[b] : x->lengths_kv ? x->lengths_kv[b] : s->len_kv;
-        offset[b] = keys - queries;
+        const attn_entry e = attn_entry_at(x, s, b);
+        offset[b] = e.keys - e.queries;
     }
     x->offset_q = offset;
     return ATTN_OK;

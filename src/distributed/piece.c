@@ -32,9 +32,6 @@ static void place_dense(attn_input *slot, const attn_bound *b, attn_dtype dtype,
 
 /* ---- pieces ---- */
 
-static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* The first sequence that ends behind `token`. */
 static int64_t first_document(const int64_t *starts, int64_t count, int64_t token)
 {
@@ -61,8 +58,8 @@ int attn_piece_next(const attn_cells *c, const attn_cell *cell, attn_piece *p)
     const int64_t *const starts_q = c->index.starts_q, *const starts_kv = c->index.starts_kv;
     int64_t b = p->entry < 0 ? first_document(starts_q, c->documents, first_q) : p->entry + 1;
     for (; b < c->documents && starts_q[b] < end_q; b++) {
-        const int64_t from_q = max(starts_q[b], first_q), to_q = min(starts_q[b + 1], end_q);
-        const int64_t from_kv = max(starts_kv[b], first_kv), to_kv = min(starts_kv[b + 1], end_kv);
+        const int64_t from_q = attn_max(starts_q[b], first_q), to_q = attn_min(starts_q[b + 1], end_q);
+        const int64_t from_kv = attn_max(starts_kv[b], first_kv), to_kv = attn_min(starts_kv[b + 1], end_kv);
         *p = (attn_piece){b, from_q, to_q - from_q, from_kv, to_kv - from_kv, from_q - starts_q[b], from_kv - starts_kv[b]};
         if (p->queries > 0 && p->keys > 0) return 1;
     }
@@ -82,16 +79,14 @@ static inside inside_of(const attn_cells *c, const attn_cell *cell, const attn_p
                     cell->j < 0 ? 0 : p->first_kv - attn_part_first(&c->grid.kv, cell->j)};
 }
 
-static int64_t clip(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
-
 /* lengths: space for 2 batch numbers. */
 static void place_index(const attn_cells *c, const attn_piece *p, int64_t *lengths, attn_piece_call *x)
 {
     const int64_t batch = c->problem.shape.batch;
     int64_t *const of_q = lengths, *const of_kv = lengths + batch;
     for (int64_t b = 0; b < batch && lengths; b++) {
-        if (c->index.lengths_q) of_q[b] = clip(c->index.lengths_q[b] - p->origin_q, p->queries);
-        if (c->index.lengths_kv) of_kv[b] = clip(c->index.lengths_kv[b] - p->origin_kv, p->keys);
+        if (c->index.lengths_q) of_q[b] = attn_max(0, attn_min(c->index.lengths_q[b] - p->origin_q, p->queries));
+        if (c->index.lengths_kv) of_kv[b] = attn_max(0, attn_min(c->index.lengths_kv[b] - p->origin_kv, p->keys));
     }
     if (c->index.lengths_q) x->tensors.lengths_q = attn_in(lengths ? of_q : ATTN_LATER);
     if (c->index.lengths_kv) x->tensors.lengths_kv = attn_in(lengths ? of_kv : ATTN_LATER);

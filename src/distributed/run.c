@@ -84,20 +84,23 @@ static int64_t root_of(attn_running *r, attn_node_kind kind, attn_tree *tree, in
 
 static void run_cell(attn_running *r, const attn_cell *cell)
 {
+    const attn_cells *c = &r->plan->cells;
     if (cell->j >= 0) r->needs.cells++;
     if (!r->mine || r->status != ATTN_OK) return;
-    r->status = attn_cell_run(&r->plan->cells, r->mine, cell, r->workspace, r->error);
-    const attn_transport *t = &r->plan->transport;
-    if (r->plan->ranks > 1 && t->progress) (void)t->progress(t->context); /* (`wait` reports what failed) */
+    if (r->failed == ATTN_OK) r->failed = attn_cell_run(c, r->mine, cell, r->workspace, r->error);
+    for (int kind = 0; kind < ATTN_NODE_KINDS && r->failed != ATTN_OK; kind++)
+        if (cell->node[kind]) memset(cell->node[kind], 0, c->node[kind]);
+    attn_steps_progress(r);
 }
 
-/* A cell without keys: the sink, or all there is of a row that sees no part. */
+/* Stores the results of a row; -1: there is none of a kind.  A cell without keys is its last one: the sink, or all there is of a
+ * row that sees no part. */
 static void end_row(attn_running *r, int64_t n, int64_t row, int64_t shared)
 {
     const attn_cells *c = &r->plan->cells;
     const int64_t i = r->plan->own.q[n], tokens = attn_part_size(&c->grid.q, i);
     const int is_forward = c->problem.op == ATTN_FORWARD;
-    if (c->has_sink || (is_forward && row < 0)) {
+    if (c->has_sink || (is_forward && attn_row_cells(&c->grid, i) == 0)) {
         const int64_t slots[] = {take(r, ATTN_NODE_ROW), -1, take(r, ATTN_NODE_SHARED)};
         attn_cell cell = {.i = i, .j = -1};
         for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) cell.node[kind] = memory_of(r, (attn_node_kind)kind, slots[kind]);
@@ -118,11 +121,22 @@ static void end_row(attn_running *r, int64_t n, int64_t row, int64_t shared)
     insert(r, ATTN_NODE_SHARED, &r->total, 0, 1, 0, i, shared);
 }
 
-static void end_rows(attn_running *r, int64_t n)
+/* The root of a tree, which is complete; -1: there are no such results. */
+static int64_t complete_root(attn_running *r, attn_node_kind kind, attn_tree *tree, int64_t terms)
+{
+    const int64_t root = r->pool[kind].bytes ? root_of(r, kind, tree, terms) : -1;
+    if (r->pool[kind].bytes && root < 0) r->lost = 1;
+    return root;
+}
+
+/* A cell of row n is done. */
+static void count_down(attn_running *r, int64_t n)
 {
     const int64_t keys = r->plan->cells.grid.kv.count;
-    const int64_t row = root_of(r, ATTN_NODE_ROW, &r->rows[n], keys);
-    if (row >= 0) end_row(r, n, row, r->pool[ATTN_NODE_SHARED].bytes ? root_of(r, ATTN_NODE_SHARED, &r->shared[n], keys) : -1);
+    if (--r->left[n] > 0) return;
+    const int64_t row = complete_root(r, ATTN_NODE_ROW, &r->rows[n], keys),
+                  shared = complete_root(r, ATTN_NODE_SHARED, &r->shared[n], keys);
+    if (!r->lost) end_row(r, n, row, shared);
 }
 
 static void end_column(attn_running *r, int64_t n)
@@ -155,15 +169,24 @@ static void visit_cell(attn_running *r, int step, int64_t row, int64_t column)
     insert(r, ATTN_NODE_SHARED, &r->shared[row], i, 0, 0, j, slots[ATTN_NODE_SHARED]);
     insert(r, ATTN_NODE_COLUMN, step ? &r->away[column] : &r->columns[column], j, 0, 0, i, slots[ATTN_NODE_COLUMN]);
     insert(r, ATTN_NODE_ROW, &r->rows[row], i, 0, 0, j, slots[ATTN_NODE_ROW]);
-    end_rows(r, row);
+    count_down(r, row);
     if (!step && r->pool[ATTN_NODE_COLUMN].bytes) end_column(r, column);
+}
+
+/* 1 if some of these may have a cell: the columns of the step are not all that lie between them. */
+static int may_have_cells(const attn_running *r, attn_range rows, attn_range columns)
+{
+    const int64_t first = r->from[columns.first], end = r->from[columns.end - 1] + 1;
+    for (int64_t n = rows.first; n < rows.end; n++)
+        if (attn_row_exists(&r->plan->cells.grid, r->plan->own.q[n], first, end)) return 1;
+    return 0;
 }
 
 /* In quarters of quarters: sums over rows and over columns are then complete soon, and few wait. */
 static void visit(attn_running *r, int step, attn_range rows, attn_range columns)
 {
     const int64_t height = rows.end - rows.first, width = columns.end - columns.first;
-    if (height <= 0 || width <= 0) return;
+    if (height <= 0 || width <= 0 || !r->enough || !may_have_cells(r, rows, columns)) return;
     if (height == 1 && width == 1) {
         visit_cell(r, step, rows.first, columns.first);
         return;
@@ -199,7 +222,10 @@ static void visit_nodes(attn_running *r, const visited *node, each_node *call)
 {
     const attn_grid *g = &r->plan->cells.grid;
     int some = 0, all = 1;
-    for (int64_t i = node->number << node->level; i < (node->number + 1) << node->level && i < g->q.count; i++) {
+    const attn_range seen = node->j < 0 ? (attn_range){0, g->q.count} : g->rows[node->j];
+    const int64_t first = attn_max(seen.first, node->number << node->level),
+                  end = attn_min(seen.end, (node->number + 1) << node->level);
+    for (int64_t i = first; i < end; i++) {
         if (!term_exists(r, node->j, i)) continue;
         if (g->q.owner[i] == node->rank) some = 1;
         else all = 0;
@@ -215,22 +241,6 @@ static void visit_nodes(attn_running *r, const visited *node, each_node *call)
     }
 }
 
-/* A queue of slots. */
-static void push(attn_tree_pool *pool, attn_tree *queue, int64_t slot)
-{
-    int64_t *at = &queue->waiting;
-    while (*at >= 0) at = &pool->slots[*at].next;
-    *at = slot;
-    pool->slots[slot].next = -1;
-}
-
-static int64_t pop(attn_tree_pool *pool, attn_tree *queue)
-{
-    const int64_t slot = queue->waiting;
-    if (slot >= 0) queue->waiting = pool->slots[slot].next;
-    return slot;
-}
-
 static attn_node_kind kind_of(const visited *node) { return node->j < 0 ? ATTN_NODE_SHARED : ATTN_NODE_COLUMN; }
 
 static void receive_node(attn_running *r, const visited *node)
@@ -238,7 +248,7 @@ static void receive_node(attn_running *r, const visited *node)
     const attn_node_kind kind = kind_of(node);
     const int64_t slot = take(r, kind);
     if (slot < 0) return;
-    push(&r->pool[kind], &r->coming, slot);
+    attn_tree_push(&r->coming, &r->pool[kind], slot);
     attn_steps_receive(r, node->rank, kind == ATTN_NODE_SHARED ? ATTN_TAG_SHARED : ATTN_TAG_COLUMNS, memory_of(r, kind, slot),
                        r->pool[kind].bytes);
 }
@@ -248,17 +258,33 @@ static void insert_node(attn_running *r, const visited *node)
     const attn_node_kind kind = kind_of(node);
     const int is_total = kind == ATTN_NODE_SHARED;
     insert(r, kind, is_total ? &r->total : &r->columns[node->column], node->j, is_total, node->level, node->number,
-           pop(&r->pool[kind], &r->coming));
+           attn_tree_pop(&r->coming, &r->pool[kind]));
+}
+
+/* Begins to send a node of a tree, and keeps it until all of these have been sent. */
+static void send_from(attn_running *r, const visited *node, attn_tree *tree, int to, int tag)
+{
+    const attn_node_kind kind = kind_of(node);
+    attn_tree_pool *pool = &r->pool[kind];
+    const int64_t slot = attn_tree_remove(tree, pool, node->level, node->number);
+    if (slot < 0) {
+        r->lost = 1;
+        return;
+    }
+    attn_tree_push(&r->going, pool, slot);
+    attn_steps_send(r, to, tag, memory_of(r, kind, slot), pool->bytes);
+}
+
+static void wait_for_nodes(attn_running *r, attn_node_kind kind)
+{
+    attn_steps_wait(r);
+    for (int64_t slot; (slot = attn_tree_pop(&r->going, &r->pool[kind])) >= 0;) give(r, kind, slot);
 }
 
 /* To the owner of the column, who is the rank of the step. */
 static void send_column(attn_running *r, const visited *node)
 {
-    attn_tree_pool *pool = &r->pool[ATTN_NODE_COLUMN];
-    const int64_t slot = attn_tree_remove(&r->away[node->column], pool, node->level, node->number);
-    if (slot < 0) return;
-    push(pool, &r->going, slot);
-    attn_steps_send(r, r->plan->cells.grid.kv.owner[node->j], ATTN_TAG_COLUMNS, memory_of(r, ATTN_NODE_COLUMN, slot), pool->bytes);
+    send_from(r, node, &r->away[node->column], r->plan->cells.grid.kv.owner[node->j], ATTN_TAG_COLUMNS);
 }
 
 /* After step `step`: what its keys got goes to their owner, and what this rank's keys got elsewhere comes. */
@@ -270,40 +296,65 @@ static void exchange_columns(attn_running *r, int step)
     for (int64_t n = 0; n < p->own.count_kv; n++)
         visit_nodes(r, &(visited){p->own.kv[n], n, top, 0, attn_rank_at(p, step)}, receive_node);
     for (int64_t n = 0; n < r->from_count; n++) visit_nodes(r, &(visited){r->from[n], n, top, 0, p->me}, send_column);
-    attn_steps_wait(r);
+    wait_for_nodes(r, ATTN_NODE_COLUMN);
     if (r->status != ATTN_OK) return;
-    for (int64_t slot; (slot = pop(&r->pool[ATTN_NODE_COLUMN], &r->going)) >= 0;) give(r, ATTN_NODE_COLUMN, slot);
     for (int64_t n = 0; n < p->own.count_kv; n++) {
         visit_nodes(r, &(visited){p->own.kv[n], n, top, 0, attn_rank_at(p, step)}, insert_node);
         end_column(r, n);
     }
 }
 
-/* To another rank; it stays in the tree. */
-static void send_shared(attn_running *r, const visited *node)
-{
-    const attn_tree_pool *pool = &r->pool[ATTN_NODE_SHARED];
-    for (int64_t slot = r->total.waiting; slot >= 0; slot = pool->slots[slot].next)
-        if (pool->slots[slot].level == node->level && pool->slots[slot].number == node->number)
-            attn_steps_send(r, (int)node->column, ATTN_TAG_SHARED, memory_of(r, ATTN_NODE_SHARED, slot), pool->bytes);
-}
+/* To rank 0. */
+static void send_shared(attn_running *r, const visited *node) { send_from(r, node, &r->total, 0, ATTN_TAG_SHARED); }
 
-/* All ranks get all nodes, and each adds them up. */
-static void exchange_shared(attn_running *r)
+/* Rank 0 adds up the nodes of all ranks, one rank after another. */
+static void gather_shared(attn_running *r)
 {
     const attn_distributed_plan *p = r->plan;
     const int top = attn_tree_top(p->cells.grid.q.count);
-    if (!r->pool[ATTN_NODE_SHARED].bytes) return;
-    for (int step = 1; step < p->ranks; step++) {
-        const int from = attn_rank_at(p, -step), to = attn_rank_at(p, step);
+    if (p->me != 0) {
+        visit_nodes(r, &(visited){-1, 0, top, 0, p->me}, send_shared);
+        wait_for_nodes(r, ATTN_NODE_SHARED);
+    }
+    for (int from = 1; from < p->ranks && p->me == 0 && r->status == ATTN_OK && r->enough; from++) {
         visit_nodes(r, &(visited){-1, 0, top, 0, from}, receive_node);
-        visit_nodes(r, &(visited){-1, to, top, 0, p->me}, send_shared);
+        attn_steps_wait(r);
+        if (r->status == ATTN_OK) visit_nodes(r, &(visited){-1, 0, top, 0, from}, insert_node);
+    }
+}
+
+/* From rank 0 to all, along a binomial tree: each rank hears from the one without its lowest bit. */
+static void spread_shared(attn_running *r, char *root)
+{
+    const attn_distributed_plan *p = r->plan;
+    const size_t bytes = r->pool[ATTN_NODE_SHARED].bytes;
+    int64_t bit = 1;
+    while (bit < p->ranks && !(p->me & bit)) bit *= 2;
+    if (p->me != 0) {
+        attn_steps_receive(r, (int)(p->me - bit), ATTN_TAG_SHARED, root, bytes);
         attn_steps_wait(r);
     }
-    if (r->status != ATTN_OK || !r->enough) return;
-    for (int step = 1; step < p->ranks; step++) visit_nodes(r, &(visited){-1, 0, top, 0, attn_rank_at(p, -step)}, insert_node);
-    const int64_t root = root_of(r, ATTN_NODE_SHARED, &r->total, p->cells.grid.q.count);
-    if (r->mine) attn_node_store(&p->cells, ATTN_NODE_SHARED, r->mine, 0, 0, memory_of(r, ATTN_NODE_SHARED, root));
+    for (bit /= 2; bit > 0; bit /= 2)
+        if (p->me + bit < p->ranks) attn_steps_send(r, (int)(p->me + bit), ATTN_TAG_SHARED, root, bytes);
+    attn_steps_wait(r);
+}
+
+/* The sum over all parts of queries, which all ranks get. */
+static void end_shared(attn_running *r)
+{
+    const attn_distributed_plan *p = r->plan;
+    const int exists = total_exists(&p->cells, 0, 0, p->cells.grid.q.count);
+    int64_t root = -1;
+    if (!r->pool[ATTN_NODE_SHARED].bytes) return;
+    if (exists) {
+        gather_shared(r);
+        if (r->status != ATTN_OK || !r->enough) return;
+        root = p->me == 0 ? complete_root(r, ATTN_NODE_SHARED, &r->total, p->cells.grid.q.count) : take(r, ATTN_NODE_SHARED);
+        if (root < 0) return; /* (lost, or not enough) */
+        spread_shared(r, memory_of(r, ATTN_NODE_SHARED, root));
+    }
+    if (r->mine && r->status == ATTN_OK)
+        attn_node_store(&p->cells, ATTN_NODE_SHARED, r->mine, 0, 0, memory_of(r, ATTN_NODE_SHARED, root));
     give(r, ATTN_NODE_SHARED, root);
 }
 
@@ -331,9 +382,12 @@ static size_t carve(attn_running *r, char *base, int counts)
     }
     r->rows = piece(base, &used, (size_t)p->own.count_q * sizeof *r->rows);
     r->shared = piece(base, &used, (size_t)p->own.count_q * sizeof *r->shared);
+    r->left = piece(base, &used, (size_t)p->own.count_q * sizeof *r->left);
     r->columns = piece(base, &used, (size_t)p->own.count_kv * sizeof *r->columns);
     r->away = piece(base, &used, (size_t)p->most_kv * sizeof *r->away);
     r->from = piece(base, &used, (size_t)p->most_kv * sizeof *r->from);
+    r->seen_here = piece(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_here);
+    r->seen_there = piece(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_there);
     r->requests = piece(base, &used, (size_t)needs->requests * sizeof *r->requests);
     if (counts) return used;
     r->home = piece(base, &used, needs->home);
@@ -368,7 +422,8 @@ static void run(attn_running *r, char *workspace) /* (of any alignment) */
     (void)carve(r, workspace + (64 - (uintptr_t)workspace % 64) % 64, !r->mine);
     r->enough = 1;
     clear(r->rows, p->own.count_q), clear(r->shared, p->own.count_q), clear(r->columns, p->own.count_kv), clear(&r->total, 1);
-    clear(&r->coming, 1), clear(&r->going, 1);
+    r->coming = r->going = (attn_tree_queue){-1, -1};
+    for (int64_t n = 0; n < p->own.count_q; n++) r->left[n] = attn_row_cells(&p->cells.grid, p->own.q[n]);
     if (r->mine) attn_cells_clear(&p->cells, r->mine);
     attn_steps_begin(r);
     for (int step = 0; step < p->ranks && r->status == ATTN_OK && r->enough; step++) {
@@ -380,27 +435,30 @@ static void run(attn_running *r, char *workspace) /* (of any alignment) */
         exchange_columns(r, step);
     }
     for (int64_t n = 0; n < p->own.count_q && r->enough && r->status == ATTN_OK; n++)
-        if (!attn_row_exists(&p->cells.grid, p->own.q[n], 0, p->cells.grid.kv.count)) end_row(r, n, -1, -1);
+        if (attn_row_cells(&p->cells.grid, p->own.q[n]) == 0) end_row(r, n, -1, -1);
     for (int64_t n = 0; n < p->own.count_kv && r->mine && r->status == ATTN_OK; n++) {
         const int64_t j = p->own.kv[n];
         if (!attn_column_exists(&p->cells.grid, j, 0, p->cells.grid.q.count))
             attn_node_store(&p->cells, ATTN_NODE_COLUMN, r->mine, p->cells.grid.kv.local[j], attn_part_size(&p->cells.grid.kv, j),
                             NULL);
     }
-    if (r->enough && r->status == ATTN_OK) exchange_shared(r);
+    if (r->enough && r->status == ATTN_OK) end_shared(r);
 }
 
 attn_status attn_run(const attn_distributed_plan *plan, const attn_tensors *mine, void *workspace, attn_error *error)
 {
     attn_running r = {.plan = plan, .mine = mine, .error = error};
     run(&r, workspace);
-    return r.status;
+    return r.status != ATTN_OK ? r.status : r.failed;
 }
 
-void attn_run_count(const attn_distributed_plan *plan, void *workspace, attn_run_needs *needs, int *enough)
+attn_status attn_run_count(const attn_distributed_plan *plan, void *workspace, attn_run_needs *needs, int *enough,
+                           attn_error *error)
 {
     attn_running r = {.plan = plan};
     run(&r, workspace);
     *needs = r.needs;
     *enough = r.enough;
+    CHECK(!r.lost, ATTN_ERR_UNSUPPORTED, "distributed: a sum over parts is not complete where another rank waits for it");
+    return ATTN_OK;
 }

@@ -36,10 +36,12 @@ size_t attn_run_bytes(const attn_distributed_plan *plan, int counts);
 /* Checks that these do not overflow. */
 attn_status attn_run_fits(const attn_distributed_plan *plan, attn_error *error);
 
-/* Runs the plan with plan->needs. */
+/* Runs the plan with plan->needs.  If a cell fails, all messages are exchanged nevertheless; the transport failed if this returns
+ * ATTN_ERR_IO. */
 attn_status attn_run(const attn_distributed_plan *plan, const attn_tensors *mine, void *workspace, attn_error *error);
 
 /* Counts into *needs what a run does; *enough = 0 if plan->needs.slots or requests are too few for that. */
-void attn_run_count(const attn_distributed_plan *plan, void *workspace, attn_run_needs *needs, int *enough);
+attn_status attn_run_count(const attn_distributed_plan *plan, void *workspace, attn_run_needs *needs, int *enough,
+                           attn_error *error);
 
 #endif

@@ -3,6 +3,7 @@
 #include "split.h"
 
 #include "../common/slots.h"
+#include "grid.h"
 
 enum { DEFAULT_PART = 1024 };
 
@@ -35,6 +36,13 @@ attn_status attn_split_check(const attn_split *split, int64_t tokens, attn_axis 
     return ATTN_OK;
 }
 
+attn_status attn_split_check_owner(int32_t owner, attn_axis axis, int64_t n, int ranks, attn_error *error)
+{
+    CHECK(owner >= 0 && owner < ranks, ATTN_ERR_ARGUMENT, "split.owners_%s[%" PRId64 "] is %d; it must be a rank, 0 to %d",
+          axis == ATTN_AXIS_KEY ? "kv" : "q", n, (int)owner, ranks - 1);
+    return ATTN_OK;
+}
+
 int32_t attn_split_owner(const attn_split *split, attn_axis axis, int64_t n, int64_t count, int ranks)
 {
     if (split->layout == ATTN_LAYOUT_OWNERS) return (axis == ATTN_AXIS_KEY ? split->owners_kv : split->owners_q)[n];
@@ -56,13 +64,8 @@ static attn_status read_axis(attn_split *s, const attn_split *split, int64_t tok
     CHECK(ranks >= 1 && rank >= 0 && rank < ranks, ATTN_ERR_ARGUMENT, "rank is %d of %d; it must be at least 0 and below ranks",
           rank, ranks);
     TRY(attn_split_check(s, tokens, axis, "tokens", error));
-    *count = tokens / s->part + (tokens % s->part != 0);
+    *count = attn_parts_of(tokens, s->part);
     return ATTN_OK;
-}
-
-static int64_t tokens_of(const attn_split *s, int64_t tokens, int64_t n)
-{
-    return tokens - n * s->part < s->part ? tokens - n * s->part : s->part;
 }
 
 attn_status attn_split_describe(const attn_split *split, int64_t tokens, attn_axis axis, int rank, int ranks,
@@ -73,9 +76,11 @@ attn_status attn_split_describe(const attn_split *split, int64_t tokens, attn_ax
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
     TRY(read_axis(&s, split, tokens, axis, rank, ranks, &d.parts_total, error));
     for (int64_t n = 0; n < d.parts_total; n++) {
-        if (attn_split_owner(&s, axis, n, d.parts_total, ranks) != rank) continue;
+        const int32_t owner = attn_split_owner(&s, axis, n, d.parts_total, ranks);
+        TRY(attn_split_check_owner(owner, axis, n, ranks, error));
+        if (owner != rank) continue;
         d.parts++;
-        d.tokens += tokens_of(&s, tokens, n);
+        d.tokens += attn_min(tokens - n * s.part, s.part);
     }
     TRY(struct_write(description, &d, sizeof d, "attn_split_description", error));
     return succeed(error);
@@ -89,12 +94,15 @@ attn_status attn_split_part_describe(const attn_split *split, int64_t tokens, at
     int64_t count, found = 0;
     CHECK(part, ATTN_ERR_ARGUMENT, "part is NULL");
     TRY(read_axis(&s, split, tokens, axis, rank, ranks, &count, error));
-    for (; d.number < count; d.number++)
-        if (attn_split_owner(&s, axis, d.number, count, ranks) == rank && found++ == index) break;
+    for (; d.number < count; d.number++) {
+        const int32_t owner = attn_split_owner(&s, axis, d.number, count, ranks);
+        TRY(attn_split_check_owner(owner, axis, d.number, ranks, error));
+        if (owner == rank && found++ == index) break;
+    }
     CHECK(index >= 0 && d.number < count, ATTN_ERR_ARGUMENT, "part %" PRId64 " does not exist; rank %d has %" PRId64, index, rank,
           found);
     d.first = d.number * s.part;
-    d.tokens = tokens_of(&s, tokens, d.number);
+    d.tokens = attn_min(tokens - d.first, s.part);
     d.local = index * s.part; /* all before it are full */
     TRY(struct_write(part, &d, sizeof d, "attn_split_part", error));
     return succeed(error);

@@ -12,5 +12,7 @@ attn_status attn_split_check(const attn_split *split, int64_t tokens, attn_axis 
 
 /* The owner of part n of `count`; with ATTN_LAYOUT_OWNERS what the caller says, unchecked. */
 int32_t attn_split_owner(const attn_split *split, attn_axis axis, int64_t n, int64_t count, int ranks);
+/* Checks that. */
+attn_status attn_split_check_owner(int32_t owner, attn_axis axis, int64_t n, int ranks, attn_error *error);
 
 #endif

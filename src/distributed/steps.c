@@ -2,15 +2,22 @@
  * steps.c - see steps.h. */
 #include "steps.h"
 
+#include <string.h>
+
 #include "../common/slots.h"
 
 /* ---- messages ---- */
 
-static int is_lost(attn_running *r, int failed, const char *what, int rank)
+/* rank -1: no one in particular. */
+static void check(attn_running *r, int failed, const char *what, int rank)
 {
-    if (failed && r->status == ATTN_OK)
+    if (!failed || r->status != ATTN_OK) return;
+    const attn_transport *t = &r->plan->transport;
+    if (rank >= 0)
         r->status = fail(r->error, ATTN_ERR_IO, "distributed: the transport failed (%d) while it %s rank %d", failed, what, rank);
-    return r->status != ATTN_OK;
+    else r->status = fail(r->error, ATTN_ERR_IO, "distributed: the transport failed (%d) while it %s", failed, what);
+    if (r->waiting > 0) (void)t->wait(t->context, r->waiting, r->requests); /* their memory is the caller's again */
+    r->waiting = 0;
 }
 
 /* Where the next request goes; NULL: there is no space. */
@@ -31,7 +38,7 @@ void attn_steps_send(attn_running *r, int to, int tag, const void *data, size_t 
     r->needs.bytes += (int64_t)bytes;
     if (!r->mine || !request || r->status != ATTN_OK) return;
     *request = NULL;
-    (void)is_lost(r, t->send(t->context, to, tag, data, bytes, request), "sent to", to);
+    check(r, t->send(t->context, to, tag, data, bytes, request), "sent to", to);
 }
 
 void attn_steps_receive(attn_running *r, int from, int tag, void *data, size_t bytes)
@@ -40,31 +47,41 @@ void attn_steps_receive(attn_running *r, int from, int tag, void *data, size_t b
     void **request = next_request(r);
     if (!r->mine || !request || r->status != ATTN_OK) return;
     *request = NULL;
-    (void)is_lost(r, t->receive(t->context, from, tag, data, bytes, request), "received from", from);
+    check(r, t->receive(t->context, from, tag, data, bytes, request), "received from", from);
 }
 
 void attn_steps_wait(attn_running *r)
 {
     const attn_transport *t = &r->plan->transport;
-    if (r->mine && r->waiting > 0 && r->status == ATTN_OK)
-        (void)is_lost(r, t->wait(t->context, r->waiting, r->requests), "waited on", r->plan->me);
-    r->waiting = 0;
+    const int64_t count = r->waiting;
+    r->waiting = 0; /* whether or not `wait` fails, nothing is left to wait for */
+    if (r->mine && count > 0 && r->status == ATTN_OK) check(r, t->wait(t->context, count, r->requests), "waited for messages", -1);
+}
+
+void attn_steps_progress(attn_running *r)
+{
+    const attn_transport *t = &r->plan->transport;
+    if (r->plan->ranks > 1 && t->progress && r->status == ATTN_OK) check(r, t->progress(t->context), "made progress", -1);
 }
 
 /* ---- the keys of a step ---- */
 
-/* 1 if queries of `rank` see part j of the keys. */
-static int sees(const attn_grid *g, int rank, int64_t j)
+/* Marks the parts of keys that queries of `rank` see. */
+static void mark_seen(const attn_distributed_plan *p, int rank, int32_t *seen)
 {
+    const attn_grid *g = &p->cells.grid;
+    if (p->way == ATTN_WAY_RING) return; /* all come by */
+    memset(seen, 0, ((size_t)g->kv.count + 1) * sizeof *seen);
     for (int64_t i = 0; i < g->q.count; i++)
-        if (g->q.owner[i] == rank && attn_row_exists(g, i, j, j + 1)) return 1;
-    return 0;
+        for (const attn_range *x = &g->seen[ATTN_SEEN_RANGES * i]; x < &g->seen[ATTN_SEEN_RANGES * (i + 1)]; x++)
+            if (g->q.owner[i] == rank && x->first < x->end) seen[x->first]++, seen[x->end]--;
+    for (int64_t j = 1; j < g->kv.count; j++) seen[j] += seen[j - 1];
 }
 
-/* 1 if part j arrives at `rank`, if it is not its own. */
-static int arrives(const attn_distributed_plan *p, int rank, int64_t j)
+/* 1 if part j arrives at the rank whose marks these are, unless it is that rank's own. */
+static int arrives(const attn_distributed_plan *p, const int32_t *seen, int64_t j)
 {
-    return p->way == ATTN_WAY_RING || sees(&p->cells.grid, rank, j);
+    return p->way == ATTN_WAY_RING || seen[j] > 0;
 }
 
 static size_t bytes_of(const attn_distributed_plan *p, int64_t j)
@@ -77,6 +94,7 @@ void attn_steps_begin(attn_running *r)
     const attn_distributed_plan *p = r->plan;
     size_t at = 0;
     if (p->ranks == 1) return;
+    mark_seen(p, p->me, r->seen_here);
     for (int64_t n = 0; n < p->own.count_kv; n++) {
         if (r->mine) attn_message_fill(&p->cells, r->mine, p->own.kv[n], r->home + at);
         at += bytes_of(p, p->own.kv[n]);
@@ -91,7 +109,7 @@ static void receive_keys(attn_running *r, int step, int from)
     const int source = p->way == ATTN_WAY_RING ? attn_rank_at(p, -1) : from;
     size_t at = 0;
     for (int64_t j = 0; j < kv->count; j++) {
-        if (kv->owner[j] != from || !arrives(p, p->me, j)) continue;
+        if (kv->owner[j] != from || !arrives(p, r->seen_here, j)) continue;
         attn_steps_receive(r, source, ATTN_TAG_KEYS, r->mine ? r->arrived[step & 1] + at : NULL, bytes_of(p, j));
         at += bytes_of(p, j);
     }
@@ -107,9 +125,10 @@ static void send_keys(attn_running *r, int step)
               of = is_ring ? attn_rank_at(p, 1 - step) : p->me;
     const char *base = of == p->me ? r->home : r->arrived[(step - 1) & 1];
     size_t at = 0;
+    mark_seen(p, to, r->seen_there);
     for (int64_t j = 0; j < kv->count; j++) {
         if (kv->owner[j] != of) continue;
-        if (arrives(p, to, j)) attn_steps_send(r, to, ATTN_TAG_KEYS, r->mine ? base + at : NULL, bytes_of(p, j));
+        if (arrives(p, r->seen_there, j)) attn_steps_send(r, to, ATTN_TAG_KEYS, r->mine ? base + at : NULL, bytes_of(p, j));
         at += bytes_of(p, j);
     }
 }
@@ -128,13 +147,11 @@ void attn_steps_list(attn_running *r, int step)
     const int from = attn_rank_at(p, -step);
     r->from_count = 0;
     for (int64_t j = 0; j < kv->count; j++)
-        if (kv->owner[j] == from && (from == p->me || arrives(p, p->me, j))) r->from[r->from_count++] = j;
+        if (kv->owner[j] == from && (from == p->me || arrives(p, r->seen_here, j))) r->from[r->from_count++] = j;
 }
 
 const char *attn_steps_message(const attn_running *r, int step, int64_t n)
 {
-    const char *at = r->arrived[step & 1];
     if (!r->mine || step == 0) return NULL;
-    for (int64_t k = 0; k < n; k++) at += bytes_of(r->plan, r->from[k]);
-    return at;
+    return r->arrived[step & 1] + (size_t)n * bytes_of(r->plan, 0); /* (only the last part of all may be smaller) */
 }

@@ -12,9 +12,11 @@ typedef struct attn_running {
     const attn_distributed_plan *plan;
     const attn_tensors *mine; /* NULL: counts */
     attn_error *error;
-    attn_status status;
+    attn_status status; /* of the transport, or of a run by one rank; after a failure nothing more is done */
+    attn_status failed; /* of the first cell that failed; messages go on, with zeros, so that no rank waits for ever */
     attn_tree_pool pool[ATTN_NODE_KINDS];
     attn_tree *rows, *shared; /* of each own part of queries */
+    int64_t *left;            /* cells that each of these has yet to get */
     attn_tree *columns;       /* of each own part of keys */
     attn_tree *away;          /* of each part of keys of the step's rank, until its sums are sent there */
     attn_tree total;          /* shared results of all parts of queries */
@@ -22,10 +24,12 @@ typedef struct attn_running {
     int64_t from_count;       /* in rising order */
     char *home, *arrived[2], *workspace;
     void **requests;
-    int64_t waiting;         /* requests */
-    attn_tree coming, going; /* nodes of which a message is on its way, in order */
+    int64_t waiting;                 /* requests */
+    attn_tree_queue coming, going;   /* nodes of which a message is on its way */
+    int32_t *seen_here, *seen_there; /* for each part of keys, whether queries of this rank, and of another one, see it */
     attn_run_needs needs;
     int enough;
+    int lost; /* 1: a node that another rank waits for was not there */
 } attn_running;
 
 static inline int attn_rank_at(const attn_distributed_plan *plan, int64_t distance)
@@ -38,6 +42,8 @@ static inline int attn_rank_at(const attn_distributed_plan *plan, int64_t distan
 void attn_steps_send(attn_running *r, int to, int tag, const void *data, size_t bytes);
 void attn_steps_receive(attn_running *r, int from, int tag, void *data, size_t bytes);
 void attn_steps_wait(attn_running *r);
+/* Lets the transport work; called between cells. */
+void attn_steps_progress(attn_running *r);
 
 enum { ATTN_TAG_KEYS = 1, ATTN_TAG_COLUMNS = 2, ATTN_TAG_SHARED = 3, ATTN_TAG_AGREE = 4 };
 

@@ -18,6 +18,21 @@ void attn_tree_give(attn_tree_pool *pool, int64_t slot)
     pool->free = slot;
 }
 
+void attn_tree_push(attn_tree_queue *queue, attn_tree_pool *pool, int64_t slot)
+{
+    pool->slots[slot].next = -1;
+    if (queue->first < 0) queue->first = slot;
+    else pool->slots[queue->last].next = slot;
+    queue->last = slot;
+}
+
+int64_t attn_tree_pop(attn_tree_queue *queue, const attn_tree_pool *pool)
+{
+    const int64_t slot = queue->first;
+    if (slot >= 0) queue->first = pool->slots[slot].next;
+    return slot;
+}
+
 int attn_tree_top(int64_t terms)
 {
     int level = 0;

@@ -31,6 +31,13 @@ typedef struct attn_tree {
     int64_t waiting; /* first of a list; -1: none */
 } attn_tree;
 
+/* Slots in the order in which they were pushed. */
+typedef struct attn_tree_queue {
+    int64_t first, last; /* -1: empty */
+} attn_tree_queue;
+void attn_tree_push(attn_tree_queue *queue, attn_tree_pool *pool, int64_t slot);
+int64_t attn_tree_pop(attn_tree_queue *queue, const attn_tree_pool *pool); /* -1: empty */
+
 /* What trees of one kind have in common. */
 typedef struct attn_tree_kind {
     attn_tree_pool *pool;
