@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Without Sphinx: every relative link of a page leads to a file, every page of docs/ has a place in the site (PARTS in
 tools/docs/site.py), every mechanism a line in docs/mechanisms.md, every folder that CMakeLists.txt adds one in the tree of
-ARCHITECTURE.md, and every option of CMake one in docs/building.md."""
+ARCHITECTURE.md, and every option of CMake one in docs/building.md.  With an argument, only the links of the pages in that folder."""
 import ast
 import pathlib
 import re
@@ -38,15 +38,29 @@ def undescribed():
                 yield f"docs/building.md does not have the option {option} of {file}; add a row"
 
 
+def lost(page):
+    """The relative links of a page that lead nowhere, and how many it has."""
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    links = LINK.findall(text)
+    return [link for link in links if not (page.parent / link).exists()], len(links)
+
+
+def installed(folder):
+    found = {page: lost(page) for page in sorted(pathlib.Path(folder).rglob("*.md"))}
+    faults = [f"{page}: there is no {link}" for page, (links, _) in found.items() for link in links]
+    links = sum(count for _, count in found.values())
+    print("\n".join(faults) or f"{len(found)} pages, {links} links")
+    return 1 if faults or links < 100 else 0
+
+
 def main():
     faults, links, placed = list(undescribed()), 0, parts()
     mechanisms = (ROOT / "docs/mechanisms.md").read_text(encoding="utf-8")
     pages = [page for page in sorted(ROOT.rglob("*.md")) if not re.search(r"(^|/)(build|dist|\.[^/]*)/", str(page.relative_to(ROOT)))]
     for page in pages:
-        name, text = str(page.relative_to(ROOT))[:-3], re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
-        lost = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
-        links += len(LINK.findall(text))
-        faults += [f"{name}.md: there is no {link}" for link in lost]
+        name, (missing, count) = str(page.relative_to(ROOT))[:-3], lost(page)
+        links += count
+        faults += [f"{name}.md: there is no {link}" for link in missing]
         if name.startswith("docs/mechanisms/") and f"](mechanisms/{page.name})" not in mechanisms:
             faults.append(f"{name}.md has no link in docs/mechanisms.md")
         elif name.startswith("docs/") and not name.startswith("docs/mechanisms/") and name not in placed:
@@ -56,4 +70,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(installed(sys.argv[1]) if len(sys.argv) > 1 else main())

@@ -14,6 +14,8 @@ libdir=$(dirname "$(find "$dir/usr" -name libattn.a)")
 export PKG_CONFIG_PATH=$libdir/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 if grep -rIl -e "$root" -e "$dir" -e "$build" "$dir/usr"; then fail "these files name a folder of the build"; fi
 
+"$python" tests/docs/links.py "$dir/usr/share/doc" || fail "these links of the installed pages lead nowhere"
+
 # Files of each component; together they are the whole installation.
 for component in runtime development command python; do
     quietly cmake --install "$build" --prefix "$dir/part/$component" --component $component
