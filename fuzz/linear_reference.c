@@ -11,6 +11,7 @@ typedef struct entry {
     int64_t e, tokens[L_TENSORS]; /* of its sequence; rows past them are 0 */
     int64_t count[L_TENSORS];
     double *numbers[L_TENSORS], largest[L_TENSORS];
+    double argument; /* largest_argument */
 } entry;
 
 static int64_t features_of(const linear_case *c)
@@ -40,6 +41,27 @@ static void open_tensor(entry *x, int t)
             for (int64_t k = 0; k < b->shape[3]; k++) *at++ = block_get(b, b->shape[0] > 1 ? x->e : 0, h, i, k);
 }
 
+/* Largest sum of |w_c x_c| + x_c^2 / 2 of a random feature, the argument of its sine or exponential; 0 for other maps. */
+static double largest_argument(const entry *x)
+{
+    const attn_linear_problem *p = &x->c->problem;
+    const int64_t D = p->shape.dim_qk;
+    const double *const w = x->numbers[L_OMEGA], scale = D > 0 ? 1 / sqrt(sqrt((double)D)) : 1;
+    double largest = 0;
+    if (p->features < ATTN_FEATURES_FAVOR || !w || D == 0) return 0;
+    for (int t = L_Q; t <= L_K; t++)
+        for (int64_t row = 0; row < x->count[t] / D; row++)
+            for (int64_t m = 0; m < p->random_features; m++) {
+                double sum = 0;
+                for (int64_t c = 0; c < D; c++) {
+                    const double q = scale * x->numbers[t][row * D + c];
+                    sum += fabs(w[m * D + c] * q) + q * q / 2;
+                }
+                largest = fmax(largest, sum);
+            }
+    return largest;
+}
+
 static void check_output(const entry *x, int t)
 {
     const linear_case *c = x->c;
@@ -48,7 +70,8 @@ static void check_output(const entry *x, int t)
     if (!x->numbers[t] || !b->output) return;
     const int64_t most = x->tokens[t] < b->shape[2] ? x->tokens[t] : b->shape[2];
     const double f = (double)features_of(c), dv = (double)p->shape.dim_v;
-    double terms = 16 + f + (double)p->shape.len_kv;
+    /* A feature's argument is a sum of dim_qk products; o and the gradients have features of queries and of keys. */
+    double terms = 16 + f + (double)p->shape.len_kv + 2 * ((double)p->shape.dim_qk + 2) * x->argument;
     if (t >= L_DQ) terms += dv;
     if (t == L_DBETA) terms += f * dv;
     if (t == L_DDECAY) terms += (p->decay_kind == ATTN_DECAY_HEAD ? f : 1) * dv;
@@ -178,6 +201,7 @@ static void compare_entry(const linear_case *c, int64_t e)
     }
     define(&x, 0);
     find_largest(&x);
+    x.argument = largest_argument(&x);
     for (int t = 0; t < L_TENSORS; t++) check_output(&x, t);
     for (int t = 0; t < L_TENSORS; t++) free(x.numbers[t]);
 }
