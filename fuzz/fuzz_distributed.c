@@ -38,7 +38,7 @@ static void draw_split(draws *d)
     static const int64_t parts[] = {1, 2, 3, 7, 16, 33, 64, 128};
     split = (attn_split){.struct_size = sizeof split, .part = parts[draw_below(d, 8)]};
     split.layout = (attn_layout)draw_below(d, 3);
-    split.way = (attn_way)draw_below(d, 3);
+    split.way = (attn_way)draw_below(d, 4);
     if (draw_one_in(d, 30)) split.part = draw_one_in(d, 2) ? -1 : INT64_MAX;
     if (draw_one_in(d, 60)) split.layout = (attn_layout)(4 - draw_below(d, 2));
     if (draw_one_in(d, 60)) split.way = (attn_way)17;

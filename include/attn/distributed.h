@@ -36,9 +36,13 @@ typedef enum attn_layout {
 
 /* How keys and values reach the ranks whose queries see them.  No result depends on it. */
 typedef enum attn_way {
-    ATTN_WAY_AUTO = 0,  /* direct */
-    ATTN_WAY_RING = 1,  /* from neighbour to neighbour, all of them */
-    ATTN_WAY_DIRECT = 2 /* from their owner, and only to ranks with queries that see them: with a window, the halo */
+    ATTN_WAY_AUTO = 0,   /* direct */
+    ATTN_WAY_RING = 1,   /* from neighbour to neighbour, all of them */
+    ATTN_WAY_DIRECT = 2, /* from their owner, and only to ranks with queries that see them: with a window, the halo */
+    /* Not at all: each rank has all queries, whatever the layout says of them, and its own keys; what ranks have computed is
+     * combined, and all of them get all of o and lse.  For decode, where queries are few; ATTN_FORWARD only.  (Split-KV: Dao et al.
+     * 2023, "Flash-Decoding", over ranks.) */
+    ATTN_WAY_SPLIT_KEYS = 3
 } attn_way;
 
 /*

@@ -144,6 +144,7 @@ static attn_status plan_row(attn_cells *c, const attn_tensors *later, int rank, 
     for (int64_t j = 0; j < kv->count; j++) {
         const int own = kv->owner[j] == rank, like_another = !c->documents && j > 0 && j < kv->count - 1;
         if (like_another && kv->owner[j] == kv->owner[j - 1]) continue;
+        if (!own && c->keys_stay) continue;
         if (!c->documents || attn_row_exists(&c->grid, i, j, j + 1)) TRY(plan_cell(c, later, i, j, !own, error));
     }
     return ATTN_OK;

@@ -34,11 +34,12 @@ static attn_status check_transport(const attn_transport *t, attn_error *error)
 
 /* ---- planning ---- */
 
+/* Those of a rank, or all (-1). */
 static void list_parts(const attn_parts *p, int rank, int64_t *parts, int64_t *count)
 {
     *count = 0;
     for (int64_t n = 0; n < p->count; n++)
-        if (p->owner[n] == rank) parts[(*count)++] = n;
+        if (rank < 0 || p->owner[n] == rank) parts[(*count)++] = n;
 }
 
 /* What each rank has to do; the most cells of a rank are known without asking. */
@@ -46,7 +47,9 @@ static void count_cells(attn_distributed_plan *p, int64_t *of_rank)
 {
     const attn_grid *g = &p->cells.grid;
     for (int r = 0; r < p->ranks; r++) of_rank[r] = 0;
-    for (int64_t i = 0; i < g->q.count; i++) of_rank[g->q.owner[i]] += attn_row_cells(g, i);
+    for (int64_t i = 0; i < g->q.count && !p->cells.keys_stay; i++) of_rank[g->q.owner[i]] += attn_row_cells(g, i);
+    for (int64_t j = 0; j < g->kv.count && p->cells.keys_stay; j++)
+        for (int64_t i = g->rows[j].first; i < g->rows[j].end; i++) of_rank[g->kv.owner[j]] += attn_row_exists(g, i, j, j + 1);
     for (int r = 0; r < p->ranks; r++) {
         if (of_rank[r] > p->cells_most) p->cells_most = of_rank[r];
         p->cells_total += of_rank[r];
@@ -105,6 +108,9 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     const int64_t longest = tokens.first > tokens.end ? tokens.first : tokens.end;
     if (split.part > longest && longest > 0) split.part = longest;
     p->way = split.way == ATTN_WAY_AUTO ? ATTN_WAY_DIRECT : split.way;
+    c->keys_stay = p->way == ATTN_WAY_SPLIT_KEYS;
+    CHECK(!c->keys_stay || c->problem.op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED,
+          "distributed: split.way is 3 (split keys); it is for ATTN_FORWARD, and op is %d", (int)c->problem.op);
     const size_t grid = attn_grid_bytes(tokens, split.part, p->ranks);
     const int64_t all_q = tokens.first / split.part + 1, all_kv = tokens.end / split.part + 1;
     const size_t lists = (size_t)(all_q + all_kv + p->ranks) * sizeof(int64_t);
@@ -117,11 +123,12 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     }
     p->own.q = (int64_t *)(void *)((char *)p->memory + grid);
     p->own.kv = p->own.q + all_q;
-    list_parts(&c->grid.q, p->me, p->own.q, &p->own.count_q);
+    list_parts(&c->grid.q, c->keys_stay ? -1 : p->me, p->own.q, &p->own.count_q);
     list_parts(&c->grid.kv, p->me, p->own.kv, &p->own.count_kv);
     count_cells(p, p->own.kv + all_kv);
-    TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, attn_parts_tokens(&c->grid.q, p->me),
-                         attn_parts_tokens(&c->grid.kv, p->me), options, error));
+    p->queries = c->keys_stay ? tokens.first : attn_parts_tokens(&c->grid.q, p->me);
+    p->keys = attn_parts_tokens(&c->grid.kv, p->me);
+    TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, p->queries, p->keys, options, error));
     TRY(attn_cells_plan(c, p->me, &p->own, error));
     CHECK((double)attn_message_bytes(c, attn_part_most(&c->grid.kv)) * (double)p->most_kv < 0x1p60, ATTN_ERR_SHAPE,
           "distributed: the keys of a rank are too large: their bytes overflow 64 bits");
@@ -291,8 +298,8 @@ attn_status attn_distributed_describe(const attn_distributed_plan *plan, attn_di
     const attn_distributed_description d = {.struct_size = sizeof d,
                                             .parts_q = g->q.count,
                                             .parts_kv = g->kv.count,
-                                            .queries = attn_parts_tokens(&g->q, plan->me),
-                                            .keys = attn_parts_tokens(&g->kv, plan->me),
+                                            .queries = plan->queries,
+                                            .keys = plan->keys,
                                             .cells = plan->needs.cells,
                                             .cells_most = plan->cells_most,
                                             .cells_total = plan->cells_total,

@@ -23,7 +23,8 @@ struct attn_distributed_plan {
     attn_way way;
     int me, ranks;
     attn_owned own;
-    int64_t most_kv; /* parts of keys of the rank that has the most */
+    int64_t queries, keys; /* tokens of the rank */
+    int64_t most_kv;       /* parts of keys of the rank that has the most */
     attn_run_needs needs;
     int64_t cells_most, cells_total;
     size_t workspace;

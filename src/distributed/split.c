@@ -16,8 +16,8 @@ attn_status attn_split_read(attn_split *copy, const attn_split *caller, attn_err
     if (!copy->part) copy->part = DEFAULT_PART;
     CHECK((unsigned)copy->layout <= ATTN_LAYOUT_OWNERS, ATTN_ERR_ARGUMENT,
           "split.layout is %d; known: 0 (contiguous), 1 (zigzag), 2 (striped), 3 (owners)", (int)copy->layout);
-    CHECK((unsigned)copy->way <= ATTN_WAY_DIRECT, ATTN_ERR_ARGUMENT, "split.way is %d; known: 0 (auto), 1 (ring), 2 (direct)",
-          (int)copy->way);
+    CHECK((unsigned)copy->way <= ATTN_WAY_SPLIT_KEYS, ATTN_ERR_ARGUMENT,
+          "split.way is %d; known: 0 (auto), 1 (ring), 2 (direct), 3 (split keys)", (int)copy->way);
     CHECK(copy->layout == ATTN_LAYOUT_OWNERS || (!copy->owners_q && !copy->owners_kv), ATTN_ERR_ARGUMENT,
           "split.owners_%s is set; split.layout must be 3 (owners)", copy->owners_q ? "q" : "kv");
     for (size_t n = 0; n < sizeof copy->reserved / sizeof *copy->reserved; n++)
@@ -31,8 +31,9 @@ attn_status attn_split_check(const attn_split *split, int64_t tokens, attn_axis 
     CHECK(tokens / split->part < INT32_MAX, ATTN_ERR_SHAPE,
           "%s (%" PRId64 ") has more than 2^31 parts of split.part (%" PRId64 ") tokens", name, tokens, split->part);
     const int keys = axis == ATTN_AXIS_KEY;
-    CHECK(split->layout != ATTN_LAYOUT_OWNERS || tokens == 0 || (keys ? split->owners_kv : split->owners_q), ATTN_ERR_ARGUMENT,
-          "split.owners_%s is NULL; split.layout 3 (owners) needs it", keys ? "kv" : "q");
+    CHECK(split->layout != ATTN_LAYOUT_OWNERS || tokens == 0 || attn_split_is_everywhere(split, axis) ||
+              (keys ? split->owners_kv : split->owners_q),
+          ATTN_ERR_ARGUMENT, "split.owners_%s is NULL; split.layout 3 (owners) needs it", keys ? "kv" : "q");
     return ATTN_OK;
 }
 
@@ -45,6 +46,7 @@ attn_status attn_split_check_owner(int32_t owner, attn_axis axis, int64_t n, int
 
 int32_t attn_split_owner(const attn_split *split, attn_axis axis, int64_t n, int64_t count, int ranks)
 {
+    if (attn_split_is_everywhere(split, axis)) return 0;
     if (split->layout == ATTN_LAYOUT_OWNERS) return (axis == ATTN_AXIS_KEY ? split->owners_kv : split->owners_q)[n];
     if (split->layout == ATTN_LAYOUT_STRIPED) return (int32_t)(n % ranks);
     if (split->layout == ATTN_LAYOUT_CONTIGUOUS) return (int32_t)(n * ranks / count); /* (all below 2^31) */
@@ -78,7 +80,7 @@ attn_status attn_split_describe(const attn_split *split, int64_t tokens, attn_ax
     for (int64_t n = 0; n < d.parts_total; n++) {
         const int32_t owner = attn_split_owner(&s, axis, n, d.parts_total, ranks);
         TRY(attn_split_check_owner(owner, axis, n, ranks, error));
-        if (owner != rank) continue;
+        if (owner != rank && !attn_split_is_everywhere(&s, axis)) continue;
         d.parts++;
         d.tokens += attn_min(tokens - n * s.part, s.part);
     }
@@ -97,7 +99,7 @@ attn_status attn_split_part_describe(const attn_split *split, int64_t tokens, at
     for (; d.number < count; d.number++) {
         const int32_t owner = attn_split_owner(&s, axis, d.number, count, ranks);
         TRY(attn_split_check_owner(owner, axis, d.number, ranks, error));
-        if (owner == rank && found++ == index) break;
+        if ((owner == rank || attn_split_is_everywhere(&s, axis)) && found++ == index) break;
     }
     CHECK(index >= 0 && d.number < count, ATTN_ERR_ARGUMENT, "part %" PRId64 " does not exist; rank %d has %" PRId64, index, rank,
           found);

@@ -10,7 +10,13 @@ attn_status attn_split_read(attn_split *copy, const attn_split *caller, attn_err
 /* Checks the number of parts of an axis of `tokens` tokens, and that it has owners. */
 attn_status attn_split_check(const attn_split *split, int64_t tokens, attn_axis axis, const char *name, attn_error *error);
 
-/* The owner of part n of `count`; with ATTN_LAYOUT_OWNERS what the caller says, unchecked. */
+/* 1 if each rank has all of an axis. */
+static inline int attn_split_is_everywhere(const attn_split *split, attn_axis axis)
+{
+    return split->way == ATTN_WAY_SPLIT_KEYS && axis == ATTN_AXIS_QUERY;
+}
+
+/* The owner of part n of `count`, 0 for what each rank has; with ATTN_LAYOUT_OWNERS what the caller says, unchecked. */
 int32_t attn_split_owner(const attn_split *split, attn_axis axis, int64_t n, int64_t count, int ranks);
 /* Checks that. */
 attn_status attn_split_check_owner(int32_t owner, attn_axis axis, int64_t n, int ranks, attn_error *error);

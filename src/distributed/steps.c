@@ -135,7 +135,6 @@ static void send_keys(attn_running *r, int step)
 
 void attn_steps_post(attn_running *r, int step)
 {
-    if (step >= r->plan->ranks) return;
     receive_keys(r, step, attn_rank_at(r->plan, -step));
     send_keys(r, step);
 }

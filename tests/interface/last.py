@@ -19,6 +19,7 @@ ENDS = {
     "ATTN_DOUBLE_BACKWARD": "operations of attention; ATTN_LINEAR and ATTN_PRODUCT are for statistics",
     "ATTN_AXIS_DIM_V": "axes of channels",
     "ATTN_LAYOUT_STRIPED": "layouts without lists of owners",
+    "ATTN_WAY_DIRECT": "ways for all operations, in which a rank has some of the queries",
     "ATTN_LINEAR_FORM_RECURRENT": "forms that have a state",
 }
 PARTS = {

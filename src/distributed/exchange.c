@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ * exchange.c - see exchange.h. */
+#include "exchange.h"
+
+#include "sums.h"
+
+/* A node of a sum whose terms all come from `rank`. */
+typedef struct visited {
+    const attn_sum *sum;
+    int level;
+    int64_t number;
+    int rank, to; /* to: of what is sent */
+} visited;
+
+typedef void each_node(attn_running *r, const visited *node);
+
+/* The terms that a sum may have. */
+static attn_range terms_of(const attn_running *r, const attn_sum *s)
+{
+    const attn_grid *g = &r->plan->cells.grid;
+    return s->kind == ATTN_SUM_COLUMN ? g->rows[s->which] : (attn_range){0, attn_sum_terms(r, s)};
+}
+
+static void visit_below(attn_running *r, const visited *node, each_node *call)
+{
+    const attn_grid *g = &r->plan->cells.grid;
+    const int32_t *owner = attn_sum_over_keys(node->sum) ? g->kv.owner : g->q.owner;
+    const attn_range terms = terms_of(r, node->sum);
+    const int64_t first = attn_max(terms.first, node->number << node->level),
+                  end = attn_min(terms.end, (node->number + 1) << node->level);
+    int some = 0, all = 1;
+    for (int64_t n = first; n < end; n++) {
+        if (!attn_sum_exists(r, node->sum, n, n + 1)) continue;
+        if (owner[n] == node->rank) some = 1;
+        else all = 0;
+    }
+    if (!some || !r->enough) return;
+    if (all) {
+        call(r, node);
+        return;
+    }
+    for (int half = 0; half < 2; half++) {
+        const visited child = {node->sum, node->level - 1, 2 * node->number + half, node->rank, node->to};
+        visit_below(r, &child, call);
+    }
+}
+
+/* Calls for the largest nodes whose terms all come from a rank, in an order that both ends of a message know. */
+static void visit(attn_running *r, const attn_sum *sum, int rank, int to, each_node *call)
+{
+    visit_below(r, &(visited){sum, attn_tree_top(attn_sum_terms(r, sum)), 0, rank, to}, call);
+}
+
+static int tag_of(attn_node_kind kind)
+{
+    static const int tags[ATTN_NODE_KINDS] = {ATTN_TAG_ROWS, ATTN_TAG_COLUMNS, ATTN_TAG_SHARED};
+    return tags[kind];
+}
+
+static void receive_node(attn_running *r, const visited *node)
+{
+    const attn_node_kind kind = attn_sum_node(node->sum);
+    const int64_t slot = attn_sum_take(r, kind);
+    if (slot < 0) return;
+    attn_tree_push(&r->coming, &r->pool[kind], slot);
+    attn_steps_receive(r, node->rank, tag_of(kind), attn_sum_memory(r, kind, slot), r->pool[kind].bytes);
+}
+
+static void insert_node(attn_running *r, const visited *node)
+{
+    const attn_node_kind kind = attn_sum_node(node->sum);
+    attn_sum_insert(r, node->sum, node->level, node->number, attn_tree_pop(&r->coming, &r->pool[kind]));
+}
+
+/* Begins to send a node, and keeps it until all of these have been sent. */
+static void send_node(attn_running *r, const visited *node)
+{
+    const attn_node_kind kind = attn_sum_node(node->sum);
+    attn_tree_pool *pool = &r->pool[kind];
+    const int64_t slot = attn_tree_remove(node->sum->tree, pool, node->level, node->number);
+    if (slot < 0) {
+        r->lost = 1;
+        return;
+    }
+    attn_tree_push(&r->going, pool, slot);
+    attn_steps_send(r, node->to, tag_of(kind), attn_sum_memory(r, kind, slot), pool->bytes);
+}
+
+static void wait_for_nodes(attn_running *r, attn_node_kind kind)
+{
+    attn_steps_wait(r);
+    for (int64_t slot; (slot = attn_tree_pop(&r->going, &r->pool[kind])) >= 0;) attn_sum_give(r, kind, slot);
+}
+
+/* ---- columns: to the owner of the keys ---- */
+
+void attn_exchange_columns(attn_running *r, int step)
+{
+    const attn_distributed_plan *p = r->plan;
+    const int there = attn_rank_at(p, step);
+    if (step == 0 || !r->pool[ATTN_NODE_COLUMN].bytes) return;
+    for (int64_t n = 0; n < p->own.count_kv; n++) {
+        const attn_sum sum = {ATTN_SUM_COLUMN, p->own.kv[n], &r->columns[n]};
+        visit(r, &sum, there, -1, receive_node);
+    }
+    for (int64_t n = 0; n < r->from_count; n++) {
+        const attn_sum sum = {ATTN_SUM_COLUMN, r->from[n], &r->away[n]};
+        visit(r, &sum, p->me, p->cells.grid.kv.owner[r->from[n]], send_node);
+    }
+    wait_for_nodes(r, ATTN_NODE_COLUMN);
+    if (r->status != ATTN_OK) return;
+    for (int64_t n = 0; n < p->own.count_kv; n++) {
+        const attn_sum sum = {ATTN_SUM_COLUMN, p->own.kv[n], &r->columns[n]};
+        visit(r, &sum, there, -1, insert_node);
+        attn_sum_end_column(r, n);
+    }
+}
+
+/* ---- to rank 0, and from there to all ---- */
+
+/* Rank 0 adds up the nodes of all ranks, one rank after another.  Returns the slot of the sum; -1 on other ranks. */
+static int64_t gather(attn_running *r, const attn_sum *sum)
+{
+    const attn_distributed_plan *p = r->plan;
+    if (p->me != 0) {
+        visit(r, sum, p->me, 0, send_node);
+        wait_for_nodes(r, attn_sum_node(sum));
+        return -1;
+    }
+    for (int from = 1; from < p->ranks && r->status == ATTN_OK && r->enough; from++) {
+        visit(r, sum, from, -1, receive_node);
+        attn_steps_wait(r);
+        if (r->status == ATTN_OK) visit(r, sum, from, -1, insert_node);
+    }
+    return r->status == ATTN_OK && r->enough ? attn_sum_complete(r, sum) : -1;
+}
+
+/* Along a binomial tree: each rank hears from the one without its lowest bit. */
+int64_t attn_exchange_spread(attn_running *r, attn_node_kind kind, int64_t slot)
+{
+    const attn_distributed_plan *p = r->plan;
+    const size_t bytes = r->pool[kind].bytes;
+    int64_t bit = 1;
+    if (r->status != ATTN_OK || !r->enough || r->lost || !bytes) return slot;
+    while (bit < p->ranks && !(p->me & bit)) bit *= 2;
+    if (p->me != 0) {
+        slot = attn_sum_take(r, kind);
+        if (slot < 0) return slot;
+        attn_steps_receive(r, (int)(p->me - bit), tag_of(kind), attn_sum_memory(r, kind, slot), bytes);
+        attn_steps_wait(r);
+    }
+    for (bit /= 2; bit > 0; bit /= 2)
+        if (p->me + bit < p->ranks) attn_steps_send(r, (int)(p->me + bit), tag_of(kind), attn_sum_memory(r, kind, slot), bytes);
+    attn_steps_wait(r);
+    return slot;
+}
+
+int64_t attn_exchange_row(attn_running *r, int64_t i, attn_tree *tree)
+{
+    const attn_sum sum = {ATTN_SUM_ROW, i, tree};
+    return gather(r, &sum);
+}
+
+void attn_exchange_shared(attn_running *r)
+{
+    const attn_distributed_plan *p = r->plan;
+    const attn_sum sum = {ATTN_SUM_SHARED, 0, &r->total};
+    int64_t root = -1;
+    if (!r->pool[ATTN_NODE_SHARED].bytes) return;
+    if (attn_sum_exists(r, &sum, 0, p->cells.grid.q.count)) {
+        root = attn_exchange_spread(r, ATTN_NODE_SHARED, gather(r, &sum));
+        if (r->status != ATTN_OK || !r->enough || root < 0) return;
+    }
+    if (r->mine) attn_node_store(&p->cells, ATTN_NODE_SHARED, r->mine, 0, 0, attn_sum_memory(r, ATTN_NODE_SHARED, root));
+    attn_sum_give(r, ATTN_NODE_SHARED, root);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_split_keys.c - ATTN_WAY_SPLIT_KEYS, where each rank has all queries and its own keys: every rank gets all results, with the
+ * bits of one rank, whatever the owners of keys; and what this way does not have. */
+#include "spread.h"
+
+#include "ranks.h"
+#include "testing/random/share.h"
+
+enum { SEEDS = CASES(160), MOST_PARTS = 512 };
+
+typedef struct job {
+    const spread *s;
+    const spread_way *way;
+    spread out[MAX_RANKS];
+    attn_error error[MAX_RANKS];
+} job;
+
+static void on_rank(void *context, const attn_transport *transport)
+{
+    job *j = context;
+    const int r = transport->rank;
+    spread_run_rank(j->s, j->way, transport, &j->out[r], &j->error[r]);
+}
+
+static void check_ranks(const whole *w, const spread *all, const spread *one, spread_way way)
+{
+    static job j;
+    j = (job){.s = all, .way = &way};
+    way.sent = ranks_sent;
+    for (int r = 0; r < way.ranks; r++) spread_output(all, &j.out[r]);
+    ranks_run(way.ranks, way.delays, on_rank, &j);
+    for (int r = 0; r < way.ranks; r++) {
+        if (j.error[r].status != ATTN_OK) fail_msg("%s, rank %d of %d: %s", w->text, r, way.ranks, j.error[r].message);
+        if (!spread_same(one, &j.out[r]))
+            fail_msg("%s: other bits on rank %d of %d, part %d, layout %d", w->text, r, way.ranks, (int)way.split.part,
+                     (int)way.split.layout);
+        spread_free(&j.out[r]);
+    }
+}
+
+/* Returns 1 if the problem could be computed. */
+static int check(uint64_t seed, attn_dtype dtype, int packed)
+{
+    static const int ranks[] = {1, 2, 3, 5, 8};
+    static int32_t owners[MOST_PARTS];
+    static whole w;
+    spread_more more;
+    const int64_t tokens = spread_draw(&w, &more, seed, dtype, packed);
+    const int ran = tokens > 0 && spread_has(&w, &more, ATTN_FORWARD);
+    if (ran) {
+        spread all, one;
+        spread_way way = {.ranks = 1, .split = {.struct_size = sizeof way.split, .part = tokens}};
+        spread_make(&all, &w, &more, ATTN_FORWARD, NULL);
+        spread_run(&all, &way, &one);
+        way.ranks = ranks[random_below(&w.random, 5)];
+        way.split.layout = (attn_layout)random_below(&w.random, ATTN_LAYOUT_OWNERS + 1);
+        way.split.way = ATTN_WAY_SPLIT_KEYS;
+        for (int k = 0; k < MOST_PARTS; k++) owners[k] = (int32_t)random_below(&w.random, way.ranks);
+        if (way.split.layout == ATTN_LAYOUT_OWNERS) way.split.owners_kv = owners;
+        way.threads = 1 + (int)random_below(&w.random, 3);
+        way.delays = random_below(&w.random, 2) ? 1 + seed : 0;
+        check_ranks(&w, &all, &one, way);
+        spread_free(&one), spread_free(&all);
+    }
+    free(more.sink.data);
+    whole_free(&w);
+    return ran;
+}
+
+static void test_same_bits(void **state)
+{
+    int ran = 0;
+    (void)state;
+    for (int kind = 0; kind < 4; kind++)
+        for (int64_t seed = 0; seed < share_of_cases((kind / 2 ? 3 : 1) * SEEDS); seed++)
+            ran += check((uint64_t)seed + 5000, kind & 1 ? ATTN_F64 : ATTN_F32, kind / 2);
+    print_message("%d problems\n", ran);
+    assert_true(ran > share_of_cases(SEEDS) / 2);
+}
+
+/* A rank has all queries, and what it has of the keys does not depend on the way. */
+static void test_describe(void **state)
+{
+    attn_split split = {.struct_size = sizeof split, .part = 4, .layout = ATTN_LAYOUT_STRIPED, .way = ATTN_WAY_SPLIT_KEYS};
+    attn_split_description d = {.struct_size = sizeof d};
+    attn_split_part last = {.struct_size = sizeof last};
+    attn_error error;
+    (void)state;
+    assert_int_equal(attn_split_describe(&split, 10, ATTN_AXIS_QUERY, 1, 2, &d, NULL), ATTN_OK);
+    assert_int_equal(d.parts, 3), assert_int_equal(d.tokens, 10);
+    assert_int_equal(attn_split_part_describe(&split, 10, ATTN_AXIS_QUERY, 1, 2, 2, &last, NULL), ATTN_OK);
+    assert_int_equal(last.first, 8), assert_int_equal(last.tokens, 2), assert_int_equal(last.local, 8);
+    assert_int_equal(attn_split_describe(&split, 10, ATTN_AXIS_KEY, 1, 2, &d, NULL), ATTN_OK);
+    assert_int_equal(d.parts, 1), assert_int_equal(d.tokens, 4);
+    const attn_problem p = {.struct_size = sizeof p, .op = ATTN_BACKWARD, .shape = {1, 1, 1, 4, 8, 2, 2}};
+    const attn_tensors t = {.struct_size = sizeof t};
+    attn_distributed_plan *plan;
+    assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_ERR_UNSUPPORTED);
+    assert_string_equal(error.message, "distributed: split.way is 3 (split keys); it is for ATTN_FORWARD, and op is 1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_describe)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
