@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "outputs.h"
+#include "cli/output/outputs.h"
 #include "testing/memory/element.h"
 #include "testing/text/failure.h"
 

@@ -272,10 +272,3 @@ void linear_work_end(linear_work *work)
     attn_linear_plan_destroy(work->backward);
     for (int k = 0; k < work->owned_count; k++) free(work->owned[k]);
 }
-
-int linear_work_uses(const linear_work *work, const attn_archive_tensor *tensor)
-{
-    for (int t = 0; t < LINEARS; t++)
-        if (work->used[t] == tensor) return 1;
-    return 0;
-}

@@ -34,6 +34,4 @@ attn_status linear_work_begin(linear_work *work, const attention_input *input, c
 attn_status linear_work_run(const linear_work *work, const common_settings *common, attn_error *error);
 void linear_work_end(linear_work *work);
 
-int linear_work_uses(const linear_work *work, const attn_archive_tensor *tensor);
-
 #endif

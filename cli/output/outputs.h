@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * outputs.h - the tensors that `attn run` writes: which are requested, their names and shapes. */
-#ifndef ATTN_CLI_RUN_OUTPUTS_H
-#define ATTN_CLI_RUN_OUTPUTS_H
+#ifndef ATTN_CLI_OUTPUT_OUTPUTS_H
+#define ATTN_CLI_OUTPUT_OUTPUTS_H
 
 #include "cli/base/options.h"
 #include "cli/input/input.h"

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ * summary.c - see summary.h. */
+#include "summary.h"
+
+#include <stdio.h>
+
+#include "cli/input/listed.h"
+#include "testing/problem/linear_tensors.h"
+#include "testing/text/failure.h"
+
+attn_status summary_add_metadata(attn_archive *out, const attention_input *input, const char *kernel, const char *problem,
+                                 attn_error *error)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t k = 0; input->file && k < attn_archive_metadata_count(input->file) && status == ATTN_OK; k++) {
+        const attn_metadata *entry = attn_archive_metadata_at(input->file, k);
+        status = attn_archive_set_metadata(out, entry->key, entry->value, error);
+    }
+    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_version", attn_version(), error);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_problem", problem, error);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_kernel", kernel, error);
+    return status;
+}
+
+attn_status summary_compare(run_summary *done, attn_error *error)
+{
+    const attention_input *input = done->input;
+    if (!input->file)
+        return failure(error, ATTN_ERR_ARGUMENT, "--compare needs an input file that has the tensors to compare with");
+    attn_status status = differences_find(done->out, input->file, done->differences, &done->differences_count, error);
+    if (status != ATTN_OK) failure_about(error, input->path);
+    return status;
+}
+
+static int is_used(const void *summary, const attn_archive_tensor *tensor)
+{
+    const run_summary *r = summary;
+    for (int role = 0; role < ROLES; role++)
+        if (r->input->used[role].tensor == tensor) return 1;
+    for (int t = 0; r->linear && t < LINEARS; t++)
+        if (r->linear[t] == tensor) return 1;
+    return 0;
+}
+
+char *summary_json(const run_summary *done)
+{
+    const attention_input *input = done->input;
+    cJSON *object = json_begin();
+    json_text(object, "input", input->path);
+    json_text(object, "output", done->output);
+    cJSON *used = json_list(object, "used");
+    for (int r = 0; r < ROLES; r++)
+        if (input->used[r].tensor) listed_json(used, role_name(r), input->used[r].tensor);
+    for (int t = 0; done->linear && t < LINEARS; t++)
+        if (done->linear[t]) listed_json(used, linear_file_name(t), done->linear[t]);
+    listed_unused_json(json_list(object, "unused"), input->file, is_used, done);
+    cJSON *written = json_list(object, "written");
+    for (int64_t k = 0; k < attn_archive_count(done->out); k++) listed_json(written, NULL, attn_archive_at(done->out, k));
+    json_text(object, "version", attn_version());
+    json_text(object, "problem", done->problem);
+    json_text(object, "kernel", done->kernel);
+    json_number(object, "seconds", done->seconds);
+    cJSON *differences = done->differences_count ? json_list(object, "differences") : NULL;
+    for (int d = 0; d < done->differences_count; d++) {
+        cJSON *item = json_item(differences);
+        json_text(item, "name", done->differences[d].name);
+        json_number(item, "largest", done->differences[d].largest);
+    }
+    return json_compose(object);
+}
+
+void summary_print(const run_summary *done)
+{
+    const attention_input *input = done->input;
+    for (int r = 0; r < ROLES; r++)
+        if (input->used[r].tensor) listed_print("used", role_name(r), input->used[r].tensor, input->used[r].path);
+    for (int t = 0; done->linear && t < LINEARS; t++)
+        if (done->linear[t]) listed_print("used", linear_file_name(t), done->linear[t], input->path);
+    listed_unused_print(input->file, is_used, done);
+    printf("problem %s\nkernel  %s, %.3g ms\n", done->problem, done->kernel, 1e3 * done->seconds);
+    for (int64_t k = 0; k < attn_archive_count(done->out); k++)
+        listed_print("wrote", NULL, attn_archive_at(done->out, k), done->output);
+}
+
+void summary_print_differences(const run_summary *done)
+{
+    for (int d = 0; d < done->differences_count; d++) {
+        const difference *one = &done->differences[d];
+        char index[SHAPE_TEXT];
+        int rank = attn_archive_find(done->out, one->name)->rank;
+        printf("compare %-11s largest difference %.2g at %s\n", one->name, one->largest, shape_text(index, rank, one->index));
+    }
+}
