@@ -10,6 +10,17 @@
 #include "testing/text/failure.h"
 #include "testing/text/shown.h"
 
+static const char *program = "attn";
+static int is_mute;
+
+void command_begin(const char *name, int mute)
+{
+    program = name;
+    is_mute = mute;
+}
+
+const char *command_program(void) { return program; }
+
 static int exit_status(attn_status status)
 {
     return status == ATTN_OK ? EXIT_DONE : status == ATTN_ERR_UNSUPPORTED ? EXIT_UNSUPPORTED : EXIT_USAGE;
@@ -73,7 +84,8 @@ void command_put(FILE *out, const char *command, const char *message)
 
 int command_fail(const char *command, const char *subject, const attn_error *error)
 {
-    fputs(command ? "attn " : "attn", stderr);
+    if (is_mute) return exit_status(error->status);
+    fprintf(stderr, "%s%s", program, command ? " " : "");
     put_shown(stderr, command ? command : "");
     fputs(": ", stderr);
     if (subject) {

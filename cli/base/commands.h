@@ -27,6 +27,11 @@ int attn_cmd_bench(int argc, char **argv);
 int attn_cmd_info(int argc, char **argv);
 int attn_cmd_explain(int argc, char **argv);
 
+/* Sets the name of the program in messages and --help (from the start "attn"); with `mute`, errors are not printed: another process
+ * prints them.  Borrows the name. */
+void command_begin(const char *name, int mute);
+const char *command_program(void);
+
 /* Prints "attn COMMAND: [SUBJECT: ]MESSAGE" on standard error and returns the exit status of the error.  subject (a file, a
  * problem string) may be NULL. */
 int command_fail(const char *command, const char *subject, const attn_error *error);

@@ -90,7 +90,7 @@ static const char *why_lacked(const command_usage *usage, const char *name)
 
 static void print_help(const command_usage *usage, const option_group *groups)
 {
-    printf("usage: attn %s %s\n\n%s", usage->name, usage->synopsis, usage->summary);
+    printf("usage: %s %s %s\n\n%s", command_program(), usage->name, usage->synopsis, usage->summary);
     for (const option_group *g = groups; g->rows; g++) {
         printf("\n%s:\n", g->title);
         for (const option_row *row = g->rows; row->name; row++)

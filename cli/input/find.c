@@ -82,19 +82,25 @@ static attn_status no_default_tensor(const attention_input *input, const input_s
                    role_name(r), role_flag(r), names);
 }
 
-static attn_status find_chosen(attention_input *input, int r, const char *name, attn_error *error)
+/* A file of which some rows are used is mapped: the others are never read. */
+static attn_status open_file(attn_archive **file, const char *path, const input_settings *settings, attn_error *error)
+{
+    return settings->choose ? attn_archive_map(file, path, error) : attn_archive_read(file, path, error);
+}
+
+static attn_status find_chosen(attention_input *input, const input_settings *settings, int r, const char *name, attn_error *error)
 {
     if (ends_in_npy(name) && !(input->file && attn_archive_find(input->file, name))) {
-        attn_status status = attn_archive_read(&input->single[r], name, error);
+        attn_status status = open_file(&input->single[r], name, settings, error);
         if (status != ATTN_OK) return status;
         if (attn_archive_count(input->single[r]) != 1)
             return failure(error, ATTN_ERR_FORMAT, "%.150s: an .npy file with one tensor was expected", name);
-        input->used[r] = (input_tensor){name, attn_archive_at(input->single[r], 0)};
+        input->used[r] = (input_tensor){.path = name, .tensor = attn_archive_at(input->single[r], 0)};
         return ATTN_OK;
     }
     if (!input->file)
         return failure(error, ATTN_ERR_ARGUMENT, "no input file has '%.80s'; give the file, or --%s=FILE.npy", name, role_flag(r));
-    input->used[r] = (input_tensor){input->path, attn_archive_find(input->file, name)};
+    input->used[r] = (input_tensor){.path = input->path, .tensor = attn_archive_find(input->file, name)};
     return input->used[r].tensor ? ATTN_OK : no_such_tensor(input, name, error);
 }
 
@@ -121,7 +127,7 @@ attn_status input_find(attention_input *input, const char *path, const input_set
 {
     attn_status status = ATTN_OK;
     input->path = path ? path : settings->chosen[TENSOR(q)] ? settings->chosen[TENSOR(q)] : "input";
-    if (path) status = attn_archive_read(&input->file, path, error);
+    if (path) status = open_file(&input->file, path, settings, error);
     const int op = settings->spec.op, gradients = role_used_by(TENSOR(grad_o), op);
     const int has_w = problem_has_w(&settings->spec);
     for (int r = 0; r < ROLES && status == ATTN_OK; r++) {
@@ -129,8 +135,9 @@ attn_status input_find(attention_input *input, const char *path, const input_set
         const int gradient = r == TENSOR(grad_o) || r == TENSOR(grad_lse);
         if (!role_flag(r)) continue;
         if ((r == TENSOR(v) || r == TENSOR(relative_values)) && !value) {
-            if (name) status = find_chosen(input, r, name, error); /* the third of three .npy files: it must exist, no more */
-            input->used[r] = (input_tensor){NULL, NULL};
+            if (name)
+                status = find_chosen(input, settings, r, name, error); /* the third of three .npy files: it must exist, no more */
+            input->used[r] = (input_tensor){.path = NULL};
             continue;
         }
         if (r == TENSOR(offset_q) && settings->spec.offset_kind == SPEC_OFFSET_VALUE && !name) continue; /* --offset=N is given */
@@ -142,9 +149,10 @@ attn_status input_find(attention_input *input, const char *path, const input_set
             return failure(error, ATTN_ERR_ARGUMENT, "--%s is a %s, which is for attn run --%s and --double-backward", role_flag(r),
                            gradient ? "gradient" : "tangent", gradient ? "backward" : "jvp");
         if (name) {
-            status = find_chosen(input, r, name, error);
+            status = find_chosen(input, settings, r, name, error);
         } else {
-            if (input->file && role_used_by(r, op)) input->used[r] = (input_tensor){input->path, find_named(input, settings, r)};
+            if (input->file && role_used_by(r, op))
+                input->used[r] = (input_tensor){.path = input->path, .tensor = find_named(input, settings, r)};
             if ((r <= TENSOR(v) || r == TENSOR(score_matrix) || (r == TENSOR(grad_o) && gradients)) && !input->used[r].tensor)
                 status = no_default_tensor(input, settings, r, error);
         }

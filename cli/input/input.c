@@ -141,9 +141,11 @@ attn_status input_load(attention_input *input, const char *path, const input_set
 {
     *input = (attention_input){.spec = settings->spec, .call.struct_size = sizeof input->call};
     attn_status status = input_find(input, path, settings, value, error);
+    for (int r = 0; r < ROLES; r++) input->used[r].in_file = input->used[r].tensor;
     if (status == ATTN_OK) status = read_shape(input, error);
     if (status == ATTN_OK) status = read_types(input, settings->has_dtype, error);
     if (status == ATTN_OK) status = input_read_packed(input, error);
+    if (status == ATTN_OK) status = input_take_share(input, settings, error);
     if (status == ATTN_OK) status = input_read_masks(input, error);
     if (status == ATTN_OK) status = input_read_indices(input, error);
     if (status == ATTN_OK) status = input_read_heads(input, error);
@@ -167,6 +169,7 @@ attn_status input_load(attention_input *input, const char *path, const input_set
     input->call.dropout_seed = input->spec.seed;
     input->tensors.call = &input->call;
     if (input->spec.packed) input_lay_packed(input);
+    input_lay_share(input);
     status = input_rotate(input, settings, error);
     if (status != ATTN_OK) return status;
     input_lay_int8(input);

@@ -15,7 +15,8 @@
 /* One tensor that is used. */
 typedef struct input_tensor {
     const char *path;                  /* of the file that it is in */
-    const attn_archive_tensor *tensor; /* as the file has it; NULL: the role is not used */
+    const attn_archive_tensor *tensor; /* as the file has it, or some of its rows (share.h); NULL: the role is not used */
+    const attn_archive_tensor *in_file;
 } input_tensor;
 
 typedef struct attention_input {
@@ -34,8 +35,12 @@ typedef struct attention_input {
     int leading; /* axes before [head, token, channel]; the product of their sizes is problem.shape.batch */
     int64_t lead[ATTN_MAX_RANK];
 
+    int is_shared; /* 1: the rows of `share` alone are used */
+    input_share share;
+    attn_archive_tensor own[TENSORS]; /* of the tensors that are used in part */
+
     attn_archive *single[ROLES]; /* .npy files */
-    void *owned[48];             /* converted copies */
+    void *owned[96];             /* converted copies */
     int owned_count;
 } attention_input;
 

@@ -75,14 +75,17 @@ static attn_status read_pairs(attention_input *input, int r, const int64_t requi
     return ATTN_OK;
 }
 
-/* The share of zeros, to four digits: it only serves the problem string. */
-static double dropped_share(const attn_archive_tensor *t)
+int64_t input_zeros(const attn_archive_tensor *t)
 {
     const unsigned char *bytes = t->data;
-    size_t zeros = 0;
+    int64_t zeros = 0;
     for (size_t k = 0; k < t->bytes; k++) zeros += !bytes[k];
-    return t->bytes ? round((double)zeros / (double)t->bytes * 1e4) / 1e4 : 0;
+    return zeros;
 }
+
+double input_dropped(int64_t zeros, int64_t elements) { return elements ? round((double)zeros / (double)elements * 1e4) / 1e4 : 0; }
+
+static double dropped_share(const attn_archive_tensor *t) { return input_dropped(input_zeros(t), (int64_t)t->bytes); }
 
 static const char pair_axes[] = "(batch, head, query, key)";
 

@@ -33,8 +33,18 @@ void input_rows(attention_input *input, int r, int has_dtype);
 /* The layouts of scales, once those of k and v are known. */
 void input_lay_int8(attention_input *input);
 
+/* Zeros of a mask, and the share of them for the problem string: to four digits. */
+int64_t input_zeros(const attn_archive_tensor *mask);
+double input_dropped(int64_t zeros, int64_t elements);
+
+/* Tokens that are used: all, or those of the share.  Packed: of all sequences. */
+int64_t input_tokens(const attention_input *input, int keys);
+/* Keeps those of the share of [batch, token] numbers, one after the other. */
+void input_keep_share(const attention_input *input, int keys, int64_t batch, int64_t *numbers);
+
 /* Steps of input_load, in this order. */
 attn_status input_read_packed(attention_input *input, attn_error *error);
+attn_status input_take_share(attention_input *input, const input_settings *settings, attn_error *error);
 attn_status input_read_masks(attention_input *input, attn_error *error);
 attn_status input_read_indices(attention_input *input, attn_error *error);
 attn_status input_read_heads(attention_input *input, attn_error *error);
@@ -43,6 +53,8 @@ attn_status input_read_gradients(attention_input *input, attn_error *error);
 /* Packed sequences as batch entries: the sizes and lengths, once all else is read; then the data. */
 attn_status input_set_unpacked(attention_input *input, attn_error *error);
 void input_unpack(attention_input *input);
+/* The strides of the tensors that are used in part. */
+void input_lay_share(attention_input *input);
 /* --rope: q and k rotated, once their layouts are known. */
 attn_status input_rotate(attention_input *input, const input_settings *settings, attn_error *error);
 /* Turns the block mask into one with a row for each query, which can be cut between any two (slice.h). */

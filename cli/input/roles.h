@@ -27,6 +27,21 @@ int role_used_by(int role, int op);
 /* Options that change no weights: of commands that show them, and of analyze, which may read values for other figures. */
 extern const option_lacked role_lacked_of_weights[], role_lacked_of_analysis[];
 
+/* Tokens of the whole. */
+typedef struct token_range {
+    int64_t first, tokens;
+} token_range;
+
+/* What one of several processes has of the queries [0] and of the keys [1] of a file: ranges that rise. */
+typedef struct input_share {
+    token_range *ranges[2];
+    int64_t count[2];
+    int64_t tokens[2]; /* of all ranges */
+} input_share;
+
+/* Fills in *share, whose memory is the context's.  Queries and keys are those of the file, of all packed sequences together. */
+typedef attn_status input_choose(void *context, int64_t queries, int64_t keys, input_share *share, attn_error *error);
+
 /* The flags of run, top, view and analyze that are not their own. */
 typedef struct input_settings {
     problem_spec spec;         /* options and operation; start from problem_init */
@@ -40,6 +55,8 @@ typedef struct input_settings {
     const char *rope_word;       /* the last of these flags, after "rope-" */
     const char *tokens;          /* a file with one token a line; NULL: from the metadata */
     common_settings common;
+    input_choose *choose; /* which rows are used (share.h); NULL: all.  No flag sets it */
+    void *choose_context;
 } input_settings;
 
 /* What a command does with the tensors of a file: path, NULL if --query and the others name .npy files. */

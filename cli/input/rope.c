@@ -31,7 +31,10 @@ static attn_status positions_of(attention_input *input, int role, const int64_t 
         for (int64_t i = 0; i < count; i++) at[(begins ? begins[b] : b * length) + i] = first + i;
     }
     *positions = at;
-    if (!t) return ATTN_OK;
+    if (!t) {
+        input_keep_share(input, !of_q, batch, at);
+        return ATTN_OK;
+    }
     attn_status status = input_check_type(used, t->dtype >= ATTN_I8 && t->dtype <= ATTN_U64, "integers, such as i64", error);
     if (status != ATTN_OK) return status;
     const int64_t count = (int64_t)(t->bytes / attn_dtype_size(t->dtype));
@@ -43,6 +46,7 @@ static attn_status positions_of(attention_input *input, int role, const int64_t 
     for (int64_t n = 0; n < batch * tokens; n++)
         if (!input_integer(t, n % count, &at[n]))
             return failure(error, ATTN_ERR_ARGUMENT, "%.80s: tensor '%.40s' has a number beyond 2^63", used->path, t->name);
+    input_keep_share(input, !of_q, batch, at);
     return ATTN_OK;
 }
 
@@ -56,7 +60,8 @@ static attn_status turn(const attention_input *input, const attn_rope *rope, con
     tensors_shape(&input->problem, all, t, shape);
     tensors_strides(&input->problem, all, t, x.stride);
     memcpy(y.stride, x.stride, sizeof y.stride);
-    if (input->spec.packed) shape[0] = 1, shape[2] = tensors_of_keys(t) ? input->total_kv : input->total_q;
+    if (input->spec.packed) shape[0] = 1;
+    shape[2] = input_tokens(input, tensors_of_keys(t));
     const attn_input positions = attn_in(tensors_of_keys(t) ? input->positions_kv : input->positions_q);
     return attn_rope_apply(rope, shape, &x, &positions, &y, error);
 }
@@ -102,7 +107,7 @@ attn_status input_rotate(attention_input *input, const input_settings *settings,
         attn_output *slot = tensors_slot(&input->tensors, t);
         int64_t shape[4];
         tensors_shape(&input->problem, &input->tensors, t, shape);
-        const int64_t tokens = !input->spec.packed ? s->batch * shape[2] : t == TENSOR(k) ? input->total_kv : input->total_q;
+        const int64_t tokens = (input->spec.packed ? 1 : s->batch) * input_tokens(input, tensors_of_keys(t));
         void *rotated = input_alloc(input, tokens * shape[1] * shape[3], attn_dtype_size(slot->dtype));
         status = turn(input, &input->rope, &input->tensors, t, rotated, error);
         slot->data = rotated;

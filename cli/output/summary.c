@@ -36,7 +36,7 @@ static int is_used(const void *summary, const attn_archive_tensor *tensor)
 {
     const run_summary *r = summary;
     for (int role = 0; role < ROLES; role++)
-        if (r->input->used[role].tensor == tensor) return 1;
+        if (r->input->used[role].in_file == tensor) return 1;
     for (int t = 0; r->linear && t < LINEARS; t++)
         if (r->linear[t] == tensor) return 1;
     return 0;
@@ -50,7 +50,7 @@ char *summary_json(const run_summary *done)
     json_text(object, "output", done->output);
     cJSON *used = json_list(object, "used");
     for (int r = 0; r < ROLES; r++)
-        if (input->used[r].tensor) listed_json(used, role_name(r), input->used[r].tensor);
+        if (input->used[r].in_file) listed_json(used, role_name(r), input->used[r].in_file);
     for (int t = 0; done->linear && t < LINEARS; t++)
         if (done->linear[t]) listed_json(used, linear_file_name(t), done->linear[t]);
     listed_unused_json(json_list(object, "unused"), input->file, is_used, done);
@@ -73,7 +73,7 @@ void summary_print(const run_summary *done)
 {
     const attention_input *input = done->input;
     for (int r = 0; r < ROLES; r++)
-        if (input->used[r].tensor) listed_print("used", role_name(r), input->used[r].tensor, input->used[r].path);
+        if (input->used[r].in_file) listed_print("used", role_name(r), input->used[r].in_file, input->used[r].path);
     for (int t = 0; done->linear && t < LINEARS; t++)
         if (done->linear[t]) listed_print("used", linear_file_name(t), done->linear[t], input->path);
     listed_unused_print(input->file, is_used, done);

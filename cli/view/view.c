@@ -99,7 +99,7 @@ static attn_status take_weights(page *g, const input_settings *in, attn_error *e
                        input->path, attn_dtype_name(t->dtype), t->rank);
     attn_shape *s = &input->problem.shape;
     input->problem = (attn_problem){.struct_size = sizeof input->problem};
-    input->used[TENSOR(q)] = (input_tensor){input->path, t};
+    input->used[TENSOR(q)] = (input_tensor){.path = input->path, .tensor = t};
     *s = (attn_shape){.batch = 1, .len_q = t->shape[t->rank - 2], .len_kv = t->shape[t->rank - 1]};
     s->heads_q = s->heads_kv = t->rank > 2 ? t->shape[t->rank - 3] : 1;
     input->leading = t->rank > 3 ? t->rank - 3 : 0;
