@@ -17,7 +17,7 @@
 #include "testing/text/failure.h"
 #include "testing/text/nearest.h"
 
-enum { OWN_GROUPS = 5, MAX_OPTIONS = 128, FIRST_ID = 256 /* above every letter */, HELP_ID = FIRST_ID + MAX_OPTIONS };
+enum { OWN_GROUPS = 6, MAX_OPTIONS = 128, FIRST_ID = 256 /* above every letter */, HELP_ID = FIRST_ID + MAX_OPTIONS };
 
 /* All rows of all groups, numbered, and which of them the command line has. */
 typedef struct flat_options {
@@ -92,10 +92,12 @@ static void print_help(const command_usage *usage, const option_group *groups)
 {
     printf("usage: %s %s %s\n\n%s", command_program(), usage->name, usage->synopsis, usage->summary);
     for (const option_group *g = groups; g->rows; g++) {
-        printf("\n%s:\n", g->title);
-        for (const option_row *row = g->rows; row->name; row++)
-            if (!row->hidden && !options_has_word(usage->without, row->name) && !why_lacked(usage, row->name))
-                print_row(row->letter, row->name, row->argument, row->help);
+        int shown = 0;
+        for (const option_row *row = g->rows; row->name; row++) {
+            if (row->hidden || options_has_word(usage->without, row->name) || why_lacked(usage, row->name)) continue;
+            if (!shown++) printf("\n%s:\n", g->title);
+            print_row(row->letter, row->name, row->argument, row->help);
+        }
         if (!g[1].rows) print_row('h', "help", NULL, "print this help");
     }
     if (usage->notes) printf("\n%s", usage->notes);

@@ -76,7 +76,7 @@ void input_lay_packed(attention_input *input)
         if (!tensors_has(&input->tensors, t) || !tensors_packs(t)) continue;
         tensors_shape(&input->problem, &input->tensors, t, shape);
         shape[0] = 1;
-        shape[2] = tensors_of_keys(t) ? input->total_kv : input->total_q;
+        shape[2] = input_tokens(input, tensors_of_keys(t));
         (void)tensors_lay(tensors_slot(&input->tensors, t), shape, input->spec.order == SPEC_BSHD && !rows ? by_token : by_head, 1);
     }
 }

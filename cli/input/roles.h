@@ -63,7 +63,7 @@ typedef struct input_settings {
 typedef attn_status input_use(const char *path, const void *own, input_settings *in, attn_error *error);
 
 /*
- * A command over the tensors of a file: options_begin with its own groups (three at most, ended by one without rows) and those of
+ * A command over the tensors of a file: options_begin with its own groups (four at most, ended by one without rows) and those of
  * the input and of its mechanism (problem_options(words)), which set *in, then use(path, own, in, ...).  `own` is what the
  * command's groups set.  Returns the exit status.
  */

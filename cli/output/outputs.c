@@ -109,12 +109,11 @@ void outputs_request(const output_settings *settings, attention_input *input)
 
 /* ---- tensors ---- */
 
-/* The shape in the file: for a gradient that of its tensor. */
-static int shape_of(const attention_input *input, int t, const attn_tensor_plan *about, int64_t shape[ATTN_MAX_RANK])
+int output_shape(const attention_input *input, int t, const int64_t size[4], int64_t shape[ATTN_MAX_RANK])
 {
     const int primal = tensors_about(t)->gradient_of;
     const attn_archive_tensor *like = primal >= 0 ? input->used[primal].tensor : NULL;
-    if (!like) return input_file_shape(input, t, about->shape, shape);
+    if (!like) return input_file_shape(input, t, size, shape);
     memcpy(shape, like->shape, sizeof like->shape);
     return like->rank;
 }
@@ -131,7 +130,7 @@ attn_status outputs_add(attn_archive *out, const attention_input *input, const a
         if (slot->data != ATTN_LATER && slot->data != ATTN_EMPTY) continue;
         status = attn_plan_tensor(plan, t, &about, error);
         if (status != ATTN_OK || about.role != ATTN_ROLE_OUTPUT || (t == TENSOR(lse) && !input->spec.lse)) continue;
-        const int rank = shape_of(input, t, &about, shape);
+        const int rank = output_shape(input, t, about.shape, shape);
         status = attn_archive_allocate(out, tensors_file_name(t), about.dtype, rank, shape, &data, error);
         if (data) slot->data = data;
     }

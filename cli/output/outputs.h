@@ -28,9 +28,12 @@ const char *output_beside(const output_settings *settings, const problem_spec *s
 /* Requests them in input->problem and input->tensors; lse and weights already are. */
 void outputs_request(const output_settings *settings, attention_input *input);
 
+/* The shape in files of an output that the library has in this size: for a gradient that of its tensor; statistics of queries and
+ * keys are [head, token] in both layouts.  Returns the rank. */
+int output_shape(const attention_input *input, int t, const int64_t size[4], int64_t shape[ATTN_MAX_RANK]);
+
 /* Adds to `out`, under its name in files, every tensor that the plan writes and `tensors` does not have yet, and points tensors at
- * its memory.  A gradient has the shape of its tensor, other shapes follow that of q; statistics of queries and keys are
- * [head, token] in both layouts.  Outputs of the plan that were not requested (lse, for backward) are left out. */
+ * its memory.  Outputs of the plan that were not requested (lse, for backward) are left out. */
 attn_status outputs_add(attn_archive *out, const attention_input *input, const attn_plan *plan, attn_tensors *tensors,
                         attn_error *error);
 

@@ -2,6 +2,7 @@
  * summary.c - see summary.h. */
 #include "summary.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "cli/input/listed.h"
@@ -60,6 +61,9 @@ char *summary_json(const run_summary *done)
     json_text(object, "problem", done->problem);
     json_text(object, "kernel", done->kernel);
     json_number(object, "seconds", done->seconds);
+    for (const summary_fact *f = done->facts; f && f->name; f++)
+        if (f->text) json_text(object, f->name, f->text);
+        else json_int(object, f->name, f->number);
     cJSON *differences = done->differences_count ? json_list(object, "differences") : NULL;
     for (int d = 0; d < done->differences_count; d++) {
         cJSON *item = json_item(differences);
@@ -78,6 +82,9 @@ void summary_print(const run_summary *done)
         if (done->linear[t]) listed_print("used", linear_file_name(t), done->linear[t], input->path);
     listed_unused_print(input->file, is_used, done);
     printf("problem %s\nkernel  %s, %.3g ms\n", done->problem, done->kernel, 1e3 * done->seconds);
+    for (const summary_fact *f = done->facts; f && f->name; f++)
+        if (f->text) printf("%-8s%s\n", f->name, f->text);
+        else printf("%-8s%" PRId64 "\n", f->name, f->number);
     for (int64_t k = 0; k < attn_archive_count(done->out); k++)
         listed_print("wrote", NULL, attn_archive_at(done->out, k), done->output);
 }

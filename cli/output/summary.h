@@ -7,6 +7,12 @@
 #include "cli/input/difference.h"
 #include "cli/input/input.h"
 
+/* A further fact: a text, or else a number. */
+typedef struct summary_fact {
+    const char *name, *text;
+    int64_t number;
+} summary_fact;
+
 /* What a run did. */
 typedef struct run_summary {
     const attention_input *input;
@@ -14,6 +20,7 @@ typedef struct run_summary {
     const attn_archive_tensor *const *linear; /* [LINEARS]: those that linear attention alone reads; NULL: none */
     const char *output, *problem, *kernel;
     double seconds;
+    const summary_fact *facts; /* after the kernel; a NULL name ends them.  NULL: none */
     difference differences[TENSORS];
     int differences_count;
 } run_summary;

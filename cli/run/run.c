@@ -88,7 +88,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
         if (status == ATTN_OK && beyond) status = backward_run(&gradients, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
-    run_summary summary = {&input, out, walk.used, settings->output, problem, kernels, seconds_now() - begin, {{0}}, 0};
+    run_summary summary = {&input, out, walk.used, settings->output, problem, kernels, seconds_now() - begin, NULL, {{0}}, 0};
     if (status == ATTN_OK && settings->compare) status = summary_compare(&summary, error);
     problem_print(&input.spec, problem, sizeof problem);
     if (status == ATTN_OK)

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ * ranks.c - see ranks.h. */
+#include "ranks.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include "cli/base/commands.h"
+
+attn_status ranks_open(ranks *r, MPI_Comm all, attn_error *error)
+{
+    *r = (ranks){.all = all};
+    (void)MPI_Comm_rank(all, &r->rank);
+    (void)MPI_Comm_size(all, &r->count);
+    return attn_mpi_open(&r->mpi, all, error);
+}
+
+void ranks_close(ranks *r) { attn_mpi_close(&r->mpi); }
+
+attn_status ranks_agree(const ranks *r, attn_status status, attn_error *error)
+{
+    int mine = status == ATTN_OK ? INT_MAX : r->rank, lowest;
+    (void)MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, r->all);
+    if (lowest == INT_MAX) return ATTN_OK;
+    (void)MPI_Bcast(error, (int)sizeof *error, MPI_BYTE, lowest, r->all);
+    return error->status;
+}
+
+attn_status ranks_check(const ranks *r, attn_status status, const attn_error *error)
+{
+    if (status != ATTN_ERR_IO) return status;
+    command_begin(command_program(), 0); /* the others may not know */
+    (void)command_fail(NULL, NULL, error);
+    (void)MPI_Abort(r->all, EXIT_USAGE);
+    return status;
+}
+
+int ranks_threads(const ranks *r, const common_settings *common)
+{
+    attn_options defaults = {.struct_size = sizeof defaults};
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    MPI_Comm here;
+    int neighbours = 1;
+    (void)MPI_Comm_split_type(r->all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    (void)MPI_Comm_size(here, &neighbours);
+    (void)MPI_Comm_free(&here);
+    if (common->threads || getenv("ATTN_THREADS") || getenv("OMP_NUM_THREADS")) return common->threads;
+    if (attn_options_resolve(&defaults, &defaults, NULL) != ATTN_OK || defaults.threads < cpus) return 0;
+    return defaults.threads > neighbours ? defaults.threads / neighbours : 1;
+}
+
+/* ---- messages ---- */
+
+static size_t piece_of(size_t bytes) { return bytes < ATTN_MPI_MESSAGE ? bytes : ATTN_MPI_MESSAGE; }
+
+void ranks_send(const ranks *r, int to, const void *data, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += piece_of(bytes - at))
+        (void)MPI_Send((const char *)data + at, (int)piece_of(bytes - at), MPI_BYTE, to, 0, r->all);
+}
+
+void ranks_receive(const ranks *r, int from, void *data, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += piece_of(bytes - at))
+        (void)MPI_Recv((char *)data + at, (int)piece_of(bytes - at), MPI_BYTE, from, 0, r->all, MPI_STATUS_IGNORE);
+}

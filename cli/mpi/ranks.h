@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ranks.h - the processes of an MPI job as they work on one command: what one of them rejects, all reject, and one prints. */
+#ifndef ATTN_CLI_MPI_RANKS_H
+#define ATTN_CLI_MPI_RANKS_H
+
+#include "attn/mpi.h"
+#include "cli/base/options.h"
+
+typedef struct ranks {
+    attn_mpi mpi; /* the transport of plans; must not move */
+    MPI_Comm all;
+    int rank, count;
+} ranks;
+
+/* Of a communicator, which is borrowed.  Close also after a failure. */
+attn_status ranks_open(ranks *r, MPI_Comm all, attn_error *error);
+void ranks_close(ranks *r);
+
+/* Collective: the status of the lowest rank that failed, with its message, on all ranks. */
+attn_status ranks_agree(const ranks *r, attn_status status, attn_error *error);
+
+/* After a collective function of the library, which all ranks leave with one status: ends the job if messages were lost. */
+attn_status ranks_check(const ranks *r, attn_status status, const attn_error *error);
+
+/* Threads of this process, if neither a flag nor the environment says how many: 0, the library's default, where MPI has bound the
+ * process to some of the CPUs; else its part of them.  Collective. */
+int ranks_threads(const ranks *r, const common_settings *common);
+
+/* Messages of any length. */
+void ranks_send(const ranks *r, int to, const void *data, size_t bytes);
+void ranks_receive(const ranks *r, int from, void *data, size_t bytes);
+
+#endif

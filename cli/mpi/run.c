@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * run.c - `attn-mpi run`: attention over the tensors of a file by several processes, into one file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/base/commands.h"
+#include "cli/base/file.h"
+#include "cli/base/progress.h"
+#include "cli/output/summary.h"
+#include "cli/output/wanted.h"
+#include "commands.h"
+#include "results.h"
+#include "testing/text/failure.h"
+
+static const command_usage usage = {
+    .name = "run",
+    .synopsis = "IN -o OUT [options]",
+    .summary = "Computes attention over the tensors q, k and v of IN by the processes that mpirun\n"
+               "starts. Each reads the rows of its own tokens, and process 0 writes OUT, which has\n"
+               "the same bits for any number of them. Files and flags are those of `attn run`.\n",
+    .notes = "Tokens are cut into parts, whose owner --layout chooses: by default zigzag with --causal\n"
+             "and no window, else contiguous. Only --part changes the bits. --layout=bshd is the order\n"
+             "of the axes, as in `attn run`; both may be given.\n"
+             "Not there yet: linear attention, --double-backward, outputs beside o, lse, gradients and\n"
+             "tangents, masks and biases of packed sequences, and the gradient of a bias that all\n"
+             "queries or all keys share.\n"
+             "\n"
+             "Examples:\n"
+             "  mpirun -n 4 attn-mpi run layer.safetensors -o out.safetensors --causal --lse\n"
+             "  mpirun -n 8 attn-mpi run layer.safetensors -o out.safetensors --window=4096,0 --part=2048\n",
+    .operands = {"input file"},
+    .example = "mpirun -n 2 attn-mpi run IN.safetensors -o OUT.safetensors",
+    .without = "linear state phi rule denominator epsilon form double-backward weights scores row-max entropy effective-keys "
+               "column-sum column-queries topk dropout-mask after-dropout",
+};
+
+/* What the flags say, and the processes. */
+typedef struct mpi_run {
+    run_settings run;
+    split_settings split;
+    ranks ranks;
+} mpi_run;
+
+/* A forward pass, and the pass beyond it, if there is one. */
+typedef struct work {
+    const mpi_run *given;
+    const common_settings *common;
+    attention_input input;
+    split_rank mine;
+    attn_problem problem[2];
+    attn_tensors tensors[2];
+    attn_distributed_plan *plan[2];
+    int passes;
+    results results;
+    attn_archive *out; /* of rank 0 */
+} work;
+
+/* ---- the steps, of which each rank does its part ---- */
+
+/* The share that a mask drops, which the problem string names, of the rows of all ranks. */
+static void sum_dropped(work *w)
+{
+    const int masks[] = {TENSOR(mask), TENSOR(block_mask)};
+    for (int n = 0; n < 2; n++) {
+        int64_t mine[2], all[2];
+        share_count(&w->input, masks[n], mine);
+        (void)MPI_Allreduce(mine, all, 2, MPI_INT64_T, MPI_SUM, w->given->ranks.all);
+        share_set_dropped(&w->input, masks[n], all);
+    }
+}
+
+static attn_status load(work *w, const char *path, input_settings *in, attn_error *error)
+{
+    const run_settings *settings = &w->given->run;
+    attn_status status = wanted_check(settings, &in->common, in->spec.linear, error);
+    if (status == ATTN_OK && in->spec.linear)
+        status = failure(error, ATTN_ERR_UNSUPPORTED, "linear attention over several processes is not there yet; attn run has it");
+    w->mine = (split_rank){.rank = w->given->ranks.rank, .ranks = w->given->ranks.count};
+    w->mine.split = split_of(&w->given->split, &in->spec);
+    in->choose = split_choose;
+    in->choose_context = &w->mine;
+    if (status == ATTN_OK) status = input_load(&w->input, path, in, INPUT_VALUE, error);
+    if (status == ATTN_OK) status = input_check_output(&w->input, settings->output, error);
+    if (status == ATTN_OK) status = output_settings_check(&settings->outputs, &in->spec, error);
+    if (status == ATTN_OK) status = wanted_check_format(settings, &w->input.spec, error);
+    if (status != ATTN_OK) return status;
+    outputs_request(&settings->outputs, &w->input);
+    return ATTN_OK;
+}
+
+/* Plans pass n, and allocates what it writes. */
+static attn_status plan(work *w, int n, attn_error *error)
+{
+    const ranks *r = &w->given->ranks;
+    const attn_options options = options_for_library(w->common);
+    results_prepare(&w->input, &w->tensors[n]);
+    attn_status status = attn_distributed_plan_create(&w->plan[n], &w->problem[n], &w->tensors[n], &w->mine.split,
+                                                      &r->mpi.transport, &options, error);
+    if (ranks_check(r, status, error) != ATTN_OK) return failure_about(error, w->input.path);
+    return ranks_agree(r, results_add(&w->results, &w->input, &w->problem[n], &w->tensors[n], w->out, error), error);
+}
+
+static attn_status plan_all(work *w, attn_error *error)
+{
+    const attention_input *input = &w->input;
+    attn_tensors *forward = &w->tensors[0], *beyond = &w->tensors[1];
+    w->passes = input->problem.op == ATTN_FORWARD ? 1 : 2;
+    w->problem[0] = tensors_forward(&input->problem, &input->tensors, forward);
+    if (w->passes == 1 && !input->spec.lse) forward->lse = (attn_output){0};
+    attn_status status = plan(w, 0, error);
+    if (status != ATTN_OK || w->passes == 1) return status;
+    w->problem[1] = input->problem;
+    w->problem[1].outputs = (attn_outputs){0};
+    *beyond = tensors_of_op(&input->tensors, input->problem.op);
+    beyond->o = forward->o;
+    beyond->lse = forward->lse;
+    return plan(w, 1, error);
+}
+
+static attn_status execute(work *w, attn_error *error)
+{
+    const ranks *r = &w->given->ranks;
+    attn_status status = ATTN_OK;
+    for (int n = 0; n < w->passes && status == ATTN_OK; n++) {
+        const size_t bytes = attn_distributed_workspace_size(w->plan[n]);
+        void *workspace = need_memory((int64_t)bytes, 1);
+        status = attn_distributed_execute(w->plan[n], &w->tensors[n], workspace, bytes, error);
+        free(workspace);
+        if (ranks_check(r, status, error) != ATTN_OK) (void)failure_about(error, w->input.path);
+    }
+    if (status == ATTN_OK) results_sum(&w->results, &w->input);
+    if (status == ATTN_OK && w->passes == 2) status = ranks_agree(r, input_rotate_back(&w->input, &w->tensors[1], error), error);
+    return status;
+}
+
+/* ---- the file and the summary, of rank 0 ---- */
+
+static attn_status finish(work *w, double seconds, attn_error *error)
+{
+    const run_settings *settings = &w->given->run;
+    char problem[512], kernel[80];
+    const attn_split *split = &w->mine.split;
+    const int64_t part = split->part ? split->part : 1024;
+    const summary_fact facts[] = {{"ranks", NULL, w->given->ranks.count},
+                                  {"part", NULL, part},
+                                  {"layout", split_layout_name(split->layout), 0},
+                                  {"way", split_way_name(split->way), 0},
+                                  {NULL, NULL, 0}};
+    run_summary done = {&w->input, w->out, NULL, settings->output, problem, kernel, seconds, facts, {{0}}, 0};
+    attn_status status = settings->compare ? summary_compare(&done, error) : ATTN_OK;
+    problem_print(&w->input.spec, problem, sizeof problem);
+    (void)snprintf(kernel, sizeof kernel, "distributed, parts of %" PRId64, part); /* the same for any number of ranks */
+    if (status == ATTN_OK) status = summary_add_metadata(w->out, &w->input, kernel, problem, error);
+    char *json = status == ATTN_OK && w->common->json ? summary_json(&done) : NULL;
+    status = file_finish(status, w->out, settings->output, json, error);
+    if (status == ATTN_OK && options_tell(w->common)) summary_print(&done);
+    if (status == ATTN_OK && !w->common->json) summary_print_differences(&done);
+    return status;
+}
+
+/* ---- the command ---- */
+
+static attn_status run(const char *path, const void *own, input_settings *in, attn_error *error)
+{
+    const mpi_run *given = own;
+    const ranks *r = &given->ranks;
+    work *w = need_memory(1, sizeof *w);
+    w->given = given;
+    w->common = &in->common;
+    in->common.threads = ranks_threads(r, &in->common);
+    attn_status status = ranks_agree(r, load(w, path, in, error), error);
+    if (status == ATTN_OK) sum_dropped(w);
+    if (status == ATTN_OK && r->rank == 0) status = attn_archive_create(&w->out, error);
+    status = ranks_agree(r, status, error);
+    if (status == ATTN_OK) status = plan_all(w, error);
+    const double begin = seconds_now();
+    if (status == ATTN_OK) status = execute(w, error);
+    if (status == ATTN_OK) {
+        status = results_collect(&w->results, &w->input, r, &w->mine.split, error);
+        if (r->rank == 0 && status == ATTN_OK) status = finish(w, seconds_now() - begin, error);
+        status = ranks_agree(r, status, error);
+    }
+    attn_distributed_plan_destroy(w->plan[0]);
+    attn_distributed_plan_destroy(w->plan[1]);
+    attn_archive_destroy(w->out);
+    results_free(&w->results);
+    input_free(&w->input);
+    split_rank_free(&w->mine);
+    free(w);
+    return status;
+}
+
+int mpi_cmd_run(int argc, char **argv)
+{
+    input_settings in;
+    mpi_run settings = {.run.spec = &in.spec, .split.spec = &in.spec};
+    attn_error error;
+    const option_group groups[] = {{"Processes", split_options, &settings.split},
+                                   {"Output", run_options, &settings.run},
+                                   {"Outputs besides o", output_options, &settings.run.outputs},
+                                   {"Plan", bits_options, &in.common},
+                                   {0}};
+    if (ranks_open(&settings.ranks, MPI_COMM_WORLD, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);
+    const int status = input_command(&usage, groups, FLAG_OUTPUT, argc, argv, &in, run, &settings);
+    ranks_close(&settings.ranks);
+    return status;
+}

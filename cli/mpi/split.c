@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ * split.c - see split.h. */
+#include "split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "testing/text/failure.h"
+
+static const char *const layouts[] = {"contiguous", "zigzag", "striped"};
+static const char *const ways[] = {"direct", "ring"};
+static const attn_way way_of[] = {ATTN_WAY_DIRECT, ATTN_WAY_RING};
+
+/* ---- flags ---- */
+
+/* Who has which part; the order of axes in files has the same flag in `attn run`. */
+static attn_status set_layout(void *target, const char *name, const char *value, attn_error *error)
+{
+    split_settings *settings = target;
+    for (int n = 0; n < 3; n++)
+        if (strcmp(value, layouts[n]) == 0) {
+            settings->layout = (attn_layout)n;
+            settings->has_layout = 1;
+            return ATTN_OK;
+        }
+    if (problem_set(settings->spec, name, value, NULL) == ATTN_OK) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT,
+                   "%s: '%.40s' is not contiguous, zigzag or striped, nor an order of the axes, bhsd or bshd", name, value);
+}
+
+static attn_status set_way(void *target, const char *name, const char *value, attn_error *error)
+{
+    for (int n = 0; n < 2; n++)
+        if (strcmp(value, ways[n]) == 0) {
+            ((split_settings *)target)->way = way_of[n];
+            return ATTN_OK;
+        }
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not direct or ring", name, value);
+}
+
+const option_row split_options[] = {
+    {"part", 0, "N", "tokens of a part (default 1024), on which the bits depend", WHOLE(split_settings, part, 1, INT64_MAX)},
+    {"layout", 0, "KIND", "who has which parts: contiguous, zigzag, striped", CALL(set_layout)},
+    {"way", 0, "WAY", "how keys travel: direct (default), ring", CALL(set_way)},
+    {0},
+};
+
+attn_split split_of(const split_settings *settings, const problem_spec *spec)
+{
+    const int even = spec->causal && !spec->window; /* in zigzag all have the same work, and with a window neighbours talk */
+    return (attn_split){.struct_size = sizeof(attn_split),
+                        .part = settings->part,
+                        .layout = settings->has_layout ? settings->layout
+                                  : even               ? ATTN_LAYOUT_ZIGZAG
+                                                       : ATTN_LAYOUT_CONTIGUOUS,
+                        .way = settings->way};
+}
+
+const char *split_layout_name(attn_layout layout) { return layouts[layout]; }
+
+const char *split_way_name(attn_way way) { return way == ATTN_WAY_RING ? ways[1] : ways[0]; }
+
+/* ---- rows ---- */
+
+static attn_status choose_axis(split_rank *of, int64_t tokens, int keys, input_share *share, attn_error *error)
+{
+    const attn_axis axis = keys ? ATTN_AXIS_KEY : ATTN_AXIS_QUERY;
+    attn_split_description about = {.struct_size = sizeof about};
+    attn_status status = attn_split_describe(&of->split, tokens, axis, of->rank, of->ranks, &about, error);
+    if (status != ATTN_OK) return status;
+    of->ranges[keys] = need_memory(about.parts, sizeof **of->ranges);
+    for (int64_t n = 0; n < about.parts && status == ATTN_OK; n++) {
+        attn_split_part part = {.struct_size = sizeof part};
+        status = attn_split_part_describe(&of->split, tokens, axis, of->rank, of->ranks, n, &part, error);
+        of->ranges[keys][n] = (token_range){part.first, part.tokens};
+    }
+    share->ranges[keys] = of->ranges[keys];
+    share->count[keys] = about.parts;
+    share->tokens[keys] = about.tokens;
+    return status;
+}
+
+attn_status split_choose(void *context, int64_t queries, int64_t keys, input_share *share, attn_error *error)
+{
+    split_rank *of = context;
+    const attn_status status = choose_axis(of, queries, 0, share, error);
+    return status == ATTN_OK ? choose_axis(of, keys, 1, share, error) : status;
+}
+
+void split_rank_free(split_rank *of)
+{
+    free(of->ranges[0]);
+    free(of->ranges[1]);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * split.h - the flags that divide a problem among ranks, and which rows a rank has. */
+#ifndef ATTN_CLI_MPI_SPLIT_H
+#define ATTN_CLI_MPI_SPLIT_H
+
+#include "attn/distributed.h"
+#include "cli/input/share.h"
+
+typedef struct split_settings {
+    int64_t part; /* 0: the library's default */
+    int has_layout;
+    attn_layout layout;
+    attn_way way;
+    problem_spec *spec; /* --layout=bshd is an option of the problem */
+} split_settings;
+
+/* --part --layout --way; the target is a split_settings. */
+extern const option_row split_options[];
+
+/* The split of these flags for a problem. */
+attn_split split_of(const split_settings *settings, const problem_spec *spec);
+const char *split_layout_name(attn_layout layout);
+const char *split_way_name(attn_way way);
+
+/* The rows of a rank. */
+typedef struct split_rank {
+    attn_split split;
+    int rank, ranks;
+    token_range *ranges[2];
+} split_rank;
+
+/* An input_choose; the context is a split_rank, which is given as zeros behind `ranks`.  Release with split_rank_free. */
+attn_status split_choose(void *context, int64_t queries, int64_t keys, input_share *share, attn_error *error);
+void split_rank_free(split_rank *of);
+
+#endif
