@@ -11,6 +11,7 @@ def check(name, good, why=""):
     global count, failed
     count, failed = count + 1, failed + (not good)
     print(f"{'ok' if good else 'not ok'} {count} - {name}{'' if good or not why else f': {why}'}")
+    return good
 
 
 def finish():

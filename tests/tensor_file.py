@@ -3,7 +3,7 @@
 import json
 import struct
 
-CODES = {"F32": "f", "F64": "d", "I32": "i", "I64": "q", "BOOL": "?"}
+CODES = {"F16": "e", "F32": "f", "F64": "d", "I8": "b", "I32": "i", "I64": "q", "BOOL": "?"}
 
 
 def write(path, tensors, **metadata):

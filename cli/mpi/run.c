@@ -155,7 +155,8 @@ static attn_status finish(work *w, double seconds, attn_error *error)
     if (status == ATTN_OK) status = summary_add_metadata(w->out, &w->input, kernel, problem, error);
     char *json = status == ATTN_OK && w->common->json ? summary_json(&done) : NULL;
     status = file_finish(status, w->out, settings->output, json, error);
-    if (status == ATTN_OK && options_tell(w->common)) summary_print(&done);
+    const int tells = !w->common->quiet && !w->common->json; /* mpirun hides whether there is a terminal */
+    if (status == ATTN_OK && tells) summary_print(&done);
     if (status == ATTN_OK && !w->common->json) summary_print_differences(&done);
     return status;
 }

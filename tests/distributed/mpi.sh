@@ -19,7 +19,5 @@ fi
 # shellcheck disable=SC2086
 mpicc.$mpi -std=c11 -O1 $warnings -I. -Itests -o "$dir/test" tests/distributed/mpi.c tests/distributed/draw.c tests/distributed/spread.c \
     tests/distributed/ranks.c tests/cut/*.c "$library" -lcmocka -pthread -lm
-# More ranks than processors, as root, without a network; ranks that wait let the others compute.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-export OMPI_MCA_btl=self,vader OMPI_MCA_plm_rsh_agent=
+. tests/distributed/mpi_environment.sh
 for ranks in 1 2 3 5 8; do timeout 200 mpirun.$mpi -n $ranks "$dir/test"; done

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""attn-mpi run: the same bytes for any number of ranks, layout and way, near those of `attn run`; and what it rejects.
+
+usage: command.py ATTN ATTN-MPI MPIRUN
+"""
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import tensor_file
+from tap import check, finish, run_in_folder
+
+ATTN, ATTN_MPI, MPIRUN = sys.argv[1:4]
+# Sizes that no part divides.
+B, H, HKV, SQ, SKV, D, DV = 2, 4, 2, 37, 45, 8, 6
+LENGTHS_Q, LENGTHS_KV = (5, 0, 20, 12), (9, 3, 20, 13)
+# How near: those that docs/distributed.md has, and one unit of a type in which results are stored.
+TOLERANCE = {"F64": 1e-13, "F32": 2e-5, "F16": 2e-3}
+# Ranks, and how the parts are divided among them; the first is one process.
+WAYS = [(1, "contiguous", "direct"), (2, "zigzag", "ring"), (3, "striped", "direct"), (4, "contiguous", "ring")]
+
+drawn = random.Random(7)
+
+
+def floats(*shape, kind="F32"):
+    return kind, shape, [drawn.gauss(0, 1) for _ in range(math.prod(shape))]
+
+
+def flags(*shape, share=0.8):
+    return "BOOL", shape, [drawn.random() < share for _ in range(math.prod(shape))]
+
+
+def whole(*numbers, kind="I64"):
+    return kind, [len(numbers)], list(numbers)
+
+
+def begins(lengths):
+    return whole(*(sum(lengths[:n]) for n in range(len(lengths) + 1)), kind="I32")
+
+
+def problem(kind="F32", lead=(B,), **more):
+    return {"q": floats(*lead, H, SQ, D, kind=kind), "k": floats(*lead, HKV, SKV, D, kind=kind),
+            "v": floats(*lead, HKV, SKV, DV, kind=kind), "do": floats(*lead, H, SQ, DV, kind=kind), **more}
+
+
+def packed(bshd):
+    def rows(heads, tokens, width):
+        return floats(tokens, heads, width) if bshd else floats(heads, tokens, width)
+    sq, skv = sum(LENGTHS_Q), sum(LENGTHS_KV)
+    return {"q": rows(H, sq, D), "k": rows(HKV, skv, D), "v": rows(HKV, skv, DV), "do": rows(H, sq, DV),
+            "dlse": floats(H, sq), "cu_seqlens_q": begins(LENGTHS_Q), "cu_seqlens_kv": begins(LENGTHS_KV)}
+
+
+def bshd():
+    return {"q": floats(B, SQ, H, D), "k": floats(B, SKV, HKV, D), "v": floats(B, SKV, HKV, DV),
+            "tan_q": floats(B, SQ, H, D), "tan_v": floats(B, SKV, HKV, DV), "bias": floats(H, SQ, SKV), "tan_bias": floats(H, SQ, SKV)}
+
+
+def quantised():
+    rows = {"k": (B, HKV, SKV, D), "v": (B, HKV, SKV, DV)}
+    made = {"q": floats(B, H, SQ, D)}
+    for name, shape in rows.items():
+        made[name] = ("I8", shape, [drawn.randrange(-127, 128) for _ in range(math.prod(shape))])
+        made[name + "_scale"] = ("F32", shape[:3], [0.01 + 0.02 * drawn.random() for _ in range(math.prod(shape[:3]))])
+    return made
+
+
+# name: tensors, flags
+CASES = {
+    "gradients of all": (problem(bias=floats(B, H, SQ, SKV), slopes=floats(H), sink=floats(H), scale=floats(H), dlse=floats(B, H, SQ)),
+                         ["--causal=bottom-right", "--backward", "--lse", "--alibi"]),
+    "a window, f64": (problem("F64", offset=whole(3, -2)), ["--window=6,2", "--backward", "--softcap=3"]),
+    "packed": (packed(False), ["--causal", "--backward", "--lse", "--rope"]),
+    "packed, token before head": (packed(True), ["--layout=bshd", "--window=4,1", "--backward", "--rope"]),
+    "masks, lengths, dropout": (problem(mask=flags(1, 1, SQ, SKV), lengths_q=whole(SQ, 20), lengths_kv=whole(11, SKV)),
+                                ["--dropout=0.2", "--seed=5", "--dtype=f16"]),
+    "a given dropout mask": (problem(dropout_keep=flags(B, 1, SQ, SKV), mask=flags(H, 1, SKV)), ["--dropout=0.2", "--backward"]),
+    "a block mask": (problem(blocks=flags(H, 10, 12)), ["--block=4,4", "--backward", "--lse"]),
+    "tangents, token before head": (bshd(), ["--layout=bshd", "--jvp", "--lse", "--causal"]),
+    "keys of i8": (quantised(), ["--lse"]),
+    "quantised here, positions": (problem(positions_q=whole(*range(5, 5 + SQ))), ["--rope", "--rope-pairs=halves"]),
+    "relative terms": (problem(relative_keys=floats(H, 9, D), relative_values=floats(H, 9, DV)),
+                       ["--rel=shaw-values/4", "--backward"]),
+    "a table, of one batch": (problem(bias_table=floats(H, 32)), ["--t5=causal", "--causal", "--backward"]),
+    "a bias that some entries share": (problem("F64", lead=(2, 3), bias=floats(3, H, SQ, SKV, kind="F64")), ["--backward"]),
+    "a weight of scores": (problem(w=floats(D, D)), ["--score=general", "--backward"]),
+    "one head without a batch": ({"q": floats(SQ, D), "k": floats(3, D), "v": floats(3, DV)}, ["--normaliser=softmax-one"]),
+}
+
+
+def run(ranks, words):
+    command = [MPIRUN, "-n", str(ranks), ATTN_MPI, "run", *words] if ranks else [ATTN, "run", *words]
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+
+
+def bytes_of(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def distance(path, other):
+    """The largest difference as a fraction of the tolerance, which grows with the numbers of the tensor; None: other tensors."""
+    (got, _), (expected, _) = tensor_file.read(path), tensor_file.read(other)
+    if {n: t[:2] for n, t in got.items()} != {n: t[:2] for n, t in expected.items()}:
+        return None
+    worst = 0
+    for name, (kind, _, numbers) in expected.items():
+        tolerance = TOLERANCE[kind] * (1 + max(abs(x) for x in numbers if math.isfinite(x)))
+        worst = max(worst, *(0 if x == y else abs(x - y) / tolerance for x, y in zip(got[name][2], numbers, strict=True)))
+    return worst
+
+
+def same_bits():
+    """Each case on one rank, and on two, three or four in turn."""
+    for number, (name, (tensors, options)) in enumerate(CASES.items()):
+        tensor_file.write("in.safetensors", tensors, tokens="[]")
+        failed = ""
+        for out, ranks, layout, way in (("first.safetensors", *WAYS[0]), ("other.safetensors", *WAYS[1 + number % 3])):
+            split = ["--part=8", f"--layout={layout}", f"--way={way}"]
+            done = run(ranks, ["in.safetensors", "-o", out, "--quiet", *split, *options])
+            failed = failed or done.stdout + done.stderr
+        done = run(0, ["in.safetensors", "-o", "plain.safetensors", "--quiet", *options])
+        failed = failed or done.stderr
+        check(f"{name}: the same bytes on {ranks} ranks, {layout}, {way}",
+              not failed and bytes_of("first.safetensors") == bytes_of("other.safetensors"), failed)
+        off = None if failed else distance("first.safetensors", "plain.safetensors")
+        check(f"{name}: near one call", off is not None and off <= 1, f"{off} of the tolerance")
+
+
+def rejects(name, ranks, words, status, sentence):
+    """One line from all ranks (and what mpirun adds), the status of `attn run`, and no file."""
+    done = run(ranks, [*words, "-o", "out.safetensors"])
+    ours = [line for line in done.stderr.splitlines() if line.startswith("attn-mpi run: ")]
+    check(name, done.returncode == status and len(ours) == 1 and sentence in ours[0] and not done.stdout and
+          not [file for file in os.listdir() if file.startswith(("out", ".out"))], f"{done.returncode}: {done.stderr}")
+
+
+def errors():
+    tensor_file.write("in.safetensors", problem(mask=flags(SQ, SKV), tan_q=floats(B, H, SQ, D)))
+    whole_file = bytes_of("in.safetensors")
+    with open("short.safetensors", "wb") as file:
+        file.write(whole_file[:-100])
+    tensor_file.write("other.safetensors", {**problem(), "k": floats(B, HKV, SKV + 1, D)})
+    tensor_file.write("cut.safetensors", packed(False) | {"mask": flags(20, 20)})
+    rejects("an unknown flag", 2, ["in.safetensors", "--casual"], 2, "unknown option '--casual' (nearest: --causal)")
+    rejects("a layout", 1, ["in.safetensors", "--layout=zigzagged"], 2, "is not contiguous, zigzag or striped, nor an order")
+    rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not direct or ring")
+    rejects("a part of nothing", 1, ["in.safetensors", "--part=0"], 2, "--part is 0; it must be at least 1")
+    rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
+    rejects("a short file", 3, ["short.safetensors"], 2, "short.safetensors: ")
+    rejects("tensors that do not fit", 2, ["other.safetensors"], 2, "does not fit 'k'")
+    rejects("linear attention", 2, ["in.safetensors", "--linear"], 3, "linear attention over several processes is not there yet")
+    rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set; over parts only o, lse")
+    rejects("double backward", 2, ["in.safetensors", "--double-backward"], 3, "double backward is not there yet")
+    rejects("the mean of all values", 2, ["in.safetensors", "--empty=uniform"], 3, "which is not there yet")
+    rejects("a mask of packed sequences", 2, ["cut.safetensors"], 3, "mask is set with cu_seqlens_q, which is not there yet")
+
+
+def ours():
+    """The processes of attn-mpi that work in this folder."""
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{process}/exe") == os.path.realpath(ATTN_MPI) and os.readlink(f"/proc/{process}/cwd") == os.getcwd():
+                found.append(int(process))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def killed():
+    """A rank is killed while all compute, for minutes: the job ends within 10 s, and leaves nothing."""
+    zeros = ("F32", (4, 16384, 16), bytes(4 * 4 * 16384 * 16))
+    tensor_file.write("long.safetensors", {"q": zeros, "k": zeros, "v": zeros})
+    words = ["run", "long.safetensors", "-o", "out.safetensors", "--isa=scalar", "--threads=1"]
+    with subprocess.Popen([MPIRUN, "-n", "3", ATTN_MPI, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as job:
+        try:
+            end = time.monotonic() + 20
+            while len(ours()) < 3 and time.monotonic() < end and job.poll() is None:
+                time.sleep(0.05)
+            time.sleep(1)
+            ranks, begin = ours(), time.monotonic()
+            if check("three ranks compute", len(ranks) == 3 and job.poll() is None, str(ranks)):
+                os.kill(ranks[-1], signal.SIGKILL)
+                status = job.wait(30)
+                took = time.monotonic() - begin
+                check("a rank is killed: the job ends", status != 0 and took < 10, f"{status} after {took:.1f} s")
+                check("nothing is left", not ours() and not [file for file in os.listdir() if file.startswith(("out", ".out"))])
+        finally:
+            job.kill()
+
+
+def main():
+    same_bits()
+    errors()
+    killed()
+    return finish()
+
+
+if __name__ == "__main__":
+    run_in_folder(main)
