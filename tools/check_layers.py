@@ -4,7 +4,7 @@
 
 In src/core: api -> plan -> walk -> prepare -> gradient -> tile -> task -> visible -> threads -> kernels -> base; all of src may
 include src/common.  In testing: conformance -> verdict -> case -> bound -> problem -> memory -> text -> random.  In cli: a command
-(a file of cli/, or a folder) -> output -> compute -> input -> base, and no command to another; they see problem, memory, text and random of
+(a file of cli/, or a folder) -> output -> compute -> input -> measure -> base, and no command to another; they see problem, memory, text and random of
 testing, and `attn check` alone sees all of it, and ref/.
 
 Everything else sees the public headers and its own folder; the modules of python/ also see python/common, the harness and the tests
@@ -32,7 +32,7 @@ import sys
 CORE = ["base", "kernels", "threads", "visible", "task", "tile", "gradient", "prepare", "walk", "plan", "api"]
 TESTING = ["random", "text", "memory", "problem", "bound", "case", "verdict", "conformance"]
 FOR_COMMANDS = TESTING[:4]
-CLI = ["base", "input", "compute", "output"]  # shared by commands
+CLI = ["base", "measure", "input", "compute", "output"]  # shared by commands
 CHECKS = "cli/check"
 KNOWN_WALKS = ["linear", "merge", "product"]  # these have problems of their own
 WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]

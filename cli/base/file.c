@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,6 +46,11 @@ void file_guard(void)
     }
     (void)signal(SIGXFSZ, SIG_IGN);
     (void)atexit(remove_unfinished);
+}
+
+void file_no_stdout(void)
+{
+    if (!freopen("/dev/null", "w", stdout)) (void)fclose(stdout);
 }
 
 attn_status file_write_archive(const attn_archive *archive, const char *path, attn_error *error)

@@ -12,6 +12,9 @@
  * exit; exceeding the file size limit (SIGXFSZ) is an error of the write. */
 void file_guard(void);
 
+/* From here on, what this process prints on standard output goes nowhere. */
+void file_no_stdout(void);
+
 /* attn_archive_write; attn_file_write of a text, which must be complete (text_status). */
 attn_status file_write_archive(const attn_archive *archive, const char *path, attn_error *error);
 attn_status file_write_text(const text_buffer *text, const char *path, attn_error *error);

@@ -5,10 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cli/measure/work.h"
 #include "clock.h"
 #include "linear.h"
 #include "memory.h"
-#include "work.h"
 
 /* A sample lasts at least this long, so that clock resolution and thread start are negligible. */
 static const double sample_seconds = 2e-3;

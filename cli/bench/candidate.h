@@ -6,8 +6,8 @@
 #define ATTN_CLI_BENCH_CANDIDATE_H
 
 #include "cli/base/options.h"
+#include "cli/measure/statistics.h"
 #include "data.h"
-#include "statistics.h"
 
 typedef struct candidate {
     char text[512]; /* the problem string, in its shortest form */

@@ -6,8 +6,8 @@
 #define ATTN_CLI_BENCH_CEILING_H
 
 #include "attn/attn.h"
+#include "cli/measure/statistics.h"
 #include "loops.h"
-#include "statistics.h"
 
 typedef enum ceiling_kind { CEILING_FMA, CEILING_L2, CEILING_L3, CEILING_MEMORY, CEILING_KINDS } ceiling_kind;
 

@@ -2,19 +2,13 @@
  * data.c - draws the tensors that a problem reads and allocates those that it writes. */
 #include "data.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "attn/position.h"
-
+#include "cli/measure/draw.h"
+#include "cli/measure/work.h"
 #include "memory.h"
-#include "testing/memory/element.h"
 #include "testing/text/failure.h"
-#include "work.h"
-
-enum { NORMALS = 65521, LARGEST_ELEMENT = 8 };
-#define INT8_SCALE 0.03 /* of i8 keys and values */
 
 /* Allocates tensor t and sets its slot. */
 static void *keep(data *d, int t, size_t bytes)
@@ -24,17 +18,6 @@ static void *keep(data *d, int t, size_t bytes)
     d->block_bytes[d->blocks++] = bytes;
     d->bytes += (double)bytes;
     return tensors_slot(&d->tensors, t)->data = memory;
-}
-
-static void draw_normals(random_state *random, attn_dtype dtype, unsigned char *memory, size_t bytes)
-{
-    static unsigned char table[NORMALS * LARGEST_ELEMENT];
-    const size_t element = attn_dtype_size(dtype), whole = NORMALS * element;
-    for (size_t k = 0; k < whole && k < bytes; k += element) {
-        const double x = random_normal(random);
-        element_write(dtype, table + k, dtype == ATTN_I8 ? fmax(-127, fmin(127, nearbyint(x / INT8_SCALE))) : x);
-    }
-    for (size_t at = 0; at < bytes; at += whole) memcpy(memory + at, table, bytes - at < whole ? bytes - at : whole);
 }
 
 /* ---- indices, which are i64 ---- */
@@ -97,36 +80,6 @@ static size_t bytes_of(const data *d, const attn_problem *p, int t, const int64_
     return (size_t)(last + 1) * attn_dtype_size(tensors_dtype(&d->tensors, t));
 }
 
-/* Scales the matrix so that scores are about as large as those of a dot product. */
-static void shrink_matrix(const data *d, const attn_problem *p, attn_dtype dtype, unsigned char *memory, size_t bytes)
-{
-    int64_t size[4];
-    tensors_shape(p, &d->tensors, TENSOR(score_matrix), size);
-    const double fan = p->score.kind == ATTN_SCORE_ADDITIVE ? 1
-                       : p->score.kind == ATTN_SCORE_METRIC ? pow((double)size[2], 0.25) * sqrt(sqrt((double)size[3]))
-                                                            : sqrt((double)(size[2] * size[3]));
-    for (size_t at = 0; at < bytes && fan > 1; at += attn_dtype_size(dtype))
-        element_write(dtype, memory + at, element_read(dtype, memory + at) / fan);
-}
-
-static void draw(data *d, const problem_spec *spec, const attn_problem *p, int t, unsigned char *memory, size_t bytes)
-{
-    const attn_dtype dtype = tensors_dtype(&d->tensors, t);
-    const size_t heads = (size_t)p->shape.heads_q * attn_dtype_size(dtype);
-    const double drop = t == TENSOR(mask) ? spec->mask_drop : spec->block_drop;
-    if (dtype == ATTN_BOOL) {
-        for (size_t k = 0; k < bytes; k++) memory[k] = random_unit(&d->random) >= drop;
-    } else if (t == TENSOR(k_scale) || t == TENSOR(v_scale)) {
-        for (size_t at = 0; at < bytes; at += sizeof(float)) element_write(ATTN_F32, memory + at, INT8_SCALE);
-    } else if (t == TENSOR(alibi_slopes)) { /* of Press et al. 2022 */
-        for (size_t at = 0; at < bytes; at += heads)
-            (void)attn_alibi_slopes(p->shape.heads_q, &(attn_output){memory + at, dtype, {0, 0, 0, 0}}, NULL);
-    } else {
-        draw_normals(&d->random, dtype, memory, bytes);
-        if (t == TENSOR(score_matrix)) shrink_matrix(d, p, dtype, memory, bytes);
-    }
-}
-
 /* ---- all tensors ---- */
 
 /* Runs forward, whose outputs the other operations read.  Its workspace is freed before anything is measured. */
@@ -157,7 +110,7 @@ attn_status data_create(data *d, const problem_spec *spec, const attn_problem *p
         if (tensors_at(&d->tensors, t)->data != ATTN_LATER) continue;
         const size_t bytes = bytes_of(d, problem, t, total);
         void *memory = keep(d, t, bytes);
-        if (tensors_reads(&d->tensors, problem->op, t)) draw(d, spec, problem, t, memory, bytes);
+        if (tensors_reads(&d->tensors, problem->op, t)) draw_tensor(&d->random, spec, problem, &d->tensors, t, memory, bytes);
         else memset(memory, 0xff, bytes); /* touched, so that its pages are not counted as the library's */
     }
     return problem->op == ATTN_FORWARD ? ATTN_OK : run_forward(d, problem, options, error);

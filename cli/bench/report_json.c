@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * report_json.c - the JSON object; spec of the fields: docs/benchmarks.md. */
 #include <stdio.h>
-#include <time.h>
 
-#include "cli/base/commands.h"
+#include "cli/measure/head.h"
 #include "clock.h"
 #include "report.h"
 #include "testing/text/json.h"
@@ -116,14 +115,7 @@ static void add_result(cJSON *row, const result *x, const result *first, int sam
 
 void report_json(const report *r)
 {
-    char date[32] = "";
-    const time_t now = time(NULL);
-    struct tm utc;
-    if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    cJSON *object = json_begin();
-    json_text(object, "version", attn_version());
-    json_text(object, "built_with", built_with());
-    json_text(object, "date", date);
+    cJSON *object = measure_json_begin();
     json_number(object, "seconds_per_problem", r->seconds);
     add_machine(object, r->ceilings);
     cJSON *results = json_list(object, "results");

@@ -4,7 +4,7 @@
 #ifndef ATTN_CLI_INPUT_PARTS_H
 #define ATTN_CLI_INPUT_PARTS_H
 
-#include "input.h"
+#include "share.h"
 
 /* Puts data of this type, or of the default one (0), into the slot of a tensor; input_set_as: the file's tensor, converted. */
 void input_set(attention_input *input, int t, const void *data, attn_dtype dtype);
@@ -53,8 +53,6 @@ attn_status input_read_gradients(attention_input *input, attn_error *error);
 /* Packed sequences as batch entries: the sizes and lengths, once all else is read; then the data. */
 attn_status input_set_unpacked(attention_input *input, attn_error *error);
 void input_unpack(attention_input *input);
-/* The strides of the tensors that are used in part. */
-void input_lay_share(attention_input *input);
 /* --rope: q and k rotated, once their layouts are known. */
 attn_status input_rotate(attention_input *input, const input_settings *settings, attn_error *error);
 /* Turns the block mask into one with a row for each query, which can be cut between any two (slice.h). */

@@ -22,6 +22,9 @@ typedef struct share_layout {
 /* The layout of tensor t, which has this shape in files.  Returns 0 if it has no rows of tokens, or if one row is for all. */
 int share_lay(const attention_input *input, int t, int rank, const int64_t *shape, attn_dtype dtype, share_layout *layout);
 
+/* Sets the strides of all tensors of input->tensors that are used in part: in the order of axes that they have. */
+void input_lay_share(attention_input *input);
+
 /* Rows of a share. */
 int64_t share_rows(const input_share *share, const share_layout *layout);
 

@@ -2,7 +2,6 @@
  *
  * main.c - attn-mpi: problems over the processes of an MPI job. */
 #include <mpi.h>
-#include <stdio.h>
 
 #include "cli/base/commands.h"
 #include "cli/base/file.h"
@@ -13,6 +12,7 @@
 
 static const program_command commands[] = {
     {"run", "IN -o OUT", "compute attention over the tensors of a file", mpi_cmd_run},
+    {"bench", "[PROBLEM...]", "measure how problems scale with the number of processes", mpi_cmd_bench},
 };
 
 static const program attn_mpi_program = {
@@ -28,7 +28,7 @@ int main(int argc, char **argv)
     int level, rank = 0, status;
     if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) return EXIT_USAGE;
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank > 0 && !freopen("/dev/null", "w", stdout)) (void)fclose(stdout);
+    if (rank > 0) file_no_stdout();
     command_begin("attn-mpi", rank > 0);
     file_guard(); /* after MPI has installed its handlers, which stay */
     json_need_memory();

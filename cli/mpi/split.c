@@ -23,9 +23,9 @@ static attn_status set_layout(void *target, const char *name, const char *value,
             settings->has_layout = 1;
             return ATTN_OK;
         }
-    if (problem_set(settings->spec, name, value, NULL) == ATTN_OK) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT,
-                   "%s: '%.40s' is not contiguous, zigzag or striped, nor an order of the axes, bhsd or bshd", name, value);
+    if (settings->spec && problem_set(settings->spec, name, value, NULL) == ATTN_OK) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not contiguous, zigzag or striped%s", name, value,
+                   settings->spec ? ", nor an order of the axes, bhsd or bshd" : "");
 }
 
 static attn_status set_way(void *target, const char *name, const char *value, attn_error *error)

@@ -12,7 +12,7 @@ typedef struct split_settings {
     int has_layout;
     attn_layout layout;
     attn_way way;
-    problem_spec *spec; /* --layout=bshd is an option of the problem */
+    problem_spec *spec; /* of which --layout=bshd is an option too; NULL: it is not a flag here */
 } split_settings;
 
 /* --part --layout --way; the target is a split_settings. */

@@ -8,8 +8,8 @@
 #include "attn/attn.h"
 #include "cli/bench/loops.h"
 #include "cli/bench/memory.h"
-#include "cli/bench/statistics.h"
-#include "cli/bench/work.h"
+#include "cli/measure/statistics.h"
+#include "cli/measure/work.h"
 #include "testing/problem/problem.h"
 
 static void quantiles_lie_between_neighbours(void **state)

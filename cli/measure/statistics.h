@@ -2,8 +2,8 @@
  *
  * statistics.h - series of measurements with the time at which each was taken.
  */
-#ifndef ATTN_CLI_BENCH_STATISTICS_H
-#define ATTN_CLI_BENCH_STATISTICS_H
+#ifndef ATTN_CLI_MEASURE_STATISTICS_H
+#define ATTN_CLI_MEASURE_STATISTICS_H
 
 #include <stdint.h>
 

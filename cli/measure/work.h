@@ -2,8 +2,8 @@
  *
  * work.h - how much a problem has to compute with the lengths and offsets of its run.
  */
-#ifndef ATTN_CLI_BENCH_WORK_H
-#define ATTN_CLI_BENCH_WORK_H
+#ifndef ATTN_CLI_MEASURE_WORK_H
+#define ATTN_CLI_MEASURE_WORK_H
 
 #include <stdint.h>
 

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ * draw.c - see draw.h. */
+#include "draw.h"
+
+#include <string.h>
+
+#include "attn/position.h"
+#include "testing/memory/element.h"
+
+enum { NORMALS = 65521, LARGEST_ELEMENT = 8 };
+#define INT8_SCALE 0.03 /* of i8 keys and values */
+
+static void draw_normals(random_state *random, attn_dtype dtype, unsigned char *memory, size_t bytes)
+{
+    static unsigned char table[NORMALS * LARGEST_ELEMENT];
+    const size_t element = attn_dtype_size(dtype), whole = NORMALS * element;
+    for (size_t k = 0; k < whole && k < bytes; k += element) {
+        const double x = random_normal(random);
+        element_write(dtype, table + k, dtype == ATTN_I8 ? fmax(-127, fmin(127, nearbyint(x / INT8_SCALE))) : x);
+    }
+    for (size_t at = 0; at < bytes; at += whole) memcpy(memory + at, table, bytes - at < whole ? bytes - at : whole);
+}
+
+/* Scales the matrix so that scores are about as large as those of a dot product. */
+static void shrink_matrix(const attn_problem *p, const attn_tensors *tensors, attn_dtype dtype, unsigned char *memory, size_t bytes)
+{
+    int64_t size[4];
+    tensors_shape(p, tensors, TENSOR(score_matrix), size);
+    const double fan = p->score.kind == ATTN_SCORE_ADDITIVE ? 1
+                       : p->score.kind == ATTN_SCORE_METRIC ? pow((double)size[2], 0.25) * sqrt(sqrt((double)size[3]))
+                                                            : sqrt((double)(size[2] * size[3]));
+    for (size_t at = 0; at < bytes && fan > 1; at += attn_dtype_size(dtype))
+        element_write(dtype, memory + at, element_read(dtype, memory + at) / fan);
+}
+
+void draw_tensor(random_state *random, const problem_spec *spec, const attn_problem *p, const attn_tensors *tensors, int t,
+                 void *to, size_t bytes)
+{
+    unsigned char *memory = to;
+    const attn_dtype dtype = tensors_dtype(tensors, t);
+    const size_t heads = (size_t)p->shape.heads_q * attn_dtype_size(dtype);
+    const double drop = t == TENSOR(mask) ? spec->mask_drop : spec->block_drop;
+    if (dtype == ATTN_BOOL) {
+        for (size_t k = 0; k < bytes; k++) memory[k] = random_unit(random) >= drop;
+    } else if (t == TENSOR(k_scale) || t == TENSOR(v_scale)) {
+        for (size_t at = 0; at < bytes; at += sizeof(float)) element_write(ATTN_F32, memory + at, INT8_SCALE);
+    } else if (t == TENSOR(alibi_slopes)) { /* of Press et al. 2022 */
+        for (size_t at = 0; at < bytes; at += heads)
+            (void)attn_alibi_slopes(p->shape.heads_q, &(attn_output){memory + at, dtype, {0, 0, 0, 0}}, NULL);
+    } else {
+        draw_normals(random, dtype, memory, bytes);
+        if (t == TENSOR(score_matrix)) shrink_matrix(p, tensors, dtype, memory, bytes);
+    }
+}
