@@ -47,6 +47,7 @@ attn_status plot_hopfield(plot_task *task, attn_error *error);
 attn_status plot_runtime(plot_task *task, attn_error *error);
 attn_status plot_latency(plot_task *task, attn_error *error);
 attn_status plot_peers(plot_task *task, attn_error *error);
+attn_status plot_scaling(plot_task *task, attn_error *error);
 
 /* ---- shared by the kinds ---- */
 

@@ -29,6 +29,7 @@ static const plot_kind kinds[] = {
     {"hopfield", "attn hopfield's -o or JSON", "energies and trajectories of states", 1, "", plot_hopfield},
     {"runtime", "attn bench's JSON or .csv", "time and memory by length, with n and n^2", 1, "", plot_runtime},
     {"latency", "attn bench's JSON", "how long single calls take", 1, "", plot_latency},
+    {"scaling", "attn-mpi bench's JSON", "speed-up and efficiency by ranks, time in messages", 1, "", plot_scaling},
     {"peers", "a file of bench/results", "how much longer other libraries take", 1, "", plot_peers},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };

@@ -71,6 +71,11 @@ def make_all():
     with open("bench.json", "w") as file:
         json.dump(bench([256, 512, 1024, 2048], {"fwd": lambda n: 1e-8 * n * n, "linear": lambda n: 2e-6 * n},
                         seconds_all=[0.001 * k for k in range(1, 11)]), file)
+    with open("scaling.json", "w") as file:
+        json.dump({"machine": {"cpu": "Some <CPU>", "mpi": "An MPI 1.2", "ranks": 4, "threads": 2},
+                   "results": [{"problem": "fwd:f32:sq8:d8", "scaling": kind, "ranks": ranks, "speedup": ranks * part ** n,
+                                "efficiency": part ** n, "efficiency_best": 1.1 * part ** n, "share_of_messages": 0.1 * n}
+                               for kind, part in (("strong", 0.8), ("weak", 0.9)) for n, ranks in enumerate((1, 2, 4))]}, file)
     with open("peers.json", "w") as file:
         json.dump({"cpu": "Some <CPU>", "isa": "avx2", "threads": 2, "date": "2026-01-02", "command": "bench/peers.py", "versions": {"One": "1.2"},
                    "rows": [{"words": "forward `sq8`", "ratios": {"One": 2, "Other & more": 12.5}},
@@ -90,4 +95,5 @@ def make_all():
             "energies": ("hopfield", "ways.json"),
             "runtime": ("runtime", "bench.json"),
             "latency": ("latency", "bench.json"),
+            "scaling": ("scaling", "scaling.json"),
             "peers": ("peers", "peers.json")}

@@ -373,6 +373,19 @@ def check_bench(words):
     y = panel.axis("y")[0]
     tap.check("latency: the histogram of a plain --json", [round(y(top)) for _, top, _ in panel.bars("samples")] == real["histogram"]["counts"])
 
+    picture = Picture("scaling", "scaling.json")
+    for title, expected in (("Speed-up by ranks", lambda ranks, n, part: ranks * part ** n), ("Efficiency by ranks", lambda ranks, n, part: 100 * part ** n),
+                            ("Time in messages by ranks", lambda ranks, n, part: 10 * n)):
+        panel = picture.panel(title)
+        (_, x), (linear, log) = panel.axis("x"), panel.axis("y")
+        y = log if title.startswith("Speed") else linear
+        for kind, part in (("strong", 0.8), ("weak", 0.9)):
+            points = [(x(a), y(b)) for a, b in panel.points(f"fwd:f32:sq8:d8, {kind}")]
+            tap.check(f"scaling: {title}, {kind}", len(points) == 3 and all(near(a, ranks, 0.02) and near(b, expected(ranks, n, part), 0.02 * max(1, b))
+                                                                        for n, (ranks, (a, b)) in enumerate(zip((1, 2, 4), points))), points)
+    tap.check("scaling: the best decile", len(picture.panel("Efficiency by ranks").points("fwd:f32:sq8:d8, weak: best decile")) == 3)
+    tap.check("scaling: who measured", "scaling.json: Some <CPU>, 2 threads for each rank, An MPI 1.2" in picture.words())
+
     picture = Picture("peers", "peers.json")
     bars = [(r.get("class"), number(r, "width"), r.find(SVG + "title").text) for r in picture.root.iter(SVG + "rect") if r.find(SVG + "title") is not None]
     grid = [float(line.get("d")[1:].split()[0]) for line in picture.root.iter(SVG + "path") if line.get("class") in ("grid", "mark")]

@@ -91,6 +91,12 @@ def check_rejections():
     rejected(2, "null.json: fwd:f32:sq8:d8: 'seconds.median' is not a number", "runtime", "null.json", *out)
     rejected(2, "one.json: no two problems differ only in their length (sq or skv)", "runtime", "one.json", *out)
     rejected(2, "one.json: fwd:f32:sq8:d8 has no 'seconds_all' and no 'histogram'; `attn bench --json --samples` writes both", "latency", "one.json", *out)
+    for name, row, why in (("noscaling.json", {"problem": "fwd"}, "a result has no 'scaling'; `attn-mpi bench --json` writes it"),
+                           ("noranks.json", {"problem": "fwd", "scaling": "weak"}, "fwd, weak has no 'ranks'"),
+                           ("zeroranks.json", {"problem": "fwd", "scaling": "weak", "ranks": 0}, "fwd, weak: 'ranks' is 0; it is too small")):
+        with open(name, "w") as file:
+            json.dump({"results": [row]}, file)
+        rejected(2, f"{name}: {why}", "scaling", name, *out)
     for name, content, why in (
             ("norows.json", {"rows": []}, "no list 'rows' of 1 to 64 entries; such files are in bench/results"),
             ("nowords.json", {"rows": [{"ratios": {"One": 1}}]}, "a row has no 'words' or no 'ratios'"),
