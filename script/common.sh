@@ -16,6 +16,7 @@ MAN_PACKAGES="man-db"
 DOCS_PACKAGES="python3-venv" # Sphinx itself comes from PyPI
 CPPCHECK_PACKAGES="cppcheck"
 VALGRIND_PACKAGES="valgrind"
+BUILD_MPI_PACKAGES="libopenmpi-dev openmpi-bin" # for attn-mpi
 MPI_PACKAGES="libopenmpi-dev openmpi-bin libmpich-dev mpich" # for tests over MPI
 MSAN_PACKAGES="libclang-rt-dev llvm" # its runtime for clang, and the symbolizer for its reports
 ARM_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" # for script/arm
@@ -66,6 +67,8 @@ cores() { nproc 2>/dev/null || echo 2; }
 build_release() {
     # shellcheck disable=SC2086
     need "building" $BUILD_PACKAGES || die "building needs the packages above"
+    # shellcheck disable=SC2086
+    command -v mpicc >/dev/null || need "attn-mpi" $BUILD_MPI_PACKAGES || echo "attn-mpi is left out"
     mkdir -p build
     cmake --preset release -DATTN_TESTS=OFF >build/configure.log 2>&1 || { cat build/configure.log; die "configuring failed"; }
     cmake --build --preset release --parallel "$(cores)"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""attn-mpi run: the same bytes for any number of ranks, layout and way, near those of `attn run`; and what it rejects.
+"""attn-mpi run: the same bytes for any number of ranks, layout and way, near those of `attn run`; what attn-mpi bench says of its
+work, but not its speed; what both reject, and their manual page.
 
 usage: command.py ATTN ATTN-MPI MPIRUN
 """
@@ -8,6 +9,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import tensor_file
 from tap import check, finish, run_in_folder
 
 ATTN, ATTN_MPI, MPIRUN = sys.argv[1:4]
+ROOT = os.getcwd()
 # Sizes that no part divides.
 B, H, HKV, SQ, SKV, D, DV = 2, 4, 2, 37, 45, 8, 6
 LENGTHS_Q, LENGTHS_KV = (5, 0, 20, 12), (9, 3, 20, 13)
@@ -95,9 +98,12 @@ CASES = {
 }
 
 
-def run(ranks, words):
-    command = [MPIRUN, "-n", str(ranks), ATTN_MPI, "run", *words] if ranks else [ATTN, "run", *words]
+def start(command):
     return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+
+
+def run(ranks, words):
+    return start([MPIRUN, "-n", str(ranks), ATTN_MPI, "run", *words] if ranks else [ATTN, "run", *words])
 
 
 def bytes_of(path):
@@ -163,6 +169,58 @@ def errors():
     rejects("a mask of packed sequences", 2, ["cut.safetensors"], 3, "mask is set with cu_seqlens_q, which is not there yet")
 
 
+def bench():
+    """Causal, 64 queries and keys in parts of 16: the cells at and below the diagonal of 4 by 4 parts, and of larger squares."""
+    words = [MPIRUN, "-n", "3", ATTN_MPI, "bench", "fwd:f32:hq2:sq64:d8:causal", "--part=16", "--layout=striped", "--seconds=0.01"]
+    done = start([*words, "--json"])
+    check("bench: no message", done.returncode == 0 and not done.stderr, done.stderr)
+    with open("scaling.json", "w") as file:
+        file.write(done.stdout)
+    found = json.loads(done.stdout)
+    rows = found["results"]
+    check("bench: 1, 2 and 3 ranks, strong and weak", [(r["scaling"], r["ranks"]) for r in rows] ==
+          [(kind, n) for kind in ("strong", "weak") for n in (1, 2, 3)] and found["machine"]["ranks"] == 3)
+    check("bench: weak has so many tokens for each rank", [r["measured"] for r in rows[3:]] ==
+          [f"fwd:f32:hq2:sq{64 * n}:d8:causal" for n in (1, 2, 3)], str([r["measured"] for r in rows]))
+    check("bench: how it is divided", all((r["part"], r["layout"], r["way"]) == (16, "striped", "direct") for r in rows))
+    check("bench: cells", [r["cells"] for r in rows] == [10, 10, 10, 10, 36, 78] and [r["cells_most"] for r in rows[:3]] == [10, 6, 5],
+          str([(r["cells"], r["cells_most"]) for r in rows]))
+    check("bench: flops of visible pairs", [r["flops"] for r in rows[3:]] == [2 * 16 * 2 * n * (n + 1) / 2 for n in (64, 128, 192)])
+    check("bench: one rank sends nothing", [r["bytes"] > 0 for r in rows] == [False, True, True] * 2 and not rows[0]["messages"])
+    check("bench: shares", all(0 <= r["share_of_messages"] <= 1 for r in rows) and rows[0]["share_of_messages"] == 0)
+    check("bench: figures of its times", all(
+        r["samples"] >= 3 and 0 < r["seconds"]["p10"] <= r["seconds"]["median"] <= r["seconds"]["p90"] and
+        math.isclose(r["speedup"], r["flops"] / one["flops"] * one["seconds"]["median"] / r["seconds"]["median"]) and
+        math.isclose(r["efficiency"], r["speedup"] / r["ranks"]) and math.isclose(r["gflops"], r["flops"] / r["seconds"]["median"] / 1e9)
+        for one, r in zip([rows[0]] * 3 + [rows[3]] * 3, rows)))
+    drawn_picture = start([ATTN, "plot", "scaling", "scaling.json", "-o", "scaling.svg"])
+    check("bench: attn plot scaling", drawn_picture.returncode == 0 and b"Efficiency by ranks" in bytes_of("scaling.svg"), drawn_picture.stderr)
+    done = start(words)
+    check("bench: a table", done.returncode == 0 and "strong scaling" in done.stdout and done.stdout.count("\n     3 ") == 2, done.stdout + done.stderr)
+    for problem, status, sentence in (("fwd:f32:sq8", 2, "d is missing"), ("fwd:f32:sq8:d8:packed", 3, "for sequences of one length"),
+                                      ("bwd2:f32:sq8:d8", 3, "double backward is not there yet")):
+        done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", problem])
+        lines = [line for line in done.stderr.splitlines() if line.startswith("attn-mpi bench: ")]
+        check(f"bench: {problem}", done.returncode == status and len(lines) == 1 and sentence in lines[0], done.stderr)
+
+
+def manual():
+    """--help of both commands; attn-mpi.1 has the flags that attn.1 does not."""
+    def flags_of(text):
+        return set(re.findall(r"^ +(?:-\w, )?--([a-z0-9-]+)", text, re.M))
+    with open(os.path.join(ROOT, "cli/attn-mpi.1.in")) as file:
+        described = set(re.findall(r"^\.It Fl \\-([a-z-]+)", file.read(), re.M))
+    known, flags = flags_of(start([ATTN, "run", "--help"]).stdout), set()
+    for command in ("run", "bench"):
+        done = start([MPIRUN, "-n", "2", ATTN_MPI, command, "--help"])
+        check(f"{command} --help, once", done.returncode == 0 and done.stdout.startswith(f"usage: attn-mpi {command} ") and done.stdout.count("usage:") == 1)
+        flags |= flags_of(done.stdout)
+    check("the page has their flags", flags - known <= described, str(flags - known - described))
+    check("and no others", described <= flags, str(described - flags))
+    done = start([MPIRUN, "-n", "2", ATTN_MPI, "--version"])
+    check("--version, once", done.stdout == "attn-mpi " + start([ATTN, "--version"]).stdout.split()[1] + "\n", done.stdout)
+
+
 def ours():
     """The processes of attn-mpi that work in this folder."""
     found = []
@@ -201,6 +259,8 @@ def killed():
 def main():
     same_bits()
     errors()
+    bench()
+    manual()
     killed()
     return finish()
 

@@ -35,7 +35,7 @@ END
     echo "python: works"
 fi
 if [ -e "$dir/usr/bin/attn" ]; then
-    grep -vE '/bin/attn$|/man1/attn.1$' "$dir/command.txt" && fail "these files do not belong to the component command"
+    grep -vE '/bin/attn(-mpi)?$|/man1/attn(-mpi)?.1$' "$dir/command.txt" && fail "these files do not belong to the component command"
     "$dir/usr/bin/attn" info >/dev/null || fail "the installed attn does not run"
     [ "$(pkg-config --modversion libattn)" = "$("$dir/usr/bin/attn" --version | grep -o '[0-9.]*$')" ] || fail "pkg-config and attn --version differ"
 fi
