@@ -86,8 +86,7 @@ static void draw_speedup(plot_task *task, const line *lines, int count)
         for (int p = 0; p < l->count; p++) all[values++] = l->speedup[p], all[values++] = l->ranks[p];
         if (l->count > longest->count) longest = l;
     }
-    series[count] = (chart_series){
-        "ideal", MARK_DASHED, count % COLOR_SERIES, longest->count, longest->ranks, longest->ranks, 0};
+    series[count] = (chart_series){"ideal", MARK_DASHED, count % COLOR_SERIES, longest->count, longest->ranks, longest->ranks, 0};
     chart c = {.title = "Speed-up by ranks",
                .x = axis_of_ranks(lines, count),
                .y = {"times faster than one rank", AXIS_LOG_2, 1, 2, 0},

@@ -10,7 +10,10 @@ command -v man >/dev/null || {
 }
 LC_ALL=C.UTF-8 MANWIDTH=100 man --warnings -l "$PAGE" >page.txt 2>warnings.txt
 ok "no warnings" same "$(cat warnings.txt)" ""
-ok "no warnings in the page of attn-mpi" same "$(LC_ALL=C.UTF-8 MANWIDTH=100 man --warnings -l cli/attn-mpi.1.in 2>&1 >/dev/null)" ""
+MPI_PAGE=$(dirname "$ATTN")/attn-mpi.1 # where there is an MPI; tests/distributed/command.py finds its flags
+if [ -e "$MPI_PAGE" ]; then
+    ok "no warnings in the page of attn-mpi" same "$(LC_ALL=C.UTF-8 MANWIDTH=100 man --warnings -l "$MPI_PAGE" 2>&1 >/dev/null)" ""
+fi
 if command -v mandoc >/dev/null; then
     ok "mandoc finds nothing" mandoc -T lint -W warning "$PAGE"
 fi

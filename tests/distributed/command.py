@@ -233,9 +233,21 @@ def ours():
     return sorted(found)
 
 
+def mapped(process, file):
+    """Bytes of a mapped file that a process has in memory."""
+    found, bytes_there = False, 0
+    with open(f"/proc/{process}/smaps") as lines:
+        for line in lines:
+            if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+                found = line.rstrip().endswith("/" + file)
+            elif found and line.startswith("Rss:"):
+                bytes_there += 1024 * int(line.split()[1])
+    return bytes_there
+
+
 def killed():
-    """A rank is killed while all compute, for minutes: the job ends within 10 s, and leaves nothing."""
-    zeros = ("F32", (4, 16384, 16), bytes(4 * 4 * 16384 * 16))
+    """Each of three ranks has read about its third of the file.  A rank is killed while all compute, for minutes: the job ends within 10 s, and leaves nothing."""
+    zeros = ("F32", (262144, 16), bytes(4 * 262144 * 16))
     tensor_file.write("long.safetensors", {"q": zeros, "k": zeros, "v": zeros})
     words = ["run", "long.safetensors", "-o", "out.safetensors", "--isa=scalar", "--threads=1"]
     with subprocess.Popen([MPIRUN, "-n", "3", ATTN_MPI, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -247,6 +259,8 @@ def killed():
             time.sleep(1)
             ranks, begin = ours(), time.monotonic()
             if check("three ranks compute", len(ranks) == 3 and job.poll() is None, str(ranks)):
+                shares = [mapped(rank, "long.safetensors") / os.path.getsize("long.safetensors") for rank in ranks]
+                check("each reads its rows", all(0.3 < share < 0.7 for share in shares), str(shares))
                 os.kill(ranks[-1], signal.SIGKILL)
                 status = job.wait(30)
                 took = time.monotonic() - begin
