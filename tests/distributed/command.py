@@ -140,6 +140,26 @@ def same_bits():
         check(f"{name}: near one call", off is not None and off <= 1, f"{off} of the tolerance")
 
 
+def told():
+    """--json names the ranks, and --compare what differs from tensors of the input; the metadata of the input are kept."""
+    made = problem()
+    tensor_file.write("in.safetensors", made, tokens="[1]")
+    run(0, ["in.safetensors", "-o", "plain.safetensors", "--quiet"])
+    tensor_file.write("both.safetensors", {**made, "o": tensor_file.read("plain.safetensors")[0]["o"]}, tokens="[1]")
+    words = ["both.safetensors", "-o", "told.safetensors", "--part=8", "--way=ring", "--compare"]
+    done = run(3, [*words, "--json"])
+    said = json.loads(done.stdout) if done.returncode == 0 else {}
+    check("--json", [said.get(name) for name in ("ranks", "part", "layout", "way")] == [3, 8, "contiguous", "ring"] and
+          [t["name"] for t in said["used"]] == ["q", "k", "v"] and said["unused"] == ["do", "o"] and
+          [t["shape"] for t in said["written"]] == [[B, H, SQ, DV]], done.stdout + done.stderr)
+    check("--compare", 0 < said["differences"][0]["largest"] < TOLERANCE["F32"] * 10, done.stdout)
+    metadata = tensor_file.read("told.safetensors")[1]
+    check("the metadata", metadata["tokens"] == "[1]" and metadata["attn_kernel"] == "distributed, parts of 8" and
+          metadata["attn_problem"] == tensor_file.read("plain.safetensors")[1]["attn_problem"], str(metadata))
+    done = run(2, [*words, "--quiet"])
+    check("--compare without --json", done.stdout.startswith("compare o ") and done.stdout.count("\n") == 1, done.stdout)
+
+
 def rejects(name, ranks, words, status, sentence):
     """One line from all ranks (and what mpirun adds), the status of `attn run`, and no file."""
     done = run(ranks, [*words, "-o", "out.safetensors"])
@@ -162,6 +182,13 @@ def errors():
     rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
     rejects("a short file", 3, ["short.safetensors"], 2, "short.safetensors: ")
     rejects("tensors that do not fit", 2, ["other.safetensors"], 2, "does not fit 'k'")
+    for name, words, sentence in (("a rank without its file", ["none.safetensors"], "none.safetensors: cannot open"),
+                                  ("ranks that disagree", ["in.safetensors", "--softcap=2"], "ranks disagree about the problem")):
+        rejects(name, 2, ["in.safetensors", "-o", "out.safetensors", ":", "-n", "1", ATTN_MPI, "run", *words], 2, sentence)
+    check("the input is kept", bytes_of("in.safetensors") == whole_file)
+    done = run(2, ["in.safetensors", "-o", "in.safetensors"])
+    check("an output that is the input", done.returncode == 2 and "this output is an input" in done.stderr and
+          bytes_of("in.safetensors") == whole_file, done.stderr)
     rejects("linear attention", 2, ["in.safetensors", "--linear"], 3, "linear attention over several processes is not there yet")
     rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set; over parts only o, lse")
     rejects("double backward", 2, ["in.safetensors", "--double-backward"], 3, "double backward is not there yet")
@@ -272,6 +299,7 @@ def killed():
 
 def main():
     same_bits()
+    told()
     errors()
     bench()
     manual()
