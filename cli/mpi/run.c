@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "cli/base/commands.h"
-#include "cli/base/file.h"
 #include "cli/base/progress.h"
 #include "cli/output/summary.h"
 #include "cli/output/wanted.h"
@@ -140,7 +139,7 @@ static attn_status execute(work *w, attn_error *error)
 static attn_status finish(work *w, double seconds, attn_error *error)
 {
     const run_settings *settings = &w->given->run;
-    char problem[512], kernel[80];
+    char kernel[80];
     const attn_split *split = &w->mine.split;
     const int64_t part = split->part ? split->part : 1024;
     const summary_fact facts[] = {{"ranks", NULL, w->given->ranks.count},
@@ -148,17 +147,10 @@ static attn_status finish(work *w, double seconds, attn_error *error)
                                   {"layout", split_layout_name(split->layout), 0},
                                   {"way", split_way_name(split->way), 0},
                                   {NULL, NULL, 0}};
-    run_summary done = {&w->input, w->out, NULL, settings->output, problem, kernel, seconds, facts, {{0}}, 0};
-    attn_status status = settings->compare ? summary_compare(&done, error) : ATTN_OK;
-    problem_print(&w->input.spec, problem, sizeof problem);
+    const run_summary done = {&w->input, w->out, NULL, settings->output, kernel, seconds, facts};
+    const int tells = !w->common->quiet && !w->common->json;                       /* mpirun hides whether there is a terminal */
     (void)snprintf(kernel, sizeof kernel, "distributed, parts of %" PRId64, part); /* the same for any number of ranks */
-    if (status == ATTN_OK) status = summary_add_metadata(w->out, &w->input, kernel, problem, error);
-    char *json = status == ATTN_OK && w->common->json ? summary_json(&done) : NULL;
-    status = file_finish(status, w->out, settings->output, json, error);
-    const int tells = !w->common->quiet && !w->common->json; /* mpirun hides whether there is a terminal */
-    if (status == ATTN_OK && tells) summary_print(&done);
-    if (status == ATTN_OK && !w->common->json) summary_print_differences(&done);
-    return status;
+    return summary_finish(&done, settings->compare, w->common, tells, error);
 }
 
 /* ---- the command ---- */

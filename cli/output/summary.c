@@ -5,13 +5,22 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "cli/base/file.h"
+#include "cli/input/difference.h"
 #include "cli/input/listed.h"
 #include "testing/problem/linear_tensors.h"
 #include "testing/text/failure.h"
 
-attn_status summary_add_metadata(attn_archive *out, const attention_input *input, const char *kernel, const char *problem,
-                                 attn_error *error)
+/* The results of --compare. */
+typedef struct differences {
+    difference list[TENSORS];
+    int count;
+} differences;
+
+static attn_status add_metadata(const run_summary *done, const char *problem, attn_error *error)
 {
+    const attention_input *input = done->input;
+    attn_archive *out = done->out;
     attn_status status = ATTN_OK;
     for (int64_t k = 0; input->file && k < attn_archive_metadata_count(input->file) && status == ATTN_OK; k++) {
         const attn_metadata *entry = attn_archive_metadata_at(input->file, k);
@@ -19,16 +28,16 @@ attn_status summary_add_metadata(attn_archive *out, const attention_input *input
     }
     if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_version", attn_version(), error);
     if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_problem", problem, error);
-    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_kernel", kernel, error);
+    if (status == ATTN_OK) status = attn_archive_set_metadata(out, "attn_kernel", done->kernel, error);
     return status;
 }
 
-attn_status summary_compare(run_summary *done, attn_error *error)
+static attn_status compare_results(const run_summary *done, differences *found, attn_error *error)
 {
     const attention_input *input = done->input;
     if (!input->file)
         return failure(error, ATTN_ERR_ARGUMENT, "--compare needs an input file that has the tensors to compare with");
-    attn_status status = differences_find(done->out, input->file, done->differences, &done->differences_count, error);
+    attn_status status = differences_find(done->out, input->file, found->list, &found->count, error);
     if (status != ATTN_OK) failure_about(error, input->path);
     return status;
 }
@@ -43,7 +52,7 @@ static int is_used(const void *summary, const attn_archive_tensor *tensor)
     return 0;
 }
 
-char *summary_json(const run_summary *done)
+static char *compose_json(const run_summary *done, const char *problem, const differences *found)
 {
     const attention_input *input = done->input;
     cJSON *object = json_begin();
@@ -58,22 +67,22 @@ char *summary_json(const run_summary *done)
     cJSON *written = json_list(object, "written");
     for (int64_t k = 0; k < attn_archive_count(done->out); k++) listed_json(written, NULL, attn_archive_at(done->out, k));
     json_text(object, "version", attn_version());
-    json_text(object, "problem", done->problem);
+    json_text(object, "problem", problem);
     json_text(object, "kernel", done->kernel);
     json_number(object, "seconds", done->seconds);
     for (const summary_fact *f = done->facts; f && f->name; f++)
         if (f->text) json_text(object, f->name, f->text);
         else json_int(object, f->name, f->number);
-    cJSON *differences = done->differences_count ? json_list(object, "differences") : NULL;
-    for (int d = 0; d < done->differences_count; d++) {
-        cJSON *item = json_item(differences);
-        json_text(item, "name", done->differences[d].name);
-        json_number(item, "largest", done->differences[d].largest);
+    cJSON *list = found->count ? json_list(object, "differences") : NULL;
+    for (int d = 0; d < found->count; d++) {
+        cJSON *item = json_item(list);
+        json_text(item, "name", found->list[d].name);
+        json_number(item, "largest", found->list[d].largest);
     }
     return json_compose(object);
 }
 
-void summary_print(const run_summary *done)
+static void print_text(const run_summary *done, const char *problem)
 {
     const attention_input *input = done->input;
     for (int r = 0; r < ROLES; r++)
@@ -81,7 +90,7 @@ void summary_print(const run_summary *done)
     for (int t = 0; done->linear && t < LINEARS; t++)
         if (done->linear[t]) listed_print("used", linear_file_name(t), done->linear[t], input->path);
     listed_unused_print(input->file, is_used, done);
-    printf("problem %s\nkernel  %s, %.3g ms\n", done->problem, done->kernel, 1e3 * done->seconds);
+    printf("problem %s\nkernel  %s, %.3g ms\n", problem, done->kernel, 1e3 * done->seconds);
     for (const summary_fact *f = done->facts; f && f->name; f++)
         if (f->text) printf("%-8s%s\n", f->name, f->text);
         else printf("%-8s%" PRId64 "\n", f->name, f->number);
@@ -89,12 +98,27 @@ void summary_print(const run_summary *done)
         listed_print("wrote", NULL, attn_archive_at(done->out, k), done->output);
 }
 
-void summary_print_differences(const run_summary *done)
+static void print_differences(const run_summary *done, const differences *found)
 {
-    for (int d = 0; d < done->differences_count; d++) {
-        const difference *one = &done->differences[d];
+    for (int d = 0; d < found->count; d++) {
+        const difference *one = &found->list[d];
         char index[SHAPE_TEXT];
         int rank = attn_archive_find(done->out, one->name)->rank;
         printf("compare %-11s largest difference %.2g at %s\n", one->name, one->largest, shape_text(index, rank, one->index));
     }
+}
+
+attn_status summary_finish(const run_summary *done, int compare, const common_settings *common, int tells, attn_error *error)
+{
+    differences found = {.count = 0};
+    char problem[512];
+    problem_print(&done->input->spec, problem, sizeof problem);
+    attn_status status = compare ? compare_results(done, &found, error) : ATTN_OK;
+    if (status == ATTN_OK) status = add_metadata(done, problem, error);
+    char *json = status == ATTN_OK && common->json ? compose_json(done, problem, &found) : NULL;
+    status = file_finish(status, done->out, done->output, json, error);
+    if (status != ATTN_OK) return status;
+    if (tells) print_text(done, problem);
+    if (!common->json) print_differences(done, &found);
+    return ATTN_OK;
 }

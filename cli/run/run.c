@@ -5,7 +5,6 @@
 
 #include "backward.h"
 #include "cli/base/commands.h"
-#include "cli/base/file.h"
 #include "cli/base/progress.h"
 #include "cli/output/summary.h"
 #include "cli/output/wanted.h"
@@ -50,7 +49,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     computation work = {0};
     backward_work gradients = {0};
     attn_archive *out = NULL;
-    char problem[512], kernels[200] = "";
+    char kernels[200] = "";
     linear_work walk = {0};
     input_settings plain = *in;
     const int linear = linear_is_requested(&in->spec), beyond = in->spec.op != SPEC_FORWARD && !linear;
@@ -88,17 +87,12 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
         if (status == ATTN_OK && beyond) status = backward_run(&gradients, common, error);
         if (status != ATTN_OK) failure_about(error, input.path);
     }
-    run_summary summary = {&input, out, walk.used, settings->output, problem, kernels, seconds_now() - begin, NULL, {{0}}, 0};
-    if (status == ATTN_OK && settings->compare) status = summary_compare(&summary, error);
-    problem_print(&input.spec, problem, sizeof problem);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK) {
         snprintf(kernels, sizeof kernels, "%s%s%s", linear ? walk.description.kernel : work.description.kernel, beyond ? ", " : "",
                  beyond ? gradients.computation.description.kernel : "");
-    if (status == ATTN_OK) status = summary_add_metadata(out, &input, summary.kernel, problem, error);
-    char *json = status == ATTN_OK && common->json ? summary_json(&summary) : NULL;
-    status = file_finish(status, out, settings->output, json, error);
-    if (status == ATTN_OK && options_tell(common)) summary_print(&summary);
-    if (status == ATTN_OK && !common->json) summary_print_differences(&summary);
+        const run_summary done = {&input, out, walk.used, settings->output, kernels, seconds_now() - begin, NULL};
+        status = summary_finish(&done, settings->compare, common, options_tell(common), error);
+    }
     attn_archive_destroy(out);
     linear_work_end(&walk);
     computation_end(&work);
