@@ -39,6 +39,9 @@ if [ -e "$dir/usr/bin/attn" ]; then
     "$dir/usr/bin/attn" info >/dev/null || fail "the installed attn does not run"
     [ "$(pkg-config --modversion libattn)" = "$("$dir/usr/bin/attn" --version | grep -o '[0-9.]*$')" ] || fail "pkg-config and attn --version differ"
 fi
+if [ -e "$dir/usr/bin/attn-mpi" ]; then # one process starts without mpirun
+    [ "$("$dir/usr/bin/attn-mpi" --version)" = "$("$dir/usr/bin/attn" --version | sed 's/^attn/attn-mpi/')" ] || fail "the installed attn-mpi does not run"
+fi
 
 # A program for each library: it requests COMPONENT from find_package and links TARGET.
 mkdir "$dir/stranger"
