@@ -51,16 +51,14 @@ int ranks_threads(const ranks *r, const common_settings *common)
 
 /* ---- messages ---- */
 
-static size_t piece_of(size_t bytes) { return bytes < ATTN_MPI_MESSAGE ? bytes : ATTN_MPI_MESSAGE; }
-
 void ranks_send(const ranks *r, int to, const void *data, size_t bytes)
 {
-    for (size_t at = 0; at < bytes; at += piece_of(bytes - at))
-        (void)MPI_Send((const char *)data + at, (int)piece_of(bytes - at), MPI_BYTE, to, 0, r->all);
+    for (size_t n = 0; n * ATTN_MPI_MESSAGE < bytes; n++)
+        (void)MPI_Send((const char *)data + n * ATTN_MPI_MESSAGE, attn_mpi_piece(bytes, n), MPI_BYTE, to, 0, r->all);
 }
 
 void ranks_receive(const ranks *r, int from, void *data, size_t bytes)
 {
-    for (size_t at = 0; at < bytes; at += piece_of(bytes - at))
-        (void)MPI_Recv((char *)data + at, (int)piece_of(bytes - at), MPI_BYTE, from, 0, r->all, MPI_STATUS_IGNORE);
+    for (size_t n = 0; n * ATTN_MPI_MESSAGE < bytes; n++)
+        (void)MPI_Recv((char *)data + n * ATTN_MPI_MESSAGE, attn_mpi_piece(bytes, n), MPI_BYTE, from, 0, r->all, MPI_STATUS_IGNORE);
 }
