@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The examples of docs/python.md, docs/python/ and README.md run, and print what the page says."""
+"""The examples of docs/python.md, docs/python/, docs/distributed.md and README.md run, and print what the page says."""
 import contextlib
 import importlib.util
 import io
@@ -9,13 +9,14 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = ["docs/python.md", "README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/python").glob("*.md"))]
+PAGES = ["docs/python.md", "docs/distributed.md", "README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/python").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+UNCHECKED = re.compile(r"^<!-- unchecked:[^>]*-->\n```.*?^```$", re.S | re.M)
 
 
 def sections(page):
     """[(heading, [(code, what it prints or None)])] of a page; of one in docs/python/ the whole, which reads on from top to bottom."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = UNCHECKED.sub("", (ROOT / page).read_text(encoding="utf-8"))
     for part in [text] if page.startswith("docs/python/") else re.split(r"^## ", text, flags=re.M):
         blocks = BLOCK.findall(part)
         found = []

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+"""Attention over several processes or machines: each rank has some of the queries and keys, and all of them get the same bits as one.
+(The header attn/distributed.h; docs/distributed.md.)
+
+    q, k, v = (distributed.shard(x, 2, layout="zigzag", part=256) for x in (q, k, v))
+    o = distributed.attention(q, k, v, layout="zigzag", part=256, causal=True)
+    whole = distributed.unshard(o, 2, layout="zigzag", part=256)
+
+Messages go through torch.distributed, mpi4py, or a Transport of your own; NumPy arrays and tensors of PyTorch are taken, the latter with
+gradients.
+"""
+from ._attention import attention, attention_backward
+from ._plan import Description, Plan
+from ._split import Owners, Part, balance, parts, shard, unshard
+from ._transport import Transport, in_threads
+
+__all__ = [
+    "Description", "Owners", "Part", "Plan", "Transport", "attention", "attention_backward", "balance", "in_threads", "parts", "shard",
+    "unshard",
+]

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""Attention over ranks: the functions."""
+from __future__ import annotations
+
+from typing import Any, Sequence, Unpack
+
+from .._options import ArrayLike
+from .._problem import Options
+from ._plan import Axes, once
+from ._split import Layout, Way
+
+
+def attention(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, *, group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto",
+    axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False, **options: Unpack[Options],
+) -> Any:
+    """libattn.attention of a sequence that is divided among the ranks of a group, with the same bits for any number of ranks.
+
+        mine = [distributed.shard(x, 2, layout="zigzag", part=256) for x in (q, k, v)]
+        o = distributed.attention(*mine, layout="zigzag", part=256, causal=True)      # the rows of this rank
+
+    Collective: every rank calls it, in the same order as other calls over the group, and with the same options.
+
+    q, k, v    the rank's own rows: those of its parts, one after another (distributed.parts, distributed.shard); NumPy arrays, or
+               tensors of PyTorch, then with gradients, which also ranks exchange: so every rank must come to backward, and a rank
+               whose loss does not use o must add 0 * o.sum() to it
+    group      a process group or a mesh of one axis of torch.distributed, of a backend that sends tensors on the CPU (gloo, MPI); a
+               communicator of mpi4py; a distributed.Transport; None: PyTorch's default group if there is one, else one rank
+    layout     which rank owns a part.  "contiguous": ranges of the sequence; "zigzag": each rank a range from the front and one from
+               the back, so that causal work is even; "striped": every ranks-th part; or Owners (distributed.balance)
+    part       tokens of a part: the same on all ranks and whatever their number, since bits depend on it
+    way        how keys reach other ranks: "direct" (and "auto"): from their owner to ranks that see them; "ring": from neighbour to
+               neighbour.  No result depends on it
+    axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
+    out        an array that o is written to; not with gradients
+    options    those of libattn.attention (libattn.layers.Options).  Of each option
+                   mask, bias, ranges, block_mask, dropout_given   are the rows of the rank's queries, with all keys
+                   everything else                                 is that of the whole, the same on all ranks
+               A seed of dropout may be left out for tensors of PyTorch: rank 0 draws one for all.  The instruction set must be the
+               same on all ranks, or reproducible=True
+
+    Returns o, the rank's rows, or (o, lse) with return_lse.  The bits are those of the same call on one rank with the same `part`;
+    libattn.attention adds in another order (docs/distributed.md).
+
+    Raises what libattn.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something wrong,
+    with nothing written; ValueError if ranks were asked different things; NotImplementedError for what is not there yet over ranks:
+    pages, block lists, empty="uniform", masks and biases of packed sequences, the gradient of a bias that all queries or all keys
+    share, second derivatives; ConnectionError if a message fails, for example because a rank was killed, after which the group cannot
+    be used again.
+    """
+    given: dict[str, Any] = dict(options)
+    if _is_torch(q, k, v):
+        from . import _autograd
+
+        return _autograd.attention(q, k, v, group, (layout, part, way), axes, out, return_lse, given)
+    return once("forward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, axes=axes, return_lse=return_lse, out=out)
+
+
+def attention_backward(
+    q: ArrayLike, k: ArrayLike, v: ArrayLike, o: ArrayLike, lse: ArrayLike, grad_o: ArrayLike, *, grad_lse: ArrayLike | None = None,
+    grads: Sequence[str] = (), group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", axes: Axes = "bhsd",
+    **options: Unpack[Options],
+) -> tuple[Any, ...]:
+    """libattn.attention_backward over ranks: (grad_q, grad_k, grad_v, *grads), the rank's rows.  Collective.
+
+    The arguments are those of distributed.attention and what it returned, with the rows of grad_o that belong to the rank, and names of
+    further arrays whose gradients are returned.  Gradients of slopes, tables, sinks and scales are those of the whole, the same on all
+    ranks to the bit; that of a bias is the rows of the rank's queries.  For tensors of PyTorch, attention itself has gradients.
+
+    Raises what attention raises.
+    """
+    given: dict[str, Any] = {**options, "o": o, "lse": lse, "grad_o": grad_o, "grad_lse": grad_lse}
+    return once(
+        "backward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, axes=axes, grads=grads)
+
+
+def _is_torch(*arrays: Any) -> bool:
+    return any(type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "requires_grad") for x in arrays)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""Plans over ranks: one attention problem, of which each rank has some of the queries and keys."""
+from __future__ import annotations
+
+import ctypes
+import re
+import weakref
+from dataclasses import dataclass
+from typing import Any, Callable, Literal, Mapping, Sequence, Unpack
+
+import numpy as np
+
+from .. import _abi, _native
+from .._arrays import Array
+from .._options import ArrayLike
+from .._problem import Options
+from ._agree import same, together
+from ._bound import INPUTS, OPERATIONS, Bound, Rows, check
+from ._groups import transport_of
+from ._split import WAYS, Layout, Split, Way, check_tokens
+from ._transport import Transport, messages
+
+Axes = Literal["bhsd", "bshd", "thd"]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a plan does on this rank."""
+
+    parts_q: int  #: parts of queries of the whole
+    parts_kv: int
+    queries: int  #: tokens of this rank
+    keys: int
+    cells: int  #: pairs of parts that this rank computes
+    cells_most: int  #: of the rank that has the most, for which all others wait
+    cells_total: int  #: of all ranks
+    messages: int  #: that this rank sends in an execution
+    bytes: int  #: of these
+    row_nodes: int  #: results of parts of queries that wait at the same time, at most,
+    column_nodes: int  #: and of parts of keys
+    workspace_bytes: int
+    way: str  #: "ring" or "direct"
+    ranks: int
+
+
+class Plan:
+    """A problem planned for the ranks of a group, to be computed any number of times.  Collective, as is `execute`.
+
+        plan = distributed.Plan(q, k, v, group=group, layout="zigzag", causal=True, return_lse=True)
+        o, lse = plan.execute(q, k, v)
+
+    op         "forward", "backward" or "jvp"
+    q, k, v    the rank's own rows, as in distributed.attention, which has the other keywords, too
+    arrays     of backward also o, lse, grad_o and grad_lse; of jvp o, lse, tan_q, tan_k, tan_v and tan_bias
+    grads      of backward: names of further arrays whose gradients are computed, as in libattn.attention_backward
+
+    Raises what distributed.attention raises, on all ranks alike.  One execution at a time uses the group.
+    """
+
+    def __init__(
+        self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, op: Literal["forward", "backward", "jvp"] = "forward", group: Any = None,
+        layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", axes: Axes = "bhsd", grads: Sequence[str] = (),
+        return_lse: bool = False, arrays: Mapping[str, ArrayLike | None] | None = None, **options: Unpack[Options],
+    ) -> None:
+        given: dict[str, Any] = {**options, **(arrays or {})}
+        self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, given, (layout, part, way), axes, tuple(grads), return_lse, None)
+
+    def _start(
+        self, transport: Transport, op: str, three: Mapping[str, Any], given: dict[str, Any], split: tuple[Any, Any, Any], axes: str,
+        grads: tuple[str, ...], return_lse: bool, out: Any, seed: Callable[[], int] | None = None,
+    ) -> Bound:
+        self.op: str = op
+        self._transport, self._given, self._axes, self._grads, self._lse = transport, given, axes, grads, bool(return_lse)
+
+        def local() -> tuple[Rows, Split]:
+            if op not in OPERATIONS:
+                raise (NotImplementedError if op == "double_backward" else ValueError)(
+                    f"op is {op!r}; over ranks there are {', '.join(map(repr, OPERATIONS))}")
+            rows = Rows(axes, three)
+            check(op, given, grads, rows)
+            return rows, Split(*split)
+
+        def says(found: tuple[Rows, Split]) -> dict[str, Any]:
+            rows, split = found
+            asked = {"op": op, "batch": str(rows.batch), "heads": f"{rows.heads_q}, {rows.heads_kv}", "dim": f"{rows.dim_qk}, {rows.dim_v}",
+                     "k.dtype": str(rows.arrays["k"].dtype), "v.dtype": str(rows.arrays["v"].dtype), "grads": ", ".join(grads),
+                     "return_lse": str(bool(return_lse)), **split.asked, **_asked(given)}
+            drawn = {"seed": seed()} if seed is not None else {}
+            return {"tokens": [rows.queries, rows.keys], "asked": asked, **drawn}
+
+        (rows, self._split), said = together(transport, local, says)
+        same(said)
+        if seed is not None:
+            given["seed"] = said[0]["seed"]
+        tokens = sum(one["tokens"][0] for one in said), sum(one["tokens"][1] for one in said)
+        for axis, name, n in (("q", "q", 0), ("kv", "k", 1)):
+            self._split.check(tokens[n], axis, transport.ranks)
+            for rank, one in enumerate(said):
+                check_tokens(self._split, name, axis, one["tokens"][n], tokens[n], rank, transport.ranks)
+        self._tokens = tokens
+        bound, _ = together(transport, lambda: self._bind(rows, given, out), lambda _: {})
+        self._create(bound)
+        return bound
+
+    def _bind(self, rows: Rows, given: Mapping[str, Any], out: Any) -> Bound:
+        return Bound(self.op, rows, self._tokens, given, self._grads, self._lse, out)
+
+    def _create(self, bound: Bound) -> None:
+        way, inner = messages(self._transport), bound.inner
+        pointer = ctypes.c_void_p()
+        self._call(
+            "attn_distributed_plan_create", ctypes.byref(pointer), ctypes.byref(inner.problem), inner.tensors.reference,
+            ctypes.byref(self._split.struct), ctypes.byref(way.struct), inner.options, memory=(bound,))
+        self._pointer: Any = pointer
+        self._finalizer = weakref.finalize(self, _native.call, "attn_distributed_plan_destroy", pointer)
+        self._planned = {name: (inner.tensors[name].shape, inner.tensors[name].dtype) for name in ("q", "k", "v")}
+        self._workspace: Array | None = None
+
+    def _call(self, name: str, *arguments: Any, memory: tuple[Any, ...]) -> None:
+        """Calls a function that sends messages."""
+        way = messages(self._transport)
+        way.check()
+        error = _abi.attn_error()
+        _native.function(name)(*arguments, ctypes.byref(error))
+        if error.status == _abi.ATTN_ERR_IO:
+            raise way.lost(error.message.decode(), *memory)
+        if error.status:
+            sentence = error.message.decode()
+            raise _native.exception(error.status, re.sub(r"\bo\b", "out", sentence) if self.op == "forward" else sentence)
+
+    def _execute(self, bound: Bound) -> None:
+        size = _native.call("attn_distributed_workspace_size", self._pointer)
+        if self._workspace is None:
+            try:
+                self._workspace = np.empty(size, np.uint8)
+            except MemoryError:
+                size = 0  # which the library tells all ranks
+        address = self._workspace.ctypes.data if self._workspace is not None else None
+        self._call("attn_distributed_execute", self._pointer, bound.inner.tensors.reference, address, size, memory=(bound, self._workspace))
+
+    def execute(self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, out: ArrayLike | None = None, **arrays: ArrayLike) -> Any:
+        """The results for these arrays, of the shapes and strides that the plan was made with: o, or (o, lse) with return_lse;
+        (grad_q, grad_k, grad_v, *grads); tan_o, or (tan_o, tan_lse).
+
+        Other arrays of the plan (o, lse, grad_o, bias, ...), `seed` and `dropout_offset` are those that it was made with, unless they
+        are given here.  Lengths and starts cannot change.
+        """
+
+        def local() -> Bound:
+            rows = Rows(self._axes, {"q": q, "k": k, "v": v})
+            for name, array in rows.arrays.items():
+                shape, dtype = self._planned[name]
+                if array.shape != shape or array.dtype != dtype:
+                    raise ValueError(f"{name} has shape {list(array.shape)} and type {array.dtype}; the plan was made with {list(shape)} and {dtype}")
+            for name in arrays:
+                if self._given.get(name) is None and name not in ("seed", "dropout_offset"):
+                    raise TypeError(f"{name} is set; the plan was made without it")
+                if name not in INPUTS[self.op] and not hasattr(arrays[name], "shape") and name not in ("seed", "dropout_offset"):
+                    raise TypeError(f"{name} is an option of the plan, which cannot change")
+            return self._bind(rows, {**self._given, **arrays}, out)
+
+        bound, _ = together(self._transport, local, lambda _: {})
+        self._execute(bound)
+        return bound.returned(q, out, self.op)
+
+    @property
+    def description(self) -> Description:
+        """Parts, cells, messages and memory of this rank."""
+        found = _native.struct(_abi.attn_distributed_description)
+        _native.call("attn_distributed_describe", self._pointer, ctypes.byref(found))
+        ways = {value: name for name, value in WAYS.items()}
+        names = [name for name, _ in found._fields_ if name not in ("struct_size", "way")]
+        return Description(way=ways[found.way], **{name: getattr(found, name) for name in names})
+
+    def __repr__(self) -> str:
+        return f"<libattn.distributed.Plan {self.op}, rank {self._transport.rank} of {self._transport.ranks}>"
+
+
+def _asked(given: Mapping[str, Any]) -> dict[str, str]:
+    """Options as ranks compare them: numbers and words by value, arrays by their presence."""
+    found: dict[str, str] = {}
+    for name, x in given.items():
+        if x is None or name == "threads":
+            continue
+        plain = isinstance(x, (bool, int, float, str, np.generic)) or (isinstance(x, (tuple, list)) and len(x) <= 5 and name in ("window", "origin"))
+        found[name] = str(x)[:40] if plain else "an array"
+    return found
+
+
+def once(
+    op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, axes: Any,
+    grads: Sequence[str] = (), return_lse: bool = False, out: Any = None, seed: Callable[[], int] | None = None,
+) -> Any:
+    """Plans and executes, with one set of arrays."""
+    plan = Plan.__new__(Plan)
+    bound = plan._start(transport_of(group), op, three, given, (layout, part, way), axes, tuple(grads), return_lse, out, seed)
+    plan._execute(bound)
+    return bound.returned(three["q"], out, op)

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: MIT
+"""libattn.distributed with NumPy arrays, over ranks that are threads: the same bits for any number of them, and errors on all alike."""
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import libattn
+from libattn import distributed
+from problems import close
+
+BATCH, HEADS, HEADS_KV, LEN, KEYS, DIM, DIM_V, PART = 2, 4, 2, 37, 45, 8, 6, 4
+RNG = np.random.default_rng(7)
+STARTS = np.array([0, 9, 9, 30, 37]), np.array([0, 12, 15, 41, 45])  # one sequence without queries
+
+
+def floats(*shape):
+    return RNG.standard_normal(shape)
+
+
+Q, K, V, GRAD = floats(BATCH, HEADS, LEN, DIM), floats(BATCH, HEADS_KV, KEYS, DIM), floats(BATCH, HEADS_KV, KEYS, DIM_V), floats(BATCH, HEADS, LEN, DIM_V)
+LSE = floats(BATCH, HEADS, LEN)
+SLOPES = 2.0 ** -np.arange(1, 5)
+CASES = {  # options, and names of arrays whose gradients are asked for
+    "full": ({}, ()),
+    "causal": ({"causal": True}, ()),
+    "top-left": ({"causal": "top-left", "window": (7, 0)}, ()),
+    "window": ({"window": (9, 5), "alibi_slopes": SLOPES, "softcap": 5.0}, ("alibi_slopes",)),
+    "dropout": ({"causal": True, "dropout": 0.3, "seed": 11, "dropout_offset": 2}, ()),
+    "bias": ({"bias": floats(BATCH, HEADS, LEN, KEYS), "mask": RNG.random((1, HEADS, LEN, KEYS)) < 0.7}, ("bias",)),
+    "one head's bias": ({"bias": floats(1, 1, LEN, KEYS), "mask": RNG.random((1, 1, 1, KEYS)) < 0.7}, ()),
+    "sink": ({"sink": floats(HEADS), "scale": np.array([0.3, 0.4, 0.5, 0.6]), "causal": True}, ("sink", "scale")),
+    "lengths": ({"lengths_q": [37, 20], "lengths_kv": [40, 45], "causal": True}, ()),
+    "offset": ({"offset_q": [3, -2], "causal": True}, ()),
+    "table": ({"bias_table": floats(HEADS, 9), "bias_table_kind": "clipped"}, ("bias_table",)),
+    "relative": ({"relative_keys": floats(HEADS, 9, DIM), "relative_first": -4, "window": (4, 4)}, ("relative_keys",)),
+    "ranges": ({"ranges": np.sort(RNG.integers(0, KEYS, (BATCH, 1, LEN, 2)))}, ()),
+    "blocks": ({"block_mask": RNG.random((1, HEADS, 19, 23)) < 0.6, "block_q": 2, "block_kv": 2}, ()),
+    "global": ({"window": (3, 3), "global_q": 2, "global_kv": 3, "dilation": 2}, ()),
+    "chunk": ({"chunk": 10}, ()),
+    "sigmoid": ({"normaliser": "sigmoid", "shift": -2.0}, ()),
+    "cosine": ({"score": "cosine", "temperature": 0.2}, ()),
+}
+ROWS = {"mask": PART, "bias": PART, "ranges": PART, "block_mask": PART // 2}  # the rows of a part
+
+
+def cut(group, layout, keys=False, rows=PART):
+    """How arrays are cut along their last axis but one."""
+    return lambda x: x if x.shape[-2] == 1 else distributed.shard(x, x.ndim - 2, group=group, layout=layout, part=rows, of="kv" if keys else "q")
+
+
+def passed(given, group, layout):
+    """A rank's options."""
+    return {name: cut(group, layout, rows=ROWS[name])(x) if name in ROWS else x for name, x in given.items()}
+
+
+def compute(group, layout, way, given, grads, dtype=np.float64):
+    """o, lse and gradients of the whole, over ranks."""
+    rows, keys = cut(group, layout), cut(group, layout, True)
+    q, k, v, grad = rows(Q.astype(dtype)), keys(K.astype(dtype)), keys(V.astype(dtype)), rows(GRAD.astype(dtype))
+    how = {"group": group, "layout": layout, "part": PART, "way": way, **passed(given, group, layout)}
+    o, lse = distributed.attention(q, k, v, return_lse=True, **how)
+    grad_lse = rows(LSE[..., None])[..., 0] if given.get("normaliser") is None else None
+    gradients = distributed.attention_backward(q, k, v, o, lse, grad, grad_lse=grad_lse, grads=grads, **how)
+
+    def whole(x, keys=False):
+        return distributed.unshard(x, 2, group=group, layout=layout, part=PART, of="kv" if keys else "q")
+
+    found = [whole(o), whole(lse), whole(gradients[0]), whole(gradients[1], True), whole(gradients[2], True)]
+    return [*found, *(whole(x) if name == "bias" else x for name, x in zip(grads, gradients[3:], strict=True))]
+
+
+def same(a, b):
+    return all(x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+
+
+OWNERS = distributed.Owners(np.arange(10) * 7 % 3, np.arange(12)[::-1] * 5 % 3)
+WAYS = [(1, "zigzag", "ring"), (2, "contiguous", "direct"), (3, "striped", "ring"), (3, OWNERS, "direct"), (4, "zigzag", "direct"), (4, "striped", "auto")]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_bits_on_any_number_of_ranks(case):
+    given, grads = CASES[case]
+    alone = compute(None, "contiguous", "auto", given, grads)
+    o, lse = libattn.attention(Q, K, V, return_lse=True, **given)
+    plain = [o, lse, *libattn.attention_backward(Q, K, V, o, lse, GRAD, grad_lse=LSE if "normaliser" not in given else None, grads=grads, **given)]
+    for a, b in zip(alone, plain, strict=True):
+        close(a, b, 1e-12 * (1 + np.abs(b)))
+    for ranks, layout, way in WAYS:
+        for found in distributed.in_threads(ranks, lambda group, layout=layout, way=way: compute(group, layout, way, given, grads)):
+            assert same(found, alone), (ranks, layout, way)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_other_types(dtype):
+    given, grads = CASES["causal"]
+    alone = compute(None, "contiguous", "auto", given, grads, dtype)
+    assert alone[0].dtype == alone[2].dtype == dtype and alone[1].dtype == np.float32
+    for found in distributed.in_threads(3, lambda group: compute(group, "zigzag", "ring", given, grads, dtype)):
+        assert same(found, alone)
+    close(alone[0], libattn.attention(*(x.astype(dtype) for x in (Q, K, V)), **given), 1e-5 if dtype == np.float32 else 2e-3)
+
+
+def packed(group, layout):
+    def own(x, keys=False):
+        return distributed.shard(x, 0, group=group, layout=layout, part=PART, of="kv" if keys else "q")
+
+    q, k, v, grad = own(Q[0].swapaxes(0, 1)), own(K[0].swapaxes(0, 1), True), own(V[0].swapaxes(0, 1), True), own(GRAD[0].swapaxes(0, 1))
+    how = {"group": group, "layout": layout, "part": PART, "axes": "thd", "causal": True, "cu_seqlens_q": STARTS[0], "cu_seqlens_kv": STARTS[1],
+           "alibi_slopes": SLOPES}
+    o, lse = distributed.attention(q, k, v, return_lse=True, **how)
+    gradients = distributed.attention_backward(q, k, v, o, lse, grad, grads=["alibi_slopes"], **how)
+    whole = [distributed.unshard(x, 0, group=group, layout=layout, part=PART, of="kv" if n in (3, 4) else "q")
+             for n, x in enumerate([o, lse, *gradients[:3]])]
+    return [*whole, gradients[3]]
+
+
+def test_packed_sequences():
+    alone = packed(None, "contiguous")
+    q, k, v, grad = (np.ascontiguousarray(x[0].swapaxes(0, 1)) for x in (Q, K, V, GRAD))
+    given = {"layout": "thd", "causal": True, "cu_seqlens_q": STARTS[0], "cu_seqlens_kv": STARTS[1], "alibi_slopes": SLOPES}
+    o, lse = libattn.attention(q, k, v, return_lse=True, **given)
+    for a, b in zip(alone, [o, lse, *libattn.attention_backward(q, k, v, o, lse, grad, grads=["alibi_slopes"], **given)], strict=True):
+        close(a, b, 1e-12 * (1 + np.abs(b)))
+    owners = distributed.balance(3, part=PART, causal=True, cu_seqlens_q=STARTS[0], cu_seqlens_kv=STARTS[1])
+    assert {*owners.q} == {0, 1, 2} and len(owners.q) == 10 and len(owners.kv) == 12
+    for ranks, layout in ((3, owners), (4, "striped")):
+        assert all(same(found, alone) for found in distributed.in_threads(ranks, lambda group, layout=layout: packed(group, layout)))
+
+
+def test_orders_of_axes():
+    def heads_last(group):
+        own = [distributed.shard(x.swapaxes(1, 2), 1, group=group, part=PART, of=of) for x, of in ((Q, "q"), (K, "kv"), (V, "kv"))]
+        return distributed.unshard(distributed.attention(*own, group=group, part=PART, axes="bshd"), 1, group=group, part=PART)
+
+    def no_batch(group):
+        own = [distributed.shard(x[0], 1, group=group, part=PART, of=of) for x, of in ((Q, "q"), (K, "kv"), (V, "kv"))]
+        return distributed.unshard(distributed.attention(*own, group=group, part=PART), 1, group=group, part=PART)
+
+    expected = distributed.attention(Q, K, V, part=PART)
+    for found in distributed.in_threads(2, heads_last):
+        assert same([np.ascontiguousarray(found.swapaxes(1, 2))], [expected])
+    for found in distributed.in_threads(2, no_batch):
+        assert same([found], [expected[0]])
+
+
+def test_plans():
+    tangents = floats(*Q.shape), floats(*K.shape), floats(*V.shape)
+
+    def work(group):
+        rows, keys = cut(group, "zigzag"), cut(group, "zigzag", True)
+        q, k, v = rows(Q), keys(K), keys(V)
+        how = {"group": group, "layout": "zigzag", "part": PART, "causal": True}
+        plan = distributed.Plan(np.zeros_like(q), k, v, return_lse=True, **how)
+        into = np.empty((*q.shape[:-1], DIM_V))
+        o, lse = plan.execute(q, k, v, out=into)
+        again = plan.execute(q, k, v)
+        assert o is into and same(again, (o, lse)) and plan.description.ranks == group.ranks
+        moved = dict(zip(("tan_q", "tan_k", "tan_v"), (rows(tangents[0]), keys(tangents[1]), keys(tangents[2])), strict=True))
+        tangent = distributed.Plan(q, k, v, op="jvp", arrays={"o": o, "lse": lse, **moved}, **how)
+        first, second = tangent.execute(q, k, v), tangent.execute(q, k, v, tan_q=2 * moved["tan_q"], tan_k=2 * moved["tan_k"], tan_v=2 * moved["tan_v"])
+        assert same([second], [2 * first])
+        return [distributed.unshard(x, 2, group=group, layout="zigzag", part=PART) for x in (o, lse, first)], plan.description
+
+    (alone, _), = distributed.in_threads(1, work)
+    o, lse = libattn.attention(Q, K, V, causal=True, return_lse=True)
+    expected = libattn.jvp(Q, K, V, o, lse, tan_q=tangents[0], tan_k=tangents[1], tan_v=tangents[2], causal=True)
+    close(alone[2], expected, 1e-12 * (1 + np.abs(expected)))
+    found = distributed.in_threads(4, work)
+    assert all(same(one, alone) for one, _ in found)
+    about = [one for _, one in found]
+    assert sum(one.cells for one in about) == about[0].cells_total and max(one.cells for one in about) == about[0].cells_most
+    assert sum(one.queries for one in about) == LEN and about[0].way == "direct" and about[0].messages > 4 and about[0].parts_q == 10
+
+
+def test_parts_cover_the_whole():
+    for ranks in (1, 2, 3, 5):
+        for layout in ("contiguous", "zigzag", "striped"):
+            found = distributed.in_threads(ranks, lambda group, layout=layout: distributed.parts(LEN, group=group, layout=layout, part=PART))
+            tokens = sorted(t for own in found for p in own for t in range(p.first, p.first + p.tokens))
+            assert tokens == list(range(LEN))
+            assert all(p.local == sum(other.tokens for other in own[:n]) and p.number * PART == p.first for own in found for n, p in enumerate(own))
+            cut_up = distributed.in_threads(ranks, lambda group, layout=layout: distributed.shard(Q, 2, group=group, layout=layout, part=PART))
+            for own, rows in zip(found, cut_up, strict=True):
+                assert same([rows], [np.concatenate([Q[:, :, :0], *(Q[:, :, p.first:p.first + p.tokens] for p in own)], 2)])
+
+
+def test_more_ranks_than_parts():
+    few = Q[:, :, :3], K[:, :, :3], V[:, :, :3]
+
+    def work(group):
+        own = [distributed.shard(x, 2, group=group, part=2) for x in few]
+        return distributed.unshard(distributed.attention(*own, group=group, part=2), 2, group=group, part=2)
+
+    assert all(same([found], [distributed.attention(*few, part=2)]) for found in distributed.in_threads(5, work))
+
+
+# ---- what is wrong
+
+
+def outcomes(ranks, function):
+    """The exception of each rank."""
+
+    def work(group):
+        try:
+            return function(group)
+        except Exception as error:
+            return error
+
+    return distributed.in_threads(ranks, work)
+
+
+NAN = float("nan")
+WRONG = {  # what a rank asks that is wrong, and what all ranks say
+    "option": ({"softcap": -1.0}, ValueError, "softcap"),
+    "kind": ({"causal": 7}, TypeError, "causal"),
+    "unknown": ({"is_causal": True}, TypeError, "is_causal"),
+    "layout": ({"layout": "bhsd"}, ValueError, "axes='bhsd'"),
+    "way": ({"way": "round"}, ValueError, "way is 'round'"),
+    "part": ({"part": 0}, ValueError, "part is 0"),
+    "axes": ({"axes": "sbh"}, ValueError, "axes is 'sbh'"),
+    "other window": ({"window": (3, 3)}, ValueError, r"ranks disagree: rank 0 has .*window.*, and rank \d has .*window"),
+    "other part": ({"part": 8}, ValueError, r"ranks disagree: rank 0 has part=\d, and rank \d has part=\d"),
+    "other lengths": ({"lengths_kv": [3, 5]}, ValueError, "ranks disagree about the problem"),
+    "bias": ({"bias": np.zeros((1, 1, 2, 2))}, ValueError, "bias"),
+    "slopes": ({"alibi_slopes": np.zeros(3)}, ValueError, "alibi_slopes"),
+    "no array": ({"mask": object()}, TypeError, "mask"),
+    "overlap": ({"out": "q"}, ValueError, "out and q share elements"),
+    "rows": ({"rows": 1}, ValueError, r"q has \d+ tokens on rank \d"),
+    "cu_seqlens": ({"cu_seqlens_q": [0, 37]}, ValueError, "axes=\"thd\""),
+    "nan": ({"scale": NAN}, ValueError, "scale"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_on_one_rank_is_said_by_all(what):
+    wrong, kind, sentence = WRONG[what]
+    for who in range(3):
+        kept = []
+
+        def work(group, who=who, kept=kept):
+            q, k, v = (distributed.shard(x, 2, group=group, part=PART, of=of) for x, of in ((Q, "q"), (K, "kv"), (K, "kv")))
+            given = {"part": PART, "lengths_kv": [40, 45], **(wrong if group.rank == who else {})}
+            q = q[:, :, given.pop("rows", 0):]
+            o = np.full(q.shape, 7.0)
+            kept.append(o)
+            return distributed.attention(q, k, v, group=group, out=q if given.pop("out", None) else o, **given)
+
+        found = outcomes(3, work)
+        assert all(type(one) is kind for one in found), found
+        assert len({str(one) for one in found}) == 1
+        with pytest.raises(kind, match=sentence):
+            raise found[0]
+        assert all((o == 7).all() for o in kept)
+
+
+def test_the_lowest_rank_is_heard():
+    def work(group):
+        q, k, v = (distributed.shard(x, 2, group=group, part=PART) for x in (Q[:, :2], Q[:, :2], Q[:, :2]))
+        return distributed.attention(q, k, v, group=group, part=PART, **({}, {"softcap": -1.0}, {}, {"causal": 7})[group.rank])
+
+    assert {(type(one), str(one)) for one in outcomes(4, work)} == {(ValueError, "softcap is -1.0; it must be above 0")}
+
+
+def test_ranks_go_on_after_an_error():
+    def work(group):
+        q, k, v = (distributed.shard(x, 2, group=group, part=PART, of=of) for x, of in ((Q, "q"), (K, "kv"), (V, "kv")))
+        with pytest.raises(ValueError, match="softcap"):
+            distributed.attention(q, k, v, group=group, part=PART, softcap=-1.0 if group.rank == 1 else 2.0)
+        return distributed.unshard(distributed.attention(q, k, v, group=group, part=PART), 2, group=group, part=PART)
+
+    assert all(same([found], [distributed.attention(Q, K, V, part=PART)]) for found in distributed.in_threads(3, work))
+
+
+def test_plans_reject_on_all_ranks():
+    def work(group):
+        q, k, v = (distributed.shard(x, 2, group=group, part=PART, of=of) for x, of in ((Q, "q"), (K, "kv"), (V, "kv")))
+        plan = distributed.Plan(q, k, v, group=group, part=PART)
+        said = []
+        for wrong in ({"q": q[:, :, :1]}, {"bias": np.zeros((1, 1, 1, KEYS))}, {"seed": -1}, {"q": np.array(q, order="F")}):
+            try:
+                plan.execute(**{"q": q, "k": k, "v": v, **(wrong if group.rank == 1 else {})})
+            except Exception as error:
+                said.append(str(error))
+        with pytest.raises(NotImplementedError, match="double_backward"):
+            distributed.Plan(q, k, v, group=group, part=PART, op="double_backward")
+        return said
+
+    found = distributed.in_threads(3, work)
+    assert found[0] == found[1] == found[2] and len(found[0]) >= 3
+    assert "the plan was made with" in found[0][0] and "the plan was made without it" in found[0][1] and "seed" in found[0][2]
+
+
+def test_a_transport_that_fails():
+    class Failing(distributed.Transport):
+        """Fails at its n-th message."""
+
+        def __init__(self, inner, left):
+            super().__init__(inner.rank, inner.ranks)
+            self.inner, self.left = inner, left
+
+        def send(self, to, tag, data):
+            self.left -= 1
+            if self.left == 0:
+                raise RuntimeError("the wire is cut")
+            return self.inner.send(to, tag, data)
+
+        def receive(self, source, tag, data):
+            return self.inner.receive(source, tag, data)
+
+        def wait(self, requests):
+            self.inner.wait(requests)
+
+    calls = {}
+
+    def work(group, left):
+        mine = Failing(group, left if group.rank == 1 else 0)
+        q, k, v = (distributed.shard(x, 2, group=mine, part=PART, of=of) for x, of in ((Q, "q"), (K, "kv"), (V, "kv")))
+        try:
+            distributed.attention(q, k, v, group=mine, part=PART)
+        except ConnectionError as error:
+            calls[group.rank] = str(error)
+            with pytest.raises(ConnectionError, match="make a new group"):
+                distributed.attention(q, k, v, group=mine, part=PART)
+            raise
+        return left + mine.left
+
+    for left in range(1, 100):
+        calls.clear()
+        try:
+            assert distributed.in_threads(3, lambda group, left=left: work(group, left)) and left > 10
+            break
+        except ConnectionError:
+            assert "the wire is cut" in calls[1] and calls[1].startswith("rank 1: "), calls
+    else:
+        raise AssertionError("it never ends")
+
+
+def test_groups():
+    with pytest.raises(TypeError, match="group is of type int; it must be"):
+        distributed.attention(Q, K, V, group=3)
+    with pytest.raises(ValueError, match="rank is 2"):
+        distributed.in_threads(1, lambda group: type(group)(None, 2, 2))
+    with pytest.raises(TypeError, match=r"layout is of type list; it must be 'contiguous'.*Owners"):
+        distributed.attention(Q, K, V, layout=[0, 1])
+    with pytest.raises(ValueError, match=r"layout\.q has 2 numbers; 37 tokens have 10 parts of 4"):
+        distributed.attention(Q, K, V, part=PART, layout=distributed.Owners([0, 0], [0] * 12))
+    with pytest.raises(ValueError, match=r"layout\.kv\[1\] is 1; it must be a rank, 0 to 0"):
+        distributed.attention(Q, K, V, part=PART, layout=distributed.Owners([0] * 10, [0, 1] * 6))
+    with pytest.raises(ZeroDivisionError):
+        distributed.in_threads(3, lambda group: 1 // 0 if group.rank == 1 else distributed.attention(Q, K, V, group=group))
+    with pytest.raises(TypeError, match="len_q is missing"):
+        distributed.balance(2)
+
+
+def test_nothing_of_a_framework_is_imported():
+    code = "import sys, libattn.distributed as d, numpy as n; x = n.ones((2, 5, 4)); d.attention(x, x, x, part=2); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
