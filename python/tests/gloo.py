@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Ranks of torch.distributed for tests: processes with gloo, which are forked, since each import of PyTorch takes seconds."""
+"""Ranks for tests: processes of torch.distributed with gloo, which are forked, since each import of PyTorch takes seconds; and mpirun."""
 import multiprocessing
 import os
 import pickle
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
 import traceback
+
+import pytest
 
 SECONDS = 120  # after which ranks that hang are ended
 
@@ -53,3 +58,13 @@ def run(ranks, function, *arguments, lost=()):
         for rank, (succeeded, result) in enumerate(results):
             assert succeeded, f"rank {rank} of {ranks}: {result or 'it ended without a word'}"
     return [result for _, result in results]
+
+
+def mpirun(ranks):
+    """The words before a program that run it on so many ranks of MPI; skips the test where there is no MPI, or none that mpi4py finds."""
+    if not shutil.which("mpirun"):
+        pytest.skip("there is no mpirun")
+    found = subprocess.run([sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())"], capture_output=True, text=True, check=False)
+    if found.returncode:
+        pytest.skip(f"mpi4py does not work: {found.stderr.strip().splitlines()[-1]}")
+    return ["mpirun", "-n", str(ranks), *(["--oversubscribe"] if "Open MPI" in found.stdout else [])]

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 """libattn.distributed with NumPy arrays, over ranks that are threads: the same bits for any number of them, and errors on all alike."""
+import os
+import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+import gloo
 import libattn
 from libattn import distributed
 from problems import close
@@ -352,6 +355,13 @@ def test_groups():
         distributed.in_threads(3, lambda group: 1 // 0 if group.rank == 1 else distributed.attention(Q, K, V, group=group))
     with pytest.raises(TypeError, match="len_q is missing"):
         distributed.balance(2)
+
+
+def test_mpi():
+    words = [*gloo.mpirun(3), sys.executable, str(pathlib.Path(__file__).parent / "mpi_ranks.py")]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    found = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **root})
+    assert found.returncode == 0 and found.stdout == "as one\n", found.stdout + found.stderr
 
 
 def test_nothing_of_a_framework_is_imported():

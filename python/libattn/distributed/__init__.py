@@ -12,9 +12,11 @@ gradients.
 from ._attention import attention, attention_backward
 from ._plan import Description, Plan
 from ._split import Owners, Part, balance, parts, shard, unshard
+from ._sums import sum_parts
+from ._torch import by_parts, context_parallel, context_parallel_unshard
 from ._transport import Transport, in_threads
 
 __all__ = [
-    "Description", "Owners", "Part", "Plan", "Transport", "attention", "attention_backward", "balance", "in_threads", "parts", "shard",
-    "unshard",
+    "Description", "Owners", "Part", "Plan", "Transport", "attention", "attention_backward", "balance", "by_parts", "context_parallel",
+    "context_parallel_unshard", "in_threads", "parts", "shard", "sum_parts", "unshard",
 ]

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: MIT
+"""Training over ranks: modules applied by parts, sums over parts, PyTorch's context parallelism, DDP and FSDP beside, the example."""
+import importlib
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+    pytest.skip("PyTorch has no gloo", allow_module_level=True)
+
+import torch.distributed as dist  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import gloo  # noqa: E402
+from libattn import distributed  # noqa: E402
+
+BATCH, LEN, WIDTH, HEADS, PART = 2, 22, 16, 2, 4
+HOW = {"layout": "zigzag", "part": PART}
+
+
+# ---- sums over parts
+
+
+def tree(values):
+    """The sum that every number of ranks has."""
+    while len(values) > 1:
+        values = [values[n] + values[n + 1] if n + 1 < len(values) else values[n] for n in range(0, len(values), 2)]
+    return values[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_sums_are_those_of_the_tree(dtype):
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 5, 8, 13):
+        values = rng.standard_normal((count, 3, 2)).astype(dtype)
+        expected = tree([x.astype(np.float32 if dtype == np.float16 else dtype) for x in values]).astype(dtype)
+        for ranks, layout in ((1, "contiguous"), (2, "striped"), (3, "zigzag"), (4, "contiguous"), (15, "striped")):
+            owners = distributed.in_threads(ranks, lambda g, layout=layout, n=count: [p.number for p in distributed.parts(n, group=g, layout=layout, part=1)])
+            found = distributed.in_threads(ranks, lambda g, layout=layout, v=values, o=owners: distributed.sum_parts(v[o[g.rank]], group=g, layout=layout))
+            assert all(x.dtype == dtype and x.tobytes() == expected.tobytes() for x in found), (count, ranks)
+    assert not np.array_equal(tree(list(values)), values.sum(0)) or dtype == np.float64
+
+
+def test_sums_are_rejected_on_all_ranks():
+    def work(group, wrong):
+        try:
+            distributed.sum_parts(wrong if group.rank == 1 else np.ones((2, 3)), group=group)
+        except Exception as error:
+            return type(error), str(error)
+
+    for wrong, kind, text in ((np.ones((2, 3), int), TypeError, "floats"), (np.ones((3, 3)), ValueError, "x has 2 parts on rank 0; of 7 it owns 3"), (np.ones((2, 4)), ValueError, "disagree")):
+        first, *others = distributed.in_threads(3, lambda group, wrong=wrong: work(group, wrong))
+        assert all(one == first for one in others) and first[0] is kind and text in first[1]
+
+
+# ---- a block of a Transformer
+
+
+class Before(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.project = torch.nn.LayerNorm(WIDTH), torch.nn.Linear(WIDTH, 3 * WIDTH)
+        self.frozen = torch.nn.Parameter(torch.ones(WIDTH), requires_grad=False)
+
+    def forward(self, x):
+        return self.project(self.norm(x) * self.frozen).unflatten(-1, (3, HEADS, WIDTH // HEADS)).unbind(2)
+
+
+class After(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, o):
+        return x + self.project(o.flatten(2)).relu()
+
+
+def block():
+    torch.manual_seed(5)
+    return torch.nn.ModuleList([Before(), After(), After()]), torch.randn(BATCH, LEN, WIDTH)
+
+
+def trained(layout="zigzag"):
+    """The loss and all gradients, on this rank."""
+    (before, after, unused), x = block()
+    how = {**HOW, "layout": layout}
+    mine = distributed.shard(x, 1, **how).requires_grad_()
+    q, k, v = distributed.by_parts(before, mine, **how)
+    y = distributed.by_parts(after, mine, distributed.attention(q, k, v, axes="bshd", causal=True, **how), **how)
+    parts = distributed.parts(LEN, **how)
+    of_parts = [y[:, p.local:p.local + p.tokens].clone().square().sum() for p in parts]
+    loss = distributed.sum_parts(torch.stack(of_parts) if parts else y.flatten()[:0], layout=layout)
+    loss.backward()
+    found = [loss.detach(), *(p.grad for p in (*before.parameters(), *after.parameters()) if p.requires_grad), distributed.unshard(mine.grad, 1, **how)]
+    return [x.numpy().copy() for x in found], all(p.grad is None for p in (*unused.parameters(), before.frozen))
+
+
+def test_gradients_do_not_depend_on_the_ranks():
+    (alone, frozen), = gloo.run(1, trained)
+    assert frozen
+    (before, after, _), x = block()
+    x.requires_grad_()
+    q, k, v = (t.transpose(1, 2) for t in before(x))
+    loss = after(x, F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)).square().sum()
+    loss.backward()
+    for a, b in zip(alone, [loss, *(p.grad for p in (*before.parameters(), *after.parameters()) if p.requires_grad), x.grad], strict=True):
+        assert np.allclose(a, b.detach(), rtol=1e-4, atol=1e-4)
+    for ranks, layout in ((2, "striped"), (3, "zigzag"), (4, "contiguous"), (7, "striped")):
+        for found, _ in gloo.run(ranks, trained, layout):
+            assert all(a.tobytes() == b.tobytes() for a, b in zip(found, alone, strict=True)), ranks
+
+
+def rejected():
+    (before, after, _), x = block()
+    mine, said = distributed.shard(x, 1, **HOW), []
+    for wrong in (lambda: (before, mine[:, 1:]), lambda: (before, mine, mine[:, :1]), lambda: (before, 3), lambda: (after, mine, mine)):
+        try:
+            distributed.by_parts(*(wrong() if dist.get_rank() == 1 else (before, mine)), **HOW)
+        except Exception as error:
+            said.append((type(error), str(error)))
+    return said
+
+
+def test_modules_are_rejected_on_all_ranks():
+    first, *others = gloo.run(3, rejected)
+    assert all(one == first for one in others) and [kind for kind, _ in first] == [ValueError, ValueError, TypeError, ValueError]
+
+
+# ---- context parallelism as PyTorch has it
+
+
+def within():
+    layer = torch.nn.TransformerEncoderLayer(WIDTH, HEADS, 32, batch_first=True, dropout=0.0)
+    torch.manual_seed(0)
+    for p in layer.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    x, kept = torch.randn(BATCH, LEN, WIDTH), torch.randn(LEN, 3)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(LEN)
+    original, mesh = x.clone(), dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    with torch.no_grad():
+        whole = layer.eval()(x, mask, is_causal=True)
+    theirs = F.scaled_dot_product_attention
+    same = []
+    for mode in (layer.eval, layer.train):
+        mode()
+        with distributed.context_parallel(mesh, buffers=[x, kept], buffer_seq_dims=[1, 0], no_restore_buffers={kept}, part=PART):
+            assert x.shape[1] == kept.shape[0] == distributed.shard(original, 1, **HOW).shape[1]
+            # The causal flag reaches F.scaled_dot_product_attention where weights are not asked for.
+            y = layer(x, torch.empty(LEN, LEN), is_causal=True)
+            y.sum().backward()
+            same.append(distributed.context_parallel_unshard(mesh, [y], [1], part=PART)[0])
+        assert torch.equal(x, original) and F.scaled_dot_product_attention is theirs and torch.backends.mha.get_fastpath_enabled()
+        kept = torch.randn(LEN, 3)
+    gradients = torch.cat([p.grad.flatten() for p in layer.parameters()])
+    dist.all_reduce(gradients)
+    return whole.numpy(), [y.numpy() for y in same], gradients.numpy()
+
+
+def test_context_parallel():
+    alone = gloo.run(1, within)[0]
+    for ranks in (2, 4):
+        for whole, found, gradients in gloo.run(ranks, within):
+            assert all(np.allclose(y, whole, atol=1e-5) for y in found)
+            assert np.allclose(gradients, alone[2], rtol=1e-4, atol=1e-4)
+
+
+def test_context_parallel_rejects():
+    x = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="buffer_seq_dims has 0 numbers and buffers 1"), distributed.context_parallel(None, buffers=[x]):
+        pass
+    with pytest.raises(ValueError, match="not among buffers"), distributed.context_parallel(None, no_restore_buffers={x}):
+        pass
+    with pytest.raises(ValueError, match="enable_gqa"), distributed.context_parallel(None):
+        F.scaled_dot_product_attention(torch.ones(1, 4, 3, 2), torch.ones(1, 2, 3, 2), torch.ones(1, 2, 3, 2))
+    with pytest.raises(ZeroDivisionError), distributed.context_parallel(None, buffers=[x], buffer_seq_dims=[1], part=2):
+        raise ZeroDivisionError
+    assert F.scaled_dot_product_attention.__module__ != "libattn.distributed._context" and x.shape == (2, 3)
+
+
+# ---- data parallelism beside: two groups of two ranks, each with its own sequences
+
+
+class Whole(torch.nn.Module):
+    """A model that computes with the rows of its rank."""
+
+    def __init__(self, group):
+        super().__init__()
+        (self.before, self.after, _), _ = block()
+        self.group = group
+
+    def forward(self, x):
+        q, k, v = self.before(x)
+        return self.after(x, distributed.attention(q, k, v, axes="bshd", causal=True, group=self.group, **HOW))
+
+
+def parallel(kind):
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "sequence"))
+    group = mesh["sequence"].get_group()
+    model = Whole(group)
+    if kind == "ddp":
+        run = torch.nn.parallel.DistributedDataParallel(model)
+    else:
+        from torch.distributed.fsdp import fully_shard
+
+        run = fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (4,)))
+    x = block()[1][mesh.get_local_rank("data"):][:1]
+    loss = run(distributed.shard(x, 1, group=group, **HOW)).square().sum()
+    loss.backward()  # gradients are means over four ranks, of sums over the rows of each
+    grads = [p.grad.full_tensor() if kind == "fsdp" else p.grad for p in model.parameters() if p.requires_grad]
+    return [4 * g.numpy() for g in grads]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_data_parallelism_beside(kind):
+    importlib.import_module("torch._dynamo")  # which both import: seconds, for each rank
+    model = Whole(None)
+    model(block()[1]).square().sum().backward()
+    for found in gloo.run(4, parallel, kind):
+        for a, p in zip(found, [p for p in model.parameters() if p.requires_grad], strict=True):
+            assert np.allclose(a, p.grad, rtol=1e-4, atol=1e-4)
+
+
+# ---- the example
+
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/train_ranks/train_ranks.py"
+
+
+def example(folder, steps):
+    """The example on this rank."""
+    found = importlib.util.spec_from_file_location("train_ranks", EXAMPLE)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    module.join, module.HELD_OUT = lambda: dist.group.WORLD, 1
+    sys.argv[1:] = [folder, str(steps)]
+    return module.main()
+
+
+def test_the_example_has_one_curve(tmp_path):
+    curves = set()
+    for ranks in (1, 3, 4):
+        gloo.run(ranks, example, str(tmp_path / f"{ranks}"), 3)
+        curves.add((tmp_path / f"{ranks}" / "loss.csv").read_text())
+    assert len(curves) == 1 and curves.pop().count("\n") == 4
+
+
+def run(folder, steps, *words):
+    """The curve of the example as a program, and what it said."""
+    settings = {name: x for name, x in os.environ.items() if not name.startswith(("OMPI_", "PMI_", "TORCHELASTIC_"))}
+    found = subprocess.run([*words, str(EXAMPLE), str(folder), str(steps)], capture_output=True, text=True, check=False,
+                           env={**settings, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+    assert (folder / "loss.csv").exists(), found.stdout + found.stderr
+    return (folder / "loss.csv").read_text(), found
+
+
+@pytest.mark.slow
+def test_the_example_learns(tmp_path):
+    alone, first = run(tmp_path / "one", 600, sys.executable)
+    four, second = run(tmp_path / "four", 600, sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
+    assert alone == four and first.returncode == second.returncode == 0, first.stdout + second.stdout
+    assert "held out: 1024 of 1024 sequences right" in second.stdout
+
+
+@pytest.mark.slow
+def test_the_example_over_mpi(tmp_path):
+    mpirun = gloo.mpirun(4)
+    alone, _ = run(tmp_path / "one", 10, sys.executable)
+    four, _ = run(tmp_path / "four", 10, *mpirun, sys.executable)
+    assert alone == four
