@@ -88,6 +88,8 @@ def _view(x: Any, name: str) -> Array:
         return x if type(x) is np.ndarray else _plain(x, name)
     if getattr(x, "requires_grad", False):
         raise TypeError(f"{name} is a tensor that requires a gradient: use libattn.torch, or {name}.detach()")
+    if hasattr(x, "to_local") and hasattr(x, "placements"):
+        raise TypeError(f"{name} is a DTensor, of which this process has a part; pass {name}.to_local()")
     for bit in LAZY:
         if getattr(x, f"is_{bit}", bool)():
             raise TypeError(f"{name} is a tensor whose memory does not have its numbers yet; pass {name}.resolve_{bit}()")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """libattn.distributed with tensors of PyTorch, over processes that torch.distributed joins with gloo."""
+import importlib
 import os
 import time
 
@@ -10,6 +11,7 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
     pytest.skip("PyTorch has no gloo", allow_module_level=True)
 
 import torch.distributed as dist  # noqa: E402
+import torch.distributed.tensor  # noqa: E402
 
 import gloo  # noqa: E402
 import libattn.torch  # noqa: E402
@@ -144,6 +146,41 @@ def test_groups_and_meshes():
         assert said.startswith("group is a mesh of 2 axes; pass the axis of the sequence")
 
 
+class Twice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.full((), 1.5))
+
+    def forward(self, x):
+        return self.factor * x
+
+
+def compiled(backend):
+    """Differences between a function and what torch.compile makes of it."""
+    torch.manual_seed(1)
+    twice, (q, k, v) = Twice(), whole()[:3]
+
+    def loss(q, k, v):
+        q, k, v = (distributed.shard(x * 0.5, 2, part=PART) for x in (q, k, v))
+        o = distributed.attention(distributed.by_parts(twice, q, axis=2, part=PART), k, v, part=PART, causal=True) + 1
+        assert distributed.unshard(o, 2, part=PART).shape == (BATCH, HEADS, LEN, DIM)
+        return distributed.sum_parts((o * o).sum().expand(1))
+
+    losses = []
+    for function in (loss, torch.compile(loss, backend=backend)):
+        losses.append(function(q, k, v))
+        losses[-1].backward()
+        losses.append(twice.factor.grad)
+        twice.factor.grad = None
+    return [float(abs(a - b).detach()) for a, b in zip(losses[:2], losses[2:])]
+
+
+def test_compiled():
+    importlib.import_module("torch._dynamo")  # once for all ranks
+    for found in gloo.run(2, compiled, "aot_eager"):
+        assert found == [0.0, 0.0]
+
+
 # ---- what is wrong
 
 
@@ -156,6 +193,11 @@ def rejected():
                 distributed.attention(q, k, v, **{"part": PART, **(wrong if dist.get_rank() == who else {})})
             except Exception as error:
                 said.append((type(error), str(error)))
+    sharded = dist.tensor.distribute_tensor(q.detach(), dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),)), [dist.tensor.Shard(2)])
+    try:
+        distributed.attention(sharded if dist.get_rank() == 1 else q, k, v, part=PART)
+    except TypeError as error:
+        said.append((TypeError, str(error)))
     if dist.get_rank() == 1:
         k = k.detach()
     try:  # gradients that ranks do not agree about
@@ -167,7 +209,8 @@ def rejected():
 
 def test_what_is_wrong_on_one_rank_is_said_by_all():
     first, *others = gloo.run(3, rejected)
-    assert len(first) == 16 and all(one == first for one in others)
+    assert len(first) == 17 and first[-2] == (TypeError, "q is a DTensor, of which this process has a part; pass q.to_local()")
+    assert all(one == first for one in others)
     assert first[0] == (ValueError, "softcap is -1.0; it must be above 0") and "axes='thd'" in first[9][1]
     assert first[-1] == (ValueError, "ranks disagree: rank 0 has grads=sink, and rank 1 has grads=")
 

@@ -6,10 +6,12 @@ from typing import Any, Sequence, Unpack
 
 from .._options import ArrayLike
 from .._problem import Options
+from ._graphs import outside_graphs
 from ._plan import Axes, once
 from ._split import Layout, Way
 
 
+@outside_graphs
 def attention(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, *, group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto",
     axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False, **options: Unpack[Options],

@@ -14,6 +14,7 @@ from .._arrays import Array, asarray, like
 from .._problem import Common, Inner, Sizes, enum
 from .._slots import integers
 from ._agree import same, together
+from ._graphs import outside_graphs
 from ._groups import transport_of
 from ._transport import messages
 
@@ -118,6 +119,7 @@ def parts(tokens: int, *, group: Any = None, layout: Layout = "contiguous", part
     return list(Split(layout, part).parts(integer(tokens, "tokens", 0), _axis(of), transport.rank, transport.ranks))
 
 
+@outside_graphs
 def shard(
     x: Any, axis: int, *, group: Any = None, layout: Layout = "contiguous", part: int = 1024, of: Axis = "q",
 ) -> Any:
@@ -142,6 +144,7 @@ def shard(
     return like(np.concatenate([asarray(one, "x") for one in mine], axis), x)
 
 
+@outside_graphs
 def unshard(
     x: Any, axis: int, *, group: Any = None, layout: Layout = "contiguous", part: int = 1024, of: Axis = "q",
 ) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._arrays import Array, asarray, like
 from ._agree import same, together
+from ._graphs import outside_graphs
 from ._groups import transport_of
 from ._split import Layout, Split, everywhere
 from ._transport import Transport
@@ -64,6 +65,7 @@ def owners_of(split: Split, parts: int, axis: str, ranks: int) -> Array:
     return owners
 
 
+@outside_graphs
 def sum_parts(x: Any, *, group: Any = None, layout: Layout = "contiguous") -> Any:
     """The sum over all parts of all ranks of x[0], x[1], ..., which belong to the parts of this rank in rising order.  Collective.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ContextManager, Sequence
 
+from ._graphs import outside_graphs
 from ._split import Layout, Way
 
 if TYPE_CHECKING:
     import torch
 
 
+@outside_graphs
 def by_parts(
     module: torch.nn.Module, *inputs: torch.Tensor, axis: int = 1, group: Any = None, layout: Layout = "contiguous", part: int = 1024,
 ) -> Any:
