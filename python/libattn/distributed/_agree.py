@@ -21,9 +21,10 @@ Found = TypeVar("Found")
 
 
 def _frame(said: dict[str, Any]) -> bytes:
+    asked = json.dumps(said.get("asked", {}))
+    if len(asked) > FRAME - 200:  # too many keywords to name the one that differs
+        said = {**said, "asked": {"checksum of what is asked": str(zlib.crc32(asked.encode()))}}
     text = json.dumps(said, separators=(",", ":")).encode()
-    if len(text) > FRAME and "asked" in said:  # too many keywords to name the one that differs
-        return _frame({**said, "asked": {"what is computed": str(zlib.crc32(json.dumps(said["asked"]).encode()))}})
     if len(text) > FRAME:
         kind, sentence = said["error"]
         return _frame({**said, "error": [kind, sentence[:len(sentence) // 2] + " ..."]})
@@ -73,9 +74,10 @@ def together(transport: Transport, function: Callable[[], Found], says: Callable
 
 def same(all_said: list[dict[str, Any]]) -> None:
     """Raises ValueError if ranks were asked different things."""
-    first = all_said[0]["asked"]
+    first = all_said[0].get("asked", {})
     for rank, one in enumerate(all_said):
-        for name in sorted({*first, *one["asked"]}):
-            if first.get(name) != one["asked"].get(name):
-                here, there = (f"{name}={asked[name]}" if name in asked else f"no {name}" for asked in (first, one["asked"]))
+        other = one.get("asked", {})
+        for name in sorted({*first, *other}):
+            if first.get(name) != other.get(name):
+                here, there = (f"{name}={asked[name]}" if name in asked else f"no {name}" for asked in (first, other))
                 raise ValueError(f"ranks disagree: rank 0 has {here}, and rank {rank} has {there}")

@@ -35,7 +35,7 @@ def attention(
                neighbour.  No result depends on it
     axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
     out        an array that o is written to; not with gradients
-    options    those of libattn.attention (libattn.layers.Options).  Of each option
+    options    those of libattn.attention (libattn.layers.Options), without functions of Python and keys of 8 bits.  Of them
                    mask, bias, ranges, block_mask, dropout_given   are the rows of the rank's queries, with all keys
                    everything else                                 is that of the whole, the same on all ranks
                A seed of dropout may be left out for tensors of PyTorch: rank 0 draws one for all.  The instruction set must be the

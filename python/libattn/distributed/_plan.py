@@ -180,7 +180,7 @@ def _asked(given: Mapping[str, Any]) -> dict[str, str]:
     """Options as ranks compare them: numbers and words by value, arrays by their presence."""
     found: dict[str, str] = {}
     for name, x in given.items():
-        if x is None or name == "threads":
+        if x is None or name in ("threads", "workspace_limit"):
             continue
         plain = isinstance(x, (bool, int, float, str, np.generic)) or (isinstance(x, (tuple, list)) and len(x) <= 5 and name in ("window", "origin"))
         found[name] = str(x)[:40] if plain else "an array"
