@@ -139,6 +139,27 @@ def groups():
         return entry, found, str(error)
 
 
+def beside():
+    """Messages of the caller's own, with the tags that the library has."""
+    q, k, v = (distributed.shard(x, 2, part=PART) for x in whole()[:3])
+    other, own, sent = 1 - dist.get_rank(), torch.full((1,), float(dist.get_rank())), []
+    for tag in range(1, 10):
+        sent.append(dist.isend(own, other, tag=tag))
+    o = distributed.unshard(distributed.attention(q, k, v, part=PART), 2, part=PART)
+    for tag in range(1, 10):
+        got = torch.empty(1)
+        dist.recv(got, other, tag=tag)
+        assert got == other
+    for work in sent:
+        work.wait()
+    return o
+
+
+def test_messages_of_the_caller():
+    expected = distributed.attention(*whole()[:3], part=PART)
+    assert all(torch.equal(o, expected) for o in gloo.run(2, beside))
+
+
 def test_groups_and_meshes():
     expected = distributed.attention(*whole()[:3], part=PART, causal=True)
     for entry, found, said in gloo.run(4, groups):

@@ -81,6 +81,12 @@ class After(torch.nn.Module):
         return x + self.project(o.flatten(2)).relu()
 
 
+class Loss(torch.nn.Module):
+    def forward(self, y):
+        assert y.is_contiguous()  # the order of sums may depend on it
+        return y.square().sum().view(1, 1)
+
+
 def block():
     torch.manual_seed(5)
     return torch.nn.ModuleList([Before(), After(), After()]), torch.randn(BATCH, LEN, WIDTH)
@@ -93,9 +99,8 @@ def trained(layout="zigzag"):
     mine = distributed.shard(x, 1, **how).requires_grad_()
     q, k, v = distributed.by_parts(before, mine, **how)
     y = distributed.by_parts(after, mine, distributed.attention(q, k, v, axes="bshd", causal=True, **how), **how)
-    parts = distributed.parts(LEN, **how)
-    of_parts = [y[:, p.local:p.local + p.tokens].clone().square().sum() for p in parts]
-    loss = distributed.sum_parts(torch.stack(of_parts) if parts else y.flatten()[:0], layout=layout)
+    of_parts = distributed.by_parts(Loss(), y, **how)[0, :len(distributed.parts(LEN, **how))]
+    loss = distributed.sum_parts(of_parts, layout=layout)
     loss.backward()
     found = [loss.detach(), *(p.grad for p in (*before.parameters(), *after.parameters()) if p.requires_grad), distributed.unshard(mine.grad, 1, **how)]
     return [x.numpy().copy() for x in found], all(p.grad is None for p in (*unused.parameters(), before.frozen))
@@ -147,13 +152,14 @@ def within():
         whole = layer.eval()(x, mask, is_causal=True)
     theirs = F.scaled_dot_product_attention
     same = []
-    for mode in (layer.eval, layer.train):
+    for mode, grad in ((layer.eval, False), (layer.eval, True), (layer.train, True)):
         mode()
-        with distributed.context_parallel(mesh, buffers=[x, kept], buffer_seq_dims=[1, 0], no_restore_buffers={kept}, part=PART):
+        with torch.set_grad_enabled(grad), distributed.context_parallel(mesh, buffers=[x, kept], buffer_seq_dims=[1, 0], no_restore_buffers={kept}, part=PART):
             assert x.shape[1] == kept.shape[0] == distributed.shard(original, 1, **HOW).shape[1]
             # The causal flag reaches F.scaled_dot_product_attention where weights are not asked for.
             y = layer(x, torch.empty(LEN, LEN), is_causal=True)
-            y.sum().backward()
+            if grad:
+                y.sum().backward()
             same.append(distributed.context_parallel_unshard(mesh, [y], [1], part=PART)[0])
         assert torch.equal(x, original) and F.scaled_dot_product_attention is theirs and torch.backends.mha.get_fastpath_enabled()
         kept = torch.randn(LEN, 3)
