@@ -4,6 +4,8 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
+import types
 
 import numpy as np
 import pytest
@@ -293,6 +295,28 @@ def test_plans_reject_on_all_ranks():
     found = distributed.in_threads(3, work)
     assert found[0] == found[1] == found[2] and len(found[0]) >= 3
     assert "the plan was made with" in found[0][0] and "the plan was made without it" in found[0][1] and "seed" in found[0][2]
+
+
+def test_no_memory_on_one_rank(monkeypatch):
+    poor = threading.local()
+
+    def empty(*arguments):
+        if getattr(poor, "on", False):
+            raise MemoryError("no memory is left")
+        return np.empty(*arguments)
+
+    monkeypatch.setattr(distributed._plan, "np", types.SimpleNamespace(empty=empty, generic=np.generic, uint8=np.uint8))
+
+    def work(group):
+        q, k, v = (distributed.shard(x, 2, group=group, part=PART, of=of) for x, of in ((Q, "q"), (K, "kv"), (V, "kv")))
+        o = np.full((*q.shape[:-1], DIM_V), 7.0)
+        poor.on = group.rank == 1
+        try:
+            distributed.attention(q, k, v, group=group, part=PART, out=o)
+        except MemoryError as error:
+            return str(error), bool((o == 7).all())
+
+    assert distributed.in_threads(3, work) == [("no memory is left", True)] * 3
 
 
 def test_a_transport_that_fails():

@@ -20,6 +20,7 @@ from ._groups import transport_of
 from ._split import WAYS, Layout, Split, Way, check_tokens
 from ._transport import Transport, messages
 
+NOTHING = ("problem is NULL", "tensors is NULL")  # what the library says of no arguments
 Axes = Literal["bhsd", "bshd", "thd"]
 
 
@@ -98,45 +99,63 @@ class Plan:
             for rank, one in enumerate(said):
                 check_tokens(self._split, name, axis, one["tokens"][n], tokens[n], rank, transport.ranks)
         self._tokens = tokens
-        bound, _ = together(transport, lambda: self._bind(rows, given, out), lambda _: {})
-        self._create(bound)
-        return bound
+        return self._create(lambda: self._bind(rows, given, out))
 
     def _bind(self, rows: Rows, given: Mapping[str, Any], out: Any) -> Bound:
         return Bound(self.op, rows, self._tokens, given, self._grads, self._lse, out)
 
-    def _create(self, bound: Bound) -> None:
-        way, inner = messages(self._transport), bound.inner
-        pointer = ctypes.c_void_p()
-        self._call(
-            "attn_distributed_plan_create", ctypes.byref(pointer), ctypes.byref(inner.problem), inner.tensors.reference,
-            ctypes.byref(self._split.struct), ctypes.byref(way.struct), inner.options, memory=(bound,))
+    def _create(self, make: Callable[[], Bound]) -> Bound:
+        pointer, split, way = ctypes.c_void_p(), ctypes.byref(self._split.struct), ctypes.byref(messages(self._transport).struct)
+
+        def arguments(bound: Bound | None) -> tuple[Any, ...]:
+            if bound is None:
+                return ctypes.byref(pointer), None, None, split, way, None
+            return ctypes.byref(pointer), ctypes.byref(bound.inner.problem), bound.inner.tensors.reference, split, way, bound.inner.options
+
+        bound = self._call("attn_distributed_plan_create", make, arguments)
+        inner = bound.inner
         self._pointer: Any = pointer
         self._finalizer = weakref.finalize(self, _native.call, "attn_distributed_plan_destroy", pointer)
         self._planned = {name: (inner.tensors[name].shape, inner.tensors[name].dtype) for name in ("q", "k", "v")}
         self._workspace: Array | None = None
+        return bound
 
-    def _call(self, name: str, *arguments: Any, memory: tuple[Any, ...]) -> None:
-        """Calls a function that sends messages."""
-        way = messages(self._transport)
+    def _call(self, name: str, make: Callable[[], Bound], arguments: Callable[[Bound | None], tuple[Any, ...]]) -> Bound:
+        """Calls a function of the library in which ranks agree, with what make() returns.
+
+        If make() raises, the library gets NULL, and so tells all ranks that something is wrong; only then do they tell each other what.
+        """
+        way, bound, failure = messages(self._transport), None, None
         way.check()
+        try:
+            bound = make()
+        except Exception as raised:
+            failure = raised
         error = _abi.attn_error()
-        _native.function(name)(*arguments, ctypes.byref(error))
+        _native.function(name)(*arguments(bound), ctypes.byref(error))
+        sentence = error.message.decode()
         if error.status == _abi.ATTN_ERR_IO:
-            raise way.lost(error.message.decode(), *memory)
+            raise way.lost(sentence, bound, self)
+        if error.status and sentence in NOTHING:
+            together(self._transport, lambda: _raise(failure), lambda _: {})
         if error.status:
-            sentence = error.message.decode()
             raise _native.exception(error.status, re.sub(r"\bo\b", "out", sentence) if self.op == "forward" else sentence)
+        assert bound is not None
+        return bound
 
-    def _execute(self, bound: Bound) -> None:
+    def _execute(self, make: Callable[[], Bound]) -> Bound:
         size = _native.call("attn_distributed_workspace_size", self._pointer)
-        if self._workspace is None:
-            try:
+
+        def made() -> Bound:
+            if self._workspace is None:
                 self._workspace = np.empty(size, np.uint8)
-            except MemoryError:
-                size = 0  # which the library tells all ranks
-        address = self._workspace.ctypes.data if self._workspace is not None else None
-        self._call("attn_distributed_execute", self._pointer, bound.inner.tensors.reference, address, size, memory=(bound, self._workspace))
+            return make()
+
+        def arguments(bound: Bound | None) -> tuple[Any, ...]:
+            address = self._workspace.ctypes.data if self._workspace is not None else None
+            return self._pointer, bound.inner.tensors.reference if bound is not None else None, address, size
+
+        return self._call("attn_distributed_execute", made, arguments)
 
     def execute(self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, out: ArrayLike | None = None, **arrays: ArrayLike) -> Any:
         """The results for these arrays, of the shapes and strides that the plan was made with: o, or (o, lse) with return_lse;
@@ -159,9 +178,7 @@ class Plan:
                     raise TypeError(f"{name} is an option of the plan, which cannot change")
             return self._bind(rows, {**self._given, **arrays}, out)
 
-        bound, _ = together(self._transport, local, lambda _: {})
-        self._execute(bound)
-        return bound.returned(q, out, self.op)
+        return self._execute(local).returned(q, out, self.op)
 
     @property
     def description(self) -> Description:
@@ -174,6 +191,11 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<libattn.distributed.Plan {self.op}, rank {self._transport.rank} of {self._transport.ranks}>"
+
+
+def _raise(failure: Exception | None) -> None:
+    if failure is not None:
+        raise failure
 
 
 def _asked(given: Mapping[str, Any]) -> dict[str, str]:
@@ -194,5 +216,5 @@ def once(
     """Plans and executes, with one set of arrays."""
     plan = Plan.__new__(Plan)
     bound = plan._start(transport_of(group), op, three, given, (layout, part, way), axes, tuple(grads), return_lse, out, seed)
-    plan._execute(bound)
+    plan._execute(lambda: bound)
     return bound.returned(three["q"], out, op)
