@@ -97,6 +97,25 @@ def test_the_same_bits_on_any_number_of_ranks(case):
             assert same(found, alone), (ranks, layout, way)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_keys_that_stay(case):
+    """With way="split-keys" each rank has all queries, and gets all of o and lse with the bits of one rank."""
+    given, _ = CASES[case]
+    how = {"part": PART, "return_lse": True, **given}
+    o, lse = distributed.in_threads(1, lambda group: distributed.attention(Q, K, V, group=group, **how))[0]
+
+    def on_rank(group):
+        k, v = (distributed.shard(x, 2, group=group, layout="striped", part=PART, of="kv") for x in (K, V))
+        return distributed.attention(Q, k, v, group=group, layout="striped", way="split-keys", **how)
+
+    for ranks in (2, 3):
+        for found in distributed.in_threads(ranks, on_rank):
+            np.testing.assert_array_equal(found[0], o)
+            np.testing.assert_array_equal(found[1], lse)
+    with pytest.raises(NotImplementedError, match="it is for forward"):
+        distributed.attention_backward(Q, K, V, o, lse, GRAD, way="split-keys", group=None, part=PART, **given)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_other_types(dtype):
     given, grads = CASES["causal"]

@@ -32,7 +32,8 @@ def attention(
                the back, so that causal work is even; "striped": every ranks-th part; or Owners (distributed.balance)
     part       tokens of a part: the same on all ranks and whatever their number, since bits depend on it
     way        how keys reach other ranks: "direct" (and "auto"): from their owner to ranks that see them; "ring": from neighbour to
-               neighbour.  No result depends on it
+               neighbour.  "split-keys": they stay, for decode: each rank passes all queries and its own keys, and gets all of o; without
+               gradients.  No result depends on it
     axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
     out        an array that o is written to; not with gradients
     options    those of libattn.attention (libattn.layers.Options), without functions of Python and keys of 8 bits.  Of them

@@ -38,9 +38,10 @@ class Description:
     messages: int  #: that this rank sends in an execution
     bytes: int  #: of these
     row_nodes: int  #: results of parts of queries that wait at the same time, at most,
-    column_nodes: int  #: and of parts of keys
+    column_nodes: int  #: and of parts of keys,
+    shared_nodes: int  #: and of gradients that all ranks share
     workspace_bytes: int
-    way: str  #: "ring" or "direct"
+    way: str  #: "ring", "direct" or "split-keys"
     ranks: int
 
 
@@ -93,7 +94,8 @@ class Plan:
         same(said)
         if seed is not None:
             given["seed"] = said[0]["seed"]
-        tokens = sum(one["tokens"][0] for one in said), sum(one["tokens"][1] for one in said)
+        queries = [one["tokens"][0] for one in said]
+        tokens = queries[0] if self._split.everywhere("q") else sum(queries), sum(one["tokens"][1] for one in said)
         for axis, name, n in (("q", "q", 0), ("kv", "k", 1)):
             self._split.check(tokens[n], axis, transport.ranks)
             for rank, one in enumerate(said):

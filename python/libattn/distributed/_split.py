@@ -32,7 +32,7 @@ class Owners(NamedTuple):
 
 
 Layout = Literal["contiguous", "zigzag", "striped"] | Owners
-Way = Literal["auto", "ring", "direct"]
+Way = Literal["auto", "ring", "direct", "split-keys"]
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,17 @@ class Split:
 
     def check(self, tokens: int, axis: str, ranks: int) -> None:
         """Raises ValueError if there are no owners of so many tokens."""
-        if not self.owners:
+        if not self.owners or self.everywhere(axis):
             return
         owners, count = self.owners[axis], -(-tokens // self.part)
         if owners.size != count:
             raise ValueError(f"layout.{axis} has {owners.size} numbers; {tokens} tokens have {count} parts of {self.part}")
         for n in np.flatnonzero((owners < 0) | (owners >= ranks))[:1]:
             raise ValueError(f"layout.{axis}[{n}] is {owners[n]}; it must be a rank, 0 to {ranks - 1}")
+
+    def everywhere(self, axis: str) -> bool:
+        """Whether each rank has all tokens of an axis."""
+        return axis == "q" and self.way == _abi.ATTN_WAY_SPLIT_KEYS
 
     def tokens(self, tokens: int, axis: str, rank: int, ranks: int) -> int:
         """How many of the tokens of an axis, "q" or "kv", a rank owns."""
