@@ -55,6 +55,8 @@ attn_status attn_index_read(attn_grid_index *x, const attn_tensors *t, const att
                                              {&t->cu_seqlens_q, "cu_seqlens_q", each, 0, most},
                                              {&t->cu_seqlens_kv, "cu_seqlens_kv", each, 0, most}};
     const int64_t **const to[INDEX_TENSORS] = {&x->lengths_q, &x->lengths_kv, &x->offset_q, &x->starts_q, &x->starts_kv};
+    CHECK(bottom_right || problem->mask.align == ATTN_ALIGN_TOP_LEFT, ATTN_ERR_ARGUMENT,
+          "mask.align is %d; known: 0 (top-left), 1 (bottom-right)", (int)problem->mask.align);
     CHECK(!t->cu_seqlens_q.data == !t->cu_seqlens_kv.data, ATTN_ERR_ARGUMENT, "cu_seqlens_%s is missing; set both or neither",
           t->cu_seqlens_q.data ? "kv" : "q");
     CHECK(!t->cu_seqlens_q.data || (!t->lengths_q.data && !t->lengths_kv.data), ATTN_ERR_ARGUMENT,
