@@ -12,7 +12,7 @@ typedef struct limited_allocator {
     int left, held;
 } limited_allocator;
 
-static void *limited_acquire(void *context, size_t bytes)
+static inline void *limited_acquire(void *context, size_t bytes)
 {
     limited_allocator *p = context;
     void *memory = p->left-- > 0 && bytes <= LIMITED_BYTES ? aligned_alloc(64, (bytes + 63) / 64 * 64 + 64) : NULL;
@@ -20,7 +20,7 @@ static void *limited_acquire(void *context, size_t bytes)
     return memory;
 }
 
-static void limited_release(void *context, void *memory)
+static inline void limited_release(void *context, void *memory)
 {
     ((limited_allocator *)context)->held--;
     free(memory);

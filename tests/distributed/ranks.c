@@ -23,13 +23,15 @@ typedef struct world {
     pthread_cond_t changed;
     message *sent; /* oldest first; not yet received */
     uint64_t delays;
-    int64_t messages;
+    int64_t calls;
     int failed;
 } world;
 
 static int64_t fails_at = -1;
+static const char *wrong;
 
 void ranks_fail_at(int64_t number) { fails_at = number; }
+const char *ranks_wrong(void) { return wrong; }
 
 typedef struct rank {
     world *world;
@@ -37,6 +39,7 @@ typedef struct rank {
     random_state random;
     int64_t bytes, messages;
     message *begun; /* receives that have not been waited for */
+    int failed;     /* a function of this rank has */
     void (*body)(void *, const attn_transport *);
     void *context;
     pthread_t thread;
@@ -47,6 +50,19 @@ static void delay(rank *r)
     if (!r->world->delays || random_below(&r->random, 3)) return;
     const struct timespec some = {0, (long)random_below(&r->random, 40000)};
     (void)nanosleep(&some, NULL);
+}
+
+/* A function is called: 1 if it fails.  The lock is held. */
+static int fails(rank *r)
+{
+    if (r->world->calls++ == fails_at) r->world->failed = 1, pthread_cond_broadcast(&r->world->changed);
+    return r->world->failed;
+}
+
+static int ends(rank *r, int failed)
+{
+    if (failed) r->failed = 1;
+    return failed;
 }
 
 static int begin(const message *what, void **request)
@@ -69,17 +85,17 @@ static int send_message(void *context, int to, int tag, const void *data, size_t
     delay(r);
     if (begin(&(message){.from = r->transport.rank, .to = to, .tag = tag, .data = copy, .bytes = bytes}, &sent)) return 1;
     pthread_mutex_lock(&w->lock);
+    if (r->failed) wrong = "something is sent after a failure";
     message **last = &w->sent;
     while (*last) last = &(*last)->next;
     *last = sent;
-    if (w->messages++ == fails_at) w->failed = 1;
-    const int failed = w->failed;
+    const int failed = fails(r);
     r->bytes += (int64_t)bytes;
     r->messages++;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     *request = NULL;
-    return failed;
+    return ends(r, failed);
 }
 
 static int receive_message(void *context, int from, int tag, void *data, size_t bytes, void **request)
@@ -88,8 +104,13 @@ static int receive_message(void *context, int from, int tag, void *data, size_t 
     if (begin(&(message){.next = r->begun, .from = from, .to = r->transport.rank, .tag = tag, .data = data, .bytes = bytes},
               request))
         return 1;
+    if (bytes > 0) memset(data, 0xA5, bytes); /* what was there before is lost */
     r->begun = *request;
-    return 0;
+    pthread_mutex_lock(&r->world->lock);
+    if (r->failed) wrong = "something is received after a failure";
+    const int failed = fails(r);
+    pthread_mutex_unlock(&r->world->lock);
+    return ends(r, failed);
 }
 
 static void end_receive(rank *r, message *m)
@@ -111,7 +132,9 @@ static int wait_all(void *context, int64_t count, void **requests)
 {
     rank *r = context;
     world *w = r->world;
-    int wrong = 0;
+    pthread_mutex_lock(&w->lock);
+    int failed = fails(r) ? 3 : 0;
+    pthread_mutex_unlock(&w->lock);
     for (int64_t n = 0; n < count; n++) {
         message *m = requests[n], **at;
         if (!m) continue;
@@ -123,15 +146,24 @@ static int wait_all(void *context, int64_t count, void **requests)
         pthread_mutex_unlock(&w->lock);
         if (!got) {
             end_receive(r, m);
-            wrong = 3;
+            failed = 3;
             continue;
         }
-        if (got->bytes != m->bytes) wrong = 2;
+        if (got->bytes != m->bytes) failed = 2;
         else memcpy(m->data, got->data, m->bytes);
         free(got->data), free(got);
         end_receive(r, m);
     }
-    return wrong;
+    return ends(r, failed);
+}
+
+static int make_progress(void *context)
+{
+    rank *r = context;
+    pthread_mutex_lock(&r->world->lock);
+    const int failed = fails(r);
+    pthread_mutex_unlock(&r->world->lock);
+    return ends(r, failed);
 }
 
 static void *run(void *context)
@@ -152,6 +184,7 @@ void ranks_run(int ranks, uint64_t delays, void (*body)(void *, const attn_trans
 {
     static rank all[MAX_RANKS];
     world w = {.delays = delays};
+    wrong = NULL;
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.changed, NULL);
     for (int n = 0; n < ranks; n++) {
@@ -162,14 +195,16 @@ void ranks_run(int ranks, uint64_t delays, void (*body)(void *, const attn_trans
                                             .context = &all[n],
                                             .send = send_message,
                                             .receive = receive_message,
-                                            .wait = wait_all};
+                                            .wait = wait_all,
+                                            .progress = n % 2 ? make_progress : NULL};
         if (pthread_create(&all[n].thread, NULL, run, &all[n])) abort();
     }
     for (int n = 0; n < ranks; n++) (void)pthread_join(all[n].thread, NULL);
     for (int n = 0; n < ranks; n++)
-        while (all[n].begun) end_receive(&all[n], all[n].begun); /* only after a failure */
-    while (w.sent) {                                             /* likewise */
+        for (; all[n].begun; end_receive(&all[n], all[n].begun)) wrong = "a receive has not been waited for";
+    while (w.sent) { /* after a failure */
         message *left = w.sent;
+        if (!w.failed) wrong = "a message has not been received";
         w.sent = left->next;
         free(left->data), free(left);
     }

@@ -1,175 +1,306 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_faults.c - what is wrong on one rank: all ranks return the same status and sentence, with outputs untouched; ranks that
- * disagree find out; a message that cannot be sent ends the call on every rank; memory that a rank cannot get does, too. */
+ * disagree find out; a message that fails ends the call on every rank; memory that a rank cannot get, or a cell that fails, does,
+ * too. */
 #include "test.h"
 
-#include "attn/distributed.h"
-#include "limited_allocator.h"
+#include "asked.h"
 #include "ranks.h"
 
-enum { RANKS = 4, PART = 8, LEN = 64, D = 4, OWN = LEN / RANKS };
+/* ---- cells that fail ---- */
 
-/* What a rank does wrong. */
-typedef enum wrong {
-    NOTHING,
-    NO_KEYS,       /* k is missing */
-    LATER_QUERIES, /* q is not known when it is executed */
-    OTHER_STRIDES, /* of v, in the execution */
-    OVERLAP,       /* o is k */
-    SMALL_WORKSPACE,
-    OTHER_LENGTH, /* of the problem */
-    OTHER_PART,
-    OTHER_WAY,
-    OTHER_ISA,
-    OTHER_SEED,
-    FUNCTION_ADDED, /* a modifier, in the execution */
-    NO_MEMORY,      /* for the plan */
-    WRONGS
-} wrong;
+/* How many calls of this thread succeed; -1: all. */
+static _Thread_local int64_t cells_left = -1;
 
-typedef struct outcome {
-    attn_status status;
-    char message[sizeof((attn_error *)0)->message];
-    int written, planned;
-} outcome;
+/* The linker passes calls that the library makes for cells to this. */
+attn_status __wrap_attn_execute(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t size,
+                                attn_error *error);
+attn_status __real_attn_execute(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t size,
+                                attn_error *error);
+attn_status __wrap_attn_execute(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t size, attn_error *error)
+{
+    if (cells_left == 0) {
+        *error = (attn_error){.status = ATTN_ERR_ARGUMENT, .message = "a cell fails"};
+        return ATTN_ERR_ARGUMENT;
+    }
+    if (cells_left > 0) cells_left--;
+    return __real_attn_execute(plan, tensors, workspace, size, error);
+}
 
-typedef struct job {
-    wrong what;
-    int who, too;        /* too: fails by what is wrong with NO_KEYS, with another message; 0: none */
-    int64_t allocations; /* that succeed, with NO_MEMORY */
-    outcome of[RANKS];
-} job;
+/* ---- what a rank does wrong ---- */
 
 static void modify(void *context, const attn_score_tile *tile) { (void)context, (void)tile; }
 
-/* One rank plans and executes. */
+static void set_strides(attn_input *slot, int64_t batch, int64_t head, int64_t token, int64_t channel)
+{
+    const int64_t stride[4] = {batch, head, token, channel};
+    memcpy(slot->stride, stride, sizeof stride);
+}
+
+/* The first output of the operation. */
+static attn_output *first_output(asked *a) { return a->problem.op == ATTN_FORWARD ? &a->tensors.o : &a->tensors.grad_q; }
+
+/* In the plan. */
+static void no_plan(asked *a) { a->to = NULL; }
+static void no_keys(asked *a) { a->tensors.k.data = NULL; }
+static void reserved_transport(asked *a) { a->transport.reserved[1] = 1; }
+static void reserved_call(asked *a) { a->call.reserved = 1; }
+static void wide_lengths(asked *a) { a->tensors.lengths_kv.stride[0] = 2; }
+static void small_limit(asked *a) { a->options.workspace_limit = 1000; }
+static void only_scores(asked *a) { a->call.modify_scores = modify; }
+static void only_slopes(asked *a) { a->call.modify_slopes = modify; }
+static void other_length(asked *a) { a->lengths[1] = 17; }
+static void other_window(asked *a)
+{
+    a->problem.mask.window = 1, a->problem.mask.window_left = 3, a->problem.mask.window_right = -1;
+}
+static void other_part(asked *a) { a->split.part = ASKED_PART / 2; }
+static void other_way(asked *a) { a->split.way = ATTN_WAY_DIRECT; }
+static void other_isa(asked *a) { a->options.isa = ATTN_ISA_SCALAR; }
+static void set_t5(asked *a, int64_t buckets, int causal)
+{
+    a->problem.bias_table = (attn_bias_table){.kind = ATTN_DISTANCE_T5, .buckets = buckets, .max_distance = 16, .causal = causal};
+}
+static void t5_table(asked *a) { set_t5(a, 8, 0); }
+static void other_buckets(asked *a) { set_t5(a, 6, 0); }
+static void other_causal(asked *a) { set_t5(a, 8, 1); }
+static void other_type(asked *a) { a->tensors.bias_table.dtype = ATTN_F16; }
+static void with_modifier(asked *a) { a->call.modify_scores = modify, a->call.modify_slopes = a->problem.op ? modify : NULL; }
+static void no_memory(asked *a)
+{
+    a->memory.left = 3;
+    a->options.allocator = (attn_allocator){limited_acquire, limited_release, &a->memory};
+}
+/* Takes little memory, since all heads have the same q and k; a message of keys would have 2^63 bytes. */
+static void huge_heads(asked *a)
+{
+    attn_shape *const s = &a->problem.shape;
+    s->heads_q = s->heads_kv = INT64_C(1) << 40, s->dim_qk = 1 << 17, s->dim_v = 0;
+    set_strides(&a->tensors.q, 0, 0, ASKED_D, 1);
+    set_strides(&a->tensors.k, 0, 0, ASKED_D, 1);
+}
+
+/* In the execution. */
+static void later_queries(asked *a) { a->tensors.q.data = ATTN_LATER; }
+static void other_strides(asked *a)
+{
+    set_strides(&a->tensors.v, 2 * ASKED_OWN * ASKED_D, 2 * ASKED_OWN * ASKED_D, 2 * ASKED_D, 1);
+}
+static void over_keys(asked *a) { first_output(a)->data = a->in[1]; }
+static void small_workspace(asked *a) { a->size = 1; }
+static void no_workspace(asked *a) { a->workspace = NULL; }
+static void over_q(asked *a) { a->tensors.q.data = a->workspace + (64 - (uintptr_t)a->workspace % 64) % 64; }
+static void over_k(asked *a) { a->tensors.k.data = a->workspace + (64 - (uintptr_t)a->workspace % 64) % 64 + a->size / 128 * 64; }
+static void over_end(asked *a) /* with its last byte */
+{
+    first_output(a)->data = a->workspace + (a->size - 4) / 4 * 4 - (uintptr_t)a->workspace % 4;
+}
+static void other_seed(asked *a) { a->call.dropout_seed = 8; }
+static void other_offset(asked *a) { a->call.dropout_offset = 1; }
+static void cell_fails(asked *a) { (void)a, cells_left = 0; }
+static void last_cell_fails(asked *a) { (void)a, cells_left = 3; }
+
+#define DISAGREE "distributed: ranks disagree about the problem, the split or the instruction set"
+#define OVERLAPS " and the workspace overlap, or its strides make it impossible to tell"
+
+/* A function of the rank that is wrong, called before it plans or before it executes. */
+typedef struct fault {
+    void (*plan)(asked *a), (*execution)(asked *a);
+    attn_status status;
+    const char *forward, *backward; /* the message; NULL: the operation has no such fault */
+    void (*all)(asked *a);          /* called on all ranks before they plan */
+} fault;
+
+static const fault faults[] = {
+    {.plan = no_plan, .status = ATTN_ERR_ARGUMENT, .forward = "plan is NULL", .backward = "plan is NULL"},
+    {no_keys, NULL, ATTN_ERR_ARGUMENT, "k is missing; ATTN_FORWARD needs it", "k is missing; ATTN_BACKWARD needs it", NULL},
+    {reserved_transport, NULL, ATTN_ERR_ARGUMENT, "transport.reserved[1] is 1; it must be 0",
+     "transport.reserved[1] is 1; it must be 0", NULL},
+    {reserved_call, NULL, ATTN_ERR_ARGUMENT, "call.reserved is 1; it must be 0", "call.reserved is 1; it must be 0", NULL},
+    {NULL, reserved_call, ATTN_ERR_ARGUMENT, "call.reserved is 1; it must be 0", "call.reserved is 1; it must be 0", NULL},
+    {only_scores, NULL, ATTN_ERR_ARGUMENT, NULL,
+     "call.modify_scores is set and call.modify_slopes is NULL; the derivatives need it", NULL},
+    {NULL, only_scores, ATTN_ERR_ARGUMENT, NULL,
+     "call.modify_scores is set and call.modify_slopes is NULL; the derivatives need it", NULL},
+    {only_slopes, NULL, ATTN_ERR_ARGUMENT, "call.modify_slopes is set and call.modify_scores is NULL",
+     "call.modify_slopes is set and call.modify_scores is NULL", NULL},
+    {NULL, with_modifier, ATTN_ERR_ARGUMENT,
+     "distributed: call.modify_scores is set in the plan or in its execution, and not in both",
+     "distributed: call.modify_scores is set in the plan or in its execution, and not in both", NULL},
+    {wide_lengths, NULL, ATTN_ERR_STRIDE, "lengths_kv must be dense", "lengths_kv must be dense", NULL},
+    {small_limit, NULL, ATTN_ERR_MEMORY, "", "", NULL},
+    {no_memory, NULL, ATTN_ERR_MEMORY, "", "", NULL},
+    {huge_heads, NULL, ATTN_ERR_SHAPE, "distributed: k of a part is too large: its bytes overflow 64 bits", NULL, NULL},
+    {other_length, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {other_window, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {other_part, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {other_way, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {other_isa, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {t5_table, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {other_buckets, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, t5_table},
+    {other_causal, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, t5_table},
+    {other_type, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {with_modifier, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {NULL, later_queries, ATTN_ERR_ARGUMENT, "q is ATTN_LATER; this call needs its pointer",
+     "q is ATTN_LATER; this call needs its pointer", NULL},
+    {NULL, other_strides, ATTN_ERR_STRIDE, "distributed: the strides of v differ from those of the plan",
+     "distributed: the strides of v differ from those of the plan", NULL},
+    {NULL, over_keys, ATTN_ERR_STRIDE, "distributed: o and k share elements; an output must not overlap another tensor",
+     "distributed: grad_q and k share elements; an output must not overlap another tensor", NULL},
+    {NULL, small_workspace, ATTN_ERR_MEMORY, "", "", NULL},
+    {NULL, no_workspace, ATTN_ERR_ARGUMENT, "workspace is NULL", "workspace is NULL", NULL},
+    {NULL, over_q, ATTN_ERR_ARGUMENT, "distributed: q" OVERLAPS, "distributed: q" OVERLAPS, NULL},
+    {NULL, over_k, ATTN_ERR_ARGUMENT, "distributed: k" OVERLAPS, "distributed: k" OVERLAPS, NULL},
+    {NULL, over_end, ATTN_ERR_ARGUMENT, "distributed: o" OVERLAPS, "distributed: grad_q" OVERLAPS, NULL},
+    {NULL, other_seed, ATTN_ERR_ARGUMENT, "distributed: ranks disagree about call.dropout_seed or dropout_offset",
+     "distributed: ranks disagree about call.dropout_seed or dropout_offset", NULL},
+    {NULL, other_offset, ATTN_ERR_ARGUMENT, "distributed: ranks disagree about call.dropout_seed or dropout_offset",
+     "distributed: ranks disagree about call.dropout_seed or dropout_offset", NULL},
+    {NULL, cell_fails, ATTN_ERR_ARGUMENT, "a cell fails", "a cell fails", NULL},
+    {NULL, last_cell_fails, ATTN_ERR_ARGUMENT, "a cell fails", "a cell fails", NULL},
+};
+enum { FAULTS = sizeof faults / sizeof *faults };
+
+/* ---- running ---- */
+
+typedef struct job {
+    const fault *fault; /* NULL: nothing is wrong */
+    int who, too;       /* too: another rank, whose keys are missing; 0: none */
+    attn_op op;
+    int64_t allocations; /* above 0: that succeed on rank `who` */
+    asked_outcome of[ASKED_RANKS];
+} job;
+
+/* Of this thread. */
+static _Thread_local const fault *current;
+static _Thread_local int is_wrong, lacks_keys;
+static _Thread_local int64_t allocations;
+
+static void spoil(asked *a, int executes)
+{
+    if (!executes && current && current->all) current->all(a);
+    if (!executes && lacks_keys) no_keys(a);
+    if (!is_wrong) return;
+    void (*const call)(asked *) = !current ? NULL : executes ? current->execution : current->plan;
+    if (call) call(a);
+    if (!executes && allocations > 0) a->memory.left = (int)allocations;
+}
+
 static void on_rank(void *context, const attn_transport *transport)
 {
     job *j = context;
-    outcome *out = &j->of[transport->rank];
-    const wrong what = transport->rank == j->who ? j->what : j->too && transport->rank == j->too ? NO_KEYS : NOTHING;
-    float q[OWN * D] = {1}, k[OWN * D] = {2}, v[2 * OWN * D] = {3}, o[OWN * D];
-    attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, LEN, LEN, D, D}, .mask.causal = 1, .dropout.probability = 0.5};
-    attn_call call = {.struct_size = sizeof call, .dropout_seed = 7};
-    attn_tensors t = {.struct_size = sizeof t, .call = &call, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
-    attn_split split = {.struct_size = sizeof split, .part = PART, .layout = ATTN_LAYOUT_ZIGZAG, .way = ATTN_WAY_RING};
-    attn_options options = {.struct_size = sizeof options, .threads = 1};
-    limited_allocator memory = {.left = (int)j->allocations};
-    attn_distributed_plan *plan = NULL;
-    attn_error error = {.status = ATTN_OK};
-    memset(o, 0x5a, sizeof o);
-    if (what == NO_KEYS) t.k.data = NULL;
-    if (what == OTHER_LENGTH) p.mask.window = 1, p.mask.window_left = 3, p.mask.window_right = -1;
-    if (what == OTHER_PART) split.part = PART / 2;
-    if (what == OTHER_WAY) split.way = ATTN_WAY_DIRECT;
-    if (what == OTHER_ISA) options.isa = ATTN_ISA_SCALAR;
-    if (what == NO_MEMORY) options.allocator = (attn_allocator){limited_acquire, limited_release, &memory};
-    attn_status status = attn_distributed_plan_create(&plan, &p, &t, &split, transport, &options, &error);
-    out->planned = status == ATTN_OK;
-    if (plan) {
-        const size_t size = attn_distributed_workspace_size(plan);
-        void *workspace = malloc(size + 1);
-        assert_non_null(workspace);
-        if (what == LATER_QUERIES) t.q.data = ATTN_LATER;
-        if (what == OTHER_STRIDES)
-            t.v.stride[0] = 2 * OWN * D, t.v.stride[1] = 2 * OWN * D, t.v.stride[2] = 2 * D, t.v.stride[3] = 1;
-        if (what == OVERLAP) t.o.data = k;
-        if (what == OTHER_SEED) call.dropout_seed = 8;
-        if (what == FUNCTION_ADDED) call.modify_scores = modify;
-        status = attn_distributed_execute(plan, &t, workspace, what == SMALL_WORKSPACE ? 1 : size, &error);
-        free(workspace);
-        attn_distributed_plan_destroy(plan);
-    }
-    out->status = status;
-    memcpy(out->message, error.message, sizeof out->message);
-    for (size_t n = 0; n < sizeof o; n++) out->written |= ((const unsigned char *)o)[n] != 0x5a;
-    if (what == NO_MEMORY && memory.held) fail_msg("%d blocks are left", (int)memory.held);
+    asked *a = malloc(sizeof *a);
+    assert_non_null(a);
+    current = j->fault, is_wrong = transport->rank == j->who, allocations = j->allocations, cells_left = -1;
+    lacks_keys = j->too && transport->rank == j->too;
+    asked_fill(a, j->op, transport);
+    asked_run(a, spoil, &j->of[transport->rank]);
+    if (a->memory.held) fail_msg("%d blocks are left", a->memory.held);
+    free(a);
+}
+
+static void run(job *j, uint64_t delays)
+{
+    ranks_run(ASKED_RANKS, delays, on_rank, j);
+    if (ranks_wrong()) fail_msg("%s", ranks_wrong());
+}
+
+static int cells_failed(const job *j)
+{
+    return j->fault && (j->fault->execution == cell_fails || j->fault->execution == last_cell_fails);
 }
 
 static void check_same(const job *j)
 {
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < ASKED_RANKS; r++) {
         assert_int_equal(j->of[r].status, j->of[0].status);
         assert_string_equal(j->of[r].message, j->of[0].message);
-        if (j->of[r].status != ATTN_OK && j->of[r].written) fail_msg("%d on rank %d: rank %d has written", (int)j->what, j->who, r);
+        if (j->of[r].status != ATTN_OK && j->of[r].written && !cells_failed(j))
+            fail_msg("fault %d on rank %d: rank %d has written", (int)(j->fault - faults), j->who, r);
         if (j->of[r].status == ATTN_OK && !j->of[r].written) fail_msg("rank %d has written nothing", r);
     }
 }
 
+static void check_fault(const fault *f, int who, attn_op op, int same_isa)
+{
+    job j = {.fault = f, .who = who, .op = op};
+    const char *message = op == ATTN_FORWARD ? f->forward : f->backward;
+    if (!message) return;
+    run(&j, (uint64_t)who);
+    check_same(&j);
+    if (f->plan == other_isa && same_isa) return;
+    if (j.of[0].status != f->status || (*message && strcmp(j.of[0].message, message) != 0))
+        fail_msg("fault %d on rank %d: status %d, '%s'", (int)(f - faults), who, (int)j.of[0].status, j.of[0].message);
+    for (int r = 0; r < ASKED_RANKS; r++) assert_int_equal(j.of[r].planned, f->plan == NULL);
+}
+
 static void test_one_rank(void **state)
 {
-    static const struct {
-        attn_status status;
-        const char *message;
-    } expected[WRONGS] = {
-        [NO_KEYS] = {ATTN_ERR_ARGUMENT, "k is missing; ATTN_FORWARD needs it"},
-        [LATER_QUERIES] = {ATTN_ERR_ARGUMENT, "q is ATTN_LATER; this call needs its pointer"},
-        [OTHER_STRIDES] = {ATTN_ERR_STRIDE, "distributed: the strides of v differ from those of the plan"},
-        [OVERLAP] = {ATTN_ERR_STRIDE, "distributed: o and k share elements; an output must not overlap another tensor"},
-        [SMALL_WORKSPACE] = {ATTN_ERR_MEMORY, NULL},
-        [OTHER_LENGTH] = {ATTN_ERR_ARGUMENT, "distributed: ranks disagree about the problem, the split or the instruction set"},
-        [OTHER_PART] = {ATTN_ERR_ARGUMENT, "distributed: ranks disagree about the problem, the split or the instruction set"},
-        [OTHER_WAY] = {ATTN_ERR_ARGUMENT, "distributed: ranks disagree about the problem, the split or the instruction set"},
-        [OTHER_ISA] = {ATTN_ERR_ARGUMENT, "distributed: ranks disagree about the problem, the split or the instruction set"},
-        [OTHER_SEED] = {ATTN_ERR_ARGUMENT, "distributed: ranks disagree about call.dropout_seed or dropout_offset"},
-        [FUNCTION_ADDED] = {ATTN_ERR_ARGUMENT,
-                            "distributed: call.modify_scores is set in the plan or in its execution, and not in both"},
-    };
-    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    attn_options here = {.struct_size = sizeof here};
     (void)state;
-    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
-    for (int what = NOTHING; what < NO_MEMORY; what++)
-        for (int who = 0; who < RANKS; who++) {
-            job j = {.what = (wrong)what, .who = who};
-            ranks_run(RANKS, (uint64_t)who, on_rank, &j);
+    assert_int_equal(attn_options_resolve(NULL, &here, NULL), ATTN_OK);
+    for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++)
+        for (int who = 0; who < ASKED_RANKS; who++) {
+            job j = {.op = (attn_op)op};
+            run(&j, 0);
             check_same(&j);
-            const int same_isa = what == OTHER_ISA && cpu.isa <= ATTN_ISA_SCALAR; /* then nothing is wrong */
-            if (same_isa || getenv("ATTN_ISA")) continue;
-            assert_int_equal(j.of[0].status, expected[what].status);
-            if (expected[what].message) assert_string_equal(j.of[0].message, expected[what].message);
+            assert_int_equal(j.of[0].status, ATTN_OK);
+            for (int n = 0; n < FAULTS; n++) check_fault(&faults[n], who, (attn_op)op, here.isa == ATTN_ISA_SCALAR);
         }
+}
+
+static const fault *fault_of(void (*plan)(asked *))
+{
+    for (int n = 0; n < FAULTS; n++)
+        if (faults[n].plan == plan) return &faults[n];
+    return NULL;
 }
 
 /* Of two that fail, the lower rank is heard. */
 static void test_two_ranks(void **state)
 {
     (void)state;
-    for (int who = 0; who < RANKS; who++)
-        for (int too = 1; too < RANKS; too++) {
-            job j = {.what = NO_MEMORY, .who = who, .too = too};
+    for (int who = 0; who < ASKED_RANKS; who++)
+        for (int too = 1; too < ASKED_RANKS; too++) {
+            job j = {.fault = fault_of(no_memory), .who = who, .too = too};
             if (who == too) continue;
-            ranks_run(RANKS, 0, on_rank, &j);
+            run(&j, 0);
             check_same(&j);
             assert_int_equal(j.of[0].status, who < too ? ATTN_ERR_MEMORY : ATTN_ERR_ARGUMENT);
         }
 }
 
+/* Each call of a transport's function fails in turn. */
 static void test_messages(void **state)
 {
-    int failed = 1;
-    int64_t n = 0;
     (void)state;
-    for (; failed; n++) {
-        job j = {.what = NOTHING};
-        ranks_fail_at(n);
-        ranks_run(RANKS, 0, on_rank, &j);
-        failed = 0;
-        for (int r = 0; r < RANKS; r++) failed += j.of[r].status != ATTN_OK;
-        for (int r = 0; r < RANKS && failed; r++) assert_true(j.of[r].status == ATTN_ERR_IO || j.of[r].status == ATTN_OK);
-        for (int r = 0; r < RANKS && failed; r++)
-            if (j.of[r].status == ATTN_ERR_IO) assert_non_null(strstr(j.of[r].message, "distributed: the transport failed ("));
+    for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++) {
+        int failed = 1;
+        int64_t n = 0;
+        for (; failed; n++) {
+            job j = {.op = (attn_op)op};
+            ranks_fail_at(n);
+            run(&j, 0);
+            failed = 0;
+            for (int r = 0; r < ASKED_RANKS; r++) failed += j.of[r].status != ATTN_OK;
+            for (int r = 0; r < ASKED_RANKS; r++) {
+                if (j.of[r].status == ATTN_OK) continue;
+                assert_int_equal(j.of[r].status, ATTN_ERR_IO);
+                assert_non_null(strstr(j.of[r].message, "distributed: the transport failed ("));
+            }
+        }
+        ranks_fail_at(-1);
+        assert_in_range(n, op ? 200 : 100, op ? 600 : 300);
     }
-    ranks_fail_at(-1);
-    assert_in_range(n, 20, 200); /* agreement twice, and the keys of each step */
 }
 
 static void test_memory(void **state)
 {
     (void)state;
-    for (int64_t left = 0;; left++) {
-        job j = {.what = NO_MEMORY, .who = (int)(left % RANKS), .allocations = left};
-        ranks_run(RANKS, 0, on_rank, &j);
+    for (int64_t left = 1;; left++) {
+        job j = {.fault = fault_of(no_memory), .who = (int)(left % ASKED_RANKS), .allocations = left};
+        run(&j, 0);
         check_same(&j);
         if (j.of[0].status == ATTN_OK) {
             assert_in_range(left, 5, 40);
@@ -180,9 +311,16 @@ static void test_memory(void **state)
     }
 }
 
+static void test_null(void **state)
+{
+    (void)state;
+    assert_int_equal(attn_distributed_workspace_size(NULL), 0);
+    attn_distributed_plan_destroy(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_rank), cmocka_unit_test(test_two_ranks),
-                                       cmocka_unit_test(test_messages), cmocka_unit_test(test_memory)};
+                                       cmocka_unit_test(test_messages), cmocka_unit_test(test_memory), cmocka_unit_test(test_null)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
