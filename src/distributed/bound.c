@@ -53,6 +53,7 @@ static void shape_of(attn_bound *b, const attn_tensor_plan *cell, int64_t querie
     memcpy(b->shape, cell->shape, sizeof b->shape);
     if (b->spread == ATTN_SPREAD_QUERIES) b->shape[2] = queries;
     if (b->spread == ATTN_SPREAD_KEYS) b->shape[2] = keys;
+    if (b->spread == ATTN_SPREAD_INDEX) b->shape[0] = p->shape.batch; /* of packed sequences, a cell has one */
     if (b->spread == ATTN_SPREAD_PAIRS) {
         b->shape[2] = queries;
         b->shape[3] = p->shape.len_kv;
@@ -93,7 +94,8 @@ static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors
     CHECK(beyond < 0, ATTN_ERR_SHAPE,
           MODULE ": %s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses", d->name, beyond,
           b->stride[beyond < 0 ? 0 : beyond], b->shape[beyond < 0 ? 0 : beyond]);
-    const int some = b->shape[0] > 0 && b->shape[1] > 0 && b->shape[2] > 0 && b->shape[3] > 0;
+    const int no_entries = p->shape.batch == 0 && d->axes[0] == ATTN_AXIS_BATCH && b->role == ATTN_ROLE_INPUT;
+    const int some = b->shape[0] > 0 && b->shape[1] > 0 && b->shape[2] > 0 && b->shape[3] > 0 && !no_entries;
     const int axis = some && b->role == ATTN_ROLE_OUTPUT ? elements_self_overlap(b->shape, b->stride, &span) : -1;
     CHECK(axis < 0, ATTN_ERR_STRIDE,
           MODULE ": %s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements",

@@ -117,10 +117,6 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     p->memory = options_acquire(&c->options, grid + lists);
     CHECK(p->memory, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", grid + lists);
     TRY(attn_grid_fill(&c->grid, p->memory, tokens, &c->problem, &c->index, &split, p->ranks, error));
-    if (c->index.starts_q) {
-        c->documents = s->batch;
-        c->problem.shape.batch = 1;
-    }
     p->own.q = (int64_t *)(void *)((char *)p->memory + grid);
     p->own.kv = p->own.q + all_q;
     list_parts(&c->grid.q, c->keys_stay ? -1 : p->me, p->own.q, &p->own.count_q);
@@ -129,6 +125,10 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     p->queries = c->keys_stay ? tokens.first : attn_parts_tokens(&c->grid.q, p->me);
     p->keys = attn_parts_tokens(&c->grid.kv, p->me);
     TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, p->queries, p->keys, options, error));
+    if (c->index.starts_q) {
+        c->documents = s->batch;
+        c->problem.shape.batch = 1;
+    }
     TRY(attn_cells_plan(c, p->me, &p->own, error));
     CHECK((double)attn_message_bytes(c, attn_part_most(&c->grid.kv)) * (double)p->most_kv < 0x1p60, ATTN_ERR_SHAPE,
           "distributed: the keys of a rank are too large: their bytes overflow 64 bits");
