@@ -1,87 +1,167 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_distributed.c - fuzzes attn/distributed.h (target.h) on one rank, with the problems of api_case.h and parts of any size, in
- * memory of exactly their size: outputs complete or untouched, the same bits for other threads, workspaces and layouts, and near
- * those of one call. */
-#include "attn/distributed.h"
-
+ * fuzz_distributed.c - fuzzes attn/distributed.h (target.h) with the problems of api_case.h in parts of any size.  On one rank:
+ * near one plain call where that is well conditioned.  On several, in any layout, way, strides and threads: the bits of one rank,
+ * and the same status and sentence on all; messages and bytes as described; nothing outside workspaces of exactly their size, and
+ * outputs; and what has been planned runs. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api_case.h"
+#include "distributed_case.h"
 
-const char *const target_cases = "problems in parts";
+const char *const target_cases = "problems over ranks";
 
 static api_case drawn;
-static attn_split split;
+static ranks_case over;
 static attn_error last;
+static int32_t owners[2][PART_LISTS];
 
 void target_print(void)
 {
     const attn_shape *s = &drawn.problem.shape;
     fprintf(stderr,
             "op %d  B %" PRId64 " Hq %" PRId64 " Hkv %" PRId64 " Sq %" PRId64 " Skv %" PRId64 " D %" PRId64 " Dv %" PRId64
-            "  part %" PRId64 " layout %d way %d\n",
-            (int)drawn.problem.op, s->batch, s->heads_q, s->heads_kv, s->len_q, s->len_kv, s->dim_qk, s->dim_v, split.part,
-            (int)split.layout, (int)split.way);
-    for (int t = 0; t < drawn.count; t++) {
-        const block *b = &drawn.blocks[t];
-        if (b->name) fprintf(stderr, "  %s %s\n", b->name, attn_dtype_name(b->dtype));
+            "  part %" PRId64 " layout %d way %d ranks %d\n",
+            (int)drawn.problem.op, s->batch, s->heads_q, s->heads_kv, s->len_q, s->len_kv, s->dim_qk, s->dim_v, over.split.part,
+            (int)over.split.layout, (int)over.split.way, over.ranks);
+    blocks_print(drawn.blocks, drawn.count);
+}
+
+/* ---- drawing ---- */
+
+static void drop(api_case *c, const char *name) { memset(case_slot(&c->tensors, c, case_find(c, name)), 0, sizeof(attn_output)); }
+
+/* Leaves out what attn/distributed.h does not have. */
+static void make_possible(api_case *c)
+{
+    static const char *const never[] = {"page_table", "block_starts", "block_index",    "weights",    "scores",     "dropout_keep",
+                                        "row_max",    "entropy",      "effective_keys", "column_sum", "topk_index", "topk_weight"},
+                             *const unpacked[] = {"mask", "bias", "block_mask", "ranges", "tan_bias", "dropout_given", "grad_bias"};
+    attn_problem *p = &c->problem;
+    for (size_t n = 0; n < sizeof never / sizeof *never; n++) drop(c, never[n]);
+    for (size_t n = 0; n < sizeof unpacked / sizeof *unpacked && case_has(c, "cu_seqlens_q"); n++) drop(c, unpacked[n]);
+    memset(&p->outputs, 0, sizeof p->outputs);
+    memset(&p->paging, 0, sizeof p->paging);
+    p->mask.block_entries = 0;
+    if (!case_has(c, "block_mask")) p->mask.block_q = p->mask.block_kv = 0;
+    p->mask.empty = ATTN_EMPTY_ZERO;
+    c->call.origin = NULL, c->call.visit_rows = NULL;
+}
+
+static void draw_part(api_case *c)
+{
+    static const int64_t parts[] = {1, 2, 3, 5, 7, 16, 33, 64, 128, 0};
+    draws *d = &c->from;
+    const attn_mask *m = &c->problem.mask;
+    const int64_t most = 400, queries = ranks_tokens(c, 0), keys = ranks_tokens(c, 1);
+    over.split = (attn_split){.struct_size = sizeof over.split, .part = parts[draw_below(d, 10)]};
+    int64_t part = over.split.part ? over.split.part : 1024;
+    while ((queries / part + 1) * (keys / part + 1) > most) part *= 2;
+    if (over.split.part) over.split.part = part;
+    if (case_has(c, "block_mask") && m->block_q > 0 && m->block_kv > 0 && !draw_one_in(d, 20))
+        over.split.part = m->block_q * m->block_kv;
+    if (draw_one_in(d, 60)) over.split.part = draw_one_in(d, 2) ? -1 : INT64_MAX;
+    if (draw_one_in(d, 60)) over.split.reserved[draw_below(d, 6)] = 1;
+}
+
+static void draw_ranks(draws *d)
+{
+    static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 16};
+    over.ranks = ranks[draw_below(d, 9)];
+    over.seed = draw_word(d);
+    over.delays = draw_one_in(d, 4);
+    over.split.layout = (attn_layout)draw_below(d, 4);
+    over.split.way = (attn_way)draw_below(d, 3);
+    over.split.owners_q = over.split.owners_kv = NULL;
+    if (over.split.layout != ATTN_LAYOUT_OWNERS) return;
+    for (int keys = 0; keys < 2; keys++) { /* some ranks have nothing */
+        const int64_t some = 1 + draw_below(d, over.ranks), first = draw_below(d, over.ranks);
+        for (int64_t n = 0; n < PART_LISTS; n++)
+            owners[keys][n] = (int32_t)((first + (int64_t)(draw_word(d) % (uint64_t)some)) % over.ranks);
+    }
+    over.split.owners_q = owners[0], over.split.owners_kv = owners[1];
+}
+
+/* ---- one rank ---- */
+
+/* Sets the expected status and message. */
+static void run_alone(api_case *c)
+{
+    attn_distributed_plan *plan = NULL;
+    memset(&over.error, 0x55, sizeof over.error);
+    over.expected = attn_distributed_plan_create(&plan, &c->problem, &c->tensors, &over.split, NULL, &c->options, &over.error);
+    check_error(over.expected, &over.error);
+    if ((over.expected == ATTN_OK) != (plan != NULL)) finding("status %d and plan %p", (int)over.expected, (void *)plan);
+    if (!plan) return;
+    const size_t need = attn_distributed_workspace_size(plan);
+    unsigned char *workspace = malloc(need);
+    if (!workspace) abort();
+    blocks_canary(c->blocks, c->count, 0x5A);
+    const attn_status status = attn_distributed_execute(plan, &c->tensors, workspace, need, &last);
+    check_error(status, &last);
+    if (status != ATTN_OK) finding("it has been planned, and its execution is rejected: %s", last.message);
+    free(workspace);
+    attn_distributed_plan_destroy(plan);
+    blocks_keep(c->blocks, c->count);
+}
+
+/* ---- one call ---- */
+
+static int is_well_conditioned(const api_case *c)
+{
+    const attn_problem *p = &c->problem;
+    const block *offset = &c->blocks[case_find(c, "offset_q")];
+    for (int64_t b = 0; offset->name && b < offset->shape[0]; b++)
+        if (fabs(block_get(offset, b, 0, 0, 0)) > 1e5) return 0; /* distances beyond these rows */
+    if (p->score.temperature && p->score.temperature < 0.1) return 0;
+    if (p->score.scale_kind == ATTN_SCALE_VALUE && fabs(p->score.scale) > 100) return 0;
+    return !c->special && p->shape.len_q > 0 && p->shape.len_kv > 0;
+}
+
+/* The largest finite number of one call's output. */
+static double largest(const block *b)
+{
+    double most = 0;
+    for (size_t at = 0; at < b->bytes; at += b->element) {
+        const double x = fabs(number_get(b->memory + at, b->dtype));
+        if (b->is_element[at] && isfinite(x) && x > most) most = x;
+    }
+    return most;
+}
+
+/* A bound is not derived; what is wrong is further off by orders of magnitude. */
+static void compare_near(const block *b)
+{
+    const double unit = b->dtype == ATTN_F64 ? 1e-9 : b->dtype == ATTN_F32 ? 1e-3 : b->dtype == ATTN_F16 ? 4e-3 : 2e-2;
+    const double most = unit * (1 + largest(b));
+    for (size_t at = 0; at < b->bytes; at += b->element) {
+        const double x = number_get(b->memory + at, b->dtype), y = number_get(b->copy + at, b->dtype);
+        if (!b->is_element[at] || x == y || (isnan(x) && isnan(y))) continue;
+        if (!(fabs(x - y) <= most))
+            finding("%s: element %zu is %.9g in one call and %.9g over parts", b->name, at / b->element, x, y);
     }
 }
 
-static void draw_split(draws *d)
+static void check_near(api_case *c)
 {
-    static const int64_t parts[] = {1, 2, 3, 7, 16, 33, 64, 128};
-    split = (attn_split){.struct_size = sizeof split, .part = parts[draw_below(d, 8)]};
-    split.layout = (attn_layout)draw_below(d, 3);
-    split.way = (attn_way)draw_below(d, 4);
-    if (draw_one_in(d, 30)) split.part = draw_one_in(d, 2) ? -1 : INT64_MAX;
-    if (draw_one_in(d, 60)) split.layout = (attn_layout)(4 - draw_below(d, 2));
-    if (draw_one_in(d, 60)) split.way = (attn_way)17;
-    if (draw_one_in(d, 60)) split.reserved[draw_below(d, 6)] = 1;
-}
-
-static attn_distributed_plan *plan_parts(const api_case *c, const attn_options *options)
-{
-    attn_distributed_plan *plan;
-    memset(&last, 0x55, sizeof last);
-    const attn_status status = attn_distributed_plan_create(&plan, &c->problem, &c->tensors, &split, NULL, options, &last);
-    check_error(status, &last);
-    if ((status == ATTN_OK) != (plan != NULL)) finding("status %d and plan %p", (int)status, (void *)plan);
-    return plan;
-}
-
-/* Returns 1 if it ran; checks that a failed call wrote nothing. */
-static int run(api_case *c, const attn_distributed_plan *plan, size_t off, unsigned char canary)
-{
-    const size_t need = attn_distributed_workspace_size(plan);
-    unsigned char *workspace = malloc(need + off + (need + off == 0));
-    if (!workspace) return 0;
-    memset(workspace, canary ^ 0xff, need + off);
-    memset(&last, 0x55, sizeof last);
-    blocks_canary(c->blocks, c->count, canary);
-    const attn_status status = attn_distributed_execute(plan, &c->tensors, workspace + off, need, &last);
+    attn_plan *plan = case_plan(c, &c->options);
+    if (!plan) finding("one call is rejected, and parts are not");
+    const size_t need = attn_plan_workspace_size(plan);
+    void *workspace = malloc(need + 1);
+    if (!workspace) abort();
+    blocks_canary(c->blocks, c->count, 0x5A);
+    const attn_status status = attn_execute(plan, &c->tensors, workspace, need, &last);
+    if (status != ATTN_OK) finding("one call fails, and parts do not: %s", last.message);
     free(workspace);
-    check_error(status, &last);
-    if (status == ATTN_OK) return 1;
-    blocks_untouched(c->blocks, c->count, canary, last.message);
-    return 0;
+    attn_plan_destroy(plan);
+    for (int t = 0; t < c->count; t++)
+        if (c->blocks[t].name && c->blocks[t].output) compare_near(&c->blocks[t]);
 }
 
-static void run_again(api_case *c, int threads, size_t off, const char *what)
-{
-    attn_options options = c->options;
-    options.threads = threads;
-    attn_distributed_plan *plan = plan_parts(c, &options);
-    if (!plan) finding("%s: the same plan is now rejected: %s", what, last.message);
-    if (!run(c, plan, off, 0x3C)) finding("%s: the same call is now rejected: %s", what, last.message);
-    attn_distributed_plan_destroy(plan);
-    blocks_compare(c->blocks, c->count, 0x3C, what);
-}
+/* ---- owners ---- */
 
 /* What the ranks own is the whole, once, whatever the layout. */
 static void check_owned(const api_case *c)
@@ -92,12 +172,12 @@ static void check_owned(const api_case *c)
     for (int r = 0; r < ranks; r++) {
         attn_split_description d = {.struct_size = sizeof d};
         attn_split_part x = {.struct_size = sizeof x};
-        attn_status status = attn_split_describe(&split, tokens, ATTN_AXIS_KEY, r, ranks, &d, &last);
+        attn_status status = attn_split_describe(&over.split, tokens, ATTN_AXIS_KEY, r, ranks, &d, &last);
         check_error(status, &last);
         if (status != ATTN_OK) finding("a planned split is rejected: %s", last.message);
         all += d.tokens;
         for (int64_t n = 0; n <= d.parts; n++) {
-            status = attn_split_part_describe(&split, tokens, ATTN_AXIS_KEY, r, ranks, n, &x, &last);
+            status = attn_split_part_describe(&over.split, tokens, ATTN_AXIS_KEY, r, ranks, n, &x, &last);
             check_error(status, &last);
             if ((status == ATTN_OK) != (n < d.parts)) finding("part %" PRId64 " of %" PRId64, n, d.parts);
             if (status == ATTN_OK) counted += x.tokens;
@@ -112,7 +192,7 @@ static void check_owned(const api_case *c)
 static void check_balance(const api_case *c)
 {
     const int packed = case_has(c, "cu_seqlens_q");
-    const int64_t part = split.part, queries = packed ? c->tokens[0] : c->problem.shape.len_q,
+    const int64_t part = over.split.part ? over.split.part : 1024, queries = packed ? c->tokens[0] : c->problem.shape.len_q,
                   keys = packed ? c->tokens[1] : c->problem.shape.len_kv;
     if (part > INT64_MAX / 2) return;
     const int64_t parts = (queries + part - 1) / part, of_keys = (keys + part - 1) / part;
@@ -125,7 +205,7 @@ static void check_balance(const api_case *c)
     }
     const attn_output owners_q = {parts ? q : ATTN_EMPTY, ATTN_I32, {0, 0, 0, 0}},
                       owners_kv = {of_keys ? kv : ATTN_EMPTY, ATTN_I32, {0, 0, 0, 0}};
-    const attn_status status = attn_split_balance(&c->problem, ranks, &c->tensors, &split, &owners_q, &owners_kv, &last);
+    const attn_status status = attn_split_balance(&c->problem, ranks, &c->tensors, &over.split, &owners_q, &owners_kv, &last);
     check_error(status, &last);
     if (status != ATTN_OK) finding("a planned problem cannot be balanced: %s", last.message);
     for (int64_t n = 0; n < parts; n++) {
@@ -139,35 +219,42 @@ static void check_balance(const api_case *c)
     free(q), free(kv);
 }
 
+/* ---- a case ---- */
+
 void target_run(draws *from)
 {
     api_case *const c = &drawn;
     memset(c, 0, sizeof *c);
+    memset(&over, 0, sizeof over);
     c->from = *from;
+    over.whole = c, over.ranks = 1;
     attn_plan *whole = case_draw(c);
-    if (!whole) {
+    draws *d = &c->from;
+    if (whole && !draw_one_in(d, 12)) {
+        attn_plan_destroy(whole);
+        make_possible(c);
+        whole = case_plan(c, &c->options);
+    }
+    const int fits = whole && !c->plan_only && case_allocate(c, whole);
+    attn_plan_destroy(whole);
+    if (!fits) {
         target_rejected++;
+        blocks_free(c->blocks, c->count);
         return;
     }
-    draw_split(&c->from);
-    const int fits = !c->plan_only && case_allocate(c, whole);
-    attn_plan_destroy(whole);
+    draw_part(c);
+    if (!draw_one_in(d, 3)) (void)case_save_forward(c, &c->options);
     target_drawn();
-    attn_distributed_plan *plan = fits ? plan_parts(c, &c->options) : NULL;
-    attn_distributed_description d = {.struct_size = sizeof d};
-    if (!plan) target_rejected++;
-    else {
-        if (attn_distributed_describe(plan, &d, NULL) != ATTN_OK || d.workspace_bytes != attn_distributed_workspace_size(plan) ||
-            d.messages)
-            finding("a wrong description");
+    run_alone(c);
+    if (over.expected == ATTN_OK) {
+        target_ran++;
         check_owned(c);
         check_balance(c);
-        if (d.workspace_bytes < (size_t)1 << 27 && run(c, plan, 0, 0x5A)) {
-            target_ran++;
-            blocks_keep(c->blocks, c->count);
-            run_again(c, 1 + (int)draw_below(&c->from, 3), 1 + (size_t)draw_below(&c->from, 64), "other threads and workspace");
-        }
+        if (is_well_conditioned(c)) check_near(c);
+    } else target_rejected++;
+    for (int n = 0; n < 2; n++) {
+        draw_ranks(d);
+        ranks_judge(&over);
     }
-    attn_distributed_plan_destroy(plan);
     blocks_free(c->blocks, c->count);
 }
