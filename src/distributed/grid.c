@@ -54,7 +54,7 @@ void attn_keys_seen(const attn_mask *m, int64_t first, int64_t last, int64_t key
     }
     seen[0] = all;
     seen[1] = (attn_range){all.first, attn_min(all.end, m->global_kv)};
-    if (!m->window || (last >= 0 && first < m->global_q)) return;
+    if (!m->window || (m->global_q > 0 && last >= 0 && first < m->global_q)) return;
     if (m->window_left >= 0) seen[0].first = attn_max(all.first, first - attn_min(m->window_left, far));
     if (m->window_right >= 0) seen[0].end = attn_min(all.end, last + attn_min(m->window_right, far) + 1);
 }
