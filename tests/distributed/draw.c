@@ -47,10 +47,53 @@ static int pack(whole *w, spread_more *more)
     return 1;
 }
 
-int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype, int packed)
+/* Less of the same numbers. */
+static void empty(whole *w, const spread_more *more)
+{
+    static const char *const names[] = {" batch 0", " heads 0", " dim_qk 0", " dim_v 0"};
+    attn_shape *s = &w->problem.shape;
+    const int kind = more->documents ? 1 + (int)random_below(&w->random, 3) : (int)random_below(&w->random, 4);
+    if (kind == 0) s->batch = 0;
+    if (kind == 1) s->heads_q = s->heads_kv = 0;
+    if (kind == 2) s->dim_qk = 0;
+    if (kind == 3) s->dim_v = 0;
+    strcat(w->text, names[kind]);
+}
+
+/* Types of the large tensors, if they are f32: by name, so that forward and backward have the same. */
+static void mix(whole *w, spread_more *more)
+{
+    static const char *const names[] = {"q", "k", "v", "o", "grad_o", "grad_q", "grad_k", "grad_v", "bias", "tan_q", "tan_v"};
+    static const attn_dtype types[] = {ATTN_DTYPE_DEFAULT, ATTN_F16, ATTN_BF16};
+    attn_dtype drawn[sizeof names / sizeof *names];
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) drawn[n] = types[random_below(&w->random, 3)];
+    attn_tensor_description d = {.struct_size = sizeof d};
+    for (int t = 0; attn_tensor_describe(ATTN_FAMILY_ATTENTION, t, &d, NULL) == ATTN_OK; t++)
+        for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+            if (!strcmp(d.name, names[n])) more->types[t] = drawn[n];
+    strcat(w->text, " mixed");
+}
+
+static void give(whole *w, spread_more *more)
+{
+    const attn_shape *s = &w->problem.shape;
+    if (more->documents || w->problem.dropout.probability == 0 || random_below(&w->random, 2)) return;
+    more->given = array_make(ATTN_BOOL, s->batch, s->heads_q, s->len_q, s->len_kv);
+    for (int64_t n = 0; n < s->batch * s->heads_q * s->len_q * s->len_kv; n++)
+        more->given.data[n] = random_below(&w->random, 3) != 0;
+    strcat(w->text, " given");
+}
+
+int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype, int kinds)
 {
     whole_draw(w, seed, dtype);
     *more = more_of(w);
     const int64_t size = part_of(w);
-    return !w->lists.data && !w->page_size && (!packed || pack(w, more)) ? size : 0;
+    if (w->lists.data || w->page_size || (kinds & SPREAD_PACKED && !pack(w, more))) return 0;
+    give(w, more);
+    if (kinds & SPREAD_MIXED && dtype == ATTN_F32) mix(w, more);
+    if (kinds & SPREAD_EMPTY) empty(w, more);
+    return size;
 }
+
+void spread_more_free(spread_more *more) { free(more->sink.data), free(more->given.data); }

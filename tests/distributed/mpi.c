@@ -44,7 +44,7 @@ static int check(const attn_mpi *ranks, uint64_t seed, attn_op op)
     spread_more more;
     int faults = 0;
     const attn_dtype dtype = seed & 1 ? ATTN_F64 : ATTN_F32;
-    const int64_t part_size = spread_draw(&w, &more, seed, dtype, seed % 3 == 0);
+    const int64_t part_size = spread_draw(&w, &more, seed, dtype, seed % 3 == 0 ? SPREAD_PACKED : 0);
     if (part_size > 0 && spread_has(&w, &more, op)) {
         spread forward, all, one, here;
         attn_error error;
@@ -67,7 +67,7 @@ static int check(const attn_mpi *ranks, uint64_t seed, attn_op op)
         }
         spread_free(&here), spread_free(&all), spread_free(&forward);
     }
-    free(more.sink.data);
+    spread_more_free(&more);
     whole_free(&w);
     return faults;
 }

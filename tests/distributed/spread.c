@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "ranks.h"
+#include "fnv.h"
 
 /* ---- the whole ---- */
 
@@ -47,7 +47,8 @@ static const array *input_of(const spread *s, const char *name)
                {"tan_k", &w->tan_k},
                {"tan_v", &w->tan_v},
                {"tan_bias", &w->tan_bias},
-               {"sink", &s->more->sink}};
+               {"sink", &s->more->sink},
+               {"dropout_given", &s->more->given}};
     if (is_elementwise(s->more->normaliser) && !strcmp(name, "grad_lse")) return NULL;
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         if (!strcmp(name, all[n].name)) return all[n].of->data ? all[n].of : NULL;
@@ -82,10 +83,11 @@ static char *filled(const void *from, size_t bytes)
     return data;
 }
 
-/* What is copied into an input; NULL: it is absent. */
-static const void *data_of(const spread *s, const spread *forward, const char *name)
+/* What is copied into an input, and *stored, its type, if that is another one; NULL: it is absent. */
+static const void *data_of(const spread *s, const spread *forward, const char *name, attn_dtype *stored)
 {
     const array *a = input_of(s, name);
+    *stored = a ? a->dtype : ATTN_DTYPE_DEFAULT;
     if (a) return a->data;
     for (int n = 0; forward && n < forward->count; n++)
         if (!strcmp(name, forward->all[n].about.name) && forward->all[n].role == ATTN_ROLE_OUTPUT) return forward->all[n].data;
@@ -99,11 +101,13 @@ static void find_tensors(spread *s, const spread *forward, attn_tensors *t)
         spread_tensor *x = &s->all[s->count];
         x->about.struct_size = sizeof x->about;
         if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, s->count, &x->about, NULL) != ATTN_OK) break;
-        const array *a = input_of(s, x->about.name);
+        attn_dtype stored;
+        const void *data = data_of(s, forward, x->about.name, &stored);
         x->role = x->about.role[s->problem.op];
-        if (x->role == ATTN_ROLE_INPUT && !data_of(s, forward, x->about.name)) x->role = ATTN_ROLE_NONE;
+        if (x->role == ATTN_ROLE_INPUT && !data) x->role = ATTN_ROLE_NONE;
         if (x->role == ATTN_ROLE_OUTPUT && !is_wanted(s, x)) x->role = ATTN_ROLE_NONE;
-        if (x->role != ATTN_ROLE_NONE) *slot_of(t, x) = (attn_input){ATTN_LATER, a ? a->dtype : ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+        if (s->more->types[s->count]) stored = s->more->types[s->count];
+        if (x->role != ATTN_ROLE_NONE) *slot_of(t, x) = (attn_input){ATTN_LATER, stored, {0, 0, 0, 0}};
     }
 }
 
@@ -162,7 +166,11 @@ void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op,
         if (is_of(x, ATTN_AXIS_QUERY)) x->shape[2] = tokens_of(s, 0);
         if (is_of(x, ATTN_AXIS_KEY)) x->shape[2] = tokens_of(s, 1);
         if (!strcmp(x->about.name, "alibi_slopes") && more->documents) x->shape[0] = 1; /* the default */
-        x->data = filled(x->role == ATTN_ROLE_INPUT ? data_of(s, forward, x->about.name) : NULL, bytes_of(x));
+        attn_dtype stored;
+        const void *from = x->role == ATTN_ROLE_INPUT ? data_of(s, forward, x->about.name, &stored) : NULL;
+        const int converts = from && stored && stored != x->dtype;
+        x->data = filled(converts ? NULL : from, bytes_of(x));
+        if (converts) assert_int_equal(attn_convert(elements(x->shape), from, stored, x->data, x->dtype, NULL), ATTN_OK);
         *slot_of(&t, x) = slot_with(s, x, x->shape[2], x->data);
     }
     attn_plan_destroy(plan);
@@ -244,6 +252,7 @@ void spread_run_rank(const spread *s, const spread_way *way, const attn_transpor
     attn_options options = {.struct_size = sizeof options, .threads = way->threads};
     attn_distributed_plan *plan;
     own *o = calloc(1, sizeof *o);
+    out->shared[r] = FNV_START;
     assert_non_null(o);
     for (int keys = 0; keys < 2; keys++) find_parts(s, way, r, keys, o);
     for (int n = 0; n < s->count; n++) {
@@ -283,6 +292,7 @@ void spread_run_rank(const spread *s, const spread_way *way, const attn_transpor
         if (x->role == ATTN_ROLE_OUTPUT) {
             if (cut_unit(s, x, &keys)) copy_parts(s, o, &out->all[n], x, step, 0);
             else if (r == 0) memcpy(out->all[n].data, x->data, bytes_of(x));
+            if (!cut_unit(s, x, &keys)) out->shared[r] = fnv_add(out->shared[r], x->data, bytes_of(x));
         }
         free(x->data);
     }
@@ -315,6 +325,9 @@ void spread_run(const spread *s, const spread_way *given, spread *out)
     ranks_run(way.ranks, way.delays, on_rank, &j);
     for (int r = 0; r < way.ranks; r++)
         if (j.error[r].status != ATTN_OK) fail_msg("%s, rank %d of %d: %s", s->w->text, r, way.ranks, j.error[r].message);
+    for (int r = 1; r < way.ranks; r++)
+        if (out->shared[r] != out->shared[0]) fail_msg("%s: rank %d of %d has other shared gradients", s->w->text, r, way.ranks);
+    if (ranks_wrong()) fail_msg("%s: %s", s->w->text, ranks_wrong());
 }
 
 /* ---- comparing ---- */
@@ -326,6 +339,8 @@ static double number(const spread_tensor *x, int64_t n)
     return value;
 }
 
+static double unit(attn_dtype t) { return t == ATTN_F16 ? 0x1p-11 : t == ATTN_BF16 ? 0x1p-8 : 0; }
+
 double spread_compare(const spread *expected, const spread *got, double tolerance)
 {
     double worst = 0;
@@ -335,7 +350,7 @@ double spread_compare(const spread *expected, const spread *got, double toleranc
         for (int64_t k = 0; k < elements(a->shape); k++) {
             const double x = number(a, k), y = number(b, k);
             if (x == y) continue; /* infinities too */
-            const double off = fabs(x - y) / (tolerance * (1 + fabs(x)));
+            const double off = fabs(x - y) / ((tolerance + 2 * unit(a->dtype)) * (1 + fabs(x)));
             if (!(off <= 1))
                 fail_msg("%s: %s[%d] is %.9g over parts, and %.9g in one call", expected->w->text, a->about.name, (int)k, y, x);
             worst = fmax(worst, off);

@@ -7,6 +7,7 @@
 #include "cut/cut.h"
 
 #include "attn/distributed.h"
+#include "ranks.h"
 
 enum { SPREAD_TENSORS = 80 };
 
@@ -25,6 +26,8 @@ typedef struct spread_more {
     array sink; /* data NULL: none */
     /* Above 0: the first entry of the whole is so many packed sequences, which begin at these tokens. */
     int64_t documents, starts_q[10], starts_kv[10];
+    attn_dtype types[SPREAD_TENSORS]; /* of f32 tensors that are stored in 16 bits; 0: w->dtype */
+    array given;                      /* dropout_given; data NULL: none */
 } spread_more;
 
 typedef struct spread {
@@ -34,10 +37,19 @@ typedef struct spread {
     attn_call call;
     spread_tensor all[SPREAD_TENSORS];
     int count;
+    uint64_t shared[MAX_RANKS]; /* a checksum of what each rank got of outputs that all share */
 } spread;
 
-/* Draws a problem; packed: of packed sequences.  Returns the size of its parts, or 0 if it has options that parts do not have. */
-int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype, int packed);
+/* Kinds of problems, as bits. */
+enum {
+    SPREAD_PACKED = 1,
+    SPREAD_EMPTY = 2, /* a size is 0 */
+    SPREAD_MIXED = 4  /* tensors of 16 bits among those of f32 */
+};
+
+/* Draws a problem of these kinds.  Returns the size of its parts, or 0 if it has options that parts do not have. */
+int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype, int kinds);
+void spread_more_free(spread_more *more);
 
 /* An operation of a whole with all outputs that attn/distributed.h has, which are computed in one call.  forward: that of the same
  * problem, for the operations that read o and lse. */
@@ -56,11 +68,12 @@ typedef struct spread_way {
     void (*sent)(const attn_transport *transport, int64_t *messages, int64_t *bytes);
 } spread_way;
 void spread_run(const spread *s, const spread_way *way, spread *out);
-/* The same for one of the ranks, of any transport: fills in its rows of *out (spread_output), and *error. */
+/* The same for one of the ranks, of any transport: fills in its rows of *out (spread_output), its out->shared, and *error. */
 void spread_run_rank(const spread *s, const spread_way *way, const attn_transport *transport, spread *out, attn_error *error);
 void spread_output(const spread *s, spread *out);
 
-/* The largest difference between outputs, as a fraction of tolerance (1 + |number|); fails above 1. */
+/* The largest difference between outputs, as a fraction of (tolerance + the rounding unit of its type) (1 + |number|); fails
+ * above 1. */
 double spread_compare(const spread *expected, const spread *got, double tolerance);
 /* 1 if all outputs have the same bits. */
 int spread_same(const spread *a, const spread *b);
