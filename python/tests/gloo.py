@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Ranks for tests: processes of torch.distributed with gloo, which are forked, since each import of PyTorch takes seconds; and mpirun."""
+import datetime
 import multiprocessing
 import os
 import pickle
@@ -22,7 +23,7 @@ def _rank(function, rank, ranks, store, pipe, arguments):
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=SECONDS / 2))
         pipe.send_bytes(pickle.dumps((True, function(*arguments))))
     except BaseException:
         pipe.send_bytes(pickle.dumps((False, traceback.format_exc())))

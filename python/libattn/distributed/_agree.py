@@ -39,14 +39,11 @@ def gather(transport: Transport, said: dict[str, Any]) -> list[dict[str, Any]]:
     while (have := heard.size // FRAME) < ranks:
         count = min(have, ranks - have)
         more = np.empty(count * FRAME, np.uint8)
-        try:
-            requests = [mine.begin(False, (rank + have) % ranks, TAG, more),
-                        mine.begin(True, (rank - have) % ranks, TAG, heard[:count * FRAME].copy())]
-            mine.finish(requests)
-        except BaseException as error:
-            mine.failure = error
-            raise mine.lost("the ranks cannot agree", more) from error
+        with mine.failing("the ranks cannot agree", more, heard):
+            mine.finish([mine.begin(False, (rank + have) % ranks, TAG, more), mine.begin(True, (rank - have) % ranks, TAG, heard[:count * FRAME])])
         heard = np.concatenate([heard, more])
+    with mine.failing("the ranks cannot agree"):
+        mine.settle()
     return [json.loads(heard[(n - rank) % ranks * FRAME:][:FRAME].tobytes()) for n in range(ranks)]
 
 

@@ -138,6 +138,8 @@ class Plan:
         sentence = error.message.decode()
         if error.status == _abi.ATTN_ERR_IO:
             raise way.lost(sentence, bound, self)
+        with way.failing("the last messages were not sent"):
+            way.settle()
         if error.status and sentence in NOTHING:
             together(self._transport, lambda: _raise(failure), lambda _: {})
         if error.status:

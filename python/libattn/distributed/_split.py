@@ -187,13 +187,11 @@ def everywhere(transport: Any, mine: Array, counts: list[int]) -> list[Array]:
     ranks, rank, way = transport.ranks, transport.rank, messages(transport)
     arrays = [mine if n == rank else np.empty((counts[n], *mine.shape[1:]), mine.dtype) for n in range(ranks)]
     flat = [array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8) for array in arrays]
-    try:
+    with way.failing("rows cannot be exchanged", arrays):
         for step in range(1, ranks):
             source, to = (rank - step) % ranks, (rank + step) % ranks
             way.finish([way.begin(False, source, TAG, flat[source]), way.begin(True, to, TAG, flat[rank])])
-    except BaseException as error:
-        way.failure = error
-        raise way.lost("rows cannot be exchanged", arrays) from error
+        way.settle()
     return arrays
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import ctypes
 import threading
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Iterator, TypeVar
 
 import numpy as np
 
@@ -65,6 +66,7 @@ class _Messages:
         self.transport = transport
         self.failure: BaseException | None = None  # once there is one, the transport is lost
         self.pending: dict[int, tuple[Any, Array | None, Array]] = {}  # request, the copy that it receives into, where that goes
+        self.copied: list[int] = []  # sends of copies: nobody waits for their memory
         self.number = 0
         self.struct = _native.struct(_abi.attn_transport, rank=transport.rank, ranks=transport.ranks)
         self.functions = {name: kind for name, kind in _abi.attn_transport._fields_ if hasattr(self, f"_{name}")}
@@ -93,6 +95,9 @@ class _Messages:
         request = (self.transport.send if sends else self.transport.receive)(other, tag, own)
         self.number += 1
         self.pending[self.number] = request, own if own is not data and not sends else None, data
+        if sends and own is not data:
+            self.copied.append(self.number)
+            return 0
         return self.number
 
     def finish(self, numbers: list[int]) -> None:
@@ -105,6 +110,12 @@ class _Messages:
                 data[:] = own
         for number in numbers:
             self.pending.pop(number, None)
+
+    def settle(self) -> None:
+        """Waits for sends of copies, at the end of a call.  (A send to a rank that dies meanwhile may never end with gloo; by now, what
+        it had to send is missed elsewhere.)"""
+        numbers, self.copied = self.copied, []
+        self.finish(numbers)
 
     def _send(self, to: int, tag: int, data: int, size: int, request: Any) -> None:
         request[0] = self.begin(True, to, tag, _memory(data, size)) or None
@@ -127,6 +138,15 @@ class _Messages:
         error = ConnectionError(f"rank {self.transport.rank}: {sentence}" + (f" ({type(failure).__name__}: {failure})" if failure else ""))
         error.__cause__ = failure
         return error
+
+    @contextlib.contextmanager
+    def failing(self, sentence: str, *memory: Any) -> Iterator[None]:
+        """Makes the exception of a failure of whatever fails within."""
+        try:
+            yield
+        except BaseException as error:
+            self.failure = error
+            raise self.lost(sentence, *memory) from error
 
     def check(self) -> None:
         """Raises ConnectionError if a message failed before."""
