@@ -9,12 +9,20 @@
 enum { SEEDS = 14 };
 static const attn_op operations[3] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP};
 
-static int64_t sent_messages, sent_bytes;
+static int64_t sent_messages, sent_bytes, expected_pieces, sent_pieces;
 
-/* MPI's own profiling interface: counts, and passes on. */
-int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm communicator, MPI_Request *request)
+/* transport.send: counts, and passes on. */
+static int send_counted(void *context, int to, int tag, const void *data, size_t bytes, void **request)
 {
     sent_messages++;
+    expected_pieces += bytes ? (int64_t)((bytes - 1) / ATTN_MPI_MESSAGE + 1) : 1;
+    return attn_mpi_send(context, to, tag, data, bytes, request);
+}
+
+/* MPI's own profiling interface. */
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm communicator, MPI_Request *request)
+{
+    sent_pieces++;
     sent_bytes += count; /* of MPI_BYTE */
     return PMPI_Isend(data, count, type, to, tag, communicator, request);
 }
@@ -56,7 +64,14 @@ static int check(const attn_mpi *ranks, uint64_t seed, attn_op op)
         spread_make(&forward, &w, &more, ATTN_FORWARD, NULL);
         spread_make(&all, &w, &more, op, op == ATTN_FORWARD ? NULL : &forward);
         spread_output(&all, &here);
-        spread_run_rank(&all, &way, &ranks->transport, &here, &error);
+        attn_transport transport = ranks->transport;
+        uint64_t most = 0, least = 0;
+        transport.send = send_counted;
+        spread_run_rank(&all, &way, &transport, &here, &error);
+        const uint64_t *const shared = &here.shared[transport.rank];
+        (void)MPI_Allreduce(shared, &most, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
+        (void)MPI_Allreduce(shared, &least, 1, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD);
+        if (most != least) faults++, printf("%s, rank %d: other shared gradients\n", w.text, transport.rank);
         if (error.status != ATTN_OK) faults++, printf("%s, rank %d: %s\n", w.text, ranks->transport.rank, error.message);
         collect(&here, ranks->transport.rank);
         way.ranks = 1;
@@ -84,8 +99,10 @@ int main(int count, char **arguments)
     }
     for (uint64_t seed = 0; seed < SEEDS; seed++)
         for (int n = 0; n < 3; n++) faults += check(&ranks, seed, operations[n]);
+    if (sent_pieces != expected_pieces) faults++, printf("%d pieces, not %d\n", (int)sent_pieces, (int)expected_pieces);
     (void)MPI_Allreduce(&faults, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    if (ranks.transport.rank == 0) printf("%d ranks: %d faults\n", ranks.transport.ranks, all);
+    if (ranks.transport.rank == 0)
+        printf("%d ranks: %d messages in %d pieces, %d faults\n", ranks.transport.ranks, (int)sent_messages, (int)sent_pieces, all);
     attn_mpi_close(&ranks);
     (void)MPI_Finalize();
     return all != 0;

@@ -16,8 +16,16 @@ for dialect in c99 c11; do mpicc.$mpi -std=$dialect $warnings -pedantic -fsyntax
 if command -v mpicxx.$mpi >/dev/null; then
     mpicxx.$mpi -std=c++11 $warnings -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX -fsyntax-only "$dir/alone.cpp"
 fi
-# shellcheck disable=SC2086
-mpicc.$mpi -std=c11 -O1 $warnings -I. -Itests -o "$dir/test" tests/distributed/mpi.c tests/distributed/draw.c tests/distributed/spread.c \
-    tests/distributed/ranks.c tests/cut/*.c "$library" -lcmocka -pthread -lm
+# build NAME [FLAG...]
+build() {
+    local name=$1
+    shift
+    # shellcheck disable=SC2086
+    mpicc.$mpi -std=c11 -O1 $warnings -I. -Itests "$@" -o "$dir/$name" tests/distributed/{mpi,draw,spread,ranks}.c tests/cut/*.c \
+        "$library" -lcmocka -pthread -lm
+}
+build test
+build pieces -DATTN_MPI_MESSAGE=100 # messages have several pieces
 . tests/distributed/mpi_environment.sh
 for ranks in 1 2 3 5 8; do timeout 200 mpirun.$mpi -n $ranks "$dir/test"; done
+for ranks in 2 3; do timeout 200 mpirun.$mpi -n $ranks "$dir/pieces"; done
