@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../tests/distributed/ranks.h"
+#include "testing/ranks/ranks.h"
 
 enum { CANARY = 0x3C, GUARD_BYTES = 64, GUARD = 0xEE };
 

@@ -74,7 +74,7 @@ static void draw_ranks(draws *d)
     over.seed = draw_word(d);
     over.delays = draw_one_in(d, 4);
     over.split.layout = (attn_layout)draw_below(d, 4);
-    over.split.way = (attn_way)draw_below(d, 3);
+    over.split.way = (attn_way)draw_below(d, 3); /* (split keys: tests/distributed/test_split_keys.c) */
     over.split.owners_q = over.split.owners_kv = NULL;
     if (over.split.layout != ATTN_LAYOUT_OWNERS) return;
     for (int keys = 0; keys < 2; keys++) { /* some ranks have nothing */

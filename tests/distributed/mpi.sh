@@ -21,7 +21,7 @@ build() {
     local name=$1
     shift
     # shellcheck disable=SC2086
-    mpicc.$mpi -std=c11 -O1 $warnings -I. -Itests "$@" -o "$dir/$name" tests/distributed/{mpi,draw,spread,ranks}.c tests/cut/*.c \
+    mpicc.$mpi -std=c11 -O1 $warnings -I. -Itests "$@" -o "$dir/$name" tests/distributed/{mpi,draw,spread}.c testing/ranks/ranks.c tests/cut/*.c \
         "$library" -lcmocka -pthread -lm
 }
 build test

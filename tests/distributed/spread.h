@@ -7,7 +7,7 @@
 #include "cut/cut.h"
 
 #include "attn/distributed.h"
-#include "ranks.h"
+#include "testing/ranks/ranks.h"
 
 enum { SPREAD_TENSORS = 80 };
 

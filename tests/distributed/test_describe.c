@@ -5,8 +5,8 @@
 #include "test.h"
 
 #include "attn/distributed.h"
-#include "ranks.h"
 #include "testing/random/random.h"
+#include "testing/ranks/ranks.h"
 
 enum { MOST_BATCH = 3, MOST_PARTS = 64, SEEDS = CASES(400) };
 

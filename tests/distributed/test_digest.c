@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "asked.h"
-#include "ranks.h"
+#include "testing/ranks/ranks.h"
 
 /* A field of attn_problem.  Its elements are numbers of `size` bytes. */
 typedef struct field {

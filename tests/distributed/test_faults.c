@@ -6,7 +6,7 @@
 #include "test.h"
 
 #include "asked.h"
-#include "ranks.h"
+#include "testing/ranks/ranks.h"
 
 /* ---- cells that fail ---- */
 

@@ -4,8 +4,8 @@
  * bits of one rank, whatever the owners of keys; and what this way does not have. */
 #include "spread.h"
 
-#include "ranks.h"
 #include "testing/random/share.h"
+#include "testing/ranks/ranks.h"
 
 enum { SEEDS = CASES(160), MOST_PARTS = 512 };
 

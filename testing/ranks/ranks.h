@@ -2,8 +2,8 @@
  *
  * ranks.h - ranks as threads of one process, with a transport over their common memory: messages arrive late and in any order but
  * that which the interface promises. */
-#ifndef ATTN_TESTS_DISTRIBUTED_RANKS_H
-#define ATTN_TESTS_DISTRIBUTED_RANKS_H
+#ifndef ATTN_TESTING_RANKS_RANKS_H
+#define ATTN_TESTING_RANKS_RANKS_H
 
 #include "attn/distributed.h"
 
