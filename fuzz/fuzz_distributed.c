@@ -116,7 +116,7 @@ static int is_well_conditioned(const api_case *c)
     const block *offset = &c->blocks[case_find(c, "offset_q")];
     for (int64_t b = 0; offset->name && b < offset->shape[0]; b++)
         if (fabs(block_get(offset, b, 0, 0, 0)) > 1e5) return 0; /* distances beyond these rows */
-    if (p->score.temperature && p->score.temperature < 0.1) return 0;
+    if (p->score.temperature > 0 && p->score.temperature < 0.1) return 0;
     if (p->score.scale_kind == ATTN_SCALE_VALUE && fabs(p->score.scale) > 100) return 0;
     return !c->special && p->shape.len_q > 0 && p->shape.len_kv > 0;
 }
