@@ -30,7 +30,7 @@ import sys
 
 # Each may include itself and those before it.
 CORE = ["base", "kernels", "threads", "visible", "task", "tile", "gradient", "prepare", "walk", "plan", "api"]
-TESTING = ["random", "text", "memory", "problem", "bound", "case", "verdict", "conformance"]
+TESTING = ["random", "text", "memory", "problem", "bound", "case", "verdict", "ranks", "conformance"]
 FOR_COMMANDS = TESTING[:4]
 CLI = ["base", "measure", "input", "compute", "output"]  # shared by commands
 CHECKS = "cli/check"
