@@ -36,7 +36,9 @@ typedef enum attn_layout {
 
 /* How keys and values reach the ranks whose queries see them.  No result depends on it. */
 typedef enum attn_way {
-    ATTN_WAY_AUTO = 0,   /* direct */
+    /* Direct: it sends no more than the ring in each step, and so is predicted (attn_split_predict) never to take longer, where a
+     * message takes as long from any rank to any other. */
+    ATTN_WAY_AUTO = 0,
     ATTN_WAY_RING = 1,   /* from neighbour to neighbour, all of them */
     ATTN_WAY_DIRECT = 2, /* from their owner, and only to ranks with queries that see them: with a window, the halo */
     /* Not at all: each rank has all queries, whatever the layout says of them, and its own keys; what ranks have computed is
@@ -201,6 +203,74 @@ ATTN_API attn_status attn_split_part_describe(const attn_split *split, int64_t t
 ATTN_API attn_status attn_split_balance(const attn_problem *problem, int ranks, const attn_tensors *tensors,
                                         const attn_split *split, const attn_output *owners_q, const attn_output *owners_kv,
                                         attn_error *error);
+
+/* The ranks of a prediction: all alike, each pair of them joined alike. */
+typedef struct attn_split_machine {
+    size_t struct_size;         /* sizeof(attn_split_machine) */
+    double flops_per_second;    /* of a rank, in attention; above 0 */
+    double bytes_per_second;    /* that a rank sends, and as many that it receives at the same time; above 0 */
+    double seconds_per_message; /* from its beginning to that of its arrival, from 0 on */
+    double seconds_per_sum;     /* of a rank, to add or merge one number of two results; 0: nothing */
+    int64_t reserved[4];        /* must be 0 */
+} attn_split_machine;
+
+/* What is predicted.  Seconds are those of the rank with the most work, as if it were also the one that gets and sends the most. */
+typedef struct attn_split_prediction {
+    size_t struct_size; /* in: sizeof(attn_split_prediction) */
+    double seconds;     /* computing + combining + waiting */
+    double computing;   /* flops of the rank over its speed */
+    double combining;   /* results of its cells */
+    double waiting;     /* for messages that its work does not hide */
+    double efficiency;  /* the time of an even share of the flops, over `seconds` */
+    double imbalance;   /* pairs of the rank with the most, over the mean: 1 is even */
+    double flops;       /* of all ranks, as `attn bench` counts them */
+    double sampled;     /* the share of parts whose sums are counted (1: all); messages and bytes of backward are estimated below */
+    int64_t parts_q;    /* of the whole */
+    int64_t parts_kv;
+    int64_t cells_most; /* of the rank that has the most */
+    int64_t cells_total;
+    int64_t messages;       /* that a rank sends, at most */
+    int64_t bytes;          /* likewise, of another rank perhaps */
+    int64_t messages_total; /* of all ranks */
+    int64_t bytes_total;
+    int64_t steps;     /* ranks that keys come from */
+    int64_t key_bytes; /* of workspace for keys, at most: those of the rank and of two steps; results of cells come on top */
+    attn_way way;      /* what ATTN_WAY_AUTO is */
+    int ranks;
+} attn_split_prediction;
+
+/*
+ * Predicts what an execution over many ranks takes, without any of them.  Local.  Cells, messages and bytes are counted from the
+ * layout and the mask, and are those of attn_distributed_describe; only sums of more than 2^23 cells, and work with split keys, are
+ * sampled (`sampled`).
+ *
+ *  problem     [in]   the whole, as in attn_distributed_plan_create
+ *  ranks       [in]   how many, at least 1
+ *  tensors     [in]   of the whole: which there are, their types and strides (pointers may be ATTN_LATER); lengths, offset_q and
+ *                     cu_seqlens are read
+ *  split       [in]   NULL: all defaults
+ *  machine     [in]   its speeds
+ *  prediction  [out]  its struct_size is set
+ *
+ * With C = computing + combining, the rank with the most work does a share h of C (that of its cells) with its own keys, and the
+ * rest evenly in K steps, whose keys arrive while the step before is computed:
+ *
+ *      m        = seconds_per_message + (bytes of keys that a rank gets) / K / bytes_per_second
+ *      waiting  = max(m - h C, 0) + (K - 1) max(m - (1 - h) C / K, 0) + sums
+ *      sums     = in backward, K seconds_per_message + (bytes of the sums for keys that a rank sends) / bytes_per_second, and what
+ *                 rank 0 gathers and spreads of results that all ranks share
+ *
+ * With ATTN_WAY_SPLIT_KEYS, waiting is what rank 0 gathers, of one rank after another, and what then goes to all in a tree, for
+ * each part of queries.  Not in it: reading memory, agreement about errors, messages that meet in the network, ranks that are late,
+ * and masks and biases.
+ *
+ * Time and memory grow with the parts and the ranks: a million parts take less than a second.  Returns ATTN_ERR_ARGUMENT (ranks; a
+ * speed that is not above 0), what attn_plan_create returns for the problem of one cell, ATTN_ERR_SHAPE, ATTN_ERR_UNSUPPORTED or
+ * ATTN_ERR_MEMORY, as attn_distributed_plan_create does.
+ */
+ATTN_API attn_status attn_split_predict(const attn_problem *problem, int ranks, const attn_tensors *tensors,
+                                        const attn_split *split, const attn_split_machine *machine,
+                                        attn_split_prediction *prediction, attn_error *error);
 
 #ifdef __cplusplus
 }

@@ -13,22 +13,13 @@ typedef struct load {
     int64_t part;
 } load;
 
-static double pairs_of(const attn_mask *m, int64_t position, int64_t keys)
-{
-    attn_range seen[ATTN_SEEN_RANGES];
-    attn_keys_seen(m, position, position, keys, seen);
-    const int64_t window = seen[0].end - seen[0].first, before = seen[0].first < seen[1].end ? seen[0].first : seen[1].end;
-    const double near = window > 0 ? (double)window / (double)(m->dilation > 1 ? m->dilation : 1) : 0;
-    return near + (before > seen[1].first ? (double)(before - seen[1].first) : 0); /* global keys before the window */
-}
-
 static void fill_loads(load *loads, int64_t count, int64_t part, const attn_problem *problem, const attn_grid_index *x)
 {
     for (int64_t n = 0; n < count; n++) loads[n] = (load){0, n};
     for (int64_t b = 0; b < x->entries; b++) {
         const attn_entry e = attn_entry_at(x, &problem->shape, b);
         for (int64_t i = 0; i < e.queries && e.keys > 0; i++)
-            loads[(e.first_q + i) / part].pairs += pairs_of(&problem->mask, i + e.offset, e.keys);
+            loads[(e.first_q + i) / part].pairs += attn_keys_count(&problem->mask, i + e.offset, e.keys);
     }
 }
 

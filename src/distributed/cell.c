@@ -24,7 +24,7 @@ static attn_status add_result(attn_cells *c, attn_node_kind kind, const attn_bou
     return ATTN_OK;
 }
 
-static attn_status lay_out(attn_cells *c, attn_error *error)
+attn_status attn_cells_lay_out(attn_cells *c, attn_error *error)
 {
     memset(c->node, 0, sizeof c->node);
     for (const attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++) {
@@ -154,7 +154,7 @@ attn_status attn_cells_plan(attn_cells *c, int rank, const attn_owned *own, attn
 {
     attn_tensors later = c->planned;
     for (int n = 0; n < c->bounds.count; n++) attn_slot_in(&later, &c->bounds.all[n])->data = ATTN_LATER;
-    TRY(lay_out(c, error));
+    TRY(attn_cells_lay_out(c, error));
     c->workspace = 0;
     c->has_sink = c->problem.op == ATTN_FORWARD ? c->planned.sink.data || c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE
                                                 : c->problem.op == ATTN_BACKWARD && c->planned.grad_sink.data;

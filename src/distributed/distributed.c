@@ -88,6 +88,7 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
 {
     attn_cells *c = &p->cells;
     attn_split split;
+    attn_range tokens; /* of queries, of keys */
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(struct_read(&c->problem, sizeof c->problem, sizeof c->problem, problem, "attn_problem", error));
@@ -100,17 +101,10 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     TRY(attn_index_check(s, error));
     p->numbers = options_acquire(&c->options, attn_index_bytes(s->batch));
     CHECK(p->numbers, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of lengths", attn_index_bytes(s->batch));
-    TRY(attn_index_read(&c->index, &c->planned, &c->problem, p->numbers, error));
-    c->problem.mask.align = ATTN_ALIGN_TOP_LEFT;
-    const attn_range tokens = attn_index_tokens(&c->index, &c->problem); /* of queries, of keys */
-    TRY(attn_split_check(&split, tokens.first, ATTN_AXIS_QUERY, "the number of queries", error));
-    TRY(attn_split_check(&split, tokens.end, ATTN_AXIS_KEY, "the number of keys", error));
-    const int64_t longest = tokens.first > tokens.end ? tokens.first : tokens.end;
-    if (split.part > longest && longest > 0) split.part = longest;
-    p->way = split.way == ATTN_WAY_AUTO ? ATTN_WAY_DIRECT : split.way;
+    TRY(attn_index_begin(&c->index, &c->planned, &c->problem, p->numbers, &split, &tokens, error));
+    p->way = attn_split_way(&split);
     c->keys_stay = p->way == ATTN_WAY_SPLIT_KEYS;
-    CHECK(!c->keys_stay || c->problem.op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED,
-          "distributed: split.way is 3 (split keys); it is for ATTN_FORWARD, and op is %d", (int)c->problem.op);
+    TRY(attn_split_check_op(&split, c->problem.op, error));
     const size_t grid = attn_grid_bytes(tokens, split.part, p->ranks);
     const int64_t all_q = tokens.first / split.part + 1, all_kv = tokens.end / split.part + 1;
     const size_t lists = (size_t)(all_q + all_kv + p->ranks) * sizeof(int64_t);

@@ -59,6 +59,15 @@ void attn_keys_seen(const attn_mask *m, int64_t first, int64_t last, int64_t key
     if (m->window_right >= 0) seen[0].end = attn_min(all.end, last + attn_min(m->window_right, far) + 1);
 }
 
+double attn_keys_count(const attn_mask *m, int64_t position, int64_t keys)
+{
+    attn_range seen[ATTN_SEEN_RANGES];
+    attn_keys_seen(m, position, position, keys, seen);
+    const int64_t window = seen[0].end - seen[0].first, before = seen[0].first < seen[1].end ? seen[0].first : seen[1].end;
+    const double near = window > 0 ? (double)window / (double)(m->dilation > 1 ? m->dilation : 1) : 0;
+    return near + (before > seen[1].first ? (double)(before - seen[1].first) : 0); /* global keys before the window */
+}
+
 static void include(attn_range *all, attn_range more, int64_t part)
 {
     if (more.first >= more.end) return;

@@ -64,6 +64,9 @@ attn_status attn_grid_fill(attn_grid *grid, void *memory, attn_range tokens, con
  * ranges go. */
 void attn_keys_seen(const attn_mask *mask, int64_t first, int64_t last, int64_t keys, attn_range seen[ATTN_SEEN_RANGES]);
 
+/* How many keys the query at a position sees. */
+double attn_keys_count(const attn_mask *mask, int64_t position, int64_t keys);
+
 /* How many cells part i of queries has. */
 int64_t attn_row_cells(const attn_grid *grid, int64_t i);
 /* 1 if part i of queries has a cell with one of the parts first .. end - 1 of keys; and the reverse. */

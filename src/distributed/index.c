@@ -3,6 +3,7 @@
 #include "index.h"
 
 #include "../common/slots.h"
+#include "split.h"
 
 /* What is read of an index tensor. */
 typedef struct index_rule {
@@ -93,4 +94,17 @@ attn_range attn_index_tokens(const attn_grid_index *x, const attn_problem *probl
 {
     const attn_shape *s = &problem->shape;
     return (attn_range){x->starts_q ? x->starts_q[s->batch] : s->len_q, x->starts_kv ? x->starts_kv[s->batch] : s->len_kv};
+}
+
+attn_status attn_index_begin(attn_grid_index *x, const attn_tensors *tensors, attn_problem *problem, int64_t *memory,
+                             attn_split *split, attn_range *tokens, attn_error *error)
+{
+    TRY(attn_index_read(x, tensors, problem, memory, error));
+    problem->mask.align = ATTN_ALIGN_TOP_LEFT;
+    *tokens = attn_index_tokens(x, problem);
+    TRY(attn_split_check(split, tokens->first, ATTN_AXIS_QUERY, "the number of queries", error));
+    TRY(attn_split_check(split, tokens->end, ATTN_AXIS_KEY, "the number of keys", error));
+    const int64_t longest = attn_max(tokens->first, tokens->end);
+    if (split->part > longest && longest > 0) split->part = longest;
+    return ATTN_OK;
 }

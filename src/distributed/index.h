@@ -14,4 +14,9 @@ attn_status attn_index_read(attn_grid_index *index, const attn_tensors *tensors,
 /* Queries (first) and keys (end) of all ranks: those of packed sequences, or the lengths of the shape. */
 attn_range attn_index_tokens(const attn_grid_index *index, const attn_problem *problem);
 
+/* What plans and predictions begin with: reads the index, lets problem->mask.align be ATTN_ALIGN_TOP_LEFT, checks the parts and
+ * makes split->part no longer than the longer axis.  tokens: as attn_index_tokens returns. */
+attn_status attn_index_begin(attn_grid_index *index, const attn_tensors *tensors, attn_problem *problem, int64_t *memory,
+                             attn_split *split, attn_range *tokens, attn_error *error);
+
 #endif

@@ -37,6 +37,13 @@ attn_status attn_split_check(const attn_split *split, int64_t tokens, attn_axis 
     return ATTN_OK;
 }
 
+attn_status attn_split_check_op(const attn_split *split, attn_op op, attn_error *error)
+{
+    CHECK(split->way != ATTN_WAY_SPLIT_KEYS || op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED,
+          "distributed: split.way is 3 (split keys); it is for ATTN_FORWARD, and op is %d", (int)op);
+    return ATTN_OK;
+}
+
 attn_status attn_split_check_owner(int32_t owner, attn_axis axis, int64_t n, int ranks, attn_error *error)
 {
     CHECK(owner >= 0 && owner < ranks, ATTN_ERR_ARGUMENT, "split.owners_%s[%" PRId64 "] is %d; it must be a rank, 0 to %d",

@@ -63,6 +63,8 @@ static attn_hopfield_tensors remembered;
 static attn_linear_plan_description description = {.struct_size = sizeof description};
 static attn_split split = {.struct_size = sizeof split, .part = 2};
 static attn_transport alone = {.struct_size = sizeof alone, .ranks = 1};
+static attn_split_machine machine = {.struct_size = sizeof machine, .flops_per_second = 1e12, .bytes_per_second = 1e9};
+static attn_split_prediction predicted = {.struct_size = sizeof predicted};
 static attn_split_description owned = {.struct_size = sizeof owned};
 static attn_split_part part = {.struct_size = sizeof part};
 static attn_distributed_description distributed = {.struct_size = sizeof distributed};
@@ -197,6 +199,8 @@ RUN(parts_tensors, plan_parts(&problem, x, &split, NULL, NULL, e))
 RUN(split, plan_parts(&problem, &tensors, x, NULL, NULL, e))
 RUN(transport, plan_parts(&problem, &tensors, &split, x, NULL, e))
 RUN(parts_options, plan_parts(&problem, &tensors, &split, NULL, x, e))
+RUN(machine, attn_split_predict(&problem, 2, &tensors, &split, x, &predicted, e))
+RUN(predicted, attn_split_predict(&problem, 2, &tensors, &split, &machine, (attn_split_prediction *)(uintptr_t)x, e))
 RUN(owned, attn_split_describe(&split, LEN, ATTN_AXIS_KEY, 0, 1, (attn_split_description *)(uintptr_t)x, e))
 RUN(part, attn_split_part_describe(&split, LEN, ATTN_AXIS_KEY, 0, 1, 0, (attn_split_part *)(uintptr_t)x, e))
 
@@ -236,6 +240,7 @@ static void test_fields(void **state)
     TAILS(attn_problem, problem, 0, run_parts_problem);
     TAILS(attn_call, call, 0, run_call);
     TAILS(attn_split, split, 0, run_split);
+    TAILS(attn_split_machine, machine, 0, run_machine);
     TAILS(attn_transport, alone, 0, run_transport);
     TAILS(attn_options, options, 0, run_parts_options);
     TAILS(attn_options, options, 0, run_merge_options);
@@ -269,6 +274,7 @@ static void test_filled(void **state)
     FILLED(attn_pattern_set_counts, count, run_count);
     FILLED(attn_linear_plan_description, description, run_linear_plan);
     FILLED(attn_tensor_plan, tensor_plan, run_linear_tensor);
+    FILLED(attn_split_prediction, predicted, run_predicted);
     FILLED(attn_split_description, owned, run_owned);
     FILLED(attn_split_part, part, run_part);
     FILLED(attn_distributed_description, distributed, run_distributed);

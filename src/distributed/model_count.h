@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * model_count.h - what each rank would do, without planning its cells: work, messages and bytes.  Time and memory grow with the
+ * parts and the ranks, and not with the cells. */
+#ifndef ATTN_DISTRIBUTED_MODEL_COUNT_H
+#define ATTN_DISTRIBUTED_MODEL_COUNT_H
+
+#include "cell.h"
+
+/* The parts of an axis, rank by rank: those of rank r are part[first[r]] .. part[first[r + 1] - 1], in rising order. */
+typedef struct attn_by_rank {
+    int64_t *first;
+    int32_t *part;
+} attn_by_rank;
+
+typedef struct attn_model {
+    attn_cells cells; /* problem, planned, index, grid, bounds and nodes; no plans */
+    attn_way way;     /* not ATTN_WAY_AUTO */
+    int ranks;
+    attn_by_rank q, kv;
+    double *row_pairs; /* of each part of queries, with all its keys, of a head */
+    int64_t *seen;     /* space for the parts of keys and one */
+    /* Of each rank */
+    double *pairs;                                  /* that it computes, of a head */
+    int64_t *cells_of;                              /* that it computes */
+    double *keys_sent, *keys_got;                   /* parts of keys */
+    double *nodes_sent;                             /* results of ATTN_NODE_ROW, _COLUMN or _SHARED, at ATTN_NODE_KINDS r + kind */
+    double *bytes_sent, *bytes_got, *messages_sent; /* all of these, and agreements */
+    double sampled; /* the share of the parts whose sums were counted; those of the others are taken to be alike */
+} attn_model;
+
+/* Bytes of the arrays, which attn_model_carve takes from memory aligned for int64_t. */
+size_t attn_model_bytes(attn_range parts, int ranks);
+void attn_model_carve(attn_model *model, void *memory, attn_range parts);
+
+/* Fills in the arrays; cells, way and ranks are there. */
+void attn_model_count(attn_model *model);
+
+/* Of a rank: cells with its own keys, and how many ranks its other keys come from.  Overwrites model->seen. */
+void attn_model_look(attn_model *model, int rank, int64_t *own_cells, int64_t *sources);
+
+#endif

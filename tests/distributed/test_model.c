@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_model.c - attn_split_predict counts what plans of all ranks have: cells, messages and bytes; and its times are those of the
+ * formula in distributed.h. */
+#include "ranks.h"
+#include "test.h"
+
+#include <math.h>
+
+enum { MOST_PARTS = 64, HEADS = 4, HEADS_KV = 2, DIM = 8 };
+
+static const attn_split_machine machine = {
+    .struct_size = sizeof machine, .flops_per_second = 5e12, .bytes_per_second = 25e9, .seconds_per_message = 5e-6};
+
+/* ---- against plans ---- */
+
+typedef struct problem_case {
+    const char *name;
+    int64_t queries, keys;
+    attn_mask mask;
+    int has_sink, documents;
+    attn_dtype dtype;
+} problem_case;
+
+static const problem_case problems[] = {
+    {"dense", 64, 48, {0}, 0, 0, ATTN_F32},
+    {"a short last part", 61, 43, {0}, 0, 0, ATTN_F32},
+    {"causal", 64, 64, {.causal = 1}, 0, 0, ATTN_F64},
+    {"causal, 16 bits, a sink", 61, 61, {.causal = 1}, 1, 0, ATTN_BF16},
+    {"bottom right", 30, 61, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 0, 0, ATTN_F32},
+    {"window", 64, 64, {.causal = 1, .window = 1, .window_left = 9, .window_right = 0}, 0, 0, ATTN_F32},
+    {"window both ways", 61, 64, {.window = 1, .window_left = 6, .window_right = 3}, 0, 0, ATTN_F32},
+    {"window and global keys",
+     64,
+     62,
+     {.causal = 1, .window = 1, .window_left = 5, .window_right = 0, .global_kv = 6},
+     0,
+     0,
+     ATTN_F32},
+    {"window and global queries",
+     64,
+     62,
+     {.window = 1, .window_left = 5, .window_right = 2, .global_q = 5, .global_kv = 3},
+     0,
+     0,
+     ATTN_F32},
+    {"chunks", 64, 64, {.chunk = 24}, 0, 0, ATTN_F32},
+    {"packed", 64, 64, {.causal = 1}, 0, 5, ATTN_F32},
+    {"packed, window", 64, 64, {.causal = 1, .window = 1, .window_left = 7, .window_right = 0}, 0, 5, ATTN_F32},
+    {"few queries", 3, 64, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 0, 0, ATTN_F32},
+    {"no queries", 0, 64, {0}, 0, 0, ATTN_F32},
+    {"no keys", 16, 0, {0}, 0, 0, ATTN_F32},
+};
+
+static const int64_t starts[] = {0, 5, 6, 30, 31, 64};
+
+typedef struct planned {
+    const problem_case *of;
+    attn_problem problem;
+    attn_split split;
+    attn_distributed_description d[MAX_RANKS];
+    attn_error error[MAX_RANKS];
+} planned;
+
+static attn_problem problem_of(const problem_case *c, attn_op op)
+{
+    attn_problem p = {.struct_size = sizeof p,
+                      .op = op,
+                      .shape = {c->documents ? c->documents : 1, HEADS, HEADS_KV, c->queries, c->keys, DIM, DIM},
+                      .mask = c->mask};
+    return p;
+}
+
+static attn_input slot(int64_t rows, attn_dtype dtype)
+{
+    return (attn_input){.data = rows ? ATTN_LATER : ATTN_EMPTY, .dtype = dtype};
+}
+static attn_output output(int64_t rows, attn_dtype dtype)
+{
+    return (attn_output){.data = rows ? ATTN_LATER : ATTN_EMPTY, .dtype = dtype};
+}
+
+static attn_tensors tensors_of(const problem_case *c, attn_op op, int64_t queries, int64_t keys)
+{
+    const attn_dtype statistics = c->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    attn_tensors t = {.struct_size = sizeof t, .q = slot(queries, c->dtype), .k = slot(keys, c->dtype), .v = slot(keys, c->dtype)};
+    if (c->has_sink) t.sink = slot(1, ATTN_F32);
+    if (c->documents) {
+        t.cu_seqlens_q = t.cu_seqlens_kv = (attn_input){.data = starts, .dtype = ATTN_I64};
+    }
+    if (op == ATTN_FORWARD) t.o = output(queries, c->dtype);
+    if (op == ATTN_BACKWARD) {
+        t.o = output(queries, c->dtype), t.lse = output(queries, statistics);
+        t.grad_o = slot(queries, c->dtype);
+        t.grad_q = output(queries, c->dtype), t.grad_k = output(keys, c->dtype), t.grad_v = output(keys, c->dtype);
+        if (c->has_sink) t.grad_sink = output(1, ATTN_F32);
+    }
+    if (op == ATTN_JVP) {
+        t.o = output(queries, c->dtype), t.lse = output(queries, statistics);
+        t.tan_q = slot(queries, c->dtype), t.tan_k = slot(keys, c->dtype), t.tan_v = slot(keys, c->dtype);
+        t.tan_o = output(queries, c->dtype);
+    }
+    return t;
+}
+
+static int64_t tokens_of(const planned *p, attn_axis axis, const attn_transport *t)
+{
+    attn_split_description d = {.struct_size = sizeof d};
+    const int64_t tokens = axis == ATTN_AXIS_KEY ? p->of->keys : p->of->queries;
+    if (attn_split_describe(&p->split, tokens, axis, t->rank, t->ranks, &d, NULL) != ATTN_OK) return -1;
+    return d.tokens;
+}
+
+static void plan_on_rank(void *context, const attn_transport *t)
+{
+    planned *p = context;
+    attn_distributed_plan *plan;
+    const attn_tensors mine = tensors_of(p->of, p->problem.op, tokens_of(p, ATTN_AXIS_QUERY, t), tokens_of(p, ATTN_AXIS_KEY, t));
+    attn_distributed_description *d = &p->d[t->rank];
+    *d = (attn_distributed_description){.struct_size = sizeof *d};
+    if (attn_distributed_plan_create(&plan, &p->problem, &mine, &p->split, t, NULL, &p->error[t->rank]) != ATTN_OK) return;
+    (void)attn_distributed_describe(plan, d, NULL);
+    attn_distributed_plan_destroy(plan);
+}
+
+#define SAME(field, expected)                                                                                                      \
+    if (got.field != (expected))                                                                                                   \
+    fail_msg("%s, op %d, layout %d, way %d, %d ranks, part %d: " #field " is %lld, and of plans %lld", c->name, (int)op,           \
+             (int)split->layout, (int)split->way, ranks, (int)split->part, (long long)got.field, (long long)(expected))
+
+/* Returns how many messages there are; -1: it is rejected, by both. */
+static int64_t compare(const problem_case *c, attn_op op, const attn_split *split, int ranks)
+{
+    planned p = {.of = c, .problem = problem_of(c, op), .split = *split};
+    attn_split_prediction got = {.struct_size = sizeof got};
+    attn_error error;
+    int64_t messages = 0, bytes = 0, messages_total = 0, bytes_total = 0, cells = 0;
+    ranks_run(ranks, 0, plan_on_rank, &p);
+    const attn_tensors whole = tensors_of(c, op, c->queries, c->keys);
+    const attn_status status = attn_split_predict(&p.problem, ranks, &whole, split, &machine, &got, &error);
+    if (status != p.error[0].status)
+        fail_msg("%s: status %d, and of plans %d: %s; %s", c->name, (int)status, (int)p.error[0].status, error.message,
+                 p.error[0].message);
+    if (status != ATTN_OK) return -1;
+    for (int r = 0; r < ranks; r++) {
+        const attn_distributed_description *d = &p.d[r];
+        if (d->messages > messages) messages = d->messages;
+        if (d->bytes > bytes) bytes = d->bytes;
+        messages_total += d->messages, bytes_total += d->bytes, cells += d->cells;
+    }
+    SAME(cells_total, p.d[0].cells_total);
+    SAME(cells_most, p.d[0].cells_most);
+    SAME(parts_q, p.d[0].parts_q);
+    SAME(parts_kv, p.d[0].parts_kv);
+    SAME(way, p.d[0].way);
+    SAME(messages_total, messages_total);
+    SAME(bytes_total, bytes_total);
+    SAME(messages, messages);
+    SAME(bytes, bytes);
+    assert_true(got.sampled == 1);
+    return messages_total;
+}
+
+static void test_plans(void **state)
+{
+    static const int ranks[] = {1, 2, 3, 5, 8, 16};
+    static const attn_op ops[] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP};
+    static const int64_t parts[] = {4, 7};
+    static int32_t owners[2][MOST_PARTS];
+    int64_t cases = 0, rejected = 0, messages = 0;
+    (void)state;
+    for (size_t n = 0; n < sizeof problems / sizeof *problems; n++)
+        for (int k = 0; k < 6; k++)
+            for (int layout = 0; layout <= ATTN_LAYOUT_OWNERS; layout++)
+                for (int way = 0; way <= ATTN_WAY_SPLIT_KEYS; way++)
+                    for (int op = 0; op < 3; op++) {
+                        if (way == ATTN_WAY_SPLIT_KEYS && ops[op] != ATTN_FORWARD) continue;
+                        if ((n + (size_t)(k + layout + way + op)) % 2) continue; /* half of them */
+                        attn_split split = {.struct_size = sizeof split,
+                                            .part = parts[(n + (size_t)k) % 2],
+                                            .layout = (attn_layout)layout,
+                                            .way = (attn_way)way};
+                        for (int x = 0; x < MOST_PARTS; x++)
+                            owners[0][x] = (x * x + 3) % ranks[k], owners[1][x] = (x * 5 + x / 3) % ranks[k];
+                        if (layout == ATTN_LAYOUT_OWNERS) split.owners_q = owners[0], split.owners_kv = owners[1];
+                        const int64_t sent = compare(&problems[n], ops[op], &split, ranks[k]);
+                        rejected += sent < 0;
+                        messages += sent < 0 ? 0 : sent;
+                        cases++;
+                    }
+    print_message("%d cases, %d rejected, %d messages\n", (int)cases, (int)rejected, (int)messages);
+    assert_true(rejected < cases / 5);
+}
+
+/* ---- time ---- */
+
+static attn_split_prediction predict(const problem_case *c, attn_op op, const attn_split *split, int ranks, attn_split_machine m)
+{
+    attn_split_prediction got = {.struct_size = sizeof got};
+    const attn_problem p = problem_of(c, op);
+    const attn_tensors t = tensors_of(c, op, c->queries, c->keys);
+    attn_error error;
+    if (attn_split_predict(&p, ranks, &t, split, &m, &got, &error) != ATTN_OK) fail_msg("%s: %s", c->name, error.message);
+    return got;
+}
+
+static void near(double got, double expected) { assert_true(fabs(got - expected) <= 1e-12 * fabs(expected)); }
+
+/* The formula, written out for an even ring: all ranks have the same queries and keys, and all see all. */
+static void test_ring(void **state)
+{
+    enum { RANKS = 8, TOKENS = 1024 };
+    const problem_case c = {"dense", TOKENS, TOKENS, {0}, 0, 0, ATTN_BF16};
+    const attn_split split = {.struct_size = sizeof split, .part = TOKENS / RANKS, .way = ATTN_WAY_RING};
+    (void)state;
+    for (int slow = 0; slow < 2; slow++) { /* messages are hidden, and are not */
+        attn_split_machine m = machine;
+        m.bytes_per_second = slow ? 1e6 : 1e12;
+        m.seconds_per_message = slow ? 5e-6 : 1e-12;
+        m.seconds_per_sum = 1e-9;
+        const attn_split_prediction got = predict(&c, ATTN_FORWARD, &split, RANKS, m);
+        const double flops = 4.0 * HEADS * DIM * TOKENS * TOKENS, tokens = TOKENS / RANKS,
+                     numbers = HEADS * tokens * (DIM + 1) * RANKS, work = flops / RANKS / m.flops_per_second + numbers * 1e-9,
+                     message = m.seconds_per_message + 2 * HEADS_KV * tokens * DIM * 2 / m.bytes_per_second;
+        near(got.flops, flops);
+        near(got.imbalance, 1);
+        near(got.computing + got.combining, work);
+        near(got.seconds, work / RANKS + (RANKS - 1) * fmax(work / RANKS, message));
+        near(got.efficiency, flops / RANKS / m.flops_per_second / got.seconds);
+        assert_int_equal(got.steps, RANKS - 1);
+        assert_true(slow ? got.waiting > 0 : got.waiting == 0);
+    }
+}
+
+/* Pairs, with all of them counted one by one. */
+static void test_work(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof problems / sizeof *problems; n++) {
+        const problem_case *c = &problems[n];
+        const attn_split split = {.struct_size = sizeof split, .part = 8};
+        if (c->documents || c->mask.window || c->mask.chunk || !c->keys) continue;
+        double pairs = 0;
+        for (int64_t i = 0; i < c->queries; i++) {
+            const int64_t position = i + (c->mask.align == ATTN_ALIGN_BOTTOM_RIGHT ? c->keys - c->queries : 0);
+            pairs += c->mask.causal ? fmin((double)position + 1, (double)c->keys) : (double)c->keys;
+        }
+        near(predict(c, ATTN_FORWARD, &split, 4, machine).flops, pairs * HEADS * 4 * DIM);
+        near(predict(c, ATTN_BACKWARD, &split, 4, machine).flops, 2.5 * pairs * HEADS * 4 * DIM);
+    }
+}
+
+/* The ring is never predicted to be faster than direct, and what ATTN_WAY_AUTO takes is direct. */
+static void test_auto(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof problems / sizeof *problems; n++)
+        for (int layout = 0; layout < ATTN_LAYOUT_OWNERS; layout++)
+            for (int ranks = 1; ranks < 20; ranks++) {
+                attn_split split = {.struct_size = sizeof split, .part = 3, .layout = (attn_layout)layout, .way = ATTN_WAY_RING};
+                const double ring = predict(&problems[n], ATTN_FORWARD, &split, ranks, machine).seconds;
+                split.way = ATTN_WAY_AUTO;
+                const attn_split_prediction best = predict(&problems[n], ATTN_FORWARD, &split, ranks, machine);
+                assert_int_equal(best.way, ATTN_WAY_DIRECT);
+                if (best.seconds > ring * (1 + 1e-12))
+                    fail_msg("%s, layout %d, %d ranks: %g s, and by the ring %g", problems[n].name, layout, ranks, best.seconds,
+                             ring);
+            }
+}
+
+/* A billion tokens on 16384 ranks: no cell is planned. */
+static void test_large(void **state)
+{
+    const problem_case c = {"a billion", INT64_C(1) << 30, INT64_C(1) << 30, {.causal = 1}, 0, 0, ATTN_BF16};
+    const attn_split split = {.struct_size = sizeof split, .layout = ATTN_LAYOUT_ZIGZAG};
+    (void)state;
+    const attn_split_prediction forward = predict(&c, ATTN_FORWARD, &split, 16384, machine),
+                                backward = predict(&c, ATTN_BACKWARD, &split, 16384, machine);
+    const int64_t parts = INT64_C(1) << 20;
+    assert_true(forward.cells_total == parts * (parts + 1) / 2);
+    near(forward.flops, 4.0 * HEADS * DIM * 0x1p29 * (0x1p30 + 1));
+    assert_true(forward.sampled == 1 && backward.sampled < 1);
+    assert_true(forward.imbalance < 1.001);
+    assert_true(backward.bytes > forward.bytes);
+}
+
+static void test_rejects(void **state)
+{
+    const attn_problem p = problem_of(&problems[0], ATTN_FORWARD);
+    const attn_tensors t = tensors_of(&problems[0], ATTN_FORWARD, 64, 48);
+    attn_split_prediction d = {.struct_size = sizeof d, .seconds = -7};
+    attn_error error;
+    const struct {
+        const char *message;
+        attn_split_machine machine;
+    } wrong[] = {{"machine.flops_per_second is 0; it must be above 0", {sizeof machine, 0, 1, 0, 0, {0}}},
+                 {"machine.bytes_per_second is nan; it must be above 0", {sizeof machine, 1, NAN, 0, 0, {0}}},
+                 {"machine.seconds_per_message is -1; it must be at least 0", {sizeof machine, 1, 1, -1, 0, {0}}},
+                 {"machine.seconds_per_sum is inf; it must be at least 0", {sizeof machine, 1, 1, 0, INFINITY, {0}}},
+                 {"machine.reserved[2] is 5; it must be 0", {sizeof machine, 1, 1, 0, 0, {0, 0, 5, 0}}}};
+    (void)state;
+    for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
+        assert_int_equal(attn_split_predict(&p, 2, &t, NULL, &wrong[n].machine, &d, &error), ATTN_ERR_ARGUMENT);
+        assert_string_equal(error.message, wrong[n].message);
+    }
+    assert_int_equal(attn_split_predict(NULL, 2, &t, NULL, &machine, &d, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_split_predict(&p, 2, NULL, NULL, &machine, &d, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_split_predict(&p, 0, &t, NULL, &machine, &d, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_split_predict(&p, 2, &t, NULL, NULL, &d, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_split_predict(&p, 2, &t, NULL, &machine, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_true(d.seconds == -7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans), cmocka_unit_test(test_ring),  cmocka_unit_test(test_work),
+                                       cmocka_unit_test(test_auto),  cmocka_unit_test(test_large), cmocka_unit_test(test_rejects)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
