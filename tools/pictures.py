@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Runs the commands of each page of docs/ (its `sh` blocks), and checks that those of a mechanism write its picture, and those of another
-page the pictures on it that they name with -o; and that the chart of README.md, docs/pictures/peers.svg, is what `attn plot peers` makes
-of the newest such file in bench/results (with AVX-512, if there are two of a day).
+page the pictures on it that they name with -o; that the chart of README.md, docs/pictures/peers.svg, is what `attn plot peers` makes
+of the newest such file in bench/results (with AVX-512, if there are two of a day); and that docs/pictures/scaling.svg is what
+tools/scaling.py draws.
 
     tools/pictures.py ATTN              runs them all and reports failures and differences from docs/pictures (the test docs/lines)
     tools/pictures.py ATTN --write      updates the pictures
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 
+import scaling
 import snippets
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -106,6 +108,10 @@ def main():
         draw_peers(attn, pathlib.Path(name) / "peers.svg")
         for fault in keep(pathlib.Path(name) / "peers.svg", "peers.svg", write):
             print(f"README.md: {fault}")
+            faults += 1
+        scaling.draw(attn, pathlib.Path(name) / "scaling.svg")
+        for fault in keep(pathlib.Path(name) / "scaling.svg", "scaling.svg", write):
+            print(f"docs/distributed.md: {fault}")
             faults += 1
     for picture in PICTURES.glob("*.svg"):
         if not any(f"pictures/{picture.name})" in page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *pages]):

@@ -9,6 +9,7 @@
 #include "cli/base/commands.h"
 #include "cli/base/options.h"
 #include "options.h"
+#include "ranks.h"
 #include "testing/problem/linear_problem.h"
 #include "testing/problem/problem.h"
 #include "testing/text/json.h"
@@ -32,7 +33,8 @@ static const command_usage usage = {
     .without = "seed",
     .synopsis = "PROBLEM [options]",
     .summary = "Prints which kernel, tiles, threads and memory a problem gets, and why.\n"
-               "PROBLEM is a problem string, such as fwd:bf16:b2:hq32:hkv8:sq1024:d128:causal.\n",
+               "PROBLEM is a problem string, such as fwd:bf16:b2:hq32:hkv8:sq1024:d128:causal.\n"
+               "With --ranks, predicts time, bytes and memory over many machines, and the best way.\n",
     .notes = "Each option of the problem has a line with its cost; `fused` tells whether all options are\n"
              "done inside one walk over the tiles (all but the gradient of a bias that broadcasts).\n",
     .more = print_words,
@@ -228,10 +230,15 @@ static int explain_linear(const char *text, const problem_spec *spec, const comm
 int attn_cmd_explain(int argc, char **argv)
 {
     common_settings common = {0};
-    const option_group groups[] = {{"Plan", bits_options, &common}, {0}};
+    ranks_settings ranks = {.latency = -1};
+    const option_group groups[] = {{"Plan", bits_options, &common},
+                                   {"Many machines", ranks_options, &ranks},
+                                   {"Many machines: who has what", split_options, &ranks.split},
+                                   {0}};
     attn_error error;
     int operands, exit = options_begin(&usage, groups, &common, argc, argv, 1, &operands);
     if (exit >= 0) return exit;
+    if (ranks_check_flags(&ranks, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);
 
     const char *text = argv[operands];
     char canonical[512];
@@ -241,6 +248,10 @@ int attn_cmd_explain(int argc, char **argv)
     const attn_options options = options_for_library(&common);
     if (problem_parse(text, &spec, &error) != ATTN_OK || options_check_bits(&common, &spec, &error) != ATTN_OK)
         return command_fail(usage.name, text, &error);
+    if (ranks.ranks) {
+        problem_print(&spec, canonical, sizeof canonical);
+        return command_end(ranks_explain(canonical, &spec, &ranks, common.json, &error), usage.name, text, &error);
+    }
     if (linear_problem_is(&spec)) return explain_linear(text, &spec, &common);
     if (problem_build(&spec, &x.problem, &x.tensors, &error) != ATTN_OK ||
         attn_plan_create(&plan, &x.problem, &x.tensors, &options, &error) != ATTN_OK)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * split.h - the flags that divide a problem among ranks, and which rows a rank has. */
-#ifndef ATTN_CLI_MPI_SPLIT_H
-#define ATTN_CLI_MPI_SPLIT_H
+#ifndef ATTN_CLI_INPUT_SPLIT_H
+#define ATTN_CLI_INPUT_SPLIT_H
 
 #include "attn/distributed.h"
-#include "cli/input/share.h"
+#include "share.h"
 
 typedef struct split_settings {
     int64_t part; /* 0: the library's default */

@@ -6,7 +6,7 @@
 
 #include "cli/input/share.h"
 #include "ranks.h"
-#include "split.h"
+#include "cli/input/split.h"
 
 /* A tensor of the output. */
 typedef struct result {

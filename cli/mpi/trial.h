@@ -6,7 +6,7 @@
 
 #include "cli/measure/draw.h"
 #include "ranks.h"
-#include "split.h"
+#include "cli/input/split.h"
 #include "timed.h"
 
 typedef struct trial {

@@ -14,6 +14,7 @@ enum { MAX_LINES = 12, MAX_POINTS = 33 };
 typedef struct line {
     char name[200];
     int count;
+    int has_best; /* 0: predicted, without best deciles */
     double ranks[MAX_POINTS], speedup[MAX_POINTS], efficiency[MAX_POINTS], best[MAX_POINTS], share[MAX_POINTS];
 } line;
 
@@ -44,6 +45,7 @@ static attn_status read_point(const source *from, const cJSON *row, line *lines,
     if (!l || l->count == MAX_POINTS)
         return failure(error, ATTN_ERR_UNSUPPORTED, "%.100s: more than %d %s", from->path, l ? MAX_POINTS : MAX_LINES,
                        l ? "numbers of ranks" : "problems and kinds of scaling");
+    l->has_best = !cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(from->json, "predicted"));
     const struct {
         const char *name;
         double *to, least; /* above 0, or from 0 on */
@@ -53,6 +55,7 @@ static attn_status read_point(const source *from, const cJSON *row, line *lines,
                    {"efficiency_best", &l->best[l->count], 1e-9},
                    {"share_of_messages", &l->share[l->count], 0}};
     for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
+        if (!l->has_best && numbers[n].to == &l->best[l->count]) continue;
         const attn_status status = source_number(from, row, numbers[n].name, name, numbers[n].to, error);
         if (status != ATTN_OK) return status;
         if (*numbers[n].to < numbers[n].least)
@@ -102,23 +105,25 @@ static void draw_efficiency(plot_task *task, const line *lines, int count)
     static char names[MAX_LINES][240];
     chart_series series[2 * MAX_LINES];
     double most = 100;
+    int used = 0;
     for (int k = 0; k < count; k++) {
         const line *l = &lines[k];
         for (int p = 0; p < l->count; p++) {
             percent[2 * k][p] = 100 * l->efficiency[p];
             percent[2 * k + 1][p] = 100 * l->best[p];
-            for (int n = 0; n < 2; n++)
+            for (int n = 0; n <= l->has_best; n++)
                 if (percent[2 * k + n][p] > most) most = percent[2 * k + n][p];
         }
         (void)snprintf(names[k], sizeof names[k], "%s: best decile", l->name);
-        series[2 * k] = (chart_series){l->name, MARK_POINTS, k % COLOR_SERIES, l->count, l->ranks, percent[2 * k], 0};
-        series[2 * k + 1] = (chart_series){names[k], MARK_DASHED, k % COLOR_SERIES, l->count, l->ranks, percent[2 * k + 1], 0};
+        series[used++] = (chart_series){l->name, MARK_POINTS, k % COLOR_SERIES, l->count, l->ranks, percent[2 * k], 0};
+        if (!l->has_best) continue;
+        series[used++] = (chart_series){names[k], MARK_DASHED, k % COLOR_SERIES, l->count, l->ranks, percent[2 * k + 1], 0};
     }
     const chart c = {.title = "Efficiency by ranks",
                      .x = axis_of_ranks(lines, count),
                      .y = {"speed of a rank (% of one alone)", AXIS_LINEAR, 0, 1.05 * most, 0},
                      .series = series,
-                     .series_count = 2 * count};
+                     .series_count = used};
     (void)chart_put(task->figure, &c);
 }
 
@@ -164,6 +169,13 @@ attn_status plot_scaling(plot_task *task, attn_error *error)
     draw_speedup(task, lines, count);
     draw_efficiency(task, lines, count);
     draw_messages(task, lines, count);
+    if (!lines[0].has_best) {
+        tell_machine(task, from);
+        (void)snprintf(task->title, sizeof task->title, "Scaling by the number of ranks, predicted");
+        task->note =
+            "A model, and no measurement: docs/distributed.md has its assumptions. Time in messages is what work does not hide.";
+        return ATTN_OK;
+    }
     tell_ranks(task, from);
     (void)snprintf(task->title, sizeof task->title, "Scaling by the number of ranks");
     task->note =

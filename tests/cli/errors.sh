@@ -433,6 +433,13 @@ rejected 3 "attn bench: linear:sq9:d8: --reproducible is set; the bits of linear
     bench linear:sq9:d8 --reproducible
 rejected 3 "attn explain: sq50:d16: --reproducible is set and the instruction set is scalar; it needs avx2, avx512 or neon" \
     explain sq50:d16 --reproducible --isa=scalar
+rejected 2 "attn explain: --network has no effect without --ranks" explain sq9:d8 --network=10Gbit/s
+rejected 2 "attn explain: --layout has no effect without --ranks" explain sq9:d8 --layout=striped
+rejected 2 "attn explain: --network: '3furlongs' is not a rate above 0, such as 200Gbit/s (or Mbit/s, Tbit/s, GB/s, MB/s)" \
+    explain sq9:d8 --ranks=2 --network=3furlongs
+rejected 3 "attn explain: linear:sq50:d16: --ranks is for attention; linear attention over ranks is not there yet" \
+    explain linear:sq50:d16 --ranks=2
+rejected 3 "attn explain: b2:sq9:d8:lens: --ranks predicts sequences of one length: without packed, lens, offset" explain b2:sq9:d8:lens --ranks=2
 rejected 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 rejected 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
 rejected 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8

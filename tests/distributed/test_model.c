@@ -2,7 +2,7 @@
  *
  * test_model.c - attn_split_predict counts what plans of all ranks have: cells, messages and bytes; and its times are those of the
  * formula in distributed.h. */
-#include "ranks.h"
+#include "testing/ranks/ranks.h"
 #include "test.h"
 
 #include <math.h>

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ * ranks.c - see ranks.h. */
+#include "ranks.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/base/options.h"
+#include "testing/problem/linear_problem.h"
+#include "testing/text/failure.h"
+#include "testing/text/json.h"
+
+/* A node of 32 cores, each of which merges a number in half a nanosecond. */
+#define SECONDS_PER_SUM (0.5e-9 / 32)
+
+/* ---- flags ---- */
+
+static const struct {
+    const char *name;
+    double bytes; /* a second */
+} units[] = {{"Gbit/s", 1e9 / 8}, {"Mbit/s", 1e6 / 8}, {"Tbit/s", 1e12 / 8}, {"GB/s", 1e9}, {"MB/s", 1e6}};
+
+/* "200Gbit/s", or "200". */
+static attn_status read_rate(const char *text, double *bytes, attn_error *error)
+{
+    char *end;
+    const double number = strtod(text, &end);
+    *bytes = *end ? 0 : number * units[0].bytes;
+    for (size_t n = 0; n < sizeof units / sizeof *units; n++)
+        if (strcmp(end, units[n].name) == 0) *bytes = number * units[n].bytes;
+    if (end == text || !(*bytes > 0 && *bytes < 1e18))
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "network: '%.40s' is not a rate above 0, such as 200Gbit/s (or Mbit/s, Tbit/s, GB/s, MB/s)", text);
+    return ATTN_OK;
+}
+
+static attn_status check_network(void *target, const char *name, const char *value, attn_error *error)
+{
+    double bytes;
+    (void)name;
+    ((ranks_settings *)target)->network = value;
+    return read_rate(value, &bytes, error);
+}
+
+static attn_status set_latency(void *target, const char *name, const char *value, attn_error *error)
+{
+    return option_real(name, value, 0, 1000000000, &((ranks_settings *)target)->latency, error);
+}
+
+const option_row ranks_options[] = {
+    {"ranks", 0, "N", "predict what N machines would take instead", WHOLE(ranks_settings, ranks, 1, 1 << 24)},
+    {"network", 0, "RATE", "of a machine, such as 10Gbit/s (default 200Gbit/s)", CALL(check_network)},
+    {"latency", 0, "US", "microseconds of a message (default 5)", CALL(set_latency)},
+    {"flops", 0, "T", "10^12 operations a second of a machine (default 5)", ABOVE_0(ranks_settings, flops, 1000000000)},
+    {0},
+};
+
+attn_status ranks_check_flags(const ranks_settings *s, attn_error *error)
+{
+    const char *given = s->network            ? "network"
+                        : s->latency >= 0     ? "latency"
+                        : s->flops > 0        ? "flops"
+                        : s->split.part > 0   ? "part"
+                        : s->split.has_layout ? "layout"
+                        : s->split.way        ? "way"
+                                              : NULL;
+    if (s->ranks || !given) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "--%s has no effect without --ranks", given);
+}
+
+/* ---- predicting ---- */
+
+typedef struct outlook {
+    const char *problem;
+    const ranks_settings *settings;
+    attn_split split;
+    attn_split_machine machine;
+    way_row rows[MOST_WAYS];
+    int count;
+} outlook;
+
+static int by_time(const void *a, const void *b)
+{
+    const way_row *x = a, *y = b;
+    return x->of.seconds != y->of.seconds ? (x->of.seconds < y->of.seconds ? -1 : 1) : y->in_library - x->in_library;
+}
+
+static attn_status predict(outlook *o, const attn_problem *problem, const attn_tensors *tensors, attn_error *error)
+{
+    static const struct {
+        const char *name;
+        attn_way way;
+    } ways[] = {{"direct", ATTN_WAY_DIRECT}, {"ring", ATTN_WAY_RING}, {"split keys", ATTN_WAY_SPLIT_KEYS}};
+    const attn_way only = o->settings->split.way;
+    for (size_t n = 0; n < sizeof ways / sizeof *ways; n++) {
+        way_row *row = &o->rows[o->count];
+        if (only ? only != ways[n].way : ways[n].way == ATTN_WAY_SPLIT_KEYS && problem->op != ATTN_FORWARD) continue;
+        *row = (way_row){.name = ways[n].name, .in_library = 1, .of.struct_size = sizeof row->of};
+        o->split.way = ways[n].way;
+        const attn_status status =
+            attn_split_predict(problem, o->settings->ranks, tensors, &o->split, &o->machine, &row->of, error);
+        if (status != ATTN_OK) return status;
+        o->count++;
+    }
+    /* Their formulas are for causal and dense problems: with a window, gathering would take what nobody sees. */
+    if (!only && !problem->mask.window && !problem->mask.chunk)
+        o->count +=
+            ways_elsewhere(problem, tensors->q.dtype, o->settings->ranks, &o->machine, o->rows[0].of.flops, o->rows + o->count);
+    qsort(o->rows, (size_t)o->count, sizeof *o->rows, by_time);
+    return ATTN_OK;
+}
+
+static const way_row *best_of(const outlook *o)
+{
+    for (int n = 0; n < o->count; n++)
+        if (o->rows[n].in_library) return &o->rows[n];
+    return o->rows;
+}
+
+/* ---- printing ---- */
+
+static void print_json(const outlook *o)
+{
+    const attn_split_machine *m = &o->machine;
+    const way_row *best = best_of(o);
+    cJSON *object = json_begin();
+    json_text(object, "problem", o->problem);
+    json_int(object, "ranks", o->settings->ranks);
+    cJSON *machine = json_object(object, "machine");
+    json_number(machine, "flops_per_second", m->flops_per_second);
+    json_number(machine, "bytes_per_second", m->bytes_per_second);
+    json_number(machine, "seconds_per_message", m->seconds_per_message);
+    json_number(machine, "seconds_per_sum", m->seconds_per_sum);
+    json_text(object, "layout", split_layout_name(o->split.layout));
+    json_int(object, "part", o->split.part ? o->split.part : 1024);
+    json_int(object, "parts_q", best->of.parts_q);
+    json_int(object, "parts_kv", best->of.parts_kv);
+    json_number(object, "flops", best->of.flops);
+    json_text(object, "best", best->name);
+    cJSON *ways = json_list(object, "ways");
+    for (int n = 0; n < o->count; n++) {
+        const way_row *row = &o->rows[n];
+        const attn_split_prediction *d = &row->of;
+        cJSON *item = json_item(ways);
+        json_text(item, "way", row->name);
+        json_flag(item, "in_library", row->in_library);
+        json_number(item, "seconds", d->seconds);
+        json_number(item, "computing", d->computing);
+        json_number(item, "combining", d->combining);
+        json_number(item, "waiting", d->waiting);
+        json_number(item, "efficiency", d->efficiency);
+        json_number(item, "imbalance", d->imbalance);
+        if (!row->in_library) continue;
+        json_int(item, "cells", d->cells_total);
+        json_int(item, "cells_most", d->cells_most);
+        json_int(item, "messages", d->messages_total);
+        json_int(item, "messages_most", d->messages);
+        json_int(item, "bytes", d->bytes_total);
+        json_int(item, "bytes_most", d->bytes);
+        json_int(item, "key_bytes", d->key_bytes);
+        json_int(item, "steps", d->steps);
+        json_number(item, "sampled", d->sampled);
+    }
+    json_end(object);
+}
+
+static void print_text(const outlook *o)
+{
+    const attn_split_machine *m = &o->machine;
+    const way_row *best = best_of(o);
+    int missing = 0;
+    printf("problem    %s\n", o->problem);
+    printf("machines   %d, each with %g Tflop/s and %g Gbit/s; %g us a message\n", o->settings->ranks, m->flops_per_second / 1e12,
+           m->bytes_per_second * 8 / 1e9, m->seconds_per_message * 1e6);
+    printf("split      %" PRId64 " x %" PRId64 " parts of %" PRId64 " tokens, %s\n", best->of.parts_q, best->of.parts_kv,
+           o->split.part ? o->split.part : 1024, split_layout_name(o->split.layout));
+    printf("work       %.4g Gflop; the busiest machine has %.3g times the mean\n", best->of.flops / 1e9, best->of.imbalance);
+    printf("best       %s\n\n", best->name);
+    printf("%-20s %11s %11s %11s %11s %10s %12s %12s\n", "way", "seconds", "computing", "combining", "waiting", "efficiency",
+           "GiB sent", "keys MiB");
+    for (int n = 0; n < o->count; n++) {
+        const way_row *row = &o->rows[n];
+        const attn_split_prediction *d = &row->of;
+        printf("%-19s%s %11.4g %11.4g %11.4g %11.4g %9.1f%%", row->name, row->in_library ? " " : "*", d->seconds, d->computing,
+               d->combining, d->waiting, 100 * d->efficiency);
+        if (row->in_library) printf(" %12.4g %12.4g\n", (double)d->bytes_total / 1073741824, (double)d->key_bytes / 1048576);
+        else putchar('\n');
+        missing |= !row->in_library;
+    }
+    printf("\nA prediction, not a measurement: docs/distributed.md has the model. Seconds are those of the busiest machine;\n"
+           "waiting is for messages that work does not hide; keys is memory for keys on their way.\n");
+    if (missing) printf("* not in the library; as if work were even and nothing were cut into parts.\n");
+}
+
+attn_status ranks_explain(const char *name, const problem_spec *spec, const ranks_settings *settings, int json, attn_error *error)
+{
+    attn_problem problem;
+    attn_tensors tensors;
+    outlook o = {.problem = name,
+                 .settings = settings,
+                 .split = split_of(&settings->split, spec),
+                 .machine = {.struct_size = sizeof o.machine,
+                             .flops_per_second = (settings->flops > 0 ? settings->flops : 5) * 1e12,
+                             .bytes_per_second = 25e9,
+                             .seconds_per_message = (settings->latency >= 0 ? settings->latency : 5) * 1e-6,
+                             .seconds_per_sum = SECONDS_PER_SUM}};
+    if (linear_problem_is(spec))
+        return failure(error, ATTN_ERR_UNSUPPORTED, "--ranks is for attention; linear attention over ranks is not there yet");
+    if (spec->packed || spec->lengths || spec->offset_kind == SPEC_OFFSET_EACH)
+        return failure(error, ATTN_ERR_UNSUPPORTED, "--ranks predicts sequences of one length: without packed, lens, offset");
+    attn_status status = settings->network ? read_rate(settings->network, &o.machine.bytes_per_second, error) : ATTN_OK;
+    if (status == ATTN_OK) status = problem_build(spec, &problem, &tensors, error);
+    if (status != ATTN_OK) return status;
+    int64_t *offsets = NULL;
+    if (tensors.offset_q.data) {
+        offsets = need_memory(problem.shape.batch, sizeof *offsets);
+        for (int64_t b = 0; b < problem.shape.batch; b++) offsets[b] = spec->offset;
+        tensors.offset_q.data = offsets;
+    }
+    status = predict(&o, &problem, &tensors, error);
+    free(offsets);
+    if (status == ATTN_OK && json) print_json(&o);
+    if (status == ATTN_OK && !json) print_text(&o);
+    return status;
+}
