@@ -2,8 +2,8 @@
  *
  * test_model.c - attn_split_predict counts what plans of all ranks have: cells, messages and bytes; and its times are those of the
  * formula in distributed.h. */
-#include "testing/ranks/ranks.h"
 #include "test.h"
+#include "testing/ranks/ranks.h"
 
 #include <math.h>
 
