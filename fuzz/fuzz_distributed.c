@@ -87,6 +87,22 @@ static void draw_ranks(draws *d)
 
 /* ---- one rank ---- */
 
+/* A planned problem can be predicted, with its cells. */
+static void check_predicted(const api_case *c, const attn_distributed_plan *plan)
+{
+    const attn_split_machine machine = {.struct_size = sizeof machine, .flops_per_second = 1e12, .bytes_per_second = 1e9};
+    attn_split_prediction x = {.struct_size = sizeof x};
+    attn_distributed_description d = {.struct_size = sizeof d};
+    attn_error error;
+    memset(&error, 0x55, sizeof error);
+    const attn_status status = attn_split_predict(&c->problem, 1, &c->tensors, &over.split, &machine, &x, &error);
+    check_error(status, &error);
+    if (attn_distributed_describe(plan, &d, NULL) != ATTN_OK) finding("a plan has no description");
+    if (status != ATTN_OK) finding("a planned problem cannot be predicted: %s", error.message);
+    if (x.cells_total != d.cells_total || x.messages || x.bytes || !(x.seconds >= 0))
+        finding("%" PRId64 " cells are predicted, and %" PRId64 " planned", x.cells_total, d.cells_total);
+}
+
 /* What attn/distributed.h does not have is named in one of these ways; another reason would hide what went wrong. */
 static int is_excluded(const char *message)
 {
@@ -107,6 +123,7 @@ static void run_alone(api_case *c)
     if (over.expected == ATTN_ERR_UNSUPPORTED && !is_excluded(over.error.message))
         finding("one call is planned, and parts are not: %s", over.error.message);
     if (!plan) return;
+    check_predicted(c, plan);
     const size_t need = attn_distributed_workspace_size(plan);
     unsigned char *workspace = malloc(need);
     if (!workspace) abort();

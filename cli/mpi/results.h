@@ -5,8 +5,8 @@
 #define ATTN_CLI_MPI_RESULTS_H
 
 #include "cli/input/share.h"
-#include "ranks.h"
 #include "cli/input/split.h"
+#include "ranks.h"
 
 /* A tensor of the output. */
 typedef struct result {

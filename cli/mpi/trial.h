@@ -4,9 +4,9 @@
 #ifndef ATTN_CLI_MPI_TRIAL_H
 #define ATTN_CLI_MPI_TRIAL_H
 
+#include "cli/input/split.h"
 #include "cli/measure/draw.h"
 #include "ranks.h"
-#include "cli/input/split.h"
 #include "timed.h"
 
 typedef struct trial {
