@@ -37,6 +37,13 @@
 #define EVERY(n) (n)
 #endif
 
+/* Leaves a test of a program that cannot run here; tools/sum_tests.py counts it and says why. */
+#define SKIP_BECAUSE(reason)                                                                                                       \
+    do {                                                                                                                           \
+        print_message("skipped in part: %s\n", reason);                                                                            \
+        skip();                                                                                                                    \
+    } while (0)
+
 /* 1 if attn_isa `isa` belongs to another architecture than this one (the default and plain C belong to all). */
 static inline int isa_is_foreign(int isa)
 {

@@ -4,8 +4,9 @@
 
 Lists failed tests, and skipped tests with their reasons; the last line is `N passed, N failed, N skipped`.  Status 1 if anything failed
 or nothing passed.  A test that ctest could not start has failed: only a test that reports it (status 77) and prints the reason counts
-as skipped.
+as skipped.  Tests of a program that has passed and skipped some of them are counted beside it.
 """
+import itertools
 import pathlib
 import re
 import sys
@@ -16,6 +17,15 @@ def reason_of(case):
     """What follows `skipped: ` in its output, or None."""
     found = re.search(r"^skipped: *(\S.*)$", case.findtext("system-out") or "", re.M)
     return found and found[1]
+
+
+def parts_of(case, name, failed, skipped):
+    """Counts the tests of a program (cmocka) that it skipped."""
+    text = case.findtext("system-out") or ""  # (in which stdout and stderr are mixed)
+    reasons = re.findall(r"^skipped in part: (\S.*)$", text, re.M)
+    tests = dict.fromkeys(re.findall(r"^\[  SKIPPED \] ([A-Za-z_]\w*)$", text, re.M))
+    for test, reason in itertools.zip_longest(tests, reasons[:len(tests)]):
+        (skipped if reason else failed).append((f"{name}, {test}", reason or "it is skipped and does not say why; use SKIP_BECAUSE"))
 
 
 def read(path, passed, failed, skipped):
@@ -32,6 +42,7 @@ def read(path, passed, failed, skipped):
         skip = case.find("skipped")
         if case.get("status") == "run":
             passed.append((name, ""))
+            parts_of(case, name, failed, skipped)
         elif skip is not None and (skip.get("message") or "").startswith("SKIP_RETURN_CODE"):
             reason = reason_of(case)
             if reason:

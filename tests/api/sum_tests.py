@@ -15,6 +15,8 @@ from tap import check, finish
 
 RUN = '<testcase name="t" status="run"/>'
 SKIP = '<testcase name="t" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/><system-out>{}</system-out></testcase>'
+PARTS = ('<testcase name="t" status="run"><system-out>{}[  SKIPPED ] a\n[       OK ] b\n'
+         '[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] a\n</system-out></testcase>')
 CASES = [  # what, the test, a line of `steps`, what is counted
     ("passes", RUN, "", (1, 0, 0)),
     ("skips", SKIP.format("skipped: no clang"), "", (0, 0, 1)),
@@ -22,6 +24,8 @@ CASES = [  # what, the test, a line of `steps`, what is counted
     ("skips without a reason", SKIP.format("skipped: \nno"), "", (0, 1, 0)),
     ("cannot be started", '<testcase name="t" status="notrun"><skipped message="Unable to find executable"/></testcase>', "", (0, 1, 0)),
     ("fails", '<testcase name="t" status="fail"><failure message=""/></testcase>', "", (0, 1, 0)),
+    ("skips a test of several", PARTS.format("skipped in part: no threads\n"), "", (1, 0, 1)),
+    ("skips a test of several without a word", PARTS.format(""), "", (1, 1, 0)),
     ("is missing in the report", "", "", (0, 2, 0)),
     ("a step is skipped", RUN, "skipped clang/build there is no clang", (1, 0, 1)),
     ("a step is skipped without a reason", RUN, "skipped clang/build", (1, 1, 0)),

@@ -53,7 +53,7 @@ static void test_cpuid(void **state)
 #endif
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_FAULTS) skip(); /* this CPU or its host does not support CPUID faulting */
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_FAULTS) SKIP_BECAUSE("this CPU or its host has no CPUID faulting");
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
 }

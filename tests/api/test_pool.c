@@ -127,7 +127,7 @@ static int runs_in_little(void)
 static void test_little_memory(void **state)
 {
     (void)state;
-    if (SANITIZED) skip(); /* sanitizers reserve terabytes of address space */
+    if (SANITIZED) SKIP_BECAUSE("sanitizers reserve terabytes of address space");
     assert_int_equal(in_child(runs_in_little), 0);
 }
 
@@ -146,7 +146,7 @@ static int runs_in_grandchild(void) { return runs_in_child() ? 1 : in_child(runs
 static void test_fork(void **state)
 {
     (void)state;
-    if (!FORKS) skip();
+    if (!FORKS) SKIP_BECAUSE("this sanitizer cannot fork with threads");
     assert_true(is_right());
     const int before = made;
     for (int n = 0; n < 5; n++) {
@@ -171,7 +171,7 @@ static void test_fork_at_work(void **state)
     enum { CALLERS = 3 };
     pthread_t callers[CALLERS];
     (void)state;
-    if (SANITIZED) skip(); /* ASan's allocator is not fork-safe: a lock that another thread holds stays locked in the child */
+    if (SANITIZED) SKIP_BECAUSE("a sanitizer's lock that another thread holds stays locked in a child");
     atomic_store(&is_over, 0);
     for (int n = 0; n < CALLERS; n++) assert_int_equal(__real_pthread_create(&callers[n], NULL, execute_always, NULL), 0);
     for (int n = 0; n < 20; n++) assert_int_equal(in_child(runs_in_child), 0);
@@ -221,7 +221,7 @@ static int exits_at_work(void)
 static void test_exit(void **state)
 {
     (void)state;
-    if (SANITIZED) skip(); /* that thread's memory is leaked on purpose */
+    if (SANITIZED) SKIP_BECAUSE("the memory of that thread is leaked on purpose");
     for (int n = 0; n < 20; n++) assert_int_equal(in_child(exits_at_work), 0);
 }
 
@@ -235,7 +235,7 @@ static int ends_without_main(void)
 static void test_main_ends(void **state)
 {
     (void)state;
-    if (SANITIZED) skip(); /* (sanitizers do not expect pthread_exit in the main thread) */
+    if (SANITIZED) SKIP_BECAUSE("sanitizers do not expect pthread_exit in the main thread");
     assert_int_equal(in_child(ends_without_main), 0);
 }
 

@@ -134,7 +134,7 @@ static void test_fuzz(void **state)
     int tried = 0, failed = 0;
     char text[400];
     (void)state;
-    if (!seconds) skip();
+    if (!seconds) return; /* only on demand */
     for (uint64_t seed = (uint64_t)start << 20; difftime(time(NULL), start) < atof(seconds); seed++, tried++) {
         random_text(text, sizeof text, seed);
         if (off_by(text, DIFFERENCES_ALL) <= 1) continue;

@@ -147,10 +147,7 @@ static void test_fuzz(void **state)
     int tried = 0, failed = 0;
     char line[LINE];
     (void)state;
-    if (!seconds) {
-        print_message("skipped: ATTN_FUZZ_SECONDS is not set\n");
-        skip();
-    }
+    if (!seconds) return; /* only on demand */
     const uint64_t from = first ? strtoull(first, NULL, 10) : (uint64_t)start << 20;
     for (uint64_t seed = from; difftime(time(NULL), start) < atof(seconds); seed++, tried++) {
         finding found = {.whole = 1};
