@@ -166,12 +166,21 @@ static void see(attn_model *m, int rank, attn_range of)
 
 typedef void each_range(attn_model *m, int rank, attn_range range);
 
+/* The next range of kind `kind` that has parts, of parts *at .. end - 1 of a rank's queries; NULL: there is none. */
+static const attn_range *seen_from(const attn_model *m, int kind, int64_t *at, int64_t end)
+{
+    for (; *at < end; ++*at) {
+        const attn_range *x = &m->cells.grid.seen[ATTN_SEEN_RANGES * m->q.part[*at] + kind];
+        if (x->first < x->end) return x;
+    }
+    return NULL;
+}
+
 /* Calls for what a rank sees, as ranges without parts in common: of its parts of queries, both kinds of ranges begin in rising
  * order.
  */
 static void each_seen(attn_model *m, int rank, each_range *call)
 {
-    const attn_grid *g = &m->cells.grid;
     const int64_t end = m->q.first[rank + 1];
     int64_t at[ATTN_SEEN_RANGES] = {m->q.first[rank], m->q.first[rank]};
     attn_range now = {0, 0};
@@ -179,13 +188,8 @@ static void each_seen(attn_model *m, int rank, each_range *call)
         const attn_range *next = NULL;
         int of = 0;
         for (int n = 0; n < ATTN_SEEN_RANGES; n++) {
-            const attn_range *x = NULL;
-            while (at[n] < end) {
-                x = &g->seen[ATTN_SEEN_RANGES * m->q.part[at[n]] + n];
-                if (x->first < x->end) break;
-                at[n]++;
-            }
-            if (at[n] < end && (!next || x->first < next->first)) next = x, of = n;
+            const attn_range *x = seen_from(m, n, &at[n], end);
+            if (x && (!next || x->first < next->first)) next = x, of = n;
         }
         if (!next) break;
         at[of]++;
