@@ -63,7 +63,7 @@ static int check(uint64_t seed, attn_dtype dtype, int packed)
         check_ranks(&w, &all, &one, way);
         spread_free(&one), spread_free(&all);
     }
-    free(more.sink.data);
+    spread_more_free(&more);
     whole_free(&w);
     return ran;
 }
