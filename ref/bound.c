@@ -29,6 +29,7 @@ typedef struct line {
     int64_t key_head;         /* times Skv gives its keys among all keys */
     double scale;             /* |scale| over the temperature */
     double error, normal;     /* the relative error of a factor; the smallest weight that is sure to survive */
+    double grown[4];          /* e^(n error) - 1: the relative error of n factors */
     double lse;               /* of the query */
     const double *score, *weight;
     double *high; /* the largest that each weight may come out */
@@ -103,7 +104,7 @@ static double kept(const ref_problem *p, const line *r, int64_t j) { return p->Z
  * more than `high` times the other factors' sizes, and the exact one no more than P times those. */
 static double term_error(const line *r, double P, double high, int factors)
 {
-    const double most = 3 * high, error = P > 0 ? expm1(factors * r->error) * P : most;
+    const double most = 3 * high, error = P > 0 ? r->grown[factors] * P : most;
     return (error > most ? most : error) + r->normal;
 }
 
@@ -258,6 +259,7 @@ static void bound_row(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s
     r->error = (a->unit + 0x1p-53) * (8 + chains + most + (isfinite(r->lse) ? fabs(r->lse) : 0)); /* ref/ rounds too */
     r->normal = a->normal;
     if (!(largest < 1 / a->normal)) r->error = r->normal = INFINITY; /* a score may overflow: no bound */
+    for (int n = 1; n < 4; n++) r->grown[n] = expm1(n * r->error);
     find_highest(p, r);
     for (int64_t j = 0; j < p->Skv && op >= FORWARD_MODE; j++)
         if (seen(p, r, j)) r->mean += r->high[j] * size_of_tangent(p, s, r, j);

@@ -57,6 +57,7 @@ double row_weights(const ref_problem *p, const row *r, double *s, double *w)
         w[j] = 0;
         if (!ref_visible(p, r->b, r->h, r->i, j)) continue;
         any = 1;
+        w[j] = 1; /* seen */
         s[j] = row_score(p, r, j, 0);
         if (s[j] > m) m = s[j];
     }
@@ -68,14 +69,14 @@ double row_weights(const ref_problem *p, const row *r, double *s, double *w)
     }
     if (p->normaliser == REF_BY_SIGMOID || p->normaliser == REF_BY_RELU) return elementwise_weights(p, r, s, w);
 
-    /* 2. The sum of their exponentials, taken relative to the largest so that none overflows. */
+    /* 2. Their exponentials, taken relative to the largest so that none overflows, and the sum of these. */
     double l = 0;
     for (int64_t j = 0; j < p->Skv; j++)
-        if (ref_visible(p, r->b, r->h, r->i, j)) l += exp(s[j] - m);
+        if (w[j] > 0) l += w[j] = exp(s[j] - m);
     if (sink > -INFINITY) l += exp(sink - m);
 
     /* 3. Weights. */
     for (int64_t j = 0; j < p->Skv; j++)
-        if (ref_visible(p, r->b, r->h, r->i, j)) w[j] = exp(s[j] - m) / l;
+        if (ref_visible(p, r->b, r->h, r->i, j)) w[j] /= l;
     return m + log(l);
 }
