@@ -110,10 +110,11 @@ void input_keep_share(const attention_input *input, int keys, int64_t batch, int
     if (input->is_shared) share_take(&input->share, &layout, numbers, numbers); /* in place: the ranges rise */
 }
 
-/* Axes from the one with the largest stride on. */
+/* Axes from the one with the largest stride on; channels are last in every file, which strides of nothing do not tell. */
 static void order_of(const int64_t stride[4], int order[4])
 {
-    for (int n = 0; n < 4; n++) {
+    order[3] = 3;
+    for (int n = 0; n < 3; n++) {
         int at = n;
         for (; at > 0 && stride[order[at - 1]] < stride[n]; at--) order[at] = order[at - 1];
         order[at] = n;
