@@ -103,7 +103,7 @@ attn_status scaling_measure(scaling_point *p, const problem_spec *given, const r
 
 void scaling_compare(scaling_point *p, const scaling_point *one)
 {
-    const double work = p->flops / one->flops; /* 1 if scaling is strong */
+    const double work = one->flops > 0 ? p->flops / one->flops : 1; /* 1 if scaling is strong, or there is none */
     p->speedup = work * one->median / p->median;
     p->efficiency = p->speedup / p->ranks;
     p->efficiency_best = work * one->p10 / p->p10 / p->ranks;

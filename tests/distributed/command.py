@@ -225,6 +225,8 @@ def bench():
     check("bench: attn plot scaling", drawn_picture.returncode == 0 and b"Efficiency by ranks" in bytes_of("scaling.svg"), drawn_picture.stderr)
     done = start(words)
     check("bench: a table", done.returncode == 0 and "strong scaling" in done.stdout and done.stdout.count("\n     3 ") == 2, done.stdout + done.stderr)
+    done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "fwd:f32:sq0:d8", "--seconds=0.01"])
+    check("bench: nothing to compute", done.returncode == 0 and "nan" not in done.stdout, done.stdout + done.stderr)
     for problem, status, sentence in (("fwd:f32:sq8", 2, "d is missing"), ("fwd:f32:sq8:d8:packed", 3, "for sequences of one length"),
                                       ("bwd2:f32:sq8:d8", 3, "double backward is not there yet")):
         done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", problem])
