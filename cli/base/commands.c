@@ -12,6 +12,7 @@
 
 static const char *program = "attn";
 static int is_mute;
+static attn_error unsaid;
 
 void command_begin(const char *name, int mute)
 {
@@ -20,6 +21,8 @@ void command_begin(const char *name, int mute)
 }
 
 const char *command_program(void) { return program; }
+
+const attn_error *command_unsaid(void) { return &unsaid; }
 
 static int exit_status(attn_status status)
 {
@@ -84,7 +87,11 @@ void command_put(FILE *out, const char *command, const char *message)
 
 int command_fail(const char *command, const char *subject, const attn_error *error)
 {
-    if (is_mute) return exit_status(error->status);
+    if (is_mute) {
+        unsaid = *error;
+        if (subject) (void)failure_about(&unsaid, subject);
+        return exit_status(error->status);
+    }
     fprintf(stderr, "%s%s", program, command ? " " : "");
     put_shown(stderr, command ? command : "");
     fputs(": ", stderr);

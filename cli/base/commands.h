@@ -32,6 +32,9 @@ int attn_cmd_explain(int argc, char **argv);
 void command_begin(const char *name, int mute);
 const char *command_program(void);
 
+/* The last error that was not printed, with its subject in front; its status is ATTN_OK if there is none. */
+const attn_error *command_unsaid(void);
+
 /* Prints "attn COMMAND: [SUBJECT: ]MESSAGE" on standard error and returns the exit status of the error.  subject (a file, a
  * problem string) may be NULL. */
 int command_fail(const char *command, const char *subject, const attn_error *error);

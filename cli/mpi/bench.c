@@ -118,7 +118,8 @@ int mpi_cmd_bench(int argc, char **argv)
     char *const *problems = given ? argv + operands : (char *const *)(uintptr_t)usual;
     exit = check(problems, count, &common);
     if (exit != EXIT_DONE) return exit;
-    if (ranks_open(&r, MPI_COMM_WORLD, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);
+    if (ranks_meet(usage.name, &error) != ATTN_OK || ranks_open(&r, MPI_COMM_WORLD, &error) != ATTN_OK)
+        return command_fail(usage.name, NULL, &error);
     exit = bench(problems, count, &settings, &r, &common);
     ranks_close(&r);
     return exit;

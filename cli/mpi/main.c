@@ -7,6 +7,7 @@
 #include "cli/base/file.h"
 #include "cli/base/program.h"
 #include "commands.h"
+#include "ranks.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 
@@ -33,6 +34,7 @@ int main(int argc, char **argv)
     file_guard(); /* after MPI has installed its handlers, which stay */
     json_need_memory();
     status = program_run(&attn_mpi_program, argc, argv);
+    ranks_leave();
     (void)MPI_Finalize();
     return status;
 }

@@ -6,6 +6,42 @@
 #include <unistd.h>
 
 #include "cli/base/commands.h"
+#include "testing/text/failure.h"
+
+/* ---- beginning ---- */
+
+static int has_met;
+
+static ranks all_ranks(void)
+{
+    ranks r = {.all = MPI_COMM_WORLD};
+    (void)MPI_Comm_rank(r.all, &r.rank);
+    return r;
+}
+
+attn_status ranks_meet(const char *command, attn_error *error)
+{
+    const ranks r = all_ranks();
+    const int mine[2] = {command[0], -command[0]};
+    int most[2];
+    has_met = 1;
+    const attn_status status = ranks_agree(&r, ATTN_OK, error);
+    if (status != ATTN_OK) return status;
+    (void)MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, r.all);
+    if (most[0] == -most[1]) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "the processes were not all started with this command");
+}
+
+void ranks_leave(void)
+{
+    const ranks r = all_ranks();
+    attn_error error = *command_unsaid();
+    if (has_met) return;
+    if (error.status == ATTN_OK) (void)failure(&error, ATTN_ERR_ARGUMENT, "process %d has nothing to compute", r.rank);
+    (void)ranks_agree(&r, error.status, &error);
+}
+
+/* ---- of one communicator ---- */
 
 attn_status ranks_open(ranks *r, MPI_Comm all, attn_error *error)
 {

@@ -13,6 +13,13 @@ typedef struct ranks {
     int rank, count;
 } ranks;
 
+/* Collective over all processes, as the first thing of a command that understood its arguments: the error of the lowest process
+ * that did not, or if they run different commands.  The arguments of processes may differ (mpirun -n 1 ... : -n 1 ...). */
+attn_status ranks_meet(const char *command, attn_error *error);
+
+/* At the end: a process that has not come to ranks_meet tells those that wait there, by the last error that it could not print. */
+void ranks_leave(void);
+
 /* Of a communicator, which is borrowed.  Close also after a failure. */
 attn_status ranks_open(ranks *r, MPI_Comm all, attn_error *error);
 void ranks_close(ranks *r);

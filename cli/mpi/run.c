@@ -35,16 +35,16 @@ static const command_usage usage = {
                "column-sum column-queries topk dropout-mask after-dropout",
 };
 
-/* What the flags say, and the processes. */
+/* What the flags say. */
 typedef struct mpi_run {
     run_settings run;
     split_settings split;
-    ranks ranks;
 } mpi_run;
 
 /* A forward pass, and the pass beyond it, if there is one. */
 typedef struct work {
     const mpi_run *given;
+    ranks ranks;
     const common_settings *common;
     attention_input input;
     split_rank mine;
@@ -65,7 +65,7 @@ static void sum_dropped(work *w)
     for (int n = 0; n < 2; n++) {
         int64_t mine[2], all[2];
         share_count(&w->input, masks[n], mine);
-        (void)MPI_Allreduce(mine, all, 2, MPI_INT64_T, MPI_SUM, w->given->ranks.all);
+        (void)MPI_Allreduce(mine, all, 2, MPI_INT64_T, MPI_SUM, w->ranks.all);
         share_set_dropped(&w->input, masks[n], all);
     }
 }
@@ -76,7 +76,7 @@ static attn_status load(work *w, const char *path, input_settings *in, attn_erro
     attn_status status = wanted_check(settings, &in->common, in->spec.linear, error);
     if (status == ATTN_OK && in->spec.linear)
         status = failure(error, ATTN_ERR_UNSUPPORTED, "linear attention over several processes is not there yet; attn run has it");
-    w->mine = (split_rank){.rank = w->given->ranks.rank, .ranks = w->given->ranks.count};
+    w->mine = (split_rank){.rank = w->ranks.rank, .ranks = w->ranks.count};
     w->mine.split = split_of(&w->given->split, &in->spec);
     in->choose = split_choose;
     in->choose_context = &w->mine;
@@ -92,7 +92,7 @@ static attn_status load(work *w, const char *path, input_settings *in, attn_erro
 /* Plans pass n, and allocates what it writes. */
 static attn_status plan(work *w, int n, attn_error *error)
 {
-    const ranks *r = &w->given->ranks;
+    const ranks *r = &w->ranks;
     const attn_options options = options_for_library(w->common);
     results_prepare(&w->input, &w->tensors[n]);
     attn_status status = attn_distributed_plan_create(&w->plan[n], &w->problem[n], &w->tensors[n], &w->mine.split,
@@ -120,7 +120,7 @@ static attn_status plan_all(work *w, attn_error *error)
 
 static attn_status execute(work *w, attn_error *error)
 {
-    const ranks *r = &w->given->ranks;
+    const ranks *r = &w->ranks;
     attn_status status = ATTN_OK;
     for (int n = 0; n < w->passes && status == ATTN_OK; n++) {
         const size_t bytes = attn_distributed_workspace_size(w->plan[n]);
@@ -142,7 +142,7 @@ static attn_status finish(work *w, double seconds, attn_error *error)
     char kernel[80];
     const attn_split *split = &w->mine.split;
     const int64_t part = split->part ? split->part : 1024;
-    const summary_fact facts[] = {{"ranks", NULL, w->given->ranks.count},
+    const summary_fact facts[] = {{"ranks", NULL, w->ranks.count},
                                   {"part", NULL, part},
                                   {"layout", split_layout_name(split->layout), 0},
                                   {"way", split_way_name(split->way), 0},
@@ -157,13 +157,15 @@ static attn_status finish(work *w, double seconds, attn_error *error)
 
 static attn_status run(const char *path, const void *own, input_settings *in, attn_error *error)
 {
-    const mpi_run *given = own;
-    const ranks *r = &given->ranks;
+    attn_status status = ranks_meet(usage.name, error);
+    if (status != ATTN_OK) return status;
     work *w = need_memory(1, sizeof *w);
-    w->given = given;
+    const ranks *r = &w->ranks;
+    w->given = own;
     w->common = &in->common;
+    status = ranks_open(&w->ranks, MPI_COMM_WORLD, error);
     in->common.threads = ranks_threads(r, &in->common);
-    attn_status status = ranks_agree(r, load(w, path, in, error), error);
+    if (status == ATTN_OK) status = ranks_agree(r, load(w, path, in, error), error);
     if (status == ATTN_OK) sum_dropped(w);
     if (status == ATTN_OK && r->rank == 0) status = attn_archive_create(&w->out, error);
     status = ranks_agree(r, status, error);
@@ -181,6 +183,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     results_free(&w->results);
     input_free(&w->input);
     split_rank_free(&w->mine);
+    ranks_close(&w->ranks);
     free(w);
     return status;
 }
@@ -189,14 +192,10 @@ int mpi_cmd_run(int argc, char **argv)
 {
     input_settings in;
     mpi_run settings = {.run.spec = &in.spec, .split.spec = &in.spec};
-    attn_error error;
     const option_group groups[] = {{"Processes", split_options, &settings.split},
                                    {"Output", run_options, &settings.run},
                                    {"Outputs besides o", output_options, &settings.run.outputs},
                                    {"Plan", bits_options, &in.common},
                                    {0}};
-    if (ranks_open(&settings.ranks, MPI_COMM_WORLD, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);
-    const int status = input_command(&usage, groups, FLAG_OUTPUT, argc, argv, &in, run, &settings);
-    ranks_close(&settings.ranks);
-    return status;
+    return input_command(&usage, groups, FLAG_OUTPUT, argc, argv, &in, run, &settings);
 }

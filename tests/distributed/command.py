@@ -183,6 +183,10 @@ def errors():
     rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
     rejects("a short file", 3, ["short.safetensors"], 2, "short.safetensors: ")
     rejects("tensors that do not fit", 2, ["other.safetensors"], 2, "does not fit 'k'")
+    done = run(2, ["in.safetensors", "-o", "out.safetensors", ":", "-n", "1", ATTN_MPI, "bench", "fwd:f32:sq8:d8"])
+    check("another command", done.returncode == 2 and "not all started with this command" in done.stderr, done.stderr)
+    rejects("a rank with an unknown flag", 2, ["in.safetensors", "-o", "out.safetensors", ":", "-n", "1", ATTN_MPI, "run", "--casual"], 2,
+            "unknown option '--casual'")
     for name, words, sentence in (("a rank without its file", ["none.safetensors"], "none.safetensors: cannot open"),
                                   ("ranks that disagree", ["in.safetensors", "--softcap=2"], "ranks disagree about the problem")):
         rejects(name, 2, ["in.safetensors", "-o", "out.safetensors", ":", "-n", "1", ATTN_MPI, "run", *words], 2, sentence)
