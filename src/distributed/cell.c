@@ -27,6 +27,8 @@ static attn_status add_result(attn_cells *c, attn_node_kind kind, const attn_bou
 attn_status attn_cells_lay_out(attn_cells *c, attn_error *error)
 {
     memset(c->node, 0, sizeof c->node);
+    c->has_sink = c->problem.op == ATTN_FORWARD ? c->planned.sink.data || c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE
+                                                : c->problem.op == ATTN_BACKWARD && c->planned.grad_sink.data;
     for (const attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++) {
         const int64_t sizes[] = {b->shape[0], b->shape[1], attn_part_most(&c->grid.kv), b->width};
         CHECK(b->spread != ATTN_SPREAD_KEYS || sizes_fit(ATTN_BOUND * 8, sizes, 4), ATTN_ERR_SHAPE,
@@ -156,8 +158,6 @@ attn_status attn_cells_plan(attn_cells *c, int rank, const attn_owned *own, attn
     for (int n = 0; n < c->bounds.count; n++) attn_slot_in(&later, &c->bounds.all[n])->data = ATTN_LATER;
     TRY(attn_cells_lay_out(c, error));
     c->workspace = 0;
-    c->has_sink = c->problem.op == ATTN_FORWARD ? c->planned.sink.data || c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE
-                                                : c->problem.op == ATTN_BACKWARD && c->planned.grad_sink.data;
     for (int64_t n = 0; n < own->count_q; n++)
         if (c->documents || n == 0 || n == own->count_q - 1) TRY(plan_row(c, &later, rank, own->q[n], error));
     c->workspace = attn_round_64_up(c->workspace) + 128 + attn_round_64_up(2 * (size_t)c->problem.shape.batch * sizeof(int64_t));

@@ -39,10 +39,10 @@ static int busiest(const double *of_rank, int ranks)
     return most;
 }
 
-static double sum(const double *of_rank, int ranks)
+static double sum(const double *x, int64_t count)
 {
     double all = 0;
-    for (int r = 0; r < ranks; r++) all += of_rank[r];
+    for (int64_t n = 0; n < count; n++) all += x[n];
     return all;
 }
 
@@ -82,14 +82,15 @@ static double seconds_through_first(const attn_model *m, attn_node_kind kind, co
 static void predict_time(attn_model *m, const attn_split_machine *machine, attn_split_prediction *d)
 {
     const attn_cells *c = &m->cells;
-    const double flops = flops_of_pair(&c->problem), all = sum(m->pairs, m->ranks) * flops;
+    const double flops = flops_of_pair(&c->problem), all = sum(m->row_pairs, c->grid.q.count) * flops,
+                 mean = sum(m->pairs, m->ranks) / m->ranks;
     const int most = busiest(m->pairs, m->ranks);
     int64_t own, sources;
     d->flops = all;
     d->computing = m->pairs[most] * flops / machine->flops_per_second;
     d->combining = (double)m->cells_of[most] * (double)(c->node[ATTN_NODE_ROW] + c->node[ATTN_NODE_COLUMN]) /
                    (double)attn_dtype_size(c->bounds.compute) * machine->seconds_per_sum;
-    d->imbalance = all > 0 ? m->pairs[most] * m->ranks * flops / all : 1;
+    d->imbalance = mean > 0 ? m->pairs[most] / mean : 1;
     attn_model_look(m, most, &own, &sources);
     const double work = d->computing + d->combining;
     if (c->keys_stay) {
@@ -172,6 +173,9 @@ static attn_status predict(attn_model *m, const attn_split *caller, attn_split_p
     attn_model_carve(m, *counts, parts);
     attn_model_count(m);
     fill(m, machine, d);
+    CHECK(isfinite(d->seconds), ATTN_ERR_ARGUMENT,
+          "machine is too slow: %g operations and %g bytes a second, %g seconds a message; its seconds overflow",
+          machine->flops_per_second, machine->bytes_per_second, machine->seconds_per_message);
     return ATTN_OK;
 }
 

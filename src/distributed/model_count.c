@@ -20,8 +20,8 @@ static void *take(char **at, size_t bytes)
 size_t attn_model_bytes(attn_range parts, int ranks)
 {
     const size_t q = (size_t)parts.first, kv = (size_t)parts.end, r = (size_t)ranks;
-    return (q + kv) * sizeof(int32_t) + 16 + (q + kv + 1) * sizeof(int64_t) + 2 * (r + 1) * sizeof(int64_t) +
-           r * (7 + ATTN_NODE_KINDS) * sizeof(double);
+    return ((1 + ATTN_SEEN_RANGES) * q + kv) * sizeof(int32_t) + 8 * (2 + ATTN_SEEN_RANGES) + (q + kv + 1) * sizeof(int64_t) +
+           2 * (r + 1) * sizeof(int64_t) + r * (7 + ATTN_NODE_KINDS) * sizeof(double);
 }
 
 void attn_model_carve(attn_model *m, void *memory, attn_range parts)
@@ -41,6 +41,7 @@ void attn_model_carve(attn_model *m, void *memory, attn_range parts)
     m->bytes_got = take(&at, r * sizeof *m->bytes_got);
     m->messages_sent = take(&at, r * sizeof *m->messages_sent);
     m->q.part = take(&at, q * sizeof *m->q.part);
+    for (int n = 0; n < ATTN_SEEN_RANGES; n++) m->by_seen[n] = take(&at, q * sizeof *m->by_seen[n]);
     m->kv.part = take(&at, kv * sizeof *m->kv.part);
 }
 
@@ -106,11 +107,21 @@ static void count_pairs(attn_model *m)
     }
 }
 
-/* Each n-th part, such that few enough cells are visited. */
-static int64_t stride_for(double cells)
+/* Parts first, first + stride, ..., of which each stands for `weight`. */
+typedef struct part_sample {
+    int64_t first, stride;
+    double weight;
+} part_sample;
+
+/* Of `parts` parts with so many cells, at least one, and such that few enough cells are visited. */
+static part_sample sample_of(int64_t parts, double cells)
 {
-    const double stride = cells / MOST_VISITS;
-    return stride > 1 ? (int64_t)stride + 1 : 1;
+    part_sample s = {0, 1, 1};
+    if (cells <= MOST_VISITS) return s;
+    s.stride = attn_max(attn_min((int64_t)(cells / MOST_VISITS) + 1, parts), 1);
+    s.first = s.stride / 2;
+    s.weight = (double)parts / (double)attn_parts_of(parts - s.first, s.stride);
+    return s;
 }
 
 static double cells_of_grid(const attn_grid *g)
@@ -133,19 +144,19 @@ static void share_work(attn_model *m)
 static void share_rows(attn_model *m)
 {
     const attn_grid *g = &m->cells.grid;
-    const int64_t stride = stride_for((double)g->q.count * m->ranks * 8); /* a search takes longer than a visit */
-    for (int64_t i = stride / 2; i < g->q.count; i += stride) {
+    const part_sample s = sample_of(g->q.count, (double)g->q.count * m->ranks * 8); /* a search takes longer than a visit */
+    for (int64_t i = s.first; i < g->q.count; i += s.stride) {
         const int64_t cells = attn_row_cells(g, i);
         for (int r = 0; r < m->ranks && cells > 0; r++) {
             const attn_range *near = &g->seen[ATTN_SEEN_RANGES * i], *far = near + 1;
             const int64_t both = count_between(&m->kv, r, attn_max(near->first, far->first), attn_min(near->end, far->end)),
                           own = count_between(&m->kv, r, near->first, near->end) + count_between(&m->kv, r, far->first, far->end) -
                                 both;
-            m->cells_of[r] += own * stride;
-            m->pairs[r] += m->row_pairs[i] * (double)(own * stride) / (double)cells;
+            m->cells_of[r] += (int64_t)((double)own * s.weight + 0.5);
+            m->pairs[r] += m->row_pairs[i] * (double)own * s.weight / (double)cells;
         }
     }
-    m->sampled = 1 / (double)stride;
+    m->sampled = 1 / s.weight;
 }
 
 /* ---- keys ---- */
@@ -166,19 +177,59 @@ static void see(attn_model *m, int rank, attn_range of)
 
 typedef void each_range(attn_model *m, int rank, attn_range range);
 
-/* The next range of kind `kind` that has parts, of parts *at .. end - 1 of a rank's queries; NULL: there is none. */
+static int64_t seen_first(const attn_grid *g, int kind, int32_t part)
+{
+    return g->seen[ATTN_SEEN_RANGES * (int64_t)part + kind].first;
+}
+
+/* Moves heap[n] down to where no part below it begins later. */
+static void sink(const attn_grid *g, int kind, int32_t *heap, int64_t n, int64_t count)
+{
+    for (int64_t child; (child = 2 * n + 1) < count; n = child) {
+        if (child + 1 < count && seen_first(g, kind, heap[child]) < seen_first(g, kind, heap[child + 1])) child++;
+        if (seen_first(g, kind, heap[n]) >= seen_first(g, kind, heap[child])) return;
+        const int32_t part = heap[n];
+        heap[n] = heap[child];
+        heap[child] = part;
+    }
+}
+
+/* Ranges rise with the parts, unless entries of a batch have other offsets. */
+static void sort_by_seen(const attn_grid *g, int kind, int32_t *parts, int64_t count)
+{
+    int64_t n = 1;
+    while (n < count && seen_first(g, kind, parts[n - 1]) <= seen_first(g, kind, parts[n])) n++;
+    if (n >= count) return;
+    for (n = count / 2; n-- > 0;) sink(g, kind, parts, n, count);
+    for (n = count - 1; n > 0; n--) {
+        const int32_t last = parts[0];
+        parts[0] = parts[n];
+        parts[n] = last;
+        sink(g, kind, parts, 0, n);
+    }
+}
+
+static void fill_by_seen(attn_model *m)
+{
+    const attn_grid *g = &m->cells.grid;
+    for (int kind = 0; kind < ATTN_SEEN_RANGES; kind++) {
+        if (g->q.count > 0) memcpy(m->by_seen[kind], m->q.part, (size_t)g->q.count * sizeof *m->q.part);
+        for (int r = 0; r < m->ranks; r++)
+            sort_by_seen(g, kind, m->by_seen[kind] + m->q.first[r], m->q.first[r + 1] - m->q.first[r]);
+    }
+}
+
+/* The next range of kind `kind` that has parts, of numbers *at .. end - 1 in m->by_seen; NULL: there is none. */
 static const attn_range *seen_from(const attn_model *m, int kind, int64_t *at, int64_t end)
 {
     for (; *at < end; ++*at) {
-        const attn_range *x = &m->cells.grid.seen[ATTN_SEEN_RANGES * m->q.part[*at] + kind];
+        const attn_range *x = &m->cells.grid.seen[ATTN_SEEN_RANGES * (int64_t)m->by_seen[kind][*at] + kind];
         if (x->first < x->end) return x;
     }
     return NULL;
 }
 
-/* Calls for what a rank sees, as ranges without parts in common: of its parts of queries, both kinds of ranges begin in rising
- * order.
- */
+/* Calls for what a rank sees, as ranges without parts in common, in rising order. */
 static void each_seen(attn_model *m, int rank, each_range *call)
 {
     const int64_t end = m->q.first[rank + 1];
@@ -306,28 +357,28 @@ static void spread_from_first(attn_model *m, attn_node_kind kind, double weight)
 static void send_columns(attn_model *m)
 {
     const attn_grid *g = &m->cells.grid;
-    const int64_t stride = stride_for(cells_of_grid(g));
-    sum_walk w = {.model = m, .kind = ATTN_NODE_COLUMN, .owner = g->q.owner, .weight = (double)stride};
-    for (int64_t j = stride / 2; j < g->kv.count; j += stride) {
+    const part_sample s = sample_of(g->kv.count, cells_of_grid(g));
+    sum_walk w = {.model = m, .kind = ATTN_NODE_COLUMN, .owner = g->q.owner, .weight = s.weight};
+    for (int64_t j = s.first; j < g->kv.count; j += s.stride) {
         w.which = j, w.to = g->kv.owner[j], w.terms = g->rows[j];
         count_sum(&w);
     }
-    m->sampled = 1 / (double)stride;
+    m->sampled = 1 / s.weight;
 }
 
 static void send_rows(attn_model *m)
 {
     const attn_grid *g = &m->cells.grid;
-    const int64_t stride = stride_for(cells_of_grid(g));
-    sum_walk w = {.model = m, .kind = ATTN_NODE_ROW, .owner = g->kv.owner, .weight = (double)stride, .terms = {0, g->kv.count}};
-    for (int64_t i = stride / 2; i < g->q.count; i += stride) {
+    const part_sample s = sample_of(g->q.count, cells_of_grid(g));
+    sum_walk w = {.model = m, .kind = ATTN_NODE_ROW, .owner = g->kv.owner, .weight = s.weight, .terms = {0, g->kv.count}};
+    for (int64_t i = s.first; i < g->q.count; i += s.stride) {
         w.which = i;
         count_sum(&w);
     }
     double rows = 0;
     for (int64_t i = 0; i < g->q.count; i++) rows += attn_row_cells(g, i) > 0;
     spread_from_first(m, ATTN_NODE_ROW, rows);
-    if (m->sampled > 1 / (double)stride) m->sampled = 1 / (double)stride;
+    if (m->sampled > 1 / s.weight) m->sampled = 1 / s.weight;
 }
 
 static void send_shared(attn_model *m)
@@ -356,6 +407,7 @@ void attn_model_count(attn_model *m)
     }
     sort_by_rank(&m->q, &c->grid.q, m->ranks);
     sort_by_rank(&m->kv, &c->grid.kv, m->ranks);
+    fill_by_seen(m);
     count_pairs(m);
     if (c->keys_stay) share_rows(m);
     else share_work(m);

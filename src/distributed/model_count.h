@@ -18,8 +18,9 @@ typedef struct attn_model {
     attn_way way;     /* not ATTN_WAY_AUTO */
     int ranks;
     attn_by_rank q, kv;
-    double *row_pairs; /* of each part of queries, with all its keys, of a head */
-    int64_t *seen;     /* space for the parts of keys and one */
+    int32_t *by_seen[ATTN_SEEN_RANGES]; /* q.part, but of each rank in the order in which ranges of a kind begin */
+    double *row_pairs;                  /* of each part of queries, with all its keys, of a head */
+    int64_t *seen;                      /* space for the parts of keys and one */
     /* Of each rank */
     double *pairs;                                  /* that it computes, of a head */
     int64_t *cells_of;                              /* that it computes */

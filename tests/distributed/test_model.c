@@ -18,9 +18,11 @@ typedef struct problem_case {
     const char *name;
     int64_t queries, keys;
     attn_mask mask;
-    int has_sink, documents;
+    int has_sink, documents; /* documents -1: two entries, with offsets */
     attn_dtype dtype;
 } problem_case;
+
+static const int64_t offsets[] = {20, -40};
 
 static const problem_case problems[] = {
     {"dense", 64, 48, {0}, 0, 0, ATTN_F32},
@@ -48,6 +50,8 @@ static const problem_case problems[] = {
     {"packed", 64, 64, {.causal = 1}, 0, 5, ATTN_F32},
     {"packed, window", 64, 64, {.causal = 1, .window = 1, .window_left = 7, .window_right = 0}, 0, 5, ATTN_F32},
     {"few queries", 3, 64, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 0, 0, ATTN_F32},
+    {"rows of a sink alone", 64, 20, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 1, 0, ATTN_F32},
+    {"a later entry begins before", 64, 34, {.window = 1, .window_left = 3, .window_right = 0, .global_kv = 3}, 0, -1, ATTN_F32},
     {"no queries", 0, 64, {0}, 0, 0, ATTN_F32},
     {"no keys", 16, 0, {0}, 0, 0, ATTN_F32},
 };
@@ -66,7 +70,10 @@ static attn_problem problem_of(const problem_case *c, attn_op op)
 {
     attn_problem p = {.struct_size = sizeof p,
                       .op = op,
-                      .shape = {c->documents ? c->documents : 1, HEADS, HEADS_KV, c->queries, c->keys, DIM, DIM},
+                      .shape = {c->documents < 0 ? 2
+                                : c->documents   ? c->documents
+                                                 : 1,
+                                HEADS, HEADS_KV, c->queries, c->keys, DIM, DIM},
                       .mask = c->mask};
     return p;
 }
@@ -85,7 +92,8 @@ static attn_tensors tensors_of(const problem_case *c, attn_op op, int64_t querie
     const attn_dtype statistics = c->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     attn_tensors t = {.struct_size = sizeof t, .q = slot(queries, c->dtype), .k = slot(keys, c->dtype), .v = slot(keys, c->dtype)};
     if (c->has_sink) t.sink = slot(1, ATTN_F32);
-    if (c->documents) {
+    if (c->documents < 0) t.offset_q = (attn_input){.data = offsets, .dtype = ATTN_I64};
+    if (c->documents > 0) {
         t.cu_seqlens_q = t.cu_seqlens_kv = (attn_input){.data = starts, .dtype = ATTN_I64};
     }
     if (op == ATTN_FORWARD) t.o = output(queries, c->dtype);
@@ -243,7 +251,7 @@ static void test_work(void **state)
         double pairs = 0;
         for (int64_t i = 0; i < c->queries; i++) {
             const int64_t position = i + (c->mask.align == ATTN_ALIGN_BOTTOM_RIGHT ? c->keys - c->queries : 0);
-            pairs += c->mask.causal ? fmin((double)position + 1, (double)c->keys) : (double)c->keys;
+            pairs += c->mask.causal ? fmin(fmax((double)position + 1, 0), (double)c->keys) : (double)c->keys;
         }
         near(predict(c, ATTN_FORWARD, &split, 4, machine).flops, pairs * HEADS * 4 * DIM);
         near(predict(c, ATTN_BACKWARD, &split, 4, machine).flops, 2.5 * pairs * HEADS * 4 * DIM);
@@ -284,6 +292,18 @@ static void test_large(void **state)
     assert_true(backward.bytes > forward.bytes);
 }
 
+/* More ranks than a part of queries can be searched for: one is sampled at least, and work is not what the sample says. */
+static void test_many_ranks(void **state)
+{
+    const problem_case c = {"decode", 1, 4096, {0}, 0, 0, ATTN_F32};
+    const attn_split split = {.struct_size = sizeof split, .way = ATTN_WAY_SPLIT_KEYS, .part = 4096};
+    (void)state;
+    const attn_split_prediction few = predict(&c, ATTN_FORWARD, &split, 2, machine),
+                                many = predict(&c, ATTN_FORWARD, &split, 1 << 22, machine);
+    assert_true(few.flops > 0 && many.flops == few.flops && many.computing == few.computing);
+    assert_int_equal(many.cells_total, 1);
+}
+
 static void test_rejects(void **state)
 {
     const attn_problem p = problem_of(&problems[0], ATTN_FORWARD);
@@ -297,6 +317,8 @@ static void test_rejects(void **state)
                  {"machine.bytes_per_second is nan; it must be above 0", {sizeof machine, 1, NAN, 0, 0, {0}}},
                  {"machine.seconds_per_message is -1; it must be at least 0", {sizeof machine, 1, 1, -1, 0, {0}}},
                  {"machine.seconds_per_sum is inf; it must be at least 0", {sizeof machine, 1, 1, 0, INFINITY, {0}}},
+                 {"machine is too slow: 1e-305 operations and 1 bytes a second, 0 seconds a message; its seconds overflow",
+                  {sizeof machine, 1e-305, 1, 0, 0, {0}}},
                  {"machine.reserved[2] is 5; it must be 0", {sizeof machine, 1, 1, 0, 0, {0, 0, 5, 0}}}};
     (void)state;
     for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
@@ -313,7 +335,8 @@ static void test_rejects(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans), cmocka_unit_test(test_ring),  cmocka_unit_test(test_work),
-                                       cmocka_unit_test(test_auto),  cmocka_unit_test(test_large), cmocka_unit_test(test_rejects)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plans), cmocka_unit_test(test_ring),       cmocka_unit_test(test_work),   cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_large), cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_rejects)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
