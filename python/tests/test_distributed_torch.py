@@ -214,6 +214,17 @@ def rejected():
                 distributed.attention(q, k, v, **{"part": PART, **(wrong if dist.get_rank() == who else {})})
             except Exception as error:
                 said.append((type(error), str(error)))
+    into, mine = torch.full(q.shape, 7.0), dist.get_rank() == 1
+    for given in ({"out": into if mine else None}, {"k": k.detach().numpy() if mine else k}, {"q": q.detach(), "k": k if mine else k.detach(), "v": v.detach()}):
+        try:  # gradients that cannot be, and of one rank alone
+            distributed.attention(**{"q": q, "k": k, "v": v, "part": PART, **given})
+        except Exception as error:
+            said.append((type(error), str(error)))
+    assert (into == 7).all()
+    some = dist.new_group([0, 2])
+    if mine:
+        with pytest.raises(ValueError, match="this process is not among its ranks"):
+            distributed.parts(LEN, group=some)
     sharded = dist.tensor.distribute_tensor(q.detach(), dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),)), [dist.tensor.Shard(2)])
     try:
         distributed.attention(sharded if dist.get_rank() == 1 else q, k, v, part=PART)
@@ -230,7 +241,9 @@ def rejected():
 
 def test_what_is_wrong_on_one_rank_is_said_by_all():
     first, *others = gloo.run(3, rejected)
-    assert len(first) == 17 and first[-2] == (TypeError, "q is a DTensor, of which this process has a part; pass q.to_local()")
+    assert len(first) == 20 and [kind for kind, _ in first[15:17]] == [TypeError] * 2 and "out" in first[15][1]
+    assert first[17] == (ValueError, "ranks disagree: rank 0 has no gradients, and rank 1 has gradients=True")
+    assert first[-2] == (TypeError, "q is a DTensor, of which this process has a part; pass q.to_local()")
     assert all(one == first for one in others)
     assert first[0] == (ValueError, "softcap is -1.0; it must be above 0") and "axes='thd'" in first[9][1]
     assert first[-1] == (ValueError, "ranks disagree: rank 0 has grads=sink, and rank 1 has grads=")

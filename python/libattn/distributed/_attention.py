@@ -35,7 +35,7 @@ def attention(
                neighbour.  "split-keys": they stay, for decode: each rank passes all queries and its own keys, and gets all of o; without
                gradients.  No result depends on it
     axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
-    out        an array that o is written to; not with gradients
+    out        an array that o is written to; not with gradients: TypeError
     options    those of libattn.attention (libattn.layers.Options), without functions of Python and keys of 8 bits.  Of them
                    mask, bias, ranges, block_mask, dropout_given   are the rows of the rank's queries, with all keys
                    everything else                                 is that of the whole, the same on all ranks
@@ -44,6 +44,8 @@ def attention(
 
     Returns o, the rank's rows, or (o, lse) with return_lse.  The bits are those of the same call on one rank with the same `part`;
     libattn.attention adds in another order (docs/distributed.md).
+
+    Gradients are asked for on all ranks, or on none.
 
     Raises what libattn.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something wrong,
     with nothing written; ValueError if ranks were asked different things; NotImplementedError for what is not there yet over ranks:

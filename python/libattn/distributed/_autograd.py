@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .._problem import GRADIENTS
-from ._plan import once
+from ._plan import Autograd, once
 
 Tensor = torch.Tensor
 ONCE = "libattn.distributed has no second derivatives yet: call backward without create_graph"
@@ -19,12 +19,14 @@ class _Call:
     def __init__(self, group: Any, split: tuple[Any, Any, Any], axes: Any, return_lse: bool, names: tuple[str, ...], numbers: dict[str, Any]) -> None:
         self.group, self.split, self.axes, self.return_lse, self.names, self.numbers = group, split, axes, return_lse, names, numbers
 
-    def run(self, op: str, three: Any, tensors: Any, saved: dict[str, Any], grads: tuple[str, ...], out: Any = None, draws: bool = False) -> Any:
+    def run(
+        self, op: str, three: Any, tensors: Any, saved: dict[str, Any], grads: tuple[str, ...], out: Any = None, draws: bool = False, **more: Any,
+    ) -> Any:
         given = {**self.numbers, **{name: x.detach() for name, x in zip(self.names, tensors, strict=True)}, **saved}
         layout, part, way = self.split
         found = once(
             op, dict(zip("qkv", three, strict=True)), given, group=self.group, layout=layout, part=part, way=way, axes=self.axes, grads=grads,
-            return_lse=op == "forward", out=out, seed=_draw if draws else None)
+            return_lse=op == "forward", out=out, autograd=Autograd(_draw if draws else None, **more))
         if draws:
             self.numbers["seed"] = given["seed"]
         return found
@@ -40,7 +42,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, draws: bool, *tensors: Tensor) -> Any:
         three = [x.detach() for x in tensors[:3]]
-        o, lse = call.run("forward", three, tensors[3:], {}, (), draws=draws)
+        o, lse = call.run("forward", three, tensors[3:], {}, (), draws=draws, gradients=True)
         ctx.call = call
         ctx.save_for_backward(*tensors, o, lse)
         return o, lse
@@ -91,10 +93,13 @@ def attention(
     draws = bool(numbers.get("dropout")) and numbers.get("seed") is None and "seed" not in names
     call = _Call(group, split, axes, return_lse, names, numbers)
     wanted = [x.requires_grad for x in (q, k, v) if isinstance(x, Tensor)] + [x.requires_grad for name, x in zip(names, tensors) if name in GRADIENTS]
-    if torch.is_grad_enabled() and any(wanted) and out is None and all(isinstance(x, Tensor) for x in (q, k, v)):
-        o, lse = _Attention.apply(call, draws, q, k, v, *tensors)
-        return (o, lse) if return_lse else o
+    refused = ""
+    if torch.is_grad_enabled() and any(wanted):
+        if out is None and all(isinstance(x, Tensor) for x in (q, k, v)):
+            o, lse = _Attention.apply(call, draws, q, k, v, *tensors)
+            return (o, lse) if return_lse else o
+        refused = "a tensor requires a gradient, which goes neither with out nor with arrays that are no tensors; detach it, or use torch.no_grad"
     three = [x.detach() if isinstance(x, Tensor) else x for x in (q, k, v)]
-    o, lse = call.run("forward", three, tensors, {}, (), out=out, draws=draws)
+    o, lse = call.run("forward", three, tensors, {}, (), out=out, draws=draws, refused=refused)
     return (o, lse) if return_lse else o
 

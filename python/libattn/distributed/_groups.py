@@ -109,5 +109,7 @@ def transport_of(group: Any) -> Transport:
         if group not in _known:
             _known[group] = ProcessGroup(group)
         return _known[group]
+    if torch is not None and torch.distributed.is_available() and type(group) is int and group == torch.distributed.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("group: this process is not among its ranks")
     raise TypeError(f"group is of type {type(group).__name__}; it must be a process group or a mesh of PyTorch, a communicator of mpi4py, "
                     "a libattn.distributed.Transport, or None")

@@ -45,6 +45,15 @@ class Description:
     ranks: int
 
 
+@dataclass(frozen=True)
+class Autograd:
+    """What PyTorch has to do with a call, of which ranks must know."""
+
+    seed: Callable[[], int] | None  #: draws a seed of dropout, which rank 0 does for all
+    gradients: bool = False  #: backward will be called, on all ranks
+    refused: str = ""  #: why there can be no gradients, although they are asked for
+
+
 class Plan:
     """A problem planned for the ranks of a group, to be computed any number of times.  Collective, as is `execute`.
 
@@ -69,15 +78,18 @@ class Plan:
 
     def _start(
         self, transport: Transport, op: str, three: Mapping[str, Any], given: dict[str, Any], split: tuple[Any, Any, Any], axes: str,
-        grads: tuple[str, ...], return_lse: bool, out: Any, seed: Callable[[], int] | None = None,
+        grads: tuple[str, ...], return_lse: bool, out: Any, autograd: Autograd = Autograd(None),
     ) -> Bound:
         self.op: str = op
+        seed = autograd.seed
         self._transport, self._given, self._axes, self._grads, self._lse = transport, given, axes, grads, bool(return_lse)
 
         def local() -> tuple[Rows, Split]:
             if op not in OPERATIONS:
                 raise (NotImplementedError if op == "double_backward" else ValueError)(
                     f"op is {op!r}; over ranks there are {', '.join(map(repr, OPERATIONS))}")
+            if autograd.refused:
+                raise TypeError(autograd.refused)
             rows = Rows(axes, three)
             check(op, given, grads, rows)
             return rows, Split(*split)
@@ -86,7 +98,7 @@ class Plan:
             rows, split = found
             asked = {"op": op, "batch": str(rows.batch), "heads": f"{rows.heads_q}, {rows.heads_kv}", "dim": f"{rows.dim_qk}, {rows.dim_v}",
                      "k.dtype": str(rows.arrays["k"].dtype), "v.dtype": str(rows.arrays["v"].dtype), "grads": ", ".join(grads),
-                     "return_lse": str(bool(return_lse)), **split.asked, **_asked(given)}
+                     "return_lse": str(bool(return_lse)), **split.asked, **_asked(given), **({"gradients": "True"} if autograd.gradients else {})}
             drawn = {"seed": seed()} if seed is not None else {}
             return {"tokens": [rows.queries, rows.keys], "asked": asked, **drawn}
 
@@ -215,10 +227,10 @@ def _asked(given: Mapping[str, Any]) -> dict[str, str]:
 
 def once(
     op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, axes: Any,
-    grads: Sequence[str] = (), return_lse: bool = False, out: Any = None, seed: Callable[[], int] | None = None,
+    grads: Sequence[str] = (), return_lse: bool = False, out: Any = None, autograd: Autograd = Autograd(None),
 ) -> Any:
     """Plans and executes, with one set of arrays."""
     plan = Plan.__new__(Plan)
-    bound = plan._start(transport_of(group), op, three, given, (layout, part, way), axes, tuple(grads), return_lse, out, seed)
+    bound = plan._start(transport_of(group), op, three, given, (layout, part, way), axes, tuple(grads), return_lse, out, autograd)
     plan._execute(lambda: bound)
     return bound.returned(three["q"], out, op)
