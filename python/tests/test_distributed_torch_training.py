@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_sums_are_rejected_on_all_ranks():
         except Exception as error:
             return type(error), str(error)
 
-    for wrong, kind, text in ((np.ones((2, 3), int), TypeError, "floats"), (np.ones((3, 3)), ValueError, "x has 2 parts on rank 0; of 7 it owns 3"), (np.ones((2, 4)), ValueError, "disagree")):
+    for wrong, kind, text in ((np.ones((2, 3), int), TypeError, "floats"), (np.ones((3, 3)), ValueError, "x has 2 parts on rank 0; of 7 it owns 3"), (np.ones((2, 4)), ValueError, "disagree"), (torch.ones((), requires_grad=True), TypeError, "floats")):
         first, *others = distributed.in_threads(3, lambda group, wrong=wrong: work(group, wrong))
         assert all(one == first for one in others) and first[0] is kind and text in first[1]
 
@@ -124,7 +125,8 @@ def test_gradients_do_not_depend_on_the_ranks():
 def rejected():
     (before, after, _), x = block()
     mine, said = distributed.shard(x, 1, **HOW), []
-    for wrong in (lambda: (before, mine[:, 1:]), lambda: (before, mine, mine[:, :1]), lambda: (before, 3), lambda: (after, mine, mine)):
+    odd = torch.nn.Linear(WIDTH, WIDTH, dtype=torch.complex64)
+    for wrong in (lambda: (odd, mine), lambda: (before, mine[:, 1:]), lambda: (before, mine, mine[:, :1]), lambda: (before, 3), lambda: (after, mine, mine)):
         try:
             distributed.by_parts(*(wrong() if dist.get_rank() == 1 else (before, mine)), **HOW)
         except Exception as error:
@@ -134,7 +136,7 @@ def rejected():
 
 def test_modules_are_rejected_on_all_ranks():
     first, *others = gloo.run(3, rejected)
-    assert all(one == first for one in others) and [kind for kind, _ in first] == [ValueError, ValueError, TypeError, ValueError]
+    assert all(one == first for one in others) and [kind for kind, _ in first] == [TypeError, ValueError, ValueError, TypeError, ValueError]
 
 
 # ---- context parallelism as PyTorch has it
@@ -186,7 +188,36 @@ def test_context_parallel_rejects():
         F.scaled_dot_product_attention(torch.ones(1, 4, 3, 2), torch.ones(1, 2, 3, 2), torch.ones(1, 2, 3, 2))
     with pytest.raises(ZeroDivisionError), distributed.context_parallel(None, buffers=[x], buffer_seq_dims=[1], part=2):
         raise ZeroDivisionError
+    with pytest.raises(ValueError, match="buffer 1 requires a gradient"), distributed.context_parallel(None, buffers=[x, x.clone().requires_grad_()], buffer_seq_dims=[1, 1]):
+        pass
     assert F.scaled_dot_product_attention.__module__ != "libattn.distributed._context" and x.shape == (2, 3)
+
+
+def test_context_parallel_in_threads():
+    """One rank enters when the other computes, and leaves later; buffers are views of a tensor that stays as it is."""
+    theirs, both = F.scaled_dot_product_attention, threading.Barrier(2, timeout=60)
+    x = torch.randn(1, 2, 12, 4)
+
+    def work(group):
+        view = (memory := x.clone())[..., :3]
+        if group.rank:
+            both.wait()
+        with distributed.context_parallel(group, buffers=[view], buffer_seq_dims=[2], part=2):
+            if not group.rank:
+                both.wait()
+            o = F.scaled_dot_product_attention(view, view, view, is_causal=True)
+            both.wait()
+            assert torch.equal(memory, x)
+            if group.rank:
+                both.wait()
+        if not group.rank:
+            both.wait()
+        assert torch.equal(memory, x) and torch.equal(view, x[..., :3]) and view.data_ptr() == memory.data_ptr()
+        return distributed.unshard(o, 2, group=group, part=2, layout="zigzag")
+
+    for o in distributed.in_threads(2, work):
+        assert torch.allclose(o, theirs(x[..., :3], x[..., :3], x[..., :3], is_causal=True), atol=1e-5)
+    assert F.scaled_dot_product_attention is theirs
 
 
 # ---- data parallelism beside: two groups of two ranks, each with its own sequences

@@ -21,8 +21,9 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Any, layout: Any) -> Any:
-        ctx.parts = x.shape[0]
-        return sum_parts(x.detach(), group=group, layout=layout)
+        found = sum_parts(x.detach(), group=group, layout=layout)
+        ctx.parts = x.shape[0]  # (all ranks know by now that it has one)
+        return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -76,6 +77,9 @@ def by_parts(
                 raise TypeError(f"input {n} is of type {type(x).__name__}; it must be a torch.Tensor")
             if not -x.dim() <= axis < x.dim() or x.shape[axis] != inputs[0].shape[axis]:
                 raise ValueError(f"input {n} has shape {list(x.shape)}; all inputs must have the same number of tokens on axis {axis}")
+        for name, p in module.named_parameters():
+            if p.is_complex():
+                raise TypeError(f"parameter {name} is of type {p.dtype}; gradients of complex numbers are not summed")
         return inputs[0].shape[axis], Split(*split)
 
     (_, cut), said = together(transport, local, lambda found: {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import Any, Iterator, Sequence
 
 import torch
@@ -17,7 +18,62 @@ def cut(buffers: Sequence[Tensor], dims: Sequence[int], how: dict[str, Any]) -> 
     """The rank's rows of buffers, which are tensors of their own."""
     if len(buffers) != len(dims):
         raise ValueError(f"buffer_seq_dims has {len(dims)} numbers and buffers {len(buffers)} tensors; they go together")
+    for n, buffer in enumerate(buffers):
+        if buffer.requires_grad:
+            raise ValueError(f"buffer {n} requires a gradient, which would be that of other rows; pass distributed.shard(buffer, ...) to the model")
     return [shard(buffer.detach(), dim, **how).clone() for buffer, dim in zip(buffers, dims)]
+
+
+# ---- F.scaled_dot_product_attention, of each thread
+
+_here = threading.local()  # .stack: the functions of the contexts that this thread is in
+_lock = threading.Lock()
+_outside: list[Any] = []  # while there are contexts: PyTorch's function, whether it has its fast path, and how many there are
+
+
+def _of_thread(*arguments: Any, **keywords: Any) -> Any:
+    stack = getattr(_here, "stack", [])
+    return (stack[-1] if stack else [*_outside, torch.nn.functional.scaled_dot_product_attention][0])(*arguments, **keywords)
+
+
+@contextlib.contextmanager
+def _instead(function: Any) -> Iterator[None]:
+    """Within, F.scaled_dot_product_attention is `function` in this thread."""
+    functional: Any = torch.nn.functional
+    _here.stack = [*getattr(_here, "stack", []), function]
+    with _lock:
+        if not _outside:
+            _outside[:] = functional.scaled_dot_product_attention, torch.backends.mha.get_fastpath_enabled(), 0
+            functional.scaled_dot_product_attention = _of_thread
+            torch.backends.mha.set_fastpath_enabled(False)  # which goes round it
+        _outside[2] += 1
+    try:
+        yield
+    finally:
+        _here.stack = _here.stack[:-1]
+        with _lock:
+            _outside[2] -= 1
+            if not _outside[2]:
+                functional.scaled_dot_product_attention = _outside[0]
+                torch.backends.mha.set_fastpath_enabled(_outside[1])
+                _outside.clear()
+
+
+@contextlib.contextmanager
+def _replaced(buffers: Sequence[Any], others: Sequence[Tensor], kept: set[Tensor]) -> Iterator[None]:
+    """Within, buffers have the memory of others; theirs is not touched."""
+    before, complete = [buffer.detach() for buffer in buffers], False
+    try:
+        with torch.no_grad():
+            for buffer, other in zip(buffers, others):
+                buffer.set_(other)
+        complete = True
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, old in reversed(list(zip(buffers, before))):
+                if not complete or not any(buffer is one for one in kept):
+                    buffer.set_(old)
 
 
 @contextlib.contextmanager
@@ -41,25 +97,8 @@ def context(
         if not any(one is buffer for buffer in buffers):
             raise ValueError("no_restore_buffers has a tensor that is not among buffers")
     mine = cut(buffers, dims, how)
-    whole = [None if any(buffer is one for one in kept) else buffer.detach().clone() for buffer in buffers]
-    functional: Any = torch.nn.functional
-    theirs, fast = functional.scaled_dot_product_attention, torch.backends.mha.get_fastpath_enabled()
-    with torch.no_grad():
-        for buffer, own in zip(buffers, mine):
-            buffer.resize_(own.shape)
-            buffer.copy_(own)
-    functional.scaled_dot_product_attention = scaled_dot_product_attention
-    torch.backends.mha.set_fastpath_enabled(False)  # which goes round it
-    try:
+    with _replaced(buffers, mine, kept), _instead(scaled_dot_product_attention):
         yield
-    finally:
-        functional.scaled_dot_product_attention = theirs
-        torch.backends.mha.set_fastpath_enabled(fast)
-        with torch.no_grad():
-            for buffer, old in zip(buffers, whole):
-                if old is not None:
-                    buffer.resize_(old.shape)
-                    buffer.copy_(old)
 
 
 def unshard_all(buffers: Sequence[Tensor], dims: Sequence[int], how: dict[str, Any]) -> list[Tensor]:

@@ -48,7 +48,8 @@ def context_parallel(
             loss.backward()
 
     mesh                    a mesh of one axis, or anything else that `group=` may be
-    buffers                 tensors that all ranks have whole: within, each has the rank's rows, along its axis of buffer_seq_dims
+    buffers                 tensors that all ranks have whole, without gradients: within, each has the rank's rows, along its axis of
+                            buffer_seq_dims, in memory of its own
     no_restore_buffers      those that keep the rank's rows afterwards
     layout, part, way       as in distributed.attention
 
