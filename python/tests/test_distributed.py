@@ -397,6 +397,9 @@ def test_groups():
         distributed.attention(Q, K, V, part=PART, layout=distributed.Owners([0] * 10, [0, 1] * 6))
     with pytest.raises(ZeroDivisionError):
         distributed.in_threads(3, lambda group: 1 // 0 if group.rank == 1 else distributed.attention(Q, K, V, group=group))
+    with pytest.raises(ConnectionError, match="the thread of rank 1 has returned"):
+        distributed.in_threads(2, lambda group: group.rank or distributed.unshard(Q, 2, group=group))
+    assert distributed.shard([[1.0, 2.0]], 1).shape == (1, 2)
     with pytest.raises(TypeError, match="len_q is missing"):
         distributed.balance(2)
 

@@ -135,6 +135,7 @@ def shard(
     Of NumPy arrays and of tensors of PyTorch, whose gradient is that of the whole, zero where other ranks have the rows.  Masks and
     biases are cut along the axis of queries alone.  Local: no messages.  Raises ValueError or TypeError.
     """
+    x = x if hasattr(x, "ndim") else asarray(x, "x")
     axis = integer(axis, "axis", -x.ndim, x.ndim - 1) % x.ndim
     mine = [x[(slice(None),) * axis + (slice(p.first, p.first + p.tokens),)] for p in
             parts(x.shape[axis], group=group, layout=layout, part=part, of=of)]

@@ -174,6 +174,7 @@ class _World:
         self.changed = threading.Condition()
         self.sent: dict[tuple[int, int, int], list[Array]] = {}
         self.failed = False
+        self.returned: set[int] = set()  # ranks that send nothing more
 
 
 class _Thread(Transport):
@@ -195,9 +196,11 @@ class _Thread(Transport):
     def wait(self, requests: list[Any]) -> None:
         for key, data in filter(None, requests):
             with self.world.changed:
-                self.world.changed.wait_for(lambda key=key: self.world.failed or self.world.sent.get(key))
+                self.world.changed.wait_for(lambda key=key: self.world.failed or self.world.sent.get(key) or key[0] in self.world.returned)
                 if self.world.failed:
                     raise ConnectionError("another thread has failed")
+                if not self.world.sent.get(key):
+                    raise ConnectionError(f"the thread of rank {key[0]} has returned")
                 data[:] = self.world.sent[key].pop(0)
 
 
@@ -205,7 +208,7 @@ def in_threads(ranks: int, function: Callable[[Transport], Result]) -> list[Resu
     """Calls function(transport) in a thread for each of `ranks` ranks, and returns their results in the order of the ranks.
 
     To try things out, and for tests: the ranks share one process.  If the function raises in one thread, the others get
-    ConnectionError where they wait for its messages, and the exception of the lowest rank that has another one is raised here.
+    ConnectionError where they wait for its messages, as they do if it returns without sending them, and the exception of the lowest rank that has another one is raised here.
 
         >>> distributed.in_threads(4, lambda group: distributed.attention(*mine(group), group=group))
     """
@@ -218,9 +221,10 @@ def in_threads(ranks: int, function: Callable[[Transport], Result]) -> list[Resu
             results[rank] = function(_Thread(world, rank, count))
         except BaseException as error:
             errors[rank] = error
-            with world.changed:
-                world.failed = True
-                world.changed.notify_all()
+            world.failed = True
+        with world.changed:
+            world.returned.add(rank)
+            world.changed.notify_all()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
     for thread in threads:
