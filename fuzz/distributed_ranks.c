@@ -37,6 +37,8 @@ static spread spread_of(const api_case *c, int t)
 {
     const attn_axis axis = c->about[t].axes[2];
     if (case_has(c, "page_table")) return SAME; /* (ranks reject it) */
+    if (!strcmp(c->about[t].name, "grad_bias") && c->blocks[t].shape[2] == 1 && c->problem.shape.len_q != 1)
+        return SAME; /* a sum */
     return axis == ATTN_AXIS_BLOCK_Q ? BLOCKS : axis == ATTN_AXIS_QUERY ? QUERIES : axis == ATTN_AXIS_KEY ? KEYS : SAME;
 }
 
@@ -72,9 +74,9 @@ static void draw_own_strides(const api_case *c, int t, block *own, draws *d)
     for (int axis = 0; axis < 4 && !output; axis++)
         if (whole->bytes && whole->shape[axis] > 1 && whole->stride[axis] == 0) own->stride[axis] = 0;
     if (case_has(c, "cu_seqlens_q") && case_packs(c, t)) own->stride[0] = 0;
-    if (!strcmp(own->name, "bias")) /* a stride of 0 would broadcast, which its gradient must not */
-        for (int axis = 2; axis < 4; axis++)
-            if (own->shape[axis] == 1 && (own->stride[axis] == 0 || own->stride[axis] == ATTN_BROADCAST)) own->stride[axis] = 1;
+    if (!strcmp(own->name, "bias")) /* a stride of 0 broadcasts on all ranks, also on those with few rows */
+        for (int axis = 0; axis < 4; axis++)
+            if (whole->stride[axis] != 0 && (own->stride[axis] == 0 || own->stride[axis] == ATTN_BROADCAST)) own->stride[axis] = 1;
 }
 
 static void copy_rows(const block *whole, const block *own, const int64_t *rows)

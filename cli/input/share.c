@@ -132,6 +132,8 @@ void input_lay_share(attention_input *input)
         if (of != ATTN_AXIS_QUERY && of != ATTN_AXIS_KEY && of != ATTN_AXIS_BLOCK_Q) continue;
         if (!slot->data || tensors_broadcasts(&input->tensors, t, 2)) continue;
         tensors_shape(&input->problem, &input->tensors, t, shape);
+        const int primal = tensors_about(t)->gradient_of;
+        if (primal >= 0 && tensors_broadcasts(&input->tensors, primal, 2) && shape[2] == 1) continue; /* a sum over all queries */
         tensors_strides(&input->problem, &input->tensors, t, stride);
         for (int axis = 0; axis < 4; axis++) one |= tensors_broadcasts(&input->tensors, t, axis) << axis;
         if (input->spec.packed && tensors_packs(t)) shape[0] = 1;

@@ -10,7 +10,8 @@
  *      o, lse                of a part of queries: as attn_merge does, two at a time, in a binary tree over the parts of keys
  *      grad_q, tangents      of a part of queries: their sum, in the same tree
  *      grad_k, grad_v        of a part of keys: their sum, in a binary tree over the parts of queries
- *      other gradients       (of tables, slopes, ...): their sum over the parts of keys, then over those of queries
+ *      other gradients       (of tables, slopes, ...): their sum over the parts of keys, then over those of queries; of a bias that
+ *                            all queries share, too.  That of one that all keys share: for each query, as grad_q
  *
  * A node of level L and number N of a tree combines nodes 2N and 2N + 1 of level L - 1; what does not exist is left out.  So it
  * does not matter which rank computes a cell, or when: one rank gets the bits that any number of them gets (Liu et al. 2023, "Ring
@@ -92,6 +93,10 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *                      mask, bias, dropout_given, block_mask                    the rows of its queries, with all keys
  *                      slopes, tables, scales, the sink                         all of it, the same on all ranks
  *                      gradients of these                                       all of it; they get the same bits on all ranks
+ *                      grad_bias                                                the rows of its queries; or, if all queries share
+ *                                                                               the bias, all of it, the same on all ranks.  The
+ *                                                                               strides say that, 0 or ATTN_BROADCAST, on all
+ *                                                                               ranks alike: also where there is one row, or none
  *                      lengths_q, lengths_kv, offset_q, cu_seqlens              all of it; the numbers are read now
  *                    As in attn_plan_create, other pointers may be ATTN_LATER; what has no rows on this rank is ATTN_EMPTY
  *  split      [in]   NULL: all defaults
@@ -103,9 +108,8 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise returns what
  * attn_plan_create returns, or
  *      ATTN_ERR_UNSUPPORTED  what is not there yet: double backward, pages, block lists, ATTN_EMPTY_UNIFORM, outputs of forward
- *                            other than o and lse, the gradient of a bias that all queries or all keys share, masks and biases of
- *                            packed sequences, slopes that differ between these; a part that is not a multiple of the blocks of a
- *                            block mask
+ *                            other than o and lse, masks and biases of packed sequences, slopes that differ between these; a part
+ *                            that is not a multiple of the blocks of a block mask
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */

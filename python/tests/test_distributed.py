@@ -35,6 +35,8 @@ CASES = {  # options, and names of arrays whose gradients are asked for
     "dropout": ({"causal": True, "dropout": 0.3, "seed": 11, "dropout_offset": 2}, ()),
     "bias": ({"bias": floats(BATCH, HEADS, LEN, KEYS), "mask": RNG.random((1, HEADS, LEN, KEYS)) < 0.7}, ("bias",)),
     "one head's bias": ({"bias": floats(1, 1, LEN, KEYS), "mask": RNG.random((1, 1, 1, KEYS)) < 0.7}, ()),
+    "a bias for all queries": ({"bias": floats(HEADS, 1, KEYS), "causal": True, "sink": floats(HEADS)}, ("bias", "sink")),
+    "a bias for all keys": ({"bias": floats(BATCH, 1, LEN, 1), "causal": True}, ("bias",)),
     "sink": ({"sink": floats(HEADS), "scale": np.array([0.3, 0.4, 0.5, 0.6]), "causal": True}, ("sink", "scale")),
     "lengths": ({"lengths_q": [37, 20], "lengths_kv": [40, 45], "causal": True}, ()),
     "offset": ({"offset_q": [3, -2], "causal": True}, ()),
@@ -73,7 +75,7 @@ def compute(group, layout, way, given, grads, dtype=np.float64):
         return distributed.unshard(x, 2, group=group, layout=layout, part=PART, of="kv" if keys else "q")
 
     found = [whole(o), whole(lse), whole(gradients[0]), whole(gradients[1], True), whole(gradients[2], True)]
-    return [*found, *(whole(x) if name == "bias" else x for name, x in zip(grads, gradients[3:], strict=True))]
+    return [*found, *(whole(x) if name == "bias" and x.shape[-2] != 1 else x for name, x in zip(grads, gradients[3:], strict=True))]
 
 
 def same(a, b):

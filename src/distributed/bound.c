@@ -20,6 +20,26 @@ static attn_spread spread_of(const attn_tensor_description *d)
     return d->axes[2] == ATTN_AXIS_KEY ? ATTN_SPREAD_KEYS : ATTN_SPREAD_SAME;
 }
 
+/* Whether elements along an axis are one and the same; no elements are, too, since a gradient still has the one.  `size`: of the
+ * whole, so that a rank with one row, or none, tells by its strides, as all others do. */
+static int broadcasts(const attn_input *slot, int axis, int64_t size)
+{
+    return size != 1 && !slot_is_dense(slot) && (slot->stride[axis] == 0 || slot->stride[axis] == ATTN_BROADCAST);
+}
+
+static int bias_is_shared(const attn_problem *p, const attn_tensors *t, int axis)
+{
+    const int64_t sizes[4] = {p->shape.batch, p->shape.heads_q, p->shape.len_q, p->shape.len_kv};
+    return broadcasts(&t->bias, axis, sizes[axis]);
+}
+
+/* A bias has a gradient for each pair, unless all queries or all keys share it. */
+static attn_spread spread_in(const attn_tensor_description *d, const attn_problem *p, const attn_tensors *t)
+{
+    if (d->offset != offsetof(attn_tensors, grad_bias)) return spread_of(d);
+    return bias_is_shared(p, t, 2) ? ATTN_SPREAD_SAME : bias_is_shared(p, t, 3) ? ATTN_SPREAD_QUERIES : ATTN_SPREAD_PAIRS;
+}
+
 /* The results that need more than combining what the cells give. */
 static attn_status check_result(const attn_problem *p, const attn_tensor_description *d, attn_error *error)
 {
@@ -48,7 +68,8 @@ static attn_status check_result(const attn_problem *p, const attn_tensor_descrip
 }
 
 /* The shape of a tensor of the rank. */
-static void shape_of(attn_bound *b, const attn_tensor_plan *cell, int64_t queries, int64_t keys, const attn_problem *p)
+static void shape_of(attn_bound *b, const attn_tensor_plan *cell, int64_t queries, int64_t keys, const attn_problem *p,
+                     const attn_tensors *t)
 {
     memcpy(b->shape, cell->shape, sizeof b->shape);
     if (b->spread == ATTN_SPREAD_QUERIES) b->shape[2] = queries;
@@ -61,6 +82,10 @@ static void shape_of(attn_bound *b, const attn_tensor_plan *cell, int64_t querie
     if (b->spread == ATTN_SPREAD_BLOCKS) {
         b->shape[2] = queries / p->mask.block_q + (queries % p->mask.block_q != 0);
         b->shape[3] = p->shape.len_kv / p->mask.block_kv + (p->shape.len_kv % p->mask.block_kv != 0);
+    }
+    if (b->in_ranges) {
+        b->shape[2] = b->spread == ATTN_SPREAD_SAME ? 1 : queries;
+        b->shape[3] = bias_is_shared(p, t, 3) ? 1 : p->shape.len_kv;
     }
 }
 
@@ -81,12 +106,18 @@ static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors
                         const attn_tensor_plan *cell, int64_t queries, int64_t keys, attn_error *error)
 {
     int64_t span;
-    *b = (attn_bound){
-        .index = -1, .offset = d->offset, .role = cell->role, .spread = spread_of(d), .dtype = cell->dtype, .name = d->name};
+    *b = (attn_bound){.index = -1,
+                      .offset = d->offset,
+                      .role = cell->role,
+                      .spread = spread_in(d, p, tensors),
+                      .dtype = cell->dtype,
+                      .name = d->name};
+    b->in_ranges = b->spread != spread_of(d);
     const attn_input slot = attn_bound_slot(b, tensors);
     TRY(check_result(p, d, error));
-    shape_of(b, cell, queries, keys, p);
-    if (b->spread == ATTN_SPREAD_SAME) memcpy(b->stride, cell->stride, sizeof b->stride); /* some broadcast by default */
+    shape_of(b, cell, queries, keys, p, tensors);
+    if (b->spread == ATTN_SPREAD_SAME && !b->in_ranges)
+        memcpy(b->stride, cell->stride, sizeof b->stride); /* some broadcast by default */
     else if (slot_is_dense(&slot)) make_dense(b, tensors->cu_seqlens_q.data != NULL);
     else
         for (int axis = 0; axis < 4; axis++) b->stride[axis] = slot.stride[axis] == ATTN_BROADCAST ? 0 : slot.stride[axis];
@@ -105,14 +136,8 @@ static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors
     return ATTN_OK;
 }
 
-/* Whether elements along an axis are one and the same; no elements are, too, since a gradient still has the one. */
-static int broadcasts(const attn_input *slot, int axis, int64_t size)
-{
-    return size != 1 && !slot_is_dense(slot) && (slot->stride[axis] == 0 || slot->stride[axis] == ATTN_BROADCAST);
-}
-
 /* What a cell cannot do for a whole. */
-static attn_status check_problem(const attn_problem *p, const attn_tensors *t, int64_t part, int64_t queries, attn_error *error)
+static attn_status check_problem(const attn_problem *p, const attn_tensors *t, int64_t part, attn_error *error)
 {
     const struct {
         const attn_input *slot;
@@ -137,10 +162,18 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
           MODULE ": split.part is %" PRId64 "; with a block mask it must be a multiple of mask.block_q (%" PRId64
                  ") and mask.block_kv (%" PRId64 ")",
           part, p->mask.block_q, p->mask.block_kv);
-    const int64_t rows = p->shape.len_q > 0 ? attn_max(queries, 1) : 0; /* a rank with one row, or none, may have any stride */
-    CHECK(!t->grad_bias.data || (!broadcasts(&t->bias, 2, rows) && !broadcasts(&t->bias, 3, p->shape.len_kv)), ATTN_ERR_UNSUPPORTED,
-          MODULE ": grad_bias is set and all queries or all keys share a bias, whose sum is not there yet");
     return ATTN_OK;
+}
+
+/* Of what has no elements here they may be any; but a bias that is shared is shared on all ranks, which decides the shape of its
+ * gradient. */
+static void drop_strides(attn_input *slot, const attn_problem *p, int is_bias)
+{
+    const attn_input given = *slot;
+    const int64_t sizes[4] = {p->shape.batch, p->shape.heads_q, p->shape.len_q, p->shape.len_kv};
+    int shared[4], some = 0;
+    for (int axis = 0; axis < 4; axis++) some |= shared[axis] = is_bias && broadcasts(&given, axis, sizes[axis]);
+    for (int axis = 0; axis < 4; axis++) slot->stride[axis] = shared[axis] ? ATTN_BROADCAST : some;
 }
 
 attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, const attn_tensors *tensors, int64_t part,
@@ -149,7 +182,7 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
     attn_problem cell = *problem;
     attn_tensors t = *tensors;
     attn_plan *plan;
-    TRY(check_problem(problem, tensors, part, queries, error));
+    TRY(check_problem(problem, tensors, part, error));
     cell.shape.len_q = attn_min(part, queries > 0 ? queries : cell.shape.len_q); /* strides may have no space for more */
     cell.shape.len_kv = attn_min(part, keys > 0 ? keys : cell.shape.len_kv);
     if (t.cu_seqlens_q.data) cell.shape.batch = 1; /* a cell has one sequence at a time */
@@ -158,12 +191,12 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
         attn_tensor_description d = {.struct_size = sizeof d};
         if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, index, &d, NULL) != ATTN_OK) break;
         attn_input *slot = (attn_input *)(void *)((char *)&t + d.offset);
-        const attn_spread spread = spread_of(&d);
+        const attn_spread spread = spread_in(&d, problem, tensors);
         const int64_t rows = spread == ATTN_SPREAD_KEYS                                  ? keys
                              : spread == ATTN_SPREAD_SAME || spread == ATTN_SPREAD_INDEX ? 1
                                                                                          : queries;
         if (slot->data && slot->data != ATTN_MISSING) slot->data = ATTN_LATER;
-        if (rows == 0) memset(slot->stride, 0, sizeof slot->stride);
+        if (rows == 0) drop_strides(slot, problem, d.offset == offsetof(attn_tensors, bias));
     }
     TRY(attn_plan_create(&plan, &cell, &t, options, error));
     bounds->count = 0;

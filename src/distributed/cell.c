@@ -26,6 +26,8 @@ static attn_status add_result(attn_cells *c, attn_node_kind kind, const attn_bou
 
 attn_status attn_cells_lay_out(attn_cells *c, attn_error *error)
 {
+    c->has_sink = c->problem.op == ATTN_FORWARD ? c->planned.sink.data || c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE
+                                                : c->problem.op == ATTN_BACKWARD && c->planned.grad_sink.data;
     memset(c->node, 0, sizeof c->node);
     c->has_sink = c->problem.op == ATTN_FORWARD ? c->planned.sink.data || c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE
                                                 : c->problem.op == ATTN_BACKWARD && c->planned.grad_sink.data;
@@ -175,6 +177,22 @@ void attn_cells_free(attn_cells *c)
 
 static char *align_64(char *p) { return p + (64 - (uintptr_t)p % 64) % 64; }
 
+static size_t bytes_in_node(const attn_cells *c, attn_node_kind kind, const attn_bound *b)
+{
+    return attn_width_bytes(b, attn_dtype_size(c->bounds.compute)) * (size_t)attn_node_space(c, kind, b);
+}
+
+/* What a call does not write, or writes a range of. */
+static void clear_ranges(const attn_cells *c, const attn_cell *cell)
+{
+    for (int n = 0; n < c->bounds.count; n++) {
+        const attn_bound *b = &c->bounds.all[n];
+        const attn_node_kind kind = b->spread == ATTN_SPREAD_SAME ? ATTN_NODE_SHARED : ATTN_NODE_ROW;
+        if (b->in_ranges && (kind == ATTN_NODE_SHARED || cell->j < 0))
+            memset(cell->node[kind] + c->at[n], 0, bytes_in_node(c, kind, b));
+    }
+}
+
 /* The results of pieces without any. */
 static void clear_nodes(const attn_cells *c, const attn_cell *cell)
 {
@@ -211,11 +229,11 @@ attn_status attn_cell_run(const attn_cells *c, const attn_tensors *mine, const a
         if (cell->node[ATTN_NODE_SHARED]) one.node[ATTN_NODE_SHARED] = at, at += c->node[ATTN_NODE_SHARED];
     }
     for (attn_piece p = {.entry = -1}; attn_piece_next(c, cell, &p);) {
+        clear_ranges(c, &one);
         TRY(run_piece(c, mine, &one, &p, at, (size_t)((char *)workspace + c->workspace - at), error));
         for (int n = 0; n < c->bounds.count && cell->j >= 0; n++) /* which only the term of its own writes */
             if (c->bounds.all[n].offset == offsetof(attn_tensors, grad_sink))
-                memset(one.node[ATTN_NODE_SHARED] + c->at[n], 0,
-                       attn_width_bytes(&c->bounds.all[n], attn_dtype_size(c->bounds.compute)));
+                memset(one.node[ATTN_NODE_SHARED] + c->at[n], 0, bytes_in_node(c, ATTN_NODE_SHARED, &c->bounds.all[n]));
         if (one.node[ATTN_NODE_SHARED] != cell->node[ATTN_NODE_SHARED])
             attn_node_add(c, ATTN_NODE_SHARED, 0, cell->node[ATTN_NODE_SHARED], one.node[ATTN_NODE_SHARED]);
     }

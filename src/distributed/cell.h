@@ -43,7 +43,7 @@ typedef struct attn_owned {
     int64_t count_q, count_kv;
 } attn_owned;
 
-/* has_sink, places of results in nodes, and the sizes of these; bounds, grid, problem and planned are filled in. */
+/* Places of results in nodes, the sizes of these, and has_sink; bounds, grid, problem and planned are filled in. */
 attn_status attn_cells_lay_out(attn_cells *cells, attn_error *error);
 
 /* bounds, grid, index, problem, options and planned are filled in.  Call attn_cells_free afterwards, even if this fails. */

@@ -182,7 +182,7 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     attn_digest_add(&d, c->grid.kv.owner, (size_t)c->grid.kv.count * sizeof *c->grid.kv.owner);
     add_index(&d, &c->index);
     for (const attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++) {
-        attn_digest_number(&d, b->index), attn_digest_number(&d, b->dtype);
+        attn_digest_number(&d, b->index), attn_digest_number(&d, b->dtype), attn_digest_number(&d, b->spread);
         if (b->spread == ATTN_SPREAD_SAME) attn_digest_add(&d, b->shape, sizeof b->shape);
     }
     attn_digest_add(&d, c->node, sizeof c->node);

@@ -90,6 +90,17 @@ void attn_node_add(const attn_cells *c, attn_node_kind kind, int64_t tokens, cha
 
 /* ---- storing ---- */
 
+/* The last axis of a bias need not be contiguous. */
+static void store_token(const attn_bound *b, const char *from, attn_dtype compute, char *to)
+{
+    const int64_t size = (int64_t)attn_dtype_size(b->dtype), own = (int64_t)attn_dtype_size(compute);
+    const int whole = b->stride[3] == 1 || b->width <= 1;
+    for (int64_t n = 0; n < (whole ? 1 : b->width); n++, to += b->stride[3] * size) {
+        if (!from) memset(to, 0, (size_t)((whole ? b->width : 1) * size));
+        else (void)attn_convert(whole ? b->width : 1, from + n * own, compute, to, b->dtype, NULL);
+    }
+}
+
 static void store(const attn_cells *c, const attn_bound *b, void *data, int64_t first, int64_t tokens, int64_t space,
                   const char *from)
 {
@@ -97,13 +108,9 @@ static void store(const attn_cells *c, const attn_bound *b, void *data, int64_t 
     if (!b->has_elements) return;
     for (int64_t x = 0; x < b->shape[0]; x++)
         for (int64_t h = 0; h < b->shape[1]; h++)
-            for (int64_t t = 0; t < tokens; t++) {
-                char *to = (char *)data + (x * b->stride[0] + h * b->stride[1] + (first + t) * b->stride[2]) * size;
-                if (!from) memset(to, 0, (size_t)(b->width * size));
-                else
-                    (void)attn_convert(b->width, from + ((x * b->shape[1] + h) * space + t) * b->width * own, c->bounds.compute, to,
-                                       b->dtype, NULL);
-            }
+            for (int64_t t = 0; t < tokens; t++)
+                store_token(b, from ? from + ((x * b->shape[1] + h) * space + t) * b->width * own : NULL, c->bounds.compute,
+                            (char *)data + (x * b->stride[0] + h * b->stride[1] + (first + t) * b->stride[2]) * size);
 }
 
 void attn_node_store(const attn_cells *c, attn_node_kind kind, const attn_tensors *mine, int64_t local, int64_t tokens,

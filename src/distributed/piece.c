@@ -93,7 +93,7 @@ static void place_index(const attn_cells *c, const attn_piece *p, int64_t *lengt
     if (c->index.offset_q) x->tensors.offset_q = attn_in(c->index.offset_q + p->entry);
 }
 
-static void place_result(const attn_cells *c, int n, const attn_cell *cell, inside at, attn_piece_call *x)
+static void place_result(const attn_cells *c, int n, const attn_cell *cell, inside at, int64_t first_key, attn_piece_call *x)
 {
     const attn_bound *b = &c->bounds.all[n];
     for (int k = 0; k < ATTN_NODE_KINDS; k++) {
@@ -101,7 +101,8 @@ static void place_result(const attn_cells *c, int n, const attn_cell *cell, insi
         const int64_t row = kind == ATTN_NODE_ROW ? at.q : kind == ATTN_NODE_COLUMN ? at.kv : 0;
         const char *node = cell->node[k];
         if (b->spread != attn_spread_of(kind)) continue;
-        if (node) node += c->at[n] + row * b->width * (int64_t)attn_dtype_size(c->bounds.compute);
+        const int64_t first = row * b->width + (b->in_ranges && b->shape[3] > 1 ? first_key : 0);
+        if (node) node += c->at[n] + first * (int64_t)attn_dtype_size(c->bounds.compute);
         place_dense(attn_slot_in(&x->tensors, b), b, c->bounds.compute, attn_node_space(c, kind, b), node ? node : ATTN_LATER);
     }
 }
@@ -138,13 +139,15 @@ void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_ce
         attn_input *slot = attn_slot_in(&x->tensors, b);
         const int is_sink = b->offset == offsetof(attn_tensors, sink) || b->offset == offsetof(attn_tensors, grad_sink);
         const int needs_keys = b->spread == ATTN_SPREAD_KEYS || b->spread == ATTN_SPREAD_PAIRS || b->spread == ATTN_SPREAD_BLOCKS;
+        const int is_of_pairs = b->role == ATTN_ROLE_OUTPUT && (b->in_ranges || b->spread == ATTN_SPREAD_PAIRS);
         if (is_sink && has_keys) continue; /* it is a term of its own */
+        if (is_of_pairs && !has_keys) continue;
         if (needs_keys && !has_keys) {
             *slot = (attn_input){.data = ATTN_EMPTY, .dtype = b->dtype};
             continue;
         }
         if (b->role == ATTN_ROLE_OUTPUT && b->spread != ATTN_SPREAD_PAIRS) {
-            place_result(c, n, cell, in, x);
+            place_result(c, n, cell, in, p->origin_kv, x);
             continue;
         }
         switch (b->spread) {

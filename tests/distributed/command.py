@@ -93,6 +93,8 @@ CASES = {
                        ["--rel=shaw-values/4", "--backward"]),
     "a table, of one batch": (problem(bias_table=floats(H, 32)), ["--t5=causal", "--causal", "--backward"]),
     "a bias that some entries share": (problem("F64", lead=(2, 3), bias=floats(3, H, SQ, SKV, kind="F64")), ["--backward"]),
+    "a bias of all queries": (problem(bias=floats(H, 1, SKV)), ["--causal", "--backward"]),
+    "a bias of all keys": (problem("F64", bias=floats(B, H, SQ, 1, kind="F64")), ["--window=4,4", "--backward"]),
     "a weight of scores": (problem(w=floats(D, D)), ["--score=general", "--backward"]),
     "no queries": ({"q": floats(H, 0, D), "k": floats(HKV, SKV, D), "v": floats(HKV, SKV, DV)}, ["--rope"]),
     "one head without a batch": ({"q": floats(SQ, D), "k": floats(3, D), "v": floats(3, DV)}, ["--normaliser=softmax-one"]),

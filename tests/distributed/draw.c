@@ -84,16 +84,37 @@ static void give(whole *w, spread_more *more)
     strcat(w->text, " given");
 }
 
+/* One bias for all queries, all keys, or both; sometimes for all entries and heads, too. */
+static void share(whole *w, spread_more *more)
+{
+    const int64_t *all = w->bias.shape;
+    const int of = 1 + (int)random_below(&w->random, 3), further = (int)random_below(&w->random, 4);
+    const int shares[4] = {further & 1, further >> 1, of & 1, of >> 1};
+    int64_t shape[4];
+    for (int axis = 0; axis < 4; axis++) {
+        more->shares[axis] = shares[axis] && all[axis] > 1;
+        shape[axis] = more->shares[axis] ? 1 : all[axis];
+    }
+    more->bias = array_make(w->dtype, shape[0], shape[1], shape[2], shape[3]);
+    for (int64_t b = 0; b < shape[0]; b++)
+        for (int64_t h = 0; h < shape[1]; h++)
+            for (int64_t i = 0; i < shape[2]; i++)
+                for (int64_t j = 0; j < shape[3]; j++) array_put(&more->bias, b, h, i, j, array_at(&w->bias, b, h, i, j));
+    strcat(w->text, " shared");
+}
+
 int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype, int kinds)
 {
     whole_draw(w, seed, dtype);
     *more = more_of(w);
     const int64_t size = part_of(w);
     if (w->lists.data || w->page_size || (kinds & SPREAD_PACKED && !pack(w, more))) return 0;
+    if (kinds & SPREAD_SHARED && (!w->bias.data || more->documents)) return 0;
+    if (kinds & SPREAD_SHARED) share(w, more);
     give(w, more);
     if (kinds & SPREAD_MIXED && dtype == ATTN_F32) mix(w, more);
     if (kinds & SPREAD_EMPTY) empty(w, more);
     return size;
 }
 
-void spread_more_free(spread_more *more) { free(more->sink.data), free(more->given.data); }
+void spread_more_free(spread_more *more) { free(more->sink.data), free(more->given.data), free(more->bias.data); }

@@ -31,7 +31,7 @@ static const array *input_of(const spread *s, const char *name)
                {"k", &w->k},
                {"v", &w->v},
                {"mask", &w->mask},
-               {"bias", &w->bias},
+               {"bias", s->more->bias.data ? &s->more->bias : &w->bias},
                {"block_mask", &w->block_mask},
                {"ranges", &w->ranges},
                {"alibi_slopes", &w->slopes},
@@ -94,6 +94,17 @@ static const void *data_of(const spread *s, const spread *forward, const char *n
     return index_of(s, name);
 }
 
+static int is_shared_bias(const spread *s, const spread_tensor *x) { return s->more->bias.data && !strcmp(x->about.name, "bias"); }
+
+/* Of a bias with so many rows; the stride of an axis is 0 where it is shared, and nowhere else. */
+static void share_strides(const spread *s, int64_t rows, attn_input *slot)
+{
+    const int64_t *shape = s->more->bias.shape, sizes[4] = {shape[0], shape[1], rows, shape[3]};
+    int64_t dense = 1;
+    for (int axis = 3; axis >= 0; dense *= sizes[axis] > 1 ? sizes[axis] : 1, axis--)
+        slot->stride[axis] = s->more->shares[axis] ? ATTN_BROADCAST : dense;
+}
+
 /* The slots of the operation, without memory. */
 static void find_tensors(spread *s, const spread *forward, attn_tensors *t)
 {
@@ -107,7 +118,9 @@ static void find_tensors(spread *s, const spread *forward, attn_tensors *t)
         if (x->role == ATTN_ROLE_INPUT && !data) x->role = ATTN_ROLE_NONE;
         if (x->role == ATTN_ROLE_OUTPUT && !is_wanted(s, x)) x->role = ATTN_ROLE_NONE;
         if (s->more->types[s->count]) stored = s->more->types[s->count];
-        if (x->role != ATTN_ROLE_NONE) *slot_of(t, x) = (attn_input){ATTN_LATER, stored, {0, 0, 0, 0}};
+        if (x->role == ATTN_ROLE_NONE) continue;
+        *slot_of(t, x) = (attn_input){ATTN_LATER, stored, {0, 0, 0, 0}};
+        if (is_shared_bias(s, x)) share_strides(s, s->more->bias.shape[2], slot_of(t, x));
     }
 }
 
@@ -125,6 +138,7 @@ static int is_of(const spread_tensor *x, attn_axis axis) { return x->about.axes[
 static attn_input slot_with(const spread *s, const spread_tensor *x, int64_t rows, void *data)
 {
     attn_input slot = {data, x->dtype, {0, 0, 0, 0}};
+    if (is_shared_bias(s, x)) share_strides(s, rows, &slot);
     if (!s->more->documents || !(is_of(x, ATTN_AXIS_QUERY) || is_of(x, ATTN_AXIS_KEY))) return slot;
     const int64_t stride[4] = {0, rows * x->shape[3], x->shape[3], 1};
     memcpy(slot.stride, stride, sizeof stride);
@@ -163,7 +177,9 @@ void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op,
         if (x->role == ATTN_ROLE_NONE) continue;
         x->dtype = planned.dtype;
         memcpy(x->shape, planned.shape, sizeof x->shape);
-        if (is_of(x, ATTN_AXIS_QUERY)) x->shape[2] = tokens_of(s, 0);
+        for (int axis = 0; axis < 4 && is_shared_bias(s, x); axis++)
+            if (more->shares[axis]) x->shape[axis] = 1;
+        if (is_of(x, ATTN_AXIS_QUERY) && x->shape[2] == s->problem.shape.len_q) x->shape[2] = tokens_of(s, 0);
         if (is_of(x, ATTN_AXIS_KEY)) x->shape[2] = tokens_of(s, 1);
         if (!strcmp(x->about.name, "alibi_slopes") && more->documents) x->shape[0] = 1; /* the default */
         attn_dtype stored;
@@ -187,7 +203,9 @@ void spread_free(spread *s)
 /* What a tensor is cut along: 0: nothing. */
 static int64_t cut_unit(const spread *s, const spread_tensor *x, int *keys)
 {
+    const char *name = x->about.name;
     *keys = x->about.axes[2] == ATTN_AXIS_KEY;
+    if (s->more->shares[2] && (!strcmp(name, "bias") || !strcmp(name, "grad_bias"))) return 0;
     if (x->about.axes[2] == ATTN_AXIS_QUERY || *keys) return 1;
     return x->about.axes[2] == ATTN_AXIS_BLOCK_Q ? s->problem.mask.block_q : 0;
 }

@@ -28,6 +28,8 @@ typedef struct spread_more {
     int64_t documents, starts_q[10], starts_kv[10];
     attn_dtype types[SPREAD_TENSORS]; /* of f32 tensors that are stored in 16 bits; 0: w->dtype */
     array given;                      /* dropout_given; data NULL: none */
+    array bias;                       /* instead of the whole's; of size 1 on axes that `shares` has; data NULL: none */
+    int shares[4];
 } spread_more;
 
 typedef struct spread {
@@ -44,7 +46,8 @@ typedef struct spread {
 enum {
     SPREAD_PACKED = 1,
     SPREAD_EMPTY = 2, /* a size is 0 */
-    SPREAD_MIXED = 4  /* tensors of 16 bits among those of f32 */
+    SPREAD_MIXED = 4, /* tensors of 16 bits among those of f32 */
+    SPREAD_SHARED = 8 /* a bias that all queries or all keys share */
 };
 
 /* Draws a problem of these kinds.  Returns the size of its parts, or 0 if it has options that parts do not have. */

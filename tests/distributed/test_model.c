@@ -20,40 +20,46 @@ typedef struct problem_case {
     attn_mask mask;
     int has_sink, documents; /* documents -1: two entries, with offsets */
     attn_dtype dtype;
+    int bias; /* 1: that all queries share, 2: all keys; with its gradient */
 } problem_case;
 
 static const int64_t offsets[] = {20, -40};
 
 static const problem_case problems[] = {
-    {"dense", 64, 48, {0}, 0, 0, ATTN_F32},
-    {"a short last part", 61, 43, {0}, 0, 0, ATTN_F32},
-    {"causal", 64, 64, {.causal = 1}, 0, 0, ATTN_F64},
-    {"causal, 16 bits, a sink", 61, 61, {.causal = 1}, 1, 0, ATTN_BF16},
-    {"bottom right", 30, 61, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 0, 0, ATTN_F32},
-    {"window", 64, 64, {.causal = 1, .window = 1, .window_left = 9, .window_right = 0}, 0, 0, ATTN_F32},
-    {"window both ways", 61, 64, {.window = 1, .window_left = 6, .window_right = 3}, 0, 0, ATTN_F32},
+    {"dense", 64, 48, {0}, 0, 0, ATTN_F32, 0},
+    {"a short last part", 61, 43, {0}, 0, 0, ATTN_F32, 0},
+    {"causal", 64, 64, {.causal = 1}, 0, 0, ATTN_F64, 0},
+    {"causal, 16 bits, a sink", 61, 61, {.causal = 1}, 1, 0, ATTN_BF16, 0},
+    {"bottom right", 30, 61, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 0, 0, ATTN_F32, 0},
+    {"window", 64, 64, {.causal = 1, .window = 1, .window_left = 9, .window_right = 0}, 0, 0, ATTN_F32, 0},
+    {"window both ways", 61, 64, {.window = 1, .window_left = 6, .window_right = 3}, 0, 0, ATTN_F32, 0},
     {"window and global keys",
      64,
      62,
      {.causal = 1, .window = 1, .window_left = 5, .window_right = 0, .global_kv = 6},
      0,
      0,
-     ATTN_F32},
+     ATTN_F32,
+     0},
     {"window and global queries",
      64,
      62,
      {.window = 1, .window_left = 5, .window_right = 2, .global_q = 5, .global_kv = 3},
      0,
      0,
-     ATTN_F32},
-    {"chunks", 64, 64, {.chunk = 24}, 0, 0, ATTN_F32},
-    {"packed", 64, 64, {.causal = 1}, 0, 5, ATTN_F32},
-    {"packed, window", 64, 64, {.causal = 1, .window = 1, .window_left = 7, .window_right = 0}, 0, 5, ATTN_F32},
-    {"few queries", 3, 64, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 0, 0, ATTN_F32},
-    {"rows of a sink alone", 64, 20, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 1, 0, ATTN_F32},
-    {"a later entry begins before", 64, 34, {.window = 1, .window_left = 3, .window_right = 0, .global_kv = 3}, 0, -1, ATTN_F32},
-    {"no queries", 0, 64, {0}, 0, 0, ATTN_F32},
-    {"no keys", 16, 0, {0}, 0, 0, ATTN_F32},
+     ATTN_F32,
+     0},
+    {"chunks", 64, 64, {.chunk = 24}, 0, 0, ATTN_F32, 0},
+    {"packed", 64, 64, {.causal = 1}, 0, 5, ATTN_F32, 0},
+    {"packed, window", 64, 64, {.causal = 1, .window = 1, .window_left = 7, .window_right = 0}, 0, 5, ATTN_F32, 0},
+    {"few queries", 3, 64, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 0, 0, ATTN_F32, 0},
+    {"a bias of all queries", 61, 64, {.causal = 1}, 1, 0, ATTN_F32, 1},
+    {"a bias of all keys", 64, 61, {.causal = 1}, 0, 0, ATTN_F64, 2},
+    {"no queries", 0, 64, {0}, 0, 0, ATTN_F32, 0},
+    {"rows of a sink alone", 64, 20, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 1, 0, ATTN_F32, 0},
+    {"a later entry begins before", 64, 34, {.window = 1, .window_left = 3, .window_right = 0, .global_kv = 3}, 0, -1, ATTN_F32, 0},
+    {"no keys, a sink", 16, 0, {0}, 1, 0, ATTN_F32, 0},
+    {"no keys", 16, 0, {0}, 0, 0, ATTN_F32, 0},
 };
 
 static const int64_t starts[] = {0, 5, 6, 30, 31, 64};
@@ -93,6 +99,11 @@ static attn_tensors tensors_of(const problem_case *c, attn_op op, int64_t querie
     attn_tensors t = {.struct_size = sizeof t, .q = slot(queries, c->dtype), .k = slot(keys, c->dtype), .v = slot(keys, c->dtype)};
     if (c->has_sink) t.sink = slot(1, ATTN_F32);
     if (c->documents < 0) t.offset_q = (attn_input){.data = offsets, .dtype = ATTN_I64};
+    if (c->bias && op != ATTN_JVP) {
+        const int64_t wide = c->bias == 1 ? ATTN_BROADCAST : c->keys, next = c->bias == 1 ? 1 : ATTN_BROADCAST;
+        t.bias = (attn_input){queries ? ATTN_LATER : ATTN_EMPTY, statistics, {ATTN_BROADCAST, ATTN_BROADCAST, wide, next}};
+        if (op == ATTN_BACKWARD) t.grad_bias = output(c->bias == 1 ? 1 : queries, statistics);
+    }
     if (c->documents > 0) {
         t.cu_seqlens_q = t.cu_seqlens_kv = (attn_input){.data = starts, .dtype = ATTN_I64};
     }
@@ -218,7 +229,7 @@ static void near(double got, double expected) { assert_true(fabs(got - expected)
 static void test_ring(void **state)
 {
     enum { RANKS = 8, TOKENS = 1024 };
-    const problem_case c = {"dense", TOKENS, TOKENS, {0}, 0, 0, ATTN_BF16};
+    const problem_case c = {"dense", TOKENS, TOKENS, {0}, 0, 0, ATTN_BF16, 0};
     const attn_split split = {.struct_size = sizeof split, .part = TOKENS / RANKS, .way = ATTN_WAY_RING};
     (void)state;
     for (int slow = 0; slow < 2; slow++) { /* messages are hidden, and are not */
@@ -279,7 +290,7 @@ static void test_auto(void **state)
 /* A billion tokens on 16384 ranks: no cell is planned. */
 static void test_large(void **state)
 {
-    const problem_case c = {"a billion", INT64_C(1) << 30, INT64_C(1) << 30, {.causal = 1}, 0, 0, ATTN_BF16};
+    const problem_case c = {"a billion", INT64_C(1) << 30, INT64_C(1) << 30, {.causal = 1}, 0, 0, ATTN_BF16, 0};
     const attn_split split = {.struct_size = sizeof split, .layout = ATTN_LAYOUT_ZIGZAG};
     (void)state;
     const attn_split_prediction forward = predict(&c, ATTN_FORWARD, &split, 16384, machine),

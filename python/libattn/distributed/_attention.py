@@ -49,8 +49,7 @@ def attention(
 
     Raises what libattn.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something wrong,
     with nothing written; ValueError if ranks were asked different things; NotImplementedError for what is not there yet over ranks:
-    pages, block lists, empty="uniform", masks and biases of packed sequences, the gradient of a bias that all queries or all keys
-    share, second derivatives; ConnectionError if a message fails, for example because a rank was killed, after which the group cannot
+    pages, block lists, empty="uniform", masks and biases of packed sequences, second derivatives; ConnectionError if a message fails, for example because a rank was killed, after which the group cannot
     be used again.
     """
     given: dict[str, Any] = dict(options)
@@ -70,7 +69,8 @@ def attention_backward(
 
     The arguments are those of distributed.attention and what it returned, with the rows of grad_o that belong to the rank, and names of
     further arrays whose gradients are returned.  Gradients of slopes, tables, sinks and scales are those of the whole, the same on all
-    ranks to the bit; that of a bias is the rows of the rank's queries.  For tensors of PyTorch, attention itself has gradients.
+    ranks to the bit, and so is that of a bias with one row for all queries; of another bias it is the rows of the rank's queries.  (If each
+    rank has one query, a bias with one row is that of this query.)  For tensors of PyTorch, attention itself has gradients.
 
     Raises what attention raises.
     """

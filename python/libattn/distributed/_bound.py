@@ -82,20 +82,29 @@ def check(op: str, given: Mapping[str, Any], grads: Sequence[str], rows: Rows) -
             raise ValueError(f"grads has {name!r}; known: {', '.join(GRADIENTS)}, of backward")
 
 
+def rows_of(bias: Any) -> int:
+    """How many queries the bias of a rank tells apart."""
+    shape = np.shape(bias)
+    return int(shape[-2]) if len(shape) > 1 else 1
+
+
 class Bound:
     """What C takes, with the arrays behind it: the inputs, and outputs that are allocated here.
 
     tokens     queries and keys of all ranks
     given      the other arrays and options, by name
+    by_rows    whether a bias with one row is that of the rank's one query, and not one for all queries
     """
 
     def __init__(
         self, op: str, rows: Rows, tokens: tuple[int, int], given: Mapping[str, Any], grads: Sequence[str], return_lse: bool, out: Any,
+        by_rows: bool,
     ) -> None:
         options = {name: x for name, x in given.items() if x is not None}
         saved = {name: options.pop(name) for name in (*INPUTS[op], "tan_bias") if name in options}
         sizes = self._sizes(rows, tokens, options)
         self.inner = Inner(options, sizes, rows.compute)
+        self._share_bias(by_rows)
         problem = self.inner.problem
         problem.op = OPERATIONS[op]
         problem.shape = _abi.attn_shape(
@@ -134,6 +143,13 @@ class Bound:
             batch = numbers.size - 1
         self.len_q, self.len_kv = longest
         return Sizes(batch, rows.heads_q, rows.heads_kv, self.len_q, self.len_kv, dims, tokens[0])
+
+    def _share_bias(self, by_rows: bool) -> None:
+        """Strides of 0 say on all ranks alike which axes of a bias are shared, whatever rows a rank has: they decide what its gradient is."""
+        if "bias" in self.inner.given:
+            stride = self.inner.tensors.struct.bias.stride
+            for axis, size in enumerate(self.inner.given["bias"].shape):
+                stride[axis] = _abi.ATTN_BROADCAST if size == 1 and not (axis == 2 and by_rows) else stride[axis] or 1
 
     def _tangent(self, x: Any) -> None:
         bias = self.inner.given.get("bias")

@@ -15,7 +15,7 @@ from .._arrays import Array
 from .._options import ArrayLike
 from .._problem import Options
 from ._agree import same, together
-from ._bound import INPUTS, OPERATIONS, Bound, Rows, check
+from ._bound import INPUTS, OPERATIONS, Bound, Rows, check, rows_of
 from ._groups import transport_of
 from ._split import WAYS, Layout, Split, Way, check_tokens
 from ._transport import Transport, messages
@@ -100,7 +100,7 @@ class Plan:
                      "k.dtype": str(rows.arrays["k"].dtype), "v.dtype": str(rows.arrays["v"].dtype), "grads": ", ".join(grads),
                      "return_lse": str(bool(return_lse)), **split.asked, **_asked(given), **({"gradients": "True"} if autograd.gradients else {})}
             drawn = {"seed": seed()} if seed is not None else {}
-            return {"tokens": [rows.queries, rows.keys], "asked": asked, **drawn}
+            return {"tokens": [rows.queries, rows.keys], "bias_rows": rows_of(given.get("bias")), "asked": asked, **drawn}
 
         (rows, self._split), said = together(transport, local, says)
         same(said)
@@ -113,10 +113,11 @@ class Plan:
             for rank, one in enumerate(said):
                 check_tokens(self._split, name, axis, one["tokens"][n], tokens[n], rank, transport.ranks)
         self._tokens = tokens
+        self._bias_by_rows = any(one["bias_rows"] != 1 for one in said) or all(n == 1 for n in queries)
         return self._create(lambda: self._bind(rows, given, out))
 
     def _bind(self, rows: Rows, given: Mapping[str, Any], out: Any) -> Bound:
-        return Bound(self.op, rows, self._tokens, given, self._grads, self._lse, out)
+        return Bound(self.op, rows, self._tokens, given, self._grads, self._lse, out, self._bias_by_rows)
 
     def _create(self, make: Callable[[], Bound]) -> Bound:
         pointer, split, way = ctypes.c_void_p(), ctypes.byref(self._split.struct), ctypes.byref(messages(self._transport).struct)
