@@ -14,7 +14,7 @@ static int axis_of(const attention_input *input, int t, int rank)
     const attn_axis *axes = tensors_about(t)->axes;
     const int is_scale = t == TENSOR(k_scale) || t == TENSOR(v_scale);
     const int by_token = input->spec.order == SPEC_BSHD; /* before heads */
-    if (axes[2] == ATTN_AXIS_BLOCK_Q || axes[3] == ATTN_AXIS_KEY) return rank - 2;
+    if (axes[2] == ATTN_AXIS_BLOCK_Q || axes[3] == ATTN_AXIS_KEY || axes[3] == ATTN_AXIS_TOPK) return rank - 2;
     if (axes[2] != ATTN_AXIS_QUERY && axes[2] != ATTN_AXIS_KEY) return -1;
     if (is_scale) return axis_of(input, t == TENSOR(k_scale) ? TENSOR(k) : TENSOR(v), input->used[TENSOR(k)].tensor->rank);
     if (axes[3] == ATTN_AXIS_ONE) return rank - 1;

@@ -78,6 +78,26 @@ def compute(group, layout, way, given, grads, dtype=np.float64):
     return [*found, *(whole(x) if name == "bias" and x.shape[-2] != 1 else x for name, x in zip(grads, gradients[3:], strict=True))]
 
 
+@pytest.mark.parametrize("axes", ["bhsd", "bshd"])
+def test_outputs(axes):
+    """The bits of one rank on others, and near one call, whose results have the order of axes of attn.h."""
+    names, order = ["row_max", "entropy", "effective_keys", "topk_index", "topk_weight"], (0, 2, 1, 3) if axes == "bshd" else (0, 1, 2, 3)
+    options = {"causal": True, "sink": np.ones(HEADS), "topk": 3}
+
+    def work(group):
+        how = {"group": group, "layout": "zigzag", "part": PART}
+        q, k, v = (distributed.shard(x, 2, of=of, **how).transpose(order) for x, of in ((Q, "q"), (K, "kv"), (V, "kv")))
+        o, *found = distributed.attention(q, k, v, axes=axes, outputs=names, **how, **options)
+        assert o.shape == (*q.shape[:-1], DIM_V)
+        return [distributed.unshard(x.transpose(order[:x.ndim]), 2, **how) for x in found]
+
+    one, many = distributed.in_threads(1, work)[0], distributed.in_threads(3, work)
+    assert all(same(one, x) for x in many)
+    _, *plain = libattn.attention(Q, K, V, outputs=names, **options)
+    for name, x, y in zip(names, one, plain, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13, err_msg=name)
+
+
 def same(a, b):
     return all(x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
 

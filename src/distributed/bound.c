@@ -45,6 +45,11 @@ static attn_status check_result(const attn_problem *p, const attn_tensor_descrip
 {
     static const size_t combined[] = {offsetof(attn_tensors, o),
                                       offsetof(attn_tensors, lse),
+                                      offsetof(attn_tensors, row_max),
+                                      offsetof(attn_tensors, entropy),
+                                      offsetof(attn_tensors, effective_keys),
+                                      offsetof(attn_tensors, topk_index),
+                                      offsetof(attn_tensors, topk_weight),
                                       offsetof(attn_tensors, grad_q),
                                       offsetof(attn_tensors, grad_k),
                                       offsetof(attn_tensors, grad_v),
@@ -63,8 +68,7 @@ static attn_status check_result(const attn_problem *p, const attn_tensor_descrip
     if (d->role[p->op] != ATTN_ROLE_OUTPUT) return ATTN_OK;
     for (size_t n = 0; n < sizeof combined / sizeof *combined; n++)
         if (d->offset == combined[n]) return ATTN_OK;
-    return fail(error, ATTN_ERR_UNSUPPORTED,
-                MODULE ": %s is set; over parts only o, lse, gradients and first tangents can be computed", d->name);
+    return fail(error, ATTN_ERR_UNSUPPORTED, MODULE ": %s is set, which is not there yet", d->name);
 }
 
 /* The shape of a tensor of the rank. */
@@ -162,6 +166,8 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
           MODULE ": split.part is %" PRId64 "; with a block mask it must be a multiple of mask.block_q (%" PRId64
                  ") and mask.block_kv (%" PRId64 ")",
           part, p->mask.block_q, p->mask.block_kv);
+    CHECK(p->shape.len_kv <= INT32_MAX || t->topk_index.dtype != ATTN_I32, ATTN_ERR_UNSUPPORTED,
+          "topk_index.dtype is i32 and len_kv (%" PRId64 ") does not fit in it", p->shape.len_kv);
     return ATTN_OK;
 }
 
@@ -174,6 +180,35 @@ static void drop_strides(attn_input *slot, const attn_problem *p, int is_bias)
     int shared[4], some = 0;
     for (int axis = 0; axis < 4; axis++) some |= shared[axis] = is_bias && broadcasts(&given, axis, sizes[axis]);
     for (int axis = 0; axis < 4; axis++) slot->stride[axis] = shared[axis] ? ATTN_BROADCAST : some;
+}
+
+/* Results that cells have although the caller does not want them: others are combined with their help. */
+static void add_hidden(attn_bounds *bounds, const attn_problem *p, const attn_tensors *t)
+{
+#define SLOT(name) #name, offsetof(attn_tensors, name), !t->name.data
+    const int entropy = t->entropy.data || t->effective_keys.data, top = t->topk_index.data || t->topk_weight.data;
+    const struct {
+        const char *name;
+        size_t offset;
+        int absent, needed;
+        int64_t width;
+    } all[] = {{SLOT(lse), 1, 1},
+               {SLOT(entropy), entropy, 1},
+               {SLOT(effective_keys), entropy, 1},
+               {SLOT(topk_index), top, p->outputs.topk},
+               {SLOT(topk_weight), top, p->outputs.topk}};
+#undef SLOT
+    attn_bound like = {.width = 0};
+    for (int n = 0; n < bounds->count; n++)
+        if (bounds->all[n].offset == offsetof(attn_tensors, o)) like = bounds->all[n];
+    for (size_t n = 0; n < sizeof all / sizeof *all && p->op == ATTN_FORWARD; n++) {
+        if (!all[n].absent || !all[n].needed) continue;
+        attn_bound *b = &bounds->all[bounds->count++];
+        *b = (attn_bound){.index = -1, .offset = all[n].offset, .role = ATTN_ROLE_OUTPUT, .spread = ATTN_SPREAD_QUERIES};
+        b->dtype = bounds->compute, b->name = all[n].name, b->width = all[n].width;
+        memcpy(b->shape, like.shape, sizeof b->shape);
+        b->shape[3] = b->width;
+    }
 }
 
 attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, const attn_tensors *tensors, int64_t part,
@@ -214,6 +249,7 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
         if (d.offset == offsetof(attn_tensors, q) && planned.dtype == ATTN_F64) bounds->compute = ATTN_F64;
     }
     attn_plan_destroy(plan);
+    add_hidden(bounds, problem, tensors);
     return status;
 }
 

@@ -24,7 +24,7 @@ typedef struct attn_bound {
     attn_spread spread;
     attn_dtype dtype;            /* the caller's */
     int64_t shape[4], stride[4]; /* of the rank's tensor */
-    int has_elements;            /* if not, its strides may be any */
+    int has_elements;            /* if not, its strides may be any; also not of results that the caller does not want */
     int in_ranges;               /* 1: a sum of which a cell has the numbers of its own tokens alone: of a bias that others share */
     int64_t width;               /* numbers of a token and head, of ATTN_SPREAD_QUERIES and _KEYS */
     const char *name;

@@ -2,10 +2,9 @@
  * cell.c - see cell.h. */
 #include "cell.h"
 
-#include <math.h>
-
 #include "../common/options.h"
 #include "piece.h"
+#include "rows.h"
 
 static int is_result(const attn_bound *b, attn_spread spread) { return b->role == ATTN_ROLE_OUTPUT && b->spread == spread; }
 
@@ -14,7 +13,7 @@ static int is_result(const attn_bound *b, attn_spread spread) { return b->role =
 /* Adds a result of `rows` rows to a node. */
 static attn_status add_result(attn_cells *c, attn_node_kind kind, const attn_bound *b, int64_t rows, int64_t *at, attn_error *error)
 {
-    const int64_t size = (int64_t)attn_dtype_size(c->bounds.compute), sizes[] = {b->shape[0], b->shape[1], rows, b->width};
+    const int64_t size = (int64_t)attn_dtype_size(attn_node_dtype(c, b)), sizes[] = {b->shape[0], b->shape[1], rows, b->width};
     CHECK(sizes_fit(4 * size, sizes, 4), ATTN_ERR_SHAPE, "distributed: %s of a part is too large: its bytes overflow 64 bits",
           b->name);
     *at = (int64_t)c->node[kind];
@@ -42,12 +41,8 @@ attn_status attn_cells_lay_out(attn_cells *c, attn_error *error)
             const attn_bound *b = &c->bounds.all[n];
             if (!is_result(b, attn_spread_of(kind))) continue;
             TRY(add_result(c, kind, b, attn_node_space(c, kind, b), &c->at[n], error));
-            if (b->offset == offsetof(attn_tensors, lse)) c->at_lse = c->at[n];
         }
-    if (c->problem.op != ATTN_FORWARD || c->planned.lse.data) return ATTN_OK;
-    const attn_shape *s = &c->problem.shape;
-    const attn_bound lse = {.shape = {s->batch, s->heads_q, 0, 1}, .width = 1, .name = "lse"};
-    return add_result(c, ATTN_NODE_ROW, &lse, attn_part_most(&c->grid.q), &c->at_lse, error);
+    return ATTN_OK;
 }
 
 /* Calls for each tensor that travels with the keys, with its place in the message of a part of `keys` keys. */
@@ -179,7 +174,7 @@ static char *align_64(char *p) { return p + (64 - (uintptr_t)p % 64) % 64; }
 
 static size_t bytes_in_node(const attn_cells *c, attn_node_kind kind, const attn_bound *b)
 {
-    return attn_width_bytes(b, attn_dtype_size(c->bounds.compute)) * (size_t)attn_node_space(c, kind, b);
+    return attn_width_bytes(b, attn_dtype_size(attn_node_dtype(c, b))) * (size_t)attn_node_space(c, kind, b);
 }
 
 /* What a call does not write, or writes a range of. */
@@ -196,14 +191,9 @@ static void clear_ranges(const attn_cells *c, const attn_cell *cell)
 /* The results of pieces without any. */
 static void clear_nodes(const attn_cells *c, const attn_cell *cell)
 {
-    const int64_t rows = c->problem.shape.heads_q * attn_part_most(&c->grid.q);
     for (int kind = 0; kind < ATTN_NODE_KINDS; kind++)
         if (cell->node[kind]) memset(cell->node[kind], 0, c->node[kind]);
-    if (c->problem.op != ATTN_FORWARD) return;
-    char *const lse = cell->node[ATTN_NODE_ROW] + c->at_lse;
-    for (int64_t n = 0; n < rows; n++)
-        if (c->bounds.compute == ATTN_F64) ((double *)(void *)lse)[n] = -(double)INFINITY;
-        else ((float *)(void *)lse)[n] = -INFINITY;
+    if (c->problem.op == ATTN_FORWARD) attn_rows_clear(c, cell->node[ATTN_NODE_ROW]);
 }
 
 static attn_status run_piece(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, const attn_piece *p,
@@ -231,6 +221,7 @@ attn_status attn_cell_run(const attn_cells *c, const attn_tensors *mine, const a
     for (attn_piece p = {.entry = -1}; attn_piece_next(c, cell, &p);) {
         clear_ranges(c, &one);
         TRY(run_piece(c, mine, &one, &p, at, (size_t)((char *)workspace + c->workspace - at), error));
+        attn_rows_place(c, cell, &p);
         for (int n = 0; n < c->bounds.count && cell->j >= 0; n++) /* which only the term of its own writes */
             if (c->bounds.all[n].offset == offsetof(attn_tensors, grad_sink))
                 memset(one.node[ATTN_NODE_SHARED] + c->at[n], 0, bytes_in_node(c, ATTN_NODE_SHARED, &c->bounds.all[n]));

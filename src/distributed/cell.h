@@ -3,7 +3,7 @@
  * cell.h - cells: a part of the queries with a part of the keys, as a call of the library, and how the results of two are combined.
  * Results lie in nodes: a row node has those of a part of queries (o and lse, grad_q, tangents), a column node those of a part of
  * keys (grad_k, grad_v), and a shared node those of which there is one for all (gradients of slopes and tables).  Numbers in nodes
- * have the compute type. */
+ * have the compute type, indices 64 bits. */
 #ifndef ATTN_DISTRIBUTED_CELL_H
 #define ATTN_DISTRIBUTED_CELL_H
 
@@ -27,7 +27,6 @@ typedef struct attn_cells {
     attn_grid_index index;
     attn_bounds bounds;
     int64_t at[ATTN_BOUND];       /* bytes: of a result in its node, of a key tensor in the message of a full part */
-    int64_t at_lse;               /* of forward's lse in a row node, whether or not the caller wants it */
     size_t node[ATTN_NODE_KINDS]; /* bytes; 0: there are no such results */
     int keys_stay;                /* ATTN_WAY_SPLIT_KEYS: every rank has all queries, and cells with its own keys */
     int has_sink;                 /* each part of queries has one more term: a cell without keys */
@@ -49,6 +48,12 @@ attn_status attn_cells_lay_out(attn_cells *cells, attn_error *error);
 /* bounds, grid, index, problem, options and planned are filled in.  Call attn_cells_free afterwards, even if this fails. */
 attn_status attn_cells_plan(attn_cells *cells, int rank, const attn_owned *own, attn_error *error);
 void attn_cells_free(attn_cells *cells);
+
+/* The type of a result in a node. */
+static inline attn_dtype attn_node_dtype(const attn_cells *c, const attn_bound *b)
+{
+    return b->offset == offsetof(attn_tensors, topk_index) ? ATTN_I64 : c->bounds.compute;
+}
 
 /* How many rows of a result a node of a kind has space for. */
 static inline int64_t attn_node_space(const attn_cells *c, attn_node_kind kind, const attn_bound *b)

@@ -161,6 +161,7 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     const int64_t numbers[] = {p->ranks,
                                p->way,
                                x->op,
+                               x->outputs.topk,
                                table->kind,
                                table->buckets,
                                table->max_distance,

@@ -3,6 +3,7 @@
 #include "../common/slots.h"
 #include "attn/merge.h"
 #include "piece.h"
+#include "rows.h"
 
 /* ---- combining ---- */
 
@@ -30,65 +31,54 @@ static void add_result(const attn_cells *c, const attn_bound *b, int64_t at, int
     }
 }
 
-/* Of two parts; both are -infinity or the logarithm of the divisor, 1, for a normaliser that divides by nothing. */
-static void keep_larger(attn_dtype compute, void *left, const void *right, int64_t count)
-{
-    for (int64_t n = 0; n < count; n++) {
-        if (compute == ATTN_F64) {
-            if (((const double *)right)[n] > ((double *)left)[n]) ((double *)left)[n] = ((const double *)right)[n];
-        } else if (((const float *)right)[n] > ((float *)left)[n]) ((float *)left)[n] = ((const float *)right)[n];
-    }
-}
-
 static attn_input slot_at(const attn_cells *c, const char *node, int64_t at, int64_t width)
 {
     const int64_t part = attn_part_most(&c->grid.q), heads = c->problem.shape.heads_q;
     return (attn_input){node + at, c->bounds.compute, {heads * part * width, part * width, width, 1}};
 }
 
-static int64_t place_of_o(const attn_cells *c)
-{
-    for (int n = 0; n < c->bounds.count; n++)
-        if (c->bounds.all[n].offset == offsetof(attn_tensors, o)) return c->at[n];
-    return 0;
-}
-
 static void merge(const attn_cells *c, int64_t tokens, char *left, const char *right)
 {
     const attn_shape *s = &c->problem.shape;
-    const int64_t at_o = place_of_o(c);
+    const int64_t at_o = attn_rows_at(c, offsetof(attn_tensors, o)), at_lse = attn_rows_at(c, offsetof(attn_tensors, lse));
     const attn_merge_problem problem = {
         .struct_size = sizeof problem, .parts = 2, .batch = s->batch, .heads = s->heads_q, .len_q = tokens, .dim_v = s->dim_v};
     const attn_input o[2] = {slot_at(c, left, at_o, s->dim_v), slot_at(c, right, at_o, s->dim_v)},
-                     lse[2] = {slot_at(c, left, c->at_lse, 1), slot_at(c, right, c->at_lse, 1)};
+                     lse[2] = {slot_at(c, left, at_lse, 1), slot_at(c, right, at_lse, 1)};
     attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = o, .lse_parts = lse};
     t.o = (attn_output){left + at_o, o->dtype, {o->stride[0], o->stride[1], o->stride[2], 1}};
-    t.lse = (attn_output){left + c->at_lse, o->dtype, {lse->stride[0], lse->stride[1], lse->stride[2], 1}};
+    t.lse = (attn_output){left + at_lse, o->dtype, {lse->stride[0], lse->stride[1], lse->stride[2], 1}};
     (void)attn_merge(&problem, &t, &c->options, NULL); /* (nothing of it is the caller's) */
 }
 
 void attn_node_add(const attn_cells *c, attn_node_kind kind, int64_t tokens, char *left, const char *right)
 {
     const int is_forward = c->problem.op == ATTN_FORWARD, sums = c->problem.score.normaliser == ATTN_NORMALISER_SIGMOID;
-    const int64_t part = attn_part_most(&c->grid.q);
+    if (is_forward) attn_rows_combine(c, tokens, left, right);
     if (is_forward && !sums) {
         merge(c, tokens, left, right);
         return;
     }
     for (int n = 0; n < c->bounds.count; n++) {
         const attn_bound *b = &c->bounds.all[n];
-        if (b->role != ATTN_ROLE_OUTPUT || b->spread != attn_spread_of(kind) || b->offset == offsetof(attn_tensors, lse)) continue;
+        if (b->role != ATTN_ROLE_OUTPUT || b->spread != attn_spread_of(kind) ||
+            (is_forward && b->offset != offsetof(attn_tensors, o)))
+            continue;
         const int64_t space = attn_node_space(c, kind, b), rows = kind == ATTN_NODE_SHARED ? b->shape[2] : tokens;
         add_result(c, b, c->at[n], space, rows, left, right);
-    }
-    if (is_forward) {
-        const int64_t size = (int64_t)attn_dtype_size(c->bounds.compute), count = c->problem.shape.batch * c->problem.shape.heads_q;
-        for (int64_t n = 0; n < count; n++)
-            keep_larger(c->bounds.compute, left + c->at_lse + n * part * size, right + c->at_lse + n * part * size, tokens);
     }
 }
 
 /* ---- storing ---- */
+
+static int is_index(const attn_bound *b) { return b->offset == offsetof(attn_tensors, topk_index); }
+
+static void store_index(const attn_bound *b, const int64_t *from, char *to)
+{
+    for (int64_t n = 0; n < b->width; n++)
+        if (b->dtype == ATTN_I32) ((int32_t *)(void *)to)[n] = (int32_t)from[n];
+        else ((int64_t *)(void *)to)[n] = from[n];
+}
 
 /* The last axis of a bias need not be contiguous. */
 static void store_token(const attn_bound *b, const char *from, attn_dtype compute, char *to)
@@ -97,6 +87,7 @@ static void store_token(const attn_bound *b, const char *from, attn_dtype comput
     const int whole = b->stride[3] == 1 || b->width <= 1;
     for (int64_t n = 0; n < (whole ? 1 : b->width); n++, to += b->stride[3] * size) {
         if (!from) memset(to, 0, (size_t)((whole ? b->width : 1) * size));
+        else if (is_index(b)) store_index(b, (const int64_t *)(const void *)from, to);
         else (void)attn_convert(whole ? b->width : 1, from + n * own, compute, to, b->dtype, NULL);
     }
 }
@@ -104,7 +95,7 @@ static void store_token(const attn_bound *b, const char *from, attn_dtype comput
 static void store(const attn_cells *c, const attn_bound *b, void *data, int64_t first, int64_t tokens, int64_t space,
                   const char *from)
 {
-    const int64_t size = (int64_t)attn_dtype_size(b->dtype), own = (int64_t)attn_dtype_size(c->bounds.compute);
+    const int64_t size = (int64_t)attn_dtype_size(b->dtype), own = (int64_t)attn_dtype_size(attn_node_dtype(c, b));
     if (!b->has_elements) return;
     for (int64_t x = 0; x < b->shape[0]; x++)
         for (int64_t h = 0; h < b->shape[1]; h++)

@@ -102,18 +102,9 @@ static void place_result(const attn_cells *c, int n, const attn_cell *cell, insi
         const char *node = cell->node[k];
         if (b->spread != attn_spread_of(kind)) continue;
         const int64_t first = row * b->width + (b->in_ranges && b->shape[3] > 1 ? first_key : 0);
-        if (node) node += c->at[n] + first * (int64_t)attn_dtype_size(c->bounds.compute);
-        place_dense(attn_slot_in(&x->tensors, b), b, c->bounds.compute, attn_node_space(c, kind, b), node ? node : ATTN_LATER);
+        if (node) node += c->at[n] + first * (int64_t)attn_dtype_size(attn_node_dtype(c, b));
+        place_dense(attn_slot_in(&x->tensors, b), b, attn_node_dtype(c, b), attn_node_space(c, kind, b), node ? node : ATTN_LATER);
     }
-}
-
-/* Forward's lse that the caller does not want. */
-static void place_lse(const attn_cells *c, const attn_cell *cell, inside at, attn_piece_call *x)
-{
-    const int64_t space = attn_part_most(&c->grid.q), heads = c->problem.shape.heads_q;
-    char *node = cell->node[ATTN_NODE_ROW];
-    if (node) node += c->at_lse + at.q * (int64_t)attn_dtype_size(c->bounds.compute);
-    x->tensors.lse = (attn_output){node ? node : ATTN_LATER, c->bounds.compute, {heads * space, space, 1, 1}};
 }
 
 void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, const attn_piece *p, int away,
@@ -175,6 +166,5 @@ void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_ce
             break;
         }
     }
-    if (c->problem.op == ATTN_FORWARD && !c->planned.lse.data) place_lse(c, cell, in, x);
     place_index(c, p, lengths, x);
 }

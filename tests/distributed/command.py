@@ -25,7 +25,7 @@ ROOT = os.getcwd()
 B, H, HKV, SQ, SKV, D, DV = 2, 4, 2, 37, 45, 8, 6
 LENGTHS_Q, LENGTHS_KV = (5, 0, 20, 12), (9, 3, 20, 13)
 # How near: those that docs/distributed.md has, and one unit of a type in which results are stored.
-TOLERANCE = {"F64": 1e-13, "F32": 2e-5, "F16": 2e-3}
+TOLERANCE = {"F64": 1e-13, "F32": 2e-5, "F16": 2e-3, "I64": 1e-9}
 # Ranks, and how the parts are divided among them; the first is one process.
 WAYS = [(1, "contiguous", "direct"), (2, "zigzag", "ring"), (3, "striped", "direct"), (4, "contiguous", "ring")]
 
@@ -93,6 +93,8 @@ CASES = {
                        ["--rel=shaw-values/4", "--backward"]),
     "a table, of one batch": (problem(bias_table=floats(H, 32)), ["--t5=causal", "--causal", "--backward"]),
     "a bias that some entries share": (problem("F64", lead=(2, 3), bias=floats(3, H, SQ, SKV, kind="F64")), ["--backward"]),
+    "further outputs": (problem(sink=floats(H)), ["--causal", "--row-max", "--entropy", "--effective-keys", "--topk=3"]),
+    "outputs of packed sequences": (packed(True), ["--layout=bshd", "--causal", "--row-max", "--topk=2", "--lse", "--backward"]),
     "a bias of all queries": (problem(bias=floats(H, 1, SKV)), ["--causal", "--backward"]),
     "a bias of all keys": (problem("F64", bias=floats(B, H, SQ, 1, kind="F64")), ["--window=4,4", "--backward"]),
     "a weight of scores": (problem(w=floats(D, D)), ["--score=general", "--backward"]),
@@ -197,7 +199,7 @@ def errors():
     check("an output that is the input", done.returncode == 2 and "this output is an input" in done.stderr and
           bytes_of("in.safetensors") == whole_file, done.stderr)
     rejects("linear attention", 2, ["in.safetensors", "--linear"], 3, "linear attention over several processes is not there yet")
-    rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set; over parts only o, lse")
+    rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set, which is not there yet")
     rejects("double backward", 2, ["in.safetensors", "--double-backward"], 3, "double backward is not there yet")
     rejects("the mean of all values", 2, ["in.safetensors", "--empty=uniform"], 3, "which is not there yet")
     rejects("a mask of packed sequences", 2, ["cut.safetensors"], 3, "mask is set with cu_seqlens_q, which is not there yet")

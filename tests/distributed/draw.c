@@ -103,6 +103,16 @@ static void share(whole *w, spread_more *more)
     strcat(w->text, " shared");
 }
 
+const char *const spread_outputs[SPREAD_EXTRAS] = {"row_max", "entropy", "effective_keys", "topk_index", "topk_weight"};
+
+static void want(whole *w, spread_more *more)
+{
+    const int elementwise = more->normaliser == ATTN_NORMALISER_SIGMOID || more->normaliser == ATTN_NORMALISER_RELU;
+    more->outputs = elementwise ? 1 : (int)random_below(&w->random, 1 << SPREAD_EXTRAS);
+    more->topk = more->outputs >> 3 ? 1 + random_below(&w->random, 12) : 0;
+    strcat(w->text, " outputs");
+}
+
 int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype, int kinds)
 {
     whole_draw(w, seed, dtype);
@@ -111,6 +121,7 @@ int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype
     if (w->lists.data || w->page_size || (kinds & SPREAD_PACKED && !pack(w, more))) return 0;
     if (kinds & SPREAD_SHARED && (!w->bias.data || more->documents)) return 0;
     if (kinds & SPREAD_SHARED) share(w, more);
+    if (kinds & SPREAD_OUTPUTS) want(w, more);
     give(w, more);
     if (kinds & SPREAD_MIXED && dtype == ATTN_F32) mix(w, more);
     if (kinds & SPREAD_EMPTY) empty(w, more);

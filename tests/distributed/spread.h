@@ -30,6 +30,8 @@ typedef struct spread_more {
     array given;                      /* dropout_given; data NULL: none */
     array bias;                       /* instead of the whole's; of size 1 on axes that `shares` has; data NULL: none */
     int shares[4];
+    int64_t topk; /* of forward's outputs; 0: none */
+    int outputs;  /* bits of spread_outputs */
 } spread_more;
 
 typedef struct spread {
@@ -42,12 +44,17 @@ typedef struct spread {
     uint64_t shared[MAX_RANKS]; /* a checksum of what each rank got of outputs that all share */
 } spread;
 
+/* Further outputs of forward that are drawn. */
+enum { SPREAD_EXTRAS = 5 };
+extern const char *const spread_outputs[SPREAD_EXTRAS];
+
 /* Kinds of problems, as bits. */
 enum {
     SPREAD_PACKED = 1,
-    SPREAD_EMPTY = 2, /* a size is 0 */
-    SPREAD_MIXED = 4, /* tensors of 16 bits among those of f32 */
-    SPREAD_SHARED = 8 /* a bias that all queries or all keys share */
+    SPREAD_EMPTY = 2,   /* a size is 0 */
+    SPREAD_MIXED = 4,   /* tensors of 16 bits among those of f32 */
+    SPREAD_SHARED = 8,  /* a bias that all queries or all keys share */
+    SPREAD_OUTPUTS = 16 /* further outputs of forward */
 };
 
 /* Draws a problem of these kinds.  Returns the size of its parts, or 0 if it has options that parts do not have. */

@@ -115,6 +115,7 @@ static void clipped(asked *a)
     m->window = 1, m->window_left = 9, m->window_right = 2, m->dilation = 3, m->global_q = 2, m->global_kv = 3;
     a->problem.relative = (attn_relative){.first = -3, .rows = 7};
     a->tensors.relative_keys = attn_in(table);
+    if (a->problem.op == ATTN_FORWARD) a->problem.outputs.topk = 2, a->tensors.topk_index = attn_out(table);
 }
 
 static void t5(asked *a)

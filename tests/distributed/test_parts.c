@@ -70,6 +70,10 @@ static void test_op(attn_op op, const char *name)
                {"mixed, a shared bias", ATTN_F32, SPREAD_SHARED | SPREAD_MIXED, SEEDS, 8},
                {"f32, a shared bias, empty", ATTN_F32, SPREAD_SHARED | SPREAD_EMPTY, SEEDS, 8},
                {"f32, empty", ATTN_F32, SPREAD_EMPTY, SEEDS, 25},
+               {"f32, outputs", ATTN_F32, SPREAD_OUTPUTS, SEEDS, 25},
+               {"f64, outputs", ATTN_F64, SPREAD_OUTPUTS, SEEDS, 25},
+               {"f32, outputs, empty", ATTN_F32, SPREAD_OUTPUTS | SPREAD_EMPTY, SEEDS, 25},
+               {"f32, outputs, packed", ATTN_F32, SPREAD_OUTPUTS | SPREAD_PACKED, 3 * SEEDS, 4},
                {"f32, packed", ATTN_F32, SPREAD_PACKED, 3 * SEEDS, 4},
                {"f64, packed", ATTN_F64, SPREAD_PACKED, 3 * SEEDS, 4},
                {"mixed, packed", ATTN_F32, SPREAD_PACKED | SPREAD_MIXED, 2 * SEEDS, 4},
@@ -78,6 +82,7 @@ static void test_op(attn_op op, const char *name)
         double worst = 0;
         const int seeds = (int)share_of_cases(all[n].seeds);
         int ran = 0;
+        if (all[n].kinds & SPREAD_OUTPUTS && op != ATTN_FORWARD) continue;
         for (int seed = 0; seed < seeds; seed++) worst = fmax(worst, check((uint64_t)seed, all[n].dtype, op, all[n].kinds, &ran));
         print_message("%s, %s: %d of %d, at most %.3f of the tolerance\n", name, all[n].name, ran, seeds, worst);
         assert_in_range(100 * ran + 200, all[n].least * seeds, 100 * seeds + 200); /* but for two of few */
@@ -88,8 +93,37 @@ static void test_forward(void **state) { (void)state, test_op(ATTN_FORWARD, "for
 static void test_backward(void **state) { (void)state, test_op(ATTN_BACKWARD, "backward"); }
 static void test_jvp(void **state) { (void)state, test_op(ATTN_JVP, "jvp"); }
 
+/* Of equal weights in different parts the lowest index comes first. */
+static void test_ties(void **state)
+{
+    enum { KEYS = 8, TOP = 6 };
+    static const float zeros[KEYS];
+    float o[1];
+    int64_t index[TOP];
+    attn_error error;
+    attn_distributed_plan *plan;
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 1, KEYS, 1, 1}, .outputs.topk = TOP};
+    const attn_tensors t = {.struct_size = sizeof t,
+                            .q = attn_in(zeros),
+                            .k = attn_in(zeros),
+                            .v = attn_in(zeros),
+                            .o = attn_out(o),
+                            .topk_index = attn_out(index)};
+    const attn_split split = {.struct_size = sizeof split, .part = 2};
+    (void)state;
+    assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_OK);
+    const size_t size = attn_distributed_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    assert_int_equal(attn_distributed_execute(plan, &t, workspace, size, &error), ATTN_OK);
+    for (int n = 0; n < TOP; n++) assert_int_equal(index[n], n);
+    free(workspace);
+    attn_distributed_plan_destroy(plan);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_jvp)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_jvp),
+                                       cmocka_unit_test(test_ties)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

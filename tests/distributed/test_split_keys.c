@@ -40,13 +40,13 @@ static void check_ranks(const whole *w, const spread *all, const spread *one, sp
 }
 
 /* Returns 1 if the problem could be computed. */
-static int check(uint64_t seed, attn_dtype dtype, int packed)
+static int check(uint64_t seed, attn_dtype dtype, int kinds)
 {
     static const int ranks[] = {1, 2, 3, 5, 8};
     static int32_t owners[MOST_PARTS];
     static whole w;
     spread_more more;
-    const int64_t tokens = spread_draw(&w, &more, seed, dtype, packed);
+    const int64_t tokens = spread_draw(&w, &more, seed, dtype, kinds);
     const int ran = tokens > 0 && spread_has(&w, &more, ATTN_FORWARD);
     if (ran) {
         spread all, one;
@@ -74,7 +74,8 @@ static void test_same_bits(void **state)
     (void)state;
     for (int kind = 0; kind < 4; kind++)
         for (int64_t seed = 0; seed < share_of_cases((kind / 2 ? 3 : 1) * SEEDS); seed++)
-            ran += check((uint64_t)seed + 5000, kind & 1 ? ATTN_F64 : ATTN_F32, kind / 2);
+            ran += check((uint64_t)seed + 5000, kind & 1 ? ATTN_F64 : ATTN_F32,
+                         (kind / 2 ? SPREAD_PACKED : 0) | (seed & 1 ? SPREAD_OUTPUTS : 0));
     print_message("%d problems\n", ran);
     assert_true(ran > share_of_cases(SEEDS) / 2);
 }

@@ -14,7 +14,7 @@ from ._split import Layout, Way
 @outside_graphs
 def attention(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, *, group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto",
-    axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False, **options: Unpack[Options],
+    axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False, outputs: Sequence[str] = (), **options: Unpack[Options],
 ) -> Any:
     """libattn.attention of a sequence that is divided among the ranks of a group, with the same bits for any number of ranks.
 
@@ -36,28 +36,31 @@ def attention(
                gradients.  No result depends on it
     axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
     out        an array that o is written to; not with gradients: TypeError
+    outputs    names of further results, not with gradients either: "row_max", "entropy" and "effective_keys", in the order of axes of lse;
+               "topk_index" and "topk_weight" (with topk=K), in that of o
     options    those of libattn.attention (libattn.layers.Options), without functions of Python and keys of 8 bits.  Of them
                    mask, bias, ranges, block_mask, dropout_given   are the rows of the rank's queries, with all keys
                    everything else                                 is that of the whole, the same on all ranks
                A seed of dropout may be left out for tensors of PyTorch: rank 0 draws one for all.  The instruction set must be the
                same on all ranks, or reproducible=True
 
-    Returns o, the rank's rows, or (o, lse) with return_lse.  The bits are those of the same call on one rank with the same `part`;
+    Returns o, the rank's rows, or (o, lse, *outputs) of those that were requested.  The bits are those of the same call on one rank with the same `part`;
     libattn.attention adds in another order (docs/distributed.md).
 
     Gradients are asked for on all ranks, or on none.
 
     Raises what libattn.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something wrong,
     with nothing written; ValueError if ranks were asked different things; NotImplementedError for what is not there yet over ranks:
-    pages, block lists, empty="uniform", masks and biases of packed sequences, second derivatives; ConnectionError if a message fails, for example because a rank was killed, after which the group cannot
+    pages, block lists, empty="uniform", masks and biases of packed sequences, weights, scores and sums of columns, second derivatives; ConnectionError if a message fails, for example because a rank was killed, after which the group cannot
     be used again.
     """
     given: dict[str, Any] = dict(options)
     if _is_torch(q, k, v):
         from . import _autograd
 
-        return _autograd.attention(q, k, v, group, (layout, part, way), axes, out, return_lse, given)
-    return once("forward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, axes=axes, return_lse=return_lse, out=out)
+        return _autograd.attention(q, k, v, group, (layout, part, way), axes, out, return_lse, outputs, given)
+    return once("forward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, axes=axes, return_lse=return_lse, out=out,
+                outputs=outputs)
 
 
 def attention_backward(

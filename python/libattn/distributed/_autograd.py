@@ -20,13 +20,14 @@ class _Call:
         self.group, self.split, self.axes, self.return_lse, self.names, self.numbers = group, split, axes, return_lse, names, numbers
 
     def run(
-        self, op: str, three: Any, tensors: Any, saved: dict[str, Any], grads: tuple[str, ...], out: Any = None, draws: bool = False, **more: Any,
+        self, op: str, three: Any, tensors: Any, saved: dict[str, Any], grads: tuple[str, ...], out: Any = None, draws: bool = False,
+        outputs: Any = (), **more: Any,
     ) -> Any:
         given = {**self.numbers, **{name: x.detach() for name, x in zip(self.names, tensors, strict=True)}, **saved}
         layout, part, way = self.split
         found = once(
             op, dict(zip("qkv", three, strict=True)), given, group=self.group, layout=layout, part=part, way=way, axes=self.axes, grads=grads,
-            return_lse=op == "forward", out=out, autograd=Autograd(_draw if draws else None, **more))
+            return_lse=op == "forward", out=out, autograd=Autograd(_draw if draws else None, **more), outputs=outputs)
         if draws:
             self.numbers["seed"] = given["seed"]
         return found
@@ -81,7 +82,7 @@ def _shaped(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 def attention(
-    q: Any, k: Any, v: Any, group: Any, split: tuple[Any, Any, Any], axes: Any, out: Any, return_lse: bool, given: dict[str, Any],
+    q: Any, k: Any, v: Any, group: Any, split: tuple[Any, Any, Any], axes: Any, out: Any, return_lse: bool, outputs: Any, given: dict[str, Any],
 ) -> Any:
     """distributed.attention where q, k or v is a tensor."""
     if torch.is_autocast_enabled("cpu"):
@@ -95,11 +96,12 @@ def attention(
     wanted = [x.requires_grad for x in (q, k, v) if isinstance(x, Tensor)] + [x.requires_grad for name, x in zip(names, tensors) if name in GRADIENTS]
     refused = ""
     if torch.is_grad_enabled() and any(wanted):
-        if out is None and all(isinstance(x, Tensor) for x in (q, k, v)):
+        if out is None and not outputs and all(isinstance(x, Tensor) for x in (q, k, v)):
             o, lse = _Attention.apply(call, draws, q, k, v, *tensors)
             return (o, lse) if return_lse else o
-        refused = "a tensor requires a gradient, which goes neither with out nor with arrays that are no tensors; detach it, or use torch.no_grad"
+        refused = "a tensor requires a gradient, which goes neither with out or outputs nor with arrays that are no tensors; detach it, or use torch.no_grad"
     three = [x.detach() if isinstance(x, Tensor) else x for x in (q, k, v)]
-    o, lse = call.run("forward", three, tensors, {}, (), out=out, draws=draws, refused=refused)
-    return (o, lse) if return_lse else o
+    o, lse, *more = call.run("forward", three, tensors, {}, (), out=out, draws=draws, outputs=outputs, refused=refused)
+    found = (o, *((lse,) if return_lse else ()), *more)
+    return found if len(found) > 1 else o
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import _abi, _native
 from .._arrays import Array, like
+from .._problem import OUTPUTS as ALL_OUTPUTS
 from .._problem import GRADIENTS, TENSORS, Inner, Sizes, fill, read
 from .._slots import exactly, floats, integers, output
 
@@ -21,6 +22,8 @@ INPUTS: dict[str, dict[str, str]] = {
     "backward": {"o": "o", "lse": "lse", "grad_o": "o", "grad_lse": "lse"},
     "jvp": {"o": "o", "lse": "lse", "tan_q": "q", "tan_k": "k", "tan_v": "v"},
 }
+# What forward has beside o and lse, in the order of axes of lse, or (with the keys of each query last) of o.
+OUTPUTS = ("row_max", "entropy", "effective_keys", "topk_index", "topk_weight")
 NEEDED = {"forward": (), "backward": ("o", "lse", "grad_o"), "jvp": ("o", "lse")}
 
 
@@ -62,7 +65,7 @@ class Rows:
         return self.shape((self.batch, self.heads_q, self.queries, self.dim_v), what == "lse")
 
 
-def check(op: str, given: Mapping[str, Any], grads: Sequence[str], rows: Rows) -> None:
+def check(op: str, given: Mapping[str, Any], grads: Sequence[str], outputs: Sequence[str], rows: Rows) -> None:
     """Raises TypeError or ValueError for keywords that the operation does not have, and for what is wrong about them alone."""
     for name in NEEDED[op]:
         if given.get(name) is None:
@@ -80,6 +83,10 @@ def check(op: str, given: Mapping[str, Any], grads: Sequence[str], rows: Rows) -
     for name in grads:
         if op != "backward" or name not in GRADIENTS:
             raise ValueError(f"grads has {name!r}; known: {', '.join(GRADIENTS)}, of backward")
+    for name in outputs:
+        if op != "forward" or name not in OUTPUTS:
+            raise (NotImplementedError if name in ALL_OUTPUTS else ValueError)(
+                f"outputs has {name!r}; over ranks there are {', '.join(OUTPUTS)}, of forward")
 
 
 def rows_of(bias: Any) -> int:
@@ -98,7 +105,7 @@ class Bound:
 
     def __init__(
         self, op: str, rows: Rows, tokens: tuple[int, int], given: Mapping[str, Any], grads: Sequence[str], return_lse: bool, out: Any,
-        by_rows: bool,
+        by_rows: bool, outputs: Sequence[str] = (),
     ) -> None:
         options = {name: x for name, x in given.items() if x is not None}
         saved = {name: options.pop(name) for name in (*INPUTS[op], "tan_bias") if name in options}
@@ -122,6 +129,8 @@ class Bound:
             slots.put(name, array, self.order[:-1] if like_ == "lse" else self.order)
         self.results: list[Array] = []
         self._outputs(op, rows, options, grads, return_lse, out)
+        for name in outputs:
+            self._further(rows, name)
         if self.inner.call is not None:
             slots.struct.call = ctypes.pointer(self.inner.call)
 
@@ -179,6 +188,13 @@ class Bound:
             lse = np.empty(rows.like("lse"), rows.compute)
             slots.put(second, lse, self.order[:-1])
             self.results.append(lse)
+
+    def _further(self, rows: Rows, name: str) -> None:
+        top = name.startswith("topk")
+        shape = rows.shape((rows.batch, rows.heads_q, rows.queries, self.inner.problem.outputs.topk if top else 1), not top)
+        array = np.empty(shape, np.int64 if name == "topk_index" else rows.compute)
+        self.inner.tensors.put(name, array, self.order if top else self.order[:-1])
+        self.results.append(array)
 
     def _output(self, name: str, array: Array) -> None:
         self.inner.tensors.put(name, array, self.order)

@@ -64,6 +64,7 @@ class Plan:
     q, k, v    the rank's own rows, as in distributed.attention, which has the other keywords, too
     arrays     of backward also o, lse, grad_o and grad_lse; of jvp o, lse, tan_q, tan_k, tan_v and tan_bias
     grads      of backward: names of further arrays whose gradients are computed, as in libattn.attention_backward
+    outputs    of forward: names of further results, as in distributed.attention
 
     Raises what distributed.attention raises, on all ranks alike.  One execution at a time uses the group.
     """
@@ -71,18 +72,22 @@ class Plan:
     def __init__(
         self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, op: Literal["forward", "backward", "jvp"] = "forward", group: Any = None,
         layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", axes: Axes = "bhsd", grads: Sequence[str] = (),
-        return_lse: bool = False, arrays: Mapping[str, ArrayLike | None] | None = None, **options: Unpack[Options],
+        outputs: Sequence[str] = (), return_lse: bool = False, arrays: Mapping[str, ArrayLike | None] | None = None,
+        **options: Unpack[Options],
     ) -> None:
         given: dict[str, Any] = {**options, **(arrays or {})}
-        self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, given, (layout, part, way), axes, tuple(grads), return_lse, None)
+        self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, given, (layout, part, way), axes, tuple(grads), return_lse, None,
+                    outputs=names_of(outputs))
 
     def _start(
         self, transport: Transport, op: str, three: Mapping[str, Any], given: dict[str, Any], split: tuple[Any, Any, Any], axes: str,
         grads: tuple[str, ...], return_lse: bool, out: Any, autograd: Autograd = Autograd(None),
+        outputs: tuple[str, ...] = (),
     ) -> Bound:
         self.op: str = op
         seed = autograd.seed
         self._transport, self._given, self._axes, self._grads, self._lse = transport, given, axes, grads, bool(return_lse)
+        self._outputs = outputs
 
         def local() -> tuple[Rows, Split]:
             if op not in OPERATIONS:
@@ -91,13 +96,14 @@ class Plan:
             if autograd.refused:
                 raise TypeError(autograd.refused)
             rows = Rows(axes, three)
-            check(op, given, grads, rows)
+            check(op, given, grads, outputs, rows)
             return rows, Split(*split)
 
         def says(found: tuple[Rows, Split]) -> dict[str, Any]:
             rows, split = found
             asked = {"op": op, "batch": str(rows.batch), "heads": f"{rows.heads_q}, {rows.heads_kv}", "dim": f"{rows.dim_qk}, {rows.dim_v}",
                      "k.dtype": str(rows.arrays["k"].dtype), "v.dtype": str(rows.arrays["v"].dtype), "grads": ", ".join(grads),
+                     "outputs": ", ".join(outputs),
                      "return_lse": str(bool(return_lse)), **split.asked, **_asked(given), **({"gradients": "True"} if autograd.gradients else {})}
             drawn = {"seed": seed()} if seed is not None else {}
             return {"tokens": [rows.queries, rows.keys], "bias_rows": rows_of(given.get("bias")), "asked": asked, **drawn}
@@ -117,7 +123,7 @@ class Plan:
         return self._create(lambda: self._bind(rows, given, out))
 
     def _bind(self, rows: Rows, given: Mapping[str, Any], out: Any) -> Bound:
-        return Bound(self.op, rows, self._tokens, given, self._grads, self._lse, out, self._bias_by_rows)
+        return Bound(self.op, rows, self._tokens, given, self._grads, self._lse, out, self._bias_by_rows, self._outputs)
 
     def _create(self, make: Callable[[], Bound]) -> Bound:
         pointer, split, way = ctypes.c_void_p(), ctypes.byref(self._split.struct), ctypes.byref(messages(self._transport).struct)
@@ -175,7 +181,7 @@ class Plan:
         return self._call("attn_distributed_execute", made, arguments)
 
     def execute(self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, out: ArrayLike | None = None, **arrays: ArrayLike) -> Any:
-        """The results for these arrays, of the shapes and strides that the plan was made with: o, or (o, lse) with return_lse;
+        """The results for these arrays, of the shapes and strides that the plan was made with: o, or (o, lse, *outputs);
         (grad_q, grad_k, grad_v, *grads); tan_o, or (tan_o, tan_lse).
 
         Other arrays of the plan (o, lse, grad_o, bias, ...), `seed` and `dropout_offset` are those that it was made with, unless they
@@ -215,6 +221,10 @@ def _raise(failure: Exception | None) -> None:
         raise failure
 
 
+def names_of(outputs: Any) -> tuple[str, ...]:
+    return tuple(map(str, (outputs,) if isinstance(outputs, str) else outputs))
+
+
 def _asked(given: Mapping[str, Any]) -> dict[str, str]:
     """Options as ranks compare them: numbers and words by value, arrays by their presence."""
     found: dict[str, str] = {}
@@ -229,9 +239,11 @@ def _asked(given: Mapping[str, Any]) -> dict[str, str]:
 def once(
     op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, axes: Any,
     grads: Sequence[str] = (), return_lse: bool = False, out: Any = None, autograd: Autograd = Autograd(None),
+    outputs: Sequence[str] = (),
 ) -> Any:
     """Plans and executes, with one set of arrays."""
     plan = Plan.__new__(Plan)
-    bound = plan._start(transport_of(group), op, three, given, (layout, part, way), axes, tuple(grads), return_lse, out, autograd)
+    bound = plan._start(transport_of(group), op, three, given, (layout, part, way), axes, tuple(grads), return_lse, out, autograd,
+                        names_of(outputs))
     plan._execute(lambda: bound)
     return bound.returned(three["q"], out, op)
