@@ -48,7 +48,7 @@ static void make_possible(api_case *c)
     p->mask.block_entries = 0;
     if (!case_has(c, "block_mask")) p->mask.block_q = p->mask.block_kv = 0;
     p->mask.empty = ATTN_EMPTY_ZERO;
-    c->call.origin = NULL, c->call.visit_rows = NULL;
+    c->call.visit_rows = NULL;
 }
 
 static void draw_part(api_case *c)

@@ -106,13 +106,18 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *  transport  [in]   NULL: one rank, which has everything.  It is copied; its context must outlive the plan
  *  options    [in]   NULL: all defaults.  The instruction set must be the same on all ranks
  *
+ * tensors->call->origin, if it is set, says where the problem lies in a larger one, of which it is a range of queries, of keys or
+ * of heads (attn_origin).  Where it begins with a part of the larger one, results of queries have the bits that the larger one has;
+ * and so have sums over queries, if it has 2^n parts and begins with a multiple of these: they are a node of the larger tree.
+ *
  * All ranks return the same status, and the message of the lowest rank that failed; ATTN_ERR_ARGUMENT if they disagree about the
  * problem, the split, types, the instruction set, or about which tensors and functions there are.  (Not agreed about: a transport
  * whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise returns what
  * attn_plan_create returns, or
  *      ATTN_ERR_UNSUPPORTED  what is not there yet: double backward, pages, block lists, ATTN_EMPTY_UNIFORM, weights, scores,
  *                            column_sum and dropout_keep, masks and biases of packed sequences, slopes that differ between these;
- *                            a part that is not a multiple of the blocks of a block mask
+ *                            a part that is not a multiple of the blocks of a block mask; an origin with a block mask or
+ *                            packed sequences
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */

@@ -258,7 +258,6 @@ attn_status attn_bounds_read_call(attn_call *copy, const attn_tensors *tensors, 
     *copy = (attn_call){.struct_size = sizeof *copy};
     if (tensors->call) TRY(struct_read(copy, sizeof *copy, sizeof *copy, tensors->call, "attn_call", error));
     CHECK(!copy->visit_rows, ATTN_ERR_UNSUPPORTED, MODULE ": call.visit_rows is set; there are no whole rows over parts");
-    CHECK(!copy->origin, ATTN_ERR_ARGUMENT, MODULE ": call.origin is set; the problem must be the whole");
     return ATTN_OK;
 }
 

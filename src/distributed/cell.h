@@ -23,6 +23,7 @@ typedef struct attn_cells {
     attn_options options;
     attn_tensors planned; /* as the caller passed them to the plan */
     attn_call call;       /* of the plan */
+    attn_origin origin;   /* of the call; zeros: it has none */
     attn_grid grid;
     attn_grid_index index;
     attn_bounds bounds;

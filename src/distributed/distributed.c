@@ -5,6 +5,7 @@
 #include "../common/options.h"
 #include "agree.h"
 #include "index.h"
+#include "origin.h"
 #include "run.h"
 #include "split.h"
 
@@ -99,6 +100,7 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     TRY(attn_split_read(&split, caller, error));
     const attn_shape *s = &c->problem.shape;
     TRY(attn_index_check(s, error));
+    TRY(attn_origin_read(c, error));
     p->numbers = options_acquire(&c->options, attn_index_bytes(s->batch));
     CHECK(p->numbers, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of lengths", attn_index_bytes(s->batch));
     TRY(attn_index_begin(&c->index, &c->planned, &c->problem, p->numbers, &split, &tokens, error));
@@ -179,6 +181,7 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     attn_digest_add(&d, &x->mask, sizeof x->mask);
     attn_digest_add(&d, &x->dropout, sizeof x->dropout);
     attn_digest_add(&d, &x->relative, sizeof x->relative);
+    attn_digest_add(&d, &c->origin, sizeof c->origin);
     attn_digest_add(&d, c->grid.q.owner, (size_t)c->grid.q.count * sizeof *c->grid.q.owner);
     attn_digest_add(&d, c->grid.kv.owner, (size_t)c->grid.kv.count * sizeof *c->grid.kv.owner);
     add_index(&d, &c->index);
@@ -257,6 +260,8 @@ static attn_status check_call(const attn_distributed_plan *p, const attn_tensors
     TRY(attn_bounds_read_call(&copy->call, &copy->tensors, error));
     copy->tensors.call = &copy->call;
     TRY(attn_bounds_check_call(&p->cells.call, &copy->call, p->cells.problem.op, error));
+    TRY(attn_origin_check(&p->cells, &copy->call, error));
+    copy->call.origin = p->cells.call.origin;
     CHECK(size >= p->workspace, ATTN_ERR_MEMORY, "workspace_size is %zu; this plan needs %zu", size, p->workspace);
     CHECK(workspace, ATTN_ERR_ARGUMENT, "workspace is NULL");
     const attn_scratch scratch = {workspace, p->workspace};

@@ -96,10 +96,12 @@ static void fill_seen(attn_grid *g, const attn_problem *problem, const attn_grid
             const int64_t at = attn_part_first(&g->q, i), first = attn_max(at - e.first_q, 0),
                           last = attn_min(at + g->q.part - e.first_q, e.queries) - 1;
             attn_range seen[ATTN_SEEN_RANGES];
-            attn_keys_seen(&problem->mask, first + e.offset, last + e.offset, e.keys, seen);
-            for (int n = 0; n < ATTN_SEEN_RANGES; n++)
-                include(&g->seen[ATTN_SEEN_RANGES * i + n], (attn_range){seen[n].first + e.first_kv, seen[n].end + e.first_kv},
-                        g->kv.part);
+            attn_keys_seen(&problem->mask, x->origin_q + first + e.offset, x->origin_q + last + e.offset, x->origin_kv + e.keys,
+                           seen);
+            for (int n = 0; n < ATTN_SEEN_RANGES; n++) {
+                const int64_t from = attn_max(seen[n].first - x->origin_kv, 0), to = seen[n].end - x->origin_kv;
+                include(&g->seen[ATTN_SEEN_RANGES * i + n], (attn_range){from + e.first_kv, to + e.first_kv}, g->kv.part);
+            }
         }
     }
 }

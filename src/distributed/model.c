@@ -6,6 +6,7 @@
 #include "../common/slots.h"
 #include "index.h"
 #include "model_count.h"
+#include "origin.h"
 #include "split.h"
 
 /* ---- reading ---- */
@@ -151,6 +152,7 @@ static attn_status predict(attn_model *m, const attn_split *caller, attn_split_p
     TRY(attn_bounds_read_call(&c->call, &c->planned, error));
     c->planned.call = &c->call;
     TRY(attn_index_check(&c->problem.shape, error));
+    TRY(attn_origin_read(c, error));
     *numbers = options_acquire(o, attn_index_bytes(c->problem.shape.batch));
     CHECK(*numbers, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of lengths", attn_index_bytes(c->problem.shape.batch));
     TRY(attn_index_begin(&c->index, &c->planned, &c->problem, *numbers, &split, &tokens, error));

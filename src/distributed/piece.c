@@ -117,7 +117,10 @@ void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_ce
     x->problem = c->problem;
     x->problem.shape.len_q = p->queries;
     x->problem.shape.len_kv = p->keys;
-    x->origin = (attn_origin){.batch = p->entry, .heads = c->problem.shape.heads_q, .q = p->origin_q, .kv = p->origin_kv};
+    x->origin = c->origin;
+    x->origin.batch += p->entry;
+    x->origin.q += p->origin_q, x->origin.kv += p->origin_kv;
+    if (!x->origin.heads) x->origin.heads = c->problem.shape.heads_q;
     x->call = mine->call ? *mine->call : (attn_call){.struct_size = sizeof x->call};
     x->call.origin = &x->origin;
     x->tensors = (attn_tensors){.struct_size = sizeof x->tensors, .call = &x->call};

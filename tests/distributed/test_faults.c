@@ -52,6 +52,8 @@ static void wide_lengths(asked *a) { a->tensors.lengths_kv.stride[0] = 2; }
 static void small_limit(asked *a) { a->options.workspace_limit = sizes[a->transport.rank] - 1; }
 static void only_scores(asked *a) { a->call.modify_scores = modify; }
 static void only_slopes(asked *a) { a->call.modify_slopes = modify; }
+static const attn_origin part_of = {.q = 8};
+static void other_origin(asked *a) { a->call.origin = &part_of; }
 static void other_length(asked *a) { a->lengths[1] = 17; }
 static void other_window(asked *a)
 {
@@ -135,6 +137,9 @@ static const fault faults[] = {
     {no_memory, NULL, ATTN_ERR_MEMORY, "", "", NULL},
     {huge_heads, NULL, ATTN_ERR_SHAPE, "distributed: k of a part is too large: its bytes overflow 64 bits", NULL, NULL},
     {other_length, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {other_origin, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {NULL, other_origin, ATTN_ERR_ARGUMENT, "call.origin is set; the plan was made without one",
+     "call.origin is set; the plan was made without one", NULL},
     {other_window, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
     {other_part, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
     {other_way, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},

@@ -306,7 +306,7 @@ static void test_large(void **state)
 /* More ranks than a part of queries can be searched for: one is sampled at least, and work is not what the sample says. */
 static void test_many_ranks(void **state)
 {
-    const problem_case c = {"decode", 1, 4096, {0}, 0, 0, ATTN_F32};
+    const problem_case c = {"decode", 1, 4096, {0}, 0, 0, ATTN_F32, 0};
     const attn_split split = {.struct_size = sizeof split, .way = ATTN_WAY_SPLIT_KEYS, .part = 4096};
     (void)state;
     const attn_split_prediction few = predict(&c, ATTN_FORWARD, &split, 2, machine),
