@@ -3,8 +3,11 @@
  *
  * What to compute is decided when Python traces, and arrives as attributes: `problem`, the bytes of an attn_problem with its shape,
  * and `slots`, for each argument and then each result the six numbers {offset of its slot in attn_tensors, type, four strides}.  An
- * argument of offset -1 is the seed of dropout: two words of 32 bits, low first.  All that happens here is to fill in addresses. */
+ * argument of offset -1 is the seed of dropout: two words of 32 bits, low first.  One of offset -2 is the place of the queries in a
+ * larger problem, {first query, first head, heads} of 32 bits, and comes with the attribute `part`, tokens of a part
+ * (attn/distributed.h).  All that happens here is to fill in addresses. */
 #include "ffi.h"
+#include "parts.h"
 #include "threads.h"
 
 #include "common/plans.h"
@@ -13,6 +16,7 @@
 #include <string.h>
 
 enum { MOST_TENSORS = 40, NUMBERS = 6 };
+enum { SLOT_SEED = -1, SLOT_PLACE = -2 };
 
 typedef struct key { /* all that a plan depends on */
     attn_problem problem;
@@ -67,14 +71,17 @@ static int is_empty(const xla_buffer *buffer)
 }
 
 /* Puts a buffer into its slot.  (An attn_output and an attn_input have the same layout.) */
-static void place(attn_tensors *tensors, attn_call *call, const int64_t numbers[NUMBERS], const xla_buffer *buffer)
+static void place(attn_tensors *tensors, attn_call *call, attn_origin *origin, const int64_t numbers[NUMBERS],
+                  const xla_buffer *buffer)
 {
-    if (numbers[0] < 0) {
-        const uint32_t *seed = buffer->data;
-        call->dropout_seed = (uint64_t)seed[1] << 32 | seed[0];
-        tensors->call = call;
-        return;
+    const uint32_t *words = buffer->data;
+    if (numbers[0] < 0) tensors->call = call;
+    if (numbers[0] == SLOT_SEED) call->dropout_seed = (uint64_t)words[1] << 32 | words[0];
+    if (numbers[0] == SLOT_PLACE) {
+        *origin = (attn_origin){.q = words[0], .head = words[1], .heads = words[2]};
+        call->origin = origin;
     }
+    if (numbers[0] < 0) return;
     attn_output slot = {is_empty(buffer) ? ATTN_EMPTY : buffer->data, (attn_dtype)numbers[1], {0, 0, 0, 0}};
     memcpy(slot.stride, numbers + 2, sizeof slot.stride);
     memcpy((char *)tensors + numbers[0], &slot, sizeof slot);
@@ -123,15 +130,23 @@ xla_error *attn_xla_call(xla_call_frame *frame)
 
     attn_tensors tensors = {.struct_size = sizeof tensors};
     attn_call call = {.struct_size = sizeof call};
+    attn_origin origin;
     for (int64_t i = 0; i < all; i++) {
         const xla_buffer *buffer = i < arguments ? frame->arguments.values[i] : frame->results.values[i - arguments];
-        place(&tensors, &call, k.slots + NUMBERS * i, buffer);
+        place(&tensors, &call, &origin, k.slots + NUMBERS * i, buffer);
     }
     attn_error error;
+    const attn_options options = {.struct_size = sizeof options, .threads = (int)k.threads, .parallel_for = xla_parallel_for};
+    int64_t part;
+    if (attribute(&frame->attributes, "part", sizeof part, &part, sizeof part) == 1) {
+        xla_enter(frame, (int)k.threads);
+        const attn_status status_of_parts = xla_compute_parts(&k.problem, &tensors, part, &options, &error);
+        xla_leave();
+        return status_of_parts ? failed(frame, &error) : NULL;
+    }
     size_t size = offsetof(key, slots) + (size_t)(NUMBERS * all) * sizeof k.slots[0];
     kept_plan *kept = kept_find(&k, size);
     if (!kept) {
-        attn_options options = {.struct_size = sizeof options, .threads = (int)k.threads, .parallel_for = xla_parallel_for};
         attn_plan *plan;
         if (attn_plan_create(&plan, &k.problem, &tensors, &options, &error)) return failed(frame, &error);
         kept = kept_add(&k, size, plan, 0);

@@ -4,5 +4,6 @@
     from libattn.jax import dot_product_attention      # in place of jax.nn.dot_product_attention
 """
 from ._attention import attention, dot_product_attention
+from ._sharded import sharded_attention
 
-__all__ = ["attention", "dot_product_attention"]
+__all__ = ["attention", "dot_product_attention", "sharded_attention"]

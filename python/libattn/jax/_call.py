@@ -18,6 +18,7 @@ from .. import _abi, _arrays, _native
 
 TARGET = "libattn"
 SEED = "seed"  #: not a tensor: two words of 32 bits
+PLACE = "place"  #: nor is this: the first query and head in a larger problem, and its heads
 ROWS = ("q", "k", "v", "o")  #: arrays of [batch, heads, tokens, channels], in the order of the layout
 ENTRIES = ("lengths_q", "lengths_kv")  #: arrays of [batch]
 STARTS = ("cu_seqlens_q", "cu_seqlens_kv")  #: arrays of [sequences + 1]: packed sequences, where ROWS are [tokens, heads, channels]
@@ -52,6 +53,7 @@ class Spec:
     softcap: float | None = None
     dropout: float = 0.0
     packed: tuple[int, int, int] | None = None  #: of layout "thd": sequences, and the most queries and keys of one
+    part: int = 0  #: above 0: over parts of so many tokens, as libattn.distributed computes; the arguments have a PLACE
 
     def problem(self, op: int, shape: Sequence[int]) -> _abi.attn_problem:
         """The attn_problem of an operation and seven sizes."""
@@ -98,7 +100,8 @@ def shape_of(name: str, spec: Spec, known: dict[str, Any]) -> jax.ShapeDtypeStru
             return jax.ShapeDtypeStruct(q.shape[:-1], compute_dtype(q.dtype))
         head, token = spec.axes
         return jax.ShapeDtypeStruct((q.shape[0], q.shape[head], q.shape[token]), compute_dtype(q.dtype))
-    return jax.ShapeDtypeStruct(known[found].shape, known[found].dtype)
+    wide = spec.part and name in ("grad_k", "grad_v")  # which are added to those of other devices before they are rounded
+    return jax.ShapeDtypeStruct(known[found].shape, compute_dtype(q.dtype) if wide else known[found].dtype)
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
@@ -110,8 +113,8 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 def slot_numbers(name: str, spec: Spec, shape: Sequence[int], dtype: Any) -> list[int]:
     """Offset of the slot, type, four strides."""
-    if name == SEED:
-        return [-1, 0, 0, 0, 0, 0]
+    if name in (SEED, PLACE):
+        return [-1 if name == SEED else -2, 0, 0, 0, 0, 0]
     found, stride = base(name), [0, 0, 0, 0]
     if found in ROWS:
         step, (head, token) = _strides(shape), spec.axes
@@ -130,8 +133,9 @@ def call(op: int, spec: Spec, inputs: dict[str, Any], outputs: Sequence[str]) ->
     shapes = {name: shape_of(name, spec, inputs) for name in outputs}
     numbers = [slot_numbers(name, spec, x.shape, x.dtype) for name, x in (inputs | shapes).items()]
     problem = spec.problem(op, spec.sizes(inputs["q"].shape, inputs["k"].shape, inputs["v"].shape))
+    parts = {"part": np.array([spec.part], np.int64)} if spec.part else {}
     results = jax.ffi.ffi_call(TARGET, list(shapes.values()))(
-        *inputs.values(), problem=np.frombuffer(bytes(problem), np.uint8), slots=np.array(numbers, np.int64).reshape(-1)
+        *inputs.values(), problem=np.frombuffer(bytes(problem), np.uint8), slots=np.array(numbers, np.int64).reshape(-1), **parts
     )
     return dict(zip(shapes, results, strict=True))
 
@@ -142,7 +146,7 @@ def check(spec: Spec, inputs: tuple[tuple[str, tuple[int, ...], Any], ...]) -> N
     known = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in inputs}
     tensors = _native.struct(_abi.attn_tensors)
     for name, x in (known | {name: shape_of(name, spec, known) for name in ("o", "lse")}).items():
-        if name == SEED:
+        if name in (SEED, PLACE):
             continue
         _, dtype, *stride = slot_numbers(name, spec, x.shape, x.dtype)
         slot = getattr(tensors, name)

@@ -24,10 +24,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from .. import _abi
-from ._call import ENTRIES, HEADS, ROWS, SEED, STARTS, Spec, base, call, shape_of
+from ._call import ENTRIES, HEADS, PLACE, ROWS, SEED, STARTS, Spec, base, call, shape_of
 from ._varying import alike, result
 
-FORWARD_INPUTS = ("q", "k", "v", "mask", "bias", "sink", "alibi_slopes", *ENTRIES, *STARTS, SEED)
+FORWARD_INPUTS = ("q", "k", "v", "mask", "bias", "sink", "alibi_slopes", *ENTRIES, *STARTS, SEED, PLACE)
 DIFFERENTIABLE = ("q", "k", "v", "bias", *HEADS)
 SAVED = ("o", "lse")
 Arrays = dict[str, Any]
@@ -170,7 +170,7 @@ def _fold(p: Primitive, args: Sequence[Any], dims: Sequence[Any], *, names: tupl
     batch = named["q"].shape[mapped[names.index("q")]]
 
     def has_batch(name: str) -> bool:
-        return not spec.packed and base(name) not in (*HEADS, SEED)
+        return not spec.packed and base(name) not in (*HEADS, SEED, PLACE)
 
     def is_shared(name: str) -> bool:  # a bias of batch 1
         return base(name) == "bias" and named["bias"].shape[mapped[names.index("bias")]] != batch
@@ -200,7 +200,7 @@ def _fold(p: Primitive, args: Sequence[Any], dims: Sequence[Any], *, names: tupl
     return [x.reshape(count, batch, *x.shape[1:]) for x in outs], [0] * len(outs)
 
 
-def _primitive(name: str, compute: Callable[[Arrays, Spec, Sequence[str]], list[Any]]) -> Primitive:
+def make_primitive(name: str, compute: Callable[[Arrays, Spec, Sequence[str]], list[Any]]) -> Primitive:
     p = Primitive("libattn_" + name)
     p.multiple_results = True
 
@@ -218,11 +218,11 @@ def _primitive(name: str, compute: Callable[[Arrays, Spec, Sequence[str]], list[
     return p
 
 
-forward_p = _primitive("forward", _forward)
-tangent_p = _primitive("tangent", _tangent)
-backward_p = _primitive("backward", _backward)
-hessian_p = _primitive("hessian", _hessian)
-second_p = _primitive("second", _second)
+forward_p = make_primitive("forward", _forward)
+tangent_p = make_primitive("tangent", _tangent)
+backward_p = make_primitive("backward", _backward)
+hessian_p = make_primitive("hessian", _hessian)
+second_p = make_primitive("second", _second)
 
 
 def bind(p: Primitive, named: Arrays, spec: Spec, wanted: Iterable[str]) -> list[Any]:
