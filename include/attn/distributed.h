@@ -276,9 +276,9 @@ typedef struct attn_split_prediction {
  * each part of queries.  Not in it: reading memory, agreement about errors, messages that meet in the network, ranks that are late,
  * and masks and biases.
  *
- * Time and memory grow with the parts and the ranks: a million parts take less than a second.  Returns ATTN_ERR_ARGUMENT (ranks; a
- * speed that is not above 0, or that makes seconds overflow), what attn_plan_create returns for the problem of one cell,
- * ATTN_ERR_SHAPE, ATTN_ERR_UNSUPPORTED or ATTN_ERR_MEMORY, as attn_distributed_plan_create does.
+ * Time and memory grow with the parts, the entries of the batch and the ranks: a million parts take less than a second.  Returns
+ * ATTN_ERR_ARGUMENT (ranks; a speed that is not above 0, or that makes seconds overflow), what attn_plan_create returns for the
+ * problem of one cell, ATTN_ERR_SHAPE, ATTN_ERR_UNSUPPORTED or ATTN_ERR_MEMORY, as attn_distributed_plan_create does.
  */
 ATTN_API attn_status attn_split_predict(const attn_problem *problem, int ranks, const attn_tensors *tensors,
                                         const attn_split *split, const attn_split_machine *machine,

@@ -150,6 +150,7 @@ static attn_status predict(attn_model *m, const attn_split *caller, attn_split_p
     TRY(attn_split_read(&split, caller, error));
     CHECK(m->ranks >= 1, ATTN_ERR_ARGUMENT, "ranks is %d; it must be at least 1", m->ranks);
     TRY(attn_bounds_read_call(&c->call, &c->planned, error));
+    TRY(attn_bounds_check_call(&c->call, &c->call, c->problem.op, error));
     c->planned.call = &c->call;
     TRY(attn_index_check(&c->problem.shape, error));
     TRY(attn_origin_read(c, error));

@@ -336,6 +336,11 @@ static void test_rejects(void **state)
         assert_int_equal(attn_split_predict(&p, 2, &t, NULL, &wrong[n].machine, &d, &error), ATTN_ERR_ARGUMENT);
         assert_string_equal(error.message, wrong[n].message);
     }
+    const attn_call call = {.struct_size = sizeof call, .reserved = 1};
+    attn_tensors called = t;
+    called.call = &call;
+    assert_int_equal(attn_split_predict(&p, 2, &called, NULL, &machine, &d, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "call.reserved is 1; it must be 0");
     assert_int_equal(attn_split_predict(NULL, 2, &t, NULL, &machine, &d, &error), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_split_predict(&p, 2, NULL, NULL, &machine, &d, &error), ATTN_ERR_ARGUMENT);
     assert_int_equal(attn_split_predict(&p, 0, &t, NULL, &machine, &d, &error), ATTN_ERR_ARGUMENT);
