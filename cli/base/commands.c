@@ -36,6 +36,7 @@ static const struct {
                   {"ATTN_BACKWARD", "bwd", "--backward"},
                   {"ATTN_JVP", "jvp", "--jvp"},
                   {"ATTN_DOUBLE_BACKWARD", "bwd2", "--double-backward"},
+                  {"split.part", "--part", "--part"},
                   {"op is", "op is", "the operation is"},
                   {"score.kind is", "score is", "--score is"},
                   {"score.scale is", "scale is", "--scale is"},

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "parts.h"
+#include "testing/text/failure.h"
 
 /* ---- layouts ---- */
 
@@ -78,7 +79,7 @@ attn_status input_take_share(attention_input *input, const input_settings *setti
 {
     if (!settings->choose) return ATTN_OK;
     attn_status status = settings->choose(settings->choose_context, input->total_q, input->total_kv, &input->share, error);
-    if (status != ATTN_OK) return status;
+    if (status != ATTN_OK) return failure_about(error, input->path);
     input->is_shared = 1;
     for (int t = 0; t < TENSORS; t++) {
         const attn_archive_tensor *whole = input->used[t].tensor;

@@ -198,6 +198,8 @@ def errors():
     done = run(2, ["in.safetensors", "-o", "in.safetensors"])
     check("an output that is the input", done.returncode == 2 and "this output is an input" in done.stderr and
           bytes_of("in.safetensors") == whole_file, done.stderr)
+    tensor_file.write("wide.safetensors", {name: ("F32", [1 << 40, 0], []) for name in "qkv"})
+    rejects("more parts than there may be", 2, ["wide.safetensors", "--part=4"], 2, "wide.safetensors: tokens (1099511627776) has more than 2^31 parts of --part (4)")
     rejects("linear attention", 2, ["in.safetensors", "--linear"], 3, "linear attention over several processes is not there yet")
     rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set, which is not there yet")
     rejects("double backward", 2, ["in.safetensors", "--double-backward"], 3, "double backward is not there yet")
