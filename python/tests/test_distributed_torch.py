@@ -265,7 +265,7 @@ def killed(when):
         transport.send = send
     begin = time.monotonic()
     try:
-        distributed.attention(q.detach(), k, v, layout="zigzag", part=PART, out=out)
+        distributed.attention(q.detach(), k.detach(), v.detach(), layout="zigzag", part=PART, out=out)
         distributed.attention(q, k, v, layout="zigzag", part=PART).sum().backward()
     except ConnectionError as error:
         again = None

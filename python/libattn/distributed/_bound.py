@@ -83,6 +83,8 @@ def check(op: str, given: Mapping[str, Any], grads: Sequence[str], outputs: Sequ
     for name in grads:
         if op != "backward" or name not in GRADIENTS:
             raise ValueError(f"grads has {name!r}; known: {', '.join(GRADIENTS)}, of backward")
+        if grads.count(name) > 1:
+            raise ValueError(f"grads has {name!r} twice")
     for name in outputs:
         if op != "forward" or name not in OUTPUTS:
             raise (NotImplementedError if name in ALL_OUTPUTS else ValueError)(

@@ -76,18 +76,17 @@ class Plan:
         **options: Unpack[Options],
     ) -> None:
         given: dict[str, Any] = {**options, **(arrays or {})}
-        self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, given, (layout, part, way), axes, tuple(grads), return_lse, None,
-                    outputs=names_of(outputs))
+        self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, given, (layout, part, way), axes, grads, return_lse, None,
+                    outputs=outputs)
 
     def _start(
         self, transport: Transport, op: str, three: Mapping[str, Any], given: dict[str, Any], split: tuple[Any, Any, Any], axes: str,
-        grads: tuple[str, ...], return_lse: bool, out: Any, autograd: Autograd = Autograd(None),
-        outputs: tuple[str, ...] = (),
+        grads: Sequence[str], return_lse: bool, out: Any, autograd: Autograd = Autograd(None),
+        outputs: Sequence[str] = (),
     ) -> Bound:
         self.op: str = op
         seed = autograd.seed
-        self._transport, self._given, self._axes, self._grads, self._lse = transport, given, axes, grads, bool(return_lse)
-        self._outputs = outputs
+        self._transport, self._given, self._axes = transport, given, axes
 
         def local() -> tuple[Rows, Split]:
             if op not in OPERATIONS:
@@ -95,16 +94,17 @@ class Plan:
                     f"op is {op!r}; over ranks there are {', '.join(map(repr, OPERATIONS))}")
             if autograd.refused:
                 raise TypeError(autograd.refused)
+            self._grads, self._lse, self._outputs = tuple(grads), bool(return_lse), names_of(outputs)
             rows = Rows(axes, three)
-            check(op, given, grads, outputs, rows)
+            check(op, given, self._grads, self._outputs, rows)
             return rows, Split(*split)
 
         def says(found: tuple[Rows, Split]) -> dict[str, Any]:
             rows, split = found
             asked = {"op": op, "batch": str(rows.batch), "heads": f"{rows.heads_q}, {rows.heads_kv}", "dim": f"{rows.dim_qk}, {rows.dim_v}",
-                     "k.dtype": str(rows.arrays["k"].dtype), "v.dtype": str(rows.arrays["v"].dtype), "grads": ", ".join(grads),
-                     "outputs": ", ".join(outputs),
-                     "return_lse": str(bool(return_lse)), **split.asked, **_asked(given), **({"gradients": "True"} if autograd.gradients else {})}
+                     "k.dtype": str(rows.arrays["k"].dtype), "v.dtype": str(rows.arrays["v"].dtype), "grads": ", ".join(self._grads),
+                     "outputs": ", ".join(self._outputs),
+                     "return_lse": str(self._lse), **split.asked, **_asked(given), **({"gradients": "True"} if autograd.gradients else {})}
             drawn = {"seed": seed()} if seed is not None else {}
             return {"tokens": [rows.queries, rows.keys], "bias_rows": rows_of(given.get("bias")), "asked": asked, **drawn}
 
@@ -243,7 +243,7 @@ def once(
 ) -> Any:
     """Plans and executes, with one set of arrays."""
     plan = Plan.__new__(Plan)
-    bound = plan._start(transport_of(group), op, three, given, (layout, part, way), axes, tuple(grads), return_lse, out, autograd,
-                        names_of(outputs))
+    bound = plan._start(transport_of(group), op, three, given, (layout, part, way), axes, grads, return_lse, out, autograd,
+                        outputs)
     plan._execute(lambda: bound)
     return bound.returned(three["q"], out, op)
