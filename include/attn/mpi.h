@@ -148,20 +148,26 @@ static inline const char *attn_mpi_threads_wrong(void)
 
 /*
  * Makes ranks->transport of a communicator, which is duplicated.  Collective.  Returns ATTN_OK; ATTN_ERR_ARGUMENT (MPI is not
- * initialised; on all ranks, if it is initialised on one of them for fewer threads than MPI_THREAD_FUNNELED, or if this is another
- * thread) or ATTN_ERR_IO.
+ * initialised, or it is finalised; MPI_COMM_NULL, which a process has of others' communicators; on all ranks, if it is initialised
+ * on one of them for fewer threads than MPI_THREAD_FUNNELED, or if this is another thread) or ATTN_ERR_IO.
  */
 static inline attn_status attn_mpi_open(attn_mpi *ranks, MPI_Comm communicator, attn_error *error)
 {
     const attn_transport none = {sizeof(attn_transport), 0, 1, NULL, NULL, NULL, NULL, NULL, {0, 0, 0, 0}};
     const char *wrong = NULL;
     attn_status status = ATTN_OK;
-    int initialised = 0, here = 0, anywhere = 0;
+    int initialised = 0, finalised = 0, here = 0, anywhere = 0;
     ranks->transport = none;
     ranks->failed = MPI_SUCCESS;
     ranks->communicator = MPI_COMM_NULL;
     if (MPI_Initialized(&initialised) != MPI_SUCCESS || !initialised) {
         wrong = "MPI is not initialised: call MPI_Init_thread before";
+        status = ATTN_ERR_ARGUMENT;
+    } else if (MPI_Finalized(&finalised) != MPI_SUCCESS || finalised) {
+        wrong = "MPI is finalised already";
+        status = ATTN_ERR_ARGUMENT;
+    } else if (communicator == MPI_COMM_NULL) {
+        wrong = "the communicator is MPI_COMM_NULL: this process is not among its ranks";
         status = ATTN_ERR_ARGUMENT;
     } else if (MPI_Comm_dup(communicator, &ranks->communicator) != MPI_SUCCESS ||
                MPI_Comm_set_errhandler(ranks->communicator, MPI_ERRORS_RETURN) != MPI_SUCCESS ||

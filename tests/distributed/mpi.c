@@ -87,16 +87,29 @@ static int check(const attn_mpi *ranks, uint64_t seed, attn_op op)
     return faults;
 }
 
+/* What MPI would abort for. */
+static int rejects(MPI_Comm communicator, const char *sentence)
+{
+    attn_mpi ranks;
+    attn_error error;
+    const int rejected = attn_mpi_open(&ranks, communicator, &error) == ATTN_ERR_ARGUMENT && strcmp(error.message, sentence) == 0;
+    if (!rejected) printf("not rejected: %s\n", sentence);
+    attn_mpi_close(&ranks);
+    return rejected;
+}
+
 int main(int count, char **arguments)
 {
     attn_mpi ranks;
     attn_error error;
     int level, faults = 0, all = 0;
+    faults += !rejects(MPI_COMM_WORLD, "MPI is not initialised: call MPI_Init_thread before");
     (void)MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &level);
     if (attn_mpi_open(&ranks, MPI_COMM_WORLD, &error) != ATTN_OK) {
         printf("%s\n", error.message);
         return 1;
     }
+    faults += !rejects(MPI_COMM_NULL, "the communicator is MPI_COMM_NULL: this process is not among its ranks");
     for (uint64_t seed = 0; seed < SEEDS; seed++)
         for (int n = 0; n < 3; n++) faults += check(&ranks, seed, operations[n]);
     if (sent_pieces != expected_pieces) faults++, printf("%d pieces, not %d\n", (int)sent_pieces, (int)expected_pieces);
@@ -105,5 +118,5 @@ int main(int count, char **arguments)
         printf("%d ranks: %d messages in %d pieces, %d faults\n", ranks.transport.ranks, (int)sent_messages, (int)sent_pieces, all);
     attn_mpi_close(&ranks);
     (void)MPI_Finalize();
-    return all != 0;
+    return all != 0 || !rejects(MPI_COMM_WORLD, "MPI is finalised already");
 }
