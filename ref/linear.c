@@ -77,11 +77,11 @@ static double guarded(const ref_linear *p, double n, double *slope)
     return p->denominator == REF_ADD ? n + p->epsilon : n;
 }
 
-/* What the decayed state returns for the key of token t. */
-static double recalled(const double *S, const double *k, const ref_linear *p, int64_t head, int64_t t, int64_t d)
+/* What the state, decayed by a, returns for the key of a token. */
+static double recalled(const double *S, const double *k, const double *a, const ref_linear *p, int64_t d)
 {
     double sum = 0;
-    for (int64_t c = 0; c < feature_count(p); c++) sum += k[c] * gate(p, head, t, c) * S[c * p->Dv + d];
+    for (int64_t c = 0; c < feature_count(p); c++) sum += k[c] * a[c] * S[c * p->Dv + d];
     return sum;
 }
 
@@ -94,37 +94,41 @@ static double erased(const double *S, const ref_linear *p, int64_t head, int64_t
     return sum;
 }
 
-/* States before and after every token of a key head: S [Skv+1][F][Dv], z [Skv+1][F]; f [Skv][F] of its keys. */
-static void run(const ref_linear *p, int64_t head, double *f, double *S, double *z)
+typedef struct one_head {
+    double *f, *a; /* of its keys: features and decays [Skv][F] */
+    double *S, *z; /* before and after each token [Skv+1][F][Dv], [Skv+1][F] */
+    double *q, *dS, *dz, *dk, *dv, *dq;
+} one_head;
+
+/* States before and after every token of a key head. */
+static void run(const ref_linear *p, int64_t head, const one_head *h)
 {
     const int64_t F = feature_count(p), Dv = p->Dv;
+    double *f = h->f, *S = h->S, *z = h->z;
     for (int64_t c = 0; c < F; c++) {
         z[c] = p->z0 ? p->z0[head * F + c] : 0;
         for (int64_t d = 0; d < Dv; d++) S[c * Dv + d] = p->S0 ? p->S0[(head * F + c) * Dv + d] : 0;
     }
     for (int64_t t = 0; t < p->Skv; t++) {
         const double *k = f + t * F, *v = p->V + (head * p->Skv + t) * Dv, *before = S + t * F * Dv;
-        double *after = S + (t + 1) * F * Dv;
+        double *after = S + (t + 1) * F * Dv, *a = h->a + t * F;
+        for (int64_t c = 0; c < F; c++) a[c] = gate(p, head, t, c);
         features(p, p->K + (head * p->Skv + t) * p->D, f + t * F);
         for (int64_t d = 0; d < Dv; d++) {
             double u = v[d];
-            if (p->beta) u = p->beta[head * p->Skv + t] * (v[d] - recalled(before, k, p, head, t, d));
-            for (int64_t c = 0; c < F; c++) after[c * Dv + d] = gate(p, head, t, c) * before[c * Dv + d] + k[c] * u;
+            if (p->beta) u = p->beta[head * p->Skv + t] * (v[d] - recalled(before, k, a, p, d));
+            for (int64_t c = 0; c < F; c++) after[c * Dv + d] = a[c] * before[c * Dv + d] + k[c] * u;
             if (!p->erase) continue;
             const double y = erased(before, p, head, t, d);
             for (int64_t c = 0; c < F; c++) after[c * Dv + d] += p->write[(head * p->Skv + t) * F + c] * y;
         }
-        for (int64_t c = 0; c < F; c++) z[(t + 1) * F + c] = gate(p, head, t, c) * z[t * F + c] + k[c];
+        for (int64_t c = 0; c < F; c++) z[(t + 1) * F + c] = a[c] * z[t * F + c] + k[c];
     }
 }
 
-typedef struct one_head {
-    double *f, *S, *z, *q, *dS, *dz, *dk, *dv, *dq;
-} one_head;
-
 static void head_close(one_head *h)
 {
-    free(h->f), free(h->S), free(h->z), free(h->q), free(h->dS);
+    free(h->f), free(h->a), free(h->S), free(h->z), free(h->q), free(h->dS);
     free(h->dz), free(h->dk), free(h->dv), free(h->dq);
 }
 
@@ -132,10 +136,11 @@ static void head_close(one_head *h)
 static int head_open(const ref_linear *p, one_head *h)
 {
     const size_t F = (size_t)feature_count(p) + 1, n = (size_t)p->Skv + 1, Dv = (size_t)p->Dv + 1;
-    *h = (one_head){calloc(n * F, sizeof(double)), calloc(n * F * Dv, sizeof(double)), calloc(n * F, sizeof(double)),
-                    calloc(F, sizeof(double)),     calloc(F * Dv, sizeof(double)),     calloc(F, sizeof(double)),
-                    calloc(n * F, sizeof(double)), calloc(n * Dv, sizeof(double)),     calloc(F, sizeof(double))};
-    if (h->f && h->S && h->z && h->q && h->dS && h->dz && h->dk && h->dv && h->dq) return 1;
+    *h = (one_head){calloc(n * F, sizeof(double)), calloc(n * F, sizeof(double)), calloc(n * F * Dv, sizeof(double)),
+                    calloc(n * F, sizeof(double)), calloc(F, sizeof(double)),     calloc(F * Dv, sizeof(double)),
+                    calloc(F, sizeof(double)),     calloc(n * F, sizeof(double)), calloc(n * Dv, sizeof(double)),
+                    calloc(F, sizeof(double))};
+    if (h->f && h->a && h->S && h->z && h->q && h->dS && h->dz && h->dk && h->dv && h->dq) return 1;
     head_close(h);
     return 0;
 }
@@ -146,7 +151,7 @@ int ref_linear_forward(const ref_linear *p, double *O, double *n, double *S1, do
     one_head h;
     if (!head_open(p, &h)) return 0;
     for (int64_t head = 0; head < p->B * p->Hkv; head++) {
-        run(p, head, h.f, h.S, h.z);
+        run(p, head, &h);
         for (int64_t row = 0; row < p->Hq / p->Hkv * p->Sq; row++) {
             const int64_t i = row % p->Sq, index = head * (p->Hq / p->Hkv) * p->Sq + row, at = p->causal ? i + 1 : p->Skv;
             double slope;
@@ -197,7 +202,7 @@ static void query_backward(const ref_linear *p, const ref_linear_gradients *g, o
 static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one_head *h, int64_t head, int64_t t)
 {
     const int64_t F = feature_count(p), Dv = p->Dv, index = head * p->Skv + t, count = p->decay_channels ? F : 1;
-    const double *k = h->f + t * F, *v = p->V + index * Dv, *S = h->S + t * F * Dv, *z = h->z + t * F;
+    const double *k = h->f + t * F, *v = p->V + index * Dv, *S = h->S + t * F * Dv, *z = h->z + t * F, *a = h->a + t * F;
     double *dk = h->dk;
     for (int64_t c = 0; c < F; c++) dk[c] = h->dz[c];
     for (int64_t c = 0; p->log_decay && c < count; c++) g->dlog_decay[index * count + c] = 0;
@@ -205,14 +210,14 @@ static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one
     if (p->beta) g->dbeta[index] = 0;
     for (int64_t d = 0; d < Dv; d++) {
         double u = v[d], du = 0, back = 0, y = 0, dy = 0;
-        if (p->beta) u = p->beta[index] * (v[d] - recalled(S, k, p, head, t, d));
+        if (p->beta) u = p->beta[index] * (v[d] - recalled(S, k, a, p, d));
         for (int64_t c = 0; c < F; c++) {
             du += h->dS[c * Dv + d] * k[c];
             dk[c] += h->dS[c * Dv + d] * u;
         }
         g->dV[index * Dv + d] = p->beta ? p->beta[index] * du : du;
         if (p->beta) {
-            g->dbeta[index] += du * (v[d] - recalled(S, k, p, head, t, d));
+            g->dbeta[index] += du * (v[d] - recalled(S, k, a, p, d));
             back = -p->beta[index] * du;
         }
         if (p->erase) y = erased(S, p, head, t, d);
@@ -221,7 +226,7 @@ static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one
             g->dwrite[index * F + c] += h->dS[c * Dv + d] * y;
         }
         for (int64_t c = 0; c < F; c++) {
-            const double decay = gate(p, head, t, c);
+            const double decay = a[c];
             double *ds = &h->dS[c * Dv + d];
             dk[c] += back * decay * S[c * Dv + d];
             *ds += back * k[c];
@@ -233,7 +238,7 @@ static void key_backward(const ref_linear *p, const ref_linear_gradients *g, one
         }
     }
     for (int64_t c = 0; c < F; c++) {
-        const double decay = gate(p, head, t, c);
+        const double decay = a[c];
         if (p->log_decay) g->dlog_decay[index * count + (p->decay_channels ? c : 0)] += h->dz[c] * decay * z[c];
         h->dz[c] *= decay;
     }
@@ -246,7 +251,7 @@ int ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g)
     one_head h;
     if (!head_open(p, &h)) return 0;
     for (int64_t head = 0; head < p->B * p->Hkv; head++) {
-        run(p, head, h.f, h.S, h.z);
+        run(p, head, &h);
         for (int64_t c = 0; c < F; c++) {
             h.dz[c] = g->dz1 ? g->dz1[head * F + c] : 0;
             for (int64_t d = 0; d < Dv; d++) h.dS[c * Dv + d] = g->dS1 ? g->dS1[(head * F + c) * Dv + d] : 0;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* The number of random cases to run of n, at least one: one in $ATTN_TEST_SHARE, which script/test sets with --quick and
- * where it runs tests again (label isa); all without it.  For tests that spend most of their time in the reference. */
+ * where it runs tests again (label isa, sanitizers); all without it.  For tests that spend most of their time in the reference. */
 static inline int64_t share_of_cases(int64_t n)
 {
     const char *share = getenv("ATTN_TEST_SHARE");
