@@ -38,11 +38,10 @@ static void drop(api_case *c, const char *name) { memset(case_slot(&c->tensors, 
 static void make_possible(api_case *c)
 {
     static const char *const never[] = {"page_table", "block_starts", "block_index", "weights",
-                                        "scores",     "dropout_keep", "column_sum"},
-                             *const unpacked[] = {"mask", "bias", "block_mask", "ranges", "tan_bias", "dropout_given", "grad_bias"};
+                                        "scores",     "dropout_keep", "column_sum"};
     attn_problem *p = &c->problem;
     for (size_t n = 0; n < sizeof never / sizeof *never; n++) drop(c, never[n]);
-    for (size_t n = 0; n < sizeof unpacked / sizeof *unpacked && case_has(c, "cu_seqlens_q"); n++) drop(c, unpacked[n]);
+    if (case_has(c, "cu_seqlens_q")) drop(c, "block_mask");
     p->outputs = (attn_outputs){.topk = p->outputs.topk};
     memset(&p->paging, 0, sizeof p->paging);
     p->mask.block_entries = 0;

@@ -22,10 +22,17 @@ static int axis_of(const attention_input *input, int t, int rank)
     return by_token && rank > 2 ? rank - 3 : rank - 2;
 }
 
+/* 1 for the masks and biases of packed sequences, each of which has its own. */
+static int all_have(const attention_input *input, int t)
+{
+    const attn_axis *axes = tensors_about(t)->axes;
+    return input->spec.packed && !tensors_packs(t) && axes[2] == ATTN_AXIS_QUERY;
+}
+
 int share_lay(const attention_input *input, int t, int rank, const int64_t *shape, attn_dtype dtype, share_layout *layout)
 {
     const attn_axis of = tensors_about(t)->axes[2];
-    const int axis = axis_of(input, t, rank), keys = of == ATTN_AXIS_KEY;
+    const int axis = all_have(input, t) ? -1 : axis_of(input, t, rank), keys = of == ATTN_AXIS_KEY;
     const int64_t unit = of == ATTN_AXIS_BLOCK_Q ? input->spec.block_q : 1, tokens = keys ? input->total_kv : input->total_q;
     if (axis < 0 || axis >= rank || unit < 1 || shape[axis] != problem_blocks(tokens, unit)) return 0;
     *layout = (share_layout){keys, unit, 1, shape[axis], attn_dtype_size(dtype)};
@@ -131,7 +138,7 @@ void input_lay_share(attention_input *input)
         int64_t shape[4], stride[4];
         int order[4], one = 0;
         if (of != ATTN_AXIS_QUERY && of != ATTN_AXIS_KEY && of != ATTN_AXIS_BLOCK_Q) continue;
-        if (!slot->data || tensors_broadcasts(&input->tensors, t, 2)) continue;
+        if (!slot->data || tensors_broadcasts(&input->tensors, t, 2) || all_have(input, t)) continue;
         tensors_shape(&input->problem, &input->tensors, t, shape);
         const int primal = tensors_about(t)->gradient_of;
         if (primal >= 0 && tensors_broadcasts(&input->tensors, primal, 2) && shape[2] == 1) continue; /* a sum over all queries */

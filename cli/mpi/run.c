@@ -23,7 +23,7 @@ static const command_usage usage = {
              "and no window, else contiguous. Only --part changes the bits. --layout=bshd is the order\n"
              "of the axes, as in `attn run`; both may be given.\n"
              "Not there yet: linear attention, --double-backward, weights, scores, sums of columns, and\n"
-             "masks and biases of packed sequences.\n"
+             "block masks of packed sequences.\n"
              "\n"
              "Examples:\n"
              "  mpirun -n 4 attn-mpi run layer.safetensors -o out.safetensors --causal --lse\n"

@@ -94,10 +94,11 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *                      a tensor with a row for each query                       the rows of its queries
  *                      a tensor with a row for each key                         the rows of its keys
  *                      mask, bias, dropout_given, block_mask                    the rows of its queries, with all keys
+ *                      these and ranges of packed sequences                     all of it, the same on all ranks
  *                      slopes, tables, scales, the sink                         all of it, the same on all ranks
  *                      gradients of these                                       all of it; they get the same bits on all ranks
  *                      grad_bias                                                the rows of its queries; or, if all queries share
- *                                                                               the bias, all of it, the same on all ranks.  The
+ *                                                                               the bias or sequences are packed, all of it.  The
  *                                                                               strides say that, 0 or ATTN_BROADCAST, on all
  *                                                                               ranks alike: also where there is one row, or none
  *                      lengths_q, lengths_kv, offset_q, cu_seqlens              all of it; the numbers are read now
@@ -115,9 +116,8 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise returns what
  * attn_plan_create returns, or
  *      ATTN_ERR_UNSUPPORTED  what is not there yet: double backward, pages, block lists, ATTN_EMPTY_UNIFORM, weights, scores,
- *                            column_sum and dropout_keep, masks and biases of packed sequences, slopes that differ between these;
- *                            a part that is not a multiple of the blocks of a block mask; an origin with a block mask or
- *                            packed sequences
+ *                            column_sum and dropout_keep, block masks of packed sequences; a part that is not a multiple of the
+ *                            blocks of a block mask; an origin with a block mask or packed sequences
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */

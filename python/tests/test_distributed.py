@@ -51,6 +51,9 @@ CASES = {  # options, and names of arrays whose gradients are asked for
 }
 ROWS = {"mask": PART, "bias": PART, "ranges": PART, "block_mask": PART // 2}  # the rows of a part
 
+# Of packed sequences, four of at most 21 queries and 26 keys.
+PACKED = {"alibi_slopes": np.outer([1, 2, 3, 4], SLOPES), "bias": floats(4, 1, 21, 26), "mask": RNG.random((1, HEADS, 21, 26)) < 0.8}
+
 
 def cut(group, layout, keys=False, rows=PART):
     """How arrays are cut along their last axis but one."""
@@ -154,20 +157,20 @@ def packed(group, layout):
 
     q, k, v, grad = own(Q[0].swapaxes(0, 1)), own(K[0].swapaxes(0, 1), True), own(V[0].swapaxes(0, 1), True), own(GRAD[0].swapaxes(0, 1))
     how = {"group": group, "layout": layout, "part": PART, "axes": "thd", "causal": True, "cu_seqlens_q": STARTS[0], "cu_seqlens_kv": STARTS[1],
-           "alibi_slopes": SLOPES}
+           **PACKED}
     o, lse = distributed.attention(q, k, v, return_lse=True, **how)
-    gradients = distributed.attention_backward(q, k, v, o, lse, grad, grads=["alibi_slopes"], **how)
+    gradients = distributed.attention_backward(q, k, v, o, lse, grad, grads=["alibi_slopes", "bias"], **how)
     whole = [distributed.unshard(x, 0, group=group, layout=layout, part=PART, of="kv" if n in (3, 4) else "q")
              for n, x in enumerate([o, lse, *gradients[:3]])]
-    return [*whole, gradients[3]]
+    return [*whole, *gradients[3:]]
 
 
 def test_packed_sequences():
     alone = packed(None, "contiguous")
     q, k, v, grad = (np.ascontiguousarray(x[0].swapaxes(0, 1)) for x in (Q, K, V, GRAD))
-    given = {"layout": "thd", "causal": True, "cu_seqlens_q": STARTS[0], "cu_seqlens_kv": STARTS[1], "alibi_slopes": SLOPES}
+    given = {"layout": "thd", "causal": True, "cu_seqlens_q": STARTS[0], "cu_seqlens_kv": STARTS[1], **PACKED}
     o, lse = libattn.attention(q, k, v, return_lse=True, **given)
-    for a, b in zip(alone, [o, lse, *libattn.attention_backward(q, k, v, o, lse, grad, grads=["alibi_slopes"], **given)], strict=True):
+    for a, b in zip(alone, [o, lse, *libattn.attention_backward(q, k, v, o, lse, grad, grads=["alibi_slopes", "bias"], **given)], strict=True):
         close(a, b, 1e-12 * (1 + np.abs(b)))
     owners = distributed.balance(3, part=PART, causal=True, cu_seqlens_q=STARTS[0], cu_seqlens_kv=STARTS[1])
     assert {*owners.q} == {0, 1, 2} and len(owners.q) == 10 and len(owners.kv) == 12

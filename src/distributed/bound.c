@@ -33,11 +33,25 @@ static int bias_is_shared(const attn_problem *p, const attn_tensors *t, int axis
     return broadcasts(&t->bias, axis, sizes[axis]);
 }
 
-/* A bias has a gradient for each pair, unless all queries or all keys share it. */
+static int is_packed(const attn_tensors *t) { return t->cu_seqlens_q.data != NULL; }
+
+/* A bias has a gradient for each pair, unless all queries or all keys share it, or all ranks have it. */
 static attn_spread spread_in(const attn_tensor_description *d, const attn_problem *p, const attn_tensors *t)
 {
-    if (d->offset != offsetof(attn_tensors, grad_bias)) return spread_of(d);
+    const attn_spread spread = spread_of(d);
+    if (is_packed(t) && (spread == ATTN_SPREAD_PAIRS || d->offset == offsetof(attn_tensors, ranges)))
+        return d->offset == offsetof(attn_tensors, grad_bias) ? ATTN_SPREAD_SAME : ATTN_SPREAD_ENTRIES;
+    if (d->offset != offsetof(attn_tensors, grad_bias)) return spread;
     return bias_is_shared(p, t, 2) ? ATTN_SPREAD_SAME : bias_is_shared(p, t, 3) ? ATTN_SPREAD_QUERIES : ATTN_SPREAD_PAIRS;
+}
+
+/* Slopes, and their gradient, of which each packed sequence has its own. */
+static int is_of_entry(const attn_tensor_description *d, const attn_tensors *t)
+{
+    const int64_t stride = t->alibi_slopes.stride[0];
+    return is_packed(t) &&
+           (d->offset == offsetof(attn_tensors, alibi_slopes) || d->offset == offsetof(attn_tensors, grad_alibi_slopes)) &&
+           stride != 0 && stride != ATTN_BROADCAST;
 }
 
 /* The results that need more than combining what the cells give. */
@@ -73,8 +87,9 @@ static attn_status check_result(const attn_problem *p, const attn_tensor_descrip
 
 /* The shape of a tensor of the rank. */
 static void shape_of(attn_bound *b, const attn_tensor_plan *cell, int64_t queries, int64_t keys, const attn_problem *p,
-                     const attn_tensors *t)
+                     const attn_tensors *t, int of_entry)
 {
+    const int64_t width = cell->shape[3];
     memcpy(b->shape, cell->shape, sizeof b->shape);
     if (b->spread == ATTN_SPREAD_QUERIES) b->shape[2] = queries;
     if (b->spread == ATTN_SPREAD_KEYS) b->shape[2] = keys;
@@ -87,15 +102,21 @@ static void shape_of(attn_bound *b, const attn_tensor_plan *cell, int64_t querie
         b->shape[2] = queries / p->mask.block_q + (queries % p->mask.block_q != 0);
         b->shape[3] = p->shape.len_kv / p->mask.block_kv + (p->shape.len_kv % p->mask.block_kv != 0);
     }
-    if (b->in_ranges) {
-        b->shape[2] = b->spread == ATTN_SPREAD_SAME ? 1 : queries;
+    if (b->spread == ATTN_SPREAD_ENTRIES || of_entry) b->shape[0] = p->shape.batch;
+    if (b->spread == ATTN_SPREAD_ENTRIES) {
+        b->shape[2] = p->shape.len_q;
+        b->shape[3] = b->offset == offsetof(attn_tensors, ranges) ? width : p->shape.len_kv;
+    }
+    if (b->in_ranges && !of_entry) {
+        if (is_packed(t)) b->shape[0] = bias_is_shared(p, t, 0) ? 1 : p->shape.batch;
+        b->shape[2] = b->spread == ATTN_SPREAD_QUERIES ? queries : bias_is_shared(p, t, 2) ? 1 : p->shape.len_q;
         b->shape[3] = bias_is_shared(p, t, 3) ? 1 : p->shape.len_kv;
     }
 }
 
 static void make_dense(attn_bound *b, int packed)
 {
-    if (packed && b->spread != ATTN_SPREAD_PAIRS) { /* token, head, channel */
+    if (packed && (b->spread == ATTN_SPREAD_QUERIES || b->spread == ATTN_SPREAD_KEYS)) { /* token, head, channel */
         b->stride[3] = 1;
         b->stride[1] = b->shape[3];
         b->stride[2] = b->shape[1] * b->shape[3];
@@ -116,15 +137,17 @@ static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors
                       .spread = spread_in(d, p, tensors),
                       .dtype = cell->dtype,
                       .name = d->name};
-    b->in_ranges = b->spread != spread_of(d);
+    const int of_entry = is_of_entry(d, tensors);
+    b->in_ranges = b->role == ATTN_ROLE_OUTPUT && (b->spread != spread_of(d) || of_entry);
     const attn_input slot = attn_bound_slot(b, tensors);
     TRY(check_result(p, d, error));
-    shape_of(b, cell, queries, keys, p, tensors);
+    shape_of(b, cell, queries, keys, p, tensors, of_entry);
     if (b->spread == ATTN_SPREAD_SAME && !b->in_ranges)
         memcpy(b->stride, cell->stride, sizeof b->stride); /* some broadcast by default */
-    else if (slot_is_dense(&slot)) make_dense(b, tensors->cu_seqlens_q.data != NULL);
+    else if (slot_is_dense(&slot)) make_dense(b, is_packed(tensors));
     else
         for (int axis = 0; axis < 4; axis++) b->stride[axis] = slot.stride[axis] == ATTN_BROADCAST ? 0 : slot.stride[axis];
+    if (of_entry && !b->in_ranges) b->stride[0] = slot.stride[0];
     const int beyond = strides_beyond((int64_t)attn_dtype_size(b->dtype), b->shape, b->stride);
     CHECK(beyond < 0, ATTN_ERR_SHAPE,
           MODULE ": %s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses", d->name, beyond,
@@ -146,19 +169,13 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
     const struct {
         const attn_input *slot;
         const char *name;
-    } missing[] = {{&t->page_table, "page_table"}, {&t->block_starts, "block_starts"}, {&t->block_index, "block_index"}},
-      unpacked[] = {{&t->mask, "mask"},     {&t->bias, "bias"},         {&t->block_mask, "block_mask"},
-                    {&t->ranges, "ranges"}, {&t->tan_bias, "tan_bias"}, {&t->dropout_given, "dropout_given"}};
+    } missing[] = {{&t->page_table, "page_table"}, {&t->block_starts, "block_starts"}, {&t->block_index, "block_index"}};
     CHECK(p->op != ATTN_DOUBLE_BACKWARD, ATTN_ERR_UNSUPPORTED, MODULE ": op is %d; double backward is not there yet", (int)p->op);
     CHECK(p->mask.empty != ATTN_EMPTY_UNIFORM, ATTN_ERR_UNSUPPORTED, MODULE ": mask.empty is 1 (uniform), which is not there yet");
     for (size_t n = 0; n < sizeof missing / sizeof *missing; n++)
         CHECK(slot_is_absent(missing[n].slot), ATTN_ERR_UNSUPPORTED, MODULE ": %s is set, which is not there yet", missing[n].name);
-    for (size_t n = 0; n < sizeof unpacked / sizeof *unpacked && t->cu_seqlens_q.data; n++)
-        CHECK(slot_is_absent(unpacked[n].slot), ATTN_ERR_UNSUPPORTED,
-              MODULE ": %s is set with cu_seqlens_q, which is not there yet", unpacked[n].name);
-    CHECK(!t->cu_seqlens_q.data || slot_is_dense(&t->alibi_slopes) || t->alibi_slopes.stride[0] == 0 ||
-              t->alibi_slopes.stride[0] == ATTN_BROADCAST,
-          ATTN_ERR_UNSUPPORTED, MODULE ": alibi_slopes differ between packed sequences, which is not there yet");
+    CHECK(!is_packed(t) || slot_is_absent(&t->block_mask), ATTN_ERR_UNSUPPORTED,
+          MODULE ": block_mask is set with cu_seqlens_q, which is not there yet");
     const int is_one = part >= p->shape.len_q && part >= p->shape.len_kv;
     CHECK(slot_is_absent(&t->block_mask) || is_one || p->mask.block_q < 1 || p->mask.block_kv < 1 ||
               (part % p->mask.block_q == 0 && part % p->mask.block_kv == 0),
@@ -227,9 +244,10 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
         if (attn_tensor_describe(ATTN_FAMILY_ATTENTION, index, &d, NULL) != ATTN_OK) break;
         attn_input *slot = (attn_input *)(void *)((char *)&t + d.offset);
         const attn_spread spread = spread_in(&d, problem, tensors);
-        const int64_t rows = spread == ATTN_SPREAD_KEYS                                  ? keys
-                             : spread == ATTN_SPREAD_SAME || spread == ATTN_SPREAD_INDEX ? 1
-                                                                                         : queries;
+        const int64_t rows = spread == ATTN_SPREAD_KEYS ? keys
+                             : spread == ATTN_SPREAD_QUERIES || spread == ATTN_SPREAD_PAIRS || spread == ATTN_SPREAD_BLOCKS
+                                 ? queries
+                                 : 1;
         if (slot->data && slot->data != ATTN_MISSING) slot->data = ATTN_LATER;
         if (rows == 0) drop_strides(slot, problem, d.offset == offsetof(attn_tensors, bias));
     }

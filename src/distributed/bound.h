@@ -14,6 +14,7 @@ typedef enum attn_spread {
     ATTN_SPREAD_KEYS,     /* the rows of its keys */
     ATTN_SPREAD_PAIRS,    /* the rows of its queries, with all keys: masks, biases */
     ATTN_SPREAD_BLOCKS,   /* the same in blocks */
+    ATTN_SPREAD_ENTRIES,  /* of packed sequences, a mask or bias for each: all of it; cells get the one of their sequence */
     ATTN_SPREAD_INDEX     /* lengths, offsets, lists: all of it; cells get their own */
 } attn_spread;
 
@@ -25,8 +26,9 @@ typedef struct attn_bound {
     attn_dtype dtype;            /* the caller's */
     int64_t shape[4], stride[4]; /* of the rank's tensor */
     int has_elements;            /* if not, its strides may be any; also not of results that the caller does not want */
-    int in_ranges;               /* 1: a sum of which a cell has the numbers of its own tokens alone: of a bias that others share */
-    int64_t width;               /* numbers of a token and head, of ATTN_SPREAD_QUERIES and _KEYS */
+    int in_ranges; /* 1: a sum of which a cell has the numbers of its own tokens and sequence alone: for what others share
+                    */
+    int64_t width; /* numbers of a token and head, of ATTN_SPREAD_QUERIES and _KEYS */
     const char *name;
 } attn_bound;
 

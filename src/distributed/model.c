@@ -164,11 +164,11 @@ static attn_status predict(attn_model *m, const attn_split *caller, attn_split_p
     *grid = options_acquire(o, bytes);
     CHECK(*grid, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of the parts", bytes);
     TRY(attn_grid_fill(&c->grid, *grid, tokens, &c->problem, &c->index, &split, m->ranks, error));
+    TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, tokens.first, tokens.end, NULL, error));
     if (c->index.starts_q) {
         c->documents = c->problem.shape.batch;
         c->problem.shape.batch = 1;
     }
-    TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, tokens.first, tokens.end, NULL, error));
     TRY(attn_cells_lay_out(c, error));
     const attn_range parts = {c->grid.q.count, c->grid.kv.count};
     *counts = options_acquire(o, attn_model_bytes(parts, m->ranks));

@@ -6,12 +6,13 @@
 
 /* ---- slots ---- */
 
-/* From row `row` on, and from column `column` of each row on. */
-static void place(attn_input *slot, const attn_bound *b, const void *data, int64_t row, int64_t column)
+/* From row `row` of entry `entry` on, and from column `column` of each row on. */
+static void place(attn_input *slot, const attn_bound *b, const void *data, int64_t entry, int64_t row, int64_t column)
 {
+    const int64_t first = entry * b->stride[0] + row * b->stride[2] + column * b->stride[3];
     slot->data = data;
     if (data != ATTN_LATER && data != ATTN_EMPTY && b->has_elements)
-        slot->data = (const char *)data + (row * b->stride[2] + column * b->stride[3]) * (int64_t)attn_dtype_size(b->dtype);
+        slot->data = (const char *)data + first * (int64_t)attn_dtype_size(b->dtype);
     slot->dtype = b->dtype;
     memcpy(slot->stride, b->stride, sizeof slot->stride);
     for (int axis = 0; axis < 4; axis++)
@@ -93,7 +94,14 @@ static void place_index(const attn_cells *c, const attn_piece *p, int64_t *lengt
     if (c->index.offset_q) x->tensors.offset_q = attn_in(c->index.offset_q + p->entry);
 }
 
-static void place_result(const attn_cells *c, int n, const attn_cell *cell, inside at, int64_t first_key, attn_piece_call *x)
+/* Where the numbers of a piece begin in a sum that has those of all entries, queries and keys, or of one on some of these axes. */
+static int64_t first_in_sum(const attn_bound *b, const attn_piece *p)
+{
+    const int64_t entry = b->shape[0] > 1 ? p->entry : 0, row = b->spread == ATTN_SPREAD_SAME && b->shape[2] > 1 ? p->origin_q : 0;
+    return (entry * b->shape[1] * b->shape[2] + row) * b->width + (b->shape[3] > 1 ? p->origin_kv : 0);
+}
+
+static void place_result(const attn_cells *c, int n, const attn_cell *cell, inside at, const attn_piece *p, attn_piece_call *x)
 {
     const attn_bound *b = &c->bounds.all[n];
     for (int k = 0; k < ATTN_NODE_KINDS; k++) {
@@ -101,7 +109,7 @@ static void place_result(const attn_cells *c, int n, const attn_cell *cell, insi
         const int64_t row = kind == ATTN_NODE_ROW ? at.q : kind == ATTN_NODE_COLUMN ? at.kv : 0;
         const char *node = cell->node[k];
         if (b->spread != attn_spread_of(kind)) continue;
-        const int64_t first = row * b->width + (b->in_ranges && b->shape[3] > 1 ? first_key : 0);
+        const int64_t first = row * b->width + (b->in_ranges ? first_in_sum(b, p) : 0);
         if (node) node += c->at[n] + first * (int64_t)attn_dtype_size(attn_node_dtype(c, b));
         place_dense(attn_slot_in(&x->tensors, b), b, attn_node_dtype(c, b), attn_node_space(c, kind, b), node ? node : ATTN_LATER);
     }
@@ -133,26 +141,27 @@ void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_ce
         attn_input *slot = attn_slot_in(&x->tensors, b);
         const int is_sink = b->offset == offsetof(attn_tensors, sink) || b->offset == offsetof(attn_tensors, grad_sink);
         const int needs_keys = b->spread == ATTN_SPREAD_KEYS || b->spread == ATTN_SPREAD_PAIRS || b->spread == ATTN_SPREAD_BLOCKS;
+        const int64_t entry = c->documents && b->shape[0] > 1 ? p->entry : 0;
         const int is_of_pairs = b->role == ATTN_ROLE_OUTPUT && (b->in_ranges || b->spread == ATTN_SPREAD_PAIRS);
         if (is_sink && has_keys) continue; /* it is a term of its own */
-        if (is_of_pairs && !has_keys) continue;
+        if ((is_of_pairs || b->spread == ATTN_SPREAD_ENTRIES) && !has_keys) continue;
         if (needs_keys && !has_keys) {
             *slot = (attn_input){.data = ATTN_EMPTY, .dtype = b->dtype};
             continue;
         }
         if (b->role == ATTN_ROLE_OUTPUT && b->spread != ATTN_SPREAD_PAIRS) {
-            place_result(c, n, cell, in, p->origin_kv, x);
+            place_result(c, n, cell, in, p, x);
             continue;
         }
         switch (b->spread) {
         case ATTN_SPREAD_SAME:
-            place(slot, b, given.data, 0, 0);
+            place(slot, b, given.data, entry, 0, 0);
             break;
         case ATTN_SPREAD_QUERIES:
-            place(slot, b, given.data, local_q, 0);
+            place(slot, b, given.data, 0, local_q, 0);
             break;
         case ATTN_SPREAD_KEYS:
-            if (!away) place(slot, b, given.data, c->grid.kv.local[cell->j] + in.kv, 0);
+            if (!away) place(slot, b, given.data, 0, c->grid.kv.local[cell->j] + in.kv, 0);
             else {
                 const size_t before = at + (size_t)(in.kv * b->width) * attn_dtype_size(b->dtype);
                 place_dense(slot, b, b->dtype, space, cell->message ? cell->message + before : ATTN_LATER);
@@ -160,10 +169,13 @@ void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_ce
             at += attn_round_64_up(attn_width_bytes(b, attn_dtype_size(b->dtype)) * (size_t)space);
             break;
         case ATTN_SPREAD_PAIRS:
-            place(slot, b, given.data, local_q, p->origin_kv);
+            place(slot, b, given.data, 0, local_q, p->origin_kv);
             break;
         case ATTN_SPREAD_BLOCKS:
-            place(slot, b, given.data, local_q / m->block_q, p->origin_kv / m->block_kv);
+            place(slot, b, given.data, 0, local_q / m->block_q, p->origin_kv / m->block_kv);
+            break;
+        case ATTN_SPREAD_ENTRIES:
+            place(slot, b, given.data, entry, p->origin_q, b->offset == offsetof(attn_tensors, ranges) ? 0 : p->origin_kv);
             break;
         case ATTN_SPREAD_INDEX:
             break;

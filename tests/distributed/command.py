@@ -95,6 +95,8 @@ CASES = {
     "a bias that some entries share": (problem("F64", lead=(2, 3), bias=floats(3, H, SQ, SKV, kind="F64")), ["--backward"]),
     "further outputs": (problem(sink=floats(H)), ["--causal", "--row-max", "--entropy", "--effective-keys", "--topk=3"]),
     "outputs of packed sequences": (packed(True), ["--layout=bshd", "--causal", "--row-max", "--topk=2", "--lse", "--backward"]),
+    "masks of packed sequences": (packed(False) | {"mask": flags(4, 1, 20, 20), "bias": floats(H, 20, 20), "slopes": floats(4, H)},
+                                  ["--causal", "--backward", "--alibi"]),
     "a bias of all queries": (problem(bias=floats(H, 1, SKV)), ["--causal", "--backward"]),
     "a bias of all keys": (problem("F64", bias=floats(B, H, SQ, 1, kind="F64")), ["--window=4,4", "--backward"]),
     "a weight of scores": (problem(w=floats(D, D)), ["--score=general", "--backward"]),
@@ -179,7 +181,7 @@ def errors():
     with open("short.safetensors", "wb") as file:
         file.write(whole_file[:-100])
     tensor_file.write("other.safetensors", {**problem(), "k": floats(B, HKV, SKV + 1, D)})
-    tensor_file.write("cut.safetensors", packed(False) | {"mask": flags(20, 20)})
+    tensor_file.write("cut.safetensors", packed(False) | {"blocks": flags(5, 5)})
     rejects("an unknown flag", 2, ["in.safetensors", "--casual"], 2, "unknown option '--casual' (nearest: --causal)")
     rejects("a layout", 1, ["in.safetensors", "--layout=zigzagged"], 2, "is not contiguous, zigzag or striped, nor an order")
     rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not direct or ring")
@@ -204,7 +206,7 @@ def errors():
     rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set, which is not there yet")
     rejects("double backward", 2, ["in.safetensors", "--double-backward"], 3, "double backward is not there yet")
     rejects("the mean of all values", 2, ["in.safetensors", "--empty=uniform"], 3, "which is not there yet")
-    rejects("a mask of packed sequences", 2, ["cut.safetensors"], 3, "mask is set with cu_seqlens_q, which is not there yet")
+    rejects("a block mask of packed sequences", 2, ["cut.safetensors", "--block=4,4"], 3, "block_mask is set with cu_seqlens_q")
 
 
 def bench():

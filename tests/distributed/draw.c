@@ -36,14 +36,39 @@ static void draw_starts(whole *w, int64_t tokens, int64_t count, int64_t *starts
         }
 }
 
+static int64_t longest(const int64_t *starts, int64_t count)
+{
+    int64_t most = 0;
+    for (int64_t b = 0; b < count; b++)
+        if (starts[b + 1] - starts[b] > most) most = starts[b + 1] - starts[b];
+    return most;
+}
+
+/* The same numbers over and over, for each sequence. */
+static array refit(const array *from, int64_t entries, int64_t rows, int64_t columns)
+{
+    const array to = array_make(from->dtype, entries, from->shape[1], rows, columns);
+    const size_t size = attn_dtype_size(from->dtype),
+                 count = (size_t)(from->shape[0] * from->shape[1] * from->shape[2] * from->shape[3]),
+                 all = (size_t)(entries * from->shape[1] * rows * columns);
+    for (size_t n = 0; n < all; n++) memcpy(to.data + n * size, from->data + n % count * size, size);
+    return to;
+}
+
 /* Packed sequences, where that is supported.  Returns 0 if it is not. */
 static int pack(whole *w, spread_more *more)
 {
-    if (w->mask.data || w->bias.data || w->block_mask.data || w->ranges.data || w->has_lengths) return 0;
-    more->documents = 1 + random_below(&w->random, 8);
-    draw_starts(w, w->problem.shape.len_q, more->documents, more->starts_q);
-    draw_starts(w, w->problem.shape.len_kv, more->documents, more->starts_kv);
-    strcat(w->text, " packed");
+    if (w->block_mask.data || w->has_lengths) return 0;
+    const int64_t count = more->documents = 1 + random_below(&w->random, 8);
+    draw_starts(w, w->problem.shape.len_q, count, more->starts_q);
+    draw_starts(w, w->problem.shape.len_kv, count, more->starts_kv);
+    const int64_t rows = longest(more->starts_q, count), columns = longest(more->starts_kv, count);
+    if (w->mask.data) more->mask = refit(&w->mask, count, rows, columns);
+    if (w->ranges.data) more->ranges = refit(&w->ranges, count, rows, 2);
+    if (w->bias.data) more->bias = refit(&w->bias, count, rows, columns);
+    if (w->tan_bias.data) more->tan_bias = refit(&w->tan_bias, count, rows, columns);
+    if (w->slopes.data && random_below(&w->random, 2)) more->slopes = refit(&w->slopes, count, 1, 1);
+    strcat(w->text, more->slopes.data ? " packed, slopes" : " packed");
     return 1;
 }
 
@@ -76,8 +101,12 @@ static void mix(whole *w, spread_more *more)
 
 static void give(whole *w, spread_more *more)
 {
-    const attn_shape *s = &w->problem.shape;
-    if (more->documents || w->problem.dropout.probability == 0 || random_below(&w->random, 2)) return;
+    attn_shape packed = w->problem.shape, *s = &packed;
+    if (more->documents) {
+        s->batch = more->documents, s->len_q = longest(more->starts_q, more->documents);
+        s->len_kv = longest(more->starts_kv, more->documents);
+    }
+    if (w->problem.dropout.probability == 0 || random_below(&w->random, 2)) return;
     more->given = array_make(ATTN_BOOL, s->batch, s->heads_q, s->len_q, s->len_kv);
     for (int64_t n = 0; n < s->batch * s->heads_q * s->len_q * s->len_kv; n++)
         more->given.data[n] = random_below(&w->random, 3) != 0;
@@ -87,7 +116,8 @@ static void give(whole *w, spread_more *more)
 /* One bias for all queries, all keys, or both; sometimes for all entries and heads, too. */
 static void share(whole *w, spread_more *more)
 {
-    const int64_t *all = w->bias.shape;
+    const array all_of = more->bias, *from = all_of.data ? &all_of : &w->bias;
+    const int64_t *all = from->shape;
     const int of = 1 + (int)random_below(&w->random, 3), further = (int)random_below(&w->random, 4);
     const int shares[4] = {further & 1, further >> 1, of & 1, of >> 1};
     int64_t shape[4];
@@ -99,7 +129,8 @@ static void share(whole *w, spread_more *more)
     for (int64_t b = 0; b < shape[0]; b++)
         for (int64_t h = 0; h < shape[1]; h++)
             for (int64_t i = 0; i < shape[2]; i++)
-                for (int64_t j = 0; j < shape[3]; j++) array_put(&more->bias, b, h, i, j, array_at(&w->bias, b, h, i, j));
+                for (int64_t j = 0; j < shape[3]; j++) array_put(&more->bias, b, h, i, j, array_at(from, b, h, i, j));
+    free(all_of.data);
     strcat(w->text, " shared");
 }
 
@@ -119,7 +150,7 @@ int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype
     *more = more_of(w);
     const int64_t size = part_of(w);
     if (w->lists.data || w->page_size || (kinds & SPREAD_PACKED && !pack(w, more))) return 0;
-    if (kinds & SPREAD_SHARED && (!w->bias.data || more->documents)) return 0;
+    if (kinds & SPREAD_SHARED && !w->bias.data) return 0;
     if (kinds & SPREAD_SHARED) share(w, more);
     if (kinds & SPREAD_OUTPUTS) want(w, more);
     give(w, more);
@@ -128,4 +159,8 @@ int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype
     return size;
 }
 
-void spread_more_free(spread_more *more) { free(more->sink.data), free(more->given.data), free(more->bias.data); }
+void spread_more_free(spread_more *more)
+{
+    free(more->sink.data), free(more->given.data), free(more->bias.data);
+    free(more->mask.data), free(more->ranges.data), free(more->slopes.data), free(more->tan_bias.data);
+}

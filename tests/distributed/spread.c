@@ -21,6 +21,8 @@ int spread_has(const whole *w, const spread_more *more, attn_op op)
     return whole_has(w, op) && (op == ATTN_FORWARD || op == ATTN_BACKWARD || !is_elementwise(more->normaliser));
 }
 
+static const array *either(const array *first, const array *second) { return first->data ? first : second; }
+
 static const array *input_of(const spread *s, const char *name)
 {
     const whole *w = s->w;
@@ -30,11 +32,11 @@ static const array *input_of(const spread *s, const char *name)
     } all[] = {{"q", &w->q},
                {"k", &w->k},
                {"v", &w->v},
-               {"mask", &w->mask},
-               {"bias", s->more->bias.data ? &s->more->bias : &w->bias},
+               {"mask", either(&s->more->mask, &w->mask)},
+               {"bias", either(&s->more->bias, &w->bias)},
                {"block_mask", &w->block_mask},
-               {"ranges", &w->ranges},
-               {"alibi_slopes", &w->slopes},
+               {"ranges", either(&s->more->ranges, &w->ranges)},
+               {"alibi_slopes", either(&s->more->slopes, &w->slopes)},
                {"bias_table", &w->table},
                {"relative_keys", &w->relative_keys},
                {"relative_values", &w->relative_values},
@@ -46,7 +48,7 @@ static const array *input_of(const spread *s, const char *name)
                {"tan_q", &w->tan_q},
                {"tan_k", &w->tan_k},
                {"tan_v", &w->tan_v},
-               {"tan_bias", &w->tan_bias},
+               {"tan_bias", either(&s->more->tan_bias, &w->tan_bias)},
                {"sink", &s->more->sink},
                {"dropout_given", &s->more->given}};
     if (is_elementwise(s->more->normaliser) && !strcmp(name, "grad_lse")) return NULL;
@@ -98,7 +100,17 @@ static const void *data_of(const spread *s, const spread *forward, const char *n
     return index_of(s, name);
 }
 
-static int is_shared_bias(const spread *s, const spread_tensor *x) { return s->more->bias.data && !strcmp(x->about.name, "bias"); }
+static int is_shared_bias(const spread *s, const spread_tensor *x)
+{
+    const int *shares = s->more->shares;
+    return (shares[0] || shares[1] || shares[2] || shares[3]) && !strcmp(x->about.name, "bias");
+}
+
+/* 1 if each packed sequence has its own slopes. */
+static int is_own_slopes(const spread *s, const spread_tensor *x)
+{
+    return s->more->slopes.data && (!strcmp(x->about.name, "alibi_slopes") || !strcmp(x->about.name, "grad_alibi_slopes"));
+}
 
 /* Of a bias with so many rows; the stride of an axis is 0 where it is shared, and nowhere else. */
 static void share_strides(const spread *s, int64_t rows, attn_input *slot)
@@ -107,6 +119,12 @@ static void share_strides(const spread *s, int64_t rows, attn_input *slot)
     int64_t dense = 1;
     for (int axis = 3; axis >= 0; dense *= sizes[axis] > 1 ? sizes[axis] : 1, axis--)
         slot->stride[axis] = s->more->shares[axis] ? ATTN_BROADCAST : dense;
+}
+
+static void own_strides(const spread *s, attn_input *slot)
+{
+    const int64_t stride[4] = {s->problem.shape.heads_q, 1, 1, 1};
+    memcpy(slot->stride, stride, sizeof stride);
 }
 
 /* The slots of the operation, without memory. */
@@ -125,6 +143,7 @@ static void find_tensors(spread *s, const spread *forward, attn_tensors *t)
         if (x->role == ATTN_ROLE_NONE) continue;
         *slot_of(t, x) = (attn_input){ATTN_LATER, stored, {0, 0, 0, 0}};
         if (is_shared_bias(s, x)) share_strides(s, s->more->bias.shape[2], slot_of(t, x));
+        if (is_own_slopes(s, x)) own_strides(s, slot_of(t, x));
     }
 }
 
@@ -138,12 +157,20 @@ static int64_t tokens_of(const spread *s, int keys)
 
 static int is_of(const spread_tensor *x, attn_axis axis) { return x->about.axes[2] == axis; }
 
+/* 1 for what each packed sequence has for itself: all ranks have all of it. */
+static int is_of_entry(const spread *s, const spread_tensor *x)
+{
+    return s->more->documents && is_of(x, ATTN_AXIS_QUERY) &&
+           (x->about.axes[3] == ATTN_AXIS_KEY || x->about.axes[3] == ATTN_AXIS_LIST);
+}
+
 /* A slot with head before token, also for packed sequences, where the default is the reverse. */
 static attn_input slot_with(const spread *s, const spread_tensor *x, int64_t rows, void *data)
 {
     attn_input slot = {data, x->dtype, {0, 0, 0, 0}};
     if (is_shared_bias(s, x)) share_strides(s, rows, &slot);
-    if (!s->more->documents || !(is_of(x, ATTN_AXIS_QUERY) || is_of(x, ATTN_AXIS_KEY))) return slot;
+    if (is_own_slopes(s, x)) own_strides(s, &slot);
+    if (!s->more->documents || is_of_entry(s, x) || !(is_of(x, ATTN_AXIS_QUERY) || is_of(x, ATTN_AXIS_KEY))) return slot;
     const int64_t stride[4] = {0, rows * x->shape[3], x->shape[3], 1};
     memcpy(slot.stride, stride, sizeof stride);
     return slot;
@@ -184,9 +211,9 @@ void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op,
         memcpy(x->shape, planned.shape, sizeof x->shape);
         for (int axis = 0; axis < 4 && is_shared_bias(s, x); axis++)
             if (more->shares[axis]) x->shape[axis] = 1;
-        if (is_of(x, ATTN_AXIS_QUERY) && x->shape[2] == s->problem.shape.len_q) x->shape[2] = tokens_of(s, 0);
+        if (is_of(x, ATTN_AXIS_QUERY) && !is_of_entry(s, x) && x->shape[2] == s->problem.shape.len_q) x->shape[2] = tokens_of(s, 0);
         if (is_of(x, ATTN_AXIS_KEY)) x->shape[2] = tokens_of(s, 1);
-        if (!strcmp(x->about.name, "alibi_slopes") && more->documents) x->shape[0] = 1; /* the default */
+        if (!strcmp(x->about.name, "alibi_slopes") && more->documents && !more->slopes.data) x->shape[0] = 1; /* the default */
         attn_dtype stored;
         const void *from = x->role == ATTN_ROLE_INPUT ? data_of(s, forward, x->about.name, &stored) : NULL;
         const int converts = from && stored && stored != x->dtype;
@@ -210,6 +237,7 @@ static int64_t cut_unit(const spread *s, const spread_tensor *x, int *keys)
 {
     const char *name = x->about.name;
     *keys = x->about.axes[2] == ATTN_AXIS_KEY;
+    if (is_of_entry(s, x)) return 0;
     if (s->more->shares[2] && (!strcmp(name, "bias") || !strcmp(name, "grad_bias"))) return 0;
     if (x->about.axes[2] == ATTN_AXIS_QUERY || *keys) return 1;
     return x->about.axes[2] == ATTN_AXIS_BLOCK_Q ? s->problem.mask.block_q : 0;

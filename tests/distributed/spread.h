@@ -28,7 +28,8 @@ typedef struct spread_more {
     int64_t documents, starts_q[10], starts_kv[10];
     attn_dtype types[SPREAD_TENSORS]; /* of f32 tensors that are stored in 16 bits; 0: w->dtype */
     array given;                      /* dropout_given; data NULL: none */
-    array bias;                       /* instead of the whole's; of size 1 on axes that `shares` has; data NULL: none */
+    /* Instead of the whole's: of size 1 on axes that `shares` has, or for each packed sequence; data NULL: none. */
+    array bias, mask, ranges, slopes, tan_bias;
     int shares[4];
     int64_t topk; /* of forward's outputs; 0: none */
     int outputs;  /* bits of spread_outputs */

@@ -73,11 +73,12 @@ static void test_op(attn_op op, const char *name)
                {"f32, outputs", ATTN_F32, SPREAD_OUTPUTS, SEEDS, 25},
                {"f64, outputs", ATTN_F64, SPREAD_OUTPUTS, SEEDS, 25},
                {"f32, outputs, empty", ATTN_F32, SPREAD_OUTPUTS | SPREAD_EMPTY, SEEDS, 25},
-               {"f32, outputs, packed", ATTN_F32, SPREAD_OUTPUTS | SPREAD_PACKED, 3 * SEEDS, 4},
-               {"f32, packed", ATTN_F32, SPREAD_PACKED, 3 * SEEDS, 4},
-               {"f64, packed", ATTN_F64, SPREAD_PACKED, 3 * SEEDS, 4},
-               {"mixed, packed", ATTN_F32, SPREAD_PACKED | SPREAD_MIXED, 2 * SEEDS, 4},
-               {"f32, packed, empty", ATTN_F32, SPREAD_PACKED | SPREAD_EMPTY, 2 * SEEDS, 4}};
+               {"f32, outputs, packed", ATTN_F32, SPREAD_OUTPUTS | SPREAD_PACKED, SEEDS, 12},
+               {"f32, packed", ATTN_F32, SPREAD_PACKED, 2 * SEEDS, 12},
+               {"f64, packed", ATTN_F64, SPREAD_PACKED, 2 * SEEDS, 12},
+               {"f32, packed, a shared bias", ATTN_F32, SPREAD_PACKED | SPREAD_SHARED, 2 * SEEDS, 2},
+               {"mixed, packed", ATTN_F32, SPREAD_PACKED | SPREAD_MIXED, SEEDS, 12},
+               {"f32, packed, empty", ATTN_F32, SPREAD_PACKED | SPREAD_EMPTY, SEEDS, 12}};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
         double worst = 0;
         const int seeds = (int)share_of_cases(all[n].seeds);

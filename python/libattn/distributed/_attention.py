@@ -39,7 +39,8 @@ def attention(
     outputs    names of further results, not with gradients either: "row_max", "entropy" and "effective_keys", in the order of axes of lse;
                "topk_index" and "topk_weight" (with topk=K), in that of o
     options    those of libattn.attention (libattn.layers.Options), without functions of Python and keys of 8 bits.  Of them
-                   mask, bias, ranges, block_mask, dropout_given   are the rows of the rank's queries, with all keys
+                   mask, bias, ranges, block_mask, dropout_given   are the rows of the rank's queries, with all keys; of packed
+                                                                   sequences, all of them, the same on all ranks
                    everything else                                 is that of the whole, the same on all ranks
                A seed of dropout may be left out for tensors of PyTorch: rank 0 draws one for all.  The instruction set must be the
                same on all ranks, or reproducible=True
@@ -51,7 +52,7 @@ def attention(
 
     Raises what libattn.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something wrong,
     with nothing written; ValueError if ranks were asked different things; NotImplementedError for what is not there yet over ranks:
-    pages, block lists, empty="uniform", masks and biases of packed sequences, weights, scores and sums of columns, second derivatives; ConnectionError if a message fails, for example because a rank was killed, after which the group cannot
+    pages, block lists, empty="uniform", block masks of packed sequences, weights, scores and sums of columns, second derivatives; ConnectionError if a message fails, for example because a rank was killed, after which the group cannot
     be used again.
     """
     given: dict[str, Any] = dict(options)
@@ -72,7 +73,7 @@ def attention_backward(
 
     The arguments are those of distributed.attention and what it returned, with the rows of grad_o that belong to the rank, and names of
     further arrays whose gradients are returned.  Gradients of slopes, tables, sinks and scales are those of the whole, the same on all
-    ranks to the bit, and so is that of a bias with one row for all queries; of another bias it is the rows of the rank's queries.  (If each
+    ranks to the bit, and so is that of a bias with one row for all queries, or of packed sequences; of another bias it is the rows of the rank's queries.  (If each
     rank has one query, a bias with one row is that of this query.)  For tensors of PyTorch, attention itself has gradients.
 
     Raises what attention raises.
