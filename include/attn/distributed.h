@@ -8,6 +8,7 @@
  * cells are combined in an order that their numbers alone decide:
  *
  *      o, lse                of a part of queries: as attn_merge does, two at a time, in a binary tree over the parts of keys
+ *                            (of queries that see no key, with ATTN_EMPTY_UNIFORM: the mean, by numbers of keys)
  *      row_max, entropy, effective_keys, topk_index, topk_weight
  *                            in the same tree: with w = exp(lse_p - lse), the largest, sum_p w_p (entropy_p - log w_p), and the
  *                            largest of w_p weight_j
@@ -115,9 +116,9 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * problem, the split, types, the instruction set, or about which tensors and functions there are.  (Not agreed about: a transport
  * whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise returns what
  * attn_plan_create returns, or
- *      ATTN_ERR_UNSUPPORTED  what is not there yet: double backward, pages, block lists, ATTN_EMPTY_UNIFORM, weights, scores,
- *                            column_sum and dropout_keep, block masks of packed sequences; a part that is not a multiple of the
- *                            blocks of a block mask; an origin with a block mask or packed sequences
+ *      ATTN_ERR_UNSUPPORTED  what is not there yet: double backward, pages, block lists, weights, scores, column_sum and
+ *                            dropout_keep, block masks of packed sequences, derivatives with ATTN_EMPTY_UNIFORM; a part that is
+ *                            not a multiple of the blocks of a block mask; an origin with a block mask or packed sequences
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */

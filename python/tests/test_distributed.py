@@ -101,6 +101,22 @@ def test_outputs(axes):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13, err_msg=name)
 
 
+def test_mean_of_all():
+    """Of queries that see no key, forward alone."""
+    options = {"causal": True, "least_distance": 1, "empty": "uniform"}
+
+    def work(group, **more):
+        how = {"group": group, "layout": "striped", "part": PART}
+        q, k, v = (distributed.shard(x, 2, of=of, **how) for x, of in ((Q, "q"), (K, "kv"), (V, "kv")))
+        return distributed.unshard(distributed.attention(q, k, v, **how, **options, **more), 2, **how)
+
+    one, many = distributed.in_threads(1, work)[0], distributed.in_threads(3, work)
+    assert all(same([one], [x]) for x in many)
+    np.testing.assert_allclose(one, libattn.attention(Q, K, V, **options), rtol=1e-12, atol=1e-13)
+    with pytest.raises(NotImplementedError, match="uniform"):
+        distributed.attention_backward(Q, K, V, one, LSE, GRAD, part=PART, **options)
+
+
 def same(a, b):
     return all(x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
 

@@ -171,7 +171,8 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
         const char *name;
     } missing[] = {{&t->page_table, "page_table"}, {&t->block_starts, "block_starts"}, {&t->block_index, "block_index"}};
     CHECK(p->op != ATTN_DOUBLE_BACKWARD, ATTN_ERR_UNSUPPORTED, MODULE ": op is %d; double backward is not there yet", (int)p->op);
-    CHECK(p->mask.empty != ATTN_EMPTY_UNIFORM, ATTN_ERR_UNSUPPORTED, MODULE ": mask.empty is 1 (uniform), which is not there yet");
+    CHECK(p->mask.empty != ATTN_EMPTY_UNIFORM || p->op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED,
+          MODULE ": mask.empty is 1 (uniform) and op is %d, which is not there yet; ATTN_FORWARD has it", (int)p->op);
     for (size_t n = 0; n < sizeof missing / sizeof *missing; n++)
         CHECK(slot_is_absent(missing[n].slot), ATTN_ERR_UNSUPPORTED, MODULE ": %s is set, which is not there yet", missing[n].name);
     CHECK(!is_packed(t) || slot_is_absent(&t->block_mask), ATTN_ERR_UNSUPPORTED,
@@ -203,7 +204,8 @@ static void drop_strides(attn_input *slot, const attn_problem *p, int is_bias)
 static void add_hidden(attn_bounds *bounds, const attn_problem *p, const attn_tensors *t)
 {
 #define SLOT(name) #name, offsetof(attn_tensors, name), !t->name.data
-    const int entropy = t->entropy.data || t->effective_keys.data, top = t->topk_index.data || t->topk_weight.data;
+    const int entropy = t->entropy.data || t->effective_keys.data || p->mask.empty == ATTN_EMPTY_UNIFORM,
+              top = t->topk_index.data || t->topk_weight.data;
     const struct {
         const char *name;
         size_t offset;

@@ -57,6 +57,7 @@ void attn_node_add(const attn_cells *c, attn_node_kind kind, int64_t tokens, cha
     if (is_forward) attn_rows_combine(c, tokens, left, right);
     if (is_forward && !sums) {
         merge(c, tokens, left, right);
+        attn_rows_end(c, tokens, left);
         return;
     }
     for (int n = 0; n < c->bounds.count; n++) {

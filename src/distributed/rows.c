@@ -5,9 +5,12 @@
  *      row_max  = the larger one
  *      entropy  = sum_p w_p (entropy_p - log(w_p))         over nodes with keys: a sink has weight, and is no key
  *      top k    = the k largest of w_p weight_j
+ *
+ * With ATTN_EMPTY_UNIFORM, a query that sees no key has the mean of the node's values; effective_keys has their number.
  */
 #include "rows.h"
 
+#include <float.h>
 #include <math.h>
 
 int64_t attn_rows_at(const attn_cells *c, size_t offset)
@@ -32,7 +35,7 @@ static void put(attn_dtype dtype, void *numbers, int64_t at, double x)
 
 /* The results of a node that there are; NULL: absent. */
 typedef struct row_results {
-    char *lse, *row_max, *entropy, *effective, *weight;
+    char *o, *lse, *row_max, *entropy, *effective, *weight;
     int64_t *index;
 } row_results;
 
@@ -43,7 +46,8 @@ static row_results results_of(const attn_cells *c, const char *node)
     const struct {
         char **to;
         size_t offset;
-    } all[] = {{&r.lse, offsetof(attn_tensors, lse)},
+    } all[] = {{&r.o, offsetof(attn_tensors, o)},
+               {&r.lse, offsetof(attn_tensors, lse)},
                {&r.row_max, offsetof(attn_tensors, row_max)},
                {&r.entropy, offsetof(attn_tensors, entropy)},
                {&r.effective, offsetof(attn_tensors, effective_keys)},
@@ -56,6 +60,8 @@ static row_results results_of(const attn_cells *c, const char *node)
     r.index = at < 0 ? NULL : (int64_t *)(void *)(base + at);
     return r;
 }
+
+static int is_uniform(const attn_cells *c) { return c->problem.mask.empty == ATTN_EMPTY_UNIFORM; }
 
 /* ---- before they are combined ---- */
 
@@ -75,10 +81,15 @@ void attn_rows_place(const attn_cells *c, const attn_cell *cell, const attn_piec
     const row_results r = results_of(c, cell->node[ATTN_NODE_ROW]);
     const int64_t heads = c->problem.shape.batch * c->problem.shape.heads_q, space = attn_part_most(&c->grid.q),
                   topk = c->problem.outputs.topk, first = p->first_q - attn_part_first(&c->grid.q, cell->i);
-    if (c->problem.op != ATTN_FORWARD || !r.index) return;
+    if (c->problem.op != ATTN_FORWARD) return;
     for (int64_t h = 0; h < heads; h++)
-        for (int64_t n = (h * space + first) * topk; n < (h * space + first + p->queries) * topk; n++)
-            if (r.index[n] >= 0) r.index[n] += p->origin_kv;
+        for (int64_t row = h * space + first; row < h * space + first + p->queries; row++) {
+            for (int64_t n = row * topk; n < (row + 1) * topk && r.index; n++)
+                if (r.index[n] >= 0) r.index[n] += p->origin_kv;
+            if (is_uniform(c) && get(c->bounds.compute, r.lse, row) == -(double)INFINITY &&
+                get(c->bounds.compute, r.effective, row) > 0)
+                put(c->bounds.compute, r.effective, row, (double)p->keys);
+        }
 }
 
 /* ---- combining ---- */
@@ -98,12 +109,15 @@ typedef struct top_list {
     attn_dtype dtype;
     const char *weights;
     const int64_t *index;
-    double share;
+    double share; /* 0: the query sees none of these keys */
+    double alike; /* above 0: what all weights are */
 } top_list;
+
+static int64_t index_of(const top_list *l, int64_t n) { return l->share > 0 ? l->index[n] : -1; }
 
 static double weight_of(const top_list *l, int64_t n)
 {
-    const double x = l->share * get(l->dtype, l->weights, n);
+    const double x = index_of(l, n) < 0 ? 0 : l->alike > 0 ? l->alike : l->share * get(l->dtype, l->weights, n);
     return l->dtype == ATTN_F64 ? x : (double)(float)x;
 }
 
@@ -111,8 +125,8 @@ static double weight_of(const top_list *l, int64_t n)
 static int comes_first(const top_list *a, int64_t n, const top_list *b, int64_t m)
 {
     const double x = weight_of(a, n), y = weight_of(b, m);
-    if (a->index[n] < 0 || b->index[m] < 0) return a->index[n] >= 0;
-    return x > y || (x == y && a->index[n] < b->index[m]);
+    if (index_of(a, n) < 0 || index_of(b, m) < 0) return index_of(a, n) >= 0;
+    return x > y || (x == y && index_of(a, n) < index_of(b, m));
 }
 
 /* In place: first how many of each are among the k, and then these from the last one on. */
@@ -126,9 +140,29 @@ static void combine_top(int64_t k, const top_list *left, const top_list *right, 
         const int is_right = b > 0 && (a == 0 || comes_first(left, a - 1, right, b - 1));
         const top_list *from = is_right ? right : left;
         const int64_t at = is_right ? --b : --a;
+        const int64_t key = index_of(from, at);
         put(left->dtype, weights, n, weight_of(from, at));
-        index[n] = from->index[at];
+        index[n] = key;
     }
+}
+
+/* The lse of a row whose o is there already: nothing is added to it. */
+static double taken(attn_dtype dtype) { return dtype == ATTN_F64 ? -DBL_MAX : (double)-FLT_MAX; }
+
+/* A query that sees no key of either node: the mean of the values of a + b keys. */
+static void combine_uniform(const attn_cells *c, int64_t row, const row_results *l, const row_results *r, double a, double b)
+{
+    const attn_dtype t = c->bounds.compute;
+    const int64_t k = c->problem.outputs.topk, size = (int64_t)attn_dtype_size(t), at = row * k, dim = c->problem.shape.dim_v;
+    const double all = a + b;
+    for (int64_t n = row * dim; n < (row + 1) * dim; n++) put(t, l->o, n, (a * get(t, l->o, n) + b * get(t, r->o, n)) / all);
+    put(t, l->lse, row, taken(t));
+    put(t, l->entropy, row, log(all));
+    put(t, l->effective, row, all);
+    if (!l->index) return;
+    const top_list left = {t, l->weight + at * size, l->index + at, a / all, 1 / all},
+                   right = {t, r->weight + at * size, r->index + at, b / all, 1 / all};
+    combine_top(k, &left, &right, l->weight + at * size, l->index + at);
 }
 
 static void combine_row(const attn_cells *c, int64_t row, const row_results *l, const row_results *r)
@@ -138,6 +172,11 @@ static void combine_row(const attn_cells *c, int64_t row, const row_results *l, 
     const double a = get(t, l->lse, row), b = get(t, r->lse, row), most = larger(a, b);
     const double total = most > -(double)INFINITY ? most + log(exp(a - most) + exp(b - most)) : most;
     const int broken = isnan(a) || isnan(b), none = total == -(double)INFINITY;
+    if (none && is_uniform(c)) {
+        const double of_left = get(t, l->effective, row), of_right = get(t, r->effective, row);
+        if (of_left + of_right > 0) combine_uniform(c, row, l, r, of_left, of_right);
+        return;
+    }
     if (l->row_max) put(t, l->row_max, row, broken ? NAN : larger(get(t, l->row_max, row), get(t, r->row_max, row)));
     if (l->entropy && !none) {
         const double entropy = broken ? (double)NAN : entropy_of(c, l, row, a, total) + entropy_of(c, r, row, b, total);
@@ -147,13 +186,33 @@ static void combine_row(const attn_cells *c, int64_t row, const row_results *l, 
     }
     if (!l->index || none) return;
     const int64_t size = (int64_t)attn_dtype_size(t), at = row * k;
-    const top_list left = {t, l->weight + at * size, l->index + at, exp(a - total)},
-                   right = {t, r->weight + at * size, r->index + at, exp(b - total)};
+    const top_list left = {t, l->weight + at * size, l->index + at, exp(a - total), 0},
+                   right = {t, r->weight + at * size, r->index + at, exp(b - total), 0};
     if (!broken) combine_top(k, &left, &right, l->weight + at * size, l->index + at);
     for (int64_t n = at; n < at + k && broken; n++) {
         put(t, l->weight, n, (double)NAN);
         l->index[n] = -1;
     }
+}
+
+void attn_rows_end(const attn_cells *c, int64_t tokens, char *left)
+{
+    const attn_dtype t = c->bounds.compute;
+    const row_results l = results_of(c, left);
+    const int64_t heads = c->problem.shape.batch * c->problem.shape.heads_q, space = attn_part_most(&c->grid.q);
+    for (int64_t h = 0; h < heads && is_uniform(c); h++)
+        for (int64_t row = h * space; row < h * space + tokens; row++)
+            if (get(t, l.lse, row) == taken(t)) put(t, l.lse, row, -(double)INFINITY);
+}
+
+void attn_rows_finish(const attn_cells *c, int64_t tokens, char *node)
+{
+    const attn_dtype t = c->bounds.compute;
+    if (c->problem.op != ATTN_FORWARD || !is_uniform(c) || !c->documents || !node) return;
+    const row_results r = results_of(c, node);
+    for (int64_t h = 0; h < c->problem.shape.heads_q; h++)
+        for (int64_t row = h * attn_part_most(&c->grid.q); row < h * attn_part_most(&c->grid.q) + tokens; row++)
+            if (get(t, r.effective, row) == 0) put(t, r.effective, row, 1); /* exp of an entropy of 0, as in one call */
 }
 
 void attn_rows_combine(const attn_cells *c, int64_t tokens, char *left, const char *right)

@@ -4,6 +4,7 @@
 
 #include "../common/slots.h"
 #include "exchange.h"
+#include "rows.h"
 #include "sums.h"
 
 /* ---- the end of a row, and of a column ---- */
@@ -45,9 +46,12 @@ static void add_last_cell(attn_running *r, int64_t i, int64_t *row, int64_t *sha
 static void store_row(attn_running *r, int64_t i, int64_t row)
 {
     const attn_cells *c = &r->plan->cells;
-    if (r->mine && r->status == ATTN_OK)
-        attn_node_store(c, ATTN_NODE_ROW, r->mine, c->grid.q.local[i], attn_part_size(&c->grid.q, i),
-                        attn_sum_memory(r, ATTN_NODE_ROW, row));
+    char *const node = attn_sum_memory(r, ATTN_NODE_ROW, row);
+    const int64_t tokens = attn_part_size(&c->grid.q, i);
+    if (r->mine && r->status == ATTN_OK) {
+        attn_rows_finish(c, tokens, node);
+        attn_node_store(c, ATTN_NODE_ROW, r->mine, c->grid.q.local[i], tokens, node);
+    }
     attn_sum_give(r, ATTN_NODE_ROW, row);
 }
 

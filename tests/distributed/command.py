@@ -97,6 +97,7 @@ CASES = {
     "outputs of packed sequences": (packed(True), ["--layout=bshd", "--causal", "--row-max", "--topk=2", "--lse", "--backward"]),
     "masks of packed sequences": (packed(False) | {"mask": flags(4, 1, 20, 20), "bias": floats(H, 20, 20), "slopes": floats(4, H)},
                                   ["--causal", "--backward", "--alibi"]),
+    "the mean of all values": (problem(mask=flags(H, SQ, SKV, share=0.04)), ["--empty=uniform", "--causal", "--entropy"]),
     "a bias of all queries": (problem(bias=floats(H, 1, SKV)), ["--causal", "--backward"]),
     "a bias of all keys": (problem("F64", bias=floats(B, H, SQ, 1, kind="F64")), ["--window=4,4", "--backward"]),
     "a weight of scores": (problem(w=floats(D, D)), ["--score=general", "--backward"]),
@@ -205,7 +206,7 @@ def errors():
     rejects("linear attention", 2, ["in.safetensors", "--linear"], 3, "linear attention over several processes is not there yet")
     rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set, which is not there yet")
     rejects("double backward", 2, ["in.safetensors", "--double-backward"], 3, "double backward is not there yet")
-    rejects("the mean of all values", 2, ["in.safetensors", "--empty=uniform"], 3, "which is not there yet")
+    rejects("gradients with the mean of all values", 2, ["in.safetensors", "--empty=uniform", "--backward"], 3, "which is not there yet")
     rejects("a block mask of packed sequences", 2, ["cut.safetensors", "--block=4,4"], 3, "block_mask is set with cu_seqlens_q")
 
 

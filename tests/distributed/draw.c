@@ -153,6 +153,12 @@ int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype
     if (kinds & SPREAD_SHARED && !w->bias.data) return 0;
     if (kinds & SPREAD_SHARED) share(w, more);
     if (kinds & SPREAD_OUTPUTS) want(w, more);
+    if (kinds & SPREAD_UNIFORM) {
+        if (more->normaliser != ATTN_NORMALISER_SOFTMAX || more->sink.data) return 0;
+        more->empty = ATTN_EMPTY_UNIFORM;
+        if (seed % 2) w->problem.mask.causal = 1, w->problem.mask.least_distance = 2; /* the first queries see none */
+        strcat(w->text, " uniform");
+    }
     give(w, more);
     if (kinds & SPREAD_MIXED && dtype == ATTN_F32) mix(w, more);
     if (kinds & SPREAD_EMPTY) empty(w, more);

@@ -193,6 +193,7 @@ void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op,
     s->problem.op = op;
     s->problem.score.normaliser = more->normaliser;
     if (op == ATTN_FORWARD) s->problem.outputs.topk = more->topk;
+    s->problem.mask.empty = more->empty;
     if (w->bottom_right) s->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     if (s->call.modify_scores && op != ATTN_FORWARD) s->call.modify_slopes = cut_slopes;
     if (more->documents) {

@@ -33,6 +33,7 @@ typedef struct spread_more {
     int shares[4];
     int64_t topk; /* of forward's outputs; 0: none */
     int outputs;  /* bits of spread_outputs */
+    attn_empty empty;
 } spread_more;
 
 typedef struct spread {
@@ -52,10 +53,11 @@ extern const char *const spread_outputs[SPREAD_EXTRAS];
 /* Kinds of problems, as bits. */
 enum {
     SPREAD_PACKED = 1,
-    SPREAD_EMPTY = 2,   /* a size is 0 */
-    SPREAD_MIXED = 4,   /* tensors of 16 bits among those of f32 */
-    SPREAD_SHARED = 8,  /* a bias that all queries or all keys share */
-    SPREAD_OUTPUTS = 16 /* further outputs of forward */
+    SPREAD_EMPTY = 2,    /* a size is 0 */
+    SPREAD_MIXED = 4,    /* tensors of 16 bits among those of f32 */
+    SPREAD_SHARED = 8,   /* a bias that all queries or all keys share */
+    SPREAD_OUTPUTS = 16, /* further outputs of forward */
+    SPREAD_UNIFORM = 32  /* ATTN_EMPTY_UNIFORM */
 };
 
 /* Draws a problem of these kinds.  Returns the size of its parts, or 0 if it has options that parts do not have. */

@@ -52,6 +52,7 @@ static const problem_case problems[] = {
     {"chunks", 64, 64, {.chunk = 24}, 0, 0, ATTN_F32, 0},
     {"packed", 64, 64, {.causal = 1}, 0, 5, ATTN_F32, 0},
     {"packed, window", 64, 64, {.causal = 1, .window = 1, .window_left = 7, .window_right = 0}, 0, 5, ATTN_F32, 0},
+    {"the mean of all", 61, 64, {.causal = 1, .window = 1, .window_left = 4, .empty = ATTN_EMPTY_UNIFORM}, 0, 0, ATTN_F32, 0},
     {"few queries", 3, 64, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 0, 0, ATTN_F32, 0},
     {"a bias of all queries", 61, 64, {.causal = 1}, 1, 0, ATTN_F32, 1},
     {"a bias of all keys", 64, 61, {.causal = 1}, 0, 0, ATTN_F64, 2},

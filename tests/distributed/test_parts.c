@@ -72,6 +72,8 @@ static void test_op(attn_op op, const char *name)
                {"f32, empty", ATTN_F32, SPREAD_EMPTY, SEEDS, 25},
                {"f32, outputs", ATTN_F32, SPREAD_OUTPUTS, SEEDS, 25},
                {"f64, outputs", ATTN_F64, SPREAD_OUTPUTS, SEEDS, 25},
+               {"f32, uniform", ATTN_F32, SPREAD_OUTPUTS | SPREAD_UNIFORM, SEEDS, 15},
+               {"f64, uniform, packed", ATTN_F64, SPREAD_OUTPUTS | SPREAD_UNIFORM | SPREAD_PACKED, SEEDS, 8},
                {"f32, outputs, empty", ATTN_F32, SPREAD_OUTPUTS | SPREAD_EMPTY, SEEDS, 25},
                {"f32, outputs, packed", ATTN_F32, SPREAD_OUTPUTS | SPREAD_PACKED, SEEDS, 12},
                {"f32, packed", ATTN_F32, SPREAD_PACKED, 2 * SEEDS, 12},
