@@ -23,10 +23,12 @@ static void choose_form(attn_linear_walk *w)
     attn_linear_resolved *p = &w->problem;
     const int64_t most = attn_max(1, attn_max(p->shape.len_q, p->shape.len_kv));
     const double state = (double)w->dim_f * (double)p->shape.dim_v * (double)attn_dtype_bytes(w->compute);
-    const int tokens = p->rule == ATTN_LINEAR_RULE_LOW_RANK || (p->causal && p->shape.len_kv == 1) ||
+    const int unread = is_gated(p) && p->shape.heads_q == 0;
+    const int tokens = p->rule == ATTN_LINEAR_RULE_LOW_RANK || (p->causal && p->shape.len_kv == 1) || unread ||
                        (is_gated(p) && p->op == ATTN_FORWARD && state <= STATE_IN_CACHE);
     if (p->form == ATTN_LINEAR_FORM_AUTO) p->form = tokens ? ATTN_LINEAR_FORM_RECURRENT : ATTN_LINEAR_FORM_CHUNKED;
-    if (is_gated(p) && p->shape.heads_q == 0) p->form = ATTN_LINEAR_FORM_RECURRENT; /* nobody reads */
+    /* Forward, chunks of keys alone give the states that chunks with queries have. */
+    if (unread && p->op == ATTN_BACKWARD) p->form = ATTN_LINEAR_FORM_RECURRENT;
     w->gated = is_gated(p) && p->form != ATTN_LINEAR_FORM_RECURRENT;
     w->chunk = p->chunk ? p->chunk : attn_ceil_div(w->gated ? CHUNK_GATED : CHUNK, w->tile_q) * w->tile_q;
     if (p->form == ATTN_LINEAR_FORM_QUADRATIC) w->chunk = most;
