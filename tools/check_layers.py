@@ -9,7 +9,7 @@ testing, and `attn check` alone sees all of it, and ref/.
 
 Everything else sees the public headers and its own folder; the modules of python/ also see python/common, the harness and the tests
 ref/, the tests testing and cli, and the tests of internals (tests/unit, tests/interface, tests/kernels, tests/fault, tests/combination)
-all of src/core.  Tests share tests/, tests/combination and tests/cut.  ref/ sees none of our headers.
+all of src/core.  Tests share tests/, tests/combination, tests/cut and tests/linear.  ref/ sees none of our headers.
 
 A walk of attention is known only by its type (walk/walks.h): only files of its own folder include or call it, and rows, which runs
 tiles over another problem.
@@ -37,7 +37,7 @@ CHECKS = "cli/check"
 KNOWN_WALKS = ["linear", "merge", "product"]  # these have problems of their own
 WALKS_OVER_WALKS = [("src/core/walk/rows", "src/core/walk/tiles")]
 INTERNALS_TESTED = ["tests/unit", "tests/interface", "tests/kernels", "tests/fault", "tests/combination"]
-SHARED_BY_TESTS = ["tests", "tests/combination", "tests/cut"]
+SHARED_BY_TESTS = ["tests", "tests/combination", "tests/cut", "tests/linear"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.M)
 BY_MACRO = re.compile(r'^\s*#\s*include\s+([^"<\s]\S*)', re.M)  # which these rules cannot follow
 PUBLIC = re.compile(r"\bATTN_API\b[^;{]*?\b(attn_\w+)\s*\(")

@@ -3,7 +3,7 @@
 #include "agree.h"
 
 #include "../common/fail.h"
-#include "steps.h"
+#include "link.h"
 
 static void learn(attn_verdict *mine, const attn_verdict *other)
 {

@@ -5,33 +5,10 @@
 #include "../common/options.h"
 #include "agree.h"
 #include "index.h"
+#include "link.h"
 #include "origin.h"
 #include "run.h"
 #include "split.h"
-
-/* ---- reading ---- */
-
-/* What ranks need in order to agree about anything else. */
-static attn_status read_transport(attn_transport *copy, const attn_transport *caller, attn_error *error)
-{
-    *copy = (attn_transport){.struct_size = sizeof *copy, .ranks = 1};
-    if (!caller) return ATTN_OK;
-    TRY(struct_read(copy, sizeof *copy, sizeof *copy, caller, "attn_transport", error));
-    CHECK(copy->ranks >= 1 && copy->rank >= 0 && copy->rank < copy->ranks, ATTN_ERR_ARGUMENT,
-          "transport.rank is %d of %d; it must be at least 0 and below transport.ranks", copy->rank, copy->ranks);
-    CHECK(copy->ranks == 1 || (copy->send && copy->receive && copy->wait), ATTN_ERR_ARGUMENT, "transport.%s is NULL",
-          !copy->send      ? "send"
-          : !copy->receive ? "receive"
-                           : "wait");
-    return ATTN_OK;
-}
-
-static attn_status check_transport(const attn_transport *t, attn_error *error)
-{
-    for (size_t n = 0; n < sizeof t->reserved / sizeof *t->reserved; n++)
-        CHECK(t->reserved[n] == 0, ATTN_ERR_ARGUMENT, "transport.reserved[%zu] is %" PRId64 "; it must be 0", n, t->reserved[n]);
-    return ATTN_OK;
-}
 
 /* ---- planning ---- */
 
@@ -200,7 +177,7 @@ static attn_status plan_here(attn_distributed_plan **plan, const attn_problem *p
                              attn_error *error)
 {
     attn_options o;
-    TRY(check_transport(transport, error));
+    TRY(attn_transport_check(transport, error));
     TRY(options_read(&o, options, error));
     attn_distributed_plan *p = options_acquire(&o, sizeof *p);
     CHECK(p, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", sizeof *p);
@@ -217,7 +194,7 @@ attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const att
     attn_error rejected = {.status = ATTN_OK};
     attn_distributed_plan *p = NULL;
     if (plan) *plan = NULL;
-    TRY(read_transport(&t, transport, error));
+    TRY(attn_transport_read(&t, transport, error));
     attn_status status =
         plan ? plan_here(&p, problem, tensors, split, &t, options, &rejected) : fail(&rejected, ATTN_ERR_ARGUMENT, "plan is NULL");
     if (t.ranks > 1)

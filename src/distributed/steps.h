@@ -5,6 +5,7 @@
 #ifndef ATTN_DISTRIBUTED_STEPS_H
 #define ATTN_DISTRIBUTED_STEPS_H
 
+#include "link.h"
 #include "run.h"
 
 /* A run, or a count of what a run does. */
@@ -44,8 +45,6 @@ void attn_steps_receive(attn_running *r, int from, int tag, void *data, size_t b
 void attn_steps_wait(attn_running *r);
 /* Lets the transport work; called between cells. */
 void attn_steps_progress(attn_running *r);
-
-enum { ATTN_TAG_KEYS = 1, ATTN_TAG_COLUMNS = 2, ATTN_TAG_SHARED = 3, ATTN_TAG_AGREE = 4, ATTN_TAG_ROWS = 5 };
 
 /* Copies the own keys into messages, if there are other ranks. */
 void attn_steps_begin(attn_running *r);

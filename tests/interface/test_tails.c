@@ -9,7 +9,7 @@
 #include "attn/bilinear.h"
 #include "attn/cache.h"
 #include "attn/cost.h"
-#include "attn/distributed.h"
+#include "attn/distributed_linear.h"
 #include "attn/hopfield.h"
 #include "attn/linear.h"
 #include "attn/mask.h"
@@ -68,6 +68,7 @@ static attn_split_prediction predicted = {.struct_size = sizeof predicted};
 static attn_split_description owned = {.struct_size = sizeof owned};
 static attn_split_part part = {.struct_size = sizeof part};
 static attn_distributed_description distributed = {.struct_size = sizeof distributed};
+static attn_distributed_linear_description distributed_linear = {.struct_size = sizeof distributed_linear};
 static attn_tensor_plan tensor_plan = {.struct_size = sizeof tensor_plan};
 
 static void make(void)
@@ -212,6 +213,30 @@ static attn_distributed_plan *a_plan_of_parts(void)
 }
 RUN(distributed, attn_distributed_describe(a_plan_of_parts(), (attn_distributed_description *)(uintptr_t)x, e))
 
+static attn_status plan_linear_parts(const attn_linear_problem *p, const attn_linear_tensors *t, const attn_split *s,
+                                     const attn_transport *ranks, const attn_options *with, attn_error *e)
+{
+    attn_distributed_linear_plan *plan;
+    const attn_status status = attn_distributed_linear_plan_create(&plan, p, t, s, ranks, with, e);
+    attn_distributed_linear_plan_destroy(plan);
+    return status;
+}
+RUN(linear_parts_problem, plan_linear_parts(x, &linear_tensors, NULL, NULL, NULL, e))
+RUN(linear_parts_tensors, plan_linear_parts(&linear, x, NULL, NULL, NULL, e))
+RUN(linear_parts_split, plan_linear_parts(&linear, &linear_tensors, x, NULL, NULL, e))
+RUN(linear_parts_transport, plan_linear_parts(&linear, &linear_tensors, NULL, x, NULL, e))
+RUN(linear_parts_options, plan_linear_parts(&linear, &linear_tensors, NULL, NULL, x, e))
+
+static attn_distributed_linear_plan *a_plan_of_linear_parts(void)
+{
+    static attn_distributed_linear_plan *plan;
+    if (!plan)
+        assert_int_equal(attn_distributed_linear_plan_create(&plan, &linear, &linear_tensors, NULL, NULL, NULL, NULL), ATTN_OK);
+    return plan;
+}
+RUN(distributed_linear,
+    attn_distributed_linear_describe(a_plan_of_linear_parts(), (attn_distributed_linear_description *)(uintptr_t)x, e))
+
 static void test_slots(void **state)
 {
     (void)state;
@@ -224,6 +249,7 @@ static void test_slots(void **state)
     TAILS(attn_cache_tokens, tokens, 1, run_tokens);
     TAILS(attn_bias_gate_tensors, gate_tensors, 1, run_gate_tensors);
     TAILS(attn_linear_tensors, linear_tensors, 1, run_linear_tensors);
+    TAILS(attn_linear_tensors, linear_tensors, 1, run_linear_parts_tensors);
     TAILS(attn_linformer_tensors, linformer_tensors, 1, run_linformer_tensors);
     TAILS(attn_hopfield, memory, 1, run_memory);
     TAILS(attn_hopfield_tensors, remembered, 1, run_remembered);
@@ -239,10 +265,14 @@ static void test_fields(void **state)
     TAILS(attn_problem, problem, 0, run_apply_problem);
     TAILS(attn_problem, problem, 0, run_parts_problem);
     TAILS(attn_call, call, 0, run_call);
+    TAILS(attn_linear_problem, linear, 0, run_linear_parts_problem);
     TAILS(attn_split, split, 0, run_split);
+    TAILS(attn_split, split, 0, run_linear_parts_split);
     TAILS(attn_split_machine, machine, 0, run_machine);
     TAILS(attn_transport, alone, 0, run_transport);
+    TAILS(attn_transport, alone, 0, run_linear_parts_transport);
     TAILS(attn_options, options, 0, run_parts_options);
+    TAILS(attn_options, options, 0, run_linear_parts_options);
     TAILS(attn_options, options, 0, run_merge_options);
     TAILS(attn_options, options, 0, run_product_options);
     TAILS(attn_options, options, 0, run_decompose_options);
@@ -278,7 +308,9 @@ static void test_filled(void **state)
     FILLED(attn_split_description, owned, run_owned);
     FILLED(attn_split_part, part, run_part);
     FILLED(attn_distributed_description, distributed, run_distributed);
+    FILLED(attn_distributed_linear_description, distributed_linear, run_distributed_linear);
     attn_distributed_plan_destroy(a_plan_of_parts());
+    attn_distributed_linear_plan_destroy(a_plan_of_linear_parts());
     attn_linear_plan_destroy(a_linear_plan());
     attn_pattern_set_destroy(a_set());
 }
