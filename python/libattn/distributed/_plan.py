@@ -6,7 +6,7 @@ import ctypes
 import re
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Literal, Mapping, Sequence, Unpack
+from typing import Any, Callable, Literal, Mapping, Sequence, TypeVar, Unpack
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ._transport import Transport, messages
 
 NOTHING = ("problem is NULL", "tensors is NULL")  # what the library says of no arguments
 Axes = Literal["bhsd", "bshd", "thd"]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Plan:
             asked = {"op": op, "batch": str(rows.batch), "heads": f"{rows.heads_q}, {rows.heads_kv}", "dim": f"{rows.dim_qk}, {rows.dim_v}",
                      "k.dtype": str(rows.arrays["k"].dtype), "v.dtype": str(rows.arrays["v"].dtype), "grads": ", ".join(self._grads),
                      "outputs": ", ".join(self._outputs),
-                     "return_lse": str(self._lse), **split.asked, **_asked(given), **({"gradients": "True"} if autograd.gradients else {})}
+                     "return_lse": str(self._lse), **split.asked, **asked_of(given), **({"gradients": "True"} if autograd.gradients else {})}
             drawn = {"seed": seed()} if seed is not None else {}
             return {"tokens": [rows.queries, rows.keys], "bias_rows": rows_of(given.get("bias")), "asked": asked, **drawn}
 
@@ -142,29 +143,7 @@ class Plan:
         return bound
 
     def _call(self, name: str, make: Callable[[], Bound], arguments: Callable[[Bound | None], tuple[Any, ...]]) -> Bound:
-        """Calls a function of the library in which ranks agree, with what make() returns.
-
-        If make() raises, the library gets NULL, and so tells all ranks that something is wrong; only then do they tell each other what.
-        """
-        way, bound, failure = messages(self._transport), None, None
-        way.check()
-        try:
-            bound = make()
-        except Exception as raised:
-            failure = raised
-        error = _abi.attn_error()
-        _native.function(name)(*arguments(bound), ctypes.byref(error))
-        sentence = error.message.decode()
-        if error.status == _abi.ATTN_ERR_IO:
-            raise way.lost(sentence, bound, self)
-        with way.failing("the last messages were not sent"):
-            way.settle()
-        if error.status and sentence in NOTHING:
-            together(self._transport, lambda: _raise(failure), lambda _: {})
-        if error.status:
-            raise _native.exception(error.status, re.sub(r"\bo\b", "out", sentence) if self.op == "forward" else sentence)
-        assert bound is not None
-        return bound
+        return call_on_all(self._transport, name, make, arguments, self, self.op == "forward")
 
     def _execute(self, make: Callable[[], Bound]) -> Bound:
         size = _native.call("attn_distributed_workspace_size", self._pointer)
@@ -216,6 +195,34 @@ class Plan:
         return f"<libattn.distributed.Plan {self.op}, rank {self._transport.rank} of {self._transport.ranks}>"
 
 
+def call_on_all(
+    transport: Transport, name: str, make: Callable[[], Made], arguments: Callable[[Made | None], tuple[Any, ...]], keep: Any, forward: bool,
+) -> Made:
+    """Calls a function of the library in which ranks agree, with what make() returns; `keep` is kept if messages fail.
+
+    If make() raises, the library gets NULL, and so tells all ranks that something is wrong; only then do they tell each other what.
+    """
+    way, made, failure = messages(transport), None, None
+    way.check()
+    try:
+        made = make()
+    except Exception as raised:
+        failure = raised
+    error = _abi.attn_error()
+    _native.function(name)(*arguments(made), ctypes.byref(error))
+    sentence = error.message.decode()
+    if error.status == _abi.ATTN_ERR_IO:
+        raise way.lost(sentence, made, keep)
+    with way.failing("the last messages were not sent"):
+        way.settle()
+    if error.status and sentence in NOTHING:
+        together(transport, lambda: _raise(failure), lambda _: {})
+    if error.status:
+        raise _native.exception(error.status, re.sub(r"\bo\b", "out", sentence) if forward else sentence)
+    assert made is not None
+    return made
+
+
 def _raise(failure: Exception | None) -> None:
     if failure is not None:
         raise failure
@@ -225,7 +232,7 @@ def names_of(outputs: Any) -> tuple[str, ...]:
     return tuple(map(str, (outputs,) if isinstance(outputs, str) else outputs))
 
 
-def _asked(given: Mapping[str, Any]) -> dict[str, str]:
+def asked_of(given: Mapping[str, Any]) -> dict[str, str]:
     """Options as ranks compare them: numbers and words by value, arrays by their presence."""
     found: dict[str, str] = {}
     for name, x in given.items():
