@@ -15,10 +15,18 @@
  * while a rank computes group g, the next one computes group g - 1.  With R ranks and G groups, which take equally long, the last
  * rank is done after R + G - 1 of them, instead of R G.
  *
- * Each part is a call of the library, from the state before it, and a chunk never spans two parts.  If the part is a multiple of
- * the chunk (attn_distributed_linear_description), or there is one part, all results have the bits of one call of
+ * Or all ranks begin at once (ATTN_WAY_DIRECT), and make, of each of their parts, what it does to any state: S -> A S + B, where A
+ * is nothing without a decay, a factor for each feature with one, and a matrix [F, F] by the other rules.  That goes to all ranks
+ * after them, and part n begins with the state that the largest nodes of a binary tree over the numbers of parts make up of parts 0
+ * to n - 1, one after another, where a node is that of its second half after that of its first (a scan: Blelloch 1990).  That is
+ * twice the work (by the other rules, and backward, up to three times), whose results are near those of a chain.  Backward
+ * likewise.
+ *
+ * In a chain, each part is a call of the library, from the state before it, and a chunk never spans two parts.  If the part is a
+ * multiple of the chunk (attn_distributed_linear_description), or there is one part, all results have the bits of one call of
  * attn_linear_execute with this form and chunk; except grad_decay in chunks with one decay per head, which is a sum over all later
- * tokens: here that of its part, and what the state after the part adds.  It has the same bits for any number of ranks, too.
+ * tokens: here that of its part, and what the state after the part adds.  It has the same bits for any number of ranks, too, as has
+ * all that follows from a scan.
  */
 #ifndef ATTN_DISTRIBUTED_LINEAR_H
 #define ATTN_DISTRIBUTED_LINEAR_H
@@ -48,8 +56,8 @@ typedef struct attn_distributed_linear_plan attn_distributed_linear_plan;
  *                      final_state, final_sum, grad_initial_state, grad_initial_sum
  *                                                                     all ranks get all of it
  *                   Pointers may be ATTN_LATER; what has no rows on this rank is ATTN_EMPTY
- *  split      [in]  NULL: all defaults.  The layout is ATTN_LAYOUT_CONTIGUOUS, and the way ATTN_WAY_AUTO or ATTN_WAY_RING, which
- *                   are the same here.  attn_split_describe says what a rank owns
+ *  split      [in]  NULL: all defaults.  The layout is ATTN_LAYOUT_CONTIGUOUS; the way ATTN_WAY_RING (and ATTN_WAY_AUTO), a chain,
+ *                   or ATTN_WAY_DIRECT, a scan: for few heads on many ranks.  attn_split_describe says what a rank owns
  *  transport  [in]  as in attn_distributed_plan_create
  *  options    [in]  NULL: all defaults.  The instruction set must be the same on all ranks
  *
@@ -65,7 +73,8 @@ ATTN_API attn_status attn_distributed_linear_plan_create(attn_distributed_linear
                                                          attn_error *error);
 
 /* Bytes of workspace of attn_distributed_linear_execute on this rank: the states of all heads (backward: one for each part of the
- * rank, and two gradients), and what a call for one part and group needs; 0 for NULL. */
+ * rank, and two gradients), of a scan what each part of the rank does to them and some 8 log2(parts) nodes, and what a call for one
+ * part and group needs; 0 for NULL. */
 ATTN_API size_t attn_distributed_linear_workspace_size(const attn_distributed_linear_plan *plan);
 
 /*
@@ -83,15 +92,17 @@ typedef struct attn_distributed_linear_description {
     int64_t parts_kv;
     int64_t queries; /* tokens of this rank */
     int64_t keys;
-    int64_t groups;      /* of heads or entries of the batch, whose states travel apart */
-    int64_t calls;       /* of the library, one for a part and a group, in an execution */
+    int64_t groups;      /* of heads or entries of the batch, whose states travel apart; of a scan 1 */
+    int64_t calls;       /* of the library, for a part and a group each, in an execution */
     int64_t messages;    /* that this rank sends in an execution */
     int64_t bytes;       /* of these */
     int64_t state_bytes; /* of the states of all heads, with their sums */
     int64_t chunk;       /* tokens; 1 if recurrent */
     size_t workspace_bytes;
     attn_linear_form form; /* of calls: ATTN_LINEAR_FORM_CHUNKED or _RECURRENT */
+    attn_way way;          /* ATTN_WAY_RING or ATTN_WAY_DIRECT */
     int ranks;
+    int reserved; /* 0 */
 } attn_distributed_linear_description;
 
 /* Fills in *description, whose struct_size is set.  ATTN_ERR_ARGUMENT: NULL, or an invalid struct_size. */

@@ -34,12 +34,12 @@ def cut(x, group, axis=2):
     return distributed.shard(x, axis, group=group, part=PART)
 
 
-def compute(case, group, dtype=np.float64):
+def compute(case, group, way="auto", dtype=np.float64):
     """Outputs, states and gradients of the whole, over ranks."""
     given = {name: cut(x, group) if any(x is y for y in ROWS.values()) else x for name, x in CASES[case].items()}
     given = {name: x.astype(dtype) if isinstance(x, np.ndarray) else x for name, x in given.items()}
     q, k, v, grad = (cut(x.astype(dtype), group) for x in (Q, K, V, GRAD))
-    how = {"group": group, "part": PART, "chunk": 4, **given}
+    how = {"group": group, "part": PART, "way": way, "chunk": 4, **given}
     done = distributed.linear_forward(q, k, v, **how)
     guarded = done.final_sum is not None
     more = {"grad_final_state": GRAD_STATE, "grad_final_sum": GRAD_SUM if guarded else None}
@@ -82,18 +82,31 @@ def test_the_bits_of_one_call_on_any_number_of_ranks(case):
                 np.testing.assert_array_equal(found[name], x, err_msg=f"{name} on {ranks} ranks", strict=x is not None)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_scan(case):
+    alone, one = compute(case, None, "direct"), plain(case)
+    for name, x in one.items():
+        if x is not None:
+            np.testing.assert_allclose(alone[name], x, rtol=1e-9, atol=1e-9 * np.abs(x).max(), err_msg=name)
+    for ranks in (2, 5):
+        for found in distributed.in_threads(ranks, lambda group: compute(case, group, "direct")):
+            for name, x in alone.items():
+                np.testing.assert_array_equal(found[name], x, err_msg=f"{name} on {ranks} ranks", strict=x is not None)
+
+
 def test_what_is_described():
     def on_rank(group):
         q, k, v = (cut(x, group) for x in (Q, K, V))
         return distributed.linear_describe(q, k, v, group=group, part=PART, causal=True, chunk=4)
 
     for rank, d in enumerate(distributed.in_threads(3, on_rank)):
-        assert (d.parts_q, d.groups, d.ranks, d.form, d.chunk) == (5, 4, 3, "chunked", 4)
+        assert (d.parts_q, d.groups, d.ranks, d.form, d.chunk, d.way) == (5, 4, 3, "chunked", 4, "ring")
         assert d.queries == d.keys == (16, 16, 5)[rank] and d.state_bytes == 8 * BATCH * HEADS_KV * DIM * (DIM_V + 1)
 
 
 @pytest.mark.parametrize("wrong", [
     ({"features": "cosine"}, ValueError, "features is 'cosine'"), ({"chunk": 0}, ValueError, "chunk"), ({"part": 4}, ValueError, "part=8"),
+    ({"way": "split-keys"}, ValueError, "ranks disagree"),
     ({"epsilon": 1.0}, ValueError, "ranks disagree"), ({"decay": ROWS["decay"]}, ValueError, "decay has shape"), ({"wrong": 1}, TypeError, "wrong is not an option"),
     ({"rows": 3}, ValueError, "owns"), ({"causal": False}, ValueError, "ranks disagree"), ({"beta": np.ones((BATCH, HEADS_KV, 1))}, ValueError, "ranks disagree"),
 ])

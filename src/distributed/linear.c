@@ -18,9 +18,8 @@ static attn_status check_split(const attn_split *split, const attn_linear_proble
     CHECK(split->layout == ATTN_LAYOUT_CONTIGUOUS, ATTN_ERR_UNSUPPORTED,
           MODULE ": split.layout is %d; linear attention has 0 (contiguous) only, since states move from rank to rank",
           (int)split->layout);
-    CHECK(split->way == ATTN_WAY_AUTO || split->way == ATTN_WAY_RING, ATTN_ERR_UNSUPPORTED,
-          MODULE ": split.way is %d; linear attention has 0 (auto) and 1 (ring), since states move from rank to rank",
-          (int)split->way);
+    CHECK(split->way <= ATTN_WAY_DIRECT, ATTN_ERR_UNSUPPORTED,
+          MODULE ": split.way is %d; linear attention has 0 (auto), 1 (ring: a chain) and 2 (direct: a scan)", (int)split->way);
     TRY(attn_split_check(split, s->len_q, ATTN_AXIS_QUERY, "len_q", error));
     TRY(attn_split_check(split, s->len_kv, ATTN_AXIS_KEY, "len_kv", error));
     CHECK(!problem->causal || s->len_q == s->len_kv, ATTN_ERR_SHAPE,
@@ -111,6 +110,11 @@ static attn_status size_states(attn_linear_passes *x, attn_error *error)
     const int64_t size = (int64_t)attn_dtype_size(x->compute);
     const int64_t whole[] = {s->batch, s->heads_kv, x->dim_features, s->dim_v + 1};
     x->normalised = x->problem.denominator != ATTN_DENOMINATOR_NONE;
+    const int has_decay = attn_linear_bound_at(x, offsetof(attn_linear_tensors, decay))->plan.role != ATTN_ROLE_NONE;
+    x->map_width = x->problem.rule != ATTN_LINEAR_RULE_ADD ? x->dim_features : has_decay ? 1 : 0;
+    const int64_t maps[] = {s->batch, s->heads_kv, x->dim_features, x->map_width};
+    CHECK(!x->scans || sizes_fit(4 * size, maps, 4), ATTN_ERR_SHAPE,
+          MODULE ": the maps of a scan are too large: their bytes overflow 64 bits");
     CHECK(s->dim_v < INT64_MAX && sizes_fit(4 * size, whole, 4), ATTN_ERR_SHAPE,
           MODULE ": the states are too large: their bytes overflow 64 bits");
     const int64_t states[] = {x->entries, x->heads, x->dim_features, s->dim_v}, sums[] = {x->entries, x->heads, x->dim_features};
@@ -143,6 +147,7 @@ static attn_status plan_alone(attn_distributed_linear_plan *p, const attn_linear
     TRY(attn_split_read(&split, caller, error));
     TRY(check_split(&split, &x->problem, error));
     x->part = split.part;
+    x->scans = split.way == ATTN_WAY_DIRECT;
     x->q = attn_stretch_of(x->problem.shape.len_q, x->part, p->me, p->ranks);
     x->kv = attn_stretch_of(x->problem.shape.len_kv, x->part, p->me, p->ranks);
     TRY(plan_own(p, error));
@@ -170,7 +175,7 @@ static uint64_t digest_of(const attn_distributed_linear_plan *p)
     attn_digest d = attn_digest_begin();
     const int64_t numbers[] = {p->ranks,           q->op,         q->form,   q->features, q->denominator,
                                q->random_features, q->scale_kind, q->causal, q->rule,     q->decay_kind,
-                               q->chunk,           x->part,       p->isa,    x->compute};
+                               q->chunk,           x->scans,      x->part,   p->isa,      x->compute};
     const double reals[] = {q->feature_scale, q->scale, q->epsilon};
     attn_digest_add(&d, numbers, sizeof numbers);
     attn_digest_add(&d, reals, sizeof reals);
@@ -351,6 +356,7 @@ attn_status attn_distributed_linear_describe(const attn_distributed_linear_plan 
         .chunk = x->problem.form == ATTN_LINEAR_FORM_RECURRENT ? 1 : x->problem.chunk,
         .workspace_bytes = plan->workspace,
         .form = x->problem.form,
+        .way = x->scans ? ATTN_WAY_DIRECT : ATTN_WAY_RING,
         .ranks = plan->ranks,
     };
     TRY(struct_write(description, &d, sizeof d, "attn_distributed_linear_description", error));

@@ -34,7 +34,7 @@ static int64_t divisor(int64_t n, int64_t most)
 void attn_linear_passes_divide(attn_linear_passes *p, int ranks)
 {
     const attn_shape *s = &p->problem.shape;
-    const int64_t wanted = ranks > 1 ? 8 * (int64_t)ranks : 1;
+    const int64_t wanted = ranks > 1 && !p->scans ? 8 * (int64_t)ranks : 1;
     int64_t of_batch = divisor(s->batch, wanted), of_heads = 1;
     if (of_batch < wanted / 4 && s->batch <= 8 * wanted) of_batch = attn_max(1, s->batch); /* it has no divisor near */
     if (of_batch == s->batch) of_heads = divisor(s->heads_kv, wanted / of_batch);
@@ -53,7 +53,8 @@ static const struct {
                             [ATTN_PASS_QUERIES] = {ATTN_FORWARD, 1, 0},
                             [ATTN_PASS_BACKWARD] = {ATTN_BACKWARD, 1, 1},
                             [ATTN_PASS_BACKWARD_QUERIES] = {ATTN_BACKWARD, 1, 0},
-                            [ATTN_PASS_BACKWARD_KEYS] = {ATTN_BACKWARD, 0, 1}};
+                            [ATTN_PASS_BACKWARD_KEYS] = {ATTN_BACKWARD, 0, 1},
+                            [ATTN_PASS_MAPS] = {ATTN_FORWARD, 0, 1}};
 
 /* The library's problem for `tokens` tokens. */
 static attn_linear_problem problem_of(const attn_linear_passes *p, attn_pass_kind kind, int64_t tokens)
@@ -66,6 +67,9 @@ static attn_linear_problem problem_of(const attn_linear_passes *p, attn_pass_kin
     x.shape.heads_q = kinds[kind].queries ? p->heads * per_key_head : 0;
     x.shape.len_q = kinds[kind].queries || x.causal ? tokens : 0;
     x.shape.len_kv = kinds[kind].keys ? tokens : 0;
+    if (kind != ATTN_PASS_MAPS) return x;
+    x.shape.dim_v = p->map_width;
+    x.denominator = ATTN_DENOMINATOR_NONE;
     return x;
 }
 
@@ -128,6 +132,14 @@ static void set_states(const attn_linear_passes *p, attn_linear_tensors *t, cons
     }
 }
 
+/* All heads and tokens share the identity, and a row of zeros as values. */
+static void set_maps(const attn_linear_passes *p, attn_linear_tensors *t, const attn_pass_states *states)
+{
+    t->v = (attn_input){states->values, p->compute, {ATTN_BROADCAST, 0, 0, 1}};
+    t->initial_state = (attn_input){states->before, p->compute, {ATTN_BROADCAST, 0, p->map_width, 1}};
+    t->final_state = (attn_output){states->after, p->compute, {0, 0, 0, 0}};
+}
+
 static int is_state(const attn_tensor_description *d) { return d->axes[2] == ATTN_AXIS_FEATURE; }
 
 /* What of the caller's tensors a call has, and the states. */
@@ -144,7 +156,7 @@ static void fill(const attn_linear_passes *p, attn_pass_kind kind, int64_t g, in
                   of_keys = d->axes[2] == ATTN_AXIS_KEY, of_lengths = d->offset == offsetof(attn_linear_tensors, lengths);
         if (d->role[kinds[kind].op] == ATTN_ROLE_NONE || is_state(d)) continue;
         if ((of_queries && !kinds[kind].queries) || (of_keys && !kinds[kind].keys)) {
-            if (passed || d->need[kinds[kind].op] == ATTN_NEED_ALWAYS)
+            if ((passed && kind != ATTN_PASS_MAPS) || d->need[kinds[kind].op] == ATTN_NEED_ALWAYS)
                 *slot = (attn_input){ATTN_EMPTY, b->plan.dtype, {0, 0, 0, 0}};
         } else if (passed && !of_lengths) {
             move_slot(p, b, slot, slot_at((attn_linear_tensors *)(uintptr_t)mine, d->offset), entry, head, token);
@@ -153,7 +165,8 @@ static void fill(const attn_linear_passes *p, attn_pass_kind kind, int64_t g, in
             *slot = (attn_input){own, b->plan.dtype, {0, 0, 0, 0}};
         }
     }
-    set_states(p, t, states);
+    if (kind == ATTN_PASS_MAPS) set_maps(p, t, states);
+    else set_states(p, t, states);
 }
 
 /* ---- plans ---- */
@@ -162,9 +175,10 @@ static attn_status plan_one(attn_linear_passes *p, attn_pass_kind kind, int ragg
 {
     const int backward = kinds[kind].op == ATTN_BACKWARD;
     const attn_pass_states states = {.before = kind == ATTN_PASS_BACKWARD_KEYS ? NULL : ATTN_LATER,
-                                     .after = kind == ATTN_PASS_STATES || kind == ATTN_PASS_TOKENS ? ATTN_LATER : NULL,
+                                     .after = backward || kind == ATTN_PASS_QUERIES ? NULL : ATTN_LATER,
                                      .gradient_after = backward ? ATTN_LATER : NULL,
-                                     .gradient_before = backward && kinds[kind].queries ? ATTN_LATER : NULL};
+                                     .gradient_before = backward && kinds[kind].queries ? ATTN_LATER : NULL,
+                                     .values = ATTN_LATER};
     attn_linear_problem problem = problem_of(p, kind, tokens);
     attn_linear_tensors t;
     if (p->plan[kind][ragged]) return ATTN_OK;
@@ -185,8 +199,9 @@ static attn_status plan_kind(attn_linear_passes *p, attn_pass_kind kind, const a
 attn_status attn_linear_passes_plan(attn_linear_passes *p, attn_error *error)
 {
     const int backward = p->problem.op == ATTN_BACKWARD;
+    if (p->scans && p->map_width > 0) TRY(plan_kind(p, ATTN_PASS_MAPS, &p->kv, error));
     if (p->problem.causal) {
-        if (backward) TRY(plan_kind(p, ATTN_PASS_STATES, &p->kv, error));
+        if (backward || p->scans) TRY(plan_kind(p, ATTN_PASS_STATES, &p->kv, error));
         return plan_kind(p, backward ? ATTN_PASS_BACKWARD : ATTN_PASS_TOKENS, &p->kv, error);
     }
     TRY(plan_kind(p, ATTN_PASS_STATES, &p->kv, error));

@@ -15,6 +15,7 @@ typedef enum attn_pass_kind {
     ATTN_PASS_BACKWARD,         /* causal: all gradients, and that of the state before */
     ATTN_PASS_BACKWARD_QUERIES, /* not causal: gradients of queries, and what they add to that of the state of all keys */
     ATTN_PASS_BACKWARD_KEYS,    /* not causal: gradients of keys, from that */
+    ATTN_PASS_MAPS,             /* what keys do to any state: values are 0, and there are as many as passes.map_width */
     ATTN_PASS_KINDS
 } attn_pass_kind;
 
@@ -42,6 +43,8 @@ typedef struct attn_linear_passes {
     attn_options options;
     attn_dtype compute;
     int normalised;         /* states have sums */
+    int scans;              /* 1: parts begin with states that a scan has found, not with those of the part before */
+    int64_t map_width;      /* columns of the maps of a scan (affine.h) */
     int64_t part;           /* tokens of all parts but the last */
     int64_t entries, heads; /* key heads of a group, of so many batch entries */
     int64_t groups;
@@ -71,6 +74,7 @@ void attn_linear_passes_free(attn_linear_passes *passes);
 typedef struct attn_pass_states {
     char *before, *after;
     char *gradient_after, *gradient_before;
+    const char *values; /* of ATTN_PASS_MAPS: a row of zeros; `before` is the identity of one head */
 } attn_pass_states;
 
 /* Of group g and part n of the rank.  lengths: of the part, for each entry of the batch, in the type of the plan. */

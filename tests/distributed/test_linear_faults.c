@@ -50,7 +50,7 @@ typedef struct asked {
     } out;
 } asked;
 
-static void fill(asked *a, attn_op op, const attn_transport *transport)
+static void fill(asked *a, attn_op op, attn_way way, const attn_transport *transport)
 {
     memset(a, 0, sizeof *a);
     for (int n = 0; n < 4; n++)
@@ -78,7 +78,7 @@ static void fill(asked *a, attn_op op, const attn_transport *transport)
         t->grad_decay = attn_out(a->out.tokens);
         t->grad_initial_state = attn_out(a->out.state), t->grad_initial_sum = attn_out(a->out.sum);
     }
-    a->split = (attn_split){.struct_size = sizeof a->split, .part = PART};
+    a->split = (attn_split){.struct_size = sizeof a->split, .part = PART, .way = way};
     a->transport = *transport;
     a->options = (attn_options){.struct_size = sizeof a->options, .threads = 1};
     a->to = &a->plan;
@@ -99,7 +99,8 @@ static void wide_lengths(asked *a) { a->tensors.lengths.stride[0] = 2; }
 static void small_limit(asked *a) { a->options.workspace_limit = sizes[a->transport.rank] - 256; }
 static void smaller_limit(asked *a) { a->options.workspace_limit = 64; }
 static void zigzag(asked *a) { a->split.layout = ATTN_LAYOUT_ZIGZAG; }
-static void direct(asked *a) { a->split.way = ATTN_WAY_DIRECT; }
+static void keys_stay(asked *a) { a->split.way = ATTN_WAY_SPLIT_KEYS; }
+static void other_way(asked *a) { a->split.way = a->split.way == ATTN_WAY_DIRECT ? ATTN_WAY_RING : ATTN_WAY_DIRECT; }
 static void more_queries(asked *a) { a->problem.shape.len_q++; }
 static void unknown_decay(asked *a) { a->problem.decay_kind = (attn_decay_kind)2; }
 static void no_memory(asked *a)
@@ -155,13 +156,14 @@ static const struct fault {
     {smaller_limit, NULL, ATTN_ERR_MEMORY, "distributed: states take "},
     {zigzag, NULL, ATTN_ERR_UNSUPPORTED,
      "distributed: split.layout is 1; linear attention has 0 (contiguous) only, since states move from rank to rank"},
-    {direct, NULL, ATTN_ERR_UNSUPPORTED,
-     "distributed: split.way is 2; linear attention has 0 (auto) and 1 (ring), since states move from rank to rank"},
+    {keys_stay, NULL, ATTN_ERR_UNSUPPORTED,
+     "distributed: split.way is 3; linear attention has 0 (auto), 1 (ring: a chain) and 2 (direct: a scan)"},
     {more_queries, NULL, ATTN_ERR_SHAPE, "causal needs len_q (65) equal to len_kv (64)"},
     {unknown_decay, NULL, ATTN_ERR_ARGUMENT, "decay_kind is 2; known: "},
     {no_memory, NULL, ATTN_ERR_MEMORY, "cannot allocate "},
     {huge_heads, NULL, ATTN_ERR_SHAPE, ""},
     {other_part, NULL, ATTN_ERR_ARGUMENT, DISAGREE},
+    {other_way, NULL, ATTN_ERR_ARGUMENT, DISAGREE},
     {other_chunk, NULL, ATTN_ERR_ARGUMENT, DISAGREE},
     {other_epsilon, NULL, ATTN_ERR_ARGUMENT, DISAGREE},
     {other_isa, NULL, ATTN_ERR_ARGUMENT, DISAGREE},
@@ -190,6 +192,7 @@ typedef struct job {
     const struct fault *fault; /* NULL: nothing is wrong */
     int who;
     attn_op op;
+    attn_way way;
     int allocations; /* above 0: that succeed on rank `who` */
     struct {
         attn_status status;
@@ -205,7 +208,7 @@ static void on_rank(void *context, const attn_transport *transport)
     attn_error error = {.status = ATTN_OK};
     asked *a = malloc(sizeof *a);
     calls_left = -1;
-    fill(a, j->op, transport);
+    fill(a, j->op, j->way, transport);
     memset(&a->out, 0x5a, sizeof a->out);
     if (is_wrong && j->fault->plan) j->fault->plan(a);
     if (is_wrong && j->allocations > 0) a->memory.left = j->allocations;
@@ -246,9 +249,9 @@ static void check_same(const job *j)
     }
 }
 
-static void check_fault(const struct fault *f, int who, attn_op op, int same_isa)
+static void check_fault(const struct fault *f, int who, attn_op op, attn_way way, int same_isa)
 {
-    job j = {.fault = f, .who = who, .op = op};
+    job j = {.fault = f, .who = who, .op = op, .way = way};
     char message[sizeof((attn_error *)0)->message];
     const char *at = strstr(f->message, "%s");
     snprintf(message, sizeof message, "%.*s%s%s", at ? (int)(at - f->message) : 1000, f->message,
@@ -271,11 +274,12 @@ static void test_one_rank(void **state)
     assert_int_equal(attn_options_resolve(NULL, &here, NULL), ATTN_OK);
     for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++)
         for (int who = 0; who < RANKS; who++) {
-            job j = {.op = (attn_op)op};
+            const attn_way way = who % 2 ? ATTN_WAY_DIRECT : ATTN_WAY_RING;
+            job j = {.op = (attn_op)op, .way = way};
             run(&j, 0);
             check_same(&j);
             assert_int_equal(j.of[0].status, ATTN_OK);
-            for (int n = 0; n < FAULTS; n++) check_fault(&faults[n], who, (attn_op)op, here.isa == ATTN_ISA_SCALAR);
+            for (int n = 0; n < FAULTS; n++) check_fault(&faults[n], who, (attn_op)op, way, here.isa == ATTN_ISA_SCALAR);
         }
 }
 
@@ -283,11 +287,11 @@ static void test_one_rank(void **state)
 static void test_messages(void **state)
 {
     (void)state;
-    for (int op = ATTN_FORWARD; op <= ATTN_BACKWARD; op++) {
+    for (int k = 0; k < 4; k++) {
         int failed = 1;
         int64_t n = 0;
         for (; failed; n++) {
-            job j = {.op = (attn_op)op};
+            job j = {.op = (attn_op)(k / 2), .way = k % 2 ? ATTN_WAY_DIRECT : ATTN_WAY_RING};
             ranks_fail_at(n);
             run(&j, 0);
             failed = 0;

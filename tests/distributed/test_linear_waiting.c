@@ -81,6 +81,7 @@ static int wait_with_time(void *context, int64_t count, void **requests)
 typedef struct job {
     attn_op op;
     int causal;
+    attn_way way;
     int64_t ends[RANKS], groups, calls;
     int failed;
 } job;
@@ -97,7 +98,7 @@ static void on_rank(void *context, const attn_transport *transport)
                                          .shape = {1, HEADS, HEADS, LEN, LEN, D, D},
                                          .causal = j->causal,
                                          .denominator = ATTN_DENOMINATOR_NONE};
-    const attn_split split = {.struct_size = sizeof split, .part = PART};
+    const attn_split split = {.struct_size = sizeof split, .part = PART, .way = j->way};
     float *numbers = calloc(8 * NUMBERS, sizeof *numbers);
     attn_linear_tensors t = {
         .struct_size = sizeof t, .q = attn_in(numbers), .k = attn_in(numbers + NUMBERS), .v = attn_in(numbers + 2 * NUMBERS)};
@@ -125,14 +126,14 @@ static void on_rank(void *context, const attn_transport *transport)
 }
 
 /* After the last agreement all clocks are that of the rank that was done last. */
-static int64_t length_of(attn_op op, int causal)
+static int64_t length_of(attn_op op, int causal, attn_way way)
 {
-    job j = {.op = op, .causal = causal};
+    job j = {.op = op, .causal = causal, .way = way};
     memset(sent_count, 0, sizeof sent_count), memset(received_count, 0, sizeof received_count);
     ranks_run(RANKS, 0, on_rank, &j);
     assert_false(j.failed);
-    assert_int_equal(j.groups, GROUPS);
-    if (op == ATTN_FORWARD && causal) assert_int_equal(j.calls, GROUPS * PARTS);
+    assert_int_equal(j.groups, way == ATTN_WAY_DIRECT ? 1 : GROUPS);
+    if (op == ATTN_FORWARD && causal) assert_int_equal(j.calls, (way == ATTN_WAY_DIRECT ? 2 : GROUPS) * PARTS);
     for (int r = 1; r < RANKS; r++) assert_int_equal(j.ends[r], j.ends[0]);
     return j.ends[0];
 }
@@ -141,17 +142,28 @@ static void test_groups(void **state)
 {
     (void)state;
     const int64_t one_walk = (RANKS + GROUPS - 1) * PARTS, in_turn = RANKS * GROUPS * PARTS;
-    assert_int_equal(length_of(ATTN_FORWARD, 1), one_walk);
+    assert_int_equal(length_of(ATTN_FORWARD, 1, ATTN_WAY_AUTO), one_walk);
     /* Gradients begin on the last rank once it has states; nobody needs that after its last part. */
-    assert_int_equal(length_of(ATTN_BACKWARD, 1), 2 * one_walk - 1);
+    assert_int_equal(length_of(ATTN_BACKWARD, 1, ATTN_WAY_AUTO), 2 * one_walk - 1);
     /* Then all ranks read, and make the gradients of their keys, at the same time. */
-    assert_int_equal(length_of(ATTN_FORWARD, 0), one_walk + GROUPS * PARTS);
-    assert_int_equal(length_of(ATTN_BACKWARD, 0), 2 * one_walk + GROUPS * PARTS);
+    assert_int_equal(length_of(ATTN_FORWARD, 0, ATTN_WAY_AUTO), one_walk + GROUPS * PARTS);
+    assert_int_equal(length_of(ATTN_BACKWARD, 0, ATTN_WAY_AUTO), 2 * one_walk + GROUPS * PARTS);
     assert_in_range(in_turn, 3 * one_walk, 4 * one_walk); /* what it would be if the ranks took turns */
+}
+
+/* In a scan, with all heads in each call, no rank waits: it makes states, then outputs; backward states, gradients of states from
+ * nothing, then all gradients. */
+static void test_scan(void **state)
+{
+    (void)state;
+    assert_int_equal(length_of(ATTN_FORWARD, 1, ATTN_WAY_DIRECT), 2 * PARTS);
+    assert_int_equal(length_of(ATTN_BACKWARD, 1, ATTN_WAY_DIRECT), 3 * PARTS);
+    assert_int_equal(length_of(ATTN_FORWARD, 0, ATTN_WAY_DIRECT), 2 * PARTS);
+    assert_int_equal(length_of(ATTN_BACKWARD, 0, ATTN_WAY_DIRECT), 3 * PARTS);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups), cmocka_unit_test(test_scan)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

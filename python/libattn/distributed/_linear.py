@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from dataclasses import dataclass
-from typing import Any, Mapping, Unpack, cast
+from typing import Any, Literal, Mapping, Unpack, cast
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from ._agree import same, together
 from ._graphs import outside_graphs
 from ._groups import transport_of
 from ._plan import asked_of, call_on_all
-from ._split import Split, check_tokens
+from ._split import WAYS, Split, check_tokens
 from ._sums import owners_of, tree_sum
 from ._transport import Transport, messages
 
+LinearWay = Literal["auto", "ring", "direct"]
 OPERATIONS = {"forward": _abi.ATTN_FORWARD, "backward": _abi.ATTN_BACKWARD}
 TOKEN_AXIS = {"decay": 2, "beta": 2, "erase": 2, "write": 2}  # of four axes; size 1: what is constant along the tokens
 
@@ -41,13 +42,14 @@ class LinearDescription:
     chunk: int  #: tokens; 1 if recurrent
     workspace_bytes: int
     form: str  #: "chunked" or "recurrent"
+    way: str  #: "ring" or "direct"
     ranks: int
 
 
 class _Bound:
     """A call of this rank, agreed with the others: its plan, and what it computes with."""
 
-    def __init__(self, op: str, tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, part: Any, out: Any, states: bool) -> None:
+    def __init__(self, op: str, tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: bool) -> None:
         self.transport: Transport = transport_of(group)
 
         def local() -> tuple[Call, Split]:
@@ -56,7 +58,7 @@ class _Bound:
                 call.outputs(states, True, out)
             else:
                 call.gradients(tensors)
-            return call, Split("contiguous", part)
+            return call, Split("contiguous", *how)
 
         (self.call, self.split), said = together(self.transport, local, lambda found: _said(op, *found, tensors, options, states))
         same(said)
@@ -92,8 +94,9 @@ class _Bound:
         found = _native.struct(_abi.attn_distributed_linear_description)
         _native.call("attn_distributed_linear_describe", self.pointer, ctypes.byref(found))
         forms = {value: name for name, value in FORMS.items()}
-        names = [name for name, _ in found._fields_ if name not in ("struct_size", "form")]
-        return LinearDescription(form=forms[found.form], **{name: getattr(found, name) for name in names})
+        ways = {value: name for name, value in WAYS.items()}
+        names = [name for name, _ in found._fields_ if name not in ("struct_size", "form", "way", "reserved")]
+        return LinearDescription(form=forms[found.form], way=ways[found.way], **{name: getattr(found, name) for name in names})
 
     def gradients(self) -> Gradients:
         """Those of the call; of what is constant along the tokens, the sum over the parts of all ranks."""
@@ -117,7 +120,7 @@ def _said(op: str, call: Call, split: Split, tensors: Mapping[str, Any], options
     given = {**options, **{name: x for name, x in tensors.items() if name not in ("q", "k", "v")}}
     constant = [name for name, axis in TOKEN_AXIS.items() if name in call.shapes and _size(call, name, axis) == 1]
     asked = {"op": op, "batch": str(q.shape[0]), "heads": f"{q.shape[1]}, {k.shape[1]}", "dim": f"{q.shape[3]}, {call.dim_v}",
-             "q.dtype": str(q.dtype), "states": str(states), "part": str(split.part), **asked_of(given)}
+             "q.dtype": str(q.dtype), "states": str(states), "part": str(split.part), "way": str(split.way), **asked_of(given)}
     return {"tokens": [q.shape[2], k.shape[2]], "asked": asked, "constant": constant}
 
 
@@ -135,8 +138,8 @@ def _tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 @outside_graphs
 def linear_attention(
-    q: Any, k: Any, v: Any, *, group: Any = None, part: int = 1024, feature_matrix: Any = None, decay: Any = None, beta: Any = None,
-    erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
+    q: Any, k: Any, v: Any, *, group: Any = None, part: int = 1024, way: LinearWay = "auto", feature_matrix: Any = None, decay: Any = None,
+    beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
     return_state: bool = False, **options: Unpack[Options],
 ) -> Any:
     """libattn.linear.attention of a sequence that is divided among the ranks of a group, with the same bits for any number of ranks.
@@ -157,9 +160,12 @@ def linear_attention(
                                           ranks get
     options                               those of libattn.linear.Options
     group                                 as in distributed.attention
+    way                                   "ring" (and "auto"): a chain, in which each rank gets the states of the rank before, of one
+                                          group of heads after another; "direct": a scan, in which all ranks begin at once, with up to
+                                          three times the work: for few heads on many ranks
 
-    Returns o, the rank's rows, or (o, final_state, final_sum).  The bits are those of one plain call with the form and chunk that
-    linear_describe says, if that chunk divides the part (docs/distributed.md).
+    Returns o, the rank's rows, or (o, final_state, final_sum).  The bits of a chain are those of one plain call with the form and chunk
+    that linear_describe says, if that chunk divides the part; a scan adds in another order (docs/distributed.md).
 
     Tensors of PyTorch have gradients: of every tensor of floats but feature_matrix.  Every rank must come to backward.  Gradients of what
     all ranks have alike (states, and what is constant along the tokens) are those of the whole, on all ranks; a loss must use the final
@@ -172,30 +178,30 @@ def linear_attention(
     if any(type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "requires_grad") for x in (q, k, v)):
         from . import _linear_torch
 
-        found = _linear_torch.forward(tensors, dict(options), group, part, out, bool(return_state))
+        found = _linear_torch.forward(tensors, dict(options), group, (part, way), out, bool(return_state))
     else:
-        found = _forward(tensors, options, group, part, out, bool(return_state))
+        found = _forward(tensors, options, group, (part, way), out, bool(return_state))
     return (found.o, found.final_state, found.final_sum) if return_state else found.o
 
 
-def _forward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, part: Any, out: Any, states: bool) -> Forward:
-    return _Bound("forward", tensors, options, group, part, out, states).run().collect(out)
+def _forward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: bool) -> Forward:
+    return _Bound("forward", tensors, options, group, how, out, states).run().collect(out)
 
 
 def linear_forward(
-    q: Any, k: Any, v: Any, *, group: Any = None, part: int = 1024, feature_matrix: Any = None, decay: Any = None, beta: Any = None,
-    erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
+    q: Any, k: Any, v: Any, *, group: Any = None, part: int = 1024, way: LinearWay = "auto", feature_matrix: Any = None, decay: Any = None,
+    beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
     **options: Unpack[Options],
 ) -> Forward:
     """libattn.linear.forward over ranks: linear_attention with the denominators, which linear_backward reads, and the final state and
     sum.  Collective; without gradients.  Raises what linear_attention raises."""
-    return _forward(_tensors(locals()), options, group, part, out, True)
+    return _forward(_tensors(locals()), options, group, (part, way), out, True)
 
 
 def linear_backward(
     q: Any, k: Any, v: Any, grad_o: Any, *, o: Any = None, denominators: Any = None, grad_final_state: Any = None, grad_final_sum: Any = None,
-    group: Any = None, part: int = 1024, feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None, write: Any = None,
-    lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, **options: Unpack[Options],
+    group: Any = None, part: int = 1024, way: LinearWay = "auto", feature_matrix: Any = None, decay: Any = None, beta: Any = None,
+    erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, **options: Unpack[Options],
 ) -> Gradients:
     """libattn.linear.backward over ranks: gradients of the rank's rows, and of what all ranks have alike.  Collective.
 
@@ -205,22 +211,22 @@ def linear_backward(
     """
     tensors = {**_tensors(locals()), "grad_o": grad_o, "o": o, "denominators": denominators, "grad_final_state": grad_final_state,
                "grad_final_sum": grad_final_sum}
-    return _backward(tensors, options, group, part)
+    return _backward(tensors, options, group, (part, way))
 
 
-def _backward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, part: Any) -> Gradients:
-    bound = _Bound("backward", tensors, options, group, part, None, False)
+def _backward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any]) -> Gradients:
+    bound = _Bound("backward", tensors, options, group, how, None, False)
     bound.run()
     return bound.gradients()
 
 
 def linear_describe(
-    q: Any, k: Any, v: Any, *, group: Any = None, part: int = 1024, feature_matrix: Any = None, decay: Any = None, beta: Any = None,
-    erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None,
+    q: Any, k: Any, v: Any, *, group: Any = None, part: int = 1024, way: LinearWay = "auto", feature_matrix: Any = None, decay: Any = None,
+    beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None,
     **options: Unpack[Options],
 ) -> LinearDescription:
     """What linear_attention with these arguments does on this rank: its form and chunk, messages and memory.  Collective; computes
     nothing.  Raises what linear_attention raises."""
-    return _Bound("forward", _tensors(locals()), options, group, part, None, False).describe()
+    return _Bound("forward", _tensors(locals()), options, group, (part, way), None, False).describe()
 
 

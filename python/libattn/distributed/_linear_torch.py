@@ -16,14 +16,14 @@ ONCE = "libattn.distributed has no second derivatives: call backward without cre
 class _Call:
     """What does not change between forward and backward: where it runs, and the names of the tensors."""
 
-    def __init__(self, names: tuple[str, ...], rest: dict[str, Any], options: dict[str, Any], group: Any, part: Any) -> None:
-        self.names, self.rest, self.options, self.group, self.part = names, rest, options, group, part
+    def __init__(self, names: tuple[str, ...], rest: dict[str, Any], options: dict[str, Any], group: Any, how: tuple[Any, Any]) -> None:
+        self.names, self.rest, self.options, self.group, self.how = names, rest, options, group, how
 
     def tensors(self, given: Any) -> dict[str, Any]:
         return {**self.rest, **{name: x.detach() for name, x in zip(self.names, given, strict=True)}}
 
     def forward(self, given: Any) -> Forward:
-        return _linear._forward(self.tensors(given), self.options, self.group, self.part, None, True)
+        return _linear._forward(self.tensors(given), self.options, self.group, self.how, None, True)
 
 
 class _Linear(torch.autograd.Function):
@@ -50,7 +50,7 @@ class _Backward(torch.autograd.Function):
         given, more = call.tensors(saved[:count]), {"grad_o": grad_o.detach(), "grad_final_state": grad_state.detach()}
         if guarded:
             more.update(o=saved[count].detach(), denominators=saved[count + 1].detach(), grad_final_sum=grad_sum.detach())
-        found = _linear._backward({**given, **more}, call.options, call.group, call.part)
+        found = _linear._backward({**given, **more}, call.options, call.group, call.how)
         pairs = zip(call.names, saved[:count], strict=True)
         return tuple(getattr(found, name).to(x.dtype) if name in DIFFERENTIABLE else None for name, x in pairs)
 
@@ -59,7 +59,7 @@ class _Backward(torch.autograd.Function):
         raise NotImplementedError(ONCE)
 
 
-def forward(tensors: dict[str, Any], options: dict[str, Any], group: Any, part: Any, out: Any, states: bool) -> Forward:
+def forward(tensors: dict[str, Any], options: dict[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: bool) -> Forward:
     """distributed.linear_attention where q, k or v is a tensor."""
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
@@ -70,7 +70,7 @@ def forward(tensors: dict[str, Any], options: dict[str, Any], group: Any, part: 
     rest = {name: x for name, x in tensors.items() if name not in names}
     learned = any(tensors[name].requires_grad for name in names if name in DIFFERENTIABLE)
     if torch.is_grad_enabled() and learned and out is None and {"q", "k", "v"} <= {*names}:
-        o, state, total = _Linear.apply(_Call(names, rest, options, group, part), *(tensors[name] for name in names))
+        o, state, total = _Linear.apply(_Call(names, rest, options, group, how), *(tensors[name] for name in names))
         return Forward(o, None, state, total if total.shape == state.shape[:-1] else None)
     given = {name: x.detach() if isinstance(x, Tensor) else x for name, x in tensors.items()}
-    return _linear._forward(given, options, group, part, out, states)
+    return _linear._forward(given, options, group, how, out, states)
