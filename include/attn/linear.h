@@ -108,7 +108,8 @@ typedef struct attn_linear_problem {
  * are of the compute type.  Inputs may broadcast.  The last stride of q, k, v, o, erase, write, states and their gradients is 1.
  *
  * With a denominator, a state and its sum z go together: both or neither.  A sequence may be split anywhere: the final state of one
- * part is the initial state of the next, in the same memory if the strides are equal.
+ * part is the initial state of the next, in the same memory if the strides are equal.  Without query heads (heads_q = 0; q and o
+ * are ATTN_EMPTY) forward makes the final state and nothing else.
  */
 typedef struct attn_linear_tensors {
     size_t struct_size;    /* sizeof(attn_linear_tensors) */

@@ -82,14 +82,15 @@ typedef struct job {
     attn_op op;
     int causal;
     attn_way way;
-    int64_t ends[RANKS], groups, calls;
-    int failed;
+    int64_t ends[RANKS], groups[RANKS], calls[RANKS];
+    int failed[RANKS];
 } job;
 
 static void on_rank(void *context, const attn_transport *transport)
 {
     enum { NUMBERS = HEADS * LEN / RANKS * D };
     job *j = context;
+    const int me = transport->rank;
     attn_transport inner = *transport, timed = *transport;
     attn_distributed_linear_plan *plan;
     attn_distributed_linear_description d = {.struct_size = sizeof d};
@@ -109,19 +110,19 @@ static void on_rank(void *context, const attn_transport *transport)
     }
     timed.context = &inner, timed.send = send_with_time, timed.receive = receive_with_time, timed.wait = wait_with_time;
     timed.progress = NULL;
-    if (attn_distributed_linear_plan_create(&plan, &problem, &t, &split, &timed, NULL, NULL) != ATTN_OK) j->failed = 1;
+    if (attn_distributed_linear_plan_create(&plan, &problem, &t, &split, &timed, NULL, NULL) != ATTN_OK) j->failed[me] = 1;
     else {
         const size_t size = attn_distributed_linear_workspace_size(plan);
         void *workspace = malloc(size);
         now = 0;
         if (attn_distributed_linear_describe(plan, &d, NULL) != ATTN_OK ||
             attn_distributed_linear_execute(plan, &t, workspace, size, NULL) != ATTN_OK)
-            j->failed = 1;
-        j->groups = d.groups, j->calls = d.calls;
+            j->failed[me] = 1;
+        j->groups[me] = d.groups, j->calls[me] = d.calls;
         attn_distributed_linear_plan_destroy(plan);
         free(workspace);
     }
-    j->ends[transport->rank] = now;
+    j->ends[me] = now;
     free(numbers);
 }
 
@@ -131,10 +132,12 @@ static int64_t length_of(attn_op op, int causal, attn_way way)
     job j = {.op = op, .causal = causal, .way = way};
     memset(sent_count, 0, sizeof sent_count), memset(received_count, 0, sizeof received_count);
     ranks_run(RANKS, 0, on_rank, &j);
-    assert_false(j.failed);
-    assert_int_equal(j.groups, way == ATTN_WAY_DIRECT ? 1 : GROUPS);
-    if (op == ATTN_FORWARD && causal) assert_int_equal(j.calls, (way == ATTN_WAY_DIRECT ? 2 : GROUPS) * PARTS);
-    for (int r = 1; r < RANKS; r++) assert_int_equal(j.ends[r], j.ends[0]);
+    for (int r = 0; r < RANKS; r++) {
+        assert_false(j.failed[r]);
+        assert_int_equal(j.groups[r], way == ATTN_WAY_DIRECT ? 1 : GROUPS);
+        if (op == ATTN_FORWARD && causal) assert_int_equal(j.calls[r], (way == ATTN_WAY_DIRECT ? 2 : GROUPS) * PARTS);
+        assert_int_equal(j.ends[r], j.ends[0]);
+    }
     return j.ends[0];
 }
 
