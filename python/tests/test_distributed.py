@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """libattn.distributed with NumPy arrays, over ranks that are threads: the same bits for any number of them, and errors on all alike."""
+import json
 import os
 import pathlib
 import subprocess
@@ -449,11 +450,25 @@ def test_groups():
         distributed.balance(2)
 
 
-def test_mpi():
-    words = [*gloo.mpirun(3), sys.executable, str(pathlib.Path(__file__).parent / "mpi_ranks.py")]
+def run_program(*words):
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     found = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **root})
-    assert found.returncode == 0 and found.stdout == "as one\n", found.stdout + found.stderr
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found.stdout
+
+
+def test_mpi():
+    assert run_program(*gloo.mpirun(3), sys.executable, str(pathlib.Path(__file__).parent / "mpi_ranks.py")) == "as one\n"
+
+
+@pytest.mark.parametrize("more", [["--window=100"], ["--dense=10"]])
+def test_million(more):
+    """bench/million.py, with fewer tokens."""
+    program = [sys.executable, str(pathlib.Path(__file__).parents[2] / "bench/million.py"), "--tokens=3000", "--part=64", *more]
+    two, one = (json.loads(run_program(*start, *program)) for start in (gloo.mpirun(2), []))
+    assert two["results"] == one["results"] and two["ranks"] == len(two["memory"]) == 2
+    rows = 8 * 64 * 3000 + 3000 if "window" in one else 2 * 64 * 3000 + 2 * 64 * 300
+    assert one["tensors"] == 4 * rows and one["share"] == round(one["memory"][0] / one["tensors"], 3)
 
 
 def test_nothing_of_a_framework_is_imported():
