@@ -176,6 +176,50 @@ static void execute(rank_case *mine, int count, const attn_transport *transport,
     check_description(mine, plan, &about, messages[1] - messages[0], bytes[1] - bytes[0]);
 }
 
+/* Elements of a dense tensor, in the rows that `rows` lists, are those of the whole. */
+static void check_moved(const block *whole, const unsigned char *dense, const int64_t *rows, int64_t count)
+{
+    for (int64_t i = 0; i < whole->shape[0]; i++)
+        for (int64_t h = 0; h < whole->shape[1]; h++)
+            for (int64_t r = 0; r < count; r++)
+                for (int64_t c = 0; c < whole->shape[3]; c++, dense += whole->element)
+                    if (memcmp(dense, block_at(whole, i, h, rows ? rows[r] : r, c), whole->element) != 0)
+                        finding("%s has other rows after it has moved", whole->name);
+}
+
+/* A tensor of the whole goes to its owners, and back. */
+static void move(const ranks_case *x, const rank_case *mine, const attn_transport *transport, int t)
+{
+    const spread s = spread_of(x->whole, t);
+    const block *whole = &x->whole->blocks[t];
+    const attn_axis axis = s == KEYS ? ATTN_AXIS_KEY : ATTN_AXIS_QUERY;
+    const int64_t *shape = whole->shape, rows = mine->count[s];
+    const size_t row = (size_t)(shape[0] * shape[1] * shape[3]) * whole->element;
+    unsigned char *own = malloc(row * (size_t)rows + 1), *all = malloc(row * (size_t)shape[2] + 1);
+    if (!own || !all) abort();
+    const attn_output from = block_out(whole), to = {rows ? own : (void *)(uintptr_t)ATTN_EMPTY, whole->dtype, {0, 0, 0, 0}},
+                      back = {all, whole->dtype, {0, 0, 0, 0}};
+    attn_error error;
+    const attn_input of_whole = {from.data, from.dtype, {from.stride[0], from.stride[1], from.stride[2], from.stride[3]}},
+                     of_own = {to.data, to.dtype, {0, 0, 0, 0}};
+    attn_status status = attn_distributed_scatter(axis, shape, &of_whole, &x->split, transport, &to, &error);
+    check_error(status, &error);
+    if (status != ATTN_OK) finding("rank %d: %s cannot be scattered: %s", transport->rank, whole->name, error.message);
+    check_moved(whole, own, mine->rows[s], rows);
+    status = attn_distributed_gather(axis, shape, &of_own, &x->split, transport, &back, &error);
+    check_error(status, &error);
+    if (status != ATTN_OK) finding("rank %d: %s cannot be gathered: %s", transport->rank, whole->name, error.message);
+    if (transport->rank == 0) check_moved(whole, all, NULL, shape[2]);
+    free(own), free(all);
+}
+
+static int moves(const ranks_case *x, int t)
+{
+    const block *b = &x->whole->blocks[t];
+    const spread s = b->name ? spread_of(x->whole, t) : SAME;
+    return (s == QUERIES || s == KEYS) && !b->output && b->bytes > 0;
+}
+
 static void on_rank(void *context, const attn_transport *transport)
 {
     job *j = context;
@@ -192,6 +236,8 @@ static void on_rank(void *context, const attn_transport *transport)
     check_error(mine->status, &mine->error);
     if ((mine->status == ATTN_OK) != (plan != NULL)) finding("status %d and plan %p", (int)mine->status, (void *)plan);
     if (plan) execute(mine, x->whole->count, transport, plan, &d);
+    for (int t = 0; plan && t < x->whole->count; t++)
+        if (moves(x, t)) move(x, mine, transport, t);
     attn_distributed_plan_destroy(plan);
 }
 

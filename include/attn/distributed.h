@@ -198,6 +198,30 @@ ATTN_API attn_status attn_split_part_describe(const attn_split *split, int64_t t
                                               int64_t index, attn_split_part *part, attn_error *error);
 
 /*
+ * From a tensor that rank 0 has to the rows of each rank.  Collective.
+ *
+ *  axis       [in]   ATTN_AXIS_QUERY or ATTN_AXIS_KEY: whose tokens the third axis has
+ *  shape      [in]   of the whole, [batch, head, token, channel]; of masks and biases [batch, head, query, key]
+ *  whole      [in]   on rank 0, of any type; not read on others, and may be NULL there
+ *  split      [in]   NULL: all defaults.  With ATTN_WAY_SPLIT_KEYS each rank gets all queries
+ *  transport  [in]   NULL: one rank
+ *  own        [out]  the tokens that the rank owns (attn_split_describe), part after part, of the same type; ATTN_EMPTY where there
+ *                    are none, with that type
+ *
+ * Strides may be any, those of `own` other ones on each rank.  Messages have at most 64 MiB; so much memory is allocated.  All
+ * ranks return the same status and the message of the lowest rank that failed, with nothing written: ATTN_ERR_ARGUMENT (also if
+ * ranks disagree about the shape, the axis, the type or the split), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE (also if `own` and `whole`
+ * overlap), ATTN_ERR_UNSUPPORTED, ATTN_ERR_MEMORY; or ATTN_ERR_IO, as attn_distributed_execute does, with `own` lost.
+ */
+ATTN_API attn_status attn_distributed_scatter(attn_axis axis, const int64_t shape[4], const attn_input *whole,
+                                              const attn_split *split, const attn_transport *transport, const attn_output *own,
+                                              attn_error *error);
+
+/* The reverse: rank 0 gets the whole of what ranks have.  Of what each has all of, it takes its own. */
+ATTN_API attn_status attn_distributed_gather(attn_axis axis, const int64_t shape[4], const attn_input *own, const attn_split *split,
+                                             const attn_transport *transport, const attn_output *whole, attn_error *error);
+
+/*
  * Owners such that all ranks have about the same work, for ATTN_LAYOUT_OWNERS: for packed sequences and sequences of different
  * lengths, whose parts differ.  The part of queries that sees the most keys goes first, to the rank with the least work so far that
  * has less than its share of the parts (Graham 1969); keys belong to the rank of the queries at their place, if there are as many.

@@ -20,6 +20,8 @@ WITHOUT = {
     "attn_archive_write_watched": "signals become exceptions when a write has returned; no handler runs in its middle",
     "attn_bilinear_attention": "bilinear.bilinear_attention is attention with the score and the scale that it sets",
     "attn_compute": "attention keeps plans, or makes one, and executes them",
+    "attn_distributed_gather": "distributed.unshard gives the whole to all ranks",
+    "attn_distributed_scatter": "distributed.shard cuts what each rank has, and Python's message systems scatter objects",
     "attn_file_write_watched": "as attn_archive_write_watched",
     "attn_unfinished_remove": "as attn_archive_write_watched",
 }

@@ -15,7 +15,8 @@ enum {
     ATTN_TAG_AGREE,
     ATTN_TAG_ROWS,
     ATTN_TAG_STATES,
-    ATTN_TAG_STATE_GRADIENTS
+    ATTN_TAG_STATE_GRADIENTS,
+    ATTN_TAG_MOVED /* by scatter and gather */
 };
 
 /* A copy with what ranks need in order to agree about anything else, checked; NULL is one rank. */
