@@ -58,26 +58,16 @@ int64_t share_rows(const input_share *share, const share_layout *layout)
     return rows;
 }
 
-static void copy(const input_share *share, const share_layout *layout, char *whole, char *own, int to_own)
+void share_take(const input_share *share, const share_layout *layout, const void *whole, void *own)
 {
+    char *to = own;
     for (int64_t x = 0; x < layout->outer; x++)
         for (int64_t n = 0; n < share->count[layout->keys]; n++) {
             const token_range r = rows_of(share, layout, n);
             const size_t bytes = (size_t)r.tokens * layout->row;
-            char *const there = whole + (size_t)(x * layout->rows + r.first) * layout->row;
-            if (bytes) memmove(to_own ? own : there, to_own ? there : own, bytes);
-            own += bytes;
+            if (bytes) memmove(to, (const char *)whole + (size_t)(x * layout->rows + r.first) * layout->row, bytes);
+            to += bytes;
         }
-}
-
-void share_take(const input_share *share, const share_layout *layout, const void *whole, void *own)
-{
-    copy(share, layout, (char *)(uintptr_t)whole, own, 1);
-}
-
-void share_put(const input_share *share, const share_layout *layout, const void *own, void *whole)
-{
-    copy(share, layout, whole, (char *)(uintptr_t)own, 0);
 }
 
 /* ---- the tensors of a file ---- */

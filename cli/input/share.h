@@ -28,9 +28,8 @@ void input_lay_share(attention_input *input);
 /* Rows of a share. */
 int64_t share_rows(const input_share *share, const share_layout *layout);
 
-/* Copies the rows of a share from the whole tensor to its own, or back. */
+/* Copies the rows of a share from the whole tensor to its own. */
 void share_take(const input_share *share, const share_layout *layout, const void *whole, void *own);
-void share_put(const input_share *share, const share_layout *layout, const void *own, void *whole);
 
 /* Zeros and elements of a mask or a block mask in the share; and the share dropped of the problem string, from those of all
  * processes. */

@@ -84,17 +84,3 @@ int ranks_threads(const ranks *r, const common_settings *common)
     if (attn_options_resolve(&defaults, &defaults, NULL) != ATTN_OK || defaults.threads < cpus) return 0;
     return defaults.threads > neighbours ? defaults.threads / neighbours : 1;
 }
-
-/* ---- messages ---- */
-
-void ranks_send(const ranks *r, int to, const void *data, size_t bytes)
-{
-    for (size_t n = 0; n * ATTN_MPI_MESSAGE < bytes; n++)
-        (void)MPI_Send((const char *)data + n * ATTN_MPI_MESSAGE, attn_mpi_piece(bytes, n), MPI_BYTE, to, 0, r->all);
-}
-
-void ranks_receive(const ranks *r, int from, void *data, size_t bytes)
-{
-    for (size_t n = 0; n * ATTN_MPI_MESSAGE < bytes; n++)
-        (void)MPI_Recv((char *)data + n * ATTN_MPI_MESSAGE, attn_mpi_piece(bytes, n), MPI_BYTE, from, 0, r->all, MPI_STATUS_IGNORE);
-}

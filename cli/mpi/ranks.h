@@ -34,8 +34,4 @@ attn_status ranks_check(const ranks *r, attn_status status, const attn_error *er
  * process to some of the CPUs; else its part of them.  Collective. */
 int ranks_threads(const ranks *r, const common_settings *common);
 
-/* Messages of any length. */
-void ranks_send(const ranks *r, int to, const void *data, size_t bytes);
-void ranks_receive(const ranks *r, int from, void *data, size_t bytes);
-
 #endif

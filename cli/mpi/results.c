@@ -87,44 +87,20 @@ void results_free(results *all)
 
 /* ---- collecting ---- */
 
-/* Rank 0 puts the rows of another one where they belong. */
-static void receive_rows(const results *all, const ranks *r, int from, const input_share *share)
-{
-    for (int n = 0; n < all->count; n++) {
-        const result *one = &all->all[n];
-        if (!one->is_shared) continue;
-        const size_t bytes = (size_t)(one->layout.outer * share_rows(share, &one->layout)) * one->layout.row;
-        void *rows = need_memory((int64_t)bytes, 1);
-        ranks_receive(r, from, rows, bytes);
-        share_put(share, &one->layout, rows, one->whole);
-        free(rows);
-    }
-}
-
-static void keep_own(const results *all, const input_share *share)
-{
-    for (int n = 0; n < all->count; n++) {
-        const result *one = &all->all[n];
-        if (one->is_shared) share_put(share, &one->layout, one->own, one->whole);
-        else if (one->bytes) memcpy(one->whole, one->own, one->bytes);
-    }
-}
-
 attn_status results_collect(const results *all, const attention_input *input, const ranks *r, const attn_split *split,
                             attn_error *error)
 {
-    attn_status status = ATTN_OK;
-    for (int n = 0; n < all->count && r->rank > 0; n++)
-        if (all->all[n].is_shared) ranks_send(r, 0, all->all[n].own, all->all[n].bytes);
-    if (r->rank > 0) return ATTN_OK;
-    keep_own(all, &input->share);
-    for (int from = 1; from < r->count; from++) {
-        split_rank other = {.split = *split, .rank = from, .ranks = r->count};
-        input_share share = {.count = {0, 0}};
-        const attn_status found = split_choose(&other, input->total_q, input->total_kv, &share, error);
-        if (found == ATTN_OK) receive_rows(all, r, from, &share);
-        else status = found;
-        split_rank_free(&other);
+    for (int n = 0; n < all->count; n++) {
+        const result *one = &all->all[n];
+        const share_layout *layout = &one->layout;
+        if (!one->is_shared && r->rank == 0 && one->bytes) memcpy(one->whole, one->own, one->bytes);
+        if (!one->is_shared) continue;
+        const attn_axis axis = layout->keys ? ATTN_AXIS_KEY : ATTN_AXIS_QUERY;
+        const int64_t shape[4] = {1, layout->outer, layout->rows, (int64_t)layout->row}; /* of bytes */
+        const attn_input own = {one->bytes ? one->own : ATTN_EMPTY, ATTN_U8, {0, 0, 0, 0}};
+        const attn_output whole = {product(4, shape) ? one->whole : ATTN_EMPTY, ATTN_U8, {0, 0, 0, 0}};
+        const attn_status status = attn_distributed_gather(axis, shape, &own, split, &r->mpi.transport, &whole, error);
+        if (ranks_check(r, status, error) != ATTN_OK) return failure_about(error, input->path);
     }
-    return status;
+    return ATTN_OK;
 }
