@@ -450,6 +450,71 @@ def test_groups():
         distributed.balance(2)
 
 
+PREDICTED = {
+    "causal": {"causal": True},
+    "window": {"window": (9, 0)},
+    "packed": {"cu_seqlens_q": [0, 30, 40, 100], "cu_seqlens_kv": [0, 20, 70, 100], "causal": True},
+}
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+@pytest.mark.parametrize("op", ["forward", "backward"])
+def test_predicted(name, op):
+    """Cells and, but for estimates of backward, messages and bytes are those of plans."""
+    options, ranks, how = PREDICTED[name], 3, {"layout": "zigzag", "part": 8}
+    packed = name == "packed"
+    sizes = {} if packed else {"len_q": 100, "len_kv": 100, "batch": 2}
+    found = distributed.predict(ranks, dim_qk=4, dim_v=3, heads_q=4, heads_kv=2, op=op, **how, **sizes, **options)
+    shape = (lambda heads, dim: (heads, 100, dim)) if packed else (lambda heads, dim: (2, heads, 100, dim))
+    token = 1 if packed else 2
+    q, k, v, o = (np.zeros(shape(heads, dim), np.float32) for heads, dim in ((4, 4), (2, 4), (2, 3), (4, 3)))
+    given = {"o": o, "grad_o": o, "lse": o[..., 0]} if op == "backward" else {}
+
+    def plan(group):
+        own = {key: np.ascontiguousarray(distributed.shard(x, token, group=group, **how)) for key, x in given.items()}
+        mine = [distributed.shard(x, token, group=group, **how) for x in (q, k, v)]
+        if packed:
+            mine, own = [x.swapaxes(0, 1) for x in mine], {key: x.swapaxes(0, 1) for key, x in own.items()}
+        return distributed.Plan(*mine, op=op, group=group, arrays=own, axes="thd" if packed else "bhsd", **how, **options).description
+
+    described = distributed.in_threads(ranks, plan)
+    one = described[0]
+    assert (found.cells_total, found.cells_most, found.parts_q, found.parts_kv) == (one.cells_total, one.cells_most, one.parts_q, one.parts_kv)
+    assert (found.way, found.ranks, found.sampled) == ("direct", 3, 1) and found.seconds >= found.computing > 0
+    if op == "forward":
+        agreements = 2 * 2  # twice, in two messages of ranks that agree about errors
+        assert found.messages_total <= sum(one.messages for one in described) <= found.messages_total + 3 * agreements
+
+
+def test_prediction_of_the_command():
+    attn = pathlib.Path(libattn.__file__).parent / "bin/attn"
+    if not attn.exists():
+        pytest.skip("there is no command")
+    words = "explain fwd:bf16:b1:hq32:hkv8:sq8192:d128:causal --ranks=16 --part=512 --layout=zigzag --way=ring --network=10Gbit/s --json".split()
+    said = json.loads(subprocess.run([attn, *words], capture_output=True, text=True, check=True).stdout)
+    found = distributed.predict(
+        16, len_q=8192, len_kv=8192, heads_q=32, heads_kv=8, dim_qk=128, dtype="bfloat16", part=512, layout="zigzag", way="ring", causal=True,
+        bytes_per_second=1.25e9)
+    way, = said["ways"]
+    same = "seconds", "computing", "combining", "waiting", "efficiency", "imbalance", "cells_most", "key_bytes", "steps", "way"
+    others = {"messages_most": "messages", "bytes_most": "bytes", "messages": "messages_total", "bytes": "bytes_total", "cells": "cells_total"}
+    for name, field in (*zip(same, same, strict=True), *others.items()):
+        assert way[name] == (getattr(found, field) if name == "way" else pytest.approx(getattr(found, field), rel=1e-12)), name
+    assert said["flops"] == found.flops
+
+
+def test_predict_errors():
+    for kind, sentence, options in (
+        (ValueError, "ranks is 0; it must be at least 1", {"ranks": 0}),
+        (TypeError, "len_kv is missing", {"len_kv": None}),
+        (ValueError, "flops_per_second", {"flops_per_second": 0.0}),
+        (ValueError, "op is 'double'", {"op": "double"}),
+        (NotImplementedError, "split.way is 3", {"op": "backward", "way": "split-keys"}),
+    ):
+        with pytest.raises(kind, match=sentence):
+            distributed.predict(**{"ranks": 2, "len_q": 10, "len_kv": 10, "dim_qk": 4, **options})
+
+
 def run_program(*words):
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     found = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **root})

@@ -211,17 +211,12 @@ class Lengths(Common, total=False):
     batch: int
 
 
-def balance(ranks: int, *, part: int = 1024, **problem: Unpack[Lengths]) -> Owners:
-    """Owners for which all ranks have about the same work: for packed sequences and for sequences of different lengths.
+def whole_of(given: dict[str, Any], sizes: tuple[int, int, int, int] = (1, 1, 1, 1)) -> tuple[Inner, dict[str, int]]:
+    """A problem of all ranks, of keywords, without q, k and v; and its tokens, "q" and "kv".
 
-        owners = distributed.balance(4, cu_seqlens_q=starts, cu_seqlens_kv=starts, causal=True)
-        o = distributed.attention(q, k, v, layout=owners, cu_seqlens_q=starts, cu_seqlens_kv=starts, causal=True)
-
-    The part of queries that sees the most keys goes first, to the rank with the least work so far that has less than its share of the
-    parts (Graham 1969); keys belong to the rank of the queries at their place, if there are as many.  Local: all ranks that ask the
-    same get the same.  Raises ValueError or TypeError.
+    sizes      heads of queries and of keys, channels of q and of v
     """
-    given = cast("dict[str, Any]", dict(problem))
+    heads_q, heads_kv, dim_qk, dim_v = sizes
     lengths = {name: given.pop(f"len_{name}", None) for name in ("q", "kv")}
     batch = integer(given.pop("batch", 1), "batch", 0)
     starts = {name: given.get(f"cu_seqlens_{name}") for name in ("q", "kv")}
@@ -240,8 +235,22 @@ def balance(ranks: int, *, part: int = 1024, **problem: Unpack[Lengths]) -> Owne
             if given.get(name) is not None:
                 batch = integers(given[name], name).size
         longest = tokens = {name: integer(x, f"len_{name}", 0) for name, x in lengths.items()}
-    inner = Inner(cast(Any, given), Sizes(batch, 1, 1, longest["q"], longest["kv"], (1, 1, 1), tokens["q"]), np.float32)
-    inner.problem.shape = _abi.attn_shape(batch, 1, 1, longest["q"], longest["kv"], 1, 1)
+    inner = Inner(cast(Any, given), Sizes(batch, heads_q, heads_kv, longest["q"], longest["kv"], (dim_qk, dim_qk, dim_v), tokens["q"]), np.float32)
+    inner.problem.shape = _abi.attn_shape(batch, heads_q, heads_kv, longest["q"], longest["kv"], dim_qk, dim_v)
+    return inner, tokens
+
+
+def balance(ranks: int, *, part: int = 1024, **problem: Unpack[Lengths]) -> Owners:
+    """Owners for which all ranks have about the same work: for packed sequences and for sequences of different lengths.
+
+        owners = distributed.balance(4, cu_seqlens_q=starts, cu_seqlens_kv=starts, causal=True)
+        o = distributed.attention(q, k, v, layout=owners, cu_seqlens_q=starts, cu_seqlens_kv=starts, causal=True)
+
+    The part of queries that sees the most keys goes first, to the rank with the least work so far that has less than its share of the
+    parts (Graham 1969); keys belong to the rank of the queries at their place, if there are as many.  Local: all ranks that ask the
+    same get the same.  Raises ValueError or TypeError.
+    """
+    inner, tokens = whole_of(cast("dict[str, Any]", dict(problem)))
     split = Split("contiguous", part)
     owners = Owners(*(np.zeros(-(-tokens[name] // split.part), np.int32) for name in ("q", "kv")))
     slots = [_native.struct(_abi.attn_output, data=x.ctypes.data if x.size else _abi.ATTN_EMPTY, dtype=_abi.ATTN_I32) for x in owners]

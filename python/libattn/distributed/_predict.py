@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""What a problem would take over many ranks: attn_split_predict."""
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack, cast
+
+import numpy as np
+
+from .. import _abi, _native
+from .._arguments import choice, integer, real
+from .._types import code
+from ._bound import OPERATIONS
+from ._split import WAYS, Layout, Lengths, Split, Way, whole_of
+
+# What each operation has beside q, k and v.
+TENSORS: dict[str, tuple[str, ...]] = {
+    "forward": ("o",),
+    "backward": ("o", "grad_o", "grad_q", "grad_k", "grad_v"),
+    "jvp": ("o", "tan_q", "tan_k", "tan_v", "tan_o"),
+}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is predicted.  Seconds are those of the rank with the most work, as if it were also the one that gets and sends the most."""
+
+    seconds: float  #: computing + combining + waiting
+    computing: float  #: operations of the rank over its speed
+    combining: float  #: results of its cells
+    waiting: float  #: for messages that its work does not hide
+    efficiency: float  #: the time of an even share of the operations, over `seconds`
+    imbalance: float  #: pairs of the rank with the most, over the mean: 1 is even
+    flops: float  #: of all ranks
+    sampled: float  #: the share of parts whose sums are counted (1: all)
+    parts_q: int  #: of the whole
+    parts_kv: int
+    cells_most: int  #: of the rank that has the most
+    cells_total: int
+    messages: int  #: that a rank sends, at most
+    bytes: int  #: likewise, of another rank perhaps
+    messages_total: int  #: of all ranks
+    bytes_total: int
+    steps: int  #: ranks that keys come from
+    key_bytes: int  #: of workspace for keys, at most
+    way: str  #: what "auto" is
+    ranks: int
+
+
+def predict(
+    ranks: int, *, dim_qk: int, dim_v: int | None = None, heads_q: int = 1, heads_kv: int | None = None, dtype: Any = np.float32,
+    op: Literal["forward", "backward", "jvp"] = "forward", layout: Layout = "contiguous", part: int = 1024, way: Way = "auto",
+    flops_per_second: float = 5e12, bytes_per_second: float = 25e9, seconds_per_message: float = 5e-6, seconds_per_sum: float = 0.5e-9 / 32,
+    **problem: Unpack[Lengths],
+) -> Prediction:
+    """Predicts what an execution over many ranks takes, without any of them: by counting cells and messages, and by a formula
+    (attn/distributed.h, docs/distributed.md).
+
+        distributed.predict(1024, len_q=2**20, len_kv=2**20, heads_q=32, heads_kv=8, dim_qk=128, part=512, layout="zigzag", causal=True)
+
+    ranks                how many
+    dim_qk, dim_v        channels of q and k, and of v (None: as many)
+    heads_q, heads_kv    of queries, and of keys (None: as many)
+    dtype                of q, k, v and o: float32, float64, float16 or bfloat16
+    op, layout, part, way  as in distributed.Plan
+    flops_per_second     of a rank, in attention; the machine is by default that of `attn explain --ranks`, 32 cores at 200 Gbit/s
+    bytes_per_second     that a rank sends, and as many that it receives at the same time
+    seconds_per_message  from its beginning to that of its arrival
+    seconds_per_sum      of a rank, to add or merge one number of two results
+    problem              len_q, len_kv and batch, and the keywords of libattn.attention that say which keys a query sees, with
+                         lengths_q, lengths_kv, cu_seqlens_q and cu_seqlens_kv; masks and biases are not looked at
+
+    Local.  Raises ValueError, TypeError or NotImplementedError.
+    """
+    heads_q = integer(heads_q, "heads_q", 1)
+    heads = heads_q, heads_q if heads_kv is None else integer(heads_kv, "heads_kv", 1)
+    dim_qk = integer(dim_qk, "dim_qk", 1)
+    inner, _ = whole_of(cast("dict[str, Any]", dict(problem)), (*heads, dim_qk, dim_qk if dim_v is None else integer(dim_v, "dim_v", 1)))
+    inner.problem.op = choice(op, "op", OPERATIONS)
+    for name in ("q", "k", "v", *TENSORS[op], *(() if op == "forward" else ("lse",))):
+        slot = getattr(inner.tensors.struct, name)
+        slot.data, slot.dtype = _abi.ATTN_LATER, 0 if name == "lse" else code(dtype, "dtype")
+    split = Split(layout, part, way)
+    machine = _native.struct(
+        _abi.attn_split_machine, flops_per_second=real(flops_per_second, "flops_per_second"), bytes_per_second=real(bytes_per_second, "bytes_per_second"),
+        seconds_per_message=real(seconds_per_message, "seconds_per_message"), seconds_per_sum=real(seconds_per_sum, "seconds_per_sum"))
+    found = _native.struct(_abi.attn_split_prediction)
+    _native.call("attn_split_predict", ctypes.byref(inner.problem), integer(ranks, "ranks", 1), inner.tensors.reference, ctypes.byref(split.struct),
+                 ctypes.byref(machine), ctypes.byref(found))
+    ways = {value: name for name, value in WAYS.items()}
+    names = [name for name, _ in found._fields_ if name not in ("struct_size", "way")]
+    return Prediction(way=ways[found.way], **{name: getattr(found, name) for name in names})
