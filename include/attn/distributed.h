@@ -49,7 +49,13 @@ typedef enum attn_way {
     /* Not at all: each rank has all queries, whatever the layout says of them, and its own keys; what ranks have computed is
      * combined, and all of them get all of o and lse.  For decode, where queries are few; ATTN_FORWARD only.  (Split-KV: Dao et al.
      * 2023, "Flash-Decoding", over ranks.) */
-    ATTN_WAY_SPLIT_KEYS = 3
+    ATTN_WAY_SPLIT_KEYS = 3,
+    /* Once: before anything is computed, each rank gets all tokens of some key heads, with the query heads that read them, and
+     * gives back what it has computed (Jacobs et al. 2023, "DeepSpeed Ulysses").  Ranks beyond heads_kv have no head, and wait. */
+    ATTN_WAY_HEADS = 4,
+    /* Both: `ranks_heads` ranks after one another, a group, divide the heads in that manner, of all tokens of the group; and keys
+     * come, as in ATTN_WAY_DIRECT, from the ranks of the other groups with the same heads (Fang and Zhao 2024, "USP"). */
+    ATTN_WAY_HEADS_RING = 5
 } attn_way;
 
 /*
@@ -79,7 +85,10 @@ typedef struct attn_split {
     attn_way way;
     const int32_t *owners_q;  /* ATTN_LAYOUT_OWNERS: the rank of each part of queries, read by attn_distributed_plan_create */
     const int32_t *owners_kv; /* likewise of each part of keys */
-    int64_t reserved[6];      /* must be 0 */
+    /* ATTN_WAY_HEADS_RING: ranks of a group, which divides the ranks.  0: the greatest number that divides the ranks and heads_kv.
+     * (ATTN_WAY_HEADS: 0, or all ranks.  Other ways: 0.)  A rank has heads_kv / ranks_heads key heads, or one more. */
+    int64_t ranks_heads;
+    int64_t reserved[5]; /* must be 0 */
 } attn_split;
 
 /*
@@ -118,7 +127,8 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * attn_plan_create returns, or
  *      ATTN_ERR_UNSUPPORTED  what is not there yet: double backward, pages, block lists, weights, scores, column_sum and
  *                            dropout_keep, block masks of packed sequences, derivatives with ATTN_EMPTY_UNIFORM; a part that is
- *                            not a multiple of the blocks of a block mask; an origin with a block mask or packed sequences
+ *                            not a multiple of the blocks of a block mask; an origin with a block mask or packed sequences; where
+ *                            heads are divided, gradients that all heads share (of a bias, a table, ... that broadcasts over them)
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */
@@ -144,17 +154,18 @@ typedef struct attn_distributed_description {
     int64_t parts_kv;
     int64_t queries; /* tokens of this rank */
     int64_t keys;
-    int64_t cells;        /* that this rank computes */
-    int64_t cells_most;   /* of the rank that has the most; all ranks wait for it */
-    int64_t cells_total;  /* of all ranks */
-    int64_t messages;     /* that this rank sends in an execution */
-    int64_t bytes;        /* of these */
-    int64_t row_nodes;    /* results of parts of queries that wait at the same time, at most, */
-    int64_t column_nodes; /* and of parts of keys, */
-    int64_t shared_nodes; /* and of gradients that all ranks share, of which each is as large as all of these together */
-    size_t workspace_bytes;
+    int64_t cells;          /* that this rank computes */
+    int64_t cells_most;     /* of the rank that has the most; all ranks wait for it */
+    int64_t cells_total;    /* of all ranks */
+    int64_t messages;       /* that this rank sends in an execution */
+    int64_t bytes;          /* of these */
+    int64_t row_nodes;      /* results of parts of queries that wait at the same time, at most, */
+    int64_t column_nodes;   /* and of parts of keys, */
+    int64_t shared_nodes;   /* and of gradients that all ranks share, of which each is as large as all of these together */
+    size_t workspace_bytes; /* with heads, also of the tensors that came from other ranks, and of messages */
     attn_way way;
     int ranks;
+    int64_t ranks_heads; /* that divide the heads; 1: a rank has all heads of its tokens */
 } attn_distributed_description;
 
 /* Fills in *description, whose struct_size is set.  ATTN_ERR_ARGUMENT: NULL, or an invalid struct_size. */
@@ -271,9 +282,11 @@ typedef struct attn_split_prediction {
     int64_t messages_total; /* of all ranks */
     int64_t bytes_total;
     int64_t steps;     /* ranks that keys come from */
-    int64_t key_bytes; /* of workspace for keys, at most: those of the rank and of two steps; results of cells come on top */
+    int64_t key_bytes; /* of workspace for keys, at most: those of the rank and of two steps (and, with heads, those that came from
+                        * its group); results of cells come on top */
     attn_way way;      /* what ATTN_WAY_AUTO is */
     int ranks;
+    int64_t ranks_heads; /* as in attn_distributed_description */
 } attn_split_prediction;
 
 /*
@@ -296,6 +309,11 @@ typedef struct attn_split_prediction {
  *      waiting  = max(m - h C, 0) + (K - 1) max(m - (1 - h) C / K, 0) + sums
  *      sums     = in backward, K seconds_per_message + (bytes of the sums for keys that a rank sends) / bytes_per_second, and what
  *                 rank 0 gathers and spreads of results that all ranks share
+ *
+ * Where heads are divided, that is the time of a rank with the most heads, among those that have the same, and waiting is more by
+ * what no work hides, of the rank that sends the most before and after:
+ *
+ *      (messages within its group) seconds_per_message + (their bytes) / bytes_per_second
  *
  * With ATTN_WAY_SPLIT_KEYS, waiting is what rank 0 gathers, of one rank after another, and what then goes to all in a tree, for
  * each part of queries.  Not in it: reading memory, agreement about errors, messages that meet in the network, ranks that are late,

@@ -9,15 +9,16 @@ static void learn(attn_verdict *mine, const attn_verdict *other)
 {
     if (other->least < mine->least) mine->least = other->least;
     if (other->most > mine->most) mine->most = other->most;
+    mine->any |= other->any;
     if (other->status == ATTN_OK || (mine->status != ATTN_OK && mine->rank <= other->rank)) return;
     mine->status = other->status;
     mine->rank = other->rank;
     mine->error = other->error;
 }
 
-attn_status attn_agree(const attn_transport *t, attn_status status, uint64_t asked, const char *differs, attn_error *error)
+attn_status attn_agree(const attn_transport *t, attn_status status, attn_asking *what, attn_error *error)
 {
-    attn_verdict mine = {.status = status, .rank = t->rank, .least = asked, .most = asked};
+    attn_verdict mine = {.status = status, .rank = t->rank, .least = what->asked, .most = what->asked, .any = what->bits};
     if (status != ATTN_OK && error) mine.error = *error;
     for (int64_t distance = 1; distance < t->ranks; distance *= 2) {
         const int to = (int)((t->rank + distance) % t->ranks), from = (int)((t->rank - distance + t->ranks) % t->ranks);
@@ -32,11 +33,12 @@ attn_status attn_agree(const attn_transport *t, attn_status status, uint64_t ask
               failed, to, from);
         learn(&mine, &heard);
     }
+    what->bits = mine.any;
     if (mine.status != ATTN_OK) {
         if (error) *error = mine.error;
         return (attn_status)mine.status;
     }
-    CHECK(mine.least == mine.most, ATTN_ERR_ARGUMENT, "%s", differs);
+    CHECK(mine.least == mine.most, ATTN_ERR_ARGUMENT, "%s", what->differs);
     return succeed(error);
 }
 

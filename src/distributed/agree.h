@@ -11,12 +11,20 @@
 typedef struct attn_verdict {
     int64_t status, rank; /* of the lowest rank that failed; status ATTN_OK: none has */
     uint64_t least, most; /* of what was asked */
+    uint64_t any;         /* bits that one of them has set */
     attn_error error;
 } attn_verdict;
 
-/* Returns `status`, of this rank with its *error, or the status and message of the lowest rank that failed; or ATTN_ERR_ARGUMENT
- * with `differs` as the message, if all were successful and their `asked` are not equal. */
-attn_status attn_agree(const attn_transport *transport, attn_status status, uint64_t asked, const char *differs, attn_error *error);
+/* What a rank asks, and what it tells the others. */
+typedef struct attn_asking {
+    uint64_t asked;
+    const char *differs; /* the message if these are not equal */
+    uint64_t bits;       /* in: of this rank; out: those of all, or-ed */
+} attn_asking;
+
+/* Returns `status`, of this rank with its *error, or the status and message of the lowest rank that failed; or ATTN_ERR_ARGUMENT,
+ * if all were successful and asked different things. */
+attn_status attn_agree(const attn_transport *transport, attn_status status, attn_asking *what, attn_error *error);
 
 /* Messages that each rank sends for that, of sizeof(attn_verdict) bytes. */
 int attn_agree_messages(const attn_transport *transport);

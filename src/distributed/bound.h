@@ -28,6 +28,7 @@ typedef struct attn_bound {
     int has_elements;            /* if not, its strides may be any; also not of results that the caller does not want */
     int in_ranges; /* 1: a sum of which a cell has the numbers of its own tokens and sequence alone: for what others share
                     */
+    int shares;    /* of what has a number for each pair: bit n is set if all elements along axis n are one */
     int64_t width; /* numbers of a token and head, of ATTN_SPREAD_QUERIES and _KEYS */
     const char *name;
 } attn_bound;
@@ -45,6 +46,12 @@ typedef struct attn_bounds {
  * read.  queries and keys: tokens of the rank. */
 attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, const attn_tensors *tensors, int64_t part,
                              int64_t queries, int64_t keys, const attn_options *options, attn_error *error);
+
+/* 1 if all ranks have all of a tensor, and no tokens are theirs alone. */
+static inline int attn_bound_is_same(const attn_bound *b)
+{
+    return b->spread == ATTN_SPREAD_SAME || b->spread == ATTN_SPREAD_ENTRIES;
+}
 
 static inline attn_input attn_bound_slot(const attn_bound *b, const attn_tensors *t)
 {

@@ -25,8 +25,6 @@ static attn_status add_result(attn_cells *c, attn_node_kind kind, const attn_bou
 
 attn_status attn_cells_lay_out(attn_cells *c, attn_error *error)
 {
-    c->has_sink = c->problem.op == ATTN_FORWARD ? c->planned.sink.data || c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE
-                                                : c->problem.op == ATTN_BACKWARD && c->planned.grad_sink.data;
     memset(c->node, 0, sizeof c->node);
     c->has_sink = c->problem.op == ATTN_FORWARD ? c->planned.sink.data || c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE
                                                 : c->problem.op == ATTN_BACKWARD && c->planned.grad_sink.data;
@@ -155,7 +153,7 @@ attn_status attn_cells_plan(attn_cells *c, int rank, const attn_owned *own, attn
     for (int n = 0; n < c->bounds.count; n++) attn_slot_in(&later, &c->bounds.all[n])->data = ATTN_LATER;
     TRY(attn_cells_lay_out(c, error));
     c->workspace = 0;
-    for (int64_t n = 0; n < own->count_q; n++)
+    for (int64_t n = 0; n < own->count_q && !c->idle; n++)
         if (c->documents || n == 0 || n == own->count_q - 1) TRY(plan_row(c, &later, rank, own->q[n], error));
     c->workspace = attn_round_64_up(c->workspace) + 128 + attn_round_64_up(2 * (size_t)c->problem.shape.batch * sizeof(int64_t));
     if (c->documents) c->workspace += c->node[ATTN_NODE_SHARED];
@@ -214,6 +212,7 @@ attn_status attn_cell_run(const attn_cells *c, const attn_tensors *mine, const a
 {
     char *at = align_64(workspace);
     attn_cell one = *cell;
+    if (c->idle) return ATTN_OK;
     if (c->documents && cell->j >= 0) {
         clear_nodes(c, cell);
         if (cell->node[ATTN_NODE_SHARED]) one.node[ATTN_NODE_SHARED] = at, at += c->node[ATTN_NODE_SHARED];

@@ -30,6 +30,7 @@ typedef struct attn_cells {
     int64_t at[ATTN_BOUND];       /* bytes: of a result in its node, of a key tensor in the message of a full part */
     size_t node[ATTN_NODE_KINDS]; /* bytes; 0: there are no such results */
     int keys_stay;                /* ATTN_WAY_SPLIT_KEYS: every rank has all queries, and cells with its own keys */
+    int idle;                     /* no head is this rank's: its cells have no results, and call nothing */
     int has_sink;                 /* each part of queries has one more term: a cell without keys */
     int64_t documents;            /* packed sequences, with index.starts_q and _kv; problem.shape.batch is 1 then */
     attn_cell_plan *plans;        /* in the order of their sizes */

@@ -4,65 +4,17 @@
 
 #include "../common/options.h"
 #include "agree.h"
+#include "heads.h"
 #include "index.h"
 #include "link.h"
 #include "origin.h"
-#include "run.h"
 #include "split.h"
 
 /* ---- planning ---- */
 
-/* Those of a rank, or all (-1). */
-static void list_parts(const attn_parts *p, int rank, int64_t *parts, int64_t *count)
-{
-    *count = 0;
-    for (int64_t n = 0; n < p->count; n++)
-        if (rank < 0 || p->owner[n] == rank) parts[(*count)++] = n;
-}
-
-/* What each rank has to do; the most cells of a rank are known without asking. */
-static void count_cells(attn_distributed_plan *p, int64_t *of_rank)
-{
-    const attn_grid *g = &p->cells.grid;
-    for (int r = 0; r < p->ranks; r++) of_rank[r] = 0;
-    for (int64_t i = 0; i < g->q.count && !p->cells.keys_stay; i++) of_rank[g->q.owner[i]] += attn_row_cells(g, i);
-    for (int64_t j = 0; j < g->kv.count && p->cells.keys_stay; j++)
-        for (int64_t i = g->rows[j].first; i < g->rows[j].end; i++) of_rank[g->kv.owner[j]] += attn_row_exists(g, i, j, j + 1);
-    for (int r = 0; r < p->ranks; r++) {
-        if (of_rank[r] > p->cells_most) p->cells_most = of_rank[r];
-        p->cells_total += of_rank[r];
-    }
-    for (int r = 0; r < p->ranks; r++) of_rank[r] = 0;
-    for (int64_t j = 0; j < g->kv.count; j++)
-        if (++of_rank[g->kv.owner[j]] > p->most_kv) p->most_kv = of_rank[g->kv.owner[j]];
-}
-
-/* Counts with more and more slots, until they suffice. */
-static attn_status find_needs(attn_distributed_plan *p, attn_error *error)
-{
-    const attn_options *o = &p->cells.options;
-    p->needs = (attn_run_needs){.slots = {64, 64, 64}, .requests = 64};
-    for (;;) {
-        attn_run_needs needs;
-        int enough;
-        const size_t bytes = attn_run_bytes(p, 1);
-        void *memory = options_acquire(o, bytes);
-        CHECK(memory, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes in which a plan counts", bytes);
-        const attn_status status = attn_run_count(p, memory, &needs, &enough, error);
-        options_release(o, memory);
-        if (status != ATTN_OK) return status;
-        if (enough) {
-            p->needs = needs;
-            return ATTN_OK;
-        }
-        for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) p->needs.slots[kind] *= 4;
-        p->needs.requests *= 4;
-    }
-}
-
 /* All but what concerns the other ranks. */
 static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *problem, const attn_tensors *tensors,
-                              const attn_split *caller, const attn_options *options, attn_error *error)
+                              const attn_split *caller, attn_error *error)
 {
     attn_cells *c = &p->cells;
     attn_split split;
@@ -84,34 +36,31 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     p->way = attn_split_way(&split);
     c->keys_stay = p->way == ATTN_WAY_SPLIT_KEYS;
     TRY(attn_split_check_op(&split, c->problem.op, error));
+    TRY(attn_split_members(&split, s->heads_kv, p->ranks, &p->members, error));
     const size_t grid = attn_grid_bytes(tokens, split.part, p->ranks);
-    const int64_t all_q = tokens.first / split.part + 1, all_kv = tokens.end / split.part + 1;
-    const size_t lists = (size_t)(all_q + all_kv + p->ranks) * sizeof(int64_t);
-    p->memory = options_acquire(&c->options, grid + lists);
-    CHECK(p->memory, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", grid + lists);
+    p->memory = options_acquire(&c->options, grid);
+    CHECK(p->memory, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", grid);
     TRY(attn_grid_fill(&c->grid, p->memory, tokens, &c->problem, &c->index, &split, p->ranks, error));
-    p->own.q = (int64_t *)(void *)((char *)p->memory + grid);
-    p->own.kv = p->own.q + all_q;
-    list_parts(&c->grid.q, c->keys_stay ? -1 : p->me, p->own.q, &p->own.count_q);
-    list_parts(&c->grid.kv, p->me, p->own.kv, &p->own.count_kv);
-    count_cells(p, p->own.kv + all_kv);
     p->queries = c->keys_stay ? tokens.first : attn_parts_tokens(&c->grid.q, p->me);
     p->keys = attn_parts_tokens(&c->grid.kv, p->me);
-    TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, p->queries, p->keys, options, error));
+    attn_options any = c->options;
+    any.workspace_limit = 0; /* a cell may have fewer heads */
+    TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, p->queries, p->keys, &any, error));
+    if (attn_split_has_heads(&split)) TRY(attn_slices_check(&c->bounds, &c->problem, tokens, error));
     if (c->index.starts_q) {
         c->documents = s->batch;
         c->problem.shape.batch = 1;
     }
-    TRY(attn_cells_plan(c, p->me, &p->own, error));
-    CHECK((double)attn_message_bytes(c, attn_part_most(&c->grid.kv)) * (double)p->most_kv < 0x1p60, ATTN_ERR_SHAPE,
-          "distributed: the keys of a rank are too large: their bytes overflow 64 bits");
-    TRY(find_needs(p, error));
+    return p->members > 1 ? attn_cells_lay_out(c, error) : attn_run_plan(p, error);
+}
+
+/* The messages of each execution, whatever the way, and the limit. */
+static attn_status finish_plan(attn_distributed_plan *p, attn_error *error)
+{
+    const size_t limit = p->cells.options.workspace_limit;
     const int agreements = 2 * attn_agree_messages(&p->transport); /* before and after the run */
     p->needs.messages += agreements;
     p->needs.bytes += agreements * (int64_t)sizeof(attn_verdict);
-    TRY(attn_run_fits(p, error));
-    p->workspace = attn_run_bytes(p, 0);
-    const size_t limit = c->options.workspace_limit;
     CHECK(!limit || p->workspace <= limit, ATTN_ERR_MEMORY,
           "distributed: the workspace takes %zu bytes and options.workspace_limit is %zu; smaller parts take less", p->workspace,
           limit);
@@ -139,6 +88,7 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     attn_digest d = attn_digest_begin();
     const int64_t numbers[] = {p->ranks,
                                p->way,
+                               p->members,
                                x->op,
                                x->outputs.topk,
                                table->kind,
@@ -181,9 +131,11 @@ static attn_status plan_here(attn_distributed_plan **plan, const attn_problem *p
     TRY(options_read(&o, options, error));
     attn_distributed_plan *p = options_acquire(&o, sizeof *p);
     CHECK(p, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan", sizeof *p);
-    *p = (attn_distributed_plan){.transport = *transport, .me = transport->rank, .ranks = transport->ranks, .cells.options = o};
+    *p = (attn_distributed_plan){
+        .transport = *transport, .me = transport->rank, .ranks = transport->ranks, .apart = 1, .cells.options = o};
     *plan = p;
-    return plan_alone(p, problem, tensors, split, options, error);
+    TRY(plan_alone(p, problem, tensors, split, error));
+    return p->members > 1 ? ATTN_OK : finish_plan(p, error);
 }
 
 attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
@@ -197,9 +149,16 @@ attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const att
     TRY(attn_transport_read(&t, transport, error));
     attn_status status =
         plan ? plan_here(&p, problem, tensors, split, &t, options, &rejected) : fail(&rejected, ATTN_ERR_ARGUMENT, "plan is NULL");
-    if (t.ranks > 1)
-        status = attn_agree(&t, status, status == ATTN_OK ? digest_of(p) : 0,
-                            "distributed: ranks disagree about the problem, the split or the instruction set", &rejected);
+    if (t.ranks > 1) {
+        attn_asking what = {.differs = "distributed: ranks disagree about the problem, the split or the instruction set"};
+        if (status == ATTN_OK) what.asked = digest_of(p), what.bits = attn_slices_shared(&p->cells);
+        status = attn_agree(&t, status, &what, &rejected);
+        if (status == ATTN_OK && p->members > 1) {
+            status = attn_heads_plan(p, what.bits, &rejected);
+            if (status == ATTN_OK) status = finish_plan(p, &rejected);
+            status = attn_agree(&t, status, &(attn_asking){.asked = 0}, &rejected);
+        }
+    }
     if (status != ATTN_OK) {
         attn_distributed_plan_destroy(p);
         if (error) *error = rejected;
@@ -213,7 +172,9 @@ void attn_distributed_plan_destroy(attn_distributed_plan *p)
 {
     if (!p) return;
     const attn_options o = p->cells.options;
+    attn_heads_free(p->heads, &o);
     attn_cells_free(&p->cells);
+    options_release(&o, p->lists);
     options_release(&o, p->memory);
     options_release(&o, p->numbers);
     options_release(&o, p);
@@ -256,11 +217,15 @@ attn_status attn_distributed_execute(const attn_distributed_plan *plan, const at
     attn_digest_add(&dropout, &mine.call.dropout_seed, sizeof mine.call.dropout_seed);
     attn_digest_number(&dropout, mine.call.dropout_offset);
     if (plan->ranks > 1)
-        status = attn_agree(&plan->transport, status, dropout.value,
-                            "distributed: ranks disagree about call.dropout_seed or dropout_offset", &rejected);
+        status = attn_agree(&plan->transport, status,
+                            &(attn_asking){.asked = dropout.value,
+                                           .differs = "distributed: ranks disagree about call.dropout_seed or dropout_offset"},
+                            &rejected);
     if (status == ATTN_OK) {
-        status = attn_run(plan, &mine.tensors, workspace, &rejected);
-        if (plan->ranks > 1 && status != ATTN_ERR_IO) status = attn_agree(&plan->transport, status, 0, "", &rejected);
+        status = plan->heads ? attn_heads_run(plan, &mine.tensors, workspace, &rejected)
+                             : attn_run(plan, &mine.tensors, workspace, &rejected);
+        if (plan->ranks > 1 && status != ATTN_ERR_IO)
+            status = attn_agree(&plan->transport, status, &(attn_asking){.asked = 0}, &rejected);
     }
     if (error) *error = rejected;
     return status == ATTN_OK ? succeed(error) : status;
@@ -287,7 +252,8 @@ attn_status attn_distributed_describe(const attn_distributed_plan *plan, attn_di
                                             .shared_nodes = plan->needs.slots[ATTN_NODE_SHARED],
                                             .workspace_bytes = plan->workspace,
                                             .way = plan->way,
-                                            .ranks = plan->ranks};
+                                            .ranks = plan->ranks,
+                                            .ranks_heads = plan->members};
     TRY(struct_write(description, &d, sizeof d, "attn_distributed_description", error));
     return succeed(error);
 }

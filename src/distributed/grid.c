@@ -168,6 +168,27 @@ attn_status attn_grid_fill(attn_grid *g, void *memory, attn_range tokens, const 
     return ATTN_OK;
 }
 
+/* Aligned for int64_t; `owned` is used until attn_grid_join returns. */
+size_t attn_grid_join_bytes(const attn_grid *from, int ranks)
+{
+    const size_t parts = (size_t)from->q.count + (size_t)from->kv.count;
+    return (parts + (size_t)ranks) * sizeof(int64_t) + (parts * sizeof(int32_t) + 7) / 8 * 8;
+}
+
+void attn_grid_join(attn_grid *g, void *memory, const attn_grid *from, int ranks, int members)
+{
+    *g = *from;
+    g->q.local = memory;
+    g->kv.local = g->q.local + g->q.count;
+    int64_t *const owned = g->kv.local + g->kv.count;
+    g->q.owner = (int32_t *)(void *)(owned + ranks);
+    g->kv.owner = g->q.owner + g->q.count;
+    for (int64_t n = 0; n < g->q.count; n++) g->q.owner[n] = from->q.owner[n] / members;
+    for (int64_t n = 0; n < g->kv.count; n++) g->kv.owner[n] = from->kv.owner[n] / members;
+    fill_local(&g->q, ranks / members, owned);
+    fill_local(&g->kv, ranks / members, owned);
+}
+
 int attn_row_exists(const attn_grid *g, int64_t i, int64_t first, int64_t end)
 {
     for (int n = 0; n < ATTN_SEEN_RANGES; n++) {

@@ -58,6 +58,10 @@ int64_t attn_parts_tokens(const attn_parts *p, int rank);
 /* Bytes of the arrays of a grid, a multiple of 8, which attn_grid_fill takes from `memory`.  tokens: queries (first) and keys
  * (end). */
 size_t attn_grid_bytes(attn_range tokens, int64_t part, int ranks);
+/* A grid of the same parts whose ranks are groups of `members` ranks after one another; it refers to `from`, and has its arrays in
+ * attn_grid_join_bytes of memory. */
+size_t attn_grid_join_bytes(const attn_grid *from, int ranks);
+void attn_grid_join(attn_grid *grid, void *memory, const attn_grid *from, int ranks, int members);
 attn_status attn_grid_fill(attn_grid *grid, void *memory, attn_range tokens, const attn_problem *problem,
                            const attn_grid_index *index, const attn_split *split, int ranks, attn_error *error);
 

@@ -215,8 +215,11 @@ attn_status attn_distributed_linear_plan_create(attn_distributed_linear_plan **p
     attn_status status =
         plan ? plan_here(&p, problem, tensors, split, &t, options, &rejected) : fail(&rejected, ATTN_ERR_ARGUMENT, "plan is NULL");
     if (t.ranks > 1)
-        status = attn_agree(&t, status, status == ATTN_OK ? digest_of(p) : 0,
-                            MODULE ": ranks disagree about the problem, the split or the instruction set", &rejected);
+        status =
+            attn_agree(&t, status,
+                       &(attn_asking){.asked = status == ATTN_OK ? digest_of(p) : 0,
+                                      .differs = MODULE ": ranks disagree about the problem, the split or the instruction set"},
+                       &rejected);
     if (status != ATTN_OK) {
         attn_distributed_linear_plan_destroy(p);
         if (error) *error = rejected;
@@ -325,10 +328,12 @@ attn_status attn_distributed_linear_execute(const attn_distributed_linear_plan *
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     const attn_transport *t = &plan->transport;
     attn_status status = check_call(plan, tensors, &mine, workspace, workspace_size, &memory, &lengths, &rejected);
-    if (plan->ranks > 1) status = attn_agree(t, status, lengths.value, MODULE ": ranks disagree about lengths", &rejected);
+    if (plan->ranks > 1)
+        status = attn_agree(t, status, &(attn_asking){.asked = lengths.value, .differs = MODULE ": ranks disagree about lengths"},
+                            &rejected);
     if (status == ATTN_OK) {
         status = attn_linear_run(plan, &mine, &memory, &rejected);
-        if (plan->ranks > 1 && status != ATTN_ERR_IO) status = attn_agree(t, status, 0, "", &rejected);
+        if (plan->ranks > 1 && status != ATTN_ERR_IO) status = attn_agree(t, status, &(attn_asking){.asked = 0}, &rejected);
     }
     if (error) *error = rejected;
     return status == ATTN_OK ? succeed(error) : status;

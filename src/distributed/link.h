@@ -7,7 +7,7 @@
 
 #include "attn/distributed.h"
 
-/* (Those from 8 on are of callers who share the transport, such as the bindings of Python.) */
+/* (Those from 16 on are of callers who share the transport, such as the bindings of Python.) */
 enum {
     ATTN_TAG_KEYS = 1,
     ATTN_TAG_COLUMNS,
@@ -16,7 +16,8 @@ enum {
     ATTN_TAG_ROWS,
     ATTN_TAG_STATES,
     ATTN_TAG_STATE_GRADIENTS,
-    ATTN_TAG_MOVED /* by scatter and gather */
+    ATTN_TAG_MOVED, /* by scatter and gather */
+    ATTN_TAG_HEADS
 };
 
 /* A copy with what ranks need in order to agree about anything else, checked; NULL is one rank. */

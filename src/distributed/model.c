@@ -6,6 +6,7 @@
 #include "../common/slots.h"
 #include "index.h"
 #include "model_count.h"
+#include "model_heads.h"
 #include "origin.h"
 #include "split.h"
 
@@ -27,6 +28,16 @@ static attn_status read_machine(attn_split_machine *m, const attn_split_machine 
         CHECK(m->reserved[n] == 0, ATTN_ERR_ARGUMENT, "machine.reserved[%zu] is %" PRId64 "; it must be 0", n, m->reserved[n]);
     return ATTN_OK;
 }
+
+/* A model, and what ranks are beyond its groups. */
+typedef struct outlook {
+    attn_model model;
+    attn_cells whole; /* with all heads, and the grid of all ranks */
+    int ranks, members;
+    attn_model_rank *each; /* of all ranks */
+    void *memory[5];       /* released at the end */
+    int blocks;
+} outlook;
 
 /* ---- time ---- */
 
@@ -80,18 +91,28 @@ static double seconds_through_first(const attn_model *m, attn_node_kind kind, co
            times * depth * (message + bytes / machine->bytes_per_second);
 }
 
-static void predict_time(attn_model *m, const attn_split_machine *machine, attn_split_prediction *d)
+/* What goes between the owners of tokens and those of heads, of the rank that sends the most. */
+static double seconds_of_swaps(const outlook *o, const attn_split_machine *machine)
 {
+    double messages = 0, bytes = 0;
+    for (int r = 0; r < o->ranks; r++) messages = fmax(messages, o->each[r].messages), bytes = fmax(bytes, o->each[r].bytes);
+    return messages * machine->seconds_per_message + bytes / machine->bytes_per_second;
+}
+
+/* Of the ranks that have the most heads, which the model is of. */
+static void predict_time(outlook *o, const attn_split_machine *machine, attn_split_prediction *d)
+{
+    attn_model *m = &o->model;
     const attn_cells *c = &m->cells;
-    const double flops = flops_of_pair(&c->problem), all = sum(m->row_pairs, c->grid.q.count) * flops,
-                 mean = sum(m->pairs, m->ranks) / m->ranks;
+    const double flops = flops_of_pair(&c->problem), of_all = flops_of_pair(&o->whole.problem),
+                 all = sum(m->row_pairs, c->grid.q.count) * of_all, mean = sum(m->pairs, m->ranks) * of_all / o->ranks;
     const int most = busiest(m->pairs, m->ranks);
     int64_t own, sources;
     d->flops = all;
     d->computing = m->pairs[most] * flops / machine->flops_per_second;
     d->combining = (double)m->cells_of[most] * (double)(c->node[ATTN_NODE_ROW] + c->node[ATTN_NODE_COLUMN]) /
                    (double)attn_dtype_size(c->bounds.compute) * machine->seconds_per_sum;
-    d->imbalance = mean > 0 ? m->pairs[most] / mean : 1;
+    d->imbalance = mean > 0 ? m->pairs[most] * flops / mean : 1;
     attn_model_look(m, most, &own, &sources);
     const double work = d->computing + d->combining;
     if (c->keys_stay) {
@@ -107,75 +128,123 @@ static void predict_time(attn_model *m, const attn_split_machine *machine, attn_
         d->steps = sources;
         d->waiting = fmax(message - here, 0) + (steps - 1) * fmax(message - step, 0) +
                      seconds_of_nodes(m, ATTN_NODE_COLUMN, machine, (double)sources) +
-                     seconds_through_first(m, ATTN_NODE_SHARED, machine, 1);
+                     seconds_through_first(m, ATTN_NODE_SHARED, machine, 1) + seconds_of_swaps(o, machine);
     }
     d->seconds = work + d->waiting;
-    d->efficiency = d->seconds > 0 ? all / machine->flops_per_second / m->ranks / d->seconds : 1;
+    d->efficiency = d->seconds > 0 ? all / machine->flops_per_second / o->ranks / d->seconds : 1;
 }
 
 static int64_t whole(double x) { return x < 0x1p62 ? (int64_t)(x + 0.5) : INT64_C(1) << 62; }
 
-static void fill(attn_model *m, const attn_split_machine *machine, attn_split_prediction *d)
+/* What the ranks of a class send. */
+typedef struct sent {
+    double messages, bytes, messages_total, bytes_total;
+} sent;
+
+static void add_sent(const outlook *o, const attn_model_class *of, sent *s)
 {
-    const attn_grid *g = &m->cells.grid;
-    const double *messages = m->messages_sent, *bytes = m->bytes_sent;
-    predict_time(m, machine, d);
+    for (int r = 0; r < o->ranks; r++) {
+        const int member = r % o->members, group = r / o->members;
+        if (member < of->first || member >= of->end) continue;
+        const double messages = o->model.messages_sent[group] + o->each[r].messages,
+                     bytes = o->model.bytes_sent[group] + o->each[r].bytes;
+        s->messages = fmax(s->messages, messages), s->bytes = fmax(s->bytes, bytes);
+        s->messages_total += messages, s->bytes_total += bytes;
+    }
+}
+
+/* Memory for keys: the rank's own and those of two steps, and those that came from its group. */
+static double bytes_of_keys(const outlook *o)
+{
+    const attn_model *m = &o->model;
+    const double copies = (m->ranks == 1 || m->cells.keys_stay ? 0 : 3) + (o->members > 1);
+    int64_t most = 0;
+    for (int r = 0; r < m->ranks; r++) most = attn_max(most, m->kv.first[r + 1] - m->kv.first[r]);
+    return copies * (double)most * (double)attn_message_bytes(&m->cells, attn_part_most(&m->cells.grid.kv));
+}
+
+static attn_status fill(outlook *o, const attn_split_machine *machine, attn_split_prediction *d, attn_error *error)
+{
+    attn_model *m = &o->model;
+    attn_model_class classes[2];
+    sent s = {.messages = 0};
+    const attn_grid grid = m->cells.grid;
+    const int count = attn_model_classes(&o->whole.problem.shape, o->members, classes);
+    for (int n = 0; n < count; n++) {
+        m->cells = o->whole;
+        m->cells.grid = grid;
+        if (o->members > 1) attn_slice_take(&m->cells, &classes[n].slice, 0, 0); /* (of rows of ranks nothing is asked) */
+        TRY(attn_cells_lay_out(&m->cells, error));
+        attn_model_count(m);
+        add_sent(o, &classes[n], &s);
+        if (n > 0) continue;
+        predict_time(o, machine, d);
+        d->key_bytes = whole(bytes_of_keys(o));
+    }
     d->way = m->way;
-    d->ranks = m->ranks;
-    d->parts_q = g->q.count, d->parts_kv = g->kv.count;
+    d->ranks = o->ranks;
+    d->ranks_heads = o->members;
+    d->parts_q = grid.q.count, d->parts_kv = grid.kv.count;
     d->sampled = m->sampled;
-    d->messages = whole(messages[busiest(messages, m->ranks)]);
-    d->bytes = whole(bytes[busiest(bytes, m->ranks)]);
-    d->messages_total = whole(sum(messages, m->ranks));
-    d->bytes_total = whole(sum(bytes, m->ranks));
-    int64_t most_kv = 0;
+    d->messages = whole(s.messages), d->messages_total = whole(s.messages_total);
+    d->bytes = whole(s.bytes), d->bytes_total = whole(s.bytes_total);
     for (int r = 0; r < m->ranks; r++) {
         d->cells_most = attn_max(d->cells_most, m->cells_of[r]);
-        d->cells_total += m->cells_of[r];
-        most_kv = attn_max(most_kv, m->kv.first[r + 1] - m->kv.first[r]);
+        d->cells_total += m->cells_of[r] * o->members;
     }
-    const double copies = m->ranks == 1 || m->cells.keys_stay ? 0 : 3; /* its own, and those of two steps */
-    d->key_bytes = whole(copies * (double)most_kv * (double)attn_message_bytes(&m->cells, attn_part_most(&g->kv)));
+    return ATTN_OK;
 }
 
 /* ---- public ---- */
 
-static attn_status predict(attn_model *m, const attn_split *caller, attn_split_prediction *d, void **numbers, void **grid,
-                           void **counts, const attn_split_machine *machine, attn_error *error)
+static attn_status reserve(outlook *o, size_t bytes, const char *what, void **memory, attn_error *error)
 {
-    attn_cells *c = &m->cells;
-    const attn_options *o = &c->options;
+    *memory = o->memory[o->blocks++] = options_acquire(&o->whole.options, bytes);
+    CHECK(*memory, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of %s", bytes, what);
+    return ATTN_OK;
+}
+
+static attn_status predict(outlook *o, const attn_split *caller, attn_split_prediction *d, const attn_split_machine *machine,
+                           attn_error *error)
+{
+    attn_cells *c = &o->whole;
+    attn_model *m = &o->model;
     attn_split split;
     attn_range tokens;
+    void *memory;
     TRY(attn_split_read(&split, caller, error));
-    CHECK(m->ranks >= 1, ATTN_ERR_ARGUMENT, "ranks is %d; it must be at least 1", m->ranks);
+    CHECK(o->ranks >= 1, ATTN_ERR_ARGUMENT, "ranks is %d; it must be at least 1", o->ranks);
     TRY(attn_bounds_read_call(&c->call, &c->planned, error));
     TRY(attn_bounds_check_call(&c->call, &c->call, c->problem.op, error));
     c->planned.call = &c->call;
     TRY(attn_index_check(&c->problem.shape, error));
     TRY(attn_origin_read(c, error));
-    *numbers = options_acquire(o, attn_index_bytes(c->problem.shape.batch));
-    CHECK(*numbers, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of lengths", attn_index_bytes(c->problem.shape.batch));
-    TRY(attn_index_begin(&c->index, &c->planned, &c->problem, *numbers, &split, &tokens, error));
+    TRY(reserve(o, attn_index_bytes(c->problem.shape.batch), "lengths", &memory, error));
+    TRY(attn_index_begin(&c->index, &c->planned, &c->problem, memory, &split, &tokens, error));
     m->way = attn_split_way(&split);
     c->keys_stay = m->way == ATTN_WAY_SPLIT_KEYS;
     TRY(attn_split_check_op(&split, c->problem.op, error));
-    const size_t bytes = attn_grid_bytes(tokens, split.part, m->ranks);
-    *grid = options_acquire(o, bytes);
-    CHECK(*grid, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of the parts", bytes);
-    TRY(attn_grid_fill(&c->grid, *grid, tokens, &c->problem, &c->index, &split, m->ranks, error));
+    TRY(attn_split_members(&split, c->problem.shape.heads_kv, o->ranks, &o->members, error));
+    TRY(reserve(o, attn_grid_bytes(tokens, split.part, o->ranks), "the parts", &memory, error));
+    TRY(attn_grid_fill(&c->grid, memory, tokens, &c->problem, &c->index, &split, o->ranks, error));
     TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, tokens.first, tokens.end, NULL, error));
     if (c->index.starts_q) {
         c->documents = c->problem.shape.batch;
         c->problem.shape.batch = 1;
     }
-    TRY(attn_cells_lay_out(c, error));
+    if (attn_split_has_heads(&split)) TRY(attn_slices_check(&c->bounds, &c->problem, tokens, error));
+    TRY(attn_slices_share(c, attn_slices_shared(c), error));
+    TRY(reserve(o, (size_t)o->ranks * sizeof *o->each, "ranks", &memory, error));
+    o->each = memory;
+    attn_model_swaps(c, o->ranks, o->members, o->each);
+    TRY(reserve(o, attn_grid_join_bytes(&c->grid, o->ranks), "the parts of groups", &memory, error));
+    attn_grid_join(&m->cells.grid, memory, &c->grid, o->ranks, o->members);
+    m->ranks = o->ranks / o->members;
+    m->agreeing = o->ranks;
     const attn_range parts = {c->grid.q.count, c->grid.kv.count};
-    *counts = options_acquire(o, attn_model_bytes(parts, m->ranks));
-    CHECK(*counts, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of what ranks do", attn_model_bytes(parts, m->ranks));
-    attn_model_carve(m, *counts, parts);
-    attn_model_count(m);
-    fill(m, machine, d);
+    TRY(reserve(o, attn_model_bytes(parts, m->ranks), "what ranks do", &memory, error));
+    attn_model_carve(m, memory, parts);
+    TRY(fill(o, machine, d, error));
     CHECK(isfinite(d->seconds), ATTN_ERR_ARGUMENT,
           "machine is too slow: %g operations and %g bytes a second, %g seconds a message; its seconds overflow",
           machine->flops_per_second, machine->bytes_per_second, machine->seconds_per_message);
@@ -187,18 +256,15 @@ attn_status attn_split_predict(const attn_problem *problem, int ranks, const att
 {
     attn_split_machine of;
     attn_split_prediction d = {.struct_size = sizeof d};
-    attn_model m = {.ranks = ranks, .cells.options.struct_size = sizeof m.cells.options};
-    void *numbers = NULL, *grid = NULL, *counts = NULL;
+    outlook o = {.ranks = ranks, .whole.options.struct_size = sizeof o.whole.options};
     CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     CHECK(prediction, ATTN_ERR_ARGUMENT, "prediction is NULL");
-    TRY(struct_read(&m.cells.problem, sizeof m.cells.problem, sizeof m.cells.problem, problem, "attn_problem", error));
-    TRY(slots_read(&m.cells.planned, sizeof m.cells.planned, sizeof m.cells.planned, tensors, "attn_tensors", error));
+    TRY(struct_read(&o.whole.problem, sizeof o.whole.problem, sizeof o.whole.problem, problem, "attn_problem", error));
+    TRY(slots_read(&o.whole.planned, sizeof o.whole.planned, sizeof o.whole.planned, tensors, "attn_tensors", error));
     TRY(read_machine(&of, machine, error));
-    const attn_status status = predict(&m, split, &d, &numbers, &grid, &counts, &of, error);
-    options_release(&m.cells.options, counts);
-    options_release(&m.cells.options, grid);
-    options_release(&m.cells.options, numbers);
+    const attn_status status = predict(&o, split, &d, &of, error);
+    while (o.blocks > 0) options_release(&o.whole.options, o.memory[--o.blocks]);
     if (status != ATTN_OK) return status;
     TRY(struct_write(prediction, &d, sizeof d, "attn_split_prediction", error));
     return succeed(error);

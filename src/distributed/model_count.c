@@ -397,7 +397,7 @@ static void send_shared(attn_model *m)
 void attn_model_count(attn_model *m)
 {
     const attn_cells *c = &m->cells;
-    const attn_transport as = {.ranks = m->ranks};
+    const attn_transport as = {.ranks = m->agreeing};
     const double agreements = 2 * attn_agree_messages(&as);
     m->sampled = 1;
     for (int r = 0; r < m->ranks; r++) {

@@ -16,7 +16,8 @@ typedef struct attn_by_rank {
 typedef struct attn_model {
     attn_cells cells; /* problem, planned, index, grid, bounds and nodes; no plans */
     attn_way way;     /* not ATTN_WAY_AUTO */
-    int ranks;
+    int ranks;        /* where heads are divided, groups: all of this is about ranks with the same heads */
+    int agreeing;     /* ranks that agree, all of them */
     attn_by_rank q, kv;
     int32_t *by_seen[ATTN_SEEN_RANGES]; /* q.part, but of each rank in the order in which ranges of a kind begin */
     double *row_pairs;                  /* of each part of queries, with all its keys, of a head */

@@ -17,19 +17,26 @@ typedef struct attn_run_needs {
     int64_t cells, messages, bytes;
 } attn_run_needs;
 
+/* Where heads are divided (heads.h), the plan that the caller has is about what ranks own, and that of `heads`, with other ranks,
+ * about what is computed. */
 struct attn_distributed_plan {
     attn_cells cells;
     attn_transport transport; /* ranks 1: unused */
     attn_way way;
-    int me, ranks;
+    int me, ranks, first, apart; /* rank n of these is rank first + n apart of the transport */
+    int members;                 /* ranks that divide the heads among themselves; 1: none do */
+    struct attn_heads *heads;    /* NULL: all heads are computed where their tokens are */
     attn_owned own;
     int64_t queries, keys; /* tokens of the rank */
     int64_t most_kv;       /* parts of keys of the rank that has the most */
     attn_run_needs needs;
     int64_t cells_most, cells_total;
     size_t workspace;
-    void *memory, *numbers; /* of the arrays */
+    void *memory, *numbers, *lists; /* of the arrays */
 };
+
+/* Plans the cells of this rank, and counts: cells but for their plans, transport, way and ranks are filled in. */
+attn_status attn_run_plan(attn_distributed_plan *plan, attn_error *error);
 
 /* Bytes of workspace for attn_run, with numbers or without. */
 size_t attn_run_bytes(const attn_distributed_plan *plan, int counts);

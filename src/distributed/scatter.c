@@ -179,8 +179,11 @@ static attn_status move(attn_axis axis, const int64_t shape[4], const attn_input
     attn_status status = attn_transport_check(&t, &rejected);
     if (status == ATTN_OK) status = prepare(&m, shape, axis, whole, own, split, gathers, &rejected);
     if (t.ranks > 1)
-        status = attn_agree(&t, status, status == ATTN_OK ? digest_of(&m, gathers) : 0,
-                            "distributed: ranks disagree about the shape, the axis, the type or the split", &rejected);
+        status =
+            attn_agree(&t, status,
+                       &(attn_asking){.asked = status == ATTN_OK ? digest_of(&m, gathers) : 0,
+                                      .differs = "distributed: ranks disagree about the shape, the axis, the type or the split"},
+                       &rejected);
     /* What every rank has all of, rank 0 has, too. */
     const int ranks = gathers && attn_split_is_everywhere(&m.split, m.axis) ? 1 : t.ranks;
     for (int rank = 0; rank < ranks && status == ATTN_OK; rank++)

@@ -16,8 +16,13 @@ attn_status attn_split_read(attn_split *copy, const attn_split *caller, attn_err
     if (!copy->part) copy->part = DEFAULT_PART;
     CHECK((unsigned)copy->layout <= ATTN_LAYOUT_OWNERS, ATTN_ERR_ARGUMENT,
           "split.layout is %d; known: 0 (contiguous), 1 (zigzag), 2 (striped), 3 (owners)", (int)copy->layout);
-    CHECK((unsigned)copy->way <= ATTN_WAY_SPLIT_KEYS, ATTN_ERR_ARGUMENT,
-          "split.way is %d; known: 0 (auto), 1 (ring), 2 (direct), 3 (split keys)", (int)copy->way);
+    CHECK((unsigned)copy->way <= ATTN_WAY_HEADS_RING, ATTN_ERR_ARGUMENT,
+          "split.way is %d; known: 0 (auto), 1 (ring), 2 (direct), 3 (split keys), 4 (heads), 5 (heads x ring)", (int)copy->way);
+    CHECK(copy->ranks_heads >= 0, ATTN_ERR_ARGUMENT, "split.ranks_heads is %" PRId64 "; it must be at least 1, or 0 to be chosen",
+          copy->ranks_heads);
+    CHECK(!copy->ranks_heads || attn_split_has_heads(copy), ATTN_ERR_ARGUMENT,
+          "split.ranks_heads is %" PRId64 " and split.way is %d; it is for 4 (heads) and 5 (heads x ring)", copy->ranks_heads,
+          (int)copy->way);
     CHECK(copy->layout == ATTN_LAYOUT_OWNERS || (!copy->owners_q && !copy->owners_kv), ATTN_ERR_ARGUMENT,
           "split.owners_%s is set; split.layout must be 3 (owners)", copy->owners_q ? "q" : "kv");
     for (size_t n = 0; n < sizeof copy->reserved / sizeof *copy->reserved; n++)
@@ -34,6 +39,32 @@ attn_status attn_split_check(const attn_split *split, int64_t tokens, attn_axis 
     CHECK(split->layout != ATTN_LAYOUT_OWNERS || tokens == 0 || attn_split_is_everywhere(split, axis) ||
               (keys ? split->owners_kv : split->owners_q),
           ATTN_ERR_ARGUMENT, "split.owners_%s is NULL; split.layout 3 (owners) needs it", keys ? "kv" : "q");
+    return ATTN_OK;
+}
+
+static int64_t greatest_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+attn_status attn_split_members(const attn_split *split, int64_t heads_kv, int ranks, int *members, attn_error *error)
+{
+    const int64_t asked = split->ranks_heads;
+    *members = 1;
+    if (!attn_split_has_heads(split)) return ATTN_OK;
+    if (split->way == ATTN_WAY_HEADS) {
+        CHECK(!asked || asked == ranks, ATTN_ERR_ARGUMENT,
+              "split.ranks_heads is %" PRId64 " and split.way is 4 (heads); it must be 0 or all of the %d ranks", asked, ranks);
+        *members = ranks;
+        return ATTN_OK;
+    }
+    CHECK(asked <= ranks && (!asked || ranks % asked == 0), ATTN_ERR_ARGUMENT,
+          "split.ranks_heads is %" PRId64 "; it must divide the number of ranks, %d", asked, ranks);
+    *members = asked ? (int)asked : heads_kv > 0 ? (int)greatest_divisor(ranks, heads_kv) : 1;
     return ATTN_OK;
 }
 

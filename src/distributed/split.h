@@ -10,11 +10,19 @@ attn_status attn_split_read(attn_split *copy, const attn_split *caller, attn_err
 /* Checks the number of parts of an axis of `tokens` tokens, and that it has owners. */
 attn_status attn_split_check(const attn_split *split, int64_t tokens, attn_axis axis, const char *name, attn_error *error);
 
+/* 1 if ranks divide the heads. */
+static inline int attn_split_has_heads(const attn_split *split)
+{
+    return split->way == ATTN_WAY_HEADS || split->way == ATTN_WAY_HEADS_RING;
+}
+
 /* The way that is taken, and whether it has the operation. */
 static inline attn_way attn_split_way(const attn_split *split)
 {
     return split->way == ATTN_WAY_AUTO ? ATTN_WAY_DIRECT : split->way;
 }
+/* How many ranks divide the heads among themselves; 1: none do. */
+attn_status attn_split_members(const attn_split *split, int64_t heads_kv, int ranks, int *members, attn_error *error);
 attn_status attn_split_check_op(const attn_split *split, attn_op op, attn_error *error);
 
 /* 1 if each rank has all of an axis. */

@@ -38,6 +38,7 @@ void attn_steps_send(attn_running *r, int to, int tag, const void *data, size_t 
     r->needs.bytes += (int64_t)bytes;
     if (!r->mine || !request || r->status != ATTN_OK) return;
     *request = NULL;
+    to = attn_rank_of_transport(r->plan, to);
     check(r, t->send(t->context, to, tag, data, bytes, request), "sent to", to);
 }
 
@@ -47,6 +48,7 @@ void attn_steps_receive(attn_running *r, int from, int tag, void *data, size_t b
     void **request = next_request(r);
     if (!r->mine || !request || r->status != ATTN_OK) return;
     *request = NULL;
+    from = attn_rank_of_transport(r->plan, from);
     check(r, t->receive(t->context, from, tag, data, bytes, request), "received from", from);
 }
 

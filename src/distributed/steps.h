@@ -39,6 +39,8 @@ static inline int attn_rank_at(const attn_distributed_plan *plan, int64_t distan
     return (int)((plan->me + distance % n + n) % n);
 }
 
+static inline int attn_rank_of_transport(const attn_distributed_plan *plan, int rank) { return plan->first + rank * plan->apart; }
+
 /* Sends and receives; a count only counts. */
 void attn_steps_send(attn_running *r, int to, int tag, const void *data, size_t bytes);
 void attn_steps_receive(attn_running *r, int from, int tag, void *data, size_t bytes);

@@ -10,12 +10,12 @@ void asked_fill(asked *a, attn_op op, const attn_transport *transport)
     for (int n = 0; n < 5; n++)
         for (int i = 0; i < (int)(sizeof a->in[n] / sizeof *a->in[n]); i++)
             a->in[n][i] = (float)((i * (5 + n) + transport->rank) % 11 - 5) / 8;
-    for (int n = 0; n < ASKED_BATCH * ASKED_OWN; n++) a->lse[n] = 2;
+    for (int n = 0; n < ASKED_ROWS; n++) a->lse[n] = 2;
     for (int n = 0; n < 2 * ASKED_BATCH; n++) a->lengths[n] = ASKED_LEN - 3;
-    a->slopes[0] = 0.125f;
+    a->slopes[0] = 0.125f, a->slopes[1] = 0.25f;
     a->problem = (attn_problem){.struct_size = sizeof a->problem,
                                 .op = op,
-                                .shape = {ASKED_BATCH, 1, 1, ASKED_LEN, ASKED_LEN, ASKED_D, ASKED_D},
+                                .shape = {ASKED_BATCH, ASKED_HEADS, ASKED_HEADS, ASKED_LEN, ASKED_LEN, ASKED_D, ASKED_D},
                                 .mask.causal = 1,
                                 .dropout.probability = 0.5,
                                 .bias_table = {.kind = ATTN_DISTANCE_CLIPPED, .max_distance = 4}};

@@ -7,7 +7,16 @@
 #include "attn/distributed.h"
 #include "limited_allocator.h"
 
-enum { ASKED_RANKS = 4, ASKED_PART = 8, ASKED_LEN = 64, ASKED_D = 4, ASKED_OWN = ASKED_LEN / ASKED_RANKS, ASKED_BATCH = 2 };
+enum {
+    ASKED_RANKS = 4,
+    ASKED_PART = 8,
+    ASKED_LEN = 64,
+    ASKED_D = 4,
+    ASKED_OWN = ASKED_LEN / ASKED_RANKS,
+    ASKED_BATCH = 2,
+    ASKED_HEADS = 2
+};
+enum { ASKED_ROWS = ASKED_BATCH * ASKED_HEADS * ASKED_OWN };
 
 /* Copies and memory of one rank; pointers may be replaced.  Zigzag and ring, causal, dropout, lengths, slopes and a table; all
  * results. */
@@ -23,11 +32,11 @@ typedef struct asked {
     char *workspace;
     size_t size; /* of the workspace */
     int64_t lengths[2 * ASKED_BATCH];
-    float in[5][2 * ASKED_BATCH * ASKED_OWN * ASKED_D]; /* q, k, v, grad_o, o of backward */
-    float lse[ASKED_BATCH * ASKED_OWN], slopes[1], table[9];
+    float in[5][2 * ASKED_ROWS * ASKED_D]; /* q, k, v, grad_o, o of backward */
+    float lse[ASKED_ROWS], slopes[ASKED_HEADS], table[9 * ASKED_HEADS];
     struct {
-        float rows[4][ASKED_BATCH * ASKED_OWN * ASKED_D]; /* o; or grad_q, grad_k, grad_v */
-        float lse[ASKED_BATCH * ASKED_OWN], slopes[1], table[9];
+        float rows[4][ASKED_ROWS * ASKED_D]; /* o; or grad_q, grad_k, grad_v */
+        float lse[ASKED_ROWS], slopes[ASKED_HEADS], table[9 * ASKED_HEADS];
     } out;
 } asked;
 

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { MOST_PARTS = 64, HEADS = 4, HEADS_KV = 2, DIM = 8 };
+enum { MOST_PARTS = 64, HEADS = 6, HEADS_KV = 3, DIM = 8 };
 
 static const attn_split_machine machine = {
     .struct_size = sizeof machine, .flops_per_second = 5e12, .bytes_per_second = 25e9, .seconds_per_message = 5e-6};
@@ -20,7 +20,7 @@ typedef struct problem_case {
     attn_mask mask;
     int has_sink, documents; /* documents -1: two entries, with offsets */
     attn_dtype dtype;
-    int bias; /* 1: that all queries share, 2: all keys; with its gradient */
+    int bias; /* 1: that all queries share, 2: all keys; of each head: 3, 4, 5: none; 6: all heads; with its gradient, but for 6 */
 } problem_case;
 
 static const int64_t offsets[] = {20, -40};
@@ -56,6 +56,10 @@ static const problem_case problems[] = {
     {"few queries", 3, 64, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 0, 0, ATTN_F32, 0},
     {"a bias of all queries", 61, 64, {.causal = 1}, 1, 0, ATTN_F32, 1},
     {"a bias of all keys", 64, 61, {.causal = 1}, 0, 0, ATTN_F64, 2},
+    {"a bias of a head and all queries", 61, 43, {.causal = 1}, 0, 0, ATTN_F32, 3},
+    {"a bias of a head and all keys", 61, 43, {0}, 0, 0, ATTN_F32, 4},
+    {"a bias of each head", 61, 43, {.causal = 1}, 0, 0, ATTN_F32, 5},
+    {"a bias of all heads", 61, 43, {0}, 0, 0, ATTN_F32, 6},
     {"no queries", 0, 64, {0}, 0, 0, ATTN_F32, 0},
     {"rows of a sink alone", 64, 20, {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT}, 1, 0, ATTN_F32, 0},
     {"a later entry begins before", 64, 34, {.window = 1, .window_left = 3, .window_right = 0, .global_kv = 3}, 0, -1, ATTN_F32, 0},
@@ -101,9 +105,12 @@ static attn_tensors tensors_of(const problem_case *c, attn_op op, int64_t querie
     if (c->has_sink) t.sink = slot(1, ATTN_F32);
     if (c->documents < 0) t.offset_q = (attn_input){.data = offsets, .dtype = ATTN_I64};
     if (c->bias && op != ATTN_JVP) {
-        const int64_t wide = c->bias == 1 ? ATTN_BROADCAST : c->keys, next = c->bias == 1 ? 1 : ATTN_BROADCAST;
-        t.bias = (attn_input){queries ? ATTN_LATER : ATTN_EMPTY, statistics, {ATTN_BROADCAST, ATTN_BROADCAST, wide, next}};
-        if (op == ATTN_BACKWARD) t.grad_bias = output(c->bias == 1 ? 1 : queries, statistics);
+        const int of_queries = c->bias == 1 || c->bias == 3, of_keys = c->bias == 2 || c->bias == 4;
+        const int64_t wide = of_queries ? ATTN_BROADCAST : of_keys ? 1 : c->keys, next = of_keys ? ATTN_BROADCAST : 1;
+        const int64_t head =
+            c->bias < 3 || c->bias == 6 ? ATTN_BROADCAST : (of_queries ? 1 : (queries > 0 ? queries : 1)) * c->keys;
+        t.bias = (attn_input){queries ? ATTN_LATER : ATTN_EMPTY, statistics, {ATTN_BROADCAST, head, wide, next}};
+        if (op == ATTN_BACKWARD && c->bias < 6) t.grad_bias = output(of_queries ? 1 : queries, statistics);
     }
     if (c->documents > 0) {
         t.cu_seqlens_q = t.cu_seqlens_kv = (attn_input){.data = starts, .dtype = ATTN_I64};
@@ -113,6 +120,7 @@ static attn_tensors tensors_of(const problem_case *c, attn_op op, int64_t querie
         t.o = output(queries, c->dtype), t.lse = output(queries, statistics);
         t.grad_o = slot(queries, c->dtype);
         t.grad_q = output(queries, c->dtype), t.grad_k = output(keys, c->dtype), t.grad_v = output(keys, c->dtype);
+        if (c->bias == 1) t.grad_bias = output(queries, ATTN_F32);
         if (c->has_sink) t.grad_sink = output(1, ATTN_F32);
     }
     if (op == ATTN_JVP) {
@@ -173,6 +181,7 @@ static int64_t compare(const problem_case *c, attn_op op, const attn_split *spli
     SAME(parts_q, p.d[0].parts_q);
     SAME(parts_kv, p.d[0].parts_kv);
     SAME(way, p.d[0].way);
+    SAME(ranks_heads, p.d[0].ranks_heads);
     SAME(messages_total, messages_total);
     SAME(bytes_total, bytes_total);
     SAME(messages, messages);
@@ -192,7 +201,7 @@ static void test_plans(void **state)
     for (size_t n = 0; n < sizeof problems / sizeof *problems; n++)
         for (int k = 0; k < 6; k++)
             for (int layout = 0; layout <= ATTN_LAYOUT_OWNERS; layout++)
-                for (int way = 0; way <= ATTN_WAY_SPLIT_KEYS; way++)
+                for (int way = 0; way <= ATTN_WAY_HEADS_RING; way++)
                     for (int op = 0; op < 3; op++) {
                         if (way == ATTN_WAY_SPLIT_KEYS && ops[op] != ATTN_FORWARD) continue;
                         if ((n + (size_t)(k + layout + way + op)) % 2) continue; /* half of them */
@@ -202,6 +211,7 @@ static void test_plans(void **state)
                                             .way = (attn_way)way};
                         for (int x = 0; x < MOST_PARTS; x++)
                             owners[0][x] = (x * x + 3) % ranks[k], owners[1][x] = (x * 5 + x / 3) % ranks[k];
+                        if (way == ATTN_WAY_HEADS_RING && n % 3) split.ranks_heads = ranks[k] % 2 || n % 3 == 1 ? ranks[k] : 2;
                         if (layout == ATTN_LAYOUT_OWNERS) split.owners_q = owners[0], split.owners_kv = owners[1];
                         const int64_t sent = compare(&problems[n], ops[op], &split, ranks[k]);
                         rejected += sent < 0;
@@ -250,6 +260,27 @@ static void test_ring(void **state)
         assert_int_equal(got.steps, RANKS - 1);
         assert_true(slow ? got.waiting > 0 : got.waiting == 0);
     }
+}
+
+static double to_64(double bytes) { return ceil(bytes / 64) * 64; }
+
+/* Heads that divide evenly, of all tokens: rows go before and come back after. */
+static void test_heads(void **state)
+{
+    enum { RANKS = HEADS_KV, OWN = 342, TOKENS = OWN * RANKS };
+    const problem_case c = {"dense", TOKENS, TOKENS, {0}, 0, 0, ATTN_BF16, 0};
+    const attn_split split = {.struct_size = sizeof split, .part = OWN, .way = ATTN_WAY_HEADS};
+    const attn_split_prediction got = predict(&c, ATTN_FORWARD, &split, RANKS, machine);
+    const double head = OWN * DIM * 2, q = HEADS / RANKS * head, before = to_64(q) + 2 * to_64(head), after = to_64(q),
+                 work = 4.0 * HEADS * DIM * TOKENS * TOKENS / RANKS / machine.flops_per_second;
+    (void)state;
+    assert_int_equal(got.ranks_heads, RANKS);
+    assert_int_equal(got.steps, 0);
+    near(got.computing, work);
+    near(got.imbalance, 1);
+    near(got.waiting, 2 * (RANKS - 1) * machine.seconds_per_message + (RANKS - 1) * (before + after) / machine.bytes_per_second);
+    near(got.efficiency, work / got.seconds);
+    near((double)got.key_bytes, RANKS * 2 * to_64(head));
 }
 
 /* Pairs, with all of them counted one by one. */
@@ -352,8 +383,9 @@ static void test_rejects(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans), cmocka_unit_test(test_ring),       cmocka_unit_test(test_work),   cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_large), cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_rejects)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans),      cmocka_unit_test(test_ring),
+                                       cmocka_unit_test(test_work),       cmocka_unit_test(test_heads),
+                                       cmocka_unit_test(test_auto),       cmocka_unit_test(test_large),
+                                       cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_rejects)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

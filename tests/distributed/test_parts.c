@@ -8,14 +8,15 @@
 
 enum { SEEDS = CASES(80), MOST_PARTS = 512 };
 
-/* The same bits on other ranks, in other layouts and ways. */
-static void check_ranks(whole *w, const spread *all, const spread *one, spread_way way)
+/* The same bits on other ranks, in other layouts and ways; a sum over heads by none that divides them. */
+static void check_ranks(whole *w, const spread *all, const spread *one, spread_way way, int shares_heads)
 {
-    static const int ranks[] = {2, 3, 4, 5, 8};
+    static const int ranks[] = {2, 3, 4, 5, 6, 8};
+    static const attn_way ways[] = {ATTN_WAY_AUTO, ATTN_WAY_RING, ATTN_WAY_DIRECT, ATTN_WAY_HEADS, ATTN_WAY_HEADS_RING};
     static int32_t owners[2][MOST_PARTS];
     for (int n = 0; n < 3; n++) {
         spread other;
-        way.ranks = ranks[random_below(&w->random, 5)];
+        way.ranks = ranks[random_below(&w->random, 6)];
         way.split.layout = (attn_layout)random_below(&w->random, ATTN_LAYOUT_OWNERS + 1);
         way.split.owners_q = way.split.owners_kv = NULL;
         if (way.split.layout == ATTN_LAYOUT_OWNERS) {
@@ -23,7 +24,10 @@ static void check_ranks(whole *w, const spread *all, const spread *one, spread_w
             for (int k = 0; k < MOST_PARTS; k++) owners[1][k] = (int32_t)random_below(&w->random, way.ranks);
             way.split.owners_q = owners[0], way.split.owners_kv = owners[1];
         }
-        way.split.way = (attn_way)random_below(&w->random, 3);
+        way.split.way = ways[random_below(&w->random, shares_heads ? 3 : 5)];
+        way.split.ranks_heads = 0;
+        if (way.split.way == ATTN_WAY_HEADS_RING) way.split.ranks_heads = random_below(&w->random, way.ranks + 1);
+        while (way.split.ranks_heads && way.ranks % way.split.ranks_heads) way.split.ranks_heads--;
         way.threads = 1 + (int)random_below(&w->random, 3);
         way.delays = random_below(&w->random, 2) ? 1 + (uint64_t)n : 0;
         spread_run(all, &way, &other);
@@ -47,7 +51,7 @@ static double check(uint64_t seed, attn_dtype dtype, attn_op op, int kinds, int 
         spread_make(&all, &w, &more, op, op == ATTN_FORWARD ? NULL : &forward);
         spread_run(&all, &way, &one);
         worst = spread_compare(&all, &one, dtype == ATTN_F64 ? 1e-13 : 2e-5);
-        check_ranks(&w, &all, &one, way);
+        check_ranks(&w, &all, &one, way, op == ATTN_BACKWARD && more.shares[1]);
         spread_free(&one), spread_free(&all), spread_free(&forward);
         ++*ran;
     }

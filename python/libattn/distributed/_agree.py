@@ -14,7 +14,7 @@ import numpy as np
 
 from ._transport import Transport, messages
 
-TAG = 8  # the library has tags below
+TAG = 16  # the library has tags below
 FRAME = 1024  # bytes of what a rank says
 KINDS: tuple[type[Exception], ...] = (ValueError, TypeError, NotImplementedError, MemoryError, OSError, RuntimeError)
 Found = TypeVar("Found")

@@ -19,7 +19,7 @@ from ._graphs import outside_graphs
 from ._groups import transport_of
 from ._transport import messages
 
-TAG = 9
+TAG = 17
 LAYOUTS: dict[str, int] = {name: value for name, value in enum("attn_layout").items() if name != "owners"}
 WAYS: dict[str, int] = enum("attn_way")
 
