@@ -59,13 +59,14 @@ const option_row ranks_options[] = {
 
 attn_status ranks_check_flags(const ranks_settings *s, attn_error *error)
 {
-    const char *given = s->network            ? "network"
-                        : s->latency >= 0     ? "latency"
-                        : s->flops > 0        ? "flops"
-                        : s->split.part > 0   ? "part"
-                        : s->split.has_layout ? "layout"
-                        : s->split.way        ? "way"
-                                              : NULL;
+    const char *given = s->network             ? "network"
+                        : s->latency >= 0      ? "latency"
+                        : s->flops > 0         ? "flops"
+                        : s->split.part > 0    ? "part"
+                        : s->split.has_layout  ? "layout"
+                        : s->split.way         ? "way"
+                        : s->split.ranks_heads ? "ranks-heads"
+                                               : NULL;
     if (s->ranks || !given) return ATTN_OK;
     return failure(error, ATTN_ERR_ARGUMENT, "--%s has no effect without --ranks", given);
 }
@@ -87,22 +88,58 @@ static int by_time(const void *a, const void *b)
     return x->of.seconds != y->of.seconds ? (x->of.seconds < y->of.seconds ? -1 : 1) : y->in_library - x->in_library;
 }
 
+/* A way of the library; of groups that divide the heads, which are 2, 3, ... up to the key heads, that which takes the least. */
+static attn_status predict_way(outlook *o, way_row *row, const attn_problem *problem, const attn_tensors *tensors,
+                               attn_error *error)
+{
+    const int ranks = o->settings->ranks;
+    attn_split_prediction best = {.struct_size = 0};
+    attn_status status = attn_split_predict(problem, ranks, tensors, &o->split, &o->machine, &row->of, error);
+    if (o->split.way != ATTN_WAY_HEADS_RING || o->split.ranks_heads) return status;
+    for (int64_t n = 2; status == ATTN_OK && n <= problem->shape.heads_kv && n < ranks; n++) {
+        if (ranks % n || n == row->of.ranks_heads) continue;
+        attn_split_prediction other = {.struct_size = sizeof other};
+        attn_split split = o->split;
+        split.ranks_heads = n;
+        status = attn_split_predict(problem, ranks, tensors, &split, &o->machine, &other, error);
+        if (status == ATTN_OK && (!best.struct_size || other.seconds < best.seconds)) best = other;
+    }
+    if (best.struct_size && best.seconds < row->of.seconds) row->of = best;
+    return status;
+}
+
+/* 1 for what is not worth a line unless it is asked for. */
+static int is_of_no_use(const outlook *o, attn_way way, const attn_problem *problem)
+{
+    return (way == ATTN_WAY_SPLIT_KEYS && problem->op != ATTN_FORWARD) ||
+           (way == ATTN_WAY_HEADS && o->settings->ranks > problem->shape.heads_kv);
+}
+
 static attn_status predict(outlook *o, const attn_problem *problem, const attn_tensors *tensors, attn_error *error)
 {
     static const struct {
         const char *name;
         attn_way way;
-    } ways[] = {{"direct", ATTN_WAY_DIRECT}, {"ring", ATTN_WAY_RING}, {"split keys", ATTN_WAY_SPLIT_KEYS}};
+    } ways[] = {{"direct", ATTN_WAY_DIRECT},
+                {"ring", ATTN_WAY_RING},
+                {"split keys", ATTN_WAY_SPLIT_KEYS},
+                {"heads", ATTN_WAY_HEADS},
+                {"heads x ring", ATTN_WAY_HEADS_RING}};
     const attn_way only = o->settings->split.way;
+    const int64_t ranks_heads = o->split.ranks_heads;
     for (size_t n = 0; n < sizeof ways / sizeof *ways; n++) {
         way_row *row = &o->rows[o->count];
-        if (only ? only != ways[n].way : ways[n].way == ATTN_WAY_SPLIT_KEYS && problem->op != ATTN_FORWARD) continue;
+        const attn_way way = ways[n].way;
+        const int has_heads = way == ATTN_WAY_HEADS || way == ATTN_WAY_HEADS_RING;
+        if (only ? only != way : is_of_no_use(o, way, problem)) continue;
         *row = (way_row){.name = ways[n].name, .in_library = 1, .of.struct_size = sizeof row->of};
-        o->split.way = ways[n].way;
-        const attn_status status =
-            attn_split_predict(problem, o->settings->ranks, tensors, &o->split, &o->machine, &row->of, error);
+        o->split.way = way;
+        o->split.ranks_heads = only || way == ATTN_WAY_HEADS_RING ? ranks_heads : 0;
+        const attn_status status = predict_way(o, row, problem, tensors, error);
+        if (status == ATTN_ERR_UNSUPPORTED && has_heads && !only) continue; /* gradients that all heads share */
         if (status != ATTN_OK) return status;
-        o->count++;
+        const int is_another = row->of.ranks_heads > 1 && row->of.ranks_heads < o->settings->ranks;
+        if (only || way != ATTN_WAY_HEADS_RING || is_another) o->count++;
     }
     /* Their formulas are for causal and dense problems: with a window, gathering would take what nobody sees. */
     if (!only && !problem->mask.window && !problem->mask.chunk)
@@ -161,6 +198,7 @@ static void print_json(const outlook *o)
         json_int(item, "bytes_most", d->bytes);
         json_int(item, "key_bytes", d->key_bytes);
         json_int(item, "steps", d->steps);
+        json_int(item, "ranks_heads", d->ranks_heads);
         json_number(item, "sampled", d->sampled);
     }
     json_end(object);
@@ -183,14 +221,18 @@ static void print_text(const outlook *o)
     for (int n = 0; n < o->count; n++) {
         const way_row *row = &o->rows[n];
         const attn_split_prediction *d = &row->of;
-        printf("%-19s%s %11.4g %11.4g %11.4g %11.4g %9.1f%%", row->name, row->in_library ? " " : "*", d->seconds, d->computing,
+        char title[40];
+        (void)snprintf(title, sizeof title, "%s", row->name);
+        if (d->way == ATTN_WAY_HEADS_RING) (void)snprintf(title, sizeof title, "%s, %" PRId64, row->name, d->ranks_heads);
+        printf("%-19s%s %11.4g %11.4g %11.4g %11.4g %9.1f%%", title, row->in_library ? " " : "*", d->seconds, d->computing,
                d->combining, d->waiting, 100 * d->efficiency);
         if (row->in_library) printf(" %12.4g %12.4g\n", (double)d->bytes_total / 1073741824, (double)d->key_bytes / 1048576);
         else putchar('\n');
         missing |= !row->in_library;
     }
     printf("\nA prediction, not a measurement: docs/distributed.md has the model. Seconds are those of the busiest machine;\n"
-           "waiting is for messages that work does not hide; keys is memory for keys on their way.\n");
+           "waiting is for messages that work does not hide; keys is memory for keys on their way. heads x ring, N:\n"
+           "N machines divide the heads.\n");
     if (missing) printf("* not in the library; as if work were even and nothing were cut into parts.\n");
 }
 

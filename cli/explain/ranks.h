@@ -32,7 +32,7 @@ typedef struct way_row {
     attn_split_prediction of;
 } way_row;
 
-enum { MOST_WAYS = 8 };
+enum { MOST_WAYS = 12 };
 
 /* Adds the ways of other libraries that the problem could be computed by, with even work and without parts; returns how many. */
 int ways_elsewhere(const attn_problem *problem, attn_dtype dtype, int ranks, const attn_split_machine *machine, double flops,

@@ -8,8 +8,11 @@
 #include "testing/text/failure.h"
 
 static const char *const layouts[] = {"contiguous", "zigzag", "striped"};
-static const char *const ways[] = {"direct", "ring"};
-static const attn_way way_of[] = {ATTN_WAY_DIRECT, ATTN_WAY_RING};
+static const struct {
+    const char *name;
+    attn_way way;
+} ways[] = {{"direct", ATTN_WAY_DIRECT}, {"ring", ATTN_WAY_RING}, {"heads", ATTN_WAY_HEADS}, {"heads-ring", ATTN_WAY_HEADS_RING}};
+enum { WAYS = sizeof ways / sizeof *ways };
 
 /* ---- flags ---- */
 
@@ -30,18 +33,19 @@ static attn_status set_layout(void *target, const char *name, const char *value,
 
 static attn_status set_way(void *target, const char *name, const char *value, attn_error *error)
 {
-    for (int n = 0; n < 2; n++)
-        if (strcmp(value, ways[n]) == 0) {
-            ((split_settings *)target)->way = way_of[n];
+    for (int n = 0; n < WAYS; n++)
+        if (strcmp(value, ways[n].name) == 0) {
+            ((split_settings *)target)->way = ways[n].way;
             return ATTN_OK;
         }
-    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not direct or ring", name, value);
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not direct, ring, heads or heads-ring", name, value);
 }
 
 const option_row split_options[] = {
     {"part", 0, "N", "tokens of a part (default 1024), on which the bits depend", WHOLE(split_settings, part, 1, INT64_MAX)},
     {"layout", 0, "KIND", "who has which parts: contiguous, zigzag, striped", CALL(set_layout)},
-    {"way", 0, "WAY", "how keys travel: direct (default), ring", CALL(set_way)},
+    {"way", 0, "WAY", "how keys travel: direct (default), ring, heads, heads-ring", CALL(set_way)},
+    {"ranks-heads", 0, "N", "with heads-ring: how many divide the heads", WHOLE(split_settings, ranks_heads, 1, INT32_MAX)},
     {0},
 };
 
@@ -53,12 +57,18 @@ attn_split split_of(const split_settings *settings, const problem_spec *spec)
                         .layout = settings->has_layout ? settings->layout
                                   : even               ? ATTN_LAYOUT_ZIGZAG
                                                        : ATTN_LAYOUT_CONTIGUOUS,
-                        .way = settings->way};
+                        .way = settings->way,
+                        .ranks_heads = settings->ranks_heads};
 }
 
 const char *split_layout_name(attn_layout layout) { return layouts[layout]; }
 
-const char *split_way_name(attn_way way) { return way == ATTN_WAY_RING ? ways[1] : ways[0]; }
+const char *split_way_name(attn_way way)
+{
+    for (int n = 0; n < WAYS; n++)
+        if (ways[n].way == way) return ways[n].name;
+    return ways[0].name;
+}
 
 /* ---- rows ---- */
 

@@ -12,10 +12,11 @@ typedef struct split_settings {
     int has_layout;
     attn_layout layout;
     attn_way way;
-    problem_spec *spec; /* of which --layout=bshd is an option too; NULL: it is not a flag here */
+    int64_t ranks_heads; /* 0: the library's choice */
+    problem_spec *spec;  /* of which --layout=bshd is an option too; NULL: it is not a flag here */
 } split_settings;
 
-/* --part --layout --way; the target is a split_settings. */
+/* --part --layout --way --ranks-heads; the target is a split_settings. */
 extern const option_row split_options[];
 
 /* The split of these flags for a problem. */

@@ -108,7 +108,8 @@ CALLS = {
     "bench": {"seconds": [], "problems": ["--problems=problems.txt"], "clock": ["--clock=cpu", "--threads=1"], "csv": ["--csv=out.csv"], "samples": ["--samples", "--json"],
               "list": ["--list"]},
     "info": {}, "explain": {"ranks": ["--ranks=4"], "network": ["--ranks=4", "--network=10Gbit/s"], "latency": ["--ranks=4", "--latency=2"], "flops": ["--ranks=4", "--flops=1"],
-                            "part": ["--ranks=4", "--part=2"], "layout": ["--ranks=4", "--layout=striped"], "way": ["--ranks=4", "--way=ring"]},
+                            "part": ["--ranks=4", "--part=2"], "layout": ["--ranks=4", "--layout=striped"], "way": ["--ranks=4", "--way=ring"],
+                            "ranks-heads": ["--ranks=4", "--ranks-heads=2"]},
 }
 OPERANDS = {"plot": ["weights", "weights.safetensors", "-o", "out.svg"], "mask": ["causal", "-n", "4"], "hopfield": ["patterns.safetensors"],
             "einsum": ["matrix_multiply"], "check": ["fwd:f32:sq4:d8"], "bench": ["fwd:f32:sq4:d8", "--seconds=0.001"], "info": [], "explain": ["fwd:f32:sq4:d8"]}

@@ -27,7 +27,8 @@ LENGTHS_Q, LENGTHS_KV = (5, 0, 20, 12), (9, 3, 20, 13)
 # How near: those that docs/distributed.md has, and one unit of a type in which results are stored.
 TOLERANCE = {"F64": 1e-13, "F32": 2e-5, "F16": 2e-3, "I64": 1e-9}
 # Ranks, and how the parts are divided among them; the first is one process.
-WAYS = [(1, "contiguous", "direct"), (2, "zigzag", "ring"), (3, "striped", "direct"), (4, "contiguous", "ring")]
+WAYS = [(1, "contiguous", "direct"), (2, "zigzag", "ring"), (3, "striped", "direct"), (4, "zigzag", "heads-ring"), (4, "contiguous", "ring"),
+        (3, "contiguous", "heads")]
 
 drawn = random.Random(7)
 
@@ -132,11 +133,12 @@ def distance(path, other):
 
 
 def same_bits():
-    """Each case on one rank, and on two, three or four in turn."""
+    """Each case on one rank, and on two, three or four in turn; a gradient that all heads share by no way that divides them."""
     for number, (name, (tensors, options)) in enumerate(CASES.items()):
         tensor_file.write("in.safetensors", tensors, tokens="[]")
         failed = ""
-        for out, ranks, layout, way in (("first.safetensors", *WAYS[0]), ("other.safetensors", *WAYS[1 + number % 3])):
+        others = [way for way in WAYS[1:] if name != "a weight of scores" or "heads" not in way[2]]
+        for out, ranks, layout, way in (("first.safetensors", *WAYS[0]), ("other.safetensors", *others[number % len(others)])):
             split = ["--part=8", f"--layout={layout}", f"--way={way}"]
             done = run(ranks, ["in.safetensors", "-o", out, "--quiet", *split, *options])
             failed = failed or done.stdout + done.stderr
@@ -185,7 +187,8 @@ def errors():
     tensor_file.write("cut.safetensors", packed(False) | {"blocks": flags(5, 5)})
     rejects("an unknown flag", 2, ["in.safetensors", "--casual"], 2, "unknown option '--casual' (nearest: --causal)")
     rejects("a layout", 1, ["in.safetensors", "--layout=zigzagged"], 2, "is not contiguous, zigzag or striped, nor an order")
-    rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not direct or ring")
+    rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not direct, ring, heads or heads-ring")
+    rejects("heads of 3 of 2 ranks", 2, ["in.safetensors", "--way=heads-ring", "--ranks-heads=3"], 2, "it must divide the number of ranks, 2")
     rejects("a part of nothing", 1, ["in.safetensors", "--part=0"], 2, "--part is 0; it must be at least 1")
     rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
     rejects("a short file", 3, ["short.safetensors"], 2, "short.safetensors: ")
