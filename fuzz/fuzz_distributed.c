@@ -24,9 +24,9 @@ void target_print(void)
     const attn_shape *s = &drawn.problem.shape;
     fprintf(stderr,
             "op %d  B %" PRId64 " Hq %" PRId64 " Hkv %" PRId64 " Sq %" PRId64 " Skv %" PRId64 " D %" PRId64 " Dv %" PRId64
-            "  part %" PRId64 " layout %d way %d ranks %d\n",
+            "  part %" PRId64 " layout %d way %d ranks %d in groups of %" PRId64 "\n",
             (int)drawn.problem.op, s->batch, s->heads_q, s->heads_kv, s->len_q, s->len_kv, s->dim_qk, s->dim_v, over.split.part,
-            (int)over.split.layout, (int)over.split.way, over.ranks);
+            (int)over.split.layout, (int)over.split.way, over.ranks, over.split.ranks_heads);
     blocks_print(drawn.blocks, drawn.count);
 }
 
@@ -63,17 +63,22 @@ static void draw_part(api_case *c)
     if (case_has(c, "block_mask") && m->block_q > 0 && m->block_kv > 0 && !draw_one_in(d, 20))
         over.split.part = m->block_q * m->block_kv;
     if (draw_one_in(d, 60)) over.split.part = draw_one_in(d, 2) ? -1 : INT64_MAX;
-    if (draw_one_in(d, 60)) over.split.reserved[draw_below(d, 6)] = 1;
+    if (draw_one_in(d, 60)) over.split.reserved[draw_below(d, 5)] = 1;
 }
 
 static void draw_ranks(draws *d)
 {
     static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 16};
+    static const attn_way ways[] = {/* (split keys: tests/distributed/test_split_keys.c) */
+                                    ATTN_WAY_AUTO, ATTN_WAY_RING, ATTN_WAY_DIRECT, ATTN_WAY_HEADS, ATTN_WAY_HEADS_RING};
     over.ranks = ranks[draw_below(d, 9)];
     over.seed = draw_word(d);
     over.delays = draw_one_in(d, 4);
     over.split.layout = (attn_layout)draw_below(d, 4);
-    over.split.way = (attn_way)draw_below(d, 3); /* (split keys: tests/distributed/test_split_keys.c) */
+    over.split.way = ways[draw_below(d, 5)];
+    over.split.ranks_heads = 0;
+    if (over.split.way == ATTN_WAY_HEADS_RING && !draw_one_in(d, 3)) over.split.ranks_heads = 1 + draw_below(d, over.ranks);
+    while (over.split.ranks_heads && over.ranks % over.split.ranks_heads) over.split.ranks_heads--;
     over.split.owners_q = over.split.owners_kv = NULL;
     if (over.split.layout != ATTN_LAYOUT_OWNERS) return;
     for (int keys = 0; keys < 2; keys++) { /* some ranks have nothing */
@@ -133,6 +138,23 @@ static void run_alone(api_case *c)
     free(workspace);
     attn_distributed_plan_destroy(plan);
     blocks_keep(c->blocks, c->count);
+}
+
+/* Ranks that divide the heads reject what all heads share: one rank, asked for that way, says so, too.  Others are compared with
+ * what it has computed. */
+static void expect_heads(api_case *c, attn_status alone)
+{
+    attn_split split = over.split;
+    attn_distributed_plan *plan = NULL;
+    over.expected = alone;
+    if (alone != ATTN_OK || (split.way != ATTN_WAY_HEADS && split.way != ATTN_WAY_HEADS_RING)) return;
+    split.layout = ATTN_LAYOUT_CONTIGUOUS, split.ranks_heads = 0;
+    split.owners_q = split.owners_kv = NULL;
+    over.expected = attn_distributed_plan_create(&plan, &c->problem, &c->tensors, &split, NULL, &c->options, &over.error);
+    check_error(over.expected, &over.error);
+    if (over.expected != ATTN_OK && !strstr(over.error.message, "where ranks have heads of their own"))
+        finding("one rank is planned, but not by heads: %s", over.error.message);
+    attn_distributed_plan_destroy(plan);
 }
 
 /* ---- one call ---- */
@@ -279,8 +301,10 @@ void target_run(draws *from)
         check_balance(c);
         if (is_well_conditioned(c)) check_near(c);
     } else target_rejected++;
+    const attn_status alone = over.expected;
     for (int n = 0; n < 2; n++) {
         draw_ranks(d);
+        expect_heads(c, alone);
         ranks_judge(&over);
     }
     blocks_free(c->blocks, c->count);

@@ -49,7 +49,7 @@ static void build(whole *w, spread_more *more, const char *name, int options)
     w->tan_q = numbers(w, B, H, QUERIES, DIM), w->tan_k = numbers(w, B, HEADS_KV, KEYS, DIM);
     w->tan_v = numbers(w, B, HEADS_KV, KEYS, DIM);
     if (options & BIAS) w->bias = numbers(w, B, H, QUERIES, KEYS), w->tan_bias = numbers(w, B, H, QUERIES, KEYS);
-    if (options & SLOPES) w->slopes = numbers(w, 1, H, 1, 1);
+    if (options & SLOPES) w->slopes = numbers(w, B, H, 1, 1);
     if (options & SINK) more->sink = numbers(w, 1, H, 1, 1);
     if (options & TABLE) {
         p->bias_table = (attn_bias_table){.kind = ATTN_DISTANCE_CLIPPED, .max_distance = 4};
