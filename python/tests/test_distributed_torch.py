@@ -73,7 +73,7 @@ def call(case, layout="contiguous", way="auto", plain=False):
 def every_case():
     """All of them, on this rank; of more than one rank a layout and a way each."""
     ranks = dist.get_world_size()
-    return [call(case, LAYOUTS[(n + ranks) % 3], ("ring", "direct")[(n + ranks) % 2]) for n, case in enumerate(CASES)]
+    return [call(case, LAYOUTS[(n + ranks) % 3], ("ring", "heads", "direct", "heads-ring")[(n + ranks) % 4]) for n, case in enumerate(CASES)]
 
 
 def test_the_same_bits_and_gradients_on_any_number_of_ranks():

@@ -14,7 +14,8 @@ from ._split import Layout, Way
 @outside_graphs
 def attention(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, *, group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto",
-    axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False, outputs: Sequence[str] = (), **options: Unpack[Options],
+    ranks_heads: int = 0, axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False, outputs: Sequence[str] = (),
+    **options: Unpack[Options],
 ) -> Any:
     """libattn.attention of a sequence that is divided among the ranks of a group, with the same bits for any number of ranks.
 
@@ -33,7 +34,9 @@ def attention(
     part       tokens of a part: the same on all ranks and whatever their number, since bits depend on it
     way        how keys reach other ranks: "direct" (and "auto"): from their owner to ranks that see them; "ring": from neighbour to
                neighbour.  "split-keys": they stay, for decode: each rank passes all queries and its own keys, and gets all of o; without
-               gradients.  No result depends on it
+               gradients.  "heads": once, so that each rank has all tokens of some heads; "heads-ring": so do groups of ranks, each for
+               its tokens, and keys go from group to group.  No result depends on it
+    ranks_heads  of "heads-ring": ranks of a group, which divides the ranks; 0: the greatest number that divides the key heads, too
     axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
     out        an array that o is written to; not with gradients: TypeError
     outputs    names of further results, not with gradients either: "row_max", "entropy" and "effective_keys", in the order of axes of lse;
@@ -52,22 +55,24 @@ def attention(
 
     Raises what libattn.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something wrong,
     with nothing written; ValueError if ranks were asked different things; NotImplementedError for what is not there yet over ranks:
-    pages, block lists, gradients with empty="uniform", block masks of packed sequences, weights, scores and sums of columns, second derivatives; ConnectionError if a message fails, for example because a rank was killed, after which the group cannot
-    be used again.
+    pages, block lists, gradients with empty="uniform", block masks of packed sequences, weights, scores and sums of columns, second
+    derivatives, and where ranks divide heads the gradient of anything that all heads share; ConnectionError if a message fails, for
+    example because a rank was killed, after which the group cannot be used again.
     """
     given: dict[str, Any] = dict(options)
     if _is_torch(q, k, v):
         from . import _autograd
 
-        return _autograd.attention(q, k, v, group, (layout, part, way), axes, out, return_lse, outputs, given)
-    return once("forward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, axes=axes, return_lse=return_lse, out=out,
-                outputs=outputs)
+        return _autograd.attention(q, k, v, group, (layout, part, way, ranks_heads), axes, out, return_lse, outputs, given)
+    return once(
+        "forward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, ranks_heads=ranks_heads, axes=axes,
+        return_lse=return_lse, out=out, outputs=outputs)
 
 
 def attention_backward(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, o: ArrayLike, lse: ArrayLike, grad_o: ArrayLike, *, grad_lse: ArrayLike | None = None,
-    grads: Sequence[str] = (), group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", axes: Axes = "bhsd",
-    **options: Unpack[Options],
+    grads: Sequence[str] = (), group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0,
+    axes: Axes = "bhsd", **options: Unpack[Options],
 ) -> tuple[Any, ...]:
     """libattn.attention_backward over ranks: (grad_q, grad_k, grad_v, *grads), the rank's rows.  Collective.
 
@@ -80,7 +85,8 @@ def attention_backward(
     """
     given: dict[str, Any] = {**options, "o": o, "lse": lse, "grad_o": grad_o, "grad_lse": grad_lse}
     return once(
-        "backward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, axes=axes, grads=grads)
+        "backward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, ranks_heads=ranks_heads, axes=axes,
+        grads=grads)
 
 
 def _is_torch(*arrays: Any) -> bool:

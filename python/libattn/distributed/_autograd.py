@@ -16,7 +16,7 @@ ONCE = "libattn.distributed has no second derivatives yet: call backward without
 class _Call:
     """What does not change between forward and backward: where it runs, and the options that are no tensors."""
 
-    def __init__(self, group: Any, split: tuple[Any, Any, Any], axes: Any, return_lse: bool, names: tuple[str, ...], numbers: dict[str, Any]) -> None:
+    def __init__(self, group: Any, split: tuple[Any, ...], axes: Any, return_lse: bool, names: tuple[str, ...], numbers: dict[str, Any]) -> None:
         self.group, self.split, self.axes, self.return_lse, self.names, self.numbers = group, split, axes, return_lse, names, numbers
 
     def run(
@@ -24,10 +24,10 @@ class _Call:
         outputs: Any = (), **more: Any,
     ) -> Any:
         given = {**self.numbers, **{name: x.detach() for name, x in zip(self.names, tensors, strict=True)}, **saved}
-        layout, part, way = self.split
+        layout, part, way, ranks_heads = self.split
         found = once(
-            op, dict(zip("qkv", three, strict=True)), given, group=self.group, layout=layout, part=part, way=way, axes=self.axes, grads=grads,
-            return_lse=op == "forward", out=out, autograd=Autograd(_draw if draws else None, **more), outputs=outputs)
+            op, dict(zip("qkv", three, strict=True)), given, group=self.group, layout=layout, part=part, way=way, ranks_heads=ranks_heads,
+            axes=self.axes, grads=grads, return_lse=op == "forward", out=out, autograd=Autograd(_draw if draws else None, **more), outputs=outputs)
         if draws:
             self.numbers["seed"] = given["seed"]
         return found
@@ -82,7 +82,7 @@ def _shaped(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 def attention(
-    q: Any, k: Any, v: Any, group: Any, split: tuple[Any, Any, Any], axes: Any, out: Any, return_lse: bool, outputs: Any, given: dict[str, Any],
+    q: Any, k: Any, v: Any, group: Any, split: tuple[Any, ...], axes: Any, out: Any, return_lse: bool, outputs: Any, given: dict[str, Any],
 ) -> Any:
     """distributed.attention where q, k or v is a tensor."""
     if torch.is_autocast_enabled("cpu"):

@@ -78,7 +78,7 @@ def _replaced(buffers: Sequence[Any], others: Sequence[Tensor], kept: set[Tensor
 
 @contextlib.contextmanager
 def context(
-    buffers: Sequence[Tensor], dims: Sequence[int], kept: set[Tensor], how: dict[str, Any], way: Any,
+    buffers: Sequence[Tensor], dims: Sequence[int], kept: set[Tensor], how: dict[str, Any], ways: dict[str, Any],
 ) -> Iterator[None]:
     """distributed.context_parallel."""
 
@@ -91,7 +91,7 @@ def context(
         seen: dict[str, Any] = {"causal": "top-left" if is_causal else False, "scale": scale, "dropout": dropout_p}
         if attn_mask is not None:
             seen["mask" if attn_mask.dtype == torch.bool else "bias"] = attn_mask
-        return attention(query, key, value, way=way, **how, **seen)
+        return attention(query, key, value, **ways, **how, **seen)
 
     for one in kept:
         if not any(one is buffer for buffer in buffers):

@@ -42,8 +42,9 @@ class Description:
     column_nodes: int  #: and of parts of keys,
     shared_nodes: int  #: and of gradients that all ranks share
     workspace_bytes: int
-    way: str  #: "ring", "direct" or "split-keys"
+    way: str  #: "ring", "direct", "split-keys", "heads" or "heads-ring"
     ranks: int
+    ranks_heads: int  #: that divide the heads; 1: a rank has all heads of its tokens
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,16 @@ class Plan:
 
     def __init__(
         self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, op: Literal["forward", "backward", "jvp"] = "forward", group: Any = None,
-        layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", axes: Axes = "bhsd", grads: Sequence[str] = (),
-        outputs: Sequence[str] = (), return_lse: bool = False, arrays: Mapping[str, ArrayLike | None] | None = None,
+        layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0, axes: Axes = "bhsd",
+        grads: Sequence[str] = (), outputs: Sequence[str] = (), return_lse: bool = False, arrays: Mapping[str, ArrayLike | None] | None = None,
         **options: Unpack[Options],
     ) -> None:
         given: dict[str, Any] = {**options, **(arrays or {})}
-        self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, given, (layout, part, way), axes, grads, return_lse, None,
-                    outputs=outputs)
+        split = layout, part, way, ranks_heads
+        self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, given, split, axes, grads, return_lse, None, outputs=outputs)
 
     def _start(
-        self, transport: Transport, op: str, three: Mapping[str, Any], given: dict[str, Any], split: tuple[Any, Any, Any], axes: str,
+        self, transport: Transport, op: str, three: Mapping[str, Any], given: dict[str, Any], split: tuple[Any, ...], axes: str,
         grads: Sequence[str], return_lse: bool, out: Any, autograd: Autograd = Autograd(None),
         outputs: Sequence[str] = (),
     ) -> Bound:
@@ -244,13 +245,13 @@ def asked_of(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def once(
-    op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, axes: Any,
+    op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, ranks_heads: Any, axes: Any,
     grads: Sequence[str] = (), return_lse: bool = False, out: Any = None, autograd: Autograd = Autograd(None),
     outputs: Sequence[str] = (),
 ) -> Any:
     """Plans and executes, with one set of arrays."""
     plan = Plan.__new__(Plan)
-    bound = plan._start(transport_of(group), op, three, given, (layout, part, way), axes, grads, return_lse, out, autograd,
+    bound = plan._start(transport_of(group), op, three, given, (layout, part, way, ranks_heads), axes, grads, return_lse, out, autograd,
                         outputs)
     plan._execute(lambda: bound)
     return bound.returned(three["q"], out, op)

@@ -32,7 +32,7 @@ class Owners(NamedTuple):
 
 
 Layout = Literal["contiguous", "zigzag", "striped"] | Owners
-Way = Literal["auto", "ring", "direct", "split-keys"]
+Way = Literal["auto", "ring", "direct", "split-keys", "heads", "heads-ring"]
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Part:
 class Split:
     """attn_split of keywords, with the arrays behind it."""
 
-    def __init__(self, layout: Layout, part: int, way: Way = "auto") -> None:
-        self.part, self.way = integer(part, "part", 1), choice(way, "way", WAYS)
+    def __init__(self, layout: Layout, part: int, way: Way = "auto", ranks_heads: int = 0) -> None:
+        self.part, self.way, self.ranks_heads = integer(part, "part", 1), choice(way, "way", WAYS), integer(ranks_heads, "ranks_heads", 0)
         self.owners: dict[str, Array] = {}
-        self.struct = _native.struct(_abi.attn_split, part=self.part, way=self.way)
+        self.struct = _native.struct(_abi.attn_split, part=self.part, way=self.way, ranks_heads=self.ranks_heads)
         if isinstance(layout, str):
             if layout in ("bhsd", "bshd", "thd"):
                 raise ValueError(f"layout is {layout!r}; here it says which rank owns what, and axes={layout!r} which axis is which")
@@ -100,7 +100,7 @@ class Split:
     def asked(self) -> dict[str, str]:
         """What ranks must agree about."""
         names = {value: name for name, value in {**LAYOUTS, "owners": _abi.ATTN_LAYOUT_OWNERS}.items()}
-        return {"layout": names[self.struct.layout], "part": str(self.part), "way": str(self.way),
+        return {"layout": names[self.struct.layout], "part": str(self.part), "way": str(self.way), "ranks_heads": str(self.ranks_heads),
                 **{f"layout.{name}": f"{owners.size} numbers with checksum {zlib.crc32(owners)}" for name, owners in self.owners.items()}}
 
 

@@ -40,6 +40,7 @@ def by_parts(
 def context_parallel(
     mesh: Any, *, buffers: Sequence[torch.Tensor] | None = None, buffer_seq_dims: Sequence[int] | None = None,
     no_restore_buffers: set[torch.Tensor] | None = None, layout: Layout = "zigzag", part: int = 1024, way: Way = "auto",
+    ranks_heads: int = 0,
 ) -> ContextManager[None]:
     """torch.distributed.tensor.experimental.context_parallel on CPUs: within it, F.scaled_dot_product_attention is attention over ranks.
 
@@ -51,7 +52,7 @@ def context_parallel(
     buffers                 tensors that all ranks have whole, without gradients: within, each has the rank's rows, along its axis of
                             buffer_seq_dims, in memory of its own
     no_restore_buffers      those that keep the rank's rows afterwards
-    layout, part, way       as in distributed.attention
+    layout, part, way, ranks_heads    as in distributed.attention
 
     The model calls torch.nn.functional.scaled_dot_product_attention, directly or by modules such as nn.TransformerEncoderLayer and
     nn.MultiheadAttention with need_weights=False (whose fast path is off meanwhile); what attends in other ways, FlexAttention among
@@ -62,7 +63,7 @@ def context_parallel(
     from . import _context
 
     how = {"group": mesh, "layout": layout, "part": part}
-    return _context.context(buffers or [], buffer_seq_dims or [], no_restore_buffers or set(), how, way)
+    return _context.context(buffers or [], buffer_seq_dims or [], no_restore_buffers or set(), how, {"way": way, "ranks_heads": ranks_heads})
 
 
 def context_parallel_unshard(
