@@ -86,7 +86,7 @@ static void store_token(const attn_bound *b, const char *from, attn_dtype comput
 {
     const int64_t size = (int64_t)attn_dtype_size(b->dtype), own = (int64_t)attn_dtype_size(compute);
     const int whole = b->stride[3] == 1 || b->width <= 1;
-    for (int64_t n = 0; n < (whole ? 1 : b->width); n++, to += b->stride[3] * size) {
+    for (int64_t n = 0; n < (whole ? 1 : b->width); n++, to += whole ? 0 : b->stride[3] * size) { /* (of one, it may be any) */
         if (!from) memset(to, 0, (size_t)((whole ? b->width : 1) * size));
         else if (is_index(b)) store_index(b, (const int64_t *)(const void *)from, to);
         else (void)attn_convert(whole ? b->width : 1, from + n * own, compute, to, b->dtype, NULL);
