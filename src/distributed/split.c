@@ -94,6 +94,57 @@ int32_t attn_split_owner(const attn_split *split, attn_axis axis, int64_t n, int
 
 /* ---- public ---- */
 
+/* Parts first, first + step, ..., `count` of them. */
+typedef struct part_run {
+    int64_t first, step, count;
+} part_run;
+
+/* Parts n with n pieces / count = piece. */
+static part_run piece_of(int64_t piece, int64_t pieces, int64_t count)
+{
+    const int64_t first = attn_parts_of(piece * count, pieces);
+    return (part_run){first, 1, attn_parts_of((piece + 1) * count, pieces) - first};
+}
+
+/* The parts that attn_split_owner gives a rank, in rising order, where nobody has to be asked: not with ATTN_LAYOUT_OWNERS. */
+static void runs_of(const attn_split *s, attn_axis axis, int64_t rank, int64_t ranks, int64_t count, part_run run[2])
+{
+    run[1] = (part_run){0, 1, 0};
+    if (attn_split_is_everywhere(s, axis)) run[0] = (part_run){0, 1, count};
+    else if (s->layout == ATTN_LAYOUT_STRIPED) run[0] = (part_run){rank, ranks, rank < count ? (count - rank - 1) / ranks + 1 : 0};
+    else if (s->layout == ATTN_LAYOUT_CONTIGUOUS) run[0] = piece_of(rank, ranks, count);
+    else {
+        run[0] = piece_of(rank, 2 * ranks, count);
+        run[1] = piece_of(2 * ranks - 1 - rank, 2 * ranks, count);
+    }
+}
+
+/* The parts of a rank, of which *last is the last, and number `index` *nth; -1: there is none. */
+static attn_status list_parts(const attn_split *s, attn_axis axis, int rank, int ranks, int64_t count, int64_t index,
+                              int64_t *parts, int64_t *last, int64_t *nth, attn_error *error)
+{
+    part_run runs[2];
+    *parts = 0, *last = *nth = -1;
+    if (s->layout != ATTN_LAYOUT_OWNERS || attn_split_is_everywhere(s, axis)) {
+        runs_of(s, axis, rank, ranks, count, runs);
+        for (const part_run *r = runs; r < runs + 2; r++) {
+            if (index >= *parts && index - *parts < r->count) *nth = r->first + (index - *parts) * r->step;
+            if (r->count > 0) *last = r->first + (r->count - 1) * r->step;
+            *parts += r->count;
+        }
+        return ATTN_OK;
+    }
+    for (int64_t n = 0; n < count; n++) {
+        const int32_t owner = attn_split_owner(s, axis, n, count, ranks);
+        TRY(attn_split_check_owner(owner, axis, n, ranks, error));
+        if (owner != rank) continue;
+        if (*parts == index) *nth = n;
+        *last = n;
+        ++*parts;
+    }
+    return ATTN_OK;
+}
+
 /* Arguments of both functions below; *count: the parts of all ranks. */
 static attn_status read_axis(attn_split *s, const attn_split *split, int64_t tokens, attn_axis axis, int rank, int ranks,
                              int64_t *count, attn_error *error)
@@ -115,13 +166,9 @@ attn_status attn_split_describe(const attn_split *split, int64_t tokens, attn_ax
     attn_split_description d = {.struct_size = sizeof d};
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
     TRY(read_axis(&s, split, tokens, axis, rank, ranks, &d.parts_total, error));
-    for (int64_t n = 0; n < d.parts_total; n++) {
-        const int32_t owner = attn_split_owner(&s, axis, n, d.parts_total, ranks);
-        TRY(attn_split_check_owner(owner, axis, n, ranks, error));
-        if (owner != rank && !attn_split_is_everywhere(&s, axis)) continue;
-        d.parts++;
-        d.tokens += attn_min(tokens - n * s.part, s.part);
-    }
+    int64_t last, none;
+    TRY(list_parts(&s, axis, rank, ranks, d.parts_total, -1, &d.parts, &last, &none, error));
+    if (d.parts > 0) d.tokens = (d.parts - 1) * s.part + attn_min(tokens - last * s.part, s.part); /* all but the last are full */
     TRY(struct_write(description, &d, sizeof d, "attn_split_description", error));
     return succeed(error);
 }
@@ -131,16 +178,11 @@ attn_status attn_split_part_describe(const attn_split *split, int64_t tokens, at
 {
     attn_split s;
     attn_split_part d = {.struct_size = sizeof d};
-    int64_t count, found = 0;
+    int64_t count = 0, found, last;
     CHECK(part, ATTN_ERR_ARGUMENT, "part is NULL");
     TRY(read_axis(&s, split, tokens, axis, rank, ranks, &count, error));
-    for (; d.number < count; d.number++) {
-        const int32_t owner = attn_split_owner(&s, axis, d.number, count, ranks);
-        TRY(attn_split_check_owner(owner, axis, d.number, ranks, error));
-        if ((owner == rank || attn_split_is_everywhere(&s, axis)) && found++ == index) break;
-    }
-    CHECK(index >= 0 && d.number < count, ATTN_ERR_ARGUMENT, "part %" PRId64 " does not exist; rank %d has %" PRId64, index, rank,
-          found);
+    TRY(list_parts(&s, axis, rank, ranks, count, index, &found, &last, &d.number, error));
+    CHECK(d.number >= 0, ATTN_ERR_ARGUMENT, "part %" PRId64 " does not exist; rank %d has %" PRId64, index, rank, found);
     d.first = d.number * s.part;
     d.tokens = attn_min(tokens - d.first, s.part);
     d.local = index * s.part; /* all before it are full */

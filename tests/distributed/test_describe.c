@@ -154,6 +154,56 @@ static void test_counts(void **state)
 }
 
 /* 64 parts and a causal mask, as in docs/distributed.md: results that wait at most, on the rank where that is most. */
+/* The parts of a rank, one by one, are those whose owner it is by the table of attn_layout. */
+static void test_parts_of_ranks(void **state)
+{
+    (void)state;
+    for (int layout = 0; layout < ATTN_LAYOUT_OWNERS; layout++)
+        for (int64_t count = 0; count < 24; count++)
+            for (int ranks = 1; ranks < 12; ranks++) {
+                const attn_split split = {.struct_size = sizeof split, .part = 3, .layout = (attn_layout)layout};
+                int64_t next[12] = {0}, tokens[12] = {0};
+                for (int64_t n = 0; n < count; n++) {
+                    const int64_t c = 2 * n * ranks / count, size = n < count - 1 ? 3 : 2,
+                                  rank = layout == ATTN_LAYOUT_CONTIGUOUS ? n * ranks / count
+                                         : layout == ATTN_LAYOUT_STRIPED  ? n % ranks
+                                         : c < ranks                      ? c
+                                                                          : 2 * ranks - 1 - c;
+                    attn_split_part p = {.struct_size = sizeof p};
+                    assert_int_equal(
+                        attn_split_part_describe(&split, 3 * count - 1, ATTN_AXIS_KEY, (int)rank, ranks, next[rank], &p, NULL),
+                        ATTN_OK);
+                    assert_true(p.number == n && p.first == 3 * n && p.tokens == size && p.local == 3 * next[rank]);
+                    next[rank]++, tokens[rank] += size;
+                }
+                for (int r = 0; r < ranks; r++) {
+                    attn_split_description d = {.struct_size = sizeof d};
+                    attn_split_part p = {.struct_size = sizeof p};
+                    const int64_t all = count ? 3 * count - 1 : 0;
+                    assert_int_equal(attn_split_describe(&split, all, ATTN_AXIS_KEY, r, ranks, &d, NULL), ATTN_OK);
+                    assert_true(d.parts == next[r] && d.tokens == tokens[r] && d.parts_total == count);
+                    assert_int_equal(attn_split_part_describe(&split, all, ATTN_AXIS_KEY, r, ranks, next[r], &p, NULL),
+                                     ATTN_ERR_ARGUMENT);
+                }
+            }
+}
+
+/* Asked part by part, two thousand million of them are not looked at for each. */
+static void test_many_parts(void **state)
+{
+    const int64_t tokens = INT32_MAX - 1;
+    (void)state;
+    for (int layout = 0; layout < ATTN_LAYOUT_OWNERS; layout++)
+        for (int64_t back = 1; back <= 1000; back++) {
+            const attn_split split = {.struct_size = sizeof split, .part = 1, .layout = (attn_layout)layout};
+            attn_split_description d = {.struct_size = sizeof d};
+            attn_split_part p = {.struct_size = sizeof p};
+            assert_int_equal(attn_split_describe(&split, tokens, ATTN_AXIS_QUERY, 0, 2, &d, NULL), ATTN_OK);
+            assert_int_equal(attn_split_part_describe(&split, tokens, ATTN_AXIS_QUERY, 0, 2, d.parts - back, &p, NULL), ATTN_OK);
+            assert_true(p.local == tokens / 2 - back);
+        }
+}
+
 static void test_waiting(void **state)
 {
     static const struct {
@@ -186,6 +236,7 @@ static void test_waiting(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts), cmocka_unit_test(test_waiting)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts), cmocka_unit_test(test_parts_of_ranks),
+                                       cmocka_unit_test(test_many_parts), cmocka_unit_test(test_waiting)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
