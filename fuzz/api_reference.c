@@ -259,7 +259,10 @@ static void check_forward(const api_case *c, entry *x, const ref_arithmetic *a)
            *w = array(x, rows * r->Skv, sizeof *w);
     ref_bounds bounds;
     ref_forward(r, o, lse, s, w);
-    if (!ref_bound_forward(&bounds, r, a)) abort();
+    ref_arithmetic with = *a;
+    with.integer_keys = tensor(c, "k")->dtype == ATTN_I8;
+    with.value_scale = read(c, x, "v_scale", r->Hkv, r->Skv, 1);
+    if (!ref_bound_forward(&bounds, r, &with)) abort();
     check_output(c, x, "o", r->Hq, r->Sq, r->Dv, o, bounds.O);
     check_output(c, x, "lse", r->Hq, r->Sq, 1, lse, bounds.lse);
     ref_bounds_free(&bounds);

@@ -185,7 +185,8 @@ void target_run(draws *from)
     x.split = (attn_split){.struct_size = sizeof x.split, .part = 1 + draw_below(from, draw_one_in(from, 3) ? 200 : 40)};
     if (draw_one_in(from, 2)) x.split.way = ATTN_WAY_RING;
     if (draw_one_in(from, 3)) x.split.way = ATTN_WAY_DIRECT;
-    if (draw_one_in(from, 40)) x.split.layout = (attn_layout)draw_below(from, 4), x.split.way = (attn_way)draw_below(from, 4);
+    if (draw_one_in(from, 40))
+        x.split.layout = (attn_layout)draw_below(from, 4), x.split.way = (attn_way)draw_below(from, ATTN_WAY_HEADS_RING + 1);
     if (draw_one_in(from, 2) && c->problem.chunk) x.split.part = (1 + draw_below(from, 4)) * (1 + c->problem.chunk % 60);
     if (draw_one_in(from, 2) && c->problem.chunk) c->problem.chunk = 1 + c->problem.chunk % 60;
     x.ranks = 1 + (int)draw_below(from, 6);

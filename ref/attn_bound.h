@@ -64,6 +64,11 @@ typedef struct ref_arithmetic {
     /* Of ref_problem.modify: |f(s)| <= |s| + shift, and an error of s causes a relative error of its slope of `curvature` times
      * that. */
     double modifier_curvature, modifier_shift;
+    /* Forward, with rows of 8 bits that are multiplied as integers.  A query is cut to 2^22 units of its largest number or more, so
+     * that a score loses 2.01 u max_c |scale q_c| sum_c |k_jc|; a weight times its value's scale to 2^23 units of the largest of
+     * these, so that an output loses 1.01 u max_j (H_ij |value_scale_j|) sum_j |v_jc / value_scale_j|. */
+    int integer_keys;
+    const double *value_scale; /* [B, Hkv, Skv], or NULL */
 } ref_arithmetic;
 
 /* Bounds of the operations' outputs, each shaped like the output itself; NULL if out of memory. */

@@ -21,6 +21,13 @@ static double largest(const double *x, int64_t n, double most)
     return most;
 }
 
+static double sum_of_sizes(const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < n; c++) sum += fabs(x[c]);
+    return sum;
+}
+
 /* One query and the terms of its bounds. */
 typedef struct line {
     row at;
@@ -62,6 +69,7 @@ static double size_of_score(const ref_problem *p, const line *r, const ref_arith
 {
     double size = (double)(ref_score_roundings(p) + 2) * r->scale * size_of_raw(r, j);
     size += r->scale * size_of_flushed(a, r->at.q, r->at.K + j * dim_k(p), p->kind == REF_DOT ? p->D : 0);
+    if (a->integer_keys) size += 2.01 * r->scale * largest(r->at.q, p->D, 0) * sum_of_sizes(r->at.K + j * dim_k(p), p->D);
     if (p->softcap > 0) size *= 1 + 2 / p->softcap;
     if (p->modify) size = (1 + a->modifier_curvature) * size + a->modifier_shift;
     return size + size_of_added(p, r, j);
@@ -129,9 +137,24 @@ static void find_highest(const ref_problem *p, const line *r)
     }
 }
 
-/* Forward: a sum of products of weights and values. */
-static void bound_forward(ref_bounds *b, const ref_problem *p, const line *r)
+/* What channel c of the output loses where weights are cut to integers. */
+static double lost_of_integers(const ref_problem *p, const line *r, const ref_arithmetic *a, int64_t c)
 {
+    const double *scale = a->value_scale + r->key_head * p->Skv;
+    double most = 0, sum = 0;
+    for (int64_t j = 0; j < p->Skv; j++) {
+        if (r->high[j] == 0) continue;
+        const double v = row_value(r->sizes, &r->value, j, c);
+        most = fmax(most, r->high[j] * kept(p, r, j) * fabs(scale[j]));
+        if (v != 0) sum += v / fabs(scale[j]);
+    }
+    return 1.01 * a->unit * most * sum;
+}
+
+/* Forward: a sum of products of weights and values. */
+static void bound_forward(ref_bounds *b, const ref_problem *p, const line *r, const ref_arithmetic *a)
+{
+    for (int64_t c = 0; c < p->Dv && a->value_scale; c++) b->O[r->at.index * p->Dv + c] += lost_of_integers(p, r, a, c);
     for (int64_t j = 0; j < p->Skv; j++) {
         const double w = r->high[j] != 0 ? moved(p, r, j, 2) * kept(p, r, j) : 0;
         for (int64_t c = 0; c < p->Dv && w != 0; c++)
@@ -265,7 +288,7 @@ static void bound_row(ref_bounds *b, const ref_problem *p, const ref_gradgrad *s
         if (seen(p, r, j)) r->mean += r->high[j] * size_of_tangent(p, s, r, j);
     for (int64_t c = 0; c < p->Dv && a->O_lost && op >= BACKWARD && s->dO; c++)
         if (a->O_lost[i * p->Dv + c] > 0) r->lost += fabs(s->dO[i * p->Dv + c]) * a->O_lost[i * p->Dv + c];
-    if (op == FORWARD) bound_forward(b, p, r);
+    if (op == FORWARD) bound_forward(b, p, r, a);
     else if (op == BACKWARD) bound_backward(b, p, s, r, a);
     else bound_tangents(b, p, s, r, a);
     if (op == DOUBLE_BACKWARD && any && s->dO) bound_double_backward(b, p, s, r);

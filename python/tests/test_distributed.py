@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""libattn.distributed with NumPy arrays, over ranks that are threads: the same bits for any number of them, and errors on all alike."""
+"""libattn.distributed with NumPy arrays, over ranks that are threads: the same bits for any number of them, and errors on all alike.
+
+It is long because all of it compares ranks with the same few problems.
+"""
 import json
 import os
 import pathlib
@@ -512,7 +515,7 @@ def test_prediction_of_the_command():
     words = "explain fwd:bf16:b1:hq32:hkv8:sq8192:d128:causal --ranks=16 --part=512 --layout=zigzag --way=ring --network=10Gbit/s --json".split()
     said = json.loads(subprocess.run([attn, *words], capture_output=True, text=True, check=True).stdout)
     found = distributed.predict(
-        16, len_q=8192, len_kv=8192, heads_q=32, heads_kv=8, dim_qk=128, dtype="bfloat16", part=512, layout="zigzag", way="ring", causal=True,
+        16, len_q=8192, len_kv=8192, heads_q=32, heads_kv=8, dim_qk=128, dtype="bf16", part=512, layout="zigzag", way="ring", causal=True,
         bytes_per_second=1.25e9)
     way, = said["ways"]
     same = "seconds", "computing", "combining", "waiting", "efficiency", "imbalance", "cells_most", "key_bytes", "steps", "way"

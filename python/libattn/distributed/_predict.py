@@ -46,11 +46,12 @@ class Prediction:
     key_bytes: int  #: of workspace for keys, at most
     way: str  #: what "auto" is
     ranks: int
+    ranks_heads: int  #: that divide the heads among themselves; 1: all have all
 
 
 def predict(
     ranks: int, *, dim_qk: int, dim_v: int | None = None, heads_q: int = 1, heads_kv: int | None = None, dtype: Any = np.float32,
-    op: Literal["forward", "backward", "jvp"] = "forward", layout: Layout = "contiguous", part: int = 1024, way: Way = "auto",
+    op: Literal["forward", "backward", "jvp"] = "forward", layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0,
     flops_per_second: float = 5e12, bytes_per_second: float = 25e9, seconds_per_message: float = 5e-6, seconds_per_sum: float = 0.5e-9 / 32,
     **problem: Unpack[Lengths],
 ) -> Prediction:
@@ -62,8 +63,8 @@ def predict(
     ranks                how many
     dim_qk, dim_v        channels of q and k, and of v (None: as many)
     heads_q, heads_kv    of queries, and of keys (None: as many)
-    dtype                of q, k, v and o: float32, float64, float16 or bfloat16
-    op, layout, part, way  as in distributed.Plan
+    dtype                of q, k, v and o: f32, f64, f16, bf16, or a type of NumPy
+    op, layout, part, way, ranks_heads  as in distributed.Plan
     flops_per_second     of a rank, in attention; the machine is by default that of `attn explain --ranks`, 32 cores at 200 Gbit/s
     bytes_per_second     that a rank sends, and as many that it receives at the same time
     seconds_per_message  from its beginning to that of its arrival
@@ -81,7 +82,7 @@ def predict(
     for name in ("q", "k", "v", *TENSORS[op], *(() if op == "forward" else ("lse",))):
         slot = getattr(inner.tensors.struct, name)
         slot.data, slot.dtype = _abi.ATTN_LATER, 0 if name == "lse" else code(dtype, "dtype")
-    split = Split(layout, part, way)
+    split = Split(layout, part, way, ranks_heads)
     machine = _native.struct(
         _abi.attn_split_machine, flops_per_second=real(flops_per_second, "flops_per_second"), bytes_per_second=real(bytes_per_second, "bytes_per_second"),
         seconds_per_message=real(seconds_per_message, "seconds_per_message"), seconds_per_sum=real(seconds_per_sum, "seconds_per_sum"))
