@@ -64,8 +64,10 @@ typedef struct attn_distributed_linear_plan attn_distributed_linear_plan;
  * All ranks return the same status and message, as attn_distributed_plan_create says: what attn_linear_plan_create returns for the
  * tokens of a rank, or
  *      ATTN_ERR_ARGUMENT     also if ranks disagree about the problem, the split, types, the instruction set, or about which
- * tensors there are ATTN_ERR_UNSUPPORTED  another layout or way ATTN_ERR_MEMORY       also if the workspace would be larger than
- * options.workspace_limit ATTN_ERR_IO           the transport failed
+ *                            tensors there are
+ *      ATTN_ERR_UNSUPPORTED  another layout or way
+ *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
+ *      ATTN_ERR_IO           the transport failed
  */
 ATTN_API attn_status attn_distributed_linear_plan_create(attn_distributed_linear_plan **plan, const attn_linear_problem *problem,
                                                          const attn_linear_tensors *tensors, const attn_split *split,
