@@ -153,7 +153,7 @@ attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const att
         attn_asking what = {.differs = "distributed: ranks disagree about the problem, the split or the instruction set"};
         if (status == ATTN_OK) what.asked = digest_of(p), what.bits = attn_slices_shared(&p->cells);
         status = attn_agree(&t, status, &what, &rejected);
-        if (status == ATTN_OK && p->members > 1) {
+        if (p && status == ATTN_OK && p->members > 1) {
             status = attn_heads_plan(p, what.bits, &rejected);
             if (status == ATTN_OK) status = finish_plan(p, &rejected);
             status = attn_agree(&t, status, &(attn_asking){.asked = 0}, &rejected);
