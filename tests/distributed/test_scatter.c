@@ -80,7 +80,8 @@ static attn_input dense(const job *j, const char *data)
 
 static void on_rank(void *context, const attn_transport *transport)
 {
-    job *all = context, mine = *all;
+    job *all = context, mine = {.axis = all->axis, .dtype = all->dtype, .split = all->split, .whole = all->whole};
+    memcpy(mine.shape, all->shape, sizeof mine.shape); /* (other ranks write into the rest) */
     const int r = transport->rank;
     random_state random = random_from(all->seed + (uint64_t)r);
     attn_split_description d = {.struct_size = sizeof d};
