@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "memory.h"
-#include "testing/random/random.h"
+#include "testing/random/normal.h"
 #include "testing/text/failure.h"
 
 struct linear_candidate {

@@ -6,6 +6,7 @@
 
 #include "attn/position.h"
 #include "testing/memory/element.h"
+#include "testing/random/normal.h"
 
 enum { NORMALS = 65521, LARGEST_ELEMENT = 8 };
 #define INT8_SCALE 0.03 /* of i8 keys and values */

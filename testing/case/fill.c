@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "testing/memory/element.h"
+#include "testing/random/normal.h"
 
 typedef enum role { ROLE_Q = TENSOR(q), ROLE_K = TENSOR(k), ROLE_V = TENSOR(v) } role;
 
@@ -26,9 +27,10 @@ static double smallest_normal(attn_dtype dtype)
 }
 
 /* Element c of token t. */
-static double draw(const setting *s, role r, int64_t t, int64_t c, random_state *random)
+static double draw(const setting *s, role r, int64_t t, int64_t c, normal_run *run)
 {
-    const double normal = random_normal(random), unit = random_unit(random);
+    const int next = normal_next(run);
+    const double normal = run->normal[next], unit = run->unit[next];
     switch (s->fill) {
     case FILL_UNIFORM:
         return 2 * unit - 1;
@@ -67,22 +69,29 @@ static int64_t distinct(const tensor *t, int axis) { return t->stride[axis] == 0
 /* Gradients and tangents: normal numbers. */
 static void fill_flows(check_call *call, random_state *random)
 {
+    normal_run run;
+    normal_begin(&run, random, 0);
     for (int t = 0; t < TENSORS; t++) {
         const tensor *to = &call->in[t];
         if (!flow_in(&call->tensors, call->problem.op, t)) continue;
-        FOR_EACH_ELEMENT(to, b, h, i, e) { element_write(to->layout.dtype, tensor_at(to, b, h, i, e), random_normal(random)); }
+        FOR_EACH_ELEMENT(to, b, h, i, e)
+        {
+            const int next = normal_next(&run);
+            element_write(to->layout.dtype, tensor_at(to, b, h, i, e), run.normal[next]);
+        }
     }
+    normal_end(&run);
 }
 
 /* Rows as int8, with their scales. */
-static void fill_whole(const setting *s, role r, tensor *t, tensor *scales, random_state *random)
+static void fill_whole(const setting *s, role r, tensor *t, tensor *scales, normal_run *run)
 {
     double row[1024];
     const int64_t dim = t->size[3] < 1024 ? t->size[3] : 1024;
     for (int64_t b = 0; b < distinct(t, 0); b++)
         for (int64_t h = 0; h < distinct(t, 1); h++)
             for (int64_t i = 0; i < t->size[2]; i++) {
-                for (int64_t c = 0; c < dim; c++) row[c] = draw(s, r, i, c, random);
+                for (int64_t c = 0; c < dim; c++) row[c] = draw(s, r, i, c, run);
                 element_write(ATTN_F32, tensor_at(scales, b, h, i, 0), ref_quantise(dim, row, row));
                 for (int64_t c = 0; c < t->size[3]; c++) element_write(ATTN_I8, tensor_at(t, b, h, i, c), row[c % 1024]);
             }
@@ -98,18 +107,18 @@ void fill_tensors(check_call *call, const check_case *c, random_state *random)
     setting s = {.fill = c->fill, .one = one, .dim = (int64_t)dim};
     s.amplitude = deviation > 0 ? fmin(sqrt(400 / deviation), 30) : 20;
     s.slope = scale != 0 ? 60 / fabs(scale) / fmax((double)shape->len_kv, 8) : 1;
+    normal_run run;
+    normal_begin(&run, random, 1);
     for (int r = 0; r < 3; r++) {
         tensor *t = &call->in[r];
         s.tiny = smallest_normal(t->layout.dtype);
         if (t->layout.dtype == ATTN_I8) {
-            fill_whole(&s, (role)r, t, &call->in[r == ROLE_K ? TENSOR(k_scale) : TENSOR(v_scale)], random);
+            fill_whole(&s, (role)r, t, &call->in[r == ROLE_K ? TENSOR(k_scale) : TENSOR(v_scale)], &run);
             continue;
         }
-        FOR_EACH_ELEMENT(t, b, h, i, e)
-        {
-            element_write(t->layout.dtype, tensor_at(t, b, h, i, e), draw(&s, (role)r, i, e, random));
-        }
+        FOR_EACH_ELEMENT(t, b, h, i, e) { element_write(t->layout.dtype, tensor_at(t, b, h, i, e), draw(&s, (role)r, i, e, &run)); }
     }
+    normal_end(&run);
     fill_flows(call, random);
 }
 
@@ -127,14 +136,18 @@ void fill_mask(tensor *mask, double drop, random_state *random)
 void fill_bias(tensor *bias, const check_case *c, random_state *random)
 {
     const double very_negative = bias->layout.dtype == ATTN_F16 ? -6e4 : -1e9;
+    normal_run run;
+    normal_begin(&run, random, 1);
     FOR_EACH_ELEMENT(bias, b, h, i, j)
     {
-        const double normal = random_normal(random), unit = random_unit(random);
+        const int next = normal_next(&run);
+        const double normal = run.normal[next], unit = run.unit[next];
         double x = c->fill == FILL_HUGE ? 500 * normal : c->fill == FILL_ZERO ? copysign(0, normal) : 2 * normal;
         if (unit < 0.10) x = -INFINITY;
         if (unit > 0.95) x = very_negative;
         element_write(bias->layout.dtype, tensor_at(bias, b, h, i, j), x);
     }
+    normal_end(&run);
 }
 
 static void plant_in(tensor *t, random_state *random)

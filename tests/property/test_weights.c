@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include "testing/random/normal.h"
+
 static const attn_shape shape = {2, 4, 2, 37, 45, 24, 19};
 
 #define FOR_EACH_ROW(a, b, h, i)                                                                                                   \
