@@ -106,6 +106,21 @@ static void prepare_elementwise(const bound_model *model, const bound_row *row, 
     }
 }
 
+/* exp(log_weight), exp(log_weight - eps), exp(log_weight + eps): by one exponential where eps is small, as it is for almost all
+ * keys. */
+static void weigh(double log_weight, double eps, double *weight, double *low, double *high)
+{
+    *weight = exp(log_weight);
+    if (eps < 1e-3 && *weight > 0x1p-1000) {
+        const double grown = eps * (1 + eps / 2 * (1 + eps / 3 * (1 + eps / 4 * (1 + eps / 5)))); /* exp(eps) - 1 */
+        *low = *weight / (1 + grown);
+        *high = *weight + *weight * grown;
+    } else {
+        *low = exp(log_weight - eps);
+        *high = exp(log_weight + eps);
+    }
+}
+
 void bound_prepare(const bound_model *model, const bound_row *row, bound_weights *weights)
 {
     const double u = model->unit, u_ref = DBL_EPSILON / 2;
@@ -140,9 +155,7 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
         const double below = top - row->S[j] + 2 * e_max; /* distance of the score below the largest one */
         weights->own[j] = score_error(model, row, j) + exponent_error(model, below);
         const double eps = weights->own[j] + rescale_error(model, below, blocks, parts), log_weight = row->S[j] - row->lse;
-        weights->P[j] = exp(log_weight);
-        weights->low[j] = exp(log_weight - eps);
-        weights->high[j] = exp(log_weight + eps);
+        weigh(log_weight, eps, &weights->P[j], &weights->low[j], &weights->high[j]);
         weights->sum_low += weights->low[j];
         weights->sum_high += weights->high[j];
         if (weights->high[j] > 0) weights->log_error = fmax(weights->log_error, eps);
@@ -151,9 +164,11 @@ void bound_prepare(const bound_model *model, const bound_row *row, bound_weights
     if (row->sink > -INFINITY) { /* a key with an exact score and the value 0 */
         const double below = top - row->sink + 2 * e_max, log_weight = row->sink - row->lse;
         const double eps = exponent_error(model, below) + rescale_error(model, below, blocks, parts);
-        weights->sink_moved = exp(log_weight + eps) - exp(log_weight);
-        weights->sum_low += exp(log_weight - eps);
-        weights->sum_high += exp(log_weight + eps);
+        double weight, low, high;
+        weigh(log_weight, eps, &weight, &low, &high);
+        weights->sink_moved = high - weight;
+        weights->sum_low += low;
+        weights->sum_high += high;
         weights->log_error = fmax(weights->log_error, eps);
     }
 }
