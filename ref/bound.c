@@ -125,15 +125,21 @@ static double moved(const ref_problem *p, const line *r, int64_t j, int factors)
 /* No computed weight is above 1, nor above the exact one times e^error. */
 static double highest(const line *r, double log_weight) { return exp(fmin(log_weight + r->error, 0)); }
 
+static double log_of_weight(const ref_problem *p, const line *r, int64_t j)
+{
+    const double S = r->score[j], x = S + p->shift;
+    if (S == -INFINITY) return log(r->weight[j]); /* not visible; above 0 if the row is uniform */
+    if (p->normaliser == REF_BY_SIGMOID) return x > 0 ? -log1p(exp(-x)) : x - log1p(exp(x));
+    return S - r->lse;
+}
+
 static void find_highest(const ref_problem *p, const line *r)
 {
     for (int64_t j = 0; j < p->Skv; j++) {
-        const double S = r->score[j], P = r->weight[j], x = S + p->shift;
-        r->high[j] = P;
-        if (isnan(P) || p->normaliser == REF_BY_RELU) continue;
-        if (S == -INFINITY) r->high[j] = P > 0 ? highest(r, log(P)) : 0; /* not visible; above 0 if the row is uniform */
-        else if (p->normaliser == REF_BY_SIGMOID) r->high[j] = highest(r, x > 0 ? -log1p(exp(-x)) : x - log1p(exp(x)));
-        else r->high[j] = highest(r, S - r->lse);
+        const double P = r->weight[j];
+        if (isnan(P) || p->normaliser == REF_BY_RELU || (P == 0 && r->score[j] == -INFINITY)) r->high[j] = P;
+        else if (P > 0x1p-1000) r->high[j] = fmin(P + P * r->grown[1], 1);
+        else r->high[j] = highest(r, log_of_weight(p, r, j)); /* P has lost digits */
     }
 }
 
