@@ -3,6 +3,7 @@
  * bench.c - `attn bench`: how fast problems run, as a share of what this machine can do, measured in the same run. */
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +179,9 @@ static int bench(const common_settings *common, const bench_settings *settings, 
     if (exit == EXIT_DONE) {
         attn_isa chosen = ATTN_ISA_SCALAR;
         (void)options_find_isa(common, &chosen, NULL);
-        ceilings_create(&all, threads, chosen, isa, count);
+        double most_read = common->json ? INFINITY : 0;
+        for (int k = 0; k < count; k++) most_read = fmax(most_read, candidates[k].data.bytes);
+        ceilings_create(&all, threads, chosen, isa, count, most_read);
         measure_ceilings(&all, settings->seconds);
         for (int k = 0; k < count; k++) against[k] = own_ceilings_of(&all, &candidates[k]);
         measure(candidates, against, count, &all, settings->seconds, common->quiet);

@@ -129,22 +129,26 @@ static void add_read(ceilings *all, ceiling_kind kind, attn_isa isa, size_t byte
     all->list[all->count++] = (ceiling){.kind = kind, .isa = isa, .bytes = full_steps(bytes), .passes = passes};
 }
 
-/* Each thread reads half its L2; half of its share of the L3, if that is more than its L2 holds; or memory. */
-static void add_reads(ceilings *all, attn_isa isa)
+/* Each thread reads half its L2; half of its share of the L3, if that is more than its L2 holds; or memory.  Levels beyond the one
+ * that holds `most_read` bytes are left out, since filling four times the L3 takes a good part of a second. */
+static void add_reads(ceilings *all, attn_isa isa, double most_read)
 {
     const size_t threads = (size_t)all->threads;
+    const ceiling_kind level = ceiling_level(all, most_read);
     const size_t in_l2 = all->l2 / 2, in_l3 = all->l3 / threads / 2;
     const size_t memory = least(most(CACHES_OF_MEMORY * all->l3, min_memory), max_memory);
-    all->part = full_steps(most(memory / threads, most(in_l2, in_l3)));
+    const int l2 = in_l2 > 0, l3 = in_l3 > all->l2 && (level > CEILING_L2 || !l2),
+              beyond = level > CEILING_L3 || (!l3 && !(l2 && level == CEILING_L2));
+    all->part = full_steps(most(beyond ? memory / threads : 0, most(in_l2, l3 ? in_l3 : 0)));
     all->memory = fresh_memory(threads * all->part);
     reading all_of_it = {.memory = all->memory, .part = all->part};
     workers_run(touch_body, &all_of_it);
-    if (in_l2) add_read(all, CEILING_L2, isa, in_l2, (int)(cache_sample / threads / in_l2) + 1);
-    if (in_l3 > all->l2) add_read(all, CEILING_L3, isa, in_l3, (int)(cache_sample / threads / in_l3) + 1);
-    add_read(all, CEILING_MEMORY, isa, least(memory_sample / threads, all->part), 1);
+    if (l2) add_read(all, CEILING_L2, isa, in_l2, (int)(cache_sample / threads / in_l2) + 1);
+    if (l3) add_read(all, CEILING_L3, isa, in_l3, (int)(cache_sample / threads / in_l3) + 1);
+    if (beyond) add_read(all, CEILING_MEMORY, isa, least(memory_sample / threads, all->part), 1);
 }
 
-void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *others, int count)
+void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *others, int count, double most_read)
 {
     attn_cpu_description cpu = {.struct_size = sizeof cpu};
     attn_cpu_describe(&cpu, NULL);
@@ -152,7 +156,7 @@ void ceilings_create(ceilings *all, int threads, attn_isa isa, const attn_isa *o
     add_fma(all, isa);
     add_fma(all, cpu.isa);
     for (int k = 0; k < count; k++) add_fma(all, others[k]);
-    add_reads(all, isa);
+    add_reads(all, isa, most_read);
 }
 
 void ceilings_destroy(ceilings *all)

@@ -155,6 +155,13 @@ class Text(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^fwd:f32:hq2:sq64:d32 .* %")
         self.assertRegex(done.stdout, r"(?m)^memory +tensors +workspace")
 
+    def test_memory_is_not_filled_for_a_small_problem(self):
+        machine = measured("fwd:f32:hq2:sq64:d32")["machine"]
+        if "stream_l2_gbs" not in machine["ceilings"]:
+            self.skipTest("the size of the L2 is unknown")
+        done = attn("fwd:f32:hq2:sq64:d32", *QUICK)
+        self.assertRegex(done.stdout, r"(?m)^ceilings  .*, L2 \d+\.\d GB/s$")
+
     def test_the_list(self):
         done = attn("--list")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
