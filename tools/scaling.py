@@ -15,6 +15,7 @@ import tempfile
 
 RANKS = [4 ** n for n in range(8)]  # to 16,384
 LENGTHS = {"64K": 2 ** 16, "1M": 2 ** 20, "16M": 2 ** 24, "1G": 2 ** 30}
+PARTS = 2 ** 17
 LAYER = "fwd:bf16:hq32:hkv8:sq{}:d128:causal"
 NETWORKS = ["200Gbit/s", "10Gbit/s"]
 
@@ -32,8 +33,8 @@ def predict(attn):
         for name, tokens in LENGTHS.items():
             alone = None
             for ranks in RANKS:
-                # Zigzag is even with two parts or more of a rank; parts of fewer than 16 tokens are of no use.
-                part = min(1024, tokens // (2 * ranks))
+                # Zigzag is even with two parts or more of a rank; parts of fewer than 16 tokens are of no use, and more than PARTS take long.
+                part = min(max(1024, tokens // PARTS), tokens // (2 * ranks))
                 if part < 16:
                     break
                 best = explain(attn, LAYER.format(tokens), ranks, network, part)
