@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MIT
 """What the tests of several subjects share: comparisons within a bound, arrays of other libraries, attention by its formula."""
+import ctypes
+import gc
 import importlib
 import importlib.util
 import pathlib
+import resource
+import sys
 
 import numpy as np
 import pytest
@@ -36,6 +40,36 @@ arrays = pytest.mark.parametrize("make", [
     pytest.param(_torch, id="torch", marks=pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")),
     pytest.param(_strict, id="strict", marks=pytest.mark.skipif(not importlib.util.find_spec("array_api_strict"), reason="array_api_strict is not installed")),
 ])
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+
+
+def held():
+    """Bytes that malloc and Python have given out, with at least 32 for each block; skips the test where this is not known."""
+    try:
+        ask = ctypes.CDLL(None).mallinfo2
+    except AttributeError:
+        pytest.skip("needs mallinfo2 of glibc")
+    ask.restype = _Mallinfo
+    gc.collect()
+    found = ask()
+    return found.uordblks + found.hblkhd + 32 * sys.getallocatedblocks()
+
+
+def nothing_leaks(call, count):
+    """Asserts that of so many calls fewer than half leave a block behind, and that no other memory grows by much."""
+    def resident():
+        return int(pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+
+    for _ in range(count // 10):
+        call()
+    before = held(), resident()
+    for _ in range(count):
+        call()
+    after = held(), resident()
+    assert after[0] - before[0] < 16 * count and after[1] - before[1] < 2 << 20, (before, after)
 
 
 def data(name):

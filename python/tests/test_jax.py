@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """libattn.jax against its definition (jax_definition.py), in double: values, every order of derivatives, transformations, errors."""
 import functools
-import gc
 import inspect
 import itertools
 import os
@@ -21,6 +20,7 @@ import jax.numpy as jnp  # noqa: E402
 import libattn  # noqa: E402
 import libattn.jax as attn  # noqa: E402
 from jax_definition import Definition, along, definition  # noqa: E402
+from problems import nothing_leaks  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)  # of what runs for milliseconds
@@ -456,16 +456,6 @@ def test_layout_of_structs():
 
 @pytest.mark.slow
 def test_memory_stays():
-    import resource
-
     x = [y.astype(jnp.float32) for y in arrays()]
     f = jax.jit(lambda *y: attn.attention(*y, causal=True))
-
-    def run(count):
-        for _ in range(count):
-            f(*x).block_until_ready()
-        gc.collect()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-    before = run(10_000)
-    assert run(100_000) - before < 2048  # KiB; a leak of one small block each would be ten times that
+    nothing_leaks(lambda: f(*x).block_until_ready(), 5000)
