@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks that no test disappears unnoticed: the names that ctest lists in a full build are those of tests/names.txt.
+"""Checks that no test disappears unnoticed: the names that ctest lists in a full build are those of tests/names.txt, with NAME:FILE for
+each file of tests of the Python package that one of them runs.
 
     tools/test_names.py BUILD            compares (the test api/test_names)
     tools/test_names.py BUILD --write    rewrites the file
@@ -10,6 +11,7 @@ A build without ATTN_PYTHON says nothing about tests of the Python package: thei
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -24,7 +26,10 @@ def main():
     if not pathlib.Path(args.build, "CTestTestfile.cmake").is_file():
         parser.error(f"{args.build} is not a build with tests")
     listed = json.loads(subprocess.check_output(["ctest", "--test-dir", args.build, "--show-only=json-v1"], text=True))
-    names = sorted(test["name"] for test in listed["tests"])
+    names = [test["name"] for test in listed["tests"]]
+    names += [f"{test['name']}:{found[1]}" for test in listed["tests"] for word in test.get("command", [])
+              if (found := re.search(r"python/tests/test_(\w+)\.py$", word)) and found[1] != test["name"].removeprefix("python/")]
+    names.sort()
     disabled = [test["name"] for test in listed["tests"] if any(p["name"] == "DISABLED" and p["value"] for p in test["properties"])]
     for name in disabled:
         print(f"{name} is disabled; remove it, or let it say why it cannot run and exit with 77")

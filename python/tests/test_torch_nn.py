@@ -11,6 +11,7 @@ import libattn.torch.nn  # noqa: E402
 from torch_modules import attend, draw, gradients, made, same, turned  # noqa: E402
 
 F64 = torch.float64
+THREADS = 1  # the tensors are small
 Ours, Theirs = libattn.torch.nn.MultiheadAttention, torch.nn.MultiheadAttention
 
 SHAPES = {

@@ -13,6 +13,7 @@ from libattn import positions  # noqa: E402
 from torch_modules import attend, draw, gradients, heads, made, same, turned  # noqa: E402
 
 F64 = torch.float64
+THREADS = 1  # the tensors are small
 
 
 # ---- grouped -------------------------------------------------------------------------------------------------------------------------

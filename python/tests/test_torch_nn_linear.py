@@ -8,6 +8,7 @@ import libattn.torch.nn as nn  # noqa: E402
 from torch_modules import draw, gradients, heads, same  # noqa: E402
 
 F64 = torch.float64
+THREADS = 1  # the tensors are small
 CASES = {
     "plain": {}, "groups": {"num_kv_heads": 2, "bias": True}, "all": {"causal": False, "features": "relu", "denominator": "add"}, "performer": {"features": "favor", "num_features": 5},
     "fourier": {"features": "fourier", "num_features": 3, "denominator": "none"}, "retention": {"features": "identity", "denominator": "none", "decay": "fixed", "norm": True},

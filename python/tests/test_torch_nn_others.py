@@ -15,6 +15,7 @@ from libattn import hopfield  # noqa: E402
 from torch_modules import draw, gradients, heads, made, same  # noqa: E402
 
 F64 = torch.float64
+THREADS = 1  # the tensors are small
 
 
 def weigh(s, v, mask=None, causal=False):

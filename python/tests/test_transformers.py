@@ -25,7 +25,7 @@ import libattn.transformers  # noqa: E402
 from libattn.transformers import _attention, _masks  # noqa: E402
 
 transformers.logging.set_verbosity_error()
-torch.set_num_threads(1)  # models as small as these lose by more
+THREADS = 1  # models as small as these lose by more
 libattn.transformers.register()
 
 DECODER = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,

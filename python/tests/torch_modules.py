@@ -4,8 +4,6 @@ import torch
 
 from libattn import positions
 
-torch.set_num_threads(1)  # the tensors are small
-
 
 def draw(*shape, seed=1, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
