@@ -118,10 +118,12 @@ void attn_exchange_columns(attn_running *r, int step)
 
 /* ---- to rank 0, and from there to all ---- */
 
-/* Rank 0 adds up the nodes of all ranks, one rank after another.  Returns the slot of the sum; -1 on other ranks. */
+/* Rank 0 adds up the nodes of all ranks, one rank after another.  Returns the slot of the sum; -1 on other ranks, and if there
+ * are no such results. */
 static int64_t gather(attn_running *r, const attn_sum *sum)
 {
     const attn_distributed_plan *p = r->plan;
+    if (!r->pool[attn_sum_node(sum)].bytes) return -1;
     if (p->me != 0) {
         visit(r, sum, p->me, 0, send_node);
         wait_for_nodes(r, attn_sum_node(sum));

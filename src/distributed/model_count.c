@@ -369,6 +369,7 @@ static void send_columns(attn_model *m)
 static void send_rows(attn_model *m)
 {
     const attn_grid *g = &m->cells.grid;
+    if (!m->cells.node[ATTN_NODE_ROW]) return;
     const part_sample s = sample_of(g->q.count, cells_of_grid(g));
     sum_walk w = {.model = m, .kind = ATTN_NODE_ROW, .owner = g->kv.owner, .weight = s.weight, .terms = {0, g->kv.count}};
     for (int64_t i = s.first; i < g->q.count; i += s.stride) {

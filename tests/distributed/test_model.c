@@ -18,7 +18,7 @@ typedef struct problem_case {
     const char *name;
     int64_t queries, keys;
     attn_mask mask;
-    int has_sink, documents; /* documents -1: two entries, with offsets */
+    int has_sink, documents; /* has_sink -1: and no heads; documents -1: two entries, with offsets */
     attn_dtype dtype;
     int bias; /* 1: that all queries share, 2: all keys; of each head: 3, 4, 5: none; 6: all heads; with its gradient, but for 6 */
 } problem_case;
@@ -65,6 +65,7 @@ static const problem_case problems[] = {
     {"a later entry begins before", 64, 34, {.window = 1, .window_left = 3, .window_right = 0, .global_kv = 3}, 0, -1, ATTN_F32, 0},
     {"no keys, a sink", 16, 0, {0}, 1, 0, ATTN_F32, 0},
     {"no keys", 16, 0, {0}, 0, 0, ATTN_F32, 0},
+    {"no heads, a sink", 61, 43, {.causal = 1}, -1, 0, ATTN_F32, 0},
 };
 
 static const int64_t starts[] = {0, 5, 6, 30, 31, 64};
@@ -86,6 +87,7 @@ static attn_problem problem_of(const problem_case *c, attn_op op)
                                                  : 1,
                                 HEADS, HEADS_KV, c->queries, c->keys, DIM, DIM},
                       .mask = c->mask};
+    if (c->has_sink < 0) p.shape.heads_q = p.shape.heads_kv = 0;
     return p;
 }
 
@@ -290,7 +292,7 @@ static void test_work(void **state)
     for (size_t n = 0; n < sizeof problems / sizeof *problems; n++) {
         const problem_case *c = &problems[n];
         const attn_split split = {.struct_size = sizeof split, .part = 8};
-        if (c->documents || c->mask.window || c->mask.chunk || !c->keys) continue;
+        if (c->documents || c->mask.window || c->mask.chunk || !c->keys || c->has_sink < 0) continue;
         double pairs = 0;
         for (int64_t i = 0; i < c->queries; i++) {
             const int64_t position = i + (c->mask.align == ATTN_ALIGN_BOTTOM_RIGHT ? c->keys - c->queries : 0);

@@ -75,7 +75,8 @@ static void test_same_bits(void **state)
     for (int kind = 0; kind < 4; kind++)
         for (int64_t seed = 0; seed < share_of_cases((kind / 2 ? 3 : 1) * SEEDS); seed++)
             ran += check((uint64_t)seed + 5000, kind & 1 ? ATTN_F64 : ATTN_F32,
-                         (kind / 2 ? SPREAD_PACKED : 0) | (seed & 1 ? SPREAD_OUTPUTS : 0) | (seed % 5 ? 0 : SPREAD_UNIFORM));
+                         (kind / 2 ? SPREAD_PACKED : 0) | (seed & 1 ? SPREAD_OUTPUTS : 0) | (seed % 5 ? 0 : SPREAD_UNIFORM) |
+                             (seed % 7 ? 0 : SPREAD_EMPTY));
     print_message("%d problems\n", ran);
     assert_true(ran > share_of_cases(SEEDS) / 2);
 }
