@@ -221,8 +221,8 @@ attn_status attn_cell_run(const attn_cells *c, const attn_tensors *mine, const a
         clear_ranges(c, &one);
         TRY(run_piece(c, mine, &one, &p, at, (size_t)((char *)workspace + c->workspace - at), error));
         attn_rows_place(c, cell, &p);
-        for (int n = 0; n < c->bounds.count && cell->j >= 0; n++) /* which only the term of its own writes */
-            if (c->bounds.all[n].offset == offsetof(attn_tensors, grad_sink))
+        for (int n = 0; n < c->bounds.count && cell->j >= 0 && one.node[ATTN_NODE_SHARED]; n++)
+            if (c->bounds.all[n].offset == offsetof(attn_tensors, grad_sink)) /* which only the term of its own writes */
                 memset(one.node[ATTN_NODE_SHARED] + c->at[n], 0, bytes_in_node(c, ATTN_NODE_SHARED, &c->bounds.all[n]));
         if (one.node[ATTN_NODE_SHARED] != cell->node[ATTN_NODE_SHARED])
             attn_node_add(c, ATTN_NODE_SHARED, 0, cell->node[ATTN_NODE_SHARED], one.node[ATTN_NODE_SHARED]);

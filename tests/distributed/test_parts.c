@@ -128,9 +128,41 @@ static void test_ties(void **state)
     attn_distributed_plan_destroy(plan);
 }
 
+/* The gradient of a sink without heads has no place that could be cleared. */
+static void test_sink_without_heads(void **state)
+{
+    enum { TOKENS = 4 };
+    attn_error error;
+    attn_distributed_plan *plan;
+    const attn_problem p = {.struct_size = sizeof p, .op = ATTN_BACKWARD, .shape = {1, 0, 0, TOKENS, TOKENS, 1, 1}};
+    const attn_input in = attn_in(ATTN_EMPTY);
+    const attn_output out = attn_out((void *)(uintptr_t)ATTN_EMPTY);
+    const attn_tensors t = {.struct_size = sizeof t,
+                            .q = in,
+                            .k = in,
+                            .v = in,
+                            .o = out,
+                            .lse = out,
+                            .sink = in,
+                            .grad_o = in,
+                            .grad_q = out,
+                            .grad_k = out,
+                            .grad_v = out,
+                            .grad_sink = out};
+    const attn_split split = {.struct_size = sizeof split, .part = 2};
+    (void)state;
+    assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_OK);
+    const size_t size = attn_distributed_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    assert_int_equal(attn_distributed_execute(plan, &t, workspace, size, &error), ATTN_OK);
+    free(workspace);
+    attn_distributed_plan_destroy(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_jvp),
-                                       cmocka_unit_test(test_ties)};
+                                       cmocka_unit_test(test_ties), cmocka_unit_test(test_sink_without_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
