@@ -255,6 +255,7 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
     }
     TRY(attn_plan_create(&plan, &cell, &t, options, error));
     bounds->count = 0;
+    bounds->starts = is_packed(tensors) ? problem->shape.batch + 1 : 0;
     bounds->compute = ATTN_F32;
     attn_status status = ATTN_OK;
     for (int index = 0; status == ATTN_OK; index++) {
@@ -293,6 +294,20 @@ attn_status attn_bounds_check_call(const attn_call *planned, const attn_call *ca
                                                                             : NULL;
     CHECK(!differs, ATTN_ERR_ARGUMENT, MODULE ": call.%s is set in the plan or in its execution, and not in both", differs);
     return ATTN_OK;
+}
+
+/* Where packed sequences begin is known since the plan was made; but no output may lie there. */
+static void add_starts(places *p, int64_t count, const attn_tensors *t)
+{
+    const int64_t shape[4] = {count, 1, 1, 1}, stride[4] = {1, 0, 0, 0};
+    const struct {
+        const attn_input *slot;
+        const char *name;
+    } both[] = {{&t->cu_seqlens_q, "cu_seqlens_q"}, {&t->cu_seqlens_kv, "cu_seqlens_kv"}};
+    for (int n = 0; n < 2 && count > 0; n++) {
+        p->size = both[n].slot->dtype == ATTN_I32 ? 4 : 8;
+        if (slot_is_address(both[n].slot)) places_add(p, "", both[n].name, both[n].slot->data, shape, stride, 0);
+    }
 }
 
 static attn_status check_workspace(const places *p, attn_scratch workspace, attn_error *error)
@@ -334,6 +349,7 @@ attn_status attn_bounds_check(const attn_bounds *bounds, const attn_tensors *pla
         p.size = attn_dtype_size(b->dtype);
         places_add(&p, "", b->name, now.data, b->shape, b->stride, b->role == ATTN_ROLE_OUTPUT);
     }
+    add_starts(&p, bounds->starts, tensors);
     TRY(check_workspace(&p, workspace, error));
     return places_check(&p, MODULE, error);
 }

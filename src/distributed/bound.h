@@ -40,6 +40,7 @@ typedef struct attn_bounds {
     attn_bound all[ATTN_BOUND];
     int count;
     attn_dtype compute; /* f32 or f64 */
+    int64_t starts;     /* how many numbers cu_seqlens_q and _kv have each: cells have none of these; 0: they are absent */
 } attn_bounds;
 
 /* problem: the whole, with ATTN_ALIGN_TOP_LEFT.  tensors: what the rank passes, of which only presence, types and strides are

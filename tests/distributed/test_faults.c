@@ -71,6 +71,16 @@ static void other_buckets(asked *a) { set_t5(a, 6, 0); }
 static void other_causal(asked *a) { set_t5(a, 8, 1); }
 static void other_type(asked *a) { a->tensors.bias_table.dtype = ATTN_F16; }
 static void with_modifier(asked *a) { a->call.modify_scores = modify, a->call.modify_slopes = a->problem.op ? modify : NULL; }
+/* Behind o of backward, with space for an output. */
+static int64_t *starts_of(asked *a) { return (int64_t *)(void *)(a->in[4] + ASKED_ROWS * ASKED_D); }
+static void packed(asked *a) /* in one batch entry */
+{
+    const int64_t starts[] = {0, 5, ASKED_LEN};
+    memcpy(starts_of(a), starts, sizeof starts);
+    a->problem.shape.batch = 2;
+    a->tensors.cu_seqlens_q = a->tensors.cu_seqlens_kv = attn_in(starts_of(a));
+    a->tensors.lengths_kv.data = NULL;
+}
 static void no_memory(asked *a)
 {
     a->memory.left = 3;
@@ -92,6 +102,7 @@ static void other_strides(asked *a)
     set_strides(&a->tensors.v, 2 * ASKED_HEADS * ASKED_OWN * ASKED_D, 2 * ASKED_OWN * ASKED_D, 2 * ASKED_D, 1);
 }
 static void over_keys(asked *a) { first_output(a)->data = a->in[1]; }
+static void over_starts(asked *a) { first_output(a)->data = starts_of(a); }
 static void small_workspace(asked *a) { a->size = 1; }
 static void no_workspace(asked *a) { a->workspace = NULL; }
 static void over_q(asked *a) { a->tensors.q.data = a->workspace + (64 - (uintptr_t)a->workspace % 64) % 64; }
@@ -155,6 +166,9 @@ static const fault faults[] = {
      "distributed: the strides of v differ from those of the plan", NULL},
     {NULL, over_keys, ATTN_ERR_STRIDE, "distributed: o and k share elements; an output must not overlap another tensor",
      "distributed: grad_q and k share elements; an output must not overlap another tensor", NULL},
+    {NULL, over_starts, ATTN_ERR_STRIDE,
+     "distributed: o and cu_seqlens_q share elements; an output must not overlap another tensor",
+     "distributed: grad_q and cu_seqlens_q share elements; an output must not overlap another tensor", packed},
     {NULL, small_workspace, ATTN_ERR_MEMORY, "", "", NULL},
     {NULL, no_workspace, ATTN_ERR_ARGUMENT, "workspace is NULL", "workspace is NULL", NULL},
     {NULL, over_q, ATTN_ERR_ARGUMENT, "distributed: q" OVERLAPS, "distributed: q" OVERLAPS, NULL},
