@@ -52,8 +52,9 @@ attn_status attn_heads_plan(attn_distributed_plan *p, uint64_t shared, attn_erro
             attn_round_64_up(attn_swap_tensor_bytes(b, &e->cells.problem.mask, (attn_swap_rows){e->queries, e->keys}, &all));
     }
     p->needs = e->needs;
-    p->cells_most = e->cells_most;
-    p->cells_total = e->cells_total * p->members;
+    const int busy = attn_slices_busy(&p->cells.problem.shape, p->members);
+    p->cells_most = busy > 0 ? e->cells_most : 0;
+    p->cells_total = e->cells_total * busy;
     for (int way = ATTN_SWAP_TO_HEADS; way <= ATTN_SWAP_TO_TOKENS; way++) attn_swap_count(p, (attn_swap)way, &p->needs, h->message);
     /* Messages lie where the run has its results: they are never there together. */
     const size_t messages = attn_round_64_up(h->message[0]) + h->message[1];

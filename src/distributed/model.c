@@ -188,9 +188,10 @@ static attn_status fill(outlook *o, const attn_split_machine *machine, attn_spli
     d->sampled = m->sampled;
     d->messages = whole(s.messages), d->messages_total = whole(s.messages_total);
     d->bytes = whole(s.bytes), d->bytes_total = whole(s.bytes_total);
-    for (int r = 0; r < m->ranks; r++) {
+    const int busy = o->members > 1 ? attn_slices_busy(&o->whole.problem.shape, o->members) : 1;
+    for (int r = 0; r < m->ranks && busy > 0; r++) {
         d->cells_most = attn_max(d->cells_most, m->cells_of[r]);
-        d->cells_total += m->cells_of[r] * o->members;
+        d->cells_total += m->cells_of[r] * busy;
     }
     return ATTN_OK;
 }

@@ -412,7 +412,7 @@ void attn_model_count(attn_model *m)
     count_pairs(m);
     if (c->keys_stay) share_rows(m);
     else share_work(m);
-    if (m->ranks > 1) {
+    if (m->ranks > 1 && !c->idle) {
         if (c->keys_stay) send_rows(m);
         else if (m->way == ATTN_WAY_RING) send_around(m);
         else send_directly(m);

@@ -12,7 +12,7 @@
 static void run_cell(attn_running *r, const attn_cell *cell)
 {
     const attn_cells *c = &r->plan->cells;
-    if (cell->j >= 0) r->needs.cells++;
+    if (cell->j >= 0 && !c->idle) r->needs.cells++;
     if (!r->mine || r->status != ATTN_OK) return;
     if (r->failed == ATTN_OK) r->failed = attn_cell_run(c, r->mine, cell, r->workspace, r->error);
     for (int kind = 0; kind < ATTN_NODE_KINDS && r->failed != ATTN_OK; kind++)
@@ -206,7 +206,7 @@ static void run(attn_running *r, char *workspace) /* (of any alignment) */
     r->coming = r->going = (attn_tree_queue){-1, -1};
     for (int64_t n = 0; n < p->own.count_q; n++) r->left[n] = attn_row_cells(&p->cells.grid, p->own.q[n]);
     if (r->mine) attn_cells_clear(&p->cells, r->mine);
-    const int steps = p->cells.keys_stay ? 1 : p->ranks;
+    const int steps = p->cells.keys_stay || p->cells.idle ? 1 : p->ranks;
     if (steps > 1) attn_steps_begin(r);
     for (int step = 0; step < steps && r->status == ATTN_OK && r->enough; step++) {
         if (step + 1 < steps) attn_steps_post(r, step + 1);

@@ -177,8 +177,11 @@ static int64_t compare(const problem_case *c, attn_op op, const attn_split *spli
         if (d->messages > messages) messages = d->messages;
         if (d->bytes > bytes) bytes = d->bytes;
         messages_total += d->messages, bytes_total += d->bytes, cells += d->cells;
+        if (d->cells && got.ranks_heads > 1 && r % got.ranks_heads >= p.problem.shape.heads_kv)
+            fail_msg("%s: rank %d of %d has no head, and %d cells", c->name, r, ranks, (int)d->cells);
     }
     SAME(cells_total, p.d[0].cells_total);
+    SAME(cells_total, cells);
     SAME(cells_most, p.d[0].cells_most);
     SAME(parts_q, p.d[0].parts_q);
     SAME(parts_kv, p.d[0].parts_kv);
