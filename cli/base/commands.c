@@ -37,6 +37,8 @@ static const struct {
                   {"ATTN_JVP", "jvp", "--jvp"},
                   {"ATTN_DOUBLE_BACKWARD", "bwd2", "--double-backward"},
                   {"split.part", "--part", "--part"},
+                  {"split.ranks_heads", "--ranks-heads", "--ranks-heads"},
+                  {"split.way", "--way", "--way"},
                   {"op is", "op is", "the operation is"},
                   {"score.kind is", "score is", "--score is"},
                   {"score.scale is", "scale is", "--scale is"},

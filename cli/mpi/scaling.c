@@ -47,6 +47,7 @@ static void add_up(scaling_point *p, const trial *t)
     p->cells_most = t->about.cells_most;
     p->flops = t->flops;
     p->split = t->mine.split;
+    p->ranks_heads = t->about.ranks_heads;
 }
 
 static attn_status measure(scaling_point *p, const problem_spec *spec, const ranks *r, const split_settings *split,
@@ -82,10 +83,22 @@ static void sleep_until_all(const ranks *r)
     }
 }
 
+/* Of fewer ranks as many divide the heads as --ranks-heads allows. */
+static split_settings split_for(const split_settings *split, int count)
+{
+    split_settings own = *split;
+    for (int64_t rest = count; own.ranks_heads > 0 && rest > 0;) {
+        const int64_t next = own.ranks_heads % rest;
+        own.ranks_heads = rest, rest = next;
+    }
+    return own;
+}
+
 attn_status scaling_measure(scaling_point *p, const problem_spec *given, const ranks *r, const split_settings *split,
                             const common_settings *common, double seconds, attn_error *error)
 {
     const problem_spec spec = scaling_spec(p, given);
+    const split_settings own = split_for(split, p->ranks);
     const int takes_part = r->rank < p->ranks;
     attn_status status = ATTN_OK;
     MPI_Comm some;
@@ -93,7 +106,7 @@ attn_status scaling_measure(scaling_point *p, const problem_spec *given, const r
     if (takes_part) {
         ranks those;
         status = ranks_open(&those, some, error);
-        if (status == ATTN_OK) status = measure(p, &spec, &those, split, common, seconds, error);
+        if (status == ATTN_OK) status = measure(p, &spec, &those, &own, common, seconds, error);
         ranks_close(&those);
         (void)MPI_Comm_free(&some);
     }

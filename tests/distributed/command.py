@@ -188,7 +188,7 @@ def errors():
     rejects("an unknown flag", 2, ["in.safetensors", "--casual"], 2, "unknown option '--casual' (nearest: --causal)")
     rejects("a layout", 1, ["in.safetensors", "--layout=zigzagged"], 2, "is not contiguous, zigzag or striped, nor an order")
     rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not direct, ring, heads or heads-ring")
-    rejects("heads of 3 of 2 ranks", 2, ["in.safetensors", "--way=heads-ring", "--ranks-heads=3"], 2, "it must divide the number of ranks, 2")
+    rejects("heads of 3 of 2 ranks", 2, ["in.safetensors", "--way=heads-ring", "--ranks-heads=3"], 2, "--ranks-heads is 3; it must divide the number of ranks, 2")
     rejects("a part of nothing", 1, ["in.safetensors", "--part=0"], 2, "--part is 0; it must be at least 1")
     rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
     rejects("a short file", 3, ["short.safetensors"], 2, "short.safetensors: ")
@@ -241,6 +241,10 @@ def bench():
     check("bench: attn plot scaling", drawn_picture.returncode == 0 and b"Efficiency by ranks" in bytes_of("scaling.svg"), drawn_picture.stderr)
     done = start(words)
     check("bench: a table", done.returncode == 0 and "strong scaling" in done.stdout and done.stdout.count("\n     3 ") == 2, done.stdout + done.stderr)
+    groups = ["--way=heads-ring", "--ranks-heads=2", "--seconds=0.01", "--json"]
+    done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "fwd:f32:hq2:sq32:d8", "--part=16", *groups])
+    check("bench: as many ranks divide the heads as there are", done.returncode == 0 and
+          [r["ranks_heads"] for r in json.loads(done.stdout)["results"]] == [1, 2, 1, 2], done.stdout + done.stderr)
     done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "fwd:f32:sq0:d8", "--seconds=0.01"])
     check("bench: nothing to compute", done.returncode == 0 and "nan" not in done.stdout, done.stdout + done.stderr)
     for problem, status, sentence in (("fwd:f32:sq8", 2, "d is missing"), ("fwd:f32:sq8:d8:packed", 3, "for sequences of one length"),
