@@ -5,11 +5,11 @@
     python3 corpus.py TEXTS OUT.json                           one process; TEXTS has a text in each line
     python3 corpus.py TEXTS OUT.json --workers=8               processes of this machine
     python3 corpus.py TEXTS OUT.json --dask --workers=8        the same, by Dask
-    python3 corpus.py TEXTS OUT.json --dask=tcp://HOST:8786    workers that Dask has on other machines
+    python3 corpus.py TEXTS OUT.json --dask=tcp://HOST:8786    workers that Dask has on other machines: they need libattn, and get the rest
 
-The result has the same bits for any engine and number of workers: a task is a fixed number of texts, whose statistics depend on nothing
-else, and tasks are added in their order.  If a worker dies, its tasks are computed again by others; a task whose worker died three
-times ends the job.
+The result has the same bits for any engine and number of workers, on CPUs of one kind: a task is a fixed number of texts, whose
+statistics depend on nothing else, and tasks are added in their order.  If a worker dies, its tasks are computed again by others; a task
+whose worker died three times ends the job.
 
 The heads are those of the recorded layer in ../data, whose words here are vectors drawn from their letters: put your model in the place
 of `projected`.  Printed for each head, and written to OUT.json: the entropy of the weights, how far away they are, and how much goes to
@@ -33,7 +33,9 @@ import libattn
 
 TASK = 16  # texts: the same for any number of workers
 ATTEMPTS = 3
-LAYER = pathlib.Path(__file__).resolve().parent.parent / "data/animal_street_layer2.safetensors"
+HERE = pathlib.Path(__file__).resolve().parent
+FILE = "animal_street_layer2.safetensors"
+LAYER = HERE / FILE if (HERE / FILE).exists() else HERE.parent / "data" / FILE  # beside it on workers that Dask has sent it to
 HEADS, COLUMNS = 12, ("entropy", "distance", "first", "itself")
 
 
@@ -77,18 +79,21 @@ def by_one(function, tasks, workers):
 
 
 def by_processes(function, tasks, workers):
-    """multiprocessing has no answer to the death of a worker but to lose the pool: what is not done then begins again in a new one."""
-    found, context = {}, multiprocessing.get_context("spawn")
-    for _ in range(ATTEMPTS):
+    """multiprocessing has no answer to the death of a worker but to lose the pool: what is not done then begins again in a new one.  A
+    task that kills its worker each time is, in the end, left alone."""
+    found, deaths, context = {}, 0, multiprocessing.get_context("spawn")
+    while len(found) < len(tasks):
+        before = len(found)
         try:
             with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
                 begun = {pool.submit(function, task): n for n, task in enumerate(tasks) if n not in found}
                 for future in concurrent.futures.as_completed(begun):
                     found[begun[future]] = future.result()
-            return [found[n] for n in range(len(tasks))]
-        except BrokenProcessPool as error:
-            lost = error
-    raise lost
+        except BrokenProcessPool:
+            deaths = deaths + 1 if len(found) == before else 1
+            if deaths == ATTEMPTS:
+                raise
+    return [found[n] for n in range(len(tasks))]
 
 
 def by_dask(function, tasks, workers, address=None):
@@ -100,6 +105,8 @@ def by_dask(function, tasks, workers, address=None):
         dask.config.set({"distributed.scheduler.allowed-failures": ATTEMPTS - 1}),
         distributed.Client(address) if address else distributed.Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client,
     ):
+        for file in (LAYER, __file__) if address else ():
+            client.upload_file(str(file))
         return client.gather(client.map(function, tasks, pure=False))
 
 
@@ -131,4 +138,6 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    import corpus  # by this name, workers of Dask find the functions in what they were sent
+
+    corpus.main()

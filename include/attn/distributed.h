@@ -11,7 +11,7 @@
  *                            (of queries that see no key, with ATTN_EMPTY_UNIFORM: the mean, by numbers of keys)
  *      row_max, entropy, effective_keys, topk_index, topk_weight
  *                            in the same tree: with w = exp(lse_p - lse), the largest, sum_p w_p (entropy_p - log w_p), and the
- *                            largest of w_p weight_j
+ *                            largest of w_p weight_j (of those that are 0, rounded, not always the keys with the lowest index)
  *      grad_q, tangents      of a part of queries: their sum, in the same tree
  *      grad_k, grad_v        of a part of keys: their sum, in a binary tree over the parts of queries
  *      other gradients       (of tables, slopes, ...): their sum over the parts of keys, then over those of queries; of a bias that

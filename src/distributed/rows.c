@@ -109,11 +109,12 @@ typedef struct top_list {
     attn_dtype dtype;
     const char *weights;
     const int64_t *index;
-    double share; /* 0: the query sees none of these keys */
+    int sees;     /* 0: the query sees none of these keys */
+    double share; /* of these keys; may be rounded to 0 */
     double alike; /* above 0: what all weights are */
 } top_list;
 
-static int64_t index_of(const top_list *l, int64_t n) { return l->share > 0 ? l->index[n] : -1; }
+static int64_t index_of(const top_list *l, int64_t n) { return l->sees ? l->index[n] : -1; }
 
 static double weight_of(const top_list *l, int64_t n)
 {
@@ -160,8 +161,8 @@ static void combine_uniform(const attn_cells *c, int64_t row, const row_results 
     put(t, l->entropy, row, log(all));
     put(t, l->effective, row, all);
     if (!l->index) return;
-    const top_list left = {t, l->weight + at * size, l->index + at, a / all, 1 / all},
-                   right = {t, r->weight + at * size, r->index + at, b / all, 1 / all};
+    const top_list left = {t, l->weight + at * size, l->index + at, a > 0, a / all, 1 / all},
+                   right = {t, r->weight + at * size, r->index + at, b > 0, b / all, 1 / all};
     combine_top(k, &left, &right, l->weight + at * size, l->index + at);
 }
 
@@ -186,8 +187,8 @@ static void combine_row(const attn_cells *c, int64_t row, const row_results *l, 
     }
     if (!l->index || none) return;
     const int64_t size = (int64_t)attn_dtype_size(t), at = row * k;
-    const top_list left = {t, l->weight + at * size, l->index + at, exp(a - total), 0},
-                   right = {t, r->weight + at * size, r->index + at, exp(b - total), 0};
+    const top_list left = {t, l->weight + at * size, l->index + at, a > -(double)INFINITY, exp(a - total), 0},
+                   right = {t, r->weight + at * size, r->index + at, b > -(double)INFINITY, exp(b - total), 0};
     if (!broken) combine_top(k, &left, &right, l->weight + at * size, l->index + at);
     for (int64_t n = at; n < at + k && broken; n++) {
         put(t, l->weight, n, (double)NAN);

@@ -128,6 +128,38 @@ static void test_ties(void **state)
     attn_distributed_plan_destroy(plan);
 }
 
+/* A key that is seen is listed, also if its weight, or that of all keys of its part, is 0. */
+static void test_weights_of_0(void **state)
+{
+    enum { KEYS = 5, TOP = KEYS + 1 };
+    static const float q[] = {1}, v[KEYS];
+    float k[KEYS] = {0, 1e30f, 5, 2e30f, 1}, o[1], weight[TOP];
+    int64_t index[TOP];
+    attn_error error;
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 1, KEYS, 1, 1}, .outputs.topk = TOP};
+    attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
+    t.topk_index = attn_out(index), t.topk_weight = attn_out(weight);
+    (void)state;
+    for (int64_t tokens = 1; tokens <= KEYS; tokens++) {
+        const attn_split split = {.struct_size = sizeof split, .part = tokens};
+        attn_distributed_plan *plan;
+        int seen = 0;
+        assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_OK);
+        const size_t size = attn_distributed_workspace_size(plan);
+        void *workspace = malloc(size);
+        assert_non_null(workspace);
+        assert_int_equal(attn_distributed_execute(plan, &t, workspace, size, &error), ATTN_OK);
+        for (int n = 0; n < KEYS; n++) {
+            assert_in_range(index[n], 0, KEYS - 1);
+            seen |= 1 << index[n];
+            assert_true(weight[n] == (n ? 0 : 1));
+        }
+        assert_int_equal(index[0], 3), assert_int_equal(seen, (1 << KEYS) - 1), assert_int_equal(index[KEYS], -1);
+        free(workspace);
+        attn_distributed_plan_destroy(plan);
+    }
+}
+
 /* The gradient of a sink without heads has no place that could be cleared. */
 static void test_sink_without_heads(void **state)
 {
@@ -162,7 +194,8 @@ static void test_sink_without_heads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_jvp),
-                                       cmocka_unit_test(test_ties), cmocka_unit_test(test_sink_without_heads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),      cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_jvp),          cmocka_unit_test(test_ties),
+                                       cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_sink_without_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
