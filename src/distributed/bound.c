@@ -3,6 +3,7 @@
 #include "bound.h"
 
 #include "../common/places.h"
+#include "../common/sizes.h"
 #include "../common/slots.h"
 
 #define MODULE "distributed"
@@ -114,17 +115,27 @@ static void shape_of(attn_bound *b, const attn_tensor_plan *cell, int64_t querie
     }
 }
 
-static void make_dense(attn_bound *b, int packed)
+static int has_elements(const int64_t shape[4]) { return shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0; }
+
+/* Returns 0 if it has too many elements. */
+static int make_dense(attn_bound *b, int packed)
 {
+    int64_t sizes[4];
+    for (int axis = 0; axis < 4; axis++) sizes[axis] = attn_max(b->shape[axis], 1);
+    if (!sizes_fit((int64_t)attn_dtype_size(b->dtype), sizes, 4)) {
+        for (int axis = 0; axis < 4; axis++) b->stride[axis] = 1; /* any, without elements */
+        return !has_elements(b->shape);
+    }
     if (packed && (b->spread == ATTN_SPREAD_QUERIES || b->spread == ATTN_SPREAD_KEYS)) { /* token, head, channel */
         b->stride[3] = 1;
         b->stride[1] = b->shape[3];
         b->stride[2] = b->shape[1] * b->shape[3];
         b->stride[0] = 0;
-        return;
+        return 1;
     }
     b->stride[3] = 1;
-    for (int axis = 3; axis > 0; axis--) b->stride[axis - 1] = b->stride[axis] * (b->shape[axis] > 1 ? b->shape[axis] : 1);
+    for (int axis = 3; axis > 0; axis--) b->stride[axis - 1] = b->stride[axis] * sizes[axis];
+    return 1;
 }
 
 static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors *tensors, const attn_tensor_description *d,
@@ -144,7 +155,8 @@ static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors
     shape_of(b, cell, queries, keys, p, tensors, of_entry);
     if (b->spread == ATTN_SPREAD_SAME && !b->in_ranges)
         memcpy(b->stride, cell->stride, sizeof b->stride); /* some broadcast by default */
-    else if (slot_is_dense(&slot)) make_dense(b, is_packed(tensors));
+    else if (slot_is_dense(&slot))
+        CHECK(make_dense(b, is_packed(tensors)), ATTN_ERR_SHAPE, MODULE ": %s is too large: its bytes overflow 64 bits", d->name);
     else
         for (int axis = 0; axis < 4; axis++) b->stride[axis] = slot.stride[axis] == ATTN_BROADCAST ? 0 : slot.stride[axis];
     if (of_entry && !b->in_ranges) b->stride[0] = slot.stride[0];
@@ -153,7 +165,7 @@ static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors
           MODULE ": %s.stride[%d] (%" PRId64 ") times its size (%" PRId64 ") overflows 64-bit addresses", d->name, beyond,
           b->stride[beyond < 0 ? 0 : beyond], b->shape[beyond < 0 ? 0 : beyond]);
     const int no_entries = p->shape.batch == 0 && d->axes[0] == ATTN_AXIS_BATCH && b->role == ATTN_ROLE_INPUT;
-    const int some = b->shape[0] > 0 && b->shape[1] > 0 && b->shape[2] > 0 && b->shape[3] > 0 && !no_entries;
+    const int some = has_elements(b->shape) && !no_entries;
     const int axis = some && b->role == ATTN_ROLE_OUTPUT ? elements_self_overlap(b->shape, b->stride, &span) : -1;
     CHECK(axis < 0, ATTN_ERR_STRIDE,
           MODULE ": %s overlaps itself: stride[%d] is %" PRId64 " and the axes with smaller strides span %" PRId64 " elements",

@@ -47,7 +47,7 @@ attn_status attn_cells_lay_out(attn_cells *c, attn_error *error)
 #define EACH_KEY_TENSOR(b, at, cells, keys)                                                                                        \
     size_t at = 0;                                                                                                                 \
     for (const attn_bound *b = (cells)->bounds.all, *end_##b = b + (cells)->bounds.count; b < end_##b;                             \
-         at += travels(b) ? attn_round_64_up(attn_width_bytes(b, attn_dtype_size(b->dtype)) * (size_t)(keys)) : 0, b++)            \
+         at += travels(b) ? attn_round_64_up(attn_tokens_bytes(b, attn_dtype_size(b->dtype), keys)) : 0, b++)                      \
         if (travels(b))
 
 static int travels(const attn_bound *b) { return b->role == ATTN_ROLE_INPUT && b->spread == ATTN_SPREAD_KEYS; }
@@ -55,7 +55,7 @@ static int travels(const attn_bound *b) { return b->role == ATTN_ROLE_INPUT && b
 size_t attn_message_bytes(const attn_cells *c, int64_t keys)
 {
     size_t bytes = 0;
-    EACH_KEY_TENSOR(b, at, c, keys) bytes = at + attn_round_64_up(attn_width_bytes(b, attn_dtype_size(b->dtype)) * (size_t)keys);
+    EACH_KEY_TENSOR(b, at, c, keys) bytes = at + attn_round_64_up(attn_tokens_bytes(b, attn_dtype_size(b->dtype), keys));
     return bytes;
 }
 
@@ -172,7 +172,7 @@ static char *align_64(char *p) { return p + (64 - (uintptr_t)p % 64) % 64; }
 
 static size_t bytes_in_node(const attn_cells *c, attn_node_kind kind, const attn_bound *b)
 {
-    return attn_width_bytes(b, attn_dtype_size(attn_node_dtype(c, b))) * (size_t)attn_node_space(c, kind, b);
+    return attn_tokens_bytes(b, attn_dtype_size(attn_node_dtype(c, b)), attn_node_space(c, kind, b));
 }
 
 /* What a call does not write, or writes a range of. */

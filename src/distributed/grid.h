@@ -38,6 +38,13 @@ typedef struct attn_grid {
 static inline int64_t attn_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t attn_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* What is sent, and `more`: a count that does not overflow, and ends at 2^62. */
+static inline int64_t attn_bytes_sent(int64_t bytes, size_t more)
+{
+    const int64_t most = INT64_C(1) << 62;
+    return more < (size_t)(most - bytes) ? bytes + (int64_t)more : most;
+}
+
 static inline int64_t attn_parts_of(int64_t tokens, int64_t part) { return tokens / part + (tokens % part != 0); }
 static inline int64_t attn_part_first(const attn_parts *p, int64_t n) { return n * p->part; }
 static inline int64_t attn_part_size(const attn_parts *p, int64_t n) { return attn_min(p->tokens - n * p->part, p->part); }

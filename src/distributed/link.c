@@ -3,6 +3,7 @@
 #include "link.h"
 
 #include "../common/slots.h"
+#include "grid.h"
 
 attn_status attn_transport_read(attn_transport *copy, const attn_transport *caller, attn_error *error)
 {
@@ -55,7 +56,7 @@ int64_t attn_link_send(attn_link *link, int to, int tag, const void *data, size_
     const attn_transport *t = link->transport;
     const int64_t number = begin(link);
     link->messages++;
-    link->bytes += (int64_t)bytes;
+    link->bytes = attn_bytes_sent(link->bytes, bytes);
     if (number >= 0) check(link, t->send(t->context, to, tag, data, bytes, &link->requests[number]), "sent to", to);
     return number;
 }

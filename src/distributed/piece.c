@@ -166,7 +166,7 @@ void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_ce
                 const size_t before = at + (size_t)(in.kv * b->width) * attn_dtype_size(b->dtype);
                 place_dense(slot, b, b->dtype, space, cell->message ? cell->message + before : ATTN_LATER);
             }
-            at += attn_round_64_up(attn_width_bytes(b, attn_dtype_size(b->dtype)) * (size_t)space);
+            at += attn_round_64_up(attn_tokens_bytes(b, attn_dtype_size(b->dtype), space));
             break;
         case ATTN_SPREAD_PAIRS:
             place(slot, b, given.data, 0, local_q, p->origin_kv);

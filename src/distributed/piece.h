@@ -31,11 +31,11 @@ void attn_call_make(const attn_cells *cells, const attn_tensors *mine, const att
 
 static inline size_t attn_round_64_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Of a token of all heads and entries. */
-static inline size_t attn_width_bytes(const attn_bound *b, size_t size)
+/* Of so many tokens of all heads and entries. */
+static inline size_t attn_tokens_bytes(const attn_bound *b, size_t size, int64_t tokens)
 {
-    const int64_t sizes[] = {b->shape[0], b->shape[1], b->width};
-    return (size_t)sizes_product(sizes, 3) * size;
+    const int64_t sizes[] = {b->shape[0], b->shape[1], b->width, tokens};
+    return (size_t)sizes_product(sizes, 4) * size;
 }
 
 static inline attn_spread attn_spread_of(attn_node_kind kind)

@@ -94,11 +94,13 @@ attn_status attn_slices_share(attn_cells *c, uint64_t bits, attn_error *error)
 static void make_dense(attn_bound *b)
 {
     const int64_t width = b->shares & 8 ? 1 : b->shape[3], heads = b->shares & 2 ? 1 : b->shape[1],
-                  entries = b->shares & 1 ? 1 : b->shape[0];
+                  entries = b->shares & 1 ? 1 : b->shape[0],
+                  sizes[] = {attn_max(entries, 1), attn_max(heads, 1), attn_max(width, 1)};
+    const int fits = sizes_fit(1, sizes, 3); /* if not, there are no elements, whose strides may be any */
     b->stride[3] = b->shares & 8 ? 0 : 1;
     b->stride[1] = b->shares & 2 ? 0 : width;
-    b->stride[0] = b->shares & 1 ? 0 : heads * width;
-    b->stride[2] = b->shares & 4 ? 0 : entries * heads * width;
+    b->stride[0] = b->shares & 1 ? 0 : fits ? heads * width : 1;
+    b->stride[2] = b->shares & 4 ? 0 : fits ? entries * heads * width : 1;
 }
 
 void attn_slice_take(attn_cells *c, const attn_slice *slice, int64_t queries, int64_t keys)

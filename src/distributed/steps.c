@@ -35,7 +35,7 @@ void attn_steps_send(attn_running *r, int to, int tag, const void *data, size_t 
     const attn_transport *t = &r->plan->transport;
     void **request = next_request(r);
     r->needs.messages++;
-    r->needs.bytes += (int64_t)bytes;
+    r->needs.bytes = attn_bytes_sent(r->needs.bytes, bytes);
     if (!r->mine || !request || r->status != ATTN_OK) return;
     *request = NULL;
     to = attn_rank_of_transport(r->plan, to);

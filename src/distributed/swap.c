@@ -41,7 +41,11 @@ static extent extent_of(const attn_bound *b, const attn_mask *mask, attn_swap_ro
                     .row = (size_t)(b->shares & 8 ? attn_min(b->shape[3], 1) : b->shape[3]) * attn_dtype_size(b->dtype)};
 }
 
-static size_t bytes_of(const extent *e) { return (size_t)(e->entries * e->heads * e->rows) * e->row; }
+static size_t bytes_of(const extent *e)
+{
+    const int64_t sizes[] = {e->entries, e->heads, e->rows};
+    return (size_t)sizes_product(sizes, 3) * e->row;
+}
 
 size_t attn_swap_tensor_bytes(const attn_bound *b, const attn_mask *mask, attn_swap_rows rows, const attn_slice *slice)
 {
@@ -97,9 +101,9 @@ static void copy_parts(const attn_distributed_plan *p, const attn_bound *b, cons
     const attn_parts *mine = keys ? &p->cells.grid.kv : &p->cells.grid.q,
                      *joined = keys ? &p->heads->engine.cells.grid.kv : &p->heads->engine.cells.grid.q;
     const attn_mask *mask = &p->cells.problem.mask;
-    const size_t row = (size_t)(e->entries * e->heads) * e->row;
     const int64_t unit = b->spread == ATTN_SPREAD_BLOCKS ? mask->block_q : 1;
     if (bytes_of(e) == 0) return;
+    const size_t row = (size_t)(e->entries * e->heads) * e->row;
     if (b->shares & 4) { /* one row, which all have that have any */
         memcpy(to_message ? message : tensor, to_message ? tensor : message, row);
         return;
@@ -199,6 +203,6 @@ void attn_swap_count(const attn_distributed_plan *p, attn_swap way, attn_run_nee
         if (got > message[1]) message[1] = got;
         if (member == p->heads->me || sent == 0) continue;
         needs->messages++;
-        needs->bytes += (int64_t)sent;
+        needs->bytes = attn_bytes_sent(needs->bytes, sent);
     }
 }

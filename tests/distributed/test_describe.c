@@ -234,9 +234,32 @@ static void test_waiting(void **state)
         }
 }
 
+/* Sizes of nothing whose product overflows; and more bytes than are counted (UBSan looks on). */
+static void test_huge(void **state)
+{
+    const int64_t heads = INT64_C(1) << 47, part = INT64_C(1) << 28, tokens = 256 * part;
+    const struct {
+        attn_op op;
+        attn_shape shape;
+        attn_split split;
+        int64_t sent;
+    } cases[] = {{ATTN_FORWARD, {1, heads, heads, 0, 0, INT64_C(1) << 33, 1}, {.way = ATTN_WAY_DIRECT}, 0},
+                 {ATTN_FORWARD, {1, heads, heads, 0, 0, INT64_C(1) << 33, 1}, {.way = ATTN_WAY_HEADS}, 0},
+                 {ATTN_FORWARD, {1, 1, 1, tokens, tokens, 1 << 25, 1}, {.part = part, .way = ATTN_WAY_DIRECT}, INT64_C(1) << 62}};
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        drawn d = {.problem = {.struct_size = sizeof d.problem, .op = cases[n].op, .shape = cases[n].shape},
+                   .split = cases[n].split};
+        d.split.struct_size = sizeof d.split, d.ranks = 16;
+        ranks_run(d.ranks, 0, on_rank, &d);
+        assert_in_range(d.of[0].bytes, cases[n].sent, cases[n].sent + (1 << 16)); /* and what ranks agree with */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts), cmocka_unit_test(test_parts_of_ranks),
-                                       cmocka_unit_test(test_many_parts), cmocka_unit_test(test_waiting)};
+                                       cmocka_unit_test(test_many_parts), cmocka_unit_test(test_waiting),
+                                       cmocka_unit_test(test_huge)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,6 +160,21 @@ static void test_weights_of_0(void **state)
     }
 }
 
+/* Parts of a tensor whose bytes overflow do not. */
+static void test_too_large(void **state)
+{
+    attn_error error;
+    attn_distributed_plan *plan;
+    const int64_t tokens = INT64_C(1) << 46;
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, 2, 2, tokens, tokens, 1 << 17, 1}};
+    const attn_input in = attn_in(ATTN_LATER);
+    const attn_tensors t = {.struct_size = sizeof t, .q = in, .k = in, .v = in, .o = attn_out((void *)(uintptr_t)ATTN_LATER)};
+    const attn_split split = {.struct_size = sizeof split, .part = tokens / 64};
+    (void)state;
+    assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "distributed: q is too large: its bytes overflow 64 bits");
+}
+
 /* The gradient of a sink without heads has no place that could be cleared. */
 static void test_sink_without_heads(void **state)
 {
@@ -196,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),      cmocka_unit_test(test_backward),
                                        cmocka_unit_test(test_jvp),          cmocka_unit_test(test_ties),
-                                       cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_sink_without_heads)};
+                                       cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_sink_without_heads),
+                                       cmocka_unit_test(test_too_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
