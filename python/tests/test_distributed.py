@@ -316,6 +316,8 @@ WRONG = {  # what a rank asks that is wrong, and what all ranks say
     "no array": ({"mask": object()}, TypeError, "mask"),
     "overlap": ({"out": "q"}, ValueError, "out and q share elements"),
     "rows": ({"rows": 1}, ValueError, r"q has \d+ tokens on rank \d"),
+    "channels": ({"channels": 5}, ValueError, "k has 5 channels; it must have 8, as q has"),
+    "a name twice": ({"outputs": ["entropy", "entropy"]}, ValueError, "outputs has 'entropy' twice"),
     "cu_seqlens": ({"cu_seqlens_q": [0, 37]}, ValueError, "axes=\"thd\""),
     "nan": ({"scale": NAN}, ValueError, "scale"),
 }
@@ -330,7 +332,7 @@ def test_what_is_wrong_on_one_rank_is_said_by_all(what):
         def work(group, who=who, kept=kept):
             q, k, v = (distributed.shard(x, 2, group=group, part=PART, of=of) for x, of in ((Q, "q"), (K, "kv"), (K, "kv")))
             given = {"part": PART, "lengths_kv": [40, 45], **(wrong if group.rank == who else {})}
-            q = q[:, :, given.pop("rows", 0):]
+            q, k = q[:, :, given.pop("rows", 0):], k[..., :given.pop("channels", DIM)]
             o = np.full(q.shape, 7.0)
             kept.append(o)
             return distributed.attention(q, k, v, group=group, out=q if given.pop("out", None) else o, **given)

@@ -86,6 +86,8 @@ def check(op: str, given: Mapping[str, Any], grads: Sequence[str], outputs: Sequ
         if grads.count(name) > 1:
             raise ValueError(f"grads has {name!r} twice")
     for name in outputs:
+        if list(outputs).count(name) > 1:
+            raise ValueError(f"outputs has {name!r} twice")
         if op != "forward" or name not in OUTPUTS:
             raise (NotImplementedError if name in ALL_OUTPUTS else ValueError)(
                 f"outputs has {name!r}; over ranks there are {', '.join(OUTPUTS)}, of forward")
@@ -115,6 +117,9 @@ class Bound:
         self.inner = Inner(options, sizes, rows.compute)
         self._share_bias(by_rows)
         problem = self.inner.problem
+        keys, wanted = rows.arrays["k"], problem.score.dim_k or rows.dim_qk
+        if keys.shape[-1] != wanted:  # the library has it from q
+            raise ValueError(f"k has {keys.shape[-1]} channels; it must have {wanted}, as {'score_matrix' if problem.score.dim_k else 'q'} has")
         problem.op = OPERATIONS[op]
         problem.shape = _abi.attn_shape(
             sizes.batch, rows.heads_q, rows.heads_kv, self.len_q, self.len_kv, rows.dim_qk, rows.dim_v)
