@@ -472,6 +472,8 @@ def test_groups():
     assert distributed.shard([[1.0, 2.0]], 1).shape == (1, 2)
     with pytest.raises(TypeError, match="len_q is missing"):
         distributed.balance(2)
+    with pytest.raises(ValueError, match="ranks is 4294967297; it must be at most"):
+        distributed.balance(2**32 + 1, len_q=5, len_kv=5)
 
 
 PREDICTED = {
@@ -530,6 +532,8 @@ def test_prediction_of_the_command():
 def test_predict_errors():
     for kind, sentence, options in (
         (ValueError, "ranks is 0; it must be at least 1", {"ranks": 0}),
+        (ValueError, "ranks is 4294967298; it must be at most 2147483647", {"ranks": 2**32 + 2}),
+        (ValueError, r"layout\.kv has 1 numbers; 10 tokens have 3 parts of 4", {"layout": distributed.Owners([0] * 3, [0]), "part": 4}),
         (TypeError, "len_kv is missing", {"len_kv": None}),
         (ValueError, "flops_per_second", {"flops_per_second": 0.0}),
         (ValueError, "op is 'double'", {"op": "double"}),

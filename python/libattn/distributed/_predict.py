@@ -13,6 +13,7 @@ from .._arguments import choice, integer, real
 from .._types import code
 from ._bound import OPERATIONS
 from ._split import WAYS, Layout, Lengths, Split, Way, whole_of
+from ._transport import MOST_RANKS
 
 # What each operation has beside q, k and v.
 TENSORS: dict[str, tuple[str, ...]] = {
@@ -77,17 +78,19 @@ def predict(
     heads_q = integer(heads_q, "heads_q", 1)
     heads = heads_q, heads_q if heads_kv is None else integer(heads_kv, "heads_kv", 1)
     dim_qk = integer(dim_qk, "dim_qk", 1)
-    inner, _ = whole_of(cast("dict[str, Any]", dict(problem)), (*heads, dim_qk, dim_qk if dim_v is None else integer(dim_v, "dim_v", 1)))
+    inner, tokens = whole_of(cast("dict[str, Any]", dict(problem)), (*heads, dim_qk, dim_qk if dim_v is None else integer(dim_v, "dim_v", 1)))
     inner.problem.op = choice(op, "op", OPERATIONS)
     for name in ("q", "k", "v", *TENSORS[op], *(() if op == "forward" else ("lse",))):
         slot = getattr(inner.tensors.struct, name)
         slot.data, slot.dtype = _abi.ATTN_LATER, 0 if name == "lse" else code(dtype, "dtype")
-    split = Split(layout, part, way, ranks_heads)
+    ranks, split = integer(ranks, "ranks", 1, MOST_RANKS), Split(layout, part, way, ranks_heads)
+    for axis in ("q", "kv"):
+        split.check(tokens[axis], axis, ranks)
     machine = _native.struct(
         _abi.attn_split_machine, flops_per_second=real(flops_per_second, "flops_per_second"), bytes_per_second=real(bytes_per_second, "bytes_per_second"),
         seconds_per_message=real(seconds_per_message, "seconds_per_message"), seconds_per_sum=real(seconds_per_sum, "seconds_per_sum"))
     found = _native.struct(_abi.attn_split_prediction)
-    _native.call("attn_split_predict", ctypes.byref(inner.problem), integer(ranks, "ranks", 1), inner.tensors.reference, ctypes.byref(split.struct),
+    _native.call("attn_split_predict", ctypes.byref(inner.problem), ranks, inner.tensors.reference, ctypes.byref(split.struct),
                  ctypes.byref(machine), ctypes.byref(found))
     ways = {value: name for name, value in WAYS.items()}
     names = [name for name, _ in found._fields_ if name not in ("struct_size", "way")]

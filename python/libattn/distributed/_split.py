@@ -17,7 +17,7 @@ from .._slots import integers
 from ._agree import same, together
 from ._graphs import outside_graphs
 from ._groups import transport_of
-from ._transport import messages
+from ._transport import MOST_RANKS, messages
 
 TAG = 17
 LAYOUTS: dict[str, int] = {name: value for name, value in enum("attn_layout").items() if name != "owners"}
@@ -254,6 +254,6 @@ def balance(ranks: int, *, part: int = 1024, **problem: Unpack[Lengths]) -> Owne
     split = Split("contiguous", part)
     owners = Owners(*(np.zeros(-(-tokens[name] // split.part), np.int32) for name in ("q", "kv")))
     slots = [_native.struct(_abi.attn_output, data=x.ctypes.data if x.size else _abi.ATTN_EMPTY, dtype=_abi.ATTN_I32) for x in owners]
-    _native.call("attn_split_balance", ctypes.byref(inner.problem), integer(ranks, "ranks", 1), inner.tensors.reference,
+    _native.call("attn_split_balance", ctypes.byref(inner.problem), integer(ranks, "ranks", 1, MOST_RANKS), inner.tensors.reference,
                  ctypes.byref(split.struct), ctypes.byref(slots[0]), ctypes.byref(slots[1]))
     return owners

@@ -15,6 +15,7 @@ from .._arguments import integer
 from .._arrays import Array
 
 _LOST: list[Any] = []  # memory that messages may still write to after a failure, and their requests
+MOST_RANKS = 2**31 - 1  # the library counts them in ints
 SMALL = 4096  # bytes up to which a message is copied: those in which ranks agree lie on the library's stack
 Result = TypeVar("Result")
 
@@ -38,7 +39,7 @@ class Transport(abc.ABC):
     """
 
     def __init__(self, rank: int, ranks: int) -> None:
-        self.ranks: int = integer(ranks, "ranks", 1)  #: how many there are
+        self.ranks: int = integer(ranks, "ranks", 1, MOST_RANKS)  #: how many there are
         self.rank: int = integer(rank, "rank", 0, self.ranks - 1)  #: of the caller
         self._messages = _Messages(self)
 
