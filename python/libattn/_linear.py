@@ -79,12 +79,15 @@ class Call:
 
     def __init__(self, op: int, tensors: Mapping[str, Any], options: Options) -> None:
         given = {name: x for name, x in tensors.items() if x is not None}
+        for name in ("q", "k", "v"):
+            if name not in given:
+                raise TypeError(f"{name} is missing")
         self.source = given["q"]
         own = {name: value for name, value in options.items() if name not in NAMES}
         self.options = execution(cast(Execution, {name: value for name, value in options.items() if name in NAMES}))
         unknown = sorted(own.keys() - Options.__annotations__.keys())
         if unknown:
-            raise TypeError(f"{unknown[0]} is not an option; known: {', '.join(sorted([*Options.__annotations__, *NAMES]))}")
+            raise TypeError(f"{unknown[0]} is not an option; known: {', '.join(sorted(Options.__annotations__))}")
         queries = floats(given["q"], "q")
         self.rank = queries.ndim
         q = four(queries, "q")
@@ -239,9 +242,12 @@ class Call:
             grad = self.slots.get(f"grad_{name}")
             found[name] = None
             if grad is not None:
-                full = (1,) * (4 - self.rank) + self.shapes[name] + ((1,) if name in ("beta", "initial_sum") else ())
-                found[name] = like(summed(grad, full).reshape(self.shapes[name]), self.source)
+                found[name] = like(summed(grad, self.full(name)).reshape(self.shapes[name]), self.source)
         return Gradients(**found)
+
+    def full(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor as its slot has it, with four axes."""
+        return (1,) * (4 - self.rank) + self.shapes[name] + ((1,) if name in ("beta", "initial_sum") else ())
 
 
 DIFFERENTIABLE = ("q", "k", "v", "decay", "beta", "erase", "write", "initial_state", "initial_sum")

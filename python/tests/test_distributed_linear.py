@@ -106,7 +106,8 @@ def test_what_is_described():
 
 @pytest.mark.parametrize("wrong", [
     ({"features": "cosine"}, ValueError, "features is 'cosine'"), ({"chunk": 0}, ValueError, "chunk"), ({"part": 4}, ValueError, "part=8"),
-    ({"way": "split-keys"}, ValueError, "ranks disagree"),
+    ({"way": "split-keys"}, ValueError, "way is 'split-keys'; it must be 'auto', 'ring' or 'direct'"), ({"way": "direct"}, ValueError, "ranks disagree"),
+    ({"tensors": 0}, TypeError, "q is missing"), ({"return_state": np.ones(2)}, ValueError, "truth value"), ({"wrong": 1}, TypeError, "features, form, invariant"),
     ({"epsilon": 1.0}, ValueError, "ranks disagree"), ({"decay": ROWS["decay"]}, ValueError, "decay has shape"), ({"wrong": 1}, TypeError, "wrong is not an option"),
     ({"rows": 3}, ValueError, "owns"), ({"causal": False}, ValueError, "ranks disagree"), ({"beta": np.ones((BATCH, HEADS_KV, 1))}, ValueError, "ranks disagree"),
 ])
@@ -116,13 +117,13 @@ def test_errors_are_the_same_on_all_ranks(wrong):
     def on_rank(group):
         q, k, v = (cut(x, group) for x in (Q, K, V))
         how = {"part": PART, "causal": True, **(given if group.rank == 1 else {})}
-        rows = how.pop("rows", None)
+        rows, tensors = how.pop("rows", None), [None] * 3 if how.pop("tensors", None) is not None else [q, k, v]
         with pytest.raises(kind) as found:
-            distributed.linear_attention(q[:, :, :rows], k[:, :, :rows], v[:, :, :rows], group=group, **how)
-        return str(found.value)
+            distributed.linear_attention(*(x if x is None else x[:, :, :rows] for x in tensors), group=group, **how)
+        return type(found.value), str(found.value)
 
     found = distributed.in_threads(3, on_rank)
-    assert sentence in found[0] and found == found[:1] * 3
+    assert sentence in found[0][1] and found == found[:1] * 3
 
 
 def test_the_library_rejects_on_all_ranks():
@@ -160,6 +161,27 @@ def test_tensors_have_gradients():
         for other in distributed.in_threads(ranks, on_rank):
             for a, b in zip(other, alone, strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+def test_gradients_are_asked_for_on_all_ranks():
+    """And not where they would be lost."""
+    torch = pytest.importorskip("torch")
+
+    def on_rank(group, who, given):
+        tensors = {name: cut(torch.tensor(x), group) for name, x in zip("qkv", (Q, K, V), strict=True)}
+        tensors["v"].requires_grad_(group.rank == who)
+        with pytest.raises((TypeError, ValueError)) as found:
+            distributed.linear_attention(**{**tensors, **(given(tensors) if group.rank == who else {})}, group=group, part=PART, return_state=who == 0)
+        return str(found.value)
+
+    for who, given, sentence in (
+        (1, lambda x: {}, "ranks disagree: rank 0 has gradients=False, and rank 1 has gradients=True"),
+        (0, lambda x: {}, "ranks disagree: rank 0 has gradients=True, and rank 1 has gradients=False"),
+        (1, lambda x: {"k": x["k"].numpy()}, "a tensor requires a gradient, which goes neither with out nor with arrays"),
+        (1, lambda x: {"out": torch.empty(*x["q"].shape[:-1], DIM_V)}, "a tensor requires a gradient, which goes neither with out"),
+    ):
+        found = distributed.in_threads(2, lambda group, who=who, given=given: on_rank(group, who, given))
+        assert found[0].startswith(sentence) and found[0] == found[1], found
 
 
 def test_there_are_no_second_derivatives():

@@ -49,7 +49,7 @@ def gather(transport: Transport, said: dict[str, Any]) -> list[dict[str, Any]]:
 
 def together(transport: Transport, function: Callable[[], Found], says: Callable[[Found], dict[str, Any]]) -> tuple[Found, list[dict[str, Any]]]:
     """function() of this rank, and says(what it returned) of all ranks.  If it raises on one rank, all raise the same: what the lowest
-    such rank has raised."""
+    such rank has raised, as one of KINDS."""
     error: Exception | None = None
     found: Any = None
     try:
@@ -62,9 +62,9 @@ def together(transport: Transport, function: Callable[[], Found], says: Callable
     all_said = gather(transport, said)
     for rank, one in enumerate(all_said):
         if "error" in one:
-            if rank == transport.rank and error is not None:
-                raise error
             kind, sentence = one["error"]
+            if rank == transport.rank and type(error) is KINDS[kind] and str(error) == sentence:
+                raise error
             raise KINDS[kind](sentence) from error
     return found, all_said
 

@@ -5,25 +5,28 @@ from __future__ import annotations
 import ctypes
 import weakref
 from dataclasses import dataclass
-from typing import Any, Literal, Mapping, Unpack, cast
+from typing import Any, Literal, Mapping, Unpack, cast, get_args
 
 import numpy as np
 
 from .. import _abi, _native
+from .._arguments import choice
 from .._arrays import Array, like
 from .._linear import DIFFERENTIABLE, FORMS, Call, Forward, Gradients, Options
 from .._slots import summed
 from ._agree import same, together
 from ._graphs import outside_graphs
 from ._groups import transport_of
-from ._plan import asked_of, call_on_all
+from ._plan import Autograd, asked_of, call_on_all
 from ._split import WAYS, Split, check_tokens
 from ._sums import owners_of, tree_sum
 from ._transport import Transport, messages
 
 LinearWay = Literal["auto", "ring", "direct"]
 OPERATIONS = {"forward": _abi.ATTN_FORWARD, "backward": _abi.ATTN_BACKWARD}
-TOKEN_AXIS = {"decay": 2, "beta": 2, "erase": 2, "write": 2}  # of four axes; size 1: what is constant along the tokens
+LINEAR_WAYS: dict[str, int] = {name: WAYS[name] for name in get_args(LinearWay)}
+PER_TOKEN = ("decay", "beta", "erase", "write")  # of size 1 along the tokens where they are constant
+TOKENS = 2  # the axis of them, of four
 
 
 @dataclass(frozen=True)
@@ -49,18 +52,28 @@ class LinearDescription:
 class _Bound:
     """A call of this rank, agreed with the others: its plan, and what it computes with."""
 
-    def __init__(self, op: str, tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: bool) -> None:
+    def __init__(
+        self, op: str, tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: Any,
+        autograd: Autograd,
+    ) -> None:
         self.transport: Transport = transport_of(group)
 
         def local() -> tuple[Call, Split]:
+            if autograd.refused:
+                raise TypeError(autograd.refused)
+            part, way = how
+            choice(way, "way", LINEAR_WAYS)
             call = Call(OPERATIONS[op], tensors, cast(Options, dict(options)))
             if op == "forward":
-                call.outputs(states, True, out)
+                call.outputs(bool(states), True, out)
             else:
                 call.gradients(tensors)
-            return call, Split("contiguous", *how)
+            return call, Split("contiguous", part, way)
 
-        (self.call, self.split), said = together(self.transport, local, lambda found: _said(op, *found, tensors, options, states))
+        def says(found: tuple[Call, Split]) -> dict[str, Any]:
+            return _said(op, *found, tensors, {**options, "return_state": bool(states), "gradients": autograd.gradients})
+
+        (self.call, self.split), said = together(self.transport, local, says)
         same(said)
         tokens = [sum(one["tokens"][n] for one in said) for n in (0, 1)]
         for axis, name, n in (("q", "q", 0), ("kv", "k", 1)):
@@ -100,11 +113,11 @@ class _Bound:
 
     def gradients(self) -> Gradients:
         """Those of the call; of what is constant along the tokens, the sum over the parts of all ranks."""
-        call = self.call
-        found = {name: getattr(call.collect_gradients(), name) for name in DIFFERENTIABLE}
+        call, made = self.call, self.call.collect_gradients()
+        found = {name: getattr(made, name) for name in DIFFERENTIABLE}
         for name in self.constant:
             whole = call.slots[f"grad_{name}"]
-            shape = (1,) * (4 - call.rank) + call.shapes[name] + ((1,) if name == "beta" else ())
+            shape = call.full(name)
             parts = list(self.split.parts(self.tokens, "kv", self.transport.rank, self.transport.ranks))
             rows = [np.ascontiguousarray(whole[:, :, p.local:p.local + p.tokens]).astype(np.float64) for p in parts]
             own = np.stack([summed(x, shape) for x in rows]) if rows else np.empty((0, *shape))
@@ -114,19 +127,14 @@ class _Bound:
         return Gradients(**found)
 
 
-def _said(op: str, call: Call, split: Split, tensors: Mapping[str, Any], options: Mapping[str, Any], states: bool) -> dict[str, Any]:
+def _said(op: str, call: Call, split: Split, tensors: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """What a rank tells the others."""
     q, k = call.slots["q"], call.slots["k"]
     given = {**options, **{name: x for name, x in tensors.items() if name not in ("q", "k", "v")}}
-    constant = [name for name, axis in TOKEN_AXIS.items() if name in call.shapes and _size(call, name, axis) == 1]
+    constant = [name for name in PER_TOKEN if name in call.shapes and call.full(name)[TOKENS] == 1]
     asked = {"op": op, "batch": str(q.shape[0]), "heads": f"{q.shape[1]}, {k.shape[1]}", "dim": f"{q.shape[3]}, {call.dim_v}",
-             "q.dtype": str(q.dtype), "states": str(states), "part": str(split.part), "way": str(split.way), **asked_of(given)}
+             "q.dtype": str(q.dtype), "part": str(split.part), "way": str(split.way), **asked_of(given)}
     return {"tokens": [q.shape[2], k.shape[2]], "asked": asked, "constant": constant}
-
-
-def _size(call: Call, name: str, axis: int) -> int:
-    shape = (1,) * (4 - call.rank) + call.shapes[name] + ((1,) if name == "beta" else ())
-    return shape[axis]
 
 
 TENSORS = ("q", "k", "v", "feature_matrix", "decay", "beta", "erase", "write", "lengths", "initial_state", "initial_sum")
@@ -155,7 +163,7 @@ def linear_attention(
                                           (which a sequence of which each rank has one token cannot say)
     feature_matrix, lengths, initial_state, initial_sum
                                           those of the whole, the same on all ranks; lengths count tokens of the whole
-    out                                   an array that o is written to; not with gradients
+    out                                   an array that o is written to; not with gradients: TypeError
     return_state                          also returns the state and the sum (None without a denominator) after the last token, which all
                                           ranks get
     options                               those of libattn.linear.Options
@@ -169,7 +177,7 @@ def linear_attention(
 
     Tensors of PyTorch have gradients: of every tensor of floats but feature_matrix.  Every rank must come to backward.  Gradients of what
     all ranks have alike (states, and what is constant along the tokens) are those of the whole, on all ranks; a loss must use the final
-    state on all ranks alike, where it counts once.
+    state on all ranks alike, where it counts once.  Gradients are asked for on all ranks, or on none.
 
     Raises what libattn.linear.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something
     wrong; ValueError if ranks were asked different things; ConnectionError if a message fails.
@@ -178,14 +186,17 @@ def linear_attention(
     if any(type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "requires_grad") for x in (q, k, v)):
         from . import _linear_torch
 
-        found = _linear_torch.forward(tensors, dict(options), group, (part, way), out, bool(return_state))
+        found = _linear_torch.forward(tensors, dict(options), group, (part, way), out, return_state)
     else:
-        found = _forward(tensors, options, group, (part, way), out, bool(return_state))
+        found = forward(tensors, options, group, (part, way), out, return_state, Autograd(None))
     return (found.o, found.final_state, found.final_sum) if return_state else found.o
 
 
-def _forward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: bool) -> Forward:
-    return _Bound("forward", tensors, options, group, how, out, states).run().collect(out)
+def forward(
+    tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: Any, autograd: Autograd,
+) -> Forward:
+    """linear_forward of tensors by name; how: part and way; states: whether the final ones are found."""
+    return _Bound("forward", tensors, options, group, how, out, states, autograd).run().collect(out)
 
 
 def linear_forward(
@@ -195,7 +206,7 @@ def linear_forward(
 ) -> Forward:
     """libattn.linear.forward over ranks: linear_attention with the denominators, which linear_backward reads, and the final state and
     sum.  Collective; without gradients.  Raises what linear_attention raises."""
-    return _forward(_tensors(locals()), options, group, (part, way), out, True)
+    return forward(_tensors(locals()), options, group, (part, way), out, True, Autograd(None))
 
 
 def linear_backward(
@@ -211,11 +222,12 @@ def linear_backward(
     """
     tensors = {**_tensors(locals()), "grad_o": grad_o, "o": o, "denominators": denominators, "grad_final_state": grad_final_state,
                "grad_final_sum": grad_final_sum}
-    return _backward(tensors, options, group, (part, way))
+    return backward(tensors, options, group, (part, way))
 
 
-def _backward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any]) -> Gradients:
-    bound = _Bound("backward", tensors, options, group, how, None, False)
+def backward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any]) -> Gradients:
+    """linear_backward of tensors by name."""
+    bound = _Bound("backward", tensors, options, group, how, None, False, Autograd(None))
     bound.run()
     return bound.gradients()
 
@@ -227,6 +239,6 @@ def linear_describe(
 ) -> LinearDescription:
     """What linear_attention with these arguments does on this rank: its form and chunk, messages and memory.  Collective; computes
     nothing.  Raises what linear_attention raises."""
-    return _Bound("forward", _tensors(locals()), options, group, (part, way), None, False).describe()
+    return _Bound("forward", _tensors(locals()), options, group, (part, way), None, False, Autograd(None)).describe()
 
 

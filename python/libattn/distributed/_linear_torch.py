@@ -8,6 +8,7 @@ import torch
 
 from .._linear import DIFFERENTIABLE, Forward
 from . import _linear
+from ._plan import Autograd
 
 Tensor = torch.Tensor
 ONCE = "libattn.distributed has no second derivatives: call backward without create_graph"
@@ -23,7 +24,7 @@ class _Call:
         return {**self.rest, **{name: x.detach() for name, x in zip(self.names, given, strict=True)}}
 
     def forward(self, given: Any) -> Forward:
-        return _linear._forward(self.tensors(given), self.options, self.group, self.how, None, True)
+        return _linear.forward(self.tensors(given), self.options, self.group, self.how, None, True, Autograd(None, gradients=True))
 
 
 class _Linear(torch.autograd.Function):
@@ -50,7 +51,7 @@ class _Backward(torch.autograd.Function):
         given, more = call.tensors(saved[:count]), {"grad_o": grad_o.detach(), "grad_final_state": grad_state.detach()}
         if guarded:
             more.update(o=saved[count].detach(), denominators=saved[count + 1].detach(), grad_final_sum=grad_sum.detach())
-        found = _linear._backward({**given, **more}, call.options, call.group, call.how)
+        found = _linear.backward({**given, **more}, call.options, call.group, call.how)
         pairs = zip(call.names, saved[:count], strict=True)
         return tuple(getattr(found, name).to(x.dtype) if name in DIFFERENTIABLE else None for name, x in pairs)
 
@@ -59,7 +60,7 @@ class _Backward(torch.autograd.Function):
         raise NotImplementedError(ONCE)
 
 
-def forward(tensors: dict[str, Any], options: dict[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: bool) -> Forward:
+def forward(tensors: dict[str, Any], options: dict[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: Any) -> Forward:
     """distributed.linear_attention where q, k or v is a tensor."""
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
@@ -69,8 +70,11 @@ def forward(tensors: dict[str, Any], options: dict[str, Any], group: Any, how: t
     names = tuple(name for name, x in tensors.items() if isinstance(x, Tensor))
     rest = {name: x for name, x in tensors.items() if name not in names}
     learned = any(tensors[name].requires_grad for name in names if name in DIFFERENTIABLE)
-    if torch.is_grad_enabled() and learned and out is None and {"q", "k", "v"} <= {*names}:
-        o, state, total = _Linear.apply(_Call(names, rest, options, group, how), *(tensors[name] for name in names))
-        return Forward(o, None, state, total if total.shape == state.shape[:-1] else None)
+    refused = ""
+    if torch.is_grad_enabled() and learned:
+        if out is None and {"q", "k", "v"} <= {*names}:
+            o, state, total = _Linear.apply(_Call(names, rest, options, group, how), *(tensors[name] for name in names))
+            return Forward(o, None, state, total if total.shape == state.shape[:-1] else None)
+        refused = "a tensor requires a gradient, which goes neither with out nor with arrays that are no tensors; detach it, or use torch.no_grad"
     given = {name: x.detach() if isinstance(x, Tensor) else x for name, x in tensors.items()}
-    return _linear._forward(given, options, group, how, out, states)
+    return _linear.forward(given, options, group, how, out, states, Autograd(None, refused=refused))
