@@ -465,6 +465,8 @@ def test_groups():
         distributed.in_threads(3, lambda group: 1 // 0 if group.rank == 1 else distributed.attention(Q, K, V, group=group))
     with pytest.raises(ConnectionError, match="the thread of rank 1 has returned"):
         distributed.in_threads(2, lambda group: group.rank or distributed.unshard(Q, 2, group=group))
+    found = outcomes(2, lambda group: distributed.Plan(Q, K, V, group=group, arrays=5 if group.rank == 1 else None))
+    assert [str(error) for error in found] == ["arrays is of type int; it must be a dict of arrays by name"] * 2
     for wrong, sentence in (({"grads": ["sink", "sink"]}, "grads has 'sink' twice"), ({"grads": 5}, "'int' object is not iterable")):
         found = outcomes(2, lambda group, wrong=wrong: distributed.attention_backward(
             Q, K, V, GRAD, LSE, GRAD, sink=np.ones(HEADS), group=group, **(wrong if group.rank == 1 else {})))

@@ -4,6 +4,7 @@ import importlib
 import os
 import time
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -208,7 +209,7 @@ def test_compiled():
 def rejected():
     said = []
     q, k, v = (distributed.shard(x, 2, part=PART).requires_grad_() for x in whole()[:3])
-    for wrong in ({"softcap": -1.0}, {"window": (3, 3)}, {"bias": torch.zeros(3)}, {"layout": "thd"}, {"dropout": "a lot"}):
+    for wrong in ({"softcap": -1.0}, {"window": (3, 3)}, {"bias": torch.zeros(3)}, {"layout": "thd"}, {"dropout": "a lot"}, {"dropout": np.ones(2)}):
         for who in range(dist.get_world_size()):
             try:
                 distributed.attention(q, k, v, **{"part": PART, **(wrong if dist.get_rank() == who else {})})
@@ -241,8 +242,8 @@ def rejected():
 
 def test_what_is_wrong_on_one_rank_is_said_by_all():
     first, *others = gloo.run(3, rejected)
-    assert len(first) == 20 and [kind for kind, _ in first[15:17]] == [TypeError] * 2 and "out" in first[15][1]
-    assert first[17] == (ValueError, "ranks disagree: rank 0 has no gradients, and rank 1 has gradients=True")
+    assert len(first) == 23 and [kind for kind, _ in first[18:20]] == [TypeError] * 2 and "out" in first[18][1]
+    assert first[20] == (ValueError, "ranks disagree: rank 0 has no gradients, and rank 1 has gradients=True")
     assert first[-2] == (TypeError, "q is a DTensor, of which this process has a part; pass q.to_local()")
     assert all(one == first for one in others)
     assert first[0] == (ValueError, "softcap is -1.0; it must be above 0") and "axes='thd'" in first[9][1]

@@ -126,9 +126,14 @@ def rejected():
     (before, after, _), x = block()
     mine, said = distributed.shard(x, 1, **HOW), []
     odd = torch.nn.Linear(WIDTH, WIDTH, dtype=torch.complex64)
-    for wrong in (lambda: (odd, mine), lambda: (before, mine[:, 1:]), lambda: (before, mine, mine[:, :1]), lambda: (before, 3), lambda: (after, mine, mine)):
+    for wrong in (lambda: (odd, mine), lambda: (odd.forward, mine), lambda: (before, mine[:, 1:]), lambda: (before, mine, mine[:, :1]), lambda: (before, 3), lambda: (after, mine, mine)):
         try:
             distributed.by_parts(*(wrong() if dist.get_rank() == 1 else (before, mine)), **HOW)
+        except Exception as error:
+            said.append((type(error), str(error)))
+    for module in (torch.nn.MSELoss(), After()):
+        try:
+            distributed.by_parts(module, mine, mine, **{**HOW, **({"axis": "1"} if isinstance(module, After) and dist.get_rank() == 1 else {})})
         except Exception as error:
             said.append((type(error), str(error)))
     return said
@@ -136,7 +141,9 @@ def rejected():
 
 def test_modules_are_rejected_on_all_ranks():
     first, *others = gloo.run(3, rejected)
-    assert all(one == first for one in others) and [kind for kind, _ in first] == [TypeError, ValueError, ValueError, TypeError, ValueError]
+    assert all(one == first for one in others) and [kind for kind, _ in first] == [TypeError, TypeError, ValueError, ValueError, TypeError, ValueError, TypeError, TypeError]
+    assert first[1][1].startswith("module is of type method; it must be a torch.nn.Module") and first[-1][1].startswith("axis is of type str")
+    assert first[-2][1] == "the module returns a tensor of shape []; it must be a tensor with tokens along axis 1, or a tuple of such"
 
 
 # ---- context parallelism as PyTorch has it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from .._problem import GRADIENTS
@@ -91,12 +92,14 @@ def attention(
     names = tuple(name for name, x in given.items() if isinstance(x, Tensor))
     numbers = {name: x for name, x in given.items() if name not in names}
     tensors = [given[name] for name in names]
-    draws = bool(numbers.get("dropout")) and numbers.get("seed") is None and "seed" not in names
+    dropout = numbers.get("dropout")
+    draws = dropout is not None and (np.ndim(dropout) > 0 or bool(dropout)) and numbers.get("seed") is None and "seed" not in names
+    further = not isinstance(outputs, (str, list, tuple)) or len(outputs) > 0
     call = _Call(group, split, axes, return_lse, names, numbers)
     wanted = [x.requires_grad for x in (q, k, v) if isinstance(x, Tensor)] + [x.requires_grad for name, x in zip(names, tensors) if name in GRADIENTS]
     refused = ""
     if torch.is_grad_enabled() and any(wanted):
-        if out is None and not outputs and all(isinstance(x, Tensor) for x in (q, k, v)):
+        if out is None and not further and all(isinstance(x, Tensor) for x in (q, k, v)):
             o, lse = _Attention.apply(call, draws, q, k, v, *tensors)
             return (o, lse) if return_lse else o
         refused = "a tensor requires a gradient, which goes neither with out or outputs nor with arrays that are no tensors; detach it, or use torch.no_grad"

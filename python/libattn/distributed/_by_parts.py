@@ -7,6 +7,7 @@ from typing import Any, Sequence
 import numpy as np
 import torch
 
+from .._arguments import integer
 from .._arrays import Array
 from ._agree import same, together
 from ._groups import transport_of
@@ -66,24 +67,26 @@ def by_parts(
 ) -> Any:
     """distributed.by_parts."""
     transport = transport_of(group)
-    names = [name for name, p in module.named_parameters() if p.requires_grad]
-    parameters = [p for p in module.parameters() if p.requires_grad]
 
-    def local() -> tuple[int, Split]:
+    def local() -> tuple[int, Split, dict[str, Tensor]]:
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"module is of type {type(module).__name__}; it must be a torch.nn.Module, which has the parameters that it learns")
+        at = integer(axis, "axis")
         if not inputs:
             raise TypeError("inputs are missing: at least one tensor with rows of tokens")
         for n, x in enumerate(inputs):
             if not isinstance(x, Tensor):
                 raise TypeError(f"input {n} is of type {type(x).__name__}; it must be a torch.Tensor")
-            if not -x.dim() <= axis < x.dim() or x.shape[axis] != inputs[0].shape[axis]:
+            if not -x.dim() <= at < x.dim() or x.shape[at] != inputs[0].shape[at]:
                 raise ValueError(f"input {n} has shape {list(x.shape)}; all inputs must have the same number of tokens on axis {axis}")
         for name, p in module.named_parameters():
             if p.is_complex():
                 raise TypeError(f"parameter {name} is of type {p.dtype}; gradients of complex numbers are not summed")
-        return inputs[0].shape[axis], Split(*split)
+        return inputs[0].shape[at], Split(*split), {name: p for name, p in module.named_parameters() if p.requires_grad}
 
-    (_, cut), said = together(transport, local, lambda found: {
-        "tokens": found[0], "asked": {"parameters": str(sum(p.numel() for p in parameters)), **found[1].asked}})
+    (_, cut, learned), said = together(transport, local, lambda found: {
+        "tokens": found[0], "asked": {"parameters": str(sum(p.numel() for p in found[2].values())), **found[1].asked}})
+    names, parameters = list(learned), list(learned.values())
     same(said)
     tokens = sum(one["tokens"] for one in said)
     cut.check(tokens, "q", transport.ranks)
@@ -98,6 +101,9 @@ def by_parts(
         # Each part has memory of its own: its bits then depend neither on what lies beside it nor on where it lies.
         rows = [x.narrow(axis, part.local, part.tokens).clone(memory_format=torch.contiguous_format) for x in inputs]
         results.append(torch.func.functional_call(module, mine, tuple(rows)))
-    if isinstance(results[0], Tensor):
-        return torch.cat(results, axis)
-    return tuple(torch.cat(some, axis) for some in zip(*results, strict=True))
+    alone = isinstance(results[0], Tensor)
+    for x in results[:1] if alone else results[0]:
+        if not isinstance(x, Tensor) or not -x.dim() <= axis < x.dim():
+            what = f"a tensor of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+            raise TypeError(f"the module returns {what}; it must be a tensor with tokens along axis {axis}, or a tuple of such")
+    return torch.cat(results, axis) if alone else tuple(torch.cat(some, axis) for some in zip(*results, strict=True))

@@ -6,6 +6,7 @@ import ctypes
 import re
 import weakref
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Callable, Literal, Mapping, Sequence, TypeVar, Unpack
 
 import numpy as np
@@ -77,20 +78,21 @@ class Plan:
         grads: Sequence[str] = (), outputs: Sequence[str] = (), return_lse: bool = False, arrays: Mapping[str, ArrayLike | None] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        given: dict[str, Any] = {**options, **(arrays or {})}
         split = layout, part, way, ranks_heads
-        self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, given, split, axes, grads, return_lse, None, outputs=outputs)
+        self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, dict(options), split, axes, grads, return_lse, None, outputs=outputs, arrays=arrays)
 
     def _start(
         self, transport: Transport, op: str, three: Mapping[str, Any], given: dict[str, Any], split: tuple[Any, ...], axes: str,
-        grads: Sequence[str], return_lse: bool, out: Any, autograd: Autograd = Autograd(None),
-        outputs: Sequence[str] = (),
+        grads: Sequence[str], return_lse: bool, out: Any, autograd: Autograd = Autograd(None), outputs: Sequence[str] = (), arrays: Any = None,
     ) -> Bound:
         self.op: str = op
         seed = autograd.seed
         self._transport, self._given, self._axes = transport, given, axes
 
         def local() -> tuple[Rows, Split]:
+            if not isinstance(arrays, (Mapping, NoneType)):
+                raise TypeError(f"arrays is of type {type(arrays).__name__}; it must be a dict of arrays by name")
+            given.update(arrays or {})
             if op not in OPERATIONS:
                 raise (NotImplementedError if op == "double_backward" else ValueError)(
                     f"op is {op!r}; over ranks there are {', '.join(map(repr, OPERATIONS))}")

@@ -109,7 +109,7 @@ Axis = Literal["q", "kv"]
 
 
 def _axis(axis: Any) -> str:
-    if axis not in AXES:
+    if not isinstance(axis, str) or axis not in AXES:
         raise ValueError(f"of is {axis!r}; it must be 'q' or 'kv'")
     return axis
 
