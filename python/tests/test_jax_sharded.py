@@ -38,7 +38,8 @@ CASES = {
     "sink": ({"causal": True, "dropout": 0.3, "seed": 5, "return_lse": True}, {"sink": draw(5, H)}),
     "mask": ({"mask": SEES, "window": (9, 3), "softcap": 2.0, "scale": 0.3}, {"bias": draw(6, B, H, S, S)}),
     "slopes": ({"causal": True, "window": (9, 0), "layout": "bshd", "return_lse": True}, {"alibi_slopes": abs(draw(4, H))}),
-    "a bias of all heads": ({"causal": True}, {"bias": draw(7, 1, 1, S, S)}),
+    "a bias of all heads and keys": ({"causal": True}, {"bias": draw(7, 1, 1, S, 1)}),
+    "a bias of all queries": ({"window": (20, 3)}, {"bias": draw(8, B, H, 1, S)}),
     "bfloat16": ({"causal": True, "window": 11, "dtype": jnp.bfloat16}, {}),
     "float16, other keys": ({"dropout": 0.1, "dtype": np.float16, "keys": 128, "align": "top-left", "causal": True}, {}),
 }
@@ -47,7 +48,7 @@ CASES = {
 def specs(layout, others):
     """Of q, k and v, and of options."""
     row = P(None, "s", None, None) if layout == "bshd" else P(None, None, "s", None)
-    return row, [P(None, None, "s", None) if name in ("bias", "mask") else P() for name in others]
+    return row, [P(None, None, "s", None) if name in ("bias", "mask") and x.shape[2] > 1 else P() for name, x in others.items()]
 
 
 def by_devices(name, devices, checked=True):
@@ -56,7 +57,7 @@ def by_devices(name, devices, checked=True):
     options = dict(given)
     x = rows(options.pop("dtype", np.float32), options.pop("keys", S))
     mask = {"mask": options.pop("mask")} if "mask" in options else {}
-    row, other = specs(options.get("layout"), [*inputs, *mask])
+    row, other = specs(options.get("layout"), {**inputs, **mask})
     if options.get("layout") == "bshd":
         x = [y.swapaxes(1, 2) for y in x]
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("s",))
@@ -93,7 +94,7 @@ def by_ranks(name, gradients):
     def on_rank(group):
         how = {"group": group, "layout": "zigzag", "part": PART}
         mine = [distributed.shard(y, token, of=of, **how) for y, of in zip(x, ("q", "kv", "kv"), strict=True)]
-        own = {key: distributed.shard(y, 2, **how) if key in ("bias", "mask") else y for key, y in options.items()}
+        own = {key: distributed.shard(y, 2, **how) if key in ("bias", "mask") and y.shape[2] > 1 else y for key, y in options.items()}
         o, one = distributed.attention(*mine, **how, axes=axes, return_lse=True, **own)
         grad_lse = distributed.shard(np.asarray(gradients[1]), token if axes == "bshd" else 2, **how) if lse else None
         grads = distributed.attention_backward(
@@ -101,7 +102,7 @@ def by_ranks(name, gradients):
         found = [distributed.unshard(y, token, of=of, **how) for y, of in zip((o, *grads[:3]), ("q", "q", "kv", "kv"), strict=True)]
         if lse:
             found.insert(1, distributed.unshard(one, token if axes == "bshd" else 2, **how))
-        return found + [distributed.unshard(y, 2, **how) if key == "bias" else y for key, y in zip(inputs, grads[3:], strict=True)]
+        return found + [distributed.unshard(y, 2, **how) if key == "bias" and inputs[key].shape[2] > 1 else y for key, y in zip(inputs, grads[3:], strict=True)]
 
     return distributed.in_threads(3, on_rank)[0]
 
@@ -149,17 +150,23 @@ def test_errors():
     for kind, sentence, options in (
         (ValueError, "each of 2 devices has 32 queries, in parts of 12; ", {"part": 12}),
         (ValueError, "each of 2 devices has 32 queries, in parts of 64; ", {"part": 64}),
-        (ValueError, "part is 0; it must be an integer of at least 1", {"part": 0}),
+        (ValueError, "part is 0; it must be at least 1", {"part": 0}),
+        (TypeError, "part is of type float; it must be an integer", {"part": 8.0}),
+        (NotImplementedError, "lengths_kv is not available over devices", {"lengths_kv": [32] * B}),
+        (TypeError, "'is_causal' is not an option or a tensor of attention; write causal=True", {"is_causal": True}),
         (ValueError, "layout is 'thd', not 'bhsd' or 'bshd'", {"layout": "thd"}),
         (ValueError, "dropout", {"dropout": 2.0}),
         (ValueError, r"bias has shape \(32, 32\), which does not broadcast to", {"bias": jnp.zeros((32, 32))}),
         (NotImplementedError, "64 queries and 128 keys at the bottom right", {"x": rows(keys=128), "causal": True}),
-        (NotImplementedError, "the gradient of a bias that all queries or all keys share", {"bias": jnp.zeros((1, 64)), "differentiates": True}),
     ):
         with pytest.raises(kind, match=sentence):
             run(**options)
     with pytest.raises(ValueError, match="each of 2 devices has 24 queries, in parts of 8"):
         run([y[:, :, :48] for y in rows()])
+    q, k, v = rows()
+    part = np.int64(PART)  # no int, but an integer
+    found = jax.jit(lambda *x: run(x, part=part, differentiates=True))(q, k[:, :, :0], v[:, :, :0])
+    assert found.shape == q.shape and not np.asarray(found).any()
 
 
 def test_second_derivatives_are_refused():

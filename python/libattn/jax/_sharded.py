@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Sequence, overload
+from typing import Any, Literal, Never, Sequence, overload
 
 import jax
 import jax.numpy as jnp
 from jax.interpreters import ad
 
-from .. import _abi
+from .. import _abi, _names
+from .._arguments import integer
 from ._arguments import Align, Causal, add_options, add_seed, check_sizes, rows, spec_of
 from ._call import HEADS, PAIRS, PLACE, ROWS, Spec, call, check, compute_dtype
 from ._primitives import DIFFERENTIABLE, SAVED, Arrays, bind, forward_p, make_primitive
 from ._varying import alike
 
 MOST_TOKENS = 2**31  # a place has words of 32 bits
+OF_ONE_DEVICE = ("lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv", "max_seqlen_q", "max_seqlen_kv")  # what `attention` has, too
 
 
 def _backward(named: Arrays, spec: Spec, wanted: Sequence[str]) -> list[Any]:
@@ -51,6 +53,8 @@ class _Call:
 
     def gather(self, x: Any) -> Any:
         """The rows of all devices."""
+        if self.devices == 1 or not x.shape[self.spec.axes[1]]:  # (XLA gathers nothing that is empty)
+            return x
         return jax.lax.all_gather(x, self.axis, axis=self.spec.axes[1], tiled=True)
 
     def seen(self, first: Any, last: Any) -> Any:
@@ -66,9 +70,10 @@ class _Call:
 
     def scatter(self, x: Any, dtype: Any) -> Any:
         """Sums of gradients [..., keys of all devices, ...] over the devices, and of these the rows of this one."""
-        if self.devices == 1:
+        token = self.spec.axes[1]
+        if self.devices == 1 or not x.shape[token]:
             return x.astype(dtype)
-        token, rank, own = self.spec.axes[1], jax.lax.axis_index(self.axis), self.queries // self.devices
+        rank, own = jax.lax.axis_index(self.axis), self.queries // self.devices
 
         def along(seen: Any) -> Any:
             return seen.reshape([-1 if axis == token else 1 for axis in range(4)])
@@ -148,9 +153,6 @@ def _attend_forward(c: _Call, *arrays: Any) -> Any:
 def _attend_backward(c: _Call, saved: Any, gradients: tuple[Any, Any]) -> tuple[Any, ...]:
     named, (o, lse) = saved
     outputs = ["grad_" + name for name in c.names if name in DIFFERENTIABLE]
-    if "bias" in named and named["bias"].shape[2:] != (c.queries // c.devices, c.keys):
-        raise NotImplementedError(
-            "the gradient of a bias that all queries or all keys share is not available over devices; broadcast the bias to [..., queries, keys]")
 
     def one(x: Arrays) -> Arrays:
         types = {name: x[name].dtype for name in ("k", "v")}
@@ -161,8 +163,8 @@ def _attend_backward(c: _Call, saved: Any, gradients: tuple[Any, Any]) -> tuple[
     heads = named["q"].shape[c.spec.axes[0]]
     shared = "bias" in named and named["bias"].shape[1] < heads  # all heads add to the same numbers
     found = c.by_heads(one, named | {"o": o, "lse": lse, "grad_o": gradients[0], "grad_lse": gradients[1]}, shared)
-    for name in HEADS:
-        if "grad_" + name in found:
+    for name in (*HEADS, "bias"):
+        if "grad_" + name in found and (name != "bias" or named["bias"].shape[2] < named["q"].shape[c.spec.axes[1]]):  # rows are the device's
             found["grad_" + name] = c.spread(found["grad_" + name])
     return tuple(found.get("grad_" + name) for name in c.names)
 
@@ -205,6 +207,7 @@ def sharded_attention(
     align: Align = "bottom-right",
     layout: Literal["bhsd", "bshd"] = "bhsd",
     return_lse: bool = False,
+    **unknown: Never,
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
     """`attention` of a sequence that is divided among the devices of a mesh, inside shard_map, with the same bits for any number of them.
 
@@ -228,7 +231,7 @@ def sharded_attention(
         causal: as in `attention`, as are window, scale, softcap, dropout, align and layout; positions are those of the whole sequence.
         window: keys on both sides of a query that it sees, or a pair (left, right).
         mask: bool, broadcasts to [batch, heads, queries of the device, keys of all devices].
-        bias: likewise, added to the scores; has a gradient, unless all queries or all keys share it.
+        bias: likewise, added to the scores; has a gradient.  One that all queries share is the same on all devices.
         scale: of the scores.
         softcap: bounds the scores.
         sink: [heads], the same on all devices; has a gradient.
@@ -244,11 +247,14 @@ def sharded_attention(
 
     Raises:
         ValueError: shapes or numbers that do not fit; a number of parts that is not a power of two.
-        TypeError: an array of a type that is not known.
+        TypeError: an array of a type that is not known; a part that is no integer.
         NotImplementedError: a combination that the library does not compute; a platform other than the CPU.
     """
+    for name in unknown:
+        raise NotImplementedError(f"{name} is not available over devices") if name in OF_ONE_DEVICE else _names.unknown(unknown)
     if layout not in ("bhsd", "bshd"):
         raise ValueError(f"layout is {layout!r}, not 'bhsd' or 'bshd'")
+    part = integer(part, "part", 1)
     named = {name: rows(x, name, layout) for name, x in (("q", q), ("k", k), ("v", v))}
     spec = spec_of(layout, causal, align, window, scale, softcap, dropout, part=part)
     check_sizes(named, spec)
@@ -273,9 +279,7 @@ def sharded_attention(
     return o, jnp.swapaxes(lse, 1, 2) if layout == "bshd" else lse
 
 
-def _check_parts(part: Any, own: int, devices: int) -> None:
-    if not isinstance(part, int) or part < 1:
-        raise ValueError(f"part is {part!r}; it must be an integer of at least 1")
+def _check_parts(part: int, own: int, devices: int) -> None:
     parts = own // part
     if devices > 1 and (own % part or parts & (parts - 1) or not parts):
         raise ValueError(
