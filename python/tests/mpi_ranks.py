@@ -20,6 +20,28 @@ for who in range(WORLD.size):
     except ValueError as error:
         said.append(str(error))
 assert WORLD.allgather(said) == [["softcap is -1.0; it must be above 0"] * WORLD.size] * WORLD.size
+for wrong, sentence in ((MPI.COMM_NULL, "this process is not among its ranks"), (WORLD.group, "group is of type Group; it must be")):
+    try:
+        distributed.parts(3, group=wrong)
+    except (TypeError, ValueError) as error:
+        assert sentence in str(error)
+    else:
+        raise AssertionError(sentence)
+
+
+def cut(*arguments):
+    raise RuntimeError("the wire is cut")
+
+
+other, said = WORLD.Dup(), []
+distributed._groups.transport_of(other).receive = cut
+for _ in range(2):
+    try:
+        distributed.unshard(np.ones((0, 1)), 0, group=other)
+    except ConnectionError as error:
+        said.append(str(error))
+assert "the wire is cut" in said[0] and "make a new group" in said[1], said
+other.Free()
 total = distributed.sum_parts(np.full((1, 3), 1.0 + WORLD.rank), group=WORLD)
 assert (total == WORLD.size * (WORLD.size + 1) / 2).all()
 if WORLD.rank == 0:

@@ -2,6 +2,7 @@
 """Transports of message systems: process groups of PyTorch, communicators of mpi4py."""
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from typing import Any
@@ -11,6 +12,7 @@ from ._transport import Transport
 
 TAGS = 23000  # of libattn's messages in a group that has others: below the least limit of MPI (32767)
 PIECE = 1 << 26  # bytes: MPI counts in ints
+NOT_AMONG = "group: this process is not among its ranks"
 
 
 class Alone(Transport):
@@ -37,7 +39,7 @@ class ProcessGroup(Transport):
 
         rank = dist.get_rank(group)
         if rank < 0:
-            raise ValueError("group: this process is not among its ranks")
+            raise ValueError(NOT_AMONG)
         super().__init__(rank, dist.get_world_size(group))
         self._group = weakref.ref(group)  # (the transport is kept by its group)
 
@@ -85,6 +87,25 @@ class Communicator(Transport):
         self._communicator.Iprobe()
 
 
+@functools.cache
+def _attribute(mpi: Any) -> int:
+    """Where MPI keeps the transport of a communicator."""
+    return mpi.Comm.Create_keyval()
+
+
+def _of_communicator(mpi: Any, communicator: Any) -> Transport:
+    """The transport of a communicator, which lives as long as it does: what has failed stays so."""
+    if communicator == mpi.COMM_NULL:
+        raise ValueError(NOT_AMONG)
+    if communicator.Is_inter():
+        raise TypeError("group is an intercommunicator; merge it, group.Merge()")
+    found: Transport | None = communicator.Get_attr(_attribute(mpi))
+    if found is None:
+        found = Communicator(communicator)
+        communicator.Set_attr(_attribute(mpi), found)
+    return found
+
+
 _known: weakref.WeakKeyDictionary[Any, Transport] = weakref.WeakKeyDictionary()
 _ALONE = Alone()
 
@@ -94,13 +115,13 @@ def transport_of(group: Any) -> Transport:
     group or a mesh of one axis of PyTorch, or a communicator of mpi4py."""
     if isinstance(group, Transport):
         return group
-    torch = sys.modules.get("torch")
+    torch, mpi = sys.modules.get("torch"), sys.modules.get("mpi4py.MPI")
     if group is None:
         if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
             return _ALONE
         group = torch.distributed.group.WORLD
-    if type(group).__module__.partition(".")[0] == "mpi4py":
-        return Communicator(group)
+    if mpi is not None and isinstance(group, mpi.Comm):
+        return _of_communicator(mpi, group)
     if torch is not None and hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
         if group.ndim != 1:
             raise ValueError(f"group is a mesh of {group.ndim} axes; pass the axis of the sequence, mesh[\"name\"]")
@@ -110,6 +131,6 @@ def transport_of(group: Any) -> Transport:
             _known[group] = ProcessGroup(group)
         return _known[group]
     if torch is not None and torch.distributed.is_available() and type(group) is int and group == torch.distributed.GroupMember.NON_GROUP_MEMBER:
-        raise ValueError("group: this process is not among its ranks")
+        raise ValueError(NOT_AMONG)
     raise TypeError(f"group is of type {type(group).__name__}; it must be a process group or a mesh of PyTorch, a communicator of mpi4py, "
                     "a libattn.distributed.Transport, or None")
