@@ -106,7 +106,7 @@ def by_dask(function, tasks, workers, address=None):
         distributed.Client(address) if address else distributed.Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client,
     ):
         for file in (LAYER, __file__) if address else ():
-            client.upload_file(str(file))
+            client.upload_file(str(file), load=file is __file__)
         return client.gather(client.map(function, tasks, pure=False))
 
 

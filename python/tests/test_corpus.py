@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -19,10 +20,12 @@ TEXTS = [" ".join(np.random.default_rng(n).choice(WORDS, n % 9)) for n in range(
 
 
 def deadly(task):
-    """corpus.statistics; the first worker that gets the third task dies."""
-    if task == TEXTS[2 * corpus.TASK:3 * corpus.TASK]:
+    """corpus.statistics; the first worker that gets one of the tasks in DEATHS dies."""
+    folder, *numbers = os.environ["DEATHS"].split(",")
+    number = next(n for n in range(5) if task == TEXTS[n * corpus.TASK:(n + 1) * corpus.TASK])
+    if str(number) in numbers:
         try:
-            os.close(os.open(os.environ["DEATH"], os.O_CREAT | os.O_EXCL))
+            os.close(os.open(f"{folder}/{number}", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return corpus.statistics(task)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -50,10 +53,24 @@ def test_statistics(alone):
 def test_a_worker_dies(engine, alone, tmp_path, monkeypatch):
     if engine == "by_dask":
         pytest.importorskip("distributed", reason="Dask is not installed (examples/corpus/requirements.txt)")
-    monkeypatch.setenv("DEATH", str(tmp_path / "death"))
+    workers, numbers = (2, ["2"]) if engine == "by_dask" else (1, ["0", "2", "4"])  # as many deaths as one task may cause
+    (tmp_path / "deaths").mkdir()
+    monkeypatch.setenv("DEATHS", ",".join([str(tmp_path / "deaths"), *numbers]))
     monkeypatch.chdir(tmp_path)  # Dask writes beside itself
-    assert corpus.run(TEXTS, getattr(corpus, engine), 2, deadly) == alone
-    assert (tmp_path / "death").exists()
+    assert corpus.run(TEXTS, getattr(corpus, engine), workers, deadly) == alone
+    assert sorted(os.listdir(tmp_path / "deaths")) == numbers
+
+
+def test_workers_elsewhere(alone, tmp_path, monkeypatch):
+    """Workers that the program has not started, and that know nothing of it."""
+    dask = pytest.importorskip("distributed", reason="Dask is not installed (examples/corpus/requirements.txt)")
+    monkeypatch.setattr(corpus, "LAYER", corpus.LAYER)  # the scheduler, which is in this process, loads the module again
+    monkeypatch.setattr(sys, "path", [x for x in sys.path if x != str(FOLDER)])
+    (tmp_path / "texts").write_text("\n".join(TEXTS))
+    with dask.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        words = [FOLDER / "corpus.py", tmp_path / "texts", tmp_path / "out.json", f"--dask={cluster.scheduler_address}"]
+        subprocess.run([sys.executable, *words], check=True)
+    assert json.loads((tmp_path / "out.json").read_text()) == alone
 
 
 def test_all_workers_die(monkeypatch):
