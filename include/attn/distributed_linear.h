@@ -45,7 +45,8 @@ typedef struct attn_distributed_linear_plan attn_distributed_linear_plan;
  * Plans ATTN_FORWARD or ATTN_BACKWARD over all ranks.  Collective: each rank calls it, with the same problem and split.
  *
  *  problem    [in]  the whole problem: len_q and len_kv are those of all ranks together.  chunk 0: the number nearest to the
- *                   fastest, and no more than twice or less than half of it, of which the part is a multiple, if there is one.
+ *                   fastest, and no more than twice or less than half of it, of which the part is a multiple, if there is one; the
+ *                   part itself, if it is below the fastest.
  *                   ATTN_LINEAR_FORM_QUADRATIC: each part is one chunk
  *  tensors    [in]  the rank's own, one part after another along the axis of tokens:
  *                      a tensor with a row for each query or key      the rows of the rank

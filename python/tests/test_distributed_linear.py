@@ -99,6 +99,10 @@ def test_what_is_described():
         q, k, v = (cut(x, group) for x in (Q, K, V))
         return distributed.linear_describe(q, k, v, group=group, part=PART, causal=True, chunk=4)
 
+    d = distributed.linear_describe(Q, K, V, part=PART)
+    assert d.chunk == PART  # so few tokens are one chunk, and the bits those of one call
+    found, one = (f(Q, K, V, **how) for f, how in ((distributed.linear_attention, {"part": PART}), (linear.attention, {"chunk": PART, "form": d.form})))
+    np.testing.assert_array_equal(found, one)
     for rank, d in enumerate(distributed.in_threads(3, on_rank)):
         assert (d.parts_q, d.groups, d.ranks, d.form, d.chunk, d.way) == (5, 4, 3, "chunked", 4, "ring")
         assert d.queries == d.keys == (16, 16, 5)[rank] and d.state_bytes == 8 * BATCH * HEADS_KV * DIM * (DIM_V + 1)

@@ -54,9 +54,10 @@ static attn_status plan_own(attn_distributed_linear_plan *p, attn_error *error)
     return ATTN_OK;
 }
 
-/* The number nearest to `chunk` that divides `part`, from half of it to twice of it; `chunk` if there is none. */
+/* The number nearest to `chunk` that divides `part`, from half of it to twice of it; a small part itself; `chunk` if none does. */
 static int64_t fitting_chunk(int64_t chunk, int64_t part)
 {
+    if (part < chunk) return part;
     for (int64_t distance = 0; distance <= chunk; distance++) {
         if (part % (chunk + distance) == 0) return chunk + distance;
         if (2 * distance <= chunk && distance < chunk && part % (chunk - distance) == 0) return chunk - distance;
