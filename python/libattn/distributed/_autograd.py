@@ -97,12 +97,13 @@ def attention(
     further = not isinstance(outputs, (str, list, tuple)) or len(outputs) > 0
     call = _Call(group, split, axes, return_lse, names, numbers)
     wanted = [x.requires_grad for x in (q, k, v) if isinstance(x, Tensor)] + [x.requires_grad for name, x in zip(names, tensors) if name in GRADIENTS]
-    refused = ""
+    refused = None
     if torch.is_grad_enabled() and any(wanted):
         if out is None and not further and all(isinstance(x, Tensor) for x in (q, k, v)):
             o, lse = _Attention.apply(call, draws, q, k, v, *tensors)
             return (o, lse) if return_lse else o
-        refused = "a tensor requires a gradient, which goes neither with out or outputs nor with arrays that are no tensors; detach it, or use torch.no_grad"
+        refused = TypeError(
+            "a tensor requires a gradient, which goes neither with out or outputs nor with arrays that are no tensors; detach it, or use torch.no_grad")
     three = [x.detach() if isinstance(x, Tensor) else x for x in (q, k, v)]
     o, lse, *more = call.run("forward", three, tensors, {}, (), out=out, draws=draws, outputs=outputs, refused=refused)
     found = (o, *((lse,) if return_lse else ()), *more)

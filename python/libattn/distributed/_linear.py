@@ -60,7 +60,7 @@ class _Bound:
 
         def local() -> tuple[Call, Split]:
             if autograd.refused:
-                raise TypeError(autograd.refused)
+                raise autograd.refused
             part, way = how
             choice(way, "way", LINEAR_WAYS)
             call = Call(OPERATIONS[op], tensors, cast(Options, dict(options)))

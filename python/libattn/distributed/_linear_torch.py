@@ -70,11 +70,12 @@ def forward(tensors: dict[str, Any], options: dict[str, Any], group: Any, how: t
     names = tuple(name for name, x in tensors.items() if isinstance(x, Tensor))
     rest = {name: x for name, x in tensors.items() if name not in names}
     learned = any(tensors[name].requires_grad for name in names if name in DIFFERENTIABLE)
-    refused = ""
+    refused = None
     if torch.is_grad_enabled() and learned:
         if out is None and {"q", "k", "v"} <= {*names}:
             o, state, total = _Linear.apply(_Call(names, rest, options, group, how), *(tensors[name] for name in names))
             return Forward(o, None, state, total if total.shape == state.shape[:-1] else None)
-        refused = "a tensor requires a gradient, which goes neither with out nor with arrays that are no tensors; detach it, or use torch.no_grad"
+        refused = TypeError(
+            "a tensor requires a gradient, which goes neither with out nor with arrays that are no tensors; detach it, or use torch.no_grad")
     given = {name: x.detach() if isinstance(x, Tensor) else x for name, x in tensors.items()}
     return _linear.forward(given, options, group, how, out, states, Autograd(None, refused=refused))

@@ -54,7 +54,7 @@ class Autograd:
 
     seed: Callable[[], int] | None  #: draws a seed of dropout, which rank 0 does for all
     gradients: bool = False  #: backward will be called, on all ranks
-    refused: str = ""  #: why there can be no gradients, although they are asked for
+    refused: Exception | None = None  #: why there can be no gradients, although they are asked for
 
 
 class Plan:
@@ -97,7 +97,7 @@ class Plan:
                 raise (NotImplementedError if op == "double_backward" else ValueError)(
                     f"op is {op!r}; over ranks there are {', '.join(map(repr, OPERATIONS))}")
             if autograd.refused:
-                raise TypeError(autograd.refused)
+                raise autograd.refused
             self._grads, self._lse, self._outputs = tuple(grads), bool(return_lse), names_of(outputs)
             rows = Rows(axes, three)
             check(op, given, self._grads, self._outputs, rows)
