@@ -476,6 +476,8 @@ def test_groups():
         distributed.balance(2)
     with pytest.raises(ValueError, match="ranks is 4294967297; it must be at most"):
         distributed.balance(2**32 + 1, len_q=5, len_kv=5)
+    with pytest.raises(ValueError, match="tokens is 1152921504606846976; it must be 0 to 2\\^48"):
+        distributed.balance(2, len_q=2**60, len_kv=2**60)
 
 
 PREDICTED = {

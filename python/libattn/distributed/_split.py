@@ -252,7 +252,9 @@ def balance(ranks: int, *, part: int = 1024, **problem: Unpack[Lengths]) -> Owne
     """
     inner, tokens = whole_of(cast("dict[str, Any]", dict(problem)))
     split = Split("contiguous", part)
-    owners = Owners(*(np.zeros(-(-tokens[name] // split.part), np.int32) for name in ("q", "kv")))
+    for name in AXES:
+        split.tokens(tokens[name], name, 0, 1)  # raises ValueError for more parts than there may be
+    owners = Owners(*(np.zeros(-(-tokens[name] // split.part), np.int32) for name in AXES))
     slots = [_native.struct(_abi.attn_output, data=x.ctypes.data if x.size else _abi.ATTN_EMPTY, dtype=_abi.ATTN_I32) for x in owners]
     _native.call("attn_split_balance", ctypes.byref(inner.problem), integer(ranks, "ranks", 1, MOST_RANKS), inner.tensors.reference,
                  ctypes.byref(split.struct), ctypes.byref(slots[0]), ctypes.byref(slots[1]))
