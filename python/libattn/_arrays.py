@@ -7,6 +7,7 @@ list or a number.  Nothing is copied unless the last axis is not contiguous or t
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any, Sequence
 
 import numpy as np
@@ -154,11 +155,17 @@ def pointer(array: Array | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
+def is_tensor(x: Any) -> bool:
+    """Whether x is a tensor of PyTorch, which is not imported for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
 def like(result: Array, x: Any) -> Any:
     """A result as an array of the library that x comes from: NumPy's by default; memory is shared where that library can."""
     if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
         return result
-    if type(x).__module__.partition(".")[0] == "torch":
+    if is_tensor(x):
         import torch
 
         if bfloat16 is not None and result.dtype == bfloat16:

@@ -6,6 +6,7 @@ It is long because all of it compares ranks with the same few problems.
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -478,6 +479,22 @@ def test_groups():
         distributed.balance(2**32 + 1, len_q=5, len_kv=5)
     with pytest.raises(ValueError, match="tokens is 1152921504606846976; it must be 0 to 2\\^48"):
         distributed.balance(2, len_q=2**60, len_kv=2**60)
+
+
+def test_ranks_that_wait_for_each_other_can_be_interrupted():
+    threads = []
+
+    def work(group):
+        threads.append(threading.current_thread())
+        if group.rank:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        group.wait([group.receive(1 - group.rank, 1, np.empty(1, np.uint8))])
+
+    with pytest.raises(KeyboardInterrupt):
+        distributed.in_threads(2, work)
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 PREDICTED = {

@@ -92,6 +92,10 @@ def test_the_same_bits_and_gradients_on_any_number_of_ranks():
 # ---- what autograd asks
 
 
+class Marked(torch.Tensor):
+    """A tensor whose type is not of PyTorch's modules."""
+
+
 def asked():
     q, k, v = (distributed.shard(x, 2, part=PART) for x in whole()[:3])
     with torch.no_grad():
@@ -99,6 +103,9 @@ def asked():
     o = distributed.attention(q, k, v, part=PART, causal=True)
     assert o.requires_grad
     one, = torch.autograd.grad(o.sum(), q)  # k and v have no gradients
+    marked = q.detach().as_subclass(Marked).requires_grad_()
+    distributed.attention(marked, k, v, part=PART, causal=True).sum().backward()
+    assert torch.equal(marked.grad, one)
     with torch.autocast("cpu", torch.bfloat16):
         assert distributed.attention(q, k, v, part=PART).dtype == torch.bfloat16
     messages = []

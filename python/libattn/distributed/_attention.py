@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence, Unpack
 
+from .._arrays import is_tensor
 from .._options import ArrayLike
 from .._problem import Options
 from ._graphs import outside_graphs
@@ -48,8 +49,8 @@ def attention(
                A seed of dropout may be left out for tensors of PyTorch: rank 0 draws one for all.  The instruction set must be the
                same on all ranks, or reproducible=True
 
-    Returns o, the rank's rows, or (o, lse, *outputs) of those that were requested.  The bits are those of the same call on one rank with the same `part`;
-    libattn.attention adds in another order (docs/distributed.md).
+    Returns o, the rank's rows, or (o, lse, *outputs) of those that were requested.  The bits are those of the same call on one rank with
+    the same `part`; libattn.attention adds in another order (docs/distributed.md).
 
     Gradients are asked for on all ranks, or on none.
 
@@ -60,7 +61,7 @@ def attention(
     example because a rank was killed, after which the group cannot be used again.
     """
     given: dict[str, Any] = dict(options)
-    if _is_torch(q, k, v):
+    if any(map(is_tensor, (q, k, v))):
         from . import _autograd
 
         return _autograd.attention(q, k, v, group, (layout, part, way, ranks_heads), axes, out, return_lse, outputs, given)
@@ -78,8 +79,9 @@ def attention_backward(
 
     The arguments are those of distributed.attention and what it returned, with the rows of grad_o that belong to the rank, and names of
     further arrays whose gradients are returned.  Gradients of slopes, tables, sinks and scales are those of the whole, the same on all
-    ranks to the bit, and so is that of a bias with one row for all queries, or of packed sequences; of another bias it is the rows of the rank's queries.  (If each
-    rank has one query, a bias with one row is that of this query.)  For tensors of PyTorch, attention itself has gradients.
+    ranks to the bit, and so is that of a bias with one row for all queries, or of packed sequences; of another bias it is the rows of
+    the rank's queries.  (If each rank has one query, a bias with one row is that of this query.)  For tensors of PyTorch, attention
+    itself has gradients.
 
     Raises what attention raises.
     """
@@ -87,7 +89,3 @@ def attention_backward(
     return once(
         "backward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, ranks_heads=ranks_heads, axes=axes,
         grads=grads)
-
-
-def _is_torch(*arrays: Any) -> bool:
-    return any(type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "requires_grad") for x in arrays)

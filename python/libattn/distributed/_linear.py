@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _abi, _native
 from .._arguments import choice
-from .._arrays import Array, like
+from .._arrays import Array, is_tensor, like
 from .._linear import DIFFERENTIABLE, FORMS, Call, Forward, Gradients, Options
 from .._slots import summed
 from ._agree import same, together
@@ -183,7 +183,7 @@ def linear_attention(
     wrong; ValueError if ranks were asked different things; ConnectionError if a message fails.
     """
     tensors = _tensors(locals())
-    if any(type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "requires_grad") for x in (q, k, v)):
+    if any(map(is_tensor, (q, k, v))):
         from . import _linear_torch
 
         found = _linear_torch.forward(tensors, dict(options), group, (part, way), out, return_state)

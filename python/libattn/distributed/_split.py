@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _abi, _native
 from .._arguments import choice, integer
-from .._arrays import Array, asarray, like
+from .._arrays import Array, asarray, is_tensor, like
 from .._problem import Common, Inner, Sizes, enum
 from .._slots import integers
 from ._agree import same, together
@@ -143,7 +143,7 @@ def shard(
         return x[(slice(None),) * axis + (slice(0, 0),)]
     if isinstance(x, np.ndarray):
         return np.concatenate(mine, axis)
-    if type(x).__module__.partition(".")[0] == "torch":
+    if is_tensor(x):
         import torch
 
         return torch.cat(mine, axis)

@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 import numpy as np
 
-from .._arrays import Array, asarray, like
+from .._arrays import Array, asarray, is_tensor, like
 from ._agree import same, together
 from ._graphs import outside_graphs
 from ._groups import transport_of
@@ -76,7 +76,7 @@ def sum_parts(x: Any, *, group: Any = None, layout: Layout = "contiguous") -> An
     numbers; sums of float16 and bfloat16 are formed in float32.  Of tensors of PyTorch, the gradient of each x[n] is that of the sum.
     Raises ValueError or TypeError, on all ranks alike, or ConnectionError.
     """
-    if type(x).__module__.partition(".")[0] == "torch" and getattr(x, "requires_grad", False):
+    if is_tensor(x) and x.requires_grad:
         from ._by_parts import differentiable_sum
 
         return differentiable_sum(x, group, layout)

@@ -209,7 +209,8 @@ def in_threads(ranks: int, function: Callable[[Transport], Result]) -> list[Resu
     """Calls function(transport) in a thread for each of `ranks` ranks, and returns their results in the order of the ranks.
 
     To try things out, and for tests: the ranks share one process.  If the function raises in one thread, the others get
-    ConnectionError where they wait for its messages, as they do if it returns without sending them, and the exception of the lowest rank that has another one is raised here.
+    ConnectionError where they wait for its messages, as they do if it returns without sending them, and the exception of the lowest rank
+    that has another one is raised here.
 
         >>> distributed.in_threads(4, lambda group: distributed.attention(*mine(group), group=group))
     """
@@ -228,10 +229,16 @@ def in_threads(ranks: int, function: Callable[[Transport], Result]) -> list[Resu
             world.changed.notify_all()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException:  # Ctrl-C: those that wait for each other would not let Python end
+        with world.changed:
+            world.failed = True
+            world.changed.notify_all()
+        raise
     if errors:
         raise min(errors.items(), key=lambda item: (isinstance(item[1], ConnectionError), item[0]))[1]
     return results
