@@ -237,7 +237,8 @@ def sharded_attention(
         sink: [heads], the same on all devices; has a gradient.
         alibi_slopes: likewise.
         dropout: the probability with which a weight is dropped.
-        seed: of dropout, the same on all devices, which drop what one device drops.
+        seed: of dropout, the same on all devices of the axis, which drop what one device drops.  Where other axes of the mesh divide the
+            batch or the heads, give their devices different ones, or they drop alike.
         align: the positions of queries, where there are more keys or fewer than queries: "top-left" alone then.
         layout: the order of the axes of q, k, v and o.
         return_lse: also return the logarithm of each softmax's denominator.
