@@ -101,7 +101,7 @@ def test_what_is_described():
 
     d = distributed.linear_describe(Q, K, V, part=PART)
     assert d.chunk == PART  # so few tokens are one chunk, and the bits those of one call
-    found, one = (f(Q, K, V, **how) for f, how in ((distributed.linear_attention, {"part": PART}), (linear.attention, {"chunk": PART, "form": d.form})))
+    found, one = (f(Q, K, V, **how) for f, how in ((distributed.linear_attention, {"layout": "contiguous", "part": PART}), (linear.attention, {"chunk": PART, "form": d.form})))
     np.testing.assert_array_equal(found, one)
     for rank, d in enumerate(distributed.in_threads(3, on_rank)):
         assert (d.parts_q, d.groups, d.ranks, d.form, d.chunk, d.way) == (5, 4, 3, "chunked", 4, "ring")
@@ -111,7 +111,7 @@ def test_what_is_described():
 @pytest.mark.parametrize("wrong", [
     ({"features": "cosine"}, ValueError, "features is 'cosine'"), ({"chunk": 0}, ValueError, "chunk"), ({"part": 4}, ValueError, "part=8"),
     ({"way": "split-keys"}, ValueError, "way is 'split-keys'; it must be 'auto', 'ring' or 'direct'"), ({"way": "direct"}, ValueError, "ranks disagree"),
-    ({"tensors": 0}, TypeError, "q is missing"), ({"return_state": np.ones(2)}, ValueError, "truth value"), ({"wrong": 1}, TypeError, "features, form, invariant"),
+    ({"layout": "zigzag"}, ValueError, "layout is 'zigzag'; each rank has one range"), ({"tensors": 0}, TypeError, "q is missing"), ({"return_state": np.ones(2)}, ValueError, "truth value"), ({"wrong": 1}, TypeError, "features, form, invariant"),
     ({"epsilon": 1.0}, ValueError, "ranks disagree"), ({"decay": ROWS["decay"]}, ValueError, "decay has shape"), ({"wrong": 1}, TypeError, "wrong is not an option"),
     ({"rows": 3}, ValueError, "owns"), ({"causal": False}, ValueError, "ranks disagree"), ({"beta": np.ones((BATCH, HEADS_KV, 1))}, ValueError, "ranks disagree"),
 ])

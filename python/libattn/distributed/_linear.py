@@ -22,6 +22,7 @@ from ._split import WAYS, Split, check_tokens
 from ._sums import owners_of, tree_sum
 from ._transport import Transport, messages
 
+LinearLayout = Literal["contiguous"]
 LinearWay = Literal["auto", "ring", "direct"]
 OPERATIONS = {"forward": _abi.ATTN_FORWARD, "backward": _abi.ATTN_BACKWARD}
 LINEAR_WAYS: dict[str, int] = {name: WAYS[name] for name in get_args(LinearWay)}
@@ -53,7 +54,7 @@ class _Bound:
     """A call of this rank, agreed with the others: its plan, and what it computes with."""
 
     def __init__(
-        self, op: str, tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: Any,
+        self, op: str, tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any, Any], out: Any, states: Any,
         autograd: Autograd,
     ) -> None:
         self.transport: Transport = transport_of(group)
@@ -61,14 +62,16 @@ class _Bound:
         def local() -> tuple[Call, Split]:
             if autograd.refused:
                 raise autograd.refused
-            part, way = how
+            layout, part, way = how
+            if not (isinstance(layout, str) and layout == "contiguous"):
+                raise ValueError(f"layout is {layout!r}; each rank has one range of the parts in linear attention: 'contiguous'")
             choice(way, "way", LINEAR_WAYS)
             call = Call(OPERATIONS[op], tensors, cast(Options, dict(options)))
             if op == "forward":
                 call.outputs(bool(states), True, out)
             else:
                 call.gradients(tensors)
-            return call, Split("contiguous", part, way)
+            return call, Split(layout, part, way)
 
         def says(found: tuple[Call, Split]) -> dict[str, Any]:
             return _said(op, *found, tensors, {**options, "return_state": bool(states), "gradients": autograd.gradients})
@@ -146,8 +149,9 @@ def _tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 @outside_graphs
 def linear_attention(
-    q: Any, k: Any, v: Any, *, group: Any = None, part: int = 1024, way: LinearWay = "auto", feature_matrix: Any = None, decay: Any = None,
-    beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
+    q: Any, k: Any, v: Any, *, group: Any = None, layout: LinearLayout = "contiguous", part: int = 1024, way: LinearWay = "auto",
+    feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None,
+    initial_state: Any = None, initial_sum: Any = None, out: Any = None,
     return_state: bool = False, **options: Unpack[Options],
 ) -> Any:
     """libattn.linear.attention of a sequence that is divided among the ranks of a group, with the same bits for any number of ranks.
@@ -156,7 +160,7 @@ def linear_attention(
         o = distributed.linear_attention(*mine, part=256, causal=True)                # the rows of this rank
 
     Collective: every rank calls it, in the same order as other calls over the group, and with the same options.  Each rank has one
-    range of the sequence (layout="contiguous" of distributed.shard), in parts of `part` tokens; what travels are states, whose size does
+    range of the sequence (layout="contiguous", the only one), in parts of `part` tokens; what travels are states, whose size does
     not depend on the length.
 
     q, k, v, decay, beta, erase, write    the rank's own rows; the last four may be of size 1 along the tokens where they are constant
@@ -186,33 +190,35 @@ def linear_attention(
     if any(map(is_tensor, (q, k, v))):
         from . import _linear_torch
 
-        found = _linear_torch.forward(tensors, dict(options), group, (part, way), out, return_state)
+        found = _linear_torch.forward(tensors, dict(options), group, (layout, part, way), out, return_state)
     else:
-        found = forward(tensors, options, group, (part, way), out, return_state, Autograd(None))
+        found = forward(tensors, options, group, (layout, part, way), out, return_state, Autograd(None))
     return (found.o, found.final_state, found.final_sum) if return_state else found.o
 
 
 def forward(
-    tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: Any, autograd: Autograd,
+    tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any, Any], out: Any, states: Any, autograd: Autograd,
 ) -> Forward:
-    """linear_forward of tensors by name; how: part and way; states: whether the final ones are found."""
+    """linear_forward of tensors by name; how: layout, part and way; states: whether the final ones are found."""
     return _Bound("forward", tensors, options, group, how, out, states, autograd).run().collect(out)
 
 
 def linear_forward(
-    q: Any, k: Any, v: Any, *, group: Any = None, part: int = 1024, way: LinearWay = "auto", feature_matrix: Any = None, decay: Any = None,
-    beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
+    q: Any, k: Any, v: Any, *, group: Any = None, layout: LinearLayout = "contiguous", part: int = 1024, way: LinearWay = "auto",
+    feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None,
+    initial_state: Any = None, initial_sum: Any = None, out: Any = None,
     **options: Unpack[Options],
 ) -> Forward:
     """libattn.linear.forward over ranks: linear_attention with the denominators, which linear_backward reads, and the final state and
     sum.  Collective; without gradients.  Raises what linear_attention raises."""
-    return forward(_tensors(locals()), options, group, (part, way), out, True, Autograd(None))
+    return forward(_tensors(locals()), options, group, (layout, part, way), out, True, Autograd(None))
 
 
 def linear_backward(
     q: Any, k: Any, v: Any, grad_o: Any, *, o: Any = None, denominators: Any = None, grad_final_state: Any = None, grad_final_sum: Any = None,
-    group: Any = None, part: int = 1024, way: LinearWay = "auto", feature_matrix: Any = None, decay: Any = None, beta: Any = None,
-    erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, **options: Unpack[Options],
+    group: Any = None, layout: LinearLayout = "contiguous", part: int = 1024, way: LinearWay = "auto", feature_matrix: Any = None,
+    decay: Any = None, beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None,
+    initial_sum: Any = None, **options: Unpack[Options],
 ) -> Gradients:
     """libattn.linear.backward over ranks: gradients of the rank's rows, and of what all ranks have alike.  Collective.
 
@@ -222,10 +228,10 @@ def linear_backward(
     """
     tensors = {**_tensors(locals()), "grad_o": grad_o, "o": o, "denominators": denominators, "grad_final_state": grad_final_state,
                "grad_final_sum": grad_final_sum}
-    return backward(tensors, options, group, (part, way))
+    return backward(tensors, options, group, (layout, part, way))
 
 
-def backward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any]) -> Gradients:
+def backward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any, how: tuple[Any, Any, Any]) -> Gradients:
     """linear_backward of tensors by name."""
     bound = _Bound("backward", tensors, options, group, how, None, False, Autograd(None))
     bound.run()
@@ -233,12 +239,13 @@ def backward(tensors: Mapping[str, Any], options: Mapping[str, Any], group: Any,
 
 
 def linear_describe(
-    q: Any, k: Any, v: Any, *, group: Any = None, part: int = 1024, way: LinearWay = "auto", feature_matrix: Any = None, decay: Any = None,
-    beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None,
+    q: Any, k: Any, v: Any, *, group: Any = None, layout: LinearLayout = "contiguous", part: int = 1024, way: LinearWay = "auto",
+    feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None, write: Any = None, lengths: Any = None,
+    initial_state: Any = None, initial_sum: Any = None,
     **options: Unpack[Options],
 ) -> LinearDescription:
     """What linear_attention with these arguments does on this rank: its form and chunk, messages and memory.  Collective; computes
     nothing.  Raises what linear_attention raises."""
-    return _Bound("forward", _tensors(locals()), options, group, (part, way), None, False, Autograd(None)).describe()
+    return _Bound("forward", _tensors(locals()), options, group, (layout, part, way), None, False, Autograd(None)).describe()
 
 

@@ -17,7 +17,7 @@ ONCE = "libattn.distributed has no second derivatives: call backward without cre
 class _Call:
     """What does not change between forward and backward: where it runs, and the names of the tensors."""
 
-    def __init__(self, names: tuple[str, ...], rest: dict[str, Any], options: dict[str, Any], group: Any, how: tuple[Any, Any]) -> None:
+    def __init__(self, names: tuple[str, ...], rest: dict[str, Any], options: dict[str, Any], group: Any, how: tuple[Any, Any, Any]) -> None:
         self.names, self.rest, self.options, self.group, self.how = names, rest, options, group, how
 
     def tensors(self, given: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class _Backward(torch.autograd.Function):
         raise NotImplementedError(ONCE)
 
 
-def forward(tensors: dict[str, Any], options: dict[str, Any], group: Any, how: tuple[Any, Any], out: Any, states: Any) -> Forward:
+def forward(tensors: dict[str, Any], options: dict[str, Any], group: Any, how: tuple[Any, Any, Any], out: Any, states: Any) -> Forward:
     """distributed.linear_attention where q, k or v is a tensor."""
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
