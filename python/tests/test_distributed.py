@@ -212,6 +212,10 @@ def test_packed_sequences():
     o, lse = libattn.attention(q, k, v, return_lse=True, **given)
     for a, b in zip(alone, [o, lse, *libattn.attention_backward(q, k, v, o, lse, grad, grads=["alibi_slopes", "bias"], **given)], strict=True):
         close(a, b, 1e-12 * (1 + np.abs(b)))
+    for part in (24, 1024):  # between the longest sequence and all tokens, and beyond
+        more = {"part": part, "axes": "thd", **{name: x for name, x in given.items() if name != "layout"}}
+        *_, found = distributed.attention_backward(q, k, v, o, lse, grad, grads=["bias"], **more)
+        close(found, alone[-1], 1e-12 * (1 + np.abs(alone[-1])))
     owners = distributed.balance(3, part=PART, causal=True, cu_seqlens_q=STARTS[0], cu_seqlens_kv=STARTS[1])
     assert {*owners.q} == {0, 1, 2} and len(owners.q) == 10 and len(owners.kv) == 12
     for ranks, layout in ((3, owners), (4, "striped")):

@@ -249,8 +249,9 @@ attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, c
     attn_tensors t = *tensors;
     attn_plan *plan;
     TRY(check_problem(problem, tensors, part, error));
-    cell.shape.len_q = attn_min(part, queries > 0 ? queries : cell.shape.len_q); /* strides may have no space for more */
-    cell.shape.len_kv = attn_min(part, keys > 0 ? keys : cell.shape.len_kv);
+    /* Strides may have no space for more: of packed sequences, than the longest has. */
+    cell.shape.len_q = attn_min(attn_min(part, cell.shape.len_q), queries > 0 ? queries : part);
+    cell.shape.len_kv = attn_min(attn_min(part, cell.shape.len_kv), keys > 0 ? keys : part);
     if (t.cu_seqlens_q.data) cell.shape.batch = 1; /* a cell has one sequence at a time */
     t.cu_seqlens_q = t.cu_seqlens_kv = (attn_input){.data = NULL};
     for (int index = 0;; index++) { /* without memory; the strides of what has no elements may be any */
