@@ -110,7 +110,8 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *                      grad_bias                                                the rows of its queries; or, if all queries share
  *                                                                               the bias or sequences are packed, all of it.  The
  *                                                                               strides say that, 0 or ATTN_BROADCAST, on all
- *                                                                               ranks alike: also where there is one row, or none
+ *                                                                               ranks alike: also where there is one row, or none;
+ *                                                                               of one query in all, ATTN_BROADCAST says it
  *                      lengths_q, lengths_kv, offset_q, cu_seqlens              all of it; the numbers are read now
  *                    As in attn_plan_create, other pointers may be ATTN_LATER; what has no rows on this rank is ATTN_EMPTY
  *  split      [in]   NULL: all defaults

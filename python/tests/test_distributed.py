@@ -222,6 +222,21 @@ def test_packed_sequences():
         assert all(same(found, alone) for found in distributed.in_threads(ranks, lambda group, layout=layout: packed(group, layout)))
 
 
+def test_one_query_has_a_bias_that_all_ranks_share():
+    """Also those that have no query, and get its gradient."""
+    def work(group, way="auto"):
+        q, grad = (distributed.shard(x[:, :, :1], 2, group=group, part=PART) for x in (Q, GRAD))
+        k, v = (distributed.shard(x, 2, group=group, part=PART, of="kv") for x in (K, V))
+        how = {"group": group, "part": PART, "way": way, "bias": np.multiply.outer(SLOPES, np.arange(KEYS) / KEYS)[:, np.newaxis]}
+        o, lse = distributed.attention(q, k, v, return_lse=True, **how)
+        return distributed.attention_backward(q, k, v, o, lse, grad, grads=["bias"], **how)[3:]
+
+    alone, = distributed.in_threads(1, work)
+    assert alone[0].shape == (HEADS, 1, KEYS) and abs(alone[0]).max() > 0.01
+    for way in ("direct", "heads"):
+        assert all(same(found, alone) for found in distributed.in_threads(3, lambda group, way=way: work(group, way)))
+
+
 def test_orders_of_axes():
     def heads_last(group):
         own = [distributed.shard(x.swapaxes(1, 2), 1, group=group, part=PART, of=of) for x, of in ((Q, "q"), (K, "kv"), (V, "kv"))]

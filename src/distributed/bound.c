@@ -22,10 +22,12 @@ static attn_spread spread_of(const attn_tensor_description *d)
 }
 
 /* Whether elements along an axis are one and the same; no elements are, too, since a gradient still has the one.  `size`: of the
- * whole, so that a rank with one row, or none, tells by its strides, as all others do. */
+ * whole, so that a rank with one row, or none, tells by its strides, as all others do: also where there is one query, whose row
+ * belongs to one rank unless all say that they share it. */
 static int broadcasts(const attn_input *slot, int axis, int64_t size)
 {
-    return size != 1 && !slot_is_dense(slot) && (slot->stride[axis] == 0 || slot->stride[axis] == ATTN_BROADCAST);
+    if (slot_is_dense(slot)) return 0;
+    return slot->stride[axis] == ATTN_BROADCAST ? size != 1 || axis == 2 : size != 1 && slot->stride[axis] == 0;
 }
 
 static int bias_is_shared(const attn_problem *p, const attn_tensors *t, int axis)

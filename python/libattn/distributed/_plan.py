@@ -123,7 +123,7 @@ class Plan:
             for rank, one in enumerate(said):
                 check_tokens(self._split, name, axis, one["tokens"][n], tokens[n], rank, transport.ranks)
         self._tokens = tokens
-        self._bias_by_rows = any(one["bias_rows"] != 1 for one in said) or (axes != "thd" and all(n == 1 for n in queries))
+        self._bias_by_rows = any(one["bias_rows"] != 1 for one in said) or (axes != "thd" and tokens[0] > 1 and all(n == 1 for n in queries))
         return self._create(lambda: self._bind(rows, given, out))
 
     def _bind(self, rows: Rows, given: Mapping[str, Any], out: Any) -> Bound:
