@@ -34,10 +34,13 @@ attn_task attn_task_of_key_head(const attn_walk *walk, const attn_args *args, ch
     return task_of(walk, args, memory, key_head / shape->heads_kv, g * (shape->heads_q / shape->heads_kv), g);
 }
 
+/* Unsigned, since a packed tensor without elements may have any strides. */
+static uintptr_t times(int64_t n, int64_t stride) { return (uintptr_t)n * (uintptr_t)stride; }
+
 /* In integers, since a tensor without elements may be NULL. */
-static char *at(const void *base, const attn_layout *layout, int64_t elements)
+static char *at(const void *base, const attn_layout *layout, uintptr_t elements)
 {
-    return (char *)((uintptr_t)base + (uintptr_t)(elements * (int64_t)attn_dtype_bytes(layout->dtype)));
+    return (char *)((uintptr_t)base + elements * attn_dtype_bytes(layout->dtype));
 }
 
 char *attn_query_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t)
@@ -45,22 +48,22 @@ char *attn_query_row(const attn_task *task, const void *base, const attn_layout 
     const int64_t *stride = layout->stride;
     const attn_resolved *p = &task->walk->problem;
     if (attn_is_packed(p) && !p->rows_of_query)
-        return at(base, layout, task->h * stride[1] + (task->visibility.first_q + t) * stride[2]);
-    return at(base, layout, task->b * stride[0] + task->h * stride[1] + t * stride[2]);
+        return at(base, layout, times(task->h, stride[1]) + times(task->visibility.first_q + t, stride[2]));
+    return at(base, layout, times(task->b, stride[0]) + times(task->h, stride[1]) + times(t, stride[2]));
 }
 
 char *attn_key_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t)
 {
     const int64_t *stride = layout->stride;
     if (task->walk->problem.has.cu_seqlens_q)
-        return at(base, layout, task->g * stride[1] + (task->visibility.first_kv + t) * stride[2]);
-    return at(base, layout, task->b * stride[0] + task->g * stride[1] + t * stride[2]);
+        return at(base, layout, times(task->g, stride[1]) + times(task->visibility.first_kv + t, stride[2]));
+    return at(base, layout, times(task->b, stride[0]) + times(task->g, stride[1]) + times(t, stride[2]));
 }
 
 char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j)
 {
     const int64_t *stride = layout->stride;
-    return at(base, layout, task->b * stride[0] + task->h * stride[1] + i * stride[2] + j * stride[3]);
+    return at(base, layout, times(task->b, stride[0]) + times(task->h, stride[1]) + times(i, stride[2]) + times(j, stride[3]));
 }
 
 const char *attn_key_run(const attn_task *task, const void *base, const attn_layout *layout, int64_t t, int64_t *count)
@@ -71,7 +74,7 @@ const char *attn_key_run(const attn_task *task, const void *base, const attn_lay
     int64_t number = t / paging->page_size, into = t % paging->page_size;
     int64_t page = attn_index_at(task->args->page_table, p->at.page_table.dtype, task->b * p->at.page_table.stride[0] + number);
     *count = attn_min(*count, paging->page_size - into);
-    return at(base, layout, page * layout->stride[0] + task->g * layout->stride[1] + into * layout->stride[2]);
+    return at(base, layout, times(page, layout->stride[0]) + times(task->g, layout->stride[1]) + times(into, layout->stride[2]));
 }
 
 double attn_head_scale(const attn_walk *walk, const attn_args *args, int64_t h)
