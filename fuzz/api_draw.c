@@ -164,6 +164,13 @@ static void draw_results(api_case *c)
         /* no gradient of an absent tensor, mostly */
         if (a->gradient_of >= 0 && !case_slot(&c->tensors, c, a->gradient_of)->data && !draw_one_in(d, 30)) slot->data = NULL;
     }
+    if (op == ATTN_DOUBLE_BACKWARD) { /* it has the tangents of o and lse from here, or computes them */
+        static const char *const given[] = {"tan_o", "tan_lse"}, *const computed[] = {"second_grad_o", "second_grad_lse"};
+        const int gives = draw_one_in(d, 4);
+        if (gives) give(c, given[0]), give(c, given[1]);
+        else give(c, computed[0]);
+        for (int n = 0; n < 2; n++) drop(c, gives ? computed[n] : given[n]);
+    }
     if (op != ATTN_FORWARD) return;
     o->after_dropout = draw_one_in(d, 6);
     if (case_has(c, "scores")) o->scores_stage = (attn_stage)draw_below(d, 4);

@@ -288,6 +288,10 @@ typedef struct attn_outputs {
  *      second_bias      = r, reduced over the axes that bias broadcasts
  *
  * in two passes over the keys, in memory linear in n.  The gradients of slopes, sinks and scale are not differentiated.
+ *
+ * With tan_o and tan_lse, as ATTN_JVP has written them, there is no first pass, and neither second_grad_o nor second_grad_lse.  As
+ * with o and lse, they may be those over more keys than the call has: the results are then what these keys contribute, and their
+ * sums over parts of the keys (second_q) and of the queries (second_k, second_v) are those of the whole.
  */
 typedef struct attn_problem {
     size_t struct_size; /* sizeof(attn_problem) */
@@ -437,9 +441,9 @@ typedef struct attn_tensors {
 
     /* ATTN_JVP and ATTN_DOUBLE_BACKWARD: tangents, with the shapes of their tensors. */
     attn_input tan_q, tan_k, tan_v, tan_bias;
-    attn_output tan_o, tan_lse; /* ATTN_JVP; tan_o is needed */
+    attn_output tan_o, tan_lse; /* ATTN_JVP: tan_o is needed.  ATTN_DOUBLE_BACKWARD may read them (attn_saved), both */
 
-    /* ATTN_DOUBLE_BACKWARD: all but the last two are needed. */
+    /* ATTN_DOUBLE_BACKWARD: all but the last two are needed, and the first not with tan_o. */
     attn_output second_grad_o, second_q, second_k, second_v, second_bias, second_grad_lse;
 } attn_tensors;
 

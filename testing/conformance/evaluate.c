@@ -357,7 +357,9 @@ static void give_flows(translation *t, const attn_problem *p, attn_tensors *tens
 {
     for (int f = 0; f < TENSORS; f++) {
         view *given = &t->flow[f];
-        if (!view_present(given) || tensors_about(f)->role[p->op] != ATTN_ROLE_INPUT) continue;
+        const attn_role *role = tensors_about(f)->role;
+        if (!view_present(given) || role[p->op] != ATTN_ROLE_INPUT) continue;
+        if (role[ATTN_JVP] == ATTN_ROLE_OUTPUT) continue; /* double backward computes it, too */
         view v = view_convert(t->pool, given, tensors_dtype(tensors, f));
         if (f == TENSOR(tan_bias)) {
             int64_t whole[4];
@@ -374,6 +376,7 @@ static void judge_operation(evaluation *e, const run *r, translation *t, attn_op
 {
     attn_problem p = r->problem;
     attn_tensors tensors = tensors_of_op(&r->tensors, op);
+    const attn_tensors needed = tensors_needed(op);
     attn_plan_description about;
     flows all;
     p.op = op;
@@ -383,7 +386,7 @@ static void judge_operation(evaluation *e, const run *r, translation *t, attn_op
     for (int f = 0; f < TENSORS; f++) {
         const attn_tensor_description *d = tensors_about(f);
         int64_t size[4];
-        if (d->role[op] != ATTN_ROLE_OUTPUT || !(view_present(&t->flow[f]) || d->need[op] == ATTN_NEED_ALWAYS)) continue;
+        if (d->role[op] != ATTN_ROLE_OUTPUT || !(view_present(&t->flow[f]) || tensors_has(&needed, f))) continue;
         tensors_request(&tensors, f);
         tensors_shape(&p, &tensors, f, size);
         if (d->gradient_of == TENSOR(bias)) tensors_slot(&tensors, f)->dtype = r->expected.compute; /* a bias may have fewer bits */

@@ -63,6 +63,7 @@ attn_tensors tensors_needed(attn_op op)
     attn_tensors all = {.struct_size = sizeof all};
     for (int t = 0; t < TENSORS; t++)
         if (tensors_about(t)->need[op] == ATTN_NEED_ALWAYS) tensors_request(&all, t);
+    if (op == ATTN_DOUBLE_BACKWARD) tensors_request(&all, TENSOR(second_grad_o)); /* without tan_o */
     return all;
 }
 

@@ -108,6 +108,28 @@ static expectation expect(const combination *c, const derivatives *like)
     return e;
 }
 
+/* After a run: the same bits if the tangents of o and lse that it has computed are given. */
+static void check_given(combination *c, const derivatives *out, attn_isa isa)
+{
+    attn_tensors *t = &c->tensors;
+    const attn_tensors before = *t;
+    derivatives again = {{{{0}, {0}, NULL, 0, NULL, NULL}}};
+    for (int x = Q; x < OUTPUTS; x++)
+        if (out->of[x].memory) again.of[x] = combination_like(&out->of[x]);
+    t->tan_o = slot_of(&out->of[GRAD_O]), t->tan_lse = slot_of(&out->of[GRAD_LSE]);
+    t->second_grad_o = t->second_grad_lse = (attn_output){0};
+    t->second_q = slot_of(&again.of[Q]), t->second_k = slot_of(&again.of[K]), t->second_v = slot_of(&again.of[V]);
+    if (t->bias.data) t->second_bias = slot_of(&again.of[BIAS]);
+    assert_true(run(c, &again, isa, 1));
+    for (int x = Q; x < OUTPUTS; x++)
+        for (int64_t n = 0; out->of[x].memory && n < size_of(&out->of[x]); n++)
+            if (!(again.of[x].value[n] == out->of[x].value[n]))
+                fail_msg("%s on %s: second_%s[%d] is %.9g, with given tangents %.9g", c->text, attn_isa_name(isa), names[x], (int)n,
+                         out->of[x].value[n], again.of[x].value[n]);
+    derivatives_free(&again);
+    *t = before;
+}
+
 /* The largest fraction of the bound over all outputs. */
 static double compare(attn_dtype dtype)
 {
@@ -126,6 +148,7 @@ static double compare(attn_dtype dtype)
                 if (!(f < 1)) fail_msg("%s on %s: second_%s is %g of the bound", c.text, attn_isa_name((attn_isa)isa), names[x], f);
                 worst = fmax(worst, f);
             }
+            check_given(&c, &out, (attn_isa)isa);
         }
         derivatives_free(&out), derivatives_free(&e.exact), derivatives_free(&e.bound);
         combination_free(&c);

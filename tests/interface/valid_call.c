@@ -21,7 +21,7 @@ int tensor_number(const char *name)
     for (int n = 0; n < tensors_of_table; n++)
         if (strcmp(table[n].name, name) == 0) return n;
     fail_msg("no tensor is named %s", name);
-    return -1;
+    return 0;
 }
 
 attn_input slot_get(const attn_tensors *t, int n)
@@ -55,6 +55,7 @@ void valid_call_make(valid_call *s, attn_op op)
         if (table[n].role[op] == ATTN_ROLE_OUTPUT) memset(s->memory[n], VALID_PATTERN, VALID_BYTES);
         if (table[n].need[op] == ATTN_NEED_ALWAYS) slot_fill(s, n);
     }
+    if (op == ATTN_DOUBLE_BACKWARD) slot_fill(s, tensor_number("second_grad_o")); /* without tan_o */
     numbers(s, "lengths_q", 3, 2, 0), numbers(s, "lengths_kv", 5, 4, 0);
     numbers(s, "cu_seqlens_q", 0, 3, 3), numbers(s, "cu_seqlens_kv", 0, 5, 5);
     numbers(s, "block_starts", 0, 1, 1);
@@ -82,6 +83,10 @@ void valid_call_use(valid_call *s, int n)
     if (strcmp(name, "block_index") == 0) use_named(s, "block_starts"), m->block_entries = 1;
     if (strcmp(name, "cu_seqlens_q") == 0) use_named(s, "cu_seqlens_kv");
     if (strcmp(name, "cu_seqlens_kv") == 0) use_named(s, "cu_seqlens_q");
+    if (s->problem.op == ATTN_DOUBLE_BACKWARD && (strcmp(name, "tan_o") == 0 || strcmp(name, "tan_lse") == 0)) {
+        use_named(s, strcmp(name, "tan_o") == 0 ? "tan_lse" : "tan_o");
+        s->tensors.second_grad_o = (attn_output){0};
+    }
     if (starts_with(name, "relative_")) s->problem.relative.first = -4, s->problem.relative.rows = 9;
     if (strcmp(name, "relative_u") == 0 || strcmp(name, "relative_v") == 0) use_named(s, "relative_keys");
 }

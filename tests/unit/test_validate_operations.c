@@ -82,6 +82,13 @@ static void double_backward(small *s)
     s->problem.shape.dim_qk = s->problem.shape.dim_v = SMALL_D / 2;
 }
 
+/* Instead of computing the tangents of o and lse, which are then inputs. */
+static void given_tangents(small *s)
+{
+    s->tensors.second_grad_o = s->tensors.second_grad_lse = (attn_output){0};
+    s->tensors.tan_o = attn_saved(s->q), s->tensors.tan_lse = attn_saved(s->k);
+}
+
 /* More heads than fit in 64 bits, though no tensor has an element. */
 static void without_elements(small *s, int64_t heads_q)
 {
@@ -113,12 +120,19 @@ static void test_second(void **state)
     REJECTED((small_backward(&s), s.tensors.second_grad_lse = attn_out(s.weights)), ATTN_ERR_ARGUMENT,
              "second_grad_lse is set; ATTN_BACKWARD does not use it");
     REJECTED((double_backward(&s), GONE(bias)), ATTN_ERR_ARGUMENT, "second_bias is set and bias is not");
-    REJECTED((double_backward(&s), s.tensors.tan_lse = attn_out(s.grad_q)), ATTN_ERR_ARGUMENT,
-             "tan_lse is set; ATTN_DOUBLE_BACKWARD does not use it");
+    ACCEPTED((double_backward(&s), given_tangents(&s)));
+    REJECTED((double_backward(&s), given_tangents(&s), GONE(tan_o)), ATTN_ERR_ARGUMENT,
+             "tan_lse is set and tan_o is not; set both or neither");
+    REJECTED((double_backward(&s), given_tangents(&s), GONE(tan_lse)), ATTN_ERR_ARGUMENT,
+             "tan_o is set and tan_lse is not; set both or neither");
+    REJECTED((double_backward(&s), given_tangents(&s), s.tensors.second_grad_o = attn_out(s.o)), ATTN_ERR_ARGUMENT,
+             "second_grad_o and tan_o are both set, and are the same; set only one of them");
+    REJECTED((double_backward(&s), given_tangents(&s), s.tensors.second_grad_lse = attn_out(s.lse)), ATTN_ERR_ARGUMENT,
+             "second_grad_lse and tan_o are both set, and are the same; set only one of them");
     REJECTED((double_backward(&s), s.tensors.grad_lse = attn_in(NULL)), ATTN_ERR_ARGUMENT, "grad_lse is NULL");
     REJECTED((double_backward(&s), GONE(grad_o)), ATTN_ERR_ARGUMENT, "grad_o is missing; ATTN_DOUBLE_BACKWARD needs it");
     REJECTED((double_backward(&s), GONE(second_grad_o)), ATTN_ERR_ARGUMENT,
-             "second_grad_o is missing; ATTN_DOUBLE_BACKWARD needs it");
+             "second_grad_o is missing; ATTN_DOUBLE_BACKWARD needs it, or tan_o");
     REJECTED((double_backward(&s), s.tensors.second_grad_lse = attn_out(NULL)), ATTN_ERR_ARGUMENT, "second_grad_lse is NULL");
     REJECTED((double_backward(&s), GONE(second_q)), ATTN_ERR_ARGUMENT, "second_q is missing; ATTN_DOUBLE_BACKWARD needs it");
     REJECTED((double_backward(&s), GONE(second_k)), ATTN_ERR_ARGUMENT, "second_k is missing; ATTN_DOUBLE_BACKWARD needs it");

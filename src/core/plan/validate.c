@@ -326,6 +326,22 @@ static attn_status check_relative(const attn_resolved *p, attn_error *error)
     return ATTN_OK;
 }
 
+/* Double backward computes the tangents of o and lse, or is given them. */
+static attn_status check_tangents(const attn_resolved *p, attn_error *error)
+{
+    const int given = p->has.tan_o ? ATTN_SLOT_tan_o : ATTN_SLOT_tan_lse,
+              missing = p->has.tan_o ? ATTN_SLOT_tan_lse : ATTN_SLOT_tan_o,
+              computed = p->has.second_grad_o ? ATTN_SLOT_second_grad_o : ATTN_SLOT_second_grad_lse;
+    const attn_tensor_row *rows = attn_attention_family.rows;
+    CHECK_TENSORS(p->has.tan_o == p->has.tan_lse, given, missing, ATTN_ERR_ARGUMENT, "%s is set and %s is not; set both or neither",
+                  rows[given].name, rows[missing].name);
+    CHECK_TENSORS(p->has.tan_o || p->has.second_grad_o, ATTN_SLOT_second_grad_o, ATTN_SLOT_tan_o, ATTN_ERR_ARGUMENT,
+                  "second_grad_o is missing; ATTN_DOUBLE_BACKWARD needs it, or tan_o");
+    CHECK_TENSORS(!p->has.tan_o || (!p->has.second_grad_o && !p->has.second_grad_lse), computed, given, ATTN_ERR_ARGUMENT,
+                  "%s and tan_o are both set, and are the same; set only one of them", rows[computed].name);
+    return ATTN_OK;
+}
+
 /* Tensors that must come together, and tensors that exclude each other. */
 static attn_status check_company(const attn_resolved *p, attn_error *error)
 {
@@ -348,7 +364,7 @@ static attn_status check_company(const attn_resolved *p, attn_error *error)
         CHECK_TENSORS(!has[exclusive[i].one] || !has[exclusive[i].other], exclusive[i].one, exclusive[i].other, ATTN_ERR_ARGUMENT,
                       "%s and %s are both set; set only one of them", rows[exclusive[i].one].name, rows[exclusive[i].other].name);
     CHECK(!p->has.rows || p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "visit_rows is set; only ATTN_FORWARD visits rows");
-    return ATTN_OK;
+    return p->op == ATTN_DOUBLE_BACKWARD ? check_tangents(p, error) : ATTN_OK;
 }
 
 static attn_status check_outputs(const attn_resolved *p, attn_dtype index, attn_error *error)

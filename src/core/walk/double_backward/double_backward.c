@@ -3,7 +3,7 @@
  * double_backward.c - the walk of double backward.  Primes mark the incoming gradients of dQ, dK, dV and dBias:
  *
  *      for each task (chain.h), for each query tile:                       Q, dO, delta = dO.O - dlse
- *          forward mode along the primes                                   mu, O'        the first pass over the keys
+ *          forward mode along the primes                                   mu, O'        the first pass over the keys, or given
  *          second_dO = O',  second_dlse = mu,  kappa = dO.O'
  *          for each block of keys that it sees:                                          the second
  *              score, modify, tangents    S, S'                            as in forward mode
@@ -151,6 +151,23 @@ static void accumulate(const attn_task *task, const attn_gradient_tile *t, const
                                                                           second_Qt);
 }
 
+/* The tangents of lse and of the rows of O, which the caller has. */
+static void load_tangents(const attn_task *task, const attn_gradient_tile *t)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_tangents *tangents = &plan_of(task)->tangents;
+    const attn_layout *o = &p->at.tan_o, *lse = &p->at.tan_lse;
+    const size_t size = attn_dtype_bytes(w->compute);
+    char *mu = attn_part(task, tangents->mu);
+    w->kernel.storage->pack_query(t->tile.width, t->tile.rows, p->shape.dim_v,
+                                  attn_query_row(task, task->args->tan_o, o, t->tile.first), o->dtype, o->stride[2], 1,
+                                  attn_part(task, tangents->O));
+    memset(mu, 0, (size_t)w->tile_q * size);
+    for (int64_t i = 0; i < t->tile.rows; i++)
+        memcpy(mu + (size_t)i * size, attn_query_row(task, task->args->tan_lse, lse, t->tile.first + i), size);
+}
+
 /* Everything before the second pass. */
 static void open_group(const attn_task *task, int64_t number, int64_t count, int owns_head, attn_gradient_group *group,
                        const attn_split_sums *to)
@@ -164,9 +181,12 @@ static void open_group(const attn_task *task, int64_t number, int64_t count, int
     if (p->has.second_bias && !attn_bias_is_broadcast(p)) attn_clear_bias_gradient(task, number);
     if (!open_tile(task, number, t)) return;
     group->count = 1;
-    attn_tangent_walk(&plan_of(task)->tangents, task, t);
-    attn_tangent_store(&plan_of(task)->tangents, task, t, &p->at.second_grad_o, task->args->second_grad_o, &p->at.second_grad_lse,
-                       p->has.second_grad_lse ? task->args->second_grad_lse : NULL);
+    if (p->has.tan_o) load_tangents(task, t);
+    else {
+        attn_tangent_walk(&plan->tangents, task, t);
+        attn_tangent_store(&plan->tangents, task, t, &p->at.second_grad_o, task->args->second_grad_o, &p->at.second_grad_lse,
+                           p->has.second_grad_lse ? task->args->second_grad_lse : NULL);
+    }
     w->kernel.double_backward->dot(t->tile.width, p->shape.dim_v, attn_part(task, plan->sums.dOt),
                                    attn_part(task, plan->tangents.O), attn_part(task, plan->kappa));
     if (p->has.second_bias) keep_rows(task, number, to->shared);
