@@ -38,8 +38,8 @@ static spread spread_of(const api_case *c, int t)
     const attn_axis axis = c->about[t].axes[2];
     if (case_has(c, "page_table")) return SAME; /* (ranks reject it) */
     if (case_has(c, "cu_seqlens_q") && !case_packs(c, t)) return SAME;
-    if (!strcmp(c->about[t].name, "grad_bias") && c->blocks[t].shape[2] == 1 && c->problem.shape.len_q != 1)
-        return SAME; /* a sum */
+    const int is_bias = !strcmp(c->about[t].name, "grad_bias") || !strcmp(c->about[t].name, "second_bias");
+    if (is_bias && c->blocks[t].shape[2] == 1 && c->problem.shape.len_q != 1) return SAME; /* a sum */
     return axis == ATTN_AXIS_BLOCK_Q ? BLOCKS : axis == ATTN_AXIS_QUERY ? QUERIES : axis == ATTN_AXIS_KEY ? KEYS : SAME;
 }
 

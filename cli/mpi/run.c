@@ -22,15 +22,15 @@ static const command_usage usage = {
     .notes = "Tokens are cut into parts, whose owner --layout chooses: by default zigzag with --causal\n"
              "and no window, else contiguous. Only --part changes the bits. --layout=bshd is the order\n"
              "of the axes, as in `attn run`; both may be given.\n"
-             "Not there yet: linear attention, --double-backward, weights, scores, sums of columns, block\n"
-             "masks of packed sequences, and derivatives with --empty=uniform.\n"
+             "Not there yet: linear attention, weights, scores, sums of columns, block masks of packed\n"
+             "sequences, and derivatives with --empty=uniform.\n"
              "\n"
              "Examples:\n"
              "  mpirun -n 4 attn-mpi run layer.safetensors -o out.safetensors --causal --lse\n"
              "  mpirun -n 8 attn-mpi run layer.safetensors -o out.safetensors --window=4096,0 --part=2048\n",
     .operands = {"input file"},
     .example = "mpirun -n 2 attn-mpi run IN.safetensors -o OUT.safetensors",
-    .without = "linear state phi rule denominator epsilon form double-backward weights scores column-sum column-queries "
+    .without = "linear state phi rule denominator epsilon form weights scores column-sum column-queries "
                "dropout-mask after-dropout",
 };
 

@@ -12,8 +12,10 @@
  *      row_max, entropy, effective_keys, topk_index, topk_weight
  *                            in the same tree: with w = exp(lse_p - lse), the largest, sum_p w_p (entropy_p - log w_p), and the
  *                            largest of w_p weight_j (of those that are 0, rounded, not always the keys with the lowest index)
- *      grad_q, tangents      of a part of queries: their sum, in the same tree
- *      grad_k, grad_v        of a part of keys: their sum, in a binary tree over the parts of queries
+ *      grad_q, tangents, second_q
+ *                            of a part of queries: their sum, in the same tree
+ *      grad_k, grad_v, second_k, second_v
+ *                            of a part of keys: their sum, in a binary tree over the parts of queries
  *      other gradients       (of tables, slopes, ...): their sum over the parts of keys, then over those of queries; of a bias that
  *                            all queries share, too.  That of one that all keys share: for each query, as grad_q
  *
@@ -97,7 +99,7 @@ typedef struct attn_split {
 typedef struct attn_distributed_plan attn_distributed_plan;
 
 /*
- * Plans ATTN_FORWARD, ATTN_BACKWARD or ATTN_JVP over all ranks.  Collective: each rank calls it, with the same problem and split.
+ * Plans an operation over all ranks.  Collective: each rank calls it, with the same problem and split.
  *
  *  problem    [in]  the whole problem: len_q and len_kv are those of all ranks together (of packed sequences, as ever, the longest)
  *  tensors    [in]  the rank's own: of its parts in rising order, one after another along the axis of tokens
@@ -107,7 +109,7 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *                      these and ranges of packed sequences                     all of it, the same on all ranks
  *                      slopes, tables, scales, the sink                         all of it, the same on all ranks
  *                      gradients of these                                       all of it; they get the same bits on all ranks
- *                      grad_bias                                                the rows of its queries; or, if all queries share
+ *                      grad_bias, second_bias                                   the rows of its queries; or, if all queries share
  *                                                                               the bias or sequences are packed, all of it.  The
  *                                                                               strides say that, 0 or ATTN_BROADCAST, on all
  *                                                                               ranks alike: also where there is one row, or none;
@@ -118,6 +120,10 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *  transport  [in]   NULL: one rank, which has everything.  It is copied; its context must outlive the plan
  *  options    [in]   NULL: all defaults.  The instruction set must be the same on all ranks
  *
+ * ATTN_DOUBLE_BACKWARD, unless it has tan_o and tan_lse, goes over all cells twice, with all messages of keys: first for the
+ * tangents of o and lse, which are sums over all keys, as ATTN_JVP does; these stay in the workspace, in the compute type, and each
+ * cell then reads them.
+ *
  * tensors->call->origin, if it is set, says where the problem lies in a larger one, of which it is a range of queries, of keys or
  * of heads (attn_origin).  Where it begins with a part of the larger one, results of queries have the bits that the larger one has;
  * and so have sums over queries, if it has 2^n parts and begins with a multiple of these: they are a node of the larger tree.
@@ -126,10 +132,10 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * problem, the split, types, the instruction set, or about which tensors and functions there are.  (Not agreed about: a transport
  * whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise returns what
  * attn_plan_create returns, or
- *      ATTN_ERR_UNSUPPORTED  what is not there yet: double backward, pages, block lists, weights, scores, column_sum and
- *                            dropout_keep, block masks of packed sequences, derivatives with ATTN_EMPTY_UNIFORM; a part that is
- *                            not a multiple of the blocks of a block mask; an origin with a block mask or packed sequences; where
- *                            heads are divided, gradients that all heads share (of a bias, a table, ... that broadcasts over them)
+ *      ATTN_ERR_UNSUPPORTED  what is not there yet: pages, block lists, weights, scores, column_sum and dropout_keep, block masks
+ *                            of packed sequences, derivatives with ATTN_EMPTY_UNIFORM; a part that is not a multiple of the
+ *                            blocks of a block mask; an origin with a block mask or packed sequences; where heads are divided,
+ *                            gradients that all heads share (of a bias, a table, ... that broadcasts over them)
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */
@@ -155,7 +161,7 @@ typedef struct attn_distributed_description {
     int64_t parts_kv;
     int64_t queries; /* tokens of this rank */
     int64_t keys;
-    int64_t cells;          /* that this rank computes */
+    int64_t cells;          /* that this rank computes; double backward does so twice */
     int64_t cells_most;     /* of the rank that has the most; all ranks wait for it */
     int64_t cells_total;    /* of all ranks */
     int64_t messages;       /* that this rank sends in an execution */
@@ -303,13 +309,14 @@ typedef struct attn_split_prediction {
  *  machine     [in]   its speeds
  *  prediction  [out]  its struct_size is set
  *
- * With C = computing + combining, the rank with the most work does a share h of C (that of its cells) with its own keys, and the
- * rest evenly in K steps, whose keys arrive while the step before is computed:
+ * Double backward is two runs (attn_distributed_plan_create), whose times are added.  In a run, with C = computing + combining, the
+ * rank with the most work does a share h of C (that of its cells) with its own keys, and the rest evenly in K steps, whose keys
+ * arrive while the step before is computed:
  *
  *      m        = seconds_per_message + (bytes of keys that a rank gets) / K / bytes_per_second
  *      waiting  = max(m - h C, 0) + (K - 1) max(m - (1 - h) C / K, 0) + sums
- *      sums     = in backward, K seconds_per_message + (bytes of the sums for keys that a rank sends) / bytes_per_second, and what
- *                 rank 0 gathers and spreads of results that all ranks share
+ *      sums     = in backward and the second run, K seconds_per_message + (bytes of the sums for keys that a rank sends) /
+ *                 bytes_per_second, and what rank 0 gathers and spreads of results that all ranks share
  *
  * Where heads are divided, that is the time of a rank with the most heads, among those that have the same, and waiting is more by
  * what no work hides, of the rank that sends the most before and after:

@@ -38,13 +38,18 @@ static int bias_is_shared(const attn_problem *p, const attn_tensors *t, int axis
 
 static int is_packed(const attn_tensors *t) { return t->cu_seqlens_q.data != NULL; }
 
+static int is_bias_gradient(const attn_tensor_description *d)
+{
+    return d->offset == offsetof(attn_tensors, grad_bias) || d->offset == offsetof(attn_tensors, second_bias);
+}
+
 /* A bias has a gradient for each pair, unless all queries or all keys share it, or all ranks have it. */
 static attn_spread spread_in(const attn_tensor_description *d, const attn_problem *p, const attn_tensors *t)
 {
     const attn_spread spread = spread_of(d);
     if (is_packed(t) && (spread == ATTN_SPREAD_PAIRS || d->offset == offsetof(attn_tensors, ranges)))
-        return d->offset == offsetof(attn_tensors, grad_bias) ? ATTN_SPREAD_SAME : ATTN_SPREAD_ENTRIES;
-    if (d->offset != offsetof(attn_tensors, grad_bias)) return spread;
+        return is_bias_gradient(d) ? ATTN_SPREAD_SAME : ATTN_SPREAD_ENTRIES;
+    if (!is_bias_gradient(d)) return spread;
     return bias_is_shared(p, t, 2) ? ATTN_SPREAD_SAME : bias_is_shared(p, t, 3) ? ATTN_SPREAD_QUERIES : ATTN_SPREAD_PAIRS;
 }
 
@@ -81,7 +86,13 @@ static attn_status check_result(const attn_problem *p, const attn_tensor_descrip
                                       offsetof(attn_tensors, grad_relative_keys),
                                       offsetof(attn_tensors, grad_relative_values),
                                       offsetof(attn_tensors, grad_relative_u),
-                                      offsetof(attn_tensors, grad_relative_v)};
+                                      offsetof(attn_tensors, grad_relative_v),
+                                      offsetof(attn_tensors, second_grad_o),
+                                      offsetof(attn_tensors, second_grad_lse),
+                                      offsetof(attn_tensors, second_q),
+                                      offsetof(attn_tensors, second_k),
+                                      offsetof(attn_tensors, second_v),
+                                      offsetof(attn_tensors, second_bias)};
     if (d->role[p->op] != ATTN_ROLE_OUTPUT) return ATTN_OK;
     for (size_t n = 0; n < sizeof combined / sizeof *combined; n++)
         if (d->offset == combined[n]) return ATTN_OK;
@@ -184,7 +195,6 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
         const attn_input *slot;
         const char *name;
     } missing[] = {{&t->page_table, "page_table"}, {&t->block_starts, "block_starts"}, {&t->block_index, "block_index"}};
-    CHECK(p->op != ATTN_DOUBLE_BACKWARD, ATTN_ERR_UNSUPPORTED, MODULE ": op is %d; double backward is not there yet", (int)p->op);
     CHECK(p->mask.empty != ATTN_EMPTY_UNIFORM || p->op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED,
           MODULE ": mask.empty is 1 (uniform) and op is %d, which is not there yet; ATTN_FORWARD has it", (int)p->op);
     for (size_t n = 0; n < sizeof missing / sizeof *missing; n++)

@@ -8,6 +8,7 @@
 #include "index.h"
 #include "link.h"
 #include "origin.h"
+#include "runs.h"
 #include "split.h"
 
 /* ---- planning ---- */
@@ -51,7 +52,7 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
         c->documents = s->batch;
         c->problem.shape.batch = 1;
     }
-    return p->members > 1 ? attn_cells_lay_out(c, error) : attn_run_plan(p, error);
+    return p->members > 1 ? attn_cells_lay_out(c, error) : attn_runs_plan(p, error);
 }
 
 /* The messages of each execution, whatever the way, and the limit. */
@@ -173,8 +174,7 @@ void attn_distributed_plan_destroy(attn_distributed_plan *p)
     if (!p) return;
     const attn_options o = p->cells.options;
     attn_heads_free(p->heads, &o);
-    attn_cells_free(&p->cells);
-    options_release(&o, p->lists);
+    attn_runs_free(p);
     options_release(&o, p->memory);
     options_release(&o, p->numbers);
     options_release(&o, p);
@@ -223,7 +223,7 @@ attn_status attn_distributed_execute(const attn_distributed_plan *plan, const at
                             &rejected);
     if (status == ATTN_OK) {
         status = plan->heads ? attn_heads_run(plan, &mine.tensors, workspace, &rejected)
-                             : attn_run(plan, &mine.tensors, workspace, &rejected);
+                             : attn_runs_execute(plan, &mine.tensors, workspace, &rejected);
         if (plan->ranks > 1 && status != ATTN_ERR_IO)
             status = attn_agree(&plan->transport, status, &(attn_asking){.asked = 0}, &rejected);
     }

@@ -4,6 +4,7 @@
 
 #include "../common/options.h"
 #include "piece.h"
+#include "runs.h"
 #include "swap.h"
 
 #define MODULE "distributed"
@@ -30,7 +31,7 @@ static attn_status plan_engine(const attn_distributed_plan *p, attn_heads *h, at
     e->queries = attn_parts_tokens(&e->cells.grid.q, e->me);
     e->keys = attn_parts_tokens(&e->cells.grid.kv, e->me);
     attn_slice_take(&e->cells, &slice, e->queries, e->keys);
-    return attn_run_plan(e, error);
+    return attn_runs_plan(e, error);
 }
 
 attn_status attn_heads_plan(attn_distributed_plan *p, uint64_t shared, attn_error *error)
@@ -67,8 +68,7 @@ attn_status attn_heads_plan(attn_distributed_plan *p, uint64_t shared, attn_erro
 void attn_heads_free(attn_heads *h, const attn_options *options)
 {
     if (!h) return;
-    attn_cells_free(&h->engine.cells);
-    options_release(options, h->engine.lists);
+    attn_runs_free(&h->engine);
     options_release(options, h->engine.memory);
     options_release(options, h);
 }
@@ -99,7 +99,7 @@ attn_status attn_heads_run(const attn_distributed_plan *p, const attn_tensors *m
     attn_tensors here;
     TRY(attn_swap_run(p, ATTN_SWAP_TO_HEADS, mine, base, message, error));
     place_tensors(p, mine, base, &here);
-    const attn_status status = attn_run(&h->engine, &here, rest, error);
+    const attn_status status = attn_runs_execute(&h->engine, &here, rest, error);
     attn_error later;
     if (status == ATTN_ERR_IO) return status;
     /* After a cell that failed, too: others wait for it. */

@@ -8,6 +8,7 @@
 #include "model_count.h"
 #include "model_heads.h"
 #include "origin.h"
+#include "runs.h"
 #include "split.h"
 
 /* ---- reading ---- */
@@ -58,13 +59,15 @@ static double sum(const double *x, int64_t count)
     return all;
 }
 
-/* Operations of a pair of a query and a key, of all heads of the batch: those of problem_flops (cli/measure/work.c). */
+/* Operations of a pair of a query and a key, of all heads of the batch, in one run: those of problem_flops (cli/measure/work.c),
+ * which counts both runs of double backward. */
 static double flops_of_pair(const attn_problem *p)
 {
     const double keys = (double)(p->score.dim_k ? p->score.dim_k : p->shape.dim_qk), values = (double)p->shape.dim_v,
-                 products = p->op == ATTN_BACKWARD ? 2.5 * (keys + values)
-                            : p->op == ATTN_JVP    ? 3 * keys + 2 * values
-                                                   : keys + values;
+                 products = p->op == ATTN_BACKWARD          ? 2.5 * (keys + values)
+                            : p->op == ATTN_JVP             ? 3 * keys + 2 * values
+                            : p->op == ATTN_DOUBLE_BACKWARD ? 4 * keys + 3 * values
+                                                            : keys + values;
     return 2 * products * (double)p->shape.heads_q;
 }
 
@@ -73,7 +76,9 @@ static double seconds_of_nodes(const attn_model *m, attn_node_kind kind, const a
 {
     double most = 0;
     for (int r = 0; r < m->ranks; r++) most = fmax(most, m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind]);
-    return most > 0 ? rounds * machine->seconds_per_message + most * (double)m->cells.node[kind] / machine->bytes_per_second : 0;
+    return most > 0 && m->cells.node[kind]
+               ? rounds * machine->seconds_per_message + most * (double)m->cells.node[kind] / machine->bytes_per_second
+               : 0;
 }
 
 /* What rank 0 gathers, one rank after another, and what then goes to all along a tree; `times`, for each part of queries. */
@@ -99,26 +104,28 @@ static double seconds_of_swaps(const outlook *o, const attn_split_machine *machi
     return messages * machine->seconds_per_message + bytes / machine->bytes_per_second;
 }
 
-/* Of the ranks that have the most heads, which the model is of. */
-static void predict_time(outlook *o, const attn_split_machine *machine, attn_split_prediction *d)
+/* Adds a run, of the ranks that have the most heads, which the model is of. */
+static void add_run(const outlook *o, attn_model *m, const attn_split_machine *machine, attn_split_prediction *d)
 {
-    attn_model *m = &o->model;
     const attn_cells *c = &m->cells;
-    const double flops = flops_of_pair(&c->problem), of_all = flops_of_pair(&o->whole.problem),
+    attn_problem undivided = c->problem;
+    undivided.shape = o->whole.problem.shape;
+    const double flops = flops_of_pair(&c->problem), of_all = flops_of_pair(&undivided),
                  all = sum(m->row_pairs, c->grid.q.count) * of_all, mean = sum(m->pairs, m->ranks) * of_all / o->ranks;
     const int most = busiest(m->pairs, m->ranks);
+    const double computing = m->pairs[most] * flops / machine->flops_per_second,
+                 combining = (double)m->cells_of[most] * (double)(c->node[ATTN_NODE_ROW] + c->node[ATTN_NODE_COLUMN]) /
+                             (double)attn_dtype_size(c->bounds.compute) * machine->seconds_per_sum,
+                 work = computing + combining;
     int64_t own, sources;
-    d->flops = all;
-    d->computing = m->pairs[most] * flops / machine->flops_per_second;
-    d->combining = (double)m->cells_of[most] * (double)(c->node[ATTN_NODE_ROW] + c->node[ATTN_NODE_COLUMN]) /
-                   (double)attn_dtype_size(c->bounds.compute) * machine->seconds_per_sum;
+    d->flops += all;
+    d->computing += computing, d->combining += combining;
     d->imbalance = mean > 0 ? m->pairs[most] * flops / mean : 1;
     attn_model_look(m, most, &own, &sources);
-    const double work = d->computing + d->combining;
     if (c->keys_stay) {
         double rows = 0;
         for (int64_t i = 0; i < c->grid.q.count; i++) rows += attn_row_cells(&c->grid, i) > 0;
-        d->waiting = seconds_through_first(m, ATTN_NODE_ROW, machine, rows);
+        d->waiting += seconds_through_first(m, ATTN_NODE_ROW, machine, rows);
     } else {
         const double steps = least_one((double)sources);
         const double got = m->bytes_got[busiest(m->bytes_got, m->ranks)],
@@ -126,12 +133,10 @@ static void predict_time(outlook *o, const attn_split_machine *machine, attn_spl
                      share = m->cells_of[most] > 0 ? (double)own / (double)m->cells_of[most] : 1, here = work * share,
                      step = (work - here) / steps;
         d->steps = sources;
-        d->waiting = fmax(message - here, 0) + (steps - 1) * fmax(message - step, 0) +
-                     seconds_of_nodes(m, ATTN_NODE_COLUMN, machine, (double)sources) +
-                     seconds_through_first(m, ATTN_NODE_SHARED, machine, 1) + seconds_of_swaps(o, machine);
+        d->waiting += fmax(message - here, 0) + (steps - 1) * fmax(message - step, 0) +
+                      seconds_of_nodes(m, ATTN_NODE_COLUMN, machine, (double)sources) +
+                      seconds_through_first(m, ATTN_NODE_SHARED, machine, 1);
     }
-    d->seconds = work + d->waiting;
-    d->efficiency = d->seconds > 0 ? all / machine->flops_per_second / o->ranks / d->seconds : 1;
 }
 
 static int64_t whole(double x) { return x < 0x1p62 ? (int64_t)(x + 0.5) : INT64_C(1) << 62; }
@@ -163,28 +168,42 @@ static double bytes_of_keys(const outlook *o)
     return copies * (double)most * (double)attn_message_bytes(&m->cells, attn_part_most(&m->cells.grid.kv));
 }
 
+/* Takes up the heads of a class, in a run. */
+static attn_status take_run(outlook *o, const attn_model_class *of, int run, attn_error *error)
+{
+    attn_cells *c = &o->model.cells;
+    const attn_grid grid = c->grid;
+    *c = o->whole;
+    c->grid = grid;
+    if (o->members > 1) attn_slice_take(c, &of->slice, 0, 0); /* (of rows of ranks nothing is asked) */
+    if (o->model.runs > 1) attn_runs_take(c, (attn_runs_of)run);
+    return attn_cells_lay_out(c, error);
+}
+
 static attn_status fill(outlook *o, const attn_split_machine *machine, attn_split_prediction *d, attn_error *error)
 {
     attn_model *m = &o->model;
     attn_model_class classes[2];
     sent s = {.messages = 0};
-    const attn_grid grid = m->cells.grid;
     const int count = attn_model_classes(&o->whole.problem.shape, o->members, classes);
+    m->runs = attn_runs_are_two(&o->whole) ? ATTN_RUNS : 1;
     for (int n = 0; n < count; n++) {
-        m->cells = o->whole;
-        m->cells.grid = grid;
-        if (o->members > 1) attn_slice_take(&m->cells, &classes[n].slice, 0, 0); /* (of rows of ranks nothing is asked) */
-        TRY(attn_cells_lay_out(&m->cells, error));
+        TRY(take_run(o, &classes[n], m->runs - 1, error));
         attn_model_count(m);
         add_sent(o, &classes[n], &s);
-        if (n > 0) continue;
-        predict_time(o, machine, d);
-        d->key_bytes = whole(bytes_of_keys(o));
+        for (int run = 0; run < m->runs && n == 0; run++) {
+            TRY(take_run(o, &classes[n], run, error));
+            add_run(o, m, machine, d);
+        }
+        if (n == 0) d->key_bytes = whole(bytes_of_keys(o));
     }
+    d->waiting += seconds_of_swaps(o, machine);
+    d->seconds = d->computing + d->combining + d->waiting;
+    d->efficiency = d->seconds > 0 ? d->flops / machine->flops_per_second / o->ranks / d->seconds : 1;
     d->way = m->way;
     d->ranks = o->ranks;
     d->ranks_heads = o->members;
-    d->parts_q = grid.q.count, d->parts_kv = grid.kv.count;
+    d->parts_q = m->cells.grid.q.count, d->parts_kv = m->cells.grid.kv.count;
     d->sampled = m->sampled;
     d->messages = whole(s.messages), d->messages_total = whole(s.messages_total);
     d->bytes = whole(s.bytes), d->bytes_total = whole(s.bytes_total);

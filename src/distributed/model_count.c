@@ -416,6 +416,7 @@ void attn_model_count(attn_model *m)
         if (c->keys_stay) send_rows(m);
         else if (m->way == ATTN_WAY_RING) send_around(m);
         else send_directly(m);
+        for (int r = 0; r < m->ranks; r++) m->keys_sent[r] *= m->runs, m->bytes_sent[r] *= m->runs;
         if (c->node[ATTN_NODE_COLUMN]) send_columns(m);
         if (c->node[ATTN_NODE_SHARED]) send_shared(m);
     }

@@ -18,6 +18,7 @@ typedef struct attn_model {
     attn_way way;     /* not ATTN_WAY_AUTO */
     int ranks;        /* where heads are divided, groups: all of this is about ranks with the same heads */
     int agreeing;     /* ranks that agree, all of them */
+    int runs;         /* in each of which keys are exchanged, but sums over queries only in the last */
     attn_by_rank q, kv;
     int32_t *by_seen[ATTN_SEEN_RANGES]; /* q.part, but of each rank in the order in which ranges of a kind begin */
     double *row_pairs;                  /* of each part of queries, with all its keys, of a head */

@@ -26,6 +26,7 @@ struct attn_distributed_plan {
     int me, ranks, first, apart; /* rank n of these is rank first + n apart of the transport */
     int members;                 /* ranks that divide the heads among themselves; 1: none do */
     struct attn_heads *heads;    /* NULL: all heads are computed where their tokens are */
+    struct attn_runs *runs;      /* NULL: one run does all (runs.h) */
     attn_owned own;
     int64_t queries, keys; /* tokens of the rank */
     int64_t most_kv;       /* parts of keys of the rank that has the most */

@@ -28,18 +28,24 @@ void asked_fill(asked *a, attn_op op, const attn_transport *transport)
                                 .lengths_kv = attn_in(a->lengths),
                                 .alibi_slopes = attn_in(a->slopes),
                                 .bias_table = attn_in(a->table)};
-    attn_tensors *t = &a->tensors;
-    if (op == ATTN_FORWARD) {
-        t->o = attn_out(a->out.rows[0]), t->lse = attn_out(a->out.lse);
-    } else {
-        t->grad_o = attn_in(a->in[3]), t->o = attn_out(a->in[4]), t->lse = attn_out(a->lse);
-        t->grad_q = attn_out(a->out.rows[0]), t->grad_k = attn_out(a->out.rows[1]), t->grad_v = attn_out(a->out.rows[2]);
-        t->grad_alibi_slopes = attn_out(a->out.slopes), t->grad_bias_table = attn_out(a->out.table);
-    }
     a->split = (attn_split){.struct_size = sizeof a->split, .part = ASKED_PART, .layout = ATTN_LAYOUT_ZIGZAG, .way = ATTN_WAY_RING};
     a->transport = *transport;
     a->options = (attn_options){.struct_size = sizeof a->options, .threads = 1};
     a->to = &a->plan;
+    attn_tensors *t = &a->tensors;
+    if (op == ATTN_FORWARD) {
+        t->o = attn_out(a->out.rows[0]), t->lse = attn_out(a->out.lse);
+        return;
+    }
+    t->grad_o = attn_in(a->in[3]), t->o = attn_out(a->in[4]), t->lse = attn_out(a->lse);
+    if (op == ATTN_DOUBLE_BACKWARD) {
+        t->tan_q = attn_in(a->in[1]), t->tan_k = attn_in(a->in[2]), t->tan_v = attn_in(a->in[0]); /* some numbers */
+        t->second_q = attn_out(a->out.rows[0]), t->second_k = attn_out(a->out.rows[1]), t->second_v = attn_out(a->out.rows[2]);
+        t->second_grad_o = attn_out(a->out.rows[3]), t->second_grad_lse = attn_out(a->out.lse);
+    } else {
+        t->grad_q = attn_out(a->out.rows[0]), t->grad_k = attn_out(a->out.rows[1]), t->grad_v = attn_out(a->out.rows[2]);
+        t->grad_alibi_slopes = attn_out(a->out.slopes), t->grad_bias_table = attn_out(a->out.table);
+    }
 }
 
 void asked_run(asked *a, void (*spoil)(asked *a, int executes), asked_outcome *outcome)

@@ -19,7 +19,7 @@ enum {
 enum { ASKED_ROWS = ASKED_BATCH * ASKED_HEADS * ASKED_OWN };
 
 /* Copies and memory of one rank; pointers may be replaced.  Zigzag and ring, causal, dropout, lengths, slopes and a table; all
- * results. */
+ * results.  (Not for ATTN_JVP.) */
 typedef struct asked {
     attn_problem problem;
     attn_call call;

@@ -88,6 +88,9 @@ CASES = {
     "a given dropout mask": (problem(dropout_keep=flags(B, 1, SQ, SKV), mask=flags(H, 1, SKV)), ["--dropout=0.2", "--backward"]),
     "a block mask": (problem(blocks=flags(H, 10, 12)), ["--block=4,4", "--backward", "--lse"]),
     "tangents, token before head": (bshd(), ["--layout=bshd", "--jvp", "--lse", "--causal"]),
+    "second derivatives": (problem(tan_q=floats(B, H, SQ, D), tan_k=floats(B, HKV, SKV, D), bias=floats(H, SQ, SKV), dlse=floats(B, H, SQ)),
+                           ["--causal", "--double-backward", "--lse"]),
+    "second derivatives of packed sequences": (packed(True) | {"tan_v": floats(sum(LENGTHS_KV), HKV, DV)}, ["--layout=bshd", "--double-backward"]),
     "keys of i8": (quantised(), ["--lse"]),
     "quantised here, positions": (problem(positions_q=whole(*range(5, 5 + SQ))), ["--rope", "--rope-pairs=halves"]),
     "relative terms": (problem(relative_keys=floats(H, 9, D), relative_values=floats(H, 9, DV)),
@@ -208,7 +211,6 @@ def errors():
     rejects("more parts than there may be", 2, ["wide.safetensors", "--part=4"], 2, "wide.safetensors: tokens (1099511627776) has more than 2^31 parts of --part (4)")
     rejects("linear attention", 2, ["in.safetensors", "--linear"], 3, "linear attention over several processes is not there yet")
     rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set, which is not there yet")
-    rejects("double backward", 2, ["in.safetensors", "--double-backward"], 3, "double backward is not there yet")
     rejects("gradients with the mean of all values", 2, ["in.safetensors", "--empty=uniform", "--backward"], 3, "which is not there yet")
     rejects("a block mask of packed sequences", 2, ["cut.safetensors", "--block=4,4"], 3, "block_mask is set with cu_seqlens_q")
 
@@ -247,8 +249,9 @@ def bench():
           [r["ranks_heads"] for r in json.loads(done.stdout)["results"]] == [1, 2, 1, 2], done.stdout + done.stderr)
     done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "fwd:f32:sq0:d8", "--seconds=0.01"])
     check("bench: nothing to compute", done.returncode == 0 and "nan" not in done.stdout, done.stdout + done.stderr)
-    for problem, status, sentence in (("fwd:f32:sq8", 2, "d is missing"), ("fwd:f32:sq8:d8:packed", 3, "for sequences of one length"),
-                                      ("bwd2:f32:sq8:d8", 3, "double backward is not there yet")):
+    done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "bwd2:f32:sq32:d8", "--part=8", "--seconds=0.01"])
+    check("bench: double backward", done.returncode == 0 and "strong scaling" in done.stdout, done.stdout + done.stderr)
+    for problem, status, sentence in (("fwd:f32:sq8", 2, "d is missing"), ("fwd:f32:sq8:d8:packed", 3, "for sequences of one length")):
         done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", problem])
         lines = [line for line in done.stderr.splitlines() if line.startswith("attn-mpi bench: ")]
         check(f"bench: {problem}", done.returncode == status and len(lines) == 1 and sentence in lines[0], done.stderr)

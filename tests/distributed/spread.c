@@ -239,7 +239,7 @@ static int64_t cut_unit(const spread *s, const spread_tensor *x, int *keys)
     const char *name = x->about.name;
     *keys = x->about.axes[2] == ATTN_AXIS_KEY;
     if (is_of_entry(s, x)) return 0;
-    if (s->more->shares[2] && (!strcmp(name, "bias") || !strcmp(name, "grad_bias"))) return 0;
+    if (s->more->shares[2] && (!strcmp(name, "bias") || !strcmp(name, "grad_bias") || !strcmp(name, "second_bias"))) return 0;
     if (x->about.axes[2] == ATTN_AXIS_QUERY || *keys) return 1;
     return x->about.axes[2] == ATTN_AXIS_BLOCK_Q ? s->problem.mask.block_q : 0;
 }

@@ -110,6 +110,7 @@ static void test_op(attn_op op)
 static void test_forward(void **state) { (void)state, test_op(ATTN_FORWARD); }
 static void test_backward(void **state) { (void)state, test_op(ATTN_BACKWARD); }
 static void test_jvp(void **state) { (void)state, test_op(ATTN_JVP); }
+static void test_second(void **state) { (void)state, test_op(ATTN_DOUBLE_BACKWARD); }
 
 /* ---- masks that broadcast ---- */
 
@@ -286,8 +287,9 @@ static void test_groups(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),   cmocka_unit_test(test_backward),        cmocka_unit_test(test_jvp),
-        cmocka_unit_test(test_broadcast), cmocka_unit_test(test_shared_gradient), cmocka_unit_test(test_groups)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),   cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_jvp),       cmocka_unit_test(test_second),
+                                       cmocka_unit_test(test_broadcast), cmocka_unit_test(test_shared_gradient),
+                                       cmocka_unit_test(test_groups)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

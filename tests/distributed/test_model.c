@@ -113,6 +113,7 @@ static attn_tensors tensors_of(const problem_case *c, attn_op op, int64_t querie
             c->bias < 3 || c->bias == 6 ? ATTN_BROADCAST : (of_queries ? 1 : (queries > 0 ? queries : 1)) * c->keys;
         t.bias = (attn_input){queries ? ATTN_LATER : ATTN_EMPTY, statistics, {ATTN_BROADCAST, head, wide, next}};
         if (op == ATTN_BACKWARD && c->bias < 6) t.grad_bias = output(of_queries ? 1 : queries, statistics);
+        if (op == ATTN_DOUBLE_BACKWARD && c->bias < 6) t.second_bias = output(of_queries ? 1 : queries, statistics);
     }
     if (c->documents > 0) {
         t.cu_seqlens_q = t.cu_seqlens_kv = (attn_input){.data = starts, .dtype = ATTN_I64};
@@ -129,6 +130,12 @@ static attn_tensors tensors_of(const problem_case *c, attn_op op, int64_t querie
         t.o = output(queries, c->dtype), t.lse = output(queries, statistics);
         t.tan_q = slot(queries, c->dtype), t.tan_k = slot(keys, c->dtype), t.tan_v = slot(keys, c->dtype);
         t.tan_o = output(queries, c->dtype);
+    }
+    if (op == ATTN_DOUBLE_BACKWARD) {
+        t.o = output(queries, c->dtype), t.lse = output(queries, statistics);
+        t.grad_o = slot(queries, c->dtype), t.tan_q = slot(queries, c->dtype), t.tan_k = slot(keys, c->dtype);
+        t.second_grad_o = output(queries, c->dtype), t.second_q = output(queries, c->dtype);
+        t.second_k = output(keys, c->dtype), t.second_v = output(keys, c->dtype);
     }
     return t;
 }
@@ -198,7 +205,7 @@ static int64_t compare(const problem_case *c, attn_op op, const attn_split *spli
 static void test_plans(void **state)
 {
     static const int ranks[] = {1, 2, 3, 5, 8, 16};
-    static const attn_op ops[] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP};
+    static const attn_op ops[] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
     static const int64_t parts[] = {4, 7};
     static int32_t owners[2][MOST_PARTS];
     int64_t cases = 0, rejected = 0, messages = 0;
@@ -207,7 +214,7 @@ static void test_plans(void **state)
         for (int k = 0; k < 6; k++)
             for (int layout = 0; layout <= ATTN_LAYOUT_OWNERS; layout++)
                 for (int way = 0; way <= ATTN_WAY_HEADS_RING; way++)
-                    for (int op = 0; op < 3; op++) {
+                    for (int op = 0; op < 4; op++) {
                         if (way == ATTN_WAY_SPLIT_KEYS && ops[op] != ATTN_FORWARD) continue;
                         if ((n + (size_t)(k + layout + way + op)) % 2) continue; /* half of them */
                         attn_split split = {.struct_size = sizeof split,
@@ -265,6 +272,29 @@ static void test_ring(void **state)
         assert_int_equal(got.steps, RANKS - 1);
         assert_true(slow ? got.waiting > 0 : got.waiting == 0);
     }
+}
+
+/* Double backward is forward mode, which sends no sums, and then cells that send as many as backward's. */
+static void test_two_runs(void **state)
+{
+    enum { RANKS = 8, TOKENS = 1024 };
+    const problem_case c = {"dense", TOKENS, TOKENS, {0}, 0, 0, ATTN_F32, 0};
+    const attn_split split = {.struct_size = sizeof split, .part = TOKENS / RANKS, .way = ATTN_WAY_RING};
+    attn_split_machine m = machine;
+    (void)state;
+    m.bytes_per_second = 1e6, m.seconds_per_sum = 1e-9;
+    const attn_split_prediction got = predict(&c, ATTN_DOUBLE_BACKWARD, &split, RANKS, m);
+    const double pairs = (double)HEADS * TOKENS * TOKENS, tokens = TOKENS / RANKS, keys = 3 * HEADS_KV * tokens * DIM * 4,
+                 sums = 2 * HEADS_KV * tokens * DIM * 4, rows = HEADS * tokens * (DIM + 1), queries = HEADS * tokens * DIM;
+    near(got.flops, 2 * (7 + 5) * DIM * pairs);
+    near(got.combining, RANKS * (rows + queries + sums / 4) * m.seconds_per_sum);
+    near(got.computing, got.flops / RANKS / m.flops_per_second);
+    const double works[] = {2 * 5 * DIM * pairs / RANKS / m.flops_per_second + RANKS * rows * m.seconds_per_sum,
+                            2 * 7 * DIM * pairs / RANKS / m.flops_per_second + RANKS * (queries + sums / 4) * m.seconds_per_sum};
+    double seconds = (RANKS - 1) * (m.seconds_per_message + sums / m.bytes_per_second);
+    for (int run = 0; run < 2; run++)
+        seconds += works[run] / RANKS + (RANKS - 1) * fmax(works[run] / RANKS, m.seconds_per_message + keys / m.bytes_per_second);
+    near(got.seconds, seconds);
 }
 
 static double to_64(double bytes) { return ceil(bytes / 64) * 64; }
@@ -388,9 +418,9 @@ static void test_rejects(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans),      cmocka_unit_test(test_ring),
-                                       cmocka_unit_test(test_work),       cmocka_unit_test(test_heads),
-                                       cmocka_unit_test(test_auto),       cmocka_unit_test(test_large),
-                                       cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_rejects)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plans), cmocka_unit_test(test_ring),       cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_work),  cmocka_unit_test(test_heads),      cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_large), cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_rejects)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static double check(uint64_t seed, attn_dtype dtype, attn_op op, int kinds, int 
         spread_make(&all, &w, &more, op, op == ATTN_FORWARD ? NULL : &forward);
         spread_run(&all, &way, &one);
         worst = spread_compare(&all, &one, dtype == ATTN_F64 ? 1e-13 : 2e-5);
-        check_ranks(&w, &all, &one, way, op == ATTN_BACKWARD && more.shares[1]);
+        check_ranks(&w, &all, &one, way, (op == ATTN_BACKWARD || op == ATTN_DOUBLE_BACKWARD) && more.shares[1]);
         spread_free(&one), spread_free(&all), spread_free(&forward);
         ++*ran;
     }
@@ -99,6 +99,7 @@ static void test_op(attn_op op, const char *name)
 static void test_forward(void **state) { (void)state, test_op(ATTN_FORWARD, "forward"); }
 static void test_backward(void **state) { (void)state, test_op(ATTN_BACKWARD, "backward"); }
 static void test_jvp(void **state) { (void)state, test_op(ATTN_JVP, "jvp"); }
+static void test_second(void **state) { (void)state, test_op(ATTN_DOUBLE_BACKWARD, "double backward"); }
 
 /* Of equal weights in different parts the lowest index comes first. */
 static void test_ties(void **state)
@@ -209,9 +210,13 @@ static void test_sink_without_heads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),      cmocka_unit_test(test_backward),
-                                       cmocka_unit_test(test_jvp),          cmocka_unit_test(test_ties),
-                                       cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_sink_without_heads),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),
+                                       cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_jvp),
+                                       cmocka_unit_test(test_second),
+                                       cmocka_unit_test(test_ties),
+                                       cmocka_unit_test(test_weights_of_0),
+                                       cmocka_unit_test(test_sink_without_heads),
                                        cmocka_unit_test(test_too_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT
+ * runs.c - see runs.h. */
+#include "runs.h"
+
+#include "../common/options.h"
+#include "../common/slots.h"
+#include "piece.h"
+
+/* ---- the tensors of a run ---- */
+
+static const attn_bound *find(const attn_bounds *bounds, size_t offset)
+{
+    for (const attn_bound *b = bounds->all; b < bounds->all + bounds->count; b++)
+        if (b->offset == offset) return b;
+    return NULL;
+}
+
+int attn_runs_are_two(const attn_cells *c) { return find(&c->bounds, offsetof(attn_tensors, second_grad_o)) != NULL; }
+
+/* The tangent of a tensor, which both runs have: dense, and of the compute type. */
+static void add_tangent(attn_bounds *bounds, attn_bound like, size_t offset, const char *name, attn_role role)
+{
+    like.index = -1, like.offset = offset, like.name = name;
+    like.role = role, like.dtype = bounds->compute;
+    like.stride[3] = 1;
+    for (int axis = 3; axis > 0; axis--) like.stride[axis - 1] = like.stride[axis] * attn_max(like.shape[axis], 1);
+    bounds->all[bounds->count++] = like;
+}
+
+static int is_tangent(const attn_bound *b)
+{
+    return b->offset == offsetof(attn_tensors, second_grad_o) || b->offset == offsetof(attn_tensors, second_grad_lse);
+}
+
+void attn_runs_take(attn_cells *c, attn_runs_of run)
+{
+    const int tangents = run == ATTN_RUN_TANGENTS, count = c->bounds.count;
+    const attn_role role = tangents ? ATTN_ROLE_OUTPUT : ATTN_ROLE_INPUT;
+    attn_bounds *const all = &c->bounds;
+    c->problem.op = tangents ? ATTN_JVP : ATTN_DOUBLE_BACKWARD;
+    all->count = 0;
+    for (int n = 0; n < count; n++) {
+        attn_tensor_description d = {.struct_size = sizeof d};
+        (void)attn_tensor_describe(ATTN_FAMILY_ATTENTION, all->all[n].index, &d, NULL);
+        if (!is_tangent(&all->all[n]) && d.role[c->problem.op] != ATTN_ROLE_NONE) all->all[all->count++] = all->all[n];
+    }
+    add_tangent(all, *find(all, offsetof(attn_tensors, o)), offsetof(attn_tensors, tan_o), "tan_o", role);
+    add_tangent(all, *find(all, offsetof(attn_tensors, lse)), offsetof(attn_tensors, tan_lse), "tan_lse", role);
+}
+
+/* ---- planning ---- */
+
+static attn_status place_tangent(const attn_bounds *bounds, size_t offset, size_t *at, size_t *bytes, attn_error *error)
+{
+    const attn_bound *b = find(bounds, offset);
+    const int64_t size = (int64_t)attn_dtype_size(b->dtype);
+    CHECK(sizes_fit(16 * size, b->shape, 4), ATTN_ERR_SHAPE, "distributed: %s of a rank is too large: its bytes overflow 64 bits",
+          b->name);
+    *at = *bytes;
+    *bytes += attn_round_64_up((size_t)(sizes_product(b->shape, 4) * size));
+    return ATTN_OK;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* What both runs do, one after the other. */
+static void add_needs(attn_distributed_plan *p)
+{
+    const attn_run_needs *first = &p->runs->of[ATTN_RUN_TANGENTS].needs, *then = &p->runs->of[ATTN_RUN_DERIVATIVES].needs;
+    p->needs = *then;
+    for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) p->needs.slots[kind] = larger(first->slots[kind], then->slots[kind]);
+    p->needs.messages += first->messages;
+    p->needs.bytes += first->bytes;
+}
+
+static attn_status plan_two(attn_distributed_plan *p, attn_error *error)
+{
+    const attn_options *o = &p->cells.options;
+    attn_runs *two = p->runs = options_acquire(o, sizeof *two);
+    CHECK(two, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan of double backward", sizeof *two);
+    *two = (attn_runs){.bytes = 0};
+    size_t most = 0;
+    for (int n = 0; n < ATTN_RUNS; n++) two->of[n].cells.options = *o;
+    for (int n = 0; n < ATTN_RUNS; n++) {
+        attn_distributed_plan *run = &two->of[n];
+        *run = *p;
+        run->runs = NULL, run->heads = NULL;
+        run->memory = run->numbers = run->lists = NULL;
+        attn_runs_take(&run->cells, (attn_runs_of)n);
+        TRY(attn_run_plan(run, error));
+        if (run->workspace > most) most = run->workspace;
+    }
+    const attn_distributed_plan *then = &two->of[ATTN_RUN_DERIVATIVES];
+    TRY(place_tangent(&then->cells.bounds, offsetof(attn_tensors, tan_o), &two->tan_o, &two->bytes, error));
+    TRY(place_tangent(&then->cells.bounds, offsetof(attn_tensors, tan_lse), &two->tan_lse, &two->bytes, error));
+    CHECK((double)two->bytes + (double)most < 0x1p62, ATTN_ERR_SHAPE,
+          "distributed: the workspace of a plan is too large: its bytes overflow 64 bits");
+    add_needs(p);
+    p->cells_most = then->cells_most, p->cells_total = then->cells_total;
+    p->workspace = two->bytes + most + 63;
+    return attn_cells_lay_out(&p->cells, error); /* what ranks agree about */
+}
+
+attn_status attn_runs_plan(attn_distributed_plan *p, attn_error *error)
+{
+    return attn_runs_are_two(&p->cells) ? plan_two(p, error) : attn_run_plan(p, error);
+}
+
+static void free_one(attn_distributed_plan *p)
+{
+    attn_cells_free(&p->cells);
+    options_release(&p->cells.options, p->lists);
+}
+
+void attn_runs_free(attn_distributed_plan *p)
+{
+    for (int n = 0; n < ATTN_RUNS && p->runs; n++) free_one(&p->runs->of[n]);
+    options_release(&p->cells.options, p->runs);
+    free_one(p);
+}
+
+/* ---- running ---- */
+
+/* Rounds a tangent into the caller's tensor, if that is wanted. */
+static void store(const attn_distributed_plan *p, size_t of, size_t into, const attn_tensors *with)
+{
+    const attn_bound *from = find(&p->runs->of[ATTN_RUN_DERIVATIVES].cells.bounds, of), *to = find(&p->cells.bounds, into);
+    if (!to || !to->has_elements) return;
+    const int64_t size = (int64_t)attn_dtype_size(from->dtype), own = (int64_t)attn_dtype_size(to->dtype);
+    const char *data = attn_bound_slot(from, with).data;
+    const attn_input slot = attn_bound_slot(to, with);
+    char *const written = slot_written(&slot);
+    for (int64_t x = 0; x < to->shape[0]; x++)
+        for (int64_t h = 0; h < to->shape[1]; h++)
+            for (int64_t t = 0; t < to->shape[2]; t++, data += to->width * size)
+                (void)attn_convert(to->width, data, from->dtype,
+                                   written + (x * to->stride[0] + h * to->stride[1] + t * to->stride[2]) * own, to->dtype, NULL);
+}
+
+static attn_status execute_two(const attn_distributed_plan *p, const attn_tensors *mine, void *workspace, attn_error *error)
+{
+    const attn_runs *two = p->runs;
+    char *const base = (char *)workspace + (64 - (uintptr_t)workspace % 64) % 64;
+    attn_tensors with = *mine;
+    attn_error later;
+    with.tan_o.data = base + two->tan_o, with.tan_lse.data = base + two->tan_lse;
+    const attn_status status = attn_run(&two->of[ATTN_RUN_TANGENTS], &with, base + two->bytes, error);
+    if (status == ATTN_ERR_IO) return status;
+    /* After a cell that failed, too: others wait for it. */
+    const attn_status then = attn_run(&two->of[ATTN_RUN_DERIVATIVES], &with, base + two->bytes, status == ATTN_OK ? error : &later);
+    if (then == ATTN_ERR_IO && status != ATTN_OK && error) *error = later;
+    if (status != ATTN_OK || then != ATTN_OK) return status == ATTN_OK || then == ATTN_ERR_IO ? then : status;
+    store(p, offsetof(attn_tensors, tan_o), offsetof(attn_tensors, second_grad_o), &with);
+    store(p, offsetof(attn_tensors, tan_lse), offsetof(attn_tensors, second_grad_lse), &with);
+    return ATTN_OK;
+}
+
+attn_status attn_runs_execute(const attn_distributed_plan *p, const attn_tensors *mine, void *workspace, attn_error *error)
+{
+    return p->runs ? execute_two(p, mine, workspace, error) : attn_run(p, mine, workspace, error);
+}
