@@ -333,8 +333,8 @@ class Inner:
         array = self.outputs[name]
         put_dense(self.tensors, name, array)
 
-    def gradient(self, name: str) -> None:
-        """A new array for the gradient of a given tensor, or of the scale of each head."""
+    def gradient(self, name: str, slot: str = "grad") -> None:
+        """A new array for the gradient of a given tensor, or of the scale of each head; slot "second": for that of the gradient."""
         if name not in GRADIENTS:
             raise ValueError(f"grads has {name!r}; known: {', '.join(GRADIENTS)}")
         if name == "scale":
@@ -346,4 +346,4 @@ class Inner:
             shape = (self.sizes.heads_q, *given.shape[1:]) if name in DENSE else given.shape
             self.gradients[name] = np.empty(shape, given.dtype)
         axes = [i for i, letter in enumerate(TENSORS[name][0]) if letter != " "]
-        self.tensors.put(f"grad_{name}", self.gradients[name], axes)
+        self.tensors.put(f"{slot}_{name}", self.gradients[name], axes)

@@ -255,6 +255,7 @@ def test_orders_of_axes():
 
 def test_plans():
     tangents = floats(*Q.shape), floats(*K.shape), floats(*V.shape)
+    grad, bias, tan_bias = floats(*Q.shape[:-1], DIM_V), floats(1, 1, LEN, KEYS), floats(1, 1, LEN, KEYS)
 
     def work(group):
         rows, keys = cut(group, "zigzag"), cut(group, "zigzag", True)
@@ -269,12 +270,22 @@ def test_plans():
         tangent = distributed.Plan(q, k, v, op="jvp", arrays={"o": o, "lse": lse, **moved}, **how)
         first, second = tangent.execute(q, k, v), tangent.execute(q, k, v, tan_q=2 * moved["tan_q"], tan_k=2 * moved["tan_k"], tan_v=2 * moved["tan_v"])
         assert same([second], [2 * first])
-        return [distributed.unshard(x, 2, group=group, layout="zigzag", part=PART) for x in (o, lse, first)], plan.description
+        biased = distributed.attention(q, k, v, bias=rows(bias), return_lse=True, **how)
+        arrays = {"o": biased[0], "lse": biased[1], "grad_o": rows(grad), "bias": rows(bias), "tan_bias": rows(tan_bias), **moved}
+        twice = distributed.Plan(q, k, v, op="double_backward", return_lse=True, grads=["bias"], arrays=arrays, **how)
+        results = o, lse, first, *twice.execute(q, k, v)
+        return [distributed.unshard(x, 2, group=group, layout="zigzag", part=PART) for x in results], plan.description
 
     (alone, _), = distributed.in_threads(1, work)
     o, lse = libattn.attention(Q, K, V, causal=True, return_lse=True)
     expected = libattn.jvp(Q, K, V, o, lse, tan_q=tangents[0], tan_k=tangents[1], tan_v=tangents[2], causal=True)
     close(alone[2], expected, 1e-12 * (1 + np.abs(expected)))
+    expected = libattn.attention_double_backward(
+        Q, K, V, *libattn.attention(Q, K, V, causal=True, bias=bias, return_lse=True), grad, **dict(zip(("tan_q", "tan_k", "tan_v"), tangents, strict=True)), causal=True, bias=bias, return_bias=True,
+        tan_bias=np.broadcast_to(tan_bias, (*Q.shape[:-1], KEYS)), return_grad_lse=True)
+    assert len(alone) == 3 + len(expected)
+    for a, b in zip(alone[3:], expected, strict=True):
+        close(a, b, 1e-11 * (1 + np.abs(b)))
     found = distributed.in_threads(4, work)
     assert all(same(one, alone) for one, _ in found)
     about = [one for _, one in found]
@@ -393,8 +404,8 @@ def test_plans_reject_on_all_ranks():
                 plan.execute(**{"q": q, "k": k, "v": v, **(wrong if group.rank == 1 else {})})
             except Exception as error:
                 said.append(str(error))
-        with pytest.raises(NotImplementedError, match="double_backward"):
-            distributed.Plan(q, k, v, group=group, part=PART, op="double_backward")
+        with pytest.raises(ValueError, match="over ranks there are 'forward'"):
+            distributed.Plan(q, k, v, group=group, part=PART, op="triple")
         return said
 
     found = distributed.in_threads(3, work)
@@ -524,7 +535,7 @@ PREDICTED = {
 
 
 @pytest.mark.parametrize("name", PREDICTED)
-@pytest.mark.parametrize("op", ["forward", "backward"])
+@pytest.mark.parametrize("op", ["forward", "backward", "double_backward"])
 def test_predicted(name, op):
     """Cells and, but for estimates of backward, messages and bytes are those of plans."""
     options, ranks, how = PREDICTED[name], 3, {"layout": "zigzag", "part": 8}
@@ -534,7 +545,8 @@ def test_predicted(name, op):
     shape = (lambda heads, dim: (heads, 100, dim)) if packed else (lambda heads, dim: (2, heads, 100, dim))
     token = 1 if packed else 2
     q, k, v, o = (np.zeros(shape(heads, dim), np.float32) for heads, dim in ((4, 4), (2, 4), (2, 3), (4, 3)))
-    given = {"o": o, "grad_o": o, "lse": o[..., 0]} if op == "backward" else {}
+    given = {} if op == "forward" else {"o": o, "grad_o": o, "lse": o[..., 0]}
+    given.update({"tan_q": q, "tan_k": k, "tan_v": v} if op == "double_backward" else {})
 
     def plan(group):
         own = {key: np.ascontiguousarray(distributed.shard(x, token, group=group, **how)) for key, x in given.items()}

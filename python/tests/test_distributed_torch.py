@@ -89,6 +89,52 @@ def test_the_same_bits_and_gradients_on_any_number_of_ranks():
                 assert len(a) == len(b) and all(x.tobytes() == y.tobytes() for x, y in zip(a, b)), (ranks, case)
 
 
+# ---- second derivatives
+
+
+def penalty(case, layout="contiguous", way="auto", plain=False):
+    """Gradients of the squared gradients: with q, k, v and, if there is one, bias."""
+    given = dict(CASES[case])
+    packed = "cu_seqlens_q" in given
+    axis, q, k, v, grad, bias, slopes, sink = 0 if packed else 2, *whole()
+    q, k, v, grad = (x[0].swapaxes(0, 1).contiguous() if packed else x for x in (q, k, v, grad))
+    cut = (lambda x, axis: x) if plain else lambda x, axis: distributed.shard(x, axis, layout=layout, part=PART)  # noqa: E731
+    leaves = [cut(x, axis).clone().requires_grad_() for x in (q, k, v, grad)]
+    given.update({name: x for name, x in (("alibi_slopes", slopes.abs() / 8), ("sink", sink)) if name in given})
+    if "bias" in given:
+        leaves.append(cut(bias, 2).clone().requires_grad_())
+        given["bias"] = leaves[-1]
+    if plain:
+        o, lse = libattn.torch.attention(*leaves[:3], return_lse=True, layout="thd" if packed else "bhsd", **given)
+    else:
+        o, lse = distributed.attention(*leaves[:3], return_lse=True, layout=layout, part=PART, way=way, axes="thd" if packed else "bhsd", **given)
+    of = leaves[:3] + leaves[4:]
+    first = torch.autograd.grad((o * leaves[3]).sum() + (lse * leaves[3][..., 0]).sum(), of, create_graph=True)
+    sum((x * x).sum() for x in first).backward()
+    if plain:
+        return [x.grad for x in leaves]
+    return [distributed.unshard(x.grad, axis, layout=layout, part=PART).numpy().copy() for x in leaves]
+
+
+SECOND = ("full", "causal", "window", "dropout", "bias", "slopes", "packed")
+
+
+def every_penalty():
+    ranks = dist.get_world_size()
+    return [penalty(case, LAYOUTS[(n + ranks) % 3], ("ring", "heads", "direct", "heads-ring")[(n + ranks) % 4]) for n, case in enumerate(SECOND)]
+
+
+def test_second_derivatives_on_any_number_of_ranks():
+    alone = gloo.run(1, every_penalty)[0]
+    for case, found in zip(SECOND, alone, strict=True):
+        for a, b in zip(found, penalty(case, plain=True), strict=True):
+            assert torch.allclose(torch.from_numpy(a), b, rtol=1e-4, atol=1e-4 * max(1, float(b.abs().max()))), case
+    for ranks in (2, 3):
+        for results in gloo.run(ranks, every_penalty):
+            for case, a, b in zip(SECOND, results, alone, strict=True):
+                assert len(a) == len(b) and all(x.tobytes() == y.tobytes() for x, y in zip(a, b)), (ranks, case)
+
+
 # ---- what autograd asks
 
 
@@ -109,12 +155,14 @@ def asked():
     with torch.autocast("cpu", torch.bfloat16):
         assert distributed.attention(q, k, v, part=PART).dtype == torch.bfloat16
     messages = []
-    o = distributed.attention(q, k, v, part=PART)
-    gradient, = torch.autograd.grad(o.sum(), q, create_graph=True)
-    try:
-        gradient.sum().backward()
-    except NotImplementedError as error:
-        messages.append(str(error))
+    for slopes, third in ((torch.ones(HEADS, requires_grad=True), False), (torch.ones(HEADS), True)):
+        o = distributed.attention(q, k, v, part=PART, alibi_slopes=slopes)
+        gradient, = torch.autograd.grad(o.square().sum(), q, create_graph=True)
+        try:
+            second, = torch.autograd.grad(gradient.square().sum(), q, create_graph=third)
+            second.sum().backward()
+        except NotImplementedError as error:
+            messages.append(str(error))
     sizes = [x.shape for x in (one, gradient)]
     assert sizes == [q.shape] * 2
     into = torch.empty(q.shape)
@@ -129,7 +177,9 @@ def asked():
 
 def test_modes_of_autograd():
     for messages in gloo.run(3, asked):
-        assert messages == ["libattn.distributed has no second derivatives yet: call backward without create_graph"]
+        assert messages == [
+            "libattn.distributed has second derivatives of q, k, v and bias only, and not of alibi_slopes: detach it, or call backward "
+            "without create_graph", "libattn has no third derivatives"]
 
 
 def groups():

@@ -57,7 +57,7 @@ def attention(
     Raises what libattn.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something wrong,
     with nothing written; ValueError if ranks were asked different things; NotImplementedError for what is not there yet over ranks:
     pages, block lists, gradients with empty="uniform", block masks of packed sequences, weights, scores and sums of columns, second
-    derivatives, and where ranks divide heads the gradient of anything that all heads share; ConnectionError if a message fails, for
+    derivatives of anything but q, k, v and bias, and where ranks divide heads the gradient of anything that all heads share; ConnectionError if a message fails, for
     example because a rank was killed, after which the group cannot be used again.
     """
     given: dict[str, Any] = dict(options)

@@ -11,7 +11,7 @@ from .._problem import GRADIENTS
 from ._plan import Autograd, once
 
 Tensor = torch.Tensor
-ONCE = "libattn.distributed has no second derivatives yet: call backward without create_graph"
+ONCE = "libattn.distributed has second derivatives of q, k, v and bias only, and not of {}: detach it, or call backward without create_graph"
 
 
 class _Call:
@@ -22,13 +22,13 @@ class _Call:
 
     def run(
         self, op: str, three: Any, tensors: Any, saved: dict[str, Any], grads: tuple[str, ...], out: Any = None, draws: bool = False,
-        outputs: Any = (), **more: Any,
+        outputs: Any = (), return_lse: bool = False, **more: Any,
     ) -> Any:
         given = {**self.numbers, **{name: x.detach() for name, x in zip(self.names, tensors, strict=True)}, **saved}
         layout, part, way, ranks_heads = self.split
         found = once(
             op, dict(zip("qkv", three, strict=True)), given, group=self.group, layout=layout, part=part, way=way, ranks_heads=ranks_heads,
-            axes=self.axes, grads=grads, return_lse=op == "forward", out=out, autograd=Autograd(_draw if draws else None, **more), outputs=outputs)
+            axes=self.axes, grads=grads, return_lse=op == "forward" or return_lse, out=out, autograd=Autograd(_draw if draws else None, **more), outputs=outputs)
         if draws:
             self.numbers["seed"] = given["seed"]
         return found
@@ -64,15 +64,56 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: _Call, grads: tuple[str, ...], grad_o: Tensor, grad_lse: Tensor, *saved: Tensor) -> Any:
-        three, tensors, (o, lse) = saved[:3], saved[3:-2], saved[-2:]
-        more = {"o": o.detach(), "lse": lse.detach(), "grad_o": grad_o.detach(), "grad_lse": grad_lse.detach() if call.return_lse else None}
-        found = call.run("backward", [x.detach() for x in three], tensors, more, grads)
-        shapes = [dict(zip(call.names, tensors, strict=True))[name] for name in grads]
-        return *found[:3], *(_shaped(x, like) for x, like in zip(found[3:], shapes, strict=True))
+        ctx.call, ctx.grads = call, grads
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(grad_o, grad_lse, *saved)
+        found = call.run("backward", [x.detach() for x in saved[:3]], saved[3:-2], _given(call, grad_o, grad_lse, saved), grads)
+        return *found[:3], *_all_shaped(call, grads, found[3:], saved)
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        grad_o, grad_lse, *saved = ctx.saved_tensors
+        call, needs = ctx.call, dict(zip(ctx.call.names, ctx.needs_input_grad[7:-2], strict=True))
+        moved = dict(zip(ctx.grads, tangents[3:], strict=True))
+        refused = [name for name in call.names if name != "bias" and (needs[name] or moved.get(name) is not None)]
+        # Those that no loss uses are zeros, so that ranks have the same ones.
+        along = [torch.zeros_like(x) if t is None else t for t, x in zip(tangents[:3], saved[:3], strict=True)]
+        if "bias" in moved:
+            bias = saved[3 + call.names.index("bias")]
+            along.append(torch.zeros_like(bias) if moved["bias"] is None else moved["bias"])
+        grads = ("bias",) if needs.get("bias") else ()
+        found = _Double.apply(call, grads, len(along), ONCE.format(refused[0]) if refused else "", *along, grad_o, grad_lse, *saved)
+        second_o, *three = found[:4]
+        rest = dict(zip(grads, found[4:], strict=False))
+        return None, None, second_o, found[-1] if call.return_lse else None, *three, *(rest.get(name) for name in call.names), None, None
+
+
+class _Double(torch.autograd.Function):
+    """(call, grads, moved, refused, *tangents, grad_o, grad_lse, q, k, v, *tensors, o, lse) -> second derivatives"""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, grads: tuple[str, ...], moved: int, refused: str, *arguments: Tensor) -> Any:
+        along, (grad_o, grad_lse, *saved) = arguments[:moved], arguments[moved:]
+        more = _given(call, grad_o, grad_lse, saved)
+        more.update((f"tan_{name}", x.detach()) for name, x in zip(("q", "k", "v", "bias"), along, strict=False))
+        found = call.run(
+            "double_backward", [x.detach() for x in saved[:3]], saved[3:-2], more, grads, return_lse=call.return_lse,
+            refused=NotImplementedError(refused) if refused else None)
+        return *found[:4], *_all_shaped(call, grads, found[4:], saved), *found[4 + len(grads):]
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
-        raise NotImplementedError(ONCE)
+        raise NotImplementedError("libattn has no third derivatives")
+
+
+def _given(call: _Call, grad_o: Tensor, grad_lse: Tensor, saved: Any) -> dict[str, Any]:
+    more = {"o": saved[-2].detach(), "lse": saved[-1].detach(), "grad_o": grad_o.detach()}
+    return {**more, "grad_lse": grad_lse.detach() if call.return_lse else None}
+
+
+def _all_shaped(call: _Call, grads: tuple[str, ...], found: Any, saved: Any) -> list[Tensor]:
+    shapes = dict(zip(call.names, saved[3:-2], strict=True))
+    return [_shaped(x, shapes[name]) for name, x in zip(grads, found, strict=False)]
 
 
 def _shaped(gradient: Tensor, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from .._problem import OUTPUTS as ALL_OUTPUTS
 from .._problem import GRADIENTS, TENSORS, Inner, Sizes, fill, read
 from .._slots import exactly, floats, integers, output
 
-OPERATIONS: dict[str, int] = {"forward": _abi.ATTN_FORWARD, "backward": _abi.ATTN_BACKWARD, "jvp": _abi.ATTN_JVP}
+OPERATIONS: dict[str, int] = {"forward": _abi.ATTN_FORWARD, "backward": _abi.ATTN_BACKWARD, "jvp": _abi.ATTN_JVP, "double_backward": _abi.ATTN_DOUBLE_BACKWARD}
 # Of each order of axes, which axis of a tensor each axis of an array is: batch, head, token, channel.
 ORDERS: dict[str, tuple[int, ...]] = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "thd": (2, 1, 3)}
 # What each operation reads beside q, k and v: like o, like lse, like q, like k, like v.
@@ -21,10 +21,13 @@ INPUTS: dict[str, dict[str, str]] = {
     "forward": {},
     "backward": {"o": "o", "lse": "lse", "grad_o": "o", "grad_lse": "lse"},
     "jvp": {"o": "o", "lse": "lse", "tan_q": "q", "tan_k": "k", "tan_v": "v"},
+    "double_backward": {"o": "o", "lse": "lse", "grad_o": "o", "grad_lse": "lse", "tan_q": "q", "tan_k": "k", "tan_v": "v"},
 }
+# Of which further arrays there are gradients, or second ones.
+GRADS: dict[str, tuple[str, ...]] = {"backward": GRADIENTS, "double_backward": ("bias",)}
 # What forward has beside o and lse, in the order of axes of lse, or (with the keys of each query last) of o.
 OUTPUTS = ("row_max", "entropy", "effective_keys", "topk_index", "topk_weight")
-NEEDED = {"forward": (), "backward": ("o", "lse", "grad_o"), "jvp": ("o", "lse")}
+NEEDED = {"forward": (), "backward": ("o", "lse", "grad_o"), "jvp": ("o", "lse"), "double_backward": ("o", "lse", "grad_o")}
 
 
 class Rows:
@@ -70,7 +73,7 @@ def check(op: str, given: Mapping[str, Any], grads: Sequence[str], outputs: Sequ
     for name in NEEDED[op]:
         if given.get(name) is None:
             raise TypeError(f"{name} is missing; {op} needs it")
-    options = {name: x for name, x in given.items() if x is not None and name not in INPUTS[op] and not (op == "jvp" and name == "tan_bias")}
+    options = {name: x for name, x in given.items() if x is not None and name not in INPUTS[op] and not ("tan_q" in INPUTS[op] and name == "tan_bias")}
     fill(_native.struct(_abi.attn_problem), options)
     for name in TENSORS:
         if name in options and not (name == "scale" and np.ndim(options[name]) == 0):
@@ -81,8 +84,9 @@ def check(op: str, given: Mapping[str, Any], grads: Sequence[str], outputs: Sequ
     if len(starts) < 2 and rows.axes == "thd":
         raise ValueError("axes=\"thd\" needs cu_seqlens_q and cu_seqlens_kv, with the starts of all sequences of all ranks")
     for name in grads:
-        if op != "backward" or name not in GRADIENTS:
-            raise ValueError(f"grads has {name!r}; known: {', '.join(GRADIENTS)}, of backward")
+        if name not in GRADS.get(op, ()):
+            of = op if op in GRADS else "backward"
+            raise ValueError(f"grads has {name!r}; known: {', '.join(GRADS[of])}, of {of}")
         if grads.count(name) > 1:
             raise ValueError(f"grads has {name!r} twice")
     for name in outputs:
@@ -180,20 +184,19 @@ class Bound:
         self, op: str, rows: Rows, options: Mapping[str, Any], grads: Sequence[str], return_lse: bool, out: Any,
     ) -> None:
         """Allocates them."""
-        slots, q = self.inner.tensors, rows.arrays["q"]
-        if op == "backward":
-            for name in ("q", "k", "v"):
-                self._output(f"grad_{name}", np.empty(rows.arrays[name].shape, rows.arrays[name].dtype))
-            for name in grads:
-                self.inner.gradient(name)
-                made, shape = self.inner.gradients[name], np.shape(options[name]) if name in options else ()
-                self.results.append(made.reshape(shape) if made.size == np.prod(shape) and shape else made)
-            return
-        first, second = ("o", "lse") if op == "forward" else ("tan_o", "tan_lse")
-        self._output(first, output(out, "out", rows.like("o"), None if out is not None else q.dtype))
-        if return_lse:
+        q, slot = rows.arrays["q"], "grad" if op == "backward" else "second"
+        of_rows = {"forward": ("o", "lse"), "jvp": ("tan_o", "tan_lse"), "double_backward": ("second_grad_o", "second_grad_lse")}.get(op)
+        if of_rows is not None:
+            self._output(of_rows[0], output(out, "out", rows.like("o"), None if out is not None else q.dtype))
+        for name in ("q", "k", "v") if op in GRADS else ():
+            self._output(f"{slot}_{name}", np.empty(rows.arrays[name].shape, rows.arrays[name].dtype))
+        for name in grads:
+            self.inner.gradient(name, slot)
+            made, shape = self.inner.gradients[name], np.shape(options[name]) if name in options else ()
+            self.results.append(made.reshape(shape) if made.size == np.prod(shape) and shape else made)
+        if return_lse and of_rows is not None:
             lse = np.empty(rows.like("lse"), rows.compute)
-            slots.put(second, lse, self.order[:-1])
+            self.inner.tensors.put(of_rows[1], lse, self.order[:-1])
             self.results.append(lse)
 
     def _further(self, rows: Rows, name: str) -> None:
@@ -209,5 +212,5 @@ class Bound:
 
     def returned(self, q: Any, out: Any, op: str) -> Any:
         """The results as arrays of the library that q comes from."""
-        made = tuple(out if out is not None and n == 0 and op != "backward" else like(x, q) for n, x in enumerate(self.results))
+        made = tuple(out if out is not None and n == 0 and op not in GRADS else like(x, q) for n, x in enumerate(self.results))
         return made[0] if len(made) == 1 else made

@@ -23,6 +23,7 @@ from ._transport import Transport, messages
 
 NOTHING = ("problem is NULL", "tensors is NULL")  # what the library says of no arguments
 Axes = Literal["bhsd", "bshd", "thd"]
+Op = Literal["forward", "backward", "jvp", "double_backward"]
 Made = TypeVar("Made")
 
 
@@ -63,17 +64,19 @@ class Plan:
         plan = distributed.Plan(q, k, v, group=group, layout="zigzag", causal=True, return_lse=True)
         o, lse = plan.execute(q, k, v)
 
-    op         "forward", "backward" or "jvp"
+    op         "forward", "backward", "jvp" or "double_backward"
     q, k, v    the rank's own rows, as in distributed.attention, which has the other keywords, too
-    arrays     of backward also o, lse, grad_o and grad_lse; of jvp o, lse, tan_q, tan_k, tan_v and tan_bias
-    grads      of backward: names of further arrays whose gradients are computed, as in libattn.attention_backward
+    arrays     of backward also o, lse, grad_o and grad_lse; of jvp o, lse, tan_q, tan_k, tan_v and tan_bias; of double_backward all
+               of these, as in libattn.attention_double_backward
+    grads      of backward: names of further arrays whose gradients are computed, as in libattn.attention_backward; of double_backward
+               "bias", for second_bias
     outputs    of forward: names of further results, as in distributed.attention
 
     Raises what distributed.attention raises, on all ranks alike.  One execution at a time uses the group.
     """
 
     def __init__(
-        self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, op: Literal["forward", "backward", "jvp"] = "forward", group: Any = None,
+        self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, op: Op = "forward", group: Any = None,
         layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0, axes: Axes = "bhsd",
         grads: Sequence[str] = (), outputs: Sequence[str] = (), return_lse: bool = False, arrays: Mapping[str, ArrayLike | None] | None = None,
         **options: Unpack[Options],
@@ -94,8 +97,7 @@ class Plan:
                 raise TypeError(f"arrays is of type {type(arrays).__name__}; it must be a dict of arrays by name")
             given.update(arrays or {})
             if op not in OPERATIONS:
-                raise (NotImplementedError if op == "double_backward" else ValueError)(
-                    f"op is {op!r}; over ranks there are {', '.join(map(repr, OPERATIONS))}")
+                raise ValueError(f"op is {op!r}; over ranks there are {', '.join(map(repr, OPERATIONS))}")
             if autograd.refused:
                 raise autograd.refused
             self._grads, self._lse, self._outputs = tuple(grads), bool(return_lse), names_of(outputs)
@@ -164,7 +166,8 @@ class Plan:
 
     def execute(self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, out: ArrayLike | None = None, **arrays: ArrayLike) -> Any:
         """The results for these arrays, of the shapes and strides that the plan was made with: o, or (o, lse, *outputs);
-        (grad_q, grad_k, grad_v, *grads); tan_o, or (tan_o, tan_lse).
+        (grad_q, grad_k, grad_v, *grads); tan_o, or (tan_o, tan_lse); (second_grad_o, second_q, second_k, second_v), then second_bias
+        and, with return_lse, second_grad_lse.
 
         Other arrays of the plan (o, lse, grad_o, bias, ...), `seed` and `dropout_offset` are those that it was made with, unless they
         are given here.  Lengths and starts cannot change.

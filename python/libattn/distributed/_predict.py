@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from .. import _abi, _native
 from .._arguments import choice, integer, real
 from .._types import code
 from ._bound import OPERATIONS
+from ._plan import Op
 from ._split import WAYS, Layout, Lengths, Split, Way, whole_of
 from ._transport import MOST_RANKS
 
@@ -20,6 +21,7 @@ TENSORS: dict[str, tuple[str, ...]] = {
     "forward": ("o",),
     "backward": ("o", "grad_o", "grad_q", "grad_k", "grad_v"),
     "jvp": ("o", "tan_q", "tan_k", "tan_v", "tan_o"),
+    "double_backward": ("o", "grad_o", "tan_q", "tan_k", "tan_v", "second_grad_o", "second_q", "second_k", "second_v"),
 }
 
 
@@ -52,7 +54,7 @@ class Prediction:
 
 def predict(
     ranks: int, *, dim_qk: int, dim_v: int | None = None, heads_q: int = 1, heads_kv: int | None = None, dtype: Any = np.float32,
-    op: Literal["forward", "backward", "jvp"] = "forward", layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0,
+    op: Op = "forward", layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0,
     flops_per_second: float = 5e12, bytes_per_second: float = 25e9, seconds_per_message: float = 5e-6, seconds_per_sum: float = 0.5e-9 / 32,
     **problem: Unpack[Lengths],
 ) -> Prediction:
