@@ -7,7 +7,8 @@
 #include "attn/mpi.h"
 
 enum { SEEDS = 14 };
-static const attn_op operations[3] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP};
+static const attn_op operations[] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
+enum { OPERATIONS = sizeof operations / sizeof *operations };
 
 static int64_t sent_messages, sent_bytes, expected_pieces, sent_pieces;
 
@@ -111,7 +112,7 @@ int main(int count, char **arguments)
     }
     faults += !rejects(MPI_COMM_NULL, "the communicator is MPI_COMM_NULL: this process is not among its ranks");
     for (uint64_t seed = 0; seed < SEEDS; seed++)
-        for (int n = 0; n < 3; n++) faults += check(&ranks, seed, operations[n]);
+        for (int n = 0; n < OPERATIONS; n++) faults += check(&ranks, seed, operations[n]);
     if (sent_pieces != expected_pieces) faults++, printf("%d pieces, not %d\n", (int)sent_pieces, (int)expected_pieces);
     (void)MPI_Allreduce(&faults, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (ranks.transport.rank == 0)

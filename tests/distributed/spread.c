@@ -67,6 +67,13 @@ static const int64_t *index_of(const spread *s, const char *name)
     return w->has_offset && !w->bottom_right && !strcmp(name, "offset_q") ? w->offset_q : NULL;
 }
 
+static int is_read(const spread *s, const char *name)
+{
+    for (int n = 0; n < s->count; n++)
+        if (!strcmp(s->all[n].about.name, name)) return s->all[n].role == ATTN_ROLE_INPUT;
+    return 0;
+}
+
 /* 1 for outputs that the operation has over parts. */
 static int is_wanted(const spread *s, const spread_tensor *x)
 {
@@ -76,6 +83,7 @@ static int is_wanted(const spread *s, const spread_tensor *x)
             if (!strcmp(name, spread_outputs[n])) return s->more->outputs >> n & 1;
         return !strcmp(name, "o") || !strcmp(name, "lse");
     }
+    if (!strncmp(name, "second_grad_", 12) && is_read(s, "tan_o")) return 0; /* they are known */
     if (s->problem.op == ATTN_JVP) return !strcmp(name, "tan_o") || !strcmp(name, "tan_lse");
     return x->about.gradient_of >= 0 && s->all[x->about.gradient_of].role == ATTN_ROLE_INPUT;
 }

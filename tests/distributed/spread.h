@@ -64,8 +64,8 @@ enum {
 int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype, int kinds);
 void spread_more_free(spread_more *more);
 
-/* An operation of a whole with all outputs that attn/distributed.h has, which are computed in one call.  forward: that of the same
- * problem, for the operations that read o and lse. */
+/* An operation of a whole with all outputs that attn/distributed.h has, which are computed in one call.  forward: has outputs of
+ * other operations of the same problem that are inputs of this one. */
 void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op, const spread *forward);
 /* 1 if the operation supports all options. */
 int spread_has(const whole *w, const spread_more *more, attn_op op);

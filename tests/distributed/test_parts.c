@@ -101,6 +101,37 @@ static void test_backward(void **state) { (void)state, test_op(ATTN_BACKWARD, "b
 static void test_jvp(void **state) { (void)state, test_op(ATTN_JVP, "jvp"); }
 static void test_second(void **state) { (void)state, test_op(ATTN_DOUBLE_BACKWARD, "double backward"); }
 
+/* Double backward of which the tangents of o and lse are known. */
+static void test_given(void **state)
+{
+    static const int kinds[] = {0, SPREAD_PACKED, SPREAD_MIXED};
+    int ran = 0;
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        static whole w;
+        spread_more more;
+        const int64_t part_size = spread_draw(&w, &more, seed, ATTN_F32, kinds[seed % 3]);
+        if (part_size > 0 && spread_has(&w, &more, ATTN_DOUBLE_BACKWARD)) {
+            spread forward, tangents, known, all, one;
+            const spread_way way = {.ranks = 1, .split = {.struct_size = sizeof way.split, .part = part_size}};
+            spread_make(&forward, &w, &more, ATTN_FORWARD, NULL);
+            spread_make(&tangents, &w, &more, ATTN_JVP, &forward);
+            known = forward;
+            for (int n = 0; n < known.count; n++)
+                if (tangents.all[n].role == ATTN_ROLE_OUTPUT) known.all[n] = tangents.all[n];
+            spread_make(&all, &w, &more, ATTN_DOUBLE_BACKWARD, &known);
+            spread_run(&all, &way, &one);
+            (void)spread_compare(&all, &one, 2e-5);
+            check_ranks(&w, &all, &one, way, more.shares[1]);
+            spread_free(&one), spread_free(&all), spread_free(&tangents), spread_free(&forward);
+            ran++;
+        }
+        spread_more_free(&more);
+        whole_free(&w);
+    }
+    assert_in_range(ran, SEEDS / 8, SEEDS);
+}
+
 /* Of equal weights in different parts the lowest index comes first. */
 static void test_ties(void **state)
 {
@@ -210,13 +241,10 @@ static void test_sink_without_heads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),
-                                       cmocka_unit_test(test_backward),
-                                       cmocka_unit_test(test_jvp),
-                                       cmocka_unit_test(test_second),
-                                       cmocka_unit_test(test_ties),
-                                       cmocka_unit_test(test_weights_of_0),
-                                       cmocka_unit_test(test_sink_without_heads),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),      cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_jvp),          cmocka_unit_test(test_second),
+                                       cmocka_unit_test(test_given),        cmocka_unit_test(test_ties),
+                                       cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_sink_without_heads),
                                        cmocka_unit_test(test_too_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
