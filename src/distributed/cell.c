@@ -181,7 +181,7 @@ static void clear_ranges(const attn_cells *c, const attn_cell *cell)
     for (int n = 0; n < c->bounds.count; n++) {
         const attn_bound *b = &c->bounds.all[n];
         const attn_node_kind kind = b->spread == ATTN_SPREAD_SAME ? ATTN_NODE_SHARED : ATTN_NODE_ROW;
-        if (b->in_ranges && (kind == ATTN_NODE_SHARED || cell->j < 0))
+        if (b->in_ranges && cell->node[kind] && (kind == ATTN_NODE_SHARED || cell->j < 0))
             memset(cell->node[kind] + c->at[n], 0, bytes_in_node(c, kind, b));
     }
 }
