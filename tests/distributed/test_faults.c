@@ -10,8 +10,9 @@
 
 /* ---- cells that fail ---- */
 
-/* How many calls of this thread succeed; -1: all. */
+/* How many calls of this thread succeed; -1: all.  Then all others fail, or one. */
 static _Thread_local int64_t cells_left = -1;
+static _Thread_local int fails_once;
 
 /* The linker passes calls that the library makes for cells to this. */
 attn_status __wrap_attn_execute(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t size,
@@ -21,6 +22,7 @@ attn_status __real_attn_execute(const attn_plan *plan, const attn_tensors *tenso
 attn_status __wrap_attn_execute(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t size, attn_error *error)
 {
     if (cells_left == 0) {
+        if (fails_once) cells_left = -1;
         *error = (attn_error){.status = ATTN_ERR_ARGUMENT, .message = "a cell fails"};
         return ATTN_ERR_ARGUMENT;
     }
@@ -119,6 +121,7 @@ static void other_seed(asked *a) { a->call.dropout_seed = 8; }
 static void other_offset(asked *a) { a->call.dropout_offset = 1; }
 static void cell_fails(asked *a) { (void)a, cells_left = 0; }
 static void last_cell_fails(asked *a) { (void)a, cells_left = 3; }
+static void one_cell_fails(asked *a) { (void)a, cells_left = 1, fails_once = 1; }
 
 #define DISAGREE "distributed: ranks disagree about the problem, the split or the instruction set"
 #define OVERLAPS " and the workspace overlap, or its strides make it impossible to tell"
@@ -184,6 +187,7 @@ static const fault faults[] = {
      "distributed: ranks disagree about call.dropout_seed or dropout_offset", NULL},
     {NULL, cell_fails, ATTN_ERR_ARGUMENT, "a cell fails", "a cell fails", NULL},
     {NULL, last_cell_fails, ATTN_ERR_ARGUMENT, "a cell fails", "a cell fails", NULL},
+    {NULL, one_cell_fails, ATTN_ERR_ARGUMENT, "a cell fails", "a cell fails", NULL},
 };
 enum { FAULTS = sizeof faults / sizeof *faults };
 
@@ -218,7 +222,7 @@ static void on_rank(void *context, const attn_transport *transport)
     job *j = context;
     asked *a = malloc(sizeof *a);
     assert_non_null(a);
-    current = j->fault, is_wrong = transport->rank == j->who, allocations = j->allocations, cells_left = -1;
+    current = j->fault, is_wrong = transport->rank == j->who, allocations = j->allocations, cells_left = -1, fails_once = 0;
     lacks_keys = j->too && transport->rank == j->too;
     asked_fill(a, j->op, transport);
     a->split.way = j->way;
@@ -236,7 +240,8 @@ static void run(job *j, uint64_t delays)
 
 static int cells_failed(const job *j)
 {
-    return j->fault && (j->fault->execution == cell_fails || j->fault->execution == last_cell_fails);
+    const fault *f = j->fault;
+    return f && (f->execution == cell_fails || f->execution == last_cell_fails || f->execution == one_cell_fails);
 }
 
 static void check_same(const job *j)
