@@ -10,7 +10,7 @@ typedef struct even {
     const attn_problem *p;
     const attn_split_machine *machine;
     double ranks, computing; /* of a rank */
-    double keys, grads;      /* bytes of a rank: of keys and values, and of their gradients */
+    double keys, grads;      /* bytes of a rank: of keys and values, with their tangents, and of their gradients */
 } even;
 
 static double log2_up(double x) { return ceil(log2(x > 2 ? x : 2)); }
@@ -45,12 +45,14 @@ int ways_elsewhere(const attn_problem *p, attn_dtype dtype, int ranks, const att
     const attn_shape *s = &p->shape;
     const double size = (double)attn_dtype_size(dtype), share = (double)s->batch / ranks,
                  keys = share * (double)s->heads_kv * (double)s->len_kv * (double)(s->dim_qk + s->dim_v);
+    const int has_tangents = p->op == ATTN_JVP || p->op == ATTN_DOUBLE_BACKWARD,
+              has_gradients = p->op == ATTN_BACKWARD || p->op == ATTN_DOUBLE_BACKWARD;
     const even e = {.p = p,
                     .machine = machine,
                     .ranks = ranks,
                     .computing = flops / ranks / machine->flops_per_second,
-                    .keys = keys * size,
-                    .grads = p->op == ATTN_BACKWARD ? keys * fmax(size, 4) : 0};
+                    .keys = keys * size * (has_tangents ? 2 : 1),
+                    .grads = has_gradients ? keys * fmax(size, 4) : 0};
     int count = 0;
     if (ranks < 2 || e.computing <= 0) return 0;
     add(rows, &count, &e, "gather", "all keys to all ranks, then computing", e.computing + time_of_all(&e));

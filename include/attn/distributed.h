@@ -169,7 +169,8 @@ typedef struct attn_distributed_description {
     int64_t row_nodes;      /* results of parts of queries that wait at the same time, at most, */
     int64_t column_nodes;   /* and of parts of keys, */
     int64_t shared_nodes;   /* and of gradients that all ranks share, of which each is as large as all of these together */
-    size_t workspace_bytes; /* with heads, also of the tensors that came from other ranks, and of messages */
+    size_t workspace_bytes; /* with heads, also of the tensors that came from other ranks, and of messages; in double backward, also
+                             * of the tangents of o and lse */
     attn_way way;
     int ranks;
     int64_t ranks_heads; /* that divide the heads; 1: a rank has all heads of its tokens */

@@ -26,8 +26,8 @@ def attention(
     Collective: every rank calls it, in the same order as other calls over the group, and with the same options.
 
     q, k, v    the rank's own rows: those of its parts, one after another (distributed.parts, distributed.shard); NumPy arrays, or
-               tensors of PyTorch, then with gradients, which also ranks exchange: so every rank must come to backward, and a rank
-               whose loss does not use o must add 0 * o.sum() to it
+               tensors of PyTorch, then with gradients (of q, k, v and bias also second ones), which also ranks exchange: so every rank
+               must come to backward, and a rank whose loss does not use o must add 0 * o.sum() to it
     group      a process group or a mesh of one axis of torch.distributed, of a backend that sends tensors on the CPU (gloo, MPI); a
                communicator of mpi4py; a distributed.Transport; None: PyTorch's default group if there is one, else one rank
     layout     which rank owns a part.  "contiguous": ranges of the sequence; "zigzag": each rank a range from the front and one from
