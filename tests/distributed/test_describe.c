@@ -25,7 +25,8 @@ static void draw(drawn *d, uint64_t seed)
     *d = (drawn){.problem.struct_size = sizeof d->problem, .split.struct_size = sizeof d->split};
     attn_shape *s = &d->problem.shape;
     attn_mask *m = &d->problem.mask;
-    d->problem.op = (attn_op)random_below(&r, 2);
+    static const attn_op ops[] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_DOUBLE_BACKWARD};
+    d->problem.op = ops[random_below(&r, 3)];
     *s = (attn_shape){1 + random_below(&r, MOST_BATCH), 4, 2, 1 + random_below(&r, 90), 1 + random_below(&r, 90), 8, 16};
     if (random_below(&r, 2)) s->batch = 1;
     m->causal = random_below(&r, 2) == 0;
@@ -55,7 +56,9 @@ static void on_rank(void *context, const attn_transport *transport)
     const attn_input later = {ATTN_LATER, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     const attn_output out = {ATTN_LATER, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
     t.q = t.k = t.v = later, t.o = out;
-    if (d->problem.op == ATTN_BACKWARD) t.grad_o = later, t.grad_q = t.grad_k = t.grad_v = t.lse = out;
+    if (d->problem.op != ATTN_FORWARD) t.grad_o = later, t.lse = out;
+    if (d->problem.op == ATTN_BACKWARD) t.grad_q = t.grad_k = t.grad_v = out;
+    if (d->problem.op == ATTN_DOUBLE_BACKWARD) t.second_grad_o = t.second_q = t.second_k = t.second_v = out;
     if (d->has_lengths) t.lengths_q = attn_in(d->lengths_q), t.lengths_kv = attn_in(d->lengths_kv);
     if (d->has_offset) t.offset_q = attn_in(d->offset);
     if (attn_distributed_plan_create(&plan, &d->problem, &t, &d->split, transport, NULL, &error) != ATTN_OK)
@@ -139,6 +142,7 @@ static void check(uint64_t seed)
         assert_in_range(a->workspace_bytes, nodes * 4, SIZE_MAX);
         assert_int_equal(a->shared_nodes, 0);
         if (d.problem.op == ATTN_FORWARD) assert_int_equal(a->column_nodes, 0);
+        else if (a->cells > 0) assert_in_range(a->column_nodes, 1, INT32_MAX); /* and not only of the first of two runs */
         if (a->cells > 0) assert_in_range(a->row_nodes, 1, a->cells);
     }
     assert_int_equal(described, d.of[0].cells_total);

@@ -9,10 +9,10 @@
 
 enum { HEADS = 4, KEY_HEADS = 2, LEN = 72, PART = 8, D = 4, ROW = HEADS * LEN * D, KEYS = KEY_HEADS * LEN * D };
 
-/* Tensors of the whole. */
+/* Tensors of the whole; gradients may be those of double backward. */
 typedef struct arrays {
     float q[ROW], k[KEYS], v[KEYS], o[ROW], lse[HEADS * LEN], grad_o[ROW], sink[HEADS], slopes[HEADS], bias[HEADS * LEN * LEN];
-    float grad_q[ROW], grad_k[KEYS], grad_v[KEYS], grad_bias[HEADS * LEN * LEN];
+    float grad_q[ROW], grad_k[KEYS], grad_v[KEYS], grad_bias[HEADS * LEN * LEN], second_grad_o[ROW];
 } arrays;
 
 /* What of the whole a call computes. */
@@ -62,12 +62,14 @@ static attn_status compute(attn_op op, const attn_mask *mask, const range *x, at
     t.alibi_slopes = attn_in(from->slopes + head), t.sink = attn_in(from->sink + head);
     arrays *const rows = op == ATTN_FORWARD ? to : from;
     t.o = (attn_output){rows->o + q, 0, {0, LEN * D, D, 1}}, t.lse = (attn_output){rows->lse + lse, 0, {0, LEN, 1, 1}};
-    if (op == ATTN_BACKWARD) {
-        t.grad_o = slot(from->grad_o, q, LEN * D, D);
-        t.grad_q = (attn_output){to->grad_q + q, 0, {0, LEN * D, D, 1}};
-        t.grad_k = (attn_output){to->grad_k + kv, 0, {0, LEN * D, D, 1}};
-        t.grad_v = (attn_output){to->grad_v + kv, 0, {0, LEN * D, D, 1}};
-        t.grad_bias = (attn_output){to->grad_bias + pairs, 0, {0, LEN * LEN, LEN, 1}};
+    const attn_output of_q = {to->grad_q + q, 0, {0, LEN * D, D, 1}}, of_k = {to->grad_k + kv, 0, {0, LEN * D, D, 1}},
+                      of_v = {to->grad_v + kv, 0, {0, LEN * D, D, 1}}, of_bias = {to->grad_bias + pairs, 0, {0, LEN * LEN, LEN, 1}};
+    if (op != ATTN_FORWARD) t.grad_o = slot(from->grad_o, q, LEN * D, D);
+    if (op == ATTN_BACKWARD) t.grad_q = of_q, t.grad_k = of_k, t.grad_v = of_v, t.grad_bias = of_bias;
+    if (op == ATTN_DOUBLE_BACKWARD) {
+        t.tan_q = t.grad_o, t.tan_k = t.v, t.tan_v = t.k, t.tan_bias = t.bias; /* some numbers */
+        t.second_q = of_q, t.second_k = of_k, t.second_v = of_v, t.second_bias = of_bias;
+        t.second_grad_o = (attn_output){to->second_grad_o + q, 0, {0, LEN * D, D, 1}};
     }
     const attn_split split = {.struct_size = sizeof split, .part = PART};
     attn_distributed_plan *plan;
@@ -105,24 +107,30 @@ static void test_ranges(void **state)
     for (size_t m = 0; m < sizeof masks / sizeof *masks; m++) {
         draw(&one), draw(&other), draw(&second);
         compute_range(ATTN_FORWARD, &masks[m], &whole, &one, &one);
-        compute_range(ATTN_BACKWARD, &masks[m], &whole, &one, &one);
         for (int n = 0; n < 2; n++) compute_range(ATTN_FORWARD, &masks[m], &heads[n], &one, &other);
         assert_memory_equal(one.o, other.o, sizeof one.o);
-        for (int n = 0; n < 2; n++) compute_range(ATTN_BACKWARD, &masks[m], &heads[n], &one, &other);
-        assert_memory_equal(one.grad_k, other.grad_k, sizeof one.grad_k);
-        memset(other.o, 0, sizeof other.o), memset(other.grad_q, 0, sizeof other.grad_q);
+        memset(other.o, 0, sizeof other.o);
         for (int n = 0; n < 2; n++) compute_range(ATTN_FORWARD, &masks[m], &rows[n], &one, &other);
         assert_memory_equal(one.o, other.o, sizeof one.o);
         assert_memory_equal(one.lse, other.lse, sizeof one.lse);
-        compute_range(ATTN_BACKWARD, &masks[m], &rows[0], &one, &other);
-        memcpy(second.grad_q, other.grad_q, sizeof second.grad_q);
-        memcpy(second.grad_bias, other.grad_bias, sizeof second.grad_bias);
-        compute_range(ATTN_BACKWARD, &masks[m], &rows[1], &one, &second);
-        assert_memory_equal(one.grad_q, second.grad_q, sizeof one.grad_q);
-        assert_memory_equal(one.grad_bias, second.grad_bias, sizeof one.grad_bias);
-        for (int n = 0; n < KEYS; n++) { /* (0 and -0 are equal) */
-            assert_true(one.grad_k[n] == other.grad_k[n] + second.grad_k[n]);
-            assert_true(one.grad_v[n] == other.grad_v[n] + second.grad_v[n]);
+        for (int k = 0; k < 2; k++) {
+            const attn_op op = k ? ATTN_DOUBLE_BACKWARD : ATTN_BACKWARD;
+            compute_range(op, &masks[m], &whole, &one, &one);
+            for (int n = 0; n < 2; n++) compute_range(op, &masks[m], &heads[n], &one, &other);
+            assert_memory_equal(one.grad_k, other.grad_k, sizeof one.grad_k);
+            memset(other.grad_q, 0, sizeof other.grad_q);
+            compute_range(op, &masks[m], &rows[0], &one, &other);
+            memcpy(second.grad_q, other.grad_q, sizeof second.grad_q);
+            memcpy(second.grad_bias, other.grad_bias, sizeof second.grad_bias);
+            memcpy(second.second_grad_o, other.second_grad_o, sizeof second.second_grad_o);
+            compute_range(op, &masks[m], &rows[1], &one, &second);
+            assert_memory_equal(one.grad_q, second.grad_q, sizeof one.grad_q);
+            assert_memory_equal(one.grad_bias, second.grad_bias, sizeof one.grad_bias);
+            assert_memory_equal(one.second_grad_o, second.second_grad_o, sizeof one.second_grad_o);
+            for (int n = 0; n < KEYS; n++) { /* (0 and -0 are equal) */
+                assert_true(one.grad_k[n] == other.grad_k[n] + second.grad_k[n]);
+                assert_true(one.grad_v[n] == other.grad_v[n] + second.grad_v[n]);
+            }
         }
     }
 }
