@@ -275,45 +275,68 @@ def test_data_parallelism_beside(kind):
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/train_ranks/train_ranks.py"
 
 
-def example(folder, steps):
-    """The example on this rank."""
+def example(folder, steps, join=None):
+    """The example on this rank; join(what it has itself) is the group."""
     found = importlib.util.spec_from_file_location("train_ranks", EXAMPLE)
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    module.join, module.HELD_OUT = lambda: dist.group.WORLD, 1
+    own, module.HELD_OUT = module.join, 1
+    module.join = lambda: join(own) if join else own()
     sys.argv[1:] = [folder, str(steps)]
     return module.main()
 
 
+def curve(folder):
+    return (folder / "loss.csv").read_text()
+
+
 def test_the_example_has_one_curve(tmp_path):
-    curves = set()
     for ranks in (1, 3, 4):
-        gloo.run(ranks, example, str(tmp_path / f"{ranks}"), 3)
-        curves.add((tmp_path / f"{ranks}" / "loss.csv").read_text())
+        gloo.run(ranks, example, str(tmp_path / f"{ranks}"), 3, lambda own: dist.group.WORLD)
+    curves = {curve(tmp_path / f"{ranks}") for ranks in (1, 3, 4)}
     assert len(curves) == 1 and curves.pop().count("\n") == 4
 
 
-def run(folder, steps, *words):
-    """The curve of the example as a program, and what it said."""
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    """Trains so many steps in this process, which is no rank: the curve."""
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+
+    def train(steps):
+        example(str(tmp_path / "one"), steps)
+        return curve(tmp_path / "one")
+
+    return train
+
+
+def in_torchrun(folder, steps):
+    def join(own):
+        group = own()
+        assert dist.get_world_size(group) == 2
+        return group
+
+    example(folder, steps, join)
+
+
+@pytest.mark.slow
+def test_the_example_learns(tmp_path, alone):
+    """Under the launcher of torchrun, which forks its ranks here; the command starts programs, each of which imports PyTorch for seconds.
+
+    (The 600 steps after which all held-out sequences are right take half a minute of one CPU on one rank.)
+    """
+    launcher = importlib.import_module("torch.distributed.launcher.api")
+    config = launcher.LaunchConfig(1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="localhost:0", run_id="train", start_method="fork", max_restarts=0)
+    launcher.elastic_launch(config, in_torchrun)(str(tmp_path / "ranks"), 60)
+    curve_of_ranks = curve(tmp_path / "ranks")
+    losses = [float(line.split(",")[1]) for line in curve_of_ranks.splitlines()[1:]]
+    assert alone(60) == curve_of_ranks and len(losses) == 60 and losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.slow
+def test_the_example_over_mpi(tmp_path, alone):
+    """As a program."""
     settings = {name: x for name, x in os.environ.items() if not name.startswith(("OMPI_", "PMI_", "TORCHELASTIC_"))}
-    found = subprocess.run([*words, str(EXAMPLE), str(folder), str(steps)], capture_output=True, text=True, check=False,
+    found = subprocess.run([*gloo.mpirun(2), sys.executable, str(EXAMPLE), str(tmp_path / "two"), "10"], capture_output=True, text=True, check=False,
                            env={**settings, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-    assert (folder / "loss.csv").exists(), found.stdout + found.stderr
-    return (folder / "loss.csv").read_text(), found
-
-
-@pytest.mark.slow
-def test_the_example_learns(tmp_path):
-    """(The 600 steps after which all held-out sequences are right take half a minute of one CPU on one rank.)"""
-    alone, _ = run(tmp_path / "one", 60, sys.executable)
-    four, _ = run(tmp_path / "four", 60, sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
-    losses = [float(line.split(",")[1]) for line in four.splitlines()[1:]]
-    assert alone == four and len(losses) == 60 and losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.slow
-def test_the_example_over_mpi(tmp_path):
-    mpirun = gloo.mpirun(2)
-    alone, _ = run(tmp_path / "one", 10, sys.executable)
-    two, _ = run(tmp_path / "two", 10, *mpirun, sys.executable)
-    assert alone == two
+    assert (tmp_path / "two/loss.csv").exists(), found.stdout + found.stderr
+    assert alone(10) == curve(tmp_path / "two")
