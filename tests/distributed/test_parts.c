@@ -241,11 +241,38 @@ static void test_no_heads(void **state)
     attn_distributed_plan_destroy(plan);
 }
 
+/* What a rank keeps between two runs takes more bytes than the 16-bit tensor of the caller. */
+static void test_tangents_too_large(void **state)
+{
+    attn_distributed_plan *plan;
+    attn_error error;
+    const attn_problem p = {
+        .struct_size = sizeof p, .op = ATTN_DOUBLE_BACKWARD, .shape = {1, 1, 1, INT64_C(1) << 13, 1, 1, INT64_C(1) << 48}};
+    const attn_input in = {ATTN_LATER, ATTN_BF16, {0, 0, 0, 0}};
+    const attn_output out = {ATTN_LATER, ATTN_BF16, {0, 0, 0, 0}};
+    const attn_tensors t = {.struct_size = sizeof t,
+                            .q = in,
+                            .k = in,
+                            .v = in,
+                            .o = out,
+                            .lse = attn_out(ATTN_LATER),
+                            .grad_o = in,
+                            .second_grad_o = out,
+                            .second_q = out,
+                            .second_k = out,
+                            .second_v = out};
+    const attn_split split = {.struct_size = sizeof split, .part = 1};
+    (void)state;
+    assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_ERR_SHAPE);
+    assert_string_equal(error.message, "distributed: tan_o of a rank is too large: its bytes overflow 64 bits");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),      cmocka_unit_test(test_backward), cmocka_unit_test(test_jvp),
-        cmocka_unit_test(test_second),       cmocka_unit_test(test_given),    cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_no_heads), cmocka_unit_test(test_too_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),      cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_jvp),          cmocka_unit_test(test_second),
+                                       cmocka_unit_test(test_given),        cmocka_unit_test(test_ties),
+                                       cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_no_heads),
+                                       cmocka_unit_test(test_too_large),    cmocka_unit_test(test_tangents_too_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
