@@ -39,7 +39,7 @@ CASES = {
     "mask": ({"mask": SEES, "window": (9, 3), "softcap": 2.0, "scale": 0.3}, {"bias": draw(6, B, H, S, S)}),
     "slopes": ({"causal": True, "window": (9, 0), "layout": "bshd", "return_lse": True}, {"alibi_slopes": abs(draw(4, H))}),
     "a bias of all heads and keys": ({"causal": True}, {"bias": draw(7, 1, 1, S, 1)}),
-    "a bias of all queries": ({"window": (20, 3)}, {"bias": draw(8, B, H, 1, S)}),
+    "a bias of all queries": ({"window": (20, 3), "dtype": np.float16}, {"bias": draw(8, B, H, 1, S, dtype=np.float16)}),
     "bfloat16": ({"causal": True, "window": 11, "dtype": jnp.bfloat16}, {}),
     "float16, other keys": ({"dropout": 0.1, "dtype": np.float16, "keys": 128, "align": "top-left", "causal": True}, {}),
 }

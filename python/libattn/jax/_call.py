@@ -100,7 +100,8 @@ def shape_of(name: str, spec: Spec, known: dict[str, Any]) -> jax.ShapeDtypeStru
             return jax.ShapeDtypeStruct(q.shape[:-1], compute_dtype(q.dtype))
         head, token = spec.axes
         return jax.ShapeDtypeStruct((q.shape[0], q.shape[head], q.shape[token]), compute_dtype(q.dtype))
-    wide = spec.part and name in ("grad_k", "grad_v")  # which are added to those of other devices before they are rounded
+    shared = name == "grad_bias" and known["bias"].shape[2] == 1
+    wide = spec.part and (shared or name in ("grad_k", "grad_v"))  # which are added to those of other devices before they are rounded
     return jax.ShapeDtypeStruct(known[found].shape, compute_dtype(q.dtype) if wide else known[found].dtype)
 
 

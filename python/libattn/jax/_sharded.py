@@ -166,6 +166,8 @@ def _attend_backward(c: _Call, saved: Any, gradients: tuple[Any, Any]) -> tuple[
     for name in (*HEADS, "bias"):
         if "grad_" + name in found and (name != "bias" or named["bias"].shape[2] < named["q"].shape[c.spec.axes[1]]):  # rows are the device's
             found["grad_" + name] = c.spread(found["grad_" + name])
+    if "grad_bias" in found:
+        found["grad_bias"] = found["grad_bias"].astype(named["bias"].dtype)
     return tuple(found.get("grad_" + name) for name in c.names)
 
 
