@@ -66,16 +66,16 @@ static void draw_part(api_case *c)
     if (draw_one_in(d, 60)) over.split.reserved[draw_below(d, 5)] = 1;
 }
 
-static void draw_ranks(draws *d)
+static void draw_ranks(draws *d, attn_op op)
 {
     static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 16};
-    static const attn_way ways[] = {/* (split keys: tests/distributed/test_split_keys.c) */
-                                    ATTN_WAY_AUTO, ATTN_WAY_RING, ATTN_WAY_DIRECT, ATTN_WAY_HEADS, ATTN_WAY_HEADS_RING};
+    static const attn_way ways[] = {ATTN_WAY_AUTO,  ATTN_WAY_RING,       ATTN_WAY_DIRECT,
+                                    ATTN_WAY_HEADS, ATTN_WAY_HEADS_RING, ATTN_WAY_SPLIT_KEYS};
     over.ranks = ranks[draw_below(d, 9)];
     over.seed = draw_word(d);
     over.delays = draw_one_in(d, 4);
     over.split.layout = (attn_layout)draw_below(d, 4);
-    over.split.way = ways[draw_below(d, 5)];
+    over.split.way = ways[draw_below(d, op == ATTN_FORWARD ? 6 : 5)]; /* keys stay in forward alone */
     over.split.ranks_heads = 0;
     if (over.split.way == ATTN_WAY_HEADS_RING && !draw_one_in(d, 3)) over.split.ranks_heads = 1 + draw_below(d, over.ranks);
     while (over.split.ranks_heads && over.ranks % over.split.ranks_heads) over.split.ranks_heads--;
@@ -316,7 +316,7 @@ void target_run(draws *from)
     } else target_rejected++;
     const attn_status alone = over.expected;
     for (int n = 0; n < 2; n++) {
-        draw_ranks(d);
+        draw_ranks(d, c->problem.op);
         expect_heads(c, alone);
         ranks_judge(&over);
     }
