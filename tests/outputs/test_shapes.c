@@ -173,7 +173,7 @@ static void test_ties(void **state)
     drawn_free(&d);
 }
 
-/* NaN in one key affects the rows that see it and no others. */
+/* NaN in one key, or a score of infinity, affects the rows that see it and no others. */
 static void test_nan(void **state)
 {
     enum { S = 40, BAD = 25 };
@@ -183,6 +183,7 @@ static void test_nan(void **state)
     (void)state;
     plain(&d, (attn_shape){1, 2, 2, S, S, 4, 4});
     ((float *)(uintptr_t)d.tensors.k.data)[BAD * 4 + 1] = NAN; /* of head 0 */
+    ((float *)(uintptr_t)d.tensors.k.data)[(S + BAD) * 4 + 1] = INFINITY;
     d.problem.mask.causal = 1;
     requested_init(&w, &d, 1);
     for (int isa = ATTN_ISA_SCALAR; isa <= ATTN_ISA_NEON; isa++) {
@@ -190,10 +191,13 @@ static void test_nan(void **state)
         requested_run(&w, &d, (attn_isa)isa, 1);
         for (int64_t h = 0; h < 2; h++)
             for (int64_t i = 0; i < S; i++) {
-                int bad = h == 0 && i >= BAD;
+                const float beside =
+                    ((const float *)d.tensors.q.data)[(S + i) * 4 + 1]; /* of head 1; below 0 the score is -infinity */
+                int bad = i >= BAD && (h == 0 || beside > 0);
                 for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
                     assert_int_equal(isnan(at(&w, numbers[k], 0, h, i, 0)) != 0, bad);
-                assert_int_equal(at(&w, OUT_TOP_INDEX, 0, h, i, 0) < 0, bad);
+                for (int64_t t = 0; t < d.problem.outputs.topk && (bad || t == 0); t++)
+                    assert_int_equal(at(&w, OUT_TOP_INDEX, 0, h, i, t) < 0, bad);
             }
     }
     drawn_free(&d);

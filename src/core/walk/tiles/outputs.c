@@ -119,6 +119,7 @@ static void put_row(const attn_task *task, int requested, const void *base, cons
     if (requested) attn_real_put(attn_query_row(task, base, layout, i), layout->dtype, 0, x);
 }
 
+/* free: the weight beside index -1; NaN: that of all, in a row that is NaN. */
 static void put_top(const attn_task *task, int64_t lane, int64_t i, double free)
 {
     const attn_walk *w = task->walk;
@@ -131,7 +132,7 @@ static void put_top(const attn_task *task, int64_t lane, int64_t i, double free)
     void *weights = p->has.topk_weight ? attn_query_row(task, task->args->topk_weight, weight_layout, i) : NULL;
     const int64_t kept = attn_topk_kept(p);
     for (int64_t t = 0; t < p->outputs.topk; t++) {
-        const int64_t at = t * w->tile_q + lane, key = t < kept ? index[at] : -1;
+        const int64_t at = t * w->tile_q + lane, key = t < kept && !isnan(free) ? index[at] : -1;
         if (p->has.topk_weight) attn_real_put(weights, weight_layout->dtype, t, key < 0 ? free : attn_real_at(top, w->compute, at));
         if (!p->has.topk_index) continue;
         if (index_layout->dtype == ATTN_I32) ((int32_t *)indices)[t] = (int32_t)key;
