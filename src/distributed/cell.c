@@ -168,8 +168,6 @@ void attn_cells_free(attn_cells *c)
 
 /* ---- running ---- */
 
-static char *align_64(char *p) { return p + (64 - (uintptr_t)p % 64) % 64; }
-
 static size_t bytes_in_node(const attn_cells *c, attn_node_kind kind, const attn_bound *b)
 {
     return attn_tokens_bytes(b, attn_dtype_size(attn_node_dtype(c, b)), attn_node_space(c, kind, b));
@@ -210,7 +208,7 @@ static attn_status run_piece(const attn_cells *c, const attn_tensors *mine, cons
 
 attn_status attn_cell_run(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, void *workspace, attn_error *error)
 {
-    char *at = align_64(workspace);
+    char *at = attn_align_64_up(workspace);
     attn_cell one = *cell;
     if (c->idle) return ATTN_OK;
     if (c->documents && cell->j >= 0) {

@@ -61,7 +61,7 @@ attn_status attn_heads_plan(attn_distributed_plan *p, uint64_t shared, attn_erro
     const size_t messages = attn_round_64_up(h->message[0]) + h->message[1];
     CHECK((double)e->workspace + (double)messages + (double)h->tensors < 0x1p62, ATTN_ERR_SHAPE,
           MODULE ": the workspace of a plan is too large: its bytes overflow 64 bits");
-    p->workspace = h->tensors + (e->workspace > messages ? e->workspace : messages) + 63;
+    p->workspace = h->tensors + (e->workspace > messages ? e->workspace : messages) + ATTN_ALIGNING;
     return ATTN_OK;
 }
 
@@ -94,7 +94,7 @@ static void place_tensors(const attn_distributed_plan *p, const attn_tensors *mi
 attn_status attn_heads_run(const attn_distributed_plan *p, const attn_tensors *mine, void *workspace, attn_error *error)
 {
     const attn_heads *h = p->heads;
-    char *const base = (char *)workspace + (64 - (uintptr_t)workspace % 64) % 64, *const rest = base + h->tensors;
+    char *const base = attn_align_64_up(workspace), *const rest = base + h->tensors;
     char *const message[2] = {rest, rest + attn_round_64_up(h->message[0])};
     attn_tensors here;
     TRY(attn_swap_run(p, ATTN_SWAP_TO_HEADS, mine, base, message, error));

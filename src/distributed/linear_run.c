@@ -4,29 +4,23 @@
 
 #include "../common/slots.h"
 #include "linear_scan.h"
+#include "memory.h"
 
 /* ---- memory ---- */
-
-static void *piece(char *base, size_t *used, size_t bytes)
-{
-    const size_t start = *used;
-    *used = start + (bytes + 63) / 64 * 64;
-    return base ? base + start : NULL;
-}
 
 size_t attn_linear_divide(const attn_distributed_linear_plan *plan, char *workspace, attn_linear_memory *m)
 {
     const attn_linear_passes *p = &plan->passes;
-    char *const base = workspace ? workspace + (64 - (uintptr_t)workspace % 64) % 64 : NULL;
+    char *const base = attn_align_64_up(workspace);
     const int has_lengths = attn_linear_bound_at(p, offsetof(attn_linear_tensors, lengths))->plan.role != ATTN_ROLE_NONE;
     size_t used = 0;
-    m->lengths = piece(base, &used, has_lengths ? (size_t)(p->kv.parts + 1) * (size_t)p->problem.shape.batch * 8 : 0);
-    m->requests = piece(base, &used, (size_t)plan->needs.requests * sizeof *m->requests);
-    m->states = piece(base, &used, (size_t)attn_linear_state_copies(p) * attn_linear_copy_bytes(p));
-    m->gradients = piece(base, &used, p->problem.op == ATTN_BACKWARD ? 2 * attn_linear_copy_bytes(p) : 0);
-    m->scan = piece(base, &used, attn_linear_scan_bytes(p));
-    m->call = piece(base, &used, p->workspace);
-    return used + 63;
+    m->lengths = attn_take(base, &used, has_lengths ? (size_t)(p->kv.parts + 1) * (size_t)p->problem.shape.batch * 8 : 0);
+    m->requests = attn_take(base, &used, (size_t)plan->needs.requests * sizeof *m->requests);
+    m->states = attn_take(base, &used, (size_t)attn_linear_state_copies(p) * attn_linear_copy_bytes(p));
+    m->gradients = attn_take(base, &used, p->problem.op == ATTN_BACKWARD ? 2 * attn_linear_copy_bytes(p) : 0);
+    m->scan = attn_take(base, &used, attn_linear_scan_bytes(p));
+    m->call = attn_take(base, &used, p->workspace);
+    return used + ATTN_ALIGNING;
 }
 
 int attn_linear_fits(const attn_distributed_linear_plan *plan)

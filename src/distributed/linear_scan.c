@@ -6,6 +6,7 @@
 
 #include "affine.h"
 #include "grid.h"
+#include "memory.h"
 
 /* Nodes of successive parts: what they do, a map and a state, is in `memory`, one after another. */
 typedef struct nodes {
@@ -35,8 +36,6 @@ static int depth_of(const attn_linear_passes *p)
     return 2 * bits;
 }
 
-static size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 static void lay_out(scan *c, const attn_linear_passes *p)
 {
     c->of = (attn_affine){.compute = p->compute,
@@ -45,15 +44,18 @@ static void lay_out(scan *c, const attn_linear_passes *p)
                           .width = p->map_width,
                           .dim_v = p->problem.shape.dim_v,
                           .normalised = p->normalised};
-    c->map = round_up(attn_affine_map_bytes(&c->of));
-    c->node = c->map + round_up(p->group);
+    c->map = attn_round_64_up(attn_affine_map_bytes(&c->of));
+    c->node = c->map + attn_round_64_up(p->group);
     c->depth = depth_of(p);
 }
 
 /* A row of zeros, or states of zeros. */
-static size_t zero_bytes(const attn_linear_passes *p) { return round_up((size_t)attn_max((int64_t)p->group, p->map_width * 8)); }
+static size_t zero_bytes(const attn_linear_passes *p)
+{
+    return attn_round_64_up((size_t)attn_max((int64_t)p->group, p->map_width * 8));
+}
 
-static size_t identity_bytes(const attn_linear_passes *p) { return round_up((size_t)(p->dim_features * p->map_width) * 8); }
+static size_t identity_bytes(const attn_linear_passes *p) { return attn_round_64_up((size_t)(p->dim_features * p->map_width) * 8); }
 
 size_t attn_linear_scan_bytes(const attn_linear_passes *p)
 {
@@ -114,7 +116,7 @@ static nodes nodes_of(int64_t first, int64_t end)
 }
 
 /* What a walk has after all nodes so far, at prefix `count`, of which `done` are up to date. */
-static char *prefix_at(scan *c, int n) { return c->prefix + (size_t)n * round_up(c->r->plan->passes.group); }
+static char *prefix_at(scan *c, int n) { return c->prefix + (size_t)n * attn_round_64_up(c->r->plan->passes.group); }
 
 static const char *follow(scan *c, const nodes *n, int *done)
 {

@@ -7,6 +7,7 @@
 
 #include "../common/sizes.h"
 #include "cell.h"
+#include "memory.h"
 
 /* What one call of the library computes of a cell: all of it, or the tokens of a packed sequence. */
 typedef struct attn_piece {
@@ -28,8 +29,6 @@ typedef struct attn_piece_call {
 /* away: keys are in the cell's message, which is not known yet for a plan.  lengths: space for 2 batch numbers, NULL for a plan. */
 void attn_call_make(const attn_cells *cells, const attn_tensors *mine, const attn_cell *cell, const attn_piece *p, int away,
                     int64_t *lengths, attn_piece_call *call);
-
-static inline size_t attn_round_64_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Of so many tokens of all heads and entries. */
 static inline size_t attn_tokens_bytes(const attn_bound *b, size_t size, int64_t tokens)

@@ -141,14 +141,6 @@ static void visit(attn_running *r, int step, attn_range rows, attn_range columns
 
 /* ---- the run ---- */
 
-/* `bytes` more of the workspace, of which *used are; NULL: only their number matters. */
-static void *piece(char *workspace, size_t *used, size_t bytes)
-{
-    const size_t start = *used;
-    *used = start + (bytes + 63) / 64 * 64;
-    return workspace ? workspace + start : NULL;
-}
-
 /* Divides the workspace.  Returns its size, but for alignment. */
 static size_t carve(attn_running *r, char *base, int counts)
 {
@@ -158,29 +150,29 @@ static size_t carve(attn_running *r, char *base, int counts)
     for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) {
         attn_tree_pool *pool = &r->pool[kind];
         *pool = (attn_tree_pool){.capacity = needs->slots[kind], .free = -1, .bytes = p->cells.node[kind]};
-        pool->slots = piece(base, &used, (size_t)needs->slots[kind] * sizeof *pool->slots);
-        if (!counts) pool->memory = piece(base, &used, (size_t)needs->slots[kind] * pool->bytes);
+        pool->slots = attn_take(base, &used, (size_t)needs->slots[kind] * sizeof *pool->slots);
+        if (!counts) pool->memory = attn_take(base, &used, (size_t)needs->slots[kind] * pool->bytes);
     }
-    r->rows = piece(base, &used, (size_t)p->own.count_q * sizeof *r->rows);
-    r->shared = piece(base, &used, (size_t)p->own.count_q * sizeof *r->shared);
-    r->left = piece(base, &used, (size_t)p->own.count_q * sizeof *r->left);
-    r->columns = piece(base, &used, (size_t)p->own.count_kv * sizeof *r->columns);
-    r->away = piece(base, &used, (size_t)p->most_kv * sizeof *r->away);
-    r->from = piece(base, &used, (size_t)p->most_kv * sizeof *r->from);
-    r->seen_here = piece(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_here);
-    r->seen_there = piece(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_there);
-    r->requests = piece(base, &used, (size_t)needs->requests * sizeof *r->requests);
+    r->rows = attn_take(base, &used, (size_t)p->own.count_q * sizeof *r->rows);
+    r->shared = attn_take(base, &used, (size_t)p->own.count_q * sizeof *r->shared);
+    r->left = attn_take(base, &used, (size_t)p->own.count_q * sizeof *r->left);
+    r->columns = attn_take(base, &used, (size_t)p->own.count_kv * sizeof *r->columns);
+    r->away = attn_take(base, &used, (size_t)p->most_kv * sizeof *r->away);
+    r->from = attn_take(base, &used, (size_t)p->most_kv * sizeof *r->from);
+    r->seen_here = attn_take(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_here);
+    r->seen_there = attn_take(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_there);
+    r->requests = attn_take(base, &used, (size_t)needs->requests * sizeof *r->requests);
     if (counts) return used;
-    r->home = piece(base, &used, needs->home);
-    for (int n = 0; n < 2; n++) r->arrived[n] = piece(base, &used, needs->arriving);
-    r->workspace = piece(base, &used, p->cells.workspace);
+    r->home = attn_take(base, &used, needs->home);
+    for (int n = 0; n < 2; n++) r->arrived[n] = attn_take(base, &used, needs->arriving);
+    r->workspace = attn_take(base, &used, p->cells.workspace);
     return used;
 }
 
 size_t attn_run_bytes(const attn_distributed_plan *plan, int counts)
 {
     attn_running r = {.plan = plan};
-    return carve(&r, NULL, counts) + 63;
+    return carve(&r, NULL, counts) + ATTN_ALIGNING;
 }
 
 attn_status attn_run_fits(const attn_distributed_plan *plan, attn_error *error)
@@ -200,7 +192,7 @@ static void clear(attn_tree *trees, int64_t count)
 static void run(attn_running *r, char *workspace) /* (of any alignment) */
 {
     const attn_distributed_plan *p = r->plan;
-    (void)carve(r, workspace + (64 - (uintptr_t)workspace % 64) % 64, !r->mine);
+    (void)carve(r, attn_align_64_up(workspace), !r->mine);
     r->enough = 1;
     clear(r->rows, p->own.count_q), clear(r->shared, p->own.count_q), clear(r->columns, p->own.count_kv), clear(&r->total, 1);
     r->coming = r->going = (attn_tree_queue){-1, -1};

@@ -15,6 +15,14 @@ static const attn_bound *find(const attn_bounds *bounds, size_t offset)
     return NULL;
 }
 
+/* One that is there. */
+static const attn_bound *get(const attn_bounds *bounds, size_t offset)
+{
+    const attn_bound *b = bounds->all;
+    while (b->offset != offset) b++;
+    return b;
+}
+
 int attn_runs_are_two(const attn_cells *c) { return find(&c->bounds, offsetof(attn_tensors, second_grad_o)) != NULL; }
 
 /* The tangent of a tensor, which both runs have: dense, and of the compute type. */
@@ -44,15 +52,15 @@ void attn_runs_take(attn_cells *c, attn_runs_of run)
         (void)attn_tensor_describe(ATTN_FAMILY_ATTENTION, all->all[n].index, &d, NULL);
         if (!is_tangent(&all->all[n]) && d.role[c->problem.op] != ATTN_ROLE_NONE) all->all[all->count++] = all->all[n];
     }
-    add_tangent(all, *find(all, offsetof(attn_tensors, o)), offsetof(attn_tensors, tan_o), "tan_o", role);
-    add_tangent(all, *find(all, offsetof(attn_tensors, lse)), offsetof(attn_tensors, tan_lse), "tan_lse", role);
+    add_tangent(all, *get(all, offsetof(attn_tensors, o)), offsetof(attn_tensors, tan_o), "tan_o", role);
+    add_tangent(all, *get(all, offsetof(attn_tensors, lse)), offsetof(attn_tensors, tan_lse), "tan_lse", role);
 }
 
 /* ---- planning ---- */
 
 static attn_status place_tangent(const attn_bounds *bounds, size_t offset, size_t *at, size_t *bytes, attn_error *error)
 {
-    const attn_bound *b = find(bounds, offset);
+    const attn_bound *b = get(bounds, offset);
     const int64_t size = (int64_t)attn_dtype_size(b->dtype);
     CHECK(sizes_fit(16 * size, b->shape, 4), ATTN_ERR_SHAPE, "distributed: %s of a rank is too large: its bytes overflow 64 bits",
           b->name);
@@ -97,7 +105,7 @@ static attn_status plan_two(attn_distributed_plan *p, attn_error *error)
           "distributed: the workspace of a plan is too large: its bytes overflow 64 bits");
     add_needs(p);
     p->cells_most = then->cells_most, p->cells_total = then->cells_total;
-    p->workspace = two->bytes + most + 63;
+    p->workspace = two->bytes + most + ATTN_ALIGNING;
     return attn_cells_lay_out(&p->cells, error); /* what ranks agree about */
 }
 
@@ -124,7 +132,7 @@ void attn_runs_free(attn_distributed_plan *p)
 /* Rounds a tangent into the caller's tensor, if that is wanted. */
 static void store(const attn_distributed_plan *p, size_t of, size_t into, const attn_tensors *with)
 {
-    const attn_bound *from = find(&p->runs->of[ATTN_RUN_DERIVATIVES].cells.bounds, of), *to = find(&p->cells.bounds, into);
+    const attn_bound *from = get(&p->runs->of[ATTN_RUN_DERIVATIVES].cells.bounds, of), *to = find(&p->cells.bounds, into);
     if (!to || !to->has_elements) return;
     const int64_t size = (int64_t)attn_dtype_size(from->dtype), own = (int64_t)attn_dtype_size(to->dtype);
     const char *data = attn_bound_slot(from, with).data;
@@ -140,7 +148,7 @@ static void store(const attn_distributed_plan *p, size_t of, size_t into, const 
 static attn_status execute_two(const attn_distributed_plan *p, const attn_tensors *mine, void *workspace, attn_error *error)
 {
     const attn_runs *two = p->runs;
-    char *const base = (char *)workspace + (64 - (uintptr_t)workspace % 64) % 64;
+    char *const base = attn_align_64_up(workspace);
     attn_tensors with = *mine;
     attn_error later;
     with.tan_o.data = base + two->tan_o, with.tan_lse.data = base + two->tan_lse;
