@@ -120,6 +120,9 @@ attn_status combination_plan(combination *c, attn_op op, attn_isa isa, int threa
  * CPU lacks the instruction set. */
 int combination_run(combination *c, attn_op op, attn_isa isa, int threads);
 
+/* The same over parts of so many queries and keys (attn/distributed.h), on one rank.  Returns 0 if parts do not have it. */
+int combination_run_parts(combination *c, attn_op op, int64_t part);
+
 /* Computes o and lse by the library's forward. */
 int combination_forward(combination *c, attn_isa isa);
 

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_bound.c - every operation over parts of 1 to 7 tokens against ref/ in double: its errors keep to the bound that those of one
+ * call keep to, which is derived (docs/numerics.md), although parts add in another order and add their results, too. */
+#include "test.h"
+
+#include "combination/outcome.h"
+#include "testing/random/share.h"
+
+#include <math.h>
+
+enum { SEEDS = CASES(24), FIRST = 91000 };
+
+/* Beside the options of all: one by one, up to the last operation that has it. */
+static const struct {
+    int flag;
+    attn_op last;
+} steps[] = {
+    {0, ATTN_DOUBLE_BACKWARD},     {KIND, ATTN_JVP},
+    {TABLE, ATTN_DOUBLE_BACKWARD}, {DISTANT, ATTN_DOUBLE_BACKWARD},
+    {TYPES, ATTN_DOUBLE_BACKWARD}, {STRIDED, ATTN_DOUBLE_BACKWARD},
+    {FULL, ATTN_DOUBLE_BACKWARD},  {RELATIVE, ATTN_BACKWARD},
+};
+enum { STEPS = sizeof steps / sizeof *steps };
+
+/* The largest error as a fraction of the bound; below 0 if parts do not have the combination. */
+static double fraction(combination *c, attn_op op, int64_t part)
+{
+    const char *name;
+    double worst = -1;
+    outcome out = outcome_make(c, op);
+    for (int n = 0; n < out.count; n++) tensor_fill_bytes(&out.of[n].got, 0xff);
+    if ((op == ATTN_FORWARD || combination_forward(c, ATTN_ISA_DEFAULT)) && combination_run_parts(c, op, part)) {
+        for (int n = 0; n < out.count; n++) tensor_read(&out.of[n].got);
+        worst = outcome_worst(&out, &name);
+        if (!(worst < 1))
+            fail_msg("%s, operation %d, parts of %d: %s is %g of the bound", c->text, (int)op, (int)part, name, worst);
+    }
+    outcome_free(c, &out);
+    return worst;
+}
+
+static void check(attn_op op)
+{
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
+    double worst = 0; /* in f32 and f64: in 16 bits, rounding of what is stored may be all of the bound */
+    int ran = 0;
+    const int seeds = (int)share_of_cases(SEEDS);
+    for (int n = 0; n < seeds * STEPS; n++) {
+        combination c;
+        if (op > steps[n % STEPS].last) continue;
+        combination_draw(&c, FIRST + (uint64_t)n, types[n / STEPS % 4], steps[n % STEPS].flag);
+        const double of_bound = fraction(&c, op, 1 + n % 7);
+        if (n / STEPS % 4 < 2 && steps[n % STEPS].flag != TYPES) worst = fmax(worst, of_bound);
+        ran += of_bound >= 0;
+        combination_free(&c);
+    }
+    print_message("operation %d over parts, %d combinations: at most %.3f of the bound\n", (int)op, ran, worst);
+    assert_in_range(ran, seeds * STEPS / 10, seeds * STEPS);
+    assert_true(worst > 0.01); /* a bound that is never approached tests nothing */
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    check(ATTN_FORWARD);
+}
+
+static void test_backward(void **state)
+{
+    (void)state;
+    check(ATTN_BACKWARD);
+}
+
+static void test_jvp(void **state)
+{
+    (void)state;
+    check(ATTN_JVP);
+}
+
+static void test_double_backward(void **state)
+{
+    (void)state;
+    check(ATTN_DOUBLE_BACKWARD);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_jvp),
+                                       cmocka_unit_test(test_double_backward)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
