@@ -6,12 +6,19 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+/* $ATTN_TEST_SHARE, 1 without it: the stride through a table of cases. */
+static inline int64_t share_stride(void)
+{
+    const char *share = getenv("ATTN_TEST_SHARE");
+    const int64_t of = share ? strtol(share, NULL, 10) : 1;
+    return of > 1 ? of : 1;
+}
+
 /* The number of random cases to run of n, at least one: one in $ATTN_TEST_SHARE, which script/test sets with --quick and
  * where it runs tests again (label isa, sanitizers); all without it.  For tests that spend most of their time in the reference. */
 static inline int64_t share_of_cases(int64_t n)
 {
-    const char *share = getenv("ATTN_TEST_SHARE");
-    const int64_t given = share ? strtol(share, NULL, 10) : 1, of = given > 1 ? given : 1;
+    const int64_t of = share_stride();
     return n / of + (n % of != 0);
 }
 

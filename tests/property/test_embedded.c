@@ -4,6 +4,7 @@
  * between others, in pages; on any number of threads, in all four operations, with options that change scores, masks and weights.
  */
 #include "embedded.h"
+#include "testing/random/share.h"
 
 static void at_lengths(int option, attn_dtype dtype, int64_t len_q, int64_t len_kv)
 {
@@ -14,7 +15,7 @@ static void at_lengths(int option, attn_dtype dtype, int64_t len_q, int64_t len_
 static void test_lengths(void **state)
 {
     (void)state;
-    for (int option = 0; option < OPTIONS; option += EVERY(1)) {
+    for (int option = 0; option < OPTIONS; option += EVERY(1) * (int)share_stride()) {
         at_lengths(option, ATTN_F32, 77, 301);
         at_lengths(option, ATTN_F32, 12, 1300);
     }
@@ -25,7 +26,7 @@ static void test_types(void **state)
     static const attn_dtype types[] = {ATTN_F64, ATTN_BF16, ATTN_F16};
     (void)state;
     for (int type = 0; type < 3; type++)
-        for (int option = 0; option < OPTIONS; option += EVERY(3)) {
+        for (int option = 0; option < OPTIONS; option += EVERY(3) * (int)share_stride()) {
             if (types[type] == ATTN_F64 && option != 0 && option != 3) continue;
             at_lengths(option, types[type], 61, 340);
         }
@@ -34,7 +35,7 @@ static void test_types(void **state)
 static void test_many_queries(void **state)
 {
     (void)state;
-    for (int option = 0; option < OPTIONS; option += EVERY(4)) at_lengths(option, ATTN_F32, 500, 1100);
+    for (int option = 0; option < OPTIONS; option += EVERY(4) * (int)share_stride()) at_lengths(option, ATTN_F32, 500, 1100);
     at_lengths(1, ATTN_F32, 5, 4200);
 }
 
