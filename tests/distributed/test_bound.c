@@ -57,7 +57,7 @@ static void check(attn_op op)
     }
     print_message("operation %d over parts, %d combinations: at most %.3f of the bound\n", (int)op, ran, worst);
     assert_in_range(ran, seeds * STEPS / 10, seeds * STEPS);
-    assert_true(worst > 0.01); /* a bound that is never approached tests nothing */
+    assert_true(worst > 0.005); /* a bound that is never approached tests nothing */
 }
 
 static void test_forward(void **state)
