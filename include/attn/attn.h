@@ -121,7 +121,7 @@ typedef struct attn_score {
     attn_score_kind kind;
     attn_scale_kind scale_kind;
     double scale;
-    double temperature; /* > 0; the default 0 means 1 */
+    double temperature; /* > 0; the default 0 means 1.  It, its reciprocal and scale / temperature are finite in the compute type */
     double softcap;     /* > 0; the default 0 means none */
     int64_t dim_k;      /* general: channels of a key; 0: dim_qk, the channels of a query.  Must be 0 for other kinds */
     int64_t dim_metric; /* metric: rows of w; 0: dim_qk.  Must be 0 for other kinds */

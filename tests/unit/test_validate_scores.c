@@ -14,6 +14,8 @@ static void test_options_of_scores(void **state)
     REJECTED(s.problem.score.temperature = INFINITY, ATTN_ERR_ARGUMENT,
              "score.temperature is inf; it must be above 0, and it and its reciprocal finite in the compute type (0 for the "
              "default, 1)");
+    REJECTED((s.problem.score.scale_kind = ATTN_SCALE_VALUE, s.problem.score.scale = -1e30, s.problem.score.temperature = 1e-30),
+             ATTN_ERR_ARGUMENT, "score.scale / score.temperature is -1e+30 / 1e-30; it must be finite in the compute type");
     REJECTED(s.problem.score.softcap = -0.5, ATTN_ERR_ARGUMENT,
              "score.softcap is -0.5; it must be above 0, and it and its reciprocal finite in the compute type (0 for none)");
     REJECTED(s.problem.mask.chunk = -3, ATTN_ERR_ARGUMENT, "mask.chunk is -3; it must be at least 1, or 0 for none");

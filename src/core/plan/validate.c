@@ -129,6 +129,9 @@ static attn_status check_score(const attn_resolved *p, attn_error *error)
         score->temperature == 0 || (score->temperature >= least && score->temperature <= most), ATTN_ERR_ARGUMENT,
         "score.temperature is %g; it must be above 0, and it and its reciprocal finite in the compute type (0 for the default, 1)",
         score->temperature);
+    CHECK(score->scale_kind != ATTN_SCALE_VALUE || score->temperature == 0 || fabs(score->scale) / score->temperature <= most,
+          ATTN_ERR_ARGUMENT, "score.scale / score.temperature is %g / %g; it must be finite in the compute type", score->scale,
+          score->temperature);
     CHECK(score->softcap == 0 || (score->softcap >= least && score->softcap <= most), ATTN_ERR_ARGUMENT,
           "score.softcap is %g; it must be above 0, and it and its reciprocal finite in the compute type (0 for none)",
           score->softcap);
