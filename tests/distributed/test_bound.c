@@ -40,8 +40,9 @@ static double fraction(combination *c, attn_op op, int64_t part)
     return worst;
 }
 
-static void check(attn_op op)
+static void test_operation(void **state)
 {
+    const attn_op op = *(const attn_op *)*state;
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_F16, ATTN_BF16};
     double worst = 0; /* in f32 and f64: in 16 bits, rounding of what is stored may be all of the bound */
     int ran = 0;
@@ -60,33 +61,12 @@ static void check(attn_op op)
     assert_true(worst > 0.005); /* a bound that is never approached tests nothing */
 }
 
-static void test_forward(void **state)
-{
-    (void)state;
-    check(ATTN_FORWARD);
-}
-
-static void test_backward(void **state)
-{
-    (void)state;
-    check(ATTN_BACKWARD);
-}
-
-static void test_jvp(void **state)
-{
-    (void)state;
-    check(ATTN_JVP);
-}
-
-static void test_double_backward(void **state)
-{
-    (void)state;
-    check(ATTN_DOUBLE_BACKWARD);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_jvp),
-                                       cmocka_unit_test(test_double_backward)};
+    static attn_op ops[] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_JVP, ATTN_DOUBLE_BACKWARD};
+    const struct CMUnitTest tests[] = {{"forward", test_operation, NULL, NULL, &ops[0]},
+                                       {"backward", test_operation, NULL, NULL, &ops[1]},
+                                       {"jvp", test_operation, NULL, NULL, &ops[2]},
+                                       {"double backward", test_operation, NULL, NULL, &ops[3]}};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

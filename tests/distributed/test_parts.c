@@ -132,6 +132,21 @@ static void test_given(void **state)
     assert_in_range(ran, SEEDS / 8, SEEDS);
 }
 
+/* Over parts of so many tokens, on one rank. */
+static void compute_over_parts(const attn_problem *p, const attn_tensors *t, int64_t tokens)
+{
+    attn_error error;
+    attn_distributed_plan *plan;
+    const attn_split split = {.struct_size = sizeof split, .part = tokens};
+    assert_int_equal(attn_distributed_plan_create(&plan, p, t, &split, NULL, NULL, &error), ATTN_OK);
+    const size_t size = attn_distributed_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    assert_int_equal(attn_distributed_execute(plan, t, workspace, size, &error), ATTN_OK);
+    free(workspace);
+    attn_distributed_plan_destroy(plan);
+}
+
 /* Of equal weights in different parts the lowest index comes first. */
 static void test_ties(void **state)
 {
@@ -139,8 +154,6 @@ static void test_ties(void **state)
     static const float zeros[KEYS];
     float o[1];
     int64_t index[TOP];
-    attn_error error;
-    attn_distributed_plan *plan;
     const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 1, KEYS, 1, 1}, .outputs.topk = TOP};
     const attn_tensors t = {.struct_size = sizeof t,
                             .q = attn_in(zeros),
@@ -148,16 +161,9 @@ static void test_ties(void **state)
                             .v = attn_in(zeros),
                             .o = attn_out(o),
                             .topk_index = attn_out(index)};
-    const attn_split split = {.struct_size = sizeof split, .part = 2};
     (void)state;
-    assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_OK);
-    const size_t size = attn_distributed_workspace_size(plan);
-    void *workspace = malloc(size);
-    assert_non_null(workspace);
-    assert_int_equal(attn_distributed_execute(plan, &t, workspace, size, &error), ATTN_OK);
+    compute_over_parts(&p, &t, 2);
     for (int n = 0; n < TOP; n++) assert_int_equal(index[n], n);
-    free(workspace);
-    attn_distributed_plan_destroy(plan);
 }
 
 /* A key that is seen is listed, also if its weight, or that of all keys of its part, is 0. */
@@ -167,28 +173,19 @@ static void test_weights_of_0(void **state)
     static const float q[] = {1}, v[KEYS];
     float k[KEYS] = {0, 1e30f, 5, 2e30f, 1}, o[1], weight[TOP];
     int64_t index[TOP];
-    attn_error error;
     const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 1, KEYS, 1, 1}, .outputs.topk = TOP};
     attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
     t.topk_index = attn_out(index), t.topk_weight = attn_out(weight);
     (void)state;
     for (int64_t tokens = 1; tokens <= KEYS; tokens++) {
-        const attn_split split = {.struct_size = sizeof split, .part = tokens};
-        attn_distributed_plan *plan;
         int seen = 0;
-        assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_OK);
-        const size_t size = attn_distributed_workspace_size(plan);
-        void *workspace = malloc(size);
-        assert_non_null(workspace);
-        assert_int_equal(attn_distributed_execute(plan, &t, workspace, size, &error), ATTN_OK);
+        compute_over_parts(&p, &t, tokens);
         for (int n = 0; n < KEYS; n++) {
             assert_in_range(index[n], 0, KEYS - 1);
             seen |= 1 << index[n];
             assert_true(weight[n] == (n ? 0 : 1));
         }
         assert_int_equal(index[0], 3), assert_int_equal(seen, (1 << KEYS) - 1), assert_int_equal(index[KEYS], -1);
-        free(workspace);
-        attn_distributed_plan_destroy(plan);
     }
 }
 
@@ -211,8 +208,6 @@ static void test_too_large(void **state)
 static void test_no_heads(void **state)
 {
     enum { TOKENS = 4 };
-    attn_error error;
-    attn_distributed_plan *plan;
     const attn_problem p = {.struct_size = sizeof p, .op = ATTN_BACKWARD, .shape = {1, 0, 0, TOKENS, TOKENS, 1, 1}};
     const attn_input in = attn_in(ATTN_EMPTY);
     const attn_output out = attn_out((void *)(uintptr_t)ATTN_EMPTY);
@@ -230,15 +225,8 @@ static void test_no_heads(void **state)
                             .grad_v = out,
                             .grad_sink = out,
                             .grad_bias = out};
-    const attn_split split = {.struct_size = sizeof split, .part = 2};
     (void)state;
-    assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_OK);
-    const size_t size = attn_distributed_workspace_size(plan);
-    void *workspace = malloc(size);
-    assert_non_null(workspace);
-    assert_int_equal(attn_distributed_execute(plan, &t, workspace, size, &error), ATTN_OK);
-    free(workspace);
-    attn_distributed_plan_destroy(plan);
+    compute_over_parts(&p, &t, 2);
 }
 
 /* What a rank keeps between two runs takes more bytes than the 16-bit tensor of the caller. */
