@@ -264,7 +264,7 @@ void blocks_canary(const block *blocks, int count, unsigned char canary)
 void blocks_untouched(const block *blocks, int count, unsigned char canary, const char *message)
 {
     for (int t = 0; t < count; t++)
-        for (size_t i = 0; blocks[t].output && i < blocks[t].bytes; i++)
+        for (size_t i = 0; blocks[t].output && blocks[t].memory && i < blocks[t].bytes; i++)
             if (blocks[t].memory[i] != canary)
                 finding("%s is written at byte %zu, but the call failed: %s", blocks[t].name, i, message);
 }
