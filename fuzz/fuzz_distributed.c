@@ -69,13 +69,13 @@ static void draw_part(api_case *c)
 static void draw_ranks(draws *d, attn_op op)
 {
     static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 16};
-    static const attn_way ways[] = {ATTN_WAY_AUTO,  ATTN_WAY_RING,       ATTN_WAY_DIRECT,
-                                    ATTN_WAY_HEADS, ATTN_WAY_HEADS_RING, ATTN_WAY_SPLIT_KEYS};
+    static const attn_way ways[] = {ATTN_WAY_AUTO,       ATTN_WAY_RING,   ATTN_WAY_DIRECT,    ATTN_WAY_HEADS,
+                                    ATTN_WAY_HEADS_RING, ATTN_WAY_GATHER, ATTN_WAY_SPLIT_KEYS};
     over.ranks = ranks[draw_below(d, 9)];
     over.seed = draw_word(d);
     over.delays = draw_one_in(d, 4);
     over.split.layout = (attn_layout)draw_below(d, 4);
-    over.split.way = ways[draw_below(d, op == ATTN_FORWARD ? 6 : 5)]; /* keys stay in forward alone */
+    over.split.way = ways[draw_below(d, op == ATTN_FORWARD ? 7 : 6)]; /* keys stay in forward alone */
     over.split.ranks_heads = 0;
     if (over.split.way == ATTN_WAY_HEADS_RING && !draw_one_in(d, 3)) over.split.ranks_heads = 1 + draw_below(d, over.ranks);
     while (over.split.ranks_heads && over.ranks % over.split.ranks_heads) over.split.ranks_heads--;
@@ -140,19 +140,19 @@ static void run_alone(api_case *c)
     blocks_keep(c->blocks, c->count);
 }
 
-/* Ranks that divide the heads reject what all heads share: one rank, asked for that way, says so, too.  Others are compared with
+/* Ways that compute heads apart reject what all heads share: one rank, asked for that way, says so, too.  Others are compared with
  * what it has computed. */
 static void expect_heads(api_case *c, attn_status alone)
 {
     attn_split split = over.split;
     attn_distributed_plan *plan = NULL;
     over.expected = alone;
-    if (alone != ATTN_OK || (split.way != ATTN_WAY_HEADS && split.way != ATTN_WAY_HEADS_RING)) return;
+    if (alone != ATTN_OK || split.way < ATTN_WAY_HEADS) return; /* ring, direct, split keys */
     split.layout = ATTN_LAYOUT_CONTIGUOUS, split.ranks_heads = 0;
     split.owners_q = split.owners_kv = NULL;
     over.expected = attn_distributed_plan_create(&plan, &c->problem, &c->tensors, &split, NULL, &c->options, &over.error);
     check_error(over.expected, &over.error);
-    if (over.expected != ATTN_OK && !strstr(over.error.message, "where ranks have heads of their own"))
+    if (over.expected != ATTN_OK && !strstr(over.error.message, "where heads are computed apart"))
         finding("one rank is planned, but not by heads: %s", over.error.message);
     attn_distributed_plan_destroy(plan);
 }

@@ -186,7 +186,7 @@ void target_run(draws *from)
     if (draw_one_in(from, 2)) x.split.way = ATTN_WAY_RING;
     if (draw_one_in(from, 3)) x.split.way = ATTN_WAY_DIRECT;
     if (draw_one_in(from, 40))
-        x.split.layout = (attn_layout)draw_below(from, 4), x.split.way = (attn_way)draw_below(from, ATTN_WAY_HEADS_RING + 1);
+        x.split.layout = (attn_layout)draw_below(from, 4), x.split.way = (attn_way)draw_below(from, ATTN_WAY_GATHER + 1);
     if (draw_one_in(from, 2) && c->problem.chunk) x.split.part = (1 + draw_below(from, 4)) * (1 + c->problem.chunk % 60);
     if (draw_one_in(from, 2) && c->problem.chunk) c->problem.chunk = 1 + c->problem.chunk % 60;
     x.ranks = 1 + (int)draw_below(from, 6);

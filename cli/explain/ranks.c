@@ -120,17 +120,15 @@ static attn_status predict(outlook *o, const attn_problem *problem, const attn_t
     static const struct {
         const char *name;
         attn_way way;
-    } ways[] = {{"direct", ATTN_WAY_DIRECT},
-                {"ring", ATTN_WAY_RING},
-                {"split keys", ATTN_WAY_SPLIT_KEYS},
-                {"heads", ATTN_WAY_HEADS},
-                {"heads x ring", ATTN_WAY_HEADS_RING}};
+    } ways[] = {{"direct", ATTN_WAY_DIRECT},           {"ring", ATTN_WAY_RING},
+                {"split keys", ATTN_WAY_SPLIT_KEYS},   {"heads", ATTN_WAY_HEADS},
+                {"heads x ring", ATTN_WAY_HEADS_RING}, {"gather", ATTN_WAY_GATHER}};
     const attn_way only = o->settings->split.way;
     const int64_t ranks_heads = o->split.ranks_heads;
     for (size_t n = 0; n < sizeof ways / sizeof *ways; n++) {
         way_row *row = &o->rows[o->count];
         const attn_way way = ways[n].way;
-        const int has_heads = way == ATTN_WAY_HEADS || way == ATTN_WAY_HEADS_RING;
+        const int has_heads = way == ATTN_WAY_HEADS || way == ATTN_WAY_HEADS_RING || way == ATTN_WAY_GATHER;
         if (only ? only != way : is_of_no_use(o, way, problem)) continue;
         *row = (way_row){.name = ways[n].name, .in_library = 1, .of.struct_size = sizeof row->of};
         o->split.way = way;
@@ -232,7 +230,7 @@ static void print_text(const outlook *o)
     }
     printf("\nA prediction, not a measurement: docs/distributed.md has the model. Seconds are those of the busiest machine;\n"
            "waiting is for messages that work does not hide; keys is memory for keys on their way. heads x ring, N:\n"
-           "N machines divide the heads.\n");
+           "N machines divide the heads. gather: one key head after another.\n");
     if (missing) printf("* not in the library; as if work were even and nothing were cut into parts.\n");
 }
 

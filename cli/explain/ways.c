@@ -21,13 +21,6 @@ static double time_of_all(const even *e)
            (e->ranks - 1) * (e->keys + e->grads) / e->machine->bytes_per_second;
 }
 
-/* All keys of a head, then those of the next while it is computed. */
-static double by_head(const even *e)
-{
-    const double heads = (double)e->p->shape.heads_kv, all = time_of_all(e);
-    return fmax(e->computing, all + e->machine->seconds_per_message * heads * log2_up(e->ranks)) + all / heads;
-}
-
 static void add(way_row *rows, int *count, const even *e, const char *name, const char *what, double seconds)
 {
     way_row *row = &rows[(*count)++];
@@ -55,7 +48,6 @@ int ways_elsewhere(const attn_problem *p, attn_dtype dtype, int ranks, const att
                     .grads = has_gradients ? keys * fmax(size, 4) : 0};
     int count = 0;
     if (ranks < 2 || e.computing <= 0) return 0;
-    add(rows, &count, &e, "gather", "all keys to all ranks, then computing", e.computing + time_of_all(&e));
-    add(rows, &count, &e, "gather by key head", "keys of a head while the one before is computed", by_head(&e));
+    add(rows, &count, &e, "gather, whole", "all keys to all ranks, then computing", e.computing + time_of_all(&e));
     return count;
 }

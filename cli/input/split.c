@@ -11,7 +11,11 @@ static const char *const layouts[] = {"contiguous", "zigzag", "striped"};
 static const struct {
     const char *name;
     attn_way way;
-} ways[] = {{"direct", ATTN_WAY_DIRECT}, {"ring", ATTN_WAY_RING}, {"heads", ATTN_WAY_HEADS}, {"heads-ring", ATTN_WAY_HEADS_RING}};
+} ways[] = {{"direct", ATTN_WAY_DIRECT},
+            {"ring", ATTN_WAY_RING},
+            {"heads", ATTN_WAY_HEADS},
+            {"heads-ring", ATTN_WAY_HEADS_RING},
+            {"gather", ATTN_WAY_GATHER}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 /* ---- flags ---- */
@@ -38,13 +42,13 @@ static attn_status set_way(void *target, const char *name, const char *value, at
             ((split_settings *)target)->way = ways[n].way;
             return ATTN_OK;
         }
-    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not direct, ring, heads or heads-ring", name, value);
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not direct, ring, heads, heads-ring or gather", name, value);
 }
 
 const option_row split_options[] = {
     {"part", 0, "N", "tokens of a part (default 1024), on which the bits depend", WHOLE(split_settings, part, 1, INT64_MAX)},
     {"layout", 0, "KIND", "who has which parts: contiguous, zigzag, striped", CALL(set_layout)},
-    {"way", 0, "WAY", "how keys travel: direct (default), ring, heads, heads-ring", CALL(set_way)},
+    {"way", 0, "WAY", "how keys travel: direct (default), ring, heads, heads-ring, gather", CALL(set_way)},
     {"ranks-heads", 0, "N", "with heads-ring: how many divide the heads", WHOLE(split_settings, ranks_heads, 1, INT32_MAX)},
     {0},
 };

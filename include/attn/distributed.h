@@ -57,7 +57,11 @@ typedef enum attn_way {
     ATTN_WAY_HEADS = 4,
     /* Both: `ranks_heads` ranks after one another, a group, divide the heads in that manner, of all tokens of the group; and keys
      * come, as in ATTN_WAY_DIRECT, from the ranks of the other groups with the same heads (Fang and Zhao 2024, "USP"). */
-    ATTN_WAY_HEADS_RING = 5
+    ATTN_WAY_HEADS_RING = 5,
+    /* One key head after another, with the query heads that read it: while a rank computes a head, the keys of the next one come
+     * from all ranks whose keys its queries see.  It waits once for each key head, instead of once for each rank, and has memory
+     * for all keys of two heads, instead of for all heads of the keys of two ranks. */
+    ATTN_WAY_GATHER = 6
 } attn_way;
 
 /*
@@ -135,7 +139,8 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *      ATTN_ERR_UNSUPPORTED  what is not there yet: pages, block lists, weights, scores, column_sum and dropout_keep, block masks
  *                            of packed sequences, derivatives with ATTN_EMPTY_UNIFORM; a part that is not a multiple of the
  *                            blocks of a block mask; an origin with a block mask or packed sequences; where heads are divided,
- *                            gradients that all heads share (of a bias, a table, ... that broadcasts over them)
+ *                            or computed one after another, gradients that all heads share (of a bias, a table, ... that
+ *                            broadcasts over them)
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */
@@ -161,7 +166,7 @@ typedef struct attn_distributed_description {
     int64_t parts_kv;
     int64_t queries; /* tokens of this rank */
     int64_t keys;
-    int64_t cells;          /* that this rank computes; double backward does so twice */
+    int64_t cells;          /* that this rank computes, with ATTN_WAY_GATHER for each key head; double backward does so twice */
     int64_t cells_most;     /* of the rank that has the most; all ranks wait for it */
     int64_t cells_total;    /* of all ranks */
     int64_t messages;       /* that this rank sends in an execution */
@@ -169,8 +174,9 @@ typedef struct attn_distributed_description {
     int64_t row_nodes;      /* results of parts of queries that wait at the same time, at most, */
     int64_t column_nodes;   /* and of parts of keys, */
     int64_t shared_nodes;   /* and of gradients that all ranks share, of which each is as large as all of these together */
-    size_t workspace_bytes; /* with heads, also of the tensors that came from other ranks, and of messages; in double backward, also
-                             * of the tangents of o and lse */
+    size_t workspace_bytes; /* with heads, also of the tensors that came from other ranks, and of messages; with ATTN_WAY_GATHER,
+                             * what is for one key head and the keys of the next; in double backward, also of the tangents of o
+                             * and lse */
     attn_way way;
     int ranks;
     int64_t ranks_heads; /* that divide the heads; 1: a rank has all heads of its tokens */
@@ -291,7 +297,8 @@ typedef struct attn_split_prediction {
     int64_t bytes_total;
     int64_t steps;     /* ranks that keys come from */
     int64_t key_bytes; /* of workspace for keys, at most: those of the rank and of two steps (and, with heads, those that came from
-                        * its group); results of cells come on top */
+                        * its group; with ATTN_WAY_GATHER, of one head those of the rank and, twice, all that come); results of
+                        * cells come on top */
     attn_way way;      /* what ATTN_WAY_AUTO is */
     int ranks;
     int64_t ranks_heads; /* as in attn_distributed_description */
@@ -323,6 +330,13 @@ typedef struct attn_split_prediction {
  * what no work hides, of the rank that sends the most before and after:
  *
  *      (messages within its group) seconds_per_message + (their bytes) / bytes_per_second
+ *
+ * With ATTN_WAY_GATHER, C is divided evenly by H = heads_kv; the keys of the first head are waited for, and those of another arrive
+ * while the head before is computed.  With the sums of one head,
+ *
+ *      m        = seconds_per_message + (bytes of keys that a rank gets) / H / bytes_per_second
+ *      waiting  = m + (H - 1) max(m - C / H, 0) + H sums
+ *      sums     = seconds_per_message + (bytes that a rank sends) / bytes_per_second, and what goes through rank 0
  *
  * With ATTN_WAY_SPLIT_KEYS, waiting is what rank 0 gathers, of one rank after another, and what then goes to all in a tree, for
  * each part of queries.  Not in it: reading memory, agreement about errors, messages that meet in the network, ranks that are late,

@@ -128,7 +128,7 @@ def same(a, b):
 
 OWNERS = distributed.Owners(np.arange(10) * 7 % 3, np.arange(12)[::-1] * 5 % 3)
 WAYS = [(1, "zigzag", "ring"), (2, "contiguous", "direct"), (3, "striped", "ring"), (3, OWNERS, "direct"), (4, "zigzag", "direct"), (4, "striped", "auto"),
-        (3, "zigzag", "heads"), (4, OWNERS, "heads-ring")]
+        (3, "zigzag", "heads"), (4, OWNERS, "heads-ring"), (3, OWNERS, "gather")]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -140,7 +140,7 @@ def test_the_same_bits_on_any_number_of_ranks(case):
     for a, b in zip(alone, plain, strict=True):
         close(a, b, 1e-12 * (1 + np.abs(b)))
     for ranks, layout, way in WAYS:
-        if case == "a bias for all keys" and "heads" in way:  # and for all heads
+        if case == "a bias for all keys" and way in ("heads", "heads-ring", "gather"):  # and for all heads
             with pytest.raises(NotImplementedError, match="grad_bias is set, of a tensor that all heads share"):
                 distributed.in_threads(ranks, lambda group, layout=layout, way=way: compute(group, layout, way, given, grads))
             continue
@@ -174,7 +174,7 @@ def test_groups_that_divide_the_heads():
         q, k, v = (distributed.shard(x, 2, of=of, **rows) for x, of in ((Q, "q"), (K, "kv"), (V, "kv")))
         return distributed.Plan(q, k, v, way=way, ranks_heads=ranks_heads, **rows).description
 
-    for way, ranks, asked, taken in (("heads-ring", 4, 0, 2), ("heads-ring", 4, 4, 4), ("heads", 3, 0, 3), ("direct", 2, 0, 1)):
+    for way, ranks, asked, taken in (("heads-ring", 4, 0, 2), ("heads-ring", 4, 4, 4), ("heads", 3, 0, 3), ("direct", 2, 0, 1), ("gather", 2, 0, 1)):
         for found in distributed.in_threads(ranks, lambda group, way=way, asked=asked: on_rank(group, way, asked)):
             assert (found.way, found.ranks, found.ranks_heads) == (way, ranks, taken)
     with pytest.raises(ValueError, match="ranks_heads is 3; it must divide the number of ranks, 4"):

@@ -74,6 +74,7 @@ void attn_message_fill(const attn_cells *cells, const attn_tensors *mine, int64_
 
 typedef struct attn_cell {
     int64_t i, j;        /* j -1: no keys */
+    int64_t head;        /* query heads before the first one of these cells */
     const char *message; /* with the keys of part j; NULL: the caller owns them */
     char *node[ATTN_NODE_KINDS];
 } attn_cell;

@@ -47,6 +47,7 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     attn_options any = c->options;
     any.workspace_limit = 0; /* a cell may have fewer heads */
     TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, p->queries, p->keys, &any, error));
+    if (attn_split_heads_apart(&split)) TRY(attn_slices_check_sums(&c->bounds, &c->problem, error));
     if (attn_split_has_heads(&split)) TRY(attn_slices_check(&c->bounds, &c->problem, tokens, error));
     if (c->index.starts_q) {
         c->documents = s->batch;

@@ -94,26 +94,54 @@ static void wait_for_nodes(attn_running *r, attn_node_kind kind)
 
 /* ---- columns: to the owner of the keys ---- */
 
-void attn_exchange_columns(attn_running *r, int step)
+/* What own keys got on rank `there`. */
+static void receive_columns(attn_running *r, int there)
 {
     const attn_distributed_plan *p = r->plan;
-    const int there = attn_rank_at(p, step);
-    if (step == 0 || !r->pool[ATTN_NODE_COLUMN].bytes) return;
     for (int64_t n = 0; n < p->own.count_kv; n++) {
         const attn_sum sum = {ATTN_SUM_COLUMN, p->own.kv[n], &r->columns[n]};
         visit(r, &sum, there, -1, receive_node);
     }
-    for (int64_t n = 0; n < r->from_count; n++) {
-        const attn_sum sum = {ATTN_SUM_COLUMN, r->from[n], &r->away[n]};
-        visit(r, &sum, p->me, p->cells.grid.kv.owner[r->from[n]], send_node);
-    }
-    wait_for_nodes(r, ATTN_NODE_COLUMN);
-    if (r->status != ATTN_OK) return;
+}
+
+static void insert_columns(attn_running *r, int there)
+{
+    const attn_distributed_plan *p = r->plan;
     for (int64_t n = 0; n < p->own.count_kv; n++) {
         const attn_sum sum = {ATTN_SUM_COLUMN, p->own.kv[n], &r->columns[n]};
         visit(r, &sum, there, -1, insert_node);
         attn_sum_end_column(r, n);
     }
+}
+
+/* What the keys of the list got here. */
+static void send_columns(attn_running *r)
+{
+    const attn_distributed_plan *p = r->plan;
+    for (int64_t n = 0; n < r->from_count; n++) {
+        const attn_sum sum = {ATTN_SUM_COLUMN, r->from[n], &r->away[n]};
+        if (r->from_at[n] >= 0) visit(r, &sum, p->me, p->cells.grid.kv.owner[r->from[n]], send_node);
+    }
+}
+
+void attn_exchange_columns(attn_running *r, int step)
+{
+    const int there = attn_rank_at(r->plan, step);
+    if (step == 0 || !r->pool[ATTN_NODE_COLUMN].bytes) return;
+    receive_columns(r, there);
+    send_columns(r);
+    wait_for_nodes(r, ATTN_NODE_COLUMN);
+    if (r->status == ATTN_OK) insert_columns(r, there);
+}
+
+void attn_exchange_all_columns(attn_running *r)
+{
+    const attn_distributed_plan *p = r->plan;
+    if (!r->pool[ATTN_NODE_COLUMN].bytes) return;
+    for (int step = 1; step < p->ranks; step++) receive_columns(r, attn_rank_at(p, step));
+    send_columns(r);
+    wait_for_nodes(r, ATTN_NODE_COLUMN);
+    for (int step = 1; step < p->ranks && r->status == ATTN_OK; step++) insert_columns(r, attn_rank_at(p, step));
 }
 
 /* ---- to rank 0, and from there to all ---- */

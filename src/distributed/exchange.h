@@ -7,6 +7,8 @@
 
 /* After step `step`: what its keys got goes to their owner, and what this rank's keys got elsewhere comes. */
 void attn_exchange_columns(attn_running *r, int step);
+/* The same of all steps at once. */
+void attn_exchange_all_columns(attn_running *r);
 
 /* Completes and stores shared results, which all ranks get. */
 void attn_exchange_shared(attn_running *r);

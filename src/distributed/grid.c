@@ -205,6 +205,13 @@ int64_t attn_row_cells(const attn_grid *g, int64_t i)
     return near->end - near->first + global->end - global->first - attn_max(both, 0);
 }
 
+int attn_grid_has_cells(const attn_grid *g)
+{
+    for (int64_t j = 0; j < g->kv.count; j++)
+        if (g->rows[j].first < g->rows[j].end) return 1;
+    return 0;
+}
+
 int attn_column_exists(const attn_grid *g, int64_t j, int64_t first, int64_t end)
 {
     for (int64_t i = attn_max(first, g->rows[j].first); i < attn_min(end, g->rows[j].end); i++)

@@ -45,6 +45,13 @@ static inline int64_t attn_bytes_sent(int64_t bytes, size_t more)
     return more < (size_t)(most - bytes) ? bytes + (int64_t)more : most;
 }
 
+/* A count, of each of so many. */
+static inline int64_t attn_times(int64_t count, int64_t times)
+{
+    const int64_t most = INT64_C(1) << 62;
+    return times > 0 && count > most / times ? most : count * times;
+}
+
 static inline int64_t attn_parts_of(int64_t tokens, int64_t part) { return tokens / part + (tokens % part != 0); }
 static inline int64_t attn_part_first(const attn_parts *p, int64_t n) { return n * p->part; }
 static inline int64_t attn_part_size(const attn_parts *p, int64_t n) { return attn_min(p->tokens - n * p->part, p->part); }
@@ -79,6 +86,8 @@ void attn_keys_seen(const attn_mask *mask, int64_t first, int64_t last, int64_t 
 /* How many keys the query at a position sees. */
 double attn_keys_count(const attn_mask *mask, int64_t position, int64_t keys);
 
+/* 1 if there is a cell. */
+int attn_grid_has_cells(const attn_grid *grid);
 /* How many cells part i of queries has. */
 int64_t attn_row_cells(const attn_grid *grid, int64_t i);
 /* 1 if part i of queries has a cell with one of the parts first .. end - 1 of keys; and the reverse. */

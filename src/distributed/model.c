@@ -4,6 +4,7 @@
 
 #include "../common/options.h"
 #include "../common/slots.h"
+#include "gather.h"
 #include "index.h"
 #include "model_count.h"
 #include "model_heads.h"
@@ -36,7 +37,7 @@ typedef struct outlook {
     attn_cells whole; /* with all heads, and the grid of all ranks */
     int ranks, members;
     attn_model_rank *each; /* of all ranks */
-    void *memory[5];       /* released at the end */
+    void *memory[6];       /* released at the end */
     int blocks;
 } outlook;
 
@@ -104,17 +105,26 @@ static double seconds_of_swaps(const outlook *o, const attn_split_machine *machi
     return messages * machine->seconds_per_message + bytes / machine->bytes_per_second;
 }
 
+/* The waiting of a run that takes one head after another, whose work is `work`; comes: 1 if keys come from other ranks. */
+static double seconds_of_rounds(const attn_model *m, const attn_split_machine *machine, double work, int comes)
+{
+    const double rounds = (double)m->rounds, got = m->bytes_got[busiest(m->bytes_got, m->ranks)],
+                 message = comes ? machine->seconds_per_message + got / machine->bytes_per_second : 0,
+                 sums = seconds_of_nodes(m, ATTN_NODE_COLUMN, machine, 1) + seconds_through_first(m, ATTN_NODE_SHARED, machine, 1);
+    return rounds > 0 ? message + (rounds - 1) * fmax(message - work / rounds, 0) + rounds * sums : 0;
+}
+
 /* Adds a run, of the ranks that have the most heads, which the model is of. */
 static void add_run(const outlook *o, attn_model *m, const attn_split_machine *machine, attn_split_prediction *d)
 {
     const attn_cells *c = &m->cells;
     attn_problem undivided = c->problem;
     undivided.shape = o->whole.problem.shape;
-    const double flops = flops_of_pair(&c->problem), of_all = flops_of_pair(&undivided),
+    const double times = (double)m->rounds, flops = flops_of_pair(&c->problem) * times, of_all = flops_of_pair(&undivided),
                  all = sum(m->row_pairs, c->grid.q.count) * of_all, mean = sum(m->pairs, m->ranks) * of_all / o->ranks;
     const int most = busiest(m->pairs, m->ranks);
     const double computing = m->pairs[most] * flops / machine->flops_per_second,
-                 combining = (double)m->cells_of[most] * (double)(c->node[ATTN_NODE_ROW] + c->node[ATTN_NODE_COLUMN]) /
+                 combining = (double)m->cells_of[most] * times * (double)(c->node[ATTN_NODE_ROW] + c->node[ATTN_NODE_COLUMN]) /
                              (double)attn_dtype_size(c->bounds.compute) * machine->seconds_per_sum,
                  work = computing + combining;
     int64_t own, sources;
@@ -122,7 +132,10 @@ static void add_run(const outlook *o, attn_model *m, const attn_split_machine *m
     d->computing += computing, d->combining += combining;
     d->imbalance = mean > 0 ? m->pairs[most] * flops / mean : 1;
     attn_model_look(m, most, &own, &sources);
-    if (c->keys_stay) {
+    if (m->bundles) {
+        d->steps = sources;
+        d->waiting += seconds_of_rounds(m, machine, work, sources > 0);
+    } else if (c->keys_stay) {
         double rows = 0;
         for (int64_t i = 0; i < c->grid.q.count; i++) rows += attn_row_cells(&c->grid, i) > 0;
         d->waiting += seconds_through_first(m, ATTN_NODE_ROW, machine, rows);
@@ -158,12 +171,23 @@ static void add_sent(const outlook *o, const attn_model_class *of, sent *s)
     }
 }
 
+/* Keys of a head: the rank's own, and twice those that come. */
+static double bytes_of_gathered(const attn_model *m)
+{
+    const double part = (double)attn_message_bytes(&m->cells, attn_part_most(&m->cells.grid.kv));
+    double most = 0;
+    for (int r = 0; r < m->ranks && m->ranks > 1; r++)
+        most = fmax(most, (double)(m->kv.first[r + 1] - m->kv.first[r]) * part + 2 * m->bytes_got[r]);
+    return most;
+}
+
 /* Memory for keys: the rank's own and those of two steps, and those that came from its group. */
 static double bytes_of_keys(const outlook *o)
 {
     const attn_model *m = &o->model;
     const double copies = (m->ranks == 1 || m->cells.keys_stay ? 0 : 3) + (o->members > 1);
     int64_t most = 0;
+    if (m->bundles) return bytes_of_gathered(m);
     for (int r = 0; r < m->ranks; r++) most = attn_max(most, m->kv.first[r + 1] - m->kv.first[r]);
     return copies * (double)most * (double)attn_message_bytes(&m->cells, attn_part_most(&m->cells.grid.kv));
 }
@@ -175,6 +199,7 @@ static attn_status take_run(outlook *o, const attn_model_class *of, int run, att
     const attn_grid grid = c->grid;
     *c = o->whole;
     c->grid = grid;
+    if (o->model.bundles) attn_gather_take(c);
     if (o->members > 1) attn_slice_take(c, &of->slice, 0, 0); /* (of rows of ranks nothing is asked) */
     if (o->model.runs > 1) attn_runs_take(c, (attn_runs_of)run);
     return attn_cells_lay_out(c, error);
@@ -185,6 +210,7 @@ static attn_status fill(outlook *o, const attn_split_machine *machine, attn_spli
     attn_model *m = &o->model;
     attn_model_class classes[2];
     sent s = {.messages = 0};
+    m->rounds = m->bundles ? o->whole.problem.shape.heads_kv : 1;
     const int count = attn_model_classes(&o->whole.problem.shape, o->members, classes);
     m->runs = attn_runs_are_two(&o->whole) ? ATTN_RUNS : 1;
     for (int n = 0; n < count; n++) {
@@ -207,10 +233,10 @@ static attn_status fill(outlook *o, const attn_split_machine *machine, attn_spli
     d->sampled = m->sampled;
     d->messages = whole(s.messages), d->messages_total = whole(s.messages_total);
     d->bytes = whole(s.bytes), d->bytes_total = whole(s.bytes_total);
-    const int busy = o->members > 1 ? attn_slices_busy(&o->whole.problem.shape, o->members) : 1;
+    const int64_t busy = o->members > 1 ? attn_slices_busy(&o->whole.problem.shape, o->members) : m->rounds;
     for (int r = 0; r < m->ranks && busy > 0; r++) {
-        d->cells_most = attn_max(d->cells_most, m->cells_of[r]);
-        d->cells_total += m->cells_of[r] * busy;
+        d->cells_most = attn_max(d->cells_most, attn_times(m->cells_of[r], m->rounds));
+        d->cells_total += attn_times(m->cells_of[r], busy);
     }
     return ATTN_OK;
 }
@@ -252,6 +278,7 @@ static attn_status predict(outlook *o, const attn_split *caller, attn_split_pred
         c->documents = c->problem.shape.batch;
         c->problem.shape.batch = 1;
     }
+    if (attn_split_heads_apart(&split)) TRY(attn_slices_check_sums(&c->bounds, &c->problem, error));
     if (attn_split_has_heads(&split)) TRY(attn_slices_check(&c->bounds, &c->problem, tokens, error));
     TRY(attn_slices_share(c, attn_slices_shared(c), error));
     TRY(reserve(o, (size_t)o->ranks * sizeof *o->each, "ranks", &memory, error));
@@ -264,6 +291,10 @@ static attn_status predict(outlook *o, const attn_split *caller, attn_split_pred
     const attn_range parts = {c->grid.q.count, c->grid.kv.count};
     TRY(reserve(o, attn_model_bytes(parts, m->ranks), "what ranks do", &memory, error));
     attn_model_carve(m, memory, parts);
+    if (m->way == ATTN_WAY_GATHER && attn_grid_has_cells(&c->grid)) {
+        TRY(reserve(o, attn_model_bundles_bytes(parts, m->ranks), "messages", &memory, error));
+        m->bundles = memory;
+    }
     TRY(fill(o, machine, d, error));
     CHECK(isfinite(d->seconds), ATTN_ERR_ARGUMENT,
           "machine is too slow: %g operations and %g bytes a second, %g seconds a message; its seconds overflow",

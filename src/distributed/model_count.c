@@ -60,22 +60,6 @@ static void sort_by_rank(attn_by_rank *by, const attn_parts *p, int ranks)
     by->first[0] = 0;
 }
 
-/* The parts of a rank among first .. end - 1. */
-static int64_t count_between(const attn_by_rank *by, int rank, int64_t first, int64_t end)
-{
-    int64_t found[2];
-    for (int n = 0; n < 2; n++) {
-        int64_t low = by->first[rank], high = by->first[rank + 1];
-        while (low < high) {
-            const int64_t middle = low + (high - low) / 2;
-            if (by->part[middle] < (n ? end : first)) low = middle + 1;
-            else high = middle;
-        }
-        found[n] = low;
-    }
-    return found[1] > found[0] ? found[1] - found[0] : 0;
-}
-
 /* ---- work ---- */
 
 /* The keys that the queries first .. end - 1 see, added up: exact where their number grows evenly between eighths of these. */
@@ -149,9 +133,9 @@ static void share_rows(attn_model *m)
         const int64_t cells = attn_row_cells(g, i);
         for (int r = 0; r < m->ranks && cells > 0; r++) {
             const attn_range *near = &g->seen[ATTN_SEEN_RANGES * i], *far = near + 1;
-            const int64_t both = count_between(&m->kv, r, attn_max(near->first, far->first), attn_min(near->end, far->end)),
-                          own = count_between(&m->kv, r, near->first, near->end) + count_between(&m->kv, r, far->first, far->end) -
-                                both;
+            const int64_t both = attn_model_between(&m->kv, r, attn_max(near->first, far->first), attn_min(near->end, far->end)),
+                          own = attn_model_between(&m->kv, r, near->first, near->end) +
+                                attn_model_between(&m->kv, r, far->first, far->end) - both;
             m->cells_of[r] += (int64_t)((double)own * s.weight + 0.5);
             m->pairs[r] += m->row_pairs[i] * (double)own * s.weight / (double)cells;
         }
@@ -165,7 +149,7 @@ static void share_rows(attn_model *m)
 static void see(attn_model *m, int rank, attn_range of)
 {
     const attn_grid *g = &m->cells.grid;
-    const int64_t own = count_between(&m->kv, rank, of.first, of.end);
+    const int64_t own = attn_model_between(&m->kv, rank, of.first, of.end);
     if (of.first >= of.end) return;
     m->seen[of.first]++, m->seen[of.end]--;
     m->keys_sent[rank] -= (double)own;
@@ -175,91 +159,12 @@ static void see(attn_model *m, int rank, attn_range of)
                                        attn_message_bytes(&m->cells, attn_part_size(&g->kv, g->kv.count - 1)));
 }
 
-typedef void each_range(attn_model *m, int rank, attn_range range);
-
-static int64_t seen_first(const attn_grid *g, int kind, int32_t part)
-{
-    return g->seen[ATTN_SEEN_RANGES * (int64_t)part + kind].first;
-}
-
-/* Moves heap[n] down to where no part below it begins later. */
-static void sink(const attn_grid *g, int kind, int32_t *heap, int64_t n, int64_t count)
-{
-    for (int64_t child; (child = 2 * n + 1) < count; n = child) {
-        if (child + 1 < count && seen_first(g, kind, heap[child]) < seen_first(g, kind, heap[child + 1])) child++;
-        if (seen_first(g, kind, heap[n]) >= seen_first(g, kind, heap[child])) return;
-        const int32_t part = heap[n];
-        heap[n] = heap[child];
-        heap[child] = part;
-    }
-}
-
-/* Ranges rise with the parts, unless entries of a batch have other offsets. */
-static void sort_by_seen(const attn_grid *g, int kind, int32_t *parts, int64_t count)
-{
-    int64_t n = 1;
-    while (n < count && seen_first(g, kind, parts[n - 1]) <= seen_first(g, kind, parts[n])) n++;
-    if (n >= count) return;
-    for (n = count / 2; n-- > 0;) sink(g, kind, parts, n, count);
-    for (n = count - 1; n > 0; n--) {
-        const int32_t last = parts[0];
-        parts[0] = parts[n];
-        parts[n] = last;
-        sink(g, kind, parts, 0, n);
-    }
-}
-
-static void fill_by_seen(attn_model *m)
-{
-    const attn_grid *g = &m->cells.grid;
-    for (int kind = 0; kind < ATTN_SEEN_RANGES; kind++) {
-        if (g->q.count > 0) memcpy(m->by_seen[kind], m->q.part, (size_t)g->q.count * sizeof *m->q.part);
-        for (int r = 0; r < m->ranks; r++)
-            sort_by_seen(g, kind, m->by_seen[kind] + m->q.first[r], m->q.first[r + 1] - m->q.first[r]);
-    }
-}
-
-/* The next range of kind `kind` that has parts, of numbers *at .. end - 1 in m->by_seen; NULL: there is none. */
-static const attn_range *seen_from(const attn_model *m, int kind, int64_t *at, int64_t end)
-{
-    for (; *at < end; ++*at) {
-        const attn_range *x = &m->cells.grid.seen[ATTN_SEEN_RANGES * (int64_t)m->by_seen[kind][*at] + kind];
-        if (x->first < x->end) return x;
-    }
-    return NULL;
-}
-
-/* Calls for what a rank sees, as ranges without parts in common, in rising order. */
-static void each_seen(attn_model *m, int rank, each_range *call)
-{
-    const int64_t end = m->q.first[rank + 1];
-    int64_t at[ATTN_SEEN_RANGES] = {m->q.first[rank], m->q.first[rank]};
-    attn_range now = {0, 0};
-    for (;;) {
-        const attn_range *next = NULL;
-        int of = 0;
-        for (int n = 0; n < ATTN_SEEN_RANGES; n++) {
-            const attn_range *x = seen_from(m, n, &at[n], end);
-            if (x && (!next || x->first < next->first)) next = x, of = n;
-        }
-        if (!next) break;
-        at[of]++;
-        if (next->first <= now.end && now.first < now.end) {
-            now.end = attn_max(now.end, next->end);
-            continue;
-        }
-        if (now.first < now.end) call(m, rank, now);
-        now = *next;
-    }
-    if (now.first < now.end) call(m, rank, now);
-}
-
 static void send_directly(attn_model *m)
 {
     const attn_grid *g = &m->cells.grid;
     const double full = (double)attn_message_bytes(&m->cells, attn_part_most(&g->kv));
     memset(m->seen, 0, (size_t)(g->kv.count + 1) * sizeof *m->seen);
-    for (int r = 0; r < m->ranks; r++) each_seen(m, r, see);
+    for (int r = 0; r < m->ranks; r++) attn_model_each_seen(m, r, see);
     for (int64_t j = 0, seen = 0; j < g->kv.count; j++) {
         seen += m->seen[j];
         m->keys_sent[g->kv.owner[j]] += (double)seen;
@@ -408,7 +313,7 @@ void attn_model_count(attn_model *m)
     }
     sort_by_rank(&m->q, &c->grid.q, m->ranks);
     sort_by_rank(&m->kv, &c->grid.kv, m->ranks);
-    fill_by_seen(m);
+    attn_model_sort_seen(m);
     count_pairs(m);
     if (c->keys_stay) share_rows(m);
     else share_work(m);
@@ -416,7 +321,9 @@ void attn_model_count(attn_model *m)
         if (c->keys_stay) send_rows(m);
         else if (m->way == ATTN_WAY_RING) send_around(m);
         else send_directly(m);
-        for (int r = 0; r < m->ranks; r++) m->keys_sent[r] *= m->runs, m->bytes_sent[r] *= m->runs;
+        if (m->bundles) attn_model_bundles(m);
+        const double times = (double)(m->runs * m->rounds);
+        for (int r = 0; r < m->ranks; r++) m->keys_sent[r] *= times, m->bytes_sent[r] *= times;
         if (c->node[ATTN_NODE_COLUMN]) send_columns(m);
         if (c->node[ATTN_NODE_SHARED]) send_shared(m);
     }
@@ -424,7 +331,7 @@ void attn_model_count(attn_model *m)
         m->messages_sent[r] = m->keys_sent[r] + agreements;
         m->bytes_sent[r] += agreements * (double)sizeof(attn_verdict);
         for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) {
-            const double nodes = m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind];
+            const double nodes = m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind] * (double)m->rounds;
             m->messages_sent[r] += nodes;
             m->bytes_sent[r] += nodes * (double)c->node[kind];
         }
@@ -443,15 +350,16 @@ void attn_model_look(attn_model *m, int rank, int64_t *own_cells, int64_t *sourc
     *own_cells = *sources = 0;
     for (int64_t n = m->q.first[rank]; n < m->q.first[rank + 1]; n++) {
         const attn_range *near = &g->seen[ATTN_SEEN_RANGES * m->q.part[n]], *far = near + 1;
-        *own_cells += count_between(&m->kv, rank, near->first, near->end) + count_between(&m->kv, rank, far->first, far->end) -
-                      count_between(&m->kv, rank, attn_max(near->first, far->first), attn_min(near->end, far->end));
+        *own_cells += attn_model_between(&m->kv, rank, near->first, near->end) +
+                      attn_model_between(&m->kv, rank, far->first, far->end) -
+                      attn_model_between(&m->kv, rank, attn_max(near->first, far->first), attn_min(near->end, far->end));
     }
     if (m->way == ATTN_WAY_RING) {
         *sources = m->ranks - 1;
         return;
     }
     memset(m->seen, 0, (size_t)(g->kv.count + 1) * sizeof *m->seen);
-    each_seen(m, rank, mark);
+    attn_model_each_seen(m, rank, mark);
     for (int64_t j = 1; j < g->kv.count; j++) m->seen[j] += m->seen[j - 1];
     for (int r = 0; r < m->ranks; r++)
         for (int64_t n = m->kv.first[r]; n < m->kv.first[r + 1]; n++)

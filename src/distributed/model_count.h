@@ -19,10 +19,12 @@ typedef struct attn_model {
     int ranks;        /* where heads are divided, groups: all of this is about ranks with the same heads */
     int agreeing;     /* ranks that agree, all of them */
     int runs;         /* in each of which keys are exchanged, but sums over queries only in the last */
+    int64_t rounds;   /* of each run: 1, or the key heads, one of which the cells have then (ATTN_WAY_GATHER) */
     attn_by_rank q, kv;
     int32_t *by_seen[ATTN_SEEN_RANGES]; /* q.part, but of each rank in the order in which ranges of a kind begin */
     double *row_pairs;                  /* of each part of queries, with all its keys, of a head */
     int64_t *seen;                      /* space for the parts of keys and one */
+    int32_t *bundles;                   /* NULL: a message is a part; or space in which those of several are counted */
     /* Of each rank */
     double *pairs;                                  /* that it computes, of a head */
     int64_t *cells_of;                              /* that it computes */
@@ -36,7 +38,20 @@ typedef struct attn_model {
 size_t attn_model_bytes(attn_range parts, int ranks);
 void attn_model_carve(attn_model *model, void *memory, attn_range parts);
 
-/* Fills in the arrays; cells, way and ranks are there. */
+/* The parts of a rank among first .. end - 1. */
+int64_t attn_model_between(const attn_by_rank *by, int rank, int64_t first, int64_t end);
+
+/* Fills in by_seen. */
+void attn_model_sort_seen(attn_model *model);
+/* Calls for what a rank sees, as ranges without parts in common or side by side, in rising order. */
+typedef void attn_model_range(attn_model *model, int rank, attn_range range);
+void attn_model_each_seen(attn_model *model, int rank, attn_model_range *call);
+
+/* Lets keys_sent be messages of ATTN_WAY_GATHER (model_bundles.c), in attn_model_bundles_bytes at model->bundles. */
+size_t attn_model_bundles_bytes(attn_range parts, int ranks);
+void attn_model_bundles(attn_model *model);
+
+/* Fills in the arrays; cells, way, ranks, runs, rounds and bundles are there. */
 void attn_model_count(attn_model *model);
 
 /* Of a rank: cells with its own keys, and how many ranks its other keys come from.  Overwrites model->seen. */

@@ -127,6 +127,7 @@ void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_ce
     x->problem.shape.len_kv = p->keys;
     x->origin = c->origin;
     x->origin.batch += p->entry;
+    x->origin.head += cell->head;
     x->origin.q += p->origin_q, x->origin.kv += p->origin_kv;
     if (!x->origin.heads) x->origin.heads = c->problem.shape.heads_q;
     x->call = mine->call ? *mine->call : (attn_call){.struct_size = sizeof x->call};

@@ -4,6 +4,7 @@
 
 #include "../common/slots.h"
 #include "exchange.h"
+#include "gather.h"
 #include "rows.h"
 #include "sums.h"
 
@@ -28,7 +29,7 @@ static void add_last_cell(attn_running *r, int64_t i, int64_t *row, int64_t *sha
     const int is_forward = c->problem.op == ATTN_FORWARD;
     if (!c->has_sink && !(is_forward && attn_row_cells(&c->grid, i) == 0)) return;
     const int64_t slots[] = {attn_sum_take(r, ATTN_NODE_ROW), -1, attn_sum_take(r, ATTN_NODE_SHARED)};
-    attn_cell cell = {.i = i, .j = -1};
+    attn_cell cell = {.i = i, .j = -1, .head = r->head};
     for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) cell.node[kind] = attn_sum_memory(r, (attn_node_kind)kind, slots[kind]);
     if (!r->enough) return;
     run_cell(r, &cell);
@@ -90,13 +91,13 @@ static void end_divided_rows(attn_running *r)
 
 /* ---- the cells of a step ---- */
 
-static void visit_cell(attn_running *r, int step, int64_t row, int64_t column)
+static void visit_cell(attn_running *r, int64_t row, int64_t column)
 {
     const attn_distributed_plan *p = r->plan;
     const int64_t i = p->own.q[row], j = r->from[column];
     if (!r->enough || r->status != ATTN_OK || !attn_row_exists(&p->cells.grid, i, j, j + 1)) return;
     int64_t slots[ATTN_NODE_KINDS];
-    attn_cell cell = {.i = i, .j = j, .message = attn_steps_message(r, step, column)};
+    attn_cell cell = {.i = i, .j = j, .head = r->head, .message = attn_steps_message(r, column)};
     for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) {
         slots[kind] = attn_sum_take(r, (attn_node_kind)kind);
         cell.node[kind] = attn_sum_memory(r, (attn_node_kind)kind, slots[kind]);
@@ -105,12 +106,12 @@ static void visit_cell(attn_running *r, int step, int64_t row, int64_t column)
     run_cell(r, &cell);
     if (r->status != ATTN_OK) return;
     const attn_sum shared = {ATTN_SUM_ROW_SHARED, i, &r->shared[row]}, of_row = {ATTN_SUM_ROW, i, &r->rows[row]},
-                   of_column = {ATTN_SUM_COLUMN, j, step ? &r->away[column] : &r->columns[column]};
+                   of_column = {ATTN_SUM_COLUMN, j, attn_steps_column(r, column)};
     attn_sum_insert(r, &shared, 0, j, slots[ATTN_NODE_SHARED]);
     attn_sum_insert(r, &of_column, 0, i, slots[ATTN_NODE_COLUMN]);
     attn_sum_insert(r, &of_row, 0, j, slots[ATTN_NODE_ROW]);
     count_down(r, row);
-    if (!step && r->pool[ATTN_NODE_COLUMN].bytes) attn_sum_end_column(r, column);
+    if (r->from_at[column] < 0 && r->pool[ATTN_NODE_COLUMN].bytes) attn_sum_end_column(r, attn_own_number(p, j));
 }
 
 /* 1 if some of these may have a cell: the columns of the step are not all that lie between them. */
@@ -123,20 +124,20 @@ static int may_have_cells(const attn_running *r, attn_range rows, attn_range col
 }
 
 /* In quarters of quarters: sums over rows and over columns are then complete soon, and few wait. */
-static void visit(attn_running *r, int step, attn_range rows, attn_range columns)
+static void visit(attn_running *r, attn_range rows, attn_range columns)
 {
     const int64_t height = rows.end - rows.first, width = columns.end - columns.first;
     if (height <= 0 || width <= 0 || !r->enough || !may_have_cells(r, rows, columns)) return;
     if (height == 1 && width == 1) {
-        visit_cell(r, step, rows.first, columns.first);
+        visit_cell(r, rows.first, columns.first);
         return;
     }
     const int64_t middle_q = height > 1 ? rows.first + height / 2 : rows.end,
                   middle_kv = width > 1 ? columns.first + width / 2 : columns.end;
     const attn_range upper = {rows.first, middle_q}, lower = {middle_q, rows.end}, left = {columns.first, middle_kv},
                      right = {middle_kv, columns.end};
-    visit(r, step, upper, left), visit(r, step, upper, right);
-    visit(r, step, lower, left), visit(r, step, lower, right);
+    visit(r, upper, left), visit(r, upper, right);
+    visit(r, lower, left), visit(r, lower, right);
 }
 
 /* ---- the run ---- */
@@ -146,6 +147,7 @@ static size_t carve(attn_running *r, char *base, int counts)
 {
     const attn_distributed_plan *p = r->plan;
     const attn_run_needs *needs = &p->needs;
+    const size_t listed = (size_t)(p->gathers ? p->cells.grid.kv.count : p->most_kv);
     size_t used = 0;
     for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) {
         attn_tree_pool *pool = &r->pool[kind];
@@ -157,8 +159,9 @@ static size_t carve(attn_running *r, char *base, int counts)
     r->shared = attn_take(base, &used, (size_t)p->own.count_q * sizeof *r->shared);
     r->left = attn_take(base, &used, (size_t)p->own.count_q * sizeof *r->left);
     r->columns = attn_take(base, &used, (size_t)p->own.count_kv * sizeof *r->columns);
-    r->away = attn_take(base, &used, (size_t)p->most_kv * sizeof *r->away);
-    r->from = attn_take(base, &used, (size_t)p->most_kv * sizeof *r->from);
+    r->away = attn_take(base, &used, listed * sizeof *r->away);
+    r->from = attn_take(base, &used, listed * sizeof *r->from);
+    r->from_at = attn_take(base, &used, listed * sizeof *r->from_at);
     r->seen_here = attn_take(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_here);
     r->seen_there = attn_take(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_there);
     r->requests = attn_take(base, &used, (size_t)needs->requests * sizeof *r->requests);
@@ -189,26 +192,26 @@ static void clear(attn_tree *trees, int64_t count)
     for (int64_t n = 0; n < count; n++) trees[n].waiting = -1;
 }
 
-static void run(attn_running *r, char *workspace) /* (of any alignment) */
+/* No sum has anything yet. */
+static void begin_pass(attn_running *r)
 {
     const attn_distributed_plan *p = r->plan;
-    (void)carve(r, attn_align_64_up(workspace), !r->mine);
-    r->enough = 1;
     clear(r->rows, p->own.count_q), clear(r->shared, p->own.count_q), clear(r->columns, p->own.count_kv), clear(&r->total, 1);
-    r->coming = r->going = (attn_tree_queue){-1, -1};
     for (int64_t n = 0; n < p->own.count_q; n++) r->left[n] = attn_row_cells(&p->cells.grid, p->own.q[n]);
     if (r->mine) attn_cells_clear(&p->cells, r->mine);
-    const int steps = p->cells.keys_stay || p->cells.idle ? 1 : p->ranks;
-    if (steps > 1) attn_steps_begin(r);
-    for (int step = 0; step < steps && r->status == ATTN_OK && r->enough; step++) {
-        if (step + 1 < steps) attn_steps_post(r, step + 1);
-        attn_steps_list(r, step);
-        clear(r->away, p->most_kv);
-        visit(r, step, (attn_range){0, p->own.count_q}, (attn_range){0, r->from_count});
-        attn_steps_wait(r);
-        attn_exchange_columns(r, step);
-    }
-    if (p->cells.keys_stay) end_divided_rows(r);
+}
+
+/* The cells of all own queries with the keys of r->from. */
+static void visit_listed(attn_running *r)
+{
+    clear(r->away, r->from_count);
+    visit(r, (attn_range){0, r->plan->own.count_q}, (attn_range){0, r->from_count});
+}
+
+/* What queries and keys without cells get, and what all ranks share. */
+static void end_pass(attn_running *r)
+{
+    const attn_distributed_plan *p = r->plan;
     for (int64_t n = 0; n < p->own.count_q && r->enough && r->status == ATTN_OK; n++)
         if (attn_row_cells(&p->cells.grid, p->own.q[n]) == 0) end_row(r, p->own.q[n], -1, -1);
     for (int64_t n = 0; n < p->own.count_kv && r->mine && r->status == ATTN_OK; n++) {
@@ -220,9 +223,47 @@ static void run(attn_running *r, char *workspace) /* (of any alignment) */
     if (r->enough && r->status == ATTN_OK) attn_exchange_shared(r);
 }
 
+/* The keys of one rank after another. */
+static void run_steps(attn_running *r)
+{
+    const attn_distributed_plan *p = r->plan;
+    const int steps = p->cells.keys_stay || p->cells.idle ? 1 : p->ranks;
+    begin_pass(r);
+    if (steps > 1) attn_steps_begin(r);
+    for (int step = 0; step < steps && r->status == ATTN_OK && r->enough; step++) {
+        if (step + 1 < steps) attn_steps_post(r, step + 1);
+        attn_steps_list(r, step);
+        visit_listed(r);
+        attn_steps_wait(r);
+        attn_exchange_columns(r, step);
+    }
+    if (p->cells.keys_stay) end_divided_rows(r);
+    end_pass(r);
+}
+
+/* All keys of a head, while those of the next one come. */
+static void run_head(attn_running *r)
+{
+    begin_pass(r);
+    visit_listed(r);
+    attn_steps_wait(r);
+    if (!r->enough || r->status != ATTN_OK) return;
+    attn_exchange_all_columns(r);
+    end_pass(r);
+}
+
+static void run(attn_running *r, char *workspace) /* (of any alignment) */
+{
+    (void)carve(r, attn_align_64_up(workspace), !r->mine);
+    r->enough = 1;
+    r->coming = r->going = (attn_tree_queue){-1, -1};
+    if (r->plan->gathers) attn_gather_rounds(r, run_head);
+    else run_steps(r);
+}
+
 attn_status attn_run(const attn_distributed_plan *plan, const attn_tensors *mine, void *workspace, attn_error *error)
 {
-    attn_running r = {.plan = plan, .mine = mine, .error = error};
+    attn_running r = {.plan = plan->head ? plan->head : plan, .mine = mine, .error = error};
     run(&r, workspace);
     return r.status != ATTN_OK ? r.status : r.failed;
 }

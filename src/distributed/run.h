@@ -27,6 +27,10 @@ struct attn_distributed_plan {
     int members;                 /* ranks that divide the heads among themselves; 1: none do */
     struct attn_heads *heads;    /* NULL: all heads are computed where their tokens are */
     struct attn_runs *runs;      /* NULL: one run does all (runs.h) */
+    /* NULL: all heads at once.  Otherwise what runs: a plan of one key head, `rounds` times (gather.h). */
+    struct attn_distributed_plan *head;
+    int gathers; /* this is such a plan */
+    int64_t rounds;
     attn_owned own;
     int64_t queries, keys; /* tokens of the rank */
     int64_t most_kv;       /* parts of keys of the rank that has the most */

@@ -3,6 +3,7 @@
 #include "run.h"
 
 #include "../common/options.h"
+#include "gather.h"
 
 /* Those of a rank, or all (-1). */
 static void list_parts(const attn_parts *p, int rank, int64_t *parts, int64_t *count)
@@ -52,7 +53,7 @@ static attn_status find_needs(attn_distributed_plan *p, attn_error *error)
     }
 }
 
-attn_status attn_run_plan(attn_distributed_plan *p, attn_error *error)
+static attn_status plan_cells(attn_distributed_plan *p, attn_error *error)
 {
     attn_cells *c = &p->cells;
     const attn_parts *q = &c->grid.q, *kv = &c->grid.kv;
@@ -71,4 +72,37 @@ attn_status attn_run_plan(attn_distributed_plan *p, attn_error *error)
     TRY(attn_run_fits(p, error));
     p->workspace = attn_run_bytes(p, 0);
     return ATTN_OK;
+}
+
+/* Of one head after another: all are alike. */
+static attn_status plan_head(attn_distributed_plan *p, attn_error *error)
+{
+    const attn_options o = p->cells.options;
+    attn_distributed_plan *e = options_acquire(&o, sizeof *e);
+    CHECK(e, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan of a head", sizeof *e);
+    *e = *p;
+    p->head = e;
+    e->runs = NULL, e->heads = NULL, e->memory = e->numbers = NULL;
+    e->gathers = 1;
+    e->rounds = p->cells.problem.shape.heads_kv;
+    TRY(attn_cells_lay_out(&p->cells, error)); /* what ranks agree about */
+    attn_gather_take(&e->cells);
+    const attn_parts *kv = &e->cells.grid.kv;
+    CHECK((double)attn_message_bytes(&e->cells, attn_part_most(kv)) * (double)kv->count < 0x1p60, ATTN_ERR_SHAPE,
+          "distributed: the keys of a head are too large: their bytes overflow 64 bits");
+    TRY(plan_cells(e, error));
+    p->needs = e->needs;
+    p->needs.cells = attn_times(e->needs.cells, e->rounds);
+    p->needs.messages = attn_times(e->needs.messages, e->rounds);
+    p->needs.bytes = attn_times(e->needs.bytes, e->rounds);
+    p->cells_most = attn_times(e->cells_most, e->rounds);
+    p->cells_total = attn_times(e->cells_total, e->rounds);
+    p->workspace = e->workspace;
+    return ATTN_OK;
+}
+
+/* (Where there are no cells, there is nothing to gather, and there may be 2^40 heads.) */
+attn_status attn_run_plan(attn_distributed_plan *p, attn_error *error)
+{
+    return p->way == ATTN_WAY_GATHER && attn_grid_has_cells(&p->cells.grid) ? plan_head(p, error) : plan_cells(p, error);
 }

@@ -92,7 +92,7 @@ static attn_status plan_two(attn_distributed_plan *p, attn_error *error)
     for (int n = 0; n < ATTN_RUNS; n++) {
         attn_distributed_plan *run = &two->of[n];
         *run = *p;
-        run->runs = NULL, run->heads = NULL;
+        run->runs = NULL, run->heads = NULL, run->head = NULL;
         run->memory = run->numbers = run->lists = NULL;
         attn_runs_take(&run->cells, (attn_runs_of)n);
         TRY(attn_run_plan(run, error));
@@ -116,6 +116,9 @@ attn_status attn_runs_plan(attn_distributed_plan *p, attn_error *error)
 
 static void free_one(attn_distributed_plan *p)
 {
+    const attn_options o = p->cells.options;
+    if (p->head) free_one(p->head);
+    options_release(&o, p->head);
     attn_cells_free(&p->cells);
     options_release(&p->cells.options, p->lists);
 }

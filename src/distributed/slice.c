@@ -20,17 +20,22 @@ attn_slice attn_slice_of(const attn_shape *s, int members, int n)
 
 static int has_pairs(const attn_bound *b) { return b->spread == ATTN_SPREAD_PAIRS || b->spread == ATTN_SPREAD_BLOCKS; }
 
-attn_status attn_slices_check(const attn_bounds *bounds, const attn_problem *p, attn_range tokens, attn_error *error)
+attn_status attn_slices_check_sums(const attn_bounds *bounds, const attn_problem *p, attn_error *error)
 {
-    const int64_t heads = p->shape.heads_q;
     for (const attn_bound *b = bounds->all; b < bounds->all + bounds->count; b++) {
         const int is_sum =
             b->role == ATTN_ROLE_OUTPUT && (b->spread == ATTN_SPREAD_SAME || b->spread == ATTN_SPREAD_PAIRS || b->in_ranges);
-        const int64_t sizes[] = {b->shape[0], heads, attn_max(tokens.first, tokens.end), b->width};
-        CHECK(!is_sum || b->shape[1] == heads, ATTN_ERR_UNSUPPORTED,
-              MODULE
-              ": %s is set, of a tensor that all heads share; where ranks have heads of their own, that sum is not there yet",
+        CHECK(!is_sum || b->shape[1] == p->shape.heads_q, ATTN_ERR_UNSUPPORTED,
+              MODULE ": %s is set, of a tensor that all heads share; where heads are computed apart, that sum is not there yet",
               b->name);
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_slices_check(const attn_bounds *bounds, const attn_problem *p, attn_range tokens, attn_error *error)
+{
+    for (const attn_bound *b = bounds->all; b < bounds->all + bounds->count; b++) {
+        const int64_t sizes[] = {b->shape[0], p->shape.heads_q, attn_max(tokens.first, tokens.end), b->width};
         CHECK(attn_bound_is_same(b) || b->spread == ATTN_SPREAD_INDEX || sizes_fit(8 * ATTN_BOUND, sizes, 4), ATTN_ERR_SHAPE,
               MODULE ": %s of all tokens is too large: its bytes overflow 64 bits", b->name);
     }

@@ -16,8 +16,9 @@ attn_status attn_split_read(attn_split *copy, const attn_split *caller, attn_err
     if (!copy->part) copy->part = DEFAULT_PART;
     CHECK((unsigned)copy->layout <= ATTN_LAYOUT_OWNERS, ATTN_ERR_ARGUMENT,
           "split.layout is %d; known: 0 (contiguous), 1 (zigzag), 2 (striped), 3 (owners)", (int)copy->layout);
-    CHECK((unsigned)copy->way <= ATTN_WAY_HEADS_RING, ATTN_ERR_ARGUMENT,
-          "split.way is %d; known: 0 (auto), 1 (ring), 2 (direct), 3 (split keys), 4 (heads), 5 (heads x ring)", (int)copy->way);
+    CHECK((unsigned)copy->way <= ATTN_WAY_GATHER, ATTN_ERR_ARGUMENT,
+          "split.way is %d; known: 0 (auto), 1 (ring), 2 (direct), 3 (split keys), 4 (heads), 5 (heads x ring), 6 (gather)",
+          (int)copy->way);
     CHECK(copy->ranks_heads >= 0, ATTN_ERR_ARGUMENT, "split.ranks_heads is %" PRId64 "; it must be at least 1, or 0 to be chosen",
           copy->ranks_heads);
     CHECK(!copy->ranks_heads || attn_split_has_heads(copy), ATTN_ERR_ARGUMENT,

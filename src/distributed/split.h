@@ -16,6 +16,12 @@ static inline int attn_split_has_heads(const attn_split *split)
     return split->way == ATTN_WAY_HEADS || split->way == ATTN_WAY_HEADS_RING;
 }
 
+/* 1 if heads are computed apart: what sums over heads is not there then. */
+static inline int attn_split_heads_apart(const attn_split *split)
+{
+    return attn_split_has_heads(split) || split->way == ATTN_WAY_GATHER;
+}
+
 /* How many ranks divide the heads among themselves; 1: none do. */
 attn_status attn_split_members(const attn_split *split, int64_t heads_kv, int ranks, int *members, attn_error *error);
 

@@ -68,8 +68,7 @@ void attn_steps_progress(attn_running *r)
 
 /* ---- the keys of a step ---- */
 
-/* Marks the parts of keys that queries of `rank` see. */
-static void mark_seen(const attn_distributed_plan *p, int rank, int32_t *seen)
+void attn_steps_mark(const attn_distributed_plan *p, int rank, int32_t *seen)
 {
     const attn_grid *g = &p->cells.grid;
     if (p->way == ATTN_WAY_RING) return; /* all come by */
@@ -96,7 +95,7 @@ void attn_steps_begin(attn_running *r)
     const attn_distributed_plan *p = r->plan;
     size_t at = 0;
     if (p->ranks == 1) return;
-    mark_seen(p, p->me, r->seen_here);
+    attn_steps_mark(p, p->me, r->seen_here);
     for (int64_t n = 0; n < p->own.count_kv; n++) {
         if (r->mine) attn_message_fill(&p->cells, r->mine, p->own.kv[n], r->home + at);
         at += bytes_of(p, p->own.kv[n]);
@@ -127,7 +126,7 @@ static void send_keys(attn_running *r, int step)
               of = is_ring ? attn_rank_at(p, 1 - step) : p->me;
     const char *base = of == p->me ? r->home : r->arrived[(step - 1) & 1];
     size_t at = 0;
-    mark_seen(p, to, r->seen_there);
+    attn_steps_mark(p, to, r->seen_there);
     for (int64_t j = 0; j < kv->count; j++) {
         if (kv->owner[j] != of) continue;
         if (arrives(p, r->seen_there, j)) attn_steps_send(r, to, ATTN_TAG_KEYS, r->mine ? base + at : NULL, bytes_of(p, j));
@@ -148,11 +147,19 @@ void attn_steps_list(attn_running *r, int step)
     const int from = attn_rank_at(p, -step);
     r->from_count = 0;
     for (int64_t j = 0; j < kv->count; j++)
-        if (kv->owner[j] == from && (from == p->me || arrives(p, r->seen_here, j))) r->from[r->from_count++] = j;
+        if (kv->owner[j] == from && (from == p->me || arrives(p, r->seen_here, j))) {
+            r->from_at[r->from_count] = step ? r->from_count * (int64_t)bytes_of(p, 0) : -1; /* (only the last may be smaller) */
+            r->from[r->from_count++] = j;
+        }
+    r->here = r->arrived[step & 1];
 }
 
-const char *attn_steps_message(const attn_running *r, int step, int64_t n)
+const char *attn_steps_message(const attn_running *r, int64_t n)
 {
-    if (!r->mine || step == 0) return NULL;
-    return r->arrived[step & 1] + (size_t)n * bytes_of(r->plan, 0); /* (only the last part of all may be smaller) */
+    return r->mine && r->from_at[n] >= 0 ? r->here + r->from_at[n] : NULL;
+}
+
+attn_tree *attn_steps_column(attn_running *r, int64_t n)
+{
+    return r->from_at[n] >= 0 ? &r->away[n] : &r->columns[attn_own_number(r->plan, r->from[n])];
 }

@@ -22,7 +22,10 @@ typedef struct attn_running {
     attn_tree *away;          /* of each part of keys of the step's rank, until its sums are sent there */
     attn_tree total;          /* shared results of all parts of queries */
     int64_t *from;            /* the parts of keys of the step, */
-    int64_t from_count;       /* in rising order */
+    int64_t from_count;       /* in rising order, */
+    int64_t *from_at;         /* and where each begins in `here`, in bytes; -1: the caller owns it */
+    const char *here;         /* the keys that came */
+    int64_t head;             /* query heads before those that are computed now */
     char *home, *arrived[2], *workspace;
     void **requests;
     int64_t waiting;                 /* requests */
@@ -41,6 +44,12 @@ static inline int attn_rank_at(const attn_distributed_plan *plan, int64_t distan
 
 static inline int attn_rank_of_transport(const attn_distributed_plan *plan, int rank) { return plan->first + rank * plan->apart; }
 
+/* The number of own part j of keys among the own ones: all but the last of all are full. */
+static inline int64_t attn_own_number(const attn_distributed_plan *plan, int64_t j)
+{
+    return plan->cells.grid.kv.local[j] / plan->cells.grid.kv.part;
+}
+
 /* Sends and receives; a count only counts. */
 void attn_steps_send(attn_running *r, int to, int tag, const void *data, size_t bytes);
 void attn_steps_receive(attn_running *r, int from, int tag, void *data, size_t bytes);
@@ -50,11 +59,15 @@ void attn_steps_progress(attn_running *r);
 
 /* Copies the own keys into messages, if there are other ranks. */
 void attn_steps_begin(attn_running *r);
+/* Marks the parts of keys that queries of `rank` see, unless all come by; seen: space for the parts and one. */
+void attn_steps_mark(const attn_distributed_plan *plan, int rank, int32_t *seen);
 /* Begins the exchange of the keys of step `step`. */
 void attn_steps_post(attn_running *r, int step);
 /* Fills in r->from with the parts of keys of a step. */
 void attn_steps_list(attn_running *r, int step);
-/* The message of part number n of the list; NULL: the caller owns it. */
-const char *attn_steps_message(const attn_running *r, int step, int64_t n);
+/* The keys of part number n of the list; NULL: the caller owns them. */
+const char *attn_steps_message(const attn_running *r, int64_t n);
+/* What part number n of the list gets: of own parts their sums, of others those that go to their owner. */
+attn_tree *attn_steps_column(attn_running *r, int64_t n);
 
 #endif

@@ -28,7 +28,7 @@ LENGTHS_Q, LENGTHS_KV = (5, 0, 20, 12), (9, 3, 20, 13)
 TOLERANCE = {"F64": 1e-13, "F32": 2e-5, "F16": 2e-3, "I64": 1e-9}
 # Ranks, and how the parts are divided among them; the first is one process.
 WAYS = [(1, "contiguous", "direct"), (2, "zigzag", "ring"), (3, "striped", "direct"), (4, "zigzag", "heads-ring"), (4, "contiguous", "ring"),
-        (3, "contiguous", "heads")]
+        (3, "contiguous", "heads"), (3, "zigzag", "gather")]
 
 drawn = random.Random(7)
 
@@ -140,7 +140,7 @@ def same_bits():
     for number, (name, (tensors, options)) in enumerate(CASES.items()):
         tensor_file.write("in.safetensors", tensors, tokens="[]")
         failed = ""
-        others = [way for way in WAYS[1:] if name != "a weight of scores" or "heads" not in way[2]]
+        others = [way for way in WAYS[1:] if name != "a weight of scores" or way[2] in ("direct", "ring")]
         for out, ranks, layout, way in (("first.safetensors", *WAYS[0]), ("other.safetensors", *others[number % len(others)])):
             split = ["--part=8", f"--layout={layout}", f"--way={way}"]
             done = run(ranks, ["in.safetensors", "-o", out, "--quiet", *split, *options])
@@ -190,7 +190,7 @@ def errors():
     tensor_file.write("cut.safetensors", packed(False) | {"blocks": flags(5, 5)})
     rejects("an unknown flag", 2, ["in.safetensors", "--casual"], 2, "unknown option '--casual' (nearest: --causal)")
     rejects("a layout", 1, ["in.safetensors", "--layout=zigzagged"], 2, "is not contiguous, zigzag or striped, nor an order")
-    rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not direct, ring, heads or heads-ring")
+    rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not direct, ring, heads, heads-ring or gather")
     rejects("heads of 3 of 2 ranks", 2, ["in.safetensors", "--way=heads-ring", "--ranks-heads=3"], 2, "--ranks-heads is 3; it must divide the number of ranks, 2")
     rejects("a part of nothing", 1, ["in.safetensors", "--part=0"], 2, "--part is 0; it must be at least 1")
     rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
@@ -247,6 +247,9 @@ def bench():
     done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "fwd:f32:hq2:sq32:d8", "--part=16", *groups])
     check("bench: as many ranks divide the heads as there are", done.returncode == 0 and
           [r["ranks_heads"] for r in json.loads(done.stdout)["results"]] == [1, 2, 1, 2], done.stdout + done.stderr)
+    done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "fwd:f32:hq4:hkv2:sq32:d8", "--part=8", "--way=gather", "--seconds=0.01", "--json"])
+    rows = json.loads(done.stdout)["results"] if done.returncode == 0 else [{}]
+    check("bench: one head after another", [r.get("way") for r in rows] == ["gather"] * 4 and rows[1]["cells"] == 2 * 16, done.stdout + done.stderr)
     done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "fwd:f32:sq0:d8", "--seconds=0.01"])
     check("bench: nothing to compute", done.returncode == 0 and "nan" not in done.stdout, done.stdout + done.stderr)
     done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "bwd2:f32:sq32:d8", "--part=8", "--seconds=0.01"])

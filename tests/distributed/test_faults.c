@@ -273,7 +273,7 @@ static void check_fault(const fault *f, int who, attn_op op, attn_way way, int s
 }
 
 /* Two ranks of a group divide two heads; two of four ranks have none. */
-static const attn_way ways[] = {ATTN_WAY_RING, ATTN_WAY_HEADS_RING, ATTN_WAY_HEADS};
+static const attn_way ways[] = {ATTN_WAY_RING, ATTN_WAY_HEADS_RING, ATTN_WAY_HEADS, ATTN_WAY_GATHER};
 enum { WAYS = sizeof ways / sizeof *ways };
 static const attn_op ops[] = {ATTN_FORWARD, ATTN_BACKWARD, ATTN_DOUBLE_BACKWARD};
 enum { OPS = sizeof ops / sizeof *ops };

@@ -91,20 +91,20 @@ static void test_op(attn_op op)
         spread_make(&all, &w, &more, op, op == ATTN_FORWARD ? NULL : &forward);
         spread_run(&all, &way, &one);
         for (int r = 1; r <= 8; r++)
-            for (int members = 0; members <= r; members++)
+            for (int members = -1; members <= r; members++) /* -1: one head after another, on all ranks */
                 for (int layout = 0; layout <= ATTN_LAYOUT_OWNERS; layout++) {
-                    if ((members && r % members) || (n + r + members + layout) % 3) continue; /* a third of them */
+                    if ((members > 0 && r % members) || (n + r + members + layout) % 3) continue; /* a third of them */
                     way.ranks = r;
                     way.split.layout = (attn_layout)layout;
-                    way.split.way = members ? ATTN_WAY_HEADS_RING : ATTN_WAY_HEADS;
-                    way.split.ranks_heads = members;
+                    way.split.way = members < 0 ? ATTN_WAY_GATHER : members ? ATTN_WAY_HEADS_RING : ATTN_WAY_HEADS;
+                    way.split.ranks_heads = members < 0 ? 0 : members;
                     check(&all, &one, way);
                     ran++;
                 }
         spread_free(&one), spread_free(&all), spread_free(&forward);
         for (int k = 0; k < w.count; k++) free(w.owned[k]);
     }
-    assert_in_range(ran, 8 * 28, 8 * 28 * 4);
+    assert_in_range(ran, 8 * 36, 8 * 36 * 4);
 }
 
 static void test_forward(void **state) { (void)state, test_op(ATTN_FORWARD); }
@@ -200,10 +200,10 @@ static broadcasting *broadcast(attn_op op, attn_way way, int ranks, int entries,
 /* The bits of the bias that each has for itself. */
 static void test_broadcast(void **state)
 {
-    static const attn_way ways[] = {ATTN_WAY_HEADS, ATTN_WAY_HEADS_RING};
+    static const attn_way ways[] = {ATTN_WAY_HEADS, ATTN_WAY_HEADS_RING, ATTN_WAY_GATHER};
     (void)state;
     broadcasting *one = broadcast(ATTN_FORWARD, ATTN_WAY_DIRECT, RANKS, 0, 0, 0);
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < 3; way++) {
         int64_t bytes[3];
         for (int n = 0; n < 3; n++) { /* nobody, everybody, some */
             static const int bits[] = {0, 7, 5};
@@ -213,7 +213,8 @@ static void test_broadcast(void **state)
             bytes[n] = x->bytes[0];
             free(x);
         }
-        assert_true(bytes[1] < bytes[0] && bytes[2] == bytes[0]);
+        assert_true(ways[way] == ATTN_WAY_GATHER ? bytes[1] == bytes[0] : bytes[1] < bytes[0]); /* (biases stay) */
+        assert_true(bytes[2] == bytes[0]);
     }
     free(one);
 }
@@ -222,23 +223,25 @@ static void test_broadcast(void **state)
 static void test_shared_gradient(void **state)
 {
     (void)state;
-    for (int way = ATTN_WAY_HEADS; way <= ATTN_WAY_HEADS_RING; way++) {
+    for (int way = ATTN_WAY_HEADS; way <= ATTN_WAY_GATHER; way++) {
         broadcasting *one = broadcast(ATTN_BACKWARD, ATTN_WAY_DIRECT, RANKS, 15, 0, 1),
                      *x = broadcast(ATTN_BACKWARD, (attn_way)way, RANKS, 15, 0, 1);
         if (x->error[0].status != ATTN_OK) fail_msg("%s", x->error[0].message);
         assert_memory_equal(x->grad_bias, one->grad_bias, sizeof x->grad_bias);
         free(x), free(one);
-        x = broadcast(ATTN_BACKWARD, (attn_way)way, RANKS, 5, 0, 1);
-        assert_int_equal(x->error[0].status, ATTN_ERR_ARGUMENT);
-        assert_string_equal(x->error[0].message, "distributed: ranks disagree about whether bias broadcasts along axis 0; its "
-                                                 "gradient has other sizes then");
-        free(x);
+        if (way != ATTN_WAY_GATHER) { /* which sends no bias */
+            x = broadcast(ATTN_BACKWARD, (attn_way)way, RANKS, 5, 0, 1);
+            assert_int_equal(x->error[0].status, ATTN_ERR_ARGUMENT);
+            assert_string_equal(x->error[0].message, "distributed: ranks disagree about whether bias broadcasts along axis 0; its "
+                                                     "gradient has other sizes then");
+            free(x);
+        }
         for (int ranks = 1; ranks <= RANKS; ranks += 3) {
             if (ranks == 1 && way == ATTN_WAY_HEADS_RING) continue;
             x = broadcast(ATTN_BACKWARD, (attn_way)way, ranks, 0, 15, 1);
             assert_int_equal(x->error[0].status, ATTN_ERR_UNSUPPORTED);
-            assert_string_equal(x->error[0].message, "distributed: grad_bias is set, of a tensor that all heads share; where ranks "
-                                                     "have heads of their own, that sum is not there yet");
+            assert_string_equal(x->error[0].message, "distributed: grad_bias is set, of a tensor that all heads share; where heads "
+                                                     "are computed apart, that sum is not there yet");
             free(x);
         }
     }

@@ -213,7 +213,7 @@ static void test_plans(void **state)
     for (size_t n = 0; n < sizeof problems / sizeof *problems; n++)
         for (int k = 0; k < 6; k++)
             for (int layout = 0; layout <= ATTN_LAYOUT_OWNERS; layout++)
-                for (int way = 0; way <= ATTN_WAY_HEADS_RING; way++)
+                for (int way = 0; way <= ATTN_WAY_GATHER; way++)
                     for (int op = 0; op < 4; op++) {
                         if (way == ATTN_WAY_SPLIT_KEYS && ops[op] != ATTN_FORWARD) continue;
                         if ((n + (size_t)(k + layout + way + op)) % 2 || number++ % EVERY(1)) continue; /* half of them */
@@ -318,6 +318,32 @@ static void test_heads(void **state)
     near((double)got.key_bytes, RANKS * 2 * to_64(head));
 }
 
+/* One head after another: the keys of the first are waited for, and sums of each. */
+static void test_gather(void **state)
+{
+    enum { RANKS = 8, OWN = 128, TOKENS = OWN * RANKS };
+    const problem_case c = {"dense", TOKENS, TOKENS, {0}, 0, 0, ATTN_F32, 0};
+    const attn_split split = {.struct_size = sizeof split, .part = OWN, .way = ATTN_WAY_GATHER};
+    (void)state;
+    for (int n = 0; n < 4; n++) { /* messages are hidden, and are not */
+        const int slow = n & 1;
+        const attn_op op = n & 2 ? ATTN_BACKWARD : ATTN_FORWARD;
+        attn_split_machine m = machine;
+        m.bytes_per_second = slow ? 1e6 : 1e12, m.seconds_per_message = slow ? 5e-6 : 1e-12, m.seconds_per_sum = 1e-9;
+        const attn_split_prediction got = predict(&c, op, &split, RANKS, m);
+        const double part = 2 * OWN * DIM * 4, pairs = (double)HEADS * TOKENS * TOKENS,
+                     numbers = op == ATTN_FORWARD ? HEADS * OWN * (DIM + 1) : HEADS * OWN * DIM + HEADS_KV * 2 * OWN * DIM,
+                     work = (op == ATTN_FORWARD ? 4 : 10) * DIM * pairs / RANKS / m.flops_per_second + RANKS * numbers * 1e-9,
+                     message = m.seconds_per_message + (RANKS - 1) * part / m.bytes_per_second,
+                     sums = op == ATTN_FORWARD ? 0 : HEADS_KV * message;
+        near(got.computing + got.combining, work);
+        near(got.waiting, message + (HEADS_KV - 1) * fmax(message - work / HEADS_KV, 0) + sums);
+        near((double)got.key_bytes, part + 2 * (RANKS - 1) * part);
+        assert_int_equal(got.steps, RANKS - 1);
+        assert_true(got.cells_most == HEADS_KV * RANKS);
+    }
+}
+
 /* Pairs, with all of them counted one by one. */
 static void test_work(void **state)
 {
@@ -418,9 +444,10 @@ static void test_rejects(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans), cmocka_unit_test(test_ring),       cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_work),  cmocka_unit_test(test_heads),      cmocka_unit_test(test_auto),
-        cmocka_unit_test(test_large), cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_rejects)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans),      cmocka_unit_test(test_ring),
+                                       cmocka_unit_test(test_two_runs),   cmocka_unit_test(test_work),
+                                       cmocka_unit_test(test_heads),      cmocka_unit_test(test_gather),
+                                       cmocka_unit_test(test_auto),       cmocka_unit_test(test_large),
+                                       cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_rejects)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,11 +8,12 @@
 
 enum { SEEDS = CASES(80), MOST_PARTS = 512 };
 
-/* The same bits on other ranks, in other layouts and ways; a sum over heads by none that divides them. */
+/* The same bits on other ranks, in other layouts and ways; a sum over heads by none that computes them apart. */
 static void check_ranks(whole *w, const spread *all, const spread *one, spread_way way, int shares_heads)
 {
     static const int ranks[] = {2, 3, 4, 5, 6, 8};
-    static const attn_way ways[] = {ATTN_WAY_AUTO, ATTN_WAY_RING, ATTN_WAY_DIRECT, ATTN_WAY_HEADS, ATTN_WAY_HEADS_RING};
+    static const attn_way ways[] = {ATTN_WAY_AUTO,  ATTN_WAY_RING,       ATTN_WAY_DIRECT,
+                                    ATTN_WAY_HEADS, ATTN_WAY_HEADS_RING, ATTN_WAY_GATHER};
     static int32_t owners[2][MOST_PARTS];
     for (int n = 0; n < 3; n++) {
         spread other;
@@ -24,7 +25,7 @@ static void check_ranks(whole *w, const spread *all, const spread *one, spread_w
             for (int k = 0; k < MOST_PARTS; k++) owners[1][k] = (int32_t)random_below(&w->random, way.ranks);
             way.split.owners_q = owners[0], way.split.owners_kv = owners[1];
         }
-        way.split.way = ways[random_below(&w->random, shares_heads ? 3 : 5)];
+        way.split.way = ways[random_below(&w->random, shares_heads ? 3 : 6)];
         way.split.ranks_heads = 0;
         if (way.split.way == ATTN_WAY_HEADS_RING) way.split.ranks_heads = random_below(&w->random, way.ranks + 1);
         while (way.split.ranks_heads && way.ranks % way.split.ranks_heads) way.split.ranks_heads--;

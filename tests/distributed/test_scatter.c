@@ -146,7 +146,7 @@ static void test_rows(void **state)
                  .split = {.struct_size = sizeof j.split,
                            .part = 1 + random_below(&random, 9),
                            .layout = (attn_layout)random_below(&random, 4),
-                           .way = (attn_way)random_below(&random, ATTN_WAY_HEADS_RING + 1)},
+                           .way = (attn_way)random_below(&random, ATTN_WAY_GATHER + 1)},
                  .whole = whole,
                  .back = back,
                  .space = 1 + random_below(&random, 2),

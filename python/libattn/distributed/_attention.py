@@ -36,7 +36,8 @@ def attention(
     way        how keys reach other ranks: "direct" (and "auto"): from their owner to ranks that see them; "ring": from neighbour to
                neighbour.  "split-keys": they stay, for decode: each rank passes all queries and its own keys, and gets all of o; without
                gradients.  "heads": once, so that each rank has all tokens of some heads; "heads-ring": so do groups of ranks, each for
-               its tokens, and keys go from group to group.  No result depends on it
+               its tokens, and keys go from group to group.  "gather": those of one key head after another, each while the head before
+               is computed.  No result depends on it
     ranks_heads  of "heads-ring": ranks of a group, which divides the ranks; 0: the greatest number that divides the key heads, too
     axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
     out        an array that o is written to; not with gradients: TypeError

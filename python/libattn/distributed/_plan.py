@@ -44,7 +44,7 @@ class Description:
     column_nodes: int  #: and of parts of keys,
     shared_nodes: int  #: and of gradients that all ranks share
     workspace_bytes: int
-    way: str  #: "ring", "direct", "split-keys", "heads" or "heads-ring"
+    way: str  #: "ring", "direct", "split-keys", "heads", "heads-ring" or "gather"
     ranks: int
     ranks_heads: int  #: that divide the heads; 1: a rank has all heads of its tokens
 

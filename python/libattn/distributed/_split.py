@@ -32,7 +32,7 @@ class Owners(NamedTuple):
 
 
 Layout = Literal["contiguous", "zigzag", "striped"] | Owners
-Way = Literal["auto", "ring", "direct", "split-keys", "heads", "heads-ring"]
+Way = Literal["auto", "ring", "direct", "split-keys", "heads", "heads-ring", "gather"]
 
 
 @dataclass(frozen=True)
