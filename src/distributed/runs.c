@@ -78,7 +78,7 @@ static void add_needs(attn_distributed_plan *p)
     p->needs = *then;
     for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) p->needs.slots[kind] = larger(first->slots[kind], then->slots[kind]);
     p->needs.messages += first->messages;
-    p->needs.bytes += first->bytes;
+    p->needs.bytes = attn_bytes_sent(p->needs.bytes, (size_t)first->bytes);
 }
 
 static attn_status plan_two(attn_distributed_plan *p, attn_error *error)

@@ -249,7 +249,8 @@ static void test_huge(void **state)
         int64_t sent;
     } cases[] = {{ATTN_FORWARD, {1, heads, heads, 0, 0, INT64_C(1) << 33, 1}, {.way = ATTN_WAY_DIRECT}, 0},
                  {ATTN_FORWARD, {1, heads, heads, 0, 0, INT64_C(1) << 33, 1}, {.way = ATTN_WAY_HEADS}, 0},
-                 {ATTN_FORWARD, {1, 1, 1, tokens, tokens, 1 << 25, 1}, {.part = part, .way = ATTN_WAY_DIRECT}, INT64_C(1) << 62}};
+                 {ATTN_FORWARD, {1, 1, 1, tokens, tokens, 1 << 25, 1}, {.part = part, .way = ATTN_WAY_DIRECT}, INT64_C(1) << 62},
+                 {ATTN_DOUBLE_BACKWARD, {1, 1, 1, 1, tokens, 1 << 25, 1}, {.part = part, .way = ATTN_WAY_RING}, INT64_C(1) << 62}};
     (void)state;
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         drawn d = {.problem = {.struct_size = sizeof d.problem, .op = cases[n].op, .shape = cases[n].shape},
