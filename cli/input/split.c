@@ -55,13 +55,15 @@ const option_row split_options[] = {
 
 attn_split split_of(const split_settings *settings, const problem_spec *spec)
 {
-    const int even = spec->causal && !spec->window; /* in zigzag all have the same work, and with a window neighbours talk */
+    /* In zigzag all have the same work; with a window neighbours talk, and the states of linear attention go along the ranks. */
+    const int even = spec->causal && !spec->window && !spec->linear;
+    const attn_way usual = spec->linear ? ATTN_WAY_RING : ATTN_WAY_AUTO;
     return (attn_split){.struct_size = sizeof(attn_split),
                         .part = settings->part,
                         .layout = settings->has_layout ? settings->layout
                                   : even               ? ATTN_LAYOUT_ZIGZAG
                                                        : ATTN_LAYOUT_CONTIGUOUS,
-                        .way = settings->way,
+                        .way = settings->way == ATTN_WAY_AUTO ? usual : settings->way,
                         .ranks_heads = settings->ranks_heads};
 }
 

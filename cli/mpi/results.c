@@ -18,19 +18,28 @@ static int64_t product(int rank, const int64_t *shape)
     return count;
 }
 
+attn_status results_take(results *all, const attention_input *input, const char *name, attn_dtype dtype, int rank,
+                         const int64_t *shape, const share_layout *layout, attn_archive *out, attn_error *error)
+{
+    result *one = &all->all[all->count++];
+    *one = (result){.is_shared = layout != NULL, .bytes = (size_t)product(rank, shape) * attn_dtype_size(dtype)};
+    if (layout) {
+        one->layout = *layout;
+        one->bytes = (size_t)(layout->outer * share_rows(&input->share, layout)) * layout->row;
+    }
+    one->own = need_memory((int64_t)one->bytes, 1);
+    return out ? attn_archive_allocate(out, name, dtype, rank, shape, &one->whole, error) : ATTN_OK;
+}
+
 /* Tensor t in the file, in which it has this type. */
 static attn_status add(results *all, const attention_input *input, const attn_problem *problem, attn_tensors *tensors, int t,
                        attn_dtype dtype, attn_archive *out, attn_error *error)
 {
-    result *one = &all->all[all->count++];
     int64_t size[4], shape[ATTN_MAX_RANK];
+    share_layout layout;
     tensors_shape(problem, tensors, t, size);
-    const int rank = output_shape(input, t, size, shape);
-    one->is_shared = share_lay(input, t, rank, shape, dtype, &one->layout);
-    one->bytes = one->is_shared ? (size_t)(one->layout.outer * share_rows(&input->share, &one->layout)) * one->layout.row
-                                : (size_t)product(rank, shape) * attn_dtype_size(dtype);
-    one->own = need_memory((int64_t)one->bytes, 1);
-    return out ? attn_archive_allocate(out, tensors_file_name(t), dtype, rank, shape, &one->whole, error) : ATTN_OK;
+    const int rank = output_shape(input, t, size, shape), is_shared = share_lay(input, t, rank, shape, dtype, &layout);
+    return results_take(all, input, tensors_file_name(t), dtype, rank, shape, is_shared ? &layout : NULL, out, error);
 }
 
 /* The rows of this rank for a tensor that is not written. */

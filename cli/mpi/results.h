@@ -34,6 +34,10 @@ void results_prepare(const attention_input *input, attn_tensors *tensors);
 attn_status results_add(results *all, const attention_input *input, const attn_problem *problem, attn_tensors *tensors,
                         attn_archive *out, attn_error *error);
 
+/* The same for one tensor of the file, which becomes the last of `all`; layout NULL: all ranks have all of it. */
+attn_status results_take(results *all, const attention_input *input, const char *name, attn_dtype dtype, int rank,
+                         const int64_t *shape, const share_layout *layout, attn_archive *out, attn_error *error);
+
 /* After execution, before collecting: the sums of `expanded`. */
 void results_sum(results *all, const attention_input *input);
 

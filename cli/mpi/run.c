@@ -10,6 +10,7 @@
 #include "cli/output/summary.h"
 #include "cli/output/wanted.h"
 #include "commands.h"
+#include "linear.h"
 #include "results.h"
 #include "testing/text/failure.h"
 
@@ -22,16 +23,18 @@ static const command_usage usage = {
     .notes = "Tokens are cut into parts, whose owner --layout chooses: by default zigzag with --causal\n"
              "and no window, else contiguous. Only --part changes the bits. --layout=bshd is the order\n"
              "of the axes, as in `attn run`; both may be given.\n"
-             "Not there yet: linear attention, weights, scores, sums of columns, block masks of packed\n"
-             "sequences, and derivatives with --empty=uniform.\n"
+             "Linear attention (--linear, --phi, --rule) is in parts of --layout=contiguous; its states go\n"
+             "from process to process (--way=ring, the default), or are found by a scan (--way=direct).\n"
+             "Not there yet: weights other than those of linear attention, scores, sums of columns, block\n"
+             "masks of packed sequences, and derivatives with --empty=uniform.\n"
              "\n"
              "Examples:\n"
              "  mpirun -n 4 attn-mpi run layer.safetensors -o out.safetensors --causal --lse\n"
-             "  mpirun -n 8 attn-mpi run layer.safetensors -o out.safetensors --window=4096,0 --part=2048\n",
+             "  mpirun -n 8 attn-mpi run layer.safetensors -o out.safetensors --window=4096,0 --part=2048\n"
+             "  mpirun -n 4 attn-mpi run layer.safetensors -o out.safetensors --linear --causal\n",
     .operands = {"input file"},
     .example = "mpirun -n 2 attn-mpi run IN.safetensors -o OUT.safetensors",
-    .without = "linear state phi rule denominator epsilon form weights scores column-sum column-queries "
-               "dropout-mask after-dropout",
+    .without = "scores column-sum column-queries dropout-mask after-dropout",
 };
 
 /* What the flags say. */
@@ -51,6 +54,8 @@ typedef struct work {
     attn_tensors tensors[2];
     attn_distributed_plan *plan[2];
     int passes;
+    int is_linear;
+    linear_ranks linear;
     results results;
     attn_archive *out; /* of rank 0 */
 } work;
@@ -72,20 +77,19 @@ static void sum_dropped(work *w)
 static attn_status load(work *w, const char *path, input_settings *in, attn_error *error)
 {
     const run_settings *settings = &w->given->run;
-    attn_status status = wanted_check(settings, &in->common, in->spec.linear, error);
-    if (status == ATTN_OK && in->spec.linear)
-        status = failure(error, ATTN_ERR_UNSUPPORTED, "linear attention over several processes is not there yet; attn run has it");
+    attn_status status = wanted_check(settings, &in->common, w->is_linear, error);
     w->mine = (split_rank){.rank = w->ranks.rank, .ranks = w->ranks.count};
     w->mine.split = split_of(&w->given->split, &in->spec);
     in->choose = split_choose;
     in->choose_context = &w->mine;
-    if (status == ATTN_OK) status = input_load(&w->input, path, in, INPUT_VALUE, error);
+    input_settings plain = *in;
+    plain.spec = linear_plain_spec(&in->spec);
+    if (status == ATTN_OK) status = input_load(&w->input, path, &plain, INPUT_VALUE, error);
     if (status == ATTN_OK) status = input_check_output(&w->input, settings->output, error);
     if (status == ATTN_OK) status = output_settings_check(&settings->outputs, &in->spec, error);
     if (status == ATTN_OK) status = wanted_check_format(settings, &w->input.spec, error);
-    if (status != ATTN_OK) return status;
-    outputs_request(&settings->outputs, &w->input);
-    return ATTN_OK;
+    if (status == ATTN_OK && !w->is_linear) outputs_request(&settings->outputs, &w->input);
+    return status;
 }
 
 /* Plans pass n, and allocates what it writes. */
@@ -100,8 +104,11 @@ static attn_status plan(work *w, int n, attn_error *error)
     return ranks_agree(r, results_add(&w->results, &w->input, &w->problem[n], &w->tensors[n], w->out, error), error);
 }
 
-static attn_status plan_all(work *w, attn_error *error)
+static attn_status plan_all(work *w, const input_settings *in, attn_error *error)
 {
+    if (w->is_linear)
+        return linear_ranks_plan(&w->linear, &w->input, in, w->given->run.state, &w->ranks, &w->mine.split, &w->results, w->out,
+                                 error);
     const attention_input *input = &w->input;
     attn_tensors *forward = &w->tensors[0], *beyond = &w->tensors[1];
     w->passes = input->problem.op == ATTN_FORWARD ? 1 : 2;
@@ -120,7 +127,7 @@ static attn_status plan_all(work *w, attn_error *error)
 static attn_status execute(work *w, attn_error *error)
 {
     const ranks *r = &w->ranks;
-    attn_status status = ATTN_OK;
+    attn_status status = w->is_linear ? linear_ranks_run(&w->linear, r, error) : ATTN_OK;
     for (int n = 0; n < w->passes && status == ATTN_OK; n++) {
         const size_t bytes = attn_distributed_workspace_size(w->plan[n]);
         void *workspace = need_memory((int64_t)bytes, 1);
@@ -145,8 +152,11 @@ static attn_status finish(work *w, double seconds, attn_error *error)
                                   {"part", NULL, part},
                                   {"layout", split_layout_name(split->layout), 0},
                                   {"way", split_way_name(split->way), 0},
+                                  {w->is_linear ? "chunk" : NULL, NULL, w->linear.description.chunk},
                                   {NULL, NULL, 0}};
-    const run_summary done = {&w->input, w->out, NULL, settings->output, kernel, seconds, facts};
+    const attn_archive_tensor *const *read = w->is_linear ? w->linear.input.used : NULL;
+    const run_summary done = {&w->input, w->out, read, settings->output, kernel, seconds, facts};
+    if (w->is_linear) w->input.spec = w->linear.input.spec;
     const int tells = !w->common->quiet && !w->common->json;                       /* mpirun hides whether there is a terminal */
     (void)snprintf(kernel, sizeof kernel, "distributed, parts of %" PRId64, part); /* the same for any number of ranks */
     return summary_finish(&done, settings->compare, w->common, tells, error);
@@ -162,13 +172,14 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     const ranks *r = &w->ranks;
     w->given = own;
     w->common = &in->common;
+    w->is_linear = linear_is_requested(&in->spec);
     status = ranks_open(&w->ranks, MPI_COMM_WORLD, error);
     in->common.threads = ranks_threads(r, &in->common);
     if (status == ATTN_OK) status = ranks_agree(r, load(w, path, in, error), error);
     if (status == ATTN_OK) sum_dropped(w);
     if (status == ATTN_OK && r->rank == 0) status = attn_archive_create(&w->out, error);
     status = ranks_agree(r, status, error);
-    if (status == ATTN_OK) status = plan_all(w, error);
+    if (status == ATTN_OK) status = plan_all(w, in, error);
     const double begin = seconds_now();
     if (status == ATTN_OK) status = execute(w, error);
     if (status == ATTN_OK) {
@@ -179,6 +190,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     attn_distributed_plan_destroy(w->plan[0]);
     attn_distributed_plan_destroy(w->plan[1]);
     attn_archive_destroy(w->out);
+    linear_ranks_end(&w->linear);
     results_free(&w->results);
     input_free(&w->input);
     split_rank_free(&w->mine);

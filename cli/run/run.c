@@ -53,7 +53,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     linear_work walk = {0};
     input_settings plain = *in;
     const int linear = linear_is_requested(&in->spec), beyond = in->spec.op != SPEC_FORWARD && !linear;
-    plain.spec = linear_input_spec(&in->spec);
+    plain.spec = linear_plain_spec(&in->spec);
     attn_status status = wanted_check(settings, common, linear, error);
     if (status != ATTN_OK) return status;
     status = input_load(&input, path, &plain, INPUT_VALUE, error);
@@ -71,7 +71,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     if (status == ATTN_OK) status = attn_archive_create(&out, error);
     if (status == ATTN_OK && linear) {
         status = linear_work_begin(&walk, &input, in, settings->state, out, common, error);
-        if (status == ATTN_OK) input.spec = walk.spec;
+        if (status == ATTN_OK) input.spec = walk.input.spec;
         else failure_about(error, input.path);
     }
     if (status == ATTN_OK && !linear) status = outputs_add(out, &input, work.plan, &tensors, error);
@@ -90,7 +90,7 @@ static attn_status run(const char *path, const void *own, input_settings *in, at
     if (status == ATTN_OK) {
         snprintf(kernels, sizeof kernels, "%s%s%s", linear ? walk.description.kernel : work.description.kernel, beyond ? ", " : "",
                  beyond ? gradients.computation.description.kernel : "");
-        const run_summary done = {&input, out, walk.used, settings->output, kernels, seconds_now() - begin, NULL};
+        const run_summary done = {&input, out, walk.input.used, settings->output, kernels, seconds_now() - begin, NULL};
         status = summary_finish(&done, settings->compare, common, options_tell(common), error);
     }
     attn_archive_destroy(out);

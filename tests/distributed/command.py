@@ -62,7 +62,18 @@ def packed(bshd):
             "dlse": floats(H, sq), "cu_seqlens_q": begins(LENGTHS_Q), "cu_seqlens_kv": begins(LENGTHS_KV)}
 
 
-def bshd():
+def linear(kind="F32", tokens=SQ, **more):
+    made = {name: floats(B, heads, tokens, width, kind=kind) for name, heads, width in (("q", H, D), ("k", HKV, D), ("v", HKV, DV), ("do", H, DV))}
+    return {**made, **more}
+
+
+def decays(*shape):
+    return "F32", shape, [-0.2 * drawn.random() for _ in range(math.prod(shape))]
+
+
+def bshd(linear=False):
+    if linear:
+        return {"q": floats(B, SQ, H, D), "k": floats(B, SQ, HKV, D), "v": floats(B, SQ, HKV, DV)}
     return {"q": floats(B, SQ, H, D), "k": floats(B, SKV, HKV, D), "v": floats(B, SKV, HKV, DV),
             "tan_q": floats(B, SQ, H, D), "tan_v": floats(B, SKV, HKV, DV), "bias": floats(H, SQ, SKV), "tan_bias": floats(H, SQ, SKV)}
 
@@ -109,6 +120,21 @@ CASES = {
     "one head without a batch": ({"q": floats(SQ, D), "k": floats(3, D), "v": floats(3, DV)}, ["--normaliser=softmax-one"]),
 }
 
+# Linear attention: tensors, flags, tokens of a part, ranks; whether it is found by a scan too; tensors that need not have the bits of one call.
+LINEAR = {
+    "a state, recurrent": (linear("F64", initial_state=floats(B, HKV, D, DV, kind="F64"), initial_sum=floats(B, HKV, D, 1, kind="F64"),
+                                  dfinal_state=floats(B, HKV, D, DV, kind="F64"), dfinal_sum=floats(B, HKV, D, 1, kind="F64")),
+                           ["--linear", "--causal", "--backward", "--state", "--form=recurrent"], 8, 3, True, ""),
+    "delta, decay in chunks": (linear(tokens=150, decay=decays(B, HKV, 150), beta=decays(B, HKV, 150)),
+                               ["--rule=delta", "--phi=softmax", "--causal", "--backward", "--state"], 96, 2, True, "ddecay"),
+    "low rank, token before head": (bshd(linear=True) | {"erase": floats(B, HKV, SQ, D), "write": floats(B, HKV, SQ, D), "decay": decays(B, HKV, SQ, D)},
+                                    ["--rule=low-rank", "--causal", "--layout=bshd", "--form=recurrent", "--state"], 8, 4, False, ""),
+    "weights": (linear(lengths=whole(20, 37)), ["--phi=favor/8", "--seed=3", "--causal", "--weights", "--dtype=f16", "--form=recurrent"], 16, 3, False, ""),
+    "not causal": (problem(), ["--phi=elu1", "--backward", "--state"], 8, 3, False, "o dq dk dv final_state final_sum"),
+    "one head without a batch": ({name: floats(SQ, D) for name in "qkv"}, ["--linear", "--causal", "--denominator=none", "--form=recurrent", "--weights"],
+                                 16, 2, False, ""),
+}
+
 
 def start(command):
     return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
@@ -153,6 +179,25 @@ def same_bits():
         check(f"{name}: near one call", off is not None and off <= 1, f"{off} of the tolerance")
 
 
+def linear_bits():
+    """A chain on some ranks has the bits of `attn run`, a scan those of one rank, and all are near `attn run`."""
+    for name, (tensors, options, part, ranks, scans, others) in LINEAR.items():
+        tensor_file.write("in.safetensors", tensors, tokens="[]")
+        failed, files = "", {}
+        for way, count in (("", 0), ("ring", ranks), *([("direct", 1), ("direct", ranks)] if scans else [])):
+            out = f"{way}{count}.safetensors"
+            done = run(count, ["in.safetensors", "-o", out, "--quiet", *([f"--part={part}", f"--way={way}"] if count else []), *options])
+            failed = failed or done.stdout + done.stderr
+            files[way, count] = out
+        plain, chain = (tensor_file.read(files[key])[0] if not failed else {} for key in (("", 0), ("ring", ranks)))
+        differ = [one for one in plain if plain[one] != chain.get(one) and one not in others.split()]
+        check(f"linear, {name}: a chain has the bits of one call", plain and plain.keys() == chain.keys() and not differ, failed or str(differ))
+        if scans and not failed:
+            check(f"linear, {name}: a scan has those of one rank", bytes_of(files["direct", 1]) == bytes_of(files["direct", ranks]))
+        off = [None] if failed else [distance(files[key], files["", 0]) for key in files if key[1] == ranks]
+        check(f"linear, {name}: near one call", all(d is not None and d <= 1 for d in off), f"{off} of the tolerance")
+
+
 def told():
     """--json names the ranks, and --compare what differs from tensors of the input; the metadata of the input are kept."""
     made = problem()
@@ -169,6 +214,10 @@ def told():
     metadata = tensor_file.read("told.safetensors")[1]
     check("the metadata", metadata["tokens"] == "[1]" and metadata["attn_kernel"] == "distributed, parts of 8" and
           metadata["attn_problem"] == tensor_file.read("plain.safetensors")[1]["attn_problem"], str(metadata))
+    done = run(2, ["in.safetensors", "-o", "linear.safetensors", "--part=8", "--phi=elu1", "--json"])
+    said = json.loads(done.stdout) if done.returncode == 0 else {}
+    check("--json of linear attention", [said.get(name) for name in ("ranks", "part", "layout", "way", "chunk")] == [2, 8, "contiguous", "ring", 8] and
+          ":phi=elu1" in said["problem"] and said["problem"].startswith("linear:"), done.stdout + done.stderr)
     done = run(2, [*words, "--quiet"])
     check("--compare without --json", done.stdout.startswith("compare o ") and done.stdout.count("\n") == 1, done.stdout)
 
@@ -209,7 +258,15 @@ def errors():
           bytes_of("in.safetensors") == whole_file, done.stderr)
     tensor_file.write("wide.safetensors", {name: ("F32", [1 << 40, 0], []) for name in "qkv"})
     rejects("more parts than there may be", 2, ["wide.safetensors", "--part=4"], 2, "wide.safetensors: tokens (1099511627776) has more than 2^31 parts of --part (4)")
-    rejects("linear attention", 2, ["in.safetensors", "--linear"], 3, "linear attention over several processes is not there yet")
+    tensor_file.write("linear.safetensors", linear())
+    for name, words, status, sentence in (
+            ("parts that states cannot go along", ["--layout=zigzag"], 3, "linear attention has 0 (contiguous) only"),
+            ("heads of linear attention", ["--way=heads"], 3, "linear attention has 0 (auto), 1 (ring: a chain) and 2 (direct: a scan)"),
+            ("tangents of linear attention", ["--jvp"], 3, "linear attention has forward and --backward only"),
+            ("a rule without its tensor", ["--rule=delta"], 2, "rule=delta needs a tensor 'beta'"),
+            ("the entropy of linear attention", ["--entropy"], 3, "linear attention writes o and weights, not --entropy")):
+        rejects(name, 2, ["linear.safetensors", "--linear", "--causal", *words], status, sentence)
+    rejects("a flag of linear attention", 2, ["linear.safetensors", "--state"], 2, "--state needs --linear (or --phi, --rule)")
     rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set, which is not there yet")
     rejects("gradients with the mean of all values", 2, ["in.safetensors", "--empty=uniform", "--backward"], 3, "which is not there yet")
     rejects("a block mask of packed sequences", 2, ["cut.safetensors", "--block=4,4"], 3, "block_mask is set with cu_seqlens_q")
@@ -329,6 +386,7 @@ def killed():
 
 def main():
     same_bits()
+    linear_bits()
     told()
     errors()
     bench()
