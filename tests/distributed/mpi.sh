@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# mpi.c and mpi_linear.c with an MPI, on 1 to 8 ranks; and attn/mpi.h compiles alone with it, in C99, C11 and C++11.
+# mpi.c and mpi_linear.c with an MPI, on 1 to 8 ranks; mpi_large.c on 2; and attn/mpi.h compiles alone with it, in C99, C11 and C++11.
 # Usage: tests/distributed/mpi.sh MPI LIBRARY     (MPI: openmpi or mpich; LIBRARY: libattn.a)
 set -eu
 mpi=$1 library=$2
@@ -28,7 +28,10 @@ build test
 build pieces -DATTN_MPI_MESSAGE=100 # messages have several pieces
 # shellcheck disable=SC2086
 mpicc.$mpi -std=c11 -O1 $warnings -o "$dir/linear" tests/distributed/mpi_linear.c "$library" -pthread -lm
+# shellcheck disable=SC2086
+mpicc.$mpi -std=c11 -O1 $warnings -o "$dir/large" tests/distributed/mpi_large.c "$library" -pthread -lm
 . tests/distributed/mpi_environment.sh
+timeout 200 mpirun.$mpi -n 2 "$dir/large"
 for ranks in 1 2 3 5 8; do timeout 200 mpirun.$mpi -n $ranks "$dir/test"; done
 for ranks in 2 3; do timeout 200 mpirun.$mpi -n $ranks "$dir/pieces"; done
 for ranks in 1 3 8; do timeout 200 mpirun.$mpi -n $ranks "$dir/linear"; done

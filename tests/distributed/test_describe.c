@@ -238,7 +238,8 @@ static void test_waiting(void **state)
         }
 }
 
-/* Sizes of nothing whose product overflows; and more bytes than are counted (UBSan looks on). */
+/* Sizes of nothing whose product overflows; more bytes than are counted (UBSan looks on); and messages of more than 2^31 elements.
+ */
 static void test_huge(void **state)
 {
     const int64_t heads = INT64_C(1) << 47, part = INT64_C(1) << 28, tokens = 256 * part;
@@ -250,7 +251,11 @@ static void test_huge(void **state)
     } cases[] = {{ATTN_FORWARD, {1, heads, heads, 0, 0, INT64_C(1) << 33, 1}, {.way = ATTN_WAY_DIRECT}, 0},
                  {ATTN_FORWARD, {1, heads, heads, 0, 0, INT64_C(1) << 33, 1}, {.way = ATTN_WAY_HEADS}, 0},
                  {ATTN_FORWARD, {1, 1, 1, tokens, tokens, 1 << 25, 1}, {.part = part, .way = ATTN_WAY_DIRECT}, INT64_C(1) << 62},
-                 {ATTN_DOUBLE_BACKWARD, {1, 1, 1, 1, tokens, 1 << 25, 1}, {.part = part, .way = ATTN_WAY_RING}, INT64_C(1) << 62}};
+                 {ATTN_DOUBLE_BACKWARD, {1, 1, 1, 1, tokens, 1 << 25, 1}, {.part = part, .way = ATTN_WAY_RING}, INT64_C(1) << 62},
+                 /* 16 parts, of 2^28 rows of 64 numbers in k and v, to 15 ranks; and, with heads, of 16 q, k, v and o */
+                 {ATTN_FORWARD, {1, 1, 1, tokens, tokens, 64, 64}, {.part = part, .way = ATTN_WAY_DIRECT}, INT64_C(240) << 37},
+                 {ATTN_FORWARD, {1, 1, 1, tokens, tokens, 64, 64}, {.part = part, .way = ATTN_WAY_RING}, INT64_C(240) << 37},
+                 {ATTN_FORWARD, {1, 16, 16, tokens, tokens, 64, 64}, {.part = part, .way = ATTN_WAY_HEADS}, INT64_C(15) << 42}};
     (void)state;
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         drawn d = {.problem = {.struct_size = sizeof d.problem, .op = cases[n].op, .shape = cases[n].shape},
