@@ -50,9 +50,10 @@ static void test_operation(void **state)
     for (int n = 0; n < seeds * STEPS; n++) {
         combination c;
         if (op > steps[n % STEPS].last) continue;
-        combination_draw(&c, FIRST + (uint64_t)n, types[n / STEPS % 4], steps[n % STEPS].flag);
+        const int type = (n + n / STEPS) % 4; /* all of them in each round of steps, and each step with all in four rounds */
+        combination_draw(&c, FIRST + (uint64_t)n, types[type], steps[n % STEPS].flag);
         const double of_bound = fraction(&c, op, 1 + n % 7);
-        if (n / STEPS % 4 < 2 && steps[n % STEPS].flag != TYPES) worst = fmax(worst, of_bound);
+        if (type < 2 && steps[n % STEPS].flag != TYPES) worst = fmax(worst, of_bound);
         ran += of_bound >= 0;
         combination_free(&c);
     }
