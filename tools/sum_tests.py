@@ -4,7 +4,7 @@
 
 Lists failed tests, and skipped tests with their reasons; the last line is `N passed, N failed, N skipped`.  Status 1 if anything failed
 or nothing passed.  A test that ctest could not start has failed: only a test that reports it (status 77) and prints the reason counts
-as skipped.  Tests of a program that has passed and skipped some of them are counted beside it.
+as skipped.  Tests of a program that has passed and skipped some of them are counted beside it, as are files of Python tests.
 """
 import itertools
 import pathlib
@@ -20,12 +20,13 @@ def reason_of(case):
 
 
 def parts_of(case, name, failed, skipped):
-    """Counts the tests of a program (cmocka) that it skipped."""
+    """Counts the tests of a program (cmocka), and the files (tests/python/run.py), that it skipped."""
     text = case.findtext("system-out") or ""  # (in which stdout and stderr are mixed)
     reasons = re.findall(r"^skipped in part: (\S.*)$", text, re.M)
     tests = dict.fromkeys(re.findall(r"^\[  SKIPPED \] ([A-Za-z_]\w*)$", text, re.M))
     for test, reason in itertools.zip_longest(tests, reasons[:len(tests)]):
         (skipped if reason else failed).append((f"{name}, {test}", reason or "it is skipped and does not say why; use SKIP_BECAUSE"))
+    skipped.extend((f"{name}, {file}", reason) for file, reason in re.findall(r"^skipped file: (\S+): (\S.*)$", text, re.M))
 
 
 def read(path, passed, failed, skipped):

@@ -26,6 +26,7 @@ CASES = [  # what, the test, a line of `steps`, what is counted
     ("fails", '<testcase name="t" status="fail"><failure message=""/></testcase>', "", (0, 1, 0)),
     ("skips a test of several", PARTS.format("skipped in part: no threads\n"), "", (1, 0, 1)),
     ("skips a test of several without a word", PARTS.format(""), "", (1, 1, 0)),
+    ("skips a file of several", '<testcase name="t" status="run"><system-out>skipped file: test_a.py: no torch\n</system-out></testcase>', "", (1, 0, 1)),
     ("is missing in the report", "", "", (0, 2, 0)),
     ("a step is skipped", RUN, "skipped clang/build there is no clang", (1, 0, 1)),
     ("a step is skipped without a reason", RUN, "skipped clang/build", (1, 1, 0)),

@@ -3,7 +3,7 @@
 """Runs files of python/tests with pytest: run.py BUILD FILE... [--slow]
 
 Without --slow, tests marked slow are left out; with it, all others.  Status 77, with the reason, if every test was skipped; 1 if one was
-skipped without a reason.
+skipped without a reason, or if a file has no test.  Of several files, those of which every test was skipped are named with the reason.
 """
 import os
 import pathlib
@@ -16,10 +16,10 @@ NO_REASONS = {"", "Skipped", "unconditional skip", "<Skipped instance>"}  # what
 
 
 class Counter:
-    """Counts tests by their result, and keeps the reasons of skipped ones."""
+    """Which files had a test that ran, or one that was left out, the reasons of skipped ones, and tests that were skipped without."""
 
     def __init__(self):
-        self.ran, self.reasons, self.unexplained = 0, [], []
+        self.ran, self.left, self.reasons, self.unexplained = set(), set(), {}, []
 
     def pytest_runtest_logreport(self, report):
         self.add(report, report.when == "call")
@@ -27,12 +27,18 @@ class Counter:
     def pytest_collectreport(self, report):
         self.add(report, False)
 
+    def pytest_deselected(self, items):
+        self.left.update(item.path.name for item in items)
+
     def add(self, report, ran):
+        file = report.nodeid.partition("::")[0].rpartition("/")[2]
         if report.skipped and isinstance(report.longrepr, tuple):
-            self.reasons.append(report.longrepr[2].removeprefix("Skipped:").strip())
-            if self.reasons[-1] in NO_REASONS:
+            reason = report.longrepr[2].removeprefix("Skipped:").strip()
+            self.reasons.setdefault(file, set()).add(reason)
+            if reason in NO_REASONS:
                 self.unexplained.append(report.nodeid)
-        self.ran += ran and not report.skipped
+        if ran and not report.skipped:
+            self.ran.add(file)
 
 
 def main():
@@ -60,11 +66,18 @@ def main():
         print(f"{test} is skipped without a reason; give it one: pytest.skip(\"there is no ...\")")
     if counter.unexplained:
         return 1
-    if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and not counter.ran:
-        if not counter.reasons:
-            print(f"there is no test in {' '.join(files)}")
-            return 1
-        skip("; ".join(sorted(set(counter.reasons))))
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return int(status)
+    names = [pathlib.Path(file).name for file in files]
+    empty = [file for file in names if file not in counter.ran | counter.reasons.keys() | (counter.left if counter.ran or counter.reasons else set())]
+    if empty:
+        print(f"there is no test in {' '.join(empty)}")
+        return 1
+    if not counter.ran:
+        skip("; ".join(sorted(set().union(*counter.reasons.values()))))
+    for file in names:
+        if file in counter.reasons and file not in counter.ran:
+            print(f"skipped file: {file}: {'; '.join(sorted(counter.reasons[file]))}")
     return int(status)
 
 
