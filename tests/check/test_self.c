@@ -12,6 +12,7 @@
 #include "testing/case/sweep.h"
 #include "testing/memory/element.h"
 #include "testing/memory/guard.h"
+#include "testing/random/normal.h"
 #include "testing/verdict/run.h"
 
 static check_case parse(const char *text)
@@ -332,6 +333,31 @@ static void bound_knows_what_is_exact(void **state)
     assert_true(bound_of_column(&model, &w, N, V, V, 1.7) < 1e-5); /* the value of a dropped key does not matter */
 }
 
+/* ---- numbers ---- */
+
+/* Those of Box and Muller's formula; and in blocks the same as one by one, with the state that these leave. */
+static void normal_numbers_are_normal(void **state)
+{
+    (void)state;
+    for (int pairs = 0; pairs < 2; pairs++)
+        for (int count = 0; count < 3 * NORMAL_BLOCK; count += 7) {
+            random_state each = random_from(5), blocks = each;
+            normal_run run;
+            normal_begin(&run, &blocks, pairs);
+            for (int n = 0; n < count; n++) {
+                random_state formula = each;
+                const double radius = sqrt(-2 * log(1 - random_unit(&formula))),
+                             x = radius * cos(6.283185307179586 * random_unit(&formula));
+                const int next = normal_next(&run);
+                assert_true(fabs(x - random_normal(&each)) <= 1e-14 && fabs(run.normal[next] - x) <= 1e-14);
+                assert_true(!pairs || run.unit[next] == random_unit(&each));
+            }
+            normal_end(&run);
+            assert_int_equal(each.state, blocks.state);
+        }
+    assert_true(normal_of(0, 0.3) == 0 && fabs(normal_of(1 - 0x1p-53, 0) - sqrt(106 * log(2))) < 1e-14);
+}
+
 /* ---- cases ---- */
 
 static void cases_print_and_parse(void **state)
@@ -384,6 +410,7 @@ int main(void)
         cmocka_unit_test(storage_types_round_to_nearest_even),
         cmocka_unit_test(bound_is_tight_for_wrong_scores),
         cmocka_unit_test(bound_knows_what_is_exact),
+        cmocka_unit_test(normal_numbers_are_normal),
         cmocka_unit_test(cases_print_and_parse),
         cmocka_unit_test(wrong_words_are_rejected),
     };
