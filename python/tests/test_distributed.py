@@ -564,14 +564,15 @@ def test_predicted(name, op):
         assert found.messages_total <= sum(one.messages for one in described) <= found.messages_total + 3 * agreements
 
 
-def test_prediction_of_the_command():
+@pytest.mark.parametrize("taken", ["ring", "gather"])
+def test_prediction_of_the_command(taken):
     attn = pathlib.Path(libattn.__file__).parent / "bin/attn"
     if not attn.exists():
         pytest.skip("there is no command")
-    words = "explain fwd:bf16:b1:hq32:hkv8:sq8192:d128:causal --ranks=16 --part=512 --layout=zigzag --way=ring --network=10Gbit/s --json".split()
+    words = f"explain fwd:bf16:b1:hq32:hkv8:sq8192:d128:causal --ranks=16 --part=512 --layout=zigzag --way={taken} --network=10Gbit/s --json".split()
     said = json.loads(subprocess.run([attn, *words], capture_output=True, text=True, check=True).stdout)
     found = distributed.predict(
-        16, len_q=8192, len_kv=8192, heads_q=32, heads_kv=8, dim_qk=128, dtype="bf16", part=512, layout="zigzag", way="ring", causal=True,
+        16, len_q=8192, len_kv=8192, heads_q=32, heads_kv=8, dim_qk=128, dtype="bf16", part=512, layout="zigzag", way=taken, causal=True,
         bytes_per_second=1.25e9)
     way, = said["ways"]
     same = "seconds", "computing", "combining", "waiting", "efficiency", "imbalance", "cells_most", "key_bytes", "steps", "way"
