@@ -25,8 +25,8 @@ static const command_usage usage = {
              "of the axes, as in `attn run`; both may be given.\n"
              "Linear attention (--linear, --phi, --rule) is in parts of --layout=contiguous; its states go\n"
              "from process to process (--way=ring, the default), or are found by a scan (--way=direct).\n"
-             "Not there yet: weights other than those of linear attention, scores, sums of columns, block\n"
-             "masks of packed sequences, and derivatives with --empty=uniform.\n"
+             "Not there yet: of packed sequences, block masks, weights, scores and the dropout mask; and\n"
+             "derivatives with --empty=uniform.\n"
              "\n"
              "Examples:\n"
              "  mpirun -n 4 attn-mpi run layer.safetensors -o out.safetensors --causal --lse\n"
@@ -34,7 +34,6 @@ static const command_usage usage = {
              "  mpirun -n 4 attn-mpi run layer.safetensors -o out.safetensors --linear --causal\n",
     .operands = {"input file"},
     .example = "mpirun -n 2 attn-mpi run IN.safetensors -o OUT.safetensors",
-    .without = "scores column-sum column-queries dropout-mask after-dropout",
 };
 
 /* What the flags say. */

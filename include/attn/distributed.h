@@ -14,8 +14,10 @@
  *                            largest of w_p weight_j (of those that are 0, rounded, not always the keys with the lowest index)
  *      grad_q, tangents, second_q
  *                            of a part of queries: their sum, in the same tree
- *      grad_k, grad_v, second_k, second_v
+ *      grad_k, grad_v, second_k, second_v, column_sum
  *                            of a part of keys: their sum, in a binary tree over the parts of queries
+ *      weights, scores, dropout_keep
+ *                            of a cell, in place; weights are those of its own keys times exp(lse_cell - lse)
  *      other gradients       (of tables, slopes, ...): their sum over the parts of keys, then over those of queries; of a bias that
  *                            all queries share, too.  That of one that all keys share: for each query, as grad_q
  *
@@ -110,6 +112,7 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *                      a tensor with a row for each query                       the rows of its queries
  *                      a tensor with a row for each key                         the rows of its keys
  *                      mask, bias, dropout_given, block_mask                    the rows of its queries, with all keys
+ *                      weights, scores, dropout_keep                            likewise
  *                      these and ranges of packed sequences                     all of it, the same on all ranks
  *                      slopes, tables, scales, the sink                         all of it, the same on all ranks
  *                      gradients of these                                       all of it; they get the same bits on all ranks
@@ -128,6 +131,10 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * tangents of o and lse, which are sums over all keys, as ATTN_JVP does; these stay in the workspace, in the compute type, and each
  * cell then reads them.
  *
+ * ATTN_FORWARD with weights, scores of ATTN_STAGE_WEIGHTS or column_sum does so, too: first for all else, with lse of all keys, and
+ * then, with the keys alone, for these, in 64 queries of a cell at a time: memory beside the tensors does not grow with len_q
+ * len_kv.  With dropout_keep, and scores of an earlier stage than ATTN_STAGE_BIASED, all cells exist, visible or not.
+ *
  * tensors->call->origin, if it is set, says where the problem lies in a larger one, of which it is a range of queries, of keys or
  * of heads (attn_origin).  Where it begins with a part of the larger one, results of queries have the bits that the larger one has;
  * and so have sums over queries, if it has 2^n parts and begins with a multiple of these: they are a node of the larger tree.
@@ -136,11 +143,12 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * problem, the split, types, the instruction set, or about which tensors and functions there are.  (Not agreed about: a transport
  * whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise returns what
  * attn_plan_create returns, or
- *      ATTN_ERR_UNSUPPORTED  what is not there yet: pages, block lists, weights, scores, column_sum and dropout_keep, block masks
- *                            of packed sequences, derivatives with ATTN_EMPTY_UNIFORM; a part that is not a multiple of the
- *                            blocks of a block mask; an origin with a block mask or packed sequences; where heads are divided,
- *                            or computed one after another, gradients that all heads share (of a bias, a table, ... that
- *                            broadcasts over them)
+ *      ATTN_ERR_UNSUPPORTED  what is not there yet: pages, block lists; block masks, weights, scores and dropout_keep of packed
+ *                            sequences; derivatives with ATTN_EMPTY_UNIFORM; a part that is not a multiple of the blocks of a
+ *                            block mask; an origin with a block mask or packed sequences; where heads are divided, or computed
+ *                            one after another, gradients that all heads share (of a bias, a table, ... that broadcasts over
+ *                            them) and column_sum of ATTN_COLUMNS_ALL; weights, scores and dropout_keep with
+ *                            ATTN_WAY_SPLIT_KEYS, where no rank has whole rows
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */
@@ -166,7 +174,7 @@ typedef struct attn_distributed_description {
     int64_t parts_kv;
     int64_t queries; /* tokens of this rank */
     int64_t keys;
-    int64_t cells;          /* that this rank computes, with ATTN_WAY_GATHER for each key head; double backward does so twice */
+    int64_t cells;          /* that this rank computes, with ATTN_WAY_GATHER for each key head; two runs do so twice */
     int64_t cells_most;     /* of the rank that has the most; all ranks wait for it */
     int64_t cells_total;    /* of all ranks */
     int64_t messages;       /* that this rank sends in an execution */
@@ -175,8 +183,8 @@ typedef struct attn_distributed_description {
     int64_t column_nodes;   /* and of parts of keys, */
     int64_t shared_nodes;   /* and of gradients that all ranks share, of which each is as large as all of these together */
     size_t workspace_bytes; /* with heads, also of the tensors that came from other ranks, and of messages; with ATTN_WAY_GATHER,
-                             * what is for one key head and the keys of the next; in double backward, also of the tangents of o
-                             * and lse */
+                             * what is for one key head and the keys of the next; with two runs, also of the tangents of o and
+                             * lse, or of lse that the caller does not want */
     attn_way way;
     int ranks;
     int64_t ranks_heads; /* that divide the heads; 1: a rank has all heads of its tokens */

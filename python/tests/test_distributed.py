@@ -106,6 +106,26 @@ def test_outputs(axes):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13, err_msg=name)
 
 
+@pytest.mark.parametrize("axes", ["bhsd", "bshd"])
+def test_weights(axes):
+    """Weights and scores are rows of the rank's queries, and sums of columns its own keys; all have the bits of one rank."""
+    names, order = ["weights", "scores", "dropout_keep", "column_sum"], (0, 2, 1, 3) if axes == "bshd" else (0, 1, 2, 3)
+    options = {"causal": True, "dropout": 0.25, "seed": 3, "scores_stage": "biased", "column_heads": "group", "column_queries": 20}
+
+    def work(group, way="auto"):
+        how = {"group": group, "layout": "zigzag", "part": PART}
+        q, k, v = (distributed.shard(x, 2, of=of, **how).transpose(order) for x, of in ((Q, "q"), (K, "kv"), (V, "kv")))
+        _, *pairs, columns = distributed.attention(q, k, v, axes=axes, outputs=names, way=way, **how, **options)
+        columns = columns.transpose(order[:3])
+        return [*(distributed.unshard(x, 2, **how) for x in pairs), distributed.unshard(columns, 2, of="kv", **how)]
+
+    one = distributed.in_threads(1, work)[0]
+    assert all(same(one, x) for ranks, way in ((3, "auto"), (2, "heads")) for x in distributed.in_threads(ranks, lambda g, way=way: work(g, way)))
+    _, *plain = libattn.attention(Q, K, V, outputs=names, **options)
+    for name, x, y in zip(names, one, plain, strict=True):
+        np.testing.assert_allclose(x.reshape(y.shape), y, rtol=1e-12, atol=1e-13, err_msg=name)
+
+
 def test_mean_of_all():
     """Of queries that see no key, forward alone."""
     options = {"causal": True, "least_distance": 1, "empty": "uniform"}

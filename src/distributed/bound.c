@@ -62,11 +62,15 @@ static int is_of_entry(const attn_tensor_description *d, const attn_tensors *t)
            stride != 0 && stride != ATTN_BROADCAST;
 }
 
-/* The results that need more than combining what the cells give. */
-static attn_status check_result(const attn_problem *p, const attn_tensor_description *d, attn_error *error)
+/* The results that parts have. */
+static attn_status check_result(const attn_problem *p, const attn_tensors *t, const attn_tensor_description *d, attn_error *error)
 {
     static const size_t combined[] = {offsetof(attn_tensors, o),
                                       offsetof(attn_tensors, lse),
+                                      offsetof(attn_tensors, weights),
+                                      offsetof(attn_tensors, scores),
+                                      offsetof(attn_tensors, dropout_keep),
+                                      offsetof(attn_tensors, column_sum),
                                       offsetof(attn_tensors, row_max),
                                       offsetof(attn_tensors, entropy),
                                       offsetof(attn_tensors, effective_keys),
@@ -94,6 +98,8 @@ static attn_status check_result(const attn_problem *p, const attn_tensor_descrip
                                       offsetof(attn_tensors, second_v),
                                       offsetof(attn_tensors, second_bias)};
     if (d->role[p->op] != ATTN_ROLE_OUTPUT) return ATTN_OK;
+    CHECK(!is_packed(t) || spread_of(d) != ATTN_SPREAD_PAIRS || is_bias_gradient(d), ATTN_ERR_UNSUPPORTED,
+          MODULE ": %s is set with cu_seqlens_q, which is not there yet", d->name);
     for (size_t n = 0; n < sizeof combined / sizeof *combined; n++)
         if (d->offset == combined[n]) return ATTN_OK;
     return fail(error, ATTN_ERR_UNSUPPORTED, MODULE ": %s is set, which is not there yet", d->name);
@@ -164,7 +170,9 @@ static attn_status bind(attn_bound *b, const attn_problem *p, const attn_tensors
     const int of_entry = is_of_entry(d, tensors);
     b->in_ranges = b->role == ATTN_ROLE_OUTPUT && (b->spread != spread_of(d) || of_entry);
     const attn_input slot = attn_bound_slot(b, tensors);
-    TRY(check_result(p, d, error));
+    TRY(check_result(p, tensors, d, error));
+    b->of_heads_kv = d->axes[1] == ATTN_AXIS_HEAD_KV ||
+                     (d->offset == offsetof(attn_tensors, column_sum) && p->outputs.column_heads == ATTN_COLUMNS_GROUP);
     shape_of(b, cell, queries, keys, p, tensors, of_entry);
     if (b->spread == ATTN_SPREAD_SAME && !b->in_ranges)
         memcpy(b->stride, cell->stride, sizeof b->stride); /* some broadcast by default */

@@ -26,10 +26,11 @@ typedef struct attn_bound {
     attn_dtype dtype;            /* the caller's */
     int64_t shape[4], stride[4]; /* of the rank's tensor */
     int has_elements;            /* if not, its strides may be any; also not of results that the caller does not want */
-    int in_ranges; /* 1: a sum of which a cell has the numbers of its own tokens and sequence alone: for what others share
-                    */
-    int shares;    /* of what has a number for each pair: bit n is set if all elements along axis n are one */
-    int64_t width; /* numbers of a token and head, of ATTN_SPREAD_QUERIES and _KEYS */
+    int in_ranges;   /* 1: a sum of which a cell has the numbers of its own tokens and sequence alone: for what others share
+                      */
+    int shares;      /* of what has a number for each pair: bit n is set if all elements along axis n are one */
+    int of_heads_kv; /* axis 1 has the heads of keys, and not of queries */
+    int64_t width;   /* numbers of a token and head, of ATTN_SPREAD_QUERIES and _KEYS */
     const char *name;
 } attn_bound;
 

@@ -5,6 +5,7 @@
 #include "../common/options.h"
 #include "piece.h"
 #include "rows.h"
+#include "weights.h"
 
 static int is_result(const attn_bound *b, attn_spread spread) { return b->role == ATTN_ROLE_OUTPUT && b->spread == spread; }
 
@@ -26,6 +27,7 @@ static attn_status add_result(attn_cells *c, attn_node_kind kind, const attn_bou
 attn_status attn_cells_lay_out(attn_cells *c, attn_error *error)
 {
     memset(c->node, 0, sizeof c->node);
+    if (c->of_weights) TRY(attn_weights_fit(c, error));
     c->has_sink = c->problem.op == ATTN_FORWARD ? c->planned.sink.data || c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE
                                                 : c->problem.op == ATTN_BACKWARD && c->planned.grad_sink.data;
     for (const attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++) {
@@ -137,7 +139,7 @@ static attn_status plan_cell(attn_cells *c, const attn_tensors *later, int64_t i
 static attn_status plan_row(attn_cells *c, const attn_tensors *later, int rank, int64_t i, attn_error *error)
 {
     const attn_parts *kv = &c->grid.kv;
-    TRY(plan_cell(c, later, i, -1, 0, error));
+    if (!c->of_weights) TRY(plan_cell(c, later, i, -1, 0, error));
     for (int64_t j = 0; j < kv->count; j++) {
         const int own = kv->owner[j] == rank, like_another = !c->documents && j > 0 && j < kv->count - 1;
         if (like_another && kv->owner[j] == kv->owner[j - 1]) continue;
@@ -157,6 +159,7 @@ attn_status attn_cells_plan(attn_cells *c, int rank, const attn_owned *own, attn
         if (c->documents || n == 0 || n == own->count_q - 1) TRY(plan_row(c, &later, rank, own->q[n], error));
     c->workspace = attn_round_64_up(c->workspace) + 128 + attn_round_64_up(2 * (size_t)c->problem.shape.batch * sizeof(int64_t));
     if (c->documents) c->workspace += c->node[ATTN_NODE_SHARED];
+    if (c->of_weights) c->workspace += attn_weights_bytes(c);
     return ATTN_OK;
 }
 
@@ -206,11 +209,27 @@ static attn_status run_piece(const attn_cells *c, const attn_tensors *mine, cons
     return attn_execute(c->plans[n].plan, &x.tensors, workspace + lengths, size - lengths, error);
 }
 
+static attn_status run_weights(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, char *workspace,
+                               attn_error *error)
+{
+    attn_cell one = *cell;
+    one.scratch = attn_align_64_up(workspace);
+    char *const rest = one.scratch + attn_weights_bytes(c);
+    attn_weights_begin(c, &one);
+    for (attn_piece p = {.entry = -1}; attn_piece_next(c, cell, &p);) {
+        TRY(run_piece(c, mine, &one, &p, rest, (size_t)(workspace + c->workspace - rest), error));
+        attn_weights_use(c, mine, &one, &p);
+    }
+    attn_weights_end(c, &one);
+    return ATTN_OK;
+}
+
 attn_status attn_cell_run(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, void *workspace, attn_error *error)
 {
     char *at = attn_align_64_up(workspace);
     attn_cell one = *cell;
     if (c->idle) return ATTN_OK;
+    if (c->of_weights) return run_weights(c, mine, cell, workspace, error);
     if (c->documents && cell->j >= 0) {
         clear_nodes(c, cell);
         if (cell->node[ATTN_NODE_SHARED]) one.node[ATTN_NODE_SHARED] = at, at += c->node[ATTN_NODE_SHARED];

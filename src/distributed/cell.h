@@ -29,6 +29,8 @@ typedef struct attn_cells {
     attn_bounds bounds;
     int64_t at[ATTN_BOUND];       /* bytes: of a result in its node, of a key tensor in the message of a full part */
     size_t node[ATTN_NODE_KINDS]; /* bytes; 0: there are no such results */
+    int of_weights;               /* the run of weights.h: other results, and `band` queries at a time */
+    int64_t band;                 /* 0: all queries of a part at once */
     int keys_stay;                /* ATTN_WAY_SPLIT_KEYS: every rank has all queries, and cells with its own keys */
     int idle;                     /* no head is this rank's: its cells have no results, and call nothing */
     int has_sink;                 /* each part of queries has one more term: a cell without keys */
@@ -77,6 +79,7 @@ typedef struct attn_cell {
     int64_t head;        /* query heads before the first one of these cells */
     const char *message; /* with the keys of part j; NULL: the caller owns them */
     char *node[ATTN_NODE_KINDS];
+    char *scratch; /* of weights.h; NULL: it is not known yet */
 } attn_cell;
 
 /* Zeroes what cells write in place, the gradient of a bias: not all cells exist. */

@@ -10,6 +10,7 @@
 #include "origin.h"
 #include "runs.h"
 #include "split.h"
+#include "weights.h"
 
 /* ---- planning ---- */
 
@@ -49,6 +50,7 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, p->queries, p->keys, &any, error));
     if (attn_split_heads_apart(&split)) TRY(attn_slices_check_sums(&c->bounds, &c->problem, error));
     if (attn_split_has_heads(&split)) TRY(attn_slices_check(&c->bounds, &c->problem, tokens, error));
+    TRY(attn_weights_check(c, error));
     if (c->index.starts_q) {
         c->documents = s->batch;
         c->problem.shape.batch = 1;
@@ -77,6 +79,15 @@ static void add_index(attn_digest *d, const attn_grid_index *x)
         attn_digest_number(d, lists[n] != NULL);
         if (lists[n]) attn_digest_add(d, lists[n], (size_t)(x->entries + (n > 2)) * sizeof(int64_t));
     }
+}
+
+/* How outputs are computed that there are. */
+static void add_outputs(attn_digest *d, const attn_tensors *t, const attn_outputs *o)
+{
+    attn_digest_number(d, t->weights.data || t->scores.data ? o->after_dropout : 0);
+    attn_digest_number(d, t->scores.data ? (int64_t)o->scores_stage : 0);
+    attn_digest_number(d, t->column_sum.data ? (int64_t)o->column_heads : 0);
+    attn_digest_number(d, t->column_sum.data ? o->column_queries : 0);
 }
 
 /* Of all that must be the same on all ranks.  (The structs that are added as bytes have no padding.) */
@@ -114,6 +125,7 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     attn_digest_add(&d, c->grid.q.owner, (size_t)c->grid.q.count * sizeof *c->grid.q.owner);
     attn_digest_add(&d, c->grid.kv.owner, (size_t)c->grid.kv.count * sizeof *c->grid.kv.owner);
     add_index(&d, &c->index);
+    add_outputs(&d, &c->planned, &x->outputs);
     for (const attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++) {
         attn_digest_number(&d, b->index), attn_digest_number(&d, b->dtype), attn_digest_number(&d, b->spread);
         if (b->spread == ATTN_SPREAD_SAME) attn_digest_add(&d, b->shape, sizeof b->shape);

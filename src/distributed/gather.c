@@ -12,7 +12,7 @@ void attn_gather_take(attn_cells *c)
     if (!c->origin.heads) c->origin.heads = s->heads_q;
     s->heads_q = ratio, s->heads_kv = some;
     for (attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++)
-        if (b->spread != ATTN_SPREAD_INDEX) b->shape[1] = b->spread == ATTN_SPREAD_KEYS ? some : ratio;
+        if (b->spread != ATTN_SPREAD_INDEX) b->shape[1] = b->of_heads_kv ? some : ratio;
 }
 
 /* ---- the tensors of a head ---- */
@@ -23,7 +23,7 @@ static void place_tensors(const attn_distributed_plan *p, const attn_tensors *al
     *to = *all;
     for (const attn_bound *b = p->cells.bounds.all; b < p->cells.bounds.all + p->cells.bounds.count; b++) {
         attn_input *slot = attn_slot_in(to, b);
-        const int64_t first = b->spread == ATTN_SPREAD_KEYS ? head : head * ratio;
+        const int64_t first = b->of_heads_kv ? head : head * ratio;
         if (b->spread == ATTN_SPREAD_INDEX || !b->has_elements) continue;
         slot->data = (const char *)slot->data + first * b->stride[1] * (int64_t)attn_dtype_size(b->dtype);
     }

@@ -92,7 +92,8 @@ static void fill_seen(attn_grid *g, const attn_problem *problem, const attn_grid
     for (int64_t b = 0; b < x->entries; b++) {
         attn_entry e = attn_entry_at(x, &problem->shape, b);
         const int is_uniform = problem->mask.empty == ATTN_EMPTY_UNIFORM; /* any query may see none, and average all */
-        if (is_uniform && !x->starts_kv) e.keys = problem->shape.len_kv;
+        if ((is_uniform || x->all_pairs) && !x->starts_kv) e.keys = problem->shape.len_kv;
+        if (x->all_pairs && !x->starts_q) e.queries = problem->shape.len_q;
         if (e.queries == 0 || e.keys == 0) continue;
         for (int64_t i = e.first_q / g->q.part; i <= (e.first_q + e.queries - 1) / g->q.part; i++) {
             const int64_t at = attn_part_first(&g->q, i), first = attn_max(at - e.first_q, 0),
@@ -100,7 +101,8 @@ static void fill_seen(attn_grid *g, const attn_problem *problem, const attn_grid
             attn_range seen[ATTN_SEEN_RANGES];
             attn_keys_seen(&problem->mask, x->origin_q + first + e.offset, x->origin_q + last + e.offset, x->origin_kv + e.keys,
                            seen);
-            if (is_uniform) seen[0] = (attn_range){x->origin_kv, x->origin_kv + e.keys}, seen[1] = (attn_range){0, 0};
+            if (is_uniform || x->all_pairs)
+                seen[0] = (attn_range){x->origin_kv, x->origin_kv + e.keys}, seen[1] = (attn_range){0, 0};
             for (int n = 0; n < ATTN_SEEN_RANGES; n++) {
                 const int64_t from = attn_max(seen[n].first - x->origin_kv, 0), to = seen[n].end - x->origin_kv;
                 include(&g->seen[ATTN_SEEN_RANGES * i + n], (attn_range){from + e.first_kv, to + e.first_kv}, g->kv.part);

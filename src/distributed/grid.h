@@ -24,6 +24,7 @@ typedef struct attn_grid_index {
     int64_t entries; /* of the batch; of packed sequences, their number */
     const int64_t *lengths_q, *lengths_kv, *offset_q, *starts_q, *starts_kv;
     int64_t origin_q, origin_kv; /* positions of the first query and key */
+    int all_pairs;               /* 1: a result has a number for each pair, visible or not, and all cells exist */
 } attn_grid_index;
 
 enum { ATTN_SEEN_RANGES = 2 };

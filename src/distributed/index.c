@@ -100,6 +100,8 @@ attn_status attn_index_begin(attn_grid_index *x, const attn_tensors *tensors, at
                              attn_split *split, attn_range *tokens, attn_error *error)
 {
     TRY(attn_index_read(x, tensors, problem, memory, error));
+    x->all_pairs = problem->op == ATTN_FORWARD &&
+                   (tensors->dropout_keep.data || (tensors->scores.data && problem->outputs.scores_stage < ATTN_STAGE_BIASED));
     problem->mask.align = ATTN_ALIGN_TOP_LEFT;
     *tokens = attn_index_tokens(x, problem);
     TRY(attn_split_check(split, tokens->first, ATTN_AXIS_QUERY, "the number of queries", error));

@@ -11,6 +11,7 @@
 #include "origin.h"
 #include "runs.h"
 #include "split.h"
+#include "weights.h"
 
 /* ---- reading ---- */
 
@@ -39,6 +40,7 @@ typedef struct outlook {
     attn_model_rank *each; /* of all ranks */
     void *memory[6];       /* released at the end */
     int blocks;
+    int runs; /* of an execution */
 } outlook;
 
 /* ---- time ---- */
@@ -119,7 +121,7 @@ static void add_run(const outlook *o, attn_model *m, const attn_split_machine *m
 {
     const attn_cells *c = &m->cells;
     attn_problem undivided = c->problem;
-    undivided.shape = o->whole.problem.shape;
+    undivided.shape.heads_q = o->whole.problem.shape.heads_q, undivided.shape.heads_kv = o->whole.problem.shape.heads_kv;
     const double times = (double)m->rounds, flops = flops_of_pair(&c->problem) * times, of_all = flops_of_pair(&undivided),
                  all = sum(m->row_pairs, c->grid.q.count) * of_all, mean = sum(m->pairs, m->ranks) * of_all / o->ranks;
     const int most = busiest(m->pairs, m->ranks);
@@ -181,7 +183,7 @@ static double bytes_of_gathered(const attn_model *m)
     return most;
 }
 
-/* Memory for keys: the rank's own and those of two steps, and those that came from its group. */
+/* Memory for the keys of a run: the rank's own and those of two steps, and those that came from its group. */
 static double bytes_of_keys(const outlook *o)
 {
     const attn_model *m = &o->model;
@@ -201,7 +203,7 @@ static attn_status take_run(outlook *o, const attn_model_class *of, int run, att
     c->grid = grid;
     if (o->model.bundles) attn_gather_take(c);
     if (o->members > 1) attn_slice_take(c, &of->slice, 0, 0); /* (of rows of ranks nothing is asked) */
-    if (o->model.runs > 1) attn_runs_take(c, (attn_runs_of)run);
+    if (o->runs > 1) attn_runs_take(c, (attn_runs_of)run);
     return attn_cells_lay_out(c, error);
 }
 
@@ -212,16 +214,16 @@ static attn_status fill(outlook *o, const attn_split_machine *machine, attn_spli
     sent s = {.messages = 0};
     m->rounds = m->bundles ? o->whole.problem.shape.heads_kv : 1;
     const int count = attn_model_classes(&o->whole.problem.shape, o->members, classes);
-    m->runs = attn_runs_are_two(&o->whole) ? ATTN_RUNS : 1;
+    o->runs = attn_runs_are_two(&o->whole) ? ATTN_RUNS : 1;
     for (int n = 0; n < count; n++) {
-        TRY(take_run(o, &classes[n], m->runs - 1, error));
-        attn_model_count(m);
-        add_sent(o, &classes[n], &s);
-        for (int run = 0; run < m->runs && n == 0; run++) {
+        for (int run = 0; run < o->runs; run++) {
             TRY(take_run(o, &classes[n], run, error));
+            attn_model_count(m, run);
+            if (n > 0) continue;
             add_run(o, m, machine, d);
+            d->key_bytes = attn_max(d->key_bytes, whole(bytes_of_keys(o)));
         }
-        if (n == 0) d->key_bytes = whole(bytes_of_keys(o));
+        add_sent(o, &classes[n], &s);
     }
     d->waiting += seconds_of_swaps(o, machine);
     d->seconds = d->computing + d->combining + d->waiting;
@@ -280,6 +282,7 @@ static attn_status predict(outlook *o, const attn_split *caller, attn_split_pred
     }
     if (attn_split_heads_apart(&split)) TRY(attn_slices_check_sums(&c->bounds, &c->problem, error));
     if (attn_split_has_heads(&split)) TRY(attn_slices_check(&c->bounds, &c->problem, tokens, error));
+    TRY(attn_weights_check(c, error));
     TRY(attn_slices_share(c, attn_slices_shared(c), error));
     TRY(reserve(o, (size_t)o->ranks * sizeof *o->each, "ranks", &memory, error));
     o->each = memory;

@@ -162,7 +162,7 @@ static void see(attn_model *m, int rank, attn_range of)
 static void send_directly(attn_model *m)
 {
     const attn_grid *g = &m->cells.grid;
-    const double full = (double)attn_message_bytes(&m->cells, attn_part_most(&g->kv));
+    const double full = (double)attn_message_bytes(&m->cells, attn_part_most(&g->kv)), rounds = (double)m->rounds;
     memset(m->seen, 0, (size_t)(g->kv.count + 1) * sizeof *m->seen);
     for (int r = 0; r < m->ranks; r++) attn_model_each_seen(m, r, see);
     for (int64_t j = 0, seen = 0; j < g->kv.count; j++) {
@@ -170,7 +170,7 @@ static void send_directly(attn_model *m)
         m->keys_sent[g->kv.owner[j]] += (double)seen;
     }
     for (int r = 0; r < m->ranks; r++) {
-        m->bytes_sent[r] += m->keys_sent[r] * full;
+        m->bytes_sent[r] += rounds * m->keys_sent[r] * full;
         m->bytes_got[r] += m->keys_got[r] * full;
     }
     if (g->kv.count == 0) return;
@@ -183,7 +183,8 @@ static void send_directly(attn_model *m)
             others--;
             break;
         }
-    m->bytes_sent[last] -= (double)others * (full - (double)attn_message_bytes(&m->cells, attn_part_size(&g->kv, at.first)));
+    m->bytes_sent[last] -=
+        rounds * (double)others * (full - (double)attn_message_bytes(&m->cells, attn_part_size(&g->kv, at.first)));
 }
 
 /* A rank passes on all parts but those of its right neighbour, and gets all but its own. */
@@ -300,17 +301,38 @@ static void send_shared(attn_model *m)
 
 /* ---- all of it ---- */
 
-void attn_model_count(attn_model *m)
+/* What is sent beside keys, which are there already. */
+static void add_nodes(attn_model *m)
 {
-    const attn_cells *c = &m->cells;
+    for (int r = 0; r < m->ranks; r++) {
+        m->messages_sent[r] += m->keys_sent[r];
+        for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) {
+            const double nodes = m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind] * (double)m->rounds;
+            m->messages_sent[r] += nodes;
+            m->bytes_sent[r] += nodes * (double)m->cells.node[kind];
+        }
+    }
+}
+
+static void begin(attn_model *m, int run)
+{
     const attn_transport as = {.ranks = m->agreeing};
     const double agreements = 2 * attn_agree_messages(&as);
-    m->sampled = 1;
+    if (run == 0) m->sampled = 1;
     for (int r = 0; r < m->ranks; r++) {
-        m->pairs[r] = m->keys_sent[r] = m->keys_got[r] = m->bytes_sent[r] = m->bytes_got[r] = 0;
+        m->pairs[r] = m->keys_sent[r] = m->keys_got[r] = m->bytes_got[r] = 0;
         m->cells_of[r] = 0;
         for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind] = 0;
+        if (run > 0) continue;
+        m->messages_sent[r] = agreements;
+        m->bytes_sent[r] = agreements * (double)sizeof(attn_verdict);
     }
+}
+
+void attn_model_count(attn_model *m, int run)
+{
+    const attn_cells *c = &m->cells;
+    begin(m, run);
     sort_by_rank(&m->q, &c->grid.q, m->ranks);
     sort_by_rank(&m->kv, &c->grid.kv, m->ranks);
     attn_model_sort_seen(m);
@@ -322,20 +344,11 @@ void attn_model_count(attn_model *m)
         else if (m->way == ATTN_WAY_RING) send_around(m);
         else send_directly(m);
         if (m->bundles) attn_model_bundles(m);
-        const double times = (double)(m->runs * m->rounds);
-        for (int r = 0; r < m->ranks; r++) m->keys_sent[r] *= times, m->bytes_sent[r] *= times;
-        if (c->node[ATTN_NODE_COLUMN]) send_columns(m);
+        for (int r = 0; r < m->ranks; r++) m->keys_sent[r] *= (double)m->rounds;
+        if (c->node[ATTN_NODE_COLUMN] && !c->keys_stay) send_columns(m);
         if (c->node[ATTN_NODE_SHARED]) send_shared(m);
     }
-    for (int r = 0; r < m->ranks; r++) {
-        m->messages_sent[r] = m->keys_sent[r] + agreements;
-        m->bytes_sent[r] += agreements * (double)sizeof(attn_verdict);
-        for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) {
-            const double nodes = m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind] * (double)m->rounds;
-            m->messages_sent[r] += nodes;
-            m->bytes_sent[r] += nodes * (double)c->node[kind];
-        }
-    }
+    add_nodes(m);
 }
 
 static void mark(attn_model *m, int rank, attn_range range)

@@ -18,7 +18,6 @@ typedef struct attn_model {
     attn_way way;     /* not ATTN_WAY_AUTO */
     int ranks;        /* where heads are divided, groups: all of this is about ranks with the same heads */
     int agreeing;     /* ranks that agree, all of them */
-    int runs;         /* in each of which keys are exchanged, but sums over queries only in the last */
     int64_t rounds;   /* of each run: 1, or the key heads, one of which the cells have then (ATTN_WAY_GATHER) */
     attn_by_rank q, kv;
     int32_t *by_seen[ATTN_SEEN_RANGES]; /* q.part, but of each rank in the order in which ranges of a kind begin */
@@ -26,11 +25,12 @@ typedef struct attn_model {
     int64_t *seen;                      /* space for the parts of keys and one */
     int32_t *bundles;                   /* NULL: a message is a part; or space in which those of several are counted */
     /* Of each rank */
-    double *pairs;                                  /* that it computes, of a head */
-    int64_t *cells_of;                              /* that it computes */
-    double *keys_sent, *keys_got;                   /* parts of keys */
-    double *nodes_sent;                             /* results of ATTN_NODE_ROW, _COLUMN or _SHARED, at ATTN_NODE_KINDS r + kind */
-    double *bytes_sent, *bytes_got, *messages_sent; /* all of these, and agreements */
+    double *pairs;                /* that it computes, of a head */
+    int64_t *cells_of;            /* that it computes */
+    double *keys_sent, *keys_got; /* parts of keys */
+    double *nodes_sent;           /* results of ATTN_NODE_ROW, _COLUMN or _SHARED, at ATTN_NODE_KINDS r + kind */
+    double *bytes_got;
+    double *bytes_sent, *messages_sent; /* all of these, and agreements, in this run and those before it */
     double sampled; /* the share of the parts whose sums were counted; those of the others are taken to be alike */
 } attn_model;
 
@@ -51,8 +51,8 @@ void attn_model_each_seen(attn_model *model, int rank, attn_model_range *call);
 size_t attn_model_bundles_bytes(attn_range parts, int ranks);
 void attn_model_bundles(attn_model *model);
 
-/* Fills in the arrays; cells, way, ranks, runs, rounds and bundles are there. */
-void attn_model_count(attn_model *model);
+/* Fills in the arrays for run number `run` of an execution, 0 first; its cells, way, ranks, rounds and bundles are there. */
+void attn_model_count(attn_model *model, int run);
 
 /* Of a rank: cells with its own keys, and how many ranks its other keys come from.  Overwrites model->seen. */
 void attn_model_look(attn_model *model, int rank, int64_t *own_cells, int64_t *sources);

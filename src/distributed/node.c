@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * node.c - what becomes of the results of cells: they are combined, two at a time, and stored. */
+#include <math.h>
+
 #include "../common/slots.h"
 #include "attn/merge.h"
 #include "piece.h"
@@ -53,7 +55,8 @@ static void merge(const attn_cells *c, int64_t tokens, char *left, const char *r
 
 void attn_node_add(const attn_cells *c, attn_node_kind kind, int64_t tokens, char *left, const char *right)
 {
-    const int is_forward = c->problem.op == ATTN_FORWARD, sums = c->problem.score.normaliser == ATTN_NORMALISER_SIGMOID;
+    const int is_forward = c->problem.op == ATTN_FORWARD && kind == ATTN_NODE_ROW,
+              sums = c->problem.score.normaliser == ATTN_NORMALISER_SIGMOID;
     if (is_forward) attn_rows_combine(c, tokens, left, right);
     if (is_forward && !sums) {
         merge(c, tokens, left, right);
@@ -118,8 +121,17 @@ void attn_node_store(const attn_cells *c, attn_node_kind kind, const attn_tensor
     }
 }
 
+/* What a result says of a pair that no cell has: 0, or -infinity of a score. */
+static void empty_pair(const attn_cells *c, const attn_bound *b, char element[8])
+{
+    const float none = -(float)INFINITY;
+    memset(element, 0, 8);
+    if (b->offset == offsetof(attn_tensors, scores) && c->problem.outputs.scores_stage < ATTN_STAGE_WEIGHTS)
+        (void)attn_convert(1, &none, ATTN_F32, element, b->dtype, NULL);
+}
+
 /* Its last axis need not be contiguous. */
-static void clear_rows(const attn_bound *b, char *data)
+static void clear_rows(const attn_bound *b, char *data, const char *element)
 {
     const int64_t *s = b->stride;
     const size_t size = attn_dtype_size(b->dtype);
@@ -128,7 +140,7 @@ static void clear_rows(const attn_bound *b, char *data)
         for (int64_t h = 0; h < b->shape[1]; h++)
             for (int64_t i = 0; i < b->shape[2]; i++)
                 for (int64_t j = 0; j < b->shape[3]; j++)
-                    memset(data + (x * s[0] + h * s[1] + i * s[2] + j * s[3]) * (int64_t)size, 0, size);
+                    memcpy(data + (x * s[0] + h * s[1] + i * s[2] + j * s[3]) * (int64_t)size, element, size);
 }
 
 void attn_cells_clear(const attn_cells *c, const attn_tensors *mine)
@@ -136,6 +148,9 @@ void attn_cells_clear(const attn_cells *c, const attn_tensors *mine)
     for (int n = 0; n < c->bounds.count; n++) {
         const attn_bound *b = &c->bounds.all[n];
         const attn_input slot = attn_bound_slot(b, mine);
-        if (b->role == ATTN_ROLE_OUTPUT && b->spread == ATTN_SPREAD_PAIRS) clear_rows(b, slot_written(&slot));
+        char element[8];
+        if (b->role != ATTN_ROLE_OUTPUT || b->spread != ATTN_SPREAD_PAIRS) continue;
+        empty_pair(c, b, element);
+        clear_rows(b, slot_written(&slot), element);
     }
 }

@@ -3,6 +3,7 @@
 #include "piece.h"
 
 #include "../common/slots.h"
+#include "weights.h"
 
 /* ---- slots ---- */
 
@@ -33,6 +34,23 @@ static void place_dense(attn_input *slot, const attn_bound *b, attn_dtype dtype,
 
 /* ---- pieces ---- */
 
+/* The first `band` queries of a piece, if they come in bands. */
+static void take_band(const attn_cells *c, attn_piece *p)
+{
+    if (c->band > 0) p->queries = attn_min(p->queries, c->band);
+}
+
+/* Moves on within queries that end at `end`. */
+static int next_band(const attn_cells *c, int64_t end, attn_piece *p)
+{
+    const int64_t queries = p->queries;
+    if (p->entry < 0 || p->first_q + queries >= end) return 0;
+    p->first_q += queries, p->origin_q += queries;
+    p->queries = end - p->first_q;
+    take_band(c, p);
+    return 1;
+}
+
 /* The first sequence that ends behind `token`. */
 static int64_t first_document(const int64_t *starts, int64_t count, int64_t token)
 {
@@ -52,17 +70,21 @@ int attn_piece_next(const attn_cells *c, const attn_cell *cell, attn_piece *p)
     const int64_t first_kv = cell->j < 0 ? 0 : attn_part_first(kv, cell->j),
                   end_kv = cell->j < 0 ? 0 : first_kv + attn_part_size(kv, cell->j);
     if (!c->documents || cell->j < 0) {
-        const int more = p->entry < 0;
+        if (p->entry >= 0) return next_band(c, end_q, p);
         *p = (attn_piece){0, first_q, end_q - first_q, first_kv, end_kv - first_kv, first_q, first_kv};
-        return more;
+        take_band(c, p);
+        return 1;
     }
     const int64_t *const starts_q = c->index.starts_q, *const starts_kv = c->index.starts_kv;
+    if (p->entry >= 0 && next_band(c, attn_min(starts_q[p->entry + 1], end_q), p)) return 1;
     int64_t b = p->entry < 0 ? first_document(starts_q, c->documents, first_q) : p->entry + 1;
     for (; b < c->documents && starts_q[b] < end_q; b++) {
         const int64_t from_q = attn_max(starts_q[b], first_q), to_q = attn_min(starts_q[b + 1], end_q);
         const int64_t from_kv = attn_max(starts_kv[b], first_kv), to_kv = attn_min(starts_kv[b + 1], end_kv);
         *p = (attn_piece){b, from_q, to_q - from_q, from_kv, to_kv - from_kv, from_q - starts_q[b], from_kv - starts_kv[b]};
-        if (p->queries > 0 && p->keys > 0) return 1;
+        if (p->queries <= 0 || p->keys <= 0) continue;
+        take_band(c, p);
+        return 1;
     }
     return 0;
 }
@@ -183,4 +205,5 @@ void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_ce
         }
     }
     place_index(c, p, lengths, x);
+    if (c->of_weights) attn_weights_place(c, cell, p, x);
 }

@@ -26,7 +26,7 @@ static void run_cell(attn_running *r, const attn_cell *cell)
 static void add_last_cell(attn_running *r, int64_t i, int64_t *row, int64_t *shared)
 {
     const attn_cells *c = &r->plan->cells;
-    const int is_forward = c->problem.op == ATTN_FORWARD;
+    const int is_forward = c->problem.op == ATTN_FORWARD && !c->of_weights;
     if (!c->has_sink && !(is_forward && attn_row_cells(&c->grid, i) == 0)) return;
     const int64_t slots[] = {attn_sum_take(r, ATTN_NODE_ROW), -1, attn_sum_take(r, ATTN_NODE_SHARED)};
     attn_cell cell = {.i = i, .j = -1, .head = r->head};

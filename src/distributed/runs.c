@@ -4,7 +4,7 @@
 
 #include "../common/options.h"
 #include "../common/slots.h"
-#include "piece.h"
+#include "weights.h"
 
 /* ---- the tensors of a run ---- */
 
@@ -23,16 +23,30 @@ static const attn_bound *get(const attn_bounds *bounds, size_t offset)
     return b;
 }
 
-int attn_runs_are_two(const attn_cells *c) { return find(&c->bounds, offsetof(attn_tensors, second_grad_o)) != NULL; }
+int attn_runs_are_two(const attn_cells *c)
+{
+    return find(&c->bounds, offsetof(attn_tensors, second_grad_o)) != NULL || attn_weights_wanted(c);
+}
 
-/* The tangent of a tensor, which both runs have: dense, and of the compute type. */
-static void add_tangent(attn_bounds *bounds, attn_bound like, size_t offset, const char *name, attn_role role)
+/* Slots of what the first run leaves to the second in the workspace; returns how many. */
+static int kept(const attn_cells *c, size_t slot[ATTN_RUNS_KEEP])
+{
+    const int is_forward = c->problem.op == ATTN_FORWARD;
+    slot[0] = is_forward ? offsetof(attn_tensors, lse) : offsetof(attn_tensors, tan_o);
+    slot[1] = offsetof(attn_tensors, tan_lse);
+    return !is_forward ? 2 : get(&c->bounds, offsetof(attn_tensors, lse))->index < 0; /* (the caller may want lse, too) */
+}
+
+/* A tensor that both runs have, like another one: dense, and of the compute type. */
+static attn_bound kept_like(const attn_bounds *bounds, attn_bound like, size_t offset, const char *name, attn_role role)
 {
     like.index = -1, like.offset = offset, like.name = name;
     like.role = role, like.dtype = bounds->compute;
     like.stride[3] = 1;
-    for (int axis = 3; axis > 0; axis--) like.stride[axis - 1] = like.stride[axis] * attn_max(like.shape[axis], 1);
-    bounds->all[bounds->count++] = like;
+    for (int axis = 3; axis > 0 && sizes_fit(16, like.shape, 4); axis--) /* if not, it is rejected later */
+        like.stride[axis - 1] = like.stride[axis] * attn_max(like.shape[axis], 1);
+    like.has_elements = like.shape[0] > 0 && like.shape[1] > 0 && like.shape[2] > 0 && like.shape[3] > 0;
+    return like;
 }
 
 static int is_tangent(const attn_bound *b)
@@ -40,9 +54,9 @@ static int is_tangent(const attn_bound *b)
     return b->offset == offsetof(attn_tensors, second_grad_o) || b->offset == offsetof(attn_tensors, second_grad_lse);
 }
 
-void attn_runs_take(attn_cells *c, attn_runs_of run)
+static void take_double_backward(attn_cells *c, attn_runs_of run)
 {
-    const int tangents = run == ATTN_RUN_TANGENTS, count = c->bounds.count;
+    const int tangents = run == ATTN_RUN_FIRST, count = c->bounds.count;
     const attn_role role = tangents ? ATTN_ROLE_OUTPUT : ATTN_ROLE_INPUT;
     attn_bounds *const all = &c->bounds;
     c->problem.op = tangents ? ATTN_JVP : ATTN_DOUBLE_BACKWARD;
@@ -52,13 +66,27 @@ void attn_runs_take(attn_cells *c, attn_runs_of run)
         (void)attn_tensor_describe(ATTN_FAMILY_ATTENTION, all->all[n].index, &d, NULL);
         if (!is_tangent(&all->all[n]) && d.role[c->problem.op] != ATTN_ROLE_NONE) all->all[all->count++] = all->all[n];
     }
-    add_tangent(all, *get(all, offsetof(attn_tensors, o)), offsetof(attn_tensors, tan_o), "tan_o", role);
-    add_tangent(all, *get(all, offsetof(attn_tensors, lse)), offsetof(attn_tensors, tan_lse), "tan_lse", role);
+    const attn_bound *o = get(all, offsetof(attn_tensors, o)), *lse = get(all, offsetof(attn_tensors, lse));
+    all->all[all->count] = kept_like(all, *o, offsetof(attn_tensors, tan_o), "tan_o", role);
+    all->all[all->count + 1] = kept_like(all, *lse, offsetof(attn_tensors, tan_lse), "tan_lse", role);
+    all->count += 2;
+}
+
+void attn_runs_take(attn_cells *c, attn_runs_of run)
+{
+    if (c->problem.op != ATTN_FORWARD) {
+        take_double_backward(c, run);
+        return;
+    }
+    for (attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++)
+        if (b->offset == offsetof(attn_tensors, lse) && b->index < 0)
+            *b = kept_like(&c->bounds, *b, b->offset, b->name, ATTN_ROLE_OUTPUT);
+    attn_weights_take(c, run == ATTN_RUN_SECOND);
 }
 
 /* ---- planning ---- */
 
-static attn_status place_tangent(const attn_bounds *bounds, size_t offset, size_t *at, size_t *bytes, attn_error *error)
+static attn_status place_kept(const attn_bounds *bounds, size_t offset, size_t *at, size_t *bytes, attn_error *error)
 {
     const attn_bound *b = get(bounds, offset);
     const int64_t size = (int64_t)attn_dtype_size(b->dtype);
@@ -74,7 +102,7 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 /* What both runs do, one after the other. */
 static void add_needs(attn_distributed_plan *p)
 {
-    const attn_run_needs *first = &p->runs->of[ATTN_RUN_TANGENTS].needs, *then = &p->runs->of[ATTN_RUN_DERIVATIVES].needs;
+    const attn_run_needs *first = &p->runs->of[ATTN_RUN_FIRST].needs, *then = &p->runs->of[ATTN_RUN_SECOND].needs;
     p->needs = *then;
     for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) p->needs.slots[kind] = larger(first->slots[kind], then->slots[kind]);
     p->needs.messages += first->messages;
@@ -85,7 +113,7 @@ static attn_status plan_two(attn_distributed_plan *p, attn_error *error)
 {
     const attn_options *o = &p->cells.options;
     attn_runs *two = p->runs = options_acquire(o, sizeof *two);
-    CHECK(two, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan of double backward", sizeof *two);
+    CHECK(two, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of a plan of two runs", sizeof *two);
     *two = (attn_runs){.bytes = 0};
     size_t most = 0;
     for (int n = 0; n < ATTN_RUNS; n++) two->of[n].cells.options = *o;
@@ -98,9 +126,9 @@ static attn_status plan_two(attn_distributed_plan *p, attn_error *error)
         TRY(attn_run_plan(run, error));
         if (run->workspace > most) most = run->workspace;
     }
-    const attn_distributed_plan *then = &two->of[ATTN_RUN_DERIVATIVES];
-    TRY(place_tangent(&then->cells.bounds, offsetof(attn_tensors, tan_o), &two->tan_o, &two->bytes, error));
-    TRY(place_tangent(&then->cells.bounds, offsetof(attn_tensors, tan_lse), &two->tan_lse, &two->bytes, error));
+    const attn_distributed_plan *then = &two->of[ATTN_RUN_SECOND];
+    two->count = kept(&p->cells, two->slot);
+    for (int n = 0; n < two->count; n++) TRY(place_kept(&then->cells.bounds, two->slot[n], &two->at[n], &two->bytes, error));
     CHECK((double)two->bytes + (double)most < 0x1p62, ATTN_ERR_SHAPE,
           "distributed: the workspace of a plan is too large: its bytes overflow 64 bits");
     add_needs(p);
@@ -135,7 +163,7 @@ void attn_runs_free(attn_distributed_plan *p)
 /* Rounds a tangent into the caller's tensor, if that is wanted. */
 static void store(const attn_distributed_plan *p, size_t of, size_t into, const attn_tensors *with)
 {
-    const attn_bound *from = get(&p->runs->of[ATTN_RUN_DERIVATIVES].cells.bounds, of), *to = find(&p->cells.bounds, into);
+    const attn_bound *from = get(&p->runs->of[ATTN_RUN_SECOND].cells.bounds, of), *to = find(&p->cells.bounds, into);
     if (!to || !to->has_elements) return;
     const int64_t size = (int64_t)attn_dtype_size(from->dtype), own = (int64_t)attn_dtype_size(to->dtype);
     const char *data = attn_bound_slot(from, with).data;
@@ -154,13 +182,15 @@ static attn_status execute_two(const attn_distributed_plan *p, const attn_tensor
     char *const base = attn_align_64_up(workspace);
     attn_tensors with = *mine;
     attn_error later;
-    with.tan_o.data = base + two->tan_o, with.tan_lse.data = base + two->tan_lse;
-    const attn_status status = attn_run(&two->of[ATTN_RUN_TANGENTS], &with, base + two->bytes, error);
+    for (int n = 0; n < two->count; n++)
+        attn_slot_in(&with, get(&two->of[ATTN_RUN_SECOND].cells.bounds, two->slot[n]))->data = base + two->at[n];
+    const attn_status status = attn_run(&two->of[ATTN_RUN_FIRST], &with, base + two->bytes, error);
     if (status == ATTN_ERR_IO) return status;
     /* After a cell that failed, too: others wait for it. */
-    const attn_status then = attn_run(&two->of[ATTN_RUN_DERIVATIVES], &with, base + two->bytes, status == ATTN_OK ? error : &later);
+    const attn_status then = attn_run(&two->of[ATTN_RUN_SECOND], &with, base + two->bytes, status == ATTN_OK ? error : &later);
     if (then == ATTN_ERR_IO && status != ATTN_OK && error) *error = later;
     if (status != ATTN_OK || then != ATTN_OK) return status == ATTN_OK || then == ATTN_ERR_IO ? then : status;
+    if (p->cells.problem.op == ATTN_FORWARD) return ATTN_OK;
     store(p, offsetof(attn_tensors, tan_o), offsetof(attn_tensors, second_grad_o), &with);
     store(p, offsetof(attn_tensors, tan_lse), offsetof(attn_tensors, second_grad_lse), &with);
     return ATTN_OK;

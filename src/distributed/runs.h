@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * runs.h - an operation as one run over its cells, or, double backward, as two: forward mode, whose tangents of o and lse are sums
- * over all keys, and then the derivatives, of which each cell reads these tangents, as those of backward read o and lse. */
+ * runs.h - an operation as one run over its cells, or as two.  Double backward: forward mode, whose tangents of o and lse are sums
+ * over all keys, and then the derivatives, of which each cell reads these tangents, as those of backward read o and lse.  Forward
+ * with weights or column sums: all else, and then these, of which each cell reads lse (weights.h). */
 #ifndef ATTN_DISTRIBUTED_RUNS_H
 #define ATTN_DISTRIBUTED_RUNS_H
 
 #include "run.h"
 
-/* The runs of double backward. */
-typedef enum attn_runs_of { ATTN_RUN_TANGENTS, ATTN_RUN_DERIVATIVES, ATTN_RUNS } attn_runs_of;
+typedef enum attn_runs_of { ATTN_RUN_FIRST, ATTN_RUN_SECOND, ATTN_RUNS } attn_runs_of;
+
+enum { ATTN_RUNS_KEEP = 2 };
 
 typedef struct attn_runs {
     attn_distributed_plan of[ATTN_RUNS];
-    size_t tan_o, tan_lse; /* where they begin in the workspace; numbers of the compute type */
-    size_t bytes;          /* of both */
+    /* Tensors that the first run writes and the second reads, unless they are the caller's: their slots, and where they begin in
+     * the workspace; numbers of the compute type. */
+    size_t slot[ATTN_RUNS_KEEP], at[ATTN_RUNS_KEEP];
+    int count;
+    size_t bytes; /* of all of these */
 } attn_runs;
 
-/* 1 if the problem takes two runs: not if the caller has the tangents.  bounds are filled in. */
+/* 1 if the problem takes two runs: double backward not if the caller has the tangents.  bounds are filled in. */
 int attn_runs_are_two(const attn_cells *cells);
 /* From cells of such a problem, without plans, to those of one of the runs. */
 void attn_runs_take(attn_cells *cells, attn_runs_of run);

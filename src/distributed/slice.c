@@ -28,6 +28,10 @@ attn_status attn_slices_check_sums(const attn_bounds *bounds, const attn_problem
         CHECK(!is_sum || b->shape[1] == p->shape.heads_q, ATTN_ERR_UNSUPPORTED,
               MODULE ": %s is set, of a tensor that all heads share; where heads are computed apart, that sum is not there yet",
               b->name);
+        CHECK(b->offset != offsetof(attn_tensors, column_sum) || p->outputs.column_heads != ATTN_COLUMNS_ALL, ATTN_ERR_UNSUPPORTED,
+              MODULE ": column_sum is set and outputs.column_heads is %d (all); where heads are computed apart, that sum is not "
+                     "there yet",
+              (int)ATTN_COLUMNS_ALL);
     }
     return ATTN_OK;
 }
@@ -119,7 +123,7 @@ void attn_slice_take(attn_cells *c, const attn_slice *slice, int64_t queries, in
         const int64_t block = c->problem.mask.block_q;
         if (b->spread == ATTN_SPREAD_INDEX) continue;
         const int had = b->has_elements, hidden = b->index < 0;
-        b->shape[1] = b->spread == ATTN_SPREAD_KEYS ? slice->count_kv : slice->count_q;
+        b->shape[1] = b->of_heads_kv ? slice->count_kv : slice->count_q;
         if (b->spread == ATTN_SPREAD_QUERIES || b->spread == ATTN_SPREAD_PAIRS) b->shape[2] = queries;
         if (b->spread == ATTN_SPREAD_KEYS) b->shape[2] = keys;
         if (b->spread == ATTN_SPREAD_BLOCKS) b->shape[2] = queries / block + (queries % block != 0);

@@ -29,15 +29,15 @@ static int64_t in_blocks(const attn_bound *b, const attn_mask *mask, int64_t tok
 static extent extent_of(const attn_bound *b, const attn_mask *mask, attn_swap_rows rows, const attn_slice *s)
 {
     const int keys = b->spread == ATTN_SPREAD_KEYS, shares_heads = (b->shares & 2) != 0;
-    const int64_t heads = keys ? s->count_kv : s->count_q, all = keys ? rows.kv : in_blocks(b, mask, rows.q);
+    const int64_t heads = b->of_heads_kv ? s->count_kv : s->count_q, all = keys ? rows.kv : in_blocks(b, mask, rows.q);
     return (extent){.entries = b->shares & 1 ? attn_min(b->shape[0], 1) : b->shape[0],
                     .heads = shares_heads ? attn_min(heads, 1) : heads,
                     .rows = b->spread == ATTN_SPREAD_SAME ? b->shape[2]
                             : b->shares & 4               ? attn_min(all, 1)
                                                           : all,
-                    .first_head = shares_heads ? 0
-                                  : keys       ? s->first_kv
-                                               : s->first_q,
+                    .first_head = shares_heads     ? 0
+                                  : b->of_heads_kv ? s->first_kv
+                                                   : s->first_q,
                     .row = (size_t)(b->shares & 8 ? attn_min(b->shape[3], 1) : b->shape[3]) * attn_dtype_size(b->dtype)};
 }
 

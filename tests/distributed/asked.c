@@ -34,7 +34,7 @@ void asked_fill(asked *a, attn_op op, const attn_transport *transport)
     a->to = &a->plan;
     attn_tensors *t = &a->tensors;
     if (op == ATTN_FORWARD) {
-        t->o = attn_out(a->out.rows[0]), t->lse = attn_out(a->out.lse);
+        t->o = attn_out(a->out.rows[0]), t->lse = attn_out(a->out.lse), t->column_sum = attn_out(a->out.columns);
         return;
     }
     t->grad_o = attn_in(a->in[3]), t->o = attn_out(a->in[4]), t->lse = attn_out(a->lse);

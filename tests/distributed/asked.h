@@ -19,7 +19,7 @@ enum {
 enum { ASKED_ROWS = ASKED_BATCH * ASKED_HEADS * ASKED_OWN };
 
 /* Copies and memory of one rank; pointers may be replaced.  Zigzag and ring, causal, dropout, lengths, slopes and a table; all
- * results.  (Not for ATTN_JVP.) */
+ * results of backward, and of forward those of rows and columns, which take two runs.  (Not for ATTN_JVP.) */
 typedef struct asked {
     attn_problem problem;
     attn_call call;
@@ -36,7 +36,7 @@ typedef struct asked {
     float lse[ASKED_ROWS], slopes[ASKED_HEADS], table[9 * ASKED_HEADS];
     struct {
         float rows[4][ASKED_ROWS * ASKED_D]; /* o; or grad_q, grad_k, grad_v */
-        float lse[ASKED_ROWS], slopes[ASKED_HEADS], table[9 * ASKED_HEADS];
+        float lse[ASKED_ROWS], columns[ASKED_ROWS], slopes[ASKED_HEADS], table[9 * ASKED_HEADS];
     } out;
 } asked;
 

@@ -25,7 +25,7 @@ ROOT = os.getcwd()
 B, H, HKV, SQ, SKV, D, DV = 2, 4, 2, 37, 45, 8, 6
 LENGTHS_Q, LENGTHS_KV = (5, 0, 20, 12), (9, 3, 20, 13)
 # How near: those that docs/distributed.md has, and one unit of a type in which results are stored.
-TOLERANCE = {"F64": 1e-13, "F32": 2e-5, "F16": 2e-3, "I64": 1e-9}
+TOLERANCE = {"BOOL": 1e-9, "F64": 1e-13, "F32": 2e-5, "F16": 2e-3, "I64": 1e-9}
 # Ranks, and how the parts are divided among them; the first is one process.
 WAYS = [(1, "contiguous", "direct"), (2, "zigzag", "ring"), (3, "striped", "direct"), (4, "zigzag", "heads-ring"), (4, "contiguous", "ring"),
         (3, "contiguous", "heads"), (3, "zigzag", "gather")]
@@ -109,7 +109,10 @@ CASES = {
     "a table, of one batch": (problem(bias_table=floats(H, 32)), ["--t5=causal", "--causal", "--backward"]),
     "a bias that some entries share": (problem("F64", lead=(2, 3), bias=floats(3, H, SQ, SKV, kind="F64")), ["--backward"]),
     "further outputs": (problem(sink=floats(H)), ["--causal", "--row-max", "--entropy", "--effective-keys", "--topk=3"]),
-    "outputs of packed sequences": (packed(True), ["--layout=bshd", "--causal", "--row-max", "--topk=2", "--lse", "--backward"]),
+    "outputs of packed sequences": (packed(True), ["--layout=bshd", "--causal", "--row-max", "--topk=2", "--column-sum", "--lse", "--backward"]),
+    "weights, scores, sums of columns": (problem(sink=floats(H)), ["--causal", "--weights", "--scores=biased", "--column-sum=group",
+                                                                   "--column-queries=9", "--dropout=0.2", "--after-dropout"]),
+    "all pairs, token before head": (bshd(), ["--layout=bshd", "--causal", "--scores", "--dropout=0.3", "--dropout-mask", "--column-sum"]),
     "masks of packed sequences": (packed(False) | {"mask": flags(4, 1, 20, 20), "bias": floats(H, 20, 20), "slopes": floats(4, H)},
                                   ["--causal", "--backward", "--alibi"]),
     "the mean of all values": (problem(mask=flags(H, SQ, SKV, share=0.04)), ["--empty=uniform", "--causal", "--entropy"]),
@@ -267,7 +270,7 @@ def errors():
             ("the entropy of linear attention", ["--entropy"], 3, "linear attention writes o and weights, not --entropy")):
         rejects(name, 2, ["linear.safetensors", "--linear", "--causal", *words], status, sentence)
     rejects("a flag of linear attention", 2, ["linear.safetensors", "--state"], 2, "--state needs --linear (or --phi, --rule)")
-    rejects("weights", 2, ["in.safetensors", "--weights"], 3, "weights is set, which is not there yet")
+    rejects("weights of packed sequences", 2, ["cut.safetensors", "--ignore=blocks", "--weights"], 3, "weights is set with cu_seqlens_q, which is not there yet")
     rejects("gradients with the mean of all values", 2, ["in.safetensors", "--empty=uniform", "--backward"], 3, "which is not there yet")
     rejects("a block mask of packed sequences", 2, ["cut.safetensors", "--block=4,4"], 3, "block_mask is set with cu_seqlens_q")
 

@@ -88,7 +88,8 @@ static void empty(whole *w, const spread_more *more)
 /* Types of the large tensors, if they are f32: by name, so that forward and backward have the same. */
 static void mix(whole *w, spread_more *more)
 {
-    static const char *const names[] = {"q", "k", "v", "o", "grad_o", "grad_q", "grad_k", "grad_v", "bias", "tan_q", "tan_v"};
+    static const char *const names[] = {"q",      "k",      "v",      "o",    "weights", "scores", "grad_o",
+                                        "grad_q", "grad_k", "grad_v", "bias", "tan_q",   "tan_v"};
     static const attn_dtype types[] = {ATTN_DTYPE_DEFAULT, ATTN_F16, ATTN_BF16};
     attn_dtype drawn[sizeof names / sizeof *names];
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) drawn[n] = types[random_below(&w->random, 3)];
@@ -134,13 +135,24 @@ static void share(whole *w, spread_more *more)
     strcat(w->text, " shared");
 }
 
-const char *const spread_outputs[SPREAD_EXTRAS] = {"row_max", "entropy", "effective_keys", "topk_index", "topk_weight"};
+const char *const spread_outputs[SPREAD_EXTRAS] = {"row_max", "entropy",    "effective_keys", "topk_index",  "topk_weight",
+                                                   "weights", "column_sum", "scores",         "dropout_keep"};
 
-static void want(whole *w, spread_more *more)
+/* What makes sense for a softmax alone; a number for each pair; the last, with which all cells exist, is rarer. */
+enum { OF_ROWS = 0x1f, OF_PAIRS = 0x1a0, OF_TOP = 0x18, KEEP = 0x100 };
+
+static void want(whole *w, spread_more *more, int kinds)
 {
     const int elementwise = more->normaliser == ATTN_NORMALISER_SIGMOID || more->normaliser == ATTN_NORMALISER_RELU;
-    more->outputs = elementwise ? 1 : (int)random_below(&w->random, 1 << SPREAD_EXTRAS);
-    more->topk = more->outputs >> 3 ? 1 + random_below(&w->random, 12) : 0;
+    more->outputs = (int)random_below(&w->random, 1 << SPREAD_EXTRAS);
+    if (random_below(&w->random, 2)) more->outputs &= ~KEEP;
+    if (elementwise) more->outputs = (more->outputs & ~OF_ROWS) | 1;
+    if (more->documents || kinds & SPREAD_COLUMNS) more->outputs &= ~OF_PAIRS;
+    more->how = (attn_outputs){.after_dropout = random_below(&w->random, 2) != 0,
+                               .scores_stage = (attn_stage)random_below(&w->random, 4),
+                               .column_heads = (attn_columns)random_below(&w->random, 3),
+                               .column_queries = random_below(&w->random, 2) ? random_below(&w->random, 30) : 0,
+                               .topk = more->outputs & OF_TOP ? 1 + random_below(&w->random, 12) : 0};
     strcat(w->text, " outputs");
 }
 
@@ -152,7 +164,7 @@ int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype
     if (w->lists.data || w->page_size || (kinds & SPREAD_PACKED && !pack(w, more))) return 0;
     if (kinds & SPREAD_SHARED && !w->bias.data) return 0;
     if (kinds & SPREAD_SHARED) share(w, more);
-    if (kinds & SPREAD_OUTPUTS) want(w, more);
+    if (kinds & SPREAD_OUTPUTS) want(w, more, kinds);
     if (kinds & SPREAD_UNIFORM) {
         if (more->normaliser != ATTN_NORMALISER_SOFTMAX || more->sink.data) return 0;
         more->empty = ATTN_EMPTY_UNIFORM;

@@ -74,14 +74,19 @@ static int is_read(const spread *s, const char *name)
     return 0;
 }
 
+int spread_wants(const spread_more *more, const char *output)
+{
+    for (int n = 0; n < SPREAD_EXTRAS; n++)
+        if (!strcmp(output, spread_outputs[n])) return more->outputs >> n & 1;
+    return 0;
+}
+
 /* 1 for outputs that the operation has over parts. */
 static int is_wanted(const spread *s, const spread_tensor *x)
 {
     const char *name = x->about.name;
     if (s->problem.op == ATTN_FORWARD) {
-        for (int n = 0; n < SPREAD_EXTRAS; n++)
-            if (!strcmp(name, spread_outputs[n])) return s->more->outputs >> n & 1;
-        return !strcmp(name, "o") || !strcmp(name, "lse");
+        return !strcmp(name, "o") || !strcmp(name, "lse") || spread_wants(s->more, name);
     }
     if (!strncmp(name, "second_grad_", 12) && is_read(s, "tan_o")) return 0; /* they are known */
     if (s->problem.op == ATTN_JVP) return !strcmp(name, "tan_o") || !strcmp(name, "tan_lse");
@@ -200,7 +205,7 @@ void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op,
     *s = (spread){.w = w, .more = more, .problem = w->problem, .call = w->call};
     s->problem.op = op;
     s->problem.score.normaliser = more->normaliser;
-    if (op == ATTN_FORWARD) s->problem.outputs.topk = more->topk;
+    if (op == ATTN_FORWARD) s->problem.outputs = more->how;
     s->problem.mask.empty = more->empty;
     if (w->bottom_right) s->problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     if (s->call.modify_scores && op != ATTN_FORWARD) s->call.modify_slopes = cut_slopes;
@@ -396,6 +401,7 @@ static double number(const spread_tensor *x, int64_t n)
 {
     double value = 0;
     if (x->dtype == ATTN_I64) return (double)((const int64_t *)(const void *)x->data)[n];
+    if (x->dtype == ATTN_BOOL) return x->data[n];
     (void)attn_convert(1, x->data + (size_t)n * attn_dtype_size(x->dtype), x->dtype, &value, ATTN_F64, NULL);
     return value;
 }
@@ -406,7 +412,7 @@ static double unit(attn_dtype t) { return t == ATTN_F16 ? 0x1p-11 : t == ATTN_BF
  * may be one beyond the last. */
 static int is_tie(const spread *s, int64_t n)
 {
-    const int64_t k = s->more->topk;
+    const int64_t k = s->more->how.topk;
     for (int t = 0; t < s->count; t++) {
         const spread_tensor *x = &s->all[t];
         if (strcmp(x->about.name, "topk_weight") != 0 || x->role != ATTN_ROLE_OUTPUT) continue;

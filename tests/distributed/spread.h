@@ -31,8 +31,8 @@ typedef struct spread_more {
     /* Instead of the whole's: of size 1 on axes that `shares` has, or for each packed sequence; data NULL: none. */
     array bias, mask, ranges, slopes, tan_bias;
     int shares[4];
-    int64_t topk; /* of forward's outputs; 0: none */
-    int outputs;  /* bits of spread_outputs */
+    attn_outputs how; /* of forward's outputs */
+    int outputs;      /* bits of spread_outputs */
     attn_empty empty;
 } spread_more;
 
@@ -47,7 +47,7 @@ typedef struct spread {
 } spread;
 
 /* Further outputs of forward that are drawn. */
-enum { SPREAD_EXTRAS = 5 };
+enum { SPREAD_EXTRAS = 9 };
 extern const char *const spread_outputs[SPREAD_EXTRAS];
 
 /* Kinds of problems, as bits. */
@@ -57,7 +57,8 @@ enum {
     SPREAD_MIXED = 4,    /* tensors of 16 bits among those of f32 */
     SPREAD_SHARED = 8,   /* a bias that all queries or all keys share */
     SPREAD_OUTPUTS = 16, /* further outputs of forward */
-    SPREAD_UNIFORM = 32  /* ATTN_EMPTY_UNIFORM */
+    SPREAD_UNIFORM = 32, /* ATTN_EMPTY_UNIFORM */
+    SPREAD_COLUMNS = 64  /* with SPREAD_OUTPUTS: none with a number for each pair */
 };
 
 /* Draws a problem of these kinds.  Returns the size of its parts, or 0 if it has options that parts do not have. */
@@ -66,6 +67,7 @@ void spread_more_free(spread_more *more);
 
 /* An operation of a whole with all outputs that attn/distributed.h has, which are computed in one call.  forward: has outputs of
  * other operations of the same problem that are inputs of this one. */
+int spread_wants(const spread_more *more, const char *output);
 void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op, const spread *forward);
 /* 1 if the operation supports all options. */
 int spread_has(const whole *w, const spread_more *more, attn_op op);

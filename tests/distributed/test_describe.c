@@ -268,10 +268,36 @@ static void test_huge(void **state)
     }
 }
 
+/* Memory for column sums grows with the tokens, and not with pairs of them; and lse is kept for them where nobody wants it. */
+static void test_columns(void **state)
+{
+    size_t bytes[2][2];
+    (void)state;
+    for (int n = 0; n < 2; n++)
+        for (int wanted = 0; wanted < 2; wanted++) {
+            const int64_t tokens = INT64_C(4096) << 2 * n;
+            const attn_problem p = {.struct_size = sizeof p, .shape = {1, 2, 1, tokens, tokens, 16, 16}};
+            const attn_input in = attn_in(ATTN_LATER);
+            const attn_output out = attn_out(ATTN_LATER);
+            attn_tensors t = {.struct_size = sizeof t, .q = in, .k = in, .v = in, .o = out, .column_sum = out};
+            const attn_split split = {.struct_size = sizeof split, .part = 256};
+            attn_distributed_description d = {.struct_size = sizeof d};
+            attn_distributed_plan *plan;
+            if (wanted) t.lse = out;
+            assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, NULL), ATTN_OK);
+            assert_int_equal(attn_distributed_describe(plan, &d, NULL), ATTN_OK);
+            assert_in_range(d.column_nodes, 1, d.cells), assert_in_range(d.row_nodes, 1, d.cells);
+            bytes[n][wanted] = d.workspace_bytes;
+            attn_distributed_plan_destroy(plan);
+            if (wanted) assert_int_equal(bytes[n][0] - bytes[n][1], 2 * (size_t)tokens * sizeof(float));
+        }
+    assert_in_range(bytes[1][0], bytes[0][0], 4 * bytes[0][0]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts), cmocka_unit_test(test_parts_of_ranks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),     cmocka_unit_test(test_parts_of_ranks),
                                        cmocka_unit_test(test_many_parts), cmocka_unit_test(test_waiting),
-                                       cmocka_unit_test(test_huge)};
+                                       cmocka_unit_test(test_huge),       cmocka_unit_test(test_columns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -338,7 +338,7 @@ static void test_messages(void **state)
             }
         }
         ranks_fail_at(-1);
-        assert_in_range(n, ways[way] != ATTN_WAY_RING ? 60 : op ? 200 : 100, 300 * (op + 1));
+        assert_in_range(n, ways[way] != ATTN_WAY_RING ? 60 : op ? 200 : 100, 400 * (op + 1));
     }
 }
 

@@ -61,6 +61,9 @@ static void build(whole *w, spread_more *more, const char *name, int options)
         for (int64_t n = 0; n < (int64_t)B * H * QUERIES * KEYS; n++) w->mask.data[n] = random_below(&w->random, 4) > 0;
     }
     for (int n = 0; packed && n < 6; n++) more->starts_q[n] = starts[0][n], more->starts_kv[n] = starts[1][n];
+    for (int n = 0; n < SPREAD_EXTRAS && options & (CAUSAL | SINK); n++)
+        if (!strcmp(spread_outputs[n], "column_sum") || (!packed && !strcmp(spread_outputs[n], "weights"))) more->outputs |= 1 << n;
+    more->how = (attn_outputs){.after_dropout = 1, .column_heads = options & CAUSAL ? ATTN_COLUMNS_GROUP : ATTN_COLUMNS_EACH};
     (void)snprintf(w->text, sizeof w->text, "%s", name);
 }
 

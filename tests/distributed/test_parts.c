@@ -39,6 +39,13 @@ static void check_ranks(whole *w, const spread *all, const spread *one, spread_w
     }
 }
 
+/* 1 if a result is a sum over all heads. */
+static int sums_heads(const spread_more *more, attn_op op)
+{
+    if (op == ATTN_FORWARD) return spread_wants(more, "column_sum") && more->how.column_heads == ATTN_COLUMNS_ALL;
+    return (op == ATTN_BACKWARD || op == ATTN_DOUBLE_BACKWARD) && more->shares[1];
+}
+
 static double check(uint64_t seed, attn_dtype dtype, attn_op op, int kinds, int *ran)
 {
     static whole w;
@@ -52,7 +59,7 @@ static double check(uint64_t seed, attn_dtype dtype, attn_op op, int kinds, int 
         spread_make(&all, &w, &more, op, op == ATTN_FORWARD ? NULL : &forward);
         spread_run(&all, &way, &one);
         worst = spread_compare(&all, &one, dtype == ATTN_F64 ? 1e-13 : 2e-5);
-        check_ranks(&w, &all, &one, way, (op == ATTN_BACKWARD || op == ATTN_DOUBLE_BACKWARD) && more.shares[1]);
+        check_ranks(&w, &all, &one, way, sums_heads(&more, op));
         spread_free(&one), spread_free(&all), spread_free(&forward);
         ++*ran;
     }
@@ -77,6 +84,7 @@ static void test_op(attn_op op, const char *name)
                {"f32, empty", ATTN_F32, SPREAD_EMPTY, SEEDS, 25},
                {"f32, outputs", ATTN_F32, SPREAD_OUTPUTS, SEEDS, 25},
                {"f64, outputs", ATTN_F64, SPREAD_OUTPUTS, SEEDS, 25},
+               {"mixed, outputs", ATTN_F32, SPREAD_OUTPUTS | SPREAD_MIXED, SEEDS, 25},
                {"f32, uniform", ATTN_F32, SPREAD_OUTPUTS | SPREAD_UNIFORM, SEEDS, 15},
                {"f64, uniform, packed", ATTN_F64, SPREAD_OUTPUTS | SPREAD_UNIFORM | SPREAD_PACKED, SEEDS, 8},
                {"f32, outputs, empty", ATTN_F32, SPREAD_OUTPUTS | SPREAD_EMPTY, SEEDS, 25},

@@ -23,20 +23,39 @@ static void on_rank(void *context, const attn_transport *transport)
     spread_run_rank(j->s, j->way, transport, &j->out[r], &j->error[r]);
 }
 
+static int is_of_keys(const spread_tensor *x) { return x->role == ATTN_ROLE_OUTPUT && x->about.axes[2] == ATTN_AXIS_KEY; }
+
+/* Sums of which a rank has those of its own keys: all ranks write theirs into one tensor. */
+static void share_keys(job *j, int r)
+{
+    for (int n = 0; n < j->out[r].count && r > 0; n++) {
+        if (!is_of_keys(&j->out[r].all[n])) continue;
+        free(j->out[r].all[n].data);
+        j->out[r].all[n].data = j->out[0].all[n].data;
+    }
+}
+
+static void free_of_rank(job *j, int r)
+{
+    for (int n = 0; n < j->out[r].count && r > 0; n++)
+        if (is_of_keys(&j->out[r].all[n])) j->out[r].all[n].data = NULL;
+    spread_free(&j->out[r]);
+}
+
 static void check_ranks(const whole *w, const spread *all, const spread *one, spread_way way)
 {
     static job j;
     j = (job){.s = all, .way = &way};
     way.sent = ranks_sent;
-    for (int r = 0; r < way.ranks; r++) spread_output(all, &j.out[r]);
+    for (int r = 0; r < way.ranks; r++) spread_output(all, &j.out[r]), share_keys(&j, r);
     ranks_run(way.ranks, way.delays, on_rank, &j);
     for (int r = 0; r < way.ranks; r++) {
         if (j.error[r].status != ATTN_OK) fail_msg("%s, rank %d of %d: %s", w->text, r, way.ranks, j.error[r].message);
         if (!spread_same(one, &j.out[r]))
             fail_msg("%s: other bits on rank %d of %d, part %d, layout %d", w->text, r, way.ranks, (int)way.split.part,
                      (int)way.split.layout);
-        spread_free(&j.out[r]);
     }
+    for (int r = 0; r < way.ranks; r++) free_of_rank(&j, r);
 }
 
 /* Returns 1 if the problem could be computed. */
@@ -75,8 +94,8 @@ static void test_same_bits(void **state)
     for (int kind = 0; kind < 4; kind++)
         for (int64_t seed = 0; seed < share_of_cases((kind / 2 ? 3 : 1) * SEEDS); seed++)
             ran += check((uint64_t)seed + 5000, kind & 1 ? ATTN_F64 : ATTN_F32,
-                         (kind / 2 ? SPREAD_PACKED : 0) | (seed & 1 ? SPREAD_OUTPUTS : 0) | (seed % 5 ? 0 : SPREAD_UNIFORM) |
-                             (seed % 7 ? 0 : SPREAD_EMPTY));
+                         (kind / 2 ? SPREAD_PACKED : 0) | (seed & 1 ? SPREAD_OUTPUTS | SPREAD_COLUMNS : 0) |
+                             (seed % 5 ? 0 : SPREAD_UNIFORM) | (seed % 7 ? 0 : SPREAD_EMPTY));
     print_message("%d problems\n", ran);
     assert_true(ran > share_of_cases(SEEDS) / 2);
 }
@@ -102,8 +121,37 @@ static void test_describe(void **state)
     assert_string_equal(error.message, "distributed: split.way is 3 (split keys); it is for ATTN_FORWARD, and op is 1");
 }
 
+/* No rank has a whole row. */
+static void test_pairs(void **state)
+{
+    const attn_split split = {.struct_size = sizeof split, .way = ATTN_WAY_SPLIT_KEYS};
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 4, 8, 2, 2}};
+    const attn_input in = attn_in(ATTN_LATER);
+    const attn_output out = attn_out(ATTN_LATER);
+    const struct {
+        const char *name;
+        size_t offset;
+    } all[] = {{"weights", offsetof(attn_tensors, weights)},
+               {"scores", offsetof(attn_tensors, scores)},
+               {"dropout_keep", offsetof(attn_tensors, dropout_keep)}};
+    attn_distributed_plan *plan;
+    attn_error error;
+    (void)state;
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
+        attn_tensors t = {.struct_size = sizeof t, .q = in, .k = in, .v = in, .o = out};
+        char expected[200];
+        memcpy((char *)&t + all[n].offset, &out, sizeof out);
+        assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, &error), ATTN_ERR_UNSUPPORTED);
+        (void)snprintf(expected, sizeof expected,
+                       "distributed: %s is set and split.way is 3 (split keys); a rank has its own keys alone, and not whole rows",
+                       all[n].name);
+        assert_string_equal(error.message, expected);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_describe)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_describe),
+                                       cmocka_unit_test(test_pairs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

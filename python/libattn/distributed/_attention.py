@@ -42,7 +42,8 @@ def attention(
     axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
     out        an array that o is written to; not with gradients: TypeError
     outputs    names of further results, not with gradients either: "row_max", "entropy" and "effective_keys", in the order of axes of lse;
-               "topk_index" and "topk_weight" (with topk=K), in that of o
+               "topk_index" and "topk_weight" (with topk=K), in that of o; "column_sum" of the rank's own keys, in the order of lse;
+               "weights", "scores" and "dropout_keep", [batch, heads_q, own queries, all keys], not of packed sequences
     options    those of libattn.attention (libattn.layers.Options), without functions of Python and keys of 8 bits.  Of them
                    mask, bias, ranges, block_mask, dropout_given   are the rows of the rank's queries, with all keys; of packed
                                                                    sequences, all of them, the same on all ranks
@@ -57,9 +58,9 @@ def attention(
 
     Raises what libattn.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something wrong,
     with nothing written; ValueError if ranks were asked different things; NotImplementedError for what is not there yet over ranks:
-    pages, block lists, gradients with empty="uniform", block masks of packed sequences, weights, scores and sums of columns, second
-    derivatives of anything but q, k, v and bias, and where ranks divide heads the gradient of anything that all heads share; ConnectionError if a message fails, for
-    example because a rank was killed, after which the group cannot be used again.
+    pages, block lists, gradients with empty="uniform", block masks, weights and scores of packed sequences, second derivatives of
+    anything but q, k, v and bias, and where ranks divide heads what all heads share: the gradient of anything, and a sum of columns;
+    ConnectionError if a message fails, for example because a rank was killed, after which the group cannot be used again.
     """
     given: dict[str, Any] = dict(options)
     if any(map(is_tensor, (q, k, v))):

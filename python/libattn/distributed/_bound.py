@@ -25,8 +25,9 @@ INPUTS: dict[str, dict[str, str]] = {
 }
 # Of which further arrays there are gradients, or second ones.
 GRADS: dict[str, tuple[str, ...]] = {"backward": GRADIENTS, "double_backward": ("bias",)}
-# What forward has beside o and lse, in the order of axes of lse, or (with the keys of each query last) of o.
-OUTPUTS = ("row_max", "entropy", "effective_keys", "topk_index", "topk_weight")
+# What forward has beside o and lse, in the order of axes of lse, or (with the keys of each query last) of o; and of each pair, as masks.
+PAIRS = ("weights", "scores", "dropout_keep")
+OUTPUTS = ("row_max", "entropy", "effective_keys", "topk_index", "topk_weight", "column_sum", *PAIRS)
 NEEDED = {"forward": (), "backward": ("o", "lse", "grad_o"), "jvp": ("o", "lse"), "double_backward": ("o", "lse", "grad_o")}
 
 
@@ -200,10 +201,16 @@ class Bound:
             self.results.append(lse)
 
     def _further(self, rows: Rows, name: str) -> None:
-        top = name.startswith("topk")
-        shape = rows.shape((rows.batch, rows.heads_q, rows.queries, self.inner.problem.outputs.topk if top else 1), not top)
-        array = np.empty(shape, np.int64 if name == "topk_index" else rows.compute)
-        self.inner.tensors.put(name, array, self.order if top else self.order[:-1])
+        asked, top, pairs = self.inner.problem.outputs, name.startswith("topk"), name in PAIRS
+        heads, tokens, order = rows.heads_q, rows.queries, self.order if top else self.order[:-1]
+        if name == "column_sum":
+            tokens, heads = rows.keys, {_abi.ATTN_COLUMNS_GROUP: rows.heads_kv, _abi.ATTN_COLUMNS_ALL: 1}.get(asked.column_heads, heads)
+        if pairs:
+            order = sorted(self.order)
+        sizes = (rows.batch, heads, tokens, self.len_kv if pairs else asked.topk)
+        dtype = {"topk_index": np.dtype(np.int64), "dropout_keep": np.dtype(np.bool_)}.get(name, rows.compute)
+        array = np.empty(tuple(sizes[axis] for axis in order), dtype)
+        self.inner.tensors.put(name, array, order)
         self.results.append(array)
 
     def _output(self, name: str, array: Array) -> None:
