@@ -252,6 +252,9 @@ static void test_huge(void **state)
         int64_t sent;
     } cases[] = {{ATTN_FORWARD, {1, heads, heads, 0, 0, INT64_C(1) << 33, 1}, {.way = ATTN_WAY_DIRECT}, 0},
                  {ATTN_FORWARD, {1, heads, heads, 0, 0, INT64_C(1) << 33, 1}, {.way = ATTN_WAY_HEADS}, 0},
+                 {ATTN_FORWARD, {1, heads, heads, 0, 0, INT64_C(1) << 33, 1}, {.way = ATTN_WAY_GATHER}, 0},
+                 {ATTN_FORWARD, {0, heads, heads, 64, 64, 1, 1}, {.part = 4, .way = ATTN_WAY_GATHER}, 0},
+                 {ATTN_FORWARD, {1, 64, 64, tokens, tokens, 1 << 19, 1}, {.part = part, .way = ATTN_WAY_GATHER}, INT64_C(1) << 62},
                  {ATTN_FORWARD, {1, 1, 1, tokens, tokens, 1 << 25, 1}, {.part = part, .way = ATTN_WAY_DIRECT}, INT64_C(1) << 62},
                  {ATTN_DOUBLE_BACKWARD, {1, 1, 1, 1, tokens, 1 << 25, 1}, {.part = part, .way = ATTN_WAY_RING}, INT64_C(1) << 62},
                  /* 16 parts, of 2^28 rows of 64 numbers in k and v, to 15 ranks; and, with heads, of 16 q, k, v and o */
