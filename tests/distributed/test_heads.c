@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_heads.c - heads that ranks divide, or take one after another: the bits of one rank for every number of ranks, layout and group,
- * also where heads are few or do not divide evenly; masks that broadcast on some ranks alone; and what these ways do not have. */
+ * test_heads.c - heads that ranks divide, or take one after another: the bits of one rank for every number of ranks, layout and
+ * group, also where heads are few or do not divide evenly; masks that broadcast on some ranks alone; and what these ways do not
+ * have. */
 #include "spread.h"
 
 /* ---- every number of ranks ---- */
