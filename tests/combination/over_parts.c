@@ -19,6 +19,7 @@ int combination_run_parts(combination *c, attn_op op, int64_t part)
     const size_t size = attn_distributed_workspace_size(plan);
     void *workspace = malloc(size + 1);
     assert_non_null(workspace);
+    memset(workspace, 0xff, size); /* NaN */
     if (attn_distributed_execute(plan, &tensors, workspace, size, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
     free(workspace);
     attn_distributed_plan_destroy(plan);

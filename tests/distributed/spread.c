@@ -335,7 +335,7 @@ void spread_run_rank(const spread *s, const spread_way *way, const attn_transpor
     if (attn_distributed_plan_create(&plan, &s->problem, &t, &way->split, way->ranks == 1 ? NULL : transport, &options, error) ==
         ATTN_OK) {
         const size_t size = attn_distributed_workspace_size(plan);
-        void *workspace = filled(NULL, size);
+        void *workspace = memset(filled(NULL, size), 0xff, size); /* NaN */
         attn_distributed_description d = {.struct_size = sizeof d};
         int64_t messages = 0, bytes = 0, messages_after = 0, bytes_after = 0;
         assert_int_equal(attn_distributed_describe(plan, &d, NULL), ATTN_OK);
