@@ -51,8 +51,8 @@ typedef enum attn_way {
     ATTN_WAY_RING = 1,   /* from neighbour to neighbour, all of them */
     ATTN_WAY_DIRECT = 2, /* from their owner, and only to ranks with queries that see them: with a window, the halo */
     /* Not at all: each rank has all queries, whatever the layout says of them, and its own keys; what ranks have computed is
-     * combined, and all of them get all of o and lse.  For decode, where queries are few; ATTN_FORWARD only.  (Split-KV: Dao et al.
-     * 2023, "Flash-Decoding", over ranks.) */
+     * combined, each rank doing that for some heads, in 2 log2 R rounds of R ranks, and all of them get all of o and lse.  For
+     * decode, where queries are few; ATTN_FORWARD only.  (Split-KV: Dao et al. 2023, "Flash-Decoding", over ranks.) */
     ATTN_WAY_SPLIT_KEYS = 3,
     /* Once: before anything is computed, each rank gets all tokens of some key heads, with the query heads that read them, and
      * gives back what it has computed (Jacobs et al. 2023, "DeepSpeed Ulysses").  Ranks beyond heads_kv have no head, and wait. */
@@ -346,8 +346,9 @@ typedef struct attn_split_prediction {
  *      waiting  = m + (H - 1) max(m - C / H, 0) + H sums
  *      sums     = seconds_per_message + (bytes that a rank sends) / bytes_per_second, and what goes through rank 0
  *
- * With ATTN_WAY_SPLIT_KEYS, waiting is what rank 0 gathers, of one rank after another, and what then goes to all in a tree, for
- * each part of queries.  Not in it: reading memory, agreement about errors, messages that meet in the network, ranks that are late,
+ * With ATTN_WAY_SPLIT_KEYS, waiting is, of the rank that sends the most, (its bytes) / bytes_per_second, and seconds_per_message for
+ * each of the rounds in which results are combined and returned, or for each of its messages, if these are more.  Not in it: reading
+ * memory, agreement about errors, messages that meet in the network, ranks that are late,
  * and masks and biases.
  *
  * Time and memory grow with the parts, the entries of the batch and the ranks: a million parts take less than a second.  Returns

@@ -4,15 +4,7 @@
 
 #include "sums.h"
 
-/* A node of a sum whose terms all come from `rank`. */
-typedef struct visited {
-    const attn_sum *sum;
-    int level;
-    int64_t number;
-    int rank, to; /* to: of what is sent */
-} visited;
-
-typedef void each_node(attn_running *r, const visited *node);
+typedef void each_node(attn_running *r, const attn_visited *node);
 
 /* The terms that a sum may have. */
 static attn_range terms_of(const attn_running *r, const attn_sum *s)
@@ -21,7 +13,7 @@ static attn_range terms_of(const attn_running *r, const attn_sum *s)
     return s->kind == ATTN_SUM_COLUMN ? g->rows[s->which] : (attn_range){0, attn_sum_terms(r, s)};
 }
 
-static void visit_below(attn_running *r, const visited *node, each_node *call)
+static void visit_below(attn_running *r, const attn_visited *node, each_node *call)
 {
     const attn_grid *g = &r->plan->cells.grid;
     const int32_t *owner = attn_sum_over_keys(node->sum) ? g->kv.owner : g->q.owner;
@@ -31,7 +23,7 @@ static void visit_below(attn_running *r, const visited *node, each_node *call)
     int some = 0, all = 1;
     for (int64_t n = first; n < end; n++) {
         if (!attn_sum_exists(r, node->sum, n, n + 1)) continue;
-        if (owner[n] == node->rank) some = 1;
+        if (owner[n] >= node->ranks.first && owner[n] < node->ranks.end) some = 1;
         else all = 0;
     }
     if (!some || !r->enough) return;
@@ -40,15 +32,25 @@ static void visit_below(attn_running *r, const visited *node, each_node *call)
         return;
     }
     for (int half = 0; half < 2; half++) {
-        const visited child = {node->sum, node->level - 1, 2 * node->number + half, node->rank, node->to};
+        attn_visited child = *node;
+        child.level--;
+        child.number = 2 * node->number + half;
         visit_below(r, &child, call);
     }
 }
 
-/* Calls for the largest nodes whose terms all come from a rank, in an order that both ends of a message know. */
-static void visit(attn_running *r, const attn_sum *sum, int rank, int to, each_node *call)
+void attn_exchange_visit(attn_running *r, const attn_visited *of, each_node *call)
 {
-    visit_below(r, &(visited){sum, attn_tree_top(attn_sum_terms(r, sum)), 0, rank, to}, call);
+    attn_visited top = *of;
+    top.level = attn_tree_top(attn_sum_terms(r, of->sum));
+    top.number = 0;
+    visit_below(r, &top, call);
+}
+
+/* Those of one rank. */
+static void visit(attn_running *r, const attn_sum *sum, int rank, int with, each_node *call)
+{
+    attn_exchange_visit(r, &(attn_visited){.sum = sum, .ranks = {rank, rank + 1}, .with = with}, call);
 }
 
 static int tag_of(attn_node_kind kind)
@@ -57,23 +59,23 @@ static int tag_of(attn_node_kind kind)
     return tags[kind];
 }
 
-static void receive_node(attn_running *r, const visited *node)
+static void receive_node(attn_running *r, const attn_visited *node)
 {
     const attn_node_kind kind = attn_sum_node(node->sum);
     const int64_t slot = attn_sum_take(r, kind);
     if (slot < 0) return;
     attn_tree_push(&r->coming, &r->pool[kind], slot);
-    attn_steps_receive(r, node->rank, tag_of(kind), attn_sum_memory(r, kind, slot), r->pool[kind].bytes);
+    attn_steps_receive(r, node->with, tag_of(kind), attn_sum_memory(r, kind, slot), r->pool[kind].bytes);
 }
 
-static void insert_node(attn_running *r, const visited *node)
+static void insert_node(attn_running *r, const attn_visited *node)
 {
     const attn_node_kind kind = attn_sum_node(node->sum);
     attn_sum_insert(r, node->sum, node->level, node->number, attn_tree_pop(&r->coming, &r->pool[kind]));
 }
 
 /* Begins to send a node, and keeps it until all of these have been sent. */
-static void send_node(attn_running *r, const visited *node)
+static void send_node(attn_running *r, const attn_visited *node)
 {
     const attn_node_kind kind = attn_sum_node(node->sum);
     attn_tree_pool *pool = &r->pool[kind];
@@ -83,10 +85,10 @@ static void send_node(attn_running *r, const visited *node)
         return;
     }
     attn_tree_push(&r->going, pool, slot);
-    attn_steps_send(r, node->to, tag_of(kind), attn_sum_memory(r, kind, slot), pool->bytes);
+    attn_steps_send(r, node->with, tag_of(kind), attn_sum_memory(r, kind, slot), pool->bytes);
 }
 
-static void wait_for_nodes(attn_running *r, attn_node_kind kind)
+void attn_exchange_wait(attn_running *r, attn_node_kind kind)
 {
     attn_steps_wait(r);
     for (int64_t slot; (slot = attn_tree_pop(&r->going, &r->pool[kind])) >= 0;) attn_sum_give(r, kind, slot);
@@ -100,7 +102,7 @@ static void receive_columns(attn_running *r, int there)
     const attn_distributed_plan *p = r->plan;
     for (int64_t n = 0; n < p->own.count_kv; n++) {
         const attn_sum sum = {ATTN_SUM_COLUMN, p->own.kv[n], &r->columns[n]};
-        visit(r, &sum, there, -1, receive_node);
+        visit(r, &sum, there, there, receive_node);
     }
 }
 
@@ -109,7 +111,7 @@ static void insert_columns(attn_running *r, int there)
     const attn_distributed_plan *p = r->plan;
     for (int64_t n = 0; n < p->own.count_kv; n++) {
         const attn_sum sum = {ATTN_SUM_COLUMN, p->own.kv[n], &r->columns[n]};
-        visit(r, &sum, there, -1, insert_node);
+        visit(r, &sum, there, there, insert_node);
         attn_sum_end_column(r, n);
     }
 }
@@ -130,7 +132,7 @@ void attn_exchange_columns(attn_running *r, int step)
     if (step == 0 || !r->pool[ATTN_NODE_COLUMN].bytes) return;
     receive_columns(r, there);
     send_columns(r);
-    wait_for_nodes(r, ATTN_NODE_COLUMN);
+    attn_exchange_wait(r, ATTN_NODE_COLUMN);
     if (r->status == ATTN_OK) insert_columns(r, there);
 }
 
@@ -140,7 +142,7 @@ void attn_exchange_all_columns(attn_running *r)
     if (!r->pool[ATTN_NODE_COLUMN].bytes) return;
     for (int step = 1; step < p->ranks; step++) receive_columns(r, attn_rank_at(p, step));
     send_columns(r);
-    wait_for_nodes(r, ATTN_NODE_COLUMN);
+    attn_exchange_wait(r, ATTN_NODE_COLUMN);
     for (int step = 1; step < p->ranks && r->status == ATTN_OK; step++) insert_columns(r, attn_rank_at(p, step));
 }
 
@@ -154,19 +156,19 @@ static int64_t gather(attn_running *r, const attn_sum *sum)
     if (!r->pool[attn_sum_node(sum)].bytes) return -1;
     if (p->me != 0) {
         visit(r, sum, p->me, 0, send_node);
-        wait_for_nodes(r, attn_sum_node(sum));
+        attn_exchange_wait(r, attn_sum_node(sum));
         return -1;
     }
     for (int from = 1; from < p->ranks && r->status == ATTN_OK && r->enough; from++) {
-        visit(r, sum, from, -1, receive_node);
+        visit(r, sum, from, from, receive_node);
         attn_steps_wait(r);
-        if (r->status == ATTN_OK) visit(r, sum, from, -1, insert_node);
+        if (r->status == ATTN_OK) visit(r, sum, from, from, insert_node);
     }
     return r->status == ATTN_OK && r->enough ? attn_sum_complete(r, sum) : -1;
 }
 
 /* Along a binomial tree: each rank hears from the one without its lowest bit. */
-int64_t attn_exchange_spread(attn_running *r, attn_node_kind kind, int64_t slot)
+static int64_t spread(attn_running *r, attn_node_kind kind, int64_t slot)
 {
     const attn_distributed_plan *p = r->plan;
     const size_t bytes = r->pool[kind].bytes;
@@ -185,12 +187,6 @@ int64_t attn_exchange_spread(attn_running *r, attn_node_kind kind, int64_t slot)
     return slot;
 }
 
-int64_t attn_exchange_row(attn_running *r, int64_t i, attn_tree *tree)
-{
-    const attn_sum sum = {ATTN_SUM_ROW, i, tree};
-    return gather(r, &sum);
-}
-
 void attn_exchange_shared(attn_running *r)
 {
     const attn_distributed_plan *p = r->plan;
@@ -198,7 +194,7 @@ void attn_exchange_shared(attn_running *r)
     int64_t root = -1;
     if (!r->pool[ATTN_NODE_SHARED].bytes) return;
     if (attn_sum_exists(r, &sum, 0, p->cells.grid.q.count)) {
-        root = attn_exchange_spread(r, ATTN_NODE_SHARED, gather(r, &sum));
+        root = spread(r, ATTN_NODE_SHARED, gather(r, &sum));
         if (r->status != ATTN_OK || !r->enough || root < 0) return;
     }
     if (r->mine) attn_node_store(&p->cells, ATTN_NODE_SHARED, r->mine, 0, 0, attn_sum_memory(r, ATTN_NODE_SHARED, root));

@@ -3,7 +3,23 @@
 #ifndef ATTN_DISTRIBUTED_EXCHANGE_H
 #define ATTN_DISTRIBUTED_EXCHANGE_H
 
-#include "steps.h"
+#include "sums.h"
+
+/* A node of a sum whose terms all come from some ranks. */
+typedef struct attn_visited {
+    const attn_sum *sum;
+    int level;
+    int64_t number;
+    attn_range ranks;
+    int with;         /* the rank at the other end of its message */
+    attn_range units; /* of ATTN_SUM_ROW, that are exchanged (halving.h) */
+} attn_visited;
+
+/* Calls for the largest nodes whose terms all come from of->ranks, in an order that both ends of a message know; their level and
+ * number are filled in. */
+void attn_exchange_visit(attn_running *r, const attn_visited *of, void (*call)(attn_running *r, const attn_visited *node));
+/* Waits for all messages, and gives back the nodes of r->going. */
+void attn_exchange_wait(attn_running *r, attn_node_kind kind);
 
 /* After step `step`: what its keys got goes to their owner, and what this rank's keys got elsewhere comes. */
 void attn_exchange_columns(attn_running *r, int step);
@@ -12,11 +28,5 @@ void attn_exchange_all_columns(attn_running *r);
 
 /* Completes and stores shared results, which all ranks get. */
 void attn_exchange_shared(attn_running *r);
-
-/* The results of all ranks for part i of queries, whose nodes are in `tree`: rank 0 gets the slot of the complete sum, the others
- * -1. (ATTN_WAY_SPLIT_KEYS) */
-int64_t attn_exchange_row(attn_running *r, int64_t i, attn_tree *tree);
-/* From rank 0, which has a node in `slot`, to all; on the others the slot that it arrives in. */
-int64_t attn_exchange_spread(attn_running *r, attn_node_kind kind, int64_t slot);
 
 #endif

@@ -84,19 +84,30 @@ static double seconds_of_nodes(const attn_model *m, attn_node_kind kind, const a
                : 0;
 }
 
-/* What rank 0 gathers, one rank after another, and what then goes to all along a tree; `times`, for each part of queries. */
-static double seconds_through_first(const attn_model *m, attn_node_kind kind, const attn_split_machine *machine, double times)
+/* What rank 0 gathers, one rank after another, and what then goes to all along a tree. */
+static double seconds_of_shared(const attn_model *m, const attn_split_machine *machine)
 {
-    const double message = machine->seconds_per_message, bytes = (double)m->cells.node[kind];
+    const double message = machine->seconds_per_message, bytes = (double)m->cells.node[ATTN_NODE_SHARED];
     double gathered = 0;
-    for (int r = 1; r < m->ranks; r++) gathered += m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind];
-    if (m->ranks < 2 || !m->cells.node[kind]) return 0;
+    for (int r = 1; r < m->ranks; r++) gathered += m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + ATTN_NODE_SHARED];
+    if (m->ranks < 2 || bytes == 0) return 0;
     const double depth = ceil(log2((double)m->ranks));
     for (int64_t r = 1; r < m->ranks; r++) /* which hands on what it gets: not part of the gathering */
         for (int64_t bit = 1; bit < m->ranks && !(r & bit); bit *= 2)
-            if (r + bit < m->ranks) gathered -= times;
-    return times * (m->ranks - 1) * message + fmax(gathered, 0) * bytes / machine->bytes_per_second +
-           times * depth * (message + bytes / machine->bytes_per_second);
+            if (r + bit < m->ranks) gathered--;
+    return (m->ranks - 1) * message + fmax(gathered, 0) * bytes / machine->bytes_per_second +
+           depth * (message + bytes / machine->bytes_per_second);
+}
+
+/* Rounds of halving.h, of the rank that sends the most. */
+static double seconds_of_rows(const attn_model *m, const attn_split_machine *machine)
+{
+    double messages = m->row_rounds, bytes = 0;
+    for (int r = 0; r < m->ranks; r++) {
+        messages = fmax(messages, m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + ATTN_NODE_ROW]);
+        bytes = fmax(bytes, m->row_bytes[r]);
+    }
+    return messages * machine->seconds_per_message + bytes / machine->bytes_per_second;
 }
 
 /* What goes between the owners of tokens and those of heads, of the rank that sends the most. */
@@ -112,7 +123,7 @@ static double seconds_of_rounds(const attn_model *m, const attn_split_machine *m
 {
     const double rounds = (double)m->rounds, got = m->bytes_got[busiest(m->bytes_got, m->ranks)],
                  message = comes ? machine->seconds_per_message + got / machine->bytes_per_second : 0,
-                 sums = seconds_of_nodes(m, ATTN_NODE_COLUMN, machine, 1) + seconds_through_first(m, ATTN_NODE_SHARED, machine, 1);
+                 sums = seconds_of_nodes(m, ATTN_NODE_COLUMN, machine, 1) + seconds_of_shared(m, machine);
     return rounds > 0 ? message + (rounds - 1) * fmax(message - work / rounds, 0) + rounds * sums : 0;
 }
 
@@ -138,9 +149,7 @@ static void add_run(const outlook *o, attn_model *m, const attn_split_machine *m
         d->steps = sources;
         d->waiting += seconds_of_rounds(m, machine, work, sources > 0);
     } else if (c->keys_stay) {
-        double rows = 0;
-        for (int64_t i = 0; i < c->grid.q.count; i++) rows += attn_row_cells(&c->grid, i) > 0;
-        d->waiting += seconds_through_first(m, ATTN_NODE_ROW, machine, rows);
+        d->waiting += seconds_of_rows(m, machine);
     } else {
         const double steps = least_one((double)sources);
         const double got = m->bytes_got[busiest(m->bytes_got, m->ranks)],
@@ -149,8 +158,7 @@ static void add_run(const outlook *o, attn_model *m, const attn_split_machine *m
                      step = (work - here) / steps;
         d->steps = sources;
         d->waiting += fmax(message - here, 0) + (steps - 1) * fmax(message - step, 0) +
-                      seconds_of_nodes(m, ATTN_NODE_COLUMN, machine, (double)sources) +
-                      seconds_through_first(m, ATTN_NODE_SHARED, machine, 1);
+                      seconds_of_nodes(m, ATTN_NODE_COLUMN, machine, (double)sources) + seconds_of_shared(m, machine);
     }
 }
 

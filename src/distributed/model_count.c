@@ -21,7 +21,7 @@ size_t attn_model_bytes(attn_range parts, int ranks)
 {
     const size_t q = (size_t)parts.first, kv = (size_t)parts.end, r = (size_t)ranks;
     return ((1 + ATTN_SEEN_RANGES) * q + kv) * sizeof(int32_t) + 8 * (2 + ATTN_SEEN_RANGES) + (q + kv + 1) * sizeof(int64_t) +
-           2 * (r + 1) * sizeof(int64_t) + r * (7 + ATTN_NODE_KINDS) * sizeof(double);
+           2 * (r + 1) * sizeof(int64_t) + r * (9 + ATTN_NODE_KINDS) * sizeof(double);
 }
 
 void attn_model_carve(attn_model *m, void *memory, attn_range parts)
@@ -37,6 +37,8 @@ void attn_model_carve(attn_model *m, void *memory, attn_range parts)
     m->keys_sent = take(&at, r * sizeof *m->keys_sent);
     m->keys_got = take(&at, r * sizeof *m->keys_got);
     m->nodes_sent = take(&at, r * ATTN_NODE_KINDS * sizeof *m->nodes_sent);
+    m->group_nodes = take(&at, r * sizeof *m->group_nodes);
+    m->row_bytes = take(&at, r * sizeof *m->row_bytes);
     m->bytes_sent = take(&at, r * sizeof *m->bytes_sent);
     m->bytes_got = take(&at, r * sizeof *m->bytes_got);
     m->messages_sent = take(&at, r * sizeof *m->messages_sent);
@@ -91,16 +93,9 @@ static void count_pairs(attn_model *m)
     }
 }
 
-/* Parts first, first + stride, ..., of which each stands for `weight`. */
-typedef struct part_sample {
-    int64_t first, stride;
-    double weight;
-} part_sample;
-
-/* Of `parts` parts with so many cells, at least one, and such that few enough cells are visited. */
-static part_sample sample_of(int64_t parts, double cells)
+attn_part_sample attn_model_sample(int64_t parts, double cells)
 {
-    part_sample s = {0, 1, 1};
+    attn_part_sample s = {0, 1, 1};
     if (cells <= MOST_VISITS) return s;
     s.stride = attn_max(attn_min((int64_t)(cells / MOST_VISITS) + 1, parts), 1);
     s.first = s.stride / 2;
@@ -128,7 +123,8 @@ static void share_work(attn_model *m)
 static void share_rows(attn_model *m)
 {
     const attn_grid *g = &m->cells.grid;
-    const part_sample s = sample_of(g->q.count, (double)g->q.count * m->ranks * 8); /* a search takes longer than a visit */
+    const attn_part_sample s =
+        attn_model_sample(g->q.count, (double)g->q.count * m->ranks * 8); /* a search takes longer than a visit */
     for (int64_t i = s.first; i < g->q.count; i += s.stride) {
         const int64_t cells = attn_row_cells(g, i);
         for (int r = 0; r < m->ranks && cells > 0; r++) {
@@ -263,29 +259,13 @@ static void spread_from_first(attn_model *m, attn_node_kind kind, double weight)
 static void send_columns(attn_model *m)
 {
     const attn_grid *g = &m->cells.grid;
-    const part_sample s = sample_of(g->kv.count, cells_of_grid(g));
+    const attn_part_sample s = attn_model_sample(g->kv.count, cells_of_grid(g));
     sum_walk w = {.model = m, .kind = ATTN_NODE_COLUMN, .owner = g->q.owner, .weight = s.weight};
     for (int64_t j = s.first; j < g->kv.count; j += s.stride) {
         w.which = j, w.to = g->kv.owner[j], w.terms = g->rows[j];
         count_sum(&w);
     }
     m->sampled = 1 / s.weight;
-}
-
-static void send_rows(attn_model *m)
-{
-    const attn_grid *g = &m->cells.grid;
-    if (!m->cells.node[ATTN_NODE_ROW]) return;
-    const part_sample s = sample_of(g->q.count, cells_of_grid(g));
-    sum_walk w = {.model = m, .kind = ATTN_NODE_ROW, .owner = g->kv.owner, .weight = s.weight, .terms = {0, g->kv.count}};
-    for (int64_t i = s.first; i < g->q.count; i += s.stride) {
-        w.which = i;
-        count_sum(&w);
-    }
-    double rows = 0;
-    for (int64_t i = 0; i < g->q.count; i++) rows += attn_row_cells(g, i) > 0;
-    spread_from_first(m, ATTN_NODE_ROW, rows);
-    if (m->sampled > 1 / s.weight) m->sampled = 1 / s.weight;
 }
 
 static void send_shared(attn_model *m)
@@ -309,7 +289,7 @@ static void add_nodes(attn_model *m)
         for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) {
             const double nodes = m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind] * (double)m->rounds;
             m->messages_sent[r] += nodes;
-            m->bytes_sent[r] += nodes * (double)m->cells.node[kind];
+            if (kind != ATTN_NODE_ROW) m->bytes_sent[r] += nodes * (double)m->cells.node[kind]; /* rows are in it already */
         }
     }
 }
@@ -319,8 +299,9 @@ static void begin(attn_model *m, int run)
     const attn_transport as = {.ranks = m->agreeing};
     const double agreements = 2 * attn_agree_messages(&as);
     if (run == 0) m->sampled = 1;
+    m->row_rounds = 0;
     for (int r = 0; r < m->ranks; r++) {
-        m->pairs[r] = m->keys_sent[r] = m->keys_got[r] = m->bytes_got[r] = 0;
+        m->row_bytes[r] = m->pairs[r] = m->keys_sent[r] = m->keys_got[r] = m->bytes_got[r] = 0;
         m->cells_of[r] = 0;
         for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind] = 0;
         if (run > 0) continue;
@@ -340,7 +321,7 @@ void attn_model_count(attn_model *m, int run)
     if (c->keys_stay) share_rows(m);
     else share_work(m);
     if (m->ranks > 1 && !c->idle) {
-        if (c->keys_stay) send_rows(m);
+        if (c->keys_stay) attn_model_rows(m);
         else if (m->way == ATTN_WAY_RING) send_around(m);
         else send_directly(m);
         if (m->bundles) attn_model_bundles(m);

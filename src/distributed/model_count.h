@@ -31,6 +31,9 @@ typedef struct attn_model {
     double *nodes_sent;           /* results of ATTN_NODE_ROW, _COLUMN or _SHARED, at ATTN_NODE_KINDS r + kind */
     double *bytes_got;
     double *bytes_sent, *messages_sent; /* all of these, and agreements, in this run and those before it */
+    double *row_bytes;                  /* of the messages of ATTN_NODE_ROW, of some heads each (halving.h) */
+    double *group_nodes;                /* space for a number */
+    double row_rounds;                  /* in which these go, one after another */
     double sampled; /* the share of the parts whose sums were counted; those of the others are taken to be alike */
 } attn_model;
 
@@ -53,6 +56,17 @@ void attn_model_bundles(attn_model *model);
 
 /* Fills in the arrays for run number `run` of an execution, 0 first; its cells, way, ranks, rounds and bundles are there. */
 void attn_model_count(attn_model *model, int run);
+
+/* Parts first, first + stride, ..., of which each stands for `weight`: of `parts` parts with so many cells, at least one, and such
+ * that few enough cells are visited. */
+typedef struct attn_part_sample {
+    int64_t first, stride;
+    double weight;
+} attn_part_sample;
+attn_part_sample attn_model_sample(int64_t parts, double cells);
+
+/* Adds the messages of ATTN_WAY_SPLIT_KEYS. */
+void attn_model_rows(attn_model *model);
 
 /* Of a rank: cells with its own keys, and how many ranks its other keys come from.  Overwrites model->seen. */
 void attn_model_look(attn_model *model, int rank, int64_t *own_cells, int64_t *sources);

@@ -5,6 +5,7 @@
 #include "../common/slots.h"
 #include "exchange.h"
 #include "gather.h"
+#include "halving.h"
 #include "rows.h"
 #include "sums.h"
 
@@ -75,16 +76,15 @@ static void count_down(attn_running *r, int64_t n)
     if (!r->lost) end_row(r, i, row, shared);
 }
 
-/* Rows whose cells are on several ranks: rank 0 completes them. */
+/* Rows whose cells are on several ranks: all get all of their results. */
 static void end_divided_rows(attn_running *r)
 {
     for (int64_t n = 0; n < r->plan->own.count_q && r->enough && !r->lost && r->status == ATTN_OK; n++) {
         const int64_t i = r->plan->own.q[n];
         int64_t shared = -1;
         if (attn_row_cells(&r->plan->cells.grid, i) == 0) continue;
-        int64_t row = attn_exchange_row(r, i, &r->rows[n]);
+        int64_t row = attn_halving_run(r, i, &r->rows[n]);
         if (row >= 0) add_last_cell(r, i, &row, &shared);
-        row = attn_exchange_spread(r, ATTN_NODE_ROW, row);
         if (r->enough && r->status == ATTN_OK) store_row(r, i, row);
     }
 }

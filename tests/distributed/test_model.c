@@ -420,6 +420,37 @@ static void test_many_ranks(void **state)
     assert_int_equal(many.cells_total, 1);
 }
 
+/* One query over many ranks: in each round a rank sends one message, of half of the heads that it still has, and in the reverse
+ * order what it has of the complete ones; with one head, it is a tree.  (Beside that, ranks agree twice.) */
+static void test_decode(void **state)
+{
+    static const struct {
+        int ranks;
+        int64_t heads, messages, units; /* of the rank that sends the most */
+    } cases[] = {{1024, 1024, 20, 2 * 1023}, {1024, 32, 15, 2 * 31 + 5}, {1024, 1, 10, 10}, {3, 8, 3, 8 + 4 + 4}, {2, 5, 2, 5}};
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        attn_split_prediction got[2];
+        int agreements = 0;
+        for (int distance = 1; distance < cases[n].ranks; distance *= 2) agreements += 2;
+        for (int wide = 0; wide < 2; wide++) {
+            const int64_t keys = 4 * (int64_t)cases[n].ranks;
+            const problem_case c = {"decode", 1, keys, {0}, 0, 0, ATTN_F32, 0};
+            const attn_split split = {.struct_size = sizeof split, .way = ATTN_WAY_SPLIT_KEYS, .part = 4};
+            const attn_tensors t = tensors_of(&c, ATTN_FORWARD, 1, keys);
+            attn_problem p = problem_of(&c, ATTN_FORWARD);
+            attn_error error;
+            p.shape.heads_q = p.shape.heads_kv = cases[n].heads, p.shape.batch = 1, p.shape.dim_v = wide ? 32 : 16;
+            got[wide].struct_size = sizeof *got;
+            if (attn_split_predict(&p, cases[n].ranks, &t, &split, &machine, &got[wide], &error) != ATTN_OK)
+                fail_msg("%s", error.message);
+            assert_int_equal(got[wide].messages, cases[n].messages + agreements);
+        }
+        assert_int_equal(got[1].bytes - got[0].bytes, cases[n].units * 16 * 4);
+        assert_true(got[0].waiting >= (double)cases[n].messages * machine.seconds_per_message);
+    }
+}
+
 static void test_rejects(void **state)
 {
     const attn_problem p = problem_of(&problems[0], ATTN_FORWARD);
@@ -456,10 +487,10 @@ static void test_rejects(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans),      cmocka_unit_test(test_ring),
-                                       cmocka_unit_test(test_two_runs),   cmocka_unit_test(test_work),
-                                       cmocka_unit_test(test_heads),      cmocka_unit_test(test_gather),
-                                       cmocka_unit_test(test_auto),       cmocka_unit_test(test_large),
-                                       cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_rejects)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plans),  cmocka_unit_test(test_ring),   cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_work),   cmocka_unit_test(test_heads),  cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_auto),   cmocka_unit_test(test_large),  cmocka_unit_test(test_many_ranks),
+        cmocka_unit_test(test_decode), cmocka_unit_test(test_rejects)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
