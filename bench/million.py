@@ -100,11 +100,18 @@ def dense(group, given, threads):
     return {"o": checksums(o, first)}, (q, k, v, o), {"forward": seconds}, {"forward": plan.description.workspace_bytes}
 
 
+def at_least_one(word):
+    """A number of tokens."""
+    if int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word} is below 1")
+    return int(word)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--tokens", type=int, default=1 << 20)
-    parser.add_argument("--window", type=int, default=4096, help="keys that a query sees, itself among them")
-    parser.add_argument("--part", type=int, default=1024)
+    parser.add_argument("--tokens", type=at_least_one, default=1 << 20)
+    parser.add_argument("--window", type=at_least_one, default=4096, help="keys that a query sees, itself among them")
+    parser.add_argument("--part", type=at_least_one, default=1024)
     parser.add_argument("--dense", type=int, default=0, help="all keys, for 1/DENSE of the queries, forward alone")
     parser.add_argument("--threads", type=int, default=0, help="of a process; default: the CPUs over the processes, at least 1")
     given = parser.parse_args()
