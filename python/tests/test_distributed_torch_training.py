@@ -200,18 +200,31 @@ def test_context_parallel_rejects():
     assert F.scaled_dot_product_attention.__module__ != "libattn.distributed._context" and x.shape == (2, 3)
 
 
+@pytest.mark.parametrize("sentence", ["buffer_seq_dims has 0 numbers", "not among buffers", "buffer 0 requires a gradient", "enable_gqa", "seq_dims has 0",
+                                      "ranks disagree: rank 0 has part=2, and rank 1 has part=4"])
+def test_context_parallel_rejects_on_one_rank(sentence):
+    """What rank 1 alone does wrong, all ranks raise, at entry or in the next call within; no rank waits."""
+    def work(group):
+        wrong, x = group.rank == 1, torch.ones(1, 4, 8, 4)
+        key = x[:, :2] if wrong and sentence == "enable_gqa" else x
+        x.requires_grad_(wrong and "requires" in sentence)
+        dims, kept = [] if wrong and sentence.startswith("buffer_seq") else [2], {x.clone()} if wrong and sentence.startswith("not") else set()
+        with pytest.raises(ValueError, match=sentence):
+            with distributed.context_parallel(group, buffers=[x], buffer_seq_dims=dims, no_restore_buffers=kept, part=4 if wrong and "disagree" in sentence else 2):
+                o = F.scaled_dot_product_attention(x, x if key.shape[1] == 4 else key, x if key.shape[1] == 4 else key)
+                distributed.context_parallel_unshard(group, [o], [] if wrong else [2], part=2)
+
+    distributed.in_threads(2, work)
+
+
 def test_context_parallel_in_threads():
-    """One rank enters when the other computes, and leaves later; buffers are views of a tensor that stays as it is."""
+    """One rank leaves later; buffers are views of a tensor that stays as it is."""
     theirs, both = F.scaled_dot_product_attention, threading.Barrier(2, timeout=60)
     x = torch.randn(1, 2, 12, 4)
 
     def work(group):
         view = (memory := x.clone())[..., :3]
-        if group.rank:
-            both.wait()
         with distributed.context_parallel(group, buffers=[view], buffer_seq_dims=[2], part=2):
-            if not group.rank:
-                both.wait()
             o = F.scaled_dot_product_attention(view, view, view, is_causal=True)
             both.wait()
             assert torch.equal(memory, x)

@@ -8,8 +8,11 @@ from typing import Any, Iterator, Sequence
 
 import torch
 
+from ._agree import same, together
 from ._attention import attention
+from ._groups import transport_of
 from ._split import shard, unshard
+from ._transport import Transport
 
 Tensor = torch.Tensor
 
@@ -76,6 +79,15 @@ def _replaced(buffers: Sequence[Any], others: Sequence[Tensor], kept: set[Tensor
                     buffer.set_(old)
 
 
+def _reject(transport: Transport, sentence: str) -> None:
+    """Raises ValueError on all ranks, of which the others are about to agree about a call."""
+
+    def wrong() -> None:
+        raise ValueError(sentence)
+
+    together(transport, wrong, lambda _: {})
+
+
 @contextlib.contextmanager
 def context(
     buffers: Sequence[Tensor], dims: Sequence[int], kept: set[Tensor], how: dict[str, Any], ways: dict[str, Any],
@@ -87,16 +99,22 @@ def context(
         scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:
         if not enable_gqa and query.dim() > 2 and query.shape[-3] != key.shape[-3]:
-            raise ValueError(f"query has {query.shape[-3]} heads and key {key.shape[-3]}; pass enable_gqa=True")
+            _reject(transport, f"query has {query.shape[-3]} heads and key {key.shape[-3]}; pass enable_gqa=True")
         seen: dict[str, Any] = {"causal": "top-left" if is_causal else False, "scale": scale, "dropout": dropout_p}
         if attn_mask is not None:
             seen["mask" if attn_mask.dtype == torch.bool else "bias"] = attn_mask
         return attention(query, key, value, **ways, **how, **seen)
 
-    for one in kept:
-        if not any(one is buffer for buffer in buffers):
-            raise ValueError("no_restore_buffers has a tensor that is not among buffers")
-    mine = cut(buffers, dims, how)
+    def enter() -> list[Tensor]:
+        for one in kept:
+            if not any(one is buffer for buffer in buffers):
+                raise ValueError("no_restore_buffers has a tensor that is not among buffers")
+        return cut(buffers, dims, how)
+
+    asked = {"layout": str(how["layout"]), "part": str(how["part"]), "buffer_seq_dims": ", ".join(map(str, dims))}
+    transport = transport_of(how["group"])
+    mine, said = together(transport, enter, lambda _: {"asked": asked})
+    same(said)
     with _replaced(buffers, mine, kept), _instead(scaled_dot_product_attention):
         yield
 
@@ -104,5 +122,5 @@ def context(
 def unshard_all(buffers: Sequence[Tensor], dims: Sequence[int], how: dict[str, Any]) -> list[Tensor]:
     """distributed.context_parallel_unshard."""
     if len(buffers) != len(dims):
-        raise ValueError(f"seq_dims has {len(dims)} numbers and buffers {len(buffers)} tensors; they go together")
+        _reject(transport_of(how["group"]), f"seq_dims has {len(dims)} numbers and buffers {len(buffers)} tensors; they go together")
     return [unshard(buffer, dim, **how) for buffer, dim in zip(buffers, dims)]

@@ -57,8 +57,9 @@ def context_parallel(
     The model calls torch.nn.functional.scaled_dot_product_attention, directly or by modules such as nn.TransformerEncoderLayer and
     nn.MultiheadAttention with need_weights=False (whose fast path is off meanwhile); what attends in other ways, FlexAttention among
     them, sees the rank's own tokens alone.  attn_mask has the rows of the rank's queries and all keys.  Gradients of parameters are
-    those of the rank's tokens, to be summed over the ranks, as by DDP.  Lengths need not be multiples of anything.  Raises what
-    distributed.attention raises.
+    those of the rank's tokens, to be summed over the ranks, as by DDP.  Lengths need not be multiples of anything.
+
+    All ranks enter; what one of them rejects then, or in a call within, all reject.  Raises what distributed.attention raises.
     """
     from . import _context
 
