@@ -89,7 +89,7 @@ attn_entry attn_entry_at(const attn_grid_index *x, const attn_shape *s, int64_t 
 static void fill_seen(attn_grid *g, const attn_problem *problem, const attn_grid_index *x)
 {
     for (int64_t n = 0; n < ATTN_SEEN_RANGES * g->q.count; n++) g->seen[n] = (attn_range){0, 0};
-    for (int64_t b = 0; b < x->entries; b++) {
+    for (int64_t b = 0; b < attn_entries_apart(x); b++) {
         attn_entry e = attn_entry_at(x, &problem->shape, b);
         const int is_uniform = problem->mask.empty == ATTN_EMPTY_UNIFORM; /* any query may see none, and average all */
         if ((is_uniform || x->all_pairs) && !x->starts_kv) e.keys = problem->shape.len_kv;

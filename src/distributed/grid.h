@@ -60,6 +60,13 @@ static inline int64_t attn_part_size(const attn_parts *p, int64_t n) { return at
 /* Of the largest part. */
 static inline int64_t attn_part_most(const attn_parts *p) { return attn_min(p->tokens, p->part); }
 
+/* How many entries are looked at: all others are like the first one. */
+static inline int64_t attn_entries_apart(const attn_grid_index *x)
+{
+    const int differ = x->lengths_q || x->lengths_kv || x->offset_q || x->starts_q || x->starts_kv;
+    return differ ? x->entries : attn_min(x->entries, 1);
+}
+
 /* The queries and the keys of an entry of the batch, and where the first query is among the keys. */
 typedef struct attn_entry {
     int64_t first_q, queries, first_kv, keys; /* tokens of the whole, of packed sequences */

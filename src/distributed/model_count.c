@@ -82,13 +82,15 @@ static void count_pairs(attn_model *m)
     const attn_parts *q = &c->grid.q;
     attn_shape shape = c->problem.shape;
     for (int64_t i = 0; i < q->count; i++) m->row_pairs[i] = 0;
-    for (int64_t b = 0; b < c->index.entries; b++) {
+    const int64_t apart = attn_entries_apart(&c->index);
+    const double alike = apart > 0 ? (double)(c->index.entries / apart) : 0;
+    for (int64_t b = 0; b < apart; b++) {
         const attn_entry e = attn_entry_at(&c->index, &shape, b);
         if (e.queries == 0 || e.keys == 0) continue;
         for (int64_t i = e.first_q / q->part; i <= (e.first_q + e.queries - 1) / q->part; i++) {
             const int64_t at = attn_part_first(q, i) - e.first_q;
             m->row_pairs[i] +=
-                pairs_between(&c->problem.mask, attn_max(at, 0), attn_min(at + q->part, e.queries), e.offset, e.keys);
+                alike * pairs_between(&c->problem.mask, attn_max(at, 0), attn_min(at + q->part, e.queries), e.offset, e.keys);
         }
     }
 }

@@ -451,6 +451,25 @@ static void test_decode(void **state)
     }
 }
 
+/* Entries without lengths or offsets are alike: one is looked at, and all are computed. */
+static void test_alike(void **state)
+{
+    const problem_case c = {"alike", 64, 64, {.causal = 1}, 0, 0, ATTN_F32, 0};
+    const attn_split split = {.struct_size = sizeof split, .part = 16};
+    const attn_tensors t = tensors_of(&c, ATTN_FORWARD, 64, 64);
+    attn_problem p = problem_of(&c, ATTN_FORWARD);
+    attn_split_prediction got[2];
+    (void)state;
+    for (int many = 0; many < 2; many++) {
+        p.shape.batch = many ? INT64_C(1) << 22 : 1;
+        got[many].struct_size = sizeof *got;
+        assert_int_equal(attn_split_predict(&p, 4, &t, &split, &machine, &got[many], NULL), ATTN_OK);
+    }
+    near(got[1].flops, 0x1p22 * got[0].flops);
+    near(got[1].computing, 0x1p22 * got[0].computing);
+    assert_int_equal(got[1].cells_total, got[0].cells_total);
+}
+
 static void test_rejects(void **state)
 {
     const attn_problem p = problem_of(&problems[0], ATTN_FORWARD);
@@ -488,9 +507,9 @@ static void test_rejects(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans),  cmocka_unit_test(test_ring),   cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_work),   cmocka_unit_test(test_heads),  cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_auto),   cmocka_unit_test(test_large),  cmocka_unit_test(test_many_ranks),
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_rejects)};
+        cmocka_unit_test(test_plans),  cmocka_unit_test(test_ring),  cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_work),   cmocka_unit_test(test_heads), cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_auto),   cmocka_unit_test(test_large), cmocka_unit_test(test_many_ranks),
+        cmocka_unit_test(test_decode), cmocka_unit_test(test_alike), cmocka_unit_test(test_rejects)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
