@@ -23,30 +23,44 @@ typedef struct moving {
     attn_dtype dtype;
     bound_tensor whole, own; /* whole: of rank 0 alone */
     int64_t count;           /* parts of the whole */
-    int64_t *parts;          /* space for those of a rank */
+    int64_t *parts;          /* all, those of one rank after those of another */
+    int64_t *first;          /* of each rank among these, and the end */
     char *buffer;
     int64_t most; /* elements that it holds */
 } moving;
 
 /* What one rank has. */
 typedef struct rows {
+    const int64_t *parts;
     int64_t count, tokens; /* parts and tokens */
     int64_t elements;
 } rows;
 
 /* ---- preparing ---- */
 
-/* Lists the parts of a rank in m->parts. */
+/* Sorts the parts by their owners; what each rank has all of has none. */
+static void list_parts(moving *m)
+{
+    const int ranks = m->transport->ranks, everywhere = attn_split_is_everywhere(&m->split, m->axis);
+    for (int r = 0; r <= ranks; r++) m->first[r] = 0;
+    for (int64_t n = 0; n < m->count && everywhere; n++) m->parts[n] = n;
+    for (int64_t n = 0; n < m->count && !everywhere; n++) m->first[attn_split_owner(&m->split, m->axis, n, m->count, ranks) + 1]++;
+    for (int r = 0; r < ranks; r++) m->first[r + 1] += m->first[r];
+    for (int64_t n = 0; n < m->count && !everywhere; n++)
+        m->parts[m->first[attn_split_owner(&m->split, m->axis, n, m->count, ranks)]++] = n;
+    for (int r = ranks; r > 0; r--) m->first[r] = m->first[r - 1];
+    m->first[0] = 0;
+}
+
 static rows rows_of(const moving *m, int rank)
 {
     const attn_parts all = {.tokens = m->shape[2], .part = m->split.part};
-    rows r = {.count = 0};
-    for (int64_t n = 0; n < m->count; n++) {
-        const int32_t owner = attn_split_owner(&m->split, m->axis, n, m->count, m->transport->ranks);
-        if (owner != rank && !attn_split_is_everywhere(&m->split, m->axis)) continue;
-        m->parts[r.count++] = n;
-        r.tokens += attn_part_size(&all, n);
+    rows r = {.parts = m->parts, .count = m->count};
+    if (!attn_split_is_everywhere(&m->split, m->axis)) {
+        r.parts += m->first[rank];
+        r.count = m->first[rank + 1] - m->first[rank];
     }
+    if (r.count > 0) r.tokens = (r.count - 1) * all.part + attn_part_size(&all, r.parts[r.count - 1]); /* the others are full */
     r.elements = m->shape[0] * m->shape[1] * r.tokens * m->shape[3];
     return r;
 }
@@ -90,8 +104,10 @@ static attn_status prepare(moving *m, const int64_t shape[4], attn_axis axis, co
     bound_call call = {.module = "distributed", .places.count = 0};
     const int rank = m->transport->rank;
     TRY(check_axis(m, shape, axis, split, error));
-    m->parts = options_acquire(&m->options, (size_t)m->count * sizeof *m->parts);
+    m->parts = options_acquire(&m->options, ((size_t)m->count + (size_t)m->transport->ranks + 1) * sizeof *m->parts);
     CHECK(m->parts, ATTN_ERR_MEMORY, "cannot allocate a list of %" PRId64 " parts", m->count);
+    m->first = m->parts + m->count;
+    list_parts(m);
     const rows mine = rows_of(m, rank);
     TRY(add(m, &call, "own", mine.tokens, own, !gathers, &m->own, error));
     if (rank == 0) {
@@ -129,7 +145,7 @@ static void copy(const moving *m, const rows *r, int of_whole, int to_buffer, in
     char *buffer = m->buffer;
     for (int64_t n; count > 0; first += n, count -= n) {
         const int64_t row = first / width, channel = first % width, local = row % r->tokens, pair = row / r->tokens;
-        const int64_t token = of_whole ? m->parts[local / part] * part + local % part : local; /* (all but the last are full) */
+        const int64_t token = of_whole ? r->parts[local / part] * part + local % part : local; /* (all but the last are full) */
         const int64_t step = t->stride[3] * size;
         char *at = (char *)t->data + bound_at(t, pair / m->shape[1], pair % m->shape[1], token, channel) * size;
         n = attn_min(width - channel, count);
