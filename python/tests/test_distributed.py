@@ -315,7 +315,8 @@ def test_plans():
 
 def test_parts_cover_the_whole():
     for ranks in (1, 2, 3, 5):
-        for layout in ("contiguous", "zigzag", "striped"):
+        owners = distributed.Owners([n * n % ranks for n in range(10)], [0] * 10)
+        for layout in ("contiguous", "zigzag", "striped", owners):
             found = distributed.in_threads(ranks, lambda group, layout=layout: distributed.parts(LEN, group=group, layout=layout, part=PART))
             tokens = sorted(t for own in found for p in own for t in range(p.first, p.first + p.tokens))
             assert tokens == list(range(LEN))

@@ -86,8 +86,12 @@ class Split:
     def parts(self, tokens: int, axis: str, rank: int, ranks: int) -> Iterator[Part]:
         """The parts of a rank, in rising order."""
         self.check(tokens, axis, ranks)
-        found = _native.struct(_abi.attn_split_part)
-        for n in range(self._described(tokens, axis, rank, ranks).parts):
+        found, count = _native.struct(_abi.attn_split_part), self._described(tokens, axis, rank, ranks).parts
+        if self.owners and not self.everywhere(axis):  # of which the library would look at all for each
+            for n, number in enumerate(np.flatnonzero(self.owners[axis] == rank).tolist()):
+                yield Part(number, number * self.part, min(self.part, tokens - number * self.part), n * self.part)
+            return
+        for n in range(count):
             _native.call("attn_split_part_describe", ctypes.byref(self.struct), tokens, AXES[axis], rank, ranks, n, ctypes.byref(found))
             yield Part(found.number, found.first, found.tokens, found.local)
 
