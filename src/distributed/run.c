@@ -164,8 +164,8 @@ static size_t carve(attn_running *r, char *base, int counts)
     r->from_at = attn_take(base, &used, listed * sizeof *r->from_at);
     r->seen_here = attn_take(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_here);
     r->seen_there = attn_take(base, &used, (size_t)(p->cells.grid.kv.count + 1) * sizeof *r->seen_there);
-    r->requests = attn_take(base, &used, (size_t)needs->requests * sizeof *r->requests);
     if (counts) return used;
+    r->link.requests = attn_take(base, &used, (size_t)needs->requests * sizeof *r->link.requests);
     r->home = attn_take(base, &used, needs->home);
     for (int n = 0; n < 2; n++) r->arrived[n] = attn_take(base, &used, needs->arriving);
     r->workspace = attn_take(base, &used, p->cells.workspace);
@@ -254,6 +254,7 @@ static void run_head(attn_running *r)
 
 static void run(attn_running *r, char *workspace) /* (of any alignment) */
 {
+    r->link = (attn_link){.transport = &r->plan->transport, .error = r->error};
     (void)carve(r, attn_align_64_up(workspace), !r->mine);
     r->enough = 1;
     r->coming = r->going = (attn_tree_queue){-1, -1};
@@ -274,6 +275,9 @@ attn_status attn_run_count(const attn_distributed_plan *plan, void *workspace, a
     attn_running r = {.plan = plan};
     run(&r, workspace);
     *needs = r.needs;
+    needs->requests = r.link.requests_most;
+    needs->messages = r.link.messages;
+    needs->bytes = r.link.bytes;
     *enough = r.enough;
     CHECK(!r.lost, ATTN_ERR_UNSUPPORTED, "distributed: a sum over parts is not complete where another rank waits for it");
     return ATTN_OK;

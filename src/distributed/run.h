@@ -53,7 +53,7 @@ attn_status attn_run_fits(const attn_distributed_plan *plan, attn_error *error);
  * ATTN_ERR_IO. */
 attn_status attn_run(const attn_distributed_plan *plan, const attn_tensors *mine, void *workspace, attn_error *error);
 
-/* Counts into *needs what a run does; *enough = 0 if plan->needs.slots or requests are too few for that. */
+/* Counts into *needs what a run does; *enough = 0 if plan->needs.slots are too few for that. */
 attn_status attn_run_count(const attn_distributed_plan *plan, void *workspace, attn_run_needs *needs, int *enough,
                            attn_error *error);
 

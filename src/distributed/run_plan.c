@@ -34,7 +34,7 @@ static void count_cells(attn_distributed_plan *p, int64_t *of_rank)
 static attn_status find_needs(attn_distributed_plan *p, attn_error *error)
 {
     const attn_options *o = &p->cells.options;
-    p->needs = (attn_run_needs){.slots = {64, 64, 64}, .requests = 64};
+    p->needs = (attn_run_needs){.slots = {64, 64, 64}};
     for (;;) {
         attn_run_needs needs;
         int enough;
@@ -49,7 +49,6 @@ static attn_status find_needs(attn_distributed_plan *p, attn_error *error)
             return ATTN_OK;
         }
         for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) p->needs.slots[kind] *= 4;
-        p->needs.requests *= 4;
     }
 }
 

@@ -8,62 +8,33 @@
 
 /* ---- messages ---- */
 
-/* rank -1: no one in particular. */
-static void check(attn_running *r, int failed, const char *what, int rank)
+static void follow(attn_running *r)
 {
-    if (!failed || r->status != ATTN_OK) return;
-    const attn_transport *t = &r->plan->transport;
-    if (rank >= 0)
-        r->status = fail(r->error, ATTN_ERR_IO, "distributed: the transport failed (%d) while it %s rank %d", failed, what, rank);
-    else r->status = fail(r->error, ATTN_ERR_IO, "distributed: the transport failed (%d) while it %s", failed, what);
-    if (r->waiting > 0) (void)t->wait(t->context, r->waiting, r->requests); /* their memory is the caller's again */
-    r->waiting = 0;
-}
-
-/* Where the next request goes; NULL: there is no space. */
-static void **next_request(attn_running *r)
-{
-    if (r->waiting >= r->needs.requests) r->needs.requests = r->waiting + 1;
-    if (r->waiting < r->plan->needs.requests) return &r->requests[r->waiting++];
-    r->waiting++;
-    r->enough = 0;
-    return NULL;
+    if (r->link.status != ATTN_OK) r->status = r->link.status;
 }
 
 void attn_steps_send(attn_running *r, int to, int tag, const void *data, size_t bytes)
 {
-    const attn_transport *t = &r->plan->transport;
-    void **request = next_request(r);
-    r->needs.messages++;
-    r->needs.bytes = attn_bytes_sent(r->needs.bytes, bytes);
-    if (!r->mine || !request || r->status != ATTN_OK) return;
-    *request = NULL;
-    to = attn_rank_of_transport(r->plan, to);
-    check(r, t->send(t->context, to, tag, data, bytes, request), "sent to", to);
+    (void)attn_link_send(&r->link, attn_rank_of_transport(r->plan, to), tag, data, bytes);
+    follow(r);
 }
 
 void attn_steps_receive(attn_running *r, int from, int tag, void *data, size_t bytes)
 {
-    const attn_transport *t = &r->plan->transport;
-    void **request = next_request(r);
-    if (!r->mine || !request || r->status != ATTN_OK) return;
-    *request = NULL;
-    from = attn_rank_of_transport(r->plan, from);
-    check(r, t->receive(t->context, from, tag, data, bytes, request), "received from", from);
+    (void)attn_link_receive(&r->link, attn_rank_of_transport(r->plan, from), tag, data, bytes);
+    follow(r);
 }
 
 void attn_steps_wait(attn_running *r)
 {
-    const attn_transport *t = &r->plan->transport;
-    const int64_t count = r->waiting;
-    r->waiting = 0; /* whether or not `wait` fails, nothing is left to wait for */
-    if (r->mine && count > 0 && r->status == ATTN_OK) check(r, t->wait(t->context, count, r->requests), "waited for messages", -1);
+    attn_link_wait_all(&r->link);
+    follow(r);
 }
 
 void attn_steps_progress(attn_running *r)
 {
-    const attn_transport *t = &r->plan->transport;
-    if (r->plan->ranks > 1 && t->progress && r->status == ATTN_OK) check(r, t->progress(t->context), "made progress", -1);
+    if (r->plan->ranks > 1) attn_link_progress(&r->link);
+    follow(r);
 }
 
 /* ---- the keys of a step ---- */

@@ -27,8 +27,7 @@ typedef struct attn_running {
     const char *here;         /* the keys that came */
     int64_t head;             /* query heads before those that are computed now */
     char *home, *arrived[2], *workspace;
-    void **requests;
-    int64_t waiting;                 /* requests */
+    attn_link link;                  /* whose failure is `status` */
     attn_tree_queue coming, going;   /* nodes of which a message is on its way */
     int32_t *seen_here, *seen_there; /* for each part of keys, whether queries of this rank, and of another one, see it */
     attn_run_needs needs;
