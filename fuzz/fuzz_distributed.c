@@ -45,7 +45,6 @@ static void make_possible(api_case *c)
     memset(&p->paging, 0, sizeof p->paging);
     p->mask.block_entries = 0;
     if (!case_has(c, "block_mask")) p->mask.block_q = p->mask.block_kv = 0;
-    if (p->op != ATTN_FORWARD) p->mask.empty = ATTN_EMPTY_ZERO;
     c->call.visit_rows = NULL;
 }
 

@@ -111,8 +111,8 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  *  tensors    [in]  the rank's own: of its parts in rising order, one after another along the axis of tokens
  *                      a tensor with a row for each query                       the rows of its queries
  *                      a tensor with a row for each key                         the rows of its keys
+ *                      weights, scores, dropout_keep                            the rows of its queries, with all keys
  *                      mask, bias, dropout_given, block_mask                    the rows of its queries, with all keys
- *                      weights, scores, dropout_keep                            likewise
  *                      these and ranges of packed sequences                     all of it, the same on all ranks
  *                      slopes, tables, scales, the sink                         all of it, the same on all ranks
  *                      gradients of these                                       all of it; they get the same bits on all ranks
@@ -144,11 +144,11 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise returns what
  * attn_plan_create returns, or
  *      ATTN_ERR_UNSUPPORTED  what is not there yet: pages, block lists; block masks, weights, scores and dropout_keep of packed
- *                            sequences; derivatives with ATTN_EMPTY_UNIFORM; a part that is not a multiple of the blocks of a
- *                            block mask; an origin with a block mask or packed sequences; where heads are divided, or computed
- *                            one after another, gradients that all heads share (of a bias, a table, ... that broadcasts over
- *                            them) and column_sum of ATTN_COLUMNS_ALL; weights, scores and dropout_keep with
- *                            ATTN_WAY_SPLIT_KEYS, where no rank has whole rows
+ *                            sequences; a part that is not a multiple of the blocks of a block mask; an origin with a block mask
+ *                            or packed sequences; where heads are divided, or computed one after another, gradients that all
+ *                            heads share (of a bias, a table, ... that broadcasts over them) and column_sum with
+ *                            ATTN_COLUMNS_ALL; with ATTN_WAY_SPLIT_KEYS weights, scores and dropout_keep, since no rank has
+ *                            whole rows
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */

@@ -127,19 +127,22 @@ def test_weights(axes):
 
 
 def test_mean_of_all():
-    """Of queries that see no key, forward alone."""
+    """Of queries that see no key, with the gradients."""
     options = {"causal": True, "least_distance": 1, "empty": "uniform"}
 
-    def work(group, **more):
+    def work(group):
         how = {"group": group, "layout": "striped", "part": PART}
         q, k, v = (distributed.shard(x, 2, of=of, **how) for x, of in ((Q, "q"), (K, "kv"), (V, "kv")))
-        return distributed.unshard(distributed.attention(q, k, v, **how, **options, **more), 2, **how)
+        grad = distributed.shard(GRAD, 2, **how)
+        o, lse = distributed.attention(q, k, v, return_lse=True, **how, **options)
+        found = [o, *distributed.attention_backward(q, k, v, o, lse, grad, **how, **options)]
+        return [distributed.unshard(x, 2, of=of, **how) for x, of in zip(found, ("q", "q", "kv", "kv"), strict=True)]
 
     one, many = distributed.in_threads(1, work)[0], distributed.in_threads(3, work)
-    assert all(same([one], [x]) for x in many)
-    np.testing.assert_allclose(one, libattn.attention(Q, K, V, **options), rtol=1e-12, atol=1e-13)
-    with pytest.raises(NotImplementedError, match="uniform"):
-        distributed.attention_backward(Q, K, V, one, LSE, GRAD, part=PART, **options)
+    assert all(same(one, x) for x in many)
+    o, lse = libattn.attention(Q, K, V, return_lse=True, **options)
+    for x, y in zip(one, (o, *libattn.attention_backward(Q, K, V, o, lse, GRAD, **options)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
 
 
 def same(a, b):

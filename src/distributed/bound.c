@@ -203,8 +203,6 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
         const attn_input *slot;
         const char *name;
     } missing[] = {{&t->page_table, "page_table"}, {&t->block_starts, "block_starts"}, {&t->block_index, "block_index"}};
-    CHECK(p->mask.empty != ATTN_EMPTY_UNIFORM || p->op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED,
-          MODULE ": mask.empty is 1 (uniform) and op is %d, which is not there yet; ATTN_FORWARD has it", (int)p->op);
     for (size_t n = 0; n < sizeof missing / sizeof *missing; n++)
         CHECK(slot_is_absent(missing[n].slot), ATTN_ERR_UNSUPPORTED, MODULE ": %s is set, which is not there yet", missing[n].name);
     CHECK(!is_packed(t) || slot_is_absent(&t->block_mask), ATTN_ERR_UNSUPPORTED,

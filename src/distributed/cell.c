@@ -5,6 +5,7 @@
 #include "../common/options.h"
 #include "piece.h"
 #include "rows.h"
+#include "uniform.h"
 #include "weights.h"
 
 static int is_result(const attn_bound *b, attn_spread spread) { return b->role == ATTN_ROLE_OUTPUT && b->spread == spread; }
@@ -28,6 +29,7 @@ attn_status attn_cells_lay_out(attn_cells *c, attn_error *error)
 {
     memset(c->node, 0, sizeof c->node);
     if (c->of_weights) TRY(attn_weights_fit(c, error));
+    TRY(attn_uniform_fit(c, error));
     c->has_sink = c->problem.op == ATTN_FORWARD ? c->planned.sink.data || c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE
                                                 : c->problem.op == ATTN_BACKWARD && c->planned.grad_sink.data;
     for (const attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++) {
@@ -159,7 +161,7 @@ attn_status attn_cells_plan(attn_cells *c, int rank, const attn_owned *own, attn
         if (c->documents || n == 0 || n == own->count_q - 1) TRY(plan_row(c, &later, rank, own->q[n], error));
     c->workspace = attn_round_64_up(c->workspace) + 128 + attn_round_64_up(2 * (size_t)c->problem.shape.batch * sizeof(int64_t));
     if (c->documents) c->workspace += c->node[ATTN_NODE_SHARED];
-    if (c->of_weights) c->workspace += attn_weights_bytes(c);
+    c->workspace += c->of_weights ? attn_weights_bytes(c) : attn_uniform_bytes(c);
     return ATTN_OK;
 }
 
@@ -228,6 +230,7 @@ attn_status attn_cell_run(const attn_cells *c, const attn_tensors *mine, const a
 {
     char *at = attn_align_64_up(workspace);
     attn_cell one = *cell;
+    one.scratch = at, at += attn_uniform_bytes(c);
     if (c->idle) return ATTN_OK;
     if (c->of_weights) return run_weights(c, mine, cell, workspace, error);
     if (c->documents && cell->j >= 0) {
@@ -236,7 +239,9 @@ attn_status attn_cell_run(const attn_cells *c, const attn_tensors *mine, const a
     }
     for (attn_piece p = {.entry = -1}; attn_piece_next(c, cell, &p);) {
         clear_ranges(c, &one);
+        attn_uniform_begin(c, mine, &one, &p);
         TRY(run_piece(c, mine, &one, &p, at, (size_t)((char *)workspace + c->workspace - at), error));
+        attn_uniform_end(c, mine, &one, &p);
         attn_rows_place(c, cell, &p);
         for (int n = 0; n < c->bounds.count && cell->j >= 0 && one.node[ATTN_NODE_SHARED]; n++)
             if (c->bounds.all[n].offset == offsetof(attn_tensors, grad_sink)) /* which only the term of its own writes */

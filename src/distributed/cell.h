@@ -79,7 +79,7 @@ typedef struct attn_cell {
     int64_t head;        /* query heads before the first one of these cells */
     const char *message; /* with the keys of part j; NULL: the caller owns them */
     char *node[ATTN_NODE_KINDS];
-    char *scratch; /* of weights.h; NULL: it is not known yet */
+    char *scratch; /* of weights.h and uniform.h; NULL: it is not known yet */
 } attn_cell;
 
 /* Zeroes what cells write in place, the gradient of a bias: not all cells exist. */

@@ -3,6 +3,7 @@
 #include "piece.h"
 
 #include "../common/slots.h"
+#include "uniform.h"
 #include "weights.h"
 
 /* ---- slots ---- */
@@ -206,4 +207,5 @@ void attn_call_make(const attn_cells *c, const attn_tensors *mine, const attn_ce
     }
     place_index(c, p, lengths, x);
     if (c->of_weights) attn_weights_place(c, cell, p, x);
+    attn_uniform_place(c, cell, p, x);
 }

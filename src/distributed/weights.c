@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../common/slots.h"
+#include "uniform.h"
 
 enum { BAND = 64 }; /* queries whose weights a cell has at a time */
 
@@ -187,9 +188,7 @@ static double share_of(const attn_cells *c, const attn_piece *p, const attn_boun
         get(c->bounds.compute, data, r->entry * lse->stride[0] + r->head * lse->stride[1] + r->local * lse->stride[2]);
     if (of_cell > -(double)INFINITY || isnan(of_cell)) return exp(of_cell - all);
     if (all > -(double)INFINITY || isnan(all)) return isnan(all) ? all : 0;
-    const int64_t *starts = c->index.starts_kv;
-    const int64_t keys = starts ? starts[p->entry + 1] - starts[p->entry] : c->problem.shape.len_kv;
-    return (double)p->keys / (double)keys; /* 0 are 0, uniform ones those of all keys */
+    return attn_uniform_share(c, p); /* 0 are 0, uniform ones those of all keys */
 }
 
 static void scale(const attn_cells *c, const attn_piece *p, const weights_row *r, double share)

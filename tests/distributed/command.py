@@ -115,7 +115,7 @@ CASES = {
     "all pairs, token before head": (bshd(), ["--layout=bshd", "--causal", "--scores", "--dropout=0.3", "--dropout-mask", "--column-sum"]),
     "masks of packed sequences": (packed(False) | {"mask": flags(4, 1, 20, 20), "bias": floats(H, 20, 20), "slopes": floats(4, H)},
                                   ["--causal", "--backward", "--alibi"]),
-    "the mean of all values": (problem(mask=flags(H, SQ, SKV, share=0.04)), ["--empty=uniform", "--causal", "--entropy"]),
+    "the mean of all values": (problem(mask=flags(H, SQ, SKV, share=0.04)), ["--empty=uniform", "--causal", "--entropy", "--backward"]),
     "a bias of all queries": (problem(bias=floats(H, 1, SKV)), ["--causal", "--backward"]),
     "a bias of all keys": (problem("F64", bias=floats(B, H, SQ, 1, kind="F64")), ["--window=4,4", "--backward"]),
     "a weight of scores": (problem(w=floats(D, D)), ["--score=general", "--backward"]),
@@ -271,7 +271,6 @@ def errors():
         rejects(name, 2, ["linear.safetensors", "--linear", "--causal", *words], status, sentence)
     rejects("a flag of linear attention", 2, ["linear.safetensors", "--state"], 2, "--state needs --linear (or --phi, --rule)")
     rejects("weights of packed sequences", 2, ["cut.safetensors", "--ignore=blocks", "--weights"], 3, "weights is set with cu_seqlens_q, which is not there yet")
-    rejects("gradients with the mean of all values", 2, ["in.safetensors", "--empty=uniform", "--backward"], 3, "which is not there yet")
     rejects("a block mask of packed sequences", 2, ["cut.safetensors", "--block=4,4"], 3, "block_mask is set with cu_seqlens_q")
 
 

@@ -58,8 +58,7 @@ def attention(
 
     Raises what libattn.attention raises, on all ranks alike and with the sentence of the lowest rank that was asked something wrong,
     with nothing written; ValueError if ranks were asked different things; NotImplementedError for what is not there yet over ranks:
-    pages, block lists, gradients with empty="uniform", block masks, weights and scores of packed sequences, second derivatives of
-    anything but q, k, v and bias, and where ranks divide heads what all heads share: the gradient of anything, and a sum of columns;
+    pages, block lists, block masks, weights and scores of packed sequences, second derivatives of anything but q, k, v and bias, and where ranks divide heads what all heads share: the gradient of anything, and a sum of columns;
     ConnectionError if a message fails, for example because a rank was killed, after which the group cannot be used again.
     """
     given: dict[str, Any] = dict(options)
