@@ -193,16 +193,20 @@ static double share_of(const attn_cells *c, const attn_piece *p, const attn_boun
 
 static void scale(const attn_cells *c, const attn_piece *p, const weights_row *r, double share)
 {
-    for (int64_t j = 0; j < p->keys; j++) put(c->bounds.compute, r->weights, j, get(c->bounds.compute, r->weights, j) * share);
+    double *const f64 = (double *)(void *)r->weights;
+    float *const f32 = (float *)(void *)r->weights;
+    for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F64; j++) f64[j] *= share;
+    for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F32; j++) f32[j] = (float)(f32[j] * share);
 }
 
 /* What is kept is divided by its probability. */
 static void drop(const attn_cells *c, const attn_piece *p, const weights_row *r)
 {
-    const double probability = c->problem.dropout.probability, kept = probability < 1 ? 1 / (1 - probability) : 0,
-                 rounded = c->bounds.compute == ATTN_F64 ? kept : (double)(float)kept;
-    for (int64_t j = 0; j < p->keys; j++)
-        put(c->bounds.compute, r->weights, j, r->keep[j] ? get(c->bounds.compute, r->weights, j) * rounded : 0);
+    const double probability = c->problem.dropout.probability, kept = probability < 1 ? 1 / (1 - probability) : 0;
+    double *const f64 = (double *)(void *)r->weights;
+    float *const f32 = (float *)(void *)r->weights, kept_f32 = (float)kept;
+    for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F64; j++) f64[j] = r->keep[j] ? f64[j] * kept : 0;
+    for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F32; j++) f32[j] = r->keep[j] ? f32[j] * kept_f32 : 0;
 }
 
 static void store(const attn_cells *c, const attn_piece *p, const attn_tensors *mine, size_t offset, const weights_row *r)
@@ -231,7 +235,10 @@ static void add(const attn_cells *c, const attn_cell *cell, const attn_piece *p,
     const int64_t heads = column_heads(c), space = attn_part_most(&c->grid.kv), head = r->head / (c->problem.shape.heads_q / heads),
                   first = p->first_kv - attn_part_first(&c->grid.kv, cell->j);
     double *const of = sums + (r->entry * heads + head) * space + first;
-    for (int64_t j = 0; j < p->keys; j++) of[j] += get(c->bounds.compute, r->weights, j);
+    const double *const f64 = (const double *)(const void *)r->weights;
+    const float *const f32 = (const float *)(const void *)r->weights;
+    for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F64; j++) of[j] += f64[j];
+    for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F32; j++) of[j] += (double)f32[j];
 }
 
 void attn_weights_begin(const attn_cells *c, const attn_cell *cell)

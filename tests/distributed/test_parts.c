@@ -200,6 +200,30 @@ static void test_weights_of_0(void **state)
     }
 }
 
+/* Weights come in bands of 64 queries, also of packed sequences, which begin anywhere in a part. */
+static void test_bands(void **state)
+{
+    enum { TOKENS = 300, DIM = 2 };
+    static const int64_t starts[] = {0, 3, 150, 151, TOKENS};
+    static float in[TOKENS * DIM], o[TOKENS * DIM];
+    float expected[TOKENS], got[TOKENS];
+    random_state r = random_from(7);
+    attn_error error;
+    const attn_problem p = {
+        .struct_size = sizeof p, .shape = {4, 1, 1, 149, 149, DIM, DIM}, .mask.causal = 1, .outputs.column_queries = 130};
+    attn_tensors t = {.struct_size = sizeof t, .q = attn_in(in), .k = attn_in(in), .v = attn_in(in), .o = attn_out(o)};
+    t.cu_seqlens_q = t.cu_seqlens_kv = attn_in(starts);
+    (void)state;
+    for (int n = 0; n < TOKENS * DIM; n++) in[n] = (float)random_signed(&r);
+    t.column_sum = attn_out(expected);
+    assert_int_equal(attn_compute(&p, &t, &error), ATTN_OK);
+    t.column_sum = attn_out(got);
+    for (int64_t tokens = 100; tokens <= TOKENS; tokens += 50) {
+        compute_over_parts(&p, &t, tokens);
+        for (int n = 0; n < TOKENS; n++) assert_true(fabsf(got[n] - expected[n]) <= 2e-5f * (1 + expected[n]));
+    }
+}
+
 /* Parts of a tensor whose bytes overflow do not. */
 static void test_too_large(void **state)
 {
@@ -268,10 +292,16 @@ static void test_tangents_too_large(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),      cmocka_unit_test(test_backward),
-                                       cmocka_unit_test(test_jvp),          cmocka_unit_test(test_second),
-                                       cmocka_unit_test(test_given),        cmocka_unit_test(test_ties),
-                                       cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_no_heads),
-                                       cmocka_unit_test(test_too_large),    cmocka_unit_test(test_tangents_too_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),
+                                       cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_jvp),
+                                       cmocka_unit_test(test_second),
+                                       cmocka_unit_test(test_given),
+                                       cmocka_unit_test(test_ties),
+                                       cmocka_unit_test(test_weights_of_0),
+                                       cmocka_unit_test(test_bands),
+                                       cmocka_unit_test(test_no_heads),
+                                       cmocka_unit_test(test_too_large),
+                                       cmocka_unit_test(test_tangents_too_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
