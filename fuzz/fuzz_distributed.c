@@ -18,6 +18,7 @@ static api_case drawn;
 static ranks_case over;
 static attn_error last;
 static int32_t owners[2][PART_LISTS];
+static attn_split_machine machine; /* of over.split */
 
 void target_print(void)
 {
@@ -61,7 +62,7 @@ static void draw_part(api_case *c)
     if (case_has(c, "block_mask") && m->block_q > 0 && m->block_kv > 0 && !draw_one_in(d, 20))
         over.split.part = m->block_q * m->block_kv;
     if (draw_one_in(d, 60)) over.split.part = draw_one_in(d, 2) ? -1 : INT64_MAX;
-    if (draw_one_in(d, 60)) over.split.reserved[draw_below(d, 5)] = 1;
+    if (draw_one_in(d, 60)) over.split.reserved[draw_below(d, 4)] = 1;
 }
 
 static void draw_ranks(draws *d, attn_op op)
@@ -77,6 +78,11 @@ static void draw_ranks(draws *d, attn_op op)
     over.split.ranks_heads = 0;
     if (over.split.way == ATTN_WAY_HEADS_RING && !draw_one_in(d, 3)) over.split.ranks_heads = 1 + draw_below(d, over.ranks);
     while (over.split.ranks_heads && over.ranks % over.split.ranks_heads) over.split.ranks_heads--;
+    over.split.machine = draw_one_in(d, 2) ? &machine : NULL;
+    machine.struct_size = sizeof machine;
+    if (attn_split_machine_describe(&machine, NULL) != ATTN_OK) finding("there is no machine");
+    if (draw_one_in(d, 2)) machine.bytes_per_second = 1e5; /* heads are divided then, and the bits stay */
+    if (draw_one_in(d, 2)) machine.flops_per_second = 1e6, machine.seconds_per_message = 0;
     over.split.owners_q = over.split.owners_kv = NULL;
     if (over.split.layout != ATTN_LAYOUT_OWNERS) return;
     for (int keys = 0; keys < 2; keys++) { /* some ranks have nothing */
@@ -92,16 +98,16 @@ static void draw_ranks(draws *d, attn_op op)
 /* A planned problem can be predicted, with its cells. */
 static void check_predicted(const api_case *c, const attn_distributed_plan *plan)
 {
-    const attn_split_machine machine = {.struct_size = sizeof machine, .flops_per_second = 1e12, .bytes_per_second = 1e9};
     attn_split_prediction x = {.struct_size = sizeof x};
     attn_distributed_description d = {.struct_size = sizeof d};
     attn_error error;
     memset(&error, 0x55, sizeof error);
-    const attn_status status = attn_split_predict(&c->problem, 1, &c->tensors, &over.split, &machine, &x, &error);
+    const attn_status status = attn_split_predict(&c->problem, 1, &c->tensors, &over.split, NULL, &x, &error);
     check_error(status, &error);
     if (attn_distributed_describe(plan, &d, NULL) != ATTN_OK) finding("a plan has no description");
     if (status != ATTN_OK) finding("a planned problem cannot be predicted: %s", error.message);
-    if (x.cells_total != d.cells_total || x.messages || x.bytes || !(x.seconds >= 0))
+    if (x.cells_total != d.cells_total || x.messages || x.bytes || !(x.seconds >= 0) || x.seconds != d.seconds ||
+        strcmp(x.why, d.why) != 0)
         finding("%" PRId64 " cells are predicted, and %" PRId64 " planned", x.cells_total, d.cells_total);
 }
 

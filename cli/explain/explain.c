@@ -230,9 +230,10 @@ static int explain_linear(const char *text, const problem_spec *spec, const comm
 int attn_cmd_explain(int argc, char **argv)
 {
     common_settings common = {0};
-    ranks_settings ranks = {.latency = -1};
+    ranks_settings ranks = {0};
     const option_group groups[] = {{"Plan", bits_options, &common},
                                    {"Many machines", ranks_options, &ranks},
+                                   {"Many machines: what they do", machine_options, &ranks.split.machine},
                                    {"Many machines: who has what", split_options, &ranks.split},
                                    {0}};
     attn_error error;

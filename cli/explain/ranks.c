@@ -5,63 +5,23 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/base/options.h"
 #include "testing/problem/linear_problem.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
 
-/* A node of 32 cores, each of which merges a number in half a nanosecond. */
-#define SECONDS_PER_SUM (0.5e-9 / 32)
-
 /* ---- flags ---- */
-
-static const struct {
-    const char *name;
-    double bytes; /* a second */
-} units[] = {{"Gbit/s", 1e9 / 8}, {"Mbit/s", 1e6 / 8}, {"Tbit/s", 1e12 / 8}, {"GB/s", 1e9}, {"MB/s", 1e6}};
-
-/* "200Gbit/s", or "200". */
-static attn_status read_rate(const char *text, double *bytes, attn_error *error)
-{
-    char *end;
-    const double number = strtod(text, &end);
-    *bytes = *end ? 0 : number * units[0].bytes;
-    for (size_t n = 0; n < sizeof units / sizeof *units; n++)
-        if (strcmp(end, units[n].name) == 0) *bytes = number * units[n].bytes;
-    if (end == text || !(*bytes > 0 && *bytes < 1e18))
-        return failure(error, ATTN_ERR_ARGUMENT,
-                       "network: '%.40s' is not a rate above 0, such as 200Gbit/s (or Mbit/s, Tbit/s, GB/s, MB/s)", text);
-    return ATTN_OK;
-}
-
-static attn_status check_network(void *target, const char *name, const char *value, attn_error *error)
-{
-    double bytes;
-    (void)name;
-    ((ranks_settings *)target)->network = value;
-    return read_rate(value, &bytes, error);
-}
-
-static attn_status set_latency(void *target, const char *name, const char *value, attn_error *error)
-{
-    return option_real(name, value, 0, 1000000000, &((ranks_settings *)target)->latency, error);
-}
 
 const option_row ranks_options[] = {
     {"ranks", 0, "N", "predict what N machines would take instead", WHOLE(ranks_settings, ranks, 1, 1 << 24)},
-    {"network", 0, "RATE", "of a machine, such as 10Gbit/s (default 200Gbit/s)", CALL(check_network)},
-    {"latency", 0, "US", "microseconds of a message (default 5)", CALL(set_latency)},
-    {"flops", 0, "T", "10^12 operations a second of a machine (default 5)", ABOVE_0(ranks_settings, flops, 1000000000)},
     {0},
 };
 
 attn_status ranks_check_flags(const ranks_settings *s, attn_error *error)
 {
-    const char *given = s->network             ? "network"
-                        : s->latency >= 0      ? "latency"
-                        : s->flops > 0         ? "flops"
+    const char *machine = machine_given(&s->split.machine);
+    const char *given = machine                ? machine
                         : s->split.part > 0    ? "part"
                         : s->split.has_layout  ? "layout"
                         : s->split.way         ? "way"
@@ -80,6 +40,7 @@ typedef struct outlook {
     attn_split_machine machine;
     way_row rows[MOST_WAYS];
     int count;
+    attn_split_prediction taken; /* by a plan that is told nothing else */
 } outlook;
 
 static int by_time(const void *a, const void *b)
@@ -125,6 +86,10 @@ static attn_status predict(outlook *o, const attn_problem *problem, const attn_t
                 {"heads x ring", ATTN_WAY_HEADS_RING}, {"gather", ATTN_WAY_GATHER}};
     const attn_way only = o->settings->split.way;
     const int64_t ranks_heads = o->split.ranks_heads;
+    o->taken.struct_size = sizeof o->taken;
+    if (!only) o->split.ranks_heads = 0; /* of one of the ways alone */
+    const attn_status planned = attn_split_predict(problem, o->settings->ranks, tensors, &o->split, &o->machine, &o->taken, error);
+    if (planned != ATTN_OK) return planned;
     for (size_t n = 0; n < sizeof ways / sizeof *ways; n++) {
         way_row *row = &o->rows[o->count];
         const attn_way way = ways[n].way;
@@ -174,6 +139,11 @@ static void print_json(const outlook *o)
     json_int(object, "parts_kv", best->of.parts_kv);
     json_number(object, "flops", best->of.flops);
     json_text(object, "best", best->name);
+    cJSON *plan = json_object(object, "plan");
+    json_text(plan, "way", split_way_name(o->taken.way));
+    json_int(plan, "ranks_heads", o->taken.ranks_heads);
+    json_number(plan, "seconds", o->taken.seconds);
+    json_text(plan, "why", o->taken.why);
     cJSON *ways = json_list(object, "ways");
     for (int n = 0; n < o->count; n++) {
         const way_row *row = &o->rows[n];
@@ -213,7 +183,8 @@ static void print_text(const outlook *o)
     printf("split      %" PRId64 " x %" PRId64 " parts of %" PRId64 " tokens, %s\n", best->of.parts_q, best->of.parts_kv,
            o->split.part ? o->split.part : 1024, split_layout_name(o->split.layout));
     printf("work       %.4g Gflop; the busiest machine has %.3g times the mean\n", best->of.flops / 1e9, best->of.imbalance);
-    printf("best       %s\n\n", best->name);
+    printf("best       %s\n", best->name);
+    printf("plan       %s\n\n", o->taken.why);
     printf("%-20s %11s %11s %11s %11s %10s %12s %12s\n", "way", "seconds", "computing", "combining", "waiting", "efficiency",
            "GiB sent", "keys MiB");
     for (int n = 0; n < o->count; n++) {
@@ -241,17 +212,12 @@ attn_status ranks_explain(const char *name, const problem_spec *spec, const rank
     outlook o = {.problem = name,
                  .settings = settings,
                  .split = split_of(&settings->split, spec),
-                 .machine = {.struct_size = sizeof o.machine,
-                             .flops_per_second = (settings->flops > 0 ? settings->flops : 5) * 1e12,
-                             .bytes_per_second = 25e9,
-                             .seconds_per_message = (settings->latency >= 0 ? settings->latency : 5) * 1e-6,
-                             .seconds_per_sum = SECONDS_PER_SUM}};
+                 .machine = machine_of(&settings->split.machine)};
     if (linear_problem_is(spec))
         return failure(error, ATTN_ERR_UNSUPPORTED, "--ranks is for attention; linear attention over ranks is not there yet");
     if (spec->packed || spec->lengths || spec->offset_kind == SPEC_OFFSET_EACH)
         return failure(error, ATTN_ERR_UNSUPPORTED, "--ranks predicts sequences of one length: without packed, lens, offset");
-    attn_status status = settings->network ? read_rate(settings->network, &o.machine.bytes_per_second, error) : ATTN_OK;
-    if (status == ATTN_OK) status = problem_build(spec, &problem, &tensors, error);
+    attn_status status = problem_build(spec, &problem, &tensors, error);
     if (status != ATTN_OK) return status;
     int64_t *offsets = NULL;
     if (tensors.offset_q.data) {

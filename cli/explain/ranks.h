@@ -7,10 +7,7 @@
 #include "cli/input/split.h"
 
 typedef struct ranks_settings {
-    int ranks;           /* 0: not given */
-    const char *network; /* NULL: 200 Gbit/s */
-    double latency;      /* microseconds; below 0: not given */
-    double flops;        /* 10^12 a second; 0: not given */
+    int ranks; /* 0: not given */
     split_settings split;
 } ranks_settings;
 

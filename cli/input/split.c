@@ -7,15 +7,66 @@
 
 #include "testing/text/failure.h"
 
+/* ---- the machine ---- */
+
+static const struct {
+    const char *name;
+    double bytes; /* a second */
+} units[] = {{"Gbit/s", 1e9 / 8}, {"Mbit/s", 1e6 / 8}, {"Tbit/s", 1e12 / 8}, {"GB/s", 1e9}, {"MB/s", 1e6}};
+
+/* "200Gbit/s", or "200". */
+static attn_status set_network(void *target, const char *name, const char *value, attn_error *error)
+{
+    char *end;
+    const double number = strtod(value, &end);
+    double bytes = *end ? 0 : number * units[0].bytes;
+    for (size_t n = 0; n < sizeof units / sizeof *units; n++)
+        if (strcmp(end, units[n].name) == 0) bytes = number * units[n].bytes;
+    if (end == value || !(bytes > 0 && bytes < 1e18))
+        return failure(error, ATTN_ERR_ARGUMENT,
+                       "%s: '%.40s' is not a rate above 0, such as 200Gbit/s (or Mbit/s, Tbit/s, GB/s, MB/s)", name, value);
+    ((machine_settings *)target)->network = bytes;
+    return ATTN_OK;
+}
+
+static attn_status set_latency(void *target, const char *name, const char *value, attn_error *error)
+{
+    machine_settings *settings = target;
+    const attn_status status = option_real(name, value, 0, 1000000000, &settings->latency, error);
+    settings->has_latency |= status == ATTN_OK;
+    return status;
+}
+
+const option_row machine_options[] = {
+    {"network", 0, "RATE", "of a machine, such as 10Gbit/s (default 200Gbit/s)", CALL(set_network)},
+    {"latency", 0, "US", "microseconds of a message (default 5)", CALL(set_latency)},
+    {"flops", 0, "T", "10^12 operations a second of a machine (default 5)", ABOVE_0(machine_settings, flops, 1000000000)},
+    {0},
+};
+
+attn_split_machine machine_of(const machine_settings *settings)
+{
+    attn_split_machine machine = {.struct_size = sizeof machine};
+    (void)attn_split_machine_describe(&machine, NULL);
+    if (settings->flops > 0) machine.flops_per_second = settings->flops * 1e12;
+    if (settings->network > 0) machine.bytes_per_second = settings->network;
+    if (settings->has_latency) machine.seconds_per_message = settings->latency * 1e-6;
+    return machine;
+}
+
+const char *machine_given(const machine_settings *s)
+{
+    return s->network > 0 ? "network" : s->has_latency ? "latency" : s->flops > 0 ? "flops" : NULL;
+}
+
+/* ---- ways ---- */
+
 static const char *const layouts[] = {"contiguous", "zigzag", "striped"};
 static const struct {
     const char *name;
     attn_way way;
-} ways[] = {{"direct", ATTN_WAY_DIRECT},
-            {"ring", ATTN_WAY_RING},
-            {"heads", ATTN_WAY_HEADS},
-            {"heads-ring", ATTN_WAY_HEADS_RING},
-            {"gather", ATTN_WAY_GATHER}};
+} ways[] = {{"auto", ATTN_WAY_AUTO},   {"direct", ATTN_WAY_DIRECT},         {"ring", ATTN_WAY_RING},
+            {"heads", ATTN_WAY_HEADS}, {"heads-ring", ATTN_WAY_HEADS_RING}, {"gather", ATTN_WAY_GATHER}};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 /* ---- flags ---- */
@@ -42,13 +93,13 @@ static attn_status set_way(void *target, const char *name, const char *value, at
             ((split_settings *)target)->way = ways[n].way;
             return ATTN_OK;
         }
-    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not direct, ring, heads, heads-ring or gather", name, value);
+    return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not auto, direct, ring, heads, heads-ring or gather", name, value);
 }
 
 const option_row split_options[] = {
     {"part", 0, "N", "tokens of a part (default 1024), on which the bits depend", WHOLE(split_settings, part, 1, INT64_MAX)},
     {"layout", 0, "KIND", "who has which parts: contiguous, zigzag, striped", CALL(set_layout)},
-    {"way", 0, "WAY", "how keys travel: direct (default), ring, heads, heads-ring, gather", CALL(set_way)},
+    {"way", 0, "WAY", "how keys travel: auto (default), direct, ring, heads, heads-ring, gather", CALL(set_way)},
     {"ranks-heads", 0, "N", "with heads-ring: how many divide the heads", WHOLE(split_settings, ranks_heads, 1, INT32_MAX)},
     {0},
 };

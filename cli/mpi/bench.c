@@ -107,6 +107,7 @@ int mpi_cmd_bench(int argc, char **argv)
     bench_settings settings = {.seconds = 2};
     const option_group groups[] = {{"Benchmark", bench_options, &settings},
                                    {"Processes", split_options, &settings.split},
+                                   {"Processes: what they are predicted to do", machine_options, &settings.split.machine},
                                    {"Plan", bits_options, &common},
                                    {0}};
     attn_error error;

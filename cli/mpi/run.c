@@ -48,6 +48,7 @@ typedef struct work {
     const common_settings *common;
     attention_input input;
     split_rank mine;
+    attn_split_machine machine;
     attn_problem problem[2];
     attn_tensors tensors[2];
     attn_distributed_plan *plan[2];
@@ -78,6 +79,11 @@ static attn_status load(work *w, const char *path, input_settings *in, attn_erro
     attn_status status = wanted_check(settings, &in->common, w->is_linear, error);
     w->mine = (split_rank){.rank = w->ranks.rank, .ranks = w->ranks.count};
     w->mine.split = split_of(&w->given->split, &in->spec);
+    w->machine = machine_of(&w->given->split.machine);
+    w->mine.split.machine = &w->machine;
+    const char *unused = w->mine.split.way == ATTN_WAY_AUTO ? NULL : machine_given(&w->given->split.machine);
+    if (status == ATTN_OK && unused)
+        status = failure(error, ATTN_ERR_ARGUMENT, "--%s has no effect with --way=%s", unused, split_way_name(w->mine.split.way));
     in->choose = split_choose;
     in->choose_context = &w->mine;
     input_settings plain = *in;
@@ -145,12 +151,16 @@ static attn_status finish(work *w, double seconds, attn_error *error)
     const run_settings *settings = &w->given->run;
     char kernel[80];
     const attn_split *split = &w->mine.split;
+    attn_distributed_description about = {.struct_size = sizeof about};
+    (void)attn_distributed_describe(w->plan[w->passes - 1], &about, NULL);
     const int64_t part = split->part ? split->part : 1024;
+    const char *const way = split_way_name(w->is_linear ? split->way : about.way);
     const summary_fact facts[] = {{"ranks", NULL, w->ranks.count},
                                   {"part", NULL, part},
                                   {"layout", split_layout_name(split->layout), 0},
-                                  {"way", split_way_name(split->way), 0},
-                                  {w->is_linear ? "chunk" : NULL, NULL, w->linear.description.chunk},
+                                  {"way", way, 0},
+                                  w->is_linear ? (summary_fact){"chunk", NULL, w->linear.description.chunk}
+                                               : (summary_fact){"why", about.why, 0},
                                   {NULL, NULL, 0}};
     const attn_archive_tensor *const *read = w->is_linear ? w->linear.input.used : NULL;
     const run_summary done = {&w->input, w->out, read, settings->output, kernel, seconds, facts};
@@ -202,6 +212,7 @@ int mpi_cmd_run(int argc, char **argv)
     input_settings in;
     mpi_run settings = {.run.spec = &in.spec, .split.spec = &in.spec};
     const option_group groups[] = {{"Processes", split_options, &settings.split},
+                                   {"Processes: what --way=auto takes them for", machine_options, &settings.split.machine},
                                    {"Output", run_options, &settings.run},
                                    {"Outputs besides o", output_options, &settings.run.outputs},
                                    {"Plan", bits_options, &in.common},

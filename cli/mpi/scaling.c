@@ -47,7 +47,8 @@ static void add_up(scaling_point *p, const trial *t)
     p->cells_most = t->about.cells_most;
     p->flops = t->flops;
     p->split = t->mine.split;
-    p->ranks_heads = t->about.ranks_heads;
+    p->split.machine = NULL; /* (of the trial) */
+    p->about = t->about;
 }
 
 static attn_status measure(scaling_point *p, const problem_spec *spec, const ranks *r, const split_settings *split,

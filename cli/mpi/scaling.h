@@ -23,8 +23,8 @@ typedef struct scaling_point {
     double speedup, efficiency, efficiency_best; /* against one rank: what it would have needed; the speed of a rank */
     int64_t messages, bytes;                     /* of all ranks in a call */
     int64_t cells, cells_most;
-    int64_t ranks_heads;     /* that divide the heads */
-    int64_t workspace_bytes; /* of the rank that needs most */
+    attn_distributed_description about; /* of rank 0 */
+    int64_t workspace_bytes;            /* of the rank that needs most */
 } scaling_point;
 
 /* Measures for `seconds`, on ranks 0 .. ranks-1 of r, while the others sleep.  Collective over r.  Only rank 0 has the figures. */

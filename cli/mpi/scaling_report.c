@@ -33,8 +33,10 @@ static void add_point(cJSON *row, const scaling_point *p)
     json_int(row, "ranks", p->ranks);
     json_int(row, "part", p->split.part ? p->split.part : 1024);
     json_text(row, "layout", split_layout_name(p->split.layout));
-    json_text(row, "way", split_way_name(p->split.way));
-    json_int(row, "ranks_heads", p->ranks_heads);
+    json_text(row, "way", split_way_name(p->about.way));
+    json_int(row, "ranks_heads", p->about.ranks_heads);
+    json_text(row, "why", p->about.why);
+    json_number(row, "predicted", p->about.seconds);
     cJSON *seconds = json_object(row, "seconds");
     json_number(seconds, "p10", p->p10);
     json_number(seconds, "median", p->median);

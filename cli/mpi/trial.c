@@ -102,6 +102,8 @@ attn_status trial_begin(trial *t, const problem_spec *spec, const ranks *r, cons
     *t = (trial){.ranks = r,
                  .mine = {.split = split_of(split, spec), .rank = r->rank, .ranks = r->count},
                  .about.struct_size = sizeof t->about};
+    t->machine = machine_of(&split->machine);
+    t->mine.split.machine = &t->machine;
     timed_init(&t->messages, &r->mpi.transport);
     attn_status status = ranks_agree(r, build(t, spec, error), error);
     if (status == ATTN_OK && t->input.problem.op != ATTN_FORWARD) status = run_forward(t, common, error);

@@ -16,6 +16,7 @@ typedef struct trial {
     const ranks *ranks;
     attention_input input; /* the sizes, the tensors and the rows of this rank */
     split_rank mine;
+    attn_split_machine machine;
     timed messages;
     attn_tensors tensors;
     attn_distributed_plan *plan;

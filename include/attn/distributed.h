@@ -45,8 +45,9 @@ typedef enum attn_layout {
 
 /* How keys and values reach the ranks whose queries see them.  No result depends on it. */
 typedef enum attn_way {
-    /* Direct: it sends no more than the ring in each step, and so is predicted (attn_split_predict) never to take longer, where a
-     * message takes as long from any rank to any other. */
+    /* That of ATTN_WAY_DIRECT, _HEADS, _HEADS_RING (in groups of each number of ranks, up to the key heads, that divides them) and
+     * _GATHER which is predicted to take the least time on split.machine (attn_split_predict); direct if none takes less, and where
+     * heads cannot be computed apart or that way cannot be planned.  attn_distributed_describe says which one it is, and why. */
     ATTN_WAY_AUTO = 0,
     ATTN_WAY_RING = 1,   /* from neighbour to neighbour, all of them */
     ATTN_WAY_DIRECT = 2, /* from their owner, and only to ranks with queries that see them: with a window, the halo */
@@ -85,6 +86,16 @@ typedef struct attn_transport {
     int64_t reserved[4];                                        /* must be 0 */
 } attn_transport;
 
+/* The ranks of a prediction: all alike, each pair of them joined alike.  (attn_split_machine_describe: an assumption.) */
+typedef struct attn_split_machine {
+    size_t struct_size;         /* sizeof(attn_split_machine) */
+    double flops_per_second;    /* of a rank, in attention; above 0 */
+    double bytes_per_second;    /* that a rank sends, and as many that it receives at the same time; above 0 */
+    double seconds_per_message; /* from its beginning to that of its arrival, from 0 on */
+    double seconds_per_sum;     /* of a rank, to add or merge one number of two results; 0: nothing */
+    int64_t reserved[4];        /* must be 0 */
+} attn_split_machine;
+
 /* How a problem is divided. */
 typedef struct attn_split {
     size_t struct_size; /* sizeof(attn_split) */
@@ -96,7 +107,10 @@ typedef struct attn_split {
     /* ATTN_WAY_HEADS_RING: ranks of a group, which divides the ranks.  0: the greatest number that divides the ranks and heads_kv.
      * (ATTN_WAY_HEADS: 0, or all ranks.  Other ways: 0.)  A rank has heads_kv / ranks_heads key heads, or one more. */
     int64_t ranks_heads;
-    int64_t reserved[5]; /* must be 0 */
+    /* Of predictions, by which plans take ATTN_WAY_AUTO: the same on all ranks, and read by attn_distributed_plan_create and
+     * attn_split_predict alone.  NULL: that of attn_split_machine_describe. */
+    const attn_split_machine *machine;
+    int64_t reserved[4]; /* must be 0 */
 } attn_split;
 
 /*
@@ -140,9 +154,9 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * and so have sums over queries, if it has 2^n parts and begins with a multiple of these: they are a node of the larger tree.
  *
  * All ranks return the same status, and the message of the lowest rank that failed; ATTN_ERR_ARGUMENT if they disagree about the
- * problem, the split, types, the instruction set, or about which tensors and functions there are.  (Not agreed about: a transport
- * whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise returns what
- * attn_plan_create returns, or
+ * problem, the split, its machine, types, the instruction set, or about which tensors and functions there are.  (Not agreed about:
+ * a transport whose struct_size, rank or functions are invalid.  Its rank fails alone, and the others wait for it.)  Otherwise
+ * returns what attn_plan_create returns, or
  *      ATTN_ERR_UNSUPPORTED  what is not there yet: pages, block lists; block masks, weights, scores and dropout_keep of packed
  *                            sequences; a part that is not a multiple of the blocks of a block mask; an origin with a block mask
  *                            or packed sequences; where heads are divided, or computed one after another, gradients that all
@@ -188,6 +202,8 @@ typedef struct attn_distributed_description {
     attn_way way;
     int ranks;
     int64_t ranks_heads; /* that divide the heads; 1: a rank has all heads of its tokens */
+    double seconds;      /* that an execution is predicted to take on split.machine: attn_split_prediction.seconds of this way */
+    char why[240];       /* why it is this way, for people: "heads-ring by 2: 12 ms predicted, direct 20 ms (waiting 9.8 ms)" */
 } attn_distributed_description;
 
 /* Fills in *description, whose struct_size is set.  ATTN_ERR_ARGUMENT: NULL, or an invalid struct_size. */
@@ -274,16 +290,6 @@ ATTN_API attn_status attn_split_balance(const attn_problem *problem, int ranks, 
                                         const attn_split *split, const attn_output *owners_q, const attn_output *owners_kv,
                                         attn_error *error);
 
-/* The ranks of a prediction: all alike, each pair of them joined alike. */
-typedef struct attn_split_machine {
-    size_t struct_size;         /* sizeof(attn_split_machine) */
-    double flops_per_second;    /* of a rank, in attention; above 0 */
-    double bytes_per_second;    /* that a rank sends, and as many that it receives at the same time; above 0 */
-    double seconds_per_message; /* from its beginning to that of its arrival, from 0 on */
-    double seconds_per_sum;     /* of a rank, to add or merge one number of two results; 0: nothing */
-    int64_t reserved[4];        /* must be 0 */
-} attn_split_machine;
-
 /* What is predicted.  Seconds are those of the rank with the most work, as if it were also the one that gets and sends the most. */
 typedef struct attn_split_prediction {
     size_t struct_size; /* in: sizeof(attn_split_prediction) */
@@ -310,11 +316,19 @@ typedef struct attn_split_prediction {
     attn_way way;      /* what ATTN_WAY_AUTO is */
     int ranks;
     int64_t ranks_heads; /* as in attn_distributed_description */
+    char why[240];       /* likewise */
 } attn_split_prediction;
 
 /*
+ * Fills in *machine, whose struct_size is set, with what predictions assume where nothing is said: a machine of 32 cores that
+ * computes 5 10^12 operations a second in attention and adds a number on one core in half a nanosecond, and sends 200 Gbit/s, 5
+ * microseconds a message.  ATTN_ERR_ARGUMENT: NULL, or an invalid struct_size.
+ */
+ATTN_API attn_status attn_split_machine_describe(attn_split_machine *machine, attn_error *error);
+
+/*
  * Predicts what an execution over many ranks takes, without any of them.  Local.  Cells, messages and bytes are counted from the
- * layout and the mask, and are those of attn_distributed_describe; only sums of more than 2^23 cells, and work with split keys, are
+ * layout and the mask, and are those of attn_distributed_describe; only sums of more than 2^20 cells, and work with split keys, are
  * sampled (`sampled`).
  *
  *  problem     [in]   the whole, as in attn_distributed_plan_create
@@ -322,7 +336,7 @@ typedef struct attn_split_prediction {
  *  tensors     [in]   of the whole: which there are, their types and strides (pointers may be ATTN_LATER); lengths, offset_q and
  *                     cu_seqlens are read
  *  split       [in]   NULL: all defaults
- *  machine     [in]   its speeds
+ *  machine     [in]   its speeds; NULL: split.machine, or what that stands for
  *  prediction  [out]  its struct_size is set
  *
  * Double backward is two runs (attn_distributed_plan_create), whose times are added.  In a run, with C = computing + combining, the
@@ -346,10 +360,9 @@ typedef struct attn_split_prediction {
  *      waiting  = m + (H - 1) max(m - C / H, 0) + H sums
  *      sums     = seconds_per_message + (bytes that a rank sends) / bytes_per_second, and what goes through rank 0
  *
- * With ATTN_WAY_SPLIT_KEYS, waiting is, of the rank that sends the most, (its bytes) / bytes_per_second, and seconds_per_message for
- * each of the rounds in which results are combined and returned, or for each of its messages, if these are more.  Not in it: reading
- * memory, agreement about errors, messages that meet in the network, ranks that are late,
- * and masks and biases.
+ * With ATTN_WAY_SPLIT_KEYS, waiting is, of the rank that sends the most, (its bytes) / bytes_per_second, and seconds_per_message
+ * for each of the rounds in which results are combined and returned, or for each of its messages, if these are more.  Not in it:
+ * reading memory, agreement about errors, messages that meet in the network, ranks that are late, and masks and biases.
  *
  * Time and memory grow with the parts, the entries of the batch and the ranks: a million parts take less than a second.  Returns
  * ATTN_ERR_ARGUMENT (ranks; a speed that is not above 0, or that makes seconds overflow), what attn_plan_create returns for the

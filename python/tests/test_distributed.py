@@ -313,7 +313,7 @@ def test_plans():
     assert all(same(one, alone) for one, _ in found)
     about = [one for _, one in found]
     assert sum(one.cells for one in about) == about[0].cells_total and max(one.cells for one in about) == about[0].cells_most
-    assert sum(one.queries for one in about) == LEN and about[0].way == "direct" and about[0].messages > 4 and about[0].parts_q == 10
+    assert sum(one.queries for one in about) == LEN and about[0].why.startswith(about[0].way) and about[0].messages > 4 and about[0].parts_q == 10
 
 
 def test_parts_cover_the_whole():
@@ -604,6 +604,26 @@ def test_prediction_of_the_command(taken):
     for name, field in (*zip(same, same, strict=True), *others.items()):
         assert way[name] == (getattr(found, field) if name == "way" else pytest.approx(getattr(found, field), rel=1e-12)), name
     assert said["flops"] == found.flops
+
+
+@pytest.mark.parametrize(("rate", "way"), [(1e5, "heads"), (1e15, "direct")])
+def test_auto(rate, way):
+    """The way that is predicted to be the fastest on a machine is taken, with the bits of every other one."""
+    machine = distributed.Machine(bytes_per_second=rate, flops_per_second=1e9, seconds_per_message=0)
+    how, q = {"layout": "zigzag", "part": 8, "causal": True}, np.random.default_rng(3).standard_normal((1, 4, 64, 8), dtype=np.float32)
+
+    def work(group):
+        mine = distributed.shard(q, 2, group=group, layout="zigzag", part=8)
+        plan = distributed.Plan(mine, mine, mine, group=group, machine=machine, **how)
+        direct = distributed.attention(mine, mine, mine, group=group, way="direct", **how)
+        return plan.description, np.array_equal(plan.execute(mine, mine, mine), direct)
+
+    found = distributed.predict(4, len_q=64, len_kv=64, heads_q=4, dim_qk=8, **how, **vars(machine))
+    for described, same in distributed.in_threads(4, work):
+        assert same and (described.way, described.seconds, described.why) == (found.way, found.seconds, found.why)
+    assert found.way == way and found.why.startswith(f"{way}: ")
+    with pytest.raises(TypeError, match="machine is of type dict; it must be a distributed.Machine"):
+        distributed.attention(q, q, q, machine={})
 
 
 def test_predict_errors():

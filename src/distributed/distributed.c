@@ -4,6 +4,7 @@
 
 #include "../common/options.h"
 #include "agree.h"
+#include "choose.h"
 #include "heads.h"
 #include "index.h"
 #include "link.h"
@@ -29,13 +30,14 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     TRY(attn_bounds_check_call(&c->call, &c->call, c->problem.op, error));
     c->planned.call = &c->call;
     TRY(attn_split_read(&split, caller, error));
+    TRY(attn_machine_read(&p->machine, split.machine, error));
     const attn_shape *s = &c->problem.shape;
     TRY(attn_index_check(s, error));
     TRY(attn_origin_read(c, error));
     p->numbers = options_acquire(&c->options, attn_index_bytes(s->batch));
     CHECK(p->numbers, ATTN_ERR_MEMORY, "cannot allocate the %zu bytes of lengths", attn_index_bytes(s->batch));
     TRY(attn_index_begin(&c->index, &c->planned, &c->problem, p->numbers, &split, &tokens, error));
-    p->way = attn_split_way(&split);
+    p->way = split.way;
     c->keys_stay = p->way == ATTN_WAY_SPLIT_KEYS;
     TRY(attn_split_check_op(&split, c->problem.op, error));
     TRY(attn_split_members(&split, s->heads_kv, p->ranks, &p->members, error));
@@ -48,27 +50,63 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     attn_options any = c->options;
     any.workspace_limit = 0; /* a cell may have fewer heads */
     TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, p->queries, p->keys, &any, error));
-    if (attn_split_heads_apart(&split)) TRY(attn_slices_check_sums(&c->bounds, &c->problem, error));
-    if (attn_split_has_heads(&split)) TRY(attn_slices_check(&c->bounds, &c->problem, tokens, error));
+    TRY(attn_slices_divide(&c->bounds, &c->problem, tokens, &split, &p->divided, error));
     TRY(attn_weights_check(c, error));
     if (c->index.starts_q) {
         c->documents = s->batch;
         c->problem.shape.batch = 1;
     }
-    return p->members > 1 ? attn_cells_lay_out(c, error) : attn_runs_plan(p, error);
+    return attn_cells_lay_out(c, error);
 }
 
-/* The messages of each execution, whatever the way, and the limit. */
-static attn_status finish_plan(attn_distributed_plan *p, attn_error *error)
+/* Plans the way that p->choice is.  The messages of each execution are those of the run, and agreements. */
+static attn_status plan_choice(attn_distributed_plan *p, uint64_t shared, attn_error *error)
 {
     const size_t limit = p->cells.options.workspace_limit;
     const int agreements = 2 * attn_agree_messages(&p->transport); /* before and after the run */
+    p->way = p->choice.way, p->members = p->choice.members;
+    p->cells_most = p->cells_total = p->most_kv = 0;
+    TRY(p->members > 1 ? attn_heads_plan(p, shared, error) : attn_runs_plan(p, error));
     p->needs.messages += agreements;
     p->needs.bytes += agreements * (int64_t)sizeof(attn_verdict);
     CHECK(!limit || p->workspace <= limit, ATTN_ERR_MEMORY,
           "distributed: the workspace takes %zu bytes and options.workspace_limit is %zu; smaller parts take less", p->workspace,
           limit);
     return ATTN_OK;
+}
+
+enum { NEVER_DIVIDED = 63 }; /* the bit beside those of attn_slices_shared that a rank sets whose heads cannot be divided */
+
+/* bits: what ranks have said of their tensors. */
+static attn_status choose(attn_distributed_plan *p, uint64_t bits, attn_error *error)
+{
+    attn_cells cells = p->cells;
+    attn_error differ;
+    const int may = p->way == ATTN_WAY_AUTO || p->members > 1,
+              divided = may && !(bits >> NEVER_DIVIDED) && attn_slices_share(&cells, bits, &differ) == ATTN_OK;
+    return attn_choose(&p->choice, divided ? &cells : &p->cells, p->way, p->members, p->ranks, divided, &p->machine, error);
+}
+
+/* As plan_choice, with all ranks: if one of them cannot plan the way that was chosen, all of them plan direct. */
+static attn_status plan_together(attn_distributed_plan *p, uint64_t shared, attn_error *error)
+{
+    const int is_auto = p->way == ATTN_WAY_AUTO;
+    const attn_cells cells = p->cells;
+    attn_asking what = {.differs = "distributed: ranks do not predict the same; their seconds are rounded differently"};
+    attn_status status = choose(p, shared, error);
+    if (status == ATTN_OK) status = plan_choice(p, shared & ~(UINT64_C(1) << NEVER_DIVIDED), error);
+    what.asked = ((uint64_t)p->choice.way << 32) + (uint64_t)p->choice.members;
+    what.bits = is_auto && p->choice.way != ATTN_WAY_DIRECT;
+    status = attn_agree(&p->transport, status, &what, error);
+    if (status == ATTN_OK || status == ATTN_ERR_IO || !what.bits) return status;
+    const attn_error failed = *error;
+    attn_heads_free(p->heads, &cells.options);
+    attn_runs_free(p);
+    p->heads = NULL, p->runs = NULL, p->head = NULL, p->lists = NULL;
+    p->cells = cells;
+    status = attn_choose_instead(&p->choice, &p->cells, p->ranks, &p->machine, &failed, error);
+    if (status == ATTN_OK) status = plan_choice(p, 0, error);
+    return attn_agree(&p->transport, status, &(attn_asking){.asked = 0}, error);
 }
 
 static void add_index(attn_digest *d, const attn_grid_index *x)
@@ -100,7 +138,7 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     const attn_options *o = &c->options;
     attn_digest d = attn_digest_begin();
     const int64_t numbers[] = {p->ranks,
-                               p->way,
+                               p->way, /* that was asked for, unless it needs no more than this agreement */
                                p->members,
                                x->op,
                                x->outputs.topk,
@@ -121,6 +159,7 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     attn_digest_add(&d, &x->mask, sizeof x->mask);
     attn_digest_add(&d, &x->dropout, sizeof x->dropout);
     attn_digest_add(&d, &x->relative, sizeof x->relative);
+    attn_digest_add(&d, &p->machine, sizeof p->machine);
     attn_digest_add(&d, &c->origin, sizeof c->origin);
     attn_digest_add(&d, c->grid.q.owner, (size_t)c->grid.q.count * sizeof *c->grid.q.owner);
     attn_digest_add(&d, c->grid.kv.owner, (size_t)c->grid.kv.count * sizeof *c->grid.kv.owner);
@@ -134,6 +173,9 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     if (!o->reproducible && attn_options_resolve(o, &resolved, NULL) == ATTN_OK) attn_digest_number(&d, resolved.isa);
     return d.value;
 }
+
+/* 1 if the plan depends on what other ranks say of their tensors. */
+static int needs_others(const attn_distributed_plan *p) { return p->ranks > 1 && (p->way == ATTN_WAY_AUTO || p->members > 1); }
 
 /* Plans on this rank; *plan is set if there is anything to destroy, also after a failure. */
 static attn_status plan_here(attn_distributed_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
@@ -149,7 +191,9 @@ static attn_status plan_here(attn_distributed_plan **plan, const attn_problem *p
         .transport = *transport, .me = transport->rank, .ranks = transport->ranks, .apart = 1, .cells.options = o};
     *plan = p;
     TRY(plan_alone(p, problem, tensors, split, error));
-    return p->members > 1 ? ATTN_OK : finish_plan(p, error);
+    if (needs_others(p)) return ATTN_OK;
+    TRY(choose(p, 0, error));
+    return plan_choice(p, 0, error);
 }
 
 attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const attn_problem *problem, const attn_tensors *tensors,
@@ -165,13 +209,12 @@ attn_status attn_distributed_plan_create(attn_distributed_plan **plan, const att
         plan ? plan_here(&p, problem, tensors, split, &t, options, &rejected) : fail(&rejected, ATTN_ERR_ARGUMENT, "plan is NULL");
     if (t.ranks > 1) {
         attn_asking what = {.differs = "distributed: ranks disagree about the problem, the split or the instruction set"};
-        if (status == ATTN_OK) what.asked = digest_of(p), what.bits = attn_slices_shared(&p->cells);
-        status = attn_agree(&t, status, &what, &rejected);
-        if (p && status == ATTN_OK && p->members > 1) {
-            status = attn_heads_plan(p, what.bits, &rejected);
-            if (status == ATTN_OK) status = finish_plan(p, &rejected);
-            status = attn_agree(&t, status, &(attn_asking){.asked = 0}, &rejected);
+        if (status == ATTN_OK) {
+            what.asked = digest_of(p);
+            what.bits = attn_slices_shared(&p->cells) | (uint64_t)!p->divided << NEVER_DIVIDED;
         }
+        status = attn_agree(&t, status, &what, &rejected);
+        if (p && status == ATTN_OK && needs_others(p)) status = plan_together(p, what.bits, &rejected);
     }
     if (status != ATTN_OK) {
         attn_distributed_plan_destroy(p);
@@ -250,23 +293,25 @@ attn_status attn_distributed_describe(const attn_distributed_plan *plan, attn_di
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
     const attn_grid *g = &plan->cells.grid;
-    const attn_distributed_description d = {.struct_size = sizeof d,
-                                            .parts_q = g->q.count,
-                                            .parts_kv = g->kv.count,
-                                            .queries = plan->queries,
-                                            .keys = plan->keys,
-                                            .cells = plan->needs.cells,
-                                            .cells_most = plan->cells_most,
-                                            .cells_total = plan->cells_total,
-                                            .messages = plan->needs.messages,
-                                            .bytes = plan->needs.bytes,
-                                            .row_nodes = plan->needs.slots[ATTN_NODE_ROW],
-                                            .column_nodes = plan->needs.slots[ATTN_NODE_COLUMN],
-                                            .shared_nodes = plan->needs.slots[ATTN_NODE_SHARED],
-                                            .workspace_bytes = plan->workspace,
-                                            .way = plan->way,
-                                            .ranks = plan->ranks,
-                                            .ranks_heads = plan->members};
+    attn_distributed_description d = {.struct_size = sizeof d,
+                                      .parts_q = g->q.count,
+                                      .parts_kv = g->kv.count,
+                                      .queries = plan->queries,
+                                      .keys = plan->keys,
+                                      .cells = plan->needs.cells,
+                                      .cells_most = plan->cells_most,
+                                      .cells_total = plan->cells_total,
+                                      .messages = plan->needs.messages,
+                                      .bytes = plan->needs.bytes,
+                                      .row_nodes = plan->needs.slots[ATTN_NODE_ROW],
+                                      .column_nodes = plan->needs.slots[ATTN_NODE_COLUMN],
+                                      .shared_nodes = plan->needs.slots[ATTN_NODE_SHARED],
+                                      .workspace_bytes = plan->workspace,
+                                      .way = plan->way,
+                                      .ranks = plan->ranks,
+                                      .ranks_heads = plan->members,
+                                      .seconds = plan->choice.predicted.seconds};
+    memcpy(d.why, plan->choice.predicted.why, sizeof d.why);
     TRY(struct_write(description, &d, sizeof d, "attn_distributed_description", error));
     return succeed(error);
 }

@@ -1,36 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * model.c - attn_split_predict: the time of ranks that exchange keys while they compute, from what model_count.c counts. */
+ * model.c - see predict.h: the time of ranks that exchange keys while they compute, from what model_count.c counts. */
 #include <math.h>
 
 #include "../common/options.h"
 #include "../common/slots.h"
 #include "gather.h"
-#include "index.h"
-#include "model_count.h"
 #include "model_heads.h"
-#include "origin.h"
+#include "predict.h"
 #include "runs.h"
-#include "split.h"
-#include "weights.h"
-
-/* ---- reading ---- */
-
-static attn_status read_machine(attn_split_machine *m, const attn_split_machine *caller, attn_error *error)
-{
-    CHECK(caller, ATTN_ERR_ARGUMENT, "machine is NULL");
-    TRY(struct_read(m, sizeof *m, sizeof *m, caller, "attn_split_machine", error));
-    CHECK(isfinite(m->flops_per_second) && m->flops_per_second > 0, ATTN_ERR_ARGUMENT,
-          "machine.flops_per_second is %g; it must be above 0", m->flops_per_second);
-    CHECK(isfinite(m->bytes_per_second) && m->bytes_per_second > 0, ATTN_ERR_ARGUMENT,
-          "machine.bytes_per_second is %g; it must be above 0", m->bytes_per_second);
-    CHECK(isfinite(m->seconds_per_message) && m->seconds_per_message >= 0, ATTN_ERR_ARGUMENT,
-          "machine.seconds_per_message is %g; it must be at least 0", m->seconds_per_message);
-    CHECK(isfinite(m->seconds_per_sum) && m->seconds_per_sum >= 0, ATTN_ERR_ARGUMENT,
-          "machine.seconds_per_sum is %g; it must be at least 0", m->seconds_per_sum);
-    for (size_t n = 0; n < sizeof m->reserved / sizeof *m->reserved; n++)
-        CHECK(m->reserved[n] == 0, ATTN_ERR_ARGUMENT, "machine.reserved[%zu] is %" PRId64 "; it must be 0", n, m->reserved[n]);
-    return ATTN_OK;
-}
 
 /* A model, and what ranks are beyond its groups. */
 typedef struct outlook {
@@ -38,7 +15,7 @@ typedef struct outlook {
     attn_cells whole; /* with all heads, and the grid of all ranks */
     int ranks, members;
     attn_model_rank *each; /* of all ranks */
-    void *memory[6];       /* released at the end */
+    void *memory[4];       /* released at the end */
     int blocks;
     int runs; /* of an execution */
 } outlook;
@@ -251,7 +228,7 @@ static attn_status fill(outlook *o, const attn_split_machine *machine, attn_spli
     return ATTN_OK;
 }
 
-/* ---- public ---- */
+/* ---- a way ---- */
 
 static attn_status reserve(outlook *o, size_t bytes, const char *what, void **memory, attn_error *error)
 {
@@ -260,38 +237,11 @@ static attn_status reserve(outlook *o, size_t bytes, const char *what, void **me
     return ATTN_OK;
 }
 
-static attn_status predict(outlook *o, const attn_split *caller, attn_split_prediction *d, const attn_split_machine *machine,
-                           attn_error *error)
+static attn_status predict(outlook *o, attn_split_prediction *d, const attn_split_machine *machine, attn_error *error)
 {
-    attn_cells *c = &o->whole;
+    const attn_cells *c = &o->whole;
     attn_model *m = &o->model;
-    attn_split split;
-    attn_range tokens;
     void *memory;
-    TRY(attn_split_read(&split, caller, error));
-    CHECK(o->ranks >= 1, ATTN_ERR_ARGUMENT, "ranks is %d; it must be at least 1", o->ranks);
-    TRY(attn_bounds_read_call(&c->call, &c->planned, error));
-    TRY(attn_bounds_check_call(&c->call, &c->call, c->problem.op, error));
-    c->planned.call = &c->call;
-    TRY(attn_index_check(&c->problem.shape, error));
-    TRY(attn_origin_read(c, error));
-    TRY(reserve(o, attn_index_bytes(c->problem.shape.batch), "lengths", &memory, error));
-    TRY(attn_index_begin(&c->index, &c->planned, &c->problem, memory, &split, &tokens, error));
-    m->way = attn_split_way(&split);
-    c->keys_stay = m->way == ATTN_WAY_SPLIT_KEYS;
-    TRY(attn_split_check_op(&split, c->problem.op, error));
-    TRY(attn_split_members(&split, c->problem.shape.heads_kv, o->ranks, &o->members, error));
-    TRY(reserve(o, attn_grid_bytes(tokens, split.part, o->ranks), "the parts", &memory, error));
-    TRY(attn_grid_fill(&c->grid, memory, tokens, &c->problem, &c->index, &split, o->ranks, error));
-    TRY(attn_bounds_fill(&c->bounds, &c->problem, &c->planned, split.part, tokens.first, tokens.end, NULL, error));
-    if (c->index.starts_q) {
-        c->documents = c->problem.shape.batch;
-        c->problem.shape.batch = 1;
-    }
-    if (attn_split_heads_apart(&split)) TRY(attn_slices_check_sums(&c->bounds, &c->problem, error));
-    if (attn_split_has_heads(&split)) TRY(attn_slices_check(&c->bounds, &c->problem, tokens, error));
-    TRY(attn_weights_check(c, error));
-    TRY(attn_slices_share(c, attn_slices_shared(c), error));
     TRY(reserve(o, (size_t)o->ranks * sizeof *o->each, "ranks", &memory, error));
     o->each = memory;
     attn_model_swaps(c, o->ranks, o->members, o->each);
@@ -313,21 +263,12 @@ static attn_status predict(outlook *o, const attn_split *caller, attn_split_pred
     return ATTN_OK;
 }
 
-attn_status attn_split_predict(const attn_problem *problem, int ranks, const attn_tensors *tensors, const attn_split *split,
-                               const attn_split_machine *machine, attn_split_prediction *prediction, attn_error *error)
+attn_status attn_predict_way(attn_split_prediction *d, const attn_cells *cells, attn_way way, int ranks, int members,
+                             const attn_split_machine *machine, attn_error *error)
 {
-    attn_split_machine of;
-    attn_split_prediction d = {.struct_size = sizeof d};
-    outlook o = {.ranks = ranks, .whole.options.struct_size = sizeof o.whole.options};
-    CHECK(problem, ATTN_ERR_ARGUMENT, "problem is NULL");
-    CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    CHECK(prediction, ATTN_ERR_ARGUMENT, "prediction is NULL");
-    TRY(struct_read(&o.whole.problem, sizeof o.whole.problem, sizeof o.whole.problem, problem, "attn_problem", error));
-    TRY(slots_read(&o.whole.planned, sizeof o.whole.planned, sizeof o.whole.planned, tensors, "attn_tensors", error));
-    TRY(read_machine(&of, machine, error));
-    const attn_status status = predict(&o, split, &d, &of, error);
+    outlook o = {.ranks = ranks, .members = members, .whole = *cells, .model.way = way};
+    *d = (attn_split_prediction){.struct_size = sizeof *d};
+    const attn_status status = predict(&o, d, machine, error);
     while (o.blocks > 0) options_release(&o.whole.options, o.memory[--o.blocks]);
-    if (status != ATTN_OK) return status;
-    TRY(struct_write(prediction, &d, sizeof d, "attn_split_prediction", error));
-    return succeed(error);
+    return status;
 }

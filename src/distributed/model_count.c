@@ -6,7 +6,7 @@
 
 #include "agree.h"
 
-enum { MOST_VISITS = 1 << 23 }; /* of cells, where sums are counted */
+enum { MOST_VISITS = 1 << 20 }; /* of cells, where sums are counted */
 
 /* ---- arrays ---- */
 
@@ -125,8 +125,7 @@ static void share_work(attn_model *m)
 static void share_rows(attn_model *m)
 {
     const attn_grid *g = &m->cells.grid;
-    const attn_part_sample s =
-        attn_model_sample(g->q.count, (double)g->q.count * m->ranks * 8); /* a search takes longer than a visit */
+    const attn_part_sample s = attn_model_sample(g->q.count, (double)g->q.count * m->ranks);
     for (int64_t i = s.first; i < g->q.count; i += s.stride) {
         const int64_t cells = attn_row_cells(g, i);
         for (int r = 0; r < m->ranks && cells > 0; r++) {

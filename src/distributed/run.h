@@ -6,6 +6,7 @@
 #define ATTN_DISTRIBUTED_RUN_H
 
 #include "cell.h"
+#include "choose.h"
 #include "tree.h"
 
 /* What an execution needs and does; found by one that only counts. */
@@ -32,8 +33,11 @@ struct attn_distributed_plan {
     int gathers; /* this is such a plan */
     int64_t rounds;
     attn_owned own;
-    int64_t queries, keys; /* tokens of the rank */
-    int64_t most_kv;       /* parts of keys of the rank that has the most */
+    int64_t queries, keys;      /* tokens of the rank */
+    int64_t most_kv;            /* parts of keys of the rank that has the most */
+    attn_split_machine machine; /* of predictions */
+    int divided;                /* 1: heads can be divided, as far as this rank knows */
+    attn_choice choice;         /* as asked for, or by predictions */
     attn_run_needs needs;
     int64_t cells_most, cells_total;
     size_t workspace;

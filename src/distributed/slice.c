@@ -20,7 +20,7 @@ attn_slice attn_slice_of(const attn_shape *s, int members, int n)
 
 static int has_pairs(const attn_bound *b) { return b->spread == ATTN_SPREAD_PAIRS || b->spread == ATTN_SPREAD_BLOCKS; }
 
-attn_status attn_slices_check_sums(const attn_bounds *bounds, const attn_problem *p, attn_error *error)
+static attn_status check_sums(const attn_bounds *bounds, const attn_problem *p, attn_error *error)
 {
     for (const attn_bound *b = bounds->all; b < bounds->all + bounds->count; b++) {
         const int is_sum =
@@ -36,7 +36,7 @@ attn_status attn_slices_check_sums(const attn_bounds *bounds, const attn_problem
     return ATTN_OK;
 }
 
-attn_status attn_slices_check(const attn_bounds *bounds, const attn_problem *p, attn_range tokens, attn_error *error)
+static attn_status check_sizes(const attn_bounds *bounds, const attn_problem *p, attn_range tokens, attn_error *error)
 {
     for (const attn_bound *b = bounds->all; b < bounds->all + bounds->count; b++) {
         const int64_t sizes[] = {b->shape[0], p->shape.heads_q, attn_max(tokens.first, tokens.end), b->width};
@@ -44,6 +44,21 @@ attn_status attn_slices_check(const attn_bounds *bounds, const attn_problem *p, 
               MODULE ": %s of all tokens is too large: its bytes overflow 64 bits", b->name);
     }
     return ATTN_OK;
+}
+
+attn_status attn_slices_divide(const attn_bounds *bounds, const attn_problem *p, attn_range tokens, const attn_split *split,
+                               int *divided, attn_error *error)
+{
+    attn_error undivided;
+    attn_status status = check_sums(bounds, p, &undivided);
+    int rejected = attn_split_heads_apart(split) && status != ATTN_OK;
+    if (status == ATTN_OK) {
+        status = check_sizes(bounds, p, tokens, &undivided);
+        rejected = attn_split_has_heads(split) && status != ATTN_OK;
+    }
+    *divided = status == ATTN_OK;
+    if (rejected && error) *error = undivided;
+    return rejected ? status : ATTN_OK;
 }
 
 /* ---- masks and biases that broadcast ---- */

@@ -4,6 +4,7 @@
 #define ATTN_DISTRIBUTED_SLICE_H
 
 #include "cell.h"
+#include "split.h"
 
 /* Heads of one rank. */
 typedef struct attn_slice {
@@ -16,10 +17,10 @@ attn_slice attn_slice_of(const attn_shape *shape, int members, int n);
 /* How many members of a group have heads; the others are idle. */
 static inline int attn_slices_busy(const attn_shape *shape, int members) { return (int)attn_min(members, shape->heads_kv); }
 
-/* Checks what heads that are computed apart cannot do. */
-attn_status attn_slices_check_sums(const attn_bounds *bounds, const attn_problem *problem, attn_error *error);
-/* Checks that the tensors of all tokens, queries (first) and keys (end), have bytes that fit. */
-attn_status attn_slices_check(const attn_bounds *bounds, const attn_problem *problem, attn_range tokens, attn_error *error);
+/* Whether heads can be computed apart: nothing is summed over them, and the tensors of all tokens, queries (first) and keys (end),
+ * have bytes that fit.  Fails if they cannot, and the split asks for that. */
+attn_status attn_slices_divide(const attn_bounds *bounds, const attn_problem *problem, attn_range tokens, const attn_split *split,
+                               int *divided, attn_error *error);
 
 /* Along which axes the rank's masks and biases share elements, as bits to be or-ed over ranks, */
 uint64_t attn_slices_shared(const attn_cells *cells);

@@ -25,11 +25,7 @@ static inline int attn_split_heads_apart(const attn_split *split)
 /* How many ranks divide the heads among themselves; 1: none do. */
 attn_status attn_split_members(const attn_split *split, int64_t heads_kv, int ranks, int *members, attn_error *error);
 
-/* The way that is taken, and whether it has the operation. */
-static inline attn_way attn_split_way(const attn_split *split)
-{
-    return split->way == ATTN_WAY_AUTO ? ATTN_WAY_DIRECT : split->way;
-}
+/* Whether the way has the operation. */
 attn_status attn_split_check_op(const attn_split *split, attn_op op, attn_error *error);
 
 /* 1 if each rank has all of an axis. */

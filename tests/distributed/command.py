@@ -28,7 +28,7 @@ LENGTHS_Q, LENGTHS_KV = (5, 0, 20, 12), (9, 3, 20, 13)
 TOLERANCE = {"BOOL": 1e-9, "F64": 1e-13, "F32": 2e-5, "F16": 2e-3, "I64": 1e-9}
 # Ranks, and how the parts are divided among them; the first is one process.
 WAYS = [(1, "contiguous", "direct"), (2, "zigzag", "ring"), (3, "striped", "direct"), (4, "zigzag", "heads-ring"), (4, "contiguous", "ring"),
-        (3, "contiguous", "heads"), (3, "zigzag", "gather")]
+        (3, "contiguous", "heads"), (3, "zigzag", "gather"), (4, "zigzag", "auto")]
 
 drawn = random.Random(7)
 
@@ -169,7 +169,7 @@ def same_bits():
     for number, (name, (tensors, options)) in enumerate(CASES.items()):
         tensor_file.write("in.safetensors", tensors, tokens="[]")
         failed = ""
-        others = [way for way in WAYS[1:] if name != "a weight of scores" or way[2] in ("direct", "ring")]
+        others = [way for way in WAYS[1:] if name != "a weight of scores" or way[2] in ("direct", "ring", "auto")]  # which computes no heads apart there
         for out, ranks, layout, way in (("first.safetensors", *WAYS[0]), ("other.safetensors", *others[number % len(others)])):
             split = ["--part=8", f"--layout={layout}", f"--way={way}"]
             done = run(ranks, ["in.safetensors", "-o", out, "--quiet", *split, *options])
@@ -221,6 +221,11 @@ def told():
     said = json.loads(done.stdout) if done.returncode == 0 else {}
     check("--json of linear attention", [said.get(name) for name in ("ranks", "part", "layout", "way", "chunk")] == [2, 8, "contiguous", "ring", 8] and
           ":phi=elu1" in said["problem"] and said["problem"].startswith("linear:"), done.stdout + done.stderr)
+    for network, way, why in (("0.01Mbit/s", "direct", "direct: "), ("100Tbit/s", "heads", "heads: ")):  # of 5 parts, one rank has 3
+        done = run(2, ["in.safetensors", "-o", "auto.safetensors", "--part=8", "--latency=0", "--flops=1e-6", f"--network={network}", "--json"])
+        said = json.loads(done.stdout) if done.returncode == 0 else {}
+        check(f"the fastest way at {network}", said.get("way") == way and said["why"].startswith(why) and " predicted, " in said["why"],
+              done.stdout + done.stderr)
     done = run(2, [*words, "--quiet"])
     check("--compare without --json", done.stdout.startswith("compare o ") and done.stdout.count("\n") == 1, done.stdout)
 
@@ -242,8 +247,9 @@ def errors():
     tensor_file.write("cut.safetensors", packed(False) | {"blocks": flags(5, 5)})
     rejects("an unknown flag", 2, ["in.safetensors", "--casual"], 2, "unknown option '--casual' (nearest: --causal)")
     rejects("a layout", 1, ["in.safetensors", "--layout=zigzagged"], 2, "is not contiguous, zigzag or striped, nor an order")
-    rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not direct, ring, heads, heads-ring or gather")
+    rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not auto, direct, ring, heads, heads-ring or gather")
     rejects("heads of 3 of 2 ranks", 2, ["in.safetensors", "--way=heads-ring", "--ranks-heads=3"], 2, "--ranks-heads is 3; it must divide the number of ranks, 2")
+    rejects("a network that changes nothing", 2, ["in.safetensors", "--way=ring", "--network=2"], 2, "--network has no effect with --way=ring")
     rejects("a part of nothing", 1, ["in.safetensors", "--part=0"], 2, "--part is 0; it must be at least 1")
     rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
     rejects("a short file", 3, ["short.safetensors"], 2, "short.safetensors: ")
@@ -276,7 +282,7 @@ def errors():
 
 def bench():
     """Causal, 64 queries and keys in parts of 16: the cells at and below the diagonal of 4 by 4 parts, and of larger squares."""
-    words = [MPIRUN, "-n", "3", ATTN_MPI, "bench", "fwd:f32:hq2:sq64:d8:causal", "--part=16", "--layout=striped", "--seconds=0.01"]
+    words = [MPIRUN, "-n", "3", ATTN_MPI, "bench", "fwd:f32:hq2:sq64:d8:causal", "--part=16", "--layout=striped", "--way=direct", "--seconds=0.01"]
     done = start([*words, "--json"])
     check("bench: no message", done.returncode == 0 and not done.stderr, done.stderr)
     with open("scaling.json", "w") as file:
@@ -288,6 +294,7 @@ def bench():
     check("bench: weak has so many tokens for each rank", [r["measured"] for r in rows[3:]] ==
           [f"fwd:f32:hq2:sq{64 * n}:d8:causal" for n in (1, 2, 3)], str([r["measured"] for r in rows]))
     check("bench: how it is divided", all((r["part"], r["layout"], r["way"]) == (16, "striped", "direct") for r in rows))
+    check("bench: what is predicted", all(r["why"].startswith("direct: asked for; ") and r["predicted"] > 0 for r in rows))
     check("bench: cells", [r["cells"] for r in rows] == [10, 10, 10, 10, 36, 78] and [r["cells_most"] for r in rows[:3]] == [10, 6, 5],
           str([(r["cells"], r["cells_most"]) for r in rows]))
     check("bench: flops of visible pairs", [r["flops"] for r in rows[3:]] == [2 * 16 * 2 * n * (n + 1) / 2 for n in (64, 128, 192)])

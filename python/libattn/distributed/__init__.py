@@ -13,13 +13,13 @@ from ._attention import attention, attention_backward
 from ._linear import LinearDescription, linear_attention, linear_backward, linear_describe, linear_forward
 from ._plan import Description, Plan
 from ._predict import Prediction, predict
-from ._split import Owners, Part, balance, parts, shard, unshard
+from ._split import Machine, Owners, Part, balance, parts, shard, unshard
 from ._sums import sum_parts
 from ._torch import by_parts, context_parallel, context_parallel_unshard
 from ._transport import Transport, in_threads
 
 __all__ = [
-    "Description", "LinearDescription", "Owners", "Part", "Plan", "Prediction", "Transport", "attention", "attention_backward", "balance",
+    "Description", "LinearDescription", "Machine", "Owners", "Part", "Plan", "Prediction", "Transport", "attention", "attention_backward", "balance",
     "by_parts", "context_parallel", "context_parallel_unshard", "in_threads", "linear_attention", "linear_backward", "linear_describe", "linear_forward",
     "parts", "predict", "shard", "sum_parts", "unshard",
 ]

@@ -9,13 +9,14 @@ from .._options import ArrayLike
 from .._problem import Options
 from ._graphs import outside_graphs
 from ._plan import Axes, once
-from ._split import Layout, Way
+from ._split import Layout, Machine, Way
 
 
 @outside_graphs
 def attention(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, *, group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto",
-    ranks_heads: int = 0, axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False, outputs: Sequence[str] = (),
+    ranks_heads: int = 0, machine: Machine | None = None, axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False,
+    outputs: Sequence[str] = (),
     **options: Unpack[Options],
 ) -> Any:
     """libattn.attention of a sequence that is divided among the ranks of a group, with the same bits for any number of ranks.
@@ -33,12 +34,14 @@ def attention(
     layout     which rank owns a part.  "contiguous": ranges of the sequence; "zigzag": each rank a range from the front and one from
                the back, so that causal work is even; "striped": every ranks-th part; or Owners (distributed.balance)
     part       tokens of a part: the same on all ranks and whatever their number, since bits depend on it
-    way        how keys reach other ranks: "direct" (and "auto"): from their owner to ranks that see them; "ring": from neighbour to
-               neighbour.  "split-keys": they stay, for decode: each rank passes all queries and its own keys, and gets all of o; without
-               gradients.  "heads": once, so that each rank has all tokens of some heads; "heads-ring": so do groups of ranks, each for
-               its tokens, and keys go from group to group.  "gather": those of one key head after another, each while the head before
-               is computed.  No result depends on it
+    way        how keys reach other ranks: "direct": from their owner to ranks that see them; "ring": from neighbour to neighbour;
+               "auto": by that of "direct", "heads", "heads-ring" and "gather" which is predicted to be the fastest.  "split-keys":
+               they stay, for decode: each rank passes all queries and its own keys, and gets all of o; without gradients.  "heads":
+               once, so that each rank has all tokens of some heads; "heads-ring": so do groups of ranks, each for its tokens, and keys
+               go from group to group.  "gather": those of one key head after another, each while the head before is computed.  No
+               result depends on it
     ranks_heads  of "heads-ring": ranks of a group, which divides the ranks; 0: the greatest number that divides the key heads, too
+    machine    what "auto" goes by: a distributed.Machine, the same on all ranks; None: what distributed.predict assumes
     axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
     out        an array that o is written to; not with gradients: TypeError
     outputs    names of further results, not with gradients either: "row_max", "entropy" and "effective_keys", in the order of axes of lse;
@@ -65,16 +68,16 @@ def attention(
     if any(map(is_tensor, (q, k, v))):
         from . import _autograd
 
-        return _autograd.attention(q, k, v, group, (layout, part, way, ranks_heads), axes, out, return_lse, outputs, given)
+        return _autograd.attention(q, k, v, group, (layout, part, way, ranks_heads, machine), axes, out, return_lse, outputs, given)
     return once(
-        "forward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, ranks_heads=ranks_heads, axes=axes,
-        return_lse=return_lse, out=out, outputs=outputs)
+        "forward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, ranks_heads=ranks_heads, machine=machine,
+        axes=axes, return_lse=return_lse, out=out, outputs=outputs)
 
 
 def attention_backward(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, o: ArrayLike, lse: ArrayLike, grad_o: ArrayLike, *, grad_lse: ArrayLike | None = None,
     grads: Sequence[str] = (), group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0,
-    axes: Axes = "bhsd", **options: Unpack[Options],
+    machine: Machine | None = None, axes: Axes = "bhsd", **options: Unpack[Options],
 ) -> tuple[Any, ...]:
     """libattn.attention_backward over ranks: (grad_q, grad_k, grad_v, *grads), the rank's rows.  Collective.
 
@@ -88,5 +91,5 @@ def attention_backward(
     """
     given: dict[str, Any] = {**options, "o": o, "lse": lse, "grad_o": grad_o, "grad_lse": grad_lse}
     return once(
-        "backward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, ranks_heads=ranks_heads, axes=axes,
-        grads=grads)
+        "backward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, ranks_heads=ranks_heads, machine=machine,
+        axes=axes, grads=grads)

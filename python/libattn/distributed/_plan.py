@@ -18,7 +18,7 @@ from .._problem import Options
 from ._agree import same, together
 from ._bound import INPUTS, OPERATIONS, Bound, Rows, check, rows_of
 from ._groups import transport_of
-from ._split import WAYS, Layout, Split, Way, check_tokens
+from ._split import WAYS, Layout, Machine, Split, Way, check_tokens
 from ._transport import Transport, messages
 
 NOTHING = ("problem is NULL", "tensors is NULL")  # what the library says of no arguments
@@ -47,6 +47,8 @@ class Description:
     way: str  #: "ring", "direct", "split-keys", "heads", "heads-ring" or "gather"
     ranks: int
     ranks_heads: int  #: that divide the heads; 1: a rank has all heads of its tokens
+    seconds: float  #: that an execution is predicted to take on `machine`
+    why: str  #: why it is this way: "heads-ring by 2: 12 ms predicted, direct 20 ms (waiting 9.8 ms)"
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,12 @@ class Plan:
 
     def __init__(
         self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, op: Op = "forward", group: Any = None,
-        layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0, axes: Axes = "bhsd",
-        grads: Sequence[str] = (), outputs: Sequence[str] = (), return_lse: bool = False, arrays: Mapping[str, ArrayLike | None] | None = None,
+        layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0, machine: Machine | None = None,
+        axes: Axes = "bhsd", grads: Sequence[str] = (), outputs: Sequence[str] = (), return_lse: bool = False,
+        arrays: Mapping[str, ArrayLike | None] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        split = layout, part, way, ranks_heads
+        split = layout, part, way, ranks_heads, machine
         self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, dict(options), split, axes, grads, return_lse, None, outputs=outputs, arrays=arrays)
 
     def _start(
@@ -195,10 +198,15 @@ class Plan:
         _native.call("attn_distributed_describe", self._pointer, ctypes.byref(found))
         ways = {value: name for name, value in WAYS.items()}
         names = [name for name, _ in found._fields_ if name not in ("struct_size", "way")]
-        return Description(way=ways[found.way], **{name: getattr(found, name) for name in names})
+        return Description(way=ways[found.way], **{name: plain(getattr(found, name)) for name in names})
 
     def __repr__(self) -> str:
         return f"<libattn.distributed.Plan {self.op}, rank {self._transport.rank} of {self._transport.ranks}>"
+
+
+def plain(x: Any) -> Any:
+    """A field of a description."""
+    return x.decode() if isinstance(x, bytes) else x
 
 
 def call_on_all(
@@ -250,13 +258,13 @@ def asked_of(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def once(
-    op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, ranks_heads: Any, axes: Any,
+    op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, ranks_heads: Any, machine: Any, axes: Any,
     grads: Sequence[str] = (), return_lse: bool = False, out: Any = None, autograd: Autograd = Autograd(None),
     outputs: Sequence[str] = (),
 ) -> Any:
     """Plans and executes, with one set of arrays."""
     plan = Plan.__new__(Plan)
-    bound = plan._start(transport_of(group), op, three, given, (layout, part, way, ranks_heads), axes, grads, return_lse, out, autograd,
+    bound = plan._start(transport_of(group), op, three, given, (layout, part, way, ranks_heads, machine), axes, grads, return_lse, out, autograd,
                         outputs)
     plan._execute(lambda: bound)
     return bound.returned(three["q"], out, op)

@@ -9,11 +9,11 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from .. import _abi, _native
-from .._arguments import choice, integer, real
+from .._arguments import choice, integer
 from .._types import code
 from ._bound import OPERATIONS
-from ._plan import Op
-from ._split import WAYS, Layout, Lengths, Split, Way, whole_of
+from ._plan import Op, plain
+from ._split import WAYS, Layout, Lengths, Machine, Split, Way, whole_of
 from ._transport import MOST_RANKS
 
 # What each operation has beside q, k and v.
@@ -50,12 +50,14 @@ class Prediction:
     way: str  #: what "auto" is
     ranks: int
     ranks_heads: int  #: that divide the heads among themselves; 1: all have all
+    why: str  #: why it is this way
 
 
 def predict(
     ranks: int, *, dim_qk: int, dim_v: int | None = None, heads_q: int = 1, heads_kv: int | None = None, dtype: Any = np.float32,
     op: Op = "forward", layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0,
-    flops_per_second: float = 5e12, bytes_per_second: float = 25e9, seconds_per_message: float = 5e-6, seconds_per_sum: float = 0.5e-9 / 32,
+    flops_per_second: float | None = None, bytes_per_second: float | None = None, seconds_per_message: float | None = None,
+    seconds_per_sum: float | None = None,
     **problem: Unpack[Lengths],
 ) -> Prediction:
     """Predicts what an execution over many ranks takes, without any of them: by counting cells and messages, and by a formula
@@ -68,10 +70,7 @@ def predict(
     heads_q, heads_kv    of queries, and of keys (None: as many)
     dtype                of q, k, v and o: f32, f64, f16, bf16, or a type of NumPy
     op, layout, part, way, ranks_heads  as in distributed.Plan
-    flops_per_second     of a rank, in attention; the machine is by default that of `attn explain --ranks`, 32 cores at 200 Gbit/s
-    bytes_per_second     that a rank sends, and as many that it receives at the same time
-    seconds_per_message  from its beginning to that of its arrival
-    seconds_per_sum      of a rank, to add or merge one number of two results
+    flops_per_second, bytes_per_second, seconds_per_message, seconds_per_sum  those of distributed.Machine
     problem              len_q, len_kv and batch, and the keywords of libattn.attention that say which keys a query sees, with
                          lengths_q, lengths_kv, cu_seqlens_q and cu_seqlens_kv; masks and biases are not looked at
 
@@ -85,15 +84,13 @@ def predict(
     for name in ("q", "k", "v", *TENSORS[op], *(() if op == "forward" else ("lse",))):
         slot = getattr(inner.tensors.struct, name)
         slot.data, slot.dtype = _abi.ATTN_LATER, 0 if name == "lse" else code(dtype, "dtype")
-    ranks, split = integer(ranks, "ranks", 1, MOST_RANKS), Split(layout, part, way, ranks_heads)
+    machine = Machine(flops_per_second, bytes_per_second, seconds_per_message, seconds_per_sum)
+    ranks, split = integer(ranks, "ranks", 1, MOST_RANKS), Split(layout, part, way, ranks_heads, machine)
     for axis in ("q", "kv"):
         split.check(tokens[axis], axis, ranks)
-    machine = _native.struct(
-        _abi.attn_split_machine, flops_per_second=real(flops_per_second, "flops_per_second"), bytes_per_second=real(bytes_per_second, "bytes_per_second"),
-        seconds_per_message=real(seconds_per_message, "seconds_per_message"), seconds_per_sum=real(seconds_per_sum, "seconds_per_sum"))
     found = _native.struct(_abi.attn_split_prediction)
     _native.call("attn_split_predict", ctypes.byref(inner.problem), ranks, inner.tensors.reference, ctypes.byref(split.struct),
-                 ctypes.byref(machine), ctypes.byref(found))
+                 None, ctypes.byref(found))
     ways = {value: name for name, value in WAYS.items()}
     names = [name for name, _ in found._fields_ if name not in ("struct_size", "way")]
-    return Prediction(way=ways[found.way], **{name: getattr(found, name) for name in names})
+    return Prediction(way=ways[found.way], **{name: plain(getattr(found, name)) for name in names})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from types import NoneType
 from typing import Any, Iterator, Literal, NamedTuple, Unpack, cast
 
 import numpy as np
 
 from .. import _abi, _native
-from .._arguments import choice, integer
+from .._arguments import choice, integer, real
 from .._arrays import Array, asarray, is_tensor, like
 from .._problem import Common, Inner, Sizes, enum
 from .._slots import integers
@@ -36,6 +37,27 @@ Way = Literal["auto", "ring", "direct", "split-keys", "heads", "heads-ring", "ga
 
 
 @dataclass(frozen=True)
+class Machine:
+    """A rank of predictions, by which "auto" chooses; all ranks are alike, and joined alike.  None: what the model assumes, 32 cores
+    that compute 5e12 operations a second, with 200 Gbit/s and 5 microseconds a message."""
+
+    flops_per_second: float | None = None  #: in attention
+    bytes_per_second: float | None = None  #: that it sends, and as many that it receives at the same time
+    seconds_per_message: float | None = None  #: from its beginning to that of its arrival
+    seconds_per_sum: float | None = None  #: to add or merge one number of two results
+
+    @property
+    def struct(self) -> Any:
+        """attn_split_machine."""
+        made = _native.struct(_abi.attn_split_machine)
+        _native.call("attn_split_machine_describe", ctypes.byref(made))
+        for field in fields(self):
+            if (value := getattr(self, field.name)) is not None:
+                setattr(made, field.name, real(value, f"machine.{field.name}"))
+        return made
+
+
+@dataclass(frozen=True)
 class Part:
     """A part of a rank: `tokens` tokens of the whole from `first` on, which are its own from `local` on."""
 
@@ -48,10 +70,15 @@ class Part:
 class Split:
     """attn_split of keywords, with the arrays behind it."""
 
-    def __init__(self, layout: Layout, part: int, way: Way = "auto", ranks_heads: int = 0) -> None:
+    def __init__(self, layout: Layout, part: int, way: Way = "auto", ranks_heads: int = 0, machine: Machine | None = None) -> None:
+        if not isinstance(machine, (Machine, NoneType)):
+            raise TypeError(f"machine is of type {type(machine).__name__}; it must be a distributed.Machine")
         self.part, self.way, self.ranks_heads = integer(part, "part", 1), choice(way, "way", WAYS), integer(ranks_heads, "ranks_heads", 0)
         self.owners: dict[str, Array] = {}
         self.struct = _native.struct(_abi.attn_split, part=self.part, way=self.way, ranks_heads=self.ranks_heads)
+        self.machine = None if machine is None else machine.struct
+        if self.machine is not None:
+            self.struct.machine = ctypes.pointer(self.machine)
         if isinstance(layout, str):
             if layout in ("bhsd", "bshd", "thd"):
                 raise ValueError(f"layout is {layout!r}; here it says which rank owns what, and axes={layout!r} which axis is which")
@@ -105,6 +132,7 @@ class Split:
         """What ranks must agree about."""
         names = {value: name for name, value in {**LAYOUTS, "owners": _abi.ATTN_LAYOUT_OWNERS}.items()}
         return {"layout": names[self.struct.layout], "part": str(self.part), "way": str(self.way), "ranks_heads": str(self.ranks_heads),
+                "machine": "None" if self.machine is None else str([getattr(self.machine, field.name) for field in fields(Machine)]),
                 **{f"layout.{name}": f"{owners.size} numbers with checksum {zlib.crc32(owners)}" for name, owners in self.owners.items()}}
 
 
