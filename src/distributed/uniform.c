@@ -15,7 +15,7 @@ double attn_uniform_share(const attn_cells *c, const attn_piece *p)
 
 static int is_of(const attn_cells *c, attn_op op) { return c->problem.mask.empty == ATTN_EMPTY_UNIFORM && c->problem.op == op; }
 
-int attn_uniform_has_rows(const attn_cells *c) { return is_of(c, ATTN_BACKWARD); }
+int attn_uniform_has_rows(const attn_cells *c) { return is_of(c, ATTN_BACKWARD) || is_of(c, ATTN_DOUBLE_BACKWARD); }
 
 static const attn_bound *get(const attn_cells *c, size_t offset)
 {

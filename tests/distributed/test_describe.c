@@ -271,7 +271,8 @@ static void test_huge(void **state)
     }
 }
 
-/* Memory for column sums grows with the tokens, and not with pairs of them; and lse is kept for them where nobody wants it. */
+/* Memory for column sums grows with the tokens of a part, and not with pairs of them; and lse is kept for them where nobody wants
+ * it. */
 static void test_columns(void **state)
 {
     size_t bytes[2][2];
@@ -283,7 +284,7 @@ static void test_columns(void **state)
             const attn_input in = attn_in(ATTN_LATER);
             const attn_output out = attn_out(ATTN_LATER);
             attn_tensors t = {.struct_size = sizeof t, .q = in, .k = in, .v = in, .o = out, .column_sum = out};
-            const attn_split split = {.struct_size = sizeof split, .part = 256};
+            const attn_split split = {.struct_size = sizeof split, .part = tokens};
             attn_distributed_description d = {.struct_size = sizeof d};
             attn_distributed_plan *plan;
             if (wanted) t.lse = out;

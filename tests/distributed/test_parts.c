@@ -112,21 +112,26 @@ static void test_backward(void **state) { (void)state, test_op(ATTN_BACKWARD, "b
 static void test_jvp(void **state) { (void)state, test_op(ATTN_JVP, "jvp"); }
 static void test_second(void **state) { (void)state, test_op(ATTN_DOUBLE_BACKWARD, "double backward"); }
 
-/* Double backward of which the tangents of o and lse are known. */
+/* Double backward of which the tangents of o and lse are known; they are numbers like any others. */
 static void test_given(void **state)
 {
-    static const int kinds[] = {0, SPREAD_PACKED, SPREAD_MIXED};
+    static const int kinds[] = {0, SPREAD_PACKED, SPREAD_MIXED, SPREAD_UNIFORM};
     int ran = 0;
     (void)state;
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         static whole w;
         spread_more more;
-        const int64_t part_size = spread_draw(&w, &more, seed, ATTN_F32, kinds[seed % 3]);
+        const int64_t part_size = spread_draw(&w, &more, seed, ATTN_F32, kinds[seed / 2 % 4]);
         if (part_size > 0 && spread_has(&w, &more, ATTN_DOUBLE_BACKWARD)) {
             spread forward, tangents, known, all, one;
             const spread_way way = {.ranks = 1, .split = {.struct_size = sizeof way.split, .part = part_size}};
             spread_make(&forward, &w, &more, ATTN_FORWARD, NULL);
             spread_make(&tangents, &w, &more, ATTN_JVP, &forward);
+            for (int n = 0; n < tangents.count; n++) {
+                spread_tensor *x = &tangents.all[n];
+                for (int64_t k = 0; !strcmp(x->about.name, "tan_lse") && k < x->shape[0] * x->shape[1] * x->shape[2]; k++)
+                    ((float *)(void *)x->data)[k] += 0.5f;
+            }
             known = forward;
             for (int n = 0; n < known.count; n++)
                 if (tangents.all[n].role == ATTN_ROLE_OUTPUT) known.all[n] = tangents.all[n];
@@ -200,21 +205,27 @@ static void test_weights_of_0(void **state)
     }
 }
 
-/* Weights come in bands of 64 queries, also of packed sequences, which begin anywhere in a part. */
-static void test_bands(void **state)
+/* Weights come in bands of 64 queries: of packed sequences, which begin anywhere in a part; and in whole blocks of a block mask. */
+static void check_bands(int packed)
 {
-    enum { TOKENS = 300, DIM = 2 };
+    enum { TOKENS = 300, DIM = 2, BLOCK = 5, BLOCKS = TOKENS / BLOCK };
+    static unsigned char blocks[BLOCKS * BLOCKS];
     static const int64_t starts[] = {0, 3, 150, 151, TOKENS};
     static float in[TOKENS * DIM], o[TOKENS * DIM];
     float expected[TOKENS], got[TOKENS];
     random_state r = random_from(7);
     attn_error error;
-    const attn_problem p = {
+    attn_problem p = {
         .struct_size = sizeof p, .shape = {4, 1, 1, 149, 149, DIM, DIM}, .mask.causal = 1, .outputs.column_queries = 130};
     attn_tensors t = {.struct_size = sizeof t, .q = attn_in(in), .k = attn_in(in), .v = attn_in(in), .o = attn_out(o)};
-    t.cu_seqlens_q = t.cu_seqlens_kv = attn_in(starts);
-    (void)state;
     for (int n = 0; n < TOKENS * DIM; n++) in[n] = (float)random_signed(&r);
+    for (int n = 0; n < BLOCKS * BLOCKS; n++) blocks[n] = random_below(&r, 2) != 0;
+    if (packed) t.cu_seqlens_q = t.cu_seqlens_kv = attn_in(starts);
+    else {
+        p.shape.batch = 1, p.shape.len_q = p.shape.len_kv = TOKENS;
+        p.mask.block_q = p.mask.block_kv = BLOCK;
+        t.block_mask = (attn_input){.data = blocks, .dtype = ATTN_U8};
+    }
     t.column_sum = attn_out(expected);
     assert_int_equal(attn_compute(&p, &t, &error), ATTN_OK);
     t.column_sum = attn_out(got);
@@ -223,6 +234,8 @@ static void test_bands(void **state)
         for (int n = 0; n < TOKENS; n++) assert_true(fabsf(got[n] - expected[n]) <= 2e-5f * (1 + expected[n]));
     }
 }
+
+static void test_bands(void **state) { (void)state, check_bands(1), check_bands(0); }
 
 /* Parts of a tensor whose bytes overflow do not. */
 static void test_too_large(void **state)
