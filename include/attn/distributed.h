@@ -339,9 +339,9 @@ ATTN_API attn_status attn_split_machine_describe(attn_split_machine *machine, at
  *  machine     [in]   its speeds; NULL: split.machine, or what that stands for
  *  prediction  [out]  its struct_size is set
  *
- * Double backward is two runs (attn_distributed_plan_create), whose times are added.  In a run, with C = computing + combining, the
- * rank with the most work does a share h of C (that of its cells) with its own keys, and the rest evenly in K steps, whose keys
- * arrive while the step before is computed:
+ * Double backward, and forward with weights or column sums, are two runs (attn_distributed_plan_create), whose times are added.  In
+ * a run, with C = computing + combining, the rank with the most work does a share h of C (that of its cells) with its own keys, and
+ * the rest evenly in K steps, whose keys arrive while the step before is computed:
  *
  *      m        = seconds_per_message + (bytes of keys that a rank gets) / K / bytes_per_second
  *      waiting  = max(m - h C, 0) + (K - 1) max(m - (1 - h) C / K, 0) + sums

@@ -64,10 +64,11 @@ enum {
 /* Draws a problem of these kinds.  Returns the size of its parts, or 0 if it has options that parts do not have. */
 int64_t spread_draw(whole *w, spread_more *more, uint64_t seed, attn_dtype dtype, int kinds);
 void spread_more_free(spread_more *more);
+/* 1 if it wants one of spread_outputs. */
+int spread_wants(const spread_more *more, const char *output);
 
 /* An operation of a whole with all outputs that attn/distributed.h has, which are computed in one call.  forward: has outputs of
  * other operations of the same problem that are inputs of this one. */
-int spread_wants(const spread_more *more, const char *output);
 void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op, const spread *forward);
 /* 1 if the operation supports all options. */
 int spread_has(const whole *w, const spread_more *more, attn_op op);
