@@ -6,8 +6,6 @@
 
 #include "agree.h"
 
-enum { MOST_VISITS = 1 << 20 }; /* of cells, where sums are counted */
-
 /* ---- arrays ---- */
 
 static void *take(char **at, size_t bytes)
@@ -93,16 +91,6 @@ static void count_pairs(attn_model *m)
                 alike * pairs_between(&c->problem.mask, attn_max(at, 0), attn_min(at + q->part, e.queries), e.offset, e.keys);
         }
     }
-}
-
-attn_part_sample attn_model_sample(int64_t parts, double cells)
-{
-    attn_part_sample s = {0, 1, 1};
-    if (cells <= MOST_VISITS) return s;
-    s.stride = attn_max(attn_min((int64_t)(cells / MOST_VISITS) + 1, parts), 1);
-    s.first = s.stride / 2;
-    s.weight = (double)parts / (double)attn_parts_of(parts - s.first, s.stride);
-    return s;
 }
 
 static double cells_of_grid(const attn_grid *g)

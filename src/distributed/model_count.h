@@ -63,7 +63,16 @@ typedef struct attn_part_sample {
     int64_t first, stride;
     double weight;
 } attn_part_sample;
-attn_part_sample attn_model_sample(int64_t parts, double cells);
+static inline attn_part_sample attn_model_sample(int64_t parts, double cells)
+{
+    const int64_t most = 1 << 23; /* of cells, where sums are counted */
+    attn_part_sample s = {0, 1, 1};
+    if (cells <= (double)most) return s;
+    s.stride = attn_max(attn_min((int64_t)(cells / (double)most) + 1, parts), 1);
+    s.first = s.stride / 2;
+    s.weight = (double)parts / (double)attn_parts_of(parts - s.first, s.stride);
+    return s;
+}
 
 /* Adds the messages of ATTN_WAY_SPLIT_KEYS. */
 void attn_model_rows(attn_model *model);

@@ -22,6 +22,7 @@ ELSEWHERE = {  # C files, or folders of them, that the build does not compile, a
     "lab/": "tests/api/lab.sh",
     "python/tests/": "the tests of Python, when they run",
     "tests/distributed/mpi.c": "tests/distributed/mpi.sh, with an MPI",
+    "tests/distributed/mpi_large.c": "tests/distributed/mpi.sh, with an MPI",
     "tests/distributed/mpi_linear.c": "tests/distributed/mpi.sh, with an MPI",
     "tests/fault/wrap.c": "tests/fault, into a library to preload",
     "tests/install/": "tests/install, against what was installed",
