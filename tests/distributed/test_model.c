@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_model.c - attn_split_predict counts what plans of all ranks have: cells, messages and bytes; and its times are those of the
- * formula in distributed.h. */
+ * formula in distributed.h.  It is long because plans and formulas are about the same problems. */
 #include "test.h"
 #include "testing/ranks/ranks.h"
 
