@@ -65,7 +65,7 @@ typedef struct attn_part_sample {
 } attn_part_sample;
 static inline attn_part_sample attn_model_sample(int64_t parts, double cells)
 {
-    const int64_t most = 1 << 23; /* of cells, where sums are counted */
+    const int64_t most = 1 << 20; /* of cells, where sums are counted */
     attn_part_sample s = {0, 1, 1};
     if (cells <= (double)most) return s;
     s.stride = attn_max(attn_min((int64_t)(cells / (double)most) + 1, parts), 1);
