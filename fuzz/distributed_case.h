@@ -19,6 +19,7 @@ typedef struct ranks_case {
     int ranks;
     uint64_t seed; /* of strides, threads and offsets of the ranks */
     int delays;    /* 1: messages come late */
+    int near;      /* 1: with any_order, numbers are near those of one rank; 0: they need not be */
 } ranks_case;
 
 /* Tokens of all ranks: of queries (0), or of keys (1). */

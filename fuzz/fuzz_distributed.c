@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_distributed.c - fuzzes attn/distributed.h (target.h) with the problems of api_case.h in parts of any size.  On one rank:
- * near one plain call where that is well conditioned.  On several, in any layout, way, strides and threads: the bits of one rank,
- * and the same status and sentence on all; messages and bytes as described; nothing outside workspaces of exactly their size, and
- * outputs; and what has been planned runs. */
+ * near one plain call where that is well conditioned.  On several, in any layout, way, strides and threads: the bits of one rank
+ * (with any_order: near these), and the same status and sentence on all; messages and bytes as described; nothing outside
+ * workspaces of exactly their size, and outputs; and what has been planned runs. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -78,6 +78,7 @@ static void draw_ranks(draws *d, attn_op op)
     over.split.ranks_heads = 0;
     if (over.split.way == ATTN_WAY_HEADS_RING && !draw_one_in(d, 3)) over.split.ranks_heads = 1 + draw_below(d, over.ranks);
     while (over.split.ranks_heads && over.ranks % over.split.ranks_heads) over.split.ranks_heads--;
+    over.split.any_order = draw_one_in(d, 4);
     over.split.machine = draw_one_in(d, 2) ? &machine : NULL;
     machine.struct_size = sizeof machine;
     if (attn_split_machine_describe(&machine, NULL) != ATTN_OK) finding("there is no machine");
@@ -317,7 +318,8 @@ void target_run(draws *from)
         target_ran++;
         check_owned(c);
         check_balance(c);
-        if (is_well_conditioned(c)) check_near(c);
+        over.near = is_well_conditioned(c);
+        if (over.near) check_near(c);
     } else target_rejected++;
     const attn_status alone = over.expected;
     for (int n = 0; n < 2; n++) {

@@ -26,6 +26,7 @@ attn_status ranks_check_flags(const ranks_settings *s, attn_error *error)
                         : s->split.has_layout  ? "layout"
                         : s->split.way         ? "way"
                         : s->split.ranks_heads ? "ranks-heads"
+                        : s->split.any_order   ? "any-order"
                                                : NULL;
     if (s->ranks || !given) return ATTN_OK;
     return failure(error, ATTN_ERR_ARGUMENT, "--%s has no effect without --ranks", given);

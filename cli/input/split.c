@@ -101,6 +101,7 @@ const option_row split_options[] = {
     {"layout", 0, "KIND", "who has which parts: contiguous, zigzag, striped", CALL(set_layout)},
     {"way", 0, "WAY", "how keys travel: auto (default), direct, ring, heads, heads-ring, gather", CALL(set_way)},
     {"ranks-heads", 0, "N", "with heads-ring: how many divide the heads", WHOLE(split_settings, ranks_heads, 1, INT32_MAX)},
+    {"any-order", 0, NULL, "less memory, and bits that depend on ranks, layout and way", FLAG(split_settings, any_order)},
     {0},
 };
 
@@ -115,7 +116,8 @@ attn_split split_of(const split_settings *settings, const problem_spec *spec)
                                   : even               ? ATTN_LAYOUT_ZIGZAG
                                                        : ATTN_LAYOUT_CONTIGUOUS,
                         .way = settings->way == ATTN_WAY_AUTO ? usual : settings->way,
-                        .ranks_heads = settings->ranks_heads};
+                        .ranks_heads = settings->ranks_heads,
+                        .any_order = settings->any_order};
 }
 
 const char *split_layout_name(attn_layout layout) { return layouts[layout]; }

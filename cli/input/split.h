@@ -21,11 +21,12 @@ typedef struct split_settings {
     attn_layout layout;
     attn_way way;
     int64_t ranks_heads; /* 0: the library's choice */
+    int any_order;
     machine_settings machine;
     problem_spec *spec; /* of which --layout=bshd is an option too; NULL: it is not a flag here */
 } split_settings;
 
-/* --part --layout --way --ranks-heads; the target is a split_settings. */
+/* --part --layout --way --ranks-heads --any-order; the target is a split_settings. */
 extern const option_row split_options[];
 
 /* The split of these flags for a problem; its machine is NULL. */

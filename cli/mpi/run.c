@@ -22,7 +22,8 @@ static const command_usage usage = {
                "the same bits for any number of them. Files and flags are those of `attn run`.\n",
     .notes = "Tokens are cut into parts, whose owner --layout chooses: by default zigzag with --causal\n"
              "and no window, else contiguous. Only --part changes the bits. --layout=bshd is the order\n"
-             "of the axes, as in `attn run`; both may be given.\n"
+             "of the axes, as in `attn run`; both may be given. With --any-order, bits depend on\n"
+             "the number of processes, --layout and --way, too.\n"
              "Linear attention (--linear, --phi, --rule) is in parts of --layout=contiguous; its states go\n"
              "from process to process (--way=ring, the default), or are found by a scan (--way=direct).\n"
              "Not there yet: of packed sequences, block masks, weights, scores and the dropout mask.\n"
@@ -165,8 +166,8 @@ static attn_status finish(work *w, double seconds, attn_error *error)
     const attn_archive_tensor *const *read = w->is_linear ? w->linear.input.used : NULL;
     const run_summary done = {&w->input, w->out, read, settings->output, kernel, seconds, facts};
     if (w->is_linear) w->input.spec = w->linear.input.spec;
-    const int tells = !w->common->quiet && !w->common->json;                       /* mpirun hides whether there is a terminal */
-    (void)snprintf(kernel, sizeof kernel, "distributed, parts of %" PRId64, part); /* the same for any number of ranks */
+    const int tells = !w->common->quiet && !w->common->json; /* mpirun hides whether there is a terminal */
+    (void)snprintf(kernel, sizeof kernel, "distributed, parts of %" PRId64 "%s", part, split->any_order ? ", in any order" : "");
     return summary_finish(&done, settings->compare, w->common, tells, error);
 }
 

@@ -35,6 +35,7 @@ static void add_point(cJSON *row, const scaling_point *p)
     json_text(row, "layout", split_layout_name(p->split.layout));
     json_text(row, "way", split_way_name(p->about.way));
     json_int(row, "ranks_heads", p->about.ranks_heads);
+    json_flag(row, "any_order", p->split.any_order != 0);
     json_text(row, "why", p->about.why);
     json_number(row, "predicted", p->about.seconds);
     cJSON *seconds = json_object(row, "seconds");

@@ -23,8 +23,8 @@
  *
  * A node of level L and number N of a tree combines nodes 2N and 2N + 1 of level L - 1; what does not exist is left out.  So it
  * does not matter which rank computes a cell, or when: one rank gets the bits that any number of them gets (Liu et al. 2023, "Ring
- * Attention", has the idea of the ring; its sums follow the ring).  These bits are not those of attn_compute, which cuts at other
- * places; docs/distributed.md says how near they are.
+ * Attention", has the idea of the ring; its sums follow the ring, as do those of attn_split.any_order).  These bits are not those
+ * of attn_compute, which cuts at other places; docs/distributed.md says how near they are.
  */
 #ifndef ATTN_DISTRIBUTED_H
 #define ATTN_DISTRIBUTED_H
@@ -43,7 +43,7 @@ typedef enum attn_layout {
     ATTN_LAYOUT_OWNERS = 3      /* rank owners[n] */
 } attn_layout;
 
-/* How keys and values reach the ranks whose queries see them.  No result depends on it. */
+/* How keys and values reach the ranks whose queries see them.  No result depends on it (but with attn_split.any_order). */
 typedef enum attn_way {
     /* That of ATTN_WAY_DIRECT, _HEADS, _HEADS_RING (in groups of each number of ranks, up to the key heads, that divides them) and
      * _GATHER which is predicted to take the least time on split.machine (attn_split_predict); direct if none takes less, and where
@@ -110,7 +110,11 @@ typedef struct attn_split {
     /* Of predictions, by which plans take ATTN_WAY_AUTO: the same on all ranks, and read by attn_distributed_plan_create and
      * attn_split_predict alone.  NULL: that of attn_split_machine_describe. */
     const attn_split_machine *machine;
-    int64_t reserved[4]; /* must be 0 */
+    /* 1: results of cells are added as they come, so that one for each part of queries and of keys waits, where in a tree many do.
+     * Bits then depend on ranks, layout and way, but not on time: a run of the same problem, split and ranks has the same.  Not in
+     * linear attention.  0: in the trees */
+    int64_t any_order;
+    int64_t reserved[3]; /* must be 0 */
 } attn_split;
 
 /*
@@ -150,8 +154,9 @@ typedef struct attn_distributed_plan attn_distributed_plan;
  * len_kv.  With dropout_keep, and scores of an earlier stage than ATTN_STAGE_BIASED, all cells exist, visible or not.
  *
  * tensors->call->origin, if it is set, says where the problem lies in a larger one, of which it is a range of queries, of keys or
- * of heads (attn_origin).  Where it begins with a part of the larger one, results of queries have the bits that the larger one has;
- * and so have sums over queries, if it has 2^n parts and begins with a multiple of these: they are a node of the larger tree.
+ * of heads (attn_origin).  Where it begins with a part of the larger one, and without any_order, results of queries have the bits
+ * that the larger one has; and so have sums over queries, if it has 2^n parts and begins with a multiple of these: they are a node
+ * of the larger tree.
  *
  * All ranks return the same status, and the message of the lowest rank that failed; ATTN_ERR_ARGUMENT if they disagree about the
  * problem, the split, its machine, types, the instruction set, or about which tensors and functions there are.  (Not agreed about:

@@ -626,6 +626,33 @@ def test_auto(rate, way):
         distributed.attention(q, q, q, machine={})
 
 
+@pytest.mark.parametrize("op", ["forward", "backward"])
+def test_any_order(op):
+    """Near the sums of trees on any number of ranks, with fewer results that wait, and the bits of the last time."""
+    draw, how = np.random.default_rng(4), {"layout": "zigzag", "part": 2, "causal": True}
+    q, g = (draw.standard_normal((1, 2, 64, 8), dtype=np.float32) for _ in "qg")
+    o, lse = libattn.attention(q, q, q, causal=True, return_lse=True)
+
+    def work(group, any_order):
+        three = [distributed.shard(x, 2, group=group, layout="zigzag", part=2) for x in (q, q, q)]
+        more = {} if op == "forward" else {"o": o, "lse": lse, "grad_o": g}
+        mine = {name: distributed.shard(x, 2, group=group, layout="zigzag", part=2) for name, x in more.items()}
+        plan = distributed.Plan(*three, op=op, arrays=mine, group=group, way="direct", any_order=any_order, **how)
+        found, again = (plan.execute(*three) for _ in range(2))
+        first = found if op == "forward" else found[0]
+        assert np.array_equal(first, again if op == "forward" else again[0])
+        d = plan.description
+        return distributed.unshard(first, 2, group=group, layout="zigzag", part=2), d.row_nodes + d.column_nodes
+
+    (trees, waiting), = distributed.in_threads(1, lambda group: work(group, False))
+    for ranks in (1, 3):
+        for x, fewer in distributed.in_threads(ranks, lambda group: work(group, True)):
+            np.testing.assert_allclose(x, trees, rtol=1e-5, atol=1e-5)
+            assert fewer < waiting
+    with pytest.raises(ValueError, match="rank 0 has any_order=False, and rank 1 has any_order=True"):
+        distributed.in_threads(2, lambda group: work(group, group.rank == 1))
+
+
 def test_predict_errors():
     for kind, sentence, options in (
         (ValueError, "ranks is 0; it must be at least 1", {"ranks": 0}),

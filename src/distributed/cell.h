@@ -32,6 +32,7 @@ typedef struct attn_cells {
     int of_weights;               /* the run of weights.h: other results, and `band` queries at a time */
     int64_t band;                 /* 0: all queries of a part at once */
     int keys_stay;                /* ATTN_WAY_SPLIT_KEYS: every rank has all queries, and cells with its own keys */
+    int any_order;                /* results are added as they come, and not in trees */
     int idle;                     /* no head is this rank's: its cells have no results, and call nothing */
     int has_sink;                 /* each part of queries has one more term: a cell without keys */
     int64_t documents;            /* packed sequences, with index.starts_q and _kv; problem.shape.batch is 1 then */

@@ -39,6 +39,7 @@ static attn_status plan_alone(attn_distributed_plan *p, const attn_problem *prob
     TRY(attn_index_begin(&c->index, &c->planned, &c->problem, p->numbers, &split, &tokens, error));
     p->way = split.way;
     c->keys_stay = p->way == ATTN_WAY_SPLIT_KEYS;
+    c->any_order = split.any_order != 0;
     TRY(attn_split_check_op(&split, c->problem.op, error));
     TRY(attn_split_members(&split, s->heads_kv, p->ranks, &p->members, error));
     const size_t grid = attn_grid_bytes(tokens, split.part, p->ranks);
@@ -140,6 +141,7 @@ static uint64_t digest_of(const attn_distributed_plan *p)
     const int64_t numbers[] = {p->ranks,
                                p->way, /* that was asked for, unless it needs no more than this agreement */
                                p->members,
+                               c->any_order,
                                x->op,
                                x->outputs.topk,
                                table->kind,

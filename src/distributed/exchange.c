@@ -39,12 +39,35 @@ static void visit_below(attn_running *r, const attn_visited *node, each_node *ca
     }
 }
 
+/* With any_order, all that these ranks have are one node. */
+static void visit_all(attn_running *r, const attn_visited *of, each_node *call)
+{
+    const attn_grid *g = &r->plan->cells.grid;
+    const int32_t *owner = attn_sum_over_keys(of->sum) ? g->kv.owner : g->q.owner;
+    const attn_range terms = terms_of(r, of->sum);
+    attn_visited node = *of;
+    node.level = 0, node.number = 0;
+    for (int64_t n = terms.first; n < terms.end; n++)
+        if (owner[n] >= of->ranks.first && owner[n] < of->ranks.end) node.number += attn_sum_exists(r, of->sum, n, n + 1);
+    if (node.number > 0 && r->enough) call(r, &node);
+}
+
 void attn_exchange_visit(attn_running *r, const attn_visited *of, each_node *call)
 {
     attn_visited top = *of;
+    if (r->plan->cells.any_order) {
+        visit_all(r, of, call);
+        return;
+    }
     top.level = attn_tree_top(attn_sum_terms(r, of->sum));
     top.number = 0;
     visit_below(r, &top, call);
+}
+
+int64_t attn_exchange_remove(attn_running *r, const attn_visited *node)
+{
+    if (r->plan->cells.any_order) return attn_sum_root(r, node->sum);
+    return attn_tree_remove(node->sum->tree, &r->pool[attn_sum_node(node->sum)], node->level, node->number);
 }
 
 /* Those of one rank. */
@@ -71,6 +94,7 @@ static void receive_node(attn_running *r, const attn_visited *node)
 static void insert_node(attn_running *r, const attn_visited *node)
 {
     const attn_node_kind kind = attn_sum_node(node->sum);
+    if (r->plan->cells.any_order && kind == ATTN_NODE_COLUMN) r->left_kv[node->sum->tree - r->columns] -= node->number;
     attn_sum_insert(r, node->sum, node->level, node->number, attn_tree_pop(&r->coming, &r->pool[kind]));
 }
 
@@ -79,7 +103,7 @@ static void send_node(attn_running *r, const attn_visited *node)
 {
     const attn_node_kind kind = attn_sum_node(node->sum);
     attn_tree_pool *pool = &r->pool[kind];
-    const int64_t slot = attn_tree_remove(node->sum->tree, pool, node->level, node->number);
+    const int64_t slot = attn_exchange_remove(r, node);
     if (slot < 0) {
         r->lost = 1;
         return;

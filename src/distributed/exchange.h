@@ -5,7 +5,7 @@
 
 #include "sums.h"
 
-/* A node of a sum whose terms all come from some ranks. */
+/* A node of a sum whose terms all come from some ranks; with any_order, all of these, and `number` says how many. */
 typedef struct attn_visited {
     const attn_sum *sum;
     int level;
@@ -18,6 +18,8 @@ typedef struct attn_visited {
 /* Calls for the largest nodes whose terms all come from of->ranks, in an order that both ends of a message know; their level and
  * number are filled in. */
 void attn_exchange_visit(attn_running *r, const attn_visited *of, void (*call)(attn_running *r, const attn_visited *node));
+/* Takes a node out of its sum; -1: it is not there. */
+int64_t attn_exchange_remove(attn_running *r, const attn_visited *node);
 /* Waits for all messages, and gives back the nodes of r->going. */
 void attn_exchange_wait(attn_running *r, attn_node_kind kind);
 

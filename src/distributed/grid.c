@@ -214,6 +214,13 @@ int attn_grid_has_cells(const attn_grid *g)
     return 0;
 }
 
+int64_t attn_column_cells(const attn_grid *g, int64_t j)
+{
+    int64_t cells = 0;
+    for (int64_t i = g->rows[j].first; i < g->rows[j].end; i++) cells += attn_row_exists(g, i, j, j + 1);
+    return cells;
+}
+
 int attn_column_exists(const attn_grid *g, int64_t j, int64_t first, int64_t end)
 {
     for (int64_t i = attn_max(first, g->rows[j].first); i < attn_min(end, g->rows[j].end); i++)

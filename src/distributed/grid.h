@@ -98,6 +98,8 @@ double attn_keys_count(const attn_mask *mask, int64_t position, int64_t keys);
 int attn_grid_has_cells(const attn_grid *grid);
 /* How many cells part i of queries has. */
 int64_t attn_row_cells(const attn_grid *grid, int64_t i);
+/* And part j of keys. */
+int64_t attn_column_cells(const attn_grid *grid, int64_t j);
 /* 1 if part i of queries has a cell with one of the parts first .. end - 1 of keys; and the reverse. */
 int attn_row_exists(const attn_grid *grid, int64_t i, int64_t first, int64_t end);
 int attn_column_exists(const attn_grid *grid, int64_t j, int64_t first, int64_t end);

@@ -114,7 +114,7 @@ static void give_units(attn_running *r, const attn_visited *v)
 {
     attn_tree_pool *pool = &r->pool[ATTN_NODE_ROW];
     attn_tree *tree = v->sum->tree;
-    const int64_t node = attn_tree_remove(tree, pool, v->level, v->number);
+    const int64_t node = attn_exchange_remove(r, v);
     if (node < 0) {
         r->lost = 1;
         return;

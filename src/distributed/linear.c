@@ -18,6 +18,7 @@ static attn_status check_split(const attn_split *split, const attn_linear_proble
     CHECK(split->layout == ATTN_LAYOUT_CONTIGUOUS, ATTN_ERR_UNSUPPORTED,
           MODULE ": split.layout is %d; linear attention has 0 (contiguous) only, since states move from rank to rank",
           (int)split->layout);
+    CHECK(!split->any_order, ATTN_ERR_UNSUPPORTED, MODULE ": split.any_order is 1; linear attention adds along the tokens");
     CHECK(split->way <= ATTN_WAY_DIRECT, ATTN_ERR_UNSUPPORTED,
           MODULE ": split.way is %d; linear attention has 0 (auto), 1 (ring: a chain) and 2 (direct: a scan)", (int)split->way);
     TRY(attn_split_check(split, s->len_q, ATTN_AXIS_QUERY, "len_q", error));

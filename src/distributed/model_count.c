@@ -19,7 +19,7 @@ size_t attn_model_bytes(attn_range parts, int ranks)
 {
     const size_t q = (size_t)parts.first, kv = (size_t)parts.end, r = (size_t)ranks;
     return ((1 + ATTN_SEEN_RANGES) * q + kv) * sizeof(int32_t) + 8 * (2 + ATTN_SEEN_RANGES) + (q + kv + 1) * sizeof(int64_t) +
-           2 * (r + 1) * sizeof(int64_t) + r * (9 + ATTN_NODE_KINDS) * sizeof(double);
+           2 * (r + 1) * sizeof(int64_t) + r * (10 + ATTN_NODE_KINDS) * sizeof(double);
 }
 
 void attn_model_carve(attn_model *m, void *memory, attn_range parts)
@@ -32,6 +32,7 @@ void attn_model_carve(attn_model *m, void *memory, attn_range parts)
     m->kv.first = take(&at, (r + 1) * sizeof *m->kv.first);
     m->pairs = take(&at, r * sizeof *m->pairs);
     m->cells_of = take(&at, r * sizeof *m->cells_of);
+    m->counted = take(&at, r * sizeof *m->counted);
     m->keys_sent = take(&at, r * sizeof *m->keys_sent);
     m->keys_got = take(&at, r * sizeof *m->keys_got);
     m->nodes_sent = take(&at, r * ATTN_NODE_KINDS * sizeof *m->nodes_sent);
@@ -230,9 +231,25 @@ static int32_t owner_below(const sum_walk *w, int level, int64_t number)
     return SEVERAL;
 }
 
+/* With any_order, a rank sends one node of all its terms. */
+static void count_ranks(const sum_walk *w)
+{
+    attn_model *const m = w->model;
+    m->sums++;
+    for (int64_t n = w->terms.first; n < w->terms.end; n++) {
+        if (m->counted[w->owner[n]] == m->sums || !exists(w, n)) continue;
+        m->counted[w->owner[n]] = m->sums;
+        send_node(w, w->owner[n]);
+    }
+}
+
 static void count_sum(const sum_walk *w)
 {
     int level = 0;
+    if (w->model->cells.any_order) {
+        count_ranks(w);
+        return;
+    }
     while ((INT64_C(1) << level) < w->terms.end) level++;
     send_node(w, owner_below(w, level, 0));
 }
@@ -288,10 +305,10 @@ static void begin(attn_model *m, int run)
     const attn_transport as = {.ranks = m->agreeing};
     const double agreements = 2 * attn_agree_messages(&as);
     if (run == 0) m->sampled = 1;
-    m->row_rounds = 0;
+    m->row_rounds = 0, m->sums = 0;
     for (int r = 0; r < m->ranks; r++) {
         m->row_bytes[r] = m->pairs[r] = m->keys_sent[r] = m->keys_got[r] = m->bytes_got[r] = 0;
-        m->cells_of[r] = 0;
+        m->cells_of[r] = m->counted[r] = 0;
         for (int kind = 0; kind < ATTN_NODE_KINDS; kind++) m->nodes_sent[ATTN_NODE_KINDS * (int64_t)r + (int64_t)kind] = 0;
         if (run > 0) continue;
         m->messages_sent[r] = agreements;

@@ -27,6 +27,7 @@ typedef struct attn_model {
     /* Of each rank */
     double *pairs;                /* that it computes, of a head */
     int64_t *cells_of;            /* that it computes */
+    int64_t *counted;             /* the sum of which it was counted last; with any_order */
     double *keys_sent, *keys_got; /* parts of keys */
     double *nodes_sent;           /* results of ATTN_NODE_ROW, _COLUMN or _SHARED, at ATTN_NODE_KINDS r + kind */
     double *bytes_got;
@@ -34,6 +35,7 @@ typedef struct attn_model {
     double *row_bytes;                  /* of the messages of ATTN_NODE_ROW, of some heads each (halving.h) */
     double *group_nodes;                /* space for a number */
     double row_rounds;                  /* in which these go, one after another */
+    int64_t sums;                       /* that were counted */
     double sampled; /* the share of the parts whose sums were counted; those of the others are taken to be alike */
 } attn_model;
 

@@ -11,6 +11,7 @@ typedef struct group_walk {
     const attn_halving *halving;
     int64_t which;
     int round;
+    int any_order;
     double *nodes; /* of each of these: the largest nodes whose terms are all its own */
 } group_walk;
 
@@ -36,6 +37,9 @@ static int64_t group_below(const group_walk *w, int level, int64_t number)
 static void count_nodes(const group_walk *w)
 {
     int level = 0;
+    for (int64_t n = 0; n < w->grid->kv.count && w->any_order; n++) /* all terms of a group are one node */
+        if (attn_row_exists(w->grid, w->which, n, n + 1)) w->nodes[group_of(w, w->grid->kv.owner[n])] = 1;
+    if (w->any_order) return;
     while ((INT64_C(1) << level) < w->grid->kv.count) level++;
     const int64_t root = group_below(w, level, 0);
     if (root >= 0) w->nodes[root]++;
@@ -51,7 +55,7 @@ static void add(attn_model *m, int64_t rank, double messages, int64_t units)
 /* What the ranks give away of a part of queries. */
 static void count_given(attn_model *m, const attn_halving *h, int64_t which, double weight, int64_t units)
 {
-    group_walk w = {&m->cells.grid, h, which, -1, m->group_nodes};
+    group_walk w = {&m->cells.grid, h, which, -1, m->cells.any_order, m->group_nodes};
     for (w.round = h->pairs > 0 ? -1 : 0; w.round < h->rounds; w.round++) {
         const int64_t groups = w.round < 0 ? m->ranks : h->seats >> w.round;
         for (int64_t n = 0; n < groups; n++) w.nodes[n] = 0;

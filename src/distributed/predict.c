@@ -83,6 +83,7 @@ static attn_status predict(whole *w, const attn_split *caller, const attn_split_
     TRY(reserve(w, 0, attn_index_bytes(c->problem.shape.batch), "lengths", error));
     TRY(attn_index_begin(&c->index, &c->planned, &c->problem, w->memory[0], &split, &tokens, error));
     c->keys_stay = split.way == ATTN_WAY_SPLIT_KEYS;
+    c->any_order = split.any_order != 0;
     TRY(attn_split_check_op(&split, c->problem.op, error));
     TRY(attn_split_members(&split, c->problem.shape.heads_kv, w->ranks, &members, error));
     TRY(reserve(w, 1, attn_grid_bytes(tokens, split.part, w->ranks), "the parts", error));

@@ -71,8 +71,9 @@ static void count_down(attn_running *r, int64_t n)
 {
     const int64_t i = r->plan->own.q[n];
     if (r->plan->cells.keys_stay || --r->left[n] > 0) return;
+    const int has_total = r->plan->cells.any_order; /* to which each cell has added */
     const int64_t row = attn_sum_complete(r, &(attn_sum){ATTN_SUM_ROW, i, &r->rows[n]}),
-                  shared = attn_sum_complete(r, &(attn_sum){ATTN_SUM_ROW_SHARED, i, &r->shared[n]});
+                  shared = has_total ? -1 : attn_sum_complete(r, &(attn_sum){ATTN_SUM_ROW_SHARED, i, &r->shared[n]});
     if (!r->lost) end_row(r, i, row, shared);
 }
 
@@ -105,13 +106,15 @@ static void visit_cell(attn_running *r, int64_t row, int64_t column)
     if (!r->enough) return;
     run_cell(r, &cell);
     if (r->status != ATTN_OK) return;
-    const attn_sum shared = {ATTN_SUM_ROW_SHARED, i, &r->shared[row]}, of_row = {ATTN_SUM_ROW, i, &r->rows[row]},
-                   of_column = {ATTN_SUM_COLUMN, j, attn_steps_column(r, column)};
-    attn_sum_insert(r, &shared, 0, j, slots[ATTN_NODE_SHARED]);
+    const attn_sum of_shared = {ATTN_SUM_ROW_SHARED, i, &r->shared[row]}, total = {ATTN_SUM_SHARED, 0, &r->total},
+                   of_row = {ATTN_SUM_ROW, i, &r->rows[row]}, of_column = {ATTN_SUM_COLUMN, j, attn_steps_column(r, column)};
+    const int own = r->from_at[column] < 0;
+    attn_sum_insert(r, p->cells.any_order ? &total : &of_shared, 0, j, slots[ATTN_NODE_SHARED]);
     attn_sum_insert(r, &of_column, 0, i, slots[ATTN_NODE_COLUMN]);
     attn_sum_insert(r, &of_row, 0, j, slots[ATTN_NODE_ROW]);
     count_down(r, row);
-    if (r->from_at[column] < 0 && r->pool[ATTN_NODE_COLUMN].bytes) attn_sum_end_column(r, attn_own_number(p, j));
+    if (own && p->cells.any_order) r->left_kv[attn_own_number(p, j)]--;
+    if (own && r->pool[ATTN_NODE_COLUMN].bytes) attn_sum_end_column(r, attn_own_number(p, j));
 }
 
 /* 1 if some of these may have a cell: the columns of the step are not all that lie between them. */
@@ -140,6 +143,13 @@ static void visit(attn_running *r, attn_range rows, attn_range columns)
     visit(r, lower, left), visit(r, lower, right);
 }
 
+/* Or row after row, of which then one is begun and not yet complete. */
+static void visit_rows(attn_running *r, attn_range rows, attn_range columns)
+{
+    if (!r->plan->cells.any_order) visit(r, rows, columns);
+    for (int64_t n = rows.first; r->plan->cells.any_order && n < rows.end; n++) visit(r, (attn_range){n, n + 1}, columns);
+}
+
 /* ---- the run ---- */
 
 /* Divides the workspace.  Returns its size, but for alignment. */
@@ -159,6 +169,7 @@ static size_t carve(attn_running *r, char *base, int counts)
     r->shared = attn_take(base, &used, (size_t)p->own.count_q * sizeof *r->shared);
     r->left = attn_take(base, &used, (size_t)p->own.count_q * sizeof *r->left);
     r->columns = attn_take(base, &used, (size_t)p->own.count_kv * sizeof *r->columns);
+    if (p->cells.any_order) r->left_kv = attn_take(base, &used, (size_t)p->own.count_kv * sizeof *r->left_kv);
     r->away = attn_take(base, &used, listed * sizeof *r->away);
     r->from = attn_take(base, &used, listed * sizeof *r->from);
     r->from_at = attn_take(base, &used, listed * sizeof *r->from_at);
@@ -198,6 +209,8 @@ static void begin_pass(attn_running *r)
     const attn_distributed_plan *p = r->plan;
     clear(r->rows, p->own.count_q), clear(r->shared, p->own.count_q), clear(r->columns, p->own.count_kv), clear(&r->total, 1);
     for (int64_t n = 0; n < p->own.count_q; n++) r->left[n] = attn_row_cells(&p->cells.grid, p->own.q[n]);
+    for (int64_t n = 0; n < p->own.count_kv && p->cells.any_order; n++)
+        r->left_kv[n] = attn_column_cells(&p->cells.grid, p->own.kv[n]);
     if (r->mine) attn_cells_clear(&p->cells, r->mine);
 }
 
@@ -205,7 +218,7 @@ static void begin_pass(attn_running *r)
 static void visit_listed(attn_running *r)
 {
     clear(r->away, r->from_count);
-    visit(r, (attn_range){0, r->plan->own.count_q}, (attn_range){0, r->from_count});
+    visit_rows(r, (attn_range){0, r->plan->own.count_q}, (attn_range){0, r->from_count});
 }
 
 /* What queries and keys without cells get, and what all ranks share. */

@@ -24,6 +24,8 @@ attn_status attn_split_read(attn_split *copy, const attn_split *caller, attn_err
     CHECK(!copy->ranks_heads || attn_split_has_heads(copy), ATTN_ERR_ARGUMENT,
           "split.ranks_heads is %" PRId64 " and split.way is %d; it is for 4 (heads) and 5 (heads x ring)", copy->ranks_heads,
           (int)copy->way);
+    CHECK(copy->any_order == 0 || copy->any_order == 1, ATTN_ERR_ARGUMENT, "split.any_order is %" PRId64 "; it must be 0 or 1",
+          copy->any_order);
     CHECK(copy->layout == ATTN_LAYOUT_OWNERS || (!copy->owners_q && !copy->owners_kv), ATTN_ERR_ARGUMENT,
           "split.owners_%s is set; split.layout must be 3 (owners)", copy->owners_q ? "q" : "kv");
     for (size_t n = 0; n < sizeof copy->reserved / sizeof *copy->reserved; n++)

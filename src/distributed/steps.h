@@ -19,6 +19,7 @@ typedef struct attn_running {
     attn_tree *rows, *shared; /* of each own part of queries */
     int64_t *left;            /* cells that each of these has yet to get */
     attn_tree *columns;       /* of each own part of keys */
+    int64_t *left_kv;         /* likewise; with any_order alone */
     attn_tree *away;          /* of each part of keys of the step's rank, until its sums are sent there */
     attn_tree total;          /* shared results of all parts of queries */
     int64_t *from;            /* the parts of keys of the step, */

@@ -79,6 +79,20 @@ static void add(void *context, char *left, const char *right)
     attn_node_add(a->cells, a->kind, a->tokens, left, right);
 }
 
+/* To what there is already. */
+static void add_next(attn_running *r, const attn_sum *s, adding *a, int64_t slot)
+{
+    attn_tree_pool *pool = &r->pool[a->kind];
+    const int64_t sum = s->tree->waiting;
+    if (sum < 0) {
+        pool->slots[slot] = (attn_tree_slot){.next = -1};
+        s->tree->waiting = slot;
+        return;
+    }
+    if (pool->memory) add(a, attn_tree_memory(pool, sum), attn_tree_memory(pool, slot));
+    attn_tree_give(pool, slot);
+}
+
 void attn_sum_insert(attn_running *r, const attn_sum *s, int level, int64_t number, int64_t slot)
 {
     const attn_cells *c = &r->plan->cells;
@@ -86,6 +100,10 @@ void attn_sum_insert(attn_running *r, const attn_sum *s, int level, int64_t numb
     if (slot < 0) return;
     if (a.kind == ATTN_NODE_ROW) a.tokens = attn_part_size(&c->grid.q, s->which);
     if (a.kind == ATTN_NODE_COLUMN) a.tokens = attn_part_size(&c->grid.kv, s->which);
+    if (c->any_order) {
+        add_next(r, s, &a, slot);
+        return;
+    }
     const attn_tree_kind k = {&r->pool[a.kind], attn_sum_terms(r, s), add, &a};
     attn_tree_insert(s->tree, &k, exists_of(s), context_of(r, s), s->which, level, number, slot);
 }
@@ -94,7 +112,8 @@ int64_t attn_sum_root(attn_running *r, const attn_sum *s)
 {
     const attn_tree_pool *pool = &r->pool[attn_sum_node(s)];
     const int64_t slot = s->tree->waiting;
-    if (slot < 0 || pool->slots[slot].level < attn_tree_top(attn_sum_terms(r, s))) return -1;
+    if (slot < 0) return -1;
+    if (!r->plan->cells.any_order && pool->slots[slot].level < attn_tree_top(attn_sum_terms(r, s))) return -1;
     s->tree->waiting = pool->slots[slot].next;
     return slot;
 }
@@ -110,6 +129,7 @@ int64_t attn_sum_complete(attn_running *r, const attn_sum *s)
 void attn_sum_end_column(attn_running *r, int64_t n)
 {
     const attn_cells *c = &r->plan->cells;
+    if (c->any_order && r->left_kv[n] > 0) return;
     const int64_t j = r->plan->own.kv[n], slot = attn_sum_root(r, &(attn_sum){ATTN_SUM_COLUMN, j, &r->columns[n]});
     if (slot < 0) return;
     if (r->mine && r->status == ATTN_OK)

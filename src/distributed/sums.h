@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * sums.h - the sums of a run, each of which is formed in a binary tree: of a part of queries over the parts of keys (its results,
+ * sums.h - the sums of a run, each of which is formed in a binary tree (or, with any_order, one term after another, as they come; a
+ * tree then has one node at most): of a part of queries over the parts of keys (its results,
  * and what it adds to shared ones), of a part of keys over those of queries, and of shared results over all parts of queries. */
 #ifndef ATTN_DISTRIBUTED_SUMS_H
 #define ATTN_DISTRIBUTED_SUMS_H
@@ -27,9 +28,9 @@ int64_t attn_sum_terms(const attn_running *r, const attn_sum *sum);
 /* 1 if some of the terms first .. end - 1 exist. */
 int attn_sum_exists(const attn_running *r, const attn_sum *sum, int64_t first, int64_t end);
 
-/* Adds node (level, number), in `slot`; -1: there are no such results. */
+/* Adds node (level, number), in `slot`; -1: there are no such results.  With any_order it is the next term, whatever its number. */
 void attn_sum_insert(attn_running *r, const attn_sum *sum, int level, int64_t number, int64_t slot);
-/* Removes and returns the root, if the sum is complete; -1 otherwise. */
+/* Removes and returns the root, if the sum is complete; -1 otherwise.  With any_order: what there is. */
 int64_t attn_sum_root(attn_running *r, const attn_sum *sum);
 /* The root of a sum that must be complete, or else r->lost; -1 also if there are no such results. */
 int64_t attn_sum_complete(attn_running *r, const attn_sum *sum);

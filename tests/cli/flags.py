@@ -107,7 +107,7 @@ CALLS = {
     "check": {},
     "bench": {"seconds": [], "problems": ["--problems=problems.txt"], "clock": ["--clock=cpu", "--threads=1"], "csv": ["--csv=out.csv"], "samples": ["--samples", "--json"],
               "list": ["--list"]},
-    "info": {}, "explain": {"ranks": ["--ranks=4"], "network": ["--ranks=4", "--network=10Gbit/s"], "latency": ["--ranks=4", "--latency=2"], "flops": ["--ranks=4", "--flops=1"],
+    "info": {}, "explain": {"ranks": ["--ranks=4"], "network": ["--ranks=4", "--network=10Gbit/s"], "latency": ["--ranks=4", "--latency=2"], "flops": ["--ranks=4", "--flops=1"], "any-order": ["--ranks=4", "--any-order"],
                             "part": ["--ranks=4", "--part=2"], "layout": ["--ranks=4", "--layout=striped"], "way": ["--ranks=4", "--way=ring"],
                             "ranks-heads": ["--ranks=4", "--ranks-heads=2"]},
 }

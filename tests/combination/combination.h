@@ -121,7 +121,7 @@ attn_status combination_plan(combination *c, attn_op op, attn_isa isa, int threa
 int combination_run(combination *c, attn_op op, attn_isa isa, int threads);
 
 /* The same over parts of so many queries and keys (attn/distributed.h), on one rank.  Returns 0 if parts do not have it. */
-int combination_run_parts(combination *c, attn_op op, int64_t part);
+int combination_run_parts(combination *c, attn_op op, int64_t part, int any_order);
 
 /* Computes o and lse by the library's forward. */
 int combination_forward(combination *c, attn_isa isa);

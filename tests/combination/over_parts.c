@@ -5,13 +5,13 @@
 
 #include "attn/distributed.h"
 
-int combination_run_parts(combination *c, attn_op op, int64_t part)
+int combination_run_parts(combination *c, attn_op op, int64_t part, int any_order)
 {
     attn_problem problem = c->problem;
     attn_distributed_plan *plan;
     attn_error error;
     const attn_tensors tensors = tensors_of_op(&c->tensors, op);
-    const attn_split split = {.struct_size = sizeof split, .part = part};
+    const attn_split split = {.struct_size = sizeof split, .part = part, .any_order = any_order};
     problem.op = op;
     const attn_status status = attn_distributed_plan_create(&plan, &problem, &tensors, &split, NULL, NULL, &error);
     if (status == ATTN_ERR_UNSUPPORTED) return 0;

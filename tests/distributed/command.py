@@ -226,6 +226,13 @@ def told():
         said = json.loads(done.stdout) if done.returncode == 0 else {}
         check(f"the fastest way at {network}", said.get("way") == way and said["why"].startswith(why) and " predicted, " in said["why"],
               done.stdout + done.stderr)
+    whole = tensor_file.read("plain.safetensors")[0]["o"]
+    tensor_file.write("near.safetensors", {**made, "o": whole}, tokens="[1]")
+    for ranks in (1, 3):
+        done = run(ranks, ["near.safetensors", "-o", "any.safetensors", "--part=8", "--any-order", "--compare", "--json"])
+        said = json.loads(done.stdout) if done.returncode == 0 else {}
+        check(f"{ranks} ranks in any order", said and said["differences"][0]["largest"] < TOLERANCE["F32"] * 10 and
+              tensor_file.read("any.safetensors")[1]["attn_kernel"] == "distributed, parts of 8, in any order", done.stdout + done.stderr)
     done = run(2, [*words, "--quiet"])
     check("--compare without --json", done.stdout.startswith("compare o ") and done.stdout.count("\n") == 1, done.stdout)
 
@@ -294,6 +301,9 @@ def bench():
     check("bench: weak has so many tokens for each rank", [r["measured"] for r in rows[3:]] ==
           [f"fwd:f32:hq2:sq{64 * n}:d8:causal" for n in (1, 2, 3)], str([r["measured"] for r in rows]))
     check("bench: how it is divided", all((r["part"], r["layout"], r["way"]) == (16, "striped", "direct") for r in rows))
+    done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "bwd:f32:hq2:sq64:d8:causal", "--part=4", "--any-order", "--seconds=0.01", "--json"])
+    check("bench: in any order", done.returncode == 0 and all(r["any_order"] for r in json.loads(done.stdout)["results"]) and
+          not any(r["any_order"] for r in rows), done.stdout + done.stderr)
     check("bench: what is predicted", all(r["why"].startswith("direct: asked for; ") and r["predicted"] > 0 for r in rows))
     check("bench: cells", [r["cells"] for r in rows] == [10, 10, 10, 10, 36, 78] and [r["cells_most"] for r in rows[:3]] == [10, 6, 5],
           str([(r["cells"], r["cells_most"]) for r in rows]))

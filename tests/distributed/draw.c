@@ -182,3 +182,9 @@ void spread_more_free(spread_more *more)
     free(more->sink.data), free(more->given.data), free(more->bias.data);
     free(more->mask.data), free(more->ranges.data), free(more->slopes.data), free(more->tan_bias.data);
 }
+
+int spread_sums_heads(const spread_more *more, attn_op op)
+{
+    if (op == ATTN_FORWARD) return spread_wants(more, "column_sum") && more->how.column_heads == ATTN_COLUMNS_ALL;
+    return (op == ATTN_BACKWARD || op == ATTN_DOUBLE_BACKWARD) && more->shares[1];
+}

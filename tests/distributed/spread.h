@@ -72,6 +72,8 @@ int spread_wants(const spread_more *more, const char *output);
 void spread_make(spread *s, const whole *w, const spread_more *more, attn_op op, const spread *forward);
 /* 1 if the operation supports all options. */
 int spread_has(const whole *w, const spread_more *more, attn_op op);
+/* 1 if a result is a sum over all heads. */
+int spread_sums_heads(const spread_more *more, attn_op op);
 void spread_free(spread *s);
 
 /* One execution by `ranks` ranks; *out has what they computed, in the shape of the whole. */

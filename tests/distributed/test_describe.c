@@ -215,11 +215,11 @@ static void test_waiting(void **state)
     static const struct {
         attn_layout layout;
         int ranks;
-        int64_t rows, columns, rows_ring;
-    } documented[] = {{ATTN_LAYOUT_CONTIGUOUS, 1, 48, 95, 48},
-                      {ATTN_LAYOUT_CONTIGUOUS, 8, 32, 32, 32},
-                      {ATTN_LAYOUT_ZIGZAG, 8, 39, 48, 36},
-                      {ATTN_LAYOUT_STRIPED, 8, 137, 200, 137}};
+        int64_t rows, columns, rows_ring, any_order;
+    } documented[] = {{ATTN_LAYOUT_CONTIGUOUS, 1, 48, 95, 48, 0}, {ATTN_LAYOUT_CONTIGUOUS, 8, 32, 32, 32, 0},
+                      {ATTN_LAYOUT_ZIGZAG, 8, 39, 48, 36, 0},     {ATTN_LAYOUT_STRIPED, 8, 137, 200, 137, 0},
+                      {ATTN_LAYOUT_CONTIGUOUS, 1, 2, 64, 2, 1},   {ATTN_LAYOUT_CONTIGUOUS, 8, 9, 24, 9, 1},
+                      {ATTN_LAYOUT_ZIGZAG, 8, 9, 24, 9, 1},       {ATTN_LAYOUT_STRIPED, 8, 9, 24, 9, 1}};
     (void)state;
     for (size_t n = 0; n < sizeof documented / sizeof *documented; n++)
         for (int way = ATTN_WAY_RING; way <= ATTN_WAY_DIRECT; way++) {
@@ -227,8 +227,11 @@ static void test_waiting(void **state)
             int64_t rows = 0, columns = 0;
             d.problem.mask.causal = 1;
             d.ranks = documented[n].ranks;
-            d.split = (attn_split){
-                .struct_size = sizeof d.split, .part = 256 / MOST_PARTS, .layout = documented[n].layout, .way = (attn_way)way};
+            d.split = (attn_split){.struct_size = sizeof d.split,
+                                   .part = 256 / MOST_PARTS,
+                                   .layout = documented[n].layout,
+                                   .way = (attn_way)way,
+                                   .any_order = documented[n].any_order};
             ranks_run(d.ranks, 0, on_rank, &d);
             for (int r = 0; r < d.ranks; r++) {
                 if (d.of[r].row_nodes > rows) rows = d.of[r].row_nodes;

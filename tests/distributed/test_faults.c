@@ -66,6 +66,8 @@ static void other_window(asked *a)
     a->problem.mask.window = 1, a->problem.mask.window_left = 3, a->problem.mask.window_right = -1;
 }
 static void other_part(asked *a) { a->split.part = ASKED_PART / 2; }
+static void other_order(asked *a) { a->split.any_order = 1; }
+static void third_order(asked *a) { a->split.any_order = 2; }
 static void other_way(asked *a) { a->split.way = ATTN_WAY_DIRECT; }
 static void other_isa(asked *a) { a->options.isa = ATTN_ISA_SCALAR; }
 static void set_t5(asked *a, int64_t buckets, int causal)
@@ -161,6 +163,9 @@ static const fault faults[] = {
     {other_window, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
     {other_part, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
     {other_way, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {other_order, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
+    {third_order, NULL, ATTN_ERR_ARGUMENT, "split.any_order is 2; it must be 0 or 1", "split.any_order is 2; it must be 0 or 1",
+     NULL},
     {other_isa, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
     {t5_table, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, NULL},
     {other_buckets, NULL, ATTN_ERR_ARGUMENT, DISAGREE, DISAGREE, t5_table},

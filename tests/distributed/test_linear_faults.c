@@ -99,6 +99,7 @@ static void wide_lengths(asked *a) { a->tensors.lengths.stride[0] = 2; }
 static void small_limit(asked *a) { a->options.workspace_limit = sizes[a->transport.rank] - 256; }
 static void smaller_limit(asked *a) { a->options.workspace_limit = 64; }
 static void zigzag(asked *a) { a->split.layout = ATTN_LAYOUT_ZIGZAG; }
+static void any_order(asked *a) { a->split.any_order = 1; }
 static void keys_stay(asked *a) { a->split.way = ATTN_WAY_SPLIT_KEYS; }
 static void other_way(asked *a) { a->split.way = a->split.way == ATTN_WAY_DIRECT ? ATTN_WAY_RING : ATTN_WAY_DIRECT; }
 static void more_queries(asked *a) { a->problem.shape.len_q++; }
@@ -156,6 +157,7 @@ static const struct fault {
     {smaller_limit, NULL, ATTN_ERR_MEMORY, "distributed: states take "},
     {zigzag, NULL, ATTN_ERR_UNSUPPORTED,
      "distributed: split.layout is 1; linear attention has 0 (contiguous) only, since states move from rank to rank"},
+    {any_order, NULL, ATTN_ERR_UNSUPPORTED, "distributed: split.any_order is 1; linear attention adds along the tokens"},
     {keys_stay, NULL, ATTN_ERR_UNSUPPORTED,
      "distributed: split.way is 3; linear attention has 0 (auto), 1 (ring: a chain) and 2 (direct: a scan)"},
     {more_queries, NULL, ATTN_ERR_SHAPE, "causal needs len_q (65) equal to len_kv (64)"},

@@ -233,6 +233,7 @@ static void test_plans(void **state)
                                             .part = parts[(n + (size_t)k) % 2],
                                             .layout = (attn_layout)layout,
                                             .way = (attn_way)way,
+                                            .any_order = (op + k + (int)n / 2) % 3 == 0,
                                             .machine = n % 3 ? &machine : NULL};
                         for (int x = 0; x < MOST_PARTS; x++)
                             owners[0][x] = (x * x + 3) % ranks[k], owners[1][x] = (x * 5 + x / 3) % ranks[k];
@@ -396,8 +397,7 @@ static int64_t list_ways(const problem_case *c, attn_op op, attn_split split, in
     return ways;
 }
 
-/* What ATTN_WAY_AUTO takes is what takes the least; direct if nothing takes less.  The ring does not,
- * where work hides messages. */
+/* What ATTN_WAY_AUTO takes is what takes the least; direct if nothing takes less. */
 static void test_auto(void **state)
 {
     static const double rates[] = {1e5, 1e7, 1e12}; /* bytes a second */

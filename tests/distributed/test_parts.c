@@ -39,13 +39,6 @@ static void check_ranks(whole *w, const spread *all, const spread *one, spread_w
     }
 }
 
-/* 1 if a result is a sum over all heads. */
-static int sums_heads(const spread_more *more, attn_op op)
-{
-    if (op == ATTN_FORWARD) return spread_wants(more, "column_sum") && more->how.column_heads == ATTN_COLUMNS_ALL;
-    return (op == ATTN_BACKWARD || op == ATTN_DOUBLE_BACKWARD) && more->shares[1];
-}
-
 static double check(uint64_t seed, attn_dtype dtype, attn_op op, int kinds, int *ran)
 {
     static whole w;
@@ -59,7 +52,7 @@ static double check(uint64_t seed, attn_dtype dtype, attn_op op, int kinds, int 
         spread_make(&all, &w, &more, op, op == ATTN_FORWARD ? NULL : &forward);
         spread_run(&all, &way, &one);
         worst = spread_compare(&all, &one, dtype == ATTN_F64 ? 1e-13 : 2e-5);
-        check_ranks(&w, &all, &one, way, sums_heads(&more, op));
+        check_ranks(&w, &all, &one, way, spread_sums_heads(&more, op));
         spread_free(&one), spread_free(&all), spread_free(&forward);
         ++*ran;
     }

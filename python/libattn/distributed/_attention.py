@@ -15,11 +15,12 @@ from ._split import Layout, Machine, Way
 @outside_graphs
 def attention(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, *, group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto",
-    ranks_heads: int = 0, machine: Machine | None = None, axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False,
+    ranks_heads: int = 0, machine: Machine | None = None, any_order: bool = False, axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False,
     outputs: Sequence[str] = (),
     **options: Unpack[Options],
 ) -> Any:
-    """libattn.attention of a sequence that is divided among the ranks of a group, with the same bits for any number of ranks.
+    """libattn.attention of a sequence that is divided among the ranks of a group, with the same bits for any number of ranks
+    (unless any_order says that they need not).
 
         mine = [distributed.shard(x, 2, layout="zigzag", part=256) for x in (q, k, v)]
         o = distributed.attention(*mine, layout="zigzag", part=256, causal=True)      # the rows of this rank
@@ -42,6 +43,8 @@ def attention(
                result depends on it
     ranks_heads  of "heads-ring": ranks of a group, which divides the ranks; 0: the greatest number that divides the key heads, too
     machine    what "auto" goes by: a distributed.Machine, the same on all ranks; None: what distributed.predict assumes
+    any_order  True: results of parts are added as they come, which takes less memory; bits then depend on ranks, layout and way (those of
+               the same ones are the same)
     axes       the order of axes, which libattn.attention calls layout: "bhsd", "bshd" or "thd"
     out        an array that o is written to; not with gradients: TypeError
     outputs    names of further results, not with gradients either: "row_max", "entropy" and "effective_keys", in the order of axes of lse;
@@ -68,16 +71,16 @@ def attention(
     if any(map(is_tensor, (q, k, v))):
         from . import _autograd
 
-        return _autograd.attention(q, k, v, group, (layout, part, way, ranks_heads, machine), axes, out, return_lse, outputs, given)
+        return _autograd.attention(q, k, v, group, (layout, part, way, ranks_heads, machine, any_order), axes, out, return_lse, outputs, given)
     return once(
         "forward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, ranks_heads=ranks_heads, machine=machine,
-        axes=axes, return_lse=return_lse, out=out, outputs=outputs)
+        any_order=any_order, axes=axes, return_lse=return_lse, out=out, outputs=outputs)
 
 
 def attention_backward(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, o: ArrayLike, lse: ArrayLike, grad_o: ArrayLike, *, grad_lse: ArrayLike | None = None,
     grads: Sequence[str] = (), group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0,
-    machine: Machine | None = None, axes: Axes = "bhsd", **options: Unpack[Options],
+    machine: Machine | None = None, any_order: bool = False, axes: Axes = "bhsd", **options: Unpack[Options],
 ) -> tuple[Any, ...]:
     """libattn.attention_backward over ranks: (grad_q, grad_k, grad_v, *grads), the rank's rows.  Collective.
 
@@ -92,4 +95,4 @@ def attention_backward(
     given: dict[str, Any] = {**options, "o": o, "lse": lse, "grad_o": grad_o, "grad_lse": grad_lse}
     return once(
         "backward", {"q": q, "k": k, "v": v}, given, group=group, layout=layout, part=part, way=way, ranks_heads=ranks_heads, machine=machine,
-        axes=axes, grads=grads)
+        any_order=any_order, axes=axes, grads=grads)

@@ -25,10 +25,10 @@ class _Call:
         outputs: Any = (), return_lse: bool = False, **more: Any,
     ) -> Any:
         given = {**self.numbers, **{name: x.detach() for name, x in zip(self.names, tensors, strict=True)}, **saved}
-        layout, part, way, ranks_heads, machine = self.split
+        layout, part, way, ranks_heads, machine, any_order = self.split
         found = once(
             op, dict(zip("qkv", three, strict=True)), given, group=self.group, layout=layout, part=part, way=way, ranks_heads=ranks_heads,
-            machine=machine, axes=self.axes, grads=grads, return_lse=op == "forward" or return_lse, out=out,
+            machine=machine, any_order=any_order, axes=self.axes, grads=grads, return_lse=op == "forward" or return_lse, out=out,
             autograd=Autograd(_draw if draws else None, **more), outputs=outputs)
         if draws:
             self.numbers["seed"] = given["seed"]

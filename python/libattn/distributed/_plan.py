@@ -80,11 +80,11 @@ class Plan:
     def __init__(
         self, q: ArrayLike, k: ArrayLike, v: ArrayLike, *, op: Op = "forward", group: Any = None,
         layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0, machine: Machine | None = None,
-        axes: Axes = "bhsd", grads: Sequence[str] = (), outputs: Sequence[str] = (), return_lse: bool = False,
+        any_order: bool = False, axes: Axes = "bhsd", grads: Sequence[str] = (), outputs: Sequence[str] = (), return_lse: bool = False,
         arrays: Mapping[str, ArrayLike | None] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        split = layout, part, way, ranks_heads, machine
+        split = layout, part, way, ranks_heads, machine, any_order
         self._start(transport_of(group), op, {"q": q, "k": k, "v": v}, dict(options), split, axes, grads, return_lse, None, outputs=outputs, arrays=arrays)
 
     def _start(
@@ -258,13 +258,13 @@ def asked_of(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def once(
-    op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, ranks_heads: Any, machine: Any, axes: Any,
+    op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, ranks_heads: Any, machine: Any, any_order: Any, axes: Any,
     grads: Sequence[str] = (), return_lse: bool = False, out: Any = None, autograd: Autograd = Autograd(None),
     outputs: Sequence[str] = (),
 ) -> Any:
     """Plans and executes, with one set of arrays."""
     plan = Plan.__new__(Plan)
-    bound = plan._start(transport_of(group), op, three, given, (layout, part, way, ranks_heads, machine), axes, grads, return_lse, out, autograd,
+    bound = plan._start(transport_of(group), op, three, given, (layout, part, way, ranks_heads, machine, any_order), axes, grads, return_lse, out, autograd,
                         outputs)
     plan._execute(lambda: bound)
     return bound.returned(three["q"], out, op)

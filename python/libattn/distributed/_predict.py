@@ -55,7 +55,7 @@ class Prediction:
 
 def predict(
     ranks: int, *, dim_qk: int, dim_v: int | None = None, heads_q: int = 1, heads_kv: int | None = None, dtype: Any = np.float32,
-    op: Op = "forward", layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0,
+    op: Op = "forward", layout: Layout = "contiguous", part: int = 1024, way: Way = "auto", ranks_heads: int = 0, any_order: bool = False,
     flops_per_second: float | None = None, bytes_per_second: float | None = None, seconds_per_message: float | None = None,
     seconds_per_sum: float | None = None,
     **problem: Unpack[Lengths],
@@ -69,7 +69,7 @@ def predict(
     dim_qk, dim_v        channels of q and k, and of v (None: as many)
     heads_q, heads_kv    of queries, and of keys (None: as many)
     dtype                of q, k, v and o: f32, f64, f16, bf16, or a type of NumPy
-    op, layout, part, way, ranks_heads  as in distributed.Plan
+    op, layout, part, way, ranks_heads, any_order  as in distributed.Plan
     flops_per_second, bytes_per_second, seconds_per_message, seconds_per_sum  those of distributed.Machine
     problem              len_q, len_kv and batch, and the keywords of libattn.attention that say which keys a query sees, with
                          lengths_q, lengths_kv, cu_seqlens_q and cu_seqlens_kv; masks and biases are not looked at
@@ -85,7 +85,7 @@ def predict(
         slot = getattr(inner.tensors.struct, name)
         slot.data, slot.dtype = _abi.ATTN_LATER, 0 if name == "lse" else code(dtype, "dtype")
     machine = Machine(flops_per_second, bytes_per_second, seconds_per_message, seconds_per_sum)
-    ranks, split = integer(ranks, "ranks", 1, MOST_RANKS), Split(layout, part, way, ranks_heads, machine)
+    ranks, split = integer(ranks, "ranks", 1, MOST_RANKS), Split(layout, part, way, ranks_heads, machine, any_order)
     for axis in ("q", "kv"):
         split.check(tokens[axis], axis, ranks)
     found = _native.struct(_abi.attn_split_prediction)

@@ -70,12 +70,12 @@ class Part:
 class Split:
     """attn_split of keywords, with the arrays behind it."""
 
-    def __init__(self, layout: Layout, part: int, way: Way = "auto", ranks_heads: int = 0, machine: Machine | None = None) -> None:
+    def __init__(self, layout: Layout, part: int, way: Way = "auto", ranks_heads: int = 0, machine: Machine | None = None, any_order: bool = False) -> None:
         if not isinstance(machine, (Machine, NoneType)):
             raise TypeError(f"machine is of type {type(machine).__name__}; it must be a distributed.Machine")
         self.part, self.way, self.ranks_heads = integer(part, "part", 1), choice(way, "way", WAYS), integer(ranks_heads, "ranks_heads", 0)
         self.owners: dict[str, Array] = {}
-        self.struct = _native.struct(_abi.attn_split, part=self.part, way=self.way, ranks_heads=self.ranks_heads)
+        self.struct = _native.struct(_abi.attn_split, part=self.part, way=self.way, ranks_heads=self.ranks_heads, any_order=bool(any_order))
         self.machine = None if machine is None else machine.struct
         if self.machine is not None:
             self.struct.machine = ctypes.pointer(self.machine)
@@ -132,6 +132,7 @@ class Split:
         """What ranks must agree about."""
         names = {value: name for name, value in {**LAYOUTS, "owners": _abi.ATTN_LAYOUT_OWNERS}.items()}
         return {"layout": names[self.struct.layout], "part": str(self.part), "way": str(self.way), "ranks_heads": str(self.ranks_heads),
+                "any_order": str(bool(self.struct.any_order)),
                 "machine": "None" if self.machine is None else str([getattr(self.machine, field.name) for field in fields(Machine)]),
                 **{f"layout.{name}": f"{owners.size} numbers with checksum {zlib.crc32(owners)}" for name, owners in self.owners.items()}}
 
