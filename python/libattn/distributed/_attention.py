@@ -15,9 +15,8 @@ from ._split import Layout, Machine, Way
 @outside_graphs
 def attention(
     q: ArrayLike, k: ArrayLike, v: ArrayLike, *, group: Any = None, layout: Layout = "contiguous", part: int = 1024, way: Way = "auto",
-    ranks_heads: int = 0, machine: Machine | None = None, any_order: bool = False, axes: Axes = "bhsd", out: ArrayLike | None = None, return_lse: bool = False,
-    outputs: Sequence[str] = (),
-    **options: Unpack[Options],
+    ranks_heads: int = 0, machine: Machine | None = None, any_order: bool = False, axes: Axes = "bhsd", out: ArrayLike | None = None,
+    return_lse: bool = False, outputs: Sequence[str] = (), **options: Unpack[Options],
 ) -> Any:
     """libattn.attention of a sequence that is divided among the ranks of a group, with the same bits for any number of ranks
     (unless any_order says that they need not).
@@ -40,7 +39,7 @@ def attention(
                they stay, for decode: each rank passes all queries and its own keys, and gets all of o; without gradients.  "heads":
                once, so that each rank has all tokens of some heads; "heads-ring": so do groups of ranks, each for its tokens, and keys
                go from group to group.  "gather": those of one key head after another, each while the head before is computed.  No
-               result depends on it
+               result depends on it (but with any_order)
     ranks_heads  of "heads-ring": ranks of a group, which divides the ranks; 0: the greatest number that divides the key heads, too
     machine    what "auto" goes by: a distributed.Machine, the same on all ranks; None: what distributed.predict assumes
     any_order  True: results of parts are added as they come, which takes less memory; bits then depend on ranks, layout and way (those of

@@ -258,13 +258,13 @@ def asked_of(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def once(
-    op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, ranks_heads: Any, machine: Any, any_order: Any, axes: Any,
-    grads: Sequence[str] = (), return_lse: bool = False, out: Any = None, autograd: Autograd = Autograd(None),
+    op: str, three: Mapping[str, Any], given: dict[str, Any], *, group: Any, layout: Any, part: Any, way: Any, ranks_heads: Any,
+    machine: Any, any_order: Any, axes: Any, grads: Sequence[str] = (), return_lse: bool = False, out: Any = None, autograd: Autograd = Autograd(None),
     outputs: Sequence[str] = (),
 ) -> Any:
     """Plans and executes, with one set of arrays."""
     plan = Plan.__new__(Plan)
-    bound = plan._start(transport_of(group), op, three, given, (layout, part, way, ranks_heads, machine, any_order), axes, grads, return_lse, out, autograd,
-                        outputs)
+    split = layout, part, way, ranks_heads, machine, any_order
+    bound = plan._start(transport_of(group), op, three, given, split, axes, grads, return_lse, out, autograd, outputs)
     plan._execute(lambda: bound)
     return bound.returned(three["q"], out, op)
