@@ -25,6 +25,10 @@ typedef struct ranks_case {
 /* Tokens of all ranks: of queries (0), or of keys (1). */
 int64_t ranks_tokens(const api_case *c, int keys);
 
+/* How far numbers of an output, at b's elements, may be from those that are added in another order.  A bound is not derived; what
+ * is wrong is further off by orders of magnitude.  Terms that cancel may be as large as what dropout multiplies them by. */
+double ranks_near(const api_case *c, const block *b, const unsigned char *numbers);
+
 /* Runs on x->ranks ranks and checks that all of them return what one rank returned, with the same bits, in their own memory. */
 void ranks_judge(const ranks_case *x);
 

@@ -249,23 +249,22 @@ static int same(const void *a, const void *b, attn_dtype dtype)
     return isnan(number_get(a, dtype)) && isnan(number_get(b, dtype)); /* the bits of a NaN are unspecified */
 }
 
-/* The largest finite number that one rank has computed. */
-static double largest(const block *whole)
+double ranks_near(const api_case *c, const block *b, const unsigned char *numbers)
 {
+    const double unit = b->dtype == ATTN_F64 ? 1e-9 : b->dtype == ATTN_F32 ? 1e-3 : b->dtype == ATTN_F16 ? 4e-3 : 2e-2;
+    const double dropped = c->problem.dropout.probability, factor = dropped < 1 ? 1 / (1 - dropped) : 1;
     double most = 0;
-    for (size_t at = 0; at < whole->bytes; at += whole->element) {
-        const double x = fabs(number_get(whole->copy + at, whole->dtype));
-        if (whole->is_element[at] && isfinite(x) && x > most) most = x;
+    for (size_t at = 0; at < b->bytes; at += b->element) {
+        const double x = fabs(number_get(numbers + at, b->dtype));
+        if (b->is_element[at] && isfinite(x) && x > most) most = x;
     }
-    return most;
+    return unit * (factor + most);
 }
 
-/* As compare_near (fuzz_distributed.c): of what is added in another order. */
 static double tolerance_of(const ranks_case *x, const block *whole)
 {
-    const double unit = whole->dtype == ATTN_F64 ? 1e-9 : whole->dtype == ATTN_F32 ? 1e-3 : whole->dtype == ATTN_F16 ? 4e-3 : 2e-2;
     if (!x->split.any_order) return 0;
-    return x->near && strcmp(whole->name, "topk_index") != 0 ? unit * (1 + largest(whole)) : (double)INFINITY;
+    return x->near && strcmp(whole->name, "topk_index") != 0 ? ranks_near(x->whole, whole, whole->copy) : (double)INFINITY;
 }
 
 /* An output of a rank has the bits of one rank, and nothing between its elements is written. */

@@ -189,22 +189,9 @@ static int is_well_conditioned(const api_case *c)
     return !c->special && p->shape.len_q > 0 && p->shape.len_kv > 0 && has_finite_o(c);
 }
 
-/* The largest finite number of one call's output. */
-static double largest(const block *b)
+static void compare_near(const api_case *c, const block *b)
 {
-    double most = 0;
-    for (size_t at = 0; at < b->bytes; at += b->element) {
-        const double x = fabs(number_get(b->memory + at, b->dtype));
-        if (b->is_element[at] && isfinite(x) && x > most) most = x;
-    }
-    return most;
-}
-
-/* A bound is not derived; what is wrong is further off by orders of magnitude. */
-static void compare_near(const block *b)
-{
-    const double unit = b->dtype == ATTN_F64 ? 1e-9 : b->dtype == ATTN_F32 ? 1e-3 : b->dtype == ATTN_F16 ? 4e-3 : 2e-2;
-    const double most = unit * (1 + largest(b));
+    const double most = ranks_near(c, b, b->memory);
     for (size_t at = 0; at < b->bytes; at += b->element) {
         const double x = number_get(b->memory + at, b->dtype), y = number_get(b->copy + at, b->dtype);
         if (!b->is_element[at] || x == y || (isnan(x) && isnan(y))) continue;
@@ -226,7 +213,7 @@ static void check_near(api_case *c)
     attn_plan_destroy(plan);
     for (int t = 0; status == ATTN_OK && t < c->count; t++) /* (it rejects a stride that overflows, of one token, too) */
         if (c->blocks[t].name && c->blocks[t].output && strcmp(c->blocks[t].name, "topk_index") != 0) /* (equal weights) */
-            compare_near(&c->blocks[t]);
+            compare_near(c, &c->blocks[t]);
 }
 
 /* ---- owners ---- */

@@ -76,6 +76,7 @@ static void run(const attn_transport *transport, const attn_linear_tensors *t, a
     const int me = transport ? transport->rank : 0;
     int64_t messages[2] = {0, 0}, bytes[2] = {0, 0};
     options.threads = 1 + me % 3;
+    options.workspace_limit = MAX_WORKSPACE; /* which all ranks then reject, and none goes on alone */
     memset(error, 0x55, sizeof *error);
     *status = attn_distributed_linear_plan_create(&plan, &x.whole.problem, t, &x.split, transport, &options, error);
     check_error(*status, error);
@@ -84,7 +85,7 @@ static void run(const attn_transport *transport, const attn_linear_tensors *t, a
     if (attn_distributed_linear_describe(plan, &d, NULL) != ATTN_OK) finding("a plan is not described");
     const size_t need = attn_distributed_linear_workspace_size(plan);
     if (need != d.workspace_bytes) finding("the description has another workspace");
-    unsigned char *workspace = need > MAX_WORKSPACE || x.whole.plan_only ? NULL : malloc(need + (size_t)me);
+    unsigned char *workspace = x.whole.plan_only ? NULL : malloc(need + (size_t)me);
     if (workspace) {
         memset(workspace, 0xFF, need + (size_t)me);
         if (transport) ranks_sent(transport, &messages[0], &bytes[0]);
@@ -157,9 +158,11 @@ static void over_ranks(int expected)
         if (x.status[r] != x.status[0] || strcmp(x.error[r].message, x.error[0].message) != 0)
             finding("rank %d: %d '%s', rank 0: %d '%s'", r, (int)x.status[r], x.error[r].message, (int)x.status[0],
                     x.error[0].message);
-        if (expected && x.status[r] != ATTN_OK) finding("rank %d of %d: %s", r, x.ranks, x.error[r].message);
+        if (expected && x.status[r] != ATTN_OK && x.status[r] != ATTN_ERR_MEMORY)
+            finding("rank %d of %d: %s", r, x.ranks, x.error[r].message);
     }
-    for (int n = 0; n < STATES && expected; n++) { /* those of the last rank; then of all of them, in the whole's memory */
+    const int ran = expected && x.status[0] == ATTN_OK; /* several ranks may need more than one does */
+    for (int n = 0; n < STATES && ran; n++) {           /* those of the last rank; then of all of them, in the whole's memory */
         const block *of = &c->blocks[states[n]];
         for (int r = 0; r < x.ranks && x.own[r][n].name; r++)
             for (int64_t b = 0; b < of->shape[0]; b++)
@@ -168,8 +171,8 @@ static void over_ranks(int expected)
                         for (int64_t i = 0; i < of->shape[3]; i++)
                             memcpy(block_at(of, b, h, f, i), block_at(&x.own[r][n], b, h, f, i), of->element);
     }
-    if (expected) blocks_compare(c->blocks, L_TENSORS, CANARY, "over ranks");
-    for (int n = 0; n < STATES && expected; n++)
+    if (ran) blocks_compare(c->blocks, L_TENSORS, CANARY, "over ranks");
+    for (int n = 0; n < STATES && ran; n++)
         for (int r = 1; r < x.ranks && x.own[r][n].name; r++)
             if (memcmp(x.own[r][n].memory, x.own[0][n].memory, x.own[0][n].bytes) != 0)
                 finding("%s differs on rank %d", x.own[r][n].name, r);
