@@ -26,7 +26,8 @@ static inline int names_tensor(const char *message, const char *name)
     return 0;
 }
 
-/* A message that names tensors has error.tensor, and error.other if it names two: those that it names. */
+/* A message that names tensors has error.tensor, and error.other if it names two: those that it names, and no
+ * others. */
 static inline void expect_named(const attn_error *error, attn_family family, int line)
 {
     attn_tensor_description d = {.struct_size = sizeof d};
@@ -39,6 +40,8 @@ static inline void expect_named(const attn_error *error, attn_family family, int
     if (of_error < (named > 2 ? 2 : named))
         fail_msg("line %d: error.tensor %d and error.other %d are not those named in: %s", line, error->tensor, error->other,
                  error->message);
+    if (named < 2 && error->other >= 0)
+        fail_msg("line %d: error.other is %d, which is not in: %s", line, error->other, error->message);
 }
 
 #endif

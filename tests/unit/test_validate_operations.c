@@ -183,7 +183,7 @@ static void test_outputs(void **state)
              ATTN_ERR_SHAPE, "paging.pages (9223372036854775807) is more than 2^48, the most of any size");
     REJECTED(
         (s.problem.paging.page_size = 4, s.tensors.page_table = attn_in(s.lengths_q), s.problem.mask.empty = ATTN_EMPTY_UNIFORM),
-        ATTN_ERR_ARGUMENT, "mask.empty is uniform and the keys are in pages; keys after lengths_kv have no page to average");
+        ATTN_ERR_ARGUMENT, "mask.empty is uniform and page_table is set; keys after lengths_kv have no page to average");
 }
 
 /* options.invariant rejects what depends on which rows share a tile. */

@@ -257,8 +257,7 @@ static attn_status check_paging(const attn_resolved *p, attn_error *error)
     CHECK_TENSOR(p->op == ATTN_FORWARD, ATTN_SLOT_page_table, ATTN_ERR_UNSUPPORTED,
                  "page_table is set and op is not ATTN_FORWARD; paged keys have no gradients");
     CHECK_TENSORS(p->mask.empty == ATTN_EMPTY_ZERO || !p->has.lengths_kv, ATTN_SLOT_page_table, ATTN_SLOT_lengths_kv,
-                  ATTN_ERR_ARGUMENT,
-                  "mask.empty is uniform and the keys are in pages; keys after lengths_kv have no page to average");
+                  ATTN_ERR_ARGUMENT, "mask.empty is uniform and page_table is set; keys after lengths_kv have no page to average");
     CHECK_TENSOR(g->page_size > 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
                  "page_table needs paging.page_size of at least 1; it is %" PRId64, g->page_size);
     CHECK_TENSOR(g->pages >= 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
