@@ -88,18 +88,22 @@ static attn_status choose(attn_distributed_plan *p, uint64_t bits, attn_error *e
     return attn_choose(&p->choice, divided ? &cells : &p->cells, p->way, p->members, p->ranks, divided, &p->machine, error);
 }
 
-/* As plan_choice, with all ranks: if one of them cannot plan the way that was chosen, all of them plan direct. */
+/* What a rank says of its choice: that direct is left, and that there is none. */
+enum { MAY_GO_DIRECTLY = 1, CHOOSES_NOTHING = 2 };
+
+/* As plan_choice, with all ranks: if one of them cannot plan the way that was chosen, all of them plan direct.  If one of them
+ * cannot choose, all of them fail: they would not know what was chosen. */
 static attn_status plan_together(attn_distributed_plan *p, uint64_t shared, attn_error *error)
 {
     const int is_auto = p->way == ATTN_WAY_AUTO;
     const attn_cells cells = p->cells;
     attn_asking what = {.differs = "distributed: ranks do not predict the same; their seconds are rounded differently"};
     attn_status status = choose(p, shared, error);
+    what.bits = status != ATTN_OK ? CHOOSES_NOTHING : is_auto && p->choice.way != ATTN_WAY_DIRECT ? MAY_GO_DIRECTLY : 0;
     if (status == ATTN_OK) status = plan_choice(p, shared & ~(UINT64_C(1) << NEVER_DIVIDED), error);
     what.asked = ((uint64_t)p->choice.way << 32) + (uint64_t)p->choice.members;
-    what.bits = is_auto && p->choice.way != ATTN_WAY_DIRECT;
     status = attn_agree(&p->transport, status, &what, error);
-    if (status == ATTN_OK || status == ATTN_ERR_IO || !what.bits) return status;
+    if (status == ATTN_OK || status == ATTN_ERR_IO || what.bits != MAY_GO_DIRECTLY) return status;
     const attn_error failed = *error;
     attn_heads_free(p->heads, &cells.options);
     attn_runs_free(p);
