@@ -117,9 +117,9 @@ attn_status attn_slices_share(attn_cells *c, uint64_t bits, attn_error *error)
 /* Token after token, so that the rows of a part lie together. */
 static void make_dense(attn_bound *b)
 {
-    const int64_t width = b->shares & 8 ? 1 : b->shape[3], heads = b->shares & 2 ? 1 : b->shape[1],
-                  entries = b->shares & 1 ? 1 : b->shape[0],
-                  sizes[] = {attn_max(entries, 1), attn_max(heads, 1), attn_max(width, 1)};
+    /* Of no entries, heads or keys as of one: a stride of 0 would say that elements are shared. */
+    const int64_t width = attn_max(b->shares & 8 ? 1 : b->shape[3], 1), heads = attn_max(b->shares & 2 ? 1 : b->shape[1], 1),
+                  entries = attn_max(b->shares & 1 ? 1 : b->shape[0], 1), sizes[] = {entries, heads, width};
     const int fits = sizes_fit(1, sizes, 3); /* if not, there are no elements, whose strides may be any */
     b->stride[3] = b->shares & 8 ? 0 : 1;
     b->stride[1] = b->shares & 2 ? 0 : width;

@@ -294,11 +294,47 @@ static void test_groups(void **state)
     }
 }
 
+/* ---- no entries ---- */
+
+static void plan_without_entries(void *context, const attn_transport *t)
+{
+    const attn_problem p = {.struct_size = sizeof p, .op = ATTN_BACKWARD, .shape = {0, 2, 2, 8, 8, 4, 4}};
+    const attn_split split = {.struct_size = sizeof split, .part = 4, .way = ATTN_WAY_HEADS};
+    const attn_options options = {.struct_size = sizeof options, .reproducible = 1};
+    const attn_input in = attn_in(ATTN_EMPTY);
+    const attn_output out = attn_out(ATTN_EMPTY);
+    const attn_tensors tensors = {.struct_size = sizeof tensors,
+                                  .q = in,
+                                  .k = in,
+                                  .v = in,
+                                  .o = out,
+                                  .lse = out,
+                                  .bias = in,
+                                  .grad_o = in,
+                                  .grad_q = out,
+                                  .grad_k = out,
+                                  .grad_v = out,
+                                  .grad_bias = out};
+    attn_distributed_plan *plan;
+    (void)attn_distributed_plan_create(&plan, &p, &tensors, &split, t, &options, (attn_error *)context + t->rank);
+    attn_distributed_plan_destroy(plan);
+}
+
+/* A bias of no entries is not one that queries share, whose gradient reproducible plans reject. */
+static void test_no_entries(void **state)
+{
+    attn_error errors[2];
+    (void)state;
+    ranks_run(2, 0, plan_without_entries, errors);
+    for (int r = 0; r < 2; r++)
+        if (errors[r].status != ATTN_OK) fail_msg("rank %d: %s", r, errors[r].message);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),   cmocka_unit_test(test_backward),
                                        cmocka_unit_test(test_jvp),       cmocka_unit_test(test_second),
                                        cmocka_unit_test(test_broadcast), cmocka_unit_test(test_shared_gradient),
-                                       cmocka_unit_test(test_groups)};
+                                       cmocka_unit_test(test_groups),    cmocka_unit_test(test_no_entries)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
