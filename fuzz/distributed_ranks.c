@@ -20,6 +20,7 @@ typedef struct rank_case {
     int64_t *rows[SPREADS], count[SPREADS]; /* for each row of its tensors, that of the whole */
     attn_status status;
     attn_error error;
+    attn_distributed_description about; /* if it was planned */
 } rank_case;
 
 typedef struct job {
@@ -156,12 +157,12 @@ static void execute(rank_case *mine, int count, const attn_transport *transport,
     const size_t need = attn_distributed_workspace_size(plan), guard = transport->rank % 2 ? 0 : GUARD_BYTES,
                  first = guard + (size_t)draw_below(d, 64);
     unsigned char *memory = malloc(first + need + guard);
-    attn_distributed_description about = {.struct_size = sizeof about};
     int64_t messages[2], bytes[2];
     if (!memory) abort();
     memset(memory, GUARD, first + need + guard);
     blocks_canary(mine->blocks, count, CANARY);
-    if (attn_distributed_describe(plan, &about, NULL) != ATTN_OK) finding("a plan is not described");
+    mine->about = (attn_distributed_description){.struct_size = sizeof mine->about};
+    if (attn_distributed_describe(plan, &mine->about, NULL) != ATTN_OK) finding("a plan is not described");
     ranks_sent(transport, &messages[0], &bytes[0]);
     mine->status = attn_distributed_execute(plan, &mine->tensors, memory + first, need, &mine->error);
     check_error(mine->status, &mine->error);
@@ -173,7 +174,7 @@ static void execute(rank_case *mine, int count, const attn_transport *transport,
     free(memory);
     if (mine->status != ATTN_OK)
         finding("rank %d has planned, and its execution is rejected: %s", transport->rank, mine->error.message);
-    check_description(mine, plan, &about, messages[1] - messages[0], bytes[1] - bytes[0]);
+    check_description(mine, plan, &mine->about, messages[1] - messages[0], bytes[1] - bytes[0]);
 }
 
 /* Elements of a dense tensor, in the rows that `rows` lists, are those of the whole. */
@@ -293,6 +294,62 @@ static void compare(const ranks_case *x, const rank_case *mine, int rank, int t)
     free(is_element);
 }
 
+/* What plans of all ranks have is what is predicted. */
+static void check_predicted(const ranks_case *x, const job *j)
+{
+    const api_case *c = x->whole;
+    attn_split_prediction got = {.struct_size = sizeof got};
+    attn_error error;
+    int64_t messages = 0, bytes = 0, messages_total = 0, bytes_total = 0, cells = 0;
+    if (attn_split_predict(&c->problem, x->ranks, &c->tensors, &x->split, NULL, &got, &error) != ATTN_OK)
+        finding("%d ranks are planned, and not predicted: %s", x->ranks, error.message);
+    for (int r = 0; r < x->ranks; r++) {
+        const attn_distributed_description *d = &j->of[r].about;
+        messages = d->messages > messages ? d->messages : messages, messages_total += d->messages;
+        bytes = d->bytes > bytes ? d->bytes : bytes, bytes_total += d->bytes;
+        cells += d->cells;
+        if (d->seconds != got.seconds || strcmp(d->why, got.why) != 0 || d->way != got.way || d->ranks_heads != got.ranks_heads)
+            finding("rank %d: '%s' (way %d, %g s), and predicted: '%s' (way %d, %g s)", r, d->why, (int)d->way, d->seconds, got.why,
+                    (int)got.way, got.seconds);
+        if (d->cells_total != j->of[0].about.cells_total || d->cells_most != j->of[0].about.cells_most || d->cells > d->cells_most)
+            finding("rank %d has other numbers of cells", r);
+    }
+    if (cells != got.cells_total || cells != j->of[0].about.cells_total || got.cells_most != j->of[0].about.cells_most)
+        finding("%" PRId64 " cells, %" PRId64 " described and %" PRId64 " predicted; at most %" PRId64 " and %" PRId64, cells,
+                j->of[0].about.cells_total, got.cells_total, j->of[0].about.cells_most, got.cells_most);
+    if (messages != got.messages || messages_total != got.messages_total || bytes != got.bytes || bytes_total != got.bytes_total)
+        finding("%" PRId64 " (%" PRId64 ") messages of %" PRId64 " (%" PRId64 ") bytes, and predicted %" PRId64 " (%" PRId64
+                ") of %" PRId64 " (%" PRId64 ")",
+                messages, messages_total, bytes, bytes_total, got.messages, got.messages_total, got.bytes, got.bytes_total);
+}
+
+/* With any_order: what all ranks have is the same on all of them, and all of it is what another run computes. */
+static void check_again(const ranks_case *x, const job *first)
+{
+    static job again;
+    memset(&again, 0, sizeof again);
+    again.x = x;
+    ranks_run(x->ranks, x->seed + 77, on_rank, &again);
+    if (ranks_wrong()) finding("%s", ranks_wrong());
+    for (int r = 0; r < x->ranks; r++)
+        for (int t = 0; t < x->whole->count; t++) {
+            const block *a = &first->of[r].blocks[t], *b = &again.of[r].blocks[t], *zero = &first->of[0].blocks[t];
+            if (!a->name || !a->output) continue;
+            if (again.of[r].status != first->of[r].status) finding("another status at the second time");
+            if (memcmp(a->memory, b->memory, a->bytes) != 0)
+                finding("%s of rank %d of %d: other bits at the second time", a->name, r, x->ranks);
+            const spread s = spread_of(x->whole, t);
+            if (s == SAME || (s == QUERIES && x->split.way == ATTN_WAY_SPLIT_KEYS))
+                for (int64_t i = 0; a->bytes && i < a->shape[0]; i++)
+                    for (int64_t h = 0; h < a->shape[1]; h++)
+                        for (int64_t k = 0; k < a->shape[2]; k++)
+                            for (int64_t c = 0; c < a->shape[3]; c++)
+                                if (!same(block_at(a, i, h, k, c), block_at(zero, i, h, k, c), a->dtype))
+                                    finding("%s: rank %d has other bits than rank 0", a->name, r);
+        }
+    for (int r = 0; r < x->ranks; r++) unmake(x, &again.of[r]);
+}
+
 void ranks_judge(const ranks_case *x)
 {
     static job j;
@@ -300,6 +357,10 @@ void ranks_judge(const ranks_case *x)
     j.x = x;
     ranks_run(x->ranks, x->delays ? x->seed : 0, on_rank, &j);
     if (ranks_wrong()) finding("%s", ranks_wrong());
+    int all = x->expected == ATTN_OK;
+    for (int r = 0; r < x->ranks; r++) all = all && j.of[r].status == ATTN_OK;
+    if (all && x->whole->options.workspace_limit == 0) check_predicted(x, &j);
+    if (all && x->split.any_order) check_again(x, &j);
     for (int r = 0; r < x->ranks; r++) {
         const rank_case *mine = &j.of[r];
         /* Strides are a rank's own: it may be rejected for them before what one rank is rejected for, or not where that is. */

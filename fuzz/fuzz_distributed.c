@@ -2,8 +2,8 @@
  *
  * fuzz_distributed.c - fuzzes attn/distributed.h (target.h) with the problems of api_case.h in parts of any size.  On one rank:
  * near one plain call where that is well conditioned.  On several, in any layout, way, strides and threads: the bits of one rank
- * (with any_order: near these), and the same status and sentence on all; messages and bytes as described; nothing outside
- * workspaces of exactly their size, and outputs; and what has been planned runs. */
+ * (with any_order: near these, and those of another run), and the same status and sentence on all; messages and bytes as described
+ * and as predicted; nothing outside workspaces of exactly their size, and outputs; and what has been planned runs. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -62,7 +62,7 @@ static void draw_part(api_case *c)
     if (case_has(c, "block_mask") && m->block_q > 0 && m->block_kv > 0 && !draw_one_in(d, 20))
         over.split.part = m->block_q * m->block_kv;
     if (draw_one_in(d, 60)) over.split.part = draw_one_in(d, 2) ? -1 : INT64_MAX;
-    if (draw_one_in(d, 60)) over.split.reserved[draw_below(d, 4)] = 1;
+    if (draw_one_in(d, 60)) over.split.reserved[draw_below(d, sizeof over.split.reserved / sizeof *over.split.reserved)] = 1;
 }
 
 static void draw_ranks(draws *d, attn_op op)
@@ -78,7 +78,7 @@ static void draw_ranks(draws *d, attn_op op)
     over.split.ranks_heads = 0;
     if (over.split.way == ATTN_WAY_HEADS_RING && !draw_one_in(d, 3)) over.split.ranks_heads = 1 + draw_below(d, over.ranks);
     while (over.split.ranks_heads && over.ranks % over.split.ranks_heads) over.split.ranks_heads--;
-    over.split.any_order = draw_one_in(d, 4);
+    over.split.any_order = draw_one_in(d, 3);
     over.split.machine = draw_one_in(d, 2) ? &machine : NULL;
     machine.struct_size = sizeof machine;
     if (attn_split_machine_describe(&machine, NULL) != ATTN_OK) finding("there is no machine");
@@ -186,6 +186,7 @@ static int is_well_conditioned(const api_case *c)
         if (fabs(block_get(offset, b, 0, 0, 0)) > 1e5) return 0; /* distances beyond these rows */
     if (p->score.temperature > 0 && p->score.temperature < 0.1) return 0;
     if (p->score.scale_kind == ATTN_SCALE_VALUE && fabs(p->score.scale) > 100) return 0;
+    if (p->dropout.probability > 0.999 && p->dropout.probability < 1) return 0; /* what it keeps is multiplied by so much */
     return !c->special && p->shape.len_q > 0 && p->shape.len_kv > 0 && has_finite_o(c);
 }
 
