@@ -187,14 +187,19 @@ static double share_of(const attn_cells *c, const attn_piece *p, const attn_boun
     const double all =
         get(c->bounds.compute, data, r->entry * lse->stride[0] + r->head * lse->stride[1] + r->local * lse->stride[2]);
     if (of_cell > -(double)INFINITY || isnan(of_cell)) return exp(of_cell - all);
-    if (all > -(double)INFINITY || isnan(all)) return isnan(all) ? all : 0;
+    if (all > -(double)INFINITY || isnan(all)) return 0;
     return attn_uniform_share(c, p); /* 0 are 0, uniform ones those of all keys */
 }
 
+/* What is 0 stays so: of a key that the query does not see, also where others make the share NaN. */
 static void scale(const attn_cells *c, const attn_piece *p, const weights_row *r, double share)
 {
     double *const f64 = (double *)(void *)r->weights;
     float *const f32 = (float *)(void *)r->weights;
+    const int broken = isnan(share);
+    for (int64_t j = 0; j < p->keys && broken; j++)
+        if (get(c->bounds.compute, r->weights, j) != 0) put(c->bounds.compute, r->weights, j, share);
+    if (broken) return;
     for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F64; j++) f64[j] *= share;
     for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F32; j++) f32[j] = (float)(f32[j] * share);
 }

@@ -230,6 +230,39 @@ static void check_bands(int packed)
 
 static void test_bands(void **state) { (void)state, check_bands(1), check_bands(0); }
 
+/* NaN in a query, or in a key that is seen, is in the weights of the keys that the query sees, and in no others, nor in their sums:
+ * keys behind the causal query, and behind the length, have cells that the query sees in part, or not at all. */
+static void check_nan(int in_query, int broken, attn_empty empty)
+{
+    enum { TOKENS = 6, LENGTH = 4 };
+    static const int64_t length[] = {LENGTH};
+    float q[TOKENS] = {0}, k[TOKENS] = {0}, o[TOKENS], weights[TOKENS][TOKENS], column[TOKENS];
+    const attn_problem p = {
+        .struct_size = sizeof p, .shape = {1, 1, 1, TOKENS, TOKENS, 1, 1}, .mask = {.causal = 1, .empty = empty}};
+    attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(k), .v = attn_in(k), .o = attn_out(o)};
+    t.lengths_kv = attn_in(length), t.weights = attn_out(weights), t.column_sum = attn_out(column);
+    (in_query ? q : k)[broken] = NAN;
+    for (int64_t tokens = 1; tokens <= TOKENS; tokens++) {
+        compute_over_parts(&p, &t, tokens);
+        for (int j = 0; j < TOKENS; j++) {
+            int some = 0;
+            for (int i = 0; i < TOKENS; i++) {
+                const int reached = in_query ? i == broken : broken <= i && broken < LENGTH,
+                          is_nan = reached && j <= i && j < LENGTH;
+                assert_int_equal(isnan(weights[i][j]) != 0, is_nan);
+                some |= is_nan;
+            }
+            assert_int_equal(isnan(column[j]) != 0, some);
+        }
+    }
+}
+
+static void test_nan(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 24; n++) check_nan(n % 2, n / 4, n / 2 % 2 ? ATTN_EMPTY_UNIFORM : ATTN_EMPTY_ZERO);
+}
+
 /* Parts of a tensor whose bytes overflow do not. */
 static void test_too_large(void **state)
 {
@@ -298,16 +331,10 @@ static void test_tangents_too_large(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),
-                                       cmocka_unit_test(test_backward),
-                                       cmocka_unit_test(test_jvp),
-                                       cmocka_unit_test(test_second),
-                                       cmocka_unit_test(test_given),
-                                       cmocka_unit_test(test_ties),
-                                       cmocka_unit_test(test_weights_of_0),
-                                       cmocka_unit_test(test_bands),
-                                       cmocka_unit_test(test_no_heads),
-                                       cmocka_unit_test(test_too_large),
-                                       cmocka_unit_test(test_tangents_too_large)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),      cmocka_unit_test(test_backward),  cmocka_unit_test(test_jvp),
+        cmocka_unit_test(test_second),       cmocka_unit_test(test_given),     cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_bands),     cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_no_heads),     cmocka_unit_test(test_too_large), cmocka_unit_test(test_tangents_too_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
