@@ -263,6 +263,30 @@ static void test_nan(void **state)
     for (int n = 0; n < 24; n++) check_nan(n % 2, n / 4, n / 2 % 2 ? ATTN_EMPTY_UNIFORM : ATTN_EMPTY_ZERO);
 }
 
+/* NaN in a value that is seen is in o, also if the weight of its whole part is rounded to 0; not if the value is not seen. */
+static void check_nan_value(int broken, int large)
+{
+    enum { KEYS = 5, WIDTH = 2, LENGTH = 4 };
+    static const int64_t length[] = {LENGTH};
+    static const float q[] = {1};
+    float k[KEYS] = {0}, v[KEYS][WIDTH] = {{0}}, o[WIDTH];
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, 1, KEYS, 1, WIDTH}};
+    attn_tensors t = {.struct_size = sizeof t, .q = attn_in(q), .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
+    t.lengths_kv = attn_in(length);
+    k[large] = 1e4f, v[large][0] = v[large][1] = 3, v[broken][1] = NAN;
+    for (int64_t tokens = 1; tokens <= KEYS; tokens++) {
+        compute_over_parts(&p, &t, tokens);
+        assert_true(o[0] == 3);
+        assert_int_equal(isnan(o[1]) != 0, broken < LENGTH);
+    }
+}
+
+static void test_nan_value(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 20; n++) check_nan_value(n / 4, n % 4);
+}
+
 /* Parts of a tensor whose bytes overflow do not. */
 static void test_too_large(void **state)
 {
@@ -331,10 +355,18 @@ static void test_tangents_too_large(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),      cmocka_unit_test(test_backward),  cmocka_unit_test(test_jvp),
-        cmocka_unit_test(test_second),       cmocka_unit_test(test_given),     cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_weights_of_0), cmocka_unit_test(test_bands),     cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_no_heads),     cmocka_unit_test(test_too_large), cmocka_unit_test(test_tangents_too_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),
+                                       cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_jvp),
+                                       cmocka_unit_test(test_second),
+                                       cmocka_unit_test(test_given),
+                                       cmocka_unit_test(test_ties),
+                                       cmocka_unit_test(test_weights_of_0),
+                                       cmocka_unit_test(test_bands),
+                                       cmocka_unit_test(test_nan),
+                                       cmocka_unit_test(test_nan_value),
+                                       cmocka_unit_test(test_no_heads),
+                                       cmocka_unit_test(test_too_large),
+                                       cmocka_unit_test(test_tangents_too_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
