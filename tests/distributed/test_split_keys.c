@@ -152,9 +152,81 @@ static void test_pairs(void **state)
     }
 }
 
+/* ---- when something is wrong ---- */
+
+enum { QUERIES = 3, KEYS = 10, HEADS = 3, UNTOUCHED = 7 };
+
+typedef struct broken {
+    int without_o; /* a rank that passes no o in an execution; -1: none */
+    attn_error error[MAX_RANKS];
+    int written[MAX_RANKS];
+} broken;
+
+static void on_broken_rank(void *context, const attn_transport *transport)
+{
+    static const float in[HEADS * KEYS];
+    broken *x = context;
+    attn_error *error = &x->error[transport->rank];
+    float o[HEADS * QUERIES], column[HEADS * KEYS];
+    attn_distributed_plan *plan;
+    const attn_split split = {.struct_size = sizeof split, .part = 1, .way = ATTN_WAY_SPLIT_KEYS};
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, HEADS, HEADS, QUERIES, KEYS, 1, 1}};
+    attn_tensors t = {.struct_size = sizeof t, .q = attn_in(in), .k = attn_in(in), .v = attn_in(in), .o = attn_out(o)};
+    t.column_sum = attn_out(column);
+    for (int n = 0; n < HEADS * QUERIES; n++) o[n] = UNTOUCHED;
+    for (int n = 0; n < HEADS * KEYS; n++) column[n] = UNTOUCHED;
+    if (attn_distributed_plan_create(&plan, &p, &t, &split, transport, NULL, error) != ATTN_OK) return;
+    const size_t size = attn_distributed_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    if (transport->rank == x->without_o) t.o.data = NULL;
+    (void)attn_distributed_execute(plan, &t, workspace, size, error);
+    x->written[transport->rank] = o[0] != UNTOUCHED || column[0] != UNTOUCHED;
+    free(workspace);
+    attn_distributed_plan_destroy(plan);
+}
+
+/* Each call of a transport's function fails in turn: with pairs of ranks (3, 5) and without, with heads for all ranks or not. */
+static void test_messages(void **state)
+{
+    static const int ranks[] = {2, 3, 5};
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        int64_t n = 0;
+        for (int failed = 1; failed; n++) {
+            broken x = {.without_o = -1};
+            ranks_fail_at(n);
+            ranks_run(ranks[k], 0, on_broken_rank, &x);
+            if (ranks_wrong()) fail_msg("%d ranks, call %d: %s", ranks[k], (int)n, ranks_wrong());
+            failed = 0;
+            for (int r = 0; r < ranks[k]; r++) {
+                failed += x.error[r].status != ATTN_OK;
+                if (x.error[r].status != ATTN_OK) assert_int_equal(x.error[r].status, ATTN_ERR_IO);
+            }
+        }
+        ranks_fail_at(-1);
+        print_message("%d ranks: %d calls\n", ranks[k], (int)n); assert_in_range(n, 50 * ranks[k] - 60, 1000);
+    }
+}
+
+static void test_one_rank(void **state)
+{
+    (void)state;
+    for (int who = 0; who < 3; who++) {
+        broken x = {.without_o = who};
+        ranks_run(3, 0, on_broken_rank, &x);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(x.error[r].status, ATTN_ERR_ARGUMENT);
+            assert_string_equal(x.error[r].message, "distributed: o is missing; the plan was made with it");
+            assert_false(x.written[r]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_describe),
-                                       cmocka_unit_test(test_pairs)};
+                                       cmocka_unit_test(test_pairs), cmocka_unit_test(test_messages),
+                                       cmocka_unit_test(test_one_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
