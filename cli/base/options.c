@@ -17,7 +17,7 @@
 #include "testing/text/failure.h"
 #include "testing/text/nearest.h"
 
-enum { OWN_GROUPS = 6, MAX_OPTIONS = 128, FIRST_ID = 256 /* above every letter */, HELP_ID = FIRST_ID + MAX_OPTIONS };
+enum { OWN_GROUPS = 7, MAX_OPTIONS = 128, FIRST_ID = 256 /* above every letter */, HELP_ID = FIRST_ID + MAX_OPTIONS };
 
 /* All rows of all groups, numbered, and which of them the command line has. */
 typedef struct flat_options {

@@ -90,7 +90,7 @@ typedef struct common_settings {
  * missing.  Returns -1 if the command is to go on, else its exit status.  Operands are moved to the end, as getopt_long does:
  * *operands is their first index.
  *
- *  groups  [in]   the command's own: six at most, ended by one without rows; with those of all commands at most 128 options
+ *  groups  [in]   the command's own: seven at most, ended by one without rows; with those of all commands at most 128 options
  *  common  [out]  is zero before
  */
 int options_begin(const command_usage *usage, const option_group *groups, common_settings *common, int argc, char **argv, int most,

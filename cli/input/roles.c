@@ -266,7 +266,7 @@ static const option_row *role_options(problem_word_flag words)
     return rows;
 }
 
-enum { OWN_GROUPS = 4 /* the input and its mechanism are two more, of the six that options_begin takes */ };
+enum { OWN_GROUPS = 5 /* the input and its mechanism are two more, of the seven that options_begin takes */ };
 
 int input_command(const command_usage *usage, const option_group *groups, problem_word_flag words, int argc, char **argv,
                   input_settings *in, input_use *use, const void *own)

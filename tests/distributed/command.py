@@ -347,6 +347,8 @@ def manual():
         done = start([MPIRUN, "-n", "2", ATTN_MPI, command, "--help"])
         check(f"{command} --help, once", done.returncode == 0 and done.stdout.startswith(f"usage: attn-mpi {command} ") and done.stdout.count("usage:") == 1)
         flags |= flags_of(done.stdout)
+        wanted = known if command == "run" else {"invariant", "reproducible"}
+        check(f"{command} has the flags that it shares with attn", wanted <= flags_of(done.stdout), str(wanted - flags_of(done.stdout)))
     check("the page has their flags", flags - known <= described, str(flags - known - described))
     check("and no others", described <= flags, str(described - flags))
     done = start([MPIRUN, "-n", "2", ATTN_MPI, "--version"])
