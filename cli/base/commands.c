@@ -39,6 +39,8 @@ static const struct {
                   {"split.part", "--part", "--part"},
                   {"split.ranks_heads", "--ranks-heads", "--ranks-heads"},
                   {"split.way", "--way", "--way"},
+                  {"split.layout", "--layout", "--layout"},
+                  {"split.any_order is 1", "--any-order is set", "--any-order is set"},
                   {"op is", "op is", "the operation is"},
                   {"score.kind is", "score is", "--score is"},
                   {"score.scale is", "scale is", "--scale is"},

@@ -239,7 +239,7 @@ int attn_cmd_explain(int argc, char **argv)
     attn_error error;
     int operands, exit = options_begin(&usage, groups, &common, argc, argv, 1, &operands);
     if (exit >= 0) return exit;
-    if (ranks_check_flags(&ranks, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);
+    if (ranks_check_flags(&ranks, &common, &error) != ATTN_OK) return command_fail(usage.name, NULL, &error);
 
     const char *text = argv[operands];
     char canonical[512];

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/base/options.h"
 #include "testing/problem/linear_problem.h"
 #include "testing/text/failure.h"
 #include "testing/text/json.h"
@@ -18,8 +17,14 @@ const option_row ranks_options[] = {
     {0},
 };
 
-attn_status ranks_check_flags(const ranks_settings *s, attn_error *error)
+attn_status ranks_check_flags(const ranks_settings *s, const common_settings *common, attn_error *error)
 {
+    const char *local = common->threads        ? "threads"
+                        : common->isa          ? "isa"
+                        : common->invariant    ? "invariant"
+                        : common->reproducible ? "reproducible"
+                                               : NULL;
+    if (s->ranks && local) return failure(error, ATTN_ERR_ARGUMENT, "--%s has no effect with --ranks", local);
     const char *machine = machine_given(&s->split.machine);
     const char *given = machine                ? machine
                         : s->split.part > 0    ? "part"
@@ -28,6 +33,7 @@ attn_status ranks_check_flags(const ranks_settings *s, attn_error *error)
                         : s->split.ranks_heads ? "ranks-heads"
                         : s->split.any_order   ? "any-order"
                                                : NULL;
+    if (s->ranks && s->split.way) return split_check(&s->split, error); /* without --way, it is that of one of the rows */
     if (s->ranks || !given) return ATTN_OK;
     return failure(error, ATTN_ERR_ARGUMENT, "--%s has no effect without --ranks", given);
 }
@@ -94,13 +100,13 @@ static attn_status predict(outlook *o, const attn_problem *problem, const attn_t
     for (size_t n = 0; n < sizeof ways / sizeof *ways; n++) {
         way_row *row = &o->rows[o->count];
         const attn_way way = ways[n].way;
-        const int has_heads = way == ATTN_WAY_HEADS || way == ATTN_WAY_HEADS_RING || way == ATTN_WAY_GATHER;
         if (only ? only != way : is_of_no_use(o, way, problem)) continue;
         *row = (way_row){.name = ways[n].name, .in_library = 1, .of.struct_size = sizeof row->of};
         o->split.way = way;
         o->split.ranks_heads = only || way == ATTN_WAY_HEADS_RING ? ranks_heads : 0;
         const attn_status status = predict_way(o, row, problem, tensors, error);
-        if (status == ATTN_ERR_UNSUPPORTED && has_heads && !only) continue; /* gradients that all heads share */
+        /* Gradients that all heads share, by heads; whole rows of weights, by split keys. */
+        if (status == ATTN_ERR_UNSUPPORTED && !only) continue;
         if (status != ATTN_OK) return status;
         const int is_another = row->of.ranks_heads > 1 && row->of.ranks_heads < o->settings->ranks;
         if (only || way != ATTN_WAY_HEADS_RING || is_another) o->count++;
@@ -215,7 +221,8 @@ attn_status ranks_explain(const char *name, const problem_spec *spec, const rank
                  .split = split_of(&settings->split, spec),
                  .machine = machine_of(&settings->split.machine)};
     if (linear_problem_is(spec))
-        return failure(error, ATTN_ERR_UNSUPPORTED, "--ranks is for attention; linear attention over ranks is not there yet");
+        return failure(error, ATTN_ERR_UNSUPPORTED,
+                       "--ranks predicts softmax attention; there is no model of linear attention over ranks yet");
     if (spec->packed || spec->lengths || spec->offset_kind == SPEC_OFFSET_EACH)
         return failure(error, ATTN_ERR_UNSUPPORTED, "--ranks predicts sequences of one length: without packed, lens, offset");
     attn_status status = problem_build(spec, &problem, &tensors, error);

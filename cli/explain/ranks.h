@@ -4,6 +4,7 @@
 #ifndef ATTN_CLI_EXPLAIN_RANKS_H
 #define ATTN_CLI_EXPLAIN_RANKS_H
 
+#include "cli/base/options.h"
 #include "cli/input/split.h"
 
 typedef struct ranks_settings {
@@ -13,8 +14,8 @@ typedef struct ranks_settings {
 
 extern const option_row ranks_options[];
 
-/* ATTN_ERR_ARGUMENT: flags that have no effect without --ranks. */
-attn_status ranks_check_flags(const ranks_settings *settings, attn_error *error);
+/* ATTN_ERR_ARGUMENT: flags that have no effect without --ranks, or with it. */
+attn_status ranks_check_flags(const ranks_settings *settings, const common_settings *common, attn_error *error);
 
 /* Prints the table, or the JSON object, with the name of the problem. */
 attn_status ranks_explain(const char *name, const problem_spec *spec, const ranks_settings *settings, int json, attn_error *error);

@@ -120,6 +120,12 @@ attn_split split_of(const split_settings *settings, const problem_spec *spec)
                         .any_order = settings->any_order};
 }
 
+attn_status split_check(const split_settings *settings, attn_error *error)
+{
+    if (!settings->ranks_heads || settings->way == ATTN_WAY_HEADS_RING) return ATTN_OK;
+    return failure(error, ATTN_ERR_ARGUMENT, "--ranks-heads has no effect without --way=heads-ring");
+}
+
 const char *split_layout_name(attn_layout layout) { return layouts[layout]; }
 
 const char *split_way_name(attn_way way)

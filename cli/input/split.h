@@ -31,6 +31,9 @@ extern const option_row split_options[];
 
 /* The split of these flags for a problem; its machine is NULL. */
 attn_split split_of(const split_settings *settings, const problem_spec *spec);
+
+/* ATTN_ERR_ARGUMENT: --ranks-heads beside a way that it says nothing about. */
+attn_status split_check(const split_settings *settings, attn_error *error);
 const char *split_layout_name(attn_layout layout);
 const char *split_way_name(attn_way way);
 

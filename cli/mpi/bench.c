@@ -26,6 +26,7 @@ static const command_usage usage = {
                "many tokens as the problem has. PROBLEM is a problem string (attn explain --help).\n",
     .notes = "Efficiency is the speed of a process as a share of that of one process alone. messages is the\n"
              "share of the time of all processes that is spent in MPI, mostly waiting for others.\n"
+             "Not there yet: linear attention, and sequences of different lengths.\n"
              "docs/distributed.md explains the fields of --json, which `attn plot scaling` draws.\n"
              "\n"
              "Example:\n"
@@ -117,7 +118,8 @@ int mpi_cmd_bench(int argc, char **argv)
     if (exit >= 0) return exit;
     const int given = operands < argc, count = given ? argc - operands : (int)(sizeof usual / sizeof *usual);
     char *const *problems = given ? argv + operands : (char *const *)(uintptr_t)usual;
-    exit = check(problems, count, &common);
+    exit =
+        split_check(&settings.split, &error) == ATTN_OK ? check(problems, count, &common) : command_fail(usage.name, NULL, &error);
     if (exit != EXIT_DONE) return exit;
     if (ranks_meet(usage.name, &error) != ATTN_OK || ranks_open(&r, MPI_COMM_WORLD, &error) != ATTN_OK)
         return command_fail(usage.name, NULL, &error);

@@ -78,6 +78,7 @@ static attn_status load(work *w, const char *path, input_settings *in, attn_erro
 {
     const run_settings *settings = &w->given->run;
     attn_status status = wanted_check(settings, &in->common, w->is_linear, error);
+    if (status == ATTN_OK) status = split_check(&w->given->split, error);
     w->mine = (split_rank){.rank = w->ranks.rank, .ranks = w->ranks.count};
     w->mine.split = split_of(&w->given->split, &in->spec);
     w->machine = machine_of(&w->given->split.machine);

@@ -84,13 +84,15 @@ void scaling_print_text(const scaling_point *points, int count, const ranks *r, 
     for (int k = 0; k < count; k++) {
         const scaling_point *p = &points[k];
         if (k == 0 || p->kind != p[-1].kind || p->problem != p[-1].problem)
-            printf("\n%s: %s, parts of %" PRId64 ", %s, %s\n%6s %11s %11s %9s %11s %9s %9s\n", p->problem,
+            printf("\n%s: %s, parts of %" PRId64 ", %s\n%6s %11s %11s %12s %9s %11s %9s %9s  %s\n", p->problem,
                    p->kind == SCALING_STRONG ? "strong scaling" : "weak scaling (so many tokens for each rank)",
-                   p->split.part ? p->split.part : 1024, split_layout_name(p->split.layout), split_way_name(p->split.way), "ranks",
-                   "median ms", "best ms", "speed-up", "efficiency", "messages", "MiB sent");
-        printf("%6d %11.3f %11.3f %9.2f %10.1f%% %8.1f%% %9.2f\n", p->ranks, 1e3 * p->median, 1e3 * p->p10, p->speedup,
-               100 * p->efficiency, 100 * p->share, (double)p->bytes / 1048576);
+                   p->split.part ? p->split.part : 1024, split_layout_name(p->split.layout), "ranks", "median ms", "best ms",
+                   "predicted ms", "speed-up", "efficiency", "messages", "MiB sent", "way");
+        printf("%6d %11.3f %11.3f %12.3f %9.2f %10.1f%% %8.1f%% %9.2f  %s\n", p->ranks, 1e3 * p->median, 1e3 * p->p10,
+               1e3 * p->about.seconds, p->speedup, 100 * p->efficiency, 100 * p->share, (double)p->bytes / 1048576,
+               split_way_name(p->about.way));
     }
     printf("\nAgainst one rank: the time that it would need, and the speed of a rank. messages: the share of the time of\n"
-           "all ranks that is spent in MPI, mostly waiting for others.\n");
+           "all ranks that is spent in MPI, mostly waiting for others. predicted: by a model, with --network, --latency\n"
+           "and --flops.\n");
 }

@@ -7,12 +7,15 @@
 
 #include "cli/base/progress.h"
 #include "cli/measure/work.h"
+#include "testing/problem/linear_problem.h"
 #include "testing/text/failure.h"
 
 attn_status trial_check(const problem_spec *spec, attn_error *error)
 {
     attn_problem problem;
     attn_tensors tensors;
+    if (linear_problem_is(spec))
+        return failure(error, ATTN_ERR_UNSUPPORTED, "bench measures softmax attention; linear attention is not there yet");
     if (spec->packed || spec->lengths || spec->offset_kind == SPEC_OFFSET_EACH)
         return failure(error, ATTN_ERR_UNSUPPORTED,
                        "scaling is measured for sequences of one length: without packed, lens, offset");

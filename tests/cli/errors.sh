@@ -437,8 +437,12 @@ rejected 2 "attn explain: --network has no effect without --ranks" explain sq9:d
 rejected 2 "attn explain: --layout has no effect without --ranks" explain sq9:d8 --layout=striped
 rejected 2 "attn explain: --network: '3furlongs' is not a rate above 0, such as 200Gbit/s (or Mbit/s, Tbit/s, GB/s, MB/s)" \
     explain sq9:d8 --ranks=2 --network=3furlongs
-rejected 3 "attn explain: linear:sq50:d16: --ranks is for attention; linear attention over ranks is not there yet" \
+rejected 3 "attn explain: linear:sq50:d16: --ranks predicts softmax attention; there is no model of linear attention over ranks yet" \
     explain linear:sq50:d16 --ranks=2
+rejected 2 "attn explain: --threads has no effect with --ranks" explain sq9:d8 --ranks=2 --threads=2
+rejected 2 "attn explain: --invariant has no effect with --ranks" explain sq9:d8 --ranks=2 --invariant
+rejected 2 "attn explain: --ranks-heads has no effect without --way=heads-ring" explain sq9:d8 --ranks=2 --way=ring --ranks-heads=2
+ok "gather, whole" "$ATTN" explain fwd:sq4096:d64:weights --ranks=4
 rejected 3 "attn explain: b2:sq9:d8:lens: --ranks predicts sequences of one length: without packed, lens, offset" explain b2:sq9:d8:lens --ranks=2
 rejected 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 rejected 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual

@@ -256,6 +256,7 @@ def errors():
     rejects("a layout", 1, ["in.safetensors", "--layout=zigzagged"], 2, "is not contiguous, zigzag or striped, nor an order")
     rejects("a way", 1, ["in.safetensors", "--way=around"], 2, "--way: 'around' is not auto, direct, ring, heads, heads-ring or gather")
     rejects("heads of 3 of 2 ranks", 2, ["in.safetensors", "--way=heads-ring", "--ranks-heads=3"], 2, "--ranks-heads is 3; it must divide the number of ranks, 2")
+    rejects("heads that no way divides", 2, ["in.safetensors", "--way=ring", "--ranks-heads=2"], 2, "--ranks-heads has no effect without --way=heads-ring")
     rejects("a network that changes nothing", 2, ["in.safetensors", "--way=ring", "--network=2"], 2, "--network has no effect with --way=ring")
     rejects("a part of nothing", 1, ["in.safetensors", "--part=0"], 2, "--part is 0; it must be at least 1")
     rejects("no file", 3, ["none.safetensors"], 2, "none.safetensors: cannot open")
@@ -278,6 +279,7 @@ def errors():
     for name, words, status, sentence in (
             ("parts that states cannot go along", ["--layout=zigzag"], 3, "linear attention has 0 (contiguous) only"),
             ("heads of linear attention", ["--way=heads"], 3, "linear attention has 0 (auto), 1 (ring: a chain) and 2 (direct: a scan)"),
+            ("linear attention in any order", ["--any-order"], 3, "--any-order is set; linear attention adds along the tokens"),
             ("tangents of linear attention", ["--jvp"], 3, "linear attention has forward and --backward only"),
             ("a rule without its tensor", ["--rule=delta"], 2, "rule=delta needs a tensor 'beta'"),
             ("the entropy of linear attention", ["--entropy"], 3, "linear attention writes o and weights, not --entropy")):
@@ -318,7 +320,7 @@ def bench():
     drawn_picture = start([ATTN, "plot", "scaling", "scaling.json", "-o", "scaling.svg"])
     check("bench: attn plot scaling", drawn_picture.returncode == 0 and b"Efficiency by ranks" in bytes_of("scaling.svg"), drawn_picture.stderr)
     done = start(words)
-    check("bench: a table", done.returncode == 0 and "strong scaling" in done.stdout and done.stdout.count("\n     3 ") == 2, done.stdout + done.stderr)
+    check("bench: a table", done.returncode == 0 and "strong scaling" in done.stdout and done.stdout.count("\n     3 ") == 2 and done.stdout.count("  direct\n") == 6, done.stdout + done.stderr)
     groups = ["--way=heads-ring", "--ranks-heads=2", "--seconds=0.01", "--json"]
     done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "fwd:f32:hq2:sq32:d8", "--part=16", *groups])
     check("bench: as many ranks divide the heads as there are", done.returncode == 0 and
@@ -330,8 +332,10 @@ def bench():
     check("bench: nothing to compute", done.returncode == 0 and "nan" not in done.stdout, done.stdout + done.stderr)
     done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", "bwd2:f32:sq32:d8", "--part=8", "--seconds=0.01"])
     check("bench: double backward", done.returncode == 0 and "strong scaling" in done.stdout, done.stdout + done.stderr)
-    for problem, status, sentence in (("fwd:f32:sq8", 2, "d is missing"), ("fwd:f32:sq8:d8:packed", 3, "for sequences of one length")):
-        done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", problem])
+    for problem, more, status, sentence in (("fwd:f32:sq8", [], 2, "d is missing"), ("fwd:f32:sq8:d8:packed", [], 3, "for sequences of one length"),
+                                            ("linear:f32:sq8:d8", [], 3, "linear attention is not there yet"),
+                                            ("fwd:f32:sq8:d8", ["--ranks-heads=2"], 2, "--ranks-heads has no effect without --way=heads-ring")):
+        done = start([MPIRUN, "-n", "2", ATTN_MPI, "bench", problem, *more])
         lines = [line for line in done.stderr.splitlines() if line.startswith("attn-mpi bench: ")]
         check(f"bench: {problem}", done.returncode == status and len(lines) == 1 and sentence in lines[0], done.stderr)
 
