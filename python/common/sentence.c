@@ -13,7 +13,7 @@ static const struct {
 };
 
 /* Structs whose fields are keywords of Python's by themselves. */
-static const char *const structs[] = {"attention.", "tensors.", "tokens."};
+static const char *const structs[] = {"attention.", "tensors.", "tokens.", "split."};
 
 static int is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 

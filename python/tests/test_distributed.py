@@ -200,7 +200,7 @@ def test_groups_that_divide_the_heads():
     for way, ranks, asked, taken in (("heads-ring", 4, 0, 2), ("heads-ring", 4, 4, 4), ("heads", 3, 0, 3), ("direct", 2, 0, 1), ("gather", 2, 0, 1)):
         for found in distributed.in_threads(ranks, lambda group, way=way, asked=asked: on_rank(group, way, asked)):
             assert (found.way, found.ranks, found.ranks_heads) == (way, ranks, taken)
-    with pytest.raises(ValueError, match="ranks_heads is 3; it must divide the number of ranks, 4"):
+    with pytest.raises(ValueError, match="^ranks_heads is 3; it must divide the number of ranks, 4"):
         distributed.in_threads(4, lambda group: on_rank(group, ranks_heads=3))
 
 
@@ -363,6 +363,11 @@ WRONG = {  # what a rank asks that is wrong, and what all ranks say
     "way": ({"way": "round"}, ValueError, "way is 'round'"),
     "part": ({"part": 0}, ValueError, "part is 0"),
     "axes": ({"axes": "sbh"}, ValueError, "axes is 'sbh'"),
+    "axes, in a list": ({"axes": ["bhsd"]}, TypeError, r"axes is \['bhsd'\]; it must be"),
+    "outputs": ({"outputs": 3}, TypeError, "outputs is of type int; it must be a sequence of names"),
+    "any order": ({"any_order": "no"}, TypeError, "any_order is of type str; it must be True or False"),
+    "heads of no way": ({"ranks_heads": 3, "way": "ring"}, ValueError, "ranks_heads is 3 and way is 'ring'; it is for 'heads-ring'"),
+    "other way": ({"way": "gather"}, ValueError, r"ranks disagree: rank 0 has way=(auto|gather), and rank \d has way=(auto|gather)"),
     "other window": ({"window": (3, 3)}, ValueError, r"ranks disagree: rank 0 has .*window.*, and rank \d has .*window"),
     "other part": ({"part": 8}, ValueError, r"ranks disagree: rank 0 has part=\d, and rank \d has part=\d"),
     "other lengths": ({"lengths_kv": [3, 5]}, ValueError, "ranks disagree about the problem"),
@@ -428,7 +433,7 @@ def test_plans_reject_on_all_ranks():
                 plan.execute(**{"q": q, "k": k, "v": v, **(wrong if group.rank == 1 else {})})
             except Exception as error:
                 said.append(str(error))
-        with pytest.raises(ValueError, match="over ranks there are 'forward'"):
+        with pytest.raises(ValueError, match="op is 'triple'; it must be 'forward'"):
             distributed.Plan(q, k, v, group=group, part=PART, op="triple")
         return said
 
@@ -522,7 +527,7 @@ def test_groups():
         distributed.in_threads(2, lambda group: group.rank or distributed.unshard(Q, 2, group=group))
     found = outcomes(2, lambda group: distributed.Plan(Q, K, V, group=group, arrays=5 if group.rank == 1 else None))
     assert [str(error) for error in found] == ["arrays is of type int; it must be a dict of arrays by name"] * 2
-    for wrong, sentence in (({"grads": ["sink", "sink"]}, "grads has 'sink' twice"), ({"grads": 5}, "'int' object is not iterable")):
+    for wrong, sentence in (({"grads": ["sink", "sink"]}, "grads has 'sink' twice"), ({"grads": 5}, "grads is of type int; it must be a sequence of names")):
         found = outcomes(2, lambda group, wrong=wrong: distributed.attention_backward(
             Q, K, V, GRAD, LSE, GRAD, sink=np.ones(HEADS), group=group, **(wrong if group.rank == 1 else {})))
         assert [str(error) for error in found] == [sentence] * 2

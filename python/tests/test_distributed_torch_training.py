@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -198,6 +199,35 @@ def test_context_parallel_rejects():
     with pytest.raises(ValueError, match="buffer 1 requires a gradient"), distributed.context_parallel(None, buffers=[x, x.clone().requires_grad_()], buffer_seq_dims=[1, 1]):
         pass
     assert F.scaled_dot_product_attention.__module__ != "libattn.distributed._context" and x.shape == (2, 3)
+
+
+@pytest.mark.parametrize("wrong", [{"buffer_seq_dims": 2}, {"buffers": torch.ones(2, 2)}, {"no_restore_buffers": torch.ones(2, 2)}, {"buffers": [None]}, {"way": "round"}])
+def test_context_parallel_agrees_about_arguments(wrong):
+    """Arguments of a wrong kind on rank 1, at entry."""
+    def work(group):
+        given = {"buffers": [torch.ones(1, 4, 8, 4)], "buffer_seq_dims": [2], **(wrong if group.rank else {})}
+        with pytest.raises((TypeError, ValueError)) as raised, distributed.context_parallel(group, part=2, **given):
+            pass
+        return str(raised.value)
+
+    first, second = distributed.in_threads(2, work)
+    assert first == second and re.match("(buffer 0|buffers|buffer_seq_dims|no_restore_buffers) is of type|way is 'round'", first), first
+
+
+@pytest.mark.parametrize("wrong, sentence", [
+    ({"attn_mask": "m"}, "attn_mask is of type str"), ({"query": 3}, "query is of type int"), ({"key": torch.ones(3)}, "k has 1 axes"),
+    ({"colour": 1}, r"^scaled_dot_product_attention\(\) got an unexpected keyword argument 'colour'")])
+def test_calls_within_context_parallel_agree(wrong, sentence):
+    """The same in a call within; and then the lists of context_parallel_unshard."""
+    def work(group):
+        x = torch.ones(1, 4, 8, 4)
+        with distributed.context_parallel(group, buffers=[x], buffer_seq_dims=[2], part=2):
+            with pytest.raises((TypeError, ValueError), match=sentence):
+                F.scaled_dot_product_attention(**{"query": x, "key": x, "value": x, **(wrong if group.rank else {})})
+            with pytest.raises(ValueError, match="ranks disagree: rank 0 has seq_dims=2, 2, and rank 1 has seq_dims=2"):
+                distributed.context_parallel_unshard(group, [x] * (2 - group.rank), [2] * (2 - group.rank), part=2)
+
+    distributed.in_threads(2, work)
 
 
 @pytest.mark.parametrize("sentence", ["buffer_seq_dims has 0 numbers", "not among buffers", "buffer 0 requires a gradient", "enable_gqa", "seq_dims has 0",

@@ -8,6 +8,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from .. import _abi, _native
+from .._arguments import choice
 from .._arrays import Array, like
 from .._problem import OUTPUTS as ALL_OUTPUTS
 from .._problem import GRADIENTS, TENSORS, Inner, Sizes, fill, read
@@ -35,8 +36,7 @@ class Rows:
     """Arrays with a row for each token, in an order of axes."""
 
     def __init__(self, axes: str, arrays: Mapping[str, Any]) -> None:
-        if axes not in ORDERS:
-            raise ValueError(f"axes is {axes!r}; it must be {', '.join(map(repr, ORDERS))}")
+        choice(axes, "axes", dict.fromkeys(ORDERS, 0))
         self.axes = axes
         self.arrays = {name: floats(x, name) for name, x in arrays.items()}
         q = self.arrays["q"]

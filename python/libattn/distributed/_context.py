@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Iterator, Sequence
+from types import NoneType
+from typing import Any, Iterable, Iterator, Sequence
 
 import torch
 
+from .._arguments import integer
 from ._agree import same, together
 from ._attention import attention
 from ._groups import transport_of
-from ._split import shard, unshard
+from ._split import Split, shard, unshard
 from ._transport import Transport
 
 Tensor = torch.Tensor
 
 
+def paired(buffers: Any, dims: Any, name: str) -> tuple[list[Tensor], list[int]]:
+    """Both as lists, of as many; `name` is that of dims."""
+    for given, what, of in ((buffers, "buffers", "tensors"), (dims, name, "numbers")):
+        if isinstance(given, (str, Tensor)) or not isinstance(given, Iterable):
+            raise TypeError(f"{what} is of type {type(given).__name__}; it must be a list of {of}")
+    buffers, dims = list(buffers), list(dims)
+    if len(buffers) != len(dims):
+        raise ValueError(f"{name} has {len(dims)} numbers and buffers {len(buffers)} tensors; they go together")
+    for n, buffer in enumerate(buffers):
+        if not isinstance(buffer, Tensor):
+            raise TypeError(f"buffer {n} is of type {type(buffer).__name__}; it must be a torch.Tensor")
+    return buffers, [integer(dim, f"{name}[{n}]") for n, dim in enumerate(dims)]
+
+
 def cut(buffers: Sequence[Tensor], dims: Sequence[int], how: dict[str, Any]) -> list[Tensor]:
     """The rank's rows of buffers, which are tensors of their own."""
-    if len(buffers) != len(dims):
-        raise ValueError(f"buffer_seq_dims has {len(dims)} numbers and buffers {len(buffers)} tensors; they go together")
     for n, buffer in enumerate(buffers):
         if buffer.requires_grad:
             raise ValueError(f"buffer {n} requires a gradient, which would be that of other rows; pass distributed.shard(buffer, ...) to the model")
@@ -63,7 +77,7 @@ def _instead(function: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _replaced(buffers: Sequence[Any], others: Sequence[Tensor], kept: set[Tensor]) -> Iterator[None]:
+def _replaced(buffers: Sequence[Any], others: Sequence[Tensor], kept: Sequence[Tensor]) -> Iterator[None]:
     """Within, buffers have the memory of others; theirs is not touched."""
     before, complete = [buffer.detach() for buffer in buffers], False
     try:
@@ -79,48 +93,65 @@ def _replaced(buffers: Sequence[Any], others: Sequence[Tensor], kept: set[Tensor
                     buffer.set_(old)
 
 
-def _reject(transport: Transport, sentence: str) -> None:
-    """Raises ValueError on all ranks, of which the others are about to agree about a call."""
+def _arguments(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> dict[str, Any]:
+    """Those of F.scaled_dot_product_attention as distributed.attention has them."""
+    for name, x in (("query", query), ("key", key), ("value", value), *((("attn_mask", attn_mask),) if attn_mask is not None else ())):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is of type {type(x).__name__}; it must be a torch.Tensor")
+    if not enable_gqa and query.dim() > 2 and query.dim() == key.dim() and query.shape[-3] != key.shape[-3]:
+        raise ValueError(f"query has {query.shape[-3]} heads and key {key.shape[-3]}; pass enable_gqa=True")
+    found: dict[str, Any] = {"q": query, "k": key, "v": value, "causal": "top-left" if is_causal else False, "scale": scale, "dropout": dropout_p}
+    if attn_mask is not None:
+        found["mask" if attn_mask.dtype == torch.bool else "bias"] = attn_mask
+    return found
+
+
+def _reject(transport: Transport, error: Exception) -> None:
+    """Raises the error on all ranks, of which the others are about to agree about a call."""
 
     def wrong() -> None:
-        raise ValueError(sentence)
+        raise error
 
     together(transport, wrong, lambda _: {})
 
 
 @contextlib.contextmanager
-def context(
-    buffers: Sequence[Tensor], dims: Sequence[int], kept: set[Tensor], how: dict[str, Any], ways: dict[str, Any],
-) -> Iterator[None]:
+def context(buffers: Any, dims: Any, kept: Any, how: dict[str, Any], ways: dict[str, Any]) -> Iterator[None]:
     """distributed.context_parallel."""
-
-    def scaled_dot_product_attention(
-        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-        scale: float | None = None, enable_gqa: bool = False,
-    ) -> Any:
-        if not enable_gqa and query.dim() > 2 and query.shape[-3] != key.shape[-3]:
-            _reject(transport, f"query has {query.shape[-3]} heads and key {key.shape[-3]}; pass enable_gqa=True")
-        seen: dict[str, Any] = {"causal": "top-left" if is_causal else False, "scale": scale, "dropout": dropout_p}
-        if attn_mask is not None:
-            seen["mask" if attn_mask.dtype == torch.bool else "bias"] = attn_mask
-        return attention(query, key, value, **ways, **how, **seen)
-
-    def enter() -> list[Tensor]:
-        for one in kept:
-            if not any(one is buffer for buffer in buffers):
-                raise ValueError("no_restore_buffers has a tensor that is not among buffers")
-        return cut(buffers, dims, how)
-
-    asked = {"layout": str(how["layout"]), "part": str(how["part"]), "buffer_seq_dims": ", ".join(map(str, dims))}
     transport = transport_of(how["group"])
-    mine, said = together(transport, enter, lambda _: {"asked": asked})
+
+    def scaled_dot_product_attention(*arguments: Any, **keywords: Any) -> Any:
+        seen: dict[str, Any] = {}
+        try:
+            seen = _arguments(*arguments, **keywords)
+        except Exception as error:
+            _reject(transport, TypeError(str(error).replace("_arguments", "scaled_dot_product_attention")) if type(error) is TypeError else error)
+        return attention(**seen, **ways, **how)
+
+    def enter() -> tuple[list[Tensor], list[int], list[Tensor], list[Tensor], Split]:
+        whole, axes = paired([] if buffers is None else buffers, [] if dims is None else dims, "buffer_seq_dims")
+        if isinstance(kept, Tensor) or not isinstance(kept, (Iterable, NoneType)):
+            raise TypeError(f"no_restore_buffers is of type {type(kept).__name__}; it must be a set of tensors")
+        those = list(kept or ())
+        for one in those:
+            if not any(one is buffer for buffer in whole):
+                raise ValueError("no_restore_buffers has a tensor that is not among buffers")
+        split = Split(how["layout"], how["part"], ways["way"], ways["ranks_heads"])
+        return whole, axes, those, cut(whole, axes, how), split
+
+    (whole, _, those, mine, _), said = together(
+        transport, enter, lambda found: {"asked": {**found[4].asked, "buffer_seq_dims": ", ".join(map(str, found[1]))}})
     same(said)
-    with _replaced(buffers, mine, kept), _instead(scaled_dot_product_attention):
+    with _replaced(whole, mine, those), _instead(scaled_dot_product_attention):
         yield
 
 
-def unshard_all(buffers: Sequence[Tensor], dims: Sequence[int], how: dict[str, Any]) -> list[Tensor]:
+def unshard_all(buffers: Any, dims: Any, how: dict[str, Any]) -> list[Tensor]:
     """distributed.context_parallel_unshard."""
-    if len(buffers) != len(dims):
-        _reject(transport_of(how["group"]), f"seq_dims has {len(dims)} numbers and buffers {len(buffers)} tensors; they go together")
-    return [unshard(buffer, dim, **how) for buffer, dim in zip(buffers, dims)]
+    (parts, axes), said = together(
+        transport_of(how["group"]), lambda: paired(buffers, dims, "seq_dims"), lambda found: {"asked": {"seq_dims": ", ".join(map(str, found[1]))}})
+    same(said)
+    return [unshard(part, axis, **how) for part, axis in zip(parts, axes)]

@@ -136,7 +136,7 @@ def _said(op: str, call: Call, split: Split, tensors: Mapping[str, Any], options
     given = {**options, **{name: x for name, x in tensors.items() if name not in ("q", "k", "v")}}
     constant = [name for name in PER_TOKEN if name in call.shapes and call.full(name)[TOKENS] == 1]
     asked = {"op": op, "batch": str(q.shape[0]), "heads": f"{q.shape[1]}, {k.shape[1]}", "dim": f"{q.shape[3]}, {call.dim_v}",
-             "q.dtype": str(q.dtype), "part": str(split.part), "way": str(split.way), **asked_of(given)}
+             "q.dtype": str(q.dtype), "part": str(split.part), "way": split.way_name, **asked_of(given)}
     return {"tokens": [q.shape[2], k.shape[2]], "asked": asked, "constant": constant}
 
 

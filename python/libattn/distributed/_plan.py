@@ -7,11 +7,12 @@ import re
 import weakref
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Callable, Literal, Mapping, Sequence, TypeVar, Unpack
+from typing import Any, Callable, Iterable, Literal, Mapping, Sequence, TypeVar, Unpack
 
 import numpy as np
 
 from .. import _abi, _native
+from .._arguments import choice
 from .._arrays import Array
 from .._options import ArrayLike
 from .._problem import Options
@@ -99,11 +100,10 @@ class Plan:
             if not isinstance(arrays, (Mapping, NoneType)):
                 raise TypeError(f"arrays is of type {type(arrays).__name__}; it must be a dict of arrays by name")
             given.update(arrays or {})
-            if op not in OPERATIONS:
-                raise ValueError(f"op is {op!r}; over ranks there are {', '.join(map(repr, OPERATIONS))}")
+            choice(op, "op", OPERATIONS)
             if autograd.refused:
                 raise autograd.refused
-            self._grads, self._lse, self._outputs = tuple(grads), bool(return_lse), names_of(outputs)
+            self._grads, self._lse, self._outputs = names_of(grads, "grads"), bool(return_lse), names_of(outputs, "outputs")
             rows = Rows(axes, three)
             check(op, given, self._grads, self._outputs, rows)
             return rows, Split(*split)
@@ -242,8 +242,17 @@ def _raise(failure: Exception | None) -> None:
         raise failure
 
 
-def names_of(outputs: Any) -> tuple[str, ...]:
-    return tuple(map(str, (outputs,) if isinstance(outputs, str) else outputs))
+def names_of(given: Any, name: str) -> tuple[str, ...]:
+    """Names in a sequence, or a single one."""
+    if isinstance(given, str):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{name} is of type {type(given).__name__}; it must be a sequence of names")
+    found = tuple(given)
+    for one in found:
+        if not isinstance(one, str):
+            raise TypeError(f"{name} has something of type {type(one).__name__}; it must be a sequence of names")
+    return found
 
 
 def asked_of(given: Mapping[str, Any]) -> dict[str, str]:

@@ -67,6 +67,12 @@ class Part:
     local: int
 
 
+def _flag(x: Any, name: str) -> bool:
+    if not isinstance(x, (bool, np.bool_)):
+        raise TypeError(f"{name} is of type {type(x).__name__}; it must be True or False")
+    return bool(x)
+
+
 class Split:
     """attn_split of keywords, with the arrays behind it."""
 
@@ -74,8 +80,11 @@ class Split:
         if not isinstance(machine, (Machine, NoneType)):
             raise TypeError(f"machine is of type {type(machine).__name__}; it must be a distributed.Machine")
         self.part, self.way, self.ranks_heads = integer(part, "part", 1), choice(way, "way", WAYS), integer(ranks_heads, "ranks_heads", 0)
+        self.way_name = str(way)
+        if self.ranks_heads and way not in ("heads", "heads-ring"):
+            raise ValueError(f"ranks_heads is {self.ranks_heads} and way is {way!r}; it is for 'heads-ring' and 'heads'")
         self.owners: dict[str, Array] = {}
-        self.struct = _native.struct(_abi.attn_split, part=self.part, way=self.way, ranks_heads=self.ranks_heads, any_order=bool(any_order))
+        self.struct = _native.struct(_abi.attn_split, part=self.part, way=self.way, ranks_heads=self.ranks_heads, any_order=_flag(any_order, "any_order"))
         self.machine = None if machine is None else machine.struct
         if self.machine is not None:
             self.struct.machine = ctypes.pointer(self.machine)
@@ -131,7 +140,7 @@ class Split:
     def asked(self) -> dict[str, str]:
         """What ranks must agree about."""
         names = {value: name for name, value in {**LAYOUTS, "owners": _abi.ATTN_LAYOUT_OWNERS}.items()}
-        return {"layout": names[self.struct.layout], "part": str(self.part), "way": str(self.way), "ranks_heads": str(self.ranks_heads),
+        return {"layout": names[self.struct.layout], "part": str(self.part), "way": self.way_name, "ranks_heads": str(self.ranks_heads),
                 "any_order": str(bool(self.struct.any_order)),
                 "machine": "None" if self.machine is None else str([getattr(self.machine, field.name) for field in fields(Machine)]),
                 **{f"layout.{name}": f"{owners.size} numbers with checksum {zlib.crc32(owners)}" for name, owners in self.owners.items()}}

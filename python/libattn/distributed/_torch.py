@@ -64,7 +64,7 @@ def context_parallel(
     from . import _context
 
     how = {"group": mesh, "layout": layout, "part": part}
-    return _context.context(buffers or [], buffer_seq_dims or [], no_restore_buffers or set(), how, {"way": way, "ranks_heads": ranks_heads})
+    return _context.context(buffers, buffer_seq_dims, no_restore_buffers, how, {"way": way, "ranks_heads": ranks_heads})
 
 
 def context_parallel_unshard(

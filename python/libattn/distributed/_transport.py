@@ -31,7 +31,7 @@ class Transport(abc.ABC):
             def wait(self, requests): ...              # until all of these are done
 
     A message is sent once and received once; those from one rank to another with one tag arrive in the order in which they were
-    sent.  Tags are 1 to 15.  Nothing may wait but `wait`.  Arrays are the library's memory, which stays until their request was
+    sent.  Tags are 1 to 17.  Nothing may wait but `wait`.  Arrays are the library's memory, which stays until their request was
     waited for or, after an exception, for ever.  An exception ends the call on this rank with ConnectionError, and the transport
     with it: messages may be left on their way, so it cannot be used again.
 
