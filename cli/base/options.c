@@ -27,6 +27,7 @@ typedef struct flat_options {
     int count;
     struct option option[MAX_OPTIONS + 2]; /* then --help and the terminator */
     char letters[2 * MAX_OPTIONS + 4];
+    uint64_t digest;
 } flat_options;
 
 static int takes_argument(const option_row *row)
@@ -194,7 +195,9 @@ static int parse(const command_usage *usage, const option_group *groups, flat_op
             failure(&error, ATTN_ERR_ARGUMENT, "--%s has no effect: %s", flat->row[k]->name, why_not);
             return command_fail(usage->name, NULL, &error);
         }
-        flat->given[k] = 1;
+        flat->given[k]++;
+        if (!options_has_word("output threads isa json quiet", flat->row[k]->name))
+            flat->digest = options_mix(flat->digest, flat->row[k]->name, optarg, flat->given[k]);
         if (store(flat->row[k], flat->target[k], optarg, &why) != ATTN_OK) {
             failure(&error, why.status, "--%.230s", why.message);
             return command_fail(usage->name, NULL, &error);
@@ -207,6 +210,15 @@ static int parse(const command_usage *usage, const option_group *groups, flat_op
             return command_fail(usage->name, NULL, &error);
     }
     return -1;
+}
+
+uint64_t options_mix(uint64_t digest, const char *name, const char *value, int n)
+{
+    uint64_t hash = UINT64_C(14695981039346656037) + (uint64_t)n; /* FNV-1a */
+    for (const char *at = name; *at; at++) hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
+    hash *= UINT64_C(1099511628211); /* where the value begins */
+    for (const char *at = value; at && *at; at++) hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
+    return digest + hash;
 }
 
 /* The first thing that is missing; NULL: nothing is. */
@@ -298,6 +310,7 @@ int options_begin(const command_usage *usage, const option_group *own, common_se
     flatten(groups, &flat);
     const int exit = parse(usage, groups, &flat, argc, argv);
     if (exit >= 0) return exit;
+    common->digest = flat.digest;
     *operands = optind;
     if (argc - optind > most) return command_fail_operand(usage->name, argv[optind + most]);
     const char *what = missing(usage, &flat, argc - optind);

@@ -83,6 +83,7 @@ typedef struct common_settings {
     int quiet;
     int json;
     int invariant, reproducible; /* of attn_options; only bits_options sets them */
+    uint64_t digest;             /* of all options that were given and their values, but those that change no result (options.c) */
 } common_settings;
 
 /*
@@ -95,6 +96,9 @@ typedef struct common_settings {
  */
 int options_begin(const command_usage *usage, const option_group *groups, common_settings *common, int argc, char **argv, int most,
                   int *operands);
+
+/* A digest with one more option in it, the n-th of this name, whose value may be NULL.  Other options may come in any order. */
+uint64_t options_mix(uint64_t digest, const char *name, const char *value, int n);
 
 /* 1 if the name is among the words, which are separated by blanks; NULL: none. */
 int options_has_word(const char *words, const char *name);

@@ -121,7 +121,8 @@ int mpi_cmd_bench(int argc, char **argv)
     exit =
         split_check(&settings.split, &error) == ATTN_OK ? check(problems, count, &common) : command_fail(usage.name, NULL, &error);
     if (exit != EXIT_DONE) return exit;
-    if (ranks_meet(usage.name, &error) != ATTN_OK || ranks_open(&r, MPI_COMM_WORLD, &error) != ATTN_OK)
+    for (int k = 0; k < count; k++) common.digest = options_mix(common.digest, "", problems[k], k);
+    if (ranks_meet(usage.name, common.digest, &error) != ATTN_OK || ranks_open(&r, MPI_COMM_WORLD, &error) != ATTN_OK)
         return command_fail(usage.name, NULL, &error);
     exit = bench(problems, count, &settings, &r, &common);
     ranks_close(&r);

@@ -19,17 +19,19 @@ static ranks all_ranks(void)
     return r;
 }
 
-attn_status ranks_meet(const char *command, attn_error *error)
+attn_status ranks_meet(const char *command, uint64_t digest, attn_error *error)
 {
     const ranks r = all_ranks();
-    const int mine[2] = {command[0], -command[0]};
-    int most[2];
+    uint64_t first[2] = {(unsigned char)command[0], digest};
     has_met = 1;
-    const attn_status status = ranks_agree(&r, ATTN_OK, error);
+    attn_status status = ranks_agree(&r, ATTN_OK, error);
     if (status != ATTN_OK) return status;
-    (void)MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, r.all);
-    if (most[0] == -most[1]) return ATTN_OK;
-    return failure(error, ATTN_ERR_ARGUMENT, "the processes were not all started with this command");
+    (void)MPI_Bcast(first, 2, MPI_UINT64_T, 0, r.all);
+    if (first[0] != (unsigned char)command[0])
+        status = failure(error, ATTN_ERR_ARGUMENT, "the processes were not all started with this command");
+    else if (first[1] != digest)
+        status = failure(error, ATTN_ERR_ARGUMENT, "process %d was started with other options than process 0", r.rank);
+    return ranks_agree(&r, status, error);
 }
 
 void ranks_leave(void)

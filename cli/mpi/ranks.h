@@ -14,8 +14,8 @@ typedef struct ranks {
 } ranks;
 
 /* Collective over all processes, as the first thing of a command that understood its arguments: the error of the lowest process
- * that did not, or if they run different commands.  The arguments of processes may differ (mpirun -n 1 ... : -n 1 ...). */
-attn_status ranks_meet(const char *command, attn_error *error);
+ * that did not, or of the first whose command or whose digest of options is not that of process 0 (mpirun -n 1 ... : -n 1 ...). */
+attn_status ranks_meet(const char *command, uint64_t digest, attn_error *error);
 
 /* At the end: a process that has not come to ranks_meet tells those that wait there, by the last error that it could not print. */
 void ranks_leave(void);

@@ -176,7 +176,7 @@ static attn_status finish(work *w, double seconds, attn_error *error)
 
 static attn_status run(const char *path, const void *own, input_settings *in, attn_error *error)
 {
-    attn_status status = ranks_meet(usage.name, error);
+    attn_status status = ranks_meet(usage.name, in->common.digest, error);
     if (status != ATTN_OK) return status;
     work *w = need_memory(1, sizeof *w);
     const ranks *r = &w->ranks;
