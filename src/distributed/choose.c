@@ -66,7 +66,7 @@ static label time_of(double seconds)
     } units[] = {{86400, "days"}, {3600, "h"}, {1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}};
     size_t n = 0;
     label x;
-    while (n + 1 < sizeof units / sizeof *units && seconds < units[n].least) n++;
+    while (n + 1 < sizeof units / sizeof *units && seconds < 0.9995 * units[n].least) n++; /* or it would be rounded to 1e+03 */
     (void)snprintf(x.text, sizeof x.text, "%.3g %s", seconds / units[n].least, units[n].unit);
     return x;
 }

@@ -161,8 +161,23 @@ static void test_machine(void **state)
     assert_true(x[0].seconds == x[1].seconds && x[2].seconds > x[1].seconds);
 }
 
+/* A time has the unit in which its three digits are below 1000. */
+static void test_unit(void **state)
+{
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, HEADS, HEADS, LEN, LEN, D, D}};
+    const attn_input later = {.data = ATTN_LATER};
+    const attn_tensors t = {.struct_size = sizeof t, .q = later, .k = later, .v = later, .o.data = ATTN_LATER};
+    attn_split_machine m = fast;
+    attn_split_prediction x = {.struct_size = sizeof x};
+    (void)state;
+    assert_int_equal(attn_split_predict(&p, 1, &t, NULL, &m, &x, NULL), ATTN_OK);
+    m.flops_per_second = x.flops / 0.9998e-3;
+    assert_int_equal(attn_split_predict(&p, 1, &t, NULL, &m, &x, NULL), ATTN_OK);
+    assert_string_equal(x.why, "direct: there is one rank; 1 ms predicted");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_machine)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_machine), cmocka_unit_test(test_unit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
