@@ -666,7 +666,7 @@ def test_predict_errors():
         (TypeError, "len_kv is missing", {"len_kv": None}),
         (ValueError, "flops_per_second", {"flops_per_second": 0.0}),
         (ValueError, "op is 'double'", {"op": "double"}),
-        (NotImplementedError, "way is 3", {"op": "backward", "way": "split-keys"}),
+        (NotImplementedError, r"distributed: way is 3 \(split keys\)", {"op": "backward", "way": "split-keys"}),
     ):
         with pytest.raises(kind, match=sentence):
             distributed.predict(**{"ranks": 2, "len_q": 10, "len_kv": 10, "dim_qk": 4, **options})
