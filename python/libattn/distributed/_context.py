@@ -135,7 +135,7 @@ def context(buffers: Any, dims: Any, kept: Any, how: dict[str, Any], ways: dict[
         whole, axes = paired([] if buffers is None else buffers, [] if dims is None else dims, "buffer_seq_dims")
         if isinstance(kept, Tensor) or not isinstance(kept, (Iterable, NoneType)):
             raise TypeError(f"no_restore_buffers is of type {type(kept).__name__}; it must be a set of tensors")
-        those = list(kept or ())
+        those: list[Tensor] = [] if kept is None else list(kept)
         for one in those:
             if not any(one is buffer for buffer in whole):
                 raise ValueError("no_restore_buffers has a tensor that is not among buffers")
