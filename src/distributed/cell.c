@@ -120,7 +120,7 @@ static attn_status reserve_plan(attn_cells *c, attn_error *error)
 static attn_status plan_cell(attn_cells *c, const attn_tensors *later, int64_t i, int64_t j, int away, attn_error *error)
 {
     const attn_cell cell = {.i = i, .j = j};
-    for (attn_piece p = {.entry = -1}; attn_piece_next(c, &cell, &p);) {
+    for (attn_piece p = {.entry = -1}; attn_piece_next(c, &cell, &p); attn_piece_skip(c, &cell, &p)) {
         attn_cell_plan made = sizes_of(c, &cell, &p, away);
         const int64_t n = find_plan(c, &made);
         attn_piece_call x;

@@ -90,6 +90,14 @@ int attn_piece_next(const attn_cells *c, const attn_cell *cell, attn_piece *p)
     return 0;
 }
 
+void attn_piece_skip(const attn_cells *c, const attn_cell *cell, attn_piece *p)
+{
+    const int64_t end = attn_part_first(&c->grid.q, cell->i) + attn_part_size(&c->grid.q, cell->i);
+    if (c->documents || c->band <= 0) return;
+    const int64_t more = attn_max((end - p->first_q - 1) / c->band - 1, 0) * c->band;
+    p->first_q += more, p->origin_q += more;
+}
+
 /* ---- the call of a piece ---- */
 
 /* Where its rows begin in the nodes and the message of the cell. */

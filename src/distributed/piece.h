@@ -18,6 +18,8 @@ typedef struct attn_piece {
 
 /* Moves to the next piece of a cell; *p begins with entry -1.  Returns 0 behind the last one. */
 int attn_piece_next(const attn_cells *cells, const attn_cell *cell, attn_piece *p);
+/* From the first band of a cell to the last but one, without packed sequences: those between are alike, and may be many. */
+void attn_piece_skip(const attn_cells *cells, const attn_cell *cell, attn_piece *p);
 
 typedef struct attn_piece_call {
     attn_problem problem;

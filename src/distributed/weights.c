@@ -18,6 +18,14 @@ static const attn_bound *find(const attn_cells *c, size_t offset)
     return NULL;
 }
 
+/* The second run has it. */
+static const attn_bound *lse_of(const attn_cells *c)
+{
+    const attn_bound *b = c->bounds.all;
+    while (b->offset != offsetof(attn_tensors, lse)) b++;
+    return b;
+}
+
 static int is_of_weights(const attn_cells *c, const attn_bound *b)
 {
     if (b->offset == offsetof(attn_tensors, scores)) return c->problem.outputs.scores_stage == ATTN_STAGE_WEIGHTS;
@@ -262,7 +270,7 @@ void attn_weights_end(const attn_cells *c, const attn_cell *cell)
 
 void attn_weights_use(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, const attn_piece *p)
 {
-    const attn_bound *lse = find(c, offsetof(attn_tensors, lse));
+    const attn_bound *lse = lse_of(c);
     const void *const data = attn_bound_slot(lse, mine).data;
     const scratch at = carve(c, cell->scratch);
     const int64_t size = (int64_t)attn_dtype_size(c->bounds.compute), first = p->first_q - attn_part_first(&c->grid.q, cell->i);

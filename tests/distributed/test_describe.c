@@ -274,6 +274,21 @@ static void test_huge(void **state)
     }
 }
 
+/* The bands of a part, in which weights are computed, are of two sizes: 2^38 of them are planned at once. */
+static void test_bands(void **state)
+{
+    const int64_t tokens = (INT64_C(1) << 44) + 5;
+    const attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, tokens, 64, 1, 1}};
+    const attn_input in = attn_in(ATTN_LATER);
+    const attn_output out = attn_out(ATTN_LATER);
+    const attn_tensors t = {.struct_size = sizeof t, .q = in, .k = in, .v = in, .o = out, .column_sum = out};
+    const attn_split split = {.struct_size = sizeof split, .part = tokens};
+    attn_distributed_plan *plan;
+    (void)state;
+    assert_int_equal(attn_distributed_plan_create(&plan, &p, &t, &split, NULL, NULL, NULL), ATTN_OK);
+    attn_distributed_plan_destroy(plan);
+}
+
 /* Memory for column sums grows with the tokens of a part, and not with pairs of them; and lse is kept for them where nobody wants
  * it. */
 static void test_columns(void **state)
@@ -305,6 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),     cmocka_unit_test(test_parts_of_ranks),
                                        cmocka_unit_test(test_many_parts), cmocka_unit_test(test_waiting),
-                                       cmocka_unit_test(test_huge),       cmocka_unit_test(test_columns)};
+                                       cmocka_unit_test(test_huge),       cmocka_unit_test(test_bands),
+                                       cmocka_unit_test(test_columns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
