@@ -147,17 +147,16 @@ typedef struct partner {
 
 static void combine(attn_running *r, const attn_sum *sum, const partner *p)
 {
-    attn_cells some;
     if (is_some(p->got))
         attn_exchange_visit(r, &(attn_visited){sum, .ranks = p->theirs, .with = p->rank, .units = p->got}, get_units);
     if (is_some(p->given))
         attn_exchange_visit(r, &(attn_visited){sum, .ranks = p->ours, .with = p->rank, .units = p->given}, give_units);
     attn_exchange_wait(r, ATTN_NODE_ROW);
     if (!is_some(p->got) || !goes_on(r)) return;
-    take_units(&r->plan->cells, p->got, &some);
-    r->some = &some;
+    take_units(&r->plan->cells, p->got, &r->some);
+    r->has_some = 1;
     attn_exchange_visit(r, &(attn_visited){sum, .ranks = p->theirs, .units = p->got}, insert_units);
-    r->some = NULL;
+    r->has_some = 0;
 }
 
 /* Complete units, of and to the node in `slot`. */

@@ -33,8 +33,9 @@ typedef struct attn_running {
     int32_t *seen_here, *seen_there; /* for each part of keys, whether queries of this rank, and of another one, see it */
     attn_run_needs needs;
     int enough;
-    const attn_cells *some; /* with the units that are combined (halving.h); NULL: all */
-    int lost;               /* 1: a node that another rank waits for was not there */
+    attn_cells some; /* with the units that are combined (halving.h), if has_some; else all are */
+    int has_some;
+    int lost; /* 1: a node that another rank waits for was not there */
 } attn_running;
 
 static inline int attn_rank_at(const attn_distributed_plan *plan, int64_t distance)

@@ -96,7 +96,7 @@ static void add_next(attn_running *r, const attn_sum *s, adding *a, int64_t slot
 void attn_sum_insert(attn_running *r, const attn_sum *s, int level, int64_t number, int64_t slot)
 {
     const attn_cells *c = &r->plan->cells;
-    adding a = {r->some ? r->some : c, attn_sum_node(s), 0};
+    adding a = {r->has_some ? &r->some : c, attn_sum_node(s), 0};
     if (slot < 0) return;
     if (a.kind == ATTN_NODE_ROW) a.tokens = attn_part_size(&c->grid.q, s->which);
     if (a.kind == ATTN_NODE_COLUMN) a.tokens = attn_part_size(&c->grid.kv, s->which);

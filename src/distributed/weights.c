@@ -257,8 +257,8 @@ static void add(const attn_cells *c, const attn_cell *cell, const attn_piece *p,
 void attn_weights_begin(const attn_cells *c, const attn_cell *cell)
 {
     const int64_t sums = c->problem.shape.batch * column_heads(c) * attn_part_most(&c->grid.kv);
-    const scratch at = carve(c, cell->scratch);
-    for (int64_t n = 0; n < sums; n++) at.sums[n] = 0;
+    double *const of = carve(c, cell->scratch).sums;
+    for (int64_t n = 0; n < sums; n++) of[n] = 0;
 }
 
 void attn_weights_end(const attn_cells *c, const attn_cell *cell)
