@@ -47,8 +47,8 @@ typedef struct attn_merge_tensors {
  *
  * exact up to rounding (Dao et al. 2023, "Flash-Decoding").  Weights and o are computed in the compute type (f64 where o is f64,
  * else f32), weights of more than 32 parts and the logarithm in double; o is rounded once on store.  A part with lse_p = -infinity
- * has weight 0, whatever its o holds; if all are, o = 0 and lse = -infinity.  The result has the same bits for any number of
- * threads.
+ * has weight 0, whatever its o holds; if all are, o = 0 and lse = -infinity.  NaN in another one is in the result, also if its
+ * weight is rounded to 0.  The result has the same bits for any number of threads.
  *
  * Allocates nothing.  options may be NULL.  Returns ATTN_ERR_ARGUMENT (also for a tensor that is missing or has no use),
  * ATTN_ERR_SHAPE, ATTN_ERR_STRIDE (also for an output that shares elements with another tensor) or ATTN_ERR_UNSUPPORTED, with

@@ -59,7 +59,6 @@ void attn_node_add(const attn_cells *c, attn_node_kind kind, int64_t tokens, cha
               sums = c->problem.score.normaliser == ATTN_NORMALISER_SIGMOID;
     if (is_forward) attn_rows_combine(c, tokens, left, right);
     if (is_forward && !sums) {
-        attn_rows_keep_nan(c, tokens, left, right);
         merge(c, tokens, left, right);
         attn_rows_end(c, tokens, left);
         return;

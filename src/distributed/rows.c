@@ -196,26 +196,6 @@ static void combine_row(const attn_cells *c, int64_t row, const row_results *l, 
     }
 }
 
-/* Of a lighter one, whose share is rounded to 0, `left` gets NaN at once where `right` has it; where left has it, more lse. */
-void attn_rows_keep_nan(const attn_cells *c, int64_t tokens, char *left, const char *right)
-{
-    const attn_dtype t = c->bounds.compute;
-    const row_results l = results_of(c, left), r = results_of(c, right);
-    const double far = t == ATTN_F64 ? 700 : 80; /* whose exponential is not yet 0 */
-    const int64_t heads = c->problem.shape.batch * c->problem.shape.heads_q, space = attn_part_most(&c->grid.q),
-                  dim = c->problem.shape.dim_v;
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t row = h * space; row < h * space + tokens; row++) {
-            const double a = get(t, l.lse, row), b = get(t, r.lse, row);
-            const char *const light = a - b > far ? r.o : b - a > far ? l.o : NULL;
-            int some = 0;
-            if (!light || a == -(double)INFINITY || b == -(double)INFINITY) continue;
-            for (int64_t n = row * dim; n < (row + 1) * dim; n++)
-                if (!isfinite(get(t, light, n))) put(t, l.o, n, (double)NAN), some = 1;
-            if (some && a < b) put(t, l.lse, row, b - far);
-        }
-}
-
 void attn_rows_end(const attn_cells *c, int64_t tokens, char *left)
 {
     const attn_dtype t = c->bounds.compute;

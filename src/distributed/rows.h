@@ -17,9 +17,6 @@ void attn_rows_place(const attn_cells *cells, const attn_cell *cell, const attn_
 /* left = left combined with right, for `tokens` queries: all but o and, of a softmax, lse, which are combined afterwards, before
  * attn_rows_end. */
 void attn_rows_combine(const attn_cells *cells, int64_t tokens, char *left, const char *right);
-/* Between these two, before attn_merge, which does not read a part whose weight is rounded to 0: NaN in a value that the query sees
- * is in o, whatever the value's weight, as in one call. */
-void attn_rows_keep_nan(const attn_cells *cells, int64_t tokens, char *left, const char *right);
 void attn_rows_end(const attn_cells *cells, int64_t tokens, char *left);
 
 /* Before a node with all keys is stored: no part has had the queries of a packed sequence without keys. */

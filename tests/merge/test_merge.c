@@ -62,6 +62,33 @@ static void test_split(void **state)
     }
 }
 
+/* NaN in a part with keys is in the result, also if the part's weight is rounded to 0; not in one without. */
+static void test_nan(void **state)
+{
+    enum { MOST = 40, WIDTH = 19 };
+    static float o[MOST][WIDTH], lse[MOST], got[WIDTH];
+    attn_cpu_description cpu = {.struct_size = sizeof cpu};
+    (void)state;
+    assert_int_equal(attn_cpu_describe(&cpu, NULL), ATTN_OK);
+    for (int isa = ATTN_ISA_SCALAR; isa <= (int)cpu.isa; isa++)
+        for (int n = 0; n < 8 && !isa_is_foreign(isa); n++) { /* up to 32 parts get their weights together */
+            const int parts = n / 4 ? MOST : 2, at = n % 2 ? parts - 1 : 0, has_keys = n / 2 % 2;
+            const attn_options options = {.struct_size = sizeof options, .isa = (attn_isa)isa, .threads = 1};
+            const attn_merge_problem p = {
+                .struct_size = sizeof p, .parts = parts, .batch = 1, .heads = 1, .len_q = 1, .dim_v = WIDTH};
+            attn_input os[MOST], lses[MOST];
+            for (int i = 0; i < parts; i++) os[i] = attn_in(o[i]), lses[i] = attn_in(&lse[i]), lse[i] = 0;
+            lse[at] = has_keys ? -1e4f : -INFINITY;
+            for (int d = 0; d < WIDTH; d++) o[at][d] = d % 2 ? NAN : 1;
+            const attn_merge_tensors t = {.struct_size = sizeof t, .o_parts = os, .lse_parts = lses, .o = attn_out(got)};
+            assert_int_equal(attn_merge(&p, &t, &options, NULL), ATTN_OK);
+            for (int d = 0; d < WIDTH; d++) {
+                assert_int_equal(isnan(got[d]) != 0, has_keys && d % 2);
+                o[at][d] = 0;
+            }
+        }
+}
+
 /* Rows [heads][len] of `parts` parts in any type, and their merged result by definition. */
 typedef struct case_of {
     int64_t parts, heads, len, dim;
@@ -442,9 +469,9 @@ static void test_gradient_types(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split),    cmocka_unit_test(test_types),
-                                       cmocka_unit_test(test_threads),  cmocka_unit_test(test_everywhere),
-                                       cmocka_unit_test(test_in_place), cmocka_unit_test(test_strides),
-                                       cmocka_unit_test(test_gradient), cmocka_unit_test(test_gradient_types)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_split),   cmocka_unit_test(test_nan),        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_everywhere), cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_strides), cmocka_unit_test(test_gradient),   cmocka_unit_test(test_gradient_types)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

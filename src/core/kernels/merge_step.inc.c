@@ -5,21 +5,22 @@
  */
 #ifdef VF_LANES
 
-/* The weights of up to VF_LANES rows: lanes 0 .. count-1 of most, total and each part's L. */
+/* The weights of up to VF_LANES rows: lanes 0 .. count-1 of most, total and each part's L.  Of a part without keys it is -0; 0 is
+ * that of one with keys, rounded. */
 VF_INLINE void part_weights(int64_t parts, real *L, int64_t ld, real *most, real *total, int64_t count)
 {
-    const vf none = vf_set(-(real)INFINITY);
+    const vf none = vf_set(-(real)INFINITY), absent = vf_set(-(real)0);
     vf m = none, sum = vf_zero();
     for (int64_t p = 0; p < parts; p++) m = vf_max(vf_load_part(L + p * ld, count), m); /* a NaN is left to exp */
     const vf from = vf_select(vf_eq(m, none), vf_zero(), m);
     for (int64_t p = 0; p < parts; p++) {
-        const vf l = vf_load_part(L + p * ld, count), e = vf_select(vf_eq(l, none), vf_zero(), vf_exp(vf_sub(l, from)));
+        const vf l = vf_load_part(L + p * ld, count), e = vf_select(vf_eq(l, none), absent, vf_exp(vf_sub(l, from)));
         sum = vf_add(sum, e);
         vf_store_part(L + p * ld, e, count);
     }
     const vm empty = vf_eq(sum, vf_zero());
     for (int64_t p = 0; p < parts; p++)
-        vf_store_part(L + p * ld, vf_select(empty, vf_zero(), vf_div(vf_load_part(L + p * ld, count), sum)), count);
+        vf_store_part(L + p * ld, vf_select(empty, absent, vf_div(vf_load_part(L + p * ld, count), sum)), count);
     vf_store_part(most, m, count);
     vf_store_part(total, sum, count);
 }
@@ -38,7 +39,7 @@ VF_INLINE void add_parts_at(const attn_dtype dtype, int width, int64_t parts, in
     VF_UNROLL
     for (int v = 0; v < width; v++) sum[v] = start ? load_some(REAL_DTYPE, start, c + v * VF_LANES, count) : vf_zero();
     for (int64_t p = 0; p < parts; p++) {
-        if (weights[p * ld] == 0) continue; /* whatever its row holds */
+        if (weights[p * ld] == 0 && signbit(weights[p * ld])) continue; /* whatever its row holds */
         const vf w = vf_set(weights[p * ld]);
         VF_UNROLL
         for (int v = 0; v < width; v++) sum[v] = vf_fma(w, load_some(dtype, rows[p], c + v * VF_LANES, count), sum[v]);

@@ -138,7 +138,7 @@ static void weights_of(tile *t, int64_t part, int64_t first, int64_t end)
     for (int64_t p = 0; p < t->parts; p++)
         for (int64_t r = first; r < end; r++) {
             const double one = attn_real_at(t->W, c->compute, p * ROWS + r);
-            attn_real_put(t->W, c->compute, p * ROWS + r, one == -INFINITY ? 0 : exp(one - t->lse[r]));
+            attn_real_put(t->W, c->compute, p * ROWS + r, one == -INFINITY ? -0.0 : exp(one - t->lse[r]));
         }
 }
 
