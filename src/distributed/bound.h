@@ -49,6 +49,22 @@ typedef struct attn_bounds {
 attn_status attn_bounds_fill(attn_bounds *bounds, const attn_problem *problem, const attn_tensors *tensors, int64_t part,
                              int64_t queries, int64_t keys, const attn_options *options, attn_error *error);
 
+/* The tensor at an offset of attn_tensors; NULL: it is not there. */
+static inline const attn_bound *attn_bound_find(const attn_bounds *bounds, size_t offset)
+{
+    for (const attn_bound *b = bounds->all; b < bounds->all + bounds->count; b++)
+        if (b->offset == offset) return b;
+    return NULL;
+}
+
+/* One that is there. */
+static inline const attn_bound *attn_bound_get(const attn_bounds *bounds, size_t offset)
+{
+    const attn_bound *b = bounds->all;
+    while (b->offset != offset) b++;
+    return b;
+}
+
 /* 1 if all ranks have all of a tensor, and no tokens are theirs alone. */
 static inline int attn_bound_is_same(const attn_bound *b)
 {

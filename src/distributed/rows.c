@@ -13,25 +13,15 @@
 #include <float.h>
 #include <math.h>
 
+#include "number.h"
+
 int64_t attn_rows_at(const attn_cells *c, size_t offset)
 {
-    for (int n = 0; n < c->bounds.count; n++)
-        if (c->bounds.all[n].offset == offset) return c->at[n];
-    return -1;
+    const attn_bound *b = attn_bound_find(&c->bounds, offset);
+    return b ? c->at[b - c->bounds.all] : -1;
 }
 
-/* ---- numbers ---- */
-
-static double get(attn_dtype dtype, const void *numbers, int64_t at)
-{
-    return dtype == ATTN_F64 ? ((const double *)numbers)[at] : (double)((const float *)numbers)[at];
-}
-
-static void put(attn_dtype dtype, void *numbers, int64_t at, double x)
-{
-    if (dtype == ATTN_F64) ((double *)numbers)[at] = x;
-    else ((float *)numbers)[at] = (float)x;
-}
+/* ---- results ---- */
 
 /* The results of a node that there are; NULL: absent. */
 typedef struct row_results {
@@ -70,8 +60,8 @@ void attn_rows_clear(const attn_cells *c, char *node)
     const row_results r = results_of(c, node);
     const int64_t rows = c->problem.shape.batch * c->problem.shape.heads_q * attn_part_most(&c->grid.q);
     for (int64_t n = 0; n < rows; n++) {
-        put(c->bounds.compute, r.lse, n, -(double)INFINITY);
-        if (r.row_max) put(c->bounds.compute, r.row_max, n, -(double)INFINITY);
+        attn_number_put(c->bounds.compute, r.lse, n, -(double)INFINITY);
+        if (r.row_max) attn_number_put(c->bounds.compute, r.row_max, n, -(double)INFINITY);
     }
     for (int64_t n = 0; r.index && n < rows * c->problem.outputs.topk; n++) r.index[n] = -1;
 }
@@ -86,9 +76,9 @@ void attn_rows_place(const attn_cells *c, const attn_cell *cell, const attn_piec
         for (int64_t row = h * space + first; row < h * space + first + p->queries; row++) {
             for (int64_t n = row * topk; n < (row + 1) * topk && r.index; n++)
                 if (r.index[n] >= 0) r.index[n] += p->origin_kv;
-            if (is_uniform(c) && get(c->bounds.compute, r.lse, row) == -(double)INFINITY &&
-                get(c->bounds.compute, r.effective, row) > 0)
-                put(c->bounds.compute, r.effective, row, (double)p->keys);
+            if (is_uniform(c) && attn_number_get(c->bounds.compute, r.lse, row) == -(double)INFINITY &&
+                attn_number_get(c->bounds.compute, r.effective, row) > 0)
+                attn_number_put(c->bounds.compute, r.effective, row, (double)p->keys);
         }
 }
 
@@ -101,7 +91,7 @@ static double entropy_of(const attn_cells *c, const row_results *r, int64_t row,
 {
     const attn_dtype t = c->bounds.compute;
     const double log_share = lse - total, share = exp(log_share);
-    return share > 0 && get(t, r->effective, row) > 0 ? share * (get(t, r->entropy, row) - log_share) : 0;
+    return share > 0 && attn_number_get(t, r->effective, row) > 0 ? share * (attn_number_get(t, r->entropy, row) - log_share) : 0;
 }
 
 /* The k largest of a node. */
@@ -118,7 +108,7 @@ static int64_t index_of(const top_list *l, int64_t n) { return l->sees ? l->inde
 
 static double weight_of(const top_list *l, int64_t n)
 {
-    const double x = index_of(l, n) < 0 ? 0 : l->alike > 0 ? l->alike : l->share * get(l->dtype, l->weights, n);
+    const double x = index_of(l, n) < 0 ? 0 : l->alike > 0 ? l->alike : l->share * attn_number_get(l->dtype, l->weights, n);
     return l->dtype == ATTN_F64 ? x : (double)(float)x;
 }
 
@@ -142,7 +132,7 @@ static void combine_top(int64_t k, const top_list *left, const top_list *right, 
         const top_list *from = is_right ? right : left;
         const int64_t at = is_right ? --b : --a;
         const int64_t key = index_of(from, at);
-        put(left->dtype, weights, n, weight_of(from, at));
+        attn_number_put(left->dtype, weights, n, weight_of(from, at));
         index[n] = key;
     }
 }
@@ -156,10 +146,11 @@ static void combine_uniform(const attn_cells *c, int64_t row, const row_results 
     const attn_dtype t = c->bounds.compute;
     const int64_t k = c->problem.outputs.topk, size = (int64_t)attn_dtype_size(t), at = row * k, dim = c->problem.shape.dim_v;
     const double all = a + b;
-    for (int64_t n = row * dim; n < (row + 1) * dim; n++) put(t, l->o, n, (a * get(t, l->o, n) + b * get(t, r->o, n)) / all);
-    put(t, l->lse, row, taken(t));
-    put(t, l->entropy, row, log(all));
-    put(t, l->effective, row, all);
+    for (int64_t n = row * dim; n < (row + 1) * dim; n++)
+        attn_number_put(t, l->o, n, (a * attn_number_get(t, l->o, n) + b * attn_number_get(t, r->o, n)) / all);
+    attn_number_put(t, l->lse, row, taken(t));
+    attn_number_put(t, l->entropy, row, log(all));
+    attn_number_put(t, l->effective, row, all);
     if (!l->index) return;
     const top_list left = {t, l->weight + at * size, l->index + at, a > 0, a / all, 1 / all},
                    right = {t, r->weight + at * size, r->index + at, b > 0, b / all, 1 / all};
@@ -170,20 +161,22 @@ static void combine_row(const attn_cells *c, int64_t row, const row_results *l, 
 {
     const attn_dtype t = c->bounds.compute;
     const int64_t k = c->problem.outputs.topk;
-    const double a = get(t, l->lse, row), b = get(t, r->lse, row), most = larger(a, b);
+    const double a = attn_number_get(t, l->lse, row), b = attn_number_get(t, r->lse, row), most = larger(a, b);
     const double total = most > -(double)INFINITY ? most + log(exp(a - most) + exp(b - most)) : most;
     const int broken = isnan(a) || isnan(b), none = total == -(double)INFINITY;
     if (none && is_uniform(c)) {
-        const double of_left = get(t, l->effective, row), of_right = get(t, r->effective, row);
+        const double of_left = attn_number_get(t, l->effective, row), of_right = attn_number_get(t, r->effective, row);
         if (of_left + of_right > 0) combine_uniform(c, row, l, r, of_left, of_right);
         return;
     }
-    if (l->row_max) put(t, l->row_max, row, broken ? NAN : larger(get(t, l->row_max, row), get(t, r->row_max, row)));
+    if (l->row_max)
+        attn_number_put(t, l->row_max, row,
+                        broken ? NAN : larger(attn_number_get(t, l->row_max, row), attn_number_get(t, r->row_max, row)));
     if (l->entropy && !none) {
         const double entropy = broken ? (double)NAN : entropy_of(c, l, row, a, total) + entropy_of(c, r, row, b, total);
-        const int sees = broken || get(t, l->effective, row) > 0 || get(t, r->effective, row) > 0;
-        put(t, l->entropy, row, entropy);
-        put(t, l->effective, row, sees ? exp(entropy) : 0);
+        const int sees = broken || attn_number_get(t, l->effective, row) > 0 || attn_number_get(t, r->effective, row) > 0;
+        attn_number_put(t, l->entropy, row, entropy);
+        attn_number_put(t, l->effective, row, sees ? exp(entropy) : 0);
     }
     if (!l->index || none) return;
     const int64_t size = (int64_t)attn_dtype_size(t), at = row * k;
@@ -191,7 +184,7 @@ static void combine_row(const attn_cells *c, int64_t row, const row_results *l, 
                    right = {t, r->weight + at * size, r->index + at, b > -(double)INFINITY, exp(b - total), 0};
     if (!broken) combine_top(k, &left, &right, l->weight + at * size, l->index + at);
     for (int64_t n = at; n < at + k && broken; n++) {
-        put(t, l->weight, n, (double)NAN);
+        attn_number_put(t, l->weight, n, (double)NAN);
         l->index[n] = -1;
     }
 }
@@ -203,7 +196,7 @@ void attn_rows_end(const attn_cells *c, int64_t tokens, char *left)
     const int64_t heads = c->problem.shape.batch * c->problem.shape.heads_q, space = attn_part_most(&c->grid.q);
     for (int64_t h = 0; h < heads && is_uniform(c); h++)
         for (int64_t row = h * space; row < h * space + tokens; row++)
-            if (get(t, l.lse, row) == taken(t)) put(t, l.lse, row, -(double)INFINITY);
+            if (attn_number_get(t, l.lse, row) == taken(t)) attn_number_put(t, l.lse, row, -(double)INFINITY);
 }
 
 void attn_rows_finish(const attn_cells *c, int64_t tokens, char *node)
@@ -213,7 +206,8 @@ void attn_rows_finish(const attn_cells *c, int64_t tokens, char *node)
     const row_results r = results_of(c, node);
     for (int64_t h = 0; h < c->problem.shape.heads_q; h++)
         for (int64_t row = h * attn_part_most(&c->grid.q); row < h * attn_part_most(&c->grid.q) + tokens; row++)
-            if (get(t, r.effective, row) == 0) put(t, r.effective, row, 1); /* exp of an entropy of 0, as in one call */
+            if (attn_number_get(t, r.effective, row) == 0)
+                attn_number_put(t, r.effective, row, 1); /* exp of an entropy of 0, as in one call */
 }
 
 void attn_rows_combine(const attn_cells *c, int64_t tokens, char *left, const char *right)
@@ -226,6 +220,8 @@ void attn_rows_combine(const attn_cells *c, int64_t tokens, char *left, const ch
             if (more) combine_row(c, row, &l, &r);
             /* Both are -infinity or the logarithm of the divisor, 1, for a normaliser that divides by nothing. */
             if (sums)
-                put(c->bounds.compute, l.lse, row, larger(get(c->bounds.compute, l.lse, row), get(c->bounds.compute, r.lse, row)));
+                attn_number_put(
+                    c->bounds.compute, l.lse, row,
+                    larger(attn_number_get(c->bounds.compute, l.lse, row), attn_number_get(c->bounds.compute, r.lse, row)));
         }
 }

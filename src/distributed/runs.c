@@ -8,24 +8,9 @@
 
 /* ---- the tensors of a run ---- */
 
-static const attn_bound *find(const attn_bounds *bounds, size_t offset)
-{
-    for (const attn_bound *b = bounds->all; b < bounds->all + bounds->count; b++)
-        if (b->offset == offset) return b;
-    return NULL;
-}
-
-/* One that is there. */
-static const attn_bound *get(const attn_bounds *bounds, size_t offset)
-{
-    const attn_bound *b = bounds->all;
-    while (b->offset != offset) b++;
-    return b;
-}
-
 int attn_runs_are_two(const attn_cells *c)
 {
-    return find(&c->bounds, offsetof(attn_tensors, second_grad_o)) != NULL || attn_weights_wanted(c);
+    return attn_bound_find(&c->bounds, offsetof(attn_tensors, second_grad_o)) != NULL || attn_weights_wanted(c);
 }
 
 /* Slots of what the first run leaves to the second in the workspace; returns how many. */
@@ -34,7 +19,8 @@ static int kept(const attn_cells *c, size_t slot[ATTN_RUNS_KEEP])
     const int is_forward = c->problem.op == ATTN_FORWARD;
     slot[0] = is_forward ? offsetof(attn_tensors, lse) : offsetof(attn_tensors, tan_o);
     slot[1] = offsetof(attn_tensors, tan_lse);
-    return !is_forward ? 2 : get(&c->bounds, offsetof(attn_tensors, lse))->index < 0; /* (the caller may want lse, too) */
+    return !is_forward ? 2
+                       : attn_bound_get(&c->bounds, offsetof(attn_tensors, lse))->index < 0; /* (the caller may want lse, too) */
 }
 
 /* A tensor that both runs have, like another one: dense, and of the compute type. */
@@ -66,7 +52,7 @@ static void take_double_backward(attn_cells *c, attn_runs_of run)
         (void)attn_tensor_describe(ATTN_FAMILY_ATTENTION, all->all[n].index, &d, NULL);
         if (!is_tangent(&all->all[n]) && d.role[c->problem.op] != ATTN_ROLE_NONE) all->all[all->count++] = all->all[n];
     }
-    const attn_bound *o = get(all, offsetof(attn_tensors, o)), *lse = get(all, offsetof(attn_tensors, lse));
+    const attn_bound *o = attn_bound_get(all, offsetof(attn_tensors, o)), *lse = attn_bound_get(all, offsetof(attn_tensors, lse));
     all->all[all->count] = kept_like(all, *o, offsetof(attn_tensors, tan_o), "tan_o", role);
     all->all[all->count + 1] = kept_like(all, *lse, offsetof(attn_tensors, tan_lse), "tan_lse", role);
     all->count += 2;
@@ -88,7 +74,7 @@ void attn_runs_take(attn_cells *c, attn_runs_of run)
 
 static attn_status place_kept(const attn_bounds *bounds, size_t offset, size_t *at, size_t *bytes, attn_error *error)
 {
-    const attn_bound *b = get(bounds, offset);
+    const attn_bound *b = attn_bound_get(bounds, offset);
     const int64_t size = (int64_t)attn_dtype_size(b->dtype);
     CHECK(sizes_fit(16 * size, b->shape, 4), ATTN_ERR_SHAPE, "distributed: %s of a rank is too large: its bytes overflow 64 bits",
           b->name);
@@ -163,7 +149,8 @@ void attn_runs_free(attn_distributed_plan *p)
 /* Rounds a tangent into the caller's tensor, if that is wanted. */
 static void store(const attn_distributed_plan *p, size_t of, size_t into, const attn_tensors *with)
 {
-    const attn_bound *from = get(&p->runs->of[ATTN_RUN_SECOND].cells.bounds, of), *to = find(&p->cells.bounds, into);
+    const attn_bound *from = attn_bound_get(&p->runs->of[ATTN_RUN_SECOND].cells.bounds, of),
+                     *to = attn_bound_find(&p->cells.bounds, into);
     if (!to || !to->has_elements) return;
     const int64_t size = (int64_t)attn_dtype_size(from->dtype), own = (int64_t)attn_dtype_size(to->dtype);
     const char *data = attn_bound_slot(from, with).data;
@@ -183,7 +170,7 @@ static attn_status execute_two(const attn_distributed_plan *p, const attn_tensor
     attn_tensors with = *mine;
     attn_error later;
     for (int n = 0; n < two->count; n++)
-        attn_slot_in(&with, get(&two->of[ATTN_RUN_SECOND].cells.bounds, two->slot[n]))->data = base + two->at[n];
+        attn_slot_in(&with, attn_bound_get(&two->of[ATTN_RUN_SECOND].cells.bounds, two->slot[n]))->data = base + two->at[n];
     const attn_status status = attn_run(&two->of[ATTN_RUN_FIRST], &with, base + two->bytes, error);
     if (status == ATTN_ERR_IO) return status;
     /* After a cell that failed, too: others wait for it. */

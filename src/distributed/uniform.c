@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../common/slots.h"
+#include "number.h"
 
 double attn_uniform_share(const attn_cells *c, const attn_piece *p)
 {
@@ -16,13 +17,6 @@ double attn_uniform_share(const attn_cells *c, const attn_piece *p)
 static int is_of(const attn_cells *c, attn_op op) { return c->problem.mask.empty == ATTN_EMPTY_UNIFORM && c->problem.op == op; }
 
 int attn_uniform_has_rows(const attn_cells *c) { return is_of(c, ATTN_BACKWARD) || is_of(c, ATTN_DOUBLE_BACKWARD); }
-
-static const attn_bound *get(const attn_cells *c, size_t offset)
-{
-    const attn_bound *b = c->bounds.all;
-    while (b->offset != offset) b++;
-    return b;
-}
 
 /* ---- memory ---- */
 
@@ -59,7 +53,7 @@ void attn_uniform_place(const attn_cells *c, const attn_cell *cell, const attn_p
 /* A tensor of the rank's queries at one of them. */
 static const char *row_at(const attn_cells *c, const attn_tensors *mine, size_t offset, int64_t b, int64_t h, int64_t local)
 {
-    const attn_bound *x = get(c, offset);
+    const attn_bound *x = attn_bound_get(&c->bounds, offset);
     const int64_t at = b * x->stride[0] + h * x->stride[1] + local * x->stride[2];
     return (const char *)attn_bound_slot(x, mine).data + at * (int64_t)attn_dtype_size(x->dtype);
 }
@@ -67,15 +61,12 @@ static const char *row_at(const attn_cells *c, const attn_tensors *mine, size_t 
 static int is_empty(const attn_cells *c, const attn_tensors *mine, int64_t b, int64_t h, int64_t local)
 {
     const char *lse = row_at(c, mine, offsetof(attn_tensors, lse), b, h, local);
-    return (c->bounds.compute == ATTN_F64 ? *(const double *)(const void *)lse : (double)*(const float *)(const void *)lse) ==
-           -(double)INFINITY;
+    return attn_number_get(c->bounds.compute, lse, 0) == -(double)INFINITY;
 }
 
 static void multiply(attn_dtype dtype, char *numbers, int64_t count, double by)
 {
-    for (int64_t n = 0; n < count; n++)
-        if (dtype == ATTN_F64) ((double *)(void *)numbers)[n] *= by;
-        else ((float *)(void *)numbers)[n] = (float)(((float *)(void *)numbers)[n] * by);
+    for (int64_t n = 0; n < count; n++) attn_number_put(dtype, numbers, n, attn_number_get(dtype, numbers, n) * by);
 }
 
 void attn_uniform_begin(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, const attn_piece *p)
@@ -85,7 +76,7 @@ void attn_uniform_begin(const attn_cells *c, const attn_tensors *mine, const att
                   first = c->grid.q.local[cell->i] + p->first_q - attn_part_first(&c->grid.q, cell->i);
     char *to = cell->scratch;
     if (!attn_uniform_has_rows(c) || cell->j < 0 || width == 0) return;
-    const attn_dtype from = get(c, offsetof(attn_tensors, grad_o))->dtype;
+    const attn_dtype from = attn_bound_get(&c->bounds, offsetof(attn_tensors, grad_o))->dtype;
     for (int64_t b = 0; b < c->problem.shape.batch; b++)
         for (int64_t h = 0; h < c->problem.shape.heads_q; h++)
             for (int64_t i = first; i < first + p->queries; i++, to += row) {
@@ -101,7 +92,7 @@ void attn_uniform_end(const attn_cells *c, const attn_tensors *mine, const attn_
                   part = attn_part_most(&c->grid.q), inside = p->first_q - attn_part_first(&c->grid.q, cell->i),
                   first = c->grid.q.local[cell->i] + inside;
     if (!is_of(c, ATTN_JVP) || cell->j < 0) return;
-    char *const node = cell->node[ATTN_NODE_ROW] + c->at[get(c, offsetof(attn_tensors, tan_o)) - c->bounds.all];
+    char *const node = cell->node[ATTN_NODE_ROW] + c->at[attn_bound_get(&c->bounds, offsetof(attn_tensors, tan_o)) - c->bounds.all];
     for (int64_t b = 0; b < c->problem.shape.batch; b++)
         for (int64_t h = 0; h < c->problem.shape.heads_q; h++)
             for (int64_t i = 0; i < p->queries; i++)

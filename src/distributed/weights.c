@@ -5,26 +5,12 @@
 #include <math.h>
 
 #include "../common/slots.h"
+#include "number.h"
 #include "uniform.h"
 
 enum { BAND = 64 }; /* queries whose weights a cell has at a time */
 
 /* ---- which results ---- */
-
-static const attn_bound *find(const attn_cells *c, size_t offset)
-{
-    for (const attn_bound *b = c->bounds.all; b < c->bounds.all + c->bounds.count; b++)
-        if (b->offset == offset) return b;
-    return NULL;
-}
-
-/* The second run has it. */
-static const attn_bound *lse_of(const attn_cells *c)
-{
-    const attn_bound *b = c->bounds.all;
-    while (b->offset != offsetof(attn_tensors, lse)) b++;
-    return b;
-}
 
 static int is_of_weights(const attn_cells *c, const attn_bound *b)
 {
@@ -51,10 +37,10 @@ attn_status attn_weights_check(const attn_cells *c, attn_error *error)
 /* 1 if weights are stored after dropout. */
 static int drops(const attn_cells *c)
 {
-    const attn_bound *scores = find(c, offsetof(attn_tensors, scores));
-    const int stored = find(c, offsetof(attn_tensors, weights)) || (scores && is_of_weights(c, scores));
+    const attn_bound *scores = attn_bound_find(&c->bounds, offsetof(attn_tensors, scores));
+    const int stored = attn_bound_find(&c->bounds, offsetof(attn_tensors, weights)) || (scores && is_of_weights(c, scores));
     return stored && c->problem.outputs.after_dropout &&
-           (c->problem.dropout.probability > 0 || find(c, offsetof(attn_tensors, dropout_given)));
+           (c->problem.dropout.probability > 0 || attn_bound_find(&c->bounds, offsetof(attn_tensors, dropout_given)));
 }
 
 /* ---- the tensors of a run ---- */
@@ -72,7 +58,7 @@ static int is_unused(const attn_bound *b, int with_dropout)
 static void take_weights(attn_cells *c)
 {
     const int count = c->bounds.count, with_dropout = drops(c);
-    const int64_t unit = find(c, offsetof(attn_tensors, block_mask)) ? c->problem.mask.block_q : 1;
+    const int64_t unit = attn_bound_find(&c->bounds, offsetof(attn_tensors, block_mask)) ? c->problem.mask.block_q : 1;
     c->bounds.count = 0;
     for (int n = 0; n < count; n++) {
         attn_bound b = c->bounds.all[n];
@@ -85,7 +71,8 @@ static void take_weights(attn_cells *c)
     c->planned.sink.data = NULL;
     if (c->problem.score.normaliser == ATTN_NORMALISER_SOFTMAX_ONE) c->problem.score.normaliser = ATTN_NORMALISER_SOFTMAX;
     if (!with_dropout) c->problem.dropout.probability = 0;
-    if (!find(c, offsetof(attn_tensors, relative_keys))) memset(&c->problem.relative, 0, sizeof c->problem.relative);
+    if (!attn_bound_find(&c->bounds, offsetof(attn_tensors, relative_keys)))
+        memset(&c->problem.relative, 0, sizeof c->problem.relative);
 }
 
 void attn_weights_take(attn_cells *c, int second)
@@ -112,7 +99,7 @@ typedef struct scratch {
 
 static int64_t column_heads(const attn_cells *c)
 {
-    const attn_bound *b = find(c, offsetof(attn_tensors, column_sum));
+    const attn_bound *b = attn_bound_find(&c->bounds, offsetof(attn_tensors, column_sum));
     return b ? b->shape[1] : 0;
 }
 
@@ -170,17 +157,6 @@ void attn_weights_place(const attn_cells *c, const attn_cell *cell, const attn_p
 
 /* ---- a cell ---- */
 
-static double get(attn_dtype dtype, const void *numbers, int64_t at)
-{
-    return dtype == ATTN_F64 ? ((const double *)numbers)[at] : (double)((const float *)numbers)[at];
-}
-
-static void put(attn_dtype dtype, void *numbers, int64_t at, double x)
-{
-    if (dtype == ATTN_F64) ((double *)numbers)[at] = x;
-    else ((float *)numbers)[at] = (float)x;
-}
-
 /* A row of the piece: query `row` of it, which is query `local` of the rank. */
 typedef struct weights_row {
     int64_t entry, head, row, local;
@@ -193,7 +169,7 @@ static double share_of(const attn_cells *c, const attn_piece *p, const attn_boun
                        double of_cell)
 {
     const double all =
-        get(c->bounds.compute, data, r->entry * lse->stride[0] + r->head * lse->stride[1] + r->local * lse->stride[2]);
+        attn_number_get(c->bounds.compute, data, r->entry * lse->stride[0] + r->head * lse->stride[1] + r->local * lse->stride[2]);
     if (of_cell > -(double)INFINITY || isnan(of_cell)) return exp(of_cell - all);
     if (all > -(double)INFINITY || isnan(all)) return 0;
     return attn_uniform_share(c, p); /* 0 are 0, uniform ones those of all keys */
@@ -206,7 +182,7 @@ static void scale(const attn_cells *c, const attn_piece *p, const weights_row *r
     float *const f32 = (float *)(void *)r->weights;
     const int broken = isnan(share);
     for (int64_t j = 0; j < p->keys && broken; j++)
-        if (get(c->bounds.compute, r->weights, j) != 0) put(c->bounds.compute, r->weights, j, share);
+        if (attn_number_get(c->bounds.compute, r->weights, j) != 0) attn_number_put(c->bounds.compute, r->weights, j, share);
     if (broken) return;
     for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F64; j++) f64[j] *= share;
     for (int64_t j = 0; j < p->keys && c->bounds.compute == ATTN_F32; j++) f32[j] = (float)(f32[j] * share);
@@ -224,7 +200,7 @@ static void drop(const attn_cells *c, const attn_piece *p, const weights_row *r)
 
 static void store(const attn_cells *c, const attn_piece *p, const attn_tensors *mine, size_t offset, const weights_row *r)
 {
-    const attn_bound *b = find(c, offset);
+    const attn_bound *b = attn_bound_find(&c->bounds, offset);
     if (!b || !b->has_elements) return;
     const attn_input slot = attn_bound_slot(b, mine);
     const int64_t at = r->entry * b->stride[0] + r->head * b->stride[1] + r->local * b->stride[2] + p->origin_kv * b->stride[3];
@@ -265,12 +241,12 @@ void attn_weights_end(const attn_cells *c, const attn_cell *cell)
 {
     const int64_t sums = c->problem.shape.batch * column_heads(c) * attn_part_most(&c->grid.kv);
     const scratch at = carve(c, cell->scratch);
-    for (int64_t n = 0; n < sums; n++) put(c->bounds.compute, cell->node[ATTN_NODE_COLUMN], n, at.sums[n]);
+    for (int64_t n = 0; n < sums; n++) attn_number_put(c->bounds.compute, cell->node[ATTN_NODE_COLUMN], n, at.sums[n]);
 }
 
 void attn_weights_use(const attn_cells *c, const attn_tensors *mine, const attn_cell *cell, const attn_piece *p)
 {
-    const attn_bound *lse = lse_of(c);
+    const attn_bound *lse = attn_bound_get(&c->bounds, offsetof(attn_tensors, lse));
     const void *const data = attn_bound_slot(lse, mine).data;
     const scratch at = carve(c, cell->scratch);
     const int64_t size = (int64_t)attn_dtype_size(c->bounds.compute), first = p->first_q - attn_part_first(&c->grid.q, cell->i);
@@ -281,7 +257,7 @@ void attn_weights_use(const attn_cells *c, const attn_tensors *mine, const attn_
             for (int64_t i = 0; i < p->queries; i++, n++) {
                 const weights_row r = {
                     b, h, i, c->grid.q.local[cell->i] + first + i, at.weights + n * p->keys * size, at.keep + n * p->keys};
-                scale(c, p, &r, share_of(c, p, lse, data, &r, get(c->bounds.compute, at.lse, n)));
+                scale(c, p, &r, share_of(c, p, lse, data, &r, attn_number_get(c->bounds.compute, at.lse, n)));
                 if (sums && counts(c, p, &r)) add(c, cell, p, &r, at.sums);
                 if (after) drop(c, p, &r);
                 store(c, p, mine, offsetof(attn_tensors, weights), &r);
