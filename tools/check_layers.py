@@ -4,7 +4,8 @@
 
 In src/core: api -> plan -> walk -> prepare -> gradient -> tile -> task -> visible -> threads -> kernels -> base; all of src may
 include src/common.  In testing: conformance -> verdict -> case -> bound -> problem -> memory -> text -> random.  In cli: a command
-(a file of cli/, or a folder) -> output -> compute -> input -> measure -> base, and no command to another; they see problem, memory, text and random of
+(a file of cli/, or a folder) -> output -> compute -> input -> measure -> base, and no command to another, but those of attn-mpi
+(cli/mpi) to commands of attn; they see problem, memory, text and random of
 testing, and `attn check` alone sees all of it, and ref/.
 
 Everything else sees the public headers and its own folder; the modules of python/ also see python/common, the harness and the tests
@@ -203,7 +204,7 @@ def allowed_call(source, target, symbol, function, public):
         return source != "ref"
     if core and not function:  # the type of a walk
         return points_down(CORE, source.split("/")[2], target.split("/")[2])
-    if source == "cli/main" and symbol.startswith("attn_cmd_"):
+    if source in ("cli/main", "cli/mpi") and symbol.startswith("attn_cmd_"):
         return True
     return allowed(source, target)
 

@@ -7,5 +7,6 @@
 
 int mpi_cmd_run(int argc, char **argv);
 int mpi_cmd_bench(int argc, char **argv);
+int mpi_cmd_explain(int argc, char **argv);
 
 #endif

@@ -14,6 +14,7 @@
 static const program_command commands[] = {
     {"run", "IN -o OUT", "compute attention over the tensors of a file", mpi_cmd_run},
     {"bench", "[PROBLEM...]", "measure how problems scale with the number of processes", mpi_cmd_bench},
+    {"explain", "PROBLEM", "predict time, messages and memory over many machines, and the best way", mpi_cmd_explain},
 };
 
 static const program attn_mpi_program = {

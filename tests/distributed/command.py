@@ -349,18 +349,31 @@ def bench():
     check("bench: other problems", done.returncode == 2 and "process 1 was started with other options than process 0" in done.stderr, done.stderr)
 
 
+def explain():
+    """What attn says; of as many ranks as there are processes, unless it is told how many; once."""
+    problem = "fwd:f32:hq8:sq4096:d64:causal"
+    for processes, words, same in ((1, ["--threads=1"], ["--threads=1"]), (1, ["--ranks=1024", "--network=200Gbit/s"], ["--ranks=1024", "--network=200Gbit/s"]),
+                                   (3, ["--json"], ["--json", "--ranks=3"]), (2, ["--ranks=5"], ["--ranks=5"])):
+        done = start([MPIRUN, "-n", str(processes), ATTN_MPI, "explain", problem, *words])
+        plain = start([ATTN, "explain", problem, *same])
+        check(f"explain of {processes} processes {' '.join(words)}", done.returncode == 0 and plain.stdout and done.stdout == plain.stdout and not done.stderr,
+              done.stdout + done.stderr)
+    done = start([MPIRUN, "-n", "2", ATTN_MPI, "explain", problem, "--way=around"])
+    check("explain with a wrong flag, once", done.returncode == 2 and not done.stdout and done.stderr.count("attn-mpi explain: --way: 'around' is not") == 1, done.stderr)
+
+
 def manual():
-    """--help of both commands; attn-mpi.1 has the flags that attn.1 does not."""
+    """--help of all commands; attn-mpi.1 has the flags that attn.1 does not."""
     def flags_of(text):
         return set(re.findall(r"^ +(?:-\w, )?--([a-z0-9-]+)", text, re.M))
     with open(os.path.join(ROOT, "cli/attn-mpi.1.in")) as file:
         described = set(re.findall(r"^\.It Fl \\-([a-z-]+)", file.read(), re.M))
     known, flags = flags_of(start([ATTN, "run", "--help"]).stdout), set()
-    for command in ("run", "bench"):
+    for command in ("run", "bench", "explain"):
         done = start([MPIRUN, "-n", "2", ATTN_MPI, command, "--help"])
         check(f"{command} --help, once", done.returncode == 0 and done.stdout.startswith(f"usage: attn-mpi {command} ") and done.stdout.count("usage:") == 1)
         flags |= flags_of(done.stdout)
-        wanted = known if command == "run" else {"invariant", "reproducible"}
+        wanted = {"run": known, "bench": {"invariant", "reproducible"}, "explain": flags_of(start([ATTN, "explain", "--help"]).stdout)}[command]
         check(f"{command} has the flags that it shares with attn", wanted <= flags_of(done.stdout), str(wanted - flags_of(done.stdout)))
     check("the page has their flags", flags - known <= described, str(flags - known - described))
     check("and no others", described <= flags, str(described - flags))
@@ -424,6 +437,7 @@ def main():
     told()
     errors()
     bench()
+    explain()
     manual()
     killed()
     return finish()

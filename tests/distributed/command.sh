@@ -9,6 +9,6 @@ command -v mpicc.$mpi >/dev/null || { echo "skipped: there is no $mpi"; exit 77;
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mpicc.$mpi -std=c11 -O1 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wconversion -Wshadow -Werror -Iinclude -I. -o "$dir/attn-mpi" \
-    cli/mpi/*.c "$@" -lcjson -lzip -pthread -lm
+    cli/mpi/*.c cli/explain/*.c "$@" -lcjson -lzip -pthread -lm
 . tests/distributed/mpi_environment.sh
 python3 tests/distributed/command.py "$attn" "$dir/attn-mpi" mpirun.$mpi
