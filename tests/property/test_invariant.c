@@ -239,6 +239,8 @@ static whole *draw(uint64_t seed)
     if (seed % 4 > 1 && second != first && w->dtype != ATTN_F64) options[second](w);
     if (w->dtype == ATTN_F64) w->tensors.alibi_slopes.data = w->tensors.sink.data = NULL; /* which are of f32 here */
     place(w, 100);
+    if (w->tensors.alibi_slopes.data && w->tensors.offset_q.data && seed % 3 == 0) /* distances that f32 has no numbers for */
+        for (int b = 0; b < MAX_BATCH; b++) w->offset[b] += INT64_C(1) << 31;
     return w;
 }
 

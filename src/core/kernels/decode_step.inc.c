@@ -273,13 +273,12 @@ static void step_softcap_row(int64_t n, void *S, double cap)
     }
 }
 
-static void step_alibi_row(int64_t n, void *S, double slope, double first)
+static void step_alibi_row(int64_t n, void *S, double slope, int64_t first)
 {
     const vf down = vf_set((real)-slope);
     real *s = S;
     for (int64_t j = 0; j < n; j++) {
-        real d = (real)first - (real)j;
-        vf_store_part(s + j, vf_fma(down, vf_set(d < 0 ? -d : d), vf_set(s[j])), 1);
+        vf_store_part(s + j, vf_fma(down, vf_set((real)magnitude(first - j)), vf_set(s[j])), 1);
     }
 }
 

@@ -79,9 +79,38 @@ VF_INLINE vf lane_index(int v, int64_t rows)
     return vf_of_i32(index);
 }
 
-static void step_add_alibi(int width, int64_t rows, int64_t n, void *S, void *block_max, double slope, double first)
+static inline int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+/* From a block's first key: up to here, all distances within a tile are exact numbers of the type. */
+#if REAL_BITS == 64
+#define ALIBI_NEAR (INT64_C(1) << 51)
+#else
+#define ALIBI_NEAR (INT64_C(1) << 22)
+#endif
+
+/* Distances that are no exact numbers: each is rounded by itself, so that it does not depend on which queries share the tile. */
+static void far_alibi(int width, int64_t rows, int64_t n, void *S, void *block_max, double slope, int64_t first)
 {
     const vf down = vf_set((real)-slope);
+    for (int v = 0; v < width; v++) {
+        vf most = vf_set(-(real)INFINITY);
+        for (int64_t j = 0; j < n; j++) {
+            real distance[VF_LANES], *s = (real *)S + j * TILE + v * VF_LANES;
+            for (int i = 0; i < VF_LANES; i++) distance[i] = (real)magnitude(first + least(v * VF_LANES + i, rows - 1) - j);
+            vf x = vf_fma(down, vf_load(distance), vf_load(s));
+            vf_store(s, x), most = vf_max(x, most);
+        }
+        vf_store((real *)block_max + v * VF_LANES, most);
+    }
+}
+
+static void step_add_alibi(int width, int64_t rows, int64_t n, void *S, void *block_max, double slope, int64_t first)
+{
+    const vf down = vf_set((real)-slope);
+    if (magnitude(first) > ALIBI_NEAR) {
+        far_alibi(width, rows, n, S, block_max, slope, first);
+        return;
+    }
     for (int v = 0; v < width; v++) {
         vf position = vf_add(vf_set((real)first), lane_index(v, rows)), most = vf_set(-(real)INFINITY);
         for (int64_t j = 0; j < n; j++) {

@@ -239,7 +239,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         kernel->modify->add_bias(tile->width, tile->rows, n, S, block_max, &bias, scratch);
     }
     if (p->has.alibi_slopes) {
-        double first = (double)tile->first + (double)task->visibility.offset - (double)keys->low;
+        const int64_t first = attn_add_saturate(tile->first - keys->low, task->visibility.offset);
         kernel->modify->add_alibi(tile->width, tile->rows, n, S, block_max, attn_task_slope(task), first);
     }
     int cut = 0;

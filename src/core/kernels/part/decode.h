@@ -62,7 +62,7 @@ typedef struct attn_decode_part {
     void (*keep_row)(int64_t n, void *S, const void *mask, int64_t stride);
     void (*bias_row)(int64_t n, void *S, const void *bias, attn_dtype dtype, int64_t stride);
     void (*softcap_row)(int64_t n, void *S, double cap);
-    void (*alibi_row)(int64_t n, void *S, double slope, double first);
+    void (*alibi_row)(int64_t n, void *S, double slope, int64_t first);
 
     /* m = max_j S_j, or the lowest finite number if every key is dropped;  S = exp(S - m);  l = sum_j S_j.  Writes scores up to a
      * multiple of lanes, those past n as 0. */

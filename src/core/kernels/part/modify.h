@@ -25,7 +25,7 @@ typedef struct attn_modify_part {
     /* S = cap * tanh(S / cap).  slope, curvature: NULL, or buffers like S for the first derivative, 1 - tanh^2, and the second. */
     void (*softcap)(int width, int64_t n, void *S, void *block_max, double cap, void *slope, void *curvature);
     /* S -= slope * |first + i - j|: lane i is at position first + i if key j of the block is at j. */
-    void (*add_alibi)(int width, int64_t rows, int64_t n, void *S, void *block_max, double slope, double first);
+    void (*add_alibi)(int width, int64_t rows, int64_t n, void *S, void *block_max, double slope, int64_t first);
     /* S[j][lane] += diagonals[lane + n-1 - j], a table by distance, with n + width*lanes - 1 elements, also for lanes past rows;
      * block_max[lane] = max_j S[j][lane]. */
     void (*add_diagonals)(int width, int64_t n, void *S, const void *diagonals, void *block_max);

@@ -113,7 +113,7 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
         cut = 1;
     }
     if (p->has.alibi_slopes)
-        kernel->alibi_row(n, S, attn_task_slope(task), (double)i + (double)task->visibility.offset - (double)b->low);
+        kernel->alibi_row(n, S, attn_task_slope(task), attn_add_saturate(i - b->low, task->visibility.offset));
     if (p->has.bias_table) {
         const int64_t position = attn_add_saturate(i, task->visibility.offset);
         const char *diagonals = attn_diagonals_at(&g->call->plan->tables, task, position, b->high - 1, n);
