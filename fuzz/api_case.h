@@ -8,6 +8,7 @@
 #define ATTN_FUZZ_API_CASE_H
 
 #include "attn/attn.h"
+#include "attn/schedule.h"
 #include "block.h"
 #include "draws.h"
 #include "target.h"
@@ -38,6 +39,10 @@ attn_output *case_slot(attn_tensors *tensors, const api_case *c, int t);
 int case_find(const api_case *c, const char *name);
 int case_has(const api_case *c, const char *name);
 int case_packs(const api_case *c, int t);
+/* The most pages of an entry. */
+int64_t case_most_pages(const api_case *c);
+/* Whether the tensor's sequences are concatenated in this case. */
+int case_is_packed(const api_case *c, int t);
 attn_plan *case_plan(const api_case *c, const attn_options *options);
 
 /* ---- api_memory.c ---- */

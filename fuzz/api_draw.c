@@ -31,6 +31,11 @@ int case_packs(const api_case *c, int t)
     return (axes[2] == ATTN_AXIS_QUERY || axes[2] == ATTN_AXIS_KEY) && axes[3] != ATTN_AXIS_KEY && axes[3] != ATTN_AXIS_LIST;
 }
 
+int case_is_packed(const api_case *c, int t)
+{
+    return case_packs(c, t) && case_has(c, c->about[t].axes[2] == ATTN_AXIS_KEY ? "cu_seqlens_kv" : "cu_seqlens_q");
+}
+
 static void give(api_case *c, const char *name)
 {
     const int t = case_find(c, name);
@@ -40,6 +45,12 @@ static void give(api_case *c, const char *name)
 static void drop(api_case *c, const char *name) { memset(case_slot(&c->tensors, c, case_find(c, name)), 0, sizeof(attn_output)); }
 
 /* ---- the problem ---- */
+
+int64_t case_most_pages(const api_case *c)
+{
+    const int64_t size = c->problem.paging.page_size;
+    return size > 0 ? c->problem.shape.len_kv / size + (c->problem.shape.len_kv % size != 0) : 0;
+}
 
 static void draw_shape(draws *d, attn_shape *s)
 {
@@ -94,7 +105,9 @@ static void draw_mask(api_case *c)
     if (draw_one_in(d, 9)) m->global_kv = draw_one_in(d, 9) ? INT64_MAX : draw_below(d, 9);
     if (draw_one_in(d, 9)) m->empty = ATTN_EMPTY_UNIFORM;
     if (draw_one_in(d, 6)) {
-        give(c, "cu_seqlens_q"), give(c, "cu_seqlens_kv");
+        give(c, "cu_seqlens_q");
+        if (c->problem.op != ATTN_FORWARD || !draw_one_in(d, 3)) give(c, "cu_seqlens_kv");
+        else if (draw_one_in(d, 2)) give(c, "lengths_kv");
     } else {
         if (draw_one_in(d, 5)) give(c, "lengths_q");
         if (draw_one_in(d, 4)) give(c, "lengths_kv");
@@ -124,10 +137,14 @@ static void draw_rest(api_case *c)
     if (draw_one_in(d, 6)) give(c, "alibi_slopes");
     if (draw_one_in(d, 8)) give(c, "sink");
     if (draw_one_in(d, 8)) give(c, "scale");
-    if (p->op == ATTN_FORWARD && !case_has(c, "cu_seqlens_q") && draw_one_in(d, 6)) {
-        give(c, "page_table");
+    if (p->op == ATTN_FORWARD && !case_has(c, "cu_seqlens_kv") && draw_one_in(d, 6)) {
         p->paging.page_size = 1 + draw_below(d, 40);
         p->paging.pages = 1 + draw_below(d, 2 * (p->shape.len_kv / p->paging.page_size) + 3);
+        if (draw_one_in(d, 2)) {
+            give(c, "page_starts"), give(c, "page_index");
+            p->paging.page_entries = p->shape.batch * case_most_pages(c);
+            if (!case_has(c, "lengths_kv") && draw_one_in(d, 2)) give(c, "lengths_last_page");
+        } else give(c, "page_table");
     }
     if (draw_one_in(d, 8)) {
         give(c, "bias_table");
@@ -205,7 +222,7 @@ static void draw_strides(api_case *c, int t, const attn_tensor_plan *plan)
 {
     draws *d = &c->from;
     attn_output *slot = case_slot(&c->tensors, c, t);
-    const int packed = case_has(c, "cu_seqlens_q") && case_packs(c, t), output = plan->role == ATTN_ROLE_OUTPUT;
+    const int packed = case_is_packed(c, t), output = plan->role == ATTN_ROLE_OUTPUT;
     int order[4] = {0, 1, 2, 3};
     for (int i = draw_one_in(d, 12) ? 3 : 2; i > 0; i--) {
         const int j = (int)draw_below(d, i + 1), swap = order[i];
@@ -284,7 +301,8 @@ static attn_plan *plan_repaired(api_case *c)
         if (slot->data && c->about[t].need[p->op] != ATTN_NEED_ALWAYS) drop(c, c->about[t].name);
         else if (slot->data) slot->dtype = ATTN_DTYPE_DEFAULT;
         else slot->data = ATTN_LATER;
-        if (!strcmp(c->about[t].name, "page_table")) memset(&p->paging, 0, sizeof p->paging);
+        if (!case_has(c, "page_table") && !case_has(c, "page_index")) memset(&p->paging, 0, sizeof p->paging);
+        if (!case_has(c, "page_index")) p->paging.page_entries = 0;
         if (!case_has(c, "block_mask") && !case_has(c, "block_index"))
             p->mask.block_q = p->mask.block_kv = p->mask.block_entries = 0;
     }

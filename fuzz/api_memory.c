@@ -65,7 +65,13 @@ static void fill_indices(api_case *c, const char *name, block *b)
             else if (!strcmp(name, "ranges"))
                 x = draw_word(&c->from) % 31 ? (int64_t)(draw_word(&c->from) % (uint64_t)(s->len_kv + 20)) - 10
                                              : draw_hostile(&c->from);
-            else if (!strcmp(name, "page_table")) x = draw_below(&c->from, p->paging.pages);
+            else if (!strcmp(name, "page_table") || !strcmp(name, "page_index")) x = draw_below(&c->from, p->paging.pages);
+            else if (!strcmp(name, "page_starts")) {
+                const int64_t most = case_most_pages(c);
+                x = sum;
+                sum += case_has(c, "lengths_last_page") ? draw_below(&c->from, most + 1) : most;
+            } else if (!strcmp(name, "lengths_last_page"))
+                x = s->len_kv > 0 ? 1 + draw_below(&c->from, 2) * ((s->len_kv - 1) % p->paging.page_size) : 0;
             else if (!strcmp(name, "block_starts")) {
                 const int64_t columns = (s->len_kv + p->mask.block_kv - 1) / p->mask.block_kv;
                 x = sum;
@@ -121,7 +127,7 @@ static int one(api_case *c, const attn_plan *plan, int t)
         if (b->stride[axis] == ATTN_BROADCAST) b->stride[axis] = 0;
         if (b->shape[axis] < 2) b->stride[axis] = 0;
     }
-    if (case_has(c, "cu_seqlens_q") && case_packs(c, t)) {
+    if (case_is_packed(c, t)) {
         b->shape[0] = 1;
         b->stride[0] = 0;
         b->shape[2] = c->tokens[c->about[t].axes[2] == ATTN_AXIS_KEY];

@@ -16,7 +16,8 @@ static char message[sizeof((attn_error *)0)->message]; /* of the last rejected c
 static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, unsigned char workspace_byte, size_t off,
                unsigned char canary)
 {
-    const size_t need = attn_plan_workspace_size(plan);
+    const attn_schedule *schedule = tensors->call ? tensors->call->schedule : NULL;
+    const size_t need = schedule ? attn_schedule_workspace_size(schedule) : attn_plan_workspace_size(plan);
     unsigned char *workspace = malloc(need + off + (need + off == 0));
     attn_error error;
     if (!workspace) return 0;
@@ -48,9 +49,9 @@ static int poison(api_case *c)
 {
     static const char *const names[] = {"k", "v", "k_scale", "v_scale", "tan_k", "tan_v"};
     const attn_problem *p = &c->problem;
-    const int packed = case_has(c, "cu_seqlens_q");
+    const int packed = case_has(c, "cu_seqlens_kv");
     int any = 0;
-    if (case_has(c, "page_table") || p->mask.empty != ATTN_EMPTY_ZERO || c->hostile) return 0;
+    if (case_has(c, "page_table") || case_has(c, "page_index") || p->mask.empty != ATTN_EMPTY_ZERO || c->hostile) return 0;
     if ((case_has(c, "scores") && p->outputs.scores_stage < ATTN_STAGE_BIASED) ||
         (c->call.visit_rows && p->outputs.rows_stage < ATTN_STAGE_BIASED))
         return 0;
@@ -80,11 +81,13 @@ static void run_entry(api_case *c, int64_t e)
     attn_tensors tensors = c->tensors;
     attn_call call = c->call;
     attn_origin origin = c->origin;
-    const int packed = case_has(c, "cu_seqlens_q"), paged = case_has(c, "page_table");
+    const int paged = case_has(c, "page_table"), both[2] = {case_has(c, "cu_seqlens_q"), case_has(c, "cu_seqlens_kv")};
+    const int packed = both[0];
     int64_t first[2] = {0, 0}, cu[2][2] = {{0, 0}, {0, 0}};
+    if (case_has(c, "page_index")) return; /* an entry's list does not begin at 0 */
     if (p.dropout.probability > 0 && p.mask.align == ATTN_ALIGN_BOTTOM_RIGHT) return;
     p.shape.batch = 1;
-    for (int side = 0; side < 2 && packed; side++) {
+    for (int side = 0; side < 2 && both[side]; side++) {
         const block *b = &c->blocks[case_find(c, side ? "cu_seqlens_kv" : "cu_seqlens_q")];
         first[side] = get_index(b, e);
         cu[side][1] = get_index(b, e + 1) - first[side];
@@ -93,18 +96,16 @@ static void run_entry(api_case *c, int64_t e)
         const block *b = &c->blocks[t];
         attn_output *slot = case_slot(&tensors, c, t);
         if (b->bytes == 0) continue;
-        if (packed && case_packs(c, t)) slot->data = block_at(b, 0, 0, first[c->about[t].axes[2] == ATTN_AXIS_KEY], 0);
+        if (case_is_packed(c, t)) slot->data = block_at(b, 0, 0, first[c->about[t].axes[2] == ATTN_AXIS_KEY], 0);
         else if (c->about[t].axes[0] == ATTN_AXIS_BATCH && b->shape[0] > 1 && !(paged && strchr("kv", c->about[t].name[0])))
             slot->data = block_at(b, e, 0, 0, 0);
         if (!slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3]) {
             memcpy(slot->stride, b->stride, sizeof b->stride);
-            if (packed && case_packs(c, t)) slot->stride[2] = b->stride[2];
+            if (case_is_packed(c, t)) slot->stride[2] = b->stride[2];
         }
     }
-    if (packed) {
-        tensors.cu_seqlens_q = attn_in(cu[0]);
-        tensors.cu_seqlens_kv = attn_in(cu[1]);
-    }
+    if (both[0]) tensors.cu_seqlens_q = attn_in(cu[0]);
+    if (both[1]) tensors.cu_seqlens_kv = attn_in(cu[1]);
     if (p.mask.align == ATTN_ALIGN_TOP_LEFT) {
         if (!call.origin) origin = (attn_origin){.batch = 0};
         origin.batch += e;
@@ -121,7 +122,7 @@ static void run_entry(api_case *c, int64_t e)
     for (int t = 0; t < c->count; t++) {
         const block *b = &c->blocks[t];
         if (!b->copy || c->about[t].axes[0] != ATTN_AXIS_BATCH || (b->shape[0] == 1 && !packed)) continue;
-        const int packs = packed && case_packs(c, t), side = c->about[t].axes[2] == ATTN_AXIS_KEY;
+        const int packs = case_is_packed(c, t), side = c->about[t].axes[2] == ATTN_AXIS_KEY;
         if (packed && !packs && b->shape[0] == 1 && c->problem.shape.batch > 1) continue;
         const int64_t begin = packs ? first[side] : 0, end = packs ? begin + cu[side][1] : b->shape[2], entry = packs ? 0 : e;
         block_compare_part(b, (int64_t[]){entry, 0, begin, 0}, (int64_t[]){entry + 1, b->shape[1], end, b->shape[3]}, 0,
@@ -202,6 +203,40 @@ static void parts(api_case *c)
     chunk(c, begin, end);
 }
 
+/* ---- schedules ---- */
+
+/* The same bits with a schedule, in the memory that it asks for. */
+static void scheduled(api_case *c, const attn_plan *plan)
+{
+    const size_t size = attn_schedule_size(plan);
+    unsigned char *memory = size ? malloc(size) : NULL;
+    const attn_call *call = c->tensors.call;
+    attn_call with = c->call;
+    attn_error error;
+    attn_schedule_description about = {.struct_size = sizeof about};
+    const attn_schedule *schedule = NULL;
+    if (!memory) return;
+    with.struct_size = sizeof with;
+    if (size > 1) {
+        const attn_status small = attn_schedule_make(&schedule, plan, &c->tensors, memory, size - 1, &error);
+        check_error(small, &error);
+        if (small != ATTN_ERR_MEMORY || schedule) finding("a schedule fits in less than its size");
+    }
+    const attn_status status = attn_schedule_make(&schedule, plan, &c->tensors, memory, size, &error);
+    check_error(status, &error);
+    if (status != ATTN_OK) finding("no schedule of a call that ran: %s", error.message);
+    if (attn_schedule_describe(schedule, 1 + (int)draw_below(&c->from, 9), &about, &error) != ATTN_OK ||
+        !(about.balance > 0 && about.balance <= 1.000001) || about.workspace_bytes != attn_schedule_workspace_size(schedule))
+        finding("a schedule described: balance %g, %zu bytes", about.balance, about.workspace_bytes);
+    if (about.workspace_bytes > attn_plan_workspace_size(plan)) finding("a schedule needs more workspace than its plan");
+    with.schedule = schedule;
+    c->tensors.call = &with;
+    if (!run(c, plan, &c->tensors, 0xFF, (size_t)draw_below(&c->from, 9), 0x2B)) finding("rejected with a schedule: %s", message);
+    c->tensors.call = call;
+    blocks_compare(c->blocks, c->count, 0x2B, "a schedule");
+    free(memory);
+}
+
 /* ---- failing allocations ---- */
 
 static void without_memory(const api_case *c)
@@ -247,6 +282,7 @@ int case_judge(api_case *c, attn_plan *plan)
         attn_plan_destroy(small);
         other = c->options;
     }
+    if (draw_one_in(&c->from, 2)) scheduled(c, plan);
     if (draw_one_in(&c->from, 8)) without_memory(c);
     parts(c);
     if (poison(c)) run_again(c, &c->options, 0xFF, 3, 0x66, "NaN in masked keys");

@@ -43,11 +43,10 @@ static const block *tensor(const api_case *c, const char *name)
 /* Heads x tokens x channels of the entry; packed tensors are read from the entry's first token on. */
 static double *read(const api_case *c, entry *x, const char *name, int64_t heads, int64_t tokens, int64_t channels)
 {
-    const block *b = tensor(c, name), *pages = tensor(c, "page_table");
+    const block *b = tensor(c, name), *pages = tensor(c, "page_table"), *lists = tensor(c, "page_index");
     if (!b) return NULL;
-    const int t = case_find(c, name), packed = case_has(c, "cu_seqlens_q") && case_packs(c, t),
-              side = c->about[t].axes[2] == ATTN_AXIS_KEY;
-    const int paged = pages && (name[0] == 'k' || name[0] == 'v');
+    const int t = case_find(c, name), packed = case_is_packed(c, t), side = c->about[t].axes[2] == ATTN_AXIS_KEY;
+    const int paged = (pages || lists) && (name[0] == 'k' || name[0] == 'v');
     double *to = array(x, heads * tokens * channels, sizeof *to), *at = to;
     for (int64_t h = 0; h < heads; h++)
         for (int64_t i = 0; i < tokens; i++)
@@ -55,7 +54,8 @@ static double *read(const api_case *c, entry *x, const char *name, int64_t heads
                 const int64_t size = c->problem.paging.page_size;
                 if (paged && i >= x->length[1]) continue;
                 if (paged) {
-                    const int64_t page = read_index(block_at(pages, x->e, 0, 0, i / size), pages->dtype);
+                    const int64_t page = pages ? read_index(block_at(pages, x->e, 0, 0, i / size), pages->dtype)
+                                               : get_index(lists, get_index(tensor(c, "page_starts"), x->e) + i / size);
                     *at = block_get(b, page, h, i % size, k);
                 } else *at = block_get(b, packed ? 0 : x->e, h, i + (packed ? x->first[side] : 0), k);
             }
@@ -77,9 +77,14 @@ static int entry_masks(const api_case *c, entry *x, int64_t e)
         if (starts) x->first[side] = get_index(starts, e), x->length[side] = get_index(starts, e + 1) - x->first[side];
         if (lengths) x->length[side] = get_index(lengths, e);
     }
-    const int packed = case_has(c, "cu_seqlens_q");
+    if (tensor(c, "lengths_last_page")) {
+        const block *starts = tensor(c, "page_starts");
+        const int64_t pages = get_index(starts, e + 1) - get_index(starts, e);
+        x->length[1] = pages ? (pages - 1) * p->paging.page_size + get_index(tensor(c, "lengths_last_page"), e) : 0;
+    }
+    const int packed = case_has(c, "cu_seqlens_q"), packed_kv = case_has(c, "cu_seqlens_kv");
     r->B = 1, r->Hq = p->shape.heads_q, r->Hkv = p->shape.heads_kv, r->D = p->shape.dim_qk, r->Dv = p->shape.dim_v;
-    r->Sq = packed ? x->length[0] : p->shape.len_q, r->Skv = packed ? x->length[1] : p->shape.len_kv;
+    r->Sq = packed ? x->length[0] : p->shape.len_q, r->Skv = packed_kv ? x->length[1] : p->shape.len_kv;
     if (r->Hq * r->Sq * r->Skv > 400000) return 0;
     int64_t *numbers = array(x, 3, sizeof *numbers);
     numbers[0] = x->length[0], numbers[1] = x->length[1];
@@ -231,8 +236,7 @@ static void check_output(const api_case *c, const entry *x, const char *name, in
 {
     const block *b = tensor(c, name);
     if (!b) return;
-    const int t = case_find(c, name), packed = case_has(c, "cu_seqlens_q") && case_packs(c, t),
-              side = c->about[t].axes[2] == ATTN_AXIS_KEY;
+    const int t = case_find(c, name), packed = case_is_packed(c, t), side = c->about[t].axes[2] == ATTN_AXIS_KEY;
     const double small = smallest_of(b->dtype);
     for (int64_t at = 0; at < heads * tokens * channels; at++) {
         const int64_t h = at / channels / tokens, i = at / channels % tokens, k = at % channels;

@@ -111,6 +111,12 @@ static const struct {
      {"cu_seqlens_q", "cu_seqlens_kv"},
      0,
      1},
+    {"ragged",
+     NULL,
+     "nothing: each sequence is walked at its own length, few queries as rows and many as tiles",
+     {"cu_seqlens_q"},
+     0,
+     1},
     {"mask", NULL, "one pass over each tile: a byte a score, read once for each walk over the tiles", {"mask"}, 0, 1},
     {"block", NULL, "tiles that it drops are skipped, tiles that it cuts take one pass, the others nothing", {"block_mask"}, 0, 1},
     {"sink", NULL, "one exponential a query", {"sink"}, 0, 1},
@@ -141,7 +147,7 @@ static int64_t bytes_of(const char *name, const attn_problem *p, const attn_tens
     attn_tensor_plan tensor = {.struct_size = sizeof tensor};
     const int t = tensors_find(name);
     if (attn_plan_tensor(plan, t, &tensor, NULL) != ATTN_OK) return 0;
-    return tensor.bytes * (all->cu_seqlens_q.data && tensors_packs(t) ? p->shape.batch : 1);
+    return tensor.bytes * (tensors_are_packed(all, t) ? p->shape.batch : 1);
 }
 
 int option_costs(const attn_problem *problem, const attn_tensors *tensors, const attn_plan *plan, option_cost list[MAX_COSTS])

@@ -198,14 +198,21 @@ typedef struct attn_dropout {
 } attn_dropout;
 
 /*
- * Paged keys and values, as in inference engines: if page_table is present, k is [pages, heads_kv, page_size, dim_qk] and v [pages,
- * heads_kv, page_size, dim_v] (strides of page, head, token, channel), and key j of batch entry b is token j % page_size of page
- * page_table[b, j / page_size].  Entries past a sequence's length are not read.  ATTN_FORWARD only.
+ * Paged keys and values, as in inference engines: k is [pages, heads_kv, page_size, dim_qk] and v [pages, heads_kv, page_size,
+ * dim_v] (strides of page, head, token, channel: pages of [token, head, channel], or K and V in one tensor, are strides too).  Key
+ * j of batch entry b is token j % page_size of page
+ *
+ *      page_table[b, j / page_size]                        if page_table is present: a row for each entry
+ *      page_index[page_starts[b] + j / page_size]          if page_index is present: lists of page_starts[b+1] - page_starts[b]
+ *
+ * Entries past a sequence's length are not read.  The length is lengths_kv[b]; or, with lists, (pages of b - 1) * page_size +
+ * lengths_last_page[b], and 0 without pages; or len_kv.  ATTN_FORWARD only.
  */
 typedef struct attn_paging {
-    int64_t page_size; /* tokens per page */
-    int64_t pages;     /* in k and v */
-    int64_t reserved[4];
+    int64_t page_size;    /* tokens per page */
+    int64_t pages;        /* in k and v */
+    int64_t page_entries; /* in page_index */
+    int64_t reserved[3];
 } attn_paging;
 
 /*
@@ -351,6 +358,7 @@ typedef struct attn_call {
     attn_modify_tile *modify_scores; /* attn/modifier.h */
     attn_modify_tile *modify_slopes; /* ATTN_BACKWARD and ATTN_JVP, with modify_scores */
     void *modify_context;
+    const struct attn_schedule *schedule; /* NULL, or what this step's lengths lead to (attn/schedule.h); any plan may have one */
 } attn_call;
 
 /* ---- the tensors ------------------------------------------------------------------------------------------------ */
@@ -377,6 +385,10 @@ typedef struct attn_call {
  * and len_kv are the longest of them.  Tensors with both Sq and Skv keep their axis b.  column_sum is laid out like k, the other
  * per-query outputs like lse.
  *
+ * A ragged batch, as inference engines have it: cu_seqlens_q alone (ATTN_FORWARD).  Queries are packed, and keys are those of
+ * caches [B, Hkv, Skv, ...] or of pages, up to lengths_kv: sequences of any lengths, some of them with one query and some with
+ * many, in one call.  len_q is the most queries of a sequence, and a bound that costs nothing if it is not reached.
+ *
  * attn_tensor_describe returns this table to programs.
  */
 typedef struct attn_tensors {
@@ -396,8 +408,8 @@ typedef struct attn_tensors {
     attn_input bias;          /* [B, Hq, Sq, Skv]: added to the scores; -infinity masks the key, finite values never do */
     attn_input lengths_q;     /* [B] [B,1,1,1], dense: real queries of each batch entry, 0 .. Sq; rows past them are 0 */
     attn_input lengths_kv;    /* [B], dense: 0 .. Skv; keys past them are not read */
-    attn_input cu_seqlens_q;  /* [B + 1], dense: starts at 0, never decreases; with cu_seqlens_kv, without lengths */
-    attn_input cu_seqlens_kv; /* [B + 1], dense */
+    attn_input cu_seqlens_q;  /* [B + 1], dense: starts at 0, never decreases; without lengths_q */
+    attn_input cu_seqlens_kv; /* [B + 1], dense: with cu_seqlens_q, without lengths_kv and pages */
     attn_input offset_q;      /* [B], dense: position of query 0 of each batch entry among the keys, within +-2^60 */
     attn_input ranges;        /* [B, Hq, Sq, 2]: the first key that a query may see, and one past the last; any numbers */
     attn_input block_mask;    /* [B, Hq, ceil(Sq/block_q), ceil(Skv/block_kv)] */
@@ -445,6 +457,11 @@ typedef struct attn_tensors {
 
     /* ATTN_DOUBLE_BACKWARD: all but the last two are needed, and the first not with tan_o. */
     attn_output second_grad_o, second_q, second_k, second_v, second_bias, second_grad_lse;
+
+    /* Lists of pages in place of page_table: attn_paging. */
+    attn_input page_starts;       /* [B + 1], dense: where each entry's list starts, from 0 */
+    attn_input page_index;        /* [page_entries], dense: the lists */
+    attn_input lengths_last_page; /* [B], dense: tokens in the last page of each list, 1 .. page_size; in place of lengths_kv */
 } attn_tensors;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */

@@ -43,13 +43,19 @@ int axes_of(const tensor_row *row, axes_layout layout, int ndim, int axes[4])
     return 1;
 }
 
+axes_layout axes_layout_of(const call *c, const tensor_row *row)
+{
+    const int ragged = c->layout == LAYOUT_THD && !c->place[TENSOR(cu_seqlens_kv)];
+    return ragged && row->rule <= AXES_ROWS_ONE && row->about.axes[2] == ATTN_AXIS_KEY ? LAYOUT_BSHD : c->layout;
+}
+
 attn_input axes_slot(const call *c, const view *v)
 {
     const tensor_row *row = &c->state->rows_of[v->number];
     attn_input slot = {v->data ? v->data : ATTN_LATER, v->dtype, {0, 0, 0, 0}};
     int axes[4] = {0, 1, 2, 3}, steps = 0;
     int64_t size = 1;
-    axes_of(row, c->layout, v->ndim, axes);
+    axes_of(row, axes_layout_of(c, row), v->ndim, axes);
     for (int i = 0; i < v->ndim; i++) size *= v->shape[i];
     if (!size) {
         slot.data = ATTN_EMPTY;

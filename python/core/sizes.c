@@ -10,7 +10,7 @@ static int64_t size_at(const call *c, int number, int axis)
     const view *v = find(c, number);
     int axes[4];
     if (!v || v->ndim < 0) return 0;
-    axes_of(&c->state->rows_of[number], c->layout, v->ndim, axes);
+    axes_of(&c->state->rows_of[number], axes_layout_of(c, &c->state->rows_of[number]), v->ndim, axes);
     for (int i = 0; i < v->ndim; i++)
         if (axes[i] == axis) return v->shape[i];
     return 1;
@@ -46,6 +46,8 @@ static int longest(const call *c, int number, int64_t tokens, int64_t *len)
     return 0;
 }
 
+static int is_paged(const call *c) { return c->place[TENSOR(page_table)] || c->place[TENSOR(page_index)]; }
+
 static int ranks(call *c)
 {
     static const int three[] = {TENSOR(q), TENSOR(k), TENSOR(v)};
@@ -56,7 +58,9 @@ static int ranks(call *c)
             return -1;
         }
         if (i == 0) c->rank = v->ndim;
-        const int want = i && c->place[TENSOR(page_table)] ? 4 : c->layout == LAYOUT_THD ? 3 : c->rank;
+        const int want = i && (is_paged(c) || (c->layout == LAYOUT_THD && !c->place[TENSOR(cu_seqlens_kv)])) ? 4
+                         : c->layout == LAYOUT_THD                                                          ? 3
+                                                                                                            : c->rank;
         if (v->ndim == want && want >= 2) continue;
         PyErr_Format(PyExc_ValueError, "%s has %d axes; it must have %s", tensor_name(c, three[i]), v->ndim,
                      want == 4        ? "4"
@@ -69,20 +73,37 @@ static int ranks(call *c)
     return 0;
 }
 
+/* The most keys of an entry that are not packed: those of the tensor, or of its pages. */
+static int keys_of_entry(const call *c, int64_t *len)
+{
+    const view *starts = find(c, TENSOR(page_starts));
+    int64_t pages = size_at(c, TENSOR(page_table), 3);
+    *len = size_at(c, TENSOR(k), 2);
+    if (!is_paged(c)) return 0;
+    for (int64_t i = 1; starts && starts->data && starts->ndim == 1 && i < starts->shape[0]; i++) {
+        int64_t step;
+        if (i == 1) pages = 0;
+        if (!__builtin_sub_overflow(index_at(starts, i), index_at(starts, i - 1), &step) && step > pages) pages = step;
+    }
+    if (!__builtin_mul_overflow(*len, pages, len)) return 0;
+    PyErr_Format(PyExc_ValueError, "%s: the number of keys overflows 64 bits", tensor_name(c, starts ? TENSOR(page_starts) : TENSOR(page_table)));
+    return -1;
+}
+
 int sizes_of_data(call *c)
 {
     if (ranks(c)) return -1;
     attn_shape *shape = &c->problem.shape;
     c->tokens_q = size_at(c, TENSOR(q), 2);
     c->tokens_kv = size_at(c, TENSOR(k), 2);
-    if (!c->place[TENSOR(cu_seqlens_q)] || !c->place[TENSOR(cu_seqlens_kv)]) {
-        PyErr_SetString(PyExc_ValueError, "layout is thd: it needs cu_seqlens_q and cu_seqlens_kv");
+    if (!c->place[TENSOR(cu_seqlens_q)]) {
+        PyErr_SetString(PyExc_ValueError, "layout is thd: it needs cu_seqlens_q, and cu_seqlens_kv unless keys are not packed");
         return -1;
     }
     if (longest(c, TENSOR(cu_seqlens_q), c->tokens_q, &shape->len_q)) return -1;
-    if (longest(c, TENSOR(cu_seqlens_kv), c->tokens_kv, &shape->len_kv)) return -1;
     shape->batch = find(c, TENSOR(cu_seqlens_q))->shape[0] - 1;
-    return 0;
+    if (!c->place[TENSOR(cu_seqlens_kv)]) return keys_of_entry(c, &shape->len_kv);
+    return longest(c, TENSOR(cu_seqlens_kv), c->tokens_kv, &shape->len_kv);
 }
 
 /* Sizes that belong to single tensors. */
@@ -104,9 +125,10 @@ static void choices(call *c)
         const int64_t index = size_at(c, TENSOR(topk_index), 3), weight = size_at(c, TENSOR(topk_weight), 3);
         p->outputs.topk = index ? index : weight;
     }
-    if (c->place[TENSOR(page_table)]) {
+    if (is_paged(c)) {
         p->paging.pages = size_at(c, TENSOR(k), 0);
         p->paging.page_size = size_at(c, TENSOR(k), 2);
+        if (c->place[TENSOR(page_index)]) p->paging.page_entries = size_at(c, TENSOR(page_index), 0);
     }
     if (!c->align_given && !c->place[TENSOR(offset_q)] && !c->more.origin) p->mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
 }
@@ -127,18 +149,13 @@ int sizes_make(call *c)
     }
     shape->batch = size_at(c, TENSOR(q), 0);
     shape->len_q = size_at(c, TENSOR(q), 2);
-    shape->len_kv = size_at(c, TENSOR(k), 2);
-    if (c->place[TENSOR(page_table)] && __builtin_mul_overflow(shape->len_kv, size_at(c, TENSOR(page_table), 3), &shape->len_kv)) {
-        PyErr_SetString(PyExc_ValueError, "page_table: the number of keys overflows 64 bits");
-        return -1;
-    }
-    return 0;
+    return keys_of_entry(c, &shape->len_kv);
 }
 
 static int64_t axis_size(const call *c, const tensor_row *row, attn_axis axis)
 {
     const attn_problem *p = &c->problem;
-    const int thd = c->layout == LAYOUT_THD && row->rule <= AXES_ROWS_ONE;
+    const int thd = axes_layout_of(c, row) == LAYOUT_THD && row->rule <= AXES_ROWS_ONE;
     switch (axis) {
     case ATTN_AXIS_BATCH:
         return p->shape.batch;
@@ -171,9 +188,10 @@ int sizes_of_output(call *c, view *v)
         v->ndim = like->ndim;
         memcpy(v->shape, like->shape, sizeof v->shape);
     } else {
-        const int most = axes_max(row, c->layout), short_of = c->layout == LAYOUT_THD || row->rule == AXES_OTHER ? 0 : 4 - c->rank;
+        const axes_layout layout = axes_layout_of(c, row);
+        const int most = axes_max(row, layout), short_of = c->layout == LAYOUT_THD || row->rule == AXES_OTHER ? 0 : 4 - c->rank;
         v->ndim = most - short_of;
-        axes_of(row, c->layout, v->ndim, axes);
+        axes_of(row, layout, v->ndim, axes);
         for (int i = 0; i < v->ndim; i++) v->shape[i] = axis_size(c, row, row->about.axes[axes[i]]);
         for (int i = 0; v->number == TENSOR(column_sum) && i < v->ndim; i++)
             if (axes[i] == 1 && c->problem.outputs.column_heads)

@@ -138,11 +138,11 @@ static attn_status check_filled(int64_t heads_kv, const attn_problem *p, const a
     const struct {
         const char *name;
         int64_t value;
-    } numbers[] = {{"shape.batch", s->batch},        {"shape.heads_kv", s->heads_kv},
-                   {"shape.len_q", s->len_q},        {"shape.len_kv", s->len_kv},
-                   {"shape.dim_qk", s->dim_qk},      {"shape.dim_v", s->dim_v},
-                   {"mask.align", p->mask.align},    {"paging.page_size", p->paging.page_size},
-                   {"paging.pages", p->paging.pages}};
+    } numbers[] = {{"shape.batch", s->batch},         {"shape.heads_kv", s->heads_kv},
+                   {"shape.len_q", s->len_q},         {"shape.len_kv", s->len_kv},
+                   {"shape.dim_qk", s->dim_qk},       {"shape.dim_v", s->dim_v},
+                   {"mask.align", p->mask.align},     {"paging.page_size", p->paging.page_size},
+                   {"paging.pages", p->paging.pages}, {"paging.page_entries", p->paging.page_entries}};
     const struct {
         const char *name;
         const attn_input *slot;
@@ -155,7 +155,10 @@ static attn_status check_filled(int64_t heads_kv, const attn_problem *p, const a
                   {"cu_seqlens_q", &t->cu_seqlens_q},
                   {"cu_seqlens_kv", &t->cu_seqlens_kv},
                   {"offset_q", &t->offset_q},
-                  {"page_table", &t->page_table}};
+                  {"page_table", &t->page_table},
+                  {"page_starts", &t->page_starts},
+                  {"page_index", &t->page_index},
+                  {"lengths_last_page", &t->lengths_last_page}};
     CHECK(p->op == ATTN_FORWARD, ATTN_ERR_ARGUMENT, "cache: op is %d; it must be 0 (forward)", (int)p->op);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         CHECK(numbers[i].value == 0, ATTN_ERR_ARGUMENT,

@@ -10,10 +10,11 @@
 
 static attn_spread spread_of(const attn_tensor_description *d)
 {
-    static const size_t index[] = {offsetof(attn_tensors, lengths_q),    offsetof(attn_tensors, lengths_kv),
-                                   offsetof(attn_tensors, cu_seqlens_q), offsetof(attn_tensors, cu_seqlens_kv),
-                                   offsetof(attn_tensors, offset_q),     offsetof(attn_tensors, block_starts),
-                                   offsetof(attn_tensors, block_index),  offsetof(attn_tensors, page_table)};
+    static const size_t index[] = {
+        offsetof(attn_tensors, lengths_q),     offsetof(attn_tensors, lengths_kv),       offsetof(attn_tensors, cu_seqlens_q),
+        offsetof(attn_tensors, cu_seqlens_kv), offsetof(attn_tensors, offset_q),         offsetof(attn_tensors, block_starts),
+        offsetof(attn_tensors, block_index),   offsetof(attn_tensors, page_table),       offsetof(attn_tensors, page_starts),
+        offsetof(attn_tensors, page_index),    offsetof(attn_tensors, lengths_last_page)};
     for (size_t n = 0; n < sizeof index / sizeof *index; n++)
         if (d->offset == index[n]) return ATTN_SPREAD_INDEX;
     if (d->axes[2] == ATTN_AXIS_BLOCK_Q) return ATTN_SPREAD_BLOCKS;
@@ -202,7 +203,9 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
     const struct {
         const attn_input *slot;
         const char *name;
-    } missing[] = {{&t->page_table, "page_table"}, {&t->block_starts, "block_starts"}, {&t->block_index, "block_index"}};
+    } missing[] = {{&t->page_table, "page_table"},     {&t->page_starts, "page_starts"},
+                   {&t->page_index, "page_index"},     {&t->lengths_last_page, "lengths_last_page"},
+                   {&t->block_starts, "block_starts"}, {&t->block_index, "block_index"}};
     for (size_t n = 0; n < sizeof missing / sizeof *missing; n++)
         CHECK(slot_is_absent(missing[n].slot), ATTN_ERR_UNSUPPORTED, MODULE ": %s is set, which is not there yet", missing[n].name);
     CHECK(!is_packed(t) || slot_is_absent(&t->block_mask), ATTN_ERR_UNSUPPORTED,

@@ -87,6 +87,9 @@ static attn_status check_options(const attn_tensors *t, attn_error *error)
                   {"grad_k", &grad_k},
                   {"grad_v", &grad_v},
                   {"page_table", &t->page_table},
+                  {"page_starts", &t->page_starts},
+                  {"page_index", &t->page_index},
+                  {"lengths_last_page", &t->lengths_last_page},
                   {"k_scale", &t->k_scale},
                   {"v_scale", &t->v_scale}};
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++)

@@ -259,7 +259,7 @@ static ref_problem reference_of(const expectation *e, const attn_problem *p, con
                          .sink = in[TENSOR(sink)],
                          .Z = e->Z,
                          .uniform = p->mask.empty != ATTN_EMPTY_UNIFORM ? 0
-                                    : e->begin_q                        ? REF_UNIFORM_OWN
+                                    : e->begin_kv                       ? REF_UNIFORM_OWN
                                                                         : REF_UNIFORM_ALL};
 }
 

@@ -72,9 +72,10 @@ typedef struct problem_spec {
 
     double softcap, temperature, dropout; /* off: 0, 1, 0 */
     int alibi;                            /* spec_alibi */
-    int sink, packed;
-    int empty;     /* spec_empty */
-    int64_t chunk; /* 0: none */
+    int sink;
+    int packed, ragged; /* ragged: queries alone are packed */
+    int empty;          /* spec_empty */
+    int64_t chunk;      /* 0: none */
     int block;
     int64_t block_q, block_kv;
     double block_drop; /* like mask_drop */

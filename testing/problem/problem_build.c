@@ -66,6 +66,8 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
         return failure(error, ATTN_ERR_ARGUMENT, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
                        word);
     if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
+    if (spec->packed && spec->ragged)
+        return failure(error, ATTN_ERR_ARGUMENT, "packed and ragged are both set; ragged packs the queries alone");
     return check_gradients(spec, error);
 }
 
@@ -89,7 +91,7 @@ static void request_outputs(const problem_spec *spec, const attn_problem *p, att
                     {TENSOR(bias), spec->bias},
                     {TENSOR(lengths_q), both || spec->lengths == SPEC_LENGTHS_Q},
                     {TENSOR(lengths_kv), both || spec->lengths == SPEC_LENGTHS_KV},
-                    {TENSOR(cu_seqlens_q), spec->packed},
+                    {TENSOR(cu_seqlens_q), spec->packed || spec->ragged},
                     {TENSOR(cu_seqlens_kv), spec->packed},
                     {TENSOR(offset_q), spec->offset_kind != SPEC_OFFSET_NONE},
                     {TENSOR(block_mask), spec->block},
@@ -133,7 +135,8 @@ static attn_status lay_all(const problem_spec *spec, const attn_problem *p, attn
         if (!tensors_has(all, t)) continue;
         if (like == TENSOR(q) || like == TENSOR(k) || like == TENSOR(v) || like == TENSOR(o)) tensors_slot(all, t)->dtype = stored;
         /* Packed tensors have tokens outermost anyway. */
-        if (spec->order == SPEC_BSHD && !spec->packed && tensors_packs(t) && tensors_about(t)->axes[3] != ATTN_AXIS_ONE)
+        if (spec->order == SPEC_BSHD && !tensors_are_packed(all, t) && tensors_packs(t) &&
+            tensors_about(t)->axes[3] != ATTN_AXIS_ONE)
             status = lay(p, all, t, bshd, 0, error);
     }
     if (spec->dtype == SPEC_INT8) all->k.dtype = all->v.dtype = ATTN_I8;

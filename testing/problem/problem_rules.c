@@ -66,6 +66,8 @@ const problem_rule problem_rules[] = {
      .read = value_read_flag, .print = value_print_flag, FIELD(sink)},
     {.word = {"packed", NULL, "concatenated sequences of different lengths", WORD_OPTION, FLAG_NONE},
      .read = value_read_flag, .print = value_print_flag, FIELD(packed)},
+    {.word = {"ragged", NULL, "concatenated queries of different lengths over keys that are not", WORD_OPTION, FLAG_NONE},
+     .read = value_read_flag, .print = value_print_flag, FIELD(ragged)},
     {.word = {"chunk", "N", "a query sees only keys of its own chunk of N; 0 is off", WORD_OPTION, FLAG_INPUT},
      .read = value_read_chunk, .print = value_print_chunk},
     {.word = {"block", "Q,K[/P]", "a block mask of Q queries by K keys drops a fraction P", WORD_OPTION, FLAG_NONE},

@@ -120,6 +120,11 @@ int tensors_packs(int t)
            d->axes[3] != ATTN_AXIS_LIST;
 }
 
+int tensors_are_packed(const attn_tensors *all, int t)
+{
+    return tensors_packs(t) && (tensors_of_keys(t) ? all->cu_seqlens_kv : all->cu_seqlens_q).data;
+}
+
 int tensors_of_keys(int t) { return tensors_about(t)->axes[2] == ATTN_AXIS_KEY; }
 
 /* The length of a list. */
@@ -128,6 +133,8 @@ static int64_t length_of_list(const attn_problem *p, int t)
     if (t == TENSOR(cu_seqlens_q) || t == TENSOR(cu_seqlens_kv)) return p->shape.batch + 1;
     if (t == TENSOR(block_starts)) return problem_blocks(p->shape.len_q, p->mask.block_q) + 1;
     if (t == TENSOR(block_index)) return p->mask.block_entries;
+    if (t == TENSOR(page_starts)) return p->shape.batch + 1;
+    if (t == TENSOR(page_index)) return p->paging.page_entries;
     return t == TENSOR(ranges) ? 2 : 0;
 }
 
@@ -208,7 +215,7 @@ void tensors_extent(const attn_problem *problem, const attn_tensors *all, int t,
 void tensors_strides(const attn_problem *problem, const attn_tensors *all, int t, int64_t stride[4])
 {
     const int64_t *given = tensors_at(all, t)->stride;
-    const int dense = !given[0] && !given[1] && !given[2] && !given[3], packed = all->cu_seqlens_q.data && tensors_packs(t);
+    const int dense = !given[0] && !given[1] && !given[2] && !given[3], packed = tensors_are_packed(all, t);
     int64_t shape[4], step = 1;
     tensors_shape(problem, all, t, shape);
     for (int axis = 3; axis >= 0; axis--) {

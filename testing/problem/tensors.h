@@ -61,6 +61,8 @@ void tensors_strides(const attn_problem *problem, const attn_tensors *all, int t
 /* Packed sequences: 1 if this tensor holds the concatenated tokens of all sequences; 1 if its tokens are keys. */
 int tensors_packs(int t);
 int tensors_of_keys(int t);
+/* Whether tensor t holds the tokens of all sequences one after the other. */
+int tensors_are_packed(const attn_tensors *all, int t);
 
 /* Sets the strides of a dense tensor with its axes in this order, outermost first, broadcasting on the axes in the bit set `one`.
  * Returns 0 if the number of elements overflows 64 bits. */

@@ -443,7 +443,7 @@ rejected 2 "attn explain: --threads has no effect with --ranks" explain sq9:d8 -
 rejected 2 "attn explain: --invariant has no effect with --ranks" explain sq9:d8 --ranks=2 --invariant
 rejected 2 "attn explain: --ranks-heads has no effect without --way=heads-ring" explain sq9:d8 --ranks=2 --way=ring --ranks-heads=2
 ok "gather, whole" "$ATTN" explain fwd:sq4096:d64:weights --ranks=4
-rejected 3 "attn explain: b2:sq9:d8:lens: --ranks predicts sequences of one length: without packed, lens, offset" explain b2:sq9:d8:lens --ranks=2
+rejected 3 "attn explain: b2:sq9:d8:lens: --ranks predicts sequences of one length: without packed, ragged, lens, offset" explain b2:sq9:d8:lens --ranks=2
 rejected 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 rejected 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
 rejected 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8

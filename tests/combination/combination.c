@@ -29,6 +29,7 @@ static const struct {
              {PART, "+part"},
              {INTEGERS, "+integers"},
              {PAGES, "+pages"},
+             {PAGE_LISTS, "+page_lists"},
              {TYPES, "+types"},
              {STRIDED, "+strided"}};
 enum { STEPS = sizeof steps / sizeof *steps };
@@ -75,14 +76,14 @@ static void draw_lengths(drawing *d)
 {
     combination *c = d->c;
     const attn_tensors *t = &c->tensors;
-    const int packed = t->cu_seqlens_q.data != NULL;
+    const int packed_q = t->cu_seqlens_q.data != NULL, packed_kv = t->cu_seqlens_kv.data != NULL;
     c->length_q = array(d->B, sizeof(int64_t));
     c->length_kv = array(d->B, sizeof(int64_t));
     c->start_q = array(d->B + 1, sizeof(int64_t));
     c->start_kv = array(d->B + 1, sizeof(int64_t));
     for (int64_t b = 0; b < d->B; b++) {
-        c->length_q[b] = packed || t->lengths_q.data ? random_below(&d->random, d->Sq + 1) : d->Sq;
-        c->length_kv[b] = packed || t->lengths_kv.data ? random_below(&d->random, d->Skv + 1) : d->Skv;
+        c->length_q[b] = packed_q || t->lengths_q.data ? random_below(&d->random, d->Sq + 1) : d->Sq;
+        c->length_kv[b] = packed_kv || t->lengths_kv.data ? random_below(&d->random, d->Skv + 1) : d->Skv;
         if (b == 0 && d->flags & FULL) c->length_q[b] = d->Sq, c->length_kv[b] = d->Skv;
         c->start_q[b + 1] = c->start_q[b] + c->length_q[b];
         c->start_kv[b + 1] = c->start_kv[b] + c->length_kv[b];
@@ -198,7 +199,7 @@ static void draw_scores(drawing *d)
     c->ref.softcap = p->score.softcap;
     c->ref.normaliser = (ref_normaliser)p->score.normaliser;
     c->ref.shift = p->score.shift;
-    if (p->mask.empty == ATTN_EMPTY_UNIFORM) c->ref.uniform = c->tensors.cu_seqlens_q.data ? REF_UNIFORM_OWN : REF_UNIFORM_ALL;
+    if (p->mask.empty == ATTN_EMPTY_UNIFORM) c->ref.uniform = c->tensors.cu_seqlens_kv.data ? REF_UNIFORM_OWN : REF_UNIFORM_ALL;
     if (c->tensors.bias.data) {
         c->of[TENSOR(bias)] = draw_bias(d, (unsigned)d->spec->bias_one, 2, 1);
         combination_give(c, TENSOR(bias));
@@ -243,9 +244,9 @@ static void draw_tokens(drawing *d, int t, attn_dtype dtype, double size)
     int64_t shape[4];
     tensors_shape(&c->problem, &c->tensors, t, shape);
     c->of[t] = tensor_make(dtype, shape, random_below(&d->random, 2) ? BY_TOKEN : BY_HEAD, 0,
-                           !c->tensors.cu_seqlens_q.data ? NULL
-                           : tensors_of_keys(t)          ? c->start_kv
-                                                         : c->start_q);
+                           !tensors_are_packed(&c->tensors, t) ? NULL
+                           : tensors_of_keys(t)                ? c->start_kv
+                                                               : c->start_q);
     tensor_draw(&c->of[t], &d->random, size);
     if (d->flags & STRIDED) tensor_with_gaps(&c->of[t], &d->stored);
 }
@@ -380,7 +381,7 @@ void combination_of(combination *c, const problem_spec *spec, int flags)
     draw_tensors(&d);
     if (!(flags & FINITE)) poison(&d);
     if (flags & INTEGERS) combination_integers(c, &stored);
-    if (flags & PAGES) combination_pages(c, &stored);
+    if (flags & (PAGES | PAGE_LISTS)) combination_pages(c, flags & PAGE_LISTS, &stored);
 }
 
 void combination_parse(combination *c, const char *text, int flags)
@@ -407,9 +408,9 @@ void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int flags
 
 void combination_free(combination *c)
 {
-    void *arrays[] = {c->start_q,    c->start_kv, c->offset,   c->offset_of_ref, c->length_q,     c->length_kv,
-                      c->keep,       c->Z,        c->ranges,   c->ranges_of_ref, c->block_starts, c->block_index,
-                      c->page_table, c->paged[0], c->paged[1], c->paged[2],      c->paged[3]};
+    void *arrays[] = {c->page_starts, c->page_index, c->last_page, c->start_q,  c->start_kv, c->offset,        c->offset_of_ref,
+                      c->length_q,    c->length_kv,  c->keep,      c->Z,        c->ranges,   c->ranges_of_ref, c->block_starts,
+                      c->block_index, c->page_table, c->paged[0],  c->paged[1], c->paged[2], c->paged[3]};
     for (int t = 0; t < TENSORS; t++) tensor_free(&c->of[t]);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }
@@ -460,15 +461,39 @@ attn_status combination_plan(combination *c, attn_op op, attn_isa isa, int threa
     return attn_plan_create(plan, &c->problem, &tensors, &options, error);
 }
 
+/* A schedule in exactly the memory that it asks for; it takes no more workspace than its plan. */
+static const attn_schedule *schedule_of(const combination *c, const attn_plan *plan, const attn_tensors *tensors, void **memory)
+{
+    const attn_schedule *schedule;
+    const size_t size = attn_schedule_size(plan);
+    attn_error error;
+    unsigned char *at = malloc(size + TAIL);
+    assert_non_null(at);
+    memset(at, 0xff, size + TAIL);
+    if (attn_schedule_make(&schedule, plan, tensors, at, size, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
+    for (size_t i = size; i < size + TAIL; i++) assert_int_equal(at[i], 0xff);
+    assert_true(attn_schedule_workspace_size(schedule) <= attn_plan_workspace_size(plan));
+    *memory = at;
+    return schedule;
+}
+
 int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
 {
     attn_error error;
     attn_plan *plan;
     const attn_status status = combination_plan(c, op, isa, threads, NULL, &plan, &error);
-    const attn_tensors tensors = tensors_for(c, op, NULL);
+    attn_tensors tensors = tensors_for(c, op, NULL);
     if (status == ATTN_ERR_UNSUPPORTED && isa_is_elsewhere((int)isa, error.message)) return 0;
     if (status != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
-    const size_t size = attn_plan_workspace_size(plan), shift = (size_t)threads - 1; /* misaligned by threads - 1 bytes */
+    const size_t shift = (size_t)threads - 1; /* misaligned by threads - 1 bytes */
+    size_t size = attn_plan_workspace_size(plan);
+    attn_call call = tensors.call ? *tensors.call : (attn_call){.struct_size = sizeof call};
+    void *of_schedule = NULL;
+    if (c->scheduled) {
+        call.schedule = schedule_of(c, plan, &tensors, &of_schedule);
+        tensors.call = &call;
+        size = attn_schedule_workspace_size(call.schedule);
+    }
     unsigned char *memory = malloc(shift + size + TAIL), *workspace = memory + shift;
     assert_non_null(memory);
     memset(memory, 0xff, shift + size + TAIL);
@@ -476,6 +501,7 @@ int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
     for (size_t i = size; i < size + TAIL; i++)
         if (workspace[i] != 0xff) fail_msg("%s: wrote %d bytes beyond the workspace", c->text, (int)(i - size));
     free(memory);
+    free(of_schedule);
     attn_plan_destroy(plan);
     return 1;
 }

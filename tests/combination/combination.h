@@ -6,6 +6,7 @@
 #ifndef ATTN_TESTS_COMBINATION_H
 #define ATTN_TESTS_COMBINATION_H
 
+#include "attn/schedule.h"
 #include "attn_ref.h"
 #include "tensor.h"
 #include "testing/problem/problem.h"
@@ -19,6 +20,8 @@ typedef struct combination {
     attn_origin origin;
     ref_problem ref;
     int64_t *start_q, *start_kv; /* packed */
+    int scheduled;               /* 1: forward runs with a schedule */
+    int64_t *page_starts, *page_index, *last_page;
     int64_t *offset, *offset_of_ref, *length_q, *length_kv;
     int64_t *ranges, *ranges_of_ref, *block_starts, *block_index;
     unsigned char *keep;
@@ -45,8 +48,8 @@ void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
  * no words for.  KIND: the score kind that the seed chooses.  TABLE: a bias by distance.  MODIFY: a modifier.  RELATIVE: relative
  * keys and values, and u and v (not with KIND).  FULL: the first sequence of a ragged batch has the full length.  The options of
  * MORE one by one: DILATION, GLOBAL, RANGES, LISTS of blocks, a GIVEN dropout mask.  DISTANT: a least distance of keys.  PART: the
- * call has an origin.  INTEGERS: keys, values or both are i8.  PAGES: keys and values are paged.  TYPES: k, v, o, grad_o and bias
- * have random types of 32 and 16 bits.  STRIDED: tensors of tokens have gaps. */
+ * call has an origin.  INTEGERS: keys, values or both are i8.  PAGES: keys and values are paged, by a table, PAGE_LISTS: by lists.
+ * TYPES: k, v, o, grad_o and bias have random types of 32 and 16 bits.  STRIDED: tensors of tokens have gaps. */
 enum {
     FINITE = 1,
     MORE = 2,
@@ -65,7 +68,8 @@ enum {
     PAGES = 16384,
     TYPES = 32768,
     STRIDED = 65536,
-    DISTANT = 131072
+    DISTANT = 131072,
+    PAGE_LISTS = 262144
 };
 
 /* The flag of a step by its name in the text of a combination; 0 if there is none. */
@@ -91,7 +95,7 @@ void combination_origin(combination *c, random_state *random);
 void combination_place(combination *c);
 /* The steps of INTEGERS and PAGES, after all tensors are drawn. */
 void combination_integers(combination *c, random_state *random);
-void combination_pages(combination *c, random_state *random);
+void combination_pages(combination *c, int lists, random_state *random);
 /* The step of KIND. */
 void combination_kind(combination *c, random_state *random, attn_score_kind kind);
 /* The step of TABLE. */

@@ -53,7 +53,10 @@ static const feature_way ways[] = {
     ON(LENGTHS, 0, "lens +full", "lengths"),
     ON(LENGTHS, 0, "lens=kv +full", "lengths"),
     ON(PACKED, 0, "packed +full", "cu_seqlens"),
+    ON(RAGGED, 0, "ragged +full", "cu_seqlens"),
+    ON(RAGGED, ATTN_USES(LENGTHS), "ragged lens=kv +full", "cu_seqlens"),
     ON(PAGED, 0, "+pages", "page"),
+    ON(PAGED, 0, "+page_lists", "page"),
     ON(MASK, 0, "mask=0.3", "mask"),
     ON(MASK, 0, "mask=0.3/h1q1", "mask"),
     ON(RANGES, 0, "+ranges", "ranges"),
@@ -131,6 +134,8 @@ static attn_status add_word(request *r, const char *word, attn_error *error)
     assert_true(t >= 0);
     if (strncmp(word, "kind=", 5) == 0 && r->kind && r->kind != atoi(word + 5)) return choose_twice(word, error);
     if (strncmp(word, "normaliser", 10) == 0 && (r->spec.normaliser || r->spec.sink)) return choose_twice(word, error);
+    if (strcmp(word, "packed") == 0 && r->spec.ragged) return choose_twice(word, error);
+    if (strcmp(word, "ragged") == 0 && r->spec.packed) return choose_twice(word, error);
     if (strcmp(word, "sink") == 0 && r->spec.normaliser) return choose_twice(word, error);
     if (step) r->flags |= step;
     else if (*word == '>') r->requested[t] = 1;

@@ -308,6 +308,14 @@ void outcome_compare_bits(combination *c, outcome *out, const int *thread_counts
                 fail_msg("%s, score %d, normaliser %d: %s has other bits with %d threads", c->text, (int)c->problem.score.kind,
                          (int)c->problem.score.normaliser, out->of[i].name, thread_counts[n]);
     }
+    c->scheduled = out->op == ATTN_FORWARD && !c->tensors.lengths_q.data && !c->call.origin;
+    if (c->scheduled) {
+        assert_true(outcome_run(c, out, ATTN_ISA_DEFAULT, thread_counts[0]));
+        c->scheduled = 0;
+        for (int i = 0; i < out->count; i++)
+            if (memcmp(one[i], out->of[i].got.memory, bytes[i]) != 0)
+                fail_msg("%s: %s has other bits with a schedule", c->text, out->of[i].name);
+    }
     for (int i = 0; i < out->count; i++) free(one[i]);
 }
 

@@ -59,7 +59,33 @@ static void lay_in_pages(combination *c, int t, void **memory)
     tensors_slot(&c->tensors, t)->data = pages;
 }
 
-void combination_pages(combination *c, random_state *r)
+/* The rows of page_table as lists, each of the pages that its entry's keys need; lengths follow from the last page, at random. */
+static void list_pages(combination *c, random_state *r)
+{
+    attn_paging *g = &c->problem.paging;
+    const int64_t B = c->ref.B, of_entry = problem_blocks(c->ref.Skv, g->page_size);
+    c->page_starts = calloc((size_t)B + 1, sizeof *c->page_starts);
+    c->page_index = calloc((size_t)(B * of_entry + 2), sizeof *c->page_index);
+    c->last_page = calloc((size_t)B + 1, sizeof *c->last_page);
+    assert_true(c->page_starts && c->page_index && c->last_page);
+    int64_t n = 0;
+    for (int64_t b = 0; b < B; b++) {
+        const int64_t pages = problem_blocks(c->length_kv[b], g->page_size);
+        for (int64_t i = 0; i < pages; i++) c->page_index[n++] = c->page_table[b * of_entry + i];
+        c->page_starts[b + 1] = n;
+        c->last_page[b] = pages ? c->length_kv[b] - (pages - 1) * g->page_size : random_below(r, g->page_size + 1);
+    }
+    c->page_index[n++] = -7; /* in no list */
+    g->page_entries = n;
+    c->tensors.page_table = (attn_input){0};
+    c->tensors.page_starts = attn_in(c->page_starts);
+    c->tensors.page_index = attn_in(c->page_index);
+    if (!c->tensors.lengths_kv.data || random_below(r, 2) || c->problem.mask.empty == ATTN_EMPTY_UNIFORM) return;
+    c->tensors.lengths_kv = (attn_input){0};
+    c->tensors.lengths_last_page = attn_in(c->last_page);
+}
+
+void combination_pages(combination *c, int lists, random_state *r)
 {
     static const int stored[] = {TENSOR(k), TENSOR(v), TENSOR(k_scale), TENSOR(v_scale)};
     attn_paging *g = &c->problem.paging;
@@ -78,4 +104,5 @@ void combination_pages(combination *c, random_state *r)
     for (size_t n = 0; n < sizeof stored / sizeof *stored; n++)
         if (tensors_has(&c->tensors, stored[n])) lay_in_pages(c, stored[n], &c->paged[n]);
     c->tensors.page_table = attn_in(c->page_table);
+    if (lists) list_pages(c, r);
 }

@@ -41,7 +41,7 @@ static void test_used(void **state)
 /* Inputs of forward that other operations do not support yet. */
 static int is_term(int n)
 {
-    static const char *const names[] = {"page_table", "relative_keys", "relative_values"};
+    static const char *const names[] = {"page_table", "relative_keys", "relative_values", "page_index"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(table[n].name, names[i]) == 0) return 1;
     return 0;
@@ -227,9 +227,9 @@ static void test_gradient_of_nothing(void **state)
 /* Inputs and outputs that the options of the problem leave unused. */
 static void test_no_use(void **state)
 {
-    static const char *const names[] = {"k_scale",    "v_scale",      "score_matrix", "relative_u",  "relative_v",
-                                        "topk_index", "topk_weight",  "page_table",   "block_index", "block_starts",
-                                        "block_mask", "cu_seqlens_q", "cu_seqlens_kv"};
+    static const char *const names[] = {"k_scale",    "v_scale",       "score_matrix", "relative_u",  "relative_v",
+                                        "topk_index", "topk_weight",   "page_table",   "block_index", "block_starts",
+                                        "block_mask", "cu_seqlens_kv", "page_starts",  "page_index",  "lengths_last_page"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int op = ATTN_FORWARD; op <= ATTN_DOUBLE_BACKWARD; op++) {
@@ -250,10 +250,10 @@ static void test_no_use(void **state)
 /* Mutually exclusive tensors: the error names both. */
 static void test_excluded(void **state)
 {
-    static const char *const pairs[][2] = {{"cu_seqlens_q", "lengths_q"},
-                                           {"cu_seqlens_q", "lengths_kv"},
-                                           {"block_mask", "block_starts"},
-                                           {"page_table", "cu_seqlens_q"}};
+    static const char *const pairs[][2] = {{"cu_seqlens_q", "lengths_q"},  {"cu_seqlens_kv", "lengths_kv"},
+                                           {"page_table", "page_index"},   {"lengths_kv", "lengths_last_page"},
+                                           {"block_mask", "block_starts"}, {"page_table", "cu_seqlens_kv"},
+                                           {"page_index", "cu_seqlens_kv"}};
     (void)state;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const int x = tensor_number(pairs[i][0]), y = tensor_number(pairs[i][1]);

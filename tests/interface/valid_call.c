@@ -59,6 +59,7 @@ void valid_call_make(valid_call *s, attn_op op)
     numbers(s, "lengths_q", 3, 2, 0), numbers(s, "lengths_kv", 5, 4, 0);
     numbers(s, "cu_seqlens_q", 0, 3, 3), numbers(s, "cu_seqlens_kv", 0, 5, 5);
     numbers(s, "block_starts", 0, 1, 1);
+    numbers(s, "page_starts", 0, 3, 6), numbers(s, "lengths_last_page", 1, 1, 0);
     memcpy(s->before, s->memory, sizeof s->before);
 }
 
@@ -75,7 +76,11 @@ void valid_call_use(valid_call *s, int n)
     if (strcmp(name, "k_scale") == 0) s->tensors.k.dtype = ATTN_I8;
     if (strcmp(name, "v_scale") == 0) s->tensors.v.dtype = ATTN_I8;
     if (strcmp(name, "score_matrix") == 0) s->problem.score.kind = ATTN_SCORE_GENERAL;
-    if (strcmp(name, "page_table") == 0) s->problem.paging.page_size = 2, s->problem.paging.pages = 4;
+    if (starts_with(name, "page_") || strcmp(name, "lengths_last_page") == 0)
+        s->problem.paging.page_size = 2, s->problem.paging.pages = 4;
+    if (strcmp(name, "page_starts") == 0) use_named(s, "page_index"), s->problem.paging.page_entries = 6;
+    if (strcmp(name, "page_index") == 0) use_named(s, "page_starts"), s->problem.paging.page_entries = 6;
+    if (strcmp(name, "lengths_last_page") == 0) valid_call_use(s, tensor_number("page_starts"));
     if (starts_with(name, "dropout_")) s->problem.dropout.probability = 0.5;
     if (starts_with(name, "topk_")) s->problem.outputs.topk = 2;
     if (starts_with(name, "block_")) m->block_q = m->block_kv = 2;

@@ -64,17 +64,31 @@ static void test_company(void **state)
 {
     static const int64_t zeros[8];
     (void)state;
-    REJECTED(s.tensors.cu_seqlens_q = attn_in(zeros), ATTN_ERR_ARGUMENT,
-             "cu_seqlens_q is set and cu_seqlens_kv is not; set both or neither");
+    REJECTED(s.tensors.cu_seqlens_kv = attn_in(zeros), ATTN_ERR_ARGUMENT, "cu_seqlens_kv is set and cu_seqlens_q is not; set both");
+    REJECTED((small_backward(&s), s.tensors.cu_seqlens_q = attn_in(zeros), s.tensors.lengths_q = (attn_input){0}),
+             ATTN_ERR_UNSUPPORTED,
+             "cu_seqlens_q is set and cu_seqlens_kv is not; only ATTN_FORWARD takes packed queries over keys that are not");
+    ACCEPTED((s.tensors.cu_seqlens_q = attn_in(zeros), s.tensors.lengths_q = (attn_input){0}));
+    REJECTED(s.tensors.page_index = attn_in(zeros), ATTN_ERR_ARGUMENT, "page_index needs paging.page_size of at least 1; it is 0");
+    REJECTED((s.tensors.page_index = attn_in(zeros), s.problem.paging.page_size = 2), ATTN_ERR_ARGUMENT,
+             "page_index is set and page_starts is not; set both");
+    REJECTED(s.tensors.page_starts = attn_in(zeros), ATTN_ERR_ARGUMENT, "page_starts is set and page_index is not; set both");
+    REJECTED((s.tensors.lengths_kv = (attn_input){0}, s.tensors.lengths_last_page = attn_in(zeros)), ATTN_ERR_ARGUMENT,
+             "lengths_last_page is set and page_starts is not; set both");
+    REJECTED((s.tensors.page_index = s.tensors.page_starts = s.tensors.lengths_last_page = attn_in(zeros),
+              s.problem.paging.page_size = 2),
+             ATTN_ERR_ARGUMENT, "lengths_kv and lengths_last_page are both set; set only one of them");
+    REJECTED((s.tensors.page_index = s.tensors.page_starts = s.tensors.page_table = attn_in(zeros), s.problem.paging.page_size = 2),
+             ATTN_ERR_ARGUMENT, "page_table and page_index are both set; set only one of them");
     REJECTED(s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(zeros), ATTN_ERR_ARGUMENT,
              "cu_seqlens_q and lengths_q are both set; set only one of them");
     REJECTED((s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(zeros), s.tensors.lengths_q = (attn_input){0}),
-             ATTN_ERR_ARGUMENT, "cu_seqlens_q and lengths_kv are both set; set only one of them");
+             ATTN_ERR_ARGUMENT, "cu_seqlens_kv and lengths_kv are both set; set only one of them");
     REJECTED((s.tensors.block_mask = s.tensors.block_starts = s.tensors.block_index = attn_in(zeros),
               s.problem.mask.block_q = s.problem.mask.block_kv = 2),
              ATTN_ERR_ARGUMENT, "block_mask and block_starts are both set; set only one of them");
     REJECTED((s.tensors.block_starts = attn_in(zeros), s.problem.mask.block_q = s.problem.mask.block_kv = 2), ATTN_ERR_ARGUMENT,
-             "block_starts is set and block_index is not; set both or neither");
+             "block_starts is set and block_index is not; set both");
     REJECTED((s.tensors.scale = attn_in(s.q), s.problem.score.scale_kind = ATTN_SCALE_VALUE), ATTN_ERR_ARGUMENT,
              "scale is set and score.scale_kind is ATTN_SCALE_VALUE; set only one of them");
     REJECTED(s.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT, ATTN_ERR_ARGUMENT,

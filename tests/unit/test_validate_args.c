@@ -154,13 +154,13 @@ static void test_paged(void **state)
 #define PAGED(size, count)                                                                                                         \
     (s.problem.paging.page_size = (size), s.problem.paging.pages = (count), s.tensors.page_table = attn_in(table))
     REJECTED(s.problem.paging.page_size = 2, ATTN_ERR_ARGUMENT,
-             "paging.page_size is 2 and paging.pages 0 but page_table is not set");
+             "paging.page_size is 2 and paging.pages 0 but neither page_table nor page_index is set");
     REJECTED(s.problem.paging.reserved[2] = 1, ATTN_ERR_ARGUMENT, "paging.reserved[2] is 1; it must be 0");
     REJECTED((small_backward(&s), PAGED(3, 3)), ATTN_ERR_UNSUPPORTED,
              "page_table is set and op is not ATTN_FORWARD; paged keys have no gradients");
     REJECTED((PAGED(3, 3), s.tensors.cu_seqlens_q = s.tensors.cu_seqlens_kv = attn_in(table),
               s.tensors.lengths_q = s.tensors.lengths_kv = (attn_input){0}),
-             ATTN_ERR_ARGUMENT, "cu_seqlens_q and page_table are both set; set only one of them");
+             ATTN_ERR_ARGUMENT, "cu_seqlens_kv and page_table are both set; set only one of them");
     REJECTED(PAGED(0, 3), ATTN_ERR_ARGUMENT, "page_table needs paging.page_size of at least 1; it is 0");
     REJECTED(PAGED(3, -1), ATTN_ERR_ARGUMENT, "page_table needs paging.pages of at least 0; it is -1");
     REJECTED((PAGED(3, 3), sets(s.tensors.page_table.stride, 1, 0, 0, 2)), ATTN_ERR_STRIDE,
@@ -169,6 +169,41 @@ static void test_paged(void **state)
     REJECTED((PAGED(3, 2), s.tensors.lengths_kv = (attn_input){0}), ATTN_ERR_ARGUMENT,
              "page 0 of batch entry 1 is 2 in page_table; paging.pages is 2");
     REJECTED((PAGED(3, 3), s.tensors.page_table = attn_in(NULL)), ATTN_ERR_ARGUMENT, "page_table is NULL");
+}
+
+/* Two entries of at most 5 keys, in pages of 2. */
+static void test_page_lists(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {0, 3, 5}, late[] = {1, 3, 5}, falling[] = {0, 3, 2}, far[] = {0, 3, 7}, few[] = {0, 3, 3},
+                         many[] = {0, 4, 5};
+    static const int64_t pages[] = {0, 2, 1, 2, 2, -1}, beyond[] = {0, 3, 1, 2, 2, 0};
+    static const int64_t one[] = {1, 1}, two[] = {1, 2}, none[] = {0, 1}, three[] = {1, 3};
+#define PAGE_LISTS(starts, index, last)                                                                                            \
+    (s.problem.paging.page_size = 2, s.problem.paging.pages = 3, s.problem.paging.page_entries = 6,                                \
+     s.tensors.lengths_kv = (attn_input){0}, s.tensors.page_starts = attn_in(starts), s.tensors.page_index = attn_in(index),       \
+     s.tensors.lengths_last_page = attn_in(last))
+    REJECTED((s.problem.paging.page_size = 2, s.problem.paging.page_entries = 1, s.tensors.page_table = attn_in(pages)),
+             ATTN_ERR_ARGUMENT, "paging.page_entries is 1 and page_index is not set");
+    REJECTED((PAGE_LISTS(rows, pages, one), s.problem.paging.page_entries = -1), ATTN_ERR_ARGUMENT,
+             "page_index needs paging.page_entries of at least 0; it is -1");
+    REJECTED((PAGE_LISTS(rows, pages, one), s.problem.paging.page_entries = INT64_MAX), ATTN_ERR_SHAPE,
+             "paging.page_entries (9223372036854775807) is more than 2^48, the most of any size");
+    ACCEPTED(PAGE_LISTS(rows, pages, two));
+    REJECTED(PAGE_LISTS(late, pages, two), ATTN_ERR_ARGUMENT, "page_starts[0] (1) is not 0");
+    REJECTED(PAGE_LISTS(falling, pages, two), ATTN_ERR_ARGUMENT,
+             "page_starts[2] (2) is not between its predecessor (3) and paging.page_entries (6)");
+    REJECTED(PAGE_LISTS(far, pages, two), ATTN_ERR_ARGUMENT,
+             "page_starts[2] (7) is not between its predecessor (3) and paging.page_entries (6)");
+    REJECTED(PAGE_LISTS(rows, pages, none), ATTN_ERR_ARGUMENT,
+             "lengths_last_page[0] (0) is not between 1 and paging.page_size (2)");
+    REJECTED(PAGE_LISTS(rows, pages, three), ATTN_ERR_ARGUMENT,
+             "lengths_last_page[1] (3) is not between 1 and paging.page_size (2)");
+    REJECTED(PAGE_LISTS(many, pages, two), ATTN_ERR_ARGUMENT,
+             "lengths_last_page[0] (1) after 3 full pages is more than len_kv (5)");
+    REJECTED(PAGE_LISTS(rows, beyond, two), ATTN_ERR_ARGUMENT, "page 1 of batch entry 0 is 3 in page_index; paging.pages is 3");
+    REJECTED((PAGE_LISTS(few, pages, two), s.tensors.lengths_last_page = (attn_input){0}), ATTN_ERR_ARGUMENT,
+             "batch entry 1 has 0 pages in page_starts; its keys need 3");
 }
 
 /* Blocks of two queries and two keys: lists for queries 0, 1 and for query 2, of the blocks 0, 1 and 2. */
@@ -203,9 +238,9 @@ static void test_block_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pointers),    cmocka_unit_test(test_as_planned), cmocka_unit_test(test_origin),
-        cmocka_unit_test(test_lengths),     cmocka_unit_test(test_packed),     cmocka_unit_test(test_paged),
-        cmocka_unit_test(test_block_lists),
+        cmocka_unit_test(test_pointers),   cmocka_unit_test(test_as_planned),  cmocka_unit_test(test_origin),
+        cmocka_unit_test(test_lengths),    cmocka_unit_test(test_packed),      cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_page_lists), cmocka_unit_test(test_block_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,13 @@
  * execute.c - attn_execute and attn_compute. */
 #include "../base/error.h"
 #include "../plan/plan.h"
+#include "../plan/schedule.h"
 #include "../visible/visible.h"
 
 /* 1 if some sequence belongs to this part: parts of a ragged batch may have none, and are skipped quickly. */
 static int has_work(const attn_resolved *p, const attn_args *args)
 {
+    if (args->schedule) return args->schedule->count > 0;
     if (p->max_q == 0 || (!p->skips_others && !attn_is_packed(p))) return 1; /* the last part also handles padding */
     for (int64_t b = 0; b < p->shape.batch; b++)
         if (attn_has_entry(p, args, b)) return 1;
@@ -19,16 +21,18 @@ attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, voi
     attn_args args;
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    const size_t need = attn_plan_workspace_size(plan);
-    TRY(attn_args_read(plan, tensors, (attn_bytes){workspace, workspace_size < need ? 0 : need}, &args, error));
-    CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
-    CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
+    TRY(attn_args_read(plan, tensors, workspace, workspace_size, &args, error));
+    const char *whose = args.call.schedule ? "schedule" : "plan";
+    CHECK(args.need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the %s needs %zu bytes", whose, args.need);
+    CHECK(workspace_size >= args.need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the %s needs %zu", workspace_size, whose,
+          args.need);
     if (args.idle) return attn_succeed(error); /* heads and tokens without channels would be walked one by one, even 2^48 */
     char *aligned = attn_workspace_align(workspace);
     /* The last part first: if there are several, it writes the padding of all, and the others overwrite theirs. */
     for (int n = plan->parts - 1; n >= 0; n--) {
         const attn_plan_part *part = &plan->part[n];
-        if (has_work(&part->walk->problem, &args)) part->type->run(part->walk, &args, aligned);
+        args.schedule = args.call.schedule ? &args.call.schedule->part[n] : NULL;
+        if (has_work(&part->walk->problem, &args) || plan->parts == 1) part->type->run(part->walk, &args, aligned);
     }
     return attn_succeed(error);
 }

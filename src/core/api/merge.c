@@ -80,7 +80,7 @@ static attn_status resolve(const attn_merge_call *c, const tensor *t, attn_plann
     const int64_t shape[4] = {c->batch, c->heads, c->len_q, t->dim};
     const attn_tensor_row row = {name.name, {0}, {0}, {0}, ATTN_TYPE_FLOAT, t->last_contiguous ? ATTN_LAST_CONTIGUOUS : 0, -1, -1};
     const attn_tensor_family family = {&row, 1, "attn_merge_tensors", NULL};
-    const attn_tensor_facts facts = {ATTN_FORWARD, 0, c->dtype, shape_of, shape};
+    const attn_tensor_facts facts = {ATTN_FORWARD, 0, 0, c->dtype, shape_of, shape};
     attn_error inner;
     *planned = (attn_planned_tensor){.role = t->output ? ATTN_ROLE_OUTPUT : ATTN_ROLE_INPUT};
     planned->given.dtype = t->slot.dtype ? t->slot.dtype : t->natural;

@@ -48,8 +48,10 @@ typedef struct attn_args {
 #undef INPUT
 #undef OUTPUT
     attn_call call;
-    attn_origin origin; /* with `heads` resolved */
-    int idle;           /* attn_plan_is_idle */
+    attn_origin origin;                        /* with `heads` resolved */
+    int idle;                                  /* attn_plan_is_idle */
+    size_t need;                               /* bytes of workspace */
+    const struct attn_part_schedule *schedule; /* of the part that runs (task/schedule.h); NULL: none */
 } attn_args;
 
 /* Which sequences are short enough for the walk that processes a whole head at once (walk/small/small.h), by their lengths. */
@@ -83,9 +85,12 @@ typedef struct attn_resolved {
 
 static inline attn_layout *attn_layout_at(attn_layouts *layouts, int slot) { return (attn_layout *)(void *)layouts + slot; }
 
-/* Sequences are concatenated. */
+/* Queries of sequences are concatenated; keys may be, too. */
 static inline int attn_is_packed(const attn_resolved *p) { return p->has.cu_seqlens_q; }
-static inline int attn_is_paged(const attn_resolved *p) { return p->has.page_table; }
+static inline int attn_keys_are_packed(const attn_resolved *p) { return p->has.cu_seqlens_kv; }
+/* Lengths of keys within their tensor, or within their pages. */
+static inline int attn_has_lengths_kv(const attn_resolved *p) { return p->has.lengths_kv || p->has.lengths_last_page; }
+static inline int attn_is_paged(const attn_resolved *p) { return p->has.page_table || p->has.page_index; }
 
 /* Needs of the score kind: a matrix w, its rows and columns (0 without w), and the channels of a key. */
 static inline int attn_problem_has_matrix(const attn_resolved *p)

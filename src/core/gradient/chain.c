@@ -111,7 +111,7 @@ static attn_split_sums split_sums_of(const call *c, const attn_task *task, int64
 static attn_interval rows_of(const call *c, const attn_task *task, int64_t span)
 {
     const attn_walk *w = c->walk;
-    const int64_t rows = w->problem.has.cu_seqlens_q ? task->visibility.len_kv : w->problem.shape.len_kv;
+    const int64_t rows = attn_keys_are_packed(&w->problem) ? task->visibility.len_kv : w->problem.shape.len_kv;
     const int64_t blocks = attn_ceil_div(w->problem.shape.len_kv, w->block_kv);
     const int64_t low = span * blocks / c->spans * w->block_kv, high = (span + 1) * blocks / c->spans * w->block_kv;
     return (attn_interval){attn_min(low, rows), attn_min(high, rows)};

@@ -21,7 +21,7 @@ static void find_empty(const attn_task *task, int64_t slot, attn_gradient_tile *
     const attn_gradient_scratch *own = &attn_gradient_of(w)->scratch;
     const attn_resolved *p = &w->problem;
     int32_t *empty = (int32_t *)attn_part(task, own->empty) + slot * w->tile_q;
-    int64_t all = p->has.cu_seqlens_q ? task->visibility.len_kv : p->shape.len_kv;
+    int64_t all = attn_keys_are_packed(p) ? task->visibility.len_kv : p->shape.len_kv;
     int any = 0;
     for (int64_t i = 0; i < t->tile.width * w->kernel.lanes; i++) {
         int64_t row = t->tile.first + attn_min(i, t->tile.rows - 1);

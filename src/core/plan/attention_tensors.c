@@ -111,6 +111,9 @@ static const attn_tensor_row rows[] = {
     [ATTN_SLOT_second_v] = {"second_v", GRADGRAD_MUST_WRITE, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, ATTN_SLOT_v, -1},
     [ATTN_SLOT_second_bias] = {"second_bias", GRADGRAD_WRITES, PAIR_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS, ATTN_SLOT_bias, -1},
     [ATTN_SLOT_second_grad_lse] = {"second_grad_lse", GRADGRAD_WRITES, ROW_AXES, ATTN_TYPE_COMPUTE, ATTN_PACKED | ATTN_GRADIENT_INDEPENDENT, ATTN_SLOT_grad_lse, -1},
+    [ATTN_SLOT_page_starts] = {"page_starts", FORWARD_READS, LIST_AXES, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
+    [ATTN_SLOT_page_index] = {"page_index", FORWARD_READS, LIST_AXES, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
+    [ATTN_SLOT_lengths_last_page] = {"lengths_last_page", FORWARD_READS, ENTRY_AXES, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
 };
 /* clang-format on */
 _Static_assert(sizeof rows / sizeof *rows == ATTN_SLOTS && (int)ATTN_SLOTS <= (int)ATTN_MAX_TENSORS, "a row for each slot");
@@ -157,7 +160,7 @@ void attn_attention_shape(const void *problem, int number, int64_t shape[4])
     const attn_tensor_row *row = &rows[number];
     int64_t matrix[2];
     for (int axis = 0; axis < 4; axis++) shape[axis] = axis_size(p, row->axes[axis]);
-    if (attn_is_packed(p) && row->flags & ATTN_PACKED) shape[0] = 1;
+    if (row->flags & ATTN_PACKED && (row->axes[2] == ATTN_AXIS_KEY ? attn_keys_are_packed(p) : attn_is_packed(p))) shape[0] = 1;
     switch (number) {
     case ATTN_SLOT_k:
     case ATTN_SLOT_v:
@@ -167,6 +170,7 @@ void attn_attention_shape(const void *problem, int number, int64_t shape[4])
         break;
     case ATTN_SLOT_cu_seqlens_q:
     case ATTN_SLOT_cu_seqlens_kv:
+    case ATTN_SLOT_page_starts:
         shape[0] = p->shape.batch + 1;
         break;
     case ATTN_SLOT_block_starts:
@@ -174,6 +178,9 @@ void attn_attention_shape(const void *problem, int number, int64_t shape[4])
         break;
     case ATTN_SLOT_block_index:
         shape[0] = p->mask.block_entries;
+        break;
+    case ATTN_SLOT_page_index:
+        shape[0] = p->paging.page_entries;
         break;
     case ATTN_SLOT_ranges:
         shape[3] = 2;

@@ -162,7 +162,7 @@ attn_status attn_linear_resolve(attn_linear_resolved *p, const attn_linear_tenso
     if (p->features >= ATTN_FEATURES_FAVOR && p->feature_scale == 0) p->feature_scale = 1 / sqrt(sqrt(dim));
     if (p->scale_kind == ATTN_SCALE_DEFAULT) p->scale = has_sum(p) ? 1 : 1 / sqrt(dim);
     const attn_dtype query = attn_slot_of(tensors, ATTN_LINEAR_SLOT_q).dtype;
-    const attn_tensor_facts facts = {p->op, 0, query, attn_linear_shape, p};
+    const attn_tensor_facts facts = {p->op, 0, 0, query, attn_linear_shape, p};
     TRY(attn_tensors_resolve(&attn_linear_family, &facts, tensors, (const unsigned char *)&p->has, list, count, error));
     TRY(check_presence(p, error));
     for (int i = 0; i < *count; i++) *attn_linear_layout_at(&p->at, list[i].number) = list[i].at;

@@ -15,7 +15,7 @@
 
 /* Whether sequences may have fewer queries than len_q, or fewer keys than len_kv. */
 static int is_ragged(const attn_resolved *p) { return attn_is_packed(p) || p->has.lengths_q; }
-static int has_ragged_keys(const attn_resolved *p) { return attn_is_packed(p) || p->has.lengths_kv; }
+static int has_ragged_keys(const attn_resolved *p) { return attn_keys_are_packed(p) || attn_has_lengths_kv(p); }
 
 /* Whether some sequence can be small. */
 static int may_be_small(const attn_resolved *p, const attn_small *small)

@@ -186,7 +186,7 @@ attn_status attn_tensor_resolve(const attn_tensor_family *family, const attn_ten
 {
     const attn_tensor_row *row = &family->rows[t->number];
     const types allowed = types_of(row->type, facts->query, primal ? primal->at.dtype : ATTN_DTYPE_DEFAULT);
-    t->packed = facts->packed && row->flags & ATTN_PACKED;
+    t->packed = row->flags & ATTN_PACKED && (row->axes[2] == ATTN_AXIS_KEY ? facts->packed_kv : facts->packed_q);
     facts->shape(facts->problem, t->number, t->shape);
     /* The gradient of a tensor has size 1, and stride 0, on axes that the tensor broadcasts, even if it is an empty sum. */
     const int shrinks = primal && t->role == ATTN_ROLE_OUTPUT && !(row->flags & (ATTN_PACKED | ATTN_GRADIENT_UNREDUCED));

@@ -19,7 +19,7 @@ static int is_blank(const attn_input *slot)
     return !slot->dtype && !slot->stride[0] && !slot->stride[1] && !slot->stride[2] && !slot->stride[3];
 }
 
-static attn_status check_size(const attn_tensor_family *family, const void *tensors, attn_error *error)
+attn_status attn_tensors_check_size(const attn_tensor_family *family, const void *tensors, attn_error *error)
 {
     const size_t size = sizeof(attn_tensors_head) + (size_t)family->count * sizeof(attn_input);
     return attn_slots_check(tensors, size, size, family->name, error);
@@ -86,7 +86,7 @@ static int slots_passed(const void *tensors)
 
 attn_status attn_slots_presence(const attn_tensor_family *family, const void *tensors, unsigned char *has, attn_error *error)
 {
-    TRY(check_size(family, tensors, error));
+    TRY(attn_tensors_check_size(family, tensors, error));
     const int given = slots_passed(tensors);
     memset(has, 0, (size_t)family->count);
     for (int n = 0; n < family->count; n++) {
@@ -157,10 +157,20 @@ static attn_status bind(const attn_tensor_row *row, const attn_planned_tensor *t
     return ATTN_OK;
 }
 
+attn_status attn_tensor_bind(const attn_tensor_family *family, const attn_planned_tensor *t, const void *tensors, void **pointer,
+                             attn_error *error)
+{
+    const attn_input slot = attn_slot_of(tensors, t->number);
+    unsigned char has = 0;
+    TRY(check_slot(family, t->number, &slot, &has, error));
+    CHECK_TENSOR(has, t->number, ATTN_ERR_ARGUMENT, "%s is missing; the plan was made with it", family->rows[t->number].name);
+    return bind(&family->rows[t->number], t, &slot, pointer, error);
+}
+
 attn_status attn_tensors_bind(const attn_tensor_family *family, const attn_planned_tensor *list, int count, const void *tensors,
                               void **pointers, attn_error *error)
 {
-    TRY(check_size(family, tensors, error));
+    TRY(attn_tensors_check_size(family, tensors, error));
     const int given = slots_passed(tensors);
     for (int n = 0, i = 0; n < family->count; n++) {
         const int next = i < count ? list[i].number : family->count;

@@ -84,8 +84,8 @@ typedef struct attn_planned_tensor {
 /* What the engine needs to know of a family's problem. */
 typedef struct attn_tensor_facts {
     attn_op op;
-    int packed;
-    attn_dtype query; /* the type of q, or ATTN_DTYPE_DEFAULT */
+    int packed_q, packed_kv; /* which sides of the problem are packed */
+    attn_dtype query;        /* the type of q, or ATTN_DTYPE_DEFAULT */
     /* The sizes of tensor `number`; broadcast axes of gradients are handled by the engine. */
     void (*shape)(const void *problem, int number, int64_t shape[4]);
     const void *problem;
@@ -148,6 +148,13 @@ attn_status attn_tensors_resolve(const attn_tensor_family *family, const attn_te
  */
 attn_status attn_tensors_bind(const attn_tensor_family *family, const attn_planned_tensor *list, int count, const void *tensors,
                               void **pointers, attn_error *error);
+
+/* Likewise for one tensor of a plan. */
+attn_status attn_tensor_bind(const attn_tensor_family *family, const attn_planned_tensor *t, const void *tensors, void **pointer,
+                             attn_error *error);
+
+/* Checks that struct_size is one that this library reads. */
+attn_status attn_tensors_check_size(const attn_tensor_family *family, const void *tensors, attn_error *error);
 
 /* Checks that no output shares an element with another tensor, and no tensor a byte with the workspace (of 0 bytes: none).  Packed
  * tensors have tokens_q or tokens_kv tokens. */

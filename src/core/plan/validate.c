@@ -140,6 +140,10 @@ static attn_status check_score(const attn_resolved *p, attn_error *error)
     return ATTN_OK;
 }
 
+/* The tensor that puts keys in pages. */
+static int pages_slot(const attn_resolved *p) { return p->has.page_index ? ATTN_SLOT_page_index : ATTN_SLOT_page_table; }
+static const char *pages_name(const attn_resolved *p) { return attn_attention_family.rows[pages_slot(p)].name; }
+
 static const char *kind_text(attn_score_kind kind)
 {
     static const char *const names[] = {"dot", "general", "metric", "cosine", "distance", "additive"};
@@ -167,8 +171,9 @@ static attn_status check_kind(const attn_resolved *p, attn_error *error)
                  "score_matrix is set and score.kind is %s, which has none", kind);
     CHECK_TENSOR(p->has.score_matrix || !attn_problem_has_matrix(p), ATTN_SLOT_score_matrix, ATTN_ERR_ARGUMENT,
                  "score_matrix is missing; score.kind is %s", kind);
-    CHECK_TENSOR(!attn_is_paged(p) || !attn_prepares_keys(p), ATTN_SLOT_page_table, ATTN_ERR_UNSUPPORTED,
-                 "page_table is set and score.kind is %s; keys in pages can be scored by dot, general, metric and additive", kind);
+    CHECK_TENSOR(!attn_is_paged(p) || !attn_prepares_keys(p), pages_slot(p), ATTN_ERR_UNSUPPORTED,
+                 "%s is set and score.kind is %s; keys in pages can be scored by dot, general, metric and additive", pages_name(p),
+                 kind);
     return ATTN_OK;
 }
 
@@ -249,19 +254,25 @@ static attn_status check_paging(const attn_resolved *p, attn_error *error)
 {
     const attn_paging *g = &p->paging;
     if (!attn_is_paged(p)) {
-        CHECK_TENSOR(g->page_size == 0 && g->pages == 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
-                     "paging.page_size is %" PRId64 " and paging.pages %" PRId64 " but page_table is not set", g->page_size,
-                     g->pages);
+        CHECK_TENSORS(g->page_size == 0 && g->pages == 0, ATTN_SLOT_page_table, ATTN_SLOT_page_index, ATTN_ERR_ARGUMENT,
+                      "paging.page_size is %" PRId64 " and paging.pages %" PRId64 " but neither page_table nor page_index is set",
+                      g->page_size, g->pages);
         return ATTN_OK;
     }
-    CHECK_TENSOR(p->op == ATTN_FORWARD, ATTN_SLOT_page_table, ATTN_ERR_UNSUPPORTED,
-                 "page_table is set and op is not ATTN_FORWARD; paged keys have no gradients");
-    CHECK_TENSORS(p->mask.empty == ATTN_EMPTY_ZERO || !p->has.lengths_kv, ATTN_SLOT_page_table, ATTN_SLOT_lengths_kv,
-                  ATTN_ERR_ARGUMENT, "mask.empty is uniform and page_table is set; keys after lengths_kv have no page to average");
-    CHECK_TENSOR(g->page_size > 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
-                 "page_table needs paging.page_size of at least 1; it is %" PRId64, g->page_size);
-    CHECK_TENSOR(g->pages >= 0, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
-                 "page_table needs paging.pages of at least 0; it is %" PRId64, g->pages);
+    const int slot = pages_slot(p), lengths = p->has.lengths_kv ? ATTN_SLOT_lengths_kv : ATTN_SLOT_lengths_last_page;
+    const char *name = pages_name(p);
+    CHECK_TENSOR(p->op == ATTN_FORWARD, slot, ATTN_ERR_UNSUPPORTED,
+                 "%s is set and op is not ATTN_FORWARD; paged keys have no gradients", name);
+    CHECK_TENSORS(p->mask.empty == ATTN_EMPTY_ZERO || !attn_has_lengths_kv(p), slot, lengths, ATTN_ERR_ARGUMENT,
+                  "mask.empty is uniform and %s is set; keys after %s have no page to average", name,
+                  attn_attention_family.rows[lengths].name);
+    CHECK_TENSOR(g->page_size > 0, slot, ATTN_ERR_ARGUMENT, "%s needs paging.page_size of at least 1; it is %" PRId64, name,
+                 g->page_size);
+    CHECK_TENSOR(g->pages >= 0, slot, ATTN_ERR_ARGUMENT, "%s needs paging.pages of at least 0; it is %" PRId64, name, g->pages);
+    CHECK_TENSOR(p->has.page_index || g->page_entries == 0, ATTN_SLOT_page_index, ATTN_ERR_ARGUMENT,
+                 "paging.page_entries is %" PRId64 " and page_index is not set", g->page_entries);
+    CHECK_TENSOR(g->page_entries >= 0, ATTN_SLOT_page_index, ATTN_ERR_ARGUMENT,
+                 "page_index needs paging.page_entries of at least 0; it is %" PRId64, g->page_entries);
     return ATTN_OK;
 }
 
@@ -349,19 +360,23 @@ static attn_status check_company(const attn_resolved *p, attn_error *error)
 {
     static const struct {
         int one, other;
-    } together[] = {{ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_cu_seqlens_kv},
-                    {ATTN_SLOT_cu_seqlens_kv, ATTN_SLOT_cu_seqlens_q},
-                    {ATTN_SLOT_block_starts, ATTN_SLOT_block_index},
-                    {ATTN_SLOT_block_index, ATTN_SLOT_block_starts}},
-      exclusive[] = {{ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_lengths_q},
-                     {ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_lengths_kv},
-                     {ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_page_table},
-                     {ATTN_SLOT_block_mask, ATTN_SLOT_block_starts}};
+    } company[] = {{ATTN_SLOT_cu_seqlens_kv, ATTN_SLOT_cu_seqlens_q}, {ATTN_SLOT_block_starts, ATTN_SLOT_block_index},
+                   {ATTN_SLOT_block_index, ATTN_SLOT_block_starts},   {ATTN_SLOT_page_starts, ATTN_SLOT_page_index},
+                   {ATTN_SLOT_page_index, ATTN_SLOT_page_starts},     {ATTN_SLOT_lengths_last_page, ATTN_SLOT_page_starts}},
+      exclusive[] = {
+          {ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_lengths_q},   {ATTN_SLOT_cu_seqlens_kv, ATTN_SLOT_lengths_kv},
+          {ATTN_SLOT_cu_seqlens_kv, ATTN_SLOT_page_table}, {ATTN_SLOT_cu_seqlens_kv, ATTN_SLOT_page_index},
+          {ATTN_SLOT_page_table, ATTN_SLOT_page_index},    {ATTN_SLOT_lengths_kv, ATTN_SLOT_lengths_last_page},
+          {ATTN_SLOT_block_mask, ATTN_SLOT_block_starts},
+      };
     const unsigned char *has = (const unsigned char *)&p->has;
     const attn_tensor_row *rows = attn_attention_family.rows;
-    for (size_t i = 0; i < sizeof together / sizeof *together; i++)
-        CHECK_TENSORS(!has[together[i].one] || has[together[i].other], together[i].one, together[i].other, ATTN_ERR_ARGUMENT,
-                      "%s is set and %s is not; set both or neither", rows[together[i].one].name, rows[together[i].other].name);
+    for (size_t i = 0; i < sizeof company / sizeof *company; i++)
+        CHECK_TENSORS(!has[company[i].one] || has[company[i].other], company[i].one, company[i].other, ATTN_ERR_ARGUMENT,
+                      "%s is set and %s is not; set both", rows[company[i].one].name, rows[company[i].other].name);
+    CHECK_TENSORS(p->op == ATTN_FORWARD || p->has.cu_seqlens_q == p->has.cu_seqlens_kv, ATTN_SLOT_cu_seqlens_q,
+                  ATTN_SLOT_cu_seqlens_kv, ATTN_ERR_UNSUPPORTED,
+                  "cu_seqlens_q is set and cu_seqlens_kv is not; only ATTN_FORWARD takes packed queries over keys that are not");
     for (size_t i = 0; i < sizeof exclusive / sizeof *exclusive; i++)
         CHECK_TENSORS(!has[exclusive[i].one] || !has[exclusive[i].other], exclusive[i].one, exclusive[i].other, ATTN_ERR_ARGUMENT,
                       "%s and %s are both set; set only one of them", rows[exclusive[i].one].name, rows[exclusive[i].other].name);
@@ -401,8 +416,13 @@ static attn_status check_sizes(const attn_resolved *p, attn_error *error)
         const char *name;
         int64_t value;
     } sizes[] = {
-        {"score.dim_k", p->score.dim_k},   {"score.dim_metric", p->score.dim_metric},     {"paging.page_size", p->paging.page_size},
-        {"paging.pages", p->paging.pages}, {"mask.block_entries", p->mask.block_entries}, {"outputs.topk", p->outputs.topk},
+        {"score.dim_k", p->score.dim_k},
+        {"score.dim_metric", p->score.dim_metric},
+        {"paging.page_size", p->paging.page_size},
+        {"paging.pages", p->paging.pages},
+        {"mask.block_entries", p->mask.block_entries},
+        {"outputs.topk", p->outputs.topk},
+        {"paging.page_entries", p->paging.page_entries},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(sizes[i].value <= ATTN_MAX_SIZE, ATTN_ERR_SHAPE, "%s (%" PRId64 ") is more than 2^48, the most of any size",
@@ -432,7 +452,7 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
     TRY(check_company(p, error));
     TRY(check_outputs(p, index, error));
     TRY(check_sizes(p, error));
-    const attn_tensor_facts facts = {p->op, attn_is_packed(p), p->at.q.dtype, attn_attention_shape, p};
+    const attn_tensor_facts facts = {p->op, attn_is_packed(p), attn_keys_are_packed(p), p->at.q.dtype, attn_attention_shape, p};
     TRY(attn_tensors_resolve(&attn_attention_family, &facts, tensors, (const unsigned char *)&p->has, list, count, error));
     for (int i = 0; i < *count; i++) *attn_layout_at(&p->at, list[i].number) = list[i].at;
     CHECK_TENSORS(!p->has.relative_keys || !p->has.relative_values || p->shape.heads_q <= 1 || p->shape.dim_qk == 0 ||

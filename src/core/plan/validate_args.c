@@ -9,7 +9,9 @@
 #include "../base/checked.h"
 #include "../base/error.h"
 #include "../base/names.h"
+#include "../visible/visible.h"
 #include "plan.h"
+#include "schedule.h"
 #include "tensors.h"
 
 static attn_status check_lengths(int slot, const void *array, attn_dtype dtype, int64_t batch, int64_t most, attn_error *error)
@@ -36,21 +38,58 @@ static attn_status check_offsets(const attn_resolved *p, const attn_args *args, 
     return ATTN_OK;
 }
 
+/* The lists of pages, before their pages are read, and the lengths of the last ones. */
+static attn_status check_page_lists(const attn_resolved *p, const attn_args *args, attn_error *error)
+{
+    const attn_paging *g = &p->paging;
+    const attn_dtype of_starts = p->at.page_starts.dtype, of_lengths = p->at.lengths_last_page.dtype;
+    const int64_t most = attn_ceil_div(p->shape.len_kv, g->page_size);
+    int64_t start = attn_index_at(args->page_starts, of_starts, 0);
+    CHECK_TENSOR(start == 0, ATTN_SLOT_page_starts, ATTN_ERR_ARGUMENT, "page_starts[0] (%" PRId64 ") is not 0%s", start,
+                 attn_index_hint(of_starts, start));
+    for (int64_t b = 0; b < p->shape.batch; b++) {
+        const int64_t end = attn_index_at(args->page_starts, of_starts, b + 1), pages = end - start;
+        CHECK_TENSOR(end >= start && end <= g->page_entries, ATTN_SLOT_page_starts, ATTN_ERR_ARGUMENT,
+                     "page_starts[%" PRId64 "] (%" PRId64 ") is not between its predecessor (%" PRId64
+                     ") and paging.page_entries (%" PRId64 ")%s",
+                     b + 1, end, start, g->page_entries, attn_index_hint(of_starts, end));
+        start = end;
+        if (!p->has.lengths_last_page) continue;
+        const int64_t length = attn_index_at(args->lengths_last_page, of_lengths, b), least = pages > 0;
+        CHECK_TENSOR(length >= least && length <= g->page_size, ATTN_SLOT_lengths_last_page, ATTN_ERR_ARGUMENT,
+                     "lengths_last_page[%" PRId64 "] (%" PRId64 ") is not between %" PRId64 " and paging.page_size (%" PRId64 ")%s",
+                     b, length, least, g->page_size, attn_index_hint(of_lengths, length));
+        CHECK_TENSOR(pages <= most && (pages == 0 || (pages - 1) * g->page_size + length <= p->shape.len_kv),
+                     ATTN_SLOT_lengths_last_page, ATTN_ERR_ARGUMENT,
+                     "lengths_last_page[%" PRId64 "] (%" PRId64 ") after %" PRId64 " full pages is more than len_kv (%" PRId64 ")",
+                     b, length, pages - 1, p->shape.len_kv);
+    }
+    return ATTN_OK;
+}
+
 static attn_status check_pages(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const attn_paging *g = &p->paging;
+    const int slot = p->has.page_index ? ATTN_SLOT_page_index : ATTN_SLOT_page_table;
+    const attn_dtype dtype = p->has.page_index ? p->at.page_index.dtype : p->at.page_table.dtype;
     if (p->shape.len_kv == 0) return ATTN_OK; /* (any number of entries) */
     /* Entries of one length that share a row of the table have the same pages. */
-    const int shared = p->at.page_table.stride[0] == 0 && !p->has.lengths_kv;
+    const int shared = p->has.page_table && p->at.page_table.stride[0] == 0 && !p->has.lengths_kv;
     const int64_t entries = shared ? attn_min(1, p->shape.batch) : p->shape.batch;
     for (int64_t b = 0; b < entries; b++) {
-        int64_t length = p->has.lengths_kv ? attn_index_at(args->lengths_kv, p->at.lengths_kv.dtype, b) : p->shape.len_kv;
-        for (int64_t i = 0; i < attn_ceil_div(length, g->page_size); i++) {
-            const attn_dtype dtype = p->at.page_table.dtype;
-            int64_t page = attn_index_at(args->page_table, dtype, b * p->at.page_table.stride[0] + i);
-            CHECK_TENSOR(page >= 0 && page < g->pages, ATTN_SLOT_page_table, ATTN_ERR_ARGUMENT,
-                         "page %" PRId64 " of batch entry %" PRId64 " is %" PRId64 " in page_table; paging.pages is %" PRId64 "%s",
-                         i, b, page, g->pages, attn_index_hint(dtype, page));
+        const int64_t pages = attn_ceil_div(attn_tokens_of(p, args, b).len_kv, g->page_size);
+        if (p->has.page_index) {
+            const int64_t start = attn_index_at(args->page_starts, p->at.page_starts.dtype, b),
+                          end = attn_index_at(args->page_starts, p->at.page_starts.dtype, b + 1);
+            CHECK_TENSOR(end - start >= pages, ATTN_SLOT_page_starts, ATTN_ERR_ARGUMENT,
+                         "batch entry %" PRId64 " has %" PRId64 " pages in page_starts; its keys need %" PRId64, b, end - start,
+                         pages);
+        }
+        for (int64_t i = 0; i < pages; i++) {
+            const int64_t page = attn_page_of(p, args, b, i);
+            CHECK_TENSOR(page >= 0 && page < g->pages, slot, ATTN_ERR_ARGUMENT,
+                         "page %" PRId64 " of batch entry %" PRId64 " is %" PRId64 " in %s; paging.pages is %" PRId64 "%s", i, b,
+                         page, attn_attention_family.rows[slot].name, g->pages, attn_index_hint(dtype, page));
         }
     }
     return ATTN_OK;
@@ -155,8 +194,8 @@ int attn_plan_is_idle(const attn_plan *plan, int64_t tokens_q, int64_t tokens_kv
            attn_tensors_write_nothing(&attn_attention_family, plan->tensor, plan->tensors, tokens_q, tokens_kv);
 }
 
-attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, attn_bytes workspace, attn_args *args,
-                           attn_error *error)
+attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t workspace_size,
+                           attn_args *args, attn_error *error)
 {
     const attn_resolved *p = &plan->problem;
     void *pointers[ATTN_SLOTS] = {NULL};
@@ -167,17 +206,32 @@ attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, a
     _Static_assert(offsetof(attn_args, call) >= sizeof pointers, "one pointer a tensor");
     memcpy(args, pointers, sizeof pointers);
     TRY(attn_args_validate(p, args, error));
-    if (attn_is_packed(p)) {
-        tokens_q = attn_index_at(args->cu_seqlens_q, p->at.cu_seqlens_q.dtype, p->shape.batch);
-        tokens_kv = attn_index_at(args->cu_seqlens_kv, p->at.cu_seqlens_kv.dtype, p->shape.batch);
-    }
-    TRY(attn_tensors_check_overlap(&attn_attention_family, plan->tensor, plan->tensors, pointers, tokens_q, tokens_kv, workspace,
-                                   error));
+    if (args->call.schedule) TRY(attn_schedule_check(args->call.schedule, plan, args, error));
+    args->need = args->call.schedule ? attn_schedule_need(args->call.schedule, plan) : attn_plan_workspace_size(plan);
+    if (attn_is_packed(p)) tokens_q = attn_index_at(args->cu_seqlens_q, p->at.cu_seqlens_q.dtype, p->shape.batch);
+    if (attn_keys_are_packed(p)) tokens_kv = attn_index_at(args->cu_seqlens_kv, p->at.cu_seqlens_kv.dtype, p->shape.batch);
+    TRY(attn_tensors_check_overlap(&attn_attention_family, plan->tensor, plan->tensors, pointers, tokens_q, tokens_kv,
+                                   (attn_bytes){workspace, workspace_size < args->need ? 0 : args->need}, error));
     args->idle = attn_plan_is_idle(plan, tokens_q, tokens_kv);
     return ATTN_OK;
 }
 
-attn_status attn_args_validate(const attn_resolved *p, const attn_args *args, attn_error *error)
+attn_status attn_lengths_read(const attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error)
+{
+    static const int lengths[] = {ATTN_SLOT_lengths_kv,  ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_cu_seqlens_kv,
+                                  ATTN_SLOT_page_starts, ATTN_SLOT_offset_q,     ATTN_SLOT_lengths_last_page};
+    void *pointers[ATTN_SLOTS] = {NULL};
+    memset(args, 0, sizeof *args);
+    TRY(attn_tensors_check_size(&attn_attention_family, tensors, error));
+    for (int i = 0; i < plan->tensors; i++)
+        for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
+            if (plan->tensor[i].number == lengths[n])
+                TRY(attn_tensor_bind(&attn_attention_family, &plan->tensor[i], tensors, &pointers[lengths[n]], error));
+    memcpy(args, pointers, sizeof pointers);
+    return attn_lengths_validate(&plan->problem, args, error);
+}
+
+attn_status attn_lengths_validate(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const int64_t B = p->shape.batch;
     const attn_layouts *at = &p->at;
@@ -185,11 +239,18 @@ attn_status attn_args_validate(const attn_resolved *p, const attn_args *args, at
     if (p->has.lengths_kv)
         TRY(check_lengths(ATTN_SLOT_lengths_kv, args->lengths_kv, at->lengths_kv.dtype, B, p->shape.len_kv, error));
     if (p->has.offset_q) TRY(check_offsets(p, args, error));
+    if (p->has.page_index) TRY(check_page_lists(p, args, error));
+    if (attn_is_packed(p))
+        TRY(check_cu_seqlens(ATTN_SLOT_cu_seqlens_q, args->cu_seqlens_q, at->cu_seqlens_q.dtype, B, p->shape.len_q, error));
+    if (attn_keys_are_packed(p))
+        TRY(check_cu_seqlens(ATTN_SLOT_cu_seqlens_kv, args->cu_seqlens_kv, at->cu_seqlens_kv.dtype, B, p->shape.len_kv, error));
+    return ATTN_OK;
+}
+
+attn_status attn_args_validate(const attn_resolved *p, const attn_args *args, attn_error *error)
+{
+    TRY(attn_lengths_validate(p, args, error));
     if (attn_is_paged(p)) TRY(check_pages(p, args, error));
     if (p->has.block_starts) TRY(check_block_lists(p, args, error));
-    if (attn_is_packed(p)) {
-        TRY(check_cu_seqlens(ATTN_SLOT_cu_seqlens_q, args->cu_seqlens_q, at->cu_seqlens_q.dtype, B, p->shape.len_q, error));
-        TRY(check_cu_seqlens(ATTN_SLOT_cu_seqlens_kv, args->cu_seqlens_kv, at->cu_seqlens_kv.dtype, B, p->shape.len_kv, error));
-    }
     return ATTN_OK;
 }

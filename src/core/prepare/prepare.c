@@ -29,15 +29,15 @@ static int is_linear(const attn_resolved *problem)
     return problem->score.kind == ATTN_SCORE_GENERAL || problem->score.kind == ATTN_SCORE_METRIC;
 }
 
-int attn_dense_rows(attn_layout *layout, const attn_resolved *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim)
+int attn_dense_rows(attn_layout *layout, int64_t batch, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim, int packed)
 {
     int64_t *stride = layout->stride, rows = tokens;
     layout->dtype = compute;
-    if (p->has.cu_seqlens_q && !attn_mul(rows, p->shape.batch, &rows)) return 0;
+    if (packed && !attn_mul(rows, batch, &rows)) return 0;
     stride[3] = 1;
     stride[2] = dim;
     if (!attn_mul(rows, dim, &stride[1]) || !attn_mul(stride[1], heads, &stride[0])) return 0;
-    if (p->has.cu_seqlens_q) stride[0] = 0;
+    if (packed) stride[0] = 0;
     return 1;
 }
 
@@ -54,10 +54,10 @@ int attn_prepare_problem(const attn_resolved *problem, attn_resolved *prepared)
     if (score->scale_kind == ATTN_SCALE_DEFAULT) score->scale_kind = ATTN_SCALE_VALUE;
     score->kind = ATTN_SCORE_DOT;
     prepared->has.grad_score_matrix = 0;
-    if (!attn_dense_rows(&prepared->at.q, problem, compute, s->heads_q, s->len_q, *dim)) return 0;
+    if (!attn_dense_rows(&prepared->at.q, s->batch, compute, s->heads_q, s->len_q, *dim, attn_is_packed(problem))) return 0;
     prepared->at.grad_q = prepared->at.q;
     if (!attn_prepares_keys(problem)) return 1;
-    if (!attn_dense_rows(&prepared->at.k, problem, compute, s->heads_kv, s->len_kv, *dim)) return 0;
+    if (!attn_dense_rows(&prepared->at.k, s->batch, compute, s->heads_kv, s->len_kv, *dim, attn_keys_are_packed(problem))) return 0;
     prepared->at.grad_k = prepared->at.k;
     return 1;
 }
@@ -290,7 +290,7 @@ static int open_keys(const call *c, int64_t worker, int64_t number, attn_task *t
     const int64_t blocks = blocks_of_keys(w), first = number % blocks * w->block_kv;
     *task = attn_task_of_key_head(c->walk, c->args, NULL, number / blocks);
     keys->low = first;
-    keys->high = attn_min(first + w->block_kv, p->has.cu_seqlens_q ? task->visibility.len_kv : p->shape.len_kv);
+    keys->high = attn_min(first + w->block_kv, attn_keys_are_packed(p) ? task->visibility.len_kv : p->shape.len_kv);
     if (keys->low >= keys->high) return 0;
     w->kernel.storage->load_rows(keys->high - keys->low, p->shape.dim_qk, attn_key_row(task, c->args->k, &p->at.k, first),
                                  p->at.k.dtype, p->at.k.stride[2], of_worker(c, worker, c->prepare->in), p->shape.dim_qk);

@@ -38,7 +38,7 @@ int attn_prepare_problem(const attn_resolved *problem, attn_resolved *prepared);
 
 /* Dense rows of `heads` heads; packed sequences are laid out by head too, with space for batch * tokens rows, an upper bound on
  * their total.  Returns 0 if a size overflows. */
-int attn_dense_rows(attn_layout *layout, const attn_resolved *p, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim);
+int attn_dense_rows(attn_layout *layout, int64_t batch, attn_dtype compute, int64_t heads, int64_t tokens, int64_t dim, int packed);
 
 /* Sizes the workspace.  prepare->problem is set and the walk has its grid,
  * tasks and workers.  Returns 0 if a size overflows. */

@@ -15,7 +15,7 @@ int attn_relative_problem(const attn_resolved *problem, attn_resolved *prepared)
     const attn_shape *s = &problem->shape;
     const attn_dtype compute = problem->at.q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     if (!problem->has.relative_u && !problem->has.relative_v) return 1;
-    if (!attn_dense_rows(&prepared->at.q, problem, compute, s->heads_q, s->len_q, s->dim_qk)) return 0;
+    if (!attn_dense_rows(&prepared->at.q, s->batch, compute, s->heads_q, s->len_q, s->dim_qk, attn_is_packed(problem))) return 0;
     prepared->at.grad_q = prepared->at.q;
     return 1;
 }

@@ -47,6 +47,10 @@ char *attn_query_row(const attn_task *task, const void *base, const attn_layout 
 {
     const int64_t *stride = layout->stride;
     const attn_resolved *p = &task->walk->problem;
+    if (p->rows_of_query && task->args->schedule) { /* rows of the sequences that this walk has, key head after key head */
+        const int64_t before = task->args->schedule->entries[task->b].before;
+        return at(base, layout, times(before + task->h * task->visibility.len_q + t, stride[2]));
+    }
     if (attn_is_packed(p) && !p->rows_of_query)
         return at(base, layout, times(task->h, stride[1]) + times(task->visibility.first_q + t, stride[2]));
     return at(base, layout, times(task->b, stride[0]) + times(task->h, stride[1]) + times(t, stride[2]));
@@ -55,7 +59,7 @@ char *attn_query_row(const attn_task *task, const void *base, const attn_layout 
 char *attn_key_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t)
 {
     const int64_t *stride = layout->stride;
-    if (task->walk->problem.has.cu_seqlens_q)
+    if (attn_keys_are_packed(&task->walk->problem))
         return at(base, layout, times(task->g, stride[1]) + times(task->visibility.first_kv + t, stride[2]));
     return at(base, layout, times(task->b, stride[0]) + times(task->g, stride[1]) + times(t, stride[2]));
 }
@@ -72,7 +76,7 @@ const char *attn_key_run(const attn_task *task, const void *base, const attn_lay
     const attn_paging *paging = &p->paging;
     if (!attn_is_paged(p)) return attn_key_row(task, base, layout, t);
     int64_t number = t / paging->page_size, into = t % paging->page_size;
-    int64_t page = attn_index_at(task->args->page_table, p->at.page_table.dtype, task->b * p->at.page_table.stride[0] + number);
+    int64_t page = attn_page_of(p, task->args, task->b, number);
     *count = attn_min(*count, paging->page_size - into);
     return at(base, layout, times(page, layout->stride[0]) + times(task->g, layout->stride[1]) + times(into, layout->stride[2]));
 }

@@ -5,6 +5,7 @@
 
 #include "../visible/visible.h"
 #include "next_task.h"
+#include "schedule.h"
 #include "tile.h"
 #include "walk.h"
 

@@ -12,7 +12,7 @@ enum { SHORT_ENOUGH_FOR_STRIDES = 256 };
 
 int attn_must_compact(const attn_walk *walk, const attn_layout *layout, int64_t dim)
 {
-    if (layout->dtype != walk->compute || walk->problem.has.page_table) return 1;
+    if (layout->dtype != walk->compute || attn_is_paged(&walk->problem)) return 1;
     return layout->stride[2] != dim && layout->stride[2] != 0 && walk->problem.shape.len_kv > SHORT_ENOUGH_FOR_STRIDES;
 }
 

@@ -33,23 +33,38 @@ int attn_is_of_walk(const attn_resolved *p, int64_t len_q, int64_t len_kv)
     return p->small.max_q == 0 || attn_is_small(&p->small, len_q, len_kv) == p->small_only;
 }
 
-/* Tokens of a batch entry: by cu_seqlens if packed, by lengths if padded, else all. */
-static int64_t tokens_of_entry(const void *starts, attn_dtype starts_dtype, const void *lengths, attn_dtype dtype, int64_t b,
-                               int64_t all)
+/* Tokens in the pages of batch entry b, all of which are full but the last. */
+static int64_t tokens_in_pages(const attn_resolved *p, const attn_args *args, int64_t b)
 {
-    if (starts) return attn_index_at(starts, starts_dtype, b + 1) - attn_index_at(starts, starts_dtype, b);
-    return lengths ? attn_index_at(lengths, dtype, b) : all;
+    const attn_dtype dtype = p->at.page_starts.dtype;
+    const int64_t pages = attn_index_at(args->page_starts, dtype, b + 1) - attn_index_at(args->page_starts, dtype, b);
+    return pages == 0
+               ? 0
+               : (pages - 1) * p->paging.page_size + attn_index_at(args->lengths_last_page, p->at.lengths_last_page.dtype, b);
+}
+
+attn_tokens attn_tokens_of(const attn_resolved *p, const attn_args *args, int64_t b)
+{
+    const attn_layouts *at = &p->at;
+    attn_tokens t = {p->rows_of_query > 1 ? p->shape.len_q / p->rows_of_query : p->shape.len_q, p->shape.len_kv, 0, 0};
+    if (attn_is_packed(p)) {
+        t.first_q = attn_index_at(args->cu_seqlens_q, at->cu_seqlens_q.dtype, b);
+        t.len_q = attn_index_at(args->cu_seqlens_q, at->cu_seqlens_q.dtype, b + 1) - t.first_q;
+    }
+    if (attn_keys_are_packed(p)) {
+        t.first_kv = attn_index_at(args->cu_seqlens_kv, at->cu_seqlens_kv.dtype, b);
+        t.len_kv = attn_index_at(args->cu_seqlens_kv, at->cu_seqlens_kv.dtype, b + 1) - t.first_kv;
+    }
+    if (p->has.lengths_q) t.len_q = attn_index_at(args->lengths_q, at->lengths_q.dtype, b);
+    if (p->has.lengths_kv) t.len_kv = attn_index_at(args->lengths_kv, at->lengths_kv.dtype, b);
+    if (p->has.lengths_last_page) t.len_kv = tokens_in_pages(p, args, b);
+    return t;
 }
 
 int attn_has_entry(const attn_resolved *p, const attn_args *args, int64_t b)
 {
-    const attn_layouts *at = &p->at;
-    const int64_t all_q = p->rows_of_query ? p->shape.len_q / p->rows_of_query : p->shape.len_q;
-    return attn_is_of_walk(p,
-                           tokens_of_entry(p->has.cu_seqlens_q ? args->cu_seqlens_q : NULL, at->cu_seqlens_q.dtype,
-                                           p->has.lengths_q ? args->lengths_q : NULL, at->lengths_q.dtype, b, all_q),
-                           tokens_of_entry(p->has.cu_seqlens_kv ? args->cu_seqlens_kv : NULL, at->cu_seqlens_kv.dtype,
-                                           p->has.lengths_kv ? args->lengths_kv : NULL, at->lengths_kv.dtype, b, p->shape.len_kv));
+    const attn_tokens t = attn_tokens_of(p, args, b);
+    return attn_is_of_walk(p, t.len_q, t.len_kv);
 }
 
 /* In place, field by field: the visibility of a short head is read at once, and loads would stall on wider stores and copies. */
@@ -72,14 +87,13 @@ void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int
     visibility->ranges = NULL;
     visibility->ranges_dtype = ATTN_DTYPE_DEFAULT;
     visibility->ranges_stride = visibility->ranges_step = 0;
-    if (args && attn_is_packed(problem)) {
-        visibility->first_q = attn_index_at(args->cu_seqlens_q, problem->at.cu_seqlens_q.dtype, b);
-        visibility->first_kv = attn_index_at(args->cu_seqlens_kv, problem->at.cu_seqlens_kv.dtype, b);
-        len_q = attn_index_at(args->cu_seqlens_q, problem->at.cu_seqlens_q.dtype, b + 1) - visibility->first_q;
-        len_kv = attn_index_at(args->cu_seqlens_kv, problem->at.cu_seqlens_kv.dtype, b + 1) - visibility->first_kv;
+    if (args) {
+        const attn_tokens tokens = attn_tokens_of(problem, args, b);
+        len_q = tokens.len_q;
+        len_kv = tokens.len_kv;
+        visibility->first_q = tokens.first_q;
+        visibility->first_kv = tokens.first_kv;
     }
-    if (args && problem->has.lengths_q) len_q = attn_index_at(args->lengths_q, problem->at.lengths_q.dtype, b);
-    if (args && problem->has.lengths_kv) len_kv = attn_index_at(args->lengths_kv, problem->at.lengths_kv.dtype, b);
     if (mask->align == ATTN_ALIGN_BOTTOM_RIGHT) offset = len_kv - len_q;
     if (args && problem->has.offset_q) offset = attn_index_at(args->offset_q, problem->at.offset_q.dtype, b);
     if (args) { /* positions are relative to the part; absolute where a rule needs them */

@@ -7,6 +7,7 @@
 #ifndef ATTN_VISIBLE_VISIBLE_H
 #define ATTN_VISIBLE_VISIBLE_H
 
+#include "../base/names.h"
 #include "../base/problem.h"
 #include "attn/attn.h"
 
@@ -48,6 +49,20 @@ typedef struct attn_tile_visibility {
 
 /* args may be NULL: then lengths are full, an explicit offset is 0 and ranges contain all keys. */
 void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h, attn_visibility *visibility);
+
+/* Queries and keys of batch entry b, and where they start in packed tensors (else 0). */
+typedef struct attn_tokens {
+    int64_t len_q, len_kv, first_q, first_kv;
+} attn_tokens;
+attn_tokens attn_tokens_of(const attn_resolved *problem, const attn_args *args, int64_t b);
+
+/* The page in k and v of page `number` of batch entry b. */
+static inline int64_t attn_page_of(const attn_resolved *p, const attn_args *args, int64_t b, int64_t number)
+{
+    if (p->has.page_table) return attn_index_at(args->page_table, p->at.page_table.dtype, b * p->at.page_table.stride[0] + number);
+    return attn_index_at(args->page_index, p->at.page_index.dtype,
+                         attn_index_at(args->page_starts, p->at.page_starts.dtype, b) + number);
+}
 
 /* 1 if a sequence of these lengths belongs to the walk: all do, unless a plan has several parts. */
 int attn_is_of_walk(const attn_resolved *problem, int64_t len_q, int64_t len_kv);

@@ -4,6 +4,7 @@
 #define ATTN_WALK_WALKS_H
 
 #include "../base/features.h"
+#include "../task/schedule.h"
 #include "../task/walk.h"
 
 /* ---- features that several walks support ---- */
@@ -27,6 +28,20 @@ typedef struct attn_walk_limits {
     attn_small small; /* if not 0: of these only the small ones */
 } attn_walk_limits;
 
+/* How a schedule cuts the sequences of a walk (task/schedule.h).  Nothing here may change the bits of a result. */
+typedef struct attn_walk_cut {
+    /* The most pieces of a sequence; of an item; and the tasks of an item. */
+    int64_t (*most)(const attn_walk *walk);
+    int64_t (*group)(const attn_walk *walk);
+    int64_t (*tasks)(const attn_walk *walk);
+    double tasks_of_worker; /* items have fewer pieces if there are fewer tasks than that */
+    /* Sets entry->pieces, and entry->skipped if there are such pieces; returns its units, which size the workspace. */
+    int64_t (*pieces)(const attn_walk *walk, const attn_visibility *seen, attn_scheduled_entry *entry);
+    int64_t (*cost)(const attn_walk *walk, const attn_visibility *seen, const attn_scheduled_entry *entry, const attn_item *item);
+    /* Bytes of workspace for so many units, at most those for the walk's capacity. */
+    int64_t (*bytes)(const attn_walk *walk, int64_t units);
+} attn_walk_cut;
+
 typedef struct attn_walk_type {
     const char *name;
     attn_op op;
@@ -42,6 +57,7 @@ typedef struct attn_walk_type {
     int (*init)(attn_walk *walk, const attn_setting *setting);
     /* args: the caller's; workspace: walk->bytes, 64-byte aligned.  Cannot fail. */
     void (*run)(const attn_walk *walk, const attn_args *args, char *workspace);
+    const attn_walk_cut *cut; /* of forward walks */
 } attn_walk_type;
 
 #define WALK(name) extern const attn_walk_type attn_walk_##name;

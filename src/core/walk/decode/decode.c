@@ -24,7 +24,7 @@
 
 static atomic_llong *open_tasks(const attn_decode_call *c, int64_t number)
 {
-    return (atomic_llong *)(void *)(attn_decode_after_workers(c) + c->plan->shared.open_tasks) + number;
+    return (atomic_llong *)(void *)(attn_decode_after_workers(c) + c->shared.open_tasks) + number;
 }
 
 /* ---- one block ---- */
@@ -35,7 +35,7 @@ static void score_piece(const attn_decode_group *g, const attn_decode_source *s,
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const attn_decode_block *b = context;
-    const int64_t ldk = s->layout->stride[2], first = j - b->base;
+    const int64_t ldk = s->ld, first = j - b->base;
     if (w->kernel.decode_pairs) {
         w->kernel.decode_pairs->dots(g->rows, n, s->dim, b->Q, g->ldq, rows, ldk, attn_decode_at(g, b->S, first), g->lds, fetch,
                                      plan->streams);
@@ -60,7 +60,7 @@ static void value_piece(const attn_decode_group *g, const attn_decode_source *s,
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const attn_decode_block *b = context;
-    const int64_t ldv = s->layout->stride[2], first = j - b->base;
+    const int64_t ldv = s->ld, first = j - b->base;
     if (!plan->integer_values) {
         w->kernel.decode->add_values(g->rows, n, s->dim, attn_decode_at(g, b->S, first), g->lds, rows, s->layout->dtype, ldv, b->O,
                                      g->ldo, fetch, plan->streams);
@@ -138,7 +138,7 @@ static void value_nan_safe(const attn_decode_group *g, const attn_decode_source 
     const attn_decode_block *b = context; /* its S, kept_scores and O are those of one row */
     (void)fetch;
     w->kernel.decode->add_values_nan_safe(n, s->dim, attn_decode_at(g, b->kept_scores, j - b->base),
-                                          attn_decode_at(g, b->S, j - b->base), rows, s->layout->dtype, s->layout->stride[2], b->O);
+                                          attn_decode_at(g, b->S, j - b->base), rows, s->layout->dtype, s->ld, b->O);
 }
 
 /* Recomputes a row whose O is not finite although keys were dropped: 0 * NaN must not leak. */
@@ -151,11 +151,11 @@ static void repeat_nan_safe(const attn_decode_group *g, const attn_decode_block 
     one.O = attn_decode_at(g, b->O, row * g->ldo);
     if (!w->kernel.decode->row_not_finite(g->ldo, one.O)) return;
     memset(one.O, 0, (size_t)(g->ldo * g->size));
-    attn_decode_pieces(g, &g->values, b->low, b->high, NULL, value_nan_safe, &one);
+    attn_decode_pieces(g, &g->values, b->low, b->high, (attn_decode_next){NULL, 0}, value_nan_safe, &one);
 }
 
 /* then: what this worker will read after the block. */
-static void run_block(const attn_decode_group *g, attn_decode_block *b, const char *then)
+static void run_block(const attn_decode_group *g, attn_decode_block *b, attn_decode_next then)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
@@ -165,7 +165,7 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, const ch
 
     prefetch_factors(g, b, 0);
     prefetch_factors(g, b, 1);
-    attn_decode_pieces(g, &g->keys, b->low, b->high, attn_decode_row(g, &g->values, b->low), score_piece, b);
+    attn_decode_pieces(g, &g->keys, b->low, b->high, (attn_decode_next){&g->values, b->low}, score_piece, b);
     factors = factors_of(g, b, 0);
     for (int64_t k = 0; k < g->heads; k++) {
         for (int64_t i = 0; i < g->queries; i++) {
@@ -174,14 +174,14 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, const ch
             if (attn_decode_modify(g, &g->task[k], i, b, factors, attn_decode_at(g, S, before))) dropped |= 1u << row;
             w->kernel.decode->drop_outside(n, S, before, n);
             if (dropped >> row & 1) memcpy(attn_decode_at(g, b->kept_scores, row * g->lds), S, (size_t)(n * g->size));
-            w->kernel.decode->exponentiate_row(n, S, attn_decode_at(g, attn_decode_number(g, plan->shared.m, row), b->number),
-                                               attn_decode_at(g, attn_decode_number(g, plan->shared.l, row), b->number));
+            w->kernel.decode->exponentiate_row(n, S, attn_decode_at(g, attn_decode_number(g, g->call->shared.m, row), b->number),
+                                               attn_decode_at(g, attn_decode_number(g, g->call->shared.l, row), b->number));
         }
     }
     factors = factors_of(g, b, 1);
     for (int64_t row = 0; factors && row < g->rows; row++)
         w->kernel.decode->scale_row(n - before, attn_decode_at(g, b->S, row * g->lds + before), factors);
-    memset(b->O, 0, (size_t)attn_min(plan->shared.O_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
+    memset(b->O, 0, (size_t)attn_min(g->O_bytes, attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
     if (plan->integer_values) convert_weights(g, b, n);
     attn_decode_pieces(g, &g->values, b->low, b->high, then, value_piece, b);
     if (plan->integer_values) store_fixed_point_output(g, b);
@@ -231,11 +231,10 @@ static attn_interval keys_of_group(const attn_decode_group *g)
 /* A block that no row sees has weight 0. */
 static void mark_masked(const attn_decode_group *g, int64_t number)
 {
-    const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     for (int64_t row = 0; row < g->rows; row++) {
-        attn_real_put(attn_decode_number(g, plan->shared.m, row), w->compute, number, 0);
-        attn_real_put(attn_decode_number(g, plan->shared.l, row), w->compute, number, 0);
+        attn_real_put(attn_decode_number(g, g->call->shared.m, row), w->compute, number, 0);
+        attn_real_put(attn_decode_number(g, g->call->shared.l, row), w->compute, number, 0);
     }
 }
 
@@ -257,9 +256,9 @@ static void finish_group(const attn_decode_group *g)
             }
             const int64_t row = in_sequence ? k * g->queries + i : 0;
             const double sink = in_sequence ? attn_task_sink(task) : -INFINITY;
-            w->kernel.decode->finish_row(in_sequence ? plan->blocks : 0, p->shape.dim_v, attn_decode_number(g, plan->shared.m, row),
-                                         attn_decode_number(g, plan->shared.l, row),
-                                         attn_decode_at(g, attn_decode_state(g, 0), row * g->ldo), plan->shared.O_bytes / g->size,
+            w->kernel.decode->finish_row(in_sequence ? g->blocks : 0, p->shape.dim_v, attn_decode_number(g, g->call->shared.m, row),
+                                         attn_decode_number(g, g->call->shared.l, row),
+                                         attn_decode_at(g, attn_decode_state(g, 0), row * g->ldo), g->O_bytes / g->size,
                                          p->at.v.dtype, sink, attn_part(g->task, plan->scratch.O),
                                          attn_query_row(task, task->args->o, &p->at.o, i), p->at.o.dtype,
                                          p->has.lse ? attn_query_row(task, task->args->lse, lse, i) : NULL);
@@ -267,14 +266,29 @@ static void finish_group(const attn_decode_group *g)
     }
 }
 
+/* The key head of a task, and its blocks. */
+static int64_t find_task(const attn_decode_call *c, int64_t number, int64_t *first, int64_t *count)
+{
+    const attn_decode_walk *plan = c->plan;
+    const int64_t heads_kv = c->walk->problem.shape.heads_kv;
+    if (c->args->schedule) {
+        const attn_item *item = &c->args->schedule->items[number / heads_kv];
+        *first = item->first, *count = item->count;
+        return item->entry * heads_kv + number % heads_kv;
+    }
+    const int64_t of_head = attn_ceil_div(plan->blocks, plan->blocks_of_task), heads = c->walk->tasks / of_head;
+    *first = (plan->by_block ? number / heads : number % of_head) * plan->blocks_of_task;
+    *count = attn_min(plan->blocks_of_task, plan->blocks - *first);
+    return plan->by_block ? number % heads : number / of_head;
+}
+
 static void run_task(void *context, int64_t worker, int64_t number)
 {
     const attn_decode_call *c = context;
     const attn_decode_walk *plan = c->plan;
     const attn_walk *w = c->walk;
-    const int64_t of_head = attn_ceil_div(plan->blocks, plan->blocks_of_task), heads = w->tasks / of_head;
-    const int64_t first = (plan->by_block ? number / heads : number % of_head) * plan->blocks_of_task;
-    const int64_t key_head = plan->by_block ? number % heads : number / of_head;
+    int64_t first, count;
+    const int64_t key_head = find_task(c, number, &first, &count);
     attn_decode_group g;
     if (w->problem.skips_others && !attn_has_entry(&w->problem, c->args, key_head / w->problem.shape.heads_kv)) return;
     attn_decode_group_at(&g, c, c->workspace + worker * w->worker_bytes, key_head);
@@ -287,8 +301,8 @@ static void run_task(void *context, int64_t worker, int64_t number)
                            .integer_weights = attn_part(g.task, plan->scratch.integer_weights),
                            .sums = attn_part(g.task, plan->scratch.fixed_point_sums)};
     int packed = 0;
-    for (int64_t n = first; n < attn_min(first + plan->blocks_of_task, plan->blocks); n++) {
-        const int64_t start = n * w->block_kv, lanes = w->kernel.decode->shape.lanes;
+    for (int64_t n = first; n < first + count; n++) {
+        const int64_t start = (n == 0 ? 0 : n + g.skipped) * w->block_kv, lanes = w->kernel.decode->shape.lanes;
         b.number = n;
         b.low = attn_max(all.low, start);
         b.high = attn_min(all.high, start + w->block_kv);
@@ -302,7 +316,7 @@ static void run_task(void *context, int64_t worker, int64_t number)
         /* The place of a key's score depends only on the key's place in the block. */
         b.base = b.low - (b.low - start) % lanes;
         b.O = attn_decode_state(&g, n);
-        const char *then = b.high < all.high && n + 1 < first + plan->blocks_of_task ? attn_decode_row(&g, &g.keys, b.high) : NULL;
+        const attn_decode_next then = {b.high < all.high && n + 1 < first + count ? &g.keys : NULL, b.high};
         if (plan->tile_kv) attn_decode_part_run(&g, &b, then);
         else run_block(&g, &b, then);
     }
@@ -314,9 +328,14 @@ void attn_decode_run(const attn_walk *walk, const attn_args *args, char *workspa
     const attn_decode_walk *plan = (const attn_decode_walk *)walk;
     attn_args prepared = *args;
     attn_tables_begin(&plan->tables, walk, args, workspace, &prepared);
-    attn_decode_call c = {plan, walk, &prepared, workspace + plan->tables.bytes};
+    attn_decode_call c = {plan, walk, &prepared, workspace + plan->tables.bytes, plan->shared};
     const attn_shape *s = &walk->problem.shape;
+    const attn_part_schedule *schedule = args->schedule;
+    int64_t unused;
+    if (schedule) (void)attn_decode_share(plan, schedule->units * s->heads_kv, 1, &c.shared, &unused);
     for (int64_t n = 0; n < s->batch * s->heads_kv; n++)
-        atomic_init(open_tasks(&c, n), attn_ceil_div(plan->blocks, plan->blocks_of_task));
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
+        atomic_init(open_tasks(&c, n),
+                    schedule ? schedule->entries[n / s->heads_kv].items : attn_ceil_div(plan->blocks, plan->blocks_of_task));
+    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
+                     attn_scheduled_tasks(args, walk->tasks, s->heads_kv), run_task, &c);
 }

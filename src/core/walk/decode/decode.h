@@ -19,12 +19,13 @@ typedef struct attn_decode_scratch {
     int64_t fixed_point_sums;                 /* and int32_t[rows][ATTN_FIXED_POINT_SUMS(dim_v)] */
     int64_t block_O, row_factors;             /* in order: [rows][ldo] and [rows] of the current block of tiles */
     int64_t K, V;                             /* in order, if they are i8: [tile_kv][dim] */
+    int64_t rows;                             /* a piece of keys or values, if pages have fewer rows */
 } attn_decode_scratch;
 
 /* Shared memory, after that of the workers. */
 typedef struct attn_decode_shared {
-    int64_t O, O_bytes; /* [batch * heads_kv][blocks]: of each block; bytes of one */
-    int64_t m, l;       /* [batch * heads_q * len_q][blocks] */
+    int64_t O, O_bytes; /* of each block of each key head; bytes of one */
+    int64_t m, l;       /* [rows of a key head][its blocks], key head after key head */
     int64_t open_tasks; /* [batch * heads_kv]: tasks that are not done */
 } attn_decode_shared;
 
@@ -47,6 +48,10 @@ static inline int64_t attn_decode_lds(const attn_decode_walk *plan)
 {
     return (plan->tile_kv ? plan->tile_kv : plan->walk.block_kv) + plan->walk.kernel.decode->shape.lanes;
 }
+
+/* Lays out the shared memory for so many blocks of so many rows, of all key heads; *bytes: its end.  Returns 0 if that overflows.
+ */
+int attn_decode_share(const attn_decode_walk *plan, int64_t blocks, int64_t rows, attn_decode_shared *shared, int64_t *bytes);
 
 void attn_decode_run(const attn_walk *walk, const attn_args *args, char *workspace);
 

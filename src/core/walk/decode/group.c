@@ -2,19 +2,26 @@
  * group.c - decode: the rows of a key head, its keys piece by piece, and modifiers of scores. */
 #include "group.h"
 
+#include <string.h>
+
 #include "../../base/names.h"
 
 /* The keys of a piece take about so many bytes: the next piece is prefetched while the current one is processed, so memory has the
  * time of a whole piece, and the current piece is in the level 1 cache (lab/decode/README.md). */
 enum { PIECE_BYTES = 16384, MIN_PIECE = 16 };
 
-static attn_decode_source source_of(const void *base, const attn_layout *layout, int64_t dim)
+int64_t attn_decode_rows_of_piece(int64_t row) { return attn_max(MIN_PIECE, PIECE_BYTES / row / MIN_PIECE * MIN_PIECE); }
+
+static attn_decode_source source_of(const attn_resolved *p, const void *base, const attn_layout *layout, int64_t dim)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(layout->dtype);
     /* Unsigned: without keys the stride may be any number. */
     const int64_t step = (int64_t)((uint64_t)layout->stride[2] * (uint64_t)size);
-    attn_decode_source s = {base, layout, dim, attn_max(1, dim * size), step, 0};
-    s.piece = attn_max(MIN_PIECE, PIECE_BYTES / s.row / MIN_PIECE * MIN_PIECE);
+    attn_decode_source s = {base, layout, dim, attn_max(1, dim * size), step, 0, layout->stride[2], 0, 0};
+    s.piece = attn_decode_rows_of_piece(s.row);
+    s.spread = attn_is_paged(p) && p->paging.page_size < s.piece && dim > 0;
+    s.gathers = s.spread && p->paging.page_size < MIN_PIECE;
+    if (s.gathers) s.ld = dim;
     return s;
 }
 
@@ -29,23 +36,36 @@ void attn_decode_group_at(attn_decode_group *g, const attn_decode_call *c, char 
     g->queries = attn_clamp(g->task->visibility.len_q, 0, s->len_q);
     g->rows = g->heads * g->queries;
     g->max_rows = g->heads * s->len_q;
+    g->blocks = c->plan->blocks;
+    g->skipped = 0;
+    g->O_bytes = c->shared.O_bytes;
+    g->first_O = number * g->blocks * g->O_bytes;
+    g->first_number = number * g->max_rows * g->blocks;
+    if (c->args->schedule) {
+        const attn_scheduled_entry *entry = &c->args->schedule->entries[g->task->b];
+        g->blocks = entry->pieces;
+        g->skipped = entry->skipped;
+        const int64_t rows = attn_ceil_div(g->rows, 4) * 4;
+        g->O_bytes = rows * c->plan->ldo * (int64_t)attn_dtype_bytes(c->walk->compute);
+        g->first_number = entry->before * s->heads_kv + g->task->g * g->blocks * rows;
+        g->first_O = entry->before * s->heads_kv * (g->O_bytes / rows) + g->task->g * g->blocks * g->O_bytes;
+    }
     g->ldq = c->plan->ldq;
     g->ldo = c->plan->ldo;
     g->lds = attn_decode_lds(c->plan);
     g->size = (int64_t)attn_dtype_bytes(c->walk->compute);
-    g->keys = source_of(c->args->k, &p->at.k, s->dim_qk);
-    g->values = source_of(c->args->v, &p->at.v, s->dim_v);
+    g->keys = source_of(p, c->args->k, &p->at.k, s->dim_qk);
+    g->values = source_of(p, c->args->v, &p->at.v, s->dim_v);
 }
 
 void *attn_decode_state(const attn_decode_group *g, int64_t block)
 {
-    const attn_decode_walk *plan = g->call->plan;
-    return attn_decode_after_workers(g->call) + plan->shared.O + (g->number * plan->blocks + block) * plan->shared.O_bytes;
+    return attn_decode_after_workers(g->call) + g->call->shared.O + g->first_O + block * g->O_bytes;
 }
 
 void *attn_decode_number(const attn_decode_group *g, int64_t offset, int64_t row)
 {
-    return attn_decode_at(g, attn_decode_after_workers(g->call) + offset, (g->number * g->max_rows + row) * g->call->plan->blocks);
+    return attn_decode_at(g, attn_decode_after_workers(g->call) + offset, g->first_number + row * g->blocks);
 }
 
 /* ---- pieces ---- */
@@ -56,10 +76,10 @@ static const char *run_at(const attn_decode_group *g, const attn_decode_source *
     return attn_key_run(g->task, s->base, s->layout, j, count);
 }
 
-const char *attn_decode_row(const attn_decode_group *g, const attn_decode_source *s, int64_t j)
+static const char *row_at(const attn_decode_group *g, const attn_decode_next *at)
 {
     int64_t one = 1;
-    return run_at(g, s, j, &one);
+    return run_at(g, at->source, at->j, &one);
 }
 
 /* Prefetches a line of each page of a piece, before the kernels prefetch all of them, to start the translations of its addresses (3
@@ -71,9 +91,103 @@ static inline __attribute__((always_inline)) void prefetch_pages_of_piece(const 
     for (int64_t at = 0; at < s->piece * s->row; at += ATTN_PAGE) __builtin_prefetch(rows + at, 0, 3);
 }
 
-void attn_decode_pieces(const attn_decode_group *g, const attn_decode_source *s, int64_t low, int64_t high, const char *then,
+/* ---- pieces on several pages ---- */
+
+enum { LINE = 64, AHEAD = 64, RING = 128 }; /* AHEAD: rows; RING: a power of 2, more than AHEAD + MIN_PIECE */
+
+/* Addresses of rows, each computed once: those of rows j .. end-1 are at place[j % RING]. */
+typedef struct addresses {
+    const char *place[RING];
+} addresses;
+
+/* Rows j .. end-1, from place[first % RING] on; what attn_key_run does for one of them. */
+static void find_rows(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t end, int64_t first, addresses *to)
+{
+    const attn_resolved *p = &g->call->walk->problem;
+    const attn_args *args = g->call->args;
+    const attn_task *task = g->task;
+    const int lists = p->has.page_index;
+    const attn_dtype dtype = lists ? p->at.page_index.dtype : p->at.page_table.dtype;
+    const void *pages = lists ? args->page_index : args->page_table;
+    const int64_t row =
+        lists ? attn_index_at(args->page_starts, p->at.page_starts.dtype, task->b) : task->b * p->at.page_table.stride[0];
+    const int64_t size = p->paging.page_size, element = (int64_t)attn_dtype_bytes(s->layout->dtype);
+    const char *head = (const char *)s->base + task->g * s->layout->stride[1] * element;
+    for (int64_t number = j / size, into = j % size; j < end; number++, into = 0) {
+        const int64_t n = attn_min(size - into, end - j);
+        const char *rows = head + attn_index_at(pages, dtype, row + number) * s->layout->stride[0] * element + into * s->stride;
+        for (int64_t i = 0; i < n; i++, j++) to->place[first++ % RING] = rows + i * s->stride;
+    }
+}
+
+static inline __attribute__((always_inline)) void prefetch_rows(const addresses *a, int64_t first, int64_t n, int64_t row)
+{
+    for (int64_t i = first; i < first + n; i++)
+        for (int64_t at = 0; at < row; at += LINE) __builtin_prefetch(a->place[i % RING] + at, 0, 3);
+}
+
+/* Copies rows together, so that kernels see several. */
+static const char *gather(const attn_decode_group *g, const addresses *a, int64_t first, int64_t n, int64_t row)
+{
+    char *const all = attn_part(g->task, g->call->plan->scratch.rows), *to = all;
+    for (int64_t i = first; i < first + n; i++, to += row) {
+        const char *from = a->place[i % RING];
+        int64_t at = 0;
+        for (; at + LINE <= row; at += LINE) memcpy(to + at, from + at, LINE);
+        if (at < row) memcpy(to + at, from + at, (size_t)(row - at));
+    }
+    return all;
+}
+
+/* Pages of very few rows. */
+static void gather_pieces(const attn_decode_group *g, const attn_decode_source *s, int64_t low, int64_t high, attn_decode_next then,
+                          attn_decode_piece *run, void *context)
+{
+    const int64_t len = g->task->visibility.len_kv, after = then.source ? attn_min(AHEAD, len - then.j) : 0;
+    addresses own, next;
+    find_rows(g, s, low, attn_min(low + AHEAD, high), 0, &own);
+    if (after > 0) find_rows(g, then.source, then.j, then.j + after, 0, &next);
+    for (int64_t j = low, n; j < high; j += n) {
+        n = attn_min(MIN_PIECE, high - j);
+        const int64_t ahead = j + AHEAD, more = attn_clamp(high - ahead, 0, n), rest = ahead + more - high;
+        const char *rows = gather(g, &own, j - low, n, s->row);
+        find_rows(g, s, ahead, ahead + more, ahead - low, &own);
+        prefetch_rows(&own, ahead - low, more, s->row);
+        if (rest >= 0 && rest < after) prefetch_rows(&next, rest, attn_min(n - more, after - rest), then.source->row);
+        run(g, s, j, n, rows, 0, context);
+    }
+}
+
+/* What a worker reads one piece after row j; its source is NULL if that is unknown. */
+static attn_decode_next one_piece_on(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t high,
+                                     attn_decode_next then)
+{
+    attn_decode_next next = {s, j + s->piece};
+    if (next.j < high) return next;
+    next = (attn_decode_next){then.source, then.j + next.j - high};
+    if (next.source && next.j >= g->task->visibility.len_kv) next.source = NULL;
+    return next;
+}
+
+/* Page by page; the rows that are prefetched meanwhile lie a piece ahead, on some other page. */
+static void spread_pieces(const attn_decode_group *g, const attn_decode_source *s, int64_t low, int64_t high, attn_decode_next then,
+                          attn_decode_piece *run, void *context)
+{
+    for (int64_t j = low, n; j < high; j += n) {
+        const attn_decode_next next = one_piece_on(g, s, j, high, then);
+        n = high - j;
+        const char *rows = run_at(g, s, j, &n), *ahead = next.source ? row_at(g, &next) : rows;
+        run(g, s, j, n, rows, (int64_t)((uintptr_t)ahead - (uintptr_t)rows), context);
+    }
+}
+
+void attn_decode_pieces(const attn_decode_group *g, const attn_decode_source *s, int64_t low, int64_t high, attn_decode_next then,
                         attn_decode_piece *run, void *context)
 {
+    if (s->spread) {
+        (s->gathers ? gather_pieces : spread_pieces)(g, s, low, high, then, run, context);
+        return;
+    }
     int64_t left = high - low, n; /* left: contiguous rows, from the piece on */
     const char *rows = run_at(g, s, low, &left);
     for (int64_t j = low; j < high; j += n) {
@@ -81,7 +195,7 @@ void attn_decode_pieces(const attn_decode_group *g, const attn_decode_source *s,
         left -= n;
         const char *next;
         if (j + n == high) {
-            next = then ? then : rows;
+            next = then.source ? row_at(g, &then) : rows;
         } else if (left > 0) {
             next = rows + n * s->stride;
         } else {
@@ -112,8 +226,7 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
         kernel->bias_row(n, S, attn_pair_at(task, task->args->bias, bias, i, b->low), bias->dtype, bias->stride[3]);
         cut = 1;
     }
-    if (p->has.alibi_slopes)
-        kernel->alibi_row(n, S, attn_task_slope(task), attn_add_saturate(i - b->low, task->visibility.offset));
+    if (p->has.alibi_slopes) kernel->alibi_row(n, S, attn_task_slope(task), attn_add_saturate(i - b->low, task->visibility.offset));
     if (p->has.bias_table) {
         const int64_t position = attn_add_saturate(i, task->visibility.offset);
         const char *diagonals = attn_diagonals_at(&g->call->plan->tables, task, position, b->high - 1, n);

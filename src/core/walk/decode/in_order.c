@@ -30,14 +30,16 @@ static rows usable(const attn_decode_group *g, const attn_decode_source *s, int6
     const attn_walk *w = g->call->walk;
     const attn_resolved *p = &w->problem;
     const attn_args *args = g->call->args;
-    if (s->layout->dtype != ATTN_I8) return (rows){at, s->layout->dtype, s->layout->stride[2], fetch};
+    if (s->layout->dtype != ATTN_I8) return (rows){at, s->layout->dtype, s->ld, fetch};
     const int values = s == &g->values;
     const attn_layout *layout = values ? &p->at.v_scale : &p->at.k_scale;
     void *to = attn_part(g->task, values ? plan->scratch.V : plan->scratch.K);
-    int64_t run = n;
-    const void *factors = attn_key_run(g->task, values ? args->v_scale : args->k_scale, layout, j, &run);
-    w->kernel.storage->load_rows(n, s->dim, at, ATTN_I8, s->layout->stride[2], to, s->dim);
-    w->kernel.storage->scale_rows(n, s->dim, factors, layout->stride[2], to, s->dim);
+    w->kernel.storage->load_rows(n, s->dim, at, ATTN_I8, s->ld, to, s->dim);
+    for (int64_t i = 0, run; i < n; i += run) {
+        run = n - i;
+        const void *factors = attn_key_run(g->task, values ? args->v_scale : args->k_scale, layout, j + i, &run);
+        w->kernel.storage->scale_rows(run, s->dim, factors, layout->stride[2], attn_decode_at(g, to, i * s->dim), s->dim);
+    }
     return (rows){to, w->compute, s->dim, 0};
 }
 
@@ -83,11 +85,11 @@ static void repeat_nan_safe(const attn_decode_group *g, const attn_decode_block 
     one.O = attn_decode_at(g, b->O, row * g->ldo);
     if (!g->call->walk->kernel.decode->row_not_finite(g->ldo, one.O)) return;
     memset(one.O, 0, (size_t)(g->ldo * g->size));
-    attn_decode_pieces(g, &g->values, b->low, b->high, NULL, value_nan_safe, &one);
+    attn_decode_pieces(g, &g->values, b->low, b->high, (attn_decode_next){NULL, 0}, value_nan_safe, &one);
 }
 
 /* m, l and O of the part absorb one block of tiles.  then: what this worker will read after it. */
-static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O, const char *then)
+static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O, attn_decode_next then)
 {
     const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
@@ -96,7 +98,7 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O,
     void *factors = attn_part(g->task, plan->scratch.row_factors);
     unsigned dropped = 0; /* a bit for each row */
 
-    attn_decode_pieces(g, &g->keys, b->low, b->high, attn_decode_row(g, &g->values, b->low), score_piece, b);
+    attn_decode_pieces(g, &g->keys, b->low, b->high, (attn_decode_next){&g->values, b->low}, score_piece, b);
     for (int64_t k = 0; k < g->heads; k++) {
         for (int64_t i = 0; i < g->queries; i++) {
             const int64_t row = k * g->queries + i;
@@ -106,8 +108,8 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O,
             memcpy(attn_decode_at(g, b->kept_scores, row * g->lds), S, (size_t)(n * g->size));
         }
     }
-    order->absorb_rows(g->rows, n, b->S, g->lds, attn_decode_at(g, attn_decode_number(g, plan->shared.m, 0), b->number),
-                       attn_decode_at(g, attn_decode_number(g, plan->shared.l, 0), b->number), plan->blocks, factors);
+    order->absorb_rows(g->rows, n, b->S, g->lds, attn_decode_at(g, attn_decode_number(g, g->call->shared.m, 0), b->number),
+                       attn_decode_at(g, attn_decode_number(g, g->call->shared.l, 0), b->number), g->blocks, factors);
     memset(b->O, 0, (size_t)(attn_ceil_div(g->rows, 4) * 4 * g->ldo * g->size));
     attn_decode_pieces(g, &g->values, b->low, b->high, then, value_piece, b);
     for (int64_t row = 0; row < g->rows; row++) {
@@ -120,19 +122,18 @@ static void run_block(const attn_decode_group *g, attn_decode_block *b, void *O,
 /* m, l and O before any key: the first part has the sink. */
 void attn_decode_part_masked(const attn_decode_group *g, int64_t number)
 {
-    const attn_decode_walk *plan = g->call->plan;
     const attn_walk *w = g->call->walk;
     const double lowest = w->compute == ATTN_F64 ? -DBL_MAX : -(double)FLT_MAX;
     for (int64_t row = 0; row < g->rows; row++) {
         const double sink = number == 0 ? attn_task_sink(&g->task[row / g->queries]) : -INFINITY;
         const int joins = sink > -INFINITY || sink != sink;
-        attn_real_put(attn_decode_number(g, plan->shared.m, row), w->compute, number, joins ? sink : lowest);
-        attn_real_put(attn_decode_number(g, plan->shared.l, row), w->compute, number, joins ? 1 : 0);
+        attn_real_put(attn_decode_number(g, g->call->shared.m, row), w->compute, number, joins ? sink : lowest);
+        attn_real_put(attn_decode_number(g, g->call->shared.l, row), w->compute, number, joins ? 1 : 0);
     }
     memset(attn_decode_state(g, number), 0, (size_t)(g->rows * g->ldo * g->size));
 }
 
-void attn_decode_part_run(const attn_decode_group *g, attn_decode_block *part, const char *then)
+void attn_decode_part_run(const attn_decode_group *g, attn_decode_block *part, attn_decode_next then)
 {
     const attn_decode_walk *plan = g->call->plan;
     attn_decode_part_masked(g, part->number);
@@ -142,7 +143,7 @@ void attn_decode_part_run(const attn_decode_group *g, attn_decode_block *part, c
         b.low = b.base = low;
         b.high = high;
         b.O = attn_part(g->task, plan->scratch.block_O);
-        run_block(g, &b, part->O, high < part->high ? attn_decode_row(g, &g->keys, high) : then);
+        run_block(g, &b, part->O, high < part->high ? (attn_decode_next){&g->keys, high} : then);
     }
 }
 
@@ -156,9 +157,9 @@ void attn_decode_finish(const attn_decode_group *g, const attn_task *task, int64
     const double nothing = 0;
     const void *m = &nothing, *l = &nothing, *O = attn_decode_state(g, 0);
     if (row >= 0) {
-        void *most = attn_decode_number(g, plan->shared.m, row), *sum = attn_decode_number(g, plan->shared.l, row);
+        void *most = attn_decode_number(g, g->call->shared.m, row), *sum = attn_decode_number(g, g->call->shared.l, row);
         void *all = attn_decode_at(g, attn_decode_state(g, 0), row * g->ldo);
-        for (int64_t part = 1; part < plan->blocks; part++)
+        for (int64_t part = 1; part < g->blocks; part++)
             if (attn_real_at(sum, w->compute, part) != 0) /* else the row sees none of its keys */
                 w->kernel.decode->order.merge_row(dim_v, attn_decode_at(g, most, part), attn_decode_at(g, sum, part),
                                                   attn_decode_at(g, attn_decode_state(g, part), row * g->ldo), most, sum, all);

@@ -8,6 +8,7 @@
 #include "../../task/tile.h"
 #include "../walks.h"
 #include "decode.h"
+#include "group.h"
 
 /* Rows of a key head, rounded up to a multiple of 4, as decode computes them. */
 static int64_t rows_of_group(const attn_walk *walk)
@@ -27,6 +28,30 @@ static int come_from_memory(const attn_resolved *p)
     return (double)p->shape.batch * (double)p->shape.heads_kv * (double)p->shape.len_kv * row > (double)(l3 ? l3 : l2) / 2;
 }
 
+int attn_decode_share(const attn_decode_walk *plan, int64_t blocks, int64_t rows, attn_decode_shared *shared, int64_t *bytes)
+{
+    const attn_shape *s = &plan->walk.problem.shape;
+    const size_t size = attn_dtype_bytes(plan->walk.compute);
+    int64_t numbers, key_heads;
+    shared->O_bytes = rows == 1 ? plan->ldo * (int64_t)size : attn_step_bytes(rows, plan->ldo, size);
+    if (shared->O_bytes < 0 || !attn_mul(s->batch, s->heads_kv, &key_heads) || !attn_mul(blocks, rows, &numbers)) return 0;
+    const attn_part_of parts[] = {
+        {&shared->O, blocks, shared->O_bytes, 1},
+        {&shared->m, numbers, 1, size},
+        {&shared->l, numbers, 1, size},
+        {&shared->open_tasks, key_heads, 1, sizeof(int64_t)},
+    };
+    *bytes = 0;
+    return attn_place(parts, sizeof parts / sizeof *parts, bytes);
+}
+
+/* Bytes of a piece of keys or values (group.c). */
+static int64_t bytes_of_piece(const attn_layout *layout, int64_t dim)
+{
+    const int64_t row = attn_max(1, dim * (int64_t)attn_dtype_bytes(layout->dtype));
+    return attn_decode_rows_of_piece(row) * row;
+}
+
 static int lay_out(attn_decode_walk *plan)
 {
     attn_walk *walk = &plan->walk;
@@ -37,12 +62,10 @@ static int lay_out(attn_decode_walk *plan)
     attn_decode_scratch *s = &plan->scratch;
     attn_decode_shared *all = &plan->shared;
     const int64_t integer_rows_k = plan->integer_keys ? rows : 0, integer_rows_v = plan->integer_values ? rows : 0;
-    int64_t key_heads, numbers, states;
+    int64_t key_heads, states;
     s->Q_bytes = attn_step_bytes(rows, plan->ldq, size);
-    all->O_bytes = attn_step_bytes(rows, plan->ldo, size);
-    if (s->Q_bytes < 0 || all->O_bytes < 0) return 0;
+    if (s->Q_bytes < 0) return 0;
     if (!attn_mul(shape->batch, shape->heads_kv, &key_heads) || !attn_mul(key_heads, plan->blocks, &states)) return 0;
-    if (!attn_mul(states, rows, &numbers)) return 0;
     const attn_part_of own[] = {
         {&s->Q, s->Q_bytes, 1, 1},
         {&s->S, rows, lds, size},
@@ -56,16 +79,14 @@ static int lay_out(attn_decode_walk *plan)
         {&s->row_factors, plan->tile_kv ? rows : 0, 1, size},
         {&s->K, p->at.k.dtype == ATTN_I8 ? plan->tile_kv : 0, shape->dim_qk, size},
         {&s->V, p->at.v.dtype == ATTN_I8 ? plan->tile_kv : 0, shape->dim_v, size},
-    };
-    const attn_part_of shared[] = {
-        {&all->O, states, all->O_bytes, 1},
-        {&all->m, numbers, 1, size},
-        {&all->l, numbers, 1, size},
-        {&all->open_tasks, key_heads, 1, sizeof(int64_t)},
+        {&s->rows, attn_is_paged(p) ? attn_max(bytes_of_piece(&p->at.k, shape->dim_qk), bytes_of_piece(&p->at.v, shape->dim_v)) : 0,
+         1, 1},
     };
     return attn_place(own, sizeof own / sizeof *own, &walk->worker_bytes) &&
-           attn_place(shared, sizeof shared / sizeof *shared, &walk->shared_bytes);
+           attn_decode_share(plan, states, rows, all, &walk->shared_bytes);
 }
+
+enum { MOST_BLOCKS_OF_TASK = 8 };
 
 /* Distributes the blocks of a key head's keys over tasks, several blocks each while there are enough tasks for all workers. */
 static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
@@ -74,7 +95,7 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
     const attn_resolved *p = &walk->problem;
     const attn_shape *shape = &p->shape;
     const attn_decode_part *kernel = walk->kernel.decode;
-    const int64_t lanes = kernel->shape.lanes, most = 8;
+    const int64_t lanes = kernel->shape.lanes, most = MOST_BLOCKS_OF_TASK;
     int64_t key_heads;
     walk->tile_q = shape->len_q; /* one tile has all queries */
     walk->tiles = 1;
@@ -101,6 +122,48 @@ static int deal(attn_walk *walk, const attn_setting *setting, int in_order)
     return attn_walk_add_bytes(walk, plan->tables.bytes, 0);
 }
 
+/* ---- schedules: a piece is a block of keys, a unit a row of one ---- */
+
+static int64_t most_blocks(const attn_walk *walk) { return ((const attn_decode_walk *)walk)->blocks; }
+static int64_t blocks_of_item(const attn_walk *walk)
+{
+    return ((const attn_decode_walk *)walk)->by_block ? 1 : MOST_BLOCKS_OF_TASK;
+}
+static int64_t tasks_of_item(const attn_walk *walk) { return walk->problem.shape.heads_kv; }
+
+static int64_t blocks_of_entry(const attn_walk *walk, const attn_visibility *seen, attn_scheduled_entry *entry)
+{
+    const attn_tile_visibility visible = attn_visibility_of_tile(seen, 0, seen->len_q);
+    const attn_interval keys = attn_keys_of_tile(&visible);
+    const attn_shape *s = &walk->problem.shape;
+    entry->pieces = 1; /* block 0 is kept, for results without keys */
+    if (keys.low < keys.high) {
+        entry->skipped = attn_max(keys.low / walk->block_kv - 1, 0);
+        entry->pieces = attn_ceil_div(keys.high, walk->block_kv) - entry->skipped;
+    }
+    return entry->pieces * (attn_ceil_div(s->heads_q / s->heads_kv * seen->len_q, 4) * 4);
+}
+
+static int64_t cost_of_item(const attn_walk *walk, const attn_visibility *seen, const attn_scheduled_entry *entry,
+                            const attn_item *item)
+{
+    const attn_shape *s = &walk->problem.shape;
+    const int64_t end = item->first + item->count, keys = entry->tokens.len_kv - (end - 1 + entry->skipped) * walk->block_kv;
+    const int64_t rows = seen->len_q * (s->heads_q / s->heads_kv);
+    return rows * ((item->count - 1) * walk->block_kv + attn_clamp(keys, 0, walk->block_kv));
+}
+
+static int64_t bytes_of_schedule(const attn_walk *walk, int64_t units)
+{
+    const attn_decode_walk *plan = (const attn_decode_walk *)walk;
+    attn_decode_shared shared = plan->shared;
+    int64_t bytes = 0;
+    (void)attn_decode_share(plan, units * walk->problem.shape.heads_kv, 1, &shared, &bytes);
+    return walk->bytes == 0 ? 0 : walk->bytes - walk->shared_bytes + bytes;
+}
+
+static const attn_walk_cut cut = {most_blocks, blocks_of_item, tasks_of_item, 16, blocks_of_entry, cost_of_item, bytes_of_schedule};
+
 static int init(attn_walk *walk, const attn_setting *setting) { return deal(walk, setting, 0); }
 static int init_in_order(attn_walk *walk, const attn_setting *setting) { return deal(walk, setting, 1); }
 
@@ -123,14 +186,15 @@ static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_wal
 const attn_walk_type attn_walk_decode = {
     .name = "decode",
     .op = ATTN_FORWARD,
-    .supported =
-        ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS),
+    .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(RAGGED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) |
+                 ATTN_USES(INTEGERS) | ATTN_USES(GROUPS),
     .decodes = 1,
     .why = "decode, since a key head has few queries",
     .limits = limits,
     .size = sizeof(attn_decode_walk),
     .init = init,
     .run = attn_decode_run,
+    .cut = &cut,
 };
 
 static int limits_in_order(const attn_resolved *p, const attn_kernel_row *tiles, attn_walk_limits *to)
@@ -142,12 +206,13 @@ static int limits_in_order(const attn_resolved *p, const attn_kernel_row *tiles,
 const attn_walk_type attn_walk_decode_in_order = {
     .name = "decode in order",
     .op = ATTN_FORWARD,
-    .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) |
-                 ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
+    .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(RAGGED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) |
+                 ATTN_USES(INTEGERS) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
     .decodes = 1,
     .why = "decode in the order of tiles",
     .limits = limits_in_order,
     .size = sizeof(attn_decode_walk),
     .init = init_in_order,
     .run = attn_decode_run,
+    .cut = &cut,
 };

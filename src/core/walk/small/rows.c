@@ -137,11 +137,12 @@ static void sum_in_order(const attn_small_rows *plan, const scored *s, attn_pref
 }
 
 /* O of some queries of a head. */
-static void run_task(void *context, int64_t worker, int64_t number)
+static void run_task(void *context, int64_t worker, int64_t task_number)
 {
     const call *c = context;
     const attn_small_rows *plan = c->plan;
     const attn_walk *w = &plan->walk;
+    const int64_t number = attn_scheduled_number(c->args, task_number, attn_small_cut.tasks(w));
     const attn_resolved *p = &w->problem;
     const attn_layout *lse = &p->at.lse;
     const int64_t parts = attn_ceil_div(attn_small_queries(w), plan->task_q), head = number / parts,
@@ -191,7 +192,8 @@ static void run_task(void *context, int64_t worker, int64_t number)
 static void run(const attn_walk *walk, const attn_args *args, char *workspace)
 {
     call c = {(const attn_small_rows *)walk, args, workspace};
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
+    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
+                     attn_scheduled_tasks(args, walk->tasks, attn_small_cut.tasks(walk)), run_task, &c);
 }
 
 static int limits(const attn_resolved *p, const attn_kernel_row *row, attn_walk_limits *to)
@@ -203,10 +205,12 @@ const attn_walk_type attn_walk_small_rows = {
     .name = "small rows",
     .op = ATTN_FORWARD,
     .supported = ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) |
-                 ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
+                 ATTN_USES(RAGGED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) |
+                 ATTN_USES(REPRODUCIBLE),
     .why = "a whole head at once, since it is short",
     .limits = limits,
     .size = sizeof(attn_small_rows),
     .init = init,
     .run = run,
+    .cut = &attn_small_cut,
 };

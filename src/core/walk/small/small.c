@@ -144,3 +144,35 @@ void attn_small_clear_empty(const attn_walk *w, int64_t rows, const void *factor
     for (int64_t i = 0; i < rows; i++, o += w->problem.at.o.stride[2] * (int64_t)size)
         if (attn_real_at(factors, w->compute, i) == 0) memset(o, 0, (size_t)w->problem.shape.dim_v * size);
 }
+
+/* ---- schedules: a piece is a whole sequence ---- */
+
+static int64_t one(const attn_walk *walk)
+{
+    (void)walk;
+    return 1;
+}
+
+static int64_t tasks_of_entry(const attn_walk *walk) { return walk->tasks / attn_max(1, walk->problem.shape.batch); }
+
+static int64_t whole(const attn_walk *walk, const attn_visibility *seen, attn_scheduled_entry *entry)
+{
+    (void)walk, (void)seen;
+    entry->pieces = 1;
+    return 0;
+}
+
+static int64_t pairs_of_entry(const attn_walk *walk, const attn_visibility *seen, const attn_scheduled_entry *entry,
+                              const attn_item *item)
+{
+    (void)walk, (void)entry, (void)item;
+    return seen->len_q * seen->len_kv;
+}
+
+static int64_t bytes_of_schedule(const attn_walk *walk, int64_t units)
+{
+    (void)units;
+    return walk->bytes;
+}
+
+const attn_walk_cut attn_small_cut = {one, one, tasks_of_entry, 1, whole, pairs_of_entry, bytes_of_schedule};

@@ -35,6 +35,9 @@ int64_t attn_small_row(const attn_walk *walk);
 /* Workers and bytes of workspace, from tasks.  Returns 0 if that overflows. */
 int attn_small_finish(attn_walk *walk, int threads);
 
+/* How a schedule cuts the sequences of both walks of forward: not at all. */
+extern const attn_walk_cut attn_small_cut;
+
 /* A tile of keys; vectors are distributed evenly over tiles. */
 typedef struct attn_key_tile {
     int64_t first, rows;

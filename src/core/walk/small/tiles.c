@@ -78,11 +78,12 @@ static void take_rows(attn_prefetch *prefetch, int64_t rows, int64_t size, const
 }
 
 /* O of some tiles of queries of a head.  Keys and values are read in place, and O is written once. */
-static void run_task(void *context, int64_t worker, int64_t number)
+static void run_task(void *context, int64_t worker, int64_t task_number)
 {
     const call *c = context;
     const attn_small_tiles *plan = c->plan;
     const attn_walk *w = &plan->walk;
+    const int64_t number = attn_scheduled_number(c->args, task_number, attn_small_cut.tasks(w));
     const attn_resolved *p = &w->problem;
     const attn_small_part *k = w->kernel.small;
     const attn_layout *lse = &p->at.lse;
@@ -124,7 +125,8 @@ static void run_task(void *context, int64_t worker, int64_t number)
 static void run(const attn_walk *walk, const attn_args *args, char *workspace)
 {
     call c = {(const attn_small_tiles *)walk, args, workspace};
-    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks, run_task, &c);
+    attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
+                     attn_scheduled_tasks(args, walk->tasks, attn_small_cut.tasks(walk)), run_task, &c);
 }
 
 /* Values that stay in a level 1 cache of 32 KB with the strips of scores that they are multiplied by. */
@@ -142,11 +144,12 @@ static int limits(const attn_resolved *p, const attn_kernel_row *row, attn_walk_
 const attn_walk_type attn_walk_small_tiles = {
     .name = "small tiles",
     .op = ATTN_FORWARD,
-    .supported = ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) |
-                 ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
+    .supported = ATTN_USES(ORIGIN) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |
+                 ATTN_USES(SCALES) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
     .why = "a whole head at once, since it is short",
     .limits = limits,
     .size = sizeof(attn_small_tiles),
     .init = init,
     .run = run,
+    .cut = &attn_small_cut,
 };

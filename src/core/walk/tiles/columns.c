@@ -50,8 +50,8 @@ static void write_sums(const call *c, const attn_visibility *visibility, int64_t
 {
     const attn_resolved *p = &c->walk->problem;
     const int64_t *stride = p->at.column_sum.stride;
-    int64_t at = head * stride[1] + (p->has.cu_seqlens_q ? visibility->first_kv * stride[2] : b * stride[0]);
-    if (p->has.cu_seqlens_q) high = attn_min(high, visibility->len_kv);
+    int64_t at = head * stride[1] + (attn_keys_are_packed(p) ? visibility->first_kv * stride[2] : b * stride[0]);
+    if (attn_keys_are_packed(p)) high = attn_min(high, visibility->len_kv);
     for (int64_t j = low; j < high; j++)
         attn_real_put(c->args->column_sum, c->walk->compute, at + j * stride[2], sums ? sums[j - low] : 0);
 }
@@ -101,7 +101,7 @@ static void add_head(const call *c, const attn_task *task, int64_t low, int64_t 
     const char *shared = c->workspace + w->workers * w->worker_bytes;
     const int64_t len_q = task->visibility.len_q, last = p->outputs.column_queries;
     const int64_t from = last ? attn_max(0, len_q - last) : 0; /* query */
-    int all = p->mask.empty == ATTN_EMPTY_UNIFORM && !p->has.cu_seqlens_q;
+    int all = p->mask.empty == ATTN_EMPTY_UNIFORM && !attn_keys_are_packed(p);
     high = attn_min(high, all ? p->shape.len_kv : task->visibility.len_kv);
     if (low >= high) return;
 

@@ -30,11 +30,10 @@ typedef struct call {
 static char *shared_of(const call *c) { return c->workspace + c->walk->workers * c->walk->worker_bytes; }
 
 /* Opens some query tiles of one head. */
-static int64_t open_tiles(const attn_task *task, int64_t group, attn_slot *slots)
+static int64_t open_tiles(const attn_task *task, int64_t first, int64_t end, attn_slot *slots)
 {
-    const attn_walk *w = task->walk;
     int64_t count = 0;
-    for (int64_t t = group * attn_tiles_of(w)->group; t < attn_min((group + 1) * attn_tiles_of(w)->group, w->tiles); t++) {
+    for (int64_t t = first; t < end; t++) {
         slots[count] = attn_slot_at(task, t, count);
         count += attn_slot_open(task, &slots[count]);
     }
@@ -63,11 +62,17 @@ static int64_t open_slots(const call *c, char *memory, int64_t number, attn_task
 {
     const attn_walk *w = c->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
-    if (plan->by_heads) return open_heads(c, memory, number, tasks, slots);
-    const int64_t groups = w->tiles == 1 ? 1 : attn_ceil_div(w->tiles, attn_tiles_of(w)->group),
-                  head = groups == 1 ? number : number / groups;
+    const attn_part_schedule *schedule = c->args->schedule;
+    if (plan->by_heads) return open_heads(c, memory, attn_scheduled_number(c->args, number, plan->tasks_of_entry), tasks, slots);
+    if (schedule) {
+        const attn_item *item = &schedule->items[number / plan->tasks_of_entry];
+        tasks[0] = attn_task_of_head(w, c->args, memory, attn_scheduled_number(c->args, number, plan->tasks_of_entry));
+        return open_tiles(&tasks[0], item->first, item->first + item->count, slots);
+    }
+    const int64_t of_group = attn_tiles_of(w)->group, groups = w->tiles == 1 ? 1 : attn_ceil_div(w->tiles, of_group),
+                  head = groups == 1 ? number : number / groups, group = groups - 1 - (number - head * groups);
     tasks[0] = attn_task_of_head(w, c->args, memory, head);
-    return open_tiles(&tasks[0], groups - 1 - (number - head * groups), slots);
+    return open_tiles(&tasks[0], group * of_group, attn_min((group + 1) * of_group, w->tiles), slots);
 }
 
 static void run_slots(const call *c, attn_slot *slots, int64_t count)
@@ -112,18 +117,19 @@ static void run_head(void *context, int64_t worker, int64_t number)
     const call *c = context;
     const attn_walk *w = c->walk;
     attn_slot slots[ATTN_MAX_TILES];
-    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, number);
-    attn_next_task next_task = next_task_at(c, &task, number + w->workers);
+    const int64_t head = attn_scheduled_number(c->args, number, w->problem.shape.heads_q), group = attn_tiles_of(w)->group;
+    attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
+    attn_next_task next_task = next_task_at(c, &task, head + w->workers);
     task.next_task = &next_task;
-    for (int64_t group = 0; group * attn_tiles_of(w)->group < w->tiles; group++)
-        run_slots(c, slots, open_tiles(&task, group, slots));
+    for (int64_t first = 0; first < w->tiles; first += group)
+        run_slots(c, slots, open_tiles(&task, first, attn_min(first + group, w->tiles), slots));
 }
 
 /* 1 if a task has nothing to do since its sequence belongs to another walk: there may be many, and this check is cheap. */
 static int is_of_other_walk(const call *c, int64_t number)
 {
     const attn_resolved *p = &c->walk->problem;
-    if (p->max_q == 0 || (!p->skips_others && !attn_is_packed(p))) return 0;
+    if (c->args->schedule || p->max_q == 0 || (!p->skips_others && !attn_is_packed(p))) return 0;
     return !attn_has_entry(p, c->args, number / (c->walk->tasks / p->shape.batch));
 }
 
@@ -185,12 +191,13 @@ static void run_part(void *context, int64_t worker, int64_t number)
         if (own[t].dropped) *mark[t] = PART_DROPPED;
 }
 
-static void run_merge(void *context, int64_t worker, int64_t head)
+static void run_merge(void *context, int64_t worker, int64_t number)
 {
     const some_parts *r = context;
     const call *c = r->call;
     const attn_walk *w = c->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
+    const int64_t head = attn_scheduled_number(c->args, number, w->problem.shape.heads_q);
     attn_task task = attn_task_of_head(w, c->args, c->workspace + worker * w->worker_bytes, head);
     attn_slot s = attn_slot_at(&task, 0, 0), other = s;
     if (!attn_slot_open(&task, &s)) return;
@@ -209,7 +216,9 @@ static void run_rounds(const call *c)
 {
     const attn_walk *w = c->walk;
     const attn_forward_walk *plan = attn_forward_of(w);
-    const int64_t tasks = w->tasks / plan->at_once, heads = w->problem.shape.batch * w->problem.shape.heads_q;
+    const attn_shape *s = &w->problem.shape;
+    const int64_t tasks = attn_scheduled_tasks(c->args, w->tasks / plan->at_once, plan->tasks_of_entry),
+                  heads = attn_scheduled_tasks(c->args, s->batch * s->heads_q, s->heads_q);
     for (int64_t first = 0; first < plan->parts; first += plan->at_once) {
         some_parts r = {c, first, attn_min(first + plan->at_once, plan->parts)};
         attn_threads_run(w->parallel_for, w->parallel_context, w->workers, tasks * (r.end - r.first), run_part, &r);
@@ -229,8 +238,9 @@ void attn_forward_run(const attn_forward_walk *plan, const attn_args *args, cons
     call c = {plan, walk, &prepared, relative + tiles->relative.bytes};
     if (plan->at_once > 1) run_rounds(&c);
     else
-        attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers, walk->tasks,
-                         plan->whole_heads ? run_head : run_group, &c);
+        attn_threads_run(walk->parallel_for, walk->parallel_context, walk->workers,
+                         attn_scheduled_tasks(args, walk->tasks, plan->tasks_of_entry), plan->whole_heads ? run_head : run_group,
+                         &c);
     if (p->has.column_sum) attn_sum_columns(walk, &prepared, c.workspace);
     if (p->has.dropout_keep || (p->has.cu_seqlens_q && (p->has.weights || p->has.scores)))
         attn_write_pairs(walk, &prepared, c.workspace);

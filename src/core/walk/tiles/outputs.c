@@ -77,7 +77,7 @@ static void store_undropped(const attn_task *task, const attn_finished *f, const
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
     const attn_resolved *p = &w->problem;
-    int64_t all = p->has.cu_seqlens_q || p->has.page_table ? task->visibility.len_kv : p->shape.len_kv;
+    int64_t all = attn_keys_are_packed(p) || attn_is_paged(p) ? task->visibility.len_kv : p->shape.len_kv;
     void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
     if (f->keys.low == f->keys.high) attn_task_pack(task, f->tile, f->Qt);
     for (int64_t j = 0; j < all;) {

@@ -56,6 +56,7 @@ static int deal(attn_forward_walk *plan, int threads)
     if (!plan->by_heads && !attn_mul(heads, attn_ceil_div(walk->tiles, plan->tiles.group), &walk->tasks)) return 0;
     plan->whole_heads = !attn_is_serial(p) && walk->tasks > 0 && takes_whole_heads(plan, heads, threads);
     if (plan->whole_heads) walk->tasks = heads;
+    plan->tasks_of_entry = plan->by_heads ? p->shape.heads_kv * attn_ceil_div(of_group, plan->tiles.group) : p->shape.heads_q;
     if (!cut_keys(plan, threads)) return 0;
     if (p->has.column_sum) { /* their walk has tasks of its own */
         const int64_t blocks = attn_ceil_div(p->shape.len_kv, walk->block_kv);
@@ -126,6 +127,49 @@ int attn_forward_init(attn_forward_walk *plan, const attn_setting *setting, int6
            attn_add(before, plan->prepare.bytes, &before) && attn_walk_add_bytes(walk, before, plan->prepare.bytes > 0);
 }
 
+/* ---- schedules: a piece is a tile of queries, or all of them ---- */
+
+static int has_pieces(const attn_walk *walk)
+{
+    const attn_forward_walk *plan = attn_forward_of(walk);
+    return !plan->by_heads && !plan->whole_heads;
+}
+
+static int64_t most_tiles(const attn_walk *walk) { return has_pieces(walk) ? walk->tiles : 1; }
+static int64_t tiles_of_item(const attn_walk *walk) { return has_pieces(walk) ? attn_tiles_of(walk)->group : 1; }
+static int64_t tasks_of_item(const attn_walk *walk) { return attn_forward_of(walk)->tasks_of_entry; }
+
+static int64_t tiles_of_entry(const attn_walk *walk, const attn_visibility *seen, attn_scheduled_entry *entry)
+{
+    int64_t low = 0, high = most_tiles(walk); /* tiles begin in order: the first one past the last query is found by halving */
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (attn_tile_at(walk, middle).first < seen->len_q) low = middle + 1;
+        else high = middle;
+    }
+    entry->pieces = low;
+    return 0;
+}
+
+static int64_t cost_of_item(const attn_walk *walk, const attn_visibility *seen, const attn_scheduled_entry *entry,
+                            const attn_item *item)
+{
+    const int64_t end = item->first + item->count, first = has_pieces(walk) ? attn_tile_at(walk, item->first).first : 0;
+    const int64_t last = has_pieces(walk) && end < entry->pieces ? attn_tile_at(walk, end).first : seen->len_q;
+    const attn_tile_visibility visible = attn_visibility_of_tile(seen, first, last - first);
+    const attn_interval keys = attn_keys_of_tile(&visible);
+    return (last - first) * (keys.high - keys.low);
+}
+
+static int64_t bytes_of_schedule(const attn_walk *walk, int64_t units)
+{
+    (void)units;
+    return walk->bytes;
+}
+
+const attn_walk_cut attn_forward_cut = {most_tiles,     tiles_of_item, tasks_of_item,    4,
+                                        tiles_of_entry, cost_of_item,  bytes_of_schedule};
+
 static int init(attn_walk *walk, const attn_setting *setting)
 {
     attn_forward_walk *plan = (attn_forward_walk *)walk;
@@ -145,9 +189,11 @@ static void run(const attn_walk *walk, const attn_args *args, char *workspace)
 const attn_walk_type attn_walk_tiles = {
     .name = "tiles",
     .op = ATTN_FORWARD,
-    .supported = ATTN_USES_TILE_MASKS | ATTN_USES_BIASES | ATTN_USES_SCORES | ATTN_USES(PAGED) | ATTN_USES(INTEGERS) |
-                 ATTN_USES(PAIRS) | ATTN_USES(ROWS) | ATTN_USES(COLUMNS) | ATTN_USES(KEEP) | ATTN_USES(FOLDED),
+    .supported = ATTN_USES_TILE_MASKS | ATTN_USES_BIASES | ATTN_USES_SCORES | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |
+                 ATTN_USES(INTEGERS) | ATTN_USES(PAIRS) | ATTN_USES(ROWS) | ATTN_USES(COLUMNS) | ATTN_USES(KEEP) |
+                 ATTN_USES(FOLDED),
     .size = sizeof(attn_forward_walk),
     .init = init,
     .run = run,
+    .cut = &attn_forward_cut,
 };

@@ -226,7 +226,7 @@ void attn_slot_finish(attn_slot *s, char *shared)
     if (p->mask.empty == ATTN_EMPTY_UNIFORM && find_empty(task, s, empty)) {
         s->empty = empty;
         s->keys.low = 0;
-        s->keys.high = p->has.cu_seqlens_q ? task->visibility.len_kv : p->shape.len_kv;
+        s->keys.high = attn_keys_are_packed(p) ? task->visibility.len_kv : p->shape.len_kv;
         attn_task_pack(task, &s->tile, s->Qt);
         repeat = 1;
     }

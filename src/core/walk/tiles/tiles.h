@@ -28,10 +28,11 @@ typedef struct attn_forward_shared {
 
 typedef struct attn_forward_walk {
     attn_tile_walk tiles;
-    attn_prepare prepare; /* with the caller's problem in it */
-    int by_heads;         /* tiles of a group are of different heads that share a key head, else of one head */
-    int whole_heads;      /* a task goes through all groups of a head, one after another */
-    int outputs;          /* something other than O and lse is requested of a tile */
+    attn_prepare prepare;   /* with the caller's problem in it */
+    int by_heads;           /* tiles of a group are of different heads that share a key head, else of one head */
+    int whole_heads;        /* a task goes through all groups of a head, one after another */
+    int64_t tasks_of_entry; /* scheduled: of an item of one batch entry */
+    int outputs;            /* something other than O and lse is requested of a tile */
     /* Keys of a part, which is summed on its own, and merged in order: a multiple of block_kv that depends only on the head sizes,
      * since sums depend on it. */
     int64_t part_kv;
@@ -47,6 +48,9 @@ static inline const attn_forward_walk *attn_forward_of(const attn_walk *walk) { 
  * 0 if a size overflows. */
 int attn_forward_init(attn_forward_walk *plan, const attn_setting *setting, int64_t before);
 /* args: for plan->prepare.problem; folded: for walk->problem, if that is another one; workspace: after the caller's own bytes. */
+/* How a schedule cuts the sequences of the walk, and of those over its tiles; a unit is nothing. */
+extern const attn_walk_cut attn_forward_cut;
+
 void attn_forward_run(const attn_forward_walk *plan, const attn_args *args, const attn_args *folded, char *workspace);
 
 #endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * schedule.c - cuts the sequences of a step into items, by the walks of a plan.
+ *
+ *      for each entry        the part whose walk takes its lengths, and how many pieces that walk makes of it
+ *      for each part         pieces of an item, so that threads have enough items to balance
+ *      for each item         its place, in descending order of cost (a counting sort: equal costs keep the order of entries)
+ */
+#include "schedule.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "../base/checked.h"
+#include "../base/error.h"
+
+const char *attn_schedule_rejection(const attn_plan *plan)
+{
+    const attn_resolved *p = &plan->problem;
+    if (p->op != ATTN_FORWARD) return "its operation is not ATTN_FORWARD";
+    if (p->has.lengths_q) return "it has lengths_q; pack ragged queries, with cu_seqlens_q";
+    return p->has.origin ? "its calls have an origin" : NULL;
+}
+
+static int64_t most_items(const attn_plan_part *part) { return part->type->cut->most(part->walk); }
+
+int attn_schedule_bytes(const attn_plan *plan, size_t *bytes)
+{
+    const int64_t batch = plan->problem.shape.batch;
+    int64_t most = 1, items, end = attn_round_64((int64_t)sizeof(attn_schedule)), at, unused;
+    for (int n = 0; n < plan->parts; n++) most = attn_max(most, most_items(&plan->part[n]));
+    if (!attn_mul(batch, most, &items)) return 0;
+    const attn_part_of parts[] = {{&at, batch, 1, sizeof(attn_scheduled_entry)}, {&unused, items, 1, sizeof(attn_item)}};
+    if (!attn_place(parts, sizeof parts / sizeof *parts, &end) || (uint64_t)end > SIZE_MAX - 64) return 0;
+    *bytes = (size_t)end;
+    return 1;
+}
+
+/* Zeros where there is nothing, padding too, since keys are compared by bytes. */
+static void key_of(const attn_plan *plan, attn_schedule_key *key)
+{
+    attn_visibility mask;
+    memset(key, 0, sizeof *key);
+    key->shape = plan->problem.shape;
+    attn_visibility_of(&plan->problem, NULL, 0, 0, &mask);
+    key->mask.left = mask.left, key->mask.right = mask.right, key->mask.chunk = mask.chunk, key->mask.causal = mask.causal;
+    key->mask.offset = mask.offset, key->mask.global_q = mask.global_q, key->mask.global_kv = mask.global_kv;
+    for (int n = 0; n < plan->parts; n++) {
+        const attn_plan_part *part = &plan->part[n];
+        struct attn_schedule_key_part *of = &key->part[n];
+        of->type = part->type;
+        of->least = part->least, of->most = part->most;
+        of->small = part->small, of->small_only = part->small_only;
+        of->tile_q = part->walk->tile_q, of->block_kv = part->walk->block_kv;
+        of->tasks = part->type->cut->tasks(part->walk);
+        of->group = part->type->cut->group(part->walk);
+        of->pieces = most_items(part);
+    }
+}
+
+/* What the walk of a part sees of an entry's keys; ranges are not read, they only hide more. */
+static attn_visibility visibility_of(const attn_plan_part *part, const attn_args *args, int64_t b)
+{
+    attn_visibility seen;
+    attn_visibility_of(&part->walk->problem, args, b, 0, &seen);
+    seen.ranges = NULL;
+    return seen;
+}
+
+static void read_entry(const attn_plan *plan, const attn_args *args, int64_t b, attn_scheduled_entry *entry, int64_t *units)
+{
+    attn_visibility whole;
+    memset(entry, 0, sizeof *entry);
+    entry->tokens = attn_tokens_of(&plan->problem, args, b);
+    attn_visibility_of(&plan->problem, args, b, 0, &whole);
+    entry->offset = whole.offset;
+    entry->part = -1;
+    for (int n = 0; n < plan->parts && entry->part < 0 && entry->tokens.len_q > 0; n++) {
+        const attn_plan_part *part = &plan->part[n];
+        if (!attn_is_of_walk(&part->walk->problem, entry->tokens.len_q, entry->tokens.len_kv)) continue;
+        const attn_visibility seen = visibility_of(part, args, b);
+        entry->part = n;
+        entry->before = units[n];
+        units[n] += part->type->cut->pieces(part->walk, &seen, entry);
+    }
+}
+
+/* ---- items in descending order of cost ---- */
+
+enum { STEPS_OF_OCTAVE = 8, BUCKETS = 64 * STEPS_OF_OCTAVE };
+
+/* Ascending buckets of descending costs, eight for each power of two. */
+static int bucket_of(int64_t cost)
+{
+    int octave = 0;
+    while (octave < 62 && cost >> (octave + 1)) octave++;
+    const int64_t step = octave >= 3 ? cost >> (octave - 3) & 7 : cost << (3 - octave) & 7;
+    return BUCKETS - 1 - (octave * STEPS_OF_OCTAVE + (int)step);
+}
+
+typedef void visit_item(void *context, const attn_item *item);
+
+/* Visits the items of a part, entry by entry. */
+static void for_each_item(const attn_schedule *s, const attn_plan *plan, const attn_args *args, int n, int64_t group,
+                          visit_item *visit, void *context)
+{
+    const attn_plan_part *part = &plan->part[n];
+    for (int64_t b = 0; b < plan->problem.shape.batch; b++) {
+        const attn_scheduled_entry *entry = &s->entry[b];
+        if (entry->part != n) continue;
+        const attn_visibility seen = visibility_of(part, args, b);
+        for (int64_t first = 0; first < entry->pieces; first += group) {
+            attn_item item = {b, first, attn_min(group, entry->pieces - first), 0};
+            item.cost = attn_max(1, part->type->cut->cost(part->walk, &seen, entry, &item));
+            visit(context, &item);
+        }
+    }
+}
+
+typedef struct sorting {
+    int64_t place[BUCKETS]; /* of the next item of a bucket */
+    attn_item *items;
+} sorting;
+
+static void count_item(void *context, const attn_item *item) { ((sorting *)context)->place[bucket_of(item->cost)]++; }
+
+static void place_item(void *context, const attn_item *item)
+{
+    sorting *s = context;
+    s->items[s->place[bucket_of(item->cost)]++] = *item;
+}
+
+/* Pieces of an item: as many as the walk likes, while every worker gets several tasks. */
+static int64_t group_of(const attn_plan_part *part, int64_t pieces)
+{
+    const attn_walk_cut *cut = part->type->cut;
+    int64_t group = cut->group(part->walk);
+    const double tasks = (double)pieces * (double)cut->tasks(part->walk);
+    while (group > 1 && tasks < (double)group * cut->tasks_of_worker * part->walk->workers) group /= 2;
+    return group;
+}
+
+static attn_item *fill_part(attn_schedule *s, const attn_plan *plan, const attn_args *args, int n, attn_item *items)
+{
+    const int64_t batch = plan->problem.shape.batch;
+    sorting sort = {.items = items};
+    int64_t pieces = 0, count = 0;
+    for (int64_t b = 0; b < batch; b++) pieces += s->entry[b].part == n ? s->entry[b].pieces : 0;
+    const int64_t group = group_of(&plan->part[n], pieces);
+    for (int64_t b = 0; b < batch; b++)
+        if (s->entry[b].part == n) count += s->entry[b].items = attn_ceil_div(s->entry[b].pieces, group);
+    s->part[n].items = items;
+    s->part[n].count = count;
+    s->part[n].entries = s->entry;
+    if (count == 0) return items;
+    for_each_item(s, plan, args, n, group, count_item, &sort);
+    int64_t before = 0;
+    for (int k = 0; k < BUCKETS; k++) {
+        const int64_t here = sort.place[k];
+        sort.place[k] = before;
+        before += here;
+    }
+    for_each_item(s, plan, args, n, group, place_item, &sort);
+    return items + count;
+}
+
+attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, void *memory)
+{
+    const int64_t batch = plan->problem.shape.batch;
+    attn_schedule *s = memory;
+    int64_t units[ATTN_MAX_PLAN_PARTS] = {0};
+    memset(s, 0, sizeof *s);
+    key_of(plan, &s->key);
+    s->parts = plan->parts;
+    s->entry = (attn_scheduled_entry *)(void *)((char *)memory + attn_round_64((int64_t)sizeof *s));
+    for (int64_t b = 0; b < batch; b++) read_entry(plan, args, b, &s->entry[b], units);
+    char *after = (char *)(s->entry + batch);
+    attn_item *items = (attn_item *)(void *)(after + (attn_round_64(after - (char *)memory) - (after - (char *)memory)));
+    for (int n = 0; n < plan->parts; n++) {
+        s->tasks[n] = plan->part[n].type->cut->tasks(plan->part[n].walk);
+        s->part[n].units = units[n];
+        items = fill_part(s, plan, args, n, items);
+    }
+    s->workspace = attn_schedule_need(s, plan);
+    s->mark = ATTN_SCHEDULE_MARK;
+    return s;
+}
+
+size_t attn_schedule_need(const attn_schedule *s, const attn_plan *plan)
+{
+    size_t most = 0;
+    if (attn_plan_workspace_size(plan) == 0) return 0;
+    for (int n = 0; n < plan->parts; n++) {
+        const attn_plan_part *part = &plan->part[n];
+        if (s->part[n].count == 0 && plan->parts > 1) continue;
+        const int64_t bytes = part->type->cut->bytes(part->walk, s->part[n].units);
+        most = bytes > 0 && (size_t)bytes + 63 > most ? (size_t)bytes + 63 : most; /* for alignment */
+    }
+    return most;
+}
+
+attn_status attn_schedule_check(const attn_schedule *s, const attn_plan *plan, const attn_args *args, attn_error *error)
+{
+    attn_schedule_key key;
+    const char *rejection = attn_schedule_rejection(plan);
+    CHECK(s->mark == ATTN_SCHEDULE_MARK, ATTN_ERR_ARGUMENT, "call.schedule is not a schedule of this version of libattn");
+    CHECK(!rejection, ATTN_ERR_UNSUPPORTED, "call.schedule is set and the plan cannot be scheduled: %s", rejection);
+    key_of(plan, &key);
+    CHECK(s->parts == plan->parts && memcmp(&key, &s->key, sizeof key) == 0, ATTN_ERR_ARGUMENT,
+          "call.schedule was made with a plan of other sizes, masks or kernels; make one with this plan");
+    for (int64_t b = 0; b < plan->problem.shape.batch; b++) {
+        const attn_scheduled_entry *entry = &s->entry[b];
+        const attn_tokens t = attn_tokens_of(&plan->problem, args, b);
+        attn_visibility seen;
+        attn_visibility_of(&plan->problem, args, b, 0, &seen);
+        CHECK(t.len_q == entry->tokens.len_q && t.len_kv == entry->tokens.len_kv, ATTN_ERR_ARGUMENT,
+              "call.schedule was made for %" PRId64 " queries and %" PRId64 " keys of batch entry %" PRId64 "; now it has %" PRId64
+              " and %" PRId64,
+              entry->tokens.len_q, entry->tokens.len_kv, b, t.len_q, t.len_kv);
+        CHECK(seen.offset == entry->offset, ATTN_ERR_ARGUMENT,
+              "call.schedule was made for offset_q[%" PRId64 "] of %" PRId64 "; now it is %" PRId64, b, entry->offset, seen.offset);
+    }
+    return ATTN_OK;
+}

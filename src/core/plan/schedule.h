@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ * schedule.h - a schedule in the caller's memory: how the parts of a plan cut the sequences of one step. */
+#ifndef ATTN_PLAN_SCHEDULE_H
+#define ATTN_PLAN_SCHEDULE_H
+
+#include "../task/schedule.h"
+#include "attn/schedule.h"
+#include "plan.h"
+
+/* What two plans have in common if they cut every batch alike. */
+typedef struct attn_schedule_key {
+    attn_shape shape;
+    attn_visibility mask; /* of full lengths: windows leave out pieces */
+    struct attn_schedule_key_part {
+        const attn_walk_type *type;
+        int64_t least, most;
+        attn_small small;
+        int64_t small_only;
+        int64_t tile_q, block_kv, tasks, group, pieces;
+    } part[ATTN_MAX_PLAN_PARTS];
+} attn_schedule_key;
+
+struct attn_schedule {
+    uint64_t mark; /* ATTN_SCHEDULE_MARK */
+    attn_schedule_key key;
+    size_t workspace;
+    int parts;
+    int64_t tasks[ATTN_MAX_PLAN_PARTS]; /* of an item */
+    attn_part_schedule part[ATTN_MAX_PLAN_PARTS];
+    attn_scheduled_entry *entry; /* [batch] */
+};
+
+#define ATTN_SCHEDULE_MARK UINT64_C(0x6174746e73636864) /* "attnschd" */
+
+/* NULL, or the reason why the plan cannot be scheduled. */
+const char *attn_schedule_rejection(const attn_plan *plan);
+
+/* Bytes for any lengths, without alignment; returns 0 if they overflow. */
+int attn_schedule_bytes(const attn_plan *plan, size_t *bytes);
+
+/* Fills the memory, which has these bytes and is aligned to 64, from the lengths in args. */
+attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, void *memory);
+
+/* Reads and checks the lengths of a step, from those tensors that have them: only these are set in *args. */
+attn_status attn_lengths_read(const attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error);
+
+/* Checks that the schedule was made for such a plan and these lengths. */
+attn_status attn_schedule_check(const attn_schedule *schedule, const attn_plan *plan, const attn_args *args, attn_error *error);
+
+/* Bytes of workspace of an execution. */
+size_t attn_schedule_need(const attn_schedule *schedule, const attn_plan *plan);
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ * requests.c - draws requests, and runs them alone or together. */
+#include "test.h"
+
+#include "requests.h"
+
+static void *scratch(int64_t count, size_t size)
+{
+    void *memory = calloc((size_t)count + 1, size);
+    assert_non_null(memory);
+    return memory;
+}
+
+static attn_dtype type_of_queries(const serving *how) { return how->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32; }
+
+static char *numbers(random_state *random, int64_t count, attn_dtype dtype)
+{
+    const int64_t bytes = (int64_t)attn_dtype_size(dtype);
+    char *to = scratch(count, (size_t)bytes);
+    for (int64_t n = 0; n < count; n++) {
+        const double x = 2 * random_signed(random);
+        if (dtype == ATTN_I8) to[n] = (char)(signed char)(random_below(random, 255) - 127);
+        else (void)attn_convert(1, &x, ATTN_F64, to + n * bytes, dtype, NULL);
+    }
+    return to;
+}
+
+static float *scales(random_state *random, int64_t count)
+{
+    float *to = scratch(count, sizeof *to);
+    for (int64_t n = 0; n < count; n++) to[n] = (float)(0.01 + 0.02 * random_unit(random));
+    return to;
+}
+
+/* The strides of pages. */
+static void page_strides(const serving *how, int64_t dim, int64_t stride[4])
+{
+    const int64_t heads = how->heads_kv, size = how->page_size;
+    stride[0] = heads * size * dim;
+    stride[1] = how->token_major ? dim : size * dim;
+    stride[2] = how->token_major ? heads * dim : dim;
+    stride[3] = 1;
+}
+
+/* Copies rows [token, head] of so many elements into their places. */
+static void lay_in_pages(const requests *r, int n, const void *rows, int64_t dim, size_t size, char *pages)
+{
+    const serving *how = &r->how;
+    int64_t stride[4];
+    page_strides(how, dim, stride);
+    for (int64_t t = 0; t < r->tokens[n]; t++)
+        for (int64_t h = 0; h < how->heads_kv; h++) {
+            const int64_t to = r->table[n][t / how->page_size] * stride[0] + h * stride[1] + t % how->page_size * stride[2];
+            memcpy(pages + (size_t)to * size, (const char *)rows + (size_t)((t * how->heads_kv + h) * dim) * size,
+                   (size_t)dim * size);
+        }
+}
+
+void requests_draw(requests *r, const serving *how, int count, random_state *random)
+{
+    const size_t size = attn_dtype_size(how->dtype);
+    const int64_t rows = how->heads_kv * (int64_t)how->page_size;
+    memset(r, 0, sizeof *r);
+    r->how = *how;
+    r->count = count;
+    for (int n = 0; n < count; n++) {
+        r->tokens[n] = n == 0 ? how->capacity : 1 + random_below(random, 1 + random_below(random, how->capacity));
+        r->pages += (r->tokens[n] + how->page_size - 1) / how->page_size;
+    }
+    int32_t *order = scratch(r->pages, sizeof *order);
+    for (int64_t p = 0; p < r->pages; p++) {
+        const int64_t place = random_below(random, p + 1);
+        order[p] = order[place];
+        order[place] = (int32_t)p;
+    }
+    r->pages_k = scratch(r->pages * rows * how->dim, size);
+    r->pages_v = scratch(r->pages * rows * how->dim, size);
+    if (how->dtype == ATTN_I8)
+        r->pages_k_scale = scales(random, r->pages * rows), r->pages_v_scale = scales(random, r->pages * rows);
+    for (int n = 0, next = 0; n < count; n++) {
+        const int64_t T = r->tokens[n], of_keys = T * how->heads_kv;
+        r->table[n] = order + next;
+        next += (int)((T + how->page_size - 1) / how->page_size);
+        r->q[n] = numbers(random, T * how->heads_q * how->dim, type_of_queries(how));
+        r->k[n] = numbers(random, of_keys * how->dim, how->dtype);
+        r->v[n] = numbers(random, of_keys * how->dim, how->dtype);
+        r->o[n] = scratch(T * how->heads_q * how->dim, attn_dtype_size(type_of_queries(how)));
+        lay_in_pages(r, n, r->k[n], how->dim, size, r->pages_k);
+        lay_in_pages(r, n, r->v[n], how->dim, size, r->pages_v);
+        if (how->dtype != ATTN_I8) continue;
+        r->k_scale[n] = scales(random, of_keys), r->v_scale[n] = scales(random, of_keys);
+        lay_in_pages(r, n, r->k_scale[n], 1, sizeof(float), (char *)r->pages_k_scale);
+        lay_in_pages(r, n, r->v_scale[n], 1, sizeof(float), (char *)r->pages_v_scale);
+    }
+    for (int h = 0; h < how->heads_q; h++) r->sinks[h] = (float)random_signed(random);
+}
+
+void requests_free(requests *r)
+{
+    for (int n = 0; n < r->count; n++) {
+        void *of_request[] = {r->q[n], r->k[n], r->v[n], r->o[n], r->k_scale[n], r->v_scale[n]};
+        for (size_t i = 0; i < sizeof of_request / sizeof *of_request; i++) free(of_request[i]);
+    }
+    free(r->table[0]);
+    free(r->pages_k), free(r->pages_v), free(r->pages_k_scale), free(r->pages_v_scale);
+}
+
+size_t requests_bytes(const requests *r, int n)
+{
+    return (size_t)(r->tokens[n] * r->how.heads_q * r->how.dim) * attn_dtype_size(type_of_queries(&r->how));
+}
+
+static attn_problem problem_of(const requests *r, int64_t batch, int64_t len_q, int64_t len_kv)
+{
+    const serving *how = &r->how;
+    attn_problem p = {.struct_size = sizeof p,
+                      .shape = {batch, how->heads_q, how->heads_kv, len_q, len_kv, how->dim, how->dim},
+                      .mask = {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT},
+                      .score.softcap = how->softcap};
+    if (how->window) p.mask.window = 1, p.mask.window_left = how->window, p.mask.window_right = -1;
+    return p;
+}
+
+static attn_options options_of(const requests *r, int threads)
+{
+    return (attn_options){.struct_size = sizeof(attn_options), .threads = threads, .invariant = r->how.invariant};
+}
+
+static void check(attn_status status, const attn_error *error)
+{
+    if (status != ATTN_OK) fail_msg("%s", error->message);
+}
+
+void requests_run_alone(requests *r, int n, int64_t first, int64_t count, int threads)
+{
+    const serving *how = &r->how;
+    const int64_t width = how->heads_q * (int64_t)how->dim, size = (int64_t)attn_dtype_size(type_of_queries(how));
+    const attn_problem p = problem_of(r, 1, count, first + count);
+    const attn_options options = options_of(r, threads);
+    const int64_t of_q[] = {0, how->dim, width, 1}, of_k[] = {0, how->dim, how->heads_kv * (int64_t)how->dim, 1};
+    attn_tensors t = {.struct_size = sizeof t, .sink = how->sink ? attn_in(r->sinks) : (attn_input){0}};
+    attn_plan *plan;
+    attn_error error;
+    t.q = (attn_input){r->q[n] + first * width * size, type_of_queries(how), {of_q[0], of_q[1], of_q[2], 1}};
+    t.k = (attn_input){r->k[n], how->dtype, {0, of_k[1], of_k[2], 1}};
+    t.v = (attn_input){r->v[n], how->dtype, {0, of_k[1], of_k[2], 1}};
+    t.o = (attn_output){r->o[n] + first * width * size, type_of_queries(how), {of_q[0], of_q[1], of_q[2], 1}};
+    if (how->dtype == ATTN_I8) {
+        t.k_scale = (attn_input){r->k_scale[n], ATTN_F32, {0, 1, how->heads_kv, 1}};
+        t.v_scale = (attn_input){r->v_scale[n], ATTN_F32, {0, 1, how->heads_kv, 1}};
+    }
+    check(attn_plan_create(&plan, &p, &t, &options, &error), &error);
+    void *workspace = scratch((int64_t)attn_plan_workspace_size(plan), 1);
+    check(attn_execute(plan, &t, workspace, attn_plan_workspace_size(plan), &error), &error);
+    free(workspace);
+    attn_plan_destroy(plan);
+}
+
+/* ---- a step ---- */
+
+typedef struct lists {
+    int32_t starts_q[MOST_REQUESTS + 1], page_starts[MOST_REQUESTS + 1], last[MOST_REQUESTS];
+    int64_t lengths[MOST_REQUESTS];
+    int32_t *pages;
+    int64_t of_row; /* pages of a row of the table */
+} lists;
+
+static void list_step(const requests *r, const step *s, lists *l)
+{
+    const serving *how = &r->how;
+    memset(l, 0, sizeof *l);
+    l->of_row = (how->capacity + how->page_size - 1) / how->page_size;
+    l->pages = scratch(r->count * l->of_row, sizeof *l->pages);
+    for (int n = 0; n < r->count; n++) {
+        const int64_t length = s->first[n] + s->count[n], pages = (length + how->page_size - 1) / how->page_size;
+        int32_t *to = l->pages + (how->lists ? l->page_starts[n] : n * l->of_row);
+        memcpy(to, r->table[n], (size_t)pages * sizeof *to);
+        for (int64_t i = pages; !how->lists && i < l->of_row; i++) to[i] = -9; /* not read */
+        l->starts_q[n + 1] = l->starts_q[n] + (int32_t)s->count[n];
+        l->page_starts[n + 1] = l->page_starts[n] + (int32_t)pages;
+        l->lengths[n] = length;
+        l->last[n] = pages ? (int32_t)(length - (pages - 1) * how->page_size) : 0;
+    }
+}
+
+void requests_run_step(requests *r, const step *s, int scheduled, int threads, random_state *random)
+{
+    const serving *how = &r->how;
+    const size_t row = (size_t)(how->heads_q * how->dim) * attn_dtype_size(type_of_queries(how));
+    const attn_options options = options_of(r, threads);
+    int64_t stride[4], longest = 1 + random_below(random, 40); /* the capacity of queries, which may be more than there are */
+    lists l;
+    list_step(r, s, &l);
+    for (int n = 0; n < r->count; n++) longest = s->count[n] > longest ? s->count[n] : longest;
+    attn_problem p = problem_of(r, r->count, longest, how->capacity);
+    const int64_t total = l.starts_q[r->count];
+    char *q = scratch(total, row), *o = scratch(total, row);
+    for (int n = 0; n < r->count; n++)
+        memcpy(q + (size_t)l.starts_q[n] * row, r->q[n] + (size_t)s->first[n] * row, (size_t)s->count[n] * row);
+    attn_call call = {.struct_size = sizeof call};
+    attn_tensors t = {.struct_size = sizeof t, .call = &call, .sink = how->sink ? attn_in(r->sinks) : (attn_input){0}};
+    page_strides(how, how->dim, stride);
+    t.q = (attn_input){q, type_of_queries(how), {0}};
+    t.o = (attn_output){o, type_of_queries(how), {0}};
+    t.k = (attn_input){r->pages_k, how->dtype, {stride[0], stride[1], stride[2], 1}};
+    t.v = (attn_input){r->pages_v, how->dtype, {stride[0], stride[1], stride[2], 1}};
+    page_strides(how, 1, stride);
+    if (r->pages_k_scale) {
+        t.k_scale = (attn_input){r->pages_k_scale, ATTN_F32, {stride[0], stride[1], stride[2], 1}};
+        t.v_scale = (attn_input){r->pages_v_scale, ATTN_F32, {stride[0], stride[1], stride[2], 1}};
+    }
+    t.cu_seqlens_q = (attn_input){l.starts_q, ATTN_I32, {0}};
+    p.paging.page_size = how->page_size, p.paging.pages = r->pages;
+    if (how->lists) {
+        t.page_starts = (attn_input){l.page_starts, ATTN_I32, {0}};
+        t.page_index = (attn_input){l.pages, ATTN_I32, {0}};
+        t.lengths_last_page = (attn_input){l.last, ATTN_I32, {0}};
+        p.paging.page_entries = l.page_starts[r->count];
+    } else {
+        t.page_table = (attn_input){l.pages, ATTN_I32, {l.of_row, 0, 0, 1}};
+        t.lengths_kv = attn_in(l.lengths);
+    }
+    attn_plan *plan;
+    attn_error error;
+    check(attn_plan_create(&plan, &p, &t, &options, &error), &error);
+    size_t size = attn_plan_workspace_size(plan);
+    void *memory = scratch((int64_t)attn_schedule_size(plan), 1);
+    if (scheduled) {
+        check(attn_schedule_make(&call.schedule, plan, &t, memory, attn_schedule_size(plan), &error), &error);
+        size = attn_schedule_workspace_size(call.schedule);
+    }
+    void *workspace = scratch((int64_t)size, 1);
+    check(attn_execute(plan, &t, workspace, size, &error), &error);
+    for (int n = 0; n < r->count; n++)
+        memcpy(r->o[n] + (size_t)s->first[n] * row, o + (size_t)l.starts_q[n] * row, (size_t)s->count[n] * row);
+    attn_plan_destroy(plan);
+    free(workspace), free(memory), free(q), free(o), free(l.pages);
+}

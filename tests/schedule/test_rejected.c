@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ * test_rejected.c - what is no schedule, and executions that do not fit theirs: one sentence, and nothing is written. */
+#include "test.h"
+
+#include "attn/schedule.h"
+
+enum { B = 3, HQ = 4, HKV = 2, SQ = 5, SKV = 40, D = 8, PAGES = 30, PAGE = 4, TOTAL = 9 };
+
+static float q[TOTAL * HQ * D], o[TOTAL * HQ * D], pages[2][PAGES * HKV * PAGE * D];
+static int64_t table[B][SKV / PAGE], starts[B + 1], lengths[B], offsets[B];
+static attn_problem problem;
+static attn_tensors tensors;
+static attn_call call;
+static char memory[1 << 16], workspace[1 << 22];
+
+/* One query over 9 keys, 5 over 40, 3 over 7. */
+static void valid(void)
+{
+    const int64_t counts[B] = {1, 5, 3}, keys[B] = {9, 40, 7};
+    problem = (attn_problem){
+        .struct_size = sizeof problem, .shape = {B, HQ, HKV, SQ, SKV, D, D}, .paging = {.page_size = PAGE, .pages = PAGES}};
+    call = (attn_call){.struct_size = sizeof call};
+    tensors = (attn_tensors){.struct_size = sizeof tensors,
+                             .call = &call,
+                             .q = attn_in(q),
+                             .k = attn_in(pages[0]),
+                             .v = attn_in(pages[1]),
+                             .o = attn_out(o),
+                             .cu_seqlens_q = attn_in(starts),
+                             .lengths_kv = attn_in(lengths),
+                             .page_table = attn_in(table)};
+    for (int b = 0; b < B; b++) {
+        starts[b + 1] = starts[b] + counts[b];
+        lengths[b] = keys[b];
+        for (int i = 0; i < SKV / PAGE; i++) table[b][i] = (7 * b + 3 * i) % PAGES;
+    }
+    memset(o, 0x5a, sizeof o);
+}
+
+static attn_plan *plan_of(void)
+{
+    attn_plan *plan;
+    attn_error error;
+    if (attn_plan_create(&plan, &problem, &tensors, NULL, &error) != ATTN_OK) fail_msg("%s", error.message);
+    return plan;
+}
+
+static void is_rejected(attn_status got, attn_status wanted, const attn_error *error, const char *message)
+{
+    if (got != wanted || strcmp(error->message, message) != 0)
+        fail_msg("expected %d: %s\n  got %d: %s", (int)wanted, message, (int)got, error->message);
+    for (size_t i = 0; i < sizeof o; i++) assert_int_equal(((const char *)o)[i], 0x5a);
+}
+
+/* No schedule is made; *schedule is NULL. */
+static void makes_none(const attn_plan *plan, void *at, size_t size, attn_status status, const char *message)
+{
+    const attn_schedule *schedule = (const attn_schedule *)(const void *)memory;
+    attn_error error;
+    is_rejected(attn_schedule_make(&schedule, plan, &tensors, at, size, &error), status, &error, message);
+    assert_null(schedule);
+}
+
+static void test_making(void **state)
+{
+    attn_error error;
+    const attn_schedule *schedule;
+    char text[128];
+    (void)state;
+    valid();
+    attn_plan *plan = plan_of();
+    const size_t size = attn_schedule_size(plan);
+    assert_true(size > 0 && size < sizeof memory);
+    is_rejected(attn_schedule_make(NULL, plan, &tensors, memory, size, &error), ATTN_ERR_ARGUMENT, &error, "schedule is NULL");
+    makes_none(NULL, memory, size, ATTN_ERR_ARGUMENT, "plan is NULL");
+    makes_none(plan, NULL, size, ATTN_ERR_ARGUMENT, "memory is NULL");
+    (void)snprintf(text, sizeof text, "memory has %zu bytes; a schedule of this plan may need %zu", size - 1, size);
+    makes_none(plan, memory, size - 1, ATTN_ERR_MEMORY, text);
+    is_rejected(attn_schedule_make(&schedule, plan, NULL, memory, size, &error), ATTN_ERR_ARGUMENT, &error, "tensors is NULL");
+    starts[1] = 6, starts[2] = 6;
+    makes_none(plan, memory, size, ATTN_ERR_ARGUMENT,
+               "cu_seqlens_q[1] (6) minus cu_seqlens_q[0] (0) is not between 0 and len_q (5)");
+    valid();
+    lengths[1] = 41;
+    makes_none(plan, memory, size, ATTN_ERR_ARGUMENT, "lengths_kv[1] (41) is not between 0 and 40");
+    valid();
+    tensors.lengths_kv = (attn_input){0};
+    makes_none(plan, memory, size, ATTN_ERR_ARGUMENT, "lengths_kv is missing; the plan was made with it");
+    valid();
+    tensors.cu_seqlens_q.data = ATTN_LATER;
+    makes_none(plan, memory, size, ATTN_ERR_ARGUMENT, "cu_seqlens_q is ATTN_LATER; an execution needs its pointer");
+    valid(); /* what is not a length may come later */
+    tensors.q.data = tensors.k.data = tensors.v.data = tensors.page_table.data = ATTN_LATER;
+    tensors.o.data = ATTN_LATER;
+    assert_int_equal(attn_schedule_make(&schedule, plan, &tensors, memory, size, &error), ATTN_OK);
+    attn_plan_destroy(plan);
+}
+
+static void test_plans(void **state)
+{
+    attn_origin origin = {0};
+    (void)state;
+    valid();
+    tensors.cu_seqlens_q = (attn_input){0};
+    tensors.lengths_q = attn_in(lengths);
+    attn_plan *plan = plan_of();
+    assert_int_equal(attn_schedule_size(plan), 0);
+    makes_none(plan, memory, sizeof memory, ATTN_ERR_UNSUPPORTED,
+               "the plan cannot be scheduled: it has lengths_q; pack ragged queries, with cu_seqlens_q");
+    attn_plan_destroy(plan);
+    valid();
+    call.origin = &origin;
+    plan = plan_of();
+    makes_none(plan, memory, sizeof memory, ATTN_ERR_UNSUPPORTED, "the plan cannot be scheduled: its calls have an origin");
+    attn_plan_destroy(plan);
+    valid();
+    problem.op = ATTN_JVP;
+    problem.paging = (attn_paging){0};
+    tensors.page_table = tensors.cu_seqlens_q = (attn_input){0};
+    tensors.lse = tensors.tan_o = attn_out(workspace);
+    plan = plan_of();
+    makes_none(plan, memory, sizeof memory, ATTN_ERR_UNSUPPORTED,
+               "the plan cannot be scheduled: its operation is not ATTN_FORWARD");
+    attn_plan_destroy(plan);
+    assert_int_equal(attn_schedule_size(NULL), 0);
+    assert_int_equal(attn_schedule_workspace_size(NULL), 0);
+}
+
+static void runs_not(const attn_plan *plan, size_t size, attn_status status, const char *message)
+{
+    attn_error error;
+    is_rejected(attn_execute(plan, &tensors, workspace, size, &error), status, &error, message);
+}
+
+static void test_executing(void **state)
+{
+    attn_error error;
+    char text[128];
+    (void)state;
+    valid();
+    attn_plan *plan = plan_of();
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, &error), ATTN_OK);
+    const attn_schedule *schedule = call.schedule;
+    const size_t size = attn_schedule_workspace_size(schedule);
+    assert_true(size > 0 && size <= sizeof workspace);
+    (void)snprintf(text, sizeof text, "workspace has %zu bytes; the schedule needs %zu", size - 1, size);
+    runs_not(plan, size - 1, ATTN_ERR_MEMORY, text);
+    lengths[2] = 8;
+    runs_not(plan, size, ATTN_ERR_ARGUMENT, "call.schedule was made for 3 queries and 7 keys of batch entry 2; now it has 3 and 8");
+    lengths[2] = 7, starts[1] = 2;
+    runs_not(plan, size, ATTN_ERR_ARGUMENT, "call.schedule was made for 1 queries and 9 keys of batch entry 0; now it has 2 and 9");
+    starts[1] = 1;
+    attn_plan *const first = plan;
+    problem.mask.window = 1, problem.mask.window_left = 3, problem.mask.window_right = -1; /* another layer's window */
+    plan = plan_of();
+    runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT,
+             "call.schedule was made with a plan of other sizes, masks or kernels; make one with this plan");
+    attn_plan_destroy(plan);
+    problem.mask = (attn_mask){0};
+    tensors.k.dtype = tensors.v.dtype = ATTN_F32; /* another layer: strides written out, the same sizes */
+    tensors.k.stride[0] = tensors.v.stride[0] = HKV * PAGE * D, tensors.k.stride[1] = tensors.v.stride[1] = PAGE * D;
+    tensors.k.stride[2] = tensors.v.stride[2] = D, tensors.k.stride[3] = tensors.v.stride[3] = 1;
+    plan = plan_of();
+    assert_int_equal(attn_execute(plan, &tensors, workspace, size, &error), ATTN_OK);
+    attn_plan_destroy(plan);
+    attn_plan_destroy(first);
+    valid();
+    memset(memory, 0, sizeof memory);
+    plan = plan_of();
+    call.schedule = (const attn_schedule *)(const void *)memory;
+    runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT, "call.schedule is not a schedule of this version of libattn");
+    attn_plan_destroy(plan);
+}
+
+static void test_positions(void **state)
+{
+    attn_error error;
+    (void)state;
+    valid();
+    problem.mask.causal = 1;
+    tensors.offset_q = attn_in(offsets);
+    offsets[0] = 8, offsets[1] = 35, offsets[2] = 4;
+    attn_plan *plan = plan_of();
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, &error), ATTN_OK);
+    offsets[1] = 34;
+    runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT, "call.schedule was made for offset_q[1] of 35; now it is 34");
+    offsets[1] = 35;
+    assert_int_equal(attn_execute(plan, &tensors, workspace, attn_schedule_workspace_size(call.schedule), &error), ATTN_OK);
+    attn_plan_destroy(plan);
+}
+
+static void test_described(void **state)
+{
+    attn_error error;
+    attn_schedule_description d = {.struct_size = sizeof d};
+    (void)state;
+    valid();
+    attn_plan *plan = plan_of();
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, &error), ATTN_OK);
+    assert_int_equal(attn_schedule_describe(call.schedule, 2, &d, &error), ATTN_OK);
+    assert_true(d.sequences == 3 && d.queries == 9 && d.keys == 56 && d.walks >= 1 && d.tasks >= 3);
+    assert_true(d.balance > 0 && d.balance <= 1 && d.workspace_bytes == attn_schedule_workspace_size(call.schedule));
+    assert_int_equal(attn_schedule_describe(NULL, 2, &d, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "schedule is NULL");
+    assert_int_equal(attn_schedule_describe(call.schedule, 2, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "description is NULL");
+    assert_int_equal(attn_schedule_describe(call.schedule, 0, &d, &error), ATTN_ERR_ARGUMENT);
+    assert_string_equal(error.message, "threads is 0; it must be between 1 and 1024");
+    d.struct_size = 8;
+    assert_int_equal(attn_schedule_describe(call.schedule, 2, &d, &error), ATTN_ERR_ARGUMENT);
+    attn_plan_destroy(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making), cmocka_unit_test(test_plans),
+                                       cmocka_unit_test(test_executing), cmocka_unit_test(test_positions),
+                                       cmocka_unit_test(test_described)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
