@@ -107,6 +107,13 @@ typedef struct attn_linear_problem {
  * erase and write are of any float type, by default the compute type (f32, or f64 if q is); feature_matrix, denominators and states
  * are of the compute type.  Inputs may broadcast.  The last stride of q, k, v, o, erase, write, states and their gradients is 1.
  *
+ * Ragged batches: if cu_seqlens is present, the sequences of the batch are concatenated, as in attn_tensors.  Every tensor with
+ * tokens loses its batch: [1, heads, tokens, channels], with strides for token, head and channel (stride[0] is not used) and dense
+ * as [token, head, channel].  shape.batch counts the sequences, len_q = len_kv is the most tokens that any of them may have, and
+ * any may have none; a plan serves all batches within that.  States have a row for each sequence, and one without tokens ends as it
+ * began.  With ATTN_LINEAR_FORM_AUTO and causal, forward takes sequences of one token token by token and others in the form that is
+ * described, whatever else is in the batch.
+ *
  * With a denominator, a state and its sum z go together: both or neither.  A sequence may be split anywhere: the final state of one
  * part is the initial state of the next, in the same memory if the strides are equal.  Without query heads (heads_q = 0; q and o
  * are ATTN_EMPTY) forward makes the final state and nothing else.
@@ -146,6 +153,9 @@ typedef struct attn_linear_tensors {
     attn_output grad_write;
     attn_output grad_initial_state; /* with initial_state */
     attn_output grad_initial_sum;
+
+    /* Ragged batches: sequence b owns the tokens cu_seqlens[b] .. cu_seqlens[b+1]-1. */
+    attn_input cu_seqlens; /* [B + 1], dense, i64 or i32: starts at 0, never decreases; without lengths */
 } attn_linear_tensors;
 
 /* A checked problem with its kernel and sizes; immutable, like attn_plan. */
@@ -167,9 +177,10 @@ ATTN_API size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan);
 /*
  * Forward: o, and on request final states and denominators.  Backward: every gradient of the loop at the top of this file.
  * Allocates nothing; the workspace rules are those of attn_execute.  Results have the same bits for any number of threads and any
- * batch.  In forward, NaN or infinity in a key or value affects the later outputs of its head (all of them if not causal) and
- * changes no bit of the others; in backward it also affects the gradients of its chunk.  Returns what attn_execute returns, with
- * outputs untouched.
+ * batch, ragged or one sequence at a time.  Returns ATTN_ERR_ARGUMENT for lengths, or cu_seqlens, that are out of range.  In
+ * forward, NaN or infinity in a key or value affects the later outputs of its head (all of them if not causal) and changes no bit
+ * of the others; in backward it also affects the gradients of its chunk.  Returns what attn_execute returns, with outputs
+ * untouched.
  */
 ATTN_API attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_tensors *tensors, void *workspace,
                                          size_t workspace_size, attn_error *error);
@@ -195,7 +206,8 @@ typedef struct attn_linear_plan_description {
     int64_t dim_features;
     int threads;
     size_t workspace_bytes;
-    double flops; /* of the matrix products of this form, 2 for each multiply-add; features are not counted */
+    double flops; /* of the matrix products of this form, 2 for each multiply-add; features are not counted; ragged: if every
+                   * sequence has len_kv tokens */
 } attn_linear_plan_description;
 
 /* Like attn_plan_describe. */

@@ -146,6 +146,8 @@ static attn_status plan_alone(attn_distributed_linear_plan *p, const attn_linear
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(struct_read(&x->problem, sizeof x->problem, sizeof x->problem, problem, "attn_linear_problem", error));
     TRY(slots_read(&x->planned, sizeof x->planned, sizeof x->planned, tensors, "attn_linear_tensors", error));
+    CHECK(!x->planned.cu_seqlens.data, ATTN_ERR_UNSUPPORTED,
+          MODULE ": cu_seqlens is set; ragged batches are not divided, batches with lengths are");
     TRY(attn_split_read(&split, caller, error));
     TRY(check_split(&split, &x->problem, error));
     x->part = split.part;

@@ -96,6 +96,7 @@ static void no_keys(asked *a) { a->tensors.k.data = NULL; }
 static void reserved_transport(asked *a) { a->transport.reserved[1] = 1; }
 static void with_call(asked *a) { a->tensors.call = (const attn_call *)(const void *)a; }
 static void wide_lengths(asked *a) { a->tensors.lengths.stride[0] = 2; }
+static void ragged(asked *a) { a->tensors.cu_seqlens = attn_in(a->lengths); }
 static void small_limit(asked *a) { a->options.workspace_limit = sizes[a->transport.rank] - 256; }
 static void smaller_limit(asked *a) { a->options.workspace_limit = 64; }
 static void zigzag(asked *a) { a->split.layout = ATTN_LAYOUT_ZIGZAG; }
@@ -153,6 +154,8 @@ static const struct fault {
     {reserved_transport, NULL, ATTN_ERR_ARGUMENT, "transport.reserved[1] is 1; it must be 0"},
     {with_call, NULL, ATTN_ERR_ARGUMENT, "call is set; it must be NULL"},
     {wide_lengths, NULL, ATTN_ERR_STRIDE, "lengths.stride[0] is 2; it must be dense (0, or 1)"},
+    {ragged, NULL, ATTN_ERR_UNSUPPORTED,
+     "distributed: cu_seqlens is set; ragged batches are not divided, batches with lengths are"},
     {small_limit, NULL, ATTN_ERR_MEMORY, ""},
     {smaller_limit, NULL, ATTN_ERR_MEMORY, "distributed: states take "},
     {zigzag, NULL, ATTN_ERR_UNSUPPORTED,

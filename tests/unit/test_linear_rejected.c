@@ -18,7 +18,7 @@ typedef struct fixture {
     float q[2][2][3][4], k[2][1][3][4], v[2][1][3][5], o[2][2][3][5], state[2][1][4][5], sum[2][1][4], n[2][2][3], matrix[4][4],
         extra[2][1][4][5];
     float decay[2][1][3][8], beta[2][1][3], grad[3][2 * 2 * 3 * 5];
-    int64_t lengths[2];
+    int64_t lengths[2], starts[3];
 } fixture;
 
 static void init(fixture *f)
@@ -26,6 +26,7 @@ static void init(fixture *f)
     memset(f, 0, sizeof *f);
     memset(f->o, UNTOUCHED, sizeof f->o);
     f->lengths[0] = 3, f->lengths[1] = 2;
+    f->starts[1] = 3, f->starts[2] = 5;
     f->problem.struct_size = sizeof f->problem;
     f->problem.shape = (attn_shape){2, 2, 1, 3, 3, 4, 5};
     f->problem.causal = 1;
@@ -122,7 +123,7 @@ static void test_enums(void **state)
     ARGUMENT(f.problem.reserved[7] = 5, "reserved[7] is 5; it must be 0");
     ARGUMENT(f.problem.struct_size = 0, "attn_linear_problem.struct_size is 0; set it to sizeof(attn_linear_problem)");
     ARGUMENT(f.tensors.struct_size = 0, "attn_linear_tensors.struct_size is 0; set it to sizeof(attn_linear_tensors)");
-    ARGUMENT(f.tensors.struct_size -= 8, "attn_linear_tensors.struct_size is 1304; set it to sizeof(attn_linear_tensors)");
+    ARGUMENT(f.tensors.struct_size -= 8, "attn_linear_tensors.struct_size is 1352; set it to sizeof(attn_linear_tensors)");
     REJECTED(f.options.reproducible = 1, ATTN_ERR_UNSUPPORTED,
              "options.reproducible is set; the bits of linear attention depend on the instruction set");
     ARGUMENT(f.options.threads = -1, "options.threads is -1; it must be between 1 and 1024, or 0 for the default");
@@ -205,6 +206,18 @@ static void test_tensors(void **state)
              "lengths[0] is 4294967296; it must be between 0 and 3; the array was read as i64 (set its dtype if it is i32)");
     UNSUPPORTED((f.tensors.lengths = attn_in(f.lengths), f.tensors.lengths.dtype = ATTN_F32),
                 "lengths.dtype is f32; it must be i32 or i64");
+    REJECTED(f.tensors.cu_seqlens = attn_in(f.starts), ATTN_OK, "");
+    ARGUMENT((f.tensors.cu_seqlens = attn_in(f.starts), f.tensors.lengths = attn_in(f.lengths)),
+             "cu_seqlens and lengths are set; set only one of them");
+    REJECTED((f.tensors.cu_seqlens = attn_in(f.starts), f.problem.causal = 0, f.problem.shape.len_q = 2), ATTN_ERR_SHAPE,
+             "cu_seqlens needs len_q (2) equal to len_kv (3)");
+    ARGUMENT((f.tensors.cu_seqlens = attn_in(f.starts), f.starts[0] = 1), "cu_seqlens[0] (1) is not 0");
+    ARGUMENT((f.tensors.cu_seqlens = attn_in(f.starts), f.starts[2] = 2),
+             "cu_seqlens[2] (2) minus cu_seqlens[1] (3) is not between 0 and len_kv (3)");
+    ARGUMENT((f.tensors.cu_seqlens = attn_in(f.starts), f.starts[1] = 4),
+             "cu_seqlens[1] (4) minus cu_seqlens[0] (0) is not between 0 and len_kv (3)");
+    UNSUPPORTED((f.tensors.cu_seqlens = attn_in(f.starts), f.tensors.cu_seqlens.dtype = ATTN_F32),
+                "cu_seqlens.dtype is f32; it must be i32 or i64");
     REJECTED(turn(&f), ATTN_OK, "");
     ARGUMENT((turn(&f), f.tensors.denominators = nothing), "denominators is missing; it is needed with a denominator");
     ARGUMENT((turn(&f), f.tensors.o = nothing), "o is missing; it is needed with a denominator");
@@ -248,8 +261,8 @@ static void test_planned(void **state)
             "o and the workspace overlap, or its strides make it impossible to tell");
     assert_int_equal(attn_linear_plan_tensor(plan, 13, &told, NULL), ATTN_OK);
     assert_true(told.role == ATTN_ROLE_OUTPUT && told.dtype == ATTN_F32 && told.shape[2] == 4 && told.bytes == sizeof f.state);
-    FAILS(attn_linear_plan_tensor(plan, 27, &told, &error), ATTN_ERR_ARGUMENT,
-          "tensor 27 does not exist; attn_linear_tensors has 27");
+    FAILS(attn_linear_plan_tensor(plan, 28, &told, &error), ATTN_ERR_ARGUMENT,
+          "tensor 28 does not exist; attn_linear_tensors has 28");
     free(workspace);
     attn_linear_plan_destroy(plan);
 }

@@ -11,10 +11,13 @@ int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features
     return attn_linear_dim_features(kind, dim_qk, features);
 }
 
-/* No output has elements: an execution is done once its arguments are checked, however large the sizes that are not 0. */
+/* No output has elements: an execution is done once its arguments are checked, however large the sizes that are not 0.  (How many
+ * packed tokens there are is not known yet, only whether there can be any.) */
 static int is_idle(const attn_linear_plan *plan)
 {
-    return attn_tensors_write_nothing(&attn_linear_family, plan->tensor, plan->tensors, 0, 0);
+    const attn_shape *s = &plan->walk.problem.shape;
+    const int64_t tokens = s->batch > 0 && s->len_kv > 0;
+    return attn_tensors_write_nothing(&attn_linear_family, plan->tensor, plan->tensors, tokens, tokens);
 }
 
 size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan)

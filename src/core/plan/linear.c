@@ -70,6 +70,10 @@ static attn_status check_fit(const attn_linear_resolved *p, attn_error *error)
     CHECK(p->causal || p->form != ATTN_LINEAR_FORM_RECURRENT, ATTN_ERR_UNSUPPORTED, "the recurrent form is causal; set causal");
     CHECK(p->rule == ATTN_LINEAR_RULE_ADD || !has_sum(p), ATTN_ERR_UNSUPPORTED,
           "the %s rule has no denominator; set denominator to none", rule);
+    CHECK_TENSOR(!p->has.cu_seqlens || s->len_q == s->len_kv, ATTN_LINEAR_SLOT_cu_seqlens, ATTN_ERR_SHAPE,
+                 "cu_seqlens needs len_q (%" PRId64 ") equal to len_kv (%" PRId64 ")", s->len_q, s->len_kv);
+    CHECK_TENSORS(!p->has.cu_seqlens || !p->has.lengths, ATTN_LINEAR_SLOT_cu_seqlens, ATTN_LINEAR_SLOT_lengths, ATTN_ERR_ARGUMENT,
+                  "cu_seqlens and lengths are set; set only one of them");
     const int chunked = p->form == ATTN_LINEAR_FORM_CHUNKED || p->form == ATTN_LINEAR_FORM_QUADRATIC;
     CHECK(!chunked || p->rule != ATTN_LINEAR_RULE_LOW_RANK, ATTN_ERR_UNSUPPORTED, "the low-rank rule has the recurrent form only");
     return ATTN_OK;
@@ -162,10 +166,40 @@ attn_status attn_linear_resolve(attn_linear_resolved *p, const attn_linear_tenso
     if (p->features >= ATTN_FEATURES_FAVOR && p->feature_scale == 0) p->feature_scale = 1 / sqrt(sqrt(dim));
     if (p->scale_kind == ATTN_SCALE_DEFAULT) p->scale = has_sum(p) ? 1 : 1 / sqrt(dim);
     const attn_dtype query = attn_slot_of(tensors, ATTN_LINEAR_SLOT_q).dtype;
-    const attn_tensor_facts facts = {p->op, 0, 0, query, attn_linear_shape, p};
+    const attn_tensor_facts facts = {p->op, p->has.cu_seqlens, p->has.cu_seqlens, query, attn_linear_shape, p};
     TRY(attn_tensors_resolve(&attn_linear_family, &facts, tensors, (const unsigned char *)&p->has, list, count, error));
     TRY(check_presence(p, error));
     for (int i = 0; i < *count; i++) *attn_linear_layout_at(&p->at, list[i].number) = list[i].at;
+    return ATTN_OK;
+}
+
+static attn_status check_lengths(const attn_linear_resolved *p, const attn_linear_args *args, attn_error *error)
+{
+    const attn_dtype dtype = p->at.lengths.dtype;
+    for (int64_t b = 0; args->lengths && b < p->shape.batch; b++) {
+        const int64_t length = attn_index_at(args->lengths, dtype, b);
+        CHECK_TENSOR(length >= 0 && length <= p->shape.len_kv, ATTN_LINEAR_SLOT_lengths, ATTN_ERR_ARGUMENT,
+                     "lengths[%" PRId64 "] is %" PRId64 "; it must be between 0 and %" PRId64 "%s", b, length, p->shape.len_kv,
+                     attn_index_hint(dtype, length));
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_starts(const attn_linear_resolved *p, const attn_linear_args *args, attn_error *error)
+{
+    const attn_dtype dtype = p->at.cu_seqlens.dtype;
+    if (!args->cu_seqlens) return ATTN_OK;
+    int64_t start = attn_index_at(args->cu_seqlens, dtype, 0);
+    CHECK_TENSOR(start == 0, ATTN_LINEAR_SLOT_cu_seqlens, ATTN_ERR_ARGUMENT, "cu_seqlens[0] (%" PRId64 ") is not 0%s", start,
+                 attn_index_hint(dtype, start));
+    for (int64_t b = 0; b < p->shape.batch; b++) {
+        const int64_t end = attn_index_at(args->cu_seqlens, dtype, b + 1);
+        CHECK_TENSOR(end >= start && end - start <= p->shape.len_kv, ATTN_LINEAR_SLOT_cu_seqlens, ATTN_ERR_ARGUMENT,
+                     "cu_seqlens[%" PRId64 "] (%" PRId64 ") minus cu_seqlens[%" PRId64 "] (%" PRId64
+                     ") is not between 0 and len_kv (%" PRId64 ")%s",
+                     b + 1, end, b, start, p->shape.len_kv, attn_index_hint(dtype, end));
+        start = end;
+    }
     return ATTN_OK;
 }
 
@@ -181,12 +215,8 @@ attn_status attn_linear_args_read(const attn_linear_plan *plan, const attn_linea
     const int in_place = args->final_state && args->final_state == args->initial_state;
     CHECK_TENSORS(!in_place || args->final_sum == args->initial_sum, ATTN_LINEAR_SLOT_final_sum, ATTN_LINEAR_SLOT_initial_sum,
                   ATTN_ERR_ARGUMENT, "final_state is initial_state, so final_sum must be initial_sum");
-    TRY(attn_tensors_check_overlap(&attn_linear_family, plan->tensor, plan->tensors, pointers, 0, 0, workspace, error));
-    for (int64_t b = 0; args->lengths && b < p->shape.batch; b++) {
-        const int64_t length = attn_index_at(args->lengths, p->at.lengths.dtype, b);
-        CHECK_TENSOR(length >= 0 && length <= p->shape.len_kv, ATTN_LINEAR_SLOT_lengths, ATTN_ERR_ARGUMENT,
-                     "lengths[%" PRId64 "] is %" PRId64 "; it must be between 0 and %" PRId64 "%s", b, length, p->shape.len_kv,
-                     attn_index_hint(p->at.lengths.dtype, length));
-    }
-    return ATTN_OK;
+    TRY(check_starts(p, args, error));
+    const int64_t tokens = args->cu_seqlens ? attn_index_at(args->cu_seqlens, p->at.cu_seqlens.dtype, p->shape.batch) : 0;
+    TRY(attn_tensors_check_overlap(&attn_linear_family, plan->tensor, plan->tensors, pointers, tokens, tokens, workspace, error));
+    return check_lengths(p, args, error);
 }

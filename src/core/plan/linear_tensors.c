@@ -35,33 +35,34 @@
 #define S(name)       ATTN_LINEAR_SLOT_##name
 
 static const attn_tensor_row rows[] = {
-    [S(q)] = {"q", READ_ALWAYS, Q_AXES, ATTN_TYPE_QUERY, ATTN_LAST_CONTIGUOUS, -1, -1},
-    [S(k)] = {"k", READ_ALWAYS, K_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS, -1, -1},
-    [S(v)] = {"v", READ_ALWAYS, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS, -1, -1},
-    [S(o)] = {"o", RESULT, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS, -1, -1},
-    [S(denominators)] = {"denominators", RESULT_MAYBE, ROW_AXES, ATTN_TYPE_COMPUTE, 0, -1, -1},
+    [S(q)] = {"q", READ_ALWAYS, Q_AXES, ATTN_TYPE_QUERY, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
+    [S(k)] = {"k", READ_ALWAYS, K_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
+    [S(v)] = {"v", READ_ALWAYS, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
+    [S(o)] = {"o", RESULT, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
+    [S(denominators)] = {"denominators", RESULT_MAYBE, ROW_AXES, ATTN_TYPE_COMPUTE, ATTN_PACKED, -1, -1},
     [S(feature_matrix)] = {"feature_matrix", READ, {ATTN_AXIS_ONE, ATTN_AXIS_ONE, ATTN_AXIS_LIST, ATTN_AXIS_DIM_QK}, ATTN_TYPE_COMPUTE, ATTN_DENSE, -1, -1},
-    [S(decay)] = {"decay", READ, FEATURE_AXES, ATTN_TYPE_FLOAT, 0, -1, -1},
-    [S(beta)] = {"beta", READ, TOKEN_AXES, ATTN_TYPE_FLOAT, 0, -1, -1},
-    [S(erase)] = {"erase", READ, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS, -1, -1},
-    [S(write)] = {"write", READ, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS, -1, -1},
+    [S(decay)] = {"decay", READ, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_PACKED, -1, -1},
+    [S(beta)] = {"beta", READ, TOKEN_AXES, ATTN_TYPE_FLOAT, ATTN_PACKED, -1, -1},
+    [S(erase)] = {"erase", READ, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
+    [S(write)] = {"write", READ, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
     [S(lengths)] = {"lengths", READ, {ATTN_AXIS_BATCH, ATTN_AXIS_ONE, ATTN_AXIS_ONE, ATTN_AXIS_ONE}, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
     [S(initial_state)] = {"initial_state", READ, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS, -1, -1},
     [S(initial_sum)] = {"initial_sum", READ, SUM_AXES, ATTN_TYPE_COMPUTE, 0, -1, -1},
     [S(final_state)] = {"final_state", FINAL, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS, -1, S(initial_state)},
     [S(final_sum)] = {"final_sum", FINAL, SUM_AXES, ATTN_TYPE_COMPUTE, 0, -1, S(initial_sum)},
-    [S(grad_o)] = {"grad_o", GRADIENT_READ, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_INDEPENDENT, S(o), -1},
+    [S(grad_o)] = {"grad_o", GRADIENT_READ, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_INDEPENDENT | ATTN_PACKED, S(o), -1},
     [S(grad_final_state)] = {"grad_final_state", GRADIENT_MAYBE_READ, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_INDEPENDENT, S(final_state), -1},
     [S(grad_final_sum)] = {"grad_final_sum", GRADIENT_MAYBE_READ, SUM_AXES, ATTN_TYPE_COMPUTE, ATTN_GRADIENT_INDEPENDENT, S(final_sum), -1},
-    [S(grad_q)] = {"grad_q", MUST_WRITE, Q_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(q), -1},
-    [S(grad_k)] = {"grad_k", MUST_WRITE, K_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(k), -1},
-    [S(grad_v)] = {"grad_v", MUST_WRITE, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(v), -1},
-    [S(grad_decay)] = {"grad_decay", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_GRADIENT_UNREDUCED, S(decay), -1},
-    [S(grad_beta)] = {"grad_beta", WRITES, TOKEN_AXES, ATTN_TYPE_FLOAT, ATTN_GRADIENT_UNREDUCED, S(beta), -1},
-    [S(grad_erase)] = {"grad_erase", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(erase), -1},
-    [S(grad_write)] = {"grad_write", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(write), -1},
+    [S(grad_q)] = {"grad_q", MUST_WRITE, Q_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED | ATTN_PACKED, S(q), -1},
+    [S(grad_k)] = {"grad_k", MUST_WRITE, K_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED | ATTN_PACKED, S(k), -1},
+    [S(grad_v)] = {"grad_v", MUST_WRITE, V_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED | ATTN_PACKED, S(v), -1},
+    [S(grad_decay)] = {"grad_decay", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_GRADIENT_UNREDUCED | ATTN_PACKED, S(decay), -1},
+    [S(grad_beta)] = {"grad_beta", WRITES, TOKEN_AXES, ATTN_TYPE_FLOAT, ATTN_GRADIENT_UNREDUCED | ATTN_PACKED, S(beta), -1},
+    [S(grad_erase)] = {"grad_erase", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED | ATTN_PACKED, S(erase), -1},
+    [S(grad_write)] = {"grad_write", WRITES, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED | ATTN_PACKED, S(write), -1},
     [S(grad_initial_state)] = {"grad_initial_state", WRITES, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(initial_state), -1},
     [S(grad_initial_sum)] = {"grad_initial_sum", WRITES, SUM_AXES, ATTN_TYPE_COMPUTE, ATTN_GRADIENT_UNREDUCED, S(initial_sum), -1},
+    [S(cu_seqlens)] = {"cu_seqlens", READ, {ATTN_AXIS_LIST, ATTN_AXIS_ONE, ATTN_AXIS_ONE, ATTN_AXIS_ONE}, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
 };
 /* clang-format on */
 _Static_assert(sizeof rows / sizeof *rows == ATTN_LINEAR_SLOTS && (int)ATTN_LINEAR_SLOTS <= (int)ATTN_MAX_TENSORS,
@@ -97,5 +98,7 @@ void attn_linear_shape(const void *problem, int number, int64_t shape[4])
 {
     const attn_linear_resolved *p = problem;
     for (int axis = 0; axis < 4; axis++) shape[axis] = axis_size(p, rows[number].axes[axis]);
+    if (p->has.cu_seqlens && rows[number].flags & ATTN_PACKED) shape[0] = 1;
+    if (number == S(cu_seqlens)) shape[0] = p->shape.batch + 1;
     if ((number == S(decay) || number == S(grad_decay)) && p->decay_kind == ATTN_DECAY_HEAD) shape[3] = 1;
 }

@@ -24,9 +24,14 @@ static void choose_form(attn_linear_walk *w)
     const int64_t most = attn_max(1, attn_max(p->shape.len_q, p->shape.len_kv));
     const double state = (double)w->dim_f * (double)p->shape.dim_v * (double)attn_dtype_bytes(w->compute);
     const int unread = is_gated(p) && p->shape.heads_q == 0;
-    const int tokens = p->rule == ATTN_LINEAR_RULE_LOW_RANK || (p->causal && p->shape.len_kv == 1) || unread ||
+    /* In a ragged batch the choice must not depend on its longest sequence, so sequences of one token choose for themselves. */
+    const int single = p->causal && p->shape.len_kv == 1 && !p->has.cu_seqlens;
+    const int tokens = p->rule == ATTN_LINEAR_RULE_LOW_RANK || single || unread ||
                        (is_gated(p) && p->op == ATTN_FORWARD && state <= STATE_IN_CACHE);
-    if (p->form == ATTN_LINEAR_FORM_AUTO) p->form = tokens ? ATTN_LINEAR_FORM_RECURRENT : ATTN_LINEAR_FORM_CHUNKED;
+    if (p->form == ATTN_LINEAR_FORM_AUTO) {
+        p->form = tokens ? ATTN_LINEAR_FORM_RECURRENT : ATTN_LINEAR_FORM_CHUNKED;
+        w->singles = !tokens && p->has.cu_seqlens && p->causal && p->op == ATTN_FORWARD;
+    }
     /* Forward, chunks of keys alone give the states that chunks with queries have. */
     if (unread && p->op == ATTN_BACKWARD) p->form = ATTN_LINEAR_FORM_RECURRENT;
     w->gated = is_gated(p) && p->form != ATTN_LINEAR_FORM_RECURRENT;
@@ -70,6 +75,7 @@ static void plan_scratch(attn_linear_walk *w)
     const attn_linear_resolved *p = &w->problem;
     attn_linear_scratch *s = &w->scratch;
     const int backward = p->op == ATTN_BACKWARD, tokens = p->form == ATTN_LINEAR_FORM_RECURRENT;
+    const int by_token = tokens || w->singles;
     const int gated = w->gated, delta = p->rule == ATTN_LINEAR_RULE_DELTA, kept = backward && (tokens || gated);
     const int random = p->features >= ATTN_FEATURES_FAVOR;
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), tile = w->tile_q, dv = w->dim_u, most = attn_max(w->dim_f, dv);
@@ -102,7 +108,7 @@ static void plan_scratch(attn_linear_walk *w)
     s->weights = take(&bytes, w->chunk, size);
     s->factors = take(&bytes, backward ? times(w->group, w->chunk) : 0, size);
     s->terms = take(&bytes, backward && w->normalised ? times(w->group, w->chunk) : 0, size);
-    s->gates = take(&bytes, (tokens || gated) && p->has.decay ? times(w->chunk, channels ? w->ld_f : 1) : 0, size);
+    s->gates = take(&bytes, (by_token || gated) && p->has.decay ? times(w->chunk, channels ? w->ld_f : 1) : 0, size);
     s->W = take(&bytes, gated && delta ? times(w->chunk, w->ld_v) : 0, size);
     s->U = take(&bytes, gated && delta ? times(w->chunk, w->ld_v) : 0, size);
     s->N = take(&bytes, gated && delta && backward ? times(w->chunk, w->ld_v) : 0, size);
@@ -112,7 +118,7 @@ static void plan_scratch(attn_linear_walk *w)
     s->dlogs = take(&bytes, gated && backward && p->has.decay ? times(w->chunk, w->ld_f) : 0, size);
     s->dK = take(&bytes, gated && backward ? times(tile, w->ld_f) : 0, size);
     s->total = take(&bytes, gated ? w->ld_f : 0, size);
-    s->token = take(&bytes, tokens ? 4 * w->ld_v + 5 * w->ld_f : 0, size);
+    s->token = take(&bytes, by_token ? 4 * w->ld_v + 5 * w->ld_f : 0, size);
     s->states = take(&bytes, kept ? times(w->segment + 1, state) : 0, size);
     s->sums = take(&bytes, backward && tokens ? times(w->segment + 1, w->dim_f) : 0, size);
     s->checkpoints = take(&bytes, kept ? times(w->segments, state) : 0, size);
@@ -254,6 +260,10 @@ static attn_linear_head head_at(const attn_linear_walk *w, const attn_linear_arg
     head.g = number % p->shape.heads_kv;
     head.len_q = p->shape.len_q;
     head.len_kv = p->shape.len_kv;
+    if (p->has.cu_seqlens) {
+        head.first = attn_index_at(args->cu_seqlens, p->at.cu_seqlens.dtype, head.b);
+        head.len_q = head.len_kv = attn_index_at(args->cu_seqlens, p->at.cu_seqlens.dtype, head.b + 1) - head.first;
+    }
     if (p->has.lengths) head.len_kv = attn_index_at(args->lengths, p->at.lengths.dtype, head.b);
     if (p->has.lengths && p->causal) head.len_q = head.len_kv;
     return head;
@@ -266,7 +276,8 @@ static void walk_head(const attn_linear_head *head)
     static void (*const walks[2][3])(const attn_linear_head *) = {
         {attn_linear_forward_chunks, attn_linear_forward_gated, attn_linear_forward_tokens},
         {attn_linear_backward_chunks, attn_linear_backward_gated, attn_linear_backward_tokens}};
-    walks[p->op == ATTN_BACKWARD][p->form == ATTN_LINEAR_FORM_RECURRENT ? 2 : head->walk->gated](head);
+    const int by_token = p->form == ATTN_LINEAR_FORM_RECURRENT || (head->walk->singles && head->len_kv == 1);
+    walks[p->op == ATTN_BACKWARD][by_token ? 2 : head->walk->gated](head);
 }
 
 /* The address of channel `first` of a tensor; NULL stays NULL. */

@@ -45,6 +45,7 @@ typedef struct attn_linear_walk {
     attn_kernel kernel;
     int64_t dim_f, ld_f, ld_v, ld_x, tile_q, chunk, group;
     int gated;                 /* chunks of gated.h */
+    int singles;               /* chunked, but sequences of one token take the recurrent walk: see choose_form */
     int64_t dim_u;             /* channels of a state: dim_v, and one more for its sum if gated */
     int64_t segment, segments; /* backward: keeps states at each segment's start, and within the current one (of tokens, or
                                 * chunks) */
@@ -69,6 +70,7 @@ typedef struct attn_linear_head {
     char *memory;
     double *decay; /* [len_kv]: this task's share of walk->decay */
     int64_t b, g;
+    int64_t first;         /* the sequence's first token, in a ragged batch */
     int part;              /* which gradients backward computes; LINEAR_ALL: it is not split */
     int64_t len_q, len_kv; /* tokens that exist */
 } attn_linear_head;
@@ -98,9 +100,12 @@ static inline void *attn_linear_lanes(const attn_linear_head *head, int which)
     return head->memory + w->scratch.lanes + which * w->tile_q * (w->compute == ATTN_F64 ? 8 : 4);
 }
 
-/* The row of token t of head h in a caller's tensor. */
+/* The row of token t of head h in a caller's tensor with tokens. */
 const void *attn_linear_row(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t t);
 void *attn_linear_row_out(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t t);
+
+/* The head's state, or its sum, in a caller's tensor of states. */
+void *attn_linear_state_row(const attn_linear_head *head, const void *base, const attn_layout *layout);
 
 /* Features of n tokens from `first` on, of q (h is a query head) or k, as rows of ld_f. */
 void attn_linear_query_features(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, void *F);

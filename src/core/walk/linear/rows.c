@@ -12,7 +12,7 @@
 
 static int64_t offset_of(const attn_linear_head *head, const attn_layout *layout, int64_t h, int64_t t)
 {
-    int64_t elements = head->b * layout->stride[0] + h * layout->stride[1] + t * layout->stride[2];
+    int64_t elements = head->b * layout->stride[0] + h * layout->stride[1] + (head->first + t) * layout->stride[2];
     return elements * (int64_t)attn_dtype_bytes(layout->dtype);
 }
 
@@ -24,6 +24,12 @@ const void *attn_linear_row(const attn_linear_head *head, const void *base, cons
 void *attn_linear_row_out(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t t)
 {
     return (char *)base + offset_of(head, layout, h, t);
+}
+
+void *attn_linear_state_row(const attn_linear_head *head, const void *base, const attn_layout *layout)
+{
+    const int64_t elements = head->b * layout->stride[0] + head->g * layout->stride[1];
+    return (char *)(uintptr_t)base + elements * (int64_t)attn_dtype_bytes(layout->dtype);
 }
 
 static int is_random(attn_features kind) { return kind >= ATTN_FEATURES_FAVOR; }
@@ -221,10 +227,10 @@ void attn_linear_load_state(const attn_linear_head *head, int which, void *S, in
     const attn_linear_resolved *p = &w->problem;
     const outer o = outer_of(head, which);
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
-    if (o.state) copy_rows(w, S, ld, attn_linear_row(head, o.state, o.state_at, head->g, 0), o.state_at->stride[2]);
+    if (o.state) copy_rows(w, S, ld, attn_linear_state_row(head, o.state, o.state_at), o.state_at->stride[2]);
     for (int64_t c = 0; !o.state && c < w->dim_f; c++) memset((char *)S + c * ld * size, 0, (size_t)(p->shape.dim_v * size));
     if (!w->normalised) return;
-    if (o.sum) copy_sum(w, z, 1, attn_linear_row(head, o.sum, o.sum_at, head->g, 0), o.sum_at->stride[2]);
+    if (o.sum) copy_sum(w, z, 1, attn_linear_state_row(head, o.sum, o.sum_at), o.sum_at->stride[2]);
     else memset(z, 0, (size_t)(w->dim_f * size));
 }
 
@@ -239,8 +245,8 @@ void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_
 {
     const attn_linear_walk *w = head->walk;
     const outer o = outer_of(head, which);
-    if (o.state) copy_rows(w, attn_linear_row_out(head, o.state, o.state_at, head->g, 0), o.state_at->stride[2], S, ld);
-    if (w->normalised && o.sum) copy_sum(w, attn_linear_row_out(head, o.sum, o.sum_at, head->g, 0), o.sum_at->stride[2], z, 1);
+    if (o.state) copy_rows(w, attn_linear_state_row(head, o.state, o.state_at), o.state_at->stride[2], S, ld);
+    if (w->normalised && o.sum) copy_sum(w, attn_linear_state_row(head, o.sum, o.sum_at), o.sum_at->stride[2], z, 1);
 }
 
 /* Factors below exp(least) are 0 in the compute type anyway; the limit keeps sums of logs finite. */

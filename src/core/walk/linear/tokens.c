@@ -108,7 +108,7 @@ void attn_linear_forward_tokens(const attn_linear_head *head)
     void *S = attn_linear_part(head, w->scratch.state), *z = attn_linear_part(head, w->scratch.sum);
     int64_t ld = w->ld_v;
     if (p->has.final_state && (p->at.final_state.stride[2] >= p->shape.dim_v || w->dim_f <= 1)) {
-        S = attn_linear_row_out(head, a->final_state, &p->at.final_state, head->g, 0);
+        S = attn_linear_state_row(head, a->final_state, &p->at.final_state);
         ld = p->at.final_state.stride[2];
     }
     attn_linear_load_state(head, LINEAR_INITIAL, S, ld, z);
