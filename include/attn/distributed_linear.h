@@ -66,7 +66,7 @@ typedef struct attn_distributed_linear_plan attn_distributed_linear_plan;
  * tokens of a rank, or
  *      ATTN_ERR_ARGUMENT     also if ranks disagree about the problem, the split, types, the instruction set, or about which
  *                            tensors there are
- *      ATTN_ERR_UNSUPPORTED  another layout or way, or any_order; ragged batches (cu_seqlens)
+ *      ATTN_ERR_UNSUPPORTED  another layout or way, or any_order; ragged batches (cu_seqlens), slots, states of 16 bits
  *      ATTN_ERR_MEMORY       also if the workspace would be larger than options.workspace_limit
  *      ATTN_ERR_IO           the transport failed
  */

@@ -96,7 +96,9 @@ typedef struct attn_linear_problem {
     attn_linear_rule rule;
     attn_decay_kind decay_kind;
     int64_t chunk;       /* tokens per chunk; 0: the fastest.  Bits depend on it */
-    int64_t reserved[8]; /* must be 0 */
+    int64_t pool;        /* rows of the tensors of states that initial_slots and final_slots choose from; without these 0 */
+    int64_t snapshots;   /* columns of final_slots: 0 or 1 for the last state only */
+    int64_t reserved[6]; /* must be 0 */
 } attn_linear_problem;
 
 /*
@@ -104,8 +106,10 @@ typedef struct attn_linear_problem {
  * dim_qk, Dv dim_v, F dim_features (attn_features_count).
  *
  * q, k, v and o are f32, f16 and bf16 in any mixture, or all f64; by default q is f32 and the others have its type.  decay, beta,
- * erase and write are of any float type, by default the compute type (f32, or f64 if q is); feature_matrix, denominators and states
- * are of the compute type.  Inputs may broadcast.  The last stride of q, k, v, o, erase, write, states and their gradients is 1.
+ * erase and write are of any float type, by default the compute type (f32, or f64 if q is).  initial_state and final_state are of
+ * the compute type by default, and f16 or bf16 where that is f32: what a sequence's tokens read and write is f32, and a final state
+ * is rounded once, when it is stored.  feature_matrix, denominators, sums and the gradients of states are of the compute type.
+ * Inputs may broadcast.  The last stride of q, k, v, o, erase, write, states and their gradients is 1.
  *
  * Ragged batches: if cu_seqlens is present, the sequences of the batch are concatenated, as in attn_tensors.  Every tensor with
  * tokens loses its batch: [1, heads, tokens, channels], with strides for token, head and channel (stride[0] is not used) and dense
@@ -113,6 +117,24 @@ typedef struct attn_linear_problem {
  * any may have none; a plan serves all batches within that.  States have a row for each sequence, and one without tokens ends as it
  * began.  With ATTN_LINEAR_FORM_AUTO and causal, forward takes sequences of one token token by token and others in the form that is
  * described, whatever else is in the batch.
+ *
+ * Slots, forward: an engine keeps the states of all its sequences as the `pool` rows of one tensor.  Sequence b begins with row
+ * initial_slots[b] of initial_state [pool, Hkv, F, Dv] and of initial_sum, or at zero if that is -1, and its last state goes to row
+ * final_slots[b] of final_state and final_sum, or nowhere if that is -1; other rows are neither read nor written.  In place, one
+ * tensor is both pools and mostly one array both lists:
+ *
+ *      tensors.initial_state.data = tensors.final_state.data = pool;    tensors.initial_slots = tensors.final_slots = slots;
+ *
+ * Sequences may begin with the same row (a shared prefix), if none of them writes it.
+ *
+ * Snapshots: final_slots may have problem.snapshots columns.  Column j gets the state without the last j tokens, for j up to the
+ * length of the sequence (which leaves the state it began with); columns past that are not written.  To decode with drafts, a
+ * sequence brings its last token and n-1 drafts as n tokens, with snapshots = n.  If the model then accepts the first a of these n
+ * tokens, the next call begins where they left the state, and nothing is computed again:
+ *
+ *      initial_slots[b] = final_slots[b][n - a];        the other rows of this list are free
+ *
+ * Snapshots are taken token by token: ATTN_LINEAR_FORM_AUTO is then ATTN_LINEAR_FORM_RECURRENT, and the other forms are refused.
  *
  * With a denominator, a state and its sum z go together: both or neither.  A sequence may be split anywhere: the final state of one
  * part is the initial state of the next, in the same memory if the strides are equal.  Without query heads (heads_q = 0; q and o
@@ -135,8 +157,8 @@ typedef struct attn_linear_tensors {
     attn_input write;          /* [B, Hkv, Skv, F] */
     attn_input lengths;        /* [B], dense, i64 or i32: tokens of each entry; later keys are not read; causal: later rows are 0 */
 
-    attn_input initial_state; /* [B, Hkv, F, Dv] */
-    attn_input initial_sum;   /* [B, Hkv, F, 1] */
+    attn_input initial_state; /* [B, Hkv, F, Dv]; with initial_slots [pool, Hkv, F, Dv] */
+    attn_input initial_sum;   /* [B, Hkv, F, 1]; likewise */
     attn_output final_state;  /* [B, Hkv, F, Dv]: forward; may be the initial state */
     attn_output final_sum;    /* [B, Hkv, F, 1]: likewise */
 
@@ -156,6 +178,10 @@ typedef struct attn_linear_tensors {
 
     /* Ragged batches: sequence b owns the tokens cu_seqlens[b] .. cu_seqlens[b+1]-1. */
     attn_input cu_seqlens; /* [B + 1], dense, i64 or i32: starts at 0, never decreases; without lengths */
+
+    /* Rows of pools of states; i64 or i32, dense, -1 for none.  Forward. */
+    attn_input initial_slots; /* [B] */
+    attn_input final_slots;   /* [B, 1, 1, snapshots or 1]: no row twice, nor one where another sequence begins */
 } attn_linear_tensors;
 
 /* A checked problem with its kernel and sizes; immutable, like attn_plan. */
@@ -177,7 +203,8 @@ ATTN_API size_t attn_linear_plan_workspace_size(const attn_linear_plan *plan);
 /*
  * Forward: o, and on request final states and denominators.  Backward: every gradient of the loop at the top of this file.
  * Allocates nothing; the workspace rules are those of attn_execute.  Results have the same bits for any number of threads and any
- * batch, ragged or one sequence at a time.  Returns ATTN_ERR_ARGUMENT for lengths, or cu_seqlens, that are out of range.  In
+ * batch, ragged or one sequence at a time.  Returns ATTN_ERR_ARGUMENT for lengths, cu_seqlens or slots that are out of range,
+ * and for slots that are there twice.  In
  * forward, NaN or infinity in a key or value affects the later outputs of its head (all of them if not causal) and changes no bit
  * of the others; in backward it also affects the gradients of its chunk.  Returns what attn_execute returns, with outputs
  * untouched.

@@ -137,6 +137,24 @@ static attn_status limit_calls(attn_distributed_linear_plan *p, attn_error *erro
     return ATTN_OK;
 }
 
+/* What only one process serves. */
+static attn_status check_whole(const attn_linear_passes *x, attn_error *error)
+{
+    const attn_linear_tensors *t = &x->planned;
+    const attn_dtype q = t->q.dtype, compute = q == ATTN_F64 ? ATTN_F64 : ATTN_F32,
+                     types[] = {t->initial_state.dtype, t->final_state.dtype};
+    CHECK(!t->cu_seqlens.data, ATTN_ERR_UNSUPPORTED,
+          MODULE ": cu_seqlens is set; ragged batches are not divided, batches with lengths are");
+    CHECK(!t->initial_slots.data && !t->final_slots.data, ATTN_ERR_UNSUPPORTED,
+          MODULE ": %s is set; states travel between ranks and are in no pool",
+          t->initial_slots.data ? "initial_slots" : "final_slots");
+    for (int i = 0; i < 2; i++)
+        CHECK(types[i] == ATTN_DTYPE_DEFAULT || types[i] == compute || types[i] > ATTN_U64 || q > ATTN_U64, ATTN_ERR_UNSUPPORTED,
+              MODULE ": %s is %s; states that travel between ranks are %s", i ? "final_state" : "initial_state",
+              attn_dtype_name(types[i]), attn_dtype_name(compute));
+    return ATTN_OK;
+}
+
 static attn_status plan_alone(attn_distributed_linear_plan *p, const attn_linear_problem *problem,
                               const attn_linear_tensors *tensors, const attn_split *caller, attn_error *error)
 {
@@ -146,8 +164,7 @@ static attn_status plan_alone(attn_distributed_linear_plan *p, const attn_linear
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
     TRY(struct_read(&x->problem, sizeof x->problem, sizeof x->problem, problem, "attn_linear_problem", error));
     TRY(slots_read(&x->planned, sizeof x->planned, sizeof x->planned, tensors, "attn_linear_tensors", error));
-    CHECK(!x->planned.cu_seqlens.data, ATTN_ERR_UNSUPPORTED,
-          MODULE ": cu_seqlens is set; ragged batches are not divided, batches with lengths are");
+    TRY(check_whole(x, error));
     TRY(attn_split_read(&split, caller, error));
     TRY(check_split(&split, &x->problem, error));
     x->part = split.part;

@@ -97,6 +97,8 @@ static void reserved_transport(asked *a) { a->transport.reserved[1] = 1; }
 static void with_call(asked *a) { a->tensors.call = (const attn_call *)(const void *)a; }
 static void wide_lengths(asked *a) { a->tensors.lengths.stride[0] = 2; }
 static void ragged(asked *a) { a->tensors.cu_seqlens = attn_in(a->lengths); }
+static void slots(asked *a) { a->tensors.final_slots = attn_in(a->lengths); }
+static void half_states(asked *a) { a->tensors.initial_state = (attn_input){a->lengths, ATTN_BF16, {0, 0, 0, 0}}; }
 static void small_limit(asked *a) { a->options.workspace_limit = sizes[a->transport.rank] - 256; }
 static void smaller_limit(asked *a) { a->options.workspace_limit = 64; }
 static void zigzag(asked *a) { a->split.layout = ATTN_LAYOUT_ZIGZAG; }
@@ -156,6 +158,8 @@ static const struct fault {
     {wide_lengths, NULL, ATTN_ERR_STRIDE, "lengths.stride[0] is 2; it must be dense (0, or 1)"},
     {ragged, NULL, ATTN_ERR_UNSUPPORTED,
      "distributed: cu_seqlens is set; ragged batches are not divided, batches with lengths are"},
+    {slots, NULL, ATTN_ERR_UNSUPPORTED, "distributed: final_slots is set; states travel between ranks and are in no pool"},
+    {half_states, NULL, ATTN_ERR_UNSUPPORTED, "distributed: initial_state is bf16; states that travel between ranks are f32"},
     {small_limit, NULL, ATTN_ERR_MEMORY, ""},
     {smaller_limit, NULL, ATTN_ERR_MEMORY, "distributed: states take "},
     {zigzag, NULL, ATTN_ERR_UNSUPPORTED,

@@ -38,6 +38,8 @@ static int is_present(const ragged_case *c, const char *name)
                     {"grad_erase", low},
                     {"grad_write", low},
                     {"lengths", 0},
+                    {"initial_slots", c->slots > 0},
+                    {"final_slots", c->slots > 0},
                     {"initial_state", c->states},
                     {"final_state", c->states},
                     {"grad_final_state", c->states},
@@ -49,6 +51,44 @@ static int is_present(const ragged_case *c, const char *name)
     for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
         if (strcmp(optional[i].name, name) == 0) return optional[i].present;
     return 1;
+}
+
+int ragged_number(const ragged_case *c, const char *name)
+{
+    int t = 0;
+    while (t < c->tensors && strcmp(c->about[t].name, name) != 0) t++;
+    assert_true(t < c->tensors);
+    return t;
+}
+
+size_t ragged_row_bytes(const ragged_case *c, int t)
+{
+    const int64_t *shape = c->plan[t].shape;
+    return (size_t)(shape[1] * shape[2] * shape[3]) * attn_dtype_size(c->plan[t].dtype);
+}
+
+unsigned char *ragged_row(const ragged_case *c, int t, int64_t row) { return c->data[t] + row * (int64_t)ragged_row_bytes(c, t); }
+
+int64_t ragged_slot_of(const ragged_case *c, const char *list, int64_t i)
+{
+    int32_t row;
+    memcpy(&row, c->data[ragged_number(c, list)] + i * (int64_t)sizeof row, sizeof row);
+    return row;
+}
+
+/* Rows from the end of the pool down, so that they are in another order than the sequences; every fourth list entry is -1.  In the
+ * same rows, each sequence begins with one of those that it writes. */
+static void fill_slots(const ragged_case *c, int t)
+{
+    const int64_t columns = c->plan[t].shape[3], snapshots = c->problem.snapshots > 1 ? c->problem.snapshots : 1;
+    const int final = strcmp(c->about[t].name, "final_slots") == 0;
+    for (int64_t i = 0; i < c->count * columns; i++) {
+        int64_t at = i;
+        if (!final && c->slots == 2) at = i * snapshots + i % snapshots;
+        if (final && c->slots == 1) at = i + 1;
+        const int32_t row = i % 4 == 2 ? -1 : (int32_t)(c->problem.pool - 1 - at);
+        memcpy(c->data[t] + i * (int64_t)sizeof row, &row, sizeof row);
+    }
 }
 
 /* Random numbers of any float type.  Sums and denominators are positive, logs of decays negative. */
@@ -95,6 +135,12 @@ void ragged_open(ragged_case *c, int64_t count, const int64_t *lengths, uint64_t
             ragged_slot(c, &c->args, t)->data = ATTN_LATER;
     }
     c->args.q.dtype = c->dtype;
+    if (c->states) c->args.initial_state.dtype = c->args.final_state.dtype = c->stored;
+    if (c->slots) {
+        c->args.initial_slots.dtype = c->args.final_slots.dtype = ATTN_I32;
+        p->pool = count * (p->snapshots > 1 ? p->snapshots : 1) + 2;
+    }
+    if (p->op == ATTN_BACKWARD) c->args.final_state.dtype = ATTN_DTYPE_DEFAULT;
     attn_linear_plan *plan = plan_of(p, &c->args, 1);
     for (int t = 0; t < c->tensors; t++) {
         c->plan[t].struct_size = sizeof *c->plan;
@@ -107,6 +153,7 @@ void ragged_open(ragged_case *c, int64_t count, const int64_t *lengths, uint64_t
         assert_true(c->data[t] && c->kept[t]);
         ragged_slot(c, &c->args, t)->data = c->data[t];
         if (strcmp(c->about[t].name, "cu_seqlens") == 0) memcpy(c->data[t], c->starts, c->bytes[t]);
+        else if (strstr(c->about[t].name, "_slots")) fill_slots(c, t);
         else if (c->plan[t].role == ATTN_ROLE_INPUT) fill(c, t, &random);
     }
     attn_linear_plan_destroy(plan);
@@ -126,7 +173,7 @@ static void erase_outputs(const ragged_case *c)
         if (c->plan[t].role == ATTN_ROLE_OUTPUT) memset(c->data[t], UNTOUCHED, c->bytes[t]);
 }
 
-static void execute(const attn_linear_problem *problem, const attn_linear_tensors *tensors, int threads)
+void ragged_execute(const attn_linear_problem *problem, const attn_linear_tensors *tensors, int threads)
 {
     attn_linear_plan *plan = plan_of(problem, tensors, threads);
     const size_t size = attn_linear_plan_workspace_size(plan);
@@ -143,41 +190,88 @@ static void execute(const attn_linear_problem *problem, const attn_linear_tensor
 void ragged_run(ragged_case *c, int threads)
 {
     erase_outputs(c);
-    execute(&c->problem, &c->args, threads);
+    ragged_execute(&c->problem, &c->args, threads);
     for (int t = 0; t < c->tensors; t++)
         if (c->plan[t].role == ATTN_ROLE_OUTPUT) memcpy(c->kept[t], c->data[t], c->bytes[t]);
 }
 
-/* Sequence b in the memory of the batch. */
-static attn_linear_tensors alone(const ragged_case *c, int64_t b, const int64_t starts[2], int packed)
+/* One sequence, without its last `column` tokens. */
+typedef struct one {
+    int64_t b, column, starts[2];
+    attn_linear_tensors tensors;
+    void *own[RAGGED_TENSORS]; /* states in the compute type */
+} one;
+
+/* The row of a tensor of states: its own, or of a list; -1: none. */
+static int64_t row_of(const ragged_case *c, int t, const one *x)
 {
-    attn_linear_tensors tensors = c->args;
+    const int64_t columns = c->problem.snapshots > 1 ? c->problem.snapshots : 1;
+    if (!c->slots) return x->b;
+    if (strncmp(c->about[t].name, "initial", 7) == 0) return ragged_slot_of(c, "initial_slots", x->b);
+    return ragged_slot_of(c, "final_slots", x->b * columns + x->column);
+}
+
+/* A state of the compute type in memory of its own, if that of the batch is of another. */
+static void set_state(const ragged_case *c, int t, one *x)
+{
+    attn_output *slot = ragged_slot(c, &x->tensors, t);
+    const int64_t row = row_of(c, t, x), count = (int64_t)(ragged_row_bytes(c, t) / attn_dtype_size(c->plan[t].dtype));
+    if (row < 0) {
+        memset(slot, 0, sizeof *slot);
+        return;
+    }
+    slot->data = ragged_row(c, t, row);
+    if (c->plan[t].dtype != ATTN_BF16 && c->plan[t].dtype != ATTN_F16) return;
+    x->own[t] = malloc((size_t)count * sizeof(float));
+    assert_non_null(x->own[t]);
+    if (c->plan[t].role == ATTN_ROLE_INPUT) (void)attn_convert(count, slot->data, c->plan[t].dtype, x->own[t], ATTN_F32, NULL);
+    slot->data = x->own[t];
+    slot->dtype = ATTN_F32;
+}
+
+static void round_states(const ragged_case *c, one *x)
+{
     for (int t = 0; t < c->tensors; t++) {
-        attn_output *slot = ragged_slot(c, &tensors, t);
+        const int64_t count = (int64_t)(ragged_row_bytes(c, t) / (c->plan[t].dtype ? attn_dtype_size(c->plan[t].dtype) : 1));
+        if (x->own[t] && c->plan[t].role == ATTN_ROLE_OUTPUT)
+            (void)attn_convert(count, x->own[t], ATTN_F32, ragged_row(c, t, row_of(c, t, x)), c->plan[t].dtype, NULL);
+        free(x->own[t]);
+    }
+}
+
+static void run_one(const ragged_case *c, int64_t b, int64_t column, int packed)
+{
+    one x = {.b = b, .column = column, .starts = {0, c->starts[b + 1] - c->starts[b] - column}, .tensors = c->args};
+    attn_linear_problem p = c->problem;
+    for (int t = 0; t < c->tensors; t++) {
+        attn_output *slot = ragged_slot(c, &x.tensors, t);
         const int64_t *shape = c->plan[t].shape, size = (int64_t)attn_dtype_size(c->plan[t].dtype), row = shape[1] * shape[3];
         if (c->plan[t].role == ATTN_ROLE_NONE || strcmp(c->about[t].name, "feature_matrix") == 0) continue;
-        if (!has_tokens(c, t)) {
-            slot->data = c->data[t] + b * row * shape[2] * size;
-            continue;
+        if (strstr(c->about[t].name, "_slots")) {
+            memset(slot, 0, sizeof *slot);
+        } else if (has_tokens(c, t)) {
+            const int64_t stride[4] = {row, shape[3], row, 1};
+            slot->data = c->data[t] + c->starts[b] * row * size;
+            memcpy(slot->stride, stride, sizeof stride);
+        } else {
+            set_state(c, t, &x);
         }
-        slot->data = c->data[t] + c->starts[b] * row * size;
-        const int64_t stride[4] = {row, shape[3], row, 1};
-        memcpy(slot->stride, stride, sizeof stride);
     }
-    tensors.cu_seqlens = packed ? attn_in(starts) : (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
-    return tensors;
+    x.tensors.cu_seqlens = packed ? attn_in(x.starts) : (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
+    p.shape.batch = 1;
+    p.shape.len_q = p.shape.len_kv = x.starts[1];
+    if (p.snapshots > 1) p.form = ATTN_LINEAR_FORM_RECURRENT;
+    p.pool = p.snapshots = 0;
+    ragged_execute(&p, &x.tensors, 1);
+    round_states(c, &x);
 }
 
 void ragged_compare(ragged_case *c, int packed, const char *what)
 {
     erase_outputs(c);
     for (int64_t b = 0; b < c->count; b++) {
-        attn_linear_problem p = c->problem;
-        const int64_t starts[2] = {0, c->starts[b + 1] - c->starts[b]};
-        p.shape.batch = 1;
-        p.shape.len_q = p.shape.len_kv = starts[1];
-        const attn_linear_tensors tensors = alone(c, b, starts, packed);
-        execute(&p, &tensors, 1);
+        const int64_t length = c->starts[b + 1] - c->starts[b], snapshots = c->problem.snapshots > 1 ? c->problem.snapshots : 1;
+        for (int64_t column = snapshots - 1 < length ? snapshots - 1 : length; column >= 0; column--) run_one(c, b, column, packed);
     }
     for (int t = 0; t < c->tensors; t++)
         if (c->plan[t].role == ATTN_ROLE_OUTPUT && memcmp(c->data[t], c->kept[t], c->bytes[t]) != 0)

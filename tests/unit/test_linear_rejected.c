@@ -16,9 +16,9 @@ typedef struct fixture {
     attn_linear_tensors tensors;
     attn_options options;
     float q[2][2][3][4], k[2][1][3][4], v[2][1][3][5], o[2][2][3][5], state[2][1][4][5], sum[2][1][4], n[2][2][3], matrix[4][4],
-        extra[2][1][4][5];
+        extra[2][1][4][5], pool[3][1][4][5], pool_sum[3][1][4];
     float decay[2][1][3][8], beta[2][1][3], grad[3][2 * 2 * 3 * 5];
-    int64_t lengths[2], starts[3];
+    int64_t lengths[2], starts[3], slots[2], more_slots[2][2];
 } fixture;
 
 static void init(fixture *f)
@@ -120,10 +120,10 @@ static void test_enums(void **state)
     ARGUMENT(f.problem.decay_kind = ATTN_DECAY_CHANNEL, "decay_kind is 1 and decay is not set");
     ARGUMENT(f.problem.form = (attn_linear_form)4, "form is 4; known: 0 (auto), 1 (chunked), 2 (recurrent), 3 (quadratic)");
     ARGUMENT(f.problem.causal = 2, "causal is 2; it must be 0 or 1");
-    ARGUMENT(f.problem.reserved[7] = 5, "reserved[7] is 5; it must be 0");
+    ARGUMENT(f.problem.reserved[5] = 5, "reserved[5] is 5; it must be 0");
     ARGUMENT(f.problem.struct_size = 0, "attn_linear_problem.struct_size is 0; set it to sizeof(attn_linear_problem)");
     ARGUMENT(f.tensors.struct_size = 0, "attn_linear_tensors.struct_size is 0; set it to sizeof(attn_linear_tensors)");
-    ARGUMENT(f.tensors.struct_size -= 8, "attn_linear_tensors.struct_size is 1352; set it to sizeof(attn_linear_tensors)");
+    ARGUMENT(f.tensors.struct_size -= 8, "attn_linear_tensors.struct_size is 1448; set it to sizeof(attn_linear_tensors)");
     REJECTED(f.options.reproducible = 1, ATTN_ERR_UNSUPPORTED,
              "options.reproducible is set; the bits of linear attention depend on the instruction set");
     ARGUMENT(f.options.threads = -1, "options.threads is -1; it must be between 1 and 1024, or 0 for the default");
@@ -172,7 +172,8 @@ static void test_tensors(void **state)
     const attn_call call = {.struct_size = sizeof call};
     (void)state;
     UNSUPPORTED(f.tensors.k.dtype = ATTN_F64, "k.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
-    UNSUPPORTED(f.tensors.final_state.dtype = ATTN_BF16, "final_state.dtype is bf16; it must be f32, the compute type");
+    UNSUPPORTED(f.tensors.final_state.dtype = ATTN_F64, "final_state.dtype is f64; it must be f32, f16 or bf16, as q is not f64");
+    UNSUPPORTED(f.tensors.final_sum.dtype = ATTN_BF16, "final_sum.dtype is bf16; it must be f32, the compute type");
     REJECTED((f.tensors.v.stride[2] = 10, f.tensors.v.stride[3] = 2), ATTN_ERR_STRIDE,
              "v.stride[3] is 2; the last axis must be contiguous (1)");
     ARGUMENT(f.tensors.k = none, "k is missing; ATTN_FORWARD needs it");
@@ -228,6 +229,49 @@ static void test_tensors(void **state)
     ARGUMENT((turn(&f), f.tensors.grad_initial_state = attn_out(f.state)), "grad_initial_state is set and initial_state is not");
 }
 
+/* States in a pool of three rows, in place: sequences begin with rows 0 and 1, and write 0 and 1, and as snapshots 1 and 2. */
+static void give_slots(fixture *f, int64_t snapshots)
+{
+    f->problem.pool = 3;
+    f->problem.snapshots = snapshots;
+    f->tensors.initial_state = attn_in(f->pool);
+    f->tensors.final_state = attn_out(f->pool);
+    f->tensors.initial_sum = attn_in(f->pool_sum);
+    f->tensors.final_sum = attn_out(f->pool_sum);
+    f->tensors.initial_slots = attn_in(f->slots);
+    f->tensors.final_slots = snapshots > 1 ? attn_in(f->more_slots) : attn_in(f->slots);
+    f->slots[0] = 0, f->slots[1] = 1;
+    f->more_slots[0][0] = 0, f->more_slots[0][1] = 2;
+    f->more_slots[1][0] = 1, f->more_slots[1][1] = -1;
+}
+
+static void test_slots(void **state)
+{
+    static const attn_input none;
+    (void)state;
+    REJECTED(give_slots(&f, 0), ATTN_OK, "");
+    REJECTED(give_slots(&f, 2), ATTN_OK, "");
+    ARGUMENT((give_slots(&f, 0), f.slots[1] = 3), "initial_slots[1] is 3; it must be -1 or below pool (3)");
+    ARGUMENT((give_slots(&f, 2), f.more_slots[1][0] = -2), "final_slots[1][0] is -2; it must be -1 or below pool (3)");
+    ARGUMENT((give_slots(&f, 0), f.slots[1] = 0), "final_slots[1] is 0, as is final_slots[0]");
+    ARGUMENT((give_slots(&f, 2), f.more_slots[0][1] = 0), "final_slots[0][1] is 0, as is final_slots[0][0]");
+    ARGUMENT((give_slots(&f, 2), f.more_slots[0][1] = 1, f.more_slots[1][0] = 2),
+             "initial_slots[1] is 1, as is final_slots[0][1] of another sequence");
+    ARGUMENT((give_slots(&f, 0), f.tensors.initial_state.dtype = ATTN_BF16, f.tensors.final_state.dtype = ATTN_F16),
+             "final_state is initial_state, and their types are f16 and bf16");
+    ARGUMENT((give_slots(&f, 0), f.tensors.initial_state = f.tensors.initial_sum = none),
+             "initial_slots is set; it is used only with initial_state");
+    ARGUMENT(f.tensors.initial_slots = attn_in(f.slots), "initial_slots is set; it is used only with initial_state");
+    ARGUMENT(f.problem.pool = 3, "pool is 3; only initial_slots and final_slots use it");
+    REJECTED(f.problem.pool = -1, ATTN_ERR_SHAPE, "pool is -1; it must be between 0 and 2^48");
+    REJECTED(f.problem.snapshots = -1, ATTN_ERR_SHAPE, "snapshots is -1; it must be between 0 and 2^48");
+    ARGUMENT(f.problem.snapshots = 2, "final_slots is missing; snapshots (2) needs it");
+    UNSUPPORTED((give_slots(&f, 2), f.problem.causal = 0), "snapshots are causal; set causal");
+    UNSUPPORTED((give_slots(&f, 2), f.problem.form = ATTN_LINEAR_FORM_CHUNKED), "snapshots (2) have the recurrent form only");
+    UNSUPPORTED((give_slots(&f, 2), f.tensors.final_slots.dtype = ATTN_F32), "final_slots.dtype is f32; it must be i32 or i64");
+    ARGUMENT((turn(&f), f.tensors.final_slots = attn_in(f.slots)), "final_slots is set; ATTN_BACKWARD does not use it");
+}
+
 /* Execution must have the planned tensors, of the planned types and strides. */
 static void test_planned(void **state)
 {
@@ -261,8 +305,8 @@ static void test_planned(void **state)
             "o and the workspace overlap, or its strides make it impossible to tell");
     assert_int_equal(attn_linear_plan_tensor(plan, 13, &told, NULL), ATTN_OK);
     assert_true(told.role == ATTN_ROLE_OUTPUT && told.dtype == ATTN_F32 && told.shape[2] == 4 && told.bytes == sizeof f.state);
-    FAILS(attn_linear_plan_tensor(plan, 28, &told, &error), ATTN_ERR_ARGUMENT,
-          "tensor 28 does not exist; attn_linear_tensors has 28");
+    FAILS(attn_linear_plan_tensor(plan, 30, &told, &error), ATTN_ERR_ARGUMENT,
+          "tensor 30 does not exist; attn_linear_tensors has 30");
     free(workspace);
     attn_linear_plan_destroy(plan);
 }
@@ -316,8 +360,8 @@ static void test_calls(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limit), cmocka_unit_test(test_enums),   cmocka_unit_test(test_numbers),
-                                       cmocka_unit_test(test_fit),   cmocka_unit_test(test_tensors), cmocka_unit_test(test_planned),
-                                       cmocka_unit_test(test_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limit),   cmocka_unit_test(test_enums), cmocka_unit_test(test_numbers),
+                                       cmocka_unit_test(test_fit),     cmocka_unit_test(test_slots), cmocka_unit_test(test_tensors),
+                                       cmocka_unit_test(test_planned), cmocka_unit_test(test_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

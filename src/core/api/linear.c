@@ -5,6 +5,7 @@
 #include "../base/error.h"
 #include "../plan/linear.h"
 #include "../plan/plan.h"
+#include "../plan/sequences.h"
 
 int64_t attn_features_count(attn_features kind, int64_t dim_qk, int64_t features)
 {
@@ -55,6 +56,9 @@ static attn_status make(attn_linear_plan *plan, const attn_linear_problem *probl
     w->compute = plan->row->compute;
     attn_kernel_assemble(plan->row, &w->kernel);
     w->dim_f = attn_features_count(w->problem.features, w->problem.shape.dim_qk, w->problem.random_features);
+    const int lists = w->problem.has.initial_slots || w->problem.has.final_slots;
+    const int64_t entries = attn_state_lists_capacity(lists, w->problem.shape.batch, w->problem.snapshots);
+    w->table = entries < 0 ? -1 : 16 * entries;
     w->parallel_for = o.parallel_for;
     w->parallel_context = o.parallel_context;
     size_t bytes;
@@ -89,7 +93,9 @@ attn_status attn_linear_execute(const attn_linear_plan *plan, const attn_linear_
     TRY(attn_linear_args_read(plan, tensors, (attn_bytes){workspace, workspace_size < need ? 0 : need}, &a, error));
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the plan needs %zu bytes", need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the plan needs %zu", workspace_size, need);
-    if (!is_idle(plan)) attn_run_linear(&plan->walk, &a, attn_workspace_align(workspace));
+    char *aligned = attn_workspace_align(workspace);
+    if (need > 0) TRY(attn_linear_slots_distinct(&plan->walk.problem, &a, aligned, error));
+    if (!is_idle(plan)) attn_run_linear(&plan->walk, &a, aligned);
     return attn_succeed(error);
 }
 

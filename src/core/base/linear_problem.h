@@ -60,6 +60,8 @@ typedef struct attn_linear_resolved {
     attn_decay_kind decay_kind; /* if there is a decay */
     attn_linear_form form;
     int64_t chunk;
+    int64_t pool;
+    int64_t snapshots; /* columns of final_slots, at least 1 */
     attn_linear_presence has;
     attn_linear_layouts at;
 } attn_linear_resolved;

@@ -41,7 +41,7 @@ VF_INLINE void softmax_row(int64_t dim, real *x)
     for (int64_t c = 0; c < dim; c += VF_LANES) vf_store(x + c, vf_mul(vf_load(x + c), factor));
 }
 
-static void step_features(attn_features kind, int64_t n, int64_t dim, void *X, int64_t ld)
+static void step_features(int kind, int64_t n, int64_t dim, void *X, int64_t ld)
 {
     for (int64_t j = 0; j < n; j++) {
         real *x = (real *)X + j * ld;
@@ -53,7 +53,7 @@ static void step_features(attn_features kind, int64_t n, int64_t dim, void *X, i
     }
 }
 
-static void step_lane_features(attn_features kind, int width, int64_t dim, void *Xt)
+static void step_lane_features(int kind, int width, int64_t dim, void *Xt)
 {
     for (int64_t c = 0; c < dim; c++) {
         real *x = (real *)Xt + c * TILE;
@@ -65,7 +65,7 @@ static void step_lane_features(attn_features kind, int width, int64_t dim, void 
 }
 
 /* G, the gradient of features F, becomes the gradient of x. */
-static void step_features_backward(attn_features kind, int64_t n, int64_t dim, const void *F, void *G, int64_t ld)
+static void step_features_backward(int kind, int64_t n, int64_t dim, const void *F, void *G, int64_t ld)
 {
     for (int64_t j = 0; j < n; j++) {
         const real *f = (const real *)F + j * ld;
@@ -95,8 +95,7 @@ VF_INLINE real half_square(int64_t dim, const real *x)
     return sum_of_lanes(sum) / 2;
 }
 
-static void step_random_features(attn_features kind, int64_t n, int64_t dim, int64_t count, const void *X, int64_t ldx, void *U,
-                                 int64_t ldu)
+static void step_random_features(int kind, int64_t n, int64_t dim, int64_t count, const void *X, int64_t ldx, void *U, int64_t ldu)
 {
     const real unit = 1 / (real)sqrt((double)count);
     for (int64_t j = 0; j < n; j++) {
@@ -118,8 +117,7 @@ static void step_random_features(attn_features kind, int64_t n, int64_t dim, int
     }
 }
 
-static void step_random_features_backward(attn_features kind, int64_t n, int64_t count, const void *F, void *G, int64_t ld,
-                                          void *sums)
+static void step_random_features_backward(int kind, int64_t n, int64_t count, const void *F, void *G, int64_t ld, void *sums)
 {
     for (int64_t j = 0; j < n; j++) {
         const real *f = (const real *)F + j * ld;

@@ -14,6 +14,7 @@
 
 #include "part/additive.h"
 #include "part/chunk.h"
+#include "part/convolution.h"
 #include "part/decode.h"
 #include "part/double_backward.h"
 #include "part/elementwise.h"
@@ -61,6 +62,7 @@ typedef struct attn_linear_parts { /* linear_<type>.c */
     attn_chunk_part chunk;
     attn_token_part token;
     attn_gate_part gate;
+    attn_convolution_part convolution;
 } attn_linear_parts;
 
 typedef struct attn_kernel {

@@ -9,6 +9,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
 
+#include "attn/linear.h"
 #include "forward.inc.c"
 
 #pragma GCC diagnostic pop
@@ -20,6 +21,8 @@
 #include "token_step.inc.c"
 
 #include "gate_step.inc.c"
+
+#include "convolution_step.inc.c"
 
 #define ATTN_LINEAR_PARTS                                                                                                          \
     {                                                                                                                              \
@@ -49,6 +52,8 @@
                  .solve_back = step_solve_back,                                                                                    \
                  .add_multiplied = step_add_multiplied,                                                                            \
                  .sums_from = step_sums_from},                                                                                     \
+        .convolution = {ATTN_TILE_SHAPE, step_convolution, step_convolution_through, step_convolution_inputs,                      \
+                        step_convolution_weights},                                                                                 \
     }
 
 #endif

@@ -52,7 +52,9 @@ static const attn_kernel own_parts[SETS][TYPES] = {
 #define BACKWARD(symbol)                                                                                                           \
     .outer = &(symbol).outer, .gradient = &(symbol).gradient, .additive_gradient = &(symbol).additive,                             \
     .small_gradient = &(symbol).small,
-#define LINEAR(symbol) .features = &(symbol).features, .chunk = &(symbol).chunk, .token = &(symbol).token, .gate = &(symbol).gate,
+#define LINEAR(symbol)                                                                                                             \
+    .features = &(symbol).features, .chunk = &(symbol).chunk, .token = &(symbol).token, .gate = &(symbol).gate,                    \
+    .convolution = &(symbol).convolution,
 #include "kernels.def"
 #undef PART
 #undef FORWARD

@@ -5,19 +5,89 @@
  */
 #ifdef VF_LANES
 
-/* A block of `vectors` vectors of a row of the state or the like (`count` channels of the last one). */
-VF_INLINE void load_block(const int vectors, const real *x, int64_t count, vf *to)
+/* A block of `vectors` vectors of a row of the state or the like, from element `at` on (`count` channels of the last one). */
+VF_INLINE void load_block_as(const attn_dtype dtype, const int vectors, const void *x, int64_t at, int64_t count, vf *to)
 {
     VF_UNROLL
-    for (int v = 0; v < vectors; v++) to[v] = vectors == 1 ? load_some(REAL_DTYPE, x, 0, count) : vf_load(x + v * VF_LANES);
+    for (int v = 0; v < vectors; v++)
+        to[v] = vectors == 1 ? load_some(dtype, x, at, count) : vf_load_as(dtype, x, at + v * VF_LANES);
+}
+
+VF_INLINE void store_block_as(const attn_dtype dtype, const int vectors, void *x, int64_t at, int64_t count, const vf *from)
+{
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++) {
+        if (vectors == 1) store_some(dtype, x, at, from[v], count);
+        else vf_store_as(dtype, x, at + v * VF_LANES, from[v]);
+    }
+}
+
+/* Whole blocks of a state of bf16 have the even and the odd channels of each pair of vectors apart: that takes half of the
+ * instructions. */
+#ifdef VF_STORES_TWO
+#define STATE_SPLITS(dtype, vectors) (VF_SPLITS(dtype) && (vectors) > 1)
+#else
+#define STATE_SPLITS(dtype, vectors) ((void)(dtype), (void)(vectors), 0)
+#define vf_store_two(base, index, x) ((void)(base), (void)(index), (void)(x))
+#endif
+
+VF_INLINE void load_state(const attn_dtype dtype, const int vectors, const void *S, int64_t at, int64_t count, vf *to)
+{
+    if (!STATE_SPLITS(dtype, vectors)) {
+        load_block_as(dtype, vectors, S, at, count, to);
+        return;
+    }
+    VF_UNROLL
+    for (int v = 0; v + 1 < vectors; v += 2) vf_load_two(dtype, S, at + v * VF_LANES, to + v);
+}
+
+VF_INLINE void store_state(const attn_dtype dtype, const int vectors, void *S, int64_t at, int64_t count, const vf *from)
+{
+    if (!STATE_SPLITS(dtype, vectors)) {
+        store_block_as(dtype, vectors, S, at, count, from);
+        return;
+    }
+    VF_UNROLL
+    for (int v = 0; v + 1 < vectors; v += 2) vf_store_two(S, at + v * VF_LANES, from + v);
+}
+
+/* The same of the compute type. */
+VF_INLINE void load_block(const int vectors, const real *x, int64_t count, vf *to)
+{
+    load_block_as(REAL_DTYPE, vectors, x, 0, count, to);
 }
 
 VF_INLINE void store_block(const int vectors, real *x, int64_t count, const vf *from)
 {
-    VF_UNROLL
-    for (int v = 0; v < vectors; v++) {
-        if (vectors == 1) store_some(REAL_DTYPE, x, 0, from[v], count);
-        else vf_store(x + v * VF_LANES, from[v]);
+    store_block_as(REAL_DTYPE, vectors, x, 0, count, from);
+}
+
+/* The same in the order of the channels of a state. */
+VF_INLINE void load_ordered(const attn_dtype dtype, const int vectors, const real *x, int64_t count, vf *to)
+{
+    real part[2 * VF_LANES];
+    if (!STATE_SPLITS(dtype, vectors)) {
+        load_block(vectors, x, count, to);
+        return;
+    }
+    for (int v = 0; v + 1 < vectors; v += 2, x += 2 * VF_LANES) {
+        for (int i = 0; i < VF_LANES; i++) part[i] = x[2 * i], part[VF_LANES + i] = x[2 * i + 1];
+        to[v] = vf_load(part);
+        to[v + 1] = vf_load(part + VF_LANES);
+    }
+}
+
+VF_INLINE void store_ordered(const attn_dtype dtype, const int vectors, real *x, int64_t count, const vf *from)
+{
+    real part[2 * VF_LANES];
+    if (!STATE_SPLITS(dtype, vectors)) {
+        store_block(vectors, x, count, from);
+        return;
+    }
+    for (int v = 0; v + 1 < vectors; v += 2, x += 2 * VF_LANES) {
+        vf_store(part, from[v]);
+        vf_store(part + VF_LANES, from[v + 1]);
+        for (int i = 0; i < VF_LANES; i++) x[2 * i] = part[i], x[2 * i + 1] = part[VF_LANES + i];
     }
 }
 
@@ -37,8 +107,8 @@ enum { UNGATED, GATED_HEAD, GATED_CHANNEL };
 VF_INLINE vf gate_at(const int gated, const real *gate, int64_t c) { return vf_set(gate[gated == GATED_CHANNEL ? c : 0]); }
 
 /* sums = sum_c x_c gate_c S[c][:] */
-VF_INLINE void recall_block(const int vectors, int64_t d, int64_t count, const int gated, int64_t dim_k, const real *x,
-                            const real *gate, const real *S, int64_t ld, real *sums)
+VF_INLINE void recall_block(const int vectors, int64_t d, int64_t count, const attn_dtype dtype, const int gated, int64_t dim_k,
+                            const real *x, const real *gate, const void *S, int64_t ld, real *sums)
 {
     vf acc[TOKEN_BLOCK], s[TOKEN_BLOCK];
     VF_UNROLL
@@ -46,42 +116,69 @@ VF_INLINE void recall_block(const int vectors, int64_t d, int64_t count, const i
     for (int64_t c = 0; c < dim_k; c++) {
         vf factor = vf_set(x[c]);
         if (gated) factor = vf_mul(factor, gate_at(gated, gate, c));
-        load_block(vectors, S + c * ld + d, count, s);
+        load_state(dtype, vectors, S, c * ld + d, count, s);
         VF_UNROLL
         for (int v = 0; v < vectors; v++) acc[v] = vf_fma(factor, s[v], acc[v]);
     }
-    store_block(vectors, sums + d, count, acc);
+    store_ordered(dtype, vectors, sums + d, count, acc);
 }
 
-/* S[c][:] = gate_c S[c][:] + k_c u;   y = sum_c q_c S[c][:] */
-VF_INLINE void token_block(const int vectors, int64_t d, int64_t count, const int gated, int64_t dim_k, const real *q,
-                           const real *k, const real *u, const real *gate, real *S, int64_t ld, real *y)
+/* The lines of a block's row of the next state, into the level 2 cache: rows of a block are far apart, which the CPU does not
+ * foresee. */
+VF_INLINE void prefetch_next(uintptr_t next, int64_t at, int64_t bytes)
 {
+    for (int64_t i = 0; next && i < bytes; i += 64) __builtin_prefetch((const void *)(next + (uintptr_t)(at + i)), 0, 2);
+}
+
+/* From what the state returns for the key: u = beta (v - u). */
+VF_INLINE void correct(int64_t from, int64_t to, const attn_token *t)
+{
+    real *u = t->u;
+    const real *v = t->v;
+    for (int64_t d = from; d < to; d++) u[d] = (real)t->beta * (v[d] - u[d]);
+}
+
+/* S[c][:] = gate_c before[c][:] + k_c u;   y = sum_c q_c S[c][:].  By the delta rule u = beta (v - sum_c k_c gate_c before[c][:]):
+ * a block of the state is read twice, the second time from the cache. */
+VF_INLINE void token_block(const int vectors, int64_t d, int64_t count, const attn_dtype dtype, const int gated,
+                           const attn_token *t)
+{
+    const real *q = t->q, *k = t->k, *u = t->delta ? t->u : t->v, *gate = t->gate;
+    real *y = t->y;
+    const void *before = t->before;
+    void *S = t->S;
+    const uintptr_t next = (uintptr_t)t->next;
+    const int64_t dim_k = t->dim_k, ld = t->ld, ld_before = t->ld_before;
     vf acc[TOKEN_BLOCK], s[TOKEN_BLOCK], add[TOKEN_BLOCK];
-    load_block(vectors, u + d, count, add);
+    if (t->delta) {
+        recall_block(vectors, d, count, dtype, gated, dim_k, k, gate, before, ld_before, t->u);
+        correct(d, least(t->dim_v, d + vectors * VF_LANES), t);
+    }
+    load_ordered(dtype, vectors, u + d, count, add);
     VF_UNROLL
     for (int v = 0; v < vectors; v++) acc[v] = vf_zero();
     VF_ROLLED
     for (int64_t c = 0; c < dim_k; c++) {
         const vf key = vf_set(k[c]), query = vf_set(q[c]);
-        load_block(vectors, S + c * ld + d, count, s);
+        prefetch_next(next, (c * ld_before + d) * bytes_of(dtype), vectors * VF_LANES * bytes_of(dtype));
+        load_state(dtype, vectors, before, c * ld_before + d, count, s);
         VF_UNROLL
         for (int v = 0; v < vectors; v++) {
             if (gated) s[v] = vf_mul(s[v], gate_at(gated, gate, c));
             s[v] = vf_fma(key, add[v], s[v]);
             acc[v] = vf_fma(query, s[v], acc[v]);
         }
-        store_block(vectors, S + c * ld + d, count, s);
+        store_state(dtype, vectors, S, c * ld + d, count, s);
     }
-    store_block(vectors, y + d, count, acc);
+    store_ordered(dtype, vectors, y + d, count, acc);
 }
 
 /* Calls f with the kind of gate as a constant. */
-#define EACH_GATE(gated, f, dim, ...)                                                                                              \
+#define EACH_GATE(dtype, gated, f, dim, ...)                                                                                       \
     do {                                                                                                                           \
-        if ((gated) == UNGATED) EACH_TOKEN_BLOCK(dim, f, UNGATED, __VA_ARGS__);                                                    \
-        else if ((gated) == GATED_HEAD) EACH_TOKEN_BLOCK(dim, f, GATED_HEAD, __VA_ARGS__);                                         \
-        else EACH_TOKEN_BLOCK(dim, f, GATED_CHANNEL, __VA_ARGS__);                                                                 \
+        if ((gated) == UNGATED) EACH_TOKEN_BLOCK(dim, f, dtype, UNGATED, __VA_ARGS__);                                             \
+        else if ((gated) == GATED_HEAD) EACH_TOKEN_BLOCK(dim, f, dtype, GATED_HEAD, __VA_ARGS__);                                  \
+        else EACH_TOKEN_BLOCK(dim, f, dtype, GATED_CHANNEL, __VA_ARGS__);                                                          \
     } while (0)
 
 static int gate_kind(const attn_token *t) { return !t->gate ? UNGATED : t->gate_channels ? GATED_CHANNEL : GATED_HEAD; }
@@ -89,23 +186,28 @@ static int gate_kind(const attn_token *t) { return !t->gate ? UNGATED : t->gate_
 /* u = beta (v - k^T S of the gated state), by the delta rule; else v itself. */
 VF_INLINE const real *token_value(const attn_token *t, const real *S)
 {
-    real *u = t->u;
-    const real *v = t->v;
-    if (!t->delta) return v;
-    EACH_GATE(gate_kind(t), recall_block, t->dim_v, t->dim_k, t->k, t->gate, S, t->ld, u);
-    for (int64_t d = 0; d < t->dim_v; d++) u[d] = (real)t->beta * (v[d] - u[d]);
-    return u;
+    if (!t->delta) return t->v;
+    EACH_GATE(REAL_DTYPE, gate_kind(t), recall_block, t->dim_v, t->dim_k, t->k, t->gate, S, t->ld, t->u);
+    correct(0, t->dim_v, t);
+    return t->u;
 }
+
+VF_INLINE void token_as(const attn_dtype dtype, const attn_token *t) { EACH_GATE(dtype, gate_kind(t), token_block, t->dim_v, t); }
 
 static void step_token(const attn_token *t)
 {
-    const real *u = token_value(t, t->S);
-    EACH_GATE(gate_kind(t), token_block, t->dim_v, t->dim_k, t->q, t->k, u, t->gate, t->S, t->ld, t->y);
+#if REAL_BITS == 32
+    if (t->stored == ATTN_BF16) token_as(ATTN_BF16, t);
+    else if (t->stored == ATTN_F16) token_as(ATTN_F16, t);
+    else token_as(ATTN_F32, t);
+#else
+    token_as(ATTN_F64, t);
+#endif
 }
 
 static void step_recall(int64_t dim_k, int64_t dim_v, const void *q, const void *S, int64_t ld, void *y)
 {
-    EACH_TOKEN_BLOCK(dim_v, recall_block, UNGATED, dim_k, q, NULL, S, ld, y);
+    EACH_TOKEN_BLOCK(dim_v, recall_block, REAL_DTYPE, UNGATED, dim_k, q, NULL, S, ld, y);
 }
 
 /* z = gate z + k; returns q.z */
@@ -146,7 +248,7 @@ static void step_token_backward(const attn_token *t, const void *before, void *d
     const int gated = gate_kind(t);
 
     (void)token_value(t, S);
-    EACH_TOKEN_BLOCK(t->dim_v, recall_block, UNGATED, t->dim_k, k, NULL, dS, t->ld, du);
+    EACH_TOKEN_BLOCK(t->dim_v, recall_block, REAL_DTYPE, UNGATED, t->dim_k, k, NULL, dS, t->ld, du);
     *dbeta = 0;
     for (int64_t d = 0; d < t->dim_v; d++) {
         if (t->delta && t->beta != 0) *dbeta += (double)du[d] * (double)u[d] / t->beta;

@@ -12,6 +12,7 @@
 #include "../base/error.h"
 #include "../base/names.h"
 #include "plan.h"
+#include "sequences.h"
 
 static int has_sum(const attn_linear_resolved *p) { return p->denominator != ATTN_DENOMINATOR_NONE; }
 
@@ -56,6 +57,23 @@ static attn_status check_numbers(const attn_linear_resolved *p, attn_error *erro
     CHECK(p->epsilon >= 0 && isfinite(p->epsilon), ATTN_ERR_ARGUMENT,
           "epsilon is %g; it must be at least 0 and finite (0 for the default, 1e-6)", p->epsilon);
     CHECK(p->chunk >= 0, ATTN_ERR_ARGUMENT, "chunk is %" PRId64 "; it must be at least 1, or 0 for the default", p->chunk);
+    CHECK(p->pool >= 0 && p->pool <= ATTN_MAX_SIZE, ATTN_ERR_SHAPE, "pool is %" PRId64 "; it must be between 0 and 2^48", p->pool);
+    CHECK_TENSORS(p->pool == 0 || p->has.initial_slots || p->has.final_slots, ATTN_LINEAR_SLOT_initial_slots,
+                  ATTN_LINEAR_SLOT_final_slots, ATTN_ERR_ARGUMENT, "pool is %" PRId64 "; only initial_slots and final_slots use it",
+                  p->pool);
+    CHECK(p->snapshots >= 0 && p->snapshots <= ATTN_MAX_SIZE, ATTN_ERR_SHAPE,
+          "snapshots is %" PRId64 "; it must be between 0 and 2^48", p->snapshots);
+    return ATTN_OK;
+}
+
+static attn_status check_snapshots(const attn_linear_resolved *p, attn_error *error)
+{
+    if (p->snapshots <= 1) return ATTN_OK;
+    CHECK_TENSOR(p->has.final_slots, ATTN_LINEAR_SLOT_final_slots, ATTN_ERR_ARGUMENT,
+                 "final_slots is missing; snapshots (%" PRId64 ") needs it", p->snapshots);
+    CHECK(p->causal, ATTN_ERR_UNSUPPORTED, "snapshots are causal; set causal");
+    CHECK(p->form == ATTN_LINEAR_FORM_AUTO || p->form == ATTN_LINEAR_FORM_RECURRENT, ATTN_ERR_UNSUPPORTED,
+          "snapshots (%" PRId64 ") have the recurrent form only", p->snapshots);
     return ATTN_OK;
 }
 
@@ -74,6 +92,7 @@ static attn_status check_fit(const attn_linear_resolved *p, attn_error *error)
                  "cu_seqlens needs len_q (%" PRId64 ") equal to len_kv (%" PRId64 ")", s->len_q, s->len_kv);
     CHECK_TENSORS(!p->has.cu_seqlens || !p->has.lengths, ATTN_LINEAR_SLOT_cu_seqlens, ATTN_LINEAR_SLOT_lengths, ATTN_ERR_ARGUMENT,
                   "cu_seqlens and lengths are set; set only one of them");
+    TRY(check_snapshots(p, error));
     const int chunked = p->form == ATTN_LINEAR_FORM_CHUNKED || p->form == ATTN_LINEAR_FORM_QUADRATIC;
     CHECK(!chunked || p->rule != ATTN_LINEAR_RULE_LOW_RANK, ATTN_ERR_UNSUPPORTED, "the low-rank rule has the recurrent form only");
     return ATTN_OK;
@@ -113,7 +132,9 @@ static attn_status check_presence(const attn_linear_resolved *p, attn_error *err
                         {SLOT(erase), low, low, with_low},
                         {SLOT(write), low, low, with_low},
                         {SLOT(initial_sum), sum && has->initial_state, sum && has->initial_state, both},
-                        {SLOT(final_sum), sum && has->final_state, sum && has->final_state, both}};
+                        {SLOT(final_sum), sum && has->final_state, sum && has->final_state, both},
+                        {SLOT(initial_slots), has->initial_state, 0, "with initial_state"},
+                        {SLOT(final_slots), has->final_state, 0, "with final_state"}};
     const use in_backward[] = {{SLOT(o), sum, sum, with_sum},
                                {SLOT(grad_decay), has->decay, has->decay, "with decay"},
                                {SLOT(grad_beta), delta, delta, with_delta},
@@ -146,8 +167,10 @@ attn_status attn_linear_read(attn_linear_resolved *resolved, const attn_linear_p
     resolved->decay_kind = p.decay_kind;
     resolved->form = p.form;
     resolved->chunk = p.chunk;
-    for (int i = 0; i < 8; i++)
-        CHECK(p.reserved[i] == 0, ATTN_ERR_ARGUMENT, "reserved[%d] is %" PRId64 "; it must be 0", i, p.reserved[i]);
+    resolved->pool = p.pool;
+    resolved->snapshots = p.snapshots;
+    for (size_t i = 0; i < sizeof p.reserved / sizeof *p.reserved; i++)
+        CHECK(p.reserved[i] == 0, ATTN_ERR_ARGUMENT, "reserved[%zu] is %" PRId64 "; it must be 0", i, p.reserved[i]);
     _Static_assert(sizeof(attn_linear_presence) == ATTN_LINEAR_SLOTS, "one byte a tensor");
     TRY(attn_slots_presence(&attn_linear_family, tensors, (unsigned char *)&resolved->has, error));
     CHECK(!tensors->call, ATTN_ERR_ARGUMENT, "call is set; it must be NULL");
@@ -162,6 +185,7 @@ attn_status attn_linear_resolve(attn_linear_resolved *p, const attn_linear_tenso
     TRY(check_numbers(p, error));
     TRY(check_fit(p, error));
     if (p->epsilon == 0) p->epsilon = 1e-6;
+    if (p->snapshots == 0) p->snapshots = 1;
     const double dim = p->shape.dim_qk > 0 ? (double)p->shape.dim_qk : 1;
     if (p->features >= ATTN_FEATURES_FAVOR && p->feature_scale == 0) p->feature_scale = 1 / sqrt(sqrt(dim));
     if (p->scale_kind == ATTN_SCALE_DEFAULT) p->scale = has_sum(p) ? 1 : 1 / sqrt(dim);
@@ -185,22 +209,25 @@ static attn_status check_lengths(const attn_linear_resolved *p, const attn_linea
     return ATTN_OK;
 }
 
-static attn_status check_starts(const attn_linear_resolved *p, const attn_linear_args *args, attn_error *error)
+static attn_state_lists lists_of(const attn_linear_resolved *p, const attn_linear_args *args)
 {
-    const attn_dtype dtype = p->at.cu_seqlens.dtype;
-    if (!args->cu_seqlens) return ATTN_OK;
-    int64_t start = attn_index_at(args->cu_seqlens, dtype, 0);
-    CHECK_TENSOR(start == 0, ATTN_LINEAR_SLOT_cu_seqlens, ATTN_ERR_ARGUMENT, "cu_seqlens[0] (%" PRId64 ") is not 0%s", start,
-                 attn_index_hint(dtype, start));
-    for (int64_t b = 0; b < p->shape.batch; b++) {
-        const int64_t end = attn_index_at(args->cu_seqlens, dtype, b + 1);
-        CHECK_TENSOR(end >= start && end - start <= p->shape.len_kv, ATTN_LINEAR_SLOT_cu_seqlens, ATTN_ERR_ARGUMENT,
-                     "cu_seqlens[%" PRId64 "] (%" PRId64 ") minus cu_seqlens[%" PRId64 "] (%" PRId64
-                     ") is not between 0 and len_kv (%" PRId64 ")%s",
-                     b + 1, end, b, start, p->shape.len_kv, attn_index_hint(dtype, end));
-        start = end;
-    }
-    return ATTN_OK;
+    return (attn_state_lists){.batch = p->shape.batch,
+                              .columns = p->snapshots,
+                              .pool = p->pool,
+                              .initial = args->initial_slots,
+                              .final = args->final_slots,
+                              .initial_type = p->at.initial_slots.dtype,
+                              .final_type = p->at.final_slots.dtype,
+                              .initial_number = ATTN_LINEAR_SLOT_initial_slots,
+                              .final_number = ATTN_LINEAR_SLOT_final_slots,
+                              .stores = args->final_state != NULL,
+                              .in_place = args->final_state && args->final_state == args->initial_state};
+}
+
+attn_status attn_linear_slots_distinct(const attn_linear_resolved *p, const attn_linear_args *args, void *table, attn_error *error)
+{
+    const attn_state_lists lists = lists_of(p, args);
+    return attn_state_lists_distinct(&lists, table, error);
 }
 
 attn_status attn_linear_args_read(const attn_linear_plan *plan, const attn_linear_tensors *tensors, attn_bytes workspace,
@@ -215,8 +242,15 @@ attn_status attn_linear_args_read(const attn_linear_plan *plan, const attn_linea
     const int in_place = args->final_state && args->final_state == args->initial_state;
     CHECK_TENSORS(!in_place || args->final_sum == args->initial_sum, ATTN_LINEAR_SLOT_final_sum, ATTN_LINEAR_SLOT_initial_sum,
                   ATTN_ERR_ARGUMENT, "final_state is initial_state, so final_sum must be initial_sum");
-    TRY(check_starts(p, args, error));
+    CHECK_TENSORS(!in_place || p->at.final_state.dtype == p->at.initial_state.dtype, ATTN_LINEAR_SLOT_final_state,
+                  ATTN_LINEAR_SLOT_initial_state, ATTN_ERR_ARGUMENT, "final_state is initial_state, and their types are %s and %s",
+                  attn_dtype_text(p->at.final_state.dtype), attn_dtype_text(p->at.initial_state.dtype));
+    if (args->cu_seqlens)
+        TRY(attn_starts_check(args->cu_seqlens, p->at.cu_seqlens.dtype, p->shape.batch, p->shape.len_kv, "len_kv",
+                              ATTN_LINEAR_SLOT_cu_seqlens, error));
     const int64_t tokens = args->cu_seqlens ? attn_index_at(args->cu_seqlens, p->at.cu_seqlens.dtype, p->shape.batch) : 0;
     TRY(attn_tensors_check_overlap(&attn_linear_family, plan->tensor, plan->tensors, pointers, tokens, tokens, workspace, error));
-    return check_lengths(p, args, error);
+    TRY(check_lengths(p, args, error));
+    const attn_state_lists lists = lists_of(p, args);
+    return attn_state_lists_check(&lists, error);
 }

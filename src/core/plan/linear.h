@@ -44,6 +44,9 @@ attn_status attn_linear_resolve(attn_linear_resolved *problem, const attn_linear
 attn_status attn_linear_args_read(const struct attn_linear_plan *plan, const attn_linear_tensors *tensors, attn_bytes workspace,
                                   attn_linear_args *args, attn_error *error);
 
+/* No row of a pool is written twice, or by one sequence and read by another; table: memory of the plan's workspace. */
+attn_status attn_linear_slots_distinct(const attn_linear_resolved *p, const attn_linear_args *args, void *table, attn_error *error);
+
 /* The shape of a tensor, for attn_tensor_facts. */
 void attn_linear_shape(const void *problem, int number, int64_t shape[4]);
 

@@ -19,6 +19,7 @@
 #define RESULT        {OUT, IN, NOT, NOT}, {MUST, MAY, NEVER, NEVER}
 #define RESULT_MAYBE  {OUT, IN, NOT, NOT}, {MAY, MAY, NEVER, NEVER}
 #define FINAL         {OUT, NOT, NOT, NOT}, {MAY, NEVER, NEVER, NEVER}
+#define FORWARD_READS {IN, NOT, NOT, NOT}, {MAY, NEVER, NEVER, NEVER}
 #define GRADIENT_READ {NOT, IN, NOT, NOT}, {NEVER, MUST, NEVER, NEVER}
 #define GRADIENT_MAYBE_READ {NOT, IN, NOT, NOT}, {NEVER, MAY, NEVER, NEVER}
 #define MUST_WRITE    {NOT, OUT, NOT, NOT}, {NEVER, MUST, NEVER, NEVER}
@@ -46,9 +47,9 @@ static const attn_tensor_row rows[] = {
     [S(erase)] = {"erase", READ, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
     [S(write)] = {"write", READ, FEATURE_AXES, ATTN_TYPE_FLOAT, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
     [S(lengths)] = {"lengths", READ, {ATTN_AXIS_BATCH, ATTN_AXIS_ONE, ATTN_AXIS_ONE, ATTN_AXIS_ONE}, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
-    [S(initial_state)] = {"initial_state", READ, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS, -1, -1},
+    [S(initial_state)] = {"initial_state", READ, STATE_AXES, ATTN_TYPE_STORED, ATTN_LAST_CONTIGUOUS, -1, -1},
     [S(initial_sum)] = {"initial_sum", READ, SUM_AXES, ATTN_TYPE_COMPUTE, 0, -1, -1},
-    [S(final_state)] = {"final_state", FINAL, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS, -1, S(initial_state)},
+    [S(final_state)] = {"final_state", FINAL, STATE_AXES, ATTN_TYPE_STORED, ATTN_LAST_CONTIGUOUS, -1, S(initial_state)},
     [S(final_sum)] = {"final_sum", FINAL, SUM_AXES, ATTN_TYPE_COMPUTE, 0, -1, S(initial_sum)},
     [S(grad_o)] = {"grad_o", GRADIENT_READ, O_AXES, ATTN_TYPE_SAME, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_INDEPENDENT | ATTN_PACKED, S(o), -1},
     [S(grad_final_state)] = {"grad_final_state", GRADIENT_MAYBE_READ, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_INDEPENDENT, S(final_state), -1},
@@ -63,6 +64,8 @@ static const attn_tensor_row rows[] = {
     [S(grad_initial_state)] = {"grad_initial_state", WRITES, STATE_AXES, ATTN_TYPE_COMPUTE, ATTN_LAST_CONTIGUOUS | ATTN_GRADIENT_UNREDUCED, S(initial_state), -1},
     [S(grad_initial_sum)] = {"grad_initial_sum", WRITES, SUM_AXES, ATTN_TYPE_COMPUTE, ATTN_GRADIENT_UNREDUCED, S(initial_sum), -1},
     [S(cu_seqlens)] = {"cu_seqlens", READ, {ATTN_AXIS_LIST, ATTN_AXIS_ONE, ATTN_AXIS_ONE, ATTN_AXIS_ONE}, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
+    [S(initial_slots)] = {"initial_slots", FORWARD_READS, {ATTN_AXIS_BATCH, ATTN_AXIS_ONE, ATTN_AXIS_ONE, ATTN_AXIS_ONE}, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
+    [S(final_slots)] = {"final_slots", FORWARD_READS, {ATTN_AXIS_BATCH, ATTN_AXIS_ONE, ATTN_AXIS_ONE, ATTN_AXIS_LIST}, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
 };
 /* clang-format on */
 _Static_assert(sizeof rows / sizeof *rows == ATTN_LINEAR_SLOTS && (int)ATTN_LINEAR_SLOTS <= (int)ATTN_MAX_TENSORS,
@@ -99,6 +102,23 @@ void attn_linear_shape(const void *problem, int number, int64_t shape[4])
     const attn_linear_resolved *p = problem;
     for (int axis = 0; axis < 4; axis++) shape[axis] = axis_size(p, rows[number].axes[axis]);
     if (p->has.cu_seqlens && rows[number].flags & ATTN_PACKED) shape[0] = 1;
-    if (number == S(cu_seqlens)) shape[0] = p->shape.batch + 1;
+    switch (number) {
+    case S(cu_seqlens):
+        shape[0] = p->shape.batch + 1;
+        break;
+    case S(initial_state):
+    case S(initial_sum):
+        if (p->has.initial_slots) shape[0] = p->pool;
+        break;
+    case S(final_state):
+    case S(final_sum):
+        if (p->has.final_slots) shape[0] = p->pool;
+        break;
+    case S(final_slots):
+        shape[3] = p->snapshots;
+        break;
+    default:
+        break;
+    }
     if ((number == S(decay) || number == S(grad_decay)) && p->decay_kind == ATTN_DECAY_HEAD) shape[3] = 1;
 }

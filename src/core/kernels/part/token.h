@@ -7,7 +7,8 @@
 
 #include "tile.h"
 
-/* One token of one state: S [dim_k][ld]. */
+/* One token of one state: S [dim_k][ld].  `step` reads the state from `before`, which may be S, and for it alone both may be of
+ * another storage type. */
 typedef struct attn_token {
     int64_t dim_k, dim_v, ld;
     const void *q, *k, *v; /* features of the query and the key; the value */
@@ -16,14 +17,18 @@ typedef struct attn_token {
     int delta; /* 1: the delta rule, with beta */
     double beta;
     void *S;
-    void *y; /* [dim_v]: sum_c q_c S[c][:], after the update; scratch in `backward` */
-    void *u; /* [dim_v]: scratch of the delta rule */
+    const void *before; /* [dim_k][ld_before] */
+    int64_t ld_before;
+    attn_dtype stored; /* type of S and before; S is rounded, and y is as if it were not */
+    const void *next;  /* what is likely to be `before` next, and is prefetched meanwhile; NULL: nothing */
+    void *y;           /* [dim_v]: sum_c q_c S[c][:], after the update; scratch in `backward` */
+    void *u;           /* [dim_v]: scratch of the delta rule */
 } attn_token;
 
 typedef struct attn_token_part {
     attn_tile_shape shape;
 
-    /* S = gate S + k u^T;  y = q^T S. */
+    /* S = gate before + k u^T;  y = q^T S. */
     void (*step)(const attn_token *t);
     /* y = q^T S. */
     void (*recall)(int64_t dim_k, int64_t dim_v, const void *q, const void *S, int64_t ld, void *y);

@@ -151,6 +151,23 @@ VF_INLINE __m128i bf16_of(vf v)
     return _mm_packus_epi32(_mm256_castsi256_si128(out), _mm256_extracti128_si256(out, 1));
 }
 
+/* bf16 in the upper half of each lane. */
+VF_INLINE __m256i upper_bf16_of(vf v)
+{
+    const __m256i x = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
+    const __m256i near = _mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(x, _mm256_set1_epi32(0x400000));
+    return _mm256_blendv_epi8(near, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+}
+
+/* Stores what vf_load_two loads. */
+#define VF_STORES_TWO 1
+VF_INLINE void vf_store_two(void *base, int64_t index, const vf *x)
+{
+    const __m256i low = _mm256_srli_epi32(upper_bf16_of(x[0]), 16), high = upper_bf16_of(x[1]);
+    _mm256_storeu_si256((__m256i *)(void *)((char *)base + 2 * index), _mm256_blend_epi16(low, high, 0xaa));
+}
+
 VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
 {
     char *p = (char *)base + index * bytes_of(dtype);

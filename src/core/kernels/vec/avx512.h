@@ -192,6 +192,23 @@ VF_INLINE __m256i bf16_of(vf v)
     return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), near, quiet));
 }
 
+/* bf16 in the upper half of each lane. */
+VF_INLINE __m512i upper_bf16_of(vf v)
+{
+    const __m512i x = _mm512_castps_si512(v), near = _mm512_add_epi32(x, _mm512_set1_epi32(0x7fff));
+    const __m512i even =
+        _mm512_mask_add_epi32(near, _mm512_test_epi32_mask(x, _mm512_set1_epi32(0x10000)), near, _mm512_set1_epi32(1));
+    return _mm512_mask_or_epi32(even, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), x, _mm512_set1_epi32(0x400000));
+}
+
+/* Stores what vf_load_two loads. */
+#define VF_STORES_TWO 1
+VF_INLINE void vf_store_two(void *base, int64_t index, const vf *x)
+{
+    const __m512i low = _mm512_srli_epi32(upper_bf16_of(x[0]), 16), high = upper_bf16_of(x[1]);
+    _mm512_storeu_si512((char *)base + 2 * index, _mm512_mask_blend_epi16(0xaaaaaaaa, low, high));
+}
+
 VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
 {
     char *p = (char *)base + index * bytes_of(dtype);

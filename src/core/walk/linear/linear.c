@@ -26,7 +26,7 @@ static void choose_form(attn_linear_walk *w)
     const int unread = is_gated(p) && p->shape.heads_q == 0;
     /* In a ragged batch the choice must not depend on its longest sequence, so sequences of one token choose for themselves. */
     const int single = p->causal && p->shape.len_kv == 1 && !p->has.cu_seqlens;
-    const int tokens = p->rule == ATTN_LINEAR_RULE_LOW_RANK || single || unread ||
+    const int tokens = p->rule == ATTN_LINEAR_RULE_LOW_RANK || single || unread || p->snapshots > 1 ||
                        (is_gated(p) && p->op == ATTN_FORWARD && state <= STATE_IN_CACHE);
     if (p->form == ATTN_LINEAR_FORM_AUTO) {
         p->form = tokens ? ATTN_LINEAR_FORM_RECURRENT : ATTN_LINEAR_FORM_CHUNKED;
@@ -179,8 +179,9 @@ int attn_linear_walk_init(attn_linear_walk *w, int threads)
     if (w->scratch.bytes < 0 || !attn_mul(w->scratch.bytes, w->workers, &bytes)) return 0;
     w->decay = bytes;
     if (has_decay_sums(w)) (void)take(&bytes, times(w->parts > 1 ? w->tasks : w->workers, p->shape.len_kv), sizeof(double));
-    w->bytes = bytes;
-    return bytes >= 0 && bytes <= INT64_MAX - 64;
+    if (w->table < 0 || bytes < 0) return 0;
+    w->bytes = bytes = attn_max(bytes, w->table);
+    return bytes <= INT64_MAX - 64;
 }
 
 /* Pairs of a query and a key that one walk computes in a chunk of n tokens: each tile of queries with the keys up to its end. */
@@ -258,6 +259,7 @@ static attn_linear_head head_at(const attn_linear_walk *w, const attn_linear_arg
     attn_linear_head head = {.walk = w, .args = args, .memory = memory, .part = part};
     head.b = number / p->shape.heads_kv;
     head.g = number % p->shape.heads_kv;
+    head.next = number + w->workers;
     head.len_q = p->shape.len_q;
     head.len_kv = p->shape.len_kv;
     if (p->has.cu_seqlens) {

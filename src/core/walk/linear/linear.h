@@ -7,6 +7,7 @@
 #define ATTN_WALK_LINEAR_LINEAR_H
 
 #include "../../base/linear_problem.h"
+#include "../../base/names.h"
 #include "../../kernels/kernel.h"
 
 /* Byte offsets into a worker's memory; a buffer that the walk does not use has size 0. */
@@ -58,6 +59,7 @@ typedef struct attn_linear_walk {
     void *parallel_context;
     attn_linear_scratch scratch; /* of each worker; after them all, backward in chunks with a decay per head: */
     int64_t decay;               /* double [workers, or tasks where heads are split][len_kv]: gradients of the sums of log(decay) */
+    int64_t table;               /* bytes that the lists of slots need before the workers begin */
     int64_t bytes;
 } attn_linear_walk;
 
@@ -71,6 +73,7 @@ typedef struct attn_linear_head {
     double *decay; /* [len_kv]: this task's share of walk->decay */
     int64_t b, g;
     int64_t first;         /* the sequence's first token, in a ragged batch */
+    int64_t next;          /* the number of the head that its worker is likely to take next */
     int part;              /* which gradients backward computes; LINEAR_ALL: it is not split */
     int64_t len_q, len_kv; /* tokens that exist */
 } attn_linear_head;
@@ -104,8 +107,23 @@ static inline void *attn_linear_lanes(const attn_linear_head *head, int which)
 const void *attn_linear_row(const attn_linear_head *head, const void *base, const attn_layout *layout, int64_t h, int64_t t);
 void *attn_linear_row_out(const attn_linear_head *head, void *base, const attn_layout *layout, int64_t h, int64_t t);
 
-/* The head's state, or its sum, in a caller's tensor of states. */
-void *attn_linear_state_row(const attn_linear_head *head, const void *base, const attn_layout *layout);
+/* The head's state, or its sum, in row `row` of a caller's tensor of states. */
+void *attn_linear_state_row(const attn_linear_head *head, int64_t row, const void *base, const attn_layout *layout);
+
+/* The rows of the states where the head's sequence begins and ends (column > 0: without its last tokens); -1: none. */
+static inline int64_t attn_linear_initial_row(const attn_linear_head *head)
+{
+    const attn_linear_resolved *p = &head->walk->problem;
+    if (!p->has.initial_state) return -1;
+    return p->has.initial_slots ? attn_index_at(head->args->initial_slots, p->at.initial_slots.dtype, head->b) : head->b;
+}
+static inline int64_t attn_linear_final_row(const attn_linear_head *head, int64_t column)
+{
+    const attn_linear_resolved *p = &head->walk->problem;
+    if (!p->has.final_state) return -1;
+    if (!p->has.final_slots) return head->b;
+    return attn_index_at(head->args->final_slots, p->at.final_slots.dtype, head->b * p->snapshots + column);
+}
 
 /* Features of n tokens from `first` on, of q (h is a query head) or k, as rows of ld_f. */
 void attn_linear_query_features(const attn_linear_head *head, int64_t h, int64_t first, int64_t n, void *F);
@@ -132,6 +150,11 @@ void attn_linear_load_state(const attn_linear_head *head, int which, void *S, in
 /* The same into a state of scratch, with ld_v. */
 void attn_linear_load_own_state(const attn_linear_head *head, int which, void *S, void *z);
 void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_t ld, const void *z, int which);
+/* The sums alone: initial, and final. */
+void attn_linear_load_sum(const attn_linear_head *head, void *z);
+void attn_linear_store_sum(const attn_linear_head *head, const void *z);
+/* Stores a snapshot: column `column` of final_slots. */
+void attn_linear_store_snapshot(const attn_linear_head *head, int64_t column, const void *S, int64_t ld, const void *z);
 
 /* log(decay) of token t, channel c. */
 double attn_linear_log(const attn_linear_head *head, int64_t t, int64_t c);

@@ -26,9 +26,9 @@ void *attn_linear_row_out(const attn_linear_head *head, void *base, const attn_l
     return (char *)base + offset_of(head, layout, h, t);
 }
 
-void *attn_linear_state_row(const attn_linear_head *head, const void *base, const attn_layout *layout)
+void *attn_linear_state_row(const attn_linear_head *head, int64_t row, const void *base, const attn_layout *layout)
 {
-    const int64_t elements = head->b * layout->stride[0] + head->g * layout->stride[1];
+    const int64_t elements = row * layout->stride[0] + head->g * layout->stride[1];
     return (char *)(uintptr_t)base + elements * (int64_t)attn_dtype_bytes(layout->dtype);
 }
 
@@ -192,22 +192,32 @@ static void copy_sum(const attn_linear_walk *w, void *to, int64_t to_stride, con
         memcpy((char *)to + c * to_stride * size, (const char *)from + c * from_stride * size, (size_t)size);
 }
 
-static void copy_rows(const attn_linear_walk *w, void *to, int64_t to_ld, const void *from, int64_t from_ld)
+/* Between the compute type and another one, or of the same type. */
+static void copy_rows(const attn_linear_walk *w, void *to, attn_dtype to_type, int64_t to_ld, const void *from,
+                      attn_dtype from_type, int64_t from_ld)
 {
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), row = w->problem.shape.dim_v * size;
     if (row == 0) return;                       /* no values: the stride between rows can be anything */
     if (to == from && to_ld == from_ld) return; /* the state is the caller's own memory */
+    if (from_type != w->compute) {
+        w->kernel.storage->load_rows(w->dim_f, w->problem.shape.dim_v, from, from_type, from_ld, to, to_ld);
+        return;
+    }
+    if (to_type != w->compute) {
+        w->kernel.outer->store_rows(w->dim_f, w->problem.shape.dim_v, 1, from, from_ld, to, to_type, to_ld);
+        return;
+    }
     for (int64_t c = 0; c < w->dim_f; c++)
         memcpy((char *)to + c * to_ld * size, (const char *)from + c * from_ld * size, (size_t)row);
 }
 
-/* A state of the caller's; NULL if absent. */
+/* A row of a caller's states; NULL if there is none. */
 typedef struct outer {
     void *state, *sum;
     const attn_layout *state_at, *sum_at;
 } outer;
 
-static outer outer_of(const attn_linear_head *head, int which)
+static outer outer_of(const attn_linear_head *head, int which, int64_t column)
 {
     const attn_linear_args *a = head->args;
     const attn_linear_layouts *at = &head->walk->problem.at;
@@ -218,20 +228,37 @@ static outer outer_of(const attn_linear_head *head, int which)
         [LINEAR_GRAD_FINAL] = {(void *)(uintptr_t)a->grad_final_state, (void *)(uintptr_t)a->grad_final_sum, &at->grad_final_state,
                                &at->grad_final_sum},
         [LINEAR_GRAD_INITIAL] = {a->grad_initial_state, a->grad_initial_sum, &at->grad_initial_state, &at->grad_initial_sum}};
-    return all[which];
+    outer o = all[which];
+    const int64_t row = which == LINEAR_INITIAL ? attn_linear_initial_row(head)
+                        : which == LINEAR_FINAL ? attn_linear_final_row(head, column)
+                                                : head->b;
+    o.state = o.state && row >= 0 ? attn_linear_state_row(head, row, o.state, o.state_at) : NULL;
+    o.sum = o.sum && row >= 0 ? attn_linear_state_row(head, row, o.sum, o.sum_at) : NULL;
+    return o;
+}
+
+static void load_sum(const attn_linear_walk *w, const outer *o, void *z)
+{
+    if (!w->normalised) return;
+    if (o->sum) copy_sum(w, z, 1, o->sum, o->sum_at->stride[2]);
+    else memset(z, 0, (size_t)w->dim_f * attn_dtype_bytes(w->compute));
 }
 
 void attn_linear_load_state(const attn_linear_head *head, int which, void *S, int64_t ld, void *z)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
-    const outer o = outer_of(head, which);
+    const outer o = outer_of(head, which, 0);
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute);
-    if (o.state) copy_rows(w, S, ld, attn_linear_state_row(head, o.state, o.state_at), o.state_at->stride[2]);
+    if (o.state) copy_rows(w, S, w->compute, ld, o.state, o.state_at->dtype, o.state_at->stride[2]);
     for (int64_t c = 0; !o.state && c < w->dim_f; c++) memset((char *)S + c * ld * size, 0, (size_t)(p->shape.dim_v * size));
-    if (!w->normalised) return;
-    if (o.sum) copy_sum(w, z, 1, attn_linear_state_row(head, o.sum, o.sum_at), o.sum_at->stride[2]);
-    else memset(z, 0, (size_t)(w->dim_f * size));
+    load_sum(w, &o, z);
+}
+
+void attn_linear_load_sum(const attn_linear_head *head, void *z)
+{
+    const outer o = outer_of(head, LINEAR_INITIAL, 0);
+    load_sum(head->walk, &o, z);
 }
 
 void attn_linear_load_own_state(const attn_linear_head *head, int which, void *S, void *z)
@@ -241,12 +268,34 @@ void attn_linear_load_own_state(const attn_linear_head *head, int which, void *S
     attn_linear_load_state(head, which, S, w->ld_v, z);
 }
 
-void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_t ld, const void *z, int which)
+static void store_sum(const attn_linear_walk *w, const outer *o, const void *z)
+{
+    if (w->normalised && o->sum) copy_sum(w, o->sum, o->sum_at->stride[2], z, 1);
+}
+
+static void store(const attn_linear_head *head, const void *S, int64_t ld, const void *z, const outer *o)
 {
     const attn_linear_walk *w = head->walk;
-    const outer o = outer_of(head, which);
-    if (o.state) copy_rows(w, attn_linear_state_row(head, o.state, o.state_at), o.state_at->stride[2], S, ld);
-    if (w->normalised && o.sum) copy_sum(w, attn_linear_state_row(head, o.sum, o.sum_at), o.sum_at->stride[2], z, 1);
+    if (o->state) copy_rows(w, o->state, o->state_at->dtype, o->state_at->stride[2], S, w->compute, ld);
+    store_sum(w, o, z);
+}
+
+void attn_linear_store_sum(const attn_linear_head *head, const void *z)
+{
+    const outer o = outer_of(head, LINEAR_FINAL, 0);
+    store_sum(head->walk, &o, z);
+}
+
+void attn_linear_store_state(const attn_linear_head *head, const void *S, int64_t ld, const void *z, int which)
+{
+    const outer o = outer_of(head, which, 0);
+    store(head, S, ld, z, &o);
+}
+
+void attn_linear_store_snapshot(const attn_linear_head *head, int64_t column, const void *S, int64_t ld, const void *z)
+{
+    const outer o = outer_of(head, LINEAR_FINAL, column);
+    store(head, S, ld, z, &o);
 }
 
 /* Factors below exp(least) are 0 in the compute type anyway; the limit keeps sums of logs finite. */

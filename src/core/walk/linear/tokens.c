@@ -39,7 +39,15 @@ attn_token attn_linear_token_at(const attn_linear_head *head, const attn_linear_
     const attn_linear_resolved *p = &w->problem;
     const int64_t size = size_of(w);
     char *own = attn_linear_part(head, w->scratch.token);
-    attn_token t = {.dim_k = w->dim_f, .dim_v = p->shape.dim_v, .ld = ld, .S = S, .y = own, .u = own + w->ld_v * size};
+    attn_token t = {.dim_k = w->dim_f,
+                    .dim_v = p->shape.dim_v,
+                    .ld = ld,
+                    .S = S,
+                    .before = S,
+                    .ld_before = ld,
+                    .stored = w->compute,
+                    .y = own,
+                    .u = own + w->ld_v * size};
     t.k = (const char *)r->Kf + j * w->ld_f * size;
     t.q = w->group ? attn_linear_run_query(head, 0, j) : t.k; /* without queries, y is not read */
     t.v = (const char *)r->V + j * r->ldv * size;
@@ -100,24 +108,70 @@ static void store_outputs(const attn_linear_head *head, const attn_token *t, int
     }
 }
 
+/* The state in the caller's memory, if rows there can be updated in place: of type `stored`; else NULL. */
+static void *own_memory(const attn_linear_head *head, attn_dtype stored)
+{
+    const attn_linear_resolved *p = &head->walk->problem;
+    const attn_layout *at = &p->at.final_state;
+    const int64_t row = attn_linear_final_row(head, 0);
+    if (row < 0 || at->dtype != stored || (at->stride[2] < p->shape.dim_v && head->walk->dim_f > 1)) return NULL;
+    return attn_linear_state_row(head, row, head->args->final_state, at);
+}
+
+/* Where the worker's next head is likely to begin; NULL if there is none. */
+static const void *next_state(const attn_linear_head *head)
+{
+    const attn_linear_resolved *p = &head->walk->problem;
+    attn_linear_head next = *head;
+    next.b = head->next / p->shape.heads_kv;
+    next.g = head->next % p->shape.heads_kv;
+    const int64_t row = next.b < p->shape.batch ? attn_linear_initial_row(&next) : -1;
+    return row < 0 ? NULL : attn_linear_state_row(&next, row, head->args->initial_state, &p->at.initial_state);
+}
+
+/* A sequence of one token, as in decoding: its state goes from one row to another, or the same, in one pass, whatever its type.
+ * Returns 0 if that is not possible. */
+static int decode(const attn_linear_head *head, void *z)
+{
+    const attn_linear_walk *w = head->walk;
+    const attn_linear_resolved *p = &w->problem;
+    const attn_dtype stored = p->at.final_state.dtype;
+    const int64_t row = attn_linear_initial_row(head);
+    void *S = p->has.final_state ? own_memory(head, stored) : NULL;
+    if (head->len_kv != 1 || !S || row < 0 || stored != p->at.initial_state.dtype) return 0;
+    if (p->snapshots > 1 || p->rule == ATTN_LINEAR_RULE_LOW_RANK) return 0;
+    if (w->group > 1 && stored != w->compute) return 0; /* the second query reads the state before it is rounded, too */
+    const attn_linear_run r = attn_linear_run_at(head, 0, 1);
+    attn_token t = attn_linear_token_at(head, &r, 0, S, p->at.final_state.stride[2]);
+    t.before = attn_linear_state_row(head, row, head->args->initial_state, &p->at.initial_state);
+    t.ld_before = p->at.initial_state.stride[2];
+    t.stored = stored;
+    t.next = next_state(head);
+    attn_linear_load_sum(head, z);
+    w->kernel.token->step(&t);
+    store_outputs(head, &t, 0, 0, z);
+    attn_linear_store_sum(head, z);
+    return 1;
+}
+
 void attn_linear_forward_tokens(const attn_linear_head *head)
 {
     const attn_linear_walk *w = head->walk;
     const attn_linear_resolved *p = &w->problem;
-    const attn_linear_args *a = head->args;
-    void *S = attn_linear_part(head, w->scratch.state), *z = attn_linear_part(head, w->scratch.sum);
-    int64_t ld = w->ld_v;
-    if (p->has.final_state && (p->at.final_state.stride[2] >= p->shape.dim_v || w->dim_f <= 1)) {
-        S = attn_linear_state_row(head, a->final_state, &p->at.final_state);
-        ld = p->at.final_state.stride[2];
-    }
+    void *S = own_memory(head, w->compute), *z = attn_linear_part(head, w->scratch.sum);
+    const int64_t ld = S ? p->at.final_state.stride[2] : w->ld_v;
+    if (decode(head, z)) return;
+    if (!S) S = attn_linear_part(head, w->scratch.state);
     attn_linear_load_state(head, LINEAR_INITIAL, S, ld, z);
+    if (head->len_kv > 0 && head->len_kv < p->snapshots) attn_linear_store_snapshot(head, head->len_kv, S, ld, z);
     for (int64_t first = 0; first < head->len_kv; first += w->chunk) {
         attn_linear_run r = attn_linear_run_at(head, first, attn_min(w->chunk, head->len_kv - first));
         for (int64_t j = 0; j < r.n; j++) {
             attn_token t = attn_linear_token_at(head, &r, j, S, ld);
+            const int64_t left = head->len_kv - 1 - first - j;
             attn_linear_take(head, first + j, &t);
             store_outputs(head, &t, first + j, j, z);
+            if (left > 0 && left < p->snapshots) attn_linear_store_snapshot(head, left, S, ld, z);
         }
     }
     attn_linear_store_state(head, S, ld, z, LINEAR_FINAL);

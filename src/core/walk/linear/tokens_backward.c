@@ -101,6 +101,7 @@ static void low_rank_gradients(const attn_linear_head *head, int64_t token, attn
     double none;
     copy(w, between, before, state_elements(w));
     t->S = between;
+    t->before = between;
     const attn_linear_pair pair = attn_linear_pair_at(head, token, t);
     w->kernel.token->step(&pair.first);
     w->kernel.token->backward(t, between, R, dk, dv, &none, dlog);
