@@ -209,6 +209,20 @@ typedef struct ref_linear_gradients {
 } ref_linear_gradients;
 int ref_linear_backward(const ref_linear *p, const ref_linear_gradients *g);
 
+/* The short causal convolution of one sequence: x [L][C], weight [W][C], bias [C] or NULL, before [W-1][C] or NULL (0). */
+typedef struct ref_convolution {
+    int64_t L, C, W;
+    int silu;
+    const double *x, *weight, *bias, *before;
+    int absolute; /* 1: all inputs are absolute values; the results bound the sums of their terms, and what silu makes of errors */
+} ref_convolution;
+
+/* y [L][C], and the state after the sequence, [W-1][C]. */
+void ref_convolution_forward(const ref_convolution *p, double *y, double *after);
+/* From dy, dafter (NULL: 0): dx, dbefore; and adds to dweight and dbias. */
+void ref_convolution_backward(const ref_convolution *p, const double *dy, const double *dafter, double *dx, double *dbefore,
+                              double *dweight, double *dbias);
+
 /* C = A B, or C += A B: a(i, k) = A[i*stride_a + k], or transposed A[k*stride_a + i]; B likewise, C never transposed. */
 typedef struct ref_matrices {
     int64_t rows, columns, inner, stride_a, stride_b, stride_c;

@@ -27,7 +27,7 @@ WITHOUT = {
 }
 
 # Still to come: each leaves this set with the commit that calls it.
-NOT_YET: set[str] = set()
+NOT_YET: set[str] = {"attn_convolution"}
 
 
 def of_c():

@@ -8,6 +8,7 @@
 #include "attn/analysis.h"
 #include "attn/bilinear.h"
 #include "attn/cache.h"
+#include "attn/convolution.h"
 #include "attn/cost.h"
 #include "attn/distributed_linear.h"
 #include "attn/hopfield.h"
@@ -42,6 +43,9 @@ static attn_bias_gate_tensors gate_tensors;
 static attn_linear_problem linear = {
     .struct_size = sizeof linear, .shape = {1, 1, 1, LEN, LEN, D, D}, .denominator = ATTN_DENOMINATOR_NONE};
 static attn_linear_tensors linear_tensors;
+static attn_convolution_problem convolution = {
+    .struct_size = sizeof convolution, .width = 2, .batch = 1, .len = LEN, .channels = D};
+static attn_convolution_tensors convolution_tensors;
 static attn_linformer_problem linformer = {
     .struct_size = sizeof linformer, .batch = 1, .heads = 1, .len = LEN, .rank = 1, .dim = D};
 static attn_linformer_tensors linformer_tensors;
@@ -96,6 +100,8 @@ static void make(void)
                                             .gates = attn_out(gates)};
     linear_tensors = (attn_linear_tensors){
         .struct_size = sizeof linear_tensors, .q = {q, ATTN_F64, {0, 0, 0, 0}}, .k = attn_in(k), .v = attn_in(v), .o = attn_out(o)};
+    convolution_tensors = (attn_convolution_tensors){
+        .struct_size = sizeof convolution_tensors, .x = {k, ATTN_F64, {0, 0, 0, 0}}, .y = attn_out(o), .weight = attn_in(v)};
     linformer_tensors = (attn_linformer_tensors){
         .struct_size = sizeof linformer_tensors, .x = {k, ATTN_F64, {0, 0, 0, 0}}, .projection = attn_in(v), .y = attn_out(o)};
     merge_o = (attn_input){q, ATTN_F64, {0, 0, 0, 0}};
@@ -139,6 +145,9 @@ static attn_status run_distance(const void *x, attn_error *e)
 RUN(gate, attn_bias_gate_forward(x, &gate_tensors, e))
 RUN(gate_tensors, attn_bias_gate_forward(&gate, x, e))
 RUN(linear, attn_linear_compute(x, &linear_tensors, e))
+RUN(convolution, attn_convolution(x, &convolution_tensors, NULL, e))
+RUN(convolution_tensors, attn_convolution(&convolution, x, NULL, e))
+RUN(convolution_options, attn_convolution(&convolution, &convolution_tensors, x, e))
 RUN(linear_tensors, attn_linear_compute(&linear, x, e))
 RUN(linformer, attn_linformer_project(x, &linformer_tensors, NULL, e))
 RUN(linformer_tensors, attn_linformer_project(&linformer, x, NULL, e))
@@ -249,6 +258,7 @@ static void test_slots(void **state)
     TAILS(attn_cache_tokens, tokens, 1, run_tokens);
     TAILS(attn_bias_gate_tensors, gate_tensors, 1, run_gate_tensors);
     TAILS(attn_linear_tensors, linear_tensors, 1, run_linear_tensors);
+    TAILS(attn_convolution_tensors, convolution_tensors, 1, run_convolution_tensors);
     TAILS(attn_linear_tensors, linear_tensors, 1, run_linear_parts_tensors);
     TAILS(attn_linformer_tensors, linformer_tensors, 1, run_linformer_tensors);
     TAILS(attn_hopfield, memory, 1, run_memory);
@@ -275,6 +285,7 @@ static void test_fields(void **state)
     TAILS(attn_options, options, 0, run_linear_parts_options);
     TAILS(attn_options, options, 0, run_merge_options);
     TAILS(attn_options, options, 0, run_product_options);
+    TAILS(attn_options, options, 0, run_convolution_options);
     TAILS(attn_options, options, 0, run_decompose_options);
     TAILS(attn_options, options, 0, run_bilinear_options);
     TAILS(attn_options, options, 0, run_linformer_options);
@@ -285,6 +296,7 @@ static void test_fields(void **state)
     TAILS(attn_distance_bias, distance, 0, run_distance);
     TAILS(attn_bias_gate, gate, 0, run_gate);
     TAILS(attn_linear_problem, linear, 0, run_linear);
+    TAILS(attn_convolution_problem, convolution, 0, run_convolution);
     TAILS(attn_linformer_problem, linformer, 0, run_linformer);
     TAILS(attn_merge_problem, merge, 0, run_merge);
     TAILS(attn_merge_tensors, merge_tensors, 0, run_merge_tensors);
