@@ -13,4 +13,4 @@ for program in build/clusterfuzz/tests/fuzz_*; do
     if [ -d "$corpus" ]; then zip -q -j -r "$OUT/${target}_seed_corpus.zip" "$corpus"; fi
 done
 cp fuzz/problem.dict "$OUT/fuzz_problem.dict"
-for format in safetensors npy npz; do cp fuzz/tensors.dict "$OUT/fuzz_$format.dict"; done
+for format in safetensors npy npz gguf; do cp fuzz/tensors.dict "$OUT/fuzz_$format.dict"; done

@@ -33,6 +33,18 @@ static void check_tensor(const attn_archive *tensors, int64_t index)
     for (size_t i = 0; i < bytes; i++) sink = ((const unsigned char *)tensor->data)[i];
 }
 
+/* Items lie one after the other, so that a wrong count or length is out of bounds. */
+static void check_list(const attn_archive *tensors, const attn_metadata *metadata)
+{
+    attn_metadata_list *list;
+    attn_error error;
+    attn_status status = attn_metadata_list_create(&list, tensors, metadata->key, &error);
+    require(status == ATTN_OK || status == ATTN_ERR_FORMAT);
+    require(error.status == status && (status == ATTN_OK) == (list != NULL));
+    for (int64_t i = 0; list && i < list->count; i++) require(strlen(list->items[i]) <= strlen(metadata->value));
+    attn_metadata_list_destroy(list);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     attn_archive *tensors;
@@ -45,6 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     for (int64_t i = 0; i < attn_archive_metadata_count(tensors); i++) {
         const attn_metadata *metadata = attn_archive_metadata_at(tensors, i);
         require(attn_archive_get_metadata(tensors, metadata->key) == metadata->value);
+        check_list(tensors, metadata);
     }
     attn_archive_destroy(tensors);
     return 0;

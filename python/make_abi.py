@@ -76,7 +76,7 @@ class Interface:
 
     def kind(self, text):
         """The ctypes type, as source, of a C type."""
-        text = re.sub(r"\bconst\b", "", text).strip()
+        text = re.sub(r"\*\s+(?=\*)", "*", re.sub(r"\bconst\b", "", text)).strip()
         text = re.sub(r"\b(un)?signed char\b", "byte", text)  # not text: memory where there is a pointer to it
         if found := re.fullmatch(r"(\w+)\[(\w+)\]", text):
             return f"{self.kind(found[1])} * {self.constants.get(found[2], found[2])}"

@@ -14,8 +14,8 @@
 static const command_usage usage = {
     .name = "run",
     .synopsis = "IN -o OUT [options]",
-    .summary = "Computes attention over the tensors q, k and v of IN (.safetensors, .npz) or of .npy\n"
-               "files, and writes o to OUT. Tensors are [token, channel], [head, token, channel] or\n"
+    .summary = "Computes attention over the tensors q, k and v of IN (.safetensors, .npz, .gguf) or of\n"
+               ".npy files, and writes o to OUT. Tensors are [token, channel], [head, token, channel] or\n"
                "[batch, head, token, channel]; axes before these count as batch.\n",
     .notes = "A tensor of IN that is named after a role (mask, bias, lengths_kv, ...) is used unless\n"
              "--ignore leaves it out. The library's own names work too: grad_o for do, alibi_slopes\n"

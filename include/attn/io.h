@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * io.h - named tensors in files: .safetensors, .npz and .npy.  The library is libattn_io.
+ * io.h - named tensors in files: .safetensors, .npz and .npy, and .gguf for reading.  The library is libattn_io.
  *
  *      attn_archive *file = NULL;
  *      if (attn_archive_read(&file, "layer.safetensors", &error) != ATTN_OK) ...
@@ -60,7 +60,9 @@ ATTN_API void attn_archive_destroy(attn_archive *archive);
 
 /*
  * Reads all tensors and metadata of a file into a new container.  The format is detected from the content, not the name; the tensor
- * of an .npy file gets the file's name without directory and extension.
+ * of an .npy file gets the file's name without directory and extension.  Quantised tensors of a .gguf file (Q8_0, Q6_K, Q4_K, Q4_1,
+ * Q4_0) are decoded to f32, and its metadata becomes text: numbers in decimal, true and false, and lists as JSON
+ * (attn_metadata_list_create).  Shapes have the contiguous axis last, as everywhere, where ggml has it first.
  *
  *  archive  [out] the container; NULL on failure
  *  path     [in]  a regular file, or a pipe (which is read to its end)
@@ -73,14 +75,15 @@ ATTN_API void attn_archive_destroy(attn_archive *archive);
  *      ATTN_ERR_IO           the operating system failed to open or read, or the file was changed while it was read
  *      ATTN_ERR_FORMAT       the file is not what it claims to be
  *      ATTN_ERR_UNSUPPORTED  well formed, with an element type, a rank or a compression that no attn_archive_tensor has
- *      ATTN_ERR_MEMORY       out of memory, or an .npz that unpacks to more than this machine has
+ *      ATTN_ERR_MEMORY       out of memory, or an .npz or .gguf that unpacks to more than this machine has
  *      ATTN_ERR_ARGUMENT     NULL
  */
 ATTN_API attn_status attn_archive_read(attn_archive **archive, const char *path, attn_error *error);
 
 /*
- * The same without the copy, for large files of which little is used: the data of .safetensors and .npy files stays in the file,
- * which is memory-mapped and read on access; only data that is misaligned, in another byte order or in Fortran order is copied.
+ * The same without the copy, for large files of which little is used: the data of .safetensors, .npy and .gguf files stays in the
+ * file, which is memory-mapped and read on access; only data that is misaligned, in another byte order, in Fortran order or
+ * quantised is copied.
  * Replacing the file, as attn_archive_write does, is safe.  But nobody may change it in place or truncate it while the container
  * lives: numbers would change under the reader, and touching truncated data kills the process (SIGBUS).
  */
@@ -100,7 +103,7 @@ ATTN_API attn_status attn_archive_read_memory(attn_archive **archive, const char
  * A symbolic link is followed.
  *
  * Returns
- *      ATTN_ERR_ARGUMENT     NULL, or any other extension
+ *      ATTN_ERR_ARGUMENT     NULL, or any other extension (.gguf is read only)
  *      ATTN_ERR_SHAPE        more or less than one tensor for .npy
  *      ATTN_ERR_UNSUPPORTED  bf16 in .npz or .npy, since NumPy has no such type; an .npz name that is too long or has control bytes
  *      ATTN_ERR_IO           the operating system failed to write, or `path` is not a regular file
@@ -162,6 +165,31 @@ ATTN_API const attn_metadata *attn_archive_metadata_at(const attn_archive *archi
 
 /* The value of this key, or NULL.  Valid until that key is set again. */
 ATTN_API const char *attn_archive_get_metadata(const attn_archive *archive, const char *key);
+
+/* The items of a metadata value that is a list. */
+typedef struct attn_metadata_list {
+    int64_t count;
+    const char *const *items; /* [count]; of a text the text, of a number, true, false or null its JSON, of a list or object too */
+} attn_metadata_list;
+
+/*
+ * Makes the list of a metadata value that is a JSON list: the words of a sentence, or of a .gguf file tokens, scores and merges.
+ *
+ *      attn_metadata_list *tokens;
+ *      if (attn_metadata_list_create(&tokens, file, "tokenizer.ggml.tokens", &error) != ATTN_OK) ...
+ *      puts(tokens->items[17]);
+ *      attn_metadata_list_destroy(tokens);
+ *
+ *  list  [out] one allocation, independent of the container; NULL on failure
+ *
+ * ATTN_ERR_ARGUMENT: NULL, or there is no such key; ATTN_ERR_FORMAT: the value is not a JSON list of JSON values, or a text in it
+ * has \u0000 or half a surrogate pair; ATTN_ERR_MEMORY.  (The inside of lists and objects in the list is not checked.)
+ */
+ATTN_API attn_status attn_metadata_list_create(attn_metadata_list **list, const attn_archive *archive, const char *key,
+                                               attn_error *error);
+
+/* Frees a list; NULL is a no-op. */
+ATTN_API void attn_metadata_list_destroy(attn_metadata_list *list);
 
 /* ---- building a container -------------------------------------------------------------------------------------- */
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Named tensors in files: .safetensors, .npz and .npy.  (The header attn/io.h; docs/io.md has the formats and their limits.)
+"""Named tensors in files: .safetensors, .npz and .npy, and .gguf for reading.  (The header attn/io.h; docs/io.md has the formats and their limits.)
 
     tensors = files.load("layer.safetensors")               # a dict of arrays
     files.save("out.npz", {"q": q, "k": k}, metadata={"tokens": "[...]"})
 
     with files.Archive.map("large.safetensors") as file:    # nothing is read before it is used
         q, tokens = file["q"], file.metadata["tokens"]
+
+Quantised tensors of .gguf files are decoded to float32, and lists in their metadata are JSON: json.loads(file.metadata[key]).
 
 Files are untrusted: every size, offset, type, name and number is checked before it is used, and nothing in a file is executed.  An
 error is one line, `bad.safetensors: tensor 'q': offsets [0, 100] hold 100 bytes, shape [2, 13] of f32 needs 104`: a ValueError where the

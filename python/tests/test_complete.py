@@ -16,6 +16,8 @@ FOLDER = pathlib.Path(libattn.__file__).parent
 # No Python name calls these, since
 WITHOUT = {
     "attn_archive_allocate": "Archive.allocate lets NumPy do it, and attn_archive_add lends the array",
+    "attn_metadata_list_create": "json.loads(archive.metadata[key]) is the list",
+    "attn_metadata_list_destroy": "as attn_metadata_list_create",
     "attn_archive_remove": "del archive[name] makes the archive anew, so that arrays over its memory stay valid",
     "attn_archive_write_watched": "signals become exceptions when a write has returned; no handler runs in its middle",
     "attn_bilinear_attention": "bilinear.bilinear_attention is attention with the score and the scale that it sets",

@@ -8,7 +8,7 @@
 
 #include "text.h"
 
-static const attn_io_format *const formats[] = {&attn_io_safetensors, &attn_io_npz, &attn_io_npy};
+static const attn_io_format *const formats[] = {&attn_io_safetensors, &attn_io_npz, &attn_io_npy, &attn_io_gguf};
 
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
@@ -34,7 +34,7 @@ static attn_status read_bytes(const attn_io_context *context, const unsigned cha
     /* A broken file gets its message from the reader that its extension names. */
     if (!format) format = format_of_name(context->path);
     if (!size) return attn_io_fail(context, ATTN_ERR_FORMAT, "the file is empty");
-    if (!format) return attn_io_fail(context, ATTN_ERR_FORMAT, "neither a .safetensors nor an .npz nor an .npy file");
+    if (!format) return attn_io_fail(context, ATTN_ERR_FORMAT, "none of .safetensors, .npz, .npy and .gguf");
     attn_status status = format->read(context, bytes, size, tensors);
     return status ? status : attn_io_sort(context, tensors);
 }
@@ -92,7 +92,8 @@ attn_status attn_archive_write_watched(const attn_archive *tensors, const char *
     if (!path) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "path is NULL");
     if (!tensors) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "tensors is NULL");
     const attn_io_format *format = format_of_name(path);
-    if (!format) return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "the name must end in .safetensors, .npz or .npy");
+    if (!format || !format->write)
+        return attn_io_fail(&context, ATTN_ERR_ARGUMENT, "the name must end in .safetensors, .npz or .npy");
     attn_status status = format->check(&context, tensors);
     if (status) return status;
     status = attn_io_output_open(&context, &output, unfinished);

@@ -15,7 +15,7 @@ typedef struct attn_io_format {
     bool (*recognize)(const unsigned char *bytes, size_t size);
     /* Appends the tensors in `bytes`, which outlive the container.  The caller sorts, and destroys the container on failure. */
     attn_status (*read)(const attn_io_context *context, const unsigned char *bytes, size_t size, attn_archive *tensors);
-    /* Rejects what the format cannot hold, before a file is created. */
+    /* Rejects what the format cannot hold, before a file is created.  NULL, as write: the format is only read. */
     attn_status (*check)(const attn_io_context *context, const attn_archive *tensors);
     attn_status (*write)(const attn_io_context *context, const attn_archive *tensors, attn_io_output *output);
 } attn_io_format;
@@ -23,5 +23,6 @@ typedef struct attn_io_format {
 extern const attn_io_format attn_io_safetensors;
 extern const attn_io_format attn_io_npz;
 extern const attn_io_format attn_io_npy;
+extern const attn_io_format attn_io_gguf;
 
 #endif

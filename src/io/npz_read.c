@@ -6,9 +6,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "json.h"
+#include "memory.h"
 #include "npy.h"
 #include "npz.h"
 #include "text.h"
@@ -21,15 +21,6 @@ typedef struct npz_archive {
     uint64_t packed_left;   /* bytes of the file not yet claimed by members: overlapping members would claim more than it has */
     uint64_t unpacked_left; /* bytes of memory that members may still take */
 } npz_archive;
-
-static uint64_t machine_memory(void)
-{
-    long pages = -1, page = sysconf(_SC_PAGESIZE);
-#ifdef _SC_PHYS_PAGES
-    pages = sysconf(_SC_PHYS_PAGES);
-#endif
-    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
-}
 
 attn_status attn_io_npz_fail(const attn_io_context *context, attn_status status, const char *what, zip_error_t *error)
 {
@@ -165,7 +156,7 @@ attn_status attn_io_npz_read(const attn_io_context *context, const unsigned char
 {
     zip_error_t error;
     zip_error_init(&error);
-    npz_archive archive = {.packed_left = size, .unpacked_left = machine_memory()};
+    npz_archive archive = {.packed_left = size, .unpacked_left = attn_io_machine_memory()};
     attn_status status;
     zip_source_t *source = zip_source_buffer_create(bytes, size, 0, &error);
     if (source) archive.zip = zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error);

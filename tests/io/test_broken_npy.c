@@ -132,7 +132,7 @@ static void files_that_are_none_are_rejected(void **state)
     attn_archive *tensors;
     const char *text = "the animal did not cross the street";
     FAILS(attn_archive_read_memory(&tensors, "notes.txt", text, strlen(text), &error), ATTN_ERR_FORMAT,
-          "notes.txt: neither a .safetensors nor an .npz nor an .npy file");
+          "notes.txt: none of .safetensors, .npz, .npy and .gguf");
     FAILS(attn_archive_read_memory(&tensors, "q.npy", "", 0, &error), ATTN_ERR_FORMAT, "q.npy: the file is empty");
     FAILS(attn_archive_read_memory(&tensors, "q", NULL, 0, &error), ATTN_ERR_FORMAT, "q: the file is empty");
     FAILS(attn_archive_read_memory(&tensors, "q", NULL, 1, &error), ATTN_ERR_ARGUMENT, "q: bytes is NULL");

@@ -3,9 +3,11 @@
  * test_damage.c - files truncated at any byte are rejected; files with any one bit flipped are rejected or read, without other
  * harm. Under sanitizers this shows that no reader accesses memory outside the file.
  */
+#include "gguf_file.h"
 #include "io_test.h"
 
-static const char *const paths[] = {"q.safetensors", "q.npz", "q.npy"};
+static const char *const paths[] = {"q.safetensors", "q.npz", "q.npy", "q.gguf"};
+enum { FILES = sizeof paths / sizeof paths[0] };
 
 static void write_samples(void)
 {
@@ -18,6 +20,9 @@ static void write_samples(void)
     for (int i = 0; i < 3; i++) io_write(i < 2 ? tensors : one, paths[i]);
     attn_archive_destroy(one);
     attn_archive_destroy(tensors);
+    gguf_file gguf = gguf_sample();
+    io_store(paths[3], gguf.bytes, gguf.size);
+    free(gguf.bytes);
 }
 
 /* Reads all data of all tensors, so that an invalid pointer is found. */
@@ -50,7 +55,7 @@ static void cut_off_files_are_rejected(void **state)
 {
     (void)state;
     write_samples();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < FILES; i++) {
         size_t size;
         unsigned char *bytes = io_load(paths[i], &size);
         assert_int_equal(read_and_use(paths[i], bytes, size), ATTN_OK);
@@ -73,7 +78,7 @@ static void longer_files_are_rejected(void **state)
 {
     (void)state;
     write_samples();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < FILES; i++) {
         size_t size;
         unsigned char *bytes = io_load(paths[i], &size); /* io_load allocates one byte more */
         bytes[size] = 0;
@@ -86,7 +91,7 @@ static void turned_bits_harm_nothing(void **state)
 {
     (void)state;
     write_samples();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < FILES; i++) {
         size_t size;
         int rejected = 0;
         unsigned char *bytes = io_load(paths[i], &size);

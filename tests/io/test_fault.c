@@ -6,6 +6,7 @@
  * Without sanitizers malloc is replaced for the whole process, libzip and cJSON included.  Sanitizers have their own malloc, so
  * there the linker wraps the calls of libattn_io (ATTN_FAULT_WRAP), and the hooks of cJSON cover cJSON.
  */
+#include "gguf_file.h"
 #include "io_test.h"
 
 #include <cJSON.h>
@@ -124,7 +125,8 @@ static void check_read(const char *path, bool succeeded)
     if (!succeeded) assert_null(read_result);
     if (succeeded) {
         io_assert_counts(read_result, "q", ATTN_F32, 2, (int64_t[]){2, 3});
-        assert_string_equal(attn_archive_get_metadata(read_result, "tokens") ? "[]" : "none", strstr(path, ".npy") ? "none" : "[]");
+        const char *tokens = attn_archive_get_metadata(read_result, "tokens");
+        assert_string_equal(tokens ? tokens : "none", strstr(path, ".npy") ? "none" : strstr(path, ".gguf") ? "[\"it\"]" : "[]");
     }
     attn_archive_destroy(read_result);
 }
@@ -191,6 +193,35 @@ static void reading_survives(void **state)
     io_store("q.npy", fortran, sizeof fortran);
     fail_every_allocation(attempt_read, check_read, "q.npy");
     assert_int_equal(unlink("q.npy"), 0);
+    gguf_file gguf = gguf_sample();
+    io_store("q.gguf", gguf.bytes, gguf.size);
+    free(gguf.bytes);
+    fail_every_allocation(attempt_read, check_read, "q.gguf");
+    assert_int_equal(unlink("q.gguf"), 0);
+}
+
+static attn_metadata_list *listed;
+
+static bool attempt_list(const char *path, attn_error *error)
+{
+    (void)path;
+    return attn_metadata_list_create(&listed, source, "tokens", error) == ATTN_OK;
+}
+
+static void check_list(const char *path, bool succeeded)
+{
+    (void)path;
+    if (succeeded) assert_int_equal(listed->count, 0);
+    else assert_null(listed);
+    attn_metadata_list_destroy(listed);
+}
+
+static void listing_survives(void **state)
+{
+    (void)state;
+    source = new_sample(true);
+    fail_every_allocation(attempt_list, check_list, NULL);
+    attn_archive_destroy(source);
 }
 
 static attn_archive *built;
@@ -231,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writing_survives),
         cmocka_unit_test(reading_survives),
+        cmocka_unit_test(listing_survives),
         cmocka_unit_test(building_survives),
     };
     return cmocka_run_group_tests(tests, io_enter_folder, io_leave_folder);
