@@ -9,18 +9,15 @@
 
 #include <string.h>
 
-/* IEEE binary16, without branches on the kind of number but for subnormals. */
+/* IEEE binary16. */
 static float half(const unsigned char *bytes)
 {
     const uint32_t h = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8;
     const uint32_t exponent = h >> 10 & 31, fraction = h & 0x3FF;
-    uint32_t bits = (h & 0x8000) << 16;
-    float x;
-    if (exponent == 0) {
-        x = (float)fraction * 0x1p-24F;
-        return bits ? -x : x;
-    }
-    bits |= (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
+    const float tiny = (float)fraction * 0x1p-24F;
+    if (exponent == 0) return h & 0x8000 ? -tiny : tiny;
+    const uint32_t bits = (h & 0x8000) << 16 | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13;
+    float x = 0;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
@@ -51,7 +48,7 @@ static void q4_1(const unsigned char *block, float *y)
 }
 
 /* Scale and minimum of run `run` of 32 numbers: 6 bits each, the upper 2 of the last four runs beside those of the first. */
-static void step_of(const unsigned char packed[12], int run, float *scale, float *minimum)
+static void step_of(const unsigned char *packed, int run, float *scale, float *minimum)
 {
     int s, m;
     if (run < 4) {

@@ -72,7 +72,7 @@ typedef struct growing {
 
 static attn_status put(const attn_io_context *context, growing *to, const char *text, size_t length)
 {
-    if (length >= to->capacity - to->length) {
+    if (!to->text || length >= to->capacity - to->length) {
         const size_t capacity = to->capacity + to->capacity / 2 + length + 64;
         char *grown = realloc(to->text, capacity);
         if (!grown) {
