@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pages.c - see pages.h. */
+#include "pages.h"
+
+#include <stdlib.h>
+
+static int make_cache(attn_cache *c, const attn_cache *like, int64_t count)
+{
+    const int64_t tokens = count * like->page_size * like->heads_kv;
+    *c = *like;
+    c->pages = count;
+    c->k.data = malloc((size_t)(tokens * c->dim_qk) * attn_dtype_size(c->k.dtype));
+    c->v.data = malloc((size_t)(tokens * c->dim_v) * attn_dtype_size(c->v.dtype));
+    if (c->k.dtype == ATTN_I8) {
+        c->k_scale.data = malloc((size_t)tokens * sizeof(float));
+        c->v_scale.data = malloc((size_t)tokens * sizeof(float));
+        if (!c->k_scale.data || !c->v_scale.data) return 0;
+    }
+    return c->k.data && c->v.data;
+}
+
+int pages_make(pages *p, int64_t layers, int64_t sequences, int64_t longest, int64_t count, int64_t page_size,
+               const attn_cache *like)
+{
+    *p = (pages){.layers = layers,
+                 .sequences = sequences,
+                 .page_size = page_size,
+                 .row = (longest + page_size - 1) / page_size,
+                 .unused_count = count};
+    attn_cache cache = *like;
+    p->table = calloc((size_t)(sequences * p->row), sizeof *p->table);
+    p->held = calloc((size_t)sequences, sizeof *p->held);
+    p->lengths = calloc((size_t)(layers * sequences), sizeof *p->lengths);
+    p->unused = calloc((size_t)count, sizeof *p->unused);
+    p->caches = calloc((size_t)layers, sizeof *p->caches);
+    if (!p->table || !p->held || !p->lengths || !p->unused || !p->caches) return 0;
+    for (int64_t i = 0; i < count; i++) p->unused[i] = i;
+    cache.page_size = page_size;
+    cache.capacity = p->row * page_size;
+    for (int64_t l = 0; l < layers; l++)
+        if (!make_cache(&p->caches[l], &cache, count)) return 0;
+    return 1;
+}
+
+void pages_free(pages *p)
+{
+    for (int64_t l = 0; p->caches && l < p->layers; l++) {
+        free(p->caches[l].k.data);
+        free(p->caches[l].v.data);
+        free(p->caches[l].k_scale.data);
+        free(p->caches[l].v_scale.data);
+    }
+    free(p->table);
+    free(p->held);
+    free(p->lengths);
+    free(p->unused);
+    free(p->caches);
+    *p = (pages){0};
+}
+
+int64_t pages_length(const pages *p, int64_t sequence) { return p->lengths[sequence]; }
+
+int pages_reserve(pages *p, int64_t sequence, int64_t tokens)
+{
+    const int64_t needed = (p->lengths[sequence] + tokens + p->page_size - 1) / p->page_size;
+    int64_t *held = &p->held[sequence];
+    if (needed > p->row || needed - *held > p->unused_count) return 0;
+    while (*held < needed) p->table[sequence * p->row + (*held)++] = p->unused[--p->unused_count];
+    return 1;
+}
+
+void pages_keep(pages *p, int64_t sequence, int64_t length)
+{
+    int64_t *held = &p->held[sequence];
+    for (int64_t l = 0; l < p->layers; l++) p->lengths[l * p->sequences + sequence] = length;
+    while (*held > (length + p->page_size - 1) / p->page_size) p->unused[p->unused_count++] = p->table[sequence * p->row + --*held];
+}
+
+attn_cache pages_of(const pages *p, int64_t layer, int64_t first, int64_t count)
+{
+    attn_cache c = p->caches[layer];
+    c.batch = count;
+    c.lengths = attn_out(p->lengths + layer * p->sequences + first);
+    c.page_table = attn_in(p->table + first * p->row);
+    c.page_table.dtype = ATTN_I64;
+    return c;
+}

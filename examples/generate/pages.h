@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pages.h - the memory of keys and values of several sequences: one pool of pages for each layer, and one table for all of them,
+ * whose pages are handed out as sequences grow and come back when they end.
+ */
+#ifndef PAGES_H
+#define PAGES_H
+
+#include "attn/cache.h"
+
+typedef struct pages {
+    int64_t layers, sequences, page_size;
+    int64_t row;      /* pages that one sequence can have */
+    int64_t *table;   /* [sequences][row] */
+    int64_t *held;    /* [sequences]: pages of each */
+    int64_t *lengths; /* [layers][sequences]: tokens of each; appending advances those of its layer */
+    int64_t *unused;  /* pages that no sequence has */
+    int64_t unused_count;
+    attn_cache *caches; /* [layers], of all sequences */
+} pages;
+
+/* Makes `count` pages a layer, which sequences of at most `longest` tokens share.  0 without memory. */
+int pages_make(pages *p, int64_t layers, int64_t sequences, int64_t longest, int64_t count, int64_t page_size,
+               const attn_cache *like);
+void pages_free(pages *p);
+
+int64_t pages_length(const pages *p, int64_t sequence);
+
+/* Gives a sequence the pages for `tokens` more tokens.  0 if there are not enough. */
+int pages_reserve(pages *p, int64_t sequence, int64_t tokens);
+
+/* Forgets all tokens of a sequence but the first `length`, and the pages that are then empty. */
+void pages_keep(pages *p, int64_t sequence, int64_t length);
+
+/* The cache of a layer, as that of `count` sequences alone. */
+attn_cache pages_of(const pages *p, int64_t layer, int64_t first, int64_t count);
+
+#endif
