@@ -15,12 +15,32 @@ static int each_test(void **state)
 
 #define TEST(name) cmocka_unit_test_setup(name, each_test)
 static const struct CMUnitTest tests[] = {
-    TEST(test_pack_query),    TEST(test_load_rows),    TEST(test_finish),          TEST(test_store_all_patterns),
-    TEST(test_weigh),         TEST(test_score),        TEST(test_score_same_bits), TEST(test_keep_range),
-    TEST(test_seen),          TEST(test_keep_mask),    TEST(test_add_bias),        TEST(test_bias_overflow),
-    TEST(test_softcap),       TEST(test_block_max),    TEST(test_clear),           TEST(test_exp),
-    TEST(test_fold),          TEST(test_fold_maximum), TEST(test_fold_same_bits),  TEST(test_fold_hostile),
-    TEST(test_fold_nan_safe), TEST(test_not_finite),
+    TEST(test_pack_query),
+    TEST(test_load_rows),
+    TEST(test_finish),
+    TEST(test_store_all_patterns),
+    TEST(test_weigh),
+    TEST(test_score),
+    TEST(test_score_same_bits),
+    TEST(test_keep_range),
+    TEST(test_seen),
+    TEST(test_keep_mask),
+    TEST(test_add_bias),
+    TEST(test_bias_overflow),
+    TEST(test_softcap),
+    TEST(test_block_max),
+    TEST(test_clear),
+    TEST(test_exp),
+    TEST(test_fold),
+    TEST(test_fold_maximum),
+    TEST(test_fold_same_bits),
+    TEST(test_fold_hostile),
+    TEST(test_fold_nan_safe),
+    TEST(test_not_finite),
+    TEST(test_transfer_rows),
+    TEST(test_transfer_rotate),
+    TEST(test_transfer_angles),
+    TEST(test_transfer_quantise),
 };
 
 /* A kernel with pairs of bf16 inherits everything else. */

@@ -39,7 +39,8 @@ static void check_kernel(const attn_kernel_row *row)
 {
     attn_kernel k;
     attn_kernel_assemble(row, &k);
-    assert_true(attn_kernel_merge(row) == k.merge && attn_kernel_matrix(row) == k.matrix);
+    assert_true(attn_kernel_merge(row) == k.merge && attn_kernel_matrix(row) == k.matrix &&
+                attn_kernel_transfer(row) == k.transfer);
     assert_in_range(k.lanes * k.vectors, 1, MAX_LANES);
     assert_in_range(k.vectors, 1, ATTN_MAX_VECTORS);
     assert_true(k.lanes == k.product->shape.lanes && k.vectors == k.product->shape.vectors);
@@ -54,8 +55,11 @@ static void check_kernel(const attn_kernel_row *row)
     SPECIAL(part, type)
 #define SEPARATE(part, type)                                                                                                       \
     if (!k.part) fail_msg("%s: " #part " is nowhere", row->name);
+#define WIDE(part, type)                                                                                                           \
+    if (!k.part != (row->compute != ATTN_F64)) fail_msg("%s: " #part " is nowhere, or in float", row->name);
 #include "../../src/core/kernels/parts.def"
     assert_true(is_whole((const char *)k.merge, 0, sizeof *k.merge));
+    if (k.transfer) assert_true(is_whole((const char *)k.transfer, 0, sizeof *k.transfer));
     assert_true(k.product->block_kv(0, 0) > 0 && k.product->block_kv(1 << 20, 1 << 20) > 0);
     const int64_t block = k.decode->block_kv(64, 64);
     assert_true(block > 0 && block % k.decode->shape.lanes == 0);

@@ -36,6 +36,7 @@
 #include "part/tangent.h"
 #include "part/tile.h"
 #include "part/token.h"
+#include "part/transfer.h"
 
 typedef struct attn_forward_parts { /* fwd_<type>.c */
     attn_storage_part storage;
@@ -97,7 +98,7 @@ const attn_kernel_row *attn_kernel_at(int index);
  * than with a single table. */
 void attn_kernel_assemble(const attn_kernel_row *row, attn_kernel *kernel);
 
-/* One part by itself: attn_kernel_merge, attn_kernel_matrix, attn_kernel_product. */
+/* One part by itself: attn_kernel_merge, attn_kernel_matrix, attn_kernel_transfer, attn_kernel_product. */
 #define PART(name, type)
 #define SEPARATE(name, type) const type *attn_kernel_##name(const attn_kernel_row *row);
 #include "parts.def"

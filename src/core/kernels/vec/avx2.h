@@ -284,7 +284,35 @@ VF_INLINE vf vf_sums(const vf *x)
     return _mm256_add_pd(_mm256_permute2f128_pd(a, b, 0x20), _mm256_permute2f128_pd(a, b, 0x31));
 }
 
-/* The 16-bit types go element by element: through f32 they would round twice. */
+/* Lanes of 64 bits, all ones or all zeros, as lanes of 32. */
+VF_INLINE __m128i narrow_mask(__m256d mask)
+{
+    const __m128 low = _mm256_castps256_ps128(_mm256_castpd_ps(mask)), high = _mm256_extractf128_ps(_mm256_castpd_ps(mask), 1);
+    return _mm_castps_si128(_mm_shuffle_ps(low, high, 0x88));
+}
+
+/* Floats rounded to odd: rounding them to 16 bits equals rounding the doubles once.  The nearest float is moved across an inexact
+ * double if it is even. */
+VF_INLINE __m128 round_to_odd(vf v)
+{
+    const __m128 near = _mm256_cvtpd_ps(v);
+    const __m256d sign = _mm256_set1_pd(-0.0), size = _mm256_andnot_pd(sign, v),
+                  size_near = _mm256_andnot_pd(sign, _mm256_cvtps_pd(near));
+    const __m128i bits = _mm_castps_si128(near), one = _mm_set1_epi32(1), odd = _mm_cmpeq_epi32(_mm_and_si128(bits, one), one);
+    const __m128i below = narrow_mask(_mm256_cmp_pd(size_near, size, _CMP_LT_OQ)),
+                  above = narrow_mask(_mm256_cmp_pd(size_near, size, _CMP_GT_OQ));
+    return _mm_castsi128_ps(_mm_add_epi32(_mm_sub_epi32(bits, _mm_andnot_si128(odd, below)), _mm_andnot_si128(odd, above)));
+}
+
+/* Four floats as bf16, rounded to nearest even. */
+VF_INLINE __m128i bf16_of_four(__m128 v)
+{
+    const __m128i x = _mm_castps_si128(v), upper = _mm_srli_epi32(x, 16), odd = _mm_and_si128(upper, _mm_set1_epi32(1));
+    const __m128i near = _mm_srli_epi32(_mm_add_epi32(x, _mm_add_epi32(odd, _mm_set1_epi32(0x7fff))), 16);
+    const __m128i quiet = _mm_or_si128(upper, _mm_set1_epi32(0x40));
+    return _mm_packus_epi32(_mm_blendv_epi8(near, quiet, _mm_castps_si128(_mm_cmpunord_ps(v, v))), _mm_setzero_si128());
+}
+
 VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
 {
     if (dtype == ATTN_F64) {
@@ -292,9 +320,9 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
     } else if (dtype == ATTN_F32) {
         _mm_storeu_ps((float *)base + index, _mm256_cvtpd_ps(v));
     } else {
-        real lanes[VF_LANES];
-        vf_store(lanes, v);
-        for (int i = 0; i < VF_LANES; i++) put_real(dtype, base, index + i, lanes[i]);
+        const __m128 odd = round_to_odd(v);
+        _mm_storel_epi64((__m128i *)(void *)((uint16_t *)base + index),
+                         dtype == ATTN_F16 ? _mm_cvtps_ph(odd, _MM_FROUND_TO_NEAREST_INT) : bf16_of_four(odd));
     }
 }
 

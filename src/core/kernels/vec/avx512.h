@@ -334,7 +334,34 @@ VF_INLINE vf vf_sums(const vf *x)
     return _mm512_add_pd(_mm512_shuffle_f64x2(b[0], b[1], 0x88), _mm512_shuffle_f64x2(b[0], b[1], 0xdd));
 }
 
-/* The 16-bit types go element by element: through f32 they would round twice. */
+#if !defined(ATTN_EMULATE_AVX512)
+/* Floats rounded to odd: rounding them to 16 bits equals rounding the doubles once.  The nearest float is moved across an inexact
+ * double if it is even. */
+VF_INLINE __m256 round_to_odd(vf v)
+{
+    const __m256 near = _mm512_cvtpd_ps(v);
+    const vf back = _mm512_cvtps_pd(near), none = _mm512_setzero_pd();
+    const vf size = _mm512_max_pd(v, _mm512_sub_pd(none, v)), size_near = _mm512_max_pd(back, _mm512_sub_pd(none, back));
+    const __m256i bits = _mm256_castps_si256(near), one = _mm256_set1_epi32(1),
+                  odd = _mm256_cmpeq_epi32(_mm256_and_si256(bits, one), one);
+    const __m256i below = _mm256_movm_epi32(_mm512_cmp_pd_mask(size_near, size, _CMP_LT_OQ)),
+                  above = _mm256_movm_epi32(_mm512_cmp_pd_mask(size_near, size, _CMP_GT_OQ));
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_sub_epi32(bits, _mm256_andnot_si256(odd, below)), _mm256_andnot_si256(odd, above)));
+}
+
+/* Eight floats as bf16, rounded to nearest even. */
+VF_INLINE __m128i bf16_of_eight(__m256 v)
+{
+    const __m256i x = _mm256_castps_si256(v), upper = _mm256_srli_epi32(x, 16);
+    const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    const __m256i near = _mm256_srli_epi32(_mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40)),
+                  nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    return _mm256_cvtepi32_epi16(_mm256_blendv_epi8(near, quiet, nan));
+}
+#endif
+
 VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
 {
     if (dtype == ATTN_F64) {
@@ -342,9 +369,15 @@ VF_INLINE void vf_store_as(attn_dtype dtype, void *base, int64_t index, vf v)
     } else if (dtype == ATTN_F32) {
         _mm256_storeu_ps((float *)base + index, _mm512_cvtpd_ps(v));
     } else {
+#if defined(ATTN_EMULATE_AVX512)
         real lanes[VF_LANES];
         vf_store(lanes, v);
         for (int i = 0; i < VF_LANES; i++) put_real(dtype, base, index + i, lanes[i]);
+#else
+        const __m256 odd = round_to_odd(v);
+        _mm_storeu_si128((__m128i *)(void *)((uint16_t *)base + index),
+                         dtype == ATTN_F16 ? _mm256_cvtps_ph(odd, _MM_FROUND_TO_NEAREST_INT) : bf16_of_eight(odd));
+#endif
     }
 }
 

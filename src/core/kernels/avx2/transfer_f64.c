@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * transfer_f64.c - attn_transfer_f64_avx2: rows rotated, converted and quantised in f64, for AVX2 with FMA and F16C. */
+#if defined(__x86_64__) && !defined(ATTN_SCALAR_ONLY)
+#define REAL_BITS 64
+#include "../vec/avx2.h"
+
+#include "../transfer.inc.c"
+
+const attn_transfer_part attn_transfer_f64_avx2 = ATTN_TRANSFER_PART;
+
+#include "../vec/end.h"
+#endif
