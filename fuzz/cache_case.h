@@ -19,6 +19,8 @@ enum {
     C_NEW_K = C_OWN,
     C_NEW_V,
     C_NEW_LENGTHS,
+    C_SLOTS,
+    C_POSITIONS,
     C_Q,
     C_O,
     C_LSE,
@@ -44,6 +46,10 @@ typedef struct cache_case {
 void cache_draw(cache_case *c);
 /* Draws len tokens, of which each entry appends a random number that fits its capacity, and queries. */
 void cache_draw_step(cache_case *c);
+/* Sets the slots to the step's tokens of entry 0, packed: each with the slot of a random token of the cache, or none. */
+void cache_draw_slots(cache_case *c);
+/* Makes a call with slots invalid, as cache_corrupt. */
+const char *cache_corrupt_slots(cache_case *c);
 /* Sets the slots to `count` of the step's tokens, beginning with token `first`. */
 void cache_place(cache_case *c, int64_t first, int64_t count, const int64_t *added);
 /* Makes the call invalid and returns a description (`attend`: only attn_cache_attend must reject it); NULL: nothing was changed. */
@@ -51,7 +57,8 @@ const char *cache_corrupt(cache_case *c, int *attend);
 
 /* Where token j of entry b is stored: the entry or page, and the token within it. */
 void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2]);
-/* Adds the step to the shadow. */
+/* Adds the step, or the tokens with slots, to the shadow. */
 void cache_expect(cache_case *c);
+void cache_expect_slots(cache_case *c);
 
 #endif

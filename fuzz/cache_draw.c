@@ -231,6 +231,57 @@ const char *cache_corrupt(cache_case *c, int *attend)
     }
 }
 
+/* ---- slots ---- */
+
+void cache_draw_slots(cache_case *c)
+{
+    draws *d = c->from;
+    const attn_cache *k = &c->cache;
+    const int64_t len = c->tokens.len, each = k->page_size ? k->page_size : k->capacity,
+                  all = (k->page_size ? k->pages : k->batch) * each, rows = c->rope.table_rows;
+    const int64_t first = draw_below(d, all > 0 ? all : 1), step = draw_one_in(d, 2) ? 1 : all - 1;
+    make(c, C_SLOTS, block_of("slots", draw_one_in(d, 2) ? ATTN_I32 : ATTN_I64, 0, len, 1, 1, 1), 0);
+    make(c, C_POSITIONS, block_of("positions", draw_one_in(d, 2) ? ATTN_I32 : ATTN_I64, 0, len, 1, 1, 1), 0);
+    for (int64_t t = 0; t < len; t++) { /* up or down, all around: each once; tokens past those added are NaN */
+        const int some = t < all && t < c->added[0] && !draw_one_in(d, 4);
+        block_put(&c->blocks[C_SLOTS], t, 0, 0, 0, some ? (double)((first + t * step) % all) : -1);
+        block_put(&c->blocks[C_POSITIONS], t, 0, 0, 0, (double)(rows ? draw_below(d, rows) : draw_below(d, 3000) - 1000));
+    }
+    cache_place(c, 0, len, c->added);
+    c->tokens.lengths = (attn_input){.data = NULL};
+    c->tokens.slots = (attn_input){c->blocks[C_SLOTS].memory, c->blocks[C_SLOTS].dtype, {0, 0, 0, 0}};
+    if (k->rope) c->tokens.positions = (attn_input){c->blocks[C_POSITIONS].memory, c->blocks[C_POSITIONS].dtype, {0, 0, 0, 0}};
+    c->tokens.options = draw_one_in(d, 2) ? &c->options : NULL;
+}
+
+const char *cache_corrupt_slots(cache_case *c)
+{
+    draws *d = c->from;
+    const int64_t len = c->tokens.len,
+                  all = (c->cache.page_size ? c->cache.pages * c->cache.page_size : c->cache.batch * c->cache.capacity);
+    const block *slots = &c->blocks[C_SLOTS];
+    if (len < 2) return NULL;
+    const int64_t a = draw_below(d, len - 1), b = a + 1 + draw_below(d, len - 1 - a);
+    switch (draw_below(d, 4)) {
+    case 0:
+        block_put(slots, a, 0, 0, 0, draw_one_in(d, 2) ? (double)all : -2 - (double)draw_below(d, 1000));
+        return "a slot out of range";
+    case 1:
+        if (all == 0) return NULL;
+        block_put(slots, a, 0, 0, 0, block_get(slots, b, 0, 0, 0) < 0 ? 0 : block_get(slots, b, 0, 0, 0));
+        block_put(slots, b, 0, 0, 0, block_get(slots, a, 0, 0, 0));
+        return "a slot twice";
+    case 2:
+        if (c->cache.rope) c->tokens.positions = (attn_input){.data = NULL};
+        else c->tokens.positions = attn_in(c->lengths);
+        return "no positions, or positions without a rope";
+    default:
+        if (!c->rope.table_rows || !c->cache.rope) return NULL;
+        block_put(&c->blocks[C_POSITIONS], a, 0, 0, 0, draw_one_in(d, 2) ? -1 : (double)c->rope.table_rows);
+        return block_get(slots, a, 0, 0, 0) < 0 ? NULL : "a position outside the tables";
+    }
+}
+
 /* ---- expected contents ---- */
 
 void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2])
@@ -256,33 +307,49 @@ static void expect_row(cache_case *c, int which, const int64_t at[2], int64_t h,
         *(int8_t *)(c->shadow[which] + (block_at(b, at[0], h, at[1], i) - b->memory)) = (int8_t)whole[i];
 }
 
-void cache_expect(cache_case *c)
+/* Token t of entry b, which goes to `at` and has this position. */
+static void expect_token(cache_case *c, int64_t b, int64_t t, const int64_t at[2], int64_t place)
 {
     const attn_cache *k = &c->cache;
     double x[MAX_ROTARY + 1];
-    for (int64_t b = 0; b < k->batch; b++) {
-        for (int64_t t = 0; t < c->added[b]; t++) {
-            int64_t at[2], place = c->lengths[b] + t;
-            cache_where(c, b, place, at);
-            for (int64_t h = 0; h < k->heads_kv; h++) {
-                for (int64_t i = 0; i < k->dim_v; i++) x[i] = block_get(&c->blocks[C_NEW_V], b, h, t, i);
-                expect_row(c, C_V, at, h, x, k->dim_v);
-                for (int64_t i = 0; i < k->dim_qk; i++) x[i] = block_get(&c->blocks[C_NEW_K], b, h, t, i);
-                if (k->rope && k->dim_qk > 0) { /* rotated into the type that the cache rotates to, then to f64, which is exact */
-                    const attn_dtype type = c->blocks[C_K].dtype == ATTN_I8 ? ATTN_F32 : c->blocks[C_K].dtype;
-                    const int64_t shape[4] = {1, 1, 1, k->dim_qk};
-                    const attn_input from = {block_at(&c->blocks[C_NEW_K], b, h, t, 0), c->blocks[C_NEW_K].dtype, {0, 0, 0, 0}},
-                                     position = attn_in(&place);
-                    double rotated[MAX_ROTARY + 1];
-                    const attn_output to = {rotated, type, {0, 0, 0, 0}};
-                    if (attn_rope_apply(k->rope, shape, &from, &position, &to, NULL))
-                        finding("attn_rope_apply rejects a key that was appended");
-                    (void)attn_convert(k->dim_qk, rotated, type, x, ATTN_F64, NULL);
-                }
-                expect_row(c, C_K, at, h, x, k->dim_qk);
-            }
+    for (int64_t h = 0; h < k->heads_kv; h++) {
+        for (int64_t i = 0; i < k->dim_v; i++) x[i] = block_get(&c->blocks[C_NEW_V], b, h, t, i);
+        expect_row(c, C_V, at, h, x, k->dim_v);
+        for (int64_t i = 0; i < k->dim_qk; i++) x[i] = block_get(&c->blocks[C_NEW_K], b, h, t, i);
+        if (k->rope && k->dim_qk > 0) { /* rotated into the type that the cache rotates to, then to f64, which is exact */
+            const attn_dtype type = c->blocks[C_K].dtype == ATTN_I8 ? ATTN_F32 : c->blocks[C_K].dtype;
+            const int64_t shape[4] = {1, 1, 1, k->dim_qk};
+            const attn_input from = {block_at(&c->blocks[C_NEW_K], b, h, t, 0), c->blocks[C_NEW_K].dtype, {0, 0, 0, 0}},
+                             position = attn_in(&place);
+            double rotated[MAX_ROTARY + 1];
+            const attn_output to = {rotated, type, {0, 0, 0, 0}};
+            if (attn_rope_apply(k->rope, shape, &from, &position, &to, NULL))
+                finding("attn_rope_apply rejects a key that was appended");
+            (void)attn_convert(k->dim_qk, rotated, type, x, ATTN_F64, NULL);
         }
+        expect_row(c, C_K, at, h, x, k->dim_qk);
+    }
+}
+
+void cache_expect(cache_case *c)
+{
+    for (int64_t b = 0; b < c->cache.batch; b++) {
         const int64_t now = c->lengths[b] + c->added[b];
+        for (int64_t t = 0; t < c->added[b]; t++) {
+            int64_t at[2];
+            cache_where(c, b, c->lengths[b] + t, at);
+            expect_token(c, b, t, at, c->lengths[b] + t);
+        }
         memcpy(c->shadow[C_LENGTHS] + b * 8, &now, 8);
+    }
+}
+
+void cache_expect_slots(cache_case *c)
+{
+    const int64_t each = c->cache.page_size ? c->cache.page_size : c->cache.capacity;
+    for (int64_t t = 0; t < c->tokens.len; t++) {
+        const int64_t slot = (int64_t)block_get(&c->blocks[C_SLOTS], t, 0, 0, 0);
+        const int64_t at[2] = {slot < 0 ? 0 : slot / each, slot < 0 ? 0 : slot % each};
+        if (slot >= 0) expect_token(c, 0, t, at, (int64_t)block_get(&c->blocks[C_POSITIONS], t, 0, 0, 0));
     }
 }

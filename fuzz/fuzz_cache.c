@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_cache.c - fuzzes attn_cache_append, attn_cache_attend and attn_quantise (target.h; cache_case.h): steps of tokens into a
- * cache whose every byte is checked; attention over it equals attention over a dense copy, for any threads, pages and other batch
- * entries. */
+ * cache whose every byte is checked, by lengths and by slots; attention over it equals attention over a dense copy, for any
+ * threads, pages and other batch entries. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -287,11 +287,34 @@ static void run_corrupted(void)
     check_cache(what ? what : "nothing");
 }
 
+/* The step's tokens of entry 0 to slots; tokens and cache are as before afterwards, but for what is written. */
+static void append_to_slots(void)
+{
+    cache_draw_slots(&c);
+    if (draw_one_in(c.from, 3)) {
+        const char *what = cache_corrupt_slots(&c);
+        if (what && append()) finding("%s, but attn_cache_append succeeds", what);
+        if (what) {
+            check_cache(what);
+            return;
+        }
+        cache_draw_slots(&c);
+    }
+    if (attend(&c.options, 0x37)) finding("attn_cache_attend accepts slots");
+    cache_expect_slots(&c);
+    if (!append()) finding("slots: a valid call is rejected: %s", last.message);
+    check_cache("slots");
+}
+
 static void step(void)
 {
     draws *d = c.from;
     cache_draw_step(&c);
     target_drawn();
+    if (draw_one_in(d, 4)) {
+        append_to_slots();
+        cache_place(&c, 0, c.tokens.len, c.added);
+    }
     if (!has_angles()) {
         if (append()) finding("a token past the rope's tables is appended");
         if (attend(&c.options, 0x13)) finding("attn_cache_attend accepts a token past the rope's tables");

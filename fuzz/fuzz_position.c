@@ -22,6 +22,7 @@ static struct {
     double base;
     attn_rope_pairs order;
     attn_rope rope;
+    int table_slots; /* cosines and sines are slots */
     attn_rope_scaling scaling;
     block blocks[BLOCKS];
     /* The call's arguments; in ADD_BACKWARD the table's block is the output grad_table. */
@@ -79,7 +80,10 @@ static void place(void)
     c.shape_at = c.shape, c.x_at = &c.x, c.y_at = &c.y, c.table_at = &c.table, c.grad_at = &c.grad_table;
     c.rope.frequencies = c.kind == ROPE ? numbers(ANGLES) : NULL;
     c.frequencies = numbers(ANGLES), c.magnitude = numbers(MAGNITUDE);
-    c.rope.cosines = numbers(COSINES), c.rope.sines = numbers(SINES);
+    const block *cosines = &c.blocks[COSINES], *sines = &c.blocks[SINES];
+    c.rope.cosines = c.table_slots ? NULL : numbers(COSINES), c.rope.sines = c.table_slots ? NULL : numbers(SINES);
+    c.rope.cos_table = c.table_slots ? block_in(cosines) : (attn_input){.data = NULL};
+    c.rope.sin_table = c.table_slots ? block_in(sines) : (attn_input){.data = NULL};
 }
 
 static const calls all = {c.blocks, BLOCKS, call, place};
@@ -128,7 +132,13 @@ static void draw_rope(void)
     if (draw_one_in(d, 3)) make_doubles(ANGLES, "frequencies", 0, 1, pairs);
     if (draw_one_in(d, 3)) {
         r->table_rows = c.shape[2] + draw_below(d, 4);
-        make_doubles(COSINES, "cosines", 0, r->table_rows, pairs), make_doubles(SINES, "sines", 0, r->table_rows, pairs);
+        c.table_slots = draw_one_in(d, 2);
+        for (int at = COSINES; at <= SINES; at++) {
+            const attn_dtype type = c.table_slots ? types[draw_below(d, 4)] : ATTN_F64;
+            const block b = block_of(at == COSINES ? "cosines" : "sines", type, 0, 1, 1, r->table_rows, pairs);
+            calls_make(&c.blocks[at], d, b, c.table_slots ? CALLS_ANY : CALLS_DENSE);
+            block_fill(&c.blocks[at], d, -1, 1, 0);
+        }
         if (draw_one_in(d, 2) && r->table_rows) make_positions(0, r->table_rows);
     } else if (draw_one_in(d, 2)) {
         make_positions(-1000, 5000);
@@ -335,7 +345,7 @@ static const char *corrupt_rope(void)
     static const double bad[] = {-1, NAN, INFINITY, -INFINITY, -1e-300};
     attn_rope *r = &c.rope;
     draws *d = c.from;
-    switch (draw_below(d, 5)) {
+    switch (draw_below(d, 6)) {
     case 0:
         *(draw_one_in(d, 3) ? &r->base : draw_one_in(d, 2) ? &r->stretch : &r->magnitude) = bad[draw_below(d, 5)];
         return "an invalid number";
@@ -346,9 +356,13 @@ static const char *corrupt_rope(void)
         r->reserved[draw_below(d, 4)] = draw_hostile(d) | 1;
         return "a reserved word";
     case 3:
-        if (!r->cosines || !c.blocks[X].bytes) return NULL;
+        if (!c.blocks[COSINES].name || !c.blocks[X].bytes) return NULL;
         r->table_rows = c.blocks[POSITIONS].name ? 0 : c.shape[2] - 1;
         return "tables that end before the tokens";
+    case 4:
+        if (!c.table_slots) return NULL;
+        memset(draw_one_in(d, 2) ? &r->cos_table : &r->sin_table, 0, sizeof r->cos_table);
+        return "one of two tables";
     default:
         r->struct_size = (size_t)draw_hostile(d) | 1 << 22;
         return "a struct of megabytes";

@@ -61,33 +61,47 @@ typedef struct attn_cache {
 } attn_cache;
 
 /*
- * New tokens of every entry, of any float type (f64 if and only if the cache is; by default f64 if the cache is, else f32), rounded
- * once to the cache's type (keys rotated into i8: rotated in f32, dim_qk at most 4096).
+ * New tokens, of any float type (f64 if and only if the cache is; by default f64 if the cache is, else f32), rounded once to the
+ * cache's type (keys rotated into i8: rotated in f32, dim_qk at most 4096).  Without `slots` they are those of every entry:
  *
  *      token t of entry b becomes key lengths[b] + t;   lengths[b] += tokens.lengths[b]
+ *
+ * With `slots` they are packed, without a batch axis, and each says where it goes, as in vLLM's reshape_and_cache: slot s is token
+ * s % page_size of page s / page_size, or without pages token s % capacity of entry s / capacity; a token of slot -1 is skipped.
+ * The rope rotates token t for positions[t].  Neither lengths nor page_table of the cache are read or written, and both may be
+ * absent.  A layout [len, heads_kv, dim] of the tokens has strides {0, dim, heads_kv * dim, 1}.
  */
 typedef struct attn_cache_tokens {
     size_t struct_size; /* sizeof(attn_cache_tokens) */
     int64_t len;
-    attn_input k;       /* [batch, heads_kv, len, dim_qk], channels contiguous */
-    attn_input v;       /* [batch, heads_kv, len, dim_v], the same */
-    attn_input lengths; /* [batch], dense, of i64 or i32: how many of the `len` tokens are real; absent: all */
+    const attn_options *options; /* of attn_cache_append: isa, threads, parallel_for; NULL: all defaults */
+    attn_input k;                /* [batch, heads_kv, len, dim_qk], channels contiguous; with slots [1, heads_kv, len, dim_qk] */
+    attn_input v;                /* [batch, heads_kv, len, dim_v], the same */
+    attn_input lengths;          /* [batch], dense, of i64 or i32: how many of the `len` tokens are real; absent: all */
+    attn_input slots;            /* [len], dense, of i64 or i32; no slot twice */
+    attn_input positions;        /* [len], dense, of i64 or i32: with slots and a rope */
 } attn_cache_tokens;
 
-/* Allocates nothing.  Returns ATTN_ERR_ARGUMENT (also if the rope's tables end before the new tokens), ATTN_ERR_SHAPE (an entry
- * would exceed its capacity), ATTN_ERR_STRIDE (also for tensors that share elements with what is written) or ATTN_ERR_UNSUPPORTED
- * with the cache untouched. */
+/*
+ * Writes the new tokens.  The angles of a token are computed once for all heads; bits do not depend on threads, and are those of
+ * attn_rope_apply and attn_convert, or attn_quantise.  Allocates nothing.
+ *
+ * Returns ATTN_ERR_ARGUMENT (also for a slot that is out of range or given twice, or if the rope's tables end before a token),
+ * ATTN_ERR_SHAPE (an entry would exceed its capacity), ATTN_ERR_STRIDE (also for tensors that share elements with what is written)
+ * or ATTN_ERR_UNSUPPORTED with the cache untouched.
+ */
 ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error);
 
 /*
  * Appends, then lets the new tokens attend causally to all of their sequence, themselves included: query t of entry b sees keys 0
- * .. lengths_before[b] + t.  Key heads shared by query heads are read once.
+ * .. lengths_before[b] + t.  Key heads shared by query heads are read once.  tokens->slots must be absent: it is lengths that tell
+ * which keys a query sees.
  *
  *  problem  [in] shape.heads_q, and every choice of attn_problem that applies: score, mask.window, outputs.  What follows from
  *                the cache and the tokens (the other sizes, mask.align, paging) is filled in and must be 0; mask.causal may be 1
  *  tensors  [in] q and o [batch, heads_q, len, dim], lse, bias, sink, ...; k, v, their scales, lengths_q, lengths_kv and page_table
  *                are filled in and must be absent
- *  options  [in] as in attn_plan_create; may be NULL
+ *  options  [in] as in attn_plan_create; may be NULL.  tokens->options must be
  *
  * Plans and allocates for the call, with options->allocator (or malloc); a loop that must not allocate calls attn_cache_append and
  * keeps a plan with lengths_kv and lengths_q for the longest sequence.  Returns what attn_cache_append and attn_compute return; on

@@ -33,6 +33,13 @@ typedef struct attn_rope {
      * magnitude (the caches of ONNX); NULL: computed.  These arrays and the frequencies are borrowed for the call. */
     const double *cosines, *sines;
     int64_t table_rows;
+    /*
+     * The same two tables as slots, instead of cosines and sines: [1, 1, table_rows, dim_rotary / 2] of f32 (default), f64, f16 or
+     * bf16 with any strides, so that an engine's tables fit as they are.  Rows of dim_rotary, cosines before sines (vLLM): both
+     * have strides {0, 0, dim_rotary, 1}, and sin_table begins at column dim_rotary / 2.  Rows of dim_rotary where each number is
+     * twice (Hugging Face): the same strides, or {0, 0, dim_rotary, 2} if a pair's two are adjacent.
+     */
+    attn_input cos_table, sin_table;
 } attn_rope;
 
 /* How to extend a model trained on `original_length` tokens to longer sequences. */
@@ -80,7 +87,8 @@ ATTN_API attn_status attn_rope_frequencies(const attn_rope_scaling *scaling, dou
  *      x' = magnitude (x cos a - y sin a)
  *      y' = magnitude (x sin a + y cos a)
  *
- * in double, rounded once on store.
+ * in double, rounded once on store.  cos a and sin a are within 1.5 * 2^-52, and the C library's where |a| exceeds 10^6; they are
+ * computed once for all heads of a token.  Bits depend on neither neighbours, strides nor the instruction set.
  *
  *  rope       [in]  the rotation
  *  shape      [in]  batch, heads, tokens, channels of x and y

@@ -173,17 +173,47 @@ class Cache(Fixed):
             tokens.lengths = input_slot(kept[-1], (0,))
         return tokens, kept
 
-    def append(self, k: Any, v: Any, lengths: Any = None) -> None:
+    def _packed(self, k: Any, v: Any, slots: Any, positions: Any) -> tuple[Any, list[Array]]:
+        """The same for tokens with slots, in the layout of engines."""
+        exact = np.float64 if self.k.dtype == np.float64 else None
+        keys, values = floats(k, "k", exact), floats(v, "v", exact)
+        if keys.ndim != 3:
+            raise ValueError(f"k has {keys.ndim} axes; with slots it must have three, [tokens, heads, dim_qk]")
+        count = len(keys)
+        exactly(keys, "k", (count, self.heads, self.k.shape[3]), "[tokens, heads, dim_qk]")
+        exactly(values, "v", (count, self.heads, self.v.shape[3]), "[tokens, heads, dim_v]")
+        kept = [keys, values, exactly(integers(slots, "slots"), "slots", (count,), "[tokens]")]
+        tokens = _native.struct(_abi.attn_cache_tokens, len=count)
+        tokens.k, tokens.v, tokens.slots = input_slot(keys, (2, 1, 3)), input_slot(values, (2, 1, 3)), input_slot(kept[2], (0,))
+        if positions is not None:
+            kept.append(exactly(integers(positions, "positions"), "positions", (count,), "[tokens]"))
+            tokens.positions = input_slot(kept[-1], (0,))
+        return tokens, kept
+
+    def append(
+        self, k: Any, v: Any, lengths: Any = None, *, slots: Any = None, positions: Any = None, **options: Unpack[Execution],
+    ) -> None:
         """Token t of entry b becomes key lengths[b] + t, rotated if there is a rope and rounded once to the cache's type, and the cache's
         lengths grow.
 
         k [batch, heads, len, dim_qk] and v [batch, heads, len, dim_v] are of any float type.  lengths [batch]: how many of the `len`
         tokens are real; None: all.
 
-        Raises ValueError (also if an entry would exceed its capacity, or the rope's tables end before the new tokens), TypeError or
-        NotImplementedError with the cache as it was.
+        With slots, tokens are packed as engines have them, k [tokens, heads, dim_qk] and v [tokens, heads, dim_v], and each says where it
+        goes: slot s is token s % page_size of page s // page_size, or without pages token s % capacity of entry s // capacity; -1 skips a
+        token, and no slot is given twice.  The rope rotates by positions [tokens], and the cache's lengths are yours to update.
+
+        Raises ValueError (also if an entry would exceed its capacity, for a slot out of range, or if the rope's tables end before the new
+        tokens), TypeError or NotImplementedError with the cache as it was.
         """
-        tokens, kept = self._tokens(k, v, lengths)
+        if slots is not None and lengths is not None:
+            raise ValueError("lengths and slots are both set; a slot of -1 skips a token")
+        if slots is None and positions is not None:
+            raise ValueError("positions is set and slots is not; without slots, positions follow from the cache's lengths")
+        tokens, kept = self._tokens(k, v, lengths) if slots is None else self._packed(k, v, slots, positions)
+        chosen = execution(options)
+        if chosen is not None:
+            tokens.options = chosen
         with self._lock:
             _native.call("attn_cache_append", ctypes.byref(self._cache), ctypes.byref(tokens))
         del kept  # until here

@@ -83,8 +83,8 @@ class Rope:
     stretch: float | None = None  #: positions are divided by this (Chen et al. 2023); None: 1
     frequencies: Any = None  #: [dim_rotary / 2], for example from rope_frequencies; None: base^(-2i / dim_rotary)
     magnitude: float | None = None  #: rotated channels are multiplied by this (YaRN); None: 1
-    cosines: Any = None  #: [rows, dim_rotary / 2]: cos a of each position, in place of base, stretch, frequencies and magnitude
-    sines: Any = None  #: likewise sin a
+    cosines: Any = None  #: [rows, dim_rotary / 2] of any float type: cos a of each position, in place of base, stretch, frequencies, magnitude
+    sines: Any = None  #: likewise sin a; neither is copied, so both may be columns of one array (table[:, :n], table[:, n:])
 
     def _struct(self, dim: int, inverse: bool) -> tuple[Any, list[Array]]:
         """The attn_rope for `dim` channels, and the arrays that it borrows."""
@@ -103,11 +103,11 @@ class Rope:
             raise ValueError(f"{'sines' if self.sines is None else 'cosines'} is missing; set both or neither")
         for name, table in (("cosines", self.cosines), ("sines", self.sines)):
             if table is not None:
-                array = doubles(table, name)
+                array = floats(table, name)
                 rows = made.table_rows or (array.shape[0] if array.ndim else 0)
                 kept.append(exactly(array, name, (rows, width // 2), "[rows, dim_rotary / 2]"))
                 made.table_rows = rows
-                setattr(made, name, pointer(array))
+                setattr(made, "cos_table" if name == "cosines" else "sin_table", input_slot(array, (2, 3)))
         return made, kept
 
     def _apply(self, x: Any, name: str, positions: Any, out: Any, inverse: bool) -> Any:

@@ -110,6 +110,37 @@ def test_types(dtype, v_dtype, page_size):
     close(again, o[:, :, -1:], NEAR * 2.0**29)
 
 
+@pytest.mark.parametrize("page_size", [None, 4])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_slots(page_size, dtype):
+    """Packed tokens to slots: the rows of the same tokens appended by lengths, with tables that are columns of one float array."""
+    pytest.importorskip("ml_dtypes") if dtype == "bfloat16" else None
+    angles = np.arange(20)[:, np.newaxis] * 100.0 ** (-np.arange(D // 2) / (D // 2))
+    table = np.concatenate([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    rope = Rope(pairs="halves", cosines=table[:, :D // 2], sines=table[:, D // 2:])
+    _, k, v = draw(7, np.float32)
+    by_length, by_slot = (Cache.empty(B, H, 12, D, DV, dtype=dtype, page_size=page_size, rope=rope) for _ in range(2))
+    by_length.append(k, v, threads=1)
+    packed_k, packed_v = (x.transpose(0, 2, 1, 3).reshape(B * N, H, -1) for x in (k, v))
+    slots = np.concatenate([np.arange(N), 12 + np.arange(N)]).astype(np.int32)
+    order = np.random.default_rng(1).permutation(B * N)
+    positions = np.tile(np.arange(N), B)
+    by_slot.append(packed_k[order], packed_v[order], slots=slots[order], positions=positions[order], threads=2)
+    assert by_slot.lengths.tolist() == [0, 0]
+    for name in ("k", "v", "k_scale", "v_scale"):
+        one, other = getattr(by_length, name), getattr(by_slot, name)
+        assert one is None or one.tobytes() == other.tobytes()
+    was = by_slot.k.tobytes()
+    by_slot.append(packed_k[:2], packed_v[:2], slots=[-1, -1], positions=[0, 0])
+    assert by_slot.k.tobytes() == was
+    for bad, says in (({"slots": [3, 3]}, "both 3"), ({"slots": [0, 24]}, "below 24"), ({"slots": [0, 1], "positions": None}, "positions is missing"),
+                      ({"slots": [0, 1], "lengths": [1, 1]}, "lengths and slots"), ({"slots": [0]}, "slots has shape"),
+                      ({"slots": None, "positions": [0, 1]}, "positions is set")):
+        with pytest.raises(ValueError, match=says):
+            by_slot.append(packed_k[:2], packed_v[:2], **{"positions": [0, 1], **bad})
+    assert by_slot.k.tobytes() == was
+
+
 def test_your_memory():
     torch = pytest.importorskip("torch")
     q, k, v = (torch.from_numpy(x) for x in draw(4, np.float32))

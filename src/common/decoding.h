@@ -8,40 +8,13 @@
 #define ATTN_COMMON_DECODING_H
 
 #include "attn/cache.h"
-#include "places.h"
-#include "slots.h"
-
-static inline void places_add_slot(places *p, const char *owner, const char *name, const attn_input *slot, const int64_t shape[4],
-                                   attn_dtype natural, int output)
-{
-    const size_t size = p->size;
-    attn_input s = *slot;
-    if (slot_resolve(&s, name, shape, natural, NULL) != ATTN_OK || !slot_is_address(&s)) return;
-    p->size = attn_dtype_size(s.dtype);
-    if (p->size) places_add(p, owner, name, s.data, shape, s.stride, output);
-    p->size = size;
-}
-
-/* The arrays that a rotation of `channels` reads. */
-static inline void places_add_rope(places *p, const attn_rope *rope, int64_t channels)
-{
-    const int64_t pairs = (rope->dim_rotary ? rope->dim_rotary : channels) / 2;
-    const int64_t table[4] = {1, 1, rope->table_rows, pairs}, one[4] = {1, 1, 1, pairs}, dense[4] = {0, 0, pairs, 1};
-    const size_t size = p->size;
-    p->size = sizeof(double);
-    if (rope->table_rows > 0 && pairs > 0) {
-        places_add(p, "rope", "cosines", rope->cosines, table, dense, 0);
-        places_add(p, "rope", "sines", rope->sines, table, dense, 0);
-    }
-    if (pairs > 0) places_add(p, "rope", "frequencies", rope->frequencies, one, dense, 0);
-    p->size = size;
-}
+#include "rows.h"
 
 /* A cache as given, or resolved; `written`: it is appended to.  Values that are the first channels of the keys count as one tensor
  * with them. */
 static inline void places_add_cache(places *p, const char *owner, const attn_cache *c, int written)
 {
-    const int paged = c->page_table.data != NULL, has_pages = paged && c->page_size > 0;
+    const int paged = c->page_table.data != NULL || c->page_size > 0, has_pages = c->page_table.data && c->page_size > 0;
     const int64_t entries = paged ? c->pages : c->batch, tokens = paged ? c->page_size : c->capacity,
                   columns = has_pages ? c->capacity / c->page_size + (c->capacity % c->page_size != 0) : 0;
     const int64_t k[4] = {entries, c->heads_kv, tokens, c->dim_qk}, v[4] = {entries, c->heads_kv, tokens, c->dim_v},

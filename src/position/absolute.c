@@ -4,9 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "../common/slots.h"
-#include "attn/position.h"
-#include "rows.h"
+#include "../common/rows.h"
 
 /* A table [1, 1, rows, channels], whose rows do not overlap. */
 static attn_status resolve_table(attn_input *table, const char *name, int64_t rows, int64_t channels, attn_error *error)
@@ -33,8 +31,8 @@ attn_status attn_sinusoidal(attn_rope_pairs order, int64_t tokens, int64_t chann
     TRY(resolve_table(&to, "sinusoidal: table", tokens, channels, error));
     const int64_t shape[4] = {1, 1, tokens, channels};
     TRY(attn_rows_positions(&at, positions, "sinusoidal: positions", 1, tokens, error));
-    const attn_rows_places places = {.y = &to, .shape = shape, .positions = &at};
-    TRY(attn_rows_no_overlap(&places, "sinusoidal", "table", "", error));
+    const attn_rows_places all_places = {.y = &to, .shape = shape, .positions = &at};
+    TRY(attn_rows_no_overlap(&all_places, "sinusoidal", "table", "", error));
     const double b = base > 0 ? base : 10000;
     const int64_t sines = (channels + 1) / 2;
     for (int64_t t = 0; t < tokens && channels > 0; t++) {
@@ -91,15 +89,15 @@ attn_status attn_position_add(int64_t rows, const int64_t shape[4], const attn_i
     TRY(attn_rows_resolve(&to, "position table: y", shape, from.dtype, error));
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || (from.data && to.data), ATTN_ERR_ARGUMENT, "position table: %s is NULL", from.data ? "y" : "x");
-    const attn_rows_places places = {.y = &to,
-                                     .x = &from,
-                                     .table = &table,
-                                     .shape = shape,
-                                     .shape_x = shape,
-                                     .rows = rows,
-                                     .channels = shape[3],
-                                     .positions = &at};
-    TRY(attn_rows_no_overlap(&places, "position table", "y", "x", error));
+    const attn_rows_places all_places = {.y = &to,
+                                         .x = &from,
+                                         .table = &table,
+                                         .shape = shape,
+                                         .shape_x = shape,
+                                         .rows = rows,
+                                         .channels = shape[3],
+                                         .positions = &at};
+    TRY(attn_rows_no_overlap(&all_places, "position table", "y", "x", error));
     for (int64_t b = 0; b < shape[0] && !empty; b++)
         for (int64_t h = 0; h < shape[1]; h++)
             for (int64_t t = 0; t < shape[2]; t++) {
@@ -125,8 +123,8 @@ attn_status attn_position_add_backward(int64_t rows, const int64_t shape[4], con
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || from.data, ATTN_ERR_ARGUMENT, "position table: grad_y is NULL");
     const int64_t channels = shape[3], written[4] = {1, 1, rows, channels};
-    const attn_rows_places places = {.y = &table, .x = &from, .shape = written, .shape_x = shape, .positions = &at};
-    TRY(attn_rows_no_overlap(&places, "position table", "grad_table", "grad_y", error));
+    const attn_rows_places all_places = {.y = &table, .x = &from, .shape = written, .shape_x = shape, .positions = &at};
+    TRY(attn_rows_no_overlap(&all_places, "position table", "grad_table", "grad_y", error));
     CHECK(channels == 0 || rows < INT64_MAX / 16 / channels, ATTN_ERR_SHAPE,
           "position table: grad_table is too large: its bytes overflow 64 bits");
     double *sums = calloc((size_t)(rows * channels) + 1, sizeof *sums);

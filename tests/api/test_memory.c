@@ -196,7 +196,7 @@ static const struct row {
     {"attn_hopfield_separation", hopfield_separation, 0},
     {"attn_hopfield_landscape", hopfield_landscape, 6},
     {"attn_hopfield_basin", hopfield_basin, 9},
-    {"attn_cache_attend", cache_attend, 6},
+    {"attn_cache_attend", cache_attend, 5},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -6,8 +6,8 @@
 
 enum { B = 2, HEADS = 2, CAPACITY = 4, DIM = 8 };
 
-/* The plan, two arrays of lengths, the rotated queries, their positions, and the workspace. */
-enum { BLOCKS = 6 };
+/* The plan, two arrays of lengths, the rotated queries, and the workspace. */
+enum { BLOCKS = 5 };
 
 typedef struct ledger {
     int taken, out, fails; /* allocation number `fails` fails; -1: none does */

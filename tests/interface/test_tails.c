@@ -291,7 +291,7 @@ static void test_fields(void **state)
     TAILS(attn_options, options, 0, run_linformer_options);
     TAILS(attn_options, options, 0, run_memory_options);
     TAILS(attn_options, options, 0, run_attend_options);
-    TAILS(attn_rope, rope, 0, run_rope);
+    TAILS(attn_rope, rope, 1, run_rope);
     TAILS(attn_rope_scaling, scaling, 0, run_scaling);
     TAILS(attn_distance_bias, distance, 0, run_distance);
     TAILS(attn_bias_gate, gate, 0, run_gate);

@@ -45,6 +45,18 @@ static void test_scaling(void **state)
     rope = (attn_rope){.struct_size = sizeof rope, .sines = f};
     FAILS(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_ERR_ARGUMENT,
           "rope has sines and no cosines; set both or neither");
+    rope = (attn_rope){.struct_size = sizeof rope, .cos_table = attn_in(f), .sin_table = attn_in(f), .cosines = f, .sines = f};
+    FAILS(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_ERR_ARGUMENT,
+          "rope has cosines and a cos_table; set one of them");
+    rope = (attn_rope){.struct_size = sizeof rope, .sin_table = attn_in(f)};
+    FAILS(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_ERR_ARGUMENT,
+          "rope has a sin_table and no cos_table; set both or neither");
+    rope =
+        (attn_rope){.struct_size = sizeof rope, .cos_table = attn_in(f), .sin_table = {f, ATTN_I8, {0, 0, 0, 0}}, .table_rows = 2};
+    FAILS(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_ERR_UNSUPPORTED,
+          "rope.sin_table is i8; it must be f32, f64, f16 or bf16");
+    rope = (attn_rope){.struct_size = sizeof rope, .cos_table = attn_in(f), .sin_table = attn_in(f), .table_rows = -2};
+    FAILS(attn_rope_apply(&rope, shape, &from, NULL, &to, &error), ATTN_ERR_SHAPE, "rope.table_rows (-2) is negative");
     const int64_t second = 2;
     const attn_input beyond = attn_in(&second);
     rope = (attn_rope){.struct_size = sizeof rope, .cosines = f, .sines = f, .table_rows = 2};
@@ -93,11 +105,14 @@ static void test_beyond(void **state)
     attn_rope tables = {.struct_size = sizeof tables, .cosines = f + 4, .sines = f + 7, .table_rows = 1};
     const int64_t zeros[2] = {0, 0};
     const attn_input at_0 = attn_in(zeros);
-    OVERLAPS(attn_rope_apply(&tables, shape, &from, &at_0, &to, &error), "rope: y and cosines");
+    OVERLAPS(attn_rope_apply(&tables, shape, &from, &at_0, &to, &error), "rope: y and rope.cosines");
     tables.cosines = f + 3;
-    OVERLAPS(attn_rope_apply(&tables, shape, &from, &at_0, &to, &error), "rope: y and sines");
+    OVERLAPS(attn_rope_apply(&tables, shape, &from, &at_0, &to, &error), "rope: y and rope.sines");
     tables = (attn_rope){.struct_size = sizeof tables, .frequencies = f + 5};
-    OVERLAPS(attn_rope_apply(&tables, shape, &from, NULL, &to, &error), "rope: y and frequencies");
+    OVERLAPS(attn_rope_apply(&tables, shape, &from, NULL, &to, &error), "rope: y and rope.frequencies");
+    tables = (attn_rope){
+        .struct_size = sizeof tables, .cos_table = attn_in(f + 4), .sin_table = {f, ATTN_F64, {0, 0, 1, 1}}, .table_rows = 1};
+    OVERLAPS(attn_rope_apply(&tables, shape, &from, &at_0, &to, &error), "rope: y and rope.cos_table");
     for (int k = 0; k < 8; k++) assert_true(f[k] == -1);
 }
 

@@ -3,9 +3,8 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "../common/slots.h"
-#include "attn/position.h"
-#include "rows.h"
+#include "../../common/rows.h"
+#include "transfer.h"
 
 static attn_status check_rope(const attn_rope *rope, int64_t channels, attn_error *error)
 {
@@ -29,32 +28,44 @@ static attn_status check_rope(const attn_rope *rope, int64_t channels, attn_erro
     return ATTN_OK;
 }
 
-static void rotate_row(const attn_rope *rope, int64_t channels, const char *x, attn_dtype x_dtype, char *y, attn_dtype y_dtype,
-                       double position)
+/* A table of the caller's: [1, 1, table_rows, pairs] of any float type and strides. */
+static attn_status resolve_table(attn_input *table, const char *name, const attn_rope *rope, int64_t pairs, attn_error *error)
 {
-    int64_t dim = rope->dim_rotary ? rope->dim_rotary : channels;
-    double base = rope->base > 0 ? rope->base : 10000, stretch = rope->stretch > 0 ? rope->stretch : 1;
-    double magnitude = rope->magnitude > 0 ? rope->magnitude : 1;
-    for (int64_t i = 0; i < dim / 2; i++) {
-        int64_t first = rope->pairs == ATTN_ROPE_PAIRS_INTERLEAVED ? 2 * i : i;
-        int64_t second = rope->pairs == ATTN_ROPE_PAIRS_INTERLEAVED ? 2 * i + 1 : i + dim / 2;
-        double c, s;
-        if (rope->cosines) {
-            int64_t at = (int64_t)position * (dim / 2) + i;
-            c = rope->cosines[at];
-            s = rope->sines[at];
-        } else {
-            double frequency = rope->frequencies ? rope->frequencies[i] : pow(base, -2.0 * (double)i / (double)dim);
-            double angle = position / stretch * frequency;
-            c = magnitude * cos(angle);
-            s = magnitude * sin(angle);
-        }
-        if (rope->inverse) s = -s;
-        double a = attn_rows_get(x, x_dtype, first), b = attn_rows_get(x, x_dtype, second);
-        attn_rows_put(y, y_dtype, first, a * c - b * s);
-        attn_rows_put(y, y_dtype, second, a * s + b * c);
-    }
-    for (int64_t c = dim; c < channels; c++) attn_rows_put(y, y_dtype, c, attn_rows_get(x, x_dtype, c));
+    const int64_t shape[4] = {1, 1, rope->table_rows, pairs};
+    TRY(slot_resolve(table, name, shape, ATTN_F32, error));
+    CHECK(!table->data || attn_rows_is_float(table->dtype), ATTN_ERR_UNSUPPORTED, "%s is %s; it must be f32, f64, f16 or bf16",
+          name, attn_dtype_name(table->dtype));
+    return ATTN_OK;
+}
+
+attn_status attn_rope_read(attn_rope *copy, const attn_rope *rope, int64_t channels, attn_error *error)
+{
+    TRY(slots_read(copy, sizeof *copy, sizeof *copy, rope, "attn_rope", error));
+    TRY(check_rope(copy, channels, error));
+    const int64_t pairs = (copy->dim_rotary ? copy->dim_rotary : channels) / 2;
+    attn_input *const tables[2] = {&copy->cos_table, &copy->sin_table};
+    const int given = !slot_is_absent(tables[0]) + !slot_is_absent(tables[1]);
+    if (!given) return ATTN_OK;
+    CHECK(!copy->cosines, ATTN_ERR_ARGUMENT, "rope has cosines and a cos_table; set one of them");
+    CHECK(given == 2, ATTN_ERR_ARGUMENT, "rope has a %s and no %s; set both or neither",
+          slot_is_absent(tables[0]) ? "sin_table" : "cos_table", slot_is_absent(tables[0]) ? "cos_table" : "sin_table");
+    CHECK(copy->table_rows >= 0, ATTN_ERR_SHAPE, "rope.table_rows (%" PRId64 ") is negative", copy->table_rows);
+    TRY(resolve_table(tables[0], "rope.cos_table", copy, pairs, error));
+    return resolve_table(tables[1], "rope.sin_table", copy, pairs, error);
+}
+
+/* Token n of a call of attn_rope_apply stays where it is. */
+typedef struct tokens {
+    const attn_input *positions;
+    int64_t each; /* entry */
+} tokens;
+
+static int find_token(const void *context, int64_t n, attn_transfer_token *t)
+{
+    const tokens *all = context;
+    const int64_t b = n / all->each, i = n % all->each;
+    *t = (attn_transfer_token){b, i, b, i, attn_rows_position(all->positions, b, i), 0};
+    return 1;
 }
 
 attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const attn_input *x, const attn_input *positions,
@@ -66,39 +77,30 @@ attn_status attn_rope_apply(const attn_rope *rope, const int64_t shape[4], const
         CHECK(shape[axis] >= 0, ATTN_ERR_SHAPE, "rope: shape[%d] (%" PRId64 ") is negative", axis, shape[axis]);
     attn_input from = *x, to = slot_of(y), at;
     CHECK(rope, ATTN_ERR_ARGUMENT, "rope is NULL");
-    TRY(struct_read(&copy, sizeof copy, sizeof copy, rope, "attn_rope", error));
+    TRY(attn_rope_read(&copy, rope, shape[3], error));
     rope = &copy;
-    TRY(check_rope(rope, shape[3], error));
     TRY(attn_rows_resolve(&from, "rope: x", shape, ATTN_F32, error));
     TRY(attn_rows_resolve(&to, "rope: y", shape, from.dtype, error));
     int empty = shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0;
     CHECK(empty || (from.data && to.data), ATTN_ERR_ARGUMENT, "rope: %s is NULL", from.data ? "y" : "x");
     TRY(attn_rows_positions(&at, positions, "rope: positions", shape[0], shape[2], error));
     if (empty) return succeed(error);
-    for (int64_t n = 0; rope->cosines && n < shape[0] * shape[2]; n++) {
+    for (int64_t n = 0; attn_rope_has_table(rope) && n < shape[0] * shape[2]; n++) {
         const int64_t p = attn_rows_position(&at, n / shape[2], n % shape[2]);
         CHECK(p >= 0 && p < rope->table_rows, ATTN_ERR_ARGUMENT,
               "rope: token %" PRId64 " is at %" PRId64 "; the tables have %" PRId64 " rows", n, p, rope->table_rows);
     }
-    const int64_t pairs = (rope->dim_rotary ? rope->dim_rotary : shape[3]) / 2;
-    const attn_rows_places places = {.y = &to,
-                                     .x = &from,
-                                     .shape = shape,
-                                     .shape_x = shape,
-                                     .positions = &at,
-                                     .read = {{"cosines", rope->cosines, rope->table_rows, pairs},
-                                              {"sines", rope->sines, rope->table_rows, pairs},
-                                              {"frequencies", rope->frequencies, 1, pairs}}};
-    TRY(attn_rows_no_overlap(&places, "rope", "y", "x", error));
+    const attn_rows_places all_places = {.y = &to, .x = &from, .shape = shape, .shape_x = shape, .positions = &at, .rope = rope};
+    TRY(attn_rows_no_overlap(&all_places, "rope", "y", "x", error));
 
-    for (int64_t b = 0; b < shape[0]; b++)
-        for (int64_t h = 0; h < shape[1]; h++)
-            for (int64_t t = 0; t < shape[2]; t++) {
-                int64_t i = b * from.stride[0] + h * from.stride[1] + t * from.stride[2];
-                int64_t o = b * to.stride[0] + h * to.stride[1] + t * to.stride[2];
-                const double position = (double)attn_rows_position(&at, b, t);
-                rotate_row(rope, shape[3], (const char *)from.data + i * (int64_t)attn_dtype_size(from.dtype), from.dtype,
-                           (char *)slot_written(&to) + o * (int64_t)attn_dtype_size(to.dtype), to.dtype, position);
-            }
+    const tokens all = {&at, shape[2]};
+    attn_transfer_walk walk = {.tokens = shape[0] * shape[2], .find = find_token, .context = &all, .tensors = 1};
+    walk.tensor[0] = (attn_transfer_tensor){.heads = shape[1],
+                                            .dim = shape[3],
+                                            .from = from,
+                                            .to = {slot_written(&to), to.dtype, {to.stride[0], to.stride[1], to.stride[2], 1}},
+                                            .rope = rope};
+    TRY(attn_transfer_plan(&walk, NULL, 1, error));
+    attn_run_transfer(&walk);
     return succeed(error);
 }

@@ -3,13 +3,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../common/options.h"
+#include "../../common/options.h"
 #include "cache.h"
 
-/* What one call allocates: lengths, rotated queries and their positions if there is a rope, a plan and its workspace. */
+/* What one call allocates: lengths, rotated queries if there is a rope, a plan and its workspace. */
 typedef struct scratch {
     attn_options options; /* from options_read */
-    int64_t *lengths_q, *lengths_kv, *positions;
+    int64_t *lengths_q, *lengths_kv;
     void *q;
     execution run;
 } scratch;
@@ -19,23 +19,23 @@ static void *take(const scratch *r, size_t bytes) { return options_acquire(&r->o
 static void free_scratch(scratch *r)
 {
     execution_end(&r->run, &r->options);
-    options_release(&r->options, r->positions);
     options_release(&r->options, r->q);
     options_release(&r->options, r->lengths_kv);
     options_release(&r->options, r->lengths_q);
 }
 
 /* Fills in the problem over the cache as it is after appending. */
-static void describe(const attn_cache *cache, const attn_cache_tokens *tokens, attn_problem *p)
+static void describe(const attn_append *call, attn_problem *p)
 {
+    const attn_cache *const cache = &call->cache;
     int64_t longest = 0;
     for (int64_t b = 0; b < cache->batch; b++) {
-        int64_t length = attn_cache_lengths(cache)[b] + attn_cache_new_tokens(tokens, b);
+        int64_t length = attn_cache_lengths(cache)[b] + attn_append_count(call, b);
         if (length > longest) longest = length;
     }
     p->shape.batch = cache->batch;
     p->shape.heads_kv = cache->heads_kv;
-    p->shape.len_q = tokens->len;
+    p->shape.len_q = call->tokens.len;
     p->shape.len_kv = longest;
     p->shape.dim_qk = cache->dim_qk;
     p->shape.dim_v = cache->dim_v;
@@ -54,16 +54,16 @@ static attn_input read_from(const attn_output *slot)
     return s;
 }
 
-static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t,
-                                scratch *r, attn_error *error)
+static attn_status fill_tensors(const attn_append *call, const attn_problem *p, attn_tensors *t, scratch *r, attn_error *error)
 {
+    const attn_cache *const cache = &call->cache;
     const size_t entries = (size_t)cache->batch + 1;
     r->lengths_q = take(r, entries * sizeof *r->lengths_q);
     r->lengths_kv = take(r, entries * sizeof *r->lengths_kv);
     CHECK(r->lengths_q && r->lengths_kv, ATTN_ERR_MEMORY, "cache: cannot allocate the lengths of %" PRId64 " entries",
           cache->batch);
     for (int64_t b = 0; b < cache->batch; b++) {
-        r->lengths_q[b] = attn_cache_new_tokens(tokens, b);
+        r->lengths_q[b] = attn_append_count(call, b);
         r->lengths_kv[b] = attn_cache_lengths(cache)[b] + r->lengths_q[b];
     }
     t->k = read_from(&cache->k);
@@ -76,7 +76,7 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
         t->page_table = (attn_input){cache->page_table.data, cache->page_table.dtype, {cache->page_table.stride[0], 0, 0, 1}};
     if (!cache->rope || !t->q.data) return ATTN_OK; /* planning reports a missing q */
 
-    const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
+    const int64_t shape[4] = {cache->batch, p->shape.heads_q, call->tokens.len, cache->dim_qk};
     const attn_dtype dtype = t->q.dtype ? t->q.dtype : ATTN_F32;
     size_t size = attn_dtype_size(dtype);
     for (int axis = 0; axis < 4; axis++) {
@@ -84,28 +84,23 @@ static attn_status fill_tensors(const attn_cache *cache, const attn_cache_tokens
               "cache: the bytes of the queries exceed the address space");
         size *= (size_t)shape[axis];
     }
-    const size_t each = entries * sizeof *r->positions;
-    CHECK((size_t)tokens->len < SIZE_MAX / each, ATTN_ERR_SHAPE, "cache: the positions of the queries exceed the address space");
     r->q = take(r, size);
-    r->positions = take(r, each * (size_t)tokens->len);
-    CHECK(r->q && r->positions, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
-    for (int64_t b = 0; b < cache->batch; b++)
-        for (int64_t i = 0; i < tokens->len; i++) /* any position does for padding; 0 is within the rope's tables */
-            r->positions[b * tokens->len + i] = i < r->lengths_q[b] ? attn_cache_lengths(cache)[b] + i : 0;
+    CHECK(r->q, ATTN_ERR_MEMORY, "cache: cannot allocate %zu bytes for rotated queries", size);
     t->q = (attn_input){r->q, dtype, {0, 0, 0, 0}}; /* filled in once nothing can fail */
     return ATTN_OK;
 }
 
 /* Appending overwrites no input of attention but the cache itself, and attention's outputs overlap neither tokens nor cache; q is
  * the caller's slot, not the rotated copy. */
-static attn_status check_no_overlap(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_plan *plan,
-                                    const attn_tensors *t, const attn_input *q, int64_t heads_q, attn_error *error)
+static attn_status check_no_overlap(const attn_append *call, const attn_plan *plan, const attn_tensors *t, const attn_input *q,
+                                    int64_t heads_q, attn_error *error)
 {
+    const attn_cache *const cache = &call->cache;
     places p;
     attn_tensors given = *t;
-    attn_cache_places(&p, cache, tokens);
+    attn_append_places(&p, call);
     if (cache->rope) { /* t->q is the rotated copy */
-        const int64_t shape[4] = {cache->batch, heads_q, tokens->len, cache->dim_qk};
+        const int64_t shape[4] = {cache->batch, heads_q, call->tokens.len, cache->dim_qk};
         given.q = (attn_input){NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
         places_add_slot(&p, "", "q", q, shape, ATTN_F32, 0);
     }
@@ -113,21 +108,46 @@ static attn_status check_no_overlap(const attn_cache *cache, const attn_cache_to
     return places_check(&p, "cache", error);
 }
 
-static attn_status attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *p, attn_tensors *t,
-                          scratch *r, attn_error *error)
+/* Query n of all entries; those past an entry's tokens are only copied, since their positions may be past the rope's tables. */
+static int find_query(const void *context, int64_t n, attn_transfer_token *t)
+{
+    const attn_append *call = context;
+    const int64_t b = n / call->tokens.len, i = n % call->tokens.len;
+    *t = (attn_transfer_token){b, i, b, i, attn_cache_lengths(&call->cache)[b] + i, i >= attn_append_count(call, b)};
+    return 1;
+}
+
+/* The rotation of q into the dense r->q, once the plan has checked the queries. */
+static attn_status plan_queries(attn_transfer_walk *walk, const attn_append *call, int64_t heads_q, const attn_input *q,
+                                const scratch *r, attn_error *error)
+{
+    const attn_cache *const cache = &call->cache;
+    const int64_t shape[4] = {cache->batch, heads_q, call->tokens.len, cache->dim_qk};
+    const int some = heads_q > 0 && cache->dim_qk > 0;
+    attn_input from = *q, to = {r->q, q->dtype, {0, 0, 0, 0}};
+    TRY(slot_resolve(&from, "q", shape, ATTN_F32, error));
+    TRY(slot_resolve(&to, "q", shape, ATTN_F32, error));
+    *walk = (attn_transfer_walk){
+        .tokens = some ? cache->batch * call->tokens.len : 0, .find = find_query, .context = call, .tensors = 1};
+    walk->tensor[0] = (attn_transfer_tensor){.heads = heads_q, .dim = cache->dim_qk, .from = from, .rope = cache->rope};
+    walk->tensor[0].to = (attn_output){r->q, to.dtype, {to.stride[0], to.stride[1], to.stride[2], to.stride[3]}};
+    return attn_transfer_plan(walk, &r->options, 0, error);
+}
+
+static attn_status attend(const attn_append *call, const attn_problem *p, attn_tensors *t, scratch *r, attn_error *error)
 {
     const attn_input q = t->q;
-    TRY(fill_tensors(cache, tokens, p, t, r, error));
+    attn_transfer_walk append, queries;
+    TRY(fill_tensors(call, p, t, r, error));
     TRY(execution_begin(&r->run, p, t, &r->options, error));
     TRY(execution_try(&r->run, t, error));
-    TRY(check_no_overlap(cache, tokens, r->run.plan, t, &q, p->shape.heads_q, error));
-    if (r->q) { /* read the queries only once the plan has checked their number */
-        const int64_t shape[4] = {cache->batch, p->shape.heads_q, tokens->len, cache->dim_qk};
-        const attn_input positions = attn_in(r->positions);
-        const attn_output rotated = {r->q, t->q.dtype, {0, 0, 0, 0}};
-        TRY(attn_rope_apply(cache->rope, shape, &q, &positions, &rotated, error));
+    TRY(check_no_overlap(call, r->run.plan, t, &q, p->shape.heads_q, error));
+    TRY(attn_append_plan(&append, call, &r->options, error));
+    if (r->q) {
+        TRY(plan_queries(&queries, call, p->shape.heads_q, &q, r, error));
+        attn_run_transfer(&queries);
     }
-    attn_cache_write(cache, tokens);
+    attn_append_run(&append, call);
     return execution_run(&r->run, t, error);
 }
 
@@ -176,8 +196,7 @@ static attn_status check_filled(int64_t heads_kv, const attn_problem *p, const a
 attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *tokens, const attn_problem *problem,
                               const attn_tensors *tensors, const attn_options *options, attn_error *error)
 {
-    attn_cache c;
-    attn_cache_tokens new_tokens;
+    attn_append call;
     attn_problem p;
     attn_tensors t;
     scratch r = {.q = NULL};
@@ -186,10 +205,13 @@ attn_status attn_cache_attend(const attn_cache *cache, const attn_cache_tokens *
     TRY(struct_read(&p, sizeof p, sizeof p, problem, "attn_problem", error));
     TRY(slots_read(&t, sizeof t, sizeof t, tensors, "attn_tensors", error));
     TRY(options_read(&r.options, options, error));
-    TRY(attn_cache_resolve(cache, tokens, &c, &new_tokens, error));
-    TRY(check_filled(c.heads_kv, &p, &t, error));
-    describe(&c, &new_tokens, &p);
-    attn_status status = attend(&c, &new_tokens, &p, &t, &r, error);
+    TRY(attn_append_read(&call, cache, tokens, error));
+    CHECK(!attn_append_has_slots(&call), ATTN_ERR_ARGUMENT,
+          "cache: tokens.slots is set; attending tells by lengths which keys a query sees: append, then compute");
+    CHECK(!call.tokens.options, ATTN_ERR_ARGUMENT, "cache: tokens.options is set; attending has options of its own");
+    TRY(check_filled(call.cache.heads_kv, &p, &t, error));
+    describe(&call, &p);
+    attn_status status = attend(&call, &p, &t, &r, error);
     free_scratch(&r);
     return status;
 }

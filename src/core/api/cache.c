@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * cache.c - attn_cache_append: its rules, and where new tokens go. */
+ * cache.c - the rules of appending to a cache. */
 #include "cache.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-int64_t attn_cache_index(const attn_input *slot, int64_t i)
-{
-    return slot->dtype == ATTN_I32 ? ((const int32_t *)slot->data)[i] : ((const int64_t *)slot->data)[i];
-}
-
-int64_t attn_cache_new_tokens(const attn_cache_tokens *tokens, int64_t b)
-{
-    return tokens->lengths.data ? attn_cache_index(&tokens->lengths, b) : tokens->len;
-}
-
-static int is_paged(const attn_cache *cache) { return cache->page_table.data != NULL; }
-
-static attn_status check_sizes(const attn_cache *cache, attn_error *error)
+static attn_status check_sizes(const attn_cache *cache, int slots, attn_error *error)
 {
     const struct {
         const char *name;
@@ -29,13 +17,14 @@ static attn_status check_sizes(const attn_cache *cache, attn_error *error)
     for (int k = 0; k < 3; k++)
         CHECK(cache->reserved[k] == 0, ATTN_ERR_ARGUMENT, "cache: reserved[%d] is %" PRId64 "; it must be 0", k,
               cache->reserved[k]);
-    CHECK(cache->batch == 0 || (cache->k.data && cache->v.data && cache->lengths.data), ATTN_ERR_ARGUMENT, "cache: %s is NULL",
+    const int some = cache->batch > 0 || (slots && cache->pages > 0);
+    CHECK(!some || (cache->k.data && cache->v.data && (cache->lengths.data || slots)), ATTN_ERR_ARGUMENT, "cache: %s is NULL",
           !cache->k.data   ? "k"
           : !cache->v.data ? "v"
                            : "lengths");
-    CHECK(cache->page_size == 0 || is_paged(cache) || cache->batch == 0, ATTN_ERR_ARGUMENT,
+    CHECK(cache->page_size == 0 || cache->page_table.data || cache->batch == 0 || slots, ATTN_ERR_ARGUMENT,
           "cache: page_table is NULL and page_size is %" PRId64, cache->page_size);
-    CHECK(cache->page_size > 0 || !is_paged(cache), ATTN_ERR_ARGUMENT, "cache: page_table is set and page_size is 0");
+    CHECK(cache->page_size > 0 || !cache->page_table.data, ATTN_ERR_ARGUMENT, "cache: page_table is set and page_size is 0");
     return ATTN_OK;
 }
 
@@ -101,25 +90,28 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t toke
         CHECK(both[i].slot->dtype == ATTN_F32, ATTN_ERR_UNSUPPORTED, "cache: %s is %s; it must be f32", both[i].name,
               attn_dtype_name(both[i].slot->dtype));
     }
-    CHECK(!cache->rope || cache->k.dtype != ATTN_I8 || cache->dim_qk <= ATTN_CACHE_MAX_ROTATED, ATTN_ERR_UNSUPPORTED,
-          "cache: k is i8 and rotated, and dim_qk is %" PRId64 "; it must be at most %d", cache->dim_qk, ATTN_CACHE_MAX_ROTATED);
+    CHECK(!cache->rope || cache->k.dtype != ATTN_I8 || cache->dim_qk <= ATTN_ROTATED_CHANNELS, ATTN_ERR_UNSUPPORTED,
+          "cache: k is i8 and rotated, and dim_qk is %" PRId64 "; it must be at most %d", cache->dim_qk, ATTN_ROTATED_CHANNELS);
     return ATTN_OK;
 }
 
 /* Every entry has capacity for its new tokens, and its pages exist. */
-static attn_status check_scratch(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
+static attn_status check_places(attn_append *call, attn_error *error)
 {
+    const attn_cache *cache = &call->cache;
+    call->longest = 0;
     for (int64_t b = 0; b < cache->batch; b++) {
-        int64_t held = attn_cache_lengths(cache)[b], more = attn_cache_new_tokens(tokens, b);
-        CHECK(more >= 0 && more <= tokens->len, ATTN_ERR_ARGUMENT,
-              "cache: tokens.lengths[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64, b, more, tokens->len);
+        int64_t held = attn_cache_lengths(cache)[b], more = attn_append_count(call, b);
+        CHECK(more >= 0 && more <= call->tokens.len, ATTN_ERR_ARGUMENT,
+              "cache: tokens.lengths[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64, b, more, call->tokens.len);
         CHECK(held >= 0 && held <= cache->capacity, ATTN_ERR_ARGUMENT,
               "cache: lengths[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64, b, held, cache->capacity);
         CHECK(more <= cache->capacity - held, ATTN_ERR_SHAPE,
               "cache: entry %" PRId64 " holds %" PRId64 " of %" PRId64 " tokens; %" PRId64 " more do not fit", b, held,
               cache->capacity, more);
+        if (more > call->longest) call->longest = more;
         const int64_t end = held + more; /* not beyond capacity */
-        const int64_t pages = is_paged(cache) ? end / cache->page_size + (end % cache->page_size != 0) : 0;
+        const int64_t pages = attn_cache_has_pages(cache) ? end / cache->page_size + (end % cache->page_size != 0) : 0;
         for (int64_t i = 0; i < pages; i++) {
             int64_t page = attn_cache_index(&cache->page_table, b * cache->page_table.stride[0] + i);
             CHECK(page >= 0 && page < cache->pages, ATTN_ERR_ARGUMENT,
@@ -130,36 +122,44 @@ static attn_status check_scratch(const attn_cache *cache, const attn_cache_token
 }
 
 /* The rope's tables, if any, cover the position of every new key. */
-static attn_status check_angles(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
+static attn_status check_angles(const attn_append *call, attn_error *error)
 {
-    for (int64_t b = 0; cache->rope->cosines && b < cache->batch; b++) {
-        const int64_t more = attn_cache_new_tokens(tokens, b), last = attn_cache_lengths(cache)[b] + more - 1;
-        CHECK(more == 0 || last < cache->rope->table_rows, ATTN_ERR_ARGUMENT,
+    const attn_rope *rope = call->cache.rope;
+    for (int64_t b = 0; rope && attn_rope_has_table(rope) && b < call->cache.batch; b++) {
+        const int64_t more = attn_append_count(call, b), last = attn_cache_lengths(&call->cache)[b] + more - 1;
+        CHECK(more == 0 || last < rope->table_rows, ATTN_ERR_ARGUMENT,
               "cache: the last token of entry %" PRId64 " is at %" PRId64 "; the tables of the rope have %" PRId64 " rows", b, last,
-              cache->rope->table_rows);
+              rope->table_rows);
     }
     return ATTN_OK;
 }
 
+/* Neither is needed with slots. */
 static attn_status check_lengths(attn_cache *cache, attn_error *error)
 {
     attn_input lengths = slot_of(&cache->lengths);
     TRY(resolve_index(&lengths, "cache: lengths", cache->batch, 0, error));
     CHECK(lengths.dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED, "cache: lengths is %s; it must be i64", attn_dtype_name(lengths.dtype));
-    if (!is_paged(cache)) return ATTN_OK;
+    if (!cache->page_table.data) return ATTN_OK;
     const int64_t columns = cache->capacity / cache->page_size + (cache->capacity % cache->page_size != 0);
     return resolve_index(&cache->page_table, "cache: page_table", cache->batch, columns > 0 ? columns : 1, error);
 }
 
-void attn_cache_places(places *p, const attn_cache *cache, const attn_cache_tokens *tokens)
+void attn_append_places(places *p, const attn_append *call)
 {
-    const int64_t k[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_qk},
-                  v[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_v}, each[4] = {cache->batch, 1, 1, 1};
+    const attn_cache *cache = &call->cache;
+    const attn_cache_tokens *tokens = &call->tokens;
+    const int64_t entries = attn_append_has_slots(call) ? 1 : cache->batch;
+    const int64_t k[4] = {entries, cache->heads_kv, tokens->len, cache->dim_qk},
+                  v[4] = {entries, cache->heads_kv, tokens->len, cache->dim_v}, each[4] = {cache->batch, 1, 1, 1},
+                  list[4] = {tokens->len, 1, 1, 1};
     p->count = p->group = 0;
     places_add_cache(p, "", cache, 1);
     places_add_slot(p, "tokens", "k", &tokens->k, k, ATTN_F32, 0);
     places_add_slot(p, "tokens", "v", &tokens->v, v, ATTN_F32, 0);
     places_add_slot(p, "tokens", "lengths", &tokens->lengths, each, ATTN_I64, 0);
+    places_add_slot(p, "tokens", "slots", &tokens->slots, list, ATTN_I64, 0);
+    places_add_slot(p, "tokens", "positions", &tokens->positions, list, ATTN_I64, 0);
     if (cache->rope) places_add_rope(p, cache->rope, cache->dim_qk);
 }
 
@@ -172,9 +172,11 @@ static attn_status check_itself(const char *name, const attn_output *slot, const
 }
 
 /* What appending writes must not overlap itself or another tensor. */
-static attn_status check_no_overlap(const attn_cache *c, const attn_cache_tokens *tokens, attn_error *error)
+static attn_status check_no_overlap(const attn_append *call, attn_error *error)
 {
-    const int64_t entries = is_paged(c) ? c->pages : c->batch, capacity = is_paged(c) ? c->page_size : c->capacity;
+    const attn_cache *const c = &call->cache;
+    const int64_t entries = attn_cache_has_pages(c) ? c->pages : c->batch,
+                  capacity = attn_cache_has_pages(c) ? c->page_size : c->capacity;
     const int64_t k[4] = {entries, c->heads_kv, capacity, c->dim_qk}, v[4] = {entries, c->heads_kv, capacity, c->dim_v},
                   scale[4] = {entries, c->heads_kv, capacity, 1};
     places p;
@@ -182,7 +184,7 @@ static attn_status check_no_overlap(const attn_cache *c, const attn_cache_tokens
     TRY(check_itself("v", &c->v, v, error));
     TRY(check_itself("k_scale", &c->k_scale, scale, error));
     TRY(check_itself("v_scale", &c->v_scale, scale, error));
-    attn_cache_places(&p, c, tokens);
+    attn_append_places(&p, call);
     return places_check(&p, "cache", error);
 }
 
@@ -200,130 +202,62 @@ static attn_status check_doubles(const attn_cache *cache, const attn_cache_token
     return ATTN_OK;
 }
 
-attn_status attn_cache_resolve(const attn_cache *given, const attn_cache_tokens *new_tokens, attn_cache *cache,
-                               attn_cache_tokens *tokens, attn_error *error)
+/* Tokens [entries, heads_kv, len, dim], and which of lengths, slots and positions they have. */
+static attn_status check_tokens(attn_append *call, attn_error *error)
 {
+    const attn_cache *cache = &call->cache;
+    attn_cache_tokens *tokens = &call->tokens;
+    const int slots = attn_append_has_slots(call);
+    const int64_t entries = slots ? 1 : cache->batch;
+    const int64_t k[4] = {entries, cache->heads_kv, tokens->len, cache->dim_qk},
+                  v[4] = {entries, cache->heads_kv, tokens->len, cache->dim_v};
+    const attn_dtype natural = cache->k.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    TRY(resolve_rows(&tokens->k, "cache: tokens.k", k, natural, 0, error));
+    TRY(resolve_rows(&tokens->v, "cache: tokens.v", v, natural, 0, error));
+    TRY(check_doubles(cache, tokens, error));
+    TRY(resolve_index(&tokens->lengths, "cache: tokens.lengths", cache->batch, 0, error));
+    TRY(resolve_index(&tokens->slots, "cache: tokens.slots", tokens->len, 0, error));
+    TRY(resolve_index(&tokens->positions, "cache: tokens.positions", tokens->len, 0, error));
+    CHECK(!slots || !tokens->lengths.data, ATTN_ERR_ARGUMENT,
+          "cache: tokens.lengths and tokens.slots are both set; a slot of -1 skips a token");
+    CHECK(slots || !tokens->positions.data, ATTN_ERR_ARGUMENT,
+          "cache: tokens.positions is set and tokens.slots is not; without slots, positions follow from lengths");
+    CHECK(cache->rope || !tokens->positions.data, ATTN_ERR_ARGUMENT, "cache: tokens.positions is set and the cache has no rope");
+    CHECK(!slots || !cache->rope || tokens->positions.data || tokens->len == 0, ATTN_ERR_ARGUMENT,
+          "cache: tokens.positions is missing; with slots, the rope needs the position of each token");
+    const int some = entries > 0 && cache->heads_kv > 0 && tokens->len > 0;
+    CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
+    CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
+    return ATTN_OK;
+}
+
+attn_status attn_append_read(attn_append *call, const attn_cache *given, const attn_cache_tokens *new_tokens, attn_error *error)
+{
+    attn_cache *const cache = &call->cache;
+    attn_cache_tokens *const tokens = &call->tokens;
     CHECK(given, ATTN_ERR_ARGUMENT, "cache is NULL");
     CHECK(new_tokens, ATTN_ERR_ARGUMENT, "tokens is NULL");
     TRY(slots_read(cache, sizeof *cache, sizeof *cache, given, "attn_cache", error));
     TRY(slots_read(tokens, sizeof *tokens, sizeof *tokens, new_tokens, "attn_cache_tokens", error));
-    TRY(check_sizes(cache, error));
+    const int slots = attn_append_has_slots(call);
+    TRY(check_sizes(cache, slots, error));
     CHECK(tokens->len >= 0, ATTN_ERR_SHAPE, "cache: len (%" PRId64 ") is negative", tokens->len);
 
-    int64_t entries = is_paged(cache) ? cache->pages : cache->batch,
-            capacity = is_paged(cache) ? cache->page_size : cache->capacity;
+    const int paged = attn_cache_has_pages(cache);
+    const int64_t entries = paged ? cache->pages : cache->batch, capacity = paged ? cache->page_size : cache->capacity;
     const int64_t k_shape[4] = {entries, cache->heads_kv, capacity, cache->dim_qk},
-                  v_shape[4] = {entries, cache->heads_kv, capacity, cache->dim_v},
-                  new_k[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_qk},
-                  new_v[4] = {cache->batch, cache->heads_kv, tokens->len, cache->dim_v};
+                  v_shape[4] = {entries, cache->heads_kv, capacity, cache->dim_v};
     TRY(resolve_output(&cache->k, "cache: k", k_shape, ATTN_F32, 1, error));
     TRY(resolve_output(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, error));
     TRY(check_lengths(cache, error));
     TRY(check_scales(cache, entries, capacity, error));
-    const attn_dtype natural = cache->k.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    TRY(resolve_rows(&tokens->k, "cache: tokens.k", new_k, natural, 0, error));
-    TRY(resolve_rows(&tokens->v, "cache: tokens.v", new_v, natural, 0, error));
-    TRY(check_doubles(cache, tokens, error));
-    TRY(resolve_index(&tokens->lengths, "cache: tokens.lengths", cache->batch, 0, error));
-    int some = cache->batch > 0 && cache->heads_kv > 0 && tokens->len > 0;
-    CHECK(!some || cache->dim_qk == 0 || tokens->k.data, ATTN_ERR_ARGUMENT, "cache: tokens.k is NULL");
-    CHECK(!some || cache->dim_v == 0 || tokens->v.data, ATTN_ERR_ARGUMENT, "cache: tokens.v is NULL");
-    TRY(check_scratch(cache, tokens, error));
-    if (cache->rope) { /* checks the rope's own rules before anything is written */
-        const int64_t none[4] = {0, 0, 0, cache->dim_qk};
-        const attn_output to = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
-        const attn_input from = {NULL, ATTN_DTYPE_DEFAULT, {0, 0, 0, 0}};
-        TRY(attn_rope_apply(cache->rope, none, &from, NULL, &to, error));
-        TRY(check_angles(cache, tokens, error));
+    TRY(check_tokens(call, error));
+    if (!slots) TRY(check_places(call, error));
+    if (cache->rope) {
+        TRY(attn_rope_read(&call->rope, cache->rope, cache->dim_qk, error));
+        cache->rope = &call->rope;
     }
-    return check_no_overlap(cache, tokens, error);
-}
-
-/* The address of token j of entry b and head h. */
-static char *place_of(const attn_cache *cache, const attn_output *slot, int64_t b, int64_t h, int64_t j)
-{
-    int64_t entry = b, token = j;
-    if (is_paged(cache)) {
-        entry = attn_cache_index(&cache->page_table, b * cache->page_table.stride[0] + j / cache->page_size);
-        token = j % cache->page_size;
-    }
-    int64_t at = entry * slot->stride[0] + h * slot->stride[1] + token * slot->stride[2];
-    return (char *)slot->data + at * (int64_t)attn_dtype_size(slot->dtype);
-}
-
-static const char *row_of(const attn_input *slot, int64_t b, int64_t h, int64_t t)
-{
-    int64_t at = b * slot->stride[0] + h * slot->stride[1] + t * slot->stride[2];
-    return (const char *)slot->data + at * (int64_t)attn_dtype_size(slot->dtype);
-}
-
-/* Where a new row goes: token j of entry b and head h. */
-typedef struct token_place {
-    const attn_cache *cache;
-    int64_t b, h, j;
-} token_place;
-
-static void write_row(const token_place *at, const attn_output *slot, const attn_output *scale, int64_t dim, const void *row,
-                      attn_dtype dtype)
-{
-    char *to = place_of(at->cache, slot, at->b, at->h, at->j);
-    if (slot->dtype == ATTN_I8)
-        attn_quantise_row(dim, row, dtype, (int8_t *)to, (float *)(void *)place_of(at->cache, scale, at->b, at->h, at->j));
-    else (void)attn_convert(dim, row, dtype, to, slot->dtype, NULL);
-}
-
-/* A row without channels still has a scale, which attention reads: 0. */
-static void write_no_row(const token_place *at, const attn_output *slot, const attn_output *scale)
-{
-    const float none = 0;
-    if (slot->dtype == ATTN_I8) memcpy(place_of(at->cache, scale, at->b, at->h, at->j), &none, sizeof none);
-}
-
-static void write_key(const token_place *at, const void *row, attn_dtype dtype)
-{
-    const attn_cache *c = at->cache;
-    const int64_t one_row[4] = {1, 1, 1, c->dim_qk};
-    const attn_input from = {row, dtype, {0, 0, 0, 0}}, position = attn_in(&at->j);
-    float rotated[ATTN_CACHE_MAX_ROTATED];
-    if (c->rope && c->k.dtype != ATTN_I8) {
-        const attn_output to = {place_of(c, &c->k, at->b, at->h, at->j), c->k.dtype, {0, 0, 0, 0}};
-        (void)attn_rope_apply(c->rope, one_row, &from, &position, &to, NULL);
-        return;
-    }
-    if (c->rope) {
-        const attn_output to = {rotated, ATTN_F32, {0, 0, 0, 0}};
-        (void)attn_rope_apply(c->rope, one_row, &from, &position, &to, NULL);
-        row = rotated;
-        dtype = ATTN_F32;
-    }
-    write_row(at, &c->k, &c->k_scale, c->dim_qk, row, dtype);
-}
-
-void attn_cache_write(const attn_cache *cache, const attn_cache_tokens *tokens)
-{
-    int64_t *lengths = attn_cache_lengths(cache);
-    const int written = cache->dim_qk > 0 || cache->dim_v > 0 || cache->k.dtype == ATTN_I8 || cache->v.dtype == ATTN_I8;
-    for (int64_t b = 0; b < cache->batch; b++) {
-        const int64_t count = attn_cache_new_tokens(tokens, b);
-        const int64_t heads = written && count > 0 ? cache->heads_kv : 0; /* of no channels or no tokens there may be 2^48 */
-        for (int64_t h = 0; h < heads; h++)
-            for (int64_t t = 0; t < count; t++) {
-                const token_place at = {cache, b, h, lengths[b] + t};
-                if (cache->dim_qk > 0) write_key(&at, row_of(&tokens->k, b, h, t), tokens->k.dtype);
-                else write_no_row(&at, &cache->k, &cache->k_scale);
-                if (cache->dim_v > 0)
-                    write_row(&at, &cache->v, &cache->v_scale, cache->dim_v, row_of(&tokens->v, b, h, t), tokens->v.dtype);
-                else write_no_row(&at, &cache->v, &cache->v_scale);
-            }
-        lengths[b] += count;
-    }
-}
-
-attn_status attn_cache_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
-{
-    attn_cache c;
-    attn_cache_tokens t;
-    TRY(attn_cache_resolve(cache, tokens, &c, &t, error));
-    attn_cache_write(&c, &t);
-    return succeed(error);
+    if (slots) TRY(attn_append_check_slots(call, error));
+    else TRY(check_angles(call, error));
+    return check_no_overlap(call, error);
 }

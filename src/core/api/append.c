@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ * append.c - attn_cache_append: where new tokens go. */
+#include "cache.h"
+
+/* Token n of all entries, each with as many as the longest, of which some may be padding. */
+static int find_in_entry(const void *context, int64_t n, attn_transfer_token *t)
+{
+    const attn_append *call = context;
+    const attn_cache *c = &call->cache;
+    const int64_t b = n / call->longest, i = n % call->longest;
+    if (i >= attn_append_count(call, b)) return 0;
+    const int64_t at = attn_cache_lengths(c)[b] + i;
+    *t = (attn_transfer_token){b, i, b, at, at, 0};
+    if (attn_cache_has_pages(c)) {
+        t->to_entry = attn_cache_index(&c->page_table, b * c->page_table.stride[0] + at / c->page_size);
+        t->to_token = at % c->page_size;
+    }
+    return 1;
+}
+
+static int find_slot(const void *context, int64_t n, attn_transfer_token *t)
+{
+    const attn_append *call = context;
+    const attn_cache *c = &call->cache;
+    const int64_t slot = attn_cache_index(&call->tokens.slots, n), each = attn_cache_has_pages(c) ? c->page_size : c->capacity;
+    if (slot < 0) return 0;
+    *t = (attn_transfer_token){0, n, slot / each, slot % each, 0, 0};
+    if (c->rope) t->position = attn_cache_index(&call->tokens.positions, n);
+    return 1;
+}
+
+attn_status attn_append_plan(attn_transfer_walk *walk, const attn_append *call, const attn_options *options, attn_error *error)
+{
+    const attn_cache *c = &call->cache;
+    const int slots = attn_append_has_slots(call),
+              written = c->heads_kv > 0 && (c->dim_qk > 0 || c->dim_v > 0 || c->k.dtype == ATTN_I8 || c->v.dtype == ATTN_I8);
+    /* What is written fits memory; of no heads or channels there may be 2^48 tokens. */
+    *walk = (attn_transfer_walk){.tokens = !written ? 0
+                                           : slots  ? call->tokens.len
+                                                    : c->batch * call->longest,
+                                 .find = slots ? find_slot : find_in_entry,
+                                 .context = call,
+                                 .tensor = {{c->heads_kv, c->dim_qk, call->tokens.k, c->k, c->k_scale, c->rope},
+                                            {c->heads_kv, c->dim_v, call->tokens.v, c->v, c->v_scale, NULL}},
+                                 .tensors = 2};
+    return attn_transfer_plan(walk, options, 0, error);
+}
+
+void attn_append_run(const attn_transfer_walk *walk, const attn_append *call)
+{
+    attn_run_transfer(walk);
+    for (int64_t b = 0; !attn_append_has_slots(call) && b < call->cache.batch; b++)
+        attn_cache_lengths(&call->cache)[b] += attn_append_count(call, b);
+}
+
+attn_status attn_cache_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error)
+{
+    attn_append call;
+    attn_transfer_walk walk;
+    TRY(attn_append_read(&call, cache, tokens, error));
+    TRY(attn_append_plan(&walk, &call, call.tokens.options, error));
+    attn_append_run(&walk, &call);
+    return succeed(error);
+}

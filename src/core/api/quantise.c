@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ * quantise.c - attn_quantise: rows as int8, each row with its scale. */
+#include "../../common/bound.h"
+#include "attn/cache.h"
+#include "transfer.h"
+
+static int find_row(const void *context, int64_t n, attn_transfer_token *t)
+{
+    (void)context;
+    *t = (attn_transfer_token){0, n, 0, n, 0, 0};
+    return 1;
+}
+
+static attn_output output_of(const bound_tensor *t)
+{
+    return (attn_output){t->data, t->dtype, {t->stride[0], t->stride[1], t->stride[2], t->stride[3]}};
+}
+
+attn_status attn_quantise(int64_t rows, int64_t dim, const attn_input *src, const attn_output *values, const attn_output *scales,
+                          attn_error *error)
+{
+    bound_call call = {.module = "quantise"};
+    bound_tensor from, to, scale;
+    CHECK(rows >= 0 && dim >= 0, ATTN_ERR_SHAPE, "quantise: %s (%" PRId64 ") is negative", rows < 0 ? "rows" : "dim",
+          rows < 0 ? rows : dim);
+    const bound_rule of_src = {"src", {1, 1, rows, dim}, ATTN_F32, BOUND_FLOAT, 0, 1},
+                     of_values = {"values", {1, 1, rows, dim}, ATTN_I8, BOUND_I8, 0, 1},
+                     of_scales = {"scales", {1, 1, rows, 1}, ATTN_F32, BOUND_F32, 0, 0};
+    TRY(bound_input(&call, of_src, src, &from, error));
+    TRY(bound_output(&call, of_values, values, &to, error));
+    TRY(bound_output(&call, of_scales, scales, &scale, error));
+    TRY(bound_no_overlap(&call, error));
+    attn_transfer_walk walk = {.tokens = rows, .find = find_row, .tensors = 1};
+    const attn_output read = output_of(&from);
+    walk.tensor[0] =
+        (attn_transfer_tensor){.heads = 1, .dim = dim, .from = slot_of(&read), .to = output_of(&to), .scale = output_of(&scale)};
+    TRY(attn_transfer_plan(&walk, NULL, 1, error));
+    attn_run_transfer(&walk);
+    return succeed(error);
+}

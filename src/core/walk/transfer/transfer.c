@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ * transfer.c - see transfer.h.  The angles of a token are computed once for all heads. */
+#include "transfer.h"
+
+#include <math.h>
+
+#include "../../base/checked.h"
+#include "../../base/element.h"
+#include "../../base/names.h"
+#include "../../threads/threads.h"
+
+/* What a worker keeps from token to token: the frequencies of the pairs from `first_frequency` on, and the angles of the pairs from
+ * `first` on at `position` (-1: of none). */
+typedef struct scratch {
+    double frequencies[ATTN_ROTATED_PAIRS], cosines[ATTN_ROTATED_PAIRS], sines[ATTN_ROTATED_PAIRS];
+    int64_t first_frequency, first, position;
+    float rotated[ATTN_ROTATED_CHANNELS];
+} scratch;
+
+static int64_t size_of(attn_dtype dtype) { return (int64_t)attn_dtype_bytes(dtype); }
+
+/* `elements` further; of no elements, data may be NULL. */
+static void *moved_by(const void *data, attn_dtype dtype, int64_t elements)
+{
+    return (void *)((uintptr_t)data + (uintptr_t)(elements * size_of(dtype)));
+}
+
+/* The rows of a token, one for each head. */
+static attn_transfer_rows rows_at(const void *data, attn_dtype dtype, const int64_t stride[4], int64_t entry, int64_t token)
+{
+    return (attn_transfer_rows){moved_by(data, dtype, entry * stride[0] + token * stride[2]), dtype, stride[1]};
+}
+
+static attn_transfer_rows rows_from(attn_transfer_rows rows, int64_t head, int64_t channel)
+{
+    rows.data = moved_by(rows.data, rows.dtype, head * rows.stride + channel);
+    return rows;
+}
+
+static const double *frequencies_of(const attn_rope *rope, int64_t pairs, int64_t first, int64_t n, scratch *s)
+{
+    if (rope->frequencies) return rope->frequencies + first;
+    if (s->first_frequency != first) {
+        const double base = rope->base > 0 ? rope->base : 10000;
+        for (int64_t i = 0; i < n; i++) s->frequencies[i] = pow(base, -2.0 * (double)(first + i) / (double)(2 * pairs));
+        s->first_frequency = first;
+    }
+    return s->frequencies;
+}
+
+/* A row of a table, which may be of any type and strides. */
+static void read_table(const attn_transfer_part *kernel, const attn_input *table, int64_t row, int64_t first, int64_t n, double *x)
+{
+    void *at = moved_by(table->data, table->dtype, row * table->stride[2] + first * table->stride[3]);
+    if (table->stride[3] == 1) {
+        const attn_transfer_rows from = {at, table->dtype, 0}, to = {x, ATTN_F64, 0};
+        kernel->convert(1, n, from, to);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) x[i] = attn_element_get(at, table->dtype, i * table->stride[3]);
+}
+
+/* The cosines and sines of pairs first .. first+n-1 at a position. */
+static void find_angles(const attn_transfer_part *kernel, const attn_rope *rope, int64_t pairs, int64_t position, int64_t first,
+                        int64_t n, scratch *s)
+{
+    if (s->first == first && s->position == position) return;
+    s->first = first;
+    s->position = position;
+    if (rope->cosines || rope->cos_table.data) {
+        const attn_input cosines = {rope->cosines, ATTN_F64, {0, 0, pairs, 1}}, sines = {rope->sines, ATTN_F64, {0, 0, pairs, 1}};
+        read_table(kernel, rope->cosines ? &cosines : &rope->cos_table, position, first, n, s->cosines);
+        read_table(kernel, rope->cosines ? &sines : &rope->sin_table, position, first, n, s->sines);
+    } else {
+        const double stretch = rope->stretch > 0 ? rope->stretch : 1, magnitude = rope->magnitude > 0 ? rope->magnitude : 1;
+        kernel->angles(n, (double)position / stretch, frequencies_of(rope, pairs, first, n, s), magnitude, s->cosines, s->sines);
+    }
+    for (int64_t i = 0; rope->inverse && i < n; i++) s->sines[i] = -s->sines[i];
+}
+
+/* Rows of `heads` heads at one position. */
+static void rotate(const attn_transfer_part *kernel, const attn_rope *rope, int64_t position, int64_t heads, int64_t dim,
+                   attn_transfer_rows from, attn_transfer_rows to, scratch *s)
+{
+    const int64_t rotary = rope->dim_rotary ? rope->dim_rotary : dim, pairs = rotary / 2;
+    const int interleaved = rope->pairs == ATTN_ROPE_PAIRS_INTERLEAVED;
+    for (int64_t first = 0; first < pairs; first += ATTN_ROTATED_PAIRS) {
+        const int64_t n = attn_min(pairs - first, ATTN_ROTATED_PAIRS), channel = interleaved ? 2 * first : first;
+        find_angles(kernel, rope, pairs, position, first, n, s);
+        kernel->rotate(heads, n, interleaved ? 1 : pairs, s->cosines, s->sines, rows_from(from, 0, channel),
+                       rows_from(to, 0, channel));
+    }
+    if (rotary < dim) kernel->convert(heads, dim - rotary, rows_from(from, 0, rotary), rows_from(to, 0, rotary));
+}
+
+/* Heads as int8, a few at a time through f32 if they are rotated. */
+static void quantise(const attn_transfer_part *kernel, const attn_transfer_tensor *x, const attn_transfer_token *t,
+                     attn_transfer_rows from, attn_transfer_rows to, attn_transfer_rows scale, scratch *s)
+{
+    const int rotated = x->rope && x->dim > 0 && !t->plain;
+    const int64_t some = rotated ? ATTN_ROTATED_CHANNELS / x->dim : x->heads;
+    for (int64_t head = 0, n; head < x->heads; head += n) {
+        attn_transfer_rows rows = rows_from(from, head, 0);
+        n = attn_min(x->heads - head, some);
+        if (rotated) {
+            const attn_transfer_rows half_way = {s->rotated, ATTN_F32, x->dim};
+            rotate(kernel, x->rope, t->position, n, x->dim, rows, half_way, s);
+            rows = half_way;
+        }
+        for (int64_t h = 0; h < n; h++)
+            kernel->quantise(x->dim, rows_from(rows, h, 0).data, rows.dtype, rows_from(to, head + h, 0).data,
+                             rows_from(scale, head + h, 0).data);
+    }
+}
+
+static void move(const attn_transfer_part *kernel, const attn_transfer_tensor *x, const attn_transfer_token *t, scratch *s)
+{
+    const attn_transfer_rows from = rows_at(x->from.data, x->from.dtype, x->from.stride, t->entry, t->token),
+                             to = rows_at(x->to.data, x->to.dtype, x->to.stride, t->to_entry, t->to_token);
+    if (x->to.dtype == ATTN_I8)
+        quantise(kernel, x, t, from, to, rows_at(x->scale.data, ATTN_F32, x->scale.stride, t->to_entry, t->to_token), s);
+    else if (x->rope && !t->plain) rotate(kernel, x->rope, t->position, x->heads, x->dim, from, to, s);
+    else kernel->convert(x->heads, x->dim, from, to);
+}
+
+/* A task is a range of tokens. */
+typedef struct job {
+    const attn_transfer_walk *walk;
+    int64_t tasks;
+} job;
+
+static int64_t task_start(const job *j, int64_t task)
+{
+    return j->walk->tokens / j->tasks * task + attn_min(task, j->walk->tokens % j->tasks);
+}
+
+static void run_task(void *context, int64_t worker, int64_t task)
+{
+    const job *j = context;
+    const attn_transfer_walk *w = j->walk;
+    const int64_t end = task_start(j, task + 1);
+    scratch s;
+    (void)worker;
+    s.first = s.first_frequency = -1;
+    for (int64_t n = task_start(j, task); n < end; n++) {
+        attn_transfer_token t;
+        if (!w->find(w->context, n, &t)) continue;
+        for (int i = 0; i < w->tensors; i++) move(w->kernel, &w->tensor[i], &t, &s);
+    }
+}
+
+double attn_transfer_size(const attn_transfer_walk *w)
+{
+    double size = 0;
+    for (int i = 0; i < w->tensors; i++) size += (double)w->tokens * (double)w->tensor[i].heads * (double)w->tensor[i].dim;
+    return size;
+}
+
+void attn_run_transfer(const attn_transfer_walk *w)
+{
+    job j = {w, 1};
+    int written = 0;
+    for (int i = 0; i < w->tensors; i++)
+        written |= w->tensor[i].heads > 0 && (w->tensor[i].dim > 0 || w->tensor[i].to.dtype == ATTN_I8);
+    if (!written || w->tokens == 0) return; /* whatever the other sizes are */
+    const int workers = (int)attn_clamp(w->tokens, 1, w->threads);
+    if (workers > 1) j.tasks = attn_min(w->tokens, 4 * (int64_t)workers);
+    attn_threads_run(w->parallel_for, w->parallel_context, workers, j.tasks, run_task, &j);
+}
