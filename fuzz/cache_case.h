@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cache_case.h - a cache, the tokens of one step, and the contents expected after it.  cache_draw.c draws, fuzz_cache.c checks. */
+ * cache_case.h - a cache, the tokens of one step, and the contents expected after it.  cache_draw.c draws, fuzz_cache.c checks, and
+ * cache_shift.c what shifts and moves. */
 #ifndef ATTN_FUZZ_CACHE_CASE_H
 #define ATTN_FUZZ_CACHE_CASE_H
 
@@ -54,6 +55,9 @@ const char *cache_corrupt_slots(cache_case *c);
 void cache_place(cache_case *c, int64_t first, int64_t count, const int64_t *added);
 /* Makes the call invalid and returns a description (`attend`: only attn_cache_attend must reject it); NULL: nothing was changed. */
 const char *cache_corrupt(cache_case *c, int *attend);
+
+/* Shifts the cache, or moves tokens in it, and checks every byte (cache_shift.c). */
+void cache_rearrange(cache_case *c);
 
 /* Where token j of entry b is stored: the entry or page, and the token within it. */
 void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2]);

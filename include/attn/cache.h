@@ -93,6 +93,36 @@ typedef struct attn_cache_tokens {
 ATTN_API attn_status attn_cache_append(const attn_cache *cache, const attn_cache_tokens *tokens, attn_error *error);
 
 /*
+ * Drops tokens to make room: those after the first `keep` of each entry, which stay as sinks (StreamingLLM: Xiao et al. 2024).  The
+ * tokens behind them move down, and a rope's keys are rotated on to where they are now:
+ *
+ *      j >= keep:   value j = value (j + drop[b])     key j = R(j) R(j + drop[b])^-1 key (j + drop[b])     lengths[b] -= drop[b]
+ *
+ * in double, rounded once: with a rope, each shift adds the rounding of the cache's type to a key, and no more than 2^-50 of the
+ * size of each pair.  Tables of cosines and sines must be of rotations (not both 0).  Runs on the calling thread, and allocates
+ * nothing.
+ *
+ *  drop  [in] [batch], dense, of i64 (default) or i32; 0: nothing of the entry changes, however few tokens it has
+ *
+ * Returns ATTN_ERR_ARGUMENT (also if an entry has fewer tokens, or more than the rope's tables), ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or
+ * ATTN_ERR_UNSUPPORTED (also for keys of i8 with a rope, which would be quantised again) with the cache untouched.
+ */
+ATTN_API attn_status attn_cache_shift(const attn_cache *cache, int64_t keep, const attn_input *drop, attn_error *error);
+
+/*
+ * Copies the token of slot from[i] to slot to[i], with its scales, one after another: to bring the pages of a sequence together
+ * (write its page_table afterwards), or to copy a page that sequences shared.  Slots are those of attn_cache_tokens, none is -1;
+ * lengths and page_table are not needed.  Keys keep their rotation.
+ *
+ *  from, to  [in] [count], dense, of i64 (default) or i32
+ *
+ * Runs on the calling thread, and allocates nothing.  Returns ATTN_ERR_ARGUMENT, ATTN_ERR_SHAPE, ATTN_ERR_STRIDE or
+ * ATTN_ERR_UNSUPPORTED with the cache untouched.
+ */
+ATTN_API attn_status attn_cache_move(const attn_cache *cache, int64_t count, const attn_input *from, const attn_input *to,
+                                     attn_error *error);
+
+/*
  * Appends, then lets the new tokens attend causally to all of their sequence, themselves included: query t of entry b sees keys 0
  * .. lengths_before[b] + t.  Key heads shared by query heads are read once.  tokens->slots must be absent: it is lengths that tell
  * which keys a query sees.

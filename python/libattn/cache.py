@@ -290,6 +290,28 @@ class Cache(Fixed):
             return b, heads, tokens
         return self.page_table[b, tokens // self.page_size], heads, tokens % self.page_size
 
+    def shift(self, drop: Any, keep: int = 0) -> None:
+        """Drops tokens to make room: drop of each entry, [batch] or one number, after the first `keep`, which stay as sinks (StreamingLLM).
+        Those behind them move down, and a rope's keys are rotated on to where they are now, rounded once more; the lengths shrink.
+
+        Raises ValueError (also if an entry has fewer tokens) or NotImplementedError (rotated keys of int8) with the cache as it was.
+        """
+        counts = np.full(self.batch, drop, np.int64) if np.ndim(drop) == 0 else integers(drop, "drop")
+        slot = input_slot(exactly(counts, "drop", (self.batch,), "[batch]"), (0,))
+        with self._lock:
+            _native.call("attn_cache_shift", ctypes.byref(self._cache), integer(keep, "keep", 0), ctypes.byref(slot))
+
+    def move(self, source: Any, target: Any) -> None:
+        """Copies the token of slot source[i] to slot target[i], one after another, with its scales: to bring the pages of a sequence together,
+        or to copy a page that sequences shared.  Slots as in append; keys keep their rotation, and page_table is yours to update.
+
+        Raises ValueError for a slot out of range, with the cache as it was.
+        """
+        first, last = integers(source, "source"), integers(target, "target")
+        slots = [input_slot(exactly(x, name, (first.size,), "[tokens]"), (0,)) for x, name in ((first, "source"), (last, "target"))]
+        with self._lock:
+            _native.call("attn_cache_move", ctypes.byref(self._cache), first.size, *(ctypes.byref(slot) for slot in slots))
+
     def evict(self, keep: Any, lengths: Any = None) -> None:
         """Keeps only the tokens whose numbers are in keep, [batch, count] or, for each head its own, [batch, heads, count], in this order;
         the others make room.  lengths [batch]: how many of the `count` numbers are used; None: all.

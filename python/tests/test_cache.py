@@ -141,6 +141,40 @@ def test_slots(page_size, dtype):
     assert by_slot.k.tobytes() == was
 
 
+@pytest.mark.parametrize("page_size", [None, 4])
+@pytest.mark.parametrize("rope", [None, Rope(pairs="halves", base=100.0)])
+def test_shift(page_size, rope):
+    _, k, v = draw(8)
+    kept, fresh = (Cache.empty(B, H, 12, D, DV, dtype=np.float64, page_size=page_size, rope=rope) for _ in range(2))
+    kept.append(k, v)
+    kept.shift([3, 4], keep=2)
+    for x, y in ((k, v),):
+        left = [np.stack([np.concatenate([a[b, :, :2], a[b, :, 2 + drop:2 + drop + 5]], 1) for b, drop in enumerate((3, 4))]) for a in (x, y)]
+        fresh.append(*left)
+    assert kept.lengths.tolist() == [N - 3, N - 4] and fresh.lengths.tolist() == [7, 7]
+    kept.lengths[:] = 7
+    last = np.zeros((B, HQ, 1, D)), np.zeros((B, H, 1, D)), np.zeros((B, H, 1, DV))
+    close(kept.attend(*last), fresh.attend(*last), NEAR)
+    kept.shift(1)
+    assert kept.lengths.tolist() == [7, 7]
+    with pytest.raises(ValueError, match="holds 7 tokens, of which 2 are to be kept"):
+        kept.shift(6, keep=2)
+    with pytest.raises(ValueError, match="drop has shape"):
+        kept.shift([1, 2, 3])
+
+
+def test_move():
+    _, k, v = draw(9, np.float32)
+    kept = Cache.empty(B, H, 12, D, DV, dtype="int8", page_size=4)
+    kept.append(k, v)
+    was = kept.k[1].copy(), kept.k_scale[1].copy()
+    kept.move(np.arange(4, 8), np.arange(20, 24, dtype=np.int32))  # page 1 to page 5
+    assert (kept.k[5] == was[0]).all() and (kept.k_scale[5] == was[1]).all()
+    for bad, says in (([24], "24"), ([0, 1], "target has shape")):
+        with pytest.raises(ValueError, match=says):
+            kept.move([0], bad)
+
+
 def test_your_memory():
     torch = pytest.importorskip("torch")
     q, k, v = (torch.from_numpy(x) for x in draw(4, np.float32))

@@ -10,11 +10,7 @@ static int find_in_entry(const void *context, int64_t n, attn_transfer_token *t)
     const int64_t b = n / call->longest, i = n % call->longest;
     if (i >= attn_append_count(call, b)) return 0;
     const int64_t at = attn_cache_lengths(c)[b] + i;
-    *t = (attn_transfer_token){b, i, b, at, at, 0};
-    if (attn_cache_has_pages(c)) {
-        t->to_entry = attn_cache_index(&c->page_table, b * c->page_table.stride[0] + at / c->page_size);
-        t->to_token = at % c->page_size;
-    }
+    *t = (attn_transfer_token){b, i, attn_cache_entry(c, b, at), attn_cache_token(c, at), at, 0, 0, 0};
     return 1;
 }
 
@@ -24,7 +20,7 @@ static int find_slot(const void *context, int64_t n, attn_transfer_token *t)
     const attn_cache *c = &call->cache;
     const int64_t slot = attn_cache_index(&call->tokens.slots, n), each = attn_cache_has_pages(c) ? c->page_size : c->capacity;
     if (slot < 0) return 0;
-    *t = (attn_transfer_token){0, n, slot / each, slot % each, 0, 0};
+    *t = (attn_transfer_token){0, n, slot / each, slot % each, 0, 0, 0, 0};
     if (c->rope) t->position = attn_cache_index(&call->tokens.positions, n);
     return 1;
 }

@@ -43,9 +43,7 @@ attn_status attn_append_check_slots(const attn_append *call, attn_error *error)
 {
     const attn_cache *c = &call->cache;
     const attn_rope *rope = c->rope;
-    const int paged = attn_cache_has_pages(c);
-    const int64_t entries = paged ? c->pages : c->batch, each = paged ? c->page_size : c->capacity;
-    const int64_t all = each > 0 && entries > INT64_MAX / each ? INT64_MAX : entries * each;
+    const int64_t all = attn_append_slots(call);
     int64_t least = INT64_MAX, most = -1;
     int ascending = 1;
     for (int64_t n = 0; n < call->tokens.len; n++) {

@@ -113,7 +113,7 @@ static int find_query(const void *context, int64_t n, attn_transfer_token *t)
 {
     const attn_append *call = context;
     const int64_t b = n / call->tokens.len, i = n % call->tokens.len;
-    *t = (attn_transfer_token){b, i, b, i, attn_cache_lengths(&call->cache)[b] + i, i >= attn_append_count(call, b)};
+    *t = (attn_transfer_token){b, i, b, i, attn_cache_lengths(&call->cache)[b] + i, i >= attn_append_count(call, b), 0, 0};
     return 1;
 }
 

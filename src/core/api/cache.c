@@ -55,8 +55,7 @@ static attn_status resolve_output(attn_output *slot, const char *name, const int
     return ATTN_OK;
 }
 
-/* [batch, columns] of an index type; columns 0: a dense array of [batch]. */
-static attn_status resolve_index(attn_input *slot, const char *name, int64_t batch, int64_t columns, attn_error *error)
+attn_status attn_cache_resolve_index(attn_input *slot, const char *name, int64_t batch, int64_t columns, attn_error *error)
 {
     const int64_t shape[4] = {batch, 1, 1, columns ? columns : 1}, given[2] = {slot->stride[0], slot->stride[3]};
     TRY(slot_resolve(slot, name, shape, ATTN_I64, error));
@@ -138,11 +137,11 @@ static attn_status check_angles(const attn_append *call, attn_error *error)
 static attn_status check_lengths(attn_cache *cache, attn_error *error)
 {
     attn_input lengths = slot_of(&cache->lengths);
-    TRY(resolve_index(&lengths, "cache: lengths", cache->batch, 0, error));
+    TRY(attn_cache_resolve_index(&lengths, "cache: lengths", cache->batch, 0, error));
     CHECK(lengths.dtype == ATTN_I64, ATTN_ERR_UNSUPPORTED, "cache: lengths is %s; it must be i64", attn_dtype_name(lengths.dtype));
     if (!cache->page_table.data) return ATTN_OK;
     const int64_t columns = cache->capacity / cache->page_size + (cache->capacity % cache->page_size != 0);
-    return resolve_index(&cache->page_table, "cache: page_table", cache->batch, columns > 0 ? columns : 1, error);
+    return attn_cache_resolve_index(&cache->page_table, "cache: page_table", cache->batch, columns > 0 ? columns : 1, error);
 }
 
 void attn_append_places(places *p, const attn_append *call)
@@ -215,9 +214,9 @@ static attn_status check_tokens(attn_append *call, attn_error *error)
     TRY(resolve_rows(&tokens->k, "cache: tokens.k", k, natural, 0, error));
     TRY(resolve_rows(&tokens->v, "cache: tokens.v", v, natural, 0, error));
     TRY(check_doubles(cache, tokens, error));
-    TRY(resolve_index(&tokens->lengths, "cache: tokens.lengths", cache->batch, 0, error));
-    TRY(resolve_index(&tokens->slots, "cache: tokens.slots", tokens->len, 0, error));
-    TRY(resolve_index(&tokens->positions, "cache: tokens.positions", tokens->len, 0, error));
+    TRY(attn_cache_resolve_index(&tokens->lengths, "cache: tokens.lengths", cache->batch, 0, error));
+    TRY(attn_cache_resolve_index(&tokens->slots, "cache: tokens.slots", tokens->len, 0, error));
+    TRY(attn_cache_resolve_index(&tokens->positions, "cache: tokens.positions", tokens->len, 0, error));
     CHECK(!slots || !tokens->lengths.data, ATTN_ERR_ARGUMENT,
           "cache: tokens.lengths and tokens.slots are both set; a slot of -1 skips a token");
     CHECK(slots || !tokens->positions.data, ATTN_ERR_ARGUMENT,

@@ -7,7 +7,7 @@
 static int find_row(const void *context, int64_t n, attn_transfer_token *t)
 {
     (void)context;
-    *t = (attn_transfer_token){0, n, 0, n, 0, 0};
+    *t = (attn_transfer_token){0, n, 0, n, 0, 0, 0, 0};
     return 1;
 }
 

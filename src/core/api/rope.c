@@ -64,7 +64,7 @@ static int find_token(const void *context, int64_t n, attn_transfer_token *t)
 {
     const tokens *all = context;
     const int64_t b = n / all->each, i = n % all->each;
-    *t = (attn_transfer_token){b, i, b, i, attn_rows_position(all->positions, b, i), 0};
+    *t = (attn_transfer_token){b, i, b, i, attn_rows_position(all->positions, b, i), 0, 0, 0};
     return 1;
 }
 

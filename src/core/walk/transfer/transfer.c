@@ -10,10 +10,11 @@
 #include "../../threads/threads.h"
 
 /* What a worker keeps from token to token: the frequencies of the pairs from `first_frequency` on, and the angles of the pairs from
- * `first` on at `position` (-1: of none). */
+ * `first` on from position `was` (0: not yet rotated) to `position`; -1: of none. */
 typedef struct scratch {
     double frequencies[ATTN_ROTATED_PAIRS], cosines[ATTN_ROTATED_PAIRS], sines[ATTN_ROTATED_PAIRS];
-    int64_t first_frequency, first, position;
+    int64_t first_frequency, first, position, was;
+    int again;
     float rotated[ATTN_ROTATED_CHANNELS];
 } scratch;
 
@@ -60,33 +61,59 @@ static void read_table(const attn_transfer_part *kernel, const attn_input *table
     for (int64_t i = 0; i < n; i++) x[i] = attn_element_get(at, table->dtype, i * table->stride[3]);
 }
 
-/* The cosines and sines of pairs first .. first+n-1 at a position. */
-static void find_angles(const attn_transfer_part *kernel, const attn_rope *rope, int64_t pairs, int64_t position, int64_t first,
-                        int64_t n, scratch *s)
+/* The row of both tables. */
+static void read_tables(const attn_transfer_part *kernel, const attn_rope *rope, int64_t pairs, int64_t row, int64_t first,
+                        int64_t n, double *cosines, double *sines)
 {
-    if (s->first == first && s->position == position) return;
+    const attn_input c = {rope->cosines, ATTN_F64, {0, 0, pairs, 1}}, s = {rope->sines, ATTN_F64, {0, 0, pairs, 1}};
+    read_table(kernel, rope->cosines ? &c : &rope->cos_table, row, first, n, cosines);
+    read_table(kernel, rope->cosines ? &s : &rope->sin_table, row, first, n, sines);
+}
+
+/* c + i s over c_was + i s_was: the rotation from one row of the tables to another. */
+static void divide(int64_t n, double *c, double *s, const double *c_was, const double *s_was)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double x = c[i], y = s[i], size = c_was[i] * c_was[i] + s_was[i] * s_was[i];
+        c[i] = (x * c_was[i] + y * s_was[i]) / size;
+        s[i] = (y * c_was[i] - x * s_was[i]) / size;
+    }
+}
+
+/* The cosines and sines of pairs first .. first+n-1 of a token. */
+static void find_angles(const attn_transfer_part *kernel, const attn_rope *rope, int64_t pairs, const attn_transfer_token *t,
+                        int64_t first, int64_t n, scratch *s)
+{
+    if (s->first == first && s->position == t->position && s->again == t->again && (!t->again || s->was == t->was)) return;
     s->first = first;
-    s->position = position;
+    s->position = t->position;
+    s->again = t->again;
+    s->was = t->was;
     if (rope->cosines || rope->cos_table.data) {
-        const attn_input cosines = {rope->cosines, ATTN_F64, {0, 0, pairs, 1}}, sines = {rope->sines, ATTN_F64, {0, 0, pairs, 1}};
-        read_table(kernel, rope->cosines ? &cosines : &rope->cos_table, position, first, n, s->cosines);
-        read_table(kernel, rope->cosines ? &sines : &rope->sin_table, position, first, n, s->sines);
+        read_tables(kernel, rope, pairs, t->position, first, n, s->cosines, s->sines);
+        if (t->again) {
+            double cosines[ATTN_ROTATED_PAIRS], sines[ATTN_ROTATED_PAIRS];
+            read_tables(kernel, rope, pairs, t->was, first, n, cosines, sines);
+            divide(n, s->cosines, s->sines, cosines, sines);
+        }
     } else {
         const double stretch = rope->stretch > 0 ? rope->stretch : 1, magnitude = rope->magnitude > 0 ? rope->magnitude : 1;
-        kernel->angles(n, (double)position / stretch, frequencies_of(rope, pairs, first, n, s), magnitude, s->cosines, s->sines);
+        const double *const frequencies = frequencies_of(rope, pairs, first, n, s);
+        if (t->again) kernel->angles(n, (double)(t->position - t->was) / stretch, frequencies, 1, s->cosines, s->sines);
+        else kernel->angles(n, (double)t->position / stretch, frequencies, magnitude, s->cosines, s->sines);
     }
     for (int64_t i = 0; rope->inverse && i < n; i++) s->sines[i] = -s->sines[i];
 }
 
 /* Rows of `heads` heads at one position. */
-static void rotate(const attn_transfer_part *kernel, const attn_rope *rope, int64_t position, int64_t heads, int64_t dim,
-                   attn_transfer_rows from, attn_transfer_rows to, scratch *s)
+static void rotate(const attn_transfer_part *kernel, const attn_rope *rope, const attn_transfer_token *t, int64_t heads,
+                   int64_t dim, attn_transfer_rows from, attn_transfer_rows to, scratch *s)
 {
     const int64_t rotary = rope->dim_rotary ? rope->dim_rotary : dim, pairs = rotary / 2;
     const int interleaved = rope->pairs == ATTN_ROPE_PAIRS_INTERLEAVED;
     for (int64_t first = 0; first < pairs; first += ATTN_ROTATED_PAIRS) {
         const int64_t n = attn_min(pairs - first, ATTN_ROTATED_PAIRS), channel = interleaved ? 2 * first : first;
-        find_angles(kernel, rope, pairs, position, first, n, s);
+        find_angles(kernel, rope, pairs, t, first, n, s);
         kernel->rotate(heads, n, interleaved ? 1 : pairs, s->cosines, s->sines, rows_from(from, 0, channel),
                        rows_from(to, 0, channel));
     }
@@ -104,7 +131,7 @@ static void quantise(const attn_transfer_part *kernel, const attn_transfer_tenso
         n = attn_min(x->heads - head, some);
         if (rotated) {
             const attn_transfer_rows half_way = {s->rotated, ATTN_F32, x->dim};
-            rotate(kernel, x->rope, t->position, n, x->dim, rows, half_way, s);
+            rotate(kernel, x->rope, t, n, x->dim, rows, half_way, s);
             rows = half_way;
         }
         for (int64_t h = 0; h < n; h++)
@@ -117,10 +144,18 @@ static void move(const attn_transfer_part *kernel, const attn_transfer_tensor *x
 {
     const attn_transfer_rows from = rows_at(x->from.data, x->from.dtype, x->from.stride, t->entry, t->token),
                              to = rows_at(x->to.data, x->to.dtype, x->to.stride, t->to_entry, t->to_token);
-    if (x->to.dtype == ATTN_I8)
-        quantise(kernel, x, t, from, to, rows_at(x->scale.data, ATTN_F32, x->scale.stride, t->to_entry, t->to_token), s);
-    else if (x->rope && !t->plain) rotate(kernel, x->rope, t->position, x->heads, x->dim, from, to, s);
-    else kernel->convert(x->heads, x->dim, from, to);
+    const attn_transfer_rows scale_from = rows_at(x->scale.data, ATTN_F32, x->scale.stride, t->entry, t->token),
+                             scale = rows_at(x->scale.data, ATTN_F32, x->scale.stride, t->to_entry, t->to_token);
+    if (x->from.dtype == ATTN_I8) {
+        kernel->convert(x->heads, x->dim, from, to);
+        kernel->convert(x->heads, 1, scale_from, scale);
+    } else if (x->to.dtype == ATTN_I8) {
+        quantise(kernel, x, t, from, to, scale, s);
+    } else if (x->rope && !t->plain) {
+        rotate(kernel, x->rope, t, x->heads, x->dim, from, to, s);
+    } else {
+        kernel->convert(x->heads, x->dim, from, to);
+    }
 }
 
 /* A task is a range of tokens. */

@@ -12,6 +12,8 @@ typedef struct attn_transfer_token {
     int64_t entry, token, to_entry, to_token;
     int64_t position;
     int plain; /* 1: only converted, not rotated */
+    int again; /* 1: it is rotated for position `was`, and is rotated on */
+    int64_t was;
 } attn_transfer_token;
 
 /* Token n; 0: it is skipped. */
@@ -20,7 +22,7 @@ typedef int attn_transfer_find(const void *context, int64_t n, attn_transfer_tok
 /* One tensor of the tokens, [entry, head, token, channel], and where it goes. */
 typedef struct attn_transfer_tensor {
     int64_t heads, dim;
-    attn_input from;
+    attn_input from;       /* i8: of the same tensor as `to`, and copied with its scale */
     attn_output to, scale; /* scale [entry, head, token, 1]: if `to` is i8 */
     const attn_rope *rope; /* from attn_rope_read; NULL: none.  If `to` is i8, dim <= ATTN_ROTATED_CHANNELS */
 } attn_transfer_tensor;
