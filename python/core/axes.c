@@ -43,10 +43,17 @@ int axes_of(const tensor_row *row, axes_layout layout, int ndim, int axes[4])
     return 1;
 }
 
+static int is_of_keys(const tensor_row *row) { return row->rule <= AXES_ROWS_ONE && row->about.axes[2] == ATTN_AXIS_KEY; }
+
 axes_layout axes_layout_of(const call *c, const tensor_row *row)
 {
     const int ragged = c->layout == LAYOUT_THD && !c->place[TENSOR(cu_seqlens_kv)];
-    return ragged && row->rule <= AXES_ROWS_ONE && row->about.axes[2] == ATTN_AXIS_KEY ? LAYOUT_BSHD : c->layout;
+    return ragged && is_of_keys(row) ? LAYOUT_BSHD : c->layout;
+}
+
+int axes_most(const call *c, const tensor_row *row)
+{
+    return axes_max(row, c->layout == LAYOUT_THD && is_of_keys(row) ? LAYOUT_BSHD : c->layout);
 }
 
 attn_input axes_slot(const call *c, const view *v)

@@ -115,6 +115,10 @@ void axes_make(tensor_row *row);
 /* axes[i]: the slot's axis of axis i of an array with `ndim` axes; 0 if a tensor cannot have that many. */
 int axes_of(const tensor_row *row, axes_layout layout, int ndim, int axes[4]);
 int axes_max(const tensor_row *row, axes_layout layout);
+/* The layout of a tensor: that of the call, but keys beside packed queries that are not packed themselves have that of bshd. */
+axes_layout axes_layout_of(const call *c, const tensor_row *row);
+/* The most axes that an array may have, as long as it is not known whether keys are packed. */
+int axes_most(const call *c, const tensor_row *row);
 attn_input axes_slot(const call *c, const view *v);
 
 /* sizes.c */

@@ -21,10 +21,10 @@ static int mismatch(const call *c, const view *v, const int64_t want[4], int bro
     int axes[4];
     int64_t wanted[4] = {0};
     const tensor_row *row = &c->state->rows_of[v->number];
-    int most = axes_max(row, c->layout);
+    int most = axes_max(row, axes_layout_of(c, row));
     if (row->rule <= AXES_ROWS_ONE && c->layout != LAYOUT_THD) most -= 4 - c->rank;
     if (most < v->ndim) most = v->ndim;
-    axes_of(row, c->layout, most, axes);
+    axes_of(row, axes_layout_of(c, row), most, axes);
     for (int i = 0; i < most; i++) wanted[i] = want[axes[i]];
     text_of(v->shape, v->ndim, have_text);
     text_of(wanted, most, want_text);
@@ -43,11 +43,11 @@ static int check(const call *c, const view *v, const attn_plan *plan)
     int axes[4], fits = 1;
     if (attn_plan_tensor(plan, v->number, &of, &error)) return call_fail(c, &error), -1;
     memcpy(want, of.shape, sizeof want);
-    if (c->layout == LAYOUT_THD && rows) {
+    if (axes_layout_of(c, row) == LAYOUT_THD && rows) {
         want[0] = 1;
         want[2] = row->about.axes[2] == ATTN_AXIS_KEY ? c->tokens_kv : c->tokens_q;
     }
-    axes_of(row, c->layout, v->ndim, axes);
+    axes_of(row, axes_layout_of(c, row), v->ndim, axes);
     for (int i = 0; i < v->ndim; i++) have[axes[i]] = v->shape[i];
     for (int axis = 0; axis < 4; axis++) fits &= have[axis] == want[axis] || (broadcasts && have[axis] == 1);
     return fits ? 0 : mismatch(c, v, want, broadcasts);

@@ -71,9 +71,9 @@ static int export(call *c, view *v)
         PyErr_Format(PyExc_ValueError, "%s is read-only; the result is written there", name);
         return -1;
     }
-    if (v->buffer.ndim > 4 || v->buffer.ndim > axes_max(row, c->layout)) {
+    if (v->buffer.ndim > 4 || v->buffer.ndim > axes_most(c, row)) {
         PyErr_Format(PyExc_ValueError, "%s has %d axes; with layout %s it has at most %d", name, v->buffer.ndim,
-                     layout_name(c->layout), axes_max(row, c->layout));
+                     layout_name(c->layout), axes_most(c, row));
         return -1;
     }
     v->ndim = v->buffer.ndim;
@@ -128,9 +128,9 @@ static int take_shape(call *c, view *v, PyObject *x)
 {
     PyObject *shape = PyTuple_GetItem(x, 0), *dtype = PyTuple_GetItem(x, 1);
     v->ndim = (int)PyTuple_Size(shape);
-    if (v->ndim > axes_max(&c->state->rows_of[v->number], c->layout)) {
+    if (v->ndim > axes_most(c, &c->state->rows_of[v->number])) {
         PyErr_Format(PyExc_ValueError, "%s has %d axes; with layout %s it has at most %d", tensor_name(c, v->number), v->ndim,
-                     layout_name(c->layout), axes_max(&c->state->rows_of[v->number], c->layout));
+                     layout_name(c->layout), axes_most(c, &c->state->rows_of[v->number]));
         return -1;
     }
     int64_t step = 1;

@@ -53,7 +53,8 @@ def attention(
                    depends on the seed and the indices alone (Philox4x32-10)
     lengths_q      [batch]: real queries of each batch entry; rows past them are 0
     lengths_kv     [batch]: real keys; those past them are not read
-    cu_seqlens_q   [sequences + 1], with cu_seqlens_kv: layout "thd", where sequences are concatenated
+    cu_seqlens_q   [sequences + 1], layout "thd": sequences are concatenated.  With cu_seqlens_kv keys are, too; else k and v are
+                   [sequences, keys, heads_kv, dim] or pages of [page_size, heads_kv, dim], up to lengths_kv: a ragged batch
     page_table     [batch, pages]: k and v are [all pages, heads_kv, page_size, dim] (bshd: [all pages, page_size, heads_kv, dim]),
                    and key j of entry b is token j % page_size of page page_table[b, j // page_size].  Give lengths_kv as well
     layout         "bhsd", "bshd" ([batch, tokens, heads, dim]) or "thd" ([tokens, heads, dim]), of q, k, v and o.  Results for

@@ -114,4 +114,7 @@ class Problem(Options, Named, total=False):
     """All that says what is computed, besides q, k and v: the keywords of libattn.attention, where they are explained."""
 
     page_table: ArrayLike | None
+    page_starts: ArrayLike  #: [B + 1] in place of page_table: where the list of pages of each entry starts in page_index
+    page_index: ArrayLike  #: the pages
+    lengths_last_page: ArrayLike  #: [B] in place of lengths_kv: tokens in the last page of each list
     layout: Layout

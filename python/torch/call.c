@@ -74,14 +74,21 @@ static int max_axes(const struct row *row, layout l)
     return row->rule == PARTS ? row->cores : (l == LAYOUT_THD ? 3 : 4) - (row->rule == ROWS_ONE);
 }
 
+static layout layout_of(const call *c, int number)
+{
+    const struct row *row = &rows[number];
+    return c->ragged && row->rule != PARTS && row->about.axes[2] == ATTN_AXIS_KEY ? LAYOUT_BSHD : c->layout;
+}
+
 /* axes[i]: the slot's axis of axis i. */
 static int axes_of(const call *c, int number, int ndim, int axes[4])
 {
     static const int order[LAYOUTS][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {2, 1, 3, 0}};
     const struct row *row = &rows[number];
-    const int most = max_axes(row, c->layout);
-    if (ndim > most || (c->layout == LAYOUT_THD && row->rule != PARTS && ndim < most)) return -1;
-    for (int i = 0; i < ndim; i++) axes[i] = row->rule == PARTS ? row->core[most - ndim + i] : order[c->layout][most - ndim + i];
+    const layout l = layout_of(c, number);
+    const int most = max_axes(row, l);
+    if (ndim > most || (l == LAYOUT_THD && row->rule != PARTS && ndim < most)) return -1;
+    for (int i = 0; i < ndim; i++) axes[i] = row->rule == PARTS ? row->core[most - ndim + i] : order[l][most - ndim + i];
     return 0;
 }
 
@@ -148,7 +155,7 @@ int call_input(call *c, int number, const argument *a)
     if (view_of(a->tensor, row->about.name, &v, c->error)) return -1;
     if (axes_of(c, number, v.ndim, axes))
         return call_fail(c, ATTN_ERR_SHAPE, "%s has %d axes; it must have %s%d", row->about.name, v.ndim,
-                         c->layout == LAYOUT_THD ? "" : "at most ", max_axes(row, c->layout));
+                         layout_of(c, number) == LAYOUT_THD ? "" : "at most ", max_axes(row, layout_of(c, number)));
     if (view_rows(&v, &c->copy[c->copies], c->error)) return -1;
     c->copies += c->copy[c->copies] != NULL;
     add(c, number, &v, 0);
@@ -213,7 +220,7 @@ int call_sizes(call *c)
     attn_shape *shape = &c->problem.shape;
     const int paged = c->place[TENSOR(page_table)] != 0;
     for (int i = 0; i < 3; i++) {
-        const int ndim = call_view(c, three[i])->ndim, want = i && paged ? 4 : call_view(c, TENSOR(q))->ndim;
+        const int ndim = call_view(c, three[i])->ndim, want = i && (paged || c->ragged) ? 4 : call_view(c, TENSOR(q))->ndim;
         if (ndim != want || ndim < 2)
             return call_fail(c, ATTN_ERR_SHAPE, "%s has %d axes; it must have %d", rows[three[i]].about.name, ndim,
                              want < 2 ? 2 : want);
@@ -224,14 +231,14 @@ int call_sizes(call *c)
     shape->dim_v = size_at(c, TENSOR(v), 3);
     if (c->layout == LAYOUT_THD) {
         if (longest(c, TENSOR(cu_seqlens_q), size_at(c, TENSOR(q), 2), &shape->len_q)) return -1;
-        if (longest(c, TENSOR(cu_seqlens_kv), size_at(c, TENSOR(k), 2), &shape->len_kv)) return -1;
         shape->batch = call_view(c, TENSOR(cu_seqlens_q))->size[0] - 1;
-        return 0;
+        if (!c->ragged) return longest(c, TENSOR(cu_seqlens_kv), size_at(c, TENSOR(k), 2), &shape->len_kv);
+    } else {
+        if (c->place[TENSOR(cu_seqlens_q)] || c->place[TENSOR(cu_seqlens_kv)])
+            return call_fail(c, ATTN_ERR_SHAPE, "cu_seqlens_q and cu_seqlens_kv need the layout thd, [tokens, heads, dim]");
+        shape->batch = size_at(c, TENSOR(q), 0);
+        shape->len_q = size_at(c, TENSOR(q), 2);
     }
-    if (c->place[TENSOR(cu_seqlens_q)] || c->place[TENSOR(cu_seqlens_kv)])
-        return call_fail(c, ATTN_ERR_SHAPE, "cu_seqlens_q and cu_seqlens_kv need the layout thd, [tokens, heads, dim]");
-    shape->batch = size_at(c, TENSOR(q), 0);
-    shape->len_q = size_at(c, TENSOR(q), 2);
     shape->len_kv = size_at(c, TENSOR(k), 2);
     if (!paged) return 0;
     c->problem.paging.pages = size_at(c, TENSOR(k), 0);
@@ -262,7 +269,7 @@ static int check(call *c, const attn_plan *plan, int index)
     int axes[4], fits = 1;
     if (row->rule == PARTS && row->about.gradient_of >= 0) return 0; /* of a tensor that has been checked */
     if (attn_plan_tensor(plan, number, &planned, c->error)) return -1;
-    if (c->layout == LAYOUT_THD && row->rule != PARTS) {
+    if (layout_of(c, number) == LAYOUT_THD && row->rule != PARTS) {
         planned.shape[0] = 1;
         planned.shape[2] = size_at(c, row->about.axes[2] == ATTN_AXIS_KEY ? TENSOR(k) : TENSOR(q), 2);
     }
@@ -274,7 +281,7 @@ static int check(call *c, const attn_plan *plan, int index)
         fits &= at < 0 ? free || wanted[i] == 1 : v->size[at] == wanted[i] || (free && v->size[at] == 1);
     }
     /* Without a batch axis there is one batch entry, and so on. */
-    for (int axis = 0; row->rule != PARTS && c->layout != LAYOUT_THD && axis < 4; axis++) {
+    for (int axis = 0; row->rule != PARTS && layout_of(c, number) != LAYOUT_THD && axis < 4; axis++) {
         int found = row->rule == ROWS_ONE && axis == 3;
         for (int i = 0; i < most; i++) found |= axes[i] == axis;
         fits &= found || planned.shape[axis] == 1;

@@ -71,6 +71,7 @@ typedef struct call {
     attn_call more;
     attn_tensors tensors;
     layout layout;
+    int ragged; /* layout thd of queries alone: keys have the axes of bshd */
     int count;
     struct {
         int number;

@@ -31,7 +31,7 @@ def varlen_attn(
     """
     if not enable_gqa and query.shape[-2] != key.shape[-2]:
         raise ValueError(f"query has {query.shape[-2]} heads and key has {key.shape[-2]}: this needs enable_gqa=True")
-    o, lse = _packed(query, key, value, cu_seq_q, cu_seq_k, int(max_q), seqused_k, block_table, scale=scale, window=_window(window_size))
+    o, lse = _packed(query, key, value, cu_seq_q, cu_seq_k, seqused_k, block_table, scale=scale, window=_window(window_size))
     return (o, lse.transpose(0, 1)) if return_aux is not None and return_aux.lse else o
 
 
@@ -62,7 +62,7 @@ def flash_attn_varlen_func(
     """
     used = None if block_table is None else cu_seqlens_k.diff()
     o, lse = _packed(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), used, block_table, dropout=dropout_p, scale=softmax_scale, causal=causal,
+        q, k, v, cu_seqlens_q, cu_seqlens_k, used, block_table, dropout=dropout_p, scale=softmax_scale, causal=causal,
         window=_window(window_size), softcap=softcap or None, alibi_slopes=alibi_slopes)
     return (o, lse.transpose(0, 1), None) if return_attn_probs else o
 
@@ -178,7 +178,7 @@ def _window(sizes: Any) -> tuple[int | None, int | None] | None:
 
 
 def _packed(
-    q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor | None, max_q: int, used: Tensor | None, table: Tensor | None, **options: Any,
+    q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor | None, used: Tensor | None, table: Tensor | None, **options: Any,
 ) -> tuple[Tensor, Tensor]:
     """o [tokens, heads, dim] and lse [tokens, heads] of packed queries."""
     if table is None:
@@ -195,13 +195,9 @@ def _packed(
         return o, lse
     if used is None:
         raise ValueError("seqused_k is missing; block_table needs it")
-    # Pages need a batch: one entry for each sequence.
-    sizes = starts_q.diff().long()
-    row = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    column = torch.arange(q.shape[0]) - torch.repeat_interleave(starts_q[:-1].long(), sizes)
-    whole = q.new_zeros(len(sizes), max_q, *q.shape[1:]).index_put((row, column), q)
-    o, lse = attention(whole, k, v, layout="bshd", page_table=table, lengths_q=sizes, lengths_kv=used.long(), return_lse=True, **options)
-    return o[row, column], lse[row, column]
+    o, lse = attention(
+        q, k, v, layout="thd", cu_seqlens_q=starts_q, page_table=table, lengths_kv=used.long(), return_lse=True, **options)
+    return o, lse
 
 
 def _rotated(x: Tensor, cosine: Tensor, sine: Tensor, at: Tensor, interleaved: bool) -> Tensor:

@@ -165,7 +165,7 @@ attn_status attn_convolution_resolve(const attn_convolution_problem *problem, co
     TRY(attn_slots_presence(&attn_convolution_family, tensors, (unsigned char *)&r->has, error));
     CHECK(!tensors->call, ATTN_ERR_ARGUMENT, "call is set; it must be NULL");
     TRY(check_types(r, tensors, error));
-    const attn_tensor_facts facts = {p.op, r->has.cu_seqlens, attn_slot_of(tensors, S(x)).dtype, shape_of, r};
+    const attn_tensor_facts facts = {p.op, r->has.cu_seqlens, r->has.cu_seqlens, attn_slot_of(tensors, S(x)).dtype, shape_of, r};
     TRY(attn_tensors_resolve(&attn_convolution_family, &facts, tensors, (const unsigned char *)&r->has, list, count, error));
     TRY(check_presence(r, error));
     for (int i = 0; i < *count; i++) ((attn_layout *)(void *)&r->at)[list[i].number] = list[i].at;

@@ -24,6 +24,16 @@ static void work(void *body_context, int64_t worker)
     }
 }
 
+/* Of attn_threads_lend. */
+static _Thread_local attn_parallel_for *lent;
+static _Thread_local void *lent_context;
+
+void attn_threads_lend(attn_parallel_for *parallel_for, void *parallel_context)
+{
+    lent = parallel_for;
+    lent_context = parallel_context;
+}
+
 void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, int workers, int64_t tasks,
                       void (*run)(void *context, int64_t worker, int64_t task), void *context)
 {
@@ -36,6 +46,7 @@ void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, i
     c.tasks = tasks;
     c.run = run;
     c.context = context;
-    if (parallel_for) parallel_for(parallel_context, workers, work, &c);
+    if (lent) lent(lent_context, workers, work, &c);
+    else if (parallel_for) parallel_for(parallel_context, workers, work, &c);
     else attn_pool_run(workers, work, &c);
 }

@@ -15,4 +15,7 @@
 void attn_threads_run(attn_parallel_for *parallel_for, void *parallel_context, int workers, int64_t tasks,
                       void (*run)(void *context, int64_t worker, int64_t task), void *context);
 
+/* Makes attn_threads_run on the calling thread use these threads, whatever parallel_for it is given; NULL: no longer. */
+void attn_threads_lend(attn_parallel_for *parallel_for, void *parallel_context);
+
 #endif
