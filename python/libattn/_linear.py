@@ -49,6 +49,27 @@ class Options(Execution, total=False):
     chunk: int | None  #: tokens of a chunk; None: the fastest.  Bits depend on it
 
 
+TOKENS = ("q", "k", "v", "decay", "erase", "write", "grad_o", "o")  # tensors of a ragged batch that are [tokens, heads, channels]
+NUMBERS = ("beta", "denominators")  # and those that are [tokens, heads]
+
+
+def turned(x: Any, name: str) -> Array:
+    """A tensor of a ragged batch as C sees it: of one entry, [1, heads, tokens, ...]."""
+    array, axes = floats(x, name), 2 if name in NUMBERS else 3
+    if array.ndim != axes:
+        shape = "[tokens, heads]" if axes == 2 else "[tokens, heads, channels]"
+        raise ValueError(f"{name} has {array.ndim} axes; with cu_seqlens it must be {shape}")
+    return np.moveaxis(array, 0, 1)[np.newaxis]
+
+
+def starts_of(x: Any) -> tuple[Array, int]:
+    """cu_seqlens, and the longest sequence."""
+    starts = integers(x, "cu_seqlens")
+    if starts.ndim != 1 or not starts.size:
+        raise ValueError(f"cu_seqlens has shape {list(starts.shape)}; it must be [sequences + 1]")
+    return starts, max(0, int(np.diff(starts).max(initial=0)))
+
+
 @dataclass(frozen=True)
 class Forward:
     """What forward computed, in arrays of the library of q."""
@@ -83,6 +104,11 @@ class Call:
             if name not in given:
                 raise TypeError(f"{name} is missing")
         self.source = given["q"]
+        self.starts: Array | None = None
+        longest = 0
+        if "cu_seqlens" in given:
+            self.starts, longest = starts_of(given["cu_seqlens"])
+            given.update({name: turned(given[name], name) for name in (*TOKENS, *NUMBERS) if name in given})
         own = {name: value for name, value in options.items() if name not in NAMES}
         self.options = execution(cast(Execution, {name: value for name, value in options.items() if name in NAMES}))
         unknown = sorted(own.keys() - Options.__annotations__.keys())
@@ -98,11 +124,13 @@ class Call:
         if v.shape[:3] != k.shape[:3]:
             raise ValueError(f"v has shape {list(v.shape)}, k {list(k.shape)}; batch, heads and tokens must agree")
         batch, heads, len_q, dim = q.shape
-        self.batch, self.heads_kv, self.len_kv, self.dim_v = batch, k.shape[1], k.shape[2], v.shape[3]
+        self.rows, self.heads_kv, self.len_kv, self.dim_v = batch, k.shape[1], k.shape[2], v.shape[3]
+        self.batch = batch if self.starts is None else len(self.starts) - 1
 
         problem = _native.struct(_abi.attn_linear_problem)
         problem.op, problem.causal = op, int(bool(own.get("causal", False)))
-        problem.shape = _abi.attn_shape(batch, heads, self.heads_kv, len_q, self.len_kv, dim, self.dim_v)
+        lengths_of = (len_q, self.len_kv) if self.starts is None else (longest, longest)
+        problem.shape = _abi.attn_shape(self.batch, heads, self.heads_kv, *lengths_of, dim, self.dim_v)
         problem.features = choice(own.get("features", "elu1"), "features", FEATURES)
         problem.form = choice(own.get("form", "auto"), "form", FORMS)
         matrix = None
@@ -142,6 +170,10 @@ class Call:
         self.shapes: dict[str, tuple[int, ...]] = {"q": queries.shape, "k": k.shape[4 - self.rank:], "v": v.shape[4 - self.rank:]}
         self.per_token(given)
         self.states(given)
+        if self.starts is not None:
+            if self.starts[-1] > q.shape[2] or self.starts[-1] > self.len_kv:
+                raise ValueError(f"cu_seqlens ends at {self.starts[-1]}; there are {q.shape[2]} tokens of q and {self.len_kv} of k")
+            slots.put("cu_seqlens", self.starts, (0,))
         if "lengths" in given:
             lengths = exactly(integers(given["lengths"], "lengths"), "lengths", (batch,), "[batch]")
             slots.put("lengths", lengths, (0,))
@@ -167,7 +199,7 @@ class Call:
         self.slots.put(name, fits(four(array, name), name, shape, axes))
 
     def per_token(self, given: Mapping[str, Any]) -> None:
-        tokens = (self.batch, self.heads_kv, self.len_kv)
+        tokens = (self.rows, self.heads_kv, self.len_kv)
         if "decay" in given:
             array = floats(given["decay"], "decay")
             last = array.shape[-1] if array.ndim else 0
@@ -187,6 +219,11 @@ class Call:
 
     def output(self, name: str, shape: Sequence[int], dtype: Any, out: Any = None) -> None:
         """A result of four axes; `out` has those of q."""
+        if self.starts is not None and name in (*TOKENS, *NUMBERS):  # in memory as the caller's tensors are
+            _, heads, tokens, channels = shape
+            array = np.empty((tokens, heads, channels), dtype) if out is None else output(out, "out", (tokens, heads, channels), dtype)
+            self.slots.put(name, np.moveaxis(array, 0, 1)[np.newaxis])
+            return
         made = np.empty(tuple(shape), dtype) if out is None else four(output(out, "out", shape[4 - self.rank:], dtype), "out")
         self.slots.put(name, made)
 
@@ -197,14 +234,32 @@ class Call:
         if denominators and self.guarded:
             self.output("denominators", (batch, heads, len_q, 1), self.compute)
         if states:
-            self.output("final_state", (batch, self.heads_kv, self.features, self.dim_v), self.compute)
+            self.output("final_state", (self.batch, self.heads_kv, self.features, self.dim_v), self.compute)
             if self.guarded:
-                self.output("final_sum", (batch, self.heads_kv, self.features, 1), self.compute)
+                self.output("final_sum", (self.batch, self.heads_kv, self.features, 1), self.compute)
+
+    def pool(self, state: Array, total: Array | None, initial: Any, final: Any) -> None:
+        """States in rows of a pool, which the lists choose."""
+        first, last = integers(initial, "slots"), integers(final, "final_slots")
+        exactly(first, "slots", (self.batch,), "[sequences]")
+        if last.ndim not in (1, 2) or last.shape[0] != self.batch:
+            raise ValueError(f"final_slots has shape {list(last.shape)}; it must be [{self.batch}] or [{self.batch}, snapshots]")
+        self.problem.pool = state.shape[0]
+        self.problem.snapshots = last.shape[1] if last.ndim == 2 else 1
+        for name in ("initial_state", "final_state"):
+            self.slots.put(name, state)
+        if total is not None:
+            for name in ("initial_sum", "final_sum"):
+                self.slots.put(name, total[..., np.newaxis])
+        self.slots.put("initial_slots", first, (0,))
+        self.slots.put("final_slots", last, (0,) if last.ndim == 1 else (0, 3))
 
     def gradients(self, tensors: Mapping[str, Any]) -> None:
         """What backward reads besides the tensors of forward, and memory for what it writes."""
         batch, heads, len_q, _ = self.slots["q"].shape
         shape = (batch, heads, len_q, self.dim_v)
+        if self.starts is not None:
+            tensors = {name: turned(x, name) if x is not None and name in ("grad_o", "o", "denominators") else x for name, x in tensors.items()}
         grad = four(self.same_rank(floats(tensors["grad_o"], "grad_o"), "grad_o", self.rank), "grad_o")
         self.slots.put("grad_o", exactly(grad, "grad_o", shape, "[batch, heads, len_q, dim_v]"))
         if self.guarded:
@@ -223,6 +278,8 @@ class Call:
         if array is None:
             return None
         array = array[..., 0] if short else array
+        if self.starts is not None and name in (*TOKENS, *NUMBERS):
+            return like(np.moveaxis(array[0], 0, 1), self.source)
         return like(array.reshape(array.shape[4 - self.rank:]), self.source)
 
     def run(self) -> None:
@@ -242,7 +299,10 @@ class Call:
             grad = self.slots.get(f"grad_{name}")
             found[name] = None
             if grad is not None:
-                found[name] = like(summed(grad, self.full(name)).reshape(self.shapes[name]), self.source)
+                total = summed(grad, self.full(name)).reshape(self.shapes[name])
+                if self.starts is not None and name in (*TOKENS, *NUMBERS):
+                    total = np.ascontiguousarray(np.moveaxis(total[0], 0, 1))
+                found[name] = like(total, self.source)
         return Gradients(**found)
 
     def full(self, name: str) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ from ._linear import FEATURES, Call, Features, Forward, Gradients, Handle, Optio
 from ._slots import Fixed, Slots, exactly, fits, floats, four, output, output_slot
 
 __all__ = [
-    "BackwardPlan", "Forward", "Gradients", "Options", "Plan", "PlanDescription", "State", "TensorPlan", "attention", "backward",
+    "BackwardPlan", "Forward", "Gradients", "Options", "Plan", "PlanDescription", "Pool", "State", "TensorPlan", "attention", "backward",
     "features_count", "forward", "linformer_backward", "linformer_project", "random_features",
 ]
 
@@ -48,7 +48,8 @@ RANDOM_ROWS = {name: getattr(_abi, f"ATTN_RANDOM_ROWS_{name.upper()}") for name 
 
 def attention(
     q: Any, k: Any, v: Any, *, feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None, write: Any = None,
-    lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None, **options: Unpack[Options],
+    lengths: Any = None, cu_seqlens: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
+    **options: Unpack[Options],
 ) -> Any:
     """Linear attention: o [batch, heads, len_q, dim_v], of q's type and library, by the formulas at the top of this module.
 
@@ -58,6 +59,10 @@ def attention(
     low-rank rule (to which no feature map is applied).  These may be of size 1 along axes where they are constant.  lengths [batch] of
     integers: tokens of each entry; later keys are not read and, if causal, later rows are 0.  initial_state [batch, heads_kv, F, dim_v]
     and, with a denominator, initial_sum [batch, heads_kv, F] continue a sequence.  out: an array to write o to.
+
+    Ragged batches: with cu_seqlens [sequences + 1] of integers from 0 on, sequence b is tokens cu_seqlens[b] .. cu_seqlens[b+1]-1 of
+    tensors without batch: q [tokens, heads, dim_qk], k, v and the like, beta [tokens, heads], o [tokens, heads, dim_v]; states are
+    [sequences, heads_kv, F, dim_v].  A sequence may have no tokens, and has the same bits in any batch.
 
     `options` are the fields of Options: causal, features, denominator, scale, form, threads, ...
 
@@ -73,7 +78,8 @@ def attention(
 
 def forward(
     q: Any, k: Any, v: Any, *, feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None, write: Any = None,
-    lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None, **options: Unpack[Options],
+    lengths: Any = None, cu_seqlens: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
+    **options: Unpack[Options],
 ) -> Forward:
     """The same with the denominators, which backward needs, and the final state and sum, with which a sequence goes on.
 
@@ -88,7 +94,7 @@ def forward(
 def backward(
     q: Any, k: Any, v: Any, grad_o: Any, *, o: Any = None, denominators: Any = None, grad_final_state: Any = None,
     grad_final_sum: Any = None, feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None, write: Any = None,
-    lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, **options: Unpack[Options],
+    lengths: Any = None, cu_seqlens: Any = None, initial_state: Any = None, initial_sum: Any = None, **options: Unpack[Options],
 ) -> Gradients:
     """The gradients of all float tensors but feature_matrix, from grad_o [batch, heads, len_q, dim_v] and, if present, those of the final
     state and sum.  The gradient of decay is that of log(decay_t); gradients of tensors that broadcast are summed.
@@ -111,7 +117,9 @@ def _saved(call: Call, tensors: Mapping[str, Any], o: Any, denominators: Any, gr
     return {"grad_o": grad_o, "o": o, "denominators": denominators}
 
 
-FORWARD = ("q", "k", "v", "feature_matrix", "decay", "beta", "erase", "write", "lengths", "initial_state", "initial_sum")
+FORWARD = (
+    "q", "k", "v", "feature_matrix", "decay", "beta", "erase", "write", "lengths", "cu_seqlens", "initial_state", "initial_sum",
+)
 
 
 def _tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,12 +133,13 @@ class Plan:
         done = plan(q, k, v)                                    # a Forward
 
     Any number of threads may call one plan at once.  The tensors that were present when it was made must be present in every call, with
-    the same types, shapes and strides, or the call raises ValueError.
+    the same types, shapes and strides, or the call raises ValueError.  With cu_seqlens a plan serves other tokens and sequences, as many
+    sequences as it was made with, none longer than the longest then.
     """
 
     def __init__(
         self, q: Any, k: Any, v: Any, *, feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None,
-        write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, **options: Unpack[Options],
+        write: Any = None, lengths: Any = None, cu_seqlens: Any = None, initial_state: Any = None, initial_sum: Any = None, **options: Unpack[Options],
     ) -> None:
         call = Call(_abi.ATTN_FORWARD, _tensors(locals()), options)
         call.outputs(True, True, None)
@@ -138,7 +147,7 @@ class Plan:
 
     def __call__(
         self, q: Any, k: Any, v: Any, *, feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None,
-        write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
+        write: Any = None, lengths: Any = None, cu_seqlens: Any = None, initial_state: Any = None, initial_sum: Any = None, out: Any = None,
     ) -> Forward:
         """Computes: as linear.forward."""
         call = Call(_abi.ATTN_FORWARD, _tensors(locals()), self._options)
@@ -163,7 +172,7 @@ class BackwardPlan:
     def __init__(
         self, q: Any, k: Any, v: Any, grad_o: Any, *, o: Any = None, denominators: Any = None, grad_final_state: Any = None,
         grad_final_sum: Any = None, feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None,
-        write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None, **options: Unpack[Options],
+        write: Any = None, lengths: Any = None, cu_seqlens: Any = None, initial_state: Any = None, initial_sum: Any = None, **options: Unpack[Options],
     ) -> None:
         self._options = options
         self._handle = Handle(self._call(_tensors(locals()), grad_o, o, denominators))
@@ -177,7 +186,7 @@ class BackwardPlan:
     def __call__(
         self, q: Any, k: Any, v: Any, grad_o: Any, *, o: Any = None, denominators: Any = None, grad_final_state: Any = None,
         grad_final_sum: Any = None, feature_matrix: Any = None, decay: Any = None, beta: Any = None, erase: Any = None,
-        write: Any = None, lengths: Any = None, initial_state: Any = None, initial_sum: Any = None,
+        write: Any = None, lengths: Any = None, cu_seqlens: Any = None, initial_state: Any = None, initial_sum: Any = None,
     ) -> Gradients:
         """Computes: as linear.backward."""
         call = self._call(_tensors(locals()), grad_o, o, denominators)
@@ -248,6 +257,61 @@ class State(Fixed):
         if self.sum is not None:
             for name in ("initial_sum", "final_sum"):
                 call.slots.put(name, self.sum[..., np.newaxis])
+        call.run()
+        return out if out is not None else call.result("o")
+
+
+class Pool(Fixed):
+    """The states of all sequences that an engine serves, each in a row of its own.
+
+        pool = linear.Pool(rows=64, heads=8, dim_qk=64, dim_v=64, dtype="float32")
+        o = pool.attend(q, k, v, slots, cu_seqlens=starts)      # sequence b has the row slots[b], and its tokens are starts[b] ..
+
+    pool.state [rows, heads, F, dim_v], of float32, float16, bfloat16 (ml_dtypes) or float64, and pool.sum [rows, heads, F] (None without a
+    denominator) are its arrays, 0 at first: a row is reused after pool.state[row] = 0.  `options` are those of attention but for causal.
+    Computation is in float32, and a state is rounded once in a call.  Not for several threads at once.
+    """
+
+    def __init__(
+        self, rows: int, heads: int, dim_qk: int, dim_v: int, *, dtype: Any = np.float32, delta: bool = False, feature_matrix: Any = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """delta: tokens come with beta, or with erase and write (no denominator).
+
+        Raises ValueError for sizes that are negative or options that do not fit.
+        """
+        self._matrix, self._options = feature_matrix, cast(Options, {**options, "causal": True})
+        if delta:
+            self._options.setdefault("denominator", "none")
+        count = 0 if feature_matrix is None else asarray(feature_matrix, "feature_matrix").shape[0]
+        width = features_count(options.get("features", "elu1"), dim_qk, random_features=count)
+        sizes = [integer(size, name, 0) for name, size in (("rows", rows), ("heads", heads), ("dim_v", dim_v))]
+        self.state: Array = np.zeros((sizes[0], sizes[1], width, sizes[2]), dtype)
+        guarded = self._options.get("denominator", "clamp") != "none"
+        wide = np.float64 if self.state.dtype == np.float64 else np.float32
+        self.sum: Array | None = np.zeros((sizes[0], sizes[1], width), wide) if guarded else None
+
+    def attend(
+        self, q: Any, k: Any, v: Any, slots: Any, *, final_slots: Any = None, cu_seqlens: Any = None, decay: Any = None, beta: Any = None,
+        erase: Any = None, write: Any = None, lengths: Any = None, out: Any = None,
+    ) -> Any:
+        """The tokens of each sequence enter its state one after the other, each reading it after it entered: o, as of attention with causal.
+
+        slots [sequences]: the row where sequence b begins, or -1: at zero.  final_slots [sequences]: the row where its state goes (-1:
+        nowhere), by default the same.  Several sequences may begin with one row, if none of them writes it.
+
+        Snapshots, for drafts that may be refused: with final_slots [sequences, n] column j gets the state without the last j tokens.  A
+        sequence brings its last token and n - 1 drafts; if the model accepts a of these n tokens, it goes on from final_slots[b, n - a].
+
+        On an error the pool is as before.
+        """
+        call = Call(_abi.ATTN_FORWARD, {**_tensors(locals()), "feature_matrix": self._matrix}, self._options)
+        if (call.heads_kv, call.features, call.dim_v) != self.state.shape[1:]:
+            raise ValueError(
+                f"the tokens need states of shape {[call.heads_kv, call.features, call.dim_v]}; the pool has {list(self.state.shape[1:])}"
+            )
+        call.outputs(False, False, out)
+        call.pool(self.state, self.sum, slots, slots if final_slots is None else final_slots)
         call.run()
         return out if out is not None else call.result("o")
 

@@ -388,3 +388,62 @@ def test_errors_name_the_argument(case):
 ])
 def test_every_choice_has_its_name(enum, known):
     assert sorted(known.values()) == sorted(_abi.ENUMS[enum].values())
+
+
+def test_ragged():
+    """Concatenated sequences: the bits of each alone, forward and backward, and states of their own."""
+    rng = np.random.default_rng(11)
+    starts = np.array([0, 4, 4, 5, 12], np.int32)
+    q, k, v = rng.normal(size=(12, 4, 6)), rng.normal(size=(12, 2, 6)), rng.normal(size=(12, 2, 3))
+    decay, beta = -rng.random((12, 2, 1)), rng.random((12, 2))
+    states, grad = rng.normal(size=(4, 2, 6, 3)), rng.normal(size=(12, 4, 3))
+    options = {"features": "softmax", "causal": True, "form": "chunked"}
+    done = linear.forward(q, k, v, decay=decay, beta=beta, cu_seqlens=starts, initial_state=states, **options)
+    grads = linear.backward(q, k, v, grad, decay=decay, beta=beta, cu_seqlens=starts, initial_state=states, **options)
+    assert done.o.shape == (12, 4, 3) and done.final_state.shape == states.shape
+
+    def turned(x):
+        return np.moveaxis(x, 0, 1)[None]
+
+    for b in range(4):
+        part = slice(starts[b], starts[b + 1])
+        own = [turned(x[part]) for x in (q, k, v)]
+        rest = {"decay": turned(decay[part]), "beta": turned(beta[part]), "initial_state": states[b:b + 1]}
+        alone = linear.forward(*own, **rest, **options)
+        np.testing.assert_array_equal(turned(done.o[part]), alone.o)
+        np.testing.assert_array_equal(done.final_state[b], alone.final_state[0])
+        each = linear.backward(*own, turned(grad[part]), **rest, **options)
+        for name in ("q", "k", "v", "decay", "beta"):
+            np.testing.assert_array_equal(turned(getattr(grads, name)[part]), getattr(each, name), name)
+        np.testing.assert_array_equal(grads.initial_state[b], each.initial_state[0])
+    plan = linear.Plan(q, k, v, decay=decay, beta=beta, cu_seqlens=starts, initial_state=states, **options)
+    again = plan(q, k, v, decay=decay, beta=beta, cu_seqlens=starts, initial_state=states)
+    np.testing.assert_array_equal(again.o, done.o)
+    with pytest.raises(ValueError, match="with cu_seqlens it must be"):
+        linear.attention(q[None], k, v, cu_seqlens=starts)
+    with pytest.raises(ValueError, match="cu_seqlens ends at 13"):
+        linear.attention(q, k, v, cu_seqlens=[0, 13])
+
+
+def test_pool():
+    """Decoding with drafts of which some are refused: the outputs of decoding without."""
+    rng = np.random.default_rng(12)
+    q, k, v = (rng.normal(size=(9, 2, 5)).astype(np.float32) for _ in range(3))
+    beta = rng.random((9, 2)).astype(np.float32)
+    options = {"features": "softmax", "form": "recurrent"}
+    expected = linear.attention(q, k, v, beta=beta, cu_seqlens=[0, 9], causal=True, **options)
+    pool = linear.Pool(rows=5, heads=2, dim_qk=5, dim_v=5, delta=True, **options)
+    final, at, slot = np.array([[3, 0, 2]]), 0, 2
+    while at + 3 <= 9:
+        part = slice(at, at + 3)
+        o = pool.attend(q[part], k[part], v[part], [slot], final_slots=final, cu_seqlens=[0, 3], beta=beta[part])
+        np.testing.assert_array_equal(o, expected[part])
+        accepted = 1 + at % 3
+        slot, at = final[0, 3 - accepted], at + accepted
+    with pytest.raises(ValueError, match=r"final_slots\[1\] is 2, as is final_slots\[0\]"):
+        pool.attend(q[:2], k[:2], v[:2], [2, 2], cu_seqlens=[0, 1, 2], beta=beta[:2])
+    half = linear.Pool(rows=2, heads=2, dim_qk=5, dim_v=5, dtype=np.float16, delta=True, **options)
+    half.attend(q[:1], k[:1], v[:1], [1], cu_seqlens=[0, 1], beta=beta[:1])
+    exact = linear.forward(q[:1], k[:1], v[:1], cu_seqlens=[0, 1], beta=beta[:1], causal=True, **options).final_state
+    np.testing.assert_array_equal(half.state[1], exact[0].astype(np.float16))
+    assert not half.state[0].any()

@@ -62,7 +62,7 @@ typedef struct entry {
     int64_t row, at; /* row -1: free; which entry of final_slots */
 } entry;
 
-_Static_assert(sizeof(entry) == 16, "as attn_state_lists_capacity says");
+_Static_assert(sizeof(entry) == 16, "entries of 16 bytes");
 
 typedef struct table {
     entry *entries;
