@@ -249,6 +249,7 @@ static int judge(const attn_linear_plan *plan)
     }
     blocks_keep(c.blocks, L_TENSORS);
     if (c.gentle && c.saved) linear_reference(&c);
+    if (c.saved && !c.special && !c.hostile) linear_ragged(&c, plan);
     attn_options other = c.options;
     for (other.threads = 1; other.threads <= 3; other.threads++)
         if (other.threads != c.options.threads)

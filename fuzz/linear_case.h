@@ -29,6 +29,8 @@ enum {
     L_DO, L_DS1, L_DZ1, L_DQ, L_DK, L_DV, L_DDECAY, L_DBETA, L_DERASE, L_DWRITE, L_DS0, L_DZ0, L_TENSORS /* clang-format on */
 };
 
+enum { L_MORE = 3 }; /* after them: cu_seqlens and the lists of slots, which linear_ragged.c sets */
+
 typedef struct linear_case {
     draws *from;
     attn_tensor_description about[L_TENSORS];
@@ -52,6 +54,9 @@ int64_t linear_length(const linear_case *c, int64_t e);
 attn_linear_plan *linear_draw(linear_case *c);
 attn_linear_plan *linear_plan(const linear_case *c, const attn_linear_problem *problem, const attn_linear_tensors *tensors,
                               const attn_options *options, attn_error *error);
+
+/* After a run: the same case as a ragged batch. */
+void linear_ragged(const linear_case *c, const attn_linear_plan *plan);
 
 /* After a run: every output against ref/. */
 void linear_reference(const linear_case *c);

@@ -146,7 +146,8 @@ static void make_hostile(linear_case *c)
         *(int *)(draw_one_in(d, 2) ? (void *)&p->features : (void *)&p->rule) = (int)draw_hostile(d);
         return;
     case 7:
-        p->reserved[draw_below(d, 8)] = draw_hostile(d);
+        (&p->pool)[draw_below(d, 2 + (int64_t)(sizeof p->reserved / sizeof *p->reserved))] =
+            draw_hostile(d); /* or snapshots, reserved */
         return;
     case 8:
         memset(slot, 0, sizeof *slot); /* a required tensor is missing, or nothing changes */
@@ -171,7 +172,7 @@ attn_linear_plan *linear_plan(const linear_case *c, const attn_linear_problem *p
     const attn_status status = attn_linear_plan_create(&plan, problem, tensors, options, error);
     check_error(status, error);
     if ((status == ATTN_OK) != (plan != NULL)) finding("status %d with plan %p", (int)status, (void *)plan);
-    if (error->tensor < -1 || error->tensor >= L_TENSORS) finding("error names tensor %d", error->tensor);
+    if (error->tensor < -1 || error->tensor >= L_TENSORS + L_MORE) finding("error names tensor %d", error->tensor);
     if (status != ATTN_OK && !c->hostile) finding("a valid problem is rejected: %s", error->message);
     return plan;
 }
