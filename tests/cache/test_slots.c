@@ -189,6 +189,11 @@ static void test_rejected(void **state)
     /* Slots far apart, of a cache that the tokens would not be written to. */
     REJECTED((c.pages = INT64_C(1) << 40, c.page_size = 1, c.heads_kv = 0, slots[1] = INT64_C(1) << 39, slots[9] = slots[1]),
              "cache: tokens.slots[1] and [9] are both 549755813888; a slot takes one token");
+    REJECTED((c.rope = NULL, t.positions = (attn_input){0}, slots[1] = slots[0]),
+             "cache: tokens.slots[0] and [1] are both 20; a slot takes one token");
+    /* More slots than are looked at together. */
+    REJECTED((c.pages = 1 << 18, c.page_size = 1, c.heads_kv = 0, slots[3] = 200000, slots[4] = 1 << 16, slots[8] = 200000),
+             "cache: tokens.slots[3] and [8] are both 200000; a slot takes one token");
     REJECTED(t.positions = (attn_input){0},
              "cache: tokens.positions is missing; with slots, the rope needs the position of each token");
     REJECTED(c.rope = NULL, "cache: tokens.positions is set and the cache has no rope");
@@ -205,6 +210,9 @@ static void test_rejected(void **state)
     REJECTED((memset(by_slot.k, 0xff, sizeof by_slot.k), t.slots = attn_in(by_slot.k)),
              "cache: k and tokens.slots share elements; an output must not overlap another tensor");
     REJECTED(t.options = &bad, "options.threads is -1; it must be between 1 and 1024, or 0 for the default");
+    REJECTED(for (int i = 0; i < TOKENS; i++) slots[i] = i < 9 ? 2 * i : 2 * i - 2, /* upwards but for one */
+             "cache: tokens.slots[8] and [9] are both 16; a slot takes one token");
+    for (int n = 0; n < TOKENS; n++) slots[n] = 20 - n;
     /* What is skipped need not have a position. */
     attn_cache c = cache_over(&by_slot, ATTN_F32, &tables, ENTRIES, EACH);
     attn_cache_tokens t = packed(ATTN_F32);

@@ -174,6 +174,60 @@ static void test_table_slots(void **state)
             }
 }
 
+/* Several heads and tokens, also with more pairs than are rotated at a time: each row by its definition, and the same by tables. */
+enum { MOST_PAIRS = 1050, HEADS = 2, TOKENS = 3, MOST = HEADS * TOKENS * (2 * MOST_PAIRS + 3) };
+static void check_rows(int pairs)
+{
+    static double x[MOST], y[MOST], z[MOST], cosines[TOKENS * MOST_PAIRS], sines[TOKENS * MOST_PAIRS],
+        both[2 * TOKENS * MOST_PAIRS];
+    const int dim = 2 * pairs + 3;
+    const int64_t shape[4] = {1, HEADS, TOKENS, dim};
+    const attn_input from = input(x);
+    attn_output to = output(y);
+    for (int c = 0; c < HEADS * TOKENS * dim; c++) x[c] = sin(c + 0.5);
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < pairs; i++) {
+            const double angle = t * pow(10000, -(double)i / pairs);
+            both[2 * (t * pairs + i)] = cosines[t * pairs + i] = cos(angle);
+            both[2 * (t * pairs + i) + 1] = sines[t * pairs + i] = sin(angle);
+        }
+    for (int halves = 0; halves < 2; halves++) {
+        attn_rope rope = {.struct_size = sizeof rope, .pairs = (attn_rope_pairs)halves, .dim_rotary = 2 * pairs};
+        to.data = y;
+        assert_int_equal(attn_rope_apply(&rope, shape, &from, NULL, &to, NULL), ATTN_OK);
+        for (int row = 0; row < HEADS * TOKENS; row++)
+            for (int c = 0; c < dim; c++) {
+                const int i = halves ? c % pairs : c / 2, first = halves ? i : 2 * i, second = halves ? i + pairs : 2 * i + 1;
+                if (c >= 2 * pairs) {
+                    assert_true(y[row * dim + c] == x[row * dim + c]);
+                    continue;
+                }
+                const double a = x[row * dim + first], b = x[row * dim + second], cosine = cosines[row % TOKENS * pairs + i],
+                             sine = sines[row % TOKENS * pairs + i];
+                assert_true(fabs(y[row * dim + c] - (c == first ? a * cosine - b * sine : a * sine + b * cosine)) <= 0x1p-50);
+            }
+        for (int slots = 0; slots < 2; slots++) {
+            attn_rope table = {.struct_size = sizeof table, .pairs = rope.pairs, .dim_rotary = 2 * pairs, .table_rows = TOKENS};
+            if (slots) {
+                table.cos_table = (attn_input){both, ATTN_F64, {0, 0, 2 * pairs, 2}};
+                table.sin_table = (attn_input){both + 1, ATTN_F64, {0, 0, 2 * pairs, 2}};
+            } else {
+                table.cosines = cosines, table.sines = sines;
+            }
+            to.data = z;
+            assert_int_equal(attn_rope_apply(&table, shape, &from, NULL, &to, NULL), ATTN_OK);
+            for (int c = 0; c < HEADS * TOKENS * dim; c++) assert_true(fabs(z[c] - y[c]) <= 0x1p-50);
+        }
+    }
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    check_rows(4);
+    check_rows(MOST_PAIRS);
+}
+
 /* 7.2 of docs/coverage.md, with PE(p + k) = R_k PE(p). */
 static void test_sinusoidal(void **state)
 {
@@ -351,9 +405,10 @@ static void test_distance_bias(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frequencies), cmocka_unit_test(test_scaled_rope), cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_table_slots), cmocka_unit_test(test_sinusoidal),  cmocka_unit_test(test_learned),
-        cmocka_unit_test(test_alibi),       cmocka_unit_test(test_buckets),     cmocka_unit_test(test_distance_bias)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_frequencies), cmocka_unit_test(test_scaled_rope),
+                                       cmocka_unit_test(test_tables),      cmocka_unit_test(test_table_slots),
+                                       cmocka_unit_test(test_rows),        cmocka_unit_test(test_sinusoidal),
+                                       cmocka_unit_test(test_learned),     cmocka_unit_test(test_alibi),
+                                       cmocka_unit_test(test_buckets),     cmocka_unit_test(test_distance_bias)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
