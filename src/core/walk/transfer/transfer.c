@@ -18,23 +18,22 @@ typedef struct scratch {
     float rotated[ATTN_ROTATED_CHANNELS];
 } scratch;
 
-static int64_t size_of(attn_dtype dtype) { return (int64_t)attn_dtype_bytes(dtype); }
-
-/* `elements` further; of no elements, data may be NULL. */
-static void *moved_by(const void *data, attn_dtype dtype, int64_t elements)
+/* i steps and k steps further.  In words, which may wrap: where there are no elements, data may be NULL and strides anything. */
+static void *moved_by(const void *data, attn_dtype dtype, int64_t i, int64_t step, int64_t k, int64_t other_step)
 {
-    return (void *)((uintptr_t)data + (uintptr_t)(elements * size_of(dtype)));
+    const uintptr_t elements = (uintptr_t)i * (uintptr_t)step + (uintptr_t)k * (uintptr_t)other_step;
+    return (void *)((uintptr_t)data + elements * attn_dtype_bytes(dtype));
 }
 
 /* The rows of a token, one for each head. */
 static attn_transfer_rows rows_at(const void *data, attn_dtype dtype, const int64_t stride[4], int64_t entry, int64_t token)
 {
-    return (attn_transfer_rows){moved_by(data, dtype, entry * stride[0] + token * stride[2]), dtype, stride[1]};
+    return (attn_transfer_rows){moved_by(data, dtype, entry, stride[0], token, stride[2]), dtype, stride[1]};
 }
 
 static attn_transfer_rows rows_from(attn_transfer_rows rows, int64_t head, int64_t channel)
 {
-    rows.data = moved_by(rows.data, rows.dtype, head * rows.stride + channel);
+    rows.data = moved_by(rows.data, rows.dtype, head, rows.stride, channel, 1);
     return rows;
 }
 
@@ -52,7 +51,7 @@ static const double *frequencies_of(const attn_rope *rope, int64_t pairs, int64_
 /* A row of a table, which may be of any type and strides. */
 static void read_table(const attn_transfer_part *kernel, const attn_input *table, int64_t row, int64_t first, int64_t n, double *x)
 {
-    void *at = moved_by(table->data, table->dtype, row * table->stride[2] + first * table->stride[3]);
+    void *at = moved_by(table->data, table->dtype, row, table->stride[2], first, table->stride[3]);
     if (table->stride[3] == 1) {
         const attn_transfer_rows from = {at, table->dtype, 0}, to = {x, ATTN_F64, 0};
         kernel->convert(1, n, from, to);
