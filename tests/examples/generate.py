@@ -6,6 +6,7 @@ and threads, for every type of cache.
 usage: generate.py PROGRAM
 """
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -87,6 +88,10 @@ def test():
     check("a bar on a terminal", status == 0 and b"\rreading  [#" in shown and b"\rwriting  [#" in shown and b"read 93 tokens" in shown, str(shown))
     status, shown = on_terminal([PROGRAM, "model.gguf", "--raw", "--quiet", "--most=9", *PROMPTS])
     check("none with --quiet", status == 0 and b"\rreading" not in shown and b"a second" not in shown, str(shown))
+    engines = pathlib.Path(__file__).resolve().parents[2] / "bench/engines.py"
+    done = subprocess.run([sys.executable, engines, PROGRAM, "model.gguf", "--tokens=4", "--repeat=1"], capture_output=True, text=True,
+                          errors="replace", check=False)
+    check("bench/engines.py", re.search(r"^\| libattn, f32 cache \| \d+ \| \d+ \| 100% \|$", done.stdout, re.M), done.stdout + done.stderr)
     return finish()
 
 
