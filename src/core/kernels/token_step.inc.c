@@ -106,21 +106,33 @@ enum { UNGATED, GATED_HEAD, GATED_CHANNEL };
 
 VF_INLINE vf gate_at(const int gated, const real *gate, int64_t c) { return vf_set(gate[gated == GATED_CHANNEL ? c : 0]); }
 
-/* sums = sum_c x_c gate_c S[c][:] */
+/* Adds row c of the state, weighted. */
+VF_INLINE void recall_row(const int vectors, int64_t d, int64_t count, const attn_dtype dtype, const int gated, int64_t c,
+                          const real *x, const real *gate, const void *S, int64_t ld, vf *acc)
+{
+    vf s[TOKEN_BLOCK], factor = vf_set(x[c]);
+    if (gated) factor = vf_mul(factor, gate_at(gated, gate, c));
+    load_state(dtype, vectors, S, c * ld + d, count, s);
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++) acc[v] = vf_fma(factor, s[v], acc[v]);
+}
+
+/* sums = sum_c x_c gate_c S[c][:], even and odd rows apart: a multiply-add waits for the one before it. */
 VF_INLINE void recall_block(const int vectors, int64_t d, int64_t count, const attn_dtype dtype, const int gated, int64_t dim_k,
                             const real *x, const real *gate, const void *S, int64_t ld, real *sums)
 {
-    vf acc[TOKEN_BLOCK], s[TOKEN_BLOCK];
+    vf even[TOKEN_BLOCK], odd[TOKEN_BLOCK];
+    int64_t c = 0;
     VF_UNROLL
-    for (int v = 0; v < vectors; v++) acc[v] = vf_zero();
-    for (int64_t c = 0; c < dim_k; c++) {
-        vf factor = vf_set(x[c]);
-        if (gated) factor = vf_mul(factor, gate_at(gated, gate, c));
-        load_state(dtype, vectors, S, c * ld + d, count, s);
-        VF_UNROLL
-        for (int v = 0; v < vectors; v++) acc[v] = vf_fma(factor, s[v], acc[v]);
+    for (int v = 0; v < vectors; v++) even[v] = odd[v] = vf_zero();
+    for (; c + 2 <= dim_k; c += 2) {
+        recall_row(vectors, d, count, dtype, gated, c, x, gate, S, ld, even);
+        recall_row(vectors, d, count, dtype, gated, c + 1, x, gate, S, ld, odd);
     }
-    store_ordered(dtype, vectors, sums + d, count, acc);
+    if (c < dim_k) recall_row(vectors, d, count, dtype, gated, c, x, gate, S, ld, even);
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++) even[v] = vf_add(even[v], odd[v]);
+    store_ordered(dtype, vectors, sums + d, count, even);
 }
 
 /* The lines of a block's row of the next state, into the level 2 cache: rows of a block are far apart, which the CPU does not
