@@ -9,6 +9,7 @@
 
 #include "attn/attn.h"
 #include "attn/schedule.h"
+#include "attn/team.h"
 #include "block.h"
 #include "draws.h"
 #include "target.h"

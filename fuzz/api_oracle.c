@@ -24,7 +24,9 @@ static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, 
     memset(workspace, workspace_byte, need + off);
     memset(&error, 0x55, sizeof error);
     blocks_canary(c->blocks, c->count, canary);
-    const attn_status status = attn_execute(plan, tensors, workspace + off, need, &error);
+    attn_team alone = {.struct_size = sizeof alone, .workers = 1};
+    const attn_status status = off & 1 ? attn_execute_worker(plan, tensors, workspace + off, need, &alone, 0, &error)
+                                       : attn_execute(plan, tensors, workspace + off, need, &error);
     free(workspace);
     check_error(status, &error);
     if (status == ATTN_OK) return 1;

@@ -77,8 +77,9 @@ class Interface:
     def kind(self, text):
         """The ctypes type, as source, of a C type."""
         text = re.sub(r"\*\s+(?=\*)", "*", re.sub(r"\bconst\b", "", text)).strip()
+        text = re.sub(r"\bstruct\b", "", text).strip()
         text = re.sub(r"\b(un)?signed char\b", "byte", text)  # not text: memory where there is a pointer to it
-        if found := re.fullmatch(r"(\w+)\[(\w+)\]", text):
+        if found := re.fullmatch(r"([\w *]+?)\s*\[(\w+)\]", text):
             return f"{self.kind(found[1])} * {self.constants.get(found[2], found[2])}"
         if found := re.fullmatch(r"([\w *]+)\(\*\w*\)\((.*)\)", text):  # a pointer to a function
             return f"CFUNCTYPE({', '.join([self.kind(found[1]), *self.named(found[2])])})"

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Checks that every message of a rule in src/core/plan or src/core/api occurs in a test of tests/unit, tests/interface, tests/fault,
-tests/gradient, tests/merge or tests/position.
+"""Checks that every message of a rule in src/core/plan or src/core/api occurs in a test of the folders of tests below.
 
 A message counts as tested when a string of a test equals its format, or is a possible output of the format.
 Comments do not count, neither of tests nor of rules.  Also checks that no string of the library, the command or the harness has a
@@ -80,7 +79,7 @@ def sentences():
 
 def main():
     tested = set()
-    folders = ["tests/unit", "tests/interface", "tests/fault", "tests/gradient", "tests/merge", "tests/position"]
+    folders = ["tests/unit", "tests/interface", "tests/fault", "tests/gradient", "tests/merge", "tests/position", "tests/cache", "tests/schedule", "tests/api"]
     for path in sorted(path for folder in folders for path in (ROOT / folder).glob("*.c")):
         tested.update(joined(match.group(0)) for match in re.finditer(LITERALS, without_comments(path)))
     rules = faults = 0

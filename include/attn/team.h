@@ -22,7 +22,7 @@ typedef struct attn_team {
     /* Returns when all workers have called it as many times; what a worker wrote before is then visible to all. */
     void (*barrier)(void *context);
     void *context;
-    uintptr_t state[8]; /* zeros before the first call; the library's own between calls */
+    void *state[8]; /* NULL before the first call; the library's own between calls */
 } attn_team;
 
 /*

@@ -63,6 +63,9 @@ static void test_balance(void **state)
 
 static void test_each_fails(void **state)
 {
+    static const char *const messages[] = {"cache: cannot allocate the lengths of 2 entries",
+                                           "cache: cannot allocate 128 bytes for rotated queries"};
+    int seen[2] = {0};
     (void)state;
     for (int block = 0; block < BLOCKS; block++) {
         ledger l = {0, 0, block};
@@ -71,9 +74,11 @@ static void test_each_fails(void **state)
         lengths[0] = lengths[1] = 2;
         assert_int_equal(attend(&options, &error), ATTN_ERR_MEMORY);
         assert_int_equal(error.status, ATTN_ERR_MEMORY);
+        for (size_t n = 0; n < sizeof messages / sizeof *messages; n++) seen[n] |= strcmp(error.message, messages[n]) == 0;
         assert_int_equal(l.out, 0);
         assert_true(lengths[0] == 2 && lengths[1] == 2); /* nothing was appended */
     }
+    assert_true(seen[0] && seen[1]);
 }
 
 /* Half an allocator is rejected and never called. */

@@ -230,6 +230,7 @@ static void test_attend_only(void **state)
     ATTEND_REJECTED(f.problem.mask.align = ATTN_ALIGN_BOTTOM_RIGHT,
                     "cache: mask.align is 1; it follows from the cache and the tokens, leave it 0");
     ATTEND_REJECTED(f.problem.paging.pages = 2, "cache: paging.pages is 2; it follows from the cache and the tokens, leave it 0");
+    ATTEND_REJECTED(f.problem.shape.heads_q = INT64_MAX, "cache: the bytes of the queries exceed the address space");
     ATTEND_REJECTED(f.problem.shape.heads_q = 0, "cache: shape.heads_q is 0; the caller must set it");
     ATTEND_REJECTED(f.tensors.o = attn_out(f.k[1]), "o and k share elements; an output must not overlap another tensor");
     for (int i = 0; i < (int)(sizeof f.k / sizeof(float)); i++) assert_int_equal(((const int *)f.k)[i], 0x55555555);

@@ -32,11 +32,15 @@ static void set_size(attn_shape *shape, int axis, int64_t size)
     if (axis == 6) shape->dim_v = size;
 }
 
+/* Lists of pages, and their lengths: of keys, whatever queries there are. */
+static int is_of_pages(const char *name) { return strncmp(name, "page_", 5) == 0 || strcmp(name, "lengths_last_page") == 0; }
+
 static void make_empty(int axis)
 {
     set_size(&s.problem.shape, axis, 0);
     for (int t = 0; t < tensors_of_table; t++) /* (lengths, and where sequences begin) */
-        if ((axis == 3 || axis == 4) && !(table[t].types & 1 << ATTN_F32) && strcmp(table[t].name, "mask") != 0)
+        if ((axis == 4 || (axis == 3 && !is_of_pages(table[t].name))) && !(table[t].types & 1 << ATTN_F32) &&
+            strcmp(table[t].name, "mask") != 0)
             memset(s.memory[t], 0, VALID_BYTES);
 }
 
@@ -135,6 +139,8 @@ static int run_vast(attn_op op, int n, int empty, int too, int vast)
     set_size(&s.problem.shape, vast, INT64_C(1) << 40);
     make_empty(empty);
     make_empty(too);
+    /* (lists of pages for all keys of a vast tensor are as long) */
+    if (s.tensors.page_starts.data && !s.tensors.lengths_last_page.data) slot_fill(&s, tensor_number("lengths_kv"));
     promptly_limit(5);
     if (valid_call_plan(&s, &plan, &error) == ATTN_OK) {
         if (has_little(plan)) move_away(plan, astray[(n + empty + vast) % ASTRAY]);

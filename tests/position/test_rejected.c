@@ -214,6 +214,8 @@ static void test_absolute(void **state)
           "sinusoidal: positions is f16; it must be i64 or i32");
     const attn_rope plain = {.struct_size = sizeof plain};
     FAILS(attn_rope_apply(&plain, shape, &in, &missing, &out, &error), ATTN_ERR_ARGUMENT, "rope: positions is NULL");
+    const int64_t below[4] = {1, -1, 1, 4};
+    FAILS(attn_rope_apply(&plain, below, &in, &in, &out, &error), ATTN_ERR_SHAPE, "rope: shape[1] (-1) is negative");
     FAILS(ADD(2, &in, shape, &integers, NULL), ATTN_ERR_UNSUPPORTED, "position table: x is i32; it must be f32, f64, f16 or bf16");
     FAILS(ADD(2, &missing, shape, &in, NULL), ATTN_ERR_ARGUMENT, "position table is NULL");
     FAILS(ADD(2, &in, shape, &later, NULL), ATTN_ERR_ARGUMENT, "position table: x is ATTN_LATER; this call needs its pointer");

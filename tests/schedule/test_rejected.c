@@ -126,6 +126,19 @@ static void test_plans(void **state)
     assert_int_equal(attn_schedule_workspace_size(NULL), 0);
 }
 
+/* So many items that their bytes overflow. */
+static void test_size(void **state)
+{
+    (void)state;
+    valid();
+    problem = (attn_problem){.struct_size = sizeof problem, .shape = {INT64_C(1) << 31, 1, 1, INT64_C(1) << 36, 1 << 20, 1, 1}};
+    tensors.lengths_kv = tensors.page_table = (attn_input){0};
+    attn_plan *plan = plan_of();
+    assert_int_equal(attn_schedule_size(plan), 0);
+    makes_none(plan, memory, sizeof memory, ATTN_ERR_SHAPE, "the size of a schedule of this plan overflows");
+    attn_plan_destroy(plan);
+}
+
 static void runs_not(const attn_plan *plan, size_t size, attn_status status, const char *message)
 {
     attn_error error;
@@ -134,6 +147,7 @@ static void runs_not(const attn_plan *plan, size_t size, attn_status status, con
 
 static void test_executing(void **state)
 {
+    static const int64_t few[B] = {1, 1, 1};
     attn_error error;
     char text[128];
     (void)state;
@@ -169,6 +183,13 @@ static void test_executing(void **state)
     plan = plan_of();
     call.schedule = (const attn_schedule *)(const void *)memory;
     runs_not(plan, sizeof workspace, ATTN_ERR_ARGUMENT, "call.schedule is not a schedule of this version of libattn");
+    assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, &error), ATTN_OK);
+    attn_plan_destroy(plan);
+    tensors.cu_seqlens_q = (attn_input){0};
+    tensors.lengths_q = attn_in(few);
+    plan = plan_of();
+    runs_not(plan, sizeof workspace, ATTN_ERR_UNSUPPORTED,
+             "call.schedule is set and the plan cannot be scheduled: it has lengths_q; pack ragged queries, with cu_seqlens_q");
     attn_plan_destroy(plan);
 }
 
@@ -213,8 +234,8 @@ static void test_described(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making), cmocka_unit_test(test_plans),
-                                       cmocka_unit_test(test_executing), cmocka_unit_test(test_positions),
-                                       cmocka_unit_test(test_described)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making),    cmocka_unit_test(test_plans),
+                                       cmocka_unit_test(test_size),      cmocka_unit_test(test_executing),
+                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static void run_share(const job *j, const attn_team *team, int worker)
 static void run_together(void *context, int64_t count, void (*body)(void *body_context, int64_t i), void *body_context)
 {
     attn_team *team = context;
-    job *j = (job *)team->state[0];
+    job *j = team->state[0];
     j->body = body;
     j->context = body_context;
     j->count = count;
@@ -48,7 +48,7 @@ static attn_status follow(attn_team *team, int worker, attn_error *error)
 {
     for (;;) {
         meet(team);
-        const job *j = (const job *)team->state[0];
+        const job *j = team->state[0];
         if (!j->body) {
             const attn_status status = j->error.status;
             if (error) *error = j->error;
@@ -64,7 +64,7 @@ static attn_status lead(const attn_plan *plan, const attn_tensors *tensors, void
                         attn_error *error)
 {
     job j = {NULL, NULL, 0, {ATTN_OK, -1, -1, ""}};
-    team->state[0] = (uintptr_t)&j;
+    team->state[0] = &j;
     attn_threads_lend(run_together, team);
     const attn_status status = attn_execute(plan, tensors, workspace, workspace_size, &j.error);
     attn_threads_lend(NULL, NULL);
@@ -72,7 +72,7 @@ static attn_status lead(const attn_plan *plan, const attn_tensors *tensors, void
     meet(team);
     if (error) *error = j.error;
     meet(team);
-    team->state[0] = 0;
+    team->state[0] = NULL;
     return status;
 }
 
