@@ -55,7 +55,7 @@ def read_fields(line, types, values):
     function = re.fullmatch(r".*\(\*(\w+)\)\(.*\)", line, flags=re.S)
     if function:
         return [(function.group(1), ctypes.c_void_p)]
-    word, names = re.fullmatch(r"(?:const )?(\w+)\s+(.*)", line, flags=re.S).groups()
+    word, names = re.fullmatch(r"(?:const )?(?:struct )?(\w+)\s+(.*)", line, flags=re.S).groups()
     fields = []
     for name in names.split(","):
         pointer, plain, count = re.fullmatch(r"\s*(\*?)\s*(\w+)(?:\[(\w+)\])?\s*", name).groups()

@@ -24,7 +24,12 @@ WITHOUT = {
     "attn_compute": "attention keeps plans, or makes one, and executes them",
     "attn_distributed_gather": "distributed.unshard gives the whole to all ranks",
     "attn_distributed_scatter": "distributed.shard cuts what each rank has, and Python's message systems scatter objects",
+    "attn_execute_worker": "threads of Python cannot meet in a barrier of C",
     "attn_file_write_watched": "as attn_archive_write_watched",
+    "attn_schedule_describe": "as attn_schedule_make",
+    "attn_schedule_make": "attention plans for the sizes of its arrays, which are those of the step",
+    "attn_schedule_size": "as attn_schedule_make",
+    "attn_schedule_workspace_size": "as attn_schedule_make",
     "attn_unfinished_remove": "as attn_archive_write_watched",
 }
 

@@ -489,16 +489,3 @@ def test_no_memory_is_lost(kind):
                 attention(q, k[..., :3], v)
 
     nothing_leaks(once, 4000)
-
-
-def test_ragged():
-    """Packed queries over pages and over caches."""
-    counts, lengths = [1, 5, 0, 3], [9, 12, 7, 3]
-    starts = torch.tensor([0, 1, 6, 6, 9], dtype=torch.int32)
-    q, caches = torch.randn(9, 4, 8), [torch.randn(4, 12, 2, 8) for _ in range(2)]
-    pages, table = [x.reshape(12, 4, 2, 8) for x in caches], torch.arange(12).reshape(4, 3)
-    rows = [attention(q[None, starts[b]:starts[b] + n], *(x[b:b + 1, :lengths[b]] for x in caches), layout="bshd", causal=True)[0]
-            for b, n in enumerate(counts)]
-    for k, v, more in ((*pages, {"page_table": table}), (*caches, {})):
-        o = attention(q, k, v, layout="thd", cu_seqlens_q=starts, lengths_kv=torch.tensor(lengths), causal=True, **more)
-        assert torch.allclose(o, torch.cat(rows), rtol=1e-5, atol=1e-6)

@@ -265,7 +265,7 @@ static void draw_tensors(drawing *d)
         else combination_drop(c, drawn[n].t);
     }
     draw_tokens(d, TENSOR(lse), d->compute, 0);
-    c->of[TENSOR(grad_lse)] = combination_like(&c->of[TENSOR(lse)]);
+    c->of[TENSOR(grad_lse)] = tensor_like(&c->of[TENSOR(lse)]);
     tensor_draw(&c->of[TENSOR(grad_lse)], &d->random, 1);
     combination_give(c, TENSOR(lse));
     combination_give(c, TENSOR(grad_lse));
@@ -429,20 +429,6 @@ void combination_give(combination *c, int t)
 
 void combination_drop(combination *c, int t) { *tensors_slot(&c->tensors, t) = (attn_output){0}; }
 
-tensor combination_like(const tensor *t)
-{
-    tensor made =
-        tensor_make(t->layout.dtype, t->shape, t->layout.stride[1] < t->layout.stride[2] ? BY_TOKEN : BY_HEAD, 0, t->start);
-    made.layout = t->layout;
-    if (t->count > made.count) { /* with gaps */
-        made.count = t->count;
-        free(made.memory);
-        made.memory = calloc((size_t)t->count + 1, attn_dtype_size(t->layout.dtype));
-        assert_non_null(made.memory);
-    }
-    return made;
-}
-
 static attn_tensors tensors_for(const combination *c, attn_op op, const unsigned char *others)
 {
     attn_tensors tensors = tensors_of_op(&c->tensors, op);
@@ -461,22 +447,6 @@ attn_status combination_plan(combination *c, attn_op op, attn_isa isa, int threa
     return attn_plan_create(plan, &c->problem, &tensors, &options, error);
 }
 
-/* A schedule in exactly the memory that it asks for; it takes no more workspace than its plan. */
-static const attn_schedule *schedule_of(const combination *c, const attn_plan *plan, const attn_tensors *tensors, void **memory)
-{
-    const attn_schedule *schedule;
-    const size_t size = attn_schedule_size(plan);
-    attn_error error;
-    unsigned char *at = malloc(size + TAIL);
-    assert_non_null(at);
-    memset(at, 0xff, size + TAIL);
-    if (attn_schedule_make(&schedule, plan, tensors, at, size, &error) != ATTN_OK) fail_msg("%s: %s", c->text, error.message);
-    for (size_t i = size; i < size + TAIL; i++) assert_int_equal(at[i], 0xff);
-    assert_true(attn_schedule_workspace_size(schedule) <= attn_plan_workspace_size(plan));
-    *memory = at;
-    return schedule;
-}
-
 int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
 {
     attn_error error;
@@ -490,7 +460,7 @@ int combination_run(combination *c, attn_op op, attn_isa isa, int threads)
     attn_call call = tensors.call ? *tensors.call : (attn_call){.struct_size = sizeof call};
     void *of_schedule = NULL;
     if (c->scheduled) {
-        call.schedule = schedule_of(c, plan, &tensors, &of_schedule);
+        call.schedule = combination_schedule(c, plan, &tensors, &of_schedule);
         tensors.call = &call;
         size = attn_schedule_workspace_size(call.schedule);
     }

@@ -93,6 +93,9 @@ void combination_given(combination *c, random_state *random);
 /* The steps of PART: draws the origin; translates it for ref/, which has none. */
 void combination_origin(combination *c, random_state *random);
 void combination_place(combination *c);
+/* A schedule of a plan in exactly the memory that it asks for, which is *memory: free() it. */
+const attn_schedule *combination_schedule(const combination *c, const attn_plan *plan, const attn_tensors *tensors, void **memory);
+
 /* The steps of INTEGERS and PAGES, after all tensors are drawn. */
 void combination_integers(combination *c, random_state *random);
 void combination_pages(combination *c, int lists, random_state *random);
@@ -112,9 +115,6 @@ void combination_free(combination *c);
 attn_dtype combination_compute(const combination *c);
 /* The unit roundoff of o in a 16-bit type; 0 for other types. */
 double combination_storage_unit(const combination *c);
-
-/* Another tensor of the same shape, type and layout. */
-tensor combination_like(const tensor *t);
 
 /* Plans `op` on the tensors that it uses, and on those flagged in `others` by number, which may be NULL. */
 attn_status combination_plan(combination *c, attn_op op, attn_isa isa, int threads, const unsigned char *others, attn_plan **plan,

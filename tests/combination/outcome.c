@@ -49,7 +49,7 @@ static tensor like_input(const combination *c, int t)
     const int of = tensors_about(t)->gradient_of;
     const tensor *x = &c->of[of];
     int64_t shape[4];
-    if (tensors_packs(of)) return combination_like(x);
+    if (tensors_packs(of)) return tensor_like(x);
     tensors_shape(&c->problem, &c->tensors, t, shape);
     const int by_token = x->memory && x->layout.stride[1] < x->layout.stride[2] && of != TENSOR(bias);
     return tensor_make(of == TENSOR(bias) ? x->layout.dtype : combination_compute(c), shape, by_token ? BY_TOKEN : BY_HEAD, 0,
@@ -82,8 +82,8 @@ static output *add(combination *c, outcome *out, int t, const double *exact, con
 static void expect_forward(combination *c, outcome *out)
 {
     const ref_problem *p = &c->ref;
-    output *o = outcome_add(c, out, TENSOR(o), combination_like(&c->of[TENSOR(o)]));
-    output *lse = outcome_add(c, out, TENSOR(lse), combination_like(&c->of[TENSOR(lse)]));
+    output *o = outcome_add(c, out, TENSOR(o), tensor_like(&c->of[TENSOR(o)]));
+    output *lse = outcome_add(c, out, TENSOR(lse), tensor_like(&c->of[TENSOR(lse)]));
     if (out->bare) return;
     double *S = array(p->B * p->Hq * p->Sq * p->Skv), *P = array(p->B * p->Hq * p->Sq * p->Skv);
     ref_forward(p, o->exact, lse->exact, S, P);

@@ -87,13 +87,12 @@ void outcome_expect_statistics(combination *c, outcome *out, const double *S, co
     ref_outputs_of(p, S, P, &s.is);
     for (int64_t row = 0; row < rows; row++) bound_row(&s, p, row, S, P, lse[row], error[row]);
     expect_output(c, out, TENSOR(weights), tensor_make(compute, pairs, BY_HEAD, 0, NULL), P, s.of_weight);
-    expect_output(c, out, TENSOR(row_max), combination_like(of_row), s.is.row_max, error);
+    expect_output(c, out, TENSOR(row_max), tensor_like(of_row), s.is.row_max, error);
     expect_output(c, out, TENSOR(column_sum), tensor_make(compute, columns, BY_TOKEN, 0, start), s.is.column_sum,
                   s.bound.column_sum);
-    if (p->normaliser < REF_BY_SIGMOID)
-        expect_output(c, out, TENSOR(entropy), combination_like(of_row), s.is.entropy, s.bound.entropy);
+    if (p->normaliser < REF_BY_SIGMOID) expect_output(c, out, TENSOR(entropy), tensor_like(of_row), s.is.entropy, s.bound.entropy);
     if (c->chooses) {
-        expect_output(c, out, TENSOR(effective_keys), combination_like(of_row), s.is.effective_keys, s.bound.effective_keys);
+        expect_output(c, out, TENSOR(effective_keys), tensor_like(of_row), s.is.effective_keys, s.bound.effective_keys);
         expect_output(c, out, TENSOR(topk_weight), tensor_make(compute, top, BY_TOKEN, 0, of_row->start), s.is.topk_weight,
                       s.bound.topk_weight);
         expect_output(c, out, TENSOR(scores), tensor_make(compute, pairs, BY_HEAD, 0, NULL), S, s.of_score);

@@ -189,3 +189,17 @@ void tensor_read(tensor *t)
                 else memset(to, 0, (size_t)n[3] * sizeof *to);
             }
 }
+
+tensor tensor_like(const tensor *t)
+{
+    tensor made =
+        tensor_make(t->layout.dtype, t->shape, t->layout.stride[1] < t->layout.stride[2] ? BY_TOKEN : BY_HEAD, 0, t->start);
+    made.layout = t->layout;
+    if (t->count > made.count) { /* with gaps */
+        made.count = t->count;
+        free(made.memory);
+        made.memory = calloc((size_t)t->count + 1, attn_dtype_size(t->layout.dtype));
+        assert_non_null(made.memory);
+    }
+    return made;
+}

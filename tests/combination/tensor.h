@@ -44,4 +44,7 @@ void tensor_fill_bytes(tensor *t, int byte);
 /* Sets value from memory. */
 void tensor_read(tensor *t);
 
+/* Another tensor of the same shape, type and layout. */
+tensor tensor_like(const tensor *t);
+
 #endif

@@ -26,11 +26,11 @@ static tensor like_bias(const combination *c)
 static derivatives outputs(combination *c, int with_lse)
 {
     attn_tensors *t = &c->tensors;
-    derivatives out = {{combination_like(&c->of[TENSOR(o)]),
-                        combination_like(&c->of[TENSOR(lse)]),
-                        combination_like(&c->of[TENSOR(q)]),
-                        combination_like(&c->of[TENSOR(k)]),
-                        combination_like(&c->of[TENSOR(v)]),
+    derivatives out = {{tensor_like(&c->of[TENSOR(o)]),
+                        tensor_like(&c->of[TENSOR(lse)]),
+                        tensor_like(&c->of[TENSOR(q)]),
+                        tensor_like(&c->of[TENSOR(k)]),
+                        tensor_like(&c->of[TENSOR(v)]),
                         {{0}, {0}, NULL, 0, NULL, NULL}}};
     if (with_lse) combination_give(c, TENSOR(grad_lse));
     else combination_drop(c, TENSOR(grad_lse));
@@ -95,7 +95,7 @@ static expectation expect(const combination *c, const derivatives *like)
     double *S2 = calloc((size_t)(c->ref.B * c->ref.Hq * c->ref.Sq * c->ref.Skv) + 1, sizeof *S2);
     assert_non_null(S2);
     for (int x = 0; x < OUTPUTS; x++)
-        if (like->of[x].memory) e.exact.of[x] = combination_like(&like->of[x]), e.bound.of[x] = combination_like(&like->of[x]);
+        if (like->of[x].memory) e.exact.of[x] = tensor_like(&like->of[x]), e.bound.of[x] = tensor_like(&like->of[x]);
     s.dO2 = e.exact.of[GRAD_O].value, s.dlse2 = e.exact.of[GRAD_LSE].value;
     s.Q2 = e.exact.of[Q].value, s.K2 = e.exact.of[K].value, s.V2 = e.exact.of[V].value, s.S2 = S2;
     ref_double_backward(&c->ref, &s);
@@ -115,7 +115,7 @@ static void check_given(combination *c, const derivatives *out, attn_isa isa)
     const attn_tensors before = *t;
     derivatives again = {{{{0}, {0}, NULL, 0, NULL, NULL}}};
     for (int x = Q; x < OUTPUTS; x++)
-        if (out->of[x].memory) again.of[x] = combination_like(&out->of[x]);
+        if (out->of[x].memory) again.of[x] = tensor_like(&out->of[x]);
     t->tan_o = slot_of(&out->of[GRAD_O]), t->tan_lse = slot_of(&out->of[GRAD_LSE]);
     t->second_grad_o = t->second_grad_lse = (attn_output){0};
     t->second_q = slot_of(&again.of[Q]), t->second_k = slot_of(&again.of[K]), t->second_v = slot_of(&again.of[V]);
@@ -176,8 +176,8 @@ static double inner(const tensor *gradient, const tensor *x)
 /* The library's <dQ, tan_q> + <dK, tan_k> + <dV, tan_v>, from forward and backward at the current inputs. */
 static double phi(combination *c)
 {
-    tensor q = combination_like(&c->of[TENSOR(q)]), k = combination_like(&c->of[TENSOR(k)]),
-           v = combination_like(&c->of[TENSOR(v)]);
+    tensor q = tensor_like(&c->of[TENSOR(q)]), k = tensor_like(&c->of[TENSOR(k)]),
+           v = tensor_like(&c->of[TENSOR(v)]);
     attn_tensors *t = &c->tensors;
     assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
     t->grad_q = slot_of(&q), t->grad_k = slot_of(&k), t->grad_v = slot_of(&v);
@@ -211,7 +211,7 @@ static void test_differences(void **state)
                                &c.of[TENSOR(v)]};
         random_state random = random_from((uint64_t)seed);
         for (int x = 0; x < BIAS; x++) {
-            tensor direction = combination_like(moved[x]);
+            tensor direction = tensor_like(moved[x]);
             tensor_draw(&direction, &random, 1);
             double size = 0, exact = inner(&out.of[x], &direction);
             for (int64_t i = 0; i < size_of(&direction); i++) size += fabs(out.of[x].value[i] * direction.value[i]);

@@ -12,7 +12,7 @@ typedef struct tangents {
 
 static tangents outputs(combination *c)
 {
-    tangents out = {combination_like(&c->of[TENSOR(o)]), combination_like(&c->of[TENSOR(lse)])};
+    tangents out = {tensor_like(&c->of[TENSOR(o)]), tensor_like(&c->of[TENSOR(lse)])};
     c->tensors.tan_o = slot_of(&out.o), c->tensors.tan_lse = slot_of(&out.lse);
     return out;
 }
@@ -45,7 +45,7 @@ static double compare(attn_dtype dtype)
     for (int seed = 0; seed < SEEDS; seed++) {
         combination c;
         combination_draw(&c, (uint64_t)seed, dtype, 0);
-        tangents out = outputs(&c), exact = {combination_like(&c.of[TENSOR(o)]), combination_like(&c.of[TENSOR(lse)])};
+        tangents out = outputs(&c), exact = {tensor_like(&c.of[TENSOR(o)]), tensor_like(&c.of[TENSOR(lse)])};
         ref_tangents t = inputs(&c);
         bounds bound;
         t.Od = exact.o.value, t.lsed = exact.lse.value;
@@ -93,8 +93,8 @@ static void test_adjoint(void **state)
         double size = 0, forward = inner(&c.of[TENSOR(grad_o)], &out.o, &size) + inner(&c.of[TENSOR(grad_lse)], &out.lse, &size);
 
         const int64_t pairs[4] = {c.ref.B, c.ref.Hq, c.ref.Sq, c.ref.Skv};
-        tensor q = combination_like(&c.of[TENSOR(q)]), k = combination_like(&c.of[TENSOR(k)]),
-               v = combination_like(&c.of[TENSOR(v)]);
+        tensor q = tensor_like(&c.of[TENSOR(q)]), k = tensor_like(&c.of[TENSOR(k)]),
+               v = tensor_like(&c.of[TENSOR(v)]);
         tensor bias = tensor_make(ATTN_F64, pairs, BY_HEAD, 0, NULL);
         c.tensors.grad_q = slot_of(&q), c.tensors.grad_k = slot_of(&k), c.tensors.grad_v = slot_of(&v);
         combination_give(&c, TENSOR(grad_lse));

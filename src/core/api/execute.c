@@ -21,17 +21,21 @@ attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, voi
     attn_args args;
     CHECK(plan, ATTN_ERR_ARGUMENT, "plan is NULL");
     CHECK(tensors, ATTN_ERR_ARGUMENT, "tensors is NULL");
-    TRY(attn_args_read(plan, tensors, workspace, workspace_size, &args, error));
-    const char *whose = args.call.schedule ? "schedule" : "plan";
-    CHECK(args.need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the %s needs %zu bytes", whose, args.need);
-    CHECK(workspace_size >= args.need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the %s needs %zu", workspace_size, whose,
-          args.need);
+    TRY(attn_args_read(plan, tensors, &args, error));
+    const attn_schedule *schedule = args.call.schedule;
+    if (schedule) TRY(attn_schedule_check(schedule, plan, &args, error));
+    size_t need = attn_plan_workspace_size(plan);
+    if (schedule && need > 0) need = attn_schedule_need(schedule, plan);
+    TRY(attn_args_check_overlap(plan, &args, (attn_bytes){workspace, workspace_size < need ? 0 : need}, error));
+    const char *whose = schedule ? "schedule" : "plan";
+    CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the %s needs %zu bytes", whose, need);
+    CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the %s needs %zu", workspace_size, whose, need);
     if (args.idle) return attn_succeed(error); /* heads and tokens without channels would be walked one by one, even 2^48 */
     char *aligned = attn_workspace_align(workspace);
     /* The last part first: if there are several, it writes the padding of all, and the others overwrite theirs. */
     for (int n = plan->parts - 1; n >= 0; n--) {
         const attn_plan_part *part = &plan->part[n];
-        args.schedule = args.call.schedule ? &args.call.schedule->part[n] : NULL;
+        args.schedule = schedule ? &schedule->part[n] : NULL;
         if (has_work(&part->walk->problem, &args) || plan->parts == 1) part->type->run(part->walk, &args, aligned);
     }
     return attn_succeed(error);

@@ -30,7 +30,9 @@ attn_status attn_schedule_make(const attn_schedule **schedule, const attn_plan *
     CHECK(need > 0, ATTN_ERR_SHAPE, "the size of a schedule of this plan overflows");
     CHECK(size >= need, ATTN_ERR_MEMORY, "memory has %zu bytes; a schedule of this plan may need %zu", size, need);
     TRY(attn_lengths_read(plan, tensors, &args, error));
-    *schedule = attn_schedule_fill(plan, &args, attn_workspace_align(memory));
+    attn_schedule *made = attn_schedule_fill(plan, &args, attn_workspace_align(memory));
+    made->workspace = attn_plan_workspace_size(plan) ? attn_schedule_need(made, plan) : 0;
+    *schedule = made;
     return attn_succeed(error);
 }
 

@@ -76,8 +76,8 @@ static attn_status lead(const attn_plan *plan, const attn_tensors *tensors, void
     return status;
 }
 
-attn_status attn_execute_worker(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t workspace_size,
-                                attn_team *team, int worker, attn_error *error)
+attn_status attn_execute_worker(const attn_plan *plan, const attn_tensors *tensors, int worker, void *workspace,
+                                size_t workspace_size, attn_team *team, attn_error *error)
 {
     CHECK(team, ATTN_ERR_ARGUMENT, "team is NULL");
     TRY(attn_struct_check(team->struct_size, sizeof *team, "attn_team", error));

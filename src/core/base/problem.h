@@ -50,7 +50,6 @@ typedef struct attn_args {
     attn_call call;
     attn_origin origin;                        /* with `heads` resolved */
     int idle;                                  /* attn_plan_is_idle */
-    size_t need;                               /* bytes of workspace */
     const struct attn_part_schedule *schedule; /* of the part that runs (task/schedule.h); NULL: none */
 } attn_args;
 

@@ -38,15 +38,17 @@ attn_status attn_problem_resolve(attn_resolved *problem, const attn_tensors *ten
                                  attn_error *error);
 attn_status attn_shape_validate(const attn_shape *shape, attn_error *error);
 attn_status attn_options_validate(const attn_options *options, attn_error *error);
-/* The arguments of an execution: the planned tensors again, their addresses, and what is read from them before it begins.
- * args->need: the bytes of workspace it takes; no tensor may share them. */
-attn_status attn_args_read(const struct attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t workspace_size,
-                           attn_args *args, attn_error *error);
+/* The arguments of an execution: the planned tensors again, their addresses, and what is read from them before it begins. */
+attn_status attn_args_read(const struct attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error);
+/* Checks that no output shares an element with another tensor, and no tensor a byte with the workspace. */
+attn_status attn_args_check_overlap(const struct attn_plan *plan, const attn_args *args, attn_bytes workspace, attn_error *error);
 /* 1 if an execution, with so many packed tokens, has nothing to do: no output has elements, and no function of the caller waits for
  * rows or scores.  It is done once its arguments are checked, however large the sizes that are not 0. */
 int attn_plan_is_idle(const struct attn_plan *plan, int64_t tokens_q, int64_t tokens_kv);
 attn_status attn_args_validate(const attn_resolved *problem, const attn_args *args, attn_error *error);
-/* The part of it that reads lengths and positions. */
+/* Reads the lengths and positions of a step, from those tensors that have them: only these are set in *args. */
+attn_status attn_lengths_read(const struct attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error);
+/* Their rules. */
 attn_status attn_lengths_validate(const attn_resolved *problem, const attn_args *args, attn_error *error);
 
 /* The shape of a tensor, for attn_tensor_facts. */

@@ -181,7 +181,6 @@ attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, 
         s->part[n].units = units[n];
         items = fill_part(s, plan, args, n, items);
     }
-    s->workspace = attn_schedule_need(s, plan);
     s->mark = ATTN_SCHEDULE_MARK;
     return s;
 }
@@ -189,7 +188,6 @@ attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, 
 size_t attn_schedule_need(const attn_schedule *s, const attn_plan *plan)
 {
     size_t most = 0;
-    if (attn_plan_workspace_size(plan) == 0) return 0;
     for (int n = 0; n < plan->parts; n++) {
         const attn_plan_part *part = &plan->part[n];
         if (s->part[n].count == 0 && plan->parts > 1) continue;

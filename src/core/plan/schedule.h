@@ -41,13 +41,10 @@ int attn_schedule_bytes(const attn_plan *plan, size_t *bytes);
 /* Fills the memory, which has these bytes and is aligned to 64, from the lengths in args. */
 attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, void *memory);
 
-/* Reads and checks the lengths of a step, from those tensors that have them: only these are set in *args. */
-attn_status attn_lengths_read(const attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error);
-
 /* Checks that the schedule was made for such a plan and these lengths. */
 attn_status attn_schedule_check(const attn_schedule *schedule, const attn_plan *plan, const attn_args *args, attn_error *error);
 
-/* Bytes of workspace of an execution. */
+/* Bytes of workspace of an execution that has something to do. */
 size_t attn_schedule_need(const attn_schedule *schedule, const attn_plan *plan);
 
 #endif

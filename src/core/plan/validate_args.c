@@ -11,7 +11,6 @@
 #include "../base/names.h"
 #include "../visible/visible.h"
 #include "plan.h"
-#include "schedule.h"
 #include "tensors.h"
 
 static attn_status check_lengths(int slot, const void *array, attn_dtype dtype, int64_t batch, int64_t most, attn_error *error)
@@ -194,26 +193,37 @@ int attn_plan_is_idle(const attn_plan *plan, int64_t tokens_q, int64_t tokens_kv
            attn_tensors_write_nothing(&attn_attention_family, plan->tensor, plan->tensors, tokens_q, tokens_kv);
 }
 
-attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, void *workspace, size_t workspace_size,
-                           attn_args *args, attn_error *error)
+/* How many tokens packed tensors have. */
+static void count_tokens(const attn_resolved *p, const attn_args *args, int64_t *q, int64_t *kv)
+{
+    *q = attn_is_packed(p) ? attn_index_at(args->cu_seqlens_q, p->at.cu_seqlens_q.dtype, p->shape.batch) : 0;
+    *kv = attn_keys_are_packed(p) ? attn_index_at(args->cu_seqlens_kv, p->at.cu_seqlens_kv.dtype, p->shape.batch) : 0;
+}
+
+attn_status attn_args_read(const attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error)
 {
     const attn_resolved *p = &plan->problem;
     void *pointers[ATTN_SLOTS] = {NULL};
-    int64_t tokens_q = 0, tokens_kv = 0;
+    int64_t tokens_q, tokens_kv;
     TRY(attn_tensors_bind(&attn_attention_family, plan->tensor, plan->tensors, tensors, pointers, error));
     memset(args, 0, sizeof *args);
     TRY(read_call(p, tensors->call, args, error));
     _Static_assert(offsetof(attn_args, call) >= sizeof pointers, "one pointer a tensor");
     memcpy(args, pointers, sizeof pointers);
     TRY(attn_args_validate(p, args, error));
-    if (args->call.schedule) TRY(attn_schedule_check(args->call.schedule, plan, args, error));
-    args->need = args->call.schedule ? attn_schedule_need(args->call.schedule, plan) : attn_plan_workspace_size(plan);
-    if (attn_is_packed(p)) tokens_q = attn_index_at(args->cu_seqlens_q, p->at.cu_seqlens_q.dtype, p->shape.batch);
-    if (attn_keys_are_packed(p)) tokens_kv = attn_index_at(args->cu_seqlens_kv, p->at.cu_seqlens_kv.dtype, p->shape.batch);
-    TRY(attn_tensors_check_overlap(&attn_attention_family, plan->tensor, plan->tensors, pointers, tokens_q, tokens_kv,
-                                   (attn_bytes){workspace, workspace_size < args->need ? 0 : args->need}, error));
+    count_tokens(p, args, &tokens_q, &tokens_kv);
     args->idle = attn_plan_is_idle(plan, tokens_q, tokens_kv);
     return ATTN_OK;
+}
+
+attn_status attn_args_check_overlap(const attn_plan *plan, const attn_args *args, attn_bytes workspace, attn_error *error)
+{
+    void *pointers[ATTN_SLOTS];
+    int64_t tokens_q, tokens_kv;
+    memcpy(pointers, args, sizeof pointers);
+    count_tokens(&plan->problem, args, &tokens_q, &tokens_kv);
+    return attn_tensors_check_overlap(&attn_attention_family, plan->tensor, plan->tensors, pointers, tokens_q, tokens_kv, workspace,
+                                      error);
 }
 
 attn_status attn_lengths_read(const attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error)

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "../../base/checked.h"
 #include "../../base/names.h"
 
 /* The keys of a piece take about so many bytes: the next piece is prefetched while the current one is processed, so memory has the
@@ -23,6 +24,23 @@ static attn_decode_source source_of(const attn_resolved *p, const void *base, co
     s.gathers = s.spread && p->paging.page_size < MIN_PIECE;
     if (s.gathers) s.ld = dim;
     return s;
+}
+
+int attn_decode_share(const attn_decode_walk *plan, int64_t blocks, int64_t rows, attn_decode_shared *shared, int64_t *bytes)
+{
+    const attn_shape *s = &plan->walk.problem.shape;
+    const size_t size = attn_dtype_bytes(plan->walk.compute);
+    int64_t numbers, key_heads;
+    shared->O_bytes = rows == 1 ? plan->ldo * (int64_t)size : attn_step_bytes(rows, plan->ldo, size);
+    if (shared->O_bytes < 0 || !attn_mul(s->batch, s->heads_kv, &key_heads) || !attn_mul(blocks, rows, &numbers)) return 0;
+    const attn_part_of parts[] = {
+        {&shared->O, blocks, shared->O_bytes, 1},
+        {&shared->m, numbers, 1, size},
+        {&shared->l, numbers, 1, size},
+        {&shared->open_tasks, key_heads, 1, sizeof(int64_t)},
+    };
+    *bytes = 0;
+    return attn_place(parts, sizeof parts / sizeof *parts, bytes);
 }
 
 void attn_decode_group_at(attn_decode_group *g, const attn_decode_call *c, char *memory, int64_t number)

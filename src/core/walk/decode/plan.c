@@ -28,23 +28,6 @@ static int come_from_memory(const attn_resolved *p)
     return (double)p->shape.batch * (double)p->shape.heads_kv * (double)p->shape.len_kv * row > (double)(l3 ? l3 : l2) / 2;
 }
 
-int attn_decode_share(const attn_decode_walk *plan, int64_t blocks, int64_t rows, attn_decode_shared *shared, int64_t *bytes)
-{
-    const attn_shape *s = &plan->walk.problem.shape;
-    const size_t size = attn_dtype_bytes(plan->walk.compute);
-    int64_t numbers, key_heads;
-    shared->O_bytes = rows == 1 ? plan->ldo * (int64_t)size : attn_step_bytes(rows, plan->ldo, size);
-    if (shared->O_bytes < 0 || !attn_mul(s->batch, s->heads_kv, &key_heads) || !attn_mul(blocks, rows, &numbers)) return 0;
-    const attn_part_of parts[] = {
-        {&shared->O, blocks, shared->O_bytes, 1},
-        {&shared->m, numbers, 1, size},
-        {&shared->l, numbers, 1, size},
-        {&shared->open_tasks, key_heads, 1, sizeof(int64_t)},
-    };
-    *bytes = 0;
-    return attn_place(parts, sizeof parts / sizeof *parts, bytes);
-}
-
 /* Bytes of a piece of keys or values (group.c). */
 static int64_t bytes_of_piece(const attn_layout *layout, int64_t dim)
 {
