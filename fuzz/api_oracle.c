@@ -25,7 +25,7 @@ static int run(api_case *c, const attn_plan *plan, const attn_tensors *tensors, 
     memset(&error, 0x55, sizeof error);
     blocks_canary(c->blocks, c->count, canary);
     attn_team alone = {.struct_size = sizeof alone, .workers = 1};
-    const attn_status status = off & 1 ? attn_execute_worker(plan, tensors, 0, workspace + off, need, &alone, &error)
+    const attn_status status = off & 1 ? attn_execute_worker(plan, 0, tensors, workspace + off, need, &alone, &error)
                                        : attn_execute(plan, tensors, workspace + off, need, &error);
     free(workspace);
     check_error(status, &error);

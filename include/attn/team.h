@@ -4,7 +4,7 @@
  * graph together (ggml and others).  No thread is created or woken.
  *
  *      static attn_team team = {.struct_size = sizeof team, .workers = 4, .barrier = my_barrier};
- *      attn_execute_worker(plan, &tensors, i, workspace, size, &team, &error);        on each thread i = 0, 1, 2, 3
+ *      attn_execute_worker(plan, i, &tensors, workspace, size, &team, &error);        on each thread i = 0, 1, 2, 3
  */
 #ifndef ATTN_TEAM_H
 #define ATTN_TEAM_H
@@ -37,7 +37,7 @@ typedef struct attn_team {
  * are invalid, barrier is NULL with more than one worker, or worker is not between 0 and workers - 1; such a call must not be made
  * by some workers only.
  */
-ATTN_API attn_status attn_execute_worker(const attn_plan *plan, const attn_tensors *tensors, int worker, void *workspace,
+ATTN_API attn_status attn_execute_worker(const attn_plan *plan, int worker, const attn_tensors *tensors, void *workspace,
                                          size_t workspace_size, attn_team *team, attn_error *error);
 
 #ifdef __cplusplus

@@ -92,7 +92,7 @@ def leaves(kind, skip=("struct_size", "reserved")):
 # Fields that arrays determine, or that another keyword sets.
 DERIVED = {
     "op", "mask.window_left", "mask.window_right", "score.kind", "score.scale_kind", "score.dim_k", "score.dim_metric",
-    "score.additive_bias", "mask.block_entries", "dropout.probability", "paging.page_size", "paging.pages", "bias_table.kind",
+    "score.additive_bias", "mask.block_entries", "dropout.probability", "paging.page_size", "paging.pages", "paging.page_entries", "bias_table.kind",
     "bias_table.buckets", "bias_table.max_distance", "bias_table.causal", "relative.first", "relative.rows", "shape.batch", "shape.heads_q",
     "shape.heads_kv", "shape.dim_qk", "shape.dim_v",
 }

@@ -36,7 +36,7 @@ static void *enter(void *context)
     const member *m = context;
     crew *c = m->of;
     for (int again = 0; again < 3; again++)
-        c->status[m->worker] = attn_execute_worker(c->plan, m->worker ? NULL : &c->tensors, m->worker, c->workspace, c->size,
+        c->status[m->worker] = attn_execute_worker(c->plan, m->worker, m->worker ? NULL : &c->tensors, c->workspace, c->size,
                                                    &c->team, &c->error[m->worker]);
     return NULL;
 }
@@ -134,21 +134,21 @@ static void test_rejected(void **state)
     attn_team team = {.struct_size = sizeof team, .workers = 2};
     attn_error error;
     (void)state;
-    assert_int_equal(attn_execute_worker(NULL, NULL, 0, NULL, 0, NULL, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_execute_worker(NULL, 0, NULL, NULL, 0, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "team is NULL");
-    assert_int_equal(attn_execute_worker(NULL, NULL, 0, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_execute_worker(NULL, 0, NULL, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "team.barrier is NULL; 2 workers need one");
     team.barrier = wait_for_all;
-    assert_int_equal(attn_execute_worker(NULL, NULL, 2, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_execute_worker(NULL, 2, NULL, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "worker is 2; it must be between 0 and team.workers - 1 (1)");
     team.workers = 0;
-    assert_int_equal(attn_execute_worker(NULL, NULL, 0, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_execute_worker(NULL, 0, NULL, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "team.workers is 0; it must be between 1 and 1024");
     team = (attn_team){.struct_size = sizeof team, .workers = 1}; /* alone: without a barrier */
-    assert_int_equal(attn_execute_worker(NULL, NULL, 0, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_execute_worker(NULL, 0, NULL, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "plan is NULL");
     team.struct_size = 8;
-    assert_int_equal(attn_execute_worker(NULL, NULL, 0, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
+    assert_int_equal(attn_execute_worker(NULL, 0, NULL, NULL, 0, &team, &error), ATTN_ERR_ARGUMENT);
 }
 
 int main(void)

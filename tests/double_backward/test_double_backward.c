@@ -176,8 +176,7 @@ static double inner(const tensor *gradient, const tensor *x)
 /* The library's <dQ, tan_q> + <dK, tan_k> + <dV, tan_v>, from forward and backward at the current inputs. */
 static double phi(combination *c)
 {
-    tensor q = tensor_like(&c->of[TENSOR(q)]), k = tensor_like(&c->of[TENSOR(k)]),
-           v = tensor_like(&c->of[TENSOR(v)]);
+    tensor q = tensor_like(&c->of[TENSOR(q)]), k = tensor_like(&c->of[TENSOR(k)]), v = tensor_like(&c->of[TENSOR(v)]);
     attn_tensors *t = &c->tensors;
     assert_true(combination_forward(c, ATTN_ISA_DEFAULT));
     t->grad_q = slot_of(&q), t->grad_k = slot_of(&k), t->grad_v = slot_of(&v);

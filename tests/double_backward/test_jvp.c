@@ -93,8 +93,7 @@ static void test_adjoint(void **state)
         double size = 0, forward = inner(&c.of[TENSOR(grad_o)], &out.o, &size) + inner(&c.of[TENSOR(grad_lse)], &out.lse, &size);
 
         const int64_t pairs[4] = {c.ref.B, c.ref.Hq, c.ref.Sq, c.ref.Skv};
-        tensor q = tensor_like(&c.of[TENSOR(q)]), k = tensor_like(&c.of[TENSOR(k)]),
-               v = tensor_like(&c.of[TENSOR(v)]);
+        tensor q = tensor_like(&c.of[TENSOR(q)]), k = tensor_like(&c.of[TENSOR(k)]), v = tensor_like(&c.of[TENSOR(v)]);
         tensor bias = tensor_make(ATTN_F64, pairs, BY_HEAD, 0, NULL);
         c.tensors.grad_q = slot_of(&q), c.tensors.grad_k = slot_of(&k), c.tensors.grad_v = slot_of(&v);
         combination_give(&c, TENSOR(grad_lse));

@@ -17,6 +17,8 @@
 #include "attn/merge.h"
 #include "attn/position.h"
 #include "attn/product.h"
+#include "attn/schedule.h"
+#include "attn/team.h"
 
 enum { D = 2, LEN = 3 };
 
@@ -73,6 +75,8 @@ static attn_split_description owned = {.struct_size = sizeof owned};
 static attn_split_part part = {.struct_size = sizeof part};
 static attn_distributed_description distributed = {.struct_size = sizeof distributed};
 static attn_distributed_linear_description distributed_linear = {.struct_size = sizeof distributed_linear};
+static attn_schedule_description scheduled = {.struct_size = sizeof scheduled};
+static attn_team team = {.struct_size = sizeof team, .workers = 1};
 static attn_tensor_plan tensor_plan = {.struct_size = sizeof tensor_plan};
 
 static void make(void)
@@ -114,6 +118,26 @@ static void make(void)
         .struct_size = sizeof product_tensors, .a = attn_in(q), .b = attn_transposed(k, D), .c = attn_out(numbers)};
 }
 
+static attn_plan *a_plan(void)
+{
+    static attn_plan *plan;
+    attn_plan_destroy(plan);
+    plan = NULL;
+    assert_int_equal(attn_plan_create(&plan, &problem, &tensors, NULL, NULL), ATTN_OK);
+    return plan;
+}
+static attn_status run_team(const void *x, attn_error *e)
+{
+    static char workspace[1 << 20];
+    return attn_execute_worker(a_plan(), 0, &tensors, workspace, sizeof workspace, (attn_team *)(uintptr_t)x, e);
+}
+static attn_status run_scheduled(const void *x, attn_error *e)
+{
+    static char of_schedule[1 << 16];
+    const attn_schedule *schedule;
+    assert_int_equal(attn_schedule_make(&schedule, a_plan(), &tensors, of_schedule, sizeof of_schedule, NULL), ATTN_OK);
+    return attn_schedule_describe(schedule, 1, (attn_schedule_description *)(uintptr_t)x, e);
+}
 RUN(tokens, (length = 0, attn_cache_append(&cache, x, e)))
 RUN(cache, (length = 0, attn_cache_append(x, &tokens, e)))
 RUN(attend, (length = 0, attn_cache_attend(&cache, &tokens, &one_head, x, NULL, e)))
@@ -304,12 +328,14 @@ static void test_fields(void **state)
     TAILS(attn_cost_problem, cost, 0, run_cost);
     TAILS(attn_steps, steps, 0, run_steps);
     TAILS(attn_flow, flow, 0, run_flow);
+    TAILS(attn_team, team, 0, run_team);
 }
 
 static void test_filled(void **state)
 {
     (void)state;
     FILLED(attn_cost, costs, run_costs);
+    FILLED(attn_schedule_description, scheduled, run_scheduled);
     FILLED(attn_gibbs, gibbs, run_gibbs);
     FILLED(attn_verification, verification, run_verify);
     FILLED(attn_metric_properties, properties, run_metric);

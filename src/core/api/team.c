@@ -76,7 +76,7 @@ static attn_status lead(const attn_plan *plan, const attn_tensors *tensors, void
     return status;
 }
 
-attn_status attn_execute_worker(const attn_plan *plan, const attn_tensors *tensors, int worker, void *workspace,
+attn_status attn_execute_worker(const attn_plan *plan, int worker, const attn_tensors *tensors, void *workspace,
                                 size_t workspace_size, attn_team *team, attn_error *error)
 {
     CHECK(team, ATTN_ERR_ARGUMENT, "team is NULL");

@@ -253,6 +253,8 @@ static attn_status check_mask(const attn_resolved *p, attn_error *error)
 static attn_status check_paging(const attn_resolved *p, attn_error *error)
 {
     const attn_paging *g = &p->paging;
+    CHECK_TENSOR(p->has.page_index || g->page_entries == 0, ATTN_SLOT_page_index, ATTN_ERR_ARGUMENT,
+                 "paging.page_entries is %" PRId64 " and page_index is not set", g->page_entries);
     if (!attn_is_paged(p)) {
         CHECK_TENSORS(g->page_size == 0 && g->pages == 0, ATTN_SLOT_page_table, ATTN_SLOT_page_index, ATTN_ERR_ARGUMENT,
                       "paging.page_size is %" PRId64 " and paging.pages %" PRId64 " but neither page_table nor page_index is set",
@@ -269,8 +271,6 @@ static attn_status check_paging(const attn_resolved *p, attn_error *error)
     CHECK_TENSOR(g->page_size > 0, slot, ATTN_ERR_ARGUMENT, "%s needs paging.page_size of at least 1; it is %" PRId64, name,
                  g->page_size);
     CHECK_TENSOR(g->pages >= 0, slot, ATTN_ERR_ARGUMENT, "%s needs paging.pages of at least 0; it is %" PRId64, name, g->pages);
-    CHECK_TENSOR(p->has.page_index || g->page_entries == 0, ATTN_SLOT_page_index, ATTN_ERR_ARGUMENT,
-                 "paging.page_entries is %" PRId64 " and page_index is not set", g->page_entries);
     CHECK_TENSOR(g->page_entries >= 0, ATTN_SLOT_page_index, ATTN_ERR_ARGUMENT,
                  "page_index needs paging.page_entries of at least 0; it is %" PRId64, g->page_entries);
     return ATTN_OK;
