@@ -80,7 +80,7 @@ attn_status attn_execute_worker(const attn_plan *plan, int worker, const attn_te
                                 size_t workspace_size, attn_team *team, attn_error *error)
 {
     CHECK(team, ATTN_ERR_ARGUMENT, "team is NULL");
-    TRY(attn_struct_check(team->struct_size, sizeof *team, "attn_team", error));
+    TRY(attn_fields_check(team, sizeof *team, sizeof *team, "attn_team", error));
     CHECK(team->workers >= 1 && team->workers <= ATTN_POOL_MAX, ATTN_ERR_ARGUMENT,
           "team.workers is %d; it must be between 1 and %d", team->workers, ATTN_POOL_MAX);
     CHECK(team->barrier || team->workers == 1, ATTN_ERR_ARGUMENT, "team.barrier is NULL; %d workers need one", team->workers);

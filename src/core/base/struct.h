@@ -19,6 +19,9 @@ attn_status attn_struct_check(size_t given, size_t least, const char *name, attn
 /* The same for a struct that ends in slots, before they are read one by one: also that slots after our `size` bytes are not set. */
 attn_status attn_slots_check(const void *callers, size_t size, size_t least, const char *name, attn_error *error);
 
+/* The same for one that ends in fields, some of which other threads may write meanwhile. */
+attn_status attn_fields_check(const void *callers, size_t size, size_t least, const char *name, attn_error *error);
+
 /* The reverse: fills as much as the caller's struct has. */
 void attn_struct_write(void *callers, const void *copy, size_t size);
 
