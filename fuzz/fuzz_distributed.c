@@ -49,6 +49,8 @@ static void make_possible(api_case *c)
     p->mask.block_entries = 0;
     if (!case_has(c, "block_mask")) p->mask.block_q = p->mask.block_kv = 0;
     c->call.visit_rows = NULL;
+    /* One query whose row of the bias all ranks share, which only this stride says, and ranks draw strides of their own. */
+    if (p->shape.len_q == 1 && c->tensors.bias.stride[2] == ATTN_BROADCAST) c->tensors.bias.stride[2] = 0;
 }
 
 static void draw_part(api_case *c)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention.h"
 #include "attn/product.h"
 #include "weights.h"
 
@@ -18,8 +19,7 @@ struct model {
     size_t scratch_bytes;
     int64_t rows; /* that the arrays below have room for */
     float *x, *h, *q, *k, *v, *o, *gate, *up;
-    int64_t padded; /* the same of these, for sequences of different lengths side by side */
-    float *pq, *pk, *pv, *po;
+    attention attention;
 };
 
 static attn_status fail_memory(attn_error *error)
@@ -49,18 +49,12 @@ static void free_rows(model *m)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-static void free_padded(model *m)
-{
-    float *const all[] = {m->pq, m->pk, m->pv, m->po};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
-}
-
 void model_close(model *m)
 {
     if (!m) return;
     weights_close(&m->w);
     free_rows(m);
-    free_padded(m);
+    attention_free(&m->attention);
     free(m->scratch);
     free(m);
 }
@@ -84,27 +78,20 @@ int model_make_pages(const model *m, int64_t sequences, int64_t longest, int64_t
 
 static float *numbers(int64_t count) { return malloc((size_t)count * sizeof(float)); }
 
-/* Room for `rows` tokens, and, if `padded` is not 0, for that many with padding. */
-static attn_status make_room(model *m, int64_t rows, int64_t padded, attn_error *error)
+/* Room for `rows` tokens. */
+static attn_status make_room(model *m, int64_t rows, attn_error *error)
 {
     const weights *w = &m->w;
     const int64_t keys = w->heads_kv * w->dim;
-    if (rows > m->rows) {
-        free_rows(m);
-        m->rows = rows;
-        m->x = numbers(rows * w->width), m->h = numbers(rows * w->width), m->q = numbers(rows * w->width);
-        m->o = numbers(rows * w->width), m->k = numbers(rows * keys), m->v = numbers(rows * keys);
-        m->gate = numbers(rows * w->hidden), m->up = numbers(rows * w->hidden);
-    }
-    if (padded > m->padded) {
-        free_padded(m);
-        m->padded = padded;
-        m->pq = numbers(padded * w->width), m->po = numbers(padded * w->width);
-        m->pk = numbers(padded * keys), m->pv = numbers(padded * keys);
-    }
-    float *const all[] = {m->x, m->h, m->q, m->k, m->v, m->o, m->gate, m->up, m->pq, m->pk, m->pv, m->po};
-    for (size_t i = 0; i < (m->padded ? 12 : 8); i++)
-        if (!all[i]) return m->rows = m->padded = 0, fail_memory(error);
+    if (rows <= m->rows) return ATTN_OK;
+    free_rows(m);
+    m->rows = rows;
+    m->x = numbers(rows * w->width), m->h = numbers(rows * w->width), m->q = numbers(rows * w->width);
+    m->o = numbers(rows * w->width), m->k = numbers(rows * keys), m->v = numbers(rows * keys);
+    m->gate = numbers(rows * w->hidden), m->up = numbers(rows * w->hidden);
+    float *const all[] = {m->x, m->h, m->q, m->k, m->v, m->o, m->gate, m->up};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!all[i]) return m->rows = 0, fail_memory(error);
     return ATTN_OK;
 }
 
@@ -136,61 +123,16 @@ static void norm(const weights *w, const float *gain, const float *x, int64_t ro
     }
 }
 
-/* Copies the rows of each sequence between arrays without padding and arrays of `len` rows a sequence. */
-static void pad(int back, int64_t count, const int64_t *counts, int64_t len, int64_t width, float *rows, float *padded)
-{
-    for (int64_t b = 0; b < count; b++, padded += len * width) {
-        const size_t bytes = (size_t)(counts[b] * width) * sizeof *rows;
-        if (back) memcpy(rows, padded, bytes);
-        else memcpy(padded, rows, bytes);
-        rows += counts[b] * width;
-    }
-}
-
-/* Rows [batch][len][heads][dim]. */
-static attn_input laid(const float *rows, int64_t len, int64_t heads, int64_t dim)
-{
-    const attn_input slot = {.data = rows, .stride = {len * heads * dim, dim, heads * dim, 1}};
-    return slot;
-}
-
-/* Appends the keys and values of one layer to its cache and lets the queries attend to it. */
-static attn_status attend(model *m, const attn_cache *cache, const int64_t *counts, int64_t len, attn_error *error)
+static attn_status run_layer(model *m, const pages *p, int64_t layer, int64_t rows, attn_error *error)
 {
     const weights *w = &m->w;
-    const int64_t B = cache->batch, keys = w->heads_kv * w->dim;
-    int64_t rows = 0;
-    for (int64_t b = 0; b < B; b++) rows += counts[b];
-    const int even = rows == B * len; /* there is no padding */
-    if (!even) {
-        pad(0, B, counts, len, w->width, m->q, m->pq);
-        pad(0, B, counts, len, keys, m->k, m->pk);
-        pad(0, B, counts, len, keys, m->v, m->pv);
-    }
-    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
-                                      .len = len,
-                                      .k = laid(even ? m->k : m->pk, len, w->heads_kv, w->dim),
-                                      .v = laid(even ? m->v : m->pv, len, w->heads_kv, w->dim),
-                                      .lengths = {.data = counts, .dtype = ATTN_I64}};
-    const attn_problem problem = {.struct_size = sizeof problem, .shape.heads_q = w->heads};
-    attn_tensors tensors = {.struct_size = sizeof tensors, .o = attn_out(even ? m->o : m->po)};
-    tensors.q = laid(even ? m->q : m->pq, len, w->heads, w->dim);
-    memcpy(tensors.o.stride, tensors.q.stride, sizeof tensors.o.stride);
-    const attn_status status = attn_cache_attend(cache, &tokens, &problem, &tensors, &m->options, error);
-    if (!even) pad(1, B, counts, len, w->width, m->o, m->po);
-    return status;
-}
-
-static attn_status run_layer(model *m, const layer_weights *l, const attn_cache *cache, const int64_t *counts, int64_t len,
-                             int64_t rows, attn_error *error)
-{
-    const weights *w = &m->w;
+    const layer_weights *l = &w->layer[layer];
     const int64_t E = w->width, F = w->hidden, keys = w->heads_kv * w->dim;
     norm(w, l->norm, m->x, rows, m->h);
     attn_status status = multiply(m, m->h, l->query, m->q, rows, E, E, 0, error);
     if (status == ATTN_OK) status = multiply(m, m->h, l->key, m->k, rows, keys, E, 0, error);
     if (status == ATTN_OK) status = multiply(m, m->h, l->value, m->v, rows, keys, E, 0, error);
-    if (status == ATTN_OK) status = attend(m, cache, counts, len, error);
+    if (status == ATTN_OK) status = attention_layer(&m->attention, p, layer, m->q, m->k, m->v, m->o, error);
     if (status == ATTN_OK) status = multiply(m, m->o, l->output, m->x, rows, E, E, 1, error);
     if (status != ATTN_OK) return status;
     norm(w, l->norm_hidden, m->x, rows, m->h);
@@ -200,24 +142,21 @@ static attn_status run_layer(model *m, const layer_weights *l, const attn_cache 
     return status == ATTN_OK ? multiply(m, m->gate, l->down, m->x, rows, E, F, 1, error) : status;
 }
 
-attn_status model_run(model *m, const pages *p, int64_t first, int64_t count, const int *tokens, const int64_t *counts,
+attn_status model_run(model *m, pages *p, int64_t first, int64_t count, const int *tokens, const int64_t *counts,
                       const int64_t *wanted, float *logits, attn_error *error)
 {
     const weights *w = &m->w;
-    int64_t rows = 0, len = 0, last = 0;
-    for (int64_t b = 0; b < count; b++) {
-        rows += counts[b];
-        if (counts[b] > len) len = counts[b];
-    }
-    attn_status status = make_room(m, rows, rows < count * len ? count * len : 0, error);
+    int64_t rows = 0, last = 0;
+    for (int64_t b = 0; b < count; b++) rows += counts[b];
+    attn_status status = make_room(m, rows, error);
     if (status != ATTN_OK || rows == 0) return status;
+    status = attention_begin(&m->attention, p, first, count, counts, w->heads, &m->options, error);
+    if (status != ATTN_OK) return status;
     for (int64_t r = 0; r < rows; r++)
         memcpy(m->x + r * w->width, w->embedding + tokens[r] * w->width, (size_t)w->width * sizeof(float));
-    for (int64_t l = 0; l < w->layers && status == ATTN_OK; l++) {
-        const attn_cache cache = pages_of(p, l, first, count);
-        status = run_layer(m, &w->layer[l], &cache, counts, len, rows, error);
-    }
+    for (int64_t l = 0; l < w->layers && status == ATTN_OK; l++) status = run_layer(m, p, l, rows, error);
     if (status != ATTN_OK) return status;
+    attention_end(&m->attention, p);
     rows = 0;
     for (int64_t b = 0; b < count; b++) { /* the rows whose logits are wanted, one after the other */
         rows += counts[b];

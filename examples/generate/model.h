@@ -37,7 +37,7 @@ int model_make_pages(const model *m, int64_t sequences, int64_t longest, int64_t
  *  wanted  [in]  [count]: for how many of its last tokens logits are wanted
  *  logits  [out] [sum of wanted][words]
  */
-attn_status model_run(model *m, const pages *p, int64_t first, int64_t count, const int *tokens, const int64_t *counts,
+attn_status model_run(model *m, pages *p, int64_t first, int64_t count, const int *tokens, const int64_t *counts,
                       const int64_t *wanted, float *logits, attn_error *error);
 
 #endif

@@ -31,7 +31,7 @@ int pages_make(pages *p, int64_t layers, int64_t sequences, int64_t longest, int
     attn_cache cache = *like;
     p->table = calloc((size_t)(sequences * p->row), sizeof *p->table);
     p->held = calloc((size_t)sequences, sizeof *p->held);
-    p->lengths = calloc((size_t)(layers * sequences), sizeof *p->lengths);
+    p->lengths = calloc((size_t)sequences, sizeof *p->lengths);
     p->unused = calloc((size_t)count, sizeof *p->unused);
     p->caches = calloc((size_t)layers, sizeof *p->caches);
     if (!p->table || !p->held || !p->lengths || !p->unused || !p->caches) return 0;
@@ -70,19 +70,11 @@ int pages_reserve(pages *p, int64_t sequence, int64_t tokens)
     return 1;
 }
 
+void pages_grow(pages *p, int64_t sequence, int64_t length) { p->lengths[sequence] = length; }
+
 void pages_keep(pages *p, int64_t sequence, int64_t length)
 {
     int64_t *held = &p->held[sequence];
-    for (int64_t l = 0; l < p->layers; l++) p->lengths[l * p->sequences + sequence] = length;
+    p->lengths[sequence] = length;
     while (*held > (length + p->page_size - 1) / p->page_size) p->unused[p->unused_count++] = p->table[sequence * p->row + --*held];
-}
-
-attn_cache pages_of(const pages *p, int64_t layer, int64_t first, int64_t count)
-{
-    attn_cache c = p->caches[layer];
-    c.batch = count;
-    c.lengths = attn_out(p->lengths + layer * p->sequences + first);
-    c.page_table = attn_in(p->table + first * p->row);
-    c.page_table.dtype = ATTN_I64;
-    return c;
 }

@@ -13,10 +13,10 @@ typedef struct pages {
     int64_t row;      /* pages that one sequence can have */
     int64_t *table;   /* [sequences][row] */
     int64_t *held;    /* [sequences]: pages of each */
-    int64_t *lengths; /* [layers][sequences]: tokens of each; appending advances those of its layer */
+    int64_t *lengths; /* [sequences]: tokens of each */
     int64_t *unused;  /* pages that no sequence has */
     int64_t unused_count;
-    attn_cache *caches; /* [layers], of all sequences */
+    attn_cache *caches; /* [layers], of all sequences; tokens go to slots, so they have no table and no lengths */
 } pages;
 
 /* Makes `count` pages a layer, which sequences of at most `longest` tokens share.  0 without memory. */
@@ -29,10 +29,10 @@ int64_t pages_length(const pages *p, int64_t sequence);
 /* Gives a sequence the pages for `tokens` more tokens.  0 if there are not enough. */
 int pages_reserve(pages *p, int64_t sequence, int64_t tokens);
 
+/* The sequence now has `length` tokens, in pages that it has. */
+void pages_grow(pages *p, int64_t sequence, int64_t length);
+
 /* Forgets all tokens of a sequence but the first `length`, and the pages that are then empty. */
 void pages_keep(pages *p, int64_t sequence, int64_t length);
-
-/* The cache of a layer, as that of `count` sequences alone. */
-attn_cache pages_of(const pages *p, int64_t layer, int64_t first, int64_t count);
 
 #endif

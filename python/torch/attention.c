@@ -103,7 +103,7 @@ static int numbers(call *c, const argument *o)
     if (o[OPTION_layout].integer < 0 || o[OPTION_layout].integer >= LAYOUTS)
         return call_fail(c, ATTN_ERR_ARGUMENT, "layout is %lld; it must be between 0 and 2", (long long)o[OPTION_layout].integer);
     c->layout = (layout)o[OPTION_layout].integer;
-    c->ragged = c->layout == LAYOUT_THD && !o[OPTION_cu_seqlens_kv].given;
+    c->ragged = c->layout == LAYOUT_THD && o[OPTION_cu_seqlens_q].given && !o[OPTION_cu_seqlens_kv].given;
     p->mask.causal = o[OPTION_causal].integer != 0;
     p->mask.align = (attn_align)o[OPTION_align].integer;
     if (o[OPTION_window_left].integer != -1 || o[OPTION_window_right].integer != -1) {

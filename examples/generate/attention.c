@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention.c - see attention.h. */
+#include "attention.h"
+
+#include <stdlib.h>
+
+static attn_status fail_memory(attn_error *error)
+{
+    *error = (attn_error){.status = ATTN_ERR_MEMORY, .message = "cannot allocate memory"};
+    return ATTN_ERR_MEMORY;
+}
+
+void attention_free(attention *a)
+{
+    attn_plan_destroy(a->plan);
+    free(a->numbers);
+    free(a->schedule_memory);
+    free(a->workspace);
+    *a = (attention){.plan = NULL};
+}
+
+/* Where each new token stands in its sequence, and in which slot of the pages. */
+static int list_tokens(attention *a, const pages *p, const int64_t *counts)
+{
+    int64_t rows = 0;
+    for (int64_t b = 0; b < a->count; b++) rows += counts[b];
+    a->rows = rows;
+    free(a->numbers);
+    a->numbers = malloc((size_t)(2 * a->count + 1 + 2 * rows) * sizeof *a->numbers);
+    if (!a->numbers) return 0;
+    a->starts = a->numbers, a->lengths = a->starts + a->count + 1;
+    a->positions = a->lengths + a->count, a->slots = a->positions + rows;
+    a->table = p->table + a->first * p->row;
+    a->starts[0] = rows = 0;
+    for (int64_t b = 0; b < a->count; b++) {
+        const int64_t before = pages_length(p, a->first + b);
+        for (int64_t t = before; t < before + counts[b]; t++, rows++) {
+            a->positions[rows] = t;
+            a->slots[rows] = a->table[b * p->row + t / p->page_size] * p->page_size + t % p->page_size;
+        }
+        a->starts[b + 1] = rows;
+        a->lengths[b] = before + counts[b];
+    }
+    return 1;
+}
+
+/* The tensors of a layer; without a cache, for planning. */
+static attn_tensors tensors_of(const attention *a, const pages *p, const attn_cache *c, const float *q, float *o)
+{
+    attn_tensors t = {.struct_size = sizeof t};
+    t.q = attn_in(q), t.o = attn_out(o);
+    t.k = (attn_input){.data = c->k.data, .dtype = c->k.dtype};
+    t.v = (attn_input){.data = c->v.data, .dtype = c->v.dtype};
+    if (c->k.dtype == ATTN_I8) t.k_scale = attn_in(c->k_scale.data), t.v_scale = attn_in(c->v_scale.data);
+    t.cu_seqlens_q = attn_in(a->starts);
+    t.lengths_kv = attn_in(a->lengths);
+    t.page_table = (attn_input){.data = a->table, .stride = {p->row, 0, 0, 1}};
+    return t;
+}
+
+attn_status attention_begin(attention *a, const pages *p, int64_t first, int64_t count, const int64_t *counts, int64_t heads,
+                            const attn_options *options, attn_error *error)
+{
+    const attn_cache *c = &p->caches[0];
+    int64_t longest = 0;
+    a->options = options;
+    a->first = first, a->count = count;
+    a->heads = heads, a->heads_kv = c->heads_kv, a->dim = c->dim_qk;
+    for (int64_t b = 0; b < count; b++) longest = counts[b] > longest ? counts[b] : longest;
+    if (!list_tokens(a, p, counts)) return fail_memory(error);
+    const attn_problem problem = {.struct_size = sizeof problem,
+                                  .shape = {count, heads, a->heads_kv, longest, p->row * p->page_size, a->dim, a->dim},
+                                  .mask = {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT},
+                                  .paging = {.page_size = p->page_size, .pages = c->pages}};
+    const attn_tensors tensors = tensors_of(a, p, c, ATTN_LATER, ATTN_LATER);
+    attn_plan_destroy(a->plan);
+    attn_status status = attn_plan_create(&a->plan, &problem, &tensors, options, error);
+    if (status != ATTN_OK) return status;
+    const size_t size = attn_schedule_size(a->plan);
+    free(a->schedule_memory);
+    a->schedule_memory = malloc(size);
+    if (!a->schedule_memory) return fail_memory(error);
+    status = attn_schedule_make(&a->schedule, a->plan, &tensors, a->schedule_memory, size, error);
+    if (status != ATTN_OK || attn_schedule_workspace_size(a->schedule) <= a->workspace_bytes) return status;
+    free(a->workspace);
+    a->workspace_bytes = attn_schedule_workspace_size(a->schedule);
+    a->workspace = malloc(a->workspace_bytes);
+    if (!a->workspace) return a->workspace_bytes = 0, fail_memory(error);
+    return ATTN_OK;
+}
+
+/* Rows [rows][heads][dim], as heads of rows. */
+static attn_input laid(const float *rows, int64_t heads, int64_t dim)
+{
+    const attn_input slot = {.data = rows, .stride = {0, dim, heads * dim, 1}};
+    return slot;
+}
+
+attn_status attention_layer(attention *a, const pages *p, int64_t layer, float *q, const float *k, const float *v, float *o,
+                            attn_error *error)
+{
+    const attn_cache *cache = &p->caches[layer];
+    const attn_cache_tokens tokens = {.struct_size = sizeof tokens,
+                                      .len = a->rows,
+                                      .options = a->options,
+                                      .k = laid(k, a->heads_kv, a->dim),
+                                      .v = laid(v, a->heads_kv, a->dim),
+                                      .slots = attn_in(a->slots),
+                                      .positions = attn_in(a->positions)};
+    attn_status status = attn_cache_append(cache, &tokens, error);
+    if (status != ATTN_OK) return status;
+    const int64_t shape[4] = {1, a->heads, a->rows, a->dim};
+    const attn_input from = laid(q, a->heads, a->dim), positions = attn_in(a->positions);
+    const attn_output to = {.data = q, .stride = {0, a->dim, a->heads * a->dim, 1}};
+    status = attn_rope_apply(cache->rope, shape, &from, &positions, &to, error);
+    if (status != ATTN_OK) return status;
+    const attn_call call = {.struct_size = sizeof call, .schedule = a->schedule};
+    attn_tensors tensors = tensors_of(a, p, cache, q, o);
+    tensors.call = &call;
+    return attn_execute(a->plan, &tensors, a->workspace, a->workspace_bytes, error);
+}
+
+void attention_end(attention *a, pages *p)
+{
+    for (int64_t b = 0; b < a->count; b++) pages_grow(p, a->first + b, a->lengths[b]);
+}

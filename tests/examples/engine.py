@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""examples/engine on a small model: the tokens of every request are those that examples/generate writes for it alone, whatever the
+places, budget and pages, also where pages are given up.
+
+usage: engine.py ENGINE GENERATE
+"""
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import small_model
+from tap import check, finish, run_in_folder
+
+ENGINE, GENERATE = map(os.path.abspath, sys.argv[1:3])
+PROMPTS = ["the cat and the dog", "Why?", "12 and 34: the other  answer", "a " * 40 + "b", "er", "the the the", "and then", "b " * 25]
+
+
+def engine(*words, prompts=PROMPTS):
+    return subprocess.run([ENGINE, "model.gguf", *words], input="\n".join(prompts) + "\n", capture_output=True, text=True, errors="replace", check=False)
+
+
+def test():
+    small_model.write("model.gguf")
+    alone = []
+    for prompt in PROMPTS:
+        done = subprocess.run([GENERATE, "model.gguf", "--raw", "--ids", "--quiet", "--most=20", "--cache=bf16", prompt], capture_output=True, text=True, check=True)
+        alone.append(" ".join(done.stdout.split()))
+    given_up = 0
+    for words in ([], ["--places=1"], ["--places=3", "--budget=7"], ["--budget=1", "--page=5"], ["--page=1", "--threads=1"],
+                  ["--page=4", "--pages=30", "--budget=20"], ["--page=8", "--pages=14", "--places=5", "--threads=3"]):
+        done = engine("--ids", "--most=20", *words)
+        found = [" ".join(line.split()) for line in done.stdout.splitlines()]
+        check(f"tokens with {' '.join(words)}", found == alone, f"{done.stderr}{found}, not {alone}")
+        times = re.search(r"(\d+) times pages were given up", done.stderr)
+        given_up += int(times[1]) if times else 0
+    check("pages were given up", given_up > 0)
+    done = engine("--speed", "--most=4", "--places=4")
+    check("a line for each number of places", [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["1", "2", "4"], done.stdout)
+    for words, message in ((["--pages=2"], "the pages are too few for one request"), (["--places=0"], "an option has a number out of its range"),
+                           (["--color"], "unknown option; the head of engine.c lists them")):
+        done = engine(*words)
+        check(message, done.returncode == 2 and done.stderr == f"engine: {message}\n", done.stderr)
+    return finish()
+
+
+run_in_folder(test)
