@@ -387,7 +387,7 @@ typedef struct attn_call {
  *
  * A ragged batch, as inference engines have it: cu_seqlens_q alone (ATTN_FORWARD).  Queries are packed, and keys are those of
  * caches [B, Hkv, Skv, ...] or of pages, up to lengths_kv: sequences of any lengths, some of them with one query and some with
- * many, in one call.  len_q is the most queries of a sequence, and a bound that costs nothing if it is not reached.
+ * many, in one call.  len_q is the most queries of a sequence; with attn/schedule.h, bounds that are not reached cost nothing.
  *
  * attn_tensor_describe returns this table to programs.
  */

@@ -41,7 +41,8 @@ ATTN_API size_t attn_schedule_size(const attn_plan *plan);
  *  memory    [out] size >= attn_schedule_size(plan) bytes of any alignment
  *
  * An execution with the schedule must have the lengths and positions that it was made from, which is checked.  Its plan may be
- * another one that cuts the same work alike: the same sizes, mask and kernels, such as another layer's with strides of its own. Any
+ * another one that cuts the same work alike: the same sizes, mask, kernels and threads, such as another layer's with strides of its
+ * own. Any
  * number of executions may use a schedule at once.
  *
  * Returns ATTN_ERR_ARGUMENT (NULL; lengths as in attn_execute), ATTN_ERR_UNSUPPORTED (another operation, lengths_q, an origin) or
@@ -66,8 +67,8 @@ typedef struct attn_schedule_description {
     size_t workspace_bytes;
 } attn_schedule_description;
 
-/* Fills in *description for so many threads (at least 1).  ATTN_ERR_ARGUMENT: NULL, an invalid struct_size, or threads. */
-ATTN_API attn_status attn_schedule_describe(const attn_schedule *schedule, int threads, attn_schedule_description *description,
+/* Fills in *description for so many workers, 1 to 1024.  ATTN_ERR_ARGUMENT: NULL, an invalid struct_size, or workers. */
+ATTN_API attn_status attn_schedule_describe(const attn_schedule *schedule, int workers, attn_schedule_description *description,
                                             attn_error *error);
 
 #ifdef __cplusplus

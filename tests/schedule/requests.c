@@ -36,7 +36,7 @@ static float *scales(random_state *random, int64_t count)
 static void page_strides(const serving *how, int64_t dim, int64_t stride[4])
 {
     const int64_t heads = how->heads_kv, size = how->page_size;
-    stride[0] = heads * size * dim;
+    stride[0] = (how->joined ? 2 : 1) * heads * size * dim;
     stride[1] = how->token_major ? dim : size * dim;
     stride[2] = how->token_major ? heads * dim : dim;
     stride[3] = 1;
@@ -73,10 +73,10 @@ void requests_draw(requests *r, const serving *how, int count, random_state *ran
         order[p] = order[place];
         order[place] = (int32_t)p;
     }
-    r->pages_k = scratch(r->pages * rows * how->dim, size);
-    r->pages_v = scratch(r->pages * rows * how->dim, size);
-    if (how->dtype == ATTN_I8)
-        r->pages_k_scale = scales(random, r->pages * rows), r->pages_v_scale = scales(random, r->pages * rows);
+    r->pages_k = scratch((how->joined ? 2 : 1) * r->pages * rows * how->dim, size);
+    r->pages_v = how->joined ? r->pages_k + (size_t)(rows * how->dim) * size : scratch(r->pages * rows * how->dim, size);
+    if (how->dtype == ATTN_I8) r->pages_k_scale = scales(random, (how->joined ? 2 : 1) * r->pages * rows);
+    if (how->dtype == ATTN_I8) r->pages_v_scale = how->joined ? r->pages_k_scale + rows : scales(random, r->pages * rows);
     for (int n = 0, next = 0; n < count; n++) {
         const int64_t T = r->tokens[n], of_keys = T * how->heads_kv;
         r->table[n] = order + next;
@@ -102,7 +102,8 @@ void requests_free(requests *r)
         for (size_t i = 0; i < sizeof of_request / sizeof *of_request; i++) free(of_request[i]);
     }
     free(r->table[0]);
-    free(r->pages_k), free(r->pages_v), free(r->pages_k_scale), free(r->pages_v_scale);
+    free(r->pages_k), free(r->pages_k_scale);
+    if (!r->how.joined) free(r->pages_v), free(r->pages_v_scale);
 }
 
 size_t requests_bytes(const requests *r, int n)

@@ -18,6 +18,7 @@ typedef struct serving {
     double softcap;
     int page_size, token_major; /* token_major: pages of [token, head, channel], else [head, token, channel] */
     int lists;                  /* pages by lists, else by a table */
+    int joined;                 /* K and V of a page one after the other, in one tensor */
     int64_t capacity;           /* tokens of the longest request */
     int invariant;
 } serving;

@@ -226,7 +226,7 @@ static void test_described(void **state)
     assert_int_equal(attn_schedule_describe(call.schedule, 2, NULL, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "description is NULL");
     assert_int_equal(attn_schedule_describe(call.schedule, 0, &d, &error), ATTN_ERR_ARGUMENT);
-    assert_string_equal(error.message, "threads is 0; it must be between 1 and 1024");
+    assert_string_equal(error.message, "workers is 0; it must be between 1 and 1024");
     d.struct_size = 8;
     assert_int_equal(attn_schedule_describe(call.schedule, 2, &d, &error), ATTN_ERR_ARGUMENT);
     attn_plan_destroy(plan);

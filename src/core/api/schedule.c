@@ -39,13 +39,13 @@ attn_status attn_schedule_make(const attn_schedule **schedule, const attn_plan *
 size_t attn_schedule_workspace_size(const attn_schedule *schedule) { return schedule ? schedule->workspace : 0; }
 
 /* The greatest work of a worker, if each takes the next task when it is done; *all: the work of all. */
-static double makespan(const attn_schedule *s, int n, int threads, double *all)
+static double makespan(const attn_schedule *s, int n, int workers, double *all)
 {
     double work[ATTN_POOL_MAX] = {0}, most = 0;
     for (int64_t i = 0; i < s->part[n].count; i++)
         for (int64_t t = 0; t < s->tasks[n]; t++) {
             int least = 0;
-            for (int k = 1; k < threads; k++)
+            for (int k = 1; k < workers; k++)
                 if (work[k] < work[least]) least = k;
             work[least] += (double)s->part[n].items[i].cost;
             *all += (double)s->part[n].items[i].cost;
@@ -54,14 +54,14 @@ static double makespan(const attn_schedule *s, int n, int threads, double *all)
     return most;
 }
 
-attn_status attn_schedule_describe(const attn_schedule *schedule, int threads, attn_schedule_description *description,
+attn_status attn_schedule_describe(const attn_schedule *schedule, int workers, attn_schedule_description *description,
                                    attn_error *error)
 {
     attn_schedule_description d = {0};
     double work = 0, longest = 0;
     CHECK(schedule, ATTN_ERR_ARGUMENT, "schedule is NULL");
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
-    CHECK(threads >= 1 && threads <= ATTN_POOL_MAX, ATTN_ERR_ARGUMENT, "threads is %d; it must be between 1 and %d", threads,
+    CHECK(workers >= 1 && workers <= ATTN_POOL_MAX, ATTN_ERR_ARGUMENT, "workers is %d; it must be between 1 and %d", workers,
           ATTN_POOL_MAX);
     TRY(attn_struct_check(description->struct_size, sizeof d, "attn_schedule_description", error));
     for (int64_t b = 0; b < schedule->key.shape.batch; b++) {
@@ -73,9 +73,9 @@ attn_status attn_schedule_describe(const attn_schedule *schedule, int threads, a
     for (int n = 0; n < schedule->parts; n++) {
         d.walks += schedule->part[n].count > 0;
         d.tasks += schedule->part[n].count * schedule->tasks[n];
-        longest += makespan(schedule, n, threads, &work);
+        longest += makespan(schedule, n, workers, &work);
     }
-    d.balance = longest > 0 ? work / (longest * threads) : 1;
+    d.balance = longest > 0 ? work / (longest * workers) : 1;
     d.workspace_bytes = schedule->workspace;
     attn_struct_write(description, &d, sizeof d);
     return attn_succeed(error);
