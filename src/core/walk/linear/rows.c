@@ -50,7 +50,7 @@ static void random_tile(const attn_linear_head *head, const void *src, const att
     w->kernel.product->score(width, p->random_features, p->shape.dim_qk, Xt, head->args->feature_matrix, p->shape.dim_qk, Ut,
                              attn_linear_lanes(head, LANES_MAX), head->args->feature_matrix, p->shape.dim_qk);
     w->kernel.storage->store_columns(width, rows, p->random_features, 1, Ut, F, w->compute, w->ld_f);
-    w->kernel.features->random(p->features, rows, p->shape.dim_qk, p->random_features, X, w->ld_x, F, w->ld_f);
+    w->kernel.features->random((int)p->features, rows, p->shape.dim_qk, p->random_features, X, w->ld_x, F, w->ld_f);
 }
 
 static void features(const attn_linear_head *head, const void *src, const attn_layout *layout, int64_t n, void *F)
@@ -60,7 +60,7 @@ static void features(const attn_linear_head *head, const void *src, const attn_l
     const int64_t size = (int64_t)attn_dtype_bytes(w->compute), stored = (int64_t)attn_dtype_bytes(layout->dtype);
     if (!is_random(p->features)) {
         w->kernel.storage->load_rows(n, w->dim_f, src, layout->dtype, layout->stride[2], F, w->ld_f);
-        if (p->features != ATTN_FEATURES_IDENTITY) w->kernel.features->map(p->features, n, w->dim_f, F, w->ld_f);
+        if (p->features != ATTN_FEATURES_IDENTITY) w->kernel.features->map((int)p->features, n, w->dim_f, F, w->ld_f);
         return;
     }
     for (int64_t i = 0; i < n; i += w->tile_q)
@@ -93,7 +93,7 @@ void attn_linear_query_tile(const attn_linear_head *head, int64_t h, int64_t fir
     }
     w->kernel.storage->pack_query(width, rows, w->dim_f, attn_linear_row(head, head->args->q, &p->at.q, h, first), p->at.q.dtype,
                                   p->at.q.stride[2], 1, Xt);
-    if (p->features != ATTN_FEATURES_IDENTITY) w->kernel.features->map_lanes(p->features, width, w->dim_f, Xt);
+    if (p->features != ATTN_FEATURES_IDENTITY) w->kernel.features->map_lanes((int)p->features, width, w->dim_f, Xt);
 }
 
 /* dx = feature_scale (sum_m G_m omega_m + sums x), with x scaled. */
@@ -109,7 +109,7 @@ static void store_random_gradient(const attn_linear_head *head, const void *src,
     memset(Xt, 0, (size_t)bytes);
     memset(dXt, 0, (size_t)bytes);
     memset(sums, 0, (size_t)w->tile_q * attn_dtype_bytes(w->compute));
-    w->kernel.features->random_backward(p->features, rows, p->random_features, F, G, w->ld_f, sums);
+    w->kernel.features->random_backward((int)p->features, rows, p->random_features, F, G, w->ld_f, sums);
     w->kernel.storage->pack_query(width, rows, p->random_features, G, w->compute, w->ld_f, 1, Gt);
     w->kernel.product->add_values(width, p->random_features, dim, Gt, head->args->feature_matrix, dim, dXt);
     w->kernel.storage->pack_query(width, rows, dim, src, layout->dtype, layout->stride[2], p->feature_scale, Xt);
@@ -127,7 +127,7 @@ static void store_gradient(const attn_linear_head *head, const void *src, const 
         store_random_gradient(head, src, layout, n, F, G, dst, to);
         return;
     }
-    if (p->features != ATTN_FEATURES_IDENTITY) w->kernel.features->map_backward(p->features, n, w->dim_f, F, G, w->ld_f);
+    if (p->features != ATTN_FEATURES_IDENTITY) w->kernel.features->map_backward((int)p->features, n, w->dim_f, F, G, w->ld_f);
     w->kernel.outer->store_rows(n, w->dim_f, 1, G, w->ld_f, dst, to->dtype, to->stride[2]);
 }
 
