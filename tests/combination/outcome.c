@@ -291,32 +291,50 @@ int outcome_run(combination *c, outcome *out, attn_isa isa, int threads)
     return ran;
 }
 
+/* The bits of all outputs, one after the other; the caller frees them. */
+static unsigned char *copy_outputs(const outcome *out)
+{
+    size_t total = 0;
+    for (int i = 0; i < out->count; i++) total += (size_t)out->of[i].got.count * attn_dtype_size(out->of[i].got.layout.dtype);
+    unsigned char *copy = malloc(total + 1), *end = copy;
+    assert_non_null(copy);
+    for (int i = 0; i < out->count; i++) {
+        const size_t bytes = (size_t)out->of[i].got.count * attn_dtype_size(out->of[i].got.layout.dtype);
+        memcpy(end, out->of[i].got.memory, bytes);
+        end += bytes;
+    }
+    return copy;
+}
+
+/* Runs it again, and compares. */
+static void compare_run(combination *c, outcome *out, int threads, const unsigned char *expected)
+{
+    assert_true(outcome_run(c, out, ATTN_ISA_DEFAULT, threads));
+    for (int i = 0; i < out->count; i++) {
+        const size_t bytes = (size_t)out->of[i].got.count * attn_dtype_size(out->of[i].got.layout.dtype);
+        if (memcmp(expected, out->of[i].got.memory, bytes) != 0)
+            fail_msg("%s, score %d, normaliser %d: %s has other bits with %d threads%s", c->text, (int)c->problem.score.kind,
+                     (int)c->problem.score.normaliser, out->of[i].name, threads, c->scheduled ? " and a schedule" : "");
+        expected += bytes;
+    }
+}
+
 void outcome_compare_bits(combination *c, outcome *out, const int *thread_counts, int count)
 {
-    void *one[OUTCOME_CAPACITY];
-    size_t bytes[OUTCOME_CAPACITY];
-    for (int i = 0; i < out->count; i++) {
-        const tensor *got = &out->of[i].got;
-        bytes[i] = (size_t)got->count * attn_dtype_size(got->layout.dtype);
-        assert_non_null(one[i] = malloc(bytes[i] + 1));
-        memcpy(one[i], got->memory, bytes[i]);
-    }
-    for (int n = 0; n < count; n++) {
-        assert_true(outcome_run(c, out, ATTN_ISA_DEFAULT, thread_counts[n]));
-        for (int i = 0; i < out->count; i++)
-            if (memcmp(one[i], out->of[i].got.memory, bytes[i]) != 0)
-                fail_msg("%s, score %d, normaliser %d: %s has other bits with %d threads", c->text, (int)c->problem.score.kind,
-                         (int)c->problem.score.normaliser, out->of[i].name, thread_counts[n]);
-    }
-    c->scheduled = out->op == ATTN_FORWARD && !c->tensors.lengths_q.data && !c->call.origin;
-    if (c->scheduled) {
-        assert_true(outcome_run(c, out, ATTN_ISA_DEFAULT, thread_counts[0]));
-        c->scheduled = 0;
-        for (int i = 0; i < out->count; i++)
-            if (memcmp(one[i], out->of[i].got.memory, bytes[i]) != 0)
-                fail_msg("%s: %s has other bits with a schedule", c->text, out->of[i].name);
-    }
-    for (int i = 0; i < out->count; i++) free(one[i]);
+    unsigned char *expected = copy_outputs(out);
+    for (int n = 0; n < count; n++) compare_run(c, out, thread_counts[n], expected);
+    free(expected);
+}
+
+int outcome_compare_scheduled(combination *c, outcome *out, int threads)
+{
+    if (out->op != ATTN_FORWARD || c->tensors.lengths_q.data || c->call.origin) return 0;
+    unsigned char *expected = copy_outputs(out);
+    c->scheduled = 1;
+    compare_run(c, out, threads, expected);
+    c->scheduled = 0;
+    free(expected);
+    return 1;
 }
 
 void outcome_same_bits(combination *c, attn_op op, const int *thread_counts, int count)
@@ -324,6 +342,7 @@ void outcome_same_bits(combination *c, attn_op op, const int *thread_counts, int
     outcome out = outcome_make_bare(c, op);
     assert_true(outcome_run(c, &out, ATTN_ISA_DEFAULT, 1));
     outcome_compare_bits(c, &out, thread_counts, count);
+    (void)outcome_compare_scheduled(c, &out, thread_counts[0]);
     outcome_free(c, &out);
 }
 

@@ -43,6 +43,8 @@ int outcome_run(combination *c, outcome *out, attn_isa isa, int threads);
 
 /* Runs it again with each number of `thread_counts`; fails the test if any bit of an output changes. */
 void outcome_compare_bits(combination *c, outcome *out, const int *thread_counts, int count);
+/* The same with a schedule.  Returns 0, and runs nothing, if there is none for such a call. */
+int outcome_compare_scheduled(combination *c, outcome *out, int threads);
 /* Runs `op` with one thread and with each number of `thread_counts`; fails the test if the bits of an output differ. */
 void outcome_same_bits(combination *c, attn_op op, const int *thread_counts, int count);
 

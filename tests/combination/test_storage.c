@@ -74,6 +74,7 @@ static double check(attn_op op, int type, int layout, int requested, int size)
     const double fraction = outcome_worst(&out, &name);
     if (!(fraction < 1)) fail_msg("%s, operation %d: %s is %g of the bound", c.text, (int)op, name, fraction);
     outcome_compare_bits(&c, &out, thread_counts, 1);
+    (void)outcome_compare_scheduled(&c, &out, thread_counts[0]);
     outcome_free(&c, &out);
     combination_free(&c);
     return fraction;
