@@ -227,10 +227,12 @@ attn_status attn_io_gguf_read_value(const attn_io_context *context, attn_io_curs
     attn_status status = attn_io_take(&at, cursor, "metadata", &type, sizeof type);
     if (!status) status = put_value(&at, cursor, type, 0, &value);
     if (!status && !strcmp(key, "general.alignment")) {
+        char excerpt[ATTN_IO_EXCERPT];
         if (type == GGUF_U32) *alignment = strtoull(value.text, NULL, 10);
         /* Sizes of every type divide 8, so that all data is aligned. */
         if (type != GGUF_U32 || *alignment < 8 || (*alignment & (*alignment - 1)))
-            status = attn_io_fail(&at, ATTN_ERR_FORMAT, "is %.20s, not a power of 2 from 8 on in a u32", value.text);
+            status = attn_io_fail(&at, ATTN_ERR_FORMAT, "is %s, not a power of 2 from 8 on in a u32",
+                                  attn_io_excerpt(excerpt, value.text));
     }
     if (!status) status = attn_io_append_metadata(context, tensors, key, value.text);
     free(value.text);

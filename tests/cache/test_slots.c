@@ -194,6 +194,13 @@ static void test_rejected(void **state)
     /* More slots than are looked at together. */
     REJECTED((c.pages = 1 << 18, c.page_size = 1, c.heads_kv = 0, slots[3] = 200000, slots[4] = 1 << 16, slots[8] = 200000),
              "cache: tokens.slots[3] and [8] are both 200000; a slot takes one token");
+    /* The last slots that a number can tell. */
+    REJECTED((c.pages = 1 << 17, c.page_size = INT64_C(1) << 46, c.heads_kv = 0, slots[0] = INT64_MAX - 1,
+              slots[1] = slots[2] = INT64_MAX - 5, t.len = 3),
+             "cache: tokens.slots[1] and [2] are both 9223372036854775802; a slot takes one token");
+    REJECTED(c.pages = ENTRIES, "cache: pages is 9 and page_size is 0");
+    REJECTED((c.batch = 0, c.pages = ENTRIES, c.page_size = EACH, c.k.dtype = ATTN_I8), "cache: k is i8 and k_scale is NULL");
+    REJECTED((c.batch = 0, c.pages = ENTRIES, c.page_size = EACH, c.v.dtype = ATTN_I8), "cache: v is i8 and v_scale is NULL");
     REJECTED(t.positions = (attn_input){0},
              "cache: tokens.positions is missing; with slots, the rope needs the position of each token");
     REJECTED(c.rope = NULL, "cache: tokens.positions is set and the cache has no rope");

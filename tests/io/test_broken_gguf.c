@@ -79,6 +79,8 @@ static void broken_metadata_is_rejected(void **state)
          "metadata 'general.alignment': is 0, not a power of 2 from 8 on in a u32"},
         {"general.alignment", U8, "\x20", 1, ATTN_ERR_FORMAT,
          "metadata 'general.alignment': is 32, not a power of 2 from 8 on in a u32"},
+        {"general.alignment", TEXT, "\3\0\0\0\0\0\0\0\n\x1b[", 11, ATTN_ERR_FORMAT,
+         "metadata 'general.alignment': is ??[, not a power of 2 from 8 on in a u32"},
     };
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         char expected[sizeof(attn_error)];

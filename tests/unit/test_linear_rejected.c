@@ -257,6 +257,9 @@ static void test_slots(void **state)
     ARGUMENT((give_slots(&f, 2), f.more_slots[0][1] = 0), "final_slots[0][1] is 0, as is final_slots[0][0]");
     ARGUMENT((give_slots(&f, 2), f.more_slots[0][1] = 1, f.more_slots[1][0] = 2),
              "initial_slots[1] is 1, as is final_slots[0][1] of another sequence");
+    /* Only the sums are in place. */
+    ARGUMENT((give_slots(&f, 2), f.tensors.final_state = attn_out(f.grad), f.more_slots[0][1] = 1, f.more_slots[1][0] = 2),
+             "initial_slots[1] is 1, as is final_slots[0][1] of another sequence");
     ARGUMENT((give_slots(&f, 0), f.tensors.initial_state.dtype = ATTN_BF16, f.tensors.final_state.dtype = ATTN_F16),
              "final_state is initial_state, and their types are f16 and bf16");
     ARGUMENT((give_slots(&f, 0), f.tensors.initial_state = f.tensors.initial_sum = none),

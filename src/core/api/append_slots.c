@@ -27,7 +27,7 @@ static int64_t find_twice(const attn_append *call, int64_t least, int64_t most)
             if (slot_at(call, n) >= 0 && find_before(call, n) >= 0) return n;
         return -1;
     }
-    for (int64_t first = least; first <= most; first += WINDOW) {
+    for (int64_t first = least;; first += WINDOW) {
         memset(taken, 0, sizeof taken);
         for (int64_t n = 0; n < len; n++) {
             const int64_t at = slot_at(call, n) - first;
@@ -35,8 +35,8 @@ static int64_t find_twice(const attn_append *call, int64_t least, int64_t most)
             if (taken[at / 64] >> at % 64 & 1) return n;
             taken[at / 64] |= UINT64_C(1) << at % 64;
         }
+        if (most - first < WINDOW) return -1; /* (first + WINDOW may be beyond INT64_MAX) */
     }
-    return -1;
 }
 
 attn_status attn_append_check_slots(const attn_append *call, attn_error *error)

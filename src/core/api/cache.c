@@ -5,6 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Without a batch, tokens with slots are written all the same, to the pages. */
+static int has_entries(const attn_cache *cache, int slots) { return cache->batch > 0 || (slots && cache->pages > 0); }
+
 static attn_status check_sizes(const attn_cache *cache, int slots, attn_error *error)
 {
     const struct {
@@ -17,14 +20,16 @@ static attn_status check_sizes(const attn_cache *cache, int slots, attn_error *e
     for (int k = 0; k < 3; k++)
         CHECK(cache->reserved[k] == 0, ATTN_ERR_ARGUMENT, "cache: reserved[%d] is %" PRId64 "; it must be 0", k,
               cache->reserved[k]);
-    const int some = cache->batch > 0 || (slots && cache->pages > 0);
-    CHECK(!some || (cache->k.data && cache->v.data && (cache->lengths.data || slots)), ATTN_ERR_ARGUMENT, "cache: %s is NULL",
+    CHECK(!has_entries(cache, slots) || (cache->k.data && cache->v.data && (cache->lengths.data || slots)), ATTN_ERR_ARGUMENT,
+          "cache: %s is NULL",
           !cache->k.data   ? "k"
           : !cache->v.data ? "v"
                            : "lengths");
     CHECK(cache->page_size == 0 || cache->page_table.data || cache->batch == 0 || slots, ATTN_ERR_ARGUMENT,
           "cache: page_table is NULL and page_size is %" PRId64, cache->page_size);
     CHECK(cache->page_size > 0 || !cache->page_table.data, ATTN_ERR_ARGUMENT, "cache: page_table is set and page_size is 0");
+    CHECK(cache->page_size > 0 || cache->pages == 0, ATTN_ERR_ARGUMENT, "cache: pages is %" PRId64 " and page_size is 0",
+          cache->pages);
     return ATTN_OK;
 }
 
@@ -68,7 +73,8 @@ attn_status attn_cache_resolve_index(attn_input *slot, const char *name, int64_t
     return ATTN_OK;
 }
 
-static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t tokens, attn_error *error)
+/* `some`: the cache has entries that may be written. */
+static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t tokens, int some, attn_error *error)
 {
     const int64_t shape[4] = {entries, cache->heads_kv, tokens, 1};
     const struct {
@@ -84,7 +90,7 @@ static attn_status check_scales(attn_cache *cache, int64_t entries, int64_t toke
                   both[i].tensor, attn_dtype_name(both[i].dtype));
             continue;
         }
-        CHECK(given.data || cache->batch == 0, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].tensor, both[i].name);
+        CHECK(given.data || !some, ATTN_ERR_ARGUMENT, "cache: %s is i8 and %s is NULL", both[i].tensor, both[i].name);
         TRY(resolve_output(both[i].slot, both[i].label, shape, ATTN_F32, 0, error));
         CHECK(both[i].slot->dtype == ATTN_F32, ATTN_ERR_UNSUPPORTED, "cache: %s is %s; it must be f32", both[i].name,
               attn_dtype_name(both[i].slot->dtype));
@@ -249,7 +255,7 @@ attn_status attn_append_read(attn_append *call, const attn_cache *given, const a
     TRY(resolve_output(&cache->k, "cache: k", k_shape, ATTN_F32, 1, error));
     TRY(resolve_output(&cache->v, "cache: v", v_shape, cache->k.dtype, 1, error));
     TRY(check_lengths(cache, error));
-    TRY(check_scales(cache, entries, capacity, error));
+    TRY(check_scales(cache, entries, capacity, has_entries(cache, slots), error));
     TRY(check_tokens(call, error));
     if (!slots) TRY(check_places(call, error));
     if (cache->rope) {

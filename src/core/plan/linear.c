@@ -209,6 +209,13 @@ static attn_status check_lengths(const attn_linear_resolved *p, const attn_linea
     return ATTN_OK;
 }
 
+/* A row that is read for one sequence must not be written for another: neither a state nor its sum. */
+static int in_place(const attn_linear_args *args)
+{
+    return (args->final_state && args->final_state == args->initial_state) ||
+           (args->final_sum && args->final_sum == args->initial_sum);
+}
+
 static attn_state_lists lists_of(const attn_linear_resolved *p, const attn_linear_args *args)
 {
     return (attn_state_lists){.batch = p->shape.batch,
@@ -221,7 +228,7 @@ static attn_state_lists lists_of(const attn_linear_resolved *p, const attn_linea
                               .initial_number = ATTN_LINEAR_SLOT_initial_slots,
                               .final_number = ATTN_LINEAR_SLOT_final_slots,
                               .stores = args->final_state != NULL,
-                              .in_place = args->final_state && args->final_state == args->initial_state};
+                              .in_place = in_place(args)};
 }
 
 attn_status attn_linear_slots_distinct(const attn_linear_resolved *p, const attn_linear_args *args, void *table, attn_error *error)
@@ -239,10 +246,10 @@ attn_status attn_linear_args_read(const attn_linear_plan *plan, const attn_linea
     CHECK(!tensors->call, ATTN_ERR_ARGUMENT, "call is set; it must be NULL");
     _Static_assert(sizeof pointers == sizeof *args, "one pointer a tensor");
     memcpy(args, pointers, sizeof pointers);
-    const int in_place = args->final_state && args->final_state == args->initial_state;
-    CHECK_TENSORS(!in_place || args->final_sum == args->initial_sum, ATTN_LINEAR_SLOT_final_sum, ATTN_LINEAR_SLOT_initial_sum,
+    const int same_state = args->final_state && args->final_state == args->initial_state;
+    CHECK_TENSORS(!same_state || args->final_sum == args->initial_sum, ATTN_LINEAR_SLOT_final_sum, ATTN_LINEAR_SLOT_initial_sum,
                   ATTN_ERR_ARGUMENT, "final_state is initial_state, so final_sum must be initial_sum");
-    CHECK_TENSORS(!in_place || p->at.final_state.dtype == p->at.initial_state.dtype, ATTN_LINEAR_SLOT_final_state,
+    CHECK_TENSORS(!same_state || p->at.final_state.dtype == p->at.initial_state.dtype, ATTN_LINEAR_SLOT_final_state,
                   ATTN_LINEAR_SLOT_initial_state, ATTN_ERR_ARGUMENT, "final_state is initial_state, and their types are %s and %s",
                   attn_dtype_text(p->at.final_state.dtype), attn_dtype_text(p->at.initial_state.dtype));
     if (args->cu_seqlens)
