@@ -31,7 +31,8 @@ typedef struct attn_schedule attn_schedule;
 ATTN_API size_t attn_schedule_size(const attn_plan *plan);
 
 /*
- * Makes the schedule of one step in the caller's memory.  Allocates nothing; takes less than a microsecond a sequence.
+ * Makes the schedule of one step in the caller's memory.  Allocates nothing; takes less than a microsecond for a sequence of a few
+ * queries, and grows with the tiles of queries.
  *
  *  schedule  [out] lies in `memory`, which must stay where it is, unchanged, as long as the schedule is used; there is nothing to
  *                  free.  NULL on failure
@@ -41,9 +42,8 @@ ATTN_API size_t attn_schedule_size(const attn_plan *plan);
  *  memory    [out] size >= attn_schedule_size(plan) bytes of any alignment
  *
  * An execution with the schedule must have the lengths and positions that it was made from, which is checked.  Its plan may be
- * another one that cuts the same work alike: the same sizes, mask, kernels and threads, such as another layer's with strides of its
- * own. Any
- * number of executions may use a schedule at once.
+ * another one that cuts the same work alike: the same sizes, mask, kernels, threads and statistics, such as another layer's with
+ * strides of its own.  Any number of executions may use a schedule at once; their workspace must not overlap it.
  *
  * Returns ATTN_ERR_ARGUMENT (NULL; lengths as in attn_execute), ATTN_ERR_UNSUPPORTED (another operation, lengths_q, an origin) or
  * ATTN_ERR_MEMORY (size is too small).

@@ -35,9 +35,11 @@ static void *enter(void *context)
 {
     const member *m = context;
     crew *c = m->of;
-    for (int again = 0; again < 3; again++)
-        c->status[m->worker] = attn_execute_worker(c->plan, m->worker, m->worker ? NULL : &c->tensors, c->workspace, c->size,
-                                                   &c->team, &c->error[m->worker]);
+    for (int again = 0; again < 6; again++) { /* each time as another worker */
+        const int worker = (m->worker + again) % c->team.workers;
+        c->status[worker] =
+            attn_execute_worker(c->plan, worker, worker ? NULL : &c->tensors, c->workspace, c->size, &c->team, &c->error[worker]);
+    }
     return NULL;
 }
 

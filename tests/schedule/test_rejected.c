@@ -145,6 +145,38 @@ static void runs_not(const attn_plan *plan, size_t size, attn_status status, con
     is_rejected(attn_execute(plan, &tensors, workspace, size, &error), status, &error, message);
 }
 
+/* Column sums and dilated masks let tiles begin elsewhere, so that another plan would leave out queries. */
+static void test_tiles(void **state)
+{
+    static float values[64 * 16], outputs[51 * 16], sums[64];
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        attn_error error;
+        attn_plan *plans[2];
+        memset(o, 0x5a, sizeof o);
+        starts[1] = 33, lengths[0] = 64;
+        call = (attn_call){.struct_size = sizeof call};
+        problem = (attn_problem){.struct_size = sizeof problem, .shape = {1, 1, 1, 51, 64, 16, 16}, .mask.dilation = way};
+        tensors = (attn_tensors){.struct_size = sizeof tensors,
+                                 .call = &call,
+                                 .q = attn_in(values),
+                                 .k = attn_in(values),
+                                 .v = attn_in(values),
+                                 .o = attn_out(outputs),
+                                 .cu_seqlens_q = attn_in(starts),
+                                 .lengths_kv = attn_in(lengths)};
+        plans[0] = plan_of();
+        if (way) problem.mask.dilation = 2;
+        else tensors.column_sum = attn_out(sums);
+        plans[1] = plan_of();
+        assert_int_equal(attn_schedule_make(&call.schedule, plans[1], &tensors, memory, sizeof memory, &error), ATTN_OK);
+        tensors.column_sum = (attn_output){0};
+        runs_not(plans[0], sizeof workspace, ATTN_ERR_ARGUMENT,
+                 "call.schedule was made with a plan of other sizes, masks or kernels; make one with this plan");
+        attn_plan_destroy(plans[0]), attn_plan_destroy(plans[1]);
+    }
+}
+
 static void test_executing(void **state)
 {
     static const int64_t few[B] = {1, 1, 1};
@@ -159,6 +191,8 @@ static void test_executing(void **state)
     assert_true(size > 0 && size <= sizeof workspace);
     (void)snprintf(text, sizeof text, "workspace has %zu bytes; the schedule needs %zu", size - 1, size);
     runs_not(plan, size - 1, ATTN_ERR_MEMORY, text);
+    is_rejected(attn_execute(plan, &tensors, memory, sizeof memory, &error), ATTN_ERR_ARGUMENT, &error,
+                "workspace overlaps the memory of call.schedule");
     lengths[2] = 8;
     runs_not(plan, size, ATTN_ERR_ARGUMENT, "call.schedule was made for 3 queries and 7 keys of batch entry 2; now it has 3 and 8");
     lengths[2] = 7, starts[1] = 2;
@@ -234,8 +268,9 @@ static void test_described(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making),    cmocka_unit_test(test_plans),
-                                       cmocka_unit_test(test_size),      cmocka_unit_test(test_executing),
-                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_described)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making),   cmocka_unit_test(test_plans),
+                                       cmocka_unit_test(test_size),     cmocka_unit_test(test_executing),
+                                       cmocka_unit_test(test_tiles),    cmocka_unit_test(test_positions),
+                                       cmocka_unit_test(test_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

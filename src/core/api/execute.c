@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * execute.c - attn_execute and attn_compute. */
+#include <stdint.h>
+
 #include "../base/error.h"
 #include "../plan/plan.h"
 #include "../plan/schedule.h"
@@ -27,6 +29,9 @@ attn_status attn_execute(const attn_plan *plan, const attn_tensors *tensors, voi
     size_t need = attn_plan_workspace_size(plan);
     if (schedule && need > 0) need = attn_schedule_need(schedule, plan);
     TRY(attn_args_check_overlap(plan, &args, (attn_bytes){workspace, workspace_size < need ? 0 : need}, error));
+    const uintptr_t from = (uintptr_t)workspace, at = (uintptr_t)schedule;
+    CHECK(!schedule || need == 0 || from >= at + schedule->bytes || from + need <= at, ATTN_ERR_ARGUMENT,
+          "workspace overlaps the memory of call.schedule");
     const char *whose = schedule ? "schedule" : "plan";
     CHECK(need == 0 || workspace, ATTN_ERR_ARGUMENT, "workspace is NULL; the %s needs %zu bytes", whose, need);
     CHECK(workspace_size >= need, ATTN_ERR_MEMORY, "workspace has %zu bytes; the %s needs %zu", workspace_size, whose, need);

@@ -60,6 +60,7 @@ attn_status attn_schedule_describe(const attn_schedule *schedule, int workers, a
     attn_schedule_description d = {0};
     double work = 0, longest = 0;
     CHECK(schedule, ATTN_ERR_ARGUMENT, "schedule is NULL");
+    CHECK(schedule->mark == ATTN_SCHEDULE_MARK, ATTN_ERR_ARGUMENT, "schedule is not a schedule of this version of libattn");
     CHECK(description, ATTN_ERR_ARGUMENT, "description is NULL");
     CHECK(workers >= 1 && workers <= ATTN_POOL_MAX, ATTN_ERR_ARGUMENT, "workers is %d; it must be between 1 and %d", workers,
           ATTN_POOL_MAX);

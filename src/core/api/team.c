@@ -40,7 +40,9 @@ static void run_together(void *context, int64_t count, void (*body)(void *body_c
     j->context = body_context;
     j->count = count;
     meet(team);
+    attn_threads_lend(NULL, NULL); /* the others are at work: what a callback executes must not meet them */
     run_share(j, team, 0);
+    attn_threads_lend(run_together, team);
     meet(team);
 }
 
@@ -72,8 +74,7 @@ static attn_status lead(const attn_plan *plan, const attn_tensors *tensors, void
     meet(team);
     if (error) *error = j.error;
     meet(team);
-    team->state[0] = NULL;
-    return status;
+    return status; /* the state stays: worker 0 of the next execution, perhaps another thread, may have set it */
 }
 
 attn_status attn_execute_worker(const attn_plan *plan, int worker, const attn_tensors *tensors, void *workspace,

@@ -44,6 +44,7 @@ static void key_of(const attn_plan *plan, attn_schedule_key *key)
     key->shape = plan->problem.shape;
     attn_visibility_of(&plan->problem, NULL, 0, 0, &mask);
     key->mask.left = mask.left, key->mask.right = mask.right, key->mask.chunk = mask.chunk, key->mask.causal = mask.causal;
+    key->dilation = mask.dilation;
     key->mask.offset = mask.offset, key->mask.global_q = mask.global_q, key->mask.global_kv = mask.global_kv;
     for (int n = 0; n < plan->parts; n++) {
         const attn_plan_part *part = &plan->part[n];
@@ -52,6 +53,7 @@ static void key_of(const attn_plan *plan, attn_schedule_key *key)
         of->least = part->least, of->most = part->most;
         of->small = part->small, of->small_only = part->small_only;
         of->tile_q = part->walk->tile_q, of->block_kv = part->walk->block_kv;
+        of->tiling = (int64_t)part->walk->tiling, of->lanes = part->walk->kernel.lanes, of->vectors = part->walk->kernel.vectors;
         of->tasks = part->type->cut->tasks(part->walk);
         of->group = part->type->cut->group(part->walk);
         of->pieces = most_items(part);
@@ -181,6 +183,7 @@ attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, 
         s->part[n].units = units[n];
         items = fill_part(s, plan, args, n, items);
     }
+    (void)attn_schedule_bytes(plan, &s->bytes); /* the caller has checked that they do not overflow */
     s->mark = ATTN_SCHEDULE_MARK;
     return s;
 }

@@ -10,6 +10,7 @@
 /* What two plans have in common if they cut every batch alike. */
 typedef struct attn_schedule_key {
     attn_shape shape;
+    int64_t dilation;
     attn_visibility mask; /* of full lengths: windows leave out pieces */
     struct attn_schedule_key_part {
         const attn_walk_type *type;
@@ -17,11 +18,13 @@ typedef struct attn_schedule_key {
         attn_small small;
         int64_t small_only;
         int64_t tile_q, block_kv, tasks, group, pieces;
+        int64_t tiling, lanes, vectors; /* they decide where tiles begin */
     } part[ATTN_MAX_PLAN_PARTS];
 } attn_schedule_key;
 
 struct attn_schedule {
     uint64_t mark; /* ATTN_SCHEDULE_MARK */
+    size_t bytes;  /* of all of it */
     attn_schedule_key key;
     size_t workspace;
     int parts;
