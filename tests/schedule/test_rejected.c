@@ -122,6 +122,11 @@ static void test_plans(void **state)
     makes_none(plan, memory, sizeof memory, ATTN_ERR_UNSUPPORTED,
                "the plan cannot be scheduled: its operation is not ATTN_FORWARD");
     attn_plan_destroy(plan);
+    static const uint64_t nothing[64]; /* of zeros, which is no schedule */
+    attn_schedule_description description = {.struct_size = sizeof description};
+    attn_error error;
+    is_rejected(attn_schedule_describe((const attn_schedule *)(const void *)nothing, 1, &description, &error), ATTN_ERR_ARGUMENT,
+                &error, "schedule is not a schedule of this version of libattn");
     assert_int_equal(attn_schedule_size(NULL), 0);
     assert_int_equal(attn_schedule_workspace_size(NULL), 0);
 }
@@ -131,7 +136,7 @@ static void test_size(void **state)
 {
     (void)state;
     valid();
-    problem = (attn_problem){.struct_size = sizeof problem, .shape = {INT64_C(1) << 31, 1, 1, INT64_C(1) << 36, 1 << 20, 1, 1}};
+    problem = (attn_problem){.struct_size = sizeof problem, .shape = {INT64_C(1) << 31, 1, 1, INT64_C(1) << 34, 1 << 20, 1, 1}};
     tensors.lengths_kv = tensors.page_table = (attn_input){0};
     attn_plan *plan = plan_of();
     assert_int_equal(attn_schedule_size(plan), 0);
