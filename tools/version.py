@@ -19,7 +19,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VERSION = r"\d+\.\d+\.\d+"
 ABI = r"\d+\.\d+"  # of sonames, and what find_package is asked for, before 1.0 (cmake/library.cmake)
-EXAMPLES = ("generate", "minimal", "seq2seq_additive", "train_copy", "transformer")
+EXAMPLES = ("engine", "generate", "minimal", "seq2seq_additive", "train_copy", "transformer")
 
 # (file, regular expression whose group is the text, how often, which part of the version)
 PLACES = [
