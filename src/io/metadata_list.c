@@ -87,13 +87,34 @@ static bool read_text(list_reader *r)
     return true;
 }
 
+/* Bytes of the number at `text` by the grammar of JSON (RFC 8259, section 6); 0 if there is none. */
+static size_t length_of_number(const char *text)
+{
+    static const char digits[] = "0123456789";
+    const char *at = text + (*text == '-');
+    const size_t whole = strspn(at, digits);
+    if (whole == 0 || (*at == '0' && whole > 1)) return 0;
+    at += whole;
+    if (*at == '.') {
+        const size_t fraction = strspn(at + 1, digits);
+        if (fraction == 0) return 0;
+        at += 1 + fraction;
+    }
+    if (*at == 'e' || *at == 'E') {
+        at += 1 + (at[1] == '+' || at[1] == '-');
+        const size_t exponent = strspn(at, digits);
+        if (exponent == 0) return 0;
+        at += exponent;
+    }
+    return (size_t)(at - text);
+}
+
 /* A number, true, false or null, as it is written. */
 static bool read_word(list_reader *r)
 {
-    const int number = *r->at == '-' || (*r->at >= '0' && *r->at <= '9');
-    const size_t length = number ? strspn(r->at, "0123456789+-.eE") : strcspn(r->at, " \t\r\n,]");
     static const char *const words[] = {"true", "false", "null"};
-    bool known = number;
+    const size_t length = strcspn(r->at, " \t\r\n,]");
+    bool known = length > 0 && length_of_number(r->at) == length;
     for (int i = 0; i < 3; i++) known |= strlen(words[i]) == length && !memcmp(words[i], r->at, length);
     for (size_t i = 0; known && i < length; i++) put(r, r->at[i]);
     r->at += known ? length : 0;

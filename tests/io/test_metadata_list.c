@@ -9,12 +9,12 @@ static void lists_have_items(void **state)
     (void)state;
     static const struct {
         const char *value;
-        const char *items[6];
+        const char *items[7]; /* and NULL */
     } lists[] = {
         {"[]", {0}},
         {" [ ] ", {0}},
         {"[\"the\", \"na\xC3\xAFve\",\"\"]", {"the", "na\xC3\xAFve", ""}},
-        {"[1,-2.5e+3 , true,false,null]", {"1", "-2.5e+3", "true", "false", "null"}},
+        {"[-0,-2.5e+3 , true,false,null,10E05]", {"-0", "-2.5e+3", "true", "false", "null", "10E05"}},
         {"[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"]", {"\"\\/\b\f\n\r\t"}},
         {"[\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\"]", {"A\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"}},
         {"[[1,[\"]\"]], {\"a\": \"\\\"}\"}, 2]", {"[1,[\"]\"]]", "{\"a\": \"\\\"}\"}", "2"}},
@@ -63,7 +63,15 @@ static void says_what_is_no_list(void **state)
                  {"[[1]", 4},
                  {"[{\"]\"}", 6},
                  {"[\"\\", 3},
-                 {"[+1]", 1}};
+                 {"[+1]", 1},
+                 {"[1-2+e]", 1},
+                 {"[-]", 1},
+                 {"[01]", 1},
+                 {"[1.]", 1},
+                 {"[.5]", 1},
+                 {"[1.2.3]", 1},
+                 {"[1e]", 1},
+                 {"[1e+]", 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         attn_archive *file = io_create();
         attn_metadata_list *list = NULL;
