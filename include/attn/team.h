@@ -31,7 +31,8 @@ typedef struct attn_team {
  * barrier for their share of the work.  All return the same status and message.  The barrier is called twice for each stage of the
  * work, and twice more.
  *
- * Results have the bits of attn_execute.  options.parallel_for of the plan is not used.
+ * Results have the bits of attn_execute.  options.parallel_for of the plan is not used.  Any worker may be worker 0 of the next
+ * execution.  What a callback (visit_rows, modify_scores) executes uses the library's own threads, not the team.
  *
  * Returns what attn_execute returns, or, at once and without a barrier, ATTN_ERR_ARGUMENT: team is NULL, its struct_size or workers
  * are invalid, barrier is NULL with more than one worker, or worker is not between 0 and workers - 1; such a call must not be made

@@ -29,7 +29,13 @@ typedef struct member {
     int worker;
 } member;
 
-static void wait_for_all(void *context) { (void)pthread_barrier_wait(context); }
+static _Thread_local int met; /* barriers that this thread has passed */
+
+static void wait_for_all(void *context)
+{
+    met++;
+    (void)pthread_barrier_wait(context);
+}
 
 static void *enter(void *context)
 {
@@ -131,6 +137,58 @@ static void test_errors(void **state)
     attn_plan_destroy(plan);
 }
 
+/* What a callback executes, and that it passed no barrier: the other workers are in the middle of theirs. */
+typedef struct nested {
+    const attn_plan *plan;
+    _Atomic int calls, barriers, failures;
+} nested;
+
+static void execute_nested(void *context, const attn_rows *rows)
+{
+    nested *n = context;
+    const int before = met;
+    const size_t size = attn_plan_workspace_size(n->plan);
+    float *o = malloc(B * HQ * 9 * D * sizeof *o);
+    void *workspace = malloc(size + 1);
+    const attn_tensors t = tensors_of(o);
+    (void)rows;
+    n->failures += !o || !workspace || attn_execute(n->plan, &t, workspace, size, NULL) != ATTN_OK;
+    n->calls++;
+    n->barriers += met - before;
+    free(o), free(workspace);
+}
+
+static void test_nested(void **state)
+{
+    const attn_options options = {.struct_size = sizeof options, .threads = 2};
+    const attn_problem p = problem_of(S), inner = problem_of(9);
+    static float o[ELEMENTS], inner_o[B * HQ * 9 * D];
+    nested n = {0};
+    const attn_call call = {.struct_size = sizeof call, .visit_rows = execute_nested, .visit_context = &n};
+    const attn_tensors inner_tensors = tensors_of(inner_o);
+    crew c = {.tensors = tensors_of(o)};
+    pthread_t threads[MOST];
+    member members[MOST];
+    attn_plan *plans[2];
+    attn_error error;
+    (void)state;
+    c.tensors.call = &call;
+    const attn_tensors plain = tensors_of(alone);
+    assert_int_equal(attn_compute(&p, &plain, &error), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plans[0], &p, &c.tensors, &options, &error), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plans[1], &inner, &inner_tensors, &options, &error), ATTN_OK);
+    c.plan = plans[0], n.plan = plans[1], c.size = attn_plan_workspace_size(plans[0]);
+    assert_non_null(c.workspace = malloc(c.size + 1));
+    begin(&c, threads, members, 2);
+    end(&c, threads, 2);
+    assert_true(n.calls > 0);
+    assert_int_equal(n.failures, 0);
+    assert_int_equal(n.barriers, 0);
+    assert_memory_equal(o, alone, sizeof o);
+    free(c.workspace);
+    attn_plan_destroy(plans[0]), attn_plan_destroy(plans[1]);
+}
+
 static void test_rejected(void **state)
 {
     attn_team team = {.struct_size = sizeof team, .workers = 2};
@@ -158,6 +216,7 @@ int main(void)
     random_state random = random_from(1);
     for (int i = 0; i < ELEMENTS; i++)
         q[i] = (float)random_signed(&random), k[i] = (float)random_signed(&random), v[i] = (float)random_signed(&random);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_errors), cmocka_unit_test(test_rejected)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_errors), cmocka_unit_test(test_nested),
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
