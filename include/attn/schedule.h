@@ -67,7 +67,8 @@ typedef struct attn_schedule_description {
     size_t workspace_bytes;
 } attn_schedule_description;
 
-/* Fills in *description for so many workers, 1 to 1024.  ATTN_ERR_ARGUMENT: NULL, an invalid struct_size, or workers. */
+/* Fills in *description for so many workers, 1 to 1024, in tasks times workers steps.  ATTN_ERR_ARGUMENT: NULL, what is no schedule
+ * of this version of the library, an invalid struct_size, or workers. */
 ATTN_API attn_status attn_schedule_describe(const attn_schedule *schedule, int workers, attn_schedule_description *description,
                                             attn_error *error);
 
