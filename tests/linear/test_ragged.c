@@ -3,6 +3,8 @@
  * decay, map and form, forward and backward, with any number of threads. */
 #include "ragged_case.h"
 
+#include "testing/random/share.h"
+
 #include <stdio.h>
 
 static const int64_t lengths[RAGGED_SEQUENCES] = {3, 0, 1, 53, 1, 17, 0, 26};
@@ -49,7 +51,7 @@ static void check_sizes(attn_linear_problem p, int decays, attn_dtype dtype)
 static void test_alone(void **state)
 {
     (void)state;
-    for (size_t m = 0; m < sizeof maps / sizeof *maps; m++) {
+    for (size_t m = 0; m < sizeof maps / sizeof *maps; m += (size_t)share_stride()) {
         attn_linear_problem p = {
             .features = maps[m].features, .random_features = maps[m].random_features, .denominator = maps[m].denominator};
         check_sizes(p, 0, ATTN_F32); /* not causal */
