@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "attn/schedule.h"
 #include "cli/measure/work.h"
 #include "clock.h"
 #include "linear.h"
@@ -42,8 +43,22 @@ static double time_calls(candidate *c, int64_t calls)
     return clock_seconds() - begin;
 }
 
+/* Execution has a schedule, and the workspace of that, from here on. */
+static attn_status make_schedule(candidate *c, attn_error *error)
+{
+    const attn_schedule *schedule;
+    c->schedule_bytes = attn_schedule_size(c->plan);
+    c->schedule = fresh_memory(c->schedule_bytes);
+    const attn_status status = attn_schedule_make(&schedule, c->plan, &c->data.tensors, c->schedule, c->schedule_bytes, error);
+    if (status != ATTN_OK) return status;
+    c->data.call.schedule = schedule;
+    c->data.tensors.call = &c->data.call; /* the data may have moved since they were drawn */
+    c->plan_says.workspace_bytes = attn_schedule_workspace_size(schedule);
+    return ATTN_OK;
+}
+
 /* The first call: its time and the memory it takes. */
-static attn_status run_first(candidate *c, const attn_options *given, double *seconds, attn_error *error)
+static attn_status run_first(candidate *c, const attn_options *given, int scheduled, double *seconds, attn_error *error)
 {
     attn_options options = *given;
     options.allocator = (attn_allocator){count_allocate, count_release, &c->plan_bytes};
@@ -51,6 +66,7 @@ static attn_status run_first(candidate *c, const attn_options *given, double *se
     const int64_t before = memory_now();
     attn_status status = c->linear ? ATTN_OK : attn_plan_create(&c->plan, &c->problem, &c->data.tensors, &options, error);
     if (status == ATTN_OK && !c->linear) status = attn_plan_describe(c->plan, &c->plan_says, error);
+    if (status == ATTN_OK && scheduled) status = make_schedule(c, error);
     if (status != ATTN_OK) return status;
     c->workspace = fresh_memory(c->plan_says.workspace_bytes);
     const double begin = clock_seconds();
@@ -88,7 +104,7 @@ attn_status candidate_create(candidate *c, const problem_spec *spec, const commo
     double first = 0;
     if (linear_problem_is(&seeded)) {
         attn_status done = linear_candidate_create(c, &seeded, &options, error);
-        if (done == ATTN_OK) done = run_first(c, &options, &first, error);
+        if (done == ATTN_OK) done = run_first(c, &options, 0, &first, error);
         if (done == ATTN_OK) calibrate(c, first);
         return done;
     }
@@ -100,7 +116,7 @@ attn_status candidate_create(candidate *c, const problem_spec *spec, const commo
     attn_plan_destroy(trial);
 
     status = data_create(&c->data, &seeded, &c->problem, &tensors, &options, error);
-    if (status == ATTN_OK) status = run_first(c, &options, &first, error);
+    if (status == ATTN_OK) status = run_first(c, &options, seeded.schedule, &first, error);
     if (status == ATTN_OK) {
         c->flops = problem_flops(&c->problem, c->data.pairs);
         calibrate(c, first);
@@ -111,6 +127,7 @@ attn_status candidate_create(candidate *c, const problem_spec *spec, const commo
 void candidate_destroy(candidate *c)
 {
     fresh_release(c->workspace, c->plan_says.workspace_bytes);
+    fresh_release(c->schedule, c->schedule_bytes);
     attn_plan_destroy(c->plan);
     linear_candidate_destroy(c);
     data_destroy(&c->data);

@@ -16,7 +16,8 @@ typedef struct candidate {
     attn_plan *plan;
     struct linear_candidate *linear; /* instead of plan, for linear attention; NULL: none */
     attn_plan_description plan_says;
-    void *workspace;
+    void *workspace, *schedule; /* schedule: of the lengths of the data, NULL: none */
+    size_t schedule_bytes;
     double flops;
 
     int64_t calls;  /* in one sample */

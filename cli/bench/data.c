@@ -22,25 +22,53 @@ static void *keep(data *d, int t, size_t bytes)
 
 /* ---- indices, which are i64 ---- */
 
-static const int64_t *draw_index(data *d, int t, int64_t count, int64_t low, int64_t high)
+static int64_t draw_between(data *d, const problem_spec *spec, int64_t low, int64_t high)
+{
+    if (high < low) return low;
+    return spec->spread == SPEC_SPREAD_LOG && low > 0 ? random_spread(&d->random, low, high)
+                                                      : random_between(&d->random, low, high);
+}
+
+static const int64_t *draw_index(data *d, const problem_spec *spec, int t, int64_t count, int64_t low, int64_t high)
 {
     int64_t *index = keep(d, t, (size_t)count * sizeof *index);
-    for (int64_t k = 0; k < count; k++) index[k] = random_between(&d->random, low, high > low ? high : low);
+    for (int64_t k = 0; k < count; k++) index[k] = draw_between(d, spec, low, high);
     return index;
 }
 
 /* Draws where each of `batch` sequences begins, the first at 0, and the end of the last, which is returned; *length gets their
  * lengths, to be freed by the caller. */
-static int64_t draw_begins(data *d, int t, int64_t batch, int64_t longest, int64_t **length)
+static int64_t draw_begins(data *d, const problem_spec *spec, int t, int64_t batch, int64_t longest, int64_t **length)
 {
     int64_t *begin = keep(d, t, (size_t)(batch + 1) * sizeof *begin);
     *length = need_memory(batch, sizeof **length);
     begin[0] = 0;
     for (int64_t b = 0; b < batch; b++) {
-        (*length)[b] = random_between(&d->random, longest ? 1 : 0, longest);
+        (*length)[b] =
+            spec->ragged == SPEC_RAGGED_MIXED ? (b ? longest > 0 : longest) : draw_between(d, spec, longest > 0, longest);
         begin[b + 1] = begin[b] + (*length)[b];
     }
     return begin[batch];
+}
+
+/* Gives each sequence the pages that its keys fill, in no order; returns how many. */
+static int64_t draw_pages(data *d, const attn_problem *p, const int64_t *lengths)
+{
+    const int64_t size = p->paging.page_size, B = p->shape.batch, of_entry = problem_blocks(p->shape.len_kv, size);
+    int64_t *table = keep(d, TENSOR(page_table), (size_t)p->paging.pages * sizeof *table);
+    int64_t *order = need_memory(p->paging.pages, sizeof *order), count = 0, next = 0;
+    for (int64_t b = 0; b < B; b++) count += problem_blocks(lengths ? lengths[b] : p->shape.len_kv, size);
+    for (int64_t n = 0; n < count; n++) {
+        const int64_t other = random_below(&d->random, n + 1);
+        order[n] = order[other], order[other] = n;
+    }
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t k = 0; k < of_entry; k++) {
+            const int filled = k < problem_blocks(lengths ? lengths[b] : p->shape.len_kv, size);
+            table[b * of_entry + k] = filled ? order[next++] : -1; /* -1 is never read */
+        }
+    free(order);
+    return count;
 }
 
 static void draw_lengths(data *d, const problem_spec *spec, const attn_problem *p, int64_t total[2])
@@ -50,13 +78,16 @@ static void draw_lengths(data *d, const problem_spec *spec, const attn_problem *
     const int named = spec->offset_kind == SPEC_OFFSET_VALUE;
     int64_t *of_q = NULL, *of_kv = NULL;
     const int64_t *q = NULL, *kv = NULL, *offset = NULL;
-    if (all->lengths_q.data) q = draw_index(d, TENSOR(lengths_q), s->batch, s->len_q ? 1 : 0, s->len_q);
-    if (all->cu_seqlens_q.data) total[0] = draw_begins(d, TENSOR(cu_seqlens_q), s->batch, s->len_q, &of_q);
-    if (all->lengths_kv.data) kv = draw_index(d, TENSOR(lengths_kv), s->batch, s->len_kv ? 1 : 0, s->len_kv);
-    if (all->cu_seqlens_kv.data) total[1] = draw_begins(d, TENSOR(cu_seqlens_kv), s->batch, s->len_kv, &of_kv);
-    if (of_q) q = of_q, kv = of_kv;
+    if (all->lengths_q.data) q = draw_index(d, spec, TENSOR(lengths_q), s->batch, s->len_q > 0, s->len_q);
+    if (all->cu_seqlens_q.data) total[0] = draw_begins(d, spec, TENSOR(cu_seqlens_q), s->batch, s->len_q, &of_q);
+    if (all->lengths_kv.data) kv = draw_index(d, spec, TENSOR(lengths_kv), s->batch, s->len_kv > 0, s->len_kv);
+    if (all->cu_seqlens_kv.data) total[1] = draw_begins(d, spec, TENSOR(cu_seqlens_kv), s->batch, s->len_kv, &of_kv);
+    if (of_q) q = of_q;
+    if (of_kv) kv = of_kv;
+    if (spec->page) d->pages = draw_pages(d, p, kv);
     if (all->offset_q.data)
-        offset = draw_index(d, TENSOR(offset_q), s->batch, named ? spec->offset : 0, named ? spec->offset : s->len_kv - s->len_q);
+        offset =
+            draw_index(d, spec, TENSOR(offset_q), s->batch, named ? spec->offset : 0, named ? spec->offset : s->len_kv - s->len_q);
     d->tokens = q ? 0 : s->batch * s->len_q;
     for (int64_t b = 0; q && b < s->batch; b++) d->tokens += q[b];
     d->pairs = visible_pairs(p, q, kv, offset);
@@ -72,7 +103,8 @@ static size_t bytes_of(const data *d, const attn_problem *p, int t, const int64_
     int64_t size[4], stride[4], last = 0;
     tensors_shape(p, &d->tensors, t, size);
     tensors_strides(p, &d->tensors, t, stride);
-    if (d->tensors.cu_seqlens_q.data && tensors_packs(t)) size[0] = 1, size[2] = total[tensors_of_keys(t)];
+    if (tensors_are_packed(&d->tensors, t)) size[0] = 1, size[2] = total[tensors_of_keys(t)];
+    if (p->paging.page_size && tensors_in_pages(t)) size[0] = d->pages;
     for (int axis = 0; axis < 4; axis++) {
         if (size[axis] == 0) return 0;
         last += (size[axis] - 1) * stride[axis];

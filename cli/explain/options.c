@@ -35,6 +35,7 @@ HAS(window, p->mask.window)
 HAS(global, p->mask.global_q > 0 || p->mask.global_kv > 0)
 HAS(chunk, p->mask.chunk > 0)
 HAS(lengths, all->lengths_q.data || all->lengths_kv.data)
+HAS(ragged, all->cu_seqlens_q.data && !all->cu_seqlens_kv.data)
 HAS(uniform, p->mask.empty == ATTN_EMPTY_UNIFORM)
 HAS(dropout, p->dropout.probability > 0)
 HAS(lse, p->op == ATTN_FORWARD && all->lse.data)
@@ -108,15 +109,16 @@ static const struct {
     {"packed",
      NULL,
      "nothing: each sequence is walked at its own length, without padding",
-     {"cu_seqlens_q", "cu_seqlens_kv"},
+     {"cu_seqlens_kv", "cu_seqlens_q"},
      0,
      1},
     {"ragged",
-     NULL,
+     has_ragged,
      "nothing: each sequence is walked at its own length, few queries as rows and many as tiles",
      {"cu_seqlens_q"},
      0,
      1},
+    {"page", NULL, "rows of a page are read where they are; pages of few tokens cost an address a row", {"page_table"}, 0, 1},
     {"mask", NULL, "one pass over each tile: a byte a score, read once for each walk over the tiles", {"mask"}, 0, 1},
     {"block", NULL, "tiles that it drops are skipped, tiles that it cuts take one pass, the others nothing", {"block_mask"}, 0, 1},
     {"sink", NULL, "one exponential a query", {"sink"}, 0, 1},

@@ -7,24 +7,25 @@
 #include <string.h>
 
 #include "fill.h"
+#include "pages.h"
 #include "testing/memory/element.h"
 #include "testing/random/random.h"
 #include "testing/text/failure.h"
 
 /* ---- lengths and offsets ---- */
 
+/* Of a list, whose elements follow each other. */
 static void write_index(tensor *array, int64_t n, int64_t value)
 {
-    const int32_t narrow = (int32_t)value;
-    const size_t bytes = attn_dtype_size(array->layout.dtype);
-    memcpy((char *)array->base + (size_t)n * bytes, bytes == 4 ? (const void *)&narrow : (const void *)&value, bytes);
+    element_write_index(array->layout.dtype, (char *)array->base + (size_t)n * attn_dtype_size(array->layout.dtype), value);
 }
 
 /* One entry in four is the lowest or the highest. */
-static int64_t draw_between(int64_t low, int64_t high, random_state *random)
+static int64_t draw_between(const check_case *c, int64_t low, int64_t high, random_state *random)
 {
     const int64_t pick = random_below(random, 8);
-    return pick == 0 ? low : pick == 1 ? high : random_between(random, low, high);
+    const int log = c->spec.spread == SPEC_SPREAD_LOG && low == 0 && high > 0;
+    return pick == 0 ? low : pick == 1 ? high : log ? random_spread(random, 1, high) : random_between(random, low, high);
 }
 
 /* Lengths and offsets of each entry. */
@@ -34,18 +35,19 @@ static void draw_index(check_call *call, const check_case *c, int t, random_stat
     const int of_q = t == TENSOR(lengths_q), each = c->spec.offset_kind == SPEC_OFFSET_EACH;
     int64_t low = 0, high = of_q ? s->len_q : s->len_kv;
     if (t == TENSOR(offset_q)) low = each ? -s->len_q - 1 : c->spec.offset, high = each ? s->len_kv + 1 : c->spec.offset;
-    for (int64_t b = 0; b < s->batch; b++) write_index(&call->in[t], b, draw_between(low, high, random));
+    for (int64_t b = 0; b < s->batch; b++) write_index(&call->in[t], b, draw_between(c, low, high, random));
 }
 
 /* Draws the offsets of packed sequences; returns their total number of tokens.  The first has the full length of the shape. */
-static int64_t draw_begins(check_call *call, int t, random_state *random)
+static int64_t draw_begins(check_call *call, const check_case *c, int t, random_state *random)
 {
     const attn_shape *s = &call->problem.shape;
     const int64_t longest = t == TENSOR(cu_seqlens_q) ? s->len_q : s->len_kv;
+    const int mixed = c->spec.ragged == SPEC_RAGGED_MIXED;
     int64_t total = 0;
     write_index(&call->in[t], 0, 0);
     for (int64_t b = 0; b < s->batch; b++) {
-        total += b ? draw_between(0, longest, random) : longest;
+        total += !b ? longest : mixed ? longest > 0 : draw_between(c, 0, longest, random);
         write_index(&call->in[t], b + 1, total);
     }
     return total;
@@ -63,7 +65,7 @@ static int create_inputs(check_call *call, const check_case *c, random_state *ra
         if (!is_index(t) || !tensors_reads(&call->tensors, op, t)) continue;
         ok = place_tensor(&call->in[t], call, t, c, -1);
         if (ok && (t == TENSOR(cu_seqlens_q) || t == TENSOR(cu_seqlens_kv)))
-            tokens[t == TENSOR(cu_seqlens_kv)] = draw_begins(call, t, random);
+            tokens[t == TENSOR(cu_seqlens_kv)] = draw_begins(call, c, t, random);
         else if (ok) draw_index(call, c, t, random);
     }
     for (int t = 0; t < TENSORS && ok; t++)
@@ -157,6 +159,9 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
     set_types(&call->tensors, c);
     status = check_sense(call, error);
     if (status != ATTN_OK) return status;
+    const attn_paging paging = call->problem.paging; /* drawn without pages, and then laid in them */
+    call->problem.paging = (attn_paging){0};
+    call->tensors.page_table = (attn_input){0};
     int ok = create_inputs(call, c, &random);
     if (ok) {
         draw_numbers(call, c, &random);
@@ -168,6 +173,10 @@ attn_status check_call_create(check_call *call, const check_case *c, attn_error 
         return failure(error, ATTN_ERR_MEMORY, "cannot allocate the tensors of a check");
     }
     fill_poison(call, c);
+    if (paging.page_size && !pages_lay(call, c, &paging, &random)) {
+        check_call_destroy(call);
+        return failure(error, ATTN_ERR_MEMORY, "cannot allocate the pages of a check");
+    }
     for (int t = 0; t < TENSORS; t++)
         if (call->in[t].block.map) guarded_freeze(&call->in[t].block);
     return ATTN_OK;

@@ -40,6 +40,8 @@ typedef enum option {
     BLOCK_OF_KEYS,
     PACKED,
     PACKED_CAUSAL,
+    PAGES,
+    PAGES_RAGGED,
     DROPOUT,
     UNIFORM,
     COSINE,
@@ -178,6 +180,14 @@ void sweep_set_option(check_case *c, int64_t which, random_state *r)
         s->packed = 1;
         s->causal = random_below(r, 2) ? SPEC_CAUSAL_TOP_LEFT : SPEC_CAUSAL_BOTTOM_RIGHT;
         break;
+    case PAGES:
+    case PAGES_RAGGED:
+        s->page = random_below(r, 4) ? random_between(r, 1, 40) : (int64_t)1 << random_below(r, 9);
+        s->lengths = (int)random_below(r, 3) ? SPEC_LENGTHS_KV : SPEC_LENGTHS_NONE;
+        s->spread = s->lengths ? (int)random_below(r, 2) : SPEC_SPREAD_EVEN;
+        s->causal = (int)random_below(r, 3);
+        if (which == PAGES_RAGGED) s->ragged = (int)random_between(r, SPEC_RAGGED_RANDOM, SPEC_RAGGED_MIXED);
+        break;
     case DROPOUT:
         s->dropout = (double)random_between(r, 1, 10) / 10;
         break;
@@ -242,6 +252,7 @@ void sweep_set_operation(check_case *c, int op, random_state *r)
     problem_spec *s = &c->spec;
     s->op = op;
     s->weights = s->lse = 0;
+    s->page = s->ragged = 0; /* forward only */
     c->plant = PLANT_NONE;
     if (op == SPEC_BACKWARD || op == SPEC_DOUBLE_BACKWARD) s->dlse = (int)random_below(r, 2);
     if (op != SPEC_BACKWARD) return;

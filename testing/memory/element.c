@@ -113,6 +113,13 @@ void element_write(attn_dtype dtype, void *dst, double value)
     }
 }
 
+void element_write_index(attn_dtype dtype, void *dst, int64_t value)
+{
+    const int32_t narrow = (int32_t)value;
+    if (dtype == ATTN_I32) memcpy(dst, &narrow, sizeof narrow);
+    else memcpy(dst, &value, sizeof value);
+}
+
 double element_round(attn_dtype dtype, double value)
 {
     double bytes = 0;

@@ -15,6 +15,8 @@
 double element_read(attn_dtype dtype, const void *src);
 /* f32, f64, f16, bf16 and i8; a no-op for other types. */
 void element_write(attn_dtype dtype, void *dst, double value);
+/* dtype: ATTN_I32 or ATTN_I64 */
+void element_write_index(attn_dtype dtype, void *dst, int64_t value);
 /* The value that reads back after writing. */
 double element_round(attn_dtype dtype, double value);
 

@@ -30,6 +30,8 @@ typedef enum spec_causal { SPEC_CAUSAL_NONE, SPEC_CAUSAL_TOP_LEFT, SPEC_CAUSAL_B
 typedef enum spec_align { SPEC_ALIGN_NONE, SPEC_ALIGN_TOP_LEFT, SPEC_ALIGN_BOTTOM_RIGHT } spec_align;
 typedef enum spec_offset { SPEC_OFFSET_NONE, SPEC_OFFSET_EACH, SPEC_OFFSET_VALUE } spec_offset;
 typedef enum spec_lengths { SPEC_LENGTHS_NONE, SPEC_LENGTHS_BOTH, SPEC_LENGTHS_Q, SPEC_LENGTHS_KV } spec_lengths;
+typedef enum spec_spread { SPEC_SPREAD_EVEN, SPEC_SPREAD_LOG } spec_spread;
+typedef enum spec_ragged { SPEC_RAGGED_NONE, SPEC_RAGGED_RANDOM, SPEC_RAGGED_MIXED } spec_ragged;
 typedef enum spec_alibi { SPEC_ALIBI_NONE, SPEC_ALIBI_HEAD, SPEC_ALIBI_BATCH_HEAD } spec_alibi;
 typedef enum spec_w { SPEC_W_ONE, SPEC_W_HEADS, SPEC_W_BIAS, SPEC_W_HEADS_BIAS } spec_w;                         /* bits */
 typedef enum spec_shared { SPEC_SHARED_NONE, SPEC_SHARED_REL, SPEC_SHARED_TABLE, SPEC_SHARED_BOTH } spec_shared; /* bits */
@@ -73,9 +75,13 @@ typedef struct problem_spec {
     double softcap, temperature, dropout; /* off: 0, 1, 0 */
     int alibi;                            /* spec_alibi */
     int sink;
-    int packed, ragged; /* ragged: queries alone are packed */
-    int empty;          /* spec_empty */
-    int64_t chunk;      /* 0: none */
+    int packed;
+    int ragged;    /* spec_ragged: queries alone are packed */
+    int spread;    /* spec_spread: of random lengths */
+    int64_t page;  /* tokens of a page of keys and values; 0: no pages */
+    int schedule;  /* `attn bench` executes with a schedule; problem_build ignores it */
+    int empty;     /* spec_empty */
+    int64_t chunk; /* 0: none */
     int block;
     int64_t block_q, block_kv;
     double block_drop; /* like mask_drop */

@@ -66,6 +66,8 @@ static attn_status check_supported(const problem_spec *spec, attn_error *error)
         return failure(error, ATTN_ERR_ARGUMENT, "%s is a word of linear attention: linear or linear-bwd, or attn run --linear",
                        word);
     if (missing) return failure(error, ATTN_ERR_UNSUPPORTED, "libattn %s has no %s", attn_version(), missing);
+    if (spec->spread && !spec->lengths && !spec->packed && spec->ragged != SPEC_RAGGED_RANDOM)
+        return failure(error, ATTN_ERR_ARGUMENT, "spread is set without random lengths: it needs lens, packed or ragged");
     if (spec->packed && spec->ragged)
         return failure(error, ATTN_ERR_ARGUMENT, "packed and ragged are both set; ragged packs the queries alone");
     return check_gradients(spec, error);
@@ -93,6 +95,7 @@ static void request_outputs(const problem_spec *spec, const attn_problem *p, att
                     {TENSOR(lengths_kv), both || spec->lengths == SPEC_LENGTHS_KV},
                     {TENSOR(cu_seqlens_q), spec->packed || spec->ragged},
                     {TENSOR(cu_seqlens_kv), spec->packed},
+                    {TENSOR(page_table), spec->page != 0},
                     {TENSOR(offset_q), spec->offset_kind != SPEC_OFFSET_NONE},
                     {TENSOR(block_mask), spec->block},
                     {TENSOR(k_scale), spec->dtype == SPEC_INT8},
@@ -163,6 +166,9 @@ attn_status problem_build(const problem_spec *given, attn_problem *problem, attn
     if (status != ATTN_OK) return status;
 
     p.dropout.probability = spec->dropout;
+    p.paging.page_size = spec->page;
+    if (spec->page && __builtin_mul_overflow(p.shape.batch, problem_blocks(p.shape.len_kv, spec->page), &p.paging.pages))
+        return failure(error, ATTN_ERR_SHAPE, "page: the batch has more than 2^63 pages of %lld tokens", (long long)spec->page);
     p.mask.causal = spec->causal != SPEC_CAUSAL_NONE;
     if (spec->causal == SPEC_CAUSAL_BOTTOM_RIGHT || spec->align == SPEC_ALIGN_BOTTOM_RIGHT) p.mask.align = ATTN_ALIGN_BOTTOM_RIGHT;
     p.mask.window = spec->window;

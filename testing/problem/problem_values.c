@@ -162,19 +162,21 @@ attn_status value_read_window(const problem_rule *rule, problem_spec *spec, cons
     return ATTN_OK;
 }
 
-attn_status value_read_chunk(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
+attn_status value_read_count(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)
 {
     if (!value) return need_value(rule, error);
-    if (!read_int(value, value + strlen(value), &spec->chunk) || spec->chunk < 0)
-        return failure(error, ATTN_ERR_ARGUMENT, "chunk: '%.40s' is not a number of keys (an integer above 0; 0 is off)", value);
+    int64_t *count = field_in(rule, spec);
+    if (!read_int(value, value + strlen(value), count) || *count < 0)
+        return failure(error, ATTN_ERR_ARGUMENT, "%s: '%.40s' is not a number of tokens (an integer above 0; 0 is off)",
+                       rule->word.name, value);
     return ATTN_OK;
 }
 
-int value_print_chunk(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
+int value_print_count(const problem_rule *rule, const problem_spec *spec, char *text, size_t size)
 {
-    (void)rule;
-    snprintf(text, size, "%" PRId64, spec->chunk);
-    return spec->chunk != 0;
+    const int64_t count = *(const int64_t *)field_of(rule, spec);
+    snprintf(text, size, "%" PRId64, count);
+    return count != 0;
 }
 
 attn_status value_read_clipped(const problem_rule *rule, problem_spec *spec, const char *value, attn_error *error)

@@ -125,6 +125,8 @@ int tensors_are_packed(const attn_tensors *all, int t)
     return tensors_packs(t) && (tensors_of_keys(t) ? all->cu_seqlens_kv : all->cu_seqlens_q).data;
 }
 
+int tensors_in_pages(int t) { return t == TENSOR(k) || t == TENSOR(v) || t == TENSOR(k_scale) || t == TENSOR(v_scale); }
+
 int tensors_of_keys(int t) { return tensors_about(t)->axes[2] == ATTN_AXIS_KEY; }
 
 /* The length of a list. */
@@ -171,7 +173,7 @@ static int64_t size_of_axis(const attn_problem *p, int t, attn_axis axis)
     case ATTN_AXIS_BLOCK_KV:
         return problem_blocks(s->len_kv, p->mask.block_kv);
     case ATTN_AXIS_PAGE:
-        return p->paging.pages;
+        return problem_blocks(s->len_kv, p->paging.page_size);
     case ATTN_AXIS_BUCKET:
         return problem_buckets(&p->bias_table);
     case ATTN_AXIS_DISTANCE:
@@ -190,6 +192,7 @@ void tensors_shape(const attn_problem *p, const attn_tensors *all, int t, int64_
     const attn_tensor_description *d = tensors_about(t);
     const int primal = d->gradient_of, reduced = primal >= 0 && d->role[p->op] == ATTN_ROLE_OUTPUT && !tensors_packs(primal);
     for (int axis = 0; axis < 4; axis++) shape[axis] = size_of_axis(p, t, d->axes[axis]);
+    if (p->paging.page_size && tensors_in_pages(t)) shape[0] = p->paging.pages, shape[2] = p->paging.page_size;
     if (t == TENSOR(score_matrix) || primal == TENSOR(score_matrix)) problem_matrix_size(p, shape + 2);
     if (t == TENSOR(column_sum) && p->outputs.column_heads)
         shape[1] = p->outputs.column_heads == ATTN_COLUMNS_GROUP ? p->shape.heads_kv : 1;

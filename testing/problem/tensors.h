@@ -61,6 +61,8 @@ void tensors_strides(const attn_problem *problem, const attn_tensors *all, int t
 /* Packed sequences: 1 if this tensor holds the concatenated tokens of all sequences; 1 if its tokens are keys. */
 int tensors_packs(int t);
 int tensors_of_keys(int t);
+/* Whether tensor t lies in pages where keys and values do. */
+int tensors_in_pages(int t);
 /* Whether tensor t holds the tokens of all sequences one after the other. */
 int tensors_are_packed(const attn_tensors *all, int t);
 

@@ -5,6 +5,7 @@
 #ifndef ATTN_TESTING_RANDOM_H
 #define ATTN_TESTING_RANDOM_H
 
+#include <math.h>
 #include <stdint.h>
 
 typedef struct random_state {
@@ -37,6 +38,13 @@ static inline int64_t random_below(random_state *r, int64_t n) { return (int64_t
 
 /* lo .. hi */
 static inline int64_t random_between(random_state *r, int64_t lo, int64_t hi) { return lo + random_below(r, hi - lo + 1); }
+
+/* lo .. hi, lo >= 1, as likely between n and 2 n for every n. */
+static inline int64_t random_spread(random_state *r, int64_t lo, int64_t hi)
+{
+    const int64_t drawn = (int64_t)((double)lo * exp2(random_unit(r) * log2(((double)hi + 1) / (double)lo)));
+    return drawn < lo ? lo : drawn < hi ? drawn : hi;
+}
 
 /* Of mean 0 and variance 1, within 3.47: the sum of four uniform numbers.  A tenth of the time of a normal one. */
 static inline double random_bell(random_state *r)

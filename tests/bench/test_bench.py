@@ -52,6 +52,7 @@ class Json(unittest.TestCase):
         "bwd:f32:hq2:sq48:d16:softcap=5:alibi:sink:dropout=0.1:bias:dbias",
         "bwd:f16:b3:hq2:sq20:d8:packed",
         "fwd:f32:hq2:sq8:d8:offset=3:weights:layout=bshd:seed=4",
+        "fwd:bf16:b3:hq2:sq20:skv50:d8:causal=bottom-right:lens=kv:spread=log:ragged=mixed:page=4:schedule",
     ]
 
     @classmethod

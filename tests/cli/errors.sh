@@ -119,7 +119,7 @@ rejected 2 "attn run: --softcap is -2; it must be at least 0" run a.safetensors 
 rejected 2 "attn run: --dropout (1.5) is not between 0 and 1" run a.safetensors -o out.npz --dropout=1.5
 rejected 2 "attn run: --dropout (-0.1) is not between 0 and 1" run a.safetensors -o out.npz --dropout=-0.1
 rejected 2 "attn run: --dropout: 'nan' is not a number" run a.safetensors -o out.npz --dropout=nan
-rejected 2 "attn run: --chunk: '-1' is not a number of keys (an integer above 0; 0 is off)" run a.safetensors -o out.npz --chunk=-1
+rejected 2 "attn run: --chunk: '-1' is not a number of tokens (an integer above 0; 0 is off)" run a.safetensors -o out.npz --chunk=-1
 rejected 2 "attn run: --block: '0,2' is not Q,K (two integers above 0)" run a.safetensors -o out.npz --block=0,2
 rejected 2 "attn run: --block: '2,2/0.5' is not Q,K (two integers above 0)" run a.safetensors -o out.npz --block=2,2/0.5
 rejected 2 "attn run: --empty: unknown value 'mean' (nearest: zero)" run a.safetensors -o out.npz --empty=mean
@@ -443,7 +443,7 @@ rejected 2 "attn explain: --threads has no effect with --ranks" explain sq9:d8 -
 rejected 2 "attn explain: --invariant has no effect with --ranks" explain sq9:d8 --ranks=2 --invariant
 rejected 2 "attn explain: --ranks-heads has no effect without --way=heads-ring" explain sq9:d8 --ranks=2 --way=ring --ranks-heads=2
 ok "gather, whole" "$ATTN" explain fwd:sq4096:d64:weights --ranks=4
-rejected 3 "attn explain: b2:sq9:d8:lens: --ranks predicts sequences of one length: without packed, ragged, lens, offset" explain b2:sq9:d8:lens --ranks=2
+rejected 3 "attn explain: b2:sq9:d8:lens: --ranks predicts sequences of one length: without packed, ragged, page, lens, offset" explain b2:sq9:d8:lens --ranks=2
 rejected 2 "attn explain: no problem; for example: attn explain fwd:f32:hq8:sq1024:d64:causal" explain
 rejected 2 "attn explain: sq9:d8:casual: unknown word 'casual' (nearest: causal)" explain sq9:d8:casual
 rejected 2 "attn explain: hq3:hkv2:sq9:d8: heads_q (3) is not a multiple of heads_kv (2)" explain hq3:hkv2:sq9:d8

@@ -68,6 +68,8 @@ static void defaults_and_order(void **state)
     prints("sq9:d8:sparse=longformer/4/1", "fwd:f32:sq9:d8:sparse=longformer/4/1");
     prints("sq9:d8:align=top-left:window=1,2", "fwd:f32:sq9:d8:window=1,2");
     prints("sq9:d8:lens=both:scale=5e-1", "fwd:f32:sq9:d8:lens:scale=0.5");
+    prints("schedule:sq9:d8:page=04:ragged=random:lens=kv:spread=even", "fwd:f32:sq9:d8:lens=kv:ragged:page=4:schedule");
+    prints("sq9:d8:page=0:ragged=mixed", "fwd:f32:sq9:d8:ragged=mixed");
     prints("sq09223372036854775807:d0", "fwd:f32:sq9223372036854775807:d0");
 }
 
@@ -118,7 +120,10 @@ static void rejects(void **state)
         {"sq9:d8:softcap=-1", "softcap is -1; it must be at least 0"},
         {"sq9:d8:temperature=0", "temperature is 0; it must be above 0"},
         {"sq9:d8:dropout=1.1", "dropout (1.1) is not between 0 and 1"},
-        {"sq9:d8:chunk=x", "chunk: 'x' is not a number of keys (an integer above 0; 0 is off)"},
+        {"sq9:d8:chunk=x", "chunk: 'x' is not a number of tokens (an integer above 0; 0 is off)"},
+        {"sq9:d8:page=-1", "page: '-1' is not a number of tokens (an integer above 0; 0 is off)"},
+        {"sq9:d8:ragged=all", "ragged: unknown value 'all' (nearest: random, mixed)"},
+        {"sq9:d8:lens:spread=wide", "spread: unknown value 'wide' (nearest: even, log)"},
         {"sq9:d8:block", "block needs a value: block=Q,K[/P]"},
         {"sq9:d8:block=0,4", "block: '0,4' is not Q,K (two integers above 0)"},
         {"sq9:d8:block=4/0.5,4", "block: '4/0.5,4' is not Q,K (two integers above 0)"},
