@@ -58,6 +58,8 @@ const char *cache_corrupt(cache_case *c, int *attend);
 
 /* Shifts the cache, or moves tokens in it, and checks every byte (cache_shift.c). */
 void cache_rearrange(cache_case *c);
+/* Bounds of its keys, scores from them, and lists of blocks (cache_choose.c). */
+void cache_choose(cache_case *c);
 
 /* Where token j of entry b is stored: the entry or page, and the token within it. */
 void cache_where(const cache_case *c, int64_t b, int64_t j, int64_t at[2]);

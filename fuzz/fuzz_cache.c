@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_cache.c - fuzzes attn_cache_append, attn_cache_attend, attn_cache_shift, attn_cache_move and attn_quantise (target.h;
- * cache_case.h): steps of tokens into a cache whose every byte is checked, by lengths and by slots; attention over it equals
- * attention over a dense copy, for any threads, pages and other batch entries. */
+ * fuzz_cache.c - fuzzes attn_cache_append, attn_cache_attend, attn_cache_shift, attn_cache_move, attn_quantise and what
+ * attn/choose.h has (target.h; cache_case.h): steps of tokens into a cache whose every byte is checked, by lengths and by slots;
+ * attention over it equals attention over a dense copy, for any threads, pages and other batch entries. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -310,6 +310,7 @@ static void step(void)
 {
     draws *d = c.from;
     if (draw_one_in(d, 3)) cache_rearrange(&c);
+    if (draw_one_in(d, 4)) cache_choose(&c);
     cache_draw_step(&c);
     target_drawn();
     if (draw_one_in(d, 4)) {

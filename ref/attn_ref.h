@@ -50,10 +50,13 @@ typedef struct ref_problem {
     int64_t least_distance;      /* no key nearer than this */
     int64_t global_q, global_kv; /* how many first queries and keys are exempt from window and dilation */
     const int64_t *ranges;       /* [B][Hq][Sq][2]: the first key, and one past the last */
-    const int64_t *offset;       /* [B]: query i has the position of key i + offset[b] */
-    const int64_t *len_q;        /* [B] */
-    const int64_t *len_kv;       /* [B] */
-    const unsigned char *keep;   /* 1: this query may see this key */
+    /* Trees of drafts: which of the last tree_keys keys of a sequence a query sees, [B][Sq][tree_keys rounded up to 64] bits. */
+    const uint64_t *tree;
+    int64_t tree_keys;
+    const int64_t *offset;     /* [B]: query i has the position of key i + offset[b] */
+    const int64_t *len_q;      /* [B] */
+    const int64_t *len_kv;     /* [B] */
+    const unsigned char *keep; /* 1: this query may see this key */
 
     const double *scale_of_head; /* [Hq]: instead of scale */
     double temperature;

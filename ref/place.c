@@ -51,6 +51,13 @@ int64_t relative_row(const ref_problem *p, const row *r, int64_t j)
     return (p->relative_of_each_head ? r->h * p->relative_rows : 0) + t;
 }
 
+/* 1 if key j of Skv has no bit, or one that is set. */
+static int tree_shows(const ref_problem *p, int64_t b, int64_t i, int64_t j, int64_t Skv)
+{
+    const int64_t bit = j - (Skv - p->tree_keys), words = (p->tree_keys + 63) / 64;
+    return bit < 0 || (p->tree[(b * p->Sq + i) * words + bit / 64] >> (bit % 64) & 1);
+}
+
 int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     int64_t Sq = p->len_q ? p->len_q[b] : p->Sq;
@@ -66,6 +73,7 @@ int ref_visible(const ref_problem *p, int64_t b, int64_t h, int64_t i, int64_t j
     if (!global && p->dilation > 1 && (pos - j) % p->dilation != 0) return 0;
     if (p->ranges && (j < p->ranges[range] || j >= p->ranges[range + 1])) return 0;
     if (llabs(pos - j) < p->least_distance) return 0;
+    if (p->tree && !tree_shows(p, b, i, j, Skv)) return 0;
     if (p->chunk && j / p->chunk != floor_div(pos, p->chunk)) return 0;
     if (p->keep && !p->keep[at]) return 0;
     if (p->bias && p->bias[at] == -INFINITY) return 0;

@@ -156,13 +156,25 @@ typedef enum attn_empty {
  *      ranges[b,h,i,0] <= j < ranges[b,h,i,1]                      if present
  *      mask[b,h,i,j] != 0                                          if present
  *      block_mask[b,h,floor(i/block_q),floor(j/block_kv)] != 0     if present
- *      floor(j/block_kv) is in list floor(i/block_q)               if block_starts and block_index are present
+ *      floor(j/block_kv) is in list floor(i/block_q)               if block_starts and block_index are present (block_heads: in
+ *                                  list (b heads_kv + g) ceil(len_q/block_q) + floor(i/block_q))
+ *      j < n - tree_keys, or bit j - n + tree_keys of tree[b,i] is 1   if present; the sequence has n keys
  *      bias[b,h,i,j] != -infinity                                  if present
  *
  * Global tokens are the first of a sequence: all queries see the first global_kv keys and the first global_q queries see all keys,
  * whatever window and dilation are (Beltagy et al. 2020, "Longformer").  The other rules still apply to them.  Keys that no query
  * of a tile sees cost nothing, except that a boolean mask, a bias, a least distance and a dilation below the tile size hide keys
  * without saving work.  attn/mask.h sets these fields for masks with well-known names.
+ *
+ * A tree of drafts (speculative decoding) sees all of its sequence and, of the last tree_keys keys, which are the drafts', its own
+ * ancestors: bit 0 of word 0 is the first of these keys, bit k % 64 of word k / 64 the k-th; bits of keys before the first one and
+ * past the last are ignored.  Sequences without drafts in the same batch have words of ones (-1).  Positions, and with them causal
+ * masks and distances, are those of the keys in the cache, not depths in the tree.
+ *
+ * Lists of each key head (block_heads) choose what few queries read, as in Quest or NSA, whose keys are in blocks, or DSA, whose
+ * keys are chosen one by one (block_kv = 1): attn/choose.h makes them.  Positions, lengths and pages are those of all keys.  If
+ * block_q >= len_q, a key head has one list, only its keys are read, and the walks go over them as over a sequence of only these:
+ * their sums are cut accordingly.  ATTN_FORWARD only.
  *
  * Keys that a query does not see have no effect on its result, even if they hold NaN or Inf.  A query that sees no key gets o = 0,
  * weights 0 and lse = -infinity (the sink, if there is one), unless `empty` is set.
@@ -182,7 +194,9 @@ typedef struct attn_mask {
     int64_t block_kv;
     int64_t block_entries; /* number of entries of block_index */
     int64_t least_distance;
-    int64_t reserved[7];
+    int64_t tree_keys;   /* how many of the last keys of a sequence `tree` has bits for */
+    int64_t block_heads; /* 1: block_starts and block_index have lists for each batch entry and key head; 0: they are for all */
+    int64_t reserved[5];
 } attn_mask;
 
 /*
@@ -413,7 +427,8 @@ typedef struct attn_tensors {
     attn_input offset_q;      /* [B], dense: position of query 0 of each batch entry among the keys, within +-2^60 */
     attn_input ranges;        /* [B, Hq, Sq, 2]: the first key that a query may see, and one past the last; any numbers */
     attn_input block_mask;    /* [B, Hq, ceil(Sq/block_q), ceil(Skv/block_kv)] */
-    attn_input block_starts;  /* [ceil(Sq/block_q) + 1], dense: where each list starts, from 0; for all heads and entries alike */
+    attn_input block_starts;  /* [ceil(Sq/block_q) + 1], dense: where each list starts, from 0; for all heads and entries alike,
+                               * or with block_heads [B * Hkv * ceil(Sq/block_q) + 1] */
     attn_input block_index;   /* [block_entries], dense: the lists: blocks of keys, ascending within a list */
     attn_input page_table;    /* [B, ceil(Skv/page_size)] [B,1,1,..], last axis contiguous: attn_paging */
 
@@ -462,6 +477,8 @@ typedef struct attn_tensors {
     attn_input page_starts;       /* [B + 1], dense: where each entry's list starts, from 0 */
     attn_input page_index;        /* [page_entries], dense: the lists */
     attn_input lengths_last_page; /* [B], dense: tokens in the last page of each list, 1 .. page_size; in place of lengths_kv */
+
+    attn_input tree; /* [B, 1, Sq, ceil(tree_keys / 64)] of u64 or i64, words contiguous, packed as q is: attn_mask */
 } attn_tensors;
 
 /* ---- options: whose memory, whose threads, which instruction set ---------------------------------------------- */
@@ -634,7 +651,8 @@ typedef enum attn_axis {
     ATTN_AXIS_DISTANCE = 13, /* rows of relative tables */
     ATTN_AXIS_TOPK = 14,
     ATTN_AXIS_FEATURE = 15, /* of linear attention */
-    ATTN_AXIS_LIST = 16     /* of a length of its own: starts, entries, bounds, rows of a matrix */
+    ATTN_AXIS_LIST = 16,    /* of a length of its own: starts, entries, bounds, rows of a matrix */
+    ATTN_AXIS_WORD = 17     /* 64 keys of a tree */
 } attn_axis;
 
 enum { ATTN_OPERATIONS = 4 };     /* ATTN_FORWARD to ATTN_DOUBLE_BACKWARD */

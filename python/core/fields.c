@@ -181,6 +181,8 @@ static const field fields[] = {
     AT(SIZE, "block_q", problem.mask.block_q),
     AT(SIZE, "block_kv", problem.mask.block_kv),
     AT(SIZE, "least_distance", problem.mask.least_distance),
+    AT(SIZE, "block_heads", problem.mask.block_heads),
+    AT(SIZE, "tree_keys", problem.mask.tree_keys),
     AT(SWITCH, "after_dropout", problem.outputs.after_dropout),
     ONE_OF("scores_stage", problem.outputs.scores_stage, stages),
     ONE_OF("rows_stage", problem.outputs.rows_stage, stages),

@@ -17,11 +17,11 @@ from ._options import ArrayLike, Problem
 DEFINED = {
     "causal", "window", "mask", "bias", "scale", "softcap", "sink", "alibi_slopes", "dropout", "seed", "lengths_q", "lengths_kv", "align",
     "offset_q", "chunk", "dilation", "global_q", "global_kv", "least_distance", "ranges", "block_mask", "block_starts", "block_index",
-    "block_q", "block_kv", "temperature", "normaliser", "empty", "dropout_given", "dropout_offset", "score", "score_matrix", "shift",
+    "block_q", "block_kv", "tree", "tree_keys", "temperature", "normaliser", "empty", "dropout_given", "dropout_offset", "score", "score_matrix", "shift",
     "bias_table", "bias_table_kind", "bias_table_max_distance", "bias_table_causal",
     "relative_keys", "relative_values", "relative_u", "relative_v", "relative_first",
 }
-FORWARD_ONLY = {"normaliser", "empty", "score", "relative_keys", "relative_values"}  # their derivatives are for attn check
+FORWARD_ONLY = {"normaliser", "empty", "score", "relative_keys", "relative_values", "tree"}  # their derivatives are for attn check
 HOW = {"threads", "isa", "invariant", "reproducible", "workspace_limit"}
 
 

@@ -63,6 +63,11 @@ def visible(batch: int, heads: int, len_q: int, len_kv: int, options: dict[str, 
         blocks = np.asarray(options["block_mask"]) != 0
         wide = np.repeat(np.repeat(blocks, options["block_q"], -2), options["block_kv"], -1)
         sees = sees & wide[..., :len_q, :len_kv]
+    if get("tree") is not None:
+        words = np.broadcast_to(np.asarray(options["tree"]).astype(np.uint64), (batch, 1, len_q, -(-options["tree_keys"] // 64)))[:, 0]
+        bit = j - (lengths(get("lengths_kv"), batch, len_kv)[:, None, None] - options["tree_keys"])
+        shown = np.take_along_axis(words, np.broadcast_to(np.clip(bit, 0, options["tree_keys"] - 1) // 64, (batch, len_q, len_kv)), -1)
+        sees = sees & ((bit < 0) | ((shown >> (np.maximum(bit, 0) % 64).astype(np.uint64)) & np.uint64(1) != 0))[:, None]
     if get("block_starts") is not None:
         starts, index = np.asarray(options["block_starts"]), np.asarray(options["block_index"])
         listed = np.zeros((len_q, len_kv), bool)

@@ -79,6 +79,11 @@ class ForwardOptions(Options, total=False):
     k_scale: ArrayLike
     v_scale: ArrayLike
 
+    # Few queries that see some of very many keys: libattn.choose makes the lists.
+    block_heads: bool | int  #: block_starts has lists for each batch entry and key head, [B * Hkv * ceil(Sq/block_q) + 1]
+    tree: ArrayLike  #: [B, 1, Sq, ceil(tree_keys/64)] of uint64: which of the last keys a draft sees, a bit for each, bit 0 the first
+    tree_keys: int  #: how many of the last keys have bits
+
     # Further results of attention: their names, or names and arrays to write to.
     outputs: Sequence[str] | Mapping[str, ArrayLike]
     after_dropout: bool  #: weights are returned after dropout

@@ -20,7 +20,7 @@ from ._execution import Execution, execution
 from ._slots import Fixed, Slots, exactly, fits, floats, input_slot, integers, output, output_slot
 from .positions import Rope
 
-__all__ = ["Cache", "Quantised", "quantise"]
+__all__ = ["Cache", "Lists", "Quantised", "choose_blocks", "quantise"]
 
 
 class Quantised(NamedTuple):
@@ -48,6 +48,48 @@ def quantise(x: Any) -> Quantised:
     slots = input_slot(rows, (2, 3)), output_slot(values, (2, 3)), output_slot(scales, (2,))
     _native.call("attn_quantise", *rows.shape, *(ctypes.byref(slot) for slot in slots))
     return Quantised(like(values.reshape(array.shape), x), like(scales.reshape(array.shape[:-1]), x))
+
+
+class Lists(NamedTuple):
+    """A list of blocks for each batch entry and key head: keywords of attention, with block_heads=True."""
+
+    block_starts: Array  #: [batch * heads + 1] of int64: where each list starts in block_index
+    block_index: Array  #: blocks of keys, ascending within a list
+
+
+def choose_blocks(
+    scores: Any, lengths: Any, count: int, block: int, *, keep_first: int = 0, keep_last: int = 0, **options: Unpack[Execution],
+) -> Lists:
+    """The `count` blocks of the greatest scores for each key head; of equal ones the first, and NaN above all numbers.
+
+        rows = kept.page_bounds()
+        lists = cache.choose_blocks(kept.page_scores(rows, q), kept.lengths, 128, kept.page_size, keep_first=1, keep_last=1)
+        o = libattn.attention(q, kept.k, kept.v, causal=True, block_heads=True, block_q=q.shape[2], block_kv=kept.page_size,
+                              **lists._asdict(), **kept.arguments())
+
+    scores [batch, heads, blocks] of float32: Cache.page_scores, or those of an indexer of yours, with blocks of one key.  lengths [batch]:
+    keys of each entry; keep_first and keep_last: so many of its first and last blocks are in each list, whatever their scores.
+
+    Raises ValueError or TypeError, with a sentence.
+    """
+    array = floats(scores, "scores", np.float32)
+    if array.ndim != 3:
+        raise ValueError(f"scores has {array.ndim} axes; it must have three, [batch, heads, blocks]")
+    batch, heads, blocks = array.shape
+    lens = exactly(integers(lengths, "lengths"), "lengths", (batch,), "[batch]")
+    each = integer(count, "count", 0)
+    starts, index = np.empty(batch * heads + 1, np.int64), np.empty(batch * heads * each, np.int64)
+    call = _native.struct(
+        _abi.attn_choice, batch=batch, heads_kv=heads, blocks=blocks, block=integer(block, "block", 1), count=each,
+        keep_first=integer(keep_first, "keep_first", 0), keep_last=integer(keep_last, "keep_last", 0),
+    )
+    chosen = execution(options)
+    if chosen is not None:
+        call.options = chosen
+    call.lengths, call.scores = input_slot(lens, (0,)), input_slot(array, (0, 1, 3))
+    call.block_starts, call.block_index = output_slot(starts, (0,)), output_slot(index, (0,))
+    _native.call("attn_choose_blocks", ctypes.byref(call))
+    return Lists(starts, index[:starts[-1]])
 
 
 def _memory(x: Any, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...]) -> Array:
@@ -289,6 +331,61 @@ class Cache(Fixed):
         if self.page_table is None:
             return b, heads, tokens
         return self.page_table[b, tokens // self.page_size], heads, tokens % self.page_size
+
+    def _bounds(self, rows: Array, block: int, options: Execution) -> Any:
+        made = _native.struct(_abi.attn_bounds, block=integer(block, "block", 0))
+        chosen = execution(options)
+        if chosen is not None:
+            made.options = chosen
+        made.rows = output_slot(rows)
+        return made
+
+    def _blocks(self, block: int) -> int:
+        """Blocks of an entry's capacity."""
+        size = self.page_size or integer(block, "block", 1)
+        return -(-self.capacity // size)
+
+    def page_bounds(self, rows: Any = None, first: Any = None, *, block: int = 0, **options: Unpack[Execution]) -> Array:
+        """The least and the greatest number of each channel over the keys of each page, [pages, heads, 2, dim_qk]; without pages of each
+        block of `block` tokens, [batch * ceil(capacity / block), heads, 2, dim_qk].  Of the type of the keys, float32 if they are int8.
+
+        rows: an earlier result, which is updated with the tokens of each entry from first [batch] on (None: all).
+
+        Raises ValueError, TypeError or NotImplementedError with nothing written.
+        """
+        count = self.k.shape[0] if self.page_size else self.batch * self._blocks(block)
+        kind = np.dtype(np.float32) if self.k.dtype == np.int8 else self.k.dtype
+        shape = (count, self.heads, 2, self.k.shape[3])
+        array = np.zeros(shape, kind) if rows is None else output(rows, "rows", shape, kind)
+        new = None if first is None else exactly(integers(first, "first"), "first", (self.batch,), "[batch]")
+        slot = None if new is None else ctypes.byref(input_slot(new, (0,)))
+        made = self._bounds(array, block, options)
+        with self._lock:
+            _native.call("attn_page_bounds", ctypes.byref(self._cache), ctypes.byref(made), slot)
+        return array
+
+    def page_scores(self, rows: Any, q: Any, *, block: int = 0, **options: Unpack[Execution]) -> Array:
+        """The most that the product of a query and a key of a page (block) can be, from page_bounds: [batch, heads, blocks] of float32, the
+        most of all queries of a key head; -infinity past an entry's end (Tang et al. 2024, "Quest").
+
+        q [batch, heads_q, len, dim_qk], rotated as for attention.  Raises ValueError, TypeError or NotImplementedError.
+        """
+        queries = floats(q, "q", np.float64 if self.k.dtype == np.float64 else None)
+        if queries.ndim != 4:
+            raise ValueError(f"q has {queries.ndim} axes; it must have four, [batch, heads_q, len, dim_qk]")
+        exactly(queries, "q", (self.batch, *queries.shape[1:3], self.k.shape[3]), "[batch, heads_q, len, dim_qk]")
+        scores = np.empty((self.batch, self.heads, self._blocks(block)), np.float32)
+        array = _memory(rows, "rows", None, ("float32", "float16", "bfloat16", "float64"))
+        count = self.k.shape[0] if self.page_size else self.batch * self._blocks(block)
+        exactly(array, "rows", (count, self.heads, 2, self.k.shape[3]), "[blocks, heads, 2, dim_qk]")
+        made = self._bounds(array, block, options)
+        slots = input_slot(queries), output_slot(scores, (0, 1, 3))
+        with self._lock:
+            _native.call(
+                "attn_page_scores", ctypes.byref(self._cache), queries.shape[1], queries.shape[2], ctypes.byref(made),
+                *(ctypes.byref(slot) for slot in slots),
+            )
+        return scores
 
     def shift(self, drop: Any, keep: int = 0) -> None:
         """Drops tokens to make room: drop of each entry, [batch] or one number, after the first `keep`, which stay as sinks (StreamingLLM).

@@ -203,9 +203,13 @@ static attn_status check_problem(const attn_problem *p, const attn_tensors *t, i
     const struct {
         const attn_input *slot;
         const char *name;
-    } missing[] = {{&t->page_table, "page_table"},     {&t->page_starts, "page_starts"},
-                   {&t->page_index, "page_index"},     {&t->lengths_last_page, "lengths_last_page"},
-                   {&t->block_starts, "block_starts"}, {&t->block_index, "block_index"}};
+    } missing[] = {{&t->page_table, "page_table"},
+                   {&t->page_starts, "page_starts"},
+                   {&t->page_index, "page_index"},
+                   {&t->lengths_last_page, "lengths_last_page"},
+                   {&t->block_starts, "block_starts"},
+                   {&t->block_index, "block_index"},
+                   {&t->tree, "tree"}};
     for (size_t n = 0; n < sizeof missing / sizeof *missing; n++)
         CHECK(slot_is_absent(missing[n].slot), ATTN_ERR_UNSUPPORTED, MODULE ": %s is set, which is not there yet", missing[n].name);
     CHECK(!is_packed(t) || slot_is_absent(&t->block_mask), ATTN_ERR_UNSUPPORTED,

@@ -106,6 +106,7 @@ attn_dtype tensors_dtype(const attn_tensors *all, int t)
     if (given) return given;
     if (!(d->types & ~(1u << ATTN_I32 | 1u << ATTN_I64))) return ATTN_I64;
     if (!(d->types & ~(1u << ATTN_BOOL | 1u << ATTN_U8))) return ATTN_BOOL;
+    if (!(d->types & ~(1u << ATTN_I64 | 1u << ATTN_U64))) return ATTN_U64;
     if (d->types == 1u << ATTN_F32 || t == TENSOR(q)) return ATTN_F32;
     if (tensors_packs(t) && d->axes[3] >= ATTN_AXIS_DIM_QK && d->axes[3] <= ATTN_AXIS_DIM_V) return tensors_dtype(all, TENSOR(q));
     return d->gradient_of >= 0 ? tensors_dtype(all, d->gradient_of) : tensors_compute(all);
@@ -133,7 +134,8 @@ int tensors_of_keys(int t) { return tensors_about(t)->axes[2] == ATTN_AXIS_KEY; 
 static int64_t length_of_list(const attn_problem *p, int t)
 {
     if (t == TENSOR(cu_seqlens_q) || t == TENSOR(cu_seqlens_kv)) return p->shape.batch + 1;
-    if (t == TENSOR(block_starts)) return problem_blocks(p->shape.len_q, p->mask.block_q) + 1;
+    if (t == TENSOR(block_starts))
+        return problem_blocks(p->shape.len_q, p->mask.block_q) * (p->mask.block_heads ? p->shape.batch * p->shape.heads_kv : 1) + 1;
     if (t == TENSOR(block_index)) return p->mask.block_entries;
     if (t == TENSOR(page_starts)) return p->shape.batch + 1;
     if (t == TENSOR(page_index)) return p->paging.page_entries;
@@ -182,6 +184,8 @@ static int64_t size_of_axis(const attn_problem *p, int t, attn_axis axis)
         return p->outputs.topk;
     case ATTN_AXIS_LIST:
         return length_of_list(p, t);
+    case ATTN_AXIS_WORD:
+        return problem_blocks(p->mask.tree_keys, 64);
     default:
         return tensors_axis(s, axis);
     }

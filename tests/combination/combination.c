@@ -30,6 +30,9 @@ static const struct {
              {INTEGERS, "+integers"},
              {PAGES, "+pages"},
              {PAGE_LISTS, "+page_lists"},
+             {TREE, "+tree"},
+             {HEAD_LISTS, "+head_lists"},
+             {CHOICES, "+choices"},
              {TYPES, "+types"},
              {STRIDED, "+strided"}};
 enum { STEPS = sizeof steps / sizeof *steps };
@@ -334,6 +337,8 @@ static void draw_chosen(drawing *d)
     if (d->flags & RANGES) combination_ranges(c, &r);
     if (d->flags & LISTS) combination_block_lists(c, &r);
     if (d->flags & GIVEN) combination_given(c, &r);
+    if (d->flags & TREE) combination_tree(c, &r);
+    if (d->flags & (HEAD_LISTS | CHOICES)) combination_head_lists(c, d->flags & CHOICES, &r);
 }
 
 static void draw_steps(drawing *d)
@@ -408,9 +413,10 @@ void combination_draw(combination *c, uint64_t seed, attn_dtype dtype, int flags
 
 void combination_free(combination *c)
 {
-    void *arrays[] = {c->page_starts, c->page_index, c->last_page, c->start_q,  c->start_kv, c->offset,        c->offset_of_ref,
-                      c->length_q,    c->length_kv,  c->keep,      c->Z,        c->ranges,   c->ranges_of_ref, c->block_starts,
-                      c->block_index, c->page_table, c->paged[0],  c->paged[1], c->paged[2], c->paged[3]};
+    void *arrays[] = {c->page_starts,   c->page_index,   c->last_page,   c->start_q, c->start_kv,    c->offset,
+                      c->offset_of_ref, c->length_q,     c->length_kv,   c->keep,    c->Z,           c->ranges,
+                      c->ranges_of_ref, c->block_starts, c->block_index, c->tree,    c->tree_of_ref, c->page_table,
+                      c->paged[0],      c->paged[1],     c->paged[2],    c->paged[3]};
     for (int t = 0; t < TENSORS; t++) tensor_free(&c->of[t]);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) free(arrays[i]);
 }

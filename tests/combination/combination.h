@@ -28,6 +28,7 @@ typedef struct combination {
     double *Z;
     void *paged[4]; /* k, v and their scales in pages */
     int64_t *page_table;
+    uint64_t *tree, *tree_of_ref;
     tensor of[TENSORS]; /* by tensor number: all tensors drawn, with or without a slot; o and lse */
     int statistics;     /* 1: outcomes of forward include weights and statistics */
     int invariant;      /* attn_options.invariant of forward */
@@ -49,7 +50,8 @@ void random_problem(problem_spec *spec, uint64_t seed, attn_dtype dtype);
  * keys and values, and u and v (not with KIND).  FULL: the first sequence of a ragged batch has the full length.  The options of
  * MORE one by one: DILATION, GLOBAL, RANGES, LISTS of blocks, a GIVEN dropout mask.  DISTANT: a least distance of keys.  PART: the
  * call has an origin.  INTEGERS: keys, values or both are i8.  PAGES: keys and values are paged, by a table, PAGE_LISTS: by lists.
- * TYPES: k, v, o, grad_o and bias have random types of 32 and 16 bits.  STRIDED: tensors of tokens have gaps. */
+ * TREE: a tree of drafts.  HEAD_LISTS: lists of blocks of each key head, CHOICES: one for each of them.  TYPES: k, v, o, grad_o and
+ * bias have random types of 32 and 16 bits.  STRIDED: tensors of tokens have gaps. */
 enum {
     FINITE = 1,
     MORE = 2,
@@ -69,7 +71,10 @@ enum {
     TYPES = 32768,
     STRIDED = 65536,
     DISTANT = 131072,
-    PAGE_LISTS = 262144
+    PAGE_LISTS = 262144,
+    TREE = 524288,
+    HEAD_LISTS = 1048576,
+    CHOICES = 2097152
 };
 
 /* The flag of a step by its name in the text of a combination; 0 if there is none. */
@@ -90,6 +95,8 @@ void combination_more(combination *c, random_state *random);
 void combination_ranges(combination *c, random_state *random);
 void combination_block_lists(combination *c, random_state *random);
 void combination_given(combination *c, random_state *random);
+void combination_tree(combination *c, random_state *random);
+void combination_head_lists(combination *c, int one_each, random_state *random);
 /* The steps of PART: draws the origin; translates it for ref/, which has none. */
 void combination_origin(combination *c, random_state *random);
 void combination_place(combination *c);

@@ -28,6 +28,9 @@ static const feature_way ways[] = {
     ON(DROPOUT, 0, "dropout=0.25 +given", "dropout"),
     ON(BLOCKS, 0, "block=5,8/0.4", "block"),
     ON(BLOCKS, 0, "+lists", "block"),
+    ON(HEAD_LISTS, 0, "+head_lists", "block"),
+    ON(CHOICES, 0, "+choices", "block"),
+    ON(TREE, 0, "+tree", "tree"),
     ON(DILATION, 0, "+dilation", "dilat"),
     ON(GLOBAL, ATTN_USES(WINDOW), "window=3,2 +global", "global"),
     ON(GLOBAL, ATTN_USES(DILATION), "+dilation +global", "global"),
@@ -119,6 +122,8 @@ typedef struct request {
     unsigned char requested[TENSORS];
 } request;
 
+enum { OF_LISTS = LISTS | HEAD_LISTS | CHOICES }; /* steps that set block_starts */
+
 /* Two words set the same choice. */
 static attn_status choose_twice(const char *word, attn_error *error)
 {
@@ -137,6 +142,7 @@ static attn_status add_word(request *r, const char *word, attn_error *error)
     if (strcmp(word, "packed") == 0 && r->spec.ragged) return choose_twice(word, error);
     if (strcmp(word, "ragged") == 0 && r->spec.packed) return choose_twice(word, error);
     if (strcmp(word, "sink") == 0 && r->spec.normaliser) return choose_twice(word, error);
+    if (step & OF_LISTS && r->flags & OF_LISTS) return choose_twice(word, error);
     if (step) r->flags |= step;
     else if (*word == '>') r->requested[t] = 1;
     else if (strcmp(word, "grouped") == 0) r->grouped = 1;

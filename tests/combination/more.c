@@ -75,6 +75,55 @@ void combination_block_lists(combination *c, random_state *r)
     combination_apply_mask(c, mask, m->block_q, m->block_kv);
 }
 
+/* Lists of each key head; one for all queries, or for blocks of them. */
+void combination_head_lists(combination *c, int one_each, random_state *r)
+{
+    attn_mask *m = &c->problem.mask;
+    m->block_heads = 1;
+    m->block_q = one_each ? c->ref.Sq + random_below(r, 3) : 1 + random_below(r, c->ref.Sq - 1);
+    m->block_kv = 1 + random_below(r, random_below(r, 2) ? 3 : 24);
+    const int64_t each = problem_blocks(c->ref.Sq, m->block_q), blocks = problem_blocks(c->ref.Skv, m->block_kv),
+                  lists = c->ref.B * c->ref.Hkv * each, group = c->ref.Hq / c->ref.Hkv;
+    const int64_t shape[4] = {c->ref.B, c->ref.Hq, each, blocks};
+    tensor *mask = &c->of[TENSOR(block_mask)]; /* for ref/ only */
+    *mask = tensor_make(ATTN_BOOL, shape, BY_HEAD, 0, NULL);
+    c->block_starts = array(lists + 1);
+    c->block_index = array(lists * blocks);
+    for (int64_t n = 0; n < lists; n++) {
+        const int64_t b = n / each / c->ref.Hkv, g = n / each % c->ref.Hkv;
+        for (int64_t k = 0; k < blocks; k++) {
+            if (once_in(r, 3)) continue;
+            for (int64_t h = g * group; h < (g + 1) * group; h++) tensor_set(mask, tensor_at(mask, b, h, n % each, k), 1);
+            c->block_index[m->block_entries++] = k;
+        }
+        c->block_starts[n + 1] = m->block_entries;
+    }
+    c->tensors.block_starts = attn_in(c->block_starts), c->tensors.block_index = attn_in(c->block_index);
+    combination_apply_mask(c, mask, m->block_q, m->block_kv);
+}
+
+/* A tree over some of the last keys, or more than there are; packed like q, with a gap between the rows. */
+void combination_tree(combination *c, random_state *r)
+{
+    const ref_problem *p = &c->ref;
+    const int packed = c->tensors.cu_seqlens_q.data != NULL;
+    c->problem.mask.tree_keys = c->ref.tree_keys = 1 + random_below(r, p->Skv + 70);
+    const int64_t words = problem_blocks(p->tree_keys, 64), gap = random_below(r, 3), step = words + gap,
+                  rows = packed ? c->start_q[p->B] : p->B * p->Sq;
+    c->tree = calloc((size_t)(rows * step) + 1, sizeof *c->tree);
+    c->tree_of_ref = calloc((size_t)(p->B * p->Sq * words) + 1, sizeof *c->tree_of_ref);
+    assert_true(c->tree && c->tree_of_ref);
+    for (int64_t b = 0; b < p->B; b++)
+        for (int64_t i = 0; i < (packed ? c->length_q[b] : p->Sq); i++)
+            for (int64_t k = 0; k < words; k++) {
+                const uint64_t word = once_in(r, 6) ? ~UINT64_C(0) : random_bits(r) | random_bits(r);
+                c->tree_of_ref[(b * p->Sq + i) * words + k] = word;
+                c->tree[((packed ? c->start_q[b] : b * p->Sq) + i) * step + k] = word;
+            }
+    c->tensors.tree = (attn_input){c->tree, once_in(r, 2) ? ATTN_I64 : ATTN_U64, {packed ? 0 : p->Sq * step, step, step, 1}};
+    c->ref.tree = c->tree_of_ref;
+}
+
 void combination_given(combination *c, random_state *r)
 {
     const int64_t shape[4] = {c->ref.B, c->ref.Hq, c->ref.Sq, c->ref.Skv};

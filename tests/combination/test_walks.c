@@ -25,12 +25,12 @@ static const struct {
     int exact;
     int least; /* number of features it must support: losing one only costs speed, which no other test notices */
 } sizes[] = {
-    {&attn_walk_decode, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, 0, 0, 19},
-    {&attn_walk_decode_in_order, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, ATTN_USES(INVARIANT), 0, 21},
+    {&attn_walk_decode, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, 0, 0, 21},
+    {&attn_walk_decode_in_order, {"b2:hq2:sq2:skv45:d5:dv6", "b2:hq3:hkv1:sq2:skv45:d5:dv6"}, ATTN_USES(INVARIANT), 0, 23},
     {&attn_walk_small_tiles, {"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, 0, 1, 7},
     {&attn_walk_small_rows, {"b2:hq2:sq13:skv25:d16", "b2:hq2:hkv1:sq50:skv25:d16"}, ATTN_USES(CAUSAL), 1, 9},
-    {&attn_walk_rows, {"b2:hq2:sq11:skv35:d5:dv6", "b2:hq3:hkv1:sq11:skv35:d5:dv6"}, ATTN_USES(GROUPS), 0, 13},
-    {&attn_walk_tiles, {"b2:hq2:sq33:skv20:d5:dv6", "b2:hq2:hkv1:sq49:skv20:d5:dv6"}, 0, 0, 34},
+    {&attn_walk_rows, {"b2:hq2:sq11:skv35:d5:dv6", "b2:hq3:hkv1:sq11:skv35:d5:dv6"}, ATTN_USES(GROUPS), 0, 15},
+    {&attn_walk_tiles, {"b2:hq2:sq33:skv20:d5:dv6", "b2:hq2:hkv1:sq49:skv20:d5:dv6"}, 0, 0, 37},
     {&attn_walk_small_backward, {"b2:hq2:sq13:skv25:d16", "b2:hq4:hkv2:sq13:skv25:d16"}, 0, 1, 8},
     {&attn_walk_backward, {"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 32},
     {&attn_walk_jvp, {"b2:hq2:sq13:skv40:d5:dv6", "b2:hq2:hkv1:sq13:skv40:d5:dv6"}, 0, 0, 23},
@@ -39,6 +39,12 @@ static const struct {
 
 enum { WALKS = sizeof sizes / sizeof *sizes };
 
+/* What goes with a list of blocks for each key head. */
+#define WITH_CHOICES                                                                                                               \
+    (ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE) | ATTN_USES(CHOICES) | ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) |                \
+     ATTN_USES(WINDOW) | ATTN_USES(CHUNK) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |        \
+     ATTN_USES(RANGES) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS))
+
 /* Combinations that validation rejects, in all operations or in one: pairs, or three bits. */
 enum { EVERY_OPERATION = -1 };
 static const struct {
@@ -46,9 +52,10 @@ static const struct {
     int op;
     attn_feature_set third; /* 0: none */
 } exclusive[] = {
-    {ATTN_USES(INVARIANT), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), ATTN_FORWARD,
+    {ATTN_USES(INVARIANT), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(HEAD_LISTS) | ATTN_USES(GLOBAL), ATTN_FORWARD,
      0}, /* sums depend on which queries share a tile */
-    {ATTN_USES(REPRODUCIBLE), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(GLOBAL), EVERY_OPERATION, 0}, /* likewise */
+    {ATTN_USES(REPRODUCIBLE), ATTN_USES(RELATIVE) | ATTN_USES(BLOCKS) | ATTN_USES(HEAD_LISTS) | ATTN_USES(GLOBAL), EVERY_OPERATION,
+     0}, /* likewise */
     {ATTN_USES(REPRODUCIBLE), ATTN_USES(ADDITIVE), ATTN_BACKWARD, 0},
     {ATTN_USES(REPRODUCIBLE), ATTN_USES(BIAS_GRADIENT) | ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(RELATIVE_GRADIENT), EVERY_OPERATION,
      0},
@@ -58,6 +65,10 @@ static const struct {
      0},                                                       /* these are for softmax only */
     {ATTN_USES(UNIFORM), ATTN_USES(SINK), EVERY_OPERATION, 0}, /* both claim all weight of an empty row */
     {ATTN_USES(PACKED), ATTN_USES(LENGTHS) | ATTN_USES(PAGED) | ATTN_USES(RAGGED), EVERY_OPERATION, 0}, /* one layout only */
+    {ATTN_USES(TREE) | ATTN_USES(HEAD_LISTS), ATTN_USES(ORIGIN), EVERY_OPERATION,
+     0}, /* of a part, the last keys and lists are not known */
+    {ATTN_USES(HEAD_LISTS), ATTN_USES(BLOCKS), EVERY_OPERATION, 0},
+    {ATTN_USES(CHOICES), ~WITH_CHOICES, EVERY_OPERATION, 0},                     /* a list hides where its keys are */
     {ATTN_USES(UNIFORM), ATTN_USES(LENGTHS), EVERY_OPERATION, ATTN_USES(PAGED)}, /* keys beyond a length have no page to average */
 };
 

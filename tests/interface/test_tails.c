@@ -8,6 +8,7 @@
 #include "attn/analysis.h"
 #include "attn/bilinear.h"
 #include "attn/cache.h"
+#include "attn/choose.h"
 #include "attn/convolution.h"
 #include "attn/cost.h"
 #include "attn/distributed_linear.h"
@@ -26,7 +27,8 @@ enum { D = 2, LEN = 3 };
 static double q[LEN * D], k[LEN * D], v[LEN * D], o[LEN * D], g[D * D] = {1, 0, 0, 1}, numbers[LEN * LEN], lse[LEN];
 static float cached_k[2 * LEN * D], cached_v[2 * LEN * D], new_k[LEN * D], new_v[LEN * D], new_q[LEN * D], new_o[LEN * D];
 static float bias[LEN * LEN], gates[LEN], table[LEN];
-static int64_t length;
+static int64_t length, starts[3];
+static float bounded[2 * 2 * D];
 static const int64_t shape[4] = {1, 1, LEN, D};
 
 static const attn_problem problem = {.struct_size = sizeof problem, .shape = {1, 1, 1, LEN, LEN, D, D}};
@@ -36,6 +38,8 @@ static attn_call call = {.struct_size = sizeof call};
 static attn_options options = {.struct_size = sizeof options};
 static attn_cache cache;
 static attn_cache_tokens tokens;
+static attn_bounds bounds;
+static attn_choice choice;
 static attn_rope rope = {.struct_size = sizeof rope};
 static attn_rope_scaling scaling = {.struct_size = sizeof scaling, .dim = 4, .factor = 2};
 static attn_distance_bias distance = {
@@ -96,6 +100,17 @@ static void make(void)
                          .v = attn_out(cached_v),
                          .lengths = attn_out(&length)};
     tokens = (attn_cache_tokens){.struct_size = sizeof tokens, .len = LEN, .k = attn_in(new_k), .v = attn_in(new_v)};
+    bounds = (attn_bounds){.struct_size = sizeof bounds, .block = LEN, .rows = attn_out(bounded)};
+    choice = (attn_choice){.struct_size = sizeof choice,
+                           .batch = 1,
+                           .heads_kv = 1,
+                           .blocks = 1,
+                           .block = 1,
+                           .count = 1,
+                           .lengths = attn_in(&length),
+                           .scores = attn_in(gates),
+                           .block_starts = attn_out(starts),
+                           .block_index = attn_out(starts + 2)};
     gate_tensors = (attn_bias_gate_tensors){.struct_size = sizeof gate_tensors,
                                             .q = attn_in(new_q),
                                             .w = attn_in(bias),
@@ -169,6 +184,8 @@ static attn_status run_distance(const void *x, attn_error *e)
 RUN(gate, attn_bias_gate_forward(x, &gate_tensors, e))
 RUN(gate_tensors, attn_bias_gate_forward(&gate, x, e))
 RUN(linear, attn_linear_compute(x, &linear_tensors, e))
+RUN(bounds, attn_page_bounds(&cache, x, NULL, e))
+RUN(choice, attn_choose_blocks(x, e))
 RUN(convolution, attn_convolution(x, &convolution_tensors, NULL, e))
 RUN(convolution_tensors, attn_convolution(&convolution, x, NULL, e))
 RUN(convolution_options, attn_convolution(&convolution, &convolution_tensors, x, e))
@@ -280,6 +297,8 @@ static void test_slots(void **state)
     TAILS(attn_tensors, tensors, 1, run_parts_tensors);
     TAILS(attn_cache, cache, 1, run_cache);
     TAILS(attn_cache_tokens, tokens, 1, run_tokens);
+    TAILS(attn_bounds, bounds, 1, run_bounds);
+    TAILS(attn_choice, choice, 1, run_choice);
     TAILS(attn_bias_gate_tensors, gate_tensors, 1, run_gate_tensors);
     TAILS(attn_linear_tensors, linear_tensors, 1, run_linear_tensors);
     TAILS(attn_convolution_tensors, convolution_tensors, 1, run_convolution_tensors);

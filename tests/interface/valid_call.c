@@ -86,6 +86,7 @@ void valid_call_use(valid_call *s, int n)
     if (starts_with(name, "block_")) m->block_q = m->block_kv = 2;
     if (strcmp(name, "block_starts") == 0) use_named(s, "block_index"), m->block_entries = 1;
     if (strcmp(name, "block_index") == 0) use_named(s, "block_starts"), m->block_entries = 1;
+    if (strcmp(name, "tree") == 0) m->tree_keys = 3;
     if (strcmp(name, "cu_seqlens_q") == 0) use_named(s, "cu_seqlens_kv");
     if (strcmp(name, "cu_seqlens_kv") == 0) use_named(s, "cu_seqlens_q");
     if (s->problem.op == ATTN_DOUBLE_BACKWARD && (strcmp(name, "tan_o") == 0 || strcmp(name, "tan_lse") == 0)) {

@@ -235,12 +235,57 @@ static void test_block_lists(void **state)
              "mask.block_q is 2 and mask.block_kv 0 but neither block_mask nor block_starts is set");
 }
 
+/* Lists of each of the two key heads of both entries, for queries 0, 1 and for query 2; or one for all queries. */
+static void test_head_lists(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {0, 1, 1, 2, 3, 3, 3, 3, 3}, far[] = {0, 1, 1, 2, 4}, columns[] = {0, 2, 1};
+    ACCEPTED((LISTS(rows, columns), s.problem.mask.block_heads = 1));
+    REJECTED((LISTS(rows, columns), s.problem.mask.block_heads = 2), ATTN_ERR_ARGUMENT, "mask.block_heads is 2; it must be 0 or 1");
+    REJECTED(s.problem.mask.block_heads = 1, ATTN_ERR_ARGUMENT, "mask.block_heads is 1 and block_starts is not set");
+    REJECTED((LISTS(far, columns), s.problem.mask.block_heads = 1), ATTN_ERR_ARGUMENT,
+             "block_starts[4] (4) is not between its predecessor (2) and mask.block_entries (3)");
+    REJECTED((LISTS(rows, columns), s.problem.mask.block_heads = 1, s.call.origin = &(attn_origin){0}, s.tensors.call = &s.call),
+             ATTN_ERR_UNSUPPORTED,
+             "mask.block_heads is 1 and the call has an origin; lists of each key head are those of a whole problem");
+    REJECTED(
+        (LISTS(rows, columns), s.problem.mask.block_heads = 1, s.problem.mask.block_q = 3, s.problem.dropout.probability = 0.5),
+        ATTN_ERR_UNSUPPORTED, "mask.block_heads is 1, so that each key head goes over a list of its own, and dropout is requested");
+    REJECTED((LISTS(rows, columns), s.problem.mask.block_heads = 1,
+              s.problem.shape.batch = s.problem.shape.heads_kv = INT64_C(1) << 40,
+              s.problem.shape.heads_q = s.problem.shape.heads_kv),
+             ATTN_ERR_SHAPE, "block_starts has more lists than 64 bits can count");
+    REJECTED((small_backward(&s), LISTS(rows, columns), s.problem.mask.block_heads = 1), ATTN_ERR_UNSUPPORTED,
+             "mask.block_heads is 1 and op is not ATTN_FORWARD; lists of each key head have no gradients");
+}
+
+static void test_tree(void **state)
+{
+    (void)state;
+    static const uint64_t words[6] = {~UINT64_C(0), 1, 2, 3, 4, 5};
+    ACCEPTED((s.tensors.tree = attn_in(words), s.problem.mask.tree_keys = 64));
+    REJECTED(s.tensors.tree = attn_in(words), ATTN_ERR_ARGUMENT, "tree is set and mask.tree_keys is 0; set both or neither");
+    REJECTED(s.problem.mask.tree_keys = 3, ATTN_ERR_ARGUMENT, "tree is not set and mask.tree_keys is 3; set both or neither");
+    REJECTED((s.tensors.tree = attn_in(words), s.problem.mask.tree_keys = -1), ATTN_ERR_ARGUMENT,
+             "mask.tree_keys is -1; it must be at least 1, or 0 for none");
+    REJECTED((s.tensors.tree = attn_in(words), s.problem.mask.tree_keys = (INT64_C(1) << 48) + 1), ATTN_ERR_SHAPE,
+             "mask.tree_keys (281474976710657) is more than 2^48, the most of any size");
+    REJECTED((s.tensors.tree = (attn_input){words, ATTN_BOOL, {0, 0, 0, 0}}, s.problem.mask.tree_keys = 3), ATTN_ERR_UNSUPPORTED,
+             "tree.dtype is bool; it must be u64 or i64");
+    REJECTED((s.tensors.tree = attn_in(words), s.problem.mask.tree_keys = 3, s.call.origin = &(attn_origin){0},
+              s.tensors.call = &s.call),
+             ATTN_ERR_UNSUPPORTED, "tree is set and the call has an origin, whose last keys are those of a part");
+    REJECTED((small_backward(&s), s.tensors.tree = attn_in(words), s.problem.mask.tree_keys = 3), ATTN_ERR_ARGUMENT,
+             "tree is set; ATTN_BACKWARD does not use it");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pointers),   cmocka_unit_test(test_as_planned),  cmocka_unit_test(test_origin),
         cmocka_unit_test(test_lengths),    cmocka_unit_test(test_packed),      cmocka_unit_test(test_paged),
-        cmocka_unit_test(test_page_lists), cmocka_unit_test(test_block_lists),
+        cmocka_unit_test(test_page_lists), cmocka_unit_test(test_block_lists), cmocka_unit_test(test_head_lists),
+        cmocka_unit_test(test_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,6 +116,7 @@ static void test_intervals(void **state)
             for (int w = 0; w < BOUNDS * BOUNDS; w++) {
                 attn_visibility s = {.len_q = lengths[n / LENGTHS],
                                      .len_kv = lengths[n % LENGTHS],
+                                     .all_kv = lengths[n % LENGTHS],
                                      .offset = offsets[at],
                                      .left = bounds[w / BOUNDS],
                                      .right = bounds[w % BOUNDS],
@@ -137,7 +138,7 @@ static void test_gaps(void **state)
             ranges[i] = random_below(&draw, 5) ? random_below(&draw, KEYS + 1) : (random_below(&draw, 2) ? INT64_MAX : INT64_MIN);
         attn_visibility s = {.dilation = 1};
         s.len_q = 8 + random_below(&draw, 4);
-        s.len_kv = 8 + random_below(&draw, 4);
+        s.len_kv = s.all_kv = 8 + random_below(&draw, 4);
         s.offset = offsets[random_below(&draw, OFFSETS)];
         s.left = random_below(&draw, 3) ? random_below(&draw, 4) : INT64_MAX;
         s.right = random_below(&draw, 3) ? random_below(&draw, 4) : INT64_MAX;
@@ -156,7 +157,7 @@ static void test_gaps(void **state)
 static void test_misses(void **state)
 {
     (void)state;
-    attn_visibility s = {.len_q = 1000, .len_kv = 1000, .left = 10, .right = 10, .dilation = 1, .global_kv = 5};
+    attn_visibility s = {.len_q = 1000, .len_kv = 1000, .all_kv = 1000, .left = 10, .right = 10, .dilation = 1, .global_kv = 5};
     attn_tile_visibility view = attn_visibility_of_tile(&s, 500, 20);
     assert_true(attn_tile_sees_none(&s, &view, 500, 20, 5, 490));
     assert_false(attn_tile_sees_none(&s, &view, 500, 20, 4, 6));
@@ -166,7 +167,8 @@ static void test_misses(void **state)
     assert_true(attn_tile_sees_all(&s, &view, 509, 511));
     assert_false(attn_tile_sees_all(&s, &view, 508, 511));
 
-    attn_visibility far_apart = {.len_q = 1000, .len_kv = 1000, .left = INT64_MAX, .right = INT64_MAX, .dilation = 100};
+    attn_visibility far_apart = {
+        .len_q = 1000, .len_kv = 1000, .all_kv = 1000, .left = INT64_MAX, .right = INT64_MAX, .dilation = 100};
     view = attn_visibility_of_tile(&far_apart, 500, 20);
     assert_true(attn_tile_sees_none(&far_apart, &view, 500, 20, 220, 300));
     assert_false(attn_tile_sees_none(&far_apart, &view, 500, 20, 219, 300));

@@ -91,6 +91,23 @@ static inline int attn_keys_are_packed(const attn_resolved *p) { return p->has.c
 static inline int attn_has_lengths_kv(const attn_resolved *p) { return p->has.lengths_kv || p->has.lengths_last_page; }
 static inline int attn_is_paged(const attn_resolved *p) { return p->has.page_table || p->has.page_index; }
 
+/* The keys of a key head are those of a list: its queries go over the list, as over a sequence of only these keys. */
+static inline int attn_has_choices(const attn_resolved *p)
+{
+    const int64_t len_q = p->rows_of_query > 1 ? p->shape.len_q / p->rows_of_query : p->shape.len_q;
+    return p->has.block_starts && p->mask.block_heads && p->mask.block_q >= len_q;
+}
+
+/* Lists of each key head, or of all heads together. */
+static inline int64_t attn_lists_of_head(const attn_resolved *p)
+{
+    return p->mask.block_q > 0 ? p->shape.len_q / p->mask.block_q + (p->shape.len_q % p->mask.block_q != 0) : p->shape.len_q;
+}
+static inline int64_t attn_block_lists(const attn_resolved *p)
+{
+    return attn_lists_of_head(p) * (p->mask.block_heads ? p->shape.batch * p->shape.heads_kv : 1);
+}
+
 /* Needs of the score kind: a matrix w, its rows and columns (0 without w), and the channels of a key. */
 static inline int attn_problem_has_matrix(const attn_resolved *p)
 {

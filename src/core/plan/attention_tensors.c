@@ -114,6 +114,7 @@ static const attn_tensor_row rows[] = {
     [ATTN_SLOT_page_starts] = {"page_starts", FORWARD_READS, LIST_AXES, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
     [ATTN_SLOT_page_index] = {"page_index", FORWARD_READS, LIST_AXES, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
     [ATTN_SLOT_lengths_last_page] = {"lengths_last_page", FORWARD_READS, ENTRY_AXES, ATTN_TYPE_INDEX, ATTN_DENSE, -1, -1},
+    [ATTN_SLOT_tree] = {"tree", FORWARD_READS, {ATTN_AXIS_BATCH, ATTN_AXIS_ONE, ATTN_AXIS_QUERY, ATTN_AXIS_WORD}, ATTN_TYPE_WORD, ATTN_LAST_CONTIGUOUS | ATTN_PACKED, -1, -1},
 };
 /* clang-format on */
 _Static_assert(sizeof rows / sizeof *rows == ATTN_SLOTS && (int)ATTN_SLOTS <= (int)ATTN_MAX_TENSORS, "a row for each slot");
@@ -149,6 +150,8 @@ static int64_t axis_size(const attn_resolved *p, attn_axis axis)
         return p->relative.rows;
     case ATTN_AXIS_TOPK:
         return p->outputs.topk;
+    case ATTN_AXIS_WORD:
+        return attn_ceil_div(p->mask.tree_keys, 64);
     default:
         return 1;
     }
@@ -174,7 +177,7 @@ void attn_attention_shape(const void *problem, int number, int64_t shape[4])
         shape[0] = p->shape.batch + 1;
         break;
     case ATTN_SLOT_block_starts:
-        shape[0] = axis_size(p, ATTN_AXIS_BLOCK_Q) + 1;
+        shape[0] = attn_block_lists(p) + 1;
         break;
     case ATTN_SLOT_block_index:
         shape[0] = p->mask.block_entries;

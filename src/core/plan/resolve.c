@@ -13,7 +13,8 @@ enum {
     INDICES = 1u << ATTN_I32 | 1u << ATTN_I64,
     HALVES = 1u << ATTN_F16 | 1u << ATTN_BF16,
     FLOATS = HALVES | 1u << ATTN_F32 | 1u << ATTN_F64,
-    BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8
+    BYTES = 1u << ATTN_BOOL | 1u << ATTN_U8,
+    WORDS = 1u << ATTN_U64 | 1u << ATTN_I64
 };
 
 typedef struct types {
@@ -48,6 +49,8 @@ static types types_of(attn_type_rule rule, attn_dtype query, attn_dtype like)
         return (types){1u << ATTN_F32, ATTN_F32, "f32", 0};
     case ATTN_TYPE_BYTE:
         return (types){BYTES, ATTN_BOOL, "bool or u8", 0};
+    case ATTN_TYPE_WORD:
+        return (types){WORDS, ATTN_U64, "u64 or i64", 0};
     case ATTN_TYPE_INDEX:
         break;
     }

@@ -45,6 +45,7 @@ static void key_of(const attn_plan *plan, attn_schedule_key *key)
     attn_visibility_of(&plan->problem, NULL, 0, 0, &mask);
     key->mask.left = mask.left, key->mask.right = mask.right, key->mask.chunk = mask.chunk, key->mask.causal = mask.causal;
     key->dilation = mask.dilation;
+    key->listed = attn_has_choices(&plan->problem) ? plan->problem.mask.block_kv : 0;
     key->mask.offset = mask.offset, key->mask.global_q = mask.global_q, key->mask.global_kv = mask.global_kv;
     for (int n = 0; n < plan->parts; n++) {
         const attn_plan_part *part = &plan->part[n];
@@ -60,12 +61,24 @@ static void key_of(const attn_plan *plan, attn_schedule_key *key)
     }
 }
 
-/* What the walk of a part sees of an entry's keys; ranges are not read, they only hide more. */
-static attn_visibility visibility_of(const attn_plan_part *part, const attn_args *args, int64_t b)
+static int64_t listed_of(const attn_plan *plan, const attn_args *args, int64_t b)
+{
+    return attn_has_choices(&plan->problem) ? attn_most_listed(&plan->problem, args, b) : 0;
+}
+
+/* What the walk of a part sees of an entry's keys; neither ranges nor blocks of lists are read, they only hide more. */
+static attn_visibility visibility_of(const attn_plan_part *part, const attn_args *args, int64_t b, int64_t listed)
 {
     attn_visibility seen;
     attn_visibility_of(&part->walk->problem, args, b, 0, &seen);
     seen.ranges = NULL;
+    if (attn_has_choices(&part->walk->problem)) {
+        seen.list = NULL;
+        seen.len_kv = seen.all_kv = listed;
+        seen.causal = 0;
+        seen.chunk = 0;
+        seen.left = seen.right = INT64_MAX;
+    }
     return seen;
 }
 
@@ -74,13 +87,14 @@ static void read_entry(const attn_plan *plan, const attn_args *args, int64_t b, 
     attn_visibility whole;
     memset(entry, 0, sizeof *entry);
     entry->tokens = attn_tokens_of(&plan->problem, args, b);
+    entry->listed = listed_of(plan, args, b);
     attn_visibility_of(&plan->problem, args, b, 0, &whole);
     entry->offset = whole.offset;
     entry->part = -1;
     for (int n = 0; n < plan->parts && entry->part < 0 && entry->tokens.len_q > 0; n++) {
         const attn_plan_part *part = &plan->part[n];
         if (!attn_is_of_walk(&part->walk->problem, entry->tokens.len_q, entry->tokens.len_kv)) continue;
-        const attn_visibility seen = visibility_of(part, args, b);
+        const attn_visibility seen = visibility_of(part, args, b, entry->listed);
         entry->part = n;
         entry->before = units[n];
         units[n] += part->type->cut->pieces(part->walk, &seen, entry);
@@ -110,7 +124,7 @@ static void for_each_item(const attn_schedule *s, const attn_plan *plan, const a
     for (int64_t b = 0; b < plan->problem.shape.batch; b++) {
         const attn_scheduled_entry *entry = &s->entry[b];
         if (entry->part != n) continue;
-        const attn_visibility seen = visibility_of(part, args, b);
+        const attn_visibility seen = visibility_of(part, args, b, entry->listed);
         for (int64_t first = 0; first < entry->pieces; first += group) {
             attn_item item = {b, first, attn_min(group, entry->pieces - first), 0};
             item.cost = attn_max(1, part->type->cut->cost(part->walk, &seen, entry, &item));
@@ -218,6 +232,9 @@ attn_status attn_schedule_check(const attn_schedule *s, const attn_plan *plan, c
               "call.schedule was made for %" PRId64 " queries and %" PRId64 " keys of batch entry %" PRId64 "; now it has %" PRId64
               " and %" PRId64,
               entry->tokens.len_q, entry->tokens.len_kv, b, t.len_q, t.len_kv);
+        CHECK(listed_of(plan, args, b) == entry->listed, ATTN_ERR_ARGUMENT,
+              "call.schedule was made for lists of up to %" PRId64 " keys in batch entry %" PRId64 "; now they have %" PRId64,
+              entry->listed, b, listed_of(plan, args, b));
         CHECK(seen.offset == entry->offset, ATTN_ERR_ARGUMENT,
               "call.schedule was made for offset_q[%" PRId64 "] of %" PRId64 "; now it is %" PRId64, b, entry->offset, seen.offset);
     }

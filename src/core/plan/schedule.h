@@ -11,6 +11,7 @@
 typedef struct attn_schedule_key {
     attn_shape shape;
     int64_t dilation;
+    int64_t listed;       /* keys of a block, if each key head has a list of blocks */
     attn_visibility mask; /* of full lengths: windows leave out pieces */
     struct attn_schedule_key_part {
         const attn_walk_type *type;

@@ -36,6 +36,7 @@ typedef enum attn_type_rule {
     ATTN_TYPE_STORED,  /* as ATTN_TYPE_SAME; default the compute type */
     ATTN_TYPE_F32,
     ATTN_TYPE_BYTE, /* bool or u8 */
+    ATTN_TYPE_WORD, /* u64 or i64 */
     ATTN_TYPE_INDEX /* i64 or i32 */
 } attn_type_rule;
 

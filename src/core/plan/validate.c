@@ -56,6 +56,7 @@ static attn_status reject_flags(const attn_resolved *p, attn_error *error)
         {"outputs.after_dropout", p->outputs.after_dropout},
         {"score.additive_bias", p->score.additive_bias},
         {"bias_table.causal", p->bias_table.causal},
+        {"mask.block_heads", (int)attn_clamp(p->mask.block_heads, -1, 2)},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         CHECK(flags[i].value == 0 || flags[i].value == 1, ATTN_ERR_ARGUMENT, "%s is %d; it must be 0 or 1", flags[i].name,
@@ -86,7 +87,8 @@ static attn_status check_flags(const attn_resolved *p, attn_error *error)
 {
 #define SET(group) any_set(p->group.reserved, LENGTH(p->group.reserved))
     const unsigned flags = (unsigned)p->mask.causal | (unsigned)p->mask.window | (unsigned)p->outputs.after_dropout |
-                           (unsigned)p->score.additive_bias | (unsigned)p->bias_table.causal;
+                           (unsigned)p->score.additive_bias | (unsigned)p->bias_table.causal |
+                           (unsigned)(p->mask.block_heads >> 1 != 0) << 1;
     const int reserved = SET(score) | SET(mask) | SET(dropout) | SET(outputs) | SET(paging) | SET(bias_table) | SET(relative);
 #undef SET
     return flags > 1 || reserved ? reject_flags(p, error) : ATTN_OK;
@@ -241,6 +243,7 @@ static attn_status check_mask(const attn_resolved *p, attn_error *error)
     CHECK_TENSORS(blocks || (m->block_q == 0 && m->block_kv == 0), ATTN_SLOT_block_mask, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT,
                   "mask.block_q is %" PRId64 " and mask.block_kv %" PRId64 " but neither block_mask nor block_starts is set",
                   m->block_q, m->block_kv);
+    TRY(attn_choices_validate(p, error));
     CHECK_TENSOR(m->empty == ATTN_EMPTY_ZERO || !p->has.sink, ATTN_SLOT_sink, ATTN_ERR_ARGUMENT,
                  "mask.empty is uniform and sink is set; with a sink a fully masked row has all its weight on the sink");
     CHECK_TENSOR(m->align == ATTN_ALIGN_TOP_LEFT || !p->has.offset_q, ATTN_SLOT_offset_q, ATTN_ERR_ARGUMENT,
@@ -421,6 +424,7 @@ static attn_status check_sizes(const attn_resolved *p, attn_error *error)
         {"paging.page_size", p->paging.page_size},
         {"paging.pages", p->paging.pages},
         {"mask.block_entries", p->mask.block_entries},
+        {"mask.tree_keys", p->mask.tree_keys},
         {"outputs.topk", p->outputs.topk},
         {"paging.page_entries", p->paging.page_entries},
     };
@@ -460,7 +464,7 @@ attn_status attn_problem_resolve(attn_resolved *p, const attn_tensors *tensors, 
                   ATTN_SLOT_relative_keys, ATTN_SLOT_relative_values, ATTN_ERR_UNSUPPORTED,
                   "one of relative_keys and relative_values is shared by the heads and the other is not");
     /* With these, sums over the keys of a tile depend on which rows share the tile: rows share its runs of keys, or its bands. */
-    const attn_feature_set of_tiles = ATTN_USES(RELATIVE) | ATTN_USES(GLOBAL) | ATTN_USES(BLOCKS);
+    const attn_feature_set of_tiles = ATTN_USES(RELATIVE) | ATTN_USES(GLOBAL) | ATTN_USES(BLOCKS) | ATTN_USES(HEAD_LISTS);
     const char *variant = p->invariant && p->op == ATTN_FORWARD ? attn_feature_missing(attn_features_of(p) & of_tiles, 0) : NULL;
     CHECK(!variant, ATTN_ERR_UNSUPPORTED, "options.invariant is set and %s; then bits depend on the chunk", variant);
     /* Also sums over the queries of a tile that end as one number: instruction sets have tiles of different sizes. */

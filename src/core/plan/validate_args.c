@@ -110,10 +110,11 @@ static attn_status check_cu_seqlens(int slot, const void *array, attn_dtype dtyp
     return ATTN_OK;
 }
 
+/* Where lists begin, and, once they are given, their blocks. */
 static attn_status check_block_lists(const attn_resolved *p, const attn_args *args, attn_error *error)
 {
     const attn_mask *m = &p->mask;
-    const int64_t lists = attn_ceil_div(p->shape.len_q, m->block_q), blocks = attn_ceil_div(p->shape.len_kv, m->block_kv);
+    const int64_t lists = attn_block_lists(p), blocks = attn_ceil_div(p->shape.len_kv, m->block_kv);
     const attn_dtype of_starts = p->at.block_starts.dtype, of_index = p->at.block_index.dtype;
     int64_t start = attn_index_at(args->block_starts, of_starts, 0);
     CHECK_TENSOR(start == 0, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT, "block_starts[0] (%" PRId64 ") is not 0%s", start,
@@ -124,7 +125,7 @@ static attn_status check_block_lists(const attn_resolved *p, const attn_args *ar
                      "block_starts[%" PRId64 "] (%" PRId64 ") is not between its predecessor (%" PRId64
                      ") and mask.block_entries (%" PRId64 ")%s",
                      n + 1, end, start, m->block_entries, attn_index_hint(of_starts, end));
-        for (int64_t k = start; k < end; k++) {
+        for (int64_t k = start; args->block_index && k < end; k++) {
             int64_t block = attn_index_at(args->block_index, of_index, k);
             CHECK_TENSOR(block > last && block < blocks, ATTN_SLOT_block_index, ATTN_ERR_ARGUMENT,
                          "block_index[%" PRId64 "] (%" PRId64 ") is not above its predecessor in the list and below %" PRId64
@@ -228,16 +229,18 @@ attn_status attn_args_check_overlap(const attn_plan *plan, const attn_args *args
 
 attn_status attn_lengths_read(const attn_plan *plan, const attn_tensors *tensors, attn_args *args, attn_error *error)
 {
-    static const int lengths[] = {ATTN_SLOT_lengths_kv,  ATTN_SLOT_cu_seqlens_q, ATTN_SLOT_cu_seqlens_kv,
-                                  ATTN_SLOT_page_starts, ATTN_SLOT_offset_q,     ATTN_SLOT_lengths_last_page};
+    static const int lengths[] = {ATTN_SLOT_lengths_kv, ATTN_SLOT_cu_seqlens_q,      ATTN_SLOT_cu_seqlens_kv, ATTN_SLOT_page_starts,
+                                  ATTN_SLOT_offset_q,   ATTN_SLOT_lengths_last_page, ATTN_SLOT_block_starts};
     void *pointers[ATTN_SLOTS] = {NULL};
     memset(args, 0, sizeof *args);
     TRY(attn_tensors_check_size(&attn_attention_family, tensors, error));
+    const int of_lists = attn_has_choices(&plan->problem), count = (int)(sizeof lengths / sizeof *lengths) - !of_lists;
     for (int i = 0; i < plan->tensors; i++)
-        for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
+        for (int n = 0; n < count; n++)
             if (plan->tensor[i].number == lengths[n])
                 TRY(attn_tensor_bind(&attn_attention_family, &plan->tensor[i], tensors, &pointers[lengths[n]], error));
     memcpy(args, pointers, sizeof pointers);
+    if (of_lists) TRY(check_block_lists(&plan->problem, args, error));
     return attn_lengths_validate(&plan->problem, args, error);
 }
 

@@ -4,6 +4,7 @@
 #include "../base/features.h"
 #include "../base/names.h"
 #include "tile.h"
+#include "tree.h"
 #include "walk.h"
 
 /* Features that do not modify the scores of a tile whose pairs are all visible.  All others modify every tile. */
@@ -12,7 +13,8 @@ static const attn_feature_set LEAVE_FULL_TILES =
     ATTN_USES(ELEMENTWISE) | ATTN_USES(DILATION) | ATTN_USES(GLOBAL) | ATTN_USES(UNIFORM) | ATTN_USES(PAIRS) | ATTN_USES(ROWS) |
     ATTN_USES(COLUMNS) | ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) | ATTN_USES(ORIGIN) | ATTN_USES(WINDOW) | ATTN_USES(CHUNK) |
     ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(PAGED) | ATTN_USES(RANGES) | ATTN_USES(SINK) | ATTN_USES(SCALES) |
-    ATTN_USES(INTEGERS) | ATTN_USES(GROUPS) | ATTN_USES(LSE_GRADIENT) | ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(MATRIX_GRADIENT);
+    ATTN_USES(INTEGERS) | ATTN_USES(GROUPS) | ATTN_USES(TREE) | ATTN_USES(CHOICES) | ATTN_USES(LSE_GRADIENT) |
+    ATTN_USES(HEAD_GRADIENTS) | ATTN_USES(MATRIX_GRADIENT);
 
 /* Clamps a count to int64_t. */
 static int64_t countable(double count) { return count < 9e18 ? (int64_t)count : (int64_t)9e18; }
@@ -38,11 +40,21 @@ static int64_t full_blocks(const attn_walk *walk, const attn_interval *keys, con
  * visited. */
 enum { MAX_TESTED = 1 << 12 };
 
+/* Keys that have a bit in a tree are not seen by all. */
+static attn_tile_visibility without_tree(const attn_walk *walk, attn_tile_visibility visible)
+{
+    const int64_t end = walk->problem.has.tree ? attn_tree_first(&walk->problem, walk->problem.shape.len_kv) : INT64_MAX;
+    visible.all.local.high = attn_min(visible.all.local.high, end);
+    visible.all.global.high = attn_min(visible.all.global.high, end);
+    return visible;
+}
+
 /* Blocks that a tile visits, and those that are fully visible.  Global keys and the others may share a block. */
 static void count_tile(const attn_walk *walk, const attn_visibility *visibility, attn_tile *tile, double *visited, double *full)
 {
     attn_interval keys = attn_tile_find_keys(visibility, tile);
-    const attn_visible_keys *any = &tile->visible.any, *all = &tile->visible.all;
+    const attn_tile_visibility visible = without_tree(walk, tile->visible);
+    const attn_visible_keys *any = &visible.any, *all = &visible.all;
     if (any->global.low >= any->global.high || any->local.low / walk->block_kv <= (any->global.high - 1) / walk->block_kv) {
         if (visibility->dilation >= tile->rows + walk->block_kv && blocks_of(walk, keys.low, keys.high) < MAX_TESTED) {
             for (int64_t j = keys.low; j < keys.high; j = attn_block_end(walk, j, keys.high))

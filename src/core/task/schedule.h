@@ -20,6 +20,7 @@ typedef struct attn_item {
 /* A batch entry. */
 typedef struct attn_scheduled_entry {
     attn_tokens tokens;
+    int64_t listed; /* the most keys on the list of a key head; 0 without lists */
     int64_t offset; /* of its queries among the keys */
     int64_t part;   /* of the plan; -1: it has no queries */
     int64_t pieces, items;

@@ -74,6 +74,7 @@ const char *attn_key_run(const attn_task *task, const void *base, const attn_lay
 {
     const attn_resolved *p = &task->walk->problem;
     const attn_paging *paging = &p->paging;
+    if (task->visibility.list) t = attn_listed_key(&task->visibility, t, count);
     if (!attn_is_paged(p)) return attn_key_row(task, base, layout, t);
     int64_t number = t / paging->page_size, into = t % paging->page_size;
     int64_t page = attn_page_of(p, task->args, task->b, number);

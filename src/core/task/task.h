@@ -29,7 +29,9 @@ static inline void *attn_part(const attn_task *task, int64_t offset) { return ta
 /* Row t of the task's head in a tensor on the query side (q, o, lse, ...) or the key side (k, v, ...). */
 char *attn_query_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t);
 char *attn_key_row(const attn_task *task, const void *base, const attn_layout *layout, int64_t t);
-/* Key row t, in its page if keys are paged; *count is reduced to the rows that follow contiguously. */
+/* Key row t, in its page if keys are paged, or row t of the key head's list; *count is reduced to the rows that follow
+ * contiguously.
+ */
 const char *attn_key_run(const attn_task *task, const void *base, const attn_layout *layout, int64_t t, int64_t *count);
 /* Element (i, j) of the task's head in a mask, bias or weights tensor. */
 char *attn_pair_at(const attn_task *task, const void *base, const attn_layout *layout, int64_t i, int64_t j);

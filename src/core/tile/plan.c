@@ -12,7 +12,7 @@ enum { SHORT_ENOUGH_FOR_STRIDES = 256 };
 
 int attn_must_compact(const attn_walk *walk, const attn_layout *layout, int64_t dim)
 {
-    if (layout->dtype != walk->compute || attn_is_paged(&walk->problem)) return 1;
+    if (layout->dtype != walk->compute || attn_is_paged(&walk->problem) || attn_has_choices(&walk->problem)) return 1;
     return layout->stride[2] != dim && layout->stride[2] != 0 && walk->problem.shape.len_kv > SHORT_ENOUGH_FOR_STRIDES;
 }
 
@@ -60,7 +60,7 @@ int attn_tiles_lay_out(attn_tile_walk *plan, const attn_part_of *beside, size_t 
     const int64_t D = p->shape.dim_qk, Dv = p->shape.dim_v, n = walk->block_kv, q = walk->tile_q, group = plan->group;
     const int64_t padded = attn_ceil_div(n, walk->kernel.lanes) * walk->kernel.lanes;
     const size_t size = attn_dtype_bytes(walk->compute);
-    const int pairs = p->has.block_mask || p->has.block_starts || p->mask.dilation > 1 || p->mask.global_kv > 0;
+    const int pairs = p->has.block_mask || p->has.block_starts || p->has.tree || p->mask.dilation > 1 || p->mask.global_kv > 0;
     const int additive = attn_is_additive(p), bf16 = attn_scores_bf16(walk), backward = p->op == ATTN_BACKWARD;
     const attn_part_of queries = {&s->Qt, s->Qt_bytes, group, 1};
     const attn_part_of scores[] = {

@@ -22,6 +22,7 @@ static int64_t next_in_row(const attn_task *task, int64_t number, int64_t k, int
     const attn_resolved *p = &task->walk->problem;
     if (p->has.block_starts) {
         const attn_dtype dtype = p->at.block_starts.dtype;
+        if (p->mask.block_heads) number += (task->b * p->shape.heads_kv + task->g) * attn_lists_of_head(p);
         int64_t low = attn_index_at(task->args->block_starts, dtype, number);
         int64_t last = attn_index_at(task->args->block_starts, dtype, number + 1), high = last;
         while (low < high) {

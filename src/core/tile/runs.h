@@ -7,7 +7,7 @@
 
 static inline int attn_has_blocks(const attn_task *task)
 {
-    return task->walk->problem.has.block_mask || task->walk->problem.has.block_starts;
+    return task->walk->problem.has.block_mask || (task->walk->problem.has.block_starts && !task->visibility.list);
 }
 
 /* The first run of keys within low .. high-1 that the tile has to visit; returns 0 if there is none.  Keys outside runs are seen by

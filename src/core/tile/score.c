@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../base/names.h"
+#include "../task/tree.h"
 #include "relative.h"
 #include "runs.h"
 #include "steps.h"
@@ -76,8 +77,8 @@ static void keep_visible(const attn_task *task, const attn_tile *tile, const att
 static int has_band(const attn_task *task, const attn_tile *tile)
 {
     const attn_visibility *visibility = &task->visibility;
-    return !visibility->ranges && !visibility->global_q && !visibility->global_kv && visibility->dilation == 1 &&
-           tile->first + tile->rows <= visibility->len_q;
+    return !visibility->ranges && !visibility->list && !visibility->global_q && !visibility->global_kv &&
+           visibility->dilation == 1 && tile->first + tile->rows <= visibility->len_q;
 }
 
 /* Like find_intervals, for a band: the interval of each lane is one key further than that of the lane before. */
@@ -114,6 +115,22 @@ static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_
     if (attn_blocks_expand(task, tile, keys->low, keys->high, bytes)) return 0;
     keep_bytes(task, tile, n);
     return 1;
+}
+
+/* Masks the last keys by the bits of their queries.  Returns 0 if all of them are kept. */
+static int keep_tree(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
+    unsigned char *bytes = attn_part(task, at->expanded);
+    const int64_t n = keys->high - keys->low, end = attn_min(keys->high, task->visibility.len_kv),
+                  first = attn_tree_first(&task->walk->problem, task->visibility.len_kv), low = attn_max(keys->low, first);
+    int all = 1;
+    if (low >= end) return 0;
+    memset(bytes, 1, (size_t)(tile->rows * n));
+    for (int64_t i = 0; i < tile->rows; i++)
+        all &= attn_tree_expand(attn_tree_words(task, tile->first + i), first, low, end, bytes + i * n + low - keys->low);
+    if (!all) keep_bytes(task, tile, n);
+    return !all;
 }
 
 /* Masks the keys that are too near to their query.  Returns 0 if there are none. */
@@ -250,6 +267,7 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         cut = 1;
     }
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
+    if (p->has.tree) cut |= keep_tree(task, tile, keys);
     if (p->mask.least_distance > 0) cut |= drop_near(task, tile, keys);
     const int unmasked = p->has.alibi_slopes || p->score.softcap > 0 || p->has.modifier ||
                          p->has.relative_keys; /* they turn -infinity into something else */

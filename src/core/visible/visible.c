@@ -67,6 +67,62 @@ int attn_has_entry(const attn_resolved *p, const attn_args *args, int64_t b)
     return attn_is_of_walk(p, t.len_q, t.len_kv);
 }
 
+/* Where the list of key head g of batch entry b begins and ends. */
+static attn_interval list_at(const attn_resolved *p, const attn_args *args, int64_t b, int64_t g)
+{
+    const int64_t number = b * p->shape.heads_kv + g;
+    return (attn_interval){attn_index_at(args->block_starts, p->at.block_starts.dtype, number),
+                           attn_index_at(args->block_starts, p->at.block_starts.dtype, number + 1)};
+}
+
+int64_t attn_most_listed(const attn_resolved *p, const attn_args *args, int64_t b)
+{
+    int64_t most = 0;
+    for (int64_t g = 0; g < p->shape.heads_kv; g++) {
+        const attn_interval list = list_at(p, args, b, g);
+        most = attn_max(most, list.high - list.low);
+    }
+    return attn_min(most, attn_ceil_div(p->shape.len_kv, p->mask.block_kv)) * p->mask.block_kv;
+}
+
+/* The first block on the list from `block` on. */
+static int64_t find_listed(const attn_visibility *v, int64_t block)
+{
+    int64_t low = 0, high = v->listed;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (attn_index_at(v->list, v->list_dtype, middle) < block) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* How many keys of the list are before key j of the sequence. */
+static int64_t listed_before(const attn_visibility *v, int64_t j)
+{
+    if (j >= v->all_kv || v->listed == 0) return v->len_kv;
+    const int64_t block = j / v->block, n = find_listed(v, block);
+    const int within = n < v->listed && attn_index_at(v->list, v->list_dtype, n) == block;
+    return n * v->block + (within ? j % v->block : 0);
+}
+
+/* Turns to the list of the key head: the last of its blocks may end beyond the sequence. */
+static void read_list(const attn_resolved *p, const attn_args *args, int64_t b, int64_t g, attn_visibility *v)
+{
+    const attn_interval list = list_at(p, args, b, g);
+    static const int64_t empty;
+    const int given = args->block_index != NULL; /* else there is no entry, or a schedule is made, from lengths alone */
+    v->list_dtype = p->at.block_index.dtype;
+    v->list = given ? (const char *)args->block_index + list.low * (int64_t)attn_dtype_bytes(v->list_dtype) : (const void *)&empty;
+    v->block = p->mask.block_kv;
+    v->listed = given ? list.high - list.low : 0;
+    v->listed = find_listed(v, attn_ceil_div(v->all_kv, v->block));
+    v->len_kv = v->listed * v->block;
+    if (v->listed == 0) return;
+    const int64_t last = attn_index_at(v->list, v->list_dtype, v->listed - 1) * v->block;
+    v->len_kv += attn_min(v->all_kv - last, v->block) - v->block;
+}
+
 /* In place, field by field: the visibility of a short head is read at once, and loads would stall on wider stores and copies. */
 void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int64_t b, int64_t h, attn_visibility *visibility)
 {
@@ -106,8 +162,11 @@ void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int
         len_q = 0;
     }
     visibility->len_q = len_q * rows;
-    visibility->len_kv = len_kv;
+    visibility->len_kv = visibility->all_kv = len_kv;
     visibility->offset = offset;
+    visibility->list = NULL;
+    if (args && attn_has_choices(problem) && problem->shape.heads_q > 0)
+        read_list(problem, args, b, h / (problem->shape.heads_q / problem->shape.heads_kv), visibility);
     if (args && problem->has.ranges) {
         const attn_layout *layout = &problem->at.ranges;
         int64_t first = b * layout->stride[0] + h * layout->stride[1];
@@ -121,7 +180,7 @@ void attn_visibility_of(const attn_resolved *problem, const attn_args *args, int
 /* The keys that all rules but window and dilation leave to query i. */
 static attn_interval keys_in_reach(const attn_visibility *visibility, int64_t i, int64_t position)
 {
-    int64_t low = 0, high = visibility->len_kv;
+    int64_t low = 0, high = visibility->all_kv;
     if (visibility->causal) high = attn_min(high, attn_add_saturate(position, 1));
     if (visibility->chunk) { /* a chunk starts at or below its position */
         int64_t start =
@@ -136,8 +195,8 @@ static attn_interval keys_in_reach(const attn_visibility *visibility, int64_t i,
         low = attn_max(low, attn_add_saturate(first, -visibility->origin_kv));
         high = attn_min(high, attn_add_saturate(end, -visibility->origin_kv));
     }
-    attn_interval keys = {attn_clamp(low, 0, visibility->len_kv), 0};
-    keys.high = attn_clamp(high, keys.low, visibility->len_kv);
+    attn_interval keys = {attn_clamp(low, 0, visibility->all_kv), 0};
+    keys.high = attn_clamp(high, keys.low, visibility->all_kv);
     return keys;
 }
 
@@ -147,7 +206,8 @@ static int is_global(const attn_visibility *visibility, int64_t position)
     return absolute >= 0 && absolute < visibility->global_q;
 }
 
-attn_visible_keys attn_keys_of_query(const attn_visibility *visibility, int64_t i)
+/* Of all keys of the sequence. */
+static attn_visible_keys keys_of_query(const attn_visibility *visibility, int64_t i)
 {
     attn_visible_keys seen = {nothing, nothing};
     if (i >= visibility->len_q) return seen;
@@ -173,6 +233,16 @@ attn_visible_keys attn_keys_of_query(const attn_visibility *visibility, int64_t 
         seen.local.high = attn_max(seen.local.high, seen.global.high);
         seen.global = nothing;
     }
+    return seen;
+}
+
+/* (No problem has both lists and global keys.) */
+attn_visible_keys attn_keys_of_query(const attn_visibility *visibility, int64_t i)
+{
+    attn_visible_keys seen = keys_of_query(visibility, i);
+    if (!visibility->list || is_empty(&seen.local)) return seen;
+    seen.local.low = listed_before(visibility, seen.local.low);
+    seen.local.high = listed_before(visibility, seen.local.high);
     return seen;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * visible.h - which keys a query sees by causality, windows, lengths, ranges and global tokens: one interval per query, and one
- * more before it if keys are global.  Without ranges and global tokens intervals move forward with the query, so a tile's keys
- * follow from its first and last query; otherwise they are gathered once, when the tile is opened.
+ * more before it if keys are global.  If a key head has a list of blocks, keys are counted along the list.  Without ranges and
+ * global tokens intervals move forward with the query, so a tile's keys follow from its first and last query; otherwise they are
+ * gathered once, when the tile is opened.
  */
 #ifndef ATTN_VISIBLE_VISIBLE_H
 #define ATTN_VISIBLE_VISIBLE_H
@@ -14,6 +15,10 @@
 /* One head of one batch entry. */
 typedef struct attn_visibility {
     int64_t len_q, len_kv;
+    int64_t all_kv;   /* keys of the sequence; those of len_kv are on the list, if there is one */
+    const void *list; /* the list of the key head, ascending; NULL: none */
+    attn_dtype list_dtype;
+    int64_t listed, block;     /* blocks on the list that begin within the sequence; keys of one */
     int of_other_walk;         /* the sequence belongs to another walk and is not written: len_q is 0 */
     int64_t rows_of_query;     /* rows at the same position: row i belongs to query i / rows_of_query */
     int64_t first_q, first_kv; /* token 0 of this entry in packed tensors; 0 otherwise */
@@ -63,6 +68,22 @@ static inline int64_t attn_page_of(const attn_resolved *p, const attn_args *args
     return attn_index_at(args->page_index, p->at.page_index.dtype,
                          attn_index_at(args->page_starts, p->at.page_starts.dtype, b) + number);
 }
+
+/* Key `t` of the list of a key head, as a key of its sequence; *count, if not NULL, is reduced to those that follow in its block.
+ */
+static inline int64_t attn_listed_key(const attn_visibility *v, int64_t t, int64_t *count)
+{
+    if (v->block == 1) {
+        if (count) *count = 1;
+        return attn_index_at(v->list, v->list_dtype, t);
+    }
+    const int64_t number = t / v->block, into = t - number * v->block;
+    if (count && *count > v->block - into) *count = v->block - into;
+    return attn_index_at(v->list, v->list_dtype, number) * v->block + into;
+}
+
+/* At least as many keys as the lists of a batch entry have; their blocks are not read. */
+int64_t attn_most_listed(const attn_resolved *problem, const attn_args *args, int64_t b);
 
 /* 1 if a sequence of these lengths belongs to the walk: all do, unless a plan has several parts. */
 int attn_is_of_walk(const attn_resolved *problem, int64_t len_q, int64_t len_kv);

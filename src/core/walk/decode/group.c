@@ -6,6 +6,7 @@
 
 #include "../../base/checked.h"
 #include "../../base/names.h"
+#include "../../task/tree.h"
 
 /* The keys of a piece take about so many bytes: the next piece is prefetched while the current one is processed, so memory has the
  * time of a whole piece, and the current piece is in the level 1 cache (lab/decode/README.md). */
@@ -20,8 +21,10 @@ static attn_decode_source source_of(const attn_resolved *p, const void *base, co
     const int64_t step = (int64_t)((uint64_t)layout->stride[2] * (uint64_t)size);
     attn_decode_source s = {base, layout, dim, attn_max(1, dim * size), step, 0, layout->stride[2], 0, 0};
     s.piece = attn_decode_rows_of_piece(s.row);
-    s.spread = attn_is_paged(p) && p->paging.page_size < s.piece && dim > 0;
-    s.gathers = s.spread && p->paging.page_size < MIN_PIECE;
+    const int64_t page = attn_is_paged(p) ? p->paging.page_size : INT64_MAX,
+                  together = attn_has_choices(p) ? attn_min(page, p->mask.block_kv) : page; /* rows */
+    s.spread = together < s.piece && dim > 0;
+    s.gathers = s.spread && together < MIN_PIECE;
     if (s.gathers) s.ld = dim;
     return s;
 }
@@ -118,12 +121,27 @@ typedef struct addresses {
     const char *place[RING];
 } addresses;
 
+/* Rows j .. end-1 of a list of blocks, from place[first % RING] on. */
+static void find_listed_rows(const attn_task *task, const attn_decode_source *s, int64_t j, int64_t end, int64_t first,
+                             addresses *to)
+{
+    for (int64_t n; j < end; j += n) {
+        n = end - j;
+        const char *rows = attn_key_run(task, s->base, s->layout, j, &n);
+        for (int64_t i = 0; i < n; i++) to->place[first++ % RING] = rows + i * s->stride;
+    }
+}
+
 /* Rows j .. end-1, from place[first % RING] on; what attn_key_run does for one of them. */
 static void find_rows(const attn_decode_group *g, const attn_decode_source *s, int64_t j, int64_t end, int64_t first, addresses *to)
 {
     const attn_resolved *p = &g->call->walk->problem;
     const attn_args *args = g->call->args;
     const attn_task *task = g->task;
+    if (task->visibility.list) {
+        find_listed_rows(task, s, j, end, first, to);
+        return;
+    }
     const int lists = p->has.page_index;
     const attn_dtype dtype = lists ? p->at.page_index.dtype : p->at.page_table.dtype;
     const void *pages = lists ? args->page_index : args->page_table;
@@ -228,6 +246,24 @@ void attn_decode_pieces(const attn_decode_group *g, const attn_decode_source *s,
 
 /* ---- scores ---- */
 
+/* Drops the last keys that a query's bits hide, a word at a time.  Returns 1 if there are any. */
+static int drop_by_tree(const attn_task *task, int64_t i, const attn_decode_block *b, void *S)
+{
+    enum { WORD = 64 };
+    const attn_walk *w = task->walk;
+    const uint64_t *words = attn_tree_words(task, i);
+    const int64_t first = attn_tree_first(&w->problem, task->visibility.len_kv), size = (int64_t)attn_dtype_bytes(w->compute);
+    unsigned char bytes[WORD];
+    int cut = 0;
+    for (int64_t j = attn_max(b->low, first), end; j < b->high; j = end) {
+        end = attn_min(b->high, j + WORD);
+        if (attn_tree_expand(words, first, j, end, bytes)) continue;
+        w->kernel.decode->keep_row(end - j, (char *)S + (j - b->low) * size, bytes, 1);
+        cut = 1;
+    }
+    return cut;
+}
+
 int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_t i, const attn_decode_block *b,
                        const float *factors, void *S)
 {
@@ -258,6 +294,7 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
         kernel->keep_row(n, S, attn_pair_at(task, task->args->mask, mask, i, b->low), mask->stride[3]);
         cut = 1;
     }
+    if (p->has.tree) cut |= drop_by_tree(task, i, b, S);
     attn_interval seen = attn_keys_of_query(&task->visibility, i).local;
     if (seen.low > b->low || seen.high < b->high) {
         int64_t low = attn_clamp(seen.low, b->low, b->high), high = attn_clamp(seen.high, low, b->high);

@@ -62,7 +62,10 @@ static int lay_out(attn_decode_walk *plan)
         {&s->row_factors, plan->tile_kv ? rows : 0, 1, size},
         {&s->K, p->at.k.dtype == ATTN_I8 ? plan->tile_kv : 0, shape->dim_qk, size},
         {&s->V, p->at.v.dtype == ATTN_I8 ? plan->tile_kv : 0, shape->dim_v, size},
-        {&s->rows, attn_is_paged(p) ? attn_max(bytes_of_piece(&p->at.k, shape->dim_qk), bytes_of_piece(&p->at.v, shape->dim_v)) : 0,
+        {&s->rows,
+         attn_is_paged(p) || attn_has_choices(p)
+             ? attn_max(bytes_of_piece(&p->at.k, shape->dim_qk), bytes_of_piece(&p->at.v, shape->dim_v))
+             : 0,
          1, 1},
     };
     return attn_place(own, sizeof own / sizeof *own, &walk->worker_bytes) &&
@@ -131,7 +134,7 @@ static int64_t cost_of_item(const attn_walk *walk, const attn_visibility *seen, 
                             const attn_item *item)
 {
     const attn_shape *s = &walk->problem.shape;
-    const int64_t end = item->first + item->count, keys = entry->tokens.len_kv - (end - 1 + entry->skipped) * walk->block_kv;
+    const int64_t end = item->first + item->count, keys = seen->len_kv - (end - 1 + entry->skipped) * walk->block_kv;
     const int64_t rows = seen->len_q * (s->heads_q / s->heads_kv);
     return rows * ((item->count - 1) * walk->block_kv + attn_clamp(keys, 0, walk->block_kv));
 }
@@ -169,8 +172,8 @@ static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_wal
 const attn_walk_type attn_walk_decode = {
     .name = "decode",
     .op = ATTN_FORWARD,
-    .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(RAGGED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) |
-                 ATTN_USES(INTEGERS) | ATTN_USES(GROUPS),
+    .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(TREE) | ATTN_USES(CHOICES) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |
+                 ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS),
     .decodes = 1,
     .why = "decode, since a key head has few queries",
     .limits = limits,
@@ -189,8 +192,8 @@ static int limits_in_order(const attn_resolved *p, const attn_kernel_row *tiles,
 const attn_walk_type attn_walk_decode_in_order = {
     .name = "decode in order",
     .op = ATTN_FORWARD,
-    .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(RAGGED) | ATTN_USES(PAGED) | ATTN_USES(SCALES) |
-                 ATTN_USES(INTEGERS) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
+    .supported = ATTN_USES_MASKS | ATTN_USES_BIASES | ATTN_USES(TREE) | ATTN_USES(CHOICES) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |
+                 ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS) | ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE),
     .decodes = 1,
     .why = "decode in the order of tiles",
     .limits = limits_in_order,

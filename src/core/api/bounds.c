@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT
+ * bounds.c - attn_page_bounds: the least and the greatest keys of blocks. */
+#include "bounds.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "../base/checked.h"
+#include "../base/element.h"
+#include "../plan/plan.h"
+
+attn_status attn_bounded_read(attn_bounded *b, const attn_cache *cache, const attn_bounds *given, attn_error *error)
+{
+    const attn_cache_tokens none = {.struct_size = sizeof none};
+    attn_bounds bounds;
+    CHECK(given, ATTN_ERR_ARGUMENT, "bounds is NULL");
+    TRY(slots_read(&bounds, sizeof bounds, sizeof bounds, given, "attn_bounds", error));
+    memset(&b->options, 0, sizeof b->options);
+    if (bounds.options) {
+        TRY(attn_struct_read(&b->options, sizeof b->options, sizeof b->options, bounds.options, "attn_options", error));
+        TRY(attn_options_validate(&b->options, error));
+    }
+    TRY(attn_threads_choose(b->options.threads, &b->threads, error));
+    TRY(attn_append_read(&b->append, cache, &none, error));
+    const attn_cache *c = &b->append.cache;
+    const int paged = attn_cache_has_pages(c);
+    CHECK(paged ? bounds.block == 0 || bounds.block == c->page_size : bounds.block > 0, ATTN_ERR_ARGUMENT,
+          "bounds: block is %" PRId64 "; it must be %s", bounds.block,
+          paged ? "0 or page_size" : "at least 1, since keys have no pages");
+    b->block = paged ? c->page_size : bounds.block;
+    b->blocks = attn_ceil_div(c->capacity, b->block);
+    int64_t count = c->pages;
+    CHECK(paged || attn_mul(c->batch, b->blocks, &count), ATTN_ERR_SHAPE, "bounds: the number of blocks overflows 64 bits");
+    const int64_t shape[4] = {count, c->heads_kv, 2, c->dim_qk};
+    const int some = count > 0 && c->heads_kv > 0 && c->dim_qk > 0;
+    const attn_dtype type = c->k.dtype == ATTN_I8 ? ATTN_F32 : c->k.dtype;
+    attn_input rows = slot_of(&bounds.rows);
+    int64_t span;
+    CHECK(rows.data || !some, ATTN_ERR_ARGUMENT, "bounds: rows is NULL");
+    TRY(slot_resolve(&rows, "bounds: rows", shape, type, error));
+    CHECK(rows.dtype == type, ATTN_ERR_UNSUPPORTED, "bounds: rows is %s; it must be %s, as the keys are %s",
+          attn_dtype_name(rows.dtype), attn_dtype_name(type), attn_dtype_name(c->k.dtype));
+    CHECK(!some || ((c->dim_qk == 1 || rows.stride[3] == 1) && rows.stride[2] == c->dim_qk), ATTN_ERR_STRIDE,
+          "bounds: rows.stride is %" PRId64 " and %" PRId64 " on the last two axes, which must be contiguous (%" PRId64 " and 1)",
+          rows.stride[2], rows.stride[3], c->dim_qk);
+    CHECK(!some || elements_self_overlap(shape, rows.stride, &span) < 0, ATTN_ERR_STRIDE, "bounds: rows overlaps itself");
+    b->rows = bounds.rows;
+    b->rows.dtype = type;
+    memcpy(b->rows.stride, rows.stride, sizeof rows.stride);
+    places p;
+    attn_append_places(&p, &b->append);
+    places_add_slot(&p, "bounds", "rows", &rows, shape, type, 1);
+    return places_check(&p, "bounds", error);
+}
+
+char *attn_bounded_row(const attn_bounded *b, int64_t entry, int64_t g, int64_t n)
+{
+    const attn_cache *c = &b->append.cache;
+    const int64_t row = attn_cache_has_pages(c) ? attn_cache_entry(c, entry, n * b->block) : entry * b->blocks + n;
+    return (char *)b->rows.data + (row * b->rows.stride[0] + g * b->rows.stride[1]) * (int64_t)attn_dtype_size(b->rows.dtype);
+}
+
+/* One key widens the bounds of its block, or begins them: elements are compared as numbers, and copied.  NaN stays. */
+#define WIDEN(name, type, number)                                                                                                  \
+    static void widen_##name(int64_t dim, int begins, const type *restrict k, type *restrict least, type *restrict greatest)       \
+    {                                                                                                                              \
+        for (int64_t c = 0; begins && c < dim; c++) least[c] = greatest[c] = k[c];                                                 \
+        for (int64_t c = 0; !begins && c < dim; c++) {                                                                             \
+            const int below = (number(k[c]) >= number(least[c])) | (number(least[c]) != number(least[c])),                         \
+                      above = (number(k[c]) <= number(greatest[c])) | (number(greatest[c]) != number(greatest[c]));                \
+            least[c] = below ? least[c] : k[c];                                                                                    \
+            greatest[c] = above ? greatest[c] : k[c];                                                                              \
+        }                                                                                                                          \
+    }
+#define ITSELF(x) (x)
+WIDEN(f32, float, ITSELF)
+WIDEN(f64, double, ITSELF)
+WIDEN(f16, uint16_t, attn_f32_of_f16)
+WIDEN(bf16, uint16_t, attn_f32_of_bf16)
+
+static void widen_i8(int64_t dim, int begins, const int8_t *k, float scale, float *least, float *greatest)
+{
+    for (int64_t c = 0; c < dim; c++) {
+        const float x = scale * (float)k[c];
+        widen_f32(1, begins, &x, least + c, greatest + c);
+    }
+}
+
+typedef struct widening {
+    const attn_bounded *bounded;
+    attn_input first;
+} widening;
+
+static void widen_head(void *context, int64_t worker, int64_t task)
+{
+    const widening *w = context;
+    const attn_bounded *b = w->bounded;
+    const attn_cache *c = &b->append.cache;
+    const int64_t entry = task / c->heads_kv, g = task % c->heads_kv, dim = c->dim_qk, len = attn_bounded_length(b, entry);
+    const int64_t from = w->first.data ? attn_cache_index(&w->first, entry) : 0, *stride = c->k.stride;
+    (void)worker;
+    for (int64_t t = from; t < len; t++) {
+        const int64_t into = attn_cache_token(c, t), of = attn_cache_entry(c, entry, t);
+        const char *k =
+            (const char *)c->k.data + (of * stride[0] + g * stride[1] + into * stride[2]) * (int64_t)attn_dtype_size(c->k.dtype);
+        void *least = attn_bounded_row(b, entry, g, t / b->block),
+             *greatest = (char *)least + dim * (int64_t)attn_dtype_size(b->rows.dtype);
+        const int begins = t % b->block == 0;
+        switch (c->k.dtype) {
+        case ATTN_F32:
+            widen_f32(dim, begins, (const void *)k, least, greatest);
+            break;
+        case ATTN_F64:
+            widen_f64(dim, begins, (const void *)k, least, greatest);
+            break;
+        case ATTN_F16:
+            widen_f16(dim, begins, (const void *)k, least, greatest);
+            break;
+        case ATTN_BF16:
+            widen_bf16(dim, begins, (const void *)k, least, greatest);
+            break;
+        default: {
+            const int64_t *of_scale = c->k_scale.stride;
+            const float scale = ((const float *)c->k_scale.data)[of * of_scale[0] + g * of_scale[1] + into * of_scale[2]];
+            widen_i8(dim, begins, (const void *)k, scale, least, greatest);
+        }
+        }
+    }
+}
+
+attn_status attn_page_bounds(const attn_cache *cache, const attn_bounds *bounds, const attn_input *first, attn_error *error)
+{
+    attn_bounded b;
+    TRY(attn_bounded_read(&b, cache, bounds, error));
+    const attn_cache *c = &b.append.cache;
+    widening w = {&b, {0}};
+    if (first) {
+        w.first = *first;
+        CHECK(first->data || c->batch == 0, ATTN_ERR_ARGUMENT, "bounds: first.data is NULL");
+        TRY(attn_cache_resolve_index(&w.first, "bounds: first", c->batch, 0, error));
+    }
+    for (int64_t n = 0; first && n < c->batch; n++) {
+        const int64_t from = attn_cache_index(&w.first, n);
+        CHECK(from >= 0 && from <= attn_bounded_length(&b, n), ATTN_ERR_ARGUMENT,
+              "bounds: first[%" PRId64 "] (%" PRId64 ") is not between 0 and %" PRId64 ", the entry's length", n, from,
+              attn_bounded_length(&b, n));
+    }
+    if (c->dim_qk > 0) attn_bounded_run(&b, widen_head, &w);
+    return succeed(error);
+}
