@@ -224,8 +224,11 @@ static void scheduled(api_case *c, const attn_plan *plan)
         check_error(small, &error);
         if (small != ATTN_ERR_MEMORY || schedule) finding("a schedule fits in less than its size");
     }
-    const attn_status status = attn_schedule_make(&schedule, plan, &c->tensors, memory, size, &error);
+    /* As if all keys were the same in all entries, unless one of them has fewer. */
+    const attn_prefix all = {0, c->problem.shape.batch, c->problem.shape.len_kv};
+    attn_status status = attn_schedule_make_shared(&schedule, 1, plan, &all, &c->tensors, memory, size, &error);
     check_error(status, &error);
+    if (status == ATTN_ERR_ARGUMENT && !schedule) status = attn_schedule_make(&schedule, plan, &c->tensors, memory, size, &error);
     if (status != ATTN_OK) finding("no schedule of a call that ran: %s", error.message);
     if (attn_schedule_describe(schedule, 1 + (int)draw_below(&c->from, 9), &about, &error) != ATTN_OK ||
         !(about.balance > 0 && about.balance <= 1.000001) || about.workspace_bytes != attn_schedule_workspace_size(schedule))

@@ -51,6 +51,30 @@ ATTN_API size_t attn_schedule_size(const attn_plan *plan);
 ATTN_API attn_status attn_schedule_make(const attn_schedule **schedule, const attn_plan *plan, const attn_tensors *tensors,
                                         void *memory, size_t size, attn_error *error);
 
+/* Batch entries first .. first+count-1 begin with the same `keys` keys and values, in the same pages: a system prompt. */
+typedef struct attn_prefix {
+    int64_t first;
+    int64_t count;
+    int64_t keys;
+} attn_prefix;
+
+/*
+ * The same for sequences that share prefixes: what lies in one is read for all its decoding sequences together, so that memory
+ * delivers it once.  For 64 sequences over 8192 common keys these reads are 1/64 of what they are otherwise; sequences of many
+ * queries, which compute longer than they read, and the last keys of a prefix, up to a block (512), are as without.
+ *
+ *  count     [in]  how many prefixes there are
+ *  prefixes  [in]  [count].  Two of them have no entries in common, or the entries of the later one are among those of the earlier
+ *                  one and its keys are no fewer: a system prompt, then conversations that begin with it
+ *
+ * This only orders the work: each sequence is computed from its own pages, in the same blocks and with the same sums as always, so
+ * all results have the same bits as without prefixes, and the claim that keys are the same is not checked, nor needed for right
+ * results.  Also ATTN_ERR_ARGUMENT for a list that breaks these rules, or a sequence of fewer keys.
+ */
+ATTN_API attn_status attn_schedule_make_shared(const attn_schedule **schedule, int64_t count, const attn_plan *plan,
+                                               const attn_prefix *prefixes, const attn_tensors *tensors, void *memory, size_t size,
+                                               attn_error *error);
+
 /* Bytes of workspace that attn_execute needs with this schedule and the plan it was made with; at most attn_plan_workspace_size of
  * the plan, and 0 for NULL. */
 ATTN_API size_t attn_schedule_workspace_size(const attn_schedule *schedule);

@@ -184,6 +184,21 @@ static void list_step(const requests *r, const step *s, lists *l)
     }
 }
 
+/* Some requests in a row, and among them again some, as if they shared all but a few of the keys that the shortest has. */
+static int64_t draw_prefixes(const requests *r, const step *s, random_state *random, attn_prefix prefixes[2])
+{
+    int64_t first = random_below(random, r->count), count = 1 + random_below(random, r->count - first), least = 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t keys = INT64_MAX;
+        for (int64_t n = first; n < first + count; n++) keys = s->first[n] + s->count[n] < keys ? s->first[n] + s->count[n] : keys;
+        keys = keys > least ? least + random_below(random, keys - least + 1) : keys;
+        prefixes[i] = (attn_prefix){first, count, keys};
+        const int64_t skip = random_below(random, count);
+        least = keys, first += skip, count -= skip;
+    }
+    return 2;
+}
+
 void requests_run_step(requests *r, const step *s, int scheduled, int threads, random_state *random)
 {
     const serving *how = &r->how;
@@ -227,7 +242,10 @@ void requests_run_step(requests *r, const step *s, int scheduled, int threads, r
     size_t size = attn_plan_workspace_size(plan);
     void *memory = scratch((int64_t)attn_schedule_size(plan), 1);
     if (scheduled) {
-        check(attn_schedule_make(&call.schedule, plan, &t, memory, attn_schedule_size(plan), &error), &error);
+        attn_prefix prefixes[2];
+        const int64_t shared = random_below(random, 2) ? draw_prefixes(r, s, random, prefixes) : 0;
+        check(attn_schedule_make_shared(&call.schedule, shared, plan, prefixes, &t, memory, attn_schedule_size(plan), &error),
+              &error);
         size = attn_schedule_workspace_size(call.schedule);
     }
     void *workspace = scratch((int64_t)size, 1);

@@ -96,6 +96,45 @@ static void test_making(void **state)
     attn_plan_destroy(plan);
 }
 
+/* Prefixes of sequences of 9, 40 and 7 keys; those that are disjoint, or narrower and longer, are accepted. */
+static void test_prefixes(void **state)
+{
+    static const struct {
+        attn_prefix list[2];
+        const char *message; /* NULL: accepted */
+    } rows[] = {
+        {{{0, 3, 7}, {0, 2, 9}}, NULL},
+        {{{0, 1, 9}, {1, 2, 0}}, NULL},
+        {{{3, 0, 50}, {0, 3, 7}}, NULL},
+        {{{0, 4, 1}}, "prefixes[0] has 4 entries from 0 on; the batch has 3"},
+        {{{-1, 1, 1}}, "prefixes[0] has 1 entries from -1 on; the batch has 3"},
+        {{{1, INT64_MAX, 1}}, "prefixes[0] has 9223372036854775807 entries from 1 on; the batch has 3"},
+        {{{0, 2, 7}, {0, 3, -1}}, "prefixes[1].keys is -1; it must be at least 0"},
+        {{{0, 3, 8}}, "prefixes[0].keys is 8; batch entry 2 has 7 keys"},
+        {{{0, 2, 7}, {1, 2, 7}},
+         "prefixes[0] and [1] have entries in common; the entries of the second must be among those of the first, and its keys no "
+         "fewer"},
+        {{{0, 3, 7}, {0, 2, 6}},
+         "prefixes[0] and [1] have entries in common; the entries of the second must be among those of the first, and its keys no "
+         "fewer"},
+    };
+    (void)state;
+    valid();
+    attn_plan *plan = plan_of();
+    for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+        const attn_schedule *schedule;
+        attn_error error;
+        is_rejected(attn_schedule_make_shared(&schedule, 2, plan, rows[n].list, &tensors, memory, sizeof memory, &error),
+                    rows[n].message ? ATTN_ERR_ARGUMENT : ATTN_OK, &error, rows[n].message ? rows[n].message : "");
+        assert_int_equal(schedule == NULL, rows[n].message != NULL);
+        is_rejected(attn_schedule_make_shared(&schedule, -1, plan, rows[n].list, &tensors, memory, sizeof memory, &error),
+                    ATTN_ERR_ARGUMENT, &error, "count is -1; it must be at least 0");
+        is_rejected(attn_schedule_make_shared(&schedule, 1, plan, NULL, &tensors, memory, sizeof memory, &error), ATTN_ERR_ARGUMENT,
+                    &error, "prefixes is NULL and count is 1");
+    }
+    attn_plan_destroy(plan);
+}
+
 static void test_plans(void **state)
 {
     attn_origin origin = {0};
@@ -274,9 +313,9 @@ static void test_described(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making),   cmocka_unit_test(test_plans),
-                                       cmocka_unit_test(test_size),     cmocka_unit_test(test_executing),
-                                       cmocka_unit_test(test_tiles),    cmocka_unit_test(test_positions),
-                                       cmocka_unit_test(test_described)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_making),    cmocka_unit_test(test_prefixes),
+                                       cmocka_unit_test(test_plans),     cmocka_unit_test(test_size),
+                                       cmocka_unit_test(test_executing), cmocka_unit_test(test_tiles),
+                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_serving.c - the same bits for any batch: 200 requests are served one by one, batched at random and chunked at random, over
- * pages of any size and layout, with schedules and without.
+ * pages of any size and layout, with schedules and without, and with prefixes that are said to be shared.
  */
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * schedule.c - attn_schedule_size, attn_schedule_make, attn_schedule_workspace_size, attn_schedule_describe. */
-#include "../plan/schedule.h"
+#include "../plan/prefixes.h"
 
 #include <stdint.h>
 
@@ -18,6 +18,14 @@ size_t attn_schedule_size(const attn_plan *plan)
 attn_status attn_schedule_make(const attn_schedule **schedule, const attn_plan *plan, const attn_tensors *tensors, void *memory,
                                size_t size, attn_error *error)
 {
+    return attn_schedule_make_shared(schedule, 0, plan, NULL, tensors, memory, size, error);
+}
+
+attn_status attn_schedule_make_shared(const attn_schedule **schedule, int64_t count, const attn_plan *plan,
+                                      const attn_prefix *prefixes, const attn_tensors *tensors, void *memory, size_t size,
+                                      attn_error *error)
+{
+    const attn_prefixes shared = {prefixes, count};
     attn_args args;
     CHECK(schedule, ATTN_ERR_ARGUMENT, "schedule is NULL");
     *schedule = NULL;
@@ -30,7 +38,8 @@ attn_status attn_schedule_make(const attn_schedule **schedule, const attn_plan *
     CHECK(need > 0, ATTN_ERR_SHAPE, "the size of a schedule of this plan overflows");
     CHECK(size >= need, ATTN_ERR_MEMORY, "memory has %zu bytes; a schedule of this plan may need %zu", size, need);
     TRY(attn_lengths_read(plan, tensors, &args, error));
-    attn_schedule *made = attn_schedule_fill(plan, &args, attn_workspace_align(memory));
+    TRY(attn_prefixes_check(&shared, plan, &args, error));
+    attn_schedule *made = attn_schedule_fill(plan, &args, &shared, attn_workspace_align(memory));
     made->workspace = attn_plan_workspace_size(plan) ? attn_schedule_need(made, plan) : 0;
     *schedule = made;
     return attn_succeed(error);

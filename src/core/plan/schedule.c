@@ -8,6 +8,8 @@
  */
 #include "schedule.h"
 
+#include "prefixes.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -116,17 +118,51 @@ static int bucket_of(int64_t cost)
 
 typedef void visit_item(void *context, const attn_item *item);
 
-/* Visits the items of a part, entry by entry. */
-static void for_each_item(const attn_schedule *s, const attn_plan *plan, const attn_args *args, int n, int64_t group,
-                          visit_item *visit, void *context)
+/* The input of a schedule. */
+typedef struct step {
+    const attn_plan *plan;
+    const attn_args *args;
+    const attn_prefixes *prefixes;
+} step;
+
+static int64_t cost_of(const step *of, const attn_schedule *s, int n, const attn_item *item)
 {
-    const attn_plan_part *part = &plan->part[n];
+    const attn_plan_part *part = &of->plan->part[n];
+    const attn_scheduled_entry *entry = &s->entry[item->entry];
+    const attn_visibility seen = visibility_of(part, of->args, item->entry, entry->listed);
+    return attn_max(1, part->type->cut->cost(part->walk, &seen, entry, item));
+}
+
+/* Visits the items of part n whose pieces several entries share. */
+static void for_each_shared_item(const attn_schedule *s, const step *of, int n, visit_item *visit, void *context)
+{
+    attn_shared_pieces pieces;
+    for (int64_t i = 0; i < of->prefixes->count; i++) {
+        if (!attn_prefix_pieces(of->prefixes, i, s, of->plan, n, &pieces)) continue;
+        for (int64_t k = pieces.first; k < pieces.end; k++) {
+            attn_item item = {pieces.entry, k, 1, 0, pieces.sharers};
+            for (int64_t b = pieces.entry; b < pieces.entry + pieces.sharers; b++) {
+                const attn_item one = {b, k, 1, 0, 1};
+                if (attn_entry_shares(&s->entry[b], n) && k < s->entry[b].shared) item.cost += cost_of(of, s, n, &one);
+            }
+            visit(context, &item);
+        }
+    }
+}
+
+/* Visits the items of a part, entry by entry. */
+static void for_each_item(const attn_schedule *s, const step *of, int n, int64_t group, visit_item *visit, void *context)
+{
+    const attn_plan_part *part = &of->plan->part[n];
+    const attn_plan *plan = of->plan;
+    const attn_args *args = of->args;
+    for_each_shared_item(s, of, n, visit, context);
     for (int64_t b = 0; b < plan->problem.shape.batch; b++) {
         const attn_scheduled_entry *entry = &s->entry[b];
         if (entry->part != n) continue;
         const attn_visibility seen = visibility_of(part, args, b, entry->listed);
-        for (int64_t first = 0; first < entry->pieces; first += group) {
-            attn_item item = {b, first, attn_min(group, entry->pieces - first), 0};
+        for (int64_t first = entry->shared; first < entry->pieces; first += group) {
+            attn_item item = {b, first, attn_min(group, entry->pieces - first), 0, 1};
             item.cost = attn_max(1, part->type->cut->cost(part->walk, &seen, entry, &item));
             visit(context, &item);
         }
@@ -156,32 +192,59 @@ static int64_t group_of(const attn_plan_part *part, int64_t pieces)
     return group;
 }
 
-static attn_item *fill_part(attn_schedule *s, const attn_plan *plan, const attn_args *args, int n, attn_item *items)
+static void count_shared(void *context, const attn_item *item)
 {
+    (void)item;
+    ++*(int64_t *)context;
+}
+
+static attn_item *fill_part(attn_schedule *s, const step *of, int n, attn_item *items)
+{
+    const attn_plan *plan = of->plan;
     const int64_t batch = plan->problem.shape.batch;
     sorting sort = {.items = items};
     int64_t pieces = 0, count = 0;
     for (int64_t b = 0; b < batch; b++) pieces += s->entry[b].part == n ? s->entry[b].pieces : 0;
     const int64_t group = group_of(&plan->part[n], pieces);
-    for (int64_t b = 0; b < batch; b++)
-        if (s->entry[b].part == n) count += s->entry[b].items = attn_ceil_div(s->entry[b].pieces, group);
+    for (int64_t b = 0; b < batch; b++) {
+        attn_scheduled_entry *entry = &s->entry[b];
+        if (entry->part != n) continue;
+        const int64_t own = attn_ceil_div(entry->pieces - entry->shared, group);
+        entry->items = own + entry->shared;
+        count += own;
+    }
+    for_each_shared_item(s, of, n, count_shared, &count);
     s->part[n].items = items;
     s->part[n].count = count;
     s->part[n].entries = s->entry;
+    s->part[n].part = n;
     if (count == 0) return items;
-    for_each_item(s, plan, args, n, group, count_item, &sort);
+    for_each_item(s, of, n, group, count_item, &sort);
     int64_t before = 0;
     for (int k = 0; k < BUCKETS; k++) {
         const int64_t here = sort.place[k];
         sort.place[k] = before;
         before += here;
     }
-    for_each_item(s, plan, args, n, group, place_item, &sort);
+    for_each_item(s, of, n, group, place_item, &sort);
     return items + count;
 }
 
-attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, void *memory)
+/* How many of its first pieces each entry shares. */
+static void share_pieces(attn_schedule *s, const step *of)
 {
+    attn_shared_pieces pieces;
+    for (int64_t i = 0; i < of->prefixes->count; i++)
+        for (int n = 0; n < of->plan->parts; n++) {
+            if (!attn_prefix_pieces(of->prefixes, i, s, of->plan, n, &pieces)) continue;
+            for (int64_t b = pieces.entry; b < pieces.entry + pieces.sharers; b++)
+                if (attn_entry_shares(&s->entry[b], n)) s->entry[b].shared = attn_min(pieces.end, s->entry[b].pieces);
+        }
+}
+
+attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, const attn_prefixes *prefixes, void *memory)
+{
+    const step of = {plan, args, prefixes};
     const int64_t batch = plan->problem.shape.batch;
     attn_schedule *s = memory;
     int64_t units[ATTN_MAX_PLAN_PARTS] = {0};
@@ -190,12 +253,13 @@ attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, 
     s->parts = plan->parts;
     s->entry = (attn_scheduled_entry *)(void *)((char *)memory + attn_round_64((int64_t)sizeof *s));
     for (int64_t b = 0; b < batch; b++) read_entry(plan, args, b, &s->entry[b], units);
+    share_pieces(s, &of);
     char *after = (char *)(s->entry + batch);
     attn_item *items = (attn_item *)(void *)(after + (attn_round_64(after - (char *)memory) - (after - (char *)memory)));
     for (int n = 0; n < plan->parts; n++) {
         s->tasks[n] = plan->part[n].type->cut->tasks(plan->part[n].walk);
         s->part[n].units = units[n];
-        items = fill_part(s, plan, args, n, items);
+        items = fill_part(s, &of, n, items);
     }
     (void)attn_schedule_bytes(plan, &s->bytes); /* the caller has checked that they do not overflow */
     s->mark = ATTN_SCHEDULE_MARK;

@@ -43,7 +43,8 @@ const char *attn_schedule_rejection(const attn_plan *plan);
 int attn_schedule_bytes(const attn_plan *plan, size_t *bytes);
 
 /* Fills the memory, which has these bytes and is aligned to 64, from the lengths in args. */
-attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, void *memory);
+struct attn_prefixes;
+attn_schedule *attn_schedule_fill(const attn_plan *plan, const attn_args *args, const struct attn_prefixes *prefixes, void *memory);
 
 /* Checks that the schedule was made for such a plan and these lengths. */
 attn_status attn_schedule_check(const attn_schedule *schedule, const attn_plan *plan, const attn_args *args, attn_error *error);

@@ -15,6 +15,7 @@ typedef struct attn_item {
     int64_t entry;        /* of the batch */
     int64_t first, count; /* pieces */
     int64_t cost;         /* of a task, in queries times keys; at least 1 */
+    int64_t sharers;      /* above 1: those of so many entries from this one on, which share these keys; others among them do not */
 } attn_item;
 
 /* A batch entry. */
@@ -24,6 +25,7 @@ typedef struct attn_scheduled_entry {
     int64_t offset; /* of its queries among the keys */
     int64_t part;   /* of the plan; -1: it has no queries */
     int64_t pieces, items;
+    int64_t shared;  /* of the pieces: the first ones, in items of one piece with other entries */
     int64_t skipped; /* decode: blocks that no query sees between the first one, which is kept, and the rest */
     int64_t before;  /* units (attn_walk_cut) of the entries of this part before it */
 } attn_scheduled_entry;
@@ -33,6 +35,7 @@ typedef struct attn_part_schedule {
     const attn_item *items;
     int64_t count;
     int64_t units; /* of all its entries */
+    int64_t part;  /* its number */
     const attn_scheduled_entry *entries;
 } attn_part_schedule;
 

@@ -38,6 +38,8 @@ typedef struct attn_walk_cut {
     /* Sets entry->pieces, and entry->skipped if there are such pieces; returns its units, which size the workspace. */
     int64_t (*pieces)(const attn_walk *walk, const attn_visibility *seen, attn_scheduled_entry *entry);
     int64_t (*cost)(const attn_walk *walk, const attn_visibility *seen, const attn_scheduled_entry *entry, const attn_item *item);
+    /* Keys of a piece, which ends at a multiple of them, if one task may take a piece of several sequences; NULL: it may not. */
+    int64_t (*keys_of_piece)(const attn_walk *walk);
     /* Bytes of workspace for so many units, at most those for the walk's capacity. */
     int64_t (*bytes)(const attn_walk *walk, int64_t units);
 } attn_walk_cut;

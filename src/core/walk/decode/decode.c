@@ -282,13 +282,11 @@ static int64_t find_task(const attn_decode_call *c, int64_t number, int64_t *fir
     return plan->by_block ? number % heads : number / of_head;
 }
 
-static void run_task(void *context, int64_t worker, int64_t number)
+/* Some blocks of a key head. */
+static void run_blocks(const attn_decode_call *c, int64_t worker, int64_t key_head, int64_t first, int64_t count)
 {
-    const attn_decode_call *c = context;
     const attn_decode_walk *plan = c->plan;
     const attn_walk *w = c->walk;
-    int64_t first, count;
-    const int64_t key_head = find_task(c, number, &first, &count);
     attn_decode_group g;
     if (w->problem.skips_others && !attn_has_entry(&w->problem, c->args, key_head / w->problem.shape.heads_kv)) return;
     attn_decode_group_at(&g, c, c->workspace + worker * w->worker_bytes, key_head);
@@ -321,6 +319,24 @@ static void run_task(void *context, int64_t worker, int64_t number)
         else run_block(&g, &b, then);
     }
     if (atomic_fetch_sub_explicit(open_tasks(c, g.number), 1, memory_order_acq_rel) == 1) finish_group(&g);
+}
+
+static void run_task(void *context, int64_t worker, int64_t number)
+{
+    const attn_decode_call *c = context;
+    const attn_part_schedule *schedule = c->args->schedule;
+    const int64_t heads_kv = c->walk->problem.shape.heads_kv;
+    int64_t first, count;
+    const int64_t key_head = find_task(c, number, &first, &count);
+    const attn_item *item = schedule ? &schedule->items[number / heads_kv] : NULL;
+    if (!item || item->sharers <= 1) {
+        run_blocks(c, worker, key_head, first, count);
+        return;
+    }
+    for (int64_t n = 0; n < item->sharers; n++) { /* after the first, these keys come from the cache */
+        const attn_scheduled_entry *entry = &schedule->entries[item->entry + n];
+        if (entry->part == schedule->part && first < entry->shared) run_blocks(c, worker, key_head + n * heads_kv, first, count);
+    }
 }
 
 void attn_decode_run(const attn_walk *walk, const attn_args *args, char *workspace)

@@ -148,7 +148,10 @@ static int64_t bytes_of_schedule(const attn_walk *walk, int64_t units)
     return walk->bytes == 0 ? 0 : walk->bytes - walk->shared_bytes + bytes;
 }
 
-static const attn_walk_cut cut = {most_blocks, blocks_of_item, tasks_of_item, 16, blocks_of_entry, cost_of_item, bytes_of_schedule};
+static int64_t keys_of_block(const attn_walk *walk) { return walk->block_kv; }
+
+static const attn_walk_cut cut = {most_blocks,     blocks_of_item, tasks_of_item, 16,
+                                  blocks_of_entry, cost_of_item,   keys_of_block, bytes_of_schedule};
 
 static int init(attn_walk *walk, const attn_setting *setting) { return deal(walk, setting, 0); }
 static int init_in_order(attn_walk *walk, const attn_setting *setting) { return deal(walk, setting, 1); }

@@ -173,7 +173,8 @@ static int64_t bytes_of_schedule(const attn_walk *walk, int64_t units)
     return walk->bytes == 0 ? 0 : walk->bytes - plan->at.bytes + at.bytes;
 }
 
-static const attn_walk_cut cut = {most_pieces, pieces_of_item, tasks_of_item, 4, rows_of_entry, cost_of_item, bytes_of_schedule};
+static const attn_walk_cut cut = {most_pieces,   pieces_of_item, tasks_of_item, 4,
+                                  rows_of_entry, cost_of_item,   NULL,          bytes_of_schedule};
 
 /* This walk takes groups of query heads each of which has fewer queries than a tile. */
 static int limits(const attn_resolved *p, const attn_kernel_row *tiles, attn_walk_limits *to)

@@ -175,4 +175,4 @@ static int64_t bytes_of_schedule(const attn_walk *walk, int64_t units)
     return walk->bytes;
 }
 
-const attn_walk_cut attn_small_cut = {one, one, tasks_of_entry, 1, whole, pairs_of_entry, bytes_of_schedule};
+const attn_walk_cut attn_small_cut = {one, one, tasks_of_entry, 1, whole, pairs_of_entry, NULL, bytes_of_schedule};

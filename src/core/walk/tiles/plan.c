@@ -167,8 +167,8 @@ static int64_t bytes_of_schedule(const attn_walk *walk, int64_t units)
     return walk->bytes;
 }
 
-const attn_walk_cut attn_forward_cut = {most_tiles,     tiles_of_item, tasks_of_item,    4,
-                                        tiles_of_entry, cost_of_item,  bytes_of_schedule};
+const attn_walk_cut attn_forward_cut = {most_tiles,     tiles_of_item, tasks_of_item, 4,
+                                        tiles_of_entry, cost_of_item,  NULL,          bytes_of_schedule};
 
 static int init(attn_walk *walk, const attn_setting *setting)
 {

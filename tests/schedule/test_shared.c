@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_shared.c - prefixes that sequences share: fewer tasks, and the same bits as without, whether the claim is true or not, for
+ * any threads, windows and positions, with options.invariant and without.
+ */
+#include "test.h"
+
+#include "attn/schedule.h"
+#include "testing/random/random.h"
+
+enum { B = 7, HQ = 4, HKV = 2, D = 16, PAGE = 16, CAPACITY = 3200, PAGES = 900, SYSTEM = 1100, CHAT = 2100 };
+
+static const int64_t counts[B] = {1, 2, 40, 1, 0, 1, 1}, lengths[B] = {2300, 2150, 2400, 2203, 3000, 2120, 2100};
+static float q[64 * HQ * D], pages[2][PAGES * HKV * PAGE * D];
+static int32_t table[B][CAPACITY / PAGE];
+static int64_t starts[B + 1], offsets[B];
+
+/* Sequences 0 to 4 share CHAT keys, all of them SYSTEM keys. */
+static void lay_out(void)
+{
+    random_state r = random_from(7);
+    int32_t next = 0;
+    for (int b = 0; b < B; b++) {
+        starts[b + 1] = starts[b] + counts[b];
+        offsets[b] = b == 3 ? 700 : lengths[b] - counts[b]; /* one of them sees less than what they share */
+        for (int i = 0; i < CAPACITY / PAGE; i++) {
+            const int first = b > 4 ? 5 : 0, same = i < (b > 0 && b <= 4 ? CHAT : SYSTEM) / PAGE && b > 0;
+            if (i * PAGE >= lengths[b]) continue;
+            table[b][i] = same && (i < SYSTEM / PAGE || b > first) ? table[i < SYSTEM / PAGE ? 0 : first][i] : next++;
+        }
+    }
+    assert_true(next <= PAGES);
+    float *const arrays[] = {q, pages[0], pages[1]};
+    const int sizes[] = {64 * HQ * D, PAGES * HKV * PAGE * D, PAGES * HKV * PAGE * D};
+    for (int a = 0; a < 3; a++)
+        for (int i = 0; i < sizes[a]; i++) arrays[a][i] = (float)random_signed(&r);
+}
+
+typedef struct setting {
+    int invariant, window, by_offset, fewer; /* fewer: the tasks must be fewer than without prefixes */
+} setting;
+
+/* Returns the tasks of the schedule. */
+static int64_t run(const setting *how, int threads, const attn_prefix *prefixes, int64_t count, float *o)
+{
+    const attn_options options = {.struct_size = sizeof options, .threads = threads, .invariant = how->invariant};
+    attn_problem p = {.struct_size = sizeof p,
+                      .shape = {B, HQ, HKV, 40, CAPACITY, D, D},
+                      .mask = {.causal = 1, .align = how->by_offset ? ATTN_ALIGN_TOP_LEFT : ATTN_ALIGN_BOTTOM_RIGHT},
+                      .paging = {.page_size = PAGE, .pages = PAGES}};
+    attn_call call = {.struct_size = sizeof call};
+    attn_tensors t = {.struct_size = sizeof t,
+                      .call = &call,
+                      .q = attn_in(q),
+                      .k = attn_in(pages[0]),
+                      .v = attn_in(pages[1]),
+                      .o = attn_out(o),
+                      .cu_seqlens_q = attn_in(starts),
+                      .lengths_kv = attn_in(lengths),
+                      .page_table = {table, ATTN_I32, {0, 0, 0, 0}}};
+    attn_schedule_description found = {.struct_size = sizeof found};
+    attn_error error;
+    attn_plan *plan;
+    if (how->by_offset) t.offset_q = attn_in(offsets);
+    if (how->window) p.mask.window = 1, p.mask.window_left = how->window, p.mask.window_right = -1;
+    if (attn_plan_create(&plan, &p, &t, &options, &error) != ATTN_OK) fail_msg("%s", error.message);
+    const size_t size = attn_schedule_size(plan);
+    void *memory = malloc(size);
+    assert_non_null(memory);
+    if (attn_schedule_make_shared(&call.schedule, count, plan, prefixes, &t, memory, size, &error) != ATTN_OK)
+        fail_msg("%s", error.message);
+    assert_int_equal(attn_schedule_describe(call.schedule, 1, &found, NULL), ATTN_OK);
+    const size_t bytes = attn_schedule_workspace_size(call.schedule);
+    void *workspace = malloc(bytes + 1);
+    assert_non_null(workspace);
+    memset(workspace, 0xff, bytes);
+    if (attn_execute(plan, &t, workspace, bytes, &error) != ATTN_OK) fail_msg("%s", error.message);
+    free(workspace), free(memory);
+    attn_plan_destroy(plan);
+    return found.tasks;
+}
+
+static void test_same_bits(void **state)
+{
+    static const setting settings[] = {{0, 0, 0, 1}, {1, 0, 0, 1}, {0, 1500, 0, 0}, {0, 0, 1, 1}, {0, 600, 1, 0}};
+    static const struct {
+        attn_prefix list[3];
+        int64_t count;
+    } claims[] = {{{{0, B, SYSTEM}}, 1},
+                  {{{0, B, SYSTEM}, {0, 5, CHAT}}, 2},
+                  {{{1, 6, 2100}, {1, 6, 2100}, {5, 2, 2100}}, 3}, /* which is not true */
+                  {{{0, 2, CHAT}, {2, 1, CHAT}, {3, 4, 512}}, 3}};
+    static float expected[64 * HQ * D], o[64 * HQ * D];
+    (void)state;
+    lay_out();
+    for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
+        const int64_t tasks = run(&settings[s], 1, NULL, 0, expected);
+        for (size_t c = 0; c < sizeof claims / sizeof *claims; c++) {
+            memset(o, 0xff, sizeof o);
+            const int64_t fewer = run(&settings[s], 1 + (int)((s + c) % 3), claims[c].list, claims[c].count, o);
+            if (memcmp(o, expected, (size_t)(starts[B] * HQ * D) * sizeof *o) != 0)
+                fail_msg("setting %d, claim %d: other bits", (int)s, (int)c);
+            if (settings[s].fewer && fewer >= tasks)
+                fail_msg("setting %d, claim %d: %d tasks, and %d without", (int)s, (int)c, (int)fewer, (int)tasks);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
