@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * analysis.c - capacity, separation, energy along an axis, and basins of attraction under noise. */
+ * analysis.c - separation, energy along an axis, and basins of attraction under noise. */
 #include <inttypes.h>
 #include <math.h>
 
 #include "../common/places.h"
 #include "attn/linear.h"
 #include "internal.h"
-
-double attn_hopfield_classical_capacity(int64_t dim) { return 0.14 * (double)dim; }
-double attn_hopfield_modern_capacity(int64_t dim) { return exp((double)dim / 2); }
 
 /* Distance between row a of x and row b of y. */
 static double distance(const hopfield *m, const void *x, int64_t a, const void *y, int64_t b)

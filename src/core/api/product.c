@@ -3,6 +3,7 @@
 #include "../plan/product.h"
 
 #include "../base/error.h"
+#include "../base/inference.h"
 #include "../plan/plan.h"
 #include "../threads/threads.h"
 #include "../walk/product/product.h"
@@ -36,6 +37,7 @@ static attn_status make(made *m, const attn_product_problem *problem, const attn
     TRY(read_options(o, options, error));
     TRY(attn_product_resolve(problem, &w->problem, error));
     if (!sizes_only) TRY(attn_product_lay_out(tensors, &w->problem, error));
+    CHECK(ATTN_TRAINS || w->problem.dtype != ATTN_F64, ATTN_ERR_UNSUPPORTED, "dtype is f64" ATTN_LEFT_OUT);
     w->problem.in_chains = o->reproducible || o->invariant;
     TRY(attn_kernel_best(ATTN_PRODUCT, w->problem.dtype, o, &row, error));
     w->kernel = attn_kernel_matrix(row);

@@ -74,12 +74,13 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
     const int n = VF_CHAIN_SUMS / rows, step = pairs ? VF_LANES : PAIR, at_once = step / VF_CHAINS;
     const int64_t stride = ldk * bytes_of(dtype), size = pairs ? 4 : bytes_of(dtype), numbers = pairs ? attn_bf16_pairs(dim) : dim;
     const int64_t complete = pairs ? dim / 2 : dim; /* complete numbers */
+    const int by_key = ATTN_TRAINS && rows == 1;    /* an inference-only build has one loop for all */
     hf acc[VF_CHAIN_SUMS];
     int64_t u = 0;
     VF_UNROLL
     for (int i = 0; i < VF_CHAIN_SUMS; i++) acc[i] = hf_zero();
 #define KEY(k) (K + (whole ? (k) : least(k, keys - 1)) * stride)
-    if (rows == 1) VF_UNROLL
+    if (by_key) VF_UNROLL
     for (int k = 0; k < n; k++) {
         if (!whole && k >= keys) continue;
         VF_ROLLED
@@ -92,7 +93,7 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
             }
         }
     }
-    if (rows > 1) VF_ROLLED
+    if (!by_key) VF_ROLLED
     for (; u + step <= complete; u += step) {
         if (pairs || rows < 4) prefetch_in_step(next, K, u * size, n, (int)(step * size), 0, 1);
         VF_UNROLL
@@ -116,13 +117,16 @@ VF_INLINE void chain_tile(const int pairs, const int rows, const attn_dtype dtyp
     }
     VF_ROLLED
     for (; u < numbers; u += VF_CHAINS) {
-        VF_UNROLL
-        for (int k = 0; k < n; k++) {
-            const hf x =
+        hf x[VF_CHAIN_SUMS];
+        VF_UNROLL_TAIL
+        for (int k = 0; k < n; k++)
+            x[k] =
                 u + VF_CHAINS <= complete ? load_chains(pairs, dtype, KEY(k), u) : load_last_chains(pairs, dtype, KEY(k), dim, u);
+        VF_UNROLL
+        for (int r = 0; r < rows; r++) {
+            const hf y = load_query_chains(Q + r * ldq + u, numbers - u);
             VF_UNROLL
-            for (int r = 0; r < rows; r++)
-                acc[r * n + k] = chains_add(pairs, x, load_query_chains(Q + r * ldq + u, numbers - u), acc[r * n + k]);
+            for (int k = 0; k < n; k++) acc[r * n + k] = chains_add(pairs, x[k], y, acc[r * n + k]);
         }
     }
 #undef KEY
@@ -143,17 +147,18 @@ VF_INLINE void chain_tiles(const int rows, int64_t first, const int pairs, const
     Q += first * ldq;
     S += first * lds;
     int64_t j = 0;
-    VF_ROLLED
+    if (ATTN_TRAINS) VF_ROLLED
     for (; j + each <= n; j += each)
         chain_tile(pairs, rows, dtype, 1, each, dim, Q, ldq, K + j * ldk * size, ldk, S + j, lds, &next);
-    if (j < n) chain_tile(pairs, rows, dtype, 0, n - j, dim, Q, ldq, K + j * ldk * size, ldk, S + j, lds, &next);
+    VF_ROLLED
+    for (; j < n; j += each)
+        chain_tile(pairs, rows, dtype, 0, least(n - j, each), dim, Q, ldq, K + j * ldk * size, ldk, S + j, lds, &next);
 }
 
 VF_INLINE void ordered_scores_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq,
                                  const char *K, int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int streaming)
 {
-    if (streaming && streaming_matters(dtype)) EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
-    else EACH_ROWS(chain_tiles, rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
+    EACH_ROWS_OF(chain_tiles, streaming && streaming_matters(dtype), rows, 0, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch);
 }
 
 FOR_KEYS(ordered_scores_as,

@@ -56,15 +56,16 @@ VF_INLINE void pair_rows(const int rows, int64_t first, int64_t n, int64_t dim, 
     VF_ROLLED
     for (; j + each <= n; j += each)
         pair_tile(rows, 1, each, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, streaming);
-    if (j < n)
-        pair_tile(rows, 0, n - j, dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch, streaming);
+    VF_ROLLED
+    for (; j < n; j += each)
+        pair_tile(rows, 0, least(n - j, each), dim, Q + first * ldq, ldq, K + 2 * j * ldk, ldk, S + first * lds + j, lds, fetch,
+                  streaming);
 }
 
 static void step_pair_dots(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk, void *S,
                            int64_t lds, int64_t fetch, int streaming)
 {
-    if (streaming) EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
-    else EACH_ROWS(pair_rows, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
+    EACH_ROWS_OF(pair_rows, streaming, rows, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch);
 }
 
 static void step_scale_pair_row(int64_t n, void *S, double scale)
@@ -80,8 +81,7 @@ static void step_scale_pair_row(int64_t n, void *S, double scale)
 static void step_ordered_pair_scores(int64_t rows, int64_t n, int64_t dim, const void *Q, int64_t ldq, const void *K, int64_t ldk,
                                      void *S, int64_t lds, int64_t fetch, int streaming)
 {
-    if (streaming) EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 1);
-    else EACH_ROWS(chain_tiles, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch, 0);
+    EACH_ROWS_OF(chain_tiles, streaming, rows, 1, ATTN_BF16, n, dim, Q, ldq, K, ldk, S, lds, (uintptr_t)fetch);
 }
 
 #define ATTN_DECODE_PAIRS_PART                                                                                                     \

@@ -19,6 +19,25 @@ enum { PAIR = 2 * VF_LANES }; /* channels of vf_load_two */
         if ((rows)-first_row == 1) f(1, first_row, __VA_ARGS__);                                                                   \
     } while (0)
 
+/* EACH_ROWS with a last argument that says whether keys come from memory, as a constant.  An inference-only build has one version
+ * of a loop instead of six: it computes 2 rows as 4, and asks at run time. */
+#ifdef ATTN_INFERENCE_ONLY
+#undef EACH_ROWS
+#define EACH_ROWS(f, rows, ...)                                                                                                    \
+    do {                                                                                                                           \
+        int64_t first_row = 0;                                                                                                     \
+        for (; (rows)-first_row > 1; first_row += 4) f(4, first_row, __VA_ARGS__);                                                 \
+        if ((rows)-first_row == 1) f(1, first_row, __VA_ARGS__);                                                                   \
+    } while (0)
+#define EACH_ROWS_OF(f, streaming, rows, ...) EACH_ROWS(f, rows, __VA_ARGS__, streaming)
+#else
+#define EACH_ROWS_OF(f, streaming, rows, ...)                                                                                      \
+    do {                                                                                                                           \
+        if (streaming) EACH_ROWS(f, rows, __VA_ARGS__, 1);                                                                         \
+        else EACH_ROWS(f, rows, __VA_ARGS__, 0);                                                                                   \
+    } while (0)
+#endif
+
 /* The place of channel c of `dim` in a row combined with loads of `order`: bf16 comes as even and odd channels. */
 VF_INLINE int64_t place_of(const attn_dtype order, int64_t c, int64_t dim)
 {
@@ -168,11 +187,13 @@ VF_INLINE void dot_tile(const int rows, const attn_dtype dtype, const int whole,
     VF_ROLLED
     for (; c < dim; c += VF_LANES) {
         int64_t count = least(dim - c, VF_LANES);
+        vf x[VF_DOT_SUMS];
+        VF_UNROLL_TAIL
+        for (int k = 0; k < n; k++) x[k] = load_some(dtype, KEY(k), c, count);
         VF_UNROLL
-        for (int k = 0; k < n; k++) {
-            vf x = load_some(dtype, KEY(k), c, count);
+        for (int r = 0; r < rows; r++) {
             VF_UNROLL
-            for (int r = 0; r < rows; r++) acc[r * n + k] = vf_fma(x, vf_load(Q + r * ldq + c), acc[r * n + k]);
+            for (int k = 0; k < n; k++) acc[r * n + k] = vf_fma(x[k], vf_load(Q + r * ldq + c), acc[r * n + k]);
         }
     }
 #undef KEY
@@ -200,18 +221,20 @@ VF_INLINE void dot_rows(const int rows, int64_t first, const attn_dtype dtype, i
     for (; j + each <= n; j += each)
         dot_tile(rows, dtype, 1, each, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch,
                  streaming);
-    if (j < n && rows == 1 && VF_DOT_SUMS == 16)
+    if (ATTN_TRAINS && j < n && rows == 1 && VF_DOT_SUMS == 16) {
         EACH_KEYS(last_dots_as, dtype, n - j, dim, Q + first * ldq, K + j * ldk * size, ldk, S + first * lds + j, fetch, streaming);
-    else if (j < n)
-        dot_tile(rows, dtype, 0, n - j, dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds, fetch,
-                 streaming);
+        return;
+    }
+    VF_ROLLED
+    for (; j < n; j += each)
+        dot_tile(rows, dtype, 0, least(n - j, each), dim, Q + first * ldq, ldq, K + j * ldk * size, ldk, S + first * lds + j, lds,
+                 fetch, streaming);
 }
 
 VF_INLINE void dots_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim, const real *Q, int64_t ldq, const char *K,
                        int64_t ldk, real *S, int64_t lds, uintptr_t fetch, int streaming)
 {
-    if (streaming && streaming_matters(dtype)) EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 1);
-    else EACH_ROWS(dot_rows, rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch, 0);
+    EACH_ROWS_OF(dot_rows, streaming && streaming_matters(dtype), rows, dtype, n, dim, Q, ldq, K, ldk, S, lds, fetch);
 }
 
 FOR_KEYS(dots_as,
@@ -396,8 +419,7 @@ VF_INLINE void chain_rows(const int rows, int64_t first, const attn_dtype dtype,
 VF_INLINE void values_as(const attn_dtype dtype, int64_t rows, int64_t n, int64_t dim_v, const real *P, int64_t ldp, const char *V,
                          int64_t ldv, real *O, int64_t ldo, uintptr_t fetch, int streaming)
 {
-    if (streaming && streaming_matters(dtype)) EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 1);
-    else EACH_ROWS(chain_rows, rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch, 0);
+    EACH_ROWS_OF(chain_rows, streaming && streaming_matters(dtype), rows, dtype, n, dim_v, P, ldp, V, ldv, O, ldo, fetch);
 }
 
 FOR_KEYS(values_as,

@@ -5,6 +5,10 @@
  */
 #ifdef VF_LANES
 
+/* Whether there are register tiles for the last 8 and 2 rows too, besides those of full height, 4 and 1: not in an inference-only
+ * build, since they are a third of its code. */
+enum { VF_TAILS = ATTN_TRAINS };
+
 /* Calls f with the width as a constant, so that register tiles are unrolled. */
 #if VF_VECTORS <= 4
 #define VF_EACH_WIDTH(f, width, ...)                                                                                               \
@@ -81,7 +85,9 @@
 
 #include "normalise_step.inc.c"
 
+#ifndef ATTN_INFERENCE_ONLY
 #include "short_step.inc.c"
+#endif
 
 static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV(dim_qk, dim_v); }
 
@@ -128,7 +134,7 @@ static int64_t step_block_kv(int64_t dim_qk, int64_t dim_v) { return VF_BLOCK_KV
         .additive = {ATTN_TILE_SHAPE, step_prepare_queries, step_prepare_keys, step_additive_score, step_additive_score_seen},     \
         .elementwise = {ATTN_TILE_SHAPE, step_elementwise_weights, step_clamp_denominator, step_elementwise_weights_over,          \
                         step_elementwise_gradient},                                                                                \
-        .small = ATTN_SMALL_PART, .merge = {step_part_weights, step_add_parts, step_part_inner},                                   \
+        ATTN_IF_TRAINS(.small = ATTN_SMALL_PART, ).merge = {step_part_weights, step_add_parts, step_part_inner},                   \
     }
 
 #endif

@@ -47,7 +47,9 @@ typedef struct attn_forward_parts { /* fwd_<type>.c */
     attn_outputs_part outputs;
     attn_additive_part additive;
     attn_elementwise_part elementwise;
+#ifndef ATTN_INFERENCE_ONLY
     attn_small_part small;
+#endif
     attn_merge_part merge;
 } attn_forward_parts;
 

@@ -67,19 +67,19 @@ static void step_decay_triangle(int width, int64_t n, void *S, int64_t first, in
     do {                                                                                                                           \
         int64_t at = 0;                                                                                                            \
         for (; at + VF_ROWS(width) <= (n); at += VF_ROWS(width)) f(VF_ROWS(width), __VA_ARGS__);                                   \
-        if (VF_ROWS(width) > 8 && (n)-at >= 8) {                                                                                   \
+        if (VF_TAILS && VF_ROWS(width) > 8 && (n)-at >= 8) {                                                                       \
             f(8, __VA_ARGS__);                                                                                                     \
             at += 8;                                                                                                               \
         }                                                                                                                          \
-        if (VF_ROWS(width) > 4 && (n)-at >= 4) {                                                                                   \
+        if (VF_TAILS && VF_ROWS(width) > 4 && (n)-at >= 4) {                                                                       \
             f(4, __VA_ARGS__);                                                                                                     \
             at += 4;                                                                                                               \
         }                                                                                                                          \
-        if ((n)-at >= 2) {                                                                                                         \
+        if (VF_TAILS && (n)-at >= 2) {                                                                                             \
             f(2, __VA_ARGS__);                                                                                                     \
             at += 2;                                                                                                               \
         }                                                                                                                          \
-        if ((n)-at >= 1) f(1, __VA_ARGS__);                                                                                        \
+        for (; (n)-at >= 1; at++) f(1, __VA_ARGS__);                                                                               \
     } while (0)
 
 /* C[i][lane] = (add: +=) sum_k A[i*row + k*step] Xt[k][lane] in a register tile. */

@@ -224,10 +224,10 @@ VF_INLINE void score_block(const int width, const int in_order, const int pairs,
         j += (rows);                                                                                                               \
     } while (0)
     while (j + most <= n && (most != 6 || n - j != 8)) SCORE_ROWS(most); /* 8 rows are 4 + 4 */
-    if (most > 8 && n - j >= 8) SCORE_ROWS(8);
+    if (VF_TAILS && most > 8 && n - j >= 8) SCORE_ROWS(8);
     while (most > 4 && n - j >= 4) SCORE_ROWS(4);
-    if (n - j >= 2) SCORE_ROWS(2);
-    if (n - j >= 1) SCORE_ROWS(1);
+    if (VF_TAILS && n - j >= 2) SCORE_ROWS(2);
+    while (n - j >= 1) SCORE_ROWS(1);
 #undef SCORE_ROWS
 }
 

@@ -4,6 +4,7 @@
  */
 #include "registry.h"
 #include "../base/cpu.h"
+#include "../base/inference.h"
 
 /* ---- parts defined by the instantiation files ---- */
 
@@ -48,7 +49,7 @@ static const attn_kernel own_parts[SETS][TYPES] = {
 #define FORWARD(symbol)                                                                                                            \
     .storage = &(symbol).storage, .product = &(symbol).product, .softmax = &(symbol).softmax, .modify = &(symbol).modify,          \
     .relative = &(symbol).relative, .outputs = &(symbol).outputs, .additive = &(symbol).additive,                                  \
-    .elementwise = &(symbol).elementwise, .small = &(symbol).small, .merge = &(symbol).merge,
+    .elementwise = &(symbol).elementwise, ATTN_IF_TRAINS(.small = &(symbol).small, ).merge = &(symbol).merge,
 #define BACKWARD(symbol)                                                                                                           \
     .outer = &(symbol).outer, .gradient = &(symbol).gradient, .additive_gradient = &(symbol).additive,                             \
     .small_gradient = &(symbol).small,
@@ -91,18 +92,22 @@ enum { COMPUTE_f32 = ATTN_F32, COMPUTE_f64 = ATTN_F64 };
 #define DECODING(type, set) ROW(ATTN_FORWARD, dec, type, set, .decode = 1)
 #define TILES_OF_PAIRS(type, set)                                                                                                  \
     ROW(ATTN_FORWARD, fwd, type, set, .pairs = 1)                                                                                  \
-    ROW(ATTN_BACKWARD, bwd, type, set, .pairs = 1)
+    ATTN_IF_TRAINS(ROW(ATTN_BACKWARD, bwd, type, set, .pairs = 1))
 #define PAIRS(type, set)                                                                                                           \
     TILES_OF_PAIRS(type, set)                                                                                                      \
     ROW(ATTN_FORWARD, dec, type, set, .decode = 1, .pairs = 1)
 #define ALL(type, set)                                                                                                             \
     ROW(ATTN_FORWARD, fwd, type, set, .pairs = 0)                                                                                  \
     DECODING(type, set)                                                                                                            \
-    ROW(ATTN_BACKWARD, bwd, type, set, .pairs = 0)                                                                                 \
-    ROW(ATTN_JVP, jvp, type, set, .pairs = 0)                                                                                      \
-    ROW(ATTN_DOUBLE_BACKWARD, double_backward, type, set, .pairs = 0)                                                              \
+    ATTN_IF_TRAINS(ROW(ATTN_BACKWARD, bwd, type, set, .pairs = 0) ROW(ATTN_JVP, jvp, type, set, .pairs = 0)                        \
+                       ROW(ATTN_DOUBLE_BACKWARD, double_backward, type, set, .pairs = 0))                                          \
     ROW(ATTN_LINEAR, linear, type, set, .pairs = 0)                                                                                \
     ROW(ATTN_PRODUCT, product, type, set, .pairs = 0)
+#ifdef ATTN_INFERENCE_ONLY
+#define ALL_IN_DOUBLE(type, set) ROW(ATTN_PRODUCT, product, type, set, .pairs = 0) /* for its part `transfer` */
+#else
+#define ALL_IN_DOUBLE ALL
+#endif
 
 static const attn_kernel_row rows[] = {
 #define WHOLE(set, isa, features)

@@ -5,32 +5,39 @@
  */
 #ifdef VF_LANES
 
-/* `count` elements from `index` on, 1 <= count; the lanes past them are 0.  Nothing else is read. */
-VF_INLINE vf load_some(const attn_dtype dtype, const void *base, int64_t index, int64_t count)
+/* Parts of a vector, in any type but the compute type. */
+VF_RARE vf load_part_as(const attn_dtype dtype, const void *base, int64_t index, int64_t count)
 {
-    if (VF_LANES == 1 || count >= VF_LANES) return vf_load_as(dtype, base, index);
-    if (dtype == REAL_DTYPE) return vf_load_part((const real *)base + index, count);
     double part[VF_LANES] = {0}; /* large enough for any type */
     memcpy(part, (const char *)base + index * bytes_of(dtype), (size_t)(count * bytes_of(dtype)));
     return vf_load_as(dtype, part, 0);
 }
 
+VF_RARE void store_part_as(const attn_dtype dtype, void *base, int64_t index, vf x, int64_t count)
+{
+    double part[VF_LANES];
+    vf_store_as(dtype, part, 0, x);
+    memcpy((char *)base + index * bytes_of(dtype), part, (size_t)(count * bytes_of(dtype)));
+}
+
+/* `count` elements from `index` on, 1 <= count; the lanes past them are 0.  Nothing else is read. */
+VF_INLINE vf load_some(const attn_dtype dtype, const void *base, int64_t index, int64_t count)
+{
+    if (VF_LANES == 1 || count >= VF_LANES) return vf_load_as(dtype, base, index);
+    if (dtype == REAL_DTYPE) return vf_load_part((const real *)base + index, count);
+    return load_part_as(dtype, base, index, count);
+}
+
 VF_INLINE void store_some(const attn_dtype dtype, void *base, int64_t index, vf x, int64_t count)
 {
-    if (count >= VF_LANES) {
-        vf_store_as(dtype, base, index, x);
-    } else if (dtype == REAL_DTYPE) {
-        vf_store_part((real *)base + index, x, count);
-    } else if (VF_LANES > 1) {
-        double part[VF_LANES];
-        vf_store_as(dtype, part, 0, x);
-        memcpy((char *)base + index * bytes_of(dtype), part, (size_t)(count * bytes_of(dtype)));
-    }
+    if (count >= VF_LANES) vf_store_as(dtype, base, index, x);
+    else if (dtype == REAL_DTYPE) vf_store_part((real *)base + index, x, count);
+    else if (VF_LANES > 1) store_part_as(dtype, base, index, x, count);
 }
 
 #ifdef VF_PAIRS
 /* The pairs from pair p on of a row of dim channels: a vector of them, 0 past the last channel. */
-VF_INLINE vf load_pairs(const char *row, int64_t dim, int64_t p)
+VF_RARE vf load_pairs(const char *row, int64_t dim, int64_t p)
 {
     if (2 * (p + VF_LANES) <= dim) return vf_load_as(ATTN_F32, row, p);
     uint16_t part[2 * VF_LANES] = {0};
@@ -40,7 +47,7 @@ VF_INLINE vf load_pairs(const char *row, int64_t dim, int64_t p)
 #endif
 
 /* Calls f(constant, ...) for the storage type given. */
-#define EACH_STORAGE(f, dtype, ...)                                                                                                \
+#define EACH_STORAGE_TYPE(f, dtype, ...)                                                                                           \
     do {                                                                                                                           \
         switch (dtype) {                                                                                                           \
         case ATTN_F32:                                                                                                             \
@@ -57,6 +64,13 @@ VF_INLINE vf load_pairs(const char *row, int64_t dim, int64_t p)
             break;                                                                                                                 \
         }                                                                                                                          \
     } while (0)
+
+/* For what takes little of the time: an inference-only build asks for the type in the loop. */
+#ifdef ATTN_INFERENCE_ONLY
+#define EACH_STORAGE(f, dtype, ...) f(dtype, __VA_ARGS__)
+#else
+#define EACH_STORAGE EACH_STORAGE_TYPE
+#endif
 
 VF_INLINE void pack_as(const attn_dtype dtype, int width, int64_t rows, int64_t dim, const void *q, int64_t stride, double scale,
                        real *Qt)
@@ -103,7 +117,7 @@ static void step_load_rows(int64_t n, int64_t dim, const void *src, attn_dtype d
         return;
     }
 #endif
-    EACH_STORAGE(load_rows_as, dtype, n, dim, src, stride, dst, ld);
+    EACH_STORAGE_TYPE(load_rows_as, dtype, n, dim, src, stride, dst, ld);
 }
 
 static void step_scale_rows(int64_t n, int64_t dim, const void *factors, int64_t stride, void *X, int64_t ld)

@@ -61,10 +61,10 @@ VF_INLINE void value_block(const int width, int64_t n, int64_t dim_v, const real
         c += (rows);                                                                                                               \
     } while (0)
     while (c + VF_ROWS(width) <= dim_v) VALUE_ROWS(VF_ROWS(width));
-    if (VF_ROWS(width) > 8 && dim_v - c >= 8) VALUE_ROWS(8);
-    if (VF_ROWS(width) > 4 && dim_v - c >= 4) VALUE_ROWS(4);
-    if (dim_v - c >= 2) VALUE_ROWS(2);
-    if (dim_v - c >= 1) VALUE_ROWS(1);
+    if (VF_TAILS && VF_ROWS(width) > 8 && dim_v - c >= 8) VALUE_ROWS(8);
+    if (VF_TAILS && VF_ROWS(width) > 4 && dim_v - c >= 4) VALUE_ROWS(4);
+    if (VF_TAILS && dim_v - c >= 2) VALUE_ROWS(2);
+    while (dim_v - c >= 1) VALUE_ROWS(1);
 #undef VALUE_ROWS
 }
 

@@ -6,6 +6,7 @@
 #include "../../common/text.h"
 #include "../base/cpu.h"
 #include "../base/error.h"
+#include "../base/inference.h"
 #include "../base/names.h"
 #include "../kernels/registry.h"
 #include "plan.h"
@@ -70,8 +71,8 @@ static attn_status find(search *s, const attn_options *options, attn_error *erro
         if (!s->first) s->first = r;
         if (s->ends) break;
     }
-    CHECK(s->first || built, ATTN_ERR_UNSUPPORTED, "this build has no kernel for %s on %s", attn_dtype_text(s->compute),
-          attn_isa_text(options->isa));
+    CHECK(s->first || built, ATTN_ERR_UNSUPPORTED, "this build has no kernel for %s on %s" ATTN_LEFT_OUT,
+          attn_dtype_text(s->compute), attn_isa_text(options->isa));
     CHECK(s->first, ATTN_ERR_UNSUPPORTED, "this CPU cannot run the kernel for %s on %s", attn_dtype_text(s->compute),
           attn_isa_text(options->isa));
     return ATTN_OK;

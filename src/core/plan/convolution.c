@@ -8,6 +8,7 @@
 
 #include "../base/checked.h"
 #include "../base/error.h"
+#include "../base/inference.h"
 #include "../base/names.h"
 #include "plan.h"
 
@@ -106,6 +107,7 @@ static attn_status check_problem(const attn_convolution_problem *p, attn_error *
     } sizes[] = {{"batch", p->batch}, {"len", p->len}, {"channels", p->channels}, {"pool", p->pool}, {"snapshots", p->snapshots}};
     CHECK(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_ARGUMENT, "op is %d; known: 0 (forward), 1 (backward)",
           (int)p->op);
+    CHECK(ATTN_TRAINS || p->op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED, "op is %d (backward)" ATTN_LEFT_OUT, (int)p->op);
     CHECK(p->width >= 2 && p->width <= CONVOLUTION_BEFORE + 1, ATTN_ERR_UNSUPPORTED, "width is %d; it must be between 2 and %d",
           p->width, CONVOLUTION_BEFORE + 1);
     CHECK(p->silu == 0 || p->silu == 1, ATTN_ERR_ARGUMENT, "silu is %d; it must be 0 or 1", p->silu);

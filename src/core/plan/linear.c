@@ -10,6 +10,7 @@
 
 #include "../base/checked.h"
 #include "../base/error.h"
+#include "../base/inference.h"
 #include "../base/names.h"
 #include "plan.h"
 #include "sequences.h"
@@ -20,6 +21,7 @@ static attn_status check_enums(const attn_linear_resolved *p, attn_error *error)
 {
     CHECK(p->op == ATTN_FORWARD || p->op == ATTN_BACKWARD, ATTN_ERR_ARGUMENT, "op is %d; known: 0 (forward), 1 (backward)",
           (int)p->op);
+    CHECK(ATTN_TRAINS || p->op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED, "op is %d (backward)" ATTN_LEFT_OUT, (int)p->op);
     CHECK(p->features >= ATTN_FEATURES_ELU1 && p->features <= ATTN_FEATURES_TRIGONOMETRIC, ATTN_ERR_ARGUMENT,
           "features is %d; known: 0 (elu1), 1 (identity), 2 (relu), 3 (softmax), 4 (favor), 5 (fourier), 6 (trigonometric)",
           (int)p->features);

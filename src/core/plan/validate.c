@@ -10,6 +10,7 @@
 #include "../base/checked.h"
 #include "../base/distance.h"
 #include "../base/error.h"
+#include "../base/inference.h"
 #include "../base/names.h"
 #include "../gradient/bias_gradient.h"
 #include "../prepare/prepare.h"
@@ -22,6 +23,8 @@ static attn_status check_enums(const attn_resolved *p, attn_error *error)
 {
     CHECK(p->op >= ATTN_FORWARD && p->op <= ATTN_DOUBLE_BACKWARD, ATTN_ERR_ARGUMENT,
           "op is %d; known: 0 (forward), 1 (backward), 2 (jvp), 3 (double backward)", (int)p->op);
+    CHECK(ATTN_TRAINS || p->op == ATTN_FORWARD, ATTN_ERR_UNSUPPORTED, "op is %s" ATTN_LEFT_OUT,
+          attn_attention_family.operations[p->op]);
     CHECK(p->score.kind >= ATTN_SCORE_DOT && p->score.kind <= ATTN_SCORE_ADDITIVE, ATTN_ERR_ARGUMENT,
           "score.kind is %d; known: 0 (dot), 1 (general), 2 (metric), 3 (cosine), 4 (distance), 5 (additive)", (int)p->score.kind);
     CHECK(p->score.scale_kind >= ATTN_SCALE_DEFAULT && p->score.scale_kind <= ATTN_SCALE_VALUE, ATTN_ERR_ARGUMENT,

@@ -49,6 +49,7 @@
 #include <string.h>
 
 #include "../../base/half.h"
+#include "../../base/inference.h"
 #include "../kernel.h"
 
 #if REAL_BITS == 32
@@ -63,9 +64,10 @@ typedef double real;
 #error "define REAL_BITS as 32 or 64"
 #endif
 
-/* Emulated intrinsics are long functions, and so is all sanitized code: inlining and unrolling them takes a compiler minutes, and
- * gains nothing without optimisation. */
-#if defined(ATTN_EMULATE_AVX512) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+/* VF_SHORT_CODE: the layer wants small code rather than fast code.  Emulated intrinsics are long functions, and so is all sanitized
+ * code: inlining and unrolling them takes a compiler minutes, and gains nothing without optimisation. */
+#if defined(VF_SHORT_CODE) || defined(ATTN_EMULATE_AVX512) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||     \
+    !defined(__OPTIMIZE__)
 #define VF_INLINE static inline __attribute__((unused))
 #define VF_UNROLL
 #define VF_ROLLED
@@ -81,6 +83,15 @@ typedef double real;
 #endif
 
 #define VF_NOINLINE __attribute__((noinline, unused)) /* a function with register allocation of its own */
+
+/* What the last numbers of a row take: in an inference-only build functions for all their callers and types, and loops. */
+#ifdef ATTN_INFERENCE_ONLY
+#define VF_RARE        static VF_NOINLINE
+#define VF_UNROLL_TAIL VF_ROLLED
+#else
+#define VF_RARE        VF_INLINE
+#define VF_UNROLL_TAIL VF_UNROLL
+#endif
 
 VF_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -5,6 +5,11 @@
 #ifndef ATTN_KERNELS_VEC_SCALAR_H
 #define ATTN_KERNELS_VEC_SCALAR_H
 
+/* An inference-only build has plain C only for CPUs that are too old for its vectors. */
+#if defined(ATTN_INFERENCE_ONLY) && (defined(__x86_64__) || defined(__aarch64__)) && !defined(ATTN_SCALAR_ONLY)
+#define VF_SHORT_CODE
+#endif
+
 #include "common.h"
 
 typedef real vf;

@@ -3,6 +3,7 @@
 #include "convolution.h"
 
 #include "../../base/checked.h"
+#include "../../base/inference.h"
 #include "../../base/names.h"
 #include "../../threads/threads.h"
 
@@ -47,7 +48,7 @@ static void run(void *context, int64_t worker, int64_t task)
     if (p->op == ATTN_BACKWARD) attn_convolution_clear(&block, WIDEST + 1, attn_convolution_memory(&block, w->dweights, 0));
     for (int64_t b = 0; b < p->batch; b++) {
         const attn_convolution_sequence s = attn_convolution_sequence_at(&block, b);
-        if (p->op == ATTN_BACKWARD) attn_convolution_backward(&block, &s);
+        if (ATTN_TRAINS && p->op == ATTN_BACKWARD) attn_convolution_backward(&block, &s);
         else attn_convolution_forward(&block, &s);
     }
     if (p->op != ATTN_BACKWARD) return;

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "../../base/checked.h"
+#include "../../base/inference.h"
 #include "../../base/names.h"
 #include "../../threads/threads.h"
 
@@ -277,7 +278,8 @@ static void walk_head(const attn_linear_head *head)
     if (p->has.lengths) clear_rest(head);
     static void (*const walks[2][3])(const attn_linear_head *) = {
         {attn_linear_forward_chunks, attn_linear_forward_gated, attn_linear_forward_tokens},
-        {attn_linear_backward_chunks, attn_linear_backward_gated, attn_linear_backward_tokens}};
+        {ATTN_OR_NULL(attn_linear_backward_chunks), ATTN_OR_NULL(attn_linear_backward_gated),
+         ATTN_OR_NULL(attn_linear_backward_tokens)}};
     const int by_token = p->form == ATTN_LINEAR_FORM_RECURRENT || (head->walk->singles && head->len_kv == 1);
     walks[p->op == ATTN_BACKWARD][by_token ? 2 : head->walk->gated](head);
 }
@@ -317,7 +319,8 @@ static void join(void *context, int64_t worker, int64_t number)
     const job *j = context;
     const attn_linear_head head = head_at(j->walk, j->args, NULL, number, LINEAR_ALL);
     (void)worker;
-    attn_linear_backward_decay(&head, decay_sums(j, 2 * number + LINEAR_QUERIES), decay_sums(j, 2 * number + LINEAR_KEYS));
+    if (ATTN_TRAINS)
+        attn_linear_backward_decay(&head, decay_sums(j, 2 * number + LINEAR_QUERIES), decay_sums(j, 2 * number + LINEAR_KEYS));
 }
 
 static void run(void *context, int64_t worker, int64_t task)
@@ -334,7 +337,7 @@ static void run(void *context, int64_t worker, int64_t task)
     attn_linear_head head = head_at(w, j->args, memory, number, w->parts > 1 ? (int)part : LINEAR_ALL);
     if (has_decay_sums(w)) head.decay = decay_sums(j, w->parts > 1 ? task : worker);
     walk_head(&head);
-    if (has_decay_sums(w) && w->parts == 1) attn_linear_backward_decay(&head, head.decay, NULL);
+    if (ATTN_TRAINS && has_decay_sums(w) && w->parts == 1) attn_linear_backward_decay(&head, head.decay, NULL);
 }
 
 void attn_run_linear(const attn_linear_walk *walk, const attn_linear_args *args, void *workspace)
