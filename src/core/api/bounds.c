@@ -66,8 +66,8 @@ char *attn_bounded_row(const attn_bounded *b, int64_t entry, int64_t g, int64_t 
     {                                                                                                                              \
         for (int64_t c = 0; begins && c < dim; c++) least[c] = greatest[c] = k[c];                                                 \
         for (int64_t c = 0; !begins && c < dim; c++) {                                                                             \
-            const int below = (number(k[c]) >= number(least[c])) | (number(least[c]) != number(least[c])),                         \
-                      above = (number(k[c]) <= number(greatest[c])) | (number(greatest[c]) != number(greatest[c]));                \
+            const int below = (number(k[c]) >= number(least[c])) + (number(least[c]) != number(least[c])),                         \
+                      above = (number(k[c]) <= number(greatest[c])) + (number(greatest[c]) != number(greatest[c]));                \
             least[c] = below ? least[c] : k[c];                                                                                    \
             greatest[c] = above ? greatest[c] : k[c];                                                                              \
         }                                                                                                                          \
