@@ -59,7 +59,7 @@ def test_the_table_has_the_fields_that_keywords_set():
 # Words of the sources that no caller from Python can cause to be said.
 NEVER = {
     "ATTN_LATER": "arrays have memory", "ATTN_EMPTY": "the package sets it where there are no elements", "ATTN_SCALE_VALUE": "set with the scale",
-    "ATTN_VERBOSE": "an environment variable",
+    "ATTN_VERBOSE": "an environment variable", "ATTN_INFERENCE_ONLY": "an option of another build",
     "options.allocator": "no keyword", "call.schedule": "no keyword", "call.reserved": "always 0", "origin.reserved": "always 0", "attn_init": "chosen by name",
     "attn_layer_tensors": "about a seed that the package sets elsewhere",
     "shape.batch": "set by the cache", "shape.heads_kv": "as shape.batch", "shape.len_kv": "as shape.batch", "shape.len_q": "as shape.batch",
@@ -87,7 +87,7 @@ def test_the_table_has_the_words_of_the_sources():
 BAD = {float: [float("nan"), -1.0, 1e300, 2.0], int: [-3, 2**40, 2**62, 0], bool: [], str: ["magic"]}
 KINDS = {
     "softcap": float, "dropout": float, "temperature": float, "shift": float, "seed": int, "dropout_offset": int, "threads": int, "chunk": int,
-    "dilation": int, "global_q": int, "global_kv": int, "least_distance": int, "block_q": int, "block_kv": int, "topk": int, "column_queries": int,
+    "dilation": int, "global_q": int, "global_kv": int, "least_distance": int, "block_q": int, "block_kv": int, "block_heads": bool, "tree_keys": int, "topk": int, "column_queries": int,
     "relative_first": int, "bias_table_max_distance": int, "workspace_limit": int, "len_q": int, "len_kv": int, "window": int, "scale": float,
     "score": str, "normaliser": str, "align": str, "causal": str, "empty": str, "scores_stage": str, "rows_stage": str, "column_heads": str,
     "bias_table_kind": str, "isa": str, "layout": str, "after_dropout": bool, "bias_table_causal": bool, "invariant": bool, "reproducible": bool,
@@ -100,7 +100,7 @@ OTHERS = {  # values of their own
 TENSORS = {row.name for row in libattn.tensors() if "forward" in row.inputs}
 NAMES = sorted({*inspect.signature(A).parameters, *typing.get_type_hints(libattn.ForwardOptions)} - {"options"})
 # What else a sentence may name: what does not fit together with the argument, or what was derived from it.
-ALSO = {"block_mask": "block_", "block_starts": "block_", "block_index": "block_", "k": "k_scale|dim_k|len_kv|heads", "v": "v_scale|dim_v",
+ALSO = {"block_mask": "block_", "block_starts": "block_", "block_index": "block_", "block_heads": "block_", "tree": "tree_keys", "k": "k_scale|dim_k|len_kv|heads", "v": "v_scale|dim_v",
         "len_q": "layout", "len_kv": "layout", "page_table": "page", "bias_table": "buckets", "relative_values": "relative", "bias_table_max_distance": "bias_table", "cu_seqlens_q": "layout",
         "cu_seqlens_kv": "layout", "score_matrix": "score", "modify_slopes": "modify_", "origin": "origin", "outputs": "outputs|magic|grad_q|topk",
         "column_queries": "len_q"}
