@@ -282,6 +282,7 @@ static void reject(void)
         must = calls_corrupt(slot_of(at), &c.blocks[at], d,
                              at == X || at == Y || at == WEIGHT || at == DY || at == DX || at == DWEIGHT,
                              at == STARTS || at == FROM || at == TO || at == X ? NULL : &c.blocks[X]);
+        if (!must && (at == STARTS || at == FROM || at == TO)) return place(); /* without it, other tensors are larger */
         break;
     }
     calls_rejected(&all, must);
