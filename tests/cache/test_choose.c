@@ -5,6 +5,7 @@
  */
 #include "fails.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "attn/choose.h"
@@ -129,6 +130,40 @@ static void test_same_bits(void **state)
     }
 }
 
+/* Scores that terms by distance make large: the maxima of tiles, and of decode, follow.  Against a boolean mask of the same keys.
+ */
+static void test_large_terms(void **state)
+{
+    enum { SQ = 40, SKV = 64, EVERY = 2 };
+    static const float slope = -9;
+    static float o[SQ][D], expected[SQ][D];
+    static unsigned char mask[SKV];
+    int64_t of_list[2] = {0, SKV / BLOCK / EVERY}, blocks[SKV / BLOCK / EVERY];
+    (void)state;
+    draw_all();
+    for (int j = 0; j < SKV; j++) mask[j] = j / BLOCK % EVERY == 0;
+    for (int n = 0; n < SKV / BLOCK / EVERY; n++) blocks[n] = n * EVERY;
+    for (int64_t count = 1; count <= SQ; count += SQ - 1) {
+        attn_error error;
+        attn_problem p = {.struct_size = sizeof p, .shape = {1, 1, 1, count, SKV, D, D}};
+        attn_tensors t = {.struct_size = sizeof t,
+                          .q = attn_in(keys[1][0]),
+                          .k = attn_in(keys[0][0]),
+                          .v = attn_in(values[0][0]),
+                          .o = attn_out(expected),
+                          .alibi_slopes = attn_in(&slope),
+                          .mask = {mask, ATTN_BOOL, {ATTN_BROADCAST, ATTN_BROADCAST, ATTN_BROADCAST, 1}}};
+        if (attn_compute(&p, &t, &error) != ATTN_OK) fail_msg("%s", error.message);
+        p.mask.block_heads = 1, p.mask.block_q = count, p.mask.block_kv = BLOCK, p.mask.block_entries = SKV / BLOCK / EVERY;
+        t.mask = (attn_input){0}, t.block_starts = attn_in(of_list), t.block_index = attn_in(blocks), t.o = attn_out(o);
+        if (attn_compute(&p, &t, &error) != ATTN_OK) fail_msg("%s", error.message);
+        for (int64_t i = 0; i < count; i++)
+            for (int c = 0; c < D; c++)
+                if (!(fabsf(o[i][c] - expected[i][c]) < 1e-5f))
+                    fail_msg("query %d: %g, not %g", (int)i, (double)o[i][c], (double)expected[i][c]);
+    }
+}
+
 /* ---- what is rejected ---- */
 
 static float rows[B * COLUMNS * HKV * 2 * D], scores[B * HKV * COLUMNS];
@@ -235,6 +270,7 @@ static void test_rejected(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_rejected)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_large_terms),
+                                       cmocka_unit_test(test_rejected)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

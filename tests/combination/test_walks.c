@@ -43,7 +43,8 @@ enum { WALKS = sizeof sizes / sizeof *sizes };
 #define WITH_CHOICES                                                                                                               \
     (ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE) | ATTN_USES(CHOICES) | ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) |                \
      ATTN_USES(WINDOW) | ATTN_USES(CHUNK) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |        \
-     ATTN_USES(RANGES) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS))
+     ATTN_USES(RANGES) | ATTN_USES(LEAST_DISTANCE) | ATTN_USES(MASK) | ATTN_USES(TREE) | ATTN_USES(BIAS) | ATTN_USES(BIAS_TABLE) | \
+     ATTN_USES(ALIBI) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS))
 
 /* Combinations that validation rejects, in all operations or in one: pairs, or three bits. */
 enum { EVERY_OPERATION = -1 };

@@ -10,10 +10,12 @@
 /* Lists of each key head. */
 static attn_status check_lists_of_heads(const attn_resolved *p, attn_error *error)
 {
-    const attn_feature_set with_lists =
-        ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE) | ATTN_USES(CHOICES) | ATTN_USES(CAUSAL) | ATTN_USES(ALIGNED) |
-        ATTN_USES(WINDOW) | ATTN_USES(CHUNK) | ATTN_USES(LENGTHS) | ATTN_USES(PACKED) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) |
-        ATTN_USES(RANGES) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP) | ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS);
+    const attn_feature_set with_lists = ATTN_USES(INVARIANT) | ATTN_USES(REPRODUCIBLE) | ATTN_USES(CHOICES) | ATTN_USES(CAUSAL) |
+                                        ATTN_USES(ALIGNED) | ATTN_USES(WINDOW) | ATTN_USES(CHUNK) | ATTN_USES(LENGTHS) |
+                                        ATTN_USES(PACKED) | ATTN_USES(RAGGED) | ATTN_USES(PAGED) | ATTN_USES(RANGES) |
+                                        ATTN_USES(LEAST_DISTANCE) | ATTN_USES(MASK) | ATTN_USES(TREE) | ATTN_USES(BIAS) |
+                                        ATTN_USES(BIAS_TABLE) | ATTN_USES(ALIBI) | ATTN_USES(SINK) | ATTN_USES(SOFTCAP) |
+                                        ATTN_USES(SCALES) | ATTN_USES(INTEGERS) | ATTN_USES(GROUPS);
     int64_t lists;
     if (!p->mask.block_heads) return ATTN_OK;
     CHECK_TENSOR(p->has.block_starts, ATTN_SLOT_block_starts, ATTN_ERR_ARGUMENT,

@@ -19,14 +19,27 @@ static attn_block block_at(const attn_task *task, const void *base, const attn_l
     return block;
 }
 
+/* Keys low .. high-1 of the sequence, which follow one another in a block, with their scores and where their maxima go. */
+typedef struct key_run {
+    int64_t low, high;
+    void *S, *most;
+} key_run;
+
+/* A block whose keys follow one another: all but those of a list. */
+static key_run whole_block(const attn_task *task, const attn_keys *keys)
+{
+    const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
+    return (key_run){keys->low, keys->high, attn_part(task, at->S), attn_part(task, at->block_max)};
+}
+
 /* Masks pairs whose bytes in scratch.expanded are 0. */
-static void keep_bytes(const attn_task *task, const attn_tile *tile, int64_t n)
+static void keep_bytes(const attn_task *task, const attn_tile *tile, const key_run *run)
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
+    const int64_t n = run->high - run->low;
     const attn_block mask = {attn_part(task, at->expanded), ATTN_BOOL, n, 1};
-    w->kernel.modify->keep_mask(tile->width, tile->rows, n, attn_part(task, at->S), attn_part(task, at->block_max), &mask,
-                                attn_part(task, at->modifiers));
+    w->kernel.modify->keep_mask(tile->width, tile->rows, n, run->S, run->most, &mask, attn_part(task, at->modifiers));
 }
 
 /* A tile that intervals cannot describe: a byte for each pair. */
@@ -40,7 +53,8 @@ static void keep_pairs(const attn_task *task, const attn_tile *tile, const attn_
         for (int64_t j = 0; j < n; j++)
             bytes[i * n + j] = (unsigned char)attn_query_sees(&task->visibility, &seen, tile->first + i, keys->low + j);
     }
-    keep_bytes(task, tile, n);
+    const key_run all = whole_block(task, keys);
+    keep_bytes(task, tile, &all);
 }
 
 /* The interval of each lane within the block, in scratch.low and high.  Returns 0 if some query has a gap inside the block. */
@@ -111,64 +125,61 @@ static int keep_blocks(const attn_task *task, const attn_tile *tile, const attn_
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     unsigned char *bytes = attn_part(task, at->expanded);
-    int64_t n = keys->high - keys->low;
+    const key_run all = whole_block(task, keys);
     if (attn_blocks_expand(task, tile, keys->low, keys->high, bytes)) return 0;
-    keep_bytes(task, tile, n);
+    keep_bytes(task, tile, &all);
     return 1;
 }
 
 /* Masks the last keys by the bits of their queries.  Returns 0 if all of them are kept. */
-static int keep_tree(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+static int keep_tree(const attn_task *task, const attn_tile *tile, const key_run *run)
 {
     const attn_tile_scratch *at = &attn_tiles_of(task->walk)->scratch;
     unsigned char *bytes = attn_part(task, at->expanded);
-    const int64_t n = keys->high - keys->low, end = attn_min(keys->high, task->visibility.len_kv),
-                  first = attn_tree_first(&task->walk->problem, task->visibility.len_kv), low = attn_max(keys->low, first);
+    const int64_t n = run->high - run->low, end = attn_min(run->high, task->visibility.all_kv),
+                  first = attn_tree_first(&task->walk->problem, task->visibility.all_kv), low = attn_max(run->low, first);
     int all = 1;
     if (low >= end) return 0;
     memset(bytes, 1, (size_t)(tile->rows * n));
     for (int64_t i = 0; i < tile->rows; i++)
-        all &= attn_tree_expand(attn_tree_words(task, tile->first + i), first, low, end, bytes + i * n + low - keys->low);
-    if (!all) keep_bytes(task, tile, n);
+        all &= attn_tree_expand(attn_tree_words(task, tile->first + i), first, low, end, bytes + i * n + low - run->low);
+    if (!all) keep_bytes(task, tile, run);
     return !all;
 }
 
 /* Masks the keys that are too near to their query.  Returns 0 if there are none. */
-static int drop_near(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+static int drop_near(const attn_task *task, const attn_tile *tile, const key_run *run)
 {
     const attn_walk *w = task->walk;
-    const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
-    const int64_t n = keys->high - keys->low, nearest = w->problem.mask.least_distance - 1;
+    const int64_t n = run->high - run->low, nearest = w->problem.mask.least_distance - 1;
     int32_t low[ATTN_MAX_LANES], high[ATTN_MAX_LANES];
     int any = 0;
     for (int64_t i = 0; i < tile->width * w->kernel.lanes; i++) {
-        const int64_t query = tile->first + attn_min(i, tile->rows - 1) - keys->low;
+        const int64_t query = tile->first + attn_min(i, tile->rows - 1) - run->low;
         const int64_t position = attn_add_saturate(query, task->visibility.offset);
         low[i] = (int32_t)attn_clamp(attn_add_saturate(position, -nearest), 0, n);
         high[i] = (int32_t)attn_clamp(attn_add_saturate(attn_add_saturate(position, nearest), 1), 0, n);
         any |= low[i] < high[i];
     }
-    if (any) w->kernel.modify->drop_range(tile->width, n, attn_part(task, at->S), attn_part(task, at->block_max), low, high);
+    if (any) w->kernel.modify->drop_range(tile->width, n, run->S, run->most, low, high);
     return any;
 }
 
 /* Returns 1 if it may have masked a key. */
-static int add_bias_table(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+static int add_bias_table(const attn_task *task, const attn_tile *tile, const key_run *run)
 {
     const attn_walk *w = task->walk;
     const attn_tile_scratch *at = &attn_tiles_of(w)->scratch;
-    const int64_t n = keys->high - keys->low, size = (int64_t)attn_dtype_bytes(w->compute);
+    const int64_t n = run->high - run->low, size = (int64_t)attn_dtype_bytes(w->compute);
     const int64_t first = attn_add_saturate(tile->first, task->visibility.offset);
     const void *diagonals =
-        attn_diagonals_at(&attn_tiles_of(w)->tables, task, first, keys->high - 1, n + tile->width * w->kernel.lanes - 1);
-    void *S = attn_part(task, at->S);
+        attn_diagonals_at(&attn_tiles_of(w)->tables, task, first, run->high - 1, n + tile->width * w->kernel.lanes - 1);
     if (!attn_tables_special(task)) {
-        w->kernel.modify->add_diagonals(tile->width, n, S, diagonals, attn_part(task, at->block_max));
+        w->kernel.modify->add_diagonals(tile->width, n, run->S, diagonals, run->most);
         return 0;
     }
     const attn_block bias = {(const char *)diagonals + (n - 1) * size, w->compute, 1, -1};
-    w->kernel.modify->add_bias(tile->width, tile->rows, n, S, attn_part(task, at->block_max), &bias,
-                               attn_part(task, at->modifiers));
+    w->kernel.modify->add_bias(tile->width, tile->rows, n, run->S, run->most, &bias, attn_part(task, at->modifiers));
     return 1;
 }
 
@@ -227,6 +238,55 @@ void attn_task_score_raw(const attn_task *task, const attn_tile *tile, const voi
     score(task, tile, Qt, keys, 0, keys->K, keys->ldk, &nothing);
 }
 
+/* Modifiers that depend on where keys are in their sequence.  Returns 1 if they may have masked one. */
+static int modify_run(const attn_task *task, const attn_tile *tile, const key_run *run)
+{
+    const attn_resolved *p = &task->walk->problem;
+    const attn_modify_part *modify = task->walk->kernel.modify;
+    const int64_t n = run->high - run->low;
+    void *scratch = attn_part(task, attn_tiles_of(task->walk)->scratch.modifiers);
+    int cut = 0;
+    if (p->has.bias) {
+        attn_block bias = block_at(task, task->args->bias, &p->at.bias, tile->first, run->low);
+        modify->add_bias(tile->width, tile->rows, n, run->S, run->most, &bias, scratch);
+    }
+    if (p->has.alibi_slopes) {
+        const int64_t first = attn_add_saturate(tile->first - run->low, task->visibility.offset);
+        modify->add_alibi(tile->width, tile->rows, n, run->S, run->most, attn_task_slope(task), first);
+    }
+    if (p->has.bias_table) cut = add_bias_table(task, tile, run);
+    if (p->has.mask) {
+        attn_block mask = block_at(task, task->args->mask, &p->at.mask, tile->first, run->low);
+        modify->keep_mask(tile->width, tile->rows, n, run->S, run->most, &mask, scratch);
+        cut = 1;
+    }
+    if (p->has.tree) cut |= keep_tree(task, tile, run);
+    if (p->mask.least_distance > 0) cut |= drop_near(task, tile, run);
+    return cut;
+}
+
+/* The same for a block, run by run if its keys are those of a list. */
+static int modify_by_place(const attn_task *task, const attn_tile *tile, const attn_keys *keys)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const key_run all = whole_block(task, keys);
+    _Alignas(64) char most[ATTN_MAX_LANES * sizeof(double)]; /* of a run, not of the block */
+    int cut = 0;
+    if (!task->visibility.list) return modify_run(task, tile, &all);
+    if (!p->has.bias && !p->has.alibi_slopes && !p->has.bias_table && !p->has.mask && !p->has.tree && !p->mask.least_distance)
+        return 0;
+    for (int64_t t = keys->low, n; t < keys->high; t += n) {
+        n = keys->high - t;
+        const int64_t key = attn_listed_key(&task->visibility, t, &n);
+        char *S = (char *)all.S + (t - keys->low) * w->tile_q * (int64_t)attn_dtype_bytes(w->compute);
+        const key_run run = {key, key + n, S, most};
+        cut |= modify_run(task, tile, &run);
+    }
+    w->kernel.modify->block_max(tile->width, keys->high - keys->low, all.S, all.most);
+    return cut;
+}
+
 int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt, const attn_keys *keys, void *slope,
                     void *curvature)
 {
@@ -236,7 +296,6 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
     const attn_kernel *kernel = &w->kernel;
     int64_t n = keys->high - keys->low;
     void *S = attn_part(task, at->S), *block_max = attn_part(task, at->block_max);
-    void *scratch = attn_part(task, at->modifiers);
 
     const void *next = keys->V;
     int64_t next_ld = keys->ldv;
@@ -251,24 +310,8 @@ int attn_task_score(const attn_task *task, const attn_tile *tile, const void *Qt
         attn_relative_add(task, tile, keys, ATTN_RELATIVE_KEYS, (const char *)Qt + attn_tiles_of(w)->relative.Qrt, S);
     if (p->score.softcap > 0) kernel->modify->softcap(tile->width, n, S, block_max, p->score.softcap, slope, curvature);
     if (p->has.modifier) attn_task_modify(task, tile, keys);
-    if (p->has.bias) {
-        attn_block bias = block_at(task, task->args->bias, &p->at.bias, tile->first, keys->low);
-        kernel->modify->add_bias(tile->width, tile->rows, n, S, block_max, &bias, scratch);
-    }
-    if (p->has.alibi_slopes) {
-        const int64_t first = attn_add_saturate(tile->first - keys->low, task->visibility.offset);
-        kernel->modify->add_alibi(tile->width, tile->rows, n, S, block_max, attn_task_slope(task), first);
-    }
-    int cut = 0;
-    if (p->has.bias_table) cut = add_bias_table(task, tile, keys);
-    if (p->has.mask) {
-        attn_block mask = block_at(task, task->args->mask, &p->at.mask, tile->first, keys->low);
-        kernel->modify->keep_mask(tile->width, tile->rows, n, S, block_max, &mask, scratch);
-        cut = 1;
-    }
+    int cut = modify_by_place(task, tile, keys);
     if (attn_has_blocks(task)) cut |= keep_blocks(task, tile, keys);
-    if (p->has.tree) cut |= keep_tree(task, tile, keys);
-    if (p->mask.least_distance > 0) cut |= drop_near(task, tile, keys);
     const int unmasked = p->has.alibi_slopes || p->score.softcap > 0 || p->has.modifier ||
                          p->has.relative_keys; /* they turn -infinity into something else */
     if (edge && (!segments || unmasked)) {

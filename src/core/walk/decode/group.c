@@ -247,19 +247,66 @@ void attn_decode_pieces(const attn_decode_group *g, const attn_decode_source *s,
 /* ---- scores ---- */
 
 /* Drops the last keys that a query's bits hide, a word at a time.  Returns 1 if there are any. */
-static int drop_by_tree(const attn_task *task, int64_t i, const attn_decode_block *b, void *S)
+static int drop_by_tree(const attn_task *task, int64_t i, int64_t low, int64_t high, void *S)
 {
     enum { WORD = 64 };
     const attn_walk *w = task->walk;
     const uint64_t *words = attn_tree_words(task, i);
-    const int64_t first = attn_tree_first(&w->problem, task->visibility.len_kv), size = (int64_t)attn_dtype_bytes(w->compute);
+    const int64_t first = attn_tree_first(&w->problem, task->visibility.all_kv), size = (int64_t)attn_dtype_bytes(w->compute);
     unsigned char bytes[WORD];
     int cut = 0;
-    for (int64_t j = attn_max(b->low, first), end; j < b->high; j = end) {
-        end = attn_min(b->high, j + WORD);
+    for (int64_t j = attn_max(low, first), end; j < high; j = end) {
+        end = attn_min(high, j + WORD);
         if (attn_tree_expand(words, first, j, end, bytes)) continue;
-        w->kernel.decode->keep_row(end - j, (char *)S + (j - b->low) * size, bytes, 1);
+        w->kernel.decode->keep_row(end - j, (char *)S + (j - low) * size, bytes, 1);
         cut = 1;
+    }
+    return cut;
+}
+
+/* Modifiers of the scores of keys low .. high-1 of the sequence that depend on where these are.  Returns 1 if a key may have been
+ * dropped. */
+static int modify_run(const attn_decode_group *g, const attn_task *task, int64_t i, int64_t low, int64_t high, void *S)
+{
+    const attn_walk *w = task->walk;
+    const attn_resolved *p = &w->problem;
+    const attn_decode_part *kernel = w->kernel.decode;
+    const int64_t n = high - low;
+    int cut = 0;
+    if (p->has.bias) {
+        const attn_layout *bias = &p->at.bias;
+        kernel->bias_row(n, S, attn_pair_at(task, task->args->bias, bias, i, low), bias->dtype, bias->stride[3]);
+        cut = 1;
+    }
+    if (p->has.alibi_slopes) kernel->alibi_row(n, S, attn_task_slope(task), attn_add_saturate(i - low, task->visibility.offset));
+    if (p->has.bias_table) {
+        const int64_t position = attn_add_saturate(i, task->visibility.offset);
+        const char *diagonals = attn_diagonals_at(&g->call->plan->tables, task, position, high - 1, n);
+        const void *last = diagonals + (n - 1) * (int64_t)attn_dtype_bytes(w->compute);
+        if (g->call->plan->tile_kv && !attn_tables_special(task)) kernel->order.add_diagonals_row(n, S, last);
+        else kernel->bias_row(n, S, last, w->compute, -1);
+        cut |= attn_tables_special(task);
+    }
+    if (p->has.mask) {
+        const attn_layout *mask = &p->at.mask;
+        kernel->keep_row(n, S, attn_pair_at(task, task->args->mask, mask, i, low), mask->stride[3]);
+        cut = 1;
+    }
+    if (p->has.tree) cut |= drop_by_tree(task, i, low, high, S);
+    return cut;
+}
+
+/* The same for a block, run by run if its keys are those of a list. */
+static int modify_by_place(const attn_decode_group *g, const attn_task *task, int64_t i, const attn_decode_block *b, void *S)
+{
+    const attn_resolved *p = &task->walk->problem;
+    int cut = 0;
+    if (!p->has.bias && !p->has.alibi_slopes && !p->has.bias_table && !p->has.mask && !p->has.tree) return 0;
+    if (!task->visibility.list) return modify_run(g, task, i, b->low, b->high, S);
+    for (int64_t t = b->low, n; t < b->high; t += n) {
+        n = b->high - t;
+        const int64_t key = attn_listed_key(&task->visibility, t, &n);
+        cut |= modify_run(g, task, i, key, key + n, attn_decode_at(g, S, t - b->low));
     }
     return cut;
 }
@@ -271,30 +318,10 @@ int attn_decode_modify(const attn_decode_group *g, const attn_task *task, int64_
     const attn_resolved *p = &w->problem;
     const attn_decode_part *kernel = w->kernel.decode;
     const int64_t n = b->high - b->low;
-    int cut = 0;
     if (w->kernel.decode_pairs) w->kernel.decode_pairs->scale_row(n, S, attn_task_scale(task));
     if (factors) kernel->scale_row(n, S, factors);
     if (p->score.softcap > 0) kernel->softcap_row(n, S, p->score.softcap);
-    if (p->has.bias) {
-        const attn_layout *bias = &p->at.bias;
-        kernel->bias_row(n, S, attn_pair_at(task, task->args->bias, bias, i, b->low), bias->dtype, bias->stride[3]);
-        cut = 1;
-    }
-    if (p->has.alibi_slopes) kernel->alibi_row(n, S, attn_task_slope(task), attn_add_saturate(i - b->low, task->visibility.offset));
-    if (p->has.bias_table) {
-        const int64_t position = attn_add_saturate(i, task->visibility.offset);
-        const char *diagonals = attn_diagonals_at(&g->call->plan->tables, task, position, b->high - 1, n);
-        const void *last = diagonals + (n - 1) * (int64_t)attn_dtype_bytes(w->compute);
-        if (g->call->plan->tile_kv && !attn_tables_special(task)) kernel->order.add_diagonals_row(n, S, last);
-        else kernel->bias_row(n, S, last, w->compute, -1);
-        cut |= attn_tables_special(task);
-    }
-    if (p->has.mask) {
-        const attn_layout *mask = &p->at.mask;
-        kernel->keep_row(n, S, attn_pair_at(task, task->args->mask, mask, i, b->low), mask->stride[3]);
-        cut = 1;
-    }
-    if (p->has.tree) cut |= drop_by_tree(task, i, b, S);
+    int cut = modify_by_place(g, task, i, b, S);
     attn_interval seen = attn_keys_of_query(&task->visibility, i).local;
     if (seen.low > b->low || seen.high < b->high) {
         int64_t low = attn_clamp(seen.low, b->low, b->high), high = attn_clamp(seen.high, low, b->high);
