@@ -142,7 +142,7 @@ static attn_status add_word(request *r, const char *word, attn_error *error)
     if (strcmp(word, "packed") == 0 && r->spec.ragged) return choose_twice(word, error);
     if (strcmp(word, "ragged") == 0 && r->spec.packed) return choose_twice(word, error);
     if (strcmp(word, "sink") == 0 && r->spec.normaliser) return choose_twice(word, error);
-    if (step & OF_LISTS && r->flags & OF_LISTS) return choose_twice(word, error);
+    if (step & OF_LISTS && (r->flags & OF_LISTS || r->spec.block_q)) return choose_twice(word, error);
     if (step) r->flags |= step;
     else if (*word == '>') r->requested[t] = 1;
     else if (strcmp(word, "grouped") == 0) r->grouped = 1;
