@@ -89,6 +89,7 @@ typedef struct attn_schedule_description {
     int64_t tasks;  /* that threads take, of all walks */
     double balance; /* the mean over the greatest work of a thread, if each takes the next task when it is done; 1 is even */
     size_t workspace_bytes;
+    int64_t keys_read; /* of each key head, from memory: all keys, but those of a shared prefix once, and of lists at most theirs */
 } attn_schedule_description;
 
 /* Fills in *description for so many workers, 1 to 1024, in tasks times workers steps.  ATTN_ERR_ARGUMENT: NULL, what is no schedule

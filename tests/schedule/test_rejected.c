@@ -298,7 +298,7 @@ static void test_described(void **state)
     attn_plan *plan = plan_of();
     assert_int_equal(attn_schedule_make(&call.schedule, plan, &tensors, memory, sizeof memory, &error), ATTN_OK);
     assert_int_equal(attn_schedule_describe(call.schedule, 2, &d, &error), ATTN_OK);
-    assert_true(d.sequences == 3 && d.queries == 9 && d.keys == 56 && d.walks >= 1 && d.tasks >= 3);
+    assert_true(d.sequences == 3 && d.queries == 9 && d.keys == 56 && d.keys_read == 56 && d.walks >= 1 && d.tasks >= 3);
     assert_true(d.balance > 0 && d.balance <= 1 && d.workspace_bytes == attn_schedule_workspace_size(call.schedule));
     assert_int_equal(attn_schedule_describe(NULL, 2, &d, &error), ATTN_ERR_ARGUMENT);
     assert_string_equal(error.message, "schedule is NULL");

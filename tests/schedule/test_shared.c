@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_shared.c - prefixes that sequences share: fewer tasks, and the same bits as without, whether the claim is true or not, for
- * any threads, windows and positions, with options.invariant and without.
+ * test_shared.c - prefixes that sequences share: fewer keys are read, and the same bits as without, whether the claim is true or
+ * not, for any threads, windows and positions, with options.invariant and without.
  */
 #include "test.h"
 
@@ -37,10 +37,10 @@ static void lay_out(void)
 }
 
 typedef struct setting {
-    int invariant, window, by_offset, fewer; /* fewer: the tasks must be fewer than without prefixes */
+    int invariant, window, by_offset, fewer; /* fewer: fewer keys must be read than without prefixes */
 } setting;
 
-/* Returns the tasks of the schedule. */
+/* Returns the keys that the schedule reads. */
 static int64_t run(const setting *how, int threads, const attn_prefix *prefixes, int64_t count, float *o)
 {
     const attn_options options = {.struct_size = sizeof options, .threads = threads, .invariant = how->invariant};
@@ -77,7 +77,7 @@ static int64_t run(const setting *how, int threads, const attn_prefix *prefixes,
     if (attn_execute(plan, &t, workspace, bytes, &error) != ATTN_OK) fail_msg("%s", error.message);
     free(workspace), free(memory);
     attn_plan_destroy(plan);
-    return found.tasks;
+    return found.keys_read;
 }
 
 static void test_same_bits(void **state)
@@ -85,29 +85,63 @@ static void test_same_bits(void **state)
     static const setting settings[] = {{0, 0, 0, 1}, {1, 0, 0, 1}, {0, 1500, 0, 0}, {0, 0, 1, 1}, {0, 600, 1, 0}};
     static const struct {
         attn_prefix list[3];
-        int64_t count;
-    } claims[] = {{{{0, B, SYSTEM}}, 1},
-                  {{{0, B, SYSTEM}, {0, 5, CHAT}}, 2},
-                  {{{1, 6, 2100}, {1, 6, 2100}, {5, 2, 2100}}, 3}, /* which is not true */
-                  {{{0, 2, CHAT}, {2, 1, CHAT}, {3, 4, 512}}, 3}};
+        int64_t count,
+            less[3]; /* keys that are read less, in blocks of 512; in order of 1024; if sequence 3 sees only two blocks */
+    } claims[] = {{{{0, B, SYSTEM}}, 1, {4096, 4096, 4096}},
+                  {{{0, B, SYSTEM}, {0, 5, CHAT}}, 2, {6144, 6144, 5120}},
+                  {{{1, 6, 2100}, {1, 6, 2100}, {5, 2, 2100}}, 3, {6144, 6144, 5120}}, /* which is not true */
+                  {{{0, 2, CHAT}, {2, 1, CHAT}, {3, 4, 512}}, 3, {3072, 2048, 3072}}};
     static float expected[64 * HQ * D], o[64 * HQ * D];
     (void)state;
     lay_out();
     for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
-        const int64_t tasks = run(&settings[s], 1, NULL, 0, expected);
+        const int64_t keys = run(&settings[s], 1, NULL, 0, expected);
         for (size_t c = 0; c < sizeof claims / sizeof *claims; c++) {
             memset(o, 0xff, sizeof o);
             const int64_t fewer = run(&settings[s], 1 + (int)((s + c) % 3), claims[c].list, claims[c].count, o);
             if (memcmp(o, expected, (size_t)(starts[B] * HQ * D) * sizeof *o) != 0)
                 fail_msg("setting %d, claim %d: other bits", (int)s, (int)c);
-            if (settings[s].fewer && fewer >= tasks)
-                fail_msg("setting %d, claim %d: %d tasks, and %d without", (int)s, (int)c, (int)fewer, (int)tasks);
+            if (settings[s].fewer && fewer != keys - claims[c].less[settings[s].invariant ? 1 : settings[s].by_offset ? 2 : 0])
+                fail_msg("setting %d, claim %d: %d keys are read, and %d without", (int)s, (int)c, (int)fewer, (int)keys);
         }
     }
 }
 
+/* 64 sequences that share 8192 keys, with 20 of their own: 1.16 times the keys of one. */
+static void test_reads(void **state)
+{
+    enum { MANY = 64, SHARED = 8192, OWN = 20 };
+    static int64_t first[MANY + 1], keys[MANY];
+    const attn_prefix prefix = {0, MANY, SHARED};
+    const attn_problem p = {.struct_size = sizeof p,
+                            .shape = {MANY, 32, 8, 1, 1 << 17, 128, 128},
+                            .mask = {.causal = 1, .align = ATTN_ALIGN_BOTTOM_RIGHT},
+                            .paging = {.page_size = 64, .pages = 1000}};
+    const attn_tensors t = {.struct_size = sizeof t,
+                            .q = attn_in(ATTN_LATER),
+                            .k = {ATTN_LATER, ATTN_BF16, {0, 0, 0, 0}},
+                            .v = {ATTN_LATER, ATTN_BF16, {0, 0, 0, 0}},
+                            .o = attn_out(ATTN_LATER),
+                            .cu_seqlens_q = attn_in(first),
+                            .lengths_kv = attn_in(keys),
+                            .page_table = attn_in(ATTN_LATER)};
+    attn_schedule_description d = {.struct_size = sizeof d};
+    const attn_schedule *schedule;
+    attn_plan *plan;
+    (void)state;
+    for (int b = 0; b < MANY; b++) first[b + 1] = b + 1, keys[b] = SHARED + OWN;
+    assert_int_equal(attn_plan_create(&plan, &p, &t, NULL, NULL), ATTN_OK);
+    void *memory = malloc(attn_schedule_size(plan));
+    assert_int_equal(attn_schedule_make_shared(&schedule, 1, plan, &prefix, &t, memory, attn_schedule_size(plan), NULL), ATTN_OK);
+    assert_int_equal(attn_schedule_describe(schedule, 2, &d, NULL), ATTN_OK);
+    assert_int_equal(d.keys_read, SHARED + MANY * OWN);
+    assert_true(d.balance > 0.9);
+    free(memory);
+    attn_plan_destroy(plan);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_reads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,24 @@ static double makespan(const attn_schedule *s, int n, int workers, double *all)
     return most;
 }
 
+/* Keys that the sequences of part n read; a shared piece counts once. */
+static int64_t keys_of_part(const attn_schedule *s, int n)
+{
+    int64_t keys = 0;
+    for (int64_t b = 0; b < s->key.shape.batch; b++) {
+        const attn_scheduled_entry *entry = &s->entry[b];
+        if (entry->part != n) continue;
+        keys += s->key.listed ? attn_min(entry->listed, entry->tokens.len_kv)
+                              : entry->tokens.len_kv - entry->skipped * s->key.part[n].block_kv;
+    }
+    for (int64_t i = 0; i < s->part[n].count; i++) {
+        const attn_item *item = &s->part[n].items[i];
+        for (int64_t b = item->entry + 1; b < item->entry + item->sharers; b++)
+            if (s->entry[b].part == n && item->first < s->entry[b].shared) keys -= s->key.part[n].block_kv;
+    }
+    return keys;
+}
+
 attn_status attn_schedule_describe(const attn_schedule *schedule, int workers, attn_schedule_description *description,
                                    attn_error *error)
 {
@@ -84,6 +102,7 @@ attn_status attn_schedule_describe(const attn_schedule *schedule, int workers, a
         d.walks += schedule->part[n].count > 0;
         d.tasks += schedule->part[n].count * schedule->tasks[n];
         longest += makespan(schedule, n, workers, &work);
+        d.keys_read += keys_of_part(schedule, n);
     }
     d.balance = longest > 0 ? work / (longest * workers) : 1;
     d.workspace_bytes = schedule->workspace;
